@@ -1,0 +1,135 @@
+# One function for each kind of target, so that every room is built alike.
+
+# Warnings and sanitizers of our own code.
+# -Wno-restrict: g++ 12 warns of std::string's own operator+ (GCC bug 105651).
+add_library(sc_flags INTERFACE)
+target_include_directories(sc_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(sc_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter -Wno-restrict>)
+# fmt 9 switches constexpr off for nvcc, and then does not compile as C++20.
+target_compile_definitions(sc_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
+if(STAGECRAFT_SANITIZE)
+  target_compile_options(sc_flags INTERFACE
+    -fsanitize=${STAGECRAFT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  if(STAGECRAFT_SANITIZE MATCHES "address,undefined")
+    # What AddressSanitizer stops at as well; these three take a third of the compile time.
+    target_compile_options(sc_flags INTERFACE -fno-sanitize=null,object-size,vptr)
+  endif()
+  target_link_options(sc_flags INTERFACE -fsanitize=${STAGECRAFT_SANITIZE})
+endif()
+
+# sc_library(comm SOURCES a.cpp b.cpp DEPENDS base LibTorch::cpu): library sc_comm; DEPENDS names rooms or targets.
+# CUDA_SOURCES c.cu d.cpp are built in the cuda preset only; they, and no other file, see STAGECRAFT_CUDA (so that all other
+# files compile to the same objects in both presets).
+function(sc_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;CUDA_SOURCES;DEPENDS" ${ARGN})
+  add_library(sc_${name} STATIC ${ARG_SOURCES})
+  sc_link(sc_${name} ${ARG_DEPENDS})
+  if(STAGECRAFT_CUDA AND ARG_CUDA_SOURCES)
+    target_sources(sc_${name} PRIVATE ${ARG_CUDA_SOURCES})
+    set_source_files_properties(${ARG_CUDA_SOURCES} PROPERTIES COMPILE_DEFINITIONS STAGECRAFT_CUDA)
+    target_link_libraries(sc_${name} PUBLIC LibTorch::cuda Nccl::nccl)
+  endif()
+endfunction()
+
+function(sc_link target)
+  target_link_libraries(${target} PUBLIC sc_flags)
+  foreach(_dep IN LISTS ARGN)
+    if(TARGET sc_${_dep})
+      target_link_libraries(${target} PUBLIC sc_${_dep})
+    else()
+      target_link_libraries(${target} PUBLIC ${_dep})
+    endif()
+  endforeach()
+endfunction()
+
+# What every program of the cuda preset needs besides its rooms: without these libraries torch knows no GPU. For the linker
+# only: the sources compile as in the cpu preset, and ccache has their objects.
+function(_sc_program target)
+  if(STAGECRAFT_CUDA)
+    target_link_libraries(${target} PRIVATE $<LINK_ONLY:LibTorch::cuda>)
+  endif()
+endfunction()
+
+# Labels of a test: its folder in tests/, those given, and `core` for the rooms that the sanitizers check in CI. The target
+# core_tests builds what `ctest -L core` runs.
+add_custom_target(core_tests)
+function(_sc_label out target labels)
+  get_filename_component(_room ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  list(APPEND labels ${_room})
+  if(_room MATCHES "^(base|config|memory|storage)$")
+    list(APPEND labels core)
+  endif()
+  list(REMOVE_DUPLICATES labels)
+  if("core" IN_LIST labels AND TARGET ${target})
+    add_dependencies(core_tests ${target})
+  endif()
+  set(${out} "${labels}" PARENT_SCOPE)
+endfunction()
+
+# sc_test(comm_local_test SOURCES x_test.cpp DEPENDS comm): a GoogleTest executable and one ctest entry.
+# LABELS as ctest's (gpu: counts as skipped where the test says so); ENV NAME=value pairs; TIMEOUT seconds (default 120).
+function(sc_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ENV" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  sc_link(${name} ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
+  _sc_program(${name})
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  _sc_label(_labels ${name} "${ARG_LABELS}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${_labels}" ENVIRONMENT "${ARG_ENV}")
+  if("gpu" IN_LIST _labels)
+    set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+  endif()
+endfunction()
+
+# sc_script_test(setup_launch_test SCRIPT launch_test.sh): a bash script as a ctest entry; exit 77 counts as skipped. It is
+# started from the repository with the build folder as its argument. LABELS, ENV, TIMEOUT as above.
+function(sc_script_test name)
+  cmake_parse_arguments(ARG "" "SCRIPT;TIMEOUT" "LABELS;ENV" ${ARGN})
+  add_test(NAME ${name} COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SCRIPT} ${CMAKE_BINARY_DIR}
+    WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  _sc_label(_labels ${name} "${ARG_LABELS}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${_labels}" ENVIRONMENT "${ARG_ENV}"
+    SKIP_RETURN_CODE 77)
+endfunction()
+
+# sc_mpi_test(comm_mpi_test RANKS 1 2 3 4 SOURCES x_test.cpp DEPENDS mpi_test_main): a GoogleTest executable that runs under
+# mpirun, one ctest entry <name>_<n> for each number of ranks. mpi_test_main (tests/comm) has its main(). TIMEOUT seconds
+# (default 60) is mpirun's own, so that no rank outlives it. LABELS (and `mpi`), ENV as above.
+function(sc_mpi_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "RANKS;SOURCES;DEPENDS;LABELS;ENV" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  sc_link(${name} ${ARG_DEPENDS} GTest::gtest)
+  _sc_program(${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  _sc_label(_labels ${name} "${ARG_LABELS};mpi")
+  math(EXPR _outer "${ARG_TIMEOUT} + 10")
+  foreach(_ranks IN LISTS ARG_RANKS)
+    add_test(NAME ${name}_${_ranks}
+      COMMAND ${MPIEXEC_EXECUTABLE} -q --oversubscribe --bind-to none --timeout ${ARG_TIMEOUT} -n ${_ranks} $<TARGET_FILE:${name}>
+      WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(${name}_${_ranks} PROPERTIES TIMEOUT ${_outer} LABELS "${_labels}"
+      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;${ARG_ENV}")
+  endforeach()
+endfunction()
+
+# add_lesson(01_data_parallel STRATEGY data_parallel): library lesson_01_data_parallel (strategy, for tests), executable of the
+# same name as the folder, and a ctest entry that runs its run.sh --dry-run.
+function(add_lesson folder)
+  cmake_parse_arguments(ARG "" "STRATEGY" "DEPENDS" ${ARGN})
+  set(_dir ${CMAKE_SOURCE_DIR}/lessons/${folder})
+  add_library(lesson_${folder} STATIC ${_dir}/${ARG_STRATEGY}.cpp)
+  sc_link(lesson_${folder} run ${ARG_DEPENDS})
+  add_executable(${folder} ${_dir}/main.cpp)
+  sc_link(${folder} lesson_${folder})
+  _sc_program(${folder})
+  set_target_properties(${folder} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+  add_test(NAME ${folder}_run_sh COMMAND ${_dir}/run.sh --dry-run WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+endfunction()

@@ -1,0 +1,132 @@
+#include "common/comm/comm_record.h"
+
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace sc {
+
+CommRecord::CommRecord(Rank world_rank, const RecordOptions& options) : rank_(world_rank), options_(options) {
+  forgotten_before_.fill(std::numeric_limits<std::int64_t>::min());
+}
+
+void CommRecord::set_phase(Phase phase) {
+  const std::lock_guard lock(mutex_);
+  phase_ = phase;
+  if (options_.board != nullptr) options_.board->set_position(rank_, phase_, step_);
+}
+
+void CommRecord::set_step(std::int64_t step) {
+  const std::lock_guard lock(mutex_);
+  step_ = step;
+  if (options_.board != nullptr) options_.board->set_position(rank_, phase_, step_);
+}
+
+CommPlan CommRecord::recorded(Phase phase, std::int64_t step) const {
+  const std::lock_guard lock(mutex_);
+  const auto index = static_cast<std::size_t>(phase);
+  if (step < forgotten_before_[index]) {
+    throw std::out_of_range("the operations of step " + std::to_string(step) + " are not kept any more");
+  }
+  const auto found = steps_[index].find(step);
+  return found == steps_[index].end() ? CommPlan{} : found->second.plan;
+}
+
+Bytes CommRecord::sent(Phase phase, std::int64_t step) const {
+  const std::lock_guard lock(mutex_);
+  const auto& steps = steps_[static_cast<std::size_t>(phase)];
+  const auto found = steps.find(step);
+  return found == steps.end() ? Bytes(0) : found->second.sent;
+}
+
+std::chrono::nanoseconds CommRecord::waited() const {
+  const std::lock_guard lock(mutex_);
+  return waited_;
+}
+
+void CommRecord::reset_waited() {
+  const std::lock_guard lock(mutex_);
+  waited_ = std::chrono::nanoseconds(0);
+}
+
+std::vector<OpSpan> CommRecord::spans() const {
+  const std::lock_guard lock(mutex_);
+  return spans_;
+}
+
+std::vector<OutstandingOp> CommRecord::outstanding() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<OutstandingOp> result;
+  for (const auto& [number, pending] : pending_) {
+    if (!pending.ended()) result.push_back(pending.op);
+  }
+  return result;
+}
+
+std::int64_t CommRecord::operations() const {
+  const std::lock_guard lock(mutex_);
+  return operations_;
+}
+
+std::int64_t CommRecord::issued(const CommOp& op, Bytes sent, std::optional<Rank> peer, Clock::time_point at,
+                                std::function<bool()> ended) {
+  const std::lock_guard lock(mutex_);
+  const std::int64_t number = ++operations_;
+  StepCount& step = steps_[static_cast<std::size_t>(phase_)][step_];
+  step.plan.add(op.kind, op.dtype, op.elements);
+  step.sent += sent;
+  prune(phase_);
+  Pending pending{{number, op, peer, false, phase_, step_}, std::move(ended), {}, {}};
+  pending.span = open_span({number, phase_, step_, op, sent, at, {}, {}, {}});
+  pending_.emplace(number, std::move(pending));
+  if (options_.board != nullptr) options_.board->set_issued(rank_, number, op);
+  return number;
+}
+
+void CommRecord::prune(Phase phase) {
+  auto& steps = steps_[static_cast<std::size_t>(phase)];
+  while (static_cast<std::int64_t>(steps.size()) > options_.keep_steps) {
+    forgotten_before_[static_cast<std::size_t>(phase)] = steps.begin()->first + 1;
+    steps.erase(steps.begin());
+  }
+}
+
+std::optional<std::size_t> CommRecord::open_span(const OpSpan& span) {
+  const std::pair<Phase, std::int64_t> step{span.phase, span.step};
+  if (!traced_.contains(step)) {
+    if (static_cast<std::int64_t>(traced_.size()) >= options_.trace_steps) return std::nullopt;
+    traced_.insert(step);
+  }
+  spans_.push_back(span);
+  return spans_.size() - 1;
+}
+
+void CommRecord::wait_began(std::int64_t number) {
+  const std::lock_guard lock(mutex_);
+  Pending& pending = pending_.at(number);
+  pending.op.waiting = true;
+  pending.wait_began = Clock::now();
+  if (options_.board != nullptr) options_.board->add_waiting(rank_, 1);
+}
+
+void CommRecord::wait_ended(std::int64_t number, std::optional<Clock::time_point> op_ended) {
+  const std::lock_guard lock(mutex_);
+  const Pending& pending = pending_.at(number);
+  const Clock::time_point now = Clock::now();
+  waited_ += now - pending.wait_began;
+  if (pending.span) {
+    OpSpan& span = spans_[*pending.span];
+    span.ended = op_ended;
+    span.wait_began = pending.wait_began;
+    span.wait_ended = now;
+  }
+  pending_.erase(number);
+  if (options_.board != nullptr) options_.board->add_waiting(rank_, -1);
+}
+
+void CommRecord::forget(std::int64_t number) {
+  const std::lock_guard lock(mutex_);
+  pending_.erase(number);
+}
+
+}  // namespace sc

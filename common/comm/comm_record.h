@@ -1,0 +1,109 @@
+// What a rank has communicated: the source of the checks, the trace, the waiting time and the watchdog. No
+// torch.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "common/comm/comm_op.h"
+#include "common/comm/progress_board.h"
+
+namespace sc {
+
+/// One operation, for the Chrome trace.
+struct OpSpan {
+  using Clock = std::chrono::steady_clock;
+  std::int64_t number = 0;  // 1, 2, ... on this rank
+  Phase phase{};
+  std::int64_t step = 0;
+  CommOp op;
+  Bytes sent;  // by formula (wire_bytes)
+  Clock::time_point issued;
+  std::optional<Clock::time_point> ended;  // where the transport knows it
+  std::optional<Clock::time_point> wait_began, wait_ended;
+};
+
+/// An operation that has not ended as far as this rank knows.
+struct OutstandingOp {
+  std::int64_t number = 0;
+  CommOp op;
+  std::optional<Rank> peer;  // of a send or receive, in its group
+  bool waiting = false;      // somebody is inside its wait
+  Phase phase{};
+  std::int64_t step = 0;
+};
+
+struct RecordOptions {
+  std::int64_t keep_steps = 64;  // recorded() knows at least that many of the last steps of each phase
+  std::int64_t trace_steps =
+      0;  // spans are kept for that many steps that have any, counted from the first; 0: none
+  ProgressBoard* board = nullptr;  // told of every operation; outlives the record
+};
+
+/// One record a rank, shared by its world communicator and all splits. Thread-safe.
+class CommRecord {
+ public:
+  using Clock = OpSpan::Clock;
+  CommRecord(Rank world_rank, const RecordOptions& options);
+
+  void set_phase(Phase phase);
+  void set_step(std::int64_t step);
+
+  /// Operations issued in `step` of `phase`; empty if there were none.  Errors: std::out_of_range for a step
+  /// that is not kept any more.
+  [[nodiscard]] CommPlan recorded(Phase phase, std::int64_t step) const;
+  /// Bytes this rank sent in it, by formula.
+  [[nodiscard]] Bytes sent(Phase phase, std::int64_t step) const;
+  /// Time inside waits, barriers and splits since the last reset; of several threads: the sum.
+  [[nodiscard]] std::chrono::nanoseconds waited() const;
+  void reset_waited();
+  [[nodiscard]] std::vector<OpSpan> spans() const;
+  /// Oldest first. Never blocks on a transport.
+  [[nodiscard]] std::vector<OutstandingOp> outstanding() const;
+  [[nodiscard]] std::int64_t operations() const;
+
+  // For the communicator.
+  /// `ended` is asked by outstanding() under the record's lock until wait_end() or forget(). Returns the
+  /// operation's number.
+  std::int64_t issued(const CommOp& op, Bytes sent, std::optional<Rank> peer, Clock::time_point at,
+                      std::function<bool()> ended);
+  void wait_began(std::int64_t number);
+  void wait_ended(std::int64_t number, std::optional<Clock::time_point> op_ended);
+  void forget(std::int64_t number);
+
+ private:
+  struct Pending {
+    OutstandingOp op;
+    std::function<bool()> ended;
+    Clock::time_point wait_began;
+    std::optional<std::size_t> span;
+  };
+  struct StepCount {
+    CommPlan plan;
+    Bytes sent;
+  };
+  void prune(Phase phase);
+  std::optional<std::size_t> open_span(const OpSpan& span);
+
+  const Rank rank_;
+  const RecordOptions options_;
+  mutable std::mutex mutex_;
+  Phase phase_ = Phase::setup;
+  std::int64_t step_ = 0;
+  std::int64_t operations_ = 0;
+  std::chrono::nanoseconds waited_{0};
+  std::array<std::map<std::int64_t, StepCount>, 4> steps_;  // by phase
+  std::array<std::int64_t, 4> forgotten_before_{};          // steps below are not kept any more
+  std::map<std::int64_t, Pending> pending_;                 // by number
+  std::vector<OpSpan> spans_;
+  std::set<std::pair<Phase, std::int64_t>> traced_;
+};
+
+}  // namespace sc

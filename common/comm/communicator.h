@@ -1,0 +1,115 @@
+// One group of ranks. Every strategy is written against this interface and nothing else.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "common/base/check.h"
+#include "common/base/types.h"
+#include "common/comm/comm_op.h"
+
+namespace sc {
+
+/// The group was aborted while an operation was pending, or before it was issued: somebody else's error is
+/// the cause.
+class AbortedError : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
+/// What an operation in flight is made of; one subclass a backend. Keeps the tensors' storage alive until
+/// wait() returns.
+class TicketState {
+ public:
+  virtual ~TicketState() = default;
+  /// True when the operation has ended, well or badly. Never blocks; any thread may ask (the watchdog does).
+  virtual bool ready() = 0;
+  /// CPU: blocks until the operation has ended. GPU: makes the caller's stream wait. Rethrows the operation's
+  /// error.
+  virtual void wait() = 0;
+  /// The ticket went away without a wait: count it, so that tests (and the end of a run) can fail. Never
+  /// throws.
+  virtual void dropped() noexcept = 0;
+  /// When the operation ended, where the backend knows it.
+  [[nodiscard]] virtual std::optional<std::chrono::steady_clock::time_point> ended_at() {
+    return std::nullopt;
+  }
+};
+
+/// The receipt of one operation. Move-only. Nobody reads or writes the operation's tensors between issue and
+/// wait().
+class Ticket {
+ public:
+  Ticket() = default;  // an operation that has already been waited for
+  explicit Ticket(std::unique_ptr<TicketState> state) : state_(std::move(state)) {}
+  Ticket(Ticket&& other) noexcept = default;
+  Ticket& operator=(Ticket&& other) noexcept {
+    if (this != &other) {
+      if (state_) state_->dropped();
+      state_ = std::move(other.state_);
+    }
+    return *this;
+  }
+  ~Ticket() {
+    if (state_) state_->dropped();
+  }
+  [[nodiscard]] bool ready() { return !state_ || state_->ready(); }
+  /// Idempotent. After it the tensors may be used again.
+  void wait() {
+    if (auto state = std::move(state_)) state->wait();
+  }
+  /// For decorators: the state itself, which must be waited for or told that it was dropped. Null if there is
+  /// none.
+  [[nodiscard]] std::unique_ptr<TicketState> release() { return std::move(state_); }
+
+ private:
+  std::unique_ptr<TicketState> state_;
+};
+
+/// Asynchronous operations over one group of ranks. All ranks issue the same collectives in the same order.
+///   Order    an operation starts after the work already issued on the caller's stream and returns at once.
+///   Tensors  contiguous, same dtype and element count on every rank; any count, also 0 or fewer than the
+///   ranks. Sums     in rank order, ((t0 + t1) + t2) + ...; 16-bit types accumulate in fp32 and are rounded
+///   once (Local, Mpi, Staged). Errors   InputError on a shape, dtype or rank that cannot be; DeviceError if
+///   the transport reports one (rethrown by wait()).
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  [[nodiscard]] virtual Rank rank() const = 0;
+  [[nodiscard]] virtual WorldSize size() const = 0;
+  /// Blocks until every rank of the group is here.
+  virtual void barrier() = 0;
+  /// Makes pending and later operations of this group fail on every rank of this process; peers learn by
+  /// their watchdog or launcher.
+  virtual void abort() noexcept = 0;
+  /// A group of the ranks that pass the same `color` (>= 0), ordered by their rank here. Collective. color <
+  /// 0: not a member, returns null.
+  virtual std::unique_ptr<Communicator> split(int color) = 0;
+
+  /// Sums `t` over all ranks, in place.  Cost: each rank sends 2 (N-1)/N of it.
+  virtual Ticket all_reduce(at::Tensor& t) = 0;
+  /// Sums `full` [N * n] over all ranks and leaves slice rank() in `shard` [n]. `shard` may be exactly that
+  /// slice of `full`; no other overlap. `full` is clobbered only where `shard` aliases it.  Cost: (N-1)/N of
+  /// full.
+  virtual Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) = 0;
+  /// Writes every rank's `shard` [n] to slice r of `full` [N * n]. In place as above.  Cost: (N-1)/N of full.
+  virtual Ticket all_gather(const at::Tensor& shard, at::Tensor& full) = 0;
+  virtual Ticket broadcast(at::Tensor& t, Rank root) = 0;
+  /// Matched in issue order within a directed pair. A pending receive never blocks another operation.
+  virtual Ticket send(const at::Tensor& t, Rank to) = 0;
+  virtual Ticket recv(at::Tensor& t, Rank from) = 0;
+
+  /// Tickets of this group (and its splits) that were dropped without a wait.
+  [[nodiscard]] virtual std::int64_t dropped_tickets() const = 0;
+
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+ protected:
+  Communicator() = default;
+};
+
+}  // namespace sc

@@ -1,0 +1,50 @@
+// Random delays before an operation starts and before it is seen to end: a missing wait stops being lucky.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "common/comm/communicator.h"
+
+namespace sc {
+
+class DropCounter;
+
+/// Decorator for tests. Operations go to a thread of this communicator, which hands them to `inner` in issue
+/// order, each after a random pause; wait() pauses again. An operation therefore really happens late, and
+/// what it will overwrite completely (a receive, a gathered tensor, a separate shard) is filled with 0xff
+/// bytes (NaN) at once: who reads before wait() sees it. Tensors must be in host memory.
+///   Seeds    pauses are a function of the seed and the order of the operations, between 0 and `longest`.
+///   Give ranks different seeds. Errors   wrong arguments are refused when issued; everything else comes from
+///   wait().
+class DelayingCommunicator : public Communicator {
+ public:
+  DelayingCommunicator(std::unique_ptr<Communicator> inner, std::uint64_t seed,
+                       std::chrono::microseconds longest = std::chrono::microseconds(300));
+  ~DelayingCommunicator() override;
+
+  [[nodiscard]] Rank rank() const override;
+  [[nodiscard]] WorldSize size() const override;
+  void barrier() override;
+  void abort() noexcept override;
+  std::unique_ptr<Communicator> split(int color) override;
+  Ticket all_reduce(at::Tensor& t) override;
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override;
+  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override;
+  Ticket broadcast(at::Tensor& t, Rank root) override;
+  Ticket send(const at::Tensor& t, Rank to) override;
+  Ticket recv(at::Tensor& t, Rank from) override;
+  [[nodiscard]] std::int64_t dropped_tickets() const override;
+
+ private:
+  class Worker;
+  DelayingCommunicator(std::unique_ptr<Communicator> inner, std::uint64_t seed,
+                       std::chrono::microseconds longest, std::shared_ptr<DropCounter> drops);
+  std::unique_ptr<Communicator> inner_;
+  std::uint64_t seed_;
+  std::chrono::microseconds longest_;
+  std::unique_ptr<Worker> worker_;  // after inner_: ends first
+};
+
+}  // namespace sc

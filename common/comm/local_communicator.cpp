@@ -1,0 +1,345 @@
+#include "common/comm/local_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "common/comm/host_ticket.h"
+#include "common/comm/op_check.h"
+#include "common/comm/rank_sum.h"
+
+namespace sc {
+namespace {
+
+/// What one rank contributes to an operation. The tensors keep the pointers alive, also if a ticket is
+/// dropped.
+struct Part {
+  at::Tensor in_tensor, out_tensor;
+  const void* in = nullptr;
+  void* out = nullptr;
+  int color = 0;                       // of a split
+  std::shared_ptr<LocalGroup> joined;  // result of a split
+  Rank joined_as{0};
+};
+
+/// What all ranks must agree on.
+struct Request {
+  CommOp op;
+  int root = -1;
+  bool split = false;
+  bool operator==(const Request&) const = default;
+  [[nodiscard]] std::string text() const {
+    if (split) return "split";
+    return describe(op) + (root >= 0 ? " from rank " + std::to_string(root) : "");
+  }
+};
+
+struct Collective {
+  Request request;
+  int first_rank = 0;
+  int posted = 0;
+  std::vector<Part> parts;
+  std::shared_ptr<Completion> end = std::make_shared<Completion>();
+};
+
+/// One side of a message that waits for the other side.
+struct Message {
+  CommOp op;
+  Part part;
+  std::shared_ptr<Completion> end = std::make_shared<Completion>();
+};
+
+}  // namespace
+
+/// Everything behind one mutex; data moves outside it.
+struct LocalGroup {
+  explicit LocalGroup(int n) : world{n}, next(static_cast<std::size_t>(n), 0) {}
+  const WorldSize world;
+  std::mutex mutex;
+  bool aborted = false;
+  std::vector<std::uint64_t> next;                                   // a rank's next collective
+  std::map<std::uint64_t, std::shared_ptr<Collective>> collectives;  // not yet posted by all
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> sends,
+      recvs;  // by (from, to), unmatched
+  std::vector<std::weak_ptr<LocalGroup>> children;
+};
+
+namespace {
+
+void copy(void* to, const void* from, Bytes bytes) {
+  if (to != from && bytes.value() > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes.value()));
+}
+
+const char* at_byte(const void* base, Bytes offset) {
+  return static_cast<const char*>(base) + offset.value();
+}
+char* at_byte(void* base, Bytes offset) { return static_cast<char*>(base) + offset.value(); }
+
+void sum_slices(Collective& c) {
+  const std::size_t n = c.parts.size();
+  const Elements slice = c.request.op.elements / static_cast<std::int64_t>(n);
+  const Bytes slice_bytes = bytes_of(slice, c.request.op.dtype);
+  std::vector<const void*> in(n);
+  for (std::size_t r = 0; r < n; ++r) {
+    const Bytes offset = slice_bytes * static_cast<std::int64_t>(r);
+    for (std::size_t p = 0; p < n; ++p) in[p] = at_byte(c.parts[p].in, offset);
+    void* const out[] = {c.parts[r].out};
+    sum_in_rank_order(c.request.op.dtype, in, out, slice.value());
+  }
+}
+
+void sum_whole(Collective& c) {
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (const Part& part : c.parts) {
+    in.push_back(part.in);
+    out.push_back(part.out);
+  }
+  sum_in_rank_order(c.request.op.dtype, in, out, c.request.op.elements.value());
+}
+
+void gather_slices(Collective& c) {
+  const std::int64_t n = static_cast<std::int64_t>(c.parts.size());
+  const Bytes slice = bytes_of(c.request.op.elements / n, c.request.op.dtype);
+  for (std::int64_t r = 0; r < n; ++r) {
+    for (Part& part : c.parts)
+      copy(at_byte(part.out, slice * r), c.parts[static_cast<std::size_t>(r)].in, slice);
+  }
+}
+
+void form_groups(Collective& c, LocalGroup& parent) {
+  std::map<int, std::vector<int>> members;
+  for (std::size_t r = 0; r < c.parts.size(); ++r) {
+    if (c.parts[r].color >= 0) members[c.parts[r].color].push_back(static_cast<int>(r));
+  }
+  for (const auto& [color, ranks] : members) {
+    auto group = std::make_shared<LocalGroup>(static_cast<int>(ranks.size()));
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      Part& part = c.parts[static_cast<std::size_t>(ranks[i])];
+      part.joined = group;
+      part.joined_as = Rank{static_cast<int>(i)};
+    }
+    const std::lock_guard lock(parent.mutex);
+    group->aborted = parent.aborted;
+    parent.children.push_back(group);
+  }
+}
+
+void carry_out(Collective& c, LocalGroup& group) {
+  if (c.request.split) return form_groups(c, group);
+  switch (c.request.op.kind) {
+    case CommKind::all_reduce:
+      return sum_whole(c);
+    case CommKind::reduce_scatter:
+      return sum_slices(c);
+    case CommKind::all_gather:
+      return gather_slices(c);
+    case CommKind::broadcast: {
+      const Bytes bytes = bytes_of(c.request.op.elements, c.request.op.dtype);
+      for (Part& part : c.parts) copy(part.out, c.parts[static_cast<std::size_t>(c.request.root)].in, bytes);
+      return;
+    }
+    default:
+      return;  // a barrier moves nothing
+  }
+}
+
+class LocalCommunicator : public Communicator {
+ public:
+  LocalCommunicator(std::shared_ptr<LocalGroup> group, Rank rank, std::shared_ptr<DropCounter> drops)
+      : group_(std::move(group)), rank_(rank), drops_(std::move(drops)) {}
+
+  Rank rank() const override { return rank_; }
+  WorldSize size() const override { return group_->world; }
+  void barrier() override { post({{CommKind::barrier, DType::u8, Elements(0)}}, {})->end->wait(); }
+  void abort() noexcept override { abort_group(*group_); }
+  std::unique_ptr<Communicator> split(int color) override;
+
+  Ticket all_reduce(at::Tensor& t) override {
+    const CommOp op = checked(check_all_reduce(me(), t), t);
+    return ticket(post({op}, part(t, t)), t);
+  }
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override {
+    const CommOp op = checked(check_reduce_scatter(me(), full, shard), full);
+    return ticket(post({op}, part(full, shard)), full, shard);
+  }
+  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override {
+    const CommOp op = checked(check_all_gather(me(), shard, full), full);
+    return ticket(post({op}, part(shard, full)), shard, full);
+  }
+  Ticket broadcast(at::Tensor& t, Rank root) override {
+    const CommOp op = checked(check_broadcast(me(), t, root), t);
+    return ticket(post({op, static_cast<int>(root)}, part(t, t)), t);
+  }
+  Ticket send(const at::Tensor& t, Rank to) override {
+    const CommOp op = checked(check_send(me(), t, to), t);
+    Part mine = part(t, at::Tensor());
+    return Ticket(std::make_unique<HostTicket>(match(op, std::move(mine), rank_, to), drops_, t));
+  }
+  Ticket recv(at::Tensor& t, Rank from) override {
+    const CommOp op = checked(check_recv(me(), t, from), t);
+    Part mine = part(at::Tensor(), t);
+    return Ticket(std::make_unique<HostTicket>(match(op, std::move(mine), from, rank_), drops_, t));
+  }
+  std::int64_t dropped_tickets() const override { return drops_->count(); }
+
+ private:
+  [[nodiscard]] Member me() const { return {rank_, group_->world}; }
+  [[nodiscard]] std::string where(const std::string& operation) const {
+    return "rank " + std::to_string(to_int(rank_)) + ": " + operation;
+  }
+  CommOp checked(const CommOp& op, const at::Tensor& t) const {
+    check_on_cpu(me(), op, t);
+    return op;
+  }
+  static Part part(const at::Tensor& in, const at::Tensor& out) {
+    Part p;
+    p.in_tensor = in;
+    p.out_tensor = out;
+    if (in.defined()) p.in = in.const_data_ptr();
+    if (out.defined()) p.out = out.mutable_data_ptr();
+    return p;
+  }
+  Ticket ticket(const std::shared_ptr<Collective>& c, const at::Tensor& first,
+                const at::Tensor& second = {}) {
+    return Ticket(std::make_unique<HostTicket>(c->end, drops_, first, second));
+  }
+  std::shared_ptr<Collective> post(const Request& request, Part mine);
+  std::shared_ptr<Completion> match(const CommOp& op, Part mine, Rank from, Rank to);
+  void require_alive(const std::string& operation) const {
+    if (group_->aborted) throw AbortedError(where(operation) + ": the group was aborted");
+  }
+  static void abort_group(LocalGroup& group) noexcept;
+
+  std::shared_ptr<LocalGroup> group_;
+  const Rank rank_;
+  std::shared_ptr<DropCounter> drops_;
+};
+
+// The slot of this rank's next collective: opened by the first rank to come, carried out by the last.
+std::shared_ptr<Collective> LocalCommunicator::post(const Request& request, Part mine) {
+  const auto me = static_cast<std::size_t>(rank_);
+  std::shared_ptr<Collective> c;
+  {
+    const std::lock_guard lock(group_->mutex);
+    require_alive(request.text());
+    const std::uint64_t number = group_->next[me]++;
+    std::shared_ptr<Collective>& slot = group_->collectives[number];
+    if (!slot) {
+      slot = std::make_shared<Collective>();
+      slot->request = request;
+      slot->first_rank = static_cast<int>(me);
+      slot->parts.resize(group_->next.size());
+    }
+    c = slot;
+    if (!(c->request == request)) {
+      c->end->fail({Failure::Kind::input, "operation " + std::to_string(number) + " of this group",
+                    "ranks disagree: rank " + std::to_string(c->first_rank) + " issued " + c->request.text() +
+                        ", rank " + std::to_string(me) + " issued " + request.text()});
+    }
+    c->parts[me] = std::move(mine);
+    if (++c->posted < to_int(group_->world)) return c;
+    group_->collectives.erase(number);
+  }
+  if (!c->end->done()) carry_out(*c, *group_);
+  for (Part& p : c->parts) p.in_tensor = p.out_tensor = at::Tensor();  // before anybody returns from wait()
+  c->end->finish();
+  return c;
+}
+
+std::shared_ptr<Completion> LocalCommunicator::match(const CommOp& op, Part mine, Rank from, Rank to) {
+  auto message = std::make_shared<Message>(Message{op, std::move(mine)});
+  const bool sending = op.kind == CommKind::send;
+  std::shared_ptr<Message> other;
+  {
+    const std::lock_guard lock(group_->mutex);
+    require_alive(describe(op));
+    const std::pair<int, int> pair{static_cast<int>(from), static_cast<int>(to)};
+    auto& others = (sending ? group_->recvs : group_->sends)[pair];
+    if (others.empty()) {
+      (sending ? group_->sends : group_->recvs)[pair].push_back(message);
+      return message->end;
+    }
+    other = others.front();
+    others.pop_front();
+  }
+  const Message& sent = sending ? *message : *other;
+  const Message& received = sending ? *other : *message;
+  if (sent.op.elements != received.op.elements || sent.op.dtype != received.op.dtype) {
+    const Failure failure{
+        Failure::Kind::input,
+        "message from rank " + std::to_string(to_int(from)) + " to rank " + std::to_string(to_int(to)),
+        "ranks disagree: rank " + std::to_string(to_int(from)) + " issued " + describe(sent.op) + ", rank " +
+            std::to_string(to_int(to)) + " issued " + describe(received.op)};
+    other->end->fail(failure);
+    message->end->fail(failure);
+  } else {
+    copy(received.part.out, sent.part.in, bytes_of(op.elements, op.dtype));
+  }
+  for (Message* m : {message.get(), other.get()}) {
+    m->part = Part();
+    m->end->finish();
+  }
+  return message->end;
+}
+
+std::unique_ptr<Communicator> LocalCommunicator::split(int color) {
+  Part mine;
+  mine.color = color;
+  const std::shared_ptr<Collective> c =
+      post({{CommKind::barrier, DType::u8, Elements(0)}, -1, true}, std::move(mine));
+  c->end->wait();
+  const Part& joined = c->parts[static_cast<std::size_t>(rank_)];
+  if (!joined.joined) return nullptr;
+  return std::make_unique<LocalCommunicator>(joined.joined, joined.joined_as,
+                                             std::make_shared<DropCounter>(drops_));
+}
+
+void LocalCommunicator::abort_group(LocalGroup& group) noexcept {
+  std::vector<std::pair<std::shared_ptr<Completion>, std::string>> pending;
+  std::vector<std::shared_ptr<LocalGroup>> children;
+  {
+    const std::lock_guard lock(group.mutex);
+    group.aborted = true;
+    for (const auto& [number, c] : group.collectives) pending.emplace_back(c->end, c->request.text());
+    for (const auto* queues : {&group.sends, &group.recvs}) {
+      for (const auto& [pair, queue] : *queues) {
+        for (const auto& message : queue) pending.emplace_back(message->end, describe(message->op));
+      }
+    }
+    group.collectives.clear();
+    group.sends.clear();
+    group.recvs.clear();
+    for (const auto& child : group.children) {
+      if (auto alive = child.lock()) children.push_back(alive);
+    }
+  }
+  for (const auto& [end, text] : pending) end->fail({Failure::Kind::aborted, text, "the group was aborted"});
+  for (const auto& child : children) abort_group(*child);
+}
+
+}  // namespace
+
+LocalWorld::LocalWorld(int n) {
+  if (n < 1)
+    throw InputError(ExitCode::usage, "LocalWorld",
+                     "a world needs at least one rank, not " + std::to_string(n), "");
+  group_ = std::make_shared<LocalGroup>(n);
+}
+
+std::unique_ptr<Communicator> LocalWorld::communicator(Rank rank) {
+  if (to_int(rank) < 0 || to_int(rank) >= to_int(size())) {
+    throw InputError(
+        ExitCode::usage, "LocalWorld",
+        "rank " + std::to_string(to_int(rank)) + " is not in a world of " + std::to_string(to_int(size())),
+        "");
+  }
+  return std::make_unique<LocalCommunicator>(group_, rank, std::make_shared<DropCounter>());
+}
+
+WorldSize LocalWorld::size() const { return group_->world; }
+
+}  // namespace sc

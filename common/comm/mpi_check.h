@@ -1,0 +1,28 @@
+// SC_CHECK for MPI. MPI's codes are plain ints; wrapped, so that no other int is taken for one.
+#pragma once
+
+#include <mpi.h>
+
+#include <string>
+
+#include "common/base/check.h"
+
+namespace sc {
+
+/// SC_CHECK(MpiStatus{MPI_Isend(...)})
+struct MpiStatus {
+  int code;
+};
+
+template <>
+struct StatusTraits<MpiStatus> {
+  static bool ok(MpiStatus status) { return status.code == MPI_SUCCESS; }
+  static std::string text(MpiStatus status) {
+    char buffer[MPI_MAX_ERROR_STRING];
+    int length = 0;
+    MPI_Error_string(status.code, buffer, &length);
+    return {buffer, static_cast<std::size_t>(length)};
+  }
+};
+
+}  // namespace sc

@@ -1,0 +1,117 @@
+#include "common/comm/op_check.h"
+
+#include <string>
+
+#include "common/base/check.h"
+#include "common/base/text.h"
+
+namespace sc {
+namespace {
+
+[[noreturn]] void refuse(Member me, CommKind kind, const std::string& what) {
+  throw InputError(ExitCode::usage,
+                   "rank " + std::to_string(to_int(me.rank)) + ": " + std::string(name_of(kind)), what, "");
+}
+
+void check_peer(Member me, CommKind kind, Rank peer, bool self_allowed) {
+  const std::int64_t p = to_int(peer);
+  if (p < 0 || p >= to_int(me.world)) {
+    refuse(me, kind,
+           "rank " + std::to_string(p) + " is not in a group of " + std::to_string(to_int(me.world)));
+  }
+  if (!self_allowed && peer == me.rank)
+    refuse(me, kind, "a rank cannot send to itself or receive from itself");
+}
+
+CommOp check_tensor(Member me, CommKind kind, const at::Tensor& t) {
+  if (!t.defined()) refuse(me, kind, "the tensor is not defined");
+  if (!t.is_contiguous()) refuse(me, kind, "the tensor is not contiguous");
+  return {kind, dtype_of(t), Elements(t.numel())};
+}
+
+// `shard` lies apart from `full`, or is exactly slice rank() of it.
+bool overlap_allowed(Member me, const at::Tensor& full, const at::Tensor& shard) {
+  if (shard.numel() == 0) return true;
+  const auto* f = static_cast<const char*>(full.const_data_ptr());
+  const auto* s = static_cast<const char*>(shard.const_data_ptr());
+  const auto shard_bytes = static_cast<std::int64_t>(shard.nbytes());
+  const bool apart = s + shard_bytes <= f || f + full.nbytes() <= s;
+  return apart || s == f + to_int(me.rank) * shard_bytes;
+}
+
+CommOp check_shards(Member me, CommKind kind, const at::Tensor& full, const at::Tensor& shard) {
+  const CommOp whole = check_tensor(me, kind, full);
+  const CommOp part = check_tensor(me, kind, shard);
+  if (whole.dtype != part.dtype) {
+    refuse(
+        me, kind,
+        "full is " + std::string(name_of(whole.dtype)) + " but shard is " + std::string(name_of(part.dtype)));
+  }
+  if (full.device() != shard.device()) refuse(me, kind, "full and shard are on different devices");
+  if (whole.elements != part.elements * to_int(me.world)) {
+    refuse(me, kind,
+           "full has " + human_count(whole.elements.value()) + " elements, which is not " +
+               std::to_string(to_int(me.world)) + " ranks x " + human_count(part.elements.value()) +
+               " of shard");
+  }
+  if (!overlap_allowed(me, full, shard)) {
+    refuse(me, kind, "shard overlaps full, and is not slice " + std::to_string(to_int(me.rank)) + " of it");
+  }
+  return whole;
+}
+
+}  // namespace
+
+DType dtype_of(const at::Tensor& t) {
+  switch (t.scalar_type()) {
+    case at::kDouble:
+      return DType::f64;
+    case at::kFloat:
+      return DType::f32;
+    case at::kBFloat16:
+      return DType::bf16;
+    case at::kHalf:
+      return DType::f16;
+    case at::kLong:
+      return DType::i64;
+    case at::kInt:
+      return DType::i32;
+    case at::kByte:
+      return DType::u8;
+    default:
+      throw InputError(ExitCode::usage, "communication",
+                       std::string("no operation carries ") + c10::toString(t.scalar_type()), "");
+  }
+}
+
+CommOp check_all_reduce(Member me, const at::Tensor& t) { return check_tensor(me, CommKind::all_reduce, t); }
+
+CommOp check_reduce_scatter(Member me, const at::Tensor& full, const at::Tensor& shard) {
+  return check_shards(me, CommKind::reduce_scatter, full, shard);
+}
+
+CommOp check_all_gather(Member me, const at::Tensor& shard, const at::Tensor& full) {
+  return check_shards(me, CommKind::all_gather, full, shard);
+}
+
+CommOp check_broadcast(Member me, const at::Tensor& t, Rank root) {
+  check_peer(me, CommKind::broadcast, root, true);
+  return check_tensor(me, CommKind::broadcast, t);
+}
+
+CommOp check_send(Member me, const at::Tensor& t, Rank to) {
+  check_peer(me, CommKind::send, to, false);
+  return check_tensor(me, CommKind::send, t);
+}
+
+CommOp check_recv(Member me, const at::Tensor& t, Rank from) {
+  check_peer(me, CommKind::recv, from, false);
+  return check_tensor(me, CommKind::recv, t);
+}
+
+void check_on_cpu(Member me, const CommOp& op, const at::Tensor& t) {
+  if (!t.device().is_cpu())
+    refuse(me, op.kind, "the tensor is on " + t.device().str() + ", this transport needs host memory");
+}
+
+}  // namespace sc

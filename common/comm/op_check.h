@@ -1,0 +1,33 @@
+// What every backend demands of its arguments, in one place: each function checks one operation and describes
+// it.
+//   Errors  InputError (exit 64): a dtype that no operation carries, not contiguous, sizes that do not fit
+//   the group, an
+//           overlap other than the documented one, a rank outside the group, a send to oneself.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "common/base/types.h"
+#include "common/comm/comm_op.h"
+
+namespace sc {
+
+/// DType of a tensor that is to travel.
+DType dtype_of(const at::Tensor& t);
+
+/// Who asks, and of how many.
+struct Member {
+  Rank rank;
+  WorldSize world;
+};
+
+CommOp check_all_reduce(Member me, const at::Tensor& t);
+CommOp check_reduce_scatter(Member me, const at::Tensor& full, const at::Tensor& shard);
+CommOp check_all_gather(Member me, const at::Tensor& shard, const at::Tensor& full);
+CommOp check_broadcast(Member me, const at::Tensor& t, Rank root);
+CommOp check_send(Member me, const at::Tensor& t, Rank to);
+CommOp check_recv(Member me, const at::Tensor& t, Rank from);
+/// For transports that only reach host memory.
+void check_on_cpu(Member me, const CommOp& op, const at::Tensor& t);
+
+}  // namespace sc

@@ -1,0 +1,59 @@
+// A communicator that remembers what was asked of it.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "common/comm/comm_record.h"
+#include "common/comm/communicator.h"
+
+namespace sc {
+
+/// Decorator round any communicator: every operation goes into a CommRecord, which splits share. Adds no
+/// operation of its own.
+///   Phases   "setup" at first; set_phase takes "setup", "train", "eval" or "check" (std::invalid_argument
+///   otherwise). Counts   an operation belongs to the phase and step in which it was issued; waiting time is
+///   counted as it passes.
+class RecordingCommunicator : public Communicator {
+ public:
+  /// `inner` outlives this.
+  explicit RecordingCommunicator(Communicator& inner, const RecordOptions& options = {});
+  explicit RecordingCommunicator(std::unique_ptr<Communicator> inner, const RecordOptions& options = {});
+
+  void set_phase(std::string_view phase);
+  void set_step(std::int64_t step) { record_->set_step(step); }
+  [[nodiscard]] CommPlan recorded(std::string_view phase, std::int64_t step) const;
+  /// Everything else that is known.
+  [[nodiscard]] CommRecord& record() { return *record_; }
+  [[nodiscard]] const CommRecord& record() const { return *record_; }
+
+  [[nodiscard]] Rank rank() const override { return inner_->rank(); }
+  [[nodiscard]] WorldSize size() const override { return inner_->size(); }
+  void barrier() override;
+  void abort() noexcept override { inner_->abort(); }
+  std::unique_ptr<Communicator> split(int color) override;
+  Ticket all_reduce(at::Tensor& t) override;
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override;
+  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override;
+  Ticket broadcast(at::Tensor& t, Rank root) override;
+  Ticket send(const at::Tensor& t, Rank to) override;
+  Ticket recv(at::Tensor& t, Rank from) override;
+  [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
+
+ private:
+  RecordingCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<CommRecord> record);
+  template <class Issue>
+  Ticket record_op(const CommOp& op, std::optional<Rank> peer, Issue&& issue);
+  /// Runs `block` as an operation that is waited for at once.
+  template <class Block>
+  void record_blocking(Block&& block);
+
+  std::unique_ptr<Communicator> owned_;
+  Communicator* inner_;
+  std::shared_ptr<CommRecord> record_;
+};
+
+/// "train" -> Phase::train.  Errors: std::invalid_argument.
+Phase phase_from(std::string_view name);
+
+}  // namespace sc

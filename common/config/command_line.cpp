@@ -1,0 +1,186 @@
+#include "common/config/command_line.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cxxopts.hpp>
+#include <map>
+#include <stdexcept>
+
+#include "common/base/check.h"
+#include "common/base/text.h"
+#include "common/config/flags.h"
+
+namespace sc {
+namespace {
+
+[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& fix) {
+  throw InputError(ExitCode::usage, where, what, fix);
+}
+
+// cxxopts quotes with characters that are not ASCII.
+std::string ascii_quotes(std::string text) {
+  for (const std::string_view quote : {"\xE2\x80\x98", "\xE2\x80\x99"}) {
+    for (auto at = text.find(quote); at != std::string::npos; at = text.find(quote))
+      text.replace(at, quote.size(), "'");
+  }
+  return text;
+}
+
+void refuse_unknown(const std::vector<std::string>& unmatched, const std::vector<Flag>& flags) {
+  if (unmatched.empty()) return;
+  const auto dashed =
+      std::find_if(unmatched.begin(), unmatched.end(), [](const std::string& s) { return s[0] == '-'; });
+  const std::string& word = dashed == unmatched.end() ? unmatched.front() : *dashed;
+  if (dashed == unmatched.end())
+    refuse("\"" + word + "\"", "not a flag; every argument belongs to one", "--help lists the flags");
+  if (word.rfind("-n", 0) == 0)
+    refuse(word, "the number of ranks is run.sh's flag", "run.sh -n 2, or mpirun -n 2 <program>");
+  std::vector<std::string> names;
+  for (const Flag& flag : flags) names.push_back("--" + flag.name);
+  const std::string name = word.substr(0, word.find('='));
+  const std::string near = nearest(name, names);
+  refuse(name, "there is no such flag" + (near.empty() ? "" : "; did you mean " + near + "?"),
+         "--help lists the flags");
+}
+
+struct Given {
+  std::string name, value;
+  [[nodiscard]] std::string where() const { return "--" + name + " " + value; }
+};
+
+std::vector<Given> tokenize(int argc, const char* const* argv, const std::vector<Flag>& flags) {
+  cxxopts::Options options("program");
+  options.allow_unrecognised_options();  // refused below, with the flag that is near
+  for (const Flag& flag : flags) {
+    const bool is_switch = flag.argument.empty();
+    options.add_options()(flag.name, flag.doc,
+                          is_switch ? std::shared_ptr<cxxopts::Value>(cxxopts::value<bool>())
+                                    : std::shared_ptr<cxxopts::Value>(cxxopts::value<std::string>()));
+  }
+  std::vector<Given> given;
+  try {
+    const cxxopts::ParseResult result = options.parse(argc, argv);
+    refuse_unknown(result.unmatched(), flags);
+    for (const auto& argument : result.arguments()) given.push_back({argument.key(), argument.value()});
+  } catch (const cxxopts::exceptions::exception& error) {
+    refuse("command line", ascii_quotes(error.what()), "--help lists the flags and their arguments");
+  }
+  return given;
+}
+
+void refuse_bad_arguments(const std::vector<Given>& given) {
+  std::map<std::string, std::string> seen;
+  for (const Given& flag : given) {
+    if (flag.value.empty())
+      refuse("--" + flag.name, "its argument is empty", "--help lists the flags and their arguments");
+    if (flag.value.rfind("--", 0) == 0) {
+      refuse("--" + flag.name, "its argument is missing: \"" + flag.value + "\" follows",
+             "--help lists the flags and their arguments");
+    }
+    if (flag.name == "set") continue;
+    const auto [first, is_new] = seen.emplace(flag.name, flag.value);
+    if (!is_new && first->second != flag.value) {
+      refuse(flag.where(), "--" + flag.name + " is also given as \"" + first->second + "\"",
+             "remove one of them");
+    }
+  }
+}
+
+Setting setting_of(const Given& flag) {
+  const auto equals = flag.value.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    refuse(flag.where(), "key=value is expected", "e.g. --set batch.micro=2");
+  }
+  return {flag.value.substr(0, equals), flag.value.substr(equals + 1), flag.where()};
+}
+
+template <class V>
+V read(const Codec<V>& codec, const Given& flag) {
+  try {
+    return codec.parse({Value::Form::flag, flag.value});
+  } catch (const FieldError& error) {
+    const std::string allowed =
+        codec.choices.empty() ? codec.range : fmt::format("{}", fmt::join(codec.choices, ", "));
+    refuse(flag.where(), error.what(), fmt::format("--{} takes {}", flag.name, allowed));
+  }
+}
+
+bool apply_config_flag(const Given& flag, CommandLine& line) {
+  if (flag.name == "workload") {
+    line.sources.workload_file = flag.value;
+  } else if (flag.name == "strategy") {
+    line.sources.strategy_file = flag.value;
+  } else if (flag.name == "set") {
+    line.sources.settings.push_back(setting_of(flag));
+  } else if (flag.name == "init") {
+    line.init = flag.value;
+  } else if (flag.name == "save") {
+    line.save = flag.value;
+  } else if (flag.name == "explain") {
+    line.explain = flag.value;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool apply_run_flag(const Given& flag, CommandLine& line) {
+  if (flag.name == "device") {
+    line.device = read(
+        choice<DeviceChoice>(
+            {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}}),
+        flag);
+  } else if (flag.name == "threads") {
+    line.threads = static_cast<int>(read(integer(1, 1024), flag));
+  } else if (flag.name == "world") {
+    line.world = read(integer(1, 1'000'000), flag);
+  } else if (flag.name == "memory-cap") {
+    line.memory_cap = read(size(), flag);
+  } else if (flag.name == "out") {
+    line.out = flag.value;
+  } else if (flag.name == "watchdog") {
+    line.watchdog_seconds = read(real({.low = 0, .high = 86400, .open_low = true}), flag);
+  } else if (flag.name == "inject") {
+    line.inject = flag.value;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool apply_switch(const Given& flag, CommandLine& line) {
+  const std::map<std::string, bool*> switches = {
+      {"plan", &line.plan}, {"trace", &line.trace}, {"help", &line.help}, {"version", &line.version}};
+  const auto found = switches.find(flag.name);
+  if (found == switches.end()) return false;
+  *found->second = flag.value == "true";
+  return true;
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv, const Program& program) {
+  const std::vector<Flag> flags = all_flags(program);
+  const std::vector<Given> given = tokenize(argc, argv, flags);
+  refuse_bad_arguments(given);
+  CommandLine line;
+  line.sources = {program.workload_file, program.strategy_file, {}};
+  for (const Given& flag : given) {
+    const auto known =
+        std::find_if(flags.begin(), flags.end(), [&flag](const Flag& f) { return f.name == flag.name; });
+    if (!known->key.empty()) {
+      line.sources.settings.push_back({known->key, flag.value, flag.where()});
+    } else if (!apply_switch(flag, line) && !apply_config_flag(flag, line) && !apply_run_flag(flag, line)) {
+      throw std::logic_error("nobody reads the flag --" + flag.name);
+    }
+  }
+  if (line.world != 0 && !line.plan && !line.help) {
+    refuse(fmt::format("--world {}", line.world),
+           "it belongs to --plan; a run has as many ranks as were started",
+           fmt::format("add --plan, or start the ranks: run.sh -n {}", line.world));
+  }
+  return line;
+}
+
+}  // namespace sc

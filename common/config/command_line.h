@@ -1,0 +1,59 @@
+// The command line that every lesson shares. No torch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/types.h"
+#include "common/config/field_table.h"
+#include "common/config/resolve.h"
+#include "common/config/validate.h"
+
+namespace sc {
+
+/// One flag. A flag with a `key` is short for --set key=value.
+struct Flag {
+  std::string name;      // "virtual-ranks", without dashes
+  std::string argument;  // "W" in the help; empty: a switch
+  std::string doc;
+  std::string key = {};  // "virtual_ranks"; every flag that a lesson adds has one
+};
+
+/// What --help says about a program, and the flags that it alone has.
+struct Program {
+  std::string name;                                 // "01_data_parallel"
+  std::string question;                             // one sentence
+  std::string workload_file = "configs/tiny.json";  // without --workload
+  std::string strategy_file = {};  // without --strategy: the lesson's config.json; may be empty
+  std::vector<Flag> extra = {};    // the lesson's own
+};
+
+/// What was asked for, syntax checked; keys and files are looked at by resolve(). Without a flag the member
+/// keeps its default.
+struct CommandLine {
+  ConfigSources sources;  // --workload --strategy --set, and the flags that stand for a key
+  DeviceChoice device = DeviceChoice::automatic;
+  std::string out;                  // directory of the records; empty: runs/<lesson>/<time>
+  bool plan = false;                // --plan: print what a run would hold and send, and exit
+  std::int64_t world = 0;           // --world of a plan; 0: the ranks that are there
+  bool trace = false;               // write trace.json
+  std::optional<Bytes> memory_cap;  // bytes of a rank
+  std::string init;                 // safetensors file with the initial weights; empty: random from the seed
+  std::string save;                 // safetensors file for the trained weights; empty: none
+  std::string explain;              // a key, a group or "all"; empty: not asked
+  double watchdog_seconds = 30;     // an operation that takes longer ends the run
+  std::string inject;               // "kind@rank,step", read by comm/fault.h; empty: none
+  int threads = 0;                  // intra-op threads of a rank; 0: the cores shared among the ranks
+  bool help = false, version = false;
+};
+
+///   Errors  InputError(usage): an unknown flag (with the one that is near), a missing, surplus or malformed
+///           argument, a flag given twice with different values.
+CommandLine parse_command_line(int argc, const char* const* argv, const Program& program);
+
+/// Usage, flags, the strategy's keys with their defaults, exit codes, two examples.
+std::string help_text(const Program& program, const FieldSet& strategy);
+
+}  // namespace sc

@@ -1,0 +1,199 @@
+#include "common/config/field.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "common/base/text.h"
+
+namespace sc {
+namespace {
+
+template <class N>
+std::optional<N> whole_text(std::string_view text) {
+  N number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// A JSON value of the wrong type keeps its spelling in the message: text with quotes, the rest without.
+std::string spelled(const Value& value) {
+  const bool quoted = value.form == Value::Form::text || value.form == Value::Form::flag;
+  return quoted ? "\"" + value.text + "\"" : value.text;
+}
+
+bool may_be_number(const Value& value) {
+  return value.form == Value::Form::integer || value.form == Value::Form::real ||
+         value.form == Value::Form::flag;
+}
+
+// 2e8 is a whole number; 2.5 and 1e300 are not (of 64 bits).
+std::optional<std::int64_t> whole_number(const std::string& text) {
+  if (const auto exact = whole_text<std::int64_t>(text)) return exact;
+  const auto number = whole_text<double>(text);
+  if (!number || *number != std::floor(*number) || std::abs(*number) > 9e15) return std::nullopt;
+  return static_cast<std::int64_t>(*number);
+}
+
+std::string bounds_text(std::int64_t low, std::int64_t high) {
+  if (high == std::numeric_limits<std::int64_t>::max()) return fmt::format("at least {}", low);
+  return fmt::format("{} .. {}", low, high);
+}
+
+std::string bounds_text(const RealRange& range) {
+  const bool low = std::isfinite(range.low);
+  const bool high = std::isfinite(range.high);
+  if (low && high) {
+    return fmt::format("{} {} x {} {}", range.low,
+                       range.open_low ? "<" : "<=", range.open_high ? "<" : "<=", range.high);
+  }
+  if (low) return range.open_low ? fmt::format("above {}", range.low) : fmt::format("at least {}", range.low);
+  return high ? fmt::format("at most {}", range.high) : "";
+}
+
+bool within(double x, const RealRange& range) {
+  const bool above = range.open_low ? x > range.low : x >= range.low;
+  const bool below = range.open_high ? x < range.high : x <= range.high;
+  return above && below;
+}
+
+}  // namespace
+
+Codec<std::int64_t> integer(std::int64_t low, std::int64_t high) {
+  Codec<std::int64_t> codec;
+  codec.type = "integer";
+  codec.range = bounds_text(low, high);
+  codec.parse = [low, high, range = codec.range](const Value& value) {
+    const auto number = may_be_number(value) ? whole_number(value.text) : std::nullopt;
+    if (!number) throw FieldError(spelled(value) + " is not an integer");
+    if (*number < low || *number > high)
+      throw FieldError(fmt::format("{} is outside its range, {}", *number, range));
+    return *number;
+  };
+  codec.format = [](const std::int64_t& number) { return std::to_string(number); };
+  return codec;
+}
+
+Codec<std::uint64_t> seed() {
+  Codec<std::uint64_t> codec;
+  codec.type = "integer";
+  codec.range = "0 .. 2^64 - 1";
+  codec.parse = [](const Value& value) {
+    const auto number = may_be_number(value) ? whole_text<std::uint64_t>(value.text) : std::nullopt;
+    if (!number) throw FieldError(spelled(value) + " is not an integer in 0 .. 2^64 - 1");
+    return *number;
+  };
+  codec.format = [](const std::uint64_t& number) { return std::to_string(number); };
+  return codec;
+}
+
+Codec<double> real(RealRange range) {
+  Codec<double> codec;
+  codec.type = "real";
+  codec.range = bounds_text(range);
+  codec.parse = [range, bounds = codec.range](const Value& value) {
+    const auto number = may_be_number(value) ? whole_text<double>(value.text) : std::nullopt;
+    if (!number || !std::isfinite(*number)) throw FieldError(spelled(value) + " is not a finite number");
+    if (!within(*number, range))
+      throw FieldError(fmt::format("{} is outside its range, {}", *number, bounds));
+    return *number + 0.0;  // -0 is 0: one spelling, one hash
+  };
+  codec.format = [](const double& number) { return fmt::format("{}", number); };
+  return codec;
+}
+
+Codec<bool> on_off() {
+  Codec<bool> codec;
+  codec.type = "switch";
+  codec.choices = {"on", "off", "true", "false"};
+  codec.parse = [words = codec.choices](const Value& value) {
+    const Value word{value.form == Value::Form::boolean ? Value::Form::text : value.form, value.text};
+    return index_of_word(word, words) % 2 == 0;
+  };
+  codec.format = [](const bool& on) { return std::string(on ? "on" : "off"); };
+  return codec;
+}
+
+Codec<std::string> text() {
+  Codec<std::string> codec;
+  codec.type = "text";
+  codec.parse = [](const Value& value) {
+    if (value.form != Value::Form::text && value.form != Value::Form::flag) {
+      throw FieldError(value.text + " is not text: it needs quotes");
+    }
+    // A line break would make two lines of one in the canonical text, and so two configurations of one hash.
+    const bool controls =
+        std::any_of(value.text.begin(), value.text.end(), [](unsigned char c) { return c < ' '; });
+    if (controls) throw FieldError("control characters are not allowed");
+    if (value.text.empty()) throw FieldError("it is empty");
+    return value.text;
+  };
+  codec.format = [](const std::string& word) { return word; };
+  return codec;
+}
+
+Codec<std::string> one_of(const std::vector<std::string>& words) {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const std::string& word : words) names.emplace_back(word, word);
+  return choice<std::string>(std::move(names));
+}
+
+Codec<Bytes> size() {
+  Codec<Bytes> codec;
+  codec.type = "size";
+  codec.range = "bytes, or e.g. 6GB, 512MiB";
+  codec.parse = [](const Value& value) {
+    if (value.form == Value::Form::boolean) throw FieldError(value.text + " is not a size");
+    return parse_bytes(value.text);
+  };
+  codec.format = [](const Bytes& bytes) { return std::to_string(bytes.value()); };
+  return codec;
+}
+
+Bytes parse_bytes(std::string_view text) {
+  struct Unit {
+    std::string_view name;
+    double bytes;
+  };
+  constexpr std::array<Unit, 10> kUnits = {{{"", 1},
+                                            {"B", 1},
+                                            {"kB", 1e3},
+                                            {"MB", 1e6},
+                                            {"GB", 1e9},
+                                            {"TB", 1e12},
+                                            {"KiB", 1024.0},
+                                            {"MiB", 1048576.0},
+                                            {"GiB", 1073741824.0},
+                                            {"TiB", 1099511627776.0}}};
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  const auto* const found = std::find_if(kUnits.begin(), kUnits.end(),
+                                         [unit](const Unit& candidate) { return candidate.name == unit; });
+  if (error != std::errc() || found == kUnits.end()) {
+    throw FieldError(fmt::format("\"{}\" is not a size; write e.g. 6GB, 512MiB or 1e9", text));
+  }
+  const double product = number * found->bytes;
+  const double bytes = std::round(product);  // 4.35MB is 4350000 bytes although 4.35 is not exact in binary
+  if (!(bytes >= 1) || bytes > 9e18 || std::abs(product - bytes) > 1e-3) {
+    throw FieldError(fmt::format("\"{}\" is not a whole number of bytes, at least 1", text));
+  }
+  return Bytes(static_cast<std::int64_t>(bytes));
+}
+
+std::size_t index_of_word(const Value& value, const std::vector<std::string>& words) {
+  const bool is_word = value.form == Value::Form::text || value.form == Value::Form::flag;
+  const auto found = is_word ? std::find(words.begin(), words.end(), value.text) : words.end();
+  if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
+  const std::string near = is_word ? nearest(value.text, words) : "";
+  throw FieldError(fmt::format("{} is none of {}{}", spelled(value), fmt::join(words, ", "),
+                               near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+}
+
+}  // namespace sc

@@ -1,0 +1,113 @@
+// What a value of the configuration may be, and how it is read and written. No torch.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/types.h"
+
+namespace sc {
+
+/// A value as it was written, before a field has read it. `flag` is the text after `--set key=`, which has no
+/// JSON type.
+struct Value {
+  enum class Form { integer, real, boolean, text, flag };
+  Form form = Form::flag;
+  std::string text;
+};
+
+/// What is wrong with a value; FieldSet::set adds the key, the place and the fix.
+class FieldError : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
+/// Reads and writes one type of field. `parse` throws FieldError; `format(parse(x))` is the canonical
+/// spelling of x.
+template <class V>
+struct Codec {
+  std::string type;   // "integer", "real", "switch", "choice", "text", "size"
+  std::string range;  // for the reader: "1 .. 1024"; empty if there are choices or anything goes
+  std::vector<std::string> choices;  // spellings of a choice
+  std::function<V(const Value&)> parse;
+  std::function<std::string(const V&)> format;
+};
+
+/// Whole numbers; 2e8 is one. The largest `high` of the type means: no upper bound.
+Codec<std::int64_t> integer(std::int64_t low, std::int64_t high = std::numeric_limits<std::int64_t>::max());
+/// A seed: every 64-bit pattern.
+Codec<std::uint64_t> seed();
+
+/// Bounds of a real field; an open bound is excluded.
+struct RealRange {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool open_low = false, open_high = false;
+};
+/// Finite numbers, written back with the fewest digits that read as the same double.
+Codec<double> real(RealRange range);
+/// on | off, true | false (JSON: also without quotes).
+Codec<bool> on_off();
+/// Text that is not empty: a name or a path.
+Codec<std::string> text();
+/// One of some words.
+Codec<std::string> one_of(const std::vector<std::string>& words);
+/// Bytes: parse_bytes below.
+Codec<Bytes> size();
+
+/// "6GB" (1e9 each), "512MiB" (2^20 each), "1e9" or "4096" (bytes); B, kB, MB, GB, TB, KiB, MiB, GiB, TiB. A
+/// fraction of a byte, a negative or an empty size is a FieldError.
+Bytes parse_bytes(std::string_view text);
+
+/// The index of `value` in `words`; a FieldError says what the words are and which one is near.
+std::size_t index_of_word(const Value& value, const std::vector<std::string>& words);
+
+/// One of an enumeration's values, by name.
+template <class E>
+Codec<E> choice(std::vector<std::pair<std::string, E>> names) {
+  Codec<E> codec;
+  codec.type = "choice";
+  for (const auto& [name, value] : names) codec.choices.push_back(name);
+  codec.parse = [names, words = codec.choices](const Value& v) {
+    return names[index_of_word(v, words)].second;
+  };
+  codec.format = [names](const E& e) {
+    for (const auto& [name, value] : names) {
+      if (value == e) return name;
+    }
+    throw std::logic_error("a value without a name in its table of fields");
+  };
+  return codec;
+}
+
+/// A word or a whole number, e.g. `bucket: tensor | unit | model | <elements>`. `number` makes a V of a count
+/// in [low, ...); `count` gives it back for a V that is none of `names`. V needs operator==.
+template <class V, class Number, class Count>
+Codec<V> choice_or_integer(std::vector<std::pair<std::string, V>> names, std::int64_t low, Number number,
+                           Count count) {
+  const Codec<V> named = choice<V>(names);
+  const Codec<std::int64_t> counted = integer(low);
+  Codec<V> codec = named;
+  codec.type = "choice or integer";
+  codec.range = counted.range;
+  codec.parse = [named, counted, number](const Value& v) -> V {
+    const bool is_number = v.form == Value::Form::integer || v.form == Value::Form::real ||
+                           (!v.text.empty() && (v.text[0] == '-' || (v.text[0] >= '0' && v.text[0] <= '9')));
+    return is_number ? number(counted.parse(v)) : named.parse(v);
+  };
+  codec.format = [names, count](const V& v) -> std::string {
+    for (const auto& [name, value] : names) {
+      if (value == v) return name;
+    }
+    return std::to_string(count(v));
+  };
+  return codec;
+}
+
+}  // namespace sc

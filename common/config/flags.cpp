@@ -1,0 +1,89 @@
+#include "common/config/flags.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include "common/base/check.h"
+#include "common/base/text.h"
+
+namespace sc {
+namespace {
+
+struct ExitText {
+  int code;
+  const char* meaning;
+};
+constexpr ExitText kExitTexts[] = {
+    {static_cast<int>(ExitCode::ok), "the run finished and every prediction held"},
+    {static_cast<int>(ExitCode::usage), "command line or configuration"},
+    {static_cast<int>(ExitCode::data), "a data or weight file is not what it must be"},
+    {static_cast<int>(ExitCode::missing), "a program, library, device or feature is missing"},
+    {static_cast<int>(ExitCode::claim), "a prediction did not hold, or a number was not finite"},
+    {static_cast<int>(ExitCode::cannot_write), "records or weights cannot be written"},
+    {static_cast<int>(ExitCode::lost_rank), "an operation hung, or a rank was lost"},
+    {130, "interrupted (SIGINT)"},
+    {143, "terminated (SIGTERM)"},
+};
+
+std::string key_lines(const FieldSet& strategy) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Field& field : strategy.fields()) {
+    const std::string unit = field.unit.empty() ? "" : " [" + field.unit + "]";
+    rows.push_back({field.path + "=" + field.default_text, field.allowed(), field.doc + unit});
+  }
+  return rows.empty() ? "  none\n" : table(rows);
+}
+
+}  // namespace
+
+std::vector<Flag> all_flags(const Program& program) {
+  std::vector<Flag> flags = {
+      {"workload", "FILE", "what is trained (default " + program.workload_file + ")"},
+      {"strategy", "FILE",
+       "the strategy's own keys (default " +
+           (program.strategy_file.empty() ? "none" : program.strategy_file) + ")"},
+      {"set", "KEY=VALUE", "one key of workload or strategy, over the files; may be repeated"},
+      {"explain", "KEY", "what a key means, allows and holds now; \"all\" for every key"},
+      {"steps", "N", "optimizer steps", "steps"},
+      {"seed", "N", "of the initial parameters and of the order of the data", "seed"},
+      {"data", "FILE", "a text file or a token file to train on", "data.source"},
+      {"init", "FILE", "initial weights from a safetensors file (Hugging Face GPT-2 names)"},
+      {"save", "FILE", "writes the trained weights to a safetensors file (Hugging Face GPT-2 names, fp32)"},
+      {"device", "auto|cpu|cuda", "where ranks compute (default auto)"},
+      {"threads", "N", "intra-op threads of a rank (default: cores / ranks)"},
+      {"plan", "", "print bytes by purpose and operations a step, and exit"},
+      {"world", "N", "ranks of the plan; a real run has those of run.sh -n"},
+      {"memory-cap", "SIZE", "bytes a rank may hold, e.g. 6GB or 512MiB"},
+      {"out", "DIR", "directory of the records (default runs/<lesson>/<time>)"},
+      {"trace", "", "write trace.json: compute, communication and waiting of every rank"},
+      {"watchdog", "SECONDS", "longest time of one operation (default 30)"},
+      {"inject", "KIND@RANK,STEP", "a fault, to see it handled: hang, kill, throw or nan"},
+      {"help", "", "this text"},
+      {"version", "", "version of program and libraries"},
+  };
+  flags.insert(flags.end(), program.extra.begin(), program.extra.end());
+  return flags;
+}
+
+std::string help_text(const Program& program, const FieldSet& strategy) {
+  const std::string run = "lessons/" + program.name + "/run.sh";
+  std::string out =
+      fmt::format("{}: {}\n\nusage: {} [-n RANKS] [flags]\n\nflags\n", program.name, program.question, run);
+  std::vector<std::vector<std::string>> flags;
+  for (const Flag& flag : all_flags(program)) {
+    const std::string key = flag.key.empty() ? "" : fmt::format("; as --set {}={}", flag.key, flag.argument);
+    const std::string argument = flag.argument.empty() ? "" : " " + flag.argument;
+    flags.push_back({fmt::format("--{}{}", flag.name, argument), flag.doc + key});
+  }
+  out += table(flags);
+  out += "\nkeys of this strategy (--set, or its config.json); those of the workload: --explain all\n" +
+         key_lines(strategy);
+  out += "\nexit codes\n";
+  std::vector<std::vector<std::string>> codes;
+  for (const ExitText& exit : kExitTexts) codes.push_back({std::to_string(exit.code), exit.meaning});
+  out += table(codes);
+  out += fmt::format("\nexamples\n  {} -n 2 --steps 50 --set batch.micro=2\n", run);
+  out += fmt::format("  {} --plan --world 64 --workload configs/gpt2_1558m.json\n", run);
+  return out;
+}
+
+}  // namespace sc

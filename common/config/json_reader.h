@@ -1,0 +1,30 @@
+// JSON files with the place of every value. No torch.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/config/field.h"
+
+namespace sc {
+
+/// One scalar of a JSON file.
+struct JsonEntry {
+  std::string path;       // keys joined by dots: {"model": {"layers": 4}} is "model.layers"
+  Value value;            // as written
+  std::string key_where;  // "configs/tiny.json:3:5", 1-based; columns count characters
+  std::string value_where;
+};
+
+/// The scalars of `text` in order. `name` is what messages call the file.
+///   Errors  InputError(usage) at name:line:col for anything that is not one JSON object of scalars and
+///   objects,
+///           and for a key that is given twice (in one object or by two spellings of one path).
+std::vector<JsonEntry> read_json(std::string_view text, const std::string& name);
+
+/// The whole file.
+///   Errors  InputError(usage) at `asked_by` ("--workload x.json") if it cannot be read.
+std::string read_config_file(const std::string& path, const std::string& asked_by);
+
+}  // namespace sc

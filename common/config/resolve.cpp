@@ -1,0 +1,113 @@
+#include "common/config/resolve.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <map>
+
+#include "common/base/check.h"
+#include "common/base/text.h"
+#include "common/config/json_reader.h"
+#include "common/config/workload_table.h"
+
+namespace sc {
+namespace {
+
+// The fields that one file may set, and those that belong somewhere else.
+struct Scope {
+  const FieldSet& own;
+  const FieldSet& other;
+  std::string other_name, other_home;  // "a strategy's key", "the strategy's config.json"
+};
+
+[[noreturn]] void refuse_key(const std::string& key, const std::string& where, const FieldSet& a,
+                             const FieldSet& b) {
+  if (a.has_group(key) || b.has_group(key)) {
+    throw InputError(ExitCode::usage, where, fmt::format("\"{}\" is a group of keys, not a value", key),
+                     fmt::format("--explain {} lists them", key));
+  }
+  const std::string near = nearest_key(key, {&a, &b});
+  throw InputError(
+      ExitCode::usage, where,
+      fmt::format("there is no key \"{}\"{}", key, near.empty() ? "" : "; did you mean \"" + near + "\"?"),
+      "--explain all lists every key; docs/config.md describes them");
+}
+
+void apply_file(const std::string& path, const std::string& asked_by, const Scope& scope, Origins& origins) {
+  if (path.empty()) return;
+  for (const JsonEntry& entry : read_json(read_config_file(path, asked_by), path)) {
+    if (scope.own.find(entry.path) == nullptr) {
+      if (scope.other.find(entry.path) == nullptr)
+        refuse_key(entry.path, entry.key_where, scope.own, scope.other);
+      throw InputError(
+          ExitCode::usage, entry.key_where, fmt::format("\"{}\" is {}", entry.path, scope.other_name),
+          fmt::format("move it to {}, or give --set {}={}", scope.other_home, entry.path, entry.value.text));
+    }
+    scope.own.set(entry.path, entry.value, entry.value_where);
+    origins[entry.path] = entry.value_where;
+  }
+}
+
+// Two settings of one key are a contradiction unless they agree: which of them was meant is not ours to
+// guess.
+void refuse_contradictions(const std::vector<Setting>& settings) {
+  std::map<std::string, const Setting*> first;
+  for (const Setting& setting : settings) {
+    const auto [found, is_new] = first.emplace(setting.key, &setting);
+    if (is_new || found->second->value == setting.value) continue;
+    throw InputError(
+        ExitCode::usage, setting.where,
+        fmt::format("{} is also given by \"{}\", with another value", setting.key, found->second->where),
+        "remove one of them");
+  }
+}
+
+void apply_settings(const std::vector<Setting>& settings, const FieldSet& workload, const FieldSet& strategy,
+                    Origins& origins) {
+  refuse_contradictions(settings);
+  for (const Setting& setting : settings) {
+    const FieldSet& set = workload.find(setting.key) != nullptr ? workload : strategy;
+    if (set.find(setting.key) == nullptr) refuse_key(setting.key, setting.where, workload, strategy);
+    set.set(setting.key, {Value::Form::flag, setting.value}, setting.where);
+    origins[setting.key] = setting.where;
+  }
+}
+
+}  // namespace
+
+ResolvedConfig resolve(const ConfigSources& sources, const FieldSet& strategy) {
+  ResolvedConfig config;
+  const FieldSet workload = workload_fields().bind(config.workload);
+  for (const Field& field : strategy.fields()) {
+    if (workload.find(field.path) != nullptr)
+      throw std::logic_error(field.path + " is a key of workload and strategy");
+  }
+  apply_file(sources.workload_file, "--workload " + sources.workload_file,
+             {workload, strategy, "a key of the strategy, not of the workload", "the strategy's config.json"},
+             config.origins);
+  apply_file(sources.strategy_file, "--strategy " + sources.strategy_file,
+             {strategy, workload, "a key of the workload, not of the strategy", "a workload file (configs/)"},
+             config.origins);
+  apply_settings(sources.settings, workload, strategy, config.origins);
+  resolve_dtypes(config.workload.precision);
+  return config;
+}
+
+Workload load_workload(const std::string& path) { return resolve({path, "", {}}, FieldSet()).workload; }
+
+std::string origin_of(const Origins& origins, const std::string& key) {
+  const auto found = origins.find(key);
+  return found == origins.end() ? "the default of " + key : found->second;
+}
+
+std::string origin_of_any(const Origins& origins, const std::vector<std::string>& keys) {
+  const std::string* file = nullptr;
+  for (const std::string& key : keys) {
+    const auto found = origins.find(key);
+    if (found == origins.end()) continue;
+    if (found->second.rfind("--", 0) == 0) return found->second;
+    if (file == nullptr) file = &found->second;
+  }
+  return file != nullptr ? *file : origin_of(origins, keys.front());
+}
+
+}  // namespace sc

@@ -1,0 +1,17 @@
+// What one micro-batch is.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace sc {
+
+/// Rows of tokens on the compute device.
+struct Batch {
+  at::Tensor tokens;   // [B, T] int64
+  at::Tensor targets;  // [B, T] int64: the next token; -1 = no loss
+  at::Tensor scale;    // [] fp32: 1 / targets >= 0 of the *global* batch of this step (evaluation: unused)
+};
+
+}  // namespace sc

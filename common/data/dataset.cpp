@@ -1,0 +1,147 @@
+#include "common/data/dataset.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "common/base/text.h"
+#include "common/data/corpus.h"
+#include "common/storage/mapped_file.h"
+
+namespace sc {
+namespace {
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
+
+std::vector<TokenId> encode_documents(std::string_view text, const Tokenizer& tokenizer) {
+  std::vector<TokenId> tokens;
+  for (const std::string_view paragraph : paragraphs(text)) {
+    const std::vector<TokenId> ids = tokenizer.encode(paragraph);
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    tokens.push_back(tokenizer.end_of_text());
+  }
+  return tokens;
+}
+
+void check_is_text(std::string_view text, const Path& path) {
+  if (text.empty()) {
+    throw InputError(ExitCode::data, path.string(), "is empty", "give a text file with some text in it");
+  }
+  const std::size_t zero = text.find('\0');
+  if (zero == std::string_view::npos) return;
+  throw InputError(ExitCode::data, path.string(), fmt::format("is not text: byte {} is zero", zero),
+                   "give a text file (UTF-8), or a token file of llm.c's format");
+}
+
+bool is_token_file(const MappedFile& file) {
+  return file.path().extension() == ".bin" || looks_like_token_file(file.text());
+}
+
+/// The token file of `data.source`.
+TokenFile open_tokens(FileOps& ops, const DataConfig& data, const Path& cache) {
+  const Path source = data.source == "austen" ? austen_text(ops, cache) : Path(data.source);
+  if (is_token_file(MappedFile(source))) return TokenFile(source);
+  const auto tokenizer = make_tokenizer(data.tokenizer);
+  return TokenFile(tokenize_once(ops, source, *tokenizer, data.packing, cache));
+}
+
+std::string count_of(const char* part, const Rows& rows) {
+  if (rows.format().packing != Packing::pack) {
+    return fmt::format("{} has {} tokens in {} documents", part, human_count(rows.num_tokens()),
+                       human_count(rows.count()));
+  }
+  return fmt::format("{} has {} tokens, {} rows of {}", part, human_count(rows.num_tokens()),
+                     human_count(rows.count()), rows.format().sequence);
+}
+
+void check_training(const Rows& rows, const std::string& source) {
+  if (rows.count() > 0) return;
+  const std::int64_t sequence = rows.format().sequence;
+  const bool packed = rows.format().packing == Packing::pack;
+  throw InputError(
+      ExitCode::data, source,
+      fmt::format("{}; needed: {}", count_of("the training part", rows),
+                  packed ? fmt::format("one row, {} tokens", human_count(sequence + 1)) : "one document"),
+      packed ? "give a longer text or a smaller batch.sequence" : "give a text with at least one paragraph");
+}
+
+void check_validation(const Rows& rows, const Workload& workload, std::int64_t all_tokens,
+                      const std::string& source) {
+  const DataConfig& data = workload.data;
+  const std::int64_t needed = data.validation_batches * workload.batch.micro;
+  if (data.validation_fraction <= 0 || rows.count() >= needed) return;
+  const std::int64_t possible = rows.count() / workload.batch.micro;
+  std::string fix = "give a longer text";
+  if (rows.format().packing == Packing::pack) {
+    constexpr double kPercent = 100, kLargestProposal = 0.5;
+    const auto tokens = static_cast<double>(needed * rows.format().sequence + 1);
+    const double fraction = std::ceil(kPercent * tokens / static_cast<double>(all_tokens)) / kPercent;
+    if (fraction <= kLargestProposal)
+      fix += fmt::format(", or --set data.validation_fraction={:.2f}", fraction);
+  }
+  if (possible > 0) fix += fmt::format(", or --set data.validation_batches={}", possible);
+  throw InputError(ExitCode::data, source,
+                   fmt::format("{}; needed: {} (data.validation_batches {} x batch.micro {})",
+                               count_of("the validation part", rows), human_count(needed),
+                               data.validation_batches, workload.batch.micro),
+                   fix);
+}
+
+}  // namespace
+
+std::vector<std::string_view> paragraphs(std::string_view text) {
+  std::vector<std::string_view> found;
+  constexpr std::size_t kNone = std::string_view::npos;
+  std::size_t begin = kNone, end = 0;  // of the paragraph that is being read
+  for (std::size_t line = 0; line < text.size();) {
+    const std::size_t stop = std::min(text.find('\n', line), text.size());
+    if (!is_blank(text.substr(line, stop - line))) {
+      begin = std::min(begin, line);
+      end = stop;
+    } else if (begin != kNone) {
+      found.push_back(text.substr(begin, end - begin));
+      begin = kNone;
+    }
+    line = stop + 1;
+  }
+  if (begin != kNone) found.push_back(text.substr(begin, end - begin));
+  return found;
+}
+
+Path tokenize_once(FileOps& ops, const Path& text, const Tokenizer& tokenizer, Packing packing,
+                   const Path& cache) {
+  const MappedFile file(text);
+  check_is_text(file.text(), text);
+  constexpr std::size_t kKeyDigits = 16;
+  const bool stream = packing == Packing::pack;
+  Path tokens = cache / fmt::format("{}-{}-{}.bin", hex_sha256(file.text()).substr(0, kKeyDigits),
+                                    tokenizer.name(), stream ? "stream" : "documents");
+  if (ops.kind(tokens) == PathKind::file) return tokens;
+  write_token_file(ops, tokens,
+                   stream ? tokenizer.encode(file.text()) : encode_documents(file.text(), tokenizer));
+  return tokens;
+}
+
+Dataset Dataset::open(FileOps& ops, const Workload& workload, const Path& cache) {
+  TokenFile file = open_tokens(ops, workload.data, cache);
+  file.check_tokens(workload.model.vocab);
+  return {std::move(file), workload, workload.data.source};
+}
+
+Dataset::Dataset(TokenFile file, const Workload& workload, const std::string& source)
+    : file_(std::move(file)) {
+  const auto all = static_cast<std::int64_t>(file_.tokens().size());
+  const auto held_out =
+      static_cast<std::int64_t>(std::floor(static_cast<double>(all) * workload.data.validation_fraction));
+  const RowFormat format{.packing = workload.data.packing,
+                         .sequence = workload.batch.sequence,
+                         .end_of_text = end_of_text_of(workload.data.tokenizer)};
+  train_ = Rows(file_.tokens().first(static_cast<std::size_t>(all - held_out)), format);
+  validation_ = Rows(file_.tokens().last(static_cast<std::size_t>(held_out)), format);
+  check_training(train_, source);
+  check_validation(validation_, workload, all, source);
+}
+
+}  // namespace sc

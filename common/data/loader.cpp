@@ -1,0 +1,85 @@
+#include "common/data/loader.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+namespace sc {
+namespace {
+
+std::int64_t buffers(const Workload& workload, std::int64_t ranks) {
+  const std::int64_t train = micro_batch_run(workload.batch.global / workload.batch.micro, 0, ranks).size;
+  const bool evaluates = workload.data.validation_fraction > 0;
+  return std::max(train, evaluates ? micro_batch_run(workload.data.validation_batches, 0, ranks).size : 0);
+}
+
+std::span<std::int64_t> values(const at::Tensor& host) {
+  return {host.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(host.numel())};
+}
+
+}  // namespace
+
+Loader::Loader(const Sampler& sampler, Ledger& ledger, DataShare share) : sampler_(sampler), share_(share) {
+  const BatchConfig& batch = sampler.batch();
+  const std::int64_t count = std::max(micro_batch_run(sampler.micro_batches(), 0, share.ranks).size,
+                                      micro_batch_run(sampler.validation_batches(), 0, share.ranks).size);
+  const std::vector<std::int64_t> shape = {count, batch.micro, batch.sequence};
+  tokens_ = ledger.allocate(Purpose::workspace, "tokens", shape, DType::i64);
+  targets_ = ledger.allocate(Purpose::workspace, "targets", shape, DType::i64);
+  scale_ = ledger.zeros(Purpose::workspace, "scale", {}, DType::f32);
+  if (!ledger.device().is_cpu()) {
+    staging_ = ledger.allocate(Purpose::host, "tokens_staging", {2, batch.micro, batch.sequence}, DType::i64);
+  }
+  for (std::int64_t m = 0; m < count; ++m) {
+    batches_.push_back({.tokens = tokens_.select(0, m), .targets = targets_.select(0, m), .scale = scale_});
+  }
+}
+
+template <class Write>
+void Loader::fill_slot(std::int64_t m, Write write) {
+  const Batch& batch = batches_[static_cast<std::size_t>(m)];
+  if (!staging_.defined()) {
+    write(values(batch.tokens), values(batch.targets));
+    return;
+  }
+  write(values(staging_.select(0, 0)), values(staging_.select(0, 1)));
+  // Blocking copies: the staging buffer is written again for the next micro-batch.
+  batch.tokens.copy_(staging_.select(0, 0));
+  batch.targets.copy_(staging_.select(0, 1));
+}
+
+std::span<const Batch> Loader::train(std::int64_t step) {
+  const MicroBatchRun run = micro_batch_run(sampler_.micro_batches(), share_.rank, share_.ranks);
+  for (std::int64_t m = 0; m < run.size; ++m) {
+    fill_slot(m, [&](auto tokens, auto targets) { sampler_.fill(step, run.begin + m, tokens, targets); });
+  }
+  scale_.fill_(1.0 / static_cast<double>(sampler_.step_targets(step)));
+  return std::span<const Batch>(batches_).first(static_cast<std::size_t>(run.size));
+}
+
+std::span<const Batch> Loader::validation() {
+  const MicroBatchRun run = micro_batch_run(sampler_.validation_batches(), share_.rank, share_.ranks);
+  for (std::int64_t m = 0; m < run.size; ++m) {
+    fill_slot(m,
+              [&](auto tokens, auto targets) { sampler_.fill_validation(run.begin + m, tokens, targets); });
+  }
+  return std::span<const Batch>(batches_).first(static_cast<std::size_t>(run.size));
+}
+
+Bytes Loader::plan_bytes(const Workload& workload, std::int64_t ranks) {
+  const std::int64_t rows = buffers(workload, ranks) * workload.batch.micro;
+  return 2 * bytes_of(Elements(rows * workload.batch.sequence), DType::i64) +
+         bytes_of(Elements(1), DType::f32);
+}
+
+void Loader::plan(const Workload& workload, std::int64_t ranks, DeviceKind device, MemoryPlan& plan) {
+  const Elements one(buffers(workload, ranks) * workload.batch.micro * workload.batch.sequence);
+  plan.add(Purpose::workspace, "tokens", "8 M B T", bytes_of(one, DType::i64));
+  plan.add(Purpose::workspace, "targets", "8 M B T", bytes_of(one, DType::i64));
+  plan.add(Purpose::workspace, "scale", "4", bytes_of(Elements(1), DType::f32));
+  if (device == DeviceKind::cpu) return;
+  const Elements staging(2 * workload.batch.micro * workload.batch.sequence);
+  plan.add(Purpose::host, "tokens_staging", "16 B T", bytes_of(staging, DType::i64));
+}
+
+}  // namespace sc

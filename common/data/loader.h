@@ -1,0 +1,59 @@
+// Micro-batches as tensors on the compute device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <vector>
+
+#include "common/data/batch.h"
+#include "common/data/sampler.h"
+#include "common/memory/ledger.h"
+#include "common/memory/plan.h"
+
+namespace sc {
+
+/// Who this rank is among those that share a step's micro-batches. Stages of one pipeline have the same
+/// `rank`.
+struct DataShare {
+  std::int64_t rank = 0, ranks = 1;
+};
+
+/// Fills this rank's micro-batches of a step, or of the evaluation, into buffers that are allocated once.
+///   Memory   purpose workspace: "tokens" and "targets", [M, B, T] int64 each, and "scale", [] fp32, with
+///            M = max(global / (micro x ranks), ceil(validation_batches / ranks)): plan(). On a GPU also
+///            purpose host: "tokens_staging", [2, B, T] int64.
+///   Lifetime train() and validation() return views of the same buffers: what one returned is gone at the
+///   next call of either. A strategy
+///            that still needs micro-batches then (asynchronous pipelines) copies them.
+class Loader {
+ public:
+  /// `sampler` and `ledger` must outlive it.
+  Loader(const Sampler& sampler, Ledger& ledger, DataShare share);
+
+  /// This rank's micro-batches of a step, in ascending order: [rank x A, (rank + 1) x A) with A =
+  /// accumulation.
+  std::span<const Batch> train(std::int64_t step);
+  /// This rank's share of the evaluation: the same number on every rank, surplus ones without targets. Empty
+  /// without a validation part.
+  std::span<const Batch> validation();
+
+  /// Bytes of "tokens", "targets" and "scale": 16 M B T + 4.
+  static Bytes plan_bytes(const Workload& workload, std::int64_t ranks);
+  /// The same as items of a plan, by the names that the ledger will see.
+  static void plan(const Workload& workload, std::int64_t ranks, DeviceKind device, MemoryPlan& plan);
+
+ private:
+  /// Lets `write(tokens, targets)` fill slot m.
+  template <class Write>
+  void fill_slot(std::int64_t m, Write write);
+
+  const Sampler& sampler_;
+  DataShare share_;
+  at::Tensor tokens_, targets_;  // [M, B, T] on the device
+  at::Tensor scale_;             // []
+  at::Tensor staging_;           // [2, B, T] pinned, on a GPU only
+  std::vector<Batch> batches_;   // views of the above
+};
+
+}  // namespace sc

@@ -1,0 +1,132 @@
+#include "common/data/prepare/inputs.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <array>
+
+#include "common/data/token_file.h"
+
+namespace sc::prepare {
+namespace {
+
+[[noreturn]] void refuse(const Path& path, const std::string& what, const std::string& fix) {
+  throw InputError(ExitCode::data, path.string(), what, fix);
+}
+
+bool starts_with(std::string_view text, std::string_view head) { return text.substr(0, head.size()) == head; }
+
+bool ends_with(std::string_view text, std::string_view tail) {
+  return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail;
+}
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
+
+/// WikiText's own file names.
+bool is_wikitext_name(const std::string& name) {
+  return starts_with(name, "wiki.") && (ends_with(name, ".raw") || ends_with(name, ".tokens"));
+}
+
+Format format_of(FileOps& ops, const Path& path) {
+  constexpr std::size_t kHead = 4;
+  std::array<std::byte, kHead> head{};
+  const auto read = static_cast<std::size_t>(ops.open_read(path)->read_at(head, Bytes(0)).value());
+  const std::string_view first(reinterpret_cast<const char*>(head.data()), read);
+  if (first == "PAR1" || path.extension() == ".parquet") return Format::parquet;
+  if (looks_like_token_file(first)) return Format::tokens;
+  if (path.extension() == ".bin") {
+    refuse(path, "does not begin as llm.c's token files do",
+           "--format u16 if it holds bare 2-byte ids (nanoGPT's), or --format text");
+  }
+  return is_wikitext_name(path.filename().string()) ? Format::wikitext : Format::text;
+}
+
+void add_texts_below(FileOps& ops, const Path& folder, std::vector<Path>& found) {
+  for (const std::string& name : ops.list(folder)) {
+    const Path path = folder / name;
+    const PathKind kind = ops.kind(path);
+    if (kind == PathKind::directory) {
+      add_texts_below(ops, path, found);
+    } else if (kind == PathKind::file && path.extension() == ".txt") {
+      found.push_back(path);
+    }
+  }
+}
+
+std::vector<Path> texts_below(FileOps& ops, const Path& folder) {
+  std::vector<Path> found;
+  add_texts_below(ops, folder, found);
+  if (!found.empty()) return found;
+  for (const std::string& name : ops.list(folder)) {
+    if (is_wikitext_name(name)) refuse(folder, "holds no .txt file, but " + name, (folder / name).string());
+  }
+  refuse(folder, "holds no .txt file", "name the files, or a folder with .txt files");
+}
+
+/// A line without its newline; `next` becomes where the following one begins.
+std::string_view line_at(std::string_view text, std::size_t begin, std::size_t& next) {
+  const std::size_t end = std::min(text.find('\n', begin), text.size());
+  next = std::min(end + 1, text.size());
+  return text.substr(begin, end - begin);
+}
+
+bool is_article_heading(std::string_view line) {
+  constexpr std::string_view kMark = " = ", kSection = " = = ";
+  return line.size() > 2 * kMark.size() && starts_with(line, kMark) && ends_with(line, kMark) &&
+         !starts_with(line, kSection);
+}
+
+}  // namespace
+
+std::vector<Input> find_inputs(FileOps& ops, const Options& options) {
+  std::vector<Input> inputs;
+  const auto add = [&](const Path& path) {
+    const bool decide = options.format == Format::automatic;
+    inputs.push_back({path, decide ? format_of(ops, path) : options.format});
+  };
+  for (const std::string& name : options.inputs) {
+    const PathKind kind = ops.kind(name);
+    if (kind == PathKind::directory) {
+      for (const Path& path : texts_below(ops, name)) add(path);
+    } else if (kind == PathKind::absent && name == "austen") {
+      inputs.push_back({name, Format::text});
+    } else {
+      add(name);
+    }
+  }
+  return inputs;
+}
+
+std::vector<std::string_view> wikitext_articles(std::string_view text) {
+  std::vector<std::size_t> borders;  // of articles: the headings
+  bool after_blank = true;
+  for (std::size_t at = 0, next = 0; at < text.size(); at = next) {
+    const std::string_view line = line_at(text, at, next);
+    std::size_t ignored = 0;
+    const bool before_blank = is_blank(line_at(text, next, ignored));
+    if (after_blank && before_blank && is_article_heading(line)) borders.push_back(at);
+    after_blank = is_blank(line);
+  }
+  borders.push_back(text.size());
+  std::vector<std::string_view> articles;
+  std::size_t begin = 0;
+  for (std::size_t i = borders.size() > 1 ? 1 : 0; i < borders.size(); ++i) {  // the first one begins at 0
+    if (borders[i] > begin) articles.push_back(text.substr(begin, borders[i] - begin));
+    begin = borders[i];
+  }
+  return articles;
+}
+
+std::vector<std::string_view> split_at(std::string_view text, std::string_view separator) {
+  std::vector<std::string_view> parts;
+  while (!separator.empty()) {
+    const std::size_t end = text.find(separator);
+    if (end == std::string_view::npos) break;
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(end + separator.size());
+  }
+  parts.push_back(text);
+  return parts;
+}
+
+}  // namespace sc::prepare

@@ -1,0 +1,35 @@
+// prepare: any text as a token file (prepare --help).
+#include <cstdio>
+#include <iostream>
+
+#include "common/base/check.h"
+#include "common/data/prepare/options.h"
+#include "common/data/prepare/prepare.h"
+
+namespace {
+
+void print_error(const sc::InputError& error) {
+  std::cerr << "error: " << error.where() << ": " << error.message() << "\n";
+  if (!error.fix().empty()) std::cerr << "  fix: " << error.fix() << "\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const auto options = sc::prepare::parse_options(argc, argv);
+    if (!options) {
+      std::cout << sc::prepare::help_text();
+      return 0;
+    }
+    const auto ops = sc::posix_file_ops();
+    sc::prepare::run(*ops, *options, std::cout);
+    return 0;
+  } catch (const sc::InputError& error) {
+    print_error(error);
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << "\n";
+    return 1;
+  }
+}

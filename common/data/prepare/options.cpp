@@ -1,0 +1,175 @@
+#include "common/data/prepare/options.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <array>
+#include <cxxopts.hpp>
+
+#include "common/base/text.h"
+#include "common/data/prepare/parquet.h"
+
+namespace sc::prepare {
+namespace {
+
+constexpr std::array<std::string_view, 6> kFormats = {"auto", "text", "wikitext", "tokens", "u16", "parquet"};
+
+struct Flag {
+  const char* name;
+  const char* argument;  // empty: a switch
+  const char* doc;
+};
+constexpr std::array<Flag, 9> kFlags = {{
+    {"out", "FILE.bin", "the token file to write"},
+    {"tokenizer", "NAME", "gpt2 (default) or byte"},
+    {"format", "KIND",
+     "auto (default), text, wikitext, tokens (llm.c's files),\n"
+     "u16 (bare 2-byte ids, as nanoGPT writes them) or parquet"},
+    {"separator", "TEXT", "ends a document within a text, e.g. '<|endoftext|>'; is not tokenised"},
+    {"column", "NAME", "parquet: the column that holds the texts (default: text)"},
+    {"licence", "LINE", "a line about licence and authors, kept in the sidecar"},
+    {"replace", "", "overwrite FILE.bin"},
+    {"python", "PATH", "parquet: an interpreter that has pyarrow (default: .deps/prepare's)"},
+    {"help", "", "this text"},
+}};
+
+constexpr const char* kHead = R"(Turns text into a file of tokens that every lesson reads: --data FILE.bin
+
+usage: prepare INPUT... --out FILE.bin [flags]
+
+INPUT is a text file, a folder (all .txt files below it, in the order of their paths), a raw file of WikiText,
+a file of tokens, a parquet file, or the word austen: the six novels that this repository carries.
+End-of-text stands between documents. Beside FILE.bin, FILE.bin.json says where the tokens come from.
+
+)";
+
+constexpr const char* kTail = R"(
+examples:
+  prepare notes/ --out notes.bin --licence "CC BY 4.0, by the authors of notes"
+  prepare wiki.train.raw --out wiki_train.bin --licence "CC BY-SA 3.0, Wikipedia's contributors"
+
+exit codes: 0, 64 command line, 65 an input is not what it must be, 69 something is not installed,
+73 the output cannot be written
+)";
+
+[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& fix) {
+  throw InputError(ExitCode::usage, where, what, fix);
+}
+
+std::string ascii_quotes(std::string text) {  // cxxopts quotes with characters that are not ASCII
+  for (const std::string_view quote : {"\xE2\x80\x98", "\xE2\x80\x99"}) {
+    for (auto at = text.find(quote); at != std::string::npos; at = text.find(quote)) {
+      text.replace(at, quote.size(), "'");
+    }
+  }
+  return text;
+}
+
+cxxopts::ParseResult parse(int argc, const char* const* argv) {
+  cxxopts::Options options("prepare");
+  options.allow_unrecognised_options();  // inputs, and flags that read_inputs() refuses with the one that is
+                                         // near
+  for (const Flag& flag : kFlags) {
+    const bool is_switch = *flag.argument == '\0';
+    options.add_options()(flag.name, flag.doc,
+                          is_switch ? std::shared_ptr<cxxopts::Value>(cxxopts::value<bool>())
+                                    : std::shared_ptr<cxxopts::Value>(cxxopts::value<std::string>()));
+  }
+  try {
+    return options.parse(argc, argv);
+  } catch (const cxxopts::exceptions::exception& error) {
+    refuse("command line", ascii_quotes(error.what()), "prepare --help");
+  }
+}
+
+std::vector<std::string> read_inputs(const std::vector<std::string>& words) {
+  std::vector<std::string> names;
+  for (const Flag& flag : kFlags) names.push_back(std::string("--") + flag.name);
+  for (const std::string& word : words) {
+    if (word.empty()) refuse("command line", "an input is empty", "prepare my.txt --out my.bin");
+    if (word[0] != '-') continue;
+    const std::string near = nearest(word.substr(0, word.find('=')), names);
+    refuse(word, "there is no such flag" + (near.empty() ? "" : "; did you mean " + near + "?"),
+           "prepare --help");
+  }
+  if (words.empty()) refuse("command line", "no input", "prepare my.txt --out my.bin");
+  return words;
+}
+
+/// The argument of a flag, or `otherwise` if it was not given.
+std::string argument(const cxxopts::ParseResult& given, const std::string& name, std::string otherwise) {
+  if (given.count(name) == 0) return otherwise;
+  if (given.count(name) > 1) refuse("--" + name, "given twice", "give it once");
+  std::string value = given[name].as<std::string>();
+  if (value.empty()) refuse("--" + name, "its argument is empty", "prepare --help");
+  return value;
+}
+
+Format format_of(const std::string& name) {
+  for (std::size_t i = 0; i < kFormats.size(); ++i) {
+    if (name == kFormats[i]) return static_cast<Format>(i);
+  }
+  const std::string near = nearest(name, {kFormats.begin(), kFormats.end()});
+  refuse("--format " + name, "not a format", near.empty() ? "prepare --help" : "--format " + near);
+}
+
+/// As a shell would have to be given it: quoted if it holds anything that a shell reads.
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./=,:+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) {
+    if (c == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted += "'";
+}
+
+std::string command_line(int argc, const char* const* argv) {
+  std::string line = "prepare";
+  for (int i = 1; i < argc; ++i) line += " " + shell_word(argv[i]);
+  return line;
+}
+
+}  // namespace
+
+std::string_view name_of(Format format) { return kFormats.at(static_cast<std::size_t>(format)); }
+
+std::optional<Options> parse_options(int argc, const char* const* argv) {
+  const cxxopts::ParseResult given = parse(argc, argv);
+  if (given.count("help") > 0) return std::nullopt;
+  Options options;
+  options.inputs = read_inputs(given.unmatched());
+  options.out = argument(given, "out", "");
+  if (options.out.empty()) refuse("command line", "--out is missing", "--out FILE.bin");
+  options.tokenizer = argument(given, "tokenizer", options.tokenizer);
+  if (options.tokenizer != "gpt2" && options.tokenizer != "byte") {
+    refuse("--tokenizer " + options.tokenizer, "not a tokenizer", "--tokenizer gpt2, or --tokenizer byte");
+  }
+  options.format = format_of(argument(given, "format", "auto"));
+  options.separator = argument(given, "separator", "");
+  options.column = argument(given, "column", options.column);
+  options.licence = argument(given, "licence", options.licence);
+  options.python = argument(given, "python", default_python().string());
+  options.replace = given.count("replace") > 0;
+  options.command = command_line(argc, argv);
+  return options;
+}
+
+std::string help_text() {
+  constexpr int kColumn = 23;
+  std::string text = kHead;
+  for (const Flag& flag : kFlags) {
+    std::string doc = flag.doc;
+    for (std::size_t at = 0; (at = doc.find('\n', at)) != std::string::npos; ++at) {
+      doc.insert(at + 1, kColumn + 2, ' ');
+    }
+    text += fmt::format("  {:<{}}{}\n", fmt::format("--{} {}", flag.name, flag.argument), kColumn, doc);
+  }
+  return text + kTail;
+}
+
+}  // namespace sc::prepare

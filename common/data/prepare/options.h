@@ -1,0 +1,33 @@
+// The command line of `prepare`. No torch.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/storage/file_ops.h"
+
+namespace sc::prepare {
+
+/// What an input holds. `automatic` decides by its content and name.
+enum class Format { automatic, text, wikitext, tokens, u16, parquet };
+std::string_view name_of(Format format);
+
+struct Options {
+  std::vector<std::string> inputs;
+  Path out;
+  std::string tokenizer = "gpt2";
+  Format format = Format::automatic;
+  std::string separator;  // ends a document within a text; empty: none does
+  std::string column = "text";
+  std::string licence = "not stated";
+  Path python;  // the interpreter that reads parquet
+  bool replace = false;
+  std::string command;  // as it was typed, for the sidecar
+};
+
+/// Nothing if help was asked for.  Errors  InputError (exit 64).
+std::optional<Options> parse_options(int argc, const char* const* argv);
+std::string help_text();
+
+}  // namespace sc::prepare

@@ -1,0 +1,208 @@
+#include "common/data/prepare/prepare.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "common/base/text.h"
+#include "common/data/bpe/utf8.h"
+#include "common/data/corpus.h"
+#include "common/data/prepare/parquet.h"
+#include "common/data/token_file.h"
+#include "common/storage/atomic_dir.h"
+#include "common/storage/mapped_file.h"
+
+namespace sc::prepare {
+namespace {
+
+[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& fix) {
+  throw InputError(ExitCode::data, where, what, fix);
+}
+
+std::int64_t count_documents(std::span<const TokenId> tokens, TokenId end_of_text) {
+  std::int64_t count = 0;
+  TokenId before = end_of_text;
+  for (const TokenId token : tokens) {
+    count += before == end_of_text && token != end_of_text ? 1 : 0;
+    before = token;
+  }
+  return count;
+}
+
+/// Tokenises one input after the other.
+class Reader {
+ public:
+  Reader(FileOps& ops, const Options& options, const Tokenizer& tokenizer)
+      : ops_(ops), options_(options), tokenizer_(tokenizer) {}
+  void read(const Input& input);
+  Prepared take() { return std::move(result_); }
+
+ private:
+  void read_content(const Input& input, std::string_view content, Source& source);
+  void read_text(const Input& input, std::string_view text, Source& source);
+  void add_document(std::string_view text);
+  void add_ids(const Input& input, std::span<const TokenId> ids);
+
+  FileOps& ops_;
+  const Options& options_;
+  const Tokenizer& tokenizer_;
+  Prepared result_;
+};
+
+void Reader::read(const Input& input) {
+  Source source{.path = input.path.string(), .format = input.format};
+  const std::size_t begin = result_.tokens.size();
+  if (input.is_austen()) {
+    const Path archive = austen_archive();
+    read_content(input, unpack_gzip(read_file(ops_, archive), archive), source);
+  } else {
+    const MappedFile file(input.path);
+    if (file.size().value() == 0) refuse(source.path, "is empty", "leave it out");
+    read_content(input, file.text(), source);
+  }
+  const auto added = std::span<const TokenId>(result_.tokens).subspan(begin);
+  source.documents = count_documents(added, tokenizer_.end_of_text());
+  source.tokens = static_cast<std::int64_t>(added.size());
+  result_.sources.push_back(std::move(source));
+}
+
+void Reader::read_content(const Input& input, std::string_view content, Source& source) {
+  source.bytes = Bytes(static_cast<std::int64_t>(content.size()));
+  source.sha256 = hex_sha256(content);
+  switch (input.format) {
+    case Format::parquet:
+      read_parquet(input.path, options_.column, options_.python,
+                   [&](std::string_view text) { add_document(text); });
+      return;
+    case Format::tokens: {
+      const TokenFile file(input.path);
+      return add_ids(input, file.tokens());
+    }
+    case Format::u16:
+      if (content.size() % sizeof(TokenId) != 0) {
+        refuse(source.path, fmt::format("{} bytes are not a whole number of 2-byte ids", content.size()),
+               "--format text, or give another file");
+      }
+      // A mapping begins at a page, so the ids are aligned.
+      return add_ids(input,
+                     {reinterpret_cast<const TokenId*>(content.data()), content.size() / sizeof(TokenId)});
+    default:
+      return read_text(input, content, source);
+  }
+}
+
+void Reader::read_text(const Input& input, std::string_view text, Source& source) {
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    refuse(source.path, fmt::format("is not text: byte {} is zero", zero),
+           "give UTF-8; for UTF-16: iconv -f UTF-16 -t UTF-8; unpack what is compressed");
+  }
+  for (std::size_t at = 0; at < text.size();) {
+    const Utf8Char c = first_utf8(text.substr(at));
+    if (c.state != Utf8Char::State::complete) {
+      if (source.wrong_bytes == 0) source.first_wrong_byte = static_cast<std::int64_t>(at);
+      source.wrong_bytes += c.length;
+    }
+    at += c.length;
+  }
+  if (input.format == Format::wikitext) {
+    for (const std::string_view article : wikitext_articles(text)) add_document(article);
+  } else {
+    for (const std::string_view document : split_at(text, options_.separator)) add_document(document);
+  }
+}
+
+void Reader::add_document(std::string_view text) {
+  if (text.empty()) return;
+  std::vector<TokenId>& tokens = result_.tokens;
+  if (!tokens.empty() && tokens.back() != tokenizer_.end_of_text())
+    tokens.push_back(tokenizer_.end_of_text());
+  const std::vector<TokenId> ids = tokenizer_.encode(text);
+  tokens.insert(tokens.end(), ids.begin(), ids.end());
+}
+
+void Reader::add_ids(const Input& input, std::span<const TokenId> ids) {
+  const auto bad = std::find_if(ids.begin(), ids.end(), [&](TokenId id) { return id >= tokenizer_.vocab(); });
+  if (bad != ids.end()) {
+    refuse(input.path.string(),
+           fmt::format("token {} is {}, but {} has {} ids", human_count(bad - ids.begin()), *bad,
+                       tokenizer_.name(), human_count(tokenizer_.vocab())),
+           tokenizer_.name() == "byte" ? "--tokenizer gpt2" : "give tokens of GPT-2's vocabulary");
+  }
+  if (ids.empty()) return;
+  std::vector<TokenId>& tokens = result_.tokens;
+  const TokenId end = tokenizer_.end_of_text();
+  if (!tokens.empty() && tokens.back() != end && ids.front() != end) tokens.push_back(end);
+  tokens.insert(tokens.end(), ids.begin(), ids.end());
+}
+
+void refuse_existing(FileOps& ops, const Options& options) {
+  const PathKind kind = ops.kind(options.out);
+  if (kind == PathKind::directory) {
+    throw InputError(ExitCode::cannot_write, options.out.string(), "is a directory",
+                     "--out with the name of a file");
+  }
+  if (kind == PathKind::absent || options.replace) return;
+  throw InputError(ExitCode::cannot_write, options.out.string(), "is there already",
+                   "--replace, or another --out");
+}
+
+void report(std::ostream& log, const Source& source) {
+  log << fmt::format("{}: {}, {}, {} document{}, {} tokens\n", source.path, name_of(source.format),
+                     human_bytes(source.bytes), human_count(source.documents),
+                     source.documents == 1 ? "" : "s", human_count(source.tokens));
+  if (source.wrong_bytes > 0) {
+    log << fmt::format("  note: {} bytes are not UTF-8, the first is byte {}; their tokens give them back\n",
+                       human_count(source.wrong_bytes), human_count(source.first_wrong_byte));
+  }
+}
+
+}  // namespace
+
+Prepared tokenize(FileOps& ops, const Options& options, const Tokenizer& tokenizer) {
+  Reader reader(ops, options, tokenizer);
+  for (const Input& input : find_inputs(ops, options)) reader.read(input);
+  Prepared prepared = reader.take();
+  if (prepared.tokens.empty()) refuse(options.inputs.front(), "holds no text", "give a text");
+  return prepared;
+}
+
+std::string sidecar(const Options& options, const Tokenizer& tokenizer, const Prepared& prepared) {
+  const auto bytes = std::as_bytes(std::span(prepared.tokens));
+  nlohmann::ordered_json json;
+  json["tokens"] = prepared.tokens.size();
+  json["tokens_sha256"] = hex_sha256({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  json["tokenizer"] = tokenizer.name();
+  json["vocabulary"] = tokenizer.vocab();
+  json["end_of_text"] = tokenizer.end_of_text();
+  json["documents"] = count_documents(prepared.tokens, tokenizer.end_of_text());
+  json["licence"] = options.licence;
+  json["command"] = options.command;
+  for (const Source& source : prepared.sources) {
+    json["sources"].push_back({{"path", source.path},
+                               {"format", name_of(source.format)},
+                               {"bytes", source.bytes.value()},
+                               {"sha256", source.sha256},
+                               {"documents", source.documents},
+                               {"tokens", source.tokens},
+                               {"bytes_not_utf8", source.wrong_bytes}});
+  }
+  constexpr int kIndent = 2;
+  // Paths and flags may hold any bytes.
+  return json.dump(kIndent, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void run(FileOps& ops, const Options& options, std::ostream& log) {
+  refuse_existing(ops, options);
+  const auto tokenizer = make_tokenizer(options.tokenizer);
+  const Prepared prepared = tokenize(ops, options, *tokenizer);
+  for (const Source& source : prepared.sources) report(log, source);
+  const Path beside = options.out.string() + ".json";
+  write_token_file(ops, options.out, prepared.tokens);
+  atomic_write_file(ops, beside, sidecar(options, *tokenizer, prepared));
+  log << fmt::format("wrote {}: {} tokens of {} (vocabulary {}), and {}\n", options.out.string(),
+                     human_count(static_cast<std::int64_t>(prepared.tokens.size())), tokenizer->name(),
+                     human_count(tokenizer->vocab()), beside.string());
+}
+
+}  // namespace sc::prepare

@@ -1,0 +1,61 @@
+// How a stream of tokens becomes rows of T inputs and T targets. No torch.
+//
+//   pack          row r is tokens [r T, r T + T], T + 1 of them: inputs are all but the last, targets all but
+//   the first. The last target of
+//                 a row is the first input of the next; tokens after the last whole row are not used.
+//   pad_masked    row r is document r and the end-of-text token after it, cut to T + 1 tokens. A shorter row
+//   is filled with end-of-text
+//                 inputs whose targets are -1: they cost time and no loss.
+//   pad_unmasked  the same, but the filling's targets are end-of-text too. The model learns to repeat it, and
+//   the mean loss falls for
+//                 that reason alone: the mistake of training loops that forget the mask.
+//
+// A document is a longest run of tokens without end-of-text; empty ones are skipped.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/config/workload.h"
+#include "common/data/tokenizer.h"
+
+namespace sc {
+
+/// A row's number within its part (training or validation) of the data.
+using RowIndex = std::int64_t;
+inline constexpr std::int64_t kNoTarget = -1;
+
+struct RowFormat {
+  Packing packing = Packing::pack;
+  std::int64_t sequence = 1;  // T
+  TokenId end_of_text = 0;    // ends documents and fills rows; unused by pack
+};
+
+class Rows {
+ public:
+  Rows() = default;  // no rows
+  /// `tokens` must outlive the object.
+  Rows(std::span<const TokenId> tokens, const RowFormat& format);
+
+  [[nodiscard]] RowIndex count() const { return count_; }
+  [[nodiscard]] std::int64_t num_tokens() const { return static_cast<std::int64_t>(tokens_.size()); }
+  /// How many targets of a row are not kNoTarget; at most T.
+  [[nodiscard]] std::int64_t targets(RowIndex row) const;
+  /// tokens, targets: [T].
+  void fill(RowIndex row, std::span<std::int64_t> tokens, std::span<std::int64_t> targets) const;
+  [[nodiscard]] const RowFormat& format() const { return format_; }
+
+ private:
+  struct Document {
+    std::int64_t begin = 0, length = 0;
+  };
+  void find_documents();
+
+  std::span<const TokenId> tokens_;
+  RowFormat format_;
+  RowIndex count_ = 0;
+  std::vector<Document> documents_;  // empty with pack
+};
+
+}  // namespace sc

@@ -1,0 +1,127 @@
+#include "common/data/sampler.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace sc {
+namespace {
+
+/// SplitMix64's output function (Steele, Lea, Flood, OOPSLA 2014): a bijection of 64 bits that looks random.
+std::uint64_t mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+void fill_rows(const Rows& source, const std::vector<RowIndex>& rows, std::span<std::int64_t> tokens,
+               std::span<std::int64_t> targets) {
+  const auto length = static_cast<std::size_t>(source.format().sequence);
+  std::size_t at = 0;
+  for (const RowIndex row : rows) {
+    source.fill(row, tokens.subspan(at, length), targets.subspan(at, length));
+    at += length;
+  }
+}
+
+}  // namespace
+
+Permutation::Permutation(std::int64_t count, std::uint64_t key)
+    : count_(static_cast<std::uint64_t>(count)), key_(key) {
+  while ((std::uint64_t{1} << (2 * half_bits_)) < count_) ++half_bits_;
+}
+
+std::int64_t Permutation::value(std::int64_t i) const {
+  constexpr std::uint64_t kRounds = 8;
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+  auto x = static_cast<std::uint64_t>(i);
+  do {
+    std::uint64_t left = x >> half_bits_, right = x & mask;
+    for (std::uint64_t round = 0; round < kRounds; ++round) {
+      const std::uint64_t next = left ^ (mix(mix(key_ + round) ^ right) & mask);
+      left = right;
+      right = next;
+    }
+    x = left << half_bits_ | right;
+  } while (x >= count_);
+  return static_cast<std::int64_t>(x);
+}
+
+Sampler::Sampler(const Dataset& data, const Workload& workload)
+    : train_(data.train()),
+      validation_(data.validation()),
+      batch_(workload.batch),
+      seed_(workload.seed),
+      validation_batches_(validation_.count() > 0 ? workload.data.validation_batches : 0) {
+  if (batch_.global % batch_.micro != 0) {
+    throw InputError(
+        ExitCode::usage, "batch.global",
+        fmt::format("{} rows are not a whole number of micro-batches of {}", batch_.global, batch_.micro),
+        fmt::format("--set batch.global={}", round_up(batch_.global, batch_.micro)));
+  }
+}
+
+RowIndex Sampler::row_at(std::int64_t position) const {
+  const auto epoch = static_cast<std::uint64_t>(position / train_.count());
+  return Permutation(train_.count(), mix(seed_) ^ mix(~epoch)).value(position % train_.count());
+}
+
+std::vector<RowIndex> Sampler::rows(std::int64_t step, std::int64_t j) const {
+  std::vector<RowIndex> rows(static_cast<std::size_t>(batch_.micro));
+  std::int64_t position = step * batch_.global + j * batch_.micro;
+  std::generate(rows.begin(), rows.end(), [&] { return row_at(position++); });
+  return rows;
+}
+
+void Sampler::fill(std::int64_t step, std::int64_t j, std::span<std::int64_t> tokens,
+                   std::span<std::int64_t> targets) const {
+  fill_rows(train_, rows(step, j), tokens, targets);
+}
+
+std::int64_t Sampler::step_targets(std::int64_t step) const {
+  if (train_.format().packing != Packing::pad_masked) return batch_.global * batch_.sequence;
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < batch_.global; ++i) sum += train_.targets(row_at(step * batch_.global + i));
+  return sum;
+}
+
+double Sampler::steps_per_epoch() const {
+  return static_cast<double>(train_.count()) / static_cast<double>(batch_.global);
+}
+
+std::vector<RowIndex> Sampler::validation_rows(std::int64_t i) const {
+  const std::int64_t all = validation_batches_ * batch_.micro;
+  std::vector<RowIndex> rows(static_cast<std::size_t>(batch_.micro));
+  std::int64_t k = i * batch_.micro;
+  // all <= count (Dataset checks), so no row comes twice.
+  std::generate(rows.begin(), rows.end(), [&] { return k++ * validation_.count() / all; });
+  return rows;
+}
+
+void Sampler::fill_validation(std::int64_t i, std::span<std::int64_t> tokens,
+                              std::span<std::int64_t> targets) const {
+  if (i < validation_batches_) {
+    fill_rows(validation_, validation_rows(i), tokens, targets);
+  } else {
+    std::fill(tokens.begin(), tokens.end(), 0);
+    std::fill(targets.begin(), targets.end(), kNoTarget);
+  }
+}
+
+std::int64_t Sampler::validation_targets() const {
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < validation_batches_; ++i) {
+    for (const RowIndex row : validation_rows(i)) sum += validation_.targets(row);
+  }
+  return sum;
+}
+
+MicroBatchRun micro_batch_run(std::int64_t total, std::int64_t rank, std::int64_t ranks) {
+  const std::int64_t size = ceil_div(total, ranks);
+  return {rank * size, size};
+}
+
+}  // namespace sc

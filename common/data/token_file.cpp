@@ -1,0 +1,109 @@
+#include "common/data/token_file.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "common/base/text.h"
+#include "common/storage/atomic_dir.h"
+
+namespace sc {
+
+static_assert(std::endian::native == std::endian::little, "token files are little-endian");
+
+namespace {
+
+using Header = std::array<std::int32_t, kTokenFileHeaderBytes / sizeof(std::int32_t)>;
+constexpr std::int32_t kLlama3Magic = 20240801;
+constexpr const char* kFormatFix =
+    "give a text file, or a 2-byte token file of llm.c (magic 20240520, version 1); a damaged file in the "
+    "cache can be removed";
+
+[[noreturn]] void refuse(const Path& path, const std::string& what) {
+  throw InputError(ExitCode::data, path.string(), what, kFormatFix);
+}
+
+Header read_header(const MappedFile& file) {
+  if (file.size().value() < kTokenFileHeaderBytes) {
+    refuse(file.path(), fmt::format("{} bytes; a token file starts with a header of {}", file.size().value(),
+                                    kTokenFileHeaderBytes));
+  }
+  Header header{};
+  std::memcpy(header.data(), file.bytes().data(), sizeof(header));
+  return header;
+}
+
+}  // namespace
+
+void write_token_file(FileOps& ops, const Path& path, std::span<const TokenId> tokens) {
+  if (tokens.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
+    throw InputError(ExitCode::data, path.string(),
+                     fmt::format("{} tokens; the format counts at most {}",
+                                 human_count(static_cast<std::int64_t>(tokens.size())),
+                                 human_count(std::numeric_limits<std::int32_t>::max())),
+                     "split the text into several files");
+  }
+  Header header{};
+  header[0] = kTokenFileMagic;
+  header[1] = kTokenFileVersion;
+  header[2] = static_cast<std::int32_t>(tokens.size());
+  atomic_write_file(ops, path, [&](File& file) {
+    file.append(std::as_bytes(std::span(header)));
+    file.append(std::as_bytes(tokens));
+  });
+}
+
+bool looks_like_token_file(std::string_view content) {
+  // llm.c's magics are dates of 2024 (model 20240326, tokens 20240520 and 20240801). Their fourth byte is
+  // 0x01, which no text has.
+  constexpr std::int32_t kFirst = 20240101, kLast = 20241231;
+  std::int32_t magic = 0;
+  if (content.size() < sizeof(magic)) return false;
+  std::memcpy(&magic, content.data(), sizeof(magic));
+  return magic >= kFirst && magic <= kLast;
+}
+
+TokenFile::TokenFile(const Path& path) : file_(path) {
+  const Header header = read_header(file_);
+  const std::int32_t magic = header[0], version = header[1], count = header[2];
+  if (magic != kTokenFileMagic) {
+    refuse(path, fmt::format("magic {} instead of {}{}", magic, kTokenFileMagic,
+                             magic == kLlama3Magic ? ": these are llm.c's 4-byte tokens of Llama 3" : ""));
+  }
+  if (version != kTokenFileVersion)
+    refuse(path, fmt::format("version {} instead of {}", version, kTokenFileVersion));
+  const std::int64_t wanted = kTokenFileHeaderBytes + std::int64_t{count} * std::int64_t{sizeof(TokenId)};
+  if (count < 0 || wanted != file_.size().value()) {
+    refuse(path, fmt::format("the header counts {} tokens, {} bytes in all, but the file has {}", count,
+                             wanted, file_.size().value()));
+  }
+  // The mapping starts at a page and the header is 1024 bytes, so the tokens are aligned.
+  tokens_ = {reinterpret_cast<const TokenId*>(file_.bytes().data() + kTokenFileHeaderBytes),
+             static_cast<std::size_t>(count)};
+}
+
+void TokenFile::check_tokens(std::int64_t vocab) {
+  if (checked_vocab_ == vocab) return;
+  constexpr std::size_t kBlock =
+      1 << 16;  // the maximum of a block is one vector loop; only a bad block is searched
+  for (std::size_t begin = 0; begin < tokens_.size(); begin += kBlock) {
+    const auto block = tokens_.subspan(begin, std::min(kBlock, tokens_.size() - begin));
+    TokenId largest = 0;
+    for (const TokenId token : block) largest = std::max(largest, token);
+    if (largest < vocab) continue;
+    const auto bad = std::find_if(block.begin(), block.end(), [&](TokenId token) { return token >= vocab; });
+    throw InputError(
+        ExitCode::data, file_.path().string(),
+        fmt::format("token {} is {}, but the vocabulary has {} entries",
+                    human_count(static_cast<std::int64_t>(begin) + (bad - block.begin())), *bad,
+                    human_count(vocab)),
+        fmt::format("--set model.vocab={} or more, or give tokens of this vocabulary", *bad + 1));
+  }
+  checked_vocab_ = vocab;
+}
+
+}  // namespace sc

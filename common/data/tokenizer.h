@@ -1,0 +1,50 @@
+// Text to token ids and back. No torch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sc {
+
+/// An id as token files hold it: vocabularies have at most 65,536 entries.
+using TokenId = std::uint16_t;
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  /// Part of the cache's file names: equal names mean equal ids for every text.
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  /// Ids are 0 .. vocab() - 1.
+  [[nodiscard]] virtual std::int64_t vocab() const = 0;
+  [[nodiscard]] virtual TokenId end_of_text() const = 0;
+  /// Never yields end_of_text(): documents are separated by whoever knows where they end.
+  [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text) const = 0;
+  /// The text of `ids`; end_of_text() yields nothing.  Errors  std::out_of_range if an id is not below
+  /// vocab().
+  [[nodiscard]] virtual std::string decode(std::span<const TokenId> ids) const = 0;
+};
+
+/// Ids 0..255 are the bytes of the text, 256 is the end of a text. Any file can be encoded.
+class ByteTokenizer final : public Tokenizer {
+ public:
+  static constexpr TokenId kEndOfText = 256;
+  [[nodiscard]] std::string_view name() const override { return "byte"; }
+  [[nodiscard]] std::int64_t vocab() const override { return kEndOfText + 1; }
+  [[nodiscard]] TokenId end_of_text() const override { return kEndOfText; }
+  [[nodiscard]] std::vector<TokenId> encode(std::string_view text) const override;
+  [[nodiscard]] std::string decode(std::span<const TokenId> ids) const override;
+};
+
+/// The tokenizer that `data.tokenizer` names.
+///   Errors  InputError (exit 64) for a name whose tokenizer this program does not have: token files made
+///   with it can still be read.
+std::unique_ptr<Tokenizer> make_tokenizer(std::string_view name);
+
+/// The id that ends a text in token files made with the tokenizer of that name: 256 (byte), 50256 (gpt2).
+TokenId end_of_text_of(std::string_view tokenizer);
+
+}  // namespace sc

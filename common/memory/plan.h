@@ -1,0 +1,62 @@
+// Memory predicted from formulas, before anything is allocated. No torch: CUDA plans work in the cpu preset.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "common/base/types.h"
+#include "common/config/workload.h"
+#include "common/memory/purpose.h"
+
+namespace sc {
+
+enum class DeviceKind { cpu, cuda };
+enum class OpsBackend { aten, fused };
+enum class CommBackend { local, mpi, nccl, staged };
+
+/// Everything a plan depends on. `rank` matters where ranks differ (pipeline stages); the slices of one stage
+/// are equal.
+struct RunShape {
+  Workload workload;
+  WorldSize world{1};
+  Rank rank{0};
+  DeviceKind device = DeviceKind::cpu;
+  OpsBackend ops = OpsBackend::aten;
+  CommBackend comm = CommBackend::local;
+  int threads = 1;  // intra-op threads of a rank: attention's scratch on the CPU depends on it
+};
+
+/// Bytes of one rank at its peak, by purpose. Every buffer lives from construction to the end, so the peak of
+/// the sum is the sum.
+class MemoryPlan {
+ public:
+  struct Item {
+    Purpose purpose;
+    std::string name;     // the name the ledger will see, e.g. "grads"
+    std::string formula;  // for the reader: "4 P"
+    Bytes bytes;
+  };
+  void add(Purpose purpose, std::string name, std::string formula, Bytes bytes) {
+    items_.push_back({purpose, std::move(name), std::move(formula), bytes});
+  }
+  [[nodiscard]] const std::vector<Item>& items() const { return items_; }
+  [[nodiscard]] Bytes of(Purpose purpose) const {
+    Bytes sum;
+    for (const Item& item : items_)
+      if (item.purpose == purpose) sum += item.bytes;
+    return sum;
+  }
+  /// Bytes in this rank's memory: everything but host (of a GPU rank) and disk.
+  [[nodiscard]] Bytes total() const {
+    Bytes sum;
+    for (const Item& item : items_)
+      if (item.purpose != Purpose::host && item.purpose != Purpose::disk) sum += item.bytes;
+    return sum;
+  }
+
+ private:
+  std::vector<Item> items_;
+};
+
+}  // namespace sc

@@ -1,0 +1,157 @@
+#include "common/model/cpu_kernels.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+
+namespace sc {
+namespace {
+
+// 8 numbers at once: a register of AVX2 and up, which GCC halves where there is none. Written out
+// because loops with comparisons are vectorised by some versions of the compiler only. Helpers take
+// references and are inlined into each clone.
+constexpr std::int64_t kLanes = 8;
+using Lanes = float __attribute__((vector_size(4 * kLanes)));
+using Bits = std::uint32_t __attribute__((vector_size(4 * kLanes)));
+
+// `count` numbers, at most kLanes of them; the rest is 0.
+[[gnu::always_inline]] inline void load(const float* from, std::int64_t count, Lanes& v) {
+  if (count < kLanes) v = Lanes{};
+  std::memcpy(&v, from, static_cast<std::size_t>(count) * sizeof(float));
+}
+[[gnu::always_inline]] inline void store(const Lanes& v, std::int64_t count, float* to) {
+  std::memcpy(to, &v, static_cast<std::size_t>(count) * sizeof(float));
+}
+
+// f(first, count) over [0, n), the count known to the compiler in all calls but the last.
+template <class F>
+[[gnu::always_inline]] inline void for_lanes(std::int64_t n, const F& f) {
+  const std::int64_t whole = n / kLanes * kLanes;
+  for (std::int64_t i = 0; i < whole; i += kLanes) f(i, kLanes);
+  if (whole < n) f(whole, n - whole);
+}
+
+// x becomes exp(x) to 2 units in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, and
+// n put into the exponent. NaN stays NaN; the range is clamped to that of normal numbers. Source:
+// coefficients of Cephes' expf (S. Moshier).
+[[gnu::always_inline]] inline void exp_lanes(Lanes& x) {
+  const Lanes min = Lanes{} - 87.0F, max = Lanes{} + 88.0F;
+  x = x < min ? min : x;
+  x = x > max ? max : x;
+  const float round = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer, found in the low bits
+  const Lanes shifted = x * 1.44269504088896341F + round;
+  const Lanes n = shifted - round;
+  const Lanes r = (x - n * 0.693359375F) + n * 2.12194440e-4F;  // ln 2 in two parts
+  Lanes p = r * 1.9875691500e-4F + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * (r * r) + r + 1.0F;
+  x = (Lanes)((Bits)p + ((Bits)shifted << 23));
+}
+
+// gelu(x) = x (1 + tanh(u)) / 2 = x gate, gate = 1 / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3).
+constexpr float kTwoRoot = 1.5957691216057308F;  // 2 sqrt(2 / pi)
+constexpr float kCube = 0.044715F;
+[[gnu::always_inline]] inline void gelu_gate(const Lanes& x, Lanes& gate) {
+  gate = -kTwoRoot * (x + kCube * x * x * x);
+  exp_lanes(gate);
+  gate = 1.0F / (1.0F + gate);
+}
+
+}  // namespace
+
+[[gnu::target_clones("arch=x86-64-v3", "default")]] void gelu_f32(std::int64_t n, const float* x, float* y) {
+  for_lanes(
+      n, [&](std::int64_t i, std::int64_t count) __attribute__((always_inline)) {
+        Lanes v, gate;
+        load(x + i, count, v);
+        gelu_gate(v, gate);
+        v *= gate;
+        store(v, count, y + i);
+      });
+}
+
+[[gnu::target_clones("arch=x86-64-v3", "default")]] void gelu_backward_f32(std::int64_t n, const float* x,
+                                                                           float* grad) {
+  for_lanes(
+      n, [&](std::int64_t i, std::int64_t count) __attribute__((always_inline)) {
+        Lanes v, g, gate;
+        load(x + i, count, v);
+        load(grad + i, count, g);
+        gelu_gate(v, gate);
+        const Lanes slope = kTwoRoot + (3.0F * kCube * kTwoRoot) * v * v;  // of 2 u
+        g *= gate + v * slope * (gate - gate * gate);
+        store(g, count, grad + i);
+      });
+}
+
+namespace {
+
+// The largest of row[0, n); a NaN may be passed over.
+[[gnu::target_clones("arch=x86-64-v3", "default")]] float row_max(std::int64_t n, const float* row) {
+  float max = row[0];
+  Lanes lanes = Lanes{} + max;
+  const std::int64_t whole = n / kLanes * kLanes;
+  for (std::int64_t i = 0; i < whole; i += kLanes) {
+    Lanes v;
+    load(row + i, kLanes, v);
+    lanes = v > lanes ? v : lanes;
+  }
+  for (std::int64_t j = 0; j < kLanes; ++j) max = std::max(max, lanes[j]);
+  for (std::int64_t i = whole; i < n; ++i) max = std::max(max, row[i]);
+  return max;
+}
+
+// row becomes exp(row - max); returns its sum.
+[[gnu::target_clones("arch=x86-64-v3", "default")]] double row_exp(std::int64_t n, float max, float* row) {
+  Lanes lanes = Lanes{};
+  double sum = 0;
+  for_lanes(
+      n, [&](std::int64_t i, std::int64_t count) __attribute__((always_inline)) {
+        Lanes v;
+        load(row + i, count, v);
+        v -= max;
+        exp_lanes(v);
+        store(v, count, row + i);
+        if (count == kLanes) {
+          lanes += v;
+        } else {
+          for (std::int64_t j = 0; j < count; ++j) sum += v[j];
+        }
+      });
+  for (std::int64_t j = 0; j < kLanes; ++j) sum += lanes[j];
+  return sum;
+}
+
+[[gnu::target_clones("arch=x86-64-v3", "default")]] void row_scale(std::int64_t n, float factor, float* row) {
+  for (std::int64_t i = 0; i < n; ++i) row[i] *= factor;
+}
+
+}  // namespace
+
+CrossEntropySums cross_entropy_f32(const LogitRows& logits, const std::int64_t* targets, const float* scale) {
+  CrossEntropySums sums;
+  for (std::int64_t r = 0; r < logits.rows; ++r) {
+    float* row = logits.data + r * logits.stride;
+    const std::int64_t target = targets[r];
+    if (target < 0) {
+      if (scale != nullptr) std::fill(row, row + logits.stride, 0.0F);
+      continue;
+    }
+    assert(target < logits.vocab);
+    const float max = row_max(logits.vocab, row), picked = row[target];
+    const double sum = row_exp(logits.vocab, max, row);
+    sums.loss += std::log(sum) + (static_cast<double>(max) - static_cast<double>(picked));
+    ++sums.tokens;
+    if (scale == nullptr) continue;
+    row_scale(logits.vocab, static_cast<float>(*scale / sum), row);
+    row[target] -= *scale;
+    std::fill(row + logits.vocab, row + logits.stride, 0.0F);
+  }
+  return sums;
+}
+
+}  // namespace sc

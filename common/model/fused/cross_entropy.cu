@@ -1,0 +1,295 @@
+// Softmax cross entropy and its gradient, in place. Memory-bound: each logit is read once and written once.
+//   A block takes a row at a time; a row's logits stay in registers between the softmax's sum and the
+//   gradient, and the next two rows arrive in shared memory meanwhile (each thread copies what it reads
+//   itself). Where two rows do not fit there (fp32, or more than 56,000 columns of 16 bits) they are read
+//   from memory twice.
+#include <algorithm>
+#include <cmath>
+
+#include "common/model/fused/kernels.h"
+#include "common/model/fused/vector.cuh"
+
+namespace sc::fused {
+namespace {
+
+constexpr int kMaxBlocks = 1024;
+constexpr int kMaxThreads = 1024;  // leaves a thread 64 registers,
+constexpr int kMaxPieces = 7;      // of which seven times four hold logits
+constexpr int kThreadsTwice = 512;
+constexpr float kLog2E = 1.4426950408889634F;
+
+struct Partial {
+  double loss, tokens;
+};
+
+template <class T>
+struct Arguments {
+  T* logits;
+  const std::int64_t* targets;
+  const float* scale;
+  Partial* partial;  // [blocks]
+  unsigned* counter;
+  double *loss_sum, *tokens;
+  std::int64_t rows;
+  int vocab, padded;
+};
+
+// The sum of exp(x - highest) over some elements; both -infinity and 0 for none.
+struct SoftmaxSum {
+  float highest, sum;
+};
+
+__device__ inline float exp_of(float x) { return exp2f(x * kLog2E); }
+
+__device__ inline SoftmaxSum operator+(SoftmaxSum a, SoftmaxSum b) {
+  const float highest = fmaxf(a.highest, b.highest);
+  if (highest == -INFINITY) return {highest, a.sum + b.sum};
+  return {highest, a.sum * exp_of(a.highest - highest) + b.sum * exp_of(b.highest - highest)};
+}
+
+__device__ inline SoftmaxSum warp_total(SoftmaxSum v) {
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    v = v + SoftmaxSum{__shfl_xor_sync(~0U, v.highest, offset), __shfl_xor_sync(~0U, v.sum, offset)};
+  }
+  return v;
+}
+
+// Over the block, the same in all threads. `shared` alternates from row to row, so that one barrier is
+// enough.
+__device__ inline SoftmaxSum block_total(SoftmaxSum v, SoftmaxSum (&shared)[kWarp]) {
+  v = warp_total(v);
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = v;
+  __syncthreads();
+  const int lane = threadIdx.x % kWarp;
+  return warp_total(lane < static_cast<int>(blockDim.x / kWarp) ? shared[lane] : SoftmaxSum{-INFINITY, 0});
+}
+
+// Eight logits from column `begin` on; padding is -infinity.
+template <class T>
+__device__ inline void masked(const Packed<T>& packed, int begin, int vocab, float (&x)[kVec]) {
+  packed.unpack(x);
+  if (begin + kVec <= vocab) return;
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) {
+    if (begin + i >= vocab) x[i] = -INFINITY;
+  }
+}
+
+__device__ inline float highest_of(const float (&x)[kVec], float highest) {
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) highest = fmaxf(highest, x[i]);
+  return highest;
+}
+
+// Adds exp(x - s.highest) of eight logits. Nothing but padding so far: 0 stands for the maximum; a NaN stays
+// one.
+__device__ inline void add_exps(const float (&x)[kVec], SoftmaxSum& s) {
+  const float base = s.highest == -INFINITY ? 0.0F : s.highest;
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) s.sum += exp_of(x[i] - base);
+}
+
+// (softmax - onehot) * scale of eight logits, in place.
+__device__ inline void gradient(float (&x)[kVec], int begin, int target, SoftmaxSum total, float inverse,
+                                float scale) {
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) {
+    float p = exp_of(x[i] - total.highest) * inverse;
+    if (begin + i == target) p -= 1.0F;
+    x[i] = p * scale;
+  }
+}
+
+// The block's rows are summed by its first thread, the blocks by the last one to finish, in order.
+template <class T>
+__device__ void add_losses(const Arguments<T>& a, Partial mine) {
+  if (threadIdx.x != 0) return;
+  a.partial[blockIdx.x] = mine;
+  if (!last_block(a.counter)) return;
+  double loss = 0, tokens = 0;
+  for (unsigned b = 0; b < gridDim.x; ++b) {
+    const volatile Partial& p = a.partial[b];
+    loss += p.loss;
+    tokens += p.tokens;
+  }
+  *a.loss_sum += loss;
+  *a.tokens += tokens;
+}
+
+// The row in registers: a thread holds columns (k * threads + thread) * 8 .. + 8 for k < K.
+template <class T, int K, bool kGradient>
+__global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(Arguments<T> a) {
+  extern __shared__ uint4 rows_ahead[];  // [2][K][threads]
+  __shared__ SoftmaxSum warps[2][kWarp];
+  __shared__ float target_logit[2];
+  const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
+  const int pieces = a.padded / kVec;
+  const auto fetch = [&](std::int64_t row, int buffer) {
+    if (row < a.rows) {
+#pragma unroll
+      for (int k = 0; k < K; ++k) {
+        const int piece = k * threads + thread;
+        if (piece < pieces) {
+          copy_async(&rows_ahead[(buffer * K + k) * threads + thread],
+                     a.logits + row * a.padded + piece * kVec);
+        }
+      }
+    }
+    commit_copies();
+  };
+  const float scale = kGradient ? *a.scale : 0.0F;
+  Partial mine{};
+  std::int64_t row = blockIdx.x;
+  fetch(row, 0);
+  fetch(row + gridDim.x, 1);
+  std::int64_t next_target = row < a.rows ? a.targets[row] : -1;
+  for (int buffer = 0; row < a.rows; row += gridDim.x, buffer ^= 1) {
+    const int target = next_target < 0 ? -1 : static_cast<int>(next_target);
+    if (row + gridDim.x < a.rows) next_target = a.targets[row + gridDim.x];
+    wait_copies<1>();
+    Packed<T> x[K];
+    SoftmaxSum sum{-INFINITY, 0};
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      const int begin = (k * threads + thread) * kVec;
+      if (begin >= a.padded) continue;
+      x[k].word[0] = rows_ahead[(buffer * K + k) * threads + thread];
+      float f[kVec];
+      masked(x[k], begin, a.vocab, f);
+      sum.highest = highest_of(f, sum.highest);
+      if (target / kVec * kVec == begin && target >= 0) {
+#pragma unroll
+        for (int i = 0; i < kVec; ++i) {
+          if (begin + i == target) target_logit[buffer] = f[i];
+        }
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      const int begin = (k * threads + thread) * kVec;
+      if (begin >= a.padded) continue;
+      float f[kVec];
+      masked(x[k], begin, a.vocab, f);
+      add_exps(f, sum);
+    }
+    fetch(row + 2 * static_cast<std::int64_t>(gridDim.x), buffer);
+    const SoftmaxSum total = block_total(sum, warps[buffer]);
+    if (thread == 0 && target >= 0) {
+      mine.loss += static_cast<double>(logf(total.sum)) + total.highest - target_logit[buffer];
+      mine.tokens += 1;
+    }
+    if constexpr (kGradient) {
+      const float inverse = 1.0F / total.sum;
+#pragma unroll
+      for (int k = 0; k < K; ++k) {
+        const int begin = (k * threads + thread) * kVec;
+        if (begin >= a.padded) continue;
+        float f[kVec] = {};
+        if (target >= 0) {
+          masked(x[k], begin, a.vocab, f);
+          gradient(f, begin, target, total, inverse, scale);
+        }
+        store(a.logits + row * a.padded + begin, f);
+      }
+    }
+  }
+  add_losses(a, mine);
+}
+
+// Any dtype and width: the row is read twice.
+template <class T, bool kGradient>
+__global__ void __launch_bounds__(kThreadsTwice) cross_entropy_twice_kernel(Arguments<T> a) {
+  __shared__ SoftmaxSum warps[2][kWarp];
+  const int step = static_cast<int>(blockDim.x) * kVec, first = static_cast<int>(threadIdx.x) * kVec;
+  const float scale = kGradient ? *a.scale : 0.0F;
+  Partial mine{};
+  int parity = 0;
+  for (std::int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, parity ^= 1) {
+    T* logits = a.logits + row * a.padded;
+    const std::int64_t target64 = a.targets[row];
+    const int target = target64 < 0 ? -1 : static_cast<int>(target64);
+    const float target_logit = target >= 0 && threadIdx.x == 0 ? to_float(logits[target]) : 0.0F;
+    SoftmaxSum sum{-INFINITY, 0};
+    Packed<T> packed;
+    float x[kVec];
+    for (int begin = first; begin < a.padded; begin += step) {
+      packed.load(logits + begin);
+      masked(packed, begin, a.vocab, x);
+      SoftmaxSum eight{highest_of(x, -INFINITY), 0};
+      add_exps(x, eight);
+      sum = sum + eight;
+    }
+    const SoftmaxSum total = block_total(sum, warps[parity]);
+    if (threadIdx.x == 0 && target >= 0) {
+      mine.loss += static_cast<double>(logf(total.sum)) + total.highest - target_logit;
+      mine.tokens += 1;
+    }
+    if constexpr (kGradient) {
+      const float inverse = 1.0F / total.sum;
+      for (int begin = first; begin < a.padded; begin += step) {
+        packed.load(logits + begin);
+        masked(packed, begin, a.vocab, x);
+        gradient(x, begin, target, total, inverse, target >= 0 ? scale : 0.0F);
+        store(logits + begin, x);
+      }
+    }
+  }
+  add_losses(a, mine);
+}
+
+template <class T>
+void launch(void (*kernel)(Arguments<T>), int threads, std::size_t bytes, const Arguments<T>& a,
+            cudaStream_t stream) {
+  SC_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  int each = 0;
+  SC_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, bytes));
+  const std::int64_t resident =
+      std::min<std::int64_t>(kMaxBlocks, static_cast<std::int64_t>(each) * multiprocessors());
+  const auto blocks = static_cast<unsigned>(std::clamp<std::int64_t>(a.rows, 1, resident));
+  kernel<<<blocks, threads, bytes, stream>>>(a);
+  SC_CHECK(cudaGetLastError());
+}
+
+template <class T, bool kGradient, int K = 1>
+void launch_once(const Arguments<T>& a, cudaStream_t stream) {
+  const int threads = static_cast<int>(round_up(ceil_div(a.padded / kVec, K), kWarp));
+  if constexpr (K < kMaxPieces) {
+    // A few hundred threads a block, so that several blocks work on different rows; wide rows need more.
+    if (threads > 256) return launch_once<T, kGradient, K + 1>(a, stream);
+  }
+  const std::size_t bytes = std::size_t{2} * K * threads * sizeof(uint4);
+  launch(cross_entropy_kernel<T, K, kGradient>, threads, bytes, a, stream);
+}
+
+template <class T, bool kGradient>
+void run(const Arguments<T>& a, cudaStream_t stream) {
+  if constexpr (sizeof(T) == 2) {
+    constexpr int kWidest = 56 * 1024;  // two rows of 16 bits in 227 KiB
+    if (a.padded <= kWidest) return launch_once<T, kGradient>(a, stream);
+  }
+  launch(cross_entropy_twice_kernel<T, kGradient>, kThreadsTwice, 0, a, stream);
+}
+
+}  // namespace
+
+std::int64_t cross_entropy_scratch_bytes() { return static_cast<std::int64_t>(sizeof(Partial)) * kMaxBlocks; }
+
+void cross_entropy(const CrossEntropy& op, void* scratch, unsigned* counters, cudaStream_t stream) {
+  with_type(op.dtype, [&]<class T>(T*) {
+    const Arguments<T> a{static_cast<T*>(op.logits),
+                         op.targets,
+                         op.scale,
+                         static_cast<Partial*>(scratch),
+                         counters,
+                         op.loss_sum,
+                         op.tokens,
+                         op.rows,
+                         static_cast<int>(op.vocab),
+                         static_cast<int>(op.padded)};
+    op.scale == nullptr ? run<T, false>(a, stream) : run<T, true>(a, stream);
+  });
+}
+
+}  // namespace sc::fused

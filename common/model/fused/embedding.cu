@@ -1,0 +1,177 @@
+// Token and position embedding. Backward without atomics: tokens are sorted (stably), each run of equal
+// tokens is summed by one block in token order.
+#include <algorithm>
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+
+#include "common/model/fused/kernels.h"
+#include "common/model/fused/vector.cuh"
+
+namespace sc::fused {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::int64_t kScratchAlign = 256;
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    embed_kernel(const std::int64_t* tokens, const T* wte, const T* wpe, T* x, std::int64_t rows,
+                 std::int64_t length, std::int64_t width) {
+  const std::int64_t pieces = width / kVec;
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= rows * pieces) return;
+  const std::int64_t row = i / pieces, column = i % pieces * kVec;
+  float token[kVec], position[kVec];
+  load(wte + tokens[row] * width + column, token);
+  load(wpe + row % length * width + column, position);
+#pragma unroll
+  for (int k = 0; k < kVec; ++k) token[k] += position[k];
+  store(x + row * width + column, token);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    keys_kernel(const std::int64_t* tokens, std::uint32_t* keys, std::uint32_t* rows, std::int64_t n) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= n) return;
+  keys[i] = static_cast<std::uint32_t>(tokens[i]);
+  rows[i] = static_cast<std::uint32_t>(i);
+}
+
+template <class T>
+__device__ void add_to(T* grad, const float (&sum)[kVec], bool accumulate) {
+  float value[kVec] = {};
+  if (accumulate) load(grad, value);
+#pragma unroll
+  for (int k = 0; k < kVec; ++k) value[k] += sum[k];
+  store(grad, value);
+}
+
+// The block at the first position of a run sums its rows: lane y takes every blockDim.y-th of them.
+template <class T, class G>
+__global__ void runs_kernel(const std::uint32_t* keys, const std::uint32_t* rows, const T* grad_x,
+                            G* grad_wte, std::int64_t n, std::int64_t width, bool accumulate) {
+  extern __shared__ float shared[];  // [blockDim.y, blockDim.x * kVec]
+  const std::int64_t first = blockIdx.x;
+  const std::uint32_t key = keys[first];
+  if (first > 0 && keys[first - 1] == key) return;
+  for (std::int64_t base = 0; base < width; base += blockDim.x * kVec) {
+    const std::int64_t column = base + threadIdx.x * kVec;
+    const std::int64_t end = column < width ? n : 0;
+    float sum[kVec] = {};
+#pragma unroll 4
+    for (std::int64_t i = first + threadIdx.y; i < end && keys[i] == key; i += blockDim.y) {
+      float value[kVec];
+      load(grad_x + rows[i] * width + column, value);
+#pragma unroll
+      for (int k = 0; k < kVec; ++k) sum[k] += value[k];
+    }
+    float* mine = shared + threadIdx.x * kVec;
+    const int line = static_cast<int>(blockDim.x) * kVec;
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) mine[threadIdx.y * line + k] = sum[k];
+    __syncthreads();
+    if (threadIdx.y == 0 && column < width) {
+      for (int y = 1; y < static_cast<int>(blockDim.y); ++y) {
+#pragma unroll
+        for (int k = 0; k < kVec; ++k) sum[k] += mine[y * line + k];
+      }
+      add_to(grad_wte + key * width + column, sum, accumulate);
+    }
+    __syncthreads();
+  }
+}
+
+// Position `t` of all rows of the batch; positions that the sequence does not reach become zero or stay.
+template <class T, class G>
+__global__ void __launch_bounds__(kThreads)
+    positions_kernel(const T* grad_x, G* grad_wpe, std::int64_t batch, std::int64_t length,
+                     std::int64_t width, std::int64_t context, bool accumulate) {
+  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kVec;
+  if (i >= context * width) return;
+  float sum[kVec] = {};
+  if (i < length * width) {
+#pragma unroll 4
+    for (std::int64_t b = 0; b < batch; ++b) {
+      float value[kVec];
+      load(grad_x + b * length * width + i, value);
+#pragma unroll
+      for (int k = 0; k < kVec; ++k) sum[k] += value[k];
+    }
+  }
+  add_to(grad_wpe + i, sum, accumulate);
+}
+
+int key_bits(std::int64_t vocab) {
+  return std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(vocab - 1))));
+}
+
+// Where the sort keeps what: keys and rows before and after it, then CUB's own.
+struct SortScratch {
+  SortScratch(std::int64_t tokens, std::int64_t vocab)
+      : array(round_up(tokens * std::int64_t{4}, kScratchAlign)) {
+    SC_CHECK(cub::DeviceRadixSort::SortPairs(
+        nullptr, cub_bytes, static_cast<const std::uint32_t*>(nullptr), static_cast<std::uint32_t*>(nullptr),
+        static_cast<const std::uint32_t*>(nullptr), static_cast<std::uint32_t*>(nullptr), tokens, 0,
+        key_bits(vocab)));
+  }
+  [[nodiscard]] std::int64_t total() const { return 4 * array + static_cast<std::int64_t>(cub_bytes); }
+  static std::uint32_t* at(void* scratch, std::int64_t offset) {
+    return reinterpret_cast<std::uint32_t*>(static_cast<char*>(scratch) + offset);
+  }
+  std::int64_t array;
+  std::size_t cub_bytes = 0;
+};
+
+template <class T, class G>
+void run(const EmbedBackward& op, void* scratch, cudaStream_t stream) {
+  const std::int64_t n = op.batch * op.length;
+  SortScratch sort(n, op.vocab);
+  std::uint32_t *keys = SortScratch::at(scratch, 0), *rows = SortScratch::at(scratch, sort.array),
+                *sorted_keys = SortScratch::at(scratch, 2 * sort.array),
+                *sorted_rows = SortScratch::at(scratch, 3 * sort.array);
+  auto* grad_wte = static_cast<G*>(op.grad_wte);
+  const auto* grad_x = static_cast<const T*>(op.grad_x);
+  keys_kernel<<<static_cast<unsigned>(ceil_div(n, kThreads)), kThreads, 0, stream>>>(op.tokens, keys, rows,
+                                                                                     n);
+  SC_CHECK(cudaGetLastError());
+  SC_CHECK(cub::DeviceRadixSort::SortPairs(
+      SortScratch::at(scratch, 4 * sort.array), sort.cub_bytes, static_cast<const std::uint32_t*>(keys),
+      sorted_keys, static_cast<const std::uint32_t*>(rows), sorted_rows, n, 0, key_bits(op.vocab), stream));
+  if (!op.accumulate_wte) {
+    SC_CHECK(cudaMemsetAsync(grad_wte, 0, static_cast<std::size_t>(op.vocab * op.width) * sizeof(G), stream));
+  }
+  const auto columns = static_cast<unsigned>(std::min<std::int64_t>(kThreads, op.width / kVec));
+  const dim3 threads(columns, std::max(1U, kThreads / columns));
+  const std::size_t bytes = std::size_t{threads.x} * threads.y * kVec * sizeof(float);
+  runs_kernel<T, G><<<static_cast<unsigned>(n), threads, bytes, stream>>>(
+      sorted_keys, sorted_rows, grad_x, grad_wte, n, op.width, op.accumulate_wte);
+  SC_CHECK(cudaGetLastError());
+  positions_kernel<T, G>
+      <<<static_cast<unsigned>(ceil_div(op.context * op.width, kThreads * kVec)), kThreads, 0, stream>>>(
+          grad_x, static_cast<G*>(op.grad_wpe), op.batch, op.length, op.width, op.context, op.accumulate_wpe);
+  SC_CHECK(cudaGetLastError());
+}
+
+}  // namespace
+
+void embed(const Embed& op, cudaStream_t stream) {
+  const std::int64_t rows = op.batch * op.length, pieces = rows * op.width / kVec;
+  with_type(op.dtype, [&]<class T>(T*) {
+    embed_kernel<<<static_cast<unsigned>(ceil_div(pieces, kThreads)), kThreads, 0, stream>>>(
+        op.tokens, static_cast<const T*>(op.wte), static_cast<const T*>(op.wpe), static_cast<T*>(op.x), rows,
+        op.length, op.width);
+  });
+  SC_CHECK(cudaGetLastError());
+}
+
+std::int64_t embed_backward_scratch_bytes(std::int64_t tokens, std::int64_t vocab) {
+  return SortScratch(tokens, vocab).total();
+}
+
+void embed_backward(const EmbedBackward& op, void* scratch, cudaStream_t stream) {
+  with_type(op.dtype, [&]<class T>(T*) {
+    op.grad_dtype == op.dtype ? run<T, T>(op, scratch, stream) : run<T, float>(op, scratch, stream);
+  });
+}
+
+}  // namespace sc::fused

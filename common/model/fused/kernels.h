@@ -1,0 +1,112 @@
+// The GPU kernels behind FusedOps, as functions of raw pointers: no torch. All are enqueued on `stream` and
+// return at once.
+//   A `void*` is fp32, bf16 or fp16 as `dtype` says; rows are contiguous, start at 16 bytes and hold a
+//   multiple of 8 elements. `scratch` is stream_scratch(*_scratch_bytes(...)), `counters` stream_counters():
+//   see common/memory/stream_scratch.h. Sums over rows are taken in an order that depends on the shape and
+//   the number of multiprocessors alone. Errors  DeviceError if a launch fails; InputError for another dtype.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "common/base/types.h"
+
+namespace sc::fused {
+
+/// Widest LayerNorm row.
+inline constexpr std::int64_t kMaxWidth = 2048;
+
+struct LayerNorm {
+  DType dtype;
+  std::int64_t rows, width;
+  const void *x, *weight, *bias;
+  void* y;
+  float *mean, *rstd;
+};
+void layer_norm(const LayerNorm& op, cudaStream_t stream);
+
+/// Null pointers: `residual`, and the sums `of_residual` and `of_grad_x`.
+struct LayerNormBackward {
+  DType dtype;
+  std::int64_t rows, width;
+  const void *grad_y, *x;
+  const float *mean, *rstd;
+  const void *weight, *residual;
+  void* grad_x;
+  float *of_weight, *of_bias, *of_residual, *of_grad_x;
+};
+std::int64_t layer_norm_backward_scratch_bytes(std::int64_t width);
+void layer_norm_backward(const LayerNormBackward& op, void* scratch, cudaStream_t stream);
+
+/// sums [columns] = columns of m [rows, columns].
+struct ColumnSums {
+  DType dtype;
+  std::int64_t rows, columns;
+  const void* m;
+  float* sums;
+};
+std::int64_t column_scratch_bytes(std::int64_t columns);
+void column_sums(const ColumnSums& op, void* scratch, cudaStream_t stream);
+
+/// grad [rows, columns] becomes grad * gelu'(pre); sums [columns]: its columns, before they are rounded.
+struct GeluBackward {
+  DType dtype;
+  std::int64_t rows, columns;
+  void* grad;
+  const void* pre;
+  float* sums;
+};
+void gelu_backward(const GeluBackward& op, void* scratch, cudaStream_t stream);
+/// y [n] = gelu(pre), its tanh form; n a multiple of 8.
+void gelu(DType dtype, std::int64_t n, const void* pre, void* y, cudaStream_t stream);
+
+/// packed [rows, 3 width] = the three matrices [rows, width] side by side; sums [3 width]: its columns.
+struct PackThree {
+  DType dtype;
+  std::int64_t rows, width;
+  const void* part[3];
+  void* packed;
+  float* sums;
+};
+void pack_three(const PackThree& op, void* scratch, cudaStream_t stream);
+
+/// grad [n] (+)= sums [n], rounded once to `dtype`.
+void store_sums(DType dtype, std::int64_t n, const float* sums, void* grad, bool accumulate,
+                cudaStream_t stream);
+
+/// As Ops::cross_entropy. `scale` null: loss only, and logits stay.
+struct CrossEntropy {
+  DType dtype;
+  std::int64_t rows, vocab, padded;  // a row of logits has `padded` elements
+  void* logits;
+  const std::int64_t* targets;
+  const float* scale;
+  double *loss_sum, *tokens;
+};
+std::int64_t cross_entropy_scratch_bytes();
+void cross_entropy(const CrossEntropy& op, void* scratch, unsigned* counters, cudaStream_t stream);
+
+/// x [batch, length, width] = wte[tokens] + wpe.
+struct Embed {
+  DType dtype;
+  std::int64_t batch, length, width;
+  const std::int64_t* tokens;
+  const void *wte, *wpe;
+  void* x;
+};
+void embed(const Embed& op, cudaStream_t stream);
+
+/// Rows of grad_x summed in fp32, in token order, then rounded once to grad_dtype.
+struct EmbedBackward {
+  DType dtype, grad_dtype;
+  std::int64_t batch, length, width, vocab, context;  // rows of grad_wte and of grad_wpe
+  const std::int64_t* tokens;
+  const void* grad_x;
+  void *grad_wte, *grad_wpe;
+  bool accumulate_wte, accumulate_wpe;
+};
+std::int64_t embed_backward_scratch_bytes(std::int64_t tokens, std::int64_t vocab);
+void embed_backward(const EmbedBackward& op, void* scratch, cudaStream_t stream);
+
+}  // namespace sc::fused

@@ -1,0 +1,64 @@
+// Matrix products with what ATen cannot add to them: a residual that is not the result, GELU beside its
+// input, fp32 results of 16-bit operands. cublasLt, its heuristic's first choice (short timings choose worse:
+// docs/results).
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "common/base/handle.h"
+#include "common/base/types.h"
+
+namespace sc::fused {
+
+enum class Epilogue : std::uint8_t { none, bias, gelu_bias };
+
+/// d (column-major [m, n]) = epilogue(op(a) op(b) + beta c), accumulated in fp32. A row-major [r, c] matrix
+/// is a column-major [c, r] one.
+struct MatmulShape {
+  DType operands, result;  // of a, b and bias; of c and d
+  bool transpose_a, transpose_b;
+  std::int64_t m, n, k;
+  bool adds_c;  // beta = 1; c may be d
+  Epilogue epilogue;
+  [[nodiscard]] auto key() const {
+    return std::tuple(operands, result, transpose_a, transpose_b, m, n, k, adds_c, epilogue);
+  }
+  bool operator<(const MatmulShape& other) const { return key() < other.key(); }
+};
+
+struct MatmulPointers {
+  const void *a, *b, *c;
+  void* d;
+  const void* bias = nullptr;   // [m]
+  void* before_gelu = nullptr;  // [m, n] as d: what GELU was applied to
+};
+
+/// Thread-safe. The first call of a shape asks the heuristic; later calls allocate nothing.
+///   Workspace  kWorkspaceBytes from the caller, who keeps it for the stream's next operation.
+///   Errors     DeviceError.
+class LtMatmul {
+ public:
+  static constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
+
+  LtMatmul();
+  ~LtMatmul();
+  void run(const MatmulShape& shape, const MatmulPointers& at, void* workspace, cudaStream_t stream);
+
+ private:
+  struct Plan;
+  Plan& plan(const MatmulShape& shape);
+
+  std::mutex mutex_;
+  std::map<MatmulShape, Plan> plans_;
+  struct Destroy {
+    void operator()(cublasLtHandle_t handle) const noexcept { cublasLtDestroy(handle); }
+  };
+  UniqueHandle<cublasLtHandle_t, Destroy> handle_;
+};
+
+}  // namespace sc::fused

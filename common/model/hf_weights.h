@@ -1,0 +1,50 @@
+// GPT-2 weights in Hugging Face's safetensors form, in and out, one tensor at a time.
+//   Their Conv1D matrices (c_attn, c_proj, c_fc) are [in, out] and ours [out, in]: transposed on the way. wte
+//   and an untied lm_head have `vocab` rows there and V_pad here: padding rows are cut on the way out and
+//   zero on the way in. Source: transformers' modeling_gpt2.py (names), github.com/huggingface/safetensors
+//   (file).
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "common/model/gpt.h"
+#include "common/storage/safetensors.h"
+
+namespace sc {
+
+/// Weights in one file. Names with or without "transformer."; f32, bf16 or f16; the buffers h.N.attn.bias and
+/// h.N.attn.masked_bias of old files are ignored.
+class HfWeights {
+ public:
+  /// Reads the header alone and compares it with `config`, tensor by tensor.
+  ///   Errors  InputError (exit 65) naming the file and the first tensor that is missing, unknown, of another
+  ///   shape (both shapes)
+  ///           or of another kind of number; a tied model and a file whose lm_head.weight is not its
+  ///           wte.weight.
+  HfWeights(const Path& path, const GptConfig& config);
+
+  /// Fills one unit: padding rows and gaps between tensors become zeros. Any layout of the config's model;
+  /// any dtype and device. An untied model and a file without lm_head.weight: the head starts from wte.
+  void load_unit(const ParamLayout& layout, int unit, const UnitTensors& params) const;
+
+ private:
+  [[nodiscard]] const SafeTensor* find(const std::string& name) const;
+  [[nodiscard]] const SafeTensor& source(const std::string& name) const;
+  void check_tensor(const ParamTensor& wanted) const;
+  void check_names(const ParamLayout& layout) const;
+  void check_tied_head() const;
+  [[nodiscard]] std::string model_in_file() const;
+
+  GptConfig config_;
+  SafetensorsReader reader_;
+};
+
+/// Writes a whole model to `file` (empty; usually inside atomic_write_file), named as save_pretrained names
+/// it.
+///   unit   called for 0, 1, ... in turn; what it returns must stay valid until the next call.
+///   dtype  f32, bf16 or f16 of the file.
+void export_hf_weights(File& file, const ParamLayout& layout, DType dtype,
+                       const std::function<UnitTensors(int unit)>& unit);
+
+}  // namespace sc

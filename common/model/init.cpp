@@ -1,0 +1,86 @@
+// Initial weights as a function of (seed, tensor name, element): the same on every rank, for every world and
+// layout.
+#include <ATen/Parallel.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <span>
+#include <vector>
+
+#include "common/model/gpt.h"
+
+namespace sc {
+namespace {
+
+// SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection that spreads every input bit over the output.
+std::uint64_t mix(std::uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+// FNV-1a.
+std::uint64_t hash(std::string_view name) {
+  std::uint64_t h = 0xcbf29ce484222325ULL;
+  for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return h;
+}
+
+// Uniform in (0, 1): 53 bits, never 0.
+double uniform(std::uint64_t key, std::uint64_t counter) {
+  const std::uint64_t bits = mix(key + counter * 0x9e3779b97f4a7c15ULL);
+  return (static_cast<double>(bits >> 11) + 0.5) * 0x1.0p-53;
+}
+
+// Normal(0, stddev) for elements [begin, begin + out.size()) of a tensor, by Box-Muller: elements 2i and 2i +
+// 1 share two uniforms. `begin` is even.
+void fill_normal(std::uint64_t key, std::int64_t begin, double stddev, std::span<float> out) {
+  constexpr std::int64_t kGrain = 1 << 12;
+  const auto size = static_cast<std::int64_t>(out.size());
+  at::parallel_for(0, ceil_div(size, 2), kGrain, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = 2 * first; i < 2 * last; i += 2) {
+      const auto pair = static_cast<std::uint64_t>(begin + i);
+      const double radius = stddev * std::sqrt(-2.0 * std::log(uniform(key, pair)));
+      const double angle = 2.0 * std::numbers::pi * uniform(key, pair + 1);
+      out[static_cast<std::size_t>(i)] = static_cast<float>(radius * std::cos(angle));
+      if (i + 1 < size) out[static_cast<std::size_t>(i + 1)] = static_cast<float>(radius * std::sin(angle));
+    }
+  });
+}
+
+void init_matrix(const ParamTensor& t, const GptConfig& config, std::uint64_t seed, const at::Tensor& flat) {
+  constexpr std::int64_t kPiece = 1 << 16;  // even; keeps a large tensor out of host memory
+  const bool residual = t.name.ends_with("c_proj.weight");
+  const double stddev = residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(config.layers)) : 0.02;
+  const bool padded = t.name == "wte.weight" || t.name == "lm_head.weight";
+  const std::int64_t end = padded ? config.vocab * config.width : t.numel();
+  const std::uint64_t key = mix(mix(seed) ^ hash(t.name));
+  std::vector<float> piece;
+  for (std::int64_t begin = 0; begin < end; begin += kPiece) {
+    piece.resize(static_cast<std::size_t>(std::min(kPiece, end - begin)));
+    fill_normal(key, begin, stddev, piece);
+    const auto size = static_cast<std::int64_t>(piece.size());
+    flat.narrow(0, begin, size).copy_(at::from_blob(piece.data(), {size}, at::kFloat));
+  }
+}
+
+}  // namespace
+
+void init_unit(const ParamLayout& layout, int unit, std::uint64_t seed, const UnitTensors& params) {
+  const c10::InferenceMode guard;
+  params.sharded.zero_();
+  if (params.whole.defined()) params.whole.zero_();
+  for (const ParamTensor& t : layout.unit(unit).tensors) {
+    const at::Tensor flat = params.segment(t.segment).narrow(0, t.offset, t.numel());
+    if (t.decay) {
+      init_matrix(t, layout.config(), seed, flat);
+    } else if (t.name.ends_with(".weight")) {
+      flat.fill_(1.0);  // a norm
+    }
+  }
+}
+
+}  // namespace sc

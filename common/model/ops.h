@@ -1,0 +1,104 @@
+// The arithmetic of a GPT: forward and backward of each layer, results handed in.
+//   Matrices are row-major views; N = B * T rows. Every function writes all of its outputs (or adds, where
+//   Write says so) and keeps nothing. Bit-equal for equal inputs at one intra-op thread, wherever the
+//   operands lie in memory. `sums` outputs are [n] fp32 whatever the dtype, so that a bias's gradient is
+//   rounded once. What an implementation allocates inside a call and frees before it returns:
+//   plan_op_scratch_bytes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "common/memory/plan.h"
+
+namespace sc {
+
+/// What a function does to a gradient: write it, or add to what is there.
+enum class Write { overwrite, accumulate };
+
+/// Column sums that a LayerNorm's backward can take while its rows are in cache; the last two only if
+/// defined.
+struct LayerNormSums {
+  at::Tensor weight, bias;  // [d] gradients of the norm's own parameters
+  at::Tensor residual;      // [d] columns of `residual`: the bias gradient of the linear layer that ends the
+                            // branch above
+  at::Tensor grad_x;        // [d] columns of `grad_x`: of the linear layer that wrote x
+};
+
+/// One implementation for a device. Stateless as seen from outside; functions may run on several threads at
+/// once.
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  /// x [B, T, d] = wte[tokens] + wpe[0..T).  tokens [B, T] int64, wte [V_pad, d], wpe [context, d].
+  virtual void embed(const at::Tensor& tokens, const at::Tensor& wte, const at::Tensor& wpe,
+                     at::Tensor& x) const = 0;
+  /// Rows of grad_x [B, T, d] added in token order to grad_wte [V_pad, d], and over B to grad_wpe [context,
+  /// d]; rows that no token touches become or stay what `Write` makes of them.
+  virtual void embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte,
+                              Write wte, at::Tensor& grad_wpe, Write wpe) const = 0;
+
+  /// y [N, out] = x [N, in] w^T + bias; w [out, in], bias [out].
+  virtual void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+                      at::Tensor& y) const = 0;
+  /// y = residual + x w^T + bias; residual [N, out] may not alias y.
+  virtual void linear_residual(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+                               const at::Tensor& residual, at::Tensor& y) const = 0;
+  /// pre = x w^T + bias, y = gelu(pre), in its tanh form.
+  virtual void linear_gelu(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& pre,
+                           at::Tensor& y) const = 0;
+  /// y [N, out] = x w^T: the head.
+  virtual void matmul(const at::Tensor& x, const at::Tensor& w, at::Tensor& y) const = 0;
+  /// grad_x [N, in] = grad_y [N, out] w.
+  virtual void matmul_backward_input(const at::Tensor& grad_y, const at::Tensor& w,
+                                     at::Tensor& grad_x) const = 0;
+  /// grad_w [out, in] (+)= grad_y^T x. grad_w may be fp32 beside 16-bit operands.
+  virtual void matmul_backward_weight(const at::Tensor& grad_y, const at::Tensor& x, at::Tensor& grad_w,
+                                      Write write) const = 0;
+  /// sums [n] = columns of m [N, n].
+  virtual void column_sums(const at::Tensor& m, at::Tensor& sums) const = 0;
+  /// grad [n] (+)= sums [n], rounded to grad's dtype.
+  virtual void store_sums(const at::Tensor& sums, at::Tensor& grad, Write write) const = 0;
+
+  /// y = gelu(pre): recomputation.
+  virtual void gelu(const at::Tensor& pre, at::Tensor& y) const = 0;
+  /// In place: grad [N, n] with respect to gelu's output becomes that with respect to `pre`; sums [n]: its
+  /// columns.
+  virtual void gelu_backward(at::Tensor& grad, const at::Tensor& pre, at::Tensor& sums) const = 0;
+
+  /// y [N, d] = (x - mean) rstd weight + bias, eps 1e-5; mean, rstd [N] fp32.
+  virtual void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                          at::Tensor& y, at::Tensor& mean, at::Tensor& rstd) const = 0;
+  /// grad_x = the norm's gradient (+ residual, if defined: the gradient that reaches x past the norm). grad_x
+  /// aliases nothing.
+  virtual void layer_norm_backward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& mean,
+                                   const at::Tensor& rstd, const at::Tensor& weight,
+                                   const at::Tensor& residual, at::Tensor& grad_x,
+                                   LayerNormSums& sums) const = 0;
+
+  /// Causal attention, scale 1/sqrt(D). qkv [B, T, 3, H, D] packed, out [B, T, H, D], lse [B, H, T] fp32 (log
+  /// of each row's sum of exponentials).
+  virtual void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const = 0;
+  /// grad_qkv packed like qkv.
+  virtual void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
+                                  const at::Tensor& lse, at::Tensor& grad_qkv) const = 0;
+
+  /// Adds the rows' cross entropy (nats) to loss_sum and the number of targets >= 0 to tokens, both [] fp64.
+  ///   logits [n, V_pad], of which the first `vocab` columns count; targets [n] int64; a target < 0 has no
+  ///   loss. If `scale` ([] fp32) is defined, logits become their gradient: (softmax - onehot) * scale, zero
+  ///   in padding columns and rows without a target. Otherwise they are left undefined.
+  virtual void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
+                             const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const = 0;
+};
+
+/// ATen on any device and dtype: the reference of every other implementation. Attention is written out and
+/// holds [B, H, T, T].
+std::unique_ptr<const Ops> make_reference_ops();
+/// aten, cpu: the reference with ATen's fused attention, and own loops in fp32 where they were measured to be
+/// faster (ops_cpu.cpp).
+///   Errors  InputError (exit 69) for a backend that this build or device does not have.
+std::unique_ptr<const Ops> make_ops(OpsBackend backend, DeviceKind device);
+
+}  // namespace sc

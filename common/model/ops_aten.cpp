@@ -1,0 +1,201 @@
+#include "common/model/ops_aten.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/sum.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+namespace sc {
+namespace {
+
+constexpr double kLayerNormEps = 1e-5;
+
+// ATen keeps a 16-bit norm's statistics in 16 bits on the CPU and in fp32 on GPUs, and wants them back alike.
+at::ScalarType statistics_type(const at::Tensor& x) { return x.is_cpu() ? x.scalar_type() : at::kFloat; }
+
+// The three [B, H, T, D] views of a packed [B, T, 3, H, D].
+struct Heads {
+  explicit Heads(const at::Tensor& qkv)
+      : q(qkv.select(2, 0).transpose(1, 2)),
+        k(qkv.select(2, 1).transpose(1, 2)),
+        v(qkv.select(2, 2).transpose(1, 2)) {}
+  at::Tensor q, k, v;
+};
+
+double attention_scale(const at::Tensor& qkv) { return 1.0 / std::sqrt(static_cast<double>(qkv.size(4))); }
+
+// [B, H, T, T] scaled scores in fp32 with the future at minus infinity.
+at::Tensor causal_scores(const at::Tensor& qkv) {
+  const Heads heads(qkv);
+  at::Tensor scores = at::matmul(heads.q.to(at::kFloat), heads.k.to(at::kFloat).transpose(2, 3));
+  scores.mul_(attention_scale(qkv));
+  const std::int64_t t = qkv.size(1);
+  const at::Tensor future = at::ones({t, t}, scores.options().dtype(at::kBool)).triu_(1);
+  return scores.masked_fill_(future, -std::numeric_limits<float>::infinity());
+}
+
+}  // namespace
+
+void AtenOps::embed(const at::Tensor& tokens, const at::Tensor& wte, const at::Tensor& wpe,
+                    at::Tensor& x) const {
+  at::Tensor rows = x.view({-1, x.size(2)});
+  at::index_select_out(rows, wte, 0, tokens.view({-1}));
+  x.add_(wpe.narrow(0, 0, x.size(1)));
+}
+
+void AtenOps::embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte,
+                             Write wte, at::Tensor& grad_wpe, Write wpe) const {
+  if (wte == Write::overwrite) grad_wte.zero_();
+  // With accumulation index_put_ sorts by row on a GPU, where index_add_ would add in any order.
+  const at::Tensor rows = grad_x.view({-1, grad_x.size(2)});
+  grad_wte.index_put_({std::optional<at::Tensor>(tokens.view({-1}))}, rows.to(grad_wte.scalar_type()),
+                      /*accumulate=*/true);
+  position_backward(grad_x, grad_wpe, wpe);
+}
+
+void AtenOps::position_backward(const at::Tensor& grad_x, at::Tensor& grad_wpe, Write write) {
+  const std::int64_t rows = grad_x.size(0), length = grad_x.size(1);
+  at::Tensor used = grad_wpe.narrow(0, 0, length);
+  if (write == Write::overwrite) {
+    used.copy_(grad_x.select(0, 0));
+    grad_wpe.narrow(0, length, grad_wpe.size(0) - length).zero_();
+  }
+  for (std::int64_t b = write == Write::overwrite ? 1 : 0; b < rows; ++b) used.add_(grad_x.select(0, b));
+}
+
+void AtenOps::linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& y) const {
+  at::addmm_out(y, bias, x, w.t());
+}
+
+void AtenOps::linear_residual(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+                              const at::Tensor& residual, at::Tensor& y) const {
+  at::add_out(y, residual, bias);
+  at::addmm_out(y, y, x, w.t());
+}
+
+void AtenOps::linear_gelu(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& pre,
+                          at::Tensor& y) const {
+  linear(x, w, bias, pre);
+  gelu(pre, y);
+}
+
+void AtenOps::matmul(const at::Tensor& x, const at::Tensor& w, at::Tensor& y) const {
+  at::mm_out(y, x, w.t());
+}
+
+void AtenOps::matmul_backward_input(const at::Tensor& grad_y, const at::Tensor& w, at::Tensor& grad_x) const {
+  at::mm_out(grad_x, grad_y, w);
+}
+
+void AtenOps::matmul_backward_weight(const at::Tensor& grad_y, const at::Tensor& x, at::Tensor& grad_w,
+                                     Write write) const {
+  const at::ScalarType type =
+      grad_w.scalar_type();  // fp32 gradients of 16-bit operands: the copies are exact
+  const at::Tensor a = grad_y.to(type).t(), b = x.to(type);
+  if (write == Write::overwrite) {
+    at::mm_out(grad_w, a, b);
+  } else {
+    at::addmm_out(grad_w, grad_w, a, b);
+  }
+}
+
+void AtenOps::column_sums(const at::Tensor& m, at::Tensor& sums) const {
+  at::sum_out(sums, m, at::IntArrayRef{0}, /*keepdim=*/false, at::kFloat);
+}
+
+void AtenOps::store_sums(const at::Tensor& sums, at::Tensor& grad, Write write) const {
+  if (write == Write::overwrite) {
+    grad.copy_(sums);
+  } else {
+    grad.add_(sums);
+  }
+}
+
+void AtenOps::gelu(const at::Tensor& pre, at::Tensor& y) const { at::gelu_out(y, pre, "tanh"); }
+
+void AtenOps::gelu_backward(at::Tensor& grad, const at::Tensor& pre, at::Tensor& sums) const {
+  at::gelu_backward_out(grad, grad, pre, "tanh");
+  column_sums(grad, sums);
+}
+
+void AtenOps::layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor& y,
+                         at::Tensor& mean, at::Tensor& rstd) const {
+  const auto [y_new, mean_new, rstd_new] = at::native_layer_norm(x, {x.size(1)}, weight, bias, kLayerNormEps);
+  y.copy_(y_new);
+  mean.copy_(mean_new.view({-1}));
+  rstd.copy_(rstd_new.view({-1}));
+}
+
+void AtenOps::layer_norm_backward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& mean,
+                                  const at::Tensor& rstd, const at::Tensor& weight,
+                                  const at::Tensor& residual, at::Tensor& grad_x, LayerNormSums& sums) const {
+  const at::ScalarType type = statistics_type(x);
+  const auto [gx, gw, gb] =
+      at::native_layer_norm_backward(grad_y, x, {x.size(1)}, mean.to(type).view({-1, 1}),
+                                     rstd.to(type).view({-1, 1}), weight, weight, {true, true, true});
+  if (residual.defined()) {
+    at::add_out(grad_x, gx, residual);
+  } else {
+    grad_x.copy_(gx);
+  }
+  sums.weight.copy_(gw);
+  sums.bias.copy_(gb);
+  if (sums.residual.defined()) column_sums(residual, sums.residual);
+  if (sums.grad_x.defined()) column_sums(grad_x, sums.grad_x);
+}
+
+void AtenOps::attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const {
+  const at::Tensor scores = causal_scores(qkv);
+  const at::Tensor row = scores.logsumexp(at::IntArrayRef{-1});
+  lse.copy_(row);
+  const at::Tensor p = (scores - row.unsqueeze(-1)).exp_();
+  out.copy_(at::matmul(p, Heads(qkv).v.to(at::kFloat)).transpose(1, 2));
+}
+
+// With p = exp(scores - lse): dv = p^T do, ds = p (do v^T - rowsum(do * out)) scale, dq = ds k, dk = ds^T q.
+void AtenOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
+                                 const at::Tensor& lse, at::Tensor& grad_qkv) const {
+  const Heads heads(qkv), grads(grad_qkv);
+  const at::Tensor p = (causal_scores(qkv) - lse.unsqueeze(-1)).exp_();
+  const at::Tensor g = grad_out.transpose(1, 2).to(at::kFloat);
+  grads.v.copy_(at::matmul(p.transpose(2, 3), g));
+  const at::Tensor dot = (g * out.transpose(1, 2)).sum(at::IntArrayRef{-1}, /*keepdim=*/true);
+  const at::Tensor ds =
+      at::matmul(g, heads.v.to(at::kFloat).transpose(2, 3)).sub_(dot).mul_(p).mul_(attention_scale(qkv));
+  grads.q.copy_(at::matmul(ds, heads.k.to(at::kFloat)));
+  grads.k.copy_(at::matmul(ds.transpose(2, 3), heads.q.to(at::kFloat)));
+}
+
+void AtenOps::cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
+                            const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const {
+  at::Tensor real = logits.narrow(1, 0, vocab);
+  at::Tensor log_p = at::_log_softmax(real.to(at::kFloat), 1, /*half_to_float=*/false);
+  const at::Tensor counts = targets.ge(0), column = targets.clamp_min(0).unsqueeze(1);
+  const at::Tensor picked = log_p.gather(1, column).squeeze(1).masked_fill_(counts.logical_not(), 0.0);
+  loss_sum.sub_(picked.sum(at::kDouble));
+  tokens.add_(counts.sum(at::kDouble));
+  if (!scale.defined()) return;
+  at::Tensor grad = log_p.exp_();
+  grad.scatter_add_(1, column, at::ones({}, grad.options()).neg().expand({grad.size(0), 1}));
+  grad.mul_((counts * scale).unsqueeze(1));
+  real.copy_(grad);
+  logits.narrow(1, vocab, logits.size(1) - vocab).zero_();
+}
+
+std::unique_ptr<const Ops> make_reference_ops() { return std::make_unique<AtenOps>(); }
+
+}  // namespace sc

@@ -1,0 +1,44 @@
+// The reference implementation of Ops; others derive from it and override what they do better.
+#pragma once
+
+#include "common/model/ops.h"
+
+namespace sc {
+
+class AtenOps : public Ops {
+ public:
+  void embed(const at::Tensor& tokens, const at::Tensor& wte, const at::Tensor& wpe,
+             at::Tensor& x) const override;
+  void embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte, Write wte,
+                      at::Tensor& grad_wpe, Write wpe) const override;
+  void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& y) const override;
+  void linear_residual(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+                       const at::Tensor& residual, at::Tensor& y) const override;
+  void linear_gelu(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& pre,
+                   at::Tensor& y) const override;
+  void matmul(const at::Tensor& x, const at::Tensor& w, at::Tensor& y) const override;
+  void matmul_backward_input(const at::Tensor& grad_y, const at::Tensor& w,
+                             at::Tensor& grad_x) const override;
+  void matmul_backward_weight(const at::Tensor& grad_y, const at::Tensor& x, at::Tensor& grad_w,
+                              Write write) const override;
+  void column_sums(const at::Tensor& m, at::Tensor& sums) const override;
+  void store_sums(const at::Tensor& sums, at::Tensor& grad, Write write) const override;
+  void gelu(const at::Tensor& pre, at::Tensor& y) const override;
+  void gelu_backward(at::Tensor& grad, const at::Tensor& pre, at::Tensor& sums) const override;
+  void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor& y,
+                  at::Tensor& mean, at::Tensor& rstd) const override;
+  void layer_norm_backward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& mean,
+                           const at::Tensor& rstd, const at::Tensor& weight, const at::Tensor& residual,
+                           at::Tensor& grad_x, LayerNormSums& sums) const override;
+  void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override;
+  void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
+                          const at::Tensor& lse, at::Tensor& grad_qkv) const override;
+  void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
+                     const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override;
+
+ protected:
+  /// grad_wpe's half of embed_backward.
+  static void position_backward(const at::Tensor& grad_x, at::Tensor& grad_wpe, Write write);
+};
+
+}  // namespace sc

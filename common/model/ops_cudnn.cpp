@@ -1,0 +1,62 @@
+#include "common/model/ops_cudnn.h"
+
+#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
+#include <ATen/ops/zeros.h>
+
+#include <optional>
+#include <tuple>
+
+namespace sc {
+namespace {
+
+bool uses_cudnn(const at::Tensor& qkv) {
+  return qkv.is_cuda() && attention_uses_cudnn(qkv.scalar_type(), qkv.size(1), qkv.size(4));
+}
+
+// [B, T, 3, H, D] -> the i-th of q, k, v as [B, H, T, D].
+at::Tensor part(const at::Tensor& qkv, std::int64_t i) { return qkv.select(2, i).transpose(1, 2); }
+
+}  // namespace
+
+bool attention_uses_cudnn(at::ScalarType type, std::int64_t sequence, std::int64_t head_dim) {
+  return (type == at::kBFloat16 || type == at::kHalf) && sequence > 1 && head_dim % 8 == 0 && head_dim <= 128;
+}
+
+void CudnnOps::attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const {
+  if (!uses_cudnn(qkv)) return AtenOps::attention(qkv, out, lse);
+  const auto results = at::_scaled_dot_product_cudnn_attention(
+      part(qkv, 0), part(qkv, 1), part(qkv, 2), /*attn_bias=*/std::nullopt, /*compute_log_sumexp=*/true,
+      /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false);
+  out.copy_(std::get<0>(results).transpose(1, 2));
+  lse.copy_(std::get<1>(results).view(lse.sizes()));
+}
+
+const at::Tensor& CudnnOps::no_seed(const at::Tensor& like) const {
+  std::call_once(seed_once_, [&] { seed_ = at::zeros({}, like.options().dtype(at::kLong)); });
+  return seed_;
+}
+
+CudnnOps::Gradients CudnnOps::cudnn_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
+                                             const at::Tensor& out, const at::Tensor& lse) const {
+  const at::Tensor& seed = no_seed(qkv);
+  const std::int64_t t = qkv.size(1);
+  const auto [q, k, v] = at::_scaled_dot_product_cudnn_attention_backward(
+      grad_out.transpose(1, 2), part(qkv, 0), part(qkv, 1), part(qkv, 2), out.transpose(1, 2),
+      lse.unsqueeze(-1), seed, seed,
+      /*attn_bias=*/at::Tensor(), /*cum_seq_q=*/at::Tensor(), /*cum_seq_k=*/at::Tensor(), t, t,
+      /*dropout_p=*/0.0,
+      /*is_causal=*/true);
+  return {q.transpose(1, 2).contiguous(), k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()};
+}
+
+void CudnnOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
+                                  const at::Tensor& lse, at::Tensor& grad_qkv) const {
+  if (!uses_cudnn(qkv)) return AtenOps::attention_backward(grad_out, qkv, out, lse, grad_qkv);
+  const Gradients g = cudnn_backward(grad_out, qkv, out, lse);
+  grad_qkv.select(2, 0).copy_(g.q);
+  grad_qkv.select(2, 1).copy_(g.k);
+  grad_qkv.select(2, 2).copy_(g.v);
+}
+
+}  // namespace sc

@@ -1,0 +1,38 @@
+// ATen on a GPU with cuDNN's attention instead of the written-out one.
+#pragma once
+
+#include <mutex>
+
+#include "common/model/ops_aten.h"
+
+namespace sc {
+
+/// Attention through ATen's cuDNN operation where cuDNN has a kernel (attention_uses_cudnn), as the reference
+/// otherwise.
+///   Allocates  forward: out and lse; backward: the three gradients and cuDNN's fp32 dq (LibTorch's
+///   allocator, freed at once).
+class CudnnOps : public AtenOps {
+ public:
+  void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override;
+  void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
+                          const at::Tensor& lse, at::Tensor& grad_qkv) const override;
+
+ protected:
+  /// q, k and v's gradients as contiguous [B, T, H, D].
+  struct Gradients {
+    at::Tensor q, k, v;
+  };
+  [[nodiscard]] Gradients cudnn_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
+                                         const at::Tensor& out, const at::Tensor& lse) const;
+
+ private:
+  // Dropout's random state, which the operation asks for although there is no dropout: [] int64, 0.
+  const at::Tensor& no_seed(const at::Tensor& like) const;
+  mutable std::once_flag seed_once_;
+  mutable at::Tensor seed_;
+};
+
+/// 16 bits, a head of at most 128 elements in multiples of 8, at least two tokens.
+bool attention_uses_cudnn(at::ScalarType type, std::int64_t sequence, std::int64_t head_dim);
+
+}  // namespace sc

@@ -1,0 +1,204 @@
+#include "common/model/ops_fused.h"
+
+#include <c10/cuda/CUDAStream.h>
+
+#include <initializer_list>
+#include <memory>
+
+#include "common/base/check.h"
+#include "common/memory/ledger.h"
+#include "common/memory/stream_scratch.h"
+#include "common/model/fused/kernels.h"
+#include "common/model/ops_cuda.h"
+
+namespace sc {
+namespace {
+
+// From how many rows on GELU in the product's epilogue pays (H200: at 2048 rows it does not).
+constexpr std::int64_t kRowsForGeluEpilogue = 4096;
+
+cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
+
+// What the kernels can read: whole pieces of eight elements, at 16-byte addresses, contiguous. Undefined
+// tensors pass.
+bool in_pieces(std::int64_t width, std::initializer_list<const at::Tensor*> tensors) {
+  if (width % 8 != 0) return false;
+  for (const at::Tensor* t : tensors) {
+    if (!t->defined()) continue;
+    if (!t->is_contiguous() || reinterpret_cast<std::uintptr_t>(t->const_data_ptr()) % 16 != 0) return false;
+  }
+  return true;
+}
+
+const void* read(const at::Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
+const float* floats(const at::Tensor& t) { return t.const_data_ptr<float>(); }
+float* sums_of(const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
+
+}  // namespace
+
+void FusedOps::embed(const at::Tensor& tokens, const at::Tensor& wte, const at::Tensor& wpe,
+                     at::Tensor& x) const {
+  if (!in_pieces(x.size(2), {&wte, &wpe, &x})) return AtenOps::embed(tokens, wte, wpe, x);
+  fused::embed(
+      {from_aten(x.scalar_type()), x.size(0), x.size(1), x.size(2), tokens.const_data_ptr<std::int64_t>(),
+       wte.const_data_ptr(), wpe.const_data_ptr(), x.mutable_data_ptr()},
+      stream());
+}
+
+void FusedOps::embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte,
+                              Write wte, at::Tensor& grad_wpe, Write wpe) const {
+  if (!in_pieces(grad_x.size(2), {&grad_x, &grad_wte, &grad_wpe})) {
+    return AtenOps::embed_backward(tokens, grad_x, grad_wte, wte, grad_wpe, wpe);
+  }
+  const fused::EmbedBackward op{.dtype = from_aten(grad_x.scalar_type()),
+                                .grad_dtype = from_aten(grad_wte.scalar_type()),
+                                .batch = grad_x.size(0),
+                                .length = grad_x.size(1),
+                                .width = grad_x.size(2),
+                                .vocab = grad_wte.size(0),
+                                .context = grad_wpe.size(0),
+                                .tokens = tokens.const_data_ptr<std::int64_t>(),
+                                .grad_x = grad_x.const_data_ptr(),
+                                .grad_wte = grad_wte.mutable_data_ptr(),
+                                .grad_wpe = grad_wpe.mutable_data_ptr(),
+                                .accumulate_wte = wte == Write::accumulate,
+                                .accumulate_wpe = wpe == Write::accumulate};
+  fused::embed_backward(
+      op, stream_scratch(fused::embed_backward_scratch_bytes(op.batch * op.length, op.vocab)), stream());
+}
+
+// Row-major y [N, out] = x [N, in] w^T is column-major y [out, N] = w^T x with w [in, out], x [in, N].
+void FusedOps::linear_residual(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+                               const at::Tensor& residual, at::Tensor& y) const {
+  if (!in_pieces(w.size(0), {&x, &w, &bias, &residual, &y}) || w.size(1) % 8 != 0) {
+    return AtenOps::linear_residual(x, w, bias, residual, y);
+  }
+  const DType dtype = from_aten(x.scalar_type());
+  products_.run({dtype, dtype, true, false, w.size(0), x.size(0), w.size(1), true, fused::Epilogue::bias},
+                {.a = w.const_data_ptr(),
+                 .b = x.const_data_ptr(),
+                 .c = residual.const_data_ptr(),
+                 .d = y.mutable_data_ptr(),
+                 .bias = bias.const_data_ptr()},
+                stream_scratch(fused::LtMatmul::kWorkspaceBytes), stream());
+}
+
+void FusedOps::linear_gelu(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& pre,
+                           at::Tensor& y) const {
+  const bool epilogue =
+      x.size(0) >= kRowsForGeluEpilogue && x.scalar_type() != at::kFloat && w.size(1) % 8 == 0;
+  if (!epilogue || !in_pieces(w.size(0), {&x, &w, &bias, &pre, &y})) {
+    linear(x, w, bias, pre);
+    return gelu(pre, y);
+  }
+  const DType dtype = from_aten(x.scalar_type());
+  products_.run(
+      {dtype, dtype, true, false, w.size(0), x.size(0), w.size(1), false, fused::Epilogue::gelu_bias},
+      {.a = w.const_data_ptr(),
+       .b = x.const_data_ptr(),
+       .c = nullptr,
+       .d = y.mutable_data_ptr(),
+       .bias = bias.const_data_ptr(),
+       .before_gelu = pre.mutable_data_ptr()},
+      stream_scratch(fused::LtMatmul::kWorkspaceBytes), stream());
+}
+
+// Row-major grad_w [out, in] = grad_y^T x is column-major grad_w [in, out] = x grad_y^T with x [in, N],
+// grad_y [out, N].
+void FusedOps::matmul_backward_weight(const at::Tensor& grad_y, const at::Tensor& x, at::Tensor& grad_w,
+                                      Write write) const {
+  const bool ours = grad_w.scalar_type() != x.scalar_type() && grad_w.size(0) % 8 == 0 &&
+                    in_pieces(grad_w.size(1), {&grad_y, &x, &grad_w});
+  if (!ours) return AtenOps::matmul_backward_weight(grad_y, x, grad_w, write);
+  products_.run({from_aten(x.scalar_type()), from_aten(grad_w.scalar_type()), false, true, x.size(1),
+                 grad_y.size(1), x.size(0), write == Write::accumulate, fused::Epilogue::none},
+                {.a = x.const_data_ptr(),
+                 .b = grad_y.const_data_ptr(),
+                 .c = grad_w.const_data_ptr(),
+                 .d = grad_w.mutable_data_ptr()},
+                stream_scratch(fused::LtMatmul::kWorkspaceBytes), stream());
+}
+
+void FusedOps::column_sums(const at::Tensor& m, at::Tensor& sums) const {
+  if (!in_pieces(m.size(1), {&m})) return AtenOps::column_sums(m, sums);
+  fused::column_sums({from_aten(m.scalar_type()), m.size(0), m.size(1), m.const_data_ptr(), sums_of(sums)},
+                     stream_scratch(fused::column_scratch_bytes(m.size(1))), stream());
+}
+
+void FusedOps::store_sums(const at::Tensor& sums, at::Tensor& grad, Write write) const {
+  fused::store_sums(from_aten(grad.scalar_type()), grad.numel(), floats(sums), grad.mutable_data_ptr(),
+                    write == Write::accumulate, stream());
+}
+
+void FusedOps::gelu(const at::Tensor& pre, at::Tensor& y) const {
+  if (!in_pieces(pre.numel(), {&pre, &y})) return AtenOps::gelu(pre, y);
+  fused::gelu(from_aten(pre.scalar_type()), pre.numel(), pre.const_data_ptr(), y.mutable_data_ptr(),
+              stream());
+}
+
+void FusedOps::gelu_backward(at::Tensor& grad, const at::Tensor& pre, at::Tensor& sums) const {
+  if (!in_pieces(grad.size(1), {&grad, &pre})) return AtenOps::gelu_backward(grad, pre, sums);
+  fused::gelu_backward({from_aten(grad.scalar_type()), grad.size(0), grad.size(1), grad.mutable_data_ptr(),
+                        pre.const_data_ptr(), sums_of(sums)},
+                       stream_scratch(fused::column_scratch_bytes(grad.size(1))), stream());
+}
+
+void FusedOps::layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                          at::Tensor& y, at::Tensor& mean, at::Tensor& rstd) const {
+  if (!in_pieces(x.size(1), {&x, &weight, &bias, &y}) || x.size(1) > fused::kMaxWidth) {
+    return AtenOps::layer_norm(x, weight, bias, y, mean, rstd);
+  }
+  fused::layer_norm(
+      {from_aten(x.scalar_type()), x.size(0), x.size(1), x.const_data_ptr(), weight.const_data_ptr(),
+       bias.const_data_ptr(), y.mutable_data_ptr(), sums_of(mean), sums_of(rstd)},
+      stream());
+}
+
+void FusedOps::layer_norm_backward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& mean,
+                                   const at::Tensor& rstd, const at::Tensor& weight,
+                                   const at::Tensor& residual, at::Tensor& grad_x,
+                                   LayerNormSums& sums) const {
+  const std::int64_t width = x.size(1);
+  if (!in_pieces(width, {&grad_y, &x, &weight, &residual, &grad_x}) || width > fused::kMaxWidth) {
+    return AtenOps::layer_norm_backward(grad_y, x, mean, rstd, weight, residual, grad_x, sums);
+  }
+  const fused::LayerNormBackward op{.dtype = from_aten(x.scalar_type()),
+                                    .rows = x.size(0),
+                                    .width = width,
+                                    .grad_y = grad_y.const_data_ptr(),
+                                    .x = x.const_data_ptr(),
+                                    .mean = floats(mean),
+                                    .rstd = floats(rstd),
+                                    .weight = weight.const_data_ptr(),
+                                    .residual = read(residual),
+                                    .grad_x = grad_x.mutable_data_ptr(),
+                                    .of_weight = sums_of(sums.weight),
+                                    .of_bias = sums_of(sums.bias),
+                                    .of_residual = sums_of(sums.residual),
+                                    .of_grad_x = sums_of(sums.grad_x)};
+  fused::layer_norm_backward(op, stream_scratch(fused::layer_norm_backward_scratch_bytes(width)), stream());
+}
+
+void FusedOps::cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
+                             const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const {
+  if (!in_pieces(logits.size(1), {&logits})) {
+    return AtenOps::cross_entropy(logits, targets, vocab, scale, loss_sum, tokens);
+  }
+  const fused::CrossEntropy op{.dtype = from_aten(logits.scalar_type()),
+                               .rows = logits.size(0),
+                               .vocab = vocab,
+                               .padded = logits.size(1),
+                               .logits = logits.mutable_data_ptr(),
+                               .targets = targets.const_data_ptr<std::int64_t>(),
+                               .scale = scale.defined() ? floats(scale) : nullptr,
+                               .loss_sum = loss_sum.mutable_data_ptr<double>(),
+                               .tokens = tokens.mutable_data_ptr<double>()};
+  fused::cross_entropy(op, stream_scratch(fused::cross_entropy_scratch_bytes()), stream_counters(), stream());
+}
+
+std::unique_ptr<const Ops> make_cuda_ops(OpsBackend backend) {
+  if (backend == OpsBackend::fused) return std::make_unique<FusedOps>();
+  return std::make_unique<CudnnOps>();
+}
+
+}  // namespace sc

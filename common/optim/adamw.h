@@ -1,0 +1,42 @@
+// AdamW over flat slices: one pass, bound by memory (28 bytes a parameter with fp32 gradients: read g, p, m,
+// v; write p, m, v).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+
+#include "common/config/workload.h"
+#include "common/model/param_layout.h"
+
+namespace sc {
+
+struct AdamWHyper {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
+};
+AdamWHyper hyper_of(const OptimConfig& optim);
+
+/// What changes from step to step, on the compute device: nothing waits for the host.
+struct StepScalars {
+  at::Tensor lr;    // [] fp32
+  at::Tensor step;  // [] int64, 1 for the first step
+  at::Tensor clip;  // [] fp32: the gradient is multiplied by it
+};
+
+/// One step of Adam with decoupled weight decay on a slice of n elements.
+///   Shapes   grad [n] fp32 or bf16; param, m, v [n] fp32; param16 [n] bf16 or null: receives the
+///            rounded parameters. No overlap.
+///   decay    ranges of the slice that weight decay applies to: ascending, disjoint, relative to it.
+///   Rule     g = clip grad;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g g;
+///            p = p (1 - lr decay) - lr / (1 - b1^t) * (m / (sqrt(v) / sqrt(1 - b2^t) + eps))
+///            in fp32, the scalar factors in fp64 and rounded once.
+///   Bits     an element's result depends neither on the slice's borders, nor on the number of threads,
+///            nor on the processor (GPUs included, but for the scalar factors' powers: their last fp64 bit).
+///   Threads  LibTorch's intra-op threads. On a GPU everything is on it, grad and param16 may be fp16 too,
+///            and nothing waits for the host.
+///   Errors   InputError for other dtypes, devices or lengths.
+///   Source   Loshchilov and Hutter, arXiv:1711.05101; torch.optim.AdamW's form of the bias corrections.
+void adamw_step(const AdamWHyper& hyper, const StepScalars& scalars, std::span<const Range> decay,
+                const at::Tensor& grad, at::Tensor& param, at::Tensor& m, at::Tensor& v, at::Tensor* param16);
+
+}  // namespace sc

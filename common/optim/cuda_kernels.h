@@ -1,0 +1,38 @@
+// The optimizer's GPU kernels as functions of raw pointers: no torch. All are enqueued on `stream` and return
+// at once.
+//   `scratch` and `counters`: common/memory/stream_scratch.h.  Errors  DeviceError if a launch fails;
+//   InputError for a dtype.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+
+#include "common/base/types.h"
+#include "common/optim/adamw.h"
+
+namespace sc::fused {
+
+struct AdamW {
+  std::int64_t n;
+  DType grad_dtype, param16_dtype;  // fp32, bf16 or fp16; bf16 or fp16
+  const void* grad;
+  float *param, *m, *v;
+  void* param16;  // may be null
+  const float *lr, *clip;
+  const std::int64_t* step;
+};
+/// See adamw_step; `decay` as there.
+void adamw(const AdamWHyper& hyper, std::span<const Range> decay, const AdamW& op, cudaStream_t stream);
+
+/// squares += the sum of x's squares, in fp64; blocks of a fixed size, added in order.
+std::int64_t sum_of_squares_scratch_bytes(std::int64_t n);
+void add_sum_of_squares(DType dtype, const void* x, std::int64_t n, double* squares, void* scratch,
+                        unsigned* counters, cudaStream_t stream);
+
+/// See finish_sums and global_norm_and_clip; sums [4].
+void finish_sums(double* sums, cudaStream_t stream);
+void norm_and_clip(const double* sums, float max_norm, float* norm, float* clip, cudaStream_t stream);
+
+}  // namespace sc::fused

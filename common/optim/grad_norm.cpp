@@ -1,0 +1,126 @@
+#include "common/optim/grad_norm.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/types.h"
+#include "common/optim/optim_cuda.h"
+
+namespace sc {
+namespace {
+
+// A block is summed by one thread; its sum, and so the total, depends on where blocks begin and on nothing
+// else.
+constexpr std::int64_t kBlock = std::int64_t{1} << 16;
+// Partial sums of a block, side by side in vector registers.
+constexpr std::int64_t kLanes = 16;
+
+template <class T>
+[[gnu::always_inline]] inline double block_sum(const T* x, std::int64_t n) {
+  std::array<double, kLanes> lane{};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (std::int64_t k = 0; k < kLanes; ++k) {
+      const auto value = static_cast<double>(static_cast<float>(x[i + k]));
+      lane[static_cast<std::size_t>(k)] += value * value;
+    }
+  }
+  for (; i < n; ++i) {
+    const auto value = static_cast<double>(static_cast<float>(x[i]));
+    lane[static_cast<std::size_t>(i % kLanes)] += value * value;
+  }
+  for (std::size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (std::size_t k = 0; k < width; ++k) lane[k] += lane[k + width];
+  }
+  return lane[0];
+}
+
+// Without contraction (CMakeLists.txt) the clones agree bit for bit.
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] double block_sum_f32(const float* x,
+                                                                                           std::int64_t n) {
+  return block_sum(x, n);
+}
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] double block_sum_bf16(
+    const c10::BFloat16* x, std::int64_t n) {
+  return block_sum(x, n);
+}
+double block_sum_f16(const c10::Half* x, std::int64_t n) { return block_sum(x, n); }
+
+// Blocks in parallel, then their sums in order.
+template <class T>
+double sum_blocks(const T* x, std::int64_t n, double (*block)(const T*, std::int64_t)) {
+  std::vector<double> sums(static_cast<std::size_t>(ceil_div(n, kBlock)));
+  at::parallel_for(0, ceil_div(n, kBlock), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t b = begin; b < end; ++b) {
+      sums[static_cast<std::size_t>(b)] = block(x + b * kBlock, std::min(kBlock, n - b * kBlock));
+    }
+  });
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+}  // namespace
+
+double sum_of_squares(const at::Tensor& slice) {
+  if (slice.is_cuda()) {
+    at::Tensor sums = at::zeros({4}, slice.options().dtype(at::kDouble));
+    add_sum_of_squares_cuda(slice, sums);
+    return sums.cpu().const_data_ptr<double>()[kSquares];
+  }
+  if (!slice.is_cpu() || !slice.is_contiguous()) {
+    throw InputError(ExitCode::usage, "sum_of_squares", "the slice must be contiguous and on the CPU", "");
+  }
+  const std::int64_t n = slice.numel();
+  switch (slice.scalar_type()) {
+    case at::kFloat:
+      return sum_blocks(slice.const_data_ptr<float>(), n, block_sum_f32);
+    case at::kBFloat16:
+      return sum_blocks(slice.const_data_ptr<c10::BFloat16>(), n, block_sum_bf16);
+    case at::kHalf:
+      return sum_blocks(slice.const_data_ptr<c10::Half>(), n, block_sum_f16);
+    default:
+      throw InputError(ExitCode::usage, "sum_of_squares", "the slice must be fp32, bf16 or fp16", "");
+  }
+}
+
+void add_sum_of_squares(const at::Tensor& slice, at::Tensor& sums) {
+  if (slice.is_cuda()) return add_sum_of_squares_cuda(slice, sums);
+  sums.mutable_data_ptr<double>()[kSquares] += sum_of_squares(slice);
+}
+
+void finish_sums(at::Tensor& sums) {
+  if (sums.is_cuda()) return finish_sums_cuda(sums);
+  double* s = sums.mutable_data_ptr<double>();
+  s[kNonFinite] = std::isfinite(s[kLossSum]) && std::isfinite(s[kSquares]) ? 0.0 : 1.0;
+}
+
+void global_norm_and_clip(const at::Tensor& sums, double max_norm, at::Tensor& grad_norm, at::Tensor& clip) {
+  if (sums.is_cuda()) return global_norm_and_clip_cuda(sums, max_norm, grad_norm, clip);
+  const auto norm = static_cast<float>(std::sqrt(sums.const_data_ptr<double>()[kSquares]));
+  *grad_norm.mutable_data_ptr<float>() = norm;
+  const auto limit = static_cast<float>(max_norm);
+  *clip.mutable_data_ptr<float>() = limit > 0.0F && std::isfinite(norm) && norm > limit ? limit / norm : 1.0F;
+}
+
+double mean_loss(const at::Tensor& sums) {
+  const at::Tensor host = sums.cpu();
+  return host.const_data_ptr<double>()[kLossSum] / host.const_data_ptr<double>()[kTokens];
+}
+
+std::optional<int> first_nonfinite(std::span<const at::Tensor> units) {
+  for (std::size_t unit = 0; unit < units.size(); ++unit) {
+    if (units[unit].defined() && !std::isfinite(sum_of_squares(units[unit]))) return static_cast<int>(unit);
+  }
+  return std::nullopt;
+}
+
+}  // namespace sc

@@ -1,0 +1,41 @@
+// The global norm, and the four numbers that every step sums over ranks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <span>
+
+namespace sc {
+
+/// sums: [4] fp64, all-reduced once a step. kNonFinite counts the ranks whose loss or gradient is not finite:
+/// 0 is a good step.
+enum StepSum : int { kLossSum, kTokens, kSquares, kNonFinite };
+
+/// Sum of squares of a contiguous slice ([n] fp32, bf16 or fp16) in fp64.
+///   Bits     depends on the values alone: blocks of a fixed size, added in order, whatever the threads and
+///            the processor.
+///   Finite   exactly if every element is: the square of an fp32 number cannot overflow in fp64.
+///   Waits    for a GPU.
+///   Errors   InputError for another dtype.
+double sum_of_squares(const at::Tensor& slice);
+
+/// sums[kSquares] += sum_of_squares(slice).
+void add_sum_of_squares(const at::Tensor& slice, at::Tensor& sums);
+
+/// Before the all-reduce: sets sums[kNonFinite] to 1 if this rank's loss or squares are not finite, else 0.
+void finish_sums(at::Tensor& sums);
+
+/// After it: grad_norm [] fp32 = sqrt(squares), rounded once; clip [] fp32 = min(1, max_norm / norm), or 1 if
+/// max_norm is 0 (off) or the norm is not finite (the step is then stopped or skipped, never scaled). The
+/// gradient is the mean over the global batch's tokens already (Batch::scale), so nothing is divided here.
+void global_norm_and_clip(const at::Tensor& sums, double max_norm, at::Tensor& grad_norm, at::Tensor& clip);
+
+/// sums[kLossSum] / sums[kTokens]: nats a token. Waits for the device.
+double mean_loss(const at::Tensor& sums);
+
+/// The first of `units` (each as sum_of_squares wants it; an undefined or empty tensor is finite) that holds
+/// an infinity or a NaN.
+std::optional<int> first_nonfinite(std::span<const at::Tensor> units);
+
+}  // namespace sc

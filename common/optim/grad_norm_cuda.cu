@@ -1,0 +1,107 @@
+// Sums of squares in fp64 in two stages of one launch, and the few numbers that follow from them.
+#include <cmath>
+
+#include "common/model/fused/vector.cuh"
+#include "common/optim/cuda_kernels.h"
+#include "common/optim/grad_norm.h"
+
+namespace sc::fused {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::int64_t kBlock = 16384;  // elements whose sum depends on nothing but them
+constexpr int kTurns = static_cast<int>(kBlock / (kThreads * kVec));
+
+__device__ double warp_sum(double x) {
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(~0U, x, offset);
+  return x;
+}
+
+// In all threads of the first warp.
+__device__ double block_sum(double x) {
+  __shared__ double shared[kThreads / kWarp];
+  x = warp_sum(x);
+  __syncthreads();
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  return warp_sum(threadIdx.x % kWarp < kThreads / kWarp ? shared[threadIdx.x % kWarp] : 0.0);
+}
+
+__device__ void add_square(double& sum, float x) {
+  const double value = x;
+  sum += value * value;
+}
+
+// Where x starts at 16 bytes a thread reads eight elements at once; the order of the sum is the same
+// otherwise.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    squares_kernel(const T* x, std::int64_t n, bool aligned, double* squares, double* partial,
+                   unsigned* counter) {
+  __shared__ bool last;
+  const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) * kBlock;
+  double sum = 0;
+#pragma unroll
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const std::int64_t begin = block + (turn * kThreads + static_cast<std::int64_t>(threadIdx.x)) * kVec;
+    if (aligned && begin + kVec <= n) {
+      float value[kVec];
+      load(x + begin, value);
+#pragma unroll
+      for (int i = 0; i < kVec; ++i) add_square(sum, value[i]);
+    } else {
+      for (int i = 0; i < kVec && begin + i < n; ++i) add_square(sum, to_float(x[begin + i]));
+    }
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) {
+    partial[blockIdx.x] = sum;
+    last = last_block(counter);
+  }
+  __syncthreads();
+  if (!last) return;
+  double total = 0;
+  for (unsigned b = threadIdx.x; b < gridDim.x; b += kThreads) total += __ldcg(partial + b);
+  total = block_sum(total);
+  if (threadIdx.x == 0) *squares += total;
+}
+
+__global__ void finish_sums_kernel(double* s) {
+  s[kNonFinite] = isfinite(s[kLossSum]) && isfinite(s[kSquares]) ? 0.0 : 1.0;
+}
+
+__global__ void norm_and_clip_kernel(const double* sums, float limit, float* grad_norm, float* clip) {
+  const auto norm = static_cast<float>(sqrt(sums[kSquares]));
+  *grad_norm = norm;
+  *clip = limit > 0.0F && isfinite(norm) && norm > limit ? limit / norm : 1.0F;
+}
+
+}  // namespace
+
+std::int64_t sum_of_squares_scratch_bytes(std::int64_t n) {
+  return static_cast<std::int64_t>(sizeof(double)) * ceil_div(n, kBlock);
+}
+
+void add_sum_of_squares(DType dtype, const void* x, std::int64_t n, double* squares, void* scratch,
+                        unsigned* counters, cudaStream_t stream) {
+  if (n == 0) return;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(x) % sizeof(uint4) == 0;
+  with_type(dtype, [&]<class T>(T*) {
+    squares_kernel<<<static_cast<unsigned>(ceil_div(n, kBlock)), kThreads, 0, stream>>>(
+        static_cast<const T*>(x), n, aligned, squares, static_cast<double*>(scratch), counters);
+  });
+  SC_CHECK(cudaGetLastError());
+}
+
+void finish_sums(double* sums, cudaStream_t stream) {
+  finish_sums_kernel<<<1, 1, 0, stream>>>(sums);
+  SC_CHECK(cudaGetLastError());
+}
+
+void norm_and_clip(const double* sums, float max_norm, float* norm, float* clip, cudaStream_t stream) {
+  norm_and_clip_kernel<<<1, 1, 0, stream>>>(sums, max_norm, norm, clip);
+  SC_CHECK(cudaGetLastError());
+}
+
+}  // namespace sc::fused

@@ -1,0 +1,22 @@
+// adamw.h and grad_norm.h where the tensors are on a GPU: the same contracts, whether this build has GPU code
+// or not.
+//   Errors  InputError (exit 69) in a build without GPU code.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+
+#include "common/optim/adamw.h"
+
+namespace sc {
+
+void adamw_step_cuda(const AdamWHyper& hyper, const StepScalars& scalars, std::span<const Range> decay,
+                     const at::Tensor& grad, at::Tensor& param, at::Tensor& m, at::Tensor& v,
+                     at::Tensor* param16);
+void add_sum_of_squares_cuda(const at::Tensor& slice, at::Tensor& sums);
+void finish_sums_cuda(at::Tensor& sums);
+void global_norm_and_clip_cuda(const at::Tensor& sums, double max_norm, at::Tensor& grad_norm,
+                               at::Tensor& clip);
+
+}  // namespace sc

@@ -1,0 +1,134 @@
+#include "common/run/describe.h"
+
+#include <mpi.h>
+#include <sched.h>
+#include <spdlog/fmt/fmt.h>
+#include <torch/headeronly/version.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "common/base/text.h"
+#include "common/model/param_layout.h"
+
+namespace sc {
+namespace {
+
+std::string first_line_of(const std::string& command) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
+  char line[256] = "";
+  if (!pipe || std::fgets(line, sizeof line, pipe.get()) == nullptr) return "";
+  std::string text = line;
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+
+std::string field_of(const char* file, const std::string& key) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (line.rfind(key, 0) != 0) continue;
+    const auto colon = line.find(':');
+    const auto begin = colon == std::string::npos ? colon : line.find_first_not_of(" \t", colon + 1);
+    if (begin != std::string::npos) return line.substr(begin);
+  }
+  return "unknown";
+}
+
+std::string dtype_text(const PrecisionConfig& p) {
+  std::string text =
+      fmt::format("{} parameters and activations, {} gradients", name_of(p.dtype), name_of(p.grad_dtype));
+  return text + (p.has_master() ? ", f32 master, momentum, variance" : ", f32 momentum, variance");
+}
+
+}  // namespace
+
+Hardware describe_hardware() {
+  Hardware h;
+  char name[256] = "";
+  if (::gethostname(name, sizeof name - 1) == 0) h.host = name;
+  h.cpu = field_of("/proc/cpuinfo", "model name");
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  h.cores = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  h.memory = Bytes(static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE));
+  return h;
+}
+
+std::string libtorch_version() {
+  return fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
+}
+
+std::string mpi_version() {
+  return fmt::format("Open MPI {}.{}.{}", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION);
+}
+
+std::string compiler_version() {
+  return fmt::format("g++ {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
+}
+
+std::string source_commit() {
+  const std::string git = std::string("git -C '") + STAGECRAFT_SOURCE_DIR + "' ";
+  const std::string commit = first_line_of(git + "rev-parse --short=12 HEAD 2>/dev/null");
+  if (commit.empty()) return "unknown";
+  return commit +
+         (first_line_of(git + "status --porcelain --untracked-files=no 2>/dev/null").empty() ? "" : "-dirty");
+}
+
+std::string describe_versions() {
+  return fmt::format("Stagecraft {}\nLibTorch {}\n{}\n{}\n", source_commit(), libtorch_version(),
+                     mpi_version(), compiler_version());
+}
+
+std::string describe_model(const RunShape& shape) {
+  const GptConfig& m = shape.workload.model;
+  const ParamLayout layout(m, shape.world);
+  return fmt::format(
+      "GPT of {} parameters: {} blocks, {} heads, width {}, context {}, vocabulary {} (stored as {}), {} "
+      "head",
+      human_count(layout.parameters().value()), m.layers, m.heads, m.width, m.context, human_count(m.vocab),
+      human_count(m.vocab_padded()), m.tied ? "tied" : "untied");
+}
+
+std::string describe_batch(const RunShape& shape, const BatchPlan& b) {
+  const std::int64_t T = shape.workload.batch.sequence;
+  return fmt::format(
+      "{} rows of {} tokens a step = {} a micro-batch x {} micro-batches x {} data-parallel rank{}", b.global,
+      T, b.micro, b.accumulation, b.data_parallel, b.data_parallel == 1 ? "" : "s");
+}
+
+namespace {
+
+std::string ranks_text(const RunShape& shape) {
+  return fmt::format("{} rank{}", to_int(shape.world), to_int(shape.world) == 1 ? "" : "s");
+}
+
+std::string shape_lines(const RunShape& shape, const BatchPlan& batch) {
+  std::string text = "  model    " + describe_model(shape) + "\n";
+  text += "  batch    " + describe_batch(shape, batch) + "\n";
+  return text + "  numbers  " + dtype_text(shape.workload.precision) + "\n";
+}
+
+}  // namespace
+
+std::string describe_plan(const std::string& lesson, const RunShape& shape, const BatchPlan& batch) {
+  return fmt::format("{}: plan for {} on {}\n", lesson, ranks_text(shape),
+                     shape.device == DeviceKind::cuda ? "GPUs" : "the CPU") +
+         shape_lines(shape, batch);
+}
+
+std::string describe_run(const std::string& lesson, const RunShape& shape, const BatchPlan& batch,
+                         const std::string& launcher) {
+  const Hardware h = describe_hardware();
+  return fmt::format(
+             "{}\n  where    {} on the CPU ({} of {} thread{} each), {}, {} core{}, {} of memory, LibTorch "
+             "{}\n",
+             lesson, ranks_text(shape),
+             launcher == "none" ? "one process" : "processes started by " + launcher, shape.threads,
+             shape.threads == 1 ? "" : "s", h.cpu, h.cores, h.cores == 1 ? "" : "s", human_bytes(h.memory),
+             libtorch_version()) +
+         shape_lines(shape, batch);
+}
+
+}  // namespace sc

@@ -1,0 +1,35 @@
+// What a run says about itself before it starts. No torch.
+#pragma once
+
+#include <string>
+
+#include "common/config/batch_plan.h"
+#include "common/memory/plan.h"
+
+namespace sc {
+
+/// The machine this process runs on.
+struct Hardware {
+  std::string host, cpu;  // "AMD EPYC ..."
+  int cores = 1;          // that this process may use
+  Bytes memory;
+};
+Hardware describe_hardware();
+
+/// LibTorch, MPI and compiler versions, one a line; for --version.
+std::string describe_versions();
+std::string libtorch_version();
+std::string mpi_version();
+std::string compiler_version();
+/// The commit of the source tree this program was built from, "-dirty" if changed; "unknown" outside git.
+std::string source_commit();
+
+/// The lines before the plan table: where it runs, ranks, model, batch, data, dtype.
+std::string describe_plan(const std::string& lesson, const RunShape& shape, const BatchPlan& batch);
+/// The same for a run that begins, with the machine.
+std::string describe_run(const std::string& lesson, const RunShape& shape, const BatchPlan& batch,
+                         const std::string& launcher);
+std::string describe_model(const RunShape& shape);
+std::string describe_batch(const RunShape& shape, const BatchPlan& batch);
+
+}  // namespace sc

@@ -1,0 +1,36 @@
+// What a run prints about its claims: the plan before it starts, predicted against measured at its end. No
+// torch.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "common/base/types.h"
+#include "common/comm/comm_op.h"
+#include "common/memory/plan.h"
+
+namespace sc {
+
+/// What one rank's ledger and recording found.
+struct Measured {
+  std::array<Bytes, kPurposes> peak{};  // by purpose
+  Bytes peak_total;                     // peak of the sum, host and disk aside
+  CommPlan operations;                  // of one training step
+};
+
+/// Two tables: bytes of a rank by purpose, each buffer with its formula; operations of a step with what a
+/// rank sends for them (the one that sends the most, where ranks differ).
+std::string format_plan_table(const MemoryPlan& memory, const CommPlan& comm, WorldSize world);
+
+/// The same numbers side by side: purposes, their total, operations and bytes sent by `rank`; a row that
+/// differs says so.
+std::string format_predicted_measured(const MemoryPlan& memory, const CommPlan& comm,
+                                      const Measured& measured, WorldSize world, Rank rank);
+
+/// Whether every row of it is equal.
+bool as_predicted(const MemoryPlan& memory, const CommPlan& comm, const Measured& measured);
+
+/// What `rank` sends in one step of `plan`.
+Bytes bytes_sent(const CommPlan& plan, WorldSize world, Rank rank);
+
+}  // namespace sc

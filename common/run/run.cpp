@@ -1,0 +1,139 @@
+// From argv to an exit code: what every lesson's main() does before and after training.
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+
+#include "common/base/check.h"
+#include "common/base/text.h"
+#include "common/comm/launch.h"
+#include "common/config/command_line.h"
+#include "common/config/workload_table.h"
+#include "common/model/param_layout.h"
+#include "common/run/describe.h"
+#include "common/run/report.h"
+#include "common/run/run_lesson.h"
+#include "common/run/trainer.h"
+
+namespace sc::detail {
+namespace {
+
+Program program_of(const AnyLesson& lesson) {
+  Program program;
+  program.name = lesson.info.name;
+  program.question = lesson.info.question;
+  if (lesson.info.one_rank_only) {
+    program.extra = {{"virtual-ranks", "W", "the same as --set virtual_ranks=W", "virtual_ranks"},
+                     {"reduce-every", "WHEN", "the same as --set reduce_every=WHEN", "reduce_every"},
+                     {"tied-sum", "HOW", "the same as --set tied_sum=HOW", "tied_sum"}};
+  }
+  return program;
+}
+
+DeviceKind device_kind(DeviceChoice choice) {
+  return choice == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+RunShape shape_of_plan(const CommandLine& line, const ResolvedConfig& config, std::int64_t world) {
+  RunShape shape;
+  shape.workload = config.workload;
+  shape.world = WorldSize{static_cast<int>(world)};
+  shape.device = device_kind(plan_device(config.workload, line.device));
+  shape.comm = world == 1                         ? CommBackend::local
+               : shape.device == DeviceKind::cuda ? CommBackend::nccl
+                                                  : CommBackend::mpi;
+  shape.threads = line.threads > 0 ? line.threads : 1;
+  return shape;
+}
+
+int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedConfig& config,
+               std::int64_t world, const BatchPlan& batch) {
+  const RunShape shape = shape_of_plan(line, config, world);
+  MemoryPlan memory = lesson.memory_plan(shape);
+  plan_surroundings(shape, world, memory);
+  std::cout << describe_plan(lesson.info.name, shape, batch)
+            << format_plan_table(memory, lesson.comm_plan(shape), shape.world);
+  if (!batch.note.empty()) std::cout << "  note: " << batch.note << "\n";
+  return 0;
+}
+
+std::string command_text(int argc, char** argv) {
+  std::string text;
+  for (int i = 0; i < argc; ++i) text += (i == 0 ? "" : " ") + std::string(argv[i]);
+  return text;
+}
+
+int print_once(const Launch& launch, const std::string& text) {
+  if (launch.rank == Rank{0}) std::cout << text;
+  return 0;
+}
+
+int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** argv) {
+  const Program program = program_of(lesson);
+  const CommandLine line = parse_command_line(argc, argv, program);
+  if (line.help) return print_once(launch, help_text(program, lesson.options));
+  if (line.version) return print_once(launch, describe_versions());
+  ResolvedConfig config = resolve(line.sources, lesson.options);
+  if (!line.explain.empty()) {
+    const FieldSet workload = workload_fields().bind(config.workload);
+    return print_once(launch, explain(line.explain, {&workload, &lesson.options}, config.origins));
+  }
+  if (line.world > 0 && !line.plan) {
+    throw InputError(ExitCode::usage, "--world " + std::to_string(line.world),
+                     "a run has the ranks that it is started with",
+                     "run.sh -n " + std::to_string(line.world) + ", or add --plan");
+  }
+  const std::int64_t world = line.plan && line.world > 0 ? line.world : to_int(launch.world);
+  if (lesson.info.one_rank_only && world > 1) {
+    throw InputError(
+        ExitCode::usage, line.plan ? "--world" : "-n",
+        lesson.info.name + " is one rank; " + std::to_string(world) + " were asked for",
+        "-n 1, and --virtual-ranks " + std::to_string(world) + " to add gradients as that world would");
+  }
+  RunFacts facts{.world = world * lesson.slices(),
+                 .device = line.device == DeviceChoice::cuda ? line.device : DeviceChoice::cpu,
+                 .plan_only = line.plan};
+  if (lesson.info.one_rank_only) facts.ranks_flag = "--virtual-ranks";
+  const BatchPlan batch = validate(config, facts);
+  if (line.plan) return launch.rank == Rank{0} ? print_plan(lesson, line, config, world, batch) : 0;
+  return train({lesson, launch, line, config, batch, command_text(argc, argv)});
+}
+
+// Where this process stands among those that make the same mistake, even if the launcher contradicts itself
+// otherwise.
+int place_in_line() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
+    if (const char* rank = std::getenv(name)) return std::atoi(rank);
+  }
+  return 0;
+}
+
+// Every rank finds the same mistake; the first one says it, and the launcher ends the others with it. Whoever
+// is still there some seconds later found something that only it could find.
+int report(ExitCode code, const std::string& text) {
+  const int place = place_in_line();
+  if (place > 0) std::this_thread::sleep_for(std::chrono::seconds(5));
+  std::cout.flush();
+  std::cerr << "error: " << (place > 0 ? "rank " + std::to_string(place) + ": " : "") << text << std::endl;
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int run(const AnyLesson& lesson, int argc, char** argv) {
+  try {
+    const Launch launch = detect_launch(process_environment());
+    // A rank dies with the launcher that started it: no orphan goes on computing.
+    if (launch.launched()) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return run_checked(lesson, launch, argc, argv);
+  } catch (const InputError& error) {
+    return report(error.code(), error.what());
+  } catch (const std::exception& error) {
+    return report(ExitCode::claim, error.what());
+  }
+}
+
+}  // namespace sc::detail

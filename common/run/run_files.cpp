@@ -1,0 +1,169 @@
+#include "common/run/run_files.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <array>
+#include <sstream>
+
+#include "common/comm/gather_text.h"
+#include "common/config/workload_table.h"
+#include "common/run/describe.h"
+#include "common/storage/atomic_dir.h"
+
+namespace sc::detail {
+namespace {
+
+std::map<std::string, std::string> values_of(const FieldSet& fields) {
+  std::map<std::string, std::string> values;
+  for (const Field& field : fields.fields()) values[field.path] = field.get();
+  return values;
+}
+
+RankBytes bytes_of_plan(const MemoryPlan& plan) {
+  RankBytes bytes;
+  for (int p = 0; p < kPurposes; ++p) bytes.by_purpose[p] = plan.of(static_cast<Purpose>(p));
+  bytes.total = plan.total();
+  return bytes;
+}
+
+// One rank's numbers as a line of text, for the way to rank 0: host, cpu, cores, memory, then bytes and
+// operations.
+std::string pack(const CommPlan& plan) {
+  std::ostringstream out;
+  out << plan.count.size();
+  for (const auto& [op, count] : plan.count) {
+    out << ' ' << static_cast<int>(op.kind) << ' ' << static_cast<int>(op.dtype) << ' ' << op.elements.value()
+        << ' ' << count;
+  }
+  return out.str();
+}
+
+CommPlan unpack_operations(std::istream& in) {
+  CommPlan plan;
+  std::size_t size = 0;
+  in >> size;
+  for (std::size_t i = 0; i < size; ++i) {
+    int kind = 0, dtype = 0;
+    std::int64_t elements = 0, count = 0;
+    in >> kind >> dtype >> elements >> count;
+    plan.count[{static_cast<CommKind>(kind), static_cast<DType>(dtype), Elements(elements)}] = count;
+  }
+  return plan;
+}
+
+std::string pack(const RankBytes& bytes) {
+  std::string out = std::to_string(bytes.total.value());
+  for (const Bytes b : bytes.by_purpose) out += " " + std::to_string(b.value());
+  return out;
+}
+
+RankBytes unpack_bytes(std::istream& in) {
+  RankBytes bytes;
+  const auto next = [&] {
+    std::int64_t value = 0;
+    in >> value;
+    return Bytes(value);
+  };
+  bytes.total = next();
+  for (Bytes& b : bytes.by_purpose) b = next();
+  return bytes;
+}
+
+std::string pack(const RankRecord& r) {
+  std::string out =
+      fmt::format("{}\n{}\n{} {} {} {} {}", r.host, r.cpu, r.cores, r.memory.value(), pack(r.predicted_bytes),
+                  pack(r.predicted_operations), r.measured_bytes ? 1 : 0);
+  if (r.measured_bytes) out += " " + pack(*r.measured_bytes) + " " + pack(*r.measured_operations);
+  return out;
+}
+
+RankRecord unpack_rank(int rank, const std::string& text) {
+  std::istringstream in(text);
+  RankRecord r;
+  r.rank = Rank{rank};
+  std::getline(in, r.host);
+  std::getline(in, r.cpu);
+  std::int64_t memory = 0;
+  in >> r.cores >> memory;
+  r.memory = Bytes(memory);
+  r.predicted_bytes = unpack_bytes(in);
+  r.predicted_operations = unpack_operations(in);
+  int measured = 0;
+  in >> measured;
+  if (measured == 1) {
+    r.measured_bytes = unpack_bytes(in);
+    r.measured_operations = unpack_operations(in);
+  }
+  return r;
+}
+
+RankRecord this_rank(const RunShape& shape, const MemoryPlan& memory, const CommPlan& comm_plan,
+                     const Measured* measured) {
+  const Hardware hardware = describe_hardware();
+  RankRecord r{shape.rank,
+               hardware.host,
+               hardware.cpu,
+               hardware.cores,
+               hardware.memory,
+               bytes_of_plan(memory),
+               comm_plan,
+               {},
+               {}};
+  if (measured != nullptr) {
+    r.measured_bytes = RankBytes{measured->peak, measured->peak_total};
+    r.measured_operations = measured->operations;
+  }
+  return r;
+}
+
+}  // namespace
+
+RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape)
+    : files_(files), job_(job), shape_(shape), started_(utc_text(std::chrono::system_clock::now())) {
+  if (shape.rank != Rank{0}) return;
+  if (job.line.out.empty()) {
+    dir_ = new_run_dir(files, "runs", job.lesson.info.name, std::chrono::system_clock::now());
+  } else {
+    dir_ = job.line.out;
+    make_dirs(files, dir_);
+  }
+  log_.emplace(files, dir_);
+}
+
+void RunFiles::trace_step(std::int64_t step, Trace::Clock::time_point begin, Trace::Clock::time_point end) {
+  if (step < kTracedSteps) traced_.push_back({step, begin, end});
+}
+
+Path RunFiles::finish(RunRecord record, const MemoryPlan& memory, const CommPlan& comm_plan,
+                      const Measured* measured, RecordingCommunicator& comm) {
+  const std::vector<std::string> ranks =
+      gather_strings(comm, pack(this_rank(shape_, memory, comm_plan, measured)));
+  if (job_.line.trace && !traced_.empty()) {
+    Trace trace(shape_.rank, Trace::Clock::time_point{});  // the clock of a host is one: ranks line up
+    trace.add_run(traced_, comm.record().spans());
+    const std::vector<std::string> parts = gather_strings(comm, trace.serialise());
+    if (shape_.rank == Rank{0}) atomic_write_file(files_, dir_ / "trace.json", merge_traces(parts));
+  }
+  if (shape_.rank != Rank{0}) return {};
+  Workload workload = shape_.workload;
+  record.lesson = job_.lesson.info.name;
+  record.commit = source_commit();
+  record.command = job_.command;
+  record.started = started_;
+  record.workload = values_of(workload_fields().bind(workload));
+  record.workload_hash = workload_hash(workload);
+  record.strategy = values_of(job_.lesson.options);
+  record.device = shape_.device == DeviceKind::cuda ? "cuda" : "cpu";
+  record.comm = shape_.comm == CommBackend::mpi ? "mpi" : "local";
+  record.world = static_cast<int>(to_int(shape_.world));
+  record.threads = shape_.threads;
+  record.versions = {
+      {"LibTorch", libtorch_version()}, {"MPI", mpi_version()}, {"compiler", compiler_version()}};
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    record.ranks.push_back(unpack_rank(static_cast<int>(r), ranks[r]));
+  record.exit_code = 0;
+  write_record(files_, dir_, record);
+  return dir_ / "record.json";
+}
+
+}  // namespace sc::detail

@@ -1,0 +1,74 @@
+// The program around every lesson: command line, start, training, checks, records, end. main.cpp is one call:
+//   int main(int argc, char** argv) { return sc::run_lesson<sc::DataParallel>({.name = "01_data_parallel"},
+//   argc, argv); }
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/config/field_table.h"
+#include "common/run/strategy.h"
+
+namespace sc {
+
+struct LessonInfo {
+  std::string name;            // the folder's
+  std::string question;        // one sentence, for --help
+  bool one_rank_only = false;  // 00: a second rank is an error
+};
+
+namespace detail {
+
+/// A strategy with its type erased, so that the program is compiled once and not in every lesson.
+class AnyStrategy {
+ public:
+  virtual ~AnyStrategy() = default;
+  virtual StepResult train_step(std::span<const Batch> batches) = 0;
+  virtual void settle() = 0;
+  virtual double evaluate(std::span<const Batch> batches) = 0;
+  virtual void visit_state(StateVisitor& visitor) = 0;
+  virtual void after_step(std::int64_t step) = 0;
+};
+
+struct AnyLesson {
+  LessonInfo info;
+  FieldSet options;                      // bound to the options that the functions below use
+  std::function<std::int64_t()> slices;  // how many data-parallel ranks share a step's micro-batches beside
+                                         // the world (00's virtual ranks)
+  std::function<MemoryPlan(const RunShape&)> memory_plan;
+  std::function<CommPlan(const RunShape&)> comm_plan;
+  std::function<std::unique_ptr<AnyStrategy>(RunContext&)> make;
+};
+
+int run(const AnyLesson& lesson, int argc, char** argv);
+
+}  // namespace detail
+
+/// Runs lesson S to its end and returns the process's exit code (common/base/check.h). Never throws.
+template <Strategy S>
+int run_lesson(const LessonInfo& info, int argc, char** argv) {
+  struct Erased final : detail::AnyStrategy {
+    Erased(RunContext& context, const typename S::Options& options) : strategy(context, options) {}
+    StepResult train_step(std::span<const Batch> batches) override { return strategy.train_step(batches); }
+    void settle() override { strategy.settle(); }
+    double evaluate(std::span<const Batch> batches) override { return strategy.evaluate(batches); }
+    void visit_state(StateVisitor& visitor) override { strategy.visit_state(visitor); }
+    void after_step(std::int64_t step) override { strategy.after_step(step); }
+    S strategy;
+  };
+  typename S::Options options;
+  detail::AnyLesson lesson;
+  lesson.info = info;
+  lesson.options = S::fields().bind(options);
+  lesson.slices = [&]() -> std::int64_t {
+    if constexpr (requires { options.virtual_ranks; }) return options.virtual_ranks;
+    return 1;
+  };
+  lesson.memory_plan = [&](const RunShape& shape) { return S::memory_plan(shape, options); };
+  lesson.comm_plan = [&](const RunShape& shape) { return S::comm_plan(shape, options); };
+  lesson.make = [&](RunContext& context) { return std::make_unique<Erased>(context, options); };
+  return detail::run(lesson, argc, argv);
+}
+
+}  // namespace sc

@@ -1,0 +1,305 @@
+#include "common/run/trainer.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+#include <spdlog/fmt/fmt.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <limits>
+
+#include "common/base/text.h"
+#include "common/comm/fault.h"
+#include "common/config/workload_table.h"
+#include "common/data/loader.h"
+#include "common/data/sampler.h"
+#include "common/memory/allocator_witness.h"
+#include "common/model/activation_plan.h"
+#include "common/optim/grad_norm.h"
+#include "common/optim/lr_schedule.h"
+#include "common/run/describe.h"
+#include "common/run/nonfinite.h"
+#include "common/run/progress.h"
+#include "common/run/report.h"
+#include "common/run/run_files.h"
+#include "common/run/weights.h"
+#include "common/run/world.h"
+
+namespace sc::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// The second step is checked: the first one has allocated whatever a first use allocates.
+constexpr std::int64_t kCheckedStep = 1;
+
+double seconds_of(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+RunShape shape_of_run(const TrainJob& job) {
+  RunShape shape;
+  shape.workload = job.config.workload;
+  shape.world = job.launch.world;
+  shape.rank = job.launch.rank;
+  shape.device = DeviceKind::cpu;
+  shape.comm = job.launch.launched() ? CommBackend::mpi : CommBackend::local;
+  if (job.line.threads > 0) at::set_num_threads(job.line.threads);
+  shape.threads = at::get_num_threads();
+  return shape;
+}
+
+bool on_terminal() {
+  // Under mpirun a rank's stdout is always a pseudo-terminal, so run.sh says whether a person looks on.
+  const char* said = std::getenv("STAGECRAFT_TERMINAL");
+  return said != nullptr ? std::string(said) == "1" : ::isatty(STDOUT_FILENO) == 1;
+}
+
+/// One run on one rank. Everything that allocates does so in the constructor.
+class Trainer {
+ public:
+  Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWitness& witness);
+  void run();
+
+ private:
+  void announce() const;
+  void step(std::int64_t step);
+  void poison_if_asked(std::span<const Batch> batches, std::int64_t step) const;
+  StepRecord record_of(std::int64_t step, const StepResult& result, Clock::time_point began);
+  void check_memory_and_operations();
+  void check_witness() const;
+  void evaluate();
+  void finish();
+  [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }
+
+  const TrainJob& job_;
+  World& world_;
+  Ledger& ledger_;
+  AllocatorWitness& witness_;
+  Clock::time_point began_ = Clock::now();
+  RunShape shape_;
+  Fault fault_;
+  std::unique_ptr<FileOps> files_;
+  Dataset data_;
+  Sampler sampler_;
+  StepScalars scalars_;
+  Loader loader_;
+  RunContext context_;
+  MemoryPlan memory_plan_;
+  CommPlan comm_plan_;
+  std::unique_ptr<AnyStrategy> strategy_;
+  std::optional<RunFiles> records_;  // made last: a run that cannot start leaves no folder
+  Progress progress_;
+  std::vector<StepRecord> steps_;
+  Measured measured_;
+  std::optional<double> validation_loss_;
+};
+
+Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWitness& witness)
+    : job_(job),
+      world_(world),
+      ledger_(ledger),
+      witness_(witness),
+      shape_(shape_of_run(job)),
+      fault_(job.line.inject.empty() ? Fault() : Fault::parse(job.line.inject, shape_.world)),
+      files_(posix_file_ops()),
+      data_(Dataset::open(*files_, shape_.workload, Path(STAGECRAFT_SOURCE_DIR) / ".cache")),
+      sampler_(data_, shape_.workload),
+      scalars_{ledger.zeros(Purpose::workspace, "step scalars", {}, DType::f32),
+               ledger.zeros(Purpose::workspace, "step scalars", {}, DType::i64),
+               {}},
+      loader_(sampler_, ledger, {.rank = to_int(shape_.rank), .ranks = to_int(shape_.world)}),
+      context_{shape_, world.comm(), ledger, scalars_},
+      memory_plan_(job.lesson.memory_plan(shape_)),
+      comm_plan_(job.lesson.comm_plan(shape_)),
+      strategy_(job.lesson.make(context_)),
+      progress_(std::cout, [] { return seconds_of(Clock::now().time_since_epoch()); },
+                {.total_steps = shape_.workload.steps, .quiet = !speaks(), .terminal = on_terminal()}) {
+  plan_surroundings(shape_, to_int(shape_.world), memory_plan_);
+  if (speaks() && !job.line.save.empty()) check_save_path(*files_, job.line.save);
+  if (!job.line.init.empty()) {
+    load_weights(*strategy_,
+                 ParamLayout(shape_.workload.model, WorldSize{static_cast<int>(job.batch.data_parallel)}),
+                 job.line.init);
+  }
+  records_.emplace(*files_, job, shape_);
+}
+
+void Trainer::announce() const {
+  if (!speaks()) return;
+  std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher)
+            << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
+                           shape_.workload.data.source, human_count(data_.train().count()),
+                           sampler_.steps_per_epoch())
+            << format_plan_table(memory_plan_, comm_plan_, shape_.world) << std::flush;
+}
+
+void Trainer::run() {
+  announce();
+  for (std::int64_t s = 0; s < shape_.workload.steps; ++s) step(s);
+  progress_.finish();
+  evaluate();
+  finish();
+}
+
+// NaN where a fault asks for it: this rank's gradients are scaled by it.
+void Trainer::poison_if_asked(std::span<const Batch> batches, std::int64_t step) const {
+  if (!fault_.nan_at(shape_.rank, step)) return;
+  at::Tensor scale = batches[0].scale;
+  scale.fill_(std::numeric_limits<float>::quiet_NaN());
+}
+
+void Trainer::step(std::int64_t step) {
+  const Clock::time_point began = Clock::now();
+  RecordingCommunicator& comm = world_.comm();
+  comm.set_phase("train");
+  comm.set_step(step);
+  comm.record().reset_waited();
+  world_.watchdog().step_begin(step);
+  const std::span<const Batch> batches = loader_.train(step);
+  scalars_.lr.fill_(learning_rate(shape_.workload.optim, step, shape_.workload.steps));
+  scalars_.step.fill_(step + 1);
+  fault_.at_step(shape_.rank, step);
+  poison_if_asked(batches, step);
+
+  if (step == kCheckedStep) {
+    ledger_.reset_peaks();
+    witness_.reset_peak();
+  }
+  const StepResult result = strategy_->train_step(batches);
+  steps_.push_back(record_of(step, result, began));
+  if (result.sums.const_data_ptr<double>()[kNonFinite] != 0) {
+    comm.set_phase("check");
+    throw_nonfinite(*strategy_, steps_.back().loss, step, comm);
+  }
+  if (step == kCheckedStep) check_memory_and_operations();
+  comm.set_phase("check");
+  strategy_->after_step(step + 1);
+  world_.watchdog().step_end();
+  const StepRecord& done = steps_.back();
+  if (speaks()) records_->append(done);
+  progress_.step({done.step, done.loss, done.tokens, done.seconds, done.waited_seconds});
+}
+
+StepRecord Trainer::record_of(std::int64_t step, const StepResult& result, Clock::time_point began) {
+  StepRecord record;
+  const double* sums = result.sums.const_data_ptr<double>();
+  record.step = step;
+  record.loss = sums[kLossSum] / sums[kTokens];
+  record.lr = *scalars_.lr.const_data_ptr<float>();
+  record.grad_norm = *result.grad_norm.const_data_ptr<float>();
+  record.tokens = shape_.workload.batch.global * shape_.workload.batch.sequence;
+  record.waited_seconds = std::chrono::duration<double>(world_.comm().record().waited()).count();
+  const Clock::time_point now = Clock::now();
+  record.seconds = seconds_of(now - began);
+  if (job_.line.trace) records_->trace_step(step, began, now);
+  return record;
+}
+
+// What was predicted before the run and is measured in it. A difference is an error: exit 70.
+void Trainer::check_memory_and_operations() {
+  for (int p = 0; p < kPurposes; ++p) measured_.peak[p] = ledger_.peak(static_cast<Purpose>(p));
+  measured_.peak_total = ledger_.peak_total();
+  measured_.operations = world_.comm().recorded("train", kCheckedStep);
+  if (!as_predicted(memory_plan_, comm_plan_, measured_)) {
+    throw ClaimError(fmt::format(
+        "rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank), kCheckedStep,
+        format_predicted_measured(memory_plan_, comm_plan_, measured_, shape_.world, shape_.rank)));
+  }
+  check_witness();
+}
+
+void Trainer::check_witness() const {
+  Bytes ledger = ledger_.peak_total() + ledger_.peak(Purpose::host);
+  const Bytes allowed = ledger + plan_op_scratch_bytes(shape_);
+  if (witness_.peak() <= allowed) return;
+  throw ClaimError(
+      fmt::format("rank {}: LibTorch's allocator handed out {} bytes in step {}; the ledger knows {}, one "
+                  "operation may take "
+                  "{} for itself: {} bytes went beside the ledger",
+                  to_int(shape_.rank), witness_.peak().value(), kCheckedStep, ledger.value(),
+                  (allowed - ledger).value(), (witness_.peak() - allowed).value()));
+}
+
+void Trainer::evaluate() {
+  RecordingCommunicator& comm = world_.comm();
+  comm.set_phase("eval");
+  world_.watchdog().step_begin(shape_.workload.steps);
+  strategy_->settle();
+  const std::span<const Batch> batches = loader_.validation();
+  if (!batches.empty()) validation_loss_ = strategy_->evaluate(batches);
+  world_.watchdog().step_end();
+}
+
+void Trainer::finish() {
+  RecordingCommunicator& comm = world_.comm();
+  comm.set_phase("check");
+  if (comm.dropped_tickets() > 0) {
+    throw ClaimError(fmt::format("rank {}: {} operations were never waited for", to_int(shape_.rank),
+                                 comm.dropped_tickets()));
+  }
+  RunRecord record;
+  record.steps = steps_;
+  record.validation_loss = validation_loss_;
+  record.seconds = seconds_of(Clock::now() - began_);
+  const Path written = records_->finish(std::move(record), memory_plan_, comm_plan_,
+                                        steps_.size() > kCheckedStep ? &measured_ : nullptr, comm);
+  // Last, and after the record: rank 0 may write for long, and nobody may be waiting for it in an operation.
+  if (!job_.line.save.empty()) {
+    save_weights(*strategy_,
+                 ParamLayout(shape_.workload.model, WorldSize{static_cast<int>(job_.batch.data_parallel)}),
+                 comm, job_.line.save);
+  }
+  if (!speaks()) return;
+  std::cout << fmt::format("\nloss {:.4f} -> {:.4f}", steps_.front().loss, steps_.back().loss)
+            << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
+            << " nats a token, " << human_seconds(seconds_of(Clock::now() - began_)) << "\n\n";
+  if (steps_.size() > kCheckedStep) {
+    std::cout << format_predicted_measured(memory_plan_, comm_plan_, measured_, shape_.world, shape_.rank);
+  } else {
+    std::cout << "bytes and operations are checked in the second step; this run had one\n";
+  }
+  std::cout << "record: " << written.string() << std::endl;
+}
+
+}  // namespace
+
+void plan_surroundings(const RunShape& shape, std::int64_t data_ranks, MemoryPlan& plan) {
+  plan.add(Purpose::workspace, "step scalars", "lr, step", Bytes(size_of(DType::f32) + size_of(DType::i64)));
+  Loader::plan(shape.workload, data_ranks, shape.device, plan);
+  if (shape.comm == CommBackend::mpi && to_int(shape.world) > 1) {
+    plan.add(Purpose::communication, "mpi scratch", "4 (N-1) 256 KiB",
+             MpiCommunicator::scratch_bytes(shape.world));
+  }
+}
+
+int train(const TrainJob& job) {
+  const c10::InferenceMode inference;
+  if (job.line.device == DeviceChoice::cuda) {
+    throw InputError(ExitCode::missing, "--device cuda", "this program was built without its GPU code",
+                     "--device cpu");
+  }
+  AllocatorWitness witness;
+  Ledger ledger(at::kCPU, job.line.memory_cap.value_or(Bytes(0)));
+  World world(
+      job.launch, ledger,
+      {.watchdog_seconds = job.line.watchdog_seconds, .trace_steps = job.line.trace ? kTracedSteps : 0});
+  try {
+    Trainer(job, world, ledger, witness).run();
+  } catch (const AbortedError&) {
+    world.fail(ExitCode::lost_rank, "another rank ended the run");  // that rank speaks first
+  } catch (const InputError& error) {
+    world.fail(error.code(), error.what());
+  } catch (const ClaimError& error) {
+    world.fail(ExitCode::claim, error.what());
+  } catch (const c10::Error& error) {  // without LibTorch's stack trace
+    world.fail(ExitCode::claim,
+               fmt::format("rank {}: {}", to_int(job.launch.rank), error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    world.fail(ExitCode::claim, fmt::format("rank {}: {}", to_int(job.launch.rank), error.what()));
+  }
+  return 0;
+}
+
+}  // namespace sc::detail

@@ -1,0 +1,28 @@
+// The run itself: opens the world, data and strategy, steps, checks what was predicted, writes what happened.
+#pragma once
+
+#include "common/comm/launch.h"
+#include "common/config/command_line.h"
+#include "common/config/resolve.h"
+#include "common/memory/plan.h"
+#include "common/run/run_lesson.h"
+
+namespace sc::detail {
+
+/// Adds what run_lesson itself takes from the ledger beside the strategy: a step's scalars, the loader, the
+/// transport's scratch. data_ranks: real ranks that share a step's micro-batches.
+void plan_surroundings(const RunShape& shape, std::int64_t data_ranks, MemoryPlan& plan);
+
+struct TrainJob {
+  const AnyLesson& lesson;
+  const Launch& launch;
+  const CommandLine& line;
+  const ResolvedConfig& config;
+  const BatchPlan& batch;
+  std::string command;  // as typed
+};
+
+/// Trains, and returns 0, or ends the process with the code of what went wrong, reported once for all ranks.
+int train(const TrainJob& job);
+
+}  // namespace sc::detail

@@ -1,0 +1,213 @@
+#!/usr/bin/env bash
+# Starts a lesson: sets up and builds on first use, then runs its program on real ranks. Every lessons/*/run.sh calls this.
+#   usage  launch.sh LESSON [--default-ranks N] [-n RANKS] [--preset cpu|cuda] [--dry-run] [--build-only] [--no-build]
+#                    [the program's own flags...] [-- flags that must not be read here...]
+#     -n RANKS      processes, one a rank
+#     --preset      cpu or cuda; default: cuda where a GPU is visible and LibTorch with CUDA is installed (or STAGECRAFT_PRESET)
+#     --dry-run     prints the command line that would run; installs, builds and runs nothing
+#     --build-only  stops before the run
+#     --no-build    runs what was built before
+#   exit   the program's own code; 75 where a rank was killed, 130 and 143 after SIGINT and SIGTERM. README, "How a run ends".
+# Open MPI needs help in four places, all said in one line at the start: it refuses root, it refuses more ranks than cores, it
+# ties a rank to one core, and it leaves the number of threads to chance.
+# In Slurm: call run.sh from the sbatch script (mpirun finds the allocation); plain `srun run.sh` would start one world a task.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# --- command line ----------------------------------------------------------------------------------------------------
+
+lesson=${1:-}
+[[ -n $lesson && -d $root/lessons/$lesson ]] ||
+  die "$exit_usage" "launch.sh" "'$lesson' is no folder in lessons/" "lessons/01_data_parallel/run.sh"
+shift
+
+ranks='' default_ranks=1 preset=${STAGECRAFT_PRESET:-auto} dry_run=0 build_only=0 do_build=1
+alone=0 plan=0 has_world=0 has_workload=0 has_strategy=0 # what the program's flags ask for
+arguments=()
+
+# count WHAT TEXT: TEXT, if it is a number of ranks.
+count() {
+  [[ $2 =~ ^[1-9][0-9]{0,3}$ ]] || die "$exit_usage" "$1" "'$2' is not a number of ranks (1 to 9999)" "lessons/$lesson/run.sh -n 2"
+  say "$2"
+}
+
+see_program_flag() {
+  case ${1%%=*} in
+    --help | -h | --explain | --version) alone=1 ;;
+    --plan) alone=1 plan=1 ;;
+    --world) has_world=1 ;;
+    --workload) has_workload=1 ;;
+    --strategy) has_strategy=1 ;;
+  esac
+}
+
+while (($#)); do
+  case $1 in
+    -n | --default-ranks | --preset)
+      (($# >= 2)) || die "$exit_usage" "$1" "its value is missing" "lessons/$lesson/run.sh --help"
+      case $1 in
+        -n) ranks=$(count "$1" "$2") ;;
+        --default-ranks) default_ranks=$(count "$1" "$2") ;;
+        --preset) preset=$2 ;;
+      esac
+      shift
+      ;;
+    -n[0-9]*) ranks=$(count -n "${1#-n}") ;;
+    --preset=*) preset=${1#*=} ;;
+    --dry-run) dry_run=1 ;;
+    --build-only) build_only=1 ;;
+    --no-build) do_build=0 ;;
+    --)
+      shift
+      for argument in "$@"; do see_program_flag "$argument"; done
+      arguments+=("$@")
+      break
+      ;;
+    *)
+      see_program_flag "$1"
+      arguments+=("$1")
+      ;;
+  esac
+  shift
+done
+ranks=${ranks:-$default_ranks}
+
+# --- preset ----------------------------------------------------------------------------------------------------------
+
+gpu_note=''
+case $preset in
+  cpu | cuda) ;;
+  auto)
+    preset=cpu
+    if gpu_visible; then
+      if [[ -n $(torch_for cuda) && -n $(find_nvcc) ]]; then
+        preset=cuda
+      else
+        gpu_note="a GPU is here, but LibTorch with CUDA or nvcc 13 is not: this run uses the CPU. For the GPU: common/setup/setup.sh --cuda"
+      fi
+    fi
+    ;;
+  *) die "$exit_usage" "--preset" "'$preset' is neither cpu nor cuda" "lessons/$lesson/run.sh --preset cpu" ;;
+esac
+
+# --- the command line that runs --------------------------------------------------------------------------------------
+
+# Paths are written relative to the repository where that is the current directory, so that they can be read and copied.
+prefix=$root/
+if [[ $(pwd -P) == "$root" ]]; then prefix=''; fi
+
+if ((has_strategy == 0)); then arguments=(--strategy "${prefix}lessons/$lesson/config.json" "${arguments[@]}"); fi
+if ((has_workload == 0)); then arguments=(--workload "${prefix}configs/tiny.json" "${arguments[@]}"); fi
+if ((plan && has_world == 0)); then arguments+=(--world "$ranks"); fi
+if ((alone)); then ranks=1; fi
+
+cores=$(cores)
+threads=$((cores / ranks > 0 ? cores / ranks : 1))
+settings=()
+notes=()
+if [[ -n ${OMP_NUM_THREADS:-} ]]; then
+  threads=$OMP_NUM_THREADS
+  notes+=("$threads thread$( ((threads == 1)) || printf s) each, as OMP_NUM_THREADS says")
+else
+  settings+=("OMP_NUM_THREADS=$threads")
+  notes+=("$threads thread$( ((threads == 1)) || printf s) each (OMP_NUM_THREADS)")
+fi
+# Under mpirun every rank writes to a pseudo-terminal, so that it cannot see itself whether a person looks on.
+if [[ -t 1 ]]; then settings+=(STAGECRAFT_TERMINAL=1); else settings+=(STAGECRAFT_TERMINAL=0); fi
+
+command=()
+if ((ranks > 1)); then
+  mpirun=mpirun
+  if have mpirun.openmpi; then mpirun=mpirun.openmpi; fi # Debian's name, where another MPI is installed too
+  command=("$mpirun" -q -n "$ranks" --oversubscribe --bind-to none -x OMP_NUM_THREADS -x STAGECRAFT_TERMINAL)
+  # Without epoll: mpirun's libevent otherwise complains about closed files where ranks end early.
+  settings+=(EVENT_NOEPOLL=1)
+  notes+=("any core (--bind-to none)")
+  if ((ranks > cores)); then notes+=("more ranks than cores (--oversubscribe)"); fi
+  if [[ $(id -u) == 0 ]]; then
+    settings+=(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+    notes+=("as root (OMPI_ALLOW_RUN_AS_ROOT)")
+  fi
+fi
+command+=("${prefix}build/$preset/bin/$lesson" "${arguments[@]}")
+
+if ((dry_run)); then
+  printf '%s ' "${settings[@]}"
+  printf '%q ' "${command[@]:0:${#command[@]}-1}"
+  printf '%q\n' "${command[-1]}"
+  exit 0
+fi
+
+# --- first use -------------------------------------------------------------------------------------------------------
+
+if [[ -n $gpu_note ]] && ((alone == 0)); then say "$gpu_note"; fi
+if ((do_build)); then
+  setup_flags=(--quiet)
+  if [[ $preset == cuda ]]; then setup_flags+=(--cuda); fi
+  "$root/common/setup/setup.sh" "${setup_flags[@]}"
+  make_ready() {
+    configure "$preset"
+    build "$preset" "building $lesson with $(jobs_for_build) compilers at once (the first time takes about 5 minutes on 2 cores)" "$lesson"
+  }
+  locked "build-$preset" make_ready
+fi
+[[ -x $root/build/$preset/bin/$lesson ]] ||
+  die "$exit_missing" "build/$preset/bin/$lesson" "is not built" "lessons/$lesson/run.sh --build-only"
+if ((build_only)); then exit 0; fi
+
+# --- run -------------------------------------------------------------------------------------------------------------
+
+if ((alone == 0)); then
+  line="$ranks rank$( ((ranks == 1)) || printf s) on $cores core$( ((cores == 1)) || printf s)"
+  for note in "${notes[@]}"; do line+=", $note"; done
+  say "$line"
+fi
+
+export "${settings[@]}"
+child='' asked=0
+
+# The run is a process group of its own: a Ctrl-C at the terminal reaches this script alone, which passes it on once. mpirun
+# then ends its ranks; what is still there 10 s later, or at a second signal, is killed.
+forward() {
+  local signal=$1
+  if ((asked)); then
+    kill -KILL -- "-$child" 2>/dev/null || true
+  else
+    kill -"$signal" "$child" 2>/dev/null || true
+    ( # This watcher ends with the run.
+      for ((i = 0; i < 100; i++)); do
+        sleep 0.1
+        kill -0 "$child" 2>/dev/null || exit 0
+      done
+      kill -KILL -- "-$child" 2>/dev/null || true
+    ) </dev/null >/dev/null 2>&1 &
+  fi
+  asked=$2
+}
+trap 'forward INT 130' INT
+trap 'forward TERM 143' TERM
+trap 'forward HUP 129' HUP
+
+# setpriv: where this script itself is killed, mpirun still ends, and with it the ranks.
+set -m
+setpriv --pdeathsig TERM -- "${command[@]}" </dev/null &
+child=$!
+set +m
+
+status=0
+while :; do
+  { wait "$child"; } 2>/dev/null && status=0 || status=$?
+  # A trapped signal interrupts the wait: the run is still there, or its own code is still to be had.
+  kill -0 "$child" 2>/dev/null || break
+done
+trap - INT TERM HUP
+
+if ((asked)); then exit "$asked"; fi
+# Where there are several ranks, one that was left has named the one that was killed.
+if ((status == 137)); then
+  advice="if nobody did it, memory ran out (dmesg says so): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
+  if ((ranks == 1)); then die "$exit_lost_rank" "$lesson" "rank 0 was killed (SIGKILL)" "$advice"; fi
+  printf '  killed with SIGKILL; %s\n' "$advice" >&2
+  exit "$exit_lost_rank"
+fi
+exit "$status"

@@ -1,0 +1,279 @@
+#!/usr/bin/env bash
+# Installs what Stagecraft needs and what is not there yet: packages of Debian 12 or Ubuntu 24.04, and LibTorch (the wheel
+# from the Python package index) into .deps/. Says first what and how much; a second call finds all there and returns at
+# once; a call that was interrupted is taken up again.
+#   usage  common/setup/setup.sh [--check] [--quiet] [--cuda] [--oracle] [--dev] [--keep-wheels]
+#     --check        names what is missing, installs nothing
+#     --quiet        prints only what it installs, and errors
+#     --cuda         also LibTorch with CUDA, and nvcc where no CUDA 13 toolkit is found
+#     --oracle       also the Python packages that golden files are made with (.deps/oracle/bin/python)
+#     --dev          also clang-format and clang-tidy
+#     --keep-wheels  keeps the downloaded files for the next call
+#   exit   0 all is there; 64 usage; 69 something is missing and could not be installed (the fix is printed)
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+check=0 quiet=0 cuda=0 oracle=0 dev=0 keep_wheels=0
+for argument in "$@"; do
+  case $argument in
+    --check) check=1 ;;
+    --quiet) quiet=1 ;;
+    --cuda) cuda=1 ;;
+    --oracle) oracle=1 cuda=1 ;;
+    --dev) dev=1 ;;
+    --keep-wheels) keep_wheels=1 ;;
+    -h | --help)
+      print_header "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+    *) die "$exit_usage" "$argument" "unknown option of setup.sh" "common/setup/setup.sh --help" ;;
+  esac
+done
+
+# --- what is missing -------------------------------------------------------------------------------------------------
+
+header() {
+  local folder
+  for folder in /usr/include /usr/local/include; do [[ ! -e $folder/$1 ]] || return 0; done
+  return 1
+}
+
+# The packages that are missing, by what they bring and not by name: who built a library from source needs no package.
+missing_packages() {
+  local needed
+  needed=$(needed_packages)
+  [[ -n $needed ]] || return 0
+  say "$needed"
+  have ccache || say ccache  # builds go without it: no reason to install anything on its own
+}
+
+needed_packages() {
+  have g++ || say g++
+  have cmake || say cmake
+  have ninja || say ninja-build
+  { have flock && have setpriv; } || say util-linux
+  have python3 || say python3
+  have_pip || say python3-pip
+  { have mpirun && have ompi_info; } || say openmpi-bin
+  have mpicc || say libopenmpi-dev
+  header cxxopts.hpp || say libcxxopts-dev
+  header spdlog/spdlog.h || say libspdlog-dev
+  header gtest/gtest.h || say libgtest-dev
+  header nlohmann/json.hpp || say nlohmann-json3-dev
+  header zlib.h || say zlib1g-dev
+  if ((dev)); then
+    have clang-format-14 || say clang-format-14
+    have clang-tidy-14 || say clang-tidy-14
+    have git || say git
+  fi
+}
+
+# pip is needed only while a wheel is missing.
+have_pip() { ((${#parts[@]} == 0)) || [[ -n $(python_with_pip) ]]; }
+
+# A Python with pip for which torch has a wheel: python3 itself, else the system's.
+python_with_pip() {
+  local python
+  for python in python3 /usr/bin/python3; do
+    if have "$python" && "$python" -c 'import pip, sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null; then
+      say "$python"
+      return
+    fi
+  done
+}
+
+# The parts of .deps that are missing. torch-cuda serves the cpu preset too.
+missing_parts() {
+  if [[ -z $(torch_for cpu) ]]; then
+    ((cuda)) || say torch-cpu
+  fi
+  if ((cuda)); then
+    [[ -n $(torch_for cuda) ]] || say torch-cuda
+    [[ -n $(find_nvcc) ]] || say cuda-toolkit
+  fi
+  if ((oracle)); then complete oracle || say oracle; fi
+}
+
+# describe PART: what it is; download and disk in MB; MB that must be free while it is installed.
+describe() {
+  case $1 in
+    torch-cpu) text="LibTorch $torch_version for the CPU" download=545 disk=600 peak=2000 ;;
+    torch-cuda) text="LibTorch $torch_version with CUDA, cuDNN and NCCL" download=2600 disk=3800 peak=6500 ;;
+    cuda-toolkit) text="nvcc 13.0 (no CUDA 13 toolkit was found)" download=150 disk=450 peak=700 ;;
+    oracle) text="transformers, safetensors, numpy, tiktoken for golden files" download=60 disk=250 peak=500 ;;
+  esac
+}
+
+mapfile -t parts < <(missing_parts)
+mapfile -t packages < <(missing_packages)
+
+[[ $(uname -s)-$(uname -m) == Linux-x86_64 ]] ||
+  die "$exit_missing" "this machine" "$(uname -s) on $(uname -m); LibTorch's wheel is used on Linux x86-64" \
+    "use such a machine, or a container on one"
+
+# at_least WHAT VERSION MINIMUM
+at_least() {
+  [[ $(printf '%s\n%s\n' "$3" "$2" | sort -V | head -n 1) == "$3" ]] ||
+    die "$exit_missing" "$1" "version $2, but $3 or newer is needed" "use Debian 12, Ubuntu 24.04 or newer, or put a newer $1 first on PATH"
+}
+check_versions() {
+  at_least g++ "$(g++ -dumpfullversion)" 12
+  at_least cmake "$(cmake --version | awk 'NR == 1 {print $3}')" 3.25
+}
+
+if ((${#parts[@]} == 0 && ${#packages[@]} == 0)); then
+  check_versions
+  ((quiet)) || say "setup: everything is there"
+  exit 0
+fi
+
+# --- packages --------------------------------------------------------------------------------------------------------
+
+apt_line="apt-get update && apt-get install -y --no-install-recommends ${packages[*]}"
+
+# root: nothing; otherwise sudo, if it asks for no password. Fails where neither helps.
+root_prefix() {
+  if [[ $(id -u) == 0 ]]; then return 0; fi
+  if have sudo && sudo -n true 2>/dev/null; then say "sudo -n"; else return 1; fi
+}
+
+print_missing() {
+  local part text download disk peak
+  if ((${#packages[@]})); then
+    say "  packages  ${packages[*]}"
+  fi
+  for part in "${parts[@]}"; do
+    describe "$part"
+    say "  .deps/$part  $text: $download MB to download, $disk MB on disk"
+  done
+}
+
+if ((check)); then
+  say "setup: missing"
+  print_missing
+  say "  fix: common/setup/setup.sh$( ((cuda)) && printf ' --cuda')$( ((oracle)) && printf ' --oracle')$( ((dev)) && printf ' --dev')"
+  exit "$exit_missing"
+fi
+
+install_packages() {
+  local prefix sizes
+  if ! have apt-get; then
+    die "$exit_missing" "packages" "missing: ${packages[*]}, and there is no apt-get" \
+      "install what these Debian packages hold with this system's own tool, then run this again"
+  fi
+  if ! prefix=$(root_prefix); then
+    die "$exit_missing" "packages" "missing: ${packages[*]}; installing needs root" \
+      "$(have sudo && printf 'sudo sh -c' || printf 'as root: sh -c') '$apt_line'"
+  fi
+  export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+  # shellcheck disable=SC2086  # the prefix is two words or none
+  $prefix apt-get update -qq || die "$exit_missing" "apt-get update" "failed, its output is above" \
+    "check the network and /etc/apt/sources.list*, then run common/setup/setup.sh again"
+  # shellcheck disable=SC2086
+  sizes=$($prefix apt-get install --assume-no --no-install-recommends "${packages[@]}" 2>&1 | grep -E 'Need to get|After this' || true)
+  say "setup: installing packages${sizes:+; ${sizes//$'\n'/ }}"
+  # shellcheck disable=SC2086
+  $prefix apt-get install -y -qq --no-install-recommends "${packages[@]}" >"$deps/apt.log" 2>&1 || {
+    tail -n 20 "$deps/apt.log" >&2
+    die "$exit_missing" "apt-get install" "failed, its last lines are above (all: .deps/apt.log)" \
+      "on Ubuntu the packages are in 'universe' (add-apt-repository universe); otherwise mend what apt-get says, then run this again"
+  }
+}
+
+# --- wheels ----------------------------------------------------------------------------------------------------------
+
+pip() {
+  # A user's own pip settings for --user or a mandatory environment do not fit --target.
+  env PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore \
+    TMPDIR="$deps/tmp" "$python" -m pip "$@"
+}
+
+# fetch PART: its wheels lie in .deps/wheels afterwards. Those that are there already are checked, not fetched again.
+fetch() {
+  local text download disk peak free
+  describe "$1"
+  free=$(free_mib "$deps")
+  ((free >= peak)) || die "$exit_missing" ".deps/$1" "needs $peak MB free while it is installed ($disk MB afterwards); there are $free" \
+    "free some space on the disk of $root"
+  say "setup: $text: downloading $download MB"
+  pip download "${quietly[@]}" --no-cache-dir --no-deps --only-binary=:all: --require-hashes \
+    -r "$root/common/setup/requirements-$1.txt" -d "$deps/wheels" || die "$exit_missing" ".deps/$1" \
+    "the download failed, pip's message is above" \
+    "check the network (a proxy goes into HTTPS_PROXY, a mirror into PIP_INDEX_URL) and the disk, then run this again: files that are complete are kept"
+}
+
+# unpack PART FOLDER: installs the fetched wheels of PART into FOLDER.
+unpack() {
+  pip install --quiet --no-compile --no-index --find-links "$deps/wheels" --no-deps --require-hashes \
+    -r "$root/common/setup/requirements-$1.txt" --target "$2" || die "$exit_missing" ".deps/$1" \
+    "unpacking failed, pip's message is above" "if the disk is full, free some space; then run this again"
+}
+
+# A complete part appears at once under its name, with a stamp; what an interrupted call leaves is never used.
+install_part() {
+  local part=$1 partial=$deps/$1.partial
+  rm -rf "$partial"
+  fetch "$part"
+  unpack "$part" "$partial"
+  case $part in
+    torch-cpu) prune_torch_cpu "$partial" ;;
+    cuda-toolkit) # nvcc and CMake look for what a toolkit from NVIDIA's installer has
+      ln -s lib "$partial/nvidia/cu13/lib64"
+      ln -s libcudart.so.13 "$partial/nvidia/cu13/lib/libcudart.so"
+      ;;
+  esac
+  recipe_hash "$part" >"$partial/.complete"
+  rm -rf "${deps:?}/$part"
+  mv "$partial" "$deps/$part"
+}
+
+# Of 1.2 GB the CPU build links two libraries and includes headers. Licences stay.
+prune_torch_cpu() {
+  find "$1" -mindepth 1 -maxdepth 1 ! -name torch ! -name nvidia ! -name '*.dist-info' -exec rm -rf {} +
+  find "$1/torch" -mindepth 1 -maxdepth 1 ! -name include ! -name lib ! -name version.py -exec rm -rf {} +
+  rm -rf "$1"/torch/lib/libtorch_{cuda,cuda_linalg,python,nvshmem}.so "$1"/torch/lib/lib{c10_cuda,caffe2_nvrtc}.so
+}
+
+# The environment lends torch from torch-cuda, so that it is on the disk once.
+install_oracle() {
+  local home=$deps/oracle torch
+  torch=$(torch_for cuda)
+  rm -rf "$home"
+  fetch oracle
+  "$python" -m venv --without-pip "$home"
+  unpack oracle "$("$home/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+  dirname "$torch" >"$("$home/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/stagecraft_torch.pth"
+  "$home/bin/python" -c 'import torch, transformers, safetensors, tiktoken' ||
+    die "$exit_missing" ".deps/oracle" "its packages cannot be imported" \
+      "torch-cuda was perhaps installed with another Python: rm -r .deps/torch-cuda, then run this again"
+  recipe_hash oracle >"$home/.complete"
+}
+
+install_all() {
+  local part
+  # Another call may have done it while this one waited.
+  mapfile -t parts < <(missing_parts)
+  mapfile -t packages < <(missing_packages)
+  if ((${#parts[@]} + ${#packages[@]} == 0)); then return 0; fi
+  say "setup: will install (packages with apt-get, the rest into .deps/ in this repository)"
+  print_missing
+  if ((${#packages[@]})); then install_packages; fi
+  check_versions
+  if ((${#parts[@]})); then
+    python=$(python_with_pip)
+    [[ -n $python ]] || die "$exit_missing" "python3" "has no pip, or is not one of 3.10 to 3.14" \
+      "apt-get install python3 python3-pip, or put such a Python first on PATH"
+    mkdir -p "$deps/tmp" "$deps/wheels"
+    for part in "${parts[@]}"; do
+      if [[ $part == oracle ]]; then install_oracle; else install_part "$part"; fi
+    done
+    rm -rf "$deps/tmp"
+    ((keep_wheels)) || rm -rf "$deps/wheels"
+  fi
+  say "setup: done"
+}
+
+quietly=()
+if ((quiet)); then quietly=(--quiet); fi
+mkdir -p "$deps"
+locked setup install_all

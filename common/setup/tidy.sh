@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# clang-tidy over the files that include no torch. usage: common/setup/tidy.sh [build folder, default build/cpu] [files...]
+# Exits 1 on findings. A file whose preprocessed text has not changed since it was clean is skipped (build folder, tidy/).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+build=${1:-build/cpu}
+shift || true
+if [[ ! -f $build/compile_commands.json ]]; then
+  echo "error: $build/compile_commands.json: not there" >&2
+  echo "  fix: cmake --preset cpu" >&2
+  exit 69
+fi
+# Debian 12's version, also where the unversioned name is a newer one: its findings are those of CI.
+tidy=$(command -v clang-tidy-14 || command -v clang-tidy) ||
+  { echo "error: clang-tidy is missing"$'\n'"  fix: common/setup/setup.sh --dev" >&2; exit 69; }
+
+patterns=(common/base/*.cpp common/config/*.cpp common/comm/{launch,fault,comm_op,comm_record,progress_board,watchdog}*.cpp
+  common/memory/plan*.cpp common/model/{param_layout,activation_plan}*.cpp common/data/{sampler,token_file,tokenizer}*.cpp
+  common/storage/*.cpp common/run/{record,trace,progress}*.cpp)
+files=("$@")
+if [[ $# -eq 0 ]]; then
+  for file in "${patterns[@]}"; do [[ -f $file ]] && files+=("$file"); done
+fi
+
+mkdir -p "$build/tidy"
+# One line a file: the file, a tab, its compile command. A file that no target builds would be checked with guessed flags: an error.
+commands=$(python3 - "$build/compile_commands.json" "${files[@]}" <<'PY'
+import json, os, re, sys
+entries = {os.path.relpath(e["file"]): e for e in json.load(open(sys.argv[1]))}
+for name in sys.argv[2:]:
+    if name not in entries:
+        sys.exit(f"error: {name}: no target builds it\n  fix: name it in its room's CMakeLists.txt, or run cmake again")
+    print(name, re.sub(r" -o \S+| -c\b", "", entries[name]["command"]), sep="\t")
+PY
+)
+
+check() {
+  local file=${1%%$'\t'*} command=${1#*$'\t'} key
+  key=$({ "$tidy" --version; cat .clang-tidy; eval "$command -E -C"; } | sha256sum | cut -c1-64)
+  [[ -f $build/tidy/$key ]] && return 0
+  if "$tidy" -p "$build" --quiet "$file" 2> >(grep -vE "warnings? (generated|treated)|^Suppressed|^$" >&2); then
+    touch "$build/tidy/$key"
+  else
+    echo "tidy: $file" >&2
+    return 1
+  fi
+}
+export -f check
+export build tidy
+# shellcheck disable=SC2016  # xargs's bash expands it
+if printf '%s\n' "$commands" | xargs -d '\n' -n 1 -P "${JOBS:-2}" bash -c 'check "$1"' check; then
+  echo "tidy: ${#files[@]} files clean"
+else
+  echo "tidy: findings above" >&2
+  exit 1
+fi

@@ -1,0 +1,120 @@
+#include "common/storage/atomic_dir.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <stdexcept>
+#include <utility>
+
+namespace sc {
+namespace {
+
+std::string temporary_prefix(const Path& target) {
+  return fmt::format(".{}.tmp-", target.filename().string());
+}
+
+struct Temporary {
+  Path path;
+  std::unique_ptr<FileLock> lock;
+};
+
+/// A new, locked name beside `target`; `make` creates it and says whether it did (false: the name is taken).
+Temporary make_temporary(FileOps& ops, const Path& target, const std::function<bool(const Path&)>& make) {
+  make_dirs(ops, target.parent_path());
+  remove_leftovers(ops, target);
+  for (std::int64_t k = 0;; ++k) {
+    Path path = parent_of(target) / fmt::format("{}{}", temporary_prefix(target), k);
+    if (!make(path)) continue;
+    // No lock: another writer took the name for a leftover in the moment between; it removes it, and the next
+    // name is tried.
+    if (auto lock = ops.try_lock(path)) return {std::move(path), std::move(lock)};
+  }
+}
+
+/// Undoes an attempt that failed. What cannot be removed now is removed as a leftover by the next writer.
+void discard(FileOps& ops, const Path& temporary) noexcept {
+  try {
+    remove_tree(ops, temporary);
+  } catch (...) {  // the error that led here is the one to report
+  }
+}
+
+}  // namespace
+
+void remove_leftovers(FileOps& ops, const Path& target) {
+  const Path parent = parent_of(target);
+  const std::string prefix = temporary_prefix(target);
+  for (const std::string& name : ops.list(parent)) {
+    if (name.compare(0, prefix.size(), prefix) != 0) continue;
+    if (const auto lock = ops.try_lock(parent / name)) remove_tree(ops, parent / name);
+  }
+}
+
+void write_synced_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill) {
+  const auto file = ops.create(path);
+  fill(*file);
+  file->sync();
+}
+
+void atomic_write_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill) {
+  std::unique_ptr<File> file;
+  const Temporary temporary = make_temporary(ops, path, [&](const Path& name) {
+    file = ops.create_new(name);
+    return file != nullptr;
+  });
+  try {
+    fill(*file);
+    file->sync();
+    file.reset();
+    ops.rename(temporary.path, path);
+  } catch (...) {
+    discard(ops, temporary.path);
+    throw;
+  }
+  ops.sync_dir(parent_of(path));
+}
+
+void atomic_write_file(FileOps& ops, const Path& path, std::string_view content) {
+  atomic_write_file(ops, path, [&](File& file) { file.append(as_bytes(content)); });
+}
+
+AtomicDir::AtomicDir(FileOps& ops, Path target, Existing existing)
+    : ops_(ops), target_(std::move(target)), existing_(existing) {
+  const PathKind kind = ops_.kind(target_);
+  if (kind != PathKind::absent && existing_ == Existing::refuse) {
+    throw InputError(ExitCode::cannot_write, target_.string(), "is there already and would be overwritten",
+                     "name another directory or remove this one");
+  }
+  if (kind != PathKind::absent && kind != PathKind::directory) {
+    throw InputError(ExitCode::cannot_write, target_.string(),
+                     "is not a directory, so none can take its place",
+                     "name another directory or remove this file");
+  }
+  Temporary temporary = make_temporary(ops_, target_, [&](const Path& name) { return ops_.make_dir(name); });
+  temporary_ = std::move(temporary.path);
+  lock_ = std::move(temporary.lock);
+}
+
+AtomicDir::~AtomicDir() {
+  if (!committed_) discard(ops_, temporary_);
+}
+
+void AtomicDir::write_file(const std::string& name, const std::function<void(File&)>& fill) {
+  if (committed_) throw std::logic_error("AtomicDir: write_file after commit");
+  write_synced_file(ops_, temporary_ / name, fill);
+}
+
+void AtomicDir::commit() {
+  if (committed_) throw std::logic_error("AtomicDir: committed twice");
+  ops_.sync_dir(temporary_);
+  const bool replaces = existing_ == Existing::replace && ops_.kind(target_) == PathKind::directory;
+  if (replaces) {
+    ops_.exchange(temporary_, target_);
+  } else {
+    ops_.rename(temporary_, target_);
+  }
+  committed_ = true;
+  ops_.sync_dir(parent_of(target_));
+  if (replaces) discard(ops_, temporary_);  // the old content; the new one is safe whatever happens here
+}
+
+}  // namespace sc

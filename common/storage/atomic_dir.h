@@ -1,0 +1,65 @@
+// Files and directories that are either complete or absent, whenever the program or the machine stops. No
+// torch.
+//
+// What is new is written under a temporary name beside its target (".<name>.tmp-<k>"), flushed to the device,
+// and takes the target's name in one step; then the parent directory is flushed. A reader sees the old
+// content or the whole new one, never a part. A temporary name is locked while its writer lives, so the next
+// writer of the same target removes what crashed attempts left and nothing else. Two writers of one target do
+// not disturb each other: the later commit wins.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/storage/file_ops.h"
+
+namespace sc {
+
+/// Creates (or empties) `path`, lets `fill` write it and returns when data is on the device; the name is not
+/// (sync_dir).
+void write_synced_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill);
+
+/// One file: complete with `fill`'s content afterwards, or as it was before if anything throws. A file at
+/// `path` is replaced; missing parent directories are made.
+///   Errors  InputError (exit 73), or whatever `fill` throws.
+void atomic_write_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill);
+void atomic_write_file(FileOps& ops, const Path& path, std::string_view content);
+
+/// One directory of files.
+///   AtomicDir out(ops, "runs/x/step_100", AtomicDir::Existing::refuse);
+///   out.write_file("record.json", [&](File& file) { file.append(...); });
+///   out.commit();                                     // without it the destructor removes everything
+/// Several processes may fill one directory: one owns the AtomicDir and sends path() to the others, which
+/// call write_synced_file(); after a barrier the owner commits.
+class AtomicDir {
+ public:
+  /// What happens if the target is there already: refuse throws InputError (exit 73) at once. replace swaps
+  /// old and new in one step and then removes the old one; it needs a file system that can swap names (exit
+  /// 69 at commit elsewhere).
+  enum class Existing { refuse, replace };
+
+  AtomicDir(FileOps& ops, Path target, Existing existing);
+  ~AtomicDir();
+  AtomicDir(const AtomicDir&) = delete;
+  AtomicDir& operator=(const AtomicDir&) = delete;
+
+  /// Where the files are until commit().
+  [[nodiscard]] const Path& path() const { return temporary_; }
+  /// A file directly in this directory, flushed to the device.
+  void write_file(const std::string& name, const std::function<void(File&)>& fill);
+  /// Flushes the directory, then gives it the target's name. Once.
+  void commit();
+
+ private:
+  FileOps& ops_;
+  Path target_, temporary_;
+  Existing existing_;
+  std::unique_ptr<FileLock> lock_;
+  bool committed_ = false;
+};
+
+/// Removes what crashed writers of `target` left beside it. The writers above call it themselves.
+void remove_leftovers(FileOps& ops, const Path& target);
+
+}  // namespace sc

@@ -1,0 +1,318 @@
+#include "common/storage/file_ops.h"
+
+#include <fcntl.h>
+#include <spdlog/fmt/fmt.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "common/base/handle.h"
+
+namespace sc {
+namespace {
+
+struct Fd {
+  int value = -1;
+  bool operator==(const Fd&) const = default;
+};
+struct CloseFd {
+  void operator()(Fd fd) const noexcept { ::close(fd.value); }
+};
+using UniqueFd = UniqueHandle<Fd, CloseFd>;
+
+/// Repeats a system call that a signal interrupted.
+template <class Call>
+auto retry(Call call) {
+  for (;;) {
+    const auto result = call();
+    if (result != -1 || errno != EINTR) return result;
+  }
+}
+
+UniqueFd open_fd(const Path& path, int flags) {
+  constexpr mode_t kMode = 0666;  // the user's umask takes away
+  return UniqueFd(Fd{retry([&] { return ::open(path.c_str(), flags | O_CLOEXEC, kMode); })});
+}
+
+void check_not_directory(int fd, const Path& path, FileIntent intent) {
+  struct stat info {};
+  if (::fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) throw file_error(intent, path, "open", EISDIR);
+}
+
+class PosixFile final : public File {
+ public:
+  PosixFile(UniqueFd fd, Path path, Syncing syncing)
+      : fd_(std::move(fd)), path_(std::move(path)), syncing_(syncing) {}
+
+  void write_at(std::span<const std::byte> bytes, Bytes offset) override {
+    std::int64_t done = 0;
+    const auto total = static_cast<std::int64_t>(bytes.size());
+    while (done < total) {
+      const auto n = retry([&] {
+        return ::pwrite(fd_.get().value, bytes.data() + done, bytes.size() - static_cast<std::size_t>(done),
+                        offset.value() + done);
+      });
+      if (n <= 0) {
+        const int error = n == 0 ? EIO : errno;
+        throw file_error(FileIntent::write, path_,
+                         fmt::format("write {} bytes at byte {}", total - done, offset.value() + done),
+                         error);
+      }
+      done += n;
+    }
+  }
+
+  void append(std::span<const std::byte> bytes) override { write_at(bytes, size()); }
+
+  Bytes read_at(std::span<std::byte> bytes, Bytes offset) override {
+    std::int64_t done = 0;
+    const auto total = static_cast<std::int64_t>(bytes.size());
+    while (done < total) {
+      const auto n = retry([&] {
+        return ::pread(fd_.get().value, bytes.data() + done, bytes.size() - static_cast<std::size_t>(done),
+                       offset.value() + done);
+      });
+      if (n < 0) {
+        const int error = errno;
+        throw file_error(FileIntent::read, path_,
+                         fmt::format("read {} bytes at byte {}", total - done, offset.value() + done), error);
+      }
+      if (n == 0) break;
+      done += n;
+    }
+    return Bytes(done);
+  }
+
+  void sync() override {
+    if (syncing_ == Syncing::device && retry([&] { return ::fsync(fd_.get().value); }) != 0) {
+      throw file_error(FileIntent::write, path_, "flush to the device", errno);
+    }
+  }
+
+  Bytes size() override {
+    struct stat info {};
+    if (::fstat(fd_.get().value, &info) != 0)
+      throw file_error(FileIntent::read, path_, "read the size", errno);
+    return Bytes(info.st_size);
+  }
+
+  [[nodiscard]] const Path& path() const override { return path_; }
+
+ private:
+  UniqueFd fd_;
+  Path path_;
+  Syncing syncing_;
+};
+
+class PosixLock final : public FileLock {
+ public:
+  explicit PosixLock(UniqueFd fd) : fd_(std::move(fd)) {}
+
+ private:
+  UniqueFd fd_;
+};
+
+class PosixFileOps final : public FileOps {
+ public:
+  explicit PosixFileOps(Syncing syncing) : syncing_(syncing) {}
+
+  std::unique_ptr<File> create(const Path& path) override {
+    UniqueFd fd = open_fd(path, O_RDWR | O_CREAT | O_TRUNC);
+    if (!fd) throw file_error(FileIntent::write, path, "create", errno);
+    return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
+  }
+
+  std::unique_ptr<File> create_new(const Path& path) override {
+    UniqueFd fd = open_fd(path, O_RDWR | O_CREAT | O_EXCL);
+    if (!fd && errno == EEXIST) return nullptr;
+    if (!fd) throw file_error(FileIntent::write, path, "create", errno);
+    return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
+  }
+
+  std::unique_ptr<File> open_write(const Path& path) override {
+    UniqueFd fd = open_fd(path, O_RDWR);
+    if (!fd) throw file_error(FileIntent::write, path, "open for writing", errno);
+    return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
+  }
+
+  std::unique_ptr<File> open_read(const Path& path) override {
+    UniqueFd fd = open_fd(path, O_RDONLY);
+    if (!fd) throw file_error(FileIntent::read, path, "open", errno);
+    check_not_directory(fd.get().value, path, FileIntent::read);
+    return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
+  }
+
+  void sync_dir(const Path& path) override {
+    const UniqueFd fd = open_fd(path, O_RDONLY | O_DIRECTORY);
+    if (!fd) throw file_error(FileIntent::write, path, "open the directory", errno);
+    if (syncing_ == Syncing::device && retry([&] { return ::fsync(fd.get().value); }) != 0) {
+      throw file_error(FileIntent::write, path, "flush the directory to the device", errno);
+    }
+  }
+
+  void rename(const Path& from, const Path& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) {
+      const int error = errno;
+      throw file_error(FileIntent::write, to, fmt::format("rename {} to it", from.string()), error);
+    }
+  }
+
+  void exchange(const Path& a, const Path& b) override {
+    if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) != 0) {
+      // EINVAL is how a file system says that it does not know the flag.
+      const int error = errno == EINVAL ? EOPNOTSUPP : errno;
+      throw file_error(FileIntent::write, b, fmt::format("swap names with {}", a.string()), error);
+    }
+  }
+
+  void remove(const Path& path) override {
+    if (::remove(path.c_str()) != 0) throw file_error(FileIntent::write, path, "remove", errno);
+  }
+
+  bool make_dir(const Path& path) override {
+    constexpr mode_t kMode = 0777;
+    if (::mkdir(path.c_str(), kMode) == 0) return true;
+    const int error = errno;
+    if (error == EEXIST && kind(path) == PathKind::directory) return false;
+    throw file_error(FileIntent::write, path, "create the directory", error);
+  }
+
+  std::unique_ptr<FileLock> try_lock(const Path& path) override {
+    UniqueFd fd = open_fd(path, O_RDONLY);
+    if (!fd && errno == ENOENT) return nullptr;
+    if (!fd) throw file_error(FileIntent::write, path, "open for locking", errno);
+    if (retry([&] { return ::flock(fd.get().value, LOCK_EX | LOCK_NB); }) != 0) {
+      if (errno == EWOULDBLOCK) return nullptr;
+      throw file_error(FileIntent::write, path, "lock", errno);
+    }
+    // Between open and lock the holder may have renamed what was opened: then the lock is not on what `path`
+    // names now.
+    struct stat locked {
+    }, named{};
+    const bool same = ::fstat(fd.get().value, &locked) == 0 && ::stat(path.c_str(), &named) == 0 &&
+                      locked.st_ino == named.st_ino && locked.st_dev == named.st_dev;
+    return same ? std::make_unique<PosixLock>(std::move(fd)) : nullptr;
+  }
+
+  PathKind kind(const Path& path) override {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) {
+      if (errno == ENOENT || errno == ENOTDIR) return PathKind::absent;
+      throw file_error(FileIntent::read, path, "look at", errno);
+    }
+    if (S_ISREG(info.st_mode)) return PathKind::file;
+    return S_ISDIR(info.st_mode) ? PathKind::directory : PathKind::other;
+  }
+
+  Bytes size(const Path& path) override {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) throw file_error(FileIntent::read, path, "read the size", errno);
+    return Bytes(info.st_size);
+  }
+
+  std::vector<std::string> list(const Path& path) override {
+    std::error_code error;
+    std::filesystem::directory_iterator at(path, error);
+    std::vector<std::string> names;
+    for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+      names.push_back(at->path().filename().string());
+    }
+    if (error) throw file_error(FileIntent::read, path, "list the directory", error.value());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  Bytes free_space(const Path& path) override {
+    struct statvfs info {};
+    if (retry([&] { return ::statvfs(path.c_str(), &info); }) != 0) {
+      throw file_error(FileIntent::read, path, "ask for free space", errno);
+    }
+    return Bytes(static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize));
+  }
+
+ private:
+  Syncing syncing_;
+};
+
+std::string fix_for(FileIntent intent, const Path& path, int error) {
+  const bool writes = intent == FileIntent::write;
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "free space on the file system that holds it, or write elsewhere";
+    case EROFS:
+      return "write to a file system that is not read-only";
+    case EACCES:
+    case EPERM:
+      return writes ? "write where you have permission, or change the directory's owner or mode"
+                    : fmt::format("make it readable: chmod u+r {}", path.string());
+    case ENOENT:
+      return writes ? fmt::format("create its directory: mkdir -p {}", parent_of(path).string())
+                    : "check the path (it is relative to the working directory)";
+    case ENOTDIR:
+      return "a part of the path is a file: check the path";
+    case EISDIR:
+      return "give the path of a file, not of a directory";
+    case EIO:
+      return "the device reports an error (see dmesg): use another disk";
+    case EMFILE:
+    case ENFILE:
+      return "raise the limit of open files: ulimit -n 4096";
+    case EOPNOTSUPP:
+    case ENOSYS:
+      return "use a local file system (ext4, xfs, btrfs, tmpfs)";
+    default:
+      return "check the path and the file system that holds it";
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<FileOps> posix_file_ops(Syncing syncing) { return std::make_unique<PosixFileOps>(syncing); }
+
+Path parent_of(const Path& path) {
+  const Path parent = path.parent_path();
+  return parent.empty() ? Path(".") : parent;
+}
+
+InputError file_error(FileIntent intent, const Path& path, const std::string& action, int error) {
+  const char* name = ::strerrorname_np(error);
+  const char* text = ::strerrordesc_np(error);
+  ExitCode code = intent == FileIntent::write ? ExitCode::cannot_write : ExitCode::data;
+  if (error == EOPNOTSUPP || error == ENOSYS) code = ExitCode::missing;
+  return {code, path.string(),
+          fmt::format("cannot {}: {} ({})", action, text != nullptr ? text : "unknown error",
+                      name != nullptr ? name : std::to_string(error)),
+          fix_for(intent, path, error)};
+}
+
+void make_dirs(FileOps& ops, const Path& path) {
+  if (path.empty() || ops.kind(path) == PathKind::directory) return;
+  make_dirs(ops, path.parent_path());
+  if (ops.make_dir(path)) ops.sync_dir(parent_of(path));
+}
+
+void remove_tree(FileOps& ops, const Path& path) {
+  const PathKind kind = ops.kind(path);
+  if (kind == PathKind::absent) return;
+  if (kind == PathKind::directory) {
+    for (const std::string& name : ops.list(path)) remove_tree(ops, path / name);
+  }
+  ops.remove(path);
+}
+
+std::string read_file(FileOps& ops, const Path& path) {
+  const auto file = ops.open_read(path);
+  std::string text(static_cast<std::size_t>(file->size().value()), '\0');
+  const Bytes got = file->read_at(std::as_writable_bytes(std::span(text)), Bytes(0));
+  text.resize(static_cast<std::size_t>(got.value()));
+  return text;
+}
+
+}  // namespace sc

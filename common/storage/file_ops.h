@@ -1,0 +1,105 @@
+// Everything that this program does to files that matter goes through here, so that tests can count, fail or
+// cut short each call (file_ops_decorators.h, crashing_file_ops.h).
+// No torch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/types.h"
+
+namespace sc {
+
+using Path = std::filesystem::path;
+
+/// What stands at a path. Symbolic links are followed; a dangling one is `absent`.
+enum class PathKind { absent, file, directory, other };
+
+/// One open file. Destruction closes it and reports nothing: what must survive is synced before.
+class File {
+ public:
+  virtual ~File() = default;
+  /// All of `bytes`, or an error. Past the end of the file the gap is zeros.
+  virtual void write_at(std::span<const std::byte> bytes, Bytes offset) = 0;
+  /// All of `bytes` at the end of the file.
+  virtual void append(std::span<const std::byte> bytes) = 0;
+  /// Fills `bytes` as far as the file goes; returns how many bytes that was.
+  virtual Bytes read_at(std::span<std::byte> bytes, Bytes offset) = 0;
+  /// Returns when data and length are on the device (fsync). The file's *name* needs FileOps::sync_dir.
+  virtual void sync() = 0;
+  [[nodiscard]] virtual Bytes size() = 0;
+  [[nodiscard]] virtual const Path& path() const = 0;
+};
+
+/// A held lock; destruction (or the death of the process) releases it.
+class FileLock {
+ public:
+  virtual ~FileLock() = default;
+};
+
+/// Files and directories of one machine.
+///   Errors   InputError with the path, the call, the system's text and a fix: exit 73 where something was to
+///   be written, 65 where
+///            something was to be read, 69 where the file system lacks the feature.
+///   Threads  any number; two threads share no File.
+class FileOps {
+ public:
+  virtual ~FileOps() = default;
+  /// A file open for writing and reading; what was there is emptied.
+  virtual std::unique_ptr<File> create(const Path& path) = 0;
+  /// The same, but null if something is there already.
+  virtual std::unique_ptr<File> create_new(const Path& path) = 0;
+  /// An existing file, open for writing and reading; its content stays.
+  virtual std::unique_ptr<File> open_write(const Path& path) = 0;
+  virtual std::unique_ptr<File> open_read(const Path& path) = 0;
+  /// Returns when the names in directory `path` (created, renamed, removed) are on the device.
+  virtual void sync_dir(const Path& path) = 0;
+  /// `from` takes the name `to` in one step; a file at `to` is replaced, a directory there must be empty.
+  virtual void rename(const Path& from, const Path& to) = 0;
+  /// Two existing paths swap their names in one step (Linux; exit 69 where the file system cannot).
+  virtual void exchange(const Path& a, const Path& b) = 0;
+  /// A file or an empty directory.
+  virtual void remove(const Path& path) = 0;
+  /// False if a directory is there already. The parent must exist: see make_dirs().
+  virtual bool make_dir(const Path& path) = 0;
+  /// Null if somebody else (another process, or another call in this one) holds it. `path` is an existing
+  /// file or directory.
+  virtual std::unique_ptr<FileLock> try_lock(const Path& path) = 0;
+  [[nodiscard]] virtual PathKind kind(const Path& path) = 0;
+  [[nodiscard]] virtual Bytes size(const Path& path) = 0;
+  /// Names in a directory, without "." and "..", in ascending order.
+  [[nodiscard]] virtual std::vector<std::string> list(const Path& path) = 0;
+  /// Bytes that this user may still write on the file system that holds `path`.
+  [[nodiscard]] virtual Bytes free_space(const Path& path) = 0;
+};
+
+/// Whether sync and sync_dir reach the device. `skip` is for tests that model durability themselves.
+enum class Syncing { device, skip };
+/// The real thing: POSIX calls, partial transfers and EINTR continued.
+std::unique_ptr<FileOps> posix_file_ops(Syncing syncing = Syncing::device);
+
+/// Creates `path` and its missing parents, each name synced.
+void make_dirs(FileOps& ops, const Path& path);
+/// Removes a file, or a directory with all below it; nothing happens if it is absent. Not atomic.
+void remove_tree(FileOps& ops, const Path& path);
+/// The whole file.
+std::string read_file(FileOps& ops, const Path& path);
+/// `path`'s directory, "." if it names none.
+Path parent_of(const Path& path);
+
+/// What the system refused, as every FileOps reports it: "cannot <action>: <text> (<errno's name>)".
+enum class FileIntent { read, write };
+InputError file_error(FileIntent intent, const Path& path, const std::string& action, int error);
+
+inline std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span<const char>(text.data(), text.size()));
+}
+
+}  // namespace sc

@@ -1,0 +1,119 @@
+// FileOps that watch or disturb another FileOps. No torch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "common/storage/file_ops.h"
+
+namespace sc {
+
+/// The calls of FileOps and File, by name.
+enum class FileOp : std::uint8_t {
+  create,  // create and create_new
+  open_write,
+  open_read,
+  write,  // write_at and append
+  read,
+  sync,
+  sync_dir,
+  rename,
+  exchange,
+  remove,
+  make_dir,
+  lock,
+  look,  // kind, size, list, free_space
+};
+inline constexpr int kFileOps = 13;
+std::string_view name_of(FileOp op);
+/// Does the call change what a disk holds, or wait for it to?
+bool is_mutating(FileOp op);
+
+/// One call on its way to the decorated FileOps.
+struct FileCall {
+  FileOp op;
+  Path path;
+  Path other = {};                        // rename: the new name; exchange: the second path
+  Bytes offset{0};                        // read, write
+  Bytes size{0};                          // read: asked; write: given
+  std::span<const std::byte> bytes = {};  // write
+  File* file = nullptr;                   // read, write, sync: the inner file
+};
+
+/// Forwards every call to `inner` (which must outlive it), with a hook before and after. A hook that throws
+/// stops the call.
+class HookedFileOps : public FileOps {
+ public:
+  explicit HookedFileOps(FileOps& inner) : inner_(inner) {}
+
+  std::unique_ptr<File> create(const Path& path) override;
+  std::unique_ptr<File> create_new(const Path& path) override;
+  std::unique_ptr<File> open_write(const Path& path) override;
+  std::unique_ptr<File> open_read(const Path& path) override;
+  void sync_dir(const Path& path) override;
+  void rename(const Path& from, const Path& to) override;
+  void exchange(const Path& a, const Path& b) override;
+  void remove(const Path& path) override;
+  bool make_dir(const Path& path) override;
+  std::unique_ptr<FileLock> try_lock(const Path& path) override;
+  PathKind kind(const Path& path) override;
+  Bytes size(const Path& path) override;
+  std::vector<std::string> list(const Path& path) override;
+  Bytes free_space(const Path& path) override;
+
+ protected:
+  virtual void before(const FileCall& call) {}
+  /// After success; `changed` is false if create_new or make_dir found the name taken.
+  virtual void after(const FileCall& call, bool changed) {}
+  FileOps& inner_;
+
+ private:
+  class HookedFile;
+  template <class Call>
+  auto hooked(const FileCall& call, Call forward);
+};
+
+/// Counts calls that succeeded, and their bytes.
+class CountingFileOps final : public HookedFileOps {
+ public:
+  struct Count {
+    std::int64_t calls = 0;
+    Bytes bytes{0};
+  };
+  using HookedFileOps::HookedFileOps;
+  [[nodiscard]] Count of(FileOp op) const;
+
+ protected:
+  void after(const FileCall& call, bool changed) override;
+
+ private:
+  mutable std::mutex mutex_;
+  std::array<Count, kFileOps> counts_{};
+};
+
+/// Lets one call fail as a real device would: InputError with errno's text. A failing write leaves its first
+/// half in the file.
+class FaultyFileOps final : public HookedFileOps {
+ public:
+  struct Fault {
+    std::optional<FileOp> op;        // empty: any mutating call
+    std::int64_t nth = 0;            // 0-based among the calls that match
+    int error = 0;                   // errno: ENOSPC, EIO, ...
+    bool lasting = false;            // and all matching calls after it
+    std::string path_contains = {};  // only calls on such paths
+  };
+  FaultyFileOps(FileOps& inner, Fault fault) : HookedFileOps(inner), fault_(std::move(fault)) {}
+
+ protected:
+  void before(const FileCall& call) override;
+
+ private:
+  Fault fault_;
+  std::mutex mutex_;
+  std::int64_t matched_ = 0;
+};
+
+}  // namespace sc

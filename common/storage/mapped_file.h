@@ -1,0 +1,39 @@
+// A file's bytes as memory. No torch.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "common/storage/file_ops.h"
+
+namespace sc {
+
+/// A whole file, mapped read-only: pages are read when they are touched and shared between processes.
+/// The bytes live as long as this object; a file that another process shortens meanwhile ends the program
+/// (SIGBUS), so files are replaced by rename, never rewritten in place.
+///   Errors  InputError (exit 65) if it is absent, unreadable or not a regular file.
+class MappedFile {
+ public:
+  MappedFile() = default;  // empty
+  explicit MappedFile(const Path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+  [[nodiscard]] std::string_view text() const {
+    return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
+  }
+  [[nodiscard]] Bytes size() const { return Bytes(static_cast<std::int64_t>(bytes_.size())); }
+  [[nodiscard]] const Path& path() const { return path_; }
+
+ private:
+  void unmap() noexcept;
+
+  Path path_;
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace sc

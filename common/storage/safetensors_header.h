@@ -1,0 +1,30 @@
+// The JSON inside a safetensors file: parsing with every rule of the format, and writing. Internal to
+// storage; no torch.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/storage/safetensors.h"
+
+namespace sc {
+
+struct SafetensorsHeader {
+  std::vector<SafeTensor> tensors;  // ascending begin
+  std::map<std::string, std::string> metadata;
+};
+
+/// `json`: the header's text; `data_bytes`: what follows it in the file.  Errors  InputError (exit 65) with
+/// `path`.
+SafetensorsHeader parse_safetensors_header(std::string_view json, std::int64_t data_bytes, const Path& path);
+
+/// The text for these tensors, padded with blanks so that 8 + its length is a multiple of 8.
+std::string safetensors_header_text(const std::vector<SafeTensorSpec>& specs,
+                                    const std::map<std::string, std::string>& metadata);
+
+/// Elements of a shape; -1 if the product does not fit in 64 bits.
+std::int64_t shape_numel(const std::vector<std::int64_t>& shape);
+
+}  // namespace sc

@@ -1,0 +1,9 @@
+#include "common/run/run_lesson.h"
+#include "one_device.h"
+
+int main(int argc, char** argv) {
+  return sc::run_lesson<sc::OneDevice>({.name = "00_one_device",
+                                        .question = "What does one training step hold, compute and move?",
+                                        .one_rank_only = true},
+                                       argc, argv);
+}

@@ -1,0 +1,150 @@
+#include <algorithm>
+
+#include "pipedream/check.h"
+#include "pipedream/command/compare.h"
+#include "pipedream/command/flags.h"
+#include "pipedream/command/text.h"
+#include "pipedream/error.h"
+#include "pipedream/formulas.h"
+#include "pipedream/schedule_file.h"
+
+namespace sc::pipedream {
+
+Comparison compare(const GenerateOptions& options, const Costs& costs) {
+  const Schedule schedule = generate(options);
+  const Timeline timeline = simulate(schedule, costs);
+  Comparison row;
+  row.name = schedule.name;
+  if (options.family == Family::pipedream)
+    row.name += std::string(", ") + std::string(name_of(options.versions));
+  if (options.chunks > 1) row.name += ", " + std::to_string(options.chunks) + " chunks";
+  row.stages = options.stages;
+  row.microbatches = schedule.microbatches;
+  row.makespan = timeline.makespan;
+  row.utilization = timeline.utilization;
+  for (const StageUse& use : timeline.stages) {
+    row.activation_bytes = std::max(row.activation_bytes, use.activation_bytes);
+    row.weight_bytes = std::max(row.weight_bytes, use.weight_bytes);
+    row.steady_idle = std::max(row.steady_idle, use.steady_idle);  // nothing is less than any number
+  }
+  for (const StageCounts& counts : count(schedule)) {
+    // In microbatches: a chunk of a stage is a share of one.
+    row.activations = std::max(row.activations, static_cast<double>(counts.activations) / options.chunks);
+    row.versions = std::max(row.versions, counts.versions);
+    row.messages += counts.sends;
+    row.steps = counts.steps;
+  }
+  return row;
+}
+
+namespace {
+
+constexpr VersionRule kPipeDreamRules[] = {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync};
+
+std::vector<Comparison> all_rows(const Flags& flags, const Costs& costs) {
+  std::vector<Comparison> rows;
+  for (const Family family : kFamilies) {
+    GenerateOptions options = flags.shape(family);
+    options.batches = flags.integer("batches");  // the same microbatches for all
+    const bool chunked = family == Family::interleaved;
+    if (!chunked) options.chunks = 1;
+    if (family == Family::two_bw && options.microbatches < options.stages) continue;
+    if (family != Family::pipedream) {
+      rows.push_back(compare(options, costs));
+      continue;
+    }
+    for (const VersionRule rule : kPipeDreamRules) {
+      options.versions = rule;
+      rows.push_back(compare(options, costs));
+    }
+  }
+  return rows;
+}
+
+std::string table(const std::vector<Comparison>& rows) {
+  std::vector<std::vector<std::string>> text = {{"schedule", "makespan", "utilisation", "idle", "steady idle",
+                                                 "activations", "versions", "messages", "steps"}};
+  for (const Comparison& r : rows) {
+    text.push_back({r.name, number_text(r.makespan), percent_text(r.utilization),
+                    percent_text(1 - r.utilization), share_text(r.steady_idle), number_text(r.activations, 2),
+                    std::to_string(r.versions), std::to_string(r.messages), std::to_string(r.steps)});
+  }
+  return table_text(text);
+}
+
+std::string json(const std::vector<Comparison>& rows) {
+  std::string text = "{\n  \"simulated\": true,\n  \"rows\": [\n";
+  for (const Comparison& r : rows) {
+    text += "    {\"schedule\": \"" + r.name + "\", \"stages\": " + std::to_string(r.stages) +
+            ", \"microbatches\": " + std::to_string(r.microbatches) +
+            ", \"makespan\": " + number_text(r.makespan, 6) +
+            ", \"utilization\": " + number_text(r.utilization, 6) +
+            ", \"steady_idle\": " + (r.steady_idle ? number_text(*r.steady_idle, 6) : "null") +
+            ", \"activations\": " + number_text(r.activations, 6) +
+            ", \"versions\": " + std::to_string(r.versions) +
+            ", \"messages\": " + std::to_string(r.messages) + ", \"steps\": " + std::to_string(r.steps) +
+            "}" + (&r == &rows.back() ? "\n" : ",\n");
+  }
+  return text + "  ]\n}\n";
+}
+
+// Bytes that one rank sends in a step, pipeline against ZeRO-3, for the same tokens: g accumulation steps and
+// m microbatches are the same number when the ranks of both see the same global batch.
+void against_zero(const Flags& flags, std::ostream& out) {
+  const double b = flags.number("micro-batch");
+  const double s = flags.number("sequence");
+  const double h = flags.number("hidden");
+  const double parameters = flags.number("parameters");
+  const double ranks = flags.integer("stages");
+  const double microbatches = flags.integer("microbatches");
+  if (ranks < 1 || microbatches < 1) {
+    throw InputError(ExitCode::usage, "pipedream compare", "stages and microbatches are at least 1",
+                     "choose 1 or more");
+  }
+  // A global batch of m microbatches of b rows: ZeRO-3's N ranks share it, ceil(m / N) accumulation steps
+  // each.
+  const double accumulation =
+      std::max(1.0, static_cast<double>((flags.integer("microbatches") + flags.integer("stages") - 1) /
+                                        flags.integer("stages")));
+  const double pipeline = pipeline_bytes(microbatches, b, s, h);
+  const double zero3 = zero3_bytes(accumulation, parameters, ranks);
+  out << table_text({{"one rank sends in a step", "formula", "bytes"},
+                     {"pipeline, an interior stage", "4 m b s h", bytes_text(pipeline)},
+                     {"ZeRO-3", "6 g P (N - 1) / N", bytes_text(zero3)}})
+      << "with m = " << number_text(microbatches) << ", b = " << number_text(b) << ", s = " << number_text(s)
+      << ", h = " << number_text(h) << ", g = ceil(m / N) = " << number_text(accumulation)
+      << ", P = " << number_text(parameters) << ", N = " << number_text(ranks) << ", 2 bytes an element\n";
+  if (pipeline > 0 && zero3 > 0) {
+    out << (zero3 >= pipeline ? "ZeRO-3 sends " + number_text(zero3 / pipeline, 1)
+                              : "the pipeline sends " + number_text(pipeline / zero3, 1))
+        << " times as much\n";
+  }
+}
+
+}  // namespace
+
+int compare_command(const std::vector<std::string>& arguments, const Console& console) {
+  Flags flags("compare", "a table over schedules for the same microbatches");
+  flags.add_shape();
+  flags.add_costs();
+  flags.add("json", "also writes the table to this file", "");
+  flags.add_switch("against-zero",
+                   "instead: bytes that a rank sends in a step, pipeline against ZeRO-3 on as many ranks");
+  flags.add("micro-batch", "b, rows of a microbatch", "4");
+  flags.add("sequence", "s, tokens of a row", "1024");
+  flags.add("hidden", "h, width of the model", "1024");
+  flags.add("parameters", "P, parameters of the model", "354823168");
+  if (flags.parse(arguments, console)) return 0;
+  if (flags.on("against-zero")) {
+    against_zero(flags, console.out);
+    return 0;
+  }
+  const std::vector<Comparison> rows = all_rows(flags, flags.costs());
+  console.out << flags.integer("stages") << " stages, " << rows.front().microbatches
+              << " microbatches (simulated)\n"
+              << table(rows);
+  if (flags.given("json")) write_text(flags.text("json"), json(rows));
+  return 0;
+}
+
+}  // namespace sc::pipedream

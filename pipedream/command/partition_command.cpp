@@ -1,0 +1,118 @@
+#include <array>
+#include <functional>
+
+#include "pipedream/command/flags.h"
+#include "pipedream/command/text.h"
+#include "pipedream/cost_files.h"
+#include "pipedream/error.h"
+#include "pipedream/partition.h"
+#include "pipedream/schedule_file.h"
+
+namespace sc::pipedream {
+
+namespace {
+
+Profile profile_of(const Flags& flags) {
+  Profile profile;
+  if (flags.given("profile")) {
+    profile = read_profile(flags.text("profile"));
+  } else {
+    Gpt2Shape shape;
+    if (!gpt2_from_name(flags.text("model"), shape)) {
+      throw InputError(ExitCode::usage, "pipedream partition --model",
+                       "there is no model '" + flags.text("model") + "'",
+                       "choose gpt2_124m, gpt2_355m, gpt2_774m or gpt2_1558m");
+    }
+    const int micro_batch = flags.integer("micro-batch");
+    const int sequence = flags.integer("sequence");
+    const double flops = flags.number("flops");
+    if (micro_batch < 1 || sequence < 1 || flops <= 0) {
+      throw InputError(ExitCode::usage, "pipedream partition",
+                       "micro-batch, sequence and flops are greater than 0",
+                       "choose for example --micro-batch 4 --sequence 1024 --flops 4e14");
+    }
+    profile = gpt2_profile(shape, micro_batch, sequence, flops);
+  }
+  if (flags.given("bandwidth")) profile.bandwidth = flags.number("bandwidth");
+  if (flags.given("memory")) profile.memory = flags.number("memory");
+  return profile;
+}
+
+Reduction reduction_of(const Flags& flags) {
+  const std::string name = flags.text("reduction");
+  if (name == "ring") return Reduction::ring;
+  if (name == "parameter_server") return Reduction::parameter_server;
+  throw InputError(ExitCode::usage, "pipedream partition --reduction", "there is no reduction '" + name + "'",
+                   "choose ring or parameter_server");
+}
+
+void print(const std::string& name, const Profile& profile, const Partition& partition, Reduction reduction,
+           std::ostream& out) {
+  out << name << ": " << partition.stages.size() << " stages on " << partition.ranks() << " ranks, "
+      << number_text(1e3 * partition.bottleneck) << " ms a microbatch, " << percent_text(partition.efficiency)
+      << " of the ranks' time, " << partition.in_flight() << " microbatches admitted\n";
+  std::vector<std::vector<std::string>> rows = {{"  stage", "layers", "replicas", "ms", "memory"}};
+  int ranks = partition.ranks();
+  for (std::size_t i = 0; i < partition.stages.size(); ++i) {
+    const Stage& stage = partition.stages[i];
+    const std::string& first = profile.layers[static_cast<std::size_t>(stage.first)].name;
+    const std::string& last = profile.layers[static_cast<std::size_t>(stage.last)].name;
+    rows.push_back({"  " + std::to_string(i), first == last ? first : first + " to " + last,
+                    std::to_string(stage.replicas), number_text(1e3 * stage_time(profile, stage, reduction)),
+                    bytes_text(stage_memory(profile, stage, ranks))});
+    ranks -= stage.replicas;
+  }
+  out << table_text(rows);
+}
+
+const Partition& choose(const std::string& split,
+                        const std::array<std::reference_wrapper<const Partition>, 3>& all) {
+  constexpr std::array<const char*, 3> kNames = {"optimal", "balanced", "uniform"};
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (split == kNames[i]) return all[i];
+  }
+  throw InputError(ExitCode::usage, "pipedream partition --split", "there is no split '" + split + "'",
+                   "choose optimal, balanced or uniform");
+}
+
+}  // namespace
+
+int partition_command(const std::vector<std::string>& arguments, const Console& console) {
+  Flags flags(
+      "partition",
+      "cuts a model into stages: the optimum of PipeDream's programme, beside a uniform and a balanced cut");
+  flags.add("model", "gpt2_124m, gpt2_355m, gpt2_774m, gpt2_1558m: a profile from operation counts",
+            "gpt2_355m");
+  flags.add("profile", "a measured profile from a .json file instead", "");
+  flags.add("ranks", "ranks to use at most", "4");
+  flags.add("micro-batch", "rows of a microbatch", "4");
+  flags.add("sequence", "tokens of a row", "1024");
+  flags.add("flops", "floating point operations a second of a rank", "4e14");
+  flags.add("bandwidth", "bytes a second between ranks; 0: no limit", "0");
+  flags.add("memory", "bytes of a rank for weights and activations; 0: no limit", "0");
+  flags.add("reduction", "how replicas sum gradients: ring or parameter_server", "ring");
+  flags.add("split", "which of optimal, balanced, uniform --costs-out describes", "balanced");
+  flags.add("costs-out",
+            "writes that split's times and bytes to this .json file, for --costs of the other commands", "");
+  flags.add("profile-out", "writes the profile to this .json file", "");
+  if (flags.parse(arguments, console)) return 0;
+  const Profile profile = profile_of(flags);
+  const Reduction reduction = reduction_of(flags);
+  const int ranks = flags.integer("ranks");
+  const Partition optimal = optimal_partition(profile, ranks, reduction);
+  const Partition balanced = balanced_partition(profile, ranks);
+  const Partition uniform = uniform_partition(profile, ranks);
+  console.out << profile.name << ", " << profile.layers.size()
+              << " layers (computed from the profile, not measured)\n";
+  print("uniform", profile, uniform, reduction, console.out);
+  print("balanced", profile, balanced, reduction, console.out);
+  print("optimal, replicas allowed", profile, optimal, reduction, console.out);
+  if (flags.given("profile-out")) write_text(flags.text("profile-out"), to_json(profile));
+  if (flags.given("costs-out")) {
+    const Partition& chosen = choose(flags.text("split"), {optimal, balanced, uniform});
+    write_text(flags.text("costs-out"), to_json(costs_of(profile, chosen)));
+  }
+  return 0;
+}
+
+}  // namespace sc::pipedream

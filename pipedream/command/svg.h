@@ -1,0 +1,40 @@
+// Timelines and bars as SVG with a fixed layout: the same input gives the same bytes. Figures carry their own
+// ground in light and dark, a title and a description for readers that do not see them, and hatching, which
+// marks what is simulated.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "pipedream/simulate.h"
+
+namespace sc::pipedream {
+
+struct TimelineFigure {
+  std::string title;
+  std::string description;             // the alternative text
+  std::vector<std::string> row_notes;  // right of each stage's row; may be empty
+  bool show_versions = false;          // boxes coloured and labelled by weight version instead of by kind
+  double begin = 0, end = 0;           // what part of the time is drawn; end 0: all
+};
+
+/// One row a stage, one box a compute action with its microbatch (and version).
+std::string timeline_svg(const Schedule& schedule, const Timeline& timeline, const TimelineFigure& figure);
+
+struct BarGroup {
+  std::string name;
+  std::vector<double> shares;  // 0 to 1, one a series
+};
+
+struct BarFigure {
+  std::string title;
+  std::string description;          // the alternative text
+  std::string note;                 // under the bars
+  std::vector<std::string> series;  // what the bars of a group are
+  std::vector<BarGroup> groups;
+};
+
+/// Groups of bars, each bar with its percentage.
+std::string bars_svg(const BarFigure& figure);
+
+}  // namespace sc::pipedream

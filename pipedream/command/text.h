@@ -1,0 +1,21 @@
+// Numbers and tables as the command prints them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sc::pipedream {
+
+/// At most `digits` digits behind the point, no zeros at the end: "21", "0.5", "57.1".
+std::string number_text(double value, int digits = 3);
+/// "57.1 %"
+std::string percent_text(double share);
+/// The same, "-" for nothing.
+std::string share_text(std::optional<double> share);
+/// "8.39 MB", decimal units; "0 B".
+std::string bytes_text(double bytes);
+/// Columns two blanks apart; the first left-aligned, the others right-aligned; the first row is the heading.
+std::string table_text(const std::vector<std::vector<std::string>>& rows);
+
+}  // namespace sc::pipedream

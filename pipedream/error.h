@@ -1,0 +1,33 @@
+// Errors that a user of pipedream can act on. The standard library alone: this folder depends on no other
+// room.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace sc::pipedream {
+
+/// Exit codes of the command, the same numbers that every program of the project uses.
+enum class ExitCode : int {
+  ok = 0,
+  usage = 64,         // the command line
+  data = 65,          // a file, or a schedule that breaks a rule
+  cannot_write = 73,  // the output
+};
+
+/// Bad input: what is wrong, where, and what mends it. Printed as "error: <where>: <what>" and "  fix:
+/// <fix>".
+class InputError : public std::runtime_error {
+ public:
+  InputError(ExitCode code, const std::string& where, const std::string& what, std::string fix)
+      : std::runtime_error(where + ": " + what), code_(code), fix_(std::move(fix)) {}
+  [[nodiscard]] ExitCode code() const { return code_; }
+  [[nodiscard]] const std::string& fix() const { return fix_; }
+
+ private:
+  ExitCode code_;
+  std::string fix_;
+};
+
+}  // namespace sc::pipedream

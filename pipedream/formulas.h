@@ -1,0 +1,32 @@
+// What the literature says in closed form, to hold beside what the simulator finds.
+#pragma once
+
+#include <optional>
+
+#include "pipedream/generate.h"
+#include "pipedream/simulate.h"
+
+namespace sc::pipedream {
+
+/// Makespan of `options` with equal stages, no step time and messages that take no time, where a formula is
+/// known; N = M * batches, f, b, i, w the times of forward, backward and its halves (b = i + w):
+///   naive                N S (f + b)
+///   GPipe, 1F1B          batches (M + S - 1)(f + b)
+///   interleaved          batches (M + (S - 1) / v)(f + b)      where S divides M and v > 1
+///   ZB-H1 (v = 1)        batches (M (f + b) + (S - 1)(f + i - w))  where M >= S and f = i = w
+///   PipeDream, 2BW       (N + S - 1)(f + b)
+/// Source: the papers named in generate.h.
+std::optional<double> formula_makespan(const GenerateOptions& options, const StageTimes& times);
+
+/// Activations in flight on a stage, in chunks of a microbatch: naive 1, GPipe M, 1F1B, PipeDream and 2BW
+/// min(N, S - s), interleaved (S divides M, v > 1) min(v M, (v - 1) S + 2 (S - s - 1) + 1), ZB-H1 min(M, S).
+std::optional<int> formula_activations(const GenerateOptions& options, int stage);
+
+/// Bytes that one interior stage of a pipeline sends in a step: an activation to the next stage and a
+/// gradient to the one before, for each of m microbatches; 2 bytes an element: 4 m b s h.
+double pipeline_bytes(double microbatches, double micro_batch, double sequence, double hidden);
+/// Bytes that one rank of ZeRO-3 sends in a step with g accumulation steps and N ranks, 2 bytes an element:
+/// two all-gathers and a reduce-scatter of P parameters each: 6 g P (N - 1) / N.
+double zero3_bytes(double accumulation, double parameters, double ranks);
+
+}  // namespace sc::pipedream

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Builds the command `pipedream` when its sources have changed, and runs it. Needs a C++20 compiler, nlohmann-json and cxxopts, nothing
+# else of the project: no LibTorch, no MPI, no GPU.
+#   usage  pipedream/run.sh simulate --schedule gpipe        (pipedream/run.sh --help)
+#   exit   the command's; 69 if the compiler or a header is missing
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$root/build/pipedream_command
+program=$build/pipedream
+compiler=${CXX:-c++}
+
+missing() {
+  echo "error: $1 is missing" >&2
+  echo "  fix: $2" >&2
+  exit 69
+}
+
+# One object a source, only where it or any header is newer.
+compile() {
+  local source=$1 object
+  object=$build/${source//\//_}.o
+  if [[ -f $object && ! $source -nt $object && -z $(find pipedream -name '*.h' -newer "$object" -print -quit) ]]; then return 0; fi
+  "$compiler" -std=c++20 -O2 -I. -c "$source" -o "$object.new"
+  mv "$object.new" "$object"
+}
+
+build_program() {
+  cd "$root"
+  mkdir -p "$build"
+  exec 9>"$build/lock"
+  flock 9
+  if [[ -x $program && -z $(find pipedream \( -name '*.h' -o -name '*.cpp' \) -newer "$program" -print -quit) ]]; then return 0; fi
+  command -v "$compiler" >/dev/null || missing "the compiler $compiler" "apt-get install g++"
+  printf '#include <cxxopts.hpp>\n#include <nlohmann/json.hpp>\n' | "$compiler" -std=c++20 -E -x c++ - >/dev/null 2>&1 ||
+    missing "cxxopts or nlohmann-json" "apt-get install libcxxopts-dev nlohmann-json3-dev"
+  echo "building the command pipedream (once, about a minute)" >&2
+  export -f compile
+  export build compiler
+  printf '%s\n' pipedream/*.cpp pipedream/command/*.cpp | xargs -n 1 -P "$(nproc)" bash -euc 'compile "$1"' compile
+  "$compiler" -o "$program.new" "$build"/*.o
+  mv "$program.new" "$program"
+}
+
+(build_program)
+exec "$program" "$@"

@@ -1,0 +1,41 @@
+// Schedules as files. What is written reads back equal; what is read is within range (require_shape) and may
+// still break every rule of check.h.
+//
+// CSV: two tables, stages numbered from 0, a stage's actions in order:
+//   schedule,stages,microbatches,chunks,versions
+//   1f1b,2,1,1,flush
+//   stage,kind,microbatch,chunk,version
+//   0,forward,0,0,0
+//   0,step,-1,0,1
+// JSON: the actions in the short form of to_text, one list a stage:
+//   { "schedule": "1f1b", "stages": 2, "microbatches": 1, "chunks": 1, "versions": "flush", "actions":
+//   [["F0", ...], [...]] }
+#pragma once
+
+#include <string>
+
+#include "pipedream/schedule.h"
+
+namespace sc::pipedream {
+
+std::string to_csv(const Schedule& schedule);
+std::string to_json(const Schedule& schedule);
+
+/// `where` names the text in messages. Throws InputError (data), for CSV with the line.
+Schedule schedule_from_csv(const std::string& text, const std::string& where);
+Schedule schedule_from_json(const std::string& text, const std::string& where);
+
+/// By the ending of the name, .csv or .json. Throws InputError: usage for another ending or a file that
+/// cannot be opened.
+Schedule read_schedule(const std::string& path);
+
+/// What every reader ends with: require_shape, and a name of letters, digits and "_.-", 1 to 64 of them.
+/// Messages start with `where`.
+void require_readable(const Schedule& schedule, const std::string& where);
+
+/// A file's text. Throws InputError (usage) if it cannot be read.
+std::string read_text(const std::string& path);
+/// Throws InputError (cannot_write).
+void write_text(const std::string& path, const std::string& text);
+
+}  // namespace sc::pipedream

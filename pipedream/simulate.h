@@ -1,0 +1,75 @@
+// A schedule with a clock: when every action starts and ends, how long the whole takes, who is idle how long.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pipedream/schedule.h"
+
+namespace sc::pipedream {
+
+/// How long one microbatch takes on one stage (all its chunks together), in any unit of time; step once a
+/// step.
+struct StageTimes {
+  double forward = 1;
+  double backward_input = 1;
+  double backward_weights = 1;
+  double step = 0;
+  [[nodiscard]] double backward() const { return backward_input + backward_weights; }
+  friend bool operator==(const StageTimes&, const StageTimes&) = default;
+};
+
+/// Bytes of one stage: what one microbatch keeps from forward to backward, one weight version.
+struct StageBytes {
+  double activations = 0;
+  double weights = 0;
+  friend bool operator==(const StageBytes&, const StageBytes&) = default;
+};
+
+/// `times` and `bytes` have one entry, which holds for all stages, or one a stage.
+struct Costs {
+  std::vector<StageTimes> times = {{}};
+  std::vector<StageBytes> bytes = {{}};
+  double message_bytes = 0;  // an activation or its gradient at a stage's edge
+  double latency = 0;        // of a message
+  double bandwidth =
+      0;  // of a directed pair of stages, bytes per unit of time; 0: messages take the latency alone
+  friend bool operator==(const Costs&, const Costs&) = default;
+};
+
+struct Span {
+  double start = 0, end = 0;
+};
+
+/// What a stage did, and held at most.
+struct StageUse {
+  double busy = 0;        // compute and steps
+  double idle_share = 0;  // of the makespan
+  /// Idle share of the time from the stage's first backward to the end of its last forward; nothing if there
+  /// is no such time.
+  std::optional<double> steady_idle;
+  double activation_bytes = 0, weight_bytes = 0, receive_bytes = 0;
+};
+
+struct Timeline {
+  /// One span an action. Compute and step: the stage is busy. Send: the message is under way. Receive: from
+  /// posting to arrival. stash and drop take no time.
+  std::vector<std::vector<Span>> spans;
+  std::vector<StageUse> stages;
+  double makespan = 0;
+  double utilization = 0;  // busy time of all stages over stages * makespan
+};
+
+/// Clocks a schedule.
+///   Compute starts when the stage is free and its input has arrived; a chunk takes 1/chunks of the stage's
+///   time. Messages of a directed pair travel in order, each from the later of its send and its receive, when
+///   the one before has left the link (bytes / bandwidth), and arrive a latency after that. A stage that
+///   sends goes on at once. Cost    linear in the number of actions. Errors  InputError (data) if the
+///   schedule's messages do not meet or it cannot be finished: check() says why;
+///           if there is not one entry of times and bytes for all or for each stage, or a number is negative
+///           or not finite.
+Timeline simulate(const Schedule& schedule, const Costs& costs);
+
+}  // namespace sc::pipedream

@@ -1,0 +1,50 @@
+// How long pipedream takes: a million actions simulated (limit 1 s), 64 stages x 1024 microbatches checked
+// (limit 5 s), and generated. Prints medians of five; asserts nothing.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <vector>
+
+#include "pipedream/check.h"
+#include "pipedream/generate.h"
+#include "pipedream/simulate.h"
+
+namespace sc::pipedream {
+namespace {
+
+double median_seconds(const std::function<void()>& body) {
+  std::vector<double> seconds;
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    body();
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[2];
+}
+
+std::size_t actions_of(const Schedule& schedule) {
+  std::size_t sum = 0;
+  for (const std::vector<Action>& list : schedule.actions) sum += list.size();
+  return sum;
+}
+
+void run() {
+  const GenerateOptions large{.family = Family::one_f_one_b, .stages = 64, .microbatches = 1024};
+  const GenerateOptions million{
+      .family = Family::interleaved, .stages = 64, .microbatches = 1280, .chunks = 2};
+  const Schedule checked = generate(large);
+  const Schedule simulated = generate(million);
+  std::printf("%-52s %9zu actions %7.3f s\n", "generate 1f1b, 64 stages x 1024 microbatches",
+              actions_of(checked), median_seconds([&] { generate(large); }));
+  std::printf("%-52s %9zu actions %7.3f s (limit 5)\n", "check it", actions_of(checked),
+              median_seconds([&] { check(checked); }));
+  std::printf("%-52s %9zu actions %7.3f s (limit 1)\n", "simulate interleaved, 64 x 1280, 2 chunks",
+              actions_of(simulated), median_seconds([&] { simulate(simulated, {}); }));
+}
+
+}  // namespace
+}  // namespace sc::pipedream
+
+int main() { sc::pipedream::run(); }

@@ -1,0 +1,26 @@
+// What every communicator must do, as functions that run on each rank of a world. The same list runs on every
+// backend.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/comm/communicator.h"
+
+namespace sc::test {
+
+/// Runs on every rank at once; uses EXPECT_ only, so that a failing rank never leaves the others waiting.
+struct Case {
+  std::string name;
+  std::function<void(Communicator&)> body;
+};
+const std::vector<Case>& conformance_cases();
+
+/// Runs `body` on the ranks of a Local world, one thread a rank, after putting `wrap` round each
+/// communicator. An exception on a rank aborts the others and is a test failure, unless it is the abort's
+/// own.
+using Wrap = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
+void run_local(int world, const std::function<void(Communicator&)>& body, const Wrap& wrap = {});
+
+}  // namespace sc::test

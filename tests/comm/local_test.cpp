@@ -1,0 +1,156 @@
+// Local and the decorators: the conformance list on worlds of 1 to 4 threads, and what only Local promises.
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <latch>
+
+#include "common/comm/delaying_communicator.h"
+#include "common/comm/local_communicator.h"
+#include "common/comm/recording_communicator.h"
+#include "tests/comm/conformance.h"
+
+namespace sc {
+namespace {
+
+struct Backend {
+  const char* name;
+  test::Wrap wrap;
+};
+
+std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> inner) {
+  const auto seed = static_cast<std::uint64_t>(to_int(inner->rank())) + 17;
+  return std::make_unique<DelayingCommunicator>(std::move(inner), seed);
+}
+std::unique_ptr<Communicator> recorded(std::unique_ptr<Communicator> inner) {
+  return std::make_unique<RecordingCommunicator>(std::move(inner), RecordOptions{.trace_steps = 1});
+}
+
+const std::vector<Backend> kBackends = {
+    {"Local", {}},
+    {"Delaying", delayed},
+    {"Recording", recorded},
+    {"RecordingDelaying",
+     [](std::unique_ptr<Communicator> inner) { return recorded(delayed(std::move(inner))); }},
+};
+
+using Parameters = std::tuple<std::size_t, int, std::size_t>;  // backend, world, case
+class Conformance : public ::testing::TestWithParam<Parameters> {};
+
+TEST_P(Conformance, Holds) {
+  const auto [backend, world, which] = GetParam();
+  test::run_local(world, test::conformance_cases()[which].body, kBackends[backend].wrap);
+}
+
+std::string name_of_case(const ::testing::TestParamInfo<Parameters>& info) {
+  const auto [backend, world, which] = info.param;
+  return kBackends[backend].name + std::to_string(world) + test::conformance_cases()[which].name;
+}
+
+const auto kCases = ::testing::Range<std::size_t>(0, test::conformance_cases().size());
+INSTANTIATE_TEST_SUITE_P(Alone, Conformance,
+                         ::testing::Combine(::testing::Range<std::size_t>(0, 3), ::testing::Range(1, 5),
+                                            kCases),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Stacked, Conformance,
+                         ::testing::Combine(::testing::Values<std::size_t>(3), ::testing::Values(2), kCases),
+                         name_of_case);
+
+// What a ticket says when it is waited for.
+template <class Error>
+std::string error_of(Ticket ticket) {
+  try {
+    ticket.wait();
+  } catch (const Error& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    return std::string("another error: ") + error.what();
+  }
+  return "no error";
+}
+
+TEST(Local, DisagreeingRanksAreNamedOnAllRanks) {
+  test::run_local(3, [](Communicator& comm) {
+    at::Tensor t = at::full({comm.rank() == Rank{1} ? 12 : 10}, 1.0);
+    const std::string text = error_of<InputError>(comm.all_reduce(t));
+    EXPECT_NE(text.find("all_reduce of 10 f32"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank 1 issued all_reduce of 12 f32"), std::string::npos) << text;
+    comm.barrier();  // the group goes on
+    at::Tensor other = at::full({10}, 1.0, comm.rank() == Rank{2} ? at::kDouble : at::kFloat);
+    EXPECT_NE(error_of<InputError>(comm.all_reduce(other)).find("rank 2 issued all_reduce of 10 f64"),
+              std::string::npos);
+    at::Tensor full = at::full({12}, 1.0), shard = at::full({4}, 1.0);
+    const std::string kinds =
+        error_of<InputError>(comm.rank() == Rank{0} ? comm.all_reduce(full) : comm.all_gather(shard, full));
+    EXPECT_NE(kinds.find("issued all_reduce of 12 f32"), std::string::npos) << kinds;
+    EXPECT_NE(kinds.find("issued all_gather of 12 f32"), std::string::npos) << kinds;
+    const std::string roots =
+        error_of<InputError>(comm.broadcast(full, Rank{comm.rank() == Rank{2} ? 1 : 0}));
+    EXPECT_NE(roots.find("rank 2 issued broadcast of 12 f32 from rank 1"), std::string::npos) << roots;
+  });
+}
+
+TEST(Local, MessagesOfDifferentSizesAreRefusedOnBothSides) {
+  test::run_local(2, [](Communicator& comm) {
+    at::Tensor t = at::full({comm.rank() == Rank{0} ? 5 : 6}, 1.0);
+    const std::string text =
+        error_of<InputError>(comm.rank() == Rank{0} ? comm.send(t, Rank{1}) : comm.recv(t, Rank{0}));
+    EXPECT_NE(text.find("message from rank 0 to rank 1: ranks disagree: rank 0 issued send of 5 f32, rank 1 "
+                        "issued recv of 6 f32"),
+              std::string::npos)
+        << text;
+  });
+}
+
+TEST(Local, AbortFailsPendingAndLaterOperations) {
+  for (const Backend& backend : kBackends) {
+    std::latch all_issued(3);
+    const auto body = [&](Communicator& comm) {
+      const auto part = comm.split(0);
+      at::Tensor t = at::full({10}, 1.0), u = at::full({10}, 1.0), v = at::full({10}, 1.0);
+      std::vector<Ticket> pending;
+      if (comm.rank() != Rank{2}) {
+        pending.push_back(comm.all_reduce(t));
+        pending.push_back(part->all_reduce(u));
+        pending.push_back(comm.recv(v, Rank{2}));
+      }
+      all_issued.arrive_and_wait();
+      if (comm.rank() == Rank{2}) comm.abort();
+      for (Ticket& ticket : pending) {
+        EXPECT_NE(error_of<AbortedError>(std::move(ticket)).find("the group was aborted"), std::string::npos);
+      }
+      EXPECT_THROW(comm.all_reduce(t).wait(), AbortedError);
+      EXPECT_THROW(part->barrier(), AbortedError);
+    };
+    test::run_local(3, body, backend.wrap);
+  }
+}
+
+TEST(Local, WorldsAndRanksThatCannotBe) {
+  EXPECT_THROW(LocalWorld(0), InputError);
+  LocalWorld world(2);
+  EXPECT_THROW((void)world.communicator(Rank{2}), InputError);
+  EXPECT_THROW((void)world.communicator(Rank{-1}), InputError);
+}
+
+// What an operation will overwrite is NaN from its issue on: a forgotten wait never reads something
+// plausible.
+TEST(Delaying, ShowsAReadBeforeTheWait) {
+  std::latch looked(2);
+  const auto body = [&](Communicator& comm) {
+    at::Tensor t = at::full({100}, comm.rank() == Rank{0} ? 5.0 : 1.0);
+    if (comm.rank() == Rank{1}) {
+      looked.arrive_and_wait();
+      return comm.send(t, Rank{0}).wait();
+    }
+    Ticket ticket = comm.recv(t, Rank{1});
+    EXPECT_TRUE(std::isnan(t.const_data_ptr<float>()[50]));
+    looked.arrive_and_wait();
+    ticket.wait();
+    EXPECT_EQ(t.const_data_ptr<float>()[50], 1.0f);
+  };
+  test::run_local(2, body, delayed);
+}
+
+}  // namespace
+}  // namespace sc

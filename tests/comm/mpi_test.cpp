@@ -1,0 +1,140 @@
+// Mpi: the conformance list on the ranks of mpirun, and what only Mpi promises.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/comm/conformance.h"
+#include "tests/comm/mpi_test_main.h"
+#include "tests/comm/pmpi_counter.h"
+
+namespace sc {
+namespace {
+
+class Conformance : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(Conformance, Holds) { test::conformance_cases()[GetParam()].body(test::mpi_world()); }
+
+std::string name_of_case(const ::testing::TestParamInfo<std::size_t>& info) {
+  return test::conformance_cases()[info.param].name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Mpi, Conformance, ::testing::Range<std::size_t>(0, test::conformance_cases().size()),
+                         name_of_case);
+
+// One operation at a time, every kind, counts that divide and counts that do not: the bytes that MPI was
+// given to send are wire_bytes, on every rank, and nothing else was sent.
+TEST(Mpi, SendsExactlyTheWireBytes) {
+  Communicator& comm = test::mpi_world();
+  const std::int64_t world = to_int(comm.size());
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::int64_t n : {0, 1, 3, 64, 100003}) {
+      const at::TensorOptions options = dtype == DType::f32 ? at::kFloat : at::kBFloat16;
+      at::Tensor t = at::full({n}, 1.0, options), full = at::full({n * world}, 1.0, options),
+                 shard = at::full({n}, 1.0, options);
+      const auto expect_sent = [&](CommKind kind, std::int64_t elements, const std::function<Ticket()>& issue,
+                                   bool last_of_chain = false) {
+        comm.barrier();
+        test::reset_wire_count();
+        issue().wait();
+        const CommOp op{kind, dtype, Elements(elements)};
+        const std::int64_t expected = last_of_chain ? 0 : wire_bytes(op, comm.size(), comm.rank()).value();
+        EXPECT_EQ(test::wire_count().bytes, expected) << describe(op) << ", rank " << to_int(comm.rank());
+        EXPECT_EQ(test::wire_count().collectives, 0);
+      };
+      expect_sent(CommKind::all_reduce, n, [&] { return comm.all_reduce(t); });
+      expect_sent(CommKind::reduce_scatter, n * world, [&] { return comm.reduce_scatter(full, shard); });
+      expect_sent(CommKind::all_gather, n * world, [&] { return comm.all_gather(shard, full); });
+      expect_sent(
+          CommKind::broadcast, n, [&] { return comm.broadcast(t, Rank{0}); },
+          to_int(comm.rank()) == world - 1);
+      if (world == 1) continue;
+      const Rank next{static_cast<int>((to_int(comm.rank()) + 1) % world)};
+      const Rank before{static_cast<int>((to_int(comm.rank()) + world - 1) % world)};
+      Ticket receive = comm.recv(shard, before);
+      expect_sent(CommKind::send, n, [&] { return comm.send(t, next); });
+      receive.wait();
+    }
+  }
+}
+
+TEST(Mpi, SumOfWireBytesOverRanks) {  // every element of every contribution travels once to its owner, and
+                                      // once back
+  for (const std::int64_t n : {0, 1, 3, 63, 64, 100003}) {
+    for (int world = 1; world <= 5; ++world) {
+      std::int64_t sum = 0, most = 0;
+      const CommOp op{CommKind::all_reduce, DType::f32, Elements(n)};
+      for (int r = 0; r < world; ++r) {
+        const std::int64_t sent = wire_bytes(op, WorldSize{world}, Rank{r}).value();
+        sum += sent;
+        most = std::max(most, sent);
+      }
+      EXPECT_EQ(sum, 2 * (world - 1) * n * 4);
+      EXPECT_EQ(wire_bytes(op, WorldSize{world}).value(), most);
+    }
+  }
+}
+
+TEST(Mpi, ScratchIsFourPiecesFromEveryOtherRankAndAllocatedOnce) {
+  EXPECT_EQ(MpiCommunicator::scratch_bytes(WorldSize{1}).value(), 0);
+  EXPECT_EQ(MpiCommunicator::scratch_bytes(WorldSize{2}).value(), 4 * 262144);
+  EXPECT_EQ(MpiCommunicator::scratch_bytes(WorldSize{4}).value(), 12 * 262144);
+  const std::int64_t before = test::mpi_scratch_bytes();
+  EXPECT_GE(before, MpiCommunicator::scratch_bytes(test::mpi_world().size()).value());
+  at::Tensor t = at::full({300000}, 1.0);
+  test::mpi_world().all_reduce(t).wait();
+  EXPECT_EQ(test::mpi_scratch_bytes(), before);
+  const auto part = test::mpi_world().split(static_cast<int>(to_int(test::mpi_world().rank()) % 2));
+  EXPECT_EQ(test::mpi_scratch_bytes(), before + MpiCommunicator::scratch_bytes(part->size()).value());
+  part->all_reduce(t).wait();
+  EXPECT_EQ(test::mpi_scratch_bytes(), before + MpiCommunicator::scratch_bytes(part->size()).value());
+}
+
+// A rank that expects another length learns of it, and the group is of no use any more.
+TEST(Mpi, UnexpectedLengthIsAnErrorOfTheGroup) {
+  Communicator& world = test::mpi_world();
+  const auto pair = world.split(to_int(world.rank()) < 2 ? 0 : -1);
+  if (pair && pair->size() == WorldSize{2}) {
+    const bool first = pair->rank() == Rank{0};
+    at::Tensor shard = at::full({first ? 10 : 30}, 1.0), full = at::full({first ? 20 : 60}, 1.0);
+    std::string text = "no error";
+    try {
+      pair->all_gather(shard, full).wait();
+    } catch (const DeviceError& error) {
+      text = error.what();
+    }
+    EXPECT_NE(text.find(first ? "all_gather of 20 f32: MPI_ERR_TRUNCATE"
+                              : "rank 0 sent 40 bytes where 120 were expected"),
+              std::string::npos)
+        << text;
+    EXPECT_THROW(pair->all_reduce(full).wait(), DeviceError);
+  }
+  world.barrier();
+}
+
+TEST(Mpi, AbortFailsPendingAndLaterOperationsOfThatGroupOnly) {
+  Communicator& world = test::mpi_world();
+  const auto group = world.split(0);
+  const auto inner = group->split(0);
+  at::Tensor t = at::full({10}, 1.0), u = at::full({10}, 1.0);
+  Ticket pending, inner_pending;
+  if (world.size() > WorldSize{1} && world.rank() == Rank{0}) {  // the others never join
+    pending = group->all_reduce(t);
+    inner_pending = inner->recv(u, Rank{1});
+  }
+  world.barrier();
+  group->abort();
+  EXPECT_THROW(group->barrier(), AbortedError);
+  EXPECT_THROW(inner->all_reduce(u).wait(), AbortedError);
+  if (world.size() > WorldSize{1} && world.rank() == Rank{0}) {
+    EXPECT_THROW(pending.wait(), AbortedError);
+    EXPECT_THROW(inner_pending.wait(), AbortedError);
+  }
+  at::Tensor v = at::full({10}, 1.0);
+  world.all_reduce(v).wait();
+  EXPECT_EQ(v.const_data_ptr<float>()[9], static_cast<float>(to_int(world.size())));
+}
+
+}  // namespace
+}  // namespace sc

@@ -1,0 +1,112 @@
+// Numbers that ranks contribute to an operation, and what must come out: computed in rank order, without the
+// code under test.
+#pragma once
+
+#include <ATen/ops/empty.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "common/comm/op_check.h"
+
+namespace sc::test {
+
+inline const std::vector<std::int64_t> kCounts = {0, 1, 3, 63, 64, 100003};
+
+inline std::uint64_t mix(std::uint64_t x) {  // SplitMix64's finaliser
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+// Numbers of mixed size and sign, so that another order of summing gives another result.
+template <class T>
+T number(std::int64_t rank, std::int64_t i, std::int64_t salt) {
+  const std::uint64_t h =
+      mix(mix(static_cast<std::uint64_t>(rank * 1000 + salt)) + static_cast<std::uint64_t>(i));
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(h >> 8);
+  } else {
+    const double scale = static_cast<double>(1 << (h >> 40) % 12) / 64;
+    return static_cast<T>(static_cast<float>((static_cast<double>(h % 20001) - 10000) / 7000 * scale));
+  }
+}
+
+template <class T>
+struct SumOf {
+  using type = T;
+};
+template <>
+struct SumOf<c10::BFloat16> {
+  using type = float;
+};
+template <>
+struct SumOf<c10::Half> {
+  using type = float;
+};
+template <>
+struct SumOf<std::int64_t> {
+  using type = std::uint64_t;  // wraps
+};
+template <>
+struct SumOf<std::int32_t> {
+  using type = std::uint32_t;
+};
+
+// Rank-order sum of element i, rounded once.
+template <class T>
+T expected_sum(std::int64_t world, std::int64_t i, std::int64_t salt) {
+  using Sum = typename SumOf<T>::type;
+  auto sum = static_cast<Sum>(number<T>(0, i, salt));
+  for (std::int64_t r = 1; r < world; ++r)
+    sum = static_cast<Sum>(sum + static_cast<Sum>(number<T>(r, i, salt)));
+  return static_cast<T>(sum);
+}
+
+template <class T>
+at::Tensor filled(std::int64_t rank, std::int64_t n, std::int64_t salt) {
+  at::Tensor t = at::empty({n}, c10::CppTypeToScalarType<T>::value);
+  for (std::int64_t i = 0; i < n; ++i) t.mutable_data_ptr<T>()[i] = number<T>(rank, i, salt);
+  return t;
+}
+
+// Elements [begin, begin + n) of `t` are bit for bit want(0), want(1), ...
+template <class T, class Want>
+void expect_values(const at::Tensor& t, std::int64_t begin, std::int64_t n, const Want& want,
+                   const std::string& what) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T got = t.const_data_ptr<T>()[begin + i], wanted = want(i);
+    if (std::memcmp(&got, &wanted, sizeof(T)) != 0) {
+      ADD_FAILURE() << what << ": element " << i << " of " << n << " " << name_of(dtype_of(t)) << " is "
+                    << static_cast<double>(got) << ", not " << static_cast<double>(wanted);
+      return;
+    }
+  }
+}
+
+template <class T>
+const std::vector<std::int64_t>& counts() {
+  static const std::vector<std::int64_t> few = {0, 1, 3, 64};
+  const bool common = std::is_same_v<T, float> || std::is_same_v<T, double> ||
+                      std::is_same_v<T, c10::BFloat16> || std::is_same_v<T, std::int64_t>;
+  return common ? kCounts : few;
+}
+
+template <class Body>
+void for_all_types(const Body& body) {
+  body(float{});
+  body(double{});
+  body(c10::BFloat16{});
+  body(std::int64_t{});
+  body(c10::Half{});
+  body(std::int32_t{});
+  body(std::uint8_t{});
+}
+
+}  // namespace sc::test

@@ -1,0 +1,153 @@
+// The record: what was issued in which phase and step, how long it was waited for, what is outstanding.
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <latch>
+#include <stdexcept>
+#include <thread>
+
+#include "common/comm/delaying_communicator.h"
+#include "common/comm/local_communicator.h"
+#include "common/comm/recording_communicator.h"
+#include "tests/comm/conformance.h"
+
+namespace sc {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Record, CountsByPhaseAndStep) {
+  test::run_local(2, [](Communicator& inner) {
+    RecordingCommunicator comm(inner);
+    at::Tensor t = at::full({10}, 1.0), full = at::full({8}, 1.0, at::kDouble),
+               shard = at::full({4}, 1.0, at::kDouble), none = at::full({0}, 1.0);
+    comm.set_phase("train");
+    comm.set_step(3);
+    comm.all_reduce(t).wait();
+    comm.all_reduce(t).wait();
+    comm.all_reduce(none).wait();  // counts nowhere: a plan has no operation without elements
+    comm.set_step(4);
+    comm.reduce_scatter(full, shard).wait();
+    const auto part = comm.split(0);  // shares the record, and is no operation of the plan
+    part->broadcast(t, Rank{0}).wait();
+    comm.set_phase("check");
+    comm.all_gather(shard, full).wait();
+
+    CommPlan third, fourth, check;
+    third.add(CommKind::all_reduce, DType::f32, Elements(10), 2);
+    fourth.add(CommKind::reduce_scatter, DType::f64, Elements(8));
+    fourth.add(CommKind::broadcast, DType::f32, Elements(10));
+    check.add(CommKind::all_gather, DType::f64, Elements(8));
+    EXPECT_TRUE(comm.recorded("train", 3) == third);
+    EXPECT_TRUE(comm.recorded("train", 4) == fourth);
+    EXPECT_TRUE(comm.recorded("check", 4) == check);
+    EXPECT_TRUE(comm.recorded("eval", 4) == CommPlan{});
+    EXPECT_TRUE(comm.recorded("train", 5) == CommPlan{});
+    EXPECT_EQ(comm.record().sent(Phase::train, 3).value(), 2 * 40);
+    EXPECT_EQ(comm.record().sent(Phase::train, 4).value(), 32 + 40);
+    EXPECT_THROW((void)comm.recorded("training", 3), std::invalid_argument);
+  });
+}
+
+TEST(Record, WhatIsNotKeptIsNotEmpty) {
+  LocalWorld world(1);
+  RecordingCommunicator comm(world.communicator(Rank{0}), {.keep_steps = 3});
+  at::Tensor t = at::full({10}, 1.0);
+  comm.set_phase("train");
+  for (int step = 0; step < 10; ++step) {
+    comm.set_step(step);
+    comm.all_reduce(t).wait();
+  }
+  EXPECT_EQ(comm.recorded("train", 7).count.size(), 1u);
+  EXPECT_THROW((void)comm.recorded("train", 6), std::out_of_range);
+  EXPECT_TRUE(comm.recorded("eval", 6) == CommPlan{});
+}
+
+TEST(Record, WaitingTimeAndOutstandingOperations) {
+  std::latch seen(2);
+  test::run_local(2, [&](Communicator& inner) {
+    RecordingCommunicator comm(inner);
+    comm.set_phase("train");
+    comm.set_step(7);
+    at::Tensor t = at::full({10}, 1.0), u = at::full({3}, 1.0);
+    if (comm.rank() == Rank{1}) {
+      seen.arrive_and_wait();
+      comm.all_reduce(t).wait();
+      comm.send(u, Rank{0}).wait();
+      return;
+    }
+    EXPECT_TRUE(comm.record().outstanding().empty());
+    Ticket receive = comm.recv(u, Rank{1});
+    Ticket sum = comm.all_reduce(t);
+    std::vector<OutstandingOp> out = comm.record().outstanding();
+    ASSERT_EQ(out.size(), 2u);
+    EXPECT_EQ(out[0].number, 1);
+    EXPECT_TRUE(out[0].op == (CommOp{CommKind::recv, DType::f32, Elements(3)}));
+    EXPECT_EQ(to_int(out[0].peer.value()), 1);
+    EXPECT_EQ(out[1].op.kind, CommKind::all_reduce);
+    EXPECT_EQ(out[1].step, 7);
+    EXPECT_FALSE(out[1].waiting);
+    std::thread other([&] {  // the watchdog's view while this rank waits
+      while (comm.record().outstanding().size() != 2 || !comm.record().outstanding()[1].waiting)
+        std::this_thread::sleep_for(1ms);
+      seen.arrive_and_wait();
+    });
+    sum.wait();
+    receive.wait();
+    other.join();
+    EXPECT_TRUE(comm.record().outstanding().empty());
+    EXPECT_GT(comm.record().waited(), 0ns);
+    comm.record().reset_waited();
+    EXPECT_EQ(comm.record().waited(), 0ns);
+  });
+}
+
+TEST(Record, AnOperationThatEndedIsNotOutstanding) {
+  LocalWorld world(1);
+  RecordingCommunicator comm(world.communicator(Rank{0}));
+  at::Tensor t = at::full({10}, 1.0);
+  Ticket ticket = comm.all_reduce(t);
+  EXPECT_TRUE(comm.record().outstanding().empty());  // ended, not waited for
+  ticket.wait();
+  { const Ticket dropped = comm.all_reduce(t); }
+  EXPECT_TRUE(comm.record().outstanding().empty());
+  EXPECT_EQ(comm.dropped_tickets(), 1);
+}
+
+TEST(Record, SpansOfTheFirstSteps) {
+  LocalWorld world(1);
+  RecordingCommunicator off(world.communicator(Rank{0})),
+      comm(world.communicator(Rank{0}), {.trace_steps = 2});
+  at::Tensor t = at::full({10}, 1.0);
+  for (int step = 0; step < 4; ++step) {
+    for (RecordingCommunicator* c : {&off, &comm}) {
+      c->set_phase("train");
+      c->set_step(step);
+      c->all_reduce(t).wait();
+      c->barrier();
+    }
+  }
+  EXPECT_TRUE(off.record().spans().empty());
+  const std::vector<OpSpan> spans = comm.record().spans();
+  ASSERT_EQ(spans.size(), 4u);  // two steps of an all_reduce and a barrier
+  EXPECT_EQ(spans[2].step, 1);
+  EXPECT_EQ(spans[1].op.kind, CommKind::barrier);
+  for (const OpSpan& span : spans) {
+    ASSERT_TRUE(span.ended && span.wait_began && span.wait_ended);
+    EXPECT_LE(span.issued, *span.ended);
+    EXPECT_LE(span.issued, *span.wait_began);
+    EXPECT_LE(*span.wait_began, *span.wait_ended);
+    EXPECT_LE(*span.ended, *span.wait_ended);
+  }
+}
+
+TEST(Record, RefusedOperationsAreNotRecorded) {
+  LocalWorld world(1);
+  RecordingCommunicator comm(world.communicator(Rank{0}));
+  at::Tensor t;
+  EXPECT_THROW(comm.all_reduce(t), InputError);
+  EXPECT_EQ(comm.record().operations(), 0);
+}
+
+}  // namespace
+}  // namespace sc

@@ -1,0 +1,165 @@
+#include "common/config/command_line.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/config/support.h"
+
+namespace sc {
+namespace {
+
+const Program kProgram = {.name = "01_data_parallel",
+                          .question = "how do several ranks train one model?",
+                          .strategy_file = "lessons/01_data_parallel/config.json",
+                          .extra = {{"virtual-ranks", "W", "sum as W ranks would", "virtual_ranks"}}};
+
+CommandLine parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "program");
+  return parse_command_line(static_cast<int>(arguments.size()), arguments.data(), kProgram);
+}
+
+TEST(CommandLine, WithoutFlagsTheDefaultsHold) {
+  const CommandLine line = parse({});
+  EXPECT_EQ(line.sources.workload_file, "configs/tiny.json");
+  EXPECT_EQ(line.sources.strategy_file, "lessons/01_data_parallel/config.json");
+  EXPECT_TRUE(line.sources.settings.empty());
+  EXPECT_EQ(line.device, DeviceChoice::automatic);
+  EXPECT_FALSE(line.plan || line.trace || line.help || line.version);
+  EXPECT_FALSE(line.memory_cap.has_value());
+  EXPECT_DOUBLE_EQ(line.watchdog_seconds, 30);
+}
+
+TEST(CommandLine, EveryFlagIsRead) {
+  const CommandLine line = parse({"--workload",
+                                  "w.json",
+                                  "--strategy=s.json",
+                                  "--set",
+                                  "a.b=1,2=x",
+                                  "--set=c=",
+                                  "--steps",
+                                  "5",
+                                  "--seed",
+                                  "7",
+                                  "--data",
+                                  "t.txt",
+                                  "--save",
+                                  "out.safetensors",
+                                  "--init",
+                                  "m.safetensors",
+                                  "--explain",
+                                  "all",
+                                  "--device",
+                                  "cuda",
+                                  "--threads",
+                                  "2",
+                                  "--plan",
+                                  "--world",
+                                  "64",
+                                  "--memory-cap",
+                                  "6GB",
+                                  "--out",
+                                  "o",
+                                  "--trace",
+                                  "--watchdog",
+                                  "1.5",
+                                  "--inject",
+                                  "hang@1,3",
+                                  "--help",
+                                  "--version",
+                                  "--virtual-ranks",
+                                  "4"});
+  EXPECT_EQ(line.sources.workload_file, "w.json");
+  EXPECT_EQ(line.sources.strategy_file, "s.json");
+  ASSERT_EQ(line.sources.settings.size(), 6U);
+  EXPECT_EQ(line.sources.settings[0].key, "a.b");
+  EXPECT_EQ(line.sources.settings[0].value, "1,2=x");
+  EXPECT_EQ(line.sources.settings[0].where, "--set a.b=1,2=x");
+  EXPECT_EQ(line.sources.settings[1].value, "");
+  EXPECT_EQ(line.sources.settings[2].key, "steps");
+  EXPECT_EQ(line.sources.settings[2].where, "--steps 5");
+  EXPECT_EQ(line.sources.settings[3].key, "seed");
+  EXPECT_EQ(line.sources.settings[4].key, "data.source");
+  EXPECT_EQ(line.sources.settings[4].value, "t.txt");
+  EXPECT_EQ(line.init, "m.safetensors");
+  EXPECT_EQ(line.save, "out.safetensors");
+  EXPECT_EQ(line.explain, "all");
+  EXPECT_EQ(line.device, DeviceChoice::cuda);
+  EXPECT_EQ(line.threads, 2);
+  EXPECT_TRUE(line.plan && line.trace && line.help && line.version);
+  EXPECT_EQ(line.world, 64);
+  EXPECT_EQ(line.memory_cap, Bytes(6'000'000'000));
+  EXPECT_EQ(line.out, "o");
+  EXPECT_DOUBLE_EQ(line.watchdog_seconds, 1.5);
+  EXPECT_EQ(line.inject, "hang@1,3");
+  EXPECT_EQ(line.sources.settings[5].key, "virtual_ranks");
+  EXPECT_EQ(line.sources.settings[5].where, "--virtual-ranks 4");
+}
+
+TEST(CommandLine, RefusesWithTheFlagThatIsNear) {
+  const std::string flags = "\n  fix: --help lists the flags";
+  const std::string arguments = flags + " and their arguments";
+  struct Case {
+    std::vector<const char*> arguments;
+    std::string message;
+  };
+  const std::vector<Case> cases = {
+      {{"--stpes", "5"}, "--stpes: there is no such flag; did you mean --steps?" + flags},
+      {{"--memory_cap=6GB"}, "--memory_cap: there is no such flag; did you mean --memory-cap?" + flags},
+      {{"--graph-everything"}, "--graph-everything: there is no such flag" + flags},
+      {{"-x"}, "-x: there is no such flag" + flags},
+      {{"-n", "4"}, "-n: the number of ranks is run.sh's flag\n  fix: run.sh -n 2, or mpirun -n 2 <program>"},
+      {{"tiny.json"}, "\"tiny.json\": not a flag; every argument belongs to one" + flags},
+      {{"--plan", "--", "x"}, "\"x\": not a flag; every argument belongs to one" + flags},
+      {{"--steps"}, "command line: Option 'steps' is missing an argument" + arguments},
+      {{"--out", "--plan"}, "--out: its argument is missing: \"--plan\" follows" + arguments},
+      {{"--out="}, "--out: its argument is empty" + arguments},
+      {{"--set", "batch.micro"}, "--set batch.micro: key=value is expected\n  fix: e.g. --set batch.micro=2"},
+      {{"--set", "=2"}, "--set =2: key=value is expected\n  fix: e.g. --set batch.micro=2"},
+      {{"--device", "gpu"},
+       "--device gpu: \"gpu\" is none of auto, cpu, cuda; did you mean \"cpu\"?\n  fix: --device takes auto, "
+       "cpu, cuda"},
+      {{"--threads", "0"},
+       "--threads 0: 0 is outside its range, 1 .. 1024\n  fix: --threads takes 1 .. 1024"},
+      {{"--watchdog", "0"},
+       "--watchdog 0: 0 is outside its range, 0 < x <= 86400\n  fix: --watchdog takes 0 < x <= 86400"},
+      {{"--memory-cap", "6gb"},
+       "--memory-cap 6gb: \"6gb\" is not a size; write e.g. 6GB, 512MiB or 1e9\n  fix: --memory-cap takes "
+       "bytes, or e.g. 6GB, 512MiB"},
+      {{"--world", "4"},
+       "--world 4: it belongs to --plan; a run has as many ranks as were started\n"
+       "  fix: add --plan, or start the ranks: run.sh -n 4"},
+      {{"--out", "a", "--out", "b"}, "--out b: --out is also given as \"a\"\n  fix: remove one of them"},
+      {{"--plan=perhaps"}, "command line: Argument 'perhaps' failed to parse" + arguments},
+  };
+  for (const Case& c : cases) EXPECT_EQ(refusal([&c] { (void)parse(c.arguments); }), c.message);
+}
+
+TEST(CommandLine, AFlagThatNobodyReadsIsAMistakeOfTheProgram) {
+  const Program program = {.name = "x", .question = "", .extra = {{"idle", "N", "does nothing", ""}}};
+  const std::vector<const char*> arguments = {"program", "--idle", "3"};
+  EXPECT_THROW((void)parse_command_line(3, arguments.data(), program), std::logic_error);
+}
+
+TEST(CommandLine, AShorthandAndItsKeyMustAgree) {
+  const CommandLine line = parse({"--steps", "25", "--set", "steps=26"});
+  EXPECT_EQ(
+      refusal([&line] {
+        (void)resolve({"", "", line.sources.settings}, FieldSet());
+      }),
+      "--set steps=26: steps is also given by \"--steps 25\", with another value\n  fix: remove one of them");
+}
+
+TEST(Help, HoldsFlagsKeysExitCodesAndExamples) {
+  Options options;
+  const std::string help = help_text(kProgram, options_table().bind(options));
+  for (const std::string part :
+       {"usage: lessons/01_data_parallel/run.sh [-n RANKS] [flags]", "--workload FILE", "--memory-cap SIZE",
+        "--virtual-ranks W", "as --set virtual_ranks=W", "as --set steps=N", "bucket=unit", "overlap=on",
+        "verify_replicas=10", "exit codes", "64  command line or configuration", "143",
+        "--plan --world 64"}) {
+    EXPECT_NE(help.find(part), std::string::npos) << part;
+  }
+  for (const char c : help) EXPECT_TRUE(c == '\n' || (c >= ' ' && c <= '~'));
+}
+
+}  // namespace
+}  // namespace sc

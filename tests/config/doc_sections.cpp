@@ -1,0 +1,29 @@
+#include "tests/config/doc_sections.h"
+
+#include "common/config/workload_table.h"
+#include "lessons/00_one_device/one_device.h"
+#include "lessons/01_data_parallel/data_parallel.h"
+
+namespace sc {
+namespace {
+
+// The keys of one lesson, bound to options that live as long as the page is written.
+template <class S>
+DocSection section_of(const std::string& folder) {
+  static typename S::Options options;
+  return {"Strategy of lessons/" + folder, "In lessons/" + folder + "/config.json.",
+          S::fields().bind(options)};
+}
+
+}  // namespace
+
+DocSections doc_sections() {
+  DocSections docs{std::make_unique<Workload>(), {}};
+  docs.sections.push_back(
+      {"Workload", "The defaults are those of configs/tiny.json.", workload_fields().bind(*docs.workload)});
+  docs.sections.push_back(section_of<OneDevice>("00_one_device"));
+  docs.sections.push_back(section_of<DataParallel>("01_data_parallel"));
+  return docs;
+}
+
+}  // namespace sc

@@ -1,0 +1,19 @@
+// The chapters of docs/config.md: what the generator prints and the test expects.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/config/config_docs.h"
+#include "common/config/workload.h"
+
+namespace sc {
+
+/// Owns the objects that the sections are bound to.
+struct DocSections {
+  std::unique_ptr<Workload> workload;
+  std::vector<DocSection> sections;
+};
+DocSections doc_sections();
+
+}  // namespace sc

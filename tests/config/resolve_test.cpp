@@ -1,0 +1,182 @@
+#include "common/config/resolve.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "common/config/validate.h"
+#include "common/config/workload_table.h"
+#include "tests/config/support.h"
+
+namespace sc {
+namespace {
+
+Setting set(const std::string& key, const std::string& value) {
+  return {key, value, "--set " + key + "=" + value};
+}
+
+TEST(Resolve, LaterSourcesWinAndAreRemembered) {
+  const TempFile workload("{\"steps\": 50,\n \"model\": {\"layers\": 2, \"width\": 64}}");
+  const TempFile strategy("{\"bucket\": \"model\", \"overlap\": false}", "config.json");
+  Options options;
+  const FieldSet fields = options_table().bind(options);
+  const ResolvedConfig config =
+      resolve({workload.path(), strategy.path(), {set("model.layers", "3"), set("overlap", "on")}}, fields);
+  EXPECT_EQ(config.workload.steps, 50);
+  EXPECT_EQ(config.workload.model.layers, 3);
+  EXPECT_EQ(config.workload.model.width, 64);
+  EXPECT_EQ(config.workload.model.heads, 4);
+  EXPECT_EQ(options.bucket.kind, Bucket::Kind::model);
+  EXPECT_TRUE(options.overlap);
+  EXPECT_EQ(workload.shorten(origin_of(config.origins, "steps")), "w.json:1:11");
+  EXPECT_EQ(workload.shorten(origin_of(config.origins, "model.width")), "w.json:2:34");
+  EXPECT_EQ(origin_of(config.origins, "model.layers"), "--set model.layers=3");
+  EXPECT_EQ(strategy.shorten(origin_of(config.origins, "bucket")), "config.json:1:12");
+  EXPECT_EQ(origin_of(config.origins, "model.heads"), "the default of model.heads");
+}
+
+TEST(Resolve, NoFilesMeansTheDefaults) {
+  EXPECT_EQ(workload_text(resolve({}, FieldSet()).workload), workload_text(Workload()));
+}
+
+TEST(Resolve, EqualSettingsDoNotContradict) {
+  EXPECT_EQ(resolve({"", "", {{"steps", "5", "--steps 5"}, set("steps", "5")}}, FieldSet()).workload.steps,
+            5);
+}
+
+TEST(Resolve, AKeyOfWorkloadAndStrategyIsAMistakeOfTheProgram) {
+  FieldTable<Options> table;
+  table.add(
+      {"steps", "", "x"}, integer(0), [](auto& o) -> auto& { return o.verify_replicas; });
+  Options options;
+  EXPECT_THROW((void)resolve({}, table.bind(options)), std::logic_error);
+}
+
+TEST(Resolve, DtypesFollow) {
+  const auto precision = [](const std::vector<Setting>& settings) {
+    return resolve({"", "", settings}, FieldSet()).workload.precision;
+  };
+  const PrecisionConfig plain = precision({});
+  EXPECT_EQ(plain.grad_dtype, DType::f32);
+  EXPECT_FALSE(plain.has_master());
+  const PrecisionConfig half = precision({set("precision.dtype", "bf16")});
+  EXPECT_EQ(half.grad_dtype, DType::bf16);
+  EXPECT_EQ(half.reduce_dtype, DType::bf16);
+  const PrecisionConfig wide =
+      precision({set("precision.dtype", "bf16"), set("precision.grad_dtype", "fp32")});
+  EXPECT_EQ(wide.grad_dtype, DType::f32);
+  EXPECT_EQ(wide.reduce_dtype, DType::f32);
+  const PrecisionConfig sums =
+      precision({set("precision.dtype", "fp16"), set("precision.reduce_dtype", "fp32")});
+  EXPECT_EQ(sums.grad_dtype, DType::f16);
+  EXPECT_EQ(sums.reduce_dtype, DType::f32);
+}
+
+TEST(Hash, DependsOnEveryResolvedValueAndOnNothingElse) {
+  const std::string base = workload_hash(Workload());
+  EXPECT_EQ(base.size(), 64U);
+  Workload workload;
+  const FieldSet fields = workload_fields().bind(workload);
+  const std::map<std::string, std::string> other = {{"model.tied", "off"},
+                                                    {"data.source", "x.txt"},
+                                                    {"data.tokenizer", "gpt2"},
+                                                    {"data.packing", "pad_masked"},
+                                                    {"data.validation_fraction", "0.1"},
+                                                    {"optim.lr", "0.1"},
+                                                    {"optim.beta1", "0.5"},
+                                                    {"optim.beta2", "0.5"},
+                                                    {"optim.eps", "0.5"},
+                                                    {"optim.weight_decay", "0.5"},
+                                                    {"optim.clip", "0.5"},
+                                                    {"optim.schedule", "linear"},
+                                                    {"optim.min_lr_fraction", "0.5"},
+                                                    {"precision.dtype", "bf16"},
+                                                    {"activations", "recompute"}};
+  for (const Field& field : fields.fields()) {
+    if (field.path == "precision.grad_dtype" || field.path == "precision.reduce_dtype") continue;  // below
+    const auto value = other.find(field.path);
+    Workload changed =
+        resolve({"", "", {set(field.path, value == other.end() ? "77" : value->second)}}, FieldSet())
+            .workload;
+    EXPECT_NE(workload_hash(changed), base) << field.path;
+  }
+  EXPECT_EQ(workload_hash(resolve({"", "", {set("optim.lr", "2.0e-3")}}, FieldSet()).workload), base);
+}
+
+TEST(Hash, OneConfigurationHasOneHash) {
+  const auto hash = [](const std::vector<Setting>& settings) {
+    return workload_hash(resolve({"", "", settings}, FieldSet()).workload);
+  };
+  EXPECT_EQ(hash({set("precision.grad_dtype", "fp32")}), hash({}));
+  EXPECT_EQ(hash({set("precision.reduce_dtype", "fp32")}), hash({}));
+  EXPECT_EQ(hash({set("precision.dtype", "bf16"), set("precision.grad_dtype", "fp32"),
+                  set("precision.reduce_dtype", "fp32")}),
+            hash({set("precision.dtype", "bf16"), set("precision.grad_dtype", "fp32")}));
+  EXPECT_NE(hash({set("precision.dtype", "bf16"), set("precision.grad_dtype", "fp32")}),
+            hash({set("precision.dtype", "bf16")}));
+}
+
+// Records of different versions compare by this hash: a change of spelling or of a default must be seen here,
+// and meant.
+TEST(Hash, IsStable) {
+  EXPECT_EQ(
+      workload_text(Workload()),
+      "activations=keep\nbatch.global=12\nbatch.micro=1\nbatch.sequence=128\ndata.packing=pack\ndata.source="
+      "austen\n"
+      "data.tokenizer=byte\ndata.validation_batches=8\ndata.validation_fraction=0.05\nhead_chunk=4096\n"
+      "model.context=128\nmodel.heads=4\nmodel.layers=4\nmodel.tied=on\nmodel.vocab=257\nmodel.width=128\n"
+      "optim.beta1=0.9\noptim.beta2=0.99\noptim.clip=1\noptim.eps=1e-08\noptim.lr=0.002\noptim.min_lr_"
+      "fraction=0.1\n"
+      "optim.schedule=cosine\noptim.warmup_steps=40\noptim.weight_decay=0.01\nprecision.dtype=fp32\n"
+      "precision.grad_dtype=same\nprecision.reduce_dtype=same\nseed=1\nsteps=500\n");
+}
+
+TEST(Configs, TinyIsTheDefault) {
+  EXPECT_EQ(workload_text(load_workload("configs/tiny.json")), workload_text(Workload()));
+}
+
+TEST(Configs, EveryShippedWorkloadIsValidAndComplete) {
+  const std::size_t keys = [] {
+    Workload workload;
+    return workload_fields().bind(workload).fields().size();
+  }();
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("configs")) {
+    const ResolvedConfig config = resolve({entry.path().string(), "", {}}, FieldSet());
+    EXPECT_EQ(config.origins.size(), keys) << entry.path() << " leaves a key to its default";
+    const bool cpu = entry.path().filename() == "tiny.json";
+    EXPECT_EQ(validate(config, {.device = cpu ? DeviceChoice::cpu : DeviceChoice::cuda}).data_parallel, 1)
+        << entry.path();
+    EXPECT_EQ(plan_device(config.workload, DeviceChoice::automatic),
+              cpu ? DeviceChoice::cpu : DeviceChoice::cuda);
+    ++files;
+  }
+  EXPECT_GE(files, 6);
+}
+
+TEST(Configs, Gpt2ShapesArePublished) {
+  struct Shape {
+    std::string name;
+    std::int64_t layers, heads, width;
+  };
+  for (const Shape& shape :
+       {Shape{"gpt2_124m", 12, 12, 768}, Shape{"gpt2_355m", 24, 16, 1024}, Shape{"gpt2_774m", 36, 20, 1280},
+        Shape{"gpt2_1558m", 48, 25, 1600}, Shape{"seed_355m", 24, 16, 1024}}) {
+    const GptConfig model = load_workload("configs/" + shape.name + ".json").model;
+    EXPECT_EQ(model.layers, shape.layers) << shape.name;
+    EXPECT_EQ(model.heads, shape.heads) << shape.name;
+    EXPECT_EQ(model.width, shape.width) << shape.name;
+    EXPECT_EQ(model.context, 1024) << shape.name;
+    EXPECT_EQ(model.vocab, 50257) << shape.name;
+    EXPECT_EQ(model.vocab_padded(), 50304) << shape.name;
+  }
+}
+
+TEST(Configs, TinyRunsOnOneToFourRanks) {
+  const ResolvedConfig config = resolve({"configs/tiny.json", "", {}}, FieldSet());
+  for (const std::int64_t world : {1, 2, 3, 4, 6, 12})
+    EXPECT_EQ(validate(config, {.world = world}).accumulation, 12 / world);
+}
+
+}  // namespace
+}  // namespace sc

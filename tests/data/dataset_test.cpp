@@ -1,0 +1,205 @@
+#include "common/data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "common/storage/file_ops_decorators.h"
+#include "tests/storage/temp_dir.h"
+
+namespace sc {
+namespace {
+
+using testing::input_error;
+using testing::TempDir;
+
+class DatasetTest : public ::testing::Test {
+ protected:
+  DatasetTest() {
+    workload_.batch = {.sequence = 4, .global = 2, .micro = 1};
+    workload_.data.source = (dir_ / "text.txt").string();
+    workload_.data.validation_fraction = 0;
+    workload_.data.validation_batches = 2;
+  }
+  void put(const std::string& name, std::string_view content) {
+    disk_->create(dir_ / name)->append(as_bytes(content));
+  }
+  Dataset open() { return Dataset::open(ops_, workload_, dir_ / "cache"); }
+  std::string error() {
+    return input_error([&] { open(); }, dir_.path().string());
+  }
+
+  TempDir dir_;
+  std::unique_ptr<FileOps> disk_ = posix_file_ops(Syncing::skip);
+  CountingFileOps ops_{*disk_};
+  Workload workload_;
+};
+
+TEST(Paragraphs, AreRunsOfLinesThatAreNotBlank) {
+  using Found = std::vector<std::string_view>;
+  EXPECT_EQ(paragraphs("one\ntwo\n\nthree\n"), (Found{"one\ntwo", "three"}));
+  EXPECT_EQ(paragraphs("\n \t\n\r\n  indented\r\nlines\r\n\r\n\n last"),
+            (Found{"  indented\r\nlines\r", " last"}));
+  EXPECT_EQ(paragraphs("x"), (Found{"x"}));
+  EXPECT_TRUE(paragraphs("").empty());
+  EXPECT_TRUE(paragraphs(" \n\n\t\n").empty());
+}
+
+TEST_F(DatasetTest, TokenisesATextOnceIntoTheCache) {
+  put("text.txt", "Hello, world.");
+  const Dataset first = open();
+  EXPECT_EQ(first.train().num_tokens(), 13);
+  EXPECT_EQ(first.train().count(), 3);
+  const std::int64_t writes = ops_.of(FileOp::write).calls;
+  EXPECT_GT(writes, 0);
+  EXPECT_EQ(open().tokens_path(), first.tokens_path());
+  EXPECT_EQ(ops_.of(FileOp::write).calls, writes);
+  EXPECT_EQ(first.tokens_path().filename(), "f8c3bf62a9aa3e6f-byte-stream.bin");  // sha256sum's digits
+  put("text.txt", "Hello, worms.");
+  EXPECT_NE(open().tokens_path(), first.tokens_path());  // by content, not by name
+}
+
+TEST_F(DatasetTest, DocumentsEndWithEndOfText) {
+  workload_.data.packing = Packing::pad_masked;
+  put("text.txt", "ab\n\ncdefgh\n");
+  const Dataset data = open();
+  EXPECT_EQ(data.train().num_tokens(), 10);
+  EXPECT_EQ(data.train().count(), 2);
+  EXPECT_EQ(data.train().targets(0), 2);
+  EXPECT_EQ(data.train().targets(1), 4);
+}
+
+TEST_F(DatasetTest, TheTailIsForValidation) {
+  std::string text(1000, 'a');
+  text.replace(900, 100, 100, 'b');
+  put("text.txt", text);
+  workload_.data.validation_fraction = 0.1;
+  const Dataset data = open();
+  EXPECT_EQ(data.train().num_tokens(), 900);
+  EXPECT_EQ(data.validation().num_tokens(), 100);
+  std::vector<std::int64_t> tokens(4), targets(4);
+  for (RowIndex row = 0; row < data.train().count(); ++row) {
+    data.train().fill(row, tokens, targets);
+    EXPECT_EQ(tokens, (std::vector<std::int64_t>(4, 'a')));
+    EXPECT_EQ(targets, (std::vector<std::int64_t>(4, 'a')));
+  }
+  data.validation().fill(0, tokens, targets);
+  EXPECT_EQ(tokens, (std::vector<std::int64_t>(4, 'b')));
+}
+
+TEST_F(DatasetTest, ReadsTokenFilesByContentOrSuffix) {
+  workload_.model.vocab = 50257;
+  workload_.data.tokenizer = "gpt2";
+  write_token_file(*disk_, dir_ / "text.txt", std::vector<TokenId>{50256, 1, 2, 3, 50256, 4, 5, 6});
+  EXPECT_EQ(open().tokens_path(), dir_ / "text.txt");
+  workload_.data.packing = Packing::pad_masked;
+  EXPECT_EQ(open().train().count(), 2);  // split at 50256
+  workload_.data.source = (dir_ / "b.bin").string();
+  put("b.bin", "text");
+  EXPECT_EQ(error(),
+            "65|DIR/b.bin: 4 bytes; a token file starts with a header of 1024|give a text file, or a 2-byte "
+            "token file of llm.c "
+            "(magic 20240520, version 1); a damaged file in the cache can be removed");
+}
+
+TEST_F(DatasetTest, BadSourcesAreRefusedWithTheReason) {
+  EXPECT_EQ(error(),
+            "65|DIR/text.txt: cannot open: No such file or directory (ENOENT)|check the path (it is relative "
+            "to the working "
+            "directory)");
+  put("text.txt", "");
+  EXPECT_EQ(error(), "65|DIR/text.txt: is empty|give a text file with some text in it");
+  put("text.txt", std::string("text\0text", 9));
+  EXPECT_EQ(error(),
+            "65|DIR/text.txt: is not text: byte 4 is zero|give a text file (UTF-8), or a token file of "
+            "llm.c's format");
+  put("text.txt", "some text");
+  workload_.data.tokenizer = "word";
+  EXPECT_EQ(
+      error(),
+      "64|data.tokenizer: \"word\" cannot turn text into tokens here; this program has: byte, gpt2|--set "
+      "data.tokenizer=byte, "
+      "or --data with a token file made by that tokenizer");
+  workload_.data.source = dir_.path().string();
+  EXPECT_EQ(error(),
+            "65|DIR: cannot open: Is a directory (EISDIR)|give the path of a file, not of a directory");
+}
+
+TEST_F(DatasetTest, TokensOutsideTheModelsVocabularyAreRefused) {
+  put("text.txt", "hams");
+  workload_.model.vocab = 115;
+  const std::string text = error();
+  EXPECT_EQ(text.substr(text.find(": token")),
+            ": token 3 is 115, but the vocabulary has 115 entries|--set model.vocab=116 or more, or give "
+            "tokens of this "
+            "vocabulary");
+  workload_.model.vocab = 116;
+  workload_.batch.sequence = 3;
+  EXPECT_EQ(open().train().count(), 1);
+}
+
+TEST_F(DatasetTest, ShortTextsSayHaveNeedAndFix) {
+  put("text.txt", "four");
+  EXPECT_EQ(error(),
+            "65|DIR/text.txt: the training part has 4 tokens, 0 rows of 4; needed: one row, 5 tokens|give a "
+            "longer text or a "
+            "smaller batch.sequence");
+  put("text.txt", "fives");
+  EXPECT_EQ(open().train().count(), 1);
+  workload_.data.packing = Packing::pad_masked;
+  put("text.txt", " \n\n ");
+  EXPECT_EQ(error(),
+            "65|DIR/text.txt: the training part has 0 tokens in 0 documents; needed: one document|give a "
+            "text with at least one "
+            "paragraph");
+}
+
+TEST_F(DatasetTest, ShortValidationSaysHaveNeedAndFix) {
+  workload_.data.validation_fraction = 0.05;
+  workload_.data.validation_batches = 3;
+  workload_.batch.micro = 2;
+  put("text.txt", std::string(200, 'x'));
+  EXPECT_EQ(
+      error(),
+      "65|DIR/text.txt: the validation part has 10 tokens, 2 rows of 4; needed: 6 (data.validation_batches 3 "
+      "x batch.micro "
+      "2)|give a longer text, or --set data.validation_fraction=0.13, or --set data.validation_batches=1");
+  workload_.data.validation_fraction = 0.13;  // the proposal works
+  EXPECT_EQ(open().validation().count(), 6);
+  workload_.data.validation_fraction = 0.05;
+  workload_.data.validation_batches = 1;
+  EXPECT_EQ(open().validation().count(), 2);
+  workload_.data.validation_batches = 100;
+  put("text.txt", std::string(60, 'x'));
+  EXPECT_EQ(error(),
+            "65|DIR/text.txt: the validation part has 3 tokens, 0 rows of 4; needed: 200 "
+            "(data.validation_batches 100 x "
+            "batch.micro 2)|give a longer text");
+  workload_.data.packing = Packing::pad_masked;
+  put("text.txt", "a\n\nb\n\nc\n\nd\n\ne");
+  workload_.data.validation_fraction = 0.5;
+  EXPECT_EQ(error(),
+            "65|DIR/text.txt: the validation part has 5 tokens in 2 documents; needed: 200 "
+            "(data.validation_batches 100 x "
+            "batch.micro 2)|give a longer text, or --set data.validation_batches=1");
+}
+
+TEST_F(DatasetTest, ACacheThatCannotBeWrittenIsExit73) {
+  put("text.txt", "some text");
+  put("cache", "a file where the directory should be");
+  EXPECT_EQ(error(),
+            "73|DIR/cache: cannot create the directory: File exists (EEXIST)|check the path and the file "
+            "system that holds it");
+}
+
+TEST_F(DatasetTest, TheDefaultIsAusten) {
+  workload_ = Workload{};
+  const Dataset data = open();
+  EXPECT_EQ(data.train().num_tokens() + data.validation().num_tokens(), 4025029);
+  EXPECT_EQ(data.validation().num_tokens(), 201251);
+  EXPECT_EQ(disk_->list(dir_ / "cache"),
+            (std::vector<std::string>{"austen.txt", "f2516f2139e3cecf-byte-stream.bin"}));
+}
+
+}  // namespace
+}  // namespace sc

@@ -1,0 +1,62 @@
+#include "common/data/rows.h"
+
+#include <gtest/gtest.h>
+
+namespace sc {
+namespace {
+
+constexpr TokenId kEnd = 9;
+
+struct Row {
+  std::vector<std::int64_t> tokens, targets;
+  bool operator==(const Row&) const = default;
+};
+
+std::vector<Row> rows_of(const std::vector<TokenId>& tokens, Packing packing, std::int64_t sequence) {
+  const Rows rows(tokens, {.packing = packing, .sequence = sequence, .end_of_text = kEnd});
+  std::vector<Row> out;
+  for (RowIndex row = 0; row < rows.count(); ++row) {
+    // Filled beforehand with a value that occurs nowhere: every element must be written.
+    Row one{std::vector<std::int64_t>(static_cast<std::size_t>(sequence), 777),
+            std::vector<std::int64_t>(static_cast<std::size_t>(sequence), 777)};
+    rows.fill(row, one.tokens, one.targets);
+    std::int64_t counted = 0;
+    for (const std::int64_t target : one.targets) counted += target >= 0 ? 1 : 0;
+    EXPECT_EQ(rows.targets(row), counted);
+    out.push_back(one);
+  }
+  return out;
+}
+
+TEST(Pack, RowsFollowEachOtherAndShareOneToken) {
+  const std::vector<TokenId> seven = {1, 2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(rows_of(seven, Packing::pack, 3),
+            (std::vector<Row>{{{1, 2, 3}, {2, 3, 4}}, {{4, 5, 6}, {5, 6, 7}}}));
+  EXPECT_EQ(rows_of(seven, Packing::pack, 6).size(), 1U);
+  EXPECT_EQ(rows_of(seven, Packing::pack, 7).size(), 0U);  // T + 1 tokens are needed
+  EXPECT_EQ(rows_of({1, 9, 2}, Packing::pack, 2),
+            (std::vector<Row>{{{1, 9}, {9, 2}}}));  // a token like any other
+  EXPECT_TRUE(rows_of({}, Packing::pack, 2).empty());
+}
+
+TEST(PadMasked, ARowIsADocumentAndItsEndAndNothingElseCounts) {
+  EXPECT_EQ(rows_of({1, 2, 9, 3, 4, 5, 6, 7, 9}, Packing::pad_masked, 4),
+            (std::vector<Row>{{{1, 2, 9, 9}, {2, 9, -1, -1}}, {{3, 4, 5, 6}, {4, 5, 6, 7}}}));
+  // Exactly T tokens: the last target is the end of text.
+  EXPECT_EQ(rows_of({1, 2, 3, 4}, Packing::pad_masked, 4), (std::vector<Row>{{{1, 2, 3, 4}, {2, 3, 4, 9}}}));
+}
+
+TEST(PadUnmasked, TheFillingCounts) {
+  EXPECT_EQ(rows_of({1, 2, 9, 3, 4, 5, 6, 7, 9}, Packing::pad_unmasked, 4),
+            (std::vector<Row>{{{1, 2, 9, 9}, {2, 9, 9, 9}}, {{3, 4, 5, 6}, {4, 5, 6, 7}}}));
+}
+
+TEST(Documents, EmptyOnesAreSkippedAndTheEndMayStandFirst) {
+  const std::vector<Row> two = {{{1, 9}, {9, -1}}, {{2, 3}, {3, 9}}};
+  EXPECT_EQ(rows_of({9, 1, 9, 9, 9, 2, 3}, Packing::pad_masked, 2), two);
+  EXPECT_EQ(rows_of({1, 9, 2, 3, 9, 9}, Packing::pad_masked, 2), two);
+  EXPECT_TRUE(rows_of({9, 9}, Packing::pad_masked, 2).empty());
+}
+
+}  // namespace
+}  // namespace sc

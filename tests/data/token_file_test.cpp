@@ -1,0 +1,114 @@
+#include "common/data/token_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "common/storage/file_ops_decorators.h"
+#include "tests/storage/temp_dir.h"
+
+namespace sc {
+namespace {
+
+using testing::input_error;
+using testing::TempDir;
+
+const Path kGolden = "tests/data/golden/tokens.bin";
+const std::vector<TokenId> kTokens = {50256, 0, 1, 65535, 256, 318, 262};
+
+TEST(TokenFile, ReadsWhatAnotherWriterWrote) {
+  TokenFile file(kGolden);
+  EXPECT_EQ(std::vector<TokenId>(file.tokens().begin(), file.tokens().end()), kTokens);
+  file.check_tokens(65536);
+}
+
+TEST(TokenFile, WritesTheSameBytes) {
+  const TempDir dir;
+  const auto ops = posix_file_ops();
+  write_token_file(*ops, dir / "a.bin", kTokens);
+  EXPECT_EQ(read_file(*ops, dir / "a.bin"), read_file(*ops, kGolden));
+  write_token_file(*ops, dir / "empty.bin", {});
+  EXPECT_TRUE(TokenFile(dir / "empty.bin").tokens().empty());
+}
+
+TEST(TokenFile, AFullDiskLeavesNothing) {
+  const TempDir dir;
+  const auto disk = posix_file_ops(Syncing::skip);
+  FaultyFileOps full(*disk, {.op = FileOp::write, .nth = 1, .error = ENOSPC});
+  EXPECT_EQ(input_error([&] { write_token_file(full, dir / "a.bin", kTokens); }, dir.path().string()),
+            "73|DIR/.a.bin.tmp-0: cannot write 7 bytes at byte 1031: No space left on device (ENOSPC)|free "
+            "space on the file "
+            "system that holds it, or write elsewhere");
+  EXPECT_TRUE(disk->list(dir.path()).empty());
+}
+
+/// A header of these three numbers and `tokens` zeros.
+std::string file_of(std::int32_t magic, std::int32_t version, std::int32_t count, std::size_t tokens) {
+  std::string bytes(1024 + 2 * tokens, '\0');
+  const std::int32_t header[] = {magic, version, count};
+  std::memcpy(bytes.data(), header, sizeof(header));
+  return bytes;
+}
+
+TEST(TokenFile, WrongFilesAreRefusedWithTheReason) {
+  const TempDir dir;
+  const auto ops = posix_file_ops();
+  const auto error = [&](const std::string& content) {
+    ops->create(dir / "a.bin")->append(as_bytes(content));
+    return input_error([&] { TokenFile(dir / "a.bin"); }, dir.path().string());
+  };
+  const std::string fix =
+      "|give a text file, or a 2-byte token file of llm.c (magic 20240520, version 1); a damaged file in the "
+      "cache can be removed";
+  EXPECT_EQ(error(""), "65|DIR/a.bin: 0 bytes; a token file starts with a header of 1024" + fix);
+  EXPECT_EQ(error(std::string(1023, 'x')),
+            "65|DIR/a.bin: 1023 bytes; a token file starts with a header of 1024" + fix);
+  EXPECT_EQ(error(file_of(1, 1, 4, 4)), "65|DIR/a.bin: magic 1 instead of 20240520" + fix);
+  EXPECT_EQ(
+      error(file_of(20240801, 7, 4, 8)),
+      "65|DIR/a.bin: magic 20240801 instead of 20240520: these are llm.c's 4-byte tokens of Llama 3" + fix);
+  EXPECT_EQ(error(file_of(20240520, 2, 4, 4)), "65|DIR/a.bin: version 2 instead of 1" + fix);
+  EXPECT_EQ(error(file_of(20240520, 1, 5, 4)),
+            "65|DIR/a.bin: the header counts 5 tokens, 1034 bytes in all, but the file has 1032" + fix);
+  EXPECT_EQ(error(file_of(20240520, 1, 3, 4)),
+            "65|DIR/a.bin: the header counts 3 tokens, 1030 bytes in all, but the file has 1032" + fix);
+  EXPECT_EQ(error(file_of(20240520, 1, 4, 4) + "x"),
+            "65|DIR/a.bin: the header counts 4 tokens, 1032 bytes in all, but the file has 1033" + fix);
+  EXPECT_EQ(error(file_of(20240520, 1, -4, 4)),
+            "65|DIR/a.bin: the header counts -4 tokens, 1016 bytes in all, but the file has 1032" + fix);
+}
+
+TEST(TokenFile, ATokenOutsideTheVocabularyIsNamed) {
+  TokenFile golden(kGolden);
+  EXPECT_EQ(input_error([&] { golden.check_tokens(50257); }),
+            "65|tests/data/golden/tokens.bin: token 3 is 65535, but the vocabulary has 50,257 entries|--set "
+            "model.vocab=65536 "
+            "or more, or give tokens of this vocabulary");
+  EXPECT_EQ(input_error([&] { golden.check_tokens(50256); }),  // exactly at the border
+            "65|tests/data/golden/tokens.bin: token 0 is 50256, but the vocabulary has 50,256 entries|--set "
+            "model.vocab=50257 "
+            "or more, or give tokens of this vocabulary");
+  const TempDir dir;
+  const auto ops = posix_file_ops();
+  std::vector<TokenId> many(200000, 256);
+  many[150000] = 257;  // past the first blocks
+  write_token_file(*ops, dir / "a.bin", many);
+  TokenFile file(dir / "a.bin");
+  file.check_tokens(258);
+  EXPECT_EQ(input_error([&] { file.check_tokens(257); }, dir.path().string()),
+            "65|DIR/a.bin: token 150,000 is 257, but the vocabulary has 257 entries|--set model.vocab=258 or "
+            "more, or give "
+            "tokens of this vocabulary");
+}
+
+TEST(TokenFile, IsToldFromTextByItsFirstBytes) {
+  const auto ops = posix_file_ops();
+  EXPECT_TRUE(looks_like_token_file(read_file(*ops, kGolden)));
+  EXPECT_TRUE(looks_like_token_file(file_of(20240801, 7, 0, 0)));
+  EXPECT_FALSE(looks_like_token_file("SENSE AND SENSIBILITY"));
+  EXPECT_FALSE(looks_like_token_file("abc"));
+}
+
+}  // namespace
+}  // namespace sc

@@ -1,0 +1,152 @@
+// Lesson 01 against lesson 00: the same parameters to the bit, the bytes and the operations that the plans
+// say.
+#include "lessons/01_data_parallel/data_parallel.h"
+
+#include "common/comm/delaying_communicator.h"
+#include "lessons/00_one_device/one_device.h"
+#include "tests/support/harness.h"
+
+namespace sc {
+namespace {
+
+using test::odd_workload;
+
+test::RankResult reference(const Workload& w, int world, std::int64_t steps) {
+  return test::run_local<OneDevice>(1, w, {.virtual_ranks = world}, steps).at(0);
+}
+
+void expect_equal_world(const std::vector<test::RankResult>& ranks, const test::RankResult& expected) {
+  for (const test::RankResult& rank : ranks) {
+    EXPECT_TRUE(test::bit_equal(rank, expected));
+    EXPECT_EQ(rank.losses, expected.losses);
+    EXPECT_EQ(rank.norms, expected.norms);
+    EXPECT_EQ(rank.evaluation, ranks[0].evaluation);
+    test::expect_as_planned(rank);
+  }
+}
+
+using By = BucketSize::By;
+constexpr BucketSize kTensor{By::tensor}, kUnit{By::unit}, kModel{By::model};
+constexpr BucketSize elements(std::int64_t n) { return {By::elements, n}; }
+
+class DataParallelWorlds : public ::testing::TestWithParam<int> {};
+
+// Twenty steps at every world size, one setting each; the other settings follow below with fewer steps.
+TEST_P(DataParallelWorlds, TwentyStepsBitEqualToOneDevice) {
+  const Workload w = odd_workload();
+  const test::RankResult expected = reference(w, GetParam(), 20);
+  expect_equal_world(test::run_local<DataParallel>(GetParam(), w, {}, 20), expected);
+}
+
+TEST_P(DataParallelWorlds, EveryBucketOverlapAndActivationSetting) {
+  for (const Activations activations :
+       {Activations::keep, Activations::recompute_gelu, Activations::recompute}) {
+    for (const bool tied : {true, false}) {
+      Workload w = odd_workload();
+      w.activations = activations;
+      w.model.tied = tied;
+      const test::RankResult expected = reference(w, GetParam(), 3);
+      for (const BucketSize bucket :
+           {kTensor, kUnit, kModel, elements(97), elements(1000), elements(1'000'000)}) {
+        for (const bool overlap : {true, false}) {
+          SCOPED_TRACE(std::to_string(static_cast<int>(bucket.by)) + " " + std::to_string(bucket.elements) +
+                       (overlap ? " overlap" : " after"));
+          expect_equal_world(
+              test::run_local<DataParallel>(GetParam(), w,
+                                            {.bucket = bucket, .overlap = overlap, .verify_replicas = 2}, 3),
+              expected);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(DataParallelWorlds, RandomDelaysChangeNothing) {
+  const Workload w = odd_workload();
+  const test::RankResult expected = reference(w, GetParam(), 4);
+  for (const BucketSize bucket : {kTensor, kUnit, kModel}) {
+    std::atomic<std::uint64_t> seed = 1;
+    const auto delayed = [&](std::unique_ptr<Communicator> comm) -> std::unique_ptr<Communicator> {
+      return std::make_unique<DelayingCommunicator>(std::move(comm), seed++);
+    };
+    expect_equal_world(test::run_local<DataParallel>(GetParam(), w, {.bucket = bucket}, 4, delayed),
+                       expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, DataParallelWorlds, ::testing::Values(1, 2, 3, 4));
+
+TEST(DataParallel, AccumulationSynchronisesOnce) {
+  Workload w = odd_workload();
+  for (const std::int64_t global : {2, 4, 12}) {  // 1, 2 and 6 micro-batches a rank
+    w.batch.global = global;
+    const auto ranks = test::run_local<DataParallel>(2, w, {}, 2);
+    expect_equal_world(ranks, reference(w, 2, 2));
+    EXPECT_EQ(ranks[0].recorded[0].count.size(), ranks[1].recorded[0].count.size());
+    std::int64_t operations = 0;
+    for (const auto& [op, count] : ranks[0].recorded[0].count) operations += count;
+    EXPECT_EQ(operations, w.model.num_units() + 1)
+        << "one all-reduce a unit and one of four numbers, whatever the accumulation";
+  }
+}
+
+TEST(DataParallel, BucketsCoverTheArenaOnceAndLeaveWhenComplete) {
+  const Workload w = odd_workload();
+  const ParamLayout layout(w.model, WorldSize{3});
+  for (const BucketSize bucket :
+       {kUnit, kModel, elements(1), elements(777), elements(5000), elements(99'999'999)}) {
+    SCOPED_TRACE(std::to_string(static_cast<int>(bucket.by)) + " " + std::to_string(bucket.elements));
+    std::int64_t end = layout.arena_size().value();
+    for (const Bucket& b : make_buckets(layout, bucket)) {
+      EXPECT_EQ(b.range.end, end) << "buckets follow each other from the arena's end";
+      EXPECT_GE(b.range.begin, layout.unit(b.ready_after).sharded_begin)
+          << "nothing of an unfinished unit inside";
+      if (b.ready_after < layout.last_unit() && bucket != kModel) {
+        EXPECT_LT(b.range.begin, layout.unit(b.ready_after + 1).sharded_begin)
+            << "it could have left earlier";
+      }
+      end = b.range.begin;
+    }
+    EXPECT_EQ(end, 0);
+  }
+  std::int64_t tensors = 0, elements = 0;
+  for (const Bucket& b : make_buckets(layout, kTensor)) {
+    ++tensors;
+    elements += b.range.size();
+  }
+  EXPECT_EQ(tensors, 2 + 12 * w.model.layers + 2);
+  EXPECT_EQ(elements, layout.parameters().value() + (w.model.vocab_padded() - w.model.vocab) * w.model.width);
+}
+
+TEST(OneDevice, EveryReduceOrderHoldsWhatItSays) {
+  for (const bool tied : {true, false}) {
+    for (const std::int64_t virtual_ranks : {1, 2, 3, 4}) {
+      for (const ReduceEvery every : {ReduceEvery::step, ReduceEvery::micro_batch}) {
+        for (const TiedSum sum : {TiedSum::joint, TiedSum::split}) {
+          Workload w = odd_workload();
+          w.model.tied = tied;
+          const auto result = test::run_local<OneDevice>(1, w, {virtual_ranks, every, sum}, 3).at(0);
+          test::expect_as_planned(result);
+          const auto plain = test::run_local<OneDevice>(1, w, {}, 3).at(0);
+          EXPECT_NEAR(result.losses.back(), plain.losses.back(), 1e-5) << "orders differ in rounding only";
+        }
+      }
+    }
+  }
+}
+
+TEST(OneDevice, OrdersDifferInRoundingSoTheComparisonMeansSomething) {
+  const Workload w = odd_workload();
+  const auto step = test::run_local<OneDevice>(1, w, {.virtual_ranks = 2}, 5).at(0);
+  const auto micro =
+      test::run_local<OneDevice>(1, w, {.virtual_ranks = 2, .reduce_every = ReduceEvery::micro_batch}, 5)
+          .at(0);
+  const auto split =
+      test::run_local<OneDevice>(1, w, {.virtual_ranks = 2, .tied_sum = TiedSum::split}, 5).at(0);
+  EXPECT_FALSE(test::bit_equal(step, micro));
+  EXPECT_FALSE(test::bit_equal(step, split));
+  EXPECT_FALSE(test::bit_equal(micro, split));
+}
+
+}  // namespace
+}  // namespace sc

@@ -1,0 +1,149 @@
+// Predicted bytes against what is really taken: buffers against the ledger, operations' scratch against the
+// allocator.
+#include "common/model/activation_plan.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
+#include <gtest/gtest.h>
+
+#include "common/memory/allocator_witness.h"
+#include "tests/model/model_fixture.h"
+
+namespace sc {
+namespace {
+
+struct Shape {
+  std::int64_t layers, heads, width, context, vocab, sequence, micro, head_chunk;
+};
+
+// T on both sides of every edge in attention's kernel (32, 192, 512, 768), heads of odd width, chunks that do
+// not divide.
+const std::vector<Shape> kShapes = {
+    {4, 4, 128, 256, 257, 256, 1, 4096}, {1, 2, 16, 24, 97, 24, 1, 7},     {2, 3, 45, 120, 300, 100, 2, 64},
+    {1, 2, 64, 200, 97, 200, 3, 4096},   {1, 2, 128, 600, 97, 600, 1, 50}, {1, 2, 64, 800, 97, 800, 1, 4096},
+    {1, 1, 8, 4, 5, 1, 1, 4096},
+};
+
+RunShape run_of(const Shape& s) {
+  RunShape run;
+  run.workload.model = {.layers = s.layers,
+                        .heads = s.heads,
+                        .width = s.width,
+                        .context = s.context,
+                        .vocab = s.vocab,
+                        .tied = true};
+  run.workload.batch = {.sequence = s.sequence, .global = s.micro, .micro = s.micro};
+  run.workload.head_chunk = s.head_chunk;
+  return run;
+}
+
+constexpr Activations kModes[] = {Activations::keep, Activations::recompute_gelu, Activations::recompute};
+
+TEST(ActivationPlan, BuffersAreExact) {
+  for (const Shape& shape : kShapes) {
+    for (const Activations mode : kModes) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        RunShape run = run_of(shape);
+        run.workload.activations = mode;
+        run.workload.precision.dtype = dtype;
+        const Gpt gpt(shape_of(run), ParamLayout(run.workload.model, WorldSize{1}));
+        Ledger ledger(at::kCPU);
+        const BlockSaved saved = gpt.allocate_saved(ledger);
+        EXPECT_EQ(ledger.live(Purpose::activations), plan_saved_bytes(run));
+        EXPECT_EQ(ledger.live_total(), plan_saved_bytes(run));
+        const Workspace ws = gpt.allocate_workspace(ledger);
+        EXPECT_EQ(ledger.live(Purpose::workspace), plan_workspace_bytes(run));
+        EXPECT_EQ(ledger.live_total(), plan_saved_bytes(run) + plan_workspace_bytes(run));
+      }
+    }
+  }
+}
+
+TEST(ActivationPlan, WorksForTheLargestModelWithoutMemory) {
+  RunShape run = run_of({48, 25, 1600, 1024, 50257, 1024, 8, 4096});
+  run.workload.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
+  run.device = DeviceKind::cuda;
+  // 8192 tokens: 15 slabs of 1600 bf16, four statistics and 25 lse.
+  EXPECT_EQ(plan_saved_bytes(run).value(), 8192 * (15 * 1600 * 2 + 4 * (4 + 25)));
+  EXPECT_EQ(plan_workspace_bytes(run).value(), 8192 * (10 * 1600 * 2 + 8) + 13 * 1600 * 4 + 4096 * 50304 * 2);
+}
+
+// On a GPU aten's attention is the written-out one; the same code runs here.
+TEST(ActivationPlan, WrittenOutAttentionStaysInItsBound) {
+  at::set_num_threads(1);
+  const auto ops = make_reference_ops();
+  for (const Shape& shape : kShapes) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      RunShape run = run_of(shape);
+      run.workload.precision.dtype = dtype;
+      run.device = DeviceKind::cuda;
+      const std::int64_t b = shape.micro, t = shape.sequence, h = shape.heads, d = shape.width / shape.heads;
+      const auto options = at::TensorOptions().dtype(to_aten(dtype));
+      const at::Tensor qkv = at::ones({b, t, 3, h, d}, options), grad = at::ones({b, t, h, d}, options);
+      at::Tensor out = at::ones({b, t, h, d}, options), lse = at::ones({b, h, t}),
+                 grad_qkv = at::ones_like(qkv);
+      const AllocatorWitness witness;
+      ops->attention(qkv, out, lse);
+      ops->attention_backward(grad, qkv, out, lse, grad_qkv);
+      EXPECT_LE(witness.peak(), plan_op_scratch_bytes(run)) << "T " << t;
+      EXPECT_GE(witness.peak() * 2, Bytes(3 * 4 * b * h * t * t)) << "the formula's leading term";
+    }
+  }
+}
+
+// Bytes that one forward and backward takes from LibTorch's allocator beside the ledger, at its peak.
+Bytes measured_scratch(const RunShape& run) {
+  Model model(run);
+  const at::Tensor tokens =
+      some_tokens(run.workload.batch.micro, run.workload.batch.sequence, run.workload.model.vocab, 1);
+  const at::Tensor targets =
+      some_tokens(run.workload.batch.micro, run.workload.batch.sequence, run.workload.model.vocab, 2);
+  const at::Tensor scale = at::full({}, 1.0, at::kFloat);
+  model.forward_backward(tokens, targets, scale, Write::overwrite);
+  const AllocatorWitness witness;  // counts from here: what lives already is the ledger's
+  model.forward_backward(tokens, targets, scale, Write::accumulate);
+  EXPECT_EQ(witness.live().value(), 0) << "something was kept";
+  return witness.peak();
+}
+
+TEST(ActivationPlan, ScratchIsExactOnOneThread) {
+  at::set_num_threads(1);
+  for (const Shape& shape : kShapes) {
+    for (const Activations mode : kModes) {
+      RunShape run = run_of(shape);
+      run.workload.activations = mode;
+      EXPECT_EQ(measured_scratch(run), plan_op_scratch_bytes(run)) << "T " << shape.sequence;
+    }
+  }
+}
+
+// Threads' buffers need not exist at the same moment; ATen widens 16-bit operands as it likes.
+TEST(ActivationPlan, ScratchIsABoundOnMoreThreads) {
+  at::set_num_threads(2);
+  for (const Shape& shape : kShapes) {
+    if (shape.sequence > 256) continue;
+    RunShape run = run_of(shape);
+    run.threads = 2;
+    EXPECT_LE(measured_scratch(run), plan_op_scratch_bytes(run)) << "T " << shape.sequence;
+  }
+  at::set_num_threads(1);
+}
+
+TEST(ActivationPlan, ScratchIsABoundInSixteenBits) {
+  at::set_num_threads(1);
+  for (const Shape& shape : kShapes) {
+    if (shape.sequence > 100) continue;  // 16-bit products are slow
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      for (const DType grad : {dtype, DType::f32}) {
+        RunShape run = run_of(shape);
+        run.workload.precision = {.dtype = dtype, .grad_dtype = grad, .reduce_dtype = grad};
+        EXPECT_LE(measured_scratch(run), plan_op_scratch_bytes(run))
+            << name_of(dtype) << " T " << shape.sequence;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sc

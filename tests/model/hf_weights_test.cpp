@@ -1,0 +1,235 @@
+// Hugging Face weights in and out: the Python package's files here, ours there (golden/check_export.py), and
+// every refusal.
+#include "common/model/hf_weights.h"
+
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/storage/atomic_dir.h"
+#include "tests/model/model_fixture.h"
+
+namespace sc {
+namespace {
+
+const Path kFolder = "tests/model/golden";
+
+GptConfig golden_config(bool tied) {
+  return {.layers = 3, .heads = 4, .width = 32, .context = 32, .vocab = 97, .tied = tied};
+}
+
+// A unit's vectors full of NaN: what is not filled shows.
+UnitTensors empty_unit(const ParamLayout& layout, int unit, DType dtype = DType::f32) {
+  const auto make = [&](Segment s) {
+    return at::full({layout.unit(unit).size(s)}, std::numeric_limits<double>::quiet_NaN(), to_aten(dtype));
+  };
+  return {make(Segment::sharded), make(Segment::whole)};
+}
+
+std::vector<UnitTensors> load_all(const Path& path, const ParamLayout& layout, DType dtype = DType::f32) {
+  const HfWeights weights(path, layout.config());
+  std::vector<UnitTensors> units;
+  for (int u = 0; u < layout.num_units(); ++u) {
+    units.push_back(empty_unit(layout, u, dtype));
+    weights.load_unit(layout, u, units.back());
+  }
+  return units;
+}
+
+Path temporary(const std::string& name) {
+  const char* keep = std::getenv("STAGECRAFT_KEEP_EXPORT");  // set by golden/check_export.py
+  return (keep != nullptr ? Path(keep) : Path(testing::TempDir())) / name;
+}
+
+void export_all(const Path& path, const ParamLayout& layout, const std::vector<UnitTensors>& units,
+                DType dtype = DType::f32) {
+  const auto ops = posix_file_ops(Syncing::skip);
+  atomic_write_file(*ops, path, [&](File& file) {
+    export_hf_weights(file, layout, dtype, [&](int u) { return units[static_cast<std::size_t>(u)]; });
+  });
+}
+
+// A file's tensors by name, as bytes: edited and written again to make a wrong one.
+struct Edited {
+  explicit Edited(const Path& path) {
+    const SafetensorsReader in(path);
+    for (const SafeTensor& t : in.tensors()) {
+      const auto bytes = in.bytes(t);
+      specs.push_back({t.name, *t.dtype, t.shape});
+      data[t.name].assign(bytes.begin(), bytes.end());
+    }
+  }
+  SafeTensorSpec& spec(const std::string& name) {
+    for (SafeTensorSpec& s : specs)
+      if (s.name == name) return s;
+    throw std::out_of_range(name);
+  }
+  void erase(const std::string& name) {
+    std::erase_if(specs, [&](const SafeTensorSpec& s) { return s.name == name; });
+  }
+  void add(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
+           std::vector<std::byte> bytes) {
+    specs.push_back({name, dtype, std::move(shape)});
+    data[name] = std::move(bytes);
+  }
+  Path write(const std::string& name) const {
+    const Path path = Path(testing::TempDir()) / name;
+    const auto ops = posix_file_ops(Syncing::skip);
+    atomic_write_file(*ops, path, [&](File& file) {
+      SafetensorsWriter out(file, specs);
+      for (const SafeTensorSpec& s : specs) out.write(s.name, data.at(s.name));
+      out.finish();
+    });
+    return path;
+  }
+  std::vector<SafeTensorSpec> specs;
+  std::map<std::string, std::vector<std::byte>> data;
+};
+
+std::string refusal(const Path& path, const GptConfig& config) {
+  try {
+    const HfWeights weights(path, config);
+  } catch (const InputError& e) {
+    EXPECT_EQ(e.code(), ExitCode::data);
+    EXPECT_EQ(e.where(), path.string());
+    return e.message() + " | " + e.fix();
+  }
+  return "accepted";
+}
+
+TEST(HfWeights, LoadsTransposedPaddedAndInEveryLayout) {
+  for (const bool tied : {true, false}) {
+    const Path path = kFolder / (tied ? "tied.safetensors" : "untied.safetensors");
+    const SafetensorsReader file(path);
+    const std::string prefix = tied ? "transformer." : "";
+    for (const auto& [world, persist] :
+         std::vector<std::pair<int, std::int64_t>>{{1, 0}, {3, 200}, {4, 2000}}) {
+      const ParamLayout layout(golden_config(tied), WorldSize{world}, persist);
+      const auto units = load_all(path, layout);
+      for (int u = 0; u < layout.num_units(); ++u) {
+        EXPECT_FALSE(units[u].sharded.isnan().any().item<bool>()) << "gaps are zero, unit " << u;
+        EXPECT_TRUE(units[u].whole.numel() == 0 || !units[u].whole.isnan().any().item<bool>());
+        for (const ParamTensor& t : layout.unit(u).tensors) {
+          const SafeTensor& stored = file.at(t.name == "lm_head.weight" ? t.name : prefix + t.name);
+          const at::Tensor theirs = at::empty(stored.shape);
+          std::memcpy(theirs.mutable_data_ptr(), file.bytes(stored).data(), file.bytes(stored).size());
+          at::Tensor ours = units[u].segment(t.segment).narrow(0, t.offset, t.numel()).view(t.shape);
+          if (stored.shape[0] == 97) {
+            EXPECT_EQ(ours.narrow(0, 97, 31).abs().max().item<double>(), 0.0);
+            ours = ours.narrow(0, 0, 97);
+          }
+          const bool conv1d = t.shape.size() == 2 && t.name.starts_with("h.");
+          EXPECT_TRUE(at::equal(ours, conv1d ? theirs.t() : theirs)) << t.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(HfWeights, ExportGivesTheSameTensorsBack) {
+  for (const bool tied : {true, false}) {
+    const std::string name = tied ? "tied" : "untied";
+    const ParamLayout layout(golden_config(tied), WorldSize{3}, 200);
+    const auto units = load_all(kFolder / (name + ".safetensors"), layout);
+    export_all(temporary(name + "_export.safetensors"), layout, units);
+    const SafetensorsReader ours(temporary(name + "_export.safetensors")),
+        theirs(kFolder / (name + ".safetensors"));
+    EXPECT_EQ(ours.tensors().size(), theirs.tensors().size());
+    EXPECT_EQ(ours.metadata().at("format"), "pt");
+    for (const SafeTensor& t : theirs.tensors()) {
+      const bool bare = tied || t.name == "lm_head.weight";
+      const SafeTensor& mine = ours.at(bare ? t.name : "transformer." + t.name);
+      EXPECT_EQ(mine.shape, t.shape) << t.name;
+      const auto a = ours.bytes(mine), b = theirs.bytes(t);
+      ASSERT_EQ(a.size(), b.size());
+      EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size()), 0) << t.name;
+    }
+  }
+}
+
+TEST(HfWeights, SixteenBitFilesAndParameters) {
+  const ParamLayout layout(golden_config(true), WorldSize{1});
+  const auto exact = load_all(kFolder / "tied.safetensors", layout);
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Path path = temporary(std::string(name_of(dtype)) + "_export.safetensors");
+    export_all(path, layout, exact, dtype);
+    EXPECT_EQ(SafetensorsReader(path).tensors()[0].dtype, dtype);
+    const auto rounded = load_all(path, layout);
+    const auto stored = load_all(kFolder / "tied.safetensors", layout, dtype);
+    for (int u = 0; u < layout.num_units(); ++u) {
+      EXPECT_TRUE(at::equal(rounded[u].sharded, exact[u].sharded.to(to_aten(dtype)).to(at::kFloat)));
+      EXPECT_TRUE(at::equal(stored[u].sharded, exact[u].sharded.to(to_aten(dtype))));
+    }
+  }
+}
+
+TEST(HfWeights, HeadOfTheOtherKind) {
+  // Tied file, untied model: the head starts from wte.
+  const ParamLayout layout(golden_config(false), WorldSize{1});
+  const auto units = load_all(kFolder / "tied.safetensors", layout);
+  const auto view = [&](int u, const char* name) {
+    const ParamTensor& t = *layout.find(u, name);
+    return units[u].sharded.narrow(0, t.offset, t.numel());
+  };
+  EXPECT_TRUE(at::equal(view(4, "lm_head.weight"), view(0, "wte.weight")));
+  // Tied model, a file that repeats wte as lm_head: accepted; another matrix: refused.
+  Edited copy(kFolder / "tied.safetensors");
+  copy.add("lm_head.weight", DType::f32, {97, 32}, copy.data["transformer.wte.weight"]);
+  EXPECT_EQ(refusal(copy.write("repeated.safetensors"), golden_config(true)), "accepted");
+  copy.data["lm_head.weight"][5] ^= std::byte{1};
+  EXPECT_EQ(refusal(copy.write("other_head.safetensors"), golden_config(true)),
+            "tensor 'lm_head.weight' differs from wte.weight, but the workload's model is tied | model.tied "
+            "= false");
+}
+
+TEST(HfWeights, IgnoresMasksOfOldFiles) {
+  Edited old(kFolder / "untied.safetensors");
+  old.add("h.0.attn.bias", DType::u8, {1, 1, 2, 2}, std::vector<std::byte>(4));
+  old.add("h.2.attn.masked_bias", DType::f32, {}, std::vector<std::byte>(4));
+  EXPECT_EQ(refusal(old.write("old.safetensors"), golden_config(false)), "accepted");
+}
+
+TEST(HfWeights, RefusalsNameTensorShapesAndFix) {
+  const Path tied = kFolder / "tied.safetensors";
+  const std::string model = "a workload with the file's model: layers 3, vocab 97, width 32, context 32";
+  GptConfig c = golden_config(true);
+  c.vocab = 98;
+  EXPECT_EQ(refusal(tied, c),
+            "tensor 'transformer.wte.weight' is [97, 32], the workload's model needs [98, 32] | " + model);
+  c = golden_config(true);
+  c.context = 24;
+  EXPECT_EQ(refusal(tied, c),
+            "tensor 'transformer.wpe.weight' is [32, 32], the workload's model needs [24, 32] | " + model);
+  c = golden_config(true);
+  c.layers = 2;
+  EXPECT_EQ(refusal(tied, c),
+            "tensor 'transformer.h.2.attn.c_attn.bias' does not belong to the workload's model | " + model);
+  c.layers = 4;
+  EXPECT_EQ(refusal(tied, c),
+            "tensor 'h.3.ln_1.weight' is missing | a GPT-2 file; it holds layers 3, vocab 97, width 32, "
+            "context 32");
+
+  Edited file(kFolder / "untied.safetensors");
+  file.erase("ln_f.bias");
+  EXPECT_EQ(
+      refusal(file.write("gone.safetensors"), golden_config(false)),
+      "tensor 'ln_f.bias' is missing | a GPT-2 file; it holds layers 3, vocab 97, width 32, context 32");
+  file = Edited(kFolder / "untied.safetensors");
+  file.spec("h.1.mlp.c_fc.weight").shape = {128, 32};  // not transposed
+  EXPECT_EQ(refusal(file.write("flipped.safetensors"), golden_config(false)),
+            "tensor 'h.1.mlp.c_fc.weight' is [128, 32], the workload's model needs [32, 128] | " + model);
+  file = Edited(kFolder / "untied.safetensors");
+  file.spec("h.1.ln_1.bias").dtype = DType::i32;
+  EXPECT_EQ(refusal(file.write("integers.safetensors"), golden_config(false)),
+            "tensor 'h.1.ln_1.bias' holds I32 numbers | weights saved as F32, BF16 or F16");
+  EXPECT_EQ(refusal("no/such.safetensors", c).find("accepted"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sc

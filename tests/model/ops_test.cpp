@@ -1,0 +1,237 @@
+// Every operation of the CPU against the reference, against formulas in fp64, and against itself elsewhere in
+// memory.
+#include "common/model/ops.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "tests/model/model_fixture.h"
+
+namespace sc {
+namespace {
+
+class OpsTest : public testing::Test {
+ protected:
+  OpsTest() { at::set_num_threads(1); }
+  const std::unique_ptr<const Ops> cpu_ = make_ops(OpsBackend::aten, DeviceKind::cpu);
+  const std::unique_ptr<const Ops> reference_ = make_reference_ops();
+};
+
+at::Tensor random(at::IntArrayRef shape) { return at::randn(shape); }
+
+// `t` at another place: `offset` elements into a larger vector.
+at::Tensor moved(const at::Tensor& t, std::int64_t offset) {
+  at::Tensor other = at::zeros({t.numel() + offset}, t.options());
+  at::Tensor view = other.narrow(0, offset, t.numel()).view(t.sizes());
+  view.copy_(t);
+  return view;
+}
+
+double gelu_exact(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+
+TEST_F(OpsTest, GeluFollowsItsFormula) {
+  const at::Tensor x = at::linspace(-12, 12, 24001);
+  at::Tensor y = at::empty_like(x), grad = at::full_like(x, 1.0), sums = at::empty({24001});
+  cpu_->gelu(x, y);
+  at::Tensor rows = grad.view({1, -1});
+  cpu_->gelu_backward(rows, x.view({1, -1}), sums);
+  EXPECT_TRUE(at::equal(sums, grad));
+  for (std::int64_t i = 0; i < x.numel(); i += 7) {
+    const double v = x[i].item<double>(), h = 1e-6;
+    EXPECT_NEAR(y[i].item<double>(), gelu_exact(v), 3e-7 * std::max(1.0, std::abs(v)));
+    EXPECT_NEAR(grad[i].item<double>(), (gelu_exact(v + h) - gelu_exact(v - h)) / (2 * h), 2e-6);
+  }
+}
+
+// A non-finite value must reach the loss, where a run stops on it.
+TEST_F(OpsTest, NonFiniteValuesStaySo) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const at::Tensor x = at::tensor({nan, inf, -inf, 0.0F, 1e30F, -1e30F}, at::kFloat);
+  at::Tensor y = at::empty_like(x);
+  cpu_->gelu(x, y);
+  EXPECT_TRUE(std::isnan(y[0].item<float>()));
+  EXPECT_FALSE(std::isfinite(y[1].item<float>()));
+  EXPECT_EQ(y[3].item<float>(), 0.0F);
+  for (const float bad : {nan, inf}) {
+    for (const std::int64_t column : {0, 15, 16, 96}) {  // lanes and tail of the row loop
+      at::Tensor logits = random({2, 128}), loss = at::zeros({}, at::kDouble),
+                 tokens = at::zeros({}, at::kDouble);
+      logits[1][column] = bad;
+      cpu_->cross_entropy(logits, at::tensor({3, 5}, at::kLong), 97, {}, loss, tokens);
+      EXPECT_FALSE(std::isfinite(loss.item<double>())) << bad << " in column " << column;
+    }
+  }
+}
+
+TEST_F(OpsTest, CrossEntropyInFp64) {
+  for (const std::int64_t vocab : {1, 5, 16, 97, 128, 257}) {
+    const std::int64_t padded = round_up(vocab, 128), rows = 9;
+    const at::Tensor logits = random({rows, padded}) * 8;
+    const at::Tensor targets = some_tokens(rows, 1, vocab, 3).view({-1});
+    targets[4] = -1;
+    const at::Tensor scale = at::full({}, 0.125, at::kFloat);
+    for (const Ops* ops : {cpu_.get(), reference_.get()}) {
+      at::Tensor grad = logits.clone(), loss = at::full({}, 10.0, at::kDouble),
+                 tokens = at::full({}, 1.0, at::kDouble);
+      ops->cross_entropy(grad, targets, vocab, scale, loss, tokens);
+      const at::Tensor log_p = logits.narrow(1, 0, vocab).to(at::kDouble).log_softmax(1);
+      const at::Tensor onehot = at::zeros_like(log_p);
+      double expected = 10.0;
+      for (std::int64_t r = 0; r < rows; ++r) {
+        if (r == 4) continue;
+        expected -= log_p[r][targets[r].item<std::int64_t>()].item<double>();
+        onehot[r][targets[r].item<std::int64_t>()] = 1.0;
+      }
+      const at::Tensor want = (log_p.exp() - onehot) * 0.125;
+      want[4].zero_();
+      EXPECT_NEAR(loss.item<double>(), expected, 2e-6 * expected);
+      EXPECT_EQ(tokens.item<double>(), 9.0);
+      EXPECT_LE((grad.narrow(1, 0, vocab) - want).abs().max().item<double>(), 2e-7) << vocab;
+      EXPECT_EQ(grad.narrow(1, vocab, padded - vocab).abs().sum().item<double>(), 0.0);
+      EXPECT_EQ(grad[4].abs().max().item<double>(), 0.0);
+    }
+  }
+}
+
+TEST_F(OpsTest, CrossEntropyOfExtremeLogits) {
+  at::Tensor logits = at::full({3, 128}, -3e38F), loss = at::zeros({}, at::kDouble),
+             tokens = at::zeros({}, at::kDouble);
+  logits[0][1] = 3e38F;  // certain and right: no loss
+  logits[1].fill_(1000.0);
+  logits[2].fill_(-1000.0);
+  cpu_->cross_entropy(logits, at::tensor({1, 1, 1}, at::kLong), 97, at::full({}, 1.0, at::kFloat), loss,
+                      tokens);
+  EXPECT_NEAR(loss.item<double>(), 2 * std::log(97.0), 1e-5);
+  EXPECT_LE(logits[0].abs().max().item<double>(), 1e-30);
+}
+
+TEST_F(OpsTest, AttentionAgainstTheWrittenOutForm) {
+  struct Case {
+    std::int64_t b, t, h, d;
+  };
+  for (const Case& c : {Case{2, 33, 3, 16}, Case{1, 256, 2, 32}, Case{1, 200, 1, 7}, Case{2, 1, 2, 8}}) {
+    const at::Tensor qkv = random({c.b, c.t, 3, c.h, c.d}), grad = random({c.b, c.t, c.h, c.d});
+    at::Tensor out[2], lse[2], grad_qkv[2];
+    const Ops* ops[] = {cpu_.get(), reference_.get()};
+    for (int i = 0; i < 2; ++i) {
+      out[i] = at::empty_like(grad);
+      lse[i] = at::empty({c.b, c.h, c.t});
+      grad_qkv[i] = at::empty_like(qkv);
+      ops[i]->attention(qkv, out[i], lse[i]);
+      ops[i]->attention_backward(grad, qkv, out[i], lse[i], grad_qkv[i]);
+    }
+    EXPECT_LE(relative_error(out[0], out[1]), 2e-6);
+    EXPECT_LE(relative_error(lse[0], lse[1]), 2e-6);
+    EXPECT_LE(relative_error(grad_qkv[0], grad_qkv[1]), 5e-6);
+  }
+}
+
+// The first token sees itself alone; a later token changes nothing before it.
+TEST_F(OpsTest, AttentionIsCausal) {
+  const at::Tensor qkv = random({1, 40, 3, 2, 8});
+  const at::Tensor changed = qkv.clone();
+  changed.select(1, 20).add_(1.0);
+  for (const Ops* ops : {cpu_.get(), reference_.get()}) {
+    at::Tensor a = at::empty({1, 40, 2, 8}), b = at::empty_like(a), lse = at::empty({1, 2, 40});
+    ops->attention(qkv, a, lse);
+    ops->attention(changed, b, lse);
+    EXPECT_LE(relative_error(a.select(1, 0), qkv.select(1, 0).select(1, 2)), 1e-6);
+    EXPECT_TRUE(at::equal(a.narrow(1, 0, 20), b.narrow(1, 0, 20)));
+    EXPECT_GT((a - b).narrow(1, 20, 20).abs().min().item<double>(), 0.0);
+  }
+}
+
+TEST_F(OpsTest, LayerNormAndItsSums) {
+  const std::int64_t n = 37, d = 45;
+  const at::Tensor x = random({n, d}) * 3 + 1, weight = random({d}), bias = random({d}),
+                   grad_y = random({n, d});
+  const at::Tensor residual = random({n, d});
+  at::Tensor y = at::empty({n, d}), mean = at::empty({n}), rstd = at::empty({n}), grad_x = at::empty({n, d});
+  cpu_->layer_norm(x, weight, bias, y, mean, rstd);
+  const at::Tensor xd = x.to(at::kDouble), gd = grad_y.to(at::kDouble);
+  const at::Tensor m = xd.mean(1, true), centred = xd - m;
+  const at::Tensor r = ((centred * centred).mean(1, true) + 1e-5).rsqrt(), normal = centred * r;
+  EXPECT_LE(relative_error(y, normal * weight + bias), 1e-6);
+  EXPECT_LE(relative_error(mean, m.view({-1})), 1e-6);
+  EXPECT_LE(relative_error(rstd, r.view({-1})), 1e-6);
+
+  LayerNormSums sums{at::empty({d}), at::empty({d}), at::empty({d}), at::empty({d})};
+  cpu_->layer_norm_backward(grad_y, x, mean, rstd, weight, residual, grad_x, sums);
+  const at::Tensor gw = gd * weight;
+  const at::Tensor want = (gw - gw.mean(1, true) - normal * (gw * normal).mean(1, true)) * r + residual;
+  EXPECT_LE(relative_error(grad_x, want), 2e-6);
+  EXPECT_LE(relative_error(sums.weight, (gd * normal).sum(0)), 2e-6);
+  EXPECT_LE(relative_error(sums.bias, gd.sum(0)), 2e-6);
+  EXPECT_LE(relative_error(sums.residual, residual.to(at::kDouble).sum(0)), 2e-6);
+  EXPECT_LE(relative_error(sums.grad_x, want.sum(0)), 5e-6);
+  sums.residual = at::Tensor();  // nothing passes the norm: ln_f
+  cpu_->layer_norm_backward(grad_y, x, mean, rstd, weight, {}, grad_x, sums);
+  EXPECT_LE(relative_error(grad_x, want - residual), 2e-6);
+}
+
+TEST_F(OpsTest, EmbeddingBothWays) {
+  const at::Tensor wte = random({128, 16}), wpe = random({12, 16});
+  const at::Tensor tokens = at::tensor({5, 5, 0, 99, 5, 7, 7, 0, 1, 5}, at::kLong).view({2, 5});
+  at::Tensor x = at::empty({2, 5, 16});
+  cpu_->embed(tokens, wte, wpe, x);
+  EXPECT_TRUE(at::equal(x[1][2], wte[0] + wpe[2]));
+
+  const at::Tensor grad = random({2, 5, 16});
+  at::Tensor grad_wte = at::full({128, 16}, 2.0), grad_wpe = at::full({12, 16}, 3.0);
+  cpu_->embed_backward(tokens, grad, grad_wte, Write::accumulate, grad_wpe, Write::accumulate);
+  // In token order, each added to what is there.
+  EXPECT_TRUE(at::equal(grad_wte[5], ((grad[0][0] + 2.0) + grad[0][1]) + grad[0][4] + grad[1][4]));
+  EXPECT_TRUE(at::equal(grad_wte[6], at::full({16}, 2.0)));
+  EXPECT_TRUE(at::equal(grad_wpe[3], (grad[0][3] + 3.0) + grad[1][3]));
+  EXPECT_TRUE(at::equal(grad_wpe[5], at::full({16}, 3.0)));
+  cpu_->embed_backward(tokens, grad, grad_wte, Write::overwrite, grad_wpe, Write::overwrite);
+  EXPECT_TRUE(at::equal(grad_wte[99], grad[0][3]));
+  EXPECT_TRUE(at::equal(grad_wte[6], at::zeros({16})));
+  EXPECT_TRUE(at::equal(grad_wpe[3], grad[0][3] + grad[1][3]));
+  EXPECT_TRUE(at::equal(grad_wpe[11], at::zeros({16})));
+}
+
+// A flat vector's tensors may start anywhere; results must not depend on it.
+TEST_F(OpsTest, PlaceInMemoryChangesNoBit) {
+  const std::int64_t n = 66, in = 48, out = 144;
+  const at::Tensor x = random({n, in}), w = random({out, in}), bias = random({out}),
+                   grad_y = random({n, out});
+  at::Tensor y[2], grad_x[2], grad_w[2], gelu_y[2], grad_gelu[2], sums[2];
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t offset = i == 0 ? 0 : 3;
+    y[i] = moved(at::zeros({n, out}), offset);
+    grad_x[i] = moved(at::zeros({n, in}), offset);
+    grad_w[i] = moved(w, offset);
+    gelu_y[i] = moved(at::zeros({n, out}), offset);
+    grad_gelu[i] = moved(grad_y, offset);
+    sums[i] = moved(at::zeros({out}), offset);
+    const at::Tensor x_i = moved(x, 2 * offset), w_i = moved(w, offset + 1), grad_i = moved(grad_y, offset);
+    cpu_->linear_gelu(x_i, w_i, moved(bias, offset), y[i], gelu_y[i]);
+    cpu_->matmul_backward_input(grad_i, w_i, grad_x[i]);
+    cpu_->matmul_backward_weight(grad_i, x_i, grad_w[i], Write::accumulate);
+    cpu_->gelu_backward(grad_gelu[i], y[i], sums[i]);
+  }
+  EXPECT_TRUE(at::equal(y[0], y[1]));
+  EXPECT_TRUE(at::equal(gelu_y[0], gelu_y[1]));
+  EXPECT_TRUE(at::equal(grad_x[0], grad_x[1]));
+  EXPECT_TRUE(at::equal(grad_w[0], grad_w[1]));
+  EXPECT_TRUE(at::equal(grad_gelu[0], grad_gelu[1]));
+  EXPECT_TRUE(at::equal(sums[0], sums[1]));
+}
+
+}  // namespace
+}  // namespace sc

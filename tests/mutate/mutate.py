@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""Damages source files on purpose and counts how much of the damage the tests notice.
+
+usage: tests/mutate/mutate.py --build COMMAND --test COMMAND [options] FILES...        (from the repository's root)
+       tests/mutate/mutate.py --build COMMAND --patches 'tests/faults/pipedream_*.patch' [options]
+
+Mutants: every binary + - * / % < <= > >= (and += -= ) of the files, exchanged for its neighbour, and every index `rank`, `unit` or `stage`
+that is used as a value, moved by one. Comments, texts, preprocessor lines and template brackets are left alone. For each mutant a copy of the
+repository is changed, built and tested: the mutant is killed if the test command fails or runs too long, it survives if the test passes, and
+does not count if it does not compile.
+
+Patches: each is applied to the copy alone; its line `Test: FILTER` names the tests that must fail, which replace {filter} in --test. A patch
+that does not apply or compile, or whose test passes, fails the run.
+
+  --work DIR        where the copy lives, default build/mutate (kept between runs, so that only what changed is compiled)
+  --copy PATHS      what is copied, default: everything that git knows or would add
+  --names A,B       index names, default rank,unit,stage
+  --sample N        only N mutants, evenly spread over all (a fixed choice)
+  --only FILE:LINE  only mutants of that line
+  --least SHARE     exit 1 if fewer are killed, default 0.9
+  --timeout S       of one test, default 120
+  --accept FILE     lines `path:text of the line -> text of the mutant   reason`: equivalent mutants, not counted
+  --report FILE     also writes the verdicts as JSON
+
+The commands run in the copy's root. The last line is "N mutants: K killed, S survived, D did not compile".
+exit: 0, 1 too many survive (or a patch does), 64 usage, 70 the unchanged copy fails its own tests
+"""
+import argparse
+import glob
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "*", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "+=": "-=", "-=": "+="}
+# clang-format puts blanks round binary operators and none into template brackets.
+OPERATOR = re.compile(r"(?<= )(?:\+=|-=|<=|>=|[-+*/%<>])(?= )")
+
+
+class Mutant:
+    def __init__(self, path, line, column, old, new):
+        self.path, self.line, self.column, self.old, self.new = path, line, column, old, new
+
+    def name(self):
+        return f"{self.path}:{self.line + 1}:{self.column + 1}"
+
+
+def blanked(source):
+    """The source with comments, texts and preprocessor lines replaced by blanks of the same length."""
+
+    def blank(match):
+        return re.sub(r"[^\n]", "~", match.group(0))
+
+    pattern = r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#[^\n]*|\btemplate <[^\n]*'
+    return re.sub(pattern, blank, source, flags=re.S | re.M)
+
+
+def joins_text(line, match):
+    """A + that joins texts cannot become a -: next to a text, or to a call that returns one."""
+    before, after = line[: match.start()].rstrip(), line[match.end() :].lstrip()
+    return match.group(0) in ("+", "+=") and (
+        before.endswith(("~", "_text)")) or after.startswith(("~", "std::to_string", "std::string", "to_text", "name_of"))
+    )
+
+
+def find_mutants(path, source, names):
+    index = re.compile(r"(?<=[\[( ])(?:" + "|".join(names) + r")(?=[\]), ;])")
+    found = []
+    for number, line in enumerate(blanked(source).split("\n")):
+        for match in OPERATOR.finditer(line):
+            if not joins_text(line, match):
+                found.append(Mutant(path, number, match.start(), match.group(0), SWAPS[match.group(0)]))
+        for match in index.finditer(line):
+            # Not a declaration ("int stage"), a parameter, a member's name or the target of an assignment.
+            declared = re.search(r"[\w>&*]\s+$", line[: match.start()]) and not re.search(r"\breturn\s+$", line[: match.start()])
+            if declared or re.match(r"\s*(?:=(?!=)|\+\+|--|\+=|-=)", line[match.end() :]):
+                continue
+            found.append(Mutant(path, number, match.start(), match.group(0), f"({match.group(0)} + 1)"))
+    return found
+
+
+def mutated(source, mutant):
+    lines = source.split("\n")
+    line = lines[mutant.line]
+    lines[mutant.line] = line[: mutant.column] + mutant.new + line[mutant.column + len(mutant.old) :]
+    return "\n".join(lines)
+
+
+def sample(mutants, count):
+    if not count or count >= len(mutants):
+        return mutants
+    return [mutants[i * len(mutants) // count] for i in range(count)]
+
+
+class Copy:
+    """A copy of the work tree in which one thing at a time is changed."""
+
+    def __init__(self, work, paths, build, timeout):
+        self.root = pathlib.Path(work).resolve()
+        self.build, self.timeout = build, timeout
+        listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z", "--", *paths], capture_output=True, check=True)
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            source, target = pathlib.Path(name), self.root / name
+            if not source.is_file():
+                continue
+            # Unchanged files keep their time, so that the build does not compile them again.
+            if target.exists() and target.read_bytes() == source.read_bytes():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+            os.utime(target)
+
+    def run(self, command):
+        """True if the command ends with 0 in time; what it starts is ended with it."""
+        process = subprocess.Popen(["bash", "-c", command], cwd=self.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   stdin=subprocess.DEVNULL, start_new_session=True)
+        try:
+            return process.wait(self.timeout) == 0
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return False
+
+    def write(self, name, text):
+        (self.root / name).write_text(text)
+
+
+def try_mutants(options, copy, mutants):
+    verdicts = []
+    accepted = read_accepted(options.accept)
+    for number, mutant in enumerate(mutants, start=1):
+        source = pathlib.Path(mutant.path).read_text()
+        change = f"{source.split(chr(10))[mutant.line].strip()} -> {mutated(source, mutant).split(chr(10))[mutant.line].strip()}"
+        if f"{mutant.path}:{change}" in accepted:
+            verdict = "equivalent"
+        else:
+            copy.write(mutant.path, mutated(source, mutant))
+            verdict = "does not compile" if not copy.run(options.build) else "survived" if copy.run(options.test) else "killed"
+            copy.write(mutant.path, source)
+        verdicts.append({"place": mutant.name(), "change": change, "verdict": verdict})
+        print(f"{number}/{len(mutants)} {verdict}: {mutant.name()}: {change}", flush=True)
+    return verdicts
+
+
+def read_accepted(path):
+    if not path:
+        return set()
+    lines = (line.strip() for line in pathlib.Path(path).read_text().splitlines())
+    return {re.split(r"\s{3,}", line)[0] for line in lines if line and not line.startswith("#")}
+
+
+def try_patches(options, copy, patches):
+    failures = 0
+    for patch in patches:
+        text = pathlib.Path(patch).read_text()
+        test = re.search(r"^Test: (.+)$", text, re.M)
+        files = re.findall(r"^\+\+\+ b/(\S+)", text, re.M)
+        path = pathlib.Path(patch).resolve()
+        applied = test and subprocess.run(["patch", "-s", "-p1", "-F0", "-i", str(path)], cwd=copy.root, check=False).returncode == 0
+        if not test:
+            verdict = "no line 'Test: FILTER'"
+        elif not applied:
+            verdict = "does not apply"
+        elif not copy.run(options.build):
+            verdict = "does not compile"
+        else:
+            verdict = "NOT NOTICED" if copy.run(options.test.replace("{filter}", test.group(1))) else "noticed"
+        for name in files:
+            copy.write(name, pathlib.Path(name).read_text())
+        failures += verdict != "noticed"
+        print(f"{verdict}: {patch}" + (f" by {test.group(1)}" if test else ""), flush=True)
+    print(f"{len(patches)} patches: {len(patches) - failures} noticed, {failures} not")
+    return 1 if failures or not patches else 0
+
+
+def summary(verdicts, least):
+    count = {name: sum(v["verdict"] == name for v in verdicts) for name in ("killed", "survived", "does not compile", "equivalent")}
+    share = count["killed"] / max(1, count["killed"] + count["survived"])
+    for verdict in verdicts:
+        if verdict["verdict"] == "survived":
+            print(f"survived: {verdict['place']}: {verdict['change']}")
+    print(f"{100 * share:.1f} % killed; {count['equivalent']} accepted as equivalent")
+    print(f"{len(verdicts)} mutants: {count['killed']} killed, {count['survived']} survived, {count['does not compile']} did not compile")
+    return 0 if share >= least and count["killed"] > 0 else 1
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--test", required=True)
+    parser.add_argument("--patches")
+    parser.add_argument("--work", default="build/mutate")
+    parser.add_argument("--copy", nargs="+", default=["."])
+    parser.add_argument("--names", default="rank,unit,stage")
+    parser.add_argument("--sample", type=int, default=0)
+    parser.add_argument("--only")
+    parser.add_argument("--least", type=float, default=0.9)
+    parser.add_argument("--timeout", type=float, default=120)
+    parser.add_argument("--accept")
+    parser.add_argument("--report")
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    begin = time.monotonic()
+    copy = Copy(options.work, options.copy, options.build, options.timeout)
+    copy.timeout = max(1800.0, options.timeout)  # the first build compiles everything
+    if not (copy.run(options.build) and copy.run(options.test.replace("{filter}", "*"))):
+        print("error: the unchanged copy fails: mutants would prove nothing\n  fix: run --build and --test in " + str(copy.root), file=sys.stderr)
+        return 70
+    copy.timeout = options.timeout
+    if options.patches:
+        return try_patches(options, copy, sorted(glob.glob(options.patches)))
+    mutants = [m for name in options.files for m in find_mutants(name, pathlib.Path(name).read_text(), options.names.split(","))]
+    if options.only:
+        mutants = [m for m in mutants if f"{m.path}:{m.line + 1}" == options.only]
+    verdicts = try_mutants(options, copy, sample(mutants, options.sample))
+    if options.report:
+        pathlib.Path(options.report).write_text(json.dumps(verdicts, indent=1) + "\n")
+    print(f"{time.monotonic() - begin:.0f} s")
+    return summary(verdicts, options.least)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

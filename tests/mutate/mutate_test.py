@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Tests of mutate.py: which mutants it finds, and that it tells killed from survived. Runs in a scratch repository with a "program" in Python."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import mutate  # noqa: E402
+
+SOURCE = """#include <vector>
+// a + b in a comment
+template <class T> T f(T a, int stage) {
+  const char* text = "a + b" + std::string(x);
+  std::vector<int> v(1 + 2, stage);
+  for (int i = 0; i < a; ++i) v[stage] += i % 3;
+  stage = 4;
+  return a * v[0] - v[stage];
+}
+"""
+
+
+def check(holds, what):
+    if not holds:
+        sys.exit(f"failed: {what}")
+
+
+def finds():
+    found = [(m.line + 1, m.old, m.new) for m in mutate.find_mutants("f.cpp", SOURCE, ["stage"])]
+    expected = [(5, "+", "-"), (5, "stage", "(stage + 1)"), (6, "<", "<="), (6, "+=", "-="), (6, "%", "*"), (6, "stage", "(stage + 1)"),
+                (8, "*", "/"), (8, "-", "+"), (8, "stage", "(stage + 1)")]
+    check(found == expected, f"mutants are {found}")
+    first = mutate.find_mutants("f.cpp", SOURCE, ["stage"])[0]
+    check("v(1 - 2, stage)" in mutate.mutated(SOURCE, first), "the first mutant subtracts")
+    check(mutate.sample(list(range(10)), 3) == [0, 3, 6], "a sample is spread evenly")
+
+
+def run(folder, *arguments):
+    tool = pathlib.Path(__file__).resolve().parent / "mutate.py"
+    return subprocess.run([sys.executable, str(tool), *arguments], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def judges():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        subprocess.run(["git", "init", "-q", name], check=True)
+        (folder / ".gitignore").write_text("/build/\n")
+        (folder / "sum.py").write_text("def f(a, b):\n    c = a * 1\n    return c + b\n")
+        (folder / "t.sh").write_text("python3 -c 'import sum; assert sum.f(2, 3) == 5'\n")
+        commands = ["--build", "python3 -m py_compile sum.py", "--test", "sh t.sh"]
+        result = run(folder, *commands, "sum.py")
+        # a * 1 -> a / 1 is equal and survives; c + b -> c - b is killed: half is not enough.
+        check(result.returncode == 1, result.stdout + result.stderr)
+        check("2 mutants: 1 killed, 1 survived, 0 did not compile" in result.stdout, result.stdout)
+        check("survived: sum.py:2:11: c = a * 1 -> c = a / 1" in result.stdout, result.stdout)
+        check((folder / "sum.py").read_text().endswith("c + b\n"), "the original is untouched")
+        (folder / "accept").write_text("# equal\nsum.py:c = a * 1 -> c = a / 1   division by one\n")
+        check(run(folder, *commands, "--accept", "accept", "sum.py").returncode == 0, "an accepted mutant does not count")
+        check(run(folder, "--build", "true", "--test", "false", "sum.py").returncode == 70, "a broken baseline is an error")
+        patch = "Test: any\n--- a/sum.py\n+++ b/sum.py\n@@ -1,3 +1,3 @@\n def f(a, b):\n     c = a * 1\n-    return c + b\n+    return c + {}\n"
+        for number, (text, code) in enumerate([("7", 1 - 1), ("b + 0", 1)]):
+            (folder / f"p{number}.patch").write_text(patch.format(text))
+            result = run(folder, *commands, "--patches", f"p{number}.patch")
+            check(result.returncode == code, f"patch {number}: {result.stdout}{result.stderr}")
+
+
+if __name__ == "__main__":
+    finds()
+    judges()
+    print("passed")

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Mutants of pipedream's schedules, checker and simulator, or its planted faults, against its tests.
+#   usage  tests/mutate/pipedream.sh [--faults] [flags of mutate.py, for example --sample 20]
+#   exit   as mutate.py: 0 if at least 90 % of the mutants die, or every fault is noticed
+# Needs a compiler, nlohmann-json and GoogleTest; no LibTorch. All 400 mutants take about an hour on one core.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+# One object a source, only where it or a header is newer; then the tests of the library.
+# shellcheck disable=SC2016
+build='
+set -e
+mkdir -p build/mutant
+sources="$(ls pipedream/*.cpp | grep -v main.cpp) $(ls tests/pipedream/*_test.cpp | grep -v command_test) tests/pipedream/support.cpp"
+objects=
+for source in $sources; do
+  object=build/mutant/$(echo "$source" | tr / _).o
+  objects="$objects $object"
+  if [ ! -f "$object" ] || [ "$source" -nt "$object" ] || [ -n "$(find pipedream tests/pipedream -name "*.h" -newer "$object" -print -quit)" ]; then
+    ${CXX:-c++} -std=c++20 -O1 -D_GLIBCXX_ASSERTIONS -I. -c "$source" -o "$object"
+  fi
+done
+${CXX:-c++} -o build/mutant/tests $objects -lgtest -lgtest_main -lpthread'
+
+# A mutant may loop or allocate for ever: 60 s, 4 GB.
+test='ulimit -v 4000000; build/mutant/tests --gtest_fail_fast --gtest_brief=1 --gtest_filter="{filter}"'
+common=(--build "$build" --copy pipedream tests/pipedream --timeout 60 --work build/mutate_pipedream)
+
+if [[ ${1:-} == --faults ]]; then
+  shift
+  exec python3 tests/mutate/mutate.py "${common[@]}" --test "$test" --patches 'tests/faults/pipedream_*.patch' "$@"
+fi
+files=()
+for name in generate weight_versions messages check check_deadlock check_versions simulate formulas partition schedule; do
+  files+=("pipedream/$name.cpp")
+done
+exec python3 tests/mutate/mutate.py "${common[@]}" --test "${test/'{filter}'/*}" --accept tests/mutate/pipedream_equivalent.txt "$@" "${files[@]}"

@@ -1,0 +1,132 @@
+#include "common/optim/grad_norm.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "common/base/check.h"
+
+namespace sc {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// n numbers in fp64 are exact to n 2^-53 of their sum.
+TEST(SumOfSquares, EqualsTheDefinition) {
+  for (const std::int64_t n : {0, 1, 15, 16, 17, 1000, 65'535, 65'536, 65'537, 200'003}) {
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      const at::Tensor x = at::randn({n}).to(type);
+      const double want = x.to(at::kDouble).square().sum().item<double>();
+      EXPECT_NEAR(sum_of_squares(x), want, 1e-10 * want) << n << " " << type;
+    }
+  }
+}
+
+// fp32 would have lost the ones: 1e8 + 1 = 1e8.
+TEST(SumOfSquares, IsInDoublePrecision) {
+  at::Tensor x = at::ones({1001});
+  x[0] = 1e6F;
+  EXPECT_EQ(sum_of_squares(x), 1e12 + 1000);
+}
+
+TEST(SumOfSquares, ThreadsDoNotChangeABit) {
+  const at::Tensor x = at::randn({1'000'003});
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const double one = sum_of_squares(x);
+  for (const int threads : {2, 3}) {
+    at::set_num_threads(threads);
+    EXPECT_EQ(sum_of_squares(x), one);
+  }
+  at::set_num_threads(before);
+}
+
+TEST(SumOfSquares, RefusesOtherTypes) {
+  EXPECT_THROW(sum_of_squares(at::zeros({4}, at::kLong)), InputError);
+  EXPECT_THROW(sum_of_squares(at::zeros({8}).slice(0, 0, 8, 2)), InputError);
+}
+
+at::Tensor sums_of(double loss, double tokens, double squares) {
+  at::Tensor sums = at::zeros({4}, at::kDouble);
+  sums[kLossSum] = loss;
+  sums[kTokens] = tokens;
+  sums[kSquares] = squares;
+  return sums;
+}
+
+TEST(StepSums, AddsSlices) {
+  at::Tensor sums = sums_of(6, 4, 1);
+  add_sum_of_squares(at::full({3}, 2.0F), sums);
+  add_sum_of_squares(at::full({5}, 1.0F), sums);
+  EXPECT_EQ(sums[kSquares].item<double>(), 1 + 12 + 5);
+  EXPECT_EQ(mean_loss(sums), 1.5);
+}
+
+TEST(StepSums, FlagSaysWhetherLossAndSquaresAreFinite) {
+  const auto flag = [](double loss, double squares) {
+    at::Tensor sums = sums_of(loss, 1, squares);
+    sums[kNonFinite] = 7;  // whatever was there
+    finish_sums(sums);
+    return sums[kNonFinite].item<double>();
+  };
+  EXPECT_EQ(flag(1, 1), 0);
+  EXPECT_EQ(flag(kInf, 1), 1);
+  EXPECT_EQ(flag(1, kInf), 1);
+  EXPECT_EQ(flag(kNan, 1), 1);
+  EXPECT_EQ(flag(1, kNan), 1);
+}
+
+struct Clipped {
+  float norm, clip;
+};
+Clipped clipped(double squares, double max_norm) {
+  at::Tensor norm = at::zeros({}), clip = at::zeros({});
+  global_norm_and_clip(sums_of(1, 1, squares), max_norm, norm, clip);
+  return {norm.item<float>(), clip.item<float>()};
+}
+
+TEST(Clip, ScalesDownToTheLimitAndNeverUp) {
+  EXPECT_EQ(clipped(16, 1).norm, 4.0F);
+  EXPECT_EQ(clipped(16, 1).clip, 0.25F);
+  EXPECT_EQ(clipped(16, 4).clip, 1.0F);
+  EXPECT_EQ(clipped(16, 100).clip, 1.0F);
+  EXPECT_EQ(clipped(0, 1).clip, 1.0F);
+}
+
+TEST(Clip, ZeroTurnsItOff) {
+  EXPECT_EQ(clipped(16, 0).norm, 4.0F);
+  EXPECT_EQ(clipped(16, 0).clip, 1.0F);
+}
+
+// One rounding: the fp32 number nearest to the fp64 root.
+TEST(Clip, RoundsTheNormOnce) { EXPECT_EQ(clipped(2, 1).norm, static_cast<float>(1.4142135623730951)); }
+
+// The flag stops or skips such a step; the factor must not turn infinity into NaN before the search for its
+// unit.
+TEST(Clip, LeavesANonFiniteGradientAlone) {
+  EXPECT_EQ(clipped(kInf, 1).clip, 1.0F);
+  EXPECT_EQ(clipped(kNan, 1).clip, 1.0F);
+}
+
+TEST(FirstNonfinite, FindsTheUnit) {
+  std::vector<at::Tensor> units = {at::ones({5}), at::Tensor(), at::zeros({0}), at::ones({70'000}),
+                                   at::ones({3}).to(at::kBFloat16)};
+  EXPECT_EQ(first_nonfinite(units), std::nullopt);
+  units[4][2] = -kInf;
+  EXPECT_EQ(first_nonfinite(units), 4);
+  units[3][69'999] = kNan;
+  EXPECT_EQ(first_nonfinite(units), 3);
+  units[3][69'999] = std::numeric_limits<float>::max();  // large, but finite
+  EXPECT_EQ(first_nonfinite(units), 4);
+}
+
+}  // namespace
+}  // namespace sc

@@ -1,0 +1,243 @@
+// Every rule of the checker, broken one at a time; and the two schedules that deadlock on purpose.
+#include "tests/pipedream/support.h"
+
+namespace sc::pipedream {
+namespace {
+
+using test::violations;
+using test::written;
+
+std::string found(const std::vector<std::string>& lists, int microbatches, int chunks = 1,
+                  VersionRule rule = VersionRule::flush) {
+  return violations(check(written(lists, microbatches, chunks, rule)));
+}
+
+constexpr const char* kLower = "F0 SA0 RG0 F1 SA1 RG1 B0 B1 step@1";
+constexpr const char* kUpper = "RA0 RA1 F0 B0 SG0 F1 B1 SG1 step@1";
+
+TEST(Check, AcceptsAScheduleWrittenByHand) { EXPECT_EQ(found({kLower, kUpper}, 2), ""); }
+
+TEST(Check, Complete) {
+  EXPECT_EQ(found({"F0 F0 B0 step@1"}, 1), "complete: stage 0, action 1: F0 happens twice\n");
+  EXPECT_EQ(found({"F0 B0 step@1"}, 2),
+            "complete: stage 0, action 3: microbatch 1 has not one forward and one backward\n");
+  EXPECT_EQ(found({"F0 F0/1 B0/1 step@1"}, 1, 2),
+            "complete: stage 0, action 4: microbatch 0 has not one forward and one backward\n"
+            "step: stage 0, action 3: step@1 applies more microbatches on one chunk than on another\n");
+  EXPECT_EQ(found({"F0 I0 F1 B1 W1 step@1"}, 2),
+            "order: stage 0, action 4: W1 comes before its backward_input\n"
+            "complete: stage 0, action 6: microbatch 0 has not one forward and one backward\n"
+            "complete: stage 0, action 6: microbatch 1 has not one forward and one backward\n");
+  EXPECT_EQ(found({"F0 I0 B0 W0 step@1"}, 1),
+            "complete: stage 0, action 5: microbatch 0 has not one forward and one backward\n");
+  EXPECT_EQ(found({"F0 I0 W0 step@1"}, 1), "");
+  EXPECT_EQ(found({""}, 1),
+            "complete: stage 0, action 0: microbatch 0 has not one forward and one backward\n");
+}
+
+TEST(Check, Order) {
+  EXPECT_EQ(found({"B0 F0 step@1"}, 1),
+            "order: stage 0, action 0: B0 comes before its forward\n"
+            "version: stage 0, action 0: B0 reads another version than its forward, which read -1\n");
+  EXPECT_EQ(found({"F0 W0 I0 step@1"}, 1), "order: stage 0, action 1: W0 comes before its backward_input\n");
+  EXPECT_EQ(found({"F0 F1 B1 B0 step@1"}, 2),
+            "order: stage 0, action 3: B0 comes after the backward of microbatch 1: backwards ascend\n");
+  EXPECT_EQ(found({"F0/1 F0 B0/1 B0 step@1"}, 1, 2),
+            "order: stage 0, action 0: F0/1 comes before the forward of the chunk below\n");
+  EXPECT_EQ(found({"F0 F0/1 B0 B0/1 step@1"}, 1, 2),
+            "order: stage 0, action 2: B0 comes before the backward of the chunk above\n");
+}
+
+TEST(Check, MessagesOnOneStage) {
+  EXPECT_EQ(found({"F0 SA0 B0 RG0 step@1", "RA0 F0 B0 SG0 step@1"}, 1),
+            "message: stage 0, action 2: B0 has no receive before it\n");
+  EXPECT_EQ(found({"SA0 F0 RG0 B0 step@1", "RA0 F0 B0 SG0 step@1"}, 1),
+            "message: stage 0, action 0: SA0 comes before the action that makes it\n");
+  EXPECT_EQ(found({"F0 SA0 RG0 B0 step@1", "RA0 F0 SG0 B0 step@1"}, 1),
+            "message: stage 1, action 2: SG0 comes before the action that makes it\n");
+  EXPECT_EQ(found({"F0 SA0 RG0 B0 step@1", "RA0 F0 B0 step@1"}, 1),
+            "message: stage 1, action 4: SG0 is missing\nmessage: stage 0, action 2: RG0 meets no send\n");
+  EXPECT_EQ(found({"F0 RG0 B0 step@1", "F0 B0 SG0 step@1"}, 1),
+            "message: stage 0, action 4: SA0 is missing\nmessage: stage 1, action 0: F0 has no receive "
+            "before it\n");
+  EXPECT_EQ(found({"F0 SA0 RG0 B0 step@1", "F0 B0 SG0 step@1"}, 1),
+            "message: stage 1, action 0: F0 has no receive before it\nmessage: stage 0, action 1: SA0 meets "
+            "no receive\n");
+}
+
+// The third stage of three: two sends of stage 1 swapped, each still behind the action that makes it.
+TEST(Check, SwappedSendsMeetTheWrongReceive) {
+  Schedule s = generate({.family = Family::gpipe, .stages = 3, .microbatches = 3});
+  std::vector<Action>& list = s.actions[1];
+  const auto first =
+      std::find_if(list.begin(), list.end(), [](const Action& a) { return a.kind == Kind::send_activation; });
+  const auto second =
+      std::find_if(first + 1, list.end(), [](const Action& a) { return a.kind == Kind::send_activation; });
+  const Action late = *first;
+  list.insert(second + 1, late);  // SA1 SA0
+  list.erase(list.begin() + (first - list.begin()));
+  const std::string text = violations(check(s));
+  EXPECT_EQ(text.find("message: stage 1, action "), 0U) << text;
+  EXPECT_NE(text.find("SA1 meets RA0 of stage 2 (both are number 0 between the two stages)"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Check, DeadlockOfTwoStages) {
+  const CheckReport report = check(deadlock_send_first());
+  EXPECT_EQ(violations(report),
+            "deadlock: stage 2, action 5: SA1 never ends: 2 stages wait for each other in a ring\n");
+  ASSERT_EQ(report.cycle.size(), 2U);
+  EXPECT_EQ(to_text(report.cycle[0]), "stage 2, action 5: SA1 waits until stage 3 posts RA1");
+  EXPECT_EQ(to_text(report.cycle[1]), "stage 3, action 3: SG0 waits until stage 2 posts RG0");
+}
+
+TEST(Check, DeadlockOfARing) {
+  const CheckReport report = check(deadlock_ring());
+  EXPECT_EQ(violations(report),
+            "deadlock: stage 0, action 7: SA3 never ends: 4 stages wait for each other in a ring\n");
+  ASSERT_EQ(report.cycle.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(report.cycle[i].for_stage, report.cycle[(i + 1) % 4].stage);
+    EXPECT_TRUE(is_send(report.cycle[i].action.kind));
+  }
+  EXPECT_EQ(to_text(report.cycle[3]), "stage 3, action 2: SA0 waits until stage 0 posts RA0/1");
+}
+
+// A compute action waits for a value, not for a receive: the ring's text says so.
+TEST(Check, DeadlockOfComputeActions) {
+  const CheckReport report =
+      check(written({"F0 SA0 RG0 RG1 B0 F1 SA1 B1 step@1", "RA0 RA1 F0 F1 B0 SG0 B1 SG1 step@1"}, 2));
+  ASSERT_EQ(report.cycle.size(), 2U);
+  EXPECT_EQ(to_text(report.cycle[0]), "stage 0, action 4: B0 waits until stage 1 does SG0");
+  EXPECT_EQ(to_text(report.cycle[1]), "stage 1, action 3: F1 waits until stage 0 does SA1");
+}
+
+TEST(Check, ADeadlockIsNotLookedForWhereMessagesDoNotMeet) {
+  const CheckReport report = check(written({"F0 B0 step@1", "F0 B0 step@1"}, 1));
+  EXPECT_TRUE(report.cycle.empty());
+  EXPECT_EQ(report.violations.size(), 4U);
+}
+
+TEST(Check, Steps) {
+  EXPECT_EQ(found({"F0 B0"}, 1), "step: stage 0, action 2: the last 1 gradients are never applied\n");
+  EXPECT_EQ(found({"F0 B0 step@2"}, 1),
+            "step: stage 0, action 2: step@2 follows version 0: steps count by one\n");
+  EXPECT_EQ(found({"F0 B0 step@1 step@2"}, 1),
+            "step: stage 0, action 3: step@2 applies 0 gradients, on stage 0 0\n");
+  EXPECT_EQ(found({"F0 I0 step@1 W0 step@2"}, 1, 1, VersionRule::none),
+            "step: stage 0, action 2: step@1 comes between the two halves of a backward\n"
+            "step: stage 0, action 2: step@1 applies 0 gradients, on stage 0 0\n"
+            "version: stage 0, action 3: W0 reads a version that is not there (the newest is 1)\n"
+            "version: stage 0, action 3: W0 reads not the newest weights, which are version 1\n");
+  EXPECT_EQ(found({kLower, "RA0 RA1 F0 B0 SG0 step@1 F1@1 B1@1 SG1 step@2"}, 2, 1, VersionRule::stash),
+            "step: stage 1, action 5: step@1 applies 1 gradients, on stage 0 2\n"
+            "step: stage 1, action 10: there are 2 steps, on stage 0 1\n");
+}
+
+TEST(Check, VersionsMustBeThere) {
+  EXPECT_EQ(found({"F0@1 B0@1 step@1"}, 1),
+            "version: stage 0, action 0: F0@1 reads a version that is not there (the newest is 0)\n"
+            "version: stage 0, action 1: B0@1 reads a version that is not there (the newest is 0)\n");
+  EXPECT_EQ(found({"F0 stash@1 B0 step@1"}, 1),
+            "version: stage 0, action 1: stash@1 copies a version that is not the newest\n"
+            "version: stage 0, action 4: version 1 is stashed and never dropped\n");
+  EXPECT_EQ(found({"F0 stash@0 stash@0 drop@0 B0 step@1"}, 1),
+            "version: stage 0, action 2: stash@0 happens twice\n");
+  EXPECT_EQ(found({"F0 B0 drop@0 step@1"}, 1),
+            "version: stage 0, action 2: drop@0 drops what was not stashed\n");
+}
+
+TEST(Check, VersionOfBackward) {
+  const auto two = [](const char* upper_backward) {
+    return found({"F0 SA0 F1 SA1 RG0 RG1 B0 stash@0 step@1 B1 drop@0 step@2",
+                  std::string("RA0 RA1 F0 B0 SG0 step@1 F1@1 ") + upper_backward + " SG1 step@2"},
+                 2, 1, VersionRule::stash);
+  };
+  EXPECT_EQ(two("B1@1"), "");
+  EXPECT_EQ(two("B1"),
+            "version: stage 1, action 7: B1 reads a version that is not there (the newest is 1)\n"
+            "version: stage 1, action 7: B1 reads another version than its forward, which read 1\n");
+}
+
+// The planted fault "newest version in backward": the version is there, and wrong.
+TEST(Check, NewestVersionInBackwardIsNoGradient) {
+  Schedule s = generate({.family = Family::pipedream, .stages = 2, .microbatches = 4});
+  for (Action& a : s.actions[0]) {
+    if (a.kind == Kind::backward) a.version = a.microbatch;
+  }
+  EXPECT_EQ(violations(check(s)),
+            "version: stage 0, action 11: B1@1 reads another version than its forward, which read 0\n"
+            "version: stage 0, action 19: B2@2 reads another version than its forward, which read 1\n"
+            "version: stage 0, action 23: B3@3 reads another version than its forward, which read 2\n");
+  s.versions = VersionRule::none;
+  EXPECT_NE(violations(check(s)).find("drop"), 0U);
+}
+
+TEST(Check, NoneReadsTheNewest) {
+  EXPECT_EQ(found({"F0 F1 B0 step@1 B1@1 step@2"}, 2, 1, VersionRule::none), "");
+  EXPECT_EQ(found({"F0 F1 B0 stash@0 step@1 B1 drop@0 step@2"}, 2, 1, VersionRule::none),
+            "alive: stage 0, action 4: 2 versions are alive, 1 are allowed\n"
+            "version: stage 0, action 5: B1 reads not the newest weights, which are version 1\n");
+  EXPECT_EQ(found({"F0 B0 stash@0 step@1 F1 B1 drop@0 step@2"}, 2, 1, VersionRule::stash),
+            "alive: stage 0, action 3: 2 versions are alive, 1 are allowed\n"
+            "version: stage 0, action 4: F1 reads not the newest weights, which are version 1\n");
+}
+
+TEST(Check, VerticalSyncReadsOneVersionOnAllStages) {
+  Schedule s = generate({.family = Family::pipedream, .stages = 2, .microbatches = 4});
+  s.versions = VersionRule::vertical_sync;
+  EXPECT_EQ(violations(check(s)),
+            "version: stage 1, action 6: F1@1 reads another version than stage 0, which read 0\n"
+            "version: stage 1, action 11: F2@2 reads another version than stage 0, which read 1\n"
+            "version: stage 1, action 16: F3@3 reads another version than stage 0, which read 2\n");
+}
+
+TEST(Check, AliveVersions) {
+  Schedule s = generate(
+      {.family = Family::pipedream, .stages = 3, .microbatches = 6, .versions = VersionRule::vertical_sync});
+  EXPECT_TRUE(check(s).ok());
+  s.versions = VersionRule::two_buffers;
+  EXPECT_NE(violations(check(s)).find("alive: stage 0, action "), std::string::npos);
+  EXPECT_NE(violations(check(s)).find("3 versions are alive, 2 are allowed"), std::string::npos);
+}
+
+// The planted fault "stash dropped early".
+TEST(Check, ADroppedVersionCannotBeRead) {
+  Schedule s = generate({.family = Family::pipedream, .stages = 2, .microbatches = 4});
+  std::vector<Action>& list = s.actions[0];
+  const auto drop = std::find(list.begin(), list.end(), parse_action("drop@0", 0, ""));
+  const auto read = std::find(list.begin(), list.end(), parse_action("B1", 0, ""));
+  ASSERT_LT(read, drop);
+  std::rotate(read, drop, drop + 1);
+  EXPECT_EQ(violations(check(s)),
+            "version: stage 0, action 12: B1 reads a version that is not there (the newest is 1)\n");
+}
+
+TEST(Check, ListsTwentyAndCountsTheRest) {
+  const CheckReport report = check(written({""}, 25));
+  EXPECT_EQ(report.violations.size(), kMostViolations);
+  EXPECT_EQ(report.more, 5);
+  EXPECT_FALSE(report.ok());
+}
+
+TEST(Count, WhatAStageHolds) {
+  const std::vector<StageCounts> counts =
+      count(generate({.family = Family::pipedream, .stages = 3, .microbatches = 9}));
+  EXPECT_EQ(counts[0], (StageCounts{3, 3, 2, 9, 9}));
+  EXPECT_EQ(counts[1], (StageCounts{2, 2, 3, 18, 9}));
+  EXPECT_EQ(counts[2], (StageCounts{1, 1, 2, 9, 9}));
+  const std::vector<StageCounts> split =
+      count(generate({.family = Family::zb_h1, .stages = 3, .microbatches = 9}));
+  EXPECT_EQ(split[2].activations, 3);
+  EXPECT_EQ(split[2].versions, 1);
+}
+
+TEST(Check, RefusesNumbersOutOfRange) {
+  Schedule s = written({"F0 B0 step@1"}, 1);
+  s.microbatches = 0;
+  EXPECT_EQ(test::error_of([&] { check(s); }), "microbatches: 0 is out of range | choose 1 to 1048576");
+}
+
+}  // namespace
+}  // namespace sc::pipedream

@@ -1,0 +1,483 @@
+// The command, run in this process: what it prints, what it refuses and with which code.
+#include "pipedream/command/command.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+#include "pipedream/command/figures.h"
+#include "pipedream/command/text.h"
+#include "pipedream/command/timeline_text.h"
+#include "pipedream/cost_files.h"
+#include "pipedream/schedule_file.h"
+#include "tests/pipedream/support.h"
+
+namespace sc::pipedream {
+namespace {
+
+struct Result {
+  int code = 0;
+  std::string out, err;
+};
+
+Result run(const std::string& line, bool colour = false) {
+  std::istringstream words(line);
+  std::vector<std::string> arguments = {"pipedream"};
+  for (std::string word; words >> word;) arguments.push_back(word);
+  std::ostringstream out;
+  std::ostringstream err;
+  Result result;
+  result.code = run_command(arguments, {out, err, colour});
+  result.out = out.str();
+  result.err = err.str();
+  return result;
+}
+
+std::string refused(const std::string& line, int code = 64) {
+  const Result result = run(line);
+  EXPECT_EQ(result.code, code) << line;
+  EXPECT_EQ(result.out, "") << line;
+  return result.err;
+}
+
+class InFolder : public testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(folder_); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  [[nodiscard]] std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+ private:
+  std::filesystem::path folder_ =
+      std::filesystem::path(testing::TempDir()) /
+      ("pipedream_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+};
+
+using Command = InFolder;
+
+TEST(Text, Numbers) {
+  EXPECT_EQ(number_text(21), "21");
+  EXPECT_EQ(number_text(0.5), "0.5");
+  EXPECT_EQ(number_text(-0.0001), "0");
+  EXPECT_EQ(number_text(1234.5678, 2), "1234.57");
+  EXPECT_EQ(number_text(100, 0), "100");
+  EXPECT_EQ(percent_text(4.0 / 7), "57.1 %");
+  EXPECT_EQ(share_text(std::nullopt), "-");
+  EXPECT_EQ(bytes_text(0), "0 B");
+  EXPECT_EQ(bytes_text(999), "999 B");
+  EXPECT_EQ(bytes_text(8388608), "8.39 MB");
+  EXPECT_EQ(bytes_text(2e15), "2000 TB");
+  EXPECT_EQ(table_text({{"a", "bb"}, {"ccc", "d"}}), "a    bb\nccc   d\n");
+  EXPECT_EQ(table_text({}), "");
+}
+
+TEST(TimelineText, ATickAColumn) {
+  const Schedule s = generate({.family = Family::gpipe, .stages = 2, .microbatches = 2});
+  EXPECT_EQ(timeline_text(s, simulate(s, {}), false),
+            "time      0  1  2  3  4  5  6  7  8\n"
+            "stage 0   F0 F1 .  .  .  B0 ===B1 ===\n"
+            "stage 1   .  F0 F1 B0 ===B1 ===.  .\n");
+  EXPECT_NE(timeline_text(s, simulate(s, {}), true).find("\x1b[30;104mF0 \x1b[0m"), std::string::npos);
+  const Schedule split = generate({.family = Family::zb_h1, .stages = 1, .microbatches = 1});
+  const std::string coloured = timeline_text(split, simulate(split, {}), true);
+  EXPECT_NE(coloured.find("\x1b[30;105mI0 "), std::string::npos);
+  EXPECT_NE(coloured.find("\x1b[30;102mW0"), std::string::npos);
+}
+
+TEST(TimelineText, NinetySixColumnsOtherwise) {
+  const Schedule s = generate({.family = Family::naive, .stages = 2, .microbatches = 1});
+  Costs costs;
+  costs.times = {{1, 0.30103, 0.4771, 0}};
+  const Timeline timeline = simulate(s, costs);
+  EXPECT_EQ(tick_of(s, timeline), 0);
+  const std::string text = timeline_text(s, timeline, false);
+  EXPECT_EQ(text.substr(0, text.find('\n')),
+            "stage 0   " + std::string(27, 'F') + std::string(48, '.') + std::string(21, 'B'));
+  EXPECT_NE(text.find("one column is 0.037044 of time"), std::string::npos) << text;
+  costs.times = {{0, 0, 0, 1}};
+  EXPECT_EQ(tick_of(s, simulate(s, costs)), 0);
+  costs.times = {{0, 0, 0, 0}};
+  EXPECT_EQ(timeline_text(s, simulate(s, costs), false), "nothing takes any time\n");
+}
+
+TEST(TimelineText, TheTickDividesAllTimes) {
+  const Schedule s = generate({.family = Family::naive, .stages = 2, .microbatches = 1});
+  Costs costs;
+  costs.times = {{0.75, 0.5, 0, 0}};
+  EXPECT_DOUBLE_EQ(tick_of(s, simulate(s, costs)), 0.25);
+  EXPECT_NE(timeline_text(s, simulate(s, costs), false).find("one column is 0.25 of time"),
+            std::string::npos);
+  costs.latency = 0.25;
+  EXPECT_DOUBLE_EQ(tick_of(s, simulate(s, costs)), 0.25);
+}
+
+TEST_F(Command, SimulateByDefault) {
+  const Result result = run("simulate");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.out,
+            "1f1b: 4 stages, 4 microbatches, versions flush (simulated)\n"
+            "time      0  1  2  3  4  5  6  7  8  9  10 11 12 13 14 15 16 17 18 19 20\n"
+            "stage 0   F0 F1 F2 F3 .  .  .  .  .  .  B0 ===.  B1 ===.  B2 ===.  B3 ===\n"
+            "stage 1   .  F0 F1 F2 .  .  .  .  B0 ===F3 B1 ===.  B2 ===.  B3 ===.  .\n"
+            "stage 2   .  .  F0 F1 .  .  B0 ===F2 B1 ===F3 B2 ===.  B3 ===.  .  .  .\n"
+            "stage 3   .  .  .  F0 B0 ===F1 B1 ===F2 B2 ===F3 B3 ===.  .  .  .  .  .\n"
+            "makespan 21, utilisation 57.1 %, idle 42.9 %\n"
+            "closed formula: makespan 21\n\n"
+            "stage  busy    idle  steady idle  activations  versions  receive buffers  messages sent\n"
+            "0        12  42.9 %            -            4         1                2              4\n"
+            "1        12  42.9 %        0.0 %            3         1                3              8\n"
+            "2        12  42.9 %        0.0 %            2         1                3              8\n"
+            "3        12  42.9 %        0.0 %            1         1                2              4\n");
+}
+
+TEST_F(Command, SimulateSaysWhenThereIsNoFormula) {
+  EXPECT_NE(run("simulate --schedule interleaved -m 6").out.find("closed formula: none for these numbers\n"),
+            std::string::npos);
+  for (const char* flags :
+       {"--latency 1", "--step 1", "--uneven 1,1,1,2", "--message-bytes 1 --bandwidth 1"}) {
+    EXPECT_EQ(run(std::string("simulate ") + flags).out.find("closed formula"), std::string::npos) << flags;
+  }
+  EXPECT_NE(run("simulate --message-bytes 1").out.find("closed formula: makespan 21"), std::string::npos);
+}
+
+TEST_F(Command, SimulateWritesSpansAndBytes) {
+  const Result result =
+      run("simulate --schedule gpipe -s 2 -m 1 --activation-bytes 1e6 --weight-bytes 2e6 --message-bytes 3e3 "
+          "--spans " +
+          path("spans.csv"));
+  EXPECT_EQ(result.code, 0);
+  EXPECT_NE(result.out.find("1 MB          2 MB           3 kB"), std::string::npos) << result.out;
+  EXPECT_EQ(read_text(path("spans.csv")),
+            "stage,action,start,end\n0,RG0,0,4\n0,F0,0,1\n0,SA0,1,1\n0,B0,4,6\n0,step@1,6,6\n"
+            "1,RA0,0,1\n1,F0,1,2\n1,B0,2,4\n1,SG0,4,4\n1,step@1,4,4\n");
+  const Result unwritable = run("simulate --spans " + path("no/file"));
+  EXPECT_EQ(unwritable.code, 73);
+  EXPECT_NE(unwritable.err.find("cannot be written"), std::string::npos);
+}
+
+TEST_F(Command, SimulateReadsFiles) {
+  Costs costs;
+  costs.times = {{1, 1, 1, 0}, {3, 3, 3, 0}};
+  write_text(path("costs.json"), to_json(costs));
+  write_text(path("s.csv"), to_csv(generate({.family = Family::gpipe, .stages = 2, .microbatches = 3})));
+  const Result result = run("simulate --file " + path("s.csv") + " --costs " + path("costs.json"));
+  EXPECT_NE(result.out.find("makespan 30, utilisation 60.0 %"), std::string::npos)
+      << result.out << result.err;
+  EXPECT_NE(result.out.find("activation bytes"), std::string::npos);
+  EXPECT_NE(run("simulate --schedule gpipe -s 2 -m 3 --uneven 1,3").out.find("makespan 30,"),
+            std::string::npos);
+}
+
+TEST_F(Command, CheckPassesAndWrites) {
+  const Result result =
+      run("check --schedule pipedream --versions vertical_sync -s 2 -m 4 --list --write " + path("s.json"));
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(
+      result.out,
+      "stage 0: F0 SA0 RG0 F1 SA1 B0 stash@0 step@1 RG1 F2@1 SA2 B1 drop@0 stash@1 step@2 RG2 F3@2 SA3 RG3 "
+      "B2@1 drop@1 stash@2 step@3 B3@2 drop@2 step@4\n"
+      "stage 1: RA0 RA1 F0 B0 SG0 stash@0 step@1 F1 RA2 B1 SG1 drop@0 stash@1 step@2 F2@1 RA3 B2@1 SG2 "
+      "drop@1 stash@2 "
+      "step@3 F3@2 B3@2 SG3 drop@2 step@4\n"
+      "pipedream: complete, ordered, every send meets its receive, no deadlock, versions vertical_sync\n"
+      "stage  actions  activations  versions  allowed  receive buffers  messages sent  steps\n"
+      "0           26            2         2        2                2              4      4\n"
+      "1           26            1         2        2                2              4      4\n");
+  EXPECT_EQ(run("check --file " + path("s.json")).code, 0);
+  EXPECT_EQ(run("check -s 2 --write " + path("s.csv")).code, 0);
+  EXPECT_EQ(read_schedule(path("s.csv")), generate({.stages = 2}));
+  EXPECT_EQ(refused("check --write s.txt"),
+            "error: s.txt: is neither .csv nor .json\n  fix: choose one of these endings\n");
+}
+
+TEST_F(Command, CheckPrintsTheRingOfADeadlock) {
+  EXPECT_EQ(
+      refused("check --schedule deadlock_ring", 65),
+      "deadlock: stage 0, action 7: SA3 never ends: 4 stages wait for each other in a ring\n"
+      "  stage 0, action 7: SA3 waits until stage 1 posts RA3\n"
+      "  stage 1, action 8: SA2 waits until stage 2 posts RA2\n"
+      "  stage 2, action 5: SA1 waits until stage 3 posts RA1\n"
+      "  stage 3, action 2: SA0 waits until stage 0 posts RA0/1\n"
+      "error: schedule deadlock_ring breaks a rule\n"
+      "  fix: mend the first line above first; docs: pipedream/README.md, \"What the checker proves\"\n");
+  for (const char* command : {"simulate", "draw", "explain"}) {
+    EXPECT_NE(refused(std::string(command) + " --schedule deadlock_send_first", 65)
+                  .find("SG0 waits until stage 2 posts RG0"),
+              std::string::npos);
+  }
+  write_text(path("empty.json"),
+             "{\"schedule\":\"e\",\"stages\":1,\"microbatches\":25,\"chunks\":1,\"versions\":\"flush\","
+             "\"actions\":[[]]}");
+  const std::string many = refused("check --file " + path("empty.json"), 65);
+  EXPECT_NE(many.find("and 5 more\nerror: schedule e breaks rules\n"), std::string::npos) << many;
+}
+
+TEST_F(Command, DrawInTheTerminalAndAsSvg) {
+  EXPECT_EQ(run("draw --schedule gpipe -s 1 -m 1").out,
+            "gpipe: 1 stages, 1 microbatches, versions flush (simulated)\ntime      0  1  2\nstage 0   F0 B0 "
+            "===\n");
+  EXPECT_NE(run("draw --schedule interleaved").out.find("2 chunks a stage, versions flush"),
+            std::string::npos);
+  EXPECT_NE(run("draw", true).out.find("\x1b["), std::string::npos);
+  EXPECT_NE(run("draw --color always").out.find("\x1b["), std::string::npos);
+  EXPECT_EQ(run("draw --color never", true).out.find("\x1b["), std::string::npos);
+  EXPECT_EQ(run("draw --schedule zb_h1 --out " + path("a.svg")).code, 0);
+  const std::string svg = read_text(path("a.svg"));
+  EXPECT_EQ(svg.find("<svg xmlns"), 0U);
+  EXPECT_NE(svg.find("backward, weights' half"), std::string::npos);
+  EXPECT_EQ(run("draw --schedule pipedream --show-versions --out " + path("b.svg")).code, 0);
+  EXPECT_NE(read_text(path("b.svg")).find(">v3</text>"), std::string::npos);
+  // Times without a tick are drawn without an axis; boxes too narrow for a number have none.
+  EXPECT_EQ(run("draw -m 200 --forward 1.2345 --out " + path("c.svg")).code, 0);
+  EXPECT_EQ(read_text(path("c.svg")).find("class=\"axis\""), std::string::npos);
+}
+
+TEST_F(Command, FiguresSayWhatTheyShow) {
+  for (const std::string& name : figure_names()) {
+    const std::string svg = run("draw --figure " + name).out;
+    EXPECT_NE(svg.find("<title id=\"title\">"), std::string::npos) << name;
+    EXPECT_NE(svg.find("<desc id=\"desc\">Simulated "), std::string::npos) << name;
+    EXPECT_NE(svg.find("simulated (hatched)"), std::string::npos) << name;
+    EXPECT_NE(svg.find("prefers-color-scheme: dark"), std::string::npos) << name;
+    EXPECT_EQ(svg.substr(svg.size() - 7), "</svg>\n") << name;
+    EXPECT_EQ(svg, figure_svg(name)) << name;
+    EXPECT_EQ(run("draw --figure " + name + " --out " + path("f.svg")).out, "");
+    EXPECT_EQ(read_text(path("f.svg")), svg) << name;
+  }
+  EXPECT_NE(figure_svg("utilization_comparison").find("zb_h1: 80.0 %, 88.9 %, 94.1 %, 97.0 %."),
+            std::string::npos);
+  EXPECT_NE(figure_svg("weight_versioning")
+                .find("Stage 0 keeps 4. Stage 1 keeps 3. Stage 2 keeps 2. Stage 3 keeps 1."),
+            std::string::npos);
+  EXPECT_NE(refused("draw --figure pie").find("there is no figure 'pie'"), std::string::npos);
+}
+
+// Boxes of one row never overlap, and every compute action has one.
+TEST_F(Command, SvgHasABoxAnAction) {
+  EXPECT_EQ(run("draw --schedule 1f1b -m 3 -s 2 --out " + path("a.svg")).code, 0);
+  const std::string svg = read_text(path("a.svg"));
+  std::size_t boxes = 0;
+  for (std::size_t at = svg.find("class=\"box\""); at != std::string::npos;
+       at = svg.find("class=\"box\"", at + 1))
+    ++boxes;
+  EXPECT_EQ(boxes, 2U * 3 * 2 + 2);  // two entries of the legend
+}
+
+TEST_F(Command, CompareListsAllSchedules) {
+  const Result result = run("compare -m 8 --json " + path("c.json"));
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out,
+            "4 stages, 8 microbatches (simulated)\n"
+            "schedule                  makespan  utilisation    idle  steady idle  activations  versions  "
+            "messages  steps\n"
+            "naive                           96       25.0 %  75.0 %       75.0 %            1         1     "
+            "   48      1\n"
+            "gpipe                           33       72.7 %  27.3 %            -            8         1     "
+            "   48      1\n"
+            "1f1b                            33       72.7 %  27.3 %        0.0 %            4         1     "
+            "   48      1\n"
+            "interleaved, 2 chunks         28.5       84.2 %  15.8 %        6.3 %          5.5         1     "
+            "  112      1\n"
+            "zb_h1                           27       88.9 %  11.1 %        0.0 %            4         1     "
+            "   48      1\n"
+            "pipedream, none                 33       72.7 %  27.3 %        0.0 %            4         1     "
+            "   48      8\n"
+            "pipedream, stash                33       72.7 %  27.3 %        0.0 %            4         4     "
+            "   48      8\n"
+            "pipedream, vertical_sync        33       72.7 %  27.3 %        0.0 %            4         4     "
+            "   48      8\n"
+            "2bw                             33       72.7 %  27.3 %        0.0 %            4         1     "
+            "   48      1\n");
+  const std::string json = read_text(path("c.json"));
+  EXPECT_NE(
+      json.find(
+          "{\"schedule\": \"gpipe\", \"stages\": 4, \"microbatches\": 8, \"makespan\": 33, \"utilization\": "
+          "0.727273, "
+          "\"steady_idle\": null, \"activations\": 8, \"versions\": 1, \"messages\": 48, \"steps\": 1},"),
+      std::string::npos)
+      << json;
+  // Two buffers need M >= S; the others need nothing.
+  EXPECT_EQ(run("compare -m 3").out.find("2bw"), std::string::npos);
+  EXPECT_NE(run("compare -m 4 -b 3").out.find("2bw                             45       80.0 %"),
+            std::string::npos);
+}
+
+TEST_F(Command, CompareWithZero) {
+  EXPECT_EQ(
+      run("compare --against-zero").out,
+      "one rank sends in a step               formula     bytes\n"
+      "pipeline, an interior stage          4 m b s h  67.11 MB\n"
+      "ZeRO-3                       6 g P (N - 1) / N    1.6 GB\n"
+      "with m = 4, b = 4, s = 1024, h = 1024, g = ceil(m / N) = 1, P = 354823168, N = 4, 2 bytes an element\n"
+      "ZeRO-3 sends 23.8 times as much\n");
+  EXPECT_NE(
+      run("compare --against-zero --parameters 1e6 -m 9").out.find("the pipeline sends 11.2 times as much"),
+      std::string::npos);
+  EXPECT_EQ(run("compare --against-zero -s 1").out.find("times as much"), std::string::npos);
+  EXPECT_NE(refused("compare --against-zero -m 0").find("stages and microbatches are at least 1"),
+            std::string::npos);
+}
+
+TEST_F(Command, PartitionPrintsThreeSplits) {
+  const Result result = run("partition --profile-out " + path("p.json") + " --costs-out " + path("c.json"));
+  EXPECT_EQ(result.code, 0);
+  EXPECT_NE(result.out.find("uniform: 4 stages on 4 ranks, 8.19 ms a microbatch, 71.0 % of the ranks' time"),
+            std::string::npos);
+  EXPECT_NE(
+      result.out.find("balanced: 4 stages on 4 ranks, 5.863 ms a microbatch, 99.2 % of the ranks' time"),
+      std::string::npos);
+  EXPECT_NE(result.out.find("optimal, replicas allowed: 1 stages on 4 ranks"), std::string::npos);
+  EXPECT_EQ(run("partition --profile " + path("p.json")).out, result.out);
+  EXPECT_EQ(read_costs(path("c.json")).times.size(), 4U);
+  EXPECT_EQ(run("simulate --costs " + path("c.json")).code, 0);
+  for (const auto& [split, entries] : {std::pair{"optimal", 1U}, std::pair{"uniform", 4U}}) {
+    EXPECT_EQ(run("partition --split " + std::string(split) + " --costs-out " + path("c.json")).code, 0);
+    EXPECT_EQ(read_costs(path("c.json")).times.size(), entries);
+  }
+  const std::string slow = run("partition --bandwidth 4e12 --reduction parameter_server --ranks 3").out;
+  EXPECT_NE(slow, run("partition --bandwidth 4e12 --ranks 3").out);
+  EXPECT_NE(refused("partition --memory 1e8", 65).find("no partition fits"), std::string::npos);
+}
+
+TEST_F(Command, PartitionRefuses) {
+  EXPECT_NE(refused("partition --model gpt3").find("there is no model 'gpt3'"), std::string::npos);
+  EXPECT_NE(refused("partition --reduction tree").find("there is no reduction 'tree'"), std::string::npos);
+  EXPECT_NE(refused("partition --sequence 0").find("greater than 0"), std::string::npos);
+  EXPECT_NE(refused("partition --ranks 99").find("ranks: 99 is out of range"), std::string::npos);
+  const Result result = run("partition --split best --costs-out " + path("c.json"));
+  EXPECT_EQ(result.code, 64);
+  EXPECT_NE(result.err.find("there is no split 'best'"), std::string::npos);
+}
+
+TEST_F(Command, ExplainTellsInWords) {
+  EXPECT_EQ(run("explain --schedule pipedream -s 2 -m 2").out,
+            "pipedream: 2 stages, 2 microbatches, versions stash (simulated)\n"
+            "t0    stage 0: forward of microbatch 0 with version 0\n"
+            "      stage 1: waits for the activation of microbatch 0 from stage 0\n"
+            "t1    stage 0: forward of microbatch 1 with version 0\n"
+            "      stage 1: forward of microbatch 0 with version 0\n"
+            "t2    stage 0: waits for the gradient of microbatch 0 from stage 1\n"
+            "      stage 1: backward of microbatch 0 with version 0\n"
+            "t3    stage 0: waits for the gradient of microbatch 0 from stage 1\n"
+            "      stage 1: backward of microbatch 0 goes on\n"
+            "t4    stage 0: backward of microbatch 0 with version 0\n"
+            "      stage 1: step: its weights are now version 1; forward of microbatch 1 with version 1\n"
+            "t5    stage 0: backward of microbatch 0 goes on\n"
+            "      stage 1: backward of microbatch 1 with version 1\n"
+            "t6    stage 0: stashes version 0; step: its weights are now version 1; waits for the gradient "
+            "of microbatch 1 from "
+            "stage 1\n"
+            "      stage 1: backward of microbatch 1 goes on\n"
+            "t7    stage 0: backward of microbatch 1 with version 0\n"
+            "      stage 1: step: its weights are now version 2; has finished\n"
+            "t8    stage 0: backward of microbatch 1 goes on\n"
+            "      stage 1: has finished\n"
+            "t9    stage 0: drops version 0; step: its weights are now version 2; has finished\n"
+            "      stage 1: has finished\n"
+            "Every stage is busy 66.7 % of the time.\n");
+  const std::string split = run("explain --schedule zb_h1 -s 2 -m 2").out;
+  EXPECT_NE(split.find("backward, input's half, of microbatch 0"), std::string::npos);
+  EXPECT_NE(split.find("backward, weights' half, of microbatch 1"), std::string::npos);
+  EXPECT_NE(run("explain --schedule interleaved -s 2 -m 2").out.find("forward of microbatch 0 on chunk 1"),
+            std::string::npos);
+  EXPECT_NE(refused("explain -m 300").find("no common tick, or there are more than 400"), std::string::npos);
+  EXPECT_NE(refused("explain --forward 0 --backward-input 0 --backward-weights 0").find("no common tick"),
+            std::string::npos);
+}
+
+constexpr const char* kExercises[] = {"write_a_schedule", "break_the_send_order", "predict_the_version",
+                                      "choose_the_microbatches"};
+
+TEST_F(Command, ExercisesFailAsShippedAndSolutionsPass) {
+  for (const std::string name : kExercises) {
+    EXPECT_NE(refused("exercise --name " + name, 65).find("error: exercise " + name + ": not solved yet: "),
+              std::string::npos);
+    const Result solved =
+        run("exercise --name " + name + " --file pipedream/exercises/solution/" + name + ".json");
+    EXPECT_EQ(solved.code, 0) << solved.err;
+    EXPECT_EQ(solved.out.find(name + ": solved: "), 0U);
+  }
+}
+
+// What an answer that is nearly right is told.
+TEST_F(Command, ExercisesSayWhatIsMissing) {
+  const auto told = [&](const std::string& name, const std::string& text) {
+    write_text(path("a.json"), text);
+    return refused("exercise --name " + name + " --file " + path("a.json"), 65);
+  };
+  const auto expect = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  const auto schedule = [](Family family, int stages, int microbatches) {
+    return generate({.family = family, .stages = stages, .microbatches = microbatches});
+  };
+  expect(told("write_a_schedule", to_json(schedule(Family::one_f_one_b, 3, 5))),
+         "for other numbers than 3 stages");
+  expect(told("write_a_schedule", to_json(schedule(Family::gpipe, 3, 4))),
+         "stage 0 holds 4 activations, 3 are allowed");
+  expect(told("write_a_schedule", to_json(schedule(Family::naive, 3, 4))), "it takes 36, 18 are possible");
+  expect(told("break_the_send_order", to_json(schedule(Family::gpipe, 3, 3))),
+         "the compute actions have changed");
+  Schedule s = schedule(Family::one_f_one_b, 3, 3);
+  std::swap(s.actions[1][0], s.actions[1][1]);  // RA1 RA0
+  expect(told("break_the_send_order", to_json(s)), "it breaks other rules\nmessage: stage 0");
+  s.actions[1].erase(s.actions[1].begin());
+  expect(told("break_the_send_order", to_json(s)), "a message of stage 1 is missing or new");
+  const std::string solution = read_text("pipedream/exercises/solution/predict_the_version.json");
+  std::string wrong = solution;
+  wrong.replace(wrong.find("\"version\": 2"), 12, "\"version\": 3");
+  expect(told("predict_the_version", wrong), "question 1 is wrong");
+  expect(told("predict_the_version", "{\"questions\": []}"), "there are six questions");
+  const auto question = [&](const std::string& text) {
+    return told("predict_the_version", "{\"questions\": [" + text + "]}");
+  };
+  expect(question("{\"versions\": \"all\"}"), "no rule all");
+  expect(question("{\"versions\": \"stash\", \"stage\": 4}"), "there are 4 stages");
+  expect(question("{\"versions\": \"stash\", \"stage\": 0, \"action\": \"F9\"}"), "there is no F9");
+  expect(told("choose_the_microbatches", "{\"gpipe\": 28}"),
+         "gpipe: 28 is not the least number of microbatches");
+  EXPECT_NE(refused("exercise --name five").find("there is no exercise 'five'"), std::string::npos);
+  EXPECT_EQ(run("exercise --help").code, 0);
+}
+
+TEST_F(Command, Help) {
+  for (const char* line : {"", "--help", "-h", "help"}) {
+    const Result result = run(line);
+    EXPECT_EQ(result.code, 0);
+    EXPECT_EQ(result.out.find("pipedream: pipeline schedules as data"), 0U);
+  }
+  for (const char* command : {"simulate", "check", "draw", "compare", "partition", "explain"}) {
+    const Result result = run(std::string(command) + " --help");
+    EXPECT_EQ(result.code, 0);
+    EXPECT_NE(result.out.find("pipedream " + std::string(command)), std::string::npos);
+  }
+}
+
+TEST_F(Command, RefusesBadFlags) {
+  EXPECT_EQ(refused("simulat"),
+            "error: pipedream: there is no command 'simulat'\n  fix: choose simulate, check, draw, compare, "
+            "partition, explain or exercise\n");
+  EXPECT_NE(refused("simulate --stage 4").find("fix: see pipedream simulate --help"), std::string::npos);
+  EXPECT_NE(refused("simulate four").find("'four' is no flag"), std::string::npos);
+  EXPECT_EQ(
+      refused("simulate --stages four"),
+      "error: pipedream simulate --stages: 'four' is no whole number\n  fix: write for example --stages 4\n");
+  EXPECT_NE(refused("simulate -s 4x").find("'4x' is no whole number"), std::string::npos);
+  EXPECT_NE(refused("simulate --forward -1").find("'-1' is no number of at least 0"), std::string::npos);
+  EXPECT_NE(refused("simulate --forward nan").find("'nan' is no number"), std::string::npos);
+  EXPECT_NE(refused("simulate --forward 1s").find("'1s' is no number"), std::string::npos);
+  EXPECT_NE(refused("simulate --uneven 1,x").find("'x' is no number"), std::string::npos);
+  EXPECT_NE(refused("simulate --uneven 1,-2").find("'-2' is no number"), std::string::npos);
+  EXPECT_NE(refused("simulate --uneven 1,2", 65).find("2 entries for 4 stages"), std::string::npos);
+  EXPECT_NE(refused("simulate --schedule zero").find("there is no schedule 'zero'"), std::string::npos);
+  EXPECT_NE(refused("simulate --schedule pipedream --versions all").find("there is no version rule 'all'"),
+            std::string::npos);
+  EXPECT_NE(refused("simulate --schedule gpipe --chunks 2").find("gpipe has one chunk a stage"),
+            std::string::npos);
+  EXPECT_NE(refused("simulate --stages 0").find("stages: 0 is out of range"), std::string::npos);
+  EXPECT_NE(refused("simulate --file none.csv").find("none.csv: cannot be read"), std::string::npos);
+  EXPECT_NE(run("draw --color blue").err.find("'blue' is no choice"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sc::pipedream

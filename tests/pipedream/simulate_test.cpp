@@ -1,0 +1,266 @@
+#include <cmath>
+#include <limits>
+
+#include "pipedream/messages.h"
+#include "tests/pipedream/support.h"
+
+namespace sc::pipedream {
+namespace {
+
+using test::describe;
+using test::error_of;
+using test::every_schedule;
+using test::written;
+
+constexpr double kRound = 1e-9;  // sums of a few hundred numbers near 1
+
+Costs equal_stages(StageTimes times) {
+  Costs costs;
+  costs.times = {times};
+  return costs;
+}
+
+TEST(Simulate, EqualsTheClosedFormulas) {
+  // Halves, quarters: sums are exact. The second set has backward shorter than forward.
+  for (const StageTimes times :
+       {StageTimes{1, 1, 1, 0}, StageTimes{2, 0.5, 0.25, 0}, StageTimes{1, 2, 0.5, 0}}) {
+    int known = 0;
+    for (const GenerateOptions& o : every_schedule(8)) {
+      const std::optional<double> formula = formula_makespan(o, times);
+      if (!formula) continue;
+      // Backward shorter than forward, or uneven halves: ZB-H1 and interleaved have other critical paths;
+      // their formulas are asked for at equal times only.
+      if (o.family == Family::interleaved && times.forward > times.backward()) continue;
+      ++known;
+      EXPECT_NEAR(simulate(generate(o), equal_stages(times)).makespan, *formula, kRound) << describe(o);
+    }
+    EXPECT_GT(known, 1000);
+  }
+}
+
+TEST(Simulate, FourStagesFourMicrobatches) {
+  for (const Family family : {Family::gpipe, Family::one_f_one_b}) {
+    const Timeline timeline = simulate(generate({.family = family}), {});
+    EXPECT_DOUBLE_EQ(timeline.utilization, 16.0 / 28.0);  // 57.1 %, not 75 %
+    for (const StageUse& use : timeline.stages) EXPECT_DOUBLE_EQ(use.idle_share, 3.0 / 7.0);
+  }
+  EXPECT_DOUBLE_EQ(simulate(generate({.family = Family::naive}), {}).utilization, 0.25);
+}
+
+TEST(Simulate, TheSteadyStateOfPipeDreamIsNeverIdle) {
+  int known = 0;
+  for (const GenerateOptions& o : every_schedule(8)) {
+    if (!is_asynchronous(o.family) || o.microbatches * o.batches < 2 * o.stages) continue;
+    const Timeline timeline = simulate(generate(o), {});
+    for (const StageUse& use : timeline.stages)
+      EXPECT_NEAR(use.steady_idle.value(), 0, kRound) << describe(o);
+    ++known;
+  }
+  EXPECT_GT(known, 300);
+  // The naive schedule idles even there.
+  EXPECT_GT(simulate(generate({.family = Family::naive}), {}).stages[1].steady_idle.value(), 0.5);
+  // In GPipe no forward follows a backward: there is no such time.
+  EXPECT_FALSE(simulate(generate({.family = Family::gpipe}), {}).stages[1].steady_idle);
+}
+
+TEST(Simulate, NothingOverlapsAndNothingComesTooEarly) {
+  Costs costs;
+  costs.message_bytes = 3;
+  costs.bandwidth = 4;
+  costs.latency = 0.125;
+  for (const GenerateOptions& o : every_schedule(5)) {
+    const Schedule s = generate(o);
+    costs.times.assign(static_cast<std::size_t>(o.stages), {});
+    for (std::size_t i = 0; i < costs.times.size(); ++i) costs.times[i] = {1.0 + i, 0.5, 0.25 * i, 0.5};
+    const Timeline timeline = simulate(s, costs);
+    double end = 0;
+    for (std::size_t stage = 0; stage < s.actions.size(); ++stage) {
+      double free = 0;
+      for (std::size_t i = 0; i < s.actions[stage].size(); ++i) {
+        const Span span = timeline.spans[stage][i];
+        ASSERT_LE(span.start, span.end) << describe(o);
+        if (is_message(s.actions[stage][i].kind)) {
+          ASSERT_GE(span.start, is_send(s.actions[stage][i].kind) ? free : 0) << describe(o);
+          continue;
+        }
+        ASSERT_GE(span.start, free) << describe(o) << " stage " << stage << " action " << i;
+        free = span.end;
+      }
+      end = std::max(end, free);
+    }
+    EXPECT_DOUBLE_EQ(timeline.makespan, end) << describe(o);
+  }
+}
+
+// Makespan is at least the work of the busiest stage and at least one microbatch through the whole pipeline
+// and back.
+TEST(Simulate, MakespanHasLowerBounds) {
+  for (const GenerateOptions& o : every_schedule(8)) {
+    const Timeline timeline = simulate(generate(o), equal_stages({1, 0.75, 0.5, 0}));
+    const double work = 2.25 * o.microbatches * o.batches;
+    EXPECT_GE(timeline.makespan + kRound, work) << describe(o);
+    EXPECT_GE(timeline.makespan + kRound, o.stages * 1.75 + 0.5 / o.chunks) << describe(o);
+    EXPECT_NEAR(timeline.utilization, work / timeline.makespan, kRound) << describe(o);
+  }
+}
+
+TEST(Simulate, SlowerIsNeverShorter) {
+  for (const GenerateOptions& o : every_schedule(5)) {
+    const Schedule s = generate(o);
+    Costs costs;
+    const double base = simulate(s, costs).makespan;
+    costs.latency = 0.5;
+    const double late = simulate(s, costs).makespan;
+    EXPECT_GE(late, base) << describe(o);
+    costs.message_bytes = 1;
+    costs.bandwidth = 2;
+    EXPECT_GE(simulate(s, costs).makespan + kRound, late) << describe(o);
+    costs = equal_stages({1, 1, 1, 0.5});
+    EXPECT_GE(simulate(s, costs).makespan, base) << describe(o);
+  }
+}
+
+TEST(Simulate, ALinkTakesLatencyAndBytesOverBandwidth) {
+  const Schedule s = written({"F0 SA0 F1 SA1 RG0 RG1 B0 B1 step@1", "RA0 RA1 F0 B0 SG0 F1 B1 SG1 step@1"}, 2);
+  Costs costs;
+  costs.message_bytes = 6;
+  costs.bandwidth = 2;  // 3 units a message
+  costs.latency = 0.5;
+  const Timeline timeline = simulate(s, costs);
+  const auto span = [&](std::size_t stage, std::size_t index) { return timeline.spans[stage][index]; };
+  EXPECT_DOUBLE_EQ(span(0, 1).start, 1);  // SA0
+  EXPECT_DOUBLE_EQ(span(0, 1).end, 4.5);
+  EXPECT_DOUBLE_EQ(span(0, 3).start, 4);  // SA1: ready at 2, the link is free at 4
+  EXPECT_DOUBLE_EQ(span(0, 3).end, 7.5);
+  EXPECT_DOUBLE_EQ(span(1, 0).start, 0);  // RA0: posted at once
+  EXPECT_DOUBLE_EQ(span(1, 0).end, 4.5);
+  EXPECT_DOUBLE_EQ(span(1, 2).start, 4.5);  // F0
+  EXPECT_DOUBLE_EQ(span(1, 4).start, 7.5);  // SG0: the other direction is free
+  EXPECT_DOUBLE_EQ(span(1, 4).end, 11);
+  EXPECT_DOUBLE_EQ(span(0, 6).start, 11);   // B0
+  EXPECT_DOUBLE_EQ(span(1, 5).start, 7.5);  // F1: arrives when B0 ends
+  EXPECT_DOUBLE_EQ(span(0, 7).start, 14);   // B1: its gradient was ready at 10.5
+  EXPECT_DOUBLE_EQ(timeline.makespan, 16);
+}
+
+TEST(Simulate, AMessageWaitsForItsReceive) {
+  const Schedule early =
+      written({"F0 SA0 F1 SA1 RG0 B0 RG1 B1 step@1", "RA0 RA1 F0 B0 SG0 F1 B1 SG1 step@1"}, 2);
+  const Schedule late =
+      written({"F0 SA0 RG0 F1 SA1 B0 RG1 B1 step@1", "RA0 F0 B0 SG0 RA1 F1 B1 SG1 step@1"}, 2);
+  Costs costs;
+  costs.latency = 0.5;
+  EXPECT_DOUBLE_EQ(simulate(early, costs).spans[1][5].start, 4.5);  // F1 follows B0 at once
+  EXPECT_DOUBLE_EQ(simulate(late, costs).spans[1][5].start, 5);     // RA1 was posted at 4.5
+}
+
+TEST(Simulate, UnevenStages) {
+  Costs costs;
+  costs.times = {{1, 1, 1, 0}, {3, 3, 3, 0}};
+  const Timeline timeline =
+      simulate(generate({.family = Family::gpipe, .stages = 2, .microbatches = 3}), costs);
+  EXPECT_DOUBLE_EQ(timeline.makespan,
+                   1 + 3 * 9 + 2);  // stage 1 never waits; around it one forward and one backward
+  EXPECT_DOUBLE_EQ(timeline.stages[1].busy, 27);
+  EXPECT_DOUBLE_EQ(timeline.stages[0].busy, 9);
+  EXPECT_DOUBLE_EQ(timeline.stages[0].idle_share, 1 - 9.0 / 30);
+  EXPECT_DOUBLE_EQ(timeline.utilization, 36.0 / 60);
+}
+
+TEST(Simulate, ChunksShareAStagesTimeAndSplitBackwardIsItsTwoHalves) {
+  const Timeline chunks =
+      simulate(generate({.family = Family::interleaved, .stages = 2, .microbatches = 2, .chunks = 2}), {});
+  EXPECT_DOUBLE_EQ(chunks.stages[0].busy, 6);
+  EXPECT_DOUBLE_EQ(chunks.spans[0][0].end, 0.5);
+  const Timeline split = simulate(written({"F0 I0 W0 step@1"}, 1), equal_stages({1, 2, 4, 8}));
+  EXPECT_DOUBLE_EQ(split.spans[0][1].end, 3);
+  EXPECT_DOUBLE_EQ(split.spans[0][2].end, 7);
+  EXPECT_DOUBLE_EQ(split.makespan, 15);
+  EXPECT_DOUBLE_EQ(split.stages[0].busy, 15);
+}
+
+TEST(Simulate, BytesAreCountsTimesSizes) {
+  Costs costs;
+  costs.bytes = {{10, 100}, {20, 200}};
+  costs.message_bytes = 7;
+  const Timeline timeline =
+      simulate(generate({.family = Family::pipedream, .stages = 2, .microbatches = 8}), costs);
+  EXPECT_DOUBLE_EQ(timeline.stages[0].activation_bytes, 2 * 10);
+  EXPECT_DOUBLE_EQ(timeline.stages[0].weight_bytes, 2 * 100);
+  EXPECT_DOUBLE_EQ(timeline.stages[1].activation_bytes, 1 * 20);
+  EXPECT_DOUBLE_EQ(timeline.stages[1].weight_bytes, 1 * 200);
+  EXPECT_DOUBLE_EQ(timeline.stages[1].receive_bytes, 2 * 7);
+  const Timeline chunks =
+      simulate(generate({.family = Family::interleaved, .stages = 2, .microbatches = 4, .chunks = 2}), costs);
+  EXPECT_DOUBLE_EQ(chunks.stages[0].activation_bytes, 5 * 10 / 2.0);
+}
+
+TEST(Simulate, ZeroTimesGiveZeroes) {
+  const Timeline timeline = simulate(generate({.stages = 2, .microbatches = 2}), equal_stages({0, 0, 0, 0}));
+  EXPECT_EQ(timeline.makespan, 0);
+  EXPECT_EQ(timeline.utilization, 0);
+  EXPECT_EQ(timeline.stages[0].idle_share, 0);
+}
+
+TEST(Simulate, RefusesWhatCannotBeClocked) {
+  EXPECT_EQ(error_of([] {
+              simulate(written({"F0 B0", "F0 B0"}, 1), {});
+            }),
+            "schedule written: the schedule cannot be finished | run 'pipedream check' on it: it says where "
+            "and why");
+  EXPECT_EQ(error_of([] {
+              simulate(written({"F0 F1 SA1 SA0", "RA0 RA1 F0 F1"}, 2), {});
+            }),
+            "schedule written: a send meets the receive of another value | run 'pipedream check' on it: it "
+            "says where and why");
+  const Schedule s = generate({.stages = 2, .microbatches = 2});
+  const auto refuse = [&](const std::function<void(Costs&)>& spoil) {
+    Costs costs;
+    spoil(costs);
+    return error_of([&] { simulate(s, costs); });
+  };
+  EXPECT_EQ(refuse([](Costs& c) { c.times.resize(3); }),
+            "costs, times: 3 entries for 2 stages | give one entry for all stages, or one a stage");
+  EXPECT_EQ(refuse([](Costs& c) { c.bytes.clear(); }),
+            "costs, bytes: 0 entries for 2 stages | give one entry for all stages, or one a stage");
+  const std::string number = ": a number is negative or not finite | give 0 or more";
+  EXPECT_EQ(refuse([](Costs& c) { c.times[0].backward_weights = -1; }), "costs, times" + number);
+  EXPECT_EQ(refuse([](Costs& c) { c.times[0].step = std::nan(""); }), "costs, times" + number);
+  EXPECT_EQ(refuse([](Costs& c) { c.bytes[0].weights = std::numeric_limits<double>::infinity(); }),
+            "costs, bytes" + number);
+  EXPECT_EQ(refuse([](Costs& c) { c.bandwidth = -2; }), "costs, link" + number);
+}
+
+TEST(Formulas, AreSilentWhereNoneIsKnown) {
+  EXPECT_FALSE(formula_makespan({.family = Family::interleaved, .microbatches = 6, .chunks = 2}, {}));
+  EXPECT_FALSE(formula_makespan({.family = Family::interleaved, .chunks = 1}, {}));
+  EXPECT_FALSE(formula_makespan({.family = Family::zb_h1, .microbatches = 3}, {}));
+  EXPECT_FALSE(formula_makespan({.family = Family::zb_h1, .chunks = 2}, {}));
+  EXPECT_FALSE(formula_makespan({.family = Family::zb_h1}, {2, 1, 1, 0}));
+  EXPECT_FALSE(formula_makespan({.family = Family::zb_h1}, {1, 1, 2, 0}));
+  EXPECT_FALSE(formula_activations({.family = Family::interleaved, .microbatches = 6, .chunks = 2}, 0));
+  EXPECT_FALSE(formula_activations({.family = Family::zb_h1, .chunks = 2}, 0));
+}
+
+// 2104.04473, section 2.2: p stages, m microbatches, v chunks: bubble over ideal time (p - 1) / (v m).
+TEST(Formulas, BubbleFractionsOfThePapers) {
+  const auto bubble = [](const GenerateOptions& o) {
+    return 1 - 3.0 * o.microbatches / *formula_makespan(o, {});
+  };
+  EXPECT_NEAR(bubble({.family = Family::gpipe, .microbatches = 1}), 0.75, 1e-12);
+  EXPECT_NEAR(bubble({.family = Family::gpipe, .microbatches = 8}), 0.273, 5e-4);
+  EXPECT_NEAR(bubble({.family = Family::gpipe, .microbatches = 32}), 0.086, 5e-4);
+  EXPECT_NEAR(bubble({.family = Family::interleaved, .microbatches = 8, .chunks = 2}), 0.158, 5e-4);
+  EXPECT_NEAR(bubble({.family = Family::interleaved, .microbatches = 32, .chunks = 2}), 0.045, 5e-4);
+  EXPECT_NEAR(bubble({.family = Family::gpipe, .stages = 8, .microbatches = 8}), 0.467, 5e-4);
+  EXPECT_NEAR(bubble({.family = Family::zb_h1}), 1.0 / 5, 1e-12);  // (S-1) units of 3M + S - 1
+}
+
+TEST(Formulas, BytesSent) {
+  EXPECT_DOUBLE_EQ(pipeline_bytes(1, 4, 1024, 1024), 2 * 8388608.0);  // 8.4 MB each way, formulas.md 5.6
+  EXPECT_DOUBLE_EQ(zero3_bytes(1, 354823168, 4), 6 * 354823168.0 * 0.75);
+  EXPECT_DOUBLE_EQ(zero3_bytes(3, 100, 1), 0);
+}
+
+}  // namespace
+}  // namespace sc::pipedream

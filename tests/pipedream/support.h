@@ -1,0 +1,35 @@
+// What the tests of pipedream share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "pipedream/check.h"
+#include "pipedream/error.h"
+#include "pipedream/formulas.h"
+#include "pipedream/generate.h"
+#include "pipedream/simulate.h"
+
+namespace sc::pipedream::test {
+
+/// Every combination with a meaning: all families, S and M from 1 to `most`, v <= 3 where there are chunks,
+/// one to three batches, all version rules of PipeDream.
+std::vector<GenerateOptions> every_schedule(int most);
+
+/// "2bw S4 M8 v1 b3 stash"
+std::string describe(const GenerateOptions& options);
+
+/// A schedule written by hand: one list of actions a stage.
+Schedule written(const std::vector<std::string>& lists, int microbatches, int chunks = 1,
+                 VersionRule rule = VersionRule::flush);
+
+/// All violations, a line each.
+std::string violations(const CheckReport& report);
+
+/// The message and fix of the InputError that `body` throws; "nothing thrown" otherwise.
+std::string error_of(const std::function<void()>& body, ExitCode code = ExitCode::data);
+
+}  // namespace sc::pipedream::test

@@ -1,0 +1,49 @@
+"""Lessons that do not hold what they predict (tests/run/broken_lesson.cpp): exit 70, one message that says what differs."""
+
+import re
+
+import support
+
+SOMETHING = r"(?:.*\n)*"
+# fault: message; what is wrong is done in step 1 (the checked one) by every rank, or by the last one
+EXPECTED = {
+    "allocation": r"rank \d: LibTorch's allocator handed out [\d]+ bytes in step 1; the ledger knows \d+, one operation may take \d+ "
+                  r"for itself: \d{7} bytes went beside the ledger",
+    "buffer": r"rank \d: step 1 did not hold what was predicted\n" + SOMETHING +
+              r"  stash  +0  1,048,576  DIFFERENT\n" + SOMETHING + r".*",
+    "broadcast": r"rank \d: step 1 did not hold what was predicted\n" + SOMETHING +
+                 r"  broadcast of 1 f32  +0  +1  DIFFERENT\n" + SOMETHING + r".*",
+    "ticket": r"rank \d: 5 operations were never waited for",  # four steps and the evaluation
+    "replica": r"step 2: rank 2's parameters differ from rank 0's: replicas must stay equal to the bit",
+}
+
+
+def job(fault, ranks, out):
+    command = support.mpirun(ranks) + [support.program("tests/broken_lesson"), "--workload", support.WORKLOAD]
+    return lambda: support.execute(command + ["--set", "fault=" + fault, "--out", out])
+
+
+class Claims(support.ProcessTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.boards = support.stale_boards()
+        cls.out = support.new_path("out")
+        cases = [(fault, ranks) for fault in ("nothing", *EXPECTED) for ranks in (0, 3) if (fault, ranks) != ("replica", 0)]
+        cls.ended = support.side_by_side({case: job(*case, f"{cls.out}-{case[0]}-{case[1]}") for case in cases})
+
+    def test_what_does_not_hold_is_said_once(self):
+        for (fault, ranks), ended in self.ended.items():
+            if fault == "nothing":
+                continue
+            with self.subTest(fault=fault, ranks=ranks):
+                self.expect_one_error(ended, 70, re.compile(EXPECTED[fault]))
+        self.expect_nothing_left(self.out, self.boards)
+
+    def test_the_same_lesson_without_a_fault_holds(self):
+        for ranks in (0, 3):
+            self.assertEqual(self.ended["nothing", ranks].code, 0, self.ended["nothing", ranks])
+            self.assertEqual(self.ended["nothing", ranks].err, "")
+
+
+if __name__ == "__main__":
+    support.main()

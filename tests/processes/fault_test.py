@@ -1,0 +1,106 @@
+"""Ranks that hang, die, throw, compute nonsense or meet a full disk: one message that names rank and step, the right exit code, nothing left."""
+
+import os
+import re
+
+import support
+
+ONE_OPERATION = r"last operation \d+ \(all_reduce of [\d,]+ f\d\d\), train step 2"
+FIX_HANG = r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 2\.0 s\)"
+FIX_GONE = r"\n  fix: look above for its own last words; without any, the system may have killed it \(out of memory\?\)"
+ADVICE = r"if nobody did it, memory ran out \(dmesg says so\): fewer ranks, batch\.micro smaller, or --memory-cap to see it named"
+FIX_NAN = r"\n  fix: a smaller optim\.lr, a longer optim\.warmup_steps, or optim\.clip=1"
+
+# (kind, ranks): code under run.sh, message. The fault is rank ranks // 2's, in step 2.
+EXPECTED = {
+    ("hang", 1): (75, r"rank 0 is stuck: nothing has moved for more than 2\.0 s in train step 2\n  " + ONE_OPERATION + FIX_HANG),
+    ("hang", 3): (75, r"lost rank 1: rank [02] waits for its operation \d+ \(all_reduce of [\d,]+ f32, train step 2\) for more than "
+                      r"2\.0 s\n  rank 1: process \d+ is alive, but does not come to the next operation; " + ONE_OPERATION + FIX_HANG),
+    ("kill", 1): (75, r"01_data_parallel: rank 0 was killed \(SIGKILL\)\n  fix: " + ADVICE),
+    ("kill", 3): (75, r"lost rank 1: noticed by rank [02]\n  rank 1: process \d+ is gone; " + ONE_OPERATION + FIX_GONE +
+                      r"\n  killed with SIGKILL; " + ADVICE),
+    ("throw", 1): (70, r"rank 0: injected error: rank 0, step 2"),
+    ("throw", 3): (70, r"rank 1: injected error: rank 1, step 2"),
+    ("nan", 1): (70, r"step 2: the gradient is not finite, first seen in unit 3; it came from rank 0's own micro-batches" + FIX_NAN),
+    ("nan", 3): (70, r"step 2: the gradient is not finite, first seen in unit 3; it came from rank 1's own micro-batches" + FIX_NAN),
+}
+
+
+class InjectedFaults(support.ProcessTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.boards = support.stale_boards()
+        cls.outs = {(kind, ranks, how): support.new_path("out")
+                    for kind, ranks in EXPECTED for how in ("run.sh", "mpirun") if (ranks, how) != (3, "mpirun")}
+        cls.ended = support.side_by_side({case: cls.job(*case, out) for case, out in cls.outs.items()})
+
+    @staticmethod
+    def job(kind, ranks, how, out):
+        flags = ["--out", out, "--watchdog", "2", "--inject", f"{kind}@{ranks // 2},2"]
+        if how == "run.sh":
+            return lambda: support.execute(support.run_sh("01_data_parallel", ranks, *flags))
+        return lambda: support.run("01_data_parallel", ranks, *flags)
+
+    def check(self, kind):
+        for case, ended in self.ended.items():
+            if case[0] != kind:
+                continue
+            with self.subTest(case=case):
+                code, message = EXPECTED[case[:2]]
+                if case == ("kill", 1, "mpirun"):  # nobody is left to speak, and the code is mpirun's
+                    self.assertEqual((ended.code, ended.errors), (137, []), ended)
+                else:
+                    self.expect_one_error(ended, code, re.compile(message))
+                self.expect_nothing_left(self.outs[case], self.boards)
+
+    def test_hang(self):
+        self.check("hang")
+
+    def test_kill(self):
+        self.check("kill")
+
+    def test_throw(self):
+        self.check("throw")
+
+    def test_nan(self):
+        self.check("nan")
+
+    def test_steps_before_the_fault_are_kept(self):
+        for case, out in self.outs.items():
+            with self.subTest(case=case), open(out + "/steps.jsonl", encoding="utf-8") as file:
+                self.assertEqual(len(file.readlines()), 2)
+
+
+class FullDisk(support.ProcessTest):
+    """A limit on the size of a file stands for a disk that is full: the write fails at the same byte, with EFBIG."""
+
+    FIX = "\n  fix: check the path and the file system that holds it"
+
+    @staticmethod
+    def limited(size):
+        return ["env", "--ignore-signal=XFSZ", "prlimit", f"--fsize={size}", support.program("01_data_parallel")]
+
+    def test_of_the_steps(self):
+        out, boards = support.new_path("out"), support.stale_boards()
+        flags = support.files_of("01_data_parallel") + ["--steps", "100", "--out", out]
+        message = re.compile(re.escape(out) + r"/steps\.jsonl: cannot write \d+ bytes at byte 5000: File too large \(EFBIG\)" + self.FIX)
+        self.expect_one_error(support.execute(self.limited(5000) + flags), 73, message)
+        # Three ranks: the first one cannot write; Open MPI's shared memory would not fit into the limit either.
+        three = support.mpirun(1) + self.limited(5000) + flags + [":", "-n", "2", support.program("01_data_parallel")] + flags
+        self.expect_one_error(support.execute(three, support.environment(OMPI_MCA_btl="tcp,self")), 73, message)
+        self.expect_nothing_left(out, boards)
+
+    def test_of_the_record_and_the_weights(self):
+        for limit, flags, name, left in ((1500, [], "record.json", ["steps.jsonl"]),
+                                         (20000, ["--save", support.new_path("w")], "w-", ["record.json", "steps.jsonl"])):
+            with self.subTest(file=name):
+                out = support.new_path("out")
+                flags = support.files_of("01_data_parallel") + flags + ["--steps", "2", "--out", out]
+                self.expect_one_error(support.execute(self.limited(limit) + flags), 73, re.compile(
+                    rf".*/\.{name}.*: cannot write \d+ bytes at byte {limit}: File too large \(EFBIG\)" + self.FIX))
+                self.assertEqual(sorted(os.listdir(out)), left, "nothing unfinished is left")
+                self.assertEqual([file for file in os.listdir(support.scratch) if ".tmp-" in file or file.startswith("w-")], [])
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,167 @@
+"""What a run leaves behind and what needs no run: records, traces, the plan, the memory cap, --help and its kin."""
+
+import json
+import os
+import re
+
+import support
+
+LESSON = "01_data_parallel"
+
+
+def read_json(*path):
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return json.load(file)
+
+
+class Records(support.ProcessTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.outs = {ranks: support.new_path("out") for ranks in (0, 1, 3)}
+        cls.ended = support.side_by_side(
+            {ranks: lambda ranks=ranks, out=out: support.run(LESSON, ranks, "--trace", "--out", out) for ranks, out in cls.outs.items()})
+
+    def test_ends_well(self):
+        for ranks, ended in self.ended.items():
+            with self.subTest(ranks=ranks):
+                self.assertEqual((ended.code, ended.err), (0, ""), ended)
+                self.assertTrue(ended.out.endswith(f"record: {self.outs[ranks]}/record.json\n"), ended)
+                self.assertNotIn("DIFFERENT", ended.out)
+
+    def test_every_rank_measured_what_was_predicted(self):
+        for ranks, out in self.outs.items():
+            with self.subTest(ranks=ranks):
+                record = read_json(out, "record.json")
+                self.assertTrue(record["as_predicted"])
+                self.assertEqual([r["rank"] for r in record["ranks"]], list(range(max(ranks, 1))))
+                for rank in record["ranks"]:
+                    self.assertGreater(rank["predicted_bytes"]["total"], 0)
+                    self.assertEqual(rank["measured_bytes"], rank["predicted_bytes"])
+                    self.assertEqual(rank["measured_operations"], rank["predicted_operations"])
+                    # two blocks, the embedding, the last norm, and the four numbers
+                    self.assertEqual(sum(operation["count"] for operation in rank["predicted_operations"]), 5)
+
+    def test_says_what_ran(self):
+        record = read_json(self.outs[3], "record.json")
+        self.assertEqual((record["lesson"], record["world"], record["comm"], record["device"], record["threads"], record["exit_code"]),
+                         (LESSON, 3, "mpi", "cpu", 1, 0))
+        self.assertEqual(record["workload"]["model.width"], "32")
+        self.assertEqual(record["strategy"], {"bucket": "unit", "overlap": "on", "verify_replicas": "50"})
+        self.assertIn(" --trace ", record["command"])
+        self.assertGreater(record["validation_loss"], 0)
+        self.assertEqual(read_json(self.outs[0], "record.json")["comm"], "local")
+        self.assertEqual(read_json(self.outs[0], "record.json")["workload_hash"], record["workload_hash"],
+                         "the number of ranks is no part of the work")
+
+    def test_a_line_a_step(self):
+        for ranks, out in self.outs.items():
+            with self.subTest(ranks=ranks), open(out + "/steps.jsonl", encoding="utf-8") as file:
+                steps = [json.loads(line) for line in file]
+                self.assertEqual([step["step"] for step in steps], [0, 1, 2, 3])
+                for step in steps:
+                    self.assertEqual(step["tokens"], 12 * 32)
+                    self.assertGreaterEqual(step["seconds"], step["waited_seconds"])
+                self.assertLess(steps[-1]["loss"], steps[0]["loss"])
+                first, last = f"{steps[0]['loss']:.4f}", f"{steps[-1]['loss']:.4f}"
+                self.assertIn(f"\nloss {first} -> {last}, validation ", self.ended[ranks].out)
+
+    def test_one_trace_of_all_ranks(self):
+        for ranks, out in self.outs.items():
+            with self.subTest(ranks=ranks):
+                events = read_json(out, "trace.json")["traceEvents"]
+                world = set(range(max(ranks, 1)))
+                for kind in ("compute", "train"):
+                    self.assertEqual({e["pid"] for e in events if e.get("cat") == kind}, world, kind)
+                steps = [(e["pid"], e["name"]) for e in events if e["ph"] == "X" and re.fullmatch(r"step \d+", e["name"])]
+                self.assertEqual(sorted(steps), [(rank, f"step {step}") for rank in sorted(world) for step in range(4)])
+                self.assertTrue(all(e["dur"] >= 0 and e["ts"] >= 0 for e in events if e["ph"] == "X"))
+
+    def test_a_run_of_one_step_says_that_nothing_was_checked(self):
+        out = support.new_path("out")
+        ended = support.run(LESSON, 0, "--steps", "1", "--out", out)
+        self.assertEqual(ended.code, 0, ended)
+        self.assertIn("bytes and operations are checked in the second step; this run had one\n", ended.out)
+        record = read_json(out, "record.json")
+        self.assertFalse(record["as_predicted"])
+        self.assertFalse(os.path.exists(out + "/trace.json"))
+
+    def test_without_out_runs_lie_side_by_side(self):
+        for _ in range(2):
+            self.assertEqual(support.run("00_one_device", 0, "--steps", "1").code, 0)
+        place = support.scratch + "/runs/00_one_device"
+        self.assertEqual(len(os.listdir(place)), 2)
+        for name in os.listdir(place):
+            self.assertRegex(name, r"\A\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?\Z")
+            self.assertEqual(read_json(place, name, "record.json")["lesson"], "00_one_device")
+
+    def test_the_memory_cap_is_exact(self):
+        for ranks in (0, 3):
+            with self.subTest(ranks=ranks):
+                total = read_json(self.outs[ranks], "record.json")["ranks"][0]["predicted_bytes"]["total"]
+                fits = support.run(LESSON, ranks, "--memory-cap", str(total), "--out", support.new_path("out"))
+                self.assertEqual((fits.code, fits.err), (0, ""), fits)
+                out = support.new_path("out")
+                refused = support.run(LESSON, ranks, "--memory-cap", str(total - 1), "--out", out)
+                self.expect_one_error(refused, 69, re.compile(
+                    r"--memory-cap [\d.]+ [kM]B: [a-z]+ '[a-z_ ]+' asks for [\d.]+ k?B, [\d.]+ [kM]B are in use\n"
+                    r"  fix: a larger cap, .*"))
+                self.assertFalse(os.path.exists(out + "/record.json"))
+
+
+class WithoutARun(support.ProcessTest):
+    def quick(self, *flags):
+        ended = support.execute(["env", "-u", "PATH", support.program(LESSON), *flags])
+        self.assertEqual((ended.code, ended.err), (0, ""), ended)
+        return ended.out
+
+    def test_plan_of_a_world_that_is_not_here(self):
+        out = self.quick("--plan", "--world", "64", "--workload", support.ROOT + "/configs/gpt2_1558m.json")
+        self.assertIn("01_data_parallel: plan for 64 ranks on GPUs\n", out)
+        self.assertIn("GPT of 1,557,611,200 parameters", out)  # OpenAI's count of the same model
+        self.assertRegex(out, r"all_reduce +48 +[\d,]+ +bf16")
+        self.assertNotIn("note:", out)
+
+    def test_plan_that_a_run_would_refuse(self):
+        out = self.quick("--plan", "--world", "5", "--workload", support.WORKLOAD)
+        self.assertRegex(out, r"\n  note: .*12 / \(1 x 5\)")
+
+    def test_the_plan_is_the_run_s(self):
+        run = support.run(LESSON, 2, "--steps", "2", "--out", support.new_path("out"))
+        table = lambda text: text[text.index("memory of a rank\n"):text.index("  total", text.index("operations of a rank"))]
+        planned = self.quick("--plan", "--world", "2", "--device", "cpu", "--workload", support.WORKLOAD)
+        self.assertEqual(table(planned), table(run.out))
+
+    def test_help(self):
+        out = self.quick("--help")
+        for text in ("usage: lessons/01_data_parallel/run.sh [-n RANKS] [flags]\n", "  --watchdog SECONDS", "  bucket=unit ", "   75  an operation"):
+            self.assertIn(text, out)
+        self.assertNotIn("--virtual-ranks", out)
+        one_device = support.execute([support.program("00_one_device"), "--help"])
+        self.assertIn("--virtual-ranks W", one_device.out)
+
+    def test_explain(self):
+        out = self.quick("--explain", "bucket", "--workload", support.WORKLOAD)
+        for text in ("bucket", "how much gradient one all-reduce carries", "unit", "tensor"):
+            self.assertIn(text, out)
+        self.assertIn(support.WORKLOAD + ":6:", self.quick("--explain", "steps", "--workload", support.WORKLOAD))
+        everything = self.quick("--explain", "all", "--workload", support.WORKLOAD)
+        for key in ("model.layers", "optim.clip", "verify_replicas"):
+            self.assertIn(key, everything)
+
+    def test_version(self):
+        self.assertRegex(support.execute([support.program(LESSON), "--version"]).out,
+                         r"\AStagecraft ([0-9a-f]{12}(-dirty)?|unknown)\nLibTorch \d+\.\d+\.\d+\nOpen MPI \d+\.\d+\.\d+\ng\+\+ \d+\.\d+\.\d+\n\Z")
+
+    def test_under_mpirun_it_is_printed_once(self):
+        command = support.mpirun(3) + [support.program(LESSON), "--plan", "--workload", support.WORKLOAD]
+        ended = support.execute(command)
+        self.assertEqual((ended.code, ended.err), (0, ""), ended)
+        self.assertEqual(ended.out.count("plan for 3 ranks"), 1)
+        for flag in ("--help", "--version"):
+            ended = support.execute(support.mpirun(3) + [support.program(LESSON), flag])
+            self.assertEqual((ended.code, ended.err), (0, ""), ended)
+            self.assertEqual(ended.out.count("exit codes") + ended.out.count("LibTorch"), 1, ended)
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Sets up, builds, and runs every test that needs no GPU.
+#   usage  tests/run.sh [--quick] [--cuda] [-R REGEX]
+#     --quick    the tests of the cpu preset only: no format, clang-tidy or sanitizers
+#     --cuda     also installs LibTorch with CUDA, compiles and links the cuda preset, and runs what runs without a GPU
+#     -R REGEX   only tests whose name matches (ctest -R), in every stage; implies --quick
+#   exit   0 all passed; 1 a stage failed (all stages run nevertheless); 64 usage; 69 something is missing
+# The last line is always "N passed, N failed, N skipped".
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../common/setup/lib.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
+cd "$root"
+
+quick=0 cuda=0 regex=''
+while (($#)); do
+  case $1 in
+    --quick) quick=1 ;;
+    --cuda) cuda=1 ;;
+    -R)
+      (($# >= 2)) || die "$exit_usage" "-R" "its regular expression is missing" "tests/run.sh -R comm"
+      regex=$2 quick=1
+      shift
+      ;;
+    -h | --help)
+      print_header "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+    *) die "$exit_usage" "$1" "unknown option of tests/run.sh" "tests/run.sh --help" ;;
+  esac
+  shift
+done
+
+install() {
+  local -a flags=(--quiet)
+  ((quick)) || flags+=(--dev)
+  ((cuda == 0)) || flags+=(--keep-wheels)
+  common/setup/setup.sh "${flags[@]}"
+}
+
+# LibTorch with CUDA is 2.6 GB: it is fetched while the cpu preset compiles. The stage of the same name waits for its lock,
+# and takes up what a lost connection left.
+install_cuda() { common/setup/setup.sh --quiet --cuda; }
+install_cuda_behind() {
+  setpriv --pdeathsig TERM -- common/setup/setup.sh --quiet --cuda >build/setup-cuda.log 2>&1 </dev/null &
+}
+
+cpu_build() {
+  configure cpu
+  locked build-cpu build cpu "building everything with $(jobs_for_build) compilers at once" all
+}
+
+cpu_tests() {
+  local -a only=()
+  [[ -z $regex ]] || only=(-R "$regex")
+  run_ctest cpu "${only[@]}"
+}
+
+cuda_build() {
+  configure cuda
+  locked build-cuda build cuda "building the cuda preset" all
+}
+
+# Without a GPU: what needs none runs, what needs one says so and ends with 69, and no test of the gpu label fails.
+cuda_without_gpu() {
+  local program status
+  build/cuda/bin/doctor
+  for program in build/cuda/bin/[0-9]*; do
+    [[ -x $program ]] || continue
+    "$program" --help >/dev/null
+    gpu_visible && continue
+    status=0
+    "$program" --device cuda --workload configs/tiny.json >build/cuda/no_gpu.log 2>&1 || status=$?
+    if ((status != exit_missing)); then
+      cat build/cuda/no_gpu.log >&2
+      say "$program --device cuda: exit $status without a GPU, $exit_missing was expected"
+      return 1
+    fi
+  done
+  run_ctest cuda -L gpu
+}
+
+mkdir -p build
+stage "setup" install
+((cuda == 0)) || install_cuda_behind
+stage "build, preset cpu" cpu_build
+stage "tests, preset cpu" cpu_tests
+if ((quick == 0)); then
+  stage "format" check_format
+  [[ ! -x common/setup/tidy.sh ]] || stage "clang-tidy" common/setup/tidy.sh build/cpu
+  stage "address and undefined" sanitized cpu-asan core_tests -L core
+  stage "threads" sanitized cpu-tsan core_tests -L core -LE mpi
+fi
+if ((cuda)); then
+  stage "setup of CUDA" install_cuda
+  stage "build, preset cuda" cuda_build
+  stage "cuda without a GPU" cuda_without_gpu
+fi
+finish

@@ -1,0 +1,121 @@
+// Lesson 01 with one thing wrong: what the checks of run_lesson must see. `--set fault=<what>`;
+// tests/processes drives it.
+#include <ATen/ops/empty.h>
+
+#include <optional>
+#include <thread>
+
+#include "common/run/run_lesson.h"
+#include "lessons/01_data_parallel/data_parallel.h"
+
+namespace sc {
+namespace {
+
+enum class Wrong { nothing, allocation, buffer, broadcast, ticket, replica };
+
+struct BrokenOptions {
+  Wrong fault = Wrong::nothing;
+};
+
+/// Never waits for the all-reduce of four numbers, but keeps quiet until it has ended.
+class DroppingCommunicator : public Communicator {
+ public:
+  DroppingCommunicator(Communicator& inner, bool drops) : inner_(inner), drops_(drops) {}
+  [[nodiscard]] Rank rank() const override { return inner_.rank(); }
+  [[nodiscard]] WorldSize size() const override { return inner_.size(); }
+  void barrier() override { inner_.barrier(); }
+  void abort() noexcept override { inner_.abort(); }
+  std::unique_ptr<Communicator> split(int color) override { return inner_.split(color); }
+  Ticket all_reduce(at::Tensor& t) override {
+    Ticket ticket = inner_.all_reduce(t);
+    if (!drops_ || t.numel() != 4) return ticket;
+    while (!ticket.ready()) std::this_thread::yield();
+    return {};
+  }
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override {
+    return inner_.reduce_scatter(full, shard);
+  }
+  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override {
+    return inner_.all_gather(shard, full);
+  }
+  Ticket broadcast(at::Tensor& t, Rank root) override { return inner_.broadcast(t, root); }
+  Ticket send(const at::Tensor& t, Rank to) override { return inner_.send(t, to); }
+  Ticket recv(at::Tensor& t, Rank from) override { return inner_.recv(t, from); }
+  [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_.dropped_tickets(); }
+
+ private:
+  Communicator& inner_;
+  bool drops_;
+};
+
+struct AddToOneParameter : StateVisitor {
+  void visit(const StateSlice& slice) override {
+    if (slice.purpose == Purpose::parameters && slice.unit == 1) slice.values.select(0, 0).add_(1e-6);
+  }
+};
+
+class Broken {
+ public:
+  using Options = BrokenOptions;
+  static FieldTable<Options> fields() {
+    FieldTable<Options> table;
+    table.add(
+        {"fault", "", "what goes wrong"},
+        choice<Wrong>({{"nothing", Wrong::nothing},
+                       {"allocation", Wrong::allocation},
+                       {"buffer", Wrong::buffer},
+                       {"broadcast", Wrong::broadcast},
+                       {"ticket", Wrong::ticket},
+                       {"replica", Wrong::replica}}),
+        [](auto& o) -> auto& { return o.fault; });
+    return table;
+  }
+  static MemoryPlan memory_plan(const RunShape& shape, const Options& /*options*/) {
+    return DataParallel::memory_plan(shape, kRight);
+  }
+  static CommPlan comm_plan(const RunShape& shape, const Options& /*options*/) {
+    return DataParallel::comm_plan(shape, kRight);
+  }
+
+  Broken(RunContext& context, const Options& options)
+      : fault_(options.fault),
+        comm_(context.comm, fault_ == Wrong::ticket),
+        context_{context.shape, comm_, context.ledger, context.scalars},
+        lesson_(context_, kRight) {}
+
+  StepResult train_step(std::span<const Batch> batches) {
+    StepResult result = lesson_.train_step(batches);
+    if (++steps_ != 2) return result;
+    constexpr std::int64_t kMebibyte = 1 << 20;
+    if (fault_ == Wrong::allocation) kept_ = at::empty({kMebibyte}, at::kByte);
+    if (fault_ == Wrong::buffer)
+      kept_ = context_.ledger.allocate(Purpose::stash, "kept", {kMebibyte}, DType::u8);
+    if (fault_ == Wrong::broadcast) comm_.broadcast(result.grad_norm, Rank{0}).wait();
+    if (fault_ == Wrong::replica && to_int(comm_.rank()) == to_int(comm_.size()) - 1) {
+      AddToOneParameter visitor;
+      lesson_.visit_state(visitor);
+    }
+    return result;
+  }
+  void settle() { lesson_.settle(); }
+  double evaluate(std::span<const Batch> batches) { return lesson_.evaluate(batches); }
+  void visit_state(StateVisitor& visitor) { lesson_.visit_state(visitor); }
+  void after_step(std::int64_t step) { lesson_.after_step(step); }
+
+ private:
+  static constexpr DataParallelOptions kRight{.bucket = {}, .overlap = true, .verify_replicas = 1};
+  Wrong fault_;
+  DroppingCommunicator comm_;
+  RunContext context_;
+  DataParallel lesson_;
+  std::int64_t steps_ = 0;
+  at::Tensor kept_;
+};
+
+}  // namespace
+}  // namespace sc
+
+int main(int argc, char** argv) {
+  return sc::run_lesson<sc::Broken>({.name = "broken_lesson", .question = "What do the checks see?"}, argc,
+                                    argv);
+}

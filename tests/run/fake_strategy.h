@@ -1,0 +1,56 @@
+// A strategy that holds what a test gives it, and a world of threads that each have one.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <functional>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "common/comm/local_communicator.h"
+#include "common/run/run_lesson.h"
+
+namespace sc::test {
+
+class FakeStrategy final : public detail::AnyStrategy {
+ public:
+  std::vector<StateSlice> slices;
+
+  StepResult train_step(std::span<const Batch> /*batches*/) override {
+    throw std::logic_error("a fake does not train");
+  }
+  void settle() override {}
+  double evaluate(std::span<const Batch> /*batches*/) override {
+    throw std::logic_error("a fake does not evaluate");
+  }
+  void visit_state(StateVisitor& visitor) override {
+    for (const StateSlice& slice : slices) visitor.visit(slice);
+  }
+  void after_step(std::int64_t /*step*/) override {}
+};
+
+/// Runs `rank_main` on `world` ranks at once; what it threw, rank by rank (null: nothing).
+inline std::vector<std::exception_ptr> on_ranks(int world,
+                                                const std::function<void(Communicator&)>& rank_main) {
+  LocalWorld ranks(world);
+  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(world));
+  {
+    std::vector<std::jthread> threads;
+    for (int r = 0; r < world; ++r) {
+      threads.emplace_back([&, r] {
+        const std::unique_ptr<Communicator> comm = ranks.communicator(Rank{r});
+        try {
+          rank_main(*comm);
+          EXPECT_EQ(comm->dropped_tickets(), 0);
+        } catch (...) {
+          thrown[static_cast<std::size_t>(r)] = std::current_exception();
+        }
+      });
+    }
+  }
+  return thrown;
+}
+
+}  // namespace sc::test

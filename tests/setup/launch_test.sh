@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# launch.sh: the command line that it makes, without running it.
+source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
+
+shim id <<<'echo 1000'
+shim nproc <<<'echo 1'
+shim mpirun.openmpi <<<'exit 1'
+shim nvidia-smi <<<'exit 1'
+PATH=$shims:$PATH
+launch() { run "$repo/common/setup/launch.sh" 99_fake "$@"; }
+files="--workload configs/tiny.json --strategy lessons/99_fake/config.json"
+mpirun="EVENT_NOEPOLL=1 mpirun.openmpi -q -n 2 --oversubscribe --bind-to none -x OMP_NUM_THREADS -x STAGECRAFT_TERMINAL"
+cd "$repo"
+
+launch --dry-run
+check "one rank needs no mpirun" equal "$code $out$err" \
+  "0 OMP_NUM_THREADS=1 STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files"
+launch --default-ranks 2 --dry-run
+check "two ranks" equal "$out" "OMP_NUM_THREADS=1 STAGECRAFT_TERMINAL=0 $mpirun build/cpu/bin/99_fake $files"
+for form in "-n 2" "-n2"; do
+  # shellcheck disable=SC2086  # two words
+  launch --default-ranks 7 --dry-run $form --steps 5 --set bucket=tensor
+  check "$form, and flags of the program" equal "$out" \
+    "OMP_NUM_THREADS=1 STAGECRAFT_TERMINAL=0 $mpirun build/cpu/bin/99_fake $files --steps 5 --set bucket=tensor"
+done
+launch --dry-run --workload=w.json --strategy 's t.json'
+check "given files replace the default ones, words stay words" equal "$out" \
+  "OMP_NUM_THREADS=1 STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake --workload=w.json --strategy s\\ t.json"
+launch --dry-run -- -n 3 --dry-run
+check "what follows -- is the program's" equal "$out" \
+  "OMP_NUM_THREADS=1 STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files -n 3 --dry-run"
+launch --default-ranks 2 --dry-run --plan
+check "a plan runs alone, for the ranks that a run would have" equal "$out" \
+  "OMP_NUM_THREADS=1 STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files --plan --world 2"
+launch -n 4 --dry-run --plan --world 64
+check "a plan's own world" contains "$out" "$files --plan --world 64"
+for flag in --help --version "--explain=batch.micro"; do
+  launch -n 4 --dry-run "$flag"
+  check "$flag runs alone" equal "$out" "OMP_NUM_THREADS=1 STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files $flag"
+done
+OMP_NUM_THREADS=3 launch --dry-run
+check "a given number of threads stays" equal "$out" "STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files"
+shim id <<<'echo 0'
+launch -n 2 --dry-run
+check "root is allowed" contains "$out" "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $(cut -d' ' -f2- <<<"$mpirun")"
+launch --dry-run --preset cuda
+check "the preset picks the build" contains "$out" " build/cuda/bin/99_fake "
+STAGECRAFT_PRESET=cuda launch --dry-run
+check "the preset from the environment" contains "$out" " build/cuda/bin/99_fake "
+cd "$sandbox"
+launch --dry-run
+check "from elsewhere, absolute paths" contains "$out" "$repo/build/cpu/bin/99_fake --workload $repo/configs/tiny.json"
+
+# A quota of a container may hold fewer cores than this; then the number is lower, but never 0.
+shim nproc <<<'echo 8'
+launch -n 3 --dry-run
+check "threads are shared out" equal "$(grep -oE 'OMP_NUM_THREADS=[1-9]' <<<"$out" | head -n 1 | tr -d 0)" \
+  "OMP_NUM_THREADS=$(source "$repo/common/setup/lib.sh" && c=$(cores) && echo $((c / 3 > 0 ? c / 3 : 1)))"
+
+for bad in 0 x -2 1.5 ''; do
+  launch -n "$bad"
+  check "-n '$bad'" equal "$code $out$err" "64 error: -n: '$bad' is not a number of ranks (1 to 9999)
+  fix: lessons/99_fake/run.sh -n 2"
+done
+launch -n
+check "-n without a number" equal "$code $err" "64 error: -n: its value is missing
+  fix: lessons/99_fake/run.sh --help"
+launch --preset gpu
+check "--preset gpu" equal "$code $err" "64 error: --preset: 'gpu' is neither cpu nor cuda
+  fix: lessons/99_fake/run.sh --preset cpu"
+run "$repo/common/setup/launch.sh" 98_none
+check "no such lesson" equal "$code $err" "64 error: launch.sh: '98_none' is no folder in lessons/
+  fix: lessons/01_data_parallel/run.sh"
+launch --no-build
+check "not built" equal "$code $err" "69 error: build/cpu/bin/99_fake: is not built
+  fix: lessons/99_fake/run.sh --build-only"
+
+# The real lessons, as their run.sh calls it.
+cd "$here/../.."
+for lesson in lessons/[0-9]*; do
+  run "$lesson/run.sh" --dry-run
+  check "$lesson/run.sh --dry-run" contains "$code $out" "bin/$(basename "$lesson") --workload configs/tiny.json"
+done
+finish_test

@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# shellcheck disable=SC2016  # what stand-ins expand, they expand when they run
+# setup.sh: what it says and does where something is missing; apt-get, sudo and pip are stand-ins.
+source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
+# This machine's own Python and headers are out of sight: all that is there is in the sandbox.
+sed -i "s#/usr/bin/python3#$sandbox/no-python3#; s#/usr/include /usr/local/include#$sandbox/include#" "$repo/common/setup/setup.sh"
+basic_tools
+shim uname <<<'[[ $1 == -s ]] && echo Linux || echo x86_64'
+PATH=$shims
+setup() { run "$repo/common/setup/setup.sh" "$@"; }
+log=$sandbox/log
+export log
+fresh() { rm -rf "$repo/.deps" "$log"; : >"$log"; }
+
+# --- packages --------------------------------------------------------------------------------------------------------
+fresh
+setup --nonsense
+check "unknown option" equal "$code $err" "64 error: --nonsense: unknown option of setup.sh
+  fix: common/setup/setup.sh --help"
+
+packages="g++ cmake ninja-build python3 python3-pip openmpi-bin libopenmpi-dev libcxxopts-dev libspdlog-dev"
+packages+=" libgtest-dev nlohmann-json3-dev zlib1g-dev ccache"
+setup --check
+check "--check names what is missing" equal "$code $out" "69 setup: missing
+  packages  $packages
+  .deps/torch-cpu  LibTorch 2.11.0 for the CPU: 545 MB to download, 600 MB on disk
+  fix: common/setup/setup.sh"
+check "--check makes nothing" test ! -e "$repo/.deps"
+
+line="apt-get update && apt-get install -y --no-install-recommends $packages"
+shim id <<<'echo 1000'
+shim apt-get <<<'echo "apt-get $*" >>"$log"'
+setup
+check "neither root nor sudo: the line, exit 69" equal "$code $err" \
+  "69 error: packages: missing: $packages; installing needs root
+  fix: as root: sh -c '$line'"
+check "sizes come first" contains "$out" "545 MB to download"
+shim sudo <<<'exit 1'
+setup
+check "sudo that asks for a password: the line, exit 69" equal "$code $err" \
+  "69 error: packages: missing: $packages; installing needs root
+  fix: sudo sh -c '$line'"
+check "apt-get was not called" equal "$(<"$log")" ""
+
+shim sudo <<<'[[ $1 == -n ]] && shift; [[ $1 == true ]] || { echo sudo >>"$log"; "$@"; }'
+setup
+check "with sudo: update, sizes, install" equal "$(<"$log")" "sudo
+apt-get update -qq
+sudo
+apt-get install --assume-no --no-install-recommends $packages
+sudo
+apt-get install -y -qq --no-install-recommends $packages"
+shim id <<<'echo 0'
+shim apt-get <<<'echo "apt-get $*" >>"$log"; [[ $1 == update ]]'
+fresh
+setup
+check "a failing install" contains "$code $err" "69 error: apt-get install: failed"
+check "as root, without sudo" equal "$(head -n 1 "$log")" "apt-get update -qq"
+shim apt-get <<<'exit 100'
+setup
+check "no network for apt-get" contains "$code $err" "69 error: apt-get update: failed"
+
+# --- wheels ----------------------------------------------------------------------------------------------------------
+mkdir -p "$sandbox"/include/{spdlog,gtest,nlohmann}
+touch "$sandbox"/include/{cxxopts.hpp,spdlog/spdlog.h,gtest/gtest.h,nlohmann/json.hpp,zlib.h}
+for tool in ninja mpirun ompi_info mpicc; do shim $tool <<<'exit 0'; done
+shim g++ <<<'echo 12.2.0'
+shim cmake <<<'echo cmake version 3.25.1'
+# Stands for Python and pip: FAIL names the step in which the "network" or the machine dies.
+shim python3 <<'EOF'
+case "$1 ${2:-} ${3:-}" in
+  "-c "*) exit 0 ;;                       # pip is there, the version fits
+  "- "*) exit 0 ;;                        # no torch of its own
+  "-m pip download") step=download ;;
+  "-m pip install") step=install ;;
+  *) exit 9 ;;
+esac
+echo "$step $PIP_USER $TMPDIR" >>"$log"
+while (($#)); do
+  case $1 in
+    -d) mkdir -p "$2"; echo wheel >"$2/torch-2.11.0.whl" ;;
+    --target) target=$2 ;;
+    --require-hashes) hashes=1 ;;
+  esac
+  shift
+done
+((hashes)) || exit 8
+[[ $step != "${FAIL:-}" ]] || { echo "ERROR: connection broken" >&2; exit 1; }
+if [[ $step == install ]]; then
+  mkdir -p "$target/torch/include" "$target/torch/lib" "$target/torch/nn"
+  touch "$target/torch/version.py"
+  [[ ${FAIL:-} != killed ]] || kill -KILL $PPID
+  touch "$target"/torch/lib/lib{torch_cpu,c10,torch_cuda,torch_python}.so
+fi
+EOF
+deps=$repo/.deps
+steps() { cut -d' ' -f1 "$log" | tr '\n' ' '; }
+
+fresh
+FAIL=download setup
+check "a lost connection" equal "$code" 69
+check "is said" contains "$err" "error: .deps/torch-cpu: the download failed, pip's message is above"
+check "pip's own words are there" contains "$err" "ERROR: connection broken"
+check "its fix" contains "$err" "run this again: files that are complete are kept"
+check "what came through is kept" test -f "$deps/wheels/torch-2.11.0.whl"
+check "nothing half lies under its name" test ! -e "$deps/torch-cpu"
+FAIL=install setup
+check "unpacking fails" equal "$code" 69
+check "is said too" contains "$err" "error: .deps/torch-cpu: unpacking failed"
+: >"$log"
+FAIL=killed setup
+check "killed while it unpacks" test "$code" -ne 0
+check "a half part stays under its other name" test -d "$deps/torch-cpu.partial" -a ! -e "$deps/torch-cpu"
+setup --check
+check "and counts as missing" equal "$code" 69
+: >"$log"
+setup
+check "the next call takes it up" equal "$code $err$(steps)" "0 download install "
+check "the part is there" test -f "$deps/torch-cpu/torch/lib/libtorch_cpu.so"
+check "what a CPU build does not need is gone" \
+  test ! -e "$deps/torch-cpu/torch/lib/libtorch_cuda.so" -a ! -e "$deps/torch-cpu/torch/nn"
+check "no wheel, no half part, no temporary folder stays" equal "$(cd "$deps" && echo *)" "torch-cpu"
+check "a user's pip settings do not matter" contains "$(<"$log")" "install 0 $deps/tmp"
+: >"$log"
+setup
+check "the second call does nothing" equal "$code $out $(steps)" "0 setup: everything is there "
+setup --quiet
+check "and can be silent" equal "$code $out$err" "0 "
+echo "# another pin" >>"$repo/common/setup/requirements-torch-cpu.txt"
+setup --check
+check "other pins make it incomplete" equal "$code" 69
+setup --keep-wheels
+check "it is replaced" equal "$code $(steps)" "0 download install "
+check "--keep-wheels" test -f "$deps/wheels/torch-2.11.0.whl"
+
+# --- the machine -----------------------------------------------------------------------------------------------------
+fresh
+shim df <<<'printf "Filesystem 1M-blocks Used Available\ndisk 1 1 1999\n"'
+setup
+check "a full disk" contains "$code $err" "69 error: .deps/torch-cpu: needs 2000 MB free while it is installed (600 MB afterwards); there are 1999"
+check "nothing was fetched" equal "$(steps)" ""
+ln -sf "$(PATH=/usr/bin:/bin command -v df)" "$shims/df"
+shim g++ <<<'echo 11.4.0'
+setup
+check "an old compiler" contains "$code $err" "69 error: g++: version 11.4.0, but 12 or newer is needed"
+shim g++ <<<'echo 13.2.0'
+shim cmake <<<'echo cmake version 3.22.1'
+setup
+check "an old CMake" contains "$code $err" "69 error: cmake: version 3.22.1, but 3.25 or newer is needed"
+shim uname <<<'[[ $1 == -s ]] && echo Linux || echo aarch64'
+setup
+check "another processor" contains "$code $err" "69 error: this machine: Linux on aarch64"
+shim uname <<<'[[ $1 == -s ]] && echo Linux || echo x86_64'
+
+run "$repo/common/setup/doctor.sh"
+check "doctor: 69 and the fix where LibTorch is missing" contains "$code $out" "  for cpu            missing
+                     fix: common/setup/setup.sh"
+run "$repo/common/setup/doctor.sh" extra
+check "doctor takes no argument" equal "$code" 64
+finish_test

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# What is too long for CI: every test under both sanitizers, then all tests of the cpu preset again and again in changing order.
+#   usage  tests/soak.sh [--minutes N] [-R REGEX]
+#     --minutes N   how long the repeats go on after the sanitizers (default 30); a round that has begun is ended
+#     -R REGEX      only tests whose name matches
+#   exit   as tests/run.sh; the last line is "N passed, N failed, N skipped", counted over all rounds
+# ThreadSanitizer sees the ranks that are threads (Local); under mpirun ranks are processes, and Open MPI was built without it.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../common/setup/lib.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
+cd "$root"
+
+minutes=30 only=()
+while (($#)); do
+  case $1 in
+    --minutes)
+      [[ ${2:-} =~ ^[0-9]+$ ]] || die "$exit_usage" "--minutes" "'${2:-}' is not a number" "tests/soak.sh --minutes 30"
+      minutes=$2
+      shift
+      ;;
+    -R)
+      (($# >= 2)) || die "$exit_usage" "-R" "its regular expression is missing" "tests/soak.sh -R comm"
+      only=(-R "$2")
+      shift
+      ;;
+    -h | --help)
+      print_header "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+    *) die "$exit_usage" "$1" "unknown option of tests/soak.sh" "tests/soak.sh --help" ;;
+  esac
+  shift
+done
+
+cpu_build() {
+  configure cpu
+  locked build-cpu build cpu "building everything with $(jobs_for_build) compilers at once" all
+}
+
+mkdir -p build
+stage "setup" common/setup/setup.sh --quiet
+stage "build, preset cpu" cpu_build
+stage "address and undefined" sanitized cpu-asan all "${only[@]}"
+stage "threads" sanitized cpu-tsan all -LE mpi "${only[@]}"
+round=0 end=$((SECONDS + 60 * minutes))
+while ((SECONDS < end)); do
+  round=$((round + 1))
+  stage "round $round" run_ctest cpu --schedule-random "${only[@]}"
+done
+finish

@@ -1,0 +1,102 @@
+# shellcheck shell=bash disable=SC2154
+# What tests/run.sh and tests/soak.sh share: stages with their time, ctest with its counts. Sourced after common/setup/lib.sh.
+
+passed=0 failed=0 skipped=0 # test cases of all stages, as ctest counts them
+failed_stages=()
+times=()
+
+# stage NAME COMMAND...: runs it, notes its time and whether it failed. A failed stage does not stop those after it, except
+# where they cannot run without it (setup, a build).
+stage() {
+  local name=$1 begin=$SECONDS status
+  shift
+  say "== $name"
+  # A subshell of its own keeps `set -e` alive inside; counts come back through a file.
+  set +e
+  (
+    set -e
+    "$@"
+  )
+  status=$?
+  set -e
+  collect_counts
+  times+=("$(printf '%5d s  %s' $((SECONDS - begin)) "$name")")
+  if ((status == 0)); then return 0; fi
+  failed_stages+=("$name")
+  say "== $name: FAILED (exit $status)"
+  case $name in
+    setup | "build, preset cpu") finish "$status" ;;
+  esac
+}
+
+counts_file=build/ctest-counts
+
+collect_counts() {
+  local a b c
+  [[ -f $counts_file ]] || return 0
+  read -r a b c <"$counts_file"
+  rm -f "$counts_file"
+  passed=$((passed + a)) failed=$((failed + b)) skipped=$((skipped + c))
+}
+
+# run_ctest PRESET ARGUMENTS...: the output of tests that fail, one line for each that was skipped.
+run_ctest() {
+  local preset=$1 xml status=0
+  shift
+  xml=$root/build/$preset/ctest.xml
+  rm -f "$xml"
+  # </dev/null: mpirun would read a terminal. OMP_NUM_THREADS: two tests run at once.
+  OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} ctest --test-dir "build/$preset" -j "$(cores)" --output-on-failure --no-tests=ignore \
+    --output-junit "$xml" "$@" </dev/null >"build/$preset/ctest.log" 2>&1 || status=$?
+  sed -n '/tests passed/,$p' "build/$preset/ctest.log" | grep -v '^$' || true
+  if ((status)); then
+    # What passed inside a test that failed is of no interest.
+    grep -vE '^ +Start +[0-9]+|\. +Passed |^\[( RUN|       OK|-----)|^$' "build/$preset/ctest.log" | head -n 400 || true
+    say "all output: build/$preset/ctest.log"
+  fi
+  [[ -f $xml ]] || return "$status"
+  count_of() { sed -n "s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" "$xml" | head -n 1; }
+  local tests fails skips
+  tests=$(count_of tests) fails=$(count_of failures) skips=$(($(count_of skipped) + $(count_of disabled)))
+  say "$((tests - fails - skips)) $fails $skips" >"$counts_file"
+  return "$status"
+}
+
+own_sources() {
+  { git ls-files -co --exclude-standard -- '*.h' '*.cpp' '*.cu' '*.cuh' 2>/dev/null || true; } |
+    while IFS= read -r file; do [[ ! -f $file ]] || say "$file"; done
+}
+
+check_format() {
+  local -a files
+  mapfile -t files < <(own_sources)
+  ((${#files[@]})) || { say "no file to check (not a git work tree)"; return 0; }
+  clang-format-14 --version | head -n 1
+  printf '%s\0' "${files[@]}" | xargs -0 -n 20 -P "$(cores)" clang-format-14 --dry-run -Werror ||
+    { say "fix: clang-format-14 -i on the files above"; return 1; }
+  say "${#files[@]} files"
+}
+
+# sanitized PRESET TARGET CTEST-ARGUMENTS...
+sanitized() {
+  local preset=$1 target=$2
+  shift 2
+  configure "$preset"
+  locked "build-$preset" build "$preset" "building $target with $preset" "$target"
+  # Open MPI and torch never free what they make once. Both were built without these checks: their own races are not ours.
+  ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+    TSAN_OPTIONS="halt_on_error=1:suppressions=$root/tests/setup/tsan.supp" run_ctest "$preset" "$@"
+}
+
+# finish [EXIT]: times, failed stages, and the line of counts.
+finish() {
+  local status=${1:-0} line
+  say ""
+  for line in "${times[@]}"; do say "$line"; done
+  if ((${#failed_stages[@]})); then
+    printf 'failed: %s\n' "${failed_stages[@]}"
+    ((status)) || status=1
+  fi
+  say "$passed passed, $failed failed, $skipped skipped"
+  exit "$status"
+}

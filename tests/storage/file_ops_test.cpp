@@ -1,0 +1,200 @@
+#include "common/storage/file_ops.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "common/storage/file_ops_decorators.h"
+#include "common/storage/mapped_file.h"
+#include "tests/storage/temp_dir.h"
+
+namespace sc {
+namespace {
+
+using testing::input_error;
+using testing::TempDir;
+
+class FileOpsTest : public ::testing::Test {
+ protected:
+  TempDir dir_;
+  std::unique_ptr<FileOps> ops_ = posix_file_ops();
+
+  void put(const std::string& name, std::string_view content) {
+    ops_->create(dir_ / name)->append(as_bytes(content));
+  }
+  std::string error_of(const std::function<void()>& call) { return input_error(call, dir_.path().string()); }
+};
+
+TEST_F(FileOpsTest, WritesReadsAndMeasures) {
+  const auto file = ops_->create(dir_ / "a");
+  file->append(as_bytes("hello"));
+  file->append(as_bytes(" world"));
+  file->write_at(as_bytes("J"), Bytes(0));
+  file->write_at(as_bytes("!"), Bytes(12));  // one past the end: the gap is a zero
+  file->sync();
+  EXPECT_EQ(file->size(), Bytes(13));
+  EXPECT_EQ(read_file(*ops_, dir_ / "a"), std::string("Jello world\0!", 13));
+  std::string part(20, 'x');
+  EXPECT_EQ(file->read_at(std::as_writable_bytes(std::span(part)), Bytes(6)), Bytes(7));
+  EXPECT_EQ(part.substr(0, 8), std::string("world\0!x", 8));
+  EXPECT_EQ(ops_->size(dir_ / "a"), Bytes(13));
+  EXPECT_GT(ops_->free_space(dir_.path()), Bytes(0));
+}
+
+TEST_F(FileOpsTest, OpenWriteKeepsContentAndCreateEmpties) {
+  put("a", "0123456789");
+  ops_->open_write(dir_ / "a")->write_at(as_bytes("ab"), Bytes(4));
+  EXPECT_EQ(read_file(*ops_, dir_ / "a"), "0123ab6789");
+  EXPECT_EQ(ops_->create_new(dir_ / "a"), nullptr);
+  EXPECT_EQ(read_file(*ops_, dir_ / "a"), "0123ab6789");
+  EXPECT_EQ(ops_->create(dir_ / "a")->size(), Bytes(0));
+}
+
+TEST_F(FileOpsTest, NamesAreCreatedRenamedSwappedAndRemoved) {
+  make_dirs(*ops_, dir_ / "x/y/z");
+  EXPECT_EQ(ops_->kind(dir_ / "x/y/z"), PathKind::directory);
+  EXPECT_FALSE(ops_->make_dir(dir_ / "x"));
+  put("a", "A");
+  put("b", "B");
+  ops_->exchange(dir_ / "a", dir_ / "b");
+  EXPECT_EQ(read_file(*ops_, dir_ / "a"), "B");
+  ops_->rename(dir_ / "a", dir_ / "b");
+  EXPECT_EQ(read_file(*ops_, dir_ / "b"), "B");
+  EXPECT_EQ(ops_->kind(dir_ / "a"), PathKind::absent);
+  EXPECT_EQ(ops_->list(dir_.path()), (std::vector<std::string>{"b", "x"}));
+  remove_tree(*ops_, dir_ / "x");
+  remove_tree(*ops_, dir_ / "b");
+  remove_tree(*ops_, dir_ / "absent");
+  EXPECT_TRUE(ops_->list(dir_.path()).empty());
+}
+
+TEST_F(FileOpsTest, ALockIsHeldOnce) {
+  put("a", "");
+  auto lock = ops_->try_lock(dir_ / "a");
+  ASSERT_NE(lock, nullptr);
+  EXPECT_EQ(ops_->try_lock(dir_ / "a"), nullptr);
+  lock.reset();
+  EXPECT_NE(ops_->try_lock(dir_ / "a"), nullptr);
+  EXPECT_EQ(ops_->try_lock(dir_ / "absent"), nullptr);
+}
+
+TEST_F(FileOpsTest, ErrorsNameThePathTheCallAndAFix) {
+  put("file", "x");
+  ops_->make_dir(dir_ / "full");
+  put("full/inside", "x");
+  EXPECT_EQ(error_of([&] { ops_->open_read(dir_ / "absent"); }),
+            "65|DIR/absent: cannot open: No such file or directory (ENOENT)|check the path (it is relative "
+            "to the working "
+            "directory)");
+  EXPECT_EQ(error_of([&] { ops_->open_read(dir_.path()); }),
+            "65|DIR: cannot open: Is a directory (EISDIR)|give the path of a file, not of a directory");
+  EXPECT_EQ(error_of([&] { ops_->create(dir_ / "no/file"); }),
+            "73|DIR/no/file: cannot create: No such file or directory (ENOENT)|create its directory: mkdir "
+            "-p DIR/no");
+  EXPECT_EQ(error_of([&] { ops_->create(dir_ / "file/below"); }),
+            "73|DIR/file/below: cannot create: Not a directory (ENOTDIR)|a part of the path is a file: check "
+            "the path");
+  EXPECT_EQ(error_of([&] { ops_->make_dir(dir_ / "file"); }),
+            "73|DIR/file: cannot create the directory: File exists (EEXIST)|check the path and the file "
+            "system that holds it");
+  EXPECT_EQ(error_of([&] { ops_->rename(dir_ / "absent", dir_ / "b"); }),
+            "73|DIR/b: cannot rename DIR/absent to it: No such file or directory (ENOENT)|create its "
+            "directory: mkdir -p DIR");
+  EXPECT_EQ(error_of([&] { ops_->remove(dir_ / "full"); }),
+            "73|DIR/full: cannot remove: Directory not empty (ENOTEMPTY)|check the path and the file system "
+            "that holds it");
+  EXPECT_EQ(error_of([&] { (void)ops_->list(dir_ / "absent"); }),
+            "65|DIR/absent: cannot list the directory: No such file or directory (ENOENT)|check the path (it "
+            "is relative to "
+            "the working directory)");
+  EXPECT_EQ(error_of([&] { (void)ops_->size(dir_ / "absent"); }),
+            "65|DIR/absent: cannot read the size: No such file or directory (ENOENT)|check the path (it is "
+            "relative to the "
+            "working directory)");
+}
+
+TEST_F(FileOpsTest, ARealFullDeviceIsReported) {
+  if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
+  EXPECT_EQ(input_error([&] { ops_->open_write("/dev/full")->write_at(as_bytes("abc"), Bytes(0)); }),
+            "73|/dev/full: cannot write 3 bytes at byte 0: No space left on device (ENOSPC)|free space on "
+            "the file system "
+            "that holds it, or write elsewhere");
+}
+
+TEST_F(FileOpsTest, AMissingFeatureIsExit69) {
+  EXPECT_EQ(file_error(FileIntent::write, "p", "swap names with q", EOPNOTSUPP).code(), ExitCode::missing);
+  EXPECT_EQ(file_error(FileIntent::read, "p", "map into memory", ENOSYS).code(), ExitCode::missing);
+}
+
+TEST_F(FileOpsTest, AMappedFileIsItsBytes) {
+  put("a", "mapped");
+  put("empty", "");
+  MappedFile file(dir_ / "a");
+  EXPECT_EQ(file.text(), "mapped");
+  const MappedFile moved = std::move(file);
+  EXPECT_EQ(moved.text(), "mapped");
+  EXPECT_EQ(MappedFile(dir_ / "empty").size(), Bytes(0));
+  ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(
+      error_of([&] { MappedFile(dir_ / "pipe"); }),
+      "65|DIR/pipe: is not a regular file, so it cannot be mapped|copy its content to a file and give that");
+  EXPECT_EQ(error_of([&] { MappedFile{dir_.path()}; }),
+            "65|DIR: cannot open: Is a directory (EISDIR)|give the path of a file, not of a directory");
+}
+
+TEST_F(FileOpsTest, CountingCountsCallsAndBytes) {
+  CountingFileOps counting(*ops_);
+  {
+    const auto file = counting.create(dir_ / "a");
+    file->append(as_bytes("12345"));
+    file->write_at(as_bytes("678"), Bytes(5));
+    file->sync();
+  }
+  EXPECT_EQ(counting.create_new(dir_ / "a"), nullptr);
+  EXPECT_EQ(read_file(counting, dir_ / "a"), "12345678");
+  counting.sync_dir(dir_.path());
+  EXPECT_EQ(counting.of(FileOp::create).calls, 1);
+  EXPECT_EQ(counting.of(FileOp::write).calls, 2);
+  EXPECT_EQ(counting.of(FileOp::write).bytes, Bytes(8));
+  EXPECT_EQ(counting.of(FileOp::read).bytes, Bytes(8));
+  EXPECT_EQ(counting.of(FileOp::sync).calls, 1);
+  EXPECT_EQ(counting.of(FileOp::sync_dir).calls, 1);
+  EXPECT_EQ(counting.of(FileOp::rename).calls, 0);
+  EXPECT_THROW(counting.remove(dir_ / "absent"), InputError);
+  EXPECT_EQ(counting.of(FileOp::remove).calls, 0);
+}
+
+TEST_F(FileOpsTest, AFaultHitsTheNthCallAndLeavesHalfAWrite) {
+  FaultyFileOps faulty(*ops_, {.op = FileOp::write, .nth = 1, .error = ENOSPC});
+  const auto file = faulty.create(dir_ / "a");
+  file->append(as_bytes("first."));
+  EXPECT_EQ(error_of([&] { file->append(as_bytes("second")); }),
+            "73|DIR/a: cannot write 3 bytes at byte 9: No space left on device (ENOSPC)|free space on the "
+            "file system that "
+            "holds it, or write elsewhere");
+  EXPECT_EQ(read_file(*ops_, dir_ / "a"), "first.sec");
+  file->append(as_bytes("!"));  // not lasting
+  EXPECT_EQ(read_file(*ops_, dir_ / "a"), "first.sec!");
+}
+
+TEST_F(FileOpsTest, ALastingFaultStaysAndChoosesItsPaths) {
+  FaultyFileOps faulty(*ops_, {.op = {}, .nth = 0, .error = EIO, .lasting = true, .path_contains = "bad"});
+  const auto good = faulty.create(dir_ / "good");
+  good->append(as_bytes("kept"));
+  const std::string error =
+      "73|DIR/bad: cannot create: Input/output error (EIO)|the device reports an error (see dmesg): use "
+      "another disk";
+  EXPECT_EQ(error_of([&] { faulty.create(dir_ / "bad"); }), error);
+  EXPECT_EQ(error_of([&] { faulty.create(dir_ / "bad"); }), error);
+  EXPECT_EQ(read_file(faulty, dir_ / "good"), "kept");
+  FaultyFileOps unreadable(*ops_, {.op = FileOp::read, .nth = 0, .error = EIO});
+  EXPECT_EQ(error_of([&] { read_file(unreadable, dir_ / "good"); }),
+            "65|DIR/good: cannot read 4 bytes at byte 0: Input/output error (EIO)|the device reports an "
+            "error (see dmesg): "
+            "use another disk");
+}
+
+}  // namespace
+}  // namespace sc

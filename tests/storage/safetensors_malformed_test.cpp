@@ -1,0 +1,140 @@
+// Every way in which a header can be wrong, with the exact message.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "common/storage/safetensors.h"
+#include "tests/storage/temp_dir.h"
+
+namespace sc {
+namespace {
+
+using testing::input_error;
+using testing::TempDir;
+
+/// A file of `header` and `data` zeros; `length`, if not negative, is what the file claims the header's
+/// length to be.
+std::string file_of(const std::string& header, std::size_t data = 0, std::int64_t length = -1) {
+  const std::uint64_t claimed = length < 0 ? header.size() : static_cast<std::uint64_t>(length);
+  std::string file(sizeof(claimed), '\0');
+  std::memcpy(file.data(), &claimed, sizeof(claimed));
+  return file + header + std::string(data, '\0');
+}
+
+struct Case {
+  std::string name, file, message;
+};
+
+const std::string kA =
+    R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";  // one tensor, object still open
+
+const Case kCases[] = {
+    {"EmptyFile", "", "0 bytes; a safetensors file starts with an 8-byte header length"},
+    {"SevenBytes", "1234567", "7 bytes; a safetensors file starts with an 8-byte header length"},
+    {"LengthAboveTheLimit", file_of("{}", 0, 100'000'001),
+     "header length 100000001 at byte 0 is above the limit of 100000000"},
+    {"LengthOfAllOnes", std::string(8, '\xff') + "{}",
+     "header length 18446744073709551615 at byte 0 is above the limit of 100000000"},
+    {"LengthPastTheFile", file_of("{}", 0, 3), "header of 3 bytes at byte 8 ends past the file's 10 bytes"},
+    {"NoHeader", file_of(""), "the header at byte 8 does not start with '{'"},
+    {"LeadingBlank", file_of(" {}"), "the header at byte 8 does not start with '{'"},
+    {"HeaderIsAnArray", file_of("[]"), "the header at byte 8 does not start with '{'"},
+    {"CutOffJson", file_of(kA, 8), "header, byte 61: not valid JSON near '8]}'"},
+    {"NotJson", file_of("{a:1}"), "header, byte 10: not valid JSON near '{a'"},
+    {"TextAfterTheObject", file_of("{} x"), "header, byte 12: not valid JSON near '{} x'"},
+    {"InvalidUtf8", file_of("{\"\xff\":1}"), "header, byte 11: not valid JSON near '\"?'"},
+    {"TwoTensorsOfOneName", file_of(kA + R"(,"a":{"dtype":"F32","shape":[0],"data_offsets":[8,8]}})", 8),
+     "header, byte 65: the name \"a\" occurs twice"},
+    {"AFieldTwice", file_of(R"({"a":{"dtype":"F32","dtype":"F32"}})"),
+     "header, byte 35: tensor \"a\": \"dtype\" occurs twice"},
+    {"UnknownField", file_of(R"({"a":{"dtype":"F32","size":8}})"),
+     "header, byte 34: tensor \"a\": unknown field \"size\""},
+    {"TensorIsANumber", file_of(R"({"a":5})"), "header, byte 15: tensor \"a\" must be an object, not 5"},
+    {"NoDtype", file_of(R"({"a":{"shape":[2],"data_offsets":[0,8]}})", 8),
+     "header, byte 47: tensor \"a\": dtype is missing"},
+    {"NoShape", file_of(R"({"a":{"dtype":"F32","data_offsets":[0,8]}})", 8),
+     "header, byte 49: tensor \"a\": shape is missing"},
+    {"NoOffsets", file_of(R"({"a":{"dtype":"F32","shape":[2]}})", 8),
+     "header, byte 40: tensor \"a\": data_offsets is missing"},
+    {"UnknownDtype", file_of(R"({"a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}})", 8),
+     "header, byte 27: tensor \"a\": unknown dtype \"F33\""},
+    {"DtypeIsANumber", file_of(R"({"a":{"dtype":32}})"),
+     "header, byte 25: tensor \"a\": dtype must be a string, not 32"},
+    {"ShapeIsANumber", file_of(R"({"a":{"shape":2}})"),
+     "header, byte 24: tensor \"a\": shape must be an array, not 2"},
+    {"NegativeShape", file_of(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", 8),
+     "header, byte 40: tensor \"a\": shape must hold integers from 0 to 2^63 - 1, not -2"},
+    {"FractionalShape", file_of(R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", 8),
+     "header, byte 41: tensor \"a\": shape must hold integers from 0 to 2^63 - 1, not 2.0"},
+    {"ShapeOf2To63", file_of(R"({"a":{"dtype":"U8","shape":[9223372036854775808],"data_offsets":[0,8]}})", 8),
+     "header, byte 56: tensor \"a\": shape must hold integers from 0 to 2^63 - 1, not 9223372036854775808"},
+    {"NestedShape", file_of(R"({"a":{"dtype":"F32","shape":[[2]],"data_offsets":[0,8]}})", 8),
+     "header, byte 38: tensor \"a\": shape must hold integers from 0 to 2^63 - 1, not an array"},
+    {"ProductOverflows",
+     file_of(R"({"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,8]}})", 8),
+     "header, byte 80: tensor \"a\": shape [4294967296, 4294967296] has more elements than 64 bits can "
+     "count"},
+    {"BytesOverflow",
+     file_of(R"({"a":{"dtype":"F64","shape":[4611686018427387904],"data_offsets":[0,8]}})", 8),
+     "header, byte 79: tensor \"a\": shape [4611686018427387904] has more elements than 64 bits can count"},
+    {"OneOffset", file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8]}})", 8),
+     "header, byte 58: tensor \"a\": data_offsets has 1 numbers instead of 2"},
+    {"ThreeOffsets", file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4,8]}})", 8),
+     "header, byte 62: tensor \"a\": data_offsets has 3 numbers instead of 2"},
+    {"OffsetsBackwards", file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8),
+     "header, byte 61: tensor \"a\": data_offsets [8, 0] end before they begin"},
+    {"SizeMismatch", file_of(R"({"a":{"dtype":"F16","shape":[2, 3],"data_offsets":[0,8]}})", 8),
+     "header, byte 64: tensor \"a\": F16 [2, 3] takes 12 bytes, data_offsets [0, 8] hold 8"},
+    {"HalfBytes", file_of(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1),
+     "header, byte 60: tensor \"a\": 3 elements of 4 bits are not whole bytes"},
+    {"PastTheData", file_of(kA + "}", 7), "tensor \"a\": data_offsets [0, 8] reach past the 7 bytes of data"},
+    {"Overlap", file_of(kA + R"(,"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8),
+     "tensor \"b\" begins at data byte 4, inside tensor \"a\", which ends at 8"},
+    {"HoleBetween", file_of(kA + R"(,"b":{"dtype":"F32","shape":[1],"data_offsets":[12,16]}})", 16),
+     "data bytes 8 to 12, before tensor \"b\", belong to no tensor"},
+    {"HoleAtTheStart", file_of(R"({"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8),
+     "data bytes 0 to 4, before tensor \"b\", belong to no tensor"},
+    {"TrailingBytes", file_of(kA + "}", 11), "the last 3 bytes of the file belong to no tensor"},
+    {"MetadataIsAString", file_of(R"({"__metadata__":"x"})"),
+     "header, byte 27: __metadata__ must be an object, not a string"},
+    {"MetadataHoldsANumber", file_of(R"({"__metadata__":{"epoch":3}})"),
+     "header, byte 35: __metadata__: \"epoch\" must be a string, not 3"},
+    {"MetadataTwice", file_of(R"({"__metadata__":{"a":"x","a":"y"}})"),
+     "header, byte 36: __metadata__: \"a\" occurs twice"},
+};
+
+class Malformed : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Malformed, IsRefusedWithItsReason) {
+  const TempDir dir;
+  const auto ops = posix_file_ops();
+  ops->create(dir / "a.safetensors")->append(as_bytes(GetParam().file));
+  const std::string error =
+      input_error([&] { SafetensorsReader(dir / "a.safetensors"); }, dir.path().string());
+  EXPECT_EQ(error.substr(0, error.rfind('|')), "65|DIR/a.safetensors: " + GetParam().message);
+  EXPECT_GT(error.size(), error.rfind('|') + 1) << "a fix must be named";
+}
+
+INSTANTIATE_TEST_SUITE_P(Headers, Malformed, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Accepted, HeadersAtTheEdgeOfTheFormat) {
+  const TempDir dir;
+  const auto ops = posix_file_ops();
+  const auto count = [&](const std::string& content) {
+    ops->create(dir / "a.safetensors")->append(as_bytes(content));
+    return SafetensorsReader(dir / "a.safetensors").tensors().size();
+  };
+  EXPECT_EQ(count(file_of("{}")), 0U);
+  EXPECT_EQ(count(file_of("{} \n ")), 0U);
+  EXPECT_EQ(count(file_of(kA + "}", 8)), 1U);
+  EXPECT_EQ(count(file_of(R"({"b":{"shape":[],"data_offsets":[4,8],"dtype":"F32"},)"
+                          R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+                          8)),
+            2U);
+  EXPECT_EQ(count(file_of(R"({"a":{"dtype":"F32","shape":[9223372036854775807,0,9],"data_offsets":[0,0]}})")),
+            1U);
+}
+
+}  // namespace
+}  // namespace sc

@@ -1,0 +1,51 @@
+// A directory that lives as long as a test, and what a caught InputError says.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <string>
+
+#include "common/storage/file_ops.h"
+
+namespace sc::testing {
+
+class TempDir {
+ public:
+  TempDir() {
+    std::string name = (std::filesystem::temp_directory_path() / "stagecraft_test_XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed: " + name);
+    path_ = name;
+  }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  ~TempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] const Path& path() const { return path_; }
+  Path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  Path path_;
+};
+
+/// "<exit code>|<message>|<fix>" of the InputError that `call` throws; with `dir` given, its path reads
+/// "DIR".
+template <class Call>
+std::string input_error(Call call, const std::string& dir = "") {
+  try {
+    call();
+  } catch (const InputError& error) {
+    std::string text = std::to_string(static_cast<int>(error.code())) + "|" + error.where() + ": " +
+                       error.message() + "|" + error.fix();
+    for (std::size_t at = 0; !dir.empty() && (at = text.find(dir, at)) != std::string::npos; at += 3) {
+      text.replace(at, dir.size(), "DIR");
+    }
+    return text;
+  }
+  return "no InputError";
+}
+
+}  // namespace sc::testing

@@ -1,0 +1,84 @@
+// What tests on a GPU share: they skip, with the reason, where there is none.
+#pragma once
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+namespace sc::test {
+
+class GpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    int devices = 0;
+    const cudaError_t status = cudaGetDeviceCount(&devices);
+    if (status != cudaSuccess || devices == 0) {
+      GTEST_SKIP() << "needs a GPU: " << (status == cudaSuccess ? "none found" : cudaGetErrorString(status));
+    }
+    set_up();
+  }
+  virtual void set_up() {}
+  const c10::InferenceMode inference_;
+};
+
+inline at::TensorOptions on_gpu(at::ScalarType type) {
+  return at::TensorOptions().device(at::kCUDA).dtype(type);
+}
+inline at::Tensor random(at::IntArrayRef shape, at::ScalarType type) {
+  return at::randn(shape, on_gpu(at::kFloat)).to(type);
+}
+/// What a function does not write shows.
+inline at::Tensor poison(at::IntArrayRef shape, at::ScalarType type) {
+  return at::full(shape, std::numeric_limits<double>::quiet_NaN(), on_gpu(type));
+}
+inline at::Tensor f32(const at::Tensor& t) { return t.to(at::kFloat); }
+
+/// max |a - b| / max |b|; NaN where either has one.
+inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);
+  return ((x - y).abs().max() / y.abs().max()).item<double>();
+}
+/// sqrt(sum (a - b)^2 / sum b^2).
+inline double relative_l2(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);
+  return ((x - y).norm() / y.norm()).item<double>();
+}
+
+/// Half a unit in the last place of the largest number: what rounding the result once may cost; twice that
+/// where the operation reads a rounded value again. fp32: a few roundings of sums over a row.
+inline double rounding(at::ScalarType type) {
+  return type == at::kBFloat16 ? 1.0 / 256 : type == at::kHalf ? 1.0 / 2048 : 4e-6;
+}
+
+/// Tensors that LibTorch's allocator has handed out since the process began.
+inline std::int64_t allocations() {
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device()).allocation[0].allocated;
+}
+
+/// Runs `work` in a captured graph, after two eager runs on the same stream, `replays` times.
+inline void replay(const std::function<void()>& work, int replays) {
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(/*isHighPriority=*/true));
+  c10::cuda::getCurrentCUDAStream().synchronize();
+  work();
+  work();
+  at::cuda::CUDAGraph graph;
+  graph.capture_begin();
+  work();
+  graph.capture_end();
+  for (int i = 0; i < replays; ++i) graph.replay();
+  c10::cuda::getCurrentCUDAStream().synchronize();
+}
+
+}  // namespace sc::test

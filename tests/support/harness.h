@@ -1,0 +1,207 @@
+// Runs a strategy for a few steps on made-up tokens and keeps what a test wants to compare. Header-only:
+// linked with the lesson under test.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "common/comm/local_communicator.h"
+#include "common/comm/recording_communicator.h"
+#include "common/optim/lr_schedule.h"
+#include "common/run/strategy.h"
+
+namespace sc::test {
+
+/// A model small enough for a hundred runs, with shapes that divide by nothing convenient.
+inline Workload odd_workload() {
+  Workload w;
+  w.model = {.layers = 3, .heads = 2, .width = 20, .context = 12, .vocab = 37, .tied = true};
+  w.batch = {.sequence = 9, .global = 12, .micro = 1};
+  w.optim.warmup_steps = 2;
+  w.optim.lr = 1e-2;
+  w.steps = 20;
+  w.head_chunk = 5;
+  return w;
+}
+
+inline std::uint64_t mix(std::uint64_t x) {  // SplitMix64's finaliser
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+/// Micro-batch `j` of step `step` over the whole world; every seventh target has no loss.
+inline Batch made_up_batch(const Workload& w, std::int64_t step, std::int64_t j) {
+  const std::int64_t B = w.batch.micro, T = w.batch.sequence;
+  Batch batch{at::empty({B, T}, at::kLong), at::empty({B, T}, at::kLong), {}};
+  for (std::int64_t i = 0; i < B * T; ++i) {
+    const std::uint64_t r = mix(mix(w.seed * 1000003 + static_cast<std::uint64_t>(step)) +
+                                static_cast<std::uint64_t>(j * B * T + i));
+    batch.tokens.data_ptr<std::int64_t>()[i] =
+        static_cast<std::int64_t>(r % static_cast<std::uint64_t>(w.model.vocab));
+    batch.targets.data_ptr<std::int64_t>()[i] =
+        i % 7 == 3 ? -1 : static_cast<std::int64_t>((r >> 32) % static_cast<std::uint64_t>(w.model.vocab));
+  }
+  std::int64_t with_loss = 0;
+  for (std::int64_t i = 0; i < B * T; ++i) with_loss += i % 7 == 3 ? 0 : 1;
+  batch.scale = at::full({}, 1.0 / static_cast<double>(with_loss * w.batch.global / B), at::kFloat);
+  return batch;
+}
+
+struct RankResult {
+  std::vector<StateSlice> state;        // clones, after the last step
+  std::vector<double> losses, norms;    // of every step
+  std::array<Bytes, kPurposes> peak{};  // by purpose
+  Bytes peak_total;
+  MemoryPlan memory_plan;
+  CommPlan comm_plan;
+  std::vector<CommPlan> recorded;  // of every step
+  double evaluation = 0;
+  std::int64_t dropped = 0;
+};
+
+template <Strategy S>
+RankResult run_rank(Communicator& transport, const RunShape& shape, const typename S::Options& options,
+                    std::int64_t steps, Ledger& ledger) {
+  c10::InferenceMode inference;
+  at::set_num_threads(1);
+  RankResult result;
+  RecordingCommunicator comm(transport);
+  StepScalars scalars{at::full({}, 0.0, at::kFloat), at::full({}, 0, at::kLong), {}};
+  result.memory_plan = S::memory_plan(shape, options);
+  result.comm_plan = S::comm_plan(shape, options);
+  RunContext context{shape, comm, ledger, scalars};
+  S strategy(context, options);
+  const Workload& w = shape.workload;
+  const std::int64_t mine = w.batch.global / w.batch.micro / to_int(shape.world);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    std::vector<Batch> batches;
+    for (std::int64_t j = 0; j < mine; ++j)
+      batches.push_back(made_up_batch(w, step, to_int(transport.rank()) * mine + j));
+    scalars.lr.fill_(learning_rate(w.optim, step, w.steps));
+    scalars.step.fill_(step + 1);
+    comm.set_phase("train");
+    comm.set_step(step);
+    const StepResult out = strategy.train_step(batches);
+    result.losses.push_back(out.sums.template data_ptr<double>()[0] /
+                            out.sums.template data_ptr<double>()[1]);
+    result.norms.push_back(out.grad_norm.template item<float>());
+    result.recorded.push_back(comm.recorded("train", step));
+    comm.set_phase("check");
+    strategy.after_step(step + 1);
+  }
+  comm.set_phase("eval");
+  strategy.settle();
+  std::vector<Batch> validation;
+  for (std::int64_t j = 0; j < 4; ++j) validation.push_back(made_up_batch(w, 1'000'000, j));
+  result.evaluation = strategy.evaluate(validation);
+  struct Keep : StateVisitor {
+    std::vector<StateSlice>* into;
+    void visit(const StateSlice& slice) override {
+      if (slice.purpose == Purpose::gradients || slice.purpose == Purpose::workspace)
+        return;  // dead between steps
+      into->push_back(slice);
+      into->back().values = slice.values.clone();
+    }
+  } keep;
+  keep.into = &result.state;
+  strategy.visit_state(keep);
+  for (int p = 0; p < kPurposes; ++p) result.peak[p] = ledger.peak(static_cast<Purpose>(p));
+  result.peak_total = ledger.peak_total();
+  result.dropped = comm.dropped_tickets();
+  return result;
+}
+
+inline RunShape shape_for(const Workload& w, int world, int rank, CommBackend backend) {
+  return {.workload = w,
+          .world = WorldSize{world},
+          .rank = Rank{rank},
+          .device = DeviceKind::cpu,
+          .ops = OpsBackend::aten,
+          .comm = backend,
+          .threads = 1};
+}
+
+/// A world of threads. `wrap` may put a decorator round a rank's communicator (delays, faults).
+using Wrap = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
+template <Strategy S>
+std::vector<RankResult> run_local(int world, const Workload& w, const typename S::Options& options,
+                                  std::int64_t steps, const Wrap& wrap = {}) {
+  LocalWorld ranks(world);
+  std::vector<RankResult> results(static_cast<std::size_t>(world));
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world));
+  {
+    std::vector<std::jthread> threads;
+    for (int r = 0; r < world; ++r) {
+      threads.emplace_back([&, r] {
+        std::unique_ptr<Communicator> comm = ranks.communicator(Rank{r});
+        if (wrap) comm = wrap(std::move(comm));
+        try {
+          Ledger ledger(at::kCPU);
+          results[r] = run_rank<S>(*comm, shape_for(w, world, r, CommBackend::local), options, steps, ledger);
+        } catch (...) {
+          errors[r] = std::current_exception();
+          comm->abort();
+        }
+      });
+    }
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  return results;
+}
+
+/// Every slice that a rank holds equals, bit for bit, that range of the reference's whole vector.
+inline ::testing::AssertionResult bit_equal(const RankResult& rank, const RankResult& reference) {
+  std::size_t compared = 0;
+  for (const StateSlice& slice : rank.state) {
+    for (const StateSlice& whole : reference.state) {
+      if (whole.purpose != slice.purpose || whole.unit != slice.unit || whole.segment != slice.segment)
+        continue;
+      const at::Tensor expected =
+          whole.values.narrow(0, slice.range.begin - whole.range.begin, slice.range.size());
+      if (std::memcmp(expected.const_data_ptr(), slice.values.const_data_ptr(), slice.values.nbytes()) != 0) {
+        const float* a = expected.const_data_ptr<float>();
+        const float* b = slice.values.const_data_ptr<float>();
+        std::int64_t at = 0;
+        while (at + 1 < slice.values.numel() && std::memcmp(a + at, b + at, sizeof(float)) == 0) ++at;
+        return ::testing::AssertionFailure()
+               << name_of(slice.purpose) << " of unit " << slice.unit << " differs at element "
+               << slice.range.begin + at << ": " << b[at] << " instead of " << a[at];
+      }
+      ++compared;
+    }
+  }
+  if (compared != rank.state.size() || compared == 0) {
+    return ::testing::AssertionFailure()
+           << compared << " of " << rank.state.size() << " slices were found in the reference";
+  }
+  return ::testing::AssertionSuccess();
+}
+
+/// Bytes by purpose, their sum, and the operations of every step equal the plans.
+inline void expect_as_planned(const RankResult& rank) {
+  for (int p = 0; p < kPurposes; ++p) {
+    const auto purpose = static_cast<Purpose>(p);
+    EXPECT_EQ(rank.peak[p].value(), rank.memory_plan.of(purpose).value()) << name_of(purpose);
+  }
+  EXPECT_EQ(rank.peak_total.value(), rank.memory_plan.total().value());
+  for (std::size_t step = 0; step < rank.recorded.size(); ++step) {
+    EXPECT_TRUE(rank.recorded[step] == rank.comm_plan) << "operations of step " << step;
+  }
+  EXPECT_EQ(rank.dropped, 0) << "tickets dropped without a wait";
+}
+
+}  // namespace sc::test
