@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -26,6 +27,7 @@ DEADLINE = 100  # seconds; a job that reaches it has hung, and its whole group i
 programs = ""  # the folder of the executables
 scratch = ""  # a folder of this test process, removed at its end; every job's working directory
 _numbers = itertools.count()
+_repository_lock = threading.Lock()
 
 
 class Ended:
@@ -113,7 +115,9 @@ def run(lesson, ranks, *flags, env=None):
 def repository():
     """A folder with the real run.sh files, whose build/cpu is the build under test, wherever that lies."""
     place = os.path.join(scratch, "repository")
-    if not os.path.exists(place):
+    with _repository_lock:  # jobs start in several threads; the first one makes it
+        if os.path.exists(place):
+            return place
         shutil.copytree(os.path.join(ROOT, "lessons"), os.path.join(place, "lessons"))
         shutil.copytree(os.path.join(ROOT, "common/setup"), os.path.join(place, "common/setup"))
         os.symlink(os.path.join(ROOT, "configs"), os.path.join(place, "configs"))
