@@ -169,7 +169,10 @@ void MpiEngine::abort_group(MpiGroup& group) noexcept {
 }
 
 void MpiEngine::abort_job(int exit_code) noexcept {
-  abort_code_ = exit_code;
+  {
+    const std::lock_guard lock(mutex_);
+    abort_code_ = exit_code;
+  }
   changed_.notify_all();
   std::this_thread::sleep_for(kAbortLimit);  // MPI_Abort ends the process; it does not come to more
   ::_exit(exit_code);

@@ -130,9 +130,12 @@ bool ProgressBoard::claim() {
   return header().claimed.compare_exchange_strong(nobody, 1);
 }
 
-void ProgressBoard::set_reported() { header().reported = 1; }
+void ProgressBoard::set_reported(int exit_code) { header().reported = exit_code; }
 
-bool ProgressBoard::reported() const { return header().reported != 0; }
+std::optional<int> ProgressBoard::reported() const {
+  const int exit_code = header().reported;
+  return exit_code == 0 ? std::nullopt : std::optional(exit_code);
+}
 
 void ProgressBoard::remove_file() noexcept {
   if (!path_.empty()) ::unlink(path_.c_str());

@@ -153,7 +153,7 @@ void Watchdog::expire(const std::string& message) {
   expired_ = true;
   if (board_.claim()) {
     options_.print(message);
-    board_.set_reported();
+    board_.set_reported(kLostRank);
   } else {
     for (int k = 0; k < 100 && !board_.reported(); ++k) std::this_thread::sleep_for(10ms);
   }

@@ -160,9 +160,10 @@ Bytes parse_bytes(std::string_view text) {
     std::string_view name;
     double bytes;
   };
-  constexpr std::array<Unit, 10> kUnits = {{{"", 1},
+  constexpr std::array<Unit, 11> kUnits = {{{"", 1},
                                             {"B", 1},
                                             {"kB", 1e3},
+                                            {"KB", 1e3},
                                             {"MB", 1e6},
                                             {"GB", 1e9},
                                             {"TB", 1e12},

@@ -27,6 +27,7 @@ struct GptConfig {
 
 enum class Activations { keep, recompute_gelu, recompute };
 enum class Packing { pack, pad_masked, pad_unmasked };
+enum class OnNonFinite { stop, skip };
 enum class LrSchedule { cosine, linear, constant };
 
 struct DataConfig {
@@ -50,7 +51,8 @@ struct OptimConfig {
   double clip = 1.0;           // global norm; 0 = off
   LrSchedule schedule = LrSchedule::cosine;
   std::int64_t warmup_steps = 40;
-  double min_lr_fraction = 0.1;  // the schedule ends at lr * this
+  double min_lr_fraction = 0.1;               // the schedule ends at lr * this
+  OnNonFinite nonfinite = OnNonFinite::stop;  // a step whose loss or gradient is not finite
 };
 
 enum class DTypeRule { same, fp32 };  // same: as precision.dtype (gradients), as the gradients (sums)

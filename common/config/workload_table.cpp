@@ -95,6 +95,11 @@ void add_optim(FieldTable<Workload>& table) {
   table.add(
       {"optim.min_lr_fraction", "", "the schedule ends at optim.lr times this"}, real({.low = 0, .high = 1}),
       [](auto& w) -> auto& { return w.optim.min_lr_fraction; });
+  table.add(
+      {"optim.nonfinite", "",
+       "a step whose loss or gradient is not finite: stop, or skip its update (ten in a row stop)"},
+      choice<OnNonFinite>({{"stop", OnNonFinite::stop}, {"skip", OnNonFinite::skip}}),
+      [](auto& w) -> auto& { return w.optim.nonfinite; });
 }
 
 void add_precision(FieldTable<Workload>& table) {

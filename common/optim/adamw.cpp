@@ -116,6 +116,7 @@ void adamw_step(const AdamWHyper& hyper, const StepScalars& scalars, std::span<c
   require(param16 == nullptr || is_flat(*param16, at::kBFloat16, n),
           "the rounded parameters must be bf16 and as long as the others");
 
+  if (*scalars.clip.const_data_ptr<float>() == kNoUpdate) return;
   const Factors decayed = factors_of(hyper, scalars);
   Factors plain = decayed;
   plain.keep = 1.0F;

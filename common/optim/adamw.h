@@ -18,16 +18,20 @@ AdamWHyper hyper_of(const OptimConfig& optim);
 
 /// What changes from step to step, on the compute device: nothing waits for the host.
 struct StepScalars {
-  at::Tensor lr;    // [] fp32
-  at::Tensor step;  // [] int64, 1 for the first step
-  at::Tensor clip;  // [] fp32: the gradient is multiplied by it
+  at::Tensor lr;         // [] fp32: written before the step
+  at::Tensor step;       // [] int64: updates so far, this one included (global_norm_and_clip counts it)
+  at::Tensor clip;       // [] fp32: the gradient is multiplied by it; kNoUpdate: adamw_step changes nothing
+  at::Tensor grad_norm;  // [] fp32: the global norm before clipping
 };
+/// `clip` of a step whose gradient is not finite.
+inline constexpr float kNoUpdate = -1.0F;
 
 /// One step of Adam with decoupled weight decay on a slice of n elements.
 ///   Shapes   grad [n] fp32 or bf16; param, m, v [n] fp32; param16 [n] bf16 or null: receives the
 ///            rounded parameters. No overlap.
 ///   decay    ranges of the slice that weight decay applies to: ascending, disjoint, relative to it.
-///   Rule     g = clip grad;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g g;
+///   Rule     nothing if clip is kNoUpdate; otherwise
+///            g = clip grad;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g g;
 ///            p = p (1 - lr decay) - lr / (1 - b1^t) * (m / (sqrt(v) / sqrt(1 - b2^t) + eps))
 ///            in fp32, the scalar factors in fp64 and rounded once.
 ///   Bits     an element's result depends neither on the slice's borders, nor on the number of threads,

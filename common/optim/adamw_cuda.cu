@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(Arguments<G, P> a, Cons
   }
   if (threadIdx.x == 0) shared = factors_of(c, a.lr, a.clip, a.step);
   __syncthreads();
-  if (!active) return;
+  if (!active || shared.clip == kNoUpdate) return;
   const Factors f = shared;
   const bool first_decays = decays(decay, a.offset + begin);
   const bool mixed = N > 1 && first_decays != decays(decay, a.offset + begin + N - 1);

@@ -103,12 +103,17 @@ void finish_sums(at::Tensor& sums) {
   s[kNonFinite] = std::isfinite(s[kLossSum]) && std::isfinite(s[kSquares]) ? 0.0 : 1.0;
 }
 
-void global_norm_and_clip(const at::Tensor& sums, double max_norm, at::Tensor& grad_norm, at::Tensor& clip) {
-  if (sums.is_cuda()) return global_norm_and_clip_cuda(sums, max_norm, grad_norm, clip);
-  const auto norm = static_cast<float>(std::sqrt(sums.const_data_ptr<double>()[kSquares]));
-  *grad_norm.mutable_data_ptr<float>() = norm;
+void global_norm_and_clip(const at::Tensor& sums, double max_norm, const StepScalars& scalars) {
+  if (sums.is_cuda()) return global_norm_and_clip_cuda(sums, max_norm, scalars);
+  const double* s = sums.const_data_ptr<double>();
+  const auto norm = static_cast<float>(std::sqrt(s[kSquares]));
   const auto limit = static_cast<float>(max_norm);
-  *clip.mutable_data_ptr<float>() = limit > 0.0F && std::isfinite(norm) && norm > limit ? limit / norm : 1.0F;
+  const bool finite = s[kNonFinite] == 0.0;
+  *scalars.grad_norm.mutable_data_ptr<float>() = norm;
+  *scalars.clip.mutable_data_ptr<float>() = !finite                        ? kNoUpdate
+                                            : limit > 0.0F && norm > limit ? limit / norm
+                                                                           : 1.0F;
+  if (finite) ++*scalars.step.mutable_data_ptr<std::int64_t>();
 }
 
 double mean_loss(const at::Tensor& sums) {

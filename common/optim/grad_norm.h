@@ -6,6 +6,8 @@
 #include <optional>
 #include <span>
 
+#include "common/optim/adamw.h"
+
 namespace sc {
 
 /// sums: [4] fp64, all-reduced once a step. kNonFinite counts the ranks whose loss or gradient is not finite:
@@ -26,10 +28,11 @@ void add_sum_of_squares(const at::Tensor& slice, at::Tensor& sums);
 /// Before the all-reduce: sets sums[kNonFinite] to 1 if this rank's loss or squares are not finite, else 0.
 void finish_sums(at::Tensor& sums);
 
-/// After it: grad_norm [] fp32 = sqrt(squares), rounded once; clip [] fp32 = min(1, max_norm / norm), or 1 if
-/// max_norm is 0 (off) or the norm is not finite (the step is then stopped or skipped, never scaled). The
-/// gradient is the mean over the global batch's tokens already (Batch::scale), so nothing is divided here.
-void global_norm_and_clip(const at::Tensor& sums, double max_norm, at::Tensor& grad_norm, at::Tensor& clip);
+/// After it, for the update that follows: scalars.grad_norm = sqrt(squares), rounded once; scalars.clip =
+/// min(1, max_norm / norm), or 1 if max_norm is 0 (off); scalars.step += 1. If sums[kNonFinite] is set on any
+/// rank: clip = kNoUpdate, and the step is not counted. The gradient is the mean over the global batch's
+/// tokens already (Batch::scale), so nothing is divided here.
+void global_norm_and_clip(const at::Tensor& sums, double max_norm, const StepScalars& scalars);
 
 /// sums[kLossSum] / sums[kTokens]: nats a token. Waits for the device.
 double mean_loss(const at::Tensor& sums);

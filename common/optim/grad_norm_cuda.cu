@@ -71,10 +71,13 @@ __global__ void finish_sums_kernel(double* s) {
   s[kNonFinite] = isfinite(s[kLossSum]) && isfinite(s[kSquares]) ? 0.0 : 1.0;
 }
 
-__global__ void norm_and_clip_kernel(const double* sums, float limit, float* grad_norm, float* clip) {
+__global__ void norm_and_clip_kernel(const double* sums, float limit, float* grad_norm, float* clip,
+                                     std::int64_t* step) {
   const auto norm = static_cast<float>(sqrt(sums[kSquares]));
+  const bool finite = sums[kNonFinite] == 0.0;
   *grad_norm = norm;
-  *clip = limit > 0.0F && isfinite(norm) && norm > limit ? limit / norm : 1.0F;
+  *clip = !finite ? kNoUpdate : limit > 0.0F && norm > limit ? limit / norm : 1.0F;
+  if (finite) ++*step;
 }
 
 }  // namespace
@@ -99,8 +102,9 @@ void finish_sums(double* sums, cudaStream_t stream) {
   SC_CHECK(cudaGetLastError());
 }
 
-void norm_and_clip(const double* sums, float max_norm, float* norm, float* clip, cudaStream_t stream) {
-  norm_and_clip_kernel<<<1, 1, 0, stream>>>(sums, max_norm, norm, clip);
+void norm_and_clip(const double* sums, float max_norm, float* norm, float* clip, std::int64_t* step,
+                   cudaStream_t stream) {
+  norm_and_clip_kernel<<<1, 1, 0, stream>>>(sums, max_norm, norm, clip, step);
   SC_CHECK(cudaGetLastError());
 }
 

@@ -64,10 +64,10 @@ void add_sum_of_squares_cuda(const at::Tensor& slice, at::Tensor& sums) {
 
 void finish_sums_cuda(at::Tensor& sums) { fused::finish_sums(sums.mutable_data_ptr<double>(), stream()); }
 
-void global_norm_and_clip_cuda(const at::Tensor& sums, double max_norm, at::Tensor& grad_norm,
-                               at::Tensor& clip) {
+void global_norm_and_clip_cuda(const at::Tensor& sums, double max_norm, const StepScalars& scalars) {
   fused::norm_and_clip(sums.const_data_ptr<double>(), static_cast<float>(max_norm),
-                       grad_norm.mutable_data_ptr<float>(), clip.mutable_data_ptr<float>(), stream());
+                       scalars.grad_norm.mutable_data_ptr<float>(), scalars.clip.mutable_data_ptr<float>(),
+                       scalars.step.mutable_data_ptr<std::int64_t>(), stream());
 }
 
 }  // namespace sc

@@ -16,7 +16,6 @@ void adamw_step_cuda(const AdamWHyper& hyper, const StepScalars& scalars, std::s
                      at::Tensor* param16);
 void add_sum_of_squares_cuda(const at::Tensor& slice, at::Tensor& sums);
 void finish_sums_cuda(at::Tensor& sums);
-void global_norm_and_clip_cuda(const at::Tensor& sums, double max_norm, at::Tensor& grad_norm,
-                               at::Tensor& clip);
+void global_norm_and_clip_cuda(const at::Tensor& sums, double max_norm, const StepScalars& scalars);
 
 }  // namespace sc

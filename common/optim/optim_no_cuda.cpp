@@ -18,6 +18,6 @@ void adamw_step_cuda(const AdamWHyper&, const StepScalars&, std::span<const Rang
 }
 void add_sum_of_squares_cuda(const at::Tensor&, at::Tensor&) { refuse(); }
 void finish_sums_cuda(at::Tensor&) { refuse(); }
-void global_norm_and_clip_cuda(const at::Tensor&, double, at::Tensor&, at::Tensor&) { refuse(); }
+void global_norm_and_clip_cuda(const at::Tensor&, double, const StepScalars&) { refuse(); }
 
 }  // namespace sc

@@ -118,15 +118,19 @@ std::string describe_plan(const std::string& lesson, const RunShape& shape, cons
          shape_lines(shape, batch);
 }
 
+std::string describe_cap(Bytes total, Bytes cap) {
+  return fmt::format("  --memory-cap {}: {}\n", human_bytes(cap),
+                     total <= cap ? "fits, " + human_bytes(cap - total) + " are left"
+                                  : "does not fit, " + human_bytes(total - cap) + " are missing");
+}
+
 std::string describe_run(const std::string& lesson, const RunShape& shape, const BatchPlan& batch,
                          const std::string& launcher) {
   const Hardware h = describe_hardware();
   return fmt::format(
-             "{}\n  where    {} on the CPU ({} of {} thread{} each), {}, {} core{}, {} of memory, LibTorch "
-             "{}\n",
-             lesson, ranks_text(shape),
-             launcher == "none" ? "one process" : "processes started by " + launcher, shape.threads,
-             shape.threads == 1 ? "" : "s", h.cpu, h.cores, h.cores == 1 ? "" : "s", human_bytes(h.memory),
+             "{}\n  where    {} on the CPU ({}{} thread{}{}), {}, {} core{}, {} of memory, LibTorch {}\n",
+             lesson, ranks_text(shape), launcher == "none" ? "" : "started by " + launcher + ", ",
+             shape.threads, shape.threads == 1 ? "" : "s", launcher == "none" ? "" : " each", h.cpu, h.cores, h.cores == 1 ? "" : "s", human_bytes(h.memory),
              libtorch_version()) +
          shape_lines(shape, batch);
 }

@@ -112,6 +112,7 @@ Json json_of(const RunRecord& r) {
   json["command"] = r.command;
   json["started"] = r.started;
   json["seconds"] = number(r.seconds);
+  json["skipped_updates"] = r.skipped_updates;
   json["exit_code"] = r.exit_code ? Json(*r.exit_code) : Json(nullptr);
   json["message"] = r.message;
   json["workload_hash"] = r.workload_hash;

@@ -67,9 +67,10 @@ struct RunRecord {
   std::vector<RankRecord> ranks;
   std::vector<StepRecord> steps;
   std::optional<double> validation_loss;
-  double seconds = 0;            // from start to end
-  std::optional<int> exit_code;  // empty: still running, or killed
-  std::string message;           // of an error
+  double seconds = 0;                // from start to end
+  std::int64_t skipped_updates = 0;  // steps whose gradient was not finite (optim.nonfinite: skip)
+  std::optional<int> exit_code;      // empty: still running, or killed
+  std::string message;               // of an error
   [[nodiscard]] bool as_predicted() const;
 };
 

@@ -185,6 +185,7 @@ RunRecord read_record(FileOps& ops, const Path& path) {
   r.command = node["command"].text();
   r.started = node["started"].text();
   r.seconds = node["seconds"].number();
+  r.skipped_updates = node["skipped_updates"].integer();
   if (const Node n = node["exit_code"]; !n.is_null()) r.exit_code = n.small();
   r.message = node["message"].text();
   r.workload_hash = node["workload_hash"].text();

@@ -57,6 +57,7 @@ int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedC
   std::cout << describe_plan(lesson.info.name, shape, batch)
             << format_plan_table(memory, lesson.comm_plan(shape), shape.world);
   if (!batch.note.empty()) std::cout << "  note: " << batch.note << "\n";
+  if (line.memory_cap) std::cout << describe_cap(memory.total(), *line.memory_cap);
   return 0;
 }
 
@@ -80,11 +81,6 @@ int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** 
   if (!line.explain.empty()) {
     const FieldSet workload = workload_fields().bind(config.workload);
     return print_once(launch, explain(line.explain, {&workload, &lesson.options}, config.origins));
-  }
-  if (line.world > 0 && !line.plan) {
-    throw InputError(ExitCode::usage, "--world " + std::to_string(line.world),
-                     "a run has the ranks that it is started with",
-                     "run.sh -n " + std::to_string(line.world) + ", or add --plan");
   }
   const std::int64_t world = line.plan && line.world > 0 ? line.world : to_int(launch.world);
   if (lesson.info.one_rank_only && world > 1) {

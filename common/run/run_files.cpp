@@ -1,6 +1,7 @@
 #include "common/run/run_files.h"
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
 
 #include <array>
 #include <sstream>
@@ -116,10 +117,36 @@ RankRecord this_rank(const RunShape& shape, const MemoryPlan& memory, const Comm
   return r;
 }
 
+RunRecord record_of_start(const TrainJob& job, const RunShape& shape) {
+  Workload workload = shape.workload;
+  RunRecord record;
+  record.started = utc_text(std::chrono::system_clock::now());
+  record.lesson = job.lesson.info.name;
+  record.commit = source_commit();
+  record.command = job.command;
+  record.workload = values_of(workload_fields().bind(workload));
+  record.workload_hash = workload_hash(workload);
+  record.strategy = values_of(job.lesson.options);
+  record.device = shape.device == DeviceKind::cuda ? "cuda" : "cpu";
+  record.comm = shape.comm == CommBackend::mpi ? "mpi" : "local";
+  record.world = static_cast<int>(to_int(shape.world));
+  record.threads = shape.threads;
+  record.versions = {
+      {"LibTorch", libtorch_version()}, {"MPI", mpi_version()}, {"compiler", compiler_version()}};
+  return record;
+}
+
+void set_outcome(RunRecord& record, const RunFiles::Outcome& outcome) {
+  record.steps = outcome.steps;
+  record.validation_loss = outcome.validation_loss;
+  record.seconds = outcome.seconds;
+  record.skipped_updates = outcome.skipped_updates;
+}
+
 }  // namespace
 
 RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape)
-    : files_(files), job_(job), shape_(shape), started_(utc_text(std::chrono::system_clock::now())) {
+    : files_(files), job_(job), shape_(shape) {
   if (shape.rank != Rank{0}) return;
   if (job.line.out.empty()) {
     dir_ = new_run_dir(files, "runs", job.lesson.info.name, std::chrono::system_clock::now());
@@ -127,6 +154,8 @@ RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape)
     dir_ = job.line.out;
     make_dirs(files, dir_);
   }
+  record_ = record_of_start(job, shape);
+  write_record(files_, dir_, record_);
   log_.emplace(files, dir_);
 }
 
@@ -134,8 +163,8 @@ void RunFiles::trace_step(std::int64_t step, Trace::Clock::time_point begin, Tra
   if (step < kTracedSteps) traced_.push_back({step, begin, end});
 }
 
-Path RunFiles::finish(RunRecord record, const MemoryPlan& memory, const CommPlan& comm_plan,
-                      const Measured* measured, RecordingCommunicator& comm) {
+void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured,
+                      RecordingCommunicator& comm) {
   const std::vector<std::string> ranks =
       gather_strings(comm, pack(this_rank(shape_, memory, comm_plan, measured)));
   if (job_.line.trace && !traced_.empty()) {
@@ -144,26 +173,29 @@ Path RunFiles::finish(RunRecord record, const MemoryPlan& memory, const CommPlan
     const std::vector<std::string> parts = gather_strings(comm, trace.serialise());
     if (shape_.rank == Rank{0}) atomic_write_file(files_, dir_ / "trace.json", merge_traces(parts));
   }
-  if (shape_.rank != Rank{0}) return {};
-  Workload workload = shape_.workload;
-  record.lesson = job_.lesson.info.name;
-  record.commit = source_commit();
-  record.command = job_.command;
-  record.started = started_;
-  record.workload = values_of(workload_fields().bind(workload));
-  record.workload_hash = workload_hash(workload);
-  record.strategy = values_of(job_.lesson.options);
-  record.device = shape_.device == DeviceKind::cuda ? "cuda" : "cpu";
-  record.comm = shape_.comm == CommBackend::mpi ? "mpi" : "local";
-  record.world = static_cast<int>(to_int(shape_.world));
-  record.threads = shape_.threads;
-  record.versions = {
-      {"LibTorch", libtorch_version()}, {"MPI", mpi_version()}, {"compiler", compiler_version()}};
+  if (shape_.rank != Rank{0}) return;
   for (std::size_t r = 0; r < ranks.size(); ++r)
-    record.ranks.push_back(unpack_rank(static_cast<int>(r), ranks[r]));
-  record.exit_code = 0;
-  write_record(files_, dir_, record);
+    record_.ranks.push_back(unpack_rank(static_cast<int>(r), ranks[r]));
+}
+
+Path RunFiles::finish(const Outcome& outcome) {
+  if (shape_.rank != Rank{0}) return {};
+  set_outcome(record_, outcome);
+  record_.exit_code = 0;
+  write_record(files_, dir_, record_);
   return dir_ / "record.json";
+}
+
+void RunFiles::fail(const Outcome& outcome, ExitCode code, const std::string& message) noexcept {
+  if (shape_.rank != Rank{0}) return;
+  try {
+    set_outcome(record_, outcome);
+    record_.exit_code = static_cast<int>(code);
+    record_.message = message;
+    write_record(files_, dir_, record_);
+  } catch (const std::exception& error) {
+    spdlog::warn("no record of the failure: {}", error.what());
+  }
 }
 
 }  // namespace sc::detail

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 
+#include "common/base/check.h"
 #include "common/comm/recording_communicator.h"
 #include "common/run/record.h"
 #include "common/run/report.h"
@@ -15,8 +16,8 @@ namespace sc::detail {
 /// Steps that --trace draws: the first ones.
 inline constexpr std::int64_t kTracedSteps = 8;
 
-/// Rank 0 writes; the others send it what they know. On other ranks only finish() and trace_step() do
-/// anything.
+/// Rank 0 writes; the others send it what they know. On other ranks only gather() and trace_step() do
+/// anything. record.json is there from the start, without an exit code, so that a killed run leaves one too.
 class RunFiles {
  public:
   /// Rank 0 makes the directory: --out, or runs/<lesson>/<time> below the current directory.  Errors:
@@ -25,16 +26,28 @@ class RunFiles {
 
   void append(const StepRecord& step) { log_->append(step); }
   void trace_step(std::int64_t step, Trace::Clock::time_point begin, Trace::Clock::time_point end);
-  /// Collective. Fills in everything but steps, validation loss and seconds, writes, and returns the path of
-  /// the record (rank 0). measured: null if the run was too short to be checked.
-  Path finish(RunRecord record, const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured,
+  /// What a run ended with.
+  struct Outcome {
+    std::vector<StepRecord> steps;
+    std::optional<double> validation_loss;
+    double seconds = 0;  // from start to end
+    std::int64_t skipped_updates = 0;
+  };
+  /// Collective: rank 0 learns what the others predicted and measured, and writes the trace. measured: null
+  /// if the run was too short to be checked.
+  void gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured,
               RecordingCommunicator& comm);
+  /// Not collective. Writes the whole record and returns its path (rank 0).
+  Path finish(const Outcome& outcome);
+  /// Not collective: a record of what rank 0 knows, with the exit code and the message. Never throws: the
+  /// failure that is being reported matters more than one of writing about it.
+  void fail(const Outcome& outcome, ExitCode code, const std::string& message) noexcept;
 
  private:
   FileOps& files_;
   const TrainJob& job_;
   const RunShape& shape_;
-  std::string started_;
+  RunRecord record_;  // rank 0: what is known so far
   Path dir_;
   std::optional<StepLog> log_;
   std::vector<Trace::Step> traced_;

@@ -19,8 +19,7 @@ struct RunContext {
   const RunShape& shape;
   Communicator& comm;
   Ledger& ledger;
-  const StepScalars& scalars;  // learning rate and step number of the step that runs now; the clip factor is
-                               // the strategy's to write
+  const StepScalars& scalars;  // lr is the coming step's; global_norm_and_clip fills in the rest
 };
 
 /// Device scalars of one optimizer step; nothing in it has been waited for by the host.

@@ -36,6 +36,9 @@ using Clock = std::chrono::steady_clock;
 /// The second step is checked: the first one has allocated whatever a first use allocates.
 constexpr std::int64_t kCheckedStep = 1;
 
+/// optim.nonfinite=skip: so many skipped updates in a row are no outlier any more.
+constexpr std::int64_t kMostSkipped = 10;
+
 double seconds_of(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 RunShape shape_of_run(const TrainJob& job) {
@@ -45,9 +48,38 @@ RunShape shape_of_run(const TrainJob& job) {
   shape.rank = job.launch.rank;
   shape.device = DeviceKind::cpu;
   shape.comm = job.launch.launched() ? CommBackend::mpi : CommBackend::local;
-  if (job.line.threads > 0) at::set_num_threads(job.line.threads);
+  // Ranks that share a host share its cores, unless somebody said otherwise.
+  if (job.line.threads > 0) {
+    at::set_num_threads(job.line.threads);
+  } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    const std::int64_t share = describe_hardware().cores / to_int(job.launch.local_world);
+    at::set_num_threads(std::max(1, static_cast<int>(share)));
+  }
   shape.threads = at::get_num_threads();
   return shape;
+}
+
+struct Failure {
+  ExitCode code;
+  std::string text;
+};
+
+// Of the exception that is being handled.
+Failure current_failure(Rank rank) {
+  const std::string who = fmt::format("rank {}: ", to_int(rank));
+  try {
+    throw;
+  } catch (const AbortedError&) {
+    return {ExitCode::lost_rank, "another rank ended the run"};  // that rank speaks first
+  } catch (const InputError& error) {
+    return {error.code(), error.what()};
+  } catch (const ClaimError& error) {
+    return {ExitCode::claim, error.what()};
+  } catch (const c10::Error& error) {  // without LibTorch's stack trace
+    return {ExitCode::claim, who + error.what_without_backtrace()};
+  } catch (const std::exception& error) {
+    return {ExitCode::claim, who + error.what()};
+  }
 }
 
 bool on_terminal() {
@@ -64,9 +96,12 @@ class Trainer {
 
  private:
   void announce() const;
+  void train();
   void step(std::int64_t step);
   void poison_if_asked(std::span<const Batch> batches, std::int64_t step) const;
   StepRecord record_of(std::int64_t step, const StepResult& result, Clock::time_point began);
+  void stop_or_skip(std::int64_t step);
+  [[nodiscard]] RunFiles::Outcome outcome() const;
   void check_memory_and_operations();
   void check_witness() const;
   void evaluate();
@@ -94,6 +129,7 @@ class Trainer {
   std::vector<StepRecord> steps_;
   Measured measured_;
   std::optional<double> validation_loss_;
+  std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;
 };
 
 Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWitness& witness)
@@ -108,7 +144,8 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
       sampler_(data_, shape_.workload),
       scalars_{ledger.zeros(Purpose::workspace, "step scalars", {}, DType::f32),
                ledger.zeros(Purpose::workspace, "step scalars", {}, DType::i64),
-               {}},
+               ledger.zeros(Purpose::workspace, "step scalars", {}, DType::f32),
+               ledger.zeros(Purpose::workspace, "step scalars", {}, DType::f32)},
       loader_(sampler_, ledger, {.rank = to_int(shape_.rank), .ranks = to_int(shape_.world)}),
       context_{shape_, world.comm(), ledger, scalars_},
       memory_plan_(job.lesson.memory_plan(shape_)),
@@ -136,6 +173,16 @@ void Trainer::announce() const {
 }
 
 void Trainer::run() {
+  try {
+    train();
+  } catch (...) {
+    const Failure failure = current_failure(shape_.rank);
+    records_->fail(outcome(), failure.code, failure.text);
+    throw;
+  }
+}
+
+void Trainer::train() {
   announce();
   for (std::int64_t s = 0; s < shape_.workload.steps; ++s) step(s);
   progress_.finish();
@@ -159,7 +206,6 @@ void Trainer::step(std::int64_t step) {
   world_.watchdog().step_begin(step);
   const std::span<const Batch> batches = loader_.train(step);
   scalars_.lr.fill_(learning_rate(shape_.workload.optim, step, shape_.workload.steps));
-  scalars_.step.fill_(step + 1);
   fault_.at_step(shape_.rank, step);
   poison_if_asked(batches, step);
 
@@ -170,8 +216,9 @@ void Trainer::step(std::int64_t step) {
   const StepResult result = strategy_->train_step(batches);
   steps_.push_back(record_of(step, result, began));
   if (result.sums.const_data_ptr<double>()[kNonFinite] != 0) {
-    comm.set_phase("check");
-    throw_nonfinite(*strategy_, steps_.back().loss, step, comm);
+    stop_or_skip(step);
+  } else {
+    skipped_in_a_row_ = 0;
   }
   if (step == kCheckedStep) check_memory_and_operations();
   comm.set_phase("check");
@@ -180,6 +227,22 @@ void Trainer::step(std::int64_t step) {
   const StepRecord& done = steps_.back();
   if (speaks()) records_->append(done);
   progress_.step({done.step, done.loss, done.tokens, done.seconds, done.waited_seconds});
+}
+
+// The update has left everything as it was (global_norm_and_clip), on all ranks alike.
+void Trainer::stop_or_skip(std::int64_t step) {
+  const bool skips = shape_.workload.optim.nonfinite == OnNonFinite::skip;
+  if (!skips || ++skipped_in_a_row_ == kMostSkipped) {
+    world_.comm().set_phase("check");
+    throw_nonfinite(*strategy_, steps_.back().loss, step, world_.comm());
+  }
+  ++skipped_;
+  if (speaks())
+    progress_.note(fmt::format("step {}: the gradient is not finite; its update is skipped", step));
+}
+
+RunFiles::Outcome Trainer::outcome() const {
+  return {steps_, validation_loss_, seconds_of(Clock::now() - began_), skipped_};
 }
 
 StepRecord Trainer::record_of(std::int64_t step, const StepResult& result, Clock::time_point began) {
@@ -239,22 +302,21 @@ void Trainer::finish() {
     throw ClaimError(fmt::format("rank {}: {} operations were never waited for", to_int(shape_.rank),
                                  comm.dropped_tickets()));
   }
-  RunRecord record;
-  record.steps = steps_;
-  record.validation_loss = validation_loss_;
-  record.seconds = seconds_of(Clock::now() - began_);
-  const Path written = records_->finish(std::move(record), memory_plan_, comm_plan_,
-                                        steps_.size() > kCheckedStep ? &measured_ : nullptr, comm);
-  // Last, and after the record: rank 0 may write for long, and nobody may be waiting for it in an operation.
+  records_->gather(memory_plan_, comm_plan_, steps_.size() > kCheckedStep ? &measured_ : nullptr, comm);
+  // After the last operation that all ranks share: rank 0 may write for long, and nobody may wait for it in
+  // one.
   if (!job_.line.save.empty()) {
     save_weights(*strategy_,
                  ParamLayout(shape_.workload.model, WorldSize{static_cast<int>(job_.batch.data_parallel)}),
                  comm, job_.line.save);
   }
+  const Path written = records_->finish(outcome());
   if (!speaks()) return;
   std::cout << fmt::format("\nloss {:.4f} -> {:.4f}", steps_.front().loss, steps_.back().loss)
             << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
-            << " nats a token, " << human_seconds(seconds_of(Clock::now() - began_)) << "\n\n";
+            << " nats a token, " << human_seconds(seconds_of(Clock::now() - began_)) << "\n";
+  if (skipped_ > 0) std::cout << skipped_ << " updates skipped: their gradient was not finite\n";
+  std::cout << "\n";
   if (steps_.size() > kCheckedStep) {
     std::cout << format_predicted_measured(memory_plan_, comm_plan_, measured_, shape_.world, shape_.rank);
   } else {
@@ -266,7 +328,8 @@ void Trainer::finish() {
 }  // namespace
 
 void plan_surroundings(const RunShape& shape, std::int64_t data_ranks, MemoryPlan& plan) {
-  plan.add(Purpose::workspace, "step scalars", "lr, step", Bytes(size_of(DType::f32) + size_of(DType::i64)));
+  plan.add(Purpose::workspace, "step scalars", "lr, step, clip factor, norm",
+           Bytes(3 * size_of(DType::f32) + size_of(DType::i64)));
   Loader::plan(shape.workload, data_ranks, shape.device, plan);
   if (shape.comm == CommBackend::mpi && to_int(shape.world) > 1) {
     plan.add(Purpose::communication, "mpi scratch", "4 (N-1) 256 KiB",
@@ -287,17 +350,9 @@ int train(const TrainJob& job) {
       {.watchdog_seconds = job.line.watchdog_seconds, .trace_steps = job.line.trace ? kTracedSteps : 0});
   try {
     Trainer(job, world, ledger, witness).run();
-  } catch (const AbortedError&) {
-    world.fail(ExitCode::lost_rank, "another rank ended the run");  // that rank speaks first
-  } catch (const InputError& error) {
-    world.fail(error.code(), error.what());
-  } catch (const ClaimError& error) {
-    world.fail(ExitCode::claim, error.what());
-  } catch (const c10::Error& error) {  // without LibTorch's stack trace
-    world.fail(ExitCode::claim,
-               fmt::format("rank {}: {}", to_int(job.launch.rank), error.what_without_backtrace()));
-  } catch (const std::exception& error) {
-    world.fail(ExitCode::claim, fmt::format("rank {}: {}", to_int(job.launch.rank), error.what()));
+  } catch (...) {
+    const Failure failure = current_failure(job.launch.rank);
+    world.fail(failure.code, failure.text);
   }
   return 0;
 }

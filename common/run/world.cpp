@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
@@ -17,9 +18,23 @@ namespace {
 // Memory that all ranks of a host see; /tmp where there is none.
 std::string board_directory() { return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; }
 
+// Starting takes a while on a busy host, whatever the limit of an operation is.
+std::chrono::milliseconds edge_limit(double watchdog_seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::max(30.0, watchdog_seconds) * 1000));
+}
+
+std::string edge_text(const Launch& launch, const char* what, std::chrono::milliseconds limit) {
+  return fmt::format(
+      "rank {}: the {} ranks did not {} within {} s\n  fix: start again; on several hosts, see that "
+      "they reach each other (mpirun --mca btl_base_verbose 30 says over which interface)",
+      to_int(launch.rank), to_int(launch.world), what, limit.count() / 1000);
+}
+
 }  // namespace
 
-World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options) : launch_(launch) {
+World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
+    : edge_limit_(edge_limit(options.watchdog_seconds)), launch_(launch) {
+  if (launch.launched()) edge_.emplace(edge_limit_, edge_text(launch, "start together", edge_limit_));
   RecordOptions record;
   record.trace_steps = options.trace_steps;
   if (!launch.launched()) {
@@ -51,19 +66,26 @@ World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options) 
       *board_, comm_->rank(), [this] { return comm_->record().outstanding(); }, std::move(watch));
   comm_->barrier();  // all have joined
   if (to_int(launch.local_rank) == 0) board_->remove_file();
+  edge_.reset();
+}
+
+World::~World() {
+  if (launch_.launched()) edge_.emplace(edge_limit_, edge_text(launch_, "end together", edge_limit_));
 }
 
 void World::fail(ExitCode code, const std::string& text) noexcept {
   using namespace std::chrono_literals;
+  int exit_code = static_cast<int>(code);
   if (board_->claim()) {
     std::cout.flush();
     std::cerr << "error: " << text << std::endl;
-    board_->set_reported();
+    board_->set_reported(exit_code);
   } else {
     for (int i = 0; i < 40 && !board_->reported(); ++i) std::this_thread::sleep_for(50ms);
+    exit_code = board_->reported().value_or(exit_code);
   }
-  if (mpi_) mpi_->abort_job(static_cast<int>(code));
-  ::_exit(static_cast<int>(code));
+  if (mpi_) mpi_->abort_job(exit_code);
+  ::_exit(exit_code);
 }
 
 }  // namespace sc::detail

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/base/check.h"
+#include "common/comm/deadline.h"
 #include "common/comm/launch.h"
 #include "common/comm/mpi_communicator.h"
 #include "common/comm/recording_communicator.h"
@@ -23,13 +24,20 @@ struct WorldOptions {
 class World {
  public:
   World(const Launch& launch, Ledger& ledger, const WorldOptions& options);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
 
   [[nodiscard]] RecordingCommunicator& comm() { return *comm_; }
   [[nodiscard]] Watchdog& watchdog() { return *watchdog_; }
-  /// Prints `text` if no other rank has spoken for the job, and ends all ranks with `code`. Never returns.
+  /// Prints `text` and ends all ranks with `code`; if another rank has spoken for the job, silently and with
+  /// that one's code. Never returns.
   [[noreturn]] void fail(ExitCode code, const std::string& text) noexcept;
 
  private:
+  // Where the watchdog is not there: MPI's start and end. The others may be gone, or hang.
+  std::chrono::milliseconds edge_limit_;
+  std::optional<Deadline> edge_;
   Launch launch_;
   std::unique_ptr<MpiWorld> mpi_;
   std::optional<ProgressBoard> board_;

@@ -66,7 +66,6 @@ MemoryPlan OneDevice::memory_plan(const RunShape& shape, const Options& order) {
   plan_activation_buffers(shape, plan);
   plan.add(Purpose::workspace, "rank_sums", "4 numbers a virtual rank",
            Bytes(4 * size_of(DType::f64) * order.virtual_ranks));
-  plan.add(Purpose::workspace, "scalars", "norm, clip factor", Bytes(2 * size_of(DType::f32)));
   return plan;
 }
 
@@ -92,8 +91,6 @@ OneDevice::OneDevice(RunContext& context, const Options& order)
   for (std::int64_t r = 0; r < order.virtual_ranks; ++r) {
     rank_sums_.push_back(ledger.zeros(Purpose::workspace, "rank_sums", {4}, DType::f64));
   }
-  grad_norm_ = ledger.zeros(Purpose::workspace, "scalars", {}, DType::f32);
-  clip_ = ledger.zeros(Purpose::workspace, "scalars", {}, DType::f32);
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     init_unit(layout_, unit, context.shape.workload.seed, master_unit_[unit]);
   }
@@ -192,18 +189,18 @@ StepResult OneDevice::update() {
     finish_sums(rank_sums_[r]);
     if (r > 0) rank_sums_[0].add_(rank_sums_[r]);
   }
-  global_norm_and_clip(rank_sums_[0], context_.shape.workload.optim.clip, grad_norm_, clip_);
+  global_norm_and_clip(rank_sums_[0], context_.shape.workload.optim.clip, context_.scalars);
   const bool has_master = context_.shape.workload.precision.has_master();
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     const UnitLayout& u = layout_.unit(unit);
     at::Tensor momentum = momentum_.narrow(0, u.sharded_begin, u.sharded_size);
     at::Tensor variance = variance_.narrow(0, u.sharded_begin, u.sharded_size);
-    adamw_step(hyper_of(context_.shape.workload.optim), {context_.scalars.lr, context_.scalars.step, clip_},
+    adamw_step(hyper_of(context_.shape.workload.optim), context_.scalars,
                layout_.decay_ranges(unit, Segment::sharded, {0, u.sharded_size}),
                gradients_[0].unit[unit].sharded, master_unit_[unit].sharded, momentum, variance,
                has_master ? &params_unit_[unit].sharded : nullptr);
   }
-  return {rank_sums_[0], grad_norm_};
+  return {rank_sums_[0], context_.scalars.grad_norm};
 }
 
 double OneDevice::evaluate(std::span<const Batch> batches) {

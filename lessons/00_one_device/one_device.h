@@ -59,7 +59,6 @@ class OneDevice {
   std::vector<UnitTensors> params_unit_, master_unit_;
   std::vector<Gradient> gradients_;    // [0] ends up with the step's sum
   std::vector<at::Tensor> rank_sums_;  // of each virtual rank: loss sum, tokens, sum of squares, flag
-  at::Tensor grad_norm_, clip_;
   ActivationBuffers buffers_;
 };
 

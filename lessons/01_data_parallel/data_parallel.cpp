@@ -73,7 +73,6 @@ MemoryPlan DataParallel::memory_plan(const RunShape& shape, const Options& /*opt
   whole(Purpose::momentum, "momentum_full", DType::f32);
   whole(Purpose::variance, "variance_full", DType::f32);
   plan_activation_buffers(shape, plan);
-  plan.add(Purpose::workspace, "scalars", "norm, clip factor", Bytes(2 * size_of(DType::f32)));
   plan.add(Purpose::workspace, "replica hashes", "1 + N numbers",
            Bytes((1 + to_int(shape.world)) * size_of(DType::i64)));
   return plan;
@@ -110,8 +109,6 @@ DataParallel::DataParallel(RunContext& context, const Options& options)
   master_ = unit_views(layout_, master_full_);
   for (const Bucket& bucket : buckets_)
     in_flight_.push_back(grads_full_.narrow(0, bucket.range.begin, bucket.range.size()));
-  grad_norm_ = ledger.zeros(Purpose::workspace, "scalars", {}, DType::f32);
-  clip_ = ledger.zeros(Purpose::workspace, "scalars", {}, DType::f32);
   hash_ = ledger.zeros(Purpose::workspace, "replica hashes", {1}, DType::i64);
   hashes_full_ =
       ledger.zeros(Purpose::workspace, "replica hashes", {to_int(context.shape.world)}, DType::i64);
@@ -147,7 +144,7 @@ StepResult DataParallel::train_step(std::span<const Batch> micro_batches) {
   wait_reduced();
   global_norm();
   step_all();
-  return {buffers_.sums, grad_norm_};
+  return {buffers_.sums, context_.scalars.grad_norm};
 }
 
 void DataParallel::forward(const Batch& batch) {
@@ -204,7 +201,7 @@ void DataParallel::global_norm() {
   }
   finish_sums(buffers_.sums);
   context_.comm.all_reduce(buffers_.sums).wait();
-  global_norm_and_clip(buffers_.sums, context_.shape.workload.optim.clip, grad_norm_, clip_);
+  global_norm_and_clip(buffers_.sums, context_.shape.workload.optim.clip, context_.scalars);
 }
 
 // [anchor: same-step-everywhere]
@@ -216,7 +213,7 @@ void DataParallel::step_all() {
     const UnitLayout& u = layout_.unit(unit);
     at::Tensor momentum = momentum_full_.narrow(0, u.sharded_begin, u.sharded_size);
     at::Tensor variance = variance_full_.narrow(0, u.sharded_begin, u.sharded_size);
-    adamw_step(hyper_of(context_.shape.workload.optim), {context_.scalars.lr, context_.scalars.step, clip_},
+    adamw_step(hyper_of(context_.shape.workload.optim), context_.scalars,
                layout_.decay_ranges(unit, Segment::sharded, {0, u.sharded_size}), grads_[unit].sharded,
                master_[unit].sharded, momentum, variance, has_master ? &params_[unit].sharded : nullptr);
   }

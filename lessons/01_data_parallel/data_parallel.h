@@ -68,7 +68,7 @@ class DataParallel {
   std::vector<UnitTensors> params_, grads_, master_;  // the units' views of them
   std::vector<at::Tensor> in_flight_;                 // the buckets being reduced, views of grads_full_
   std::vector<Ticket> tickets_;
-  at::Tensor grad_norm_, clip_, hash_, hashes_full_;
+  at::Tensor hash_, hashes_full_;
   ActivationBuffers buffers_;
 };
 

@@ -67,7 +67,7 @@ int run(const Arguments& arguments) {
   } catch (const std::exception& error) {
     if (board.claim())
       std::fprintf(stderr, "error: rank %d: %s\n", static_cast<int>(launch.rank), error.what());
-    board.set_reported();
+    board.set_reported(70);
     if (mpi) mpi->abort_job(70);
     return 70;
   }

@@ -231,7 +231,7 @@ TEST(Watchdog, IsSilentWhenAnotherSpeaks) {
   Ending ending;
   EXPECT_TRUE(board.claim());
   EXPECT_FALSE(board.claim());
-  board.set_reported();
+  board.set_reported(70);
   Watchdog dog(
       board, Rank{0}, [] { return std::vector<OutstandingOp>{kWait}; }, ending.options(50ms));
   ending.await_exits(1);

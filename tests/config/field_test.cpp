@@ -91,6 +91,7 @@ TEST(Field, SizesHaveUnits) {
   EXPECT_EQ(parse_bytes("512MiB"), Bytes(536'870'912));
   EXPECT_EQ(parse_bytes("1e9"), Bytes(1'000'000'000));
   EXPECT_EQ(parse_bytes("1.5kB"), Bytes(1500));
+  EXPECT_EQ(parse_bytes("500KB"), Bytes(500'000));
   EXPECT_EQ(parse_bytes("4.35MB"), Bytes(4'350'000));
   EXPECT_EQ(parse_bytes("7B"), Bytes(7));
   EXPECT_EQ(size().format(Bytes(7)), "7");

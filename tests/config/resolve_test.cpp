@@ -90,6 +90,7 @@ TEST(Hash, DependsOnEveryResolvedValueAndOnNothingElse) {
                                                     {"optim.clip", "0.5"},
                                                     {"optim.schedule", "linear"},
                                                     {"optim.min_lr_fraction", "0.5"},
+                                                    {"optim.nonfinite", "skip"},
                                                     {"precision.dtype", "bf16"},
                                                     {"activations", "recompute"}};
   for (const Field& field : fields.fields()) {
@@ -126,7 +127,7 @@ TEST(Hash, IsStable) {
       "data.tokenizer=byte\ndata.validation_batches=8\ndata.validation_fraction=0.05\nhead_chunk=4096\n"
       "model.context=128\nmodel.heads=4\nmodel.layers=4\nmodel.tied=on\nmodel.vocab=257\nmodel.width=128\n"
       "optim.beta1=0.9\noptim.beta2=0.99\noptim.clip=1\noptim.eps=1e-08\noptim.lr=0.002\noptim.min_lr_"
-      "fraction=0.1\n"
+      "fraction=0.1\noptim.nonfinite=stop\n"
       "optim.schedule=cosine\noptim.warmup_steps=40\noptim.weight_decay=0.01\nprecision.dtype=fp32\n"
       "precision.grad_dtype=same\nprecision.reduce_dtype=same\nseed=1\nsteps=500\n");
 }

@@ -20,7 +20,7 @@ class Rank01 {
                                CommBackend::mpi)),
         ledger_(at::kCPU),
         comm_(test::mpi_world()),
-        scalars_{at::full({}, 1e-3, at::kFloat), at::full({}, 1, at::kLong), {}},
+        scalars_(test::step_scalars(1e-3, 0)),
         context_{shape_, comm_, ledger_, scalars_},
         lesson_(context_, options),
         predicted_(bytes_sent(DataParallel::comm_plan(shape_, options), shape_.world, shape_.rank)) {}

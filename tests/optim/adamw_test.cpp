@@ -70,15 +70,17 @@ TEST(AdamW, AgreesWithPyTorch) {
   State s(read(golden, "param"), at::zeros({203}), at::zeros({203}));
   const std::vector<Range> decay = {{0, 77}};
   for (std::int64_t t = 1; t <= 20; ++t) {
-    at::Tensor sums = at::zeros({4}, at::kDouble), norm = at::zeros({}), clip = at::zeros({});
+    at::Tensor sums = at::zeros({4}, at::kDouble);
+    const StepScalars scalars{lr.select(0, t - 1), at::full({}, t - 1, at::kLong), at::zeros({}),
+                              at::zeros({})};
     const at::Tensor grad = grads.select(0, t - 1);
     add_sum_of_squares(grad, sums);
-    global_norm_and_clip(sums, 1.0, norm, clip);
+    global_norm_and_clip(sums, 1.0, scalars);
     // One rounding of the norm, and one of the quotient: 2^-23 together.
-    EXPECT_NEAR(norm.item<float>(), norms[t - 1].item<float>(), 1.2e-7 * norms[t - 1].item<float>());
-    EXPECT_NEAR(clip.item<float>(), clips[t - 1].item<float>(), 2.4e-7);
-    adamw_step(kHyper, {lr.select(0, t - 1), at::full({}, t, at::kLong), clip}, decay, grad, s.p, s.m, s.v,
-               nullptr);
+    EXPECT_NEAR(scalars.grad_norm.item<float>(), norms[t - 1].item<float>(),
+                1.2e-7 * norms[t - 1].item<float>());
+    EXPECT_NEAR(scalars.clip.item<float>(), clips[t - 1].item<float>(), 2.4e-7);
+    adamw_step(kHyper, scalars, decay, grad, s.p, s.m, s.v, nullptr);
     if (t != 1 && t != 20) continue;
     // m and v: at most 5 roundings of 2^-24 (clip, product, square, factor, sum) a step of the largest
     // element; earlier steps' errors fade by beta, so they add up to less than 5 / (1 - beta) * 2^-24 / (sum
@@ -89,6 +91,14 @@ TEST(AdamW, AgreesWithPyTorch) {
     EXPECT_LT(relative(s.m, read(golden, "m" + at)), 3e-6) << t;
     EXPECT_LT(relative(s.v, read(golden, "v" + at)), 3e-6) << t;
   }
+}
+
+TEST(AdamW, NoUpdateChangesNothing) {
+  State s(100);
+  const State before = s.copy();
+  const at::Tensor grad = at::full({100}, std::nanf(""), at::kFloat);
+  adamw_step(kHyper, scalars_of(1e-2, 3, kNoUpdate), {}, grad, s.p, s.m, s.v, nullptr);
+  expect_equal(s, before);
 }
 
 // Wherever a vector is cut, and so whatever the vector width covers and the remainder does, the bits are the

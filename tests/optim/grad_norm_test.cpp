@@ -86,11 +86,24 @@ TEST(StepSums, FlagSaysWhetherLossAndSquaresAreFinite) {
 
 struct Clipped {
   float norm, clip;
+  std::int64_t step;  // 5 before
 };
 Clipped clipped(double squares, double max_norm) {
-  at::Tensor norm = at::zeros({}), clip = at::zeros({});
-  global_norm_and_clip(sums_of(1, 1, squares), max_norm, norm, clip);
-  return {norm.item<float>(), clip.item<float>()};
+  const StepScalars s{{}, at::full({}, 5, at::kLong), at::zeros({}), at::zeros({})};
+  at::Tensor sums = sums_of(1, 1, squares);
+  finish_sums(sums);
+  global_norm_and_clip(sums, max_norm, s);
+  return {s.grad_norm.item<float>(), s.clip.item<float>(), s.step.item<std::int64_t>()};
+}
+
+TEST(Clip, ANonFiniteGradientIsNoUpdateAndIsNotCounted) {
+  EXPECT_EQ(clipped(4, 1).step, 6);
+  for (const double squares : {kInf, kNan}) {
+    for (const double max_norm : {0.0, 1.0}) {
+      EXPECT_EQ(clipped(squares, max_norm).clip, kNoUpdate);
+      EXPECT_EQ(clipped(squares, max_norm).step, 5);
+    }
+  }
 }
 
 TEST(Clip, ScalesDownToTheLimitAndNeverUp) {
@@ -108,13 +121,6 @@ TEST(Clip, ZeroTurnsItOff) {
 
 // One rounding: the fp32 number nearest to the fp64 root.
 TEST(Clip, RoundsTheNormOnce) { EXPECT_EQ(clipped(2, 1).norm, static_cast<float>(1.4142135623730951)); }
-
-// The flag stops or skips such a step; the factor must not turn infinity into NaN before the search for its
-// unit.
-TEST(Clip, LeavesANonFiniteGradientAlone) {
-  EXPECT_EQ(clipped(kInf, 1).clip, 1.0F);
-  EXPECT_EQ(clipped(kNan, 1).clip, 1.0F);
-}
 
 TEST(FirstNonfinite, FindsTheUnit) {
   std::vector<at::Tensor> units = {at::ones({5}), at::Tensor(), at::zeros({0}), at::ones({70'000}),

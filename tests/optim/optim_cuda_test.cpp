@@ -32,7 +32,7 @@ State some_state(std::int64_t n, at::ScalarType type16) {
 
 StepScalars scalars(std::int64_t step, double clip, at::Device device) {
   return {at::full({}, 3e-3, at::kFloat).to(device), at::full({}, step, at::kLong).to(device),
-          at::full({}, clip, at::kFloat).to(device)};
+          at::full({}, clip, at::kFloat).to(device), at::zeros({}, at::kFloat).to(device)};
 }
 
 void expect_equal(const State& gpu, const State& cpu, bool rounds) {
@@ -117,13 +117,13 @@ TEST_F(OptimCudaTest, NormClipAndFiniteness) {
       at::Tensor cpu = sums.clone(), gpu = sums.to(at::kCUDA);
       finish_sums(cpu), finish_sums(gpu);
       EXPECT_EQ(cpu[kNonFinite].item<double>(), gpu[kNonFinite].item<double>());
-      at::Tensor norm = at::zeros({}), clip = at::zeros({}), gpu_norm = norm.to(at::kCUDA),
-                 gpu_clip = clip.to(at::kCUDA);
-      global_norm_and_clip(cpu, limit, norm, clip);
-      global_norm_and_clip(gpu, limit, gpu_norm, gpu_clip);
-      EXPECT_EQ(clip.item<float>(), gpu_clip.item<float>()) << squares;
+      const StepScalars host = scalars(5, 0, at::kCPU), device = scalars(5, 0, at::kCUDA);
+      global_norm_and_clip(cpu, limit, host);
+      global_norm_and_clip(gpu, limit, device);
+      EXPECT_EQ(host.clip.item<float>(), device.clip.item<float>()) << squares;
+      EXPECT_EQ(host.step.item<std::int64_t>(), device.step.item<std::int64_t>()) << squares;
       if (!std::isnan(squares)) {
-        EXPECT_EQ(norm.item<float>(), gpu_norm.item<float>()) << squares;
+        EXPECT_EQ(host.grad_norm.item<float>(), device.grad_norm.item<float>()) << squares;
       }
     }
   }
@@ -135,14 +135,13 @@ TEST_F(OptimCudaTest, CapturedStep) {
   State eager = some_state(n, at::kBFloat16).to(at::kCUDA);
   const at::Tensor grad = test::random({n}, at::kBFloat16);
   State graphed{eager.p.clone(), eager.m.clone(), eager.v.clone(), eager.p16.clone()};
-  at::Tensor sums = at::zeros({4}, test::on_gpu(at::kDouble)), norm = at::zeros({}, test::on_gpu(at::kFloat));
+  at::Tensor sums = at::zeros({4}, test::on_gpu(at::kDouble));
   StepScalars s = scalars(0, 1.0, at::kCUDA);
   const auto step = [&](State& state) {
     sums.zero_();
-    s.step.add_(1);
     add_sum_of_squares(grad, sums);
     finish_sums(sums);
-    global_norm_and_clip(sums, 1.0, norm, s.clip);
+    global_norm_and_clip(sums, 1.0, s);
     adamw_step({}, s, {}, grad, state.p, state.m, state.v, &state.p16);
   };
   for (int i = 0; i < 5; ++i) step(eager);

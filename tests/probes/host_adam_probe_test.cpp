@@ -66,15 +66,15 @@ struct HostAdamProbe {
     for (int unit = 0; unit < layout_.num_units(); ++unit)
       add_sum_of_squares(grads_host_[unit].sharded, buffers_.sums);
     finish_sums(buffers_.sums);
-    global_norm_and_clip(buffers_.sums, context_.shape.workload.optim.clip, norm_, clip_);
+    global_norm_and_clip(buffers_.sums, context_.shape.workload.optim.clip, context_.scalars);
     for (int unit = 0; unit < layout_.num_units(); ++unit) {
-      adamw_step(hyper_of(context_.shape.workload.optim), {context_.scalars.lr, context_.scalars.step, clip_},
+      adamw_step(hyper_of(context_.shape.workload.optim), context_.scalars,
                  layout_.decay_ranges(unit, Segment::sharded, {0, layout_.unit(unit).sharded_size}),
                  grads_host_[unit].sharded, master_host_[unit].sharded, m_host_[unit].sharded,
                  v_host_[unit].sharded, nullptr);
       params_[unit].sharded.copy_(master_host_[unit].sharded, /*non_blocking=*/true);
     }
-    return {buffers_.sums, norm_};
+    return {buffers_.sums, context_.scalars.grad_norm};
   }
   void to_host(int unit) { grads_host_[unit].sharded.copy_(grads_[unit].sharded, /*non_blocking=*/true); }
   void settle() {}
@@ -92,7 +92,6 @@ struct HostAdamProbe {
   ParamLayout layout_;
   Gpt gpt_;
   std::vector<UnitTensors> params_, grads_, grads_host_, master_host_, m_host_, v_host_;
-  at::Tensor norm_ = at::full({}, 0, at::kFloat), clip_ = at::full({}, 0, at::kFloat);
   ActivationBuffers buffers_;
 };
 

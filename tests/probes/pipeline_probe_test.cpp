@@ -82,10 +82,6 @@ void on_two_ranks(const std::function<void(Communicator&, int)>& body) {
   }
 }
 
-StepScalars scalars_of(double lr, std::int64_t step) {
-  return {at::full({}, lr, at::kFloat), at::full({}, step, at::kLong), at::full({}, 1.0, at::kFloat)};
-}
-
 TEST(PipelineProbe, OneForwardOneBackwardEqualsOneDeviceWithSplitTiedSum) {
   Workload w = test::odd_workload();
   w.model.layers = 4;
@@ -98,7 +94,6 @@ TEST(PipelineProbe, OneForwardOneBackwardEqualsOneDeviceWithSplitTiedSum) {
     Stage stage(shape, ledger, rank, 2 - rank);
     const int micro = static_cast<int>(w.batch.global), boundary = stage.layout.num_blocks() / 2;
     at::Tensor sums = ledger.zeros(Purpose::workspace, "sums", {4}, DType::f64);
-    at::Tensor norm = at::full({}, 0, at::kFloat);
     std::vector<Ticket> sent(
         2);  // what travels while this stage goes on: nobody touches it before its ticket
     for (int step = 0; step < kSteps; ++step) {
@@ -132,8 +127,8 @@ TEST(PipelineProbe, OneForwardOneBackwardEqualsOneDeviceWithSplitTiedSum) {
         add_sum_of_squares(stage.grads[unit].sharded, sums);
       finish_sums(sums);
       comm.all_reduce(sums).wait();
-      StepScalars scalars = scalars_of(learning_rate(w.optim, step, w.steps), step + 1);
-      global_norm_and_clip(sums, w.optim.clip, norm, scalars.clip);
+      const StepScalars scalars = test::step_scalars(learning_rate(w.optim, step, w.steps), step);
+      global_norm_and_clip(sums, w.optim.clip, scalars);
       stage.update(w.optim, scalars);
     }
     test::RankResult mine;
@@ -196,8 +191,8 @@ TEST(PipelineProbe, StashedWeightsFollowTheRule) {
     untied_backward(two, two.params, batch, 0);
     one.buffers[0]->grad_x[boundary % 2].copy_(two.buffers[0]->grad_x[boundary % 2]);
     untied_backward(one, used, batch, 0);
-    one.update(w.optim, scalars_of(1e-2, t + 1));
-    two.update(w.optim, scalars_of(1e-2, t + 1));
+    one.update(w.optim, test::step_scalars(1e-2, t + 1));
+    two.update(w.optim, test::step_scalars(1e-2, t + 1));
   }
 
   on_two_ranks([&](Communicator& comm, int rank) {
@@ -221,7 +216,7 @@ TEST(PipelineProbe, StashedWeightsFollowTheRule) {
       if (rank == 0) comm.recv(grad, Rank{1}).wait();
       untied_backward(stage, stash[t % slots], test::made_up_batch(w, t, 0), t % slots);
       if (rank == 1) sent[0] = comm.send(grad, Rank{0});
-      stage.update(w.optim, scalars_of(1e-2, t + 1));
+      stage.update(w.optim, test::step_scalars(1e-2, t + 1));
     };
     forward(0);
     for (int t = 0; t < kUpdates; ++t) {

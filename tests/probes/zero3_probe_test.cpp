@@ -59,8 +59,12 @@ struct Zero3Probe {
         Slice slice{unit, s, mine, {}, {}, {}, {}, {}};
         for (at::Tensor* t : {&slice.grad, &slice.scratch, &slice.m, &slice.v})
           *t = tensor(Purpose::momentum, u.size(s) / world);
-        slice.param = s == Segment::whole ? full_[unit].whole.narrow(0, mine.begin, mine.size())
-                                          : full_[unit].sharded.narrow(0, mine.begin, mine.size()).clone();
+        if (s == Segment::whole) {
+          slice.param = full_[unit].whole.narrow(0, mine.begin, mine.size());
+        } else {
+          slice.param = tensor(Purpose::parameters, mine.size());
+          slice.param.copy_(full_[unit].sharded.narrow(0, mine.begin, mine.size()));
+        }
         slices_.push_back(slice);
       }
     }
@@ -112,15 +116,15 @@ struct Zero3Probe {
     for (const Slice& slice : slices_) add_sum_of_squares(slice.grad, buffers_.sums);
     finish_sums(buffers_.sums);
     context_.comm.all_reduce(buffers_.sums).wait();
-    global_norm_and_clip(buffers_.sums, context_.shape.workload.optim.clip, norm_, clip_);
+    global_norm_and_clip(buffers_.sums, context_.shape.workload.optim.clip, context_.scalars);
     for (Slice& slice : slices_) {
-      adamw_step(hyper_of(context_.shape.workload.optim), {context_.scalars.lr, context_.scalars.step, clip_},
+      adamw_step(hyper_of(context_.shape.workload.optim), context_.scalars,
                  layout_.decay_ranges(slice.unit, slice.segment, slice.range), slice.grad, slice.param,
                  slice.m, slice.v, nullptr);
       if (slice.segment == Segment::whole && slice.range.size() > 0)
         context_.comm.all_gather(slice.param, full_[slice.unit].whole).wait();
     }
-    return {buffers_.sums, norm_};
+    return {buffers_.sums, context_.scalars.grad_norm};
   }
   void settle() {}
   double evaluate(std::span<const Batch>) { return 0; }
@@ -150,7 +154,6 @@ struct Zero3Probe {
   Gpt gpt_;
   std::vector<UnitTensors> full_, grad_full_;
   std::vector<Slice> slices_;  // [2 * unit + segment]
-  at::Tensor norm_ = at::full({}, 0, at::kFloat), clip_ = at::full({}, 0, at::kFloat);
   ActivationBuffers buffers_;
 };
 

@@ -44,6 +44,16 @@ class Claims(support.ProcessTest):
             self.assertEqual(self.ended["nothing", ranks].code, 0, self.ended["nothing", ranks])
             self.assertEqual(self.ended["nothing", ranks].err, "")
 
+    def test_ten_skipped_updates_in_a_row_stop(self):
+        for ranks in (0, 3):
+            with self.subTest(ranks=ranks):
+                ended = support.execute(support.mpirun(ranks) + [
+                    support.program("tests/broken_lesson"), "--workload", support.WORKLOAD, "--steps", "20", "--out", support.new_path("out"),
+                    "--set", "fault=nonfinite", "--set", "optim.nonfinite=skip"])
+                self.expect_one_error(ended, 70, re.compile(r"step 9: the gradient is not finite; no rank's last micro-batch .*\n  fix: .*"))
+                self.assertEqual(re.findall(r"step (\d+): the gradient is not finite; its update is skipped\n", ended.out),
+                                 [str(step) for step in range(9)])
+
 
 if __name__ == "__main__":
     support.main()

@@ -1,5 +1,6 @@
 """Ranks that hang, die, throw, compute nonsense or meet a full disk: one message that names rank and step, the right exit code, nothing left."""
 
+import json
 import os
 import re
 
@@ -71,6 +72,42 @@ class InjectedFaults(support.ProcessTest):
                 self.assertEqual(len(file.readlines()), 2)
 
 
+    def test_the_record_says_how_the_run_ended(self):
+        for (kind, ranks, how), out in self.outs.items():
+            with self.subTest(kind=kind, ranks=ranks, how=how), open(out + "/record.json", encoding="utf-8") as file:
+                record = json.load(file)
+                if kind in ("hang", "kill"):
+                    self.assertEqual((record["exit_code"], record["message"]), (None, ""), "nobody was left to write")
+                elif ranks == 1:
+                    self.assertEqual(record["exit_code"], 70)
+                    self.assertRegex(record["message"], r"\A" + EXPECTED[kind, 1][1] + r"\Z")
+                    self.assertEqual(len(record["steps"]), 3 if kind == "nan" else 2)
+                else:  # the rank that speaks may end the job before the first one has written
+                    self.assertIn(record["exit_code"], (None, 70, 75))
+
+
+class Skipping(support.ProcessTest):
+    def test_a_skipped_update_is_said_and_counted(self):
+        out = support.new_path("out")
+        ended = support.run("01_data_parallel", 3, "--out", out, "--inject", "nan@1,2", "--set", "optim.nonfinite=skip")
+        self.assertEqual((ended.code, ended.err), (0, ""), ended)
+        self.assertIn("\nstep 2: the gradient is not finite; its update is skipped\n", ended.out)
+        self.assertIn("\n1 updates skipped: their gradient was not finite\n", ended.out)
+        with open(out + "/record.json", encoding="utf-8") as file:
+            record = json.load(file)
+        self.assertEqual((record["skipped_updates"], record["exit_code"]), (1, 0))
+        self.assertEqual([step["loss"] is None for step in record["steps"]], [False, False, False, False])
+        self.assertEqual([step["grad_norm"] is None for step in record["steps"]], [False, False, True, False])
+
+
+class Start(support.ProcessTest):
+    def test_ranks_that_never_meet(self):
+        out = support.new_path("out")
+        alone = [support.program("01_data_parallel"), *support.files_of("01_data_parallel"), "--out", out]
+        ended = support.execute(support.mpirun(1) + alone + [":", "-n", "1", "sleep", "90"])
+        self.expect_one_error(ended, 75, re.compile(r"rank 0: the 2 ranks did not start together within 30 s\n  fix: start again; .*"))
+
+
 class FullDisk(support.ProcessTest):
     """A limit on the size of a file stands for a disk that is full: the write fails at the same byte, with EFBIG."""
 
@@ -91,7 +128,8 @@ class FullDisk(support.ProcessTest):
         self.expect_nothing_left(out, boards)
 
     def test_of_the_record_and_the_weights(self):
-        for limit, flags, name, left in ((1500, [], "record.json", ["steps.jsonl"]),
+        for limit, flags, name, left in ((500, [], "record.json", []),
+                                         (3000, [], "record.json", ["record.json", "steps.jsonl"]),
                                          (20000, ["--save", support.new_path("w")], "w-", ["record.json", "steps.jsonl"])):
             with self.subTest(file=name):
                 out = support.new_path("out")
@@ -99,6 +137,9 @@ class FullDisk(support.ProcessTest):
                 self.expect_one_error(support.execute(self.limited(limit) + flags), 73, re.compile(
                     rf".*/\.{name}.*: cannot write \d+ bytes at byte {limit}: File too large \(EFBIG\)" + self.FIX))
                 self.assertEqual(sorted(os.listdir(out)), left, "nothing unfinished is left")
+                if limit == 20000:  # there was room for the record
+                    with open(out + "/record.json", encoding="utf-8") as file:
+                        self.assertEqual(json.load(file)["exit_code"], 73)
                 self.assertEqual([file for file in os.listdir(support.scratch) if ".tmp-" in file or file.startswith("w-")], [])
 
 

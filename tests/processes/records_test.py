@@ -121,6 +121,11 @@ class WithoutARun(support.ProcessTest):
         self.assertRegex(out, r"all_reduce +48 +[\d,]+ +bf16")
         self.assertNotIn("note:", out)
 
+    def test_plan_says_whether_a_cap_is_enough(self):
+        plan = ("--plan", "--world", "2", "--workload", support.WORKLOAD, "--memory-cap")
+        self.assertRegex(self.quick(*plan, "1GB"), r"\n  --memory-cap 1\.00 GB: fits, [\d.]+ MB are left\n")
+        self.assertRegex(self.quick(*plan, "100KB"), r"\n  --memory-cap 100\.00 kB: does not fit, [\d.]+ [kM]B are missing\n")
+
     def test_plan_that_a_run_would_refuse(self):
         out = self.quick("--plan", "--world", "5", "--workload", support.WORKLOAD)
         self.assertRegex(out, r"\n  note: .*12 / \(1 x 5\)")

@@ -5,13 +5,14 @@
 #include <optional>
 #include <thread>
 
+#include "common/optim/grad_norm.h"
 #include "common/run/run_lesson.h"
 #include "lessons/01_data_parallel/data_parallel.h"
 
 namespace sc {
 namespace {
 
-enum class Wrong { nothing, allocation, buffer, broadcast, ticket, replica };
+enum class Wrong { nothing, allocation, buffer, broadcast, ticket, replica, nonfinite };
 
 struct BrokenOptions {
   Wrong fault = Wrong::nothing;
@@ -66,7 +67,8 @@ class Broken {
                        {"buffer", Wrong::buffer},
                        {"broadcast", Wrong::broadcast},
                        {"ticket", Wrong::ticket},
-                       {"replica", Wrong::replica}}),
+                       {"replica", Wrong::replica},
+                       {"nonfinite", Wrong::nonfinite}}),
         [](auto& o) -> auto& { return o.fault; });
     return table;
   }
@@ -85,6 +87,7 @@ class Broken {
 
   StepResult train_step(std::span<const Batch> batches) {
     StepResult result = lesson_.train_step(batches);
+    if (fault_ == Wrong::nonfinite) result.sums.mutable_data_ptr<double>()[kNonFinite] = 1;
     if (++steps_ != 2) return result;
     constexpr std::int64_t kMebibyte = 1 << 20;
     if (fault_ == Wrong::allocation) kept_ = at::empty({kMebibyte}, at::kByte);

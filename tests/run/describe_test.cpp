@@ -57,7 +57,7 @@ TEST(Describe, ARunNamesTheMachine) {
   for (const std::string& part : {std::string("Open MPI"), hardware.cpu, libtorch_version()}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
   }
-  EXPECT_NE(describe_run("00_one_device", tiny_shape(1), kOne, "none").find("1 rank on the CPU (one process"),
+  EXPECT_NE(describe_run("00_one_device", tiny_shape(1), kOne, "none").find("1 rank on the CPU (1 thread), "),
             std::string::npos);
 }
 

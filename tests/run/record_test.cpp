@@ -56,6 +56,7 @@ RunRecord some_record() {
   for (int i = 0; i < 30; ++i) r.steps.push_back({i, 5.5 - i / 3.0, 1e-3, 0.1 * i, 3072, 0.05, 0.01});
   r.validation_loss = 2.25;
   r.seconds = 12.5;
+  r.skipped_updates = 3;
   r.exit_code = 0;
   return r;
 }
@@ -81,6 +82,7 @@ TEST_F(Record, ComesBackAsItWas) {
   EXPECT_EQ(got.strategy, want.strategy);
   EXPECT_EQ(got.versions, want.versions);
   EXPECT_EQ(got.ranks, want.ranks);
+  EXPECT_EQ(got.skipped_updates, 3);
   EXPECT_EQ(got.exit_code, 0);
   EXPECT_EQ(got.validation_loss, 2.25);
   ASSERT_EQ(got.steps.size(), 30U);

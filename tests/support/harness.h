@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <barrier>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -17,6 +18,8 @@
 
 #include "common/comm/local_communicator.h"
 #include "common/comm/recording_communicator.h"
+#include "common/memory/allocator_witness.h"
+#include "common/model/activation_plan.h"
 #include "common/optim/lr_schedule.h"
 #include "common/run/strategy.h"
 
@@ -59,6 +62,43 @@ inline Batch made_up_batch(const Workload& w, std::int64_t step, std::int64_t j)
   return batch;
 }
 
+/// On the host; `updates`: done before this step.
+inline constexpr Bytes kScalarBytes{3 * 4 + 8};
+inline StepScalars step_scalars(double lr, std::int64_t updates) {
+  return {at::full({}, lr, at::kFloat), at::full({}, updates, at::kLong), at::full({}, 1.0, at::kFloat),
+          at::full({}, 0.0, at::kFloat)};
+}
+
+/// What LibTorch's allocator hands out in one step of all ranks of this process. Every rank calls begin() and
+/// end() round its step; all are quiet at both.
+class StepWitness {
+ public:
+  explicit StepWitness(int ranks) : gate_(ranks) {}
+  void begin(int rank) {
+    gate_.arrive_and_wait();
+    if (rank == 0) {
+      witness_.reset_peak();
+      before_ = witness_.live();
+    }
+    gate_.arrive_and_wait();
+  }
+  void end(int rank) {
+    gate_.arrive_and_wait();
+    if (rank == 0) during_ = witness_.peak();
+    gate_.arrive_and_wait();
+  }
+  void leave() { gate_.arrive_and_drop(); }               // a rank that failed
+  [[nodiscard]] Bytes before() const { return before_; }  // alive when the step began
+  [[nodiscard]] Bytes during() const { return during_; }  // the peak inside it
+
+ private:
+  AllocatorWitness witness_;
+  std::barrier<> gate_;
+  Bytes before_, during_;
+};
+/// The step that it looks at: the first one has allocated whatever a first use allocates.
+constexpr std::int64_t kWitnessedStep = 1;
+
 struct RankResult {
   std::vector<StateSlice> state;        // clones, after the last step
   std::vector<double> losses, norms;    // of every step
@@ -69,18 +109,20 @@ struct RankResult {
   std::vector<CommPlan> recorded;  // of every step
   double evaluation = 0;
   std::int64_t dropped = 0;
+  Bytes batches, op_scratch;  // of the witnessed step: the test's own tensors; what one operation may take
 };
 
 template <Strategy S>
 RankResult run_rank(Communicator& transport, const RunShape& shape, const typename S::Options& options,
-                    std::int64_t steps, Ledger& ledger) {
+                    std::int64_t steps, Ledger& ledger, StepWitness* witness = nullptr) {
   c10::InferenceMode inference;
   at::set_num_threads(1);
   RankResult result;
   RecordingCommunicator comm(transport);
-  StepScalars scalars{at::full({}, 0.0, at::kFloat), at::full({}, 0, at::kLong), {}};
+  const StepScalars scalars = step_scalars(0, 0);
   result.memory_plan = S::memory_plan(shape, options);
   result.comm_plan = S::comm_plan(shape, options);
+  result.op_scratch = plan_op_scratch_bytes(shape);
   RunContext context{shape, comm, ledger, scalars};
   S strategy(context, options);
   const Workload& w = shape.workload;
@@ -90,10 +132,17 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     for (std::int64_t j = 0; j < mine; ++j)
       batches.push_back(made_up_batch(w, step, to_int(transport.rank()) * mine + j));
     scalars.lr.fill_(learning_rate(w.optim, step, w.steps));
-    scalars.step.fill_(step + 1);
     comm.set_phase("train");
     comm.set_step(step);
+    const bool witnessed = witness != nullptr && step == kWitnessedStep;
+    if (witnessed) {
+      for (const Batch& b : batches)
+        result.batches +=
+            Bytes(static_cast<std::int64_t>(b.tokens.nbytes() + b.targets.nbytes() + b.scale.nbytes()));
+      witness->begin(to_int(transport.rank()));
+    }
     const StepResult out = strategy.train_step(batches);
+    if (witnessed) witness->end(to_int(transport.rank()));
     result.losses.push_back(out.sums.template data_ptr<double>()[0] /
                             out.sums.template data_ptr<double>()[1]);
     result.norms.push_back(out.grad_norm.template item<float>());
@@ -133,11 +182,28 @@ inline RunShape shape_for(const Workload& w, int world, int rank, CommBackend ba
           .threads = 1};
 }
 
+/// The ledgers' bytes, and this test's own tensors, are all that LibTorch handed out; inside the step only
+/// what an operation may take for itself came on top.
+inline void expect_nothing_beside_the_ledger(const StepWitness& witness,
+                                             const std::vector<RankResult>& ranks) {
+  Bytes ledgers, tests, scratch;
+  for (const RankResult& rank : ranks) {
+    ledgers += rank.peak_total + rank.peak[static_cast<int>(Purpose::host)];
+    tests += rank.batches + kScalarBytes;
+    scratch += rank.op_scratch;
+  }
+  EXPECT_EQ(witness.before().value(), (ledgers + tests).value()) << "bytes beside the ledger before the step";
+  EXPECT_GE(witness.during().value(), witness.before().value());
+  EXPECT_LE(witness.during().value(), (witness.before() + scratch).value())
+      << "bytes beside the ledger in the step";
+}
+
 /// A world of threads. `wrap` may put a decorator round a rank's communicator (delays, faults).
 using Wrap = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
 template <Strategy S>
 std::vector<RankResult> run_local(int world, const Workload& w, const typename S::Options& options,
                                   std::int64_t steps, const Wrap& wrap = {}) {
+  StepWitness witness(world);
   LocalWorld ranks(world);
   std::vector<RankResult> results(static_cast<std::size_t>(world));
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world));
@@ -149,10 +215,12 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
         if (wrap) comm = wrap(std::move(comm));
         try {
           Ledger ledger(at::kCPU);
-          results[r] = run_rank<S>(*comm, shape_for(w, world, r, CommBackend::local), options, steps, ledger);
+          results[r] = run_rank<S>(*comm, shape_for(w, world, r, CommBackend::local), options, steps, ledger,
+                                   steps > kWitnessedStep ? &witness : nullptr);
         } catch (...) {
           errors[r] = std::current_exception();
           comm->abort();
+          witness.leave();
         }
       });
     }
@@ -160,6 +228,7 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
   }
+  if (steps > kWitnessedStep) expect_nothing_beside_the_ledger(witness, results);
   return results;
 }
 

@@ -1,0 +1,31 @@
+// A stretch of a program that must not last: where no watchdog sees a hang yet, or any more. No torch, no
+// MPI.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace sc {
+
+/// Calls `expire` once from a thread of its own unless it is destroyed within `limit`.
+class Deadline {
+ public:
+  Deadline(std::chrono::milliseconds limit, std::function<void()> expire);
+  /// Prints "error: " and `text` to stderr and ends the process with exit code 75.
+  Deadline(std::chrono::milliseconds limit, std::string text);
+  ~Deadline();
+  Deadline(const Deadline&) = delete;
+  Deadline& operator=(const Deadline&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+}  // namespace sc
