@@ -76,16 +76,21 @@ Partition finish(const Profile& profile, std::vector<Stage> stages, Reduction re
   return partition;
 }
 
-// The dynamic programme. State (first, ranks): layers first.. on exactly `ranks` ranks.
+// The dynamic programme. State (first, ranks): layers first.. on exactly `ranks` ranks. Without a `limit` it
+// finds the least bottleneck. With one every stage within the limit is as good as any other, and it finds the
+// fewest stages: a second run, because the rest with the least bottleneck may need more stages than the whole
+// must.
 class Optimizer {
  public:
-  Optimizer(const Profile& profile, int ranks, int most_replicas, Reduction reduction)
+  Optimizer(const Profile& profile, int ranks, int most_replicas, Reduction reduction,
+            double limit = kInfinite)
       : profile_(profile),
         reduction_(reduction),
+        limit_(limit),
         most_replicas_(most_replicas),
         layers_(static_cast<int>(profile.layers.size())),
         ranks_(ranks),
-        best_(static_cast<std::size_t>((layers_ + 1) * (ranks + 1))) {
+        best_(static_cast<std::size_t>(layers_ + 1) * static_cast<std::size_t>(ranks + 1)) {
     best_[index(layers_, 0)] = {0, 0, 0, 0};
     for (int first = layers_ - 1; first >= 0; --first) solve(first);
   }
@@ -101,6 +106,8 @@ class Optimizer {
             "give more ranks or more memory");
     return ranks;
   }
+
+  [[nodiscard]] double bottleneck(int ranks) const { return at(0, ranks).bottleneck; }
 
   // The best partition on exactly this many ranks.
   [[nodiscard]] std::vector<Stage> stages_on(int ranks) const {
@@ -122,7 +129,8 @@ class Optimizer {
   };
 
   [[nodiscard]] std::size_t index(int first, int ranks) const {
-    return static_cast<std::size_t>(first * (ranks_ + 1) + ranks);
+    return static_cast<std::size_t>(first) * static_cast<std::size_t>(ranks_ + 1) +
+           static_cast<std::size_t>(ranks);
   }
   [[nodiscard]] const Best& at(int first, int ranks) const { return best_[index(first, ranks)]; }
 
@@ -133,13 +141,17 @@ class Optimizer {
       sums.time += layer.time();
       sums.saved += layer.saved_bytes;
       sums.parameters += layer.parameter_bytes;
-      const double cut = last + 1 < layers_ ? cut_time(profile_, last) : 0;
-      for (int replicas = 1; replicas <= most_replicas_; ++replicas) {
-        const double own = std::max(cut, time_of(profile_, sums, replicas, reduction_));
-        for (int ranks = replicas; ranks <= ranks_; ++ranks) {
-          if (fits(sums, replicas, ranks)) improve(first, ranks, last, replicas, own);
-        }
-      }
+      for (int replicas = 1; replicas <= most_replicas_; ++replicas) try_stage(first, last, replicas, sums);
+    }
+  }
+
+  // Layers first..last as one stage of `replicas` ranks, in front of the best of what follows.
+  void try_stage(int first, int last, int replicas, const Sums& sums) {
+    const double cut = last + 1 < layers_ ? cut_time(profile_, last) : 0;
+    double own = std::max(cut, time_of(profile_, sums, replicas, reduction_));
+    if (limit_ < kInfinite) own = own <= limit_ ? 0 : kInfinite;
+    for (int ranks = replicas; ranks <= ranks_; ++ranks) {
+      if (fits(sums, replicas, ranks)) improve(first, ranks, last, replicas, own);
     }
   }
 
@@ -160,6 +172,7 @@ class Optimizer {
 
   const Profile& profile_;
   const Reduction reduction_;
+  const double limit_;
   const int most_replicas_, layers_, ranks_;
   std::vector<Best> best_;
 };
@@ -195,8 +208,10 @@ double bottleneck_of(const Profile& profile, const std::vector<Stage>& stages, R
 Partition optimal_partition(const Profile& profile, int ranks, Reduction reduction) {
   require_profile(profile);
   require_ranks("ranks", ranks, kMostRanks);
-  const Optimizer optimizer(profile, ranks, ranks, reduction);
-  return finish(profile, optimizer.stages_on(optimizer.best_ranks()), reduction);
+  const Optimizer least(profile, ranks, ranks, reduction);
+  const int used = least.best_ranks();
+  const Optimizer fewest(profile, used, used, reduction, least.bottleneck(used));
+  return finish(profile, fewest.stages_on(used), reduction);
 }
 
 Partition uniform_partition(const Profile& profile, int stages) {

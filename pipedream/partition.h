@@ -36,8 +36,8 @@ struct Stage {
   friend bool operator==(const Stage&, const Stage&) = default;
 };
 
-/// How the replicas of a stage sum their gradients: through a parameter server as the PipeDream paper does, 4
-/// (m - 1) / m bytes a byte of weights, or around a ring as NCCL does, 2 (m - 1) / m.
+/// How the m replicas of a stage sum their gradients: through a parameter server as the PipeDream paper does,
+/// 4 (m - 1) / m bytes a byte of weights, or around a ring as NCCL does, 2 (m - 1) / m.
 enum class Reduction { parameter_server, ring };
 
 struct Partition {
@@ -60,14 +60,12 @@ double bottleneck_of(const Profile& profile, const std::vector<Stage>& stages, R
 
 /// The partition with the least bottleneck on at most `ranks` ranks; among equals the one with fewer ranks,
 /// then fewer stages.
-///   Method  dynamic programme over (first layer, ranks left): B(i, R) = min over the stage's last layer k
-///   and its replicas m of
-///           max(T(i..k, m), 2 a_k / bandwidth, B(k + 1, R - m)), as in PipeDream (arXiv:1806.03377,
-///           section 3.1), built from the model's end because a stage's memory depends on the ranks behind
-///           it.
+///   Method  dynamic programme over (first layer i, ranks left R): B(i, R) = min over the stage's last
+///           layer k and its replicas m of max(T(i..k, m), 2 a_k / bandwidth, B(k + 1, R - m)), as in
+///           PipeDream (arXiv:1806.03377, section 3.1), built from the model's end because a stage's memory
+///           depends on the ranks behind it.
 ///   Errors  InputError (data): no layers or too many, numbers negative or not finite, or nothing fits into
-///   the memory; (usage) ranks
-///           out of range.
+///           the memory; (usage): ranks out of range.
 Partition optimal_partition(const Profile& profile, int ranks, Reduction reduction);
 
 /// `stages` stages without replicas, blocks shared out evenly (the first stages get the remainder); what
@@ -76,8 +74,9 @@ Partition uniform_partition(const Profile& profile, int stages);
 /// `stages` stages without replicas, the slowest as quick as possible; messages not counted.
 Partition balanced_partition(const Profile& profile, int stages);
 
-/// Costs of the partition for simulate(): one entry a stage (a stage's replicas count as one that is m times
-/// as quick), messages of the largest cut. Backward is shared evenly between its halves.
+/// Costs of the partition for simulate(): one entry a stage (a stage's m replicas count as one that is m
+/// times as quick, without the exchange of their gradients), messages of the largest cut. Backward is shared
+/// evenly between its halves.
 Costs costs_of(const Profile& profile, const Partition& partition);
 
 /// GPT-2's shape: blocks of width d, sequence T, vocabulary padded.
