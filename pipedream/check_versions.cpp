@@ -88,6 +88,11 @@ class VersionCheck {
       add(Rule::version, to_text(action) + " reads another version than its forward, which read " +
                              std::to_string(of_forward));
     }
+    const int before_newest = std::max(0, newest_ - 1);  // its gradient is part of step newest_ + 1
+    if (schedule_.versions == VersionRule::two_buffers && action.version != before_newest) {
+      add(Rule::version, to_text(action) + " reads not the version before the newest, which is " +
+                             std::to_string(before_newest));
+    }
     if (makes_input_gradient(action.kind)) ++open_;
     if (!ends_microbatch(action.kind)) return;
     --open_;

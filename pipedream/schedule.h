@@ -58,8 +58,8 @@ enum class VersionRule : std::uint8_t {
   none,   // always the newest: forward and backward of a microbatch may differ (not a gradient of anything)
   stash,  // a stage's backward reads what its forward read: S - s versions
   vertical_sync,  // moreover all stages read the version that stage 0 read: S versions
-  two_buffers,  // PipeDream-2BW: one update every M >= S microbatches, everywhere the one before the newest:
-                // 2 versions
+  two_buffers,  // PipeDream-2BW: the gradients of a step were computed with the version before the newest, on
+                // all stages (a step every M >= S microbatches): 2 versions
 };
 
 /// The model is cut into stages * chunks consecutive parts; part (position) k lies on stage k % stages as its
@@ -97,7 +97,8 @@ void require_shape(const Schedule& schedule);
 constexpr int kMostStages = 1024;
 constexpr int kMostMicrobatches = 1 << 20;
 constexpr int kMostChunks = 64;
-constexpr std::int64_t kMostCells = std::int64_t{1} << 24;  // stages * chunks * microbatches
+// stages * chunks * microbatches; a schedule of so many takes about 2.6 GB to generate.
+constexpr std::int64_t kMostCells = std::int64_t{1} << 22;
 
 /// What travels between two stages: the activation that enters position `to`, or the gradient that enters it
 /// from above.

@@ -113,6 +113,17 @@ TEST(Check, DeadlockOfComputeActions) {
   EXPECT_EQ(to_text(report.cycle[1]), "stage 1, action 3: F1 waits until stage 0 does SA1");
 }
 
+// Stage 0 has done its list (it lacks its backwards) when the other two are stuck: the ring starts behind it.
+TEST(Check, DeadlockBehindAStageThatHasFinished) {
+  const CheckReport report =
+      check(written({"F0 SA0 F1 SA1 RG0 RG1", "RA0 RA1 F0 SA0 F1 SA1 RG0 RG1 B0 SG0 B1 SG1 step@1",
+                     "RA0 F0 B0 SG0 RA1 F1 B1 SG1 step@1"},
+                    2));
+  ASSERT_EQ(report.cycle.size(), 2U);
+  EXPECT_EQ(to_text(report.cycle[0]), "stage 1, action 5: SA1 waits until stage 2 posts RA1");
+  EXPECT_EQ(to_text(report.cycle[1]), "stage 2, action 3: SG0 waits until stage 1 posts RG0");
+}
+
 TEST(Check, ADeadlockIsNotLookedForWhereMessagesDoNotMeet) {
   const CheckReport report = check(written({"F0 B0 step@1", "F0 B0 step@1"}, 1));
   EXPECT_TRUE(report.cycle.empty());
@@ -160,6 +171,14 @@ TEST(Check, VersionOfBackward) {
             "version: stage 1, action 7: B1 reads another version than its forward, which read 1\n");
 }
 
+// The two chunks' forwards of microbatch 1 read different versions, and each backward what its own forward
+// read.
+TEST(Check, VersionOfBackwardIsThatOfItsOwnChunk) {
+  EXPECT_EQ(
+      found({"F0 F1 F0/1 B0/1 B0 stash@0 step@1 F1/1@1 B1/1@1 B1 drop@0 step@2"}, 2, 2, VersionRule::stash),
+      "alive: stage 0, action 6: 2 versions are alive, 1 are allowed\n");
+}
+
 // The planted fault "newest version in backward": the version is there, and wrong.
 TEST(Check, NewestVersionInBackwardIsNoGradient) {
   Schedule s = generate({.family = Family::pipedream, .stages = 2, .microbatches = 4});
@@ -170,8 +189,12 @@ TEST(Check, NewestVersionInBackwardIsNoGradient) {
             "version: stage 0, action 11: B1@1 reads another version than its forward, which read 0\n"
             "version: stage 0, action 19: B2@2 reads another version than its forward, which read 1\n"
             "version: stage 0, action 23: B3@3 reads another version than its forward, which read 2\n");
+  // Under the rule none these are the right versions; only the copies are too many.
   s.versions = VersionRule::none;
-  EXPECT_NE(violations(check(s)).find("drop"), 0U);
+  EXPECT_EQ(violations(check(s)),
+            "alive: stage 0, action 7: 2 versions are alive, 1 are allowed\n"
+            "alive: stage 0, action 14: 2 versions are alive, 1 are allowed\n"
+            "alive: stage 0, action 22: 2 versions are alive, 1 are allowed\n");
 }
 
 TEST(Check, NoneReadsTheNewest) {
@@ -200,6 +223,19 @@ TEST(Check, AliveVersions) {
   s.versions = VersionRule::two_buffers;
   EXPECT_NE(violations(check(s)).find("alive: stage 0, action "), std::string::npos);
   EXPECT_NE(violations(check(s)).find("3 versions are alive, 2 are allowed"), std::string::npos);
+}
+
+// Two versions at most, the same on all stages, and nevertheless not 2BW: the newest weights instead of those
+// before.
+TEST(Check, TwoBuffersReadTheVersionBeforeTheNewest) {
+  Schedule s = generate({.family = Family::one_f_one_b, .stages = 2, .microbatches = 2, .batches = 2});
+  EXPECT_TRUE(check(s).ok());
+  s.versions = VersionRule::two_buffers;
+  EXPECT_EQ(
+      violations(check(s)).find("version: stage 0, action 15: B2@1 reads not the version before the newest, "
+                                "which is 0\n"),
+      0U)
+      << violations(check(s));
 }
 
 // The planted fault "stash dropped early".

@@ -166,7 +166,7 @@ TEST(Generated, RefusesWhatHasNoMeaning) {
   EXPECT_EQ(refuse({.microbatches = 2048, .batches = 1024}),
             "microbatches x batches: 2097152 is out of range | choose 1 to 1048576");
   EXPECT_EQ(refuse({.stages = 1024, .microbatches = 1 << 20}),
-            "stages x chunks x microbatches x batches: 1073741824 is out of range | choose 1 to 16777216");
+            "stages x chunks x microbatches x batches: 1073741824 is out of range | choose 1 to 4194304");
   EXPECT_EQ(refuse({.family = Family::gpipe, .chunks = 2}),
             "chunks: gpipe has one chunk a stage | leave chunks at 1, or choose interleaved or zb_h1");
   EXPECT_EQ(refuse({.family = Family::pipedream, .versions = VersionRule::two_buffers}),

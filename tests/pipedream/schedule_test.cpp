@@ -41,6 +41,13 @@ TEST(ActionText, RefusesEverythingElse) {
       "a.json, stage 0: 'Q9' is no action | write for example F0, B3/1@2, SA0, RG0, step@1, stash@0, drop@0");
 }
 
+// The text ends where the view ends, whatever stands behind it in memory.
+TEST(ActionText, EndsWithItsView) {
+  const std::string_view text = "F123456@789";
+  EXPECT_EQ(parse_action(text.substr(0, 3), 0, "here"), (Action{0, Kind::forward, 12, 0, 0}));
+  EXPECT_EQ(parse_action(text.substr(0, 9), 0, "here"), (Action{0, Kind::forward, 123456, 0, 7}));
+}
+
 TEST(Names, AreDistinctAndReadBack) {
   for (int i = 0; i < kKinds; ++i) {
     Kind kind = Kind::forward;
@@ -157,6 +164,8 @@ TEST(PlaceMessages, RefusesAnImpossibleOrder) {
             "each comes after "
             "what it needs");
   EXPECT_NE(place({"F0 F1", "F0 F1 B0 B1 F2"}).find("F2 lies outside"), std::string::npos);
+  // Stage 0 has finished; the first that has not is named.
+  EXPECT_EQ(place({"F0", "F0 B0", "F0"}).find("stage 1, action 1: B0 waits for a value"), 0U);
 }
 
 TEST(Shape, NamesWhatIsOutOfRange) {
@@ -171,7 +180,7 @@ TEST(Shape, NamesWhatIsOutOfRange) {
             "microbatches: 2097152 is out of range | choose 1 to 1048576");
   EXPECT_EQ(refuse([](Schedule& s) { s.chunks = 65; }), "chunks: 65 is out of range | choose 1 to 64");
   EXPECT_EQ(refuse([](Schedule& s) { s.microbatches = 1 << 20, s.chunks = 64; }),
-            "stages x chunks x microbatches: 134217728 is out of range | choose 1 to 16777216");
+            "stages x chunks x microbatches: 134217728 is out of range | choose 1 to 4194304");
   EXPECT_EQ(refuse([](Schedule& s) { s.stages = 3; }),
             "actions: there are 2 lists for 3 stages | write one list a stage");
   const std::vector<Action> bad = {
@@ -196,6 +205,14 @@ TEST(Shape, NamesWhatIsOutOfRange) {
   }
   for (const Kind kind : {Kind::receive_activation, Kind::send_gradient}) {
     EXPECT_NE(refuse([&](Schedule& s) { s.actions[0][0] = {0, kind, 0, 0, 0}; }), "nothing thrown");
+  }
+}
+
+TEST(Shape, ASingleStageHasNobodyToSendTo) {
+  for (const char* action : {"SA0", "SG0/1", "RA0/1", "RG0"}) {
+    const Schedule s = written({std::string("F0 F0/1 ") + action + " B0/1 B0 step@1"}, 1, 2);
+    EXPECT_NE(error_of([&] { require_shape(s); }).find("its message has no other end"), std::string::npos)
+        << action;
   }
 }
 
