@@ -16,9 +16,9 @@ Costs read_costs(const std::string& path);
 Costs costs_from_json(const std::string& text, const std::string& where);
 std::string to_json(const Costs& costs);
 
-/// { "profile": "name", "bandwidth": 0, "memory": 0, "layers": [{ "name": "block 1", "forward": 1,
-/// "backward": 2, "output_bytes": 0,
-///   "saved_bytes": 0, "parameter_bytes": 0, "block": true }, ...] }
+/// { "profile": "name", "bandwidth": 0, "memory": 0,
+///   "layers": [{ "name": "block 1", "forward": 1, "backward": 2, "output_bytes": 0, "saved_bytes": 0,
+///                "parameter_bytes": 0, "block": true }, ...] }
 /// bandwidth and memory, and of a layer everything but name, forward and backward, may be left out.
 Profile read_profile(const std::string& path);
 Profile profile_from_json(const std::string& text, const std::string& where);

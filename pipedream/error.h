@@ -1,4 +1,4 @@
-// Errors that a user of pipedream can act on. The standard library alone: this folder depends on no other
+// Errors that a user of pipedream can act on. The standard library alone: pipedream/ depends on no other
 // room.
 #pragma once
 
@@ -16,7 +16,7 @@ enum class ExitCode : int {
   cannot_write = 73,  // the output
 };
 
-/// Bad input: what is wrong, where, and what mends it. Printed as "error: <where>: <what>" and "  fix:
+/// Bad input: what is wrong, where, and what mends it. Printed as "error: <where>: <what>", then "  fix:
 /// <fix>".
 class InputError : public std::runtime_error {
  public:

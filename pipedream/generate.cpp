@@ -148,28 +148,35 @@ std::vector<Action> repeat(const std::vector<Action>& batch, const GenerateOptio
   return list;
 }
 
-// Moves every receive to directly before the action that needs its value.
-void receive_when_needed(Schedule& schedule) {
-  for (std::vector<Action>& list : schedule.actions) {
-    std::vector<Action> late;
-    std::vector<Action> receives;
-    for (const Action& action : list) {
-      if (is_receive(action.kind)) {
-        receives.push_back(action);
-        continue;
-      }
-      Message message;
-      if (is_compute(action.kind) && needs_message(schedule, action, message)) {
-        const auto match = std::find_if(receives.begin(), receives.end(), [&](const Action& receive) {
-          return message_of(schedule, receive) == message;
-        });
-        late.push_back(*match);
-        receives.erase(match);
-      }
-      late.push_back(action);
+// Removes the receive that brings `message` from `receives` and returns it.
+Action take_receive(const Schedule& schedule, const Message& message, std::vector<Action>& receives) {
+  const auto match = std::find_if(receives.begin(), receives.end(), [&](const Action& receive) {
+    return message_of(schedule, receive) == message;
+  });
+  const Action found = *match;
+  receives.erase(match);
+  return found;
+}
+
+// Every receive directly before the action that needs its value.
+std::vector<Action> receive_when_needed(const Schedule& schedule, const std::vector<Action>& list) {
+  std::vector<Action> late;
+  std::vector<Action> receives;
+  for (const Action& action : list) {
+    if (is_receive(action.kind)) {
+      receives.push_back(action);
+      continue;
     }
-    list = std::move(late);
+    Message message;
+    const bool needs = is_compute(action.kind) && needs_message(schedule, action, message);
+    if (needs) late.push_back(take_receive(schedule, message, receives));
+    late.push_back(action);
   }
+  return late;
+}
+
+void receive_when_needed(Schedule& schedule) {
+  for (std::vector<Action>& list : schedule.actions) list = receive_when_needed(schedule, list);
 }
 
 }  // namespace

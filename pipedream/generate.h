@@ -40,19 +40,20 @@ struct GenerateOptions {
 
 /// The schedule with its messages, steps and weight versions. In each, the backwards of a chunk's
 /// microbatches ascend.
-///   Naive, GPipe, 1F1B, interleaved, ZB-H1: forward and backward of batch b read version b; step@b+1 ends
-///   it. PipeDream: stage s keeps S - s microbatches in flight. none: forward and backward read the newest
-///   weights; stash: backward of a microbatch reads what its forward read; vertical_sync: every stage reads
-///   version max(0, k - S + 1) for microbatch k. 2BW: microbatches of batch t read version max(0, t - 1)
-///   everywhere; needs microbatches >= stages. Interleaved: forwards in rounds of S microbatches, M / S
-///   rounds; where S does not divide M, of ceil(M / max(1, M / S)), and the microbatches that the last round
-///   lacks are left out (removing a microbatch everywhere breaks no order). Errors  InputError (usage) for
-///   numbers out of range and combinations that have no meaning.
+///   Naive, GPipe, 1F1B, interleaved, ZB-H1
+///                forward and backward of batch b read version b; step@b+1 ends it.
+///   Interleaved  forwards in rounds of S microbatches, M / S rounds; where S does not divide M, in rounds of
+///                ceil(M / max(1, M / S)), and the microbatches that the last round lacks are left out
+///                (removing a microbatch everywhere breaks no order).
+///   PipeDream    stage s keeps S - s microbatches in flight. none: forward and backward read the newest
+///                weights; stash: the backward of a microbatch reads what its forward read; vertical_sync:
+///                every stage reads version max(0, k - S + 1) for microbatch k.
+///   2BW          microbatches of batch t read version max(0, t - 1) everywhere; needs M >= S.
+///   Errors       InputError (usage) for numbers out of range and combinations that have no meaning.
 Schedule generate(const GenerateOptions& options);
 
 /// Two schedules that deadlock on purpose, for the checker to find. Their compute actions are in a correct
-/// order.
-/// Both post a receive only when they need the value.
+/// order. Both post a receive only when they need the value.
 ///   send_first  1F1B, 4 stages: a stage sends forward while the next one sends back.
 ///   ring        interleaved, 4 stages of 2 chunks: every stage sends to the next, the last to the first.
 Schedule deadlock_send_first();

@@ -12,7 +12,8 @@
 
 namespace sc::pipedream {
 
-/// Throws InputError (data) with line and column where the text is no JSON or repeats a key.
+/// Throws InputError (data): with line and column where the text is no JSON, with the key where one is
+/// repeated.
 nlohmann::json parse_json(const std::string& text, const std::string& where);
 
 /// A JSON object of which every key must be asked for before finish().

@@ -4,11 +4,13 @@
 #include <iostream>
 
 #include "pipedream/command/command.h"
+#include "pipedream/error.h"
 
 int main(int argc, char** argv) {
   const bool colour = isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
   const int code = sc::pipedream::run_command({argv, argv + argc}, {std::cout, std::cerr, colour});
   std::cout.flush();
-  if (code == 0 && !std::cout) return 73;  // a full disk or a closed pipe
-  return code;
+  if (code != 0 || std::cout) return code;
+  std::cerr << "error: the output cannot be written\n  fix: check the space left where it goes\n";
+  return static_cast<int>(sc::pipedream::ExitCode::cannot_write);
 }

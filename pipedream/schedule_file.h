@@ -8,8 +8,8 @@
 //   0,forward,0,0,0
 //   0,step,-1,0,1
 // JSON: the actions in the short form of to_text, one list a stage:
-//   { "schedule": "1f1b", "stages": 2, "microbatches": 1, "chunks": 1, "versions": "flush", "actions":
-//   [["F0", ...], [...]] }
+//   { "schedule": "1f1b", "stages": 2, "microbatches": 1, "chunks": 1, "versions": "flush",
+//     "actions": [["F0", ...], [...]] }
 #pragma once
 
 #include <string>

@@ -10,8 +10,7 @@
 
 namespace sc::pipedream {
 
-/// How long one microbatch takes on one stage (all its chunks together), in any unit of time; step once a
-/// step.
+/// How long one microbatch takes on one stage (all its chunks together), and one step; in any unit of time.
 struct StageTimes {
   double forward = 1;
   double backward_input = 1;
@@ -34,8 +33,7 @@ struct Costs {
   std::vector<StageBytes> bytes = {{}};
   double message_bytes = 0;  // an activation or its gradient at a stage's edge
   double latency = 0;        // of a message
-  double bandwidth =
-      0;  // of a directed pair of stages, bytes per unit of time; 0: messages take the latency alone
+  double bandwidth = 0;      // of a directed pair of stages, bytes per unit of time; 0: no limit
   friend bool operator==(const Costs&, const Costs&) = default;
 };
 
@@ -63,13 +61,15 @@ struct Timeline {
 };
 
 /// Clocks a schedule.
-///   Compute starts when the stage is free and its input has arrived; a chunk takes 1/chunks of the stage's
-///   time. Messages of a directed pair travel in order, each from the later of its send and its receive, when
-///   the one before has left the link (bytes / bandwidth), and arrive a latency after that. A stage that
-///   sends goes on at once. Cost    linear in the number of actions. Errors  InputError (data) if the
-///   schedule's messages do not meet or it cannot be finished: check() says why;
-///           if there is not one entry of times and bytes for all or for each stage, or a number is negative
-///           or not finite.
+///   Compute   starts when the stage is free and its input has arrived; a chunk takes 1/chunks of the stage's
+///             time.
+///   Messages  of a directed pair travel in order. Each starts when it has been sent, its receive has been
+///             posted and the one before has left the link (bytes / bandwidth a message); it arrives a
+///             latency after it has left. A stage that sends goes on at once.
+///   Cost      linear in the number of actions.
+///   Errors    InputError (data) if the schedule's messages do not meet or it cannot be finished: check()
+///             says why; if there is not one entry of times and bytes for all or for each stage, or a number
+///             is negative or not finite.
 Timeline simulate(const Schedule& schedule, const Costs& costs);
 
 }  // namespace sc::pipedream

@@ -7,9 +7,10 @@ namespace sc::pipedream {
 
 /// Adds versions, steps, stashes and drops to a schedule of compute actions, by the schedule's rule.
 ///   every    a stage steps behind the backward (or the weights' half of it) that completes `every`
-///   microbatches. Versions that a later action reads are stashed before the step that replaces them, and
-///   dropped behind the last read. Order at a step: drop what nobody reads any more, stash the newest if
-///   somebody will, step. So the copies in memory are never more than the versions alive.
+///            microbatches.
+///   Copies   versions that a later action reads are stashed before the step that replaces them, and dropped
+///            behind the last read. Order at a step: drop what nobody reads any more, stash the newest if
+///            somebody will, step. So the copies in memory are never more than the versions alive.
 Schedule with_versions(const Schedule& compute, int every);
 
 /// The version that `microbatch` reads under vertical_sync (steps behind every microbatch): what stage 0 has

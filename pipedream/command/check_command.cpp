@@ -7,8 +7,8 @@
 namespace sc::pipedream {
 
 std::string headline(const Schedule& schedule) {
-  std::string text = schedule.name + ": " + std::to_string(schedule.stages) + " stages, " +
-                     std::to_string(schedule.microbatches) + " microbatches, ";
+  std::string text = schedule.name + ": " + count_text(schedule.stages, "stage") + ", " +
+                     count_text(schedule.microbatches, "microbatch") + ", ";
   if (schedule.chunks > 1) text += std::to_string(schedule.chunks) + " chunks a stage, ";
   ((text += "versions ") += name_of(schedule.versions)) += " (simulated)\n";
   return text;
@@ -54,7 +54,7 @@ int check_command(const std::vector<std::string>& arguments, const Console& cons
       "check",
       "proves a schedule: order, messages, no deadlock, weight versions; exit 65 if it breaks a rule");
   flags.add_schedule();
-  flags.add("write", "also writes the schedule to this .csv or .json file", "");
+  flags.add("write", "also writes the schedule to this .csv or .json file");
   flags.add_switch("list", "also prints every stage's actions");
   if (flags.parse(arguments, console)) return 0;
   GenerateOptions options;

@@ -46,7 +46,7 @@ std::vector<Comparison> all_rows(const Flags& flags, const Costs& costs) {
   for (const Family family : kFamilies) {
     GenerateOptions options = flags.shape(family);
     options.batches = flags.integer("batches");  // the same microbatches for all
-    const bool chunked = family == Family::interleaved;
+    const bool chunked = family == Family::interleaved || family == Family::zb_h1;
     if (!chunked) options.chunks = 1;
     if (family == Family::two_bw && options.microbatches < options.stages) continue;
     if (family != Family::pipedream) {
@@ -88,32 +88,29 @@ std::string json(const std::vector<Comparison>& rows) {
   return text + "  ]\n}\n";
 }
 
-// Bytes that one rank sends in a step, pipeline against ZeRO-3, for the same tokens: g accumulation steps and
-// m microbatches are the same number when the ranks of both see the same global batch.
+// Bytes that one rank sends in a step, pipeline against ZeRO-3, for the same global batch of m microbatches
+// of b rows: the pipeline takes all of them through, ZeRO-3's N ranks share them in g = ceil(m / N)
+// accumulation steps.
 void against_zero(const Flags& flags, std::ostream& out) {
   const double b = flags.number("micro-batch");
   const double s = flags.number("sequence");
   const double h = flags.number("hidden");
   const double parameters = flags.number("parameters");
-  const double ranks = flags.integer("stages");
-  const double microbatches = flags.integer("microbatches");
+  const std::int64_t ranks = flags.integer("stages");
+  const std::int64_t microbatches = flags.integer("microbatches");
   if (ranks < 1 || microbatches < 1) {
     throw InputError(ExitCode::usage, "pipedream compare", "stages and microbatches are at least 1",
                      "choose 1 or more");
   }
-  // A global batch of m microbatches of b rows: ZeRO-3's N ranks share it, ceil(m / N) accumulation steps
-  // each.
-  const double accumulation =
-      std::max(1.0, static_cast<double>((flags.integer("microbatches") + flags.integer("stages") - 1) /
-                                        flags.integer("stages")));
-  const double pipeline = pipeline_bytes(microbatches, b, s, h);
-  const double zero3 = zero3_bytes(accumulation, parameters, ranks);
+  const std::int64_t accumulation = (microbatches + ranks - 1) / ranks;
+  const double pipeline = pipeline_bytes(static_cast<double>(microbatches), b, s, h);
+  const double zero3 = zero3_bytes(static_cast<double>(accumulation), parameters, static_cast<double>(ranks));
   out << table_text({{"one rank sends in a step", "formula", "bytes"},
                      {"pipeline, an interior stage", "4 m b s h", bytes_text(pipeline)},
                      {"ZeRO-3", "6 g P (N - 1) / N", bytes_text(zero3)}})
-      << "with m = " << number_text(microbatches) << ", b = " << number_text(b) << ", s = " << number_text(s)
-      << ", h = " << number_text(h) << ", g = ceil(m / N) = " << number_text(accumulation)
-      << ", P = " << number_text(parameters) << ", N = " << number_text(ranks) << ", 2 bytes an element\n";
+      << "with m = " << microbatches << ", b = " << number_text(b) << ", s = " << number_text(s)
+      << ", h = " << number_text(h) << ", g = ceil(m / N) = " << accumulation
+      << ", P = " << number_text(parameters) << ", N = " << ranks << ", 2 bytes an element\n";
   if (pipeline > 0 && zero3 > 0) {
     out << (zero3 >= pipeline ? "ZeRO-3 sends " + number_text(zero3 / pipeline, 1)
                               : "the pipeline sends " + number_text(pipeline / zero3, 1))
@@ -121,13 +118,19 @@ void against_zero(const Flags& flags, std::ostream& out) {
   }
 }
 
+void refuse_unread(const Flags& flags) {
+  flags.refuse_beside("against-zero", cost_flags());
+  flags.refuse_beside("against-zero", {"batches", "chunks", "json"});
+  flags.refuse_without("against-zero", {"micro-batch", "sequence", "hidden", "parameters"});
+}
+
 }  // namespace
 
 int compare_command(const std::vector<std::string>& arguments, const Console& console) {
   Flags flags("compare", "a table over schedules for the same microbatches");
-  flags.add_shape();
+  flags.add_shape("batches one behind the other");
   flags.add_costs();
-  flags.add("json", "also writes the table to this file", "");
+  flags.add("json", "also writes the table to this file");
   flags.add_switch("against-zero",
                    "instead: bytes that a rank sends in a step, pipeline against ZeRO-3 on as many ranks");
   flags.add("micro-batch", "b, rows of a microbatch", "4");
@@ -135,13 +138,14 @@ int compare_command(const std::vector<std::string>& arguments, const Console& co
   flags.add("hidden", "h, width of the model", "1024");
   flags.add("parameters", "P, parameters of the model", "354823168");
   if (flags.parse(arguments, console)) return 0;
+  refuse_unread(flags);
   if (flags.on("against-zero")) {
     against_zero(flags, console.out);
     return 0;
   }
   const std::vector<Comparison> rows = all_rows(flags, flags.costs());
-  console.out << flags.integer("stages") << " stages, " << rows.front().microbatches
-              << " microbatches (simulated)\n"
+  console.out << count_text(flags.integer("stages"), "stage") << ", "
+              << count_text(rows.front().microbatches, "microbatch") << " (simulated)\n"
               << table(rows);
   if (flags.given("json")) write_text(flags.text("json"), json(rows));
   return 0;

@@ -16,10 +16,9 @@ namespace sc::pipedream {
 namespace {
 
 std::string described(const Schedule& schedule, const Timeline& timeline) {
-  return "Simulated timeline of " + schedule.name + " on " + std::to_string(schedule.stages) +
-         " stages with " + std::to_string(schedule.microbatches) + " microbatches: makespan " +
-         number_text(timeline.makespan) + ", stages busy " + percent_text(timeline.utilization) +
-         " of the time.";
+  return "Simulated timeline of " + schedule.name + " on " + count_text(schedule.stages, "stage") + " with " +
+         count_text(schedule.microbatches, "microbatch") + ": makespan " + number_text(timeline.makespan) +
+         ", stages busy " + percent_text(timeline.utilization) + " of the time.";
 }
 
 std::string naive_pipeline() {
@@ -94,6 +93,14 @@ std::string utilization_comparison() {
   return bars_svg(figure);
 }
 
+void refuse_unread(const Flags& flags) {
+  flags.refuse_beside("figure", schedule_flags());
+  flags.refuse_beside("figure", cost_flags());
+  flags.refuse_beside("figure", {"show-versions", "color"});
+  flags.refuse_beside("out", {"color"});
+  flags.refuse_without("out", {"show-versions"});
+}
+
 }  // namespace
 
 std::vector<std::string> figure_names() {
@@ -119,12 +126,11 @@ int draw_command(const std::vector<std::string>& arguments, const Console& conso
   flags.add_colour();
   flags.add("figure",
             "one of the pages' figures: naive_pipeline, microbatch_forward, microbatch_backward, "
-            "weight_versioning, "
-            "utilization_comparison",
-            "");
-  flags.add("out", "writes SVG to this file; without it the terminal shows a timeline", "");
+            "weight_versioning, utilization_comparison");
+  flags.add("out", "writes SVG to this file; without it the terminal shows a timeline");
   flags.add_switch("show-versions", "SVG: colours by weight version");
   if (flags.parse(arguments, console)) return 0;
+  refuse_unread(flags);
   if (flags.given("figure")) {
     const std::string svg = figure_svg(flags.text("figure"));
     if (flags.given("out")) write_text(flags.text("out"), svg);

@@ -155,18 +155,18 @@ std::string choose_the_microbatches(const std::string& path) {
 
 int exercise_command(const std::vector<std::string>& arguments, const Console& console) {
   using Checker = std::string (*)(const std::string&);
-  static const std::map<std::string, Checker> kCheckers = {{kWrite, write_a_schedule},
-                                                           {kBreak, break_the_send_order},
-                                                           {kPredict, predict_the_version},
-                                                           {kChoose, choose_the_microbatches}};
+  static const std::map<std::string, Checker> checkers = {{kWrite, write_a_schedule},
+                                                          {kBreak, break_the_send_order},
+                                                          {kPredict, predict_the_version},
+                                                          {kChoose, choose_the_microbatches}};
   Flags flags("exercise", "checks an exercise of pipedream/README.md; exit 65 until it is solved");
   flags.add("name", "write_a_schedule, break_the_send_order, predict_the_version or choose_the_microbatches",
             kWrite);
-  flags.add("file", "your answer, unless it is pipedream/exercises/<name>.json", "");
+  flags.add("file", "your answer, unless it is pipedream/exercises/<name>.json");
   if (flags.parse(arguments, console)) return 0;
   const std::string name = flags.text("name");
-  const auto found = kCheckers.find(name);
-  if (found == kCheckers.end()) {
+  const auto found = checkers.find(name);
+  if (found == checkers.end()) {
     throw InputError(
         ExitCode::usage, "pipedream exercise --name", "there is no exercise '" + name + "'",
         "choose write_a_schedule, break_the_send_order, predict_the_version or choose_the_microbatches");

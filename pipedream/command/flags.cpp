@@ -11,9 +11,35 @@ namespace sc::pipedream {
 
 namespace {
 
-constexpr const char* kNoFile = "";
+const std::vector<std::string>& shape_flags() {
+  static const std::vector<std::string> names = {"stages", "microbatches", "chunks", "batches"};
+  return names;
+}
+
+std::vector<std::string> joined(std::vector<std::string> names, const std::vector<std::string>& more) {
+  names.insert(names.end(), more.begin(), more.end());
+  return names;
+}
+
+// What --costs gives from a file.
+const std::vector<std::string>& single_cost_flags() {
+  static const std::vector<std::string> names = {
+      "forward",       "backward-input", "backward-weights", "step",        "uneven", "latency",
+      "message-bytes", "bandwidth",      "activation-bytes", "weight-bytes"};
+  return names;
+}
 
 }  // namespace
+
+const std::vector<std::string>& schedule_flags() {
+  static const std::vector<std::string> names = joined({"schedule", "versions", "file"}, shape_flags());
+  return names;
+}
+
+const std::vector<std::string>& cost_flags() {
+  static const std::vector<std::string> names = joined({"costs"}, single_cost_flags());
+  return names;
+}
 
 Flags::Flags(const std::string& command, const std::string& what)
     : command_("pipedream " + command), options_(command_, what) {
@@ -21,29 +47,29 @@ Flags::Flags(const std::string& command, const std::string& what)
 }
 
 void Flags::add(const std::string& names, const std::string& what, const std::string& otherwise) {
-  options_.add_options()(names, what, cxxopts::value<std::string>()->default_value(otherwise));
+  const auto value = cxxopts::value<std::string>();
+  options_.add_options()(names, what, otherwise.empty() ? value : value->default_value(otherwise));
 }
 
 void Flags::add_switch(const std::string& name, const std::string& what) {
   options_.add_options()(name, what, cxxopts::value<bool>()->default_value("false"));
 }
 
-void Flags::add_shape() {
+void Flags::add_shape(const std::string& batches) {
   add("s,stages", "stages", "4");
   add("m,microbatches", "microbatches of a batch", "4");
   add("v,chunks", "model chunks a stage, interleaved and zb_h1 (interleaved: 2 unless given)", "1");
-  add("b,batches", "batches one behind the other (2bw: 3 unless given)", "1");
+  add("b,batches", batches, "1");
 }
 
 void Flags::add_schedule() {
   add("schedule",
       "naive, gpipe, 1f1b, interleaved, zb_h1, pipedream, 2bw, or deadlock_send_first, deadlock_ring, which "
-      "deadlock on "
-      "purpose",
+      "deadlock on purpose",
       "1f1b");
-  add_shape();
+  add_shape("batches one behind the other (2bw: 3 unless given)");
   add("versions", "pipedream's weight versions: none, stash, vertical_sync", "stash");
-  add("file", "a schedule from a .csv or .json file instead", kNoFile);
+  add("file", "a schedule from a .csv or .json file instead");
 }
 
 void Flags::add_costs() {
@@ -51,19 +77,32 @@ void Flags::add_costs() {
   add("backward-input", "time of the first half of backward", "1");
   add("backward-weights", "time of the second half", "1");
   add("step", "time of a step", "0");
-  add("uneven", "factor of each stage's times, for example 1,1,2,1", kNoFile);
+  add("uneven", "factor of each stage's times, for example 1,1,2,1");
   add("latency", "time from stage to stage", "0");
   add("message-bytes", "bytes of an activation at a stage's edge", "0");
   add("bandwidth", "bytes a unit of time between two stages; 0: no limit", "0");
   add("activation-bytes", "bytes that a microbatch keeps on a stage", "0");
   add("weight-bytes", "bytes of a stage's weights", "0");
-  add("costs", "all of these from a .json file, for example measured ones", kNoFile);
+  add("costs", "all of these from a .json file, for example measured ones");
 }
 
 void Flags::add_colour() { add("color", "auto, always or never", "auto"); }
 
 void Flags::refuse(const std::string& name, const std::string& what, const std::string& fix) const {
   throw InputError(ExitCode::usage, command_ + " --" + name, what, fix);
+}
+
+void Flags::refuse_beside(const std::string& name, const std::vector<std::string>& others) const {
+  for (const std::string& other : others) {
+    if (given(name) && given(other))
+      refuse(other, "has no effect beside --" + name, "leave out one of the two");
+  }
+}
+
+void Flags::refuse_without(const std::string& name, const std::vector<std::string>& others) const {
+  for (const std::string& other : others) {
+    if (!given(name) && given(other)) refuse(other, "has no effect without --" + name, "add --" + name);
+  }
 }
 
 bool Flags::parse(const std::vector<std::string>& arguments, const Console& console) {
@@ -116,10 +155,13 @@ GenerateOptions Flags::shape(Family family) const {
 
 Schedule Flags::schedule(GenerateOptions& options, bool& generated) const {
   generated = false;
+  refuse_beside("file", joined({"schedule", "versions"}, shape_flags()));
   if (given("file")) return read_schedule(text("file"));
   const std::string name = text("schedule");
-  if (name == "deadlock_send_first") return deadlock_send_first();
-  if (name == "deadlock_ring") return deadlock_ring();
+  if (name == "deadlock_send_first" || name == "deadlock_ring") {
+    refuse_beside("schedule", joined({"versions"}, shape_flags()));
+    return name == "deadlock_ring" ? deadlock_ring() : deadlock_send_first();
+  }
   Family family = Family::naive;
   if (!family_from_name(name, family)) {
     refuse("schedule", "there is no schedule '" + name + "'",
@@ -127,6 +169,9 @@ Schedule Flags::schedule(GenerateOptions& options, bool& generated) const {
            "deadlock_ring");
   }
   options = shape(family);
+  if (family != Family::pipedream && given("versions")) {
+    refuse("versions", name + " has one rule", "leave it out, or choose --schedule pipedream");
+  }
   if (!rule_from_name(text("versions"), options.versions)) {
     refuse("versions", "there is no version rule '" + text("versions") + "'",
            "choose none, stash or vertical_sync");
@@ -136,6 +181,7 @@ Schedule Flags::schedule(GenerateOptions& options, bool& generated) const {
 }
 
 Costs Flags::costs() const {
+  refuse_beside("costs", single_cost_flags());
   if (given("costs")) return read_costs(text("costs"));
   Costs costs;
   costs.times = {{number("forward"), number("backward-input"), number("backward-weights"), number("step")}};

@@ -1,5 +1,6 @@
-#include <array>
-#include <functional>
+#include <algorithm>
+#include <iterator>
+#include <optional>
 
 #include "pipedream/command/flags.h"
 #include "pipedream/command/text.h"
@@ -46,33 +47,77 @@ Reduction reduction_of(const Flags& flags) {
                    "choose ring or parameter_server");
 }
 
-void print(const std::string& name, const Profile& profile, const Partition& partition, Reduction reduction,
-           std::ostream& out) {
-  out << name << ": " << partition.stages.size() << " stages on " << partition.ranks() << " ranks, "
-      << number_text(1e3 * partition.bottleneck) << " ms a microbatch, " << percent_text(partition.efficiency)
-      << " of the ranks' time, " << partition.in_flight() << " microbatches admitted\n";
+std::string memory_text(const Profile& profile, double bytes) {
+  return bytes_text(bytes) + (profile.memory > 0 && bytes > profile.memory ? " (over the limit)" : "");
+}
+
+std::string layers_text(const Profile& profile, const Stage& stage) {
+  const std::string& first = profile.layers[static_cast<std::size_t>(stage.first)].name;
+  const std::string& last = profile.layers[static_cast<std::size_t>(stage.last)].name;
+  if (stage.first == stage.last) return first;
+  std::string text = first;
+  return (text += " to ") += last;
+}
+
+// A way to cut; nothing where there are fewer things to cut than ranks.
+struct Split {
+  std::string name;     // as --split has it
+  std::string heading;  // as the output has it
+  std::optional<Partition> partition;
+};
+
+std::vector<Split> splits(const Profile& profile, int ranks, Reduction reduction) {
+  std::vector<Split> all = {{"uniform", "uniform", std::nullopt},
+                            {"balanced", "balanced", std::nullopt},
+                            {"optimal", "optimal, replicas allowed", std::nullopt}};
+  all[2].partition = optimal_partition(profile, ranks, reduction);
+  const auto blocks = std::count_if(profile.layers.begin(), profile.layers.end(),
+                                    [](const Layer& layer) { return layer.block; });
+  if (ranks <= blocks) all[0].partition = uniform_partition(profile, ranks);
+  if (ranks <= std::ssize(profile.layers)) all[1].partition = balanced_partition(profile, ranks);
+  return all;
+}
+
+void print(const Split& split, const Profile& profile, Reduction reduction, std::ostream& out) {
+  out << split.heading << ": ";
+  if (!split.partition) {
+    out << "more ranks than " << (split.name == "uniform" ? "blocks" : "layers") << '\n';
+    return;
+  }
+  const Partition& partition = *split.partition;
+  out << count_text(std::ssize(partition.stages), "stage") << " on " << count_text(partition.ranks(), "rank")
+      << ", " << number_text(1e3 * partition.bottleneck) << " ms a microbatch, "
+      << percent_text(partition.efficiency) << " of the ranks' time, "
+      << count_text(partition.in_flight(), "microbatch") << " admitted\n";
   std::vector<std::vector<std::string>> rows = {{"  stage", "layers", "replicas", "ms", "memory"}};
   int ranks = partition.ranks();
   for (std::size_t i = 0; i < partition.stages.size(); ++i) {
     const Stage& stage = partition.stages[i];
-    const std::string& first = profile.layers[static_cast<std::size_t>(stage.first)].name;
-    const std::string& last = profile.layers[static_cast<std::size_t>(stage.last)].name;
-    rows.push_back({"  " + std::to_string(i), first == last ? first : first + " to " + last,
-                    std::to_string(stage.replicas), number_text(1e3 * stage_time(profile, stage, reduction)),
-                    bytes_text(stage_memory(profile, stage, ranks))});
+    rows.push_back({"  " + std::to_string(i), layers_text(profile, stage), std::to_string(stage.replicas),
+                    number_text(1e3 * stage_time(profile, stage, reduction)),
+                    memory_text(profile, stage_memory(profile, stage, ranks))});
     ranks -= stage.replicas;
   }
   out << table_text(rows);
 }
 
-const Partition& choose(const std::string& split,
-                        const std::array<std::reference_wrapper<const Partition>, 3>& all) {
-  constexpr std::array<const char*, 3> kNames = {"optimal", "balanced", "uniform"};
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (split == kNames[i]) return all[i];
+const Partition& choose(const std::string& name, const std::vector<Split>& all) {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Split& s) { return s.name == name; });
+  if (found == all.end()) {
+    throw InputError(ExitCode::usage, "pipedream partition --split", "there is no split '" + name + "'",
+                     "choose optimal, balanced or uniform");
   }
-  throw InputError(ExitCode::usage, "pipedream partition --split", "there is no split '" + split + "'",
-                   "choose optimal, balanced or uniform");
+  if (!found->partition) {
+    throw InputError(ExitCode::usage, "pipedream partition --split",
+                     name + " cannot cut this model for so many ranks",
+                     "choose --split optimal, or fewer ranks");
+  }
+  return *found->partition;
+}
+
+void refuse_unread(const Flags& flags) {
+  flags.refuse_beside("profile", {"model", "micro-batch", "sequence", "flops"});
+  flags.refuse_without("costs-out", {"split"});
 }
 
 }  // namespace
@@ -83,7 +128,7 @@ int partition_command(const std::vector<std::string>& arguments, const Console& 
       "cuts a model into stages: the optimum of PipeDream's programme, beside a uniform and a balanced cut");
   flags.add("model", "gpt2_124m, gpt2_355m, gpt2_774m, gpt2_1558m: a profile from operation counts",
             "gpt2_355m");
-  flags.add("profile", "a measured profile from a .json file instead", "");
+  flags.add("profile", "a measured profile from a .json file instead");
   flags.add("ranks", "ranks to use at most", "4");
   flags.add("micro-batch", "rows of a microbatch", "4");
   flags.add("sequence", "tokens of a row", "1024");
@@ -93,24 +138,19 @@ int partition_command(const std::vector<std::string>& arguments, const Console& 
   flags.add("reduction", "how replicas sum gradients: ring or parameter_server", "ring");
   flags.add("split", "which of optimal, balanced, uniform --costs-out describes", "balanced");
   flags.add("costs-out",
-            "writes that split's times and bytes to this .json file, for --costs of the other commands", "");
-  flags.add("profile-out", "writes the profile to this .json file", "");
+            "writes that split's times and bytes to this .json file, for --costs of the other commands");
+  flags.add("profile-out", "writes the profile to this .json file");
   if (flags.parse(arguments, console)) return 0;
+  refuse_unread(flags);
   const Profile profile = profile_of(flags);
   const Reduction reduction = reduction_of(flags);
-  const int ranks = flags.integer("ranks");
-  const Partition optimal = optimal_partition(profile, ranks, reduction);
-  const Partition balanced = balanced_partition(profile, ranks);
-  const Partition uniform = uniform_partition(profile, ranks);
-  console.out << profile.name << ", " << profile.layers.size()
-              << " layers (computed from the profile, not measured)\n";
-  print("uniform", profile, uniform, reduction, console.out);
-  print("balanced", profile, balanced, reduction, console.out);
-  print("optimal, replicas allowed", profile, optimal, reduction, console.out);
+  const std::vector<Split> all = splits(profile, flags.integer("ranks"), reduction);
+  console.out << profile.name << ", " << count_text(std::ssize(profile.layers), "layer")
+              << " (computed from the profile, not measured)\n";
+  for (const Split& split : all) print(split, profile, reduction, console.out);
   if (flags.given("profile-out")) write_text(flags.text("profile-out"), to_json(profile));
   if (flags.given("costs-out")) {
-    const Partition& chosen = choose(flags.text("split"), {optimal, balanced, uniform});
-    write_text(flags.text("costs-out"), to_json(costs_of(profile, chosen)));
+    write_text(flags.text("costs-out"), to_json(costs_of(profile, choose(flags.text("split"), all))));
   }
   return 0;
 }

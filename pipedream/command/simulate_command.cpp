@@ -63,7 +63,7 @@ int simulate_command(const std::vector<std::string>& arguments, const Console& c
   flags.add_schedule();
   flags.add_costs();
   flags.add_colour();
-  flags.add("spans", "writes start and end of every action to this .csv file", "");
+  flags.add("spans", "writes start and end of every action to this .csv file");
   if (flags.parse(arguments, console)) return 0;
   GenerateOptions options;
   bool generated = false;

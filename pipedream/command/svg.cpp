@@ -77,7 +77,7 @@ std::string hatched_box(double x, double y, double width, double height, const c
 }
 
 std::string legend_entry(double& x, double y, const char* fill, const std::string& name) {
-  const std::string text = hatched_box(x, y - 12, 16, 16, fill) + text_at("small", x + 22, y, name);
+  std::string text = hatched_box(x, y - 12, 16, 16, fill) + text_at("small", x + 22, y, name);
   x += 40 + 7.0 * static_cast<double>(name.size());
   return text;
 }
@@ -144,6 +144,7 @@ class TimelineDrawing {
   std::string box(const Action& action, Span span, double y) {
     const std::size_t colour = colour_index(action, figure_.show_versions);
     used_[colour] = true;
+    repeats_ = repeats_ || (figure_.show_versions && action.version != static_cast<int>(colour));
     const double x = x_of(span.start);
     const double width = (span.end - span.start) * scale_;
     std::string text = hatched_box(x, y + 2, width, kRow - 4, kPalette[colour]);
@@ -151,8 +152,7 @@ class TimelineDrawing {
     const std::string label = std::to_string(action.microbatch);
     if (width < 7 + 7.0 * static_cast<double>(label.size())) return text;
     if (!figure_.show_versions) return text + text_at("in", middle, y + 25, label);
-    const char* kind = action.kind == Kind::forward ? "F" : "B";
-    return text + text_at("in", middle, y + 18, kind + label) +
+    return text + text_at("in", middle, y + 18, to_text(action).substr(0, 1) + label) +
            text_at("in small", middle, y + 32, "v" + std::to_string(action.version));
   }
 
@@ -163,12 +163,18 @@ class TimelineDrawing {
     std::string text;
     for (std::size_t i = 0; i < kPalette.size(); ++i) {
       if (!used_[i]) continue;
-      const std::string name = figure_.show_versions ? "v" + std::to_string(i) : kKinds[i];
-      text += legend_entry(x, y, kPalette[i], name);
+      text += legend_entry(x, y, kPalette[i], figure_.show_versions ? versions_of(i) : kKinds[i]);
     }
-    return text +
-           text_at("small end", kWidth - 16, y,
-                   figure_.show_versions ? "F, B: microbatch; v: weights version" : "numbers: microbatch");
+    return text + text_at("small end", kWidth - 16, y,
+                          figure_.show_versions ? "letter: kind, number: microbatch; v: weights version"
+                                                : "numbers: microbatch");
+  }
+
+  // "v0", or "v0, v8, ..." where there are more versions than colours.
+  [[nodiscard]] std::string versions_of(std::size_t colour) const {
+    std::string text = "v" + std::to_string(colour);
+    if (repeats_) text += ", v" + std::to_string(colour + kPalette.size()) + ", ...";
+    return text;
   }
 
   const Schedule& schedule_;
@@ -176,6 +182,7 @@ class TimelineDrawing {
   const TimelineFigure& figure_;
   const double end_, right_, scale_;
   std::array<bool, kPalette.size()> used_{};
+  bool repeats_ = false;  // a colour stands for several versions
 };
 
 }  // namespace

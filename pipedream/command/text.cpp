@@ -18,10 +18,13 @@ std::string fixed(double value, int digits) {
 
 std::string number_text(double value, int digits) {
   std::string text = fixed(value, digits);
-  if (text.find('.') == std::string::npos) return text;
-  text.erase(text.find_last_not_of('0') + 1);
+  if (text.find('.') != std::string::npos) text.erase(text.find_last_not_of('0') + 1);
   if (text.back() == '.') text.pop_back();
   return text == "-0" ? "0" : text;
+}
+
+std::string count_text(std::int64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : what.ends_with("ch") ? "es" : "s");
 }
 
 std::string percent_text(double share) { return fixed(100 * share + 1e-9, 1) + " %"; }

@@ -1,6 +1,7 @@
 // Numbers and tables as the command prints them.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,8 @@ namespace sc::pipedream {
 
 /// At most `digits` digits behind the point, no zeros at the end: "21", "0.5", "57.1".
 std::string number_text(double value, int digits = 3);
+/// "1 stage", "4 stages".
+std::string count_text(std::int64_t count, const std::string& what);
 /// "57.1 %"
 std::string percent_text(double share);
 /// The same, "-" for nothing.

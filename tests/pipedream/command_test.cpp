@@ -2,7 +2,10 @@
 #include "pipedream/command/command.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <map>
+#include <regex>
 #include <sstream>
 
 #include "pipedream/command/figures.h"
@@ -60,6 +63,10 @@ TEST(Text, Numbers) {
   EXPECT_EQ(number_text(-0.0001), "0");
   EXPECT_EQ(number_text(1234.5678, 2), "1234.57");
   EXPECT_EQ(number_text(100, 0), "100");
+  EXPECT_EQ(number_text(-0.4, 0), "0");
+  EXPECT_EQ(count_text(1, "microbatch"), "1 microbatch");
+  EXPECT_EQ(count_text(2, "microbatch"), "2 microbatches");
+  EXPECT_EQ(count_text(0, "stage"), "0 stages");
   EXPECT_EQ(percent_text(4.0 / 7), "57.1 %");
   EXPECT_EQ(share_text(std::nullopt), "-");
   EXPECT_EQ(bytes_text(0), "0 B");
@@ -214,7 +221,7 @@ TEST_F(Command, CheckPrintsTheRingOfADeadlock) {
 
 TEST_F(Command, DrawInTheTerminalAndAsSvg) {
   EXPECT_EQ(run("draw --schedule gpipe -s 1 -m 1").out,
-            "gpipe: 1 stages, 1 microbatches, versions flush (simulated)\ntime      0  1  2\nstage 0   F0 B0 "
+            "gpipe: 1 stage, 1 microbatch, versions flush (simulated)\ntime      0  1  2\nstage 0   F0 B0 "
             "===\n");
   EXPECT_NE(run("draw --schedule interleaved").out.find("2 chunks a stage, versions flush"),
             std::string::npos);
@@ -227,6 +234,12 @@ TEST_F(Command, DrawInTheTerminalAndAsSvg) {
   EXPECT_NE(svg.find("backward, weights' half"), std::string::npos);
   EXPECT_EQ(run("draw --schedule pipedream --show-versions --out " + path("b.svg")).code, 0);
   EXPECT_NE(read_text(path("b.svg")).find(">v3</text>"), std::string::npos);
+  EXPECT_EQ(read_text(path("b.svg")).find(", ...</text>"), std::string::npos);
+  // Nine versions and eight colours: the legend says that a colour comes again.
+  EXPECT_EQ(run("draw --schedule pipedream -m 9 --show-versions --out " + path("d.svg")).code, 0);
+  EXPECT_NE(read_text(path("d.svg")).find(">v0, v8, ...</text>"), std::string::npos);
+  EXPECT_EQ(run("draw --schedule zb_h1 --show-versions --out " + path("e.svg")).code, 0);
+  EXPECT_NE(read_text(path("e.svg")).find(">W3</text>"), std::string::npos);
   // Times without a tick are drawn without an axis; boxes too narrow for a number have none.
   EXPECT_EQ(run("draw -m 200 --forward 1.2345 --out " + path("c.svg")).code, 0);
   EXPECT_EQ(read_text(path("c.svg")).find("class=\"axis\""), std::string::npos);
@@ -256,11 +269,17 @@ TEST_F(Command, FiguresSayWhatTheyShow) {
 TEST_F(Command, SvgHasABoxAnAction) {
   EXPECT_EQ(run("draw --schedule 1f1b -m 3 -s 2 --out " + path("a.svg")).code, 0);
   const std::string svg = read_text(path("a.svg"));
-  std::size_t boxes = 0;
-  for (std::size_t at = svg.find("class=\"box\""); at != std::string::npos;
-       at = svg.find("class=\"box\"", at + 1))
+  const std::regex box("class=\"box\" x=\"([0-9.]+)\" y=\"([0-9.]+)\" width=\"([0-9.]+)\"");
+  std::map<std::string, double> end_of_row;
+  int boxes = 0;
+  for (std::sregex_iterator match(svg.begin(), svg.end(), box), end; match != end; ++match) {
     ++boxes;
-  EXPECT_EQ(boxes, 2U * 3 * 2 + 2);  // two entries of the legend
+    const double left = std::stod((*match)[1]);
+    EXPECT_GE(left, end_of_row[(*match)[2]] - 0.02) << match->str();  // two digits behind the point
+    end_of_row[(*match)[2]] = left + std::stod((*match)[3]);
+  }
+  EXPECT_EQ(boxes, 2 * 3 * 2 + 2);  // two entries of the legend
+  EXPECT_EQ(end_of_row.size(), 3U);
 }
 
 TEST_F(Command, CompareListsAllSchedules) {
@@ -298,6 +317,9 @@ TEST_F(Command, CompareListsAllSchedules) {
       << json;
   // Two buffers need M >= S; the others need nothing.
   EXPECT_EQ(run("compare -m 3").out.find("2bw"), std::string::npos);
+  const std::string chunks = run("compare -m 8 --chunks 3").out;
+  EXPECT_NE(chunks.find("interleaved, 3 chunks"), std::string::npos);
+  EXPECT_NE(chunks.find("zb_h1, 3 chunks"), std::string::npos);
   EXPECT_NE(run("compare -m 4 -b 3").out.find("2bw                             45       80.0 %"),
             std::string::npos);
 }
@@ -326,7 +348,7 @@ TEST_F(Command, PartitionPrintsThreeSplits) {
   EXPECT_NE(
       result.out.find("balanced: 4 stages on 4 ranks, 5.863 ms a microbatch, 99.2 % of the ranks' time"),
       std::string::npos);
-  EXPECT_NE(result.out.find("optimal, replicas allowed: 1 stages on 4 ranks"), std::string::npos);
+  EXPECT_NE(result.out.find("optimal, replicas allowed: 1 stage on 4 ranks"), std::string::npos);
   EXPECT_EQ(run("partition --profile " + path("p.json")).out, result.out);
   EXPECT_EQ(read_costs(path("c.json")).times.size(), 4U);
   EXPECT_EQ(run("simulate --costs " + path("c.json")).code, 0);
@@ -336,6 +358,15 @@ TEST_F(Command, PartitionPrintsThreeSplits) {
   }
   const std::string slow = run("partition --bandwidth 4e12 --reduction parameter_server --ranks 3").out;
   EXPECT_NE(slow, run("partition --bandwidth 4e12 --ranks 3").out);
+  const std::string many = run("partition --ranks 26").out;
+  EXPECT_NE(many.find("uniform: more ranks than blocks\nbalanced: 26 stages on 26 ranks"), std::string::npos)
+      << many;
+  EXPECT_NE(run("partition --ranks 27").out.find("balanced: more ranks than layers\noptimal"),
+            std::string::npos);
+  EXPECT_NE(run("partition --ranks 24").out.find("uniform: 24 stages on 24 ranks"), std::string::npos);
+  const std::string limited = run("partition --memory 5e9 --bandwidth 2.5e10").out;
+  EXPECT_NE(limited.find("  5.12 GB (over the limit)\n"), std::string::npos) << limited;
+  EXPECT_EQ(limited.find("over the limit"), limited.rfind("over the limit")) << limited;
   EXPECT_NE(refused("partition --memory 1e8", 65).find("no partition fits"), std::string::npos);
 }
 
@@ -347,6 +378,9 @@ TEST_F(Command, PartitionRefuses) {
   const Result result = run("partition --split best --costs-out " + path("c.json"));
   EXPECT_EQ(result.code, 64);
   EXPECT_NE(result.err.find("there is no split 'best'"), std::string::npos);
+  const Result uncut = run("partition --ranks 27 --split balanced --costs-out " + path("c.json"));
+  EXPECT_EQ(uncut.code, 64);
+  EXPECT_NE(uncut.err.find("balanced cannot cut this model for so many ranks"), std::string::npos);
 }
 
 TEST_F(Command, ExplainTellsInWords) {
@@ -450,6 +484,7 @@ TEST_F(Command, Help) {
     const Result result = run(std::string(command) + " --help");
     EXPECT_EQ(result.code, 0);
     EXPECT_NE(result.out.find("pipedream " + std::string(command)), std::string::npos);
+    EXPECT_EQ(result.out.find("(default: \"\")"), std::string::npos) << result.out;
   }
 }
 
@@ -477,6 +512,39 @@ TEST_F(Command, RefusesBadFlags) {
   EXPECT_NE(refused("simulate --stages 0").find("stages: 0 is out of range"), std::string::npos);
   EXPECT_NE(refused("simulate --file none.csv").find("none.csv: cannot be read"), std::string::npos);
   EXPECT_NE(run("draw --color blue").err.find("'blue' is no choice"), std::string::npos);
+}
+
+TEST_F(Command, RefusesFlagsThatNothingWouldRead) {
+  for (const auto& [line, flag, other] : std::vector<std::array<std::string, 3>>{
+           {"simulate --file a.csv -s 2", "stages", "file"},
+           {"check --file a.csv --schedule gpipe", "schedule", "file"},
+           {"explain --file a.csv --versions none", "versions", "file"},
+           {"check --schedule deadlock_ring -m 8", "microbatches", "schedule"},
+           {"check --schedule deadlock_send_first --versions none", "versions", "schedule"},
+           {"simulate --costs c.json --forward 2", "forward", "costs"},
+           {"simulate --costs c.json --weight-bytes 2", "weight-bytes", "costs"},
+           {"compare --against-zero --latency 1", "latency", "against-zero"},
+           {"compare --against-zero -b 2", "batches", "against-zero"},
+           {"draw --figure naive_pipeline -m 3", "microbatches", "figure"},
+           {"draw --figure naive_pipeline --color never", "color", "figure"},
+           {"draw --out a.svg --color never", "color", "out"},
+           {"partition --profile p.json --flops 1", "flops", "profile"}}) {
+    std::string error = "error: pipedream " + line.substr(0, line.find(' '));
+    ((error += " --") += flag) += ": has no effect beside --";
+    EXPECT_EQ(refused(line), (error += other) += "\n  fix: leave out one of the two\n");
+  }
+  EXPECT_EQ(refused("draw --show-versions"),
+            "error: pipedream draw --show-versions: has no effect without --out\n  fix: add --out\n");
+  EXPECT_EQ(
+      refused("compare --hidden 3"),
+      "error: pipedream compare --hidden: has no effect without --against-zero\n  fix: add --against-zero\n");
+  EXPECT_EQ(
+      refused("partition --split uniform"),
+      "error: pipedream partition --split: has no effect without --costs-out\n  fix: add --costs-out\n");
+  EXPECT_EQ(
+      refused("simulate --versions stash"),
+      "error: pipedream simulate --versions: 1f1b has one rule\n  fix: leave it out, or choose --schedule "
+      "pipedream\n");
 }
 
 }  // namespace

@@ -32,8 +32,12 @@ expect 64 '' 'cannot be read' check --file build/no_such_file.csv
 expect 65 '' 'waits until stage' check --schedule deadlock_ring
 expect 73 '' 'cannot be written' draw --figure naive_pipeline --out /proc/no/such/file.svg
 if [[ -e /dev/full ]]; then
-  "$program" simulate >/dev/full 2>/dev/null
-  if [[ $? -ne 73 ]]; then echo "pipedream simulate >/dev/full: expected exit 73"; failures=$((failures + 1)); fi
+  full=$("$program" simulate 2>&1 >/dev/full)
+  code=$?
+  if [[ $code -ne 73 || $full != "error: the output cannot be written"* ]]; then
+    echo "pipedream simulate >/dev/full: exit $code with '$full', expected 73 with a message"
+    failures=$((failures + 1))
+  fi
 fi
 # No colour without a terminal.
 if "$program" simulate | grep -q $'\x1b'; then echo "colour in a pipe"; failures=$((failures + 1)); fi
