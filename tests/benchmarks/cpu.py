@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-WARM_UP = 5
+WARM_UP = 5  # steps that a record's timing leaves out
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -28,8 +28,7 @@ def ours(lesson, ranks, steps):
         subprocess.run([ROOT / "lessons" / lesson / "run.sh", "--no-build", "-n", str(ranks), "--threads", "1", "--steps",
                         str(WARM_UP + steps), "--out", out], env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
         record = json.loads((pathlib.Path(out) / "record.json").read_text())
-    timed = record["steps"][WARM_UP:]
-    return timed[0]["tokens"] / statistics.median(step["seconds"] for step in timed), record
+    return record["timing"]["tokens_per_second"], record
 
 
 def pytorch(steps):
@@ -41,7 +40,7 @@ def pytorch(steps):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=25, help="timed steps of a program in a round")
+    parser.add_argument("--steps", type=int, default=25, help="timed steps of a program in a round, at least 20")
     parser.add_argument("--out", help="a JSON file for the result")
     args = parser.parse_args()
     rounds = []

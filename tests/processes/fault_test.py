@@ -81,7 +81,7 @@ class InjectedFaults(support.ProcessTest):
                 elif ranks == 1:
                     self.assertEqual(record["exit_code"], 70)
                     self.assertRegex(record["message"], r"\A" + EXPECTED[kind, 1][1] + r"\Z")
-                    self.assertEqual(len(record["steps"]), 3 if kind == "nan" else 2)
+                    self.assertEqual(len(record["steps"]["loss"]), 3 if kind == "nan" else 2)
                 else:  # the rank that speaks may end the job before the first one has written
                     self.assertIn(record["exit_code"], (None, 70, 75))
 
@@ -96,8 +96,8 @@ class Skipping(support.ProcessTest):
         with open(out + "/record.json", encoding="utf-8") as file:
             record = json.load(file)
         self.assertEqual((record["skipped_updates"], record["exit_code"]), (1, 0))
-        self.assertEqual([step["loss"] is None for step in record["steps"]], [False, False, False, False])
-        self.assertEqual([step["grad_norm"] is None for step in record["steps"]], [False, False, True, False])
+        self.assertEqual([loss is None for loss in record["steps"]["loss"]], [False, False, False, False])
+        self.assertEqual([norm is None for norm in record["steps"]["grad_norm"]], [False, False, True, False])
 
 
 class Start(support.ProcessTest):
