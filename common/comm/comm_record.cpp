@@ -54,8 +54,9 @@ std::vector<OpSpan> CommRecord::spans() const {
   return spans_;
 }
 
-std::vector<OutstandingOp> CommRecord::outstanding() const {
+std::vector<OutstandingOp> CommRecord::outstanding() {
   const std::lock_guard lock(mutex_);
+  sweep(true);
   std::vector<OutstandingOp> result;
   for (const auto& [number, pending] : pending_) {
     if (!pending.ended()) result.push_back(pending.op);
@@ -68,19 +69,52 @@ std::int64_t CommRecord::operations() const {
   return operations_;
 }
 
-std::int64_t CommRecord::issued(const CommOp& op, Bytes sent, std::optional<Rank> peer, Clock::time_point at,
-                                std::function<bool()> ended) {
+std::int64_t CommRecord::issuing(const CommOp& op, Bytes sent, std::optional<Rank> peer,
+                                 Clock::time_point at) {
   const std::lock_guard lock(mutex_);
+  sweep(false);
   const std::int64_t number = ++operations_;
   StepCount& step = steps_[static_cast<std::size_t>(phase_)][step_];
   step.plan.add(op.kind, op.dtype, op.elements);
   step.sent += sent;
   prune(phase_);
-  Pending pending{{number, op, peer, false, phase_, step_}, std::move(ended), {}, {}};
+  Pending pending{{number, op, peer, false, phase_, step_}, sent, [] { return false; }, {}, {}};
   pending.span = open_span({number, phase_, step_, op, sent, at, {}, {}, {}});
+  set_waiting(pending, true);
+  last_ = pending.op;
   pending_.emplace(number, std::move(pending));
   if (options_.board != nullptr) options_.board->set_issued(rank_, number, op);
   return number;
+}
+
+void CommRecord::issued(std::int64_t number, std::function<bool()> ended) {
+  const std::lock_guard lock(mutex_);
+  Pending& pending = pending_.at(number);
+  set_waiting(pending, false);
+  pending.ended = std::move(ended);
+}
+
+void CommRecord::withdrawn(std::int64_t number) {
+  const std::lock_guard lock(mutex_);
+  const auto found = pending_.find(number);
+  const Pending& pending = found->second;
+  auto& steps = steps_[static_cast<std::size_t>(pending.op.phase)];
+  if (const auto step = steps.find(pending.op.step); step != steps.end()) {
+    auto& count = step->second.plan.count;
+    const auto same = count.find(pending.op.op);
+    if (same != count.end() && --same->second == 0) count.erase(same);
+    step->second.sent -= pending.sent;
+  }
+  if (pending.span && *pending.span + 1 == spans_.size()) spans_.pop_back();
+  set_waiting(found->second, false);
+  pending_.erase(found);
+  if (number == operations_) --operations_;
+}
+
+void CommRecord::set_waiting(Pending& pending, bool waiting) {
+  if (pending.op.waiting == waiting) return;
+  pending.op.waiting = waiting;
+  if (options_.board != nullptr) options_.board->add_waiting(rank_, waiting ? 1 : -1);
 }
 
 void CommRecord::prune(Phase phase) {
@@ -104,14 +138,14 @@ std::optional<std::size_t> CommRecord::open_span(const OpSpan& span) {
 void CommRecord::wait_began(std::int64_t number) {
   const std::lock_guard lock(mutex_);
   Pending& pending = pending_.at(number);
-  pending.op.waiting = true;
+  set_waiting(pending, true);
   pending.wait_began = Clock::now();
-  if (options_.board != nullptr) options_.board->add_waiting(rank_, 1);
 }
 
-void CommRecord::wait_ended(std::int64_t number, std::optional<Clock::time_point> op_ended) {
+void CommRecord::wait_ended(std::int64_t number, std::optional<Clock::time_point> op_ended,
+                            std::function<bool()> ended) {
   const std::lock_guard lock(mutex_);
-  const Pending& pending = pending_.at(number);
+  Pending& pending = pending_.at(number);
   const Clock::time_point now = Clock::now();
   waited_ += now - pending.wait_began;
   if (pending.span) {
@@ -120,13 +154,48 @@ void CommRecord::wait_ended(std::int64_t number, std::optional<Clock::time_point
     span.wait_began = pending.wait_began;
     span.wait_ended = now;
   }
-  pending_.erase(number);
-  if (options_.board != nullptr) options_.board->add_waiting(rank_, -1);
+  run_on(number, pending, std::move(ended));
 }
 
 void CommRecord::forget(std::int64_t number) {
   const std::lock_guard lock(mutex_);
   pending_.erase(number);
+}
+
+void CommRecord::replayed(std::function<bool()> ended) {
+  const std::lock_guard lock(mutex_);
+  if (!last_) return;
+  const std::int64_t number = ++operations_;
+  Pending pending{{number, last_->op, last_->peer, false, phase_, step_}, Bytes(0), {}, {}, {}};
+  set_waiting(pending, true);
+  if (options_.board != nullptr) options_.board->set_issued(rank_, number, last_->op);
+  run_on(number, pending_.emplace(number, std::move(pending)).first->second, std::move(ended));
+}
+
+// Its host has gone on; its GPU may not have.
+void CommRecord::run_on(std::int64_t number, Pending& pending, std::function<bool()> ended) {
+  sweep(false);
+  if (ended && !ended()) {
+    pending.ended = std::move(ended);
+    running_.push_back(number);
+    return;
+  }
+  set_waiting(pending, false);
+  pending_.erase(number);
+}
+
+void CommRecord::sweep(bool all) {
+  for (auto number = running_.begin(); number != running_.end();) {
+    const auto found = pending_.find(*number);
+    if (!found->second.ended()) {
+      if (!all) return;
+      ++number;
+      continue;
+    }
+    set_waiting(found->second, false);
+    pending_.erase(found);
+    number = running_.erase(number);
+  }
 }
 
 }  // namespace sc

@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -35,7 +36,7 @@ struct OutstandingOp {
   std::int64_t number = 0;
   CommOp op;
   std::optional<Rank> peer;  // of a send or receive, in its group
-  bool waiting = false;      // somebody is inside its wait
+  bool waiting = false;      // somebody is inside its wait or is issuing it, or a GPU waits for it
   Phase phase{};
   std::int64_t step = 0;
 };
@@ -66,21 +67,31 @@ class CommRecord {
   void reset_waited();
   [[nodiscard]] std::vector<OpSpan> spans() const;
   /// Oldest first. Never blocks on a transport.
-  [[nodiscard]] std::vector<OutstandingOp> outstanding() const;
+  [[nodiscard]] std::vector<OutstandingOp> outstanding();
   [[nodiscard]] std::int64_t operations() const;
 
   // For the communicator.
-  /// `ended` is asked by outstanding() under the record's lock until wait_end() or forget(). Returns the
-  /// operation's number.
-  std::int64_t issued(const CommOp& op, Bytes sent, std::optional<Rank> peer, Clock::time_point at,
-                      std::function<bool()> ended);
+  /// An operation is being issued: until issued() or withdrawn() the rank counts as waiting, since a backend
+  /// may have to meet the others first. Returns the operation's number.
+  std::int64_t issuing(const CommOp& op, Bytes sent, std::optional<Rank> peer, Clock::time_point at);
+  /// `ended` is asked by outstanding() under the record's lock until wait_ended() or forget().
+  void issued(std::int64_t number, std::function<bool()> ended);
+  /// It was refused, and counts nowhere.
+  void withdrawn(std::int64_t number);
   void wait_began(std::int64_t number);
-  void wait_ended(std::int64_t number, std::optional<Clock::time_point> op_ended);
+  /// `ended`: TicketState::ended_later(). Until it is true the operation is outstanding and the rank waits,
+  /// although its host has gone on: nobody notices otherwise that a GPU hangs.
+  void wait_ended(std::int64_t number, std::optional<Clock::time_point> op_ended,
+                  std::function<bool()> ended = nullptr);
   void forget(std::int64_t number);
+  /// A captured graph that holds operations was launched: counts as the last operation again, outstanding
+  /// until `ended`. Does nothing before the first operation, and adds nothing to recorded().
+  void replayed(std::function<bool()> ended);
 
  private:
   struct Pending {
     OutstandingOp op;
+    Bytes sent;
     std::function<bool()> ended;
     Clock::time_point wait_began;
     std::optional<std::size_t> span;
@@ -90,6 +101,10 @@ class CommRecord {
     Bytes sent;
   };
   void prune(Phase phase);
+  void set_waiting(Pending& pending, bool waiting);
+  void run_on(std::int64_t number, Pending& pending, std::function<bool()> ended);
+  /// Forgets operations that a GPU has ended since; stops at the first that it has not, or looks at all.
+  void sweep(bool all);
   std::optional<std::size_t> open_span(const OpSpan& span);
 
   const Rank rank_;
@@ -102,6 +117,8 @@ class CommRecord {
   std::array<std::map<std::int64_t, StepCount>, 4> steps_;  // by phase
   std::array<std::int64_t, 4> forgotten_before_{};          // steps below are not kept any more
   std::map<std::int64_t, Pending> pending_;                 // by number
+  std::deque<std::int64_t> running_;                        // of them, those that were waited for
+  std::optional<OutstandingOp> last_;                       // the last one issued
   std::vector<OpSpan> spans_;
   std::set<std::pair<Phase, std::int64_t>> traced_;
 };

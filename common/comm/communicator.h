@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -33,6 +34,9 @@ class TicketState {
   /// The ticket went away without a wait: count it, so that tests (and the end of a run) can fail. Never
   /// throws.
   virtual void dropped() noexcept = 0;
+  /// GPU: says whether the operation has ended after wait() has returned to the host; it outlives this state
+  /// and is asked from any thread. Null: wait() returns when the operation has ended.
+  [[nodiscard]] virtual std::function<bool()> ended_later() { return nullptr; }
   /// When the operation ended, where the backend knows it.
   [[nodiscard]] virtual std::optional<std::chrono::steady_clock::time_point> ended_at() {
     return std::nullopt;

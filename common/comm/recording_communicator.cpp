@@ -21,15 +21,17 @@ class RecordedTicket : public TicketState {
   void wait() override {
     record_->wait_began(number_);
     waited_ = true;
+    std::function<bool()> ended = inner_->ended_later();
     try {
       inner_->wait();
     } catch (...) {
       record_->wait_ended(number_, inner_->ended_at());
       throw;
     }
-    record_->wait_ended(number_, inner_->ended_at());
+    record_->wait_ended(number_, inner_->ended_at(), std::move(ended));
   }
   void dropped() noexcept override { inner_->dropped(); }
+  std::function<bool()> ended_later() override { return inner_->ended_later(); }
   std::optional<std::chrono::steady_clock::time_point> ended_at() override { return inner_->ended_at(); }
 
  private:
@@ -69,11 +71,17 @@ CommPlan RecordingCommunicator::recorded(std::string_view phase, std::int64_t st
 
 template <class Issue>
 Ticket RecordingCommunicator::record_op(const CommOp& op, std::optional<Rank> peer, Issue&& issue) {
-  const auto at = CommRecord::Clock::now();
-  std::unique_ptr<TicketState> state = issue().release();
+  const std::int64_t number =
+      record_->issuing(op, wire_bytes(op, size(), rank()), peer, CommRecord::Clock::now());
+  std::unique_ptr<TicketState> state;
+  try {
+    state = issue().release();
+  } catch (...) {
+    record_->withdrawn(number);
+    throw;
+  }
   TicketState* inner = state.get();  // null: it ended before the ticket was written
-  const std::int64_t number = record_->issued(op, wire_bytes(op, size(), rank()), peer, at,
-                                              [inner] { return inner == nullptr || inner->ready(); });
+  record_->issued(number, [inner] { return inner == nullptr || inner->ready(); });
   if (!state) {
     record_->forget(number);
     return Ticket();
@@ -84,8 +92,7 @@ Ticket RecordingCommunicator::record_op(const CommOp& op, std::optional<Rank> pe
 template <class Block>
 void RecordingCommunicator::record_blocking(Block&& block) {
   const CommOp op{CommKind::barrier, DType::u8, Elements(0)};
-  const std::int64_t number =
-      record_->issued(op, Bytes(0), {}, CommRecord::Clock::now(), [] { return false; });
+  const std::int64_t number = record_->issuing(op, Bytes(0), {}, CommRecord::Clock::now());
   record_->wait_began(number);
   try {
     block();

@@ -74,10 +74,9 @@ void all_gather_brings_every_slice(Communicator& comm) {
 
 void all_gather_in_place(Communicator& comm) {
   for (const std::int64_t n : kCounts) {
-    at::Tensor full = at::empty({n * size_of(comm)}, at::kFloat);
+    at::Tensor full = uninitialised(n * size_of(comm), at::kFloat);
     at::Tensor shard = full.narrow(0, rank_of(comm) * n, n);
-    for (std::int64_t i = 0; i < n; ++i)
-      shard.mutable_data_ptr<float>()[i] = number<float>(rank_of(comm), i, 5);
+    shard.copy_(filled<float>(rank_of(comm), n, 5));
     comm.all_gather(shard, full).wait();
     for (std::int64_t r = 0; r < size_of(comm); ++r) {
       expect_values<float>(
@@ -107,7 +106,7 @@ void messages_match_in_issue_order(Communicator& comm) {
   for (std::int64_t r = 0; r < size_of(comm); ++r) {
     if (r == rank_of(comm)) continue;
     for (const std::int64_t n : counts) {
-      at::Tensor& t = received[static_cast<std::size_t>(r)].emplace_back(at::empty({n}, at::kFloat));
+      at::Tensor& t = received[static_cast<std::size_t>(r)].emplace_back(uninitialised(n, at::kFloat));
       tickets.push_back(comm.recv(t, Rank{static_cast<int>(r)}));
     }
   }
@@ -134,7 +133,7 @@ void messages_match_in_issue_order(Communicator& comm) {
 void pending_receive_blocks_nothing(Communicator& comm) {
   const std::int64_t next = (rank_of(comm) + 1) % size_of(comm),
                      before = (rank_of(comm) + size_of(comm) - 1) % size_of(comm);
-  at::Tensor late = at::empty({7}, at::kFloat);
+  at::Tensor late = uninitialised(7, at::kFloat);
   Ticket receive;
   if (size_of(comm) > 1) receive = comm.recv(late, Rank{static_cast<int>(before)});
   for (int k = 0; k < 5; ++k) {
@@ -163,8 +162,8 @@ void many_operations_in_flight(Communicator& comm) {
   for (int k = 0; k < kRounds; ++k) {
     sums.push_back(filled<float>(rank, n, 40 + k));
     fulls.push_back(filled<float>(rank, n * world, 60 + k));
-    shards.push_back(at::empty({n}, at::kFloat));
-    gathered.push_back(at::empty({n * world}, at::kFloat));
+    shards.push_back(uninitialised(n, at::kFloat));
+    gathered.push_back(uninitialised(n * world, at::kFloat));
     spread.push_back(filled<float>(rank, n, 80 + k));
     tickets.push_back(comm.all_reduce(sums.back()));
     tickets.push_back(comm.reduce_scatter(fulls.back(), shards.back()));
@@ -303,7 +302,7 @@ void storage_lives_until_the_wait(Communicator& comm) {
         view, 0, 50001, [&](std::int64_t i) { return expected_sum<float>(size_of(comm), i, k); },
         "all_reduce");
   }
-  at::Tensor gathered = at::empty({1000 * size_of(comm)}, at::kFloat);
+  at::Tensor gathered = uninitialised(1000 * size_of(comm), at::kFloat);
   Ticket ticket = comm.all_gather(filled<float>(rank_of(comm), 1000, 50),
                                   gathered);  // its input lives in the ticket alone
   ticket.wait();

@@ -2,6 +2,7 @@
 // code under test.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -18,6 +19,16 @@ namespace sc::test {
 
 inline const std::vector<std::int64_t> kCounts = {0, 1, 3, 63, 64, 100003};
 
+/// What a program's tensors are like; set before its tests run.
+struct Values {
+  at::Device device = at::kCPU;
+  bool any_order = false;  // sums are exact in whatever order a backend adds
+};
+inline Values& values() {
+  static Values values;
+  return values;
+}
+
 inline std::uint64_t mix(std::uint64_t x) {  // SplitMix64's finaliser
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -32,6 +43,8 @@ T number(std::int64_t rank, std::int64_t i, std::int64_t salt) {
       mix(mix(static_cast<std::uint64_t>(rank * 1000 + salt)) + static_cast<std::uint64_t>(i));
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(h >> 8);
+  } else if (values().any_order) {  // bf16 holds whole numbers up to 256
+    return static_cast<T>(static_cast<float>(h % 31) - 15);
   } else {
     const double scale = static_cast<double>(1 << (h >> 40) % 12) / 64;
     return static_cast<T>(static_cast<float>((static_cast<double>(h % 20001) - 10000) / 7000 * scale));
@@ -73,15 +86,20 @@ template <class T>
 at::Tensor filled(std::int64_t rank, std::int64_t n, std::int64_t salt) {
   at::Tensor t = at::empty({n}, c10::CppTypeToScalarType<T>::value);
   for (std::int64_t i = 0; i < n; ++i) t.mutable_data_ptr<T>()[i] = number<T>(rank, i, salt);
-  return t;
+  return values().device.is_cpu() ? t : t.to(values().device);
+}
+
+inline at::Tensor uninitialised(std::int64_t n, at::ScalarType type) {
+  return at::empty({n}, at::TensorOptions().dtype(type).device(values().device));
 }
 
 // Elements [begin, begin + n) of `t` are bit for bit want(0), want(1), ...
 template <class T, class Want>
 void expect_values(const at::Tensor& t, std::int64_t begin, std::int64_t n, const Want& want,
                    const std::string& what) {
+  const at::Tensor host = t.cpu();  // of a GPU: on the current stream, so after the ticket's wait
   for (std::int64_t i = 0; i < n; ++i) {
-    const T got = t.const_data_ptr<T>()[begin + i], wanted = want(i);
+    const T got = host.const_data_ptr<T>()[begin + i], wanted = want(i);
     if (std::memcmp(&got, &wanted, sizeof(T)) != 0) {
       ADD_FAILURE() << what << ": element " << i << " of " << n << " " << name_of(dtype_of(t)) << " is "
                     << static_cast<double>(got) << ", not " << static_cast<double>(wanted);

@@ -1,0 +1,180 @@
+#include "common/comm/nccl_channel.h"
+
+#include <cstdio>
+#include <thread>
+
+#include "common/comm/communicator.h"
+#include "common/comm/cuda_check.h"
+
+namespace sc {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+constexpr auto kFinishLimit = 5s;
+constexpr auto kSpin = 200us;  // NCCL accepts in tens of us once it is connected: shorter than a nap
+
+/// Comes back a little later: soon at first, then after naps.
+class Patience {
+ public:
+  explicit Patience(Clock::duration limit) : limit_(limit) {}
+  /// False when the limit is over.
+  bool wait() {
+    const auto waited = Clock::now() - began_;
+    if (waited > limit_) return false;
+    waited < kSpin ? std::this_thread::yield() : std::this_thread::sleep_for(50us);
+    return true;
+  }
+
+ private:
+  const Clock::time_point began_ = Clock::now();
+  const Clock::duration limit_;
+};
+
+}  // namespace
+
+void NcclGroup::abort() noexcept {
+  aborted = true;
+  const std::lock_guard lock(mutex_);
+  for (const auto& weak : parts_) {
+    if (const auto part = weak.lock()) part->abort();
+  }
+  for (const auto& weak : channels_) {
+    if (const auto channel = weak.lock()) channel->abort();
+  }
+}
+
+void NcclGroup::add(const std::shared_ptr<NcclChannel>& channel) {
+  const std::lock_guard lock(mutex_);
+  channels_.push_back(channel);
+}
+
+void NcclGroup::add(const std::shared_ptr<NcclGroup>& part) {
+  const std::lock_guard lock(mutex_);
+  parts_.push_back(part);
+  if (aborted) part->aborted = true;
+}
+
+NcclChannel::NcclChannel(std::shared_ptr<NcclGroup> group, std::string name)
+    : group_(std::move(group)), name_(std::move(name)), stream_(make_priority_stream()) {}
+
+NcclChannel::~NcclChannel() {
+  (void)cudaSetDevice(group_->device);
+  if (comm_ != nullptr) finish();
+}
+
+void NcclChannel::require(ncclResult_t result) {
+  if (StatusTraits<ncclResult_t>::ok(result)) return;
+  const char* detail = ncclGetLastError(nullptr);
+  const std::string more = detail == nullptr || *detail == '\0' ? "" : std::string(" (") + detail + ")";
+  throw DeviceError(name_ + ": NCCL: " + StatusTraits<ncclResult_t>::text(result) + more);
+}
+
+// Under the lock, unless the channel has been aborted: then there is no communicator any more.
+void NcclChannel::call_nccl(const std::function<ncclResult_t()>& call) {
+  const std::lock_guard lock(mutex_);
+  if (group_->aborted) throw AbortedError(name_ + ": the group was aborted");
+  require(call());
+}
+
+void NcclChannel::begin_join(const ncclUniqueId& id, int rank, int ranks) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  SC_CHECK(cudaSetDevice(group_->device));
+  call_nccl([&] { return ncclCommInitRankConfig(&comm_, ranks, id, rank, &config); });
+}
+
+void NcclChannel::begin(const EventLease& start, const Call& call) {
+  SC_CHECK(cudaStreamWaitEvent(stream(), start.get(), 0));
+  call_nccl([&] { return call(comm_, stream()); });
+}
+
+// Empty: somebody else, who aborts, holds the communicator.
+std::optional<ncclResult_t> NcclChannel::state() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (group_->aborted) throw AbortedError(name_ + ": the group was aborted");
+  if (!lock) return std::nullopt;
+  ncclResult_t state = ncclSuccess;
+  require(ncclCommGetAsyncError(comm_, &state));
+  return state;
+}
+
+bool NcclChannel::accepted() {
+  const std::optional<ncclResult_t> now = state();
+  if (!now || *now == ncclInProgress) return false;
+  require(*now);
+  return true;
+}
+
+EventLease NcclChannel::end() {
+  EventLease event = group_->events->lease();
+  SC_CHECK(cudaEventRecord(event.get(), stream()));
+  return event;
+}
+
+void NcclChannel::until_accepted() {
+  Patience patience(group_->limit);
+  while (!accepted()) {
+    if (patience.wait()) continue;
+    throw DeviceError(
+        name_ + ": NCCL has not answered for " +
+        std::to_string(std::chrono::duration_cast<std::chrono::seconds>(group_->limit).count()) +
+        " s: a rank is missing, or issued another operation");
+  }
+}
+
+void NcclChannel::join(const ncclUniqueId& id, int rank, int ranks) {
+  begin_join(id, rank, ranks);
+  until_accepted();
+}
+
+EventLease NcclChannel::issue(const EventLease& start, const Call& call) {
+  begin(start, call);
+  until_accepted();
+  return end();
+}
+
+void NcclChannel::check() {
+  if (const auto now = state()) require(*now);
+}
+
+// Whoever holds the lock is in a call that returns at once; if it does not, the process is about to end
+// anyway.
+void NcclChannel::abort() noexcept {
+  const std::unique_lock lock(mutex_, 500ms);
+  if (comm_ == nullptr) return;
+  (void)cudaSetDevice(group_->device);
+  (void)ncclCommAbort(std::exchange(comm_, nullptr));
+}
+
+bool NcclChannel::idle_soon() const {
+  Patience patience(kFinishLimit);
+  cudaError_t status = cudaStreamQuery(stream());
+  while (status == cudaErrorNotReady && patience.wait()) status = cudaStreamQuery(stream());
+  if (status != cudaSuccess) (void)cudaGetLastError();
+  return status == cudaSuccess;
+}
+
+void NcclChannel::finish() noexcept try {
+  ncclResult_t now = ncclInternalError;
+  if (!idle_soon() || ncclCommGetAsyncError(comm_, &now) != ncclSuccess || now != ncclSuccess) {
+    (void)ncclCommAbort(comm_);
+    return;
+  }
+  Patience patience(kFinishLimit);
+  now = ncclCommFinalize(comm_);
+  while (now == ncclInProgress && patience.wait()) {
+    if (ncclCommGetAsyncError(comm_, &now) != ncclSuccess) return;
+  }
+  if (now == ncclInProgress) {
+    // NCCL waits for captured graphs that hold its operations, in ncclCommAbort, too: for ever, here.
+    std::fprintf(
+        stderr, "warning: %s: NCCL's memory is not given back: a captured graph still holds its operations\n",
+        name_.c_str());
+    return;
+  }
+  (void)ncclCommDestroy(comm_);
+} catch (...) {
+}
+
+}  // namespace sc

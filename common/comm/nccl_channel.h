@@ -1,0 +1,89 @@
+// One NCCL communicator with its stream, and the group it belongs to. Internal to comm.
+#pragma once
+
+#include <nccl.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/types.h"
+#include "common/comm/nccl_events.h"
+
+namespace sc {
+
+class NcclChannel;
+
+/// What the channels of one group of ranks share. A group that was split from an aborted one is aborted, too.
+struct NcclGroup {
+  int device = 0;
+  Rank rank{0};
+  WorldSize world{1};
+  std::chrono::milliseconds limit{0};
+  std::shared_ptr<EventPool> events = std::make_shared<EventPool>();
+  std::atomic<bool> aborted = false;
+
+  /// Any thread: ends what its channels and its parts' do on the GPU.
+  void abort() noexcept;
+  void add(const std::shared_ptr<NcclChannel>& channel);
+  void add(const std::shared_ptr<NcclGroup>& part);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<NcclChannel>> channels_;
+  std::vector<std::weak_ptr<NcclGroup>> parts_;
+};
+
+/// A non-blocking ncclComm_t: each call of NCCL returns at once, and is asked until it has been accepted. One
+/// thread issues; any thread may abort meanwhile.
+///   Errors  DeviceError with `name` if NCCL reports an error; AbortedError after abort().
+class NcclChannel {
+ public:
+  /// Issues one operation on the stream.
+  using Call = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
+
+  /// `name` for messages: "rank 1: send to rank 2".
+  NcclChannel(std::shared_ptr<NcclGroup> group, std::string name);
+  /// Lets the operations on its stream end, then frees NCCL's memory; aborts them after 5 s.
+  ~NcclChannel();
+  NcclChannel(const NcclChannel&) = delete;
+  NcclChannel& operator=(const NcclChannel&) = delete;
+
+  /// Starts to join the others with that id. Then accepted() becomes true.
+  void begin_join(const ncclUniqueId& id, int rank, int ranks);
+  /// Starts an operation that follows `start`. Then accepted() becomes true, and end() marks its end.
+  void begin(const EventLease& start, const Call& call);
+  /// Whether what was begun has been accepted.
+  [[nodiscard]] bool accepted();
+  [[nodiscard]] EventLease end();
+
+  /// The last of these until accepted, at most the group's limit.
+  void join(const ncclUniqueId& id, int rank, int ranks);
+  EventLease issue(const EventLease& start, const Call& call);
+
+  /// Throws if NCCL has met an error since.
+  void check();
+  void abort() noexcept;
+  [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
+
+ private:
+  void until_accepted();
+  void require(ncclResult_t result);
+  void call_nccl(const std::function<ncclResult_t()>& call);
+  [[nodiscard]] std::optional<ncclResult_t> state();
+  [[nodiscard]] bool idle_soon() const;
+  void finish() noexcept;
+
+  const std::shared_ptr<NcclGroup> group_;
+  const std::string name_;
+  CudaStream stream_;
+  std::timed_mutex mutex_;  // round every use of comm_: abort() frees it
+  ncclComm_t comm_ = nullptr;
+};
+
+}  // namespace sc

@@ -1,0 +1,85 @@
+// Ranks as processes with one GPU each, over NCCL. No nccl.h, no CUDA in here; a build without GPU code has
+// the same functions, which refuse.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "common/comm/communicator.h"
+
+namespace sc {
+
+struct NcclGroup;
+class NcclChannel;
+class NcclPairs;
+class DropCounter;
+
+struct NcclOptions {
+  int device = 0;  // this rank's GPU (gpu_of in nccl_devices.h)
+  /// How long NCCL may take to accept an operation or to connect. The watchdog's limit is shorter and its
+  /// message better; this one is for programs without.
+  std::chrono::milliseconds limit{120'000};
+};
+
+/// GPU tensors over NCCL.
+///   Host      `host` is a communicator of the same ranks for CPU tensors (MpiCommunicator; Local for one
+///             rank). NCCL's ids travel over it, barrier() is its barrier, and operations on CPU tensors are
+///             handed to it.
+///   Streams   collectives have one NCCL communicator with a high-priority stream, and each directed pair of
+///             ranks one more, which both sides make when they first use it. A message that comes before the
+///             other side is there waits in a queue, so that it blocks neither the caller nor another
+///             operation. A receive that has been issued occupies some SMs of the GPU until it is matched.
+///   Tickets   CUDA events. wait() makes the caller's current stream wait, and blocks the host only while a
+///             pair is not connected yet. ready() asks the event.
+///   Sums      in NCCL's order, which is the same from run to run on the same machine; no other reduction.
+///   Zero      operations of no element are not issued, and their tickets are empty.
+///   Graphs    operations can be captured, and their tickets waited for in the same capture, when the same
+///             operations (for messages: the same pairs) have run before. A graph is destroyed before the
+///             communicator: NCCL keeps its memory otherwise, and the destructor says so.
+///   Hangs     no call blocks inside NCCL. abort() may come from any thread and ends kernels that wait for a
+///             rank that is gone; tickets then throw AbortedError.
+///   Memory    NCCL's own buffers, outside LibTorch's allocator; all given back by the destructor.
+///   Errors    besides those of Communicator: InputError 69 if the NCCL that was loaded is older than its
+///             header; DeviceError if NCCL reports an error or exceeds `limit`, or for the first message of a
+///             pair in a capture.
+class NcclCommunicator : public Communicator {
+ public:
+  /// Collective over `host`. Makes the GPU current, and connects all ranks before it returns. Calls
+  /// set_nccl_environment() (nccl_devices.h).
+  static std::unique_ptr<Communicator> make(std::unique_ptr<Communicator> host, const NcclOptions& options);
+  ~NcclCommunicator() override;
+
+  [[nodiscard]] Rank rank() const override;
+  [[nodiscard]] WorldSize size() const override;
+  void barrier() override;
+  void abort() noexcept override;
+  std::unique_ptr<Communicator> split(int color) override;
+  Ticket all_reduce(at::Tensor& t) override;
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override;
+  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override;
+  Ticket broadcast(at::Tensor& t, Rank root) override;
+  Ticket send(const at::Tensor& t, Rank to) override;
+  Ticket recv(at::Tensor& t, Rank from) override;
+  [[nodiscard]] std::int64_t dropped_tickets() const override;
+
+ private:
+  class Issue;
+  NcclCommunicator(std::unique_ptr<Communicator> host, const NcclOptions& options, NcclGroup* parent,
+                   std::shared_ptr<DropCounter> drops);
+  void connect();
+  void warm_up();
+
+  std::unique_ptr<Communicator> host_;
+  const NcclOptions options_;
+  std::shared_ptr<DropCounter> drops_;
+  std::shared_ptr<NcclGroup> group_;
+  std::shared_ptr<NcclChannel> collectives_;
+  std::unique_ptr<NcclPairs> pairs_;  // last: its thread ends first
+};
+
+/// Marks the work issued so far on the current stream of the current GPU: the function says whether it has
+/// ended, from any thread. For CommRecord::replayed(), after a graph was launched.
+std::function<bool()> ended_on_current_stream();
+
+}  // namespace sc

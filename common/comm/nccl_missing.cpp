@@ -1,0 +1,30 @@
+// The build without GPU code.
+#include "common/base/check.h"
+#include "common/comm/nccl_communicator.h"
+#include "common/comm/nccl_devices.h"
+#include "common/comm/staged_communicator.h"
+
+namespace sc {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw InputError(ExitCode::missing, "--device cuda", "this build has no GPU code",
+                   "cmake --preset cuda && cmake --build --preset cuda, or --device cpu");
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> NcclCommunicator::make(std::unique_ptr<Communicator>, const NcclOptions&) {
+  refuse();
+}
+std::unique_ptr<Communicator> StagedCommunicator::make(std::unique_ptr<Communicator>, int,
+                                                       const ScratchAllocator&) {
+  refuse();
+}
+std::function<bool()> ended_on_current_stream() { refuse(); }
+int visible_gpus() { refuse(); }
+int gpu_of(const Launch&, bool) { refuse(); }
+void set_nccl_environment() {}
+std::string describe_nccl() { return ""; }
+
+}  // namespace sc

@@ -1,0 +1,34 @@
+#include "common/comm/nccl_ticket.h"
+
+#include <c10/cuda/CUDAStream.h>
+
+#include <utility>
+
+#include "common/comm/cuda_check.h"
+
+namespace sc {
+
+void NcclOperation::issued(std::shared_ptr<NcclChannel> channel, EventLease end, bool captured) noexcept {
+  channel_ = std::move(channel);
+  end_ = std::move(end);
+  captured_ = captured;
+  issue_.finish();
+}
+
+bool NcclOperation::ended() const noexcept {
+  if (group_->aborted) return true;
+  if (!issue_.done()) return false;
+  if (!end_ || captured_) return true;  // without an end it was never issued: it has failed
+  return event_passed(group_->device, end_.get());
+}
+
+void NcclOperation::make_wait(cudaStream_t stream) {
+  issue_.wait();
+  if (group_->aborted) throw AbortedError(text_ + ": the group was aborted");
+  std::exchange(channel_, nullptr)->check();  // the record may ask ended() when the communicator is gone
+  SC_CHECK(cudaStreamWaitEvent(stream, end_.get(), 0));
+}
+
+void NcclTicket::wait() { operation_->make_wait(c10::cuda::getCurrentCUDAStream(first_.get_device())); }
+
+}  // namespace sc

@@ -1,0 +1,222 @@
+// What the watchdog sees of a transport whose tickets return to the host before the operation has ended, and
+// of one that blocks while it issues; and which GPU a rank takes. No GPU needed.
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <latch>
+#include <thread>
+
+#include "common/comm/local_communicator.h"
+#include "common/comm/nccl_communicator.h"
+#include "common/comm/nccl_devices.h"
+#include "common/comm/recording_communicator.h"
+#include "common/comm/staged_communicator.h"
+
+namespace sc {
+namespace {
+
+using Flag = std::shared_ptr<std::atomic<bool>>;
+
+class LateTicket : public TicketState {
+ public:
+  explicit LateTicket(Flag done) : done_(std::move(done)) {}
+  bool ready() override { return *done_; }
+  void wait() override {}
+  void dropped() noexcept override {}
+  std::function<bool()> ended_later() override {
+    return [done = done_] { return done->load(); };
+  }
+
+ private:
+  Flag done_;
+};
+
+/// A world of one whose all_reduce ends when `done` says so, as on a GPU; `while_issuing` runs inside it.
+class LateCommunicator : public Communicator {
+ public:
+  Rank rank() const override { return Rank{0}; }
+  WorldSize size() const override { return WorldSize{1}; }
+  void barrier() override {}
+  void abort() noexcept override {}
+  std::unique_ptr<Communicator> split(int) override { return nullptr; }
+  Ticket all_reduce(at::Tensor&) override {
+    if (while_issuing) while_issuing();
+    return Ticket(std::make_unique<LateTicket>(done));
+  }
+  Ticket reduce_scatter(const at::Tensor&, at::Tensor&) override { return {}; }
+  Ticket all_gather(const at::Tensor&, at::Tensor&) override { return {}; }
+  Ticket broadcast(at::Tensor&, Rank) override { return {}; }
+  Ticket send(const at::Tensor&, Rank) override { return {}; }
+  Ticket recv(at::Tensor&, Rank) override { return {}; }
+  std::int64_t dropped_tickets() const override { return 0; }
+
+  Flag done = std::make_shared<std::atomic<bool>>(false);
+  std::function<void()> while_issuing;
+};
+
+TEST(RecordOfLateTickets, OutstandingAndWaitingUntilTheGpuHasEnded) {
+  LateCommunicator late;
+  ProgressBoard board(WorldSize{1});
+  RecordingCommunicator comm(late, {.board = &board});
+  at::Tensor t = at::full({10}, 1.0);
+  const Flag first = late.done;
+  comm.all_reduce(t).wait();
+  late.done = std::make_shared<std::atomic<bool>>(false);
+  comm.all_reduce(t).wait();
+  std::vector<OutstandingOp> out = comm.record().outstanding();
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out[0].number, 1);
+  EXPECT_TRUE(out[0].waiting && out[1].waiting);
+  EXPECT_TRUE(board.read(Rank{0}).waiting);
+  *first = true;
+  out = comm.record().outstanding();
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].number, 2);
+  EXPECT_TRUE(board.read(Rank{0}).waiting);
+  *late.done = true;
+  EXPECT_TRUE(comm.record().outstanding().empty());
+  EXPECT_FALSE(board.read(Rank{0}).waiting);
+}
+
+TEST(RecordOfLateTickets, NothingIsKeptWithoutAWatchdog) {
+  LateCommunicator late;
+  RecordingCommunicator comm(late);
+  at::Tensor t = at::full({10}, 1.0);
+  std::vector<std::weak_ptr<std::atomic<bool>>> flags;
+  for (int k = 0; k < 100; ++k) {
+    late.done = std::make_shared<std::atomic<bool>>(false);
+    flags.push_back(late.done);
+    comm.all_reduce(t).wait();
+    *late.done = true;  // seen when the next operation is issued
+  }
+  int alive = 0;
+  for (const auto& flag : flags) alive += flag.expired() ? 0 : 1;
+  EXPECT_LE(alive, 2);
+}
+
+TEST(RecordOfLateTickets, ARankThatIsStuckWhileItIssuesWaits) {
+  LateCommunicator late;
+  ProgressBoard board(WorldSize{1});
+  RecordingCommunicator comm(late, {.board = &board});
+  comm.set_phase("train");
+  comm.set_step(3);
+  at::Tensor t = at::full({10}, 1.0);
+  std::latch inside(2), seen(2);
+  late.while_issuing = [&] {
+    inside.arrive_and_wait();
+    seen.arrive_and_wait();
+  };
+  std::thread rank([&] { comm.all_reduce(t).wait(); });
+  inside.arrive_and_wait();
+  const std::vector<OutstandingOp> out = comm.record().outstanding();
+  const bool waiting = board.read(Rank{0}).waiting;
+  seen.arrive_and_wait();
+  rank.join();
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].number, 1);
+  EXPECT_EQ(out[0].step, 3);
+  EXPECT_TRUE(out[0].waiting);
+  EXPECT_TRUE(waiting);
+}
+
+TEST(RecordOfLateTickets, WhatABackendRefusesCountsNowhere) {
+  LateCommunicator late;
+  ProgressBoard board(WorldSize{1});
+  RecordingCommunicator comm(late, {.trace_steps = 2, .board = &board});
+  comm.set_phase("train");
+  at::Tensor t = at::full({10}, 1.0);
+  *late.done = true;
+  comm.all_reduce(t).wait();
+  late.while_issuing = [] { throw DeviceError("refused"); };
+  EXPECT_THROW(comm.all_reduce(t), DeviceError);
+  late.while_issuing = nullptr;
+  comm.all_reduce(t).wait();
+  CommPlan two;
+  two.add(CommKind::all_reduce, DType::f32, Elements(10), 2);
+  EXPECT_TRUE(comm.recorded("train", 0) == two);
+  EXPECT_EQ(comm.record().operations(), 2);
+  EXPECT_EQ(comm.record().spans().size(), 2u);
+  EXPECT_TRUE(comm.record().outstanding().empty());
+  EXPECT_FALSE(board.read(Rank{0}).waiting);
+}
+
+TEST(RecordOfLateTickets, AReplayedGraphIsOutstandingUntilItEnds) {
+  LateCommunicator late;
+  ProgressBoard board(WorldSize{1});
+  RecordingCommunicator comm(late, {.board = &board});
+  const Flag ended = std::make_shared<std::atomic<bool>>(false);
+  comm.record().replayed([] { return false; });  // there is nothing in it yet
+  EXPECT_TRUE(comm.record().outstanding().empty());
+  at::Tensor t = at::full({10}, 1.0);
+  *late.done = true;
+  comm.set_phase("train");
+  comm.all_reduce(t).wait();
+  comm.set_step(5);
+  comm.record().replayed([ended] { return ended->load(); });
+  const std::vector<OutstandingOp> out = comm.record().outstanding();
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].number, 2);
+  EXPECT_EQ(out[0].step, 5);
+  EXPECT_EQ(out[0].op.kind, CommKind::all_reduce);
+  EXPECT_EQ(board.read(Rank{0}).operations, 2);
+  EXPECT_TRUE(comm.recorded("train", 5) == CommPlan{});
+  *ended = true;
+  EXPECT_TRUE(comm.record().outstanding().empty());
+  EXPECT_FALSE(board.read(Rank{0}).waiting);
+}
+
+Launch local(int rank, int ranks) {
+  return {"Open MPI", Rank{rank}, WorldSize{ranks}, Rank{rank}, WorldSize{ranks}};
+}
+
+TEST(Gpu, EachLocalRankTakesOne) {
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(gpu_of(local(rank, 4), 4, false), rank);
+  EXPECT_EQ(gpu_of({"Slurm", Rank{9}, WorldSize{16}, Rank{1}, WorldSize{8}}, 8, false), 1);
+}
+
+TEST(Gpu, SharedOnesGoRound) {
+  EXPECT_EQ(gpu_of(local(0, 3), 2, true), 0);
+  EXPECT_EQ(gpu_of(local(1, 3), 2, true), 1);
+  EXPECT_EQ(gpu_of(local(2, 3), 2, true), 0);
+}
+
+TEST(Gpu, MoreRanksThanGpusAreRefusedWithTheFix) {
+  try {
+    (void)gpu_of(local(0, 3), 2, false);
+    FAIL() << "not refused";
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.code(), ExitCode::missing);
+    EXPECT_EQ(error.message(), "3 ranks on this host, but 2 GPUs");
+    EXPECT_EQ(error.fix(), "-n 2, or --share-gpu to let ranks share one (slow)");
+  }
+}
+
+TEST(Staged, ScratchIsTwoPiecesAndTwoForEachOtherRank) {
+  EXPECT_EQ(StagedCommunicator::scratch_bytes(WorldSize{1}).value(), 2 * 1048576);
+  EXPECT_EQ(StagedCommunicator::scratch_bytes(WorldSize{4}).value(), 8 * 1048576);
+}
+
+#ifdef STAGECRAFT_NO_GPU_CODE
+template <class Make>
+void expect_missing(const Make& make) {
+  try {
+    make();
+    ADD_FAILURE() << "not refused";
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.code(), ExitCode::missing);
+    EXPECT_EQ(error.message(), "this build has no GPU code");
+  }
+}
+
+TEST(WithoutGpuCode, EverythingRefuses) {
+  expect_missing([] { NcclCommunicator::make(LocalWorld(1).communicator(Rank{0}), {}); });
+  expect_missing([] { StagedCommunicator::make(LocalWorld(1).communicator(Rank{0}), 0, {}); });
+  expect_missing([] { (void)visible_gpus(); });
+  expect_missing([] { (void)gpu_of(local(0, 1), false); });
+  EXPECT_EQ(describe_nccl(), "");
+}
+#endif
+
+}  // namespace
+}  // namespace sc

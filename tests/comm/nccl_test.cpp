@@ -1,0 +1,248 @@
+// Nccl: the conformance list on the GPUs of mpirun's ranks, and what only Nccl promises.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include <thread>
+
+#include "common/comm/nccl_communicator.h"
+#include "common/comm/recording_communicator.h"
+#include "tests/comm/conformance.h"
+#include "tests/comm/nccl_world.h"
+
+namespace sc {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Nccl {
+  static constexpr bool kShare = false;
+  static std::unique_ptr<Communicator> make(int device) {
+    test::values().any_order = true;
+    return NcclCommunicator::make(test::mpi().world(), {.device = device, .limit = 30s});
+  }
+};
+
+using NcclTest = test::GpuRankTest<Nccl>;
+using NcclConformance = test::GpuRankTest<Nccl, ::testing::TestWithParam<std::size_t>>;
+
+[[maybe_unused]] const auto* const the_world = ::testing::AddGlobalTestEnvironment(new test::GpuWorld);
+
+// Before anything else starts CUDA: where ranks are counted no context may appear, above all not on GPU 0.
+TEST(NcclDevices, CountingGpusMakesNoContext) {
+  const std::string reason = test::why_not(true);
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  EXPECT_GE(visible_gpus(), 1);
+  for (int device = 0; device < visible_gpus(); ++device) {
+    EXPECT_FALSE(c10::cuda::hasPrimaryContext(static_cast<c10::DeviceIndex>(device)));
+  }
+}
+
+TEST_P(NcclConformance, Holds) { test::conformance_cases()[GetParam()].body(comm()); }
+
+std::string name_of_case(const ::testing::TestParamInfo<std::size_t>& info) {
+  return test::conformance_cases()[info.param].name;
+}
+INSTANTIATE_TEST_SUITE_P(Nccl, NcclConformance,
+                         ::testing::Range<std::size_t>(0, test::conformance_cases().size()), name_of_case);
+
+TEST_F(NcclTest, OnlyThisRanksGpuIsInUse) {
+  for (int device = 0; device < visible_gpus(); ++device) {
+    EXPECT_EQ(c10::cuda::hasPrimaryContext(static_cast<c10::DeviceIndex>(device)),
+              device == test::values().device.index());
+  }
+}
+
+TEST_F(NcclTest, NamesBothVersions) {
+  const std::string text = describe_nccl();
+  EXPECT_EQ(text.find("NCCL 2."), 0u) << text;
+  EXPECT_NE(text.find("(header 2."), std::string::npos) << text;
+}
+
+TEST_F(NcclTest, ZeroElementsAreNotIssued) {
+  at::Tensor none = at::empty({0}, test::f32_on_gpu());
+  EXPECT_EQ(comm().all_reduce(none).release(), nullptr);
+}
+
+// Nobody waits for the host in here: a missing edge between the streams gives wrong numbers.
+TEST_F(NcclTest, StreamsWaitForEachOther) {
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
+  const std::int64_t n = 1 << 22;
+  at::Tensor t = at::ones({n}, test::f32_on_gpu());
+  double expected = 1;
+  for (int k = 0; k < 20; ++k) {
+    t.add_(1);                    // 2 at first
+    comm().all_reduce(t).wait();  // 2 world
+    t.div_(static_cast<double>(2 * world())).add_(static_cast<double>(k));
+    expected = (expected + 1) / 2 + k;
+  }
+  const at::Tensor host = t.cpu();
+  EXPECT_FLOAT_EQ(host.const_data_ptr<float>()[0], static_cast<float>(expected));
+  EXPECT_FLOAT_EQ(host.const_data_ptr<float>()[n - 1], static_cast<float>(expected));
+}
+
+// A stream that is not the caller's does not wait: two operations overlap with the caller's work by
+// themselves.
+TEST_F(NcclTest, ATicketBelongsToTheStreamThatWaits) {
+  at::Tensor t = test::filled<float>(rank(), 100003, 1), copy;
+  const c10::cuda::CUDAStream side = c10::cuda::getStreamFromPool();
+  Ticket ticket = comm().all_reduce(t);
+  {
+    const c10::cuda::CUDAStreamGuard guard(side);
+    ticket.wait();
+    copy = t.clone();
+    side.synchronize();
+  }
+  test::expect_values<float>(
+      copy, 0, 100003, [&](std::int64_t i) { return test::expected_sum<float>(world(), i, 1); },
+      "side stream");
+}
+
+/// A step as strategies have it: compute, reduce-scatter, update, all-gather, and a message round the ring.
+struct Step {
+  Communicator& comm;
+  std::int64_t n = 4096, world = to_int(comm.size()), rank = to_int(comm.rank());
+  at::Tensor full = at::full({n * world}, 1.0 + static_cast<double>(rank), test::f32_on_gpu());
+  at::Tensor shard = at::empty({n}, test::f32_on_gpu()), received = at::full({n}, 0.0, test::f32_on_gpu());
+  at::Tensor token = at::full({n}, static_cast<double>(rank), test::f32_on_gpu());
+
+  void operator()() {
+    full.mul_(2);
+    Ticket sum = comm.reduce_scatter(full, shard);
+    Ticket send, receive;
+    if (world > 1) {
+      receive = comm.recv(received, Rank{static_cast<int>((rank + world - 1) % world)});
+      send = comm.send(token, Rank{static_cast<int>((rank + 1) % world)});
+    }
+    sum.wait();
+    shard.div_(static_cast<double>(world)).add_(static_cast<double>(rank));
+    Ticket gather = comm.all_gather(shard, full);
+    send.wait(), receive.wait();
+    token.copy_(received);
+    gather.wait();
+  }
+};
+
+TEST_F(NcclTest, StepInAGraphReplayedThreeTimes) {
+  Step eager{comm()}, graphed{comm()};
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(/*isHighPriority=*/true));
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  for (int k = 0; k < 5; ++k) eager();
+  {
+    at::cuda::CUDAGraph graph;  // gone before the communicator
+    graphed(), graphed();
+    graph.capture_begin();
+    graphed();
+    graph.capture_end();
+    for (int k = 0; k < 3; ++k) graph.replay();
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  const at::Tensor want = eager.full.cpu(), got = graphed.full.cpu();
+  for (std::int64_t i = 0; i < want.numel(); i += 1021) {
+    EXPECT_EQ(got.const_data_ptr<float>()[i], want.const_data_ptr<float>()[i]) << i;
+  }
+  EXPECT_EQ(graphed.token.cpu().const_data_ptr<float>()[7], eager.token.cpu().const_data_ptr<float>()[7]);
+}
+
+TEST_F(NcclTest, CapturedOperationsAreNotOutstanding) {
+  RecordingCommunicator recorded(comm());
+  at::Tensor t = at::full({1000}, 1.0, test::f32_on_gpu());
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(/*isHighPriority=*/true));
+  recorded.all_reduce(t).wait();
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  at::cuda::CUDAGraph graph;
+  graph.capture_begin();
+  recorded.all_reduce(t).wait();
+  EXPECT_TRUE(recorded.record().outstanding().empty());  // asking does not disturb the capture either
+  graph.capture_end();
+  graph.replay();
+  recorded.record().replayed(ended_on_current_stream());
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_TRUE(recorded.record().outstanding().empty());
+  EXPECT_EQ(t.cpu().const_data_ptr<float>()[999], static_cast<float>(world() * world()));
+}
+
+// Rank 0 is there first: its wait() returns to the host, its GPU waits, and the watchdog may see that.
+TEST_F(NcclTest, AWaitedOperationIsOutstandingUntilTheGpuHasEnded) {
+  RecordingCommunicator recorded(comm());
+  at::Tensor t = at::full({1000}, 1.0, test::f32_on_gpu());
+  Ticket ticket;
+  if (rank() == 0) {
+    ticket = recorded.all_reduce(t);
+    ticket.wait();
+    std::this_thread::sleep_for(50ms);
+    EXPECT_EQ(recorded.record().outstanding().size(), world() > 1 ? 1u : 0u);
+  }
+  comm().barrier();
+  if (rank() != 0) recorded.all_reduce(t).wait();
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_TRUE(recorded.record().outstanding().empty());
+  EXPECT_EQ(t.cpu().const_data_ptr<float>()[0], static_cast<float>(world()));
+}
+
+TEST_F(NcclTest, AbortFromAnotherThreadEndsWhatWaitsOnTheGpu) {
+  const auto group = comm().split(0);
+  const auto inner = group->split(0);
+  at::Tensor t = at::full({1000}, 1.0, test::f32_on_gpu()), u = t.clone(), v = t.clone();
+  Ticket pending, second, message;
+  const bool stuck = world() > 1 && rank() == 0;
+  if (stuck) {  // the others never join
+    pending = group->all_reduce(t);
+    second = inner->all_reduce(u);
+    message = group->recv(v, Rank{1});
+    pending.wait();  // on the stream; it is the stream that hangs now
+  }
+  comm().barrier();
+  std::thread([&] {
+    std::this_thread::sleep_for(100ms);
+    group->abort();
+  }).join();
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // comes back
+  if (stuck) {
+    EXPECT_TRUE(second.ready());
+    EXPECT_THROW(second.wait(), AbortedError);
+    EXPECT_THROW(message.wait(), AbortedError);
+  }
+  EXPECT_THROW(group->all_reduce(t), AbortedError);
+  EXPECT_THROW(inner->all_reduce(u), AbortedError);
+  EXPECT_THROW(group->barrier(), AbortedError);
+  at::Tensor after = at::full({10}, 1.0, test::f32_on_gpu());
+  comm().all_reduce(after).wait();
+  EXPECT_EQ(after.cpu().const_data_ptr<float>()[9], static_cast<float>(world()));
+}
+
+// The driver gives memory in pieces of 2 MiB, and keeps some: what is lost in each round would be ten times
+// that, since a communicator has MiB of buffers for each channel.
+TEST_F(NcclTest, AGroupGivesItsMemoryBack) {
+  const auto free_bytes = [] {
+    std::size_t free = 0, total = 0;
+    EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+    return static_cast<std::int64_t>(free);
+  };
+  at::Tensor t = at::full({1 << 20}, 1.0, test::f32_on_gpu());
+  std::int64_t after_first = 0;
+  for (int k = 0; k < 6; ++k) {
+    auto part = comm().split(0);
+    part->all_reduce(t).wait();
+    if (world() > 1) {
+      Ticket ticket = rank() == 0 ? part->send(t, Rank{1}) : rank() == 1 ? part->recv(t, Rank{0}) : Ticket();
+      ticket.wait();
+    }
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    part.reset();
+    comm().barrier();
+    if (k == 1) after_first = free_bytes();
+  }
+  EXPECT_GE(free_bytes(), after_first - (std::int64_t{16} << 20));
+}
+
+TEST_F(NcclTest, ATensorOfAnotherGpuIsRefused) {
+  if (visible_gpus() < 2 || world() > 1) return;  // among several ranks the other GPU is another rank's
+  at::Tensor t = at::full({10}, 1.0, at::TensorOptions().dtype(at::kFloat).device(at::kCUDA, 1));
+  EXPECT_THROW(comm().all_reduce(t), InputError);
+}
+
+}  // namespace
+}  // namespace sc

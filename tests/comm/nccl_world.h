@@ -1,0 +1,68 @@
+// Ranks with GPUs under mpirun, for the tests of Nccl and Staged.
+#pragma once
+
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "common/comm/launch.h"
+#include "common/comm/nccl_communicator.h"
+#include "common/comm/nccl_devices.h"
+#include "tests/comm/mpi_test_main.h"
+#include "tests/comm/rank_values.h"
+
+namespace sc::test {
+
+/// Why this machine cannot run these ranks; empty if it can. The same on all ranks of a host.
+inline std::string why_not(bool share) {
+  int gpus = 0;
+  const cudaError_t status = cudaGetDeviceCount(&gpus);
+  (void)cudaGetLastError();
+  if (status != cudaSuccess || gpus == 0) {
+    return std::string("needs a GPU: ") + (status == cudaSuccess ? "none found" : cudaGetErrorString(status));
+  }
+  const auto ranks = to_int(detect_launch(process_environment()).local_world);
+  if (share || ranks <= gpus) return "";
+  return "needs " + std::to_string(ranks) + " GPUs, this machine has " + std::to_string(gpus);
+}
+
+/// The communicator under test: made by the first test that needs it, gone before MPI ends.
+class GpuWorld : public ::testing::Environment {
+ public:
+  static std::unique_ptr<Communicator>& comm() {
+    static std::unique_ptr<Communicator> comm;
+    return comm;
+  }
+  void TearDown() override { comm().reset(); }
+};
+
+/// `Backend`: static constexpr bool kShare; static std::unique_ptr<Communicator> make(int device).
+template <class Backend, class Base = ::testing::Test>
+class GpuRankTest : public Base {
+ protected:
+  void SetUp() override {
+    const std::string reason = why_not(Backend::kShare);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    const int device = gpu_of(detect_launch(process_environment()), Backend::kShare);
+    values().device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device));
+    if (!GpuWorld::comm()) GpuWorld::comm() = Backend::make(device);
+  }
+  // What a test dropped on purpose may still run on memory that it gave back.
+  void TearDown() override {
+    if (!GpuWorld::comm()) return;
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  static Communicator& comm() { return *GpuWorld::comm(); }
+  static std::int64_t rank() { return to_int(comm().rank()); }
+  static std::int64_t world() { return to_int(comm().size()); }
+};
+
+inline at::TensorOptions f32_on_gpu() {
+  return at::TensorOptions().dtype(at::kFloat).device(values().device);
+}
+
+}  // namespace sc::test
