@@ -75,7 +75,9 @@ std::string utilization_comparison() {
   figure.title = "How busy four stages are, by schedule and number of microbatches";
   figure.description =
       "Simulated share of time that four stages are busy in four batches of 4, 8, 16 and 32 microbatches.";
-  figure.note = "four batches of M microbatches; pipedream and 2bw do not drain between them";
+  figure.note =
+      "four batches of M microbatches; interleaved with 2 chunks; pipedream, 2bw: no draining between "
+      "batches";
   for (const int m : kSeries) figure.series.push_back("M = " + std::to_string(m));
   for (const Family family : kFamilies) {
     BarGroup group;

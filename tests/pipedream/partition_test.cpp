@@ -145,6 +145,8 @@ TEST(Partition, TheHeadOfGpt2Counts) {
   const Profile profile = gpt2_profile(shape, 4, 1024, 1e12);
   const Partition uniform = uniform_partition(profile, 4);
   EXPECT_NEAR(uniform.efficiency, 0.71, 0.005);
+  EXPECT_EQ(uniform_partition(profile, 5).stages,  // 24 blocks: 5, 5, 5, 5, 4
+            (std::vector<Stage>{{0, 5, 1}, {6, 10, 1}, {11, 15, 1}, {16, 20, 1}, {21, 25, 1}}));
   EXPECT_EQ(uniform.stages, (std::vector<Stage>{{0, 6, 1}, {7, 12, 1}, {13, 18, 1}, {19, 25, 1}}));
   const Partition balanced = balanced_partition(profile, 4);
   EXPECT_NEAR(balanced.efficiency, 0.99, 0.005);
@@ -239,6 +241,14 @@ TEST(Partition, ProfilesCountOperationsAndBytes) {
   EXPECT_DOUBLE_EQ(embedding.parameter_bytes, 2 * (50304.0 + 5) * 768);
 }
 
+TEST(Partition, NothingTakesNoTime) {
+  Profile profile;
+  profile.layers = {{"a", 0, 0, 1, 1, 1, true}};
+  const Partition found = optimal_partition(profile, 3, Reduction::ring);
+  EXPECT_EQ(found.bottleneck, 0);
+  EXPECT_EQ(found.efficiency, 0);
+}
+
 TEST(Partition, CostsForTheSimulator) {
   Profile profile;
   profile.layers = {{"a", 2, 4, 30, 5, 40, true}, {"b", 3, 8, 50, 7, 60, true}, {"c", 1, 2, 99, 1, 2, true}};
@@ -261,6 +271,8 @@ TEST(Partition, RefusesBadInput) {
   EXPECT_EQ(refuse(), "profile p: has 0 layers | give 1 to 256");
   profile.layers.assign(257, {"l", 1, 1, 1, 1, 1, true});
   EXPECT_EQ(refuse(), "profile p: has 257 layers | give 1 to 256");
+  profile.layers.pop_back();
+  EXPECT_EQ(optimal_partition(profile, 1, Reduction::ring).stages, (std::vector<Stage>{{0, 255, 1}}));
   profile.layers.resize(2);
   profile.layers[1].saved_bytes = -1;
   EXPECT_EQ(refuse(), "profile p, layer l: a number is negative or not finite | give 0 or more");

@@ -166,6 +166,7 @@ TEST(PlaceMessages, RefusesAnImpossibleOrder) {
   EXPECT_NE(place({"F0 F1", "F0 F1 B0 B1 F2"}).find("F2 lies outside"), std::string::npos);
   // Stage 0 has finished; the first that has not is named.
   EXPECT_EQ(place({"F0", "F0 B0", "F0"}).find("stage 1, action 1: B0 waits for a value"), 0U);
+  EXPECT_EQ(place({"F0", "F0 F1"}).find("stage 1, action 1: F1 waits for a value"), 0U);
 }
 
 TEST(Shape, NamesWhatIsOutOfRange) {
@@ -203,6 +204,10 @@ TEST(Shape, NamesWhatIsOutOfRange) {
               0U)
         << error;
   }
+  EXPECT_EQ(refuse([](Schedule& s) {
+              s.actions[1][3] = {1, Kind::forward, 0, 0, 1 << 20};
+            }),
+            "nothing thrown");
   for (const Kind kind : {Kind::receive_activation, Kind::send_gradient}) {
     EXPECT_NE(refuse([&](Schedule& s) { s.actions[0][0] = {0, kind, 0, 0, 0}; }), "nothing thrown");
   }

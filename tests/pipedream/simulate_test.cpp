@@ -21,9 +21,9 @@ Costs equal_stages(StageTimes times) {
 }
 
 TEST(Simulate, EqualsTheClosedFormulas) {
-  // Halves, quarters: sums are exact. The second set has backward shorter than forward.
-  for (const StageTimes times :
-       {StageTimes{1, 1, 1, 0}, StageTimes{2, 0.5, 0.25, 0}, StageTimes{1, 2, 0.5, 0}}) {
+  // Halves, quarters: sums are exact. The third set has backward shorter than forward.
+  for (const StageTimes times : {StageTimes{1, 1, 1, 0}, StageTimes{2, 2, 2, 0}, StageTimes{2, 0.5, 0.25, 0},
+                                 StageTimes{1, 2, 0.5, 0}}) {
     int known = 0;
     for (const GenerateOptions& o : every_schedule(8)) {
       const std::optional<double> formula = formula_makespan(o, times);
@@ -57,7 +57,8 @@ TEST(Simulate, TheSteadyStateOfPipeDreamIsNeverIdle) {
   // The naive schedule idles even there.
   EXPECT_GT(simulate(generate({.family = Family::naive}), {}).stages[1].steady_idle.value(), 0.5);
   // In GPipe no forward follows a backward: there is no such time.
-  EXPECT_FALSE(simulate(generate({.family = Family::gpipe}), {}).stages[1].steady_idle);
+  for (const StageUse& use : simulate(generate({.family = Family::gpipe}), {}).stages)
+    EXPECT_FALSE(use.steady_idle);
 }
 
 TEST(Simulate, NothingOverlapsAndNothingComesTooEarly) {
@@ -255,6 +256,7 @@ TEST(Formulas, BubbleFractionsOfThePapers) {
 
 TEST(Formulas, BytesSent) {
   EXPECT_DOUBLE_EQ(pipeline_bytes(1, 4, 1024, 1024), 2 * 8388608.0);  // 8.4 MB each way, formulas.md 5.6
+  EXPECT_DOUBLE_EQ(pipeline_bytes(3, 2, 5, 7), 4 * 3 * 2 * 5 * 7.0);
   EXPECT_DOUBLE_EQ(zero3_bytes(1, 354823168, 4), 6 * 354823168.0 * 0.75);
   EXPECT_DOUBLE_EQ(zero3_bytes(3, 100, 4), 3 * 450.0);
   EXPECT_DOUBLE_EQ(zero3_bytes(3, 100, 1), 0);
