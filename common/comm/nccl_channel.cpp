@@ -138,10 +138,9 @@ void NcclChannel::check() {
   if (const auto now = state()) require(*now);
 }
 
-// Whoever holds the lock is in a call that returns at once; if it does not, the process is about to end
-// anyway.
+// Whoever holds the lock is in a call that returns at once.
 void NcclChannel::abort() noexcept {
-  const std::unique_lock lock(mutex_, 500ms);
+  const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) return;
   (void)cudaSetDevice(group_->device);
   (void)ncclCommAbort(std::exchange(comm_, nullptr));

@@ -82,7 +82,7 @@ class NcclChannel {
   const std::shared_ptr<NcclGroup> group_;
   const std::string name_;
   CudaStream stream_;
-  std::timed_mutex mutex_;  // round every use of comm_: abort() frees it
+  std::mutex mutex_;  // round every use of comm_: abort() frees it
   ncclComm_t comm_ = nullptr;
 };
 

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Builds and runs every test of comm that needs GPUs, on the machine it is started on, and fails if one was skipped that
+# this machine has the GPUs for. Two GPUs run all but the entries of four ranks; four run all.
+#   usage  tests/comm/nccl_device.sh [BUILD]     BUILD: a folder configured with --preset cuda (default build/cuda, made if
+#                                                it is not there)
+#   exit   0 all ran and passed; 1 otherwise
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+build=${1:-build/cuda}
+gpus=$(nvidia-smi --list-gpus | wc -l)
+echo "comm on $gpus GPUs:"
+nvidia-smi --list-gpus
+mkdir -p "$build"
+[[ -f $build/CMakeCache.txt ]] || cmake --preset cuda -B "$build" >"$build.cmake.log" || { cat "$build.cmake.log"; exit 1; }
+cmake --build "$build" --target \
+  comm_local_test comm_nccl_test comm_staged_test comm_nccl_process_test nccl_program >"$build.build.log" 2>&1 ||
+  { tail -n 40 "$build.build.log"; exit 1; }
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+status=0
+ctest --test-dir "$build" -R '^comm_(local_test|nccl|staged)' --output-on-failure 2>&1 | tee "$log" || status=1
+
+# name -> GPUs it needs: a number of ranks where each has its own, one where they share.
+while read -r name; do
+  needs=1
+  case $name in
+    comm_nccl_test_*) needs=${name##*_} ;;
+    comm_nccl_process_test_[0-9]nccl | comm_nccl_process_test_[0-9]graph)
+      needs=${name#comm_nccl_process_test_}
+      needs=${needs%%[a-z]*}
+      ;;
+  esac
+  if ((gpus >= needs)); then
+    echo "error: $name was skipped, but needs $needs of the $gpus GPUs here"
+    status=1
+  fi
+done < <(sed -n 's/^[ \t]*[0-9]* - \(comm_[a-z0-9_]*\) (Skipped).*/\1/p' "$log")
+exit $status
