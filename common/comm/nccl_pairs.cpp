@@ -41,8 +41,7 @@ NcclPairs::~NcclPairs() {
 }
 
 NcclPairs::Pair& NcclPairs::find_or_open(Key key) {
-  std::unique_ptr<Pair>& pair = pairs_[key];
-  if (pair) return *pair;
+  if (const auto known = pairs_.find(key); known != pairs_.end()) return *known->second;
   const auto [way, peer] = key;
   auto made = std::make_unique<Pair>();
   made->way = way;
@@ -58,13 +57,13 @@ NcclPairs::Pair& NcclPairs::find_or_open(Key key) {
                   (way == Way::to ? ": messages to rank " : ": messages from rank ") +
                   std::to_string(to_int(peer)));
   group_->add(made->channel);
-  pair = std::move(made);
+  Pair& pair = *(pairs_[key] = std::move(made));
   if (!connecting_) {
     if (thread_.joinable()) thread_.join();  // it has nothing left to do, and needs no lock any more
     connecting_ = true;
     thread_ = std::thread([this] { connect_all(); });
   }
-  return *pair;
+  return pair;
 }
 
 void NcclPairs::post(Way way, Rank peer, NcclMessage message, bool captured) {

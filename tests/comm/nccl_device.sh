@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Builds and runs every test of comm that needs GPUs, on the machine it is started on, and fails if one was skipped that
 # this machine has the GPUs for. Two GPUs run all but the entries of four ranks; four run all.
-#   usage  tests/comm/nccl_device.sh [BUILD]     BUILD: a folder configured with --preset cuda (default build/cuda, made if
-#                                                it is not there)
+#   usage  tests/comm/nccl_device.sh [BUILD [REGEX]]
+#     BUILD  a folder configured with --preset cuda (default build/cuda, made if it is not there)
+#     REGEX  only entries that match, as ctest -R (default: all of comm that need GPUs), where a machine is lent for minutes
 #   exit   0 all ran and passed; 1 otherwise
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 build=${1:-build/cuda}
+regex=${2:-^comm_(local_test|nccl|staged)}
 gpus=$(nvidia-smi --list-gpus | wc -l)
 echo "comm on $gpus GPUs:"
 nvidia-smi --list-gpus
@@ -20,7 +22,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
-ctest --test-dir "$build" -R '^comm_(local_test|nccl|staged)' --output-on-failure 2>&1 | tee "$log" || status=1
+ctest --test-dir "$build" -R "$regex" --output-on-failure 2>&1 | tee "$log" || status=1
 
 # name -> GPUs it needs: a number of ranks where each has its own, one where they share.
 while read -r name; do

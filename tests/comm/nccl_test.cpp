@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <c10/cuda/CUDAFunctions.h>
 
 #include <thread>
 
@@ -36,7 +35,7 @@ TEST(NcclDevices, CountingGpusMakesNoContext) {
   if (!reason.empty()) GTEST_SKIP() << reason;
   EXPECT_GE(visible_gpus(), 1);
   for (int device = 0; device < visible_gpus(); ++device) {
-    EXPECT_FALSE(c10::cuda::hasPrimaryContext(static_cast<c10::DeviceIndex>(device)));
+    EXPECT_FALSE(test::has_context(device));
   }
 }
 
@@ -50,8 +49,7 @@ INSTANTIATE_TEST_SUITE_P(Nccl, NcclConformance,
 
 TEST_F(NcclTest, OnlyThisRanksGpuIsInUse) {
   for (int device = 0; device < visible_gpus(); ++device) {
-    EXPECT_EQ(c10::cuda::hasPrimaryContext(static_cast<c10::DeviceIndex>(device)),
-              device == test::values().device.index());
+    EXPECT_EQ(test::has_context(device), device == test::values().device.index());
   }
 }
 

@@ -30,6 +30,22 @@ inline std::string why_not(bool share) {
   return "needs " + std::to_string(ranks) + " GPUs, this machine has " + std::to_string(gpus);
 }
 
+/// Whether this process has a context on a device, as the driver says. Makes none. (LibTorch's own question
+/// works only after LibTorch has started CUDA.)
+inline bool has_context(int device) {
+  using GetState = int (*)(int device, unsigned* flags, int* active);  // cuDevicePrimaryCtxGetState
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  EXPECT_EQ(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &function, 12000,
+                                             cudaEnableDefault, &found),
+            cudaSuccess);
+  if (function == nullptr) return false;
+  unsigned flags = 0;
+  int active = -1;
+  EXPECT_EQ(reinterpret_cast<GetState>(function)(device, &flags, &active), 0);
+  return active == 1;
+}
+
 /// The communicator under test: made by the first test that needs it, gone before MPI ends.
 class GpuWorld : public ::testing::Environment {
  public:
