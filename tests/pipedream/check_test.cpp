@@ -1,4 +1,9 @@
 // Every rule of the checker, broken one at a time; and the two schedules that deadlock on purpose.
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+
 #include "tests/pipedream/support.h"
 
 namespace sc::pipedream {
@@ -122,6 +127,96 @@ TEST(Check, DeadlockBehindAStageThatHasFinished) {
   ASSERT_EQ(report.cycle.size(), 2U);
   EXPECT_EQ(to_text(report.cycle[0]), "stage 1, action 5: SA1 waits until stage 2 posts RA1");
   EXPECT_EQ(to_text(report.cycle[1]), "stage 2, action 3: SG0 waits until stage 1 posts RG0");
+}
+
+// Plays a schedule with blocking sends, stages in random order, messages matched by counting alone: a second
+// way to find a deadlock, which shares nothing with the checker's.
+class Play {
+ public:
+  Play(const Schedule& schedule, std::mt19937& random) : schedule_(schedule), random_(random) {}
+
+  bool finishes() {
+    std::vector<int> order(static_cast<std::size_t>(schedule_.stages));
+    std::iota(order.begin(), order.end(), 0);
+    for (bool moved = true; moved;) {
+      moved = false;
+      std::shuffle(order.begin(), order.end(), random_);
+      for (const int stage : order) moved = step(stage) || moved;
+    }
+    return std::all_of(order.begin(), order.end(),
+                       [&](int stage) { return next_[stage] == list(stage).size(); });
+  }
+
+ private:
+  const std::vector<Action>& list(int stage) const {
+    return schedule_.actions[static_cast<std::size_t>(stage)];
+  }
+
+  bool step(int stage) {
+    std::size_t& next = next_[stage];
+    if (next == list(stage).size()) return false;
+    const Action& action = list(stage)[next];
+    const std::pair<int, int> out{stage, is_send(action.kind) ? peer_of(schedule_, action) : -1};
+    if (is_send(action.kind) && posted_[out] <= sent_[out]) return false;
+    if (is_compute(action.kind) && !has_arrived(action)) return false;
+    if (is_send(action.kind)) ++sent_[out];
+    if (is_receive(action.kind)) ++posted_[{peer_of(schedule_, action), stage}];
+    ++next;
+    return true;
+  }
+
+  // The stage's receives from one peer are numbered; number k has arrived when the peer has sent k + 1 times.
+  bool has_arrived(const Action& action) {
+    Message message;
+    if (!needs_message(schedule_, action, message)) return true;
+    std::map<int, int> from;
+    for (const Action& a : list(action.stage)) {
+      if (!is_receive(a.kind)) continue;
+      const int peer = peer_of(schedule_, a);
+      if (message_of(schedule_, a) == message) return sent_[{peer, action.stage}] > from[peer];
+      ++from[peer];
+    }
+    return false;
+  }
+
+  const Schedule& schedule_;
+  std::mt19937& random_;
+  std::map<int, std::size_t> next_;
+  std::map<std::pair<int, int>, int> sent_, posted_;
+};
+
+TEST(Check, FindsADeadlockWhereverAPlayGetsStuck) {
+  std::mt19937 random(5);
+  int stuck = 0;
+  int free = 0;
+  for (int repeat = 0; repeat < 2000; ++repeat) {
+    const bool chunked = repeat % 2 == 1;
+    Schedule s = generate({.family = chunked ? Family::interleaved : Family::one_f_one_b,
+                           .stages = 2 + repeat % 3,
+                           .microbatches = 3,
+                           .chunks = chunked ? 2 : 1});
+    // Receives wander towards the action that needs them, past what is no receive.
+    for (unsigned moves = 1 + random() % 60; moves > 0; --moves) {
+      std::vector<Action>& list = s.actions[random() % s.actions.size()];
+      const std::size_t at = random() % (list.size() - 1);
+      Message message;
+      const bool needed = is_compute(list[at + 1].kind) && needs_message(s, list[at + 1], message) &&
+                          is_receive(list[at].kind) && message == message_of(s, list[at]);
+      if (is_receive(list[at].kind) && !is_receive(list[at + 1].kind) && !needed)
+        std::swap(list[at], list[at + 1]);
+    }
+    const CheckReport report = check(s);
+    const auto about = [&](Rule rule) {
+      return std::any_of(report.violations.begin(), report.violations.end(),
+                         [&](const Violation& v) { return v.rule == rule; });
+    };
+    if (about(Rule::message)) continue;
+    const bool finishes = Play(s, random).finishes();
+    ++(finishes ? free : stuck);
+    EXPECT_EQ(about(Rule::deadlock), !finishes) << to_text(s.actions[0]) << "\n" << to_text(s.actions[1]);
+  }
+  EXPECT_GT(stuck, 100);
+  EXPECT_GT(free, 100);
 }
 
 TEST(Check, ADeadlockIsNotLookedForWhereMessagesDoNotMeet) {

@@ -185,8 +185,13 @@ int fuzz(double seconds, unsigned seed) {
 int main(int argc, char** argv) {
   double seconds = 20;
   unsigned seed = 1;
-  for (int i = 1; i + 1 < argc; i += 2) {
+  for (int i = 1; i < argc; i += 2) {
     const std::string flag = argv[i];
+    if (i + 1 == argc || (flag != "--seconds" && flag != "--seed")) {
+      std::cerr << "error: " << flag
+                << ": unknown, or without its number\n  fix: pipedream_fuzz --seconds 20 --seed 1\n";
+      return 64;
+    }
     if (flag == "--seconds") seconds = std::atof(argv[i + 1]);
     if (flag == "--seed") seed = static_cast<unsigned>(std::atoi(argv[i + 1]));
   }
