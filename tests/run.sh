@@ -86,7 +86,7 @@ stage "build, preset cpu" cpu_build
 stage "tests, preset cpu" cpu_tests
 if ((quick == 0)); then
   stage "format" check_format
-  [[ ! -x common/setup/tidy.sh ]] || stage "clang-tidy" common/setup/tidy.sh build/cpu
+  stage "clang-tidy" common/setup/tidy.sh build/cpu
   stage "address and undefined" sanitized cpu-asan core_tests -L core
   stage "threads" sanitized cpu-tsan core_tests -L core -LE mpi
 fi

@@ -46,7 +46,7 @@ run_ctest() {
   xml=$root/build/$preset/ctest.xml
   rm -f "$xml"
   # </dev/null: mpirun would read a terminal. OMP_NUM_THREADS: two tests run at once.
-  OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} ctest --test-dir "build/$preset" -j "$(cores)" --output-on-failure --no-tests=ignore \
+  OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} ctest --test-dir "build/$preset" -j "$(cores)" --output-on-failure --no-tests=error \
     --output-junit "$xml" "$@" </dev/null >"build/$preset/ctest.log" 2>&1 || status=$?
   sed -n '/tests passed/,$p' "build/$preset/ctest.log" | grep -v '^$' || true
   if ((status)); then
@@ -75,6 +75,10 @@ check_format() {
   printf '%s\0' "${files[@]}" | xargs -0 -n 20 -P "$(cores)" clang-format-14 --dry-run -Werror ||
     { say "fix: clang-format-14 -i on the files above"; return 1; }
   say "${#files[@]} files"
+  local -a scripts
+  mapfile -t scripts < <(git ls-files -co --exclude-standard -- '*.sh' .ci/run)
+  shellcheck "${scripts[@]}"
+  say "${#scripts[@]} scripts"
 }
 
 # sanitized PRESET TARGET CTEST-ARGUMENTS...

@@ -49,15 +49,16 @@ constexpr Slice slice_of(Elements elements, Rank rank, WorldSize world) {
   return {r * c < n ? r * c : n, (r + 1) * c < n ? (r + 1) * c : n};
 }
 
-/// Bytes that `rank` sends for `op` in a group of `world`, exactly, for any count (Local counts what Mpi
-/// sends):
+/// Bytes that `rank` sends for `op` in a group of `world`, exactly but for a broadcast, for any count (Local
+/// counts what Mpi sends):
 ///   reduce_scatter, all_gather  (N-1)/N of the full tensor
 ///   all_reduce   n - s + (N-1) s elements with s = slice_of(n, rank).size(): every other rank's slice, then
 ///   its own to all.
 ///                2(N-1)/N of n if N divides n, or if N = 2; over all ranks the sum is always 2(N-1) n. Rank
 ///                0 sends the most.
 ///   broadcast    the tensor once, as root and as every forwarding rank of the chain; its last rank sends
-///   none send         the tensor;   recv, barrier: none.   A world of one sends nothing.
+///                none, but counts as any other: the operation does not say who is last
+///   send         the tensor;   recv, barrier: none.   A world of one sends nothing.
 /// Without `rank`: of the rank that sends the most, which is every rank where the counts divide.
 Bytes wire_bytes(const CommOp& op, WorldSize world, Rank rank);
 Bytes wire_bytes(const CommOp& op, WorldSize world);

@@ -126,11 +126,7 @@ void CommRecord::prune(Phase phase) {
 }
 
 std::optional<std::size_t> CommRecord::open_span(const OpSpan& span) {
-  const std::pair<Phase, std::int64_t> step{span.phase, span.step};
-  if (!traced_.contains(step)) {
-    if (static_cast<std::int64_t>(traced_.size()) >= options_.trace_steps) return std::nullopt;
-    traced_.insert(step);
-  }
+  if (span.step >= options_.trace_steps) return std::nullopt;
   spans_.push_back(span);
   return spans_.size() - 1;
 }

@@ -42,9 +42,8 @@ struct OutstandingOp {
 };
 
 struct RecordOptions {
-  std::int64_t keep_steps = 64;  // recorded() knows at least that many of the last steps of each phase
-  std::int64_t trace_steps =
-      0;  // spans are kept for that many steps that have any, counted from the first; 0: none
+  std::int64_t keep_steps = 64;    // recorded() knows at least that many of the last steps of each phase
+  std::int64_t trace_steps = 0;    // spans are kept of steps below this, of every phase
   ProgressBoard* board = nullptr;  // told of every operation; outlives the record
 };
 
@@ -120,7 +119,6 @@ class CommRecord {
   std::deque<std::int64_t> running_;                        // of them, those that were waited for
   std::optional<OutstandingOp> last_;                       // the last one issued
   std::vector<OpSpan> spans_;
-  std::set<std::pair<Phase, std::int64_t>> traced_;
 };
 
 }  // namespace sc

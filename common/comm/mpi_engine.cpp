@@ -192,9 +192,14 @@ void MpiEngine::run(Completion& started) {
     return;
   }
   started.finish();
-  work_until_stopped();
-  drain();
-  if (!leave_badly_) MPI_Finalize();
+  try {
+    work_until_stopped();
+    drain();
+    if (!leave_badly_) MPI_Finalize();
+  } catch (const std::exception& error) {  // MPI itself fails: nobody can be told through it
+    std::fprintf(stderr, "error: the thread that speaks to MPI failed: %s\n", error.what());
+    ::_exit(static_cast<int>(ExitCode::lost_rank));
+  }
 }
 
 void MpiEngine::work_until_stopped() {

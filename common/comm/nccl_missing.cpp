@@ -9,7 +9,7 @@ namespace {
 
 [[noreturn]] void refuse() {
   throw InputError(ExitCode::missing, "--device cuda", "this build has no GPU code",
-                   "cmake --preset cuda && cmake --build --preset cuda, or --device cpu");
+                   "run.sh --preset cuda, or --device cpu");
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ void fill_defaults(WatchdogOptions& options, WorldSize world) {
   if (!options.abort) options.abort = [] {};
   if (!options.fall_silent) options.fall_silent = [] { (void)std::freopen("/dev/null", "w", stderr); };
   if (!options.exit) options.exit = [](int code) { ::_exit(code); };
-  if (!options.step_limit) options.step_limit = to_int(world) == 1 ? options.limit : 0ms;
+  if (!options.step_limit) options.step_limit = options.limit * (to_int(world) == 1 ? 1 : 10);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ struct WatchdogOptions {
   /// How long an operation may be outstanding.
   std::chrono::milliseconds limit{30'000};
   /// How long a step may pass without an operation, step_begin() or progress(). Not set: `limit` in a world
-  /// of one, where nobody else would notice; never otherwise. 0: never.
+  /// of one, where nobody else would notice; ten times that otherwise. 0: never.
   std::optional<std::chrono::milliseconds> step_limit;
   /// On SIGTERM: if a rank of this host died, say so and exit 75; otherwise exit 143. (mpirun sends it to the
   /// ranks that are left.)

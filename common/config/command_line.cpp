@@ -131,6 +131,10 @@ bool apply_run_flag(const Given& flag, CommandLine& line) {
         choice<DeviceChoice>(
             {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}}),
         flag);
+  } else if (flag.name == "ops") {
+    line.ops = read(choice<OpsChoice>({{"aten", OpsChoice::aten}, {"fused", OpsChoice::fused}}), flag);
+  } else if (flag.name == "graph") {
+    line.graph = read(on_off(), flag);
   } else if (flag.name == "threads") {
     line.threads = static_cast<int>(read(integer(1, 1024), flag));
   } else if (flag.name == "world") {
@@ -140,7 +144,7 @@ bool apply_run_flag(const Given& flag, CommandLine& line) {
   } else if (flag.name == "out") {
     line.out = flag.value;
   } else if (flag.name == "watchdog") {
-    line.watchdog_seconds = read(real({.low = 0, .high = 86400, .open_low = true}), flag);
+    line.watchdog_seconds = read(real({.low = 0.1, .high = 86400}), flag);
   } else if (flag.name == "inject") {
     line.inject = flag.value;
   } else {
@@ -150,11 +154,15 @@ bool apply_run_flag(const Given& flag, CommandLine& line) {
 }
 
 bool apply_switch(const Given& flag, CommandLine& line) {
-  const std::map<std::string, bool*> switches = {
-      {"plan", &line.plan}, {"trace", &line.trace}, {"help", &line.help}, {"version", &line.version}};
+  const std::map<std::string, bool*> switches = {{"plan", &line.plan},
+                                                 {"trace", &line.trace},
+                                                 {"share-gpu", &line.share_gpu},
+                                                 {"help", &line.help},
+                                                 {"version", &line.version}};
   const auto found = switches.find(flag.name);
   if (found == switches.end()) return false;
-  *found->second = flag.value == "true";
+  if (flag.value != "true") refuse(flag.where(), "a switch takes no value", "--" + flag.name + " alone");
+  *found->second = true;
   return true;
 }
 
@@ -173,6 +181,14 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Program&
       line.sources.settings.push_back({known->key, flag.value, flag.where()});
     } else if (!apply_switch(flag, line) && !apply_config_flag(flag, line) && !apply_run_flag(flag, line)) {
       throw std::logic_error("nobody reads the flag --" + flag.name);
+    }
+  }
+  if (line.plan && !line.help) {
+    for (const Given& flag : given) {
+      for (const std::string name : {"init", "save", "trace", "inject", "graph"}) {
+        if (flag.name == name)
+          refuse(flag.where(), "it belongs to a run; --plan only predicts one", "leave one of them out");
+      }
     }
   }
   if (line.world != 0 && !line.plan && !line.help) {

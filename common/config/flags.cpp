@@ -20,6 +20,7 @@ constexpr ExitText kExitTexts[] = {
     {static_cast<int>(ExitCode::claim), "a prediction did not hold, or a number was not finite"},
     {static_cast<int>(ExitCode::cannot_write), "records or weights cannot be written"},
     {static_cast<int>(ExitCode::lost_rank), "an operation hung, or a rank was lost"},
+    {129, "hung up (SIGHUP)"},
     {130, "interrupted (SIGINT)"},
     {143, "terminated (SIGTERM)"},
 };
@@ -49,6 +50,9 @@ std::vector<Flag> all_flags(const Program& program) {
       {"init", "FILE", "initial weights from a safetensors file (Hugging Face GPT-2 names)"},
       {"save", "FILE", "writes the trained weights to a safetensors file (Hugging Face GPT-2 names, fp32)"},
       {"device", "auto|cpu|cuda", "where ranks compute (default auto)"},
+      {"ops", "aten|fused", "on a GPU: ATen's operations alone, or own kernels where faster (default fused)"},
+      {"graph", "on|off", "on a GPU: capture the third step, and replay it from then on (default on)"},
+      {"share-gpu", "", "let several ranks share a GPU: slow, for machines with fewer GPUs than ranks"},
       {"threads", "N", "intra-op threads of a rank (default: cores / ranks)"},
       {"plan", "", "print bytes by purpose and operations a step, and exit"},
       {"world", "N", "ranks of the plan; a real run has those of run.sh -n"},
@@ -75,6 +79,12 @@ std::string help_text(const Program& program, const FieldSet& strategy) {
     flags.push_back({fmt::format("--{}{}", flag.name, argument), flag.doc + key});
   }
   out += table(flags);
+  out += "\nflags of run.sh itself\n" +
+         table({{"-n RANKS", "processes, one a rank"},
+                {"--preset cpu|cuda",
+                 "which build (default: cuda where a GPU is found)"},
+                {"--dry-run", "print the command line that would run, and exit"},
+                {"--build-only, --no-build", "stop before the run; run what was built before"}});
   out += "\nkeys of this strategy (--set, or its config.json); those of the workload: --explain all\n" +
          key_lines(strategy);
   out += "\nexit codes\n";

@@ -278,15 +278,15 @@ std::vector<JsonEntry> read_json(std::string_view text, const std::string& name)
 
 std::string read_config_file(const std::string& path, const std::string& asked_by) {
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  if (file) content << file.rdbuf();
-  if (!file || !content) {
+  const bool readable = file && !std::filesystem::is_directory(path);
+  const std::string content = readable ? std::string(std::istreambuf_iterator<char>(file), {}) : "";
+  if (!readable || file.bad()) {
     const std::string near = nearest(path, files_beside(path));
     throw InputError(
         ExitCode::usage, asked_by, path + " cannot be read",
         near.empty() ? "give the path of a JSON file, e.g. configs/tiny.json" : "did you mean " + near + "?");
   }
-  return content.str();
+  return content;
 }
 
 }  // namespace sc

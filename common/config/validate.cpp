@@ -40,6 +40,22 @@ class Checks {
     }
   }
 
+  // The largest products of a plan: activations, and state of the parameters. In floating point, which does
+  // not overflow.
+  void size() const {
+    const auto f = [](std::int64_t x) { return static_cast<double>(x); };
+    const GptConfig& m = w_.model;
+    const double activations =
+        128 * f(w_.batch.global) * f(w_.batch.sequence) * (f(m.layers) * f(m.width) + f(m.vocab));
+    const double attention =
+        32 * f(w_.batch.micro) * f(m.heads) * f(w_.batch.sequence) * f(w_.batch.sequence);
+    const double state = 64 * (f(m.vocab) + f(m.context) + 16 * f(m.layers) * f(m.width)) * f(m.width);
+    if (activations + attention + state < 4e18) return;
+    refuse({"model.width", "batch.micro", "batch.sequence"},
+           "a run of this size would hold more bytes than 64 bits can count",
+           "a smaller model.width, model.layers, batch.micro or batch.sequence");
+  }
+
   void device(const RunFacts& facts) const {
     if (w_.precision.dtype == DType::f32 || facts.device != DeviceChoice::cpu || facts.plan_only) return;
     refuse({"precision.dtype"},
@@ -86,6 +102,7 @@ class Checks {
 BatchPlan validate(const ResolvedConfig& config, const RunFacts& facts) {
   const Checks checks(config);
   checks.model();
+  checks.size();
   checks.device(facts);
   checks.sums();
   checks.stages(facts);

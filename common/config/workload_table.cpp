@@ -3,7 +3,7 @@
 namespace sc {
 namespace {
 
-// Bounds keep every product of a plan (elements, bytes) far inside 64 bits.
+// Bounds of single keys; validate() looks at their products.
 constexpr std::int64_t kMaxRows = 1 << 24;
 constexpr std::int64_t kMaxTokens = 1 << 20;
 
@@ -90,8 +90,8 @@ void add_optim(FieldTable<Workload>& table) {
                           {"constant", LrSchedule::constant}}),
       [](auto& w) -> auto& { return w.optim.schedule; });
   table.add(
-      {"optim.warmup_steps", "steps", "steps of the linear rise to the peak; at most steps"},
-      integer(0, kMaxRows), [](auto& w) -> auto& { return w.optim.warmup_steps; });
+      {"optim.warmup_steps", "steps", "steps of the linear rise to the peak"}, integer(0, kMaxRows),
+      [](auto& w) -> auto& { return w.optim.warmup_steps; });
   table.add(
       {"optim.min_lr_fraction", "", "the schedule ends at optim.lr times this"}, real({.low = 0, .high = 1}),
       [](auto& w) -> auto& { return w.optim.min_lr_fraction; });

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/types.h"
@@ -14,6 +15,10 @@ namespace sc {
 enum class DeviceKind { cpu, cuda };
 enum class OpsBackend { aten, fused };
 enum class CommBackend { local, mpi, nccl, staged };
+constexpr std::string_view name_of(CommBackend backend) {
+  constexpr std::string_view kNames[] = {"local", "mpi", "nccl", "staged"};
+  return kNames[static_cast<int>(backend)];
+}
 
 /// Everything a plan depends on. `rank` matters where ranks differ (pipeline stages); the slices of one stage
 /// are equal.

@@ -93,7 +93,15 @@ Bytes plan_op_scratch_bytes(const RunShape& run) {
   std::int64_t bytes = cpu_scratch(s, run.threads);
   if (s.e != kF32) bytes += wide_copies(s, run.workload.model, run.threads);
   if (run.device != DeviceKind::cpu) bytes = std::max(bytes, written_out_attention(s));
+  if (op_scratch_is_exact(run)) bytes = 3 * s.e * s.N * s.d + kF32 * s.N * (s.d + s.H);
   return Bytes(bytes);
+}
+
+// The conditions of attention_uses_cudnn (ops_cuda.h).
+bool op_scratch_is_exact(const RunShape& run) {
+  const Sizes s(run);
+  const bool cudnn = s.e != kF32 && s.T > 1 && s.d / s.H % 8 == 0 && s.d / s.H <= 128;
+  return run.device == DeviceKind::cuda && run.ops == OpsBackend::fused && cudnn;
 }
 
 }  // namespace sc

@@ -11,4 +11,10 @@ namespace sc {
 ///   Errors  InputError (exit 69) in a build without GPU code.
 std::unique_ptr<const Ops> make_cuda_ops(OpsBackend backend);
 
+/// Whether a GPU's attention is cuDNN's: 16 bits, a head of at most 128 elements in multiples of 8, at least
+/// two tokens.
+inline bool attention_uses_cudnn(at::ScalarType type, std::int64_t sequence, std::int64_t head_dim) {
+  return (type == at::kBFloat16 || type == at::kHalf) && sequence > 1 && head_dim % 8 == 0 && head_dim <= 128;
+}
+
 }  // namespace sc

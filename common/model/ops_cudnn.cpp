@@ -19,10 +19,6 @@ at::Tensor part(const at::Tensor& qkv, std::int64_t i) { return qkv.select(2, i)
 
 }  // namespace
 
-bool attention_uses_cudnn(at::ScalarType type, std::int64_t sequence, std::int64_t head_dim) {
-  return (type == at::kBFloat16 || type == at::kHalf) && sequence > 1 && head_dim % 8 == 0 && head_dim <= 128;
-}
-
 void CudnnOps::attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const {
   if (!uses_cudnn(qkv)) return AtenOps::attention(qkv, out, lse);
   const auto results = at::_scaled_dot_product_cudnn_attention(

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "common/model/ops_aten.h"
+#include "common/model/ops_cuda.h"
 
 namespace sc {
 
@@ -31,8 +32,5 @@ class CudnnOps : public AtenOps {
   mutable std::once_flag seed_once_;
   mutable at::Tensor seed_;
 };
-
-/// 16 bits, a head of at most 128 elements in multiples of 8, at least two tokens.
-bool attention_uses_cudnn(at::ScalarType type, std::int64_t sequence, std::int64_t head_dim);
 
 }  // namespace sc

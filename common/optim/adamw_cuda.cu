@@ -79,12 +79,10 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(Arguments<G, P> a, Cons
   __syncthreads();
   if (!active || shared.clip == kNoUpdate) return;
   const Factors f = shared;
-  const bool first_decays = decays(decay, a.offset + begin);
-  const bool mixed = N > 1 && first_decays != decays(decay, a.offset + begin + N - 1);
+  const float keep = decays(decay, a.offset + begin) ? f.keep : 1.0F;  // of all N: aligned()
   Several<P, N> rounded;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    const float keep = (mixed ? decays(decay, a.offset + begin + i) : first_decays) ? f.keep : 1.0F;
     const float grad = f.clip * to_float(g.at[i]);
     m.at[i] = c.beta1 * m.at[i] + c.one_minus_beta1 * grad;
     v.at[i] = c.beta2 * v.at[i] + c.one_minus_beta2 * (grad * grad);
@@ -97,12 +95,15 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(Arguments<G, P> a, Cons
   if (a.param16 != nullptr) *reinterpret_cast<Several<P, N>*>(a.param16 + begin) = rounded;
 }
 
+// Whether N elements at a time lie at aligned addresses, and decay all or not at all.
 template <int N>
-bool aligned(const AdamW& op) {
+bool aligned(const AdamW& op, std::span<const Range> decay) {
   const auto fits = [](const void* p, std::int64_t bytes) {
     return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
   };
-  return op.n % N == 0 && fits(op.param, 4 * N) && fits(op.m, 4 * N) && fits(op.v, 4 * N) &&
+  const bool whole = std::all_of(decay.begin(), decay.end(),
+                                 [](const Range& r) { return r.begin % N == 0 && r.end % N == 0; });
+  return whole && op.n % N == 0 && fits(op.param, 4 * N) && fits(op.m, 4 * N) && fits(op.v, 4 * N) &&
          fits(op.grad, size_of(op.grad_dtype) * N) && fits(op.param16, 2 * N);
 }
 
@@ -116,7 +117,7 @@ void launch(const Arguments<G, P>& a, const Constants& c, const DecayRanges& dec
 template <class G, class P>
 void run(const Constants& c, std::span<const Range> decay, const AdamW& op, cudaStream_t stream) {
   constexpr std::int64_t kVector = 4;
-  const bool four = aligned<kVector>(op);
+  const bool four = aligned<kVector>(op, decay);
   std::int64_t begin = 0;
   // One launch for every kMaxRanges ranges; a border between launches stays aligned.
   for (std::size_t first = 0; begin < op.n;) {

@@ -125,14 +125,18 @@ std::string describe_cap(Bytes total, Bytes cap) {
 }
 
 std::string describe_run(const std::string& lesson, const RunShape& shape, const BatchPlan& batch,
-                         const std::string& launcher) {
+                         const std::string& launcher, const std::string& gpu) {
   const Hardware h = describe_hardware();
-  return fmt::format(
-             "{}\n  where    {} on the CPU ({}{} thread{}{}), {}, {} core{}, {} of memory, LibTorch {}\n",
-             lesson, ranks_text(shape), launcher == "none" ? "" : "started by " + launcher + ", ",
-             shape.threads, shape.threads == 1 ? "" : "s", launcher == "none" ? "" : " each", h.cpu, h.cores, h.cores == 1 ? "" : "s", human_bytes(h.memory),
-             libtorch_version()) +
-         shape_lines(shape, batch);
+  const bool alone = launcher == "none";
+  const std::string started = alone ? "" : "started by " + launcher + ", ";
+  const std::string threads =
+      fmt::format("{} thread{}{}", shape.threads, shape.threads == 1 ? "" : "s", alone ? "" : " each");
+  const std::string machine = fmt::format("{}, {} core{}, {} of memory, LibTorch {}", h.cpu, h.cores,
+                                          h.cores == 1 ? "" : "s", human_bytes(h.memory), libtorch_version());
+  const std::string where = gpu.empty() ? "the CPU" : to_int(shape.world) == 1 ? "a GPU" : "GPUs";
+  return fmt::format("{}\n  where    {} on {} ({}{}), {}\n", lesson, ranks_text(shape), where, started,
+                     threads, machine) +
+         (gpu.empty() ? "" : "  GPU      " + gpu + "\n") + shape_lines(shape, batch);
 }
 
 }  // namespace sc

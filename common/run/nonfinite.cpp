@@ -50,10 +50,11 @@ void throw_nonfinite(AnyStrategy& strategy, double loss, std::int64_t step, Comm
     if (found[2 * r] != 0) who = fmt::format("it came from rank {}'s own micro-batches", r);
     unit = std::max(unit, found[2 * r + 1]);
   }
-  throw ClaimError(fmt::format(
-      "step {}: {} not finite{}; {}\n  fix: a smaller optim.lr, a longer optim.warmup_steps, or optim.clip=1",
-      step, std::isfinite(loss) ? "the gradient is" : "the loss is",
-      unit == kNone ? "" : fmt::format(", first seen in unit {}", unit), who));
+  throw ClaimError(
+      fmt::format("step {}: {} not finite{}; {}\n  fix: a smaller optim.lr, a longer optim.warmup_steps, or "
+                  "optim.clip=1 where it is 0",
+                  step, std::isfinite(loss) ? "the gradient is" : "the loss is",
+                  unit == kNone ? "" : fmt::format(", first seen in unit {}", unit), who));
 }
 
 }  // namespace sc::detail

@@ -7,11 +7,12 @@
 
 namespace sc {
 
-/// FNV-1a over the 8-byte words of a contiguous tensor of any dtype (and the bytes left over); equal bytes
-/// give equal hashes.
+/// Of a contiguous tensor of any dtype: the sum, modulo 2^64, of a mix of each 8-byte word (the last one
+/// filled up with zeros) and its place. Equal bytes give equal hashes, on a CPU and on a GPU; the order of
+/// the sum does not matter.  Waits for a GPU.
 std::int64_t replica_hash(const at::Tensor& t);
 
-/// The first rank whose hash differs from rank 0's, or -1.  hashes: [N] int64.
+/// The first rank whose hash differs from rank 0's, or -1.  hashes: [N] int64, on any device.
 int first_different(const at::Tensor& hashes);
 
 }  // namespace sc

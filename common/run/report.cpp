@@ -97,6 +97,30 @@ std::string format_predicted_measured(const MemoryPlan& memory, const CommPlan& 
   return table(bytes) + table(operations);
 }
 
+Bytes AllocatorCheck::predicted() const {
+  Bytes sum;
+  for (const Part& part : parts) sum += part.bytes;
+  return sum;
+}
+
+bool AllocatorCheck::holds() const {
+  constexpr std::int64_t kShare = 100;  // 1 %
+  const std::int64_t slack = predicted().value() / kShare;
+  const std::int64_t more = (peak - predicted()).value();
+  return more <= slack && (at_most || -more <= slack);
+}
+
+std::string format_allocator(const AllocatorCheck& check) {
+  Rows rows = {{"LibTorch's allocator", "predicted", "measured"}};
+  for (const AllocatorCheck::Part& part : check.parts)
+    rows.push_back({part.name, human_count(part.bytes.value())});
+  const double share = 100.0 * static_cast<double>((check.peak - check.predicted()).value()) /
+                       static_cast<double>(check.predicted().value());
+  rows.push_back({"peak", (check.at_most ? "at most " : "") + human_count(check.predicted().value()),
+                  human_count(check.peak.value()), fmt::format("{:+.2f} %", share)});
+  return table(rows);
+}
+
 bool as_predicted(const MemoryPlan& memory, const CommPlan& comm, const Measured& measured) {
   for (int p = 0; p < kPurposes; ++p) {
     if (memory.of(static_cast<Purpose>(p)) != measured.peak.at(static_cast<std::size_t>(p))) return false;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <string>
+#include <vector>
 
 #include "common/base/types.h"
 #include "common/comm/comm_op.h"
@@ -17,6 +18,23 @@ struct Measured {
   Bytes peak_total;                     // peak of the sum, host and disk aside
   CommPlan operations;                  // of one training step
 };
+
+/// A GPU: what LibTorch's allocator handed out at its peak, beside what should be the sum of it.
+struct AllocatorCheck {
+  struct Part {
+    std::string name;
+    Bytes bytes;
+  };
+  std::vector<Part>
+      parts;             // predicted: the ledger, libraries' constants, what one operation takes for itself
+  bool at_most = false;  // the last part is an upper bound
+  Bytes peak;
+  [[nodiscard]] Bytes predicted() const;
+  /// Within 1 % of the prediction, or below it where that is an upper bound.
+  [[nodiscard]] bool holds() const;
+};
+/// A table of it.
+std::string format_allocator(const AllocatorCheck& check);
 
 /// Two tables: bytes of a rank by purpose, each buffer with its formula; operations of a step with what a
 /// rank sends for them (the one that sends the most, where ranks differ).

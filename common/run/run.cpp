@@ -14,6 +14,7 @@
 #include "common/config/workload_table.h"
 #include "common/model/param_layout.h"
 #include "common/run/describe.h"
+#include "common/run/gpu.h"
 #include "common/run/report.h"
 #include "common/run/run_lesson.h"
 #include "common/run/trainer.h"
@@ -37,6 +38,24 @@ DeviceKind device_kind(DeviceChoice choice) {
   return choice == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
+OpsBackend ops_backend(DeviceKind device, std::optional<OpsChoice> choice) {
+  const bool fused = choice.value_or(OpsChoice::fused) == OpsChoice::fused;
+  return device == DeviceKind::cuda && fused ? OpsBackend::fused : OpsBackend::aten;
+}
+
+void refuse_gpu_flags(const CommandLine& line) {
+  const char* flag = line.ops ? "--ops" : line.graph ? "--graph" : line.share_gpu ? "--share-gpu" : nullptr;
+  if (flag == nullptr) return;
+  throw InputError(ExitCode::usage, flag, "it is about GPUs, and this is on the CPU",
+                   "leave it out, or --device cuda");
+}
+
+// Where a run computes. Nobody asked: 16-bit numbers are a GPU's, if there is one.
+DeviceChoice run_device(const Workload& workload, DeviceChoice asked) {
+  if (asked == DeviceChoice::automatic && !gpu_available()) return DeviceChoice::cpu;
+  return plan_device(workload, asked);
+}
+
 RunShape shape_of_plan(const CommandLine& line, const ResolvedConfig& config, std::int64_t world) {
   RunShape shape;
   shape.workload = config.workload;
@@ -45,6 +64,9 @@ RunShape shape_of_plan(const CommandLine& line, const ResolvedConfig& config, st
   shape.comm = world == 1                         ? CommBackend::local
                : shape.device == DeviceKind::cuda ? CommBackend::nccl
                                                   : CommBackend::mpi;
+  if (shape.comm == CommBackend::nccl && line.share_gpu) shape.comm = CommBackend::staged;
+  shape.ops = ops_backend(shape.device, line.ops);
+  if (shape.device == DeviceKind::cpu) refuse_gpu_flags(line);
   shape.threads = line.threads > 0 ? line.threads : 1;
   return shape;
 }
@@ -90,12 +112,15 @@ int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** 
         "-n 1, and --virtual-ranks " + std::to_string(world) + " to add gradients as that world would");
   }
   RunFacts facts{.world = world * lesson.slices(),
-                 .device = line.device == DeviceChoice::cuda ? line.device : DeviceChoice::cpu,
+                 .device = run_device(config.workload, line.device),
                  .plan_only = line.plan};
   if (lesson.info.one_rank_only) facts.ranks_flag = "--virtual-ranks";
   const BatchPlan batch = validate(config, facts);
   if (line.plan) return launch.rank == Rank{0} ? print_plan(lesson, line, config, world, batch) : 0;
-  return train({lesson, launch, line, config, batch, command_text(argc, argv)});
+  const DeviceKind device = device_kind(facts.device);
+  if (device == DeviceKind::cpu) refuse_gpu_flags(line);
+  return train(
+      {lesson, launch, line, config, batch, command_text(argc, argv), device, ops_backend(device, line.ops)});
 }
 
 // Where this process stands among those that make the same mistake, even if the launcher contradicts itself
@@ -124,7 +149,10 @@ int run(const AnyLesson& lesson, int argc, char** argv) {
     const Launch launch = detect_launch(process_environment());
     // A rank dies with the launcher that started it: no orphan goes on computing.
     if (launch.launched()) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return run_checked(lesson, launch, argc, argv);
+    const int code = run_checked(lesson, launch, argc, argv);
+    std::cout.flush();
+    if (code != 0 || std::cout) return code;
+    return report(ExitCode::cannot_write, "standard output: it cannot be written\n  fix: see where it goes");
   } catch (const InputError& error) {
     return report(error.code(), error.what());
   } catch (const std::exception& error) {

@@ -3,7 +3,9 @@
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <sstream>
 
 #include "common/comm/gather_text.h"
@@ -117,6 +119,18 @@ RankRecord this_rank(const RunShape& shape, const MemoryPlan& memory, const Comm
   return r;
 }
 
+Path make_run_dir(FileOps& files, const TrainJob& job) {
+  if (job.line.out.empty())
+    return new_run_dir(files, "runs", job.lesson.info.name, std::chrono::system_clock::now());
+  const Path dir = job.line.out;
+  if (files.kind(dir / "record.json") != PathKind::absent) {
+    throw InputError(ExitCode::usage, "--out " + job.line.out, "it holds the record of another run",
+                     "another directory, or remove that one");
+  }
+  make_dirs(files, dir);
+  return dir;
+}
+
 RunRecord record_of_start(const TrainJob& job, const RunShape& shape) {
   Workload workload = shape.workload;
   RunRecord record;
@@ -128,7 +142,7 @@ RunRecord record_of_start(const TrainJob& job, const RunShape& shape) {
   record.workload_hash = workload_hash(workload);
   record.strategy = values_of(job.lesson.options);
   record.device = shape.device == DeviceKind::cuda ? "cuda" : "cpu";
-  record.comm = shape.comm == CommBackend::mpi ? "mpi" : "local";
+  record.comm = name_of(shape.comm);
   record.world = static_cast<int>(to_int(shape.world));
   record.threads = shape.threads;
   record.versions = {
@@ -145,16 +159,13 @@ void set_outcome(RunRecord& record, const RunFiles::Outcome& outcome) {
 
 }  // namespace
 
-RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape)
-    : files_(files), job_(job), shape_(shape) {
+RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape,
+                   const std::map<std::string, std::string>& versions, Communicator& comm)
+    : files_(files), job_(job), shape_(shape), record_(record_of_start(job, shape)) {
+  record_.versions.insert(versions.begin(), versions.end());
+  if (shape.rank == Rank{0}) dir_ = make_run_dir(files, job);
+  dir_ = broadcast_string(comm, dir_.string());
   if (shape.rank != Rank{0}) return;
-  if (job.line.out.empty()) {
-    dir_ = new_run_dir(files, "runs", job.lesson.info.name, std::chrono::system_clock::now());
-  } else {
-    dir_ = job.line.out;
-    make_dirs(files, dir_);
-  }
-  record_ = record_of_start(job, shape);
   write_record(files_, dir_, record_);
   log_.emplace(files, dir_);
 }
@@ -186,13 +197,15 @@ Path RunFiles::finish(const Outcome& outcome) {
   return dir_ / "record.json";
 }
 
-void RunFiles::fail(const Outcome& outcome, ExitCode code, const std::string& message) noexcept {
-  if (shape_.rank != Rank{0}) return;
+void RunFiles::fail(int exit_code, const std::string& message) noexcept {
   try {
-    set_outcome(record_, outcome);
-    record_.exit_code = static_cast<int>(code);
-    record_.message = message;
-    write_record(files_, dir_, record_);
+    RunRecord record = record_;
+    record.steps = read_steps(files_, dir_ / "steps.jsonl");
+    record.skipped_updates = std::count_if(record.steps.begin(), record.steps.end(),
+                                           [](const StepRecord& s) { return !std::isfinite(s.grad_norm); });
+    record.exit_code = exit_code;
+    record.message = message;
+    write_record(files_, dir_, record);
   } catch (const std::exception& error) {
     spdlog::warn("no record of the failure: {}", error.what());
   }

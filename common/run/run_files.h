@@ -16,13 +16,15 @@ namespace sc::detail {
 /// Steps that --trace draws: the first ones.
 inline constexpr std::int64_t kTracedSteps = 8;
 
-/// Rank 0 writes; the others send it what they know. On other ranks only gather() and trace_step() do
-/// anything. record.json is there from the start, without an exit code, so that a killed run leaves one too.
+/// Rank 0 writes; the others send it what they know. record.json is there from the start, without an exit
+/// code, so that a killed run leaves one too; fail() writes it from any rank.
 class RunFiles {
  public:
-  /// Rank 0 makes the directory: --out, or runs/<lesson>/<time> below the current directory.  Errors:
-  /// InputError (exit 73).
-  RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape);
+  /// Collective. Rank 0 makes the directory: --out, or runs/<lesson>/<time> below the current directory.
+  /// versions: of what the run computes with, beside LibTorch, MPI and the compiler.
+  ///   Errors  InputError: exit 73, or 64 if there is a record in --out already.
+  RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape,
+           const std::map<std::string, std::string>& versions, Communicator& comm);
 
   void append(const StepRecord& step) { log_->append(step); }
   void trace_step(std::int64_t step, Trace::Clock::time_point begin, Trace::Clock::time_point end);
@@ -39,15 +41,16 @@ class RunFiles {
               RecordingCommunicator& comm);
   /// Not collective. Writes the whole record and returns its path (rank 0).
   Path finish(const Outcome& outcome);
-  /// Not collective: a record of what rank 0 knows, with the exit code and the message. Never throws: the
-  /// failure that is being reported matters more than one of writing about it.
-  void fail(const Outcome& outcome, ExitCode code, const std::string& message) noexcept;
+  /// Not collective, from any thread of any rank: the record with exit code, message and the steps that are
+  /// in steps.jsonl. Never throws: the failure that is being reported matters more than one of writing about
+  /// it.
+  void fail(int exit_code, const std::string& message) noexcept;
 
  private:
   FileOps& files_;
   const TrainJob& job_;
   const RunShape& shape_;
-  RunRecord record_;  // rank 0: what is known so far
+  RunRecord record_;  // what is known so far
   Path dir_;
   std::optional<StepLog> log_;
   std::vector<Trace::Step> traced_;

@@ -46,8 +46,8 @@ class StateVisitor {
 };
 
 /// memory_plan and comm_plan need no device and no ranks. train_step may return with work in flight; settle()
-/// ends it. after_step checks what the strategy itself claims (equal replicas, say), outside the operations
-/// of a training step.
+/// ends it. after_step checks what the strategy itself claims (equal replicas, say) after step `step`
+/// (they count from 0), outside the operations of a training step.
 template <class S>
 concept Strategy = requires(S strategy, RunContext& context, const RunShape& shape,
                             const typename S::Options& options, std::span<const Batch> batches,

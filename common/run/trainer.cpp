@@ -13,14 +13,19 @@
 
 #include "common/base/text.h"
 #include "common/comm/fault.h"
+#include "common/comm/nccl_communicator.h"
+#include "common/comm/nccl_devices.h"
+#include "common/comm/staged_communicator.h"
 #include "common/config/workload_table.h"
 #include "common/data/loader.h"
 #include "common/data/sampler.h"
 #include "common/memory/allocator_witness.h"
 #include "common/model/activation_plan.h"
+#include "common/model/ops_cuda.h"
 #include "common/optim/grad_norm.h"
 #include "common/optim/lr_schedule.h"
 #include "common/run/describe.h"
+#include "common/run/gpu.h"
 #include "common/run/nonfinite.h"
 #include "common/run/progress.h"
 #include "common/run/report.h"
@@ -46,8 +51,13 @@ RunShape shape_of_run(const TrainJob& job) {
   shape.workload = job.config.workload;
   shape.world = job.launch.world;
   shape.rank = job.launch.rank;
-  shape.device = DeviceKind::cpu;
-  shape.comm = job.launch.launched() ? CommBackend::mpi : CommBackend::local;
+  shape.device = job.device;
+  shape.ops = job.ops;
+  if (job.device == DeviceKind::cuda) {
+    shape.comm = job.line.share_gpu ? CommBackend::staged : CommBackend::nccl;
+  } else {
+    shape.comm = job.launch.launched() ? CommBackend::mpi : CommBackend::local;
+  }
   // Ranks that share a host share its cores, unless somebody said otherwise.
   if (job.line.threads > 0) {
     at::set_num_threads(job.line.threads);
@@ -88,22 +98,41 @@ bool on_terminal() {
   return said != nullptr ? std::string(said) == "1" : ::isatty(STDOUT_FILENO) == 1;
 }
 
+Fault parsed_fault(const TrainJob& job, const RunShape& shape) {
+  const Fault fault = Fault::parse(job.line.inject, shape.world);
+  if (fault.step() < shape.workload.steps) return fault;
+  throw InputError(ExitCode::usage, "--inject " + job.line.inject,
+                   fmt::format("the run ends after step {}", shape.workload.steps - 1),
+                   "a smaller step (they count from 0), or more --steps");
+}
+
 /// One run on one rank. Everything that allocates does so in the constructor.
 class Trainer {
  public:
-  Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWitness& witness);
+  /// gpu: null on the CPU.
+  Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWitness& witness, Gpu* gpu);
+  ~Trainer() {
+    world_.set_last_act(nullptr);
+    if (gpu_ != nullptr) gpu_->drop_graph();  // NCCL ends only when no graph holds its operations
+  }
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
   void run();
 
  private:
   void announce() const;
+  [[nodiscard]] std::string describe_gpu() const;
+  [[nodiscard]] std::map<std::string, std::string> gpu_versions() const;
   void train();
   void step(std::int64_t step);
+  StepResult train_step(std::span<const Batch> batches, std::int64_t step);
   void poison_if_asked(std::span<const Batch> batches, std::int64_t step) const;
   StepRecord record_of(std::int64_t step, const StepResult& result, Clock::time_point began);
   void stop_or_skip(std::int64_t step);
   [[nodiscard]] RunFiles::Outcome outcome() const;
   void check_memory_and_operations();
   void check_witness() const;
+  void check_gpu_allocator();
   void evaluate();
   void finish();
   [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }
@@ -112,6 +141,7 @@ class Trainer {
   World& world_;
   Ledger& ledger_;
   AllocatorWitness& witness_;
+  Gpu* gpu_;
   Clock::time_point began_ = Clock::now();
   RunShape shape_;
   Fault fault_;
@@ -129,16 +159,20 @@ class Trainer {
   std::vector<StepRecord> steps_;
   Measured measured_;
   std::optional<double> validation_loss_;
+  std::optional<AllocatorCheck> allocator_;
+  StepResult captured_;  // of the graph: the same tensors at every replay
+  bool last_nonfinite_ = false;
   std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;
 };
 
-Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWitness& witness)
+Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWitness& witness, Gpu* gpu)
     : job_(job),
       world_(world),
       ledger_(ledger),
       witness_(witness),
+      gpu_(gpu),
       shape_(shape_of_run(job)),
-      fault_(job.line.inject.empty() ? Fault() : Fault::parse(job.line.inject, shape_.world)),
+      fault_(job.line.inject.empty() ? Fault() : parsed_fault(job, shape_)),
       files_(posix_file_ops()),
       data_(Dataset::open(*files_, shape_.workload, Path(STAGECRAFT_SOURCE_DIR) / ".cache")),
       sampler_(data_, shape_.workload),
@@ -160,12 +194,33 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
                  ParamLayout(shape_.workload.model, WorldSize{static_cast<int>(job.batch.data_parallel)}),
                  job.line.init);
   }
-  records_.emplace(*files_, job, shape_);
+  records_.emplace(*files_, job, shape_,
+                   gpu_ == nullptr ? std::map<std::string, std::string>() : gpu_versions(), world.comm());
+  world.set_last_act([this](int exit_code, const std::string& text) { records_->fail(exit_code, text); });
+}
+
+std::map<std::string, std::string> Trainer::gpu_versions() const {
+  const GpuFacts f = gpu_->facts();
+  return {{"GPU", f.name},    {"CUDA", f.cuda},     {"driver", f.driver},
+          {"cuDNN", f.cudnn}, {"cuBLAS", f.cublas}, {"NCCL", describe_nccl()}};
+}
+
+std::string Trainer::describe_gpu() const {
+  const GpuFacts f = gpu_->facts();
+  const PrecisionConfig& precision = shape_.workload.precision;
+  const bool cudnn = attention_uses_cudnn(to_aten(precision.dtype), shape_.workload.batch.sequence,
+                                          shape_.workload.model.head_dim());
+  return fmt::format("{}, {}, CUDA {} (driver {}), cuDNN {}, cuBLAS {}, {}; {} operations, attention by {}{}",
+                     f.name, human_bytes(f.memory), f.cuda, f.driver, f.cudnn, f.cublas, describe_nccl(),
+                     shape_.ops == OpsBackend::fused ? "fused" : "ATen's",
+                     cudnn ? "cuDNN" : "ATen, written out",
+                     job_.line.graph.value_or(true) ? ", one graph a step" : "");
 }
 
 void Trainer::announce() const {
   if (!speaks()) return;
-  std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher)
+  std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher,
+                            gpu_ == nullptr ? "" : describe_gpu())
             << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
                            shape_.workload.data.source, human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
@@ -177,8 +232,7 @@ void Trainer::run() {
     train();
   } catch (...) {
     const Failure failure = current_failure(shape_.rank);
-    records_->fail(outcome(), failure.code, failure.text);
-    throw;
+    world_.fail(failure.code, failure.text);
   }
 }
 
@@ -188,6 +242,17 @@ void Trainer::train() {
   progress_.finish();
   evaluate();
   finish();
+}
+
+// On a GPU the first steps run as they are: libraries choose their kernels then, and the second one is
+// checked. The third is captured, and replayed from then on: one launch instead of thousands.
+StepResult Trainer::train_step(std::span<const Batch> batches, std::int64_t step) {
+  if (gpu_ == nullptr || !job_.line.graph.value_or(true) || step <= kCheckedStep)
+    return strategy_->train_step(batches);
+  if (!gpu_->captured()) gpu_->capture([&] { captured_ = strategy_->train_step(batches); });
+  gpu_->replay();
+  world_.comm().record().replayed(ended_on_current_stream());
+  return captured_;
 }
 
 // NaN where a fault asks for it: this rank's gradients are scaled by it.
@@ -212,17 +277,18 @@ void Trainer::step(std::int64_t step) {
   if (step == kCheckedStep) {
     ledger_.reset_peaks();
     witness_.reset_peak();
+    if (gpu_ != nullptr) gpu_->reset_peak();
   }
-  const StepResult result = strategy_->train_step(batches);
+  const StepResult result = train_step(batches, step);
   steps_.push_back(record_of(step, result, began));
-  if (result.sums.const_data_ptr<double>()[kNonFinite] != 0) {
+  if (last_nonfinite_) {
     stop_or_skip(step);
   } else {
     skipped_in_a_row_ = 0;
   }
   if (step == kCheckedStep) check_memory_and_operations();
   comm.set_phase("check");
-  strategy_->after_step(step + 1);
+  strategy_->after_step(step);
   world_.watchdog().step_end();
   const StepRecord& done = steps_.back();
   if (speaks()) records_->append(done);
@@ -247,11 +313,13 @@ RunFiles::Outcome Trainer::outcome() const {
 
 StepRecord Trainer::record_of(std::int64_t step, const StepResult& result, Clock::time_point began) {
   StepRecord record;
-  const double* sums = result.sums.const_data_ptr<double>();
+  const at::Tensor host_sums = result.sums.cpu();  // waits for the step
+  const double* sums = host_sums.const_data_ptr<double>();
+  last_nonfinite_ = sums[kNonFinite] != 0;
   record.step = step;
   record.loss = sums[kLossSum] / sums[kTokens];
-  record.lr = *scalars_.lr.const_data_ptr<float>();
-  record.grad_norm = *result.grad_norm.const_data_ptr<float>();
+  record.lr = scalars_.lr.item<float>();
+  record.grad_norm = result.grad_norm.item<float>();
   record.tokens = shape_.workload.batch.global * shape_.workload.batch.sequence;
   record.waited_seconds = std::chrono::duration<double>(world_.comm().record().waited()).count();
   const Clock::time_point now = Clock::now();
@@ -270,7 +338,22 @@ void Trainer::check_memory_and_operations() {
         "rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank), kCheckedStep,
         format_predicted_measured(memory_plan_, comm_plan_, measured_, shape_.world, shape_.rank)));
   }
-  check_witness();
+  gpu_ == nullptr ? check_witness() : check_gpu_allocator();
+}
+
+void Trainer::check_gpu_allocator() {
+  AllocatorCheck check;
+  check.parts = {{"ledger", ledger_.peak_total()}};
+  for (const Gpu::Constant& constant : gpu_->constants())
+    check.parts.push_back({constant.name, constant.bytes});
+  check.parts.push_back({"an operation's own", plan_op_scratch_bytes(shape_)});
+  check.at_most = !op_scratch_is_exact(shape_);
+  check.peak = gpu_->peak();
+  if (!check.holds()) {
+    throw ClaimError(fmt::format("rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank),
+                                 kCheckedStep, format_allocator(check)));
+  }
+  allocator_ = std::move(check);
 }
 
 void Trainer::check_witness() const {
@@ -319,6 +402,10 @@ void Trainer::finish() {
   std::cout << "\n";
   if (steps_.size() > kCheckedStep) {
     std::cout << format_predicted_measured(memory_plan_, comm_plan_, measured_, shape_.world, shape_.rank);
+    if (allocator_) {
+      std::cout << format_allocator(*allocator_) << "  in use on the GPU beside it (context, NCCL, cuDNN): "
+                << human_bytes(gpu_->beside_allocator()) << "\n";
+    }
   } else {
     std::cout << "bytes and operations are checked in the second step; this run had one\n";
   }
@@ -331,25 +418,32 @@ void plan_surroundings(const RunShape& shape, std::int64_t data_ranks, MemoryPla
   plan.add(Purpose::workspace, "step scalars", "lr, step, clip factor, norm",
            Bytes(3 * size_of(DType::f32) + size_of(DType::i64)));
   Loader::plan(shape.workload, data_ranks, shape.device, plan);
-  if (shape.comm == CommBackend::mpi && to_int(shape.world) > 1) {
-    plan.add(Purpose::communication, "mpi scratch", "4 (N-1) 256 KiB",
-             MpiCommunicator::scratch_bytes(shape.world));
+  if (shape.comm != CommBackend::local && to_int(shape.world) > 1) {
+    plan.add(shape.device == DeviceKind::cpu ? Purpose::communication : Purpose::host, "mpi scratch",
+             "4 (N-1) 256 KiB", MpiCommunicator::scratch_bytes(shape.world));
+  }
+  if (shape.comm == CommBackend::staged) {
+    plan.add(Purpose::host, "staged scratch", "2 N MiB", StagedCommunicator::scratch_bytes(shape.world));
   }
 }
 
 int train(const TrainJob& job) {
   const c10::InferenceMode inference;
-  if (job.line.device == DeviceChoice::cuda) {
-    throw InputError(ExitCode::missing, "--device cuda", "this program was built without its GPU code",
-                     "--device cpu");
+  std::optional<Gpu> gpu;
+  WorldOptions options{.watchdog_seconds = job.line.watchdog_seconds,
+                       .trace_steps = job.line.trace ? kTracedSteps : 0,
+                       .gpu = {},
+                       .share_gpu = job.line.share_gpu};
+  if (job.device == DeviceKind::cuda) {
+    options.gpu = gpu_of(job.launch, job.line.share_gpu);  // before anything else of CUDA
+    set_nccl_environment();
+    gpu.emplace(*options.gpu);
   }
   AllocatorWitness witness;
-  Ledger ledger(at::kCPU, job.line.memory_cap.value_or(Bytes(0)));
-  World world(
-      job.launch, ledger,
-      {.watchdog_seconds = job.line.watchdog_seconds, .trace_steps = job.line.trace ? kTracedSteps : 0});
+  Ledger ledger(gpu ? gpu->device() : at::Device(at::kCPU), job.line.memory_cap.value_or(Bytes(0)));
+  World world(job.launch, ledger, options);
   try {
-    Trainer(job, world, ledger, witness).run();
+    Trainer(job, world, ledger, witness, gpu ? &*gpu : nullptr).run();
   } catch (...) {
     const Failure failure = current_failure(job.launch.rank);
     world.fail(failure.code, failure.text);

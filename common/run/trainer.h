@@ -20,6 +20,8 @@ struct TrainJob {
   const ResolvedConfig& config;
   const BatchPlan& batch;
   std::string command;  // as typed
+  DeviceKind device;
+  OpsBackend ops;
 };
 
 /// Trains, and returns 0, or ends the process with the code of what went wrong, reported once for all ranks.

@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <vector>
 
@@ -15,6 +16,12 @@ namespace {
 
 struct Collect final : StateVisitor {
   std::vector<StateSlice> slices;
+  /// Which of them hold the exact values: the fp32 master where there is one.
+  [[nodiscard]] Purpose exact() const {
+    const bool master = std::any_of(slices.begin(), slices.end(),
+                                    [](const StateSlice& s) { return s.purpose == Purpose::master; });
+    return master ? Purpose::master : Purpose::parameters;
+  }
   void visit(const StateSlice& slice) override {
     if (slice.purpose == Purpose::parameters || slice.purpose == Purpose::master) slices.push_back(slice);
   }
@@ -33,13 +40,12 @@ at::Tensor part(const UnitTensors& whole, const StateSlice& slice) {
 // The unit's parameters on every rank. A segment that is held in slices is summed: exact, because slices do
 // not overlap and the rest is zero. One that every rank holds in full (a whole segment, replicas) is there
 // already.
-UnitTensors whole_unit(const std::vector<StateSlice>& slices, const ParamLayout& layout, int unit,
-                       Communicator& comm) {
+UnitTensors whole_unit(const Collect& state, const ParamLayout& layout, int unit, Communicator& comm) {
   UnitTensors whole = zeros_of(layout, unit);
   for (const Segment segment : {Segment::sharded, Segment::whole}) {
     std::int64_t held = 0;
-    for (const StateSlice& slice : slices) {
-      if (slice.unit != unit || slice.segment != segment || slice.purpose != Purpose::parameters) continue;
+    for (const StateSlice& slice : state.slices) {
+      if (slice.unit != unit || slice.segment != segment || slice.purpose != state.exact()) continue;
       part(whole, slice).copy_(slice.values);
       held += slice.range.size();
     }
@@ -83,14 +89,14 @@ void save_weights(AnyStrategy& strategy, const ParamLayout& layout, Communicator
   Collect state;
   strategy.visit_state(state);
   if (comm.rank() != Rank{0}) {
-    for (int unit = 0; unit < layout.num_units(); ++unit) whole_unit(state.slices, layout, unit, comm);
+    for (int unit = 0; unit < layout.num_units(); ++unit) whole_unit(state, layout, unit, comm);
     return;
   }
   const std::unique_ptr<FileOps> ops = posix_file_ops();
   UnitTensors unit_now;  // lives until the next call, as export wants
   atomic_write_file(*ops, path, [&](File& file) {
     export_hf_weights(file, layout, DType::f32, [&](int unit) {
-      unit_now = whole_unit(state.slices, layout, unit, comm);
+      unit_now = whole_unit(state, layout, unit, comm);
       return unit_now;
     });
   });

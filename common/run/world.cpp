@@ -11,6 +11,8 @@
 
 #include "common/comm/gather_text.h"
 #include "common/comm/local_communicator.h"
+#include "common/comm/nccl_communicator.h"
+#include "common/comm/staged_communicator.h"
 
 namespace sc::detail {
 namespace {
@@ -32,6 +34,16 @@ std::string edge_text(const Launch& launch, const char* what, std::chrono::milli
 
 }  // namespace
 
+// The communicator of the strategies over that of the host.
+std::unique_ptr<Communicator> on_gpu(std::unique_ptr<Communicator> host, Ledger& ledger,
+                                     const WorldOptions& options) {
+  if (!options.gpu) return host;
+  if (!options.share_gpu) return NcclCommunicator::make(std::move(host), {.device = *options.gpu});
+  return StagedCommunicator::make(std::move(host), *options.gpu, [&ledger](Bytes bytes) {
+    return ledger.allocate(Purpose::host, "staged scratch", {bytes.value()}, DType::u8);
+  });
+}
+
 World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
     : edge_limit_(edge_limit(options.watchdog_seconds)), launch_(launch) {
   if (launch.launched()) edge_.emplace(edge_limit_, edge_text(launch, "start together", edge_limit_));
@@ -40,10 +52,11 @@ World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
   if (!launch.launched()) {
     board_.emplace(launch.world);
     record.board = &*board_;
-    comm_.emplace(LocalWorld(1).communicator(Rank{0}), record);
+    comm_.emplace(on_gpu(LocalWorld(1).communicator(Rank{0}), ledger, options), record);
   } else {
-    mpi_ = std::make_unique<MpiWorld>([&ledger](Bytes bytes) {
-      return ledger.allocate(Purpose::communication, "mpi scratch", {bytes.value()}, DType::u8);
+    const Purpose purpose = options.gpu ? Purpose::host : Purpose::communication;
+    mpi_ = std::make_unique<MpiWorld>([&ledger, purpose](Bytes bytes) {
+      return ledger.allocate(purpose, "mpi scratch", {bytes.value()}, DType::u8);
     });
     check_launch(launch, mpi_->rank(), mpi_->size());
     std::unique_ptr<Communicator> world = mpi_->world();
@@ -54,11 +67,12 @@ World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
                                              std::chrono::steady_clock::now().time_since_epoch().count()));
     board_.emplace(board_directory() + "/" + name, launch.world);
     record.board = &*board_;
-    comm_.emplace(std::move(world), record);
+    comm_.emplace(on_gpu(std::move(world), ledger, options), record);
   }
   WatchdogOptions watch;
   watch.limit = std::chrono::milliseconds(static_cast<std::int64_t>(options.watchdog_seconds * 1000));
   watch.on_sigterm = launch.launched();
+  watch.print = [this](const std::string& text) { speak(static_cast<int>(ExitCode::lost_rank), text); };
   watch.abort = [this] {
     if (mpi_) mpi_->abort_job(static_cast<int>(ExitCode::lost_rank));
   };
@@ -73,12 +87,23 @@ World::~World() {
   if (launch_.launched()) edge_.emplace(edge_limit_, edge_text(launch_, "end together", edge_limit_));
 }
 
+void World::set_last_act(std::function<void(int, const std::string&)> act) {
+  const std::lock_guard lock(act_mutex_);
+  last_act_ = std::move(act);
+}
+
+void World::speak(int exit_code, const std::string& text) noexcept {
+  std::cout.flush();
+  std::cerr << "error: " << text << std::endl;
+  const std::lock_guard lock(act_mutex_);
+  if (last_act_) last_act_(exit_code, text);
+}
+
 void World::fail(ExitCode code, const std::string& text) noexcept {
   using namespace std::chrono_literals;
   int exit_code = static_cast<int>(code);
   if (board_->claim()) {
-    std::cout.flush();
-    std::cerr << "error: " << text << std::endl;
+    speak(exit_code, text);
     board_->set_reported(exit_code);
   } else {
     for (int i = 0; i < 40 && !board_->reported(); ++i) std::this_thread::sleep_for(50ms);

@@ -1,7 +1,9 @@
 // The connected ranks of one run, and what watches over them.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -18,9 +20,12 @@ namespace sc::detail {
 struct WorldOptions {
   double watchdog_seconds = 30;
   std::int64_t trace_steps = 0;
+  std::optional<int> gpu;  // index of this rank's GPU; empty: on the CPU
+  bool share_gpu = false;
 };
 
-/// Without a launcher a world of one, over Local; else over MPI. Collective.
+/// Without a launcher a world of one, over Local; else over MPI. On GPUs NCCL stands on either, or Staged
+/// where ranks share a GPU. Collective.
 class World {
  public:
   World(const Launch& launch, Ledger& ledger, const WorldOptions& options);
@@ -30,15 +35,21 @@ class World {
 
   [[nodiscard]] RecordingCommunicator& comm() { return *comm_; }
   [[nodiscard]] Watchdog& watchdog() { return *watchdog_; }
+  /// Called once by the rank that speaks for the job, after its message and before the end: with the exit
+  /// code and the message, from any thread. Empty: nothing. Returns when no call is under way.
+  void set_last_act(std::function<void(int, const std::string&)> act);
   /// Prints `text` and ends all ranks with `code`; if another rank has spoken for the job, silently and with
   /// that one's code. Never returns.
   [[noreturn]] void fail(ExitCode code, const std::string& text) noexcept;
 
  private:
+  void speak(int exit_code, const std::string& text) noexcept;
   // Where the watchdog is not there: MPI's start and end. The others may be gone, or hang.
   std::chrono::milliseconds edge_limit_;
   std::optional<Deadline> edge_;
   Launch launch_;
+  std::mutex act_mutex_;
+  std::function<void(int, const std::string&)> last_act_;
   std::unique_ptr<MpiWorld> mpi_;
   std::optional<ProgressBoard> board_;
   std::optional<RecordingCommunicator> comm_;

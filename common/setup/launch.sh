@@ -106,6 +106,8 @@ threads=$((cores / ranks > 0 ? cores / ranks : 1))
 settings=()
 notes=()
 if [[ -n ${OMP_NUM_THREADS:-} ]]; then
+  [[ $OMP_NUM_THREADS =~ ^[1-9][0-9]*$ ]] ||
+    die "$exit_usage" "OMP_NUM_THREADS" "'$OMP_NUM_THREADS' is not a number of threads" "unset OMP_NUM_THREADS, or export OMP_NUM_THREADS=1"
   threads=$OMP_NUM_THREADS
   notes+=("$threads thread$( ((threads == 1)) || printf s) each, as OMP_NUM_THREADS says")
 else
@@ -203,11 +205,18 @@ done
 trap - INT TERM HUP
 
 if ((asked)); then exit "$asked"; fi
-# Where there are several ranks, one that was left has named the one that was killed.
-if ((status == 137)); then
-  advice="if nobody did it, memory ran out (dmesg says so): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
-  if ((ranks == 1)); then die "$exit_lost_rank" "$lesson" "rank 0 was killed (SIGKILL)" "$advice"; fi
-  printf '  killed with SIGKILL; %s\n' "$advice" >&2
-  exit "$exit_lost_rank"
-fi
-exit "$status"
+# A rank that a signal ended. Where there are several, one that was left has named it.
+case $status in
+  137)
+    signal=SIGKILL
+    advice="if nobody did it, memory ran out (dmesg says so): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
+    ;;
+  132 | 134 | 135 | 136 | 139)
+    signal=SIG$(kill -l $((status - 128)))
+    advice="that is an error in the program: please report it with the command line and the lines above"
+    ;;
+  *) exit "$status" ;;
+esac
+if ((ranks == 1)); then die "$exit_lost_rank" "$lesson" "rank 0 was killed ($signal)" "$advice"; fi
+printf '  killed with %s; %s\n' "$signal" "$advice" >&2
+exit "$exit_lost_rank"

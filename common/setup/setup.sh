@@ -7,7 +7,7 @@
 #     --quiet        prints only what it installs, and errors
 #     --cuda         also LibTorch with CUDA, and nvcc where no CUDA 13 toolkit is found
 #     --oracle       also the Python packages that golden files are made with (.deps/oracle/bin/python)
-#     --dev          also clang-format and clang-tidy
+#     --dev          also clang-format, clang-tidy and shellcheck
 #     --keep-wheels  keeps the downloaded files for the next call
 #   exit   0 all is there; 64 usage; 69 something is missing and could not be installed (the fix is printed)
 set -euo pipefail
@@ -64,6 +64,7 @@ needed_packages() {
   if ((dev)); then
     have clang-format-14 || say clang-format-14
     have clang-tidy-14 || say clang-tidy-14
+    have shellcheck || say shellcheck
     have git || say git
   fi
 }

@@ -20,8 +20,9 @@ namespace sc {
 /// (sync_dir).
 void write_synced_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill);
 
-/// One file: complete with `fill`'s content afterwards, or as it was before if anything throws. A file at
-/// `path` is replaced; missing parent directories are made.
+/// One file: complete with `fill`'s content afterwards, or as it was before if anything throws (the last
+/// step, sync_dir, aside: the new content stands then, but a power cut may undo it). A file at `path` is
+/// replaced; missing parent directories are made.
 ///   Errors  InputError (exit 73), or whatever `fill` throws.
 void atomic_write_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill);
 void atomic_write_file(FileOps& ops, const Path& path, std::string_view content);

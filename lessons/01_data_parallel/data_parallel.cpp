@@ -252,7 +252,7 @@ void DataParallel::visit_state(StateVisitor& visitor) {
 
 // [anchor: verify-replicas]
 void DataParallel::after_step(std::int64_t step) {
-  if (options_.verify_replicas == 0 || step % options_.verify_replicas != 0) return;
+  if (options_.verify_replicas == 0 || (step + 1) % options_.verify_replicas != 0) return;
   hash_.fill_(replica_hash(params_full_));
   context_.comm.all_gather(hash_, hashes_full_).wait();
   const int odd = first_different(hashes_full_);

@@ -130,6 +130,10 @@ TEST(Record, SpansOfTheFirstSteps) {
   EXPECT_TRUE(off.record().spans().empty());
   const std::vector<OpSpan> spans = comm.record().spans();
   ASSERT_EQ(spans.size(), 4u);  // two steps of an all_reduce and a barrier
+  comm.set_phase("check");
+  comm.set_step(2);
+  comm.barrier();
+  EXPECT_EQ(comm.record().spans().size(), 4u);  // other phases take no step from them
   EXPECT_EQ(spans[2].step, 1);
   EXPECT_EQ(spans[1].op.kind, CommKind::barrier);
   for (const OpSpan& span : spans) {

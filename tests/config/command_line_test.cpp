@@ -49,6 +49,11 @@ TEST(CommandLine, EveryFlagIsRead) {
                                   "all",
                                   "--device",
                                   "cuda",
+                                  "--ops",
+                                  "aten",
+                                  "--graph",
+                                  "off",
+                                  "--share-gpu",
                                   "--threads",
                                   "2",
                                   "--plan",
@@ -83,6 +88,9 @@ TEST(CommandLine, EveryFlagIsRead) {
   EXPECT_EQ(line.save, "out.safetensors");
   EXPECT_EQ(line.explain, "all");
   EXPECT_EQ(line.device, DeviceChoice::cuda);
+  EXPECT_EQ(line.ops, OpsChoice::aten);
+  EXPECT_EQ(line.graph, false);
+  EXPECT_TRUE(line.share_gpu);
   EXPECT_EQ(line.threads, 2);
   EXPECT_TRUE(line.plan && line.trace && line.help && line.version);
   EXPECT_EQ(line.world, 64);
@@ -120,7 +128,7 @@ TEST(CommandLine, RefusesWithTheFlagThatIsNear) {
       {{"--threads", "0"},
        "--threads 0: 0 is outside its range, 1 .. 1024\n  fix: --threads takes 1 .. 1024"},
       {{"--watchdog", "0"},
-       "--watchdog 0: 0 is outside its range, 0 < x <= 86400\n  fix: --watchdog takes 0 < x <= 86400"},
+       "--watchdog 0: 0 is outside its range, 0.1 <= x <= 86400\n  fix: --watchdog takes 0.1 <= x <= 86400"},
       {{"--memory-cap", "6gb"},
        "--memory-cap 6gb: \"6gb\" is not a size; write e.g. 6GB, 512MiB or 1e9\n  fix: --memory-cap takes "
        "bytes, or e.g. 6GB, 512MiB"},

@@ -45,6 +45,8 @@ TEST_P(DataParallelWorlds, EveryBucketOverlapAndActivationSetting) {
       Workload w = odd_workload();
       w.activations = activations;
       w.model.tied = tied;
+      w.batch.micro = tied ? 1 : 2;
+      w.batch.global *= w.batch.micro;
       const test::RankResult expected = reference(w, GetParam(), 3);
       for (const BucketSize bucket :
            {kTensor, kUnit, kModel, elements(97), elements(1000), elements(1'000'000)}) {

@@ -14,7 +14,7 @@ EXPECTED = {
     "broadcast": r"rank \d: step 1 did not hold what was predicted\n" + SOMETHING +
                  r"  broadcast of 1 f32  +0  +1  DIFFERENT\n" + SOMETHING + r".*",
     "ticket": r"rank \d: 5 operations were never waited for",  # four steps and the evaluation
-    "replica": r"step 2: rank 2's parameters differ from rank 0's: replicas must stay equal to the bit",
+    "replica": r"step 1: rank 2's parameters differ from rank 0's: replicas must stay equal to the bit",
 }
 
 

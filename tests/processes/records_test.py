@@ -136,6 +136,18 @@ class WithoutARun(support.ProcessTest):
         planned = self.quick("--plan", "--world", "2", "--device", "cpu", "--workload", support.WORKLOAD)
         self.assertEqual(table(planned), table(run.out))
 
+    def test_the_readmes_show_the_plan(self):
+        """Bytes and operations in a README are those of its lesson."""
+        for lesson, world in (("01_data_parallel", 2),):
+            with self.subTest(lesson=lesson):
+                with open(os.path.join(support.ROOT, "lessons", lesson, "README.md"), encoding="utf-8") as file:
+                    readme = file.read()
+                plan = support.execute([support.program(lesson), "--plan", "--world", str(world), "--workload", support.ROOT + "/configs/tiny.json"])
+                table = plan.out[plan.out.index("memory of a rank\n"):]
+                self.assertIn(table, readme)
+                total = re.search(r"\n  total +[\d.]+ MB +([\d,]+)", table)[1]
+                self.assertRegex(readme, rf"\n  total +{total} +{total}  equal\n")
+
     def test_help(self):
         out = self.quick("--help")
         for text in ("usage: lessons/01_data_parallel/run.sh [-n RANKS] [flags]\n", "  --watchdog SECONDS", "  bucket=unit ", "   75  an operation"):

@@ -47,6 +47,13 @@ for ranks in 1 2; do
   # One rank: nobody else is there to say it. More: the others have, under the real mpirun.
   named=$(grep -c '^error: 99_fake: rank 0 was killed' <<<"$err" || true)
   check "137 is named here for one rank alone, $ranks ranks" equal "$named" $((ranks == 1))
+  for signal in SEGV:139 ABRT:134 BUS:135; do
+    DO=exit:${signal#*:} run "${launch[@]}" -n "$ranks"
+    check "${signal%:*} is a lost rank, $ranks ranks" equal "$code" 75
+    check "it is named, $ranks ranks" contains "$err" "SIG${signal%:*}"
+  done
+  OMP_NUM_THREADS=abc DO=exit:0 run "${launch[@]}" -n "$ranks"
+  check "a bad OMP_NUM_THREADS is refused, $ranks ranks" equal "$code" 64
   DO='kill' run "${launch[@]}" -n "$ranks"
   check "a killed program is a lost rank, $ranks ranks" equal "$code" 75
   check "bash says nothing of its own, $ranks ranks" equal "$(grep -vcE '^error: 99_fake|^  (fix|killed)' <<<"$err")" 0

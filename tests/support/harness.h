@@ -148,7 +148,7 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     result.norms.push_back(out.grad_norm.template item<float>());
     result.recorded.push_back(comm.recorded("train", step));
     comm.set_phase("check");
-    strategy.after_step(step + 1);
+    strategy.after_step(step);
   }
   comm.set_phase("eval");
   strategy.settle();

@@ -203,6 +203,7 @@ void run(const LayerNormBackward& op, void* scratch, cudaStream_t stream) {
                   .parts = blocks,
                   .stride = kSums * op.width,
                   .width = op.width,
+                  .sums = more ? kSums : 2,
                   .out = {op.of_weight, op.of_bias, op.of_residual, op.of_grad_x}},
                  stream);
 }

@@ -1,0 +1,111 @@
+#include "common/run/gpu.h"
+
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/cuda/CUDAAllocatorConfig.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+#include <spdlog/fmt/fmt.h>
+
+#include <cstdlib>
+
+#include "common/comm/cuda_check.h"
+#include "common/memory/stream_scratch.h"
+
+namespace sc {
+namespace {
+
+std::string cuda_version(int number) { return fmt::format("{}.{}", number / 1000, number % 1000 / 10); }
+
+c10::cuda::CUDAStream own_stream(int index) {
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
+  return c10::cuda::getStreamFromPool(/*isHighPriority=*/false, static_cast<c10::DeviceIndex>(index));
+}
+
+}  // namespace
+
+struct Gpu::State {
+  explicit State(int device)
+      : index(static_cast<c10::DeviceIndex>(device)), stream(own_stream(device)), guard(stream) {}
+  c10::DeviceIndex index;
+  c10::cuda::CUDAStream stream;
+  c10::cuda::CUDAStreamGuard guard;
+  std::unique_ptr<at::cuda::CUDAGraph> graph;
+};
+
+Gpu::Gpu(int index) {
+  if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr && std::getenv("PYTORCH_ALLOC_CONF") == nullptr)
+    c10::CachingAllocator::setAllocatorSettings("expandable_segments:True");
+  state_ = std::make_unique<State>(index);
+}
+
+Gpu::~Gpu() {
+  if (state_) (void)cudaDeviceSynchronize();  // nothing runs on memory that is being given back
+}
+
+at::Device Gpu::device() const { return {at::kCUDA, state_->index}; }
+
+GpuFacts Gpu::facts() const {
+  const cudaDeviceProp* properties = at::cuda::getDeviceProperties(state_->index);
+  int runtime = 0, driver = 0;
+  SC_CHECK(cudaRuntimeGetVersion(&runtime));
+  SC_CHECK(cudaDriverGetVersion(&driver));
+  const auto cudnn = static_cast<std::size_t>(at::detail::getCUDAHooks().versionCuDNN());
+  const std::size_t cublas = cublasLtGetVersion();
+  return {properties->name,
+          Bytes(static_cast<std::int64_t>(properties->totalGlobalMem)),
+          cuda_version(runtime),
+          cuda_version(driver),
+          fmt::format("{}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100),
+          fmt::format("{}.{}.{}", cublas / 10000, cublas % 10000 / 100, cublas % 100)};
+}
+
+void Gpu::synchronize() { SC_CHECK(cudaDeviceSynchronize()); }
+
+Bytes Gpu::peak() const {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(state_->index);
+  return Bytes(stats.allocated_bytes[0].peak);
+}
+
+void Gpu::reset_peak() { c10::cuda::CUDACachingAllocator::resetPeakStats(state_->index); }
+
+std::vector<Gpu::Constant> Gpu::constants() const {
+  return {{"scratch of our kernels", stream_scratch_bytes()},
+          {"cuBLAS workspace", Bytes(static_cast<std::int64_t>(at::cuda::getChosenWorkspaceSize()))},
+          {"cuBLASLt workspace", Bytes(static_cast<std::int64_t>(at::cuda::getCUDABlasLtWorkspaceSize()))}};
+}
+
+Bytes Gpu::beside_allocator() const {
+  std::size_t free = 0, total = 0;
+  SC_CHECK(cudaMemGetInfo(&free, &total));
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(state_->index);
+  return Bytes(static_cast<std::int64_t>(total - free) - stats.reserved_bytes[0].current);
+}
+
+// Thread-local: the watchdog and NCCL's threads may ask for events meanwhile.
+void Gpu::capture(const std::function<void()>& step) {
+  state_->graph = std::make_unique<at::cuda::CUDAGraph>();
+  state_->graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+  step();
+  state_->graph->capture_end();
+}
+
+bool Gpu::captured() const { return state_->graph != nullptr; }
+
+void Gpu::drop_graph() {
+  synchronize();
+  state_->graph.reset();
+}
+
+void Gpu::replay() { state_->graph->replay(); }
+
+bool gpu_available() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+
+}  // namespace sc

@@ -1,0 +1,71 @@
+// The GPU of a rank as run_lesson uses it: its stream, LibTorch's allocator, a captured step. No CUDA in
+// here; a build without GPU code has the same functions, which refuse.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/types.h"
+
+namespace sc {
+
+struct GpuFacts {
+  std::string name;           // "NVIDIA H200"
+  Bytes memory;               // of the device
+  std::string cuda, driver;   // "13.0"
+  std::string cudnn, cublas;  // versions
+};
+
+/// From construction to destruction the calling thread computes on this GPU, on a stream of its own.
+///   Allocator  expandable segments (unless the user has set PYTORCH_CUDA_ALLOC_CONF): blocks are cut to 512
+///              bytes, so what is asked for is what is taken.
+///   Errors     InputError 69 without GPU code; DeviceError.
+class Gpu {
+ public:
+  explicit Gpu(int index);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  [[nodiscard]] at::Device device() const;
+  [[nodiscard]] GpuFacts facts() const;
+  /// Waits for all work of this process on the GPU.
+  void synchronize();
+
+  /// LibTorch's allocator: the highest number of bytes handed out since reset_peak().
+  [[nodiscard]] Bytes peak() const;
+  void reset_peak();
+  /// Of them, what libraries keep for the whole run: the scratch of our kernels (memory/stream_scratch.h) and
+  /// cuBLAS's workspaces, each with its name.
+  struct Constant {
+    std::string name;
+    Bytes bytes;
+  };
+  [[nodiscard]] std::vector<Constant> constants() const;
+  /// In use on the device, by anybody, beside LibTorch's allocator: context, kernels, NCCL, cuDNN.
+  [[nodiscard]] Bytes beside_allocator() const;
+
+  /// Captures what `step` enqueues on the current stream, instead of running it. Once.
+  void capture(const std::function<void()>& step);
+  [[nodiscard]] bool captured() const;
+  /// Forgets it. The communicators whose operations it holds end after this.
+  void drop_graph();
+  /// Enqueues it again.
+  void replay();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// replica_hash (replica_hash.h) of a tensor on the current GPU, 8-byte aligned.
+std::int64_t replica_hash_cuda(const at::Tensor& t);
+
+/// Whether this build has GPU code and this machine a GPU that it can use.
+bool gpu_available();
+
+}  // namespace sc
