@@ -1,22 +1,13 @@
 // Lets SC_CHECK take the status of CUDA's runtime and of NCCL. Included in the cuda preset only.
 #pragma once
 
-#include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include <string>
 
-#include "common/base/check.h"
+#include "common/base/cuda_check.h"
 
 namespace sc {
-
-template <>
-struct StatusTraits<cudaError_t> {
-  static bool ok(cudaError_t status) { return status == cudaSuccess; }
-  static std::string text(cudaError_t status) {
-    return std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
-  }
-};
 
 /// ncclInProgress is a success: the call of a non-blocking communicator was accepted, and is polled for.
 template <>

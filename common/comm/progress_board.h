@@ -66,7 +66,8 @@ class ProgressBoard {
 
   /// True for exactly one caller in the life of the board: the one who speaks for the job.
   bool claim();
-  /// The speaker has spoken, and the job ends with `exit_code` (not 0); the others may end their processes now.
+  /// The speaker has spoken, and the job ends with `exit_code` (not 0); the others may end their processes
+  /// now.
   void set_reported(int exit_code);
   /// That code; empty as long as nobody has spoken.
   [[nodiscard]] std::optional<int> reported() const;

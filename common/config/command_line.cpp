@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cxxopts.hpp>
 #include <map>
+#include <set>
 #include <stdexcept>
 
 #include "common/base/check.h"
@@ -154,16 +155,27 @@ bool apply_run_flag(const Given& flag, CommandLine& line) {
 }
 
 bool apply_switch(const Given& flag, CommandLine& line) {
-  const std::map<std::string, bool*> switches = {{"plan", &line.plan},
-                                                 {"trace", &line.trace},
-                                                 {"share-gpu", &line.share_gpu},
-                                                 {"help", &line.help},
-                                                 {"version", &line.version}};
+  const std::map<std::string, bool*> switches = {{"plan", &line.plan},           {"trace", &line.trace},
+                                                 {"share-gpu", &line.share_gpu}, {"profile", &line.profile},
+                                                 {"help", &line.help},           {"version", &line.version}};
   const auto found = switches.find(flag.name);
   if (found == switches.end()) return false;
   if (flag.value != "true") refuse(flag.where(), "a switch takes no value", "--" + flag.name + " alone");
   *found->second = true;
   return true;
+}
+
+// What belongs to a run beside --plan, and the other way round.
+void refuse_contradictions(const std::vector<Given>& given, const CommandLine& line) {
+  const std::set<std::string> of_a_run = {"init", "save", "trace", "inject", "graph", "profile"};
+  for (const Given& flag : given) {
+    if (line.plan && of_a_run.contains(flag.name))
+      refuse(flag.where(), "it belongs to a run; --plan only predicts one", "leave one of them out");
+  }
+  if (line.world == 0 || line.plan) return;
+  refuse(fmt::format("--world {}", line.world),
+         "it belongs to --plan; a run has as many ranks as were started",
+         fmt::format("add --plan, or start the ranks: run.sh -n {}", line.world));
 }
 
 }  // namespace
@@ -183,19 +195,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Program&
       throw std::logic_error("nobody reads the flag --" + flag.name);
     }
   }
-  if (line.plan && !line.help) {
-    for (const Given& flag : given) {
-      for (const std::string name : {"init", "save", "trace", "inject", "graph"}) {
-        if (flag.name == name)
-          refuse(flag.where(), "it belongs to a run; --plan only predicts one", "leave one of them out");
-      }
-    }
-  }
-  if (line.world != 0 && !line.plan && !line.help) {
-    refuse(fmt::format("--world {}", line.world),
-           "it belongs to --plan; a run has as many ranks as were started",
-           fmt::format("add --plan, or start the ranks: run.sh -n {}", line.world));
-  }
+  if (!line.help) refuse_contradictions(given, line);
   return line;
 }
 

@@ -38,20 +38,21 @@ enum class OpsChoice { aten, fused };
 struct CommandLine {
   ConfigSources sources;  // --workload --strategy --set, and the flags that stand for a key
   DeviceChoice device = DeviceChoice::automatic;
-  std::string out;                   // directory of the records; empty: runs/<lesson>/<time>
-  bool plan = false;                 // --plan: print what a run would hold and send, and exit
-  std::int64_t world = 0;            // --world of a plan; 0: the ranks that are there
-  bool trace = false;                // write trace.json
-  std::optional<OpsChoice> ops;      // of a GPU; not asked: fused
-  std::optional<bool> graph;         // --graph on|off: a GPU's step is captured once and replayed; not asked: on
-  bool share_gpu = false;            // several ranks on one GPU
-  std::optional<Bytes> memory_cap;   // bytes of a rank
-  std::string init;                  // safetensors file with the initial weights; empty: random from the seed
-  std::string save;                  // safetensors file for the trained weights; empty: none
-  std::string explain;               // a key, a group or "all"; empty: not asked
-  double watchdog_seconds = 30;      // an operation that takes longer ends the run
-  std::string inject;                // "kind@rank,step", read by comm/fault.h; empty: none
-  int threads = 0;                   // intra-op threads of a rank; 0: the cores shared among the ranks
+  std::string out;               // directory of the records; empty: runs/<lesson>/<time>
+  bool plan = false;             // --plan: print what a run would hold and send, and exit
+  std::int64_t world = 0;        // --world of a plan; 0: the ranks that are there
+  bool trace = false;            // write trace.json
+  std::optional<OpsChoice> ops;  // of a GPU; not asked: fused
+  std::optional<bool> graph;     // --graph on|off: a GPU's step is captured once and replayed; not asked: on
+  bool profile = false;          // time by class of operation, on a GPU
+  bool share_gpu = false;        // several ranks on one GPU
+  std::optional<Bytes> memory_cap;  // bytes of a rank
+  std::string init;                 // safetensors file with the initial weights; empty: random from the seed
+  std::string save;                 // safetensors file for the trained weights; empty: none
+  std::string explain;              // a key, a group or "all"; empty: not asked
+  double watchdog_seconds = 30;     // an operation that takes longer ends the run
+  std::string inject;               // "kind@rank,step", read by comm/fault.h; empty: none
+  int threads = 0;                  // intra-op threads of a rank; 0: the cores shared among the ranks
   bool help = false, version = false;
 };
 

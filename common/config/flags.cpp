@@ -52,6 +52,7 @@ std::vector<Flag> all_flags(const Program& program) {
       {"device", "auto|cpu|cuda", "where ranks compute (default auto)"},
       {"ops", "aten|fused", "on a GPU: ATen's operations alone, or own kernels where faster (default fused)"},
       {"graph", "on|off", "on a GPU: capture the third step, and replay it from then on (default on)"},
+      {"profile", "", "on a GPU: time by class of operation beside its bound; without a graph"},
       {"share-gpu", "", "let several ranks share a GPU: slow, for machines with fewer GPUs than ranks"},
       {"threads", "N", "intra-op threads of a rank (default: cores / ranks)"},
       {"plan", "", "print bytes by purpose and operations a step, and exit"},
@@ -81,8 +82,7 @@ std::string help_text(const Program& program, const FieldSet& strategy) {
   out += table(flags);
   out += "\nflags of run.sh itself\n" +
          table({{"-n RANKS", "processes, one a rank"},
-                {"--preset cpu|cuda",
-                 "which build (default: cuda where a GPU is found)"},
+                {"--preset cpu|cuda", "which build (default: cuda where a GPU is found)"},
                 {"--dry-run", "print the command line that would run, and exit"},
                 {"--build-only, --no-build", "stop before the run; run what was built before"}});
   out += "\nkeys of this strategy (--set, or its config.json); those of the workload: --explain all\n" +

@@ -279,7 +279,7 @@ std::vector<JsonEntry> read_json(std::string_view text, const std::string& name)
 std::string read_config_file(const std::string& path, const std::string& asked_by) {
   std::ifstream file(path, std::ios::binary);
   const bool readable = file && !std::filesystem::is_directory(path);
-  const std::string content = readable ? std::string(std::istreambuf_iterator<char>(file), {}) : "";
+  std::string content = readable ? std::string(std::istreambuf_iterator<char>(file), {}) : "";
   if (!readable || file.bad()) {
     const std::string near = nearest(path, files_beside(path));
     throw InputError(

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "common/base/check.h"
+#include "common/base/op_profile.h"
+#include "common/model/ops_profiled.h"
 
 namespace sc {
 namespace {
@@ -63,6 +65,7 @@ GptShape shape_of(const RunShape& run) {
 
 Gpt::Gpt(const GptShape& shape, const ParamLayout& layout)
     : shape_(shape), layout_(layout), ops_(make_ops(shape.ops, shape.device)) {
+  if (OpProfiler::current() != nullptr) ops_ = make_profiled_ops(ops_);
   if (shape.sequence > shape.config.context) {
     throw InputError(ExitCode::usage, "batch.sequence",
                      std::to_string(shape.sequence) + " tokens a row, but the model has " +
@@ -159,8 +162,7 @@ void Gpt::backward_input(int unit, const UnitTensors& params, BlockSaved& saved,
   ops_->matmul_backward_input(grad_mid, p(kProjWeight), scratch);
   const std::initializer_list<std::int64_t> heads = {b, t, c.heads, c.head_dim()};
   ops_->attention_backward(ws.scratch.view(heads), s.qkv.view(grad_qkv.sizes()), s.att.view(heads), s.lse,
-                           grad_qkv);
-  ops_->column_sums(rows(ws.grad_qkv), sums.qkv_bias);
+                           grad_qkv, sums.qkv_bias);
   ops_->matmul_backward_input(rows(ws.grad_qkv), p(kQkvWeight), scratch);
   LayerNormSums ln1{sums.ln1_weight, sums.ln1_bias, {}, {}};
   ops_->layer_norm_backward(scratch, rows(saved.x), s.ln1_mean, s.ln1_rstd, p(kLn1Weight), grad_mid, grad_x,
@@ -182,18 +184,14 @@ void Gpt::backward_weights(int unit, const BlockSaved& saved, Workspace& ws, con
   matrix(kQkvWeight, ws.grad_qkv, s.ln1_out);
 
   const auto vector = [&](BlockTensor t, const at::Tensor& sums) {
-    at::Tensor grad = view(unit, grads, t);
-    ops_->store_sums(sums, grad, write);
+    return StoredSums{sums, view(unit, grads, t)};
   };
   const BlockVectors sums(ws.grad_vectors, shape_.config.width);
-  vector(kLn1Weight, sums.ln1_weight);
-  vector(kLn1Bias, sums.ln1_bias);
-  vector(kQkvBias, sums.qkv_bias);
-  vector(kProjBias, sums.proj_bias);
-  vector(kLn2Weight, sums.ln2_weight);
-  vector(kLn2Bias, sums.ln2_bias);
-  vector(kFcBias, sums.fc_bias);
-  vector(kOutBias, sums.out_bias);
+  const StoredSums vectors[] = {vector(kLn1Weight, sums.ln1_weight), vector(kLn1Bias, sums.ln1_bias),
+                                vector(kQkvBias, sums.qkv_bias),     vector(kProjBias, sums.proj_bias),
+                                vector(kLn2Weight, sums.ln2_weight), vector(kLn2Bias, sums.ln2_bias),
+                                vector(kFcBias, sums.fc_bias),       vector(kOutBias, sums.out_bias)};
+  ops_->store_sums(vectors, write);
 }
 
 void Gpt::head_norm(const UnitTensors& ln_f, const at::Tensor& x, Workspace& ws) const {
@@ -229,9 +227,9 @@ void Gpt::head(const at::Tensor& head_params, const UnitTensors& ln_f, const at:
   LayerNormSums sums{ws.grad_vectors.narrow(0, 0, d), ws.grad_vectors.narrow(0, d, d), {}, {}};
   ops_->layer_norm_backward(grad_in, rows(x), ws.head_mean, ws.head_rstd, view(last, ln_f, kLnfWeight), {},
                             grad_x, sums);
-  at::Tensor grad_weight = view(last, grad_ln_f, kLnfWeight), grad_bias = view(last, grad_ln_f, kLnfBias);
-  ops_->store_sums(sums.weight, grad_weight, write);
-  ops_->store_sums(sums.bias, grad_bias, write);
+  const StoredSums vectors[] = {{sums.weight, view(last, grad_ln_f, kLnfWeight)},
+                                {sums.bias, view(last, grad_ln_f, kLnfBias)}};
+  ops_->store_sums(vectors, write);
 }
 
 void Gpt::head_loss(const at::Tensor& head_params, const UnitTensors& ln_f, const at::Tensor& x,

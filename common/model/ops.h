@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <span>
 
 #include "common/memory/plan.h"
 
@@ -24,6 +25,11 @@ struct LayerNormSums {
   at::Tensor residual;      // [d] columns of `residual`: the bias gradient of the linear layer that ends the
                             // branch above
   at::Tensor grad_x;        // [d] columns of `grad_x`: of the linear layer that wrote x
+};
+
+/// A vector's gradient and where it is stored: sums [n] fp32, grad [n].
+struct StoredSums {
+  at::Tensor sums, grad;
 };
 
 /// One implementation for a device. Stateless as seen from outside; functions may run on several threads at
@@ -59,8 +65,8 @@ class Ops {
                                       Write write) const = 0;
   /// sums [n] = columns of m [N, n].
   virtual void column_sums(const at::Tensor& m, at::Tensor& sums) const = 0;
-  /// grad [n] (+)= sums [n], rounded to grad's dtype.
-  virtual void store_sums(const at::Tensor& sums, at::Tensor& grad, Write write) const = 0;
+  /// For each: grad (+)= sums, rounded to grad's dtype. All gradients of one dtype.
+  virtual void store_sums(std::span<const StoredSums> vectors, Write write) const = 0;
 
   /// y = gelu(pre): recomputation.
   virtual void gelu(const at::Tensor& pre, at::Tensor& y) const = 0;
@@ -81,9 +87,9 @@ class Ops {
   /// Causal attention, scale 1/sqrt(D). qkv [B, T, 3, H, D] packed, out [B, T, H, D], lse [B, H, T] fp32 (log
   /// of each row's sum of exponentials).
   virtual void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const = 0;
-  /// grad_qkv packed like qkv.
+  /// grad_qkv packed like qkv; sums [3 H D]: its columns.
   virtual void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                                  const at::Tensor& lse, at::Tensor& grad_qkv) const = 0;
+                                  const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const = 0;
 
   /// Adds the rows' cross entropy (nats) to loss_sum and the number of targets >= 0 to tokens, both [] fp64.
   ///   logits [n, V_pad], of which the first `vocab` columns count; targets [n] int64; a target < 0 has no

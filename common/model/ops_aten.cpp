@@ -117,11 +117,13 @@ void AtenOps::column_sums(const at::Tensor& m, at::Tensor& sums) const {
   at::sum_out(sums, m, at::IntArrayRef{0}, /*keepdim=*/false, at::kFloat);
 }
 
-void AtenOps::store_sums(const at::Tensor& sums, at::Tensor& grad, Write write) const {
-  if (write == Write::overwrite) {
-    grad.copy_(sums);
-  } else {
-    grad.add_(sums);
+void AtenOps::store_sums(std::span<const StoredSums> vectors, Write write) const {
+  for (const StoredSums& v : vectors) {
+    if (write == Write::overwrite) {
+      v.grad.copy_(v.sums);
+    } else {
+      v.grad.add_(v.sums);
+    }
   }
 }
 
@@ -168,7 +170,7 @@ void AtenOps::attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse)
 
 // With p = exp(scores - lse): dv = p^T do, ds = p (do v^T - rowsum(do * out)) scale, dq = ds k, dk = ds^T q.
 void AtenOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                                 const at::Tensor& lse, at::Tensor& grad_qkv) const {
+                                 const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const {
   const Heads heads(qkv), grads(grad_qkv);
   const at::Tensor p = (causal_scores(qkv) - lse.unsqueeze(-1)).exp_();
   const at::Tensor g = grad_out.transpose(1, 2).to(at::kFloat);
@@ -178,6 +180,7 @@ void AtenOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& q
       at::matmul(g, heads.v.to(at::kFloat).transpose(2, 3)).sub_(dot).mul_(p).mul_(attention_scale(qkv));
   grads.q.copy_(at::matmul(ds, heads.k.to(at::kFloat)));
   grads.k.copy_(at::matmul(ds.transpose(2, 3), heads.q.to(at::kFloat)));
+  column_sums(packed_rows(grad_qkv), sums);
 }
 
 void AtenOps::cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,

@@ -5,6 +5,9 @@
 
 namespace sc {
 
+/// [B, T, 3, H, D] as rows [B T, 3 H D].
+inline at::Tensor packed_rows(const at::Tensor& qkv) { return qkv.view({qkv.size(0) * qkv.size(1), -1}); }
+
 class AtenOps : public Ops {
  public:
   void embed(const at::Tensor& tokens, const at::Tensor& wte, const at::Tensor& wpe,
@@ -22,7 +25,7 @@ class AtenOps : public Ops {
   void matmul_backward_weight(const at::Tensor& grad_y, const at::Tensor& x, at::Tensor& grad_w,
                               Write write) const override;
   void column_sums(const at::Tensor& m, at::Tensor& sums) const override;
-  void store_sums(const at::Tensor& sums, at::Tensor& grad, Write write) const override;
+  void store_sums(std::span<const StoredSums> vectors, Write write) const override;
   void gelu(const at::Tensor& pre, at::Tensor& y) const override;
   void gelu_backward(at::Tensor& grad, const at::Tensor& pre, at::Tensor& sums) const override;
   void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor& y,
@@ -32,7 +35,7 @@ class AtenOps : public Ops {
                            at::Tensor& grad_x, LayerNormSums& sums) const override;
   void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override;
   void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                          const at::Tensor& lse, at::Tensor& grad_qkv) const override;
+                          const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override;
   void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                      const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override;
 

@@ -20,7 +20,7 @@ class CpuOps final : public AtenOps {
                      const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override;
   void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override;
   void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                          const at::Tensor& lse, at::Tensor& grad_qkv) const override;
+                          const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override;
 };
 
 // [B, T, 3, H, D] -> the i-th of q, k, v as [B, H, T, D].
@@ -34,7 +34,7 @@ void CpuOps::attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) 
 }
 
 void CpuOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                                const at::Tensor& lse, at::Tensor& grad_qkv) const {
+                                const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const {
   const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       grad_out.transpose(1, 2), part(qkv, 0), part(qkv, 1), part(qkv, 2), out.transpose(1, 2), lse,
       /*dropout_p=*/0.0,
@@ -42,6 +42,7 @@ void CpuOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& qk
   part(grad_qkv, 0).copy_(gq);
   part(grad_qkv, 1).copy_(gk);
   part(grad_qkv, 2).copy_(gv);
+  column_sums(packed_rows(grad_qkv), sums);
 }
 
 // Elementwise, so that the cut into pieces changes no bit.

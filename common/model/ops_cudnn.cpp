@@ -10,14 +10,14 @@
 namespace sc {
 namespace {
 
-bool uses_cudnn(const at::Tensor& qkv) {
-  return qkv.is_cuda() && attention_uses_cudnn(qkv.scalar_type(), qkv.size(1), qkv.size(4));
-}
-
 // [B, T, 3, H, D] -> the i-th of q, k, v as [B, H, T, D].
 at::Tensor part(const at::Tensor& qkv, std::int64_t i) { return qkv.select(2, i).transpose(1, 2); }
 
 }  // namespace
+
+bool CudnnOps::uses_cudnn(const at::Tensor& qkv) {
+  return qkv.is_cuda() && attention_uses_cudnn(qkv.scalar_type(), qkv.size(1), qkv.size(4));
+}
 
 void CudnnOps::attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const {
   if (!uses_cudnn(qkv)) return AtenOps::attention(qkv, out, lse);
@@ -47,12 +47,13 @@ CudnnOps::Gradients CudnnOps::cudnn_backward(const at::Tensor& grad_out, const a
 }
 
 void CudnnOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                                  const at::Tensor& lse, at::Tensor& grad_qkv) const {
-  if (!uses_cudnn(qkv)) return AtenOps::attention_backward(grad_out, qkv, out, lse, grad_qkv);
+                                  const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const {
+  if (!uses_cudnn(qkv)) return AtenOps::attention_backward(grad_out, qkv, out, lse, grad_qkv, sums);
   const Gradients g = cudnn_backward(grad_out, qkv, out, lse);
   grad_qkv.select(2, 0).copy_(g.q);
   grad_qkv.select(2, 1).copy_(g.k);
   grad_qkv.select(2, 2).copy_(g.v);
+  column_sums(packed_rows(grad_qkv), sums);
 }
 
 }  // namespace sc

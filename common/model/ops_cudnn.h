@@ -16,9 +16,10 @@ class CudnnOps : public AtenOps {
  public:
   void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override;
   void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                          const at::Tensor& lse, at::Tensor& grad_qkv) const override;
+                          const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override;
 
  protected:
+  [[nodiscard]] static bool uses_cudnn(const at::Tensor& qkv);
   /// q, k and v's gradients as contiguous [B, T, H, D].
   struct Gradients {
     at::Tensor q, k, v;

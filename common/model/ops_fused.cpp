@@ -125,9 +125,16 @@ void FusedOps::column_sums(const at::Tensor& m, at::Tensor& sums) const {
                      stream_scratch(fused::column_scratch_bytes(m.size(1))), stream());
 }
 
-void FusedOps::store_sums(const at::Tensor& sums, at::Tensor& grad, Write write) const {
-  fused::store_sums(from_aten(grad.scalar_type()), grad.numel(), floats(sums), grad.mutable_data_ptr(),
-                    write == Write::accumulate, stream());
+void FusedOps::store_sums(std::span<const StoredSums> vectors, Write write) const {
+  fused::StoreSums op{.dtype = from_aten(vectors[0].grad.scalar_type()),
+                      .accumulate = write == Write::accumulate};
+  for (const StoredSums& v : vectors) {
+    op.part[op.count++] = {floats(v.sums), v.grad.mutable_data_ptr(), v.grad.numel()};
+    if (op.count < fused::StoreSums::kMost) continue;
+    fused::store_sums(op, stream());
+    op.count = 0;
+  }
+  if (op.count > 0) fused::store_sums(op, stream());
 }
 
 void FusedOps::gelu(const at::Tensor& pre, at::Tensor& y) const {
@@ -177,6 +184,21 @@ void FusedOps::layer_norm_backward(const at::Tensor& grad_y, const at::Tensor& x
                                     .of_residual = sums_of(sums.residual),
                                     .of_grad_x = sums_of(sums.grad_x)};
   fused::layer_norm_backward(op, stream_scratch(fused::layer_norm_backward_scratch_bytes(width)), stream());
+}
+
+void FusedOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
+                                  const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const {
+  const std::int64_t width = qkv.size(3) * qkv.size(4);
+  if (!uses_cudnn(qkv) || !in_pieces(width, {&grad_qkv}))
+    return CudnnOps::attention_backward(grad_out, qkv, out, lse, grad_qkv, sums);
+  const Gradients g = cudnn_backward(grad_out, qkv, out, lse);
+  fused::pack_three({.dtype = from_aten(qkv.scalar_type()),
+                     .rows = qkv.size(0) * qkv.size(1),
+                     .width = width,
+                     .part = {g.q.const_data_ptr(), g.k.const_data_ptr(), g.v.const_data_ptr()},
+                     .packed = grad_qkv.mutable_data_ptr(),
+                     .sums = sums_of(sums)},
+                    stream_scratch(fused::column_scratch_bytes(3 * width)), stream());
 }
 
 void FusedOps::cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,

@@ -27,7 +27,7 @@ class FusedOps final : public CudnnOps {
   void matmul_backward_weight(const at::Tensor& grad_y, const at::Tensor& x, at::Tensor& grad_w,
                               Write write) const override;
   void column_sums(const at::Tensor& m, at::Tensor& sums) const override;
-  void store_sums(const at::Tensor& sums, at::Tensor& grad, Write write) const override;
+  void store_sums(std::span<const StoredSums> vectors, Write write) const override;
   void gelu(const at::Tensor& pre, at::Tensor& y) const override;
   void gelu_backward(at::Tensor& grad, const at::Tensor& pre, at::Tensor& sums) const override;
   void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor& y,
@@ -35,6 +35,9 @@ class FusedOps final : public CudnnOps {
   void layer_norm_backward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& mean,
                            const at::Tensor& rstd, const at::Tensor& weight, const at::Tensor& residual,
                            at::Tensor& grad_x, LayerNormSums& sums) const override;
+  /// The three gradients are packed, and their columns summed, in one pass.
+  void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
+                          const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override;
   void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                      const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override;
 

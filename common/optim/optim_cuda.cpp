@@ -3,6 +3,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "common/base/check.h"
+#include "common/base/op_profile.h"
 #include "common/memory/ledger.h"
 #include "common/memory/stream_scratch.h"
 #include "common/optim/cuda_kernels.h"
@@ -38,6 +39,9 @@ void adamw_step_cuda(const AdamWHyper& hyper, const StepScalars& scalars, std::s
           "the rounded parameters must be of 16 bits and as long as the others");
   require(scalars.lr.is_cuda() && scalars.step.is_cuda() && scalars.clip.is_cuda(), "adamw_step",
           "learning rate, step number and clip factor must be on the GPU");
+  const ProfiledOp profiled(
+      "AdamW", {0, static_cast<double>(
+                       n * (24 + size_of(from_aten(grad.scalar_type())) + (param16 == nullptr ? 0 : 2)))});
   fused::adamw(hyper, decay,
                {.n = n,
                 .grad_dtype = from_aten(grad.scalar_type()),
@@ -57,6 +61,7 @@ void add_sum_of_squares_cuda(const at::Tensor& slice, at::Tensor& sums) {
   require(slice.is_contiguous() && sums.is_cuda(), "sum_of_squares",
           "the slice must be contiguous, the sums on its device");
   const std::int64_t n = slice.numel();
+  const ProfiledOp profiled("norm", {0, static_cast<double>(slice.nbytes())});
   fused::add_sum_of_squares(
       from_aten(slice.scalar_type()), slice.const_data_ptr(), n, sums.mutable_data_ptr<double>() + kSquares,
       stream_scratch(fused::sum_of_squares_scratch_bytes(n)), stream_counters(), stream());

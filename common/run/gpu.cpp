@@ -13,7 +13,7 @@
 
 #include <cstdlib>
 
-#include "common/comm/cuda_check.h"
+#include "common/base/cuda_check.h"
 #include "common/memory/stream_scratch.h"
 
 namespace sc {

@@ -1,6 +1,7 @@
 // The build without GPU code.
 #include "common/base/check.h"
 #include "common/run/gpu.h"
+#include "common/run/gpu_profile.h"
 
 namespace sc {
 namespace {
@@ -28,6 +29,17 @@ bool Gpu::captured() const { refuse(); }
 void Gpu::drop_graph() { refuse(); }
 void Gpu::replay() { refuse(); }
 std::int64_t replica_hash_cuda(const at::Tensor&) { refuse(); }
+struct GpuProfile::State {};
+GpuProfile::GpuProfile() { refuse(); }
+GpuProfile::~GpuProfile() = default;
+void GpuProfile::begin(std::string_view, const OpCost&) { refuse(); }
+void GpuProfile::end() { refuse(); }
+void GpuProfile::begin_step() { refuse(); }
+void GpuProfile::end_step() { refuse(); }
+std::int64_t GpuProfile::steps() const { refuse(); }
+std::vector<ProfileRow> GpuProfile::rows() const { refuse(); }
+double GpuProfile::step_milliseconds() const { refuse(); }
+
 bool gpu_available() { return false; }
 
 }  // namespace sc

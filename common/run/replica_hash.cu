@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/comm/cuda_check.h"
+#include "common/base/cuda_check.h"
 #include "common/memory/stream_scratch.h"
 #include "common/run/gpu.h"
 #include "common/run/hash_word.h"

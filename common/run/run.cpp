@@ -44,7 +44,11 @@ OpsBackend ops_backend(DeviceKind device, std::optional<OpsChoice> choice) {
 }
 
 void refuse_gpu_flags(const CommandLine& line) {
-  const char* flag = line.ops ? "--ops" : line.graph ? "--graph" : line.share_gpu ? "--share-gpu" : nullptr;
+  const char* flag = line.ops         ? "--ops"
+                     : line.graph     ? "--graph"
+                     : line.share_gpu ? "--share-gpu"
+                     : line.profile   ? "--profile"
+                                      : nullptr;
   if (flag == nullptr) return;
   throw InputError(ExitCode::usage, flag, "it is about GPUs, and this is on the CPU",
                    "leave it out, or --device cuda");

@@ -26,6 +26,7 @@
 #include "common/optim/lr_schedule.h"
 #include "common/run/describe.h"
 #include "common/run/gpu.h"
+#include "common/run/gpu_profile.h"
 #include "common/run/nonfinite.h"
 #include "common/run/progress.h"
 #include "common/run/report.h"
@@ -142,6 +143,7 @@ class Trainer {
   Ledger& ledger_;
   AllocatorWitness& witness_;
   Gpu* gpu_;
+  bool graph_;
   Clock::time_point began_ = Clock::now();
   RunShape shape_;
   Fault fault_;
@@ -153,6 +155,7 @@ class Trainer {
   RunContext context_;
   MemoryPlan memory_plan_;
   CommPlan comm_plan_;
+  std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
   std::unique_ptr<AnyStrategy> strategy_;
   std::optional<RunFiles> records_;  // made last: a run that cannot start leaves no folder
   Progress progress_;
@@ -171,6 +174,7 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
       ledger_(ledger),
       witness_(witness),
       gpu_(gpu),
+      graph_(job.line.graph.value_or(!job.line.profile)),
       shape_(shape_of_run(job)),
       fault_(job.line.inject.empty() ? Fault() : parsed_fault(job, shape_)),
       files_(posix_file_ops()),
@@ -184,6 +188,7 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
       context_{shape_, world.comm(), ledger, scalars_},
       memory_plan_(job.lesson.memory_plan(shape_)),
       comm_plan_(job.lesson.comm_plan(shape_)),
+      profile_(job.line.profile ? std::make_unique<GpuProfile>() : nullptr),
       strategy_(job.lesson.make(context_)),
       progress_(std::cout, [] { return seconds_of(Clock::now().time_since_epoch()); },
                 {.total_steps = shape_.workload.steps, .quiet = !speaks(), .terminal = on_terminal()}) {
@@ -213,8 +218,7 @@ std::string Trainer::describe_gpu() const {
   return fmt::format("{}, {}, CUDA {} (driver {}), cuDNN {}, cuBLAS {}, {}; {} operations, attention by {}{}",
                      f.name, human_bytes(f.memory), f.cuda, f.driver, f.cudnn, f.cublas, describe_nccl(),
                      shape_.ops == OpsBackend::fused ? "fused" : "ATen's",
-                     cudnn ? "cuDNN" : "ATen, written out",
-                     job_.line.graph.value_or(true) ? ", one graph a step" : "");
+                     cudnn ? "cuDNN" : "ATen, written out", graph_ ? ", one graph a step" : "");
 }
 
 void Trainer::announce() const {
@@ -247,8 +251,13 @@ void Trainer::train() {
 // On a GPU the first steps run as they are: libraries choose their kernels then, and the second one is
 // checked. The third is captured, and replayed from then on: one launch instead of thousands.
 StepResult Trainer::train_step(std::span<const Batch> batches, std::int64_t step) {
-  if (gpu_ == nullptr || !job_.line.graph.value_or(true) || step <= kCheckedStep)
-    return strategy_->train_step(batches);
+  if (profile_ && step >= kWarmupSteps) {
+    profile_->begin_step();
+    StepResult result = strategy_->train_step(batches);
+    profile_->end_step();
+    return result;
+  }
+  if (gpu_ == nullptr || !graph_ || step <= kCheckedStep) return strategy_->train_step(batches);
   if (!gpu_->captured()) gpu_->capture([&] { captured_ = strategy_->train_step(batches); });
   gpu_->replay();
   world_.comm().record().replayed(ended_on_current_stream());
@@ -406,6 +415,8 @@ void Trainer::finish() {
       std::cout << format_allocator(*allocator_) << "  in use on the GPU beside it (context, NCCL, cuDNN): "
                 << human_bytes(gpu_->beside_allocator()) << "\n";
     }
+    if (profile_)
+      std::cout << format_profile(profile_->rows(), profile_->steps(), profile_->step_milliseconds());
   } else {
     std::cout << "bytes and operations are checked in the second step; this run had one\n";
   }

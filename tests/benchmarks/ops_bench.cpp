@@ -146,8 +146,10 @@ class Bench {
     memory("gelu_backward and bias", slabs(12),
            [&](const Ops& ops, int i) { ops.gelu_backward(other[i], wide[i], sums); });
     memory("column_sums [N, 3d]", slabs(3), [&](const Ops& ops, int i) { ops.column_sums(three[i], sums3); });
-    memory("store_sums [4d]", 10.0 * static_cast<double>(d_) * 4,
-           [&](const Ops& ops, int) { ops.store_sums(sums, grad, Write::accumulate); });
+    memory("store_sums [4d]", 10.0 * static_cast<double>(d_) * 4, [&](const Ops& ops, int) {
+      const StoredSums stored[] = {{sums, grad}};
+      ops.store_sums(stored, Write::accumulate);
+    });
   }
 
   void products() {
@@ -190,12 +192,12 @@ class Bench {
           grad_qkv.push_back(rows(n_, 3 * d_).view({b, t, 3, h, d}));
       out.push_back(rows(n_, d_).view({b, t, h, d})), grad.push_back(rows(n_, d_).view({b, t, h, d}));
     }
-    at::Tensor lse = at::empty({b, h, t}, gpu(at::kFloat));
+    at::Tensor lse = at::empty({b, h, t}, gpu(at::kFloat)), columns = at::empty({3 * d_}, gpu(at::kFloat));
     const double causal = 2.0 * static_cast<double>(b * h * t * t * d);  // two products, half of each
     arithmetic("attention", causal, [&](const Ops& ops, int i) { ops.attention(qkv[i], out[i], lse); });
     for (int i = 0; i < kSets; ++i) fused_->attention(qkv[i], out[i], lse);
     arithmetic("attention_backward", 2.5 * causal, [&](const Ops& ops, int) {
-      ops.attention_backward(grad[0], qkv[0], out[0], lse, grad_qkv[0]);
+      ops.attention_backward(grad[0], qkv[0], out[0], lse, grad_qkv[0], columns);
     });
   }
 

@@ -147,12 +147,18 @@ TEST_F(FusedOpsTest, ColumnSumsAndTheirStore) {
     const at::Tensor want = m.to(at::kDouble).sum(0);
     EXPECT_LE(relative_error(sums, want), 2e-6);
     at::Tensor grad = poison({3 * d}, type);
-    fused_->store_sums(sums, grad, Write::overwrite);
+    const StoredSums stored[] = {{sums, grad}};
+    fused_->store_sums(stored, Write::overwrite);
     EXPECT_TRUE(at::equal(grad, sums.to(type)));
     const at::Tensor before = random({3 * d}, type);
-    grad = before.clone();
-    fused_->store_sums(sums, grad, Write::accumulate);
-    EXPECT_TRUE(at::equal(grad, (f32(before) + sums).to(type)));
+    // More than one launch takes, of different lengths.
+    std::vector<StoredSums> many;
+    for (std::int64_t i = 0; i < 11; ++i)
+      many.push_back({sums.narrow(0, 0, 3 * d - i), before.narrow(0, 0, 3 * d - i).clone()});
+    fused_->store_sums(many, Write::accumulate);
+    for (const StoredSums& v : many) {
+      EXPECT_TRUE(at::equal(v.grad, (f32(before.narrow(0, 0, v.grad.numel())) + v.sums).to(type)));
+    }
   });
 }
 
@@ -299,9 +305,13 @@ TEST_F(FusedOpsTest, Attention) {
       EXPECT_LE(relative_error(out, out_ref), 2 * rounding(type));
       EXPECT_LE(relative_error(lse, lse_ref), 1e-5);
       at::Tensor grad = poison(qkv.sizes(), type), grad_ref = poison(qkv.sizes(), at::kFloat);
-      fused_->attention_backward(grad_out, qkv, out, lse, grad);
-      reference_->attention_backward(f32(grad_out), f32(qkv), out_ref, lse_ref, grad_ref);
+      at::Tensor columns = poison({3 * c.h * c.d}, at::kFloat), columns_ref = columns.clone();
+      fused_->attention_backward(grad_out, qkv, out, lse, grad, columns);
+      reference_->attention_backward(f32(grad_out), f32(qkv), out_ref, lse_ref, grad_ref, columns_ref);
       EXPECT_LE(relative_error(grad, grad_ref), 6 * rounding(type));
+      const at::Tensor want = grad.to(at::kDouble).view({c.b * c.t, -1}).sum(0);
+      EXPECT_LE(relative_error(columns, want),
+                std::max(2e-6, 2 * rounding(type)));  // before or after rounding
     }
   }
 }
@@ -328,7 +338,7 @@ class EveryOperation {
     grad_wte_ = poison(wte_.sizes(), type), grad_wpe_ = poison({n, d}, type),
     grad_w_ = poison({d, d}, at::kFloat);
     out_ = poison({1, n, d / 64, 64}, type), lse_ = poison({1, d / 64, n}, at::kFloat),
-    grad_qkv_ = poison(qkv_.sizes(), type);
+    grad_qkv_ = poison(qkv_.sizes(), type), qkv_columns_ = poison({3 * d}, at::kFloat);
     loss_ = scalar(0, at::kDouble), count_ = scalar(0, at::kDouble);
   }
 
@@ -349,7 +359,7 @@ class EveryOperation {
   }
   void run_attention() {
     ops_.attention(qkv_, out_, lse_);
-    ops_.attention_backward(out_, qkv_, out_, lse_, grad_qkv_);
+    ops_.attention_backward(out_, qkv_, out_, lse_, grad_qkv_, qkv_columns_);
   }
   [[nodiscard]] std::vector<at::Tensor> results() const {
     std::vector<at::Tensor> all;
@@ -361,21 +371,24 @@ class EveryOperation {
     return all;
   }
   [[nodiscard]] std::vector<at::Tensor> attention_results() const {
-    return {out_.clone(), lse_.clone(), grad_qkv_.clone()};
+    return {out_.clone(), lse_.clone(), grad_qkv_.clone(), qkv_columns_.clone()};
   }
 
  private:
   const Ops& ops_;
   at::Tensor x_, w_, v_, logits_, targets_, tokens_, scale_, wte_, qkv_;
   at::Tensor y_, pre_, z_, grad_, mean_, rstd_, columns_, grad_logits_, grad_wte_, grad_wpe_, grad_w_, out_,
-      lse_, grad_qkv_;
+      lse_, grad_qkv_, qkv_columns_;
   at::Tensor loss_, count_;
   LayerNormSums sums_;
 };
 
 void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << "result " << i;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(at::equal(a[i], b[i])) << "result " << i << ": " << f32(a[i]).sum().item<float>()
+                                       << " instead of " << f32(b[i]).sum().item<float>() << " in sum";
+  }
 }
 
 TEST_F(FusedOpsTest, BitEqualRunToRun) {
@@ -403,6 +416,7 @@ TEST_F(FusedOpsTest, AttentionBitEqualRunToRun) {
 
 TEST_F(FusedOpsTest, CapturedInAGraphAndReplayed) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    SCOPED_TRACE(at::toString(type));
     EveryOperation all(*fused_, type, 4111, 768);
     all.run();
     const auto eager = all.results();

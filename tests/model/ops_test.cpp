@@ -125,18 +125,20 @@ TEST_F(OpsTest, AttentionAgainstTheWrittenOutForm) {
   };
   for (const Case& c : {Case{2, 33, 3, 16}, Case{1, 256, 2, 32}, Case{1, 200, 1, 7}, Case{2, 1, 2, 8}}) {
     const at::Tensor qkv = random({c.b, c.t, 3, c.h, c.d}), grad = random({c.b, c.t, c.h, c.d});
-    at::Tensor out[2], lse[2], grad_qkv[2];
+    at::Tensor out[2], lse[2], grad_qkv[2], columns[2];
     const Ops* ops[] = {cpu_.get(), reference_.get()};
     for (int i = 0; i < 2; ++i) {
       out[i] = at::empty_like(grad);
       lse[i] = at::empty({c.b, c.h, c.t});
       grad_qkv[i] = at::empty_like(qkv);
+      columns[i] = at::empty({3 * c.h * c.d});
       ops[i]->attention(qkv, out[i], lse[i]);
-      ops[i]->attention_backward(grad, qkv, out[i], lse[i], grad_qkv[i]);
+      ops[i]->attention_backward(grad, qkv, out[i], lse[i], grad_qkv[i], columns[i]);
     }
     EXPECT_LE(relative_error(out[0], out[1]), 2e-6);
     EXPECT_LE(relative_error(lse[0], lse[1]), 2e-6);
     EXPECT_LE(relative_error(grad_qkv[0], grad_qkv[1]), 5e-6);
+    EXPECT_LE(relative_error(columns[0], columns[1]), 5e-6);
   }
 }
 

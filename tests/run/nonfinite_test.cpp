@@ -13,7 +13,8 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
-const std::string kFix = "\n  fix: a smaller optim.lr, a longer optim.warmup_steps, or optim.clip=1 where it is 0";
+const std::string kFix =
+    "\n  fix: a smaller optim.lr, a longer optim.warmup_steps, or optim.clip=1 where it is 0";
 
 /// What one rank holds: units whose summed gradient is spoiled, and whether its last local gradient is.
 struct Held {

@@ -162,9 +162,12 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(FinishColumns op) {
 }
 
 template <class T>
-__global__ void store_sums_kernel(const float* sums, T* grad, std::int64_t n, bool accumulate) {
+__global__ void store_sums_kernel(StoreSums op) {
+  const StoreSums::Part& part = op.part[blockIdx.y];
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < n) grad[i] = from_float<T>(accumulate ? to_float(grad[i]) + sums[i] : sums[i]);
+  if (i >= part.n) return;
+  T* grad = static_cast<T*>(part.grad);
+  grad[i] = from_float<T>(op.accumulate ? to_float(grad[i]) + part.sums[i] : part.sums[i]);
 }
 
 template <class T>
@@ -212,12 +215,11 @@ void pack_three(const PackThree& op, void* scratch, cudaStream_t stream) {
   });
 }
 
-void store_sums(DType dtype, std::int64_t n, const float* sums, void* grad, bool accumulate,
-                cudaStream_t stream) {
-  with_type(dtype, [&]<class T>(T*) {
-    store_sums_kernel<<<static_cast<unsigned>(ceil_div(n, kThreads)), kThreads, 0, stream>>>(
-        sums, static_cast<T*>(grad), n, accumulate);
-  });
+void store_sums(const StoreSums& op, cudaStream_t stream) {
+  std::int64_t longest = 1;
+  for (int i = 0; i < op.count; ++i) longest = std::max(longest, op.part[i].n);
+  const dim3 grid(static_cast<unsigned>(ceil_div(longest, kThreads)), static_cast<unsigned>(op.count));
+  with_type(op.dtype, [&]<class T>(T*) { store_sums_kernel<T><<<grid, kThreads, 0, stream>>>(op); });
   SC_CHECK(cudaGetLastError());
 }
 

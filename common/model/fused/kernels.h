@@ -71,9 +71,20 @@ struct PackThree {
 };
 void pack_three(const PackThree& op, void* scratch, cudaStream_t stream);
 
-/// grad [n] (+)= sums [n], rounded once to `dtype`.
-void store_sums(DType dtype, std::int64_t n, const float* sums, void* grad, bool accumulate,
-                cudaStream_t stream);
+/// grad [n] (+)= sums [n] of each part, rounded once to `dtype`.
+struct StoreSums {
+  static constexpr int kMost = 8;
+  struct Part {
+    const float* sums;
+    void* grad;
+    std::int64_t n;
+  };
+  DType dtype;
+  bool accumulate;
+  int count = 0;
+  Part part[kMost] = {};
+};
+void store_sums(const StoreSums& op, cudaStream_t stream);
 
 /// As Ops::cross_entropy. `scale` null: loss only, and logits stay.
 struct CrossEntropy {

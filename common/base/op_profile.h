@@ -1,0 +1,43 @@
+// Where time goes, by class of operation: what --profile prints. No torch, no CUDA.
+#pragma once
+
+#include <string_view>
+
+namespace sc {
+
+/// Arithmetic and memory traffic of one call, from its shapes: what it cannot do without.
+struct OpCost {
+  double flops = 0, bytes = 0;
+};
+
+/// Told of every operation while it is current. begin() and end() bracket what one operation enqueues.
+class OpProfiler {
+ public:
+  virtual ~OpProfiler() = default;
+  virtual void begin(std::string_view op, const OpCost& cost) = 0;
+  virtual void end() = 0;
+
+  /// Null: nobody looks, which costs a test of a pointer. One thread computes.
+  static OpProfiler*& current() {
+    static OpProfiler* profiler = nullptr;
+    return profiler;
+  }
+};
+
+/// One operation, from construction to destruction.
+class ProfiledOp {
+ public:
+  ProfiledOp(std::string_view op, const OpCost& cost) : profiler_(OpProfiler::current()) {
+    if (profiler_ != nullptr) profiler_->begin(op, cost);
+  }
+  ~ProfiledOp() {
+    if (profiler_ != nullptr) profiler_->end();
+  }
+  ProfiledOp(const ProfiledOp&) = delete;
+  ProfiledOp& operator=(const ProfiledOp&) = delete;
+
+ private:
+  OpProfiler* profiler_;
+};
+
+}  // namespace sc

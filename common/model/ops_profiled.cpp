@@ -1,0 +1,114 @@
+#include "common/model/ops_profiled.h"
+
+#include "common/base/op_profile.h"
+
+namespace sc {
+namespace {
+
+double count(const at::Tensor& t) { return static_cast<double>(t.numel()); }
+double size(const at::Tensor& t) { return static_cast<double>(t.nbytes()); }
+// y [N, out] from x [N, in].
+double product(const at::Tensor& y, const at::Tensor& x) {
+  return 2.0 * count(y) * static_cast<double>(x.size(1));
+}
+// Two products over [T, T], half of each; qkv [B, T, 3, H, D].
+double causal(const at::Tensor& qkv) { return 2.0 / 3.0 * count(qkv) * static_cast<double>(qkv.size(1)); }
+
+class ProfiledOps final : public Ops {
+ public:
+  explicit ProfiledOps(std::shared_ptr<const Ops> inner) : inner_(std::move(inner)) {}
+  void embed(const at::Tensor& tokens, const at::Tensor& wte, const at::Tensor& wpe,
+             at::Tensor& x) const override {
+    const ProfiledOp op("embedding", {0, 2 * size(x)});
+    inner_->embed(tokens, wte, wpe, x);
+  }
+  void embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte, Write wte,
+                      at::Tensor& grad_wpe, Write wpe) const override {
+    const ProfiledOp op("embedding backward", {0, size(grad_x) + size(grad_wte)});
+    inner_->embed_backward(tokens, grad_x, grad_wte, wte, grad_wpe, wpe);
+  }
+  void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+              at::Tensor& y) const override {
+    const ProfiledOp op("product, forward", {product(y, x), 0});
+    inner_->linear(x, w, bias, y);
+  }
+  void linear_residual(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+                       const at::Tensor& residual, at::Tensor& y) const override {
+    const ProfiledOp op("product + residual", {product(y, x), 0});
+    inner_->linear_residual(x, w, bias, residual, y);
+  }
+  void linear_gelu(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& pre,
+                   at::Tensor& y) const override {
+    const ProfiledOp op("product + GELU", {product(y, x), 0});
+    inner_->linear_gelu(x, w, bias, pre, y);
+  }
+  void matmul(const at::Tensor& x, const at::Tensor& w, at::Tensor& y) const override {
+    const ProfiledOp op("head, forward", {product(y, x), 0});
+    inner_->matmul(x, w, y);
+  }
+  void matmul_backward_input(const at::Tensor& grad_y, const at::Tensor& w,
+                             at::Tensor& grad_x) const override {
+    const ProfiledOp op("product, input gradient", {product(grad_x, grad_y), 0});
+    inner_->matmul_backward_input(grad_y, w, grad_x);
+  }
+  void matmul_backward_weight(const at::Tensor& grad_y, const at::Tensor& x, at::Tensor& grad_w,
+                              Write write) const override {
+    const ProfiledOp op("product, weight gradient",
+                        {2.0 * count(grad_w) * static_cast<double>(x.size(0)), 0});
+    inner_->matmul_backward_weight(grad_y, x, grad_w, write);
+  }
+  void column_sums(const at::Tensor& m, at::Tensor& sums) const override {
+    const ProfiledOp op("column sums", {0, size(m)});
+    inner_->column_sums(m, sums);
+  }
+  void store_sums(std::span<const StoredSums> vectors, Write write) const override {
+    double bytes = 0;
+    for (const StoredSums& v : vectors) bytes += size(v.sums) + size(v.grad);
+    const ProfiledOp op("store sums", {0, bytes});
+    inner_->store_sums(vectors, write);
+  }
+  void gelu(const at::Tensor& pre, at::Tensor& y) const override {
+    const ProfiledOp op("GELU", {0, 2 * size(y)});
+    inner_->gelu(pre, y);
+  }
+  void gelu_backward(at::Tensor& grad, const at::Tensor& pre, at::Tensor& sums) const override {
+    const ProfiledOp op("GELU backward", {0, 3 * size(grad)});
+    inner_->gelu_backward(grad, pre, sums);
+  }
+  void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor& y,
+                  at::Tensor& mean, at::Tensor& rstd) const override {
+    const ProfiledOp op("LayerNorm", {0, 2 * size(x)});
+    inner_->layer_norm(x, weight, bias, y, mean, rstd);
+  }
+  void layer_norm_backward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& mean,
+                           const at::Tensor& rstd, const at::Tensor& weight, const at::Tensor& residual,
+                           at::Tensor& grad_x, LayerNormSums& sums) const override {
+    const ProfiledOp op("LayerNorm backward", {0, (residual.defined() ? 4 : 3) * size(x)});
+    inner_->layer_norm_backward(grad_y, x, mean, rstd, weight, residual, grad_x, sums);
+  }
+  void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override {
+    const ProfiledOp op("attention", {causal(qkv), 0});
+    inner_->attention(qkv, out, lse);
+  }
+  void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
+                          const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override {
+    const ProfiledOp op("attention backward", {2.5 * causal(qkv), 0});
+    inner_->attention_backward(grad_out, qkv, out, lse, grad_qkv, sums);
+  }
+  void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
+                     const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override {
+    const ProfiledOp op("cross entropy", {0, 2 * size(logits)});
+    inner_->cross_entropy(logits, targets, vocab, scale, loss_sum, tokens);
+  }
+
+ private:
+  std::shared_ptr<const Ops> inner_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Ops> make_profiled_ops(std::shared_ptr<const Ops> inner) {
+  return std::make_shared<ProfiledOps>(std::move(inner));
+}
+
+}  // namespace sc
