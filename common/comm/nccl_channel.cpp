@@ -33,14 +33,25 @@ class Patience {
 
 }  // namespace
 
+// All at once: to abort one frees its memory, which waits for every kernel on the GPU, those of the others
+// too.
 void NcclGroup::abort() noexcept {
+  std::vector<std::shared_ptr<NcclChannel>> channels;
+  begin_abort(channels);
+  std::vector<std::thread> threads;
+  threads.reserve(channels.size());
+  for (const auto& channel : channels) threads.emplace_back([&channel] { channel->abort(); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+void NcclGroup::begin_abort(std::vector<std::shared_ptr<NcclChannel>>& channels) {
   aborted = true;
   const std::lock_guard lock(mutex_);
   for (const auto& weak : parts_) {
-    if (const auto part = weak.lock()) part->abort();
+    if (const auto part = weak.lock()) part->begin_abort(channels);
   }
   for (const auto& weak : channels_) {
-    if (const auto channel = weak.lock()) channel->abort();
+    if (auto channel = weak.lock()) channels.push_back(std::move(channel));
   }
 }
 

@@ -34,6 +34,9 @@ struct NcclGroup {
   void add(const std::shared_ptr<NcclGroup>& part);
 
  private:
+  /// Marks this group and its parts, and collects their channels.
+  void begin_abort(std::vector<std::shared_ptr<NcclChannel>>& channels);
+
   std::mutex mutex_;
   std::vector<std::weak_ptr<NcclChannel>> channels_;
   std::vector<std::weak_ptr<NcclGroup>> parts_;

@@ -172,6 +172,12 @@ void refuse_contradictions(const std::vector<Given>& given, const CommandLine& l
     if (line.plan && of_a_run.contains(flag.name))
       refuse(flag.where(), "it belongs to a run; --plan only predicts one", "leave one of them out");
   }
+  if (line.graph == true && (line.share_gpu || line.profile)) {
+    refuse("--graph on",
+           line.profile ? "--profile looks at single operations, which a graph hides"
+                        : "ranks that share a GPU cannot capture their communication",
+           "--graph off");
+  }
   if (line.world == 0 || line.plan) return;
   refuse(fmt::format("--world {}", line.world),
          "it belongs to --plan; a run has as many ranks as were started",

@@ -51,7 +51,9 @@ std::vector<Flag> all_flags(const Program& program) {
       {"save", "FILE", "writes the trained weights to a safetensors file (Hugging Face GPT-2 names, fp32)"},
       {"device", "auto|cpu|cuda", "where ranks compute (default auto)"},
       {"ops", "aten|fused", "on a GPU: ATen's operations alone, or own kernels where faster (default fused)"},
-      {"graph", "on|off", "on a GPU: capture the third step, and replay it from then on (default on)"},
+      {"graph", "on|off",
+       "on a GPU: capture the third step, and replay it from then on (default on; off with --profile, "
+       "--share-gpu)"},
       {"profile", "", "on a GPU: time by class of operation beside its bound; without a graph"},
       {"share-gpu", "", "let several ranks share a GPU: slow, for machines with fewer GPUs than ranks"},
       {"threads", "N", "intra-op threads of a rank (default: cores / ranks)"},

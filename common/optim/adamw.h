@@ -18,10 +18,13 @@ AdamWHyper hyper_of(const OptimConfig& optim);
 
 /// What changes from step to step, on the compute device: nothing waits for the host.
 struct StepScalars {
-  at::Tensor lr;         // [] fp32: written before the step
-  at::Tensor step;       // [] int64: updates so far, this one included (global_norm_and_clip counts it)
-  at::Tensor clip;       // [] fp32: the gradient is multiplied by it; kNoUpdate: adamw_step changes nothing
-  at::Tensor grad_norm;  // [] fp32: the global norm before clipping
+  at::Tensor lr;    // [] fp32: written before the step
+  at::Tensor step;  // [] int64: updates so far, this one included (global_norm_and_clip counts it)
+  at::Tensor clip;  // [] fp32: the gradient is multiplied by it; kNoUpdate: adamw_step changes nothing
+  at::Tensor grad_norm = {};  // [] fp32: the global norm before clipping
+  // fp16 only, otherwise undefined (loss_scale.h). Batch::scale holds the scale too; clip divides by it.
+  at::Tensor loss_scale = {};    // [] fp32
+  at::Tensor scaler_state = {};  // [2] int64: good steps, overflows
 };
 /// `clip` of a step whose gradient is not finite.
 inline constexpr float kNoUpdate = -1.0F;

@@ -33,7 +33,14 @@ void add_sum_of_squares(DType dtype, const void* x, std::int64_t n, double* squa
 
 /// See finish_sums and global_norm_and_clip; sums [4].
 void finish_sums(double* sums, cudaStream_t stream);
-void norm_and_clip(const double* sums, float max_norm, float* norm, float* clip, std::int64_t* step,
-                   cudaStream_t stream);
+struct NormAndClip {
+  const double* sums;
+  float max_norm;
+  float *norm, *clip;
+  std::int64_t* step;
+  float* loss_scale;           // null: none
+  std::int64_t* scaler_state;  // [2]
+};
+void norm_and_clip(const NormAndClip& op, cudaStream_t stream);
 
 }  // namespace sc::fused

@@ -30,8 +30,9 @@ void finish_sums(at::Tensor& sums);
 
 /// After it, for the update that follows: scalars.grad_norm = sqrt(squares), rounded once; scalars.clip =
 /// min(1, max_norm / norm), or 1 if max_norm is 0 (off); scalars.step += 1. If sums[kNonFinite] is set on any
-/// rank: clip = kNoUpdate, and the step is not counted. The gradient is the mean over the global batch's
-/// tokens already (Batch::scale), so nothing is divided here.
+/// rank: clip = kNoUpdate, and the step is not counted. With a loss scale the norm and the factor are those
+/// of the unscaled gradient, and the scale is updated for the next step. The gradient is the mean over the
+/// global batch's tokens already (Batch::scale), so nothing is divided here.
 void global_norm_and_clip(const at::Tensor& sums, double max_norm, const StepScalars& scalars);
 
 /// sums[kLossSum] / sums[kTokens]: nats a token. Waits for the device.

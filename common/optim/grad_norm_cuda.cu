@@ -4,6 +4,7 @@
 #include "common/model/fused/vector.cuh"
 #include "common/optim/cuda_kernels.h"
 #include "common/optim/grad_norm.h"
+#include "common/optim/loss_scale.h"
 
 namespace sc::fused {
 namespace {
@@ -71,13 +72,18 @@ __global__ void finish_sums_kernel(double* s) {
   s[kNonFinite] = isfinite(s[kLossSum]) && isfinite(s[kSquares]) ? 0.0 : 1.0;
 }
 
-__global__ void norm_and_clip_kernel(const double* sums, float limit, float* grad_norm, float* clip,
-                                     std::int64_t* step) {
-  const auto norm = static_cast<float>(sqrt(sums[kSquares]));
-  const bool finite = sums[kNonFinite] == 0.0;
-  *grad_norm = norm;
-  *clip = !finite ? kNoUpdate : limit > 0.0F && norm > limit ? limit / norm : 1.0F;
-  if (finite) ++*step;
+__global__ void norm_and_clip_kernel(NormAndClip op) {
+  const float divisor = op.loss_scale == nullptr ? 1.0F : *op.loss_scale, limit = op.max_norm;
+  const auto norm = static_cast<float>(sqrt(op.sums[kSquares]) / divisor);
+  const bool finite = op.sums[kNonFinite] == 0.0;
+  *op.norm = norm;
+  const float factor = limit > 0.0F && norm > limit ? limit / norm : 1.0F;
+  *op.clip = finite ? factor / divisor : kNoUpdate;
+  if (finite) ++*op.step;
+  if (op.loss_scale == nullptr) return;
+  LossScale now{divisor, op.scaler_state[0], op.scaler_state[1]};
+  now.update(finite);
+  *op.loss_scale = now.scale, op.scaler_state[0] = now.good, op.scaler_state[1] = now.overflows;
 }
 
 }  // namespace
@@ -102,9 +108,8 @@ void finish_sums(double* sums, cudaStream_t stream) {
   SC_CHECK(cudaGetLastError());
 }
 
-void norm_and_clip(const double* sums, float max_norm, float* norm, float* clip, std::int64_t* step,
-                   cudaStream_t stream) {
-  norm_and_clip_kernel<<<1, 1, 0, stream>>>(sums, max_norm, norm, clip, step);
+void norm_and_clip(const NormAndClip& op, cudaStream_t stream) {
+  norm_and_clip_kernel<<<1, 1, 0, stream>>>(op);
   SC_CHECK(cudaGetLastError());
 }
 

@@ -70,9 +70,16 @@ void add_sum_of_squares_cuda(const at::Tensor& slice, at::Tensor& sums) {
 void finish_sums_cuda(at::Tensor& sums) { fused::finish_sums(sums.mutable_data_ptr<double>(), stream()); }
 
 void global_norm_and_clip_cuda(const at::Tensor& sums, double max_norm, const StepScalars& scalars) {
-  fused::norm_and_clip(sums.const_data_ptr<double>(), static_cast<float>(max_norm),
-                       scalars.grad_norm.mutable_data_ptr<float>(), scalars.clip.mutable_data_ptr<float>(),
-                       scalars.step.mutable_data_ptr<std::int64_t>(), stream());
+  const bool scales = scalars.loss_scale.defined();
+  fused::norm_and_clip(
+      {.sums = sums.const_data_ptr<double>(),
+       .max_norm = static_cast<float>(max_norm),
+       .norm = scalars.grad_norm.mutable_data_ptr<float>(),
+       .clip = scalars.clip.mutable_data_ptr<float>(),
+       .step = scalars.step.mutable_data_ptr<std::int64_t>(),
+       .loss_scale = scales ? scalars.loss_scale.mutable_data_ptr<float>() : nullptr,
+       .scaler_state = scales ? scalars.scaler_state.mutable_data_ptr<std::int64_t>() : nullptr},
+      stream());
 }
 
 }  // namespace sc

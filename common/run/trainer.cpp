@@ -23,6 +23,7 @@
 #include "common/model/activation_plan.h"
 #include "common/model/ops_cuda.h"
 #include "common/optim/grad_norm.h"
+#include "common/optim/loss_scale.h"
 #include "common/optim/lr_schedule.h"
 #include "common/run/describe.h"
 #include "common/run/gpu.h"
@@ -92,6 +93,9 @@ Failure current_failure(Rank rank) {
     return {ExitCode::claim, who + error.what()};
   }
 }
+
+// fp16 alone has so few exponents that gradients vanish.
+bool scales_loss(const RunShape& shape) { return shape.workload.precision.dtype == DType::f16; }
 
 bool on_terminal() {
   // Under mpirun a rank's stdout is always a pseudo-terminal, so run.sh says whether a person looks on.
@@ -174,7 +178,7 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
       ledger_(ledger),
       witness_(witness),
       gpu_(gpu),
-      graph_(job.line.graph.value_or(!job.line.profile)),
+      graph_(job.line.graph.value_or(!job.line.profile && !job.line.share_gpu)),
       shape_(shape_of_run(job)),
       fault_(job.line.inject.empty() ? Fault() : parsed_fault(job, shape_)),
       files_(posix_file_ops()),
@@ -183,7 +187,9 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
       scalars_{ledger.zeros(Purpose::workspace, "step scalars", {}, DType::f32),
                ledger.zeros(Purpose::workspace, "step scalars", {}, DType::i64),
                ledger.zeros(Purpose::workspace, "step scalars", {}, DType::f32),
-               ledger.zeros(Purpose::workspace, "step scalars", {}, DType::f32)},
+               ledger.zeros(Purpose::workspace, "step scalars", {}, DType::f32),
+               {},
+               {}},
       loader_(sampler_, ledger, {.rank = to_int(shape_.rank), .ranks = to_int(shape_.world)}),
       context_{shape_, world.comm(), ledger, scalars_},
       memory_plan_(job.lesson.memory_plan(shape_)),
@@ -193,6 +199,11 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
       progress_(std::cout, [] { return seconds_of(Clock::now().time_since_epoch()); },
                 {.total_steps = shape_.workload.steps, .quiet = !speaks(), .terminal = on_terminal()}) {
   plan_surroundings(shape_, to_int(shape_.world), memory_plan_);
+  if (scales_loss(shape_)) {
+    scalars_.loss_scale = ledger.zeros(Purpose::workspace, "loss scaler", {}, DType::f32);
+    scalars_.loss_scale.fill_(LossScale::kStart);
+    scalars_.scaler_state = ledger.zeros(Purpose::workspace, "loss scaler", {2}, DType::i64);
+  }
   if (speaks() && !job.line.save.empty()) check_save_path(*files_, job.line.save);
   if (!job.line.init.empty()) {
     load_weights(*strategy_,
@@ -281,6 +292,8 @@ void Trainer::step(std::int64_t step) {
   const std::span<const Batch> batches = loader_.train(step);
   scalars_.lr.fill_(learning_rate(shape_.workload.optim, step, shape_.workload.steps));
   fault_.at_step(shape_.rank, step);
+  at::Tensor scale = batches[0].scale;  // of all micro-batches
+  if (scalars_.loss_scale.defined()) scale.mul_(scalars_.loss_scale);
   poison_if_asked(batches, step);
 
   if (step == kCheckedStep) {
@@ -306,14 +319,20 @@ void Trainer::step(std::int64_t step) {
 
 // The update has left everything as it was (global_norm_and_clip), on all ranks alike.
 void Trainer::stop_or_skip(std::int64_t step) {
-  const bool skips = shape_.workload.optim.nonfinite == OnNonFinite::skip;
-  if (!skips || ++skipped_in_a_row_ == kMostSkipped) {
+  const bool scaled = scalars_.loss_scale.defined();
+  const float scale = scaled ? scalars_.loss_scale.item<float>() : 0;
+  // An overflow of fp16 is no fault as long as a smaller scale may help.
+  const bool expected = scaled && scale > LossScale::kLowest;
+  const bool skips = scaled || shape_.workload.optim.nonfinite == OnNonFinite::skip;
+  if (!skips || (!expected && ++skipped_in_a_row_ == kMostSkipped)) {
     world_.comm().set_phase("check");
     throw_nonfinite(*strategy_, steps_.back().loss, step, world_.comm());
   }
   ++skipped_;
-  if (speaks())
-    progress_.note(fmt::format("step {}: the gradient is not finite; its update is skipped", step));
+  if (speaks()) {
+    progress_.note(fmt::format("step {}: the gradient is not finite; its update is skipped", step) +
+                   (scaled ? fmt::format(", the loss scale is {} now", scale) : ""));
+  }
 }
 
 RunFiles::Outcome Trainer::outcome() const {
@@ -428,6 +447,10 @@ void Trainer::finish() {
 void plan_surroundings(const RunShape& shape, std::int64_t data_ranks, MemoryPlan& plan) {
   plan.add(Purpose::workspace, "step scalars", "lr, step, clip factor, norm",
            Bytes(3 * size_of(DType::f32) + size_of(DType::i64)));
+  if (scales_loss(shape)) {
+    plan.add(Purpose::workspace, "loss scaler", "scale, good steps, overflows",
+             Bytes(size_of(DType::f32) + 2 * size_of(DType::i64)));
+  }
   Loader::plan(shape.workload, data_ranks, shape.device, plan);
   if (shape.comm != CommBackend::local && to_int(shape.world) > 1) {
     plan.add(shape.device == DeviceKind::cpu ? Purpose::communication : Purpose::host, "mpi scratch",

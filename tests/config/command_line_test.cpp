@@ -132,6 +132,10 @@ TEST(CommandLine, RefusesWithTheFlagThatIsNear) {
       {{"--memory-cap", "6gb"},
        "--memory-cap 6gb: \"6gb\" is not a size; write e.g. 6GB, 512MiB or 1e9\n  fix: --memory-cap takes "
        "bytes, or e.g. 6GB, 512MiB"},
+      {{"--graph", "on", "--share-gpu"},
+       "--graph on: ranks that share a GPU cannot capture their communication\n  fix: --graph off"},
+      {{"--profile", "--graph", "on"},
+       "--graph on: --profile looks at single operations, which a graph hides\n  fix: --graph off"},
       {{"--world", "4"},
        "--world 4: it belongs to --plan; a run has as many ranks as were started\n"
        "  fix: add --plan, or start the ranks: run.sh -n 4"},

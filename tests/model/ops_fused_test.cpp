@@ -153,8 +153,10 @@ TEST_F(FusedOpsTest, ColumnSumsAndTheirStore) {
     const at::Tensor before = random({3 * d}, type);
     // More than one launch takes, of different lengths.
     std::vector<StoredSums> many;
-    for (std::int64_t i = 0; i < 11; ++i)
-      many.push_back({sums.narrow(0, 0, 3 * d - i), before.narrow(0, 0, 3 * d - i).clone()});
+    for (std::int64_t i = 0; i < 11; ++i) {
+      const std::int64_t size = std::max<std::int64_t>(1, 3 * d - i);
+      many.push_back({sums.narrow(0, 0, size), before.narrow(0, 0, size).clone()});
+    }
     fused_->store_sums(many, Write::accumulate);
     for (const StoredSums& v : many) {
       EXPECT_TRUE(at::equal(v.grad, (f32(before.narrow(0, 0, v.grad.numel())) + v.sums).to(type)));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/optim/loss_scale.h"
 
 namespace sc {
 namespace {
@@ -112,6 +113,45 @@ TEST(Clip, ScalesDownToTheLimitAndNeverUp) {
   EXPECT_EQ(clipped(16, 4).clip, 1.0F);
   EXPECT_EQ(clipped(16, 100).clip, 1.0F);
   EXPECT_EQ(clipped(0, 1).clip, 1.0F);
+}
+
+TEST(LossScale, StartsHalvesDoublesAndHasAFloor) {
+  LossScale s;
+  EXPECT_EQ(s.scale, 65536.0F);
+  s.update(false);
+  EXPECT_EQ(s.scale, 65536.0F);  // one overflow may be chance
+  for (int i = 0; i < 999; ++i) s.update(true);
+  s.update(false);  // the second since the last change, though not in a row
+  EXPECT_EQ(s.scale, 32768.0F);
+  for (int i = 0; i < 999; ++i) s.update(true);
+  EXPECT_EQ(s.scale, 32768.0F);
+  s.update(true);
+  EXPECT_EQ(s.scale, 65536.0F);
+  for (int i = 0; i < 100; ++i) s.update(false);
+  EXPECT_EQ(s.scale, 1.0F);
+}
+
+TEST(LossScale, TheUpdateIsThatOfTheUnscaledGradient) {
+  const StepScalars s{{},
+                      at::full({}, 0, at::kLong),
+                      at::zeros({}),
+                      at::zeros({}),
+                      at::full({}, 8.0, at::kFloat),
+                      at::zeros({2}, at::kLong)};
+  at::Tensor sums = sums_of(1, 1, 64 * 16);  // of a gradient with norm 4, times 8
+  finish_sums(sums);
+  global_norm_and_clip(sums, 1, s);
+  EXPECT_EQ(s.grad_norm.item<float>(), 4.0F);
+  EXPECT_EQ(s.clip.item<float>(), 0.25F / 8);
+  EXPECT_EQ(s.scaler_state[0].item<std::int64_t>(), 1);
+  for (int i = 0; i < 2; ++i) {
+    sums = sums_of(1, 1, kInf);
+    finish_sums(sums);
+    global_norm_and_clip(sums, 1, s);
+    EXPECT_EQ(s.clip.item<float>(), kNoUpdate);
+  }
+  EXPECT_EQ(s.loss_scale.item<float>(), 4.0F);
+  EXPECT_EQ(s.step.item<std::int64_t>(), 1);
 }
 
 TEST(Clip, ZeroTurnsItOff) {

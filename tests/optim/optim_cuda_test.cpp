@@ -117,9 +117,18 @@ TEST_F(OptimCudaTest, NormClipAndFiniteness) {
       at::Tensor cpu = sums.clone(), gpu = sums.to(at::kCUDA);
       finish_sums(cpu), finish_sums(gpu);
       EXPECT_EQ(cpu[kNonFinite].item<double>(), gpu[kNonFinite].item<double>());
-      const StepScalars host = scalars(5, 0, at::kCPU), device = scalars(5, 0, at::kCUDA);
+      StepScalars host = scalars(5, 0, at::kCPU), device = scalars(5, 0, at::kCUDA);
+      if (squares > 1 || std::isnan(squares)) {  // with a loss scale that the next overflow halves
+        host.loss_scale = at::full({}, 8.0, at::kFloat), host.scaler_state = at::ones({2}, at::kLong);
+        device.loss_scale = host.loss_scale.to(at::kCUDA),
+        device.scaler_state = host.scaler_state.to(at::kCUDA);
+      }
       global_norm_and_clip(cpu, limit, host);
       global_norm_and_clip(gpu, limit, device);
+      if (host.loss_scale.defined()) {
+        EXPECT_EQ(host.loss_scale.item<float>(), device.loss_scale.item<float>()) << squares;
+        EXPECT_TRUE(at::equal(host.scaler_state, device.scaler_state.cpu())) << squares;
+      }
       EXPECT_EQ(host.clip.item<float>(), device.clip.item<float>()) << squares;
       EXPECT_EQ(host.step.item<std::int64_t>(), device.step.item<std::int64_t>()) << squares;
       if (!std::isnan(squares)) {

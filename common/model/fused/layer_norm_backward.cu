@@ -1,7 +1,7 @@
 // LayerNorm backward with the gradient that bypasses the norm, and all the column sums that its rows give.
-//   A block holds several groups of threads, a group takes kRows rows at a time, a thread eight columns, so
-//   that the column sums stay in registers. Rows arrive in shared memory a few turns ahead (each thread
-//   copies what it reads itself), and are read there twice: before and after the sum over the row.
+//   A block holds several groups of threads, a group takes one row at a time, a thread eight columns, so that
+//   the column sums stay in registers. Rows arrive in shared memory a few turns ahead (each thread copies
+//   what it reads itself).
 #include <algorithm>
 
 #include "common/model/fused/columns.cuh"
@@ -11,7 +11,7 @@
 namespace sc::fused {
 namespace {
 
-constexpr int kMaxThreads = 768;  // leaves a thread 80 registers
+constexpr int kMaxThreads = 672;  // leaves a thread 96 registers
 constexpr int kSums = 4;          // of weight, bias, residual, grad_x
 constexpr int kMaxWarpsOfGroup = static_cast<int>(kMaxWidth / kVec / kWarp);
 
@@ -26,11 +26,9 @@ struct Arguments {
   int width, group_threads, groups;
 };
 
-// Rows of a group's turn: with two, one barrier serves both, and one row's loads hide the other's sums. Turns
-// under way: as many as leave room in 227 KiB of shared memory.
+// Rows under way a thread: as many as leave room in 227 KiB of shared memory.
 template <class T>
-constexpr int kRows = sizeof(T) == 2 ? 2 : 1;
-constexpr int kStages = 3;
+constexpr int kStages = sizeof(T) == 2 ? 5 : 3;
 
 // What one thread of a row reads: grad_y, x, residual.
 template <class T>
@@ -47,28 +45,21 @@ __device__ void fetch(const Arguments<T>& a, std::int64_t row, int begin, Slot<T
   }
 }
 
-// Both sums of R rows over the threads of a group. `parity` alternates, so that one barrier a turn is enough.
-template <int R>
-__device__ void group_sum(float2 (&v)[R], float2 (*shared)[kMaxWarpsOfGroup][R], int parity, int group,
-                          int group_threads) {
-#pragma unroll
-  for (int r = 0; r < R; ++r) v[r] = {warp_sum(v[r].x), warp_sum(v[r].y)};
-  if (group_threads == kWarp) return;
+// Both sums over the threads of a group. `parity` alternates, so that one barrier a row is enough.
+__device__ float2 group_sum(float2 v, float2 (*shared)[kMaxWarpsOfGroup], int parity, int group,
+                            int group_threads) {
+  v.x = warp_sum(v.x);
+  v.y = warp_sum(v.y);
+  if (group_threads == kWarp) return v;
   const int warp = static_cast<int>(threadIdx.x) % group_threads / kWarp;
-#pragma unroll
-  for (int r = 0; r < R; ++r) {
-    if (threadIdx.x % kWarp == 0) shared[parity][warp][r] = v[r];
-  }
+  if (threadIdx.x % kWarp == 0) shared[parity][warp] = v;
   asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "r"(group_threads) : "memory");
-#pragma unroll
-  for (int r = 0; r < R; ++r) v[r] = shared[parity][0][r];
+  v = shared[parity][0];
   for (int w = 1; w < group_threads / kWarp; ++w) {
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-      v[r].x += shared[parity][w][r].x;
-      v[r].y += shared[parity][w][r].y;
-    }
+    v.x += shared[parity][w].x;
+    v.y += shared[parity][w].y;
   }
+  return v;
 }
 
 template <class T, bool kResidual, bool kMoreSums>
@@ -99,88 +90,69 @@ struct Columns {
 
 template <class T, bool kResidual, bool kMoreSums>
 __global__ void __launch_bounds__(kMaxThreads, 1) layer_norm_backward_kernel(Arguments<T> a) {
-  constexpr int R = kRows<T>, kAhead = kStages - 1;
   extern __shared__ uint4 shared[];
-  __shared__ float2 sums[kMaxThreads / kWarp][2][kMaxWarpsOfGroup][R];
-  // Row r of stage s is slots[(s * R + r) * blockDim.x].
-  auto* slots = reinterpret_cast<Slot<T>*>(shared) + threadIdx.x;
+  __shared__ float2 sums[kMaxThreads / kWarp][2][kMaxWarpsOfGroup];
+  auto* slots = reinterpret_cast<Slot<T>*>(shared) + threadIdx.x;  // stage s is slots[s * blockDim.x]
+  constexpr int kAhead = kStages<T> - 1;
   const int group = static_cast<int>(threadIdx.x) / a.group_threads;
   const int begin = static_cast<int>(threadIdx.x) % a.group_threads * kVec;
   const bool active = begin < a.width;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * a.groups * R;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * a.groups;
   const float inverse_width = 1.0F / static_cast<float>(a.width);
-  std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * a.groups + group) * R;
-
-  const auto fetch_turn = [&](std::int64_t row, int stage) {
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-      if (active && row + r < a.rows)
-        fetch<T, kResidual>(a, row + r, begin, slots[(stage * R + r) * blockDim.x]);
-    }
-    commit_copies();
-  };
-  float next_mean[R] = {}, next_rstd[R] = {};
-  const auto fetch_statistics = [&](std::int64_t row) {
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-      if (row + r < a.rows) next_mean[r] = a.mean[row + r], next_rstd[r] = a.rstd[row + r];
-    }
-  };
+  std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * a.groups + group;
 
   Columns<T, kResidual, kMoreSums> columns;
   Packed<T> weight_packed{};
   if (active) weight_packed.load(a.weight + begin);
-  for (int s = 0; s < kAhead; ++s) fetch_turn(first + s * stride, s);
-  fetch_statistics(first);
+  for (int s = 0; s < kAhead; ++s) {
+    if (active && row + s * stride < a.rows)
+      fetch<T, kResidual>(a, row + s * stride, begin, slots[s * blockDim.x]);
+    commit_copies();
+  }
+  float next_mean = 0, next_rstd = 0;
+  if (row < a.rows) next_mean = a.mean[row], next_rstd = a.rstd[row];
 
   int stage = 0;
-  for (int turn = 0; first < a.rows; ++turn, first += stride) {
-    fetch_turn(first + kAhead * stride, stage == 0 ? kAhead : stage - 1);
+  for (int turn = 0; row < a.rows; ++turn, row += stride) {
+    const std::int64_t ahead = row + kAhead * stride;
+    const int fill = stage == 0 ? kAhead : stage - 1;
+    if (active && ahead < a.rows) fetch<T, kResidual>(a, ahead, begin, slots[fill * blockDim.x]);
+    commit_copies();
     wait_copies<kAhead>();
-    float mean[R], rstd[R];
-#pragma unroll
-    for (int r = 0; r < R; ++r) mean[r] = next_mean[r], rstd[r] = next_rstd[r];
-    fetch_statistics(first + stride);
+    const float mean = next_mean, rstd = next_rstd;
+    if (row + stride < a.rows) next_mean = a.mean[row + stride], next_rstd = a.rstd[row + stride];
 
-    float2 sum[R] = {};
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-      if (!active || first + r >= a.rows) continue;
-      const Slot<T>& slot = slots[(stage * R + r) * blockDim.x];
-      float g[kVec], x[kVec], weight[kVec];
+    float g[kVec] = {}, normal[kVec] = {}, weight[kVec];
+    weight_packed.unpack(weight);
+    float2 sum{0, 0};
+    const Slot<T>& slot = slots[stage * blockDim.x];
+    if (active) {
       slot[0].unpack(g);
-      slot[1].unpack(x);
-      weight_packed.unpack(weight);
+      slot[1].unpack(normal);
 #pragma unroll
       for (int i = 0; i < kVec; ++i) {
-        const float normal = (x[i] - mean[r]) * rstd[r];
-        columns.of_weight[i] += g[i] * normal;
+        normal[i] = (normal[i] - mean) * rstd;
+        columns.of_weight[i] += g[i] * normal[i];
         columns.of_bias[i] += g[i];
-        sum[r].x += g[i] * weight[i];
-        sum[r].y += g[i] * weight[i] * normal;
+        g[i] *= weight[i];
+        sum.x += g[i];
+        sum.y += g[i] * normal[i];
       }
     }
-    group_sum(sum, sums[group], turn % 2, group, a.group_threads);
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-      if (!active || first + r >= a.rows) continue;
-      const Slot<T>& slot = slots[(stage * R + r) * blockDim.x];
-      const float mean_g = sum[r].x * inverse_width, mean_gn = sum[r].y * inverse_width;
-      float g[kVec], x[kVec], weight[kVec], residual[kVec] = {};
-      slot[0].unpack(g);
-      slot[1].unpack(x);
-      weight_packed.unpack(weight);
+    sum = group_sum(sum, sums[group], turn % 2, group, a.group_threads);
+    if (active) {
+      const float mean_g = sum.x * inverse_width, mean_gn = sum.y * inverse_width;
+      float residual[kVec] = {};
       if constexpr (kResidual) slot[2].unpack(residual);
 #pragma unroll
       for (int i = 0; i < kVec; ++i) {
-        const float normal = (x[i] - mean[r]) * rstd[r];
-        g[i] = (g[i] * weight[i] - mean_g - normal * mean_gn) * rstd[r] + residual[i];
+        g[i] = (g[i] - mean_g - normal[i] * mean_gn) * rstd + residual[i];
         if constexpr (kMoreSums) {
           columns.of_residual[i] += residual[i];
           columns.of_grad_x[i] += g[i];
         }
       }
-      store(a.grad_x + (first + r) * a.width + begin, g);
+      store(a.grad_x + row * a.width + begin, g);
     }
     stage = stage == kAhead ? 0 : stage + 1;
   }
@@ -190,7 +162,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) layer_norm_backward_kernel(Arg
 template <class T, bool kResidual, bool kMoreSums>
 void launch(const Arguments<T>& a, int blocks, cudaStream_t stream) {
   const int threads = a.groups * a.group_threads;
-  const std::int64_t rows_bytes = std::int64_t{kStages} * kRows<T> * threads * sizeof(Slot<T>);
+  const std::int64_t rows_bytes = static_cast<std::int64_t>(kStages<T>) * threads * sizeof(Slot<T>);
   const std::int64_t sums_bytes = static_cast<std::int64_t>(a.groups) * kSums * a.width * sizeof(float);
   const auto bytes = static_cast<std::size_t>(std::max(rows_bytes, sums_bytes));
   const auto kernel = layer_norm_backward_kernel<T, kResidual, kMoreSums>;
@@ -207,7 +179,7 @@ void run(const LayerNormBackward& op, void* scratch, cudaStream_t stream) {
   // Named barriers 1..15 separate the groups of more than one warp.
   const int groups = std::min(kMaxThreads / group_threads, group_threads == kWarp ? kMaxThreads / kWarp : 15);
   const auto blocks =
-      static_cast<int>(std::clamp<std::int64_t>(ceil_div(op.rows, groups * kRows<T>), 1, multiprocessors()));
+      static_cast<int>(std::clamp<std::int64_t>(ceil_div(op.rows, groups), 1, multiprocessors()));
   auto* partial = static_cast<float*>(scratch);
   const Arguments<T> a{static_cast<const T*>(op.grad_y),
                        static_cast<const T*>(op.x),

@@ -1,0 +1,39 @@
+// Dynamic loss scaling for fp16 gradients: one rule for the CPU and for nvcc. No torch.
+//   Source  Micikevicius et al., arXiv:1710.03740; hysteresis as in Megatron-LM's grad scaler.
+#pragma once
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define SC_HOST_DEVICE __host__ __device__
+#else
+#define SC_HOST_DEVICE
+#endif
+
+namespace sc {
+
+/// The loss is multiplied by `scale` before backward, so that small gradients do not vanish in fp16; the
+/// update divides by it again.
+struct LossScale {
+  static constexpr float kStart = 65536.0F, kLowest = 1.0F;
+  static constexpr std::int64_t kGoodSteps = 1000;  // so many in a row double it
+  static constexpr std::int64_t kHysteresis = 2;    // so many overflows since the last change halve it
+
+  float scale = kStart;
+  std::int64_t good = 0, overflows = 0;
+
+  /// After a step: were all gradients finite?
+  SC_HOST_DEVICE void update(bool finite) {
+    if (finite) {
+      if (++good < kGoodSteps) return;
+      scale *= 2;
+    } else {
+      good = 0;
+      if (++overflows < kHysteresis) return;
+      scale = scale / 2 < kLowest ? kLowest : scale / 2;
+    }
+    good = overflows = 0;
+  }
+};
+
+}  // namespace sc
