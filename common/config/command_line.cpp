@@ -170,7 +170,7 @@ void refuse_contradictions(const std::vector<Given>& given, const CommandLine& l
   const std::set<std::string> of_a_run = {"init", "save", "trace", "inject", "graph", "profile"};
   for (const Given& flag : given) {
     if (line.plan && of_a_run.contains(flag.name))
-      refuse(flag.where(), "it belongs to a run; --plan only predicts one", "leave one of them out");
+      refuse("--" + flag.name, "it belongs to a run; --plan only predicts one", "leave one of them out");
   }
   if (line.graph == true && (line.share_gpu || line.profile)) {
     refuse("--graph on",

@@ -28,6 +28,7 @@ struct Program {
   std::string workload_file = "configs/tiny.json";  // without --workload
   std::string strategy_file = {};  // without --strategy: the lesson's config.json; may be empty
   std::vector<Flag> extra = {};    // the lesson's own
+  bool one_rank = false;           // -n above 1 is refused
 };
 
 /// Who computes on a GPU: own kernels where they are faster, or ATen alone.

@@ -63,7 +63,8 @@ std::vector<Flag> all_flags(const Program& program) {
       {"out", "DIR", "directory of the records (default runs/<lesson>/<time>)"},
       {"trace", "", "write trace.json: compute, communication and waiting of every rank"},
       {"watchdog", "SECONDS", "longest time of one operation (default 30)"},
-      {"inject", "KIND@RANK,STEP", "a fault, to see it handled: hang, kill, throw or nan"},
+      {"inject", "KIND@RANK,STEP",
+       "a fault, to see it handled: hang, kill, throw or nan; steps count from 0"},
       {"help", "", "this text"},
       {"version", "", "version of program and libraries"},
   };
@@ -73,8 +74,8 @@ std::vector<Flag> all_flags(const Program& program) {
 
 std::string help_text(const Program& program, const FieldSet& strategy) {
   const std::string run = "lessons/" + program.name + "/run.sh";
-  std::string out =
-      fmt::format("{}: {}\n\nusage: {} [-n RANKS] [flags]\n\nflags\n", program.name, program.question, run);
+  std::string out = fmt::format("{}: {}\n\nusage: {} {}[flags]\n\nflags\n", program.name, program.question,
+                                run, program.one_rank ? "" : "[-n RANKS] ");
   std::vector<std::vector<std::string>> flags;
   for (const Flag& flag : all_flags(program)) {
     const std::string key = flag.key.empty() ? "" : fmt::format("; as --set {}={}", flag.key, flag.argument);
@@ -93,8 +94,10 @@ std::string help_text(const Program& program, const FieldSet& strategy) {
   std::vector<std::vector<std::string>> codes;
   for (const ExitText& exit : kExitTexts) codes.push_back({std::to_string(exit.code), exit.meaning});
   out += table(codes);
-  out += fmt::format("\nexamples\n  {} -n 2 --steps 50 --set batch.micro=2\n", run);
-  out += fmt::format("  {} --plan --world 64 --workload configs/gpt2_1558m.json\n", run);
+  const char* two = program.one_rank ? "--virtual-ranks 2" : "-n 2";
+  out += fmt::format("\nexamples\n  {} {} --steps 50 --set batch.micro=2\n", run, two);
+  out += fmt::format("  {} --plan{} --workload configs/gpt2_1558m.json\n", run,
+                     program.one_rank ? "" : " --world 64");
   return out;
 }
 

@@ -284,7 +284,9 @@ std::string read_config_file(const std::string& path, const std::string& asked_b
     const std::string near = nearest(path, files_beside(path));
     throw InputError(
         ExitCode::usage, asked_by, path + " cannot be read",
-        near.empty() ? "give the path of a JSON file, e.g. configs/tiny.json" : "did you mean " + near + "?");
+        near.empty()
+            ? "give the path of a JSON file, e.g. configs/tiny.json, as seen from the current directory"
+            : "did you mean " + near + "?");
   }
   return content;
 }

@@ -85,17 +85,19 @@ std::string describe_model(const RunShape& shape) {
   const GptConfig& m = shape.workload.model;
   const ParamLayout layout(m, shape.world);
   return fmt::format(
-      "GPT of {} parameters: {} blocks, {} heads, width {}, context {}, vocabulary {} (stored as {}), {} "
-      "head",
-      human_count(layout.parameters().value()), m.layers, m.heads, m.width, m.context, human_count(m.vocab),
-      human_count(m.vocab_padded()), m.tied ? "tied" : "untied");
+      "GPT of {} parameters (P = {} as stored): {} blocks, {} heads, width {}, context {}, vocabulary {} "
+      "(stored "
+      "as {}), {} head",
+      human_count(layout.parameters().value()), human_count(layout.arena_size().value()), m.layers, m.heads,
+      m.width, m.context, human_count(m.vocab), human_count(m.vocab_padded()), m.tied ? "tied" : "untied");
 }
 
 std::string describe_batch(const RunShape& shape, const BatchPlan& b) {
   const std::int64_t T = shape.workload.batch.sequence;
-  return fmt::format(
-      "{} rows of {} tokens a step = {} a micro-batch x {} micro-batches x {} data-parallel rank{}", b.global,
-      T, b.micro, b.accumulation, b.data_parallel, b.data_parallel == 1 ? "" : "s");
+  return fmt::format("{} rows of {} tokens a step = {} a micro-batch x {} micro-batch{} x {} {} rank{}",
+                     b.global, T, b.micro, b.accumulation, b.accumulation == 1 ? "" : "es", b.data_parallel,
+                     b.data_parallel > to_int(shape.world) ? "virtual" : "data-parallel",
+                     b.data_parallel == 1 ? "" : "s");
 }
 
 namespace {

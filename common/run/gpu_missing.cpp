@@ -1,4 +1,6 @@
 // The build without GPU code.
+#include <unistd.h>
+
 #include "common/base/check.h"
 #include "common/run/gpu.h"
 #include "common/run/gpu_profile.h"
@@ -8,7 +10,8 @@ namespace {
 
 [[noreturn]] void refuse() {
   throw InputError(ExitCode::missing, "--device cuda", "this build has no GPU code",
-                   "run.sh --preset cuda, or --device cpu");
+                   ::access("/dev/nvidiactl", F_OK) == 0 ? "run.sh --preset cuda, or --device cpu"
+                                                         : "--device cpu: no GPU is visible on this machine");
 }
 
 }  // namespace

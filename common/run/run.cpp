@@ -26,10 +26,11 @@ Program program_of(const AnyLesson& lesson) {
   Program program;
   program.name = lesson.info.name;
   program.question = lesson.info.question;
+  program.one_rank = lesson.info.one_rank_only;
   if (lesson.info.one_rank_only) {
-    program.extra = {{"virtual-ranks", "W", "the same as --set virtual_ranks=W", "virtual_ranks"},
-                     {"reduce-every", "WHEN", "the same as --set reduce_every=WHEN", "reduce_every"},
-                     {"tied-sum", "HOW", "the same as --set tied_sum=HOW", "tied_sum"}};
+    program.extra = {{"virtual-ranks", "W", "adds gradients as W ranks would", "virtual_ranks"},
+                     {"reduce-every", "WHEN", "when ranks are summed: step or micro_batch", "reduce_every"},
+                     {"tied-sum", "HOW", "the tied matrix's two gradients: joint or split", "tied_sum"}};
   }
   return program;
 }

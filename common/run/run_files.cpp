@@ -182,7 +182,10 @@ void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const
     Trace trace(shape_.rank, Trace::Clock::time_point{});  // the clock of a host is one: ranks line up
     trace.add_run(traced_, comm.record().spans());
     const std::vector<std::string> parts = gather_strings(comm, trace.serialise());
-    if (shape_.rank == Rank{0}) atomic_write_file(files_, dir_ / "trace.json", merge_traces(parts));
+    if (shape_.rank == Rank{0}) {
+      trace_ = dir_ / "trace.json";
+      atomic_write_file(files_, trace_, merge_traces(parts));
+    }
   }
   if (shape_.rank != Rank{0}) return;
   for (std::size_t r = 0; r < ranks.size(); ++r)

@@ -39,6 +39,8 @@ class RunFiles {
   /// if the run was too short to be checked.
   void gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured,
               RecordingCommunicator& comm);
+  /// Rank 0, after gather(): where the trace lies; empty without one.
+  [[nodiscard]] Path trace() const { return trace_; }
   /// Not collective. Writes the whole record and returns its path (rank 0).
   Path finish(const Outcome& outcome);
   /// Not collective, from any thread of any rank: the record with exit code, message and the steps that are
@@ -51,7 +53,7 @@ class RunFiles {
   const TrainJob& job_;
   const RunShape& shape_;
   RunRecord record_;  // what is known so far
-  Path dir_;
+  Path dir_, trace_;
   std::optional<StepLog> log_;
   std::vector<Trace::Step> traced_;
 };

@@ -439,6 +439,9 @@ void Trainer::finish() {
   } else {
     std::cout << "bytes and operations are checked in the second step; this run had one\n";
   }
+  if (!records_->trace().empty()) {
+    std::cout << "trace: " << records_->trace().string() << " (the first " << kTracedSteps << " steps)\n";
+  }
   std::cout << "record: " << written.string() << std::endl;
 }
 

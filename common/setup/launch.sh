@@ -76,7 +76,7 @@ ranks=${ranks:-$default_ranks}
 
 gpu_note=''
 case $preset in
-  cpu | cuda) ;;
+  cpu) ;;
   auto)
     preset=cpu
     if gpu_visible; then
@@ -86,6 +86,10 @@ case $preset in
         gpu_note="a GPU is here, but LibTorch with CUDA or nvcc 13 is not: this run uses the CPU. For the GPU: common/setup/setup.sh --cuda"
       fi
     fi
+    ;;
+  cuda)
+    ((dry_run || build_only || alone)) || gpu_visible ||
+      die "$exit_missing" "--preset cuda" "no GPU is visible on this machine" "--preset cpu, or --build-only to compile the GPU code"
     ;;
   *) die "$exit_usage" "--preset" "'$preset' is neither cpu nor cuda" "lessons/$lesson/run.sh --preset cpu" ;;
 esac

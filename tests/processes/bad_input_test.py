@@ -29,11 +29,12 @@ COMMAND_LINES = {
                       "  fix: add --plan, or start the ranks: run.sh -n 4"),
     "--device gpu": (64, '--device gpu: "gpu" is none of auto, cpu, cuda; did you mean "cpu"?\n'
                          "  fix: --device takes auto, cpu, cuda"),
-    "--device cuda": (69, "--device cuda: this build has no GPU code\n  fix: run.sh --preset cuda, or --device cpu"),
+    "--device cuda": (69, re.compile(r"--device cuda: this build has no GPU code\n"
+                                     r"  fix: (run\.sh --preset cuda, or --device cpu|--device cpu: no GPU is visible on this machine)")),
     "--threads 0": (64, "--threads 0: 0 is outside its range, 1 .. 1024\n  fix: --threads takes 1 .. 1024"),
     "--watchdog 0": (64, "--watchdog 0: 0 is outside its range, 0.1 <= x <= 86400\n  fix: --watchdog takes 0.1 <= x <= 86400"),
     "--plan=1": (64, "--plan 1: a switch takes no value\n  fix: --plan alone"),
-    "--plan --inject kill@0,1": (64, "--inject kill@0,1: it belongs to a run; --plan only predicts one\n  fix: leave one of them out"),
+    "--plan --inject kill@0,1": (64, "--inject: it belongs to a run; --plan only predicts one\n  fix: leave one of them out"),
     "--inject kill@0,1000": (64, "--inject kill@0,1000: the run ends after step 3\n  fix: a smaller step (they count from 0), or more --steps"),
     "--graph off": (64, "--graph: it is about GPUs, and this is on the CPU\n  fix: leave it out, or --device cuda"),
     "--set model.width=65536 --set model.heads=1 --set model.layers=1024 --set batch.micro=16777216 --set batch.global=16777216 "

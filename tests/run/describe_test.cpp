@@ -19,13 +19,14 @@ RunShape tiny_shape(int world) {
 const BatchPlan kThree{.global = 12, .micro = 1, .data_parallel = 3, .accumulation = 4, .note = ""};
 const BatchPlan kOne{.global = 12, .micro = 1, .data_parallel = 1, .accumulation = 12, .note = ""};
 
+// Stored: units of 13,312, 12,928 and 128 elements (each tensor a multiple of 64) as multiples of 64 x 3.
 // 34,720 = 257 x 32 + 32 x 32 + 2 (12 x 32^2 + 13 x 32) + 2 x 32
 TEST(Describe, APlan) {
   EXPECT_EQ(
       describe_plan("01_data_parallel", tiny_shape(3), kThree),
       "01_data_parallel: plan for 3 ranks on the CPU\n"
-      "  model    GPT of 34,720 parameters: 2 blocks, 2 heads, width 32, context 32, vocabulary 257 (stored "
-      "as 384), tied head\n"
+      "  model    GPT of 34,720 parameters (P = 39,744 as stored): 2 blocks, 2 heads, width 32, context 32, "
+      "vocabulary 257 (stored as 384), tied head\n"
       "  batch    12 rows of 32 tokens a step = 1 a micro-batch x 4 micro-batches x 3 data-parallel ranks\n"
       "  numbers  f32 parameters and activations, f32 gradients, f32 momentum, variance\n");
 }

@@ -43,6 +43,9 @@ check "a given number of threads stays" equal "$out" "STAGECRAFT_TERMINAL=0 buil
 shim id <<<'echo 0'
 launch -n 2 --dry-run
 check "root is allowed" contains "$out" "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $(cut -d' ' -f2- <<<"$mpirun")"
+launch --no-build --preset cuda
+check "no GPU, no run of the cuda preset" equal "$code $err" "69 error: --preset cuda: no GPU is visible on this machine
+  fix: --preset cpu, or --build-only to compile the GPU code"
 launch --dry-run --preset cuda
 check "the preset picks the build" contains "$out" " build/cuda/bin/99_fake "
 STAGECRAFT_PRESET=cuda launch --dry-run
