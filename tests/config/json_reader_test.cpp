@@ -139,9 +139,10 @@ TEST(JsonReader, DeepNestingDoesNotExhaustTheStack) {
 }
 
 TEST(JsonReader, AFileThatCannotBeReadNamesTheFlag) {
-  EXPECT_EQ(refusal([] { (void)read_config_file("absent/none.json", "--workload absent/none.json"); }),
-            "--workload absent/none.json: absent/none.json cannot be read\n"
-            "  fix: give the path of a JSON file, e.g. configs/tiny.json, as seen from the current directory");
+  EXPECT_EQ(
+      refusal([] { (void)read_config_file("absent/none.json", "--workload absent/none.json"); }),
+      "--workload absent/none.json: absent/none.json cannot be read\n"
+      "  fix: give the path of a JSON file, e.g. configs/tiny.json, as seen from the current directory");
   EXPECT_NE(refusal([] { (void)read_config_file("configs", "--workload configs"); }), "");
 }
 
