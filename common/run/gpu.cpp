@@ -64,8 +64,6 @@ GpuFacts Gpu::facts() const {
           fmt::format("{}.{}.{}", cublas / 10000, cublas % 10000 / 100, cublas % 100)};
 }
 
-void Gpu::synchronize() { SC_CHECK(cudaDeviceSynchronize()); }
-
 Bytes Gpu::peak() const {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(state_->index);
   return Bytes(stats.allocated_bytes[0].peak);
@@ -73,7 +71,7 @@ Bytes Gpu::peak() const {
 
 void Gpu::reset_peak() { c10::cuda::CUDACachingAllocator::resetPeakStats(state_->index); }
 
-std::vector<Gpu::Constant> Gpu::constants() const {
+std::vector<AllocatorCheck::Part> Gpu::constants() const {
   return {{"scratch of our kernels", stream_scratch_bytes()},
           {"cuBLAS workspace", Bytes(static_cast<std::int64_t>(at::cuda::getChosenWorkspaceSize()))},
           {"cuBLASLt workspace", Bytes(static_cast<std::int64_t>(at::cuda::getCUDABlasLtWorkspaceSize()))}};
@@ -97,7 +95,7 @@ void Gpu::capture(const std::function<void()>& step) {
 bool Gpu::captured() const { return state_->graph != nullptr; }
 
 void Gpu::drop_graph() {
-  synchronize();
+  SC_CHECK(cudaDeviceSynchronize());
   state_->graph.reset();
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/types.h"
+#include "common/run/report.h"
 
 namespace sc {
 
@@ -33,19 +34,13 @@ class Gpu {
 
   [[nodiscard]] at::Device device() const;
   [[nodiscard]] GpuFacts facts() const;
-  /// Waits for all work of this process on the GPU.
-  void synchronize();
 
   /// LibTorch's allocator: the highest number of bytes handed out since reset_peak().
   [[nodiscard]] Bytes peak() const;
   void reset_peak();
   /// Of them, what libraries keep for the whole run: the scratch of our kernels (memory/stream_scratch.h) and
   /// cuBLAS's workspaces, each with its name.
-  struct Constant {
-    std::string name;
-    Bytes bytes;
-  };
-  [[nodiscard]] std::vector<Constant> constants() const;
+  [[nodiscard]] std::vector<AllocatorCheck::Part> constants() const;
   /// In use on the device, by anybody, beside LibTorch's allocator: context, kernels, NCCL, cuDNN.
   [[nodiscard]] Bytes beside_allocator() const;
 

@@ -3,11 +3,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define SC_HOST_DEVICE __host__ __device__
-#else
-#define SC_HOST_DEVICE
-#endif
+#include "common/base/host_device.h"
 
 namespace sc {
 

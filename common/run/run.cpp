@@ -61,24 +61,24 @@ DeviceChoice run_device(const Workload& workload, DeviceChoice asked) {
   return plan_device(workload, asked);
 }
 
-RunShape shape_of_plan(const CommandLine& line, const ResolvedConfig& config, std::int64_t world) {
+RunShape shape_of_plan(const CommandLine& line, const ResolvedConfig& config, std::int64_t world,
+                       DeviceKind device) {
   RunShape shape;
   shape.workload = config.workload;
   shape.world = WorldSize{static_cast<int>(world)};
-  shape.device = device_kind(plan_device(config.workload, line.device));
+  shape.device = device;
   shape.comm = world == 1                         ? CommBackend::local
                : shape.device == DeviceKind::cuda ? CommBackend::nccl
                                                   : CommBackend::mpi;
   if (shape.comm == CommBackend::nccl && line.share_gpu) shape.comm = CommBackend::staged;
   shape.ops = ops_backend(shape.device, line.ops);
-  if (shape.device == DeviceKind::cpu) refuse_gpu_flags(line);
   shape.threads = line.threads > 0 ? line.threads : 1;
   return shape;
 }
 
 int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedConfig& config,
-               std::int64_t world, const BatchPlan& batch) {
-  const RunShape shape = shape_of_plan(line, config, world);
+               std::int64_t world, const BatchPlan& batch, DeviceKind device) {
+  const RunShape shape = shape_of_plan(line, config, world, device);
   MemoryPlan memory = lesson.memory_plan(shape);
   plan_surroundings(shape, world, memory);
   std::cout << describe_plan(lesson.info.name, shape, batch)
@@ -121,9 +121,9 @@ int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** 
                  .plan_only = line.plan};
   if (lesson.info.one_rank_only) facts.ranks_flag = "--virtual-ranks";
   const BatchPlan batch = validate(config, facts);
-  if (line.plan) return launch.rank == Rank{0} ? print_plan(lesson, line, config, world, batch) : 0;
-  const DeviceKind device = device_kind(facts.device);
+  const DeviceKind device = device_kind(line.plan ? plan_device(config.workload, line.device) : facts.device);
   if (device == DeviceKind::cpu) refuse_gpu_flags(line);
+  if (line.plan) return launch.rank == Rank{0} ? print_plan(lesson, line, config, world, batch, device) : 0;
   return train(
       {lesson, launch, line, config, batch, command_text(argc, argv), device, ops_backend(device, line.ops)});
 }

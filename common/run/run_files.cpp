@@ -161,12 +161,15 @@ void set_outcome(RunRecord& record, const RunFiles::Outcome& outcome) {
 
 RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape,
                    const std::map<std::string, std::string>& versions, Communicator& comm)
-    : files_(files), job_(job), shape_(shape), record_(record_of_start(job, shape)) {
-  record_.versions.insert(versions.begin(), versions.end());
-  if (shape.rank == Rank{0}) dir_ = make_run_dir(files, job);
+    : files_(files), job_(job), shape_(shape) {
+  if (shape.rank == Rank{0}) {
+    dir_ = make_run_dir(files, job);
+    record_ = record_of_start(job, shape);
+    record_.versions.insert(versions.begin(), versions.end());
+    write_record(files_, dir_, record_);
+  }
   dir_ = broadcast_string(comm, dir_.string());
   if (shape.rank != Rank{0}) return;
-  write_record(files_, dir_, record_);
   log_.emplace(files, dir_);
 }
 
@@ -202,7 +205,7 @@ Path RunFiles::finish(const Outcome& outcome) {
 
 void RunFiles::fail(int exit_code, const std::string& message) noexcept {
   try {
-    RunRecord record = record_;
+    RunRecord record = shape_.rank == Rank{0} ? record_ : read_record(files_, dir_ / "record.json");
     record.steps = read_steps(files_, dir_ / "steps.jsonl");
     record.skipped_updates = std::count_if(record.steps.begin(), record.steps.end(),
                                            [](const StepRecord& s) { return !std::isfinite(s.grad_norm); });

@@ -52,7 +52,7 @@ class RunFiles {
   FileOps& files_;
   const TrainJob& job_;
   const RunShape& shape_;
-  RunRecord record_;  // what is known so far
+  RunRecord record_;  // rank 0: what is known so far
   Path dir_, trace_;
   std::optional<StepLog> log_;
   std::vector<Trace::Step> traced_;

@@ -21,12 +21,11 @@
 #include "common/data/sampler.h"
 #include "common/memory/allocator_witness.h"
 #include "common/model/activation_plan.h"
-#include "common/model/ops_cuda.h"
 #include "common/optim/grad_norm.h"
 #include "common/optim/loss_scale.h"
 #include "common/optim/lr_schedule.h"
 #include "common/run/describe.h"
-#include "common/run/gpu.h"
+#include "common/run/gpu_check.h"
 #include "common/run/gpu_profile.h"
 #include "common/run/nonfinite.h"
 #include "common/run/progress.h"
@@ -126,8 +125,6 @@ class Trainer {
 
  private:
   void announce() const;
-  [[nodiscard]] std::string describe_gpu() const;
-  [[nodiscard]] std::map<std::string, std::string> gpu_versions() const;
   void train();
   void step(std::int64_t step);
   StepResult train_step(std::span<const Batch> batches, std::int64_t step);
@@ -211,31 +208,15 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
                  job.line.init);
   }
   records_.emplace(*files_, job, shape_,
-                   gpu_ == nullptr ? std::map<std::string, std::string>() : gpu_versions(), world.comm());
+                   gpu_ == nullptr ? std::map<std::string, std::string>() : gpu_versions(*gpu_),
+                   world.comm());
   world.set_last_act([this](int exit_code, const std::string& text) { records_->fail(exit_code, text); });
-}
-
-std::map<std::string, std::string> Trainer::gpu_versions() const {
-  const GpuFacts f = gpu_->facts();
-  return {{"GPU", f.name},    {"CUDA", f.cuda},     {"driver", f.driver},
-          {"cuDNN", f.cudnn}, {"cuBLAS", f.cublas}, {"NCCL", describe_nccl()}};
-}
-
-std::string Trainer::describe_gpu() const {
-  const GpuFacts f = gpu_->facts();
-  const PrecisionConfig& precision = shape_.workload.precision;
-  const bool cudnn = attention_uses_cudnn(to_aten(precision.dtype), shape_.workload.batch.sequence,
-                                          shape_.workload.model.head_dim());
-  return fmt::format("{}, {}, CUDA {} (driver {}), cuDNN {}, cuBLAS {}, {}; {} operations, attention by {}{}",
-                     f.name, human_bytes(f.memory), f.cuda, f.driver, f.cudnn, f.cublas, describe_nccl(),
-                     shape_.ops == OpsBackend::fused ? "fused" : "ATen's",
-                     cudnn ? "cuDNN" : "ATen, written out", graph_ ? ", one graph a step" : "");
 }
 
 void Trainer::announce() const {
   if (!speaks()) return;
   std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher,
-                            gpu_ == nullptr ? "" : describe_gpu())
+                            gpu_ == nullptr ? "" : describe_gpu(*gpu_, shape_, graph_))
             << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
                            shape_.workload.data.source, human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
@@ -370,18 +351,10 @@ void Trainer::check_memory_and_operations() {
 }
 
 void Trainer::check_gpu_allocator() {
-  AllocatorCheck check;
-  check.parts = {{"ledger", ledger_.peak_total()}};
-  for (const Gpu::Constant& constant : gpu_->constants())
-    check.parts.push_back({constant.name, constant.bytes});
-  check.parts.push_back({"an operation's own", plan_op_scratch_bytes(shape_)});
-  check.at_most = !op_scratch_is_exact(shape_);
-  check.peak = gpu_->peak();
-  if (!check.holds()) {
-    throw ClaimError(fmt::format("rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank),
-                                 kCheckedStep, format_allocator(check)));
-  }
-  allocator_ = std::move(check);
+  allocator_ = check_allocator(*gpu_, shape_, ledger_.peak_total());
+  if (allocator_->holds()) return;
+  throw ClaimError(fmt::format("rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank),
+                               kCheckedStep, format_allocator(*allocator_)));
 }
 
 void Trainer::check_witness() const {
