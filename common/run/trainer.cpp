@@ -283,6 +283,7 @@ void Trainer::step(std::int64_t step) {
     if (gpu_ != nullptr) gpu_->reset_peak();
   }
   const StepResult result = train_step(batches, step);
+  if (step + 1 < shape_.workload.steps) loader_.prefetch(step + 1);  // while the GPU computes
   steps_.push_back(record_of(step, result, began));
   if (last_nonfinite_) {
     stop_or_skip(step);
