@@ -26,7 +26,8 @@ struct StepRecord {
   double grad_norm = 0;       // before clipping
   std::int64_t tokens = 0;    // of all ranks
   double seconds = 0;         // of the writing rank
-  double waited_seconds = 0;  // the part of it inside waits for communication
+  double waited_seconds = 0;  // the part of it inside waits for communication: of the host, on GPUs of the
+                              // compute stream, by events (comm/gpu_moment.h)
 };
 
 /// Bytes of one rank; `total` leaves host and disk aside.

@@ -173,10 +173,6 @@ RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape,
   log_.emplace(files, dir_);
 }
 
-void RunFiles::trace_step(std::int64_t step, Trace::Clock::time_point begin, Trace::Clock::time_point end) {
-  if (step < kTracedSteps) traced_.push_back({step, begin, end});
-}
-
 void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured,
                       RecordingCommunicator& comm) {
   const std::vector<std::string> ranks =

@@ -27,7 +27,7 @@ class RunFiles {
            const std::map<std::string, std::string>& versions, Communicator& comm);
 
   void append(const StepRecord& step) { log_->append(step); }
-  void trace_step(std::int64_t step, Trace::Clock::time_point begin, Trace::Clock::time_point end);
+  void trace_step(const Trace::Step& step) { traced_.push_back(step); }
   /// What a run ended with.
   struct Outcome {
     std::vector<StepRecord> steps;

@@ -6,6 +6,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
@@ -13,6 +14,7 @@
 
 #include "common/base/text.h"
 #include "common/comm/fault.h"
+#include "common/comm/gpu_moment.h"
 #include "common/comm/nccl_communicator.h"
 #include "common/comm/nccl_devices.h"
 #include "common/comm/staged_communicator.h"
@@ -130,6 +132,8 @@ class Trainer {
   StepResult train_step(std::span<const Batch> batches, std::int64_t step);
   void poison_if_asked(std::span<const Batch> batches, std::int64_t step) const;
   StepRecord record_of(std::int64_t step, const StepResult& result, Clock::time_point began);
+  [[nodiscard]] bool traces(std::int64_t step) const { return job_.line.trace && step < kTracedSteps; }
+  void trace(std::int64_t step, Clock::time_point began, Clock::time_point ended);
   void stop_or_skip(std::int64_t step);
   [[nodiscard]] RunFiles::Outcome outcome() const;
   void check_memory_and_operations();
@@ -164,6 +168,8 @@ class Trainer {
   Measured measured_;
   std::optional<double> validation_loss_;
   std::optional<AllocatorCheck> allocator_;
+  GpuOrigin gpu_began_;  // a traced step, on the GPU
+  GpuMomentPtr gpu_ended_;
   StepResult captured_;  // of the graph: the same tensors at every replay
   bool last_nonfinite_ = false;
   std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;
@@ -282,7 +288,12 @@ void Trainer::step(std::int64_t step) {
     witness_.reset_peak();
     if (gpu_ != nullptr) gpu_->reset_peak();
   }
+  if (gpu_ != nullptr && traces(step)) {
+    gpu_began_ = gpu_origin();
+    comm.record().set_gpu_origin(gpu_began_);
+  }
   const StepResult result = train_step(batches, step);
+  if (gpu_ != nullptr && traces(step)) gpu_ended_ = gpu_moment();
   steps_.push_back(record_of(step, result, began));
   if (last_nonfinite_) {
     stop_or_skip(step);
@@ -330,11 +341,21 @@ StepRecord Trainer::record_of(std::int64_t step, const StepResult& result, Clock
   record.lr = scalars_.lr.item<float>();
   record.grad_norm = result.grad_norm.item<float>();
   record.tokens = shape_.workload.batch.global * shape_.workload.batch.sequence;
+  world_.comm().record().read_gpu_times();
   record.waited_seconds = std::chrono::duration<double>(world_.comm().record().waited()).count();
   const Clock::time_point now = Clock::now();
   record.seconds = seconds_of(now - began);
-  if (job_.line.trace) records_->trace_step(step, began, now);
+  if (traces(step)) trace(step, began, now);
   return record;
+}
+
+void Trainer::trace(std::int64_t step, Clock::time_point began, Clock::time_point ended) {
+  Trace::Step traced{step, began, ended, {}};
+  if (gpu_ != nullptr) {
+    const auto gpu_ended = gpu_began_.on_host(*gpu_ended_);
+    if (gpu_ended) traced.on_gpu = std::pair(gpu_began_.at, std::min(*gpu_ended, ended));
+  }
+  records_->trace_step(traced);
 }
 
 // What was predicted before the run and is measured in it. A difference is an error: exit 70.
@@ -413,7 +434,8 @@ void Trainer::finish() {
     std::cout << "bytes and operations are checked in the second step; this run had one\n";
   }
   if (!records_->trace().empty()) {
-    std::cout << "trace: " << records_->trace().string() << " (the first " << kTracedSteps << " steps)\n";
+    std::cout << "trace: " << records_->trace().string() << " (the first " << kTracedSteps << " steps"
+              << (gpu_ != nullptr ? "; waits and compute at the GPU's times" : "") << ")\n";
   }
   std::cout << "record: " << written.string() << std::endl;
 }
