@@ -14,6 +14,7 @@
 #include "common/base/types.h"
 #include "common/comm/comm_op.h"
 #include "common/memory/purpose.h"
+#include "common/run/mfu.h"
 #include "common/storage/file_ops.h"
 
 namespace sc {
@@ -65,6 +66,7 @@ struct RunRecord {
   int world = 1;
   int threads = 1;                              // intra-op, a rank
   std::map<std::string, std::string> versions;  // LibTorch, MPI, compiler, ...
+  std::optional<ModelFlops> flops;              // on GPUs
   std::vector<RankRecord> ranks;
   std::vector<StepRecord> steps;
   std::optional<double> validation_loss;

@@ -162,6 +162,7 @@ class Trainer {
   CommPlan comm_plan_;
   std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
   std::unique_ptr<AnyStrategy> strategy_;
+  std::optional<ModelFlops> flops_;  // on a GPU
   std::optional<RunFiles> records_;  // made last: a run that cannot start leaves no folder
   Progress progress_;
   std::vector<StepRecord> steps_;
@@ -199,8 +200,15 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
       comm_plan_(job.lesson.comm_plan(shape_)),
       profile_(job.line.profile ? std::make_unique<GpuProfile>() : nullptr),
       strategy_(job.lesson.make(context_)),
+      flops_(gpu == nullptr
+                 ? std::nullopt
+                 : std::optional(flops_of(shape_.workload, gpu->facts().name,
+                                          static_cast<int>(to_int(shape_.world)), job.line.share_gpu))),
       progress_(std::cout, [] { return seconds_of(Clock::now().time_since_epoch()); },
-                {.total_steps = shape_.workload.steps, .quiet = !speaks(), .terminal = on_terminal()}) {
+                {.total_steps = shape_.workload.steps,
+                 .quiet = !speaks(),
+                 .terminal = on_terminal(),
+                 .flops = flops_}) {
   plan_surroundings(shape_, to_int(shape_.world), memory_plan_);
   if (scales_loss(shape_)) {
     scalars_.loss_scale = ledger.zeros(Purpose::workspace, "loss scaler", {}, DType::f32);
@@ -213,9 +221,9 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
                  ParamLayout(shape_.workload.model, WorldSize{static_cast<int>(job.batch.data_parallel)}),
                  job.line.init);
   }
-  records_.emplace(*files_, job, shape_,
-                   gpu_ == nullptr ? std::map<std::string, std::string>() : gpu_versions(*gpu_),
-                   world.comm());
+  const RunFiles::OnGpu on_gpu{gpu_ == nullptr ? std::map<std::string, std::string>() : gpu_versions(*gpu_),
+                               flops_};
+  records_.emplace(*files_, job, shape_, on_gpu, world.comm());
   world.set_last_act([this](int exit_code, const std::string& text) { records_->fail(exit_code, text); });
 }
 
