@@ -230,7 +230,8 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
 void Trainer::announce() const {
   if (!speaks()) return;
   std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher,
-                            gpu_ == nullptr ? "" : describe_gpu(*gpu_, shape_, graph_))
+                            gpu_ == nullptr ? "" : describe_gpu(gpu_->facts(), shape_, graph_))
+            << (gpu_ == nullptr ? "" : warn_of_attention(gpu_->facts(), shape_))
             << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
                            shape_.workload.data.source, human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
