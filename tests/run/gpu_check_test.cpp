@@ -41,8 +41,8 @@ TEST(GpuCheck, SaysWhichAttentionComputes) {
 TEST(GpuCheck, WarnsWithTheReasonOnHopper) {
   EXPECT_EQ(
       warn_of_attention(h200(), shape_of_gpt2(DType::f32)),
-      "  warning  attention is written out in ATen, several times slower here than cuDNN's: its kernel takes "
-      "16-bit numbers, and precision.dtype is f32\n");
+      "  warning  attention is not cuDNN's, whose kernel is made for this GPU, but written out in ATen: its "
+      "kernel takes 16-bit numbers, and precision.dtype is f32\n");
   EXPECT_NE(warn_of_attention(h200(), shape_of_gpt2(DType::bf16, 20)).find("20 elements is no multiple of 8"),
             std::string::npos);
   EXPECT_NE(warn_of_attention(h200(), shape_of_gpt2(DType::f16, 256)).find("256 elements is longer than 128"),
