@@ -6,6 +6,12 @@
 
 namespace sc {
 
+std::optional<std::chrono::steady_clock::time_point> GpuOrigin::on_host(const GpuMoment& passed) const {
+  const std::optional<std::chrono::nanoseconds> since = passed.since(*moment);
+  if (!since) return std::nullopt;
+  return at + *since;
+}
+
 CommRecord::CommRecord(Rank world_rank, const RecordOptions& options) : rank_(world_rank), options_(options) {
   forgotten_before_.fill(std::numeric_limits<std::int64_t>::min());
 }
@@ -44,14 +50,45 @@ std::chrono::nanoseconds CommRecord::waited() const {
   return waited_;
 }
 
+// What has been measured before belongs to what came before.
 void CommRecord::reset_waited() {
+  read_gpu_times();
   const std::lock_guard lock(mutex_);
   waited_ = std::chrono::nanoseconds(0);
 }
 
+void CommRecord::read_gpu_times() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(timed_, [this](const Timed& timed) { return read(timed); });
+}
+
+void CommRecord::set_gpu_origin(GpuOrigin origin) {
+  const std::lock_guard lock(mutex_);
+  origin_ = std::move(origin);
+}
+
+// False while the GPU has not come past the wait.
+bool CommRecord::read(const Timed& timed) {
+  const GpuTimes& t = timed.times;
+  const std::optional<std::chrono::nanoseconds> waited = t.wait_ended->since(*t.wait_began);
+  if (!waited) return false;
+  waited_ += *waited;
+  if (!timed.span || !origin_) return true;
+  OpSpan& span = spans_[*timed.span];
+  span.wait_began = origin_->on_host(*t.wait_began);
+  span.wait_ended = origin_->on_host(*t.wait_ended);
+  if (t.began) span.began = origin_->on_host(*t.began);
+  if (t.ended) span.ended = origin_->on_host(*t.ended);
+  return true;
+}
+
 std::vector<OpSpan> CommRecord::spans() const {
   const std::lock_guard lock(mutex_);
-  return spans_;
+  std::vector<OpSpan> real;
+  for (std::size_t i = 0; i < spans_.size(); ++i) {
+    if (!unreal_.contains(i)) real.push_back(spans_[i]);
+  }
+  return real;
 }
 
 std::vector<OutstandingOp> CommRecord::outstanding() {
@@ -79,7 +116,7 @@ std::int64_t CommRecord::issuing(const CommOp& op, Bytes sent, std::optional<Ran
   step.sent += sent;
   prune(phase_);
   Pending pending{{number, op, peer, false, phase_, step_}, sent, [] { return false; }, {}, {}};
-  pending.span = open_span({number, phase_, step_, op, sent, at, {}, {}, {}});
+  pending.span = open_span({number, phase_, step_, op, sent, at, {}, {}, {}, {}});
   set_waiting(pending, true);
   last_ = pending.op;
   pending_.emplace(number, std::move(pending));
@@ -139,11 +176,15 @@ void CommRecord::wait_began(std::int64_t number) {
 }
 
 void CommRecord::wait_ended(std::int64_t number, std::optional<Clock::time_point> op_ended,
-                            std::function<bool()> ended) {
+                            std::function<bool()> ended, const GpuTimes& times) {
   const std::lock_guard lock(mutex_);
   Pending& pending = pending_.at(number);
   const Clock::time_point now = Clock::now();
-  waited_ += now - pending.wait_began;
+  if (times.wait_ended) {
+    take_times(pending, times);
+  } else {
+    waited_ += now - pending.wait_began;
+  }
   if (pending.span) {
     OpSpan& span = spans_[*pending.span];
     span.ended = op_ended;
@@ -151,6 +192,26 @@ void CommRecord::wait_ended(std::int64_t number, std::optional<Clock::time_point
     span.wait_ended = now;
   }
   run_on(number, pending, std::move(ended));
+}
+
+void CommRecord::take_times(const Pending& pending, const GpuTimes& times) {
+  if (!times.captured) {
+    timed_.push_back({times, pending.span});
+    if (timed_.size() > kMostUnread) timed_.pop_front();
+    return;
+  }
+  captured_.push_back({times,
+                       {pending.op.number,
+                        pending.op.phase,
+                        pending.op.step,
+                        pending.op.op,
+                        pending.sent,
+                        {},
+                        {},
+                        {},
+                        {},
+                        {}}});
+  if (pending.span) unreal_.insert(*pending.span);
 }
 
 void CommRecord::forget(std::int64_t number) {
@@ -161,6 +222,14 @@ void CommRecord::forget(std::int64_t number) {
 void CommRecord::replayed(std::function<bool()> ended) {
   const std::lock_guard lock(mutex_);
   if (!last_) return;
+  // Their moments have been passed again, or will be.
+  std::erase_if(timed_, [](const Timed& timed) { return timed.times.captured; });
+  for (Captured& op : captured_) {
+    op.span.phase = phase_;
+    op.span.step = step_;
+    op.span.issued = Clock::now();
+    timed_.push_back({op.times, open_span(op.span)});
+  }
   const std::int64_t number = ++operations_;
   Pending pending{{number, last_->op, last_->peer, false, phase_, step_}, Bytes(0), {}, {}, {}};
   set_waiting(pending, true);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/comm/comm_op.h"
+#include "common/comm/gpu_moment.h"
 #include "common/comm/progress_board.h"
 
 namespace sc {
@@ -27,7 +28,7 @@ struct OpSpan {
   CommOp op;
   Bytes sent;  // by formula (wire_bytes)
   Clock::time_point issued;
-  std::optional<Clock::time_point> ended;  // where the transport knows it
+  std::optional<Clock::time_point> began, ended;  // where the transport knows them
   std::optional<Clock::time_point> wait_began, wait_ended;
 };
 
@@ -51,6 +52,7 @@ struct RecordOptions {
 class CommRecord {
  public:
   using Clock = OpSpan::Clock;
+  static constexpr std::size_t kMostUnread = 1 << 14;
   CommRecord(Rank world_rank, const RecordOptions& options);
 
   void set_phase(Phase phase);
@@ -61,9 +63,16 @@ class CommRecord {
   [[nodiscard]] CommPlan recorded(Phase phase, std::int64_t step) const;
   /// Bytes this rank sent in it, by formula.
   [[nodiscard]] Bytes sent(Phase phase, std::int64_t step) const;
-  /// Time inside waits, barriers and splits since the last reset; of several threads: the sum.
+  /// Time inside waits, barriers and splits since the last reset; of several threads: the sum. Of waits that
+  /// a GPU measures: what read_gpu_times() has found.
   [[nodiscard]] std::chrono::nanoseconds waited() const;
   void reset_waited();
+  /// To be called where the host has waited for the GPU: takes over what the GPU has measured since, in waits
+  /// and in spans. What it has not come past yet is left for the next call, but at most kMostUnread waits,
+  /// and of a graph only those of its last launch. Never blocks.
+  void read_gpu_times();
+  /// Spans that a GPU measures are laid on the host's clock by this; until then they hold the host's times.
+  void set_gpu_origin(GpuOrigin origin);
   [[nodiscard]] std::vector<OpSpan> spans() const;
   /// Oldest first. Never blocks on a transport.
   [[nodiscard]] std::vector<OutstandingOp> outstanding();
@@ -79,12 +88,14 @@ class CommRecord {
   void withdrawn(std::int64_t number);
   void wait_began(std::int64_t number);
   /// `ended`: TicketState::ended_later(). Until it is true the operation is outstanding and the rank waits,
-  /// although its host has gone on: nobody notices otherwise that a GPU hangs.
+  /// although its host has gone on: nobody notices otherwise that a GPU hangs. `times`:
+  /// TicketState::gpu_times().
   void wait_ended(std::int64_t number, std::optional<Clock::time_point> op_ended,
-                  std::function<bool()> ended = nullptr);
+                  std::function<bool()> ended = nullptr, const GpuTimes& times = {});
   void forget(std::int64_t number);
   /// A captured graph that holds operations was launched: counts as the last operation again, outstanding
-  /// until `ended`. Does nothing before the first operation, and adds nothing to recorded().
+  /// until `ended`; the waits of all captured operations are read again. Does nothing before the first
+  /// operation, and adds nothing to recorded().
   void replayed(std::function<bool()> ended);
 
  private:
@@ -94,6 +105,15 @@ class CommRecord {
     std::function<bool()> ended;
     Clock::time_point wait_began;
     std::optional<std::size_t> span;
+  };
+  /// A wait that a GPU measures.
+  struct Timed {
+    GpuTimes times;
+    std::optional<std::size_t> span;
+  };
+  struct Captured {
+    GpuTimes times;
+    OpSpan span;
   };
   struct StepCount {
     CommPlan plan;
@@ -105,6 +125,8 @@ class CommRecord {
   /// Forgets operations that a GPU has ended since; stops at the first that it has not, or looks at all.
   void sweep(bool all);
   std::optional<std::size_t> open_span(const OpSpan& span);
+  void take_times(const Pending& pending, const GpuTimes& times);
+  [[nodiscard]] bool read(const Timed& timed);
 
   const Rank rank_;
   const RecordOptions options_;
@@ -119,6 +141,10 @@ class CommRecord {
   std::deque<std::int64_t> running_;                        // of them, those that were waited for
   std::optional<OutstandingOp> last_;                       // the last one issued
   std::vector<OpSpan> spans_;
+  std::set<std::size_t> unreal_;    // of them, those of operations that were captured, not run
+  std::deque<Timed> timed_;         // not read yet
+  std::vector<Captured> captured_;  // in the order of their waits
+  std::optional<GpuOrigin> origin_;
 };
 
 }  // namespace sc

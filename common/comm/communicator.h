@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/types.h"
 #include "common/comm/comm_op.h"
+#include "common/comm/gpu_moment.h"
 
 namespace sc {
 
@@ -37,6 +38,9 @@ class TicketState {
   /// GPU: says whether the operation has ended after wait() has returned to the host; it outlives this state
   /// and is asked from any thread. Null: wait() returns when the operation has ended.
   [[nodiscard]] virtual std::function<bool()> ended_later() { return nullptr; }
+  /// GPU, after wait(): the wait, and perhaps the operation, as the GPU measures them. Without wait_ended:
+  /// the wait is the time that the host spent in it.
+  [[nodiscard]] virtual GpuTimes gpu_times() { return {}; }
   /// When the operation ended, where the backend knows it.
   [[nodiscard]] virtual std::optional<std::chrono::steady_clock::time_point> ended_at() {
     return std::nullopt;

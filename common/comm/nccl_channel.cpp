@@ -97,6 +97,7 @@ void NcclChannel::begin_join(const ncclUniqueId& id, int rank, int ranks) {
 
 void NcclChannel::begin(const EventLease& start, const Call& call) {
   SC_CHECK(cudaStreamWaitEvent(stream(), start.get(), 0));
+  if (group_->trace) began_ = mark(stream(), *group_->moments);
   call_nccl([&] { return call(comm_, stream()); });
 }
 
@@ -117,10 +118,13 @@ bool NcclChannel::accepted() {
   return true;
 }
 
-EventLease NcclChannel::end() {
-  EventLease event = group_->events->lease();
-  SC_CHECK(cudaEventRecord(event.get(), stream()));
-  return event;
+// The moment comes first: in a capture everything on this stream must lead to the event that somebody waits
+// for.
+NcclEnd NcclChannel::end() {
+  NcclEnd end{group_->events->lease(), std::move(began_), {}};
+  if (group_->trace) end.ended = mark(stream(), *group_->moments);
+  SC_CHECK(cudaEventRecord(end.event.get(), stream()));
+  return end;
 }
 
 void NcclChannel::until_accepted() {
@@ -139,7 +143,7 @@ void NcclChannel::join(const ncclUniqueId& id, int rank, int ranks) {
   until_accepted();
 }
 
-EventLease NcclChannel::issue(const EventLease& start, const Call& call) {
+NcclEnd NcclChannel::issue(const EventLease& start, const Call& call) {
   begin(start, call);
   until_accepted();
   return end();

@@ -25,7 +25,9 @@ struct NcclGroup {
   Rank rank{0};
   WorldSize world{1};
   std::chrono::milliseconds limit{0};
+  bool trace = false;  // mark where operations begin and end
   std::shared_ptr<EventPool> events = std::make_shared<EventPool>();
+  std::shared_ptr<EventPool> moments = std::make_shared<EventPool>(EventPool::Kind::timed);
   std::atomic<bool> aborted = false;
 
   /// Any thread: ends what its channels and its parts' do on the GPU.
@@ -40,6 +42,12 @@ struct NcclGroup {
   std::mutex mutex_;
   std::vector<std::weak_ptr<NcclChannel>> channels_;
   std::vector<std::weak_ptr<NcclGroup>> parts_;
+};
+
+/// What an operation leaves on its channel's stream.
+struct NcclEnd {
+  EventLease event;           // follows it
+  GpuMomentPtr began, ended;  // null unless the group traces
 };
 
 /// A non-blocking ncclComm_t: each call of NCCL returns at once, and is asked until it has been accepted. One
@@ -63,11 +71,11 @@ class NcclChannel {
   void begin(const EventLease& start, const Call& call);
   /// Whether what was begun has been accepted.
   [[nodiscard]] bool accepted();
-  [[nodiscard]] EventLease end();
+  [[nodiscard]] NcclEnd end();
 
   /// The last of these until accepted, at most the group's limit.
   void join(const ncclUniqueId& id, int rank, int ranks);
-  EventLease issue(const EventLease& start, const Call& call);
+  NcclEnd issue(const EventLease& start, const Call& call);
 
   /// Throws if NCCL has met an error since.
   void check();
@@ -85,7 +93,8 @@ class NcclChannel {
   const std::shared_ptr<NcclGroup> group_;
   const std::string name_;
   CudaStream stream_;
-  std::mutex mutex_;  // round every use of comm_: abort() frees it
+  GpuMomentPtr began_;  // of the operation between begin() and end()
+  std::mutex mutex_;    // round every use of comm_: abort() frees it
   ncclComm_t comm_ = nullptr;
 };
 

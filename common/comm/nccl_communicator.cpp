@@ -77,7 +77,7 @@ class NcclCommunicator::Issue {
   Ticket collective(const Call& call) {
     if (count_ == 0) return Ticket();
     const bool captured = mark_start();
-    EventLease end = comm_.collectives_->issue(
+    NcclEnd end = comm_.collectives_->issue(
         start_, [&](ncclComm_t nccl, cudaStream_t stream) { return call(nccl, stream, count_, type_); });
     operation_->issued(comm_.collectives_, std::move(end), captured);
     return ticket();
@@ -128,6 +128,7 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host, const Ncc
   group_->rank = host_->rank();
   group_->world = host_->size();
   group_->limit = options_.limit;
+  group_->trace = options_.trace;
   if (parent != nullptr) parent->add(group_);
   collectives_ = std::make_shared<NcclChannel>(
       group_, "rank " + std::to_string(to_int(rank())) + " of " + std::to_string(to_int(size())));
@@ -163,20 +164,20 @@ void NcclCommunicator::warm_up() {
   float* memory = nullptr;
   SC_CHECK(cudaMalloc(&memory, world * sizeof(float)));
   const UniqueHandle<float*, FreeMemory> owner(memory);
-  EventLease end = group_->events->lease();
+  NcclEnd end{group_->events->lease(), {}, {}};
   SC_CHECK(cudaMemsetAsync(memory, 0, world * sizeof(float), collectives_->stream()));
-  SC_CHECK(cudaEventRecord(end.get(), collectives_->stream()));
-  end = collectives_->issue(end, [&](ncclComm_t nccl, cudaStream_t stream) {
+  SC_CHECK(cudaEventRecord(end.event.get(), collectives_->stream()));
+  end = collectives_->issue(end.event, [&](ncclComm_t nccl, cudaStream_t stream) {
     return ncclReduceScatter(memory, memory + me, 1, ncclFloat32, ncclSum, nccl, stream);
   });
-  end = collectives_->issue(end, [&](ncclComm_t nccl, cudaStream_t stream) {
+  end = collectives_->issue(end.event, [&](ncclComm_t nccl, cudaStream_t stream) {
     return ncclAllGather(memory + me, memory, 1, ncclFloat32, nccl, stream);
   });
-  end = collectives_->issue(end, [&](ncclComm_t nccl, cudaStream_t stream) {
+  end = collectives_->issue(end.event, [&](ncclComm_t nccl, cudaStream_t stream) {
     return ncclAllReduce(memory, memory, world, ncclFloat32, ncclSum, nccl, stream);
   });
   const auto limit = std::chrono::steady_clock::now() + options_.limit;
-  while (!event_passed(options_.device, end.get())) {
+  while (!event_passed(options_.device, end.event.get())) {
     collectives_->check();
     if (std::chrono::steady_clock::now() > limit) {
       (void)collectives_->abort();

@@ -20,6 +20,7 @@ struct NcclOptions {
   /// How long NCCL may take to accept an operation or to connect. The watchdog's limit is shorter and its
   /// message better; this one is for programs without.
   std::chrono::milliseconds limit{120'000};
+  bool trace = false;  // also measure when operations run (gpu_moment.h); waits are measured always
 };
 
 /// GPU tensors over NCCL.
@@ -32,6 +33,9 @@ struct NcclOptions {
 ///             operation. A receive that has been issued occupies some SMs of the GPU until it is matched.
 ///   Tickets   CUDA events. wait() makes the caller's current stream wait, and blocks the host only while a
 ///             pair is not connected yet. ready() asks the event.
+///   Times     two events with timing a wait, on the stream that waits; with `trace` two more an operation,
+///   on
+///             its own stream. In a graph they are nodes of it.
 ///   Sums      in NCCL's order, which is the same from run to run on the same machine; no other reduction.
 ///   Zero      operations of no element are not issued, and their tickets are empty.
 ///   Graphs    operations can be captured, and their tickets waited for in the same capture, when the same

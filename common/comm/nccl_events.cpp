@@ -12,9 +12,9 @@ CudaStream make_priority_stream() {
   return CudaStream(stream);
 }
 
-CudaEvent make_event() {
+CudaEvent make_event(bool timed) {
   cudaEvent_t event = nullptr;
-  SC_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  SC_CHECK(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
   return CudaEvent(event);
 }
 
@@ -45,7 +45,7 @@ EventLease EventPool::lease() {
       free_.pop_back();
     }
   }
-  if (!event) event = make_event();
+  if (!event) event = make_event(kind_ == Kind::timed);
   return {event.release(), [pool = shared_from_this()](cudaEvent_t used) {
             const std::lock_guard lock(pool->mutex_);
             pool->free_.emplace_back(used);

@@ -1,5 +1,6 @@
 // The build without GPU code.
 #include "common/base/gpu_code.h"
+#include "common/comm/gpu_moment.h"
 #include "common/comm/nccl_communicator.h"
 #include "common/comm/nccl_devices.h"
 #include "common/comm/staged_communicator.h"
@@ -13,6 +14,8 @@ std::unique_ptr<Communicator> StagedCommunicator::make(std::unique_ptr<Communica
   refuse_without_gpu_code();
 }
 std::function<bool()> ended_on_current_stream() { refuse_without_gpu_code(); }
+GpuMomentPtr gpu_moment() { refuse_without_gpu_code(); }
+GpuOrigin gpu_origin() { refuse_without_gpu_code(); }
 int visible_gpus() { refuse_without_gpu_code(); }
 int gpu_of(const Launch&, bool) { refuse_without_gpu_code(); }
 void set_nccl_environment() {}

@@ -76,7 +76,7 @@ void NcclPairs::post(Way way, Rank peer, NcclMessage message, bool captured) {
   }
   Pair& pair = find_or_open({way, peer});
   if (connected) {
-    EventLease end = pair.channel->issue(message.start, message.call);
+    NcclEnd end = pair.channel->issue(message.start, message.call);
     message.operation->issued(pair.channel, std::move(end), captured);
     return;
   }
@@ -136,7 +136,7 @@ bool NcclPairs::drain(Pair& pair) {
     pair.front_begun = true;
     if (!pair.channel->accepted()) return false;
     pair.front_begun = false;
-    EventLease end = pair.channel->end();
+    NcclEnd end = pair.channel->end();
     const std::shared_ptr<NcclOperation> operation = message.operation;
     pair.queue.pop_front();  // and with it the tensor, before anybody returns from wait()
     operation->issued(pair.channel, std::move(end), false);

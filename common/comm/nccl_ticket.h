@@ -18,14 +18,14 @@ class NcclOperation {
  public:
   NcclOperation(std::shared_ptr<NcclGroup> group, std::string text)
       : group_(std::move(group)), text_(std::move(text)) {}
-  /// It is on the channel's stream; `end` follows it. `captured`: it went into a graph instead.
-  void issued(std::shared_ptr<NcclChannel> channel, EventLease end, bool captured) noexcept;
+  /// It is on the channel's stream. `captured`: it went into a graph instead.
+  void issued(std::shared_ptr<NcclChannel> channel, NcclEnd end, bool captured) noexcept;
   void failed(Failure failure) noexcept { issue_.fail(std::move(failure)); }
   /// Any thread. A captured one has ended: a graph runs when it is launched.
   [[nodiscard]] bool ended() const noexcept;
-  /// Makes `stream` wait for the end. Blocks until it has been issued; throws what has gone wrong so far.
-  /// Once.
-  void make_wait(cudaStream_t stream);
+  /// Makes `stream` wait for the end, and marks it before and after. Blocks until it has been issued; throws
+  /// what has gone wrong so far. Once.
+  GpuTimes make_wait(cudaStream_t stream);
   [[nodiscard]] const std::string& text() const { return text_; }
 
  private:
@@ -34,7 +34,7 @@ class NcclOperation {
   mutable Completion issue_;
   // Written before issue_ ends:
   std::shared_ptr<NcclChannel> channel_;
-  EventLease end_;
+  NcclEnd end_;
   bool captured_ = false;
 };
 
@@ -54,11 +54,13 @@ class NcclTicket : public TicketState {
   std::function<bool()> ended_later() override {
     return [operation = operation_] { return operation->ended(); };
   }
+  [[nodiscard]] GpuTimes gpu_times() override { return times_; }
 
  private:
   std::shared_ptr<NcclOperation> operation_;
   std::shared_ptr<DropCounter> drops_;
   at::Tensor first_, second_;
+  GpuTimes times_;
 };
 
 }  // namespace sc

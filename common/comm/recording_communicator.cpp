@@ -28,10 +28,11 @@ class RecordedTicket : public TicketState {
       record_->wait_ended(number_, inner_->ended_at());
       throw;
     }
-    record_->wait_ended(number_, inner_->ended_at(), std::move(ended));
+    record_->wait_ended(number_, inner_->ended_at(), std::move(ended), inner_->gpu_times());
   }
   void dropped() noexcept override { inner_->dropped(); }
   std::function<bool()> ended_later() override { return inner_->ended_later(); }
+  GpuTimes gpu_times() override { return inner_->gpu_times(); }
   std::optional<std::chrono::steady_clock::time_point> ended_at() override { return inner_->ended_at(); }
 
  private:

@@ -39,11 +39,36 @@ std::int64_t part_of_slices(std::int64_t world, std::int64_t element) {
   return std::max<std::int64_t>(1, StagedCommunicator::kPiece / world / element);
 }
 
+/// Of GPU tensors.
+class StagedTicket final : public HostTicket {
+ public:
+  StagedTicket(HostTicket ticket, int device, std::shared_ptr<EventPool> moments)
+      : HostTicket(std::move(ticket)),
+        device_(static_cast<c10::DeviceIndex>(device)),
+        moments_(std::move(moments)) {}
+  void wait() override {
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_);
+    times_.wait_began = mark(stream, *moments_);
+    HostTicket::wait();
+    times_.wait_ended = mark(stream, *moments_);
+  }
+  GpuTimes gpu_times() override { return times_; }
+
+ private:
+  const c10::DeviceIndex device_;
+  std::shared_ptr<EventPool> moments_;
+  GpuTimes times_;
+};
+
 }  // namespace
 
 StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> inner, int device,
                                        const ScratchAllocator& pinned, std::shared_ptr<DropCounter> drops)
-    : inner_(std::move(inner)), device_(device), pinned_(pinned), drops_(std::move(drops)) {
+    : inner_(std::move(inner)),
+      device_(device),
+      pinned_(pinned),
+      drops_(std::move(drops)),
+      moments_(std::make_shared<EventPool>(EventPool::Kind::timed)) {
   SC_CHECK(cudaSetDevice(device_));
   scratch_ = pinned_(scratch_bytes(size()));
   collectives_ = std::make_unique<StagedLane>(device_, scratch_, 0, false);
@@ -116,7 +141,13 @@ Ticket StagedCommunicator::post(StagedLane& lane, const CommOp& op, const at::Te
     SC_CHECK(cudaEventRecord(start.get(), stream));
   }
   StagedLane::Operation operation{text, std::move(start), std::forward<Body>(body), first, second};
-  auto ticket = std::make_unique<HostTicket>(operation.end, drops_, first, second);
+  HostTicket of_host(operation.end, drops_, first, second);
+  std::unique_ptr<TicketState> ticket;
+  if (first.is_cuda()) {
+    ticket = std::make_unique<StagedTicket>(std::move(of_host), device_, moments_);
+  } else {
+    ticket = std::make_unique<HostTicket>(std::move(of_host));
+  }
   lane.post(std::move(operation));
   return Ticket(std::move(ticket));
 }

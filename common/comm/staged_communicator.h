@@ -13,6 +13,7 @@ namespace sc {
 
 class StagedLane;
 class DropCounter;
+class EventPool;
 
 /// GPU tensors in pieces: from the GPU to pinned host memory, through `inner` (MpiCommunicator), and back.
 /// NCCL refuses two ranks on one GPU. It is slow: every byte crosses PCIe twice, and no two pieces overlap.
@@ -21,6 +22,9 @@ class DropCounter;
 ///            from its first message on. Operations of a lane run one after the other, in issue order; CPU
 ///            tensors take the same lanes, and are handed to `inner` whole.
 ///   Tickets  wait() blocks the host until the result is on the GPU.
+///   Times    the host may come to a wait long before the GPU has come there: a wait counts from the moment
+///   in
+///            which the caller's stream has nothing left to do.
 ///   Sums     those of `inner`, in rank order: results are those of Mpi, bit for bit.
 ///   Graphs   cannot be captured: DeviceError.
 ///   Zero     GPU operations of no element are not issued, and their tickets are empty.
@@ -64,6 +68,7 @@ class StagedCommunicator : public Communicator {
   const int device_;
   ScratchAllocator pinned_;
   std::shared_ptr<DropCounter> drops_;
+  std::shared_ptr<EventPool> moments_;
   at::Tensor scratch_;  // u8
   std::unique_ptr<StagedLane> collectives_;
   std::map<std::pair<bool, Rank>, std::unique_ptr<StagedLane>> messages_;  // by (is a send, peer)

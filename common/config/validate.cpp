@@ -64,16 +64,6 @@ class Checks {
            "--set precision.dtype=fp32, or --device cuda");
   }
 
-  void sums() const {
-    const PrecisionConfig& p = w_.precision;
-    if (p.reduce_dtype == p.grad_dtype) return;
-    refuse(
-        {"precision.reduce_dtype"},
-        fmt::format("gradients of {} cannot be summed over ranks in {}: sums travel in the gradients' dtype",
-                    name_of(p.grad_dtype), name_of(p.reduce_dtype)),
-        "--set precision.grad_dtype=fp32, or --set precision.reduce_dtype=same");
-  }
-
   void stages(const RunFacts& facts) const {
     if (facts.stages <= w_.model.layers) return;
     refuse({"model.layers"},
@@ -104,7 +94,6 @@ BatchPlan validate(const ResolvedConfig& config, const RunFacts& facts) {
   checks.model();
   checks.size();
   checks.device(facts);
-  checks.sums();
   checks.stages(facts);
   return plan_batch(config.workload.batch, {facts.world, facts.stages, facts.plan_only, facts.ranks_flag},
                     config.origins);

@@ -113,7 +113,8 @@ void add_precision(FieldTable<Workload>& table) {
       choice<DTypeRule>({{"same", DTypeRule::same}, {"fp32", DTypeRule::fp32}}),
       [](auto& w) -> auto& { return w.precision.grad_rule; });
   table.add(
-      {"precision.reduce_dtype", "", "of the sums over ranks; so far only that of the gradients"},
+      {"precision.reduce_dtype", "",
+       "of the sums over ranks: as the gradients, or fp32, into which they are converted on their way"},
       choice<DTypeRule>({{"same", DTypeRule::same}, {"fp32", DTypeRule::fp32}}),
       [](auto& w) -> auto& { return w.precision.reduce_rule; });
 }

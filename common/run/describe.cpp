@@ -39,6 +39,8 @@ std::string field_of(const char* file, const std::string& key) {
 std::string dtype_text(const PrecisionConfig& p) {
   std::string text =
       fmt::format("{} parameters and activations, {} gradients", name_of(p.dtype), name_of(p.grad_dtype));
+  if (p.reduce_dtype != p.grad_dtype)
+    text += fmt::format(", summed over ranks in {}", name_of(p.reduce_dtype));
   return text + (p.has_master() ? ", f32 master, momentum, variance" : ", f32 momentum, variance");
 }
 

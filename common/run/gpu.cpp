@@ -58,6 +58,7 @@ GpuFacts Gpu::facts() const {
   const std::size_t cublas = cublasLtGetVersion();
   return {properties->name,
           Bytes(static_cast<std::int64_t>(properties->totalGlobalMem)),
+          properties->major,
           cuda_version(runtime),
           cuda_version(driver),
           fmt::format("{}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100),

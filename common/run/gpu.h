@@ -17,6 +17,7 @@ namespace sc {
 struct GpuFacts {
   std::string name;           // "NVIDIA H200"
   Bytes memory;               // of the device
+  int capability = 0;         // compute capability, the part before the point: 9 is Hopper
   std::string cuda, driver;   // "13.0"
   std::string cudnn, cublas;  // versions
 };

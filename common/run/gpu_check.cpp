@@ -16,14 +16,34 @@ std::map<std::string, std::string> gpu_versions(const Gpu& gpu) {
           {"cuDNN", f.cudnn}, {"cuBLAS", f.cublas}, {"NCCL", describe_nccl()}};
 }
 
-std::string describe_gpu(const Gpu& gpu, const RunShape& shape, bool graph) {
-  const GpuFacts f = gpu.facts();
-  const bool cudnn = attention_uses_cudnn(to_aten(shape.workload.precision.dtype),
-                                          shape.workload.batch.sequence, shape.workload.model.head_dim());
-  return fmt::format("{}, {}, CUDA {} (driver {}), cuDNN {}, cuBLAS {}, {}; {} operations, attention by {}{}",
-                     f.name, human_bytes(f.memory), f.cuda, f.driver, f.cudnn, f.cublas, describe_nccl(),
+std::string why_not_cudnn_attention(const RunShape& shape) {
+  const std::int64_t head = shape.workload.model.head_dim();
+  const std::int64_t sequence = shape.workload.batch.sequence;
+  const DType dtype = shape.workload.precision.dtype;
+  if (attention_uses_cudnn(to_aten(dtype), sequence, head)) return "";
+  if (dtype != DType::bf16 && dtype != DType::f16) {
+    return fmt::format("its kernel takes 16-bit numbers, and precision.dtype is {}", name_of(dtype));
+  }
+  if (head % 8 != 0) return fmt::format("a head of {} elements is no multiple of 8", head);
+  if (head > 128) return fmt::format("a head of {} elements is longer than 128", head);
+  return fmt::format("batch.sequence is {}", sequence);
+}
+
+std::string warn_of_attention(const GpuFacts& gpu, const RunShape& shape) {
+  constexpr int kHopper = 9;
+  const std::string reason = why_not_cudnn_attention(shape);
+  if (gpu.capability != kHopper || reason.empty()) return "";
+  return fmt::format(
+      "  warning  attention is not cuDNN's, whose kernel is made for this GPU, but written out in ATen: {}\n",
+      reason);
+}
+
+std::string describe_gpu(const GpuFacts& f, const RunShape& shape, bool graph) {
+  const bool cudnn = why_not_cudnn_attention(shape).empty();
+  return fmt::format("{}, {}, CUDA {} (driver {}), cuBLAS {}, {}; {} operations, attention by {}{}", f.name,
+                     human_bytes(f.memory), f.cuda, f.driver, f.cublas, describe_nccl(),
                      shape.ops == OpsBackend::fused ? "fused" : "ATen's",
-                     cudnn ? "cuDNN" : "ATen, written out", graph ? ", one graph a step" : "");
+                     cudnn ? "cuDNN " + f.cudnn : "ATen, written out", graph ? ", one graph a step" : "");
 }
 
 AllocatorCheck check_allocator(const Gpu& gpu, const RunShape& shape, Bytes ledger_peak) {

@@ -12,8 +12,13 @@ namespace sc {
 
 /// Names and versions for the record.
 std::map<std::string, std::string> gpu_versions(const Gpu& gpu);
-/// The line "GPU" at the start of a run: device, libraries, who computes. graph: one a step.
-std::string describe_gpu(const Gpu& gpu, const RunShape& shape, bool graph);
+/// What stands behind "GPU" at the start of a run: device, libraries, who computes. graph: one a step.
+std::string describe_gpu(const GpuFacts& gpu, const RunShape& shape, bool graph);
+/// Why cuDNN's attention cannot serve; empty where it does (attention_uses_cudnn, model/ops_cuda.h).
+std::string why_not_cudnn_attention(const RunShape& shape);
+/// A line of warning where a GPU for which cuDNN has the fastest kernel (Hopper) computes attention another
+/// way; else empty.
+std::string warn_of_attention(const GpuFacts& gpu, const RunShape& shape);
 /// LibTorch's allocator since reset_peak(), beside the ledger's peak, the libraries' constants and what one
 /// operation takes for itself.
 AllocatorCheck check_allocator(const Gpu& gpu, const RunShape& shape, Bytes ledger_peak);

@@ -38,12 +38,12 @@ std::string Progress::line() const {
   const auto left = static_cast<double>(std::max<std::int64_t>(0, options_.total_steps - now.step - 1));
   const std::string total = std::to_string(options_.total_steps);
   std::string text = fmt::format("step {:>{}}/{}  loss {:.4f}", now.step + 1, total.size(), total, now.loss);
-  if (seconds > 0) {
-    text +=
-        fmt::format("  {} tok/s  waiting {:>2.0f} %  left {}", rate(tokens / seconds), 100 * waited / seconds,
-                    human_seconds(left * seconds / static_cast<double>(last_.size())));
-  }
-  return text;
+  if (seconds <= 0) return text;
+  text += fmt::format("  {} tok/s", rate(tokens / seconds));
+  const std::optional<double> mfu = options_.flops ? options_.flops->mfu(tokens / seconds) : std::nullopt;
+  if (mfu) text += fmt::format("  MFU {:.0f} %", 100 * *mfu);
+  return text + fmt::format("  waiting {:>2.0f} %  left {}", 100 * waited / seconds,
+                            human_seconds(left * seconds / static_cast<double>(last_.size())));
 }
 
 void Progress::draw(const std::string& text) {

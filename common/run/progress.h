@@ -5,16 +5,20 @@
 #include <deque>
 #include <functional>
 #include <iosfwd>
+#include <optional>
 #include <string>
+
+#include "common/run/mfu.h"
 
 namespace sc {
 
 struct ProgressOptions {
   std::int64_t total_steps = 0;
-  bool quiet = false;          // prints notes and nothing else
-  bool terminal = false;       // one line, redrawn; otherwise plain lines: the first step, one every
-                               // plain_seconds, the last step
-  double plain_seconds = 2.0;  // of the clock
+  bool quiet = false;     // prints notes and nothing else
+  bool terminal = false;  // one line, redrawn; otherwise plain lines: the first step, one every
+                          // plain_seconds, the last step
+  std::optional<ModelFlops> flops = {};  // on GPUs
+  double plain_seconds = 2.0;            // of the clock
   double redraw_seconds = 0.1;
 };
 
@@ -27,8 +31,9 @@ struct StepProgress {
   double waited_seconds = 0;  // the part of it inside waits for communication
 };
 
-/// "step  12/200  loss 2.5821  52.0k tok/s  waiting  8 %  left 1 min 05 s". Rates are means over the last
-/// steps (at most 20), so that a slow start is forgotten. Only one rank has one.
+/// "step  12/200  loss 2.5821  52.0k tok/s  waiting  8 %  left 1 min 05 s", with "MFU 41 %" where a GPU's
+/// peak is known. Rates are means over the last steps (at most 20), so that a slow start is forgotten. Only
+/// one rank has one.
 class Progress {
  public:
   /// `clock` gives seconds from any origin. `out` and what `clock` refers to outlive the object.

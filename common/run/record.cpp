@@ -65,6 +65,24 @@ Json json_of(const StepTiming& t) {
           {"wait_share", t.wait_share}};
 }
 
+Json json_of(const ModelFlops& f) {
+  return {{"formula", ModelFlops::kFormula},
+          {"parameters", f.parameters},
+          {"a_token", f.a_token},
+          {"gpus", f.gpus},
+          {"peak", f.peak ? Json(*f.peak) : Json(nullptr)},
+          {"peak_of", f.peak_of}};
+}
+
+Json timing_json(const RunRecord& r) {
+  const std::optional<StepTiming> timing = timing_of(r.steps);
+  if (!timing) return nullptr;
+  Json json = json_of(*timing);
+  const std::optional<double> mfu = r.flops ? r.flops->mfu(timing->tokens_per_second) : std::nullopt;
+  json["mfu"] = mfu ? number(*mfu) : Json(nullptr);
+  return json;
+}
+
 template <class T>
 Json json_of(const std::optional<T>& value) {
   return value ? json_of(*value) : Json(nullptr);
@@ -124,7 +142,8 @@ Json json_of(const RunRecord& r) {
   json["threads"] = r.threads;
   json["versions"] = r.versions;
   json["as_predicted"] = r.as_predicted();
-  json["timing"] = json_of(timing_of(r.steps));
+  json["timing"] = timing_json(r);
+  json["flops"] = json_of(r.flops);
   json["validation_loss"] = r.validation_loss ? number(*r.validation_loss) : Json(nullptr);
   json["ranks"] = Json::array();
   for (const RankRecord& rank : r.ranks) json["ranks"].push_back(json_of(rank));

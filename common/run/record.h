@@ -14,6 +14,7 @@
 #include "common/base/types.h"
 #include "common/comm/comm_op.h"
 #include "common/memory/purpose.h"
+#include "common/run/mfu.h"
 #include "common/storage/file_ops.h"
 
 namespace sc {
@@ -26,7 +27,8 @@ struct StepRecord {
   double grad_norm = 0;       // before clipping
   std::int64_t tokens = 0;    // of all ranks
   double seconds = 0;         // of the writing rank
-  double waited_seconds = 0;  // the part of it inside waits for communication
+  double waited_seconds = 0;  // the part of it inside waits for communication: of the host, on GPUs of the
+                              // compute stream, by events (comm/gpu_moment.h)
 };
 
 /// Bytes of one rank; `total` leaves host and disk aside.
@@ -64,6 +66,7 @@ struct RunRecord {
   int world = 1;
   int threads = 1;                              // intra-op, a rank
   std::map<std::string, std::string> versions;  // LibTorch, MPI, compiler, ...
+  std::optional<ModelFlops> flops;              // on GPUs
   std::vector<RankRecord> ranks;
   std::vector<StepRecord> steps;
   std::optional<double> validation_loss;

@@ -127,6 +127,16 @@ RankRecord read_rank(const Node& node) {
   return r;
 }
 
+ModelFlops read_flops(const Node& node) {
+  ModelFlops f;
+  f.parameters = node["parameters"].integer();
+  f.a_token = node["a_token"].number();
+  f.gpus = node["gpus"].small();
+  if (const Node n = node["peak"]; !n.is_null()) f.peak = n.number();
+  f.peak_of = node["peak_of"].text();
+  return f;
+}
+
 StepRecord read_step(const Node& node) {
   StepRecord s;
   s.step = node["step"].integer();
@@ -197,6 +207,7 @@ RunRecord read_record(FileOps& ops, const Path& path) {
   r.threads = node["threads"].small();
   r.versions = node["versions"].texts();
   if (const Node n = node["validation_loss"]; !n.is_null()) r.validation_loss = n.number();
+  if (const Node n = node["flops"]; !n.is_null()) r.flops = read_flops(n);
   for (const Node& rank : node["ranks"].elements()) r.ranks.push_back(read_rank(rank));
   r.steps = read_columns(node["steps"]);
   return r;

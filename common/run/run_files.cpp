@@ -159,22 +159,19 @@ void set_outcome(RunRecord& record, const RunFiles::Outcome& outcome) {
 
 }  // namespace
 
-RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape,
-                   const std::map<std::string, std::string>& versions, Communicator& comm)
+RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, const OnGpu& gpu,
+                   Communicator& comm)
     : files_(files), job_(job), shape_(shape) {
   if (shape.rank == Rank{0}) {
     dir_ = make_run_dir(files, job);
     record_ = record_of_start(job, shape);
-    record_.versions.insert(versions.begin(), versions.end());
+    record_.versions.insert(gpu.versions.begin(), gpu.versions.end());
+    record_.flops = gpu.flops;
     write_record(files_, dir_, record_);
   }
   dir_ = broadcast_string(comm, dir_.string());
   if (shape.rank != Rank{0}) return;
   log_.emplace(files, dir_);
-}
-
-void RunFiles::trace_step(std::int64_t step, Trace::Clock::time_point begin, Trace::Clock::time_point end) {
-  if (step < kTracedSteps) traced_.push_back({step, begin, end});
 }
 
 void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured,

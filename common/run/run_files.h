@@ -20,14 +20,17 @@ inline constexpr std::int64_t kTracedSteps = 8;
 /// code, so that a killed run leaves one too; fail() writes it from any rank.
 class RunFiles {
  public:
+  struct OnGpu {
+    std::map<std::string, std::string> versions;  // beside LibTorch, MPI and the compiler
+    std::optional<ModelFlops> flops;
+  };
   /// Collective. Rank 0 makes the directory: --out, or runs/<lesson>/<time> below the current directory.
-  /// versions: of what the run computes with, beside LibTorch, MPI and the compiler.
+  /// gpu: what only a run on GPUs has; empty on the CPU.
   ///   Errors  InputError: exit 73, or 64 if there is a record in --out already.
-  RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape,
-           const std::map<std::string, std::string>& versions, Communicator& comm);
+  RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, const OnGpu& gpu, Communicator& comm);
 
   void append(const StepRecord& step) { log_->append(step); }
-  void trace_step(std::int64_t step, Trace::Clock::time_point begin, Trace::Clock::time_point end);
+  void trace_step(const Trace::Step& step) { traced_.push_back(step); }
   /// What a run ended with.
   struct Outcome {
     std::vector<StepRecord> steps;

@@ -108,8 +108,9 @@ void Trace::add(Lane lane, std::string name, Clock::time_point begin, Clock::tim
 void Trace::add_operation(const OpSpan& op) {
   const std::optional<Clock::time_point> end = op.ended ? op.ended : op.wait_ended;
   if (!end) return;
-  TraceSpan span{Lane::communication, describe(op.op),          std::string(name_of(op.phase)),
-                 us(op.issued),       us(*end) - us(op.issued), {}};
+  const Clock::time_point begin = op.began.value_or(op.issued);
+  TraceSpan span{Lane::communication, describe(op.op),      std::string(name_of(op.phase)),
+                 us(begin),           us(*end) - us(begin), {}};
   span.args = {{"number", human_count(op.number)},
                {"step", human_count(op.step)},
                {"bytes of the tensor", human_count(bytes_of(op.op.elements, op.op.dtype).value())},
@@ -128,7 +129,9 @@ void Trace::add_run(std::span<const Step> steps, std::span<const OpSpan> operati
   std::sort(waits.begin(), waits.end());
   for (const Step& step : steps) {
     add(Lane::compute, fmt::format("step {}", step.step), step.begin, step.end);
-    for (const auto& [begin, end] : without(step, waits)) add(Lane::compute, "compute", begin, end);
+    const auto [first, last] = step.on_gpu.value_or(std::pair(step.begin, step.end));
+    for (const auto& [begin, end] : without({step.step, first, last, {}}, waits))
+      add(Lane::compute, "compute", begin, end);
   }
 }
 

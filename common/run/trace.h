@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -43,10 +44,12 @@ class Trace {
   struct Step {
     std::int64_t step = 0;
     Clock::time_point begin, end;
+    std::optional<std::pair<Clock::time_point, Clock::time_point>> on_gpu =
+        {};  // from its first to its last work
   };
-  /// A whole run: operations from issue to end (to the end of their wait where the transport does not know
-  /// better), waits, and compute, which is what the waits leave of each step. Operations without an end are
-  /// left out.
+  /// A whole run: operations from issue (on GPUs: from their beginning) to end (to the end of their wait
+  /// where the transport does not know better), waits, and compute, which is what the waits leave of each
+  /// step (of its time on the GPU, if it has one). Operations without an end are left out.
   void add_run(std::span<const Step> steps, std::span<const OpSpan> operations);
 
   [[nodiscard]] const std::vector<TraceSpan>& spans() const { return spans_; }

@@ -6,6 +6,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
@@ -13,6 +14,7 @@
 
 #include "common/base/text.h"
 #include "common/comm/fault.h"
+#include "common/comm/gpu_moment.h"
 #include "common/comm/nccl_communicator.h"
 #include "common/comm/nccl_devices.h"
 #include "common/comm/staged_communicator.h"
@@ -130,6 +132,8 @@ class Trainer {
   StepResult train_step(std::span<const Batch> batches, std::int64_t step);
   void poison_if_asked(std::span<const Batch> batches, std::int64_t step) const;
   StepRecord record_of(std::int64_t step, const StepResult& result, Clock::time_point began);
+  [[nodiscard]] bool traces(std::int64_t step) const { return job_.line.trace && step < kTracedSteps; }
+  void trace(std::int64_t step, Clock::time_point began, Clock::time_point ended);
   void stop_or_skip(std::int64_t step);
   [[nodiscard]] RunFiles::Outcome outcome() const;
   void check_memory_and_operations();
@@ -158,12 +162,15 @@ class Trainer {
   CommPlan comm_plan_;
   std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
   std::unique_ptr<AnyStrategy> strategy_;
+  std::optional<ModelFlops> flops_;  // on a GPU
   std::optional<RunFiles> records_;  // made last: a run that cannot start leaves no folder
   Progress progress_;
   std::vector<StepRecord> steps_;
   Measured measured_;
   std::optional<double> validation_loss_;
   std::optional<AllocatorCheck> allocator_;
+  GpuOrigin gpu_began_;  // a traced step, on the GPU
+  GpuMomentPtr gpu_ended_;
   StepResult captured_;  // of the graph: the same tensors at every replay
   bool last_nonfinite_ = false;
   std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;
@@ -193,8 +200,15 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
       comm_plan_(job.lesson.comm_plan(shape_)),
       profile_(job.line.profile ? std::make_unique<GpuProfile>() : nullptr),
       strategy_(job.lesson.make(context_)),
+      flops_(gpu == nullptr
+                 ? std::nullopt
+                 : std::optional(flops_of(shape_.workload, gpu->facts().name,
+                                          static_cast<int>(to_int(shape_.world)), job.line.share_gpu))),
       progress_(std::cout, [] { return seconds_of(Clock::now().time_since_epoch()); },
-                {.total_steps = shape_.workload.steps, .quiet = !speaks(), .terminal = on_terminal()}) {
+                {.total_steps = shape_.workload.steps,
+                 .quiet = !speaks(),
+                 .terminal = on_terminal(),
+                 .flops = flops_}) {
   plan_surroundings(shape_, to_int(shape_.world), memory_plan_);
   if (scales_loss(shape_)) {
     scalars_.loss_scale = ledger.zeros(Purpose::workspace, "loss scaler", {}, DType::f32);
@@ -207,16 +221,17 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
                  ParamLayout(shape_.workload.model, WorldSize{static_cast<int>(job.batch.data_parallel)}),
                  job.line.init);
   }
-  records_.emplace(*files_, job, shape_,
-                   gpu_ == nullptr ? std::map<std::string, std::string>() : gpu_versions(*gpu_),
-                   world.comm());
+  const RunFiles::OnGpu on_gpu{gpu_ == nullptr ? std::map<std::string, std::string>() : gpu_versions(*gpu_),
+                               flops_};
+  records_.emplace(*files_, job, shape_, on_gpu, world.comm());
   world.set_last_act([this](int exit_code, const std::string& text) { records_->fail(exit_code, text); });
 }
 
 void Trainer::announce() const {
   if (!speaks()) return;
   std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher,
-                            gpu_ == nullptr ? "" : describe_gpu(*gpu_, shape_, graph_))
+                            gpu_ == nullptr ? "" : describe_gpu(gpu_->facts(), shape_, graph_))
+            << (gpu_ == nullptr ? "" : warn_of_attention(gpu_->facts(), shape_))
             << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
                            shape_.workload.data.source, human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
@@ -282,7 +297,12 @@ void Trainer::step(std::int64_t step) {
     witness_.reset_peak();
     if (gpu_ != nullptr) gpu_->reset_peak();
   }
+  if (gpu_ != nullptr && traces(step)) {
+    gpu_began_ = gpu_origin();
+    comm.record().set_gpu_origin(gpu_began_);
+  }
   const StepResult result = train_step(batches, step);
+  if (gpu_ != nullptr && traces(step)) gpu_ended_ = gpu_moment();
   if (step + 1 < shape_.workload.steps) loader_.prefetch(step + 1);  // while the GPU computes
   steps_.push_back(record_of(step, result, began));
   if (last_nonfinite_) {
@@ -331,11 +351,21 @@ StepRecord Trainer::record_of(std::int64_t step, const StepResult& result, Clock
   record.lr = scalars_.lr.item<float>();
   record.grad_norm = result.grad_norm.item<float>();
   record.tokens = shape_.workload.batch.global * shape_.workload.batch.sequence;
+  world_.comm().record().read_gpu_times();
   record.waited_seconds = std::chrono::duration<double>(world_.comm().record().waited()).count();
   const Clock::time_point now = Clock::now();
   record.seconds = seconds_of(now - began);
-  if (job_.line.trace) records_->trace_step(step, began, now);
+  if (traces(step)) trace(step, began, now);
   return record;
+}
+
+void Trainer::trace(std::int64_t step, Clock::time_point began, Clock::time_point ended) {
+  Trace::Step traced{step, began, ended, {}};
+  if (gpu_ != nullptr) {
+    const auto gpu_ended = gpu_began_.on_host(*gpu_ended_);
+    if (gpu_ended) traced.on_gpu = std::pair(gpu_began_.at, std::min(*gpu_ended, ended));
+  }
+  records_->trace_step(traced);
 }
 
 // What was predicted before the run and is measured in it. A difference is an error: exit 70.
@@ -414,7 +444,8 @@ void Trainer::finish() {
     std::cout << "bytes and operations are checked in the second step; this run had one\n";
   }
   if (!records_->trace().empty()) {
-    std::cout << "trace: " << records_->trace().string() << " (the first " << kTracedSteps << " steps)\n";
+    std::cout << "trace: " << records_->trace().string() << " (the first " << kTracedSteps << " steps"
+              << (gpu_ != nullptr ? "; waits and compute at the GPU's times" : "") << ")\n";
   }
   std::cout << "record: " << written.string() << std::endl;
 }

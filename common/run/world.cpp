@@ -38,7 +38,9 @@ std::string edge_text(const Launch& launch, const char* what, std::chrono::milli
 std::unique_ptr<Communicator> on_gpu(std::unique_ptr<Communicator> host, Ledger& ledger,
                                      const WorldOptions& options) {
   if (!options.gpu) return host;
-  if (!options.share_gpu) return NcclCommunicator::make(std::move(host), {.device = *options.gpu});
+  if (!options.share_gpu)
+    return NcclCommunicator::make(std::move(host),
+                                  {.device = *options.gpu, .trace = options.trace_steps > 0});
   return StagedCommunicator::make(std::move(host), *options.gpu, [&ledger](Bytes bytes) {
     return ledger.allocate(Purpose::host, "staged scratch", {bytes.value()}, DType::u8);
   });

@@ -1,5 +1,6 @@
 #include "one_device.h"
 
+#include "common/base/check.h"
 #include "common/model/unit_views.h"
 #include "common/optim/grad_norm.h"
 
@@ -45,11 +46,20 @@ int gradients_held(const ReduceOrder& order) {
   return 1 + (order.virtual_ranks > 1 ? 1 : 0) + (order.reduce_every == ReduceEvery::micro_batch ? 1 : 0);
 }
 
+// Virtual ranks are added where their gradients are; nothing travels that could be converted.
+void check_sums(const PrecisionConfig& precision, const ReduceOrder& order) {
+  if (order.virtual_ranks == 1 || precision.reduce_dtype == precision.grad_dtype) return;
+  throw InputError(ExitCode::usage, "precision.reduce_dtype",
+                   "virtual ranks are added in the gradients' dtype",
+                   "--set precision.reduce_dtype=same, --set precision.grad_dtype=fp32, or one virtual rank");
+}
+
 }  // namespace
 
 MemoryPlan OneDevice::memory_plan(const RunShape& shape, const Options& order) {
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
+  check_sums(precision, order);
   const Elements psi = layout_of(shape, order).arena_size();
   const auto whole = [&](Purpose purpose, const char* name, DType dtype) {
     plan.add(purpose, name, std::to_string(size_of(dtype)) + " P", bytes_of(psi, dtype));

@@ -1,5 +1,7 @@
 #include "data_parallel.h"
 
+#include <algorithm>
+
 #include "common/base/check.h"
 #include "common/model/unit_views.h"
 #include "common/optim/grad_norm.h"
@@ -32,6 +34,16 @@ namespace {
 
 ParamLayout layout_of(const RunShape& shape) { return ParamLayout(shape.workload.model, shape.world); }
 
+// Of grads_bucket_: the largest bucket; none where gradients travel as they are.
+std::int64_t elements_to_convert(const RunShape& shape, BucketSize size) {
+  const PrecisionConfig& precision = shape.workload.precision;
+  if (precision.reduce_dtype == precision.grad_dtype) return 0;
+  std::int64_t largest = 0;
+  for (const Bucket& bucket : make_buckets(layout_of(shape), size))
+    largest = std::max(largest, bucket.range.size());
+  return largest;
+}
+
 }  // namespace
 
 // [anchor: buckets]
@@ -60,7 +72,7 @@ std::vector<Bucket> make_buckets(const ParamLayout& layout, BucketSize size) {
   return buckets;
 }
 
-MemoryPlan DataParallel::memory_plan(const RunShape& shape, const Options& /*options*/) {
+MemoryPlan DataParallel::memory_plan(const RunShape& shape, const Options& options) {
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
   const Elements psi = layout_of(shape).arena_size();
@@ -72,6 +84,11 @@ MemoryPlan DataParallel::memory_plan(const RunShape& shape, const Options& /*opt
   if (precision.has_master()) whole(Purpose::master, "master_full", DType::f32);
   whole(Purpose::momentum, "momentum_full", DType::f32);
   whole(Purpose::variance, "variance_full", DType::f32);
+  if (const std::int64_t largest = elements_to_convert(shape, options.bucket); largest > 0) {
+    plan.add(Purpose::communication, "grads_bucket",
+             std::to_string(size_of(precision.reduce_dtype)) + " x the largest bucket",
+             bytes_of(Elements(largest), precision.reduce_dtype));
+  }
   plan_activation_buffers(shape, plan);
   plan.add(Purpose::workspace, "replica hashes", "1 + N numbers",
            Bytes((1 + to_int(shape.world)) * size_of(DType::i64)));
@@ -81,7 +98,7 @@ MemoryPlan DataParallel::memory_plan(const RunShape& shape, const Options& /*opt
 CommPlan DataParallel::comm_plan(const RunShape& shape, const Options& options) {
   CommPlan plan;
   for (const Bucket& bucket : make_buckets(layout_of(shape), options.bucket)) {
-    plan.add(CommKind::all_reduce, shape.workload.precision.grad_dtype, Elements(bucket.range.size()));
+    plan.add(CommKind::all_reduce, shape.workload.precision.reduce_dtype, Elements(bucket.range.size()));
   }
   plan.add(CommKind::all_reduce, DType::f64, Elements(4));  // loss, tokens, sum of squares, overflow flag
   return plan;
@@ -107,8 +124,9 @@ DataParallel::DataParallel(RunContext& context, const Options& options)
   params_ = unit_views(layout_, params_full_);
   grads_ = unit_views(layout_, grads_full_);
   master_ = unit_views(layout_, master_full_);
-  for (const Bucket& bucket : buckets_)
-    in_flight_.push_back(grads_full_.narrow(0, bucket.range.begin, bucket.range.size()));
+  if (const std::int64_t largest = elements_to_convert(context.shape, options.bucket); largest > 0) {
+    grads_bucket_ = ledger.zeros(Purpose::communication, "grads_bucket", {largest}, precision.reduce_dtype);
+  }
   hash_ = ledger.zeros(Purpose::workspace, "replica hashes", {1}, DType::i64);
   hashes_full_ =
       ledger.zeros(Purpose::workspace, "replica hashes", {to_int(context.shape.world)}, DType::i64);
@@ -181,13 +199,31 @@ void DataParallel::reduce_grads(int unit) {
   if (!options_.overlap && unit > 0) return;
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const bool now = options_.overlap ? buckets_[i].ready_after == unit : true;
-    if (now) tickets_.push_back(context_.comm.all_reduce(in_flight_[i]));
+    if (now) send_bucket(i);
   }
 }
 
+// [anchor: reduce-dtype]
+// Gradients of 16 bits may be summed in fp32: then a bucket is converted on its way out and on its way back.
+// There is one buffer for that, so one bucket travels at a time, behind the next unit's backward; with a
+// buffer a bucket the gradients might as well be fp32 (grad_dtype).
+void DataParallel::send_bucket(std::size_t bucket) {
+  const Range range = buckets_[bucket].range;
+  at::Tensor grads = grads_full_.narrow(0, range.begin, range.size()), sums = grads;
+  if (grads_bucket_.defined()) {
+    wait_reduced();  // the bucket before this one leaves the buffer
+    sums = grads_bucket_.narrow(0, 0, range.size());
+    sums.copy_(grads);
+  }
+  in_flight_.push_back({grads, sums, context_.comm.all_reduce(sums)});
+}
+
 void DataParallel::wait_reduced() {
-  for (Ticket& ticket : tickets_) ticket.wait();
-  tickets_.clear();
+  for (InFlight& bucket : in_flight_) {
+    bucket.ticket.wait();
+    if (grads_bucket_.defined()) bucket.grads.copy_(bucket.sums);
+  }
+  in_flight_.clear();
 }
 
 // [anchor: global-norm]

@@ -54,6 +54,7 @@ class DataParallel {
   void backward_block(int unit, Write write);
   void embed_backward(const Batch& batch, Write write);
   void reduce_grads(int unit);
+  void send_bucket(std::size_t bucket);
   void wait_reduced();
   void global_norm();
   void step_all();
@@ -66,8 +67,15 @@ class DataParallel {
   at::Tensor params_full_, grads_full_, master_full_, momentum_full_,
       variance_full_;                                 // arenas: all units, on every rank
   std::vector<UnitTensors> params_, grads_, master_;  // the units' views of them
-  std::vector<at::Tensor> in_flight_;                 // the buckets being reduced, views of grads_full_
-  std::vector<Ticket> tickets_;
+  /// A bucket of gradients on its way.
+  struct InFlight {
+    at::Tensor grads,
+        sums;  // its range of grads_full_; the same tensor, or grads_bucket_ where dtypes differ
+    Ticket ticket;
+  };
+  at::Tensor
+      grads_bucket_;  // one bucket in precision.reduce_dtype; undefined if that is the gradients' dtype
+  std::vector<InFlight> in_flight_;
   at::Tensor hash_, hashes_full_;
   ActivationBuffers buffers_;
 };

@@ -76,6 +76,30 @@ TEST_P(DataParallelWorlds, RandomDelaysChangeNothing) {
   }
 }
 
+// Local sums 16-bit gradients in fp32, in rank order, and rounds once: what converting them to fp32 before
+// and back after must give, bit for bit, with the bytes and the operations of another dtype.
+TEST_P(DataParallelWorlds, SumsInFp32OfBf16Gradients) {
+  Workload w = odd_workload();
+  w.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
+  Workload wide = w;
+  wide.precision.reduce_dtype = DType::f32;
+  const auto expected = test::run_local<DataParallel>(GetParam(), w, {}, 3);
+  for (const BucketSize bucket : {kTensor, kUnit, kModel, elements(1000)}) {
+    for (const bool overlap : {true, false}) {
+      const auto ranks =
+          test::run_local<DataParallel>(GetParam(), wide, {.bucket = bucket, .overlap = overlap}, 3);
+      expect_equal_world(ranks, expected[0]);
+      std::int64_t largest = 0;
+      for (const auto& [op, count] : ranks[0].recorded[2].count) {
+        if (op.dtype == DType::f64) continue;  // the four numbers of a step
+        EXPECT_EQ(op.dtype, DType::f32);
+        largest = std::max(largest, op.elements.value());
+      }
+      EXPECT_EQ(ranks[0].peak[static_cast<int>(Purpose::communication)].value(), 4 * largest);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, DataParallelWorlds, ::testing::Values(1, 2, 3, 4));
 
 TEST(DataParallel, AccumulationSynchronisesOnce) {
@@ -135,6 +159,17 @@ TEST(OneDevice, EveryReduceOrderHoldsWhatItSays) {
       }
     }
   }
+}
+
+// One rank sums over nothing; several virtual ones would add in the gradients' dtype, and say so.
+TEST(OneDevice, SumsInFp32OfBf16Gradients) {
+  Workload w = odd_workload();
+  w.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
+  Workload wide = w;
+  wide.precision.reduce_dtype = DType::f32;
+  EXPECT_TRUE(test::bit_equal(test::run_local<OneDevice>(1, wide, {}, 2).at(0),
+                              test::run_local<OneDevice>(1, w, {}, 2).at(0)));
+  EXPECT_THROW((void)test::run_local<OneDevice>(1, wide, {.virtual_ranks = 2}, 1), InputError);
 }
 
 TEST(OneDevice, OrdersDifferInRoundingSoTheComparisonMeansSomething) {

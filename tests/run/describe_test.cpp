@@ -46,6 +46,9 @@ TEST(Describe, APlanOf16BitParametersOnGpus) {
           "  numbers  bf16 parameters and activations, f32 gradients, f32 master, momentum, variance\n"),
       std::string::npos)
       << text;
+  shape.workload.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::f32};
+  const std::string wide = describe_plan("00_one_device", shape, kOne);
+  EXPECT_NE(wide.find("bf16 gradients, summed over ranks in f32, f32 master"), std::string::npos) << wide;
 }
 
 TEST(Describe, ARunNamesTheMachine) {

@@ -34,6 +34,18 @@ TEST(Progress, SaysStepLossRateWaitingAndTimeLeft) {
   EXPECT_EQ(s.out.str(), "step   1/200  loss 5.5432  6.1k tok/s  waiting 25 %  left 1 min 40 s\n");
 }
 
+TEST(Progress, SaysMfuWhereAPeakIsKnown) {
+  const ModelFlops known{.parameters = 1, .a_token = 1e9, .gpus = 2, .peak = 1e13, .peak_of = "a GPU"};
+  Screen s({.total_steps = 200, .flops = known});
+  s.step(0, 0.5, 5.54321, 0.125);  // 6144 tokens a second
+  EXPECT_EQ(s.out.str(), "step   1/200  loss 5.5432  6.1k tok/s  MFU 31 %  waiting 25 %  left 1 min 40 s\n");
+  ModelFlops unknown = known;
+  unknown.peak.reset();
+  Screen without({.total_steps = 200, .flops = unknown});
+  without.step(0, 0.5);
+  EXPECT_EQ(without.out.str().find("MFU"), std::string::npos);
+}
+
 // The first step, then whatever is 2 s after the line before, then the last step.
 TEST(Progress, PrintsPlainLinesByTheClock) {
   Screen s({.total_steps = 10});

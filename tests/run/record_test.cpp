@@ -52,6 +52,8 @@ RunRecord some_record() {
   r.world = 2;
   r.threads = 1;
   r.versions = {{"LibTorch", "2.11.0"}};
+  r.flops =
+      ModelFlops{.parameters = 124'000'000, .a_token = 8e8, .gpus = 2, .peak = 1e12, .peak_of = "a GPU"};
   r.ranks = {some_rank(0), some_rank(1)};
   for (int i = 0; i < 30; ++i) r.steps.push_back({i, 5.5 - i / 3.0, 1e-3, 0.1 * i, 3072, 0.05, 0.01});
   r.validation_loss = 2.25;
@@ -82,6 +84,7 @@ TEST_F(Record, ComesBackAsItWas) {
   EXPECT_EQ(got.strategy, want.strategy);
   EXPECT_EQ(got.versions, want.versions);
   EXPECT_EQ(got.ranks, want.ranks);
+  EXPECT_EQ(got.flops, want.flops);
   EXPECT_EQ(got.skipped_updates, 3);
   EXPECT_EQ(got.exit_code, 0);
   EXPECT_EQ(got.validation_loss, 2.25);
@@ -94,6 +97,7 @@ TEST_F(Record, KeepsWhatIsNotKnownApart) {
   RunRecord r = some_record();
   r.exit_code.reset();
   r.validation_loss.reset();
+  r.flops.reset();
   r.ranks[1].measured_bytes.reset();
   r.ranks[1].measured_operations.reset();
   r.steps.clear();
@@ -101,6 +105,7 @@ TEST_F(Record, KeepsWhatIsNotKnownApart) {
   const RunRecord got = read_record(*ops, file);
   EXPECT_EQ(got.exit_code, std::nullopt);
   EXPECT_EQ(got.validation_loss, std::nullopt);
+  EXPECT_EQ(got.flops, std::nullopt);
   EXPECT_EQ(got.ranks, r.ranks);
   EXPECT_TRUE(got.steps.empty());
   EXPECT_FALSE(got.as_predicted());
@@ -133,8 +138,25 @@ TEST_F(Record, HasTheKeysThatReadersUse) {
   EXPECT_EQ(json["ranks"][1]["predicted_operations"][1]["count"], 4);
   EXPECT_EQ(json["timing"]["steps"], 25);
   EXPECT_EQ(json["timing"]["tokens_per_second"], 3072 / 0.05);
+  EXPECT_NEAR(json["timing"]["mfu"], 3072 / 0.05 * 8e8 / (2 * 1e12), 1e-9);
+  EXPECT_EQ(json["flops"]["formula"], "6 N + 6 L d T");
+  EXPECT_EQ(json["flops"]["parameters"], 124'000'000);
+  EXPECT_EQ(json["flops"]["peak_of"], "a GPU");
   EXPECT_EQ(json["as_predicted"], true);
   EXPECT_EQ(json["format"], 1);
+}
+
+TEST_F(Record, HasNoMfuWithoutAPeak) {
+  RunRecord r = some_record();
+  r.flops->peak.reset();
+  r.flops->peak_of = "none: unknown";
+  auto json = nlohmann::json::parse(written(r));
+  EXPECT_TRUE(json["timing"]["mfu"].is_null());
+  EXPECT_EQ(json["flops"]["peak_of"], "none: unknown");
+  r.flops.reset();
+  json = nlohmann::json::parse(written(r));
+  EXPECT_TRUE(json["timing"]["mfu"].is_null());
+  EXPECT_TRUE(json["flops"].is_null());
 }
 
 TEST_F(Record, ColumnsOfStepsTakeOneLineEach) {

@@ -84,6 +84,28 @@ void expect_drawable(const Parsed& parsed) {
   }
 }
 
+// The step of a rank on a GPU: the host prepares, the GPU computes, and waits at the end of its work.
+TEST(Trace, OnAGpuComputeIsTheGpusTimeWithoutItsWaits) {
+  OpSpan op = operation(1, 120, 900, 700, 900);
+  op.began = at_us(300);
+  Trace trace(Rank{0}, kOrigin);
+  const Trace::Step step{3, at_us(100), at_us(1000), std::pair(at_us(200), at_us(950))};
+  trace.add_run(std::span(&step, 1), std::span(&op, 1));
+  const std::string text = trace.serialise();
+  const Parsed parsed(merge_traces(std::span(&text, 1)));
+  expect_drawable(parsed);
+  const std::vector<Event> compute = parsed.lane(0, "compute"), sums = parsed.lane(0, "communication");
+  ASSERT_EQ(compute.size(), 3U);  // the step, and two pieces inside it
+  EXPECT_EQ(compute[0].name, "step 3");
+  EXPECT_EQ(compute[1].begin, 200);
+  EXPECT_EQ(compute[1].end, 700);
+  EXPECT_EQ(compute[2].begin, 900);
+  EXPECT_EQ(compute[2].end, 950);
+  ASSERT_EQ(sums.size(), 1U);
+  EXPECT_EQ(sums[0].begin, 300);
+  EXPECT_EQ(sums[0].end, 900);
+}
+
 TEST(Trace, PutsAllRanksIntoOneFile) {
   std::vector<std::string> parts;
   for (int rank : {1, 0}) {

@@ -1,0 +1,34 @@
+// Model FLOPs utilisation (MFU): the share of a GPU's peak that the model's own products take. No torch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/config/workload.h"
+
+namespace sc {
+
+/// The work of a token and the rate at which the GPUs could do it.
+///   Formula  6 N + 6 L d T FLOPs a token: forward 2, backward 4 a parameter; attention's two products over
+///   the
+///            T/2 earlier tokens that the causal mask leaves. N counts all parameters, the embeddings and the
+///            padded vocabulary too. What is computed again (activations: recompute) counts once.
+///   Source   Chowdhery et al., PaLM, arXiv:2204.02311, appendix B (which counts attention without the mask);
+///            karpathy/llm.c counts as here.
+struct ModelFlops {
+  static constexpr const char* kFormula = "6 N + 6 L d T";
+  std::int64_t parameters = 0;  // N
+  double a_token = 0;
+  int gpus = 1;
+  std::optional<double> peak;  // FLOP/s of one GPU: dense products in the run's dtype, by its data sheet
+  std::string peak_of;         // "NVIDIA H200, bf16"; without a peak the reason
+  bool operator==(const ModelFlops&) const = default;
+  /// Of a rate over all GPUs; empty without a peak.
+  [[nodiscard]] std::optional<double> mfu(double tokens_per_second) const;
+};
+
+/// `gpu`: the device's name, the same on all ranks. `shared`: ranks share GPUs.
+ModelFlops flops_of(const Workload& workload, const std::string& gpu, int ranks, bool shared);
+
+}  // namespace sc

@@ -1,0 +1,171 @@
+// Waits that a GPU measures, as the record takes them over: a GPU that passes its moments when the test says
+// so.
+#include <gtest/gtest.h>
+
+#include "common/comm/comm_record.h"
+#include "common/comm/gpu_moment.h"
+
+namespace sc {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = CommRecord::Clock;
+
+/// Passed when `at` is set.
+struct FakeMoment final : GpuMoment {
+  std::optional<std::chrono::nanoseconds> at;
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> since(const GpuMoment& earlier) const override {
+    const auto& other = static_cast<const FakeMoment&>(earlier);
+    if (!at || !other.at) return std::nullopt;
+    return *at - *other.at;
+  }
+};
+
+/// The four moments of one operation, and the times that are handed over.
+struct FakeTimes {
+  std::shared_ptr<FakeMoment> began = std::make_shared<FakeMoment>(), ended = std::make_shared<FakeMoment>(),
+                              wait_began = std::make_shared<FakeMoment>(),
+                              wait_ended = std::make_shared<FakeMoment>();
+  [[nodiscard]] GpuTimes times(bool captured = false) const {
+    return {wait_began, wait_ended, began, ended, captured};
+  }
+  /// The operation from `from` to `to`, and a wait for it that began at `wait`.
+  void pass(std::chrono::nanoseconds from, std::chrono::nanoseconds wait, std::chrono::nanoseconds to) {
+    began->at = from;
+    wait_began->at = wait;
+    ended->at = to;
+    wait_ended->at = std::max(wait, to);
+  }
+};
+
+const Clock::time_point kHost = Clock::time_point(std::chrono::hours(1));
+GpuOrigin origin_at(std::chrono::nanoseconds gpu) {
+  const auto moment = std::make_shared<FakeMoment>();
+  moment->at = gpu;
+  return {moment, kHost};
+}
+
+const CommOp kOp{CommKind::all_reduce, DType::f32, Elements(10)};
+
+void issue_and_wait(CommRecord& record, const GpuTimes& times) {
+  const std::int64_t number = record.issuing(kOp, Bytes(40), {}, Clock::now());
+  record.issued(number, [] { return false; });
+  record.wait_began(number);
+  record.wait_ended(
+      number, {}, [] { return true; }, times);
+}
+
+TEST(GpuTimes, AWaitIsWhatTheGpuMeasures) {
+  CommRecord record(Rank{0}, {});
+  FakeTimes hidden, late;
+  issue_and_wait(record, hidden.times());
+  issue_and_wait(record, late.times());
+  EXPECT_EQ(record.waited(), 0ns);  // the host's time inside wait() counts nothing
+  hidden.pass(1ms, 9ms, 5ms);
+  late.pass(5ms, 10ms, 17ms);
+  record.read_gpu_times();
+  EXPECT_EQ(record.waited(), 7ms);
+  record.read_gpu_times();
+  EXPECT_EQ(record.waited(), 7ms) << "a wait counts once";
+  record.reset_waited();
+  EXPECT_EQ(record.waited(), 0ns);
+}
+
+TEST(GpuTimes, WhatTheGpuHasNotPassedIsLeftForLater) {
+  CommRecord record(Rank{0}, {});
+  FakeTimes first, second;
+  issue_and_wait(record, first.times());
+  issue_and_wait(record, second.times());
+  second.pass(1ms, 2ms, 4ms);
+  record.read_gpu_times();
+  EXPECT_EQ(record.waited(), 2ms);
+  record.reset_waited();
+  first.pass(0ms, 1ms, 6ms);
+  record.read_gpu_times();
+  EXPECT_EQ(record.waited(), 5ms);
+}
+
+// The wait for an operation of the end of step 0 (a check, say) is not one of step 1.
+TEST(GpuTimes, AResetForgetsWhatWasNotReadYet) {
+  CommRecord record(Rank{0}, {});
+  FakeTimes check;
+  issue_and_wait(record, check.times());
+  check.pass(1ms, 2ms, 4ms);
+  record.reset_waited();
+  record.read_gpu_times();
+  EXPECT_EQ(record.waited(), 0ns);
+}
+
+TEST(GpuTimes, AWaitWithoutTheGpusTimesIsTheHosts) {
+  CommRecord record(Rank{0}, {});
+  const std::int64_t number = record.issuing(kOp, Bytes(40), {}, Clock::now());
+  record.issued(number, [] { return false; });
+  record.wait_began(number);
+  record.wait_ended(number, {});
+  EXPECT_GT(record.waited(), 0ns);
+}
+
+TEST(GpuTimes, SpansLieOnTheHostsClock) {
+  CommRecord record(Rank{0}, {.trace_steps = 1});
+  record.set_gpu_origin(origin_at(100ms));
+  FakeTimes op;
+  issue_and_wait(record, op.times());
+  op.pass(101ms, 103ms, 108ms);
+  record.read_gpu_times();
+  const std::vector<OpSpan> spans = record.spans();
+  ASSERT_EQ(spans.size(), 1u);
+  EXPECT_EQ(spans[0].began, kHost + 1ms);
+  EXPECT_EQ(spans[0].ended, kHost + 8ms);
+  EXPECT_EQ(spans[0].wait_began, kHost + 3ms);
+  EXPECT_EQ(spans[0].wait_ended, kHost + 8ms);
+}
+
+// Nothing runs while a graph is captured; each launch passes the same moments anew.
+TEST(GpuTimes, CapturedWaitsCountAtEveryLaunch) {
+  CommRecord record(Rank{0}, {.trace_steps = 4});
+  record.set_phase(Phase::train);
+  record.set_step(2);
+  FakeTimes op;
+  issue_and_wait(record, op.times(/*captured=*/true));
+  record.read_gpu_times();
+  EXPECT_EQ(record.waited(), 0ns);
+  EXPECT_TRUE(record.spans().empty());
+  for (std::int64_t step = 2; step < 6; ++step) {
+    record.set_step(step);
+    record.reset_waited();
+    record.set_gpu_origin(origin_at(10ms * step));
+    record.replayed([] { return true; });
+    op.pass(10ms * step + 1ms, 10ms * step + 2ms, 10ms * step + 2ms + 1ms * step);
+    record.read_gpu_times();
+    EXPECT_EQ(record.waited(), 1ms * step);
+  }
+  const std::vector<OpSpan> spans = record.spans();
+  ASSERT_EQ(spans.size(), 2u) << "steps 2 and 3 are traced";
+  EXPECT_EQ(spans[1].step, 3);
+  EXPECT_EQ(spans[1].phase, Phase::train);
+  EXPECT_EQ(spans[1].op, kOp);
+  EXPECT_EQ(spans[1].sent, Bytes(40));
+  EXPECT_EQ(spans[1].began, kHost + 1ms);
+  EXPECT_EQ(spans[1].wait_ended, kHost + 5ms);
+}
+
+TEST(GpuTimes, OfLaunchesThatNobodyReadTheLastCounts) {
+  CommRecord record(Rank{0}, {});
+  FakeTimes op;
+  issue_and_wait(record, op.times(/*captured=*/true));
+  for (int k = 0; k < 3; ++k) record.replayed([] { return true; });
+  op.pass(1ms, 2ms, 4ms);
+  record.read_gpu_times();
+  EXPECT_EQ(record.waited(), 2ms);
+}
+
+TEST(GpuTimes, WaitsThatNobodyReadsDoNotPileUp) {
+  CommRecord record(Rank{0}, {});
+  FakeTimes first, later;
+  issue_and_wait(record, first.times());
+  for (std::size_t k = 0; k < CommRecord::kMostUnread; ++k) issue_and_wait(record, later.times());
+  EXPECT_EQ(first.began.use_count(), 1) << "the oldest is forgotten";
+}
+
+}  // namespace
+}  // namespace sc
