@@ -219,11 +219,16 @@ class Comparison(Bench):
 
     # --- a row -------------------------------------------------------------------------------------------------------
 
+    def program(self):
+        path = pathlib.Path(self.args.bin).resolve() / ("00_one_device" if self.world == 1 else "01_data_parallel")
+        if not path.exists():
+            sys.exit(f"error: {path} is not built\n  fix: lessons/{path.name}/run.sh --preset cuda --build-only, or --bin DIR")
+        return path
+
     def lesson(self, row, world, turns):
-        program = pathlib.Path(self.args.bin).resolve() / ("00_one_device" if self.world == 1 else "01_data_parallel")
         settings = ["--workload", f"configs/{row.workload}.json", "--set", f"batch.global={row.rows * world}",
                     "--set", f"batch.micro={row.rows}", "--set", "data.validation_batches=1", "--device", "cuda"]
-        return Lesson(program, settings, world, self.folder / f"{row.name}_{world}", self.args.ours == "paused", turns)
+        return Lesson(self.program(), settings, world, self.folder / f"{row.name}_{world}", self.args.ours == "paused", turns)
 
     def programs(self, row, turns):
         """In the order of their turns; ours first."""
@@ -316,6 +321,7 @@ class Comparison(Bench):
                 todo.append(row)
         try:
             if todo:
+                self.program()  # before minutes of compiling
                 self.start_peers(todo)
             for row in todo:
                 self.run_row(row)

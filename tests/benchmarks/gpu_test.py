@@ -167,6 +167,10 @@ def failures_stay_with_their_program():
             said, result = run("--rows", "355m", "--rounds", "1", "--peers", "none", "--ours", mode, FAKE_STEPS="4")
             row = result["rows"]["355m"]
             check(said.returncode == 1 and not row["rounds"] and "4 steps" in row["programs"]["ours"]["failure"], f"{mode}: {row}")
+    with stage() as (folder, run):
+        (folder / "00_one_device").unlink()
+        said, result = run("--rows", "355m", "--peers", "compile")
+        check(said.returncode == 1 and "00_one_device is not built" in said.stderr and "ready" not in said.stdout, "it says so at once")
     with stage() as (_, run):
         _, result = run("--rows", "355m", "--rounds", "1", "--peers", "none", FAKE_TOKENS="1")
         check("16385 tokens" in result["rows"]["355m"]["programs"]["ours"]["failure"], "another batch is no comparison")
