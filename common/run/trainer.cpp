@@ -33,6 +33,7 @@
 #include "common/run/progress.h"
 #include "common/run/report.h"
 #include "common/run/run_files.h"
+#include "common/run/sample.h"
 #include "common/run/weights.h"
 #include "common/run/world.h"
 
@@ -140,6 +141,8 @@ class Trainer {
   void check_witness() const;
   void check_gpu_allocator();
   void evaluate();
+  void sample();
+  [[nodiscard]] ParamLayout layout_of_strategy() const;
   void finish();
   [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }
 
@@ -215,11 +218,10 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
     scalars_.loss_scale.fill_(LossScale::kStart);
     scalars_.scaler_state = ledger.zeros(Purpose::workspace, "loss scaler", {2}, DType::i64);
   }
+  if (speaks() && job.line.sample > 0) (void)TextModel(shape_, layout_of_strategy(), ledger);  // it fits
   if (speaks() && !job.line.save.empty()) check_save_path(*files_, job.line.save);
   if (!job.line.init.empty()) {
-    load_weights(*strategy_,
-                 ParamLayout(shape_.workload.model, WorldSize{static_cast<int>(job.batch.data_parallel)}),
-                 job.line.init);
+    load_weights(*strategy_, layout_of_strategy(), job.line.init);
   }
   const RunFiles::OnGpu on_gpu{gpu_ == nullptr ? std::map<std::string, std::string>() : gpu_versions(*gpu_),
                                flops_};
@@ -406,7 +408,21 @@ void Trainer::evaluate() {
   strategy_->settle();
   const std::span<const Batch> batches = loader_.validation();
   if (!batches.empty()) validation_loss_ = strategy_->evaluate(batches);
+  if (job_.line.sample > 0) sample();
   world_.watchdog().step_end();
+}
+
+void Trainer::sample() {
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
+  const ParamLayout layout = layout_of_strategy();
+  const SampleSource source{shape_, layout, data_.validation(),
+                            std::min(tokenizer->vocab(), shape_.workload.model.vocab)};
+  const Sample made = make_sample(*strategy_, source, ledger_, world_.comm(), job_.line.sample);
+  if (speaks()) std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed);
+}
+
+ParamLayout Trainer::layout_of_strategy() const {
+  return ParamLayout(shape_.workload.model, WorldSize{static_cast<int>(job_.batch.data_parallel)});
 }
 
 void Trainer::finish() {
@@ -420,9 +436,7 @@ void Trainer::finish() {
   // After the last operation that all ranks share: rank 0 may write for long, and nobody may wait for it in
   // one.
   if (!job_.line.save.empty()) {
-    save_weights(*strategy_,
-                 ParamLayout(shape_.workload.model, WorldSize{static_cast<int>(job_.batch.data_parallel)}),
-                 comm, job_.line.save);
+    save_weights(*strategy_, layout_of_strategy(), comm, job_.line.save);
   }
   const Path written = records_->finish(outcome());
   if (!speaks()) return;
