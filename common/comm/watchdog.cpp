@@ -19,7 +19,14 @@ constexpr int kLostRank = static_cast<int>(ExitCode::lost_rank);
 
 // A signal handler reaches nothing but globals.
 volatile sig_atomic_t g_terminate = 0;
-void note_terminate(int /*signal*/) { g_terminate = 1; }
+void note_terminate(int signal) { g_terminate = signal; }
+
+void watch_for(int signal) {
+  struct sigaction action = {};
+  action.sa_handler = note_terminate;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(signal, &action, nullptr);
+}
 
 std::chrono::milliseconds stale_after(std::chrono::milliseconds limit) {
   return std::clamp<std::chrono::milliseconds>(limit / 2, 500ms, 5000ms);
@@ -30,6 +37,7 @@ void fill_defaults(WatchdogOptions& options, WorldSize world) {
     options.print = [](const std::string& message) { std::fprintf(stderr, "error: %s\n", message.c_str()); };
   }
   if (!options.abort) options.abort = [] {};
+  if (!options.interrupted) options.interrupted = [](int) {};
   if (!options.fall_silent) options.fall_silent = [] { (void)std::freopen("/dev/null", "w", stderr); };
   if (!options.exit) options.exit = [](int code) { ::_exit(code); };
   if (!options.step_limit) options.step_limit = options.limit * (to_int(world) == 1 ? 1 : 10);
@@ -41,11 +49,10 @@ Watchdog::Watchdog(ProgressBoard& board, Rank rank, Outstanding outstanding, Wat
     : board_(board), rank_(rank), outstanding_(std::move(outstanding)), options_(std::move(options)) {
   fill_defaults(options_, board.world());
   interval_ = std::min<Duration>(kLongestInterval, options_.limit / 10);
-  if (options_.on_sigterm) {
-    struct sigaction action = {};
-    action.sa_handler = note_terminate;
-    action.sa_flags = SA_RESTART;
-    ::sigaction(SIGTERM, &action, nullptr);
+  if (options_.on_sigterm) watch_for(SIGTERM);
+  if (options_.on_sigint) {
+    watch_for(SIGINT);
+    watch_for(SIGHUP);
   }
   board_.join(rank_);
   thread_ = std::thread([this] { run(); });
@@ -58,6 +65,10 @@ Watchdog::~Watchdog() {
   }
   changed_.notify_all();
   thread_.join();
+  if (options_.on_sigint) {  // nobody looks any more
+    (void)std::signal(SIGINT, SIG_DFL);
+    (void)std::signal(SIGHUP, SIG_DFL);
+  }
   board_.leave(rank_);
 }
 
@@ -88,7 +99,9 @@ void Watchdog::run() {
 }
 
 void Watchdog::look() {
-  if (g_terminate != 0 && options_.on_sigterm) return on_terminate();
+  if (const int signal = g_terminate; signal != 0 && (options_.on_sigterm || options_.on_sigint)) {
+    return on_terminate(signal);
+  }
   if (const auto overdue = overdue_operation()) {
     expire(describe_hang(board_, rank_, overdue, options_.limit, stale_after(options_.limit)));
   } else if (step_stands_still()) {
@@ -133,7 +146,7 @@ bool Watchdog::somebody_is_gone() {
   return false;
 }
 
-void Watchdog::on_terminate() {
+void Watchdog::on_terminate(int signal) {
   for (int attempt = 0; attempt < 5 && !somebody_is_gone(); ++attempt) std::this_thread::sleep_for(20ms);
   if (somebody_is_gone()) {
     return expire(describe_hang(board_, rank_, std::nullopt, options_.limit, stale_after(options_.limit)));
@@ -143,9 +156,10 @@ void Watchdog::on_terminate() {
   // does anybody end.
   expired_ = true;
   board_.leave(rank_);
+  options_.interrupted(signal);
   options_.fall_silent();
-  std::this_thread::sleep_for(3 * kLongestInterval);
-  options_.exit(128 + SIGTERM);
+  if (to_int(board_.world()) > 1) std::this_thread::sleep_for(3 * kLongestInterval);
+  options_.exit(128 + signal);
 }
 
 // Nobody ends a process before the message is out: mpirun would end the speaker with it.

@@ -27,6 +27,11 @@ struct WatchdogOptions {
   /// On SIGTERM: if a rank of this host died, say so and exit 75; otherwise exit 143. (mpirun sends it to the
   /// ranks that are left.)
   bool on_sigterm = false;
+  /// The same on SIGINT and SIGHUP: exit 130 and 129. Where a launcher stands between, it sends SIGTERM
+  /// instead.
+  bool on_sigint = false;
+  /// Before such an end, unless a rank died: the signal. For the last words of this rank.
+  std::function<void(int signal)> interrupted;
   /// The message, once a job. Default: to stderr, with "error: " before it.
   std::function<void(const std::string&)> print;
   /// Asks for the end of all ranks; MpiWorld::abort_job(75), say. May block, may not return.
@@ -72,7 +77,7 @@ class Watchdog {
   [[nodiscard]] std::optional<OutstandingOp> overdue_operation();
   [[nodiscard]] bool step_stands_still();
   [[nodiscard]] bool somebody_is_gone();
-  void on_terminate();
+  void on_terminate(int signal);
   void expire(const std::string& message);
 
   ProgressBoard& board_;

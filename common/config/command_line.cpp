@@ -138,6 +138,8 @@ bool apply_run_flag(const Given& flag, CommandLine& line) {
     line.graph = read(on_off(), flag);
   } else if (flag.name == "threads") {
     line.threads = static_cast<int>(read(integer(1, 1024), flag));
+  } else if (flag.name == "sample") {
+    line.sample = read(integer(1, 1'000'000), flag);
   } else if (flag.name == "world") {
     line.world = read(integer(1, 1'000'000), flag);
   } else if (flag.name == "memory-cap") {
@@ -167,7 +169,7 @@ bool apply_switch(const Given& flag, CommandLine& line) {
 
 // What belongs to a run beside --plan, and the other way round.
 void refuse_contradictions(const std::vector<Given>& given, const CommandLine& line) {
-  const std::set<std::string> of_a_run = {"init", "save", "trace", "inject", "graph", "profile"};
+  const std::set<std::string> of_a_run = {"init", "save", "sample", "trace", "inject", "graph", "profile"};
   for (const Given& flag : given) {
     if (line.plan && of_a_run.contains(flag.name))
       refuse("--" + flag.name, "it belongs to a run; --plan only predicts one", "leave one of them out");

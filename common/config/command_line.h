@@ -50,6 +50,7 @@ struct CommandLine {
   std::optional<Bytes> memory_cap;  // bytes of a rank
   std::string init;                 // safetensors file with the initial weights; empty: random from the seed
   std::string save;                 // safetensors file for the trained weights; empty: none
+  std::int64_t sample = 0;          // tokens of text that the trained model makes; 0: none
   std::string explain;              // a key, a group or "all"; empty: not asked
   double watchdog_seconds = 30;     // an operation that takes longer ends the run
   std::string inject;               // "kind@rank,step", read by comm/fault.h; empty: none

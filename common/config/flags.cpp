@@ -49,6 +49,7 @@ std::vector<Flag> all_flags(const Program& program) {
       {"data", "FILE", "a text file or a token file to train on", "data.source"},
       {"init", "FILE", "initial weights from a safetensors file (Hugging Face GPT-2 names)"},
       {"save", "FILE", "writes the trained weights to a safetensors file (Hugging Face GPT-2 names, fp32)"},
+      {"sample", "N", "prints N tokens of text that the trained model makes"},
       {"device", "auto|cpu|cuda", "where ranks compute (default auto)"},
       {"ops", "aten|fused", "on a GPU: ATen's operations alone, or own kernels where faster (default fused)"},
       {"graph", "on|off",

@@ -5,17 +5,10 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/base/counter_random.h"
 
 namespace sc {
 namespace {
-
-/// SplitMix64's output function (Steele, Lea, Flood, OOPSLA 2014): a bijection of 64 bits that looks random.
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
-}
 
 void fill_rows(const Rows& source, const std::vector<RowIndex>& rows, std::span<std::int64_t> tokens,
                std::span<std::int64_t> targets) {
@@ -41,7 +34,7 @@ std::int64_t Permutation::value(std::int64_t i) const {
   do {
     std::uint64_t left = x >> half_bits_, right = x & mask;
     for (std::uint64_t round = 0; round < kRounds; ++round) {
-      const std::uint64_t next = left ^ (mix(mix(key_ + round) ^ right) & mask);
+      const std::uint64_t next = left ^ (mix64(mix64(key_ + round) ^ right) & mask);
       left = right;
       right = next;
     }
@@ -66,7 +59,7 @@ Sampler::Sampler(const Dataset& data, const Workload& workload)
 
 RowIndex Sampler::row_at(std::int64_t position) const {
   const auto epoch = static_cast<std::uint64_t>(position / train_.count());
-  return Permutation(train_.count(), mix(seed_) ^ mix(~epoch)).value(position % train_.count());
+  return Permutation(train_.count(), mix64(seed_) ^ mix64(~epoch)).value(position % train_.count());
 }
 
 std::vector<RowIndex> Sampler::rows(std::int64_t step, std::int64_t j) const {

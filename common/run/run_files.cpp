@@ -200,7 +200,7 @@ Path RunFiles::finish(const Outcome& outcome) {
   return dir_ / "record.json";
 }
 
-void RunFiles::fail(int exit_code, const std::string& message) noexcept {
+Path RunFiles::fail(int exit_code, const std::string& message) noexcept {
   try {
     RunRecord record = shape_.rank == Rank{0} ? record_ : read_record(files_, dir_ / "record.json");
     record.steps = read_steps(files_, dir_ / "steps.jsonl");
@@ -209,8 +209,10 @@ void RunFiles::fail(int exit_code, const std::string& message) noexcept {
     record.exit_code = exit_code;
     record.message = message;
     write_record(files_, dir_, record);
+    return dir_ / "record.json";
   } catch (const std::exception& error) {
     spdlog::warn("no record of the failure: {}", error.what());
+    return {};
   }
 }
 

@@ -47,9 +47,9 @@ class RunFiles {
   /// Not collective. Writes the whole record and returns its path (rank 0).
   Path finish(const Outcome& outcome);
   /// Not collective, from any thread of any rank: the record with exit code, message and the steps that are
-  /// in steps.jsonl. Never throws: the failure that is being reported matters more than one of writing about
-  /// it.
-  void fail(int exit_code, const std::string& message) noexcept;
+  /// in steps.jsonl. Returns its path, or nothing if it cannot be written. Never throws: the failure that is
+  /// being reported matters more than one of writing about it.
+  Path fail(int exit_code, const std::string& message) noexcept;
 
  private:
   FileOps& files_;

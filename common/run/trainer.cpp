@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
@@ -33,6 +34,7 @@
 #include "common/run/progress.h"
 #include "common/run/report.h"
 #include "common/run/run_files.h"
+#include "common/run/sample.h"
 #include "common/run/weights.h"
 #include "common/run/world.h"
 
@@ -104,6 +106,9 @@ bool on_terminal() {
   return said != nullptr ? std::string(said) == "1" : ::isatty(STDOUT_FILENO) == 1;
 }
 
+// A redrawn line may stand there.
+const char* below_progress() { return on_terminal() ? "\n" : ""; }
+
 Fault parsed_fault(const TrainJob& job, const RunShape& shape) {
   const Fault fault = Fault::parse(job.line.inject, shape.world);
   if (fault.step() < shape.workload.steps) return fault;
@@ -118,7 +123,7 @@ class Trainer {
   /// gpu: null on the CPU.
   Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWitness& witness, Gpu* gpu);
   ~Trainer() {
-    world_.set_last_act(nullptr);
+    world_.set_last_acts({});
     if (gpu_ != nullptr) gpu_->drop_graph();  // NCCL ends only when no graph holds its operations
   }
   Trainer(const Trainer&) = delete;
@@ -127,6 +132,8 @@ class Trainer {
 
  private:
   void announce() const;
+  void failed(int exit_code, const std::string& text);
+  void interrupted(int signal);
   void train();
   void step(std::int64_t step);
   StepResult train_step(std::span<const Batch> batches, std::int64_t step);
@@ -140,6 +147,8 @@ class Trainer {
   void check_witness() const;
   void check_gpu_allocator();
   void evaluate();
+  void sample();
+  [[nodiscard]] ParamLayout layout_of_strategy() const;
   void finish();
   [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }
 
@@ -165,6 +174,7 @@ class Trainer {
   std::optional<ModelFlops> flops_;  // on a GPU
   std::optional<RunFiles> records_;  // made last: a run that cannot start leaves no folder
   Progress progress_;
+  std::atomic<std::int64_t> step_now_ = 0;  // for the watchdog's thread
   std::vector<StepRecord> steps_;
   Measured measured_;
   std::optional<double> validation_loss_;
@@ -215,16 +225,16 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
     scalars_.loss_scale.fill_(LossScale::kStart);
     scalars_.scaler_state = ledger.zeros(Purpose::workspace, "loss scaler", {2}, DType::i64);
   }
+  if (speaks() && job.line.sample > 0) (void)TextModel(shape_, layout_of_strategy(), ledger);  // it fits
   if (speaks() && !job.line.save.empty()) check_save_path(*files_, job.line.save);
   if (!job.line.init.empty()) {
-    load_weights(*strategy_,
-                 ParamLayout(shape_.workload.model, WorldSize{static_cast<int>(job.batch.data_parallel)}),
-                 job.line.init);
+    load_weights(*strategy_, layout_of_strategy(), job.line.init);
   }
   const RunFiles::OnGpu on_gpu{gpu_ == nullptr ? std::map<std::string, std::string>() : gpu_versions(*gpu_),
                                flops_};
   records_.emplace(*files_, job, shape_, on_gpu, world.comm());
-  world.set_last_act([this](int exit_code, const std::string& text) { records_->fail(exit_code, text); });
+  world.set_last_acts({.failed = [this](int exit_code, const std::string& text) { failed(exit_code, text); },
+                       .interrupted = [this](int signal) { interrupted(signal); }});
 }
 
 void Trainer::announce() const {
@@ -242,9 +252,25 @@ void Trainer::run() {
   try {
     train();
   } catch (...) {
+    progress_.finish();
     const Failure failure = current_failure(shape_.rank);
     world_.fail(failure.code, failure.text);
   }
+}
+
+// Where the line of a run that went well stands, too.
+void Trainer::failed(int exit_code, const std::string& text) {
+  const Path record = records_->fail(exit_code, text);
+  if (!record.empty()) std::cout << below_progress() << "record: " << record.string() << std::endl;
+}
+
+void Trainer::interrupted(int signal) {
+  if (!speaks()) return;
+  const std::string what = fmt::format("interrupted at step {}", step_now_.load());
+  const Path record = records_->fail(128 + signal, what);
+  std::cout << below_progress() << what;
+  if (!record.empty()) std::cout << "; record: " << record.string();
+  std::cout << std::endl;
 }
 
 void Trainer::train() {
@@ -285,6 +311,7 @@ void Trainer::step(std::int64_t step) {
   comm.set_step(step);
   comm.record().reset_waited();
   world_.watchdog().step_begin(step);
+  step_now_ = step;
   const std::span<const Batch> batches = loader_.train(step);
   scalars_.lr.fill_(learning_rate(shape_.workload.optim, step, shape_.workload.steps));
   fault_.at_step(shape_.rank, step);
@@ -407,7 +434,21 @@ void Trainer::evaluate() {
   strategy_->settle();
   const std::span<const Batch> batches = loader_.validation();
   if (!batches.empty()) validation_loss_ = strategy_->evaluate(batches);
+  if (job_.line.sample > 0) sample();
   world_.watchdog().step_end();
+}
+
+void Trainer::sample() {
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
+  const ParamLayout layout = layout_of_strategy();
+  const SampleSource source{shape_, layout, data_.validation(),
+                            std::min(tokenizer->vocab(), shape_.workload.model.vocab)};
+  const Sample made = make_sample(*strategy_, source, ledger_, world_.comm(), job_.line.sample);
+  if (speaks()) std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed);
+}
+
+ParamLayout Trainer::layout_of_strategy() const {
+  return ParamLayout(shape_.workload.model, WorldSize{static_cast<int>(job_.batch.data_parallel)});
 }
 
 void Trainer::finish() {
@@ -421,9 +462,7 @@ void Trainer::finish() {
   // After the last operation that all ranks share: rank 0 may write for long, and nobody may wait for it in
   // one.
   if (!job_.line.save.empty()) {
-    save_weights(*strategy_,
-                 ParamLayout(shape_.workload.model, WorldSize{static_cast<int>(job_.batch.data_parallel)}),
-                 comm, job_.line.save);
+    save_weights(*strategy_, layout_of_strategy(), comm, job_.line.save);
   }
   const Path written = records_->finish(outcome());
   if (!speaks()) return;

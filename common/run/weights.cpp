@@ -71,6 +71,13 @@ void load_weights(AnyStrategy& strategy, const ParamLayout& layout, const std::s
   }
 }
 
+void for_each_whole_unit(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
+                         const std::function<void(int unit, const UnitTensors& values)>& take) {
+  Collect state;
+  strategy.visit_state(state);
+  for (int unit = 0; unit < layout.num_units(); ++unit) take(unit, whole_unit(state, layout, unit, comm));
+}
+
 void check_save_path(FileOps& ops, const Path& path) {
   const PathKind kind = ops.kind(path);
   if (kind != PathKind::absent && kind != PathKind::file) {

@@ -1,6 +1,7 @@
 // Weights into and out of a strategy, whatever it shards, through Hugging Face's safetensors files.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "common/comm/communicator.h"
@@ -15,6 +16,11 @@ class AnyStrategy;
 /// time, beside the ledger.
 ///   Errors  InputError (exit 65) for a file that is not this model's.
 void load_weights(AnyStrategy& strategy, const ParamLayout& layout, const std::string& path);
+
+/// Calls take(unit, values) for every unit in turn, on every rank: all of its parameters, exact (the fp32
+/// master's where there is one), fp32 in host memory, whatever the strategy shards. Collective.
+void for_each_whole_unit(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
+                         const std::function<void(int unit, const UnitTensors& values)>& take);
 
 /// Before a run whose end would be too late for it: can a file be written at `path`? Makes missing parent
 /// directories.

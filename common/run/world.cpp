@@ -73,7 +73,12 @@ World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
   }
   WatchdogOptions watch;
   watch.limit = std::chrono::milliseconds(static_cast<std::int64_t>(options.watchdog_seconds * 1000));
-  watch.on_sigterm = launch.launched();
+  watch.on_sigterm = true;
+  watch.on_sigint = !launch.launched();
+  watch.interrupted = [this](int signal) {
+    const std::lock_guard lock(act_mutex_);
+    if (last_acts_.interrupted) last_acts_.interrupted(signal);
+  };
   watch.print = [this](const std::string& text) { speak(static_cast<int>(ExitCode::lost_rank), text); };
   watch.abort = [this] {
     if (mpi_) mpi_->abort_job(static_cast<int>(ExitCode::lost_rank));
@@ -89,16 +94,16 @@ World::~World() {
   if (launch_.launched()) edge_.emplace(edge_limit_, edge_text(launch_, "end together", edge_limit_));
 }
 
-void World::set_last_act(std::function<void(int, const std::string&)> act) {
+void World::set_last_acts(LastActs acts) {
   const std::lock_guard lock(act_mutex_);
-  last_act_ = std::move(act);
+  last_acts_ = std::move(acts);
 }
 
 void World::speak(int exit_code, const std::string& text) noexcept {
   std::cout.flush();
   std::cerr << "error: " << text << std::endl;
   const std::lock_guard lock(act_mutex_);
-  if (last_act_) last_act_(exit_code, text);
+  if (last_acts_.failed) last_acts_.failed(exit_code, text);
 }
 
 void World::fail(ExitCode code, const std::string& text) noexcept {

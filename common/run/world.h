@@ -35,9 +35,15 @@ class World {
 
   [[nodiscard]] RecordingCommunicator& comm() { return *comm_; }
   [[nodiscard]] Watchdog& watchdog() { return *watchdog_; }
-  /// Called once by the rank that speaks for the job, after its message and before the end: with the exit
-  /// code and the message, from any thread. Empty: nothing. Returns when no call is under way.
-  void set_last_act(std::function<void(int, const std::string&)> act);
+  struct LastActs {
+    /// Called once by the rank that speaks for the job, after its message and before the end: with the exit
+    /// code and the message.
+    std::function<void(int exit_code, const std::string& message)> failed;
+    /// Called by every rank that a signal asks to end.
+    std::function<void(int signal)> interrupted;
+  };
+  /// From any thread. Empty: nothing. Returns when no call is under way.
+  void set_last_acts(LastActs acts);
   /// Prints `text` and ends all ranks with `code`; if another rank has spoken for the job, silently and with
   /// that one's code. Never returns.
   [[noreturn]] void fail(ExitCode code, const std::string& text) noexcept;
@@ -49,7 +55,7 @@ class World {
   std::optional<Deadline> edge_;
   Launch launch_;
   std::mutex act_mutex_;
-  std::function<void(int, const std::string&)> last_act_;
+  LastActs last_acts_;
   std::unique_ptr<MpiWorld> mpi_;
   std::optional<ProgressBoard> board_;
   std::optional<RecordingCommunicator> comm_;

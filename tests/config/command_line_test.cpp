@@ -41,6 +41,8 @@ TEST(CommandLine, EveryFlagIsRead) {
                                   "7",
                                   "--data",
                                   "t.txt",
+                                  "--sample",
+                                  "20",
                                   "--save",
                                   "out.safetensors",
                                   "--init",
@@ -86,6 +88,7 @@ TEST(CommandLine, EveryFlagIsRead) {
   EXPECT_EQ(line.sources.settings[4].value, "t.txt");
   EXPECT_EQ(line.init, "m.safetensors");
   EXPECT_EQ(line.save, "out.safetensors");
+  EXPECT_EQ(line.sample, 20);
   EXPECT_EQ(line.explain, "all");
   EXPECT_EQ(line.device, DeviceChoice::cuda);
   EXPECT_EQ(line.ops, OpsChoice::aten);
@@ -127,6 +130,10 @@ TEST(CommandLine, RefusesWithTheFlagThatIsNear) {
        "cpu, cuda"},
       {{"--threads", "0"},
        "--threads 0: 0 is outside its range, 1 .. 1024\n  fix: --threads takes 1 .. 1024"},
+      {{"--sample", "0"},
+       "--sample 0: 0 is outside its range, 1 .. 1000000\n  fix: --sample takes 1 .. 1000000"},
+      {{"--sample", "5", "--plan"},
+       "--sample: it belongs to a run; --plan only predicts one\n  fix: leave one of them out"},
       {{"--watchdog", "0"},
        "--watchdog 0: 0 is outside its range, 0.1 <= x <= 86400\n  fix: --watchdog takes 0.1 <= x <= 86400"},
       {{"--memory-cap", "6gb"},

@@ -52,6 +52,8 @@ class InjectedFaults(support.ProcessTest):
                     self.assertEqual((ended.code, ended.errors), (137, []), ended)
                 else:
                     self.expect_one_error(ended, code, re.compile(message))
+                if case[:2] != ("kill", 1):
+                    self.assertEqual(re.findall(r"\nrecord: (.*)\n", ended.out), [self.outs[case] + "/record.json"], ended)
                 self.expect_nothing_left(self.outs[case], self.boards)
 
     def test_hang(self):

@@ -108,6 +108,37 @@ class Records(support.ProcessTest):
                 self.assertFalse(os.path.exists(out + "/record.json"))
 
 
+class Sampled(support.ProcessTest):
+    def test_text_is_the_same_every_time(self):
+        ended = support.side_by_side({
+            (ranks, turn): lambda ranks=ranks: support.run(LESSON, ranks, "--sample", "40", "--out", support.new_path("out"))
+            for ranks in (0, 3) for turn in (0, 1)})
+        for ranks in (0, 3):
+            texts = []
+            for turn in (0, 1):
+                job = ended[ranks, turn]
+                self.assertEqual((job.code, job.err), (0, ""), job)
+                found = re.search(r"\nsample: 40 tokens \(temperature 1, seed \d+\) after the first (\d+) of the validation text\n"
+                                  r"(.*)\n\nloss ", job.out, re.DOTALL)
+                self.assertTrue(found, job)
+                prompt, made = found.group(2).split(" | ", 1)
+                self.assertEqual(len(prompt), int(found.group(1)))
+                self.assertGreater(len(made), 0)
+                self.assertLessEqual(len(made), 40)
+                texts.append(found.group(2))
+            self.assertEqual(texts[0], texts[1])
+
+    def test_a_cap_that_is_too_small_is_found_before_the_first_step(self):
+        plan = support.run(LESSON, 0, "--plan").out
+        total = int(re.search(r"total .* ([\d,]+)\n", plan).group(1).replace(",", ""))
+        flags = ("--memory-cap", str(total + 1000), "--steps", "2", "--out", support.new_path("out"))
+        self.assertEqual(support.run(LESSON, 0, *flags).code, 0)
+        ended = support.run(LESSON, 0, *flags[:-1], support.new_path("out"), "--sample", "40")
+        self.assertEqual(ended.code, 69, ended)
+        self.assertIn("sample_params", ended.err)
+        self.assertNotIn("step 1/", ended.out)
+
+
 class WithoutARun(support.ProcessTest):
     def quick(self, *flags):
         ended = support.execute(["env", "-u", "PATH", support.program(LESSON), *flags])

@@ -1,6 +1,8 @@
 """Ctrl-C, SIGTERM and worse, sent to run.sh: its exit code, no message about lost ranks, nothing left."""
 
+import json
 import os
+import re
 import signal
 import time
 
@@ -30,6 +32,19 @@ class Signals(support.ProcessTest):
         cls.ended = support.side_by_side(
             {case: lambda case=case, out=out: interrupted(*case, out) for case, out in cls.outs.items()})
 
+    def check_last_words(self, name, ranks, ended, out):
+        """One line with the step and the record."""
+        with open(out + "/record.json", encoding="utf-8") as file:
+            record = json.load(file)
+        lines = re.findall(r"\ninterrupted at step (\d+); record: (.*)\n", ended.out)
+        self.assertEqual([path for _, path in lines], [out + "/record.json"], ended)
+        self.assertEqual(record["message"], "interrupted at step " + lines[0][0])
+        # mpirun asks its ranks to end with SIGTERM, whatever it was asked with itself; so does what outlives run.sh.
+        asked = 143 if ranks > 1 or name == "SIGKILL" else 128 + getattr(signal, name)
+        self.assertEqual(record["exit_code"], asked)
+        self.assertGreater(len(record["steps"]["loss"]), 0)
+        self.assertIn(int(lines[0][0]) - len(record["steps"]["loss"]), (-1, 0, 1))
+
     def check(self, name, code):
         for case, ended in self.ended.items():
             if case[0] != name:
@@ -38,6 +53,7 @@ class Signals(support.ProcessTest):
                 self.assertTrue(ended.trained, ended)
                 self.assertEqual(ended.code, code, ended)
                 self.assertEqual(ended.err, "")
+                self.check_last_words(name, case[1], ended, self.outs[case])
                 self.expect_nothing_left(self.outs[case], self.boards)
 
     def test_sigint(self):

@@ -1,0 +1,141 @@
+#include "common/run/sample.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/mv.h>
+#include <ATen/ops/zeros.h>
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "common/base/counter_random.h"
+#include "common/data/bpe/utf8.h"
+#include "common/model/unit_views.h"
+#include "common/run/run_lesson.h"
+#include "common/run/weights.h"
+
+namespace sc::detail {
+namespace {
+
+// Everything of one row; nothing is recomputed, since nothing goes backward.
+GptShape one_row(const RunShape& run) {
+  RunShape one = run;
+  one.workload.batch.micro = 1;
+  one.workload.activations = Activations::keep;
+  one.workload.head_chunk = 1;
+  return shape_of(one);
+}
+
+// The token at which the distribution's running sum passes `u`, which is in [0, 1).
+std::int64_t draw(const at::Tensor& logits, std::int64_t vocab, double u) {
+  const float* x = logits.const_data_ptr<float>();
+  const double most = *std::max_element(x, x + vocab);
+  std::vector<double> sums(static_cast<std::size_t>(vocab));
+  double sum = 0;
+  for (std::int64_t i = 0; i < vocab; ++i) sums[static_cast<std::size_t>(i)] = sum += std::exp(x[i] - most);
+  const auto found = std::upper_bound(sums.begin(), sums.end(), u * sum);
+  return std::min<std::int64_t>(found - sums.begin(), vocab - 1);
+}
+
+std::vector<std::int64_t> prompt_of(const Rows& rows) {
+  const auto length = static_cast<std::size_t>(rows.format().sequence);
+  std::vector<std::int64_t> tokens(length), targets(length);
+  rows.fill(0, tokens, targets);
+  tokens.resize(std::clamp<std::size_t>(length / 2, 1, kPromptTokens));
+  return tokens;
+}
+
+std::string without_control_characters(std::string text) {
+  for (char& c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < ' ' && c != '\n') || byte == 0x7f) c = '?';
+  }
+  return text;
+}
+
+}  // namespace
+
+TextModel::TextModel(const RunShape& run, const ParamLayout& layout, Ledger& ledger)
+    : gpt_(one_row(run), layout) {
+  const GptShape& shape = gpt_.shape();
+  const auto arena = [&](Segment segment) {
+    const std::int64_t size = layout.arena_size(segment).value();
+    return size == 0 ? at::Tensor() : ledger.zeros(Purpose::parameters, "sample_params", {size}, shape.dtype);
+  };
+  params_ = unit_views(layout, arena(Segment::sharded), arena(Segment::whole));
+  tokens_ = ledger.zeros(Purpose::workspace, "sample_tokens", {1, shape.sequence}, DType::i64);
+  for (at::Tensor& x : x_) {
+    x = ledger.zeros(Purpose::activations, "sample_x", {1, shape.sequence, shape.config.width}, shape.dtype);
+  }
+  saved_ = gpt_.allocate_saved(ledger);
+  ws_ = gpt_.allocate_workspace(ledger);
+}
+
+void TextModel::set_unit(int unit, const UnitTensors& values) {
+  UnitTensors& mine = params_[static_cast<std::size_t>(unit)];
+  mine.sharded.copy_(values.sharded);
+  if (mine.whole.defined() && mine.whole.numel() > 0) mine.whole.copy_(values.whole);
+}
+
+// Attention looks back only, so what stands behind the last token does not matter.
+at::Tensor TextModel::next_logits(std::span<const std::int64_t> tokens) {
+  const auto row = static_cast<std::size_t>(gpt_.shape().sequence);
+  const std::span<const std::int64_t> seen = tokens.last(std::min(tokens.size(), row));
+  const at::Tensor host = at::zeros({1, static_cast<std::int64_t>(row)}, at::kLong);
+  std::copy(seen.begin(), seen.end(), host.mutable_data_ptr<std::int64_t>());
+  tokens_.copy_(host);
+  gpt_.embed(params_[0], tokens_, x_[0]);
+  const int blocks = gpt_.layout().num_blocks(), last = gpt_.layout().last_unit();
+  for (int unit = 1; unit <= blocks; ++unit) {
+    gpt_.forward_block(unit, params_[static_cast<std::size_t>(unit)], x_[(unit - 1) % 2], saved_, ws_,
+                       x_[unit % 2]);
+  }
+  const UnitTensors& norm = params_[static_cast<std::size_t>(last)];
+  const at::Tensor x = x_[blocks % 2].select(0, 0).select(0, static_cast<std::int64_t>(seen.size()) - 1);
+  const at::Tensor normed =
+      at::layer_norm(x.to(at::kFloat), {x.size(0)}, gpt_.view(last, norm, "ln_f.weight").to(at::kFloat),
+                     gpt_.view(last, norm, "ln_f.bias").to(at::kFloat), /*eps=*/1e-5);
+  const at::Tensor head = gpt_.head_matrix(params_[static_cast<std::size_t>(gpt_.head_unit())]);
+  return at::mv(head, normed.to(x.scalar_type()))
+      .narrow(0, 0, gpt_.shape().config.vocab)
+      .to(at::kFloat)
+      .cpu();
+}
+
+Sample make_sample(AnyStrategy& strategy, const SampleSource& source, Ledger& ledger, Communicator& comm,
+                   std::int64_t count) {
+  constexpr std::uint64_t kPurpose = 0x73616d706c65;  // no other use of the seed has this key
+  const bool computes = comm.rank() == Rank{0};
+  std::unique_ptr<TextModel> model;
+  if (computes) model = std::make_unique<TextModel>(source.shape, source.layout, ledger);
+  for_each_whole_unit(strategy, source.layout, comm, [&](int unit, const UnitTensors& values) {
+    if (computes) model->set_unit(unit, values);
+  });
+  std::vector<std::int64_t> tokens = prompt_of(source.rows);
+  Sample sample{{tokens.begin(), tokens.end()}, {}};
+  const std::uint64_t key = mix64(source.shape.workload.seed) ^ kPurpose;
+  at::Tensor next = at::zeros({1}, at::kLong);
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (computes) {
+      next.fill_(draw(model->next_logits(tokens), source.vocab, uniform(key, static_cast<std::uint64_t>(i))));
+    }
+    comm.broadcast(next, Rank{0}).wait();
+    tokens.push_back(next.const_data_ptr<std::int64_t>()[0]);
+    sample.made.push_back(static_cast<TokenId>(tokens.back()));
+  }
+  return sample;
+}
+
+std::string format_sample(const Sample& sample, const Tokenizer& tokenizer, std::uint64_t seed) {
+  Utf8Stream text;
+  std::string shown = text.push(tokenizer.decode(sample.prompt)) + " | ";
+  shown += text.push(tokenizer.decode(sample.made));
+  shown += text.finish();
+  return fmt::format(
+      "sample: {} tokens (temperature 1, seed {}) after the first {} of the validation text\n{}\n",
+      sample.made.size(), seed, sample.prompt.size(), without_control_characters(std::move(shown)));
+}
+
+}  // namespace sc::detail

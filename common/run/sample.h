@@ -1,0 +1,62 @@
+// Text that a trained model makes: --sample.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/comm/communicator.h"
+#include "common/data/dataset.h"
+#include "common/model/gpt.h"
+
+namespace sc::detail {
+
+class AnyStrategy;
+
+/// A model's forward alone, for one row of T = batch.sequence tokens.
+///   Memory  from the ledger: all parameters in precision.dtype, the activations of one block, a workspace.
+///   What
+///           the last norm and the head's one row take comes from LibTorch's allocator.
+class TextModel {
+ public:
+  TextModel(const RunShape& run, const ParamLayout& layout, Ledger& ledger);
+  /// Any dtype and device; to be called for every unit.
+  void set_unit(int unit, const UnitTensors& values);
+  /// Logits of the token after the last of `tokens`, of which the last T count: [vocab] fp32 in host memory.
+  [[nodiscard]] at::Tensor next_logits(std::span<const std::int64_t> tokens);
+
+ private:
+  Gpt gpt_;
+  std::vector<UnitTensors> params_;
+  at::Tensor tokens_;  // [1, T] i64
+  at::Tensor x_[2];    // [1, T, d]: a block's input and output, in turn
+  BlockSaved saved_;
+  Workspace ws_;
+};
+
+struct Sample {
+  std::vector<TokenId> prompt, made;
+};
+
+/// `count` tokens after the first kPromptTokens (at most T / 2) of the first validation row, each drawn from
+/// the model's distribution at temperature 1 among the first `vocab` tokens, by a random number that is a
+/// function of (seed, position). Collective: rank 0 computes with parameters that it has gathered from all
+/// ranks (for_each_whole_unit), whatever the strategy shards, and sends every token to the others, so that
+/// nobody waits for long in one operation.
+///   Errors  InputError 69 if the parameters do not fit below --memory-cap a second time.
+inline constexpr std::size_t kPromptTokens = 32;
+struct SampleSource {
+  const RunShape& shape;
+  const ParamLayout& layout;  // the strategy's
+  const Rows& rows;           // the prompt is the beginning of the first
+  std::int64_t vocab = 0;     // tokens that have a text
+};
+Sample make_sample(AnyStrategy& strategy, const SampleSource& source, Ledger& ledger, Communicator& comm,
+                   std::int64_t count);
+
+/// What stands on the screen: "sample ...:" and the text, with " | " between prompt and what was made.
+/// Control characters other than line breaks become '?', bytes that are no character U+FFFD.
+std::string format_sample(const Sample& sample, const Tokenizer& tokenizer, std::uint64_t seed);
+
+}  // namespace sc::detail

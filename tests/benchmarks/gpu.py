@@ -1,0 +1,383 @@
+#!/usr/bin/env python3
+"""Lessons and their peers on this machine's GPUs, in turns within one run, so that all see the same chip at the same power.
+
+A round gives each program one turn (warm-up steps, then timed ones, each synchronised); what is compared is the ratio within a
+round. The result is written after every round: a run that was stopped goes on where it was when it is started again.
+One GPU: lesson 00. Several: lesson 01 on all of them and on one, and DistributedDataParallel.
+
+  tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
+  tests/benchmarks/gpu.sh --render docs/results/gpu_peers.json
+"""
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import gpu_table
+from gpu_programs import HERE, ROOT, Failed, Lesson, LlmC, OutOfTime, Peer, command_text
+from gpu_watch import Watch, machine
+
+GIB = 2.0**30
+
+
+@dataclasses.dataclass
+class Row:
+    """A workload as it is timed. Steps are more where they are short: a turn lasts a second at least."""
+    name: str
+    workload: str
+    rows: int  # a step and rank
+    steps: int = 25
+    warm_up: int = 10
+    peers: tuple = ("compile", "bf16")
+
+    def config(self):
+        return json.loads((ROOT / "configs" / f"{self.workload}.json").read_text())
+
+
+# In this order: the peers of a row that is done give their memory to the larger ones.
+ROWS = {row.name: row for row in (
+    Row("seed", "seed_355m", 4, steps=100, warm_up=40, peers=("compile", "bf16", "compile:reduce-overhead")),
+    Row("124m", "gpt2_124m", 32), Row("355m", "gpt2_355m", 16), Row("774m", "gpt2_774m", 16), Row("1558m", "gpt2_1558m", 8))}
+VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
+            "wire": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16 (bf16_compress_hook)"),
+            "bf16": ("bf16", "torch.compile, bf16 parameters and AdamW states, no fp32 master")}
+DDP_PEERS = ("compile", "wire", "bf16")  # lessons sum gradients in bf16, as the last two
+LABELS = {"ours": "Stagecraft", "ours_1": "Stagecraft, one GPU", "llmc": "llm.c"}
+
+
+def peer_gib(row, variant):
+    """About what a peer holds while it trains: for starting several at once."""
+    config = row.config()
+    d, layers = config["model"]["width"], config["model"]["layers"]
+    tokens, vocab = row.rows * config["batch"]["sequence"], (config["model"]["vocab"] + 127) // 128 * 128
+    parameters = vocab * d + config["model"]["context"] * d + layers * (12 * d * d + 13 * d)
+    return 1.0 + (parameters * (10 if variant == "bf16" else 18) + tokens * layers * 34 * d + tokens * vocab * 4) / GIB
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def write(path, result):
+    """Complete or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(result, indent=1) + "\n")
+    partial.replace(path)
+
+
+def commit():
+    command = ["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+class Bench:
+    """Programs in turns, within a time limit. Also what dtype_only.py runs on."""
+
+    def __init__(self, seconds, folder):
+        self.deadline = time.monotonic() + (seconds or 1e9)
+        self.folder, self.longest = pathlib.Path(folder), 0.0
+        self.watch, self.machine = Watch(), machine()
+
+    def round(self, programs, order, row, sequence, world_of):
+        """One turn each. Returns the cells and who failed; raises OutOfTime."""
+        began, cells, failures = time.monotonic(), {}, {}
+        for name in order:
+            tokens = row.rows * sequence * world_of[name]
+            try:
+                turn = programs[name].measure(row.warm_up, row.steps, self.deadline)
+                if turn["tokens"] != tokens:
+                    raise Failed(f"a step has {turn['tokens']} tokens, {tokens} were asked for")
+            except Failed as error:
+                failures[name] = str(error)
+                if name == order[0]:
+                    break
+                continue
+            power = self.watch.between(turn["began"], turn["ended"], world_of[name])
+            cells[name] = {**gpu_table.cell(tokens, turn, power), "began": turn["began"], "ended": turn["ended"]}
+        took = time.monotonic() - began
+        self.longest = max(self.longest, took)
+        return {"started": now(), "seconds": took, "programs": cells}, failures
+
+    def fits(self, rounds):
+        """Whether there is time for another round, by what earlier ones took: this row's, or else any."""
+        took = max((r["seconds"] for r in rounds), default=self.longest)
+        return time.monotonic() + took <= self.deadline
+
+
+class Comparison(Bench):
+    def __init__(self, args, folder):
+        super().__init__(args.seconds, folder)
+        self.args, self.world = args, args.world or max(1, self.machine["gpus"])
+        self.path = pathlib.Path(args.out)
+        self.result = json.loads(self.path.read_text()) if self.path.exists() else {"rows": {}}
+        self.result["about"] = ("medians of synchronised steps; the programs of a row took turns within each round, and ratios are within "
+                                "a round; an idle program keeps its memory and leaves the GPU alone")
+        self.peers, self.bad = {}, False
+        self.stored = json.loads((ROOT / "docs/results/peers_stored.json").read_text())["llm.c"]
+
+    def key(self, row):
+        return row.name if self.world == 1 else f"{row.name} x{self.world}"
+
+    def wanted(self):
+        names = self.args.rows.split(",") if self.args.rows else (list(ROWS) if self.world == 1 else ["355m"])
+        for name in names:
+            if name not in ROWS:
+                sys.exit(f"error: --rows: {name} is none of {', '.join(ROWS)}")
+        return [self.timed(row) for row in ROWS.values() if row.name in names]
+
+    def timed(self, row):
+        steps, warm_up = self.args.steps or row.steps, row.warm_up if self.args.warm_up is None else self.args.warm_up
+        return dataclasses.replace(row, steps=steps, warm_up=warm_up)
+
+    def peer_names(self, row):
+        names = self.args.peers.split(",") if self.args.peers else row.peers if self.world == 1 else DDP_PEERS
+        names = [] if list(names) == ["none"] else names
+        for name in names:
+            if name.split(":")[0] not in VARIANTS or (self.world == 1 and name.startswith("wire")):
+                sys.exit(f"error: --peers: '{name}' is none of {', '.join(VARIANTS)} (wire: on several GPUs)\n"
+                         "  fix: --peers compile,bf16:reduce-overhead, or none")
+        return names
+
+    def settings(self, row):
+        """What rounds must have in common to stand in one row."""
+        return {"workload": f"configs/{row.workload}.json", "rows_a_rank": row.rows, "sequence": row.config()["batch"]["sequence"],
+                "world": self.world, "warm_up": row.warm_up, "timed_steps": row.steps, "gpu": self.machine.get("gpu")}
+
+    def done(self, row):
+        entry = self.result["rows"].get(self.key(row))
+        same = entry is not None and all(entry.get(k) == v for k, v in self.settings(row).items())
+        if entry is not None and (self.args.again or not same):
+            why = "" if same else ", which was measured with other settings"
+            print(f"{self.key(row)}: replaces what {self.path} has{why}", flush=True)
+            del self.result["rows"][self.key(row)]
+            return False
+        return same and len(entry["rounds"]) >= self.args.rounds
+
+    # --- peers -------------------------------------------------------------------------------------------------------
+
+    def peer(self, row, name):
+        base, _, mode = name.partition(":")
+        arguments = ["--workload", ROOT / f"configs/{row.workload}.json", "--rows", row.rows, "--variant", VARIANTS[base][0],
+                     "--mode", mode or "default", "--attention", self.args.attention, "--ranks", self.world,
+                     "--bucket-mb", self.args.bucket_mb, "--wire", "bf16" if base == "wire" else "same"]
+        threads = str(max(2, (os.cpu_count() or 2) // 8))
+        return Peer(self.args.peer, arguments, self.args.start_limit, {"TORCHINDUCTOR_COMPILE_THREADS": threads})
+
+    def start_peers(self, rows):
+        """All of them at once, as memory and cores allow: compiling takes a minute each, mostly of one core. Returns when
+        none is compiling any more, so that nothing runs beside a turn."""
+        waiting = [(row, name) for row in rows for name in self.peer_names(row)]
+        waiting.sort(key=lambda rn: -peer_gib(rn[0], VARIANTS[rn[1].split(":")[0]][0]))
+        capacity, most = (self.machine.get("memory_mib") or 16384) / 1024 - 6, max(1, (os.cpu_count() or 2) // (2 * self.world))
+        starting, resident, began = {}, 0.0, time.monotonic()
+        while waiting or starting:
+            for row, name in list(waiting):
+                need = peer_gib(row, VARIANTS[name.split(":")[0]][0])
+                if starting and (len(starting) >= most or resident + need + sum(starting.values()) > capacity):
+                    continue
+                peer = self.peers[row.name, name] = self.peer(row, name)
+                waiting.remove((row, name))
+                peer.failure = self.attempt(peer.start)
+                if peer.failure is None:
+                    starting[row.name, name] = need
+            for key in list(starting):
+                peer = self.peers[key]
+                ready, peer.failure = self.is_ready(peer)
+                if ready or peer.failure:
+                    del starting[key]
+                    resident += 1.0 + (peer.about or {}).get("resident", 0) / GIB
+                    how = "failed to start" if peer.failure else "ready"
+                    print(f"{key[0]} {key[1]}: {how} after {time.monotonic() - began:.0f} s", flush=True)
+            if time.monotonic() > self.deadline:
+                raise OutOfTime()
+            time.sleep(0.05)
+
+    @staticmethod
+    def attempt(call):
+        try:
+            call()
+        except Failed as error:
+            return str(error)
+        return None
+
+    @staticmethod
+    def is_ready(peer):
+        try:
+            return peer.poll(), None
+        except Failed as error:
+            return False, str(error)
+
+    # --- a row -------------------------------------------------------------------------------------------------------
+
+    def program(self):
+        path = pathlib.Path(self.args.bin).resolve() / ("00_one_device" if self.world == 1 else "01_data_parallel")
+        if not path.exists():
+            sys.exit(f"error: {path} is not built\n  fix: lessons/{path.name}/run.sh --preset cuda --build-only, or --bin DIR")
+        return path
+
+    def lesson(self, row, world, turns):
+        settings = ["--workload", f"configs/{row.workload}.json", "--set", f"batch.global={row.rows * world}",
+                    "--set", f"batch.micro={row.rows}", "--set", "data.validation_batches=1", "--device", "cuda"]
+        return Lesson(self.program(), settings, world, self.folder / f"{row.name}_{world}", self.args.ours == "paused", turns)
+
+    def programs(self, row, turns):
+        """In the order of their turns; ours first."""
+        found = {"ours": self.lesson(row, self.world, turns)}
+        if self.world > 1:
+            found["ours_1"] = self.lesson(row, 1, turns)
+        for name in self.peer_names(row):
+            found[re.sub(r"\W", "_", name)] = self.peers[row.name, name]
+        if self.args.llmc and self.world == 1:
+            config = row.config()
+            found["llmc"] = LlmC(self.args.llmc, config["model"]["layers"], row.rows, config["batch"]["sequence"],
+                                 config["model"]["vocab"], self.folder / "llmc")
+        return found
+
+    def label(self, name):
+        base, _, mode = name.partition("_")
+        if name in LABELS:
+            return LABELS[name]
+        return ("DDP, " if self.world > 1 else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
+
+    def new_entry(self, row, programs):
+        entry = {**self.settings(row), "started": now(), "commit": self.args.commit or commit(),
+                 "command": command_text([HERE / "gpu.py", *sys.argv[1:]]),
+                 "programs": {name: {"label": self.label(name)} for name in programs}, "rounds": [], "ratios": {}}
+        if "llmc" not in programs and row.name in self.stored["tokens_per_second"] and self.world == 1:
+            entry["programs"]["llmc"] = {"label": "llm.c (stored)", "stored": self.stored["tokens_per_second"][row.name],
+                                         "source": self.stored["source"]}
+        return entry
+
+    def run_row(self, row):
+        have = len(self.result["rows"].get(self.key(row), {"rounds": []})["rounds"])
+        programs = self.programs(row, self.args.rounds - have)
+        entry = self.result["rows"].setdefault(self.key(row), self.new_entry(row, programs))
+        entry["machine"] = self.machine
+        alive = []
+        for name, program in programs.items():
+            facts = entry["programs"].setdefault(name, {"label": self.label(name)})
+            failure = getattr(program, "failure", None) or self.attempt(program.start if name == "llmc" else lambda: None)
+            facts.pop("failure", None)
+            if failure:
+                facts["failure"] = failure
+            else:
+                alive.append(name)
+        try:
+            self.rounds(row, entry, programs, alive)
+        finally:
+            for name, program in programs.items():
+                self.finish(entry["programs"][name], program)
+            if entry["rounds"]:
+                entry["ratios"] = gpu_table.ratios_of(entry)
+            write(self.path, self.result)
+
+    def rounds(self, row, entry, programs, alive):
+        while len(entry["rounds"]) < self.args.rounds and "ours" in alive:
+            if not self.fits(entry["rounds"]):
+                raise OutOfTime()
+            world_of = {name: 1 if name == "ours_1" else self.world for name in programs}
+            cells, failures = self.round(programs, alive, row, entry["sequence"], world_of)
+            for name, text in failures.items():
+                entry["programs"][name]["failure"] = text
+                alive.remove(name)
+            if "ours" not in failures:
+                entry["rounds"].append(cells)
+                entry["ratios"] = gpu_table.ratios_of(entry)
+            write(self.path, self.result)
+            if cells["programs"]:
+                said = "  ".join(f"{name} {value['tokens_per_second'] / 1e3:.1f}k" for name, value in cells["programs"].items())
+                print(f"{self.key(row)} round {len(entry['rounds'])}/{self.args.rounds}: {said}  ({cells['seconds']:.0f} s)", flush=True)
+            for name, text in failures.items():
+                print(f"{self.key(row)} {name} failed: {text}", file=sys.stderr, flush=True)
+
+    def finish(self, facts, program):
+        """Ends a program, and keeps what it said about itself."""
+        if program.process is not None or isinstance(program, Peer):
+            facts["command"] = command_text(program.command)
+        try:
+            about = program.close(self.deadline)
+        except Failed as error:
+            about = {}
+            facts.setdefault("failure", str(error))
+        facts.update(about)
+        self.bad |= "failure" in facts
+
+    def run(self):
+        todo = []
+        for row in self.wanted():
+            if self.done(row):
+                print(f"{self.key(row)}: is in {self.path} (--again for another run)", flush=True)
+            else:
+                todo.append(row)
+        try:
+            if todo:
+                self.program()  # before minutes of compiling
+                self.start_peers(todo)
+            for row in todo:
+                self.run_row(row)
+        except OutOfTime:
+            print("the time limit is reached: the same command goes on from here", flush=True)
+            self.bad = True
+        finally:
+            for peer in self.peers.values():
+                peer.close(self.deadline)
+            self.watch.stop()
+        print(gpu_table.markdown(self.result))
+        return 1 if self.bad else 0
+
+
+def read_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--render", metavar="FILE", help="print the table of a result, and exit")
+    parser.add_argument("--out", default="docs/results/gpu_peers.json", help="the result, which is added to")
+    parser.add_argument("--bin", default="build/cuda/bin", help="where the lessons' programs are")
+    parser.add_argument("--world", type=int, help="GPUs, one rank each (default: all of this machine)")
+    parser.add_argument("--rows", help=f"of {','.join(ROWS)} (default: all; 355m on several GPUs)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, help="timed steps of a turn (default 25; 100 of seed)")
+    parser.add_argument("--warm-up", type=int, help="steps before them (default 10; 40 of seed)")
+    parser.add_argument("--peers", help="compile, bf16, on several GPUs wire, each also with a mode of torch.compile "
+                        "(bf16:reduce-overhead); or none")
+    parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto", help="of the peers; auto times both")
+    parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
+    parser.add_argument("--llmc", metavar="FILE", help="train_gpt2cu; without it llm.c's stored rates stand in the table, marked so")
+    parser.add_argument("--ours", choices=("paused", "process"), default="paused",
+                        help="on one GPU: one process that stands still between its turns, or a new one each turn")
+    parser.add_argument("--seconds", type=float, help="no round is started that would end later")
+    parser.add_argument("--start-limit", type=float, default=400.0, help="seconds until a peer must have compiled")
+    parser.add_argument("--again", action="store_true", help="also rows that are in the result")
+    parser.add_argument("--commit", help="of the sources, where this is no git checkout")
+    parser.add_argument("--peer", default=HERE / "torch_gpt2.py", help=argparse.SUPPRESS)  # for tests
+    return parser.parse_args()
+
+
+def interrupt(number, frame):
+    raise KeyboardInterrupt
+
+
+def main():
+    args = read_arguments()
+    if args.render:
+        print(gpu_table.markdown(json.loads(pathlib.Path(args.render).read_text())))
+        return 0
+    signal.signal(signal.SIGTERM, interrupt)
+    with tempfile.TemporaryDirectory(prefix="stagecraft_bench_") as folder:
+        try:
+            return Comparison(args, folder).run()
+        except KeyboardInterrupt:
+            print("interrupted: the same command goes on from here", file=sys.stderr)
+            return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Stagecraft and its peers side by side on this machine's GPUs; what it takes: tests/benchmarks/gpu.sh --help
+# Needs build/cuda (lessons/00_one_device/run.sh --preset cuda --build-only, or --bin) and a python3 with PyTorch (PYTHON=...).
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+python=${PYTHON:-}
+for candidate in python3 "$here/../../.deps/oracle/bin/python"; do
+  if [[ -z $python ]] && "$candidate" -c 'import torch' 2>/dev/null; then python=$candidate; fi
+done
+if [[ -z $python ]]; then
+  echo "error: no python3 with PyTorch" >&2
+  echo "  fix: common/setup/setup.sh --oracle, or PYTHON=/path/to/python3; without peers: PYTHON=python3 and --peers none" >&2
+  exit 69
+fi
+# What torch.compile made is kept for the next run.
+export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/stagecraft_inductor} TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-/tmp/stagecraft_triton}
+script=gpu.py
+if [[ ${1:-} == --dtype-only ]]; then
+  script=dtype_only.py
+  shift
+fi
+exec "$python" "$here/$script" "$@"

@@ -1,0 +1,328 @@
+"""The programs that gpu.py lets take turns: a lesson, PyTorch as a server, llm.c. Each has
+
+  start()                            processes, where the program keeps one between its turns
+  poll()                             True once it can be measured
+  measure(warm_up, steps, deadline)  {"seconds": [of each timed step], "tokens": of a step, "began", "ended", ...}; then it computes no more
+  close(deadline)                    ends it; returns what only its end tells
+
+and raises Failed with what it printed last. Deadlines are time.monotonic()'s.
+"""
+import contextlib
+import json
+import os
+import pathlib
+import queue
+import re
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+MPIRUN = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none"]
+# Multicast (NVLS) is off for everybody alike.
+ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "EVENT_NOEPOLL": "1", "NCCL_NVLS_ENABLE": "0",
+               "STAGECRAFT_TERMINAL": "0"}
+TAIL = 2000  # characters of a failed program's output that are kept
+SLACK = 4    # steps that may pass before a program is paused
+
+
+class Failed(Exception):
+    """Of one program: the others go on."""
+
+
+class OutOfTime(Exception):
+    """The runner's own limit: nothing failed."""
+
+
+class Process:
+    """A child in a session of its own, its stderr in a file; it ends when this process does."""
+
+    def __init__(self, command, environment=None, pipes=False, ends_by="KILL"):
+        self.log = tempfile.TemporaryFile(mode="w+b")
+        guard = ["setpriv", "--pdeathsig", ends_by, "--"] if shutil.which("setpriv") else []
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE} if pipes else {"stdin": subprocess.DEVNULL, "stdout": self.log}
+        try:
+            self.child = subprocess.Popen([*guard, *map(str, command)], env={**os.environ, **ENVIRONMENT, **(environment or {})},
+                                          stderr=self.log, cwd=ROOT, start_new_session=True, text=pipes or None, **streams)
+        except OSError as error:
+            raise Failed(str(error)) from error
+
+    def output(self):
+        self.log.flush()
+        size = os.fstat(self.log.fileno()).st_size
+        return os.pread(self.log.fileno(), size, 0).decode(errors="replace")
+
+    def tail(self):
+        return self.output()[-TAIL:]
+
+    def signal(self, number):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.child.pid, number)
+
+    def wait(self, deadline):
+        try:
+            return self.child.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self):
+        """Asks first: mpirun then ends its ranks, which are in groups of their own."""
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)
+        if self.wait(time.monotonic() + 5.0) is None:
+            self.signal(signal.SIGKILL)
+            self.child.wait()
+        for stream in (self.child.stdin, self.child.stdout):
+            if stream:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+def stopped(deadline, limit, process, what):
+    """What to raise when a wait for `process` took too long."""
+    if deadline <= limit:
+        return OutOfTime()
+    return Failed(f"{what}: no answer in time\n{process.tail()}")
+
+
+class Lesson:
+    """A lesson's program. One rank: one process, which is stopped (SIGSTOP) between its turns, as starting the largest model
+    takes half a minute. Several ranks: a process a turn, as ranks that stop between two steps would leave kernels waiting."""
+
+    def __init__(self, program, settings, ranks, folder, paused, turns, environment=None):
+        self.program, self.settings, self.ranks, self.environment = program, settings, ranks, environment
+        self.paused, self.turns = paused and ranks == 1, turns
+        self.folder, self.process, self.seen, self.lines = pathlib.Path(folder), None, 0, []
+        self.command, self.about, self.text, self.taken = [], {}, "", 0
+
+    def start(self):
+        pass  # at its first turn: only then is it known how many steps it takes
+
+    def poll(self):
+        return True
+
+    def launch(self, steps):
+        shutil.rmtree(self.folder, ignore_errors=True)
+        command = [self.program, *self.settings, "--steps", str(steps), "--out", self.folder]
+        if self.paused:
+            command += ["--watchdog", "86400"]  # a pause is no hang
+        self.command = [str(x) for x in ([*MPIRUN, "-n", str(self.ranks)] if self.ranks > 1 else []) + command]
+        self.process = Process(self.command, self.environment, ends_by="TERM" if self.ranks > 1 else "KILL")
+        self.seen, self.lines = 0, []
+
+    def read_steps(self):
+        """Complete lines of steps.jsonl so far."""
+        with contextlib.suppress(FileNotFoundError):
+            with (self.folder / "steps.jsonl").open() as file:
+                file.seek(self.seen)
+                text = file.read()
+            whole = text[: text.rfind("\n") + 1]
+            self.seen += len(whole.encode())
+            self.lines += [json.loads(line) for line in whole.splitlines()]
+        return len(self.lines)
+
+    def wait_for(self, count, deadline, limit):
+        """Returns when the count-th step was seen to end."""
+        while self.read_steps() < count:
+            if self.process.child.poll() is not None and self.read_steps() < count:
+                raise Failed(f"exit {self.process.child.returncode} after {len(self.lines)} steps, {count} were asked for\n"
+                             f"{self.process.tail()}")
+            if time.monotonic() > min(deadline, limit):
+                raise stopped(deadline, limit, self.process, f"step {len(self.lines)}")
+            time.sleep(0.001)
+        return time.time()
+
+    def measure(self, warm_up, steps, deadline, limit=600.0):
+        limit += time.monotonic()
+        if self.paused:
+            return self.measure_paused(warm_up, steps, deadline, limit)
+        self.launch(warm_up + steps)
+        status = self.process.wait(min(deadline, limit))
+        if status is None:
+            error = stopped(deadline, limit, self.process, "the run")
+            self.process.end()
+            raise error
+        record = self.read_record(status)
+        self.read_steps()
+        if len(self.lines) != warm_up + steps:
+            raise Failed(f"the record has {len(self.lines)} steps, {warm_up + steps} were asked for")
+        seconds = [line["seconds"] for line in self.lines[warm_up:]]
+        ended = (self.folder / "steps.jsonl").stat().st_mtime  # a line is written as its step ends
+        self.about = self.facts(record)
+        return {"seconds": seconds, "tokens": self.lines[-1]["tokens"], "began": ended - sum(seconds), "ended": ended, "wall_seconds": None}
+
+    def measure_paused(self, warm_up, steps, deadline, limit):
+        if self.process is None:
+            self.launch(self.turns * (warm_up + steps + SLACK))
+        else:
+            self.process.signal(signal.SIGCONT)
+        # The step that was under way while it stood still is the first of the warm-up.
+        first = self.read_steps() + warm_up
+        began = self.wait_for(first, deadline, limit)
+        ended = self.wait_for(first + steps, deadline, limit)
+        self.process.signal(signal.SIGSTOP)
+        seconds = [line["seconds"] for line in self.lines[first : first + steps]]
+        if len(seconds) != steps:
+            raise Failed(f"the record has {len(seconds)} timed steps, {steps} were asked for")
+        self.taken += 1
+        return {"seconds": seconds, "tokens": self.lines[first]["tokens"], "began": began, "ended": ended, "wall_seconds": ended - began}
+
+    def read_record(self, status):
+        self.text = self.process.output()
+        path = self.folder / "record.json"
+        record = json.loads(path.read_text()) if path.exists() else {}
+        if status != 0 or record.get("exit_code") != 0 or not record.get("as_predicted"):
+            why = record.get("message") or f"as predicted: {record.get('as_predicted')}"
+            raise Failed(f"exit {status}; {why}\n{self.text[-TAIL:]}")
+        return record
+
+    def facts(self, record):
+        """What a record says beside its steps."""
+        rank, peak = record["ranks"][0], re.findall(r"^ *peak +([\d,]+) +([\d,]+)", self.text, re.M)
+        allocator = [int(x.replace(",", "")) for x in peak[-1]] if peak else [None, None]
+        kept = {key: record[key] for key in ("versions", "commit", "workload", "strategy", "workload_hash", "device", "world")}
+        return {**kept,
+                "bytes_planned": rank["predicted_bytes"]["total"], "bytes_measured": rank["measured_bytes"]["total"],
+                "peak_planned": allocator[0], "peak_allocated": allocator[1]}
+
+    def close(self, deadline):
+        """A paused run that had all its turns goes to its end: its record then says whether what was planned was measured."""
+        if self.process is None:
+            return self.about
+        try:
+            if self.paused:
+                self.about = {"record": "none: the run was ended before its last step"}
+                self.process.signal(signal.SIGCONT)
+                status = self.process.wait(min(deadline, time.monotonic() + 120.0)) if self.taken == self.turns else None
+                if status is not None:
+                    self.about = self.facts(self.read_record(status))
+        finally:
+            self.process.end()
+            self.process = None
+            shutil.rmtree(self.folder, ignore_errors=True)
+        return self.about
+
+
+class Peer:
+    """PyTorch: started once, since compiling takes a minute; idle between its turns."""
+
+    def __init__(self, program, arguments, start_limit=400.0, environment=None):
+        self.command = [sys.executable, str(program), *map(str, arguments)]
+        self.start_limit, self.environment = start_limit, environment
+        self.process, self.answers, self.about, self.began = None, queue.Queue(), None, None
+
+    def start(self):
+        self.process = Process(self.command, self.environment, pipes=True)
+        self.began = time.monotonic()
+        threading.Thread(target=self.read, args=(self.process.child.stdout, self.answers), daemon=True).start()
+
+    @staticmethod
+    def read(stream, answers):
+        with contextlib.suppress(ValueError, OSError):
+            for line in stream:
+                answers.put(line)
+        answers.put(None)
+
+    def answer(self, deadline):
+        """The next line; None where there is none yet."""
+        try:
+            line = self.answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            return None
+        if line is None:
+            status = self.process.wait(time.monotonic() + 5)
+            raise Failed(f"exit {status}\n{self.process.tail()}")
+        try:
+            return json.loads(line)
+        except json.JSONDecodeError as error:
+            raise Failed(f"answered {line[:200]!r}\n{self.process.tail()}") from error
+
+    def poll(self):
+        if self.about is not None:
+            return True
+        answer = self.answer(time.monotonic())
+        if answer is None:
+            if time.monotonic() > self.began + self.start_limit:
+                raise Failed(f"not ready after {self.start_limit:.0f} s\n{self.process.tail()}")
+            return False
+        self.about = answer
+        return True
+
+    def measure(self, warm_up, steps, deadline, limit=300.0):
+        limit += time.monotonic()
+        try:
+            self.process.child.stdin.write(json.dumps({"warm_up": warm_up, "steps": steps}) + "\n")
+            self.process.child.stdin.flush()
+        except OSError as error:
+            raise Failed(f"exit {self.process.wait(time.monotonic() + 5)}\n{self.process.tail()}") from error
+        answer = self.answer(min(deadline, limit))
+        if answer is None:
+            raise stopped(deadline, limit, self.process, "a turn")
+        if len(answer.get("seconds", [])) != steps:
+            raise Failed(f"answered {len(answer.get('seconds', []))} steps, {steps} were asked for")
+        self.about["peak_allocated"], self.about["peak_reserved"] = answer.get("peak_allocated"), answer.get("peak_reserved")
+        return {**{key: answer[key] for key in ("seconds", "tokens", "began", "ended")}, "wall_seconds": answer["ended"] - answer["began"]}
+
+    def close(self, deadline):
+        """Its end tells nothing: it is not waited for longer than it takes."""
+        del deadline
+        if self.process is not None:
+            self.process.end()
+            self.process = None
+        return self.about or {}
+
+
+class LlmC:
+    """karpathy/llm.c's train_gpt2cu, a process a turn, on random tokens."""
+
+    def __init__(self, binary, layers, rows, sequence, vocab, folder):
+        self.tokens = pathlib.Path(folder) / "tokens.bin"
+        self.vocab, self.step_tokens, self.count = vocab, rows * sequence, rows * sequence * 8 + 1
+        self.command = [binary, "-i", self.tokens, "-j", self.tokens, "-e", f"d{layers}", "-b", rows, "-t", sequence, "-d", rows * sequence,
+                        "-v", 1 << 30, "-m", 1, "-s", 0, "-h", 0]
+        self.process, self.about = None, {}
+
+    def start(self):
+        """llm.c's token file: 256 numbers of header, then 16-bit tokens."""
+        self.tokens.parent.mkdir(parents=True, exist_ok=True)
+        header = struct.pack("<256i", 20240520, 1, self.count, *[0] * 253)
+        state, tokens = 1, bytearray()
+        for _ in range(self.count):
+            state = (state * 1103515245 + 12345) % (1 << 31)
+            tokens += struct.pack("<H", (state >> 8) % self.vocab)
+        self.tokens.write_bytes(header + tokens)
+
+    def poll(self):
+        return True
+
+    def measure(self, warm_up, steps, deadline, limit=300.0):
+        limit += time.monotonic()
+        self.process = Process([*self.command, "-x", warm_up + steps])
+        status = self.process.wait(min(deadline, limit))
+        if status is None:
+            raise stopped(deadline, limit, self.process, "the run")
+        # "step 3/35 | ... | 80.12 ms | ... | 204000 tok/s"
+        seconds = [float(ms) / 1e3 for ms in re.findall(r"\| +([\d.]+) ms \|.*tok/s", self.process.output())]
+        if status != 0 or len(seconds) != warm_up + steps:
+            raise Failed(f"exit {status}, {len(seconds)} steps of {warm_up + steps}\n{self.process.tail()}")
+        ended = time.time()
+        return {"seconds": seconds[warm_up:], "tokens": self.step_tokens, "began": ended - sum(seconds[warm_up:]), "ended": ended,
+                "wall_seconds": None}
+
+    def close(self, deadline):
+        del deadline
+        if self.process is not None:
+            self.process.end()
+        self.tokens.unlink(missing_ok=True)
+        return self.about
+
+
+def command_text(command):
+    return shlex.join(map(str, command))

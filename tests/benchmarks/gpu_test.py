@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Tests of gpu.py and dtype_only.py with programs that only pretend: turns, resuming, ratios, failures, the time limit."""
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE))
+import gpu_table  # noqa: E402
+
+# A lesson: a step takes 4 ms, of which it says what FAKE_SECONDS says. FAKE_STEPS: it makes no more than these.
+LESSON = r'''
+import json, os, pathlib, sys, time
+line = sys.argv[1:]
+def value(flag): return line[line.index(flag) + 1]
+sets = dict(line[i + 1].split("=") for i, word in enumerate(line) if word == "--set")
+out, steps = pathlib.Path(value("--out")), min(int(value("--steps")), int(os.environ.get("FAKE_STEPS", "100000")))
+out.mkdir(parents=True)
+tokens = int(sets.get("batch.global", 4)) * (1024 if "batch.global" in sets else 512) + int(os.environ.get("FAKE_TOKENS", "0"))
+seconds = {"fp32": 0.4, "fp16": 0.1}.get(sets.get("precision.dtype"), float(os.environ.get("FAKE_SECONDS", "0.1")))
+with (out / "steps.jsonl").open("w") as file, open(os.environ["FAKE_LOG"], "a") as log:
+    for step in range(steps):
+        time.sleep(0.004)
+        file.write(json.dumps({"step": step, "seconds": seconds, "tokens": tokens}) + "\n")
+        file.flush()
+        log.write(f"{time.time()}\n")
+        log.flush()
+print("  peak   1,000   1,024  +0.00 %")
+record = {"exit_code": 0, "as_predicted": "FAKE_WRONG" not in os.environ, "message": "", "versions": {"GPU": "none"}, "commit": "c",
+          "workload": {"model.width": "64", **sets}, "strategy": {}, "workload_hash": "h", "device": "cuda", "world": 1,
+          "ranks": [{"predicted_bytes": {"total": 1}, "measured_bytes": {"total": 1}}]}
+(out / "record.json").write_text(json.dumps(record))
+'''
+
+# A peer: a step of 0.2 s, or 0.25 with bf16 parameters. FAKE_BAD names a variant that does not start, FAKE_LOST one that ends at its turn.
+PEER = r'''
+import json, os, sys, time
+variant = sys.argv[sys.argv.index("--variant") + 1]
+if os.environ.get("FAKE_BAD") == variant:
+    sys.exit("no compiler found")
+print(json.dumps({"ready": True, "variant": variant}), flush=True)
+for text in sys.stdin:
+    if os.environ.get("FAKE_LOST") == variant:
+        sys.exit("lost the GPU")
+    command, began = json.loads(text), time.time()
+    time.sleep(0.02)
+    seconds = [0.25 if variant == "bf16" else 0.2] * command["steps"]
+    print(json.dumps({"seconds": seconds, "tokens": 16 * 1024, "began": began, "ended": time.time(), "peak_allocated": 2**30,
+                      "peak_reserved": 2**31}), flush=True)
+'''
+
+# llm.c: steps of 80 ms after a first one of 900.
+LLMC = r'''
+import struct, sys
+value = lambda flag: sys.argv[sys.argv.index(flag) + 1]
+data = open(value("-i"), "rb").read()
+count = struct.unpack("<3i", data[:12])[2]
+if len(data) != 1024 + 2 * count or max(struct.unpack(f"<{count}H", data[1024:])) >= 50257:
+    sys.exit("a bad token file")
+for step in range(int(value("-x"))):
+    ms = 80 if step else 900
+    print(f"step    {step + 1}/5 | loss 11.009 (+nanz)| norm 15.2 (+nanz)| lr 4e-07 | {ms}.00 ms | 59.0% bf16 MFU | 204800 tok/s")
+'''
+
+SMI = r'''
+import sys, time
+fields = sys.argv[1].split("=")[1].split(",")
+values = {"index": "0", "name": "Pretended GPU", "driver_version": "1.2", "memory.total": "143771", "power.limit": "700.00",
+          "clocks.max.sm": "1980", "clocks.sm": "1500", "power.draw": "690.50", "temperature.gpu": "50",
+          "clocks_throttle_reasons.active": "0x0000000000000004"}
+if not all(f in values for f in fields):
+    sys.exit(2)
+while True:
+    print(", ".join(values[f] for f in fields))
+    if "--loop-ms=200" not in sys.argv:
+        break
+    time.sleep(0.01)
+'''
+
+
+def check(holds, what):
+    if not holds:
+        sys.exit(f"failed: {what}")
+
+
+@contextlib.contextmanager
+def stage():
+    """A folder with the pretended programs, and how to run gpu.py among them."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "peer.py").write_text(PEER)
+        for program, text in (("00_one_device", LESSON), ("01_data_parallel", LESSON), ("nvidia-smi", SMI), ("llmc", LLMC)):
+            (folder / program).write_text(f"#!{sys.executable} -IS\n{text}")  # starts sooner
+            (folder / program).chmod(0o755)
+
+        def run(*arguments, script="gpu.py", **environment):
+            own = [] if script != "gpu.py" else ["--peer", folder / "peer.py"]
+            command = [sys.executable, HERE / script, *own, "--bin", folder, "--out", folder / "out.json", "--commit", "c", "--steps", "3",
+                       "--warm-up", "2", *arguments]
+            environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "FAKE_LOG": str(folder / "log"), **environment}
+            result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+            path = folder / "out.json"
+            return result, json.loads(path.read_text()) if path.exists() else None
+
+        yield folder, run
+
+
+def takes_turns():
+    with stage() as (folder, run):
+        said, result = run("--rows", "355m", "--rounds", "2", "--peers", "compile,bf16")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        row = result["rows"]["355m"]
+        turns = sorted((c["began"], c["ended"], name) for r in row["rounds"] for name, c in r["programs"].items())
+        check([name for _, _, name in turns] == ["ours", "compile", "bf16"] * 2, f"turns are {turns}")
+        check(all(a[1] <= b[0] for a, b in zip(turns, turns[1:])), f"turns overlap: {turns}")
+        theirs = [(began, ended) for began, ended, name in turns if name != "ours"]
+        ours = [float(x) for x in (folder / "log").read_text().split()]
+        check(not any(a + 0.01 < at < b for a, b in theirs for at in ours), "ours went on during another program's turn")
+        ratios = row["ratios"]
+        stored = json.loads((ROOT / "docs/results/peers_stored.json").read_text())["llm.c"]["tokens_per_second"]["355m"]
+        expected = {"ours_over_compile": 2, "ours_over_bf16": 2.5, "ours_over_llmc": 16 * 1024 / 0.1 / stored}
+        check(all(abs(ratios[name]["median"] - value) < 1e-9 for name, value in expected.items()), f"{ratios}")
+        check(ratios["ours_over_llmc"]["stored"] and "not in this run" in row["programs"]["llmc"]["source"], "a stored rate says so")
+        check("llm.c (stored)" in said.stdout, "in the table, too")
+        check(row["programs"]["ours"]["peak_allocated"] == 1024, "ours has its peak")
+        check(row["programs"]["compile"]["peak_allocated"] == 2**30, "the peer has its peak")
+        power = row["rounds"][0]["programs"]["compile"]["power"]
+        check(power["samples"] > 0 and power["watts"]["median"] == 690.5 and power["clock_reasons"] == ["0x0000000000000004"], f"{power}")
+        check(result["rows"]["355m"]["machine"]["gpu"] == "Pretended GPU", "the machine is named")
+
+
+def goes_on():
+    with stage() as (folder, run):
+        ask = ("--rows", "355m", "--peers", "none")
+        run(*ask, "--rounds", "1")
+        first = json.loads((folder / "out.json").read_text())["rows"]["355m"]["rounds"]
+        _, result = run(*ask, "--rounds", "2")
+        rounds = result["rows"]["355m"]["rounds"]
+        check(len(rounds) == 2 and rounds[0] == first[0], "a second run adds the round that is missing")
+        said, result = run(*ask, "--rounds", "2", FAKE_STEPS="0")
+        check(said.returncode == 0 and result["rows"]["355m"]["rounds"] == rounds, "a row that is complete is kept")
+        check("355m: is in" in said.stdout and "round" not in said.stdout.split("|")[0], f"and skipped: {said.stdout}")
+        _, result = run(*ask, "--rounds", "1", "--again")
+        check(len(result["rows"]["355m"]["rounds"]) == 1 and result["rows"]["355m"]["rounds"][0] != first[0], "--again measures anew")
+
+
+def failures_stay_with_their_program():
+    with stage() as (_, run):
+        said, result = run("--rows", "355m", "--rounds", "1", "--peers", "compile,bf16", FAKE_BAD="autocast")
+        row = result["rows"]["355m"]
+        check(said.returncode == 1 and "no compiler found" in row["programs"]["compile"]["failure"], f"{row['programs']}")
+        check(set(row["rounds"][0]["programs"]) == {"ours", "bf16"}, "the others go on")
+        check("| failed |" in said.stdout and "autocast: failed: exit 1: no compiler found" in said.stdout, said.stdout)
+    with stage() as (_, run):
+        said, result = run("--rows", "355m", "--rounds", "2", "--peers", "compile,bf16", FAKE_LOST="autocast")
+        row = result["rows"]["355m"]
+        check("exit 1\nlost the GPU" in row["programs"]["compile"]["failure"], f"{row['programs']['compile']}")
+        check([set(r["programs"]) for r in row["rounds"]] == [{"ours", "bf16"}] * 2, "a turn that fails ends its program alone")
+    for mode in ("paused", "process"):
+        with stage() as (_, run):
+            said, result = run("--rows", "355m", "--rounds", "1", "--peers", "none", "--ours", mode, FAKE_STEPS="4")
+            row = result["rows"]["355m"]
+            check(said.returncode == 1 and not row["rounds"] and "4 steps" in row["programs"]["ours"]["failure"], f"{mode}: {row}")
+    with stage() as (folder, run):
+        (folder / "00_one_device").unlink()
+        said, result = run("--rows", "355m", "--peers", "compile")
+        check(said.returncode == 1 and "00_one_device is not built" in said.stderr and "ready" not in said.stdout, "it says so at once")
+    with stage() as (_, run):
+        _, result = run("--rows", "355m", "--rounds", "1", "--peers", "none", FAKE_TOKENS="1")
+        check("16385 tokens" in result["rows"]["355m"]["programs"]["ours"]["failure"], "another batch is no comparison")
+    with stage() as (_, run):
+        said, result = run("--rows", "355m", "--rounds", "1", "--peers", "none", FAKE_WRONG="1")
+        check(said.returncode == 1 and "as predicted: False" in result["rows"]["355m"]["programs"]["ours"]["failure"], said.stdout)
+
+
+def keeps_to_the_time():
+    with stage() as (folder, run):
+        began = time.monotonic()
+        said, result = run("--rows", "355m", "--rounds", "1000", "--peers", "none", "--seconds", "0.5")
+        rounds = result["rows"]["355m"]["rounds"]
+        check(said.returncode == 1 and "time limit" in said.stdout and 0 < len(rounds) < 1000, said.stdout + said.stderr)
+        check(sum(r["seconds"] for r in rounds) <= 0.5 and time.monotonic() - began < 5, "it ends in time")
+        check("failure" not in result["rows"]["355m"]["programs"]["ours"], "and that is no failure")
+        result["rows"]["355m"]["rounds"] = [{**rounds[0], "seconds": 1000}]
+        (folder / "out.json").write_text(json.dumps(result))
+        (folder / "log").unlink()
+        said, result = run("--rows", "355m", "--rounds", "2", "--peers", "none", "--seconds", "100")
+        check("time limit" in said.stdout and not (folder / "log").exists(), "no round is started that will not fit")
+
+
+def runs_llmc():
+    with stage() as (folder, run):
+        said, result = run("--rows", "355m", "--rounds", "1", "--peers", "none", "--llmc", folder / "llmc")
+        row = result["rows"]["355m"]
+        check(said.returncode == 0, said.stdout + said.stderr)
+        ratio = row["ratios"]["ours_over_llmc"]
+        check(abs(ratio["median"] - 0.8) < 1e-9 and "stored" not in ratio, f"{ratio}")
+        check("stored" not in row["programs"]["llmc"] and "stored" not in said.stdout, "nothing stored stands beside what was measured")
+
+
+def scales():
+    cells = [{"programs": {"ours": {"tokens_per_second": a}, "ours_1": {"tokens_per_second": b}}}
+             for a, b in ((18, 10), (19, 10), (30, 15))]
+    ratios = gpu_table.ratios_of({"world": 2, "programs": {"ours": {}, "ours_1": {}}, "rounds": cells})
+    check(ratios == {"scaling": {"median": 0.95, "lowest": 0.9, "highest": 1.0, "rounds": 3}}, "scaling is rate_N / (N rate_1)")
+
+
+def compares_dtypes():
+    with stage() as (_, run):
+        said, result = run("--rounds", "2", script="dtype_only.py")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        check(result["ratios"]["fp32_over_fp16"]["median"] == 4, f"{result['ratios']}")
+        check(result["programs"]["fp32"]["epoch_seconds"] == 100, "250 steps of 0.4 s")
+
+
+def main():
+    for test in (takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, runs_llmc, scales, compares_dtypes):
+        test()
+    print("passed")
+
+
+if __name__ == "__main__":
+    main()

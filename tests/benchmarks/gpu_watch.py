@@ -1,0 +1,87 @@
+"""What nvidia-smi says: the machine once, and clocks, power and temperature while programs run."""
+import contextlib
+import os
+import pty
+import statistics
+import subprocess
+import threading
+import time
+
+MACHINE = {"gpu": "name", "driver": "driver_version", "memory_mib": "memory.total", "power_limit_watts": "power.limit",
+           "sm_mhz_most": "clocks.max.sm"}
+SAMPLED = ["index", "clocks.sm", "power.draw", "temperature.gpu"]
+REASONS = ["clocks_event_reasons.active", "clocks_throttle_reasons.active"]  # the newer name, the older
+
+
+def query(fields):
+    """Rows of one call; empty where there is no nvidia-smi, no GPU, or no such field."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.run(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"], capture_output=True,
+                              text=True, timeout=30, check=True).stdout
+        return [[cell.strip() for cell in line.split(",")] for line in said.splitlines() if line.strip()]
+    return []
+
+
+def number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return None  # "[N/A]"
+
+
+def machine():
+    rows = query(list(MACHINE.values()))
+    if not rows:
+        return {"gpus": 0}
+    facts = dict(zip(MACHINE, rows[0], strict=True))
+    return {"gpus": len(rows), **{key: number(value) if key not in ("gpu", "driver") else value for key, value in facts.items()}}
+
+
+def summary(values):
+    values = sorted(v for v in values if v is not None)
+    if not values:
+        return None
+    return {"median": statistics.median(values), "lowest": values[0], "highest": values[-1]}
+
+
+class Watch:
+    """Samples every GPU in the background, five times a second, until stop()."""
+
+    def __init__(self, period_ms=200):
+        self.samples, self.lock, self.child, self.fields = [], threading.Lock(), None, None
+        reason = next((name for name in REASONS if query([name])), None)
+        if not query(SAMPLED):
+            return
+        self.fields = SAMPLED + ([reason] if reason else [])
+        # A terminal, as nvidia-smi may hold back what it writes to a pipe.
+        terminal, theirs = pty.openpty()
+        self.child = subprocess.Popen(["nvidia-smi", f"--query-gpu={','.join(self.fields)}", "--format=csv,noheader,nounits",
+                                       f"--loop-ms={period_ms}"], stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.DEVNULL,
+                                      start_new_session=True)
+        os.close(theirs)
+        threading.Thread(target=self.read, args=(terminal,), daemon=True).start()
+
+    def read(self, terminal):
+        with contextlib.suppress(OSError), os.fdopen(terminal, "r", errors="replace") as lines:  # EIO at its end
+            for line in lines:
+                cells = [cell.strip() for cell in line.split(",")]
+                if len(cells) == len(self.fields):
+                    with self.lock:
+                        self.samples.append((time.time(), cells))
+
+    def between(self, began, ended, gpus):
+        """Over the first `gpus` GPUs and a span of time; None without samples."""
+        with self.lock:
+            rows = [cells for at, cells in self.samples if began <= at <= ended and cells[0].isdigit() and int(cells[0]) < gpus]
+        if not rows:
+            return None
+        columns = list(zip(*rows, strict=True))
+        reasons = sorted(set(columns[4])) if len(columns) > 4 else []
+        return {"samples": len(rows), "sm_mhz": summary(map(number, columns[1])), "watts": summary(map(number, columns[2])),
+                "celsius": summary(map(number, columns[3])), "clock_reasons": reasons}
+
+    def stop(self):
+        if self.child is not None:
+            self.child.terminate()
+            self.child.wait()
+            self.child = None

@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""GPT-2 in PyTorch at PyTorch's best: the peer of the lessons on GPUs, as a server that times steps when it is asked to.
+
+It compiles and warms up once, says {"ready": true, ...}, and then answers every line {"warm_up": 10, "steps": 25} on stdin
+with one line of JSON: seconds of each step, peak memory, when it began and ended. Between two lines it leaves the GPU alone.
+The work of a step is that of a lesson: tokens from pinned memory, forward, backward, clip, AdamW, and the loss read at its end.
+
+Two variants. `autocast`: fp32 parameters, bf16 compute, as the lessons' fp32 master. `bf16`: parameters and both of AdamW's
+states in bf16 and no fp32 copy, so that small updates are lost: less work than the lessons do.
+
+Several ranks (--ranks): one process a GPU, DistributedDataParallel. Run by tests/benchmarks/gpu.py; by hand:
+  echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_gpt2.py --workload configs/gpt2_355m.json --rows 16
+"""
+import argparse
+import contextlib
+import datetime
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+START_STEPS = 4  # of which the first compiles
+HOUR = datetime.timedelta(hours=1)
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attn, self.attn_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp, self.mlp_out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        rows, length, width = x.shape
+        qkv = self.attn(self.ln_1(x)).view(rows, length, 3, self.heads, width // self.heads)
+        q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attn_out(mixed.transpose(1, 2).reshape(rows, length, width))
+        return x + self.mlp_out(F.gelu(self.mlp(self.ln_2(x)), approximate="tanh"))
+
+
+class Gpt2(nn.Module):
+    """Model and loss in one forward, so that both are one graph. The head is the token embedding's matrix."""
+
+    def __init__(self, shape, dtype):
+        super().__init__()
+        self.dtype = dtype  # of the residual stream
+        padded = (shape.vocab + 127) // 128 * 128
+        self.wte, self.wpe = nn.Embedding(padded, shape.width), nn.Embedding(shape.context, shape.width)
+        self.blocks = nn.ModuleList(Block(shape.width, shape.heads) for _ in range(shape.layers))
+        self.ln_f = nn.LayerNorm(shape.width)
+        for p in self.parameters():
+            if p.dim() == 2:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, tokens, targets):
+        x = (self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]).to(self.dtype)
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(self.ln_f(x), self.wte.weight)
+        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+
+def optimizer_of(model, optim):
+    """AdamW as the lessons have it: matrices decay, vectors do not."""
+    groups = [{"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": optim["weight_decay"]},
+              {"params": [p for p in model.parameters() if p.dim() != 2], "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=optim["lr"], betas=(optim["beta1"], optim["beta2"]), eps=optim["eps"], fused=True)
+
+
+def attention_milliseconds(backend, args, device):
+    """Forward and backward of one layer's attention. The strides are those of the packed q, k, v."""
+    shape = (args.rows, args.sequence, 3, args.heads, args.width // args.heads)
+    qkv = torch.randn(shape, device=device, dtype=torch.bfloat16, requires_grad=True)
+    grad = torch.randn(shape[0], shape[3], shape[1], shape[4], device=device, dtype=torch.bfloat16)
+    times = []
+    with sdpa_kernel(backend):
+        for _ in range(12):
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
+            F.scaled_dot_product_attention(q, k, v, is_causal=True).backward(grad)
+            torch.cuda.synchronize()
+            times.append(1e3 * (time.perf_counter() - began))
+    return min(times)
+
+
+def choose_attention(args, device):
+    """Leaves one backend switched on: the asked one, or the faster. Returns its name and what was measured."""
+    measured = {}
+    if device.type == "cpu":
+        return "cpu", measured
+    if args.attention == "auto":
+        for name, backend in BACKENDS.items():
+            try:
+                measured[name] = attention_milliseconds(backend, args, device)
+            except RuntimeError as error:
+                print(f"attention by {name}: {error}", file=sys.stderr)
+        torch.cuda.empty_cache()
+        if not measured:
+            sys.exit("error: neither cuDNN nor flash attention works here")
+    name = min(measured, key=measured.get) if measured else args.attention
+    for other, switch in (("cudnn", torch.backends.cuda.enable_cudnn_sdp), ("flash", torch.backends.cuda.enable_flash_sdp),
+                          ("", torch.backends.cuda.enable_mem_efficient_sdp), ("", torch.backends.cuda.enable_math_sdp)):
+        switch(other == name)
+    return name, measured
+
+
+class Trainer:
+    def __init__(self, args, rank):
+        self.args = args
+        self.device = torch.device("cuda", rank) if args.device == "cuda" else torch.device("cpu")
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        torch.set_float32_matmul_precision("high")
+        torch.manual_seed(1)  # every rank starts alike
+        self.attention, self.attention_ms = choose_attention(args, self.device)
+        with self.device:
+            self.model = Gpt2(args, torch.bfloat16)
+        if args.variant == "bf16":
+            self.model.to(torch.bfloat16)
+        self.parameters = list(self.model.parameters())
+        self.count = sum(p.numel() for p in self.parameters)
+        self.optim = optimizer_of(self.model, args.optim)
+        self.forward = self.distributed(self.compiled(self.model), rank)
+        self.batches = self.random_batches(rank)
+
+    def compiled(self, model):
+        """One graph of model and loss. Inside DistributedDataParallel it is cut at the buckets' edges (not with --one-graph),
+        so that gradients are summed behind backward."""
+        if self.args.mode == "eager":
+            return model
+        torch._dynamo.config.optimize_ddp = not self.args.one_graph
+        return torch.compile(model, fullgraph=True, dynamic=False, mode=None if self.args.mode == "default" else self.args.mode)
+
+    def distributed(self, model, rank):
+        if self.args.ranks == 1:
+            return model
+        ddp = nn.parallel.DistributedDataParallel(model, device_ids=[rank] if self.device.type == "cuda" else None,
+                                                  gradient_as_bucket_view=True, static_graph=True, bucket_cap_mb=self.args.bucket_mb)
+        if self.args.wire == "bf16":
+            ddp.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        return ddp
+
+    def random_batches(self, rank):
+        """Endless; pinned, as a loader's would be. Speed does not depend on the tokens."""
+        args, cuda = self.args, self.device.type == "cuda"
+        generator = torch.Generator().manual_seed(2 + rank)
+        host = [torch.randint(0, args.vocab, (2, args.rows, args.sequence), generator=generator) for _ in range(4)]
+        self.static = torch.empty(2, args.rows, args.sequence, dtype=torch.int64, device=self.device)
+        return itertools.cycle([batch.pin_memory() if cuda else batch for batch in host])
+
+    def autocast(self):
+        if self.args.variant == "bf16":
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    def step(self):
+        """Returns the loss: the host waits for the whole step."""
+        self.static.copy_(next(self.batches), non_blocking=True)
+        if self.args.mode == "reduce-overhead":
+            torch.compiler.cudagraph_mark_step_begin()
+        with self.autocast():
+            loss = self.forward(self.static[0], self.static[1])
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.parameters, self.args.optim["clip"], foreach=True)
+        self.optim.step()
+        self.optim.zero_grad(set_to_none=True)
+        return loss.item()
+
+    def timed(self, warm_up, steps):
+        cuda = self.device.type == "cuda"
+        for _ in range(warm_up):
+            self.step()
+        if cuda:
+            torch.cuda.reset_peak_memory_stats()
+        seconds, losses, began = [], [], time.time()
+        for _ in range(steps):
+            before = time.perf_counter()
+            losses.append(self.step())
+            seconds.append(time.perf_counter() - before)
+        ended = time.time()
+        answer = {"seconds": seconds, "losses": losses, "tokens": self.static[0].numel() * self.args.ranks, "began": began, "ended": ended,
+                  "peak_allocated": torch.cuda.max_memory_allocated() if cuda else None,
+                  "peak_reserved": torch.cuda.max_memory_reserved() if cuda else None}
+        self.release()
+        return answer
+
+    def release(self):
+        """Gives back what an idle peer does not need: other programs run beside it."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def about(self):
+        cuda = self.device.type == "cuda"
+        nccl = ".".join(map(str, torch.cuda.nccl.version())) if cuda else None
+        cudnn = torch.backends.cudnn.version() if cuda else None
+        return {"parameters": self.count, "variant": self.args.variant, "mode": self.args.mode, "ranks": self.args.ranks,
+                "attention": self.attention, "attention_milliseconds": self.attention_ms,
+                "fp32_master": self.args.variant == "autocast", "bucket_mb": self.args.bucket_mb if self.args.ranks > 1 else None,
+                "wire": self.args.wire if self.args.ranks > 1 else None,
+                "resident": torch.cuda.memory_reserved() if cuda else 0,
+                "versions": {"PyTorch": torch.__version__, "CUDA": torch.version.cuda, "cuDNN": cudnn, "NCCL": nccl}}
+
+
+def read_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", default="configs/gpt2_355m.json", help="model, sequence and optimizer")
+    parser.add_argument("--rows", type=int, help="rows a step and rank (default: batch.micro)")
+    for key in ("layers", "heads", "width", "vocab", "context", "sequence"):
+        parser.add_argument(f"--{key}", type=int, help="instead of the workload's")
+    parser.add_argument("--variant", choices=("autocast", "bf16"), default="autocast")
+    parser.add_argument("--mode", default="default",
+                        choices=("eager", "default", "reduce-overhead", "max-autotune-no-cudagraphs"), help="of torch.compile")
+    parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
+    parser.add_argument("--wire", choices=("same", "bf16"), default="same", help="numbers in which ranks sum gradients")
+    parser.add_argument("--one-graph", action="store_true", help="of several ranks too: gradients are summed after backward")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    args = parser.parse_args()
+    workload = json.loads(pathlib.Path(args.workload).read_text())
+    for key in ("layers", "heads", "width", "vocab", "context"):
+        setattr(args, key, getattr(args, key) or workload["model"][key])
+    args.sequence = args.sequence or workload["batch"]["sequence"]
+    args.rows = args.rows or workload["batch"]["micro"]
+    args.optim = workload["optim"]
+    return args
+
+
+class Ranks:
+    """This process is rank 0; the others are its children, and take its commands from a file that they share."""
+
+    def __init__(self, args):
+        self.rank, self.folder = int(os.environ.get("STAGECRAFT_PEER_RANK", "0")), os.environ.get("STAGECRAFT_PEER_FOLDER")
+        self.sent, self.children, self.made = 0, [], None
+        if args.ranks == 1:
+            return
+        if self.rank == 0:
+            self.made = tempfile.TemporaryDirectory(prefix="torch_gpt2_")
+            self.folder = self.made.name
+            self.children = [self.start(rank) for rank in range(1, args.ranks)]
+        device = {"device_id": torch.device("cuda", self.rank)} if args.device == "cuda" else {}
+        dist.init_process_group("nccl" if args.device == "cuda" else "gloo", init_method=f"file://{self.folder}/group",
+                                rank=self.rank, world_size=args.ranks, **device)
+        self.commands = dist.FileStore(f"{self.folder}/commands", args.ranks)
+        self.commands.set_timeout(HOUR)
+
+    def start(self, rank):
+        environment = {**os.environ, "STAGECRAFT_PEER_RANK": str(rank), "STAGECRAFT_PEER_FOLDER": self.folder}
+        guard = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []  # it ends with rank 0
+        return subprocess.Popen([*guard, sys.executable, *sys.argv], env=environment, stdin=subprocess.DEVNULL)
+
+    def next_command(self, lines):
+        """Of rank 0's stdin; None at its end. Waiting for it uses no GPU."""
+        if self.rank == 0:
+            text = lines.readline()
+            if self.children:
+                self.commands.set(f"command {self.sent}", text or "{}")
+        else:
+            text = self.commands.get(f"command {self.sent}").decode()
+        self.sent += 1
+        return json.loads(text) if text.strip() else None
+
+    def close(self):
+        for child in self.children:
+            child.wait()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        if self.made:
+            self.made.cleanup()
+
+
+def main():
+    args = read_arguments()
+    # What libraries print belongs to stderr: stdout carries answers only.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    began = time.perf_counter()
+    ranks = Ranks(args)
+    trainer = Trainer(args, ranks.rank)
+    for _ in range(START_STEPS):
+        loss = trainer.step()
+    trainer.release()
+    if ranks.rank == 0:
+        ready = {"ready": True, "start_seconds": time.perf_counter() - began, "loss": loss, **trainer.about()}
+        answers.write(json.dumps(ready) + "\n")
+    while command := ranks.next_command(sys.stdin):
+        answer = trainer.timed(command["warm_up"], command["steps"])
+        if ranks.rank == 0:
+            answers.write(json.dumps(answer) + "\n")
+    ranks.close()
+
+
+if __name__ == "__main__":
+    main()
