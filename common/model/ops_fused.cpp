@@ -229,8 +229,8 @@ void FusedOps::cross_entropy(at::Tensor& logits, const at::Tensor& targets, std:
 }
 
 std::unique_ptr<const Ops> make_cuda_ops(OpsBackend backend) {
-  if (backend == OpsBackend::fused) return std::make_unique<FusedOps>();
-  return std::make_unique<CudnnOps>();
+  if (backend == OpsBackend::aten) return std::make_unique<CudnnOps>();
+  return std::make_unique<FusedOps>(backend == OpsBackend::deterministic);
 }
 
 }  // namespace sc

@@ -16,7 +16,7 @@ void adamw_step_cuda(const AdamWHyper&, const StepScalars&, std::span<const Rang
                      at::Tensor&, at::Tensor&, at::Tensor&, at::Tensor*) {
   refuse();
 }
-void add_sum_of_squares_cuda(const at::Tensor&, at::Tensor&) { refuse(); }
+void add_sums_of_squares_cuda(std::span<const at::Tensor>, at::Tensor&) { refuse(); }
 void finish_sums_cuda(at::Tensor&) { refuse(); }
 void global_norm_and_clip_cuda(const at::Tensor&, double, const StepScalars&) { refuse(); }
 

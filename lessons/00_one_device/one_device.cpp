@@ -192,10 +192,12 @@ void OneDevice::join_tied(Gradient& gradient) {
 
 StepResult OneDevice::update() {
   for (std::size_t r = 0; r < rank_sums_.size(); ++r) {
+    std::vector<at::Tensor> slices;
     for (int unit = 0; unit < layout_.num_units(); ++unit) {
       const Range mine = layout_.slice(unit, Segment::sharded, Rank{static_cast<int>(r)});
-      add_sum_of_squares(gradients_[0].unit[unit].sharded.narrow(0, mine.begin, mine.size()), rank_sums_[r]);
+      slices.push_back(gradients_[0].unit[unit].sharded.narrow(0, mine.begin, mine.size()));
     }
+    add_sums_of_squares(slices, rank_sums_[r]);
     finish_sums(rank_sums_[r]);
     if (r > 0) rank_sums_[0].add_(rank_sums_[r]);
   }

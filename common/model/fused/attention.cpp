@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <string>
 #include <unordered_map>
 
@@ -89,11 +88,10 @@ fe::graph::Graph forward_graph(const AttentionShape& s) {
   return graph;
 }
 
-fe::graph::Graph backward_graph(const AttentionShape& s) {
+fe::graph::Graph backward_graph(const AttentionShape& s, bool deterministic) {
   fe::graph::Graph graph = new_graph(s);
   fe::graph::Tensor_attributes lse;
   as_lse(lse, s);
-  const bool deterministic = std::getenv("SC_ATTENTION_ANY_ORDER") == nullptr;
   auto [q, k, v] =
       graph.sdpa_backward(input(graph, s, kQ, 3), input(graph, s, kK, 3), input(graph, s, kV, 3),
                           input(graph, s, kOut, 1), input(graph, s, kGradOut, 1), graph.tensor(lse),
@@ -132,8 +130,8 @@ struct Attention::Handle {
 };
 
 struct Attention::Plans {
-  Plans(const AttentionShape& s, cudnnHandle_t handle)
-      : forward(forward_graph(s)), backward(backward_graph(s)) {
+  Plans(const AttentionShape& s, bool deterministic, cudnnHandle_t handle)
+      : forward(forward_graph(s)), backward(backward_graph(s, deterministic)) {
     build(forward, handle);
     build(backward, handle);
     workspace = std::max(workspace_of(forward), workspace_of(backward));
@@ -142,13 +140,13 @@ struct Attention::Plans {
   std::int64_t workspace = 0;
 };
 
-Attention::Attention() = default;
+Attention::Attention(bool deterministic) : deterministic_(deterministic) {}
 Attention::~Attention() = default;
 
 Attention::Plans& Attention::plans(const AttentionShape& shape) {
   if (!handle_) handle_ = std::make_unique<Handle>();
   std::unique_ptr<Plans>& plans = plans_[shape];
-  if (!plans) plans = std::make_unique<Plans>(shape, handle_->cudnn);
+  if (!plans) plans = std::make_unique<Plans>(shape, deterministic_, handle_->cudnn);
   return *plans;
 }
 

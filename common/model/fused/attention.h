@@ -26,11 +26,12 @@ struct AttentionShape {
 /// Thread-safe. The first call of a shape lets cuDNN choose and build its kernel (its heuristic's first
 /// choice); later calls allocate nothing and may be captured.
 ///   Workspace  the caller's, as many bytes as workspace_bytes() says.
-///   Order      bit-equal run to run: the backward adds up dq in a fixed order.
+///   Order      the backward adds up dq in a fixed order if `deterministic`, else in that in which blocks
+///              finish.
 ///   Errors     DeviceError with cuDNN's words.
 class Attention {
  public:
-  Attention();
+  explicit Attention(bool deterministic);
   ~Attention();
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;
@@ -51,6 +52,7 @@ class Attention {
   struct Handle;
   Plans& plans(const AttentionShape& shape);
 
+  const bool deterministic_;
   std::mutex mutex_;
   std::unique_ptr<Handle> handle_;
   std::map<AttentionShape, std::unique_ptr<Plans>> plans_;

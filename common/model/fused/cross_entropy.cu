@@ -176,6 +176,7 @@ struct RowOfBlock {
   }
 };
 
+// Logits up to 2^127 / log2(e) count; a row with a larger one has no finite loss.
 // The factor of softmax's gradient goes into the exponent: scale / sum = 2^log2(scale / sum).
 template <class T, int K, bool kGradient>
 __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(Arguments<T> a) {
@@ -293,7 +294,8 @@ void launch_once(const Arguments<T>& a, cudaStream_t stream) {
   const int threads = static_cast<int>(round_up(ceil_div(a.padded / kVec, K), kWarp));
   if constexpr (K < kMaxPieces) {
     // A few hundred threads a block, so that several blocks work on different rows; wide rows need more.
-    if (threads > 256) return launch_once<T, kGradient, std::min(kMaxPieces, 2 * K)>(a, stream);
+    if (threads > (K < 8 ? 256 : kMaxThreads))
+      return launch_once < T, kGradient, K < 8 ? 2 * K : K + 1 > (a, stream);
   }
   const std::size_t bytes = std::size_t{2} * a.padded * sizeof(T);
   launch(cross_entropy_kernel<T, K, kGradient>, threads, bytes, a, stream);
