@@ -22,6 +22,12 @@ struct ProgressOptions {
   double redraw_seconds = 0.1;
 };
 
+/// Whether a person looks on: run.sh says so (STAGECRAFT_TERMINAL), since under mpirun every rank's stdout is
+/// a pseudo-terminal; without run.sh: whether stdout is a terminal.
+bool on_terminal();
+/// What text that somebody else prints begins with: a redrawn line may stand there.
+const char* fresh_line();
+
 /// One step that has ended.
 struct StepProgress {
   std::int64_t step = 0;      // 0-based
