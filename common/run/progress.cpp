@@ -31,8 +31,8 @@ bool on_terminal() {
 
 const char* fresh_line() { return on_terminal() ? "\n" : ""; }
 
-Progress::Progress(std::ostream& out, std::function<double()> clock, const ProgressOptions& options)
-    : out_(out), clock_(std::move(clock)), options_(options) {}
+Progress::Progress(std::ostream& out, std::function<double()> clock, ProgressOptions options)
+    : out_(out), clock_(std::move(clock)), options_(std::move(options)) {}
 
 Progress::~Progress() { finish(); }
 

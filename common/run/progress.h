@@ -43,7 +43,7 @@ struct StepProgress {
 class Progress {
  public:
   /// `clock` gives seconds from any origin. `out` and what `clock` refers to outlive the object.
-  Progress(std::ostream& out, std::function<double()> clock, const ProgressOptions& options);
+  Progress(std::ostream& out, std::function<double()> clock, ProgressOptions options);
   /// Ends a redrawn line.
   ~Progress();
   Progress(const Progress&) = delete;
