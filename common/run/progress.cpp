@@ -1,9 +1,11 @@
 #include "common/run/progress.h"
 
 #include <spdlog/fmt/fmt.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <ostream>
 #include <utility>
 
@@ -22,8 +24,15 @@ std::string rate(double tokens_per_second) {
 
 }  // namespace
 
-Progress::Progress(std::ostream& out, std::function<double()> clock, const ProgressOptions& options)
-    : out_(out), clock_(std::move(clock)), options_(options) {}
+bool on_terminal() {
+  const char* said = std::getenv("STAGECRAFT_TERMINAL");
+  return said != nullptr ? std::string(said) == "1" : ::isatty(STDOUT_FILENO) == 1;
+}
+
+const char* fresh_line() { return on_terminal() ? "\n" : ""; }
+
+Progress::Progress(std::ostream& out, std::function<double()> clock, ProgressOptions options)
+    : out_(out), clock_(std::move(clock)), options_(std::move(options)) {}
 
 Progress::~Progress() { finish(); }
 

@@ -22,6 +22,12 @@ struct ProgressOptions {
   double redraw_seconds = 0.1;
 };
 
+/// Whether a person looks on: run.sh says so (STAGECRAFT_TERMINAL), since under mpirun every rank's stdout is
+/// a pseudo-terminal; without run.sh: whether stdout is a terminal.
+bool on_terminal();
+/// What text that somebody else prints begins with: a redrawn line may stand there.
+const char* fresh_line();
+
 /// One step that has ended.
 struct StepProgress {
   std::int64_t step = 0;      // 0-based
@@ -37,7 +43,7 @@ struct StepProgress {
 class Progress {
  public:
   /// `clock` gives seconds from any origin. `out` and what `clock` refers to outlive the object.
-  Progress(std::ostream& out, std::function<double()> clock, const ProgressOptions& options);
+  Progress(std::ostream& out, std::function<double()> clock, ProgressOptions options);
   /// Ends a redrawn line.
   ~Progress();
   Progress(const Progress&) = delete;

@@ -32,6 +32,7 @@ Json json_of(const StepRecord& s) {
   json["tokens_per_second"] = number(share(static_cast<double>(s.tokens), s.seconds));
   json["waited_seconds"] = number(s.waited_seconds);
   json["wait_share"] = number(share(s.waited_seconds, s.seconds));
+  json["skipped"] = s.skipped;
   return json;
 }
 
@@ -119,6 +120,7 @@ Json json_of(const std::vector<StepRecord>& steps) {
   json["tokens"] = column(steps, [](const StepRecord& s) { return Json(s.tokens); });
   json["seconds"] = column(steps, [](const StepRecord& s) { return number(s.seconds); });
   json["waited_seconds"] = column(steps, [](const StepRecord& s) { return number(s.waited_seconds); });
+  json["skipped"] = column(steps, [](const StepRecord& s) { return Json(s.skipped); });
   return json;
 }
 
@@ -130,7 +132,7 @@ Json json_of(const RunRecord& r) {
   json["command"] = r.command;
   json["started"] = r.started;
   json["seconds"] = number(r.seconds);
-  json["skipped_updates"] = r.skipped_updates;
+  json["skipped_updates"] = skipped_updates(r.steps);
   json["exit_code"] = r.exit_code ? Json(*r.exit_code) : Json(nullptr);
   json["message"] = r.message;
   json["workload_hash"] = r.workload_hash;
@@ -185,6 +187,10 @@ std::tm utc(std::chrono::system_clock::time_point time) {
 }
 
 }  // namespace
+
+std::int64_t skipped_updates(const std::vector<StepRecord>& steps) {
+  return std::count_if(steps.begin(), steps.end(), [](const StepRecord& s) { return s.skipped; });
+}
 
 bool RankRecord::as_predicted() const {
   return measured_bytes && measured_operations && *measured_bytes == predicted_bytes &&

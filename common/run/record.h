@@ -29,7 +29,11 @@ struct StepRecord {
   double seconds = 0;         // of the writing rank
   double waited_seconds = 0;  // the part of it inside waits for communication: of the host, on GPUs of the
                               // compute stream, by events (comm/gpu_moment.h)
+  bool skipped = false;       // loss or gradient was not finite: no update
 };
+
+/// How many of the steps left their update out.
+std::int64_t skipped_updates(const std::vector<StepRecord>& steps);
 
 /// Bytes of one rank; `total` leaves host and disk aside.
 struct RankBytes {
@@ -70,10 +74,9 @@ struct RunRecord {
   std::vector<RankRecord> ranks;
   std::vector<StepRecord> steps;
   std::optional<double> validation_loss;
-  double seconds = 0;                // from start to end
-  std::int64_t skipped_updates = 0;  // steps whose gradient was not finite (optim.nonfinite: skip)
-  std::optional<int> exit_code;      // empty: still running, or killed
-  std::string message;               // of an error
+  double seconds = 0;            // from start to end
+  std::optional<int> exit_code;  // empty: still running, or killed
+  std::string message;           // of an error
   [[nodiscard]] bool as_predicted() const;
 };
 

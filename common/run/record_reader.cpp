@@ -51,6 +51,10 @@ class Node {
     if (value != static_cast<int>(value)) fail("is too large");
     return static_cast<int>(value);
   }
+  [[nodiscard]] bool truth() const {
+    if (!json_.is_boolean()) fail("is neither true nor false");
+    return json_.get<bool>();
+  }
   /// null, which stands for what is not finite, is NaN.
   [[nodiscard]] double number() const {
     if (json_.is_null()) return std::numeric_limits<double>::quiet_NaN();
@@ -146,6 +150,7 @@ StepRecord read_step(const Node& node) {
   s.tokens = node["tokens"].integer();
   s.seconds = node["seconds"].number();
   s.waited_seconds = node["waited_seconds"].number();
+  s.skipped = node["skipped"].truth();
   return s;
 }
 
@@ -165,6 +170,7 @@ std::vector<StepRecord> read_columns(const Node& node) {
   fill("tokens", [](StepRecord& s, const Node& n) { s.tokens = n.integer(); });
   fill("seconds", [](StepRecord& s, const Node& n) { s.seconds = n.number(); });
   fill("waited_seconds", [](StepRecord& s, const Node& n) { s.waited_seconds = n.number(); });
+  fill("skipped", [](StepRecord& s, const Node& n) { s.skipped = n.truth(); });
   return steps;
 }
 
@@ -195,7 +201,6 @@ RunRecord read_record(FileOps& ops, const Path& path) {
   r.command = node["command"].text();
   r.started = node["started"].text();
   r.seconds = node["seconds"].number();
-  r.skipped_updates = node["skipped_updates"].integer();
   if (const Node n = node["exit_code"]; !n.is_null()) r.exit_code = n.small();
   r.message = node["message"].text();
   r.workload_hash = node["workload_hash"].text();

@@ -17,6 +17,7 @@
 #include "common/run/gpu.h"
 #include "common/run/report.h"
 #include "common/run/run_lesson.h"
+#include "common/run/run_shape.h"
 #include "common/run/trainer.h"
 
 namespace sc::detail {
@@ -75,10 +76,7 @@ RunShape shape_of_plan(const CommandLine& line, const ResolvedConfig& config, st
   shape.workload = config.workload;
   shape.world = WorldSize{static_cast<int>(world)};
   shape.device = device;
-  shape.comm = world == 1                         ? CommBackend::local
-               : shape.device == DeviceKind::cuda ? CommBackend::nccl
-                                                  : CommBackend::mpi;
-  if (shape.comm == CommBackend::nccl && line.share_gpu) shape.comm = CommBackend::staged;
+  shape.comm = comm_backend(device, line.share_gpu, world > 1);
   shape.ops = ops_backend(shape.device, line.ops);
   shape.threads = line.threads > 0 ? line.threads : 1;
   return shape;

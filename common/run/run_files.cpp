@@ -3,9 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <sstream>
 
 #include "common/comm/gather_text.h"
@@ -154,7 +152,6 @@ void set_outcome(RunRecord& record, const RunFiles::Outcome& outcome) {
   record.steps = outcome.steps;
   record.validation_loss = outcome.validation_loss;
   record.seconds = outcome.seconds;
-  record.skipped_updates = outcome.skipped_updates;
 }
 
 }  // namespace
@@ -204,8 +201,6 @@ Path RunFiles::fail(int exit_code, const std::string& message) noexcept {
   try {
     RunRecord record = shape_.rank == Rank{0} ? record_ : read_record(files_, dir_ / "record.json");
     record.steps = read_steps(files_, dir_ / "steps.jsonl");
-    record.skipped_updates = std::count_if(record.steps.begin(), record.steps.end(),
-                                           [](const StepRecord& s) { return !std::isfinite(s.grad_norm); });
     record.exit_code = exit_code;
     record.message = message;
     write_record(files_, dir_, record);

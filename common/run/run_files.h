@@ -36,7 +36,6 @@ class RunFiles {
     std::vector<StepRecord> steps;
     std::optional<double> validation_loss;
     double seconds = 0;  // from start to end
-    std::int64_t skipped_updates = 0;
   };
   /// Collective: rank 0 learns what the others predicted and measured, and writes the trace. measured: null
   /// if the run was too short to be checked.

@@ -116,10 +116,11 @@ Sample make_sample(AnyStrategy& strategy, const SampleSource& source, Ledger& le
   std::vector<std::int64_t> tokens = prompt_of(source.rows);
   Sample sample{{tokens.begin(), tokens.end()}, {}};
   const std::uint64_t key = mix64(source.shape.workload.seed) ^ kPurpose;
+  const std::int64_t vocab = std::min(source.vocab, source.shape.workload.model.vocab);
   at::Tensor next = at::zeros({1}, at::kLong);
   for (std::int64_t i = 0; i < count; ++i) {
     if (computes) {
-      next.fill_(draw(model->next_logits(tokens), source.vocab, uniform(key, static_cast<std::uint64_t>(i))));
+      next.fill_(draw(model->next_logits(tokens), vocab, uniform(key, static_cast<std::uint64_t>(i))));
     }
     comm.broadcast(next, Rank{0}).wait();
     tokens.push_back(next.const_data_ptr<std::int64_t>()[0]);

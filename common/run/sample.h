@@ -48,9 +48,9 @@ struct Sample {
 inline constexpr std::size_t kPromptTokens = 32;
 struct SampleSource {
   const RunShape& shape;
-  const ParamLayout& layout;  // the strategy's
-  const Rows& rows;           // the prompt is the beginning of the first
-  std::int64_t vocab = 0;     // tokens that have a text
+  ParamLayout layout;      // the strategy's
+  const Rows& rows;        // the prompt is the beginning of the first
+  std::int64_t vocab = 0;  // tokens that have a text
 };
 Sample make_sample(AnyStrategy& strategy, const SampleSource& source, Ledger& ledger, Communicator& comm,
                    std::int64_t count);

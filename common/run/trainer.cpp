@@ -1,15 +1,10 @@
 #include "common/run/trainer.h"
 
-#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/util/Exception.h>
 #include <spdlog/fmt/fmt.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <cstdlib>
 #include <iostream>
 #include <limits>
 
@@ -18,22 +13,21 @@
 #include "common/comm/gpu_moment.h"
 #include "common/comm/nccl_communicator.h"
 #include "common/comm/nccl_devices.h"
-#include "common/comm/staged_communicator.h"
-#include "common/config/workload_table.h"
 #include "common/data/loader.h"
 #include "common/data/sampler.h"
 #include "common/memory/allocator_witness.h"
-#include "common/model/activation_plan.h"
 #include "common/optim/grad_norm.h"
 #include "common/optim/loss_scale.h"
 #include "common/optim/lr_schedule.h"
+#include "common/run/claims.h"
 #include "common/run/describe.h"
+#include "common/run/failure.h"
 #include "common/run/gpu_check.h"
 #include "common/run/gpu_profile.h"
 #include "common/run/nonfinite.h"
 #include "common/run/progress.h"
-#include "common/run/report.h"
 #include "common/run/run_files.h"
+#include "common/run/run_shape.h"
 #include "common/run/sample.h"
 #include "common/run/weights.h"
 #include "common/run/world.h"
@@ -43,71 +37,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The second step is checked: the first one has allocated whatever a first use allocates.
-constexpr std::int64_t kCheckedStep = 1;
-
 /// optim.nonfinite=skip: so many skipped updates in a row are no outlier any more.
 constexpr std::int64_t kMostSkipped = 10;
 
 double seconds_of(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-RunShape shape_of_run(const TrainJob& job) {
-  RunShape shape;
-  shape.workload = job.config.workload;
-  shape.world = job.launch.world;
-  shape.rank = job.launch.rank;
-  shape.device = job.device;
-  shape.ops = job.ops;
-  if (job.device == DeviceKind::cuda) {
-    shape.comm = job.line.share_gpu ? CommBackend::staged : CommBackend::nccl;
-  } else {
-    shape.comm = job.launch.launched() ? CommBackend::mpi : CommBackend::local;
-  }
-  // Ranks that share a host share its cores, unless somebody said otherwise.
-  if (job.line.threads > 0) {
-    at::set_num_threads(job.line.threads);
-  } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
-    const std::int64_t share = describe_hardware().cores / to_int(job.launch.local_world);
-    at::set_num_threads(std::max(1, static_cast<int>(share)));
-  }
-  shape.threads = at::get_num_threads();
-  return shape;
-}
-
-struct Failure {
-  ExitCode code;
-  std::string text;
-};
-
-// Of the exception that is being handled.
-Failure current_failure(Rank rank) {
-  const std::string who = fmt::format("rank {}: ", to_int(rank));
-  try {
-    throw;
-  } catch (const AbortedError&) {
-    return {ExitCode::lost_rank, "another rank ended the run"};  // that rank speaks first
-  } catch (const InputError& error) {
-    return {error.code(), error.what()};
-  } catch (const ClaimError& error) {
-    return {ExitCode::claim, error.what()};
-  } catch (const c10::Error& error) {  // without LibTorch's stack trace
-    return {ExitCode::claim, who + error.what_without_backtrace()};
-  } catch (const std::exception& error) {
-    return {ExitCode::claim, who + error.what()};
-  }
-}
-
-// fp16 alone has so few exponents that gradients vanish.
-bool scales_loss(const RunShape& shape) { return shape.workload.precision.dtype == DType::f16; }
-
-bool on_terminal() {
-  // Under mpirun a rank's stdout is always a pseudo-terminal, so run.sh says whether a person looks on.
-  const char* said = std::getenv("STAGECRAFT_TERMINAL");
-  return said != nullptr ? std::string(said) == "1" : ::isatty(STDOUT_FILENO) == 1;
-}
-
-// A redrawn line may stand there.
-const char* below_progress() { return on_terminal() ? "\n" : ""; }
 
 Fault parsed_fault(const TrainJob& job, const RunShape& shape) {
   const Fault fault = Fault::parse(job.line.inject, shape.world);
@@ -115,6 +48,12 @@ Fault parsed_fault(const TrainJob& job, const RunShape& shape) {
   throw InputError(ExitCode::usage, "--inject " + job.line.inject,
                    fmt::format("the run ends after step {}", shape.workload.steps - 1),
                    "a smaller step (they count from 0), or more --steps");
+}
+
+MemoryPlan plan_of_run(const TrainJob& job, const RunShape& shape) {
+  MemoryPlan plan = job.lesson.memory_plan(shape);
+  plan_surroundings(shape, to_int(shape.world), plan);
+  return plan;
 }
 
 /// One run on one rank. Everything that allocates does so in the constructor.
@@ -141,21 +80,18 @@ class Trainer {
   StepRecord record_of(std::int64_t step, const StepResult& result, Clock::time_point began);
   [[nodiscard]] bool traces(std::int64_t step) const { return job_.line.trace && step < kTracedSteps; }
   void trace(std::int64_t step, Clock::time_point began, Clock::time_point ended);
-  void stop_or_skip(std::int64_t step);
+  void stop_or_skip(const StepRecord& step);
   [[nodiscard]] RunFiles::Outcome outcome() const;
-  void check_memory_and_operations();
-  void check_witness() const;
-  void check_gpu_allocator();
   void evaluate();
   void sample();
   [[nodiscard]] ParamLayout layout_of_strategy() const;
   void finish();
+  void say_the_end(const Path& record) const;
   [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }
 
   const TrainJob& job_;
   World& world_;
   Ledger& ledger_;
-  AllocatorWitness& witness_;
   Gpu* gpu_;
   bool graph_;
   Clock::time_point began_ = Clock::now();
@@ -167,8 +103,7 @@ class Trainer {
   StepScalars scalars_;
   Loader loader_;
   RunContext context_;
-  MemoryPlan memory_plan_;
-  CommPlan comm_plan_;
+  Claims claims_;
   std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
   std::unique_ptr<AnyStrategy> strategy_;
   std::optional<ModelFlops> flops_;  // on a GPU
@@ -176,21 +111,17 @@ class Trainer {
   Progress progress_;
   std::atomic<std::int64_t> step_now_ = 0;  // for the watchdog's thread
   std::vector<StepRecord> steps_;
-  Measured measured_;
   std::optional<double> validation_loss_;
-  std::optional<AllocatorCheck> allocator_;
   GpuOrigin gpu_began_;  // a traced step, on the GPU
   GpuMomentPtr gpu_ended_;
   StepResult captured_;  // of the graph: the same tensors at every replay
-  bool last_nonfinite_ = false;
-  std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;
+  std::int64_t skipped_in_a_row_ = 0;
 };
 
 Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWitness& witness, Gpu* gpu)
     : job_(job),
       world_(world),
       ledger_(ledger),
-      witness_(witness),
       gpu_(gpu),
       graph_(job.line.graph.value_or(!job.line.profile && !job.line.share_gpu)),
       shape_(shape_of_run(job)),
@@ -206,8 +137,7 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
                {}},
       loader_(sampler_, ledger, {.rank = to_int(shape_.rank), .ranks = to_int(shape_.world)}),
       context_{shape_, world.comm(), ledger, scalars_},
-      memory_plan_(job.lesson.memory_plan(shape_)),
-      comm_plan_(job.lesson.comm_plan(shape_)),
+      claims_(shape_, plan_of_run(job, shape_), job.lesson.comm_plan(shape_), ledger, witness, gpu),
       profile_(job.line.profile ? std::make_unique<GpuProfile>() : nullptr),
       strategy_(job.lesson.make(context_)),
       flops_(gpu == nullptr
@@ -219,7 +149,6 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
                  .quiet = !speaks(),
                  .terminal = on_terminal(),
                  .flops = flops_}) {
-  plan_surroundings(shape_, to_int(shape_.world), memory_plan_);
   if (scales_loss(shape_)) {
     scalars_.loss_scale = ledger.zeros(Purpose::workspace, "loss scaler", {}, DType::f32);
     scalars_.loss_scale.fill_(LossScale::kStart);
@@ -227,9 +156,7 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
   }
   if (speaks() && job.line.sample > 0) (void)TextModel(shape_, layout_of_strategy(), ledger);  // it fits
   if (speaks() && !job.line.save.empty()) check_save_path(*files_, job.line.save);
-  if (!job.line.init.empty()) {
-    load_weights(*strategy_, layout_of_strategy(), job.line.init);
-  }
+  if (!job.line.init.empty()) load_weights(*strategy_, layout_of_strategy(), job.line.init);
   const RunFiles::OnGpu on_gpu{gpu_ == nullptr ? std::map<std::string, std::string>() : gpu_versions(*gpu_),
                                flops_};
   records_.emplace(*files_, job, shape_, on_gpu, world.comm());
@@ -245,7 +172,7 @@ void Trainer::announce() const {
             << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
                            shape_.workload.data.source, human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
-            << format_plan_table(memory_plan_, comm_plan_, shape_.world) << std::flush;
+            << format_plan_table(claims_.memory(), claims_.operations(), shape_.world) << std::flush;
 }
 
 void Trainer::run() {
@@ -261,14 +188,14 @@ void Trainer::run() {
 // Where the line of a run that went well stands, too.
 void Trainer::failed(int exit_code, const std::string& text) {
   const Path record = records_->fail(exit_code, text);
-  if (!record.empty()) std::cout << below_progress() << "record: " << record.string() << std::endl;
+  if (!record.empty()) std::cout << fresh_line() << "record: " << record.string() << std::endl;
 }
 
 void Trainer::interrupted(int signal) {
   if (!speaks()) return;
   const std::string what = fmt::format("interrupted at step {}", step_now_.load());
   const Path record = records_->fail(128 + signal, what);
-  std::cout << below_progress() << what;
+  std::cout << fresh_line() << what;
   if (!record.empty()) std::cout << "; record: " << record.string();
   std::cout << std::endl;
 }
@@ -319,11 +246,7 @@ void Trainer::step(std::int64_t step) {
   if (scalars_.loss_scale.defined()) scale.mul_(scalars_.loss_scale);
   poison_if_asked(batches, step);
 
-  if (step == kCheckedStep) {
-    ledger_.reset_peaks();
-    witness_.reset_peak();
-    if (gpu_ != nullptr) gpu_->reset_peak();
-  }
+  if (step == kCheckedStep) claims_.begin();
   if (gpu_ != nullptr && traces(step)) {
     gpu_began_ = gpu_origin();
     comm.record().set_gpu_origin(gpu_began_);
@@ -332,12 +255,8 @@ void Trainer::step(std::int64_t step) {
   if (gpu_ != nullptr && traces(step)) gpu_ended_ = gpu_moment();
   if (step + 1 < shape_.workload.steps) loader_.prefetch(step + 1);  // while the GPU computes
   steps_.push_back(record_of(step, result, began));
-  if (last_nonfinite_) {
-    stop_or_skip(step);
-  } else {
-    skipped_in_a_row_ = 0;
-  }
-  if (step == kCheckedStep) check_memory_and_operations();
+  stop_or_skip(steps_.back());
+  if (step == kCheckedStep) claims_.check(comm.recorded("train", step));
   comm.set_phase("check");
   strategy_->after_step(step);
   world_.watchdog().step_end();
@@ -346,8 +265,13 @@ void Trainer::step(std::int64_t step) {
   progress_.step({done.step, done.loss, done.tokens, done.seconds, done.waited_seconds});
 }
 
-// The update has left everything as it was (global_norm_and_clip), on all ranks alike.
-void Trainer::stop_or_skip(std::int64_t step) {
+// Where a gradient is not finite the update has left everything as it was (global_norm_and_clip), on all
+// ranks alike.
+void Trainer::stop_or_skip(const StepRecord& step) {
+  if (!step.skipped) {
+    skipped_in_a_row_ = 0;
+    return;
+  }
   const bool scaled = scalars_.loss_scale.defined();
   const float scale = scaled ? scalars_.loss_scale.item<float>() : 0;
   // An overflow of fp16 is no fault as long as a smaller scale may help.
@@ -355,24 +279,22 @@ void Trainer::stop_or_skip(std::int64_t step) {
   const bool skips = scaled || shape_.workload.optim.nonfinite == OnNonFinite::skip;
   if (!skips || (!expected && ++skipped_in_a_row_ == kMostSkipped)) {
     world_.comm().set_phase("check");
-    throw_nonfinite(*strategy_, steps_.back().loss, step, world_.comm());
+    throw_nonfinite(*strategy_, step.loss, step.step, world_.comm());
   }
-  ++skipped_;
-  if (speaks()) {
-    progress_.note(fmt::format("step {}: the gradient is not finite; its update is skipped", step) +
-                   (scaled ? fmt::format(", the loss scale is {} now", scale) : ""));
-  }
+  if (!speaks()) return;
+  progress_.note(fmt::format("step {}: the gradient is not finite; its update is skipped", step.step) +
+                 (scaled ? fmt::format(", the loss scale is {} now", scale) : ""));
 }
 
 RunFiles::Outcome Trainer::outcome() const {
-  return {steps_, validation_loss_, seconds_of(Clock::now() - began_), skipped_};
+  return {steps_, validation_loss_, seconds_of(Clock::now() - began_)};
 }
 
 StepRecord Trainer::record_of(std::int64_t step, const StepResult& result, Clock::time_point began) {
   StepRecord record;
   const at::Tensor host_sums = result.sums.cpu();  // waits for the step
   const double* sums = host_sums.const_data_ptr<double>();
-  last_nonfinite_ = sums[kNonFinite] != 0;
+  record.skipped = sums[kNonFinite] != 0;
   record.step = step;
   record.loss = sums[kLossSum] / sums[kTokens];
   record.lr = scalars_.lr.item<float>();
@@ -395,38 +317,6 @@ void Trainer::trace(std::int64_t step, Clock::time_point began, Clock::time_poin
   records_->trace_step(traced);
 }
 
-// What was predicted before the run and is measured in it. A difference is an error: exit 70.
-void Trainer::check_memory_and_operations() {
-  for (int p = 0; p < kPurposes; ++p) measured_.peak[p] = ledger_.peak(static_cast<Purpose>(p));
-  measured_.peak_total = ledger_.peak_total();
-  measured_.operations = world_.comm().recorded("train", kCheckedStep);
-  if (!as_predicted(memory_plan_, comm_plan_, measured_)) {
-    throw ClaimError(fmt::format(
-        "rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank), kCheckedStep,
-        format_predicted_measured(memory_plan_, comm_plan_, measured_, shape_.world, shape_.rank)));
-  }
-  gpu_ == nullptr ? check_witness() : check_gpu_allocator();
-}
-
-void Trainer::check_gpu_allocator() {
-  allocator_ = check_allocator(*gpu_, shape_, ledger_.peak_total());
-  if (allocator_->holds()) return;
-  throw ClaimError(fmt::format("rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank),
-                               kCheckedStep, format_allocator(*allocator_)));
-}
-
-void Trainer::check_witness() const {
-  Bytes ledger = ledger_.peak_total() + ledger_.peak(Purpose::host);
-  const Bytes allowed = ledger + plan_op_scratch_bytes(shape_);
-  if (witness_.peak() <= allowed) return;
-  throw ClaimError(
-      fmt::format("rank {}: LibTorch's allocator handed out {} bytes in step {}; the ledger knows {}, one "
-                  "operation may take "
-                  "{} for itself: {} bytes went beside the ledger",
-                  to_int(shape_.rank), witness_.peak().value(), kCheckedStep, ledger.value(),
-                  (allowed - ledger).value(), (witness_.peak() - allowed).value()));
-}
-
 void Trainer::evaluate() {
   RecordingCommunicator& comm = world_.comm();
   comm.set_phase("eval");
@@ -440,9 +330,7 @@ void Trainer::evaluate() {
 
 void Trainer::sample() {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
-  const ParamLayout layout = layout_of_strategy();
-  const SampleSource source{shape_, layout, data_.validation(),
-                            std::min(tokenizer->vocab(), shape_.workload.model.vocab)};
+  const SampleSource source{shape_, layout_of_strategy(), data_.validation(), tokenizer->vocab()};
   const Sample made = make_sample(*strategy_, source, ledger_, world_.comm(), job_.line.sample);
   if (speaks()) std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed);
 }
@@ -458,55 +346,31 @@ void Trainer::finish() {
     throw ClaimError(fmt::format("rank {}: {} operations were never waited for", to_int(shape_.rank),
                                  comm.dropped_tickets()));
   }
-  records_->gather(memory_plan_, comm_plan_, steps_.size() > kCheckedStep ? &measured_ : nullptr, comm);
+  records_->gather(claims_.memory(), claims_.operations(), claims_.measured(), comm);
   // After the last operation that all ranks share: rank 0 may write for long, and nobody may wait for it in
   // one.
-  if (!job_.line.save.empty()) {
-    save_weights(*strategy_, layout_of_strategy(), comm, job_.line.save);
-  }
+  if (!job_.line.save.empty()) save_weights(*strategy_, layout_of_strategy(), comm, job_.line.save);
   const Path written = records_->finish(outcome());
-  if (!speaks()) return;
+  if (speaks()) say_the_end(written);
+}
+
+void Trainer::say_the_end(const Path& record) const {
   std::cout << fmt::format("\nloss {:.4f} -> {:.4f}", steps_.front().loss, steps_.back().loss)
             << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
             << " nats a token, " << human_seconds(seconds_of(Clock::now() - began_)) << "\n";
-  if (skipped_ > 0) std::cout << skipped_ << " updates skipped: their gradient was not finite\n";
-  std::cout << "\n";
-  if (steps_.size() > kCheckedStep) {
-    std::cout << format_predicted_measured(memory_plan_, comm_plan_, measured_, shape_.world, shape_.rank);
-    if (allocator_) {
-      std::cout << format_allocator(*allocator_) << "  in use on the GPU beside it (context, NCCL, cuDNN): "
-                << human_bytes(gpu_->beside_allocator()) << "\n";
-    }
-    if (profile_)
-      std::cout << format_profile(profile_->rows(), profile_->steps(), profile_->step_milliseconds());
-  } else {
-    std::cout << "bytes and operations are checked in the second step; this run had one\n";
-  }
+  if (const std::int64_t skipped = skipped_updates(steps_); skipped > 0)
+    std::cout << skipped << " updates skipped: their gradient was not finite\n";
+  std::cout << "\n" << claims_.report();
+  if (profile_ && claims_.measured() != nullptr)
+    std::cout << format_profile(profile_->rows(), profile_->steps(), profile_->step_milliseconds());
   if (!records_->trace().empty()) {
     std::cout << "trace: " << records_->trace().string() << " (the first " << kTracedSteps << " steps"
               << (gpu_ != nullptr ? "; waits and compute at the GPU's times" : "") << ")\n";
   }
-  std::cout << "record: " << written.string() << std::endl;
+  std::cout << "record: " << record.string() << std::endl;
 }
 
 }  // namespace
-
-void plan_surroundings(const RunShape& shape, std::int64_t data_ranks, MemoryPlan& plan) {
-  plan.add(Purpose::workspace, "step scalars", "lr, step, clip factor, norm",
-           Bytes(3 * size_of(DType::f32) + size_of(DType::i64)));
-  if (scales_loss(shape)) {
-    plan.add(Purpose::workspace, "loss scaler", "scale, good steps, overflows",
-             Bytes(size_of(DType::f32) + 2 * size_of(DType::i64)));
-  }
-  Loader::plan(shape.workload, data_ranks, shape.device, plan);
-  if (shape.comm != CommBackend::local && to_int(shape.world) > 1) {
-    plan.add(shape.device == DeviceKind::cpu ? Purpose::communication : Purpose::host, "mpi scratch",
-             "4 (N-1) 256 KiB", MpiCommunicator::scratch_bytes(shape.world));
-  }
-  if (shape.comm == CommBackend::staged) {
-    plan.add(Purpose::host, "staged scratch", "2 N MiB", StagedCommunicator::scratch_bytes(shape.world));
-  }
-}
 
 int train(const TrainJob& job) {
   const c10::InferenceMode inference;

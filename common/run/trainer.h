@@ -9,10 +9,6 @@
 
 namespace sc::detail {
 
-/// Adds what run_lesson itself takes from the ledger beside the strategy: a step's scalars, the loader, the
-/// transport's scratch. data_ranks: real ranks that share a step's micro-batches.
-void plan_surroundings(const RunShape& shape, std::int64_t data_ranks, MemoryPlan& plan);
-
 struct TrainJob {
   const AnyLesson& lesson;
   const Launch& launch;

@@ -152,6 +152,11 @@ class WithoutARun(support.ProcessTest):
         self.assertRegex(out, r"all_reduce +48 +[\d,]+ +bf16")
         self.assertNotIn("note:", out)
 
+    def test_plan_of_one_gpu_holds_what_a_run_on_it_holds(self):
+        flags = ("--plan", "--device", "cuda", "--workload", support.WORKLOAD)
+        self.assertNotIn("staged scratch", self.quick(*flags))
+        self.assertRegex(self.quick(*flags, "--share-gpu"), r"staged scratch +2,097,152 +=")
+
     def test_plan_says_whether_a_cap_is_enough(self):
         plan = ("--plan", "--world", "2", "--workload", support.WORKLOAD, "--memory-cap")
         self.assertRegex(self.quick(*plan, "1GB"), r"\n  --memory-cap 1\.00 GB: fits, [\d.]+ MB are left\n")

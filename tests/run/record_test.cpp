@@ -58,7 +58,7 @@ RunRecord some_record() {
   for (int i = 0; i < 30; ++i) r.steps.push_back({i, 5.5 - i / 3.0, 1e-3, 0.1 * i, 3072, 0.05, 0.01});
   r.validation_loss = 2.25;
   r.seconds = 12.5;
-  r.skipped_updates = 3;
+  r.steps[4].skipped = r.steps[5].skipped = r.steps[9].skipped = true;
   r.exit_code = 0;
   return r;
 }
@@ -85,7 +85,7 @@ TEST_F(Record, ComesBackAsItWas) {
   EXPECT_EQ(got.versions, want.versions);
   EXPECT_EQ(got.ranks, want.ranks);
   EXPECT_EQ(got.flops, want.flops);
-  EXPECT_EQ(got.skipped_updates, 3);
+  EXPECT_EQ(skipped_updates(got.steps), 3);
   EXPECT_EQ(got.exit_code, 0);
   EXPECT_EQ(got.validation_loss, 2.25);
   ASSERT_EQ(got.steps.size(), 30U);
@@ -139,6 +139,8 @@ TEST_F(Record, HasTheKeysThatReadersUse) {
   EXPECT_EQ(json["timing"]["steps"], 25);
   EXPECT_EQ(json["timing"]["tokens_per_second"], 3072 / 0.05);
   EXPECT_NEAR(json["timing"]["mfu"], 3072 / 0.05 * 8e8 / (2 * 1e12), 1e-9);
+  EXPECT_EQ(json["skipped_updates"], 3);
+  EXPECT_EQ(json["steps"]["skipped"][9], true);
   EXPECT_EQ(json["flops"]["formula"], "6 N + 6 L d T");
   EXPECT_EQ(json["flops"]["parameters"], 124'000'000);
   EXPECT_EQ(json["flops"]["peak_of"], "a GPU");

@@ -165,18 +165,17 @@ struct RowOfBlock {
   }
   __device__ SoftmaxSum softmax_sum(float highest) {
     SoftmaxSum s{highest, 0};
-    const float base = highest == -INFINITY ? 0.0F : highest * kLog2E;  // nothing but padding
+    const float base = highest == -INFINITY ? 0.0F : highest;  // nothing but padding
     each([&](const Packed<T>& p, int) {
       float x[kVec];
       p.unpack(x);
 #pragma unroll
-      for (int i = 0; i < kVec; ++i) s.sum += exp2_of(x[i] * kLog2E - base);
+      for (int i = 0; i < kVec; ++i) s.sum += exp_of(x[i] - base);
     });
     return s;
   }
 };
 
-// Logits up to 2^127 / log2(e) count; a row with a larger one has no finite loss.
 // The factor of softmax's gradient goes into the exponent: scale / sum = 2^log2(scale / sum).
 template <class T, int K, bool kGradient>
 __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(Arguments<T> a) {
@@ -217,12 +216,12 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(Arguments<T>
       mine.tokens += 1;
     }
     if constexpr (kGradient) {
-      const float base = log2f((target >= 0 ? scale : 0.0F) / total.sum) - total.highest * kLog2E;
+      const float factor = log2f((target >= 0 ? scale : 0.0F) / total.sum);
       x.each([&](const Packed<T>& p, int begin) {
         float f[kVec];
         p.unpack(f);
 #pragma unroll
-        for (int i = 0; i < kVec; ++i) f[i] = exp2_of(f[i] * kLog2E + base);
+        for (int i = 0; i < kVec; ++i) f[i] = exp2_of((f[i] - total.highest) * kLog2E + factor);
         if (target >= begin && target < begin + kVec) {
 #pragma unroll
           for (int i = 0; i < kVec; ++i) f[i] -= begin + i == target ? scale : 0.0F;

@@ -1,0 +1,51 @@
+// What a run predicts of its bytes and operations, and whether its second step holds it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "common/memory/allocator_witness.h"
+#include "common/memory/ledger.h"
+#include "common/memory/plan.h"
+#include "common/run/gpu.h"
+#include "common/run/report.h"
+
+namespace sc::detail {
+
+/// The second step is checked: the first one has allocated whatever a first use allocates.
+inline constexpr std::int64_t kCheckedStep = 1;
+
+class Claims {
+ public:
+  /// gpu: null on the CPU, where `witness` watches LibTorch's allocator. The references outlive this.
+  Claims(const RunShape& shape, MemoryPlan memory, CommPlan operations, Ledger& ledger,
+         AllocatorWitness& witness, Gpu* gpu);
+
+  [[nodiscard]] const MemoryPlan& memory() const { return memory_; }
+  [[nodiscard]] const CommPlan& operations() const { return operations_; }
+
+  /// Right before the checked step: peaks start again.
+  void begin();
+  /// Right after it.  Errors: ClaimError (exit 70) with what was predicted and what was found: bytes by
+  /// purpose and their sum, operations, what LibTorch's allocator handed out.
+  void check(const CommPlan& operations);
+  /// Null before.
+  [[nodiscard]] const Measured* measured() const { return measured_ ? &*measured_ : nullptr; }
+  /// For the end of a run: the same numbers side by side, or why there are none.
+  [[nodiscard]] std::string report() const;
+
+ private:
+  void check_witness() const;
+  void check_gpu_allocator();
+
+  const RunShape& shape_;
+  const MemoryPlan memory_;
+  const CommPlan operations_;
+  Ledger& ledger_;
+  AllocatorWitness& witness_;
+  Gpu* gpu_;
+  std::optional<Measured> measured_;
+  std::optional<AllocatorCheck> allocator_;
+};
+
+}  // namespace sc::detail

@@ -1,0 +1,56 @@
+#include "common/run/run_shape.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "common/comm/mpi_communicator.h"
+#include "common/comm/staged_communicator.h"
+#include "common/data/loader.h"
+#include "common/run/describe.h"
+
+namespace sc::detail {
+
+CommBackend comm_backend(DeviceKind device, bool share_gpu, bool apart) {
+  if (device == DeviceKind::cuda) return share_gpu ? CommBackend::staged : CommBackend::nccl;
+  return apart ? CommBackend::mpi : CommBackend::local;
+}
+
+RunShape shape_of_run(const TrainJob& job) {
+  RunShape shape;
+  shape.workload = job.config.workload;
+  shape.world = job.launch.world;
+  shape.rank = job.launch.rank;
+  shape.device = job.device;
+  shape.ops = job.ops;
+  shape.comm = comm_backend(job.device, job.line.share_gpu, job.launch.launched());
+  // Ranks that share a host share its cores, unless somebody said otherwise.
+  if (job.line.threads > 0) {
+    at::set_num_threads(job.line.threads);
+  } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    const std::int64_t share = describe_hardware().cores / to_int(job.launch.local_world);
+    at::set_num_threads(std::max(1, static_cast<int>(share)));
+  }
+  shape.threads = at::get_num_threads();
+  return shape;
+}
+
+void plan_surroundings(const RunShape& shape, std::int64_t data_ranks, MemoryPlan& plan) {
+  plan.add(Purpose::workspace, "step scalars", "lr, step, clip factor, norm",
+           Bytes(3 * size_of(DType::f32) + size_of(DType::i64)));
+  if (scales_loss(shape)) {
+    plan.add(Purpose::workspace, "loss scaler", "scale, good steps, overflows",
+             Bytes(size_of(DType::f32) + 2 * size_of(DType::i64)));
+  }
+  Loader::plan(shape.workload, data_ranks, shape.device, plan);
+  if (shape.comm != CommBackend::local && to_int(shape.world) > 1) {
+    plan.add(shape.device == DeviceKind::cpu ? Purpose::communication : Purpose::host, "mpi scratch",
+             "4 (N-1) 256 KiB", MpiCommunicator::scratch_bytes(shape.world));
+  }
+  if (shape.comm == CommBackend::staged) {
+    plan.add(Purpose::host, "staged scratch", "2 N MiB", StagedCommunicator::scratch_bytes(shape.world));
+  }
+}
+
+}  // namespace sc::detail

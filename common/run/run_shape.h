@@ -1,0 +1,22 @@
+// What a run or its plan is made for, and what run_lesson itself holds beside the strategy.
+#pragma once
+
+#include "common/memory/plan.h"
+#include "common/run/trainer.h"
+
+namespace sc::detail {
+
+/// What the ranks communicate through. apart: they are processes of their own.
+CommBackend comm_backend(DeviceKind device, bool share_gpu, bool apart);
+
+/// The shape of this rank. Sets LibTorch's intra-op threads, which are part of it.
+RunShape shape_of_run(const TrainJob& job);
+
+/// fp16 alone has so few exponents that gradients vanish.
+inline bool scales_loss(const RunShape& shape) { return shape.workload.precision.dtype == DType::f16; }
+
+/// Adds what run_lesson itself takes from the ledger beside the strategy: a step's scalars, the loader, the
+/// transport's scratch. data_ranks: real ranks that share a step's micro-batches.
+void plan_surroundings(const RunShape& shape, std::int64_t data_ranks, MemoryPlan& plan);
+
+}  // namespace sc::detail
