@@ -133,7 +133,10 @@ bool apply_run_flag(const Given& flag, CommandLine& line) {
             {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}}),
         flag);
   } else if (flag.name == "ops") {
-    line.ops = read(choice<OpsChoice>({{"aten", OpsChoice::aten}, {"fused", OpsChoice::fused}}), flag);
+    line.ops = read(choice<OpsChoice>({{"aten", OpsChoice::aten},
+                                       {"fused", OpsChoice::fused},
+                                       {"deterministic", OpsChoice::deterministic}}),
+                    flag);
   } else if (flag.name == "graph") {
     line.graph = read(on_off(), flag);
   } else if (flag.name == "threads") {

@@ -32,7 +32,7 @@ struct Program {
 };
 
 /// Who computes on a GPU: own kernels where they are faster, or ATen alone.
-enum class OpsChoice { aten, fused };
+enum class OpsChoice { aten, fused, deterministic };
 
 /// What was asked for, syntax checked; keys and files are looked at by resolve(). Without a flag the member
 /// keeps its default.

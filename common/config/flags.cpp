@@ -51,7 +51,9 @@ std::vector<Flag> all_flags(const Program& program) {
       {"save", "FILE", "writes the trained weights to a safetensors file (Hugging Face GPT-2 names, fp32)"},
       {"sample", "N", "prints N tokens of text that the trained model makes"},
       {"device", "auto|cpu|cuda", "where ranks compute (default auto)"},
-      {"ops", "aten|fused", "on a GPU: ATen's operations alone, or own kernels where faster (default fused)"},
+      {"ops", "aten|fused|deterministic",
+       "on a GPU: ATen's operations alone; own kernels where faster (default); the same, bit-equal run to "
+       "run"},
       {"graph", "on|off",
        "on a GPU: capture the third step, and replay it from then on (default on; off with --profile, "
        "--share-gpu)"},

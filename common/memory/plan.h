@@ -13,7 +13,8 @@
 namespace sc {
 
 enum class DeviceKind { cpu, cuda };
-enum class OpsBackend { aten, fused };
+/// deterministic: fused, with attention's backward in a fixed order too.
+enum class OpsBackend { aten, fused, deterministic };
 enum class CommBackend { local, mpi, nccl, staged };
 constexpr std::string_view name_of(CommBackend backend) {
   constexpr std::string_view kNames[] = {"local", "mpi", "nccl", "staged"};

@@ -93,7 +93,7 @@ Bytes plan_op_scratch_bytes(const RunShape& run) {
   std::int64_t bytes = cpu_scratch(s, run.threads);
   if (s.e != kF32) bytes += wide_copies(s, run.workload.model, run.threads);
   if (run.device != DeviceKind::cpu) bytes = std::max(bytes, written_out_attention(s));
-  if (op_scratch_is_exact(run)) bytes = 3 * s.e * s.N * s.d + kF32 * s.N * (s.d + s.H);
+  if (op_scratch_is_exact(run)) bytes = 0;  // what the kernels need is stream_scratch's
   return Bytes(bytes);
 }
 
@@ -101,7 +101,7 @@ Bytes plan_op_scratch_bytes(const RunShape& run) {
 bool op_scratch_is_exact(const RunShape& run) {
   const Sizes s(run);
   const bool cudnn = s.e != kF32 && s.T > 1 && s.d / s.H % 8 == 0 && s.d / s.H <= 128;
-  return run.device == DeviceKind::cuda && run.ops == OpsBackend::fused && cudnn;
+  return run.device == DeviceKind::cuda && run.ops != OpsBackend::aten && cudnn;
 }
 
 }  // namespace sc

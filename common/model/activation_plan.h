@@ -16,7 +16,7 @@ Bytes plan_workspace_bytes(const RunShape& run);
 ///   CPU, fp32   the peak of a forward and backward, exact with one thread; with more an upper bound
 ///   (threads' buffers need not overlap). CPU, 16 bit an upper bound: ATen widens operands, oneDNN packs
 ///   them.
-///   CUDA, fused, cuDNN     exact: attention's three gradients, and cuDNN's fp32 dq and softmax sums.
+///   CUDA, fused, cuDNN     0: the kernels' scratch is a constant of the run (memory/stream_scratch.h).
 ///   CUDA otherwise         an upper bound: ATen's written-out attention, ATen's fresh results.
 Bytes plan_op_scratch_bytes(const RunShape& run);
 /// Whether that is exact: on a GPU with our kernels and cuDNN's attention.

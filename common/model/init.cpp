@@ -52,7 +52,7 @@ void fill_normal(std::uint64_t key, std::int64_t begin, double stddev, std::span
 }
 
 void init_matrix(const ParamTensor& t, const GptConfig& config, std::uint64_t seed, const at::Tensor& flat) {
-  constexpr std::int64_t kPiece = 1 << 16;  // even; keeps a large tensor out of host memory
+  constexpr std::int64_t kPiece = 1 << 20;  // even; keeps a large tensor out of host memory
   const bool residual = t.name.ends_with("c_proj.weight");
   const double stddev = residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(config.layers)) : 0.02;
   const bool padded = t.name == "wte.weight" || t.name == "lm_head.weight";

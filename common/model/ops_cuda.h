@@ -7,7 +7,7 @@
 
 namespace sc {
 
-/// aten: ATen with cuDNN's attention; fused: the kernels of ops_fused.h.
+/// aten: ATen with cuDNN's attention; fused, deterministic: the kernels of ops_fused.h.
 ///   Errors  InputError (exit 69) in a build without GPU code.
 std::unique_ptr<const Ops> make_cuda_ops(OpsBackend backend);
 

@@ -33,8 +33,9 @@ const at::Tensor& CudnnOps::no_seed(const at::Tensor& like) const {
   return seed_;
 }
 
-CudnnOps::Gradients CudnnOps::cudnn_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
-                                             const at::Tensor& out, const at::Tensor& lse) const {
+void CudnnOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
+                                  const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const {
+  if (!uses_cudnn(qkv)) return AtenOps::attention_backward(grad_out, qkv, out, lse, grad_qkv, sums);
   const at::Tensor& seed = no_seed(qkv);
   const std::int64_t t = qkv.size(1);
   const auto [q, k, v] = at::_scaled_dot_product_cudnn_attention_backward(
@@ -43,16 +44,9 @@ CudnnOps::Gradients CudnnOps::cudnn_backward(const at::Tensor& grad_out, const a
       /*attn_bias=*/at::Tensor(), /*cum_seq_q=*/at::Tensor(), /*cum_seq_k=*/at::Tensor(), t, t,
       /*dropout_p=*/0.0,
       /*is_causal=*/true);
-  return {q.transpose(1, 2).contiguous(), k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()};
-}
-
-void CudnnOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                                  const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const {
-  if (!uses_cudnn(qkv)) return AtenOps::attention_backward(grad_out, qkv, out, lse, grad_qkv, sums);
-  const Gradients g = cudnn_backward(grad_out, qkv, out, lse);
-  grad_qkv.select(2, 0).copy_(g.q);
-  grad_qkv.select(2, 1).copy_(g.k);
-  grad_qkv.select(2, 2).copy_(g.v);
+  grad_qkv.select(2, 0).copy_(q.transpose(1, 2));
+  grad_qkv.select(2, 1).copy_(k.transpose(1, 2));
+  grad_qkv.select(2, 2).copy_(v.transpose(1, 2));
   column_sums(packed_rows(grad_qkv), sums);
 }
 

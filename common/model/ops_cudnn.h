@@ -20,12 +20,6 @@ class CudnnOps : public AtenOps {
 
  protected:
   [[nodiscard]] static bool uses_cudnn(const at::Tensor& qkv);
-  /// q, k and v's gradients as contiguous [B, T, H, D].
-  struct Gradients {
-    at::Tensor q, k, v;
-  };
-  [[nodiscard]] Gradients cudnn_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
-                                         const at::Tensor& out, const at::Tensor& lse) const;
 
  private:
   // Dropout's random state, which the operation asks for although there is no dropout: [] int64, 0.

@@ -34,6 +34,10 @@ const void* read(const at::Tensor& t) { return t.defined() ? t.const_data_ptr() 
 const float* floats(const at::Tensor& t) { return t.const_data_ptr<float>(); }
 float* sums_of(const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
 
+fused::AttentionShape shape_of(const at::Tensor& qkv) {
+  return {from_aten(qkv.scalar_type()), qkv.size(0), qkv.size(1), qkv.size(3), qkv.size(4)};
+}
+
 }  // namespace
 
 void FusedOps::embed(const at::Tensor& tokens, const at::Tensor& wte, const at::Tensor& wpe,
@@ -186,19 +190,25 @@ void FusedOps::layer_norm_backward(const at::Tensor& grad_y, const at::Tensor& x
   fused::layer_norm_backward(op, stream_scratch(fused::layer_norm_backward_scratch_bytes(width)), stream());
 }
 
+void FusedOps::attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const {
+  if (!uses_cudnn(qkv)) return AtenOps::attention(qkv, out, lse);
+  const fused::AttentionShape shape = shape_of(qkv);
+  attention_.forward(shape, qkv.const_data_ptr(), out.mutable_data_ptr(), sums_of(lse),
+                     stream_scratch(attention_.workspace_bytes(shape)), stream());
+}
+
 void FusedOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
                                   const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const {
-  const std::int64_t width = qkv.size(3) * qkv.size(4);
-  if (!uses_cudnn(qkv) || !in_pieces(width, {&grad_qkv}))
-    return CudnnOps::attention_backward(grad_out, qkv, out, lse, grad_qkv, sums);
-  const Gradients g = cudnn_backward(grad_out, qkv, out, lse);
-  fused::pack_three({.dtype = from_aten(qkv.scalar_type()),
-                     .rows = qkv.size(0) * qkv.size(1),
-                     .width = width,
-                     .part = {g.q.const_data_ptr(), g.k.const_data_ptr(), g.v.const_data_ptr()},
-                     .packed = grad_qkv.mutable_data_ptr(),
-                     .sums = sums_of(sums)},
-                    stream_scratch(fused::column_scratch_bytes(3 * width)), stream());
+  if (!uses_cudnn(qkv)) return AtenOps::attention_backward(grad_out, qkv, out, lse, grad_qkv, sums);
+  const fused::AttentionShape shape = shape_of(qkv);
+  attention_.backward(shape,
+                      {.grad_out = grad_out.const_data_ptr(),
+                       .qkv = qkv.const_data_ptr(),
+                       .out = out.const_data_ptr(),
+                       .lse = floats(lse),
+                       .grad_qkv = grad_qkv.mutable_data_ptr()},
+                      stream_scratch(attention_.workspace_bytes(shape)), stream());
+  column_sums(packed_rows(grad_qkv), sums);
 }
 
 void FusedOps::cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
@@ -219,8 +229,8 @@ void FusedOps::cross_entropy(at::Tensor& logits, const at::Tensor& targets, std:
 }
 
 std::unique_ptr<const Ops> make_cuda_ops(OpsBackend backend) {
-  if (backend == OpsBackend::fused) return std::make_unique<FusedOps>();
-  return std::make_unique<CudnnOps>();
+  if (backend == OpsBackend::aten) return std::make_unique<CudnnOps>();
+  return std::make_unique<FusedOps>(backend == OpsBackend::deterministic);
 }
 
 }  // namespace sc

@@ -1,12 +1,14 @@
 // The GPU's own kernels where ATen needs several passes over memory: norms, GELU's backward, sums over
-// columns, the residual in a product, cross entropy, embedding. All other products, and attention, are ATen's
-// (CudnnOps).
-//   The 16-bit path is what they are made for; fp32 works too.  A step allocates nothing but what attention
-//   returns. Scratch: common/memory/stream_scratch.h.  Bit-equal run to run (attention's backward aside: see
-//   CudnnOps). An operation whose rows are not whole multiples of 8 elements at 16-byte addresses goes to its
-//   ATen twin: GPT's shapes and ParamLayout's alignment never do.
+// columns, the residual in a product, cross entropy, embedding. Attention is cuDNN's, without copies; all
+// other products are ATen's.
+//   The 16-bit path is what they are made for; fp32 works too. A step allocates nothing (fp32 attention
+//   aside, which is the reference's). Scratch: common/memory/stream_scratch.h. Bit-equal run to run,
+//   attention's backward only if `deterministic`: otherwise it adds up dq as blocks finish, which is faster.
+//   An operation whose rows are not whole multiples of 8 elements at 16-byte addresses goes to its ATen twin:
+//   GPT's shapes and ParamLayout's alignment never do.
 #pragma once
 
+#include "common/model/fused/attention.h"
 #include "common/model/fused/lt_matmul.h"
 #include "common/model/ops_cudnn.h"
 
@@ -14,6 +16,7 @@ namespace sc {
 
 class FusedOps final : public CudnnOps {
  public:
+  explicit FusedOps(bool deterministic) : attention_(deterministic) {}
   void embed(const at::Tensor& tokens, const at::Tensor& wte, const at::Tensor& wpe,
              at::Tensor& x) const override;
   void embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte, Write wte,
@@ -35,13 +38,15 @@ class FusedOps final : public CudnnOps {
   void layer_norm_backward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& mean,
                            const at::Tensor& rstd, const at::Tensor& weight, const at::Tensor& residual,
                            at::Tensor& grad_x, LayerNormSums& sums) const override;
-  /// The three gradients are packed, and their columns summed, in one pass.
+  /// cuDNN on the packed operands: no fresh tensors, no copies.
+  void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override;
   void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
                           const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override;
   void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                      const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override;
 
  private:
+  mutable fused::Attention attention_;
   mutable fused::LtMatmul products_;
 };
 

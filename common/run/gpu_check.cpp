@@ -29,6 +29,18 @@ std::string why_not_cudnn_attention(const RunShape& shape) {
   return fmt::format("batch.sequence is {}", sequence);
 }
 
+const char* operations_of(OpsBackend ops) {
+  switch (ops) {
+    case OpsBackend::aten:
+      return "ATen's";
+    case OpsBackend::fused:
+      return "fused";
+    case OpsBackend::deterministic:
+      return "fused, deterministic";
+  }
+  return "";
+}
+
 std::string warn_of_attention(const GpuFacts& gpu, const RunShape& shape) {
   constexpr int kHopper = 9;
   const std::string reason = why_not_cudnn_attention(shape);
@@ -42,8 +54,8 @@ std::string describe_gpu(const GpuFacts& f, const RunShape& shape, bool graph) {
   const bool cudnn = why_not_cudnn_attention(shape).empty();
   return fmt::format("{}, {}, CUDA {} (driver {}), cuBLAS {}, {}; {} operations, attention by {}{}", f.name,
                      human_bytes(f.memory), f.cuda, f.driver, f.cublas, describe_nccl(),
-                     shape.ops == OpsBackend::fused ? "fused" : "ATen's",
-                     cudnn ? "cuDNN " + f.cudnn : "ATen, written out", graph ? ", one graph a step" : "");
+                     operations_of(shape.ops), cudnn ? "cuDNN " + f.cudnn : "ATen, written out",
+                     graph ? ", one graph a step" : "");
 }
 
 AllocatorCheck check_allocator(const Gpu& gpu, const RunShape& shape, Bytes ledger_peak) {

@@ -41,8 +41,16 @@ DeviceKind device_kind(DeviceChoice choice) {
 }
 
 OpsBackend ops_backend(DeviceKind device, std::optional<OpsChoice> choice) {
-  const bool fused = choice.value_or(OpsChoice::fused) == OpsChoice::fused;
-  return device == DeviceKind::cuda && fused ? OpsBackend::fused : OpsBackend::aten;
+  if (device == DeviceKind::cpu) return OpsBackend::aten;
+  switch (choice.value_or(OpsChoice::fused)) {
+    case OpsChoice::aten:
+      return OpsBackend::aten;
+    case OpsChoice::fused:
+      return OpsBackend::fused;
+    case OpsChoice::deterministic:
+      return OpsBackend::deterministic;
+  }
+  return OpsBackend::fused;
 }
 
 void refuse_gpu_flags(const CommandLine& line) {

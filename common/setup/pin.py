@@ -15,6 +15,7 @@ PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 PLATFORMS = ["manylinux_2_%d_x86_64" % minor for minor in range(5, 29)] + ["manylinux2014_x86_64", "linux_x86_64"]
 TORCH = "torch==2.11.0"
 TOOLKIT = "cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]==13.0.2"
+FRONTEND = "nvidia-cudnn-frontend==1.18.0"
 # The first line is what tests compare with, the second what torch's own Python part imports.
 ORACLE = ["transformers==4.57.1", "safetensors==0.6.2", "numpy==2.3.5", "tiktoken==0.12.0",
           "filelock", "fsspec", "jinja2", "networkx", "setuptools==80.9.0", "sympy", "typing_extensions"]
@@ -58,6 +59,7 @@ def main():
     write("requirements-torch-cuda.txt", "LibTorch with all that libtorch_cuda.so loads.", libraries)
     write("requirements-cuda-toolkit.txt", "nvcc and its headers, for machines without a CUDA 13 toolkit.",
           collect([TOOLKIT], PYTHONS[:1], lambda name: name.startswith("nvidia-")))
+    write("requirements-cudnn-frontend.txt", "Headers that describe an attention to cuDNN.", collect([FRONTEND], PYTHONS))
     write("requirements-oracle.txt", "What golden files are made with; torch itself comes from torch-cuda.",
           collect(ORACLE, ORACLE_PYTHONS))
 

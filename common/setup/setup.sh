@@ -5,7 +5,7 @@
 #   usage  common/setup/setup.sh [--check] [--quiet] [--cuda] [--oracle] [--dev] [--keep-wheels]
 #     --check        names what is missing, installs nothing
 #     --quiet        prints only what it installs, and errors
-#     --cuda         also LibTorch with CUDA, and nvcc where no CUDA 13 toolkit is found
+#     --cuda         also LibTorch with CUDA, cuDNN's frontend headers, and nvcc where no CUDA 13 toolkit is found
 #     --oracle       also the Python packages that golden files are made with (.deps/oracle/bin/python)
 #     --dev          also clang-format, clang-tidy and shellcheck
 #     --keep-wheels  keeps the downloaded files for the next call
@@ -91,6 +91,7 @@ missing_parts() {
   if ((cuda)); then
     [[ -n $(torch_for cuda) ]] || say torch-cuda
     [[ -n $(find_nvcc) ]] || say cuda-toolkit
+    header cudnn_frontend.h || complete cudnn-frontend || say cudnn-frontend
   fi
   if ((oracle)); then complete oracle || say oracle; fi
 }
@@ -101,6 +102,7 @@ describe() {
     torch-cpu) text="LibTorch $torch_version for the CPU" download=545 disk=600 peak=2000 ;;
     torch-cuda) text="LibTorch $torch_version with CUDA, cuDNN and NCCL" download=2600 disk=3800 peak=6500 ;;
     cuda-toolkit) text="nvcc 13.0 (no CUDA 13 toolkit was found)" download=150 disk=450 peak=700 ;;
+    cudnn-frontend) text="cuDNN's frontend headers" download=2 disk=3 peak=50 ;;
     oracle) text="transformers, safetensors, numpy, tiktoken for golden files" download=60 disk=250 peak=500 ;;
   esac
 }
@@ -218,6 +220,7 @@ install_part() {
   unpack "$part" "$partial"
   case $part in
     torch-cpu) prune_torch_cpu "$partial" ;;
+    cudnn-frontend) find "$partial" -mindepth 1 -maxdepth 1 ! -name include ! -name '*.dist-info' -exec rm -rf {} + ;;
     cuda-toolkit) # nvcc and CMake look for what a toolkit from NVIDIA's installer has
       ln -s lib "$partial/nvidia/cu13/lib64"
       ln -s libcudart.so.13 "$partial/nvidia/cu13/lib/libcudart.so"

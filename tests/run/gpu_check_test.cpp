@@ -33,6 +33,10 @@ TEST(GpuCheck, SaysWhichAttentionComputes) {
   EXPECT_NE(bf16.find("fused operations, attention by cuDNN 9.19.0, one graph a step"), std::string::npos)
       << bf16;
   EXPECT_EQ(warn_of_attention(h200(), shape_of_gpt2(DType::bf16)), "");
+  RunShape fixed_order = shape_of_gpt2(DType::bf16);
+  fixed_order.ops = OpsBackend::deterministic;
+  const std::string deterministic = describe_gpu(h200(), fixed_order, false);
+  EXPECT_NE(deterministic.find("fused, deterministic operations"), std::string::npos) << deterministic;
   const std::string fp32 = describe_gpu(h200(), shape_of_gpt2(DType::f32), false);
   EXPECT_NE(fp32.find("attention by ATen, written out"), std::string::npos) << fp32;
   EXPECT_EQ(fp32.find("graph"), std::string::npos) << fp32;

@@ -1,4 +1,4 @@
-// Sums over columns, alone or on the way: GELU's backward, packing of three matrices into one.
+// Sums over columns, alone or on the way in GELU's backward.
 //   A block takes a strip of 256 columns and every so-manieth row; a warp one row at a time; a lane eight
 //   columns.
 #include <algorithm>
@@ -117,26 +117,6 @@ struct GeluBackwardOp {
   }
 };
 
-template <class T>
-struct PackOp {
-  const T* part[3];
-  T* packed;
-  std::int64_t width;
-  using Loaded = Packed<T>;
-  static constexpr int kUnroll = sizeof(T) == 2 ? 4 : 2;
-  __device__ Loaded load(std::int64_t row, std::int64_t column) const {
-    const std::int64_t which = column / width;
-    Loaded loaded;
-    loaded.load(part[which] + row * width + column - which * width);
-    return loaded;
-  }
-  __device__ void finish(std::int64_t row, std::int64_t column, const Loaded& loaded,
-                         float (&values)[kVec]) const {
-    loaded.store(packed + row * 3 * width + column);
-    loaded.unpack(values);
-  }
-};
-
 // A block: 32 columns, 8 threads a column, each every eighth part.
 constexpr int kFinishColumns = 32;
 constexpr int kFinishParts = kThreads / kFinishColumns;
@@ -204,14 +184,6 @@ void gelu_backward(const GeluBackward& op, void* scratch, cudaStream_t stream) {
   with_type(op.dtype, [&]<class T>(T*) {
     run_strips(GeluBackwardOp<T>{static_cast<T*>(op.grad), static_cast<const T*>(op.pre), op.columns},
                op.rows, op.columns, op.sums, scratch, stream);
-  });
-}
-
-void pack_three(const PackThree& op, void* scratch, cudaStream_t stream) {
-  with_type(op.dtype, [&]<class T>(T*) {
-    PackOp<T> pack{{}, static_cast<T*>(op.packed), op.width};
-    for (int i = 0; i < 3; ++i) pack.part[i] = static_cast<const T*>(op.part[i]);
-    run_strips(pack, op.rows, 3 * op.width, op.sums, scratch, stream);
   });
 }
 

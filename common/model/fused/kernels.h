@@ -61,16 +61,6 @@ void gelu_backward(const GeluBackward& op, void* scratch, cudaStream_t stream);
 /// y [n] = gelu(pre), its tanh form; n a multiple of 8.
 void gelu(DType dtype, std::int64_t n, const void* pre, void* y, cudaStream_t stream);
 
-/// packed [rows, 3 width] = the three matrices [rows, width] side by side; sums [3 width]: its columns.
-struct PackThree {
-  DType dtype;
-  std::int64_t rows, width;
-  const void* part[3];
-  void* packed;
-  float* sums;
-};
-void pack_three(const PackThree& op, void* scratch, cudaStream_t stream);
-
 /// grad [n] (+)= sums [n] of each part, rounded once to `dtype`.
 struct StoreSums {
   static constexpr int kMost = 8;

@@ -1,0 +1,61 @@
+// Causal attention by cuDNN on packed operands: q, k and v are read from one matrix and their gradients
+// written to one, where ATen's operation returns three fresh tensors that would have to be copied.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
+#include "common/base/types.h"
+
+namespace sc::fused {
+
+/// qkv and its gradient [batch, length, 3, heads, head], out and its gradient [batch, length, heads, head],
+/// all of `dtype` (bf16 or fp16); lse [batch, heads, length] fp32. Scale 1 / sqrt(head).
+struct AttentionShape {
+  DType dtype;
+  std::int64_t batch, length, heads, head;
+  [[nodiscard]] auto key() const { return std::tuple(dtype, batch, length, heads, head); }
+  bool operator<(const AttentionShape& other) const { return key() < other.key(); }
+};
+
+/// Thread-safe. The first call of a shape lets cuDNN choose and build its kernel (its heuristic's first
+/// choice); later calls allocate nothing and may be captured.
+///   Workspace  the caller's, as many bytes as workspace_bytes() says.
+///   Order      the backward adds up dq in a fixed order if `deterministic`, else in that in which blocks
+///              finish.
+///   Errors     DeviceError with cuDNN's words.
+class Attention {
+ public:
+  explicit Attention(bool deterministic);
+  ~Attention();
+  Attention(const Attention&) = delete;
+  Attention& operator=(const Attention&) = delete;
+
+  /// Of the larger of the two directions; builds both.
+  std::int64_t workspace_bytes(const AttentionShape& shape);
+  void forward(const AttentionShape& shape, const void* qkv, void* out, float* lse, void* workspace,
+               cudaStream_t stream);
+  struct Backward {
+    const void *grad_out, *qkv, *out;
+    const float* lse;
+    void* grad_qkv;
+  };
+  void backward(const AttentionShape& shape, const Backward& at, void* workspace, cudaStream_t stream);
+
+ private:
+  struct Plans;
+  struct Handle;
+  Plans& plans(const AttentionShape& shape);
+
+  const bool deterministic_;
+  std::mutex mutex_;
+  std::unique_ptr<Handle> handle_;
+  std::map<AttentionShape, std::unique_ptr<Plans>> plans_;
+};
+
+}  // namespace sc::fused
