@@ -13,8 +13,8 @@ namespace sc::fused {
 namespace {
 
 constexpr int kMaxBlocks = 1024;
-constexpr int kMaxThreads = 1024;  // leaves a thread 64 registers,
-constexpr int kMaxPieces = 7;      // of which seven times four hold logits
+constexpr int kMaxThreads = 512;  // leaves a thread 128 registers,
+constexpr int kMaxPieces = 14;    // of which fourteen times four hold logits
 constexpr int kThreadsTwice = 512;
 constexpr float kLog2E = 1.4426950408889634F;
 
@@ -39,7 +39,13 @@ struct SoftmaxSum {
   float highest, sum;
 };
 
-__device__ inline float exp_of(float x) { return exp2f(x * kLog2E); }
+// 2^x to 22 bits, in one instruction; 0 below 2^-126.
+__device__ inline float exp2_of(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ inline float exp_of(float x) { return exp2_of(x * kLog2E); }
 
 __device__ inline SoftmaxSum operator+(SoftmaxSum a, SoftmaxSum b) {
   const float highest = fmaxf(a.highest, b.highest);
@@ -117,23 +123,73 @@ __device__ void add_losses(const Arguments<T>& a, Partial mine) {
   *a.tokens += tokens;
 }
 
+__device__ inline __nv_bfloat162 higher(__nv_bfloat162 a, __nv_bfloat162 b) { return __hmax2_nan(a, b); }
+__device__ inline __half2 higher(__half2 a, __half2 b) { return __hmax2_nan(a, b); }
+__device__ inline float highest_of_pair(__nv_bfloat162 v) { return fmaxf(__low2float(v), __high2float(v)); }
+__device__ inline float highest_of_pair(__half2 v) { return fmaxf(__low2float(v), __high2float(v)); }
+template <class T>
+using Pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
+
 // The row in registers: a thread holds columns (k * threads + thread) * 8 .. + 8 for k < K.
+template <class T, int K>
+struct RowOfBlock {
+  Packed<T> piece[K];
+  int padded, vocab;
+
+  // f(piece, its first column) for this thread's pieces.
+  template <class F>
+  __device__ void each(const F& f) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      const int begin = (k * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * kVec;
+      if (begin < padded) f(piece[k], begin);
+    }
+  }
+  // From shared memory; padding becomes -infinity. Returns the highest, NaN if there is one.
+  __device__ float take(const uint4* ahead) {
+    Pair<T> highest{from_float<T>(-INFINITY), from_float<T>(-INFINITY)};
+    each([&](Packed<T>& p, int begin) {
+      p.word[0] = ahead[begin / kVec];
+      T* element = reinterpret_cast<T*>(p.word);
+      if (begin + kVec > vocab) {
+#pragma unroll
+        for (int i = 0; i < kVec; ++i) {
+          if (begin + i >= vocab) element[i] = from_float<T>(-INFINITY);
+        }
+      }
+      const auto* pair = reinterpret_cast<const Pair<T>*>(p.word);
+#pragma unroll
+      for (int i = 0; i < kVec / 2; ++i) highest = higher(highest, pair[i]);
+    });
+    return highest_of_pair(highest);
+  }
+  __device__ SoftmaxSum softmax_sum(float highest) {
+    SoftmaxSum s{highest, 0};
+    const float base = highest == -INFINITY ? 0.0F : highest;  // nothing but padding
+    each([&](const Packed<T>& p, int) {
+      float x[kVec];
+      p.unpack(x);
+#pragma unroll
+      for (int i = 0; i < kVec; ++i) s.sum += exp_of(x[i] - base);
+    });
+    return s;
+  }
+};
+
+// The factor of softmax's gradient goes into the exponent: scale / sum = 2^log2(scale / sum).
 template <class T, int K, bool kGradient>
 __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(Arguments<T> a) {
-  extern __shared__ uint4 rows_ahead[];  // [2][K][threads]
+  extern __shared__ uint4 rows_ahead[];  // [2][padded / kVec]
   __shared__ SoftmaxSum warps[2][kWarp];
   __shared__ float target_logit[2];
-  const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
   const int pieces = a.padded / kVec;
   const auto fetch = [&](std::int64_t row, int buffer) {
     if (row < a.rows) {
+      const auto* from = reinterpret_cast<const uint4*>(a.logits + row * a.padded);
 #pragma unroll
       for (int k = 0; k < K; ++k) {
-        const int piece = k * threads + thread;
-        if (piece < pieces) {
-          copy_async(&rows_ahead[(buffer * K + k) * threads + thread],
-                     a.logits + row * a.padded + piece * kVec);
-        }
+        const int piece = k * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+        if (piece < pieces) copy_async(&rows_ahead[buffer * pieces + piece], from + piece);
       }
     }
     commit_copies();
@@ -144,54 +200,34 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(Arguments<T>
   fetch(row, 0);
   fetch(row + gridDim.x, 1);
   std::int64_t next_target = row < a.rows ? a.targets[row] : -1;
+  RowOfBlock<T, K> x{{}, a.padded, a.vocab};
   for (int buffer = 0; row < a.rows; row += gridDim.x, buffer ^= 1) {
     const int target = next_target < 0 ? -1 : static_cast<int>(next_target);
     if (row + gridDim.x < a.rows) next_target = a.targets[row + gridDim.x];
     wait_copies<1>();
-    Packed<T> x[K];
-    SoftmaxSum sum{-INFINITY, 0};
-#pragma unroll
-    for (int k = 0; k < K; ++k) {
-      const int begin = (k * threads + thread) * kVec;
-      if (begin >= a.padded) continue;
-      x[k].word[0] = rows_ahead[(buffer * K + k) * threads + thread];
-      float f[kVec];
-      masked(x[k], begin, a.vocab, f);
-      sum.highest = highest_of(f, sum.highest);
-      if (target / kVec * kVec == begin && target >= 0) {
-#pragma unroll
-        for (int i = 0; i < kVec; ++i) {
-          if (begin + i == target) target_logit[buffer] = f[i];
-        }
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < K; ++k) {
-      const int begin = (k * threads + thread) * kVec;
-      if (begin >= a.padded) continue;
-      float f[kVec];
-      masked(x[k], begin, a.vocab, f);
-      add_exps(f, sum);
+    const float highest = x.take(rows_ahead + buffer * pieces);
+    if (target >= 0 && target / kVec % static_cast<int>(blockDim.x) == static_cast<int>(threadIdx.x)) {
+      target_logit[buffer] = to_float(reinterpret_cast<const T*>(rows_ahead + buffer * pieces)[target]);
     }
     fetch(row + 2 * static_cast<std::int64_t>(gridDim.x), buffer);
-    const SoftmaxSum total = block_total(sum, warps[buffer]);
-    if (thread == 0 && target >= 0) {
+    const SoftmaxSum total = block_total(x.softmax_sum(highest), warps[buffer]);
+    if (threadIdx.x == 0 && target >= 0) {
       mine.loss += static_cast<double>(logf(total.sum)) + total.highest - target_logit[buffer];
       mine.tokens += 1;
     }
     if constexpr (kGradient) {
-      const float inverse = 1.0F / total.sum;
+      const float factor = log2f((target >= 0 ? scale : 0.0F) / total.sum);
+      x.each([&](const Packed<T>& p, int begin) {
+        float f[kVec];
+        p.unpack(f);
 #pragma unroll
-      for (int k = 0; k < K; ++k) {
-        const int begin = (k * threads + thread) * kVec;
-        if (begin >= a.padded) continue;
-        float f[kVec] = {};
-        if (target >= 0) {
-          masked(x[k], begin, a.vocab, f);
-          gradient(f, begin, target, total, inverse, scale);
+        for (int i = 0; i < kVec; ++i) f[i] = exp2_of((f[i] - total.highest) * kLog2E + factor);
+        if (target >= begin && target < begin + kVec) {
+#pragma unroll
+          for (int i = 0; i < kVec; ++i) f[i] -= begin + i == target ? scale : 0.0F;
         }
         store(a.logits + row * a.padded + begin, f);
-      }
+      });
     }
   }
   add_losses(a, mine);
@@ -257,16 +293,17 @@ void launch_once(const Arguments<T>& a, cudaStream_t stream) {
   const int threads = static_cast<int>(round_up(ceil_div(a.padded / kVec, K), kWarp));
   if constexpr (K < kMaxPieces) {
     // A few hundred threads a block, so that several blocks work on different rows; wide rows need more.
-    if (threads > 256) return launch_once<T, kGradient, K + 1>(a, stream);
+    if (threads > (K < 8 ? 256 : kMaxThreads))
+      return launch_once < T, kGradient, K < 8 ? 2 * K : K + 1 > (a, stream);
   }
-  const std::size_t bytes = std::size_t{2} * K * threads * sizeof(uint4);
+  const std::size_t bytes = std::size_t{2} * a.padded * sizeof(T);
   launch(cross_entropy_kernel<T, K, kGradient>, threads, bytes, a, stream);
 }
 
 template <class T, bool kGradient>
 void run(const Arguments<T>& a, cudaStream_t stream) {
   if constexpr (sizeof(T) == 2) {
-    constexpr int kWidest = 56 * 1024;  // two rows of 16 bits in 227 KiB
+    constexpr int kWidest = kMaxPieces * kMaxThreads * kVec;  // two rows of 16 bits in 227 KiB
     if (a.padded <= kWidest) return launch_once<T, kGradient>(a, stream);
   }
   launch(cross_entropy_twice_kernel<T, kGradient>, kThreadsTwice, 0, a, stream);

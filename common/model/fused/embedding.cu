@@ -46,27 +46,25 @@ __device__ void add_to(T* grad, const float (&sum)[kVec], bool accumulate) {
   store(grad, value);
 }
 
-// The block at the first position of a run sums its rows: lane y takes every blockDim.y-th of them.
+// Adds rows [first, end) of a run, all of token `key`: lane y takes every blockDim.y-th of them, then the
+// lanes are added in order.
 template <class T, class G>
-__global__ void runs_kernel(const std::uint32_t* keys, const std::uint32_t* rows, const T* grad_x,
-                            G* grad_wte, std::int64_t n, std::int64_t width, bool accumulate) {
+__device__ void sum_run(const std::uint32_t* rows, std::int64_t first, std::int64_t end, const T* grad_x,
+                        G* grad, std::int64_t width, bool accumulate) {
   extern __shared__ float shared[];  // [blockDim.y, blockDim.x * kVec]
-  const std::int64_t first = blockIdx.x;
-  const std::uint32_t key = keys[first];
-  if (first > 0 && keys[first - 1] == key) return;
-  for (std::int64_t base = 0; base < width; base += blockDim.x * kVec) {
+  const int line = static_cast<int>(blockDim.x) * kVec;
+  float* mine = shared + threadIdx.x * kVec;
+  for (std::int64_t base = 0; base < width; base += line) {
     const std::int64_t column = base + threadIdx.x * kVec;
-    const std::int64_t end = column < width ? n : 0;
+    const std::int64_t stop = column < width ? end : 0;
     float sum[kVec] = {};
 #pragma unroll 4
-    for (std::int64_t i = first + threadIdx.y; i < end && keys[i] == key; i += blockDim.y) {
+    for (std::int64_t i = first + threadIdx.y; i < stop; i += blockDim.y) {
       float value[kVec];
       load(grad_x + rows[i] * width + column, value);
 #pragma unroll
       for (int k = 0; k < kVec; ++k) sum[k] += value[k];
     }
-    float* mine = shared + threadIdx.x * kVec;
-    const int line = static_cast<int>(blockDim.x) * kVec;
 #pragma unroll
     for (int k = 0; k < kVec; ++k) mine[threadIdx.y * line + k] = sum[k];
     __syncthreads();
@@ -75,10 +73,49 @@ __global__ void runs_kernel(const std::uint32_t* keys, const std::uint32_t* rows
 #pragma unroll
         for (int k = 0; k < kVec; ++k) sum[k] += mine[y * line + k];
       }
-      add_to(grad_wte + key * width + column, sum, accumulate);
+      add_to(grad + column, sum, accumulate);
     }
     __syncthreads();
   }
+}
+
+// Text has few frequent tokens: a run of more than kLong rows has a larger block of its own.
+constexpr int kLong = 64;
+constexpr int kThreadsOfLong = 1024;
+
+__device__ inline bool is_long(const std::uint32_t* keys, std::int64_t first, std::int64_t n) {
+  return first + kLong < n && keys[first + kLong] == keys[first];
+}
+
+// The block at the first position of a short run sums it.
+template <class T, class G>
+__global__ void short_runs_kernel(const std::uint32_t* keys, const std::uint32_t* rows, const T* grad_x,
+                                  G* grad_wte, std::int64_t n, std::int64_t width, bool accumulate) {
+  const std::int64_t first = blockIdx.x;
+  const std::uint32_t key = keys[first];
+  if ((first > 0 && keys[first - 1] == key) || is_long(keys, first, n)) return;
+  std::int64_t end = first + 1;
+  while (end < n && keys[end] == key) ++end;
+  sum_run(rows, first, end, grad_x, grad_wte + key * width, width, accumulate);
+}
+
+// The block at the first multiple of kLong inside a long run sums it: every long run has one.
+template <class T, class G>
+__global__ void long_runs_kernel(const std::uint32_t* keys, const std::uint32_t* rows, const T* grad_x,
+                                 G* grad_wte, std::int64_t n, std::int64_t width, bool accumulate) {
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kLong;
+  const std::uint32_t key = keys[at];
+  if (at > 0 && keys[at - kLong] == key) return;
+  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  const int threads = static_cast<int>(blockDim.x * blockDim.y);
+  const std::int64_t before = at - 1 - thread;
+  const std::int64_t first = at - __syncthreads_count(thread < kLong && before >= 0 && keys[before] == key);
+  if (!is_long(keys, first, n)) return;
+  std::int64_t end = at;
+  for (int same = threads; same == threads; end += same) {
+    same = __syncthreads_count(end + thread < n && keys[end + thread] == key);
+  }
+  sum_run(rows, first, end, grad_x, grad_wte + key * width, width, accumulate);
 }
 
 // Position `t` of all rows of the batch; positions that the sequence does not reach become zero or stay.
@@ -141,11 +178,15 @@ void run(const EmbedBackward& op, void* scratch, cudaStream_t stream) {
     SC_CHECK(cudaMemsetAsync(grad_wte, 0, static_cast<std::size_t>(op.vocab * op.width) * sizeof(G), stream));
   }
   const auto columns = static_cast<unsigned>(std::min<std::int64_t>(kThreads, op.width / kVec));
-  const dim3 threads(columns, std::max(1U, kThreads / columns));
-  const std::size_t bytes = std::size_t{threads.x} * threads.y * kVec * sizeof(float);
-  runs_kernel<T, G><<<static_cast<unsigned>(n), threads, bytes, stream>>>(
-      sorted_keys, sorted_rows, grad_x, grad_wte, n, op.width, op.accumulate_wte);
-  SC_CHECK(cudaGetLastError());
+  const auto sum_runs = [&](auto kernel, std::int64_t blocks, int threads) {
+    const dim3 block(columns, std::max(1U, threads / columns));
+    const std::size_t bytes = std::size_t{block.x} * block.y * kVec * sizeof(float);
+    kernel<<<static_cast<unsigned>(blocks), block, bytes, stream>>>(sorted_keys, sorted_rows, grad_x,
+                                                                    grad_wte, n, op.width, op.accumulate_wte);
+    SC_CHECK(cudaGetLastError());
+  };
+  sum_runs(short_runs_kernel<T, G>, n, kThreads);
+  sum_runs(long_runs_kernel<T, G>, ceil_div(n, kLong), kThreadsOfLong);
   positions_kernel<T, G>
       <<<static_cast<unsigned>(ceil_div(op.context * op.width, kThreads * kVec)), kThreads, 0, stream>>>(
           grad_x, static_cast<G*>(op.grad_wpe), op.batch, op.length, op.width, op.context, op.accumulate_wpe);

@@ -1,7 +1,8 @@
 // LayerNorm backward with the gradient that bypasses the norm, and all the column sums that its rows give.
-//   A block holds several groups of threads, a group takes one row at a time, a thread eight columns, so that
-//   the column sums stay in registers. Rows arrive in shared memory a few turns ahead (each thread copies
-//   what it reads itself).
+//   A block holds several groups of threads, a group takes two rows at a time, a thread eight columns of
+//   both, so that the column sums stay in registers; the next two rows are on their way meanwhile. Few
+//   threads with many registers each: on an H200 more threads (which spill) and rows waiting in shared memory
+//   were slower.
 #include <algorithm>
 
 #include "common/model/fused/columns.cuh"
@@ -11,8 +12,9 @@
 namespace sc::fused {
 namespace {
 
-constexpr int kMaxThreads = 672;  // leaves a thread 96 registers
+constexpr int kMaxThreads = 384;  // leaves a thread 168 registers
 constexpr int kSums = 4;          // of weight, bias, residual, grad_x
+constexpr int kRows = 2;          // that a group takes in a turn
 constexpr int kMaxWarpsOfGroup = static_cast<int>(kMaxWidth / kVec / kWarp);
 
 template <class T>
@@ -26,43 +28,63 @@ struct Arguments {
   int width, group_threads, groups;
 };
 
-// Rows under way a thread: as many as leave room in 227 KiB of shared memory.
-template <class T>
-constexpr int kStages = sizeof(T) == 2 ? 5 : 3;
-
-// What one thread of a row reads: grad_y, x, residual.
-template <class T>
-using Slot = Packed<T>[3];
-
+// What a thread reads of a turn's rows; rows past the last one are 0.
 template <class T, bool kResidual>
-__device__ void fetch(const Arguments<T>& a, std::int64_t row, int begin, Slot<T>& slot) {
-  const T* from[] = {a.grad_y, a.x, a.residual};
-#pragma unroll
-  for (int i = 0; i < (kResidual ? 3 : 2); ++i) {
-    const auto* source = reinterpret_cast<const uint4*>(from[i] + row * a.width + begin);
-#pragma unroll
-    for (int w = 0; w < Packed<T>::kWords; ++w) copy_async(&slot[i].word[w], source + w);
-  }
-}
+struct Turn {
+  Packed<T> grad_y[kRows] = {}, x[kRows] = {}, residual[kResidual ? kRows : 1] = {};
+  float mean[kRows] = {}, rstd[kRows] = {};
 
-// Both sums over the threads of a group. `parity` alternates, so that one barrier a row is enough.
-__device__ float2 group_sum(float2 v, float2 (*shared)[kMaxWarpsOfGroup], int parity, int group,
-                            int group_threads) {
-  v.x = warp_sum(v.x);
-  v.y = warp_sum(v.y);
-  if (group_threads == kWarp) return v;
-  const int warp = static_cast<int>(threadIdx.x) % group_threads / kWarp;
-  if (threadIdx.x % kWarp == 0) shared[parity][warp] = v;
-  asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "r"(group_threads) : "memory");
-  v = shared[parity][0];
+  __device__ void load(const Arguments<T>& a, std::int64_t row, std::int64_t at, bool active) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (row + r >= a.rows) {
+        grad_y[r] = x[r] = {};
+        mean[r] = rstd[r] = 0;
+        if constexpr (kResidual) residual[r] = {};
+        continue;
+      }
+      mean[r] = a.mean[row + r];
+      rstd[r] = a.rstd[row + r];
+      if (!active) continue;
+      grad_y[r].load(a.grad_y + at + r * a.width);
+      x[r].load(a.x + at + r * a.width);
+      if constexpr (kResidual) residual[r].load(a.residual + at + r * a.width);
+    }
+  }
+};
+
+// Per row: the sums over the group's threads of g and of g * normal.
+struct RowSums {
+  float g[kRows] = {}, gn[kRows] = {};
+};
+
+// Two exchanges leave each eighth of a warp with one of the four numbers, three more add it up. `parity`
+// alternates, so that one barrier a turn is enough.
+__device__ RowSums group_sum(const RowSums& v, float4 (*shared)[kMaxWarpsOfGroup], int parity, int group,
+                             int group_threads) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) % group_threads / kWarp;
+  const bool upper = lane >= kWarp / 2, odd = (lane & kWarp / 4) != 0;
+  const float g = (upper ? v.g[1] : v.g[0]) + __shfl_xor_sync(~0U, upper ? v.g[0] : v.g[1], kWarp / 2);
+  const float gn = (upper ? v.gn[1] : v.gn[0]) + __shfl_xor_sync(~0U, upper ? v.gn[0] : v.gn[1], kWarp / 2);
+  float mine = (odd ? gn : g) + __shfl_xor_sync(~0U, odd ? g : gn, kWarp / 4);
+#pragma unroll
+  for (int offset = kWarp / 8; offset > 0; offset /= 2) mine += __shfl_xor_sync(~0U, mine, offset);
+  if (lane % (kWarp / 4) == 0) reinterpret_cast<float*>(&shared[parity][warp])[lane / (kWarp / 4)] = mine;
+  if (group_threads == kWarp) {
+    __syncwarp();
+  } else {
+    asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "r"(group_threads) : "memory");
+  }
+  float4 sum = shared[parity][0];
   for (int w = 1; w < group_threads / kWarp; ++w) {
-    v.x += shared[parity][w].x;
-    v.y += shared[parity][w].y;
+    const float4 other = shared[parity][w];
+    sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
   }
-  return v;
+  return {{sum.x, sum.z}, {sum.y, sum.w}};
 }
 
-template <class T, bool kResidual, bool kMoreSums>
+template <class T, bool kMoreSums>
 struct Columns {
   float of_weight[kVec] = {}, of_bias[kVec] = {}, of_residual[kVec] = {}, of_grad_x[kVec] = {};
 
@@ -71,7 +93,6 @@ struct Columns {
     float* mine = shared + static_cast<std::int64_t>(group) * kSums * a.width + begin;
     const float(*all[])[kVec] = {&of_weight, &of_bias, &of_residual, &of_grad_x};
     constexpr int kUsed = kMoreSums ? kSums : 2;
-    __syncthreads();  // shared memory held the rows until now
     if (begin < a.width) {
 #pragma unroll
       for (int s = 0; s < kUsed; ++s) {
@@ -88,83 +109,70 @@ struct Columns {
   }
 };
 
+// grad_x = rstd (g - mean(g) - normal mean(g normal)) + residual with g = grad_y weight.
 template <class T, bool kResidual, bool kMoreSums>
 __global__ void __launch_bounds__(kMaxThreads, 1) layer_norm_backward_kernel(Arguments<T> a) {
-  extern __shared__ uint4 shared[];
-  __shared__ float2 sums[kMaxThreads / kWarp][2][kMaxWarpsOfGroup];
-  auto* slots = reinterpret_cast<Slot<T>*>(shared) + threadIdx.x;  // stage s is slots[s * blockDim.x]
-  constexpr int kAhead = kStages<T> - 1;
+  extern __shared__ float shared[];
+  __shared__ float4 sums[kMaxThreads / kWarp][2][kMaxWarpsOfGroup];
   const int group = static_cast<int>(threadIdx.x) / a.group_threads;
   const int begin = static_cast<int>(threadIdx.x) % a.group_threads * kVec;
   const bool active = begin < a.width;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * a.groups;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * a.groups * kRows;
   const float inverse_width = 1.0F / static_cast<float>(a.width);
-  std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * a.groups + group;
+  std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * a.groups + group) * kRows;
+  std::int64_t at = row * a.width + begin;
 
-  Columns<T, kResidual, kMoreSums> columns;
+  Columns<T, kMoreSums> columns;
   Packed<T> weight_packed{};
   if (active) weight_packed.load(a.weight + begin);
-  for (int s = 0; s < kAhead; ++s) {
-    if (active && row + s * stride < a.rows)
-      fetch<T, kResidual>(a, row + s * stride, begin, slots[s * blockDim.x]);
-    commit_copies();
-  }
-  float next_mean = 0, next_rstd = 0;
-  if (row < a.rows) next_mean = a.mean[row], next_rstd = a.rstd[row];
-
-  int stage = 0;
-  for (int turn = 0; row < a.rows; ++turn, row += stride) {
-    const std::int64_t ahead = row + kAhead * stride;
-    const int fill = stage == 0 ? kAhead : stage - 1;
-    if (active && ahead < a.rows) fetch<T, kResidual>(a, ahead, begin, slots[fill * blockDim.x]);
-    commit_copies();
-    wait_copies<kAhead>();
-    const float mean = next_mean, rstd = next_rstd;
-    if (row + stride < a.rows) next_mean = a.mean[row + stride], next_rstd = a.rstd[row + stride];
-
-    float g[kVec] = {}, normal[kVec] = {}, weight[kVec];
+  Turn<T, kResidual> next;
+  next.load(a, row, at, active);
+  for (int parity = 0; row < a.rows; row += stride, at += stride * a.width, parity ^= 1) {
+    const Turn<T, kResidual> now = next;
+    next.load(a, row + stride, at + stride * a.width, active);
+    float g[kRows][kVec], normal[kRows][kVec], weight[kVec];
     weight_packed.unpack(weight);
-    float2 sum{0, 0};
-    const Slot<T>& slot = slots[stage * blockDim.x];
-    if (active) {
-      slot[0].unpack(g);
-      slot[1].unpack(normal);
+    RowSums sum;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      now.grad_y[r].unpack(g[r]);
+      now.x[r].unpack(normal[r]);
 #pragma unroll
       for (int i = 0; i < kVec; ++i) {
-        normal[i] = (normal[i] - mean) * rstd;
-        columns.of_weight[i] += g[i] * normal[i];
-        columns.of_bias[i] += g[i];
-        g[i] *= weight[i];
-        sum.x += g[i];
-        sum.y += g[i] * normal[i];
+        normal[r][i] = active ? (normal[r][i] - now.mean[r]) * now.rstd[r] : 0.0F;
+        columns.of_weight[i] += g[r][i] * normal[r][i];
+        columns.of_bias[i] += g[r][i];
+        g[r][i] *= weight[i];
+        sum.g[r] += g[r][i];
+        sum.gn[r] += g[r][i] * normal[r][i];
       }
     }
-    sum = group_sum(sum, sums[group], turn % 2, group, a.group_threads);
-    if (active) {
-      const float mean_g = sum.x * inverse_width, mean_gn = sum.y * inverse_width;
+    sum = group_sum(sum, sums[group], parity, group, a.group_threads);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (!active || row + r >= a.rows) continue;
+      const float mean_g = sum.g[r] * inverse_width * now.rstd[r],
+                  mean_gn = sum.gn[r] * inverse_width * now.rstd[r];
       float residual[kVec] = {};
-      if constexpr (kResidual) slot[2].unpack(residual);
+      if constexpr (kResidual) now.residual[r].unpack(residual);
 #pragma unroll
       for (int i = 0; i < kVec; ++i) {
-        g[i] = (g[i] - mean_g - normal[i] * mean_gn) * rstd + residual[i];
+        g[r][i] = g[r][i] * now.rstd[r] + ((residual[i] - mean_g) - normal[r][i] * mean_gn);
         if constexpr (kMoreSums) {
           columns.of_residual[i] += residual[i];
-          columns.of_grad_x[i] += g[i];
+          columns.of_grad_x[i] += g[r][i];
         }
       }
-      store(a.grad_x + row * a.width + begin, g);
+      store(a.grad_x + at + r * a.width, g[r]);
     }
-    stage = stage == kAhead ? 0 : stage + 1;
   }
-  columns.reduce(a, reinterpret_cast<float*>(shared), group, begin);
+  columns.reduce(a, shared, group, begin);
 }
 
 template <class T, bool kResidual, bool kMoreSums>
 void launch(const Arguments<T>& a, int blocks, cudaStream_t stream) {
   const int threads = a.groups * a.group_threads;
-  const std::int64_t rows_bytes = static_cast<std::int64_t>(kStages<T>) * threads * sizeof(Slot<T>);
-  const std::int64_t sums_bytes = static_cast<std::int64_t>(a.groups) * kSums * a.width * sizeof(float);
-  const auto bytes = static_cast<std::size_t>(std::max(rows_bytes, sums_bytes));
+  const std::size_t bytes = sizeof(float) * kSums * static_cast<std::size_t>(a.groups) * a.width;
   const auto kernel = layer_norm_backward_kernel<T, kResidual, kMoreSums>;
   SC_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
@@ -176,10 +184,9 @@ template <class T>
 void run(const LayerNormBackward& op, void* scratch, cudaStream_t stream) {
   const int width = static_cast<int>(op.width);
   const int group_threads = static_cast<int>(round_up(op.width / kVec, kWarp));
-  // Named barriers 1..15 separate the groups of more than one warp.
-  const int groups = std::min(kMaxThreads / group_threads, group_threads == kWarp ? kMaxThreads / kWarp : 15);
+  const int groups = kMaxThreads / group_threads;  // at most 12: a named barrier each (there are 15)
   const auto blocks =
-      static_cast<int>(std::clamp<std::int64_t>(ceil_div(op.rows, groups), 1, multiprocessors()));
+      static_cast<int>(std::clamp<std::int64_t>(ceil_div(op.rows, groups * kRows), 1, multiprocessors()));
   auto* partial = static_cast<float*>(scratch);
   const Arguments<T> a{static_cast<const T*>(op.grad_y),
                        static_cast<const T*>(op.x),
