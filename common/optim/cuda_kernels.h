@@ -26,10 +26,30 @@ struct AdamW {
 /// See adamw_step; `decay` as there.
 void adamw(const AdamWHyper& hyper, std::span<const Range> decay, const AdamW& op, cudaStream_t stream);
 
-/// squares += the sum of x's squares, in fp64; blocks of a fixed size, added in order.
-std::int64_t sum_of_squares_scratch_bytes(std::int64_t n);
-void add_sum_of_squares(DType dtype, const void* x, std::int64_t n, double* squares, void* scratch,
-                        unsigned* counters, cudaStream_t stream);
+/// squares += the sum of all parts' squares, in fp64; blocks of a fixed size, added in order.
+struct SumsOfSquares {
+  static constexpr std::size_t kMost = 64;
+  static constexpr std::int64_t kBlock = 16384;  // elements whose sum depends on nothing but them
+  struct Part {
+    const void* x;
+    std::int64_t n, first_block;
+  };
+  DType dtype;
+  double* squares;
+  std::int64_t blocks = 0;
+  int count = 0;
+  Part part[kMost] = {};
+
+  void add(const void* x, std::int64_t n) {
+    if (n == 0) return;
+    part[count++] = {x, n, blocks};
+    blocks += ceil_div(n, kBlock);
+  }
+  [[nodiscard]] std::int64_t scratch_bytes() const {
+    return static_cast<std::int64_t>(sizeof(double)) * blocks;
+  }
+};
+void add_sums_of_squares(const SumsOfSquares& op, void* scratch, unsigned* counters, cudaStream_t stream);
 
 /// See finish_sums and global_norm_and_clip; sums [4].
 void finish_sums(double* sums, cudaStream_t stream);

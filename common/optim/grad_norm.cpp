@@ -74,7 +74,7 @@ double sum_blocks(const T* x, std::int64_t n, double (*block)(const T*, std::int
 double sum_of_squares(const at::Tensor& slice) {
   if (slice.is_cuda()) {
     at::Tensor sums = at::zeros({4}, slice.options().dtype(at::kDouble));
-    add_sum_of_squares_cuda(slice, sums);
+    add_sums_of_squares_cuda({&slice, 1}, sums);
     return sums.cpu().const_data_ptr<double>()[kSquares];
   }
   if (!slice.is_cpu() || !slice.is_contiguous()) {
@@ -93,9 +93,9 @@ double sum_of_squares(const at::Tensor& slice) {
   }
 }
 
-void add_sum_of_squares(const at::Tensor& slice, at::Tensor& sums) {
-  if (slice.is_cuda()) return add_sum_of_squares_cuda(slice, sums);
-  sums.mutable_data_ptr<double>()[kSquares] += sum_of_squares(slice);
+void add_sums_of_squares(std::span<const at::Tensor> slices, at::Tensor& sums) {
+  if (sums.is_cuda()) return add_sums_of_squares_cuda(slices, sums);
+  for (const at::Tensor& slice : slices) sums.mutable_data_ptr<double>()[kSquares] += sum_of_squares(slice);
 }
 
 void finish_sums(at::Tensor& sums) {

@@ -22,8 +22,9 @@ enum StepSum : int { kLossSum, kTokens, kSquares, kNonFinite };
 ///   Errors   InputError for another dtype.
 double sum_of_squares(const at::Tensor& slice);
 
-/// sums[kSquares] += sum_of_squares(slice).
-void add_sum_of_squares(const at::Tensor& slice, at::Tensor& sums);
+/// sums[kSquares] += sum_of_squares of every slice, added in order; all of one dtype and device. On a GPU 64
+/// slices a launch.
+void add_sums_of_squares(std::span<const at::Tensor> slices, at::Tensor& sums);
 
 /// Before the all-reduce: sets sums[kNonFinite] to 1 if this rank's loss or squares are not finite, else 0.
 void finish_sums(at::Tensor& sums);

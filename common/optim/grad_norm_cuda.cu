@@ -10,8 +10,7 @@ namespace sc::fused {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kBlock = 16384;  // elements whose sum depends on nothing but them
-constexpr int kTurns = static_cast<int>(kBlock / (kThreads * kVec));
+constexpr int kTurns = static_cast<int>(SumsOfSquares::kBlock / (kThreads * kVec));
 
 __device__ double warp_sum(double x) {
 #pragma unroll
@@ -38,10 +37,13 @@ __device__ void add_square(double& sum, float x) {
 // otherwise.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    squares_kernel(const T* x, std::int64_t n, bool aligned, double* squares, double* partial,
-                   unsigned* counter) {
+    squares_kernel(const __grid_constant__ SumsOfSquares op, double* partial, unsigned* counter) {
   __shared__ bool last;
-  const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) * kBlock;
+  int p = 0;
+  while (p + 1 < op.count && op.part[p + 1].first_block <= blockIdx.x) ++p;
+  const T* x = static_cast<const T*>(op.part[p].x);
+  const std::int64_t n = op.part[p].n, block = (blockIdx.x - op.part[p].first_block) * SumsOfSquares::kBlock;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(x) % sizeof(uint4) == 0;
   double sum = 0;
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
@@ -65,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
   double total = 0;
   for (unsigned b = threadIdx.x; b < gridDim.x; b += kThreads) total += __ldcg(partial + b);
   total = block_sum(total);
-  if (threadIdx.x == 0) *squares += total;
+  if (threadIdx.x == 0) *op.squares += total;
 }
 
 __global__ void finish_sums_kernel(double* s) {
@@ -88,17 +90,11 @@ __global__ void norm_and_clip_kernel(NormAndClip op) {
 
 }  // namespace
 
-std::int64_t sum_of_squares_scratch_bytes(std::int64_t n) {
-  return static_cast<std::int64_t>(sizeof(double)) * ceil_div(n, kBlock);
-}
-
-void add_sum_of_squares(DType dtype, const void* x, std::int64_t n, double* squares, void* scratch,
-                        unsigned* counters, cudaStream_t stream) {
-  if (n == 0) return;
-  const bool aligned = reinterpret_cast<std::uintptr_t>(x) % sizeof(uint4) == 0;
-  with_type(dtype, [&]<class T>(T*) {
-    squares_kernel<<<static_cast<unsigned>(ceil_div(n, kBlock)), kThreads, 0, stream>>>(
-        static_cast<const T*>(x), n, aligned, squares, static_cast<double*>(scratch), counters);
+void add_sums_of_squares(const SumsOfSquares& op, void* scratch, unsigned* counters, cudaStream_t stream) {
+  if (op.blocks == 0) return;
+  with_type(op.dtype, [&]<class T>(T*) {
+    squares_kernel<T><<<static_cast<unsigned>(op.blocks), kThreads, 0, stream>>>(
+        op, static_cast<double*>(scratch), counters);
   });
   SC_CHECK(cudaGetLastError());
 }

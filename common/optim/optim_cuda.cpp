@@ -2,6 +2,8 @@
 
 #include <c10/cuda/CUDAStream.h>
 
+#include <algorithm>
+
 #include "common/base/check.h"
 #include "common/base/op_profile.h"
 #include "common/memory/ledger.h"
@@ -57,14 +59,22 @@ void adamw_step_cuda(const AdamWHyper& hyper, const StepScalars& scalars, std::s
                stream());
 }
 
-void add_sum_of_squares_cuda(const at::Tensor& slice, at::Tensor& sums) {
-  require(slice.is_contiguous() && sums.is_cuda(), "sum_of_squares",
-          "the slice must be contiguous, the sums on its device");
-  const std::int64_t n = slice.numel();
-  const ProfiledOp profiled("norm", {0, static_cast<double>(slice.nbytes())});
-  fused::add_sum_of_squares(
-      from_aten(slice.scalar_type()), slice.const_data_ptr(), n, sums.mutable_data_ptr<double>() + kSquares,
-      stream_scratch(fused::sum_of_squares_scratch_bytes(n)), stream_counters(), stream());
+void add_sums_of_squares_cuda(std::span<const at::Tensor> slices, at::Tensor& sums) {
+  double bytes = 0;
+  for (const at::Tensor& slice : slices) {
+    require(slice.is_contiguous() && slice.is_cuda() && slice.scalar_type() == slices[0].scalar_type(),
+            "sum_of_squares", "the slices must be contiguous, of one dtype, and on the device of the sums");
+    bytes += static_cast<double>(slice.nbytes());
+  }
+  const ProfiledOp profiled("norm", {0, bytes});
+  for (std::size_t first = 0; first < slices.size(); first += fused::SumsOfSquares::kMost) {
+    fused::SumsOfSquares op{.dtype = from_aten(slices[first].scalar_type()),
+                            .squares = sums.mutable_data_ptr<double>() + kSquares};
+    for (const at::Tensor& slice :
+         slices.subspan(first, std::min(fused::SumsOfSquares::kMost, slices.size() - first)))
+      op.add(slice.const_data_ptr(), slice.numel());
+    fused::add_sums_of_squares(op, stream_scratch(op.scratch_bytes()), stream_counters(), stream());
+  }
 }
 
 void finish_sums_cuda(at::Tensor& sums) { fused::finish_sums(sums.mutable_data_ptr<double>(), stream()); }

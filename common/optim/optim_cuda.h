@@ -14,7 +14,7 @@ namespace sc {
 void adamw_step_cuda(const AdamWHyper& hyper, const StepScalars& scalars, std::span<const Range> decay,
                      const at::Tensor& grad, at::Tensor& param, at::Tensor& m, at::Tensor& v,
                      at::Tensor* param16);
-void add_sum_of_squares_cuda(const at::Tensor& slice, at::Tensor& sums);
+void add_sums_of_squares_cuda(std::span<const at::Tensor> slices, at::Tensor& sums);
 void finish_sums_cuda(at::Tensor& sums);
 void global_norm_and_clip_cuda(const at::Tensor& sums, double max_norm, const StepScalars& scalars);
 

@@ -8,7 +8,7 @@ void adamw_step_cuda(const AdamWHyper&, const StepScalars&, std::span<const Rang
                      at::Tensor&, at::Tensor&, at::Tensor&, at::Tensor*) {
   refuse_without_gpu_code();
 }
-void add_sum_of_squares_cuda(const at::Tensor&, at::Tensor&) { refuse_without_gpu_code(); }
+void add_sums_of_squares_cuda(std::span<const at::Tensor>, at::Tensor&) { refuse_without_gpu_code(); }
 void finish_sums_cuda(at::Tensor&) { refuse_without_gpu_code(); }
 void global_norm_and_clip_cuda(const at::Tensor&, double, const StepScalars&) { refuse_without_gpu_code(); }
 

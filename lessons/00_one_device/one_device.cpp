@@ -81,9 +81,6 @@ MemoryPlan OneDevice::memory_plan(const RunShape& shape, const Options& order) {
 
 CommPlan OneDevice::comm_plan(const RunShape& /*shape*/, const Options& /*order*/) { return {}; }
 
-// [anchor: four-vectors]
-// Everything that a model is made of: one arena a purpose, from the ledger, seen unit by unit. Later lessons
-// move these vectors elsewhere, and change nothing of what is computed from them.
 OneDevice::OneDevice(RunContext& context, const Options& order)
     : context_(context),
       order_(order),
@@ -193,15 +190,14 @@ void OneDevice::join_tied(Gradient& gradient) {
   gpt_.view(0, gradient.unit[0], "wte.weight").add_(gradient.head);
 }
 
-// [anchor: update]
-// The norm of the whole gradient first: every element is scaled by the same factor, so nothing can be stepped
-// before the last square is known.
 StepResult OneDevice::update() {
   for (std::size_t r = 0; r < rank_sums_.size(); ++r) {
+    std::vector<at::Tensor> slices;
     for (int unit = 0; unit < layout_.num_units(); ++unit) {
       const Range mine = layout_.slice(unit, Segment::sharded, Rank{static_cast<int>(r)});
-      add_sum_of_squares(gradients_[0].unit[unit].sharded.narrow(0, mine.begin, mine.size()), rank_sums_[r]);
+      slices.push_back(gradients_[0].unit[unit].sharded.narrow(0, mine.begin, mine.size()));
     }
+    add_sums_of_squares(slices, rank_sums_[r]);
     finish_sums(rank_sums_[r]);
     if (r > 0) rank_sums_[0].add_(rank_sums_[r]);
   }

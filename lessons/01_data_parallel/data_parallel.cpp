@@ -231,10 +231,12 @@ void DataParallel::wait_reduced() {
 // as it will be when the slices are all that a rank has (02). The divisor of the loss was the *global*
 // batch's tokens (Batch::scale), so the sum over ranks is the mean already and nothing is divided here.
 void DataParallel::global_norm() {
+  std::vector<at::Tensor> slices;
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     const Range mine = layout_.slice(unit, Segment::sharded, context_.comm.rank());
-    add_sum_of_squares(grads_[unit].sharded.narrow(0, mine.begin, mine.size()), buffers_.sums);
+    slices.push_back(grads_[unit].sharded.narrow(0, mine.begin, mine.size()));
   }
+  add_sums_of_squares(slices, buffers_.sums);
   finish_sums(buffers_.sums);
   context_.comm.all_reduce(buffers_.sums).wait();
   global_norm_and_clip(buffers_.sums, context_.shape.workload.optim.clip, context_.scalars);

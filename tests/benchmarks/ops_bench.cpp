@@ -246,8 +246,9 @@ class Bench {
              adamw_step({}, scalars, decay, g[s], p[s], m[s], v[s], &p16[s]);
            }));
     at::Tensor sums = at::zeros({4}, gpu(at::kDouble));
-    report("sum of squares, a block", 2 * count,
-           microseconds([&](int i) { add_sum_of_squares(g[i % kSets], sums); }));
+    report("sum of squares, a block", 2 * count, microseconds([&](int i) {
+             add_sums_of_squares({&g[i % kSets], 1}, sums);
+           }));
   }
 
   Size size_;

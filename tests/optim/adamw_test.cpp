@@ -74,7 +74,7 @@ TEST(AdamW, AgreesWithPyTorch) {
     const StepScalars scalars{lr.select(0, t - 1), at::full({}, t - 1, at::kLong), at::zeros({}),
                               at::zeros({})};
     const at::Tensor grad = grads.select(0, t - 1);
-    add_sum_of_squares(grad, sums);
+    add_sums_of_squares({&grad, 1}, sums);
     global_norm_and_clip(sums, 1.0, scalars);
     // One rounding of the norm, and one of the quotient: 2^-23 together.
     EXPECT_NEAR(scalars.grad_norm.item<float>(), norms[t - 1].item<float>(),

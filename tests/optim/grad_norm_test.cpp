@@ -65,8 +65,7 @@ at::Tensor sums_of(double loss, double tokens, double squares) {
 
 TEST(StepSums, AddsSlices) {
   at::Tensor sums = sums_of(6, 4, 1);
-  add_sum_of_squares(at::full({3}, 2.0F), sums);
-  add_sum_of_squares(at::full({5}, 1.0F), sums);
+  add_sums_of_squares(std::vector{at::full({3}, 2.0F), at::full({5}, 1.0F)}, sums);
   EXPECT_EQ(sums[kSquares].item<double>(), 1 + 12 + 5);
   EXPECT_EQ(mean_loss(sums), 1.5);
 }

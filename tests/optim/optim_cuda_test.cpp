@@ -97,7 +97,7 @@ TEST_F(OptimCudaTest, SumOfSquares) {
         EXPECT_NEAR(sum_of_squares(x), want, 1e-13 * want) << at::toString(type) << " " << n;
         EXPECT_NEAR(sum_of_squares(x.cpu()), sum_of_squares(x), 1e-14 * want);
         at::Tensor sums = at::full({4}, 2.0, test::on_gpu(at::kDouble));
-        add_sum_of_squares(x, sums);
+        add_sums_of_squares({&x, 1}, sums);
         EXPECT_EQ(sums[kSquares].item<double>(), 2.0 + sum_of_squares(x));
         EXPECT_EQ(sums[kLossSum].item<double>(), 2.0);
       }
@@ -108,6 +108,25 @@ TEST_F(OptimCudaTest, SumOfSquares) {
   EXPECT_TRUE(std::isfinite(sum_of_squares(big)));
   bad[99999] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(std::isnan(sum_of_squares(bad)));
+}
+
+// More slices than one launch takes, some empty, some not at 16 bytes.
+TEST_F(OptimCudaTest, SumsOfManySlices) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor all = test::random({400000}, type);
+    std::vector<at::Tensor> slices;
+    double want = 0;
+    for (std::int64_t begin = 0, i = 0; i < 150; begin += 17 * i, ++i) {
+      slices.push_back(all.narrow(0, begin, 17 * i));
+      want += slices.back().to(at::kDouble).square().sum().item<double>();
+    }
+    at::Tensor sums = at::zeros({4}, test::on_gpu(at::kDouble)),
+               again = at::zeros({4}, test::on_gpu(at::kDouble));
+    add_sums_of_squares(slices, sums);
+    add_sums_of_squares(slices, again);
+    EXPECT_NEAR(sums[kSquares].item<double>(), want, 1e-13 * want);
+    EXPECT_TRUE(at::equal(sums, again));
+  }
 }
 
 TEST_F(OptimCudaTest, NormClipAndFiniteness) {
@@ -148,7 +167,7 @@ TEST_F(OptimCudaTest, CapturedStep) {
   StepScalars s = scalars(0, 1.0, at::kCUDA);
   const auto step = [&](State& state) {
     sums.zero_();
-    add_sum_of_squares(grad, sums);
+    add_sums_of_squares({&grad, 1}, sums);
     finish_sums(sums);
     global_norm_and_clip(sums, 1.0, s);
     adamw_step({}, s, {}, grad, state.p, state.m, state.v, &state.p16);

@@ -64,7 +64,7 @@ struct HostAdamProbe {
       if (send) to_host(0);
     }
     for (int unit = 0; unit < layout_.num_units(); ++unit)
-      add_sum_of_squares(grads_host_[unit].sharded, buffers_.sums);
+      add_sums_of_squares({&grads_host_[unit].sharded, 1}, buffers_.sums);
     finish_sums(buffers_.sums);
     global_norm_and_clip(buffers_.sums, context_.shape.workload.optim.clip, context_.scalars);
     for (int unit = 0; unit < layout_.num_units(); ++unit) {

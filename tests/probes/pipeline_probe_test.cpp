@@ -124,7 +124,7 @@ TEST(PipelineProbe, OneForwardOneBackwardEqualsOneDeviceWithSplitTiedSum) {
       comm.all_reduce(wte).wait();  // the embedding's part and the head's part meet
       sums.zero_();
       for (int unit = stage.first; unit <= stage.last; ++unit)
-        add_sum_of_squares(stage.grads[unit].sharded, sums);
+        add_sums_of_squares({&stage.grads[unit].sharded, 1}, sums);
       finish_sums(sums);
       comm.all_reduce(sums).wait();
       const StepScalars scalars = test::step_scalars(learning_rate(w.optim, step, w.steps), step);

@@ -113,7 +113,7 @@ struct Zero3Probe {
                           layout_.config().tied ? Write::accumulate : Write::overwrite, Write::overwrite);
       reduce_grads(0, j == 0);
     }
-    for (const Slice& slice : slices_) add_sum_of_squares(slice.grad, buffers_.sums);
+    for (const Slice& slice : slices_) add_sums_of_squares({&slice.grad, 1}, buffers_.sums);
     finish_sums(buffers_.sums);
     context_.comm.all_reduce(buffers_.sums).wait();
     global_norm_and_clip(buffers_.sums, context_.shape.workload.optim.clip, context_.scalars);
