@@ -28,7 +28,8 @@ Loader::Loader(const Sampler& sampler, Ledger& ledger, DataShare share) : sample
   targets_ = ledger.allocate(Purpose::workspace, "targets", shape, DType::i64);
   scale_ = ledger.zeros(Purpose::workspace, "scale", {}, DType::f32);
   if (!ledger.device().is_cpu()) {
-    staging_ = ledger.allocate(Purpose::host, "tokens_staging", {2, batch.micro, batch.sequence}, DType::i64);
+    staging_ = ledger.allocate(Purpose::host, "tokens_staging", {2, 2, count, batch.micro, batch.sequence},
+                               DType::i64);
   }
   for (std::int64_t m = 0; m < count; ++m) {
     batches_.push_back({.tokens = tokens_.select(0, m), .targets = targets_.select(0, m), .scale = scale_});
@@ -36,33 +37,55 @@ Loader::Loader(const Sampler& sampler, Ledger& ledger, DataShare share) : sample
 }
 
 template <class Write>
-void Loader::fill_slot(std::int64_t m, Write write) {
-  const Batch& batch = batches_[static_cast<std::size_t>(m)];
-  if (!staging_.defined()) {
-    write(values(batch.tokens), values(batch.targets));
-    return;
-  }
-  write(values(staging_.select(0, 0)), values(staging_.select(0, 1)));
-  // Blocking copies: the staging buffer is written again for the next micro-batch.
-  batch.tokens.copy_(staging_.select(0, 0));
-  batch.targets.copy_(staging_.select(0, 1));
+void Loader::fill(at::Tensor tokens, at::Tensor targets, std::int64_t count, Write write) {
+  for (std::int64_t m = 0; m < count; ++m)
+    write(m, values(tokens.select(0, m)), values(targets.select(0, m)));
+}
+
+void Loader::fill_train(std::int64_t step, const at::Tensor& tokens, const at::Tensor& targets) {
+  const MicroBatchRun run = micro_batch_run(sampler_.micro_batches(), share_.rank, share_.ranks);
+  fill(tokens, targets, run.size,
+       [&](std::int64_t m, auto to, auto next) { sampler_.fill(step, run.begin + m, to, next); });
+}
+
+at::Tensor Loader::staged(std::int64_t step, int which) const {
+  return staging_.select(0, step % 2).select(0, which);
+}
+
+void Loader::copy_staged(std::int64_t step, std::int64_t count) {
+  tokens_.narrow(0, 0, count).copy_(staged(step, 0).narrow(0, 0, count), /*non_blocking=*/true);
+  targets_.narrow(0, 0, count).copy_(staged(step, 1).narrow(0, 0, count), /*non_blocking=*/true);
+}
+
+void Loader::prefetch(std::int64_t step) {
+  if (!staging_.defined()) return;
+  fill_train(step, staged(step, 0), staged(step, 1));
+  staged_step_ = step;
+  staged_targets_ = sampler_.step_targets(step);
 }
 
 std::span<const Batch> Loader::train(std::int64_t step) {
-  const MicroBatchRun run = micro_batch_run(sampler_.micro_batches(), share_.rank, share_.ranks);
-  for (std::int64_t m = 0; m < run.size; ++m) {
-    fill_slot(m, [&](auto tokens, auto targets) { sampler_.fill(step, run.begin + m, tokens, targets); });
+  const std::int64_t count = micro_batch_run(sampler_.micro_batches(), share_.rank, share_.ranks).size;
+  if (staging_.defined()) {
+    if (staged_step_ != step) prefetch(step);
+    copy_staged(step, count);
+  } else {
+    fill_train(step, tokens_, targets_);
   }
-  scale_.fill_(1.0 / static_cast<double>(sampler_.step_targets(step)));
-  return std::span<const Batch>(batches_).first(static_cast<std::size_t>(run.size));
+  const std::int64_t targets = staging_.defined() ? staged_targets_ : sampler_.step_targets(step);
+  scale_.fill_(1.0 / static_cast<double>(targets));
+  return std::span<const Batch>(batches_).first(static_cast<std::size_t>(count));
 }
 
 std::span<const Batch> Loader::validation() {
   const MicroBatchRun run = micro_batch_run(sampler_.validation_batches(), share_.rank, share_.ranks);
-  for (std::int64_t m = 0; m < run.size; ++m) {
-    fill_slot(m,
-              [&](auto tokens, auto targets) { sampler_.fill_validation(run.begin + m, tokens, targets); });
-  }
+  const bool stages = staging_.defined() && run.size > 0;
+  const std::int64_t free = staged_step_ + 1;  // not the parity that a step's copies may still read
+  fill(stages ? staged(free, 0) : tokens_, stages ? staged(free, 1) : targets_, run.size,
+       [&](std::int64_t m, auto tokens, auto targets) {
+         sampler_.fill_validation(run.begin + m, tokens, targets);
+       });
+  if (stages) copy_staged(free, run.size);
   return std::span<const Batch>(batches_).first(static_cast<std::size_t>(run.size));
 }
 
@@ -78,8 +101,7 @@ void Loader::plan(const Workload& workload, std::int64_t ranks, DeviceKind devic
   plan.add(Purpose::workspace, "targets", "8 M B T", bytes_of(one, DType::i64));
   plan.add(Purpose::workspace, "scale", "4", bytes_of(Elements(1), DType::f32));
   if (device == DeviceKind::cpu) return;
-  const Elements staging(2 * workload.batch.micro * workload.batch.sequence);
-  plan.add(Purpose::host, "tokens_staging", "16 B T", bytes_of(staging, DType::i64));
+  plan.add(Purpose::host, "tokens_staging", "32 M B T", 4 * bytes_of(one, DType::i64));
 }
 
 }  // namespace sc

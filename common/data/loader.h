@@ -22,7 +22,10 @@ struct DataShare {
 /// Fills this rank's micro-batches of a step, or of the evaluation, into buffers that are allocated once.
 ///   Memory   purpose workspace: "tokens" and "targets", [M, B, T] int64 each, and "scale", [] fp32, with
 ///            M = max(global / (micro x ranks), ceil(validation_batches / ranks)): plan(). On a GPU also
-///            purpose host: "tokens_staging", [2, B, T] int64.
+///            purpose host: "tokens_staging", [2, 2, M, B, T] int64: two steps' tokens and targets.
+///   Copies   to a GPU do not block. What train(s) reads in host memory is written again for step s + 2, so
+///   the caller
+///            must have waited for step s by then.
 ///   Lifetime train() and validation() return views of the same buffers: what one returned is gone at the
 ///   next call of either. A strategy
 ///            that still needs micro-batches then (asynchronous pipelines) copies them.
@@ -34,6 +37,9 @@ class Loader {
   /// This rank's micro-batches of a step, in ascending order: [rank x A, (rank + 1) x A) with A =
   /// accumulation.
   std::span<const Batch> train(std::int64_t step);
+  /// Gathers a step's tokens in host memory ahead of train(step), while a GPU is busy. Nothing to do on a
+  /// CPU.
+  void prefetch(std::int64_t step);
   /// This rank's share of the evaluation: the same number on every rank, surplus ones without targets. Empty
   /// without a validation part.
   std::span<const Batch> validation();
@@ -44,16 +50,21 @@ class Loader {
   static void plan(const Workload& workload, std::int64_t ranks, DeviceKind device, MemoryPlan& plan);
 
  private:
-  /// Lets `write(tokens, targets)` fill slot m.
+  /// Lets `write(m, tokens, targets)` fill the first `count` slots of [M, B, T] tensors.
   template <class Write>
-  void fill_slot(std::int64_t m, Write write);
+  static void fill(at::Tensor tokens, at::Tensor targets, std::int64_t count, Write write);
+  void fill_train(std::int64_t step, const at::Tensor& tokens, const at::Tensor& targets);
+  /// tokens (0) or targets (1) of the steps of this parity.
+  [[nodiscard]] at::Tensor staged(std::int64_t step, int which) const;
+  void copy_staged(std::int64_t step, std::int64_t count);
 
   const Sampler& sampler_;
   DataShare share_;
   at::Tensor tokens_, targets_;  // [M, B, T] on the device
   at::Tensor scale_;             // []
-  at::Tensor staging_;           // [2, B, T] pinned, on a GPU only
-  std::vector<Batch> batches_;   // views of the above
+  at::Tensor staging_;           // [2, 2, M, B, T] pinned, on a GPU only
+  std::int64_t staged_step_ = -1, staged_targets_ = 0;
+  std::vector<Batch> batches_;  // views of the above
 };
 
 }  // namespace sc

@@ -253,6 +253,7 @@ void Trainer::step(std::int64_t step) {
   }
   const StepResult result = train_step(batches, step);
   if (gpu_ != nullptr && traces(step)) gpu_ended_ = gpu_moment();
+  if (step + 1 < shape_.workload.steps) loader_.prefetch(step + 1);  // while the GPU computes
   steps_.push_back(record_of(step, result, began));
   stop_or_skip(steps_.back());
   if (step == kCheckedStep) claims_.check(comm.recorded("train", step));
