@@ -81,6 +81,9 @@ MemoryPlan OneDevice::memory_plan(const RunShape& shape, const Options& order) {
 
 CommPlan OneDevice::comm_plan(const RunShape& /*shape*/, const Options& /*order*/) { return {}; }
 
+// [anchor: four-vectors]
+// Everything that a model is made of: one arena a purpose, from the ledger, seen unit by unit. Later lessons
+// move these vectors elsewhere, and change nothing of what is computed from them.
 OneDevice::OneDevice(RunContext& context, const Options& order)
     : context_(context),
       order_(order),
@@ -190,6 +193,9 @@ void OneDevice::join_tied(Gradient& gradient) {
   gpt_.view(0, gradient.unit[0], "wte.weight").add_(gradient.head);
 }
 
+// [anchor: update]
+// The norm of the whole gradient first: every element is scaled by the same factor, so nothing can be stepped
+// before the last square is known.
 StepResult OneDevice::update() {
   for (std::size_t r = 0; r < rank_sums_.size(); ++r) {
     std::vector<at::Tensor> slices;

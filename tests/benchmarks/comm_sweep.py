@@ -79,7 +79,8 @@ def measure(args):
     if args.device == "cuda":
         result["machine"] = gpu_watch.machine()
     result["load_before"] = args.load
-    result["command"] = " ".join(["tests/benchmarks/comm_sweep.py", *(a for a in sys.argv[1:])])
+    result["command"] = (f"tests/benchmarks/comm_sweep.py --ranks {args.ranks} --device {args.device} --dtype {args.dtype} "
+                         f"--rounds {args.rounds} --min-bytes {args.min_bytes} --max-bytes {args.max_bytes}")
     return result
 
 

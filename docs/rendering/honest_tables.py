@@ -1,0 +1,115 @@
+"""docs/what_the_numbers_hide.md, docs/measuring.md and docs/troubleshooting.md."""
+from .registry import RenderError, bytes_text, has, record, renders, source, table
+
+
+@renders
+def dtype_only(page):
+    """One program, one GPU, three number formats."""
+    if not has("gpu_dtype_only"):
+        return ""
+    found = record("gpu_dtype_only")
+    programs, base = found["programs"], found["programs"]["fp32"]
+    rows = []
+    for name, program in programs.items():
+        ratio = found["ratios"].get(f"fp32_over_{name}")
+        rows.append([name, f"{1e3 * program['median_seconds']:.2f}", f"{program['epoch_seconds']:.2f}",
+                     f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})" if ratio else "1", bytes_text(program["bytes_measured"]),
+                     f"{100 * (1 - program['bytes_measured'] / base['bytes_measured']):.0f} %"])
+    machine = found["machine"]
+    return (table(["`precision.dtype`", "ms a step", f"s for {found['epoch_steps']} steps", "speed over fp32, within a round", "bytes held", "fewer bytes than fp32"],
+                  rows)
+            + f"\n\nFrom {source(page, 'gpu_dtype_only')}: lesson 00 on one {machine.get('gpu', 'GPU')}, "
+            f"{found['workload']['batch.global']} rows of {found['workload']['batch.sequence']} tokens a step; {found['about']}.")
+
+
+@renders
+def dtype_only_in_words(page):
+    """What follows from it, whatever the numbers are."""
+    if not has("gpu_dtype_only"):
+        return ""
+    found = record("gpu_dtype_only")
+    fp16, fp32 = found["programs"]["fp16"], found["programs"]["fp32"]
+    return (f"Changing `precision.dtype` from fp32 to fp16, and nothing else, makes this run {found['ratios']['fp32_over_fp16']['median']:.1f} times faster and takes "
+            f"{100 * (1 - fp16['bytes_measured'] / fp32['bytes_measured']):.0f} % of its bytes away, on one GPU, where ZeRO has nothing to shard.")
+
+
+WAYS = {"pack": "packed: every target is text", "pad_masked": "padded, padding masked", "pad_unmasked": "padded, padding counted"}
+
+
+def longest():
+    runs = record("padding_cpu")["runs"]
+    length = max(run["sequence"] for run in runs)
+    return length, {run["trained"]: run for run in runs if run["sequence"] == length}
+
+
+@renders
+def padding_matrix(page):
+    """Trained in three ways, evaluated in three ways."""
+    if not has("padding_cpu"):
+        return ""
+    length, runs = longest()
+    rows = [[WAYS[way], *[f"{run['evaluated'][other]:.3f}" for other in WAYS]] for way, run in runs.items()]
+    found = record("padding_cpu")
+    return (table(["trained on rows that are", *[f"loss on: {WAYS[way]}" for way in WAYS]], rows)
+            + f"\n\nFrom {source(page, 'padding_cpu')}: `{found['command']}`; rows of T = {length} tokens, {found['steps']} steps, random initial weights, CPU. "
+            f"{100 * runs['pack']['share_of_text']:.1f} % of the padded rows' targets are text.")
+
+
+@renders
+def padding_explained(page):
+    """The loss of the unmasked run as a mixture."""
+    if not has("padding_cpu"):
+        return ""
+    rows = []
+    for run in sorted((r for r in record("padding_cpu")["runs"] if r["trained"] == "pad_unmasked"), key=lambda r: r["sequence"]):
+        share, text, reported = run["share_of_text"], run["evaluated"]["pad_masked"], run["evaluated"]["pad_unmasked"]
+        filling = (reported - share * text) / (1 - share)
+        rows.append([run["sequence"], f"{100 * share:.1f} %", f"{text:.3f}", f"{share * text:.3f}", f"{reported:.3f}", f"{filling:.4f}"])
+    return (table(["T", "share of text s", "loss of the text l", "s l", "reported loss", "loss of the padding, (reported - s l) / (1 - s)"], rows)
+            + f"\n\nFrom {source(page, 'padding_cpu')}: models trained and evaluated on unmasked padding, then evaluated with the mask.")
+
+
+@renders
+def padding_in_words(page):
+    if not has("padding_cpu"):
+        return ""
+    length, runs = longest()
+    low, honest = runs["pad_unmasked"]["evaluated"], runs["pack"]["evaluated"]
+    return (f"At T = {length} the unmasked run reports {low['pad_unmasked']:.2f} nats where the run on packed text reports {honest['pack']:.2f}. On the text itself, "
+            f"counted alike, it has {low['pad_masked']:.2f} and the packed one {honest['pad_masked']:.2f}: it is not the better model.")
+
+
+@renders
+def refusal(page, name):
+    """A command that is refused, and what it says (tests/docs/refusals.py runs it)."""
+    found = record("refusals")
+    if name not in found:
+        raise RenderError(f"docs/results/refusals.json has no '{name}'")
+    case = found[name]
+    return "```text\n" + "\n".join([f"$ {case['command']}", *case["said"], f"(exit code {case['exit_code']})"]) + "\n```"
+
+
+@renders
+def gpu_clocks(page):
+    """Clock and power of the runs that have been measured, with the limit."""
+    rows, names = [], []
+    for name in ("gpu_dtype_only", "gpu_peers"):
+        if not has(name):
+            continue
+        found = record(name)
+        limit = found.get("machine", {}).get("power_limit_watts")
+        most = found.get("machine", {}).get("sm_mhz_most")
+        groups = {"seed_355m": found} if "rounds" in found else found.get("rows", {})
+        for key, group in groups.items():
+            for program in group["programs"]:
+                cells = [r["programs"][program]["power"] for r in group["rounds"] if r["programs"].get(program, {}).get("power")]
+                if not cells:
+                    continue
+                watts, clocks = [c["watts"]["median"] for c in cells if c["watts"]], [c["sm_mhz"]["median"] for c in cells if c["sm_mhz"]]
+                if watts and clocks:
+                    rows.append([f"{key}, {group['programs'][program].get('label', program)}", f"{min(clocks):.0f} to {max(clocks):.0f}", f"{most:.0f}" if most else "-",
+                                 f"{min(watts):.0f} to {max(watts):.0f}", f"{limit:.0f}" if limit else "-"])
+        names.append(source(page, name))
+    if not rows:
+        return ""
+    return ("What the chips did while the records of this repository were made:\n\n" + table(["run", "SM clock, MHz, medians of rounds", "highest", "power, W", "limit, W"], rows) + "\n\nFrom " + ", ".join(names) + ".")

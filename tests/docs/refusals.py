@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""What the programs say when something is wrong: docs/results/refusals.json, which docs/troubleshooting.md shows.
+
+usage: tests/docs/refusals.py [--check] [--programs build/cpu/bin] [NAME ...]
+
+Every command runs as it stands there, in a copy of the repository's start scripts whose build/cpu holds the programs. --check
+writes nothing and exits 1 where a program says something else than the record, or ends with another code (ctest runs that).
+"""
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from commands_test import ROOT, playground  # noqa: E402
+
+RECORD = ROOT / "docs/results/refusals.json"
+ONE, TWO = "lessons/00_one_device/run.sh", "lessons/01_data_parallel/run.sh"
+
+
+@dataclasses.dataclass
+class Case:
+    """A command that is refused, or that ends badly, on purpose."""
+    command: str
+    files: dict = dataclasses.field(default_factory=dict)        # made before it runs, in the folder it runs in
+    environment: dict = dataclasses.field(default_factory=dict)
+
+
+CASES = {
+    "batch": Case(f"{TWO} -n 2 --set batch.micro=5"),
+    "key": Case(f"{ONE} --set optim.learning_rate=0.001"),
+    "section": Case(f"{ONE} --strategy mine.json", {"mine.json": '{\n  "optim": {"lr": 0.001}\n}\n'}),
+    "json": Case(f"{ONE} --workload mine.json", {"mine.json": '{\n  "model": {\n    "layers": 4,\n  }\n}\n'}),
+    "range": Case(f"{ONE} --set model.heads=3"),
+    "sequence": Case(f"{ONE} --set batch.sequence=256"),
+    "world": Case(f"{TWO} --world 8"),
+    "ranks": Case(f"{ONE} -n 2"),
+    "vocabulary": Case(f"{ONE} --set data.tokenizer=gpt2"),
+    "no-data": Case(f"{ONE} --data novel.txt"),
+    "short-data": Case(f"{ONE} --data short.txt", {"short.txt": "A sentence. " * 40}),
+    "not-text": Case(f"{ONE} --data photo.txt", {"photo.txt": "PNG\0\0\0"}),
+    "no-weights": Case(f"{ONE} --init gpt2.safetensors"),
+    "cap": Case(f"{ONE} --memory-cap 15MB"),
+    "gpu": Case(f"{ONE} --device cuda --steps 2"),
+    "sixteen": Case(f"{ONE} --set precision.dtype=bf16"),
+    "out": Case(f"{ONE} --steps 2 --out notes.txt/records", {"notes.txt": "a file, not a folder"}),
+    "nan": Case(f"{TWO} -n 2 --steps 6 --inject nan@1,3"),
+    "hang": Case(f"{TWO} -n 2 --steps 6 --watchdog 2 --inject hang@1,3"),
+    "kill": Case(f"{TWO} -n 2 --steps 6 --inject kill@1,3"),
+    "srun": Case(f"{TWO} -n 1 --steps 2", environment={"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7"}),
+}
+
+
+def steady(text):
+    """Without what differs between two runs: times, process ids, folders."""
+    text = re.sub(r"runs/(\w+)/[\dT:-]+", r"runs/\1/<time>", text)
+    text = re.sub(r"/\S*/repository/", "", text)
+    text = re.sub(r"\bprocess \d+", "process <id>", text)
+    text = re.sub(r"\b\d+\.\d s\b", "<seconds> s", text)
+    return re.sub(r"stagecraft-pages-\w+", "<folder>", text)
+
+
+def say(case, folder):
+    """The lines from "error:" on, and the exit code."""
+    for name, text in case.files.items():
+        (folder / name).write_text(text)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "SLURM_", "STAGECRAFT_"))}
+    words = [*shlex.split(case.command), "--preset", "cpu", "--no-build"]
+    done = subprocess.run(words, cwd=folder, env={**env, "OMP_NUM_THREADS": "1", **case.environment}, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=120, check=False)
+    said = steady(done.stderr)
+    start = said.find("error: ")
+    return {"command": case.command, "exit_code": done.returncode, "said": said[start:].rstrip().splitlines() if start >= 0 else []}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/cpu/bin")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    args = parser.parse_args()
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    problems = 0
+    found = {} if not args.names else dict(record)
+    with tempfile.TemporaryDirectory(prefix="stagecraft-pages-") as place:
+        folder = playground(pathlib.Path(place).resolve() / "repository", args.programs.resolve())
+        for name in args.names or CASES:
+            found[name] = say(CASES[name], folder)
+            good = found[name]["exit_code"] != 0 and found[name]["said"]
+            if args.check and found[name] == record.get(name) and good:
+                continue
+            print(f"{name}: {json.dumps(found[name], indent=1)}")
+            if not good:
+                print(f"error: {name}: it is not refused with a message")
+            elif args.check:
+                print(f"error: {name}: the record says {json.dumps(record.get(name), indent=1)}\n  fix: tests/docs/refusals.py")
+            problems += args.check or not good
+    if args.check and set(CASES) != set(record):
+        sys.exit("error: docs/results/refusals.json has other cases\n  fix: tests/docs/refusals.py")
+    if not args.check:
+        RECORD.write_text(json.dumps({name: found[name] for name in CASES if name in found}, indent=1) + "\n")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
