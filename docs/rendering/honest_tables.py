@@ -75,8 +75,11 @@ def padding_in_words(page):
         return ""
     length, runs = longest()
     low, honest = runs["pad_unmasked"]["evaluated"], runs["pack"]["evaluated"]
+    if low["pad_masked"] < honest["pad_masked"]:
+        raise RenderError("padding_cpu: the run that counts padding is the better model on text: the page says otherwise")
     return (f"At T = {length} the unmasked run reports {low['pad_unmasked']:.2f} nats where the run on packed text reports {honest['pack']:.2f}. On the text itself, "
-            f"counted alike, it has {low['pad_masked']:.2f} and the packed one {honest['pad_masked']:.2f}: it is not the better model.")
+            f"counted alike, it has {low['pad_masked']:.2f} and the packed one {honest['pad_masked']:.2f}: it is not the better model. (The packed run has also seen more text: all "
+            f"of its {length} targets a row are text.)")
 
 
 @renders
