@@ -95,13 +95,20 @@ def run(command, folder):
     return None
 
 
+def judged(command, folder):
+    try:
+        return run(command, folder)
+    except RenderError as error:
+        return str(error)
+
+
 def main():
     programs, wanted = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
     commands = [c for page in marks.pages() if not wanted or page in wanted for c in checks.commands_of(page, (ROOT / page).read_text())]
     with tempfile.TemporaryDirectory(prefix="stagecraft-pages-") as place:
         folder = playground(pathlib.Path(place).resolve() / "repository", programs)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            problems = [problem for problem in pool.map(lambda c: run(c, folder), commands) if problem]
+            problems = [problem for problem in pool.map(lambda c: judged(c, folder), commands) if problem]
     for problem in problems:
         print(f"error: {problem}")
     ran = [c for c in commands if not c.not_run]

@@ -9,6 +9,8 @@ import unittest.mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "docs"))
+sys.path.insert(0, str(ROOT / "tests/docs"))
+import commands_test  # noqa: E402
 from rendering import checks, faults, lesson_figures, lesson_tables, machine_tables, marks, outputs, registry, svg  # noqa: E402
 from rendering.registry import Page, RenderError  # noqa: E402
 
@@ -102,6 +104,31 @@ class Checks(unittest.TestCase):
     def test_a_mark_of_commands_that_means_nothing(self):
         with self.assertRaisesRegex(RenderError, "is none of"):
             checks.commands_of("p.md", "<!-- commands: later -->\n```sh\nls\n```\n")
+
+
+class Commands(unittest.TestCase):
+    """What commands_test.py makes of a line before it runs it."""
+
+    def words(self, line, **marks_of_it):
+        return " ".join(commands_test.lesson_words(checks.Command("p.md", 1, line.split(), **marks_of_it)))
+
+    def test_lessons_are_cut_short(self):
+        lesson, tail = "lessons/01_data_parallel/run.sh", "--preset cpu --no-build"
+        self.assertEqual(self.words(f"{lesson} -n 4"), f"{lesson} -n 4 {tail} --steps 2")
+        self.assertEqual(self.words(f"{lesson} --steps 9"), f"{lesson} --steps 9 {tail}")
+        self.assertEqual(self.words(f"{lesson} --plan --world 64"), f"{lesson} --plan --world 64 {tail}")
+        self.assertEqual(self.words(f"{lesson} -n 2 --device cuda --ops aten --profile --graph=off", gpu=True), f"{lesson} -n 2 --device cuda {tail} --plan")
+
+    def test_what_is_wrong_is_said(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = lambda words, **marks_of_it: commands_test.run(checks.Command("p.md", 1, words, **marks_of_it), pathlib.Path(folder))
+            self.assertIsNone(run(["true"]))
+            self.assertIsNone(run(["false"], exit_code=1))
+            self.assertRegex(run(["false"]), "p.md:1: false: exit 1, 0 was expected")
+            self.assertRegex(run(["true"], exit_code=75), "exit 0, 75 was expected")
+            for marks_of_it in ({}, {"not_run": "it takes long"}):
+                with self.assertRaisesRegex(RenderError, "tests/gone.sh is not there"):
+                    run(["tests/gone.sh"], **marks_of_it)
 
 
 class Parts(unittest.TestCase):
