@@ -192,7 +192,7 @@ def learning_rate_scaling():
     found = record("lesson_01_lr")
     named = "; ".join(f"{run['name']}: {run['validation_loss']:.2f}" for run in found["runs"])
     alt = f"Loss over tokens of {len(found['runs'])} runs that see the same tokens in steps of 12 or 48 rows. Validation loss at the end: {named}."
-    drawing = Drawing(420, "The same tokens in steps four times as large", alt, "measured; mean over 6,144 tokens")
+    drawing = Drawing(440, "The same tokens in steps four times as large", alt, "measured; mean over 6,144 tokens")
     most = max(run["rows"] * run["steps"] for run in found["runs"]) * found["tokens_a_row"]
     curves = []
     for run in found["runs"]:
@@ -201,15 +201,13 @@ def learning_rate_scaling():
     low = math.floor(10 * min(y for c in curves for _, y in c)) / 10
     plot = Plot(drawing, 70, 70, 860, 260, (0, most), (low, 4.2))
     plot.axes([(most * i / 5, f"{most * i / 5:,.0f}") for i in range(6)], [(low + i * (4.2 - low) / 4, f"{low + i * (4.2 - low) / 4:.2f}") for i in range(5)],
-              "tokens trained on", "loss, nats a token (the curves start at 5.5, above the plot)")
-    x = 70
+              "tokens trained on", f"loss, nats a token (the curves start at {found['runs'][0]['loss'][0]:.1f}, above the plot)")
     for i, (run, points) in enumerate(zip(found["runs"], curves)):
         inside = [(a, b) for a, b in points if b <= 4.2]
         plot.curve(inside, LINES[i], dashed=run["warmup_steps"] == 0)
-        drawing.line(x, 396, x + 24, 396, "axis")
-        drawing.polyline([(x, 396), (x + 24, 396)], LINES[i], run["warmup_steps"] == 0)
-        drawing.text(x + 30, 400, run["name"], "small")
-        x += 58 + 6.4 * len(run["name"])
+        x, y = 70 + 290 * (i % 3), 396 + 22 * (i // 3)
+        drawing.polyline([(x, y), (x + 24, y)], LINES[i], run["warmup_steps"] == 0)
+        drawing.text(x + 30, y + 4, run["name"], "small")
     return drawing.done("Record docs/results/lesson_01_lr.json.")
 
 
