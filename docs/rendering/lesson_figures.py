@@ -181,6 +181,27 @@ def overlap_trace():
     return drawing.done(f"Record docs/results/lesson_01_trace.json, rank 0 of 2, step {found['step']}; load before the runs {found['load_before']}.")
 
 
+@figure
+def gpu_trace():
+    if not has("gpu_trace"):
+        return None
+    found = record("gpu_trace")
+    kinds = {"communication": 0.0, "waiting": 0.0}
+    for row, _, begin, end in found["spans"]:
+        if row in kinds:
+            kinds[row] += end - begin
+    whole = found["microseconds"]
+    alt = (f"Rank 0 of {found['world']} GPUs in one step of {whole / 1e3:.1f} ms: all-reduces of the buckets run behind backward for {kinds['communication'] / 1e3:.1f} ms "
+           f"together; the compute stream waits for {kinds['waiting'] / 1e3:.2f} ms of them.")
+    drawing = Drawing(252, f"A step on {found['world']} GPUs: {kinds['communication'] / 1e3:.1f} ms of all-reduces, {kinds['waiting'] / 1e3:.2f} ms of waiting", alt, "measured by events")
+    left, scale = draw_spans(drawing, found, 76, 0, whole, f"step of {whole / 1e3:.1f} ms")
+    for i in range(6):
+        x = left + whole * i / 5 * scale
+        drawing.line(x, 72, x, 208)
+        drawing.text(x, 222, f"{whole * i / 5e3:.1f} ms", "small mid")
+    return drawing.done(f"Record docs/results/gpu_trace.json, rank 0, step {found['step']}: {found['versions'].get('GPU', 'GPU')}, `{found['command']}`.")
+
+
 def smooth(values, window):
     return [sum(values[max(0, i - window + 1):i + 1]) / len(values[max(0, i - window + 1):i + 1]) for i in range(len(values))]
 

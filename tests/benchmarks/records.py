@@ -7,6 +7,7 @@ where nothing else runs (every record keeps the load that was found before it). 
   python3 tests/benchmarks/records.py                          everything, about 12 minutes on two idle cores
   python3 tests/benchmarks/records.py lesson_01_lr ...         some of them
   python3 tests/benchmarks/records.py --timed                  those whose times the pages show
+  python3 tests/benchmarks/records.py --gpu-trace FOLDER       from a run on GPUs with --trace --out FOLDER
 afterwards: python3 docs/render.py
 """
 import argparse
@@ -155,9 +156,9 @@ def lesson_01_lr():
     return {**machine, "tokens_a_row": 128, "runs": runs}
 
 
-def spans(run, step):
+def spans(trace, step):
     """One step of rank 0's trace, in microseconds from the step's start: [row, name, begin, end]."""
-    mine = [e for e in run.trace if e["ph"] == "X" and e["pid"] == 0]
+    mine = [e for e in trace if e["ph"] == "X" and e["pid"] == 0]
     whole = next(e for e in mine if e["name"] == f"step {step}")
     rows = {"compute": "compute", "train": "communication", "wait": "waiting"}
     begin, end = whole["ts"], whole["ts"] + whole["dur"]
@@ -169,7 +170,19 @@ def spans(run, step):
 def lesson_01_trace():
     """A step of one micro-batch a rank, drawn from trace.json: buckets behind backward, and after it."""
     runs = {overlap: Run("01_data_parallel", 2, "--steps", "8", "--trace", "--set", "batch.micro=6", "--set", f"overlap={overlap}") for overlap in ("on", "off")}
-    return {**runs["on"].machine(), "step": 5, "overlap": {overlap: {"command": run.command, **spans(run, 5)} for overlap, run in runs.items()}}
+    return {**runs["on"].machine(), "step": 5, "overlap": {overlap: {"command": run.command, **spans(run.trace, 5)} for overlap, run in runs.items()}}
+
+
+def gpu_trace(folder):
+    """A step of a run on GPUs, from the folder that it wrote with --trace."""
+    said = json.loads((folder / "record.json").read_text())
+    if said["exit_code"] != 0 or not said["as_predicted"] or said["device"] != "cuda":
+        sys.exit(f"error: {folder}/record.json: not a run on GPUs that held what was predicted")
+    command = re.sub(r"\S*/(\w+) --workload", r"\1 --workload", re.sub(r" --out \S+", "", said["command"]))
+    step = 6  # captured steps begin with the fourth
+    return {"about": gpu_trace.__doc__, "commit": said["commit"], "started": said["started"], "versions": said["versions"], "world": said["world"],
+            "command": command, "workload_hash": said["workload_hash"], "step": step,
+            **spans(json.loads((folder / "trace.json").read_text())["traceEvents"], step)}
 
 
 TIMED = (lesson_01_variants, lesson_01_batch, lesson_01_trace, lesson_00)
@@ -177,16 +190,21 @@ ALL = (*TIMED, lesson_01, lesson_01_order, lesson_01_lr)
 
 
 def text_of(value):
-    """JSON with a line a run, and long lists on one line."""
+    """JSON whose innermost lists stand on one line."""
+    scalar = r'(?:"[^"\\]*"|[-+.\deE]+|null|true|false)'
     text = json.dumps(value, indent=1)
-    return re.sub(r"\[\s+((?:[-\d.e+]+,?\s+)+)\]", lambda m: "[" + re.sub(r"\s+", "", m[1]) + "]", text) + "\n"
+    return re.sub(rf"\[\s+({scalar}(?:,\n\s+{scalar})*)\s+\]", lambda m: "[" + re.sub(r",\n\s*", ",", m[1]) + "]", text) + "\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="RECORD", help="default: all of them")
     parser.add_argument("--timed", action="store_true", help="those with times")
+    parser.add_argument("--gpu-trace", type=pathlib.Path, metavar="FOLDER", help="only gpu_trace.json, from a run's folder (--trace --out FOLDER)")
     args = parser.parse_args()
+    if args.gpu_trace:
+        (RESULTS / "gpu_trace.json").write_text(text_of(gpu_trace(args.gpu_trace)))
+        return
     unknown = set(args.names) - {make.__name__ for make in ALL}
     if unknown:
         parser.error(f"{unknown.pop()} is none of {', '.join(make.__name__ for make in ALL)}")
