@@ -103,8 +103,9 @@ def gpu_clocks(page):
         limit = found.get("machine", {}).get("power_limit_watts")
         most = found.get("machine", {}).get("sm_mhz_most")
         groups = {"seed_355m": found} if "rounds" in found else found.get("rows", {})
+        ours = ("ours", "ours_1") if "rows" in found else tuple(found["programs"])
         for key, group in groups.items():
-            for program in group["programs"]:
+            for program in (name for name in group["programs"] if name in ours):
                 cells = [r["programs"][program]["power"] for r in group["rounds"] if r["programs"].get(program, {}).get("power")]
                 if not cells:
                     continue
@@ -115,4 +116,4 @@ def gpu_clocks(page):
         names.append(source(page, name))
     if not rows:
         return ""
-    return ("What the chips did while the records of this repository were made:\n\n" + table(["run", "SM clock, MHz, medians of rounds", "highest", "power, W", "limit, W"], rows) + "\n\nFrom " + ", ".join(names) + ".")
+    return ("What the chips did while the lessons ran for the records of this repository:\n\n" + table(["run", "SM clock, MHz, medians of rounds", "highest", "power, W", "limit, W"], rows) + "\n\nFrom " + ", ".join(names) + ".")
