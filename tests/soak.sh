@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What is too long for CI: every test under both sanitizers, then all tests of the cpu preset again and again in changing order.
+# What is too long for CI: every test under both sanitizers, all mutants, then all tests of the cpu preset again and again in changing order.
 #   usage  tests/soak.sh [--minutes N] [-R REGEX]
 #     --minutes N   how long the repeats go on after the sanitizers (default 30); a round that has begun is ended
-#     -R REGEX      only tests whose name matches
+#     -R REGEX      only tests whose name matches, and no mutants
 #   exit   as tests/run.sh; the last line is "N passed, N failed, N skipped", counted over all rounds
 # ThreadSanitizer sees the ranks that are threads (Local); under mpirun ranks are processes, and Open MPI was built without it.
 set -euo pipefail
@@ -42,6 +42,11 @@ stage "setup" common/setup/setup.sh --quiet
 stage "build, preset cpu" cpu_build
 stage "address and undefined" sanitized cpu-asan all "${only[@]}"
 stage "threads" sanitized cpu-tsan all -LE mpi "${only[@]}"
+if ((${#only[@]} == 0)); then
+  # Half an hour each. The record says which survived.
+  stage "mutants of the base" tests/mutate/base.sh --report docs/results/mutation_base.json
+  stage "mutants of pipedream" tests/mutate/pipedream.sh
+fi
 round=0 end=$((SECONDS + 60 * minutes))
 while ((SECONDS < end)); do
   round=$((round + 1))

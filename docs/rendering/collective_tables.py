@@ -115,5 +115,5 @@ def ragged_all_reduce(page):
         sent = n - mine + (ranks - 1) * mine
         total += sent
         rows.append([r, mine, f"{n - mine} + {ranks - 1} x {mine} = {sent}", 8 * sent])
-    rows.append(["all", n, f"2 (N-1) n = {2 * (ranks - 1) * n} = {total}", 8 * total])
+    rows.append(["all", n, f"2 (N-1) n = {total}", 8 * total])
     return table(["rank", "elements of its slice", "elements it sends: others' slices, then its own to all", "bytes, fp64"], rows, left=1)

@@ -75,8 +75,11 @@ def padding_in_words(page):
         return ""
     length, runs = longest()
     low, honest = runs["pad_unmasked"]["evaluated"], runs["pack"]["evaluated"]
+    if low["pad_masked"] < honest["pad_masked"]:
+        raise RenderError("padding_cpu: the run that counts padding is the better model on text: the page says otherwise")
     return (f"At T = {length} the unmasked run reports {low['pad_unmasked']:.2f} nats where the run on packed text reports {honest['pack']:.2f}. On the text itself, "
-            f"counted alike, it has {low['pad_masked']:.2f} and the packed one {honest['pad_masked']:.2f}: it is not the better model.")
+            f"counted alike, it has {low['pad_masked']:.2f} and the packed one {honest['pad_masked']:.2f}: it is not the better model. (The packed run has also seen more text: all "
+            f"of its {length} targets a row are text.)")
 
 
 @renders
@@ -100,8 +103,9 @@ def gpu_clocks(page):
         limit = found.get("machine", {}).get("power_limit_watts")
         most = found.get("machine", {}).get("sm_mhz_most")
         groups = {"seed_355m": found} if "rounds" in found else found.get("rows", {})
+        ours = ("ours", "ours_1") if "rows" in found else tuple(found["programs"])
         for key, group in groups.items():
-            for program in group["programs"]:
+            for program in (name for name in group["programs"] if name in ours):
                 cells = [r["programs"][program]["power"] for r in group["rounds"] if r["programs"].get(program, {}).get("power")]
                 if not cells:
                     continue
@@ -112,4 +116,4 @@ def gpu_clocks(page):
         names.append(source(page, name))
     if not rows:
         return ""
-    return ("What the chips did while the records of this repository were made:\n\n" + table(["run", "SM clock, MHz, medians of rounds", "highest", "power, W", "limit, W"], rows) + "\n\nFrom " + ", ".join(names) + ".")
+    return ("What the chips did while the lessons ran for the records of this repository:\n\n" + table(["run", "SM clock, MHz, medians of rounds", "highest", "power, W", "limit, W"], rows) + "\n\nFrom " + ", ".join(names) + ".")

@@ -1,13 +1,20 @@
 #!/usr/bin/env python3
-"""comm_sweep.py's fit, with times made of a known latency and bandwidth, and the record it writes."""
+"""comm_sweep.py's fit, with times made of a known latency and bandwidth; its program on two ranks, and the record of that.
+
+  tests/benchmarks/comm_sweep_test.py build/cpu/bin/tests/comm_sweep
+"""
 import json
+import os
 import pathlib
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import comm_sweep  # noqa: E402
 
+PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 SIZES = [1 << power for power in range(10, 31)]
 
 
@@ -48,6 +55,34 @@ class Fit(unittest.TestCase):
         record = {"ranks": 2, "link": "NV18", "operations": [
             {"kind": "all_reduce", "fit": comm_sweep.fit("all_reduce", 2, sizes), "sizes": sizes}]}
         self.assertEqual(json.loads(comm_sweep.text(record)), record)
+
+
+def start(*words):
+    return subprocess.run([str(word) for word in words], env={**os.environ, **comm_sweep.ENVIRONMENT}, capture_output=True, text=True, check=False)
+
+
+class Program(unittest.TestCase):
+    def test_every_kind_and_size_on_two_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "record.json"
+            script = pathlib.Path(comm_sweep.__file__)
+            for dtype in ("f32", "bf16"):
+                done = start(sys.executable, script, "--program", PROGRAM, "--rounds", "2", "--max-bytes", "8192", "--dtype", dtype, "--out", out)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                record = json.loads(out.read_text())
+                self.assertEqual((record["ranks"], record["dtype"], record["link"]), (2, dtype, "memory of one host"))
+                self.assertEqual([o["kind"] for o in record["operations"]], ["all_reduce", "reduce_scatter", "all_gather"])
+                for operation in record["operations"]:
+                    self.assertEqual([size["bytes"] for size in operation["sizes"]], [1024, 2048, 4096, 8192])
+                    self.assertTrue(all(0 < size["seconds_p10"] <= size["seconds_median"] <= size["seconds_p90"] for size in operation["sizes"]))
+                    self.assertIn("latency_s", operation["fit"])
+
+    def test_refuses_what_it_cannot_measure(self):
+        for words, said in ((["--rounds", "1"], "at least two ranks"), (["--dtype", "f64"], "neither f32 nor bf16"), (["--device", "tpu"], "neither cpu nor cuda"),
+                            (["--max-bytes", "10"], "1 <= min <= max")):
+            done = start(PROGRAM, *words)
+            self.assertEqual(done.returncode, 64, done.stderr)
+            self.assertIn(said, done.stderr)
 
 
 if __name__ == "__main__":

@@ -77,8 +77,8 @@ class Program:
         return record
 
     def evaluate(self, name, weights, way, settings):
-        record = self.run(f"{name}_as_{way}", [*settings, f"data.packing={way}", f"optim.lr={UNCHANGED}", EVALUATED], "--steps", "1", "--init", weights)
-        return record
+        more = [] if self.args.init else [EVALUATED]
+        return self.run(f"{name}_as_{way}", [*settings, f"data.packing={way}", f"optim.lr={UNCHANGED}", *more], "--steps", "1", "--init", weights)
 
     def train(self, way, length, ways):
         """Trains one model, and evaluates it in these ways."""

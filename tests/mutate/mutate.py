@@ -20,7 +20,8 @@ that does not apply or compile, or whose test passes, fails the run.
   --least SHARE     exit 1 if fewer are killed, default 0.9
   --timeout S       of one test, default 120
   --accept FILE     lines `path:text of the line -> text of the mutant   reason`: equivalent mutants, not counted
-  --report FILE     also writes the verdicts as JSON
+  --report FILE     also writes a record of the run as JSON: counts by file, survivors, equivalent mutants with their reasons, all verdicts
+  --resume FILE     an earlier report: what was killed then counts as killed again (tests were added, the files are the same)
 
 The commands run in the copy's root. The last line is "N mutants: K killed, S survived, D did not compile".
 exit: 0, 1 too many survive (or a patch does), 64 usage, 70 the unchanged copy fails its own tests
@@ -133,11 +134,14 @@ class Copy:
 def try_mutants(options, copy, mutants):
     verdicts = []
     accepted = read_accepted(options.accept)
+    dead = killed_before(options.resume)
     for number, mutant in enumerate(mutants, start=1):
         source = pathlib.Path(mutant.path).read_text()
         change = f"{source.split(chr(10))[mutant.line].strip()} -> {mutated(source, mutant).split(chr(10))[mutant.line].strip()}"
         if f"{mutant.path}:{change}" in accepted:
             verdict = "equivalent"
+        elif (mutant.name(), change) in dead:
+            verdict = dead[mutant.name(), change]
         else:
             copy.write(mutant.path, mutated(source, mutant))
             verdict = "does not compile" if not copy.run(options.build) else "survived" if copy.run(options.test) else "killed"
@@ -148,17 +152,67 @@ def try_mutants(options, copy, mutants):
 
 
 def read_accepted(path):
+    """Reasons by "path:change"."""
     if not path:
-        return set()
+        return {}
     lines = (line.strip() for line in pathlib.Path(path).read_text().splitlines())
-    return {re.split(r"\s{3,}", line)[0] for line in lines if line and not line.startswith("#")}
+    split = (re.split(r"\s{3,}", line) for line in lines if line and not line.startswith("#"))
+    return {parts[0]: parts[-1] for parts in split}
+
+
+def killed_before(path):
+    """Verdicts of an earlier report that more tests cannot change."""
+    if not path:
+        return {}
+    verdicts = json.loads(pathlib.Path(path).read_text())["verdicts"]
+    return {(v["place"], v["change"]): v["verdict"] for v in verdicts if v["verdict"] in ("killed", "does not compile")}
+
+
+def count(verdicts):
+    return {name: sum(v["verdict"] == name for v in verdicts) for name in ("killed", "survived", "does not compile", "equivalent")}
+
+
+def share_killed(counts):
+    return counts["killed"] / max(1, counts["killed"] + counts["survived"])
+
+
+def write_report(options, verdicts):
+    def git(*arguments):
+        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", *options.copy)
+    accepted = read_accepted(options.accept)
+    of_file = {name: count([v for v in verdicts if v["place"].startswith(f"{name}:")]) for name in options.files}
+    report = {
+        "command": " ".join(["tests/mutate/mutate.py", *options.files]),
+        "commit": git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else ""),
+        "mutants": len(verdicts),
+        **count(verdicts),
+        "share_killed": share_killed(count(verdicts)),
+        "sampled": bool(options.sample or options.only),
+        "files": of_file,
+        "survivors": [v for v in verdicts if v["verdict"] == "survived"],
+        "equivalent mutants": [v | {"reason": accepted[f"{v['place'].split(':')[0]}:{v['change']}"]} for v in verdicts if v["verdict"] == "equivalent"],
+        "verdicts": verdicts,
+    }
+    pathlib.Path(options.report).write_text(json.dumps(report, indent=1) + "\n")
+
+
+def test_of(text):
+    return re.search(r"^Test: (.+)$", text, re.M)
+
+
+def named_tests(patches):
+    """What the unchanged copy must pass: the tests that the patches name, or all."""
+    found = [test_of(pathlib.Path(patch).read_text()) for patch in patches]
+    return ":".join(sorted({match.group(1) for match in found if match})) or "*"
 
 
 def try_patches(options, copy, patches):
     failures = 0
     for patch in patches:
         text = pathlib.Path(patch).read_text()
-        test = re.search(r"^Test: (.+)$", text, re.M)
+        test = test_of(text)
         files = re.findall(r"^\+\+\+ b/(\S+)", text, re.M)
         path = pathlib.Path(patch).resolve()
         applied = test and subprocess.run(["patch", "-s", "-p1", "-F0", "-i", str(path)], cwd=copy.root, check=False).returncode == 0
@@ -179,14 +233,13 @@ def try_patches(options, copy, patches):
 
 
 def summary(verdicts, least):
-    count = {name: sum(v["verdict"] == name for v in verdicts) for name in ("killed", "survived", "does not compile", "equivalent")}
-    share = count["killed"] / max(1, count["killed"] + count["survived"])
+    counts = count(verdicts)
     for verdict in verdicts:
         if verdict["verdict"] == "survived":
             print(f"survived: {verdict['place']}: {verdict['change']}")
-    print(f"{100 * share:.1f} % killed; {count['equivalent']} accepted as equivalent")
-    print(f"{len(verdicts)} mutants: {count['killed']} killed, {count['survived']} survived, {count['does not compile']} did not compile")
-    return 0 if share >= least and count["killed"] > 0 else 1
+    print(f"{100 * share_killed(counts):.1f} % killed; {counts['equivalent']} accepted as equivalent")
+    print(f"{len(verdicts)} mutants: {counts['killed']} killed, {counts['survived']} survived, {counts['does not compile']} did not compile")
+    return 0 if share_killed(counts) >= least and counts["killed"] > 0 else 1
 
 
 def parse():
@@ -204,6 +257,7 @@ def parse():
     parser.add_argument("--timeout", type=float, default=120)
     parser.add_argument("--accept")
     parser.add_argument("--report")
+    parser.add_argument("--resume")
     return parser.parse_args()
 
 
@@ -212,18 +266,19 @@ def main():
     begin = time.monotonic()
     copy = Copy(options.work, options.copy, options.build, options.timeout)
     copy.timeout = max(1800.0, options.timeout)  # the first build compiles everything
-    if not (copy.run(options.build) and copy.run(options.test.replace("{filter}", "*"))):
+    patches = sorted(glob.glob(options.patches)) if options.patches else []
+    if not (copy.run(options.build) and copy.run(options.test.replace("{filter}", named_tests(patches)))):
         print("error: the unchanged copy fails: mutants would prove nothing\n  fix: run --build and --test in " + str(copy.root), file=sys.stderr)
         return 70
     copy.timeout = options.timeout
     if options.patches:
-        return try_patches(options, copy, sorted(glob.glob(options.patches)))
+        return try_patches(options, copy, patches)
     mutants = [m for name in options.files for m in find_mutants(name, pathlib.Path(name).read_text(), options.names.split(","))]
     if options.only:
         mutants = [m for m in mutants if f"{m.path}:{m.line + 1}" == options.only]
     verdicts = try_mutants(options, copy, sample(mutants, options.sample))
     if options.report:
-        pathlib.Path(options.report).write_text(json.dumps(verdicts, indent=1) + "\n")
+        write_report(options, verdicts)
     print(f"{time.monotonic() - begin:.0f} s")
     return summary(verdicts, options.least)
 

@@ -1,0 +1,121 @@
+"""What must hold of every page: links lead somewhere, fenced blocks say what they are, commands can be found and run."""
+import dataclasses
+import re
+import shlex
+
+from .registry import ROOT, RenderError
+
+LANGUAGES = ("sh", "text", "json", "cpp", "python", "markdown", "csv")
+FENCE = re.compile(r"^([ ]*)```(\S*)[ ]*\n(.*?)^\1```[ ]*$", re.S | re.M)
+LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
+CODE = re.compile(r"`[^`\n]*`")
+MARK = re.compile(r"<!-- commands: (.*?) -->\s*$")
+
+
+def slug(heading):
+    """GitHub's name of a heading."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+    return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", text))
+
+
+def without_fences(text):
+    return FENCE.sub(lambda m: "\n" * m[0].count("\n"), text)
+
+
+def headings_of(path):
+    found = set()
+    for match in re.finditer(r"^#+ +(.*?)\s*$", without_fences(path.read_text()), re.M):
+        name, count = slug(match[1]), 0
+        while (f"{name}-{count}" if count else name) in found:
+            count += 1
+        found.add(f"{name}-{count}" if count else name)
+    return found
+
+
+def broken_target(page, target):
+    """What is wrong with a link inside the repository; None if it leads somewhere."""
+    name, _, fragment = target.partition("#")
+    path = (ROOT / page).parent / name if name else ROOT / page
+    if not path.exists():
+        return "there is no such file"
+    if not path.resolve().is_relative_to(ROOT):
+        return "it leads out of the repository"
+    if not fragment:
+        return None
+    if path.suffix == ".md":
+        return None if fragment in headings_of(path) else f"that page has no heading '{fragment}'"
+    line = re.fullmatch(r"L(\d+)", fragment)
+    if not line or not 1 <= int(line[1]) <= len(path.read_text().splitlines()):
+        return f"there is no line '{fragment}'"
+    return None
+
+
+def broken_links(page, text):
+    prose = CODE.sub(lambda m: "x" * len(m[0]), without_fences(text))
+    for match in LINK.finditer(prose):
+        target = match[1]
+        if re.match(r"[a-z]+:", target):
+            continue
+        wrong = broken_target(page, target)
+        if wrong:
+            yield f"{page}:{prose.count(chr(10), 0, match.start()) + 1}: the link to {target}: {wrong}"
+
+
+def nameless_fences(page, text):
+    """A fence without a language might be a command that nobody runs."""
+    for match in FENCE.finditer(text):
+        if match[2] not in LANGUAGES:
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{page}:{line}: a fenced block is '{match[2]}'; it is one of {', '.join(LANGUAGES)} (commands: sh)"
+
+
+@dataclasses.dataclass
+class Command:
+    """A line of a fenced block `sh`."""
+    page: str
+    line: int
+    words: list
+    exit_code: int = 0
+    gpu: bool = False
+    not_run: str = ""  # the reason
+
+    @property
+    def place(self):
+        return f"{self.page}:{self.line}: {shlex.join(self.words)}"
+
+
+def mark_above(page, text, start):
+    """`<!-- commands: gpu | exit N | not run, REASON -->` on the line above a fence."""
+    above = text[:start].rstrip("\n").rsplit("\n", 1)[-1]
+    match = MARK.match(above.strip())
+    if not match:
+        return {}
+    said = match[1]
+    if said == "gpu":
+        return {"gpu": True}
+    if code := re.fullmatch(r"exit (\d+)", said):
+        return {"exit_code": int(code[1])}
+    if reason := re.fullmatch(r"not run, (.+)", said):
+        return {"not_run": reason[1]}
+    raise RenderError(f"{page}: '<!-- commands: {said} -->' is none of: gpu | exit N | not run, REASON")
+
+
+def commands_of(page, text):
+    """Every command of a page's `sh` blocks; a backslash continues a line, a comment behind one is left out."""
+    found = []
+    for match in FENCE.finditer(text):
+        if match[2] != "sh":
+            continue
+        first = text.count("\n", 0, match.start()) + 2
+        marks = mark_above(page, text, match.start())
+        pending = ""
+        for count, line in enumerate(match[3].splitlines()):
+            pending += line.rstrip()
+            if pending.endswith("\\"):
+                pending = pending[:-1]
+                continue
+            words = shlex.split(pending, comments=True)
+            if words:
+                found.append(Command(page, first + count, words, **marks))
+            pending = ""
+    return found

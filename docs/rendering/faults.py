@@ -1,0 +1,25 @@
+"""Planted faults: tests/faults/*.patch, whose first line says what is broken and whose second names the test that finds it."""
+import re
+
+from .registry import ROOT, RenderError, renders, table
+
+
+def fault_of(path):
+    """(what is broken, the test that finds it, the files that it changes)."""
+    lines = path.read_text().splitlines()
+    test = next((line.removeprefix("Test: ") for line in lines[:6] if line.startswith("Test: ")), None)
+    if test is None:
+        raise RenderError(f"{path.name}: none of the first lines says 'Test: NAME'")
+    return lines[0], test, re.findall(r"^--- a/(\S+)", "\n".join(lines), re.M)
+
+
+@renders
+def faults(page, lesson):
+    """The planted faults of a lesson: tests/faults/<lesson>_*.patch."""
+    rows = []
+    for path in sorted((ROOT / "tests/faults").glob(f"{lesson}_*.patch")):
+        what, test, _ = fault_of(path)
+        rows.append([f"[{path.stem}]({page.link(f'tests/faults/{path.name}')})", what.replace("|", "\\|"), f"`{test}`"])
+    if not rows:
+        return ""
+    return "Each of them is planted as a patch that must turn its test red:\n\n" + table(["patch", "what it breaks", "the test that finds it"], rows, left=3)

@@ -1,0 +1,236 @@
+"""Tables of lessons 00 and 01, from docs/results/lesson_*.json."""
+import json
+import statistics
+
+from .registry import ROOT, RenderError, bytes_text, record, renders, source, table
+
+MODELS = (("tiny", "tiny"), ("GPT-2 124M", "gpt2_124m"), ("GPT-2 355M", "gpt2_355m"), ("GPT-2 774M", "gpt2_774m"), ("GPT-2 1.5B", "gpt2_1558m"))
+PURPOSES = ("parameters", "gradients", "master", "momentum", "variance", "activations", "workspace", "communication")
+ALIGN = 64  # elements; every tensor starts at a multiple, every unit ends at a multiple of this x ranks
+
+
+def workload(name):
+    return json.loads((ROOT / f"configs/{name}.json").read_text())
+
+
+def units_of(model, ranks=1):
+    """Elements of every unit as it is stored, first to last (common/model/param_layout.h)."""
+    def padded(tensors):
+        whole = sum(-(-t // ALIGN) * ALIGN for t in tensors)
+        return -(-whole // (ALIGN * ranks)) * ALIGN * ranks
+
+    d, vocabulary = model["width"], -(-model["vocab"] // 128) * 128
+    block = padded([3 * d * d, d * d, 4 * d * d, 4 * d * d, 3 * d, d, 4 * d, d, d, d, d, d])
+    first, last = [vocabulary * d, model["context"] * d], [d, d]
+    if not model["tied"]:
+        last.append(vocabulary * d)
+    return [padded(first), *[block] * model["layers"], padded(last)]
+
+
+def stored(model, ranks=1):
+    return sum(units_of(model, ranks))
+
+
+def load_text(*names):
+    """Whether something else ran: the load that was found before the timed runs."""
+    return f"load before the runs {max(record(name)['load_before'] for name in names):.1f}"
+
+
+def machine_text(name):
+    found = record(name)
+    return f"{found['cpu']}, {found['cores']} cores, {found['threads']} thread a rank, commit {found['commit']}, {load_text(name)}"
+
+
+def equal_text(predicted, measured):
+    return "equal" if predicted == measured else "DIFFERENT"
+
+
+def tail(page, *names, more=""):
+    return "\n\nFrom " + ", ".join(source(page, name) for name in names) + (f" ({more})" if more else "") + "."
+
+
+@renders
+def states_of_models(page):
+    """Bytes of model states: fp32, and 16 bits with an fp32 master."""
+    check = record("lesson_00")["default"]["bytes"]["parameters"]
+    if check != 4 * stored(workload("tiny")["model"]):
+        raise RenderError("units_of() no longer agrees with the parameters that a run holds")
+    rows = [[name, f"{p:,}", bytes_text(4 * p), bytes_text(4 * p), bytes_text(8 * p), bytes_text(16 * p)]
+            for name, p in ((name, stored(workload(file)["model"])) for name, file in MODELS)]
+    return table(["model", "P as stored", "parameters 4 P", "gradients 4 P", "momentum, variance 8 P", "together 16 P"], rows)
+
+
+@renders
+def bytes_of_run(page, name, run):
+    """A run's bytes by purpose, predicted beside measured, and their share a parameter."""
+    found = record(name)[run]
+    psi = found["bytes"]["parameters"] // 4
+    rows = [[purpose, f"{found['predicted_bytes'][purpose]:,}", f"{found['bytes'][purpose]:,}",
+             equal_text(found["predicted_bytes"][purpose], found["bytes"][purpose]), f"{found['bytes'][purpose] / psi:.2f}"]
+            for purpose in (*PURPOSES, "total") if purpose in found["bytes"]]
+    return table(["purpose", "predicted bytes", "measured bytes", "", "bytes a parameter"], rows) + tail(page, name, more=f"`{found['command']}`")
+
+
+def median_of(rounds, key):
+    """Median, lowest and highest round."""
+    values = sorted(turn[key] for turn in rounds)
+    return statistics.median(values), values[0], values[-1]
+
+
+def turns_text(rounds):
+    return f"median of {len(rounds)} rounds of {rounds[0]['steps']} steps"
+
+
+@renders
+def activation_modes(page):
+    runs = record("lesson_00")["activations"]
+    first = runs["keep"]
+    rows = []
+    for mode, run in runs.items():
+        over = statistics.median(a["seconds"] / b["seconds"] for a, b in zip(run["rounds"], first["rounds"]))
+        rows.append([f"`{mode}`", f"{run['bytes']['activations']:,}", f"{run['bytes']['workspace']:,}", f"{run['bytes']['total']:,}",
+                     equal_text(run["loss"], first["loss"]), f"{1000 * median_of(run['rounds'], 'seconds')[0]:.1f}", f"{over:.2f}"])
+    return (table(["`activations`", "activations, bytes", "workspace, bytes", "total, bytes", "losses of 25 steps", "ms a step", "time over `keep`, within a round"], rows)
+            + tail(page, "lesson_00", more=f"{turns_text(first['rounds'])}; {machine_text('lesson_00')}"))
+
+
+@renders
+def order_of_sums(page):
+    """Lesson 01 on N ranks beside lesson 00 with N virtual ranks."""
+    found = record("lesson_01_order")
+    rows = []
+    for n in ("1", "2", "3", "4"):
+        ranks, virtual = found["ranks"][n], found["virtual"][n]
+        same = all(ranks[key] == virtual[key] for key in ("weights_sha256", "loss"))
+        rows.append([n, f"`{ranks['loss'][-1]!r}`", f"`{ranks['weights_sha256'][:12]}`", f"`{virtual['loss'][-1]!r}`",
+                     f"`{virtual['weights_sha256'][:12]}`", "equal" if same else "DIFFERENT"])
+    last = found["virtual_4_every_micro_batch"]
+    rows.append(["4, summed every micro-batch", "", "", f"`{last['loss'][-1]!r}`", f"`{last['weights_sha256'][:12]}`", ""])
+    return (table(["N", "01 on N ranks: loss of step 20", "its weights", "00, N virtual ranks: loss", "its weights", "20 losses and weights"], rows, left=6)
+            + tail(page, "lesson_01_order", more="weights: the first 12 digits of the SHA-256 of the file that `--save` wrote"))
+
+
+@renders
+def spread_of_order(page):
+    """In words: how far apart the orders are."""
+    losses = [run["loss"][-1] for run in record("lesson_01_order")["ranks"].values()]
+    apart = max(losses) - min(losses)
+    return (f"After 20 steps the four worlds' losses lie {apart:.1e} nats apart, {apart / losses[0]:.1e} of the loss. That is rounding: "
+            f"fp32 keeps 24 bits, a relative error of 2^-24 = {2.0**-24:.1e} a sum, and 20 steps of training carry it on.")
+
+
+@renders
+def bytes_sent(page):
+    """What a rank sends in a step: formula, plan, measurement."""
+    found = record("lesson_01_order")["ranks"]
+    model = workload("tiny")["model"]
+    rows = []
+    for n, run in found.items():
+        ranks = int(n)
+        p = stored(model, ranks)
+        rows.append([n, f"{p:,}", f"{4 * p * 2 * (ranks - 1) / ranks:,.0f}", f"{run['predicted_bytes_sent']:,}", f"{run['bytes_sent']:,}",
+                     equal_text(run["predicted_bytes_sent"], run["bytes_sent"]), f"{run['bytes']['total']:,}"])
+    return (table(["N", "P as stored", "4 P x 2 (N-1)/N", "predicted, rank 0", "measured, rank 0", "", "bytes held"], rows) + tail(page, "lesson_01_order"))
+
+
+@renders
+def bytes_sent_of_models(page):
+    """The same for models that need GPUs: bf16 gradients."""
+    rows = []
+    for name, file in MODELS[1:]:
+        model = workload(file)["model"]
+        rows.append([name] + [bytes_text(2 * stored(model, n) * 2 * (n - 1) / n) for n in (2, 4, 8, 64)] + [bytes_text(16 * stored(model))])
+    return table(["model, bf16 gradients (2 P)", "N = 2", "N = 4", "N = 8", "N = 64", "states a rank holds, 16 P, for every N"], rows)
+
+
+@renders
+def variants(page):
+    """Buckets and overlap."""
+    found = record("lesson_01_variants")
+    rows = []
+    for run in found["variants"]:
+        rate, low, high = median_of(run["rounds"], "tokens_per_second")
+        share, least, most = median_of(run["rounds"], "wait_share")
+        operations = sum(op["count"] for op in run["operations"])
+        rows.append([f"`{run['bucket']}`", f"`{run['overlap']}`", operations, f"{run['bytes_sent']:,}", f"{100 * share:.1f} % ({100 * least:.1f} to {100 * most:.1f})",
+                     f"{rate / 1e3:.2f} ({low / 1e3:.2f} to {high / 1e3:.2f})"])
+    return (table(["bucket", "overlap", "operations a step", "bytes sent", "waiting", "k tok/s"], rows, left=2)
+            + tail(page, "lesson_01_variants", more=f"{turns_text(found['variants'][0]['rounds'])}, lowest and highest round in brackets; "
+                   f"micro-batches of 6 rows, 2 ranks; {machine_text('lesson_01_variants')}"))
+
+
+def wait_of(bucket, overlap):
+    for run in record("lesson_01_variants")["variants"]:
+        if (run["bucket"], run["overlap"]) == (bucket, overlap):
+            return median_of(run["rounds"], "wait_share")[0]
+    raise RenderError(f"lesson_01_variants has no {bucket}, {overlap}")
+
+
+@renders
+def variants_in_words(page):
+    """What follows from the table, whatever the numbers are."""
+    unit_on, unit_off, model_on, model_off = (wait_of(b, o) for b in ("unit", "model") for o in ("on", "off"))
+    return (f"Overlap takes the share of waiting from {100 * unit_off:.1f} % to {100 * unit_on:.1f} % with a bucket a unit. With one bucket for the whole "
+            f"model it is {100 * model_off:.1f} % without and {100 * model_on:.1f} % with: that bucket is complete when backward ends, so there is nothing to "
+            "hide it behind, and what differs between those two rows is the noise of this machine.")
+
+
+@renders
+def batch_cuts(page):
+    """One global batch as micro-batches of several sizes."""
+    found = record("lesson_01_batch")
+    first = found["runs"][0]
+    rows = [[run["micro"], run["accumulation"], sum(op["count"] for op in run["operations"]), f"{run['bytes_sent']:,}", f"{run['bytes']['activations']:,}",
+             f"{run['bytes']['total']:,}", f"{run['loss'][-1]:.10f}", f"{1000 * median_of(run['rounds'], 'seconds')[0]:.1f}"] for run in found["runs"]]
+    apart = max(abs(run["loss"][-1] - first["loss"][-1]) for run in found["runs"])
+    return (table(["rows a micro-batch", "micro-batches a rank", "operations a step", "bytes sent", "activations, bytes", "total, bytes", "loss of step 25", "ms a step"],
+                  rows, left=0)
+            + tail(page, "lesson_01_batch", more=f"2 ranks, 12 rows a step; the losses are {apart:.1e} apart at most; times: {turns_text(first['rounds'])}, "
+                   f"{machine_text('lesson_01_batch')}"))
+
+
+@renders
+def learning_rates(page):
+    found = record("lesson_01_lr")
+    rows = [[run["rows"], run["steps"], f"{run['rows'] * run['steps'] * found['tokens_a_row']:,}", f"{run['lr_peak']:g}", run["warmup_steps"],
+             f"{run['loss'][run['steps'] // 10]:.4f}", f"{run['validation_loss']:.4f}"] for run in found["runs"]]
+    return (table(["rows a step", "steps", "tokens", "peak learning rate", "warm-up steps", "loss after a tenth of the tokens", "validation loss"], rows, left=0)
+            + tail(page, "lesson_01_lr"))
+
+
+@renders
+def learning_rates_in_words(page):
+    """What the table says, with its numbers."""
+    runs = {(run["rows"], run["factor"], run["warmup_steps"]): run["validation_loss"] for run in record("lesson_01_lr")["runs"]}
+    small, same, scaled, cold = runs[12, 1, 40], runs[48, 1, 10], runs[48, 4, 10], runs[48, 4, 0]
+    far, far_warm = runs[48, 16, 10], runs[48, 16, 40]
+    return (f"Steps of 48 rows at the old rate end at {same:.3f} nats where steps of 12 rows end at {small:.3f}: the tokens are the same, the steps a quarter. "
+            f"Four times the rate, the linear rule, takes that to {scaled:.3f}; without warm-up the same rate ends at {cold:.3f}. Sixteen times the rate with the "
+            f"same ten steps of warm-up ends at {far:.3f}, with forty at {far_warm:.3f}: how far the rate can go is a question of how it is reached. "
+            "These are single runs of a small model; the rule is where to begin a search, not its result.")
+
+
+@renders
+def whole_runs(page):
+    """Lessons 00 and 01 over all 500 steps."""
+    one, two = record("lesson_00")["default"], record("lesson_01")["default"]
+    rows = [[f"`{run['command']}`", f"{run['loss'][0]:.4f}", f"{run['loss'][-1]:.4f}", f"{run['validation_loss']:.6f}", f"{run['bytes']['total']:,}",
+             f"{run['bytes_sent']:,}"] for run in (one, two)]
+    return table(["run", "first loss", "last loss", "validation loss", "bytes a rank holds", "bytes a rank sends a step"], rows) + tail(page, "lesson_00", "lesson_01")
+
+
+@renders
+def cpu_rates(page):
+    """One device, one rank, two ranks, and eager PyTorch on the same cores."""
+    found = record("cpu_tiny")
+    rounds = found["tokens_per_second"]
+    names = {"one_device": "lesson 00", "one_rank": "lesson 01, 1 rank", "two_ranks": "lesson 01, 2 ranks", "pytorch": "eager PyTorch, 1 thread"}
+    rows = []
+    for key, name in names.items():
+        rate, low, high = median_of(rounds, key)
+        rows.append([name, f"{rate / 1e3:.1f}", f"{low / 1e3:.1f} to {high / 1e3:.1f}"])
+    ratio = found["ratios"]["two_ranks_over_one"]
+    return (table(["`configs/tiny.json`", "k tok/s", "lowest to highest round"], rows)
+            + f"\n\nTwo ranks over one: {ratio['median']:.2f} times ({ratio['lowest']:.2f} to {ratio['highest']:.2f} within a round), so "
+            f"{100 * ratio['median'] / 2:.0f} % of two cores."
+            + tail(page, "cpu_tiny", more=f"{found['cpu']}, {found['cores']} cores, {len(rounds)} rounds of {found['timed_steps']} steps"))

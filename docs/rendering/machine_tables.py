@@ -1,0 +1,126 @@
+"""What GPUs and links do: docs/results/gpu_*.json and the sweeps of collectives. What is not there is left out."""
+import importlib.util
+import json
+import math
+
+from .registry import RESULTS, ROOT, bytes_text, figure, has, record, renders, source, table
+from .svg import LINES, Drawing, Plot
+
+
+def gpu_table():
+    """tests/benchmarks/gpu_table.py, which makes the same table on a terminal."""
+    spec = importlib.util.spec_from_file_location("gpu_table", ROOT / "tests/benchmarks/gpu_table.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@renders
+def gpu_peers(page):
+    """Lessons and their peers on the same GPUs."""
+    if not has("gpu_peers"):
+        return ""
+    return ("**GPUs, and what others reach on them.** Programs of a row took turns on the same GPUs:\n\n"
+            + gpu_table().markdown(record("gpu_peers")) + f"\nFrom {source(page, 'gpu_peers')}.")
+
+
+@renders
+def gpu_scaling(page, heading="##"):
+    """Lesson 01 on several GPUs over the same program on one, within a round."""
+    rows = [row for row in record("gpu_peers")["rows"].values() if "scaling" in row["ratios"]] if has("gpu_peers") else []
+    if not rows:
+        return ""
+    rate = gpu_table().median_of
+    lines = []
+    for row in rows:
+        scaling = row["ratios"]["scaling"]
+        one, all_of_them = rate(row, "ours_1", "tokens_per_second"), rate(row, "ours", "tokens_per_second")
+        lines.append([f"`{row['workload']}`", row["world"], f"{row['rows_a_rank']}", f"{one / 1e3:.1f}", f"{all_of_them / 1e3:.1f}",
+                      f"{100 * scaling['median']:.1f} % ({100 * scaling['lowest']:.1f} to {100 * scaling['highest']:.1f})"])
+    return (f"{heading} Scaling on GPUs\n\nScaling efficiency is T(1) / (N T(N)) for equal rows a GPU: 100 % would mean that communication cost nothing.\n\n"
+            + table(["workload", "GPUs", "rows a GPU", "k tok/s, 1 GPU", "k tok/s, all", "efficiency, median round (lowest to highest)"], lines)
+            + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [README](" + page.link("README.md") + ").")
+
+
+@renders
+def gpu_precision(page):
+    """What the number format alone changes."""
+    found = record("gpu_precision_124m")
+    first = found["runs"][0]
+    rows = [[run["precision"], f"{run['tokens_per_second'] / 1e3:.1f}", f"{run['tokens_per_second'] / first['tokens_per_second']:.1f}",
+             f"{100 * run['largest_difference']:.2f} %", f"{run['validation_loss']:.4f}"] for run in found["runs"]]
+    return (table(["precision", "k tok/s", "over fp32", "largest distance from fp32's loss", "validation loss"], rows)
+            + f"\n\nFrom {source(page, 'gpu_precision_124m')} ({found['versions']['GPU']}, GPT-2 124M, {found['workload']['batch.global']} rows of "
+            f"{found['workload']['batch.sequence']} tokens a step).")
+
+
+def sweeps():
+    """Measured all-reduces: (record's name, ranks, place, sizes, fit)."""
+    found = []
+    for path in sorted([*RESULTS.glob("collectives_*.json"), *RESULTS.glob("allreduce_*.json")]):
+        said = json.loads(path.read_text())
+        for operation in said.get("operations", [{"kind": "all_reduce", **said}]):
+            if operation["kind"] == "all_reduce":
+                place = said.get("link", said.get("device", ""))
+                found.append((path.stem, said["ranks"], place, operation["sizes"], operation["fit"]))
+    return found
+
+
+def fitted(ranks, fit, count):
+    bandwidth = fit["bytes_per_s"]
+    return 2 * (ranks - 1) * fit["latency_s"] + (2 * (ranks - 1) / ranks * count / bandwidth if bandwidth else 0)
+
+
+def time_text(seconds):
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds * 1e6:g} us"
+
+
+@figure
+def all_reduce_sweep():
+    found = sweeps()
+    if not found:
+        return None
+    names = ", ".join(f"docs/results/{name}.json" for name, *_ in found)
+    alt = ("Time of an all-reduce over its bytes, both logarithmic. Small ones take the same time whatever their size, which is latency; large ones take time in "
+           "proportion to their bytes, which is bandwidth. Lines: the fit of 2 (N-1) latencies plus 2 (N-1)/N bytes over the bandwidth.")
+    drawing = Drawing(430, "All-reduce: latency on the left, bandwidth on the right", alt, "points: measured medians; lines: fitted")
+    sizes = [size["bytes"] for _, _, _, s, _ in found for size in s]
+    times = [size["seconds_median"] for _, _, _, s, _ in found for size in s]
+    low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
+    plot = Plot(drawing, 80, 70, 850, 270, (min(sizes), max(sizes)), (10**low, 10**high), math.log10, math.log10)
+    powers = range(math.ceil(math.log10(min(sizes))), math.floor(math.log10(max(sizes))) + 1)
+    plot.axes([(10**e, bytes_text(10**e).replace(".00", "")) for e in powers], [(10**e, time_text(10.0**e)) for e in range(low, high + 1)],
+              "bytes of the vector", "time")
+    x = 80
+    for i, (name, ranks, place, measured, fit) in enumerate(found):
+        plot.curve([(s["bytes"], fitted(ranks, fit, s["bytes"])) for s in measured], LINES[i % len(LINES)])
+        for size in measured:
+            drawing.parts.append(f'<circle cx="{plot.x(size["bytes"]):.2f}" cy="{plot.y(size["seconds_median"]):.2f}" r="3.5" fill="{LINES[i % len(LINES)]}"/>')
+        label = f"{ranks} ranks, {place}"
+        drawing.polyline([(x, 402), (x + 24, 402)], LINES[i % len(LINES)])
+        drawing.text(x + 30, 406, label, "small")
+        x += 60 + 6.6 * len(label)
+    return drawing.done(f"Records {names}.")
+
+
+@renders
+def all_reduce_fits(page, heading="###"):
+    """The fit, and what it says about a vector as large as the tiny model's gradient."""
+    found = sweeps()
+    if not found:
+        return ""
+    rows = []
+    for name, ranks, place, measured, fit in found:
+        bandwidth = fit["bytes_per_s"]
+        balance = fit["latency_s"] * bandwidth * ranks if bandwidth else 0  # where 2(N-1) a = 2(N-1)/N n/B
+        error = fit.get("relative_error", {})
+        rows.append([source(page, name), ranks, place, f"{1e6 * fit['latency_s']:.1f} us", f"{bandwidth / 1e9:.2f} GB/s" if bandwidth else "-", bytes_text(round(balance)),
+                     f"{100 * error['lowest']:.0f} to {100 * error['highest']:.0f} %" if error else "-"])
+    return (f"{heading} Latency and bandwidth, measured\n\n"
+            + table(["record", "N", "between the ranks", "latency a", "bandwidth B", "bytes at which both halves are equal, N a B", "fit over measured"], rows, left=3)
+            + "\n\nBelow the bytes of the last column but one an all-reduce mostly costs latency, so that many small buckets are slower than one large one; above, it "
+            "costs bandwidth, and the number of buckets hardly matters.")
+

@@ -1,0 +1,72 @@
+"""What the command `pipedream` computes: blocks of its pages, its figures and records, the outputs of notebook 03."""
+import contextlib
+import io
+import json
+import pathlib
+import shlex
+import subprocess
+import tempfile
+
+from .registry import ROOT, RenderError, renders
+
+FIGURE_NAMES = ["naive_pipeline", "microbatch_forward", "microbatch_backward", "weight_versioning", "utilization_comparison"]
+MICROBATCHES = [4, 8, 16, 32]
+NOTEBOOK = "notebooks/03_pipelines.ipynb"
+
+
+def run(program, arguments, expected=0):
+    done = subprocess.run([program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != expected:
+        raise RenderError(f"pipedream {shlex.join(arguments)}: exit {done.returncode}, {expected} was expected\n{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def block(page, arguments, expected=0, lines=None):
+    said = run(page.program, arguments, expected).rstrip("\n").split("\n")
+    if lines is not None and len(said) > lines:
+        said = said[:lines] + ["..."]
+    body = "\n".join(line.rstrip() for line in said)
+    return f"```text\n$ pipedream/run.sh {shlex.join(arguments)}\n{body}\n```"
+
+
+@renders
+def pipedream(page, *arguments):
+    """The command line and what it printed."""
+    return block(page, arguments)
+
+
+@renders
+def pipedream_head(page, lines, *arguments):
+    """Its first lines."""
+    return block(page, arguments, lines=int(lines))
+
+
+@renders
+def pipedream_fail(page, code, *arguments):
+    """A command that is meant to fail."""
+    return block(page, arguments, expected=int(code))
+
+
+def records_and_figures(program):
+    for name in FIGURE_NAMES:
+        yield f"docs/figures/{name}.svg", run(program, ["draw", "--figure", name])
+    with tempfile.TemporaryDirectory() as folder:
+        for m in MICROBATCHES:
+            path = pathlib.Path(folder) / "record.json"
+            run(program, ["compare", "--microbatches", str(m), "--batches", "4", "--json", str(path)])
+            yield f"docs/results/pipedream_m{m}.json", path.read_text()
+
+
+def render_notebook():
+    """Runs the code cells one after the other, in this process and the repository's root, and keeps what they print."""
+    notebook = json.loads((ROOT / NOTEBOOK).read_text())
+    scope = {}
+    with contextlib.chdir(ROOT):
+        for count, cell in enumerate((c for c in notebook["cells"] if c["cell_type"] == "code"), start=1):
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile("".join(cell["source"]), f"{NOTEBOOK}, code cell {count}", "exec"), scope)
+            lines = printed.getvalue().splitlines(keepends=True)
+            cell["execution_count"] = count
+            cell["outputs"] = [{"name": "stdout", "output_type": "stream", "text": lines}] if lines else []
+    return json.dumps(notebook, indent=1) + "\n"

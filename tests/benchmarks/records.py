@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""The runs that the lessons' pages show, made again with the real programs: docs/results/lesson_*.json.
+
+Losses, bytes, operations and weights are the same on every run of the same machine; times are the machine's, so make them
+where nothing else runs (every record keeps the load that was found before it). Needs build/cpu (tests/run.sh --quick).
+
+  python3 tests/benchmarks/records.py                          everything, about 12 minutes on two idle cores
+  python3 tests/benchmarks/records.py lesson_01_lr ...         some of them
+  python3 tests/benchmarks/records.py --timed                  those whose times the pages show
+  python3 tests/benchmarks/records.py --gpu-trace FOLDER       from a run on GPUs with --trace --out FOLDER
+afterwards: python3 docs/render.py
+"""
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "docs/results"
+WARM_UP = 5  # steps that timings leave out, as a record's own does
+IDLE = 0.5   # a higher load before a timed record is worth a warning
+
+
+class Run:
+    """A run of a lesson: its command as a reader would type it, what it printed, and its record."""
+
+    def __init__(self, lesson, ranks, *flags, save=False):
+        self.command = " ".join([f"lessons/{lesson}/run.sh", *(["-n", str(ranks)] if ranks else []), *flags])
+        print(self.command, flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "out"
+            more = ["--save", f"{folder}/weights.safetensors"] if save else []
+            command = [ROOT / "lessons" / lesson / "run.sh", "--no-build", "--preset", "cpu", *(["-n", str(ranks)] if ranks else []), *flags]
+            done = subprocess.run([*command, "--threads", "1", "--out", out, *more], cwd=ROOT, text=True, capture_output=True, check=False,
+                                  env={**os.environ, "OMP_NUM_THREADS": "1"})
+            if done.returncode != 0:
+                sys.exit(f"error: {self.command}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+            self.record = json.loads((out / "record.json").read_text())
+            self.trace = json.loads((out / "trace.json").read_text())["traceEvents"] if "--trace" in flags else []
+            self.weights = hashlib.sha256((pathlib.Path(folder) / "weights.safetensors").read_bytes()).hexdigest() if save else None
+        # launch.sh's first line speaks of this machine's user and environment; the record lies in a folder that is gone.
+        self.said = re.sub(r"record: .*/out/record\.json", f"record: runs/{lesson}/<time>/record.json", done.stdout).splitlines()[1:]
+
+    def bytes_sent(self):
+        """Of rank 0 in one step, as predicted and as measured; a world of one sends nothing."""
+        line = re.search(r"^ +bytes sent +([\d,]+) +([\d,]+)  ", "\n".join(self.said), re.M)
+        return [int(number.replace(",", "")) for number in line.groups()] if line else [0, 0]
+
+    def exact(self):
+        """What does not depend on the machine's speed."""
+        rank = self.record["ranks"][0]
+        predicted, measured = self.bytes_sent()
+        return {"command": self.command, "world": self.record["world"], "workload_hash": self.record["workload_hash"],
+                "strategy": self.record["strategy"], "bytes": rank["measured_bytes"], "operations": rank["measured_operations"],
+                "predicted_bytes": rank["predicted_bytes"], "predicted_operations": rank["predicted_operations"],
+                "predicted_bytes_sent": predicted, "bytes_sent": measured, "as_predicted": self.record["as_predicted"], "loss": self.record["steps"]["loss"],
+                "validation_loss": self.record["validation_loss"], **({"weights_sha256": self.weights} if self.weights else {})}
+
+    def timed(self):
+        """Medians after the warm-up: tokens a second, and the share of a step that the rank waited."""
+        steps = {key: self.record["steps"][key][WARM_UP:] for key in ("seconds", "waited_seconds", "tokens")}
+        seconds = statistics.median(steps["seconds"])
+        return {"seconds": seconds, "tokens_per_second": statistics.median(steps["tokens"]) / seconds,
+                "wait_share": statistics.median(w / s for w, s in zip(steps["waited_seconds"], steps["seconds"])),
+                "steps": len(steps["seconds"])}
+
+    def machine(self):
+        rank = self.record["ranks"][0]
+        return {"commit": self.record["commit"], "started": self.record["started"], "cpu": rank["cpu"], "cores": rank["cores"],
+                "versions": self.record["versions"], "threads": self.record["threads"], "device": self.record["device"]}
+
+
+def rounded(losses):
+    return [round(loss, 5) for loss in losses]
+
+
+def curve(run):
+    """A long run: its losses to five decimals, which is what a figure shows."""
+    return {**run.exact(), "loss": rounded(run.record["steps"]["loss"]), "lr": rounded(run.record["steps"]["lr"])}
+
+
+def in_turns(runs, rounds):
+    """name -> the first run's exact results, and the times of each round: in a round each has one turn, so that all see the same machine."""
+    turns = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, flags in runs.items():
+            turns[name].append(Run(*flags))
+    return {name: {**done[0].exact(), "rounds": [turn.timed() for turn in done], "machine": done[0].machine()} for name, done in turns.items()}
+
+
+def machine_of(runs):
+    """Once for all of them."""
+    machines = [run.pop("machine") for run in runs.values()]
+    return machines[0]
+
+
+def lesson_00():
+    """The whole run with what it prints; activations kept or computed again."""
+    whole = Run("00_one_device", 0)
+    kept = in_turns({mode: ("00_one_device", 0, "--steps", "25", "--set", f"activations={mode}")
+                     for mode in ("keep", "recompute_gelu", "recompute")}, 3)
+    machine_of(kept)
+    return {**whole.machine(), "workload": whole.record["workload"], "default": {**curve(whole), "said": whole.said}, "activations": kept}
+
+
+def lesson_01():
+    """The whole run with what it prints."""
+    whole = Run("01_data_parallel", 2)
+    return {**whole.machine(), "workload": whole.record["workload"], "default": {**curve(whole), "said": whole.said}}
+
+
+def lesson_01_order():
+    """20 steps of lesson 01 on 1, 2, 3, 4 ranks and of lesson 00 with as many virtual ranks: losses and hashes of the weights."""
+    steps = ("--steps", "20")
+    ranks = {n: Run("01_data_parallel", n, *steps, save=True) for n in (1, 2, 3, 4)}
+    virtual = {n: Run("00_one_device", 0, "--virtual-ranks", str(n), *steps, save=True) for n in (1, 2, 3, 4)}
+    every = Run("00_one_device", 0, "--virtual-ranks", "4", "--reduce-every", "micro_batch", *steps, save=True)
+    return {**ranks[1].machine(), "ranks": {n: run.exact() for n, run in ranks.items()}, "virtual": {n: run.exact() for n, run in virtual.items()},
+            "virtual_4_every_micro_batch": every.exact()}
+
+
+def lesson_01_variants():
+    """Buckets and overlap: 25 timed steps of each variant in a round, in turns."""
+    runs = in_turns({(bucket, overlap): ("01_data_parallel", 2, "--steps", "30", "--set", "batch.micro=6", "--set", f"bucket={bucket}",
+                                         "--set", f"overlap={overlap}") for bucket in ("tensor", "unit", "model") for overlap in ("on", "off")}, 5)
+    return {**machine_of(runs), "variants": [{"bucket": bucket, "overlap": overlap, **run} for (bucket, overlap), run in runs.items()]}
+
+
+def lesson_01_batch():
+    """One global batch cut into micro-batches of several sizes."""
+    runs = in_turns({micro: ("01_data_parallel", 2, "--steps", "25", "--set", f"batch.micro={micro}") for micro in (1, 2, 3, 6)}, 3)
+    return {**machine_of(runs), "global": 12, "runs": [{"micro": micro, "accumulation": 6 // micro, **run} for micro, run in runs.items()]}
+
+
+BASE_LR = 0.0005
+# rows a step, steps, factor of the learning rate, warm-up steps: the same tokens in each
+LR_RUNS = ((12, 500, 1, 40), (48, 125, 1, 10), (48, 125, 4, 10), (48, 125, 4, 0), (48, 125, 16, 10), (48, 125, 16, 40))
+
+
+def lesson_01_lr():
+    """The same tokens in steps of 12 rows and of 48, with the learning rate scaled and with and without warm-up."""
+    runs = []
+    for rows, steps, factor, warm_up in LR_RUNS:
+        flags = ("--steps", str(steps), "--set", f"batch.global={rows}", "--set", f"optim.lr={BASE_LR * factor:g}",
+                 "--set", f"optim.warmup_steps={warm_up}")
+        run = Run("01_data_parallel", 2, *flags)
+        name = f"{rows} rows, lr x {factor}, warm-up {warm_up}"
+        runs.append({"name": name, "rows": rows, "steps": steps, "factor": factor, "lr_peak": BASE_LR * factor, "warmup_steps": warm_up, **curve(run)})
+        machine = run.machine()
+    return {**machine, "tokens_a_row": 128, "runs": runs}
+
+
+def spans(trace, step):
+    """One step of rank 0's trace, in microseconds from the step's start: [row, name, begin, end]."""
+    mine = [e for e in trace if e["ph"] == "X" and e["pid"] == 0]
+    whole = next(e for e in mine if e["name"] == f"step {step}")
+    rows = {"compute": "compute", "train": "communication", "wait": "waiting"}
+    begin, end = whole["ts"], whole["ts"] + whole["dur"]
+    inside = [e for e in mine if e["cat"] in rows and not e["name"].startswith("step ") and begin - 1 <= e["ts"] <= end]
+    return {"microseconds": round(whole["dur"], 1),
+            "spans": [[rows[e["cat"]], e["name"], round(e["ts"] - begin, 1), round(e["ts"] - begin + e["dur"], 1)] for e in inside]}
+
+
+def lesson_01_trace():
+    """A step of one micro-batch a rank, drawn from trace.json: buckets behind backward, and after it."""
+    runs = {overlap: Run("01_data_parallel", 2, "--steps", "8", "--trace", "--set", "batch.micro=6", "--set", f"overlap={overlap}") for overlap in ("on", "off")}
+    return {**runs["on"].machine(), "step": 5, "overlap": {overlap: {"command": run.command, **spans(run.trace, 5)} for overlap, run in runs.items()}}
+
+
+def gpu_trace(folder):
+    """A step of a run on GPUs, from the folder that it wrote with --trace."""
+    said = json.loads((folder / "record.json").read_text())
+    if said["exit_code"] != 0 or not said["as_predicted"] or said["device"] != "cuda":
+        sys.exit(f"error: {folder}/record.json: not a run on GPUs that held what was predicted")
+    command = re.sub(r"\S*/(\w+) --workload", r"\1 --workload", re.sub(r" --out \S+", "", said["command"]))
+    step = 6  # captured steps begin with the fourth
+    return {"about": gpu_trace.__doc__, "commit": said["commit"], "started": said["started"], "versions": said["versions"], "world": said["world"],
+            "command": command, "workload_hash": said["workload_hash"], "step": step,
+            **spans(json.loads((folder / "trace.json").read_text())["traceEvents"], step)}
+
+
+TIMED = (lesson_01_variants, lesson_01_batch, lesson_01_trace, lesson_00)
+ALL = (*TIMED, lesson_01, lesson_01_order, lesson_01_lr)
+
+
+def text_of(value):
+    """JSON whose innermost lists stand on one line."""
+    scalar = r'(?:"[^"\\]*"|[-+.\deE]+|null|true|false)'
+    text = json.dumps(value, indent=1)
+    return re.sub(rf"\[\s+({scalar}(?:,\n\s+{scalar})*)\s+\]", lambda m: "[" + re.sub(r",\n\s*", ",", m[1]) + "]", text) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="RECORD", help="default: all of them")
+    parser.add_argument("--timed", action="store_true", help="those with times")
+    parser.add_argument("--gpu-trace", type=pathlib.Path, metavar="FOLDER", help="only gpu_trace.json, from a run's folder (--trace --out FOLDER)")
+    args = parser.parse_args()
+    if args.gpu_trace:
+        (RESULTS / "gpu_trace.json").write_text(text_of(gpu_trace(args.gpu_trace)))
+        return
+    unknown = set(args.names) - {make.__name__ for make in ALL}
+    if unknown:
+        parser.error(f"{unknown.pop()} is none of {', '.join(make.__name__ for make in ALL)}")
+    for make in TIMED if args.timed else ALL:
+        if args.names and make.__name__ not in args.names:
+            continue
+        load = round(os.getloadavg()[0], 2)
+        if make in TIMED and load > IDLE:
+            print(f"note: the load is {load}: times of {make.__name__} are those of a busy machine", file=sys.stderr)
+        result = {"about": make.__doc__, "load_before": load, **make()}
+        (RESULTS / f"{make.__name__}.json").write_text(text_of(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Every command that a page shows is run as it stands there, from a copy of the repository's start scripts.
+
+A lesson's run is cut to 2 steps unless the command says how many; what needs a GPU is asked for its --plan; what is marked as
+not run (docs/rendering/checks.py) must still exist.
+
+  python3 tests/docs/commands_test.py build/cpu/bin [page ...]
+"""
+import concurrent.futures
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "docs"))
+from rendering import checks, marks  # noqa: E402
+from rendering.registry import RenderError  # noqa: E402
+
+ONLY_ON_GPU = {"--profile": 0, "--share-gpu": 0, "--graph": 1, "--ops": 1, "--trace": 0, "--sample": 1}  # flag: its values; a plan refuses them
+SAMPLE = "The page says: my.txt is your own text. " * 800
+
+
+def playground(folder, programs):
+    """A folder with everything a command may name, whose build/cpu holds the programs under test."""
+    for name in ("lessons", "common/setup", "pipedream"):
+        shutil.copytree(ROOT / name, folder / name, symlinks=True)
+    for name in ("configs", "docs", "tests", "notebooks"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "build/cpu").mkdir(parents=True)
+    (folder / "build/cpu/bin").symlink_to(programs)
+    if (ROOT / ".cache").exists():
+        (folder / ".cache").symlink_to(ROOT / ".cache")
+    (folder / "my.txt").write_text(SAMPLE)
+    return folder
+
+
+def without(words, flags):
+    kept, skip = [], 0
+    for word in words:
+        if skip:
+            skip -= 1
+        elif word.split("=")[0] in flags:
+            skip = 0 if "=" in word else flags[word]
+        else:
+            kept.append(word)
+    return kept
+
+
+def lesson_words(command):
+    """The words that run: built before, on the CPU, short."""
+    words = command.words
+    planned = any(word in ("--plan", "--help", "--version", "--dry-run", "--build-only") or word.startswith("--explain") for word in words)
+    if command.gpu and not planned:
+        return [*without(words, ONLY_ON_GPU), "--preset", "cpu", "--no-build", "--plan"]
+    short = [] if planned or any(word.split("=")[0] == "--steps" for word in words) else ["--steps", "2"]
+    return [*words, "--preset", "cpu", "--no-build", *short]
+
+
+def what_runs(command, folder):
+    """The words to run, or None where nothing has to run; what cannot be judged is an error."""
+    first = command.words[0]
+    path = folder / first
+    if "/" in first and not path.exists():
+        raise RenderError(f"{command.place}: {first} is not there")
+    if command.not_run:
+        if not ("/" in first or shutil.which(first)):
+            print(f"note: {command.place}: {first} is not on this machine")
+        return None
+    if first.startswith("lessons/") and first.endswith("/run.sh"):
+        return lesson_words(command)
+    if first == "pipedream/run.sh":
+        return [str(folder / "build/cpu/bin/pipedream"), *command.words[1:]]
+    if command.gpu:
+        return None
+    return command.words
+
+
+def run(command, folder):
+    """What went wrong, or None."""
+    words = what_runs(command, folder)
+    if words is None:
+        return None
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "SLURM_", "STAGECRAFT_"))}
+    try:
+        done = subprocess.run(words, cwd=folder, env={**env, "OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=200, check=False)
+    except subprocess.TimeoutExpired:
+        return f"{command.place}: did not end within 200 s"
+    if done.returncode != command.exit_code:
+        return f"{command.place}: exit {done.returncode}, {command.exit_code} was expected\n{done.stdout[-1500:]}{done.stderr[-1500:]}"
+    return None
+
+
+def judged(command, folder):
+    try:
+        return run(command, folder)
+    except RenderError as error:
+        return str(error)
+
+
+def main():
+    programs, wanted = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
+    commands = [c for page in marks.pages() if not wanted or page in wanted for c in checks.commands_of(page, (ROOT / page).read_text())]
+    with tempfile.TemporaryDirectory(prefix="stagecraft-pages-") as place:
+        folder = playground(pathlib.Path(place).resolve() / "repository", programs)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            problems = [problem for problem in pool.map(lambda c: judged(c, folder), commands) if problem]
+    for problem in problems:
+        print(f"error: {problem}")
+    ran = [c for c in commands if not c.not_run]
+    print(f"{len(ran)} commands of {len({c.page for c in commands})} pages, {len(commands) - len(ran)} marked as not run, {len(problems)} failed")
+    sys.exit(1 if problems or not ran else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""docs/render.py notices what it is there to notice: each check is shown a page that breaks it."""
+import pathlib
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "docs"))
+sys.path.insert(0, str(ROOT / "tests/docs"))
+import commands_test  # noqa: E402
+from rendering import checks, faults, lesson_figures, lesson_tables, machine_tables, marks, outputs, registry, svg  # noqa: E402
+from rendering.registry import Page, RenderError  # noqa: E402
+
+PAGE = "lessons/01_data_parallel/README.md"
+
+
+class Marks(unittest.TestCase):
+    def setUp(self):
+        registry.RENDERERS["echo"] = lambda page, *words: " ".join(words)
+        self.addCleanup(registry.RENDERERS.pop, "echo")
+
+    def render(self, text):
+        return marks.rendered(Page(PAGE), text)
+
+    def test_a_block_is_replaced_and_keeps_its_marks(self):
+        text = "a\n<!-- render: echo one 'two three' -->\nstale\n<!-- /render -->\nb\n"
+        done = self.render(text)
+        self.assertEqual(done, "a\n<!-- render: echo one 'two three' -->\none two three\n<!-- /render -->\nb\n")
+        self.assertEqual(self.render(done), done)
+
+    def test_nothing_to_show_leaves_the_marks_and_says_so(self):
+        page = Page(PAGE)
+        done = marks.rendered(page, "<!-- render: echo -->\nstale\n<!-- /render -->\n")
+        self.assertEqual(done, "<!-- render: echo -->\n<!-- /render -->\n")
+        self.assertEqual(page.omitted, ["echo"])
+
+    def test_what_nobody_renders(self):
+        with self.assertRaisesRegex(RenderError, "nothing renders 'ecco'"):
+            self.render("<!-- render: ecco -->\n<!-- /render -->\n")
+
+    def test_a_mark_that_is_never_closed(self):
+        with self.assertRaisesRegex(RenderError, "'echo one' is never closed"):
+            self.render("<!-- render: echo one -->\ntext\n")
+        with self.assertRaisesRegex(RenderError, "'echo one' is never closed"):
+            self.render("<!-- render: echo one -->\nprose\n<!-- render: echo two -->\n<!-- /render -->\n")
+
+    def test_a_value_comes_from_its_record(self):
+        text = "<!-- value: cpu_tiny timed_steps d -->0<!-- /value --> steps"
+        steps = registry.record("cpu_tiny")["timed_steps"]
+        self.assertEqual(self.render(text), f"<!-- value: cpu_tiny timed_steps d -->{steps}<!-- /value --> steps")
+
+    def test_a_value_that_is_not_in_its_record(self):
+        for path in ("timed_stops", "tokens_per_second.99", "threads.x"):
+            with self.subTest(path=path), self.assertRaisesRegex(RenderError, "cpu_tiny.json has no " + path):
+                self.render(f"<!-- value: cpu_tiny {path} d -->0<!-- /value -->")
+        with self.assertRaisesRegex(RenderError, "docs/results/nothing.json is not there"):
+            self.render("<!-- value: nothing a d -->0<!-- /value -->")
+
+    def test_an_anchor_becomes_its_line(self):
+        done = self.render("[`buckets`](data_parallel.cpp#L0)")
+        line = int(done.split("#L")[1].rstrip(")"))
+        code = (ROOT / "lessons/01_data_parallel/data_parallel.cpp").read_text().splitlines()
+        self.assertIn("[anchor: buckets]", code[line - 1])
+
+    def test_an_anchor_that_is_not_there(self):
+        with self.assertRaisesRegex(RenderError, r"data_parallel.cpp has no \[anchor: gone\]"):
+            self.render("[`gone`](data_parallel.cpp#L1)")
+
+    def test_an_anchor_that_the_readme_forgets(self):
+        self.assertIn("data_parallel.cpp: [anchor: buckets]", marks.unmentioned_anchors(Page(PAGE), "nothing"))
+        self.assertEqual(marks.unmentioned_anchors(Page(PAGE), (ROOT / PAGE).read_text()), [])
+
+
+class Checks(unittest.TestCase):
+    def broken(self, text):
+        return [line.split(": ", 1)[1] for line in checks.broken_links(PAGE, text)]
+
+    def test_links(self):
+        self.assertEqual(self.broken("[a](data_parallel.cpp) [b](../../README.md) [c](https://example.org/x) ![d](../../docs/figures/naive_pipeline.svg)"), [])
+        self.assertEqual(self.broken("[a](no.cpp)"), ["the link to no.cpp: there is no such file"])
+        self.assertEqual(self.broken("![a [b] c](no.svg)"), ["the link to no.svg: there is no such file"])
+        self.assertEqual(self.broken("[`a`](no.cpp)"), ["the link to no.cpp: there is no such file"])
+        self.assertEqual(self.broken("[a](../../../..)"), ["the link to ../../../..: it leads out of the repository"])
+        self.assertEqual(self.broken("[a](data_parallel.cpp#L99999)"), ["the link to data_parallel.cpp#L99999: there is no line 'L99999'"])
+        self.assertEqual(self.broken("[a](#code-walk) [b](../00_one_device/README.md#run)"), [])
+        self.assertEqual(self.broken("[a](#no-such-part)"), ["the link to #no-such-part: that page has no heading 'no-such-part'"])
+
+    def test_links_in_code_are_text(self):
+        self.assertEqual(self.broken("```text\n[a](no.cpp)\n```\nso `[a](no.cpp)` is text\n"), [])
+
+    def test_fences_say_what_they_are(self):
+        self.assertEqual(list(checks.nameless_fences("p.md", "```sh\nls\n```\n")), [])
+        self.assertRegex(next(checks.nameless_fences("p.md", "x\n```\nls\n```\n")), r"\Ap\.md:2: a fenced block is ''")
+
+    def test_commands(self):
+        text = "a\n```sh\nls -l   # all\n\ncat a \\\n  b\n```\n<!-- commands: exit 75 -->\n```sh\nfalse\n```\n<!-- commands: not run, takes an hour -->\n```sh\nsoak\n```\n"
+        found = checks.commands_of("p.md", text)
+        self.assertEqual([(c.line, c.words, c.exit_code, c.not_run) for c in found],
+                         [(3, ["ls", "-l"], 0, ""), (6, ["cat", "a", "b"], 0, ""), (10, ["false"], 75, ""), (14, ["soak"], 0, "takes an hour")])
+
+    def test_a_mark_of_commands_that_means_nothing(self):
+        with self.assertRaisesRegex(RenderError, "is none of"):
+            checks.commands_of("p.md", "<!-- commands: later -->\n```sh\nls\n```\n")
+
+
+class Commands(unittest.TestCase):
+    """What commands_test.py makes of a line before it runs it."""
+
+    def words(self, line, **marks_of_it):
+        return " ".join(commands_test.lesson_words(checks.Command("p.md", 1, line.split(), **marks_of_it)))
+
+    def test_lessons_are_cut_short(self):
+        lesson, tail = "lessons/01_data_parallel/run.sh", "--preset cpu --no-build"
+        self.assertEqual(self.words(f"{lesson} -n 4"), f"{lesson} -n 4 {tail} --steps 2")
+        self.assertEqual(self.words(f"{lesson} --steps 9"), f"{lesson} --steps 9 {tail}")
+        self.assertEqual(self.words(f"{lesson} --plan --world 64"), f"{lesson} --plan --world 64 {tail}")
+        self.assertEqual(self.words(f"{lesson} -n 2 --device cuda --ops aten --profile --graph=off", gpu=True), f"{lesson} -n 2 --device cuda {tail} --plan")
+
+    def test_what_is_wrong_is_said(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = lambda words, **marks_of_it: commands_test.run(checks.Command("p.md", 1, words, **marks_of_it), pathlib.Path(folder))
+            self.assertIsNone(run(["true"]))
+            self.assertIsNone(run(["false"], exit_code=1))
+            self.assertRegex(run(["false"]), "p.md:1: false: exit 1, 0 was expected")
+            self.assertRegex(run(["true"], exit_code=75), "exit 0, 75 was expected")
+            for marks_of_it in ({}, {"not_run": "it takes long"}):
+                with self.assertRaisesRegex(RenderError, "tests/gone.sh is not there"):
+                    run(["tests/gone.sh"], **marks_of_it)
+
+
+class Parts(unittest.TestCase):
+    def test_the_ring_sends_each_piece_once_a_step(self):
+        for ranks in (2, 3, 4, 7):
+            states = lesson_figures.ring_states(ranks)
+            self.assertEqual(len(states), 1 + 2 * (ranks - 1))
+            for cell in (cell for row in states[-1][0] for cell in row):
+                self.assertEqual(cell, set(range(ranks)))
+            for state, moves in states[1:]:
+                self.assertEqual(len({(sender, piece) for sender, _, piece, _ in moves}), ranks)
+            halfway = states[ranks - 1][0]
+            self.assertEqual([sum(len(cell) == ranks for cell in row) for row in halfway], [1] * ranks)
+
+    def test_layout_of_the_models(self):
+        tiny = lesson_tables.workload("tiny")["model"]
+        self.assertEqual(lesson_tables.units_of(tiny), [65536, 198272, 198272, 198272, 198272, 256])
+        self.assertEqual(lesson_tables.stored(tiny, 3), 859392)
+
+    def test_spans_at_once_get_lanes_of_their_own(self):
+        placed, lanes = lesson_figures.lanes_of([["c", "a", 0, 10], ["c", "b", 5, 15], ["c", "d", 10, 20]])
+        self.assertEqual(([(lane, span[1]) for lane, span in placed], lanes), ([(0, "a"), (1, "b"), (0, "d")], 2))
+
+    def test_part_of_an_output(self):
+        self.assertEqual(outputs.lines_between(["a", "  b 1", "c", "d"], "b", "d"), ["  b 1", "c"])
+        for first, last in (("x", ""), ("b", "a")):
+            with self.assertRaises(RenderError):
+                outputs.lines_between(["a", "b", "c"], first, last)
+
+    def test_the_fit_of_a_sweep(self):
+        self.assertAlmostEqual(machine_tables.fitted(4, {"latency_s": 1e-6, "bytes_per_s": 1e9}, 1e6), 6e-6 + 1.5e-3)
+
+    def test_scaling_and_peers_on_gpus(self):
+        programs = {name: {"label": label, "peak_allocated": 2**30} for name, label in (("ours", "Stagecraft"), ("ours_1", "Stagecraft, one GPU"))}
+        rounds = [{"programs": {"ours": {"tokens_per_second": 190e3, "median_seconds": 0.5}, "ours_1": {"tokens_per_second": 100e3, "median_seconds": 0.5}}}]
+        row = {"workload": "configs/gpt2_355m.json", "rows_a_rank": 16, "world": 2, "programs": programs, "rounds": rounds,
+               "ratios": {"scaling": {"median": 0.95, "lowest": 0.94, "highest": 0.96, "rounds": 1}}}
+        with unittest.mock.patch.object(machine_tables, "record", lambda name: {"rows": {"355m x2": row}}), \
+                unittest.mock.patch.object(machine_tables, "has", lambda name: True):
+            self.assertIn("| `configs/gpt2_355m.json` | 2 | 16 | 100.0 | 190.0 | 95.0 % (94.0 to 96.0) |", machine_tables.gpu_scaling(Page(PAGE)))
+            self.assertIn("Stagecraft, one GPU", machine_tables.gpu_peers(Page(PAGE)))
+        with unittest.mock.patch.object(machine_tables, "has", lambda name: False):
+            self.assertEqual((machine_tables.gpu_scaling(Page(PAGE)), machine_tables.gpu_peers(Page(PAGE))), ("", ""))
+
+    def test_a_fault_names_its_test(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "x.patch"
+            path.write_text("Something breaks.\nTest: A.B\n--- a/lessons/x.cpp\n+++ b/lessons/x.cpp\n")
+            self.assertEqual(faults.fault_of(path), ("Something breaks.", "A.B", ["lessons/x.cpp"]))
+            path.write_text("Something breaks.\n--- a/lessons/x.cpp\n")
+            with self.assertRaises(RenderError):
+                faults.fault_of(path)
+
+    def test_a_drawing_is_the_same_every_time_and_escapes_text(self):
+        drawings = [svg.Drawing(100, "a < b", "x & y").done("c").svg for _ in range(2)]
+        self.assertEqual(*drawings)
+        self.assertIn("<title id=\"title\">a &lt; b</title>", drawings[0])
+
+
+if __name__ == "__main__":
+    unittest.main()

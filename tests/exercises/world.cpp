@@ -1,0 +1,237 @@
+#include "tests/exercises/world.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
+
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "tests/exercises/check.h"
+
+namespace sc::exercise {
+
+/// What every rank waits for. Between two operations a rank is neither waiting nor done, and so can still
+/// move others.
+class RankWatch {
+ public:
+  explicit RankWatch(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
+  struct Messages {
+    std::vector<int> to, from;
+    std::int64_t waits = 0;
+  };
+
+  Messages& messages(int rank) {
+    return ranks_[static_cast<std::size_t>(rank)].messages;
+  }  // the rank's own thread
+  /// True: nobody can go on any more.
+  [[nodiscard]] bool begin_wait(int rank, TicketState* state, const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    one(rank).waiting = {state, text};
+    ++one(rank).messages.waits;
+    return stuck();
+  }
+  void end_wait(int rank) {
+    const std::lock_guard lock(mutex_);
+    one(rank).waiting = {};
+  }
+  [[nodiscard]] bool done(int rank) {
+    const std::lock_guard lock(mutex_);
+    one(rank).done = true;
+    return stuck();
+  }
+  /// Empty if there was none.
+  [[nodiscard]] const std::string& hang() const { return hang_; }
+
+ private:
+  struct Wait {
+    TicketState* state = nullptr;
+    std::string text;
+  };
+  struct One {
+    Wait waiting;
+    bool done = false;
+    Messages messages;
+  };
+  One& one(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  bool stuck() {
+    std::string who, ended;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const One& rank = ranks_[r];
+      if (rank.done) {
+        ended += "\nrank " + std::to_string(r) + " has ended";
+        continue;
+      }
+      if (rank.waiting.state == nullptr || rank.waiting.state->ready()) return false;
+      who += (who.empty() ? "rank " : "\nrank ") + std::to_string(r) + " waits for " + rank.waiting.text;
+    }
+    if (who.empty()) return false;  // all done
+    if (hang_.empty()) hang_ = "nobody can go on\n" + who + ended;
+    return true;
+  }
+
+  std::mutex mutex_;
+  std::vector<One> ranks_;
+  std::string hang_;
+};
+
+namespace {
+
+class WatchedTicket : public TicketState {
+ public:
+  WatchedTicket(std::unique_ptr<TicketState> inner, std::shared_ptr<RankWatch> watch, Communicator& group,
+                std::string text)
+      : inner_(std::move(inner)), watch_(std::move(watch)), group_(group), text_(std::move(text)) {}
+  bool ready() override { return inner_->ready(); }
+  void wait() override {
+    const int me = static_cast<int>(group_.rank());
+    if (watch_->begin_wait(me, inner_.get(), text_)) group_.abort();
+    struct End {  // also if wait() throws
+      RankWatch& watch;
+      int me;
+      ~End() { watch.end_wait(me); }
+    } const end{*watch_, me};
+    inner_->wait();
+  }
+  void dropped() noexcept override { inner_->dropped(); }
+  std::optional<std::chrono::steady_clock::time_point> ended_at() override { return inner_->ended_at(); }
+
+ private:
+  std::unique_ptr<TicketState> inner_;
+  std::shared_ptr<RankWatch> watch_;
+  Communicator& group_;  // outlives tickets: the world owns it
+  std::string text_;
+};
+
+std::string text_of(CommKind kind, const at::Tensor& t, const char* side = "", int peer = 0) {
+  const std::string what =
+      "its " + std::string(name_of(kind)) + " of " + std::to_string(t.numel()) + " elements";
+  return *side == 0 ? what : what + side + std::to_string(peer);
+}
+
+class WatchedCommunicator : public Communicator {
+ public:
+  WatchedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<RankWatch> watch)
+      : inner_(std::move(inner)), watch_(std::move(watch)) {}
+  Rank rank() const override { return inner_->rank(); }
+  WorldSize size() const override { return inner_->size(); }
+  // An operation like any other, so that whoever waits in it can be asked whether it has ended.
+  void barrier() override {
+    at::Tensor nothing = at::zeros({1}, at::kByte);
+    watched(inner_->all_reduce(nothing), "its barrier").wait();
+  }
+  void abort() noexcept override { inner_->abort(); }
+  std::unique_ptr<Communicator> split(int) override { throw NotReached("this exercise needs no split"); }
+  Ticket all_reduce(at::Tensor& t) override {
+    return watched(inner_->all_reduce(t), text_of(CommKind::all_reduce, t));
+  }
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override {
+    return watched(inner_->reduce_scatter(full, shard), text_of(CommKind::reduce_scatter, full));
+  }
+  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override {
+    return watched(inner_->all_gather(shard, full), text_of(CommKind::all_gather, full));
+  }
+  Ticket broadcast(at::Tensor& t, Rank root) override {
+    return watched(inner_->broadcast(t, root),
+                   text_of(CommKind::broadcast, t, " from rank ", static_cast<int>(root)));
+  }
+  Ticket send(const at::Tensor& t, Rank to) override {
+    if (t.numel() > 0) messages().to.push_back(static_cast<int>(to));
+    return watched(inner_->send(t, to), text_of(CommKind::send, t, " to rank ", static_cast<int>(to)));
+  }
+  Ticket recv(at::Tensor& t, Rank from) override {
+    if (t.numel() > 0) messages().from.push_back(static_cast<int>(from));
+    return watched(inner_->recv(t, from), text_of(CommKind::recv, t, " from rank ", static_cast<int>(from)));
+  }
+  std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
+
+ private:
+  RankWatch::Messages& messages() { return watch_->messages(static_cast<int>(rank())); }
+  Ticket watched(Ticket ticket, std::string text) {
+    return Ticket(std::make_unique<WatchedTicket>(ticket.release(), watch_, *this, std::move(text)));
+  }
+
+  std::unique_ptr<Communicator> inner_;
+  std::shared_ptr<RankWatch> watch_;
+};
+
+// The rank whose error is the cause: others only learn that the group was aborted.
+void rethrow_first(const std::vector<std::exception_ptr>& errors) {
+  std::exception_ptr aborted;
+  for (const std::exception_ptr& error : errors) {
+    if (!error) continue;
+    try {
+      std::rethrow_exception(error);
+    } catch (const AbortedError&) {
+      aborted = error;
+    }
+  }
+  if (aborted) std::rethrow_exception(aborted);
+}
+
+}  // namespace
+
+World::World(int ranks) : local_(ranks), watch_(std::make_shared<RankWatch>(ranks)) {
+  for (int r = 0; r < ranks; ++r) {
+    comms_.push_back(std::make_unique<RecordingCommunicator>(
+        std::make_unique<WatchedCommunicator>(local_.communicator(Rank{r}), watch_)));
+  }
+}
+
+World::World(int ranks, const Wrap& wrap) : local_(ranks) {
+  for (int r = 0; r < ranks; ++r)
+    comms_.push_back(std::make_unique<RecordingCommunicator>(wrap(local_.communicator(Rank{r}))));
+}
+
+World::~World() = default;
+
+void World::run(const std::function<void(RecordingCommunicator&)>& body) {
+  std::vector<std::exception_ptr> errors(comms_.size());
+  {
+    std::vector<std::jthread> threads;
+    for (int r = 0; r < size(); ++r) {
+      threads.emplace_back([&, r] {
+        const c10::InferenceMode inference;
+        at::set_num_threads(1);
+        RecordingCommunicator& comm = *comms_[static_cast<std::size_t>(r)];
+        comm.set_phase("train");
+        try {
+          body(comm);
+        } catch (...) {
+          errors[static_cast<std::size_t>(r)] = std::current_exception();
+          comm.abort();
+        }
+        if (watch_ && watch_->done(r)) comm.abort();
+      });
+    }
+  }
+  if (watch_ && !watch_->hang().empty()) throw NotReached(watch_->hang());
+  rethrow_first(errors);
+  for (int r = 0; r < size(); ++r) {
+    const std::int64_t dropped = comms_[static_cast<std::size_t>(r)]->dropped_tickets();
+    require(dropped == 0, "rank " + std::to_string(r) + " never waited for " + std::to_string(dropped) +
+                              " of its operations");
+  }
+}
+
+World::Sent World::sent(int rank) const {
+  Sent sum;
+  for (const auto& [op, count] : issued(rank).count) {
+    if (op.kind != CommKind::send) continue;
+    sum.messages += count;
+    sum.elements += count * op.elements.value();
+  }
+  return sum;
+}
+
+const std::vector<int>& World::peers(int rank, CommKind kind) const {
+  const RankWatch::Messages& messages = watch_->messages(rank);
+  return kind == CommKind::send ? messages.to : messages.from;
+}
+
+std::int64_t World::waits(int rank) const { return watch_->messages(rank).waits; }
+
+}  // namespace sc::exercise

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Mutants of the sums, messages, rows and bytes beneath lessons 00 and 01, or the lessons' planted faults, against the tests.
+#   usage  tests/mutate/base.sh [--build DIR] [--faults] [flags of mutate.py, for example --sample 20]
+#     --build DIR   a build folder of the cpu preset, up to date; default build/cpu
+#   exit   as mutate.py: 0 if at least 90 % of the mutants die, or every fault is noticed
+# A mutant compiles one file, links one or two tests with the objects of DIR, and runs them: some seconds.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+build_dir=build/cpu
+if [[ ${1:-} == --build ]]; then
+  build_dir=$2
+  shift 2
+fi
+build_dir=$(cd "$build_dir" && pwd)
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+export CCACHE_BASEDIR=$PWD/build/mutate_base # another copy of the repository finds the same objects
+
+# Mutants may allocate for ever: 8 GB of address space beyond what LibTorch maps.
+test='ulimit -v 12000000; bash build/mutant/run.sh "{filter}"'
+common=(--build "python3 '$PWD/tests/mutate/relink.py' '$PWD' '$build_dir'" --copy common lessons --timeout 240 --work build/mutate_base)
+
+if [[ ${1:-} == --faults ]]; then
+  shift
+  exec python3 tests/mutate/mutate.py "${common[@]}" --test "$test" --patches 'tests/faults/0[01]_*.patch' "$@"
+fi
+files=(common/comm/{comm_op.h,comm_op.cpp,op_check.cpp,rank_sum.cpp,local_communicator.cpp,mpi_exchange.cpp}
+  common/memory/{ledger,allocator_witness}.cpp common/data/{sampler,rows}.cpp lessons/01_data_parallel/data_parallel.cpp)
+exec python3 tests/mutate/mutate.py "${common[@]}" --test "${test/'{filter}'/*}" --names rank,unit --accept tests/mutate/base_equivalent.txt "$@" "${files[@]}"

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Builds the tests of a few damaged files without building the project: only what differs is compiled, with the flags of an existing build,
+and linked before the libraries of that build, whose objects for the same files are then left out.
+
+usage: tests/mutate/relink.py ROOT BUILD      in a copy of ROOT (mutate.py's); BUILD is ROOT's build folder, up to date
+
+Compares the files of TESTS with ROOT's, compiles those that differ, links the tests that they name, and writes build/mutant/run.sh, which runs
+them with the GoogleTest filter in its first argument. Where nothing differs: all tests, as they are.
+exit: 0; 1 a file does not compile or link
+"""
+import concurrent.futures
+import json
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+LOCAL, MPI, SAMPLER, LOADER = "comm_local_test", "comm_mpi_test", "data_sampler_test", "data_loader_test"
+LESSONS = "data_parallel_test"
+# Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
+TESTS = {
+    "common/comm/comm_op.h": [LOCAL, MPI],
+    "common/comm/comm_op.cpp": [LOCAL, MPI],
+    "common/comm/op_check.cpp": [LOCAL],
+    "common/comm/rank_sum.cpp": [LOCAL],
+    "common/comm/local_communicator.cpp": [LOCAL],
+    "common/comm/mpi_exchange.cpp": [MPI],
+    "common/memory/ledger.cpp": ["memory_test"],
+    "common/memory/allocator_witness.cpp": ["memory_test"],
+    "common/data/rows.cpp": [SAMPLER],
+    "common/data/sampler.cpp": [SAMPLER],
+    "common/data/loader.cpp": [LOADER],
+    "common/model/param_layout.cpp": ["param_layout_test"],
+    "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
+    "lessons/00_one_device/one_device.cpp": [LESSONS],
+    "lessons/01_data_parallel/data_parallel.cpp": [LESSONS],
+}
+SOURCES_OF_HEADERS = {
+    "common/comm/comm_op.h": ["common/comm/comm_op.cpp", "common/comm/comm_record.cpp", "common/comm/mpi_exchange.cpp"],
+}
+MPI_RANKS = 3  # the fewest at which left and right neighbour differ
+
+
+def seconds(test):
+    """A mutant may loop or wait for ever; three times what the test takes on a busy machine."""
+    return 90 if test == LESSONS else 30
+
+
+def all_tests():
+    return sorted({test for tests in TESTS.values() for test in tests})
+
+
+class Linker:
+    def __init__(self, root, build):
+        self.root, self.build, self.here = pathlib.Path(root), pathlib.Path(build), pathlib.Path.cwd()
+        self.out = self.here / "build/mutant"
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.commands = {e["file"]: e["command"] for e in json.loads((self.build / "compile_commands.json").read_text())}
+
+    def differing(self):
+        return [name for name in TESTS if (self.here / name).read_bytes() != (self.root / name).read_bytes()]
+
+    def compile(self, source):
+        """The object of the copy's `source`: flags as in the build, but quick to compile, and with the library's own assertions."""
+        words = shlex.split(self.commands[str(self.root / source)])
+        target = self.out / (source.replace("/", "_") + ".o")
+        kept = words[: words.index("-o")]
+        kept = [f"-I{self.here}" if word == f"-I{self.root}" else word for word in kept]
+        launcher = ["ccache"] if shutil.which("ccache") else []
+        run(launcher + kept + ["-w", "-O1", "-D_GLIBCXX_ASSERTIONS", "-o", str(target), "-c", str(self.here / source)], self.here)
+        return str(target)
+
+    def link(self, test, objects):
+        """The build's own link command, with `objects` in front: of an inline function the first definition counts."""
+        ninja = subprocess.run(["ninja", "-C", str(self.build), "-t", "commands", test], capture_output=True, text=True, check=True)
+        command = ninja.stdout.strip().split("\n")[-1]
+        output = re.search(r" -o (\S+)", command).group(1)
+        target = self.out / test
+        if objects:
+            command = command.replace(f" -o {output}", f" -o {shlex.quote(str(target))}", 1)
+            first = re.search(r" \S+\.o ", command).start()
+            inserted = "".join(" " + shlex.quote(o) for o in objects)
+            run(["bash", "-c", command[:first] + inserted + command[first:]], self.build)
+            return str(target)
+        return str(self.build / output)
+
+
+def run(command, folder):
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(result.stdout + result.stderr)
+
+
+def line_of(test, program):
+    limit = seconds(test)
+    flags = '--gtest_fail_fast --gtest_brief=1 --gtest_filter="$1"'
+    if test != MPI:
+        return f"timeout {limit} {shlex.quote(program)} {flags}"
+    return f"mpirun -q --oversubscribe --bind-to none --timeout {limit} -n {MPI_RANKS} {shlex.quote(program)} {flags}"
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    linker = Linker(sys.argv[1], sys.argv[2])
+    changed = linker.differing()
+    sources = sorted({source for name in changed for source in SOURCES_OF_HEADERS.get(name, [name])})
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        objects = list(pool.map(linker.compile, sources))
+    tests = [t for t in all_tests() if any(t in TESTS[name] for name in changed)] if changed else all_tests()
+    lines = [line_of(test, linker.link(test, objects)) for test in tests]
+    (linker.out / "run.sh").write_text("set -e\ncd " + shlex.quote(str(linker.root)) + "\n" + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
