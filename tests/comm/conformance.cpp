@@ -263,6 +263,10 @@ void wrong_arguments_are_refused(Communicator& comm) {
   at::Tensor crooked = full.narrow(0, 1, 5);
   at::Tensor five = full.narrow(0, 0, 5 * world);
   if (world > 1) expect_refused([&] { comm.all_gather(crooked, five).wait(); }, "shard overlaps full");
+  // Neighbours do not overlap.
+  at::Tensor arena = filled<float>(rank, 5 * (world + 2), 1), middle = arena.narrow(0, 5, 5 * world);
+  comm.all_gather(arena.narrow(0, 0, 5), middle).wait();
+  comm.all_gather(arena.narrow(0, 5 * (world + 1), 5), middle).wait();
   comm.all_reduce(t).wait();
   expect_values<float>(
       t, 0, 4, [&](std::int64_t i) { return expected_sum<float>(world, i, 1); }, "afterwards");

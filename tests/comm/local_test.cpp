@@ -87,6 +87,7 @@ TEST(Local, DisagreeingRanksAreNamedOnAllRanks) {
     const std::string roots =
         error_of<InputError>(comm.broadcast(full, Rank{comm.rank() == Rank{2} ? 1 : 0}));
     EXPECT_NE(roots.find("rank 2 issued broadcast of 12 f32 from rank 1"), std::string::npos) << roots;
+    EXPECT_NE(roots.find("issued broadcast of 12 f32 from rank 0"), std::string::npos) << roots;
   });
 }
 

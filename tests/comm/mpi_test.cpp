@@ -1,6 +1,11 @@
 // Mpi: the conformance list on the ranks of mpirun, and what only Mpi promises.
+#include <ATen/ops/add.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -57,6 +62,31 @@ TEST(Mpi, SendsExactlyTheWireBytes) {
       receive.wait();
     }
   }
+}
+
+// Three pieces of a copy and ten of a sum, the last ones short: each lands where it belongs. Every sum is a
+// whole number below 2^24, so that fp32 holds it.
+TEST(Mpi, LongTensorsArriveWhole) {
+  Communicator& comm = test::mpi_world();
+  const std::int64_t n = 600'001, world = to_int(comm.size()), rank = to_int(comm.rank());
+  const at::Tensor base = at::arange(n * world, at::kFloat), mine = base.narrow(0, rank * n, n).clone();
+  const std::int64_t ranks = world * (world - 1) / 2;  // 0 + 1 + ... of all ranks
+  at::Tensor full = base.add(rank), shard = at::zeros({n}), gathered = at::zeros({n * world}),
+             left = at::zeros({n});
+  comm.reduce_scatter(full, shard).wait();
+  EXPECT_TRUE(at::equal(shard, mine.mul(world).add(ranks)));
+  comm.all_reduce(full).wait();
+  EXPECT_TRUE(at::equal(full, base.mul(world).add(ranks)));
+  comm.all_gather(mine, gathered).wait();
+  EXPECT_TRUE(at::equal(gathered, base));
+  at::Tensor told = rank == world - 1 ? mine.clone() : at::zeros({n});
+  comm.broadcast(told, Rank{static_cast<int>(world - 1)}).wait();
+  EXPECT_TRUE(at::equal(told, base.narrow(0, (world - 1) * n, n)));
+  if (world == 1) return;
+  Ticket receive = comm.recv(left, Rank{static_cast<int>((rank + world - 1) % world)});
+  comm.send(mine, Rank{static_cast<int>((rank + 1) % world)}).wait();
+  receive.wait();
+  EXPECT_TRUE(at::equal(left, base.narrow(0, (rank + world - 1) % world * n, n)));
 }
 
 TEST(Mpi, SumOfWireBytesOverRanks) {  // every element of every contribution travels once to its owner, and

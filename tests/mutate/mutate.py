@@ -19,7 +19,8 @@ that does not apply or compile, or whose test passes, fails the run.
   --only FILE:LINE  only mutants of that line
   --least SHARE     exit 1 if fewer are killed, default 0.9
   --timeout S       of one test, default 120
-  --accept FILE     lines `path:text of the line -> text of the mutant   reason`: equivalent mutants, not counted
+  --accept FILE     lines `path:text of the line -> text of the mutant   reason`: equivalent mutants, not counted; with `survives ` before
+                    it, a mutant that counts as a survivor, and why it is left
   --report FILE     also writes a record of the run as JSON: counts by file, survivors, equivalent mutants with their reasons, all verdicts
   --resume FILE     an earlier report: what was killed then counts as killed again (tests were added, the files are the same)
 
@@ -133,7 +134,7 @@ class Copy:
 
 def try_mutants(options, copy, mutants):
     verdicts = []
-    accepted = read_accepted(options.accept)
+    accepted, _ = read_reasons(options.accept)
     dead = killed_before(options.resume)
     for number, mutant in enumerate(mutants, start=1):
         source = pathlib.Path(mutant.path).read_text()
@@ -151,13 +152,14 @@ def try_mutants(options, copy, mutants):
     return verdicts
 
 
-def read_accepted(path):
-    """Reasons by "path:change"."""
-    if not path:
-        return {}
-    lines = (line.strip() for line in pathlib.Path(path).read_text().splitlines())
-    split = (re.split(r"\s{3,}", line) for line in lines if line and not line.startswith("#"))
-    return {parts[0]: parts[-1] for parts in split}
+def read_reasons(path):
+    """({"path:change": reason} of equivalent mutants, the same of survivors)."""
+    equivalent, survivors = {}, {}
+    for line in pathlib.Path(path).read_text().splitlines() if path else []:
+        if line.strip() and not line.startswith("#"):
+            change, reason = re.split(r"\s{3,}", line.strip(), maxsplit=1)
+            (survivors if change.startswith("survives ") else equivalent)[change.removeprefix("survives ")] = reason
+    return equivalent, survivors
 
 
 def killed_before(path):
@@ -181,7 +183,12 @@ def write_report(options, verdicts):
         return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False).stdout.strip()
 
     changed = git("status", "--porcelain", "--untracked-files=no", "--", *options.copy)
-    accepted = read_accepted(options.accept)
+    accepted, left = read_reasons(options.accept)
+
+    def with_reasons(verdict, reasons):
+        found = [v for v in verdicts if v["verdict"] == verdict]
+        return [{**v, "reason": reasons.get(f"{v['place'].split(':')[0]}:{v['change']}", "none given")} for v in found]
+
     of_file = {name: count([v for v in verdicts if v["place"].startswith(f"{name}:")]) for name in options.files}
     report = {
         "command": " ".join(["tests/mutate/mutate.py", *options.files]),
@@ -191,8 +198,8 @@ def write_report(options, verdicts):
         "share_killed": share_killed(count(verdicts)),
         "sampled": bool(options.sample or options.only),
         "files": of_file,
-        "survivors": [v for v in verdicts if v["verdict"] == "survived"],
-        "equivalent mutants": [v | {"reason": accepted[f"{v['place'].split(':')[0]}:{v['change']}"]} for v in verdicts if v["verdict"] == "equivalent"],
+        "survivors": with_reasons("survived", left),
+        "equivalent mutants": with_reasons("equivalent", accepted),
         "verdicts": verdicts,
     }
     pathlib.Path(options.report).write_text(json.dumps(report, indent=1) + "\n")

@@ -60,6 +60,9 @@ def judges():
         report = json.loads((folder / "r.json").read_text())
         check((report["killed"], report["survived"], report["equivalent"], report["share_killed"]) == (1, 0, 1, 1.0), f"report {report}")
         check(report["equivalent mutants"][0]["reason"] == "division by one" and report["files"]["sum.py"]["killed"] == 1, f"report {report}")
+        (folder / "left").write_text("survives sum.py:c = a * 1 -> c = a / 1   nobody divides\n")
+        check(run(folder, *commands, "--accept", "left", "--report", "l.json", "sum.py").returncode == 1, "a survivor counts, whatever its reason")
+        check(json.loads((folder / "l.json").read_text())["survivors"][0]["reason"] == "nobody divides", "its reason is in the record")
         # Tests that notice nothing: only what an earlier report says was killed is dead.
         resumed = run(folder, "--build", "true", "--test", "true", "--accept", "accept", "--resume", "r.json", "sum.py")
         check("2 mutants: 1 killed, 0 survived" in resumed.stdout, resumed.stdout)
