@@ -1,7 +1,7 @@
 """Drawings of lessons 00 and 01."""
 import math
 
-from .lesson_tables import bytes_text, stored, units_of, workload
+from .lesson_tables import bytes_text, load_text, stored, units_of, workload
 from .registry import FIGURES, RENDERERS, RenderError, figure, has, record
 from .svg import FILLS, LINES, Drawing, Plot
 
@@ -178,7 +178,7 @@ def overlap_trace():
             x = left + (shown - i * tick) * scale
             drawing.line(x, top - 4, x, top + 132)
             drawing.text(x, top + 146, f"-{i * tick / 1e3:g} ms" if i else "end", "small mid")
-    return drawing.done(f"Record docs/results/lesson_01_trace.json, rank 0 of 2, step {found['step']}; load before the runs {found['load_before']}.")
+    return drawing.done(f"Record docs/results/lesson_01_trace.json, rank 0 of 2, step {found['step']}; {load_text('lesson_01_trace')}.")
 
 
 @figure

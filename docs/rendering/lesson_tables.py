@@ -31,9 +31,23 @@ def stored(model, ranks=1):
     return sum(units_of(model, ranks))
 
 
-def load_text(*names):
-    """Whether something else ran: the load that was found before the timed runs."""
-    return f"load before the runs {max(record(name)['load_before'] for name in names):.1f}"
+def loads(value):
+    """Every `load_before` of a record: cores that were busy with something else before a turn."""
+    if isinstance(value, list):
+        return [load for item in value for load in loads(item)]
+    if not isinstance(value, dict):
+        return []
+    return [load for key, item in value.items() for load in ([item] if key == "load_before" else loads(item))]
+
+
+def is_busy(name):
+    return max(loads(record(name))) > 0.5
+
+
+def load_text(name):
+    """Whether times can be believed."""
+    most = max(loads(record(name)))
+    return f"up to {most:.1f} cores busy with other work before a turn" + (": **the machine was busy, so these times are no result**" if is_busy(name) else "")
 
 
 def machine_text(name):
@@ -169,6 +183,8 @@ def wait_of(bucket, overlap):
 @renders
 def variants_in_words(page):
     """What follows from the table, whatever the numbers are."""
+    if is_busy("lesson_01_variants"):
+        return "Operations and bytes above hold; the times do not, because other work ran beside these runs."
     unit_on, unit_off, model_on, model_off = (wait_of(b, o) for b in ("unit", "model") for o in ("on", "off"))
     return (f"Overlap takes the share of waiting from {100 * unit_off:.1f} % to {100 * unit_on:.1f} % with a bucket a unit. With one bucket for the whole "
             f"model it is {100 * model_off:.1f} % without and {100 * model_on:.1f} % with: that bucket is complete when backward ends, so there is nothing to "

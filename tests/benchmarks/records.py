@@ -2,7 +2,7 @@
 """The runs that the lessons' pages show, made again with the real programs: docs/results/lesson_*.json.
 
 Losses, bytes, operations and weights are the same on every run of the same machine; times are the machine's, so make them
-where nothing else runs (every record keeps the load that was found before it). Needs build/cpu (tests/run.sh --quick).
+where nothing else runs (every record keeps how many cores were busy before it). Needs build/cpu (tests/run.sh --quick).
 
   python3 tests/benchmarks/records.py                          everything, about 12 minutes on two idle cores
   python3 tests/benchmarks/records.py lesson_01_lr ...         some of them
@@ -20,11 +20,24 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs/results"
 WARM_UP = 5  # steps that timings leave out, as a record's own does
-IDLE = 0.5   # a higher load before a timed record is worth a warning
+IDLE = 0.5   # of a core: a machine that does more before a timed turn is busy, and the pages say so
+
+
+def busy_cores(seconds=1.0):
+    """How many cores are busy with something else: nothing of ours runs while this looks."""
+    def ticks():
+        numbers = [int(n) for n in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        return sum(numbers) - numbers[3] - numbers[4], sum(numbers)  # all but idle and iowait; all
+
+    busy, every = ticks()
+    time.sleep(seconds)
+    busier, later = ticks()
+    return round((busier - busy) / max(1, later - every) * (os.cpu_count() or 1), 2)
 
 
 class Run:
@@ -90,8 +103,10 @@ def in_turns(runs, rounds):
     turns = {name: [] for name in runs}
     for _ in range(rounds):
         for name, flags in runs.items():
-            turns[name].append(Run(*flags))
-    return {name: {**done[0].exact(), "rounds": [turn.timed() for turn in done], "machine": done[0].machine()} for name, done in turns.items()}
+            load = busy_cores()
+            turns[name].append((Run(*flags), load))
+    return {name: {**done[0][0].exact(), "rounds": [{**run.timed(), "load_before": load} for run, load in done], "machine": done[0][0].machine()}
+            for name, done in turns.items()}
 
 
 def machine_of(runs):
@@ -211,9 +226,9 @@ def main():
     for make in TIMED if args.timed else ALL:
         if args.names and make.__name__ not in args.names:
             continue
-        load = round(os.getloadavg()[0], 2)
+        load = busy_cores()
         if make in TIMED and load > IDLE:
-            print(f"note: the load is {load}: times of {make.__name__} are those of a busy machine", file=sys.stderr)
+            print(f"note: {load} cores are busy: times of {make.__name__} are those of a busy machine", file=sys.stderr)
         result = {"about": make.__doc__, "load_before": load, **make()}
         (RESULTS / f"{make.__name__}.json").write_text(text_of(result))
 

@@ -34,7 +34,7 @@ TEST(Mpi, SendsExactlyTheWireBytes) {
   Communicator& comm = test::mpi_world();
   const std::int64_t world = to_int(comm.size());
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const std::int64_t n : {0, 1, 3, 64, 100003}) {
+    for (const std::int64_t n : {0, 1, 3, 64, 100003, 600001}) {
       const at::TensorOptions options = dtype == DType::f32 ? at::kFloat : at::kBFloat16;
       at::Tensor t = at::full({n}, 1.0, options), full = at::full({n * world}, 1.0, options),
                  shard = at::full({n}, 1.0, options);
@@ -59,6 +59,7 @@ TEST(Mpi, SendsExactlyTheWireBytes) {
       const Rank before{static_cast<int>((to_int(comm.rank()) + world - 1) % world)};
       Ticket receive = comm.recv(shard, before);
       expect_sent(CommKind::send, n, [&] { return comm.send(t, next); });
+      EXPECT_EQ(test::wire_count().messages, 1) << "up to 1 GiB a message is one of MPI's";
       receive.wait();
     }
   }

@@ -158,6 +158,15 @@ class Parts(unittest.TestCase):
             with self.assertRaises(RenderError):
                 outputs.lines_between(["a", "b", "c"], first, last)
 
+    def test_a_busy_machine_is_named(self):
+        turns = {"load_before": 0.1, "variants": [{"rounds": [{"load_before": 0.2}, {"load_before": 0.0}]}]}
+        with unittest.mock.patch.object(lesson_tables, "record", lambda name: turns):
+            self.assertEqual(lesson_tables.load_text("x"), "up to 0.2 cores busy with other work before a turn")
+            turns["variants"][0]["rounds"][1]["load_before"] = 0.9
+            self.assertIn("up to 0.9 cores", lesson_tables.load_text("x"))
+            self.assertIn("no result", lesson_tables.load_text("x"))
+            self.assertIn("the times do not", lesson_tables.variants_in_words(Page(PAGE)))
+
     def test_the_fit_of_a_sweep(self):
         self.assertAlmostEqual(machine_tables.fitted(4, {"latency_s": 1e-6, "bytes_per_s": 1e9}, 1e6), 6e-6 + 1.5e-3)
 

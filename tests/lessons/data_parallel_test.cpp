@@ -18,6 +18,7 @@ test::RankResult reference(const Workload& w, int world, std::int64_t steps) {
 void expect_equal_world(const std::vector<test::RankResult>& ranks, const test::RankResult& expected) {
   for (const test::RankResult& rank : ranks) {
     EXPECT_TRUE(test::bit_equal(rank, expected));
+    EXPECT_EQ(rank.state.size(), expected.state.size()) << "a replica is whole";
     EXPECT_EQ(rank.losses, expected.losses);
     EXPECT_EQ(rank.norms, expected.norms);
     EXPECT_EQ(rank.evaluation, ranks[0].evaluation);
@@ -125,6 +126,7 @@ TEST(DataParallel, BucketsCoverTheArenaOnceAndLeaveWhenComplete) {
     std::int64_t end = layout.arena_size().value();
     for (const Bucket& b : make_buckets(layout, bucket)) {
       EXPECT_EQ(b.range.end, end) << "buckets follow each other from the arena's end";
+      EXPECT_GT(b.range.size(), 0);
       EXPECT_GE(b.range.begin, layout.unit(b.ready_after).sharded_begin)
           << "nothing of an unfinished unit inside";
       if (b.ready_after < layout.last_unit() && bucket != kModel) {
@@ -142,6 +144,77 @@ TEST(DataParallel, BucketsCoverTheArenaOnceAndLeaveWhenComplete) {
   }
   EXPECT_EQ(tensors, 2 + 12 * w.model.layers + 2);
   EXPECT_EQ(elements, layout.parameters().value() + (w.model.vocab_padded() - w.model.vocab) * w.model.width);
+}
+
+TEST(DataParallel, PlansABufferForSumsOnlyWhereTheyAreOfAnotherDtype) {
+  Workload w = odd_workload();
+  const auto bytes_to_convert = [&](const Workload& workload) {
+    std::vector<std::int64_t> found;
+    const MemoryPlan plan =
+        DataParallel::memory_plan(test::shape_for(workload, 2, 0, CommBackend::local), {});
+    for (const MemoryPlan::Item& item : plan.items()) {
+      if (item.purpose == Purpose::communication) found.push_back(item.bytes.value());
+    }
+    return found;
+  };
+  EXPECT_TRUE(bytes_to_convert(w).empty()) << "not even a line of no bytes";
+  w.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::f32};
+  const ParamLayout layout(w.model, WorldSize{2});
+  std::int64_t largest = 0;
+  for (int unit = 0; unit < layout.num_units(); ++unit)
+    largest = std::max(largest, layout.unit(unit).sharded_size);
+  EXPECT_EQ(bytes_to_convert(w), std::vector<std::int64_t>{4 * largest});
+}
+
+/// Two ranks; `ask` sees each rank's lesson, which it may have seeded by its rank.
+void with_lessons(std::int64_t verify_replicas, bool seeded_by_rank,
+                  const std::function<void(DataParallel&, RecordingCommunicator&)>& ask) {
+  LocalWorld world(2);
+  std::vector<std::unique_ptr<Communicator>> comms;
+  for (int r = 0; r < 2; ++r) comms.push_back(world.communicator(Rank{r}));
+  std::vector<std::jthread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      const c10::InferenceMode inference;
+      Workload w = odd_workload();
+      if (seeded_by_rank) w.seed += static_cast<std::uint64_t>(r);
+      const RunShape shape = test::shape_for(w, 2, r, CommBackend::local);
+      RecordingCommunicator comm(*comms[static_cast<std::size_t>(r)]);
+      Ledger ledger(at::kCPU);
+      const StepScalars scalars = test::step_scalars(0, 0);
+      RunContext context{shape, comm, ledger, scalars};
+      DataParallelOptions options;
+      options.verify_replicas = verify_replicas;
+      DataParallel lesson(context, options);
+      comm.set_phase("check");
+      ask(lesson, comm);
+    });
+  }
+}
+
+TEST(DataParallel, ComparesReplicasEveryFewSteps) {
+  for (const std::int64_t every : {0, 1, 3}) {
+    with_lessons(every, false, [&](DataParallel& lesson, RecordingCommunicator& comm) {
+      for (std::int64_t step = 0; step < 9; ++step) {
+        comm.set_step(step);
+        lesson.after_step(step);
+        const bool due = every == 1 || (every == 3 && (step == 2 || step == 5 || step == 8));
+        EXPECT_EQ(comm.recorded("check", step).count.size(), due ? 1U : 0U) << every << ", step " << step;
+      }
+    });
+  }
+}
+
+TEST(DataParallel, NamesTheReplicaThatDiffers) {
+  with_lessons(1, true, [](DataParallel& lesson, RecordingCommunicator&) {
+    std::string text;
+    try {
+      lesson.after_step(4);
+    } catch (const ClaimError& error) {
+      text = error.what();
+    }
+    EXPECT_EQ(text.find("step 4: rank 1's parameters differ from rank 0's"), 0U) << text;
+  });
 }
 
 TEST(OneDevice, EveryReduceOrderHoldsWhatItSays) {

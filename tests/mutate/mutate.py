@@ -197,6 +197,7 @@ def write_report(options, verdicts):
         **count(verdicts),
         "share_killed": share_killed(count(verdicts)),
         "sampled": bool(options.sample or options.only),
+        "verdicts taken from an earlier run": sum((v["place"], v["change"]) in killed_before(options.resume) for v in verdicts),
         "files": of_file,
         "survivors": with_reasons("survived", left),
         "equivalent mutants": with_reasons("equivalent", accepted),
