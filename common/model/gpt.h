@@ -133,5 +133,9 @@ class Gpt {
 /// depends neither on the world nor on the layout. Normal(0, 0.02), residual projections scaled by 1/sqrt(2
 /// L); biases 0, norms 1; padding rows and gaps 0.
 void init_unit(const ParamLayout& layout, int unit, std::uint64_t seed, const UnitTensors& params);
+/// The same of one slice: `out` [range.size()] is that range of the unit's segment. No rank needs the whole
+/// unit.
+void init_slice(const ParamLayout& layout, int unit, Segment segment, Range range, std::uint64_t seed,
+                const at::Tensor& out);
 
 }  // namespace sc

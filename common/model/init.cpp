@@ -51,35 +51,49 @@ void fill_normal(std::uint64_t key, std::int64_t begin, double stddev, std::span
   });
 }
 
-void init_matrix(const ParamTensor& t, const GptConfig& config, std::uint64_t seed, const at::Tensor& flat) {
+// Elements [begin, end) of the tensor into `out`.
+void init_matrix(const ParamTensor& t, const GptConfig& config, std::uint64_t seed, Range range,
+                 const at::Tensor& out) {
   constexpr std::int64_t kPiece = 1 << 20;  // even; keeps a large tensor out of host memory
   const bool residual = t.name.ends_with("c_proj.weight");
   const double stddev = residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(config.layers)) : 0.02;
   const bool padded = t.name == "wte.weight" || t.name == "lm_head.weight";
-  const std::int64_t end = padded ? config.vocab * config.width : t.numel();
+  const std::int64_t end = std::min(range.end, padded ? config.vocab * config.width : t.numel());
   const std::uint64_t key = mix(mix(seed) ^ hash(t.name));
   std::vector<float> piece;
-  for (std::int64_t begin = 0; begin < end; begin += kPiece) {
+  for (std::int64_t begin = range.begin; begin < end; begin += kPiece) {
     piece.resize(static_cast<std::size_t>(std::min(kPiece, end - begin)));
     fill_normal(key, begin, stddev, piece);
     const auto size = static_cast<std::int64_t>(piece.size());
-    flat.narrow(0, begin, size).copy_(at::from_blob(piece.data(), {size}, at::kFloat));
+    out.narrow(0, begin - range.begin, size).copy_(at::from_blob(piece.data(), {size}, at::kFloat));
   }
 }
 
 }  // namespace
 
-void init_unit(const ParamLayout& layout, int unit, std::uint64_t seed, const UnitTensors& params) {
+void init_slice(const ParamLayout& layout, int unit, Segment segment, Range range, std::uint64_t seed,
+                const at::Tensor& out) {
   const c10::InferenceMode guard;
-  params.sharded.zero_();
-  if (params.whole.defined()) params.whole.zero_();
+  out.zero_();
   for (const ParamTensor& t : layout.unit(unit).tensors) {
-    const at::Tensor flat = params.segment(t.segment).narrow(0, t.offset, t.numel());
+    if (t.segment != segment) continue;
+    // Tensors and slices start at multiples of kAlign: what they share starts at an even element of the
+    // tensor.
+    const Range shared{std::max(range.begin, t.offset), std::min(range.end, t.offset + t.numel())};
+    if (shared.size() <= 0) continue;
+    const at::Tensor part = out.narrow(0, shared.begin - range.begin, shared.size());
     if (t.decay) {
-      init_matrix(t, layout.config(), seed, flat);
+      init_matrix(t, layout.config(), seed, {shared.begin - t.offset, shared.end - t.offset}, part);
     } else if (t.name.ends_with(".weight")) {
-      flat.fill_(1.0);  // a norm
+      part.fill_(1.0);  // a norm
     }
+  }
+}
+
+void init_unit(const ParamLayout& layout, int unit, std::uint64_t seed, const UnitTensors& params) {
+  for (const Segment segment : {Segment::sharded, Segment::whole}) {
+    const at::Tensor& all = params.segment(segment);
+    if (all.defined()) init_slice(layout, unit, segment, {0, layout.unit(unit).size(segment)}, seed, all);
   }
 }
 

@@ -29,6 +29,7 @@ class AnyStrategy {
   virtual double evaluate(std::span<const Batch> batches) = 0;
   virtual void visit_state(StateVisitor& visitor) = 0;
   virtual void after_step(std::int64_t step) = 0;
+  [[nodiscard]] virtual const ParamLayout& layout() const = 0;
 };
 
 struct AnyLesson {
@@ -55,6 +56,7 @@ int run_lesson(const LessonInfo& info, int argc, char** argv) {
     double evaluate(std::span<const Batch> batches) override { return strategy.evaluate(batches); }
     void visit_state(StateVisitor& visitor) override { strategy.visit_state(visitor); }
     void after_step(std::int64_t step) override { strategy.after_step(step); }
+    [[nodiscard]] const ParamLayout& layout() const override { return strategy.layout(); }
     S strategy;
   };
   typename S::Options options;

@@ -45,9 +45,10 @@ class StateVisitor {
   virtual void visit(const StateSlice& slice) = 0;
 };
 
-/// memory_plan and comm_plan need no device and no ranks. train_step may return with work in flight; settle()
-/// ends it. after_step checks what the strategy itself claims (equal replicas, say) after step `step`
-/// (they count from 0), outside the operations of a training step.
+/// layout() names what visit_state's slices hold. memory_plan and comm_plan need no device and no ranks.
+/// train_step may return with work in flight; settle() ends it. after_step checks what the strategy itself
+/// claims (equal replicas, say) after step `step` (they count from 0), outside the operations of a training
+/// step.
 template <class S>
 concept Strategy = requires(S strategy, RunContext& context, const RunShape& shape,
                             const typename S::Options& options, std::span<const Batch> batches,
@@ -59,6 +60,7 @@ concept Strategy = requires(S strategy, RunContext& context, const RunShape& sha
   { strategy.evaluate(batches) } -> std::same_as<double>;
   {strategy.visit_state(visitor)};
   {strategy.after_step(step)};
+  { strategy.layout() } -> std::same_as<const ParamLayout&>;
   requires std::constructible_from<S, RunContext&, const typename S::Options&>;
 };
 

@@ -84,7 +84,6 @@ class Trainer {
   [[nodiscard]] RunFiles::Outcome outcome() const;
   void evaluate();
   void sample();
-  [[nodiscard]] ParamLayout layout_of_strategy() const;
   void finish();
   void say_the_end(const Path& record) const;
   [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }
@@ -154,9 +153,9 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
     scalars_.loss_scale.fill_(LossScale::kStart);
     scalars_.scaler_state = ledger.zeros(Purpose::workspace, "loss scaler", {2}, DType::i64);
   }
-  if (speaks() && job.line.sample > 0) (void)TextModel(shape_, layout_of_strategy(), ledger);  // it fits
+  if (speaks() && job.line.sample > 0) (void)TextModel(shape_, strategy_->layout(), ledger);  // it fits
   if (speaks() && !job.line.save.empty()) check_save_path(*files_, job.line.save);
-  if (!job.line.init.empty()) load_weights(*strategy_, layout_of_strategy(), job.line.init);
+  if (!job.line.init.empty()) load_weights(*strategy_, strategy_->layout(), job.line.init);
   const RunFiles::OnGpu on_gpu{gpu_ == nullptr ? std::map<std::string, std::string>() : gpu_versions(*gpu_),
                                flops_};
   records_.emplace(*files_, job, shape_, on_gpu, world.comm());
@@ -330,13 +329,9 @@ void Trainer::evaluate() {
 
 void Trainer::sample() {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
-  const SampleSource source{shape_, layout_of_strategy(), data_.validation(), tokenizer->vocab()};
+  const SampleSource source{shape_, strategy_->layout(), data_.validation(), tokenizer->vocab()};
   const Sample made = make_sample(*strategy_, source, ledger_, world_.comm(), job_.line.sample);
   if (speaks()) std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed);
-}
-
-ParamLayout Trainer::layout_of_strategy() const {
-  return ParamLayout(shape_.workload.model, WorldSize{static_cast<int>(job_.batch.data_parallel)});
 }
 
 void Trainer::finish() {
@@ -349,7 +344,7 @@ void Trainer::finish() {
   records_->gather(claims_.memory(), claims_.operations(), claims_.measured(), comm);
   // After the last operation that all ranks share: rank 0 may write for long, and nobody may wait for it in
   // one.
-  if (!job_.line.save.empty()) save_weights(*strategy_, layout_of_strategy(), comm, job_.line.save);
+  if (!job_.line.save.empty()) save_weights(*strategy_, strategy_->layout(), comm, job_.line.save);
   const Path written = records_->finish(outcome());
   if (speaks()) say_the_end(written);
 }

@@ -34,6 +34,7 @@ class OneDevice {
   double evaluate(std::span<const Batch> batches);
   void visit_state(StateVisitor& visitor);
   void after_step(std::int64_t /*step*/) {}
+  [[nodiscard]] const ParamLayout& layout() const { return layout_; }
 
  private:
   /// One whole gradient: every unit's vector in one arena, and with tied_sum = split the head's part of wte

@@ -47,6 +47,7 @@ class DataParallel {
   double evaluate(std::span<const Batch> batches);
   void visit_state(StateVisitor& visitor);
   void after_step(std::int64_t step);
+  [[nodiscard]] const ParamLayout& layout() const { return layout_; }
 
  private:
   void forward(const Batch& batch);

@@ -3,6 +3,9 @@
 #include "common/config/workload_table.h"
 #include "lessons/00_one_device/one_device.h"
 #include "lessons/01_data_parallel/data_parallel.h"
+#include "lessons/02_zero1/zero1.h"
+#include "lessons/03_zero2/zero2.h"
+#include "lessons/04_zero3/zero3.h"
 
 namespace sc {
 namespace {
@@ -23,6 +26,9 @@ DocSections doc_sections() {
       {"Workload", "The defaults are those of configs/tiny.json.", workload_fields().bind(*docs.workload)});
   docs.sections.push_back(section_of<OneDevice>("00_one_device"));
   docs.sections.push_back(section_of<DataParallel>("01_data_parallel"));
+  docs.sections.push_back(section_of<Zero1>("02_zero1"));
+  docs.sections.push_back(section_of<Zero2>("03_zero2"));
+  docs.sections.push_back(section_of<Zero3>("04_zero3"));
   return docs;
 }
 

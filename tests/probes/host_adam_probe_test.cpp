@@ -80,6 +80,7 @@ struct HostAdamProbe {
   void settle() {}
   double evaluate(std::span<const Batch>) { return 0; }
   void after_step(std::int64_t) {}
+  [[nodiscard]] const ParamLayout& layout() const { return layout_; }
   void visit_state(StateVisitor& visitor) {
     for (int unit = 0; unit < layout_.num_units(); ++unit) {
       const Range all{0, layout_.unit(unit).sharded_size};

@@ -104,6 +104,7 @@ class Broken {
   double evaluate(std::span<const Batch> batches) { return lesson_.evaluate(batches); }
   void visit_state(StateVisitor& visitor) { lesson_.visit_state(visitor); }
   void after_step(std::int64_t step) { lesson_.after_step(step); }
+  [[nodiscard]] const ParamLayout& layout() const { return lesson_.layout(); }
 
  private:
   static constexpr DataParallelOptions kRight{.bucket = {}, .overlap = true, .verify_replicas = 1};

@@ -29,6 +29,7 @@ class FakeStrategy final : public detail::AnyStrategy {
     for (const StateSlice& slice : slices) visitor.visit(slice);
   }
   void after_step(std::int64_t /*step*/) override {}
+  [[nodiscard]] const ParamLayout& layout() const override { throw std::logic_error("a fake has no layout"); }
 };
 
 /// Runs `rank_main` on `world` ranks at once; what it threw, rank by rank (null: nothing).

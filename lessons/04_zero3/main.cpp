@@ -1,0 +1,9 @@
+#include "common/run/run_lesson.h"
+#include "zero3.h"
+
+int main(int argc, char** argv) {
+  return sc::run_lesson<sc::Zero3>(
+      {.name = "04_zero3",
+       .question = "How small can a rank become that holds a unit's parameters only while it uses them?"},
+      argc, argv);
+}

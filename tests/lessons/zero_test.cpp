@@ -1,0 +1,221 @@
+// Lessons 02-04 against lesson 00: the same parameters to the bit, the bytes and the operations that the
+// plans say.
+#include <ATen/ops/equal.h>
+
+#include "common/comm/delaying_communicator.h"
+#include "lessons/00_one_device/one_device.h"
+#include "lessons/02_zero1/zero1.h"
+#include "lessons/03_zero2/zero2.h"
+#include "lessons/04_zero3/zero3.h"
+#include "tests/support/harness.h"
+
+namespace sc {
+namespace {
+
+using test::odd_workload;
+
+test::RankResult reference(const Workload& w, int world, ReduceEvery every, std::int64_t steps) {
+  return test::run_local<OneDevice>(1, w, {.virtual_ranks = world, .reduce_every = every}, steps).at(0);
+}
+
+void expect_equal_world(const std::vector<test::RankResult>& ranks, const test::RankResult& expected) {
+  for (const test::RankResult& rank : ranks) {
+    EXPECT_TRUE(test::bit_equal(rank, expected));
+    EXPECT_EQ(rank.losses, expected.losses);
+    EXPECT_EQ(rank.norms, expected.norms);
+    EXPECT_EQ(rank.evaluation, ranks[0].evaluation);
+    test::expect_as_planned(rank);
+  }
+}
+
+std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm) {
+  static std::atomic<std::uint64_t> seed = 1;
+  return std::make_unique<DelayingCommunicator>(std::move(comm), seed++);
+}
+
+/// Every activations setting with tied and untied heads, one and two rows a micro-batch.
+template <class F>
+void for_each_model(const F& f) {
+  for (const Activations activations :
+       {Activations::keep, Activations::recompute_gelu, Activations::recompute}) {
+    for (const bool tied : {true, false}) {
+      Workload w = odd_workload();
+      w.activations = activations;
+      w.model.tied = tied;
+      w.batch.micro = tied ? 1 : 2;
+      w.batch.global *= w.batch.micro;
+      SCOPED_TRACE(std::to_string(static_cast<int>(activations)) + (tied ? " tied" : " untied"));
+      f(w);
+    }
+  }
+}
+
+class ZeroWorlds : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, ZeroWorlds, ::testing::Values(1, 2, 3, 4));
+
+TEST_P(ZeroWorlds, Zero1TwentySteps) {
+  const Workload w = odd_workload();
+  expect_equal_world(test::run_local<Zero1>(GetParam(), w, {}, 20),
+                     reference(w, GetParam(), ReduceEvery::step, 20));
+}
+
+TEST_P(ZeroWorlds, Zero1EverySetting) {
+  for_each_model([&](const Workload& w) {
+    const test::RankResult expected = reference(w, GetParam(), ReduceEvery::step, 3);
+    for (const bool overlap : {true, false})
+      expect_equal_world(test::run_local<Zero1>(GetParam(), w, {.overlap = overlap}, 3), expected);
+  });
+}
+
+TEST_P(ZeroWorlds, Zero1RandomDelays) {
+  const Workload w = odd_workload();
+  expect_equal_world(test::run_local<Zero1>(GetParam(), w, {}, 4, delayed),
+                     reference(w, GetParam(), ReduceEvery::step, 4));
+}
+
+TEST_P(ZeroWorlds, Zero2TwentySteps) {
+  const Workload w = odd_workload();
+  expect_equal_world(test::run_local<Zero2>(GetParam(), w, {}, 20),
+                     reference(w, GetParam(), ReduceEvery::micro_batch, 20));
+}
+
+// Buckets smaller than a slice's alignment, than a unit, of several units, and larger than the model.
+TEST_P(ZeroWorlds, Zero2EverySetting) {
+  for_each_model([&](const Workload& w) {
+    const test::RankResult step = reference(w, GetParam(), ReduceEvery::step, 3);
+    const test::RankResult micro = reference(w, GetParam(), ReduceEvery::micro_batch, 3);
+    for (const bool overlap : {true, false}) {
+      expect_equal_world(
+          test::run_local<Zero2>(GetParam(), w, {.accumulate = Accumulate::full, .overlap = overlap}, 3),
+          step);
+      for (const std::int64_t bucket : {0, 1, 1000, 7000, 1'000'000}) {
+        SCOPED_TRACE(bucket);
+        expect_equal_world(test::run_local<Zero2>(GetParam(), w, {.bucket = bucket, .overlap = overlap}, 3),
+                           micro);
+      }
+    }
+  });
+}
+
+TEST_P(ZeroWorlds, Zero2RandomDelays) {
+  const Workload w = odd_workload();
+  for (const std::int64_t bucket : {0, 3000}) {
+    expect_equal_world(test::run_local<Zero2>(GetParam(), w, {.bucket = bucket}, 4, delayed),
+                       reference(w, GetParam(), ReduceEvery::micro_batch, 4));
+  }
+}
+
+// One micro-batch a rank: no scratch beside the slice.
+TEST(Zero2, OneMicroBatchNeedsNoScratch) {
+  Workload w = odd_workload();
+  w.batch.global = 2;
+  const auto ranks = test::run_local<Zero2>(2, w, {}, 3);
+  expect_equal_world(ranks, reference(w, 2, ReduceEvery::micro_batch, 3));
+  w.batch.global = 4;
+  const auto more = test::run_local<Zero2>(2, w, {}, 3);
+  const auto gradients = [](const test::RankResult& rank) {
+    return rank.peak[static_cast<int>(Purpose::gradients)];
+  };
+  EXPECT_LT(gradients(ranks[0]), gradients(more[0]));
+}
+
+TEST(Zero2, ShardBucketsCoverTheSlicesOnceAndLeaveWhenComplete) {
+  const ParamLayout layout(odd_workload().model, WorldSize{3});
+  for (const std::int64_t bucket : {1, 1000, 7000, 1'000'000}) {
+    std::int64_t end = layout.arena_size().value() / 3;
+    for (const ShardBucket& b : make_shard_buckets(layout, bucket)) {
+      EXPECT_EQ(b.range.end, end);
+      EXPECT_GT(b.range.size(), 0);
+      EXPECT_GE(b.range.begin, layout.unit(b.ready_after).sharded_begin / 3)
+          << "nothing of an unfinished unit";
+      if (b.ready_after < layout.last_unit()) {
+        EXPECT_LT(b.range.begin, layout.unit(b.ready_after + 1).sharded_begin / 3)
+            << "it could have left earlier";
+      }
+      end = b.range.begin;
+    }
+    EXPECT_EQ(end, 0);
+  }
+}
+
+// A bucket that holds everything makes ZeRO-2 hold more than ZeRO-1.
+TEST(Zero2, ABucketAsLargeAsTheModelCostsMoreThanZero1) {
+  Workload w = odd_workload();
+  w.model.layers = 12;
+  const RunShape shape = test::shape_for(w, 2, 0, CommBackend::local);
+  EXPECT_LT(Zero2::memory_plan(shape, {}).total(), Zero1::memory_plan(shape, {}).total());
+  EXPECT_GT(Zero2::memory_plan(shape, {.bucket = 1'000'000}).total(), Zero1::memory_plan(shape, {}).total());
+  EXPECT_THROW((void)Zero2::memory_plan(shape, {.accumulate = Accumulate::full, .bucket = 1}), InputError);
+}
+
+TEST_P(ZeroWorlds, Zero3TwentySteps) {
+  const Workload w = odd_workload();
+  expect_equal_world(test::run_local<Zero3>(GetParam(), w, {}, 20),
+                     reference(w, GetParam(), ReduceEvery::micro_batch, 20));
+}
+
+TEST_P(ZeroWorlds, Zero3EverySetting) {
+  for_each_model([&](const Workload& w) {
+    const test::RankResult expected = reference(w, GetParam(), ReduceEvery::micro_batch, 3);
+    for (const std::int64_t prefetch : {0, 1, 2, 5}) {
+      for (const bool reshard : {true, false}) {
+        SCOPED_TRACE(prefetch);
+        expect_equal_world(test::run_local<Zero3>(
+                               GetParam(), w, {.prefetch = prefetch, .reshard_after_forward = reshard}, 3),
+                           expected);
+      }
+    }
+  });
+}
+
+TEST_P(ZeroWorlds, Zero3RandomDelays) {
+  const Workload w = odd_workload();
+  for (const std::int64_t prefetch : {0, 2}) {
+    expect_equal_world(test::run_local<Zero3>(GetParam(), w, {.prefetch = prefetch}, 4, delayed),
+                       reference(w, GetParam(), ReduceEvery::micro_batch, 4));
+  }
+}
+
+/// The same values of every named tensor, where persist_below has moved tensors between segments.
+void expect_named_tensors_equal(const test::RankResult& rank, const ParamLayout& layout,
+                                const test::RankResult& expected, const ParamLayout& plain) {
+  std::int64_t compared = 0;
+  for (const StateSlice& slice : rank.state) {
+    for (const ParamTensor& t : layout.unit(slice.unit).tensors) {
+      const Range shared{std::max(slice.range.begin, t.offset),
+                         std::min(slice.range.end, t.offset + t.numel())};
+      if (t.segment != slice.segment || shared.size() <= 0) continue;
+      for (const StateSlice& whole : expected.state) {
+        if (whole.purpose != slice.purpose || whole.unit != slice.unit) continue;
+        const std::int64_t from = plain.find(slice.unit, t.name)->offset + shared.begin - t.offset;
+        EXPECT_TRUE(at::equal(slice.values.narrow(0, shared.begin - slice.range.begin, shared.size()),
+                              whole.values.narrow(0, from, shared.size())))
+            << name_of(slice.purpose) << " " << t.name;
+        compared += shared.size();
+      }
+    }
+  }
+  EXPECT_GT(compared, 0);
+}
+
+TEST_P(ZeroWorlds, Zero3PersistBelow) {
+  for (const bool tied : {true, false}) {
+    Workload w = odd_workload();
+    w.model.tied = tied;
+    const test::RankResult expected = reference(w, GetParam(), ReduceEvery::micro_batch, 4);
+    const WorldSize world{GetParam()};
+    for (const std::int64_t below : {21, 500, 100'000}) {  // vectors of a width; matrices too; everything
+      SCOPED_TRACE(below);
+      for (const auto& rank : test::run_local<Zero3>(GetParam(), w, {.persist_below = below}, 4)) {
+        EXPECT_EQ(rank.losses, expected.losses);
+        EXPECT_EQ(rank.norms, expected.norms);
+        test::expect_as_planned(rank);
+        expect_named_tensors_equal(rank, ParamLayout(w.model, world, below), expected,
+                                   ParamLayout(w.model, world));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sc
