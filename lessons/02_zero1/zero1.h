@@ -55,7 +55,6 @@ class Zero1 {
   std::vector<at::Tensor> params_slice_, grads_slice_, master_slice_, momentum_slice_, variance_slice_;
   std::vector<Ticket> reduced_;    // by unit
   std::vector<Ticket> published_;  // by unit
-  bool settled_ = false;           // every rank holds what the last update left
   ActivationBuffers buffers_;
 };
 

@@ -236,7 +236,6 @@ StepResult Zero2::train_step(std::span<const Batch> micro_batches) {
   wait_all_reduced();
   global_norm();
   for (int unit = 0; unit < layout_.num_units(); ++unit) step_shard(unit);
-  settled_ = false;
   return {buffers_.sums, context_.scalars.grad_norm};
 }
 
@@ -345,13 +344,12 @@ void Zero2::publish_params() {
     published_[unit] = context_.comm.all_gather(params_slice_[unit], params_[unit].sharded);
     if (!options_.overlap) wait_published(unit);
   }
-  settled_ = true;
 }
 
 void Zero2::wait_published(int unit) { published_[unit].wait(); }
 
+// Whether the last step is published already is not remembered: a step that a graph replays could not say so.
 void Zero2::settle() {
-  if (settled_) return;
   publish_params();
   for (int unit = 0; unit < layout_.num_units(); ++unit) wait_published(unit);
 }

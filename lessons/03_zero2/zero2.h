@@ -86,7 +86,6 @@ class Zero2 {
   std::vector<InFlight> in_flight_;  // by buffer: see buffer_of()
   std::vector<at::Tensor> scratch_;  // by buffer: where later micro-batches' sums land
   std::vector<Ticket> published_;    // by unit
-  bool settled_ = false;             // every rank holds what the last update left
   ActivationBuffers buffers_;
 };
 

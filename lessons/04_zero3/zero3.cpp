@@ -226,7 +226,6 @@ StepResult Zero3::train_step(std::span<const Batch> micro_batches) {
   for (std::size_t buffer = 0; buffer < kGradBuffers; ++buffer) wait_reduced(buffer);
   global_norm();
   for (int unit = 0; unit < layout_.num_units(); ++unit) step_shard(unit);
-  settled_ = false;
   return {buffers_.sums, context_.scalars.grad_norm};
 }
 
@@ -342,11 +341,10 @@ void Zero3::publish_params() {
     at::Tensor& whole = params_[unit].whole;
     if (whole.defined()) published_[unit] = context_.comm.all_gather(slices_of(unit)[1]->params, whole);
   }
-  settled_ = true;
 }
 
+// Whether the last step is published already is not remembered: a step that a graph replays could not say so.
 void Zero3::settle() {
-  if (settled_) return;
   publish_params();
   for (Ticket& ticket : published_) ticket.wait();
 }

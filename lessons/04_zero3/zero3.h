@@ -77,7 +77,6 @@ class Zero3 {
   };
   std::vector<std::array<InFlight, 2>> in_flight_;  // by buffer and segment
   std::vector<UnitTensors> scratch_;                // by buffer: where later micro-batches' sums land
-  bool settled_ = false;
   ActivationBuffers buffers_;
 };
 
