@@ -4,7 +4,7 @@
 Losses, bytes, operations and weights are the same on every run of the same machine; times are the machine's, so make them
 where nothing else runs (every record keeps how many cores were busy before it). Needs build/cpu (tests/run.sh --quick).
 
-  python3 tests/benchmarks/records.py                          everything, about 12 minutes on two idle cores
+  python3 tests/benchmarks/records.py                          everything, about 20 minutes on two idle cores
   python3 tests/benchmarks/records.py lesson_01_lr ...         some of them
   python3 tests/benchmarks/records.py --timed                  those whose times the pages show
   python3 tests/benchmarks/records.py --gpu-trace FOLDER       from a run on GPUs with --trace --out FOLDER
@@ -188,6 +188,104 @@ def lesson_01_trace():
     return {**runs["on"].machine(), "step": 5, "overlap": {overlap: {"command": run.command, **spans(run.trace, 5)} for overlap, run in runs.items()}}
 
 
+ZERO = {"01_data_parallel": "step", "02_zero1": "step", "03_zero2": "micro_batch", "04_zero3": "micro_batch"}  # lesson: its order of sums
+
+
+def whole_zero(lesson):
+    whole = Run(lesson, 2)
+    return {**whole.machine(), "workload": whole.record["workload"], "default": {**curve(whole), "said": whole.said}}
+
+
+def lesson_02():
+    """The whole run with what it prints."""
+    return whole_zero("02_zero1")
+
+
+def lesson_03():
+    """The whole run with what it prints."""
+    return whole_zero("03_zero2")
+
+
+def lesson_04():
+    """The whole run with what it prints."""
+    return whole_zero("04_zero3")
+
+
+def zero_order():
+    """20 steps of lessons 01 to 04 on 1, 2, 3, 4 ranks, and of lesson 00 with as many virtual ranks in both orders of sums."""
+    steps, worlds = ("--steps", "20"), (1, 2, 3, 4)
+    orders = {order: {n: Run("00_one_device", 0, "--virtual-ranks", str(n), "--reduce-every", order, *steps, save=True) for n in worlds}
+              for order in ("step", "micro_batch")}
+    lessons = {lesson: {n: Run(lesson, n, *steps, save=True) for n in worlds} for lesson in ZERO}
+    return {**lessons["04_zero3"][1].machine(), "order_of": ZERO,
+            "orders": {order: {n: run.exact() for n, run in runs.items()} for order, runs in orders.items()},
+            "lessons": {lesson: {n: run.exact() for n, run in runs.items()} for lesson, runs in lessons.items()}}
+
+
+# lesson: the settings of each run, two steps on two ranks
+ZERO_SETTINGS = {"01_data_parallel": ("",),
+                 "02_zero1": ("", "batch.micro=6"),
+                 "03_zero2": ("", "accumulate=full", "bucket=50000", "bucket=400000", "bucket=1000000", "batch.micro=6", "batch.micro=6 bucket=1000000"),
+                 "04_zero3": ("", "prefetch=0", "prefetch=2", "reshard_after_forward=off", "persist_below=1000", "batch.micro=6", "batch.micro=6 prefetch=0",
+                              "batch.micro=6 reshard_after_forward=off")}
+
+
+def zero_settings():
+    """Bytes, operations and losses of lessons 01 to 04 in several settings, two steps on two ranks."""
+    runs = {lesson: {settings: Run(lesson, 2, "--steps", "2", *(word for one in settings.split() for word in ("--set", one)))
+                     for settings in several} for lesson, several in ZERO_SETTINGS.items()}
+    return {**runs["04_zero3"][""].machine(), "world": 2,
+            "runs": [{"lesson": lesson, "settings": settings, **run.exact()} for lesson, several in runs.items() for settings, run in several.items()]}
+
+
+PAPER = ("model.layers=36", "model.width=4096", "model.heads=32", "model.vocab=60800")  # 7.5 G parameters: section 1 of the ZeRO paper
+
+
+def plan_of(lesson, world, workload, settings=()):
+    """What --plan says of a run on GPUs: no rank, no GPU. Buffers of one name are one entry, in their order."""
+    sets = [word for one in settings for word in ("--set", one)]
+    words = [f"lessons/{lesson}/run.sh", "--plan", "--world", str(world), "--device", "cuda", "--workload", f"configs/{workload}.json", *sets]
+    done = subprocess.run([words[0], "--no-build", "--preset", "cpu", *words[1:]], cwd=ROOT, text=True, capture_output=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"error: {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    memory, operations = done.stdout.split("memory of a rank\n")[1].split("operations of a rank in one step\n")
+    purposes, buffers, purpose = {}, {}, None
+    for line in memory.splitlines()[1:]:
+        purpose = line.split()[0] if line[2:3].isalpha() else purpose
+        found = re.search(r"^(?:  [a-z]+ +[\d.]+ [kMG]?B|\s+) +(\S.*?) {2,}([\d,]+) {1,}= ", line)
+        if found:
+            count = int(found[2].replace(",", ""))
+            buffers[found[1]] = [*buffers.get(found[1], []), count]
+            purposes[purpose] = purposes.get(purpose, 0) + count
+    purposes["total"] = int(re.search(r"^  total .* ([\d,]+)$", memory, re.M)[1].replace(",", ""))
+    if sum(count for name, count in purposes.items() if name not in ("total", "host")) != purposes["total"]:
+        sys.exit(f"error: the buffers of {' '.join(words)} do not add up to its total\n{done.stdout}")
+    listed = [[kind, int(count.replace(",", "")), int(elements.replace(",", "")), dtype] for kind, count, elements, dtype
+              in re.findall(r"^  (\w+) +([\d,]+) +([\d,]+)  (\w+) ", operations, re.M)]
+    return {"command": " ".join(words), "bytes": purposes, "buffers": buffers, "operations": listed}
+
+
+def zero_plans():
+    """What --plan says of lessons 01 to 04: GPT-2 on 1 to 1024 GPUs, the ZeRO paper's example, and settings of ZeRO-2 and ZeRO-3."""
+    worlds = [2**i for i in range(11)]
+    models = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
+    plans = {model: {lesson: {n: plan_of(lesson, n, model) for n in worlds} for lesson in ZERO} for model in models}
+    many = ("bucket=500000000", "accumulate=full", "bucket=50000000")
+    keys = ("prefetch=0", "prefetch=2", "prefetch=4", "reshard_after_forward=off", "persist_below=100000")
+    return {"commit": subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True, capture_output=True, check=True).stdout.strip(),
+            "models": {model: {lesson: {n: {"command": plan["command"], "bytes": plan["bytes"]} if n > 2 else plan for n, plan in one.items()}
+                               for lesson, one in lessons.items()} for model, lessons in plans.items()},
+            "zero2": {model: {setting: plan_of("03_zero2", 2, model, (setting,)) for setting in many} for model in models[1::2]},
+            "zero3": {model: {setting: plan_of("04_zero3", 2, model, (setting,)) for setting in keys} for model in models[1::2]},
+            "paper": {lesson: plan_of(lesson, 64, "gpt2_1558m", PAPER) for lesson in ZERO}}
+
+
+def zero_trace():
+    """A step of lessons 02 and 04 on two ranks, one micro-batch each, drawn from trace.json: what travels under forward and behind backward."""
+    runs = {lesson: Run(lesson, 2, "--steps", "8", "--trace", "--set", "batch.micro=6") for lesson in ("02_zero1", "04_zero3")}
+    return {**runs["02_zero1"].machine(), "step": 5, "lessons": {lesson: {"command": run.command, **spans(run.trace, 5)} for lesson, run in runs.items()}}
+
+
 def gpu_trace(folder):
     """A step of a run on GPUs, from the folder that it wrote with --trace."""
     said = json.loads((folder / "record.json").read_text())
@@ -201,7 +299,7 @@ def gpu_trace(folder):
 
 
 TIMED = (lesson_01_variants, lesson_01_batch, lesson_01_trace, lesson_00)
-ALL = (*TIMED, lesson_01, lesson_01_order, lesson_01_lr)
+ALL = (*TIMED, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, zero_order, zero_settings, zero_plans, zero_trace)
 
 
 def text_of(value):

@@ -1,0 +1,164 @@
+"""Drawings of lessons 02 to 04: who holds what, bytes by purpose side by side, what travels when."""
+from .lesson_figures import COMPUTED, lanes_of
+from .lesson_tables import bytes_text, workload
+from .registry import RenderError, figure, has, record
+from .svg import FILLS, LINES, Drawing, Plot
+from .zero_tables import LESSONS, Shape, states_of
+
+RANKS = 4
+PARAMETERS, GRADIENTS, OPTIMIZER, REST, PLAIN, MOMENT = FILLS[0], FILLS[1], FILLS[2], FILLS[7], "none", FILLS[6]
+
+
+def slice_row(drawing, x, y, width, rank, fill, whole):
+    """One vector of one rank: RANKS slices, the ones that it keeps filled."""
+    cell = width / RANKS
+    for piece in range(RANKS):
+        kept = whole or piece == rank
+        drawing.box(x + piece * cell, y, cell - 1, 22, fill if kept else PLAIN, str(piece) if kept else "", "in small", "box" if kept else "bare")
+
+
+def holds(lesson, whole, moment, title, note):
+    """A column a rank; `whole`: vectors kept in full; `moment`: what is whole for a moment, by vector."""
+    p, units = workload("tiny")["model"]["layers"], Shape(workload("tiny"), RANKS).units
+    names = (("parameters", PARAMETERS), ("gradients", GRADIENTS), ("momentum", OPTIMIZER), ("variance", OPTIMIZER))
+    kept = ", ".join(name for name, _ in names if name in whole) or "nothing"
+    alt = (f"{RANKS} ranks in {LESSONS[lesson]}. Whole on every rank: {kept}. Of the other vectors a rank keeps its slice, one of {RANKS}."
+           + (f" Whole for a moment: {'; '.join(f'{name}: {what}' for name, what in moment.items())}." if moment else ""))
+    drawing = Drawing(112 + 34 * 4 + 24 * len(moment), title, alt, "a number: the slice that a rank holds")
+    for rank in range(RANKS):
+        drawing.text(130 + rank * 206 + 95, 62, f"rank {rank}", "mid")
+    y = 76
+    for name, fill in names:
+        drawing.text(16, y + 16, name)
+        for rank in range(RANKS):
+            x = 130 + rank * 206
+            slice_row(drawing, x, y, 190, rank, fill, name in whole)
+            if name in moment:
+                drawing.box(x, y + 26, 188, 18, MOMENT, moment[name], "in small")
+        y += 58 if name in moment else 34
+    drawing.text(16, y + 20, note, "small")
+    if len(units) != p + 2:
+        raise RenderError("the units are not the embedding, the blocks and the last norm")
+    return drawing.done(f"{COMPUTED}: the layout of configs/tiny.json on {RANKS} ranks.")
+
+
+@figure
+def zero1_holds():
+    return holds("02_zero1", ("parameters", "gradients"), {}, "ZeRO-1: the optimizer's state is cut, everything else is whole",
+                 "Gradients go to the slice's owner (reduce-scatter), updated parameters come back from it (all-gather).")
+
+
+@figure
+def zero2_holds():
+    units = Shape(workload("tiny"), RANKS).units
+    return holds("03_zero2", ("parameters",), {"gradients": f"4 of {len(units)} units, full"}, "ZeRO-2: gradients are cut too",
+                 "Full gradients live in four buffers: unit 0, two blocks in turn, the last unit. What leaves one is summed into its owners' slices.")
+
+
+@figure
+def zero3_holds():
+    shape = Shape(workload("tiny"), RANKS)
+    return holds("04_zero3", (), {"parameters": f"{2 + shape.pool} of {len(shape.units)} units, gathered", "gradients": f"4 of {len(shape.units)} units, full"},
+                 "ZeRO-3: parameters are cut too", f"Gathered parameters live in {2 + shape.pool} buffers: unit 0, the last unit, and a pool of prefetch + 1 = {shape.pool} for "
+                 f"all {shape.L} blocks.")
+
+
+def bars(drawing, x, base, height, parts, most, label):
+    """Stacked from below: (fill, bytes)."""
+    y = base
+    for fill, count in parts:
+        high = height * count / most
+        y -= high
+        drawing.box(x, y, 74, high, fill)
+    drawing.text(x + 37, y - 6, bytes_text(sum(count for _, count in parts)), "small mid")
+    drawing.text(x + 37, base + 16, label, "small mid")
+
+
+def parts_of(bytes_):
+    got = bytes_.get
+    return ((PARAMETERS, got("parameters", 0)), (GRADIENTS, got("gradients", 0)), (OPTIMIZER, got("master", 0) + got("momentum", 0) + got("variance", 0)),
+            (FILLS[3], got("communication", 0)), (REST, got("activations", 0) + got("workspace", 0)))
+
+
+@figure
+def zero_bytes():
+    if not (has("zero_order") and has("zero_plans")):
+        return None
+    order, plans = record("zero_order")["lessons"], record("zero_plans")["models"]["gpt2_1558m"]
+    panels = [(f"tiny, N = {n}: measured", {lesson: order[lesson][n]["bytes"] for lesson in LESSONS}) for n in ("2", "4")]
+    panels += [(f"GPT-2 1.5B, N = {n}: planned", {lesson: plans[lesson][n]["bytes"] for lesson in LESSONS}) for n in ("2", "4")]
+    totals = "; ".join(f"{name}: " + ", ".join(f"{LESSONS[lesson]} {bytes_text(bytes_['total'])}" for lesson, bytes_ in one.items()) for name, one in panels)
+    alt = f"Bytes of a rank by purpose under four strategies. {totals}. Activations and workspace are the same for all."
+    drawing = Drawing(660, "Bytes of a rank, lessons 01 to 04", alt, "left: a model of four blocks; below: one of 48")
+    for i, (name, one) in enumerate(panels):
+        x, base = 50 + 460 * (i % 2), 300 + 290 * (i // 2)
+        most = max(sum(count for _, count in parts_of(bytes_)) for _, group in panels[2 * (i // 2):2 * (i // 2) + 2] for bytes_ in group.values())
+        drawing.text(x, base - 222, name)
+        drawing.line(x, base, x + 400, base)
+        for j, (lesson, bytes_) in enumerate(one.items()):
+            bars(drawing, x + 12 + 98 * j, base, 190, parts_of(bytes_), most, LESSONS[lesson])
+    drawing.legend(50, 644, ((PARAMETERS, "parameters"), (GRADIENTS, "gradients"), (OPTIMIZER, "master, momentum, variance"), (FILLS[3], "communication"),
+                             (REST, "activations, workspace")))
+    return drawing.done("Records docs/results/zero_order.json (20 steps, measured) and docs/results/zero_plans.json (`--plan`, 8 or 16 rows a micro-batch, no run).")
+
+
+@figure
+def zero_states_over_ranks():
+    """States of GPT-2 1.5B over N."""
+    if not has("zero_plans"):
+        return None
+    plans = record("zero_plans")["models"]["gpt2_1558m"]
+    at = {lesson: {n: states_of(plan) for n, plan in one.items()} for lesson, one in plans.items()}
+    alt = ("Model states of GPT-2 1.5B a rank, planned, over 1 to 1024 GPUs. " + "; ".join(
+        f"{LESSONS[lesson]}: {bytes_text(one['1'])} at N = 1, {bytes_text(one['8'])} at 8, {bytes_text(one['1024'])} at 1024" for lesson, one in at.items()) + ".")
+    drawing = Drawing(400, "GPT-2 1.5B: states of a rank over the number of ranks", alt, "planned, not run")
+    plot = Plot(drawing, 70, 70, 640, 270, (0, 10), (0, 28))
+    plot.axes([(i, str(2**i)) for i in range(11)], [(v, str(v)) for v in range(0, 29, 7)], "ranks N (each step doubles)", "GB")
+    for i, (lesson, one) in enumerate(at.items()):
+        plot.curve([(j, one[str(2**j)] / 1e9) for j in range(11)], LINES[i])
+        drawing.polyline([(730, 100 + 30 * i), (754, 100 + 30 * i)], LINES[i])
+        drawing.text(760, 104 + 30 * i, LESSONS[lesson])
+    return drawing.done("Record docs/results/zero_plans.json: `--plan --world N --device cuda --workload configs/gpt2_1558m.json`.")
+
+
+KINDS = {"all_gather": PARAMETERS, "reduce_scatter": GRADIENTS, "all_reduce": FILLS[4]}
+
+
+def timeline(lesson, title, what):
+    if not has("zero_trace"):
+        return None
+    found = record("zero_trace")
+    run = found["lessons"][lesson]
+    moved = [s for s in run["spans"] if s[0] == "communication"]
+    alt = f"Rank 0 of 2 in one step of lesson {LESSONS[lesson]}, from a real trace. {what}"
+    drawing = Drawing(262, title, alt, "measured on a busy machine: order, no times")
+    left, width = 130, 806
+    scale = width / run["microseconds"]
+    for row, y, high in (("compute", 58, 30), ("gathers", 96, 44), ("reductions", 148, 44), ("waiting", 200, 22)):
+        drawing.text(16, y + high / 2 + 5, row, "small")
+        drawing.line(left, y + high + 3, left + width, y + high + 3)
+    for row, _, begin, end in run["spans"]:
+        if row != "communication":
+            y, high, fill = (58, 30, FILLS[2]) if row == "compute" else (200, 22, FILLS[3])
+            drawing.box(left + begin * scale, y, max((end - begin) * scale, 0.8), high, fill)
+    for gathers, y in ((True, 96), (False, 148)):
+        several = [s for s in moved if s[1].startswith("all_gather") == gathers]
+        wide = [[*s[:3], max(s[3], s[2] + 5 / scale)] for s in several]  # at least 5 points, so that it is seen
+        placed, lanes = lanes_of(wide)
+        for lane, (_, name, begin, end) in placed:
+            drawing.box(left + begin * scale, y + lane * 44 / lanes, (end - begin) * scale, 44 / lanes - 1, KINDS[name.split(" ")[0]])
+    drawing.legend(130, 250, ((FILLS[2], "compute"), (PARAMETERS, "all-gather of parameters"), (GRADIENTS, "reduce-scatter of gradients"),
+                              (FILLS[4], "all-reduce of four numbers"), (FILLS[3], "waiting")))
+    return drawing.done(f"Record docs/results/zero_trace.json, rank 0 of 2, step {found['step']}, `{run['command']}`; operations are drawn at least 5 points wide.")
+
+
+@figure
+def zero1_trace():
+    return timeline("02_zero1", "ZeRO-1: gathers under the step's own forward, reductions behind backward",
+                    "All units' gathers are issued at the start of the step; embedding waits for unit 0 alone. Reduce-scatters follow one another while backward computes.")
+
+
+@figure
+def zero3_trace():
+    return timeline("04_zero3", "ZeRO-3: gathers all along, reductions behind backward",
+                    "Gathers come one unit ahead of compute in forward; in backward the blocks that are no longer in the pool are gathered again, while gradients leave.")
