@@ -11,7 +11,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "docs"))
 sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
-from rendering import checks, faults, lesson_figures, lesson_tables, machine_tables, marks, outputs, registry, svg  # noqa: E402
+from rendering import checks, faults, lesson_figures, lesson_tables, machine_tables, marks, outputs, registry, svg, zero_tables  # noqa: E402
 from rendering.registry import Page, RenderError  # noqa: E402
 
 PAGE = "lessons/01_data_parallel/README.md"
@@ -195,6 +195,59 @@ class Parts(unittest.TestCase):
         drawings = [svg.Drawing(100, "a < b", "x & y").done("c").svg for _ in range(2)]
         self.assertEqual(*drawings)
         self.assertIn("<title id=\"title\">a &lt; b</title>", drawings[0])
+
+
+def prose_of(lesson):
+    """A README without what is rendered, on one line."""
+    text = marks.BLOCK.sub("", (ROOT / f"lessons/{lesson}/README.md").read_text())
+    return " ".join(text.split())
+
+
+class Zero(unittest.TestCase):
+    def shape(self, ranks, settings=""):
+        return zero_tables.Shape(lesson_tables.workload("tiny"), ranks, settings)
+
+    # Worked by hand from 65,536 + 4 x 198,272 + 256 elements, six micro-batches on each of two ranks.
+    def test_formulas(self):
+        tiny = self.shape(2)
+        self.assertEqual((tiny.P, tiny.M, tiny.pool, tiny.full(), tiny.gathers()), (858880, 6, 2, 462336, 26))
+        self.assertEqual([tiny.states(lesson) for lesson in zero_tables.LESSONS], [13742080, 10306560, 11362816, 11494400])
+        self.assertEqual([tiny.sent(lesson) for lesson in zero_tables.LESSONS], [3435552, 3435552, 12024352, 20748320])
+        self.assertEqual(self.shape(2, "accumulate=full").states("03_zero2"), tiny.states("02_zero1"))
+        self.assertEqual(self.shape(2, "reshard_after_forward=off").gathers(), 4)
+        self.assertEqual(self.shape(2, "prefetch=9").pool, 4)
+        self.assertEqual([self.shape(2, f"bucket={b}").bucket() for b in (1, 50000, 1000000)], [128, 50048, 858880])
+
+    def test_small_tensors(self):
+        kept = {below: [size for unit in zero_tables.small_tensors(lesson_tables.workload("gpt2_124m")["model"], below) for size in unit]
+                for below in (768, 769, 100_000, 1_000_000)}
+        self.assertEqual([len(sizes) for sizes in kept.values()], [0, 74, 98, 111])
+        self.assertEqual((sum(kept[100_000]), sum(kept[1_000_000])), (121344, 7985664))
+
+    def test_the_readmes_arithmetic(self):
+        tiny, four = self.shape(2), self.shape(4)
+        medium = zero_tables.Shape(lesson_tables.workload("gpt2_355m"), 2)
+        numbers = {"02_zero1": [tiny.P, tiny.states("02_zero1"), tiny.states("01_data_parallel"), tiny.sent("02_zero1"), 3 * 4 * tiny.P // 2 + 32],
+                   "03_zero2": [tiny.full(), tiny.full() // 2, tiny.gradients("03_zero2"), tiny.gradients("02_zero1"), tiny.full() * 3 // 2, four.P * 3 // 4, four.full() * 5 // 4,
+                                tiny.sent("03_zero2") - 32, medium.full(), medium.P],
+                   "04_zero3": [tiny.parameters("04_zero3") // 4, tiny.parameters("04_zero3"), tiny.moved("04_zero3"), tiny.sent("04_zero3"),
+                                medium.parameters("04_zero3") // 2, medium.P // 2]}
+        for lesson, worked in numbers.items():
+            for number in worked:
+                self.assertTrue(f"{number:,}" in prose_of(lesson), f"lesson {lesson} does not work out {number:,}")
+
+    def test_one_byte_stops_the_page(self):
+        found = registry.record("zero_order")
+        found["lessons"]["03_zero2"]["2"]["bytes"]["gradients"] += 1
+        with unittest.mock.patch.object(zero_tables, "record", lambda name: found), self.assertRaisesRegex(RenderError, "states: the formula gives 11,362,816"):
+            zero_tables.zero_held(Page("lessons/03_zero2/README.md"), "03_zero2")
+
+    def test_a_loss_that_differs_is_named(self):
+        found = registry.record("zero_order")
+        found["lessons"]["04_zero3"]["4"]["loss"][-1] += 1e-15
+        with unittest.mock.patch.object(zero_tables, "record", lambda name: found):
+            text = zero_tables.zero_same_loss(Page("lessons/04_zero3/README.md"), "04_zero3")
+        self.assertEqual((text.count("| equal |"), text.count("| DIFFERENT |")), (3, 1))
 
 
 if __name__ == "__main__":
