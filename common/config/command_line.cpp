@@ -149,6 +149,8 @@ bool apply_run_flag(const Given& flag, CommandLine& line) {
     line.memory_cap = read(size(), flag);
   } else if (flag.name == "out") {
     line.out = flag.value;
+  } else if (flag.name == "compare") {
+    line.compare = flag.value;
   } else if (flag.name == "watchdog") {
     line.watchdog_seconds = read(real({.low = 0.1, .high = 86400}), flag);
   } else if (flag.name == "inject") {

@@ -40,6 +40,7 @@ struct CommandLine {
   ConfigSources sources;  // --workload --strategy --set, and the flags that stand for a key
   DeviceChoice device = DeviceChoice::automatic;
   std::string out;               // directory of the records; empty: runs/<lesson>/<time>
+  std::string compare;           // record.json of another run; empty: none
   bool plan = false;             // --plan: print what a run would hold and send, and exit
   std::int64_t world = 0;        // --world of a plan; 0: the ranks that are there
   bool trace = false;            // write trace.json

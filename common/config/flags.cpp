@@ -64,6 +64,7 @@ std::vector<Flag> all_flags(const Program& program) {
       {"world", "N", "ranks of the plan; a real run has those of run.sh -n"},
       {"memory-cap", "SIZE", "bytes a rank may hold, e.g. 6GB or 512MiB"},
       {"out", "DIR", "directory of the records (default runs/<lesson>/<time>)"},
+      {"compare", "RECORD", "at the end, this run beside another one of the same workload: its record.json"},
       {"trace", "", "write trace.json: compute, communication and waiting of every rank"},
       {"watchdog", "SECONDS", "longest time of one operation (default 30)"},
       {"inject", "KIND@RANK,STEP",

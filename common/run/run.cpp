@@ -14,8 +14,10 @@
 #include "common/config/workload_table.h"
 #include "common/model/param_layout.h"
 #include "common/run/describe.h"
+#include "common/run/fit.h"
 #include "common/run/gpu.h"
 #include "common/run/report.h"
+#include "common/run/run_files.h"
 #include "common/run/run_lesson.h"
 #include "common/run/run_shape.h"
 #include "common/run/trainer.h"
@@ -82,6 +84,19 @@ RunShape shape_of_plan(const CommandLine& line, const ResolvedConfig& config, st
   return shape;
 }
 
+LimitedRun limited(const AnyLesson& lesson, const RunShape& shape, Bytes cap) {
+  return {.shape = shape,
+          .cap = cap,
+          .stage = lesson.info.stage,
+          .slices = lesson.slices(),
+          .one_rank_only = lesson.info.one_rank_only,
+          .plan = [&lesson](const RunShape& changed) {
+            MemoryPlan plan = lesson.memory_plan(changed);
+            plan_surroundings(changed, to_int(changed.world), plan);
+            return plan;
+          }};
+}
+
 int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedConfig& config,
                std::int64_t world, const BatchPlan& batch, DeviceKind device) {
   const RunShape shape = shape_of_plan(line, config, world, device);
@@ -90,7 +105,11 @@ int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedC
   std::cout << describe_plan(lesson.info.name, shape, batch)
             << format_plan_table(memory, lesson.comm_plan(shape), shape.world);
   if (!batch.note.empty()) std::cout << "  note: " << batch.note << "\n";
-  if (line.memory_cap) std::cout << describe_cap(memory.total(), *line.memory_cap);
+  if (!line.memory_cap) return 0;
+  std::cout << describe_cap(memory.total(), *line.memory_cap);
+  if (memory.total() > *line.memory_cap)
+    std::cout << "  what fits, and what a rank then holds\n"
+              << describe_changes(limited(lesson, shape, *line.memory_cap));
   return 0;
 }
 
@@ -103,6 +122,17 @@ std::string command_text(int argc, char** argv) {
 int print_once(const Launch& launch, const std::string& text) {
   if (launch.rank == Rank{0}) std::cout << text;
   return 0;
+}
+
+// What can be refused before anything is opened or allocated, and then the run.
+int run_job(TrainJob job) {
+  if (job.line.memory_cap) refuse_beyond_cap(limited(job.lesson, shape_of_run(job), *job.line.memory_cap));
+  if (!job.line.compare.empty()) {
+    Workload workload = job.config.workload;
+    job.other = read_other_run(*posix_file_ops(), job.line.compare,
+                               values_of(workload_fields().bind(workload)), workload_hash(workload));
+  }
+  return train(job);
 }
 
 int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** argv) {
@@ -129,8 +159,12 @@ int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** 
   const BatchPlan batch = validate(config, facts);
   const DeviceKind device = device_kind(line.plan ? plan_device(config.workload, line.device) : facts.device);
   if (device == DeviceKind::cpu) refuse_gpu_flags(line);
+  if (line.plan && !line.compare.empty()) {
+    throw InputError(ExitCode::usage, "--compare " + line.compare, "a plan has no steps to compare",
+                     "leave out --plan or --compare");
+  }
   if (line.plan) return launch.rank == Rank{0} ? print_plan(lesson, line, config, world, batch, device) : 0;
-  return train(
+  return run_job(
       {lesson, launch, line, config, batch, command_text(argc, argv), device, ops_backend(device, line.ops)});
 }
 

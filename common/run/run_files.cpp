@@ -14,12 +14,6 @@
 namespace sc::detail {
 namespace {
 
-std::map<std::string, std::string> values_of(const FieldSet& fields) {
-  std::map<std::string, std::string> values;
-  for (const Field& field : fields.fields()) values[field.path] = field.get();
-  return values;
-}
-
 RankBytes bytes_of_plan(const MemoryPlan& plan) {
   RankBytes bytes;
   for (int p = 0; p < kPurposes; ++p) bytes.by_purpose[p] = plan.of(static_cast<Purpose>(p));
@@ -155,6 +149,12 @@ void set_outcome(RunRecord& record, const RunFiles::Outcome& outcome) {
 }
 
 }  // namespace
+
+std::map<std::string, std::string> values_of(const FieldSet& fields) {
+  std::map<std::string, std::string> values;
+  for (const Field& field : fields.fields()) values[field.path] = field.get();
+  return values;
+}
 
 RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, const OnGpu& gpu,
                    Communicator& comm)

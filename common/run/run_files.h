@@ -16,6 +16,9 @@ namespace sc::detail {
 /// Steps that --trace draws: the first ones.
 inline constexpr std::int64_t kTracedSteps = 8;
 
+/// What a record keeps of a configuration.
+std::map<std::string, std::string> values_of(const FieldSet& fields);
+
 /// Rank 0 writes; the others send it what they know. record.json is there from the start, without an exit
 /// code, so that a killed run leaves one too; fail() writes it from any rank.
 class RunFiles {
@@ -45,6 +48,8 @@ class RunFiles {
   [[nodiscard]] Path trace() const { return trace_; }
   /// Not collective. Writes the whole record and returns its path (rank 0).
   Path finish(const Outcome& outcome);
+  /// Rank 0, after finish(): what was written.
+  [[nodiscard]] const RunRecord& record() const { return record_; }
   /// Not collective, from any thread of any rank: the record with exit code, message and the steps that are
   /// in steps.jsonl. Returns its path, or nothing if it cannot be written. Never throws: the failure that is
   /// being reported matters more than one of writing about it.

@@ -8,14 +8,16 @@
 #include <string>
 
 #include "common/config/field_table.h"
+#include "common/memory/model_states.h"
 #include "common/run/strategy.h"
 
 namespace sc {
 
 struct LessonInfo {
-  std::string name;            // the folder's
-  std::string question;        // one sentence, for --help
-  bool one_rank_only = false;  // 00: a second rank is an error
+  std::string name;                   // the folder's
+  std::string question;               // one sentence, for --help
+  bool one_rank_only = false;         // 00: a second rank is an error
+  ZeroStage stage = ZeroStage::none;  // what is divided among ranks
 };
 
 namespace detail {

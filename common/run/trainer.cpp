@@ -358,6 +358,7 @@ void Trainer::say_the_end(const Path& record) const {
   std::cout << "\n" << claims_.report();
   if (profile_ && claims_.measured() != nullptr)
     std::cout << format_profile(profile_->rows(), profile_->steps(), profile_->step_milliseconds());
+  if (job_.other) std::cout << "\n" << format_comparison(records_->record(), *job_.other);
   if (!records_->trace().empty()) {
     std::cout << "trace: " << records_->trace().string() << " (the first " << kTracedSteps << " steps"
               << (gpu_ != nullptr ? "; waits and compute at the GPU's times" : "") << ")\n";

@@ -1,10 +1,13 @@
 // The run itself: opens the world, data and strategy, steps, checks what was predicted, writes what happened.
 #pragma once
 
+#include <optional>
+
 #include "common/comm/launch.h"
 #include "common/config/command_line.h"
 #include "common/config/resolve.h"
 #include "common/memory/plan.h"
+#include "common/run/compare.h"
 #include "common/run/run_lesson.h"
 
 namespace sc::detail {
@@ -18,6 +21,7 @@ struct TrainJob {
   std::string command;  // as typed
   DeviceKind device;
   OpsBackend ops;
+  std::optional<OtherRun> other = {};  // --compare
 };
 
 /// Trains, and returns 0, or ends the process with the code of what went wrong, reported once for all ranks.

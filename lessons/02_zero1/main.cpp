@@ -4,6 +4,7 @@
 int main(int argc, char** argv) {
   return sc::run_lesson<sc::Zero1>(
       {.name = "02_zero1",
-       .question = "What does a rank save that keeps the optimizer's state of one slice only?"},
+       .question = "What does a rank save that keeps the optimizer's state of one slice only?",
+       .stage = sc::ZeroStage::optimizer},
       argc, argv);
 }

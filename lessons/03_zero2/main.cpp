@@ -4,6 +4,7 @@
 int main(int argc, char** argv) {
   return sc::run_lesson<sc::Zero2>(
       {.name = "03_zero2",
-       .question = "What does a rank save that gives a gradient away as soon as it is complete?"},
+       .question = "What does a rank save that gives a gradient away as soon as it is complete?",
+       .stage = sc::ZeroStage::gradients},
       argc, argv);
 }

@@ -4,6 +4,7 @@
 int main(int argc, char** argv) {
   return sc::run_lesson<sc::Zero3>(
       {.name = "04_zero3",
-       .question = "How small can a rank become that holds a unit's parameters only while it uses them?"},
+       .question = "How small can a rank become that holds a unit's parameters only while it uses them?",
+       .stage = sc::ZeroStage::parameters},
       argc, argv);
 }

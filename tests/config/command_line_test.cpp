@@ -65,6 +65,8 @@ TEST(CommandLine, EveryFlagIsRead) {
                                   "6GB",
                                   "--out",
                                   "o",
+                                  "--compare",
+                                  "r.json",
                                   "--trace",
                                   "--watchdog",
                                   "1.5",
@@ -99,6 +101,7 @@ TEST(CommandLine, EveryFlagIsRead) {
   EXPECT_EQ(line.world, 64);
   EXPECT_EQ(line.memory_cap, Bytes(6'000'000'000));
   EXPECT_EQ(line.out, "o");
+  EXPECT_EQ(line.compare, "r.json");
   EXPECT_DOUBLE_EQ(line.watchdog_seconds, 1.5);
   EXPECT_EQ(line.inject, "hang@1,3");
   EXPECT_EQ(line.sources.settings[5].key, "virtual_ranks");

@@ -49,6 +49,7 @@ CASES = {
     "not-text": Case(f"{ONE} --data photo.txt", {"photo.txt": "PNG\0\0\0"}),
     "no-weights": Case(f"{ONE} --init gpt2.safetensors"),
     "cap": Case(f"{ONE} --memory-cap 15MB"),
+    "compare": Case(f"{ONE} --compare steps.json", {"steps.json": '{"loss": 2.5}\n'}),
     "gpu": Case(f"{ONE} --device cuda --steps 2", without_gpu_code=True),
     "sixteen": Case(f"{ONE} --set precision.dtype=bf16"),
     "out": Case(f"{ONE} --steps 2 --out notes.txt/records", {"notes.txt": "a file, not a folder"}),

@@ -3,6 +3,8 @@
 #include <ATen/ops/equal.h>
 
 #include "common/comm/delaying_communicator.h"
+#include "common/run/fit.h"
+#include "common/run/run_shape.h"
 #include "lessons/00_one_device/one_device.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
@@ -24,6 +26,8 @@ void expect_equal_world(const std::vector<test::RankResult>& ranks, const test::
     EXPECT_EQ(rank.losses, expected.losses);
     EXPECT_EQ(rank.norms, expected.norms);
     EXPECT_EQ(rank.evaluation, ranks[0].evaluation);
+    // Every rank evaluates all batches here, so that sum and count are N times the reference's.
+    EXPECT_DOUBLE_EQ(rank.evaluation, expected.evaluation);
     test::expect_as_planned(rank);
   }
 }
@@ -174,6 +178,79 @@ TEST_P(ZeroWorlds, Zero3RandomDelays) {
     expect_equal_world(test::run_local<Zero3>(GetParam(), w, {.prefetch = prefetch}, 4, delayed),
                        reference(w, GetParam(), ReduceEvery::micro_batch, 4));
   }
+}
+
+// An evaluation takes part in nothing: what it published, gathered or left in a buffer is not what the next
+// step computes with.
+template <Strategy S>
+void expect_evaluation_between_changes_nothing(int world, ReduceEvery every) {
+  const Workload w = odd_workload();
+  const test::RankResult expected = test::run_local<OneDevice>(
+      1, w, {.virtual_ranks = world, .reduce_every = every}, 4, {}, /*evaluate_after=*/1)[0];
+  const auto ranks = test::run_local<S>(world, w, {}, 4, delayed, /*evaluate_after=*/1);
+  expect_equal_world(ranks, expected);
+  for (const test::RankResult& rank : ranks)
+    EXPECT_DOUBLE_EQ(rank.evaluation_between, expected.evaluation_between);
+  EXPECT_NE(expected.evaluation_between, expected.evaluation);
+}
+
+TEST_P(ZeroWorlds, Zero1EvaluationBetweenSteps) {
+  expect_evaluation_between_changes_nothing<Zero1>(GetParam(), ReduceEvery::step);
+}
+
+TEST_P(ZeroWorlds, Zero2EvaluationBetweenSteps) {
+  expect_evaluation_between_changes_nothing<Zero2>(GetParam(), ReduceEvery::micro_batch);
+}
+
+TEST_P(ZeroWorlds, Zero3EvaluationBetweenSteps) {
+  expect_evaluation_between_changes_nothing<Zero3>(GetParam(), ReduceEvery::micro_batch);
+}
+
+template <Strategy S>
+Bytes held(const RunShape& shape) {
+  MemoryPlan plan = S::memory_plan(shape, {});
+  detail::plan_surroundings(shape, to_int(shape.world), plan);
+  return plan.total();
+}
+
+// What --memory-cap says of other lessons is computed without them.
+TEST_P(ZeroWorlds, PlansOfStagesAreTheLessons) {
+  for (const int layers : {1, 2, 5}) {
+    for_each_model([&](Workload w) {
+      w.model.layers = layers;
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        w.precision.dtype = w.precision.grad_dtype = w.precision.reduce_dtype = dtype;
+        for (const int global : {GetParam(), 12}) {
+          w.batch.global = global * w.batch.micro;
+          const RunShape shape = test::shape_for(w, GetParam(), 0, CommBackend::mpi);
+          EXPECT_EQ(plan_of_stage(shape, ZeroStage::optimizer).total(), held<Zero1>(shape));
+          EXPECT_EQ(plan_of_stage(shape, ZeroStage::gradients).total(), held<Zero2>(shape));
+          EXPECT_EQ(plan_of_stage(shape, ZeroStage::parameters).total(), held<Zero3>(shape));
+        }
+      }
+    });
+  }
+}
+
+// Bytes of the model states alone are the paper's.
+TEST_P(ZeroWorlds, ModelStatesAreThePapersFormulas) {
+  Workload w = odd_workload();
+  w.precision.dtype = w.precision.grad_dtype = w.precision.reduce_dtype = DType::bf16;
+  const RunShape shape = test::shape_for(w, GetParam(), 0, CommBackend::mpi);
+  const Elements psi = ParamLayout(w.model, shape.world).arena_size();
+  const auto states = [&](const MemoryPlan& plan, ZeroStage stage) {
+    Bytes sum;
+    for (const MemoryPlan::Item& item : plan.items()) {
+      const bool shard = item.name.ends_with("_shard");
+      const bool full = (item.name == "params_full" && stage < ZeroStage::parameters) ||
+                        (item.name == "grads_full" && stage < ZeroStage::gradients);
+      if (shard || full) sum += item.bytes;
+    }
+    EXPECT_EQ(sum, model_states(psi, shape.world, stage, w.precision)) << static_cast<int>(stage);
+  };
+  states(Zero1::memory_plan(shape, {}), ZeroStage::optimizer);
+  states(Zero2::memory_plan(shape, {}), ZeroStage::gradients);
+  states(Zero3::memory_plan(shape, {}), ZeroStage::parameters);
 }
 
 /// The same values of every named tensor, where persist_below has moved tensors between segments.

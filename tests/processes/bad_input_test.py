@@ -99,8 +99,8 @@ PATHS = {
 }
 LIMITS = {
     "--memory-cap 150000": (69, re.compile(
-        r"--memory-cap 150\.00 kB: [a-z]+ '[a-z_ ]+' asks for [\d.]+ [kM]?B, [\d.]+ [kM]?B are in use\n  fix: a larger cap, a smaller "
-        r"batch\.micro, activations=recompute, or a strategy that shards more")),
+        r"--memory-cap 150\.00 kB: a rank would hold [\d.]+ [kM]B, [\d.]+ [kM]B more than that\n(  [a-z]+ +[\d.]+ [kM]?B\n)+"
+        r"  fix: one of these fits, and a rank holds\n(  .+ [\d.]+ [kM]B\n?)+")),
     # 12 d^2 elements a block: more than a process can address, on any machine
     "--set model.layers=1024 --set model.width=65536 --set batch.sequence=1": (69, re.compile(
         r"memory: [a-z]+ '[a-z_ ]+' asks for [\d.]+ TB, which this machine does not give \([\d.]+ [kMG]?B are in use\)\n"

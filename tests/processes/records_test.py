@@ -103,8 +103,8 @@ class Records(support.ProcessTest):
                 out = support.new_path("out")
                 refused = support.run(LESSON, ranks, "--memory-cap", str(total - 1), "--out", out)
                 self.expect_one_error(refused, 69, re.compile(
-                    r"--memory-cap [\d.]+ [kM]B: [a-z]+ '[a-z_ ]+' asks for [\d.]+ k?B, [\d.]+ [kM]B are in use\n"
-                    r"  fix: a larger cap, .*"))
+                    r"--memory-cap [\d.]+ [kM]B: a rank would hold [\d.]+ [kM]B, 1 B more than that\n(  [a-z]+ +[\d.]+ [kM]?B\n)+"
+                    r"  fix: one of these fits, and a rank holds\n(  .+ [\d.]+ [kM]B\n)+  --memory-cap " + str(total) + r" +[\d.]+ [kM]B"))
                 self.assertFalse(os.path.exists(out + "/record.json"))
 
 
@@ -160,7 +160,8 @@ class WithoutARun(support.ProcessTest):
     def test_plan_says_whether_a_cap_is_enough(self):
         plan = ("--plan", "--world", "2", "--workload", support.WORKLOAD, "--memory-cap")
         self.assertRegex(self.quick(*plan, "1GB"), r"\n  --memory-cap 1\.00 GB: fits, [\d.]+ MB are left\n")
-        self.assertRegex(self.quick(*plan, "100KB"), r"\n  --memory-cap 100\.00 kB: does not fit, [\d.]+ [kM]B are missing\n")
+        self.assertRegex(self.quick(*plan, "100KB"), r"\n  --memory-cap 100\.00 kB: does not fit, [\d.]+ [kM]B are missing\n"
+                         r"  what fits, and what a rank then holds\n  --memory-cap \d+ +[\d.]+ [kM]B\n\Z")
 
     def test_plan_that_a_run_would_refuse(self):
         out = self.quick("--plan", "--world", "5", "--workload", support.WORKLOAD)

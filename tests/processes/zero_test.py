@@ -79,6 +79,26 @@ class Zero(support.ProcessTest):
             self.assertEqual((ended.code, ended.err), (0, ""), ended)
             self.assertTrue(filecmp.cmp(run.weights, trained.weights, shallow=False), "a step too small to change a bit")
 
+    # The table's numbers are those of the two records.
+    def test_compare_with_the_record_of_another_lesson(self):
+        one = self.runs[2, "02_zero1", "overlap=on"][0]
+        out = support.new_path("out")
+        ended = support.run("04_zero3", 2, *STEPS, "--compare", one.out + "/record.json", "--out", out)
+        self.assertEqual((ended.code, ended.err), (0, ""), ended)
+        text = ended.out[ended.out.index("compared with " + one.out):]
+        before, now = record(one.out)["ranks"][0]["measured_bytes"], record(out)["ranks"][0]["measured_bytes"]
+        for purpose in ("parameters", "gradients", "momentum", "total"):
+            self.assertRegex(text, rf"\n  {purpose} +{before[purpose]:,} +{now[purpose]:,} +x {now[purpose] / before[purpose]:.3f}\n")
+        self.assertRegex(text, r"\n  reduce_scatter +4 +[\d,]+ +24 +[\d,]+\n")
+        self.assertRegex(text, r"\n  step 11 +[\d.]+ +[\d.]+ +\d\.\d\de-\d\d\n")
+        self.assertIn("times are compared from 25 steps on; 02_zero1 has 12, 04_zero3 has 12\n", text)
+        other = support.run("04_zero3", 2, "--steps", "13", "--compare", one.out + "/record.json", "--out", support.new_path("out"))
+        self.expect_one_error(other, 64, f"--compare {one.out}/record.json: it did other work: steps is 13 here and 12 there\n"
+                                         "  fix: runs are compared that train the same; --set the keys, or use that run's --workload")
+        self.assertNotIn("step 1/", other.out)
+        plan = support.run("04_zero3", 0, "--plan", "--compare", one.out + "/record.json")
+        self.expect_one_error(plan, 64, f"--compare {one.out}/record.json: a plan has no steps to compare\n  fix: leave out --plan or --compare")
+
     def test_a_cap_that_stops_01_lets_04_run(self):
         more = ["--set", "model.layers=8", "--steps", "2"]
         peak = {}
@@ -92,7 +112,27 @@ class Zero(support.ProcessTest):
         self.assertEqual((fits.code, fits.err), (0, ""), fits)
         stopped = support.run("01_data_parallel", 4, *more, "--memory-cap", cap, "--out", support.new_path("out"))
         self.assertEqual(stopped.code, 69, stopped)
-        self.assertRegex(stopped.errors[0], re.compile(r"--memory-cap .*asks for"))
+        self.assertEqual(len(stopped.errors), 1, stopped)
+        self.expect_changes_fit(stopped.errors[0], int(cap), more)
+
+    # Every change that the message offers is tried: the plan with it holds what the message says, below the cap.
+    def expect_changes_fit(self, said, cap, flags):
+        changes = re.findall(r"^  (.+?) +([\d.]+ [kM]B)$", said[said.index("  fix: "):], re.M)
+        self.assertGreater(len(changes), 1, said)
+        lessons = {"02": "02_zero1", "03": "03_zero2", "04": "04_zero3"}
+        named = []
+        for what, holds in changes:
+            other = re.match(r"ZeRO-\d \(lesson (\d\d)\) -n (\d+)(.*)\Z", what)
+            lesson = lessons[other.group(1)] if other else "01_data_parallel"
+            named.append(lesson)
+            changed = (other.group(3) if other else what).split()
+            ended = support.run(lesson, 0, *flags, "--plan", "--world", other.group(2) if other else "4", *changed)
+            self.assertEqual(ended.code, 0, ended)
+            found = re.search(r"\n  total +([\d.]+ [kM]B) +([\d,]+)\n", ended.out)
+            self.assertEqual(found.group(1), holds, what)
+            if "--memory-cap" not in what:
+                self.assertLessEqual(int(found.group(2).replace(",", "")), cap, what)
+        self.assertTrue(set(named) & set(lessons.values()), said)
 
 
 if __name__ == "__main__":

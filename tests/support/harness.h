@@ -106,15 +106,16 @@ struct RankResult {
   Bytes peak_total;
   MemoryPlan memory_plan;
   CommPlan comm_plan;
-  std::vector<CommPlan> recorded;  // of every step
-  double evaluation = 0;
+  std::vector<CommPlan> recorded;                 // of every step
+  double evaluation = 0, evaluation_between = 0;  // after the last step; after step `evaluate_after`
   std::int64_t dropped = 0;
   Bytes batches, op_scratch;  // of the witnessed step: the test's own tensors; what one operation may take
 };
 
 template <Strategy S>
 RankResult run_rank(Communicator& transport, const RunShape& shape, const typename S::Options& options,
-                    std::int64_t steps, Ledger& ledger, StepWitness* witness = nullptr) {
+                    std::int64_t steps, Ledger& ledger, StepWitness* witness = nullptr,
+                    std::optional<std::int64_t> evaluate_after = {}) {
   c10::InferenceMode inference;
   at::set_num_threads(1);
   RankResult result;
@@ -127,6 +128,11 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
   S strategy(context, options);
   const Workload& w = shape.workload;
   const std::int64_t mine = w.batch.global / w.batch.micro / to_int(shape.world);
+  const auto evaluate = [&] {
+    std::vector<Batch> validation;
+    for (std::int64_t j = 0; j < 4; ++j) validation.push_back(made_up_batch(w, 1'000'000, j));
+    return strategy.evaluate(validation);
+  };
   for (std::int64_t step = 0; step < steps; ++step) {
     std::vector<Batch> batches;
     for (std::int64_t j = 0; j < mine; ++j)
@@ -149,12 +155,12 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     result.recorded.push_back(comm.recorded("train", step));
     comm.set_phase("check");
     strategy.after_step(step);
+    comm.set_phase("eval");
+    if (step == evaluate_after) result.evaluation_between = evaluate();
   }
   comm.set_phase("eval");
   strategy.settle();
-  std::vector<Batch> validation;
-  for (std::int64_t j = 0; j < 4; ++j) validation.push_back(made_up_batch(w, 1'000'000, j));
-  result.evaluation = strategy.evaluate(validation);
+  result.evaluation = evaluate();
   struct Keep : StateVisitor {
     std::vector<StateSlice>* into;
     void visit(const StateSlice& slice) override {
@@ -202,7 +208,8 @@ inline void expect_nothing_beside_the_ledger(const StepWitness& witness,
 using Wrap = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
 template <Strategy S>
 std::vector<RankResult> run_local(int world, const Workload& w, const typename S::Options& options,
-                                  std::int64_t steps, const Wrap& wrap = {}) {
+                                  std::int64_t steps, const Wrap& wrap = {},
+                                  std::optional<std::int64_t> evaluate_after = {}) {
   StepWitness witness(world);
   LocalWorld ranks(world);
   std::vector<RankResult> results(static_cast<std::size_t>(world));
@@ -216,7 +223,7 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
         try {
           Ledger ledger(at::kCPU);
           results[r] = run_rank<S>(*comm, shape_for(w, world, r, CommBackend::local), options, steps, ledger,
-                                   steps > kWitnessedStep ? &witness : nullptr);
+                                   steps > kWitnessedStep ? &witness : nullptr, evaluate_after);
         } catch (...) {
           errors[r] = std::current_exception();
           comm->abort();

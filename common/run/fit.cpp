@@ -1,0 +1,175 @@
+#include "common/run/fit.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "common/base/check.h"
+#include "common/base/text.h"
+#include "common/model/activation_buffers.h"
+#include "common/model/param_layout.h"
+#include "common/run/run_shape.h"
+
+namespace sc {
+namespace {
+
+bool fits(const LimitedRun& run, const MemoryPlan& plan) { return plan.total() <= run.cap; }
+
+/// Micro-batches of all ranks in a step.
+std::int64_t micro_batches(const RunShape& shape) {
+  return shape.workload.batch.global / shape.workload.batch.micro;
+}
+
+// Largest first.
+std::vector<RunShape> smaller_micro_batches(const LimitedRun& run) {
+  std::vector<RunShape> shapes;
+  RunShape shape = run.shape;
+  const std::int64_t ranks = to_int(run.shape.world) * run.slices, global = shape.workload.batch.global;
+  for (std::int64_t micro = shape.workload.batch.micro - 1; micro >= 1; --micro) {
+    shape.workload.batch.micro = micro;
+    if (global % (micro * ranks) == 0) shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+// What computes least again first.
+std::vector<RunShape> more_recomputed(const RunShape& from) {
+  std::vector<RunShape> shapes;
+  RunShape shape = from;
+  for (const Activations activations : {Activations::recompute_gelu, Activations::recompute}) {
+    shape.workload.activations = activations;
+    if (activations > from.workload.activations) shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+// Worlds from `from` on that share the step's micro-batches evenly.
+std::vector<RunShape> larger_worlds(const RunShape& shape, std::int64_t from) {
+  std::vector<RunShape> shapes;
+  RunShape larger = shape;
+  larger.comm = detail::comm_backend(shape.device, shape.comm == CommBackend::staged, true);
+  for (std::int64_t world = from; world <= micro_batches(shape); ++world) {
+    larger.world = WorldSize{static_cast<int>(world)};
+    if (micro_batches(shape) % world == 0) shapes.push_back(larger);
+  }
+  return shapes;
+}
+
+// Each after a blank.
+std::string settings(const RunShape& changed, const RunShape& from) {
+  constexpr const char* kNames[] = {"keep", "recompute_gelu", "recompute"};
+  const Workload& w = changed.workload;
+  std::string text;
+  if (w.batch.micro != from.workload.batch.micro) text += fmt::format(" --set batch.micro={}", w.batch.micro);
+  if (w.activations != from.workload.activations)
+    text += fmt::format(" --set activations={}", kNames[static_cast<int>(w.activations)]);
+  if (changed.world != from.world) text += fmt::format(" -n {}", to_int(changed.world));
+  return text;
+}
+
+// The first of `shapes` that fits.
+bool add_first(const LimitedRun& run, const std::vector<RunShape>& shapes, std::vector<Change>& changes) {
+  for (const RunShape& shape : shapes) {
+    const MemoryPlan plan = run.plan(shape);
+    if (!fits(run, plan)) continue;
+    changes.push_back({settings(shape, run.shape).substr(1), plan.total()});
+    return true;
+  }
+  return false;
+}
+
+// Each stage with the fewest ranks it needs, if it needs fewer than the stage before it. False: none fits.
+bool add_stages(const LimitedRun& run, const RunShape& from, std::vector<Change>& changes) {
+  constexpr const char* kNames[] = {"", "ZeRO-1", "ZeRO-2", "ZeRO-3"};
+  const std::size_t before = changes.size();
+  std::vector<RunShape> shapes = larger_worlds(from, std::max<std::int64_t>(2, to_int(from.world)));
+  for (int stage = static_cast<int>(run.stage) + 1; stage <= static_cast<int>(ZeroStage::parameters);
+       ++stage) {
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      const MemoryPlan plan = plan_of_stage(shapes[i], static_cast<ZeroStage>(stage));
+      if (!fits(run, plan)) continue;
+      changes.push_back({fmt::format("{} (lesson 0{}) -n {}{}", kNames[stage], stage + 1,
+                                     to_int(shapes[i].world), settings(from, run.shape)),
+                         plan.total()});
+      shapes.resize(i);
+    }
+  }
+  return changes.size() > before;
+}
+
+// The same, with the least that has to be computed again beside it.
+void add_stages(const LimitedRun& run, std::vector<Change>& changes) {
+  if (add_stages(run, run.shape, changes)) return;
+  for (const RunShape& shape : more_recomputed(run.shape))
+    if (add_stages(run, shape, changes)) return;
+}
+
+}  // namespace
+
+MemoryPlan plan_of_stage(const RunShape& shape, ZeroStage stage) {
+  MemoryPlan plan;
+  const PrecisionConfig& precision = shape.workload.precision;
+  const ParamLayout layout(shape.workload.model, shape.world);
+  const std::int64_t micro = shape.workload.batch.micro * to_int(shape.world);
+  plan.add(Purpose::parameters, "model states", "",
+           model_states(layout.arena_size(), shape.world, stage, precision));
+  // Unit 0, the last one, and two blocks in turn.
+  const Elements units(layout.unit(0).sharded_size + layout.unit(layout.last_unit()).sharded_size +
+                       std::min(2, layout.num_blocks()) * layout.unit(1).sharded_size);
+  if (stage >= ZeroStage::gradients) {
+    const bool adds = shape.workload.batch.global > micro;  // later micro-batches' sums land beside the slice
+    plan.add(Purpose::gradients, "full units", "", bytes_of(units, precision.grad_dtype));
+    if (adds)
+      plan.add(Purpose::gradients, "scratch", "",
+               bytes_of(units / to_int(shape.world), precision.grad_dtype));
+  }
+  if (stage == ZeroStage::parameters)
+    plan.add(Purpose::parameters, "full units", "", bytes_of(units, precision.dtype));
+  plan_activation_buffers(shape, plan);
+  detail::plan_surroundings(shape, to_int(shape.world), plan);
+  return plan;
+}
+
+std::vector<Change> changes_that_fit(const LimitedRun& run) {
+  std::vector<Change> changes;
+  const std::vector<RunShape> smaller = smaller_micro_batches(run), again = more_recomputed(run.shape);
+  const bool one = add_first(run, smaller, changes), other = add_first(run, again, changes);
+  if (!one && !other) {
+    std::vector<RunShape> both;
+    for (const RunShape& shape : smaller)
+      for (const RunShape& more : more_recomputed(shape)) both.push_back(more);
+    add_first(run, both, changes);
+  }
+  if (!run.one_rank_only) add_first(run, larger_worlds(run.shape, to_int(run.shape.world) + 1), changes);
+  add_stages(run, changes);
+  return changes;
+}
+
+std::string describe_changes(const LimitedRun& run) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Change& change : changes_that_fit(run)) rows.push_back({change.what, human_bytes(change.bytes)});
+  const Bytes total = run.plan(run.shape).total();
+  rows.push_back({fmt::format("--memory-cap {}", total.value()), human_bytes(total)});
+  return table(rows);
+}
+
+void refuse_beyond_cap(const LimitedRun& run) {
+  const MemoryPlan plan = run.plan(run.shape);
+  if (fits(run, plan)) return;
+  std::vector<std::vector<std::string>> rows;
+  for (int p = 0; p < kPurposes; ++p) {
+    const auto purpose = static_cast<Purpose>(p);
+    const bool counts = purpose != Purpose::host && purpose != Purpose::disk;
+    if (counts && plan.of(purpose).value() > 0)
+      rows.push_back({std::string(name_of(purpose)), human_bytes(plan.of(purpose))});
+  }
+  std::string changes = describe_changes(run), bytes = table(rows);
+  changes.pop_back(), bytes.pop_back();
+  throw InputError(ExitCode::missing, "--memory-cap " + human_bytes(run.cap),
+                   fmt::format("a rank would hold {}, {} more than that\n{}", human_bytes(plan.total()),
+                               human_bytes(plan.total() - run.cap), bytes),
+                   "one of these fits, and a rank holds\n" + changes);
+}
+
+}  // namespace sc

@@ -1,0 +1,45 @@
+// What would fit below --memory-cap where a plan does not: found by evaluating plans.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/memory/model_states.h"
+#include "common/memory/plan.h"
+
+namespace sc {
+
+/// A run that is limited.
+struct LimitedRun {
+  RunShape shape;
+  Bytes cap;
+  ZeroStage stage = ZeroStage::none;  // of its strategy
+  std::int64_t slices = 1;            // virtual ranks of each rank (00)
+  bool one_rank_only = false;
+  std::function<MemoryPlan(const RunShape&)> plan;  // all that a rank of the run would hold
+};
+
+/// Something to change, and what a rank would then hold.
+struct Change {
+  std::string what;  // "--set batch.micro=2"
+  Bytes bytes;
+};
+
+/// All that a rank of lesson 02, 03 or 04 holds with its default options, by formula: model states, full
+/// units for a moment, activations, and what run_lesson holds.
+MemoryPlan plan_of_stage(const RunShape& shape, ZeroStage stage);
+
+/// What would fit, what costs least first: rows of a micro-batch, activations computed again, both; more
+/// ranks of this strategy; a strategy that divides more. The global batch stays. May be empty.
+std::vector<Change> changes_that_fit(const LimitedRun& run);
+
+/// The lines of those changes, and the cap that would do.
+std::string describe_changes(const LimitedRun& run);
+
+///   Errors  InputError(missing) if the plan is beyond the cap: its bytes by purpose, what is missing, and
+///           the changes that fit.
+void refuse_beyond_cap(const LimitedRun& run);
+
+}  // namespace sc

@@ -1,0 +1,146 @@
+// What --memory-cap says where a plan does not fit.
+#include "common/run/fit.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "common/base/check.h"
+#include "common/base/text.h"
+
+namespace sc {
+namespace {
+
+LimitedRun limited(ZeroStage stage = ZeroStage::none) {
+  LimitedRun run;
+  run.shape.workload.batch = {.sequence = 128, .global = 48, .micro = 4};
+  run.shape.world = WorldSize{2};
+  run.shape.device = DeviceKind::cuda;  // where no transport's scratch grows with the ranks
+  run.shape.comm = CommBackend::nccl;
+  run.stage = stage;
+  run.plan = [stage](const RunShape& shape) { return plan_of_stage(shape, stage); };
+  return run;
+}
+
+Bytes needs(const LimitedRun& run, std::int64_t micro, Activations activations, int world = 2) {
+  RunShape shape = run.shape;
+  shape.workload.batch.micro = micro;
+  shape.workload.activations = activations;
+  shape.world = WorldSize{world};
+  return run.plan(shape).total();
+}
+
+std::optional<Bytes> found(const std::vector<Change>& changes, const std::string& what) {
+  for (const Change& change : changes)
+    if (change.what == what) return change.bytes;
+  return {};
+}
+
+TEST(Fit, TheLargestMicroBatchThatFits) {
+  LimitedRun run = limited();
+  run.cap = needs(run, 3, Activations::keep);
+  EXPECT_EQ(found(changes_that_fit(run), "--set batch.micro=3"), run.cap);
+  run.cap -= Bytes(1);
+  EXPECT_EQ(found(changes_that_fit(run), "--set batch.micro=2"), needs(run, 2, Activations::keep));
+  run.shape.workload.batch.global = 40;  // 40 rows are not whole micro-batches of 3 on two ranks
+  run.cap = needs(run, 3, Activations::keep);
+  EXPECT_FALSE(found(changes_that_fit(run), "--set batch.micro=3"));
+  EXPECT_TRUE(found(changes_that_fit(run), "--set batch.micro=2"));
+}
+
+TEST(Fit, TheLeastThatIsComputedAgain) {
+  LimitedRun run = limited();
+  run.cap = needs(run, 4, Activations::recompute_gelu);
+  EXPECT_EQ(found(changes_that_fit(run), "--set activations=recompute_gelu"), run.cap);
+  run.cap -= Bytes(1);
+  EXPECT_FALSE(found(changes_that_fit(run), "--set activations=recompute_gelu"));
+  EXPECT_EQ(found(changes_that_fit(run), "--set activations=recompute"),
+            needs(run, 4, Activations::recompute));
+}
+
+TEST(Fit, BothWhereNeitherIsEnough) {
+  LimitedRun run = limited();
+  run.cap = std::min(needs(run, 1, Activations::keep), needs(run, 4, Activations::recompute)) - Bytes(1);
+  const std::vector<Change> changes = changes_that_fit(run);
+  ASSERT_FALSE(changes.empty());
+  EXPECT_NE(changes[0].what.find("batch.micro="), std::string::npos) << changes[0].what;
+  EXPECT_NE(changes[0].what.find("activations="), std::string::npos) << changes[0].what;
+  for (const Change& change : changes) EXPECT_LE(change.bytes, run.cap) << change.what;
+}
+
+// Replicas do not shrink; slices do.
+TEST(Fit, MoreRanksHelpAStrategyThatDivides) {
+  LimitedRun run = limited(ZeroStage::optimizer);
+  run.cap = needs(run, 4, Activations::keep, 3);
+  EXPECT_EQ(found(changes_that_fit(run), "-n 3"), run.cap);
+  LimitedRun replicas = limited();
+  replicas.cap = needs(replicas, 4, Activations::keep) * 9 / 10;
+  for (const Change& change : changes_that_fit(replicas))
+    EXPECT_NE(change.what.substr(0, 2), "-n") << change.what;
+}
+
+TEST(Fit, StrategiesThatDivideMoreEachWithTheFewestRanks) {
+  LimitedRun run = limited();
+  const auto of = [&](ZeroStage stage, int world) {
+    RunShape shape = run.shape;
+    shape.world = WorldSize{world};
+    return plan_of_stage(shape, stage).total();
+  };
+  run.cap = of(ZeroStage::optimizer, 2);
+  EXPECT_EQ(found(changes_that_fit(run), "ZeRO-1 (lesson 02) -n 2"), run.cap);
+  EXPECT_FALSE(found(changes_that_fit(run), "ZeRO-2 (lesson 03) -n 2")) << "no fewer ranks than ZeRO-1";
+  run.cap = of(ZeroStage::optimizer, 6);
+  const std::vector<Change> changes = changes_that_fit(run);
+  EXPECT_EQ(found(changes, "ZeRO-1 (lesson 02) -n 6"), run.cap);
+  run.stage = ZeroStage::parameters;
+  for (const Change& change : changes_that_fit(run))
+    EXPECT_EQ(change.what.find("ZeRO"), std::string::npos) << change.what;
+}
+
+TEST(Fit, StrategiesThatDivideMoreAndComputeAgain) {
+  LimitedRun run = limited();
+  run.cap = Bytes(INT64_MAX);
+  RunShape shape = run.shape;
+  shape.workload.activations = Activations::recompute_gelu;
+  for (int world = 2; world <= 12; ++world) {
+    if (12 % world != 0) continue;
+    shape.world = WorldSize{world};
+    for (int stage = 1; stage <= 3; ++stage)
+      run.cap = std::min(run.cap, plan_of_stage(shape, static_cast<ZeroStage>(stage)).total());
+  }
+  const std::vector<Change> changes = changes_that_fit(run);
+  ASSERT_FALSE(changes.empty());
+  EXPECT_EQ(changes.back().what, "ZeRO-3 (lesson 04) -n 12 --set activations=recompute_gelu");
+  EXPECT_EQ(changes.back().bytes, run.cap);
+}
+
+TEST(Fit, OneRankOnlyIsNotToldToUseMore) {
+  LimitedRun run = limited(ZeroStage::optimizer);
+  run.one_rank_only = true;
+  run.cap = needs(run, 4, Activations::keep, 3);
+  EXPECT_FALSE(found(changes_that_fit(run), "-n 3"));
+}
+
+TEST(Fit, TheMessageHasThePlanWhatIsMissingAndTheExactCap) {
+  LimitedRun run = limited();
+  const Bytes total = run.plan(run.shape).total();
+  run.cap = total;
+  EXPECT_NO_THROW(refuse_beyond_cap(run));
+  run.cap = total - Bytes(1000);
+  try {
+    refuse_beyond_cap(run);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.code(), ExitCode::missing);
+    EXPECT_NE(error.message().find("1.00 kB more than that\n"), std::string::npos) << error.message();
+    for (const char* purpose : {"parameters", "activations", "workspace"})
+      EXPECT_NE(error.message().find(std::string("\n  ") + purpose), std::string::npos) << error.message();
+    EXPECT_NE(error.fix().find("--memory-cap " + std::to_string(total.value())), std::string::npos);
+    EXPECT_NE(error.fix().find("--set batch.micro=3 "), std::string::npos) << error.fix();
+  }
+}
+
+}  // namespace
+}  // namespace sc
