@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 LOCAL, MPI, SAMPLER, LOADER = "comm_local_test", "comm_mpi_test", "data_sampler_test", "data_loader_test"
-LESSONS = "data_parallel_test"
+LESSONS, ZERO = "data_parallel_test", "zero_test"
 # Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
 TESTS = {
     "common/comm/comm_op.h": [LOCAL, MPI],
@@ -36,16 +36,25 @@ TESTS = {
     "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
     "lessons/00_one_device/one_device.cpp": [LESSONS],
     "lessons/01_data_parallel/data_parallel.cpp": [LESSONS],
+    "lessons/02_zero1/zero1.cpp": [ZERO],
+    "lessons/03_zero2/zero2.cpp": [ZERO],
+    "lessons/04_zero3/zero3.cpp": [ZERO],
 }
 SOURCES_OF_HEADERS = {
     "common/comm/comm_op.h": ["common/comm/comm_op.cpp", "common/comm/comm_record.cpp", "common/comm/mpi_exchange.cpp"],
+}
+# Of a test that many files share, what looks at this one: a mutant runs all tests (*), and these alone are all that can notice it.
+NARROW = {
+    "lessons/02_zero1/zero1.cpp": "*Zero1*:*PlansOf*:*ModelStates*",
+    "lessons/03_zero2/zero2.cpp": "*Zero2*:*PlansOf*:*ModelStates*",
+    "lessons/04_zero3/zero3.cpp": "*Zero3*:*PlansOf*:*ModelStates*",
 }
 MPI_RANKS = 3  # the fewest at which left and right neighbour differ
 
 
 def seconds(test):
     """A mutant may loop or wait for ever; three times what the test takes on a busy machine."""
-    return 90 if test == LESSONS else 30
+    return 90 if test in (LESSONS, ZERO) else 30
 
 
 def all_tests():
@@ -111,6 +120,8 @@ def main():
         objects = list(pool.map(linker.compile, sources))
     tests = [t for t in all_tests() if any(t in TESTS[name] for name in changed)] if changed else all_tests()
     lines = [line_of(test, linker.link(test, objects)) for test in tests]
+    if len(changed) == 1 and changed[0] in NARROW:
+        lines.insert(0, f"if [[ $1 == '*' ]]; then set -- '{NARROW[changed[0]]}'; fi")
     (linker.out / "run.sh").write_text("set -e\ncd " + shlex.quote(str(linker.root)) + "\n" + "\n".join(lines) + "\n")
 
 
