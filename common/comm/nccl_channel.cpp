@@ -12,8 +12,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 constexpr auto kFinishLimit = 5s;
-// Multiprocessors that an operation may take from what computes beside it: on two H200s (355M) a step is
-// shorter with 16 than with 4, 8 or NCCL's own choice. NCCL_MAX_CTAS in the environment overrides it.
+// Multiprocessors that an operation may take from what computes beside it, of an H200's 132. NCCL_MAX_CTAS in
+// the environment overrides it.
 constexpr int kMostBlocks = 16;
 constexpr auto kSpin = 200us;  // NCCL accepts in tens of us once it is connected: shorter than a nap
 

@@ -49,7 +49,7 @@ class Gpu {
   void capture(const std::function<void()>& step);
   [[nodiscard]] bool captured() const;
   /// Forgets it. The communicators whose operations it holds end after this.
-  void drop_graph();
+  void drop_graph() noexcept;
   /// Enqueues it again.
   void replay();
 

@@ -75,7 +75,7 @@ TextModel::TextModel(const RunShape& run, const ParamLayout& layout, Ledger& led
 
 void TextModel::set_unit(int unit, const UnitTensors& values) {
   UnitTensors& mine = params_[static_cast<std::size_t>(unit)];
-  mine.sharded.copy_(values.sharded);
+  if (mine.sharded.defined()) mine.sharded.copy_(values.sharded);
   if (mine.whole.defined() && mine.whole.numel() > 0) mine.whole.copy_(values.whole);
 }
 

@@ -252,8 +252,8 @@ void Zero2::forward(const Batch& batch) {
 
 void Zero2::head(const Batch& batch, Write write) {
   const int last = layout_.last_unit();
-  wait_reduced(buffer_of(0)),
-      wait_reduced(buffer_of(last));  // the micro-batch before may still be on its way out of them
+  wait_reduced(buffer_of(0));  // the micro-batch before may still be on its way out of them
+  wait_reduced(buffer_of(last));
   at::Tensor grad_head = gpt_.head_matrix(grads_full_[gpt_.head_unit()]);
   gpt_.head(gpt_.head_matrix(params_[gpt_.head_unit()]), params_[last], buffers_.x.back(), batch.targets,
             batch.scale, buffers_.grad_x[layout_.num_blocks() % 2], grad_head, grads_full_[last], write,

@@ -215,7 +215,6 @@ StepResult Zero3::train_step(std::span<const Batch> micro_batches) {
     // it arrive and the gradients of the one above it leave.
     for (int unit = layout_.num_blocks(), next = unit; unit >= 1; --unit) {
       while (next > std::max<std::int64_t>(1, unit - options_.prefetch)) gather_params(--next);
-      gather_params(unit);
       wait_gathered(unit);
       backward_block(unit);
       reduce_grads(unit, slice);
@@ -249,7 +248,8 @@ void Zero3::forward(const Batch& batch) {
 void Zero3::head(const Batch& batch) {
   const int last = layout_.last_unit();
   // The micro-batch before may still be on its way out of them.
-  wait_reduced(grads_buffer(layout_, 0)), wait_reduced(grads_buffer(layout_, last));
+  wait_reduced(grads_buffer(layout_, 0));
+  wait_reduced(grads_buffer(layout_, last));
   at::Tensor grad_head = gpt_.head_matrix(grads_full_[gpt_.head_unit()]);
   gpt_.head(gpt_.head_matrix(params_[gpt_.head_unit()]), params_[last], buffers_.x.back(), batch.targets,
             batch.scale, buffers_.grad_x[layout_.num_blocks() % 2], grad_head, grads_full_[last],

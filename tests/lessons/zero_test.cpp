@@ -6,6 +6,7 @@
 #include "common/run/fit.h"
 #include "common/run/run_shape.h"
 #include "lessons/00_one_device/one_device.h"
+#include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
@@ -20,7 +21,24 @@ test::RankResult reference(const Workload& w, int world, ReduceEvery every, std:
   return test::run_local<OneDevice>(1, w, {.virtual_ranks = world, .reduce_every = every}, steps).at(0);
 }
 
+/// Elements of `purpose` that these results name.
+std::int64_t named(std::span<const test::RankResult> ranks, Purpose purpose) {
+  std::int64_t elements = 0;
+  for (const test::RankResult& rank : ranks) {
+    for (const StateSlice& slice : rank.state) elements += slice.purpose == purpose ? slice.range.size() : 0;
+  }
+  return elements;
+}
+
+/// Nothing of the optimizer's state is kept back, and nothing is held twice.
+void expect_all_state_named(std::span<const test::RankResult> ranks, std::int64_t elements) {
+  EXPECT_EQ(named(ranks, Purpose::momentum), elements);
+  EXPECT_EQ(named(ranks, Purpose::variance), elements);
+  EXPECT_GE(named(ranks, Purpose::parameters), elements);
+}
+
 void expect_equal_world(const std::vector<test::RankResult>& ranks, const test::RankResult& expected) {
+  expect_all_state_named(ranks, named({&expected, 1}, Purpose::momentum));
   for (const test::RankResult& rank : ranks) {
     EXPECT_TRUE(test::bit_equal(rank, expected));
     EXPECT_EQ(rank.losses, expected.losses);
@@ -275,6 +293,19 @@ void expect_named_tensors_equal(const test::RankResult& rank, const ParamLayout&
   EXPECT_GT(compared, 0);
 }
 
+// 16 bits beside an fp32 master, against lesson 01: both round a sum over ranks once. (00 adds rank by rank
+// in the gradients' dtype.) One micro-batch a rank, so that the orders of 01 and of a reduction every time
+// are one.
+TEST_P(ZeroWorlds, SixteenBitsBesideAMaster) {
+  Workload w = odd_workload();
+  w.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
+  w.batch.global = GetParam();
+  const auto expected = test::run_local<DataParallel>(GetParam(), w, {}, 4).at(0);
+  expect_equal_world(test::run_local<Zero1>(GetParam(), w, {}, 4), expected);
+  expect_equal_world(test::run_local<Zero2>(GetParam(), w, {}, 4), expected);
+  expect_equal_world(test::run_local<Zero3>(GetParam(), w, {}, 4), expected);
+}
+
 TEST_P(ZeroWorlds, Zero3PersistBelow) {
   for (const bool tied : {true, false}) {
     Workload w = odd_workload();
@@ -283,7 +314,9 @@ TEST_P(ZeroWorlds, Zero3PersistBelow) {
     const WorldSize world{GetParam()};
     for (const std::int64_t below : {21, 500, 100'000}) {  // vectors of a width; matrices too; everything
       SCOPED_TRACE(below);
-      for (const auto& rank : test::run_local<Zero3>(GetParam(), w, {.persist_below = below}, 4)) {
+      const auto ranks = test::run_local<Zero3>(GetParam(), w, {.persist_below = below}, 4);
+      expect_all_state_named(ranks, ParamLayout(w.model, world, below).arena_size().value());
+      for (const auto& rank : ranks) {
         EXPECT_EQ(rank.losses, expected.losses);
         EXPECT_EQ(rank.norms, expected.norms);
         test::expect_as_planned(rank);

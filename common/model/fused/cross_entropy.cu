@@ -303,8 +303,13 @@ void launch_once(const Arguments<T>& a, cudaStream_t stream) {
 template <class T, bool kGradient>
 void run(const Arguments<T>& a, cudaStream_t stream) {
   if constexpr (sizeof(T) == 2) {
-    constexpr int kWidest = kMaxPieces * kMaxThreads * kVec;  // two rows of 16 bits in 227 KiB
-    if (a.padded <= kWidest) return launch_once<T, kGradient>(a, stream);
+    constexpr int kWidest = kMaxPieces * kMaxThreads * kVec;
+    constexpr int kStatic = 2048;  // what the kernel declares itself, rounded up
+    int device = 0, most = 0;      // a Hopper's block may have 227 KiB, others less
+    SC_CHECK(cudaGetDevice(&device));
+    SC_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    const bool fits = 2 * static_cast<std::int64_t>(a.padded * sizeof(T)) + kStatic <= most;
+    if (fits && a.padded <= kWidest) return launch_once<T, kGradient>(a, stream);
   }
   launch(cross_entropy_twice_kernel<T, kGradient>, kThreadsTwice, 0, a, stream);
 }

@@ -101,8 +101,9 @@ __global__ void short_runs_kernel(const std::uint32_t* keys, const std::uint32_t
 
 // The block at the first multiple of kLong inside a long run sums it: every long run has one.
 template <class T, class G>
-__global__ void long_runs_kernel(const std::uint32_t* keys, const std::uint32_t* rows, const T* grad_x,
-                                 G* grad_wte, std::int64_t n, std::int64_t width, bool accumulate) {
+__global__ void __launch_bounds__(kThreadsOfLong)
+    long_runs_kernel(const std::uint32_t* keys, const std::uint32_t* rows, const T* grad_x, G* grad_wte,
+                     std::int64_t n, std::int64_t width, bool accumulate) {
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kLong;
   const std::uint32_t key = keys[at];
   if (at > 0 && keys[at - kLong] == key) return;

@@ -1,8 +1,7 @@
 // LayerNorm backward with the gradient that bypasses the norm, and all the column sums that its rows give.
 //   A block holds several groups of threads, a group takes two rows at a time, a thread eight columns of
 //   both, so that the column sums stay in registers; the next two rows are on their way meanwhile. Few
-//   threads with many registers each: on an H200 more threads (which spill) and rows waiting in shared memory
-//   were slower.
+//   threads with many registers each, since more of them would spill.
 #include <algorithm>
 
 #include "common/model/fused/columns.cuh"
