@@ -79,10 +79,11 @@ class Ticket {
 
 /// Asynchronous operations over one group of ranks. All ranks issue the same collectives in the same order.
 ///   Order    an operation starts after the work already issued on the caller's stream and returns at once.
-///   Tensors  contiguous, same dtype and element count on every rank; any count, also 0 or fewer than the
-///   ranks. Sums     in rank order, ((t0 + t1) + t2) + ...; 16-bit types accumulate in fp32 and are rounded
-///   once (Local, Mpi, Staged). Errors   InputError on a shape, dtype or rank that cannot be; DeviceError if
-///   the transport reports one (rethrown by wait()).
+///   Tensors  contiguous, same dtype and element count on every rank; any count, also 0 or fewer than the ranks.
+///   Sums     in rank order, ((t0 + t1) + t2) + ...; 16-bit types accumulate in fp32 and are rounded once (Local,
+///            Mpi, Staged).
+///   Errors   InputError on a shape, dtype or rank that cannot be; DeviceError if the transport reports one
+///            (rethrown by wait()).
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -12,8 +12,8 @@ namespace sc {
 /// current stream, 256-byte aligned. The next operation on the stream overwrites them; other streams have
 /// their own.
 ///   Cost    the first call on a stream takes kStreamScratch from LibTorch's allocator (outside the ledger: a
-///   constant of the run, see stream_scratch_bytes), a larger request takes more. Life    until the process
-///   ends: a captured graph holds the address.
+///           constant of the run, see stream_scratch_bytes), a larger request takes more.
+///   Life    until the process ends: a captured graph holds the address.
 void* stream_scratch(std::int64_t bytes);
 
 /// kStreamCounters counters on the current device that are 0 whenever none of the current stream's kernels
