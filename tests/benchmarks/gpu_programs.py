@@ -325,4 +325,12 @@ class LlmC:
 
 
 def command_text(command):
-    return shlex.join(map(str, command))
+    """As a reader would type it: files of this repository from its root, others by name, since where they lie is this machine's."""
+    return shlex.join(name_of(str(word)) for word in command)
+
+
+def name_of(word):
+    if not word.startswith("/"):
+        return word
+    path = pathlib.Path(word)
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name

@@ -133,6 +133,9 @@ def takes_turns():
         power = row["rounds"][0]["programs"]["compile"]["power"]
         check(power["samples"] > 0 and power["watts"]["median"] == 690.5 and power["clock_reasons"] == ["0x0000000000000004"], f"{power}")
         check(result["rows"]["355m"]["machine"]["gpu"] == "Pretended GPU", "the machine is named")
+        commands = [row["command"], *(row["programs"][name]["command"] for name in ("ours", "compile"))]
+        check(row["command"].startswith("tests/benchmarks/gpu.py --"), row["command"])
+        check(not any(word.startswith("/") for command in commands for word in command.split()), f"a path of this machine: {commands}")
 
 
 def goes_on():
