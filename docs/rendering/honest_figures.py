@@ -20,7 +20,8 @@ def padding_losses():
     length, runs = longest()
     steps = record("padding_cpu")["steps"]
     ends = "; ".join(f"{WAYS[way]}: {run['loss_at_end']:.2f}" for way, run in runs.items())
-    alt = f"Training loss over {steps} steps of three models on the same text, as each run reports it. At the end {ends}. The lowest curve counts padding."
+    alt = (f"Training loss over {steps} steps of three models on the same text, as each run reports it. Mean of the last {runs['pack']['last_steps']} training steps: "
+           f"{ends}. The lowest curve counts padding.")
     drawing = Drawing(400, f"The same text, three ways to count, T = {length}", alt, f"measured; mean of {WINDOW} steps")
     curves = {way: windows(run["loss"]) for way, run in runs.items()}
     high = math.ceil(max(max(curve) for curve in curves.values()))

@@ -77,9 +77,14 @@ def padding_in_words(page):
     low, honest = runs["pad_unmasked"]["evaluated"], runs["pack"]["evaluated"]
     if low["pad_masked"] < honest["pad_masked"]:
         raise RenderError("padding_cpu: the run that counts padding is the better model on text: the page says otherwise")
-    return (f"At T = {length} the unmasked run reports {low['pad_unmasked']:.2f} nats where the run on packed text reports {honest['pack']:.2f}. On the text itself, "
-            f"counted alike, it has {low['pad_masked']:.2f} and the packed one {honest['pad_masked']:.2f}: it is not the better model. (The packed run has also seen more text: all "
-            f"of its {length} targets a row are text.)")
+    ended, share = runs["pad_unmasked"]["loss_at_end"], runs["pad_unmasked"]["share_of_text"]
+    share_of_training = ended / runs["pad_masked"]["loss_at_end"]  # the same rows, and padding costs next to nothing
+    return (f"At T = {length} the unmasked run reports {low['pad_unmasked']:.2f} nats on held-out rows where the run on packed text reports {honest['pack']:.2f}. On the text "
+            f"itself, counted alike, it has {low['pad_masked']:.2f} and the packed one {honest['pad_masked']:.2f}: it is not the better model. (The packed run has also seen "
+            f"more text: all of its {length} targets a row are text.)\n\nThe figure says {ended:.2f} of that run, not {low['pad_unmasked']:.2f}: it shows training rows, the table "
+            f"held-out ones, and {100 * share:.1f} % of the targets of these are text, of the last {runs['pad_unmasked']['last_steps']} steps' training rows about "
+            f"{100 * share_of_training:.0f} % ({ended:.2f} over the {runs['pad_masked']['loss_at_end']:.2f} of the masked run on the same rows). A loss that counts padding "
+            "moves with the share of padding; the other two end where the table has them.")
 
 
 @renders
@@ -116,4 +121,5 @@ def gpu_clocks(page):
         names.append(source(page, name))
     if not rows:
         return ""
-    return ("What the chips did while the lessons ran for the records of this repository:\n\n" + table(["run", "SM clock, MHz, medians of rounds", "highest", "power, W", "limit, W"], rows) + "\n\nFrom " + ", ".join(names) + ".")
+    return ("What the chips did while the lessons ran for the records of this repository (runs as in the [README]("
+            + page.link("README.md") + "#results-so-far); `seed`, or `seed_355m`, is [configs/seed_355m.json](" + page.link("configs/seed_355m.json") + ")):\n\n" + table(["run", "SM clock, MHz, medians of rounds", "highest", "power, W", "limit, W"], rows) + "\n\nFrom " + ", ".join(names) + ".")

@@ -2,7 +2,9 @@
 import importlib.util
 import json
 import math
+import pathlib
 
+from .lesson_tables import stored, workload
 from .registry import RESULTS, ROOT, bytes_text, figure, has, record, renders, source, table
 from .svg import LINES, Drawing, Plot
 
@@ -15,13 +17,37 @@ def gpu_table():
     return module
 
 
+def runs_in_words(page):
+    """What the first column of the tables of gpu_peers.json means."""
+    found = []
+    for key, row in record("gpu_peers")["rows"].items():
+        tutorial = ", the run of tutorials that fine-tune on one GPU" if row["workload"].endswith("seed_355m.json") else ""
+        ranks = f" a GPU, {row['world']} GPUs" if row["world"] > 1 else ""
+        found.append(f"`{key}`: [{row['workload']}]({page.link(row['workload'])}), {row['rows_a_rank']} rows of {row['sequence']} tokens a micro-batch{ranks}{tutorial}")
+    return "Runs: " + "; ".join(found) + "."
+
+
+def replayed_in_words():
+    """A peer whose peak leaves out what its captured graphs hold: exactly the fp32 parameters and AdamW's two averages are counted."""
+    found = []
+    for key, row in record("gpu_peers")["rows"].items():
+        parameters = stored(workload(pathlib.PurePath(row["workload"]).stem)["model"], 1)
+        for program in row["programs"].values():
+            if "reduce-overhead" in program.get("label", "") and abs(program["peak_allocated"] / (12 * parameters) - 1) < 0.001:
+                found.append(f"The peak of `{key}`, {program['label']}, is no peak of a step: its steps are replayed graphs, whose gradients and activations lie in a pool that "
+                             f"LibTorch's counter leaves out once it is made. What is counted is 12 P bytes, parameters, momentum and variance; reserved are "
+                             f"{program['peak_reserved'] / 2**30:.2f} GiB.")
+    return " ".join(found)
+
+
 @renders
 def gpu_peers(page):
     """Lessons and their peers on the same GPUs."""
     if not has("gpu_peers"):
         return ""
-    return ("**GPUs, and what others reach on them.** Programs of a row took turns on the same GPUs:\n\n"
-            + gpu_table().markdown(record("gpu_peers")) + f"\nFrom {source(page, 'gpu_peers')}.")
+    return ("**GPUs, and what others reach on them.** Programs of a run took turns on the same GPUs; \"ours over it\" is the ratio of their rates within a round, so 1.1 "
+            "means that Stagecraft is a tenth faster, and \"scaling\" is the rate on all GPUs over N times that on one.\n\n" + runs_in_words(page) + "\n\n"
+            + gpu_table().markdown(record("gpu_peers")) + "\n" + replayed_in_words() + f"\n\nFrom {source(page, 'gpu_peers')}.")
 
 
 @renders
@@ -85,7 +111,7 @@ def all_reduce_sweep():
         return None
     names = ", ".join(f"docs/results/{name}.json" for name, *_ in found)
     alt = ("Time of an all-reduce over its bytes, both logarithmic. Small ones take the same time whatever their size, which is latency; large ones take time in "
-           "proportion to their bytes, which is bandwidth. Lines: the fit of 2 (N-1) latencies plus 2 (N-1)/N bytes over the bandwidth.")
+           "proportion to their bytes, which is bandwidth. Lines: the fit of a call's time, 2 (N-1) a, plus 2 (N-1)/N bytes over the bandwidth.")
     drawing = Drawing(430, "All-reduce: latency on the left, bandwidth on the right", alt, "points: measured medians; lines: fitted")
     sizes = [size["bytes"] for _, _, _, s, _ in found for size in s]
     times = [size["seconds_median"] for _, _, _, s, _ in found for size in s]
@@ -117,10 +143,12 @@ def all_reduce_fits(page, heading="###"):
         bandwidth = fit["bytes_per_s"]
         balance = fit["latency_s"] * bandwidth * ranks if bandwidth else 0  # where 2(N-1) a = 2(N-1)/N n/B
         error = fit.get("relative_error", {})
-        rows.append([source(page, name), ranks, place, f"{1e6 * fit['latency_s']:.1f} us", f"{bandwidth / 1e9:.2f} GB/s" if bandwidth else "-", bytes_text(round(balance)),
+        rows.append([source(page, name), ranks, place, f"{2 * (ranks - 1) * 1e6 * fit['latency_s']:.1f} us", f"{1e6 * fit['latency_s']:.1f} us", f"{bandwidth / 1e9:.2f} GB/s" if bandwidth else "-", bytes_text(round(balance)),
                      f"{100 * error['lowest']:.0f} to {100 * error['highest']:.0f} %" if error else "-"])
     return (f"{heading} Latency and bandwidth, measured\n\n"
-            + table(["record", "N", "between the ranks", "latency a", "bandwidth B", "bytes at which both halves are equal, N a B", "fit over measured"], rows, left=3)
-            + "\n\nBelow the bytes of the last column but one an all-reduce mostly costs latency, so that many small buckets are slower than one large one; above, it "
+            + table(["record", "N", "between the ranks", "a call of no bytes, 2 (N-1) a", "a", "bandwidth B", "bytes at which both halves are equal, N a B", "fit over measured"],
+                    rows, left=3)
+            + "\n\nWhat is fitted is the time of a *call*: issuing it, its 2 (N - 1) messages one after another, and the wait. a is that over 2 (N - 1), the formula's "
+            "latency of a message; no single message was timed, so do not take it for one, nor carry it to another N. Below the bytes of the last column but one an all-reduce mostly costs latency, so that many small buckets are slower than one large one; above, it "
             "costs bandwidth, and the number of buckets hardly matters.")
 

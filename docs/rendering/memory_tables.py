@@ -102,10 +102,13 @@ def memory_of_models(page):
     rows = []
     for name, plan in record("memory")["plans"].items():
         s = Sizes(workload(name))
-        buffers = plan["buffers"]
+        activations = plan["buffers"]["x"] + plan["buffers"]["saved"]
+        if activations != s.kept():
+            raise RenderError(f"{name}: the formula gives {s.kept()} bytes of activations, the plan {activations}")
         rows.append([f"`{name}`", f"{s.P:,}", f"{workload(name)['batch']['micro']} x {workload(name)['batch']['sequence']}", bytes_text(16 * s.P),
-                     bytes_text(buffers["x"] + buffers["saved"]), bytes_text(buffers["workspace"] + buffers["grad_x"]), bytes_text(plan["total"])])
-    return (table(["workload", "P as stored", "rows x tokens", "states, 16 P", "activations", "workspace", "plan"], rows) + f"\n\nFrom {source(page, 'memory')}.")
+                     bytes_text(activations), bytes_text(plan["total"] - 16 * s.P - activations), bytes_text(plan["total"])])
+    return (table(["workload", "P as stored", "rows x tokens", "states, 16 P", "activations", "workspace", "plan"], rows)
+            + f"\n\nFrom {source(page, 'memory')}; `workspace` is the plan's purpose: blocks and head, grad_x, tokens and targets, scalars.")
 
 
 def gpu_runs():
@@ -132,7 +135,8 @@ def gpu_peaks(page, heading="##"):
             names.append(source(page, name))
     if not rows:
         return ""
-    return (f"{heading} Measured on GPUs\n\n"
+    return (f"{heading} Measured on GPUs\n\nRuns are those of the [README]({page.link('README.md')}#results-so-far); `seed_355m`, or `seed`, is "
+            f"[configs/seed_355m.json]({page.link('configs/seed_355m.json')}), once in each number format and once beside its peers.\n\n"
             + table(["run", "ledger, planned", "ledger, measured", "allocator's peak, planned", "allocator's peak, measured", "difference"], rows)
             + f"\n\nThe ledger is as planned to the byte, and the allocator's peak is at most {apart:,} bytes off: it rounds every block up to 512 bytes. Runs whose "
             "attention is written out have an upper bound for a plan and are left out.\n\nFrom " + ", ".join(dict.fromkeys(names)) + ".")
