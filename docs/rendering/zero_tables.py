@@ -322,3 +322,20 @@ def zero_formula_of_pages(page):
                      f"{states_of(plan) / 1e9:.2f}"])
     return (table(["N", *(f"`{text}`" for text in formulas), "lesson 03: slices and parameters", "full gradients of four units, scratch", "together"], rows)
             + tail(page, "zero_plans", more="GB of GPT-2 1.5B, bf16 beside an fp32 master"))
+
+
+@renders
+def zero_beside_pipelines(page, *cases):
+    """What lesson 04 sends where pipedream's comparison has 6 g P (N - 1) / N. A case: WORKLOAD,RANKS,ROWS,MICROBATCHES."""
+    rows = []
+    for case in cases:
+        name, ranks, micro, microbatches = case.split(",")
+        shape = Shape(workload(name), int(ranks), f"batch.micro={micro} batch.global={int(micro) * int(microbatches)}")
+        textbook = 6 * shape.M * shape.P * (shape.N - 1) // shape.N
+        work, sent = workload(name), shape.sent("04_zero3")
+        stage = 4 * int(microbatches) * int(micro) * work["batch"]["sequence"] * work["model"]["width"]
+        rows.append([{file: model for model, file in MODELS}[name], shape.N, shape.M, f"{shape.L} + {2 * shape.M - 1} x {shape.L - shape.pool} = {shape.gathers():,}", f"{2 * shape.M * shape.L:,}",
+                     bytes_text(sent), bytes_text(textbook), f"{sent / textbook:.2f}", bytes_text(stage), f"{sent / stage:.2f}"])
+    return (table(["model", "N", "g", "gathers of blocks in lesson 04", "2 g L", "lesson 04 sends", "6 g P (N - 1) / N", "lesson 04 over that", "an interior stage sends",
+                   "lesson 04 over that"], rows)
+            + "\n\nComputed from the layout, `prefetch` 1, bf16; lesson 04's page compares the same formula with plans and runs.")
