@@ -4,15 +4,22 @@
 
 #include <cstdint>
 
+#include "common/base/host_device.h"
+
 namespace sc {
 
-/// SplitMix64's output function (Steele, Lea, Flood, OOPSLA 2014): a bijection of 64 bits that looks random.
-constexpr std::uint64_t mix64(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15U;
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): its n-th number is spread64(seed + n * kGolden64).
+inline constexpr std::uint64_t kGolden64 = 0x9e3779b97f4a7c15U;
+
+/// Its finaliser: a bijection that spreads every input bit over the output; 0 stays 0.
+SC_HOST_DEVICE constexpr std::uint64_t spread64(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
   return x ^ (x >> 31);
 }
+
+/// Its output function: a bijection of 64 bits that looks random.
+SC_HOST_DEVICE constexpr std::uint64_t mix64(std::uint64_t x) { return spread64(x + kGolden64); }
 
 /// In [0, 1): 53 bits.
 constexpr double uniform(std::uint64_t key, std::uint64_t counter) {

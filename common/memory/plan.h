@@ -33,6 +33,11 @@ struct RunShape {
   int threads = 1;  // intra-op threads of a rank: attention's scratch on the CPU depends on it
 };
 
+/// Micro-batches of one rank in a step; rounded up in a plan for a world that does not divide them evenly.
+inline std::int64_t micro_batches_of(const RunShape& shape) {
+  return ceil_div(shape.workload.batch.global, shape.workload.batch.micro * to_int(shape.world));
+}
+
 /// Bytes of one rank at its peak, by purpose. Every buffer lives from construction to the end, so the peak of
 /// the sum is the sum.
 class MemoryPlan {

@@ -10,17 +10,11 @@
 #include <span>
 #include <vector>
 
+#include "common/base/counter_random.h"
 #include "common/model/gpt.h"
 
 namespace sc {
 namespace {
-
-// SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection that spreads every input bit over the output.
-std::uint64_t mix(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
 
 // FNV-1a.
 std::uint64_t hash(std::string_view name) {
@@ -30,8 +24,8 @@ std::uint64_t hash(std::string_view name) {
 }
 
 // Uniform in (0, 1): 53 bits, never 0.
-double uniform(std::uint64_t key, std::uint64_t counter) {
-  const std::uint64_t bits = mix(key + counter * 0x9e3779b97f4a7c15ULL);
+double uniform_above_zero(std::uint64_t key, std::uint64_t counter) {
+  const std::uint64_t bits = spread64(key + counter * kGolden64);
   return (static_cast<double>(bits >> 11) + 0.5) * 0x1.0p-53;
 }
 
@@ -43,8 +37,8 @@ void fill_normal(std::uint64_t key, std::int64_t begin, double stddev, std::span
   at::parallel_for(0, ceil_div(size, 2), kGrain, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = 2 * first; i < 2 * last; i += 2) {
       const auto pair = static_cast<std::uint64_t>(begin + i);
-      const double radius = stddev * std::sqrt(-2.0 * std::log(uniform(key, pair)));
-      const double angle = 2.0 * std::numbers::pi * uniform(key, pair + 1);
+      const double radius = stddev * std::sqrt(-2.0 * std::log(uniform_above_zero(key, pair)));
+      const double angle = 2.0 * std::numbers::pi * uniform_above_zero(key, pair + 1);
       out[static_cast<std::size_t>(i)] = static_cast<float>(radius * std::cos(angle));
       if (i + 1 < size) out[static_cast<std::size_t>(i + 1)] = static_cast<float>(radius * std::sin(angle));
     }
@@ -59,7 +53,7 @@ void init_matrix(const ParamTensor& t, const GptConfig& config, std::uint64_t se
   const double stddev = residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(config.layers)) : 0.02;
   const bool padded = t.name == "wte.weight" || t.name == "lm_head.weight";
   const std::int64_t end = std::min(range.end, padded ? config.vocab * config.width : t.numel());
-  const std::uint64_t key = mix(mix(seed) ^ hash(t.name));
+  const std::uint64_t key = spread64(spread64(seed) ^ hash(t.name));
   std::vector<float> piece;
   for (std::int64_t begin = range.begin; begin < end; begin += kPiece) {
     piece.resize(static_cast<std::size_t>(std::min(kPiece, end - begin)));

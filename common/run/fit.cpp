@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/text.h"
+#include "common/config/workload_table.h"
 #include "common/model/activation_buffers.h"
 #include "common/model/param_layout.h"
 #include "common/run/run_shape.h"
@@ -58,12 +59,11 @@ std::vector<RunShape> larger_worlds(const RunShape& shape, std::int64_t from) {
 
 // Each after a blank.
 std::string settings(const RunShape& changed, const RunShape& from) {
-  constexpr const char* kNames[] = {"keep", "recompute_gelu", "recompute"};
-  const Workload& w = changed.workload;
+  Workload w = changed.workload;
   std::string text;
   if (w.batch.micro != from.workload.batch.micro) text += fmt::format(" --set batch.micro={}", w.batch.micro);
   if (w.activations != from.workload.activations)
-    text += fmt::format(" --set activations={}", kNames[static_cast<int>(w.activations)]);
+    text += " --set activations=" + workload_fields().bind(w).find("activations")->get();
   if (changed.world != from.world) text += fmt::format(" -n {}", to_int(changed.world));
   return text;
 }
@@ -111,16 +111,14 @@ MemoryPlan plan_of_stage(const RunShape& shape, ZeroStage stage) {
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout(shape.workload.model, shape.world);
-  const std::int64_t micro = shape.workload.batch.micro * to_int(shape.world);
   plan.add(Purpose::parameters, "model states", "",
            model_states(layout.arena_size(), shape.world, stage, precision));
   // Unit 0, the last one, and two blocks in turn.
   const Elements units(layout.unit(0).sharded_size + layout.unit(layout.last_unit()).sharded_size +
                        std::min(2, layout.num_blocks()) * layout.unit(1).sharded_size);
   if (stage >= ZeroStage::gradients) {
-    const bool adds = shape.workload.batch.global > micro;  // later micro-batches' sums land beside the slice
     plan.add(Purpose::gradients, "full units", "", bytes_of(units, precision.grad_dtype));
-    if (adds)
+    if (micro_batches_of(shape) > 1)  // later ones' sums land beside the slice
       plan.add(Purpose::gradients, "scratch", "",
                bytes_of(units / to_int(shape.world), precision.grad_dtype));
   }

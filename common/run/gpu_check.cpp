@@ -9,6 +9,21 @@
 #include "common/model/ops_cuda.h"
 
 namespace sc {
+namespace {
+
+const char* operations_of(OpsBackend ops) {
+  switch (ops) {
+    case OpsBackend::aten:
+      return "ATen's";
+    case OpsBackend::fused:
+      return "fused";
+    case OpsBackend::deterministic:
+      return "fused, deterministic";
+  }
+  return "";
+}
+
+}  // namespace
 
 std::map<std::string, std::string> gpu_versions(const Gpu& gpu) {
   const GpuFacts f = gpu.facts();
@@ -27,18 +42,6 @@ std::string why_not_cudnn_attention(const RunShape& shape) {
   if (head % 8 != 0) return fmt::format("a head of {} elements is no multiple of 8", head);
   if (head > 128) return fmt::format("a head of {} elements is longer than 128", head);
   return fmt::format("batch.sequence is {}", sequence);
-}
-
-const char* operations_of(OpsBackend ops) {
-  switch (ops) {
-    case OpsBackend::aten:
-      return "ATen's";
-    case OpsBackend::fused:
-      return "fused";
-    case OpsBackend::deterministic:
-      return "fused, deterministic";
-  }
-  return "";
 }
 
 std::string warn_of_attention(const GpuFacts& gpu, const RunShape& shape) {

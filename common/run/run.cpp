@@ -90,18 +90,13 @@ LimitedRun limited(const AnyLesson& lesson, const RunShape& shape, Bytes cap) {
           .stage = lesson.info.stage,
           .slices = lesson.slices(),
           .one_rank_only = lesson.info.one_rank_only,
-          .plan = [&lesson](const RunShape& changed) {
-            MemoryPlan plan = lesson.memory_plan(changed);
-            plan_surroundings(changed, to_int(changed.world), plan);
-            return plan;
-          }};
+          .plan = [&lesson](const RunShape& changed) { return plan_of_run(lesson, changed); }};
 }
 
 int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedConfig& config,
                std::int64_t world, const BatchPlan& batch, DeviceKind device) {
   const RunShape shape = shape_of_plan(line, config, world, device);
-  MemoryPlan memory = lesson.memory_plan(shape);
-  plan_surroundings(shape, world, memory);
+  const MemoryPlan memory = plan_of_run(lesson, shape);
   std::cout << describe_plan(lesson.info.name, shape, batch)
             << format_plan_table(memory, lesson.comm_plan(shape), shape.world);
   if (!batch.note.empty()) std::cout << "  note: " << batch.note << "\n";

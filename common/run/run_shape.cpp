@@ -53,4 +53,10 @@ void plan_surroundings(const RunShape& shape, std::int64_t data_ranks, MemoryPla
   }
 }
 
+MemoryPlan plan_of_run(const AnyLesson& lesson, const RunShape& shape) {
+  MemoryPlan plan = lesson.memory_plan(shape);
+  plan_surroundings(shape, to_int(shape.world), plan);
+  return plan;
+}
+
 }  // namespace sc::detail

@@ -50,12 +50,6 @@ Fault parsed_fault(const TrainJob& job, const RunShape& shape) {
                    "a smaller step (they count from 0), or more --steps");
 }
 
-MemoryPlan plan_of_run(const TrainJob& job, const RunShape& shape) {
-  MemoryPlan plan = job.lesson.memory_plan(shape);
-  plan_surroundings(shape, to_int(shape.world), plan);
-  return plan;
-}
-
 /// One run on one rank. Everything that allocates does so in the constructor.
 class Trainer {
  public:
@@ -136,7 +130,7 @@ Trainer::Trainer(const TrainJob& job, World& world, Ledger& ledger, AllocatorWit
                {}},
       loader_(sampler_, ledger, {.rank = to_int(shape_.rank), .ranks = to_int(shape_.world)}),
       context_{shape_, world.comm(), ledger, scalars_},
-      claims_(shape_, plan_of_run(job, shape_), job.lesson.comm_plan(shape_), ledger, witness, gpu),
+      claims_(shape_, plan_of_run(job.lesson, shape_), job.lesson.comm_plan(shape_), ledger, witness, gpu),
       profile_(job.line.profile ? std::make_unique<GpuProfile>() : nullptr),
       strategy_(job.lesson.make(context_)),
       flops_(gpu == nullptr

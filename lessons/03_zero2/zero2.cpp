@@ -55,10 +55,6 @@ std::vector<std::int64_t> buffer_sizes(const ParamLayout& layout, std::int64_t b
   return sizes;
 }
 
-std::int64_t micro_batches_of(const RunShape& shape) {
-  return ceil_div(shape.workload.batch.global, shape.workload.batch.micro * to_int(shape.world));
-}
-
 // Later micro-batches' sums land beside the slice: as much as travels at once.
 bool needs_scratch(const RunShape& shape, const Zero2Options& options) {
   return options.accumulate == Accumulate::shard && micro_batches_of(shape) > 1;

@@ -60,10 +60,6 @@ std::vector<UnitLayout> sizes_of(const ParamLayout& layout, std::size_t buffers,
   return sizes;
 }
 
-std::int64_t micro_batches_of(const RunShape& shape) {
-  return ceil_div(shape.workload.batch.global, shape.workload.batch.micro * to_int(shape.world));
-}
-
 }  // namespace
 
 MemoryPlan Zero3::memory_plan(const RunShape& shape, const Options& options) {

@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "common/base/counter_random.h"
 #include "common/comm/op_check.h"
 
 namespace sc::test {
@@ -29,18 +30,11 @@ inline Values& values() {
   return values;
 }
 
-inline std::uint64_t mix(std::uint64_t x) {  // SplitMix64's finaliser
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
 // Numbers of mixed size and sign, so that another order of summing gives another result.
 template <class T>
 T number(std::int64_t rank, std::int64_t i, std::int64_t salt) {
   const std::uint64_t h =
-      mix(mix(static_cast<std::uint64_t>(rank * 1000 + salt)) + static_cast<std::uint64_t>(i));
+      mix64(mix64(static_cast<std::uint64_t>(rank * 1000 + salt)) + static_cast<std::uint64_t>(i));
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(h >> 8);
   } else if (values().any_order) {  // bf16 holds whole numbers up to 256

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/counter_random.h"
 #include "common/comm/local_communicator.h"
 #include "common/comm/recording_communicator.h"
 #include "common/memory/allocator_witness.h"
@@ -37,20 +38,13 @@ inline Workload odd_workload() {
   return w;
 }
 
-inline std::uint64_t mix(std::uint64_t x) {  // SplitMix64's finaliser
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
 /// Micro-batch `j` of step `step` over the whole world; every seventh target has no loss.
 inline Batch made_up_batch(const Workload& w, std::int64_t step, std::int64_t j) {
   const std::int64_t B = w.batch.micro, T = w.batch.sequence;
   Batch batch{at::empty({B, T}, at::kLong), at::empty({B, T}, at::kLong), {}};
   for (std::int64_t i = 0; i < B * T; ++i) {
-    const std::uint64_t r = mix(mix(w.seed * 1000003 + static_cast<std::uint64_t>(step)) +
-                                static_cast<std::uint64_t>(j * B * T + i));
+    const std::uint64_t r = mix64(mix64(w.seed * 1000003 + static_cast<std::uint64_t>(step)) +
+                                  static_cast<std::uint64_t>(j * B * T + i));
     batch.tokens.data_ptr<std::int64_t>()[i] =
         static_cast<std::int64_t>(r % static_cast<std::uint64_t>(w.model.vocab));
     batch.targets.data_ptr<std::int64_t>()[i] =
