@@ -94,7 +94,8 @@ def refusal(page, name):
     if name not in found:
         raise RenderError(f"docs/results/refusals.json has no '{name}'")
     case = found[name]
-    return "```text\n" + "\n".join([f"$ {case['command']}", *case["said"], f"(exit code {case['exit_code']})"]) + "\n```"
+    end = [f"(exit code {case['exit_code']})"] if case["exit_code"] is not None else ["..."]
+    return "```text\n" + "\n".join([f"$ {case['command']}", *case["said"], *end]) + "\n```"
 
 
 @renders

@@ -3,7 +3,8 @@
 
 usage: tests/docs/refusals.py [--check] [--programs build/cpu/bin] [NAME ...]
 
-Every command runs as it stands there, in a copy of the repository's start scripts whose build/cpu holds the programs. --check
+Every command runs as it stands there, in a copy of the repository's start scripts whose build/cpu holds the programs; those about
+setting up and building on a machine of stand-ins, whose PATH has the tools that the case names and no others. --check
 writes nothing and exits 1 where a program says something else than the record, or ends with another code (ctest runs that).
 """
 import argparse
@@ -13,6 +14,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,9 +34,34 @@ class Case:
     files: dict = dataclasses.field(default_factory=dict)        # made before it runs, in the folder it runs in
     environment: dict = dataclasses.field(default_factory=dict)
     without_gpu_code: bool = False                               # another build or a machine with a GPU says something else
+    tools: dict = None                                           # beside READY's: a stand-in's script, or None for a tool that is not there
+    keep: str = ""                                               # the lines that are shown, where they are no error
 
+
+# A machine on which everything is installed but LibTorch, whose wheel this Python "downloads".
+SMALL_TOOLS = ("awk bash cat chmod cp cut df dirname env find flock grep head ln mkdir mktemp mv nproc printf rm sed setpriv sh sha256sum sleep sort tail timeout "
+               "touch tr").split()
+READY = {"uname": "[[ $1 == -s ]] && echo Linux || echo x86_64", "id": "echo 0", "g++": "echo 12.2.0", "cmake": "echo cmake version 3.25.1", "ninja": "exit 0",
+         "mpirun": "exit 0", "ompi_info": "exit 0", "mpicc": "exit 0", "ccache": "exit 0", "apt-get": "exit 0", "python3": "exit 0"}
+HEADERS = ("cxxopts.hpp", "spdlog/spdlog.h", "gtest/gtest.h", "nlohmann/json.hpp", "zlib.h")
+SETUP = "common/setup/setup.sh"
+DISK = """printf 'Filesystem 1M-blocks Used Available Use Mounted\\ndisk 9999 9999 %s 0 /\\n'"""
+BUILT = {"files": {"torch/lib/libtorch_cpu.so": ""}, "environment": {"LIBTORCH_ROOT": "torch"}}
+ONE_GPU = "[[ $1 == -L ]] && echo 'GPU 0: a GPU'"
 
 CASES = {
+    "setup-root": Case(SETUP, tools={"id": "echo 1000", "mpirun": None, "mpicc": None}),
+    "setup-no-apt": Case(SETUP, tools={"apt-get": None, "ninja": None}),
+    "setup-apt-network": Case(SETUP, tools={"ninja": None, "apt-get": "exit 100"}),
+    "setup-download": Case(SETUP, tools={"python3": "[[ $1 != -m ]]"}),
+    "setup-disk": Case(SETUP, tools={"df": DISK % 1200}),
+    "setup-compiler": Case(SETUP, tools={"g++": "echo 11.4.0"}, **BUILT),
+    "setup-machine": Case(SETUP, tools={"uname": "[[ $1 == -s ]] && echo Linux || echo aarch64"}),
+    "configure": Case(f"{ONE} --steps 2", tools={"cmake": "[[ $1 == --version ]] && echo cmake version 3.25.1"}, **BUILT),
+    "build": Case(f"{ONE} --steps 2", tools={"ninja": "echo 'FAILED: gpt.cpp.o'; exit 1"}, **BUILT),
+    "no-gpu": Case(f"{ONE} --preset cuda", tools={}, **BUILT),
+    "gpu-without-setup": Case(f"{ONE} --steps 2", tools={"nvidia-smi": ONE_GPU, "ninja": "exit 1"}, keep="^a GPU is here", **BUILT),
+    "container": Case("common/setup/doctor.sh", tools={"df": DISK % 64}, keep=r"^  (disk|/dev/shm) |hint: (the first use|ranks on one)", **BUILT),
     "batch": Case(f"{TWO} -n 2 --set batch.micro=5"),
     "key": Case(f"{ONE} --set optim.learning_rate=0.001"),
     "section": Case(f"{ONE} --strategy mine.json", {"mine.json": '{\n  "optim": {"lr": 0.001}\n}\n'}),
@@ -66,17 +93,50 @@ def steady(text):
     text = re.sub(r"/\S*/repository/", "", text)
     text = re.sub(r"\bprocess \d+", "process <id>", text)
     text = re.sub(r"\b\d+\.\d s\b", "<seconds> s", text)
+    text = re.sub(r"/\S*/repository\b", "<repository>", text)
     return re.sub(r"stagecraft-pages-\w+", "<folder>", text)
 
 
+def machine(case, folder):
+    """A repository of its own, on a machine that has READY's tools as the case changes them. Returns it, and its PATH."""
+    home = pathlib.Path(tempfile.mkdtemp(prefix="machine-", dir=folder.parent))
+    place, path = home / "repository", home / "stand-ins"
+    path.mkdir()
+    for tool in SMALL_TOOLS:
+        (path / tool).symlink_to(shutil.which(tool))
+    for tool, script in {**READY, **case.tools}.items():
+        (path / tool).unlink(missing_ok=True)
+        if script is not None:
+            (path / tool).write_text(f"#!{shutil.which('bash')}\n{script}\n")
+            (path / tool).chmod(0o755)
+    for name in ("lessons/00_one_device", "common/setup"):
+        shutil.copytree(ROOT / name, place / name)
+    for name in HEADERS:
+        (place / "include" / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / "include" / name).touch()
+    script = place / SETUP
+    script.write_text(script.read_text().replace("/usr/include /usr/local/include", str(place / "include")))
+    library = place / "common/setup/lib.sh"
+    library.write_text(library.read_text().replace("/usr/local/cuda", str(place / "cuda")))
+    return place, str(path)
+
+
 def say(case, folder):
-    """The lines from "error:" on, and the exit code."""
+    """The lines from "error:" on, or those that the case keeps, and the exit code."""
+    left_out = ("OMPI_", "PMIX_", "SLURM_", "STAGECRAFT_", "LIBTORCH_", "CUDA")
+    env = {**{k: v for k, v in os.environ.items() if not k.startswith(left_out)}, "OMP_NUM_THREADS": "1", **case.environment}
+    words = shlex.split(case.command)
+    if case.tools is None:
+        words += ["--preset", "cpu", "--no-build"]
+    else:
+        folder, env["PATH"] = machine(case, folder)
     for name, text in case.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "SLURM_", "STAGECRAFT_"))}
-    words = [*shlex.split(case.command), "--preset", "cpu", "--no-build"]
-    done = subprocess.run(words, cwd=folder, env={**env, "OMP_NUM_THREADS": "1", **case.environment}, stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+    if case.keep:
+        said = [line for line in steady(done.stdout).splitlines() if re.search(case.keep, line)]
+        return {"command": case.command, "exit_code": None, "said": said}
     said = steady(done.stderr)
     start = said.find("error: ")
     return {"command": case.command, "exit_code": done.returncode, "said": said[start:].rstrip().splitlines() if start >= 0 else []}

@@ -11,7 +11,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "docs"))
 sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
-from rendering import checks, faults, lesson_figures, lesson_tables, machine_tables, marks, outputs, registry, svg, zero_tables  # noqa: E402
+from rendering import (  # noqa: E402
+    checks, collective_tables, faults, lesson_figures, lesson_tables, machine_tables, marks, memory_tables, outputs, registry, svg,
+    zero_tables)
 from rendering.registry import Page, RenderError  # noqa: E402
 
 PAGE = "lessons/01_data_parallel/README.md"
@@ -173,14 +175,31 @@ class Parts(unittest.TestCase):
     def test_scaling_and_peers_on_gpus(self):
         programs = {name: {"label": label, "peak_allocated": 2**30} for name, label in (("ours", "Stagecraft"), ("ours_1", "Stagecraft, one GPU"))}
         rounds = [{"programs": {"ours": {"tokens_per_second": 190e3, "median_seconds": 0.5}, "ours_1": {"tokens_per_second": 100e3, "median_seconds": 0.5}}}]
-        row = {"workload": "configs/gpt2_355m.json", "rows_a_rank": 16, "world": 2, "programs": programs, "rounds": rounds,
+        row = {"workload": "configs/gpt2_355m.json", "rows_a_rank": 16, "sequence": 1024, "world": 2, "programs": programs, "rounds": rounds,
                "ratios": {"scaling": {"median": 0.95, "lowest": 0.94, "highest": 0.96, "rounds": 1}}}
         with unittest.mock.patch.object(machine_tables, "record", lambda name: {"rows": {"355m x2": row}}), \
                 unittest.mock.patch.object(machine_tables, "has", lambda name: True):
             self.assertIn("| `configs/gpt2_355m.json` | 2 | 16 | 100.0 | 190.0 | 95.0 % (94.0 to 96.0) |", machine_tables.gpu_scaling(Page(PAGE)))
-            self.assertIn("Stagecraft, one GPU", machine_tables.gpu_peers(Page(PAGE)))
+            peers = machine_tables.gpu_peers(Page(PAGE))
+            self.assertIn("Stagecraft, one GPU", peers)
+            self.assertIn("`355m x2`: [configs/gpt2_355m.json](../../configs/gpt2_355m.json), 16 rows of 1024 tokens a micro-batch a GPU, 2 GPUs.", peers)
+            self.assertNotIn("12 P", peers)
+            programs["replayed"] = {"label": "torch.compile (reduce-overhead)", "peak_allocated": 12 * 354871296, "peak_reserved": 7 * 2**30}
+            self.assertIn("12 P bytes, parameters, momentum and variance; reserved are 7.00 GiB", machine_tables.gpu_peers(Page(PAGE)))
         with unittest.mock.patch.object(machine_tables, "has", lambda name: False):
             self.assertEqual((machine_tables.gpu_scaling(Page(PAGE)), machine_tables.gpu_peers(Page(PAGE))), ("", ""))
+
+    def test_a_call_is_a_latency_for_each_of_its_messages(self):
+        fit = {"latency_s": 1e-6, "bytes_per_s": 1e9}
+        self.assertAlmostEqual(collective_tables.call_seconds(2, 4, fit), machine_tables.fitted(4, fit, 0))
+        self.assertAlmostEqual(collective_tables.call_seconds(1, 2, fit), 1e-6)
+
+    def test_halves_of_the_models_add_up_to_the_plan(self):
+        shown = memory_tables.memory_of_models(Page(PAGE))
+        for name, plan in registry.record("memory")["plans"].items():
+            states, activations = 16 * memory_tables.Sizes(lesson_tables.workload(name)).P, plan["buffers"]["x"] + plan["buffers"]["saved"]
+            rest = sum(size for buffer, size in plan["buffers"].items() if buffer != "tokens_staging") - states - activations
+            self.assertIn(f"| {registry.bytes_text(states)} | {registry.bytes_text(activations)} | {registry.bytes_text(rest)} | {registry.bytes_text(plan['total'])} |", shown)
 
     def test_a_fault_names_its_test(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -223,6 +242,10 @@ class Zero(unittest.TestCase):
                 for below in (768, 769, 100_000, 1_000_000)}
         self.assertEqual([len(sizes) for sizes in kept.values()], [0, 74, 98, 111])
         self.assertEqual((sum(kept[100_000]), sum(kept[1_000_000])), (121344, 7985664))
+
+    def test_beside_pipelines(self):
+        text = zero_tables.zero_beside_pipelines(Page(PAGE), "gpt2_355m,4,4,8")
+        self.assertIn("| GPT-2 355M | 4 | 2 | 24 + 3 x 22 = 90 | 96 | 2.84 GB |", text)  # as `04_zero3 --plan` of that shape has it
 
     def test_the_readmes_arithmetic(self):
         tiny, four = self.shape(2), self.shape(4)
