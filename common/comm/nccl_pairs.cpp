@@ -31,18 +31,25 @@ NcclPairs::~NcclPairs() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  // By sender, then receiver, so on every rank in the same order: ncclCommDestroy waits for the other rank, and
+  // two ranks that first destroyed what they send through would wait for each other.
   for (auto& [key, pair] : pairs_) {
     for (NcclMessage& message : pair->queue) {
       message.operation->failed({Failure::Kind::aborted, message.operation->text(),
                                  "the communicator ended before the other rank came"});
     }
     (void)pair->id_travels.release();  // a receive that nobody answers; MPI cancels it when it ends
+    pair.reset();
   }
 }
 
-NcclPairs::Pair& NcclPairs::find_or_open(Key key) {
+NcclPairs::Key NcclPairs::key_of(Way way, Rank peer) const {
+  return way == Way::to ? Key{group_->rank, peer} : Key{peer, group_->rank};
+}
+
+NcclPairs::Pair& NcclPairs::find_or_open(Way way, Rank peer) {
+  const Key key = key_of(way, peer);
   if (const auto known = pairs_.find(key); known != pairs_.end()) return *known->second;
-  const auto [way, peer] = key;
   auto made = std::make_unique<Pair>();
   made->way = way;
   made->id = at::empty({NCCL_UNIQUE_ID_BYTES}, at::kByte);
@@ -68,13 +75,13 @@ NcclPairs::Pair& NcclPairs::find_or_open(Key key) {
 
 void NcclPairs::post(Way way, Rank peer, NcclMessage message, bool captured) {
   const std::lock_guard lock(mutex_);
-  const auto known = pairs_.find({way, peer});
+  const auto known = pairs_.find(key_of(way, peer));
   const bool connected = known != pairs_.end() && known->second->stage == Pair::Stage::connected;
   if (captured && !connected) {
     throw DeviceError(message.operation->text() +
                       ": a pair's first message cannot be captured in a graph; send one before");
   }
-  Pair& pair = find_or_open({way, peer});
+  Pair& pair = find_or_open(way, peer);
   if (connected) {
     NcclEnd end = pair.channel->issue(message.start, message.call);
     message.operation->issued(pair.channel, std::move(end), captured);

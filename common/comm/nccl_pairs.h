@@ -32,7 +32,7 @@ struct NcclMessage {
 class NcclPairs {
  public:
   NcclPairs(std::shared_ptr<NcclGroup> group, Communicator& host);
-  /// Messages that still wait fail.
+  /// Messages that still wait fail. Waits for the other sides: NCCL ends a pair when both destroy it.
   ~NcclPairs();
   NcclPairs(const NcclPairs&) = delete;
   NcclPairs& operator=(const NcclPairs&) = delete;
@@ -43,8 +43,9 @@ class NcclPairs {
 
  private:
   struct Pair;
-  using Key = std::pair<Way, Rank>;
-  Pair& find_or_open(Key key);
+  using Key = std::pair<Rank, Rank>;  // sender, receiver
+  Key key_of(Way way, Rank peer) const;
+  Pair& find_or_open(Way way, Rank peer);
   void connect_all();
   bool advance(Pair& pair);
   bool drain(Pair& pair);
