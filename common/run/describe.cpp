@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 
@@ -71,6 +72,7 @@ std::string compiler_version() {
 }
 
 std::string source_commit() {
+  if (const char* given = std::getenv("STAGECRAFT_COMMIT"); given != nullptr && *given != '\0') return given;
   const std::string git = std::string("git -C '") + STAGECRAFT_SOURCE_DIR + "' ";
   const std::string commit = first_line_of(git + "rev-parse --short=12 HEAD 2>/dev/null");
   if (commit.empty()) return "unknown";

@@ -22,6 +22,7 @@ std::string libtorch_version();
 std::string mpi_version();
 std::string compiler_version();
 /// The commit of the source tree this program was built from, "-dirty" if changed; "unknown" outside git.
+/// STAGECRAFT_COMMIT says it where the tree is a copy that git does not know, as on a lent machine.
 std::string source_commit();
 
 /// The lines before the plan table: where it runs, ranks, model, batch, data, dtype.

@@ -3,7 +3,8 @@
 
 A round gives each program one turn (warm-up steps, then timed ones, each synchronised); what is compared is the ratio within a
 round. The result is written after every round: a run that was stopped goes on where it was when it is started again.
-One GPU: lesson 00. Several: lesson 01 on all of them and on one, and DistributedDataParallel.
+One GPU: lesson 00. Several: lesson 01 on all of them and on one, lessons 02-04, DistributedDataParallel, with
+ZeroRedundancyOptimizer, and FSDP2.
 
   tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
   tests/benchmarks/gpu.sh --render docs/results/gpu_peers.json
@@ -37,6 +38,9 @@ class Row:
     steps: int = 25
     warm_up: int = 10
     peers: tuple = ("compile", "bf16")
+    # On several GPUs.
+    lessons: tuple = ("ours", "ours_1", "zero1", "zero2", "zero3")
+    ddp_peers: tuple = ("compile", "wire", "zero", "fsdp")
 
     def config(self):
         return json.loads((ROOT / "configs" / f"{self.workload}.json").read_text())
@@ -45,12 +49,19 @@ class Row:
 # In this order: the peers of a row that is done give their memory to the larger ones.
 ROWS = {row.name: row for row in (
     Row("seed", "seed_355m", 4, steps=100, warm_up=40, peers=("compile", "bf16", "compile:reduce-overhead")),
-    Row("124m", "gpt2_124m", 32), Row("355m", "gpt2_355m", 16), Row("774m", "gpt2_774m", 16), Row("1558m", "gpt2_1558m", 8))}
+    Row("124m", "gpt2_124m", 32), Row("355m", "gpt2_355m", 16), Row("774m", "gpt2_774m", 16),
+    Row("1558m", "gpt2_1558m", 8, lessons=("ours", "zero1", "zero2", "zero3", "zero3_gelu"), ddp_peers=("compile", "fsdp")))}
+# Name: program, settings, label.
+LESSONS = {"ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01, one GPU"),
+           "zero1": ("02_zero1", [], "Stagecraft, lesson 02 (ZeRO-1)"), "zero2": ("03_zero2", [], "Stagecraft, lesson 03 (ZeRO-2)"),
+           "zero3": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3)"),
+           "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again")}
 VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
             "wire": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16 (bf16_compress_hook)"),
-            "bf16": ("bf16", "torch.compile, bf16 parameters and AdamW states, no fp32 master")}
-DDP_PEERS = ("compile", "wire", "bf16")  # lessons sum gradients in bf16, as the last two
-LABELS = {"ours": "Stagecraft", "ours_1": "Stagecraft, one GPU", "llmc": "llm.c"}
+            "bf16": ("bf16", "torch.compile, bf16 parameters and AdamW states, no fp32 master"),
+            "zero": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, ZeroRedundancyOptimizer"),
+            "fsdp": ("autocast", "FSDP2, blocks compiled, fp32 parameters, gathered, computed and summed in bf16")}
+SHARDS = {"zero": "optimizer", "fsdp": "all"}  # of several GPUs, as wire
 
 
 def peer_gib(row, variant):
@@ -140,13 +151,24 @@ class Comparison(Bench):
         return dataclasses.replace(row, steps=steps, warm_up=warm_up)
 
     def peer_names(self, row):
-        names = self.args.peers.split(",") if self.args.peers else row.peers if self.world == 1 else DDP_PEERS
+        names = self.args.peers.split(",") if self.args.peers else row.peers if self.world == 1 else row.ddp_peers
         names = [] if list(names) == ["none"] else names
         for name in names:
-            if name.split(":")[0] not in VARIANTS or (self.world == 1 and name.startswith("wire")):
-                sys.exit(f"error: --peers: '{name}' is none of {', '.join(VARIANTS)} (wire: on several GPUs)\n"
+            base = name.split(":")[0]
+            if base not in VARIANTS or (self.world == 1 and (base == "wire" or base in SHARDS)):
+                sys.exit(f"error: --peers: '{name}' is none of {', '.join(VARIANTS)} (wire, zero, fsdp: on several GPUs)\n"
                          "  fix: --peers compile,bf16:reduce-overhead, or none")
         return names
+
+    def lesson_names(self, row):
+        """Ours first. Only lesson 01 of several GPUs has others beside it."""
+        if self.world == 1:
+            return ["ours"]
+        names = self.args.lessons.split(",") if self.args.lessons else row.lessons
+        for name in names:
+            if name not in LESSONS:
+                sys.exit(f"error: --lessons: '{name}' is none of {', '.join(LESSONS)}\n  fix: --lessons ours,zero3")
+        return ["ours", *(name for name in names if name != "ours")]
 
     def settings(self, row):
         """What rounds must have in common to stand in one row."""
@@ -169,7 +191,7 @@ class Comparison(Bench):
         base, _, mode = name.partition(":")
         arguments = ["--workload", ROOT / f"configs/{row.workload}.json", "--rows", row.rows, "--variant", VARIANTS[base][0],
                      "--mode", mode or "default", "--attention", self.args.attention, "--ranks", self.world,
-                     "--bucket-mb", self.args.bucket_mb, "--wire", "bf16" if base == "wire" else "same"]
+                     "--bucket-mb", self.args.bucket_mb, "--wire", "bf16" if base == "wire" else "same", "--shard", SHARDS.get(base, "none")]
         threads = str(max(2, (os.cpu_count() or 2) // 8))
         return Peer(self.args.peer, arguments, self.args.start_limit, {"TORCHINDUCTOR_COMPILE_THREADS": threads})
 
@@ -219,22 +241,26 @@ class Comparison(Bench):
 
     # --- a row -------------------------------------------------------------------------------------------------------
 
-    def program(self):
-        path = pathlib.Path(self.args.bin).resolve() / ("00_one_device" if self.world == 1 else "01_data_parallel")
+    def program(self, name):
+        path = pathlib.Path(self.args.bin).resolve() / ("00_one_device" if self.world == 1 else LESSONS[name][0])
         if not path.exists():
             sys.exit(f"error: {path} is not built\n  fix: lessons/{path.name}/run.sh --preset cuda --build-only, or --bin DIR")
         return path
 
-    def lesson(self, row, world, turns):
+    def lesson(self, row, name, turns):
+        world = self.world_of(name)
         settings = ["--workload", f"configs/{row.workload}.json", "--set", f"batch.global={row.rows * world}",
                     "--set", f"batch.micro={row.rows}", "--set", "data.validation_batches=1", "--device", "cuda"]
-        return Lesson(self.program(), settings, world, self.folder / f"{row.name}_{world}", self.args.ours == "paused", turns)
+        settings += [part for s in LESSONS[name][1] for part in ("--set", s)]
+        commit = {"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}
+        return Lesson(self.program(name), settings, world, self.folder / f"{row.name}_{name}", self.args.ours == "paused", turns, commit)
+
+    def world_of(self, name):
+        return 1 if name == "ours_1" else self.world
 
     def programs(self, row, turns):
         """In the order of their turns; ours first."""
-        found = {"ours": self.lesson(row, self.world, turns)}
-        if self.world > 1:
-            found["ours_1"] = self.lesson(row, 1, turns)
+        found = {name: self.lesson(row, name, turns) for name in self.lesson_names(row)}
         for name in self.peer_names(row):
             found[re.sub(r"\W", "_", name)] = self.peers[row.name, name]
         if self.args.llmc and self.world == 1:
@@ -245,9 +271,11 @@ class Comparison(Bench):
 
     def label(self, name):
         base, _, mode = name.partition("_")
-        if name in LABELS:
-            return LABELS[name]
-        return ("DDP, " if self.world > 1 else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
+        if name == "llmc":
+            return "llm.c"
+        if name in LESSONS:
+            return "Stagecraft" if self.world == 1 else LESSONS[name][2]
+        return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
 
     def new_entry(self, row, programs):
         entry = {**self.settings(row), "started": now(), "commit": self.args.commit or commit(),
@@ -285,7 +313,7 @@ class Comparison(Bench):
         while len(entry["rounds"]) < self.args.rounds and "ours" in alive:
             if not self.fits(entry["rounds"]):
                 raise OutOfTime()
-            world_of = {name: 1 if name == "ours_1" else self.world for name in programs}
+            world_of = {name: self.world_of(name) for name in programs}
             cells, failures = self.round(programs, alive, row, entry["sequence"], world_of)
             for name, text in failures.items():
                 entry["programs"][name]["failure"] = text
@@ -321,7 +349,8 @@ class Comparison(Bench):
                 todo.append(row)
         try:
             if todo:
-                self.program()  # before minutes of compiling
+                for name in {name for row in todo for name in self.lesson_names(row)}:
+                    self.program(name)  # before minutes of compiling
                 self.start_peers(todo)
             for row in todo:
                 self.run_row(row)
@@ -346,7 +375,8 @@ def read_arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="timed steps of a turn (default 25; 100 of seed)")
     parser.add_argument("--warm-up", type=int, help="steps before them (default 10; 40 of seed)")
-    parser.add_argument("--peers", help="compile, bf16, on several GPUs wire, each also with a mode of torch.compile "
+    parser.add_argument("--lessons", help=f"on several GPUs, of {','.join(LESSONS)} (default: most; ours is always there)")
+    parser.add_argument("--peers", help="compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
                         "(bf16:reduce-overhead); or none")
     parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto", help="of the peers; auto times both")
     parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")

@@ -26,24 +26,34 @@ def spread(values):
     return {"median": statistics.median(values), "lowest": values[0], "highest": values[-1], "rounds": len(values)}
 
 
+# Lessons beside lesson 01, and the peer that splits what a lesson splits.
+ZERO = ("zero1", "zero2", "zero3", "zero3_gelu")
+PEER_OF = {"zero1": "zero", "zero3": "fsdp", "zero3_gelu": "fsdp"}
+
+
+def ratio_of(row, a, b):
+    """Program a's rate over b's, within a round; None without a round that has both. A stored program has one rate for all
+    rounds, and says so."""
+    program, rounds = row["programs"].get(b), [cells["programs"] for cells in row["rounds"]]
+    if program is None:
+        return None
+    stored = {"tokens_per_second": program["stored"]} if "stored" in program else None
+    pairs = [(r[a], stored or r[b]) for r in rounds if a in r and (stored or b in r)]
+    if not pairs:
+        return None
+    ratio = spread([x["tokens_per_second"] / y["tokens_per_second"] for x, y in pairs])
+    return {**ratio, **({"stored": True} if stored else {})}
+
+
 def ratios_of(row):
-    """`ours` over every other program, within a round. A stored program has one rate for all rounds, and says so."""
-    found = {}
-    rounds = [cells["programs"] for cells in row["rounds"]]
-    for name, program in row["programs"].items():
-        if name == "ours":
-            continue
-        if "stored" in program:
-            pairs = [(r["ours"], {"tokens_per_second": program["stored"]}) for r in rounds if "ours" in r]
-        else:
-            pairs = [(r["ours"], r[name]) for r in rounds if "ours" in r and name in r]
-        if not pairs:
-            continue
-        ratio = spread([a["tokens_per_second"] / b["tokens_per_second"] for a, b in pairs])
-        if name == "ours_1":
-            found["scaling"] = {key: value if key == "rounds" else value / row["world"] for key, value in ratio.items()}
-        else:
-            found[f"ours_over_{name}"] = {**ratio, **({"stored": True} if "stored" in program else {})}
+    """`ours` over every program that is not; lessons 02-04 over `ours` and over the peer that splits what they split."""
+    pairs = [("ours", name) for name in row["programs"] if name != "ours" and name not in ZERO]
+    for name in ZERO:
+        pairs += [(name, other) for other in ("ours", PEER_OF.get(name)) if other and name in row["programs"]]
+    found = {f"{a}_over_{b}": ratio for a, b in pairs if (ratio := ratio_of(row, a, b)) is not None}
+    if "ours_over_ours_1" in found:
+        one = found.pop("ours_over_ours_1")
+        found["scaling"] = {key: value if key == "rounds" else value / row["world"] for key, value in one.items()}
     return found
 
 
@@ -63,26 +73,37 @@ def text_of(value, form, factor=1.0):
     return "-" if value is None else format(value * factor, form)
 
 
-def ratio_text(row, name):
-    ratio = row["ratios"].get("scaling" if name == "ours_1" else f"ours_over_{name}")
-    if ratio is None:
-        return "-"
+LESSON_OF = {"zero1": "02", "zero2": "03", "zero3": "04", "zero3_gelu": "04, GELU again,"}
+
+
+def spread_text(ratio):
     text = f"{ratio['median']:.3f} ({ratio['lowest']:.3f} to {ratio['highest']:.3f})"
-    if name == "ours_1":
-        return f"scaling {text}"
     return f"{text}, stored" if ratio.get("stored") else text
+
+
+def ratio_text(row, name):
+    """Of lessons 02-04: beside lesson 01. Of a peer: lesson 01's ratio, or that of those that split what it splits."""
+    ratios = row["ratios"]
+    if name in ZERO:
+        ratio = ratios.get(f"{name}_over_ours")
+        return "-" if ratio is None else f"{spread_text(ratio)} of lesson 01"
+    if name == "ours_1":
+        return "scaling " + spread_text(ratios["scaling"]) if "scaling" in ratios else "-"
+    kin = [f"lesson {LESSON_OF[z]} {spread_text(ratios[key])}" for z in ZERO if (key := f"{z}_over_{name}") in ratios]
+    own = ratios.get(f"ours_over_{name}")
+    return "; ".join(kin) or ("-" if own is None else spread_text(own))
 
 
 def program_line(key, row, name):
     program = row["programs"][name]
     label = program["label"]
     if "stored" in program:
-        rate, spread_text = program["stored"], "stored"
+        rate, low_high = program["stored"], "stored"
     else:
         rate = median_of(row, name, "tokens_per_second")
         rates = [r["programs"][name]["tokens_per_second"] for r in row["rounds"] if name in r["programs"]]
-        spread_text = f"{min(rates) / 1e3:.1f} to {max(rates) / 1e3:.1f}" if rates else "failed"
-    cells = [key, label, text_of(rate, ".1f", 1e-3), spread_text, text_of(median_of(row, name, "median_seconds"), ".2f", 1e3),
+        low_high = f"{min(rates) / 1e3:.1f} to {max(rates) / 1e3:.1f}" if rates else "failed"
+    cells = [key, label, text_of(rate, ".1f", 1e-3), low_high, text_of(median_of(row, name, "median_seconds"), ".2f", 1e3),
              "" if name == "ours" else ratio_text(row, name), text_of(program.get("peak_allocated"), ".2f", 2.0**-30),
              text_of(median_of(row, name, "power", "sm_mhz", "median"), ".0f"),
              text_of(median_of(row, name, "power", "watts", "median"), ".0f")]

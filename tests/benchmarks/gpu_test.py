@@ -24,6 +24,7 @@ out, steps = pathlib.Path(value("--out")), min(int(value("--steps")), int(os.env
 out.mkdir(parents=True)
 tokens = int(sets.get("batch.global", 4)) * (1024 if "batch.global" in sets else 512) + int(os.environ.get("FAKE_TOKENS", "0"))
 seconds = {"fp32": 0.4, "fp16": 0.1}.get(sets.get("precision.dtype"), float(os.environ.get("FAKE_SECONDS", "0.1")))
+seconds *= {"02": 1.25, "04": 2.0}.get(pathlib.Path(sys.argv[0]).name[:2], 1.0) * (1.5 if "activations" in sets else 1.0)
 with (out / "steps.jsonl").open("w") as file, open(os.environ["FAKE_LOG"], "a") as log:
     for step in range(steps):
         time.sleep(0.004)
@@ -32,11 +33,14 @@ with (out / "steps.jsonl").open("w") as file, open(os.environ["FAKE_LOG"], "a") 
         log.write(f"{time.time()}\n")
         log.flush()
 print("  peak   1,000   1,024  +0.00 %")
-record = {"exit_code": 0, "as_predicted": "FAKE_WRONG" not in os.environ, "message": "", "versions": {"GPU": "none"}, "commit": "c",
+record = {"exit_code": 0, "as_predicted": "FAKE_WRONG" not in os.environ, "message": "", "versions": {"GPU": "none"},
+          "commit": os.environ.get("STAGECRAFT_COMMIT"), "timing": {"wait_share": 0.125},
           "workload": {"model.width": "64", **sets}, "strategy": {}, "workload_hash": "h", "device": "cuda", "world": 1,
           "ranks": [{"predicted_bytes": {"total": 1}, "measured_bytes": {"total": 1}}]}
 (out / "record.json").write_text(json.dumps(record))
 '''
+
+LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
 
 # A peer: a step of 0.2 s, or 0.25 with bf16 parameters. FAKE_BAD names a variant that does not start, FAKE_LOST one that ends at its turn.
 PEER = r'''
@@ -44,14 +48,15 @@ import json, os, sys, time
 variant = sys.argv[sys.argv.index("--variant") + 1]
 if os.environ.get("FAKE_BAD") == variant:
     sys.exit("no compiler found")
-print(json.dumps({"ready": True, "variant": variant}), flush=True)
+print(json.dumps({"ready": True, "variant": variant, "shard": sys.argv[sys.argv.index("--shard") + 1]}), flush=True)
 for text in sys.stdin:
     if os.environ.get("FAKE_LOST") == variant:
         sys.exit("lost the GPU")
     command, began = json.loads(text), time.time()
     time.sleep(0.02)
     seconds = [0.25 if variant == "bf16" else 0.2] * command["steps"]
-    print(json.dumps({"seconds": seconds, "tokens": 16 * 1024, "began": began, "ended": time.time(), "peak_allocated": 2**30,
+    tokens = 1024 * int(sys.argv[sys.argv.index("--rows") + 1]) * int(sys.argv[sys.argv.index("--ranks") + 1])
+    print(json.dumps({"seconds": seconds, "tokens": tokens, "began": began, "ended": time.time(), "peak_allocated": 2**30,
                       "peak_reserved": 2**31}), flush=True)
 '''
 
@@ -95,7 +100,7 @@ def stage():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "peer.py").write_text(PEER)
-        for program, text in (("00_one_device", LESSON), ("01_data_parallel", LESSON), ("nvidia-smi", SMI), ("llmc", LLMC)):
+        for program, text in (*((name, LESSON) for name in LESSONS), ("nvidia-smi", SMI), ("llmc", LLMC)):
             (folder / program).write_text(f"#!{sys.executable} -IS\n{text}")  # starts sooner
             (folder / program).chmod(0o755)
 
@@ -214,6 +219,27 @@ def scales():
     check(ratios == {"scaling": {"median": 0.95, "lowest": 0.9, "highest": 1.0, "rounds": 3}}, "scaling is rate_N / (N rate_1)")
 
 
+# What splits stands beside lesson 01 and beside the peer that splits the same. mpirun's stand-in starts one process.
+def compares_what_splits():
+    with stage() as (folder, run):
+        (folder / "mpirun").write_text('#!/bin/sh\nwhile [ "${1#-}" != "$1" ] || [ ! -x "$1" ]; do shift; done\nexec "$@"\n')
+        (folder / "mpirun").chmod(0o755)
+        said, result = run("--world", "2", "--rows", "1558m", "--rounds", "1", "--peers", "compile,zero,fsdp")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        row = result["rows"]["1558m x2"]
+        check(list(row["programs"]) == ["ours", "zero1", "zero2", "zero3", "zero3_gelu", "compile", "zero", "fsdp"], f"{list(row['programs'])}")
+        expected = {"ours_over_compile": 2, "ours_over_zero": 2, "ours_over_fsdp": 2, "zero1_over_ours": 0.8, "zero1_over_zero": 1.6,
+                    "zero2_over_ours": 1, "zero3_over_ours": 0.5, "zero3_over_fsdp": 1, "zero3_gelu_over_ours": 1 / 3, "zero3_gelu_over_fsdp": 2 / 3}
+        found = {name: ratio["median"] for name, ratio in row["ratios"].items()}
+        check(found.keys() == expected.keys() and all(abs(found[k] - v) < 1e-9 for k, v in expected.items()), f"{found}")
+        check([row["programs"][name]["shard"] for name in ("compile", "zero", "fsdp")] == ["none", "optimizer", "all"], "what the peers split")
+        check(row["programs"]["zero2"]["commit"] == "c" and row["programs"]["zero2"]["wait_share"] == 0.125, f"{row['programs']['zero2']}")
+        check("0.800 (0.800 to 0.800) of lesson 01" in said.stdout and "lesson 04 1.000 (" in said.stdout, said.stdout)
+    with stage() as (folder, run):
+        said, result = run("--rows", "355m", "--peers", "fsdp")
+        check(said.returncode == 1 and "on several GPUs" in said.stderr, "one GPU splits nothing")
+
+
 def compares_dtypes():
     with stage() as (_, run):
         said, result = run("--rounds", "2", script="dtype_only.py")
@@ -223,7 +249,7 @@ def compares_dtypes():
 
 
 def main():
-    for test in (takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, runs_llmc, scales, compares_dtypes):
+    for test in (takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, runs_llmc, scales, compares_what_splits, compares_dtypes):
         test()
     print("passed")
 

@@ -8,7 +8,8 @@ The work of a step is that of a lesson: tokens from pinned memory, forward, back
 Two variants. `autocast`: fp32 parameters, bf16 compute, as the lessons' fp32 master. `bf16`: parameters and both of AdamW's
 states in bf16 and no fp32 copy, so that small updates are lost: less work than the lessons do.
 
-Several ranks (--ranks): one process a GPU, DistributedDataParallel. Run by tests/benchmarks/gpu.py; by hand:
+Several ranks (--ranks): one process a GPU, DistributedDataParallel; its optimizer split among the ranks by
+ZeroRedundancyOptimizer (--shard optimizer); or everything split by FSDP2 (--shard all). Run by tests/benchmarks/gpu.py; by hand:
   echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_gpt2.py --workload configs/gpt2_355m.json --rows 16
 """
 import argparse
@@ -29,6 +30,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
@@ -53,8 +56,15 @@ class Block(nn.Module):
         return x + self.mlp_out(F.gelu(self.mlp(self.ln_2(x)), approximate="tanh"))
 
 
+def loss_of(x, weight, bias, matrix, targets):
+    logits = F.linear(F.layer_norm(x, x.shape[-1:], weight, bias), matrix)
+    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+
 class Gpt2(nn.Module):
     """Model and loss in one forward, so that both are one graph. The head is the token embedding's matrix."""
+
+    loss_of = staticmethod(loss_of)
 
     def __init__(self, shape, dtype):
         super().__init__()
@@ -71,15 +81,17 @@ class Gpt2(nn.Module):
         x = (self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]).to(self.dtype)
         for block in self.blocks:
             x = block(x)
-        logits = F.linear(self.ln_f(x), self.wte.weight)
-        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+        return self.loss_of(x, self.ln_f.weight, self.ln_f.bias, self.wte.weight, targets)
 
 
-def optimizer_of(model, optim):
+def optimizer_of(model, optim, split):
     """AdamW as the lessons have it: matrices decay, vectors do not."""
     groups = [{"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": optim["weight_decay"]},
               {"params": [p for p in model.parameters() if p.dim() != 2], "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=optim["lr"], betas=(optim["beta1"], optim["beta2"]), eps=optim["eps"], fused=True)
+    settings = {"lr": optim["lr"], "betas": (optim["beta1"], optim["beta2"]), "eps": optim["eps"], "fused": True}
+    if split:  # a part of the parameters a rank; the owners broadcast what they updated
+        return ZeroRedundancyOptimizer(groups, optimizer_class=torch.optim.AdamW, **settings)
+    return torch.optim.AdamW(groups, **settings)
 
 
 def attention_milliseconds(backend, args, device):
@@ -133,10 +145,10 @@ class Trainer:
             self.model = Gpt2(args, torch.bfloat16)
         if args.variant == "bf16":
             self.model.to(torch.bfloat16)
+        self.count = sum(p.numel() for p in self.model.parameters())
+        self.forward = self.sharded(self.model) if args.shard == "all" else self.distributed(self.compiled(self.model), rank)
         self.parameters = list(self.model.parameters())
-        self.count = sum(p.numel() for p in self.parameters)
-        self.optim = optimizer_of(self.model, args.optim)
-        self.forward = self.distributed(self.compiled(self.model), rank)
+        self.optim = optimizer_of(self.model, args.optim, args.shard == "optimizer")
         self.batches = self.random_batches(rank)
 
     def compiled(self, model):
@@ -156,6 +168,19 @@ class Trainer:
             ddp.register_comm_hook(None, default_hooks.bf16_compress_hook)
         return ddp
 
+    def sharded(self, model):
+        """FSDP2: fp32 parameters and states, a slice a rank; gathered, computed with and summed in bf16. What is compiled is a
+        block, and the head with the loss: gathering stands between them."""
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+        options = {"fullgraph": True, "dynamic": False, "mode": None if self.args.mode == "default" else self.args.mode}
+        if self.args.mode != "eager":
+            model.loss_of = torch.compile(loss_of, **options)
+        for block in model.blocks:
+            if self.args.mode != "eager":
+                block.compile(**options)
+            fully_shard(block, mp_policy=policy)
+        return fully_shard(model, mp_policy=policy)
+
     def random_batches(self, rank):
         """Endless; pinned, as a loader's would be. Speed does not depend on the tokens."""
         args, cuda = self.args, self.device.type == "cuda"
@@ -165,7 +190,7 @@ class Trainer:
         return itertools.cycle([batch.pin_memory() if cuda else batch for batch in host])
 
     def autocast(self):
-        if self.args.variant == "bf16":
+        if self.args.variant == "bf16" or self.args.shard == "all":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
@@ -211,8 +236,9 @@ class Trainer:
         cudnn = torch.backends.cudnn.version() if cuda else None
         return {"parameters": self.count, "variant": self.args.variant, "mode": self.args.mode, "ranks": self.args.ranks,
                 "attention": self.attention, "attention_milliseconds": self.attention_ms,
-                "fp32_master": self.args.variant == "autocast", "bucket_mb": self.args.bucket_mb if self.args.ranks > 1 else None,
-                "wire": self.args.wire if self.args.ranks > 1 else None,
+                "fp32_master": self.args.variant == "autocast", "bucket_mb": self.args.bucket_mb if self.args.ranks > 1 and self.args.shard != "all" else None,
+                "wire": ("bf16" if self.args.shard == "all" else self.args.wire) if self.args.ranks > 1 else None,
+                "shard": self.args.shard,
                 "resident": torch.cuda.memory_reserved() if cuda else 0,
                 "versions": {"PyTorch": torch.__version__, "CUDA": torch.version.cuda, "cuDNN": cudnn, "NCCL": nccl}}
 
@@ -230,9 +256,13 @@ def read_arguments():
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
     parser.add_argument("--wire", choices=("same", "bf16"), default="same", help="numbers in which ranks sum gradients")
+    parser.add_argument("--shard", choices=("none", "optimizer", "all"), default="none",
+                        help="optimizer: ZeroRedundancyOptimizer; all: FSDP2, which has its own bf16 instead of autocast")
     parser.add_argument("--one-graph", action="store_true", help="of several ranks too: gradients are summed after backward")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     args = parser.parse_args()
+    if args.shard != "none" and (args.ranks == 1 or args.variant != "autocast" or (args.shard == "all" and args.wire != "same")):
+        parser.error("--shard: of several ranks with fp32 parameters (--ranks 2, --variant autocast); FSDP2 without --wire")
     workload = json.loads(pathlib.Path(args.workload).read_text())
     for key in ("layers", "heads", "width", "vocab", "context"):
         setattr(args, key, getattr(args, key) or workload["model"][key])

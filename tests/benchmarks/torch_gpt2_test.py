@@ -78,6 +78,23 @@ def answers():
     check(first["losses"] != second["losses"], "it learns on")
 
 
+def splits():
+    """Two ranks learn the same whatever they split; FSDP2's bf16 is rounded elsewhere than autocast's."""
+    shape = [x for key, value in SHAPE.items() for x in (f"--{key}", str(value))]
+    command = [sys.executable, HERE / "torch_gpt2.py", "--workload", HERE.parents[1] / "configs/tiny.json", *shape, "--sequence", "8",
+               "--rows", "2", "--device", "cpu", "--mode", "eager", "--ranks", "2"]
+    losses = {}
+    for shard in ("none", "optimizer", "all"):
+        said = subprocess.run([*command, "--shard", shard], input='{"warm_up": 1, "steps": 5}\n', capture_output=True, text=True, check=False)
+        check(said.returncode == 0, said.stderr)
+        ready, answer = map(json.loads, said.stdout.splitlines())
+        check(ready["shard"] == shard and answer["tokens"] == 2 * 2 * 8, f"{ready} {answer}")
+        losses[shard] = answer["losses"]
+    check(losses["optimizer"] == losses["none"], f"who holds AdamW's states changes nothing: {losses}")
+    learned = losses["none"][0] - losses["none"][-1]
+    check(0.01 < learned and all(abs(a - b) < 0.1 * learned for a, b in zip(losses["all"], losses["none"], strict=True)), f"{losses}")
+
+
 if __name__ == "__main__":
     if not PYTHON.exists():
         print("skipped: .deps/oracle is not installed (common/setup/setup.sh --oracle)")
@@ -86,4 +103,5 @@ if __name__ == "__main__":
         os.execv(PYTHON, [PYTHON, *sys.argv])
     is_gpt2()
     answers()
+    splits()
     print("passed")

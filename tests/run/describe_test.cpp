@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <regex>
 
 namespace sc {
@@ -70,6 +71,15 @@ TEST(Describe, Versions) {
       "Stagecraft ([0-9a-f]{12}(-dirty)?|unknown)\nLibTorch \\d+\\.\\d+\\.\\d+\nOpen MPI \\d+\\.\\d+\\.\\d+\n"
       "g\\+\\+ \\d+\\.\\d+\\.\\d+\n");
   EXPECT_TRUE(std::regex_match(describe_versions(), form)) << describe_versions();
+}
+
+TEST(Describe, TheCommitIsWhatTheEnvironmentSays) {
+  const std::string found = source_commit();
+  ::setenv("STAGECRAFT_COMMIT", "0123456789ab", 1);
+  EXPECT_EQ(source_commit(), "0123456789ab");
+  ::setenv("STAGECRAFT_COMMIT", "", 1);
+  EXPECT_EQ(source_commit(), found);
+  ::unsetenv("STAGECRAFT_COMMIT");
 }
 
 }  // namespace
