@@ -33,7 +33,7 @@ def replayed_in_words():
     for key, row in record("gpu_peers")["rows"].items():
         parameters = stored(workload(pathlib.PurePath(row["workload"]).stem)["model"], 1)
         for program in row["programs"].values():
-            if "reduce-overhead" in program.get("label", "") and abs(program["peak_allocated"] / (12 * parameters) - 1) < 0.001:
+            if "reduce-overhead" in program.get("label", "") and abs((program.get("peak_allocated") or 0) / (12 * parameters) - 1) < 0.001:
                 found.append(f"The peak of `{key}`, {program['label']}, is no peak of a step: its steps are replayed graphs, whose gradients and activations lie in a pool that "
                              f"LibTorch's counter leaves out once it is made. What is counted is 12 P bytes, parameters, momentum and variance; reserved are "
                              f"{program['peak_reserved'] / 2**30:.2f} GiB.")
