@@ -148,7 +148,7 @@ def zero_all(page, *worlds):
             bytes_ = run["bytes"]
             rows.append([n, name, *(f"{bytes_[purpose]:,}" for purpose in ("parameters", "gradients")), f"{bytes_['momentum'] + bytes_['variance']:,}",
                          f"{bytes_['total']:,}", f"{run['bytes_sent']:,}", f"{run['loss'][-1]:.10f}", f"{'equal' if same else 'DIFFERENT'}, `{order}`"])
-    return (table(["N", "lesson", "parameters", "gradients", "momentum, variance", "all purposes", "a rank sends a step", "loss of step 20", "weights and losses of 00, order"],
+    return (table(["N", "lesson", "parameters", "gradients", "momentum, variance", "all purposes", "a rank sends a step", "loss of step 20", "beside lesson 00's, order of sums"],
                   rows, left=2)
             + tail(page, "zero_order", more="bytes of rank 0 as measured, equal to what was predicted; `configs/tiny.json`, default settings"))
 
