@@ -45,8 +45,8 @@ def gpu_peers(page):
     """Lessons and their peers on the same GPUs."""
     if not has("gpu_peers"):
         return ""
-    return ("**GPUs, and what others reach on them.** Programs of a run took turns on the same GPUs; \"ours over it\" is the ratio of their rates within a round, so 1.1 "
-            "means that Stagecraft is a tenth faster, and \"scaling\" is the rate on all GPUs over N times that on one.\n\n" + runs_in_words(page) + "\n\n"
+    return ("**GPUs, and what others reach on them.** Programs of a run took turns on the same GPUs; \"ours over it\" is Stagecraft's rate over the program's within "
+            "a round, and \"scaling\" is the rate on all GPUs over N times that on one.\n\n" + runs_in_words(page) + "\n\n"
             + gpu_table().markdown(record("gpu_peers")) + "\n" + replayed_in_words() + f"\n\nFrom {source(page, 'gpu_peers')}.")
 
 
