@@ -108,9 +108,8 @@ DataParallel::DataParallel(RunContext& context, const Options& options)
     : context_(context),
       options_(options),
       layout_(layout_of(context.shape)),
-      gpt_(shape_of(context.shape), layout_),
       buckets_(make_buckets(layout_, options.bucket)),
-      buffers_(gpt_, context.ledger) {
+      passes_(context, layout_) {
   const std::int64_t psi = layout_.arena_size().value();
   const PrecisionConfig& precision = context.shape.workload.precision;
   Ledger& ledger = context.ledger;
@@ -140,57 +139,35 @@ DataParallel::DataParallel(RunContext& context, const Options& options)
 // One optimizer step: gradients accumulate locally, and are summed over ranks once, behind the last
 // micro-batch's backward.
 StepResult DataParallel::train_step(std::span<const Batch> micro_batches) {
-  buffers_.sums.zero_();
+  passes_.sums().zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
     const Batch& batch = micro_batches[j];
     const Write write = j == 0 ? Write::overwrite : Write::accumulate;
     const bool last = j + 1 == micro_batches.size();  // only then are the sums complete
     forward(batch);
-    head(batch, write);  // loss; gradients of x, of the head's matrix, of ln_f
+    passes_.head(batch, params_, grads_, write);  // loss; gradients of x, of the head's matrix, of ln_f
     if (last) reduce_grads(layout_.last_unit());
 
     // [anchor: reduce-behind-backward]
     // Last block first. While block `unit` computes, the gradients of the blocks above it travel.
     for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
-      backward_block(unit, write);
+      passes_.backward_input(unit, params_[unit]);
+      passes_.backward_weights(unit, grads_[unit], write);
       if (last) reduce_grads(unit);
     }
-    embed_backward(batch, write);
+    passes_.embed_backward(batch, grads_[0], write);
     if (last)
       reduce_grads(0);  // unit 0 last: the tied head opened wte's gradient, the embedding completes it
   }
   wait_reduced();
   global_norm();
   step_all();
-  return {buffers_.sums, context_.scalars.grad_norm};
+  return {passes_.sums(), context_.scalars.grad_norm};
 }
 
 void DataParallel::forward(const Batch& batch) {
-  gpt_.embed(params_[0], batch.tokens, buffers_.x[0]);
-  for (int unit = 1; unit <= layout_.num_blocks(); ++unit) {
-    gpt_.forward_block(unit, params_[unit], buffers_.x[unit - 1], buffers_.saved[unit - 1], buffers_.ws,
-                       buffers_.x[unit]);
-  }
-}
-
-void DataParallel::head(const Batch& batch, Write write) {
-  const int last = layout_.last_unit();
-  at::Tensor grad_head = gpt_.head_matrix(grads_[gpt_.head_unit()]);
-  gpt_.head(gpt_.head_matrix(params_[gpt_.head_unit()]), params_[last], buffers_.x.back(), batch.targets,
-            batch.scale, buffers_.grad_x[layout_.num_blocks() % 2], grad_head, grads_[last], write,
-            buffers_.ws, buffers_.result);
-}
-
-void DataParallel::backward_block(int unit, Write write) {
-  at::Tensor& grad_y = buffers_.grad_x[unit % 2];
-  at::Tensor& grad_x = buffers_.grad_x[(unit - 1) % 2];
-  gpt_.backward_input(unit, params_[unit], buffers_.saved[unit - 1], grad_y, buffers_.ws, grad_x);
-  gpt_.backward_weights(unit, buffers_.saved[unit - 1], buffers_.ws, grads_[unit], write);
-}
-
-void DataParallel::embed_backward(const Batch& batch, Write write) {
-  const Write wte = layout_.config().tied ? Write::accumulate : write;  // tied: onto the head's part
-  gpt_.embed_backward(batch.tokens, buffers_.grad_x[0], grads_[0], wte, write);
+  passes_.embed(batch, params_[0]);
+  for (int unit = 1; unit <= layout_.num_blocks(); ++unit) passes_.forward_block(unit, params_[unit]);
 }
 
 // [anchor: reduce-grads]
@@ -236,10 +213,10 @@ void DataParallel::global_norm() {
     const Range mine = layout_.slice(unit, Segment::sharded, context_.comm.rank());
     slices.push_back(grads_[unit].sharded.narrow(0, mine.begin, mine.size()));
   }
-  add_sums_of_squares(slices, buffers_.sums);
-  finish_sums(buffers_.sums);
-  context_.comm.all_reduce(buffers_.sums).wait();
-  global_norm_and_clip(buffers_.sums, context_.shape.workload.optim.clip, context_.scalars);
+  add_sums_of_squares(slices, passes_.sums());
+  finish_sums(passes_.sums());
+  context_.comm.all_reduce(passes_.sums()).wait();
+  global_norm_and_clip(passes_.sums(), context_.shape.workload.optim.clip, context_.scalars);
 }
 
 // [anchor: same-step-everywhere]
@@ -258,19 +235,17 @@ void DataParallel::step_all() {
 }
 
 double DataParallel::evaluate(std::span<const Batch> batches) {
-  buffers_.sums.zero_();
+  passes_.sums().zero_();
   for (const Batch& batch : batches) {
     forward(batch);
-    gpt_.head_loss(gpt_.head_matrix(params_[gpt_.head_unit()]), params_[layout_.last_unit()],
-                   buffers_.x.back(), batch.targets, buffers_.ws, buffers_.result);
+    passes_.head_loss(batch, params_);
   }
-  context_.comm.all_reduce(buffers_.sums).wait();
-  return mean_loss(buffers_.sums);
+  context_.comm.all_reduce(passes_.sums()).wait();
+  return mean_loss(passes_.sums());
 }
 
 void DataParallel::visit_state(StateVisitor& visitor) {
-  const at::Tensor last_local = buffers_.grad_x[0].view({-1});
-  visitor.visit({Purpose::workspace, 0, Segment::sharded, {0, last_local.numel()}, last_local});
+  passes_.visit_last_local(visitor);
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     const UnitLayout& u = layout_.unit(unit);
     const auto whole = [&](Purpose purpose, const at::Tensor& arena) {

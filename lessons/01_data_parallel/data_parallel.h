@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/config/field_table.h"
-#include "common/model/activation_buffers.h"
+#include "common/run/passes.h"
 #include "common/run/strategy.h"
 
 namespace sc {
@@ -51,9 +51,6 @@ class DataParallel {
 
  private:
   void forward(const Batch& batch);
-  void head(const Batch& batch, Write write);
-  void backward_block(int unit, Write write);
-  void embed_backward(const Batch& batch, Write write);
   void reduce_grads(int unit);
   void send_bucket(std::size_t bucket);
   void wait_reduced();
@@ -63,7 +60,6 @@ class DataParallel {
   RunContext& context_;
   Options options_;
   ParamLayout layout_;
-  Gpt gpt_;
   std::vector<Bucket> buckets_;
   at::Tensor params_full_, grads_full_, master_full_, momentum_full_,
       variance_full_;                                 // arenas: all units, on every rank
@@ -78,7 +74,7 @@ class DataParallel {
       grads_bucket_;  // one bucket in precision.reduce_dtype; undefined if that is the gradients' dtype
   std::vector<InFlight> in_flight_;
   at::Tensor hash_, hashes_full_;
-  ActivationBuffers buffers_;
+  Passes passes_;
 };
 
 }  // namespace sc

@@ -26,15 +26,13 @@ MemoryPlan Zero1::memory_plan(const RunShape& shape, const Options& /*options*/)
   refuse_other_reduce_dtype(shape);
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
-  const Elements psi = layout_of(shape).arena_size(), slice(psi.value() / to_int(shape.world));
-  const auto add = [&](Purpose purpose, const char* name, const char* of, Elements elements, DType dtype) {
-    plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype));
+  const Elements psi = layout_of(shape).arena_size();
+  const auto whole = [&](Purpose purpose, const char* name, DType dtype) {
+    plan.add(purpose, name, std::to_string(size_of(dtype)) + " P", bytes_of(psi, dtype));
   };
-  add(Purpose::parameters, "params_full", " P", psi, precision.dtype);
-  add(Purpose::gradients, "grads_full", " P", psi, precision.grad_dtype);
-  if (precision.has_master()) add(Purpose::master, "master_shard", " P/N", slice, DType::f32);
-  add(Purpose::momentum, "momentum_shard", " P/N", slice, DType::f32);
-  add(Purpose::variance, "variance_shard", " P/N", slice, DType::f32);
+  whole(Purpose::parameters, "params_full", precision.dtype);
+  whole(Purpose::gradients, "grads_full", precision.grad_dtype);
+  OptimizerShard::plan(shape, psi / to_int(shape.world), plan);
   plan_activation_buffers(shape, plan);
   return plan;
 }
@@ -55,105 +53,73 @@ Zero1::Zero1(RunContext& context, const Options& options)
     : context_(context),
       options_(options),
       layout_(layout_of(context.shape)),
-      gpt_(shape_of(context.shape), layout_),
       reduced_(static_cast<std::size_t>(layout_.num_units())),
       published_(static_cast<std::size_t>(layout_.num_units())),
-      buffers_(gpt_, context.ledger) {
-  const std::int64_t psi = layout_.arena_size().value(), slice = psi / to_int(context.shape.world);
+      passes_(context, layout_) {
+  const Elements psi = layout_.arena_size();
   const PrecisionConfig& precision = context.shape.workload.precision;
-  Ledger& ledger = context.ledger;
-  params_full_ = ledger.zeros(Purpose::parameters, "params_full", {psi}, precision.dtype);
-  grads_full_ = ledger.zeros(Purpose::gradients, "grads_full", {psi}, precision.grad_dtype);
+  const auto whole = [&](Purpose purpose, const char* name, DType dtype) {
+    return unit_views(layout_, context.ledger.zeros(purpose, name, {psi.value()}, dtype));
+  };
+  params_ = whole(Purpose::parameters, "params_full", precision.dtype);
+  grads_ = whole(Purpose::gradients, "grads_full", precision.grad_dtype);
   // [anchor: one-slice]
   // 12 bytes a parameter of optimizer state in 16-bit training (8 in fp32), divided by the ranks.
-  if (precision.has_master())
-    master_shard_ = ledger.zeros(Purpose::master, "master_shard", {slice}, DType::f32);
-  momentum_shard_ = ledger.zeros(Purpose::momentum, "momentum_shard", {slice}, DType::f32);
-  variance_shard_ = ledger.zeros(Purpose::variance, "variance_shard", {slice}, DType::f32);
-  params_ = unit_views(layout_, params_full_);
-  grads_ = unit_views(layout_, grads_full_);
+  const OptimizerShard state(context, psi / to_int(context.shape.world));
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
-    params_slice_.push_back(params_[unit].sharded.narrow(0, mine(unit).begin, mine(unit).size()));
-    grads_slice_.push_back(grads_[unit].sharded.narrow(0, mine(unit).begin, mine(unit).size()));
-  }
-  // What AdamW steps: an fp32 master beside 16-bit parameters, else the parameters themselves.
-  master_slice_ =
-      precision.has_master() ? slice_views(layout_, Segment::sharded, master_shard_) : params_slice_;
-  momentum_slice_ = slice_views(layout_, Segment::sharded, momentum_shard_);
-  variance_slice_ = slice_views(layout_, Segment::sharded, variance_shard_);
-  // Each rank makes its own slice; the first step publishes them, as any step publishes the last one's.
-  for (int unit = 0; unit < layout_.num_units(); ++unit) {
-    init_slice(layout_, unit, Segment::sharded, mine(unit), context.shape.workload.seed, master_slice_[unit]);
-    if (precision.has_master()) params_slice_[unit].copy_(master_slice_[unit]);
+    OwnedSlice s{unit, Segment::sharded, layout_.slice(unit, Segment::sharded, context.comm.rank())};
+    s.params = s.of_unit(params_[unit].sharded);
+    s.grads = s.of_unit(grads_[unit].sharded);
+    // Each rank makes its own slice; the first step publishes them, as any step publishes the last one's.
+    take_over(context, layout_, state, s);
+    slices_.push_back(std::move(s));
   }
 }
-
-Range Zero1::mine(int unit) const { return layout_.slice(unit, Segment::sharded, context_.comm.rank()); }
 
 // One optimizer step. It begins with parameters of which each rank has updated its slice only.
 StepResult Zero1::train_step(std::span<const Batch> micro_batches) {
   publish_params();
-  buffers_.sums.zero_();
+  passes_.sums().zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
     const Batch& batch = micro_batches[j];
     const Write write = j == 0 ? Write::overwrite : Write::accumulate;
     const bool last = j + 1 == micro_batches.size();  // only then are the sums complete
     forward(batch);
-    head(batch, write);  // loss; gradients of x, of the head's matrix, of ln_f
+    passes_.head(batch, params_, grads_, write);  // loss; gradients of x, of the head's matrix, of ln_f
     if (last) reduce_grads(layout_.last_unit());
     // Last block first. While block `unit` computes, the gradients of the blocks above it travel.
     for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
-      backward_block(unit, write);
+      passes_.backward_input(unit, params_[unit]);
+      passes_.backward_weights(unit, grads_[unit], write);
       if (last) reduce_grads(unit);
     }
-    embed_backward(batch, write);
+    passes_.embed_backward(batch, grads_[0], write);
     if (last)
       reduce_grads(0);  // unit 0 last: the tied head opened wte's gradient, the embedding completes it
   }
   wait_reduced();
   global_norm();
   for (int unit = 0; unit < layout_.num_units(); ++unit) step_shard(unit);
-  return {buffers_.sums, context_.scalars.grad_norm};
+  return {passes_.sums(), context_.scalars.grad_norm};
 }
 
 // [anchor: wait-where-used]
 // A unit's parameters may still be on their way; whoever uses them first waits, for that unit alone.
 void Zero1::forward(const Batch& batch) {
   wait_published(0);
-  gpt_.embed(params_[0], batch.tokens, buffers_.x[0]);
+  passes_.embed(batch, params_[0]);
   for (int unit = 1; unit <= layout_.num_blocks(); ++unit) {
     wait_published(unit);
-    gpt_.forward_block(unit, params_[unit], buffers_.x[unit - 1], buffers_.saved[unit - 1], buffers_.ws,
-                       buffers_.x[unit]);
+    passes_.forward_block(unit, params_[unit]);
   }
   wait_published(layout_.last_unit());
-}
-
-void Zero1::head(const Batch& batch, Write write) {
-  const int last = layout_.last_unit();
-  at::Tensor grad_head = gpt_.head_matrix(grads_[gpt_.head_unit()]);
-  gpt_.head(gpt_.head_matrix(params_[gpt_.head_unit()]), params_[last], buffers_.x.back(), batch.targets,
-            batch.scale, buffers_.grad_x[layout_.num_blocks() % 2], grad_head, grads_[last], write,
-            buffers_.ws, buffers_.result);
-}
-
-void Zero1::backward_block(int unit, Write write) {
-  at::Tensor& grad_y = buffers_.grad_x[unit % 2];
-  at::Tensor& grad_x = buffers_.grad_x[(unit - 1) % 2];
-  gpt_.backward_input(unit, params_[unit], buffers_.saved[unit - 1], grad_y, buffers_.ws, grad_x);
-  gpt_.backward_weights(unit, buffers_.saved[unit - 1], buffers_.ws, grads_[unit], write);
-}
-
-void Zero1::embed_backward(const Batch& batch, Write write) {
-  const Write wte = layout_.config().tied ? Write::accumulate : write;  // tied: onto the head's part
-  gpt_.embed_backward(batch.tokens, buffers_.grad_x[0], grads_[0], wte, write);
 }
 
 // [anchor: reduce-to-the-owner]
 // Half of 01's all-reduce: the sum of a slice goes to its owner alone, in place. The rest of the unit's
 // gradient stays what this rank computed, and nobody reads it any more.
 void Zero1::reduce_grads(int unit) {
-  reduced_[unit] = context_.comm.reduce_scatter(grads_[unit].sharded, grads_slice_[unit]);
+  reduced_[unit] = context_.comm.reduce_scatter(grads_[unit].sharded, slices_[unit].grads);
   if (!options_.overlap) reduced_[unit].wait();
 }
 
@@ -164,18 +130,16 @@ void Zero1::wait_reduced() {
 // Every rank squares the slices that it owns: each element counts once. The sum over ranks is the mean
 // already: the divisor of the loss was the *global* batch's tokens (Batch::scale).
 void Zero1::global_norm() {
-  add_sums_of_squares(grads_slice_, buffers_.sums);
-  finish_sums(buffers_.sums);
-  context_.comm.all_reduce(buffers_.sums).wait();
-  global_norm_and_clip(buffers_.sums, context_.shape.workload.optim.clip, context_.scalars);
+  add_sums_of_squares(grads_of(slices_), passes_.sums());
+  clip_over_ranks(context_, passes_.sums());  // an all-reduce of four numbers, as in 01
 }
 
 // [anchor: step-the-slice]
 void Zero1::step_shard(int unit) {
+  OwnedSlice& s = slices_[unit];
   const Workload& w = context_.shape.workload;
-  adamw_step(hyper_of(w.optim), context_.scalars, layout_.decay_ranges(unit, Segment::sharded, mine(unit)),
-             grads_slice_[unit], master_slice_[unit], momentum_slice_[unit], variance_slice_[unit],
-             w.precision.has_master() ? &params_slice_[unit] : nullptr);
+  adamw_step(hyper_of(w.optim), context_.scalars, layout_.decay_ranges(unit, s.segment, s.range), s.grads,
+             s.master, s.momentum, s.variance, w.precision.has_master() ? &s.params : nullptr);
 }
 
 // [anchor: publish]
@@ -183,7 +147,7 @@ void Zero1::step_shard(int unit) {
 // Unit 0 first, since forward needs it first.
 void Zero1::publish_params() {
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
-    published_[unit] = context_.comm.all_gather(params_slice_[unit], params_[unit].sharded);
+    published_[unit] = context_.comm.all_gather(slices_[unit].params, params_[unit].sharded);
     if (!options_.overlap) wait_published(unit);
   }
 }
@@ -198,32 +162,21 @@ void Zero1::settle() {
 
 double Zero1::evaluate(std::span<const Batch> batches) {
   settle();
-  buffers_.sums.zero_();
+  passes_.sums().zero_();
   for (const Batch& batch : batches) {
     forward(batch);
-    gpt_.head_loss(gpt_.head_matrix(params_[gpt_.head_unit()]), params_[layout_.last_unit()],
-                   buffers_.x.back(), batch.targets, buffers_.ws, buffers_.result);
+    passes_.head_loss(batch, params_);
   }
-  context_.comm.all_reduce(buffers_.sums).wait();
-  return mean_loss(buffers_.sums);
+  context_.comm.all_reduce(passes_.sums()).wait();
+  return mean_loss(passes_.sums());
 }
 
 void Zero1::visit_state(StateVisitor& visitor) {
-  const at::Tensor last_local = buffers_.grad_x[0].view({-1});
-  visitor.visit({Purpose::workspace, 0, Segment::sharded, {0, last_local.numel()}, last_local});
-  for (int unit = 0; unit < layout_.num_units(); ++unit) {
-    const auto slice = [&](Purpose purpose, const at::Tensor& values) {
-      visitor.visit({purpose, unit, Segment::sharded, mine(unit), values});
-    };
-    visitor.visit({Purpose::parameters,
-                   unit,
-                   Segment::sharded,
-                   {0, layout_.unit(unit).sharded_size},
-                   params_[unit].sharded});
-    if (context_.shape.workload.precision.has_master()) slice(Purpose::master, master_slice_[unit]);
-    slice(Purpose::momentum, momentum_slice_[unit]);
-    slice(Purpose::variance, variance_slice_[unit]);
-    slice(Purpose::gradients, grads_slice_[unit]);
+  passes_.visit_last_local(visitor);
+  for (const OwnedSlice& slice : slices_) {
+    const at::Tensor& params = params_[slice.unit].sharded;
+    visitor.visit({Purpose::parameters, slice.unit, slice.segment, {0, params.numel()}, params});
+    visit_slice(slice, visitor);
   }
 }
 

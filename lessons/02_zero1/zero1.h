@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "common/config/field_table.h"
-#include "common/model/activation_buffers.h"
+#include "common/run/owned_slice.h"
+#include "common/run/passes.h"
 #include "common/run/strategy.h"
 
 namespace sc {
@@ -33,29 +34,21 @@ class Zero1 {
 
  private:
   void forward(const Batch& batch);
-  void head(const Batch& batch, Write write);
-  void backward_block(int unit, Write write);
-  void embed_backward(const Batch& batch, Write write);
   void reduce_grads(int unit);
   void wait_reduced();
   void global_norm();
   void step_shard(int unit);
   void publish_params();
   void wait_published(int unit);
-  [[nodiscard]] Range mine(int unit) const;
 
   RunContext& context_;
   Options options_;
   ParamLayout layout_;
-  Gpt gpt_;
-  at::Tensor params_full_, grads_full_;                        // arenas: all units, on every rank
-  at::Tensor master_shard_, momentum_shard_, variance_shard_;  // this rank's slices of all units
-  std::vector<UnitTensors> params_, grads_;                    // the units' views
-  // The units' slices; those of parameters and gradients lie inside the full ones.
-  std::vector<at::Tensor> params_slice_, grads_slice_, master_slice_, momentum_slice_, variance_slice_;
-  std::vector<Ticket> reduced_;    // by unit
-  std::vector<Ticket> published_;  // by unit
-  ActivationBuffers buffers_;
+  // By unit:
+  std::vector<UnitTensors> params_, grads_;  // views of arenas that hold all units, on every rank
+  std::vector<OwnedSlice> slices_;           // their parameters and gradients lie inside the full ones
+  std::vector<Ticket> reduced_, published_;
+  Passes passes_;
 };
 
 }  // namespace sc

@@ -92,7 +92,7 @@ MemoryPlan Zero2::memory_plan(const RunShape& shape, const Options& options) {
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout = layout_of(shape);
-  const Elements psi = layout.arena_size(), slice(psi.value() / to_int(shape.world));
+  const Elements psi = layout.arena_size(), slice = psi / to_int(shape.world);
   const auto add = [&](Purpose purpose, const char* name, const std::string& of, Elements elements,
                        DType dtype) {
     plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype));
@@ -113,9 +113,7 @@ MemoryPlan Zero2::memory_plan(const RunShape& shape, const Options& options) {
     if (scratch > 0 && needs_scratch(shape, options))
       add(Purpose::gradients, "grads_scratch", " of it / N", Elements(scratch), precision.grad_dtype);
   }
-  if (precision.has_master()) add(Purpose::master, "master_shard", " P/N", slice, DType::f32);
-  add(Purpose::momentum, "momentum_shard", " P/N", slice, DType::f32);
-  add(Purpose::variance, "variance_shard", " P/N", slice, DType::f32);
+  OptimizerShard::plan(shape, slice, plan);
   plan_activation_buffers(shape, plan);
   return plan;
 }
@@ -143,57 +141,41 @@ Zero2::Zero2(RunContext& context, const Options& options)
     : context_(context),
       options_(options),
       layout_(layout_of(context.shape)),
-      gpt_(shape_of(context.shape), layout_),
+      published_(static_cast<std::size_t>(layout_.num_units())),
       in_flight_(std::max<std::size_t>(kBuffers, layout_.num_units())),
       scratch_(kBuffers),
-      published_(static_cast<std::size_t>(layout_.num_units())),
-      buffers_(gpt_, context.ledger) {
-  const std::int64_t psi = layout_.arena_size().value(), slice = psi / to_int(context.shape.world);
+      passes_(context, layout_) {
+  const Elements psi = layout_.arena_size(), slice = psi / to_int(context.shape.world);
   const PrecisionConfig& precision = context.shape.workload.precision;
-  Ledger& ledger = context.ledger;
-  params_full_ = ledger.zeros(Purpose::parameters, "params_full", {psi}, precision.dtype);
-  params_ = unit_views(layout_, params_full_);
-  if (precision.has_master())
-    master_shard_ = ledger.zeros(Purpose::master, "master_shard", {slice}, DType::f32);
-  momentum_shard_ = ledger.zeros(Purpose::momentum, "momentum_shard", {slice}, DType::f32);
-  variance_shard_ = ledger.zeros(Purpose::variance, "variance_shard", {slice}, DType::f32);
-
+  const auto flat = [&](Purpose purpose, const char* name, std::int64_t n, DType dtype) {
+    return n == 0 ? at::Tensor() : context.ledger.zeros(purpose, name, {n}, dtype);
+  };
+  params_ = unit_views(layout_, flat(Purpose::parameters, "params_full", psi.value(), precision.dtype));
   // [anchor: four-full-gradients]
   const bool all = options.accumulate == Accumulate::full;
   const std::vector<std::int64_t> sizes = buffer_sizes(layout_, options.bucket);
   const auto gradient = [&](const char* name, std::int64_t n) {
-    return n == 0 ? at::Tensor() : ledger.zeros(Purpose::gradients, name, {n}, precision.grad_dtype);
+    return flat(Purpose::gradients, name, n, precision.grad_dtype);
   };
   std::vector<at::Tensor> full(kBuffers);
   for (std::size_t buffer = 0; buffer < kBucket && !all; ++buffer)
     full[buffer] = gradient("grads_full", sizes[buffer]);
   for (std::size_t buffer = 0; buffer < kBuffers && needs_scratch(context.shape, options); ++buffer)
     scratch_[buffer] = gradient("grads_scratch", scratch_elements(layout_, options.bucket, buffer));
-  if (all) grads_full_ = unit_views(layout_, gradient("grads_full", psi));
-  if (!all) grads_shard_ = gradient("grads_shard", slice);
-  if (!all) grads_slice_ = slice_views(layout_, Segment::sharded, grads_shard_);
+  if (all) grads_full_ = unit_views(layout_, gradient("grads_full", psi.value()));
+  if (!all) grads_shard_ = gradient("grads_shard", slice.value());
+  if (options.bucket > 0) buckets_ = make_shard_buckets(layout_, options.bucket);
+  grads_bucket_ = flat(Purpose::communication, "grads_bucket", sizes[kBucket], precision.grad_dtype);
+  const OptimizerShard state(context, slice);
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
-    const std::int64_t size = layout_.unit(unit).sharded_size;
-    if (!all) grads_full_.push_back({full[buffer_of(unit)].narrow(0, 0, size), {}});
-    if (all) grads_slice_.push_back(grads_full_[unit].sharded.narrow(0, mine(unit).begin, mine(unit).size()));
-  }
-  if (options.bucket > 0) {
-    buckets_ = make_shard_buckets(layout_, options.bucket);
-    grads_bucket_ =
-        ledger.zeros(Purpose::communication, "grads_bucket", {sizes[kBucket]}, precision.grad_dtype);
-  }
-
-  for (int unit = 0; unit < layout_.num_units(); ++unit)
-    params_slice_.push_back(params_[unit].sharded.narrow(0, mine(unit).begin, mine(unit).size()));
-  // What AdamW steps: an fp32 master beside 16-bit parameters, else the parameters themselves.
-  master_slice_ =
-      precision.has_master() ? slice_views(layout_, Segment::sharded, master_shard_) : params_slice_;
-  momentum_slice_ = slice_views(layout_, Segment::sharded, momentum_shard_);
-  variance_slice_ = slice_views(layout_, Segment::sharded, variance_shard_);
-  // Each rank makes its own slice; the first step publishes them, as any step publishes the last one's.
-  for (int unit = 0; unit < layout_.num_units(); ++unit) {
-    init_slice(layout_, unit, Segment::sharded, mine(unit), context.shape.workload.seed, master_slice_[unit]);
-    if (precision.has_master()) params_slice_[unit].copy_(master_slice_[unit]);
+    OwnedSlice s{unit, Segment::sharded, layout_.slice(unit, Segment::sharded, context.comm.rank())};
+    s.params = s.of_unit(params_[unit].sharded);
+    if (!all)
+      grads_full_.push_back({full[buffer_of(unit)].narrow(0, 0, layout_.unit(unit).sharded_size), {}});
+    s.grads = all ? s.of_unit(grads_full_[unit].sharded) : part_of_shard(layout_, s, grads_shard_);
+    // Each rank makes its own slice; the first step publishes them, as any step publishes the last one's.
+    take_over(context, layout_, state, s);
+    slices_.push_back(std::move(s));
   }
 }
 
@@ -203,13 +185,11 @@ std::size_t Zero2::buffer_of(int unit) const {
                                                  : buffer_of_unit(layout_, unit);
 }
 
-Range Zero2::mine(int unit) const { return layout_.slice(unit, Segment::sharded, context_.comm.rank()); }
-
 // One optimizer step. It begins with parameters of which each rank has updated its slice only.
 StepResult Zero2::train_step(std::span<const Batch> micro_batches) {
   const bool shard = options_.accumulate == Accumulate::shard;
   publish_params();
-  buffers_.sums.zero_();
+  passes_.sums().zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
     const Batch& batch = micro_batches[j];
     const Write write = j == 0 ? Write::overwrite : Write::accumulate;
@@ -217,64 +197,44 @@ StepResult Zero2::train_step(std::span<const Batch> micro_batches) {
     const bool reduce = shard || j + 1 == micro_batches.size();
     const Write slice = shard ? write : Write::overwrite;
     forward(batch);
-    head(batch, full);  // loss; gradients of x, of the head's matrix, of ln_f
+    wait_reduced(buffer_of(0));  // the micro-batch before may still be on its way out of them
+    wait_reduced(buffer_of(layout_.last_unit()));
+    passes_.head(batch, params_, grads_full_, full);  // loss; gradients of x, of the head's matrix, of ln_f
     if (reduce) reduce_grads(layout_.last_unit(), slice);
     // [anchor: reduce-as-you-go]
     // Last block first. A block's gradient leaves as soon as it is complete, and the block below the next one
     // computes into its memory.
     for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
-      backward_block(unit, full);
+      passes_.backward_input(unit, params_[unit]);
+      // [anchor: wait-before-reuse]
+      wait_reduced(buffer_of(unit));  // what block unit + 2 computed must have left
+      passes_.backward_weights(unit, grads_full_[unit], full);
       if (reduce) reduce_grads(unit, slice);
     }
-    embed_backward(batch, full);
+    passes_.embed_backward(batch, grads_full_[0], full);
     if (reduce) reduce_grads(0, slice);  // unit 0 last: the tied head opened it, the embedding completes it
   }
   wait_all_reduced();
   global_norm();
   for (int unit = 0; unit < layout_.num_units(); ++unit) step_shard(unit);
-  return {buffers_.sums, context_.scalars.grad_norm};
+  return {passes_.sums(), context_.scalars.grad_norm};
 }
 
 void Zero2::forward(const Batch& batch) {
   wait_published(0);
-  gpt_.embed(params_[0], batch.tokens, buffers_.x[0]);
+  passes_.embed(batch, params_[0]);
   for (int unit = 1; unit <= layout_.num_blocks(); ++unit) {
     wait_published(unit);
-    gpt_.forward_block(unit, params_[unit], buffers_.x[unit - 1], buffers_.saved[unit - 1], buffers_.ws,
-                       buffers_.x[unit]);
+    passes_.forward_block(unit, params_[unit]);
   }
   wait_published(layout_.last_unit());
-}
-
-void Zero2::head(const Batch& batch, Write write) {
-  const int last = layout_.last_unit();
-  wait_reduced(buffer_of(0));  // the micro-batch before may still be on its way out of them
-  wait_reduced(buffer_of(last));
-  at::Tensor grad_head = gpt_.head_matrix(grads_full_[gpt_.head_unit()]);
-  gpt_.head(gpt_.head_matrix(params_[gpt_.head_unit()]), params_[last], buffers_.x.back(), batch.targets,
-            batch.scale, buffers_.grad_x[layout_.num_blocks() % 2], grad_head, grads_full_[last], write,
-            buffers_.ws, buffers_.result);
-}
-
-void Zero2::backward_block(int unit, Write write) {
-  at::Tensor& grad_y = buffers_.grad_x[unit % 2];
-  at::Tensor& grad_x = buffers_.grad_x[(unit - 1) % 2];
-  gpt_.backward_input(unit, params_[unit], buffers_.saved[unit - 1], grad_y, buffers_.ws, grad_x);
-  // [anchor: wait-before-reuse]
-  wait_reduced(buffer_of(unit));  // what block unit + 2 computed must have left
-  gpt_.backward_weights(unit, buffers_.saved[unit - 1], buffers_.ws, grads_full_[unit], write);
-}
-
-void Zero2::embed_backward(const Batch& batch, Write write) {
-  const Write wte = layout_.config().tied ? Write::accumulate : write;  // tied: onto the head's part
-  gpt_.embed_backward(batch.tokens, buffers_.grad_x[0], grads_full_[0], wte, write);
 }
 
 // [anchor: reduce-to-the-owner]
 // The sum of a slice goes to its owner, out of the full gradient, whose memory is free when it has left.
 void Zero2::reduce_grads(int unit, Write write) {
   if (options_.bucket > 0) return fill_buckets(unit, write);
-  send(buffer_of(unit), grads_full_[unit].sharded, grads_slice_[unit], write);
+  send(buffer_of(unit), grads_full_[unit].sharded, slices_[unit].grads, write);
 }
 
 // [anchor: bucket]
@@ -282,7 +242,7 @@ void Zero2::reduce_grads(int unit, Write write) {
 // reduce-scatter hands each rank elements of its own slices: who owns what does not depend on the bucket.
 void Zero2::fill_buckets(int unit, Write write) {
   const std::int64_t world = to_int(context_.shape.world), begin = layout_.unit(unit).sharded_begin / world;
-  const Range slices{begin, begin + grads_slice_[unit].numel()};
+  const Range slices{begin, begin + slices_[unit].range.size()};
   const at::Tensor from = grads_full_[unit].sharded.view({world, -1});
   for (const ShardBucket& b : buckets_) {
     const Range shared{std::max(b.range.begin, slices.begin), std::min(b.range.end, slices.end)};
@@ -321,23 +281,21 @@ void Zero2::wait_all_reduced() {
 // Every rank squares the slices that it owns: each element counts once. The sum over ranks is the mean
 // already: the divisor of the loss was the *global* batch's tokens (Batch::scale).
 void Zero2::global_norm() {
-  add_sums_of_squares(grads_slice_, buffers_.sums);
-  finish_sums(buffers_.sums);
-  context_.comm.all_reduce(buffers_.sums).wait();
-  global_norm_and_clip(buffers_.sums, context_.shape.workload.optim.clip, context_.scalars);
+  add_sums_of_squares(grads_of(slices_), passes_.sums());
+  clip_over_ranks(context_, passes_.sums());  // an all-reduce of four numbers, as in 01
 }
 
 void Zero2::step_shard(int unit) {
+  OwnedSlice& s = slices_[unit];
   const Workload& w = context_.shape.workload;
-  adamw_step(hyper_of(w.optim), context_.scalars, layout_.decay_ranges(unit, Segment::sharded, mine(unit)),
-             grads_slice_[unit], master_slice_[unit], momentum_slice_[unit], variance_slice_[unit],
-             w.precision.has_master() ? &params_slice_[unit] : nullptr);
+  adamw_step(hyper_of(w.optim), context_.scalars, layout_.decay_ranges(unit, s.segment, s.range), s.grads,
+             s.master, s.momentum, s.variance, w.precision.has_master() ? &s.params : nullptr);
 }
 
 // Every owner's updated slice to all. Unit 0 first, since forward needs it first.
 void Zero2::publish_params() {
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
-    published_[unit] = context_.comm.all_gather(params_slice_[unit], params_[unit].sharded);
+    published_[unit] = context_.comm.all_gather(slices_[unit].params, params_[unit].sharded);
     if (!options_.overlap) wait_published(unit);
   }
 }
@@ -352,32 +310,21 @@ void Zero2::settle() {
 
 double Zero2::evaluate(std::span<const Batch> batches) {
   settle();
-  buffers_.sums.zero_();
+  passes_.sums().zero_();
   for (const Batch& batch : batches) {
     forward(batch);
-    gpt_.head_loss(gpt_.head_matrix(params_[gpt_.head_unit()]), params_[layout_.last_unit()],
-                   buffers_.x.back(), batch.targets, buffers_.ws, buffers_.result);
+    passes_.head_loss(batch, params_);
   }
-  context_.comm.all_reduce(buffers_.sums).wait();
-  return mean_loss(buffers_.sums);
+  context_.comm.all_reduce(passes_.sums()).wait();
+  return mean_loss(passes_.sums());
 }
 
 void Zero2::visit_state(StateVisitor& visitor) {
-  const at::Tensor last_local = buffers_.grad_x[0].view({-1});
-  visitor.visit({Purpose::workspace, 0, Segment::sharded, {0, last_local.numel()}, last_local});
-  for (int unit = 0; unit < layout_.num_units(); ++unit) {
-    const auto slice = [&](Purpose purpose, const at::Tensor& values) {
-      visitor.visit({purpose, unit, Segment::sharded, mine(unit), values});
-    };
-    visitor.visit({Purpose::parameters,
-                   unit,
-                   Segment::sharded,
-                   {0, layout_.unit(unit).sharded_size},
-                   params_[unit].sharded});
-    if (context_.shape.workload.precision.has_master()) slice(Purpose::master, master_slice_[unit]);
-    slice(Purpose::momentum, momentum_slice_[unit]);
-    slice(Purpose::variance, variance_slice_[unit]);
-    slice(Purpose::gradients, grads_slice_[unit]);
+  passes_.visit_last_local(visitor);
+  for (const OwnedSlice& slice : slices_) {
+    const at::Tensor& params = params_[slice.unit].sharded;
+    visitor.visit({Purpose::parameters, slice.unit, slice.segment, {0, params.numel()}, params});
+    visit_slice(slice, visitor);
   }
 }
 

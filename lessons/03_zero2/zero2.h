@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "common/config/field_table.h"
-#include "common/model/activation_buffers.h"
+#include "common/run/owned_slice.h"
+#include "common/run/passes.h"
 #include "common/run/strategy.h"
 
 namespace sc {
@@ -50,9 +51,6 @@ class Zero2 {
 
  private:
   void forward(const Batch& batch);
-  void head(const Batch& batch, Write write);
-  void backward_block(int unit, Write write);
-  void embed_backward(const Batch& batch, Write write);
   void reduce_grads(int unit, Write write);
   void fill_buckets(int unit, Write write);
   void send(std::size_t buffer, const at::Tensor& full, const at::Tensor& slice, Write write);
@@ -62,20 +60,17 @@ class Zero2 {
   void step_shard(int unit);
   void publish_params();
   void wait_published(int unit);
-  [[nodiscard]] Range mine(int unit) const;
   [[nodiscard]] std::size_t buffer_of(int unit) const;
 
   RunContext& context_;
   Options options_;
   ParamLayout layout_;
-  Gpt gpt_;
-  at::Tensor params_full_;  // arena: all units, on every rank
-  at::Tensor grads_shard_, master_shard_, momentum_shard_,
-      variance_shard_;  // this rank's slices of all units
-  std::vector<UnitTensors> params_;
-  std::vector<UnitTensors>
-      grads_full_;  // by unit; blocks take turns in two buffers (accumulate: full: an arena)
-  std::vector<at::Tensor> params_slice_, grads_slice_, master_slice_, momentum_slice_, variance_slice_;
+  // By unit:
+  std::vector<UnitTensors> params_;      // views of an arena that holds all units, on every rank
+  std::vector<UnitTensors> grads_full_;  // blocks take turns in two buffers (accumulate: full: an arena)
+  std::vector<OwnedSlice> slices_;       // their parameters lie inside the full ones
+  std::vector<Ticket> published_;
+  at::Tensor grads_shard_;            // this rank's slices of all units, one after another
   std::vector<ShardBucket> buckets_;  // bucket > 0
   at::Tensor grads_bucket_;           // rank-major copy of one bucket
   /// What is on its way out of a full buffer: the sum lands in the slice, or beside it and is then added.
@@ -85,8 +80,7 @@ class Zero2 {
   };
   std::vector<InFlight> in_flight_;  // by buffer: see buffer_of()
   std::vector<at::Tensor> scratch_;  // by buffer: where later micro-batches' sums land
-  std::vector<Ticket> published_;    // by unit
-  ActivationBuffers buffers_;
+  Passes passes_;
 };
 
 }  // namespace sc

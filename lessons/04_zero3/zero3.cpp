@@ -87,9 +87,7 @@ MemoryPlan Zero3::memory_plan(const RunShape& shape, const Options& options) {
     if (micro_batches_of(shape) > 1)
       add(Purpose::gradients, "grads_scratch", " unit/N", Elements(size / world), precision.grad_dtype);
   }
-  if (precision.has_master()) add(Purpose::master, "master_shard", " P/N", slice, DType::f32);
-  add(Purpose::momentum, "momentum_shard", " P/N", slice, DType::f32);
-  add(Purpose::variance, "variance_shard", " P/N", slice, DType::f32);
+  OptimizerShard::plan(shape, slice, plan);
   plan_activation_buffers(shape, plan);
   return plan;
 }
@@ -120,91 +118,75 @@ Zero3::Zero3(RunContext& context, const Options& options)
     : context_(context),
       options_(options),
       layout_(layout_of(context.shape, options)),
-      gpt_(shape_of(context.shape), layout_),
       gathered_(static_cast<std::size_t>(layout_.num_units())),
       published_(static_cast<std::size_t>(layout_.num_units())),
       in_flight_(kGradBuffers),
       scratch_(kGradBuffers),
-      buffers_(gpt_, context.ledger) {
+      passes_(context, layout_) {
   const PrecisionConfig& precision = context.shape.workload.precision;
-  const std::int64_t world = to_int(context.shape.world), slice = layout_.arena_size().value() / world;
-  const std::int64_t sharded = layout_.arena_size(Segment::sharded).value() / world;
+  const std::int64_t world = to_int(context.shape.world);
+  const Elements slice = layout_.arena_size() / world, whole = layout_.arena_size(Segment::whole);
   const auto flat = [&](Purpose purpose, const char* name, std::int64_t n, DType dtype) {
     return n == 0 ? at::Tensor() : context.ledger.zeros(purpose, name, {n}, dtype);
   };
   // [anchor: everything-sharded]
-  params_shard_ = flat(Purpose::parameters, "params_shard", sharded, precision.dtype);
-  params_whole_ =
-      flat(Purpose::parameters, "params_whole", layout_.arena_size(Segment::whole).value(), precision.dtype);
-  grads_shard_ = flat(Purpose::gradients, "grads_shard", slice, precision.grad_dtype);
-  if (precision.has_master()) master_shard_ = flat(Purpose::master, "master_shard", slice, DType::f32);
-  momentum_shard_ = flat(Purpose::momentum, "momentum_shard", slice, DType::f32);
-  variance_shard_ = flat(Purpose::variance, "variance_shard", slice, DType::f32);
+  const at::Tensor params_shard = flat(Purpose::parameters, "params_shard",
+                                       (layout_.arena_size() - whole).value() / world, precision.dtype);
+  const at::Tensor params_whole = flat(Purpose::parameters, "params_whole", whole.value(), precision.dtype);
+  const at::Tensor grads_shard = flat(Purpose::gradients, "grads_shard", slice.value(), precision.grad_dtype);
+  const OptimizerShard state(context, slice);
 
   // What is gathered, and the gradients that backward computes, for a moment and in full.
   const int pool = pool_of(layout_, options);
+  const auto part = [](const at::Tensor& of, std::int64_t begin, std::int64_t n) {
+    return n == 0 ? at::Tensor() : of.narrow(0, begin, n);
+  };
   std::vector<at::Tensor> params, grads;
   for (const UnitLayout& u : sizes_of(layout_, static_cast<std::size_t>(2 + pool), pool))
     params.push_back(flat(Purpose::parameters, "params_full", u.sharded_size, precision.dtype));
   resident_.assign(params.size(), -1);
   for (const UnitLayout& u : sizes_of(layout_, kGradBuffers, 2)) {
-    grads.push_back(
-        flat(Purpose::gradients, "grads_full", u.sharded_size + u.whole_size, precision.grad_dtype));
+    const std::int64_t sharded = u.sharded_size / world, size = sharded + u.whole_size / world;
+    grads.push_back(flat(Purpose::gradients, "grads_full", size * world, precision.grad_dtype));
     if (micro_batches_of(context.shape) == 1) continue;
-    const at::Tensor beside = flat(Purpose::gradients, "grads_scratch",
-                                   (u.sharded_size + u.whole_size) / world, precision.grad_dtype);
-    if (!beside.defined()) continue;
-    scratch_[grads.size() - 1] = {beside.narrow(0, 0, u.sharded_size / world),
-                                  beside.narrow(0, u.sharded_size / world, u.whole_size / world)};
+    const at::Tensor beside = flat(Purpose::gradients, "grads_scratch", size, precision.grad_dtype);
+    scratch_[grads.size() - 1] = {part(beside, 0, sharded), part(beside, sharded, size - sharded)};
   }
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     const UnitLayout& u = layout_.unit(unit);
-    const at::Tensor& p = params[params_buffer(layout_, pool, unit)];
     const at::Tensor& g = grads[grads_buffer(layout_, unit)];
-    const bool whole = u.whole_size > 0, some = u.sharded_size > 0;
-    params_.push_back({some ? p.narrow(0, 0, u.sharded_size) : at::Tensor(),
-                       whole ? params_whole_.narrow(0, u.whole_begin, u.whole_size) : at::Tensor()});
-    grads_full_.push_back({some ? g.narrow(0, 0, u.sharded_size) : at::Tensor(),
-                           whole ? g.narrow(0, u.sharded_size, u.whole_size) : at::Tensor()});
-  }
-
-  for (int unit = 0; unit < layout_.num_units(); ++unit) {
-    const UnitLayout& u = layout_.unit(unit);
+    params_.push_back({part(params[params_buffer(layout_, pool, unit)], 0, u.sharded_size),
+                       part(params_whole, u.whole_begin, u.whole_size)});
+    grads_full_.push_back({part(g, 0, u.sharded_size), part(g, u.sharded_size, u.whole_size)});
     for (const Segment segment : kSegments) {
-      Slice s{unit, segment, layout_.slice(unit, segment, context.comm.rank()), {}, {}, {}, {}, {}};
-      const std::int64_t at = (segment == Segment::sharded ? 0 : sharded) + u.begin(segment) / world;
-      const auto part = [&](const at::Tensor& shard) { return shard.narrow(0, at, s.range.size()); };
-      if (s.range.size() > 0) {
-        s.params = segment == Segment::sharded ? part(params_shard_)
-                                               : params_[unit].whole.narrow(0, s.range.begin, s.range.size());
-        s.grads = part(grads_shard_);
-        // What AdamW steps: an fp32 master beside 16-bit parameters, else the parameters themselves.
-        s.master = precision.has_master() ? part(master_shard_) : s.params;
-        s.momentum = part(momentum_shard_);
-        s.variance = part(variance_shard_);
-        init_slice(layout_, unit, segment, s.range, context.shape.workload.seed, s.master);
-        if (precision.has_master()) s.params.copy_(s.master);
+      OwnedSlice s{unit, segment, layout_.slice(unit, segment, context.comm.rank())};
+      if (!s.empty()) {
+        s.params = segment == Segment::sharded ? part_of_shard(layout_, s, params_shard)
+                                               : s.of_unit(params_[unit].whole);
+        s.grads = part_of_shard(layout_, s, grads_shard);
+        take_over(context, layout_, state, s);
       }
       slices_.push_back(std::move(s));
     }
   }
 }
 
-std::array<Zero3::Slice*, 2> Zero3::slices_of(int unit) {
-  const std::size_t first = 2 * static_cast<std::size_t>(unit);
-  return {&slices_[first], &slices_[first + 1]};
+std::span<OwnedSlice> Zero3::slices_of(int unit) {
+  return std::span(slices_).subspan(2 * static_cast<std::size_t>(unit), 2);
 }
 
 // One optimizer step. Every micro-batch gathers what it computes with, and gives its gradients away.
 StepResult Zero3::train_step(std::span<const Batch> micro_batches) {
   publish_params();
   release_all();
-  buffers_.sums.zero_();
+  passes_.sums().zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
     const Batch& batch = micro_batches[j];
     const Write slice = j == 0 ? Write::overwrite : Write::accumulate;
     forward(batch);
-    head(batch);  // loss; gradients of x, of the head's matrix, of ln_f
+    wait_reduced(grads_buffer(layout_, 0));  // the micro-batch before may still be on its way out of them
+    wait_reduced(grads_buffer(layout_, layout_.last_unit()));
+    passes_.head(batch, params_, grads_full_, Write::overwrite);  // loss; gradients of x, the head's, ln_f's
     reduce_grads(layout_.last_unit(), slice);
     // [anchor: gather-again]
     // Last block first; it is still in its buffer. While block `unit` computes, the parameters of those below
@@ -212,16 +194,18 @@ StepResult Zero3::train_step(std::span<const Batch> micro_batches) {
     for (int unit = layout_.num_blocks(), next = unit; unit >= 1; --unit) {
       while (next > std::max<std::int64_t>(1, unit - options_.prefetch)) gather_params(--next);
       wait_gathered(unit);
-      backward_block(unit);
+      passes_.backward_input(unit, params_[unit]);
+      wait_reduced(grads_buffer(layout_, unit));  // what block unit + 2 computed must have left
+      passes_.backward_weights(unit, grads_full_[unit], Write::overwrite);
       reduce_grads(unit, slice);
     }
-    embed_backward(batch);
+    passes_.embed_backward(batch, grads_full_[0], Write::overwrite);
     reduce_grads(0, slice);  // unit 0 last: the tied head opened it, the embedding completes it
   }
   for (std::size_t buffer = 0; buffer < kGradBuffers; ++buffer) wait_reduced(buffer);
   global_norm();
   for (int unit = 0; unit < layout_.num_units(); ++unit) step_shard(unit);
-  return {buffers_.sums, context_.scalars.grad_norm};
+  return {passes_.sums(), context_.scalars.grad_norm};
 }
 
 // [anchor: gather-use-release]
@@ -233,37 +217,11 @@ void Zero3::forward(const Batch& batch) {
     while (next <= std::min<std::int64_t>(last, unit + options_.prefetch)) gather_params(next++);
     wait_gathered(unit);
     if (unit == 0) {
-      gpt_.embed(params_[0], batch.tokens, buffers_.x[0]);
+      passes_.embed(batch, params_[0]);
     } else if (unit < last) {
-      gpt_.forward_block(unit, params_[unit], buffers_.x[unit - 1], buffers_.saved[unit - 1], buffers_.ws,
-                         buffers_.x[unit]);
+      passes_.forward_block(unit, params_[unit]);
     }
   }
-}
-
-void Zero3::head(const Batch& batch) {
-  const int last = layout_.last_unit();
-  // The micro-batch before may still be on its way out of them.
-  wait_reduced(grads_buffer(layout_, 0));
-  wait_reduced(grads_buffer(layout_, last));
-  at::Tensor grad_head = gpt_.head_matrix(grads_full_[gpt_.head_unit()]);
-  gpt_.head(gpt_.head_matrix(params_[gpt_.head_unit()]), params_[last], buffers_.x.back(), batch.targets,
-            batch.scale, buffers_.grad_x[layout_.num_blocks() % 2], grad_head, grads_full_[last],
-            Write::overwrite, buffers_.ws, buffers_.result);
-}
-
-void Zero3::backward_block(int unit) {
-  at::Tensor& grad_y = buffers_.grad_x[unit % 2];
-  at::Tensor& grad_x = buffers_.grad_x[(unit - 1) % 2];
-  gpt_.backward_input(unit, params_[unit], buffers_.saved[unit - 1], grad_y, buffers_.ws, grad_x);
-  wait_reduced(grads_buffer(layout_, unit));  // what block unit + 2 computed must have left
-  gpt_.backward_weights(unit, buffers_.saved[unit - 1], buffers_.ws, grads_full_[unit], Write::overwrite);
-}
-
-void Zero3::embed_backward(const Batch& batch) {
-  const Write wte =
-      layout_.config().tied ? Write::accumulate : Write::overwrite;  // tied: onto the head's part
-  gpt_.embed_backward(batch.tokens, buffers_.grad_x[0], grads_full_[0], wte, Write::overwrite);
 }
 
 // [anchor: gather]
@@ -273,7 +231,7 @@ void Zero3::gather_params(int unit) {
   int& resident = resident_[params_buffer(layout_, pool_of(layout_, options_), unit)];
   if (resident == unit) return;
   resident = unit;
-  gathered_[unit] = context_.comm.all_gather(slices_of(unit)[0]->params, params_[unit].sharded);
+  gathered_[unit] = context_.comm.all_gather(slices_of(unit)[0].params, params_[unit].sharded);
 }
 
 void Zero3::wait_gathered(int unit) {
@@ -288,14 +246,13 @@ void Zero3::release_all() { std::fill(resident_.begin(), resident_.end(), -1); }
 // The sum of a slice goes to its owner, out of the full gradient, whose memory is free when it has left.
 void Zero3::reduce_grads(int unit, Write write) {
   const std::size_t buffer = grads_buffer(layout_, unit);
-  for (Slice* slice : slices_of(unit)) {
-    if (slice->range.size() == 0) continue;
-    InFlight& flight = in_flight_[buffer][static_cast<std::size_t>(slice->segment)];
+  for (const OwnedSlice& s : slices_of(unit)) {
+    if (s.empty()) continue;
+    InFlight& flight = in_flight_[buffer][static_cast<std::size_t>(s.segment)];
     const bool adds = write == Write::accumulate;
-    flight.sum =
-        adds ? scratch_[buffer].segment(slice->segment).narrow(0, 0, slice->range.size()) : slice->grads;
-    flight.into = adds ? slice->grads : at::Tensor();
-    flight.ticket = context_.comm.reduce_scatter(grads_full_[unit].segment(slice->segment), flight.sum);
+    flight.sum = adds ? scratch_[buffer].segment(s.segment).narrow(0, 0, s.range.size()) : s.grads;
+    flight.into = adds ? s.grads : at::Tensor();
+    flight.ticket = context_.comm.reduce_scatter(grads_full_[unit].segment(s.segment), flight.sum);
   }
 }
 
@@ -310,22 +267,16 @@ void Zero3::wait_reduced(std::size_t buffer) {
 // Every rank squares the slices that it owns: each element counts once. The sum over ranks is the mean
 // already: the divisor of the loss was the *global* batch's tokens (Batch::scale).
 void Zero3::global_norm() {
-  std::vector<at::Tensor> mine;
-  for (const Slice& slice : slices_)
-    if (slice.grads.defined()) mine.push_back(slice.grads);
-  add_sums_of_squares(mine, buffers_.sums);
-  finish_sums(buffers_.sums);
-  context_.comm.all_reduce(buffers_.sums).wait();
-  global_norm_and_clip(buffers_.sums, context_.shape.workload.optim.clip, context_.scalars);
+  add_sums_of_squares(grads_of(slices_), passes_.sums());
+  clip_over_ranks(context_, passes_.sums());  // an all-reduce of four numbers, as in 01
 }
 
 void Zero3::step_shard(int unit) {
   const Workload& w = context_.shape.workload;
-  for (Slice* s : slices_of(unit)) {
-    if (s->range.size() == 0) continue;
-    adamw_step(hyper_of(w.optim), context_.scalars, layout_.decay_ranges(unit, s->segment, s->range),
-               s->grads, s->master, s->momentum, s->variance,
-               w.precision.has_master() ? &s->params : nullptr);
+  for (OwnedSlice& s : slices_of(unit)) {
+    if (s.empty()) continue;
+    adamw_step(hyper_of(w.optim), context_.scalars, layout_.decay_ranges(unit, s.segment, s.range), s.grads,
+               s.master, s.momentum, s.variance, w.precision.has_master() ? &s.params : nullptr);
   }
 }
 
@@ -335,7 +286,7 @@ void Zero3::step_shard(int unit) {
 void Zero3::publish_params() {
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     at::Tensor& whole = params_[unit].whole;
-    if (whole.defined()) published_[unit] = context_.comm.all_gather(slices_of(unit)[1]->params, whole);
+    if (whole.defined()) published_[unit] = context_.comm.all_gather(slices_of(unit)[1].params, whole);
   }
 }
 
@@ -348,34 +299,25 @@ void Zero3::settle() {
 double Zero3::evaluate(std::span<const Batch> batches) {
   settle();
   release_all();
-  buffers_.sums.zero_();
+  passes_.sums().zero_();
   for (const Batch& batch : batches) {
     forward(batch);
-    gpt_.head_loss(gpt_.head_matrix(params_[gpt_.head_unit()]), params_[layout_.last_unit()],
-                   buffers_.x.back(), batch.targets, buffers_.ws, buffers_.result);
+    passes_.head_loss(batch, params_);
   }
-  context_.comm.all_reduce(buffers_.sums).wait();
-  return mean_loss(buffers_.sums);
+  context_.comm.all_reduce(passes_.sums()).wait();
+  return mean_loss(passes_.sums());
 }
 
 void Zero3::visit_state(StateVisitor& visitor) {
-  const at::Tensor last_local = buffers_.grad_x[0].view({-1});
-  visitor.visit({Purpose::workspace, 0, Segment::sharded, {0, last_local.numel()}, last_local});
-  for (const Slice& s : slices_) {
-    if (s.range.size() == 0) continue;
-    const auto slice = [&](Purpose purpose, const at::Tensor& values) {
-      visitor.visit({purpose, s.unit, s.segment, s.range, values});
-    };
-    if (s.segment == Segment::sharded) {
-      slice(Purpose::parameters, s.params);
-    } else {
-      const at::Tensor& whole = params_[s.unit].whole;
+  passes_.visit_last_local(visitor);
+  for (const OwnedSlice& s : slices_) {
+    if (s.empty()) continue;
+    const at::Tensor& whole = params_[s.unit].whole;
+    if (s.segment == Segment::sharded)
+      visitor.visit({Purpose::parameters, s.unit, s.segment, s.range, s.params});
+    if (s.segment == Segment::whole)
       visitor.visit({Purpose::parameters, s.unit, s.segment, {0, whole.numel()}, whole});
-    }
-    if (context_.shape.workload.precision.has_master()) slice(Purpose::master, s.master);
-    slice(Purpose::momentum, s.momentum);
-    slice(Purpose::variance, s.variance);
-    slice(Purpose::gradients, s.grads);
+    visit_slice(s, visitor);
   }
 }
 

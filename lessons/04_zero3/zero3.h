@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "common/config/field_table.h"
-#include "common/model/activation_buffers.h"
+#include "common/run/owned_slice.h"
+#include "common/run/passes.h"
 #include "common/run/strategy.h"
 
 namespace sc {
@@ -37,9 +38,6 @@ class Zero3 {
 
  private:
   void forward(const Batch& batch);
-  void head(const Batch& batch);
-  void backward_block(int unit);
-  void embed_backward(const Batch& batch);
   void gather_params(int unit);
   void wait_gathered(int unit);
   void release_all();
@@ -49,22 +47,13 @@ class Zero3 {
   void step_shard(int unit);
   void publish_params();
 
-  /// One rank's slice of a segment of a unit. `params` lies in the whole segment's vector, or stands alone.
-  struct Slice {
-    int unit;
-    Segment segment;
-    Range range;  // of the unit's segment
-    at::Tensor params, grads, master, momentum, variance;
-  };
-  [[nodiscard]] std::array<Slice*, 2> slices_of(int unit);
+  /// Of its two segments; either may be empty.
+  [[nodiscard]] std::span<OwnedSlice> slices_of(int unit);
 
   RunContext& context_;
   Options options_;
   ParamLayout layout_;
-  Gpt gpt_;
-  at::Tensor params_shard_, params_whole_;  // slices; what every rank keeps whole
-  at::Tensor grads_shard_, master_shard_, momentum_shard_, variance_shard_;  // slices of both segments
-  std::vector<Slice> slices_;                                                // [2 unit + segment]
+  std::vector<OwnedSlice> slices_;       // [2 unit + segment]; parameters of whole segments lie in params_
   std::vector<UnitTensors> params_;      // by unit: its buffer's view; blocks take turns in a pool
   std::vector<int> resident_;            // by buffer: the unit that is in it, or none
   std::vector<Ticket> gathered_;         // by unit
@@ -77,7 +66,7 @@ class Zero3 {
   };
   std::vector<std::array<InFlight, 2>> in_flight_;  // by buffer and segment
   std::vector<UnitTensors> scratch_;                // by buffer: where later micro-batches' sums land
-  ActivationBuffers buffers_;
+  Passes passes_;
 };
 
 }  // namespace sc

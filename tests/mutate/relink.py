@@ -34,6 +34,8 @@ TESTS = {
     "common/data/loader.cpp": [LOADER],
     "common/model/param_layout.cpp": ["param_layout_test"],
     "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
+    "common/run/owned_slice.cpp": [ZERO],
+    "common/run/passes.cpp": [LESSONS, ZERO],
     "lessons/00_one_device/one_device.cpp": [LESSONS],
     "lessons/01_data_parallel/data_parallel.cpp": [LESSONS],
     "lessons/02_zero1/zero1.cpp": [ZERO],
