@@ -21,9 +21,12 @@ namespace {
 using test::f32, test::poison, test::random, test::relative_error, test::rounding;
 
 constexpr std::array kTypes = {at::kFloat, at::kBFloat16, at::kHalf};
-// 20 goes to the ATen twin; 64 is one GPT head; the others are GPT-2's and one that fills no warp.
-constexpr std::array<std::int64_t, 6> kWidths = {20, 64, 200, 768, 1024, 1600};
+// 20 goes to the ATen twin; 8 is the least that does not, 2048 the most; 64 is one GPT head, 200 fills no warp, 256
+// fills one exactly; the others are GPT-2's.
+constexpr std::array<std::int64_t, 9> kWidths = {8, 20, 64, 200, 256, 768, 1024, 1600, 2048};
 constexpr std::array<std::int64_t, 4> kRows = {1, 7, 131, 1037};
+// More than one turn of every block: a narrow LayerNorm takes 24 rows a block, and there are 132 blocks.
+constexpr std::int64_t kManyRows = 7001, kNarrow = 256;
 
 std::string label(at::ScalarType type, std::int64_t rows, std::int64_t width) {
   return std::string(at::toString(type)) + " " + std::to_string(rows) + " x " + std::to_string(width);
@@ -45,6 +48,9 @@ class FusedOpsTest : public test::GpuTest {
           SCOPED_TRACE(label(type, rows, width));
           f(type, rows, width);
         }
+        if (width > kNarrow) continue;
+        SCOPED_TRACE(label(type, kManyRows, width));
+        f(type, kManyRows, width);
       }
     }
   }
