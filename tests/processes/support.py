@@ -8,6 +8,7 @@ import array
 import concurrent.futures
 import glob
 import itertools
+import json
 import os
 import random
 import re
@@ -111,6 +112,29 @@ def execute(command, env=None):
 def run(lesson, ranks, *flags, env=None):
     """A lesson's program under mpirun; without any launcher if ranks is 0."""
     return execute(mpirun(ranks) + [program(lesson)] + files_of(lesson) + list(flags), env)
+
+
+class Run:
+    """Where a run's files will lie, and the run. settings: "key=value key=value"."""
+
+    def __init__(self, lesson, ranks, settings, *flags):
+        self.out = new_path("out")
+        self.weights = self.out + ".safetensors"
+        setting = [part for s in settings.split() for part in ("--set", s)]
+        self.job = lambda: run(lesson, ranks, *setting, *flags, "--out", self.out, "--save", self.weights)
+
+    def losses(self):
+        """(loss, norm) of every step."""
+        with open(self.out + "/steps.jsonl", encoding="utf-8") as file:
+            return [(step["loss"], step["grad_norm"]) for step in map(json.loads, file)]
+
+    def record(self):
+        return record(self.out)
+
+
+def record(out):
+    with open(out + "/record.json", encoding="utf-8") as file:
+        return json.load(file)
 
 
 def repository():

@@ -2,7 +2,6 @@
 strategies run under a cap that stops data parallelism."""
 
 import filecmp
-import json
 import re
 
 import support
@@ -17,24 +16,6 @@ SETTINGS = {
 }
 
 
-def losses(out):
-    with open(out + "/steps.jsonl", encoding="utf-8") as file:
-        return [(step["loss"], step["grad_norm"]) for step in map(json.loads, file)]
-
-
-def record(out):
-    with open(out + "/record.json", encoding="utf-8") as file:
-        return json.load(file)
-
-
-class Run:
-    def __init__(self, lesson, ranks, settings, *flags):
-        self.out = support.new_path("out")
-        self.weights = self.out + ".safetensors"
-        setting = [part for s in settings.split() for part in ("--set", s)]
-        self.job = lambda: support.run(lesson, ranks, *setting, *flags, "--out", self.out, "--save", self.weights)
-
-
 def of_model(settings):
     return " ".join(s for s in settings.split() if "model." in s)
 
@@ -46,8 +27,9 @@ class Zero(support.ProcessTest):
         for world, rows in SETTINGS.items():
             for lesson, order, settings in rows:
                 key = (world, order, of_model(settings))
-                cls.references[key] = Run("00_one_device", 0, of_model(settings), "--virtual-ranks", str(world), "--reduce-every", order, *STEPS)
-                cls.runs[world, lesson, settings] = (Run(lesson, world, settings, *STEPS), key)
+                cls.references[key] = support.Run("00_one_device", 0, of_model(settings), "--virtual-ranks", str(world), "--reduce-every", order,
+                                                  *STEPS)
+                cls.runs[world, lesson, settings] = (support.Run(lesson, world, settings, *STEPS), key)
         jobs = {name: run.job for name, (run, _) in cls.runs.items()}
         cls.ended = support.side_by_side({**jobs, **{key: run.job for key, run in cls.references.items()}}, at_once=2)
 
@@ -57,13 +39,13 @@ class Zero(support.ProcessTest):
                 self.assertEqual((ended.code, ended.err), (0, ""), ended)
         for name, (run, _) in self.runs.items():
             with self.subTest(name=name):
-                self.assertTrue(record(run.out)["as_predicted"])
+                self.assertTrue(run.record()["as_predicted"])
 
     def test_files_and_losses_are_equal(self):
         for name, (run, key) in self.runs.items():
             with self.subTest(name=name):
                 self.assertTrue(filecmp.cmp(run.weights, self.references[key].weights, shallow=False))
-                self.assertEqual(losses(run.out), losses(self.references[key].out))
+                self.assertEqual(run.losses(), self.references[key].losses())
 
     def test_another_order_is_another_file(self):
         one, other = self.references[2, "step", ""], self.references[2, "micro_batch", ""]
@@ -74,7 +56,7 @@ class Zero(support.ProcessTest):
         trained = self.runs[2, "04_zero3", "prefetch=1"][0]
         still = ["--set", "optim.lr=1e-30", "--steps", "1", "--init", trained.weights]
         for lesson, settings in (("02_zero1", ""), ("03_zero2", ""), ("04_zero3", "persist_below=1000"), ("04_zero3", "")):
-            run = Run(lesson, 3, settings, *still)
+            run = support.Run(lesson, 3, settings, *still)
             ended = run.job()
             self.assertEqual((ended.code, ended.err), (0, ""), ended)
             self.assertTrue(filecmp.cmp(run.weights, trained.weights, shallow=False), "a step too small to change a bit")
@@ -86,7 +68,7 @@ class Zero(support.ProcessTest):
         ended = support.run("04_zero3", 2, *STEPS, "--compare", one.out + "/record.json", "--out", out)
         self.assertEqual((ended.code, ended.err), (0, ""), ended)
         text = ended.out[ended.out.index("compared with " + one.out):]
-        before, now = record(one.out)["ranks"][0]["measured_bytes"], record(out)["ranks"][0]["measured_bytes"]
+        before, now = one.record()["ranks"][0]["measured_bytes"], support.record(out)["ranks"][0]["measured_bytes"]
         for purpose in ("parameters", "gradients", "momentum", "total"):
             self.assertRegex(text, rf"\n  {purpose} +{before[purpose]:,} +{now[purpose]:,} +x {now[purpose] / before[purpose]:.3f}\n")
         self.assertRegex(text, r"\n  reduce_scatter +4 +[\d,]+ +24 +[\d,]+\n")
@@ -99,13 +81,31 @@ class Zero(support.ProcessTest):
         plan = support.run("04_zero3", 0, "--plan", "--compare", one.out + "/record.json")
         self.expect_one_error(plan, 64, f"--compare {one.out}/record.json: a plan has no steps to compare\n  fix: leave out --plan or --compare")
 
+    # optim.nonfinite: stop, the default, and skip.
+    def test_a_gradient_that_is_not_finite(self):
+        poisoned = ["--steps", "4", "--inject", "nan@1,2"]
+        runs = {(lesson, how): support.Run(lesson, ranks, f"optim.nonfinite={how}", *poisoned)
+                for lesson, ranks in (("02_zero1", 2), ("03_zero2", 3), ("04_zero3", 3)) for how in ("stop", "skip")}
+        for (lesson, how), ended in support.side_by_side({key: run.job for key, run in runs.items()}, at_once=2).items():
+            run = runs[lesson, how]
+            with self.subTest(lesson=lesson, how=how):
+                if how == "stop":
+                    message = "step 2: the gradient is not finite, first seen in unit 3; it came from rank 1's own micro-batches\n  fix: "
+                    self.expect_one_error(ended, 70, re.compile(re.escape(message) + ".*"))
+                    self.assertEqual(len(run.losses()), 2)
+                    continue
+                self.assertEqual((ended.code, ended.err), (0, ""), ended)
+                self.assertIn("\nstep 2: the gradient is not finite; its update is skipped\n", ended.out)
+                self.assertEqual(run.record()["skipped_updates"], 1)
+                self.assertEqual([norm is None for _, norm in run.losses()], [False, False, True, False])
+
     def test_a_cap_that_stops_01_lets_04_run(self):
         more = ["--set", "model.layers=8", "--steps", "2"]
         peak = {}
         for lesson in ("01_data_parallel", "04_zero3"):
             ended = support.run(lesson, 4, *more, "--out", (out := support.new_path("out")))
             self.assertEqual((ended.code, ended.err), (0, ""), ended)
-            peak[lesson] = max(rank["measured_bytes"]["total"] for rank in record(out)["ranks"])
+            peak[lesson] = max(rank["measured_bytes"]["total"] for rank in support.record(out)["ranks"])
         self.assertLess(peak["04_zero3"], 0.9 * peak["01_data_parallel"])
         cap = str((peak["01_data_parallel"] + peak["04_zero3"]) // 2)
         fits = support.run("04_zero3", 4, *more, "--memory-cap", cap, "--out", support.new_path("out"))

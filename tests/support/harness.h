@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <barrier>
 #include <cstring>
 #include <functional>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "common/base/counter_random.h"
+#include "common/comm/delaying_communicator.h"
 #include "common/comm/local_communicator.h"
 #include "common/comm/recording_communicator.h"
 #include "common/memory/allocator_witness.h"
@@ -38,6 +40,23 @@ inline Workload odd_workload() {
   return w;
 }
 
+/// f(workload): every activations setting with tied and untied heads, one and two rows a micro-batch.
+template <class F>
+void for_each_model(const F& f) {
+  for (const Activations activations :
+       {Activations::keep, Activations::recompute_gelu, Activations::recompute}) {
+    for (const bool tied : {true, false}) {
+      Workload w = odd_workload();
+      w.activations = activations;
+      w.model.tied = tied;
+      w.batch.micro = tied ? 1 : 2;
+      w.batch.global *= w.batch.micro;
+      SCOPED_TRACE(std::to_string(static_cast<int>(activations)) + (tied ? " tied" : " untied"));
+      f(w);
+    }
+  }
+}
+
 /// Micro-batch `j` of step `step` over the whole world; every seventh target has no loss.
 inline Batch made_up_batch(const Workload& w, std::int64_t step, std::int64_t j) {
   const std::int64_t B = w.batch.micro, T = w.batch.sequence;
@@ -54,6 +73,15 @@ inline Batch made_up_batch(const Workload& w, std::int64_t step, std::int64_t j)
   for (std::int64_t i = 0; i < B * T; ++i) with_loss += i % 7 == 3 ? 0 : 1;
   batch.scale = at::full({}, 1.0 / static_cast<double>(with_loss * w.batch.global / B), at::kFloat);
   return batch;
+}
+
+/// What a rank trains on in a step.
+inline std::vector<Batch> made_up_step(const RunShape& shape, std::int64_t step) {
+  const std::int64_t mine = micro_batches_of(shape), first = to_int(shape.rank) * mine;
+  std::vector<Batch> batches;
+  for (std::int64_t j = first; j < first + mine; ++j)
+    batches.push_back(made_up_batch(shape.workload, step, j));
+  return batches;
 }
 
 /// On the host; `updates`: done before this step.
@@ -121,16 +149,13 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
   RunContext context{shape, comm, ledger, scalars};
   S strategy(context, options);
   const Workload& w = shape.workload;
-  const std::int64_t mine = w.batch.global / w.batch.micro / to_int(shape.world);
   const auto evaluate = [&] {
     std::vector<Batch> validation;
     for (std::int64_t j = 0; j < 4; ++j) validation.push_back(made_up_batch(w, 1'000'000, j));
     return strategy.evaluate(validation);
   };
   for (std::int64_t step = 0; step < steps; ++step) {
-    std::vector<Batch> batches;
-    for (std::int64_t j = 0; j < mine; ++j)
-      batches.push_back(made_up_batch(w, step, to_int(transport.rank()) * mine + j));
+    const std::vector<Batch> batches = made_up_step(shape, step);
     scalars.lr.fill_(learning_rate(w.optim, step, w.steps));
     comm.set_phase("train");
     comm.set_step(step);
@@ -200,6 +225,11 @@ inline void expect_nothing_beside_the_ledger(const StepWitness& witness,
 
 /// A world of threads. `wrap` may put a decorator round a rank's communicator (delays, faults).
 using Wrap = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
+/// A Wrap: random delays, other ones on every rank and every time.
+inline std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm) {
+  static std::atomic<std::uint64_t> seed = 1;
+  return std::make_unique<DelayingCommunicator>(std::move(comm), seed++);
+}
 template <Strategy S>
 std::vector<RankResult> run_local(int world, const Workload& w, const typename S::Options& options,
                                   std::int64_t steps, const Wrap& wrap = {},
@@ -272,6 +302,19 @@ inline void expect_as_planned(const RankResult& rank) {
     EXPECT_TRUE(rank.recorded[step] == rank.comm_plan) << "operations of step " << step;
   }
   EXPECT_EQ(rank.dropped, 0) << "tickets dropped without a wait";
+}
+
+/// Every rank ends where the reference does, to the bit, having held and sent what its plans say.
+inline void expect_equals_reference(const std::vector<RankResult>& ranks, const RankResult& expected) {
+  for (const RankResult& rank : ranks) {
+    EXPECT_TRUE(bit_equal(rank, expected));
+    EXPECT_EQ(rank.losses, expected.losses);
+    EXPECT_EQ(rank.norms, expected.norms);
+    EXPECT_EQ(rank.evaluation, ranks[0].evaluation);
+    // Every rank evaluates all batches here, so that sum and count are N times the reference's.
+    EXPECT_DOUBLE_EQ(rank.evaluation, expected.evaluation);
+    expect_as_planned(rank);
+  }
 }
 
 }  // namespace sc::test

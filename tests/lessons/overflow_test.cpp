@@ -1,0 +1,218 @@
+// Lessons 02-04 where a gradient is not finite: no rank updates, whichever rank's slice it is in; a loss scale
+// falls on all ranks alike and leaves no trace in the numbers.
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
+
+#include "common/optim/grad_norm.h"
+#include "common/optim/loss_scale.h"
+#include "common/run/nonfinite.h"
+#include "lessons/02_zero1/zero1.h"
+#include "lessons/03_zero2/zero2.h"
+#include "lessons/04_zero3/zero3.h"
+#include "tests/run/fake_strategy.h"
+#include "tests/support/harness.h"
+
+namespace sc {
+namespace {
+
+/// Overflows once, when it is told to: an infinity in this rank's slice of a block's summed gradient.
+class OverflowingCommunicator : public Communicator {
+ public:
+  explicit OverflowingCommunicator(Communicator& inner) : inner_(inner) {}
+  void overflow_next() { armed_ = true; }
+  [[nodiscard]] bool armed() const { return armed_; }
+
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override {
+    constexpr std::int64_t kOfABlock = 1000;  // smaller ones begin with padding on some ranks
+    Ticket ticket = inner_.reduce_scatter(full, shard);
+    if (!armed_ || shard.numel() < kOfABlock) return ticket;
+    armed_ = false;
+    ticket.wait();
+    shard.select(0, 0).fill_(std::numeric_limits<double>::infinity());
+    return {};
+  }
+  [[nodiscard]] Rank rank() const override { return inner_.rank(); }
+  [[nodiscard]] WorldSize size() const override { return inner_.size(); }
+  void barrier() override { inner_.barrier(); }
+  void abort() noexcept override { inner_.abort(); }
+  std::unique_ptr<Communicator> split(int color) override { return inner_.split(color); }
+  Ticket all_reduce(at::Tensor& t) override { return inner_.all_reduce(t); }
+  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override {
+    return inner_.all_gather(shard, full);
+  }
+  Ticket broadcast(at::Tensor& t, Rank root) override { return inner_.broadcast(t, root); }
+  Ticket send(const at::Tensor& t, Rank to) override { return inner_.send(t, to); }
+  Ticket recv(at::Tensor& t, Rank from) override { return inner_.recv(t, from); }
+  [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_.dropped_tickets(); }
+
+ private:
+  Communicator& inner_;
+  bool armed_ = false;
+};
+
+Workload sixteen_bits() {
+  Workload w = test::odd_workload();
+  w.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
+  return w;
+}
+
+/// One rank's lesson, stepped as run_lesson does it.
+template <Strategy S>
+class SteppedByHand final : public detail::AnyStrategy {
+ public:
+  SteppedByHand(Communicator& comm, const Workload& w, bool scales_loss)
+      : comm_(comm),
+        shape_(test::shape_for(w, static_cast<int>(to_int(comm.size())),
+                               static_cast<int>(to_int(comm.rank())), CommBackend::local)),
+        scalars_(test::step_scalars(1e-2, 0)),
+        context_{shape_, comm_, ledger_, scalars_} {
+    if (scales_loss) {
+      scalars_.loss_scale = at::full({}, LossScale::kStart, at::kFloat);
+      scalars_.scaler_state = at::zeros({2}, at::kLong);
+    }
+    lesson_.emplace(context_, typename S::Options{});
+  }
+
+  /// poisoned: this rank's gradients are NaN.  Whether the step's numbers say that it is not finite.
+  bool step(std::int64_t step, bool poisoned = false) {
+    std::vector<Batch> batches = test::made_up_step(shape_, step);
+    for (Batch& batch : batches) {
+      if (scalars_.loss_scale.defined()) batch.scale.mul_(scalars_.loss_scale);
+      if (poisoned) batch.scale.fill_(std::numeric_limits<double>::quiet_NaN());
+    }
+    return train_step(batches).sums.template data_ptr<double>()[kNonFinite] != 0;
+  }
+  /// All that this rank holds between steps, cloned.
+  std::vector<at::Tensor> held() {
+    settle();
+    struct Keep : StateVisitor {
+      std::vector<at::Tensor> values;
+      void visit(const StateSlice& slice) override {
+        if (slice.purpose != Purpose::gradients && slice.purpose != Purpose::workspace)
+          values.push_back(slice.values.clone());
+      }
+    } keep;
+    visit_state(keep);
+    return keep.values;
+  }
+  OverflowingCommunicator& comm() { return comm_; }
+  [[nodiscard]] std::int64_t updates() const { return scalars_.step.template item<std::int64_t>(); }
+  [[nodiscard]] float loss_scale() const { return scalars_.loss_scale.template item<float>(); }
+
+  StepResult train_step(std::span<const Batch> batches) override { return lesson_->train_step(batches); }
+  void settle() override { lesson_->settle(); }
+  double evaluate(std::span<const Batch> batches) override { return lesson_->evaluate(batches); }
+  void visit_state(StateVisitor& visitor) override { lesson_->visit_state(visitor); }
+  void after_step(std::int64_t step) override { lesson_->after_step(step); }
+  [[nodiscard]] const ParamLayout& layout() const override { return lesson_->layout(); }
+
+ private:
+  OverflowingCommunicator comm_;
+  RunShape shape_;
+  Ledger ledger_{at::kCPU};
+  StepScalars scalars_;
+  RunContext context_;
+  std::optional<S> lesson_;
+};
+
+bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
+}
+
+/// f(this rank's lesson) on worlds of two and of three ranks.
+template <Strategy S, class F>
+void on_worlds(const Workload& w, bool scales_loss, const F& f) {
+  for (const int world : {2, 3}) {
+    SCOPED_TRACE(world);
+    const auto thrown = test::on_ranks(world, [&](Communicator& comm) {
+      const c10::InferenceMode inference;
+      at::set_num_threads(1);
+      SteppedByHand<S> lesson(comm, w, scales_loss);
+      f(lesson);
+      comm.barrier();  // nobody's work is still read
+    });
+    for (const std::exception_ptr& error : thrown)
+      if (error) std::rethrow_exception(error);
+  }
+}
+
+template <Strategy S>
+class Overflow : public ::testing::Test {};
+using Lessons = ::testing::Types<Zero1, Zero2, Zero3>;
+TYPED_TEST_SUITE(Overflow, Lessons);
+
+// optim.nonfinite: skip. One rank's gradients are NaN, and after the sum every rank's.
+TYPED_TEST(Overflow, AStepThatIsNotFiniteChangesNothing) {
+  for (const Workload& w : {test::odd_workload(), sixteen_bits()}) {
+    on_worlds<TypeParam>(w, false, [](SteppedByHand<TypeParam>& lesson) {
+      for (std::int64_t step = 0; step < 2; ++step) EXPECT_FALSE(lesson.step(step));
+      const std::vector<at::Tensor> before = lesson.held();
+      EXPECT_TRUE(lesson.step(2, lesson.comm().rank() == Rank{1}));
+      EXPECT_TRUE(equal(lesson.held(), before));
+      EXPECT_EQ(lesson.updates(), 2);
+      EXPECT_FALSE(lesson.step(3)) << "nothing of it is left in a buffer";
+      EXPECT_FALSE(equal(lesson.held(), before));
+      EXPECT_EQ(lesson.updates(), 3);
+    });
+  }
+}
+
+// optim.nonfinite: stop. What run_lesson then says, on every rank.
+TYPED_TEST(Overflow, TheMessageNamesTheRankAndTheUnit) {
+  on_worlds<TypeParam>(test::odd_workload(), false, [](SteppedByHand<TypeParam>& lesson) {
+    EXPECT_FALSE(lesson.step(0));
+    EXPECT_TRUE(lesson.step(1, lesson.comm().rank() == Rank{1}));
+    std::string said;
+    try {
+      detail::throw_nonfinite(lesson, 2.5, 1, lesson.comm());
+    } catch (const ClaimError& error) {
+      said = error.what();
+    }
+    EXPECT_EQ(said.find("step 1: the gradient is not finite, first seen in unit 4; it came from rank 1's own "
+                        "micro-batches\n"),
+              0U)
+        << said;
+  });
+}
+
+// One rank's slice alone overflows: all skip, and all halve the scale when it has happened often enough.
+// Powers of two change no other bit, so that the good steps are those of a run without a scale.
+TYPED_TEST(Overflow, OfOneSliceSkipsTheStepOnAllRanksAndHalvesTheScale) {
+  for (const int spoiled : {0, 1}) {
+    SCOPED_TRACE(spoiled);
+    using Held = std::vector<std::vector<at::Tensor>>;  // of rank r in a world of N: [3 N + r]
+    Held plain(4 * 3), scaled(4 * 3);
+    const auto keep = [](Held& all, SteppedByHand<TypeParam>& lesson) {
+      all[static_cast<std::size_t>(3 * to_int(lesson.comm().size()) + to_int(lesson.comm().rank()))] =
+          lesson.held();
+    };
+    on_worlds<TypeParam>(sixteen_bits(), false, [&](SteppedByHand<TypeParam>& lesson) {
+      for (const std::int64_t step : {0, 3}) EXPECT_FALSE(lesson.step(step));
+      keep(plain, lesson);
+    });
+    on_worlds<TypeParam>(sixteen_bits(), true, [&](SteppedByHand<TypeParam>& lesson) {
+      EXPECT_FALSE(lesson.step(0));
+      const std::vector<at::Tensor> before = lesson.held();
+      for (std::int64_t overflow = 1; overflow <= LossScale::kHysteresis; ++overflow) {
+        EXPECT_EQ(lesson.loss_scale(), LossScale::kStart);
+        if (lesson.comm().rank() == Rank{spoiled}) lesson.comm().overflow_next();
+        EXPECT_TRUE(lesson.step(overflow));
+        EXPECT_FALSE(lesson.comm().armed()) << "it has overflowed";
+        EXPECT_TRUE(equal(lesson.held(), before));
+      }
+      EXPECT_EQ(lesson.loss_scale(), LossScale::kStart / 2);
+      EXPECT_FALSE(lesson.step(3));
+      EXPECT_EQ(lesson.updates(), 2);
+      keep(scaled, lesson);
+    });
+    for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(equal(scaled[i], plain[i])) << i;
+    EXPECT_FALSE(scaled[3 * 2 + 1].empty());
+    EXPECT_FALSE(scaled[3 * 3 + 2].empty());
+  }
+}
+
+}  // namespace
+}  // namespace sc
