@@ -15,9 +15,9 @@ class DropCounter;
 /// order, each after a random pause; wait() pauses again. An operation therefore really happens late, and
 /// what it will overwrite completely (a receive, a gathered tensor, a separate shard) is filled with 0xff
 /// bytes (NaN) at once: who reads before wait() sees it. Tensors must be in host memory.
-///   Seeds    pauses are a function of the seed and the order of the operations, between 0 and `longest`.
-///   Give ranks different seeds. Errors   wrong arguments are refused when issued; everything else comes from
-///   wait().
+///   Seeds   pauses are a function of the seed and the order of the operations, between 0 and `longest`. Give
+///           ranks different seeds.
+///   Errors  wrong arguments are refused when issued; everything else comes from wait().
 class DelayingCommunicator : public Communicator {
  public:
   DelayingCommunicator(std::unique_ptr<Communicator> inner, std::uint64_t seed,

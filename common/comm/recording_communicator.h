@@ -11,9 +11,10 @@ namespace sc {
 
 /// Decorator round any communicator: every operation goes into a CommRecord, which splits share. Adds no
 /// operation of its own.
-///   Phases   "setup" at first; set_phase takes "setup", "train", "eval" or "check" (std::invalid_argument
-///   otherwise). Counts   an operation belongs to the phase and step in which it was issued; waiting time is
-///   counted as it passes.
+///   Phases  "setup" at first; set_phase takes "setup", "train", "eval" or "check".
+///   Counts  an operation belongs to the phase and step in which it was issued; waiting time is counted as it
+///           passes.
+///   Errors  set_phase throws std::invalid_argument for another phase.
 class RecordingCommunicator : public Communicator {
  public:
   /// `inner` outlives this.

@@ -10,12 +10,11 @@ namespace sc {
 ///   Rows     rank r trains on the r-th contiguous run of a step's micro-batches, in ascending order.
 ///   Init     every rank starts from rank 0's parameters.
 ///   Order    a rank accumulates its micro-batches in place; then ranks are summed in rank order, once a
-///   step: bit for bit lesson 00 with
-///            virtual_ranks = N.
+///            step: bit for bit lesson 00 with virtual_ranks = N.
 ///   Divisor  the scale of every micro-batch is 1 / targets of the *global* batch.
 ///   Results  rank 0 alone logs and saves; the logged loss is the mean over the global batch's targets.
-///   Cost     a step: P elements of gradient all-reduced, and at most 4 other numbers. After: every ticket
-///   has been waited for.
+///   Cost     a step: P elements of gradient all-reduced, and at most 4 other numbers.
+///   After    every ticket has been waited for.
 void train(Communicator& comm, TrainingData& data, TinyGpt& model, Results& results) {
   model.init(data.fresh_seed());  // TODO 2: replicas start equal
 
