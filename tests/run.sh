@@ -3,7 +3,8 @@
 #   usage  tests/run.sh [--quick] [--cuda] [-R REGEX]
 #     --quick    the tests of the cpu preset only: no format, clang-tidy or sanitizers
 #     --cuda     also installs LibTorch with CUDA, compiles and links the cuda preset, and runs what runs without a GPU
-#     -R REGEX   only tests whose name matches (ctest -R), in every stage; implies --quick
+#     -R REGEX   only tests whose name matches (ctest -R), in every stage; implies --quick. Everything is built first all the same:
+#                many tests run programs that others build. To build one alone: cmake --build build/cpu --target NAME
 #   exit   0 all passed; 1 a stage failed (all stages run nevertheless); 64 usage; 69 something is missing
 # The last line is always "N passed, N failed, N skipped".
 set -euo pipefail

@@ -7,6 +7,7 @@
 #     --dry-run     prints the command line that would run; installs, builds and runs nothing
 #     --build-only  stops before the run
 #     --no-build    runs what was built before
+#     --help        what the program takes, as it was built last; before the first build this text
 #   exit   the program's own code; 75 where a rank was killed, 130 and 143 after SIGINT and SIGTERM. README, "How a run ends".
 # Open MPI needs help in four places, all said in one line at the start: it refuses root, it refuses more ranks than cores, it
 # ties a rank to one core, and it leaves the number of threads to chance.
@@ -22,7 +23,7 @@ lesson=${1:-}
 shift
 
 ranks='' default_ranks=1 preset=${STAGECRAFT_PRESET:-auto} dry_run=0 build_only=0 do_build=1
-alone=0 plan=0 has_world=0 has_workload=0 has_strategy=0 # what the program's flags ask for
+alone=0 help=0 plan=0 has_world=0 has_workload=0 has_strategy=0 # what the program's flags ask for
 arguments=()
 
 # count WHAT TEXT: TEXT, if it is a number of ranks.
@@ -33,7 +34,8 @@ count() {
 
 see_program_flag() {
   case ${1%%=*} in
-    --help | -h | --explain | --version) alone=1 ;;
+    --help | -h) alone=1 help=1 ;;
+    --explain | --version) alone=1 ;;
     --plan) alone=1 plan=1 ;;
     --world) has_world=1 ;;
     --workload) has_workload=1 ;;
@@ -142,6 +144,17 @@ if ((dry_run)); then
   printf '%q ' "${command[@]:0:${#command[@]}-1}"
   printf '%q\n' "${command[-1]}"
   exit 0
+fi
+
+# --- help: nobody waits minutes for it -------------------------------------------------------------------------------
+
+if ((help && build_only == 0)); then
+  do_build=0
+  if [[ ! -x $root/build/$preset/bin/$lesson ]]; then
+    print_header "${BASH_SOURCE[0]}"
+    say "$lesson is not built yet. Its own flags, in some minutes: lessons/$lesson/run.sh --build-only, then --help again"
+    exit 0
+  fi
 fi
 
 # --- first use -------------------------------------------------------------------------------------------------------

@@ -78,6 +78,20 @@ launch --no-build
 check "not built" equal "$code $err" "69 error: build/cpu/bin/99_fake: is not built
   fix: lessons/99_fake/run.sh --build-only"
 
+# Help builds nothing: there is no setup.sh here that could.
+rm "$repo/common/setup/setup.sh"
+for flag in --help -h; do
+  launch "$flag"
+  check "$flag before the first build: run.sh's own flags" contains "$code $out$err" "0 Starts a lesson: "
+  check "$flag before the first build: all of them" contains "$out" "  -n RANKS "
+  check "$flag before the first build: how to get the program's" contains "$out" "lessons/99_fake/run.sh --build-only, then --help"
+done
+printf '#!/bin/sh\necho "flags of 99_fake: $*"\n' >"$repo/build/cpu/bin/99_fake"
+chmod +x "$repo/build/cpu/bin/99_fake"
+launch --help
+check "help of a program that is built" contains "$code $out" "0 flags of 99_fake: "
+check "help of a program that is built: its argument" contains "$out" " --help"
+
 # The real lessons, as their run.sh calls it.
 cd "$here/../.."
 for lesson in lessons/[0-9]*; do
