@@ -186,20 +186,18 @@ def gpu_trace():
     if not has("gpu_trace"):
         return None
     found = record("gpu_trace")
-    kinds = {"communication": 0.0, "waiting": 0.0}
-    for row, _, begin, end in found["spans"]:
-        if row in kinds:
-            kinds[row] += end - begin
-    whole = found["microseconds"]
+    run = found["lessons"]["01_data_parallel"]
+    kinds = {row: sum(end - begin for of, _, begin, end in run["spans"] if of == row) for row in ("communication", "waiting")}
+    whole = run["microseconds"]
     alt = (f"Rank 0 of {found['world']} GPUs in one step of {whole / 1e3:.1f} ms: all-reduces of the buckets run behind backward for {kinds['communication'] / 1e3:.1f} ms "
            f"together; the compute stream waits for {kinds['waiting'] / 1e3:.2f} ms of them.")
     drawing = Drawing(252, f"A step on {found['world']} GPUs: {kinds['communication'] / 1e3:.1f} ms of all-reduces, {kinds['waiting'] / 1e3:.2f} ms of waiting", alt, "measured by events")
-    left, scale = draw_spans(drawing, found, 76, 0, whole, f"step of {whole / 1e3:.1f} ms")
+    left, scale = draw_spans(drawing, run, 76, 0, whole, f"step of {whole / 1e3:.1f} ms")
     for i in range(6):
         x = left + whole * i / 5 * scale
         drawing.line(x, 72, x, 208)
         drawing.text(x, 222, f"{whole * i / 5e3:.1f} ms", "small mid")
-    return drawing.done(f"Record docs/results/gpu_trace.json, rank 0, step {found['step']}: {found['versions'].get('GPU', 'GPU')}, `{found['command']}`.")
+    return drawing.done(f"Record docs/results/gpu_trace.json, rank 0, step {found['step']}: {found['versions'].get('GPU', 'GPU')}, `{run['command']}`.")
 
 
 def smooth(values, window):

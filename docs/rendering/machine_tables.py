@@ -69,6 +69,48 @@ def gpu_scaling(page, heading="##"):
 
 
 @renders
+def gpu_zero(page, heading, *names):
+    """Lessons 02 to 04 on several GPUs beside lesson 01 and beside what splits the same in PyTorch; `names` of gpu.py, or all."""
+    table_of = gpu_table()
+    shown = [(key, row) for key, row in record("gpu_peers")["rows"].items() if any(name in row["programs"] for name in table_of.ZERO)] if has("gpu_peers") else []
+    if not shown:
+        return ""
+    lines = []
+    for key, row in shown:
+        wanted = [name for name in table_of.ZERO if name in row["programs"] and name in (names or table_of.ZERO)]
+        beside = [table_of.PEER_OF[name] for name in wanted if table_of.PEER_OF.get(name) in row["programs"]]
+        for name in ["ours", *wanted, *dict.fromkeys(beside)]:
+            program = row["programs"][name]
+            ratio = {other: row["ratios"].get(f"{name}_over_{other}") for other in ("ours", table_of.PEER_OF.get(name))}
+            texts = ["" if value is None else table_of.spread_text(value) for value in ratio.values()]
+            waits, planned = program.get("wait_share"), program.get("peak_planned")
+            lines.append([f"`{key}`", program["label"].replace("Stagecraft, ", ""), f"{table_of.median_of(row, name, 'tokens_per_second') / 1e3:.1f}", *texts[:2],
+                          "" if waits is None else f"{100 * waits:.1f} %", "" if planned is None else f"{planned / 2**30:.2f}", f"{program['peak_allocated'] / 2**30:.2f}"])
+    return (f"{heading} On GPUs\n\nThe programs of a run took turns within each round; ratios are of rates within a round: median (lowest to highest). Peaks are those "
+            "of LibTorch's allocator.\n\n"
+            + table(["run", "program", "k tok/s", "beside lesson 01", "beside what splits the same in PyTorch", "waiting", "peak planned, GiB", "measured, GiB"], lines, left=2)
+            + f"\n\nFrom {source(page, 'gpu_peers')}; all programs of these runs, clocks and power: [README](" + page.link("README.md") + ").")
+
+
+@renders
+def gpu_bits(page, world):
+    """Runs on GPUs that end in the same bits, or do not."""
+    found = record("gpu_bits").get(f"world {world}") if has("gpu_bits") else None
+    if found is None:
+        return ""
+    rows = []
+    for group in found["groups"].values():
+        for name in group["runs"]:
+            run = found["runs"][name]
+            rows.append([f"`{run['command'].split(' --save')[0].split('mpirun')[-1].split(' none ')[-1]}`", f"`{run['last_loss']!r}`", f"`{run['weights_sha256'][:12]}`",
+                         ("equal" if group["equal_weights"] and group["equal_losses"] else "different") if name == group["runs"][-1] else ""])
+    versions = next(iter(found["runs"].values()))["versions"]
+    return (table(["run", f"loss of step {found['steps']}", "weights", "beside those above"], rows, left=1)
+            + f"\n\nFrom {source(page, 'gpu_bits')} ({world} x {versions['GPU']}, bf16; all {found['steps']} losses and norms are compared, and the file of `--save`: the first 12 digits of its "
+            "SHA-256).")
+
+
+@renders
 def gpu_precision(page):
     """What the number format alone changes."""
     found = record("gpu_precision_124m")

@@ -118,9 +118,9 @@ def gpu_runs():
             yield f"seed_355m in {name}", facts, "gpu_dtype_only"
     if has("gpu_peers"):
         for key, row in record("gpu_peers")["rows"].items():
-            for name in ("ours_1", "ours"):
-                if name in row["programs"]:
-                    yield f"{key}{' on one GPU' if name == 'ours_1' else ''}", row["programs"][name], "gpu_peers"
+            for facts in row["programs"].values():
+                if "bytes_planned" in facts:
+                    yield key if row["world"] == 1 else f"{key}, {facts['label'].replace('Stagecraft, ', '')}", facts, "gpu_peers"
 
 
 @renders

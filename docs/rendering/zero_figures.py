@@ -124,14 +124,7 @@ def zero_states_over_ranks():
 KINDS = {"all_gather": PARAMETERS, "reduce_scatter": GRADIENTS, "all_reduce": FILLS[4]}
 
 
-def timeline(lesson, title, what):
-    if not has("zero_trace"):
-        return None
-    found = record("zero_trace")
-    run = found["lessons"][lesson]
-    moved = [s for s in run["spans"] if s[0] == "communication"]
-    alt = f"Rank 0 of 2 in one step of lesson {LESSONS[lesson]}, from a real trace. {what}"
-    drawing = Drawing(262, title, alt, "measured on a busy machine: order, no times")
+def draw_timeline(drawing, run):
     left, width = 130, 806
     scale = width / run["microseconds"]
     for row, y, high in (("compute", 58, 30), ("gathers", 96, 44), ("reductions", 148, 44), ("waiting", 200, 22)):
@@ -142,14 +135,42 @@ def timeline(lesson, title, what):
             y, high, fill = (58, 30, FILLS[2]) if row == "compute" else (200, 22, FILLS[3])
             drawing.box(left + begin * scale, y, max((end - begin) * scale, 0.8), high, fill)
     for gathers, y in ((True, 96), (False, 148)):
-        several = [s for s in moved if s[1].startswith("all_gather") == gathers]
+        several = [s for s in run["spans"] if s[0] == "communication" and s[1].startswith("all_gather") == gathers]
         wide = [[*s[:3], max(s[3], s[2] + 5 / scale)] for s in several]  # at least 5 points, so that it is seen
         placed, lanes = lanes_of(wide)
         for lane, (_, name, begin, end) in placed:
             drawing.box(left + begin * scale, y + lane * 44 / lanes, (end - begin) * scale, 44 / lanes - 1, KINDS[name.split(" ")[0]])
     drawing.legend(130, 250, ((FILLS[2], "compute"), (PARAMETERS, "all-gather of parameters"), (GRADIENTS, "reduce-scatter of gradients"),
                               (FILLS[4], "all-reduce of four numbers"), (FILLS[3], "waiting")))
+
+
+def timeline(lesson, title, what):
+    if not has("zero_trace"):
+        return None
+    found = record("zero_trace")
+    run = found["lessons"][lesson]
+    alt = f"Rank 0 of 2 in one step of lesson {LESSONS[lesson]}, from a real trace. {what}"
+    drawing = Drawing(262, title, alt, "measured on a busy machine: order, no times")
+    draw_timeline(drawing, run)
     return drawing.done(f"Record docs/results/zero_trace.json, rank 0 of 2, step {found['step']}, `{run['command']}`; operations are drawn at least 5 points wide.")
+
+
+def gpu_timeline(lesson):
+    """The same on GPUs, where times are measured by events."""
+    found = record("gpu_trace") if has("gpu_trace") else {"lessons": {}}
+    if lesson not in found["lessons"]:
+        return None
+    run = found["lessons"][lesson]
+    spans = [(row, name.split(" ")[0], end - begin) for row, name, begin, end in run["spans"]]
+    took = {kind: sum(s[2] for s in spans if s[0] == "communication" and s[1] == kind) / 1e3 for kind in KINDS}
+    waited, whole = sum(s[2] for s in spans if s[0] == "waiting") / 1e3, run["microseconds"] / 1e3
+    alt = (f"Rank 0 of {found['world']} GPUs in one step of lesson {LESSONS[lesson]}, {whole:.1f} ms: {took['all_gather']:.1f} ms of all-gathers run beside compute, "
+           f"{took['reduce_scatter']:.1f} ms of reduce-scatters behind backward; the compute stream waits for {waited:.2f} ms of them.")
+    title = f"{LESSONS[lesson]} on {found['world']} GPUs: {took['all_gather']:.1f} + {took['reduce_scatter']:.1f} ms travel, {waited:.2f} ms are waited for"
+    drawing = Drawing(262, title, alt, "measured by events")
+    draw_timeline(drawing, run)
+    return drawing.done(f"Record docs/results/gpu_trace.json, rank 0, step {found['step']} of {whole:.1f} ms, {found['versions'].get('GPU', 'GPU')}: `{run['command']}`; operations "
+                        "are drawn at least 5 points wide; thin lines are waits of microseconds.")
 
 
 @figure
@@ -162,3 +183,18 @@ def zero1_trace():
 def zero3_trace():
     return timeline("04_zero3", "ZeRO-3: gathers all along, reductions behind backward",
                     "Gathers come one unit ahead of compute in forward; in backward the blocks that are no longer in the pool are gathered again, while gradients leave.")
+
+
+@figure
+def zero1_gpu_trace():
+    return gpu_timeline("02_zero1")
+
+
+@figure
+def zero2_gpu_trace():
+    return gpu_timeline("03_zero2")
+
+
+@figure
+def zero3_gpu_trace():
+    return gpu_timeline("04_zero3")

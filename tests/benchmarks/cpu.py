@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""configs/tiny.json on this machine's CPU, side by side: ours and eager PyTorch on one thread, one rank and two.
+"""configs/tiny.json on this machine's CPU, side by side: ours and eager PyTorch on one thread, lessons 01 to 04 on one rank and two.
 
 Rounds alternate between the programs, so that all see the same machine; what is compared is the ratio within a round.
 Needs build/cpu (tests/run.sh --quick), and the oracle packages for PyTorch (common/setup/setup.sh --oracle).
@@ -18,6 +18,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+DISTRIBUTED = {"": "01_data_parallel", "zero1_": "02_zero1", "zero2_": "03_zero2", "zero3_": "04_zero3"}  # before one_rank and two_ranks
+RANKS = {"one_rank": 1, "two_ranks": 2}
 WARM_UP = 5  # steps that a record's timing leaves out
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -46,11 +48,13 @@ def main():
     rounds = []
     for _ in range(args.rounds):
         one, record = ours("00_one_device", 1, args.steps)
-        rounds.append({"one_device": one, "pytorch": pytorch(args.steps), "one_rank": ours("01_data_parallel", 1, args.steps)[0],
-                       "two_ranks": ours("01_data_parallel", 2, args.steps)[0]})
+        rounds.append({"one_device": one, "pytorch": pytorch(args.steps),
+                       **{name + key: ours(lesson, ranks, args.steps)[0] for name, lesson in DISTRIBUTED.items() for key, ranks in RANKS.items()}})
         print("  ".join(f"{name} {rate / 1e3:.2f}k tok/s" for name, rate in rounds[-1].items()), flush=True)
     ratios = {}
-    for name, above, below in (("one_device_over_pytorch", "one_device", "pytorch"), ("two_ranks_over_one", "two_ranks", "one_rank")):
+    pairs = [("one_device_over_pytorch", "one_device", "pytorch"), ("two_ranks_over_one", "two_ranks", "one_rank")]
+    pairs += [(f"{name}{key}_over_01", name + key, key) for name in DISTRIBUTED if name for key in RANKS]
+    for name, above, below in pairs:
         values = sorted(r[above] / r[below] for r in rounds)
         ratios[name] = {"median": round(statistics.median(values), 3), "lowest": round(values[0], 3), "highest": round(values[-1], 3)}
         print(f"{name}: {ratios[name]['median']} ({ratios[name]['lowest']} to {ratios[name]['highest']})")

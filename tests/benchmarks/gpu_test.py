@@ -20,6 +20,9 @@ import json, os, pathlib, sys, time
 line = sys.argv[1:]
 def value(flag): return line[line.index(flag) + 1]
 sets = dict(line[i + 1].split("=") for i, word in enumerate(line) if word == "--set")
+noise = os.getpid() if "fused" in line or pathlib.Path(sys.argv[0]).name[:2] == os.environ.get("FAKE_OTHER") else 0
+if "--save" in line:
+    pathlib.Path(value("--save")).write_text(f"weights {noise}")
 out, steps = pathlib.Path(value("--out")), min(int(value("--steps")), int(os.environ.get("FAKE_STEPS", "100000")))
 out.mkdir(parents=True)
 tokens = int(sets.get("batch.global", 4)) * (1024 if "batch.global" in sets else 512) + int(os.environ.get("FAKE_TOKENS", "0"))
@@ -28,7 +31,7 @@ seconds *= {"02": 1.25, "04": 2.0}.get(pathlib.Path(sys.argv[0]).name[:2], 1.0) 
 with (out / "steps.jsonl").open("w") as file, open(os.environ["FAKE_LOG"], "a") as log:
     for step in range(steps):
         time.sleep(0.004)
-        file.write(json.dumps({"step": step, "seconds": seconds, "tokens": tokens}) + "\n")
+        file.write(json.dumps({"step": step, "seconds": seconds, "tokens": tokens, "loss": 5.0 + noise, "grad_norm": 1.0}) + "\n")
         file.flush()
         log.write(f"{time.time()}\n")
         log.flush()
@@ -73,6 +76,8 @@ for step in range(int(value("-x"))):
     print(f"step    {step + 1}/5 | loss 11.009 (+nanz)| norm 15.2 (+nanz)| lr 4e-07 | {ms}.00 ms | 59.0% bf16 MFU | 204800 tok/s")
 '''
 
+MPIRUN = '#!/bin/sh\nwhile [ "${1#-}" != "$1" ] || [ ! -x "$1" ]; do shift; done\nexec "$@"\n'
+
 SMI = r'''
 import sys, time
 fields = sys.argv[1].split("=")[1].split(",")
@@ -106,8 +111,9 @@ def stage():
 
         def run(*arguments, script="gpu.py", **environment):
             own = [] if script != "gpu.py" else ["--peer", folder / "peer.py"]
+            warm_up = [] if script == "gpu_bits.py" else ["--warm-up", "2"]
             command = [sys.executable, HERE / script, *own, "--bin", folder, "--out", folder / "out.json", "--commit", "c", "--steps", "3",
-                       "--warm-up", "2", *arguments]
+                       *warm_up, *arguments]
             environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "FAKE_LOG": str(folder / "log"), **environment}
             result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
             path = folder / "out.json"
@@ -222,7 +228,7 @@ def scales():
 # What splits stands beside lesson 01 and beside the peer that splits the same. mpirun's stand-in starts one process.
 def compares_what_splits():
     with stage() as (folder, run):
-        (folder / "mpirun").write_text('#!/bin/sh\nwhile [ "${1#-}" != "$1" ] || [ ! -x "$1" ]; do shift; done\nexec "$@"\n')
+        (folder / "mpirun").write_text(MPIRUN)
         (folder / "mpirun").chmod(0o755)
         said, result = run("--world", "2", "--rows", "1558m", "--rounds", "1", "--peers", "compile,zero,fsdp")
         check(said.returncode == 0, said.stdout + said.stderr)
@@ -240,6 +246,22 @@ def compares_what_splits():
         check(said.returncode == 1 and "on several GPUs" in said.stderr, "one GPU splits nothing")
 
 
+def compares_bits():
+    with stage() as (folder, run):
+        (folder / "mpirun").write_text(MPIRUN)
+        (folder / "mpirun").chmod(0o755)
+        said, result = run(script="gpu_bits.py")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        groups = result["world 1"]["groups"]
+        check(groups["deterministic"]["equal_weights"] and groups["deterministic"]["equal_losses"], f"{groups}")
+        check(not groups["fused"]["equal_weights"] and not groups["fused"]["equal_losses"], f"{groups}")
+        said, result = run("--world", "2", script="gpu_bits.py")
+        check(said.returncode == 0 and "world 1" in result, said.stdout + said.stderr)
+        check(result["world 2"]["groups"]["all"]["equal_weights"] and result["world 2"]["runs"]["04_zero3"]["commit"] == "c", f"{result}")
+        said, result = run("--world", "2", script="gpu_bits.py", FAKE_OTHER="03")
+        check(said.returncode == 1 and not result["world 2"]["groups"]["all"]["equal_weights"], "one that differs is noticed")
+
+
 def compares_dtypes():
     with stage() as (_, run):
         said, result = run("--rounds", "2", script="dtype_only.py")
@@ -249,7 +271,7 @@ def compares_dtypes():
 
 
 def main():
-    for test in (takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, runs_llmc, scales, compares_what_splits, compares_dtypes):
+    for test in (takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, runs_llmc, scales, compares_what_splits, compares_bits, compares_dtypes):
         test()
     print("passed")
 

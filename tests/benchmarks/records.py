@@ -7,7 +7,7 @@ where nothing else runs (every record keeps how many cores were busy before it).
   python3 tests/benchmarks/records.py                          everything, about 20 minutes on two idle cores
   python3 tests/benchmarks/records.py lesson_01_lr ...         some of them
   python3 tests/benchmarks/records.py --timed                  those whose times the pages show
-  python3 tests/benchmarks/records.py --gpu-trace FOLDER       from a run on GPUs with --trace --out FOLDER
+  python3 tests/benchmarks/records.py --gpu-trace FOLDER ...   from runs on GPUs with --trace --out FOLDER
 afterwards: python3 docs/render.py
 """
 import argparse
@@ -286,16 +286,20 @@ def zero_trace():
     return {**runs["02_zero1"].machine(), "step": 5, "lessons": {lesson: {"command": run.command, **spans(run.trace, 5)} for lesson, run in runs.items()}}
 
 
-def gpu_trace(folder):
-    """A step of a run on GPUs, from the folder that it wrote with --trace."""
-    said = json.loads((folder / "record.json").read_text())
-    if said["exit_code"] != 0 or not said["as_predicted"] or said["device"] != "cuda":
-        sys.exit(f"error: {folder}/record.json: not a run on GPUs that held what was predicted")
-    command = re.sub(r"\S*/(\w+) --workload", r"\1 --workload", re.sub(r" --out \S+", "", said["command"]))
-    step = 6  # captured steps begin with the fourth
-    return {"about": gpu_trace.__doc__, "commit": said["commit"], "started": said["started"], "versions": said["versions"], "world": said["world"],
-            "command": command, "workload_hash": said["workload_hash"], "step": step,
-            **spans(json.loads((folder / "trace.json").read_text())["traceEvents"], step)}
+def gpu_trace(folders):
+    """A step of lessons on GPUs, from the folders that runs wrote with --trace."""
+    runs = {said["lesson"]: (folder, said) for folder in folders for said in [json.loads((folder / "record.json").read_text())]}
+    for folder, said in runs.values():
+        if said["exit_code"] != 0 or not said["as_predicted"] or said["device"] != "cuda":
+            sys.exit(f"error: {folder}/record.json: not a run on GPUs that held what was predicted")
+    first, step = next(iter(runs.values()))[1], 6  # captured steps begin with the fourth
+    same = ("commit", "versions", "world", "workload_hash")
+    if any(said[key] != first[key] for _, said in runs.values() for key in same):
+        sys.exit(f"error: --gpu-trace: runs differ in one of {', '.join(same)}")
+    plain = {lesson: re.sub(r"\S*/(\w+) --workload", r"\1 --workload", re.sub(r" --out \S+", "", said["command"])) for lesson, (_, said) in runs.items()}
+    return {"about": gpu_trace.__doc__, **{key: first[key] for key in same}, "started": first["started"], "step": step,
+            "lessons": {lesson: {"command": plain[lesson], **spans(json.loads((folder / "trace.json").read_text())["traceEvents"], step)}
+                        for lesson, (folder, _) in sorted(runs.items())}}
 
 
 TIMED = (lesson_01_variants, lesson_01_batch, lesson_01_trace, lesson_00)
@@ -313,7 +317,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="RECORD", help="default: all of them")
     parser.add_argument("--timed", action="store_true", help="those with times")
-    parser.add_argument("--gpu-trace", type=pathlib.Path, metavar="FOLDER", help="only gpu_trace.json, from a run's folder (--trace --out FOLDER)")
+    parser.add_argument("--gpu-trace", type=pathlib.Path, nargs="+", metavar="FOLDER", help="only gpu_trace.json, from runs' folders (--trace --out FOLDER)")
     args = parser.parse_args()
     if args.gpu_trace:
         (RESULTS / "gpu_trace.json").write_text(text_of(gpu_trace(args.gpu_trace)))

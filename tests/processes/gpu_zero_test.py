@@ -1,0 +1,76 @@
+"""Lessons 01-04 on GPUs, NCCL between them, deterministic operations: with a captured graph and without, and whatever a rank holds,
+they end in the same bytes. One rank on one GPU; two on two or more. Skipped (77) without a GPU."""
+
+import filecmp
+import subprocess
+import sys
+
+import support
+
+STEPS = ["--steps", "8"]  # the third is captured, five are replays; evaluation and the file of weights follow them
+# Attention by cuDNN, 16 bits beside a master, units that no number of ranks divides.
+MODEL = ["model.width=128", "model.context=128", "batch.sequence=128", "precision.dtype=bf16"]
+ONE, THREE = ["batch.global=12", "batch.micro=6"], ["batch.global=12", "batch.micro=2"]  # micro-batches of two ranks
+# Those of a list add up gradients in the same order.
+EQUAL = {
+    "one micro-batch": [("01_data_parallel", ONE), ("01_data_parallel", ["bucket=5000", *ONE]), ("02_zero1", ONE), ("02_zero1", ["overlap=off", *ONE]),
+                        ("03_zero2", ONE), ("03_zero2", ["bucket=50000", *ONE]), ("04_zero3", ONE), ("04_zero3", ["prefetch=0", *ONE]),
+                        ("04_zero3", ["prefetch=2", "persist_below=1000", *ONE]), ("04_zero3", ["activations=recompute", *ONE])],
+    "summed once": [("01_data_parallel", THREE), ("02_zero1", THREE), ("03_zero2", ["accumulate=full", *THREE])],
+    "summed each time": [("03_zero2", THREE), ("04_zero3", THREE), ("04_zero3", ["reshard_after_forward=off", *THREE])],
+}
+
+
+def gpus():
+    try:
+        said = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return len(said.splitlines())
+
+
+class OnGpus(support.ProcessTest):
+    @classmethod
+    def setUpClass(cls):
+        ranks = min(2, gpus())
+        cls.runs, jobs = {}, {}
+        for order, rows in EQUAL.items():
+            for lesson, settings in rows:
+                for graph in ("on", "off"):
+                    run = support.Run(lesson, ranks, " ".join([*MODEL, *settings]), "--device", "cuda", "--ops", "deterministic", "--graph", graph,
+                                      "--threads", "1", *STEPS)
+                    cls.runs[order, lesson, " ".join(settings), graph] = run
+                    jobs[order, lesson, " ".join(settings), graph] = run.job
+        cls.ended = support.side_by_side(jobs, at_once=4)
+
+    def test_all_end_well_and_as_predicted(self):
+        for name, ended in self.ended.items():
+            with self.subTest(name=name):
+                self.assertEqual((ended.code, ended.errors), (0, []), ended)
+                self.assertTrue(support.record(self.runs[name].out)["as_predicted"])
+                self.assertEqual(support.record(self.runs[name].out)["device"], "cuda")
+
+    def test_files_losses_and_evaluations_are_equal(self):
+        first = {}
+        for name, run in self.runs.items():
+            with self.subTest(name=name):
+                reference = first.setdefault(name[0], run)
+                self.assertTrue(filecmp.cmp(run.weights, reference.weights, shallow=False))
+                self.assertEqual([loss for loss, _ in support.losses(run.out)], [loss for loss, _ in support.losses(reference.out)])
+                self.assertEqual(support.record(run.out)["validation_loss"], support.record(reference.out)["validation_loss"])
+
+    def test_another_order_is_another_file(self):
+        files = [next(run.weights for name, run in self.runs.items() if name[0] == order) for order in EQUAL]
+        self.assertFalse(filecmp.cmp(files[0], files[1], shallow=False), "the comparison could not fail")
+
+    def test_they_learn(self):
+        for name, run in self.runs.items():
+            values = [loss for loss, _ in support.losses(run.out)]
+            self.assertLess(values[-1], values[0] - 0.1, name)
+
+
+if __name__ == "__main__":
+    if gpus() == 0:
+        print("skipped: no GPU (nvidia-smi)")
+        sys.exit(77)
+    support.main()
