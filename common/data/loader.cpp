@@ -36,56 +36,53 @@ Loader::Loader(const Sampler& sampler, Ledger& ledger, DataShare share) : sample
   }
 }
 
+Loader::HostSide Loader::host_side(std::int64_t step) const {
+  if (!staging_.defined()) return {tokens_, targets_};
+  const at::Tensor of_parity = staging_.select(0, step % 2);
+  return {of_parity.select(0, 0), of_parity.select(0, 1)};
+}
+
 template <class Write>
-void Loader::fill(at::Tensor tokens, at::Tensor targets, std::int64_t count, Write write) {
+void Loader::fill(const HostSide& host, std::int64_t count, Write write) {
   for (std::int64_t m = 0; m < count; ++m)
-    write(m, values(tokens.select(0, m)), values(targets.select(0, m)));
+    write(m, values(host.tokens.select(0, m)), values(host.targets.select(0, m)));
 }
 
-void Loader::fill_train(std::int64_t step, const at::Tensor& tokens, const at::Tensor& targets) {
+void Loader::fill_train(std::int64_t step) {
   const MicroBatchRun run = micro_batch_run(sampler_.micro_batches(), share_.rank, share_.ranks);
-  fill(tokens, targets, run.size,
+  fill(host_side(step), run.size,
        [&](std::int64_t m, auto to, auto next) { sampler_.fill(step, run.begin + m, to, next); });
+  filled_step_ = step;
+  filled_targets_ = sampler_.step_targets(step);
 }
 
-at::Tensor Loader::staged(std::int64_t step, int which) const {
-  return staging_.select(0, step % 2).select(0, which);
-}
-
-void Loader::copy_staged(std::int64_t step, std::int64_t count) {
-  tokens_.narrow(0, 0, count).copy_(staged(step, 0).narrow(0, 0, count), /*non_blocking=*/true);
-  targets_.narrow(0, 0, count).copy_(staged(step, 1).narrow(0, 0, count), /*non_blocking=*/true);
+void Loader::send(std::int64_t step, std::int64_t count) {
+  if (!staging_.defined()) return;
+  const HostSide host = host_side(step);
+  tokens_.narrow(0, 0, count).copy_(host.tokens.narrow(0, 0, count), /*non_blocking=*/true);
+  targets_.narrow(0, 0, count).copy_(host.targets.narrow(0, 0, count), /*non_blocking=*/true);
 }
 
 void Loader::prefetch(std::int64_t step) {
-  if (!staging_.defined()) return;
-  fill_train(step, staged(step, 0), staged(step, 1));
-  staged_step_ = step;
-  staged_targets_ = sampler_.step_targets(step);
+  if (staging_.defined()) fill_train(step);
 }
 
 std::span<const Batch> Loader::train(std::int64_t step) {
   const std::int64_t count = micro_batch_run(sampler_.micro_batches(), share_.rank, share_.ranks).size;
-  if (staging_.defined()) {
-    if (staged_step_ != step) prefetch(step);
-    copy_staged(step, count);
-  } else {
-    fill_train(step, tokens_, targets_);
-  }
-  const std::int64_t targets = staging_.defined() ? staged_targets_ : sampler_.step_targets(step);
-  scale_.fill_(1.0 / static_cast<double>(targets));
+  const bool prefetched = staging_.defined() && filled_step_ == step;
+  if (!prefetched) fill_train(step);
+  send(step, count);
+  scale_.fill_(1.0 / static_cast<double>(filled_targets_));
   return std::span<const Batch>(batches_).first(static_cast<std::size_t>(count));
 }
 
 std::span<const Batch> Loader::validation() {
   const MicroBatchRun run = micro_batch_run(sampler_.validation_batches(), share_.rank, share_.ranks);
-  const bool stages = staging_.defined() && run.size > 0;
-  const std::int64_t free = staged_step_ + 1;  // not the parity that a step's copies may still read
-  fill(stages ? staged(free, 0) : tokens_, stages ? staged(free, 1) : targets_, run.size,
-       [&](std::int64_t m, auto tokens, auto targets) {
-         sampler_.fill_validation(run.begin + m, tokens, targets);
-       });
-  if (stages) copy_staged(free, run.size);
+  const std::int64_t free = filled_step_ + 1;  // not the parity that a step's copies may still read
+  fill(host_side(free), run.size, [&](std::int64_t m, auto tokens, auto targets) {
+    sampler_.fill_validation(run.begin + m, tokens, targets);
+  });
+  send(free, run.size);
   return std::span<const Batch>(batches_).first(static_cast<std::size_t>(run.size));
 }
 

@@ -20,15 +20,14 @@ struct DataShare {
 };
 
 /// Fills this rank's micro-batches of a step, or of the evaluation, into buffers that are allocated once.
-///   Memory   purpose workspace: "tokens" and "targets", [M, B, T] int64 each, and "scale", [] fp32, with
-///            M = max(global / (micro x ranks), ceil(validation_batches / ranks)): plan(). On a GPU also
-///            purpose host: "tokens_staging", [2, 2, M, B, T] int64: two steps' tokens and targets.
-///   Copies   to a GPU do not block. What train(s) reads in host memory is written again for step s + 2, so
-///   the caller
-///            must have waited for step s by then.
-///   Lifetime train() and validation() return views of the same buffers: what one returned is gone at the
-///   next call of either. A strategy
-///            that still needs micro-batches then (asynchronous pipelines) copies them.
+///   Memory    purpose workspace: "tokens" and "targets", [M, B, T] int64 each, and "scale", [] fp32, with
+///             M = max(global / (micro x ranks), ceil(validation_batches / ranks)): plan(). On a GPU also
+///             purpose host: "tokens_staging", [2, 2, M, B, T] int64: two steps' tokens and targets.
+///   Copies    to a GPU do not block. What train(s) reads in host memory is written again for step s + 2, so
+///             the caller must have waited for step s by then; what validation() reads, by the next call.
+///   Lifetime  train() and validation() return views of the same buffers: what one returned is gone at the
+///             next call of either. A strategy that still needs micro-batches then (asynchronous pipelines)
+///             copies them.
 class Loader {
  public:
   /// `sampler` and `ledger` must outlive it.
@@ -50,20 +49,26 @@ class Loader {
   static void plan(const Workload& workload, std::int64_t ranks, DeviceKind device, MemoryPlan& plan);
 
  private:
-  /// Lets `write(m, tokens, targets)` fill the first `count` slots of [M, B, T] tensors.
+  /// Where the host writes: [M, B, T] each.
+  struct HostSide {
+    at::Tensor tokens, targets;
+  };
+  /// Of the steps of this parity. On a CPU the batches themselves, whatever the parity.
+  [[nodiscard]] HostSide host_side(std::int64_t step) const;
+  /// Lets `write(m, tokens, targets)` fill the first `count` slots.
   template <class Write>
-  static void fill(at::Tensor tokens, at::Tensor targets, std::int64_t count, Write write);
-  void fill_train(std::int64_t step, const at::Tensor& tokens, const at::Tensor& targets);
-  /// tokens (0) or targets (1) of the steps of this parity.
-  [[nodiscard]] at::Tensor staged(std::int64_t step, int which) const;
-  void copy_staged(std::int64_t step, std::int64_t count);
+  static void fill(const HostSide& host, std::int64_t count, Write write);
+  void fill_train(std::int64_t step);
+  /// The first `count` slots to the device, if they are not there.
+  void send(std::int64_t step, std::int64_t count);
 
   const Sampler& sampler_;
   DataShare share_;
-  at::Tensor tokens_, targets_;  // [M, B, T] on the device
-  at::Tensor scale_;             // []
-  at::Tensor staging_;           // [2, 2, M, B, T] pinned, on a GPU only
-  std::int64_t staged_step_ = -1, staged_targets_ = 0;
+  at::Tensor tokens_, targets_;    // [M, B, T] on the device
+  at::Tensor scale_;               // []
+  at::Tensor staging_;             // [2, 2, M, B, T] pinned, on a GPU only
+  std::int64_t filled_step_ = -1;  // the last training step that the host wrote, and its targets
+  std::int64_t filled_targets_ = 0;
   std::vector<Batch> batches_;  // views of the above
 };
 

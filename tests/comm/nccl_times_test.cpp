@@ -1,22 +1,21 @@
-// What a GPU measures of its waits: nothing where its stream is busy meanwhile, the delay where a peer is
-// late.
+// What a GPU measures of its waits: nothing where its stream is busy meanwhile, until the last one is there where
+// a peer is late. Measured times are compared with when things happened, never with a number.
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
-#include <thread>
+#include <algorithm>
 
 #include "common/comm/nccl_communicator.h"
 #include "common/comm/recording_communicator.h"
 #include "tests/comm/nccl_world.h"
+#include "tests/support/gpu.h"
 
 namespace sc {
 namespace {
 
 using namespace std::chrono_literals;
 using Clock = CommRecord::Clock;
-
-// So much longer than an operation of a few elements takes that half of it tells one from the other.
-constexpr auto kDelay = 200ms;
-constexpr auto kHalf = kDelay / 2;
+using std::chrono::nanoseconds;
 
 struct Nccl {
   static constexpr bool kShare = false;
@@ -27,34 +26,54 @@ struct Nccl {
 };
 class NcclTimes : public test::GpuRankTest<Nccl> {
  protected:
-  /// The current stream does nothing else for kDelay. Can be captured.
-  static void keep_busy() {
-    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
-    const auto sleep = [](void*) { std::this_thread::sleep_for(kDelay); };
-    ASSERT_EQ(cudaLaunchHostFunc(stream, sleep, nullptr), cudaSuccess);
-  }
   /// Rank 0 is there first.
-  static void late_peer(RecordingCommunicator& recorded, at::Tensor& t) {
-    if (rank() != 0) keep_busy();
+  void late_peer(RecordingCommunicator& recorded, at::Tensor& t) {
+    if (rank() != 0) busy_.enqueue();
     recorded.all_reduce(t).wait();
   }
   /// All ranks begin together.
-  static void together() {
+  void together() {
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     comm().barrier();
+    began_ = Clock::now();
   }
-  static std::chrono::nanoseconds waited(RecordingCommunicator& recorded) {
+  /// An origin, and how far it may lie from its moment of the host.
+  GpuOrigin origin() {
+    const auto before = Clock::now();
+    GpuOrigin found = gpu_origin();
+    off_ = Clock::now() - before + test::kGpuResolution;
+    return found;
+  }
+  static nanoseconds waited(RecordingCommunicator& recorded) {
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     recorded.record().read_gpu_times();
     return recorded.record().waited();
   }
-  static void expect_wait_of_late_peer(std::chrono::nanoseconds waited) {
+  /// When the last of the late ranks was there. Collective; the ranks of a host have one clock.
+  Clock::time_point last_was_there() const {
+    at::Tensor mine =
+        at::full({1}, busy_.ended().time_since_epoch().count(), test::f32_on_gpu().dtype(at::kLong));
+    at::Tensor all = at::empty({world()}, mine.options());
+    comm().all_gather(mine, all).wait();
+    const at::Tensor host = all.cpu();
+    const auto* ended = host.const_data_ptr<std::int64_t>();
+    return Clock::time_point(Clock::duration(*std::max_element(ended, ended + world())));
+  }
+  /// waited: what was measured by now.
+  void expect_wait_of_late_peer(nanoseconds waited, const OpSpan& span) {
+    const auto now = Clock::now();
+    const auto last = last_was_there();
     if (world() > 1 && rank() == 0) {
-      EXPECT_GT(waited, kHalf);
+      EXPECT_GE(*span.wait_ended + off_, last);
+      EXPECT_GE(waited + off_, last - *span.wait_began);
     } else {
-      EXPECT_LT(waited, kHalf);
+      EXPECT_LE(waited, now - (rank() == 0 ? began_ : busy_.ended()) + test::kGpuResolution);
     }
   }
+
+  test::BusyWork busy_;
+  Clock::time_point began_;
+  nanoseconds off_{};
 };
 
 TEST_F(NcclTimes, ABusyStreamDoesNotWait) {
@@ -62,18 +81,21 @@ TEST_F(NcclTimes, ABusyStreamDoesNotWait) {
   at::Tensor t = at::full({1000}, 1.0, test::f32_on_gpu());
   together();
   Ticket ticket = recorded.all_reduce(t);
-  keep_busy();  // meanwhile the sum travels
+  busy_.enqueue();  // meanwhile the sum travels
   ticket.wait();
-  EXPECT_LT(waited(recorded), kHalf);
+  const nanoseconds measured = waited(recorded);
+  EXPECT_LE(measured, Clock::now() - busy_.ended() + test::kGpuResolution);
 }
 
 TEST_F(NcclTimes, ALatePeerIsWaitedFor) {
-  RecordingCommunicator recorded(comm());
+  RecordingCommunicator recorded(comm(), {.trace_steps = 1});
   at::Tensor t = at::full({1000}, 1.0, test::f32_on_gpu());
   together();
+  recorded.record().set_gpu_origin(origin());
   late_peer(recorded, t);
   EXPECT_EQ(recorded.record().waited(), 0ns) << "the host went on at once";
-  expect_wait_of_late_peer(waited(recorded));
+  const nanoseconds measured = waited(recorded);
+  expect_wait_of_late_peer(measured, recorded.record().spans().at(0));
 }
 
 TEST_F(NcclTimes, InAGraphEveryLaunchIsMeasured) {
@@ -92,33 +114,37 @@ TEST_F(NcclTimes, InAGraphEveryLaunchIsMeasured) {
     recorded.set_step(k);
     recorded.record().reset_waited();
     together();
-    recorded.record().set_gpu_origin(gpu_origin());
+    recorded.record().set_gpu_origin(origin());
     const auto before = Clock::now();
     graph.replay();
     recorded.record().replayed(ended_on_current_stream());
-    expect_wait_of_late_peer(waited(recorded));
+    const nanoseconds measured = waited(recorded);
     const auto after = Clock::now();
     const std::vector<OpSpan> spans = recorded.record().spans();
     ASSERT_EQ(spans.size(), static_cast<std::size_t>(k + 1));
     const OpSpan& span = spans.back();
-    constexpr auto kSlack = 2ms;  // of the two clocks
-    EXPECT_GE(*span.began, before - kSlack);
+    EXPECT_GE(*span.began + off_, before);
     EXPECT_LE(*span.began, *span.ended);
-    EXPECT_LE(*span.ended, *span.wait_ended + kSlack);
+    EXPECT_LE(*span.ended, *span.wait_ended + off_);
     EXPECT_LE(*span.wait_began, *span.wait_ended);
-    EXPECT_LE(*span.wait_ended, after + kSlack);
-    expect_wait_of_late_peer(*span.wait_ended - *span.wait_began);
+    EXPECT_LE(*span.wait_ended, after + off_);
+    expect_wait_of_late_peer(measured, span);
+    expect_wait_of_late_peer(*span.wait_ended - *span.wait_began, span);
   }
 }
 
 TEST_F(NcclTimes, AMomentOnTheHostsClock) {
-  const GpuOrigin origin = gpu_origin();
-  keep_busy();
-  const GpuMomentPtr later = gpu_moment();
-  EXPECT_FALSE(origin.on_host(*later)) << "the GPU is not there yet";
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  EXPECT_GT(*later->since(*origin.moment), kHalf);
-  EXPECT_LE(*origin.on_host(*later), Clock::now() + 2ms);
+  const GpuOrigin origin = this->origin();
+  GpuMomentPtr later;
+  {
+    const test::HeldStream held;
+    busy_.enqueue();
+    later = gpu_moment();
+    EXPECT_FALSE(origin.on_host(*later)) << "the GPU is not there yet";
+  }
+  EXPECT_GE(*later->since(*origin.moment) + test::kGpuResolution, busy_.ended() - busy_.began());
+  EXPECT_GE(*origin.on_host(*later) + off_, busy_.ended());
+  EXPECT_LE(*origin.on_host(*later), Clock::now() + off_);
 }
 
 }  // namespace

@@ -4,12 +4,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
-#include <thread>
-
 #include "common/comm/recording_communicator.h"
 #include "common/comm/staged_communicator.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/nccl_world.h"
+#include "tests/support/gpu.h"
 
 namespace sc {
 namespace {
@@ -98,24 +97,21 @@ TEST_F(StagedTest, AbortFailsPendingAndLaterOperations) {
   EXPECT_THROW(group->barrier(), AbortedError);
 }
 
-// Much longer than a transfer of a few elements takes.
-constexpr std::chrono::milliseconds kDelay(400);
-
 // The host blocks while the stream still computes; the stream itself waits for the transfer alone.
 TEST_F(StagedTest, ABusyStreamDoesNotWait) {
   RecordingCommunicator recorded(comm());
   at::Tensor t = at::full({1000}, 1.0, test::f32_on_gpu());
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   comm().barrier();
-  const auto sleep = [](void*) { std::this_thread::sleep_for(kDelay); };
-  ASSERT_EQ(cudaLaunchHostFunc(c10::cuda::getCurrentCUDAStream(), sleep, nullptr), cudaSuccess);
-  const auto before = std::chrono::steady_clock::now();
+  test::BusyWork busy;
+  busy.enqueue();
   recorded.all_reduce(t).wait();
-  EXPECT_GT(std::chrono::steady_clock::now() - before, kDelay / 2);
+  EXPECT_TRUE(busy.has_ended());
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   recorded.record().read_gpu_times();
+  const auto since_then = test::BusyWork::Clock::now() - busy.ended();
   EXPECT_GT(recorded.record().waited(), std::chrono::nanoseconds(0));
-  EXPECT_LT(recorded.record().waited(), kDelay / 2);
+  EXPECT_LE(recorded.record().waited(), since_then + test::kGpuResolution);
 }
 
 }  // namespace

@@ -12,15 +12,20 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <limits>
+#include <semaphore>
+#include <thread>
 
 namespace sc::test {
 
-class GpuTest : public testing::Test {
+class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
     int devices = 0;
@@ -33,6 +38,50 @@ class GpuTest : public testing::Test {
   virtual void set_up() {}
   const c10::InferenceMode inference_;
 };
+
+/// Keeps the current stream from going on until the end of the scope, and then waits for it. Inside nothing may
+/// be used for the first time: CUDA loads a kernel then, and may wait for all streams.
+class HeldStream {
+ public:
+  HeldStream() {
+    const auto wait = [](void* gate) { static_cast<std::binary_semaphore*>(gate)->acquire(); };
+    EXPECT_EQ(cudaLaunchHostFunc(c10::cuda::getCurrentCUDAStream(), wait, &gate_), cudaSuccess);
+  }
+  ~HeldStream() {
+    gate_.release();
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  HeldStream(const HeldStream&) = delete;
+  HeldStream& operator=(const HeldStream&) = delete;
+
+ private:
+  std::binary_semaphore gate_{0};
+};
+
+/// Something that keeps the current stream busy for a while, and when it began and ended last, by a clock that
+/// all processes of a host share. Can be captured; outlives its graph.
+class BusyWork {
+ public:
+  using Clock = std::chrono::steady_clock;
+  void enqueue() {
+    const auto work = [](void* self) {
+      auto& busy = *static_cast<BusyWork*>(self);
+      busy.began_ = Clock::now();
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      busy.ended_ = Clock::now();
+    };
+    ASSERT_EQ(cudaLaunchHostFunc(c10::cuda::getCurrentCUDAStream(), work, this), cudaSuccess);
+  }
+  [[nodiscard]] bool has_ended() const { return ended() != Clock::time_point(); }
+  [[nodiscard]] Clock::time_point began() const { return began_; }
+  [[nodiscard]] Clock::time_point ended() const { return ended_; }
+
+ private:
+  std::atomic<Clock::time_point> began_{}, ended_{};
+};
+
+/// To what a GPU's times are exact.
+inline constexpr std::chrono::microseconds kGpuResolution(10);
 
 inline at::TensorOptions on_gpu(at::ScalarType type) {
   return at::TensorOptions().device(at::kCUDA).dtype(type);
