@@ -117,8 +117,10 @@ __global__ void __launch_bounds__(kMaxThreads, 1) layer_norm_backward_kernel(Arg
   const int begin = static_cast<int>(threadIdx.x) % a.group_threads * kVec;
   const bool active = begin < a.width;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * a.groups * kRows;
+  // As many turns for each group, so that all have met at as many barriers: racecheck counts them.
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * a.groups * kRows;
   const float inverse_width = 1.0F / static_cast<float>(a.width);
-  std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * a.groups + group) * kRows;
+  std::int64_t row = first + group * kRows;
   std::int64_t at = row * a.width + begin;
 
   Columns<T, kMoreSums> columns;
@@ -126,7 +128,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1) layer_norm_backward_kernel(Arg
   if (active) weight_packed.load(a.weight + begin);
   Turn<T, kResidual> next;
   next.load(a, row, at, active);
-  for (int parity = 0; row < a.rows; row += stride, at += stride * a.width, parity ^= 1) {
+  int parity = 0;
+  for (std::int64_t turn = first; turn < a.rows; turn += stride, row += stride, at += stride * a.width) {
     const Turn<T, kResidual> now = next;
     next.load(a, row + stride, at + stride * a.width, active);
     float g[kRows][kVec], normal[kRows][kVec], weight[kVec];
@@ -147,6 +150,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) layer_norm_backward_kernel(Arg
       }
     }
     sum = group_sum(sum, sums[group], parity, group, a.group_threads);
+    parity ^= 1;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (!active || row + r >= a.rows) continue;
