@@ -87,8 +87,12 @@ def mpirun(ranks):
 
 
 def start(command, env=None, **options):
-    """A process group of its own, so that a hang can be ended as a whole."""
-    return subprocess.Popen(command, env=env or environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    """A process group of its own, so that a hang can be ended as a whole; and a folder of mpirun's own, since of two that share one the first
+    to end removes it while the other begins."""
+    session = new_path("mpi")
+    os.mkdir(session)
+    env = {**(env or environment()), "OMPI_MCA_orte_tmpdir_base": session}
+    return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True, errors="replace", cwd=scratch, start_new_session=True,
                             **options)
 
