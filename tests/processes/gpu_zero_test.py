@@ -9,7 +9,7 @@ import support
 
 STEPS = ["--steps", "8"]  # the third is captured, five are replays; evaluation and the file of weights follow them
 # Attention by cuDNN, 16 bits beside a master, units that no number of ranks divides.
-MODEL = ["model.width=128", "model.context=128", "batch.sequence=128", "precision.dtype=bf16"]
+MODEL = ["model.width=128", "model.context=128", "batch.sequence=128", "precision.dtype=bf16", "data.validation_fraction=0.2"]
 ONE, THREE = ["batch.global=12", "batch.micro=6"], ["batch.global=12", "batch.micro=2"]  # micro-batches of two ranks
 # Those of a list add up gradients in the same order.
 EQUAL = {
@@ -47,8 +47,8 @@ class OnGpus(support.ProcessTest):
         for name, ended in self.ended.items():
             with self.subTest(name=name):
                 self.assertEqual((ended.code, ended.errors), (0, []), ended)
-                self.assertTrue(support.record(self.runs[name].out)["as_predicted"])
-                self.assertEqual(support.record(self.runs[name].out)["device"], "cuda")
+                self.assertTrue(self.runs[name].record()["as_predicted"])
+                self.assertEqual(self.runs[name].record()["device"], "cuda")
 
     def test_files_losses_and_evaluations_are_equal(self):
         first = {}
@@ -56,8 +56,8 @@ class OnGpus(support.ProcessTest):
             with self.subTest(name=name):
                 reference = first.setdefault(name[0], run)
                 self.assertTrue(filecmp.cmp(run.weights, reference.weights, shallow=False))
-                self.assertEqual([loss for loss, _ in support.losses(run.out)], [loss for loss, _ in support.losses(reference.out)])
-                self.assertEqual(support.record(run.out)["validation_loss"], support.record(reference.out)["validation_loss"])
+                self.assertEqual([loss for loss, _ in run.losses()], [loss for loss, _ in reference.losses()])
+                self.assertEqual(run.record()["validation_loss"], reference.record()["validation_loss"])
 
     def test_another_order_is_another_file(self):
         files = [next(run.weights for name, run in self.runs.items() if name[0] == order) for order in EQUAL]
@@ -65,7 +65,7 @@ class OnGpus(support.ProcessTest):
 
     def test_they_learn(self):
         for name, run in self.runs.items():
-            values = [loss for loss, _ in support.losses(run.out)]
+            values = [loss for loss, _ in run.losses()]
             self.assertLess(values[-1], values[0] - 0.1, name)
 
 
