@@ -63,7 +63,7 @@ def gpu_scaling(page, heading="##"):
         one, all_of_them = rate(row, "ours_1", "tokens_per_second"), rate(row, "ours", "tokens_per_second")
         lines.append([f"`{row['workload']}`", row["world"], f"{row['rows_a_rank']}", f"{one / 1e3:.1f}", f"{all_of_them / 1e3:.1f}",
                       f"{100 * scaling['median']:.1f} % ({100 * scaling['lowest']:.1f} to {100 * scaling['highest']:.1f})"])
-    return (f"{heading} Scaling on GPUs\n\nScaling efficiency is T(1) / (N T(N)) for equal rows a GPU: 100 % would mean that communication cost nothing.\n\n"
+    return (f"{heading} Scaling on GPUs\n\nScaling efficiency is the rate on N GPUs over N times the rate on one, with equal rows a GPU. The one is the slowest of the N, which train apart at the same time, because ranks wait for the slowest: 100 % would mean that communication cost nothing.\n\n"
             + table(["workload", "GPUs", "rows a GPU", "k tok/s, 1 GPU", "k tok/s, all", "efficiency, median round (lowest to highest)"], lines)
             + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [README](" + page.link("README.md") + ").")
 

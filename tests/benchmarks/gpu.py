@@ -3,7 +3,7 @@
 
 A round gives each program one turn (warm-up steps, then timed ones, each synchronised); what is compared is the ratio within a
 round. The result is written after every round: a run that was stopped goes on where it was when it is started again.
-One GPU: lesson 00. Several: lesson 01 on all of them and on one, lessons 02-04, DistributedDataParallel, with
+One GPU: lesson 00. Several: lesson 01 on all of them and on each alone (all at once; the slowest counts), lessons 02-04, DistributedDataParallel, with
 ZeroRedundancyOptimizer, and FSDP2.
 
   tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
@@ -23,7 +23,7 @@ import tempfile
 import time
 
 import gpu_table
-from gpu_programs import HERE, ROOT, Failed, Lesson, LlmC, OutOfTime, Peer, command_text
+from gpu_programs import HERE, ROOT, Apart, Failed, Lesson, LlmC, OutOfTime, Peer, command_text
 from gpu_watch import Watch, machine
 
 GIB = 2.0**30
@@ -52,7 +52,7 @@ ROWS = {row.name: row for row in (
     Row("124m", "gpt2_124m", 32), Row("355m", "gpt2_355m", 16), Row("774m", "gpt2_774m", 16),
     Row("1558m", "gpt2_1558m", 8, lessons=("ours", "zero1", "zero2", "zero3", "zero3_gelu"), ddp_peers=("compile", "fsdp")))}
 # Name: program, settings, label.
-LESSONS = {"ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01, one GPU"),
+LESSONS = {"ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
            "zero1": ("02_zero1", [], "Stagecraft, lesson 02 (ZeRO-1)"), "zero2": ("03_zero2", [], "Stagecraft, lesson 03 (ZeRO-2)"),
            "zero3": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3)"),
            "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again")}
@@ -113,8 +113,9 @@ class Bench:
                 if name == order[0]:
                     break
                 continue
-            power = self.watch.between(turn["began"], turn["ended"], world_of[name])
-            cells[name] = {**gpu_table.cell(tokens, turn, power), "began": turn["began"], "ended": turn["ended"]}
+            power = self.watch.between(turn["began"], turn["ended"], max(world_of.values()))
+            apart = {"medians_of_gpus": turn["medians"]} if "medians" in turn else {}
+            cells[name] = {**gpu_table.cell(tokens, turn, power), **apart, "began": turn["began"], "ended": turn["ended"]}
         took = time.monotonic() - began
         self.longest = max(self.longest, took)
         return {"started": now(), "seconds": took, "programs": cells}, failures
@@ -253,7 +254,10 @@ class Comparison(Bench):
                     "--set", f"batch.micro={row.rows}", "--set", "data.validation_batches=1", "--device", "cuda"]
         settings += [part for s in LESSONS[name][1] for part in ("--set", s)]
         commit = {"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}
-        return Lesson(self.program(name), settings, world, self.folder / f"{row.name}_{name}", self.args.ours == "paused", turns, commit)
+        folder = self.folder / f"{row.name}_{name}"
+        if name == "ours_1":
+            return Apart(lambda gpu, where: Lesson(self.program(name), settings, 1, f"{folder}_{gpu}", False, turns, {**commit, **where}), self.world)
+        return Lesson(self.program(name), settings, world, folder, self.args.ours == "paused", turns, commit)
 
     def world_of(self, name):
         return 1 if name == "ours_1" else self.world

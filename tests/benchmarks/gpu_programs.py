@@ -16,6 +16,7 @@ import re
 import shlex
 import shutil
 import signal
+import statistics
 import struct
 import subprocess
 import sys
@@ -144,6 +145,10 @@ class Lesson:
         if self.paused:
             return self.measure_paused(warm_up, steps, deadline, limit)
         self.launch(warm_up + steps)
+        return self.collect(warm_up, steps, deadline, limit)
+
+    def collect(self, warm_up, steps, deadline, limit):
+        """What the launched process did."""
         status = self.process.wait(min(deadline, limit))
         if status is None:
             error = stopped(deadline, limit, self.process, "the run")
@@ -207,6 +212,38 @@ class Lesson:
             self.process.end()
             self.process = None
             shutil.rmtree(self.folder, ignore_errors=True)
+        return self.about
+
+
+class Apart:
+    """A one-rank run on every GPU at once: what each does alone while the others are as busy. The slowest counts: ranks of one
+    run would wait for it."""
+
+    def __init__(self, make, gpus):
+        """make(index, environment) -> Lesson, of one process a turn."""
+        self.lessons = [make(gpu, {"CUDA_VISIBLE_DEVICES": str(gpu)}) for gpu in range(gpus)]
+        self.command, self.about, self.process = [], {}, None
+
+    def measure(self, warm_up, steps, deadline, limit=600.0):
+        limit += time.monotonic()
+        turns = []
+        try:
+            for lesson in self.lessons:
+                lesson.launch(warm_up + steps)
+            for lesson in self.lessons:
+                turns.append(lesson.collect(warm_up, steps, deadline, limit))
+        finally:
+            for lesson in self.lessons[len(turns):]:
+                if lesson.process is not None:
+                    lesson.process.end()
+        medians = [statistics.median(turn["seconds"]) for turn in turns]
+        slowest = medians.index(max(medians))
+        self.process, self.command, self.about = self.lessons[slowest].process, self.lessons[slowest].command, self.lessons[slowest].about
+        return {**turns[slowest], "medians": medians}
+
+    def close(self, deadline):
+        for lesson in self.lessons:
+            lesson.close(deadline)
         return self.about
 
 

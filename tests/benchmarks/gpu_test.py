@@ -28,6 +28,7 @@ out.mkdir(parents=True)
 tokens = int(sets.get("batch.global", 4)) * (1024 if "batch.global" in sets else 512) + int(os.environ.get("FAKE_TOKENS", "0"))
 seconds = {"fp32": 0.4, "fp16": 0.1}.get(sets.get("precision.dtype"), float(os.environ.get("FAKE_SECONDS", "0.1")))
 seconds *= {"02": 1.25, "04": 2.0}.get(pathlib.Path(sys.argv[0]).name[:2], 1.0) * (1.5 if "activations" in sets else 1.0)
+seconds *= {"1": 1.25}.get(os.environ.get("CUDA_VISIBLE_DEVICES"), 1.0)
 with (out / "steps.jsonl").open("w") as file, open(os.environ["FAKE_LOG"], "a") as log:
     for step in range(steps):
         time.sleep(0.004)
@@ -246,6 +247,20 @@ def compares_what_splits():
         check(said.returncode == 1 and "on several GPUs" in said.stderr, "one GPU splits nothing")
 
 
+# Each GPU alone at once; the slower one is what all of them together are compared with.
+def scales_from_the_slowest():
+    with stage() as (folder, run):
+        (folder / "mpirun").write_text(MPIRUN)
+        (folder / "mpirun").chmod(0o755)
+        said, result = run("--world", "2", "--rows", "355m", "--rounds", "1", "--peers", "none", "--lessons", "ours_1")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        row = result["rows"]["355m x2"]
+        cell = row["rounds"][0]["programs"]["ours_1"]
+        check(cell["medians_of_gpus"] == [0.1, 0.125] and cell["median_seconds"] == 0.125, f"{cell}")
+        check(abs(row["ratios"]["scaling"]["median"] - 1.25) < 1e-9, f"{row['ratios']}")
+        check("lesson 01 on one GPU" in said.stdout and "scaling 1.250" in said.stdout, said.stdout)
+
+
 def compares_bits():
     with stage() as (folder, run):
         (folder / "mpirun").write_text(MPIRUN)
@@ -271,7 +286,7 @@ def compares_dtypes():
 
 
 def main():
-    for test in (takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, runs_llmc, scales, compares_what_splits, compares_bits, compares_dtypes):
+    for test in (takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, runs_llmc, scales, compares_what_splits, scales_from_the_slowest, compares_bits, compares_dtypes):
         test()
     print("passed")
 

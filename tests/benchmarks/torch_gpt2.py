@@ -94,6 +94,26 @@ def optimizer_of(model, optim, split):
     return torch.optim.AdamW(groups, **settings)
 
 
+class LocalShards:
+    """A rank's own parts of FSDP2's parameters as plain tensors: through DTensor the host takes longer to launch the clip and
+    AdamW than the GPUs take to do them."""
+
+    def __init__(self, model):
+        self.sharded = list(model.parameters())
+        self.local = [nn.Parameter(p._local_tensor.detach()) for p in self.sharded]  # the same memory
+
+    def parameters(self):
+        return self.local
+
+    def clip(self, largest):
+        for own, p in zip(self.local, self.sharded, strict=True):
+            own.grad, p.grad = p.grad._local_tensor, None
+        grads = [own.grad for own in self.local]
+        squares = torch.stack(torch._foreach_norm(grads)).square().sum()
+        dist.all_reduce(squares)
+        torch._foreach_mul_(grads, torch.clamp(largest / (squares.sqrt() + 1e-6), max=1.0))
+
+
 def attention_milliseconds(backend, args, device):
     """Forward and backward of one layer's attention. The strides are those of the packed q, k, v."""
     shape = (args.rows, args.sequence, 3, args.heads, args.width // args.heads)
@@ -148,7 +168,8 @@ class Trainer:
         self.count = sum(p.numel() for p in self.model.parameters())
         self.forward = self.sharded(self.model) if args.shard == "all" else self.distributed(self.compiled(self.model), rank)
         self.parameters = list(self.model.parameters())
-        self.optim = optimizer_of(self.model, args.optim, args.shard == "optimizer")
+        self.shards = LocalShards(self.model) if args.shard == "all" else None
+        self.optim = optimizer_of(self.shards or self.model, args.optim, args.shard == "optimizer")
         self.batches = self.random_batches(rank)
 
     def compiled(self, model):
@@ -202,7 +223,10 @@ class Trainer:
         with self.autocast():
             loss = self.forward(self.static[0], self.static[1])
         loss.backward()
-        nn.utils.clip_grad_norm_(self.parameters, self.args.optim["clip"], foreach=True)
+        if self.shards:
+            self.shards.clip(self.args.optim["clip"])
+        else:
+            nn.utils.clip_grad_norm_(self.parameters, self.args.optim["clip"], foreach=True)
         self.optim.step()
         self.optim.zero_grad(set_to_none=True)
         return loss.item()
