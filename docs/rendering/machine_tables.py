@@ -68,6 +68,17 @@ def gpu_scaling(page, heading="##"):
             + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [README](" + page.link("README.md") + ").")
 
 
+def held_back_by_host(key, row):
+    """A peer whose GPUs did not reach what the lessons' reach, in words; empty for others."""
+    median_of, found = gpu_table().median_of, []
+    for name in ("fsdp",):
+        watts, mhz = (median_of(row, name, "power", field, "median") for field in ("watts", "sm_mhz")) if name in row["programs"] else (None, None)
+        limit = row["machine"].get("power_limit_watts")
+        if watts and limit and watts < 0.95 * limit:
+            found.append(f"`{key}`: FSDP2's GPUs drew {watts:.0f} W of {limit:.0f} at {mhz:.0f} MHz")
+    return found
+
+
 @renders
 def gpu_zero(page, heading, *names):
     """Lessons 02 to 04 on several GPUs beside lesson 01 and beside what splits the same in PyTorch; `names` of gpu.py, or all."""
@@ -78,18 +89,22 @@ def gpu_zero(page, heading, *names):
     lines = []
     for key, row in shown:
         wanted = [name for name in table_of.ZERO if name in row["programs"] and name in (names or table_of.ZERO)]
-        beside = [table_of.PEER_OF[name] for name in wanted if table_of.PEER_OF.get(name) in row["programs"]]
-        for name in ["ours", *wanted, *dict.fromkeys(beside)]:
+        peers = list(dict.fromkeys(other for name in wanted for other in table_of.PEERS_OF.get(name, ()) if other in row["programs"]))
+        for name in ["ours", *wanted, *peers]:
             program = row["programs"][name]
-            ratio = {other: row["ratios"].get(f"{name}_over_{other}") for other in ("ours", table_of.PEER_OF.get(name))}
-            texts = ["" if value is None else table_of.spread_text(value) for value in ratio.values()]
-            waits, planned = program.get("wait_share"), program.get("peak_planned")
-            lines.append([f"`{key}`", program["label"].replace("Stagecraft, ", ""), f"{table_of.median_of(row, name, 'tokens_per_second') / 1e3:.1f}", *texts[:2],
-                          "" if waits is None else f"{100 * waits:.1f} %", "" if planned is None else f"{planned / 2**30:.2f}", f"{program['peak_allocated'] / 2**30:.2f}"])
+            rate = program.get("stored") or table_of.median_of(row, name, "tokens_per_second")
+            over = row["ratios"].get(f"{name}_over_ours")
+            kin = [f"lesson {table_of.LESSON_OF[z]} {table_of.spread_text(row['ratios'][k])}" for z in wanted if (k := f"{z}_over_{name}") in row["ratios"]] if name in peers else []
+            waits, planned, peak = program.get("wait_share"), program.get("peak_planned"), program.get("peak_allocated")
+            lines.append([f"`{key}`", program["label"].replace("Stagecraft, ", ""), f"{rate / 1e3:.1f}", table_of.spread_text(over) if over else "", "; ".join(kin),
+                          "" if waits is None else f"{100 * waits:.1f} %", "" if planned is None else f"{planned / 2**30:.2f}", "" if peak is None else f"{peak / 2**30:.2f}"])
+    idle = [text for key, row in shown for text in held_back_by_host(key, row)] if any("FSDP2" in line[1] for line in lines) else []
+    words = (f"\n\n{'; '.join(idle)}. The host that launches its operations set its pace, not they: read its ratios as those of this host. The stored rates are of a "
+             "host that kept up.") if idle else ""
     return (f"{heading} On GPUs\n\nThe programs of a run took turns within each round; ratios are of rates within a round: median (lowest to highest). Peaks are those "
             "of LibTorch's allocator.\n\n"
-            + table(["run", "program", "k tok/s", "beside lesson 01", "beside what splits the same in PyTorch", "waiting", "peak planned, GiB", "measured, GiB"], lines, left=2)
-            + f"\n\nFrom {source(page, 'gpu_peers')}; all programs of these runs, clocks and power: [README](" + page.link("README.md") + ").")
+            + table(["run", "program", "k tok/s", "over lesson 01", "lessons over it", "waiting", "peak planned, GiB", "measured, GiB"], lines, left=2)
+            + words + f"\n\nFrom {source(page, 'gpu_peers')}; all programs of these runs, clocks and power: [README](" + page.link("README.md") + ").")
 
 
 @renders

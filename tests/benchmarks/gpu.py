@@ -135,7 +135,7 @@ class Comparison(Bench):
         self.result["about"] = ("medians of synchronised steps; the programs of a row took turns within each round, and ratios are within "
                                 "a round; an idle program keeps its memory and leaves the GPU alone")
         self.peers, self.bad = {}, False
-        self.stored = json.loads((ROOT / "docs/results/peers_stored.json").read_text())["llm.c"]
+        self.stored = json.loads((ROOT / "docs/results/peers_stored.json").read_text())
 
     def key(self, row):
         return row.name if self.world == 1 else f"{row.name} x{self.world}"
@@ -285,16 +285,21 @@ class Comparison(Bench):
         entry = {**self.settings(row), "started": now(), "commit": self.args.commit or commit(),
                  "command": command_text([HERE / "gpu.py", *sys.argv[1:]]),
                  "programs": {name: {"label": self.label(name)} for name in programs}, "rounds": [], "ratios": {}}
-        if "llmc" not in programs and row.name in self.stored["tokens_per_second"] and self.world == 1:
-            entry["programs"]["llmc"] = {"label": "llm.c (stored)", "stored": self.stored["tokens_per_second"][row.name],
-                                         "source": self.stored["source"]}
         return entry
+
+    def add_stored(self, entry, row, programs):
+        """Rates that were measured elsewhere, where the program is not here, or where the host that it runs on may hold it back."""
+        for name, label in (("llmc", "llm.c"), ("fsdp_stored", "FSDP2 + compile")):
+            found = self.stored[label]
+            if name not in programs and self.key(row) in found["tokens_per_second"]:
+                entry["programs"][name] = {"label": f"{label} (stored)", "stored": found["tokens_per_second"][self.key(row)], "source": found["source"]}
 
     def run_row(self, row):
         have = len(self.result["rows"].get(self.key(row), {"rounds": []})["rounds"])
         programs = self.programs(row, self.args.rounds - have)
         entry = self.result["rows"].setdefault(self.key(row), self.new_entry(row, programs))
         entry["machine"] = self.machine
+        self.add_stored(entry, row, programs)
         alive = []
         for name, program in programs.items():
             facts = entry["programs"].setdefault(name, {"label": self.label(name)})

@@ -26,9 +26,9 @@ def spread(values):
     return {"median": statistics.median(values), "lowest": values[0], "highest": values[-1], "rounds": len(values)}
 
 
-# Lessons beside lesson 01, and the peer that splits what a lesson splits.
+# Lessons beside lesson 01, and the peers that split what a lesson splits.
 ZERO = ("zero1", "zero2", "zero3", "zero3_gelu")
-PEER_OF = {"zero1": "zero", "zero3": "fsdp", "zero3_gelu": "fsdp"}
+PEERS_OF = {"zero1": ("zero",), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored")}
 
 
 def ratio_of(row, a, b):
@@ -49,7 +49,7 @@ def ratios_of(row):
     """`ours` over every program that is not; lessons 02-04 over `ours` and over the peer that splits what they split."""
     pairs = [("ours", name) for name in row["programs"] if name != "ours" and name not in ZERO]
     for name in ZERO:
-        pairs += [(name, other) for other in ("ours", PEER_OF.get(name)) if other and name in row["programs"]]
+        pairs += [(name, other) for other in ("ours", *PEERS_OF.get(name, ())) if name in row["programs"]]
     found = {f"{a}_over_{b}": ratio for a, b in pairs if (ratio := ratio_of(row, a, b)) is not None}
     if "ours_over_ours_1" in found:
         one = found.pop("ours_over_ours_1")

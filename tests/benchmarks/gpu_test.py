@@ -234,9 +234,13 @@ def compares_what_splits():
         said, result = run("--world", "2", "--rows", "1558m", "--rounds", "1", "--peers", "compile,zero,fsdp")
         check(said.returncode == 0, said.stdout + said.stderr)
         row = result["rows"]["1558m x2"]
-        check(list(row["programs"]) == ["ours", "zero1", "zero2", "zero3", "zero3_gelu", "compile", "zero", "fsdp"], f"{list(row['programs'])}")
+        programs = ["ours", "zero1", "zero2", "zero3", "zero3_gelu", "compile", "zero", "fsdp", "fsdp_stored"]
+        check(list(row["programs"]) == programs, f"{list(row['programs'])}")
+        stored = json.loads((ROOT / "docs/results/peers_stored.json").read_text())["FSDP2 + compile"]["tokens_per_second"]["1558m x2"]
+        rate = 2 * 8 * 1024 / 0.1 / stored
         expected = {"ours_over_compile": 2, "ours_over_zero": 2, "ours_over_fsdp": 2, "zero1_over_ours": 0.8, "zero1_over_zero": 1.6,
-                    "zero2_over_ours": 1, "zero3_over_ours": 0.5, "zero3_over_fsdp": 1, "zero3_gelu_over_ours": 1 / 3, "zero3_gelu_over_fsdp": 2 / 3}
+                    "zero2_over_ours": 1, "zero3_over_ours": 0.5, "zero3_over_fsdp": 1, "zero3_gelu_over_ours": 1 / 3, "zero3_gelu_over_fsdp": 2 / 3,
+                    "ours_over_fsdp_stored": rate, "zero3_over_fsdp_stored": rate / 2, "zero3_gelu_over_fsdp_stored": rate / 3}
         found = {name: ratio["median"] for name, ratio in row["ratios"].items()}
         check(found.keys() == expected.keys() and all(abs(found[k] - v) < 1e-9 for k, v in expected.items()), f"{found}")
         check([row["programs"][name]["shard"] for name in ("compile", "zero", "fsdp")] == ["none", "optimizer", "all"], "what the peers split")
