@@ -103,7 +103,7 @@ def gpu_zero(page, heading, *names):
              "host that kept up.") if idle else ""
     return (f"{heading} On GPUs\n\nThe programs of a run took turns within each round; ratios are of rates within a round: median (lowest to highest). Peaks are those "
             "of LibTorch's allocator.\n\n"
-            + table(["run", "program", "k tok/s", "over lesson 01", "lessons over it", "waiting", "peak planned, GiB", "measured, GiB"], lines, left=2)
+            + table(["run", "program", "k tok/s", "over the first of its run", "lessons over it", "waiting", "peak planned, GiB", "measured, GiB"], lines, left=2)
             + words + f"\n\nFrom {source(page, 'gpu_peers')}; all programs of these runs, clocks and power: [README](" + page.link("README.md") + ").")
 
 

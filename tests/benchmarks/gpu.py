@@ -52,7 +52,7 @@ ROWS = {row.name: row for row in (
     Row("124m", "gpt2_124m", 32), Row("355m", "gpt2_355m", 16), Row("774m", "gpt2_774m", 16),
     Row("1558m", "gpt2_1558m", 8, lessons=("ours", "zero1", "zero2", "zero3", "zero3_gelu"), ddp_peers=("compile", "fsdp")))}
 # Name: program, settings, label.
-LESSONS = {"ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
+LESSONS = {"ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
            "zero1": ("02_zero1", [], "Stagecraft, lesson 02 (ZeRO-1)"), "zero2": ("03_zero2", [], "Stagecraft, lesson 03 (ZeRO-2)"),
            "zero3": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3)"),
            "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again")}
@@ -162,13 +162,12 @@ class Comparison(Bench):
         return names
 
     def lesson_names(self, row):
-        """Ours first. Only lesson 01 of several GPUs has others beside it."""
-        if self.world == 1:
-            return ["ours"]
-        names = self.args.lessons.split(",") if self.args.lessons else row.lessons
+        """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU the others are there if they are asked for."""
+        names = self.args.lessons.split(",") if self.args.lessons else row.lessons if self.world > 1 else ["ours"]
+        other = "dp" if self.world > 1 else "ours_1"  # what ours is
         for name in names:
-            if name not in LESSONS:
-                sys.exit(f"error: --lessons: '{name}' is none of {', '.join(LESSONS)}\n  fix: --lessons ours,zero3")
+            if name not in LESSONS or name == other:
+                sys.exit(f"error: --lessons: '{name}' is none of {', '.join(name for name in LESSONS if name != other)}\n  fix: --lessons ours,zero3")
         return ["ours", *(name for name in names if name != "ours")]
 
     def settings(self, row):
@@ -243,7 +242,7 @@ class Comparison(Bench):
     # --- a row -------------------------------------------------------------------------------------------------------
 
     def program(self, name):
-        path = pathlib.Path(self.args.bin).resolve() / ("00_one_device" if self.world == 1 else LESSONS[name][0])
+        path = pathlib.Path(self.args.bin).resolve() / ("00_one_device" if self.world == 1 and name == "ours" else LESSONS[name][0])
         if not path.exists():
             sys.exit(f"error: {path} is not built\n  fix: lessons/{path.name}/run.sh --preset cuda --build-only, or --bin DIR")
         return path
@@ -278,7 +277,7 @@ class Comparison(Bench):
         if name == "llmc":
             return "llm.c"
         if name in LESSONS:
-            return "Stagecraft" if self.world == 1 else LESSONS[name][2]
+            return "Stagecraft" if self.world == 1 and name == "ours" else LESSONS[name][2]
         return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
 
     def new_entry(self, row, programs):
@@ -384,7 +383,7 @@ def read_arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="timed steps of a turn (default 25; 100 of seed)")
     parser.add_argument("--warm-up", type=int, help="steps before them (default 10; 40 of seed)")
-    parser.add_argument("--lessons", help=f"on several GPUs, of {','.join(LESSONS)} (default: most; ours is always there)")
+    parser.add_argument("--lessons", help=f"of {','.join(LESSONS)} (default: most on several GPUs, ours on one; ours is always there)")
     parser.add_argument("--peers", help="compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
                         "(bf16:reduce-overhead); or none")
     parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto", help="of the peers; auto times both")

@@ -26,8 +26,8 @@ def spread(values):
     return {"median": statistics.median(values), "lowest": values[0], "highest": values[-1], "rounds": len(values)}
 
 
-# Lessons beside lesson 01, and the peers that split what a lesson splits.
-ZERO = ("zero1", "zero2", "zero3", "zero3_gelu")
+# Lessons beside `ours`, and the peers that split what a lesson splits.
+ZERO = ("dp", "zero1", "zero2", "zero3", "zero3_gelu")
 PEERS_OF = {"zero1": ("zero",), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored")}
 
 
@@ -73,7 +73,7 @@ def text_of(value, form, factor=1.0):
     return "-" if value is None else format(value * factor, form)
 
 
-LESSON_OF = {"zero1": "02", "zero2": "03", "zero3": "04", "zero3_gelu": "04, GELU again,"}
+LESSON_OF = {"dp": "01", "zero1": "02", "zero2": "03", "zero3": "04", "zero3_gelu": "04, GELU again,"}
 
 
 def spread_text(ratio):
@@ -86,7 +86,7 @@ def ratio_text(row, name):
     ratios = row["ratios"]
     if name in ZERO:
         ratio = ratios.get(f"{name}_over_ours")
-        return "-" if ratio is None else f"{spread_text(ratio)} of lesson 01"
+        return "-" if ratio is None else f"{spread_text(ratio)} of lesson {'01' if row['world'] > 1 else '00'}"
     if name == "ours_1":
         return "scaling " + spread_text(ratios["scaling"]) if "scaling" in ratios else "-"
     kin = [f"lesson {LESSON_OF[z]} {spread_text(ratios[key])}" for z in ZERO if (key := f"{z}_over_{name}") in ratios]

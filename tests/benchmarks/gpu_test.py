@@ -247,6 +247,11 @@ def compares_what_splits():
         check(row["programs"]["zero2"]["commit"] == "c" and row["programs"]["zero2"]["wait_share"] == 0.125, f"{row['programs']['zero2']}")
         check("0.800 (0.800 to 0.800) of lesson 01" in said.stdout and "lesson 04 1.000 (" in said.stdout, said.stdout)
     with stage() as (folder, run):
+        said, result = run("--rows", "355m", "--rounds", "1", "--peers", "none", "--lessons", "dp,zero1,zero3")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        found = {name: ratio["median"] for name, ratio in result["rows"]["355m"]["ratios"].items() if name != "ours_over_llmc"}
+        check(found == {"dp_over_ours": 1, "zero1_over_ours": 0.8, "zero3_over_ours": 0.5}, f"world 1, too: {found}")
+        check("0.500 (0.500 to 0.500) of lesson 00" in said.stdout, said.stdout)
         said, result = run("--rows", "355m", "--peers", "fsdp")
         check(said.returncode == 1 and "on several GPUs" in said.stderr, "one GPU splits nothing")
 

@@ -4,6 +4,7 @@ they end in the same bytes. One rank on one GPU; two on two or more. Skipped (77
 import filecmp
 import subprocess
 import sys
+import unittest
 
 import support
 
@@ -62,6 +63,24 @@ class OnGpus(support.ProcessTest):
     def test_another_order_is_another_file(self):
         files = [next(run.weights for name, run in self.runs.items() if name[0] == order) for order in EQUAL]
         self.assertFalse(filecmp.cmp(files[0], files[1], shallow=False), "the comparison could not fail")
+
+    # Where data parallelism does not fit: lesson 01 is refused before CUDA is used, lesson 04 trains below the cap.
+    @unittest.skipIf(gpus() < 2, "one GPU: nothing is sharded")
+    def test_a_cap_that_stops_01_lets_04_run(self):
+        settings = [part for s in [*MODEL, *ONE, "model.layers=8"] for part in ("--set", s)]
+        flags = [*settings, "--device", "cuda", "--steps", "4", "--threads", "1"]
+        peak = {}
+        for lesson in ("01_data_parallel", "04_zero3"):
+            ended = support.run(lesson, 2, *flags, "--out", (out := support.new_path("out")))
+            self.assertEqual((ended.code, ended.errors), (0, []), ended)
+            peak[lesson] = max(rank["measured_bytes"]["total"] for rank in support.record(out)["ranks"])
+        self.assertLess(peak["04_zero3"], peak["01_data_parallel"])
+        cap = str((peak["01_data_parallel"] + peak["04_zero3"]) // 2)
+        fits = support.run("04_zero3", 2, *flags, "--memory-cap", cap, "--out", support.new_path("out"))
+        self.assertEqual((fits.code, fits.errors), (0, []), fits)
+        stopped = support.run("01_data_parallel", 2, *flags, "--memory-cap", cap, "--out", support.new_path("out"))
+        self.assertEqual(stopped.code, 69, stopped)
+        self.assertIn("ZeRO-3 (lesson 04)", stopped.errors[0])
 
     def test_they_learn(self):
         for name, run in self.runs.items():
