@@ -15,8 +15,8 @@ FieldTable<Zero3Options> Zero3::fields() {
       [](auto& o) -> auto& { return o.prefetch; });
   table.add(
       {"reshard_after_forward", "",
-       "a block's parameters are released after forward and gathered again for backward; off: every block has "
-       "a buffer"},
+       "a block's parameters are released after forward and gathered again for backward; off: every block "
+       "has a buffer"},
       on_off(), [](auto& o) -> auto& { return o.reshard_after_forward; });
   table.add(
       {"persist_below", "elements", "tensors with fewer elements stay whole on every rank; 0: none"},
