@@ -42,8 +42,9 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
-/// The part of an all_reduce of n elements that rank r sums: [min(n, r c), min(n, (r + 1) c)) with c = ceil(n
-/// / N). So the first ranks have c elements each, then one may have fewer, and the last ones may have none.
+/// The part of an all_reduce of n elements that rank r sums: [min(n, r c), min(n, (r + 1) c)) with
+/// c = ceil(n / N). So the first ranks have c elements each, then one may have fewer, and the last ones may
+/// have none.
 constexpr Slice slice_of(Elements elements, Rank rank, WorldSize world) {
   const std::int64_t n = elements.value(), r = to_int(rank), c = ceil_div(n, to_int(world));
   return {r * c < n ? r * c : n, (r + 1) * c < n ? (r + 1) * c : n};
@@ -52,14 +53,16 @@ constexpr Slice slice_of(Elements elements, Rank rank, WorldSize world) {
 /// Bytes that `rank` sends for `op` in a group of `world`, exactly but for a broadcast, for any count (Local
 /// counts what Mpi sends):
 ///   reduce_scatter, all_gather  (N-1)/N of the full tensor
-///   all_reduce   n - s + (N-1) s elements with s = slice_of(n, rank).size(): every other rank's slice, then
-///   its own to all.
-///                2(N-1)/N of n if N divides n, or if N = 2; over all ranks the sum is always 2(N-1) n. Rank
-///                0 sends the most.
-///   broadcast    the tensor once, as root and as every forwarding rank of the chain; its last rank sends
-///                none, but counts as any other: the operation does not say who is last
-///   send         the tensor;   recv, barrier: none.   A world of one sends nothing.
-/// Without `rank`: of the rank that sends the most, which is every rank where the counts divide.
+///   all_reduce                  n - s + (N-1) s elements with s = slice_of(n, rank).size(): every other
+///                               rank's slice, then its own to all. 2(N-1)/N of n if N divides n, or if
+///                               N = 2; over all ranks the sum is always 2(N-1) n. Rank 0 sends the most.
+///   broadcast                   the tensor once, as root and as every forwarding rank of the chain; its last
+///                               rank sends none, but counts as any other: the operation does not say who is
+///                               last
+///   send                        the tensor
+///   recv, barrier               none
+/// A world of one sends nothing. Without `rank`: of the rank that sends the most, which is every rank where
+/// the counts divide.
 Bytes wire_bytes(const CommOp& op, WorldSize world, Rank rank);
 Bytes wire_bytes(const CommOp& op, WorldSize world);
 

@@ -79,9 +79,10 @@ class Ticket {
 
 /// Asynchronous operations over one group of ranks. All ranks issue the same collectives in the same order.
 ///   Order    an operation starts after the work already issued on the caller's stream and returns at once.
-///   Tensors  contiguous, same dtype and element count on every rank; any count, also 0 or fewer than the ranks.
-///   Sums     in rank order, ((t0 + t1) + t2) + ...; 16-bit types accumulate in fp32 and are rounded once (Local,
-///            Mpi, Staged).
+///   Tensors  contiguous, same dtype and element count on every rank; any count, also 0 or fewer than the
+///            ranks.
+///   Sums     in rank order, ((t0 + t1) + t2) + ...; 16-bit types accumulate in fp32 and are rounded once
+///            (Local, Mpi, Staged).
 ///   Errors   InputError on a shape, dtype or rank that cannot be; DeviceError if the transport reports one
 ///            (rethrown by wait()).
 class Communicator {
@@ -94,8 +95,8 @@ class Communicator {
   /// Makes pending and later operations of this group fail on every rank of this process; peers learn by
   /// their watchdog or launcher.
   virtual void abort() noexcept = 0;
-  /// A group of the ranks that pass the same `color` (>= 0), ordered by their rank here. Collective. color <
-  /// 0: not a member, returns null.
+  /// A group of the ranks that pass the same `color` (>= 0), ordered by their rank here. Collective.
+  /// color < 0: not a member, returns null.
   virtual std::unique_ptr<Communicator> split(int color) = 0;
 
   /// Sums `t` over all ranks, in place.  Cost: each rank sends 2 (N-1)/N of it.

@@ -28,11 +28,11 @@ struct Launch {
 ///   none      nobody launched: a world of one.
 ///   Open MPI  OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE (mpirun).
 ///   Slurm     PMIX_RANK with SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID,
-///   SLURM_STEP_TASKS_PER_NODE (srun --mpi=pmix). PMIx      PMIX_RANK and PMIX_SIZE (another launcher that
-///   speaks PMIx). Errors    InputError 69: srun without --mpi=pmix for more than one task (each would be a
-///   world of its own), or a launcher that
-///             only speaks PMI-1 or PMI-2. InputError 64: variables that contradict each other or are no
-///             numbers, with names and values.
+///             SLURM_STEP_TASKS_PER_NODE (srun --mpi=pmix).
+///   PMIx      PMIX_RANK and PMIX_SIZE (another launcher that speaks PMIx).
+///   Errors    InputError 69: srun without --mpi=pmix for more than one task (each would be a world of its
+///             own), or a launcher that only speaks PMI-1 or PMI-2. InputError 64: variables that contradict
+///             each other or are no numbers, with names and values.
 /// Inside an allocation (salloc, sbatch) but without srun or mpirun nobody has launched: SLURM_PROCID is not
 /// set, or SLURM_NTASKS is 1.
 Launch detect_launch(const Environment& environment);

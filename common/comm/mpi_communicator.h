@@ -18,17 +18,15 @@ using ScratchAllocator = std::function<at::Tensor(Bytes)>;
 /// CPU tensors over MPI. All groups of a process share one thread, the only one that calls MPI; the callers
 /// never do.
 ///   Progress    Isend, Irecv and Testsome: a pending receive blocks nothing. Collectives of a group run one
-///   after the other in
-///               issue order; different groups and messages run beside each other.
+///               after the other in issue order; different groups and messages run beside each other.
 ///   Sums        reduce_scatter exchanges pieces of 256 KiB between all pairs and sums them in rank order, so
-///   results are those
-///               of Local, bit for bit. all_reduce = that, then an exchange of the slices (slice_of), in
-///               place.
+///               results are those of Local, bit for bit. all_reduce = that, then an exchange of the slices
+///               (slice_of), in place.
 ///   Wire bytes  exactly wire_bytes(). A broadcast is a chain.
 ///   Scratch     allocated once for each group, at construction or split.
 ///   Errors      a message of a length that was not expected is a DeviceError, and so is everything later on
-///   that group. Ranks that
-///               issue different operations otherwise wait for each other: the watchdog ends that.
+///               that group. Ranks that issue different operations otherwise wait for each other: the
+///               watchdog ends that.
 class MpiCommunicator : public Communicator {
  public:
   /// Bytes of scratch of a group: 4 (N-1) 256 KiB, four pieces from every other rank. 0 for a world of one.

@@ -34,8 +34,7 @@ struct NcclOptions {
 ///   Tickets   CUDA events. wait() makes the caller's current stream wait, and blocks the host only while a
 ///             pair is not connected yet. ready() asks the event.
 ///   Times     two events with timing a wait, on the stream that waits; with `trace` two more an operation,
-///   on
-///             its own stream. In a graph they are nodes of it.
+///             on its own stream. In a graph they are nodes of it.
 ///   Sums      in NCCL's order, which is the same from run to run on the same machine; no other reduction.
 ///   Zero      operations of no element are not issued, and their tickets are empty.
 ///   Graphs    operations can be captured, and their tickets waited for in the same capture, when the same

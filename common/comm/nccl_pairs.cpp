@@ -31,8 +31,8 @@ NcclPairs::~NcclPairs() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
-  // By sender, then receiver, so on every rank in the same order: ncclCommDestroy waits for the other rank, and
-  // two ranks that first destroyed what they send through would wait for each other.
+  // By sender, then receiver, so on every rank in the same order: ncclCommDestroy waits for the other rank,
+  // and two ranks that first destroyed what they send through would wait for each other.
   for (auto& [key, pair] : pairs_) {
     for (NcclMessage& message : pair->queue) {
       message.operation->failed({Failure::Kind::aborted, message.operation->text(),

@@ -1,8 +1,7 @@
 // What every backend demands of its arguments, in one place: each function checks one operation and describes
 // it.
 //   Errors  InputError (exit 64): a dtype that no operation carries, not contiguous, sizes that do not fit
-//   the group, an
-//           overlap other than the documented one, a rank outside the group, a send to oneself.
+//           the group, an overlap other than the documented one, a rank outside the group, a send to oneself.
 #pragma once
 
 #include <ATen/core/Tensor.h>

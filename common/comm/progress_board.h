@@ -37,11 +37,10 @@ struct RankProgress {
 
 /// One slot a rank. Each slot is written by its own rank and read by all; every field is atomic, and a reader
 /// may see one field newer than another, which is harmless: it is read when nothing moves any more.
-///   Hosts    the file is shared by the ranks of one host. Ranks of other hosts never join this board, so a
-///   watchdog can say
-///            that somebody elsewhere is missing, but not who and where it stopped. A board that is fed by
-///            messages would have the same functions.
-///   Errors   DeviceError if the file cannot be made or mapped.
+///   Hosts   the file is shared by the ranks of one host. Ranks of other hosts never join this board, so a
+///           watchdog can say that somebody elsewhere is missing, but not who and where it stopped. A board
+///           that is fed by messages would have the same functions.
+///   Errors  DeviceError if the file cannot be made or mapped.
 class ProgressBoard {
  public:
   /// In memory: ranks that are threads of this process.

@@ -18,13 +18,11 @@ class EventPool;
 /// GPU tensors in pieces: from the GPU to pinned host memory, through `inner` (MpiCommunicator), and back.
 /// NCCL refuses two ranks on one GPU. It is slow: every byte crosses PCIe twice, and no two pieces overlap.
 ///   Lanes    the collectives have a thread with a stream and a buffer, and so has each directed pair of
-///   ranks,
-///            from its first message on. Operations of a lane run one after the other, in issue order; CPU
-///            tensors take the same lanes, and are handed to `inner` whole.
+///            ranks, from its first message on. Operations of a lane run one after the other, in issue order;
+///            CPU tensors take the same lanes, and are handed to `inner` whole.
 ///   Tickets  wait() blocks the host until the result is on the GPU.
 ///   Times    the host may come to a wait long before the GPU has come there: a wait counts from the moment
-///   in
-///            which the caller's stream has nothing left to do.
+///            in which the caller's stream has nothing left to do.
 ///   Sums     those of `inner`, in rank order: results are those of Mpi, bit for bit.
 ///   Graphs   cannot be captured: DeviceError.
 ///   Zero     GPU operations of no element are not issued, and their tickets are empty.

@@ -44,15 +44,13 @@ struct WatchdogOptions {
 };
 
 /// One a rank. Its thread also beats the rank's heart on the board.
-///   Expiry    an operation of this rank outlives the limit, a step stands still (step_limit), or the process
-///   of a rank on this host
-///             has been gone for 2 s. Then the first watchdog of the job to notice prints one message that
-///             names the missing ranks with their last operation and step; all of them call `abort`, and 1 s
-///             later `exit(75)`.
-///   Time      only while this process runs: to stop and continue a whole job (^Z) does no harm.
-///   Silence   whoever has claimed the board speaks for the job: a rank that ends with an error of its own
-///   calls board.claim() before it
-///             prints, and no watchdog adds a second message.
+///   Expiry   an operation of this rank outlives the limit, a step stands still (step_limit), or the process
+///            of a rank on this host has been gone for 2 s. Then the first watchdog of the job to notice
+///            prints one message that names the missing ranks with their last operation and step; all of them
+///            call `abort`, and 1 s later `exit(75)`.
+///   Time     only while this process runs: to stop and continue a whole job (^Z) does no harm.
+///   Silence  whoever has claimed the board speaks for the job: a rank that ends with an error of its own
+///            calls board.claim() before it prints, and no watchdog adds a second message.
 class Watchdog {
  public:
   using Outstanding = std::function<std::vector<OutstandingOp>()>;
