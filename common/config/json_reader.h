@@ -19,8 +19,7 @@ struct JsonEntry {
 
 /// The scalars of `text` in order. `name` is what messages call the file.
 ///   Errors  InputError(usage) at name:line:col for anything that is not one JSON object of scalars and
-///   objects,
-///           and for a key that is given twice (in one object or by two spellings of one path).
+///           objects, and for a key that is given twice (in one object or by two spellings of one path).
 std::vector<JsonEntry> read_json(std::string_view text, const std::string& name);
 
 /// The whole file.

@@ -28,9 +28,8 @@ struct ResolvedConfig {
 /// Later wins: defaults, workload file, strategy file, --set. `strategy` holds the lesson's own keys, bound
 /// to its options, which are written.
 ///   Errors  InputError(usage) with the place: what read_json refuses; an unknown key (with the one that is
-///   near);
-///           a value out of range; a strategy's key in a workload file, or the reverse; two settings of one
-///           key with different values.
+///           near); a value out of range; a strategy's key in a workload file, or the reverse; two settings
+///           of one key with different values.
 ResolvedConfig resolve(const ConfigSources& sources, const FieldSet& strategy);
 
 /// A workload file alone.

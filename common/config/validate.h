@@ -21,7 +21,7 @@ struct RunFacts {
 
 /// Checks everything before anything is allocated and returns the step's arithmetic.
 ///   Errors  InputError(usage): what does not fit, the place that supplied the value, a setting that mends
-///   it.
+///           it.
 BatchPlan validate(const ResolvedConfig& config, const RunFacts& facts);
 
 /// The device a plan is made for when none was asked for: 16-bit training is a GPU's.

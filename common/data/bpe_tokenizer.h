@@ -20,9 +20,9 @@ namespace sc {
 class BpeTokenizer final : public Tokenizer {
  public:
   ///   Input   the text of a vocab.bpe: one line of heading, then "left right" a line, in the order of rank.
-  ///   `where` names it in messages.
+  ///           `where` names it in messages.
   ///   Errors  InputError (exit 65) with the line: not two symbols, an unknown symbol, a token twice, more
-  ///   ids than TokenId holds.
+  ///           ids than TokenId holds.
   BpeTokenizer(std::string_view name, std::string_view merges, const std::string& where);
 
   [[nodiscard]] std::string_view name() const override { return name_; }

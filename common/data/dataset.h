@@ -16,12 +16,12 @@ namespace sc {
 /// tabs, carriage returns). Each without the newline after its last line.
 std::vector<std::string_view> paragraphs(std::string_view text);
 
-/// The token file of a text file, made on first use: <cache>/<16 digits of the text's
-/// sha256>-<tokenizer>-<form>.bin. Complete or not at all; any number of processes may ask at once, each may
-/// do the work, the results are equal. Form "stream" is the text as it stands (pack); "documents" is every
-/// paragraph followed by end-of-text (pad_*).
+/// The token file of a text file, made on first use:
+/// <cache>/<16 digits of the text's sha256>-<tokenizer>-<form>.bin. Complete or not at all; any number of
+/// processes may ask at once, each may do the work, the results are equal. Form "stream" is the text as it
+/// stands (pack); "documents" is every paragraph followed by end-of-text (pad_*).
 ///   Errors  InputError: exit 65 for a text that is empty, unreadable or holds a zero byte; exit 73 if
-///   `cache` cannot be written.
+///           `cache` cannot be written.
 Path tokenize_once(FileOps& ops, const Path& text, const Tokenizer& tokenizer, Packing packing,
                    const Path& cache);
 
@@ -32,9 +32,8 @@ class Dataset {
   /// text file. The tail of the tokens, validation_fraction of them rounded down, is the validation part;
   /// rows never cross the border.
   ///   Errors  InputError: exit 65 with have, need and fix if a token is not below model.vocab, if there is
-  ///   no training row, or if
-  ///           validation has fewer than validation_batches x micro rows; those of tokenize_once and
-  ///           TokenFile; exit 64 for a tokenizer that cannot read text.
+  ///           no training row, or if validation has fewer than validation_batches x micro rows; those of
+  ///           tokenize_once and TokenFile; exit 64 for a tokenizer that cannot read text.
   static Dataset open(FileOps& ops, const Workload& workload, const Path& cache);
 
   [[nodiscard]] const Rows& train() const { return train_; }

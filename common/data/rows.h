@@ -1,14 +1,13 @@
 // How a stream of tokens becomes rows of T inputs and T targets. No torch.
 //
 //   pack          row r is tokens [r T, r T + T], T + 1 of them: inputs are all but the last, targets all but
-//   the first. The last target of
-//                 a row is the first input of the next; tokens after the last whole row are not used.
+//                 the first. The last target of a row is the first input of the next; tokens after the last
+//                 whole row are not used.
 //   pad_masked    row r is document r and the end-of-text token after it, cut to T + 1 tokens. A shorter row
-//   is filled with end-of-text
-//                 inputs whose targets are -1: they cost time and no loss.
+//                 is filled with end-of-text inputs whose targets are -1: they cost time and no loss.
 //   pad_unmasked  the same, but the filling's targets are end-of-text too. The model learns to repeat it, and
-//   the mean loss falls for
-//                 that reason alone: the mistake of training loops that forget the mask.
+//                 the mean loss falls for that reason alone: the mistake of training loops that forget the
+//                 mask.
 //
 // A document is a longest run of tokens without end-of-text; empty ones are skipped.
 #pragma once

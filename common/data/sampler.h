@@ -10,10 +10,10 @@
 
 namespace sc {
 
-/// A pseudo-random order of 0 .. count-1 that needs no memory: value(i) is computed from (key, i) alone.
-/// A Feistel network permutes the next power of four; values that fall outside are sent through again until
-/// they do not, which keeps it a permutation.   Source  Black and Rogaway, "Ciphers with arbitrary finite
-/// domains", CT-RSA 2002, section 4.
+/// A pseudo-random order of 0 .. count-1 that needs no memory: value(i) is computed from (key, i) alone. A
+/// Feistel network permutes the next power of four; values that fall outside are sent through again until
+/// they do not, which keeps it a permutation.
+///   Source  Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002, section 4.
 class Permutation {
  public:
   Permutation(std::int64_t count, std::uint64_t key);
@@ -26,10 +26,10 @@ class Permutation {
 
 /// Rows of every training step and of the evaluation.
 ///   Training    Rows stand in an endless sequence: all rows in the order of epoch 0, all rows in the order
-///   of epoch 1, ... (another
-///               permutation each). Step s takes `global` of them from position s x global, micro-batch j of
-///               it `micro` from j x micro. So every row comes once an epoch, an epoch may end inside a step,
-///               and none is dropped; micro-batch j of step s is a function of (seed, s, j) and of the data.
+///               of epoch 1, ... (another permutation each). Step s takes `global` of them from position s x
+///               global, micro-batch j of it `micro` from j x micro. So every row comes once an epoch, an
+///               epoch may end inside a step, and none is dropped; micro-batch j of step s is a function of
+///               (seed, s, j) and of the data.
 ///   Evaluation  validation_batches micro-batches of fixed rows, spread evenly over the validation part.
 class Sampler {
  public:

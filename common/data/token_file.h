@@ -30,8 +30,8 @@ class TokenFile {
   explicit TokenFile(const Path& path);
   [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
   [[nodiscard]] const Path& path() const { return file_.path(); }
-  /// Reads every token, once for an object and a vocabulary.  Errors  InputError (exit 65) with the first
-  /// position and value that is not below `vocab`.
+  /// Reads every token, once for an object and a vocabulary.
+  ///   Errors  InputError (exit 65) with the first position and value that is not below `vocab`.
   void check_tokens(std::int64_t vocab);
 
  private:

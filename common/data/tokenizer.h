@@ -23,8 +23,8 @@ class Tokenizer {
   [[nodiscard]] virtual TokenId end_of_text() const = 0;
   /// Never yields end_of_text(): documents are separated by whoever knows where they end.
   [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text) const = 0;
-  /// The text of `ids`; end_of_text() yields nothing.  Errors  std::out_of_range if an id is not below
-  /// vocab().
+  /// The text of `ids`; end_of_text() yields nothing.
+  ///   Errors  std::out_of_range if an id is not below vocab().
   [[nodiscard]] virtual std::string decode(std::span<const TokenId> ids) const = 0;
 };
 
@@ -41,7 +41,7 @@ class ByteTokenizer final : public Tokenizer {
 
 /// The tokenizer that `data.tokenizer` names.
 ///   Errors  InputError (exit 64) for a name whose tokenizer this program does not have: token files made
-///   with it can still be read.
+///           with it can still be read.
 std::unique_ptr<Tokenizer> make_tokenizer(std::string_view name);
 
 /// The id that ends a text in token files made with the tokenizer of that name: 256 (byte), 50256 (gpt2).

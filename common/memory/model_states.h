@@ -16,8 +16,8 @@ enum class ZeroStage {
 };
 
 /// Bytes of one of `world` ranks for `parameters` elements that `world` divides.
-///   Source    Rajbhandari et al., ZeRO, arXiv:1910.02054, figure 1: 7.5 billion parameters on 64 ranks in
-///   fp16 with K = 12 bytes of optimizer state are 120, 31.4, 16.6 and 1.9 GB.
+///   Source  Rajbhandari et al., ZeRO, arXiv:1910.02054, figure 1: 7.5 billion parameters on 64 ranks in fp16
+///           with K = 12 bytes of optimizer state are 120, 31.4, 16.6 and 1.9 GB.
 inline Bytes model_states(Elements parameters, WorldSize world, ZeroStage stage,
                           const PrecisionConfig& precision) {
   const auto held = [&](DType dtype, ZeroStage divided_from) {

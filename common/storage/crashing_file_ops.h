@@ -32,12 +32,11 @@ struct CrashLoss {
 /// Performs mutating calls number 0 .. n-1 on real files, then crashes: what the device had not been told to
 /// keep is lost as `loss` says, and this and every later call throws Crash and does nothing.
 ///   Model   Data is durable after File::sync, names (created, renamed, swapped, removed) after sync_dir of
-///   their directory. Every
-///           mutating call is recorded with what undoes it until then; the crash undoes the rest, newest
-///           first. If the crash falls on a write whose data is kept, its first half arrives. `inner` may be
-///           posix_file_ops(Syncing::skip): the model stands for the device.
+///           their directory. Every mutating call is recorded with what undoes it until then; the crash
+///           undoes the rest, newest first. If the crash falls on a write whose data is kept, its first half
+///           arrives. `inner` may be posix_file_ops(Syncing::skip): the model stands for the device.
 ///   Limits  One thread. A File is not used after its file was renamed. Cost: overwritten bytes are copied;
-///   meant for small files.
+///           meant for small files.
 class CrashingFileOps final : public HookedFileOps {
  public:
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();

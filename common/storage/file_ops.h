@@ -46,8 +46,7 @@ class FileLock {
 
 /// Files and directories of one machine.
 ///   Errors   InputError with the path, the call, the system's text and a fix: exit 73 where something was to
-///   be written, 65 where
-///            something was to be read, 69 where the file system lacks the feature.
+///            be written, 65 where something was to be read, 69 where the file system lacks the feature.
 ///   Threads  any number; two threads share no File.
 class FileOps {
  public:

@@ -1,7 +1,7 @@
 // Named tensors in one file, as Hugging Face's safetensors format lays them out: 8 bytes little-endian header
 // length N, N bytes of JSON, then the tensors' bytes without gaps. Little-endian machines only. No torch:
-// tensors are spans of bytes. Source: the format's description in the README of
-// github.com/huggingface/safetensors.
+// tensors are spans of bytes.
+// Source: the format's description in the README of github.com/huggingface/safetensors.
 #pragma once
 
 #include <map>
@@ -66,8 +66,12 @@ struct SafeTensorSpec {
 
 /// Writes a file piece by piece: the header first, then every tensor's bytes in the announced order, so that
 /// the model is never whole in memory. For a file that is complete or absent:
-///   atomic_write_file(ops, path, [&](File& file) { SafetensorsWriter out(file, specs); ...; out.finish();
-///   }); Errors  those of File; std::logic_error if the calls contradict the announcement.
+///   atomic_write_file(ops, path, [&](File& file) {
+///     SafetensorsWriter out(file, specs);
+///     ...;
+///     out.finish();
+///   });
+///   Errors  those of File; std::logic_error if the calls contradict the announcement.
 class SafetensorsWriter {
  public:
   /// Appends the header to `file`, which must be empty and outlive the writer. Tensors keep the order of

@@ -16,8 +16,8 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-/// `json`: the header's text; `data_bytes`: what follows it in the file.  Errors  InputError (exit 65) with
-/// `path`.
+/// `json`: the header's text; `data_bytes`: what follows it in the file.
+///   Errors  InputError (exit 65) with `path`.
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::int64_t data_bytes, const Path& path);
 
 /// The text for these tensors, padded with blanks so that 8 + its length is a multiple of 8.

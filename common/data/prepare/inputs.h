@@ -19,7 +19,7 @@ struct Input {
 /// The files that the inputs of the command line name: a folder is replaced by the .txt files below it, in
 /// ascending order of their paths; their format is decided by name and first bytes unless --format says it.
 ///   Errors  InputError (exit 65): absent, not a file, a folder without .txt files, a .bin that is no token
-///   file.
+///           file.
 std::vector<Input> find_inputs(FileOps& ops, const Options& options);
 
 /// Articles of a raw WikiText file. A heading " = Title = " between two blank lines begins one; headings of

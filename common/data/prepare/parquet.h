@@ -18,14 +18,16 @@ Path default_python();
 
 /// Every text of the column, in the order of the rows; rows without a value are left out.
 ///   Errors  InputError: exit 69 if the interpreter or pyarrow is not installed; exit 65 if the file is not
-///   parquet, has no such column, or the column holds no text.
+///           parquet, has no such column, or the column holds no text.
 void read_parquet(const Path& file, const std::string& column, const Path& python, const UseDocument& use);
 
 /// Runs a program without a shell and hands over the frames that it writes to its standard output:
-///   'D' + length + a document; 'E' + length + "what\nfix", which becomes an InputError (exit 65); 'M' + the
-///   same for something that is missing (exit 69); 'Z' + zero, the end. A length is 8 bytes, little-endian.
+///   'D' + length + a document
+///   'E' + length + "what\nfix", which becomes an InputError (exit 65)
+///   'M' + the same for something that is missing (exit 69)
+///   'Z' + zero, the end
+/// A length is 8 bytes, little-endian. `where` names the input in messages.
 ///   Errors  InputError: exit 69 if `command`'s program cannot be started, exit 65 if the frames are cut off.
-///   `where` names the input in messages.
 void read_frames(const std::vector<std::string>& command, const std::string& where, const UseDocument& use);
 
 }  // namespace sc::prepare

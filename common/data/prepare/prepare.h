@@ -30,7 +30,7 @@ struct Prepared {
 /// Reads and tokenises all inputs. End-of-text stands between documents, not after the last: the tokens of
 /// one text without a separator are those that --data makes of it. Tokens of a token file stay as they are.
 ///   Errors  InputError with the input: exit 65 if it is not what its format says (no text, a zero byte, an
-///   id beyond the vocabulary, ...), exit 69 if something that reads it is not installed.
+///           id beyond the vocabulary, ...), exit 69 if something that reads it is not installed.
 Prepared tokenize(FileOps& ops, const Options& options, const Tokenizer& tokenizer);
 
 /// The sidecar: one JSON object.
@@ -39,7 +39,7 @@ std::string sidecar(const Options& options, const Tokenizer& tokenizer, const Pr
 /// All of `prepare`: tokenises, writes options.out and <out>.json, each complete or not at all, and tells
 /// `log` about it.
 ///   Errors  those of tokenize(); exit 73 if the file is there already and --replace is not given, or if it
-///   cannot be written.
+///           cannot be written.
 void run(FileOps& ops, const Options& options, std::ostream& log);
 
 }  // namespace sc::prepare
