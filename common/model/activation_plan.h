@@ -13,11 +13,11 @@ Bytes plan_workspace_bytes(const RunShape& run);
 /// What library operations allocate inside one call and free before or with its return, at most (attention's
 /// threads, ATen's fresh results before they are copied). Not in the ledger: the allocator witness allows
 /// exactly this.
-///   CPU, fp32   the peak of a forward and backward, exact with one thread; with more an upper bound
-///   (threads' buffers need not overlap). CPU, 16 bit an upper bound: ATen widens operands, oneDNN packs
-///   them.
-///   CUDA, fused, cuDNN     0: the kernels' scratch is a constant of the run (memory/stream_scratch.h).
-///   CUDA otherwise         an upper bound: ATen's written-out attention, ATen's fresh results.
+///   CPU, fp32           the peak of a forward and backward, exact with one thread; with more an upper bound
+///                       (threads' buffers need not overlap).
+///   CPU, 16 bit         an upper bound: ATen widens operands, oneDNN packs them.
+///   CUDA, fused, cuDNN  0: the kernels' scratch is a constant of the run (memory/stream_scratch.h).
+///   CUDA otherwise      an upper bound: ATen's written-out attention, ATen's fresh results.
 Bytes plan_op_scratch_bytes(const RunShape& run);
 /// Whether that is exact: on a GPU with our kernels and cuDNN's attention.
 bool op_scratch_is_exact(const RunShape& run);

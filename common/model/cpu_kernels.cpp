@@ -8,9 +8,9 @@
 namespace sc {
 namespace {
 
-// 8 numbers at once: a register of AVX2 and up, which GCC halves where there is none. Written out
-// because loops with comparisons are vectorised by some versions of the compiler only. Helpers take
-// references and are inlined into each clone.
+// 8 numbers at once: a register of AVX2 and up, which GCC halves where there is none. Written out because
+// loops with comparisons are vectorised by some versions of the compiler only. Helpers take references and
+// are inlined into each clone.
 constexpr std::int64_t kLanes = 8;
 using Lanes = float __attribute__((vector_size(4 * kLanes)));
 using Bits = std::uint32_t __attribute__((vector_size(4 * kLanes)));

@@ -1,10 +1,11 @@
 // GPT-2 as pure functions of flat parameter vectors. Stateless: every tensor it touches is handed in.
-//   x, y and their gradients: [B, T, d] in the workload's dtype.  tokens, targets: [B, T] int64; a target < 0
-//   has no loss. Parameters and gradients of one unit: UnitTensors, two flat vectors laid out by ParamLayout.
-//   Elements of a unit's vectors between tensors and behind the last are never written: a gradient vector is
-//   zeroed once, when it is allocated, so that norms and optimizers may run over whole vectors. Source: GPT-2
-//   (Radford et al. 2019) as in Hugging Face transformers' modeling_gpt2.py: pre-norm, tanh GELU, eps 1e-5,
-//   no dropout.
+//   x, y and their gradients: [B, T, d] in the workload's dtype.
+//   tokens, targets: [B, T] int64; a target < 0 has no loss.
+//   Parameters and gradients of one unit: UnitTensors, two flat vectors laid out by ParamLayout.
+// Elements of a unit's vectors between tensors and behind the last are never written: a gradient vector is
+// zeroed once, when it is allocated, so that norms and optimizers may run over whole vectors.
+// Source: GPT-2 (Radford et al. 2019) as in Hugging Face transformers' modeling_gpt2.py: pre-norm, tanh GELU,
+// eps 1e-5, no dropout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -130,8 +131,8 @@ class Gpt {
 };
 
 /// Deterministic GPT-2 initialisation of one unit: a function of (seed, tensor name, element), so that it
-/// depends neither on the world nor on the layout. Normal(0, 0.02), residual projections scaled by 1/sqrt(2
-/// L); biases 0, norms 1; padding rows and gaps 0.
+/// depends neither on the world nor on the layout. Normal(0, 0.02), residual projections scaled by
+/// 1/sqrt(2 L); biases 0, norms 1; padding rows and gaps 0.
 void init_unit(const ParamLayout& layout, int unit, std::uint64_t seed, const UnitTensors& params);
 /// The same of one slice: `out` [range.size()] is that range of the unit's segment. No rank needs the whole
 /// unit.

@@ -1,8 +1,8 @@
 // GPT-2 weights in Hugging Face's safetensors form, in and out, one tensor at a time.
 //   Their Conv1D matrices (c_attn, c_proj, c_fc) are [in, out] and ours [out, in]: transposed on the way. wte
 //   and an untied lm_head have `vocab` rows there and V_pad here: padding rows are cut on the way out and
-//   zero on the way in. Source: transformers' modeling_gpt2.py (names), github.com/huggingface/safetensors
-//   (file).
+//   zero on the way in.
+//   Source: transformers' modeling_gpt2.py (names), github.com/huggingface/safetensors (file).
 #pragma once
 
 #include <functional>
@@ -19,9 +19,8 @@ class HfWeights {
  public:
   /// Reads the header alone and compares it with `config`, tensor by tensor.
   ///   Errors  InputError (exit 65) naming the file and the first tensor that is missing, unknown, of another
-  ///   shape (both shapes)
-  ///           or of another kind of number; a tied model and a file whose lm_head.weight is not its
-  ///           wte.weight.
+  ///           shape (both shapes) or of another kind of number; a tied model and a file whose lm_head.weight
+  ///           is not its wte.weight.
   HfWeights(const Path& path, const GptConfig& config);
 
   /// Fills one unit: padding rows and gaps between tensors become zeros. Any layout of the config's model;

@@ -29,8 +29,8 @@ double uniform_above_zero(std::uint64_t key, std::uint64_t counter) {
   return (static_cast<double>(bits >> 11) + 0.5) * 0x1.0p-53;
 }
 
-// Normal(0, stddev) for elements [begin, begin + out.size()) of a tensor, by Box-Muller: elements 2i and 2i +
-// 1 share two uniforms. `begin` is even.
+// Normal(0, stddev) for elements [begin, begin + out.size()) of a tensor, by Box-Muller: elements 2i and
+// 2i + 1 share two uniforms. `begin` is even.
 void fill_normal(std::uint64_t key, std::int64_t begin, double stddev, std::span<float> out) {
   constexpr std::int64_t kGrain = 1 << 12;
   const auto size = static_cast<std::int64_t>(out.size());

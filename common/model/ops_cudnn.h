@@ -11,7 +11,7 @@ namespace sc {
 /// Attention through ATen's cuDNN operation where cuDNN has a kernel (attention_uses_cudnn), as the reference
 /// otherwise.
 ///   Allocates  forward: out and lse; backward: the three gradients and cuDNN's fp32 dq (LibTorch's
-///   allocator, freed at once).
+///              allocator, freed at once).
 class CudnnOps : public AtenOps {
  public:
   void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override;

@@ -1,7 +1,7 @@
 // The optimizer's GPU kernels as functions of raw pointers: no torch. All are enqueued on `stream` and return
 // at once.
-//   `scratch` and `counters`: common/memory/stream_scratch.h.  Errors  DeviceError if a launch fails;
-//   InputError for a dtype.
+//   `scratch` and `counters`: common/memory/stream_scratch.h.
+//   Errors  DeviceError if a launch fails; InputError for a dtype.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -11,9 +11,8 @@ namespace sc {
 
 /// The work of a token and the rate at which the GPUs could do it.
 ///   Formula  6 N + 6 L d T FLOPs a token: forward 2, backward 4 a parameter; attention's two products over
-///   the
-///            T/2 earlier tokens that the causal mask leaves. N counts all parameters, the embeddings and the
-///            padded vocabulary too. What is computed again (activations: recompute) counts once.
+///            the T/2 earlier tokens that the causal mask leaves. N counts all parameters, the embeddings and
+///            the padded vocabulary too. What is computed again (activations: recompute) counts once.
 ///   Source   Chowdhery et al., PaLM, arXiv:2204.02311, appendix B (which counts attention without the mask);
 ///            karpathy/llm.c counts as here.
 struct ModelFlops {

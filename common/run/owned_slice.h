@@ -43,8 +43,8 @@ void take_over(const RunContext& context, const ParamLayout& layout, const Optim
 /// Of all slices that are not empty.
 std::vector<at::Tensor> grads_of(std::span<const OwnedSlice> slices);
 
-/// The end of every global norm: `sums`, onto which this rank's squares have been added, are summed over ranks
-/// and become the clip factor.
+/// The end of every global norm: `sums`, onto which this rank's squares have been added, are summed over
+/// ranks and become the clip factor.
 ///   Cost  one all-reduce of four numbers, which is waited for.
 void clip_over_ranks(const RunContext& context, at::Tensor& sums);
 

@@ -9,7 +9,8 @@
 
 namespace sc {
 
-/// `params` and `grads` are one unit's vectors, or (spans) those of all units. Bytes: plan_activation_buffers.
+/// `params` and `grads` are one unit's vectors, or (spans) those of all units.
+/// Bytes: plan_activation_buffers.
 class Passes {
  public:
   Passes(const RunContext& context, const ParamLayout& layout);

@@ -1,6 +1,7 @@
 // The program around every lesson: command line, start, training, checks, records, end. main.cpp is one call:
-//   int main(int argc, char** argv) { return sc::run_lesson<sc::DataParallel>({.name = "01_data_parallel"},
-//   argc, argv); }
+//   int main(int argc, char** argv) {
+//     return sc::run_lesson<sc::DataParallel>({.name = "01_data_parallel"}, argc, argv);
+//   }
 #pragma once
 
 #include <functional>

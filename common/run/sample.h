@@ -16,8 +16,7 @@ class AnyStrategy;
 
 /// A model's forward alone, for one row of T = batch.sequence tokens.
 ///   Memory  from the ledger: all parameters in precision.dtype, the activations of one block, a workspace.
-///   What
-///           the last norm and the head's one row take comes from LibTorch's allocator.
+///           What the last norm and the head's one row take comes from LibTorch's allocator.
 class TextModel {
  public:
   TextModel(const RunShape& run, const ParamLayout& layout, Ledger& ledger);

@@ -70,8 +70,8 @@ class Trace {
 
 /// The text of trace.json from every rank's serialise(), in any order.
 ///   Format  Trace Event Format, JSON object form: one complete event ("ph": "X") a span with pid = rank and
-///   tid = row, ordered by
-///           begin within a row; metadata events name ranks and rows. In a row spans are nested or apart.
+///           tid = row, ordered by begin within a row; metadata events name ranks and rows. In a row spans
+///           are nested or apart.
 std::string merge_traces(std::span<const std::string> ranks);
 
 }  // namespace sc

@@ -3,7 +3,8 @@
 //   A `void*` is fp32, bf16 or fp16 as `dtype` says; rows are contiguous, start at 16 bytes and hold a
 //   multiple of 8 elements. `scratch` is stream_scratch(*_scratch_bytes(...)), `counters` stream_counters():
 //   see common/memory/stream_scratch.h. Sums over rows are taken in an order that depends on the shape and
-//   the number of multiprocessors alone. Errors  DeviceError if a launch fails; InputError for another dtype.
+//   the number of multiprocessors alone.
+//   Errors  DeviceError if a launch fails; InputError for another dtype.
 #pragma once
 
 #include <cuda_runtime_api.h>
