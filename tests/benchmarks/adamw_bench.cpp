@@ -1,7 +1,6 @@
 // Parameters a second of adamw_step, beside what this machine's memory carries in a loop that does nothing
-// else.
-// Choose no power of two: arrays that lie such a distance apart share cache sets, and narrow loads slow down
-// threefold.
+// else. Choose no power of two: arrays that lie such a distance apart share cache sets, and narrow loads slow
+// down threefold.
 //   adamw_benchmark [parameters, default 30000000] [threads, default 1] [repeats, default 25]
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>

@@ -1,5 +1,5 @@
-// What a GPU measures of its waits: nothing where its stream is busy meanwhile, until the last one is there where
-// a peer is late. Measured times are compared with when things happened, never with a number.
+// What a GPU measures of its waits: nothing where its stream is busy meanwhile, until the last one is there
+// where a peer is late. Measured times are compared with when things happened, never with a number.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 

@@ -1,5 +1,5 @@
-// Lessons 02-04 where a gradient is not finite: no rank updates, whichever rank's slice it is in; a loss scale
-// falls on all ranks alike and leaves no trace in the numbers.
+// Lessons 02-04 where a gradient is not finite: no rank updates, whichever rank's slice it is in; a loss
+// scale falls on all ranks alike and leaves no trace in the numbers.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 

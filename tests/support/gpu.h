@@ -39,8 +39,8 @@ class GpuTest : public ::testing::Test {
   const c10::InferenceMode inference_;
 };
 
-/// Keeps the current stream from going on until the end of the scope, and then waits for it. Inside nothing may
-/// be used for the first time: CUDA loads a kernel then, and may wait for all streams.
+/// Keeps the current stream from going on until the end of the scope, and then waits for it. Inside nothing
+/// may be used for the first time: CUDA loads a kernel then, and may wait for all streams.
 class HeldStream {
  public:
   HeldStream() {
@@ -58,8 +58,8 @@ class HeldStream {
   std::binary_semaphore gate_{0};
 };
 
-/// Something that keeps the current stream busy for a while, and when it began and ended last, by a clock that
-/// all processes of a host share. Can be captured; outlives its graph.
+/// Something that keeps the current stream busy for a while, and when it began and ended last, by a clock
+/// that all processes of a host share. Can be captured; outlives its graph.
 class BusyWork {
  public:
   using Clock = std::chrono::steady_clock;

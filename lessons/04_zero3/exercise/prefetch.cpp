@@ -4,8 +4,8 @@ namespace sc {
 
 /// Runs this rank's forward with two buffers of one block each, which blocks take turns in.
 ///   Cost     one all-gather a block, in the order of the blocks.
-///   Overlap  before a block is computed, the gather of the next one has been issued, and has not been
-///   waited for; nothing beyond it: its buffer is the one that computes.
+///   Overlap  before a block is computed, the gather of the next one has been issued, and has not been waited
+///            for; nothing beyond it: its buffer is the one that computes.
 ///   After    every ticket has been waited for.
 void forward(ShardedForward& blocks, std::array<at::Tensor, 2>& pool, Communicator& comm) {
   // TODO: this is right, and each block waits for the network. Gather one block ahead.

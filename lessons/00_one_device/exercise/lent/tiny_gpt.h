@@ -19,8 +19,8 @@ class TinyGpt {
   void init(std::uint64_t seed);
   /// Forward and backward of one micro-batch (its tokens and targets; its scale is not used).
   ///   grads()  receives the gradient of scale * (sum of the losses of the targets >= 0): written over what
-  ///   is there, or added to it. sums()   {sum of losses in nats, number of targets >= 0}: added to what is
-  ///   there.
+  ///            is there, or added to it.
+  ///   sums()   {sum of losses in nats, number of targets >= 0}: added to what is there.
   void forward_backward(const Batch& batch, double scale, Write write);
   /// One step of AdamW with the gradient in grads(). No clipping.
   void update(double lr);
