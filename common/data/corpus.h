@@ -13,7 +13,8 @@ Path austen_archive();
 inline constexpr std::string_view kAustenSha256 =
     "f2516f2139e3cecf49657122fed58ac46313f1fdff32a26fc66789293e92d573";
 
-/// Unpacks a gzip file in memory.  Errors  InputError (exit 65): not gzip, cut off, or damaged.
+/// Unpacks a gzip file in memory.
+///   Errors  InputError (exit 65): not gzip, cut off, or damaged.
 std::string unpack_gzip(std::string_view packed, const Path& path);
 
 /// The unpacked text as a file in `cache`: written there on first use (complete or not at all; any number of

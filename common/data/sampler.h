@@ -33,7 +33,8 @@ class Permutation {
 ///   Evaluation  validation_batches micro-batches of fixed rows, spread evenly over the validation part.
 class Sampler {
  public:
-  /// `data` must outlive it.  Errors  InputError (exit 64) if batch.global is not a multiple of batch.micro.
+  /// `data` must outlive it.
+  ///   Errors  InputError (exit 64) if batch.global is not a multiple of batch.micro.
   Sampler(const Dataset& data, const Workload& workload);
 
   /// Micro-batches of one step, over all ranks.

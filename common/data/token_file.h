@@ -17,7 +17,8 @@ inline constexpr std::int32_t kTokenFileMagic = 20240520;
 inline constexpr std::int32_t kTokenFileVersion = 1;
 inline constexpr std::int64_t kTokenFileHeaderBytes = 1024;
 
-/// Writes a token file, complete or not at all.  Errors  those of atomic_write_file.
+/// Writes a token file, complete or not at all.
+///   Errors  those of atomic_write_file.
 void write_token_file(FileOps& ops, const Path& path, std::span<const TokenId> tokens);
 
 /// Does the file start like one of llm.c's binary files, of whatever kind or version?

@@ -26,7 +26,8 @@ struct Options {
   std::string command;  // as it was typed, for the sidecar
 };
 
-/// Nothing if help was asked for.  Errors  InputError (exit 64).
+/// Nothing if help was asked for.
+///   Errors  InputError (exit 64).
 std::optional<Options> parse_options(int argc, const char* const* argv);
 std::string help_text();
 
