@@ -19,7 +19,7 @@ check() { # TOOL PROGRAM FILTER FLAGS...
   local status=0 log
   log=$(mktemp -p "$logs")
   "$sanitizer" --tool "$1" --error-exitcode 1 "${@:4}" "$2" --gtest_filter="$3" >"$log" 2>&1 || status=1
-  grep -q SUMMARY "$log" || status=1
+  grep -q SUMMARY "$log" && grep -qE 'PASSED.*  [1-9][0-9]* test' <(sed 's/\x1b\[[0-9;]*m//g' "$log") || status=1
   if grep -q SKIPPED "$log"; then
     echo "error: tests were skipped; this needs a GPU" >&2
     status=1

@@ -24,7 +24,7 @@ struct DataShare {
 ///             M = max(global / (micro x ranks), ceil(validation_batches / ranks)): plan(). On a GPU also
 ///             purpose host: "tokens_staging", [2, 2, M, B, T] int64: two steps' tokens and targets.
 ///   Copies    to a GPU do not block. What train(s) reads in host memory is written again for step s + 2, so
-///             the caller must have waited for step s by then; what validation() reads, by the next call.
+///             the caller must have waited for step s by then, and before validation(), whose memory that may be.
 ///   Lifetime  train() and validation() return views of the same buffers: what one returned is gone at the
 ///             next call of either. A strategy that still needs micro-batches then (asynchronous pipelines)
 ///             copies them.

@@ -176,7 +176,7 @@ def variants(page):
 def wait_of(bucket, overlap):
     for run in record("lesson_01_variants")["variants"]:
         if (run["bucket"], run["overlap"]) == (bucket, overlap):
-            return median_of(run["rounds"], "wait_share")[0]
+            return median_of(run["rounds"], "wait_share")
     raise RenderError(f"lesson_01_variants has no {bucket}, {overlap}")
 
 
@@ -185,10 +185,14 @@ def variants_in_words(page):
     """What follows from the table, whatever the numbers are."""
     if is_busy("lesson_01_variants"):
         return "Operations and bytes above hold; the times do not, because other work ran beside these runs."
-    unit_on, unit_off, model_on, model_off = (wait_of(b, o) for b in ("unit", "model") for o in ("on", "off"))
-    return (f"Overlap takes the share of waiting from {100 * unit_off:.1f} % to {100 * unit_on:.1f} % with a bucket a unit. With one bucket for the whole "
-            f"model it is {100 * model_off:.1f} % without and {100 * model_on:.1f} % with: that bucket is complete when backward ends, so there is nothing to "
-            "hide it behind, and what differs between those two rows is the noise of this machine.")
+    found = []
+    for bucket, name in (("tensor", "a bucket a tensor"), ("unit", "a bucket a unit")):
+        (on, _, highest), (off, lowest, _) = wait_of(bucket, "on"), wait_of(bucket, "off")
+        text = f"With {name} the share of waiting is {100 * off:.1f} % without overlap and {100 * on:.1f} % with it"
+        found.append(f"{text}, in every round less." if highest < lowest else f"{text}; rounds overlap, so that this is no difference yet.")
+    (on, *_), (off, *_) = wait_of("model", "on"), wait_of("model", "off")
+    return " ".join(found) + (f" With one bucket for the whole model it is {100 * off:.1f} % without and {100 * on:.1f} % with: that bucket is complete when backward ends, so there "
+                              "is nothing to hide it behind, and what differs between those two rows is the noise of this machine.")
 
 
 @renders

@@ -47,7 +47,7 @@ def gpu_peers(page):
         return ""
     return ("**GPUs, and what others reach on them.** Programs of a run took turns on the same GPUs; \"ours over it\" is Stagecraft's rate over the program's within "
             "a round, and \"scaling\" is the rate on all GPUs over N times that on one.\n\n" + runs_in_words(page) + "\n\n"
-            + gpu_table().markdown(record("gpu_peers")) + "\n" + replayed_in_words() + f"\n\nFrom {source(page, 'gpu_peers')}.")
+            + gpu_table().markdown(record("gpu_peers")) + "\n" + replayed_in_words() + "\n\n" + other_words() + f"\n\nFrom {source(page, 'gpu_peers')}.")
 
 
 @renders
@@ -69,14 +69,36 @@ def gpu_scaling(page, heading="##"):
 
 
 def held_back_by_host(key, row):
-    """A peer whose GPUs did not reach what the lessons' reach, in words; empty for others."""
+    """A peer whose GPUs stayed below the power limit that the lessons reach, in words; empty for others."""
     median_of, found = gpu_table().median_of, []
     for name in ("fsdp",):
         watts, mhz = (median_of(row, name, "power", field, "median") for field in ("watts", "sm_mhz")) if name in row["programs"] else (None, None)
-        limit = row["machine"].get("power_limit_watts")
+        limit = row.get("machine", {}).get("power_limit_watts")
         if watts and limit and watts < 0.95 * limit:
             found.append(f"`{key}`: FSDP2's GPUs drew {watts:.0f} W of {limit:.0f} at {mhz:.0f} MHz")
     return found
+
+
+def waiting_in_words(idle):
+    return (f"{'; '.join(idle)}, where the lessons' and DDP's stand at the limit: they waited, for the host that launches their operations or for each other. Read these ratios as "
+            "those of this host; the stored rate is of another.")
+
+
+def other_words():
+    """What the table of gpu_peers.json cannot say in its cells."""
+    rows = record("gpu_peers")["rows"]
+    mixed = [f"`{key}`" for key, row in rows.items() if len({tuple(sorted(r["programs"])) for r in row["rounds"]}) > 1]
+    noisy = [f"`{key}`" for key, row in rows.items() if row["world"] == 1 and any(p.get("attention") == "flash" for p in row["programs"].values())]
+    idle = [text for key, row in rows.items() for text in held_back_by_host(key, row)]
+    found = []
+    if mixed:
+        found.append(f"In {', '.join(mixed)} not every program had its turn in every round: ratios are of rounds that both had, rates are medians of each program's own.")
+    if noisy:
+        found.append(f"Peers choose cuDNN's attention or flash attention by a measurement at their start; those of {', '.join(noisy)} measured while others started beside them, and some took flash, "
+                     "which alone is the slower one on this GPU (numbers of the two-GPU rows): their ratios may be a few percent too good.")
+    if idle:
+        found.append(waiting_in_words(idle))
+    return "\n\n".join(found)
 
 
 @renders
@@ -99,11 +121,10 @@ def gpu_zero(page, heading, *names):
             lines.append([f"`{key}`", program["label"].replace("Stagecraft, ", ""), f"{rate / 1e3:.1f}", table_of.spread_text(over) if over else "", "; ".join(kin),
                           "" if waits is None else f"{100 * waits:.1f} %", "" if planned is None else f"{planned / 2**30:.2f}", "" if peak is None else f"{peak / 2**30:.2f}"])
     idle = [text for key, row in shown for text in held_back_by_host(key, row)] if any("FSDP2" in line[1] for line in lines) else []
-    words = (f"\n\n{'; '.join(idle)}. The host that launches its operations set its pace, not they: read its ratios as those of this host. The stored rates are of a "
-             "host that kept up.") if idle else ""
+    words = f"\n\n{waiting_in_words(idle)}" if idle else ""
     return (f"{heading} On GPUs\n\nThe programs of a run took turns within each round; ratios are of rates within a round: median (lowest to highest). Peaks are those "
             "of LibTorch's allocator.\n\n"
-            + table(["run", "program", "k tok/s", "over the first of its run", "lessons over it", "waiting", "peak planned, GiB", "measured, GiB"], lines, left=2)
+            + table(["run", "program", "k tok/s", "over the first of its run", "lessons over it", "waiting, last round", "peak planned, GiB", "measured, GiB"], lines, left=2)
             + words + f"\n\nFrom {source(page, 'gpu_peers')}; all programs of these runs, clocks and power: [README](" + page.link("README.md") + ").")
 
 
@@ -117,7 +138,7 @@ def gpu_bits(page, world):
     for group in found["groups"].values():
         for name in group["runs"]:
             run = found["runs"][name]
-            rows.append([f"`{run['command'].split(' --save')[0].split('mpirun')[-1].split(' none ')[-1]}`", f"`{run['last_loss']!r}`", f"`{run['weights_sha256'][:12]}`",
+            rows.append([f"`{run['command'].split(' --save')[0].replace(' -q --oversubscribe --bind-to none', '')}`", f"`{run['last_loss']!r}`", f"`{run['weights_sha256'][:12]}`",
                          ("equal" if group["equal_weights"] and group["equal_losses"] else "different") if name == group["runs"][-1] else ""])
     versions = next(iter(found["runs"].values()))["versions"]
     return (table(["run", f"loss of step {found['steps']}", "weights", "beside those above"], rows, left=1)

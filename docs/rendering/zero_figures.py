@@ -165,12 +165,13 @@ def gpu_timeline(lesson):
     took = {kind: sum(s[2] for s in spans if s[0] == "communication" and s[1] == kind) / 1e3 for kind in KINDS}
     waited, whole = sum(s[2] for s in spans if s[0] == "waiting") / 1e3, run["microseconds"] / 1e3
     alt = (f"Rank 0 of {found['world']} GPUs in one step of lesson {LESSONS[lesson]}, {whole:.1f} ms: {took['all_gather']:.1f} ms of all-gathers run beside compute, "
-           f"{took['reduce_scatter']:.1f} ms of reduce-scatters behind backward; the compute stream waits for {waited:.2f} ms of them.")
-    title = f"{LESSONS[lesson]} on {found['world']} GPUs: {took['all_gather']:.1f} + {took['reduce_scatter']:.1f} ms travel, {waited:.2f} ms are waited for"
+           f"{took['reduce_scatter']:.1f} ms of reduce-scatters behind backward; the compute stream waits for {waited:.2f} ms of them. An operation lasts until the "
+           "other rank has come, too.")
+    title = f"{LESSONS[lesson]} on {found['world']} GPUs: {took['all_gather'] + took['reduce_scatter']:.1f} ms in operations, {waited:.2f} ms waited for"
     drawing = Drawing(262, title, alt, "measured by events")
     draw_timeline(drawing, run)
     return drawing.done(f"Record docs/results/gpu_trace.json, rank 0, step {found['step']} of {whole:.1f} ms, {found['versions'].get('GPU', 'GPU')}: `{run['command']}`; operations "
-                        "are drawn at least 5 points wide; thin lines are waits of microseconds.")
+                        "are drawn at least 5 points wide, and last from this rank's start until the other rank has come and all is there; thin lines are waits of microseconds.")
 
 
 @figure

@@ -59,7 +59,7 @@ LESSONS = {"ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data paralle
 VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
             "wire": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16 (bf16_compress_hook)"),
             "bf16": ("bf16", "torch.compile, bf16 parameters and AdamW states, no fp32 master"),
-            "zero": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, ZeroRedundancyOptimizer"),
+            "zero": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, ZeroRedundancyOptimizer, fp32 between ranks"),
             "fsdp": ("autocast", "FSDP2, blocks compiled, fp32 parameters, gathered, computed and summed in bf16")}
 SHARDS = {"zero": "optimizer", "fsdp": "all"}  # of several GPUs, as wire
 
@@ -89,6 +89,10 @@ def commit():
     command = ["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     return found.stdout.strip() or "unknown"
+
+
+def entry_commit(args):
+    return args.commit or commit()
 
 
 class Bench:
@@ -134,7 +138,7 @@ class Comparison(Bench):
         self.result = json.loads(self.path.read_text()) if self.path.exists() else {"rows": {}}
         self.result["about"] = ("medians of synchronised steps; the programs of a row took turns within each round, and ratios are within "
                                 "a round; an idle program keeps its memory and leaves the GPU alone")
-        self.peers, self.bad = {}, False
+        self.peers, self.attentions, self.bad = {}, {}, False
         self.stored = json.loads((ROOT / "docs/results/peers_stored.json").read_text())
 
     def key(self, row):
@@ -190,15 +194,30 @@ class Comparison(Bench):
     def peer(self, row, name):
         base, _, mode = name.partition(":")
         arguments = ["--workload", ROOT / f"configs/{row.workload}.json", "--rows", row.rows, "--variant", VARIANTS[base][0],
-                     "--mode", mode or "default", "--attention", self.args.attention, "--ranks", self.world,
+                     "--mode", mode or "default", "--attention", self.attention(row), "--ranks", self.world,
                      "--bucket-mb", self.args.bucket_mb, "--wire", "bf16" if base == "wire" else "same", "--shard", SHARDS.get(base, "none")]
         threads = str(max(2, (os.cpu_count() or 2) // 8))
         return Peer(self.args.peer, arguments, self.args.start_limit, {"TORCHINDUCTOR_COMPILE_THREADS": threads})
+
+    def attention(self, row):
+        """The backend of a row's peers: timed once, before anything else uses the GPU."""
+        if self.args.attention != "auto":
+            return self.args.attention
+        if row.name not in self.attentions:
+            command = [sys.executable, self.args.peer, "--workload", ROOT / f"configs/{row.workload}.json", "--rows", str(row.rows), "--attention-only"]
+            said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=self.args.start_limit)
+            if said.returncode != 0:
+                sys.exit(f"error: {row.name}: which attention is the faster: exit {said.returncode}\n{said.stderr[-2000:]}\n  fix: --attention cudnn")
+            self.attentions[row.name] = json.loads(said.stdout)
+            print(f"{row.name}: attention {json.dumps(self.attentions[row.name])}", flush=True)
+        return self.attentions[row.name]["attention"]
 
     def start_peers(self, rows):
         """All of them at once, as memory and cores allow: compiling takes a minute each, mostly of one core. Returns when
         none is compiling any more, so that nothing runs beside a turn."""
         waiting = [(row, name) for row in rows for name in self.peer_names(row)]
+        for row, _ in waiting:
+            self.attention(row)
         waiting.sort(key=lambda rn: -peer_gib(rn[0], VARIANTS[rn[1].split(":")[0]][0]))
         capacity, most = (self.machine.get("memory_mib") or 16384) / 1024 - 6, max(1, (os.cpu_count() or 2) // (2 * self.world))
         starting, resident, began = {}, 0.0, time.monotonic()
@@ -281,7 +300,7 @@ class Comparison(Bench):
         return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
 
     def new_entry(self, row, programs):
-        entry = {**self.settings(row), "started": now(), "commit": self.args.commit or commit(),
+        entry = {**self.settings(row), "started": now(), "commit": entry_commit(self.args),
                  "command": command_text([HERE / "gpu.py", *sys.argv[1:]]),
                  "programs": {name: {"label": self.label(name)} for name in programs}, "rounds": [], "ratios": {}}
         return entry
@@ -327,7 +346,7 @@ class Comparison(Bench):
                 entry["programs"][name]["failure"] = text
                 alive.remove(name)
             if "ours" not in failures:
-                entry["rounds"].append(cells)
+                entry["rounds"].append({**cells, "commit": entry_commit(self.args), "command": command_text([HERE / "gpu.py", *sys.argv[1:]])})
                 entry["ratios"] = gpu_table.ratios_of(entry)
             write(self.path, self.result)
             if cells["programs"]:

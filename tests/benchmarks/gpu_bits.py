@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Which runs on GPUs end in the same bits: losses of every step, and the file of weights that --save writes.
 
-On one GPU lesson 00 twice with --ops deterministic and twice with --ops fused; on several lessons 01 to 04 with --ops
-deterministic, one micro-batch a rank, so that all add up gradients in the same order.
+On one GPU lesson 00 twice with --ops deterministic and twice with --ops fused; on two lessons 01 to 04 with --ops
+deterministic, one micro-batch a rank, so that all add up gradients in the same order: two terms have no other.
 
   python3 tests/benchmarks/gpu_bits.py [--world 2] [--bin build/cuda/bin] [--out docs/results/gpu_bits.json]
 """
@@ -17,7 +17,7 @@ import time
 import gpu
 from gpu_programs import Failed, Lesson
 
-WORKLOADS = {1: ("gpt2_124m", 16), 2: ("gpt2_355m", 16), 4: ("gpt2_355m", 16)}  # rows a rank
+WORKLOADS = {1: ("gpt2_124m", 16), 2: ("gpt2_355m", 16)}  # rows a rank
 LESSONS = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
 
 
@@ -77,7 +77,7 @@ def main():
     gpu.write(args.out, result)
     print(json.dumps(said, indent=1))
     expected = said["deterministic" if args.world == 1 else "all"]
-    return 0 if expected["equal_weights"] else 1
+    return 0 if expected["equal_weights"] and expected["equal_losses"] else 1
 
 
 if __name__ == "__main__":

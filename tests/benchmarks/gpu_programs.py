@@ -367,6 +367,8 @@ def command_text(command):
 
 
 def name_of(word):
+    if re.fullmatch(r"(.*/)?\d\d_\w+", word) and "=" not in word:  # a lesson's program, wherever it was put for this run
+        return f"build/cuda/bin/{pathlib.Path(word).name}"
     if not word.startswith("/"):
         return word
     path = pathlib.Path(word)

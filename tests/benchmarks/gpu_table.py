@@ -103,6 +103,8 @@ def program_line(key, row, name):
         rate = median_of(row, name, "tokens_per_second")
         rates = [r["programs"][name]["tokens_per_second"] for r in row["rounds"] if name in r["programs"]]
         low_high = f"{min(rates) / 1e3:.1f} to {max(rates) / 1e3:.1f}" if rates else "failed"
+    if program.get("attention") in ("cudnn", "flash"):
+        label += f"; attention: {program['attention']}"
     cells = [key, label, text_of(rate, ".1f", 1e-3), low_high, text_of(median_of(row, name, "median_seconds"), ".2f", 1e3),
              "" if name == "ours" else ratio_text(row, name), text_of(program.get("peak_allocated"), ".2f", 2.0**-30),
              text_of(median_of(row, name, "power", "sm_mhz", "median"), ".0f"),

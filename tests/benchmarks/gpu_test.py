@@ -49,10 +49,14 @@ LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero
 # A peer: a step of 0.2 s, or 0.25 with bf16 parameters. FAKE_BAD names a variant that does not start, FAKE_LOST one that ends at its turn.
 PEER = r'''
 import json, os, sys, time
+if "--attention-only" in sys.argv:
+    print(json.dumps({"attention": "cudnn", "attention_milliseconds": {"cudnn": 0.6, "flash": 0.9}}))
+    sys.exit(0)
 variant = sys.argv[sys.argv.index("--variant") + 1]
 if os.environ.get("FAKE_BAD") == variant:
     sys.exit("no compiler found")
-print(json.dumps({"ready": True, "variant": variant, "shard": sys.argv[sys.argv.index("--shard") + 1]}), flush=True)
+print(json.dumps({"ready": True, "variant": variant, "shard": sys.argv[sys.argv.index("--shard") + 1],
+                  "attention": sys.argv[sys.argv.index("--attention") + 1]}), flush=True)
 for text in sys.stdin:
     if os.environ.get("FAKE_LOST") == variant:
         sys.exit("lost the GPU")
@@ -140,6 +144,9 @@ def takes_turns():
         check(all(abs(ratios[name]["median"] - value) < 1e-9 for name, value in expected.items()), f"{ratios}")
         check(ratios["ours_over_llmc"]["stored"] and "not in this run" in row["programs"]["llmc"]["source"], "a stored rate says so")
         check("llm.c (stored)" in said.stdout, "in the table, too")
+        check(said.stdout.index("355m: attention") < said.stdout.index("ready"), "attention is timed before anything else runs")
+        check(row["programs"]["compile"]["attention"] == "cudnn" and "; attention: cudnn" in said.stdout, "and named")
+        check(row["rounds"][0]["commit"] == "c" and row["rounds"][0]["command"].startswith("tests/benchmarks/gpu.py --"), "a round says what it was")
         check(row["programs"]["ours"]["peak_allocated"] == 1024, "ours has its peak")
         check(row["programs"]["compile"]["peak_allocated"] == 2**30, "the peer has its peak")
         power = row["rounds"][0]["programs"]["compile"]["power"]

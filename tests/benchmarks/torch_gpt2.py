@@ -90,7 +90,7 @@ def optimizer_of(model, optim, split):
               {"params": [p for p in model.parameters() if p.dim() != 2], "weight_decay": 0.0}]
     settings = {"lr": optim["lr"], "betas": (optim["beta1"], optim["beta2"]), "eps": optim["eps"], "fused": True}
     if split:  # a part of the parameters a rank; the owners broadcast what they updated
-        return ZeroRedundancyOptimizer(groups, optimizer_class=torch.optim.AdamW, **settings)
+        return ZeroRedundancyOptimizer(groups, optimizer_class=torch.optim.AdamW, parameters_as_bucket_view=True, **settings)
     return torch.optim.AdamW(groups, **settings)
 
 
@@ -277,6 +277,7 @@ def read_arguments():
     parser.add_argument("--mode", default="default",
                         choices=("eager", "default", "reduce-overhead", "max-autotune-no-cudagraphs"), help="of torch.compile")
     parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto")
+    parser.add_argument("--attention-only", action="store_true", help="print which backend is the faster, and exit")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
     parser.add_argument("--wire", choices=("same", "bf16"), default="same", help="numbers in which ranks sum gradients")
@@ -345,6 +346,10 @@ def main():
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     began = time.perf_counter()
+    if args.attention_only:
+        name, measured = choose_attention(args, torch.device(args.device))
+        answers.write(json.dumps({"attention": name, "attention_milliseconds": measured}) + "\n")
+        return
     ranks = Ranks(args)
     trainer = Trainer(args, ranks.rank)
     for _ in range(START_STEPS):

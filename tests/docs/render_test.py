@@ -189,6 +189,55 @@ class Parts(unittest.TestCase):
         with unittest.mock.patch.object(machine_tables, "has", lambda name: False):
             self.assertEqual((machine_tables.gpu_scaling(Page(PAGE)), machine_tables.gpu_peers(Page(PAGE))), ("", ""))
 
+    def test_what_splits_on_gpus_stands_beside_lesson_01_and_its_peer(self):
+        def cell(rate, watts=695.0):
+            return {"tokens_per_second": rate, "median_seconds": 0.5, "power": {"watts": {"median": watts}, "sm_mhz": {"median": 1600.0}}}
+
+        programs = {"ours": {"label": "Stagecraft, lesson 01"}, "zero3": {"label": "Stagecraft, lesson 04", "wait_share": 0.012, "peak_planned": 2**30},
+                    "fsdp": {"label": "FSDP2, blocks compiled"}}
+        for program in programs.values():
+            program["peak_allocated"] = 2**30
+        row = {"workload": "configs/gpt2_355m.json", "rows_a_rank": 16, "sequence": 1024, "world": 2, "programs": programs, "machine": {"power_limit_watts": 700.0},
+               "rounds": [{"programs": {"ours": cell(400e3), "zero3": cell(390e3), "fsdp": cell(260e3)}}]}
+        row["ratios"] = machine_tables.gpu_table().ratios_of(row)
+        with unittest.mock.patch.object(machine_tables, "record", lambda name: {"rows": {"355m x2": row}}), \
+                unittest.mock.patch.object(machine_tables, "has", lambda name: True):
+            text = machine_tables.gpu_zero(Page(PAGE), "###", "zero3")
+            self.assertIn("| `355m x2` | lesson 04 | 390.0 | 0.975 (0.975 to 0.975) |  | 1.2 % | 1.00 | 1.00 |", text)
+            self.assertIn("| `355m x2` | FSDP2, blocks compiled | 260.0 |  | lesson 04 1.500 (1.500 to 1.500) |", text)
+            self.assertNotIn("they waited", text)
+            self.assertNotIn("lesson 04", machine_tables.gpu_zero(Page(PAGE), "###", "zero2"))
+            row["rounds"].append({"programs": {"ours": cell(400e3), "fsdp": cell(250e3, 500.0)}})
+            row["rounds"][0]["programs"]["fsdp"]["power"]["watts"]["median"] = 500.0
+            self.assertIn("`355m x2`: FSDP2's GPUs drew 500 W of 700", machine_tables.gpu_zero(Page(PAGE), "###", "zero3"))
+            words = machine_tables.other_words()
+            self.assertIn("In `355m x2` not every program had its turn in every round", words)
+            self.assertIn("they waited", words)
+            self.assertNotIn("flash", words)
+
+    def test_runs_with_equal_bits(self):
+        def run(weights):
+            return {"command": f"mpirun -n 2 build/cuda/bin/{weights} --steps 3 --save x", "last_loss": 5.5, "weights_sha256": weights * 20, "versions": {"GPU": "Pretended"}}
+
+        found = {"world 2": {"steps": 3, "runs": {"a": run("04_z"), "b": run("04_z")},
+                             "groups": {"all": {"runs": ["a", "b"], "equal_weights": True, "equal_losses": True}}}}
+        with unittest.mock.patch.object(machine_tables, "record", lambda name: found), unittest.mock.patch.object(machine_tables, "has", lambda name: True):
+            text = machine_tables.gpu_bits(Page(PAGE), "2")
+            self.assertIn("| `mpirun -n 2 build/cuda/bin/04_z --steps 3` | `5.5` | `04_z04_z04_z` | equal |", text)
+            found["world 2"]["groups"]["all"]["equal_losses"] = False
+            self.assertIn("| different |", machine_tables.gpu_bits(Page(PAGE), "2"))
+            self.assertEqual(machine_tables.gpu_bits(Page(PAGE), "1"), "")
+
+    def test_overlap_is_claimed_only_where_rounds_do_not_overlap(self):
+        def variants(unit_on):
+            waits = {("tensor", "on"): [0.2], ("tensor", "off"): [0.3], ("unit", "on"): unit_on, ("unit", "off"): [0.05, 0.06], ("model", "on"): [0.03], ("model", "off"): [0.02]}
+            return {"variants": [{"bucket": b, "overlap": o, "rounds": [{"wait_share": w} for w in rounds]} for (b, o), rounds in waits.items()]}
+
+        for unit_on, claimed in (([0.01, 0.02], "1.5 % with it, in every round less."), ([0.01, 0.055], "3.2 % with it; rounds overlap")):
+            with unittest.mock.patch.object(lesson_tables, "record", lambda name, v=unit_on: variants(v)), \
+                    unittest.mock.patch.object(lesson_tables, "is_busy", lambda name: False):
+                self.assertIn(claimed, lesson_tables.variants_in_words(Page(PAGE)))
+
     def test_a_call_is_a_latency_for_each_of_its_messages(self):
         fit = {"latency_s": 1e-6, "bytes_per_s": 1e9}
         self.assertAlmostEqual(collective_tables.call_seconds(2, 4, fit), machine_tables.fitted(4, fit, 0))

@@ -74,6 +74,7 @@ TEST(Describe, Versions) {
 }
 
 TEST(Describe, TheCommitIsWhatTheEnvironmentSays) {
+  ::unsetenv("STAGECRAFT_COMMIT");
   const std::string found = source_commit();
   ::setenv("STAGECRAFT_COMMIT", "0123456789ab", 1);
   EXPECT_EQ(source_commit(), "0123456789ab");
