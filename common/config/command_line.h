@@ -55,7 +55,7 @@ struct CommandLine {
   std::string explain;              // a key, a group or "all"; empty: not asked
   double watchdog_seconds = 30;     // an operation that takes longer ends the run
   std::string inject;               // "kind@rank,step", read by comm/fault.h; empty: none
-  int threads = 0;                  // intra-op threads of a rank; 0: the cores shared among the ranks
+  int threads = 0;                  // intra-op threads of a rank; 0: the default of --help
   bool help = false, version = false;
 };
 

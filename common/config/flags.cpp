@@ -59,7 +59,7 @@ std::vector<Flag> all_flags(const Program& program) {
        "--share-gpu)"},
       {"profile", "", "on a GPU: time by class of operation beside its bound; without a graph"},
       {"share-gpu", "", "let several ranks share a GPU: slow, for machines with fewer GPUs than ranks"},
-      {"threads", "N", "intra-op threads of a rank (default: cores / ranks)"},
+      {"threads", "N", "intra-op threads of a rank (default: 1; beside a GPU cores / ranks)"},
       {"plan", "", "print bytes by purpose and operations a step, and exit"},
       {"world", "N", "ranks of the plan; a real run has those of run.sh -n"},
       {"memory-cap", "SIZE", "bytes a rank may hold, e.g. 6GB or 512MiB"},

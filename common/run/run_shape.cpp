@@ -25,12 +25,13 @@ RunShape shape_of_run(const TrainJob& job) {
   shape.device = job.device;
   shape.ops = job.ops;
   shape.comm = comm_backend(job.device, job.line.share_gpu, job.launch.launched());
-  // Ranks that share a host share its cores, unless somebody said otherwise.
+  // One thread on a CPU: more cores are for more ranks, and OpenMP's threads spin where a core is taken. Beside a
+  // GPU, where the host makes the first weights and gathers tokens, ranks share the cores.
   if (job.line.threads > 0) {
     at::set_num_threads(job.line.threads);
   } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
     const std::int64_t share = describe_hardware().cores / to_int(job.launch.local_world);
-    at::set_num_threads(std::max(1, static_cast<int>(share)));
+    at::set_num_threads(job.device == DeviceKind::cuda ? std::max(1, static_cast<int>(share)) : 1);
   }
   shape.threads = at::get_num_threads();
   return shape;

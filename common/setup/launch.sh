@@ -9,8 +9,8 @@
 #     --no-build    runs what was built before
 #     --help        what the program takes, as it was built last; before the first build this text
 #   exit   the program's own code; 75 where a rank was killed, 130 and 143 after SIGINT and SIGTERM. README, "How a run ends".
-# Open MPI needs help in four places, all said in one line at the start: it refuses root, it refuses more ranks than cores, it
-# ties a rank to one core, and it leaves the number of threads to chance.
+# Open MPI needs help in three places, all said in one line at the start: it refuses root, it refuses more ranks than cores, and
+# it ties a rank to one core.
 # In Slurm: call run.sh from the sbatch script (mpirun finds the allocation); plain `srun run.sh` would start one world a task.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -108,17 +108,14 @@ if ((plan && has_world == 0)); then arguments+=(--world "$ranks"); fi
 if ((alone)); then ranks=1; fi
 
 cores=$(cores)
-threads=$((cores / ranks > 0 ? cores / ranks : 1))
 settings=()
 notes=()
+passed_on=()
 if [[ -n ${OMP_NUM_THREADS:-} ]]; then
   [[ $OMP_NUM_THREADS =~ ^[1-9][0-9]*$ ]] ||
     die "$exit_usage" "OMP_NUM_THREADS" "'$OMP_NUM_THREADS' is not a number of threads" "unset OMP_NUM_THREADS, or export OMP_NUM_THREADS=1"
-  threads=$OMP_NUM_THREADS
-  notes+=("$threads thread$( ((threads == 1)) || printf s) each, as OMP_NUM_THREADS says")
-else
-  settings+=("OMP_NUM_THREADS=$threads")
-  notes+=("$threads thread$( ((threads == 1)) || printf s) each (OMP_NUM_THREADS)")
+  notes+=("$OMP_NUM_THREADS thread$( ((OMP_NUM_THREADS == 1)) || printf s) each, as OMP_NUM_THREADS says")
+  passed_on=(-x OMP_NUM_THREADS)
 fi
 # Under mpirun every rank writes to a pseudo-terminal, so that it cannot see itself whether a person looks on.
 if [[ -t 1 ]]; then settings+=(STAGECRAFT_TERMINAL=1); else settings+=(STAGECRAFT_TERMINAL=0); fi
@@ -127,7 +124,7 @@ command=()
 if ((ranks > 1)); then
   mpirun=mpirun
   if have mpirun.openmpi; then mpirun=mpirun.openmpi; fi # Debian's name, where another MPI is installed too
-  command=("$mpirun" -q -n "$ranks" --oversubscribe --bind-to none -x OMP_NUM_THREADS -x STAGECRAFT_TERMINAL)
+  command=("$mpirun" -q -n "$ranks" --oversubscribe --bind-to none "${passed_on[@]}" -x STAGECRAFT_TERMINAL)
   # Without epoll: mpirun's libevent otherwise complains about closed files where ranks end early.
   settings+=(EVENT_NOEPOLL=1)
   notes+=("any core (--bind-to none)")
@@ -166,7 +163,9 @@ if ((do_build)); then
   "$root/common/setup/setup.sh" "${setup_flags[@]}"
   make_ready() {
     configure "$preset"
-    build "$preset" "building $lesson with $(jobs_for_build) compilers at once (the first time takes about 5 minutes on 2 cores)" "$lesson"
+    local first=' (the first time takes about 5 minutes on 2 cores)'
+    if compgen -G "$root/build/$preset/bin/[0-9][0-9]_*" >/dev/null; then first=''; fi
+    build "$preset" "building $lesson with $(jobs_for_build) compilers at once$first" "$lesson"
   }
   locked "build-$preset" make_ready
 fi

@@ -178,7 +178,8 @@ def overlap_trace():
             x = left + (shown - i * tick) * scale
             drawing.line(x, top - 4, x, top + 132)
             drawing.text(x, top + 146, f"-{i * tick / 1e3:g} ms" if i else "end", "small mid")
-    return drawing.done(f"Record docs/results/lesson_01_trace.json, rank 0 of 2, step {found['step']}; {load_text('lesson_01_trace')}.")
+    return drawing.done(f"Record docs/results/lesson_01_trace.json, rank 0 of 2, step {found['step']}; {load_text('lesson_01_trace')}. One step each: their lengths differ by more than "
+                        "the waiting does, from step to step; the table of settings has medians.")
 
 
 @figure

@@ -9,37 +9,39 @@ shim nvidia-smi <<<'exit 1'
 PATH=$shims:$PATH
 launch() { run "$repo/common/setup/launch.sh" 99_fake "$@"; }
 files="--workload configs/tiny.json --strategy lessons/99_fake/config.json"
-mpirun="EVENT_NOEPOLL=1 mpirun.openmpi -q -n 2 --oversubscribe --bind-to none -x OMP_NUM_THREADS -x STAGECRAFT_TERMINAL"
+mpirun="EVENT_NOEPOLL=1 mpirun.openmpi -q -n 2 --oversubscribe --bind-to none -x STAGECRAFT_TERMINAL"
 cd "$repo"
 
 launch --dry-run
 check "one rank needs no mpirun" equal "$code $out$err" \
-  "0 OMP_NUM_THREADS=1 STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files"
+  "0 STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files"
 launch --default-ranks 2 --dry-run
-check "two ranks" equal "$out" "OMP_NUM_THREADS=1 STAGECRAFT_TERMINAL=0 $mpirun build/cpu/bin/99_fake $files"
+check "two ranks" equal "$out" "STAGECRAFT_TERMINAL=0 $mpirun build/cpu/bin/99_fake $files"
 for form in "-n 2" "-n2"; do
   # shellcheck disable=SC2086  # two words
   launch --default-ranks 7 --dry-run $form --steps 5 --set bucket=tensor
   check "$form, and flags of the program" equal "$out" \
-    "OMP_NUM_THREADS=1 STAGECRAFT_TERMINAL=0 $mpirun build/cpu/bin/99_fake $files --steps 5 --set bucket=tensor"
+    "STAGECRAFT_TERMINAL=0 $mpirun build/cpu/bin/99_fake $files --steps 5 --set bucket=tensor"
 done
 launch --dry-run --workload=w.json --strategy 's t.json'
 check "given files replace the default ones, words stay words" equal "$out" \
-  "OMP_NUM_THREADS=1 STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake --workload=w.json --strategy s\\ t.json"
+  "STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake --workload=w.json --strategy s\\ t.json"
 launch --dry-run -- -n 3 --dry-run
 check "what follows -- is the program's" equal "$out" \
-  "OMP_NUM_THREADS=1 STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files -n 3 --dry-run"
+  "STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files -n 3 --dry-run"
 launch --default-ranks 2 --dry-run --plan
 check "a plan runs alone, for the ranks that a run would have" equal "$out" \
-  "OMP_NUM_THREADS=1 STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files --plan --world 2"
+  "STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files --plan --world 2"
 launch -n 4 --dry-run --plan --world 64
 check "a plan's own world" contains "$out" "$files --plan --world 64"
 for flag in --help --version "--explain=batch.micro"; do
   launch -n 4 --dry-run "$flag"
-  check "$flag runs alone" equal "$out" "OMP_NUM_THREADS=1 STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files $flag"
+  check "$flag runs alone" equal "$out" "STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files $flag"
 done
 OMP_NUM_THREADS=3 launch --dry-run
 check "a given number of threads stays" equal "$out" "STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files"
+OMP_NUM_THREADS=3 launch -n 2 --dry-run
+check "and goes to every rank" contains "$out" " -x OMP_NUM_THREADS "
 shim id <<<'echo 0'
 launch -n 2 --dry-run
 check "root is allowed" contains "$out" "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $(cut -d' ' -f2- <<<"$mpirun")"
@@ -53,12 +55,6 @@ check "the preset from the environment" contains "$out" " build/cuda/bin/99_fake
 cd "$sandbox"
 launch --dry-run
 check "from elsewhere, absolute paths" contains "$out" "$repo/build/cpu/bin/99_fake --workload $repo/configs/tiny.json"
-
-# A quota of a container may hold fewer cores than this; then the number is lower, but never 0.
-shim nproc <<<'echo 8'
-launch -n 3 --dry-run
-check "threads are shared out" equal "$(grep -oE 'OMP_NUM_THREADS=[1-9]' <<<"$out" | head -n 1 | tr -d 0)" \
-  "OMP_NUM_THREADS=$(source "$repo/common/setup/lib.sh" && c=$(cores) && echo $((c / 3 > 0 ? c / 3 : 1)))"
 
 for bad in 0 x -2 1.5 ''; do
   launch -n "$bad"
