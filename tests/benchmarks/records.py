@@ -313,6 +313,15 @@ def text_of(value):
     return re.sub(rf"\[\s+({scalar}(?:,\n\s+{scalar})*)\s+\]", lambda m: "[" + re.sub(r",\n\s*", ",", m[1]) + "]", text) + "\n"
 
 
+def sources():
+    """The commit that records name; changed pages and records, such as those that this script writes, are no change of a program."""
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=ROOT, text=True, capture_output=True, check=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs", ":!*.md")
+    return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="RECORD", help="default: all of them")
@@ -322,6 +331,7 @@ def main():
     if args.gpu_trace:
         (RESULTS / "gpu_trace.json").write_text(text_of(gpu_trace(args.gpu_trace)))
         return
+    os.environ.setdefault("STAGECRAFT_COMMIT", sources())
     unknown = set(args.names) - {make.__name__ for make in ALL}
     if unknown:
         parser.error(f"{unknown.pop()} is none of {', '.join(make.__name__ for make in ALL)}")
