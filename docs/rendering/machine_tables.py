@@ -69,14 +69,10 @@ def gpu_scaling(page, heading="##"):
 
 
 def held_back_by_host(key, row):
-    """A peer whose GPUs stayed below the power limit that the lessons reach, in words; empty for others."""
-    median_of, found = gpu_table().median_of, []
-    for name in ("fsdp",):
-        watts, mhz = (median_of(row, name, "power", field, "median") for field in ("watts", "sm_mhz")) if name in row["programs"] else (None, None)
-        limit = row.get("machine", {}).get("power_limit_watts")
-        if watts and limit and watts < 0.95 * limit:
-            found.append(f"`{key}`: FSDP2's GPUs drew {watts:.0f} W of {limit:.0f} at {mhz:.0f} MHz")
-    return found
+    """FSDP2 where its GPUs stayed below the power limit that the lessons reach, in words; None elsewhere."""
+    watts, mhz = (gpu_table().median_of(row, "fsdp", "power", field, "median") for field in ("watts", "sm_mhz"))
+    limit = row.get("machine", {}).get("power_limit_watts")
+    return f"`{key}`: FSDP2's GPUs drew {watts:.0f} W of {limit:.0f} at {mhz:.0f} MHz" if watts and limit and watts < 0.95 * limit else None
 
 
 def waiting_in_words(idle):
@@ -89,7 +85,7 @@ def other_words():
     rows = record("gpu_peers")["rows"]
     mixed = [f"`{key}`" for key, row in rows.items() if len({tuple(sorted(r["programs"])) for r in row["rounds"]}) > 1]
     noisy = [f"`{key}`" for key, row in rows.items() if row["world"] == 1 and any(p.get("attention") == "flash" for p in row["programs"].values())]
-    idle = [text for key, row in rows.items() for text in held_back_by_host(key, row)]
+    idle = [text for key, row in rows.items() if (text := held_back_by_host(key, row))]
     found = []
     if mixed:
         found.append(f"In {', '.join(mixed)} not every program had its turn in every round: ratios are of rounds that both had, rates are medians of each program's own.")
@@ -120,7 +116,7 @@ def gpu_zero(page, heading, *names):
             waits, planned, peak = program.get("wait_share"), program.get("peak_planned"), program.get("peak_allocated")
             lines.append([f"`{key}`", program["label"].replace("Stagecraft, ", ""), f"{rate / 1e3:.1f}", table_of.spread_text(over) if over else "", "; ".join(kin),
                           "" if waits is None else f"{100 * waits:.1f} %", "" if planned is None else f"{planned / 2**30:.2f}", "" if peak is None else f"{peak / 2**30:.2f}"])
-    idle = [text for key, row in shown for text in held_back_by_host(key, row)] if any("FSDP2" in line[1] for line in lines) else []
+    idle = [text for key, row in shown if (text := held_back_by_host(key, row))] if any("FSDP2" in line[1] for line in lines) else []
     words = f"\n\n{waiting_in_words(idle)}" if idle else ""
     return (f"{heading} On GPUs\n\nThe programs of a run took turns within each round; ratios are of rates within a round: median (lowest to highest). Peaks are those "
             "of LibTorch's allocator.\n\n"

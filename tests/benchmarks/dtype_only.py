@@ -14,8 +14,8 @@ import sys
 import tempfile
 
 import gpu_table
-from gpu import ROWS, Bench, commit, now, write
-from gpu_programs import HERE, Failed, Lesson, OutOfTime, command_text
+from gpu import ROWS, Bench, now, write
+from gpu_programs import HERE, Failed, Lesson, OutOfTime, command_text, sources
 
 DTYPES = ("fp32", "fp16", "bf16")
 EPOCH = 250  # steps, as the workload has it
@@ -76,7 +76,7 @@ def measure(args, folder):
     workload = same_work(programs)
     ratios = evaluate(rounds, programs)
     command = command_text([HERE / "dtype_only.py", *sys.argv[1:]])
-    return {"about": WHAT, "started": now(), "commit": args.commit or commit(), "command": command, "machine": bench.machine,
+    return {"about": WHAT, "started": now(), "commit": args.commit or sources(), "command": command, "machine": bench.machine,
             "workload": workload, "timed_steps": row.steps, "warm_up": row.warm_up, "epoch_steps": EPOCH, "programs": programs,
             "ratios": ratios, "rounds": rounds}
 

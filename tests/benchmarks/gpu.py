@@ -23,7 +23,7 @@ import tempfile
 import time
 
 import gpu_table
-from gpu_programs import HERE, ROOT, Apart, Failed, Lesson, LlmC, OutOfTime, Peer, command_text
+from gpu_programs import HERE, ROOT, Apart, Failed, Lesson, LlmC, OutOfTime, Peer, command_text, sources
 from gpu_watch import Watch, machine
 
 GIB = 2.0**30
@@ -83,16 +83,6 @@ def write(path, result):
     partial = path.with_name(path.name + ".partial")
     partial.write_text(json.dumps(result, indent=1) + "\n")
     partial.replace(path)
-
-
-def commit():
-    command = ["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
-
-
-def entry_commit(args):
-    return args.commit or commit()
 
 
 class Bench:
@@ -300,7 +290,7 @@ class Comparison(Bench):
         return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
 
     def new_entry(self, row, programs):
-        entry = {**self.settings(row), "started": now(), "commit": entry_commit(self.args),
+        entry = {**self.settings(row), "started": now(), "commit": self.args.commit or sources(),
                  "command": command_text([HERE / "gpu.py", *sys.argv[1:]]),
                  "programs": {name: {"label": self.label(name)} for name in programs}, "rounds": [], "ratios": {}}
         return entry
@@ -346,7 +336,7 @@ class Comparison(Bench):
                 entry["programs"][name]["failure"] = text
                 alive.remove(name)
             if "ours" not in failures:
-                entry["rounds"].append({**cells, "commit": entry_commit(self.args), "command": command_text([HERE / "gpu.py", *sys.argv[1:]])})
+                entry["rounds"].append({**cells, "commit": self.args.commit or sources(), "command": command_text([HERE / "gpu.py", *sys.argv[1:]])})
                 entry["ratios"] = gpu_table.ratios_of(entry)
             write(self.path, self.result)
             if cells["programs"]:

@@ -361,6 +361,17 @@ class LlmC:
         return self.about
 
 
+def sources():
+    """The commit of the programs' sources, "-dirty" if changed, "unknown" outside git. Pages and records, such as those that a
+    benchmark writes, are no change of a program."""
+    def git(*words):
+        return subprocess.run(["git", "-C", ROOT, *words], text=True, capture_output=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs", ":!*.md")
+    head = git("rev-parse", "--short=12", "HEAD")
+    return head + ("-dirty" if changed else "") if head else "unknown"
+
+
 def command_text(command):
     """As a reader would type it: files of this repository from its root, others by name, since where they lie is this machine's."""
     return shlex.join(name_of(str(word)) for word in command)

@@ -155,6 +155,7 @@ def takes_turns():
         commands = [row["command"], *(row["programs"][name]["command"] for name in ("ours", "compile"))]
         check(row["command"].startswith("tests/benchmarks/gpu.py --"), row["command"])
         check(not any(word.startswith("/") for command in commands for word in command.split()), f"a path of this machine: {commands}")
+        check(commands[1].startswith("build/cuda/bin/00_one_device --"), f"a lesson's program is named where a build puts it: {commands[1]}")
 
 
 def goes_on():

@@ -16,11 +16,14 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+from gpu_programs import command_text, sources
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs/results"
@@ -272,7 +275,7 @@ def zero_plans():
     plans = {model: {lesson: {n: plan_of(lesson, n, model) for n in worlds} for lesson in ZERO} for model in models}
     many = ("bucket=500000000", "accumulate=full", "bucket=50000000")
     keys = ("prefetch=0", "prefetch=2", "prefetch=4", "reshard_after_forward=off", "persist_below=100000")
-    return {"commit": subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True, capture_output=True, check=True).stdout.strip(),
+    return {"commit": sources(),
             "models": {model: {lesson: {n: {"command": plan["command"], "bytes": plan["bytes"]} if n > 2 else plan for n, plan in one.items()}
                                for lesson, one in lessons.items()} for model, lessons in plans.items()},
             "zero2": {model: {setting: plan_of("03_zero2", 2, model, (setting,)) for setting in many} for model in models[1::2]},
@@ -296,7 +299,7 @@ def gpu_trace(folders):
     same = ("commit", "versions", "world", "workload_hash")
     if any(said[key] != first[key] for _, said in runs.values() for key in same):
         sys.exit(f"error: --gpu-trace: runs differ in one of {', '.join(same)}")
-    plain = {lesson: re.sub(r"\S*/(\w+) --workload", r"\1 --workload", re.sub(r" --out \S+", "", said["command"])) for lesson, (_, said) in runs.items()}
+    plain = {lesson: command_text(shlex.split(re.sub(r" --out \S+", "", said["command"]))) for lesson, (_, said) in runs.items()}
     return {"about": gpu_trace.__doc__, **{key: first[key] for key in same}, "started": first["started"], "step": step,
             "lessons": {lesson: {"command": plain[lesson], **spans(json.loads((folder / "trace.json").read_text())["traceEvents"], step)}
                         for lesson, (folder, _) in sorted(runs.items())}}
@@ -311,15 +314,6 @@ def text_of(value):
     scalar = r'(?:"[^"\\]*"|[-+.\deE]+|null|true|false)'
     text = json.dumps(value, indent=1)
     return re.sub(rf"\[\s+({scalar}(?:,\n\s+{scalar})*)\s+\]", lambda m: "[" + re.sub(r",\n\s*", ",", m[1]) + "]", text) + "\n"
-
-
-def sources():
-    """The commit that records name; changed pages and records, such as those that this script writes, are no change of a program."""
-    def git(*words):
-        return subprocess.run(["git", *words], cwd=ROOT, text=True, capture_output=True, check=True).stdout.strip()
-
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs", ":!*.md")
-    return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
 
 
 def main():

@@ -12,43 +12,30 @@
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
 #include "tests/run/fake_strategy.h"
+#include "tests/support/forwarding_communicator.h"
 #include "tests/support/harness.h"
 
 namespace sc {
 namespace {
 
 /// Overflows once, when it is told to: an infinity in this rank's slice of a block's summed gradient.
-class OverflowingCommunicator : public Communicator {
+class OverflowingCommunicator : public test::ForwardingCommunicator {
  public:
-  explicit OverflowingCommunicator(Communicator& inner) : inner_(inner) {}
+  using ForwardingCommunicator::ForwardingCommunicator;
   void overflow_next() { armed_ = true; }
   [[nodiscard]] bool armed() const { return armed_; }
 
   Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override {
     constexpr std::int64_t kOfABlock = 1000;  // smaller ones begin with padding on some ranks
-    Ticket ticket = inner_.reduce_scatter(full, shard);
+    Ticket ticket = ForwardingCommunicator::reduce_scatter(full, shard);
     if (!armed_ || shard.numel() < kOfABlock) return ticket;
     armed_ = false;
     ticket.wait();
     shard.select(0, 0).fill_(std::numeric_limits<double>::infinity());
     return {};
   }
-  [[nodiscard]] Rank rank() const override { return inner_.rank(); }
-  [[nodiscard]] WorldSize size() const override { return inner_.size(); }
-  void barrier() override { inner_.barrier(); }
-  void abort() noexcept override { inner_.abort(); }
-  std::unique_ptr<Communicator> split(int color) override { return inner_.split(color); }
-  Ticket all_reduce(at::Tensor& t) override { return inner_.all_reduce(t); }
-  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override {
-    return inner_.all_gather(shard, full);
-  }
-  Ticket broadcast(at::Tensor& t, Rank root) override { return inner_.broadcast(t, root); }
-  Ticket send(const at::Tensor& t, Rank to) override { return inner_.send(t, to); }
-  Ticket recv(at::Tensor& t, Rank from) override { return inner_.recv(t, from); }
-  [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_.dropped_tickets(); }
 
  private:
-  Communicator& inner_;
   bool armed_ = false;
 };
 

@@ -53,6 +53,18 @@ class Records(support.ProcessTest):
         self.assertEqual(read_json(self.outs[0], "record.json")["workload_hash"], record["workload_hash"],
                          "the number of ranks is no part of the work")
 
+    # Nobody said how many: one on a CPU, however many cores there are.
+    def test_a_rank_on_a_cpu_has_one_thread(self):
+        env = support.environment()
+        del env["OMP_NUM_THREADS"]
+        out = support.new_path("out")
+        ended = support.run(LESSON, 0, "--steps", "1", "--out", out, env=env)
+        self.assertEqual((ended.code, ended.err), (0, ""), ended)
+        self.assertEqual(support.record(out)["threads"], 1)
+        if os.cpu_count() > 1:
+            given = support.run(LESSON, 0, "--steps", "1", "--threads", "2", "--out", (two := support.new_path("out")), env=env)
+            self.assertEqual((given.code, support.record(two)["threads"]), (0, 2), given)
+
     def test_a_line_a_step(self):
         for ranks, out in self.outs.items():
             with self.subTest(ranks=ranks), open(out + "/steps.jsonl", encoding="utf-8") as file:

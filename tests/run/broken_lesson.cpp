@@ -8,6 +8,7 @@
 #include "common/optim/grad_norm.h"
 #include "common/run/run_lesson.h"
 #include "lessons/01_data_parallel/data_parallel.h"
+#include "tests/support/forwarding_communicator.h"
 
 namespace sc {
 namespace {
@@ -19,33 +20,17 @@ struct BrokenOptions {
 };
 
 /// Never waits for the all-reduce of four numbers, but keeps quiet until it has ended.
-class DroppingCommunicator : public Communicator {
+class DroppingCommunicator : public test::ForwardingCommunicator {
  public:
-  DroppingCommunicator(Communicator& inner, bool drops) : inner_(inner), drops_(drops) {}
-  [[nodiscard]] Rank rank() const override { return inner_.rank(); }
-  [[nodiscard]] WorldSize size() const override { return inner_.size(); }
-  void barrier() override { inner_.barrier(); }
-  void abort() noexcept override { inner_.abort(); }
-  std::unique_ptr<Communicator> split(int color) override { return inner_.split(color); }
+  DroppingCommunicator(Communicator& inner, bool drops) : ForwardingCommunicator(inner), drops_(drops) {}
   Ticket all_reduce(at::Tensor& t) override {
-    Ticket ticket = inner_.all_reduce(t);
+    Ticket ticket = ForwardingCommunicator::all_reduce(t);
     if (!drops_ || t.numel() != 4) return ticket;
     while (!ticket.ready()) std::this_thread::yield();
     return {};
   }
-  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override {
-    return inner_.reduce_scatter(full, shard);
-  }
-  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override {
-    return inner_.all_gather(shard, full);
-  }
-  Ticket broadcast(at::Tensor& t, Rank root) override { return inner_.broadcast(t, root); }
-  Ticket send(const at::Tensor& t, Rank to) override { return inner_.send(t, to); }
-  Ticket recv(at::Tensor& t, Rank from) override { return inner_.recv(t, from); }
-  [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_.dropped_tickets(); }
 
  private:
-  Communicator& inner_;
   bool drops_;
 };
 
