@@ -120,12 +120,12 @@ function(sc_mpi_test name)
   endforeach()
 endfunction()
 
-# add_lesson(01_data_parallel STRATEGY data_parallel): library lesson_01_data_parallel (strategy, for tests), executable of the
-# same name as the folder, and a ctest entry that runs its run.sh --dry-run.
+# add_lesson(03_zero2 STRATEGY zero2 [SOURCES grad_buffers.cpp]): library lesson_03_zero2 (the strategy, for tests, and what stands in
+# files beside it), executable of the same name as the folder, and a ctest entry that runs its run.sh --dry-run.
 function(add_lesson folder)
-  cmake_parse_arguments(ARG "" "STRATEGY" "DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "STRATEGY" "SOURCES;DEPENDS" ${ARGN})
   set(_dir ${CMAKE_SOURCE_DIR}/lessons/${folder})
-  add_library(lesson_${folder} STATIC ${_dir}/${ARG_STRATEGY}.cpp)
+  add_library(lesson_${folder} STATIC ${_dir}/${ARG_STRATEGY}.cpp ${ARG_SOURCES})
   sc_link(lesson_${folder} run ${ARG_DEPENDS})
   add_executable(${folder} ${_dir}/main.cpp)
   sc_link(${folder} lesson_${folder})

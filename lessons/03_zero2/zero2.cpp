@@ -33,54 +33,12 @@ namespace {
 
 ParamLayout layout_of(const RunShape& shape) { return ParamLayout(shape.workload.model, shape.world); }
 
-// Full gradients: unit 0, which the tied head opens and only the embedding completes; two blocks, the one
-// that is computed and the one that travels; the last unit. Each is a buffer, and so is the bucket.
-enum Buffer : std::size_t { kUnit0, kEvenBlocks, kOddBlocks, kLastUnit, kBucket, kBuffers };
-std::size_t buffer_of_unit(const ParamLayout& layout, int unit) {
-  if (unit == 0) return kUnit0;
-  if (unit == layout.last_unit()) return kLastUnit;
-  return unit % 2 == 0 ? kEvenBlocks : kOddBlocks;
-}
-
-// Elements of each buffer of full gradients.
-std::vector<std::int64_t> buffer_sizes(const ParamLayout& layout, std::int64_t bucket) {
-  std::vector<std::int64_t> sizes(kBuffers, 0);
-  for (int unit = 0; unit < layout.num_units(); ++unit) {
-    std::int64_t& size = sizes[buffer_of_unit(layout, unit)];
-    size = std::max(size, layout.unit(unit).sharded_size);
-  }
-  if (bucket == 0) return sizes;
-  for (const ShardBucket& b : make_shard_buckets(layout, bucket))
-    sizes[kBucket] = std::max(sizes[kBucket], b.range.size() * to_int(layout.world()));
-  return sizes;
-}
-
 // Later micro-batches' sums land beside the slice: as much as travels at once.
 bool needs_scratch(const RunShape& shape, const Zero2Options& options) {
   return options.accumulate == Accumulate::shard && micro_batches_of(shape) > 1;
 }
 
-std::int64_t scratch_elements(const ParamLayout& layout, std::int64_t bucket, std::size_t buffer) {
-  if ((buffer == kBucket) != (bucket > 0)) return 0;
-  return buffer_sizes(layout, bucket)[buffer] / to_int(layout.world());
-}
-
 }  // namespace
-
-// Slices of all units lie one after another in a rank's arena, and backward completes them from its end.
-// Borders lie at multiples of the alignment, so that a bucket of one rank is as long as any other's.
-std::vector<ShardBucket> make_shard_buckets(const ParamLayout& layout, std::int64_t bucket) {
-  const std::int64_t world = to_int(layout.world());
-  const std::int64_t size = round_up(ceil_div(bucket, world), kAlign);
-  std::vector<ShardBucket> buckets;
-  std::int64_t end = layout.arena_size().value() / world;
-  for (int unit = layout.last_unit(); unit >= 0; --unit) {
-    const std::int64_t first = layout.unit(unit).sharded_begin / world;
-    for (; end - size >= first; end -= size) buckets.push_back({{end - size, end}, unit});
-    if (unit == 0 && end > 0) buckets.push_back({{0, end}, 0});
-  }
-  return buckets;
-}
 
 MemoryPlan Zero2::memory_plan(const RunShape& shape, const Options& options) {
   refuse_other_reduce_dtype(shape);
@@ -101,17 +59,15 @@ MemoryPlan Zero2::memory_plan(const RunShape& shape, const Options& options) {
   const bool all = options.accumulate == Accumulate::full;
   add(Purpose::gradients, all ? "grads_full" : "grads_shard", all ? " P" : " P/N", all ? psi : slice,
       precision.grad_dtype);
-  const std::vector<std::int64_t> sizes = buffer_sizes(layout, options.bucket);
-  constexpr const char* kNames[] = {"grads_full, unit 0", "grads_full, even blocks", "grads_full, odd blocks",
-                                    "grads_full, last unit", "grads_bucket"};
+  const BufferSizes sizes = buffer_sizes(layout, options.bucket);
   for (std::size_t buffer = 0; buffer < kBuffers; ++buffer) {
     const Purpose purpose = buffer == kBucket ? Purpose::communication : Purpose::gradients;
-    if (sizes[buffer] > 0 && !all)
-      add(purpose, kNames[buffer], buffer == kBucket ? " bucket" : " unit", Elements(sizes[buffer]),
+    if (sizes.full[buffer] > 0 && !all)
+      add(purpose, kBufferNames[buffer], buffer == kBucket ? " bucket" : " unit",
+          Elements(sizes.full[buffer]), precision.grad_dtype);
+    if (sizes.scratch[buffer] > 0 && needs_scratch(shape, options))
+      add(Purpose::gradients, "grads_scratch", " of it / N", Elements(sizes.scratch[buffer]),
           precision.grad_dtype);
-    const std::int64_t scratch = scratch_elements(layout, options.bucket, buffer);
-    if (scratch > 0 && needs_scratch(shape, options))
-      add(Purpose::gradients, "grads_scratch", " of it / N", Elements(scratch), precision.grad_dtype);
   }
   OptimizerShard::plan(shape, slice, plan);
   plan_activation_buffers(shape, plan);
@@ -153,19 +109,19 @@ Zero2::Zero2(RunContext& context, const Options& options)
   params_ = unit_views(layout_, flat(Purpose::parameters, "params_full", psi.value(), precision.dtype));
   // [anchor: four-full-gradients]
   const bool all = options.accumulate == Accumulate::full;
-  const std::vector<std::int64_t> sizes = buffer_sizes(layout_, options.bucket);
+  const BufferSizes sizes = buffer_sizes(layout_, options.bucket);
   const auto gradient = [&](const char* name, std::int64_t n) {
     return flat(Purpose::gradients, name, n, precision.grad_dtype);
   };
   std::vector<at::Tensor> full(kBuffers);
   for (std::size_t buffer = 0; buffer < kBucket && !all; ++buffer)
-    full[buffer] = gradient("grads_full", sizes[buffer]);
+    full[buffer] = gradient("grads_full", sizes.full[buffer]);
   for (std::size_t buffer = 0; buffer < kBuffers && needs_scratch(context.shape, options); ++buffer)
-    scratch_[buffer] = gradient("grads_scratch", scratch_elements(layout_, options.bucket, buffer));
+    scratch_[buffer] = gradient("grads_scratch", sizes.scratch[buffer]);
   if (all) grads_full_ = unit_views(layout_, gradient("grads_full", psi.value()));
   if (!all) grads_shard_ = gradient("grads_shard", slice.value());
   if (options.bucket > 0) buckets_ = make_shard_buckets(layout_, options.bucket);
-  grads_bucket_ = flat(Purpose::communication, "grads_bucket", sizes[kBucket], precision.grad_dtype);
+  grads_bucket_ = flat(Purpose::communication, "grads_bucket", sizes.full[kBucket], precision.grad_dtype);
   const OptimizerShard state(context, slice);
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     OwnedSlice s{unit, Segment::sharded, layout_.slice(unit, Segment::sharded, context.comm.rank())};
@@ -237,23 +193,15 @@ void Zero2::reduce_grads(int unit, Write write) {
   send(buffer_of(unit), grads_full_[unit].sharded, slices_[unit].grads, write);
 }
 
-// [anchor: bucket]
-// A bucket that is not one unit is copied rank-major, every rank's part of it behind the other's, so that
-// reduce-scatter hands each rank elements of its own slices: who owns what does not depend on the bucket.
+// The unit's part of every bucket that holds one; a bucket leaves when the last unit's part is in it.
 void Zero2::fill_buckets(int unit, Write write) {
-  const std::int64_t world = to_int(context_.shape.world), begin = layout_.unit(unit).sharded_begin / world;
-  const Range slices{begin, begin + slices_[unit].range.size()};
-  const at::Tensor from = grads_full_[unit].sharded.view({world, -1});
   for (const ShardBucket& b : buckets_) {
-    const Range shared{std::max(b.range.begin, slices.begin), std::min(b.range.end, slices.end)};
-    if (shared.size() <= 0) continue;
+    if (shared_range(layout_, unit, b).size() <= 0) continue;
     wait_reduced(kBucket);  // the one before
-    const at::Tensor bucket = grads_bucket_.narrow(0, 0, world * b.range.size());
-    bucket.view({world, -1})
-        .narrow(1, shared.begin - b.range.begin, shared.size())
-        .copy_(from.narrow(1, shared.begin - begin, shared.size()));
+    const at::Tensor packed = grads_bucket_.narrow(0, 0, to_int(layout_.world()) * b.range.size());
+    copy_rank_major(layout_, unit, b, grads_full_[unit].sharded, packed);
     if (b.ready_after == unit)
-      send(kBucket, bucket, grads_shard_.narrow(0, b.range.begin, b.range.size()), write);
+      send(kBucket, packed, grads_shard_.narrow(0, b.range.begin, b.range.size()), write);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "common/run/owned_slice.h"
 #include "common/run/passes.h"
 #include "common/run/strategy.h"
+#include "grad_buffers.h"
 
 namespace sc {
 
@@ -22,16 +23,6 @@ struct Zero2Options {
   std::int64_t bucket = 0;  // elements of gradient that one reduce-scatter carries; 0: a unit
   bool overlap = true;      // reduce behind backward, publish under forward; off: wait for each at once
 };
-
-/// Elements of every rank's slice arena that travel as one reduce-scatter: `range`, relative to the arena;
-/// complete once backward is done with `ready_after`.
-struct ShardBucket {
-  Range range;
-  int ready_after;
-};
-/// In the order in which backward completes them.  bucket: full elements, at least one slice alignment a
-/// rank.
-std::vector<ShardBucket> make_shard_buckets(const ParamLayout& layout, std::int64_t bucket);
 
 class Zero2 {
  public:

@@ -26,5 +26,5 @@ if [[ ${1:-} == --faults ]]; then
 fi
 files=(common/comm/{comm_op.h,comm_op.cpp,op_check.cpp,rank_sum.cpp,local_communicator.cpp,mpi_exchange.cpp}
   common/memory/{ledger,allocator_witness}.cpp common/data/{sampler,rows}.cpp common/run/{owned_slice,passes}.cpp
-  lessons/01_data_parallel/data_parallel.cpp lessons/{02_zero1/zero1,03_zero2/zero2,04_zero3/zero3}.cpp)
+  lessons/01_data_parallel/data_parallel.cpp lessons/{02_zero1/zero1,03_zero2/{grad_buffers,zero2},04_zero3/zero3}.cpp)
 exec python3 tests/mutate/mutate.py "${common[@]}" --test "${test/'{filter}'/*}" --names rank,unit --accept tests/mutate/base_equivalent.txt "$@" "${files[@]}"

@@ -39,6 +39,7 @@ TESTS = {
     "lessons/00_one_device/one_device.cpp": [LESSONS],
     "lessons/01_data_parallel/data_parallel.cpp": [LESSONS],
     "lessons/02_zero1/zero1.cpp": [ZERO],
+    "lessons/03_zero2/grad_buffers.cpp": [ZERO],
     "lessons/03_zero2/zero2.cpp": [ZERO],
     "lessons/04_zero3/zero3.cpp": [ZERO],
 }
@@ -48,6 +49,7 @@ SOURCES_OF_HEADERS = {
 # Of a test that many files share, what looks at this one: a mutant runs all tests (*), and these alone are all that can notice it.
 NARROW = {
     "lessons/02_zero1/zero1.cpp": "*Zero1*:*PlansOf*:*ModelStates*",
+    "lessons/03_zero2/grad_buffers.cpp": "*Zero2*:*PlansOf*:*ModelStates*",
     "lessons/03_zero2/zero2.cpp": "*Zero2*:*PlansOf*:*ModelStates*",
     "lessons/04_zero3/zero3.cpp": "*Zero3*:*PlansOf*:*ModelStates*",
 }
