@@ -23,8 +23,9 @@ def runs_in_words(page):
     for key, row in record("gpu_peers")["rows"].items():
         tutorial = ", the run of tutorials that fine-tune on one GPU" if row["workload"].endswith("seed_355m.json") else ""
         ranks = f" a GPU, {row['world']} GPUs" if row["world"] > 1 else ""
-        found.append(f"`{key}`: [{row['workload']}]({page.link(row['workload'])}), {row['rows_a_rank']} rows of {row['sequence']} tokens a micro-batch{ranks}{tutorial}")
-    return "Runs: " + "; ".join(found) + "."
+        tokens = "" if "tokens" not in row else ", random tokens" if row["tokens"] == "random" else f", tokens of {row['tokens']}"
+        found.append(f"- `{key}`: [{row['workload']}]({page.link(row['workload'])}), {row['rows_a_rank']} rows of {row['sequence']} tokens a micro-batch{ranks}{tokens}{tutorial}")
+    return "Runs:\n\n" + "\n".join(found)
 
 
 def replayed_in_words():
@@ -45,8 +46,7 @@ def gpu_peers(page):
     """Lessons and their peers on the same GPUs."""
     if not has("gpu_peers"):
         return ""
-    return ("**GPUs, and what others reach on them.** Programs of a run took turns on the same GPUs; \"ours over it\" is Stagecraft's rate over the program's within "
-            "a round, and \"scaling\" is the rate on all GPUs over N times that on one.\n\n" + runs_in_words(page) + "\n\n"
+    return (runs_in_words(page) + "\n\n"
             + gpu_table().markdown(record("gpu_peers")) + "\n" + replayed_in_words() + "\n\n" + other_words() + f"\n\nFrom {source(page, 'gpu_peers')}.")
 
 
@@ -65,7 +65,7 @@ def gpu_scaling(page, heading="##"):
                       f"{100 * scaling['median']:.1f} % ({100 * scaling['lowest']:.1f} to {100 * scaling['highest']:.1f})"])
     return (f"{heading} Scaling on GPUs\n\nScaling efficiency is the rate on N GPUs over N times the rate on one, with equal rows a GPU. The one is the slowest of the N, which train apart at the same time, because ranks wait for the slowest: 100 % would mean that communication cost nothing.\n\n"
             + table(["workload", "GPUs", "rows a GPU", "k tok/s, 1 GPU", "k tok/s, all", "efficiency, median round (lowest to highest)"], lines)
-            + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [README](" + page.link("README.md") + ").")
+            + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [GPUs](" + page.link("docs/gpus.md") + ").")
 
 
 def held_back_by_host(key, row):
@@ -84,7 +84,9 @@ def other_words():
     """What the table of gpu_peers.json cannot say in its cells."""
     rows = record("gpu_peers")["rows"]
     mixed = [f"`{key}`" for key, row in rows.items() if len({tuple(sorted(r["programs"])) for r in row["rounds"]}) > 1]
-    noisy = [f"`{key}`" for key, row in rows.items() if row["world"] == 1 and any(p.get("attention") == "flash" for p in row["programs"].values())]
+    # A peer that has milliseconds of its own chose for itself; later gpu.sh measures once a row, before anything else runs.
+    noisy = [f"`{key}`" for key, row in rows.items()
+             if row["world"] == 1 and any(p.get("attention") == "flash" and p.get("attention_milliseconds") for p in row["programs"].values())]
     idle = [text for key, row in rows.items() if (text := held_back_by_host(key, row))]
     found = []
     if mixed:
@@ -101,12 +103,12 @@ def other_words():
 def gpu_zero(page, heading, *names):
     """Lessons 02 to 04 on several GPUs beside lesson 01 and beside what splits the same in PyTorch; `names` of gpu.py, or all."""
     table_of = gpu_table()
-    shown = [(key, row) for key, row in record("gpu_peers")["rows"].items() if any(name in row["programs"] for name in table_of.ZERO)] if has("gpu_peers") else []
+    shown = [(key, row) for key, row in record("gpu_peers")["rows"].items() if any(name in row["programs"] for name in table_of.LESSON_OF)] if has("gpu_peers") else []
     if not shown:
         return ""
     lines = []
     for key, row in shown:
-        wanted = [name for name in table_of.ZERO if name in row["programs"] and name in (names or table_of.ZERO)]
+        wanted = [name for name in table_of.LESSON_OF if name in row["programs"] and name in (names or table_of.LESSON_OF)]
         peers = list(dict.fromkeys(other for name in wanted for other in table_of.PEERS_OF.get(name, ()) if other in row["programs"]))
         for name in ["ours", *wanted, *peers]:
             program = row["programs"][name]
@@ -121,7 +123,7 @@ def gpu_zero(page, heading, *names):
     return (f"{heading} On GPUs\n\nThe programs of a run took turns within each round; ratios are of rates within a round: median (lowest to highest). Peaks are those "
             "of LibTorch's allocator.\n\n"
             + table(["run", "program", "k tok/s", "over the first of its run", "lessons over it", "waiting, last round", "peak planned, GiB", "measured, GiB"], lines, left=2)
-            + words + f"\n\nFrom {source(page, 'gpu_peers')}; all programs of these runs, clocks and power: [README](" + page.link("README.md") + ").")
+            + words + f"\n\nFrom {source(page, 'gpu_peers')}; all programs of these runs, clocks and power: [GPUs](" + page.link("docs/gpus.md") + ").")
 
 
 @renders

@@ -135,7 +135,7 @@ def gpu_peaks(page, heading="##"):
             names.append(source(page, name))
     if not rows:
         return ""
-    return (f"{heading} Measured on GPUs\n\nRuns are those of the [README]({page.link('README.md')}#results-so-far); `seed_355m`, or `seed`, is "
+    return (f"{heading} Measured on GPUs\n\nRuns are those of [GPUs]({page.link('docs/gpus.md')}#side-by-side); `seed_355m`, or `seed`, is "
             f"[configs/seed_355m.json]({page.link('configs/seed_355m.json')}), once in each number format and once beside its peers.\n\n"
             + table(["run", "ledger, planned", "ledger, measured", "allocator's peak, planned", "allocator's peak, measured", "difference"], rows)
             + f"\n\nThe ledger is as planned to the byte, and the allocator's peak is at most {apart:,} bytes off: it rounds every block up to 512 bytes. Runs whose "

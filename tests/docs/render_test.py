@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
 from rendering import (  # noqa: E402
-    checks, collective_tables, faults, lesson_figures, lesson_tables, machine_tables, marks, memory_tables, outputs, registry, svg,
+    checks, collective_tables, faults, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks, memory_tables, outputs, registry, svg,
     zero_tables)
 from rendering.registry import Page, RenderError  # noqa: E402
 
@@ -182,8 +182,10 @@ class Parts(unittest.TestCase):
             self.assertIn("| `configs/gpt2_355m.json` | 2 | 16 | 100.0 | 190.0 | 95.0 % (94.0 to 96.0) |", machine_tables.gpu_scaling(Page(PAGE)))
             peers = machine_tables.gpu_peers(Page(PAGE))
             self.assertIn("Stagecraft, one GPU", peers)
-            self.assertIn("`355m x2`: [configs/gpt2_355m.json](../../configs/gpt2_355m.json), 16 rows of 1024 tokens a micro-batch a GPU, 2 GPUs.", peers)
+            self.assertIn("`355m x2`: [configs/gpt2_355m.json](../../configs/gpt2_355m.json), 16 rows of 1024 tokens a micro-batch a GPU, 2 GPUs\n", peers)
             self.assertNotIn("12 P", peers)
+            row["tokens"] = "random"
+            self.assertIn("2 GPUs, random tokens\n", machine_tables.gpu_peers(Page(PAGE)))
             programs["replayed"] = {"label": "torch.compile (reduce-overhead)", "peak_allocated": 12 * 354871296, "peak_reserved": 7 * 2**30}
             self.assertIn("12 P bytes, parameters, momentum and variance; reserved are 7.00 GiB", machine_tables.gpu_peers(Page(PAGE)))
         with unittest.mock.patch.object(machine_tables, "has", lambda name: False):
@@ -214,6 +216,54 @@ class Parts(unittest.TestCase):
             self.assertIn("In `355m x2` not every program had its turn in every round", words)
             self.assertIn("they waited", words)
             self.assertNotIn("flash", words)
+            row["world"], programs["fsdp"]["attention"] = 1, "flash"
+            self.assertNotIn("flash", machine_tables.other_words())  # measured once, alone
+            programs["fsdp"]["attention_milliseconds"] = {"cudnn": 2.0, "flash": 1.0}
+            self.assertIn("some took flash", machine_tables.other_words())
+
+    def test_main_ratios_and_how_many_are_below_the_aim(self):
+        def entry(world, rates, stored=None):
+            programs = {name: {"label": f"label of {name}"} for name in rates}
+            programs |= {name: {"label": f"label of {name}", "stored": rate} for name, rate in (stored or {}).items()}
+            cells = {name: {"tokens_per_second": rate, "power": {"watts": {"median": 690.0}, "sm_mhz": {"median": rate / 100}}} for name, rate in rates.items()}
+            row = {"workload": "configs/gpt2_124m.json", "sequence": 1024, "world": world, "gpu": "NVIDIA H200", "programs": programs, "rounds": [{"programs": cells}]}
+            return {**row, "ratios": machine_tables.gpu_table().ratios_of(row)}
+
+        rows = {"a": entry(1, {"ours": 120e3, "compile": 100e3, "compile_reduce_overhead": 105e3, "bf16": 110e3}, {"llmc": 119e3}),
+                "b x2": entry(2, {"ours": 300e3, "zero1": 290e3, "zero3": 280e3, "compile": 200e3, "zero": 190e3, "fsdp": 150e3}, {"fsdp_stored": 100e3})}
+        with unittest.mock.patch.object(gpu_tables, "record", lambda name: {"rows": rows}), unittest.mock.patch.object(gpu_tables, "has", lambda name: True):
+            text = gpu_tables.gpu_ratios(Page(PAGE))
+            # The fastest setting with fp32 parameters, not the slowest, and not bf16.
+            self.assertIn("| `a` | 1 | 120.0 | 1.143 (1.143 to 1.143) | 1.008 (1.008 to 1.008), stored |  |", text)
+            self.assertIn("| `b x2` | 2 | 300.0 | 1.500 (1.500 to 1.500) |  | 1.867 (1.867 to 1.867); 2.800 (2.800 to 2.800), stored |", text)
+            # a: compile, reduce-overhead, bf16, llm.c; b: compile, lesson 02 over zero, lesson 04 over fsdp twice.
+            self.assertIn("Of all 8 comparisons, these and others, 2 are below the aim of 1.10", text)
+            self.assertIn("the lowest is 1.008, `a` over label of llmc.", text)
+            below = gpu_tables.gpu_margins(Page(PAGE))
+            self.assertLess(below.index("| `a` | 00 | label of llmc | 1.008"), below.index("| `a` | 00 | label of bf16 | 1.091"))
+            self.assertNotIn("reduce_overhead", below)
+            # 803,478,528 FLOPs a token, as tests/run/mfu_test.cpp has it, of 989e12 a second and GPU.
+            limits = gpu_tables.gpu_limits(Page(PAGE))
+            self.assertIn("| `a` | 0.80 | 10 % | 9 % | 1200 | 1100 | 690 | 690 |", limits)
+            self.assertIn("| `b x2` | 0.80 | 12 % | 8 % | 3000 | 2000 | 690 | 690 |", limits)
+            self.assertIn("In 0 of 2 runs our clock is the lower one.", limits)
+            del rows["b x2"]
+            rows["a"] = entry(1, {"ours": 120e3, "compile": 100e3})
+            self.assertIn("Of 1 comparison 0 are below 1.10.", gpu_tables.gpu_margins(Page(PAGE)))
+        with unittest.mock.patch.object(gpu_tables, "has", lambda name: False):
+            self.assertEqual([of(Page(PAGE)) for of in (gpu_tables.gpu_ratios, gpu_tables.gpu_margins, gpu_tables.gpu_limits, gpu_tables.gpu_traces)], [""] * 4)
+        self.assertEqual(gpu_tables.flops_a_token(lesson_tables.workload("gpt2_124m")["model"], 1024), 803478528)
+        self.assertEqual((gpu_tables.peak_of("NVIDIA H200"), gpu_tables.peak_of("NVIDIA A100-SXM4-40GB"), gpu_tables.peak_of("another")), (989e12, 312e12, None))
+
+    def test_where_the_time_of_a_traced_step_went(self):
+        run = {"command": "x --workload configs/gpt2_355m.json --trace", "microseconds": 70e3,
+               "spans": [["compute", "compute", 0, 60e3], ["communication", "all_gather 5", 0, 2e3], ["communication", "all_gather 6", 3e3, 4e3],
+                         ["communication", "reduce_scatter 5", 10e3, 22e3], ["waiting", "waiting", 60e3, 60.5e3]]}
+        found = {"world": 2, "step": 6, "versions": {"GPU": "Pretended"}, "lessons": {"04_zero3": run}}
+        with unittest.mock.patch.object(gpu_tables, "record", lambda name: found), unittest.mock.patch.object(gpu_tables, "has", lambda name: True):
+            text = gpu_tables.gpu_traces(Page(PAGE))
+        self.assertIn("| 04 ZeRO-3 | 70.0 | 0.0 | 12.0 | 3.0 | 0.50 |", text)
+        self.assertIn("rank 0 of 2, step 6, Pretended, `configs/gpt2_355m.json`.", text)
 
     def test_runs_with_equal_bits(self):
         def run(weights):

@@ -1,0 +1,128 @@
+"""docs/gpus.md, and what the README takes from it: what runs beside which peer, where that is less than the aim, and traces."""
+import pathlib
+import re
+
+from .lesson_tables import workload
+from .machine_tables import gpu_table
+from .registry import ROOT, has, record, renders, source, table
+from .zero_tables import LESSONS
+
+AIM = 1.10  # every lesson over every peer that trains the same model on the same GPUs in 16 bits
+WHY = "docs/gpus.md", "how-far-ahead-and-why-not-further"  # where the page says what keeps a ratio down
+
+
+def rows_of_peers():
+    return record("gpu_peers")["rows"] if has("gpu_peers") else {}
+
+
+def closest(ratios, wanted):
+    """The lowest of the ratios whose names match: that of the fastest peer."""
+    found = [ratio for name, ratio in ratios.items() if re.fullmatch(wanted, name)]
+    return min(found, key=lambda ratio: ratio["median"], default=None)
+
+
+def closest_text(row, *wanted):
+    """One ratio for each pattern, measured and stored ones alike."""
+    found = [closest(row["ratios"], pattern) for pattern in wanted]
+    return "; ".join(gpu_table().spread_text(ratio) for ratio in found if ratio)
+
+
+def comparisons():
+    """(run, lesson, peer's label, ratio) of every peer: beside the lesson that splits what it splits, or else lesson 00 or 01."""
+    names = gpu_table()
+    found = []
+    for key, row in rows_of_peers().items():
+        own = ("ours", "ours_1", *names.ZERO, *names.LESSON_OF)
+        for peer, program in row["programs"].items():
+            kin = [(lesson.rstrip(","), row["ratios"].get(f"{z}_over_{peer}")) for z, lesson in names.LESSON_OF.items()]
+            if all(ratio is None for _, ratio in kin):
+                kin = [("01" if row["world"] > 1 else "00", row["ratios"].get(f"ours_over_{peer}"))]
+            found += [(key, lesson, program["label"], ratio) for lesson, ratio in kin if ratio and peer not in own]
+    return found
+
+
+def times_text(count, what):
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+@renders
+def gpu_ratios(page):
+    """The README's table: a line a run."""
+    if not rows_of_peers():
+        return ""
+    rate = gpu_table().median_of
+    rows = [[f"`{key}`", row["world"], f"{rate(row, 'ours', 'tokens_per_second') / 1e3:.1f}", closest_text(row, r"ours_over_(compile|wire).*"),
+             closest_text(row, "ours_over_llmc"), closest_text(row, "zero3_over_fsdp", "zero3_over_fsdp_stored")] for key, row in rows_of_peers().items()]
+    every = comparisons()
+    below = [one for one in every if one[3]["median"] < AIM]
+    lowest = min(every, key=lambda one: one[3]["median"])
+    gpu = " and ".join(sorted({row["gpu"] for row in rows_of_peers().values()}))
+    return (table(["run", "GPUs", "k tok/s", "over torch.compile", "over llm.c", "lesson 04 over FSDP2"], rows)
+            + f"\n\nOf all {times_text(len(every), 'comparison')}, these and others, {len(below)} {'is' if len(below) == 1 else 'are'} below the aim of {AIM:.2f} "
+            f"([why]({page.link(WHY[0])}#{WHY[1]})); the lowest is {lowest[3]['median']:.3f}, `{lowest[0]}` over {lowest[2]}."
+            + f"\n\nFrom {source(page, 'gpu_peers')} ({gpu}).")
+
+
+@renders
+def gpu_margins(page):
+    """Which comparisons are below the aim, lowest first."""
+    every = comparisons()
+    if not every:
+        return ""
+    below = sorted((one for one in every if one[3]["median"] < AIM), key=lambda one: one[3]["median"])
+    words = f"Of {times_text(len(every), 'comparison')} {len(below)} {'is' if len(below) == 1 else 'are'} below {AIM:.2f}" + (", the closest first:" if below else ".")
+    rows = [[f"`{key}`", lesson, label, gpu_table().spread_text(ratio)] for key, lesson, label, ratio in below]
+    return words + ("\n\n" + table(["run", "lesson", "over", "within a round"], rows, left=3) if rows else "") + f"\n\nFrom {source(page, 'gpu_peers')}."
+
+
+def flops_a_token(shape, sequence):
+    """6 N + 6 L d T, as common/run/mfu.h counts."""
+    d, layers, vocabulary = shape["width"], shape["layers"], -(-shape["vocab"] // 128) * 128
+    parameters = vocabulary * d * (1 if shape["tied"] else 2) + shape["context"] * d + layers * (12 * d * d + 13 * d) + 2 * d
+    return 6 * parameters + 6 * layers * d * sequence
+
+
+def peak_of(gpu):
+    """FLOP/s of dense 16-bit products by the data sheet, from the table of common/run/mfu.cpp; None where it has no such GPU."""
+    known = re.search(rf'{{"{re.escape(gpu)}", (\d+e\d+)}}', (ROOT / "common/run/mfu.cpp").read_text())
+    return float(known[1]) if known else None
+
+
+@renders
+def gpu_limits(page):
+    """Share of the peak, clock and power: ours, and the fastest peer that ran beside it."""
+    rows, slower, both = [], 0, 0
+    median = gpu_table().median_of
+    for key, row in rows_of_peers().items():
+        peers = {name: rate for name in row["programs"] if f"ours_over_{name}" in row["ratios"] and (rate := median(row, name, "tokens_per_second"))}
+        fastest = max(peers, key=peers.get, default=None)
+        clocks = [median(row, name, "power", "sm_mhz", "median") if name else None for name in ("ours", fastest)]
+        watts = [median(row, name, "power", "watts", "median") if name else None for name in ("ours", fastest)]
+        if None not in clocks:
+            both, slower = both + 1, slower + (clocks[0] < clocks[1])
+        work, peak = flops_a_token(workload(pathlib.PurePath(row["workload"]).stem)["model"], row["sequence"]), peak_of(row["gpu"])
+        shares = [f"{100 * rate * work / (peak * row['world']):.0f} %" if peak and rate else "-" for rate in (median(row, "ours", "tokens_per_second"), peers.get(fastest))]
+        rows.append([f"`{key}`", f"{work / 1e9:.2f}", *shares, *(f"{x:.0f}" if x else "-" for x in (*clocks, *watts))])
+    if not rows:
+        return ""
+    return (table(["run", "GFLOPs a token", "MFU, ours", "the peer's", "SM MHz, ours", "the peer's", "W, ours", "the peer's"], rows)
+            + f"\n\nFrom {source(page, 'gpu_peers')}; MFU: (6 N + 6 L d T) FLOPs a token over the data sheet's dense 16-bit peak; the peer: the fastest that took turns. In {slower} of {times_text(both, 'run')} our clock "
+            "is the lower one.")
+
+
+@renders
+def gpu_traces(page):
+    """Operations and waits of one traced step of each lesson on several GPUs."""
+    if not has("gpu_trace"):
+        return ""
+    found = record("gpu_trace")
+    rows, models = [], set()
+    for lesson, run in found["lessons"].items():
+        models |= set(re.findall(r"--workload (\S+)", run["command"]))
+
+        def took(prefix, of="communication", spans=run["spans"]):
+            return sum(end - begin for row, name, begin, end in spans if row == of and name.startswith(prefix)) / 1e3
+        rows.append([LESSONS[lesson], f"{run['microseconds'] / 1e3:.1f}", *(f"{took(kind):.1f}" for kind in ("all_reduce", "reduce_scatter", "all_gather")), f"{took('', 'waiting'):.2f}"])
+    return (table(["lesson", "ms of the step", "in all-reduces", "in reduce-scatters", "in all-gathers", "waited for"], rows)
+            + f"\n\nFrom {source(page, 'gpu_trace')}: rank 0 of {found['world']}, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {', '.join(f'`{model}`' for model in sorted(models))}. An operation lasts until the other rank has come, "
+            "too, so that most of a long one may be the other's lateness; operations may overlap each other.")
