@@ -3,6 +3,8 @@
 
 A round gives each program one turn (warm-up steps, then timed ones, each synchronised); what is compared is the ratio within a
 round. The result is written after every round: a run that was stopped goes on where it was when it is started again.
+All train on the same file of random tokens, or on --tokens: what numbers are multiplied decides what power that takes, and
+a chip at its power limit what clock. Each round begins with another program.
 One GPU: lesson 00. Several: lesson 01 on all of them and on each alone (all at once; the slowest counts), lessons 02-04, DistributedDataParallel, with
 ZeroRedundancyOptimizer, and FSDP2.
 
@@ -23,7 +25,7 @@ import tempfile
 import time
 
 import gpu_table
-from gpu_programs import HERE, ROOT, Apart, Failed, Lesson, LlmC, OutOfTime, Peer, command_text, sources
+from gpu_programs import HERE, ROOT, Apart, Failed, Lesson, LlmC, OutOfTime, Peer, command_text, random_tokens, sources
 from gpu_watch import Watch, machine
 
 GIB = 2.0**30
@@ -38,6 +40,7 @@ class Row:
     steps: int = 25
     warm_up: int = 10
     peers: tuple = ("compile", "bf16")
+    beside: tuple = ()  # what else of ours takes turns on one GPU
     # On several GPUs.
     lessons: tuple = ("ours", "ours_1", "zero1", "zero2", "zero3")
     ddp_peers: tuple = ("compile", "wire", "zero", "fsdp")
@@ -49,10 +52,10 @@ class Row:
 # In this order: the peers of a row that is done give their memory to the larger ones.
 ROWS = {row.name: row for row in (
     Row("seed", "seed_355m", 4, steps=100, warm_up=40, peers=("compile", "bf16", "compile:reduce-overhead")),
-    Row("124m", "gpt2_124m", 32), Row("355m", "gpt2_355m", 16), Row("774m", "gpt2_774m", 16),
+    Row("124m", "gpt2_124m", 32, beside=("text",)), Row("355m", "gpt2_355m", 16), Row("774m", "gpt2_774m", 16),
     Row("1558m", "gpt2_1558m", 8, lessons=("ours", "zero1", "zero2", "zero3", "zero3_gelu"), ddp_peers=("compile", "fsdp")))}
 # Name: program, settings, label.
-LESSONS = {"ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
+LESSONS = {"text": ("00_one_device", [], "Stagecraft, on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
            "zero1": ("02_zero1", [], "Stagecraft, lesson 02 (ZeRO-1)"), "zero2": ("03_zero2", [], "Stagecraft, lesson 03 (ZeRO-2)"),
            "zero3": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3)"),
            "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again")}
@@ -104,8 +107,6 @@ class Bench:
                     raise Failed(f"a step has {turn['tokens']} tokens, {tokens} were asked for")
             except Failed as error:
                 failures[name] = str(error)
-                if name == order[0]:
-                    break
                 continue
             power = self.watch.between(turn["began"], turn["ended"], max(world_of.values()))
             apart = {"medians_of_gpus": turn["medians"]} if "medians" in turn else {}
@@ -156,18 +157,22 @@ class Comparison(Bench):
         return names
 
     def lesson_names(self, row):
-        """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU the others are there if they are asked for."""
-        names = self.args.lessons.split(",") if self.args.lessons else row.lessons if self.world > 1 else ["ours"]
-        other = "dp" if self.world > 1 else "ours_1"  # what ours is
+        """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU most others are there only if they are asked for."""
+        names = self.args.lessons.split(",") if self.args.lessons else row.lessons if self.world > 1 else ("ours", *row.beside)
+        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ("ours_1",))]
         for name in names:
-            if name not in LESSONS or name == other:
-                sys.exit(f"error: --lessons: '{name}' is none of {', '.join(name for name in LESSONS if name != other)}\n  fix: --lessons ours,zero3")
+            if name not in known:
+                sys.exit(f"error: --lessons: '{name}' is none of {', '.join(known)}\n  fix: --lessons ours,zero3")
         return ["ours", *(name for name in names if name != "ours")]
 
     def settings(self, row):
         """What rounds must have in common to stand in one row."""
         return {"workload": f"configs/{row.workload}.json", "rows_a_rank": row.rows, "sequence": row.config()["batch"]["sequence"],
-                "world": self.world, "warm_up": row.warm_up, "timed_steps": row.steps, "gpu": self.machine.get("gpu")}
+                "tokens": self.args.tokens or "random", "world": self.world, "warm_up": row.warm_up, "timed_steps": row.steps,
+                "gpu": self.machine.get("gpu")}
+
+    def tokens(self, row):
+        return self.args.tokens or random_tokens(row.config()["model"]["vocab"])
 
     def done(self, row):
         entry = self.result["rows"].get(self.key(row))
@@ -184,7 +189,7 @@ class Comparison(Bench):
     def peer(self, row, name):
         base, _, mode = name.partition(":")
         arguments = ["--workload", ROOT / f"configs/{row.workload}.json", "--rows", row.rows, "--variant", VARIANTS[base][0],
-                     "--mode", mode or "default", "--attention", self.attention(row), "--ranks", self.world,
+                     "--mode", mode or "default", "--attention", self.attention(row), "--ranks", self.world, "--tokens", self.tokens(row),
                      "--bucket-mb", self.args.bucket_mb, "--wire", "bf16" if base == "wire" else "same", "--shard", SHARDS.get(base, "none")]
         threads = str(max(2, (os.cpu_count() or 2) // 8))
         return Peer(self.args.peer, arguments, self.args.start_limit, {"TORCHINDUCTOR_COMPILE_THREADS": threads})
@@ -260,7 +265,8 @@ class Comparison(Bench):
         world = self.world_of(name)
         settings = ["--workload", f"configs/{row.workload}.json", "--set", f"batch.global={row.rows * world}",
                     "--set", f"batch.micro={row.rows}", "--set", "data.validation_batches=1", "--device", "cuda"]
-        settings += [part for s in LESSONS[name][1] for part in ("--set", s)]
+        source = [] if name == "text" else [f"data.source={self.tokens(row)}"]
+        settings += [part for s in (*source, *LESSONS[name][1]) for part in ("--set", s)]
         commit = {"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}
         folder = self.folder / f"{row.name}_{name}"
         if name == "ours_1":
@@ -277,8 +283,7 @@ class Comparison(Bench):
             found[re.sub(r"\W", "_", name)] = self.peers[row.name, name]
         if self.args.llmc and self.world == 1:
             config = row.config()
-            found["llmc"] = LlmC(self.args.llmc, config["model"]["layers"], row.rows, config["batch"]["sequence"],
-                                 config["model"]["vocab"], self.folder / "llmc")
+            found["llmc"] = LlmC(self.args.llmc, config["model"]["layers"], row.rows, config["batch"]["sequence"], self.tokens(row))
         return found
 
     def label(self, name):
@@ -331,7 +336,8 @@ class Comparison(Bench):
             if not self.fits(entry["rounds"]):
                 raise OutOfTime()
             world_of = {name: self.world_of(name) for name in programs}
-            cells, failures = self.round(programs, alive, row, entry["sequence"], world_of)
+            first = len(entry["rounds"]) % len(alive)  # a chip is coolest at the first turn
+            cells, failures = self.round(programs, alive[first:] + alive[:first], row, entry["sequence"], world_of)
             for name, text in failures.items():
                 entry["programs"][name]["failure"] = text
                 alive.remove(name)
@@ -392,6 +398,7 @@ def read_arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="timed steps of a turn (default 25; 100 of seed)")
     parser.add_argument("--warm-up", type=int, help="steps before them (default 10; 40 of seed)")
+    parser.add_argument("--tokens", metavar="FILE", help="token file that all train on, relative to the repository (default: random tokens)")
     parser.add_argument("--lessons", help=f"of {','.join(LESSONS)} (default: most on several GPUs, ours on one; ours is always there)")
     parser.add_argument("--peers", help="compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
                         "(bf16:reduce-overhead); or none")

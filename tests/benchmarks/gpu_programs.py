@@ -7,11 +7,13 @@
 
 and raises Failed with what it printed last. Deadlines are time.monotonic()'s.
 """
+import array
 import contextlib
 import json
 import os
 import pathlib
 import queue
+import random
 import re
 import shlex
 import shutil
@@ -30,6 +32,7 @@ MPIRUN = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none"]
 # Multicast (NVLS) is off for everybody alike.
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "EVENT_NOEPOLL": "1", "NCCL_NVLS_ENABLE": "0",
                "STAGECRAFT_TERMINAL": "0"}
+TOKENS = 2**22  # of a file of random ones
 TAIL = 2000  # characters of a failed program's output that are kept
 SLACK = 4    # steps that may pass before a program is paused
 
@@ -317,24 +320,16 @@ class Peer:
 
 
 class LlmC:
-    """karpathy/llm.c's train_gpt2cu, a process a turn, on random tokens."""
+    """karpathy/llm.c's train_gpt2cu, a process a turn."""
 
-    def __init__(self, binary, layers, rows, sequence, vocab, folder):
-        self.tokens = pathlib.Path(folder) / "tokens.bin"
-        self.vocab, self.step_tokens, self.count = vocab, rows * sequence, rows * sequence * 8 + 1
-        self.command = [binary, "-i", self.tokens, "-j", self.tokens, "-e", f"d{layers}", "-b", rows, "-t", sequence, "-d", rows * sequence,
+    def __init__(self, binary, layers, rows, sequence, tokens):
+        self.step_tokens = rows * sequence
+        self.command = [binary, "-i", tokens, "-j", tokens, "-e", f"d{layers}", "-b", rows, "-t", sequence, "-d", rows * sequence,
                         "-v", 1 << 30, "-m", 1, "-s", 0, "-h", 0]
         self.process, self.about = None, {}
 
     def start(self):
-        """llm.c's token file: 256 numbers of header, then 16-bit tokens."""
-        self.tokens.parent.mkdir(parents=True, exist_ok=True)
-        header = struct.pack("<256i", 20240520, 1, self.count, *[0] * 253)
-        state, tokens = 1, bytearray()
-        for _ in range(self.count):
-            state = (state * 1103515245 + 12345) % (1 << 31)
-            tokens += struct.pack("<H", (state >> 8) % self.vocab)
-        self.tokens.write_bytes(header + tokens)
+        pass  # a process a turn
 
     def poll(self):
         return True
@@ -357,8 +352,20 @@ class LlmC:
         del deadline
         if self.process is not None:
             self.process.end()
-        self.tokens.unlink(missing_ok=True)
         return self.about
+
+
+def random_tokens(vocab):
+    """A token file (common/data/token_file.h) of random tokens, made when it is first asked for. Relative to the repository."""
+    path = pathlib.Path(f"build/random_tokens_{vocab}.bin")
+    if not (ROOT / path).exists():
+        words = array.array("H", random.Random(1).randbytes(2 * TOKENS * 2**16 // vocab))
+        tokens = array.array("H", [word for word in words if word < vocab])
+        partial = ROOT / f"{path}.partial"
+        partial.parent.mkdir(exist_ok=True)
+        partial.write_bytes(struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253) + tokens.tobytes())
+        partial.replace(ROOT / path)
+    return path
 
 
 def sources():

@@ -26,8 +26,8 @@ def spread(values):
     return {"median": statistics.median(values), "lowest": values[0], "highest": values[-1], "rounds": len(values)}
 
 
-# Lessons beside `ours`, and the peers that split what a lesson splits.
-ZERO = ("dp", "zero1", "zero2", "zero3", "zero3_gelu")
+# Ours beside `ours`, and the peers that split what a lesson splits.
+ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu")
 PEERS_OF = {"zero1": ("zero",), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored")}
 
 

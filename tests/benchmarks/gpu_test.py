@@ -133,7 +133,8 @@ def takes_turns():
         check(said.returncode == 0, said.stdout + said.stderr)
         row = result["rows"]["355m"]
         turns = sorted((c["began"], c["ended"], name) for r in row["rounds"] for name, c in r["programs"].items())
-        check([name for _, _, name in turns] == ["ours", "compile", "bf16"] * 2, f"turns are {turns}")
+        order = ["ours", "compile", "bf16", "compile", "bf16", "ours"]
+        check([name for _, _, name in turns] == order, f"each round begins with another program: {turns}")
         check(all(a[1] <= b[0] for a, b in zip(turns, turns[1:])), f"turns overlap: {turns}")
         theirs = [(began, ended) for began, ended, name in turns if name != "ours"]
         ours = [float(x) for x in (folder / "log").read_text().split()]
@@ -146,6 +147,8 @@ def takes_turns():
         check("llm.c (stored)" in said.stdout, "in the table, too")
         check(said.stdout.index("355m: attention") < said.stdout.index("ready"), "attention is timed before anything else runs")
         check(row["programs"]["compile"]["attention"] == "cudnn" and "; attention: cudnn" in said.stdout, "and named")
+        check("data.source=build/random_tokens_50257.bin" in row["programs"]["ours"]["command"], "ours trains on random tokens")
+        check("--tokens build/random_tokens_50257.bin" in row["programs"]["compile"]["command"] and row["tokens"] == "random", "and so does the peer")
         check(row["rounds"][0]["commit"] == "c" and row["rounds"][0]["command"].startswith("tests/benchmarks/gpu.py --"), "a round says what it was")
         check(row["programs"]["ours"]["peak_allocated"] == 1024, "ours has its peak")
         check(row["programs"]["compile"]["peak_allocated"] == 2**30, "the peer has its peak")
@@ -254,6 +257,15 @@ def compares_what_splits():
         check([row["programs"][name]["shard"] for name in ("compile", "zero", "fsdp")] == ["none", "optimizer", "all"], "what the peers split")
         check(row["programs"]["zero2"]["commit"] == "c" and row["programs"]["zero2"]["wait_share"] == 0.125, f"{row['programs']['zero2']}")
         check("0.800 (0.800 to 0.800) of lesson 01" in said.stdout and "lesson 04 1.000 (" in said.stdout, said.stdout)
+    with stage() as (_, run):
+        said, result = run("--rows", "124m", "--rounds", "1", "--peers", "none")
+        programs = result["rows"]["124m"]["programs"]
+        check(said.returncode == 0 and list(programs) == ["ours", "text", "llmc"], said.stdout + said.stderr)
+        check("data.source" not in programs["text"]["command"] and "data.source" in programs["ours"]["command"], f"{programs}")
+        check(result["rows"]["124m"]["ratios"]["text_over_ours"]["median"] == 1, "what random tokens hide stands in the table")
+        said, result = run("--rows", "124m", "--rounds", "1", "--peers", "none", "--tokens", "some.bin")
+        check("replaces what" in said.stdout and result["rows"]["124m"]["tokens"] == "some.bin", "other tokens are another measurement")
+        check("data.source=some.bin" in result["rows"]["124m"]["programs"]["ours"]["command"], "which train on them")
     with stage() as (folder, run):
         said, result = run("--rows", "355m", "--rounds", "1", "--peers", "none", "--lessons", "dp,zero1,zero3")
         check(said.returncode == 0, said.stdout + said.stderr)

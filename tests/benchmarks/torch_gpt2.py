@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -36,6 +37,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 START_STEPS = 4  # of which the first compiles
+BATCHES = 64     # different ones
 HOUR = datetime.timedelta(hours=1)
 
 
@@ -54,6 +56,11 @@ class Block(nn.Module):
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.attn_out(mixed.transpose(1, 2).reshape(rows, length, width))
         return x + self.mlp_out(F.gelu(self.mlp(self.ln_2(x)), approximate="tanh"))
+
+
+def read_tokens(path):
+    """A file of 16-bit tokens behind a header of 256 numbers, as common/data/token_file.h describes it."""
+    return torch.from_numpy(np.fromfile(path, dtype=np.uint16, offset=1024).astype(np.int64))
 
 
 def loss_of(x, weight, bias, matrix, targets):
@@ -170,7 +177,7 @@ class Trainer:
         self.parameters = list(self.model.parameters())
         self.shards = LocalShards(self.model) if args.shard == "all" else None
         self.optim = optimizer_of(self.shards or self.model, args.optim, args.shard == "optimizer")
-        self.batches = self.random_batches(rank)
+        self.batches = self.endless_batches(rank)
 
     def compiled(self, model):
         """One graph of model and loss. Inside DistributedDataParallel it is cut at the buckets' edges (not with --one-graph),
@@ -202,13 +209,20 @@ class Trainer:
             fully_shard(block, mp_policy=policy)
         return fully_shard(model, mp_policy=policy)
 
-    def random_batches(self, rank):
-        """Endless; pinned, as a loader's would be. Speed does not depend on the tokens."""
+    def endless_batches(self, rank):
+        """Pinned, as a loader's would be. Rows of --tokens, for which the lessons train too: what they hold decides how many bits a
+        multiplier turns over, and so what power a step takes."""
         args, cuda = self.args, self.device.type == "cuda"
         generator = torch.Generator().manual_seed(2 + rank)
-        host = [torch.randint(0, args.vocab, (2, args.rows, args.sequence), generator=generator) for _ in range(4)]
         self.static = torch.empty(2, args.rows, args.sequence, dtype=torch.int64, device=self.device)
-        return itertools.cycle([batch.pin_memory() if cuda else batch for batch in host])
+        tokens = torch.randint(0, args.vocab, (2**20,), generator=generator) if args.tokens is None else read_tokens(args.tokens)
+        ready = []  # before any step is timed
+        for _ in range(BATCHES):
+            starts = torch.randint(0, len(tokens) - args.sequence, (args.rows,), generator=generator).tolist()
+            rows = torch.stack([tokens[begin : begin + args.sequence + 1] for begin in starts])
+            batch = torch.stack([rows[:, :-1], rows[:, 1:]])
+            ready.append(batch.pin_memory() if cuda else batch)
+        return itertools.cycle(ready)
 
     def autocast(self):
         if self.args.variant == "bf16" or self.args.shard == "all":
@@ -284,6 +298,7 @@ def read_arguments():
     parser.add_argument("--shard", choices=("none", "optimizer", "all"), default="none",
                         help="optimizer: ZeroRedundancyOptimizer; all: FSDP2, which has its own bf16 instead of autocast")
     parser.add_argument("--one-graph", action="store_true", help="of several ranks too: gradients are summed after backward")
+    parser.add_argument("--tokens", metavar="FILE", help="token file that is trained on (default: random tokens)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     args = parser.parse_args()
     if args.shard != "none" and (args.ranks == 1 or args.variant != "autocast" or (args.shard == "all" and args.wire != "same")):

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,12 @@ def is_gpt2():
         check((a - b).abs().max() < 1e-5 * b.abs().max(), "gradients differ")
 
 
+def token_file(folder, tokens):
+    path = pathlib.Path(folder) / "tokens.bin"
+    path.write_bytes(bytes(1024) + struct.pack(f"<{len(tokens)}H", *tokens))
+    return path
+
+
 def answers():
     shape = [x for key, value in SHAPE.items() for x in (f"--{key}", str(value))]
     command = [sys.executable, HERE / "torch_gpt2.py", "--workload", HERE.parents[1] / "configs/tiny.json", *shape, "--sequence", "8",
@@ -77,6 +84,12 @@ def answers():
     check(ready["ready"] and ready["parameters"] == 256 * 16 + 12 * 16 + 2 * (12 * 16**2 + 13 * 16) + 2 * 16, f"{ready}")
     check(all(len(a["seconds"]) == 3 and a["began"] + sum(a["seconds"]) <= a["ended"] + 1e-3 for a in (first, second)), f"{first} {second}")
     check(first["losses"] != second["losses"], "it learns on")
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = token_file(folder, [7] * 4096)
+        said = subprocess.run([*command, "--tokens", tokens], input='{"warm_up": 60, "steps": 3}\n', capture_output=True, text=True, check=False)
+        check(said.returncode == 0, said.stderr)
+        same = json.loads(said.stdout.splitlines()[-1])["losses"]
+        check(same[-1] < first["losses"][-1] - 1, f"a file of one token is soon learned: {same}, {first['losses']}")
 
 
 def splits():
@@ -88,7 +101,9 @@ def splits():
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "workload.json"
         path.write_text(json.dumps(workload))
-        command = [sys.executable, HERE / "torch_gpt2.py", "--workload", path, *shape, "--sequence", "8", "--rows", "2", "--device", "cpu", "--mode", "eager", "--ranks", "2"]
+        tokens = token_file(folder, [i % 10 for i in range(4096)])  # that 8 steps can learn from
+        command = [sys.executable, HERE / "torch_gpt2.py", "--workload", path, *shape, "--sequence", "8", "--rows", "2", "--device", "cpu", "--mode", "eager", "--ranks", "2",
+                   "--tokens", tokens]
         losses = {}
         for shard in ("none", "optimizer", "all"):
             said = subprocess.run([*command, "--shard", shard], input='{"warm_up": 1, "steps": 8}\n', capture_output=True, text=True, check=False)
