@@ -52,7 +52,8 @@ class Row:
 # In this order: the peers of a row that is done give their memory to the larger ones.
 ROWS = {row.name: row for row in (
     Row("seed", "seed_355m", 4, steps=100, warm_up=40, peers=("compile", "bf16", "compile:reduce-overhead")),
-    Row("124m", "gpt2_124m", 32, beside=("text",)), Row("355m", "gpt2_355m", 16), Row("774m", "gpt2_774m", 16),
+    Row("124m", "gpt2_124m", 32, beside=("text",)),
+    Row("355m", "gpt2_355m", 16, beside=("dp", "zero1", "zero2", "zero3")), Row("774m", "gpt2_774m", 16),
     Row("1558m", "gpt2_1558m", 8, lessons=("ours", "zero1", "zero2", "zero3", "zero3_gelu"), ddp_peers=("compile", "fsdp")))}
 # Name: program, settings, label.
 LESSONS = {"text": ("00_one_device", [], "Stagecraft, on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),

@@ -129,9 +129,9 @@ def stage():
 
 def takes_turns():
     with stage() as (folder, run):
-        said, result = run("--rows", "355m", "--rounds", "2", "--peers", "compile,bf16")
+        said, result = run("--rows", "774m", "--rounds", "2", "--peers", "compile,bf16")
         check(said.returncode == 0, said.stdout + said.stderr)
-        row = result["rows"]["355m"]
+        row = result["rows"]["774m"]
         turns = sorted((c["began"], c["ended"], name) for r in row["rounds"] for name, c in r["programs"].items())
         order = ["ours", "compile", "bf16", "compile", "bf16", "ours"]
         check([name for _, _, name in turns] == order, f"each round begins with another program: {turns}")
@@ -140,12 +140,12 @@ def takes_turns():
         ours = [float(x) for x in (folder / "log").read_text().split()]
         check(not any(a + 0.01 < at < b for a, b in theirs for at in ours), "ours went on during another program's turn")
         ratios = row["ratios"]
-        stored = json.loads((ROOT / "docs/results/peers_stored.json").read_text())["llm.c"]["tokens_per_second"]["355m"]
+        stored = json.loads((ROOT / "docs/results/peers_stored.json").read_text())["llm.c"]["tokens_per_second"]["774m"]
         expected = {"ours_over_compile": 2, "ours_over_bf16": 2.5, "ours_over_llmc": 16 * 1024 / 0.1 / stored}
         check(all(abs(ratios[name]["median"] - value) < 1e-9 for name, value in expected.items()), f"{ratios}")
         check(ratios["ours_over_llmc"]["stored"] and "not in this run" in row["programs"]["llmc"]["source"], "a stored rate says so")
         check("llm.c (stored)" in said.stdout, "in the table, too")
-        check(said.stdout.index("355m: attention") < said.stdout.index("ready"), "attention is timed before anything else runs")
+        check(said.stdout.index("774m: attention") < said.stdout.index("ready"), "attention is timed before anything else runs")
         check(row["programs"]["compile"]["attention"] == "cudnn" and "; attention: cudnn" in said.stdout, "and named")
         check("data.source=build/random_tokens_50257.bin" in row["programs"]["ours"]["command"], "ours trains on random tokens")
         check("--tokens build/random_tokens_50257.bin" in row["programs"]["compile"]["command"] and row["tokens"] == "random", "and so does the peer")
@@ -154,7 +154,7 @@ def takes_turns():
         check(row["programs"]["compile"]["peak_allocated"] == 2**30, "the peer has its peak")
         power = row["rounds"][0]["programs"]["compile"]["power"]
         check(power["samples"] > 0 and power["watts"]["median"] == 690.5 and power["clock_reasons"] == ["0x0000000000000004"], f"{power}")
-        check(result["rows"]["355m"]["machine"]["gpu"] == "Pretended GPU", "the machine is named")
+        check(result["rows"]["774m"]["machine"]["gpu"] == "Pretended GPU", "the machine is named")
         commands = [row["command"], *(row["programs"][name]["command"] for name in ("ours", "compile"))]
         check(row["command"].startswith("tests/benchmarks/gpu.py --"), row["command"])
         check(not any(word.startswith("/") for command in commands for word in command.split()), f"a path of this machine: {commands}")
@@ -163,67 +163,67 @@ def takes_turns():
 
 def goes_on():
     with stage() as (folder, run):
-        ask = ("--rows", "355m", "--peers", "none")
+        ask = ("--rows", "774m", "--peers", "none")
         run(*ask, "--rounds", "1")
-        first = json.loads((folder / "out.json").read_text())["rows"]["355m"]["rounds"]
+        first = json.loads((folder / "out.json").read_text())["rows"]["774m"]["rounds"]
         _, result = run(*ask, "--rounds", "2")
-        rounds = result["rows"]["355m"]["rounds"]
+        rounds = result["rows"]["774m"]["rounds"]
         check(len(rounds) == 2 and rounds[0] == first[0], "a second run adds the round that is missing")
         said, result = run(*ask, "--rounds", "2", FAKE_STEPS="0")
-        check(said.returncode == 0 and result["rows"]["355m"]["rounds"] == rounds, "a row that is complete is kept")
-        check("355m: is in" in said.stdout and "round" not in said.stdout.split("|")[0], f"and skipped: {said.stdout}")
+        check(said.returncode == 0 and result["rows"]["774m"]["rounds"] == rounds, "a row that is complete is kept")
+        check("774m: is in" in said.stdout and "round" not in said.stdout.split("|")[0], f"and skipped: {said.stdout}")
         _, result = run(*ask, "--rounds", "1", "--again")
-        check(len(result["rows"]["355m"]["rounds"]) == 1 and result["rows"]["355m"]["rounds"][0] != first[0], "--again measures anew")
+        check(len(result["rows"]["774m"]["rounds"]) == 1 and result["rows"]["774m"]["rounds"][0] != first[0], "--again measures anew")
 
 
 def failures_stay_with_their_program():
     with stage() as (_, run):
-        said, result = run("--rows", "355m", "--rounds", "1", "--peers", "compile,bf16", FAKE_BAD="autocast")
-        row = result["rows"]["355m"]
+        said, result = run("--rows", "774m", "--rounds", "1", "--peers", "compile,bf16", FAKE_BAD="autocast")
+        row = result["rows"]["774m"]
         check(said.returncode == 1 and "no compiler found" in row["programs"]["compile"]["failure"], f"{row['programs']}")
         check(set(row["rounds"][0]["programs"]) == {"ours", "bf16"}, "the others go on")
         check("| failed |" in said.stdout and "autocast: failed: exit 1: no compiler found" in said.stdout, said.stdout)
     with stage() as (_, run):
-        said, result = run("--rows", "355m", "--rounds", "2", "--peers", "compile,bf16", FAKE_LOST="autocast")
-        row = result["rows"]["355m"]
+        said, result = run("--rows", "774m", "--rounds", "2", "--peers", "compile,bf16", FAKE_LOST="autocast")
+        row = result["rows"]["774m"]
         check("exit 1\nlost the GPU" in row["programs"]["compile"]["failure"], f"{row['programs']['compile']}")
         check([set(r["programs"]) for r in row["rounds"]] == [{"ours", "bf16"}] * 2, "a turn that fails ends its program alone")
     for mode in ("paused", "process"):
         with stage() as (_, run):
-            said, result = run("--rows", "355m", "--rounds", "1", "--peers", "none", "--ours", mode, FAKE_STEPS="4")
-            row = result["rows"]["355m"]
+            said, result = run("--rows", "774m", "--rounds", "1", "--peers", "none", "--ours", mode, FAKE_STEPS="4")
+            row = result["rows"]["774m"]
             check(said.returncode == 1 and not row["rounds"] and "4 steps" in row["programs"]["ours"]["failure"], f"{mode}: {row}")
     with stage() as (folder, run):
         (folder / "00_one_device").unlink()
-        said, result = run("--rows", "355m", "--peers", "compile")
+        said, result = run("--rows", "774m", "--peers", "compile")
         check(said.returncode == 1 and "00_one_device is not built" in said.stderr and "ready" not in said.stdout, "it says so at once")
     with stage() as (_, run):
-        _, result = run("--rows", "355m", "--rounds", "1", "--peers", "none", FAKE_TOKENS="1")
-        check("16385 tokens" in result["rows"]["355m"]["programs"]["ours"]["failure"], "another batch is no comparison")
+        _, result = run("--rows", "774m", "--rounds", "1", "--peers", "none", FAKE_TOKENS="1")
+        check("16385 tokens" in result["rows"]["774m"]["programs"]["ours"]["failure"], "another batch is no comparison")
     with stage() as (_, run):
-        said, result = run("--rows", "355m", "--rounds", "1", "--peers", "none", FAKE_WRONG="1")
-        check(said.returncode == 1 and "as predicted: False" in result["rows"]["355m"]["programs"]["ours"]["failure"], said.stdout)
+        said, result = run("--rows", "774m", "--rounds", "1", "--peers", "none", FAKE_WRONG="1")
+        check(said.returncode == 1 and "as predicted: False" in result["rows"]["774m"]["programs"]["ours"]["failure"], said.stdout)
 
 
 def keeps_to_the_time():
     with stage() as (folder, run):
         began = time.monotonic()
-        said, result = run("--rows", "355m", "--rounds", "1000", "--peers", "none", "--seconds", "0.5")
-        rounds = result["rows"]["355m"]["rounds"]
+        said, result = run("--rows", "774m", "--rounds", "1000", "--peers", "none", "--seconds", "0.5")
+        rounds = result["rows"]["774m"]["rounds"]
         check(said.returncode == 1 and "time limit" in said.stdout and 0 < len(rounds) < 1000, said.stdout + said.stderr)
         check(sum(r["seconds"] for r in rounds) <= 0.5 and time.monotonic() - began < 5, "it ends in time")
-        check("failure" not in result["rows"]["355m"]["programs"]["ours"], "and that is no failure")
-        result["rows"]["355m"]["rounds"] = [{**rounds[0], "seconds": 1000}]
+        check("failure" not in result["rows"]["774m"]["programs"]["ours"], "and that is no failure")
+        result["rows"]["774m"]["rounds"] = [{**rounds[0], "seconds": 1000}]
         (folder / "out.json").write_text(json.dumps(result))
         (folder / "log").unlink()
-        said, result = run("--rows", "355m", "--rounds", "2", "--peers", "none", "--seconds", "100")
+        said, result = run("--rows", "774m", "--rounds", "2", "--peers", "none", "--seconds", "100")
         check("time limit" in said.stdout and not (folder / "log").exists(), "no round is started that will not fit")
 
 
 def runs_llmc():
     with stage() as (folder, run):
-        said, result = run("--rows", "355m", "--rounds", "1", "--peers", "none", "--llmc", folder / "llmc")
-        row = result["rows"]["355m"]
+        said, result = run("--rows", "774m", "--rounds", "1", "--peers", "none", "--llmc", folder / "llmc")
+        row = result["rows"]["774m"]
         check(said.returncode == 0, said.stdout + said.stderr)
         ratio = row["ratios"]["ours_over_llmc"]
         check(abs(ratio["median"] - 0.8) < 1e-9 and "stored" not in ratio, f"{ratio}")
@@ -267,12 +267,12 @@ def compares_what_splits():
         check("replaces what" in said.stdout and result["rows"]["124m"]["tokens"] == "some.bin", "other tokens are another measurement")
         check("data.source=some.bin" in result["rows"]["124m"]["programs"]["ours"]["command"], "which train on them")
     with stage() as (folder, run):
-        said, result = run("--rows", "355m", "--rounds", "1", "--peers", "none", "--lessons", "dp,zero1,zero3")
+        said, result = run("--rows", "774m", "--rounds", "1", "--peers", "none", "--lessons", "dp,zero1,zero3")
         check(said.returncode == 0, said.stdout + said.stderr)
-        found = {name: ratio["median"] for name, ratio in result["rows"]["355m"]["ratios"].items() if name != "ours_over_llmc"}
+        found = {name: ratio["median"] for name, ratio in result["rows"]["774m"]["ratios"].items() if name != "ours_over_llmc"}
         check(found == {"dp_over_ours": 1, "zero1_over_ours": 0.8, "zero3_over_ours": 0.5}, f"world 1, too: {found}")
         check("0.500 (0.500 to 0.500) of lesson 00" in said.stdout, said.stdout)
-        said, result = run("--rows", "355m", "--peers", "fsdp")
+        said, result = run("--rows", "774m", "--peers", "fsdp")
         check(said.returncode == 1 and "on several GPUs" in said.stderr, "one GPU splits nothing")
 
 
@@ -281,9 +281,9 @@ def scales_from_the_slowest():
     with stage() as (folder, run):
         (folder / "mpirun").write_text(MPIRUN)
         (folder / "mpirun").chmod(0o755)
-        said, result = run("--world", "2", "--rows", "355m", "--rounds", "1", "--peers", "none", "--lessons", "ours_1")
+        said, result = run("--world", "2", "--rows", "774m", "--rounds", "1", "--peers", "none", "--lessons", "ours_1")
         check(said.returncode == 0, said.stdout + said.stderr)
-        row = result["rows"]["355m x2"]
+        row = result["rows"]["774m x2"]
         cell = row["rounds"][0]["programs"]["ours_1"]
         check(cell["medians_of_gpus"] == [0.1, 0.125] and cell["median_seconds"] == 0.125, f"{cell}")
         check(abs(row["ratios"]["scaling"]["median"] - 1.25) < 1e-9, f"{row['ratios']}")
