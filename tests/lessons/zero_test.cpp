@@ -141,6 +141,18 @@ TEST(Zero2, ABucketAsLargeAsTheModelCostsMoreThanZero1) {
   EXPECT_THROW((void)Zero2::memory_plan(shape, {.accumulate = Accumulate::full, .bucket = 1}), InputError);
 }
 
+// A model of one block has no even block, and without a bucket nothing travels out of one: what is not
+// there is no line of the plan.
+TEST(Zero2, APlanHasNoEmptyLine) {
+  Workload w = odd_workload();
+  w.model.layers = 1;
+  const RunShape shape = test::shape_for(w, 2, 0, CommBackend::local);
+  for (const Zero2Options& options : {Zero2Options{}, {.accumulate = Accumulate::full}, {.bucket = 5000}}) {
+    for (const MemoryPlan::Item& item : Zero2::memory_plan(shape, options).items())
+      EXPECT_GT(item.bytes.value(), 0) << item.name;
+  }
+}
+
 TEST_P(ZeroWorlds, Zero3TwentySteps) {
   const Workload w = odd_workload();
   expect_equal_world(test::run_local<Zero3>(GetParam(), w, {}, 20),
