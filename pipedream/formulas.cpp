@@ -64,8 +64,12 @@ double pipeline_bytes(double microbatches, double micro_batch, double sequence, 
   return 4 * microbatches * micro_batch * sequence * hidden;
 }
 
-double zero3_bytes(double accumulation, double parameters, double ranks) {
+double zero3_most_bytes(double accumulation, double parameters, double ranks) {
   return 6 * accumulation * parameters * (ranks - 1) / ranks;
+}
+
+double zero3_least_bytes(double accumulation, double parameters, double ranks) {
+  return (2 * accumulation + 2) * parameters * (ranks - 1) / ranks;
 }
 
 }  // namespace sc::pipedream

@@ -25,8 +25,11 @@ std::optional<int> formula_activations(const GenerateOptions& options, int stage
 /// Bytes that one interior stage of a pipeline sends in a step: an activation to the next stage and a
 /// gradient to the one before, for each of m microbatches; 2 bytes an element: 4 m b s h.
 double pipeline_bytes(double microbatches, double micro_batch, double sequence, double hidden);
-/// Bytes that one rank of ZeRO-3 sends in a step with g accumulation steps and N ranks, 2 bytes an element:
-/// two all-gathers and a reduce-scatter of P parameters each: 6 g P (N - 1) / N.
-double zero3_bytes(double accumulation, double parameters, double ranks);
+/// Bytes that one rank of ZeRO-3 sends in a step with g accumulation steps and N ranks, 2 bytes an element. At
+/// most two all-gathers and a reduce-scatter of P parameters in each: 6 g P (N - 1) / N. What is still in a
+/// buffer is not gathered again; at least, every parameter is gathered once a step and its gradient reduced in
+/// each accumulation step: (2 g + 2) P (N - 1) / N.
+double zero3_most_bytes(double accumulation, double parameters, double ranks);
+double zero3_least_bytes(double accumulation, double parameters, double ranks);
 
 }  // namespace sc::pipedream

@@ -333,6 +333,8 @@ def zero_beside_pipelines(page, *cases):
         shape = Shape(workload(name), int(ranks), f"batch.micro={micro} batch.global={int(micro) * int(microbatches)}")
         textbook = 6 * shape.M * shape.P * (shape.N - 1) // shape.N
         work, sent = workload(name), shape.sent("04_zero3")
+        if not (2 * shape.M + 2) * shape.P * (shape.N - 1) // shape.N <= sent <= textbook:
+            raise RenderError(f"{name}: lesson 04 sends {sent} bytes, which is not between pipedream's bounds")
         stage = 4 * int(microbatches) * int(micro) * work["batch"]["sequence"] * work["model"]["width"]
         rows.append([{file: model for model, file in MODELS}[name], shape.N, shape.M, f"{shape.L} + {2 * shape.M - 1} x {shape.L - shape.pool} = {shape.gathers():,}", f"{2 * shape.M * shape.L:,}",
                      bytes_text(sent), bytes_text(textbook), f"{sent / textbook:.2f}", bytes_text(stage), f"{sent / stage:.2f}"])

@@ -88,6 +88,15 @@ std::string json(const std::vector<Comparison>& rows) {
   return text + "  ]\n}\n";
 }
 
+// What ZeRO-3 sends over what the pipeline sends lies between two ratios; the other way round where both are
+// below one.
+std::string times_as_much(double least, double most) {
+  const bool zero3 = most >= 1;
+  const double low = zero3 ? least : 1 / most, high = zero3 ? most : 1 / least;
+  return (zero3 ? "ZeRO-3 sends " : "the pipeline sends ") + number_text(low, 1) + " to " +
+         number_text(high, 1) + " times as much\n";
+}
+
 // Bytes that one rank sends in a step, pipeline against ZeRO-3, for the same global batch of m microbatches
 // of b rows: the pipeline takes all of them through, ZeRO-3's N ranks share them in g = ceil(m / N)
 // accumulation steps.
@@ -103,19 +112,19 @@ void against_zero(const Flags& flags, std::ostream& out) {
                      "choose 1 or more");
   }
   const std::int64_t accumulation = (microbatches + ranks - 1) / ranks;
+  const double g = static_cast<double>(accumulation), n = static_cast<double>(ranks);
   const double pipeline = pipeline_bytes(static_cast<double>(microbatches), b, s, h);
-  const double zero3 = zero3_bytes(static_cast<double>(accumulation), parameters, static_cast<double>(ranks));
+  const double most = zero3_most_bytes(g, parameters, n), least = zero3_least_bytes(g, parameters, n);
   out << table_text({{"one rank sends in a step", "formula", "bytes"},
                      {"pipeline, an interior stage", "4 m b s h", bytes_text(pipeline)},
-                     {"ZeRO-3", "6 g P (N - 1) / N", bytes_text(zero3)}})
+                     {"ZeRO-3, at most", "6 g P (N - 1) / N", bytes_text(most)},
+                     {"ZeRO-3, at least", "(2 g + 2) P (N - 1) / N", bytes_text(least)}})
       << "with m = " << microbatches << ", b = " << number_text(b) << ", s = " << number_text(s)
       << ", h = " << number_text(h) << ", g = ceil(m / N) = " << accumulation
-      << ", P = " << number_text(parameters) << ", N = " << ranks << ", 2 bytes an element\n";
-  if (pipeline > 0 && zero3 > 0) {
-    out << (zero3 >= pipeline ? "ZeRO-3 sends " + number_text(zero3 / pipeline, 1)
-                              : "the pipeline sends " + number_text(pipeline / zero3, 1))
-        << " times as much\n";
-  }
+      << ", P = " << number_text(parameters) << ", N = " << ranks << ", 2 bytes an element\n"
+      << "at most: every forward and every backward gathers all P; at least: P is gathered once a step and "
+         "stays\n";
+  if (pipeline > 0 && least > 0) out << times_as_much(least / pipeline, most / pipeline);
 }
 
 void refuse_unread(const Flags& flags) {

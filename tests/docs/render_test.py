@@ -333,6 +333,7 @@ class Zero(unittest.TestCase):
         self.assertEqual([tiny.sent(lesson) for lesson in zero_tables.LESSONS], [3435552, 3435552, 12024352, 20748320])
         self.assertEqual(self.shape(2, "accumulate=full").states("03_zero2"), tiny.states("02_zero1"))
         self.assertEqual(self.shape(2, "reshard_after_forward=off").gathers(), 4)
+        self.assertEqual(self.shape(2, "reshard_after_forward=off").moved("04_zero3"), (6 + 1) * 858880)  # pipedream's "at least", (2 g + 2) P of 2 bytes
         self.assertEqual(self.shape(2, "prefetch=9").pool, 4)
         self.assertEqual([self.shape(2, f"bucket={b}").bucket() for b in (1, 50000, 1000000)], [128, 50048, 858880])
 
@@ -345,6 +346,9 @@ class Zero(unittest.TestCase):
     def test_beside_pipelines(self):
         text = zero_tables.zero_beside_pipelines(Page(PAGE), "gpt2_355m,4,4,8")
         self.assertIn("| GPT-2 355M | 4 | 2 | 24 + 3 x 22 = 90 | 96 | 2.84 GB |", text)  # as `04_zero3 --plan` of that shape has it
+        for sent in (10**8, 10**10):
+            with unittest.mock.patch.object(zero_tables.Shape, "sent", lambda shape, lesson, n=sent: n), self.assertRaisesRegex(RenderError, "not between pipedream's bounds"):
+                zero_tables.zero_beside_pipelines(Page(PAGE), "gpt2_355m,4,4,8")
 
     def test_the_readmes_arithmetic(self):
         tiny, four = self.shape(2), self.shape(4)

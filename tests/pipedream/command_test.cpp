@@ -327,14 +327,21 @@ TEST_F(Command, CompareListsAllSchedules) {
 TEST_F(Command, CompareWithZero) {
   EXPECT_EQ(
       run("compare --against-zero").out,
-      "one rank sends in a step               formula     bytes\n"
-      "pipeline, an interior stage          4 m b s h  67.11 MB\n"
-      "ZeRO-3                       6 g P (N - 1) / N    1.6 GB\n"
+      "one rank sends in a step                     formula     bytes\n"
+      "pipeline, an interior stage                4 m b s h  67.11 MB\n"
+      "ZeRO-3, at most                    6 g P (N - 1) / N    1.6 GB\n"
+      "ZeRO-3, at least             (2 g + 2) P (N - 1) / N   1.06 GB\n"
       "with m = 4, b = 4, s = 1024, h = 1024, g = ceil(m / N) = 1, P = 354823168, N = 4, 2 bytes an element\n"
-      "ZeRO-3 sends 23.8 times as much\n");
-  EXPECT_NE(
-      run("compare --against-zero --parameters 1e6 -m 9").out.find("the pipeline sends 11.2 times as much"),
-      std::string::npos);
+      "at most: every forward and every backward gathers all P; at least: P is gathered once a step and "
+      "stays\n"
+      "ZeRO-3 sends 15.9 to 23.8 times as much\n");
+  EXPECT_NE(run("compare --against-zero --parameters 1e6 -m 9")
+                .out.find("\nthe pipeline sends 11.2 to 25.2 times as much\n"),
+            std::string::npos);
+  // 134.2 MB lie between: which sends more depends on what stays.
+  EXPECT_NE(run("compare --against-zero --parameters 17e6 -m 8")
+                .out.find("\nZeRO-3 sends 0.6 to 1.1 times as much\n"),
+            std::string::npos);
   EXPECT_EQ(run("compare --against-zero -s 1").out.find("times as much"), std::string::npos);
   EXPECT_NE(refused("compare --against-zero -m 0").find("stages and microbatches are at least 1"),
             std::string::npos);

@@ -257,9 +257,12 @@ TEST(Formulas, BubbleFractionsOfThePapers) {
 TEST(Formulas, BytesSent) {
   EXPECT_DOUBLE_EQ(pipeline_bytes(1, 4, 1024, 1024), 2 * 8388608.0);  // 8.4 MB each way, formulas.md 5.6
   EXPECT_DOUBLE_EQ(pipeline_bytes(3, 2, 5, 7), 4 * 3 * 2 * 5 * 7.0);
-  EXPECT_DOUBLE_EQ(zero3_bytes(1, 354823168, 4), 6 * 354823168.0 * 0.75);
-  EXPECT_DOUBLE_EQ(zero3_bytes(3, 100, 4), 3 * 450.0);
-  EXPECT_DOUBLE_EQ(zero3_bytes(3, 100, 1), 0);
+  EXPECT_DOUBLE_EQ(zero3_most_bytes(1, 354823168, 4), 6 * 354823168.0 * 0.75);
+  EXPECT_DOUBLE_EQ(zero3_most_bytes(3, 100, 4), 3 * 450.0);
+  EXPECT_DOUBLE_EQ(zero3_most_bytes(3, 100, 1), 0);
+  EXPECT_DOUBLE_EQ(zero3_least_bytes(1, 100, 4), 4 * 75.0);  // one gather, one reduce-scatter
+  EXPECT_DOUBLE_EQ(zero3_least_bytes(3, 100, 4), 8 * 75.0);  // one gather, three reduce-scatters
+  EXPECT_DOUBLE_EQ(zero3_least_bytes(3, 100, 1), 0);
 }
 
 }  // namespace
