@@ -303,7 +303,7 @@ class Comparison(Bench):
 
     def add_stored(self, entry, row, programs):
         """Rates that were measured elsewhere, where the program is not here, or where the host that it runs on may hold it back."""
-        for name, label in (("llmc", "llm.c"), ("fsdp_stored", "FSDP2 + compile")):
+        for name, label in (("llmc", "llm.c"), ("fsdp_stored", "FSDP2 + compile"), ("zero_stored", "DDP + compile + ZeroRedundancyOptimizer")):
             found = self.stored[label]
             if name not in programs and self.key(row) in found["tokens_per_second"]:
                 entry["programs"][name] = {"label": f"{label} (stored)", "stored": found["tokens_per_second"][self.key(row)], "source": found["source"]}
@@ -330,6 +330,8 @@ class Comparison(Bench):
                 self.finish(entry["programs"][name], program)
             if entry["rounds"]:
                 entry["ratios"] = gpu_table.ratios_of(entry)
+            elif not any("failure" in facts for facts in entry["programs"].values()):
+                del self.result["rows"][self.key(row)]  # the time was over before its first round
             write(self.path, self.result)
 
     def rounds(self, row, entry, programs, alive):

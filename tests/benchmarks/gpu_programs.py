@@ -196,7 +196,8 @@ class Lesson:
         rank, peak = record["ranks"][0], re.findall(r"^ *peak +([\d,]+) +([\d,]+)", self.text, re.M)
         allocator = [int(x.replace(",", "")) for x in peak[-1]] if peak else [None, None]
         kept = {key: record[key] for key in ("versions", "commit", "workload", "strategy", "workload_hash", "device", "world")}
-        return {**kept, "wait_share": (record.get("timing") or {}).get("wait_share"),
+        wait_share = None if self.paused else (record.get("timing") or {}).get("wait_share")  # it may have stood still within a wait
+        return {**kept, "wait_share": wait_share,
                 "bytes_planned": rank["predicted_bytes"]["total"], "bytes_measured": rank["measured_bytes"]["total"],
                 "peak_planned": allocator[0], "peak_allocated": allocator[1]}
 

@@ -28,7 +28,7 @@ def spread(values):
 
 # Ours beside `ours`, and the peers that split what a lesson splits.
 ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu")
-PEERS_OF = {"zero1": ("zero",), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored")}
+PEERS_OF = {"zero1": ("zero", "zero_stored"), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored")}
 
 
 def ratio_of(row, a, b):

@@ -270,6 +270,7 @@ def compares_what_splits():
         said, result = run("--rows", "774m", "--rounds", "1", "--peers", "none", "--lessons", "dp,zero1,zero3")
         check(said.returncode == 0, said.stdout + said.stderr)
         found = {name: ratio["median"] for name, ratio in result["rows"]["774m"]["ratios"].items() if name != "ours_over_llmc"}
+        check(result["rows"]["774m"]["programs"]["zero1"]["wait_share"] is None, "a run that stood still between its turns knows no share")
         check(found == {"dp_over_ours": 1, "zero1_over_ours": 0.8, "zero3_over_ours": 0.5}, f"world 1, too: {found}")
         check("0.500 (0.500 to 0.500) of lesson 00" in said.stdout, said.stdout)
         said, result = run("--rows", "774m", "--peers", "fsdp")

@@ -96,8 +96,8 @@ def optimizer_of(model, optim, split):
     groups = [{"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": optim["weight_decay"]},
               {"params": [p for p in model.parameters() if p.dim() != 2], "weight_decay": 0.0}]
     settings = {"lr": optim["lr"], "betas": (optim["beta1"], optim["beta2"]), "eps": optim["eps"], "fused": True}
-    if split:  # a part of the parameters a rank; the owners broadcast what they updated
-        return ZeroRedundancyOptimizer(groups, optimizer_class=torch.optim.AdamW, parameters_as_bucket_view=True, **settings)
+    if split:  # a part of the parameters a rank; the owners broadcast what they updated. Slower with parameters_as_bucket_view.
+        return ZeroRedundancyOptimizer(groups, optimizer_class=torch.optim.AdamW, **settings)
     return torch.optim.AdamW(groups, **settings)
 
 
