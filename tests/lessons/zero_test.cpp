@@ -153,6 +153,15 @@ TEST(Zero2, APlanHasNoEmptyLine) {
   }
 }
 
+// Nothing is whole unless persist_below says so.
+TEST(Zero3, APlanHasNoEmptyLine) {
+  const RunShape shape = test::shape_for(odd_workload(), 2, 0, CommBackend::local);
+  for (const std::int64_t persist_below : {0, 100, 1 << 30}) {
+    for (const MemoryPlan::Item& item : Zero3::memory_plan(shape, {.persist_below = persist_below}).items())
+      EXPECT_GT(item.bytes.value(), 0) << item.name;
+  }
+}
+
 TEST_P(ZeroWorlds, Zero3TwentySteps) {
   const Workload w = odd_workload();
   expect_equal_world(test::run_local<Zero3>(GetParam(), w, {}, 20),
