@@ -120,7 +120,7 @@ def gpu_runs():
         for key, row in record("gpu_peers")["rows"].items():
             for facts in row["programs"].values():
                 if "bytes_planned" in facts:
-                    yield key if row["world"] == 1 else f"{key}, {facts['label'].replace('Stagecraft, ', '')}", facts, "gpu_peers"
+                    yield f"{key}, {facts['label'].replace('Stagecraft, ', '')}", facts, "gpu_peers"
 
 
 @renders

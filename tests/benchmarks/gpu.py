@@ -5,7 +5,7 @@ A round gives each program one turn (warm-up steps, then timed ones, each synchr
 round. The result is written after every round: a run that was stopped goes on where it was when it is started again.
 All train on the same file of random tokens, or on --tokens: what numbers are multiplied decides what power that takes, and
 a chip at its power limit what clock. Each round begins with another program.
-One GPU: lesson 00. Several: lesson 01 on all of them and on each alone (all at once; the slowest counts), lessons 02-04, DistributedDataParallel, with
+One GPU: lesson 00, and 01-04 beside it where sharding on one GPU is of interest (355m). Several: lesson 01 on all of them and on each alone (all at once; the slowest counts), lessons 02-04, DistributedDataParallel, with
 ZeroRedundancyOptimizer, and FSDP2.
 
   tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
@@ -25,7 +25,7 @@ import tempfile
 import time
 
 import gpu_table
-from gpu_programs import HERE, ROOT, Apart, Failed, Lesson, LlmC, OutOfTime, Peer, command_text, random_tokens, sources
+from gpu_programs import HERE, ROOT, WARM, Apart, Failed, Lesson, LlmC, OutOfTime, Peer, command_text, name_of, random_tokens, sources
 from gpu_watch import Watch, machine
 
 GIB = 2.0**30
@@ -56,7 +56,7 @@ ROWS = {row.name: row for row in (
     Row("355m", "gpt2_355m", 16, beside=("dp", "zero1", "zero2", "zero3")), Row("774m", "gpt2_774m", 16),
     Row("1558m", "gpt2_1558m", 8, lessons=("ours", "zero1", "zero2", "zero3", "zero3_gelu"), ddp_peers=("compile", "fsdp")))}
 # Name: program, settings, label.
-LESSONS = {"text": ("00_one_device", [], "Stagecraft, on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
+LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
            "zero1": ("02_zero1", [], "Stagecraft, lesson 02 (ZeRO-1)"), "zero2": ("03_zero2", [], "Stagecraft, lesson 03 (ZeRO-2)"),
            "zero3": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3)"),
            "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again")}
@@ -169,7 +169,7 @@ class Comparison(Bench):
     def settings(self, row):
         """What rounds must have in common to stand in one row."""
         return {"workload": f"configs/{row.workload}.json", "rows_a_rank": row.rows, "sequence": row.config()["batch"]["sequence"],
-                "tokens": self.args.tokens or "random", "world": self.world, "warm_up": row.warm_up, "timed_steps": row.steps,
+                "tokens": name_of(self.args.tokens) if self.args.tokens else "random", "world": self.world, "warm_up": row.warm_up, "timed_steps": row.steps,
                 "gpu": self.machine.get("gpu")}
 
     def tokens(self, row):
@@ -292,11 +292,11 @@ class Comparison(Bench):
         if name == "llmc":
             return "llm.c"
         if name in LESSONS:
-            return "Stagecraft" if self.world == 1 and name == "ours" else LESSONS[name][2]
+            return "Stagecraft, lesson 00" if self.world == 1 and name == "ours" else LESSONS[name][2]
         return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
 
     def new_entry(self, row, programs):
-        entry = {**self.settings(row), "started": now(), "commit": self.args.commit or sources(),
+        entry = {**self.settings(row), **({"warm_seconds": WARM} if self.world > 1 else {}), "started": now(), "commit": self.args.commit or sources(),
                  "command": command_text([HERE / "gpu.py", *sys.argv[1:]]),
                  "programs": {name: {"label": self.label(name)} for name in programs}, "rounds": [], "ratios": {}}
         return entry
@@ -313,6 +313,8 @@ class Comparison(Bench):
         programs = self.programs(row, self.args.rounds - have)
         entry = self.result["rows"].setdefault(self.key(row), self.new_entry(row, programs))
         entry["machine"] = self.machine
+        if row.name in self.attentions:
+            entry["attention"] = self.attentions[row.name]
         self.add_stored(entry, row, programs)
         alive = []
         for name, program in programs.items():
@@ -402,12 +404,12 @@ def read_arguments():
     parser.add_argument("--steps", type=int, help="timed steps of a turn (default 25; 100 of seed)")
     parser.add_argument("--warm-up", type=int, help="steps before them (default 10; 40 of seed)")
     parser.add_argument("--tokens", metavar="FILE", help="token file that all train on, relative to the repository (default: random tokens)")
-    parser.add_argument("--lessons", help=f"of {','.join(LESSONS)} (default: most on several GPUs, ours on one; ours is always there)")
+    parser.add_argument("--lessons", help=f"of {','.join(LESSONS)} (default: most on several GPUs and at 355m, ours on one; ours is always there)")
     parser.add_argument("--peers", help="compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
                         "(bf16:reduce-overhead); or none")
     parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto", help="of the peers; auto times both")
     parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
-    parser.add_argument("--llmc", metavar="FILE", help="train_gpt2cu; without it llm.c's stored rates stand in the table, marked so")
+    parser.add_argument("--llmc", metavar="FILE[@COMMIT]", help="train_gpt2cu, and of which commit it is; without it llm.c's stored rates stand in the table, marked so")
     parser.add_argument("--ours", choices=("paused", "process"), default="paused",
                         help="on one GPU: one process that stands still between its turns, or a new one each turn")
     parser.add_argument("--seconds", type=float, help="no round is started that would end later")

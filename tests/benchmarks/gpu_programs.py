@@ -10,6 +10,7 @@ and raises Failed with what it printed last. Deadlines are time.monotonic()'s.
 import array
 import contextlib
 import json
+import math
 import os
 import pathlib
 import queue
@@ -34,7 +35,8 @@ ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": 
                "STAGECRAFT_TERMINAL": "0"}
 TOKENS = 2**22  # of a file of random ones
 TAIL = 2000  # characters of a failed program's output that are kept
-SLACK = 4    # steps that may pass before a program is paused
+SLACK = 8    # steps a turn that may pass before a program is paused
+WARM = 4.0   # seconds that a process a turn computes before it is timed, once a turn has told how long its steps are
 
 
 class Failed(Exception):
@@ -104,7 +106,7 @@ class Lesson:
         self.program, self.settings, self.ranks, self.environment = program, settings, ranks, environment
         self.paused, self.turns = paused and ranks == 1, turns
         self.folder, self.process, self.seen, self.lines = pathlib.Path(folder), None, 0, []
-        self.command, self.about, self.text, self.taken = [], {}, "", 0
+        self.command, self.about, self.text, self.taken, self.median = [], {}, "", 0, None
 
     def start(self):
         pass  # at its first turn: only then is it known how many steps it takes
@@ -147,8 +149,13 @@ class Lesson:
         limit += time.monotonic()
         if self.paused:
             return self.measure_paused(warm_up, steps, deadline, limit)
+        warm_up = self.warm(warm_up)
         self.launch(warm_up + steps)
         return self.collect(warm_up, steps, deadline, limit)
+
+    def warm(self, steps):
+        """A chip rests while ranks start: those that compute before they are timed are as many as the others keep it busy with."""
+        return max(steps, math.ceil(WARM / self.median)) if self.median else steps
 
     def collect(self, warm_up, steps, deadline, limit):
         """What the launched process did."""
@@ -162,17 +169,18 @@ class Lesson:
         if len(self.lines) != warm_up + steps:
             raise Failed(f"the record has {len(self.lines)} steps, {warm_up + steps} were asked for")
         seconds = [line["seconds"] for line in self.lines[warm_up:]]
+        self.median = statistics.median(seconds)
         ended = (self.folder / "steps.jsonl").stat().st_mtime  # a line is written as its step ends
         self.about = self.facts(record)
         return {"seconds": seconds, "tokens": self.lines[-1]["tokens"], "began": ended - sum(seconds), "ended": ended, "wall_seconds": None}
 
     def measure_paused(self, warm_up, steps, deadline, limit):
+        first = warm_up
         if self.process is None:
             self.launch(self.turns * (warm_up + steps + SLACK))
         else:
+            first += self.read_steps()  # the step that was under way while it stood still is the first of the warm-up
             self.process.signal(signal.SIGCONT)
-        # The step that was under way while it stood still is the first of the warm-up.
-        first = self.read_steps() + warm_up
         began = self.wait_for(first, deadline, limit)
         ended = self.wait_for(first + steps, deadline, limit)
         self.process.signal(signal.SIGSTOP)
@@ -197,6 +205,7 @@ class Lesson:
         allocator = [int(x.replace(",", "")) for x in peak[-1]] if peak else [None, None]
         kept = {key: record[key] for key in ("versions", "commit", "workload", "strategy", "workload_hash", "device", "world")}
         wait_share = None if self.paused else (record.get("timing") or {}).get("wait_share")  # it may have stood still within a wait
+        kept["workload"] = {key: name_of(value) for key, value in kept["workload"].items()}
         return {**kept, "wait_share": wait_share,
                 "bytes_planned": rank["predicted_bytes"]["total"], "bytes_measured": rank["measured_bytes"]["total"],
                 "peak_planned": allocator[0], "peak_allocated": allocator[1]}
@@ -232,6 +241,7 @@ class Apart:
         limit += time.monotonic()
         turns = []
         try:
+            warm_up = max(lesson.warm(warm_up) for lesson in self.lessons)
             for lesson in self.lessons:
                 lesson.launch(warm_up + steps)
             for lesson in self.lessons:
@@ -321,13 +331,14 @@ class Peer:
 
 
 class LlmC:
-    """karpathy/llm.c's train_gpt2cu, a process a turn."""
+    """karpathy/llm.c's train_gpt2cu, a process a turn, nothing computed twice (-r 0). `binary`: FILE, or FILE@COMMIT of its sources."""
 
     def __init__(self, binary, layers, rows, sequence, tokens):
         self.step_tokens = rows * sequence
+        binary, _, commit = str(binary).partition("@")
         self.command = [binary, "-i", tokens, "-j", tokens, "-e", f"d{layers}", "-b", rows, "-t", sequence, "-d", rows * sequence,
-                        "-v", 1 << 30, "-m", 1, "-s", 0, "-h", 0]
-        self.process, self.about = None, {}
+                        "-v", 1 << 30, "-m", 1, "-s", 0, "-h", 0, "-r", 0]
+        self.process, self.about = None, {"commit": commit} if commit else {}
 
     def start(self):
         pass  # a process a turn
@@ -388,7 +399,8 @@ def command_text(command):
 def name_of(word):
     if re.fullmatch(r"(.*/)?\d\d_\w+", word) and "=" not in word:  # a lesson's program, wherever it was put for this run
         return f"build/cuda/bin/{pathlib.Path(word).name}"
-    if not word.startswith("/"):
+    key, equals, value = word.rpartition("=")
+    if not value.startswith("/"):
         return word
-    path = pathlib.Path(word)
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
+    path = pathlib.Path(value)
+    return key + equals + (str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name)

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE))
 import gpu_table  # noqa: E402
 
-# A lesson: a step takes 4 ms, of which it says what FAKE_SECONDS says. FAKE_STEPS: it makes no more than these.
+# A lesson: a step takes 20 ms, since a busy machine may let the runner see its end late, of which it says what FAKE_SECONDS says. FAKE_STEPS: it makes no more than these.
 LESSON = r'''
 import json, os, pathlib, sys, time
 line = sys.argv[1:]
@@ -31,7 +32,7 @@ seconds *= {"02": 1.25, "04": 2.0}.get(pathlib.Path(sys.argv[0]).name[:2], 1.0) 
 seconds *= {"1": 1.25}.get(os.environ.get("CUDA_VISIBLE_DEVICES"), 1.0)
 with (out / "steps.jsonl").open("w") as file, open(os.environ["FAKE_LOG"], "a") as log:
     for step in range(steps):
-        time.sleep(0.004)
+        time.sleep(0.02)
         file.write(json.dumps({"step": step, "seconds": seconds, "tokens": tokens, "loss": 5.0 + noise, "grad_norm": 1.0}) + "\n")
         file.flush()
         log.write(f"{time.time()}\n")
@@ -61,7 +62,7 @@ for text in sys.stdin:
     if os.environ.get("FAKE_LOST") == variant:
         sys.exit("lost the GPU")
     command, began = json.loads(text), time.time()
-    time.sleep(0.02)
+    time.sleep(float(os.environ.get("FAKE_TURN", "0.02")))
     seconds = [0.25 if variant == "bf16" else 0.2] * command["steps"]
     tokens = 1024 * int(sys.argv[sys.argv.index("--rows") + 1]) * int(sys.argv[sys.argv.index("--ranks") + 1])
     print(json.dumps({"seconds": seconds, "tokens": tokens, "began": began, "ended": time.time(), "peak_allocated": 2**30,
@@ -129,7 +130,7 @@ def stage():
 
 def takes_turns():
     with stage() as (folder, run):
-        said, result = run("--rows", "774m", "--rounds", "2", "--peers", "compile,bf16")
+        said, result = run("--rows", "774m", "--rounds", "2", "--peers", "compile,bf16", FAKE_TURN="0.4")
         check(said.returncode == 0, said.stdout + said.stderr)
         row = result["rows"]["774m"]
         turns = sorted((c["began"], c["ended"], name) for r in row["rounds"] for name, c in r["programs"].items())
@@ -152,12 +153,12 @@ def takes_turns():
         check(row["rounds"][0]["commit"] == "c" and row["rounds"][0]["command"].startswith("tests/benchmarks/gpu.py --"), "a round says what it was")
         check(row["programs"]["ours"]["peak_allocated"] == 1024, "ours has its peak")
         check(row["programs"]["compile"]["peak_allocated"] == 2**30, "the peer has its peak")
-        power = row["rounds"][0]["programs"]["compile"]["power"]
+        power = row["rounds"][1]["programs"]["compile"]["power"]
         check(power["samples"] > 0 and power["watts"]["median"] == 690.5 and power["clock_reasons"] == ["0x0000000000000004"], f"{power}")
         check(result["rows"]["774m"]["machine"]["gpu"] == "Pretended GPU", "the machine is named")
         commands = [row["command"], *(row["programs"][name]["command"] for name in ("ours", "compile"))]
         check(row["command"].startswith("tests/benchmarks/gpu.py --"), row["command"])
-        check(not any(word.startswith("/") for command in commands for word in command.split()), f"a path of this machine: {commands}")
+        check(not any(re.search(r"(^|=)/", word) for command in commands for word in command.split()), f"a path of this machine: {commands}")
         check(commands[1].startswith("build/cuda/bin/00_one_device --"), f"a lesson's program is named where a build puts it: {commands[1]}")
 
 
@@ -181,7 +182,7 @@ def failures_stay_with_their_program():
         said, result = run("--rows", "774m", "--rounds", "1", "--peers", "compile,bf16", FAKE_BAD="autocast")
         row = result["rows"]["774m"]
         check(said.returncode == 1 and "no compiler found" in row["programs"]["compile"]["failure"], f"{row['programs']}")
-        check(set(row["rounds"][0]["programs"]) == {"ours", "bf16"}, "the others go on")
+        check(row["rounds"] and set(row["rounds"][0]["programs"]) == {"ours", "bf16"}, f"the others go on: {row} {said.stdout} {said.stderr}")
         check("| failed |" in said.stdout and "autocast: failed: exit 1: no compiler found" in said.stdout, said.stdout)
     with stage() as (_, run):
         said, result = run("--rows", "774m", "--rounds", "2", "--peers", "compile,bf16", FAKE_LOST="autocast")
@@ -208,10 +209,10 @@ def failures_stay_with_their_program():
 def keeps_to_the_time():
     with stage() as (folder, run):
         began = time.monotonic()
-        said, result = run("--rows", "774m", "--rounds", "1000", "--peers", "none", "--seconds", "0.5")
+        said, result = run("--rows", "774m", "--rounds", "1000", "--peers", "none", "--seconds", "4")
         rounds = result["rows"]["774m"]["rounds"]
         check(said.returncode == 1 and "time limit" in said.stdout and 0 < len(rounds) < 1000, said.stdout + said.stderr)
-        check(sum(r["seconds"] for r in rounds) <= 0.5 and time.monotonic() - began < 5, "it ends in time")
+        check(sum(r["seconds"] for r in rounds) <= 4 and time.monotonic() - began < 40, "it ends in time")
         check("failure" not in result["rows"]["774m"]["programs"]["ours"], "and that is no failure")
         result["rows"]["774m"]["rounds"] = [{**rounds[0], "seconds": 1000}]
         (folder / "out.json").write_text(json.dumps(result))
@@ -222,11 +223,12 @@ def keeps_to_the_time():
 
 def runs_llmc():
     with stage() as (folder, run):
-        said, result = run("--rows", "774m", "--rounds", "1", "--peers", "none", "--llmc", folder / "llmc")
+        said, result = run("--rows", "774m", "--rounds", "1", "--peers", "none", "--llmc", f"{folder}/llmc@abc")
         row = result["rows"]["774m"]
         check(said.returncode == 0, said.stdout + said.stderr)
         ratio = row["ratios"]["ours_over_llmc"]
         check(abs(ratio["median"] - 0.8) < 1e-9 and "stored" not in ratio, f"{ratio}")
+        check(row["programs"]["llmc"]["commit"] == "abc" and row["programs"]["llmc"]["command"].endswith("-r 0"), f"{row['programs']['llmc']}")
         check("stored" not in row["programs"]["llmc"] and "stored" not in said.stdout, "nothing stored stands beside what was measured")
 
 
@@ -263,9 +265,10 @@ def compares_what_splits():
         check(said.returncode == 0 and list(programs) == ["ours", "text", "llmc"], said.stdout + said.stderr)
         check("data.source" not in programs["text"]["command"] and "data.source" in programs["ours"]["command"], f"{programs}")
         check(result["rows"]["124m"]["ratios"]["text_over_ours"]["median"] == 1, "what random tokens hide stands in the table")
-        said, result = run("--rows", "124m", "--rounds", "1", "--peers", "none", "--tokens", "some.bin")
+        said, result = run("--rows", "124m", "--rounds", "1", "--peers", "none", "--tokens", "/elsewhere/some.bin")
         check("replaces what" in said.stdout and result["rows"]["124m"]["tokens"] == "some.bin", "other tokens are another measurement")
-        check("data.source=some.bin" in result["rows"]["124m"]["programs"]["ours"]["command"], "which train on them")
+        check(result["rows"]["124m"]["programs"]["ours"]["workload"]["data.source"] == "some.bin", "nor in the workload")
+        check(" data.source=some.bin " in result["rows"]["124m"]["programs"]["ours"]["command"], "which train on them; where they lie is this machine's")
     with stage() as (folder, run):
         said, result = run("--rows", "774m", "--rounds", "1", "--peers", "none", "--lessons", "dp,zero1,zero3")
         check(said.returncode == 0, said.stdout + said.stderr)

@@ -175,14 +175,15 @@ class Parts(unittest.TestCase):
     def test_scaling_and_peers_on_gpus(self):
         programs = {name: {"label": label, "peak_allocated": 2**30} for name, label in (("ours", "Stagecraft"), ("ours_1", "Stagecraft, one GPU"))}
         rounds = [{"programs": {"ours": {"tokens_per_second": 190e3, "median_seconds": 0.5}, "ours_1": {"tokens_per_second": 100e3, "median_seconds": 0.5}}}]
-        row = {"workload": "configs/gpt2_355m.json", "rows_a_rank": 16, "sequence": 1024, "world": 2, "programs": programs, "rounds": rounds,
+        row = {"workload": "configs/gpt2_355m.json", "rows_a_rank": 16, "sequence": 1024, "world": 2, "warm_up": 10, "programs": programs, "rounds": rounds,
                "ratios": {"scaling": {"median": 0.95, "lowest": 0.94, "highest": 0.96, "rounds": 1}}}
         with unittest.mock.patch.object(machine_tables, "record", lambda name: {"rows": {"355m x2": row}}), \
                 unittest.mock.patch.object(machine_tables, "has", lambda name: True):
             self.assertIn("| `configs/gpt2_355m.json` | 2 | 16 | 100.0 | 190.0 | 95.0 % (94.0 to 96.0) |", machine_tables.gpu_scaling(Page(PAGE)))
             peers = machine_tables.gpu_peers(Page(PAGE))
             self.assertIn("Stagecraft, one GPU", peers)
-            self.assertIn("`355m x2`: [configs/gpt2_355m.json](../../configs/gpt2_355m.json), 16 rows of 1024 tokens a micro-batch a GPU, 2 GPUs\n", peers)
+            self.assertIn("`355m x2`: [configs/gpt2_355m.json](../../configs/gpt2_355m.json), 16 rows of 1024 tokens a micro-batch a GPU, 2 GPUs, lessons on the workload's text, "
+                          "peers on random tokens, ours always first\n", peers)
             self.assertNotIn("12 P", peers)
             row["tokens"] = "random"
             self.assertIn("2 GPUs, random tokens\n", machine_tables.gpu_peers(Page(PAGE)))
@@ -199,7 +200,7 @@ class Parts(unittest.TestCase):
                     "fsdp": {"label": "FSDP2, blocks compiled"}}
         for program in programs.values():
             program["peak_allocated"] = 2**30
-        row = {"workload": "configs/gpt2_355m.json", "rows_a_rank": 16, "sequence": 1024, "world": 2, "programs": programs, "machine": {"power_limit_watts": 700.0},
+        row = {"workload": "configs/gpt2_355m.json", "rows_a_rank": 16, "sequence": 1024, "world": 2, "warm_up": 10, "programs": programs, "machine": {"power_limit_watts": 700.0},
                "rounds": [{"programs": {"ours": cell(400e3), "zero3": cell(390e3), "fsdp": cell(260e3)}}]}
         row["ratios"] = machine_tables.gpu_table().ratios_of(row)
         with unittest.mock.patch.object(machine_tables, "record", lambda name: {"rows": {"355m x2": row}}), \
@@ -211,10 +212,13 @@ class Parts(unittest.TestCase):
             self.assertNotIn("lesson 04", machine_tables.gpu_zero(Page(PAGE), "###", "zero2"))
             row["rounds"].append({"programs": {"ours": cell(400e3), "fsdp": cell(250e3, 500.0)}})
             row["rounds"][0]["programs"]["fsdp"]["power"]["watts"]["median"] = 500.0
-            self.assertIn("`355m x2`: FSDP2's GPUs drew 500 W of 700", machine_tables.gpu_zero(Page(PAGE), "###", "zero3"))
+            self.assertIn("`355m x2`: FSDP2's GPUs drew 500 W at 1600 MHz, ours 695 W: they waited", machine_tables.gpu_zero(Page(PAGE), "###", "zero3"))
             words = machine_tables.other_words()
             self.assertIn("In `355m x2` not every program had its turn in every round", words)
             self.assertIn("they waited", words)
+            self.assertIn("In `355m x2` a lesson's turn began after some seconds of rest, while its ranks started, and was timed after 10 steps", words)
+            row["warm_seconds"] = 4.0
+            self.assertNotIn("of rest", machine_tables.other_words())
             self.assertNotIn("flash", words)
             row["world"], programs["fsdp"]["attention"] = 1, "flash"
             self.assertNotIn("flash", machine_tables.other_words())  # measured once, alone
@@ -226,7 +230,7 @@ class Parts(unittest.TestCase):
             programs = {name: {"label": f"label of {name}"} for name in rates}
             programs |= {name: {"label": f"label of {name}", "stored": rate} for name, rate in (stored or {}).items()}
             cells = {name: {"tokens_per_second": rate, "power": {"watts": {"median": 690.0}, "sm_mhz": {"median": rate / 100}}} for name, rate in rates.items()}
-            row = {"workload": "configs/gpt2_124m.json", "sequence": 1024, "world": world, "gpu": "NVIDIA H200", "programs": programs, "rounds": [{"programs": cells}]}
+            row = {"workload": "configs/gpt2_124m.json", "rows_a_rank": 8, "sequence": 1024, "world": world, "gpu": "NVIDIA H200", "programs": programs, "rounds": [{"programs": cells}]}
             return {**row, "ratios": machine_tables.gpu_table().ratios_of(row)}
 
         rows = {"a": entry(1, {"ours": 120e3, "compile": 100e3, "compile_reduce_overhead": 105e3, "bf16": 110e3}, {"llmc": 119e3}),
@@ -236,10 +240,10 @@ class Parts(unittest.TestCase):
             # The fastest setting with fp32 parameters, not the slowest, and not bf16.
             self.assertIn("| `a` | 1 | 120.0 | 1.143 (1.143 to 1.143) | 1.008 (1.008 to 1.008), stored |  |", text)
             self.assertIn("| `b x2` | 2 | 300.0 | 1.500 (1.500 to 1.500) |  | 1.867 (1.867 to 1.867); 1.094 (1.094 to 1.094), stored |", text)
-            # a: compile, reduce-overhead, llm.c (of bf16 no aim); b: compile, lesson 02 over zero, lesson 04 over fsdp twice, scaling.
-            self.assertIn("Of 8 comparisons that had an aim before they were made, 4 are below it", text)
+            # a: torch.compile, of which reduce-overhead is the closer, llm.c (bf16 has no aim); b: DDP, lesson 02 over zero, lesson 04 over FSDP2's stored rate, scaling.
+            self.assertIn("Of 6 comparisons, each with the closest rate of a kind of peer, 4 are below the project's aim", text)
             below = gpu_tables.gpu_margins(Page(PAGE))
-            self.assertIn("Of 8 comparisons with an aim 4 are below it, the farthest first:", below)
+            self.assertIn("Of 6 comparisons 4 are below the aim, the farthest first:", below)
             order = [below.index(line) for line in ("| `a` | 00 | label of llmc | 1.008 (1.008 to 1.008), stored | 1.08 |", "| `b x2` | 01 | 2 times one GPU | 0.938 (0.938 to 0.938) | 0.97 |",
                                                     "| `a` | 00 | label of compile_reduce_overhead | 1.143 (1.143 to 1.143) | 1.15 |", "| `b x2` | 04 | label of fsdp_stored | 1.094")]
             self.assertEqual(order, sorted(order))
@@ -251,7 +255,7 @@ class Parts(unittest.TestCase):
             self.assertIn("In 0 of 2 runs our clock is the lower one.", limits)
             del rows["b x2"]
             rows["a"] = entry(1, {"ours": 120e3, "compile": 100e3})
-            self.assertIn("Of 1 comparison with an aim 0 are below it.", gpu_tables.gpu_margins(Page(PAGE)))
+            self.assertIn("Of 1 comparison 0 are below the aim.", gpu_tables.gpu_margins(Page(PAGE)))
             self.assertEqual(gpu_tables.world_one(Page(PAGE)), "")
             rows["a"] = entry(1, {"ours": 120e3, "dp": 120e3, "zero1": 118e3, "zero2": 117e3, "zero3": 108e3})
             for program in rows["a"]["programs"].values():
