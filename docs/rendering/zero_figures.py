@@ -88,7 +88,9 @@ def zero_bytes():
     panels = [(f"tiny, N = {n}: measured", {lesson: order[lesson][n]["bytes"] for lesson in LESSONS}) for n in ("2", "4")]
     panels += [(f"GPT-2 1.5B, N = {n}: planned", {lesson: plans[lesson][n]["bytes"] for lesson in LESSONS}) for n in ("2", "4")]
     totals = "; ".join(f"{name}: " + ", ".join(f"{LESSONS[lesson]} {bytes_text(bytes_['total'])}" for lesson, bytes_ in one.items()) for name, one in panels)
-    alt = f"Bytes of a rank by purpose under four strategies. {totals}. Activations and workspace are the same for all."
+    rests = [[dict(parts_of(bytes_))[REST] for bytes_ in one.values()] for _, one in panels]
+    apart = max(max(rest) - min(rest) for rest in rests)
+    alt = f"Bytes of a rank by purpose under four strategies. {totals}. Activations and workspace are the same for all but for {apart} bytes at most."
     drawing = Drawing(660, "Bytes of a rank, lessons 01 to 04", alt, "left: a model of four blocks; below: one of 48")
     for i, (name, one) in enumerate(panels):
         x, base = 50 + 460 * (i % 2), 300 + 290 * (i // 2)

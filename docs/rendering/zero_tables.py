@@ -1,7 +1,6 @@
 """Tables of lessons 02 to 04: what ranks hold and send under ZeRO-1, 2, 3; formulas beside plans and runs (docs/results/zero_*.json)."""
 from .lesson_tables import ALIGN, MODELS, equal_text, tail, units_of, workload
 from .memory_tables import with_settings
-from .outputs import lines_between
 from .registry import RenderError, bytes_text, record, renders, table
 
 LESSONS = {"01_data_parallel": "01 data parallel", "02_zero1": "02 ZeRO-1", "03_zero2": "03 ZeRO-2", "04_zero3": "04 ZeRO-3"}
@@ -299,13 +298,6 @@ def zero_whole_runs(page):
                      f"{run['bytes_sent']:,}"])
     return (table(["run", "first loss", "last loss", "validation loss", "bytes a rank holds", "bytes a rank sends a step"], rows)
             + tail(page, "lesson_01", "lesson_02", "lesson_03", "lesson_04"))
-
-
-@renders
-def zero_end(page, name):
-    """What a whole run printed at its end: losses, and predicted beside measured; its length, which is the machine's, is left out."""
-    said = lines_between(record(name)["default"]["said"], "peak bytes of rank 0", "")
-    return "```text\n" + "\n".join(line.rstrip() for line in said).strip("\n") + "\n```"
 
 
 @renders
