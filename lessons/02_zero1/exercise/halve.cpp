@@ -9,8 +9,8 @@ namespace sc {
 ///   Cost   a unit of n elements: (N - 1) / N x 2 n elements a rank, in two operations. As it stands here it
 ///          is 3 n.
 ///   After  every ticket has been waited for. Of grads() nothing is promised.
-///   Types  reduce_scatter's output is an `at::Tensor&`, which a temporary from narrow() does not bind to: give
-///          such a slice a name.
+///   Types  reduce_scatter's output is an `at::Tensor&`, which a temporary from narrow() does not bind to:
+///          give such a slice a name.
 void reduce_update_publish(OwnedStep& step, Communicator& comm) {
   // TODO: this is right, and a third of what it sends is never read: update() looks at one slice of the sum.
   for (int unit = 0; unit < step.num_units(); ++unit) comm.all_reduce(step.grads(unit)).wait();
