@@ -105,7 +105,7 @@ std::string time_table(const RunRecord& run, const RunRecord& other) {
                   ratio(now->tokens_per_second, before->tokens_per_second)});
   rows.push_back({"waiting for communication", fmt::format("{:.1f} %", 100 * before->wait_share),
                   fmt::format("{:.1f} %", 100 * now->wait_share)});
-  return table(rows);
+  return table(rows) + "  times of two runs: docs/measuring.md says what else is in their ratio\n";
 }
 
 std::string loss_table(const RunRecord& run, const RunRecord& other) {

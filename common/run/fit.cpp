@@ -15,7 +15,16 @@
 namespace sc {
 namespace {
 
-bool fits(const LimitedRun& run, const MemoryPlan& plan) { return plan.total() <= run.cap; }
+// What a rank may hold. Another world has as large a share of its ranks on this machine.
+Bytes limit_of(const LimitedRun& run, const RunShape& shape) {
+  if (run.cap.value() > 0) return run.cap;
+  const std::int64_t ranks = ceil_div(to_int(shape.world) * run.ranks_here, to_int(run.shape.world));
+  return run.host / ranks;
+}
+
+bool fits(const LimitedRun& run, const RunShape& shape, const MemoryPlan& plan) {
+  return plan.total() <= limit_of(run, shape);
+}
 
 /// Micro-batches of all ranks in a step.
 std::int64_t micro_batches(const RunShape& shape) {
@@ -72,7 +81,7 @@ std::string settings(const RunShape& changed, const RunShape& from) {
 bool add_first(const LimitedRun& run, const std::vector<RunShape>& shapes, std::vector<Change>& changes) {
   for (const RunShape& shape : shapes) {
     const MemoryPlan plan = run.plan(shape);
-    if (!fits(run, plan)) continue;
+    if (!fits(run, shape, plan)) continue;
     changes.push_back({settings(shape, run.shape).substr(1), plan.total()});
     return true;
   }
@@ -88,7 +97,7 @@ bool add_stages(const LimitedRun& run, const RunShape& from, std::vector<Change>
        ++stage) {
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       const MemoryPlan plan = plan_of_stage(shapes[i], static_cast<ZeroStage>(stage));
-      if (!fits(run, plan)) continue;
+      if (!fits(run, shapes[i], plan)) continue;
       changes.push_back({fmt::format("{} (lesson 0{}) -n {}{}", kNames[stage], stage + 1,
                                      to_int(shapes[i].world), settings(from, run.shape)),
                          plan.total()});
@@ -148,13 +157,14 @@ std::string describe_changes(const LimitedRun& run) {
   std::vector<std::vector<std::string>> rows;
   for (const Change& change : changes_that_fit(run)) rows.push_back({change.what, human_bytes(change.bytes)});
   const Bytes total = run.plan(run.shape).total();
-  rows.push_back({fmt::format("--memory-cap {}", total.value()), human_bytes(total)});
+  if (run.cap.value() > 0)
+    rows.push_back({fmt::format("--memory-cap {}", total.value()), human_bytes(total)});
   return table(rows);
 }
 
-void refuse_beyond_cap(const LimitedRun& run) {
+void refuse_what_does_not_fit(const LimitedRun& run) {
   const MemoryPlan plan = run.plan(run.shape);
-  if (fits(run, plan)) return;
+  if (fits(run, run.shape, plan)) return;
   std::vector<std::vector<std::string>> rows;
   for (int p = 0; p < kPurposes; ++p) {
     const auto purpose = static_cast<Purpose>(p);
@@ -163,11 +173,17 @@ void refuse_beyond_cap(const LimitedRun& run) {
       rows.push_back({std::string(name_of(purpose)), human_bytes(plan.of(purpose))});
   }
   std::string changes = describe_changes(run), bytes = table(rows);
-  changes.pop_back(), bytes.pop_back();
-  throw InputError(ExitCode::missing, "--memory-cap " + human_bytes(run.cap),
-                   fmt::format("a rank would hold {}, {} more than that\n{}", human_bytes(plan.total()),
-                               human_bytes(plan.total() - run.cap), bytes),
-                   "one of these fits, and a rank holds\n" + changes);
+  bytes.pop_back();
+  const Bytes limit = limit_of(run, run.shape);
+  const std::string where = run.cap.value() > 0 ? "--memory-cap " + human_bytes(run.cap)
+                                                : fmt::format("{} free on this machine, ranks here: {}",
+                                                              human_bytes(run.host), run.ranks_here);
+  throw InputError(
+      ExitCode::missing, where,
+      fmt::format("a rank would hold {}, {} more than {}\n{}", human_bytes(plan.total()),
+                  human_bytes(plan.total() - limit), run.cap.value() > 0 ? "that" : "its share", bytes),
+      changes.empty() ? "a smaller model.*, or more machines"
+                      : "one of these fits, and a rank holds\n" + changes.substr(0, changes.size() - 1));
 }
 
 }  // namespace sc

@@ -1,4 +1,5 @@
-// What would fit below --memory-cap where a plan does not: found by evaluating plans.
+// What would fit below --memory-cap, or in the memory of this machine, where a plan does not: found by
+// evaluating plans.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,12 @@
 
 namespace sc {
 
-/// A run that is limited.
+/// A run that is limited: a rank by `cap`, or, where `cap` is 0, all ranks of this machine together by `host`.
 struct LimitedRun {
   RunShape shape;
   Bytes cap;
+  Bytes host;
+  std::int64_t ranks_here = 1;        // ranks on this machine, of the shape's world
   ZeroStage stage = ZeroStage::none;  // of its strategy
   std::int64_t slices = 1;            // virtual ranks of each rank (00)
   bool one_rank_only = false;
@@ -35,11 +38,11 @@ MemoryPlan plan_of_stage(const RunShape& shape, ZeroStage stage);
 /// ranks of this strategy; a strategy that divides more. The global batch stays. May be empty.
 std::vector<Change> changes_that_fit(const LimitedRun& run);
 
-/// The lines of those changes, and the cap that would do.
+/// The lines of those changes, and the cap that would do if there is one.
 std::string describe_changes(const LimitedRun& run);
 
-///   Errors  InputError(missing) if the plan is beyond the cap: its bytes by purpose, what is missing, and
+///   Errors  InputError(missing) if the plan is beyond its limit: its bytes by purpose, what is missing, and
 ///           the changes that fit.
-void refuse_beyond_cap(const LimitedRun& run);
+void refuse_what_does_not_fit(const LimitedRun& run);
 
 }  // namespace sc

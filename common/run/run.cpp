@@ -16,6 +16,7 @@
 #include "common/run/describe.h"
 #include "common/run/fit.h"
 #include "common/run/gpu.h"
+#include "common/run/host_memory.h"
 #include "common/run/report.h"
 #include "common/run/run_files.h"
 #include "common/run/run_lesson.h"
@@ -87,6 +88,7 @@ RunShape shape_of_plan(const CommandLine& line, const ResolvedConfig& config, st
 LimitedRun limited(const AnyLesson& lesson, const RunShape& shape, Bytes cap) {
   return {.shape = shape,
           .cap = cap,
+          .host = Bytes(0),
           .stage = lesson.info.stage,
           .slices = lesson.slices(),
           .one_rank_only = lesson.info.one_rank_only,
@@ -119,9 +121,21 @@ int print_once(const Launch& launch, const std::string& text) {
   return 0;
 }
 
+// On a GPU without --memory-cap its allocator decides.
+void refuse_too_large(const TrainJob& job) {
+  LimitedRun run = limited(job.lesson, shape_of_run(job), job.line.memory_cap.value_or(Bytes(0)));
+  if (!job.line.memory_cap) {
+    const std::optional<Bytes> available = available_host_memory();
+    if (job.device != DeviceKind::cpu || !available) return;
+    run.host = *available;
+    run.ranks_here = to_int(job.launch.local_world);
+  }
+  refuse_what_does_not_fit(run);
+}
+
 // What can be refused before anything is opened or allocated, and then the run.
 int run_job(TrainJob job) {
-  if (job.line.memory_cap) refuse_beyond_cap(limited(job.lesson, shape_of_run(job), *job.line.memory_cap));
+  refuse_too_large(job);
   if (!job.line.compare.empty()) {
     Workload workload = job.config.workload;
     job.other = read_other_run(*posix_file_ops(), job.line.compare,

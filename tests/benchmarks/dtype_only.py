@@ -15,7 +15,7 @@ import tempfile
 
 import gpu_table
 from gpu import ROWS, Bench, now, write
-from gpu_programs import HERE, Failed, Lesson, OutOfTime, command_text, sources
+from gpu_programs import HERE, Failed, Lesson, OutOfTime, command_text, lesson_program, sources
 
 DTYPES = ("fp32", "fp16", "bf16")
 EPOCH = 250  # steps, as the workload has it
@@ -27,7 +27,7 @@ WHAT = ("one program, one workload, precision.dtype alone differs (16-bit runs k
 def lesson(args, row, dtype, folder):
     settings = ["--workload", f"configs/{row.workload}.json", "--set", f"precision.dtype={dtype}", "--set", "data.validation_batches=1",
                 "--device", "cuda"]
-    return Lesson(pathlib.Path(args.bin).resolve() / "00_one_device", settings, 1, folder / dtype, True, args.rounds,
+    return Lesson(lesson_program(args.bin, "00_one_device"), settings, 1, folder / dtype, True, args.rounds,
                   {"NVIDIA_TF32_OVERRIDE": "0"})
 
 

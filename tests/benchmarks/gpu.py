@@ -25,7 +25,7 @@ import tempfile
 import time
 
 import gpu_table
-from gpu_programs import HERE, ROOT, WARM, Apart, Failed, Lesson, LlmC, OutOfTime, Peer, command_text, name_of, random_tokens, sources
+from gpu_programs import HERE, ROOT, WARM, Apart, Failed, Lesson, LlmC, OutOfTime, Peer, command_text, lesson_program, name_of, random_tokens, sources
 from gpu_watch import Watch, machine
 
 GIB = 2.0**30
@@ -130,7 +130,7 @@ class Comparison(Bench):
         self.result = json.loads(self.path.read_text()) if self.path.exists() else {"rows": {}}
         self.result["about"] = ("medians of synchronised steps; the programs of a row took turns within each round, and ratios are within "
                                 "a round; an idle program keeps its memory and leaves the GPU alone")
-        self.peers, self.attentions, self.bad = {}, {}, False
+        self.peers, self.attentions, self.anew, self.bad = {}, {}, set(), False
         self.stored = json.loads((ROOT / "docs/results/peers_stored.json").read_text())
 
     def key(self, row):
@@ -180,8 +180,8 @@ class Comparison(Bench):
         same = entry is not None and all(entry.get(k) == v for k, v in self.settings(row).items())
         if entry is not None and (self.args.again or not same):
             why = "" if same else ", which was measured with other settings"
-            print(f"{self.key(row)}: replaces what {self.path} has{why}", flush=True)
-            del self.result["rows"][self.key(row)]
+            print(f"{self.key(row)}: its first round replaces what {self.path} has{why}", flush=True)
+            self.anew.add(self.key(row))
             return False
         return same and len(entry["rounds"]) >= self.args.rounds
 
@@ -257,10 +257,7 @@ class Comparison(Bench):
     # --- a row -------------------------------------------------------------------------------------------------------
 
     def program(self, name):
-        path = pathlib.Path(self.args.bin).resolve() / ("00_one_device" if self.world == 1 and name == "ours" else LESSONS[name][0])
-        if not path.exists():
-            sys.exit(f"error: {path} is not built\n  fix: lessons/{path.name}/run.sh --preset cuda --build-only, or --bin DIR")
-        return path
+        return lesson_program(self.args.bin, "00_one_device" if self.world == 1 and name == "ours" else LESSONS[name][0])
 
     def lesson(self, row, name, turns):
         world = self.world_of(name)
@@ -309,6 +306,7 @@ class Comparison(Bench):
                 entry["programs"][name] = {"label": f"{label} (stored)", "stored": found["tokens_per_second"][self.key(row)], "source": found["source"]}
 
     def run_row(self, row):
+        before = self.result["rows"].pop(self.key(row), None) if self.key(row) in self.anew else None
         have = len(self.result["rows"].get(self.key(row), {"rounds": []})["rounds"])
         programs = self.programs(row, self.args.rounds - have)
         entry = self.result["rows"].setdefault(self.key(row), self.new_entry(row, programs))
@@ -334,6 +332,8 @@ class Comparison(Bench):
                 entry["ratios"] = gpu_table.ratios_of(entry)
             elif not any("failure" in facts for facts in entry["programs"].values()):
                 del self.result["rows"][self.key(row)]  # the time was over before its first round
+                if before:
+                    self.result["rows"][self.key(row)] = before
             write(self.path, self.result)
 
     def rounds(self, row, entry, programs, alive):

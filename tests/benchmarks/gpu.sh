@@ -3,7 +3,23 @@
 # Needs build/cuda (lessons/NN/run.sh --preset cuda --build-only of lessons 00 to 04, or --bin) and a python3 with PyTorch (PYTHON=...).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+script=gpu.py
+if [[ ${1:-} == --dtype-only ]]; then
+  script=dtype_only.py
+  shift
+fi
+for argument in "$@"; do
+  case $argument in
+    -h | --help | --render | --render=*) exec "${PYTHON:-python3}" "$here/$script" "$@" ;;
+  esac
+done
+if ! nvidia-smi --list-gpus 2>/dev/null | grep -q GPU; then
+  echo "error: no GPU is visible: nvidia-smi lists none" >&2
+  echo "  fix: run it on a machine with an NVIDIA GPU; a result is shown anywhere: $0 --render docs/results/gpu_peers.json" >&2
+  exit 69
+fi
 python=${PYTHON:-}
+[[ $script == gpu.py ]] || python=${python:-python3} # lesson 00 alone: no peers
 for candidate in python3 "$here/../../.deps/oracle/bin/python"; do
   if [[ -z $python ]] && "$candidate" -c 'import torch' 2>/dev/null; then python=$candidate; fi
 done
@@ -14,9 +30,4 @@ if [[ -z $python ]]; then
 fi
 # What torch.compile made is kept for the next run.
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/stagecraft_inductor} TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-/tmp/stagecraft_triton}
-script=gpu.py
-if [[ ${1:-} == --dtype-only ]]; then
-  script=dtype_only.py
-  shift
-fi
 exec "$python" "$here/$script" "$@"

@@ -367,6 +367,14 @@ class LlmC:
         return self.about
 
 
+def lesson_program(folder, name):
+    """Where a lesson's program lies."""
+    path = pathlib.Path(folder).resolve() / name
+    if not path.exists():
+        sys.exit(f"error: {path} is not built\n  fix: lessons/{path.name}/run.sh --preset cuda --build-only, or --bin DIR")
+    return path
+
+
 def random_tokens(vocab):
     """A token file (common/data/token_file.h) of random tokens, made when it is first asked for. Relative to the repository."""
     path = pathlib.Path(f"build/random_tokens_{vocab}.bin")

@@ -174,6 +174,8 @@ def goes_on():
         check(said.returncode == 0 and result["rows"]["774m"]["rounds"] == rounds, "a row that is complete is kept")
         check("774m: is in" in said.stdout and "round" not in said.stdout.split("|")[0], f"and skipped: {said.stdout}")
         _, result = run(*ask, "--rounds", "1", "--again")
+        said, kept = run(*ask, "--rounds", "1", "--again", "--seconds", "0.001")
+        check(said.returncode == 1 and kept["rows"]["774m"]["rounds"] == result["rows"]["774m"]["rounds"], "without time for a round nothing is lost")
         check(len(result["rows"]["774m"]["rounds"]) == 1 and result["rows"]["774m"]["rounds"][0] != first[0], "--again measures anew")
 
 
@@ -266,7 +268,7 @@ def compares_what_splits():
         check("data.source" not in programs["text"]["command"] and "data.source" in programs["ours"]["command"], f"{programs}")
         check(result["rows"]["124m"]["ratios"]["text_over_ours"]["median"] == 1, "what random tokens hide stands in the table")
         said, result = run("--rows", "124m", "--rounds", "1", "--peers", "none", "--tokens", "/elsewhere/some.bin")
-        check("replaces what" in said.stdout and result["rows"]["124m"]["tokens"] == "some.bin", "other tokens are another measurement")
+        check("first round replaces what" in said.stdout and result["rows"]["124m"]["tokens"] == "some.bin", "other tokens are another measurement")
         check(result["rows"]["124m"]["programs"]["ours"]["workload"]["data.source"] == "some.bin", "nor in the workload")
         check(" data.source=some.bin " in result["rows"]["124m"]["programs"]["ours"]["command"], "which train on them; where they lie is this machine's")
     with stage() as (folder, run):
@@ -318,8 +320,26 @@ def compares_dtypes():
         check(result["programs"]["fp32"]["epoch_seconds"] == 100, "250 steps of 0.4 s")
 
 
+# One message, and what needs no GPU works without one.
+def refuses_without_gpu():
+    with stage() as (folder, _):
+        (folder / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+
+        def run(*arguments):
+            environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+            return subprocess.run([HERE / "gpu.sh", *arguments], capture_output=True, text=True, check=False, env=environment)
+
+        for arguments in ((), ("--dtype-only",), ("--peers", "none")):
+            said = run(*arguments)
+            check(said.returncode == 69 and said.stderr.startswith("error: no GPU is visible") and said.stderr.count("\n") == 2, f"{said}")
+        said = run("--render", ROOT / "docs/results/gpu_peers.json")
+        check(said.returncode == 0 and said.stdout.startswith("| run | program |"), f"{said}")
+        said = subprocess.run([sys.executable, HERE / "dtype_only.py", "--bin", folder / "nowhere"], capture_output=True, text=True, check=False)
+        check(said.returncode == 1 and "00_one_device is not built\n  fix: " in said.stderr, f"{said}")
+
+
 def main():
-    for test in (takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, runs_llmc, scales, compares_what_splits, scales_from_the_slowest, compares_bits, compares_dtypes):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, runs_llmc, scales, compares_what_splits, scales_from_the_slowest, compares_bits, compares_dtypes):
         test()
     print("passed")
 

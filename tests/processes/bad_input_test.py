@@ -30,7 +30,7 @@ COMMAND_LINES = {
     "--device gpu": (64, '--device gpu: "gpu" is none of auto, cpu, cuda; did you mean "cpu"?\n'
                          "  fix: --device takes auto, cpu, cuda"),
     "--device cuda": (69, re.compile(r"--device cuda: this build has no GPU code\n"
-                                     r"  fix: (run\.sh --preset cuda, or --device cpu|--device cpu: no GPU is visible on this machine)")),
+                                     r"  fix: (run\.sh --preset cuda, or --device cpu|--device cpu, which trains in fp32 \(--plan needs no GPU\): no GPU is visible on this machine)")),
     "--threads 0": (64, "--threads 0: 0 is outside its range, 1 .. 1024\n  fix: --threads takes 1 .. 1024"),
     "--watchdog 0": (64, "--watchdog 0: 0 is outside its range, 0.1 <= x <= 86400\n  fix: --watchdog takes 0.1 <= x <= 86400"),
     "--plan=1": (64, "--plan 1: a switch takes no value\n  fix: --plan alone"),
@@ -101,10 +101,10 @@ LIMITS = {
     "--memory-cap 150000": (69, re.compile(
         r"--memory-cap 150\.00 kB: a rank would hold [\d.]+ [kM]B, [\d.]+ [kM]B more than that\n(  [a-z]+ +[\d.]+ [kM]?B\n)+"
         r"  fix: one of these fits, and a rank holds\n(  .+ [\d.]+ [kM]B\n?)+")),
-    # 12 d^2 elements a block: more than a process can address, on any machine
+    # 12 d^2 elements a block: more than any machine has
     "--set model.layers=1024 --set model.width=65536 --set batch.sequence=1": (69, re.compile(
-        r"memory: [a-z]+ '[a-z_ ]+' asks for [\d.]+ TB, which this machine does not give \([\d.]+ [kMG]?B are in use\)\n"
-        r"  fix: a smaller batch\.micro, activations=recompute, or a strategy that shards more")),
+        r"[\d.]+ [kMGT]?B free on this machine, ranks here: \d: a rank would hold [\d.]+ TB, [\d.]+ TB more than its share\n"
+        r"(  [a-z]+ +[\d.]+ [kMGT]?B\n)+  fix: a smaller model\.\*, or more machines")),
 }
 
 
@@ -169,6 +169,14 @@ class BadInput(support.ProcessTest):
 
     def test_limits(self):
         self.check(LIMITS)
+
+    def test_memory_that_is_free_but_not_given(self):
+        large = ["--set", "model.layers=4", "--set", "model.width=2048", "--set", "batch.sequence=1"]
+        command = [support.program("01_data_parallel"), *support.files_of("01_data_parallel"), *large]
+        ended = support.execute(["bash", "-c", 'ulimit -v 3000000; exec "$0" "$@"', *command])
+        self.expect_one_error(ended, 69, re.compile(
+            r"memory: [a-z]+ '[a-z_ ]+' asks for [\d.]+ [MG]B, which this machine does not give \([\d.]+ [kMG]?B are in use\)\n"
+            r"  fix: a smaller batch\.micro, activations=recompute, or a strategy that shards more"))
 
     def test_a_fault_outside_the_world(self):
         self.check({"--inject kill@1,2": (64, "--inject kill@1,2: rank 1 is not in a world of 1\n  fix: the only rank is 0")}, [0])

@@ -63,6 +63,7 @@ TEST(Compare, EveryQuantityBesideTheOtherRun) {
   EXPECT_EQ(line_of(text, "median step"), "median step 20.00 ms 30.00 ms x 1.500");
   EXPECT_EQ(line_of(text, "tokens a second"), "tokens a second 5000 3333 x 0.667");
   EXPECT_EQ(line_of(text, "waiting"), "waiting for communication 25.0 % 25.0 %");
+  EXPECT_NE(line_of(text, "times of two runs").find("docs/measuring.md"), std::string::npos);
   EXPECT_EQ(line_of(text, "step 7"), "step 7, where it is largest 4.300000 4.800000 5.00e-01");
   EXPECT_EQ(line_of(text, "step 24"), "step 24 2.600000 2.600000 0.00e+00");
   EXPECT_EQ(line_of(text, "validation"), "validation 5.000000 5.000000 0.00e+00");

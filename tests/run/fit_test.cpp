@@ -9,6 +9,7 @@
 
 #include "common/base/check.h"
 #include "common/base/text.h"
+#include "common/run/host_memory.h"
 
 namespace sc {
 namespace {
@@ -127,10 +128,10 @@ TEST(Fit, TheMessageHasThePlanWhatIsMissingAndTheExactCap) {
   LimitedRun run = limited();
   const Bytes total = run.plan(run.shape).total();
   run.cap = total;
-  EXPECT_NO_THROW(refuse_beyond_cap(run));
+  EXPECT_NO_THROW(refuse_what_does_not_fit(run));
   run.cap = total - Bytes(1000);
   try {
-    refuse_beyond_cap(run);
+    refuse_what_does_not_fit(run);
     FAIL();
   } catch (const InputError& error) {
     EXPECT_EQ(error.code(), ExitCode::missing);
@@ -140,6 +141,48 @@ TEST(Fit, TheMessageHasThePlanWhatIsMissingAndTheExactCap) {
     EXPECT_NE(error.fix().find("--memory-cap " + std::to_string(total.value())), std::string::npos);
     EXPECT_NE(error.fix().find("--set batch.micro=3 "), std::string::npos) << error.fix();
   }
+}
+
+// Ranks of one machine share what it has: more of them hold less each only where the strategy divides.
+TEST(Fit, RanksOfAMachineShareItsMemory) {
+  LimitedRun run = limited();
+  run.ranks_here = 2;
+  const Bytes total = run.plan(run.shape).total();
+  run.host = total * 2;
+  EXPECT_NO_THROW(refuse_what_does_not_fit(run));
+  run.host -= Bytes(1);
+  try {
+    refuse_what_does_not_fit(run);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.code(), ExitCode::missing);
+    EXPECT_NE(std::string(error.what()).find("free on this machine, ranks here: 2"), std::string::npos)
+        << error.what();
+    EXPECT_NE(error.message().find("1 B more than its share\n"), std::string::npos) << error.message();
+    EXPECT_NE(error.fix().find("--set batch.micro=3 "), std::string::npos) << error.fix();
+    EXPECT_EQ(error.fix().find("--memory-cap"), std::string::npos) << error.fix();
+    EXPECT_EQ(error.fix().find("-n 3"), std::string::npos) << error.fix();  // as many bytes, once more
+  }
+  run.ranks_here = 1;  // the other is on another machine
+  EXPECT_NO_THROW(refuse_what_does_not_fit(run));
+  run.host = Bytes(1);
+  run.shape.workload.batch.micro = 1;
+  try {
+    refuse_what_does_not_fit(run);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.fix(), "a smaller model.*, or more machines");
+  }
+}
+
+TEST(HostMemory, IsReadFromMeminfo) {
+  EXPECT_EQ(available_of("MemTotal:       25769803 kB\nMemAvailable:   12345 kB\nBuffers: 1 kB\n"),
+            Bytes(12345 * 1024));
+  EXPECT_FALSE(available_of("MemTotal:       25769803 kB\n"));
+  EXPECT_FALSE(available_of("MemAvailable: much"));
+  const std::optional<Bytes> here = available_host_memory();
+  ASSERT_TRUE(here);
+  EXPECT_GT(here->value(), std::int64_t{64} << 20);
 }
 
 }  // namespace
