@@ -32,6 +32,8 @@ FieldTable<DataParallelOptions> DataParallel::fields() {
 
 namespace {
 
+constexpr int kCompleteLast = 1;  // block 1: unit 0 does not wait for its products
+
 ParamLayout layout_of(const RunShape& shape) { return ParamLayout(shape.workload.model, shape.world); }
 
 // Of grads_bucket_: the largest bucket; none where gradients travel as they are.
@@ -48,12 +50,13 @@ std::int64_t elements_to_convert(const RunShape& shape, BucketSize size) {
 
 // [anchor: buckets]
 // Backward completes units from the last to the first, so the arena fills from its end: a bucket is a range
-// of it, and it may leave when the unit that holds its first element is complete.
+// of it, and it may leave when the unit that holds its first element is complete. Unit 0 is complete before
+// block 1, though: a bucket with a part of both waits for the block.
 std::vector<Bucket> make_buckets(const ParamLayout& layout, BucketSize size) {
   using By = BucketSize::By;
   std::vector<Bucket> buckets;
   std::int64_t end = layout.arena_size().value();  // everything from here on is in a bucket already
-  if (size.by == By::model) return {{{0, end}, 0}};
+  if (size.by == By::model) return {{{0, end}, kCompleteLast}};
   for (int unit = layout.last_unit(); unit >= 0; --unit) {
     const UnitLayout& u = layout.unit(unit);
     if (size.by == By::unit) {
@@ -64,9 +67,11 @@ std::vector<Bucket> make_buckets(const ParamLayout& layout, BucketSize size) {
         buckets.push_back({{begin, begin + tensor->numel()}, unit});
       }
     } else {
+      const std::int64_t unit_end = u.sharded_begin + u.sharded_size;
+      const auto ready = [&] { return unit == 0 && end > unit_end ? kCompleteLast : unit; };
       for (; end - size.elements >= u.sharded_begin; end -= size.elements)
-        buckets.push_back({{end - size.elements, end}, unit});
-      if (unit == 0 && end > 0) buckets.push_back({{0, end}, 0});
+        buckets.push_back({{end - size.elements, end}, ready()});
+      if (unit == 0 && end > 0) buckets.push_back({{0, end}, ready()});
     }
   }
   return buckets;
@@ -152,12 +157,13 @@ StepResult DataParallel::train_step(std::span<const Batch> micro_batches) {
     // Last block first. While block `unit` computes, the gradients of the blocks above it travel.
     for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
       passes_.backward_input(unit, params_[unit]);
+      if (unit == 1) {  // unit 0, the largest, travels while block 1's products are still to come
+        passes_.embed_backward(batch, grads_[0], write);  // the tied head opened it, this completes it
+        if (last) reduce_grads(0);
+      }
       passes_.backward_weights(unit, grads_[unit], write);
       if (last) reduce_grads(unit);
     }
-    passes_.embed_backward(batch, grads_[0], write);
-    if (last)
-      reduce_grads(0);  // unit 0 last: the tied head opened wte's gradient, the embedding completes it
   }
   wait_reduced();
   global_norm();
@@ -173,7 +179,7 @@ void DataParallel::forward(const Batch& batch) {
 // [anchor: reduce-grads]
 // Issues every bucket that `unit` completed. Nobody touches those gradients until wait_reduced().
 void DataParallel::reduce_grads(int unit) {
-  if (!options_.overlap && unit > 0) return;
+  if (!options_.overlap && unit != kCompleteLast) return;
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const bool now = options_.overlap ? buckets_[i].ready_after == unit : true;
     if (now) send_bucket(i);

@@ -29,7 +29,7 @@ struct DataParallelOptions {
 /// `ready_after`.
 struct Bucket {
   Range range;
-  int ready_after;  // unit; the last unit is complete first, unit 0 last
+  int ready_after;  // unit; complete are the last unit, blocks from the last on, unit 0, block 1
 };
 /// All buckets, in the order in which backward completes them.
 std::vector<Bucket> make_buckets(const ParamLayout& layout, BucketSize size);

@@ -90,12 +90,13 @@ StepResult Zero1::train_step(std::span<const Batch> micro_batches) {
     // Last block first. While block `unit` computes, the gradients of the blocks above it travel.
     for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
       passes_.backward_input(unit, params_[unit]);
+      if (unit == 1) {  // unit 0, the largest, travels while block 1's products are still to come
+        passes_.embed_backward(batch, grads_[0], write);  // the tied head opened it, this completes it
+        if (last) reduce_grads(0);
+      }
       passes_.backward_weights(unit, grads_[unit], write);
       if (last) reduce_grads(unit);
     }
-    passes_.embed_backward(batch, grads_[0], write);
-    if (last)
-      reduce_grads(0);  // unit 0 last: the tied head opened wte's gradient, the embedding completes it
   }
   wait_reduced();
   global_norm();

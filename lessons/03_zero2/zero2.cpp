@@ -162,13 +162,15 @@ StepResult Zero2::train_step(std::span<const Batch> micro_batches) {
     // computes into its memory.
     for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
       passes_.backward_input(unit, params_[unit]);
+      if (unit == 1) {  // unit 0, the largest, travels while block 1's products are still to come
+        passes_.embed_backward(batch, grads_full_[0], full);  // the tied head opened it, this completes it
+        if (reduce) reduce_grads(0, slice);
+      }
       // [anchor: wait-before-reuse]
       wait_reduced(buffer_of(unit));  // what block unit + 2 computed must have left
       passes_.backward_weights(unit, grads_full_[unit], full);
       if (reduce) reduce_grads(unit, slice);
     }
-    passes_.embed_backward(batch, grads_full_[0], full);
-    if (reduce) reduce_grads(0, slice);  // unit 0 last: the tied head opened it, the embedding completes it
   }
   wait_all_reduced();
   global_norm();
@@ -189,7 +191,11 @@ void Zero2::forward(const Batch& batch) {
 // [anchor: reduce-to-the-owner]
 // The sum of a slice goes to its owner, out of the full gradient, whose memory is free when it has left.
 void Zero2::reduce_grads(int unit, Write write) {
-  if (options_.bucket > 0) return fill_buckets(unit, write);
+  if (options_.bucket > 0) {  // which are filled in the arena's order: unit 0 behind block 1
+    if (unit > 0) fill_buckets(unit, write);
+    if (unit == 1) fill_buckets(0, write);
+    return;
+  }
   send(buffer_of(unit), grads_full_[unit].sharded, slices_[unit].grads, write);
 }
 

@@ -194,12 +194,14 @@ StepResult Zero3::train_step(std::span<const Batch> micro_batches) {
       while (next > std::max<std::int64_t>(1, unit - options_.prefetch)) gather_params(--next);
       wait_gathered(unit);
       passes_.backward_input(unit, params_[unit]);
+      if (unit == 1) {  // unit 0, the largest, travels while block 1's products are still to come
+        passes_.embed_backward(batch, grads_full_[0], Write::overwrite);  // the tied head opened it
+        reduce_grads(0, slice);
+      }
       wait_reduced(grads_buffer(layout_, unit));  // what block unit + 2 computed must have left
       passes_.backward_weights(unit, grads_full_[unit], Write::overwrite);
       reduce_grads(unit, slice);
     }
-    passes_.embed_backward(batch, grads_full_[0], Write::overwrite);
-    reduce_grads(0, slice);  // unit 0 last: the tied head opened it, the embedding completes it
   }
   for (std::size_t buffer = 0; buffer < kGradBuffers; ++buffer) wait_reduced(buffer);
   global_norm();
