@@ -255,7 +255,8 @@ def cpu_rates(page):
     return (table(["`configs/tiny.json`", "k tok/s", "lowest to highest round"], rows)
             + f"\n\nTwo ranks over one: {ratio['median']:.2f} times ({ratio['lowest']:.2f} to {ratio['highest']:.2f} within a round), so "
             f"{100 * ratio['median'] / 2:.0f} % of two cores."
-            + tail(page, "cpu_tiny", more=f"{found['cpu']}, {found['cores']} cores, {len(rounds)} rounds of {found['timed_steps']} steps"))
+            + tail(page, "cpu_tiny", more=f"{found['cpu']}, {found['cores']} cores, {len(rounds)} rounds of {found['timed_steps']} steps"
+                   + (f"; {load_text('cpu_tiny')}" if loads(found) else "")))
 
 
 @renders

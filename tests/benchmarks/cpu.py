@@ -17,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 
+from records import busy_cores
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DISTRIBUTED = {"": "01_data_parallel", "zero1_": "02_zero1", "zero2_": "03_zero2", "zero3_": "04_zero3"}  # before one_rank and two_ranks
 RANKS = {"one_rank": 1, "two_ranks": 2}
@@ -45,8 +47,9 @@ def main():
     parser.add_argument("--steps", type=int, default=25, help="timed steps of a program in a round, at least 20")
     parser.add_argument("--out", help="a JSON file for the result")
     args = parser.parse_args()
-    rounds = []
+    rounds, loads = [], []
     for _ in range(args.rounds):
+        loads.append({"load_before": busy_cores()})
         one, record = ours("00_one_device", 1, args.steps)
         rounds.append({"one_device": one, "pytorch": pytorch(args.steps),
                        **{name + key: ours(lesson, ranks, args.steps)[0] for name, lesson in DISTRIBUTED.items() for key, ranks in RANKS.items()}})
@@ -61,7 +64,7 @@ def main():
     if args.out:
         result = {"workload": "configs/tiny.json", "workload_hash": record["workload_hash"], "threads": 1, "timed_steps": args.steps,
                   "cpu": record["ranks"][0]["cpu"], "cores": record["ranks"][0]["cores"], "versions": record["versions"],
-                  "python": platform.python_version(), "commit": record["commit"], "tokens_per_second": rounds, "ratios": ratios}
+                  "python": platform.python_version(), "commit": record["commit"], "loads": loads, "tokens_per_second": rounds, "ratios": ratios}
         pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
 
 
