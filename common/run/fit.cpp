@@ -17,9 +17,8 @@ namespace {
 
 // What a rank may hold. Another world has as large a share of its ranks on this machine.
 Bytes limit_of(const LimitedRun& run, const RunShape& shape) {
-  if (run.cap.value() > 0) return run.cap;
-  const std::int64_t ranks = ceil_div(to_int(shape.world) * run.ranks_here, to_int(run.shape.world));
-  return run.host / ranks;
+  if (run.sharing == 0) return run.cap;
+  return run.cap / ceil_div(to_int(shape.world) * run.sharing, to_int(run.shape.world));
 }
 
 bool fits(const LimitedRun& run, const RunShape& shape, const MemoryPlan& plan) {
@@ -157,8 +156,7 @@ std::string describe_changes(const LimitedRun& run) {
   std::vector<std::vector<std::string>> rows;
   for (const Change& change : changes_that_fit(run)) rows.push_back({change.what, human_bytes(change.bytes)});
   const Bytes total = run.plan(run.shape).total();
-  if (run.cap.value() > 0)
-    rows.push_back({fmt::format("--memory-cap {}", total.value()), human_bytes(total)});
+  if (run.sharing == 0) rows.push_back({fmt::format("--memory-cap {}", total.value()), human_bytes(total)});
   return table(rows);
 }
 
@@ -172,16 +170,16 @@ void refuse_what_does_not_fit(const LimitedRun& run) {
     if (counts && plan.of(purpose).value() > 0)
       rows.push_back({std::string(name_of(purpose)), human_bytes(plan.of(purpose))});
   }
-  std::string changes = describe_changes(run), bytes = table(rows);
+  const std::string changes = describe_changes(run);
+  std::string bytes = table(rows);
   bytes.pop_back();
-  const Bytes limit = limit_of(run, run.shape);
-  const std::string where = run.cap.value() > 0 ? "--memory-cap " + human_bytes(run.cap)
-                                                : fmt::format("{} free on this machine, ranks here: {}",
-                                                              human_bytes(run.host), run.ranks_here);
+  const bool shared = run.sharing > 0;
   throw InputError(
-      ExitCode::missing, where,
+      ExitCode::missing,
+      shared ? fmt::format("{} free on this machine, ranks here: {}", human_bytes(run.cap), run.sharing)
+             : "--memory-cap " + human_bytes(run.cap),
       fmt::format("a rank would hold {}, {} more than {}\n{}", human_bytes(plan.total()),
-                  human_bytes(plan.total() - limit), run.cap.value() > 0 ? "that" : "its share", bytes),
+                  human_bytes(plan.total() - limit_of(run, run.shape)), shared ? "its share" : "that", bytes),
       changes.empty() ? "a smaller model.*, or more machines"
                       : "one of these fits, and a rank holds\n" + changes.substr(0, changes.size() - 1));
 }

@@ -12,12 +12,11 @@
 
 namespace sc {
 
-/// A run that is limited: a rank by `cap`, or, where `cap` is 0, all ranks of this machine together by `host`.
+/// A run that is limited: each rank by `cap` (--memory-cap), or all `sharing` ranks of this machine together.
 struct LimitedRun {
   RunShape shape;
   Bytes cap;
-  Bytes host;
-  std::int64_t ranks_here = 1;        // ranks on this machine, of the shape's world
+  std::int64_t sharing = 0;           // of the shape's world; 0: each rank has the cap to itself
   ZeroStage stage = ZeroStage::none;  // of its strategy
   std::int64_t slices = 1;            // virtual ranks of each rank (00)
   bool one_rank_only = false;
@@ -38,7 +37,7 @@ MemoryPlan plan_of_stage(const RunShape& shape, ZeroStage stage);
 /// ranks of this strategy; a strategy that divides more. The global batch stays. May be empty.
 std::vector<Change> changes_that_fit(const LimitedRun& run);
 
-/// The lines of those changes, and the cap that would do if there is one.
+/// The lines of those changes, and the cap that would do where each rank has one.
 std::string describe_changes(const LimitedRun& run);
 
 ///   Errors  InputError(missing) if the plan is beyond its limit: its bytes by purpose, what is missing, and

@@ -24,20 +24,21 @@ std::optional<Bytes> number_at(std::string_view text, std::int64_t unit) {
 
 }  // namespace
 
-std::optional<Bytes> available_of(std::string_view meminfo) {
+std::optional<Bytes> available_of(std::string_view meminfo, std::string_view memory_max,
+                                  std::string_view memory_current) {
   constexpr std::string_view kName = "MemAvailable:";
   const std::size_t at = meminfo.find(kName);
-  if (at == std::string_view::npos) return {};
-  return number_at(meminfo.substr(at + kName.size()), 1024);
-}
-
-std::optional<Bytes> available_host_memory() {
-  const std::optional<Bytes> machine = available_of(content_of("/proc/meminfo")),
-                             limit = number_at(content_of("/sys/fs/cgroup/memory.max"), 1),
-                             used = number_at(content_of("/sys/fs/cgroup/memory.current"), 1);
+  const std::optional<Bytes> machine =
+      at == std::string_view::npos ? std::nullopt : number_at(meminfo.substr(at + kName.size()), 1024);
+  const std::optional<Bytes> limit = number_at(memory_max, 1), used = number_at(memory_current, 1);
   if (!limit || !used) return machine;
   const Bytes left = std::max(*limit - *used, Bytes(0));
   return machine ? std::min(*machine, left) : left;
+}
+
+std::optional<Bytes> available_host_memory() {
+  return available_of(content_of("/proc/meminfo"), content_of("/sys/fs/cgroup/memory.max"),
+                      content_of("/sys/fs/cgroup/memory.current"));
 }
 
 }  // namespace sc

@@ -8,13 +8,14 @@
 
 namespace sc {
 
-/// "MemAvailable" of the text of /proc/meminfo: what can be had without swapping. Empty if it is not there.
-std::optional<Bytes> available_of(std::string_view meminfo);
-
-/// The same of this machine, or what its control group (a container) has left if that is less. Empty where
-/// neither says.
+/// "MemAvailable" of /proc/meminfo, what can be had without swapping, or what the control group (a container)
+/// has left of its limit if that is less. Empty where neither says. All three are the texts of the files.
 ///   Source  Linux, Documentation/filesystems/proc.rst (MemAvailable, in KiB), admin-guide/cgroup-v2.rst
-///           (memory.max, memory.current).
+///           (memory.max: bytes, or "max"; memory.current: bytes).
+std::optional<Bytes> available_of(std::string_view meminfo, std::string_view memory_max,
+                                  std::string_view memory_current);
+
+/// That of this machine, now.
 std::optional<Bytes> available_host_memory();
 
 }  // namespace sc

@@ -88,7 +88,6 @@ RunShape shape_of_plan(const CommandLine& line, const ResolvedConfig& config, st
 LimitedRun limited(const AnyLesson& lesson, const RunShape& shape, Bytes cap) {
   return {.shape = shape,
           .cap = cap,
-          .host = Bytes(0),
           .stage = lesson.info.stage,
           .slices = lesson.slices(),
           .one_rank_only = lesson.info.one_rank_only,
@@ -123,13 +122,11 @@ int print_once(const Launch& launch, const std::string& text) {
 
 // On a GPU without --memory-cap its allocator decides.
 void refuse_too_large(const TrainJob& job) {
-  LimitedRun run = limited(job.lesson, shape_of_run(job), job.line.memory_cap.value_or(Bytes(0)));
-  if (!job.line.memory_cap) {
-    const std::optional<Bytes> available = available_host_memory();
-    if (job.device != DeviceKind::cpu || !available) return;
-    run.host = *available;
-    run.ranks_here = to_int(job.launch.local_world);
-  }
+  const bool shared = !job.line.memory_cap && job.device == DeviceKind::cpu;
+  const std::optional<Bytes> cap = shared ? available_host_memory() : job.line.memory_cap;
+  if (!cap) return;
+  LimitedRun run = limited(job.lesson, shape_of_run(job), *cap);
+  if (shared) run.sharing = to_int(job.launch.local_world);
   refuse_what_does_not_fit(run);
 }
 

@@ -2,7 +2,7 @@
 import pathlib
 import re
 
-from .lesson_tables import workload
+from .lesson_tables import stored, workload
 from .machine_tables import gpu_table
 from .registry import ROOT, has, record, renders, source, table
 from .zero_tables import LESSONS
@@ -10,6 +10,7 @@ from .zero_tables import LESSONS
 # The aims, over peers that do the same work: by how many GPUs there are and the kind of peer.
 AIMS = {1: {"torch.compile": 1.15, "llm.c": 1.08}, 2: {"DDP": 1.10, "ZeroRedundancyOptimizer": 1.15, "FSDP2": 1.10}}
 SCALING_AIM = 0.97
+WHY = "docs/gpus.md", "how-far-ahead-and-why-not-further"  # where the page says what keeps a ratio down
 KINDS = {"llmc": "llm.c", "zero": "ZeroRedundancyOptimizer", "zero_stored": "ZeroRedundancyOptimizer", "fsdp": "FSDP2", "fsdp_stored": "FSDP2", "wire": "DDP"}
 
 
@@ -18,7 +19,6 @@ def kind_of(peer, world):
     if peer.startswith("bf16"):
         return None
     return KINDS.get(peer, "torch.compile" if world == 1 else "DDP")
-WHY = "docs/gpus.md", "how-far-ahead-and-why-not-further"  # where the page says what keeps a ratio down
 
 
 def rows_of_peers():
@@ -43,7 +43,7 @@ def comparisons():
     names = gpu_table()
     found = []
     for key, row in rows_of_peers().items():
-        own, closest_of = ("ours", "ours_1", *names.ZERO, *names.LESSON_OF), {}
+        own, closest_of = ("ours", "ours_1", *names.ZERO), {}
         for peer, program in row["programs"].items():
             kin = [(lesson.rstrip(","), row["ratios"].get(f"{z}_over_{peer}")) for z, lesson in names.LESSON_OF.items()]
             if all(ratio is None for _, ratio in kin):
@@ -111,10 +111,8 @@ def world_one(page):
 
 
 def flops_a_token(shape, sequence):
-    """6 N + 6 L d T, as common/run/mfu.h counts."""
-    d, layers, vocabulary = shape["width"], shape["layers"], -(-shape["vocab"] // 128) * 128
-    parameters = vocabulary * d * (1 if shape["tied"] else 2) + shape["context"] * d + layers * (12 * d * d + 13 * d) + 2 * d
-    return 6 * parameters + 6 * layers * d * sequence
+    """6 N + 6 L d T, as common/run/mfu.h counts; N as stored, since GPT-2's tensors need no padding but the vocabulary's."""
+    return 6 * stored(shape) + 6 * shape["layers"] * shape["width"] * sequence
 
 
 def peak_of(gpu):

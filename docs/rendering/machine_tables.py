@@ -23,8 +23,9 @@ def runs_in_words(page):
     for key, row in record("gpu_peers")["rows"].items():
         tutorial = ", the run of tutorials that fine-tune on one GPU" if row["workload"].endswith("seed_355m.json") else ""
         ranks = f" a GPU, {row['world']} GPUs" if row["world"] > 1 else ""
-        tokens = ", lessons on the workload's text, peers on random tokens, ours always first" if "tokens" not in row else ", random tokens" if row["tokens"] == "random" else f", tokens of {row['tokens']}"
-        found.append(f"- `{key}`: [{row['workload']}]({page.link(row['workload'])}), {row['rows_a_rank']} rows of {row['sequence']} tokens a micro-batch{ranks}{tokens}{tutorial}")
+        tokens = row.get("tokens")
+        tokens = {None: "lessons on the workload's text, peers on random tokens, ours always first", "random": "random tokens"}.get(tokens, f"tokens of {tokens}")
+        found.append(f"- `{key}`: [{row['workload']}]({page.link(row['workload'])}), {row['rows_a_rank']} rows of {row['sequence']} tokens a micro-batch{ranks}, {tokens}{tutorial}")
     return "Runs:\n\n" + "\n".join(found)
 
 
@@ -86,13 +87,13 @@ def other_words():
     # A peer that has milliseconds of its own chose for itself; later gpu.sh measures once a row, before anything else runs.
     noisy = [f"`{key}`" for key, row in rows.items()
              if row["world"] == 1 and any(p.get("attention") == "flash" and p.get("attention_milliseconds") for p in row["programs"].values())]
-    rested = [f"`{key}`" for key, row in rows.items() if row["world"] > 1 and "warm_seconds" not in row]
+    rested = {f"`{key}`": row["warm_up"] for key, row in rows.items() if row["world"] > 1 and "warm_seconds" not in row}
     idle = [text for key, row in rows.items() if (text := held_back_by_host(key, row))]
     found = []
     if mixed:
         found.append(f"In {', '.join(mixed)} not every program had its turn in every round: ratios are of rounds that both had, rates are medians of each program's own.")
     if rested:
-        found.append(f"In {', '.join(rested)} a lesson's turn began after some seconds of rest, while its ranks started, and was timed after {rows[rested[0].strip('`')]['warm_up']} steps; "
+        found.append(f"In {', '.join(rested)} a lesson's turn began after some seconds of rest, while its ranks started, and was timed after {min(rested.values())} steps; "
                      "DDP and FSDP2 began right behind the turn before: this favours the lessons, by how much is not measured.")
     if noisy:
         found.append(f"Peers choose cuDNN's attention or flash attention by a measurement at their start; those of {', '.join(noisy)} measured while others started beside them, and some took flash, "

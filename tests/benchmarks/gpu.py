@@ -293,10 +293,12 @@ class Comparison(Bench):
         return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
 
     def new_entry(self, row, programs):
-        entry = {**self.settings(row), **({"warm_seconds": WARM} if self.world > 1 else {}), "started": now(), "commit": self.args.commit or sources(),
-                 "command": command_text([HERE / "gpu.py", *sys.argv[1:]]),
-                 "programs": {name: {"label": self.label(name)} for name in programs}, "rounds": [], "ratios": {}}
-        return entry
+        return {**self.settings(row), **({"warm_seconds": WARM} if self.world > 1 else {}), "started": now(), **self.origin(),
+                "programs": {name: {"label": self.label(name)} for name in programs}, "rounds": [], "ratios": {}}
+
+    def origin(self):
+        """What measures, and how."""
+        return {"commit": self.args.commit or sources(), "command": command_text([HERE / "gpu.py", *sys.argv[1:]])}
 
     def add_stored(self, entry, row, programs):
         """Rates that were measured elsewhere, where the program is not here, or where the host that it runs on may hold it back."""
@@ -306,10 +308,9 @@ class Comparison(Bench):
                 entry["programs"][name] = {"label": f"{label} (stored)", "stored": found["tokens_per_second"][self.key(row)], "source": found["source"]}
 
     def run_row(self, row):
-        before = self.result["rows"].pop(self.key(row), None) if self.key(row) in self.anew else None
-        have = len(self.result["rows"].get(self.key(row), {"rounds": []})["rounds"])
-        programs = self.programs(row, self.args.rounds - have)
-        entry = self.result["rows"].setdefault(self.key(row), self.new_entry(row, programs))
+        entry = None if self.key(row) in self.anew else self.result["rows"].get(self.key(row))
+        programs = self.programs(row, self.args.rounds - (len(entry["rounds"]) if entry else 0))
+        entry = entry or self.new_entry(row, programs)
         entry["machine"] = self.machine
         if row.name in self.attentions:
             entry["attention"] = self.attentions[row.name]
@@ -317,7 +318,7 @@ class Comparison(Bench):
         alive = []
         for name, program in programs.items():
             facts = entry["programs"].setdefault(name, {"label": self.label(name)})
-            failure = getattr(program, "failure", None) or self.attempt(program.start if name == "llmc" else lambda: None)
+            failure = getattr(program, "failure", None)
             facts.pop("failure", None)
             if failure:
                 facts["failure"] = failure
@@ -328,13 +329,15 @@ class Comparison(Bench):
         finally:
             for name, program in programs.items():
                 self.finish(entry["programs"][name], program)
-            if entry["rounds"]:
-                entry["ratios"] = gpu_table.ratios_of(entry)
-            elif not any("failure" in facts for facts in entry["programs"].values()):
-                del self.result["rows"][self.key(row)]  # the time was over before its first round
-                if before:
-                    self.result["rows"][self.key(row)] = before
-            write(self.path, self.result)
+            self.keep(row, entry)
+
+    def keep(self, row, entry):
+        """Once a round was measured, or a failure says why none was: what the result had so far stays until then."""
+        if entry["rounds"]:
+            entry["ratios"] = gpu_table.ratios_of(entry)
+        if entry["rounds"] or any("failure" in facts for facts in entry["programs"].values()):
+            self.result["rows"][self.key(row)] = entry
+        write(self.path, self.result)
 
     def rounds(self, row, entry, programs, alive):
         while len(entry["rounds"]) < self.args.rounds and "ours" in alive:
@@ -347,9 +350,8 @@ class Comparison(Bench):
                 entry["programs"][name]["failure"] = text
                 alive.remove(name)
             if "ours" not in failures:
-                entry["rounds"].append({**cells, "commit": self.args.commit or sources(), "command": command_text([HERE / "gpu.py", *sys.argv[1:]])})
-                entry["ratios"] = gpu_table.ratios_of(entry)
-            write(self.path, self.result)
+                entry["rounds"].append({**cells, **self.origin()})
+            self.keep(row, entry)
             if cells["programs"]:
                 said = "  ".join(f"{name} {value['tokens_per_second'] / 1e3:.1f}k" for name, value in cells["programs"].items())
                 print(f"{self.key(row)} round {len(entry['rounds'])}/{self.args.rounds}: {said}  ({cells['seconds']:.0f} s)", flush=True)

@@ -147,6 +147,7 @@ def takes_turns():
         check(ratios["ours_over_llmc"]["stored"] and "not in this run" in row["programs"]["llmc"]["source"], "a stored rate says so")
         check("llm.c (stored)" in said.stdout, "in the table, too")
         check(said.stdout.index("774m: attention") < said.stdout.index("ready"), "attention is timed before anything else runs")
+        check(row["attention"]["attention_milliseconds"] == {"cudnn": 0.6, "flash": 0.9}, "kept with the row")
         check(row["programs"]["compile"]["attention"] == "cudnn" and "; attention: cudnn" in said.stdout, "and named")
         check("data.source=build/random_tokens_50257.bin" in row["programs"]["ours"]["command"], "ours trains on random tokens")
         check("--tokens build/random_tokens_50257.bin" in row["programs"]["compile"]["command"] and row["tokens"] == "random", "and so does the peer")
@@ -294,6 +295,13 @@ def scales_from_the_slowest():
         check(cell["medians_of_gpus"] == [0.1, 0.125] and cell["median_seconds"] == 0.125, f"{cell}")
         check(abs(row["ratios"]["scaling"]["median"] - 1.25) < 1e-9, f"{row['ratios']}")
         check("lesson 01 on one GPU" in said.stdout and "scaling 1.250" in said.stdout, said.stdout)
+    with stage() as (folder, run):
+        (folder / "mpirun").write_text(MPIRUN)
+        (folder / "mpirun").chmod(0o755)
+        said, result = run("--world", "2", "--rows", "774m", "--rounds", "2", "--peers", "none", "--lessons", "ours")
+        check(said.returncode == 0 and result["rows"]["774m x2"]["warm_seconds"] == 4.0, said.stdout + said.stderr)
+        made = len((folder / "log").read_text().split())
+        check(made == (2 + 3) + (40 + 3), f"the second turn warms up for 4 s, 40 steps of 0.1 s: {made} steps")
 
 
 def compares_bits():

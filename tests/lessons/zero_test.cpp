@@ -9,6 +9,7 @@
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
+#include "tests/support/forwarding_communicator.h"
 #include "tests/support/harness.h"
 
 namespace sc {
@@ -41,6 +42,55 @@ void expect_all_state_named(std::span<const test::RankResult> ranks, std::int64_
 void expect_equal_world(const std::vector<test::RankResult>& ranks, const test::RankResult& expected) {
   expect_all_state_named(ranks, named({&expected, 1}, Purpose::momentum));
   test::expect_equals_reference(ranks, expected);
+}
+
+/// Notes the elements of every sum over ranks, in the order in which they are asked for.
+class SumsInOrder : public test::ForwardingCommunicator {
+ public:
+  SumsInOrder(std::unique_ptr<Communicator> inner, std::vector<std::int64_t>& sums)
+      : ForwardingCommunicator(*inner), inner_(std::move(inner)), sums_(sums) {}
+  Ticket all_reduce(at::Tensor& t) override {
+    sums_.push_back(t.numel());
+    return ForwardingCommunicator::all_reduce(t);
+  }
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override {
+    sums_.push_back(full.numel());
+    return ForwardingCommunicator::reduce_scatter(full, shard);
+  }
+
+ private:
+  std::unique_ptr<Communicator> inner_;
+  std::vector<std::int64_t>& sums_;
+};
+
+/// Units in the order in which one rank sums their gradients, of one step on two ranks.
+template <Strategy S>
+std::vector<int> units_summed(const Workload& w) {
+  std::array<std::vector<std::int64_t>, 2> sums;
+  test::run_local<S>(2, w, {}, 1, [&](std::unique_ptr<Communicator> comm) -> std::unique_ptr<Communicator> {
+    std::vector<std::int64_t>& mine = sums[static_cast<std::size_t>(to_int(comm->rank()))];
+    return std::make_unique<SumsInOrder>(std::move(comm), mine);
+  });
+  const ParamLayout layout(w.model, WorldSize{2});
+  std::vector<int> units;
+  int block = layout.num_blocks();  // they have as many elements each: the last one comes first
+  for (const std::int64_t n : sums[0]) {
+    if (n == layout.unit(0).sharded_size) units.push_back(0);
+    if (n == layout.unit(1).sharded_size) units.push_back(block--);
+    if (n == layout.unit(layout.last_unit()).sharded_size) units.push_back(layout.last_unit());
+  }
+  return units;
+}
+
+// The largest message travels while block 1's weight products are computed: it is not the last.
+TEST(Zero, UnitZeroIsSummedBeforeBlockOne) {
+  Workload w = odd_workload();
+  w.batch.global = 2 * w.batch.micro;  // one micro-batch a rank
+  const std::vector<int> expected = {4, 3, 2, 0, 1};
+  EXPECT_EQ(units_summed<DataParallel>(w), expected);
+  EXPECT_EQ(units_summed<Zero1>(w), expected);
+  EXPECT_EQ(units_summed<Zero2>(w), expected);
+  EXPECT_EQ(units_summed<Zero3>(w), expected);
 }
 
 class ZeroWorlds : public ::testing::TestWithParam<int> {};
@@ -148,8 +198,8 @@ TEST(Zero2, APlanHasNoEmptyLine) {
   w.model.layers = 1;
   const RunShape shape = test::shape_for(w, 2, 0, CommBackend::local);
   for (const Zero2Options& options : {Zero2Options{}, {.accumulate = Accumulate::full}, {.bucket = 5000}}) {
-    for (const MemoryPlan::Item& item : Zero2::memory_plan(shape, options).items())
-      EXPECT_GT(item.bytes.value(), 0) << item.name;
+    const MemoryPlan plan = Zero2::memory_plan(shape, options);  // which the loop's range does not keep
+    for (const MemoryPlan::Item& item : plan.items()) EXPECT_GT(item.bytes.value(), 0) << item.name;
   }
 }
 
@@ -157,8 +207,8 @@ TEST(Zero2, APlanHasNoEmptyLine) {
 TEST(Zero3, APlanHasNoEmptyLine) {
   const RunShape shape = test::shape_for(odd_workload(), 2, 0, CommBackend::local);
   for (const std::int64_t persist_below : {0, 100, 1 << 30}) {
-    for (const MemoryPlan::Item& item : Zero3::memory_plan(shape, {.persist_below = persist_below}).items())
-      EXPECT_GT(item.bytes.value(), 0) << item.name;
+    const MemoryPlan plan = Zero3::memory_plan(shape, {.persist_below = persist_below});
+    for (const MemoryPlan::Item& item : plan.items()) EXPECT_GT(item.bytes.value(), 0) << item.name;
   }
 }
 

@@ -146,11 +146,11 @@ TEST(Fit, TheMessageHasThePlanWhatIsMissingAndTheExactCap) {
 // Ranks of one machine share what it has: more of them hold less each only where the strategy divides.
 TEST(Fit, RanksOfAMachineShareItsMemory) {
   LimitedRun run = limited();
-  run.ranks_here = 2;
+  run.sharing = 2;
   const Bytes total = run.plan(run.shape).total();
-  run.host = total * 2;
+  run.cap = total * 2;
   EXPECT_NO_THROW(refuse_what_does_not_fit(run));
-  run.host -= Bytes(1);
+  run.cap -= Bytes(1);
   try {
     refuse_what_does_not_fit(run);
     FAIL();
@@ -163,9 +163,9 @@ TEST(Fit, RanksOfAMachineShareItsMemory) {
     EXPECT_EQ(error.fix().find("--memory-cap"), std::string::npos) << error.fix();
     EXPECT_EQ(error.fix().find("-n 3"), std::string::npos) << error.fix();  // as many bytes, once more
   }
-  run.ranks_here = 1;  // the other is on another machine
+  run.sharing = 1;  // the other is on another machine
   EXPECT_NO_THROW(refuse_what_does_not_fit(run));
-  run.host = Bytes(1);
+  run.cap = Bytes(1);
   run.shape.workload.batch.micro = 1;
   try {
     refuse_what_does_not_fit(run);
@@ -175,14 +175,35 @@ TEST(Fit, RanksOfAMachineShareItsMemory) {
   }
 }
 
+// Three ranks of ZeRO-1 hold less each than two, but three times that is more than the machine has.
+TEST(Fit, MoreRanksOfAMachineHaveASmallerShare) {
+  LimitedRun run = limited(ZeroStage::optimizer);
+  run.cap = needs(run, 4, Activations::keep) * 2 - Bytes(1);
+  ASSERT_LE(needs(run, 4, Activations::keep, 3) * 2, run.cap);
+  ASSERT_GT(needs(run, 4, Activations::keep, 3) * 3, run.cap);
+  run.sharing = 2;
+  EXPECT_FALSE(found(changes_that_fit(run), "-n 3"));
+  run.sharing = 0;
+  EXPECT_TRUE(found(changes_that_fit(run), "-n 3"));
+}
+
 TEST(HostMemory, IsReadFromMeminfo) {
-  EXPECT_EQ(available_of("MemTotal:       25769803 kB\nMemAvailable:   12345 kB\nBuffers: 1 kB\n"),
+  EXPECT_EQ(available_of("MemTotal:       25769803 kB\nMemAvailable:   12345 kB\nBuffers: 1 kB\n", "", ""),
             Bytes(12345 * 1024));
-  EXPECT_FALSE(available_of("MemTotal:       25769803 kB\n"));
-  EXPECT_FALSE(available_of("MemAvailable: much"));
+  EXPECT_FALSE(available_of("MemTotal:       25769803 kB\n", "", ""));
+  EXPECT_FALSE(available_of("MemAvailable: much", "", ""));
   const std::optional<Bytes> here = available_host_memory();
   ASSERT_TRUE(here);
   EXPECT_GT(here->value(), std::int64_t{64} << 20);
+}
+
+TEST(HostMemory, OfAContainerIsWhatIsLeftOfItsLimit) {
+  const char* machine = "MemAvailable: 12345 kB\n";
+  EXPECT_EQ(available_of(machine, "max\n", "5000\n"), Bytes(12345 * 1024));
+  EXPECT_EQ(available_of(machine, "7000\n", "5000\n"), Bytes(2000));
+  EXPECT_EQ(available_of(machine, "7000\n", "7001\n"), Bytes(0));
+  EXPECT_EQ(available_of(machine, "99000000\n", "5000\n"), Bytes(12345 * 1024));
+  EXPECT_EQ(available_of("", "7000\n", "5000\n"), Bytes(2000));
 }
 
 }  // namespace
