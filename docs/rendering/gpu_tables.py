@@ -43,7 +43,7 @@ def comparisons():
     names = gpu_table()
     found = []
     for key, row in rows_of_peers().items():
-        own, closest_of = ("ours", "ours_1", *names.ZERO), {}
+        own, closest_of = ("ours", *names.SCALING, *names.ZERO), {}
         for peer, program in row["programs"].items():
             kin = [(lesson.rstrip(","), row["ratios"].get(f"{z}_over_{peer}")) for z, lesson in names.LESSON_OF.items()]
             if all(ratio is None for _, ratio in kin):

@@ -3,6 +3,7 @@ import importlib.util
 import json
 import math
 import pathlib
+import statistics
 
 from .lesson_tables import stored, workload
 from .registry import RESULTS, ROOT, bytes_text, figure, has, record, renders, source, table
@@ -51,6 +52,23 @@ def gpu_peers(page):
             + gpu_table().markdown(record("gpu_peers")) + "\n" + replayed_in_words() + "\n\n" + other_words() + f"\n\nFrom {source(page, 'gpu_peers')}.")
 
 
+LINKS = {"ours_1": "asleep", "ours_1_awake": "awake"}
+
+
+def links_in_words(row):
+    """What awake links take from a chip at its power limit; empty where it was not measured."""
+    taken = row["ratios"].get("ours_1_awake_over_ours_1")
+    if taken is None:
+        return ""
+    clocks = [gpu_table().median_of(row, name, "power", "sm_mhz", "median") for name in LINKS]
+    states = {name: [r["programs"][name]["links"] for r in row["rounds"] if r["programs"].get(name, {}).get("links")] for name in LINKS}
+    seen = "; ".join(f"{LINKS[name]}: {statistics.median(s['asleep'] for s in of):.0f} of {of[0]['links']} links asleep" for name, of in states.items() if of)
+    return (f"\n\nLinks between GPUs that carry nothing fall asleep, and awake they take power, which a chip at its limit then lacks: with 16 MiB a second on them, next to "
+            f"nothing, the one GPU trains at {taken['median']:.3f} ({taken['lowest']:.3f} to {taken['highest']:.3f}) of its rate"
+            + (f", at {clocks[1]:.0f} instead of {clocks[0]:.0f} MHz" if None not in clocks else "") + (f" ({seen})" if seen else "")
+            + ". Ranks that exchange anything pay that, whatever they exchange; the second line is what the exchange itself costs.")
+
+
 @renders
 def gpu_scaling(page, heading="##"):
     """Lesson 01 on several GPUs over the same program on one, within a round."""
@@ -60,12 +78,14 @@ def gpu_scaling(page, heading="##"):
     rate = gpu_table().median_of
     lines = []
     for row in rows:
-        scaling = row["ratios"]["scaling"]
-        one, all_of_them = rate(row, "ours_1", "tokens_per_second"), rate(row, "ours", "tokens_per_second")
-        lines.append([f"`{row['workload']}`", row["world"], f"{row['rows_a_rank']}", f"{one / 1e3:.1f}", f"{all_of_them / 1e3:.1f}",
-                      f"{100 * scaling['median']:.1f} % ({100 * scaling['lowest']:.1f} to {100 * scaling['highest']:.1f})"])
+        for one, scaling in gpu_table().SCALING.items():
+            if efficiency := row["ratios"].get(scaling):
+                lines.append([f"`{row['workload']}`", LINKS[one], row["world"], f"{row['rows_a_rank']}", f"{rate(row, one, 'tokens_per_second') / 1e3:.1f}",
+                              f"{rate(row, 'ours', 'tokens_per_second') / 1e3:.1f}",
+                              f"{100 * efficiency['median']:.1f} % ({100 * efficiency['lowest']:.1f} to {100 * efficiency['highest']:.1f})"])
     return (f"{heading} Scaling on GPUs\n\nScaling efficiency is the rate on N GPUs over N times the rate on one, with equal rows a GPU. The one is the slowest of the N, which train apart at the same time, because ranks wait for the slowest: 100 % would mean that communication cost nothing.\n\n"
-            + table(["workload", "GPUs", "rows a GPU", "k tok/s, 1 GPU", "k tok/s, all", "efficiency, median round (lowest to highest)"], lines)
+            + table(["workload", "the one GPU's links", "GPUs", "rows a GPU", "k tok/s, 1 GPU", "k tok/s, all", "efficiency, median round (lowest to highest)"], lines, left=2)
+            + "".join(links_in_words(row) for row in rows)
             + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [GPUs](" + page.link("docs/gpus.md") + ").")
 
 

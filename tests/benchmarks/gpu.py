@@ -5,7 +5,7 @@ A round gives each program one turn (warm-up steps, then timed ones, each synchr
 round. The result is written after every round: a run that was stopped goes on where it was when it is started again.
 All train on the same file of random tokens, or on --tokens: what numbers are multiplied decides what power that takes, and
 a chip at its power limit what clock. Each round begins with another program.
-One GPU: lesson 00, and 01-04 beside it where sharding on one GPU is of interest (355m). Several: lesson 01 on all of them and on each alone (all at once; the slowest counts), lessons 02-04, DistributedDataParallel, with
+One GPU: lesson 00, and 01-04 beside it where sharding on one GPU is of interest (355m). Several: lesson 01 on all of them and on each alone (all at once; the slowest counts; with the links between them asleep and awake), lessons 02-04, DistributedDataParallel, with
 ZeroRedundancyOptimizer, and FSDP2.
 
   tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
@@ -26,7 +26,7 @@ import time
 
 import gpu_table
 from gpu_programs import HERE, ROOT, WARM, Apart, Failed, Lesson, LlmC, OutOfTime, Peer, command_text, lesson_program, name_of, random_tokens, sources
-from gpu_watch import Watch, machine
+from gpu_watch import Watch, links, machine
 
 GIB = 2.0**30
 
@@ -42,7 +42,7 @@ class Row:
     peers: tuple = ("compile", "bf16")
     beside: tuple = ()  # what else of ours takes turns on one GPU
     # On several GPUs.
-    lessons: tuple = ("ours", "ours_1", "zero1", "zero2", "zero3")
+    lessons: tuple = ("ours", "ours_1", "ours_1_awake", "zero1", "zero2", "zero3")
     ddp_peers: tuple = ("compile", "wire", "zero", "fsdp")
 
     def config(self):
@@ -57,9 +57,11 @@ ROWS = {row.name: row for row in (
     Row("1558m", "gpt2_1558m", 8, lessons=("ours", "zero1", "zero2", "zero3", "zero3_gelu"), ddp_peers=("compile", "fsdp")))}
 # Name: program, settings, label.
 LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
+           "ours_1_awake": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, the links between GPUs kept awake"),
            "zero1": ("02_zero1", [], "Stagecraft, lesson 02 (ZeRO-1)"), "zero2": ("03_zero2", [], "Stagecraft, lesson 03 (ZeRO-2)"),
            "zero3": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3)"),
            "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again")}
+APART = ("ours_1", "ours_1_awake")  # a one-rank run on every GPU at once
 VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
             "wire": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16 (bf16_compress_hook)"),
             "bf16": ("bf16", "torch.compile, bf16 parameters and AdamW states, no fp32 master"),
@@ -110,8 +112,10 @@ class Bench:
                 failures[name] = str(error)
                 continue
             power = self.watch.between(turn["began"], turn["ended"], max(world_of.values()))
-            apart = {"medians_of_gpus": turn["medians"]} if "medians" in turn else {}
-            cells[name] = {**gpu_table.cell(tokens, turn, power), **apart, "began": turn["began"], "ended": turn["ended"]}
+            more = {"medians_of_gpus": turn["medians"]} if "medians" in turn else {}
+            if max(world_of.values()) > 1:
+                more["links"] = links()  # they fall asleep seconds after a turn
+            cells[name] = {**gpu_table.cell(tokens, turn, power), **more, "began": turn["began"], "ended": turn["ended"]}
         took = time.monotonic() - began
         self.longest = max(self.longest, took)
         return {"started": now(), "seconds": took, "programs": cells}, failures
@@ -160,7 +164,7 @@ class Comparison(Bench):
     def lesson_names(self, row):
         """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU most others are there only if they are asked for."""
         names = self.args.lessons.split(",") if self.args.lessons else row.lessons if self.world > 1 else ("ours", *row.beside)
-        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ("ours_1",))]
+        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else APART)]
         for name in names:
             if name not in known:
                 sys.exit(f"error: --lessons: '{name}' is none of {', '.join(known)}\n  fix: --lessons ours,zero3")
@@ -267,12 +271,13 @@ class Comparison(Bench):
         settings += [part for s in (*source, *LESSONS[name][1]) for part in ("--set", s)]
         commit = {"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}
         folder = self.folder / f"{row.name}_{name}"
-        if name == "ours_1":
-            return Apart(lambda gpu, where: Lesson(self.program(name), settings, 1, f"{folder}_{gpu}", False, turns, {**commit, **where}), self.world)
+        if name in APART:
+            return Apart(lambda gpu, where: Lesson(self.program(name), settings, 1, f"{folder}_{gpu}", False, turns, {**commit, **where}), self.world,
+                         [sys.executable, str(self.args.awake)] if name == "ours_1_awake" else None)
         return Lesson(self.program(name), settings, world, folder, self.args.ours == "paused", turns, commit)
 
     def world_of(self, name):
-        return 1 if name == "ours_1" else self.world
+        return 1 if name in APART else self.world
 
     def programs(self, row, turns):
         """In the order of their turns; ours first."""
@@ -419,6 +424,7 @@ def read_arguments():
     parser.add_argument("--again", action="store_true", help="also rows that are in the result")
     parser.add_argument("--commit", help="of the sources, where this is no git checkout")
     parser.add_argument("--peer", default=HERE / "torch_gpt2.py", help=argparse.SUPPRESS)  # for tests
+    parser.add_argument("--awake", default=HERE / "links_awake.py", help=argparse.SUPPRESS)  # for tests
     return parser.parse_args()
 
 

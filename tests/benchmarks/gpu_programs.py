@@ -228,17 +228,40 @@ class Lesson:
         return self.about
 
 
+@contextlib.contextmanager
+def running(command, word, deadline):
+    """A helper beside a turn, from when it has printed that word. Its end before the turn's is a failure of the turn."""
+    process = Process(command)
+    limit = time.monotonic() + 120.0
+    try:
+        while word not in process.output():
+            if process.child.poll() is not None:
+                raise Failed(f"{command[-1]}: exit {process.child.returncode}\n{process.tail()}")
+            if time.monotonic() > min(deadline, limit):
+                raise stopped(deadline, limit, process, str(command[-1]))
+            time.sleep(0.05)
+        yield
+        if process.child.poll() is not None:
+            raise Failed(f"{command[-1]}: exit {process.child.returncode} during the turn\n{process.tail()}")
+    finally:
+        process.end()
+
+
 class Apart:
     """A one-rank run on every GPU at once: what each does alone while the others are as busy. The slowest counts: ranks of one
     run would wait for it."""
 
-    def __init__(self, make, gpus):
-        """make(index, environment) -> Lesson, of one process a turn."""
+    def __init__(self, make, gpus, awake=None):
+        """make(index, environment) -> Lesson, of one process a turn. `awake`: the command that keeps links awake meanwhile."""
+        self.awake = awake
         self.lessons = [make(gpu, {"CUDA_VISIBLE_DEVICES": str(gpu)}) for gpu in range(gpus)]
         self.command, self.about, self.process = [], {}, None
 
     def measure(self, warm_up, steps, deadline, limit=600.0):
-        limit += time.monotonic()
+        with running(self.awake, "awake", deadline) if self.awake else contextlib.nullcontext():
+            return self.measure_all(warm_up, steps, deadline, limit + time.monotonic())
+
+    def measure_all(self, warm_up, steps, deadline, limit):
         turns = []
         try:
             warm_up = max(lesson.warm(warm_up) for lesson in self.lessons)

@@ -14,6 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE))
 import gpu_table  # noqa: E402
+import gpu_watch  # noqa: E402
 
 # A lesson: a step takes 20 ms, since a busy machine may let the runner see its end late, of which it says what FAKE_SECONDS says. FAKE_STEPS: it makes no more than these.
 LESSON = r'''
@@ -86,6 +87,9 @@ MPIRUN = '#!/bin/sh\nwhile [ "${1#-}" != "$1" ] || [ ! -x "$1" ]; do shift; done
 
 SMI = r'''
 import sys, time
+if sys.argv[1:] == ["nvlink", "-gLowPwrInfo"]:
+    print("GPU 0: Pretended GPU\n\t Link 0: Low Power Mode: Low Power State")
+    sys.exit(0)
 fields = sys.argv[1].split("=")[1].split(",")
 values = {"index": "0", "name": "Pretended GPU", "driver_version": "1.2", "memory.total": "143771", "power.limit": "700.00",
           "clocks.max.sm": "1980", "clocks.sm": "1500", "power.draw": "690.50", "temperature.gpu": "50",
@@ -97,6 +101,20 @@ while True:
     if "--loop-ms=200" not in sys.argv:
         break
     time.sleep(0.01)
+'''
+
+
+# Notes its beginning and its end, which it is asked for.
+AWAKE = r'''
+import os, pathlib, signal, sys, time
+copies = pathlib.Path(os.environ["FAKE_LOG"]).with_name("copies")
+def end(*_):
+    copies.write_text("begun ended")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+copies.write_text("begun")
+print("awake", flush=True)
+time.sleep(60)
 '''
 
 
@@ -240,6 +258,16 @@ def scales():
              for a, b in ((18, 10), (19, 10), (30, 15))]
     ratios = gpu_table.ratios_of({"world": 2, "programs": {"ours": {}, "ours_1": {}}, "rounds": cells})
     check(ratios == {"scaling": {"median": 0.95, "lowest": 0.9, "highest": 1.0, "rounds": 3}}, "scaling is rate_N / (N rate_1)")
+    for round_, awake in zip(cells, (9.5, 10, 15), strict=True):
+        round_["programs"]["ours_1_awake"] = {"tokens_per_second": awake}
+    ratios = gpu_table.ratios_of({"world": 2, "programs": {"ours": {}, "ours_1": {}, "ours_1_awake": {}}, "rounds": cells})
+    check(ratios["scaling"]["median"] == 0.95 and ratios["scaling_awake"]["lowest"] == 18 / 19, "and over chips whose links are awake")
+    check(ratios["ours_1_awake_over_ours_1"] == {"median": 1, "lowest": 0.95, "highest": 1, "rounds": 3} and len(ratios) == 3, f"what awake links take: {ratios}")
+
+
+def counts_links_that_sleep():
+    text = "GPU 0: X\n\t Link 0: Low Power Mode: Low Power State\n\t Link 0: Low Power Threshold: 50000 us\n\n\t Link 1: Low Power Mode: High Speed State\n"
+    check(gpu_watch.links_of(text) == {"links": 2, "asleep": 1} and gpu_watch.links_of("not supported") is None, "sleeping links")
 
 
 # What splits stands beside lesson 01 and beside the peer that splits the same. mpirun's stand-in starts one process.
@@ -295,6 +323,17 @@ def scales_from_the_slowest():
         check(cell["medians_of_gpus"] == [0.1, 0.125] and cell["median_seconds"] == 0.125, f"{cell}")
         check(abs(row["ratios"]["scaling"]["median"] - 1.25) < 1e-9, f"{row['ratios']}")
         check("lesson 01 on one GPU" in said.stdout and "scaling 1.250" in said.stdout, said.stdout)
+        check(cell["links"] == {"links": 1, "asleep": 1}, f"{cell['links']}")
+        ask = ("--world", "2", "--rows", "774m", "--rounds", "1", "--again", "--peers", "none", "--lessons", "ours_1_awake", "--awake", folder / "awake.py")
+        (folder / "awake.py").write_text(AWAKE)
+        said, result = run(*ask)
+        check(said.returncode == 0 and "scaling 1.250" in said.stdout, said.stdout + said.stderr)
+        check((folder / "copies").read_text() == "begun ended", "links are kept awake for the turn")
+        (folder / "awake.py").write_text("import sys; sys.exit('no torch')")
+        said, result = run(*ask)
+        row = result["rows"]["774m x2"]
+        check(said.returncode == 1 and "no torch" in row["programs"]["ours_1_awake"]["failure"], f"{row['programs']}")
+        check(set(row["rounds"][0]["programs"]) == {"ours"}, "without them awake it has no turn")
     with stage() as (folder, run):
         (folder / "mpirun").write_text(MPIRUN)
         (folder / "mpirun").chmod(0o755)
@@ -347,7 +386,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, runs_llmc, scales, compares_what_splits, scales_from_the_slowest, compares_bits, compares_dtypes):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, runs_llmc, scales, counts_links_that_sleep, compares_what_splits, scales_from_the_slowest, compares_bits, compares_dtypes):
         test()
     print("passed")
 

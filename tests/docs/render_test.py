@@ -179,7 +179,14 @@ class Parts(unittest.TestCase):
                "ratios": {"scaling": {"median": 0.95, "lowest": 0.94, "highest": 0.96, "rounds": 1}}}
         with unittest.mock.patch.object(machine_tables, "record", lambda name: {"rows": {"355m x2": row}}), \
                 unittest.mock.patch.object(machine_tables, "has", lambda name: True):
-            self.assertIn("| `configs/gpt2_355m.json` | 2 | 16 | 100.0 | 190.0 | 95.0 % (94.0 to 96.0) |", machine_tables.gpu_scaling(Page(PAGE)))
+            self.assertIn("| `configs/gpt2_355m.json` | asleep | 2 | 16 | 100.0 | 190.0 | 95.0 % (94.0 to 96.0) |", machine_tables.gpu_scaling(Page(PAGE)))
+            self.assertNotIn("awake", machine_tables.gpu_scaling(Page(PAGE)))
+            for name, mhz, asleep in (("ours_1", 1700, 18), ("ours_1_awake", 1650, 0)):
+                rounds[0]["programs"][name] = {"tokens_per_second": 97e3, "links": {"links": 18, "asleep": asleep}, "power": {"sm_mhz": {"median": mhz}}}
+            row["ratios"] |= {"scaling_awake": {"median": 0.98, "lowest": 0.97, "highest": 0.99, "rounds": 1}, "ours_1_awake_over_ours_1": {"median": 0.97, "lowest": 0.96, "highest": 0.975}}
+            scaling = machine_tables.gpu_scaling(Page(PAGE))
+            self.assertIn("| `configs/gpt2_355m.json` | awake | 2 | 16 | 97.0 | 190.0 | 98.0 % (97.0 to 99.0) |", scaling)
+            self.assertIn("trains at 0.970 (0.960 to 0.975) of its rate, at 1650 instead of 1700 MHz (asleep: 18 of 18 links asleep; awake: 0 of 18 links asleep).", scaling)
             peers = machine_tables.gpu_peers(Page(PAGE))
             self.assertIn("Stagecraft, one GPU", peers)
             self.assertIn("`355m x2`: [configs/gpt2_355m.json](../../configs/gpt2_355m.json), 16 rows of 1024 tokens a micro-batch a GPU, 2 GPUs, lessons on the workload's text, "
