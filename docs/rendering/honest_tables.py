@@ -1,4 +1,5 @@
 """docs/what_the_numbers_hide.md, docs/measuring.md and docs/troubleshooting.md."""
+from .machine_tables import gpu_table
 from .registry import RenderError, bytes_text, has, record, renders, source, table
 
 

@@ -98,6 +98,12 @@ def stopped(deadline, limit, process, what):
     return Failed(f"{what}: no answer in time\n{process.tail()}")
 
 
+def warm(steps, median):
+    """Steps before the timed ones of a process a turn: a chip rests while it starts, and is faster for some seconds. `median`: of its
+    last turn's steps, or None."""
+    return max(steps, math.ceil(WARM / median)) if median else steps
+
+
 class Lesson:
     """A lesson's program. One rank: one process, which is stopped (SIGSTOP) between its turns, as starting the largest model
     takes half a minute. Several ranks: a process a turn, as ranks that stop between two steps would leave kernels waiting."""
@@ -149,13 +155,9 @@ class Lesson:
         limit += time.monotonic()
         if self.paused:
             return self.measure_paused(warm_up, steps, deadline, limit)
-        warm_up = self.warm(warm_up)
+        warm_up = warm(warm_up, self.median)
         self.launch(warm_up + steps)
         return self.collect(warm_up, steps, deadline, limit)
-
-    def warm(self, steps):
-        """A chip rests while ranks start: those that compute before they are timed are as many as the others keep it busy with."""
-        return max(steps, math.ceil(WARM / self.median)) if self.median else steps
 
     def collect(self, warm_up, steps, deadline, limit):
         """What the launched process did."""
@@ -264,7 +266,7 @@ class Apart:
     def measure_all(self, warm_up, steps, deadline, limit):
         turns = []
         try:
-            warm_up = max(lesson.warm(warm_up) for lesson in self.lessons)
+            warm_up = max(warm(warm_up, lesson.median) for lesson in self.lessons)
             for lesson in self.lessons:
                 lesson.launch(warm_up + steps)
             for lesson in self.lessons:
@@ -361,7 +363,7 @@ class LlmC:
         binary, _, commit = str(binary).partition("@")
         self.command = [binary, "-i", tokens, "-j", tokens, "-e", f"d{layers}", "-b", rows, "-t", sequence, "-d", rows * sequence,
                         "-v", 1 << 30, "-m", 1, "-s", 0, "-h", 0, "-r", 0]
-        self.process, self.about = None, {"commit": commit} if commit else {}
+        self.process, self.about, self.median = None, {"commit": commit} if commit else {}, None
 
     def start(self):
         pass  # a process a turn
@@ -371,6 +373,7 @@ class LlmC:
 
     def measure(self, warm_up, steps, deadline, limit=300.0):
         limit += time.monotonic()
+        warm_up = warm(warm_up, self.median)
         self.process = Process([*self.command, "-x", warm_up + steps])
         status = self.process.wait(min(deadline, limit))
         if status is None:
@@ -379,7 +382,7 @@ class LlmC:
         seconds = [float(ms) / 1e3 for ms in re.findall(r"\| +([\d.]+) ms \|.*tok/s", self.process.output())]
         if status != 0 or len(seconds) != warm_up + steps:
             raise Failed(f"exit {status}, {len(seconds)} steps of {warm_up + steps}\n{self.process.tail()}")
-        ended = time.time()
+        ended, self.median = time.time(), statistics.median(seconds[warm_up:])
         return {"seconds": seconds[warm_up:], "tokens": self.step_tokens, "began": ended - sum(seconds[warm_up:]), "ended": ended,
                 "wall_seconds": None}
 
