@@ -25,6 +25,11 @@ def rows_of_peers():
     return record("gpu_peers")["rows"] if has("gpu_peers") else {}
 
 
+def beside_peers():
+    """Runs that have a peer."""
+    return {key: row for key, row in rows_of_peers().items() if any(name.startswith("ours_over_") for name in row["ratios"])}
+
+
 def closest(ratios, wanted):
     """The lowest of the ratios whose names match: that of the fastest peer."""
     found = [ratio for name, ratio in ratios.items() if re.fullmatch(wanted, name)]
@@ -71,13 +76,13 @@ def times_text(count, what):
 @renders
 def gpu_ratios(page):
     """The README's table: a line a run."""
-    if not rows_of_peers():
+    if not beside_peers():
         return ""
     rate = gpu_table().median_of
     rows = [[f"`{key}`", row["world"], f"{rate(row, 'ours', 'tokens_per_second') / 1e3:.1f}", closest_text(row, r"ours_over_(compile|wire).*"),
-             closest_text(row, "ours_over_llmc"), closest_text(row, "zero3_over_fsdp", "zero3_over_fsdp_stored")] for key, row in rows_of_peers().items()]
+             closest_text(row, "ours_over_llmc"), closest_text(row, "zero3_over_fsdp", "zero3_over_fsdp_stored")] for key, row in beside_peers().items()]
     aimed, below = missed()
-    gpu = " and ".join(sorted({row["gpu"] for row in rows_of_peers().values()}))
+    gpu = " and ".join(sorted({row["gpu"] for row in beside_peers().values()}))
     return (table(["run", "GPUs", "k tok/s", "over torch.compile", "over llm.c", "lesson 04 over FSDP2"], rows)
             + f"\n\nOf {times_text(len(aimed), 'comparison')}, each with the closest rate of a kind of peer, {len(below)} {'is' if len(below) == 1 else 'are'} below the project's aim "
             f"([which, and why]({page.link(WHY[0])}#{WHY[1]}))."
@@ -126,7 +131,7 @@ def gpu_limits(page):
     """Share of the peak, clock and power: ours, and the fastest peer that ran beside it."""
     rows, slower, both = [], 0, 0
     median = gpu_table().median_of
-    for key, row in rows_of_peers().items():
+    for key, row in beside_peers().items():
         peers = {name: rate for name in row["programs"] if f"ours_over_{name}" in row["ratios"] and (rate := median(row, name, "tokens_per_second"))}
         fastest = max(peers, key=peers.get, default=None)
         clocks = [median(row, name, "power", "sm_mhz", "median") if name else None for name in ("ours", fastest)]

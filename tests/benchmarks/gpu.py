@@ -5,8 +5,9 @@ A round gives each program one turn (warm-up steps, then timed ones, each synchr
 round. The result is written after every round: a run that was stopped goes on where it was when it is started again.
 All train on the same file of random tokens, or on --tokens: what numbers are multiplied decides what power that takes, and
 a chip at its power limit what clock. Each round begins with another program.
-One GPU: lesson 00, and 01-04 beside it where sharding on one GPU is of interest (355m). Several: lesson 01 on all of them and on each alone (all at once; the slowest counts; with the links between them asleep and awake), lessons 02-04, DistributedDataParallel, with
-ZeroRedundancyOptimizer, and FSDP2.
+One GPU: lesson 00. Several: lessons 01-04, DistributedDataParallel, with ZeroRedundancyOptimizer, and FSDP2. Two runs have no peer: "sharding" (one
+GPU) lets lessons 01-04 take turns with 00, and "scaling" (several) lesson 01 on all GPUs with the same on each alone, all at once: the slowest counts,
+with the links between the GPUs asleep and awake.
 
   tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
   tests/benchmarks/gpu.sh --render docs/results/gpu_peers.json
@@ -42,26 +43,29 @@ class Row:
     peers: tuple = ("compile", "bf16")
     beside: tuple = ()  # what else of ours takes turns on one GPU
     # On several GPUs.
-    lessons: tuple = ("ours", "ours_1", "ours_1_awake", "zero1", "zero2", "zero3")
+    lessons: tuple = ("ours", "zero1", "zero2", "zero3")
     ddp_peers: tuple = ("compile", "wire", "zero", "fsdp")
+    worlds: tuple = (1, 2)  # 2: of several
 
     def config(self):
         return json.loads((ROOT / "configs" / f"{self.workload}.json").read_text())
 
 
-# In this order: the peers of a row that is done give their memory to the larger ones.
+APART = ("ours_1", "ours_1_awake")  # a one-rank run on every GPU at once
 ROWS = {row.name: row for row in (
     Row("seed", "seed_355m", 4, steps=100, warm_up=40, peers=("compile", "bf16", "compile:reduce-overhead")),
     Row("124m", "gpt2_124m", 32, beside=("text",)),
-    Row("355m", "gpt2_355m", 16, beside=("dp", "zero1", "zero2", "zero3")), Row("774m", "gpt2_774m", 16),
-    Row("1558m", "gpt2_1558m", 8, lessons=("ours", "zero1", "zero2", "zero3", "zero3_gelu"), ddp_peers=("compile", "fsdp")))}
+    Row("355m", "gpt2_355m", 16), Row("774m", "gpt2_774m", 16),
+    Row("1558m", "gpt2_1558m", 8, lessons=("ours", "zero1", "zero2", "zero3", "zero3_gelu"), ddp_peers=("compile", "fsdp")),
+    # Ours alone: what sharding brings on one GPU, and what several bring.
+    Row("sharding", "gpt2_355m", 16, peers=(), beside=("dp", "zero1", "zero2", "zero3"), worlds=(1,)),
+    Row("scaling", "gpt2_355m", 16, lessons=("ours", *APART), ddp_peers=(), worlds=(2,)))}
 # Name: program, settings, label.
 LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
            "ours_1_awake": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, the links between GPUs kept awake"),
            "zero1": ("02_zero1", [], "Stagecraft, lesson 02 (ZeRO-1)"), "zero2": ("03_zero2", [], "Stagecraft, lesson 03 (ZeRO-2)"),
            "zero3": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3)"),
            "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again")}
-APART = ("ours_1", "ours_1_awake")  # a one-rank run on every GPU at once
 VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
             "wire": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16 (bf16_compress_hook)"),
             "bf16": ("bf16", "torch.compile, bf16 parameters and AdamW states, no fp32 master"),
@@ -71,7 +75,7 @@ SHARDS = {"zero": "optimizer", "fsdp": "all"}  # of several GPUs, as wire
 
 
 def peer_gib(row, variant):
-    """About what a peer holds while it trains: for starting several at once."""
+    """About what a peer holds while it trains."""
     config = row.config()
     d, layers = config["model"]["width"], config["model"]["layers"]
     tokens, vocab = row.rows * config["batch"]["sequence"], (config["model"]["vocab"] + 127) // 128 * 128
@@ -141,10 +145,11 @@ class Comparison(Bench):
         return row.name if self.world == 1 else f"{row.name} x{self.world}"
 
     def wanted(self):
-        names = self.args.rows.split(",") if self.args.rows else (list(ROWS) if self.world == 1 else ["355m"])
+        known = [name for name, row in ROWS.items() if min(2, self.world) in row.worlds]
+        names = self.args.rows.split(",") if self.args.rows else known if self.world == 1 else ["355m", "scaling"]
         for name in names:
-            if name not in ROWS:
-                sys.exit(f"error: --rows: {name} is none of {', '.join(ROWS)}")
+            if name not in known:
+                sys.exit(f"error: --rows: {name} is none of {', '.join(known)} (GPUs: {self.world})")
         return [self.timed(row) for row in ROWS.values() if row.name in names]
 
     def timed(self, row):
@@ -212,31 +217,42 @@ class Comparison(Bench):
             print(f"{row.name}: attention {json.dumps(self.attentions[row.name])}", flush=True)
         return self.attentions[row.name]["attention"]
 
+    def batches(self, rows):
+        """Rows whose programs fit a GPU's memory together: peers keep theirs from when they were compiled until their row is done."""
+        capacity, batch, held = (self.machine.get("memory_mib") or 16384) / 1024 - 6, [], 0.0
+        for row in rows:
+            ours = len(self.lesson_names(row)) if self.world == 1 and self.args.ours == "paused" else 1
+            need = (ours + bool(self.args.llmc)) * peer_gib(row, "autocast") + sum(peer_gib(row, VARIANTS[name.split(":")[0]][0]) for name in self.peer_names(row))
+            if batch and held + need > capacity:
+                yield batch
+                batch, held = [], 0.0
+            batch.append(row)
+            held += need
+        if batch:
+            yield batch
+
     def start_peers(self, rows):
-        """All of them at once, as memory and cores allow: compiling takes a minute each, mostly of one core. Returns when
-        none is compiling any more, so that nothing runs beside a turn."""
+        """All of them at once, as cores allow: compiling takes a minute each, mostly of one core. Returns when none is compiling
+        any more, so that nothing runs beside a turn."""
         waiting = [(row, name) for row in rows for name in self.peer_names(row)]
         for row, _ in waiting:
             self.attention(row)
         waiting.sort(key=lambda rn: -peer_gib(rn[0], VARIANTS[rn[1].split(":")[0]][0]))
-        capacity, most = (self.machine.get("memory_mib") or 16384) / 1024 - 6, max(1, (os.cpu_count() or 2) // (2 * self.world))
-        starting, resident, began = {}, 0.0, time.monotonic()
+        most, starting, began = max(1, (os.cpu_count() or 2) // (2 * self.world)), set(), time.monotonic()
         while waiting or starting:
             for row, name in list(waiting):
-                need = peer_gib(row, VARIANTS[name.split(":")[0]][0])
-                if starting and (len(starting) >= most or resident + need + sum(starting.values()) > capacity):
-                    continue
+                if len(starting) >= most:
+                    break
                 peer = self.peers[row.name, name] = self.peer(row, name)
                 waiting.remove((row, name))
                 peer.failure = self.attempt(peer.start)
                 if peer.failure is None:
-                    starting[row.name, name] = need
+                    starting.add((row.name, name))
             for key in list(starting):
                 peer = self.peers[key]
                 ready, peer.failure = self.is_ready(peer)
                 if ready or peer.failure:
-                    del starting[key]
-                    resident += 1.0 + (peer.about or {}).get("resident", 0) / GIB
+                    starting.remove(key)
                     how = "failed to start" if peer.failure else "ready"
                     print(f"{key[0]} {key[1]}: {how} after {time.monotonic() - began:.0f} s", flush=True)
             if time.monotonic() > self.deadline:
@@ -386,9 +402,10 @@ class Comparison(Bench):
             if todo:
                 for name in {name for row in todo for name in self.lesson_names(row)}:
                     self.program(name)  # before minutes of compiling
-                self.start_peers(todo)
-            for row in todo:
-                self.run_row(row)
+            for batch in self.batches(todo):
+                self.start_peers(batch)
+                for row in batch:
+                    self.run_row(row)
         except OutOfTime:
             print("the time limit is reached: the same command goes on from here", flush=True)
             self.bad = True
@@ -406,12 +423,12 @@ def read_arguments():
     parser.add_argument("--out", default="docs/results/gpu_peers.json", help="the result, which is added to")
     parser.add_argument("--bin", default="build/cuda/bin", help="where the lessons' programs are")
     parser.add_argument("--world", type=int, help="GPUs, one rank each (default: all of this machine)")
-    parser.add_argument("--rows", help=f"of {','.join(ROWS)} (default: all; 355m on several GPUs)")
+    parser.add_argument("--rows", help=f"of {','.join(ROWS)} (default: all; 355m and scaling on several GPUs)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="timed steps of a turn (default 25; 100 of seed)")
     parser.add_argument("--warm-up", type=int, help="steps before them (default 10; 40 of seed)")
     parser.add_argument("--tokens", metavar="FILE", help="token file that all train on, relative to the repository (default: random tokens)")
-    parser.add_argument("--lessons", help=f"of {','.join(LESSONS)} (default: most on several GPUs and at 355m, ours on one; ours is always there)")
+    parser.add_argument("--lessons", help=f"of {','.join(LESSONS)} (default: most on several GPUs, ours on one; ours is always there)")
     parser.add_argument("--peers", help="compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
                         "(bf16:reduce-overhead); or none")
     parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto", help="of the peers; auto times both")

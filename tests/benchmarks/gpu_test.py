@@ -243,6 +243,18 @@ def keeps_to_the_time():
         check("time limit" in said.stdout and not (folder / "log").exists(), "no round is started that will not fit")
 
 
+# Two rows that do not fit a GPU together: the second one's peers are compiled when the first is done.
+def rows_share_the_memory():
+    with stage() as (_, run):
+        for rows, first, last in (("355m,774m", "355m round", "774m compile: ready"), ("124m,355m", "355m compile: ready", "124m round")):
+            said, _ = run("--rows", rows, "--rounds", "1", "--again", "--peers", "compile,bf16", "--lessons", "ours")
+            check(said.returncode == 0 and -1 < said.stdout.find(first) < said.stdout.find(last), f"{rows}: {said.stdout}{said.stderr}")
+        said, _ = run("--rows", "scaling")
+        check(said.returncode == 1 and "scaling is none of seed, 124m, 355m, 774m, 1558m, sharding (GPUs: 1)" in said.stderr, said.stderr)
+        said, _ = run("--world", "2", "--rows", "sharding")
+        check(said.returncode == 1 and "1558m, scaling (GPUs: 2)" in said.stderr, said.stderr)
+
+
 def runs_llmc():
     with stage() as (folder, run):
         said, result = run("--rows", "774m", "--rounds", "2", "--peers", "none", "--llmc", f"{folder}/llmc@abc")
@@ -388,7 +400,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, runs_llmc, scales, counts_links_that_sleep, compares_what_splits, scales_from_the_slowest, compares_bits, compares_dtypes):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, rows_share_the_memory, runs_llmc, scales, counts_links_that_sleep, compares_what_splits, scales_from_the_slowest, compares_bits, compares_dtypes):
         test()
     print("passed")
 

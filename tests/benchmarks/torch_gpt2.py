@@ -286,7 +286,6 @@ class Trainer:
                 "fp32_master": self.args.variant == "autocast", "bucket_mb": self.args.bucket_mb if self.args.ranks > 1 and self.args.shard != "all" else None,
                 "wire": ("bf16" if self.args.shard == "all" else self.args.wire) if self.args.ranks > 1 else None,
                 "shard": self.args.shard,
-                "resident": torch.cuda.memory_reserved() if cuda else 0,
                 "versions": {"PyTorch": torch.__version__, "CUDA": torch.version.cuda, "cuDNN": cudnn, "NCCL": nccl}}
 
 
