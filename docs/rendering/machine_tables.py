@@ -56,17 +56,16 @@ LINKS = {"ours_1": "asleep", "ours_1_awake": "awake"}
 
 
 def links_in_words(row):
-    """What awake links take from a chip at its power limit; empty where it was not measured."""
+    """What keeping links awake costs; empty where it was not measured."""
     taken = row["ratios"].get("ours_1_awake_over_ours_1")
     if taken is None:
         return ""
     clocks = [gpu_table().median_of(row, name, "power", "sm_mhz", "median") for name in LINKS]
     states = {name: [r["programs"][name]["links"] for r in row["rounds"] if r["programs"].get(name, {}).get("links")] for name in LINKS}
     seen = "; ".join(f"{LINKS[name]}: {statistics.median(s['asleep'] for s in of):.0f} of {of[0]['links']} links asleep" for name, of in states.items() if of)
-    return (f"\n\nLinks between GPUs that carry nothing fall asleep, and awake they take power, which a chip at its limit then lacks: with 16 MiB a second on them, next to "
-            f"nothing, the one GPU trains at {taken['median']:.3f} ({taken['lowest']:.3f} to {taken['highest']:.3f}) of its rate"
-            + (f", at {clocks[1]:.0f} instead of {clocks[0]:.0f} MHz" if None not in clocks else "") + (f" ({seen})" if seen else "")
-            + ". Ranks that exchange anything pay that, whatever they exchange; the second line is what the exchange itself costs.")
+    return (f"\n\nLinks between GPUs that carry nothing fall asleep. Kept awake by 1 MiB a hundred times a second, next to nothing, the one GPU of `{row['workload']}` trains at "
+            f"{taken['median']:.3f} ({taken['lowest']:.3f} to {taken['highest']:.3f}) of its rate" + (f", at {clocks[1]:.0f} instead of {clocks[0]:.0f} MHz" if None not in clocks else "")
+            + (f" ({seen})" if seen else "") + ": what ranks pay for any exchange, however small, if that is less than 1.")
 
 
 @renders

@@ -27,7 +27,7 @@ import time
 
 import gpu_table
 from gpu_programs import HERE, ROOT, WARM, Apart, Failed, Lesson, LlmC, OutOfTime, Peer, command_text, lesson_program, name_of, random_tokens, sources
-from gpu_watch import Watch, links, machine
+from gpu_watch import Watch, machine
 
 GIB = 2.0**30
 
@@ -116,9 +116,7 @@ class Bench:
                 failures[name] = str(error)
                 continue
             power = self.watch.between(turn["began"], turn["ended"], max(world_of.values()))
-            more = {"medians_of_gpus": turn["medians"]} if "medians" in turn else {}
-            if max(world_of.values()) > 1:
-                more["links"] = links()  # they fall asleep seconds after a turn
+            more = {"medians_of_gpus": turn["medians"], "links": turn["links"]} if "medians" in turn else {}
             cells[name] = {**gpu_table.cell(tokens, turn, power), **more, "began": turn["began"], "ended": turn["ended"]}
         took = time.monotonic() - began
         self.longest = max(self.longest, took)
@@ -222,7 +220,7 @@ class Comparison(Bench):
         capacity, batch, held = (self.machine.get("memory_mib") or 16384) / 1024 - 6, [], 0.0
         for row in rows:
             ours = len(self.lesson_names(row)) if self.world == 1 and self.args.ours == "paused" else 1
-            need = (ours + bool(self.args.llmc)) * peer_gib(row, "autocast") + sum(peer_gib(row, VARIANTS[name.split(":")[0]][0]) for name in self.peer_names(row))
+            need = (ours + (1 if self.args.llmc and row.peers else 0)) * peer_gib(row, "autocast") + sum(peer_gib(row, VARIANTS[name.split(":")[0]][0]) for name in self.peer_names(row))
             if batch and held + need > capacity:
                 yield batch
                 batch, held = [], 0.0
@@ -300,7 +298,7 @@ class Comparison(Bench):
         found = {name: self.lesson(row, name, turns) for name in self.lesson_names(row)}
         for name in self.peer_names(row):
             found[re.sub(r"\W", "_", name)] = self.peers[row.name, name]
-        if self.args.llmc and self.world == 1:
+        if self.args.llmc and self.world == 1 and row.peers:
             config = row.config()
             found["llmc"] = LlmC(self.args.llmc, config["model"]["layers"], row.rows, config["batch"]["sequence"], self.tokens(row))
         return found

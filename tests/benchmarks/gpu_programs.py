@@ -27,6 +27,8 @@ import tempfile
 import threading
 import time
 
+from gpu_watch import links
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MPIRUN = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none"]
@@ -261,7 +263,11 @@ class Apart:
 
     def measure(self, warm_up, steps, deadline, limit=600.0):
         with running(self.awake, "awake", deadline) if self.awake else contextlib.nullcontext():
-            return self.measure_all(warm_up, steps, deadline, limit + time.monotonic())
+            turn = self.measure_all(warm_up, steps, deadline, limit + time.monotonic())
+            turn["links"] = links()  # they fall asleep when the helper has ended
+        if self.awake and turn["links"] and turn["links"]["asleep"]:
+            raise Failed(f"of {turn['links']['links']} links {turn['links']['asleep']} sleep")
+        return turn
 
     def measure_all(self, warm_up, steps, deadline, limit):
         turns = []

@@ -87,9 +87,10 @@ for step in range(int(value("-x"))):
 MPIRUN = '#!/bin/sh\nwhile [ "${1#-}" != "$1" ] || [ ! -x "$1" ]; do shift; done\nexec "$@"\n'
 
 SMI = r'''
-import sys, time
+import os, pathlib, sys, time
 if sys.argv[1:] == ["nvlink", "-gLowPwrInfo"]:
-    print("GPU 0: Pretended GPU\n\t Link 0: Low Power Mode: Low Power State")
+    state = "High Speed" if pathlib.Path(os.environ["FAKE_LOG"]).with_name("copies").exists() and "FAKE_SLEEPY" not in os.environ else "Low Power"
+    print(f"GPU 0: Pretended GPU\n\t Link 0: Low Power Mode: {state} State")
     sys.exit(0)
 fields = sys.argv[1].split("=")[1].split(",")
 values = {"index": "0", "name": "Pretended GPU", "driver_version": "1.2", "memory.total": "143771", "power.limit": "700.00",
@@ -343,6 +344,9 @@ def scales_from_the_slowest():
         said, result = run(*ask)
         check(said.returncode == 0 and "scaling 1.250" in said.stdout, said.stdout + said.stderr)
         check((folder / "copies").read_text() == "begun ended", "links are kept awake for the turn")
+        check(result["rows"]["774m x2"]["rounds"][0]["programs"]["ours_1_awake"]["links"] == {"links": 1, "asleep": 0}, "and that is seen")
+        said, result = run(*ask, FAKE_SLEEPY="1")
+        check(said.returncode == 1 and "of 1 links 1 sleep" in result["rows"]["774m x2"]["programs"]["ours_1_awake"]["failure"], said.stdout)
         (folder / "awake.py").write_text("import sys; sys.exit('no torch')")
         said, result = run(*ask)
         row = result["rows"]["774m x2"]

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Keeps the links between this machine's GPUs awake while something else trains on them: 16 MiB from each GPU to the next, once a
-second, until it is ended. It prints "awake" when the first copies have arrived.
+"""Keeps the links between this machine's GPUs awake while something else trains on them: 1 MiB from each GPU to the next, a hundred
+times a second, until it is ended. It prints "awake" when the first copies have arrived.
 
-Links that carry nothing fall asleep (nvidia-smi nvlink -gLowPwrInfo says after how long: 5 s on an H200). Awake they take power, and a chip
-that computes at its power limit has so much less for its clock. Ranks that exchange gradients keep them awake; a run on one GPU does not."""
+Links that carry nothing fall asleep (nvidia-smi nvlink -gLowPwrInfo says after how long: 50 ms on an H200). Whether awake ones take power that
+a chip at its limit then lacks is what gpu.py asks with it: ranks that exchange gradients keep them awake, a run on one GPU does not."""
 import sys
 import time
 
 import torch
 
-BYTES = 2**24  # over all links of a pair: a small copy would wake one of them
+BYTES = 2**20  # over all links of a pair: a copy of some bytes would wake one of them
 
 gpus = torch.cuda.device_count()
 if gpus < 2:
@@ -24,4 +24,4 @@ while True:
     if not said:
         print("awake", flush=True)
         said = True
-    time.sleep(1)
+    time.sleep(0.01)

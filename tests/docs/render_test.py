@@ -186,7 +186,7 @@ class Parts(unittest.TestCase):
             row["ratios"] |= {"scaling_awake": {"median": 0.98, "lowest": 0.97, "highest": 0.99, "rounds": 1}, "ours_1_awake_over_ours_1": {"median": 0.97, "lowest": 0.96, "highest": 0.975}}
             scaling = machine_tables.gpu_scaling(Page(PAGE))
             self.assertIn("| `configs/gpt2_355m.json` | awake | 2 | 16 | 97.0 | 190.0 | 98.0 % (97.0 to 99.0) |", scaling)
-            self.assertIn("trains at 0.970 (0.960 to 0.975) of its rate, at 1650 instead of 1700 MHz (asleep: 18 of 18 links asleep; awake: 0 of 18 links asleep).", scaling)
+            self.assertIn("trains at 0.970 (0.960 to 0.975) of its rate, at 1650 instead of 1700 MHz (asleep: 18 of 18 links asleep; awake: 0 of 18 links asleep):", scaling)
             peers = machine_tables.gpu_peers(Page(PAGE))
             self.assertIn("Stagecraft, one GPU", peers)
             self.assertIn("`355m x2`: [configs/gpt2_355m.json](../../configs/gpt2_355m.json), 16 rows of 1024 tokens a micro-batch a GPU, 2 GPUs, lessons on the workload's text, "
