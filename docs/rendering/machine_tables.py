@@ -191,6 +191,24 @@ def sweeps():
     return found
 
 
+SHOWN = {"16 blocks": "as the lessons, 16 blocks", "NCCL's choice": "NCCL's choice", "window, 16 blocks": "window, 16 blocks", "window, zero": "window, copy engines"}
+
+
+@renders
+def beside_products(page):
+    """How long a collective lasts, alone and beside products, and what it takes from them."""
+    if not has("comm_beside_products_2"):
+        return ""
+    found = record("comm_beside_products_2")
+    cells = {(c["kind"], c["bytes"], c["variant"]): c for c in found["cells"]}
+    rows = [[f"`{kind}`", f"{size >> 20} MiB", *(f"{1e3 * c['alone_ms']:.0f}, {1e3 * c['beside_ms']:.0f}, {1e3 * c['taken_ms_an_operation']:.0f}"
+                                                for c in (cells[kind, size, variant] for variant in SHOWN))]
+            for kind, size in dict.fromkeys((c["kind"], c["bytes"]) for c in found["cells"])]
+    return (f"Microseconds of an operation alone, of one beside products, and those by which the products then last longer (divided by the operations beside them); {found['ranks']} ranks, "
+            f"{found['device']}, bf16, {found['nccl'].split(' (')[0]}; the products: {found['product']}; medians of {found['rounds']} rounds.\n\n"
+            + table(["operation", "whole vector", *SHOWN.values()], rows, left=2) + f"\n\nFrom {source(page, 'comm_beside_products_2')}.")
+
+
 def fitted(ranks, fit, count):
     bandwidth = fit["bytes_per_s"]
     return 2 * (ranks - 1) * fit["latency_s"] + (2 * (ranks - 1) / ranks * count / bandwidth if bandwidth else 0)

@@ -172,6 +172,17 @@ class Parts(unittest.TestCase):
     def test_the_fit_of_a_sweep(self):
         self.assertAlmostEqual(machine_tables.fitted(4, {"latency_s": 1e-6, "bytes_per_s": 1e9}, 1e6), 6e-6 + 1.5e-3)
 
+    def test_what_collectives_take_from_products(self):
+        cells = [{"variant": variant, "kind": kind, "bytes": 25 << 20, "alone_ms": 0.1 * k, "beside_ms": 0.2 * k, "taken_ms_an_operation": 0.03 * k}
+                 for k, variant in enumerate((*machine_tables.SHOWN, "another"), 1) for kind in ("all_reduce", "all_gather")]
+        found = {"ranks": 2, "device": "Pretended GPU", "nccl": "NCCL 2.28.9 (header 2.28.9)", "product": "bf16 1 x 2 x 3", "rounds": 9, "cells": cells}
+        with unittest.mock.patch.object(machine_tables, "record", lambda name: found), unittest.mock.patch.object(machine_tables, "has", lambda name: True):
+            text = machine_tables.beside_products(Page(PAGE))
+        self.assertIn("| `all_reduce` | 25 MiB | 100, 200, 30 | 200, 400, 60 | 300, 600, 90 | 400, 800, 120 |\n| `all_gather` | 25 MiB | 100, ", text)
+        self.assertIn("Pretended GPU, bf16, NCCL 2.28.9; the products: bf16 1 x 2 x 3; medians of 9 rounds", text)
+        with unittest.mock.patch.object(machine_tables, "has", lambda name: False):
+            self.assertEqual(machine_tables.beside_products(Page(PAGE)), "")
+
     def test_scaling_and_peers_on_gpus(self):
         programs = {name: {"label": label, "peak_allocated": 2**30} for name, label in (("ours", "Stagecraft"), ("ours_1", "Stagecraft, one GPU"))}
         rounds = [{"programs": {"ours": {"tokens_per_second": 190e3, "median_seconds": 0.5}, "ours_1": {"tokens_per_second": 100e3, "median_seconds": 0.5}}}]
