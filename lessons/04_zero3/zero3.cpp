@@ -1,5 +1,7 @@
 #include "zero3.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 
 #include "common/model/unit_views.h"
@@ -44,6 +46,13 @@ std::size_t params_buffer(const ParamLayout& layout, int pool, int unit) {
   return static_cast<std::size_t>(2 + unit % pool);
 }
 
+// What a plan calls one.
+std::string name_of_buffer(const char* what, std::size_t buffer, int pool) {
+  if (buffer == 0) return std::string(what) + ", unit 0";
+  if (buffer == 1) return std::string(what) + ", last unit";
+  return fmt::format("{}, blocks, {} of {}", what, buffer - 1, pool);
+}
+
 // Buffers of full gradients, as in lesson 03: unit 0, the last unit, two for the blocks.
 constexpr std::size_t kGradBuffers = 4;
 std::size_t grads_buffer(const ParamLayout& layout, int unit) { return params_buffer(layout, 2, unit); }
@@ -69,7 +78,7 @@ MemoryPlan Zero3::memory_plan(const RunShape& shape, const Options& options) {
   const std::int64_t world = to_int(shape.world);
   const Elements sharded(layout.arena_size(Segment::sharded).value() / world),
       whole = layout.arena_size(Segment::whole), slice(layout.arena_size().value() / world);
-  const auto add = [&](Purpose purpose, const char* name, const std::string& of, Elements elements,
+  const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
                        DType dtype) {
     if (elements.value() > 0)
       plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype));
@@ -77,14 +86,18 @@ MemoryPlan Zero3::memory_plan(const RunShape& shape, const Options& options) {
   add(Purpose::parameters, "params_shard", " P/N", sharded, precision.dtype);
   add(Purpose::parameters, "params_whole", " W", whole, precision.dtype);
   const int pool = pool_of(layout, options);
-  for (const UnitLayout& u : sizes_of(layout, static_cast<std::size_t>(2 + pool), pool))
-    add(Purpose::parameters, "params_full", " unit", Elements(u.sharded_size), precision.dtype);
+  const std::vector<UnitLayout> params = sizes_of(layout, static_cast<std::size_t>(2 + pool), pool),
+                                grads = sizes_of(layout, kGradBuffers, 2);
+  for (std::size_t b = 0; b < params.size(); ++b)
+    add(Purpose::parameters, name_of_buffer("params_full", b, pool), " unit",
+        Elements(params[b].sharded_size), precision.dtype);
   add(Purpose::gradients, "grads_shard", " P/N", slice, precision.grad_dtype);
-  for (const UnitLayout& u : sizes_of(layout, kGradBuffers, 2)) {
-    const std::int64_t size = u.sharded_size + u.whole_size;
-    add(Purpose::gradients, "grads_full", " unit", Elements(size), precision.grad_dtype);
+  for (std::size_t b = 0; b < grads.size(); ++b) {
+    const std::int64_t size = grads[b].sharded_size + grads[b].whole_size;
+    add(Purpose::gradients, name_of_buffer("grads_full", b, 2), " unit", Elements(size),
+        precision.grad_dtype);
     if (micro_batches_of(shape) > 1)
-      add(Purpose::gradients, "grads_scratch", " unit/N", Elements(size / world), precision.grad_dtype);
+      add(Purpose::gradients, "grads_scratch", " of it / N", Elements(size / world), precision.grad_dtype);
   }
   OptimizerShard::plan(shape, slice, plan);
   plan_activation_buffers(shape, plan);
