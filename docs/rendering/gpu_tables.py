@@ -3,7 +3,7 @@ import pathlib
 import re
 
 from .lesson_tables import stored, workload
-from .machine_tables import gpu_table
+from .machine_tables import gpu_table, held_back_by_host
 from .registry import ROOT, has, record, renders, source, table
 from .zero_tables import LESSONS
 
@@ -48,7 +48,7 @@ def comparisons():
     names = gpu_table()
     found = []
     for key, row in rows_of_peers().items():
-        own, closest_of = ("ours", *names.SCALING, *names.ZERO), {}
+        own, closest_of = ("ours", "ours_1", *names.ZERO), {}
         for peer, program in row["programs"].items():
             kin = [(lesson.rstrip(","), row["ratios"].get(f"{z}_over_{peer}")) for z, lesson in names.LESSON_OF.items()]
             if all(ratio is None for _, ratio in kin):
@@ -69,6 +69,12 @@ def missed():
     return every, sorted((one for one in every if one[3]["median"] < one[4]), key=lambda one: one[3]["median"] / one[4])
 
 
+def fsdp_text(key, row):
+    """Lesson 04 over FSDP2; where this host held FSDP2 back, over its stored rate alone."""
+    stored_alone = "zero3_over_fsdp_stored" in row["ratios"] and held_back_by_host(key, row)
+    return closest_text(row, *([] if stored_alone else ["zero3_over_fsdp"]), "zero3_over_fsdp_stored")
+
+
 def times_text(count, what):
     return f"{count} {what}" + ("" if count == 1 else "s")
 
@@ -80,7 +86,7 @@ def gpu_ratios(page):
         return ""
     rate = gpu_table().median_of
     rows = [[f"`{key}`", row["world"], f"{rate(row, 'ours', 'tokens_per_second') / 1e3:.1f}", closest_text(row, r"ours_over_(compile|wire).*"),
-             closest_text(row, "ours_over_llmc"), closest_text(row, "zero3_over_fsdp", "zero3_over_fsdp_stored")] for key, row in beside_peers().items()]
+             closest_text(row, "ours_over_llmc"), fsdp_text(key, row)] for key, row in beside_peers().items()]
     aimed, below = missed()
     gpu = " and ".join(sorted({row["gpu"] for row in beside_peers().values()}))
     return (table(["run", "GPUs", "k tok/s", "over torch.compile", "over llm.c", "lesson 04 over FSDP2"], rows)
@@ -111,8 +117,9 @@ def world_one(page):
         for name, lesson in (("ours", "00 one device"), ("dp", LESSONS["01_data_parallel"]), *((f"zero{i}", LESSONS[f"0{i + 1}_zero{i}"]) for i in (1, 2, 3))):
             program = row["programs"][name]
             ratio = "" if name == "ours" else gpu_table().spread_text(row["ratios"][f"{name}_over_ours"])
-            rows.append([f"`{key}`", lesson, f"{median(row, name, 'tokens_per_second') / 1e3:.1f}", ratio, f"{program['bytes_measured']:,}"])
-    return table(["run", "lesson", "k tok/s", "beside lesson 00, within a round", "bytes held"], rows, left=2) + f"\n\nFrom {source(page, 'gpu_peers')}: {'; '.join(runs)}." if rows else ""
+            rows.append([f"`{key}`", lesson, f"{median(row, name, 'tokens_per_second') / 1e3:.1f}", ratio, gpu_table().text_of(program.get("bytes_measured"), ",.0f")])
+    ended = " - : the run was ended before its record." if any(row[-1] == "-" for row in rows) else ""
+    return table(["run", "lesson", "k tok/s", "beside lesson 00, within a round", "bytes held"], rows, left=2) + f"\n\nFrom {source(page, 'gpu_peers')}: {'; '.join(runs)}.{ended}" if rows else ""
 
 
 def flops_a_token(shape, sequence):

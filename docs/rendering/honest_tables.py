@@ -1,5 +1,4 @@
 """docs/what_the_numbers_hide.md, docs/measuring.md and docs/troubleshooting.md."""
-from .machine_tables import gpu_table
 from .registry import RenderError, bytes_text, has, record, renders, source, table
 
 
@@ -110,7 +109,7 @@ def gpu_clocks(page):
         limit = found.get("machine", {}).get("power_limit_watts")
         most = found.get("machine", {}).get("sm_mhz_most")
         groups = {"seed_355m": found} if "rounds" in found else found.get("rows", {})
-        ours = ("ours", *gpu_table().SCALING) if "rows" in found else tuple(found["programs"])
+        ours = ("ours", "ours_1") if "rows" in found else tuple(found["programs"])
         for key, group in groups.items():
             for program in (name for name in group["programs"] if name in ours):
                 cells = [r["programs"][program]["power"] for r in group["rounds"] if r["programs"].get(program, {}).get("power")]

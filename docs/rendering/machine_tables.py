@@ -3,7 +3,6 @@ import importlib.util
 import json
 import math
 import pathlib
-import statistics
 
 from .lesson_tables import stored, workload
 from .registry import RESULTS, ROOT, bytes_text, figure, has, record, renders, source, table
@@ -26,7 +25,9 @@ def runs_in_words(page):
         ranks = f" a GPU, {row['world']} GPUs" if row["world"] > 1 else ""
         tokens = row.get("tokens")
         tokens = {None: "lessons on the workload's text, peers on random tokens, ours always first", "random": "random tokens"}.get(tokens, f"tokens of {tokens}")
-        found.append(f"- `{key}`: [{row['workload']}]({page.link(row['workload'])}), {row['rows_a_rank']} rows of {row['sequence']} tokens a micro-batch{ranks}, {tokens}{tutorial}")
+        alone = "" if any(name.startswith("ours_over_") for name in row["ratios"]) else ", lessons among themselves"
+        rounds = f"{len(row['rounds'])} round" + ("" if len(row["rounds"]) == 1 else "s")
+        found.append(f"- `{key}`: [{row['workload']}]({page.link(row['workload'])}), {row['rows_a_rank']} rows of {row['sequence']} tokens a micro-batch{ranks}, {tokens}{tutorial}{alone}, {rounds}")
     return "Runs:\n\n" + "\n".join(found)
 
 
@@ -52,22 +53,6 @@ def gpu_peers(page):
             + gpu_table().markdown(record("gpu_peers")) + "\n" + replayed_in_words() + "\n\n" + other_words() + f"\n\nFrom {source(page, 'gpu_peers')}.")
 
 
-LINKS = {"ours_1": "asleep", "ours_1_awake": "awake"}
-
-
-def links_in_words(row):
-    """What keeping links awake costs; empty where it was not measured."""
-    taken = row["ratios"].get("ours_1_awake_over_ours_1")
-    if taken is None:
-        return ""
-    clocks = [gpu_table().median_of(row, name, "power", "sm_mhz", "median") for name in LINKS]
-    states = {name: [r["programs"][name]["links"] for r in row["rounds"] if r["programs"].get(name, {}).get("links")] for name in LINKS}
-    seen = "; ".join(f"{LINKS[name]}: {statistics.median(s['asleep'] for s in of):.0f} of {of[0]['links']} links asleep" for name, of in states.items() if of)
-    return (f"\n\nLinks between GPUs that carry nothing fall asleep. Kept awake by 1 MiB a hundred times a second, next to nothing, the one GPU of `{row['workload']}` trains at "
-            f"{taken['median']:.3f} ({taken['lowest']:.3f} to {taken['highest']:.3f}) of its rate" + (f", at {clocks[1]:.0f} instead of {clocks[0]:.0f} MHz" if None not in clocks else "")
-            + (f" ({seen})" if seen else "") + ": what ranks pay for any exchange, however small, if that is less than 1.")
-
-
 @renders
 def gpu_scaling(page, heading="##"):
     """Lesson 01 on several GPUs over the same program on one, within a round."""
@@ -77,14 +62,12 @@ def gpu_scaling(page, heading="##"):
     rate = gpu_table().median_of
     lines = []
     for row in rows:
-        for one, scaling in gpu_table().SCALING.items():
-            if efficiency := row["ratios"].get(scaling):
-                lines.append([f"`{row['workload']}`", LINKS[one], row["world"], f"{row['rows_a_rank']}", f"{rate(row, one, 'tokens_per_second') / 1e3:.1f}",
-                              f"{rate(row, 'ours', 'tokens_per_second') / 1e3:.1f}",
-                              f"{100 * efficiency['median']:.1f} % ({100 * efficiency['lowest']:.1f} to {100 * efficiency['highest']:.1f})"])
+        scaling = row["ratios"]["scaling"]
+        one, all_of_them = rate(row, "ours_1", "tokens_per_second"), rate(row, "ours", "tokens_per_second")
+        lines.append([f"`{row['workload']}`", row["world"], f"{row['rows_a_rank']}", f"{one / 1e3:.1f}", f"{all_of_them / 1e3:.1f}",
+                      f"{100 * scaling['median']:.1f} % ({100 * scaling['lowest']:.1f} to {100 * scaling['highest']:.1f})"])
     return (f"{heading} Scaling on GPUs\n\nScaling efficiency is the rate on N GPUs over N times the rate on one, with equal rows a GPU. The one is the slowest of the N, which train apart at the same time, because ranks wait for the slowest: 100 % would mean that communication cost nothing.\n\n"
-            + table(["workload", "the one GPU's links", "GPUs", "rows a GPU", "k tok/s, 1 GPU", "k tok/s, all", "efficiency, median round (lowest to highest)"], lines, left=2)
-            + "".join(links_in_words(row) for row in rows)
+            + table(["workload", "GPUs", "rows a GPU", "k tok/s, 1 GPU", "k tok/s, all", "efficiency, median round (lowest to highest)"], lines)
             + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [GPUs](" + page.link("docs/gpus.md") + ").")
 
 
@@ -107,6 +90,7 @@ def other_words():
     noisy = [f"`{key}`" for key, row in rows.items()
              if row["world"] == 1 and any(p.get("attention") == "flash" and p.get("attention_milliseconds") for p in row["programs"].values())]
     rested = {f"`{key}`": row["warm_up"] for key, row in rows.items() if row["world"] > 1 and "warm_seconds" not in row}
+    fresh = {f"`{key}`": row["warm_up"] for key, row in rows.items() if "warm_seconds" not in row and any("llmc" in r["programs"] for r in row["rounds"])}
     idle = [text for key, row in rows.items() if (text := held_back_by_host(key, row))]
     found = []
     if mixed:
@@ -114,6 +98,8 @@ def other_words():
     if rested:
         found.append(f"In {', '.join(rested)} a lesson's turn began after some seconds of rest, while its ranks started, and was timed after {min(rested.values())} steps; "
                      "DDP and FSDP2 began right behind the turn before: this favours the lessons, by how much is not measured.")
+    if fresh:
+        found.append(f"In {', '.join(fresh)} llm.c's first turn was timed {min(fresh.values())} steps after its start, on a chip that had rested; before later ones it computed for some seconds.")
     if noisy:
         found.append(f"Peers choose cuDNN's attention or flash attention by a measurement at their start; those of {', '.join(noisy)} measured while others started beside them, and some took flash, "
                      "which alone is the slower one on this GPU (numbers of the two-GPU rows): their ratios may be a few percent too good.")
@@ -189,24 +175,6 @@ def sweeps():
                 place = said.get("link", said.get("device", ""))
                 found.append((path.stem, said["ranks"], place, operation["sizes"], operation["fit"]))
     return found
-
-
-SHOWN = {"16 blocks": "as the lessons, 16 blocks", "NCCL's choice": "NCCL's choice", "window, 16 blocks": "window, 16 blocks", "window, zero": "window, copy engines"}
-
-
-@renders
-def beside_products(page):
-    """How long a collective lasts, alone and beside products, and what it takes from them."""
-    if not has("comm_beside_products_2"):
-        return ""
-    found = record("comm_beside_products_2")
-    cells = {(c["kind"], c["bytes"], c["variant"]): c for c in found["cells"]}
-    rows = [[f"`{kind}`", f"{size >> 20} MiB", *(f"{1e3 * c['alone_ms']:.0f}, {1e3 * c['beside_ms']:.0f}, {1e3 * c['taken_ms_an_operation']:.0f}"
-                                                for c in (cells[kind, size, variant] for variant in SHOWN))]
-            for kind, size in dict.fromkeys((c["kind"], c["bytes"]) for c in found["cells"])]
-    return (f"Microseconds of an operation alone, of one beside products, and those by which the products then last longer (divided by the operations beside them); {found['ranks']} ranks, "
-            f"{found['device']}, bf16, {found['nccl'].split(' (')[0]}; the products: {found['product']}; medians of {found['rounds']} rounds.\n\n"
-            + table(["operation", "whole vector", *SHOWN.values()], rows, left=2) + f"\n\nFrom {source(page, 'comm_beside_products_2')}.")
 
 
 def fitted(ranks, fit, count):

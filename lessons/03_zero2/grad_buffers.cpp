@@ -28,7 +28,7 @@ BufferSizes buffer_sizes(const ParamLayout& layout, std::int64_t bucket) {
   return sizes;
 }
 
-// Slices of all units lie one after another in a rank's arena, and backward completes them from its end.
+// Slices of all units lie one after another in a rank's arena, and are filled from its end.
 // Borders lie at multiples of the alignment, so that a bucket of one rank is as long as any other's.
 std::vector<ShardBucket> make_shard_buckets(const ParamLayout& layout, std::int64_t bucket) {
   const std::int64_t world = to_int(layout.world());

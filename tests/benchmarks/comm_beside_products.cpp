@@ -1,11 +1,15 @@
 // What a collective takes from matrix products beside it, and how long it lasts: NCCL as the lessons use it, as it
 // would choose, and in symmetric windows, memory that ranks reach directly and copy engines may gather.
 //   mpirun -n 2 --bind-to none comm_beside_products > docs/results/comm_beside_products_2.json
-// Not a test. JSON on rank 0's output; times are medians over rounds in which all variants take turns.
+// Not a test. JSON on rank 0's output: median, lowest and highest over rounds in which all variants take turns, of
+// the slower rank each; all operations of a measurement begin with the products and end before them.
 //   Source  NCCL user guide, "Window Registration" and "CTA Policy" (2.28).
+#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -33,7 +37,7 @@ namespace {
 
 constexpr std::array<std::int64_t, 2> kSizes = {25 << 20, 100 << 20};  // bytes: a block of 355M, its unit 0
 constexpr const char* kKinds[] = {"all_reduce", "reduce_scatter", "all_gather"};
-constexpr int kRounds = 9, kProducts = 24;
+constexpr int kRounds = 9, kProducts = 96;
 constexpr std::int64_t kRows = 16384, kIn = 1024, kOut = 4096;  // a product of 355M, 0.2 ms
 
 /// How a communicator is made, and what memory it is given.
@@ -81,7 +85,8 @@ class Channel {
         SC_CHECK(ncclCommWindowRegister(comm_, *memory, kSizes.back(), &windows_.emplace_back(),
                                         NCCL_WIN_COLL_SYMMETRIC));
       }
-      SC_CHECK(cudaMemset(*memory, 0, kSizes.back()));
+      tensors_.push_back(at::from_blob(*memory, {kSizes.back() / 2},
+                                       at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA)));
     }
   }
   ~Channel() {
@@ -94,6 +99,10 @@ class Channel {
   Channel& operator=(const Channel&) = delete;
 
   [[nodiscard]] const char* name() const { return variant_.name; }
+  /// Random numbers to send, which sums in place double each time.
+  void refill() {
+    for (at::Tensor& t : tensors_) t.normal_();
+  }
   void issue(int kind, std::int64_t bytes, cudaStream_t stream) {
     const std::size_t n = static_cast<std::size_t>(bytes) / 2, part = n / static_cast<std::size_t>(world());
     const auto type = ncclBfloat16;
@@ -109,6 +118,7 @@ class Channel {
   ncclComm_t comm_ = nullptr;
   void *full_ = nullptr, *shard_ = nullptr;
   std::vector<ncclWindow_t> windows_;
+  std::vector<at::Tensor> tensors_;
 };
 
 struct Times {
@@ -127,29 +137,46 @@ class Bench {
 
   /// `products` and `repeats` operations at once, after all ranks have met.
   Times measure(Channel& channel, int kind, std::int64_t bytes, int products, int repeats) {
+    channel.refill();
     SC_CHECK(cudaDeviceSynchronize());
     host_.barrier();
+    at::cuda::CUDAEvent start;
     GpuMomentPtr p0, p1, c0, c1;
     {
-      const c10::cuda::CUDAStreamGuard on(comm_);
-      c0 = gpu_moment();
-      for (int r = 0; r < repeats; ++r) channel.issue(kind, bytes, comm_.stream());
-      c1 = gpu_moment();
-    }
-    {
       const c10::cuda::CUDAStreamGuard on(compute_);
+      at::mm_out(y_, x_, w_);  // the GPU computes while the host issues what is measured
+      start.record(compute_);
       p0 = gpu_moment();
       for (int p = 0; p < products; ++p) at::mm_out(y_, x_, w_);
       p1 = gpu_moment();
+    }
+    {
+      const c10::cuda::CUDAStreamGuard on(comm_);
+      start.block(comm_);
+      c0 = gpu_moment();
+      for (int r = 0; r < repeats; ++r) channel.issue(kind, bytes, comm_.stream());
+      c1 = gpu_moment();
     }
     SC_CHECK(cudaDeviceSynchronize());
     const auto ms = [](const GpuMomentPtr& from, const GpuMomentPtr& to) {
       return static_cast<double>(to->since(*from).value().count()) / 1e6;
     };
-    return {ms(p0, p1), ms(c0, c1)};
+    return slower({ms(p0, p1), ms(c0, c1)});
   }
 
  private:
+  // Of all ranks.
+  Times slower(const Times& mine) {
+    at::Tensor own = at::tensor({mine.products, mine.operations}, at::kDouble),
+               all = at::empty({2 * to_int(host_.size())}, at::kDouble);
+    host_.all_gather(own, all).wait();
+    Times worst;
+    for (std::int64_t r = 0; r < to_int(host_.size()); ++r) {
+      worst.products = std::max(worst.products, all.const_data_ptr<double>()[2 * r]);
+      worst.operations = std::max(worst.operations, all.const_data_ptr<double>()[2 * r + 1]);
+    }
+    return worst;
+  }
   static at::TensorOptions options() { return at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA); }
   Communicator& host_;
   c10::cuda::CUDAStream compute_, comm_;
@@ -161,30 +188,32 @@ struct Cell {
   Channel* channel;
   int kind;
   std::int64_t bytes;
-  int repeats = 1;  // that last about half as long as the products
-  std::vector<double> alone, beside, slowed;
+  int repeats = 1;
+  std::vector<double> alone, beside, taken;
 };
 
-// Rank 0 decides for all.
-int repeats_of(const Cell& cell, Bench& bench, Communicator& host, double products_ms) {
-  for (int k = 0; k < 2; ++k) (void)bench.measure(*cell.channel, cell.kind, cell.bytes, 0, 4);
-  const double one = bench.measure(*cell.channel, cell.kind, cell.bytes, 0, 8).operations / 8;
-  at::Tensor chosen = at::zeros({1}, at::kDouble);
-  chosen.fill_(std::max(1.0, 0.5 * products_ms / one));
-  host.broadcast(chosen, Rank{0}).wait();
-  return static_cast<int>(*chosen.const_data_ptr<double>());
+// So many that they end well before the products, which make each of them slower. All ranks have the same times.
+int repeats_of(const Cell& cell, Bench& bench, double products_ms) {
+  int repeats = 1;
+  for (int k = 0; k < 4; ++k) {
+    const double one =
+        bench.measure(*cell.channel, cell.kind, cell.bytes, kProducts, repeats).operations / repeats;
+    repeats = std::max(1, static_cast<int>(0.7 * products_ms / one));
+  }
+  return repeats;
 }
 
-std::string json_of(const Cell& c, double products_ms) {
-  const double per_ms = median(c.beside) * c.repeats;
+std::string spread(const char* name, std::vector<double> values) {
+  const auto [lowest, highest] = std::minmax_element(values.begin(), values.end());
+  return fmt::format("\"{}\": {{\"median\": {:.4f}, \"lowest\": {:.4f}, \"highest\": {:.4f}}}", name,
+                     median(values), *lowest, *highest);
+}
+
+std::string json_of(const Cell& c) {
   return fmt::format(
-      "  {{\"variant\": \"{}\", \"kind\": \"{}\", \"bytes\": {}, \"repeats\": {}, \"alone_ms\": {:.4f}, "
-      "\"beside_ms\": {:.4f}, "
-      "\"products_ms\": {:.3f}, \"products_beside_ms\": {:.3f}, \"taken_ms_an_operation\": {:.4f}, "
-      "\"share_of_its_time\": {:.3f}}}",
-      c.channel->name(), kKinds[c.kind], c.bytes, c.repeats, median(c.alone), median(c.beside), products_ms,
-      median(c.slowed), (median(c.slowed) - products_ms) / c.repeats,
-      (median(c.slowed) - products_ms) / per_ms);
+      "  {{\"variant\": \"{}\", \"kind\": \"{}\", \"bytes\": {}, \"repeats\": {}, {}, {}, {}}}",
+      c.channel->name(), kKinds[c.kind], c.bytes, c.repeats, spread("alone_ms", c.alone),
+      spread("beside_ms", c.beside), spread("taken_ms_an_operation", c.taken));
 }
 
 int run() {
@@ -202,31 +231,37 @@ int run() {
   Bench bench(*host);
   std::vector<double> products;
   std::vector<Cell> cells;
-  for (int warm = 0; warm < 20; ++warm) (void)bench.measure(*channels[0], 0, kSizes[0], kProducts, 1);
+  for (int warm = 0; warm < 100; ++warm) (void)bench.measure(*channels[0], 0, kSizes[0], kProducts, 1);
   const double estimate = bench.measure(*channels[0], 0, kSizes[0], kProducts, 0).products;
   for (const std::int64_t bytes : kSizes)
     for (int kind = 0; kind < 3; ++kind)
       for (const auto& channel : channels) cells.push_back({channel.get(), kind, bytes, 1, {}, {}, {}});
-  for (Cell& cell : cells) cell.repeats = repeats_of(cell, bench, *host, estimate);
+  for (Cell& cell : cells) cell.repeats = repeats_of(cell, bench, estimate);
   for (int round = 0; round < kRounds; ++round) {
     for (Cell& cell : cells) {
-      products.push_back(bench.measure(*cell.channel, cell.kind, cell.bytes, kProducts, 0).products);
+      const double apart = bench.measure(*cell.channel, cell.kind, cell.bytes, kProducts, 0).products;
+      products.push_back(apart);
       cell.alone.push_back(bench.measure(*cell.channel, cell.kind, cell.bytes, 0, cell.repeats).operations /
                            cell.repeats);
       const Times both = bench.measure(*cell.channel, cell.kind, cell.bytes, kProducts, cell.repeats);
+      if (both.operations > both.products)
+        throw DeviceError(fmt::format("{} of {}: {} operations lasted {:.2f} ms, the products {:.2f}",
+                                      cell.channel->name(), kKinds[cell.kind], cell.repeats, both.operations,
+                                      both.products));
       cell.beside.push_back(both.operations / cell.repeats);
-      cell.slowed.push_back(both.products);
+      cell.taken.push_back((both.products - apart) / cell.repeats);
     }
   }
   if (launch.rank == Rank{0}) {
     const GpuFacts facts = gpu.facts();
     std::cout << fmt::format(
-        "{{\n \"ranks\": {},\n \"device\": \"{}\",\n \"nccl\": \"{}\",\n \"commit\": \"{}\",\n \"rounds\": "
-        "{},\n \"product\": \"bf16 {} x {} x {}, {} in a row\",\n \"cells\": [\n",
-        to_int(launch.world), facts.name, describe_nccl(), source_commit(), kRounds, kRows, kIn, kOut,
-        kProducts);
+        "{{\n \"ranks\": {},\n \"device\": \"{}\",\n \"driver\": \"{}\",\n \"nccl\": \"{}\",\n \"commit\": "
+        "\"{}\",\n \"rounds\": "
+        "{},\n \"product\": \"bf16 {} x {} x {}, {} in a row\",\n \"products_ms\": {:.3f},\n \"cells\": [\n",
+        to_int(launch.world), facts.name, facts.driver, describe_nccl(), source_commit(), kRounds, kRows, kIn,
+        kOut, kProducts, median(products));
     for (std::size_t i = 0; i < cells.size(); ++i)
-      std::cout << json_of(cells[i], median(products)) << (i + 1 < cells.size() ? ",\n" : "\n");
+      std::cout << json_of(cells[i]) << (i + 1 < cells.size() ? ",\n" : "\n");
     std::cout << " ]\n}" << std::endl;
   }
   host->barrier();

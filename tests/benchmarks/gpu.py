@@ -5,9 +5,8 @@ A round gives each program one turn (warm-up steps, then timed ones, each synchr
 round. The result is written after every round: a run that was stopped goes on where it was when it is started again.
 All train on the same file of random tokens, or on --tokens: what numbers are multiplied decides what power that takes, and
 a chip at its power limit what clock. Each round begins with another program.
-One GPU: lesson 00. Several: lessons 01-04, DistributedDataParallel, with ZeroRedundancyOptimizer, and FSDP2. Two runs have no peer: "sharding" (one
-GPU) lets lessons 01-04 take turns with 00, and "scaling" (several) lesson 01 on all GPUs with the same on each alone, all at once: the slowest counts,
-with the links between the GPUs asleep and awake.
+One GPU: lesson 00, and in run "sharding", which has no peer, lessons 01-04 beside it. Several: lesson 01 on all of them and on each alone (all at once;
+the slowest counts), lessons 02-04, DistributedDataParallel, with ZeroRedundancyOptimizer, and FSDP2.
 
   tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
   tests/benchmarks/gpu.sh --render docs/results/gpu_peers.json
@@ -43,7 +42,7 @@ class Row:
     peers: tuple = ("compile", "bf16")
     beside: tuple = ()  # what else of ours takes turns on one GPU
     # On several GPUs.
-    lessons: tuple = ("ours", "zero1", "zero2", "zero3")
+    lessons: tuple = ("ours", "ours_1", "zero1", "zero2", "zero3")
     ddp_peers: tuple = ("compile", "wire", "zero", "fsdp")
     worlds: tuple = (1, 2)  # 2: of several
 
@@ -51,18 +50,15 @@ class Row:
         return json.loads((ROOT / "configs" / f"{self.workload}.json").read_text())
 
 
-APART = ("ours_1", "ours_1_awake")  # a one-rank run on every GPU at once
 ROWS = {row.name: row for row in (
     Row("seed", "seed_355m", 4, steps=100, warm_up=40, peers=("compile", "bf16", "compile:reduce-overhead")),
     Row("124m", "gpt2_124m", 32, beside=("text",)),
     Row("355m", "gpt2_355m", 16), Row("774m", "gpt2_774m", 16),
     Row("1558m", "gpt2_1558m", 8, lessons=("ours", "zero1", "zero2", "zero3", "zero3_gelu"), ddp_peers=("compile", "fsdp")),
-    # Ours alone: what sharding brings on one GPU, and what several bring.
-    Row("sharding", "gpt2_355m", 16, peers=(), beside=("dp", "zero1", "zero2", "zero3"), worlds=(1,)),
-    Row("scaling", "gpt2_355m", 16, lessons=("ours", *APART), ddp_peers=(), worlds=(2,)))}
+    # Ours alone: what sharding brings on one GPU.
+    Row("sharding", "gpt2_355m", 16, peers=(), beside=("dp", "zero1", "zero2", "zero3"), worlds=(1,)))}
 # Name: program, settings, label.
 LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
-           "ours_1_awake": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, the links between GPUs kept awake"),
            "zero1": ("02_zero1", [], "Stagecraft, lesson 02 (ZeRO-1)"), "zero2": ("03_zero2", [], "Stagecraft, lesson 03 (ZeRO-2)"),
            "zero3": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3)"),
            "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again")}
@@ -116,8 +112,8 @@ class Bench:
                 failures[name] = str(error)
                 continue
             power = self.watch.between(turn["began"], turn["ended"], max(world_of.values()))
-            more = {"medians_of_gpus": turn["medians"], "links": turn["links"]} if "medians" in turn else {}
-            cells[name] = {**gpu_table.cell(tokens, turn, power), **more, "began": turn["began"], "ended": turn["ended"]}
+            apart = {"medians_of_gpus": turn["medians"]} if "medians" in turn else {}
+            cells[name] = {**gpu_table.cell(tokens, turn, power), **apart, "began": turn["began"], "ended": turn["ended"]}
         took = time.monotonic() - began
         self.longest = max(self.longest, took)
         return {"started": now(), "seconds": took, "programs": cells}, failures
@@ -144,7 +140,7 @@ class Comparison(Bench):
 
     def wanted(self):
         known = [name for name, row in ROWS.items() if min(2, self.world) in row.worlds]
-        names = self.args.rows.split(",") if self.args.rows else known if self.world == 1 else ["355m", "scaling"]
+        names = self.args.rows.split(",") if self.args.rows else known if self.world == 1 else ["355m"]
         for name in names:
             if name not in known:
                 sys.exit(f"error: --rows: {name} is none of {', '.join(known)} (GPUs: {self.world})")
@@ -167,7 +163,7 @@ class Comparison(Bench):
     def lesson_names(self, row):
         """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU most others are there only if they are asked for."""
         names = self.args.lessons.split(",") if self.args.lessons else row.lessons if self.world > 1 else ("ours", *row.beside)
-        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else APART)]
+        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ("ours_1",))]
         for name in names:
             if name not in known:
                 sys.exit(f"error: --lessons: '{name}' is none of {', '.join(known)}\n  fix: --lessons ours,zero3")
@@ -285,13 +281,12 @@ class Comparison(Bench):
         settings += [part for s in (*source, *LESSONS[name][1]) for part in ("--set", s)]
         commit = {"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}
         folder = self.folder / f"{row.name}_{name}"
-        if name in APART:
-            return Apart(lambda gpu, where: Lesson(self.program(name), settings, 1, f"{folder}_{gpu}", False, turns, {**commit, **where}), self.world,
-                         [sys.executable, str(self.args.awake)] if name == "ours_1_awake" else None)
+        if name == "ours_1":
+            return Apart(lambda gpu, where: Lesson(self.program(name), settings, 1, f"{folder}_{gpu}", False, turns, {**commit, **where}), self.world)
         return Lesson(self.program(name), settings, world, folder, self.args.ours == "paused", turns, commit)
 
     def world_of(self, name):
-        return 1 if name in APART else self.world
+        return 1 if name == "ours_1" else self.world
 
     def programs(self, row, turns):
         """In the order of their turns; ours first."""
@@ -312,12 +307,12 @@ class Comparison(Bench):
         return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
 
     def new_entry(self, row, programs):
-        return {**self.settings(row), **({"warm_seconds": WARM} if self.world > 1 else {}), "started": now(), **self.origin(),
+        return {**self.settings(row), **({"warm_seconds": WARM} if self.world > 1 or "llmc" in programs else {}), "started": now(), **self.origin(),
                 "programs": {name: {"label": self.label(name)} for name in programs}, "rounds": [], "ratios": {}}
 
     def origin(self):
-        """What measures, and how."""
-        return {"commit": self.args.commit or sources(), "command": command_text([HERE / "gpu.py", *sys.argv[1:]])}
+        """What is measured, by what, and how: commits of the lessons' programs and of this one."""
+        return {"commit": self.args.commit or sources(), "runner": sources(), "command": command_text([HERE / "gpu.py", *sys.argv[1:]])}
 
     def add_stored(self, entry, row, programs):
         """Rates that were measured elsewhere, where the program is not here, or where the host that it runs on may hold it back."""
@@ -354,7 +349,8 @@ class Comparison(Bench):
         """Once a round was measured, or a failure says why none was: what the result had so far stays until then."""
         if entry["rounds"]:
             entry["ratios"] = gpu_table.ratios_of(entry)
-        if entry["rounds"] or any("failure" in facts for facts in entry["programs"].values()):
+        before = self.result["rows"].get(self.key(row), {}).get("rounds")
+        if entry["rounds"] or (not before and any("failure" in facts for facts in entry["programs"].values())):
             self.result["rows"][self.key(row)] = entry
         write(self.path, self.result)
 
@@ -421,7 +417,7 @@ def read_arguments():
     parser.add_argument("--out", default="docs/results/gpu_peers.json", help="the result, which is added to")
     parser.add_argument("--bin", default="build/cuda/bin", help="where the lessons' programs are")
     parser.add_argument("--world", type=int, help="GPUs, one rank each (default: all of this machine)")
-    parser.add_argument("--rows", help=f"of {','.join(ROWS)} (default: all; 355m and scaling on several GPUs)")
+    parser.add_argument("--rows", help=f"of {','.join(ROWS)} (default: all; 355m on several GPUs)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="timed steps of a turn (default 25; 100 of seed)")
     parser.add_argument("--warm-up", type=int, help="steps before them (default 10; 40 of seed)")
@@ -439,7 +435,6 @@ def read_arguments():
     parser.add_argument("--again", action="store_true", help="also rows that are in the result")
     parser.add_argument("--commit", help="of the sources, where this is no git checkout")
     parser.add_argument("--peer", default=HERE / "torch_gpt2.py", help=argparse.SUPPRESS)  # for tests
-    parser.add_argument("--awake", default=HERE / "links_awake.py", help=argparse.SUPPRESS)  # for tests
     return parser.parse_args()
 
 

@@ -27,8 +27,6 @@ import tempfile
 import threading
 import time
 
-from gpu_watch import links
-
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MPIRUN = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none"]
@@ -232,44 +230,17 @@ class Lesson:
         return self.about
 
 
-@contextlib.contextmanager
-def running(command, word, deadline):
-    """A helper beside a turn, from when it has printed that word. Its end before the turn's is a failure of the turn."""
-    process = Process(command)
-    limit = time.monotonic() + 120.0
-    try:
-        while word not in process.output():
-            if process.child.poll() is not None:
-                raise Failed(f"{command[-1]}: exit {process.child.returncode}\n{process.tail()}")
-            if time.monotonic() > min(deadline, limit):
-                raise stopped(deadline, limit, process, str(command[-1]))
-            time.sleep(0.05)
-        yield
-        if process.child.poll() is not None:
-            raise Failed(f"{command[-1]}: exit {process.child.returncode} during the turn\n{process.tail()}")
-    finally:
-        process.end()
-
-
 class Apart:
     """A one-rank run on every GPU at once: what each does alone while the others are as busy. The slowest counts: ranks of one
     run would wait for it."""
 
-    def __init__(self, make, gpus, awake=None):
-        """make(index, environment) -> Lesson, of one process a turn. `awake`: the command that keeps links awake meanwhile."""
-        self.awake = awake
+    def __init__(self, make, gpus):
+        """make(index, environment) -> Lesson, of one process a turn."""
         self.lessons = [make(gpu, {"CUDA_VISIBLE_DEVICES": str(gpu)}) for gpu in range(gpus)]
         self.command, self.about, self.process = [], {}, None
 
     def measure(self, warm_up, steps, deadline, limit=600.0):
-        with running(self.awake, "awake", deadline) if self.awake else contextlib.nullcontext():
-            turn = self.measure_all(warm_up, steps, deadline, limit + time.monotonic())
-            turn["links"] = links()  # they fall asleep when the helper has ended
-        if self.awake and turn["links"] and turn["links"]["asleep"]:
-            raise Failed(f"of {turn['links']['links']} links {turn['links']['asleep']} sleep")
-        return turn
-
-    def measure_all(self, warm_up, steps, deadline, limit):
+        limit += time.monotonic()
         turns = []
         try:
             warm_up = max(warm(warm_up, lesson.median) for lesson in self.lessons)
@@ -379,7 +350,11 @@ class LlmC:
 
     def measure(self, warm_up, steps, deadline, limit=300.0):
         limit += time.monotonic()
-        warm_up = warm(warm_up, self.median)
+        if self.median is None:  # how long its steps are, for as long a warm-up as later turns have
+            self.run(0, warm_up, deadline, limit)
+        return self.run(warm(warm_up, self.median), steps, deadline, limit)
+
+    def run(self, warm_up, steps, deadline, limit):
         self.process = Process([*self.command, "-x", warm_up + steps])
         status = self.process.wait(min(deadline, limit))
         if status is None:

@@ -28,7 +28,6 @@ def spread(values):
 
 # Ours beside `ours`, and the peers that split what a lesson splits.
 ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu")
-SCALING = {"ours_1": "scaling", "ours_1_awake": "scaling_awake"}  # over the rate on one GPU
 PEERS_OF = {"zero1": ("zero", "zero_stored"), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored")}
 
 
@@ -52,11 +51,8 @@ def ratios_of(row):
     for name in ZERO:
         pairs += [(name, other) for other in ("ours", *PEERS_OF.get(name, ())) if name in row["programs"]]
     found = {f"{a}_over_{b}": ratio for a, b in pairs if (ratio := ratio_of(row, a, b)) is not None}
-    for name, scaling in SCALING.items():
-        if one := found.pop(f"ours_over_{name}", None):
-            found[scaling] = {key: value if key == "rounds" else value / row["world"] for key, value in one.items()}
-    if (awake := ratio_of(row, "ours_1_awake", "ours_1")) is not None:
-        found["ours_1_awake_over_ours_1"] = awake
+    if one := found.pop("ours_over_ours_1", None):
+        found["scaling"] = {key: value if key == "rounds" else value / row["world"] for key, value in one.items()}
     return found
 
 
@@ -90,8 +86,8 @@ def ratio_text(row, name):
     if name in ZERO:
         ratio = ratios.get(f"{name}_over_ours")
         return "-" if ratio is None else f"{spread_text(ratio)} of lesson {'01' if row['world'] > 1 else '00'}"
-    if name in SCALING:
-        return "scaling " + spread_text(ratios[SCALING[name]]) if SCALING[name] in ratios else "-"
+    if name == "ours_1":
+        return "scaling " + spread_text(ratios["scaling"]) if "scaling" in ratios else "-"
     kin = [f"lesson {LESSON_OF[z]} {spread_text(ratios[key])}" for z in ZERO if (key := f"{z}_over_{name}") in ratios]
     own = ratios.get(f"ours_over_{name}")
     return "; ".join(kin) or ("-" if own is None else spread_text(own))

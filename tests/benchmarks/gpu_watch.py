@@ -37,20 +37,6 @@ def machine():
     return {"gpus": len(rows), **{key: number(value) if key not in ("gpu", "driver") else value for key, value in facts.items()}}
 
 
-def links_of(text):
-    """How many links between GPUs `nvidia-smi nvlink -gLowPwrInfo` lists, and how many of them sleep; None where it lists none."""
-    states = [line.split(":")[-1].strip() for line in text.splitlines() if "Low Power Mode:" in line]
-    return {"links": len(states), "asleep": states.count("Low Power State")} if states else None
-
-
-def links():
-    """The same, now."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run(["nvidia-smi", "nvlink", "-gLowPwrInfo"], capture_output=True, text=True, timeout=30, check=True)
-        return links_of(said.stdout)
-    return None
-
-
 def summary(values):
     values = sorted(v for v in values if v is not None)
     if not values:

@@ -172,17 +172,6 @@ class Parts(unittest.TestCase):
     def test_the_fit_of_a_sweep(self):
         self.assertAlmostEqual(machine_tables.fitted(4, {"latency_s": 1e-6, "bytes_per_s": 1e9}, 1e6), 6e-6 + 1.5e-3)
 
-    def test_what_collectives_take_from_products(self):
-        cells = [{"variant": variant, "kind": kind, "bytes": 25 << 20, "alone_ms": 0.1 * k, "beside_ms": 0.2 * k, "taken_ms_an_operation": 0.03 * k}
-                 for k, variant in enumerate((*machine_tables.SHOWN, "another"), 1) for kind in ("all_reduce", "all_gather")]
-        found = {"ranks": 2, "device": "Pretended GPU", "nccl": "NCCL 2.28.9 (header 2.28.9)", "product": "bf16 1 x 2 x 3", "rounds": 9, "cells": cells}
-        with unittest.mock.patch.object(machine_tables, "record", lambda name: found), unittest.mock.patch.object(machine_tables, "has", lambda name: True):
-            text = machine_tables.beside_products(Page(PAGE))
-        self.assertIn("| `all_reduce` | 25 MiB | 100, 200, 30 | 200, 400, 60 | 300, 600, 90 | 400, 800, 120 |\n| `all_gather` | 25 MiB | 100, ", text)
-        self.assertIn("Pretended GPU, bf16, NCCL 2.28.9; the products: bf16 1 x 2 x 3; medians of 9 rounds", text)
-        with unittest.mock.patch.object(machine_tables, "has", lambda name: False):
-            self.assertEqual(machine_tables.beside_products(Page(PAGE)), "")
-
     def test_scaling_and_peers_on_gpus(self):
         programs = {name: {"label": label, "peak_allocated": 2**30} for name, label in (("ours", "Stagecraft"), ("ours_1", "Stagecraft, one GPU"))}
         rounds = [{"programs": {"ours": {"tokens_per_second": 190e3, "median_seconds": 0.5}, "ours_1": {"tokens_per_second": 100e3, "median_seconds": 0.5}}}]
@@ -190,21 +179,20 @@ class Parts(unittest.TestCase):
                "ratios": {"scaling": {"median": 0.95, "lowest": 0.94, "highest": 0.96, "rounds": 1}}}
         with unittest.mock.patch.object(machine_tables, "record", lambda name: {"rows": {"355m x2": row}}), \
                 unittest.mock.patch.object(machine_tables, "has", lambda name: True):
-            self.assertIn("| `configs/gpt2_355m.json` | asleep | 2 | 16 | 100.0 | 190.0 | 95.0 % (94.0 to 96.0) |", machine_tables.gpu_scaling(Page(PAGE)))
-            self.assertNotIn("awake", machine_tables.gpu_scaling(Page(PAGE)))
-            for name, mhz, asleep in (("ours_1", 1700, 18), ("ours_1_awake", 1650, 0)):
-                rounds[0]["programs"][name] = {"tokens_per_second": 97e3, "links": {"links": 18, "asleep": asleep}, "power": {"sm_mhz": {"median": mhz}}}
-            row["ratios"] |= {"scaling_awake": {"median": 0.98, "lowest": 0.97, "highest": 0.99, "rounds": 1}, "ours_1_awake_over_ours_1": {"median": 0.97, "lowest": 0.96, "highest": 0.975}}
-            scaling = machine_tables.gpu_scaling(Page(PAGE))
-            self.assertIn("| `configs/gpt2_355m.json` | awake | 2 | 16 | 97.0 | 190.0 | 98.0 % (97.0 to 99.0) |", scaling)
-            self.assertIn("trains at 0.970 (0.960 to 0.975) of its rate, at 1650 instead of 1700 MHz (asleep: 18 of 18 links asleep; awake: 0 of 18 links asleep):", scaling)
+            self.assertIn("| `configs/gpt2_355m.json` | 2 | 16 | 100.0 | 190.0 | 95.0 % (94.0 to 96.0) |", machine_tables.gpu_scaling(Page(PAGE)))
             peers = machine_tables.gpu_peers(Page(PAGE))
             self.assertIn("Stagecraft, one GPU", peers)
             self.assertIn("`355m x2`: [configs/gpt2_355m.json](../../configs/gpt2_355m.json), 16 rows of 1024 tokens a micro-batch a GPU, 2 GPUs, lessons on the workload's text, "
-                          "peers on random tokens, ours always first\n", peers)
+                          "peers on random tokens, ours always first, lessons among themselves, 1 round\n", peers)
             self.assertNotIn("12 P", peers)
+            rounds[0]["programs"]["llmc"] = {"tokens_per_second": 90e3, "median_seconds": 0.5}
+            self.assertIn("In `355m x2` llm.c's first turn was timed 10 steps after its start", machine_tables.gpu_peers(Page(PAGE)))
+            row["warm_seconds"] = 4.0
+            self.assertNotIn("llm.c's first turn", machine_tables.gpu_peers(Page(PAGE)))
+            del row["warm_seconds"], rounds[0]["programs"]["llmc"]
             row["tokens"] = "random"
-            self.assertIn("2 GPUs, random tokens\n", machine_tables.gpu_peers(Page(PAGE)))
+            row["ratios"]["ours_over_compile"] = {"median": 1.1, "lowest": 1.0, "highest": 1.2}
+            self.assertIn("2 GPUs, random tokens, 1 round\n", machine_tables.gpu_peers(Page(PAGE)))
             programs["replayed"] = {"label": "torch.compile (reduce-overhead)", "peak_allocated": 12 * 354871296, "peak_reserved": 7 * 2**30}
             self.assertIn("12 P bytes, parameters, momentum and variance; reserved are 7.00 GiB", machine_tables.gpu_peers(Page(PAGE)))
         with unittest.mock.patch.object(machine_tables, "has", lambda name: False):
@@ -258,6 +246,9 @@ class Parts(unittest.TestCase):
             # The fastest setting with fp32 parameters, not the slowest, and not bf16.
             self.assertIn("| `a` | 1 | 120.0 | 1.143 (1.143 to 1.143) | 1.008 (1.008 to 1.008), stored |  |", text)
             self.assertIn("| `b x2` | 2 | 300.0 | 1.500 (1.500 to 1.500) |  | 1.867 (1.867 to 1.867); 1.094 (1.094 to 1.094), stored |", text)
+            rows["b x2"]["rounds"][0]["programs"]["fsdp"]["power"]["watts"]["median"] = 500.0  # its host held it back
+            self.assertIn("| `b x2` | 2 | 300.0 | 1.500 (1.500 to 1.500) |  | 1.094 (1.094 to 1.094), stored |", gpu_tables.gpu_ratios(Page(PAGE)))
+            rows["b x2"]["rounds"][0]["programs"]["fsdp"]["power"]["watts"]["median"] = 690.0
             # a: torch.compile, of which reduce-overhead is the closer, llm.c (bf16 has no aim); b: DDP, lesson 02 over zero, lesson 04 over FSDP2's stored rate, scaling.
             self.assertIn("Of 6 comparisons, each with the closest rate of a kind of peer, 4 are below the project's aim", text)
             below = gpu_tables.gpu_margins(Page(PAGE))
@@ -279,6 +270,9 @@ class Parts(unittest.TestCase):
             for program in rows["a"]["programs"].values():
                 program["bytes_measured"] = 12345
             self.assertIn("| `a` | 04 ZeRO-3 | 108.0 | 0.900 (0.900 to 0.900) | 12,345 |", gpu_tables.world_one(Page(PAGE)))
+            del rows["a"]["programs"]["zero3"]["bytes_measured"]
+            self.assertIn("| 0.900 (0.900 to 0.900) | - |", gpu_tables.world_one(Page(PAGE)))
+            self.assertIn("was ended before its record", gpu_tables.world_one(Page(PAGE)))
         with unittest.mock.patch.object(gpu_tables, "has", lambda name: False):
             self.assertEqual([of(Page(PAGE)) for of in (gpu_tables.gpu_ratios, gpu_tables.gpu_margins, gpu_tables.gpu_limits, gpu_tables.gpu_traces, gpu_tables.world_one)], [""] * 5)
         self.assertEqual(gpu_tables.flops_a_token(lesson_tables.workload("gpt2_124m")["model"], 1024), 803478528)
