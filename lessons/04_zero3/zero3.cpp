@@ -1,7 +1,5 @@
 #include "zero3.h"
 
-#include <spdlog/fmt/fmt.h>
-
 #include <algorithm>
 
 #include "common/model/unit_views.h"
@@ -47,10 +45,8 @@ std::size_t params_buffer(const ParamLayout& layout, int pool, int unit) {
 }
 
 // What a plan calls one.
-std::string name_of_buffer(const char* what, std::size_t buffer, int pool) {
-  if (buffer == 0) return std::string(what) + ", unit 0";
-  if (buffer == 1) return std::string(what) + ", last unit";
-  return fmt::format("{}, blocks, {} of {}", what, buffer - 1, pool);
+std::string name_of_buffer(const char* what, std::size_t buffer) {
+  return std::string(what) + (buffer == 0 ? ", unit 0" : buffer == 1 ? ", last unit" : ", a block");
 }
 
 // Buffers of full gradients, as in lesson 03: unit 0, the last unit, two for the blocks.
@@ -89,13 +85,12 @@ MemoryPlan Zero3::memory_plan(const RunShape& shape, const Options& options) {
   const std::vector<UnitLayout> params = sizes_of(layout, static_cast<std::size_t>(2 + pool), pool),
                                 grads = sizes_of(layout, kGradBuffers, 2);
   for (std::size_t b = 0; b < params.size(); ++b)
-    add(Purpose::parameters, name_of_buffer("params_full", b, pool), " unit",
-        Elements(params[b].sharded_size), precision.dtype);
+    add(Purpose::parameters, name_of_buffer("params_full", b), " unit", Elements(params[b].sharded_size),
+        precision.dtype);
   add(Purpose::gradients, "grads_shard", " P/N", slice, precision.grad_dtype);
   for (std::size_t b = 0; b < grads.size(); ++b) {
     const std::int64_t size = grads[b].sharded_size + grads[b].whole_size;
-    add(Purpose::gradients, name_of_buffer("grads_full", b, 2), " unit", Elements(size),
-        precision.grad_dtype);
+    add(Purpose::gradients, name_of_buffer("grads_full", b), " unit", Elements(size), precision.grad_dtype);
     if (micro_batches_of(shape) > 1)
       add(Purpose::gradients, "grads_scratch", " of it / N", Elements(size / world), precision.grad_dtype);
   }
