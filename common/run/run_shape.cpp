@@ -17,6 +17,13 @@ CommBackend comm_backend(DeviceKind device, bool share_gpu, bool apart) {
   return apart ? CommBackend::mpi : CommBackend::local;
 }
 
+// More cores of a CPU are for more ranks, and OpenMP's threads spin where a core is taken. Beside a GPU the host makes
+// the first weights and gathers tokens.
+int default_threads(DeviceKind device, std::int64_t cores, WorldSize ranks_here) {
+  if (device == DeviceKind::cpu) return 1;
+  return static_cast<int>(std::max<std::int64_t>(1, cores / to_int(ranks_here)));
+}
+
 RunShape shape_of_run(const TrainJob& job) {
   RunShape shape;
   shape.workload = job.config.workload;
@@ -25,13 +32,10 @@ RunShape shape_of_run(const TrainJob& job) {
   shape.device = job.device;
   shape.ops = job.ops;
   shape.comm = comm_backend(job.device, job.line.share_gpu, job.launch.launched());
-  // One thread on a CPU: more cores are for more ranks, and OpenMP's threads spin where a core is taken. Beside a
-  // GPU, where the host makes the first weights and gathers tokens, ranks share the cores.
   if (job.line.threads > 0) {
     at::set_num_threads(job.line.threads);
   } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
-    const std::int64_t share = describe_hardware().cores / to_int(job.launch.local_world);
-    at::set_num_threads(job.device == DeviceKind::cuda ? std::max(1, static_cast<int>(share)) : 1);
+    at::set_num_threads(default_threads(job.device, describe_hardware().cores, job.launch.local_world));
   }
   shape.threads = at::get_num_threads();
   return shape;
