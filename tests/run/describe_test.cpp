@@ -8,8 +8,6 @@
 
 #include "common/run/run_shape.h"
 
-#include "common/run/run_shape.h"
-
 namespace sc {
 namespace {
 
