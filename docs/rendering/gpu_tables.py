@@ -3,8 +3,8 @@ import pathlib
 import re
 
 from .lesson_tables import stored, workload
-from .machine_tables import gpu_table, held_back_by_host
-from .registry import ROOT, has, record, renders, source, table
+from .machine_tables import gpu_table, has_peer, held_back_by_host
+from .registry import ROOT, has, record, renders, source, table, times_text
 from .zero_tables import LESSONS
 
 # The aims, over peers that do the same work: by how many GPUs there are and the kind of peer.
@@ -27,7 +27,7 @@ def rows_of_peers():
 
 def beside_peers():
     """Runs that have a peer."""
-    return {key: row for key, row in rows_of_peers().items() if any(name.startswith("ours_over_") for name in row["ratios"])}
+    return {key: row for key, row in rows_of_peers().items() if has_peer(row)}
 
 
 def closest(ratios, wanted):
@@ -75,20 +75,16 @@ def fsdp_text(key, row):
     return closest_text(row, *([] if stored_alone else ["zero3_over_fsdp"]), "zero3_over_fsdp_stored")
 
 
-def times_text(count, what):
-    return f"{count} {what}" + ("" if count == 1 else "s")
-
-
 @renders
 def gpu_ratios(page):
     """The README's table: a line a run."""
-    if not beside_peers():
+    runs, rate = beside_peers(), gpu_table().median_of
+    if not runs:
         return ""
-    rate = gpu_table().median_of
     rows = [[f"`{key}`", row["world"], f"{rate(row, 'ours', 'tokens_per_second') / 1e3:.1f}", closest_text(row, r"ours_over_(compile|wire).*"),
-             closest_text(row, "ours_over_llmc"), fsdp_text(key, row)] for key, row in beside_peers().items()]
+             closest_text(row, "ours_over_llmc"), fsdp_text(key, row)] for key, row in runs.items()]
     aimed, below = missed()
-    gpu = " and ".join(sorted({row["gpu"] for row in beside_peers().values()}))
+    gpu = " and ".join(sorted({row["gpu"] for row in runs.values()}))
     return (table(["run", "GPUs", "k tok/s", "over torch.compile", "over llm.c", "lesson 04 over FSDP2"], rows)
             + f"\n\nOf {times_text(len(aimed), 'comparison')}, each with the closest rate of a kind of peer, {len(below)} {'is' if len(below) == 1 else 'are'} below the project's aim "
             f"([which, and why]({page.link(WHY[0])}#{WHY[1]}))."

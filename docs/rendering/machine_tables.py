@@ -5,7 +5,7 @@ import math
 import pathlib
 
 from .lesson_tables import stored, workload
-from .registry import RESULTS, ROOT, bytes_text, figure, has, record, renders, source, table
+from .registry import RESULTS, ROOT, bytes_text, figure, has, record, renders, source, table, times_text
 from .svg import LINES, Drawing, Plot
 
 
@@ -17,6 +17,11 @@ def gpu_table():
     return module
 
 
+def has_peer(row):
+    """Of a run of gpu_peers.json: whether anything but lessons took turns, or stands there stored."""
+    return any(name.startswith("ours_over_") for name in row["ratios"])
+
+
 def runs_in_words(page):
     """What the first column of the tables of gpu_peers.json means."""
     found = []
@@ -25,9 +30,8 @@ def runs_in_words(page):
         ranks = f" a GPU, {row['world']} GPUs" if row["world"] > 1 else ""
         tokens = row.get("tokens")
         tokens = {None: "lessons on the workload's text, peers on random tokens, ours always first", "random": "random tokens"}.get(tokens, f"tokens of {tokens}")
-        alone = "" if any(name.startswith("ours_over_") for name in row["ratios"]) else ", lessons among themselves"
-        rounds = f"{len(row['rounds'])} round" + ("" if len(row["rounds"]) == 1 else "s")
-        found.append(f"- `{key}`: [{row['workload']}]({page.link(row['workload'])}), {row['rows_a_rank']} rows of {row['sequence']} tokens a micro-batch{ranks}, {tokens}{tutorial}{alone}, {rounds}")
+        alone = "" if has_peer(row) else ", lessons among themselves"
+        found.append(f"- `{key}`: [{row['workload']}]({page.link(row['workload'])}), {row['rows_a_rank']} rows of {row['sequence']} tokens a micro-batch{ranks}, {tokens}{tutorial}{alone}, {times_text(len(row['rounds']), 'round')}")
     return "Runs:\n\n" + "\n".join(found)
 
 

@@ -62,6 +62,11 @@ def source(page, name):
     return f"[{name}.json]({page.link(f'docs/results/{name}.json')})"
 
 
+def times_text(count, what):
+    """1 round, 3 rounds."""
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
 def bytes_text(count):
     """As the programs write it: decimal units, two decimals."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

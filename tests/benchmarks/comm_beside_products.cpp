@@ -19,24 +19,25 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <functional>
 #include <iostream>
 #include <memory>
 #include <vector>
 
 #include "common/comm/cuda_check.h"
 #include "common/comm/gpu_moment.h"
-#include "common/comm/launch.h"
 #include "common/comm/mpi_communicator.h"
 #include "common/comm/nccl_devices.h"
 #include "common/run/describe.h"
 #include "common/run/gpu.h"
+#include "tests/benchmarks/rank_program.h"
 
 namespace sc {
 namespace {
 
+using benchmark::kKinds;
+using benchmark::quantile;
+
 constexpr std::array<std::int64_t, 2> kSizes = {25 << 20, 100 << 20};  // bytes: a block of 355M, its unit 0
-constexpr const char* kKinds[] = {"all_reduce", "reduce_scatter", "all_gather"};
 constexpr int kRounds = 9, kProducts = 96;
 constexpr std::int64_t kRows = 16384, kIn = 1024, kOut = 4096;  // a product of 355M, 0.2 ms
 
@@ -56,12 +57,6 @@ constexpr std::array<Variant, 7> kVariants = {{
     {"window, efficiency", 0, NCCL_CTA_POLICY_EFFICIENCY, true},
     {"window, zero", 0, NCCL_CTA_POLICY_ZERO, true},
 }};
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 /// A communicator of one variant with memory of its own.
 class Channel {
@@ -206,7 +201,7 @@ int repeats_of(const Cell& cell, Bench& bench, double products_ms) {
 std::string spread(const char* name, std::vector<double> values) {
   const auto [lowest, highest] = std::minmax_element(values.begin(), values.end());
   return fmt::format("\"{}\": {{\"median\": {:.4f}, \"lowest\": {:.4f}, \"highest\": {:.4f}}}", name,
-                     median(values), *lowest, *highest);
+                     quantile(values, 0.5), *lowest, *highest);
 }
 
 std::string json_of(const Cell& c) {
@@ -218,10 +213,7 @@ std::string json_of(const Cell& c) {
 
 int run() {
   const c10::InferenceMode guard;
-  const Launch launch = detect_launch(process_environment());
-  if (to_int(launch.world) < 2)
-    throw InputError(ExitCode::usage, "comm_beside_products", "needs at least two ranks",
-                     "mpirun -n 2 --bind-to none comm_beside_products");
+  const Launch launch = benchmark::launch_of_several("comm_beside_products");
   set_nccl_environment();
   const Gpu gpu(gpu_of(launch, /*share=*/false));
   MpiWorld mpi([](Bytes bytes) { return at::zeros({bytes.value()}, at::kByte); });
@@ -259,7 +251,7 @@ int run() {
         "\"{}\",\n \"rounds\": "
         "{},\n \"product\": \"bf16 {} x {} x {}, {} in a row\",\n \"products_ms\": {:.3f},\n \"cells\": [\n",
         to_int(launch.world), facts.name, facts.driver, describe_nccl(), source_commit(), kRounds, kRows, kIn,
-        kOut, kProducts, median(products));
+        kOut, kProducts, quantile(products, 0.5));
     for (std::size_t i = 0; i < cells.size(); ++i)
       std::cout << json_of(cells[i]) << (i + 1 < cells.size() ? ",\n" : "\n");
     std::cout << " ]\n}" << std::endl;
@@ -271,14 +263,4 @@ int run() {
 }  // namespace
 }  // namespace sc
 
-int main() {
-  try {
-    return sc::run();
-  } catch (const sc::InputError& error) {
-    std::cerr << "error: " << error.what() << '\n';
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << '\n';
-    return 1;
-  }
-}
+int main() { return sc::benchmark::reported(sc::run); }

@@ -10,24 +10,25 @@
 #include <cmath>
 #include <cstdio>
 #include <cxxopts.hpp>
-#include <functional>
 #include <iostream>
 #include <optional>
 #include <vector>
 
-#include "common/comm/launch.h"
 #include "common/comm/mpi_communicator.h"
 #include "common/comm/nccl_communicator.h"
 #include "common/comm/nccl_devices.h"
 #include "common/run/describe.h"
 #include "common/run/gpu.h"
+#include "tests/benchmarks/rank_program.h"
 
 namespace sc {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kKinds[] = {"all_reduce", "reduce_scatter", "all_gather"};
+using benchmark::kKinds;
+using benchmark::quantile;
+
 constexpr int kMostRepeats = 100;  // of an operation within one measurement
 
 struct Options {
@@ -119,11 +120,6 @@ class Sweep {
   std::vector<Point> points_;
 };
 
-double quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];
-}
-
 std::string json_of(const Sweep& sweep, int kind) {
   std::string rows;
   for (const Point& p : sweep.points()) {
@@ -194,10 +190,7 @@ Options parse(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   const Options options = parse(argc, argv);
-  const Launch launch = detect_launch(process_environment());
-  if (to_int(launch.world) < 2)
-    throw InputError(ExitCode::usage, "comm_sweep", "needs at least two ranks",
-                     "mpirun -n 2 --bind-to none comm_sweep");
+  const Launch launch = benchmark::launch_of_several("comm_sweep");
   std::optional<Gpu> gpu;
   if (options.gpu) {
     set_nccl_environment();
@@ -217,13 +210,5 @@ int run(int argc, char** argv) {
 }  // namespace sc
 
 int main(int argc, char** argv) {
-  try {
-    return sc::run(argc, argv);
-  } catch (const sc::InputError& error) {
-    std::cerr << "error: " << error.what() << '\n';
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << '\n';
-    return 1;
-  }
+  return sc::benchmark::reported([&] { return sc::run(argc, argv); });
 }

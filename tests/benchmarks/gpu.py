@@ -70,13 +70,13 @@ VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autoca
 SHARDS = {"zero": "optimizer", "fsdp": "all"}  # of several GPUs, as wire
 
 
-def peer_gib(row, variant):
-    """About what a peer holds while it trains."""
+def peer_gib(row, name):
+    """About what a peer (one of --peers) holds while it trains."""
     config = row.config()
     d, layers = config["model"]["width"], config["model"]["layers"]
     tokens, vocab = row.rows * config["batch"]["sequence"], (config["model"]["vocab"] + 127) // 128 * 128
     parameters = vocab * d + config["model"]["context"] * d + layers * (12 * d * d + 13 * d)
-    return 1.0 + (parameters * (10 if variant == "bf16" else 18) + tokens * layers * 34 * d + tokens * vocab * 4) / GIB
+    return 1.0 + (parameters * (10 if VARIANTS[name.split(":")[0]][0] == "bf16" else 18) + tokens * layers * 34 * d + tokens * vocab * 4) / GIB
 
 
 def now():
@@ -132,6 +132,9 @@ class Comparison(Bench):
         self.result = json.loads(self.path.read_text()) if self.path.exists() else {"rows": {}}
         self.result["about"] = ("medians of synchronised steps; the programs of a row took turns within each round, and ratios are within "
                                 "a round; an idle program keeps its memory and leaves the GPU alone")
+        # What is measured, by what, and how: commits of the lessons' programs and of this one.
+        runner = sources()
+        self.origin = {"commit": args.commit or runner, "runner": runner, "command": command_text([HERE / "gpu.py", *sys.argv[1:]])}
         self.peers, self.attentions, self.anew, self.bad = {}, {}, set(), False
         self.stored = json.loads((ROOT / "docs/results/peers_stored.json").read_text())
 
@@ -211,12 +214,15 @@ class Comparison(Bench):
             print(f"{row.name}: attention {json.dumps(self.attentions[row.name])}", flush=True)
         return self.attentions[row.name]["attention"]
 
+    def runs_llmc(self, row):
+        return bool(self.args.llmc and self.world == 1 and row.peers)
+
     def batches(self, rows):
         """Rows whose programs fit a GPU's memory together: peers keep theirs from when they were compiled until their row is done."""
         capacity, batch, held = (self.machine.get("memory_mib") or 16384) / 1024 - 6, [], 0.0
         for row in rows:
             ours = len(self.lesson_names(row)) if self.world == 1 and self.args.ours == "paused" else 1
-            need = (ours + (1 if self.args.llmc and row.peers else 0)) * peer_gib(row, "autocast") + sum(peer_gib(row, VARIANTS[name.split(":")[0]][0]) for name in self.peer_names(row))
+            need = (ours + self.runs_llmc(row)) * peer_gib(row, "compile") + sum(peer_gib(row, name) for name in self.peer_names(row))
             if batch and held + need > capacity:
                 yield batch
                 batch, held = [], 0.0
@@ -231,7 +237,7 @@ class Comparison(Bench):
         waiting = [(row, name) for row in rows for name in self.peer_names(row)]
         for row, _ in waiting:
             self.attention(row)
-        waiting.sort(key=lambda rn: -peer_gib(rn[0], VARIANTS[rn[1].split(":")[0]][0]))
+        waiting.sort(key=lambda rn: -peer_gib(*rn))
         most, starting, began = max(1, (os.cpu_count() or 2) // (2 * self.world)), set(), time.monotonic()
         while waiting or starting:
             for row, name in list(waiting):
@@ -293,7 +299,7 @@ class Comparison(Bench):
         found = {name: self.lesson(row, name, turns) for name in self.lesson_names(row)}
         for name in self.peer_names(row):
             found[re.sub(r"\W", "_", name)] = self.peers[row.name, name]
-        if self.args.llmc and self.world == 1 and row.peers:
+        if self.runs_llmc(row):
             config = row.config()
             found["llmc"] = LlmC(self.args.llmc, config["model"]["layers"], row.rows, config["batch"]["sequence"], self.tokens(row))
         return found
@@ -307,12 +313,8 @@ class Comparison(Bench):
         return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
 
     def new_entry(self, row, programs):
-        return {**self.settings(row), **({"warm_seconds": WARM} if self.world > 1 or "llmc" in programs else {}), "started": now(), **self.origin(),
+        return {**self.settings(row), **({"warm_seconds": WARM} if self.world > 1 or "llmc" in programs else {}), "started": now(), **self.origin,
                 "programs": {name: {"label": self.label(name)} for name in programs}, "rounds": [], "ratios": {}}
-
-    def origin(self):
-        """What is measured, by what, and how: commits of the lessons' programs and of this one."""
-        return {"commit": self.args.commit or sources(), "runner": sources(), "command": command_text([HERE / "gpu.py", *sys.argv[1:]])}
 
     def add_stored(self, entry, row, programs):
         """Rates that were measured elsewhere, where the program is not here, or where the host that it runs on may hold it back."""
@@ -365,7 +367,7 @@ class Comparison(Bench):
                 entry["programs"][name]["failure"] = text
                 alive.remove(name)
             if "ours" not in failures:
-                entry["rounds"].append({**cells, **self.origin()})
+                entry["rounds"].append({**cells, **self.origin})
             self.keep(row, entry)
             if cells["programs"]:
                 said = "  ".join(f"{name} {value['tokens_per_second'] / 1e3:.1f}k" for name, value in cells["programs"].items())

@@ -112,8 +112,9 @@ def stage():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "peer.py").write_text(PEER)
-        for program, text in (*((name, LESSON) for name in LESSONS), ("nvidia-smi", SMI), ("llmc", LLMC)):
-            (folder / program).write_text(f"#!{sys.executable} -IS\n{text}")  # starts sooner
+        python = f"#!{sys.executable} -IS\n"  # starts sooner
+        for program, text in (*((name, python + LESSON) for name in LESSONS), ("nvidia-smi", python + SMI), ("llmc", python + LLMC), ("mpirun", MPIRUN)):
+            (folder / program).write_text(text)
             (folder / program).chmod(0o755)
 
         def run(*arguments, script="gpu.py", **environment):
@@ -152,6 +153,8 @@ def takes_turns():
         check(row["programs"]["compile"]["attention"] == "cudnn" and "; attention: cudnn" in said.stdout, "and named")
         check("data.source=build/random_tokens_50257.bin" in row["programs"]["ours"]["command"], "ours trains on random tokens")
         check("--tokens build/random_tokens_50257.bin" in row["programs"]["compile"]["command"] and row["tokens"] == "random", "and so does the peer")
+        said_by = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+        check(row["runner"].removesuffix("-dirty") == row["rounds"][0]["runner"].removesuffix("-dirty") == said_by, "what measured is named beside what was")
         check(row["rounds"][0]["commit"] == "c" and row["rounds"][0]["command"].startswith("tests/benchmarks/gpu.py --"), "a round says what it was")
         check(row["programs"]["ours"]["peak_allocated"] == 1024, "ours has its peak")
         check(row["programs"]["compile"]["peak_allocated"] == 2**30, "the peer has its peak")
@@ -179,6 +182,9 @@ def goes_on():
         said, kept = run(*ask, "--rounds", "1", "--again", "--seconds", "0.001")
         check(said.returncode == 1 and kept["rows"]["774m"]["rounds"] == result["rows"]["774m"]["rounds"], "without time for a round nothing is lost")
         check(len(result["rows"]["774m"]["rounds"]) == 1 and result["rows"]["774m"]["rounds"][0] != first[0], "--again measures anew")
+        said, kept = run(*ask, "--rounds", "1", "--again", FAKE_STEPS="0")
+        check(said.returncode == 1 and "ours failed" in said.stderr, said.stdout + said.stderr)
+        check(kept["rows"]["774m"]["rounds"] == result["rows"]["774m"]["rounds"], "a failure without a round replaces none")
 
 
 def failures_stay_with_their_program():
@@ -266,9 +272,7 @@ def scales():
 
 # What splits stands beside lesson 01 and beside the peer that splits the same. mpirun's stand-in starts one process.
 def compares_what_splits():
-    with stage() as (folder, run):
-        (folder / "mpirun").write_text(MPIRUN)
-        (folder / "mpirun").chmod(0o755)
+    with stage() as (_, run):
         said, result = run("--world", "2", "--rows", "1558m", "--rounds", "1", "--peers", "compile,zero,fsdp")
         check(said.returncode == 0, said.stdout + said.stderr)
         row = result["rows"]["1558m x2"]
@@ -294,7 +298,7 @@ def compares_what_splits():
         check("first round replaces what" in said.stdout and result["rows"]["124m"]["tokens"] == "some.bin", "other tokens are another measurement")
         check(result["rows"]["124m"]["programs"]["ours"]["workload"]["data.source"] == "some.bin", "nor in the workload")
         check(" data.source=some.bin " in result["rows"]["124m"]["programs"]["ours"]["command"], "which train on them; where they lie is this machine's")
-    with stage() as (folder, run):
+    with stage() as (_, run):
         said, result = run("--rows", "774m", "--rounds", "1", "--peers", "none", "--lessons", "dp,zero1,zero3")
         check(said.returncode == 0, said.stdout + said.stderr)
         found = {name: ratio["median"] for name, ratio in result["rows"]["774m"]["ratios"].items() if name != "ours_over_llmc"}
@@ -307,9 +311,7 @@ def compares_what_splits():
 
 # Each GPU alone at once; the slower one is what all of them together are compared with.
 def scales_from_the_slowest():
-    with stage() as (folder, run):
-        (folder / "mpirun").write_text(MPIRUN)
-        (folder / "mpirun").chmod(0o755)
+    with stage() as (_, run):
         said, result = run("--world", "2", "--rows", "774m", "--rounds", "1", "--peers", "none", "--lessons", "ours_1")
         check(said.returncode == 0, said.stdout + said.stderr)
         row = result["rows"]["774m x2"]
@@ -318,8 +320,6 @@ def scales_from_the_slowest():
         check(abs(row["ratios"]["scaling"]["median"] - 1.25) < 1e-9, f"{row['ratios']}")
         check("lesson 01 on one GPU" in said.stdout and "scaling 1.250" in said.stdout, said.stdout)
     with stage() as (folder, run):
-        (folder / "mpirun").write_text(MPIRUN)
-        (folder / "mpirun").chmod(0o755)
         said, result = run("--world", "2", "--rows", "774m", "--rounds", "2", "--peers", "none", "--lessons", "ours")
         check(said.returncode == 0 and result["rows"]["774m x2"]["warm_seconds"] == 4.0, said.stdout + said.stderr)
         made = len((folder / "log").read_text().split())
@@ -327,9 +327,7 @@ def scales_from_the_slowest():
 
 
 def compares_bits():
-    with stage() as (folder, run):
-        (folder / "mpirun").write_text(MPIRUN)
-        (folder / "mpirun").chmod(0o755)
+    with stage() as (_, run):
         said, result = run(script="gpu_bits.py")
         check(said.returncode == 0, said.stdout + said.stderr)
         groups = result["world 1"]["groups"]

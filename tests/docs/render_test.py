@@ -267,6 +267,7 @@ class Parts(unittest.TestCase):
             self.assertIn("Of 1 comparison 0 are below the aim.", gpu_tables.gpu_margins(Page(PAGE)))
             self.assertEqual(gpu_tables.world_one(Page(PAGE)), "")
             rows["a"] = entry(1, {"ours": 120e3, "dp": 120e3, "zero1": 118e3, "zero2": 117e3, "zero3": 108e3})
+            self.assertEqual(gpu_tables.gpu_ratios(Page(PAGE)), "")  # lessons alone
             for program in rows["a"]["programs"].values():
                 program["bytes_measured"] = 12345
             self.assertIn("| `a` | 04 ZeRO-3 | 108.0 | 0.900 (0.900 to 0.900) | 12,345 |", gpu_tables.world_one(Page(PAGE)))

@@ -6,8 +6,6 @@
 #include <cstdlib>
 #include <regex>
 
-#include "common/run/run_shape.h"
-
 namespace sc {
 namespace {
 
@@ -83,13 +81,6 @@ TEST(Describe, TheCommitIsWhatTheEnvironmentSays) {
   ::setenv("STAGECRAFT_COMMIT", "", 1);
   EXPECT_EQ(source_commit(), found);
   ::unsetenv("STAGECRAFT_COMMIT");
-}
-
-TEST(Threads, OneOnACpuAndAShareOfTheCoresBesideAGpu) {
-  EXPECT_EQ(detail::default_threads(DeviceKind::cpu, 16, WorldSize{1}), 1);
-  EXPECT_EQ(detail::default_threads(DeviceKind::cuda, 16, WorldSize{1}), 16);
-  EXPECT_EQ(detail::default_threads(DeviceKind::cuda, 16, WorldSize{3}), 5);
-  EXPECT_EQ(detail::default_threads(DeviceKind::cuda, 2, WorldSize{4}), 1);
 }
 
 }  // namespace

@@ -1,0 +1,47 @@
+// What the benchmarks of collectives that mpirun starts have in common.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/comm/launch.h"
+
+namespace sc::benchmark {
+
+inline constexpr const char* kKinds[] = {"all_reduce", "reduce_scatter", "all_gather"};
+
+/// How this rank was started.
+///   Errors  InputError(usage) with fewer than two ranks; `program` is named in it.
+inline Launch launch_of_several(const std::string& program) {
+  const Launch launch = detect_launch(process_environment());
+  if (to_int(launch.world) < 2)
+    throw InputError(ExitCode::usage, program, "needs at least two ranks",
+                     "mpirun -n 2 --bind-to none " + program);
+  return launch;
+}
+
+/// The value at that share of the sorted ones: 0.5 is the median.
+inline double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];
+}
+
+/// What main returns: body's code, or that of its error, which is printed.
+inline int reported(const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (const InputError& error) {
+    std::cerr << "error: " << error.what() << '\n';
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << '\n';
+    return 1;
+  }
+}
+
+}  // namespace sc::benchmark
