@@ -206,18 +206,21 @@ trap 'forward INT 130' INT
 trap 'forward TERM 143' TERM
 trap 'forward HUP 129' HUP
 
+# Of a child that a signal ends bash says a line of its own, whenever it notices: nobody reads it from here to the end of the wait.
+exec {errors}>&2 2>/dev/null
 # setpriv: where this script itself is killed, mpirun still ends, and with it the ranks.
 set -m
-setpriv --pdeathsig TERM -- "${command[@]}" </dev/null &
+setpriv --pdeathsig TERM -- "${command[@]}" </dev/null 2>&"$errors" {errors}>&- &
 child=$!
 set +m
 
 status=0
 while :; do
-  { wait "$child"; } 2>/dev/null && status=0 || status=$?
+  wait "$child" && status=0 || status=$?
   # A trapped signal interrupts the wait: the run is still there, or its own code is still to be had.
-  kill -0 "$child" 2>/dev/null || break
+  kill -0 "$child" || break
 done
+exec 2>&"$errors" {errors}>&-
 trap - INT TERM HUP
 
 if ((asked)); then exit "$asked"; fi
