@@ -99,6 +99,13 @@ class Communicator {
   /// color < 0: not a member, returns null.
   virtual std::unique_ptr<Communicator> split(int color) = 0;
 
+  /// `bytes` of this rank's memory that the others reach directly: an all_gather from one such block into another, or
+  /// in place, is left to the GPUs' copy engines where the backend can. `full` then lies at the same offset of its block
+  /// on every rank; nobody checks that, and what does not overwrites other data. Not initialised. Null: this backend
+  /// has none, any tensor will do.
+  ///   Collective, with equal `bytes`; ranks also let go of their blocks in the same order.
+  virtual std::shared_ptr<void> window(Bytes bytes) { return (void)bytes, nullptr; }
+
   /// Sums `t` over all ranks, in place.  Cost: each rank sends 2 (N-1)/N of it.
   virtual Ticket all_reduce(at::Tensor& t) = 0;
   /// Sums `full` [N * n] over all ranks and leaves slice rank() in `shard` [n]. `shard` may be exactly that

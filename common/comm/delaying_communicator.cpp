@@ -180,6 +180,11 @@ void DelayingCommunicator::barrier() {
   inner_->barrier();
 }
 
+std::shared_ptr<void> DelayingCommunicator::window(Bytes bytes) {
+  worker_->flush();
+  return inner_->window(bytes);
+}
+
 std::unique_ptr<Communicator> DelayingCommunicator::split(int color) {
   worker_->flush();
   std::unique_ptr<Communicator> part = inner_->split(color);

@@ -29,6 +29,7 @@ class DelayingCommunicator : public Communicator {
   void barrier() override;
   void abort() noexcept override;
   std::unique_ptr<Communicator> split(int color) override;
+  std::shared_ptr<void> window(Bytes bytes) override;
   Ticket all_reduce(at::Tensor& t) override;
   Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override;
   Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override;

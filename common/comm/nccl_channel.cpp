@@ -3,8 +3,10 @@
 #include <cstdio>
 #include <thread>
 
+#include "common/base/text.h"
 #include "common/comm/communicator.h"
 #include "common/comm/cuda_check.h"
+#include "common/comm/nccl_devices.h"
 
 namespace sc {
 namespace {
@@ -95,6 +97,8 @@ void NcclChannel::begin_join(const ncclUniqueId& id, int rank, int ranks) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   config.maxCTAs = kMostBlocks;
+  // None for what copy engines can do, between windows.
+  if (nccl_may_use_copy_engines()) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
   SC_CHECK(cudaSetDevice(group_->device));
   call_nccl([&] { return ncclCommInitRankConfig(&comm_, ranks, id, rank, &config); });
 }
@@ -153,6 +157,47 @@ NcclEnd NcclChannel::issue(const EventLease& start, const Call& call) {
   return end();
 }
 
+// NCCL's own thread registers. If that does not end well, it may still write where it was told to put the handle,
+// and use the memory: both are left to it.
+std::shared_ptr<void> NcclChannel::window(const std::shared_ptr<NcclChannel>& channel, Bytes bytes) {
+  const auto size = static_cast<std::size_t>(bytes.value());
+  void* memory = nullptr;
+  SC_CHECK(cudaSetDevice(channel->group_->device));
+  if (ncclMemAlloc(&memory, size) != ncclSuccess) {
+    (void)cudaGetLastError();
+    throw InputError(
+        ExitCode::missing, "memory",
+        "a window between GPUs asks for " + human_bytes(bytes) + ", which this GPU does not give",
+        "a smaller batch.micro, activations=recompute, or a strategy that shards more");
+  }
+  auto handle = std::make_unique<ncclWindow_t>(nullptr);
+  try {
+    *channel->group_->windows = true;
+    channel->call_nccl([&] {
+      return ncclCommWindowRegister(channel->comm_, memory, size, handle.get(), NCCL_WIN_COLL_SYMMETRIC);
+    });
+    channel->until_accepted();
+  } catch (...) {
+    (void)handle.release();
+    throw;
+  }
+  return {memory, [channel, window = *handle](void* of) { channel->close(window, of); }};
+}
+
+// Other streams may still read the memory, which would vanish under them. Nothing is given back where operations do
+// not end, or NCCL is still at work on another window.
+void NcclChannel::close(ncclWindow_t window, void* memory) noexcept {
+  (void)cudaSetDevice(group_->device);
+  if (group_->aborted || stuck_) return;
+  stuck_ = !idle_soon() || cudaDeviceSynchronize() != cudaSuccess;
+  const std::lock_guard lock(mutex_);
+  ncclResult_t now = ncclInternalError;
+  if (stuck_ || comm_ == nullptr || ncclCommGetAsyncError(comm_, &now) != ncclSuccess || now != ncclSuccess)
+    return;
+  (void)ncclCommWindowDeregister(comm_, window);
+  (void)ncclMemFree(memory);
+}
+
 void NcclChannel::check() {
   if (const auto now = state()) require(*now);
 }
@@ -162,7 +207,8 @@ void NcclChannel::abort() noexcept {
   const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) return;
   (void)cudaSetDevice(group_->device);
-  (void)ncclCommAbort(std::exchange(comm_, nullptr));
+  ncclComm_t comm = std::exchange(comm_, nullptr);
+  if (!*group_->windows) (void)ncclCommAbort(comm);
 }
 
 bool NcclChannel::idle_soon() const {
@@ -176,7 +222,7 @@ bool NcclChannel::idle_soon() const {
 void NcclChannel::finish() noexcept try {
   ncclResult_t now = ncclInternalError;
   if (!idle_soon() || ncclCommGetAsyncError(comm_, &now) != ncclSuccess || now != ncclSuccess) {
-    (void)ncclCommAbort(comm_);
+    if (!*group_->windows) (void)ncclCommAbort(comm_);
     return;
   }
   Patience patience(kFinishLimit);

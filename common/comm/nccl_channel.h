@@ -29,8 +29,11 @@ struct NcclGroup {
   std::shared_ptr<EventPool> events = std::make_shared<EventPool>();
   std::shared_ptr<EventPool> moments = std::make_shared<EventPool>(EventPool::Kind::timed);
   std::atomic<bool> aborted = false;
+  /// Whether this group, one that it was split from, or a part of either ever had a window.
+  std::shared_ptr<std::atomic<bool>> windows = std::make_shared<std::atomic<bool>>(false);
 
-  /// Any thread: ends what its channels and its parts' do on the GPU.
+  /// Any thread: ends what its channels and its parts' do on the GPU, unless there were windows: a copy engine that
+  /// waits for a rank that is gone waits for ever, and NCCL's abort of any communicator on that GPU for it.
   void abort() noexcept;
   void add(const std::shared_ptr<NcclChannel>& channel);
   void add(const std::shared_ptr<NcclGroup>& part);
@@ -60,7 +63,8 @@ class NcclChannel {
 
   /// `name` for messages: "rank 1: send to rank 2".
   NcclChannel(std::shared_ptr<NcclGroup> group, std::string name);
-  /// Lets the operations on its stream end, then frees NCCL's memory; aborts them after 5 s.
+  /// Lets the operations on its stream end, then frees NCCL's memory; after 5 s aborts them, or, if there were
+  /// windows, leaves them.
   ~NcclChannel();
   NcclChannel(const NcclChannel&) = delete;
   NcclChannel& operator=(const NcclChannel&) = delete;
@@ -77,6 +81,12 @@ class NcclChannel {
   void join(const ncclUniqueId& id, int rank, int ranks);
   NcclEnd issue(const EventLease& start, const Call& call);
 
+  /// Memory of this rank in a symmetric window of the communicator. Every rank of it calls this. Its last owner waits
+  /// for the GPU and gives it back; after an abort, or where operations do not end, it is lost.
+  ///   Errors  InputError(missing) if the GPU has no such memory left; as issue().
+  ///   Source  NCCL user guide, "Window Registration" (2.27).
+  static std::shared_ptr<void> window(const std::shared_ptr<NcclChannel>& channel, Bytes bytes);
+
   /// Throws if NCCL has met an error since.
   void check();
   void abort() noexcept;
@@ -89,6 +99,7 @@ class NcclChannel {
   [[nodiscard]] std::optional<ncclResult_t> state();
   [[nodiscard]] bool idle_soon() const;
   void finish() noexcept;
+  void close(ncclWindow_t window, void* memory) noexcept;
 
   const std::shared_ptr<NcclGroup> group_;
   const std::string name_;
@@ -96,6 +107,7 @@ class NcclChannel {
   GpuMomentPtr began_;  // of the operation between begin() and end()
   std::mutex mutex_;    // round every use of comm_: abort() frees it
   ncclComm_t comm_ = nullptr;
+  std::atomic<bool> stuck_ = false;
 };
 
 }  // namespace sc

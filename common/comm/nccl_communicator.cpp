@@ -129,7 +129,10 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host, const Ncc
   group_->world = host_->size();
   group_->limit = options_.limit;
   group_->trace = options_.trace;
-  if (parent != nullptr) parent->add(group_);
+  if (parent != nullptr) {
+    group_->windows = parent->windows;
+    parent->add(group_);
+  }
   collectives_ = std::make_shared<NcclChannel>(
       group_, "rank " + std::to_string(to_int(rank())) + " of " + std::to_string(to_int(size())));
   group_->add(collectives_);
@@ -176,12 +179,29 @@ void NcclCommunicator::warm_up() {
   end = collectives_->issue(end.event, [&](ncclComm_t nccl, cudaStream_t stream) {
     return ncclAllReduce(memory, memory, world, ncclFloat32, ncclSum, nccl, stream);
   });
+  wait_for(end);
+}
+
+// The first gather between windows waits for all ranks, too, and the first two differ from later ones in how ranks
+// tell each other that they are ready: a graph that is replayed must not be the second.
+void NcclCommunicator::warm_up_copies(char* window) {
+  NcclEnd end{group_->events->lease(), {}, {}};
+  SC_CHECK(cudaEventRecord(end.event.get(), collectives_->stream()));
+  for (int k = 0; k < 2; ++k) {
+    end = collectives_->issue(end.event, [&](ncclComm_t nccl, cudaStream_t stream) {
+      return ncclAllGather(window + to_int(rank()), window, 1, ncclUint8, nccl, stream);
+    });
+  }
+  wait_for(end);
+}
+
+void NcclCommunicator::wait_for(const NcclEnd& end) {
   const auto limit = std::chrono::steady_clock::now() + options_.limit;
   while (!event_passed(options_.device, end.event.get())) {
     collectives_->check();
     if (std::chrono::steady_clock::now() > limit) {
       (void)collectives_->abort();
-      throw DeviceError("rank " + std::to_string(me) + ": NCCL's first operations do not end");
+      throw DeviceError("rank " + std::to_string(to_int(rank())) + ": NCCL's first operations do not end");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -202,6 +222,13 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color) {
   if (!part) return nullptr;
   return std::unique_ptr<Communicator>(
       new NcclCommunicator(std::move(part), options_, group_.get(), std::make_shared<DropCounter>(drops_)));
+}
+
+std::shared_ptr<void> NcclCommunicator::window(Bytes bytes) {
+  if (to_int(size()) == 1 || bytes.value() < to_int(size())) return nullptr;
+  std::shared_ptr<void> memory = NcclChannel::window(collectives_, bytes);
+  if (!std::exchange(has_windows_, true)) warm_up_copies(static_cast<char*>(memory.get()));
+  return memory;
 }
 
 Ticket NcclCommunicator::all_reduce(at::Tensor& t) {

@@ -12,6 +12,7 @@ namespace sc {
 
 struct NcclGroup;
 class NcclChannel;
+struct NcclEnd;
 class NcclPairs;
 class DropCounter;
 
@@ -41,8 +42,10 @@ struct NcclOptions {
 ///             operations (for messages: the same pairs) have run before. A graph is destroyed before the
 ///             communicator: NCCL keeps its memory otherwise, and the destructor says so.
 ///   Hangs     no call blocks inside NCCL. abort() may come from any thread and ends kernels that wait for a
-///             rank that is gone; tickets then throw AbortedError.
-///   Memory    NCCL's own buffers, outside LibTorch's allocator; all given back by the destructor.
+///             rank that is gone; tickets then throw AbortedError. Once a window was made, by it, by a part of it or by
+///             what it was split from, tickets throw as before, but what waits on the GPU ends with the process.
+///   Memory    NCCL's own buffers, and windows, outside LibTorch's allocator; all given back by the destructor,
+///             a window by its last owner.
 ///   Errors    besides those of Communicator: InputError 69 if the NCCL that was loaded is older than its
 ///             header; DeviceError if NCCL reports an error or exceeds `limit`, or for the first message of a
 ///             pair in a capture.
@@ -58,6 +61,7 @@ class NcclCommunicator : public Communicator {
   void barrier() override;
   void abort() noexcept override;
   std::unique_ptr<Communicator> split(int color) override;
+  std::shared_ptr<void> window(Bytes bytes) override;
   Ticket all_reduce(at::Tensor& t) override;
   Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override;
   Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override;
@@ -72,12 +76,15 @@ class NcclCommunicator : public Communicator {
                    std::shared_ptr<DropCounter> drops);
   void connect();
   void warm_up();
+  void warm_up_copies(char* window);
+  void wait_for(const NcclEnd& end);
 
   std::unique_ptr<Communicator> host_;
   const NcclOptions options_;
   std::shared_ptr<DropCounter> drops_;
   std::shared_ptr<NcclGroup> group_;
   std::shared_ptr<NcclChannel> collectives_;
+  bool has_windows_ = false;
   std::unique_ptr<NcclPairs> pairs_;  // last: its thread ends first
 };
 

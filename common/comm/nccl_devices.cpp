@@ -32,6 +32,14 @@ void set_nccl_environment() {
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
 }
 
+bool nccl_may_use_copy_engines() {
+  constexpr int kDriverThatCan = 12050, kDriverThatRefuses = 13010, kNcclThatNeedsItNot = 22902;
+  int driver = 0, nccl = 0;
+  SC_CHECK(cudaDriverGetVersion(&driver));
+  SC_CHECK(ncclGetVersion(&nccl));
+  return driver >= kDriverThatCan && (driver < kDriverThatRefuses || nccl >= kNcclThatNeedsItNot);
+}
+
 std::string describe_nccl() {
   int loaded = 0;
   SC_CHECK(ncclGetVersion(&loaded));

@@ -19,6 +19,7 @@ GpuOrigin gpu_origin() { refuse_without_gpu_code(); }
 int visible_gpus() { refuse_without_gpu_code(); }
 int gpu_of(const Launch&, bool) { refuse_without_gpu_code(); }
 void set_nccl_environment() {}
+bool nccl_may_use_copy_engines() { return false; }
 std::string describe_nccl() { return ""; }
 
 }  // namespace sc

@@ -115,6 +115,12 @@ std::unique_ptr<Communicator> RecordingCommunicator::split(int color) {
   return std::unique_ptr<Communicator>(new RecordingCommunicator(std::move(part), record_));
 }
 
+std::shared_ptr<void> RecordingCommunicator::window(Bytes bytes) {
+  std::shared_ptr<void> memory;
+  record_blocking([&] { memory = inner_->window(bytes); });
+  return memory;
+}
+
 Ticket RecordingCommunicator::all_reduce(at::Tensor& t) {
   return record_op(check_all_reduce({rank(), size()}, t), {}, [&] { return inner_->all_reduce(t); });
 }

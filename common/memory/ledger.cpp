@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <array>
@@ -65,11 +66,16 @@ struct Ledger::State {
     if (counted_in_total(purpose)) total -= bytes;
   }
 
+  void adopt(Bytes bytes) {
+    const std::scoped_lock lock(mutex);
+    adopted += bytes;
+  }
+
   const at::Device device;
   const Bytes cap;
   mutable std::mutex mutex;
   std::array<Bytes, kPurposes> live{}, peak{};
-  Bytes total, peak_total;
+  Bytes total, peak_total, adopted;
 };
 
 Ledger::Ledger(at::Device device, Bytes cap) : state_(std::make_shared<State>(device, cap)) {}
@@ -77,9 +83,7 @@ Ledger::~Ledger() = default;
 
 at::Tensor Ledger::allocate(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype) {
   const bool on_host = purpose == Purpose::host;
-  std::int64_t numel = 1;
-  for (const std::int64_t size : shape) numel *= size;
-  const Bytes bytes = bytes_of(Elements(numel), dtype);
+  const Bytes bytes = bytes_of(Elements(c10::multiply_integers(shape)), dtype);
   state_->take(purpose, name, bytes);
   auto options =
       at::TensorOptions().dtype(to_aten(dtype)).device(on_host ? at::Device(at::kCPU) : state_->device);
@@ -103,6 +107,21 @@ at::Tensor Ledger::allocate(Purpose purpose, const std::string& name, at::IntArr
                          ", which this machine does not give (" + human_bytes(live_total()) + " are in use)",
                      kSmaller);
   }
+}
+
+at::Tensor Ledger::adopt(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype,
+                         std::shared_ptr<void> memory) {
+  const Bytes bytes = bytes_of(Elements(c10::multiply_integers(shape)), dtype);
+  state_->take(purpose, name, bytes);
+  state_->adopt(bytes);
+  void* data = memory.get();
+  auto give_back = [state = state_, memory = std::move(memory), purpose, bytes](void*) mutable {
+    memory.reset();
+    state->give_back(purpose, bytes);
+    state->adopt(Bytes(0) - bytes);
+  };
+  return at::from_blob(data, shape, std::move(give_back),
+                       at::TensorOptions().dtype(to_aten(dtype)).device(state_->device));
 }
 
 at::Tensor Ledger::zeros(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype) {
@@ -129,6 +148,10 @@ Bytes Ledger::live_total() const {
 Bytes Ledger::peak_total() const {
   const std::scoped_lock lock(state_->mutex);
   return state_->peak_total;
+}
+Bytes Ledger::adopted() const {
+  const std::scoped_lock lock(state_->mutex);
+  return state_->adopted;
 }
 void Ledger::reset_peaks() {
   const std::scoped_lock lock(state_->mutex);

@@ -31,11 +31,17 @@ class Ledger {
   /// The same, filled with zeros.
   at::Tensor zeros(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype);
 
+  /// The same in memory that somebody else made, at least as long (Communicator::window): counted here, and held
+  /// as long as the tensor's storage lives.
+  at::Tensor adopt(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype,
+                   std::shared_ptr<void> memory);
+
   [[nodiscard]] at::Device device() const;
   [[nodiscard]] Bytes live(Purpose purpose) const;
   [[nodiscard]] Bytes peak(Purpose purpose) const;
   [[nodiscard]] Bytes live_total() const;  // host and disk aside, like MemoryPlan::total
   [[nodiscard]] Bytes peak_total() const;
+  [[nodiscard]] Bytes adopted() const;  // live, of live_total()
   /// Peaks forget what is gone: they start again from what is live.
   void reset_peaks();
   [[nodiscard]] Bytes cap() const;

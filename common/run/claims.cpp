@@ -40,7 +40,7 @@ void Claims::check(const CommPlan& operations) {
 }
 
 void Claims::check_gpu_allocator() {
-  allocator_ = check_allocator(*gpu_, shape_, ledger_.peak_total());
+  allocator_ = check_allocator(*gpu_, shape_, ledger_);
   if (allocator_->holds()) return;
   throw ClaimError(fmt::format("rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank),
                                kCheckedStep, format_allocator(*allocator_)));
@@ -61,9 +61,8 @@ std::string Claims::report() const {
   if (!measured_) return "bytes and operations are checked in the second step; this run had one\n";
   std::string text = format_predicted_measured(memory_, operations_, *measured_, shape_.world, shape_.rank);
   if (!allocator_) return text;
-  return text + format_allocator(*allocator_) +
-         "  in use on the GPU beside it (context, NCCL, cuDNN): " + human_bytes(gpu_->beside_allocator()) +
-         "\n";
+  return text + format_allocator(*allocator_) + "  in use on the GPU beside it (context, NCCL, cuDNN): " +
+         human_bytes(gpu_->beside_allocator() - ledger_.adopted()) + "\n";
 }
 
 }  // namespace sc::detail

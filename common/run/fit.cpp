@@ -113,6 +113,12 @@ void add_stages(const LimitedRun& run, std::vector<Change>& changes) {
     if (add_stages(run, shape, changes)) return;
 }
 
+// Where no change of this run fits.
+std::string or_more_of(const LimitedRun& run) {
+  if (run.sharing > 0) return run.shape.device == DeviceKind::cpu ? ", or more machines" : ", or more GPUs";
+  return run.one_rank_only ? "" : ", or more ranks";
+}
+
 }  // namespace
 
 MemoryPlan plan_of_stage(const RunShape& shape, ZeroStage stage) {
@@ -156,7 +162,7 @@ std::string describe_changes(const LimitedRun& run) {
   std::vector<std::vector<std::string>> rows;
   for (const Change& change : changes_that_fit(run)) rows.push_back({change.what, human_bytes(change.bytes)});
   const Bytes total = run.plan(run.shape).total();
-  if (run.sharing == 0) rows.push_back({fmt::format("--memory-cap {}", total.value()), human_bytes(total)});
+  if (run.place.empty()) rows.push_back({fmt::format("--memory-cap {}", total.value()), human_bytes(total)});
   return table(rows);
 }
 
@@ -174,13 +180,14 @@ void refuse_what_does_not_fit(const LimitedRun& run) {
   std::string bytes = table(rows);
   bytes.pop_back();
   const bool shared = run.sharing > 0;
+  const std::string here = shared ? fmt::format(", ranks here: {}", run.sharing) : "";
   throw InputError(
       ExitCode::missing,
-      shared ? fmt::format("{} free on this machine, ranks here: {}", human_bytes(run.cap), run.sharing)
-             : "--memory-cap " + human_bytes(run.cap),
+      run.place.empty() ? "--memory-cap " + human_bytes(run.cap)
+                        : fmt::format("{} free on {}{}", human_bytes(run.cap), run.place, here),
       fmt::format("a rank would hold {}, {} more than {}\n{}", human_bytes(plan.total()),
                   human_bytes(plan.total() - limit_of(run, run.shape)), shared ? "its share" : "that", bytes),
-      changes.empty() ? "a smaller model.*, or more machines"
+      changes.empty() ? "a smaller model.*" + or_more_of(run)
                       : "one of these fits, and a rank holds\n" + changes.substr(0, changes.size() - 1));
 }
 

@@ -1,4 +1,4 @@
-// What would fit below --memory-cap, or in the memory of this machine, where a plan does not: found by
+// What would fit below --memory-cap, or in the memory of this machine or GPU, where a plan does not: found by
 // evaluating plans.
 #pragma once
 
@@ -12,11 +12,12 @@
 
 namespace sc {
 
-/// A run that is limited: each rank by `cap` (--memory-cap), or all `sharing` ranks of this machine together.
+/// A run that is limited: each rank by `cap`, or all `sharing` ranks of a machine or GPU together.
 struct LimitedRun {
   RunShape shape;
   Bytes cap;
-  std::int64_t sharing = 0;           // of the shape's world; 0: each rank has the cap to itself
+  std::string place = {};    // that has no more free: "this machine", "GPU 0"; empty: --memory-cap says so
+  std::int64_t sharing = 0;  // of the shape's world; 0: each rank has the cap to itself
   ZeroStage stage = ZeroStage::none;  // of its strategy
   std::int64_t slices = 1;            // virtual ranks of each rank (00)
   bool one_rank_only = false;

@@ -26,6 +26,16 @@ c10::cuda::CUDAStream own_stream(int index) {
   return c10::cuda::getStreamFromPool(/*isHighPriority=*/false, static_cast<c10::DeviceIndex>(index));
 }
 
+struct DeviceMemory {
+  Bytes free, total;
+};
+
+DeviceMemory device_memory() {
+  std::size_t free = 0, total = 0;
+  SC_CHECK(cudaMemGetInfo(&free, &total));
+  return {Bytes(static_cast<std::int64_t>(free)), Bytes(static_cast<std::int64_t>(total))};
+}
+
 }  // namespace
 
 struct Gpu::State {
@@ -78,11 +88,12 @@ std::vector<AllocatorCheck::Part> Gpu::constants() const {
           {"cuBLASLt workspace", Bytes(static_cast<std::int64_t>(at::cuda::getCUDABlasLtWorkspaceSize()))}};
 }
 
+Bytes Gpu::free() const { return device_memory().free; }
+
 Bytes Gpu::beside_allocator() const {
-  std::size_t free = 0, total = 0;
-  SC_CHECK(cudaMemGetInfo(&free, &total));
+  const DeviceMemory memory = device_memory();
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(state_->index);
-  return Bytes(static_cast<std::int64_t>(total - free) - stats.reserved_bytes[0].current);
+  return memory.total - memory.free - Bytes(stats.reserved_bytes[0].current);
 }
 
 // Thread-local: the watchdog and NCCL's threads may ask for events meanwhile.

@@ -42,6 +42,8 @@ class Gpu {
   /// Of them, what libraries keep for the whole run: the scratch of our kernels (memory/stream_scratch.h) and
   /// cuBLAS's workspaces, each with its name.
   [[nodiscard]] std::vector<AllocatorCheck::Part> constants() const;
+  /// What nobody uses on the device.
+  [[nodiscard]] Bytes free() const;
   /// In use on the device, by anybody, beside LibTorch's allocator: context, kernels, NCCL, cuDNN.
   [[nodiscard]] Bytes beside_allocator() const;
 

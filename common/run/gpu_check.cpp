@@ -4,7 +4,6 @@
 
 #include "common/base/text.h"
 #include "common/comm/nccl_devices.h"
-#include "common/memory/ledger.h"
 #include "common/model/activation_plan.h"
 #include "common/model/ops_cuda.h"
 
@@ -61,13 +60,14 @@ std::string describe_gpu(const GpuFacts& f, const RunShape& shape, bool graph) {
                      graph ? ", one graph a step" : "");
 }
 
-AllocatorCheck check_allocator(const Gpu& gpu, const RunShape& shape, Bytes ledger_peak) {
+AllocatorCheck check_allocator(const Gpu& gpu, const RunShape& shape, const Ledger& ledger) {
   AllocatorCheck check;
   check.parts = gpu.constants();
-  check.parts.insert(check.parts.begin(), {"ledger", ledger_peak});
+  check.parts.insert(check.parts.begin(), {"ledger", ledger.peak_total()});
   check.parts.push_back({"an operation's own", plan_op_scratch_bytes(shape)});
   check.at_most = !op_scratch_is_exact(shape);
-  check.peak = gpu.peak();
+  check.windows = ledger.adopted();
+  check.peak = gpu.peak() + check.windows;
   return check;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "common/memory/ledger.h"
 #include "common/memory/plan.h"
 #include "common/run/gpu.h"
 #include "common/run/report.h"
@@ -19,8 +20,8 @@ std::string why_not_cudnn_attention(const RunShape& shape);
 /// A line of warning where a GPU for which cuDNN has the fastest kernel (Hopper) computes attention another
 /// way; else empty.
 std::string warn_of_attention(const GpuFacts& gpu, const RunShape& shape);
-/// LibTorch's allocator since reset_peak(), beside the ledger's peak, the libraries' constants and what one
-/// operation takes for itself.
-AllocatorCheck check_allocator(const Gpu& gpu, const RunShape& shape, Bytes ledger_peak);
+/// LibTorch's allocator since reset_peak(), and windows, none of which came or went since, beside the ledger's
+/// peak, the libraries' constants and what one operation takes for itself.
+AllocatorCheck check_allocator(const Gpu& gpu, const RunShape& shape, const Ledger& ledger);
 
 }  // namespace sc

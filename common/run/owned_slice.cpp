@@ -42,6 +42,13 @@ void take_over(const RunContext& context, const ParamLayout& layout, const Optim
   if (has_master) slice.params.copy_(slice.master);
 }
 
+at::Tensor zeros_in_window(const RunContext& context, Purpose purpose, const std::string& name,
+                           Elements elements, DType dtype) {
+  std::shared_ptr<void> memory = context.comm.window(bytes_of(elements, dtype));
+  if (!memory) return context.ledger.zeros(purpose, name, {elements.value()}, dtype);
+  return context.ledger.adopt(purpose, name, {elements.value()}, dtype, std::move(memory)).zero_();
+}
+
 std::vector<at::Tensor> grads_of(std::span<const OwnedSlice> slices) {
   std::vector<at::Tensor> grads;
   for (const OwnedSlice& slice : slices)

@@ -40,6 +40,11 @@ struct OptimizerShard {
 void take_over(const RunContext& context, const ParamLayout& layout, const OptimizerShard& state,
                OwnedSlice& slice);
 
+/// A flat tensor of zeros for all_gathers, from the ledger, in a window where the backend has such
+/// (Communicator::window).  Collective, with equal `elements`.
+at::Tensor zeros_in_window(const RunContext& context, Purpose purpose, const std::string& name,
+                           Elements elements, DType dtype);
+
 /// Of all slices that are not empty.
 std::vector<at::Tensor> grads_of(std::span<const OwnedSlice> slices);
 

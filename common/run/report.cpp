@@ -111,13 +111,15 @@ bool AllocatorCheck::holds() const {
 }
 
 std::string format_allocator(const AllocatorCheck& check) {
-  Rows rows = {{"LibTorch's allocator", "predicted", "measured"}};
+  Rows rows = {{"allocated on the GPU", "predicted", "measured"}};
   for (const AllocatorCheck::Part& part : check.parts)
     rows.push_back({part.name, human_count(part.bytes.value())});
   const double share = 100.0 * static_cast<double>((check.peak - check.predicted()).value()) /
                        static_cast<double>(check.predicted().value());
   rows.push_back({"peak", (check.at_most ? "at most " : "") + human_count(check.predicted().value()),
                   human_count(check.peak.value()), fmt::format("{:+.2f} %", share)});
+  if (check.windows.value() > 0)
+    rows.push_back({"of it windows, by NCCL", "", human_count(check.windows.value())});
   return table(rows);
 }
 

@@ -20,7 +20,8 @@ struct Measured {
   CommPlan operations;                  // of one training step
 };
 
-/// A GPU: what LibTorch's allocator handed out at its peak, beside what should be the sum of it.
+/// A GPU: what LibTorch's allocator handed out at its peak, and windows (Communicator::window), beside what should
+/// be the sum of it.
 struct AllocatorCheck {
   struct Part {
     std::string name;
@@ -29,7 +30,7 @@ struct AllocatorCheck {
   std::vector<Part>
       parts;             // predicted: the ledger, libraries' constants, what one operation takes for itself
   bool at_most = false;  // the last part is an upper bound
-  Bytes peak;
+  Bytes peak, windows;   // peak includes them
   [[nodiscard]] Bytes predicted() const;
   /// Within 1 % of the prediction, or below it where that is an upper bound.
   [[nodiscard]] bool holds() const;

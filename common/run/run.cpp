@@ -85,15 +85,6 @@ RunShape shape_of_plan(const CommandLine& line, const ResolvedConfig& config, st
   return shape;
 }
 
-LimitedRun limited(const AnyLesson& lesson, const RunShape& shape, Bytes cap) {
-  return {.shape = shape,
-          .cap = cap,
-          .stage = lesson.info.stage,
-          .slices = lesson.slices(),
-          .one_rank_only = lesson.info.one_rank_only,
-          .plan = [&lesson](const RunShape& changed) { return plan_of_run(lesson, changed); }};
-}
-
 int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedConfig& config,
                std::int64_t world, const BatchPlan& batch, DeviceKind device) {
   const RunShape shape = shape_of_plan(line, config, world, device);
@@ -105,7 +96,7 @@ int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedC
   std::cout << describe_cap(memory.total(), *line.memory_cap);
   if (memory.total() > *line.memory_cap)
     std::cout << "  what fits, and what a rank then holds\n"
-              << describe_changes(limited(lesson, shape, *line.memory_cap));
+              << describe_changes(limited_run(lesson, shape, *line.memory_cap));
   return 0;
 }
 
@@ -120,13 +111,16 @@ int print_once(const Launch& launch, const std::string& text) {
   return 0;
 }
 
-// On a GPU without --memory-cap its allocator decides.
+// What a GPU has free is known once it is in use: train() asks.
 void refuse_too_large(const TrainJob& job) {
   const bool shared = !job.line.memory_cap && job.device == DeviceKind::cpu;
   const std::optional<Bytes> cap = shared ? available_host_memory() : job.line.memory_cap;
   if (!cap) return;
-  LimitedRun run = limited(job.lesson, shape_of_run(job), *cap);
-  if (shared) run.sharing = to_int(job.launch.local_world);
+  LimitedRun run = limited_run(job.lesson, shape_of_run(job), *cap);
+  if (shared) {
+    run.place = "this machine";
+    run.sharing = to_int(job.launch.local_world);
+  }
   refuse_what_does_not_fit(run);
 }
 

@@ -64,4 +64,13 @@ MemoryPlan plan_of_run(const AnyLesson& lesson, const RunShape& shape) {
   return plan;
 }
 
+LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, Bytes cap) {
+  return {.shape = shape,
+          .cap = cap,
+          .stage = lesson.info.stage,
+          .slices = lesson.slices(),
+          .one_rank_only = lesson.info.one_rank_only,
+          .plan = [&lesson](const RunShape& changed) { return plan_of_run(lesson, changed); }};
+}
+
 }  // namespace sc::detail

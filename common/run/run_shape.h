@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/memory/plan.h"
+#include "common/run/fit.h"
 #include "common/run/trainer.h"
 
 namespace sc::detail {
@@ -25,5 +26,8 @@ void plan_surroundings(const RunShape& shape, std::int64_t data_ranks, MemoryPla
 
 /// All that a rank of the lesson holds: its strategy's plan and its surroundings.
 MemoryPlan plan_of_run(const AnyLesson& lesson, const RunShape& shape);
+
+/// That run with a limit.
+LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, Bytes cap);
 
 }  // namespace sc::detail

@@ -360,6 +360,16 @@ void Trainer::say_the_end(const Path& record) const {
   std::cout << "record: " << record.string() << std::endl;
 }
 
+// Before ranks meet, so that none of those that share the GPU holds anything yet. NCCL and libraries take some more:
+// what passes may still be too much, and then ends where it is allocated.
+void refuse_what_gpu_lacks(const TrainJob& job, const Gpu& gpu, int index) {
+  if (job.line.memory_cap) return;
+  LimitedRun run = limited_run(job.lesson, shape_of_run(job), gpu.free());
+  run.place = fmt::format("GPU {}", index);
+  if (job.line.share_gpu) run.sharing = ceil_div(to_int(job.launch.local_world), visible_gpus());
+  refuse_what_does_not_fit(run);
+}
+
 }  // namespace
 
 int train(const TrainJob& job) {
@@ -373,6 +383,7 @@ int train(const TrainJob& job) {
     options.gpu = gpu_of(job.launch, job.line.share_gpu);  // before anything else of CUDA
     set_nccl_environment();
     gpu.emplace(*options.gpu);
+    refuse_what_gpu_lacks(job, *gpu, *options.gpu);
   }
   AllocatorWitness witness;
   Ledger ledger(gpu ? gpu->device() : at::Device(at::kCPU), job.line.memory_cap.value_or(Bytes(0)));

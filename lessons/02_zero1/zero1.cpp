@@ -58,11 +58,10 @@ Zero1::Zero1(RunContext& context, const Options& options)
       passes_(context, layout_) {
   const Elements psi = layout_.arena_size();
   const PrecisionConfig& precision = context.shape.workload.precision;
-  const auto whole = [&](Purpose purpose, const char* name, DType dtype) {
-    return unit_views(layout_, context.ledger.zeros(purpose, name, {psi.value()}, dtype));
-  };
-  params_ = whole(Purpose::parameters, "params_full", precision.dtype);
-  grads_ = whole(Purpose::gradients, "grads_full", precision.grad_dtype);
+  params_ =
+      unit_views(layout_, zeros_in_window(context, Purpose::parameters, "params_full", psi, precision.dtype));
+  grads_ = unit_views(
+      layout_, context.ledger.zeros(Purpose::gradients, "grads_full", {psi.value()}, precision.grad_dtype));
   // [anchor: one-slice]
   // 12 bytes a parameter of optimizer state in 16-bit training (8 in fp32), divided by the ranks.
   const OptimizerShard state(context, psi / to_int(context.shape.world));

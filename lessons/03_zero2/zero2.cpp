@@ -106,7 +106,8 @@ Zero2::Zero2(RunContext& context, const Options& options)
   const auto flat = [&](Purpose purpose, const char* name, std::int64_t n, DType dtype) {
     return n == 0 ? at::Tensor() : context.ledger.zeros(purpose, name, {n}, dtype);
   };
-  params_ = unit_views(layout_, flat(Purpose::parameters, "params_full", psi.value(), precision.dtype));
+  params_ =
+      unit_views(layout_, zeros_in_window(context, Purpose::parameters, "params_full", psi, precision.dtype));
   // [anchor: four-full-gradients]
   const bool all = options.accumulate == Accumulate::full;
   const BufferSizes sizes = buffer_sizes(layout_, options.bucket);

@@ -136,9 +136,12 @@ Zero3::Zero3(RunContext& context, const Options& options)
   const auto flat = [&](Purpose purpose, const char* name, std::int64_t n, DType dtype) {
     return n == 0 ? at::Tensor() : context.ledger.zeros(purpose, name, {n}, dtype);
   };
+  const auto gathered = [&](const char* name, std::int64_t n) {
+    return n == 0 ? at::Tensor()
+                  : zeros_in_window(context, Purpose::parameters, name, Elements(n), precision.dtype);
+  };
   // [anchor: everything-sharded]
-  const at::Tensor params_shard = flat(Purpose::parameters, "params_shard",
-                                       (layout_.arena_size() - whole).value() / world, precision.dtype);
+  const at::Tensor params_shard = gathered("params_shard", (layout_.arena_size() - whole).value() / world);
   const at::Tensor params_whole = flat(Purpose::parameters, "params_whole", whole.value(), precision.dtype);
   const at::Tensor grads_shard = flat(Purpose::gradients, "grads_shard", slice.value(), precision.grad_dtype);
   const OptimizerShard state(context, slice);
@@ -150,7 +153,7 @@ Zero3::Zero3(RunContext& context, const Options& options)
   };
   std::vector<at::Tensor> params, grads;
   for (const UnitLayout& u : sizes_of(layout_, static_cast<std::size_t>(2 + pool), pool))
-    params.push_back(flat(Purpose::parameters, "params_full", u.sharded_size, precision.dtype));
+    params.push_back(gathered("params_full", u.sharded_size));
   resident_.assign(params.size(), -1);
   for (const UnitLayout& u : sizes_of(layout_, kGradBuffers, 2)) {
     const std::int64_t sharded = u.sharded_size / world, size = sharded + u.whole_size / world;

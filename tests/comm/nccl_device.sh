@@ -29,7 +29,7 @@ while read -r name; do
   needs=1
   case $name in
     comm_nccl_test_*) needs=${name##*_} ;;
-    comm_nccl_process_test_[0-9]nccl | comm_nccl_process_test_[0-9]graph)
+    comm_nccl_process_test_[0-9]nccl | comm_nccl_process_test_[0-9]graph | comm_nccl_process_test_[0-9]window)
       needs=${name#comm_nccl_process_test_}
       needs=${needs%%[a-z]*}
       ;;

@@ -1,6 +1,6 @@
-// The job that nccl_process_test.cpp breaks: steps of one all_reduce on GPUs under a watchdog, over MPI's
-// ranks.
-//   nccl_program <nccl|graph|staged|refuse> <board file> <limit in ms> <fault as in --inject, or
+// The job that nccl_process_test.cpp breaks: steps of one all_reduce (window: of one all_gather between windows, in a
+// graph, too) on GPUs under a watchdog, over MPI's ranks.
+//   nccl_program <nccl|graph|window|staged|refuse> <board file> <limit in ms> <fault as in --inject, or
 //   stop@rank,step, or none>
 // Exit 77, with the reason, where there are not enough GPUs.
 #include <ATen/ops/empty.h>
@@ -56,14 +56,20 @@ void break_if_asked(const std::string& fault, Communicator& comm, std::int64_t s
 void steps(RecordingCommunicator& comm, const Arguments& arguments, at::Device device) {
   const c10::cuda::CUDAStreamGuard guard(
       c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index()));
-  at::Tensor t = at::full({1 << 20}, 1.0, at::TensorOptions().dtype(at::kFloat).device(device));
+  const bool windows = arguments.mode == "window", graphed = windows || arguments.mode == "graph";
+  const at::TensorOptions options = at::TensorOptions().dtype(at::kFloat).device(device);
+  constexpr std::int64_t kElements = 1 << 20;
+  const auto ones_in_window = [&](std::int64_t n) { return test::in_window(comm, n, options).fill_(1.0); };
+  at::Tensor t = windows ? ones_in_window(kElements) : at::full({kElements}, 1.0, options);
+  const at::Tensor shard = windows ? ones_in_window(kElements / to_int(comm.size())) : at::Tensor();
+  const auto operation = [&] { (windows ? comm.all_gather(shard, t) : comm.all_reduce(t)).wait(); };
   at::cuda::CUDAGraph graph;
   comm.set_phase("train");
   for (std::int64_t step = 0; step < 10; ++step) {
     comm.set_step(step);
     break_if_asked(arguments.fault, comm, step);
-    const bool replay = arguments.mode == "graph" && step >= 3;
-    if (arguments.mode == "graph" && step == 2) {
+    const bool replay = graphed && step >= 3;
+    if (graphed && step == 2) {
       c10::cuda::getCurrentCUDAStream().synchronize();
       graph.capture_begin();
     }
@@ -71,9 +77,9 @@ void steps(RecordingCommunicator& comm, const Arguments& arguments, at::Device d
       graph.replay();
       comm.record().replayed(ended_on_current_stream());
     } else {
-      comm.all_reduce(t).wait();
+      operation();
     }
-    if (arguments.mode == "graph" && step == 2) {
+    if (graphed && step == 2) {
       graph.capture_end();
       continue;
     }

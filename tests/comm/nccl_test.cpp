@@ -4,7 +4,9 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 
+#include <algorithm>
 #include <thread>
+#include <vector>
 
 #include "common/comm/nccl_communicator.h"
 #include "common/comm/recording_communicator.h"
@@ -211,14 +213,15 @@ TEST_F(NcclTest, AbortFromAnotherThreadEndsWhatWaitsOnTheGpu) {
   EXPECT_EQ(after.cpu().const_data_ptr<float>()[9], static_cast<float>(world()));
 }
 
+std::int64_t free_bytes() {
+  std::size_t free = 0, total = 0;
+  EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  return static_cast<std::int64_t>(free);
+}
+
 // The driver gives memory in pieces of 2 MiB, and keeps some: what is lost in each round would be ten times
 // that, since a communicator has MiB of buffers for each channel.
 TEST_F(NcclTest, AGroupGivesItsMemoryBack) {
-  const auto free_bytes = [] {
-    std::size_t free = 0, total = 0;
-    EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
-    return static_cast<std::int64_t>(free);
-  };
   at::Tensor t = at::full({1 << 20}, 1.0, test::f32_on_gpu());
   std::int64_t after_first = 0;
   for (int k = 0; k < 6; ++k) {
@@ -234,6 +237,119 @@ TEST_F(NcclTest, AGroupGivesItsMemoryBack) {
     if (k == 1) after_first = free_bytes();
   }
   EXPECT_GE(free_bytes(), after_first - (std::int64_t{16} << 20));
+}
+
+// Nodes of a captured graph that run on multiprocessors.
+template <class Work>
+std::int64_t kernels_of(const Work& work) {
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  work();
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  std::size_t count = 0;
+  EXPECT_EQ(cudaGraphGetNodes(graph, nullptr, &count), cudaSuccess);
+  std::vector<cudaGraphNode_t> nodes(count);
+  EXPECT_EQ(cudaGraphGetNodes(graph, nodes.data(), &count), cudaSuccess);
+  const auto kernels = std::count_if(nodes.begin(), nodes.end(), [](cudaGraphNode_t node) {
+    cudaGraphNodeType type{};
+    return cudaGraphNodeGetType(node, &type) == cudaSuccess && type == cudaGraphNodeTypeKernel;
+  });
+  (void)cudaGetLastError();  // the runtime has no name for nodes of cuStreamBatchMemOp
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  return kernels;
+}
+
+// Between windows copy engines gather: the same numbers, in place and in a graph, too; sums work there as anywhere.
+TEST_F(NcclTest, WindowsGatherLikeAnyMemory) {
+  constexpr std::int64_t kElements = 3 << 20;
+  if (world() == 1) {
+    EXPECT_EQ(comm().window(Bytes(1000)), nullptr);
+    return;
+  }
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(/*isHighPriority=*/true));
+  std::int64_t after_first = 0;
+  for (int round = 0; round < 3; ++round) {
+    at::Tensor shard = test::in_window(comm(), kElements),
+               full = test::in_window(comm(), kElements * world());
+    const auto expect_gathered = [&](float step) {
+      const at::Tensor host = full.cpu();
+      for (std::int64_t i = 0; i < host.numel(); i += 4099)
+        ASSERT_EQ(host.const_data_ptr<float>()[i], step + static_cast<float>(i / kElements)) << i;
+    };
+    const auto step = [&] {
+      shard.add_(1.0);
+      comm().all_gather(shard, full).wait();
+    };
+    shard.fill_(rank());
+    step(), step();
+    expect_gathered(2);
+    at::cuda::CUDAGraph graph;
+    graph.capture_begin();
+    step();
+    graph.capture_end();
+    for (int k = 1; k <= 3; ++k) {
+      graph.replay();
+      expect_gathered(static_cast<float>(2 + k));
+    }
+    if (nccl_may_use_copy_engines()) {
+      EXPECT_EQ(kernels_of([&] { comm().all_gather(shard, full).wait(); }), 0);
+    }
+    full.zero_();
+    at::Tensor own = full.narrow(0, rank() * kElements, kElements);
+    own.fill_(10 + rank());
+    comm().all_gather(own, full).wait();
+    expect_gathered(10);
+    own.reset();
+    comm().all_reduce(shard).wait();
+    EXPECT_EQ(shard.cpu().const_data_ptr<float>()[77],
+              static_cast<float>(5 * world() + world() * (world() - 1) / 2));
+    graph.reset();
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    comm().barrier();
+    shard.reset(), full.reset();
+    comm().barrier();
+    if (round == 0) after_first = free_bytes();
+  }
+  EXPECT_GE(free_bytes(), after_first - (std::int64_t{16} << 20));
+}
+
+// The window outlives its group here, and is the last that holds NCCL's communicator.
+TEST_F(NcclTest, WindowsGiveTheirMemoryBack) {
+  if (world() == 1) return;
+  constexpr std::int64_t kElements = 16 << 20;
+  std::int64_t after_first = 0;
+  for (int k = 0; k < 5; ++k) {
+    auto part = comm().split(0);
+    at::Tensor full = test::in_window(*part, kElements * world());
+    at::Tensor own = full.narrow(0, rank() * kElements, kElements).fill_(k);
+    part->all_gather(own, full).wait();
+    const at::Tensor host = full.cpu();
+    for (int r = 0; r < world(); ++r)
+      EXPECT_EQ(host.const_data_ptr<float>()[(r + 1) * kElements - 1], static_cast<float>(k));
+    own.reset();
+    part.reset();
+    comm().barrier();
+    full.reset();
+    comm().barrier();
+    if (k == 1) after_first = free_bytes();
+  }
+  EXPECT_GE(free_bytes(), after_first - (std::int64_t{16} << 20));
+}
+
+// Nothing is pending here: what is would end with the process.
+TEST_F(NcclTest, AGroupWithAWindowCanBeAborted) {
+  if (world() == 1) return;
+  auto part = comm().split(0);
+  at::Tensor full = test::in_window(*part, 1000 * world()), t = at::full({1000}, 1.0, test::f32_on_gpu());
+  part->abort();
+  EXPECT_THROW(part->all_reduce(t), AbortedError);
+  EXPECT_THROW((void)part->window(Bytes(1000)), AbortedError);
+  full.reset();
+  part.reset();
+  comm().barrier();
+  comm().all_reduce(t).wait();
+  EXPECT_EQ(t.cpu().const_data_ptr<float>()[9], static_cast<float>(world()));
 }
 
 TEST_F(NcclTest, ATensorOfAnotherGpuIsRefused) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/cuda/CUDAGraph.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -79,6 +80,15 @@ class GpuRankTest : public Base {
 
 inline at::TensorOptions f32_on_gpu() {
   return at::TensorOptions().dtype(at::kFloat).device(values().device);
+}
+
+/// fp32 in a window of its own, not initialised. Collective.
+inline at::Tensor in_window(Communicator& comm, std::int64_t elements,
+                            const at::TensorOptions& options = f32_on_gpu()) {
+  std::shared_ptr<void> memory = comm.window(bytes_of(Elements(elements), DType::f32));
+  void* data = memory.get();
+  return at::from_blob(
+      data, {elements}, [memory = std::move(memory)](void*) {}, options);
 }
 
 }  // namespace sc::test

@@ -93,6 +93,77 @@ TEST(Zero, UnitZeroIsSummedBeforeBlockOne) {
   EXPECT_EQ(units_summed<Zero3>(w), expected);
 }
 
+/// Hands out windows, and sees which gathers are between two of them.
+class Windows : public test::ForwardingCommunicator {
+ public:
+  struct Seen {
+    std::int64_t bytes = 0, others = 0;
+    std::vector<std::pair<std::size_t, std::int64_t>> places;  // of `full`: which window, where in it
+  };
+  Windows(std::unique_ptr<Communicator> inner, Seen& seen)
+      : ForwardingCommunicator(*inner), inner_(std::move(inner)), seen_(seen) {}
+  std::shared_ptr<void> window(Bytes bytes) override {
+    windows_.push_back(at::empty({bytes.value()}, at::kByte));
+    seen_.bytes += bytes.value();
+    return {std::make_shared<at::Tensor>(windows_.back()), windows_.back().mutable_data_ptr()};
+  }
+  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override {
+    const auto place = place_of(full);
+    if (place && place_of(shard)) {
+      seen_.places.push_back(*place);
+    } else {
+      ++seen_.others;
+    }
+    return ForwardingCommunicator::all_gather(shard, full);
+  }
+
+ private:
+  [[nodiscard]] std::optional<std::pair<std::size_t, std::int64_t>> place_of(const at::Tensor& t) const {
+    const auto* begin = static_cast<const std::byte*>(t.const_data_ptr());
+    for (std::size_t k = 0; k < windows_.size(); ++k) {
+      const auto* data = static_cast<const std::byte*>(windows_[k].const_data_ptr());
+      if (begin >= data && begin + t.nbytes() <= data + windows_[k].nbytes())
+        return std::pair(k, begin - data);
+    }
+    return std::nullopt;
+  }
+
+  std::unique_ptr<Communicator> inner_;
+  Seen& seen_;
+  std::vector<at::Tensor> windows_;
+};
+
+/// What two ranks of a strategy gather between windows: all that is planned for gathers lies there, and gathered data
+/// lies at the same place on both. Their parameters are the reference's as ever.
+template <Strategy S, class Options>
+void expect_gathers_between_windows(const Options& options, ReduceEvery every, bool others) {
+  const Workload w = odd_workload();
+  std::array<Windows::Seen, 2> seen;
+  const std::vector<test::RankResult> ranks = test::run_local<S>(
+      2, w, options, 3, [&](std::unique_ptr<Communicator> comm) -> std::unique_ptr<Communicator> {
+        Windows::Seen& mine = seen[static_cast<std::size_t>(to_int(comm->rank()))];
+        return std::make_unique<Windows>(std::move(comm), mine);
+      });
+  std::int64_t planned = 0;
+  for (const MemoryPlan::Item& item : ranks[0].memory_plan.items())
+    if (item.name.rfind("params_", 0) == 0 && item.name != "params_whole") planned += item.bytes.value();
+  for (const Windows::Seen& of : seen) {
+    EXPECT_EQ(of.bytes, planned);
+    EXPECT_FALSE(of.places.empty());
+    EXPECT_EQ(of.places, seen[0].places);
+    EXPECT_EQ(of.others > 0, others) << of.others;
+  }
+  if (!others) expect_equal_world(ranks, reference(w, 2, every, 3));
+}
+
+// Tensors that stay whole are published by other gathers.
+TEST(Zero, GathersBetweenWindows) {
+  expect_gathers_between_windows<Zero1>(Zero1::Options{}, ReduceEvery::step, false);
+  expect_gathers_between_windows<Zero2>(Zero2::Options{}, ReduceEvery::micro_batch, false);
+  expect_gathers_between_windows<Zero3>(Zero3::Options{}, ReduceEvery::micro_batch, false);
+  expect_gathers_between_windows<Zero3>(Zero3::Options{.persist_below = 100}, ReduceEvery::micro_batch, true);
+}
+
 class ZeroWorlds : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Worlds, ZeroWorlds, ::testing::Values(1, 2, 3, 4));
 

@@ -68,6 +68,30 @@ TEST(Ledger, ZerosAreZeroAndEmptyTensorsCostNothing) {
   EXPECT_EQ(ledger.live(Purpose::variance), Bytes(48));
 }
 
+TEST(Ledger, CountsMemoryThatOthersMade) {
+  Ledger ledger(at::kCPU, Bytes(100));
+  auto memory = std::make_shared<std::array<float, 20>>();
+  std::weak_ptr<void> alive = memory;
+  const float* data = memory->data();
+  at::Tensor t = ledger.adopt(Purpose::parameters, "window", {4, 5}, DType::f32, std::move(memory));
+  EXPECT_EQ(t.const_data_ptr<float>(), data);
+  EXPECT_EQ(t.sizes(), at::IntArrayRef({4, 5}));
+  EXPECT_EQ(ledger.live(Purpose::parameters), Bytes(80));
+  EXPECT_EQ(ledger.adopted(), Bytes(80));
+  EXPECT_THROW(
+      ledger.adopt(Purpose::parameters, "window", {6}, DType::f32, std::make_shared<std::array<float, 6>>()),
+      InputError);
+  EXPECT_EQ(ledger.adopted(), Bytes(80));
+  at::Tensor view = t.view({-1});
+  t.reset();
+  EXPECT_FALSE(alive.expired());
+  view.reset();
+  EXPECT_TRUE(alive.expired());
+  EXPECT_EQ(ledger.live_total(), Bytes(0));
+  EXPECT_EQ(ledger.adopted(), Bytes(0));
+  EXPECT_EQ(ledger.peak_total(), Bytes(80));
+}
+
 TEST(AllocatorWitness, SeesWhatTheLedgerHandsOutAndWhatGoesBesideIt) {
   AllocatorWitness witness;
   Ledger ledger(at::kCPU);

@@ -3,6 +3,7 @@ they end in the same bytes. One rank on one GPU; two on two or more. Skipped (77
 
 import filecmp
 import itertools
+import os
 import subprocess
 import sys
 import unittest
@@ -85,6 +86,15 @@ class OnGpus(support.ProcessTest):
         stopped = support.run("01_data_parallel", 2, *flags, "--memory-cap", cap, "--out", support.new_path("out"))
         self.assertEqual(stopped.code, 69, stopped)
         self.assertRegex(stopped.errors[0], r"ZeRO-\d \(lesson 0\d\) -n 2")
+
+    # 12 d^2 elements a block: more than any GPU has.
+    def test_what_is_beyond_the_gpu_is_refused_before_it_allocates(self):
+        for lesson in ("01_data_parallel", "04_zero3"):
+            ended = support.run(lesson, RANKS, *(part for s in ("model.layers=1024", "model.width=65536", "model.heads=512", "batch.sequence=64") for part in ("--set", s)),
+                                "--device", "cuda", "--steps", "2", "--out", (out := support.new_path("out")))
+            self.assertEqual(ended.code, 69, ended)
+            self.assertRegex(ended.errors[0], r"[\d.]+ GB free on GPU \d: a rank would hold [\d.]+ TB, [\d.]+ TB more than that\n")
+            self.assertFalse(os.path.exists(out))
 
     def test_they_learn(self):
         for name, run in self.runs.items():

@@ -38,6 +38,15 @@ std::optional<Bytes> found(const std::vector<Change>& changes, const std::string
   return {};
 }
 
+std::string fix_of(const LimitedRun& run) {
+  try {
+    refuse_what_does_not_fit(run);
+  } catch (const InputError& error) {
+    return error.fix();
+  }
+  return "it fits";
+}
+
 TEST(Fit, TheLargestMicroBatchThatFits) {
   LimitedRun run = limited();
   run.cap = needs(run, 3, Activations::keep);
@@ -145,6 +154,7 @@ TEST(Fit, TheMessageHasThePlanWhatIsMissingAndTheExactCap) {
 // Ranks of one machine share what it has: more of them hold less each only where the strategy divides.
 TEST(Fit, RanksOfAMachineShareItsMemory) {
   LimitedRun run = limited();
+  run.place = "this machine";
   run.sharing = 2;
   const Bytes total = run.plan(run.shape).total();
   run.cap = total * 2;
@@ -166,12 +176,33 @@ TEST(Fit, RanksOfAMachineShareItsMemory) {
   EXPECT_NO_THROW(refuse_what_does_not_fit(run));
   run.cap = Bytes(1);
   run.shape.workload.batch.micro = 1;
+  EXPECT_EQ(fix_of(run), "a smaller model.*, or more GPUs");  // of which these ranks share one
+  run.shape.device = DeviceKind::cpu;
+  run.shape.comm = CommBackend::mpi;
+  EXPECT_EQ(fix_of(run), "a smaller model.*, or more machines");
+}
+
+// A GPU belongs to one rank: more ranks have more GPUs, and as much each.
+TEST(Fit, AGpuHasWhatIsFreeOnIt) {
+  LimitedRun run = limited(ZeroStage::optimizer);
+  run.place = "GPU 1";
+  run.cap = run.plan(run.shape).total() - Bytes(1);
   try {
     refuse_what_does_not_fit(run);
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_EQ(error.fix(), "a smaller model.*, or more machines");
+    EXPECT_EQ(error.code(), ExitCode::missing);
+    EXPECT_EQ(std::string(error.what()).find(human_bytes(run.cap) + " free on GPU 1: a rank would hold "), 0u)
+        << error.what();
+    EXPECT_NE(error.message().find("1 B more than that\n"), std::string::npos) << error.message();
+    EXPECT_NE(error.fix().find("-n 3"), std::string::npos) << error.fix();
+    EXPECT_EQ(error.fix().find("--memory-cap"), std::string::npos) << error.fix();
   }
+  run.cap = Bytes(1);
+  run.shape.workload.batch.micro = 1;
+  EXPECT_EQ(fix_of(run), "a smaller model.*, or more ranks");
+  run.one_rank_only = true;
+  EXPECT_EQ(fix_of(run), "a smaller model.*");
 }
 
 // Three ranks of ZeRO-1 hold less each than two, but three times that is more than the machine has.

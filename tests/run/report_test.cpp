@@ -48,6 +48,24 @@ TEST(PlanTable, ShowsPurposesBuffersFormulasAndOperations) {
             "  total           5                        4.00 MB\n");
 }
 
+// NCCL allocates windows, LibTorch the rest; the ledger knows both.
+TEST(AllocatorTable, CountsWindowsAndSaysHowMuchTheyAre) {
+  AllocatorCheck check;
+  check.parts = {{"ledger", Bytes(1'000'000)}, {"cuBLAS workspace", Bytes(24'000)}};
+  check.peak = Bytes(1'024'000);
+  EXPECT_EQ(format_allocator(check),
+            "  allocated on the GPU  predicted  measured\n"
+            "  ledger                1,000,000\n"
+            "  cuBLAS workspace         24,000\n"
+            "  peak                  1,024,000  1,024,000  +0.00 %\n");
+  EXPECT_TRUE(check.holds());
+  check.windows = Bytes(600'000);
+  const std::string text = format_allocator(check);
+  EXPECT_EQ(text.substr(text.rfind("  of it")), "  of it windows, by NCCL               600,000\n") << text;
+  check.peak = Bytes(1'035'000);
+  EXPECT_FALSE(check.holds());
+}
+
 TEST(PlanTable, ShowsHostAndDiskBelowTheTotal) {
   MemoryPlan plan;
   plan.add(Purpose::host, "moments", "8 P", Bytes(800));

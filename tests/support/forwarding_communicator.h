@@ -14,6 +14,7 @@ class ForwardingCommunicator : public Communicator {
   void barrier() override { inner_.barrier(); }
   void abort() noexcept override { inner_.abort(); }
   std::unique_ptr<Communicator> split(int color) override { return inner_.split(color); }
+  std::shared_ptr<void> window(Bytes bytes) override { return inner_.window(bytes); }
   Ticket all_reduce(at::Tensor& t) override { return inner_.all_reduce(t); }
   Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override {
     return inner_.reduce_scatter(full, shard);
