@@ -6,7 +6,8 @@ round. The result is written after every round: a run that was stopped goes on w
 All train on the same file of random tokens, or on --tokens: what numbers are multiplied decides what power that takes, and
 a chip at its power limit what clock. Each round begins with another program.
 One GPU: lesson 00, and in run "sharding", which has no peer, lessons 01-04 beside it. Several: lesson 01 on all of them and on each alone (all at once;
-the slowest counts), lessons 02-04, DistributedDataParallel, with ZeroRedundancyOptimizer, and FSDP2.
+the slowest counts), lessons 02-04, DistributedDataParallel, with ZeroRedundancyOptimizer, and FSDP2. Run "links": what links between
+GPUs that are awake cost a step on one GPU.
 
   tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
   tests/benchmarks/gpu.sh --render docs/results/gpu_peers.json
@@ -25,7 +26,7 @@ import tempfile
 import time
 
 import gpu_table
-from gpu_programs import HERE, ROOT, WARM, Apart, Failed, Lesson, LlmC, OutOfTime, Peer, command_text, lesson_program, name_of, random_tokens, sources
+from gpu_programs import HERE, ROOT, WARM, Apart, BesideCopies, Failed, Lesson, LlmC, OutOfTime, Peer, command_text, lesson_program, name_of, random_tokens, sources
 from gpu_watch import Watch, machine
 
 GIB = 2.0**30
@@ -36,7 +37,7 @@ class Row:
     """A workload as it is timed. Steps are more where they are short: a turn lasts a second at least."""
     name: str
     workload: str
-    rows: int  # a step and rank
+    rows: int  # a micro-batch and rank
     steps: int = 25
     warm_up: int = 10
     peers: tuple = ("compile", "bf16")
@@ -44,6 +45,7 @@ class Row:
     # On several GPUs.
     lessons: tuple = ("ours", "ours_1", "zero1", "zero2", "zero3")
     ddp_peers: tuple = ("compile", "wire", "zero", "fsdp")
+    micro_batches: int = 1  # a step and rank; peers have one
     worlds: tuple = (1, 2)  # 2: of several
 
     def config(self):
@@ -54,14 +56,20 @@ ROWS = {row.name: row for row in (
     Row("seed", "seed_355m", 4, steps=100, warm_up=40, peers=("compile", "bf16", "compile:reduce-overhead")),
     Row("124m", "gpt2_124m", 32, beside=("text",)),
     Row("355m", "gpt2_355m", 16), Row("774m", "gpt2_774m", 16),
-    Row("1558m", "gpt2_1558m", 8, lessons=("ours", "zero1", "zero2", "zero3", "zero3_gelu"), ddp_peers=("compile", "fsdp")),
+    Row("1558m", "gpt2_1558m", 8, lessons=("ours", "ours_1", "zero1", "zero2", "zero3", "zero3_gelu"), ddp_peers=("compile", "fsdp")),
     # Ours alone: what sharding brings on one GPU.
-    Row("sharding", "gpt2_355m", 16, peers=(), beside=("dp", "zero1", "zero2", "zero3"), worlds=(1,)))}
+    Row("sharding", "gpt2_355m", 16, peers=(), beside=("dp", "zero1", "zero2", "zero3"), worlds=(1,)),
+    # Several micro-batches a step: lessons 03 and 04 send more then. Lessons among themselves.
+    Row("accumulate", "gpt2_355m", 16, lessons=("ours", "zero1", "zero2", "zero3"), ddp_peers=(), micro_batches=4, worlds=(2,)),
+    Row("links", "gpt2_355m", 16, lessons=("ours", "ours_1", "ours_1_awake", "ours_1_within"), ddp_peers=(), worlds=(2,)))}
 # Name: program, settings, label.
 LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
+           "ours_1_awake": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, beside copies of 1 MiB into it, one every 20 ms"),
+           "ours_1_within": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, beside as many copies that use no link"),
            "zero1": ("02_zero1", [], "Stagecraft, lesson 02 (ZeRO-1)"), "zero2": ("03_zero2", [], "Stagecraft, lesson 03 (ZeRO-2)"),
            "zero3": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3)"),
            "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again")}
+ALONE = ("ours_1", *gpu_table.BESIDE_COPIES)  # on each of several GPUs apart
 VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
             "wire": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16 (bf16_compress_hook)"),
             "bf16": ("bf16", "torch.compile, bf16 parameters and AdamW states, no fp32 master"),
@@ -103,7 +111,7 @@ class Bench:
         """One turn each. Returns the cells and who failed; raises OutOfTime."""
         began, cells, failures = time.monotonic(), {}, {}
         for name in order:
-            tokens = row.rows * sequence * world_of[name]
+            tokens = row.rows * row.micro_batches * sequence * world_of[name]
             try:
                 turn = programs[name].measure(row.warm_up, row.steps, self.deadline)
                 if turn["tokens"] != tokens:
@@ -166,7 +174,7 @@ class Comparison(Bench):
     def lesson_names(self, row):
         """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU most others are there only if they are asked for."""
         names = self.args.lessons.split(",") if self.args.lessons else row.lessons if self.world > 1 else ("ours", *row.beside)
-        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ("ours_1",))]
+        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ALONE)]
         for name in names:
             if name not in known:
                 sys.exit(f"error: --lessons: '{name}' is none of {', '.join(known)}\n  fix: --lessons ours,zero3")
@@ -174,7 +182,7 @@ class Comparison(Bench):
 
     def settings(self, row):
         """What rounds must have in common to stand in one row."""
-        return {"workload": f"configs/{row.workload}.json", "rows_a_rank": row.rows, "sequence": row.config()["batch"]["sequence"],
+        return {"workload": f"configs/{row.workload}.json", "rows_a_rank": row.rows, **({"micro_batches": row.micro_batches} if row.micro_batches > 1 else {}), "sequence": row.config()["batch"]["sequence"],
                 "tokens": name_of(self.args.tokens) if self.args.tokens else "random", "world": self.world, "warm_up": row.warm_up, "timed_steps": row.steps,
                 "gpu": self.machine.get("gpu")}
 
@@ -281,18 +289,19 @@ class Comparison(Bench):
 
     def lesson(self, row, name, turns):
         world = self.world_of(name)
-        settings = ["--workload", f"configs/{row.workload}.json", "--set", f"batch.global={row.rows * world}",
+        settings = ["--workload", f"configs/{row.workload}.json", "--set", f"batch.global={row.rows * row.micro_batches * world}",
                     "--set", f"batch.micro={row.rows}", "--set", "data.validation_batches=1", "--device", "cuda"]
         source = [] if name == "text" else [f"data.source={self.tokens(row)}"]
         settings += [part for s in (*source, *LESSONS[name][1]) for part in ("--set", s)]
         commit = {"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}
         folder = self.folder / f"{row.name}_{name}"
-        if name == "ours_1":
-            return Apart(lambda gpu, where: Lesson(self.program(name), settings, 1, f"{folder}_{gpu}", False, turns, {**commit, **where}), self.world)
+        if name in ALONE:
+            apart = Apart(lambda gpu, where: Lesson(self.program(name), settings, 1, f"{folder}_{gpu}", False, turns, {**commit, **where}), self.world)
+            return apart if name == "ours_1" else BesideCopies(apart, self.args.copies, self.world, name == "ours_1_within")
         return Lesson(self.program(name), settings, world, folder, self.args.ours == "paused", turns, commit)
 
     def world_of(self, name):
-        return 1 if name == "ours_1" else self.world
+        return 1 if name in ALONE else self.world
 
     def programs(self, row, turns):
         """In the order of their turns; ours first."""
@@ -318,7 +327,7 @@ class Comparison(Bench):
 
     def add_stored(self, entry, row, programs):
         """Rates that were measured elsewhere, where the program is not here, or where the host that it runs on may hold it back."""
-        for name, label in (("llmc", "llm.c"), ("fsdp_stored", "FSDP2 + compile"), ("zero_stored", "DDP + compile + ZeroRedundancyOptimizer")):
+        for name, label in (("llmc", "llm.c"), ("fsdp_stored", "FSDP2 + compile"), ("fsdp_stored", "FSDP2"), ("zero_stored", "DDP + compile + ZeroRedundancyOptimizer")):
             found = self.stored[label]
             if name not in programs and self.key(row) in found["tokens_per_second"]:
                 entry["programs"][name] = {"label": f"{label} (stored)", "stored": found["tokens_per_second"][self.key(row)], "source": found["source"]}
@@ -437,6 +446,7 @@ def read_arguments():
     parser.add_argument("--again", action="store_true", help="also rows that are in the result")
     parser.add_argument("--commit", help="of the sources, where this is no git checkout")
     parser.add_argument("--peer", default=HERE / "torch_gpt2.py", help=argparse.SUPPRESS)  # for tests
+    parser.add_argument("--copies", default=HERE / "gpu_copies.py", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

@@ -263,6 +263,40 @@ class Apart:
         return self.about
 
 
+class BesideCopies:
+    """A program while small copies keep the links of its GPUs awake, or, to compare, as many copies use no link."""
+
+    def __init__(self, program, copies, gpus, within):
+        self.program, self.process, self.command = program, None, []
+        self.copies = [sys.executable, str(copies), "--gpus", str(gpus), *(["--within"] if within else [])]
+
+    def measure(self, warm_up, steps, deadline, limit=600.0):
+        copies = Process(self.copies)
+        try:
+            self.wait_for_copies(copies, deadline)
+            turn = self.program.measure(warm_up, steps, deadline, limit)
+            self.check(copies)
+        finally:
+            copies.end()
+        self.process, self.command = self.program.process, self.program.command
+        return turn
+
+    def wait_for_copies(self, copies, deadline, limit=60.0):
+        limit += time.monotonic()
+        while "copying" not in copies.output():
+            self.check(copies)
+            if time.monotonic() > min(deadline, limit):
+                raise stopped(deadline, limit, copies, "copies")
+            time.sleep(0.01)
+
+    def check(self, copies):
+        if copies.child.poll() is not None:
+            raise Failed(f"{name_of(self.copies[1])}: exit {copies.child.returncode}\n{copies.tail()}")
+
+    def close(self, deadline):
+        return self.program.close(deadline)
+
+
 class Peer:
     """PyTorch: started once, since compiling takes a minute; idle between its turns."""
 

@@ -31,6 +31,9 @@ ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu")
 PEERS_OF = {"zero1": ("zero", "zero_stored"), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored")}
 
 
+BESIDE_COPIES = ("ours_1_awake", "ours_1_within")
+
+
 def ratio_of(row, a, b):
     """Program a's rate over b's, within a round; None without a round that has both. A stored program has one rate for all
     rounds, and says so."""
@@ -51,6 +54,10 @@ def ratios_of(row):
     for name in ZERO:
         pairs += [(name, other) for other in ("ours", *PEERS_OF.get(name, ())) if name in row["programs"]]
     found = {f"{a}_over_{b}": ratio for a, b in pairs if (ratio := ratio_of(row, a, b)) is not None}
+    for name in BESIDE_COPIES:
+        found.pop(f"ours_over_{name}", None)
+        if (ratio := ratio_of(row, name, "ours_1")) is not None:
+            found[f"{name}_over_ours_1"] = ratio
     if one := found.pop("ours_over_ours_1", None):
         found["scaling"] = {key: value if key == "rounds" else value / row["world"] for key, value in one.items()}
     return found
@@ -86,6 +93,9 @@ def ratio_text(row, name):
     if name in ZERO:
         ratio = ratios.get(f"{name}_over_ours")
         return "-" if ratio is None else f"{spread_text(ratio)} of lesson {'01' if row['world'] > 1 else '00'}"
+    if name in BESIDE_COPIES:
+        ratio = ratios.get(f"{name}_over_ours_1")
+        return "-" if ratio is None else f"{spread_text(ratio)} of one GPU"
     if name == "ours_1":
         return "scaling " + spread_text(ratios["scaling"]) if "scaling" in ratios else "-"
     kin = [f"lesson {LESSON_OF[z]} {spread_text(ratios[key])}" for z in ZERO if (key := f"{z}_over_{name}") in ratios]
@@ -102,6 +112,8 @@ def program_line(key, row, name):
         rate = median_of(row, name, "tokens_per_second")
         rates = [r["programs"][name]["tokens_per_second"] for r in row["rounds"] if name in r["programs"]]
         low_high = f"{min(rates) / 1e3:.1f} to {max(rates) / 1e3:.1f}" if rates else "failed"
+    if "stored" not in program and 0 < len(rates) < len(row["rounds"]):
+        label += f"; {len(rates)} of {len(row['rounds'])} rounds"
     if program.get("attention") in ("cudnn", "flash"):
         label += f"; attention: {program['attention']}"
     cells = [key, label, text_of(rate, ".1f", 1e-3), low_high, text_of(median_of(row, name, "median_seconds"), ".2f", 1e3),

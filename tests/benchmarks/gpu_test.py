@@ -14,6 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE))
 import gpu_table  # noqa: E402
+from gpu_copies import sources_of  # noqa: E402
 
 # A lesson: a step takes 20 ms, since a busy machine may let the runner see its end late, of which it says what FAKE_SECONDS says. FAKE_STEPS: it makes no more than these.
 LESSON = r'''
@@ -101,6 +102,22 @@ while True:
 '''
 
 
+# Copies beside a program: noted in a file as they begin and as they are ended. FAKE_NO_LINK: they end by themselves.
+COPIES = r'''
+import os, signal, sys, time
+log = open(os.environ["FAKE_LOG"] + ".copies", "a", buffering=1)
+def end(*_):
+    print("end", time.time(), file=log)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+if "FAKE_NO_LINK" in os.environ:
+    sys.exit("no second GPU")
+print(*sys.argv[1:], "began", time.time(), file=log)
+print("copying", flush=True)
+time.sleep(60)
+'''
+
+
 def check(holds, what):
     if not holds:
         sys.exit(f"failed: {what}")
@@ -112,13 +129,14 @@ def stage():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "peer.py").write_text(PEER)
+        (folder / "copies.py").write_text(COPIES)
         python = f"#!{sys.executable} -IS\n"  # starts sooner
         for program, text in (*((name, python + LESSON) for name in LESSONS), ("nvidia-smi", python + SMI), ("llmc", python + LLMC), ("mpirun", MPIRUN)):
             (folder / program).write_text(text)
             (folder / program).chmod(0o755)
 
         def run(*arguments, script="gpu.py", **environment):
-            own = [] if script != "gpu.py" else ["--peer", folder / "peer.py"]
+            own = [] if script != "gpu.py" else ["--peer", folder / "peer.py", "--copies", folder / "copies.py"]
             warm_up = [] if script == "gpu_bits.py" else ["--warm-up", "2"]
             command = [sys.executable, HERE / script, *own, "--bin", folder, "--out", folder / "out.json", "--commit", "c", "--steps", "3",
                        *warm_up, *arguments]
@@ -247,7 +265,7 @@ def rows_share_the_memory():
         said, _ = run("--rows", "scaling")
         check(said.returncode == 1 and "scaling is none of seed, 124m, 355m, 774m, 1558m, sharding (GPUs: 1)" in said.stderr, said.stderr)
         said, _ = run("--world", "2", "--rows", "sharding")
-        check(said.returncode == 1 and "774m, 1558m (GPUs: 2)" in said.stderr, said.stderr)
+        check(said.returncode == 1 and "1558m, accumulate, links (GPUs: 2)" in said.stderr, said.stderr)
 
 
 def runs_llmc():
@@ -276,11 +294,11 @@ def compares_what_splits():
         said, result = run("--world", "2", "--rows", "1558m", "--rounds", "1", "--peers", "compile,zero,fsdp")
         check(said.returncode == 0, said.stdout + said.stderr)
         row = result["rows"]["1558m x2"]
-        programs = ["ours", "zero1", "zero2", "zero3", "zero3_gelu", "compile", "zero", "fsdp", "fsdp_stored"]
+        programs = ["ours", "ours_1", "zero1", "zero2", "zero3", "zero3_gelu", "compile", "zero", "fsdp", "fsdp_stored"]
         check(list(row["programs"]) == programs, f"{list(row['programs'])}")
         stored = json.loads((ROOT / "docs/results/peers_stored.json").read_text())["FSDP2 + compile"]["tokens_per_second"]["1558m x2"]
         rate = 2 * 8 * 1024 / 0.1 / stored
-        expected = {"ours_over_compile": 2, "ours_over_zero": 2, "ours_over_fsdp": 2, "zero1_over_ours": 0.8, "zero1_over_zero": 1.6,
+        expected = {"scaling": 1.25, "ours_over_compile": 2, "ours_over_zero": 2, "ours_over_fsdp": 2, "zero1_over_ours": 0.8, "zero1_over_zero": 1.6,
                     "zero2_over_ours": 1, "zero3_over_ours": 0.5, "zero3_over_fsdp": 1, "zero3_gelu_over_ours": 1 / 3, "zero3_gelu_over_fsdp": 2 / 3,
                     "ours_over_fsdp_stored": rate, "zero3_over_fsdp_stored": rate / 2, "zero3_gelu_over_fsdp_stored": rate / 3}
         found = {name: ratio["median"] for name, ratio in row["ratios"].items()}
@@ -309,6 +327,25 @@ def compares_what_splits():
         check(said.returncode == 1 and "on several GPUs" in said.stderr, "one GPU splits nothing")
 
 
+# Four micro-batches of 16 rows on each of two GPUs; peers have one, so that there are none.
+def accumulates():
+    with stage() as (_, run):
+        said, result = run("--world", "2", "--rows", "accumulate", "--rounds", "1")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        row = result["rows"]["accumulate x2"]
+        check(list(row["programs"]) == ["ours", "zero1", "zero2", "zero3"] and row["micro_batches"] == 4, f"{row['programs']}")
+        check("batch.global=128 --set batch.micro=16" in row["programs"]["zero1"]["command"], row["programs"]["zero1"]["command"])
+        check(abs(row["rounds"][0]["programs"]["ours"]["tokens_per_second"] - 128 * 1024 / 0.1) < 1, "all four count")
+
+
+# A program that missed a round says how many it had.
+def says_how_many_rounds():
+    rounds = [{"programs": {"ours": {"tokens_per_second": 2e3}, "compile": {"tokens_per_second": 1e3}}}, {"programs": {"ours": {"tokens_per_second": 2e3}}}]
+    row = {"programs": {"ours": {"label": "Ours"}, "compile": {"label": "Peer"}, "lost": {"label": "Lost"}}, "rounds": rounds, "ratios": {}, "world": 1}
+    lines = [gpu_table.program_line("x", row, name) for name in row["programs"]]
+    check("| Ours |" in lines[0] and "| Peer; 1 of 2 rounds |" in lines[1] and "| Lost |" in lines[2], f"{lines}")
+
+
 # Each GPU alone at once; the slower one is what all of them together are compared with.
 def scales_from_the_slowest():
     with stage() as (_, run):
@@ -324,6 +361,34 @@ def scales_from_the_slowest():
         check(said.returncode == 0 and result["rows"]["774m x2"]["warm_seconds"] == 4.0, said.stdout + said.stderr)
         made = len((folder / "log").read_text().split())
         check(made == (2 + 3) + (40 + 3), f"the second turn warms up for 4 s, 40 steps of 0.1 s: {made} steps")
+
+
+# What awake links cost: one GPU beside copies, over one GPU alone, in the same round.
+def compares_awake_links():
+    with stage() as (folder, run):
+        said, result = run("--world", "2", "--rows", "links", "--rounds", "1")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        row = result["rows"]["links x2"]
+        check(list(row["programs"]) == ["ours", "ours_1", "ours_1_awake", "ours_1_within"], f"{list(row['programs'])}")
+        found = {name: ratio["median"] for name, ratio in row["ratios"].items()}
+        check(found == {"scaling": 1.25, "ours_1_awake_over_ours_1": 1, "ours_1_within_over_ours_1": 1}, f"{found}")
+        check("1.000 (1.000 to 1.000) of one GPU" in said.stdout, said.stdout)
+        began, ended, within, ended_too = (line.split() for line in (folder / "log.copies").read_text().splitlines())
+        check("--within" not in began and "--within" in within and began[1] == within[1] == "2", f"{began} {within}")
+        check([began[0], ended[0], within[0], ended_too[0]] == ["--gpus", "end", "--gpus", "end"], "each has copies of its own")
+        steps = [float(line) for line in (folder / "log").read_text().split()]  # five of ours, ten of each that follows
+        check(len(steps) == 35, f"{len(steps)} steps")
+        for turn, begin, end in ((steps[15:25], began, ended), (steps[25:], within, ended_too)):
+            check(float(begin[-1]) <= min(turn) and max(turn) <= float(end[-1]), "copies beside all steps of the turn")
+    with stage() as (_, run):
+        said, result = run("--world", "2", "--rows", "links", "--rounds", "1", FAKE_NO_LINK="1")
+        failures = {name: program.get("failure", "") for name, program in result["rows"]["links x2"]["programs"].items()}
+        check(said.returncode == 1 and "no second GPU" in failures["ours_1_awake"] and not failures["ours_1"], f"{failures}")
+    with stage() as (_, run):
+        said, _ = run("--rows", "links")
+        check(said.returncode == 1 and "links is none of" in said.stderr, "one GPU has no links")
+    for gpus, there, expected in ((2, 2, [1, 0]), (2, 4, [2, 3]), (2, 3, [2, 2]), (4, 4, [1, 2, 3, 0]), (1, 2, [1])):
+        check(sources_of(gpus, there) == expected, f"{gpus} of {there}: {sources_of(gpus, there)}")
 
 
 def compares_bits():
@@ -367,7 +432,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, rows_share_the_memory, runs_llmc, scales, compares_what_splits, scales_from_the_slowest, compares_bits, compares_dtypes):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes):
         test()
     print("passed")
 

@@ -182,9 +182,12 @@ class Parts(unittest.TestCase):
             self.assertIn("| `configs/gpt2_355m.json` | 2 | 16 | 100.0 | 190.0 | 95.0 % (94.0 to 96.0) |", machine_tables.gpu_scaling(Page(PAGE)))
             peers = machine_tables.gpu_peers(Page(PAGE))
             self.assertIn("Stagecraft, one GPU", peers)
-            self.assertIn("`355m x2`: [configs/gpt2_355m.json](../../configs/gpt2_355m.json), 16 rows of 1024 tokens a micro-batch a GPU, 2 GPUs, lessons on the workload's text, "
+            self.assertIn("`355m x2`: [configs/gpt2_355m.json](../../configs/gpt2_355m.json), 16 rows of 1024 tokens a micro-batch a GPU, 2 GPUs, one micro-batch a step, lessons on the workload's text, "
                           "peers on random tokens, ours always first, lessons among themselves, 1 round\n", peers)
             self.assertNotIn("12 P", peers)
+            row["micro_batches"] = 4
+            self.assertIn("2 GPUs, 4 micro-batches a step, ", machine_tables.gpu_peers(Page(PAGE)))
+            del row["micro_batches"]
             rounds[0]["programs"]["llmc"] = {"tokens_per_second": 90e3, "median_seconds": 0.5}
             self.assertIn("In `355m x2` llm.c's first turn was timed 10 steps after its start", machine_tables.gpu_peers(Page(PAGE)))
             row["warm_seconds"] = 4.0
@@ -192,7 +195,7 @@ class Parts(unittest.TestCase):
             del row["warm_seconds"], rounds[0]["programs"]["llmc"]
             row["tokens"] = "random"
             row["ratios"]["ours_over_compile"] = {"median": 1.1, "lowest": 1.0, "highest": 1.2}
-            self.assertIn("2 GPUs, random tokens, 1 round\n", machine_tables.gpu_peers(Page(PAGE)))
+            self.assertIn("2 GPUs, one micro-batch a step, random tokens, 1 round\n", machine_tables.gpu_peers(Page(PAGE)))
             programs["replayed"] = {"label": "torch.compile (reduce-overhead)", "peak_allocated": 12 * 354871296, "peak_reserved": 7 * 2**30}
             self.assertIn("12 P bytes, parameters, momentum and variance; reserved are 7.00 GiB", machine_tables.gpu_peers(Page(PAGE)))
         with unittest.mock.patch.object(machine_tables, "has", lambda name: False):
@@ -226,7 +229,10 @@ class Parts(unittest.TestCase):
             row["warm_seconds"] = 4.0
             self.assertNotIn("of rest", machine_tables.other_words())
             self.assertNotIn("flash", words)
+            row["rounds"][0]["programs"]["zero"] = cell(350e3, 600.0)  # any peer on several GPUs that draws less
+            self.assertIn("ZeroRedundancyOptimizer's GPUs drew 600 W at 1600 MHz, ours 695 W; `355m x2`: FSDP2's GPUs drew 500 W", machine_tables.other_words())
             row["world"], programs["fsdp"]["attention"] = 1, "flash"
+            self.assertNotIn("they waited", machine_tables.other_words())
             self.assertNotIn("flash", machine_tables.other_words())  # measured once, alone
             programs["fsdp"]["attention_milliseconds"] = {"cudnn": 2.0, "flash": 1.0}
             self.assertIn("some took flash", machine_tables.other_words())
@@ -288,6 +294,38 @@ class Parts(unittest.TestCase):
             text = gpu_tables.gpu_traces(Page(PAGE))
         self.assertIn("| 04 ZeRO-3 | 70.0 | 0.0 | 12.0 | 3.0 | 0.50 |", text)
         self.assertIn("rank 0 of 2, step 6, Pretended, `configs/gpt2_355m.json`.", text)
+
+    # The run has a scaling of its own, which is not a second scaling of its workload; what failed in it is left out.
+    def test_what_awake_links_cost(self):
+        programs = {"ours": 300e3, "ours_1": 160e3, "ours_1_awake": 152e3}
+        cells = {name: {"tokens_per_second": rate, "median_seconds": 16384 / rate, "power": {"watts": {"median": 690.0}, "sm_mhz": {"median": 1600.0}}} for name, rate in programs.items()}
+        row = {"workload": "configs/gpt2_355m.json", "rows_a_rank": 16, "sequence": 1024, "world": 2, "gpu": "NVIDIA H200", "rounds": [{"programs": cells}],
+               "programs": {name: {"label": f"Stagecraft, {name}"} for name in (*programs, "ours_1_within")}}
+        row["ratios"] = machine_tables.gpu_table().ratios_of(row)
+        rows = {"links x2": row}
+        with unittest.mock.patch.object(gpu_tables, "record", lambda name: {"rows": rows}), unittest.mock.patch.object(gpu_tables, "has", lambda name: True), \
+                unittest.mock.patch.object(machine_tables, "record", lambda name: {"rows": rows}), unittest.mock.patch.object(machine_tables, "has", lambda name: True):
+            text = gpu_tables.gpu_links(Page(PAGE))
+            self.assertIn("| `links x2` | ours_1_awake | 107.79 | 0.950 (0.950 to 0.950) | 1600 | 690 |", text)
+            self.assertIn("| `links x2` | ours | 54.61 | 0.938 (0.938 to 0.938) | 1600 | 690 |", text)
+            self.assertNotIn("within |", text)
+            self.assertEqual((gpu_tables.gpu_ratios(Page(PAGE)), gpu_tables.comparisons(), machine_tables.gpu_scaling(Page(PAGE))), ("", [], ""))
+            del row["programs"]["ours_1_awake"], row["programs"]["ours_1_within"]
+            self.assertEqual(gpu_tables.gpu_links(Page(PAGE)), "")
+            self.assertIn("93.8 %", machine_tables.gpu_scaling(Page(PAGE)))
+
+    def test_what_a_collective_takes_from_products(self):
+        def cell(variant, size, taken):
+            times = {"median": taken, "lowest": taken / 2, "highest": 2 * taken}
+            return {"variant": variant, "kind": "all_gather", "bytes": size, "alone_ms": times, "beside_ms": times, "taken_ms_an_operation": times}
+
+        found = {"ranks": 2, "device": "Pretended", "nccl": "NCCL 1", "product": "small", "products_ms": 20.0, "rounds": 9,
+                 "cells": [cell("16 blocks", 1 << 20, 0.5), cell("16 blocks", 4 << 20, 0.8), cell("efficiency", 4 << 20, 0.7), cell("window, zero", 4 << 20, 0.2)]}
+        with unittest.mock.patch.object(gpu_tables, "record", lambda name: found), unittest.mock.patch.object(gpu_tables, "has", lambda name: True):
+            text = gpu_tables.beside_products(Page(PAGE))
+        self.assertIn("| `all_gather` | 4 | 16 blocks | 0.800 (0.400 to 1.600) |", text)
+        self.assertIn("| `all_gather` | 4 | between windows, by copy engines if they can | 0.200 (0.100 to 0.400) |", text)
+        self.assertFalse([absent for absent in ("efficiency", "0.500", "0.700") if absent in text])
 
     def test_runs_with_equal_bits(self):
         def run(weights):
