@@ -3,7 +3,7 @@ import pathlib
 import re
 
 from .lesson_tables import stored, workload
-from .machine_tables import gpu_table, has_peer, held_back_by_host
+from .machine_tables import beside_copies, gpu_table, has_peer, held_back_by_host
 from .registry import ROOT, has, record, renders, source, table, times_text
 from .zero_tables import LESSONS
 
@@ -58,7 +58,7 @@ def comparisons():
                 if kind and ratio and (kind not in closest_of or ratio["median"] < closest_of[kind][3]["median"]):
                     closest_of[kind] = key, lesson, program["label"], ratio, AIMS[min(2, row["world"])][kind]
         found += closest_of.values()
-        if "scaling" in row["ratios"]:
+        if "scaling" in row["ratios"] and not beside_copies(row):
             found.append((key, "01", f"{row['world']} times one GPU", row["ratios"]["scaling"], SCALING_AIM))
     return found
 
@@ -147,8 +147,42 @@ def gpu_limits(page):
     if not rows:
         return ""
     return (table(["run", "GFLOPs a token", "MFU, ours", "the peer's", "SM MHz, ours", "the peer's", "W, ours", "the peer's"], rows)
-            + f"\n\nFrom {source(page, 'gpu_peers')}; MFU: (6 N + 6 L d T) FLOPs a token over the data sheet's dense 16-bit peak; the peer: the fastest that took turns. In {slower} of {times_text(both, 'run')} our clock "
+            + f"\n\nFrom {source(page, 'gpu_peers')}; MFU: (6 N + 6 L d T) FLOPs a token, N the parameters, over the data sheet's dense 16-bit peak; the peer: the fastest that took turns. In {slower} of {times_text(both, 'run')} our clock "
             "is the lower one.")
+
+
+@renders
+def gpu_links(page):
+    """One GPU beside small copies between GPUs, beside such within each, and all GPUs in one run."""
+    median, rows = gpu_table().median_of, []
+    for key, row in rows_of_peers().items():
+        copied = beside_copies(row)
+        # Not those that failed, or were not asked for.
+        for name in [name for name in ("ours_1", *copied, "ours") if copied and median(row, name, "median_seconds") is not None]:
+            ratio = row["ratios"].get("scaling" if name == "ours" else f"{name}_over_ours_1")
+            clock, watts = (median(row, name, "power", field, "median") for field in ("sm_mhz", "watts"))
+            rows.append([f"`{key}`", row["programs"][name]["label"].replace("Stagecraft, ", ""), f"{1e3 * median(row, name, 'median_seconds'):.2f}",
+                         gpu_table().spread_text(ratio) if ratio else "", *(gpu_table().text_of(x, ".0f") for x in (clock, watts))])
+    return table(["run", "program", "ms a step", "rate over one GPU alone, within a round", "SM MHz", "W"], rows, left=2) + f"\n\nFrom {source(page, 'gpu_peers')}." if rows else ""
+
+
+@renders
+def beside_products(page):
+    """What a collective takes from matrix products beside it, as lessons start it and otherwise."""
+    if not has("comm_beside_products_2"):
+        return ""
+    found = record("comm_beside_products_2")
+    ways = {"16 blocks": "16 blocks", "NCCL's choice": "blocks as NCCL chooses", "window, 16 blocks": "16 blocks, between windows",
+            "window, zero": "between windows, by copy engines if they can"}
+    most = max(cell["bytes"] for cell in found["cells"])
+
+    def spread(cell, field):
+        return "{median:.3f} ({lowest:.3f} to {highest:.3f})".format(**cell[field])
+    rows = [[f"`{cell['kind']}`", f"{cell['bytes'] / 2**20:.0f}", ways[cell["variant"]], *(spread(cell, field) for field in ("alone_ms", "beside_ms", "taken_ms_an_operation"))]
+            for cell in found["cells"] if cell["variant"] in ways and cell["bytes"] == most]
+    return (table(["operation", "MiB", "how", "ms alone", "ms beside products", "ms taken from the products"], rows, left=3)
+            + f"\n\nFrom {source(page, 'comm_beside_products_2')}: {found['ranks']} ranks, {found['device']}, {found['nccl']}; products: {found['product']}, {found['products_ms']:.1f} ms; "
+            f"median (lowest to highest) of {found['rounds']} rounds in which all take turns; smaller operations are in the record.")
 
 
 @renders

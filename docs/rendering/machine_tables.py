@@ -22,6 +22,11 @@ def has_peer(row):
     return any(name.startswith("ours_over_") for name in row["ratios"])
 
 
+def beside_copies(row):
+    """Programs of a run that measures what awake links cost; empty for other runs."""
+    return [name for name in gpu_table().BESIDE_COPIES if name in row["programs"]]
+
+
 def runs_in_words(page):
     """What the first column of the tables of gpu_peers.json means."""
     found = []
@@ -31,7 +36,10 @@ def runs_in_words(page):
         tokens = row.get("tokens")
         tokens = {None: "lessons on the workload's text, peers on random tokens, ours always first", "random": "random tokens"}.get(tokens, f"tokens of {tokens}")
         alone = "" if has_peer(row) else ", lessons among themselves"
-        found.append(f"- `{key}`: [{row['workload']}]({page.link(row['workload'])}), {row['rows_a_rank']} rows of {row['sequence']} tokens a micro-batch{ranks}, {tokens}{tutorial}{alone}, {times_text(len(row['rounds']), 'round')}")
+        alone += ", where nothing is sharded" if row["world"] == 1 and "zero1" in row["programs"] else ""
+        count = row.get("micro_batches", 1)
+        count = "one micro-batch" if count == 1 else f"{count} micro-batches"
+        found.append(f"- `{key}`: [{row['workload']}]({page.link(row['workload'])}), {row['rows_a_rank']} rows of {row['sequence']} tokens a micro-batch{ranks}, {count} a step, {tokens}{tutorial}{alone}, {times_text(len(row['rounds']), 'round')}")
     return "Runs:\n\n" + "\n".join(found)
 
 
@@ -60,7 +68,7 @@ def gpu_peers(page):
 @renders
 def gpu_scaling(page, heading="##"):
     """Lesson 01 on several GPUs over the same program on one, within a round."""
-    rows = [row for row in record("gpu_peers")["rows"].values() if "scaling" in row["ratios"]] if has("gpu_peers") else []
+    rows = [row for row in record("gpu_peers")["rows"].values() if "scaling" in row["ratios"] and not beside_copies(row)] if has("gpu_peers") else []
     if not rows:
         return ""
     rate = gpu_table().median_of
@@ -75,15 +83,16 @@ def gpu_scaling(page, heading="##"):
             + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [GPUs](" + page.link("docs/gpus.md") + ").")
 
 
-def held_back_by_host(key, row):
-    """FSDP2 where its GPUs stayed below the power that lesson 01 drew, in words; None elsewhere."""
-    watts, mhz, ours = (gpu_table().median_of(row, name, "power", field, "median") for name, field in (("fsdp", "watts"), ("fsdp", "sm_mhz"), ("ours", "watts")))
-    return f"`{key}`: FSDP2's GPUs drew {watts:.0f} W at {mhz:.0f} MHz, ours {ours:.0f} W" if watts and ours and watts < 0.98 * ours else None
+def held_back_by_host(key, row, peer="fsdp"):
+    """A peer on several GPUs where they stayed below the power that lesson 01 drew, in words; None elsewhere."""
+    watts, mhz, ours = (gpu_table().median_of(row, name, "power", field, "median") for name, field in ((peer, "watts"), (peer, "sm_mhz"), ("ours", "watts")))
+    name = {"fsdp": "FSDP2", "zero": "ZeroRedundancyOptimizer", "compile": "DDP"}[peer]
+    return f"`{key}`: {name}'s GPUs drew {watts:.0f} W at {mhz:.0f} MHz, ours {ours:.0f} W" if row["world"] > 1 and watts and ours and watts < 0.98 * ours else None
 
 
 def waiting_in_words(idle):
     return (f"{'; '.join(idle)}: they waited, for the host that launches their operations or for each other. Read these ratios as "
-            "those of this host; the stored rate is of another.")
+            "those of this host; a stored rate is of another.")
 
 
 def other_words():
@@ -95,7 +104,7 @@ def other_words():
              if row["world"] == 1 and any(p.get("attention") == "flash" and p.get("attention_milliseconds") for p in row["programs"].values())]
     rested = {f"`{key}`": row["warm_up"] for key, row in rows.items() if row["world"] > 1 and "warm_seconds" not in row}
     fresh = {f"`{key}`": row["warm_up"] for key, row in rows.items() if "warm_seconds" not in row and any("llmc" in r["programs"] for r in row["rounds"])}
-    idle = [text for key, row in rows.items() if (text := held_back_by_host(key, row))]
+    idle = [text for key, row in rows.items() for peer in ("compile", "zero", "fsdp") if (text := held_back_by_host(key, row, peer))]
     found = []
     if mixed:
         found.append(f"In {', '.join(mixed)} not every program had its turn in every round: ratios are of rounds that both had, rates are medians of each program's own.")
@@ -134,7 +143,7 @@ def gpu_zero(page, heading, *names):
     idle = [text for key, row in shown if (text := held_back_by_host(key, row))] if any("FSDP2" in line[1] for line in lines) else []
     words = f"\n\n{waiting_in_words(idle)}" if idle else ""
     return (f"{heading} On GPUs\n\nThe programs of a run took turns within each round; ratios are of rates within a round: median (lowest to highest). Peaks are those "
-            "of LibTorch's allocator.\n\n"
+            "of LibTorch's allocator and of windows, which NCCL allocates.\n\n"
             + table(["run", "program", "k tok/s", "over the first of its run", "lessons over it", "waiting, last round", "peak planned, GiB", "measured, GiB"], lines, left=2)
             + words + f"\n\nFrom {source(page, 'gpu_peers')}; all programs of these runs, clocks and power: [GPUs](" + page.link("docs/gpus.md") + ").")
 

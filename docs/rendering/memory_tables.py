@@ -1,5 +1,6 @@
 """docs/memory.md: bytes by formula beside what runs held, from docs/results/memory.json and the GPU records."""
 from .lesson_tables import PURPOSES, stored, workload
+from .machine_tables import beside_copies
 from .registry import RenderError, bytes_text, has, record, renders, source, table
 
 MPI_PIECE, MPI_SLOTS = 256 * 1024, 4  # common/comm/mpi_exchange.h
@@ -112,12 +113,14 @@ def memory_of_models(page):
 
 
 def gpu_runs():
-    """(what, program's facts, record) of every lesson's run on GPUs that says what LibTorch's allocator handed out."""
+    """(what, program's facts, record) of every lesson's run on GPUs that says what was allocated."""
     if has("gpu_dtype_only"):
         for name, facts in record("gpu_dtype_only")["programs"].items():
             yield f"seed_355m in {name}", facts, "gpu_dtype_only"
     if has("gpu_peers"):
         for key, row in record("gpu_peers")["rows"].items():
+            if beside_copies(row):
+                continue  # the same bytes once more
             for facts in row["programs"].values():
                 if "bytes_planned" in facts:
                     yield f"{key}, {facts['label'].replace('Stagecraft, ', '')}", facts, "gpu_peers"
@@ -137,6 +140,7 @@ def gpu_peaks(page, heading="##"):
         return ""
     return (f"{heading} Measured on GPUs\n\nRuns are those of [GPUs]({page.link('docs/gpus.md')}#side-by-side); `seed_355m`, or `seed`, is "
             f"[configs/seed_355m.json]({page.link('configs/seed_355m.json')}), once in each number format and once beside its peers.\n\n"
-            + table(["run", "ledger, planned", "ledger, measured", "allocator's peak, planned", "allocator's peak, measured", "difference"], rows)
-            + f"\n\nThe ledger is as planned to the byte, and the allocator's peak is at most {apart:,} bytes off: it rounds every block up to 512 bytes. Runs whose "
+            + table(["run", "ledger, planned", "ledger, measured", "peak, planned", "peak, measured", "difference"], rows)
+            + f"\n\nThe ledger is as planned to the byte, and the peak of what was allocated is at most {apart:,} bytes off: LibTorch's allocator rounds every block up to 512 bytes. Lessons 02 to 04 on several GPUs hold some of it in windows, "
+            "which NCCL allocates. Runs whose "
             "attention is written out have an upper bound for a plan and are left out.\n\nFrom " + ", ".join(dict.fromkeys(names)) + ".")
