@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/memory/stream_scratch.h"
+
 namespace sc {
 namespace {
 
@@ -93,8 +95,15 @@ Bytes plan_op_scratch_bytes(const RunShape& run) {
   std::int64_t bytes = cpu_scratch(s, run.threads);
   if (s.e != kF32) bytes += wide_copies(s, run.workload.model, run.threads);
   if (run.device != DeviceKind::cpu) bytes = std::max(bytes, written_out_attention(s));
-  if (op_scratch_is_exact(run)) bytes = 0;  // what the kernels need is stream_scratch's
+  if (op_scratch_is_exact(run)) bytes = 0;
   return Bytes(bytes);
+}
+
+Bytes plan_stream_scratch_bytes(const RunShape& run) {
+  if (run.device == DeviceKind::cpu) return Bytes(0);
+  const Sizes s(run);
+  const Bytes attention(op_scratch_is_exact(run) ? kF32 * s.N * (s.d + s.H) : 0);
+  return std::max(attention, kStreamScratch);
 }
 
 // The conditions of attention_uses_cudnn (ops_cuda.h).

@@ -83,10 +83,11 @@ Bytes Gpu::peak() const {
 void Gpu::reset_peak() { c10::cuda::CUDACachingAllocator::resetPeakStats(state_->index); }
 
 std::vector<AllocatorCheck::Part> Gpu::constants() const {
-  return {{"scratch of our kernels", stream_scratch_bytes()},
-          {"cuBLAS workspace", Bytes(static_cast<std::int64_t>(at::cuda::getChosenWorkspaceSize()))},
+  return {{"cuBLAS workspace", Bytes(static_cast<std::int64_t>(at::cuda::getChosenWorkspaceSize()))},
           {"cuBLASLt workspace", Bytes(static_cast<std::int64_t>(at::cuda::getCUDABlasLtWorkspaceSize()))}};
 }
+
+Bytes Gpu::scratch() const { return stream_scratch_bytes(); }
 
 Bytes Gpu::free() const { return device_memory().free; }
 

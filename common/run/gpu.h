@@ -39,9 +39,10 @@ class Gpu {
   /// LibTorch's allocator: the highest number of bytes handed out since reset_peak().
   [[nodiscard]] Bytes peak() const;
   void reset_peak();
-  /// Of them, what libraries keep for the whole run: the scratch of our kernels (memory/stream_scratch.h) and
-  /// cuBLAS's workspaces, each with its name.
+  /// Of them, cuBLAS's workspaces, each with its name: as large as LibTorch is set to make them.
   [[nodiscard]] std::vector<AllocatorCheck::Part> constants() const;
+  /// Of them, the scratch of our kernels (memory/stream_scratch.h), as it is now.
+  [[nodiscard]] Bytes scratch() const;
   /// What nobody uses on the device.
   [[nodiscard]] Bytes free() const;
   /// In use on the device, by anybody, beside LibTorch's allocator: context, kernels, NCCL, cuDNN.

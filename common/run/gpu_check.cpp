@@ -63,7 +63,11 @@ std::string describe_gpu(const GpuFacts& f, const RunShape& shape, bool graph) {
 AllocatorCheck check_allocator(const Gpu& gpu, const RunShape& shape, const Ledger& ledger) {
   AllocatorCheck check;
   check.parts = gpu.constants();
-  check.parts.insert(check.parts.begin(), {"ledger", ledger.peak_total()});
+  // What cuDNN's deterministic backward wants is in no formula here.
+  const Bytes scratch =
+      shape.ops == OpsBackend::deterministic ? gpu.scratch() : plan_stream_scratch_bytes(shape);
+  check.parts.insert(check.parts.begin(),
+                     {{"ledger", ledger.peak_total()}, {"scratch of our kernels", scratch}});
   check.parts.push_back({"an operation's own", plan_op_scratch_bytes(shape)});
   check.at_most = !op_scratch_is_exact(shape);
   check.windows = ledger.adopted();

@@ -13,6 +13,7 @@ GpuFacts Gpu::facts() const { refuse_without_gpu_code(); }
 Bytes Gpu::peak() const { refuse_without_gpu_code(); }
 void Gpu::reset_peak() { refuse_without_gpu_code(); }
 std::vector<AllocatorCheck::Part> Gpu::constants() const { refuse_without_gpu_code(); }
+Bytes Gpu::scratch() const { refuse_without_gpu_code(); }
 Bytes Gpu::free() const { refuse_without_gpu_code(); }
 Bytes Gpu::beside_allocator() const { refuse_without_gpu_code(); }
 void Gpu::capture(const std::function<void()>&) { refuse_without_gpu_code(); }

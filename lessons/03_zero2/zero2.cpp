@@ -62,11 +62,11 @@ MemoryPlan Zero2::memory_plan(const RunShape& shape, const Options& options) {
   const BufferSizes sizes = buffer_sizes(layout, options.bucket);
   for (std::size_t buffer = 0; buffer < kBuffers; ++buffer) {
     const Purpose purpose = buffer == kBucket ? Purpose::communication : Purpose::gradients;
+    const std::string of = buffer == kBucket ? " bucket" : " unit";
     if (sizes.full[buffer] > 0 && !all)
-      add(purpose, kBufferNames[buffer], buffer == kBucket ? " bucket" : " unit",
-          Elements(sizes.full[buffer]), precision.grad_dtype);
+      add(purpose, kBufferNames[buffer], of, Elements(sizes.full[buffer]), precision.grad_dtype);
     if (sizes.scratch[buffer] > 0 && needs_scratch(shape, options))
-      add(Purpose::gradients, "grads_scratch", " of it / N", Elements(sizes.scratch[buffer]),
+      add(Purpose::gradients, "grads_scratch", of + "/N", Elements(sizes.scratch[buffer]),
           precision.grad_dtype);
   }
   OptimizerShard::plan(shape, slice, plan);

@@ -92,7 +92,7 @@ MemoryPlan Zero3::memory_plan(const RunShape& shape, const Options& options) {
     const std::int64_t size = grads[b].sharded_size + grads[b].whole_size;
     add(Purpose::gradients, name_of_buffer("grads_full", b), " unit", Elements(size), precision.grad_dtype);
     if (micro_batches_of(shape) > 1)
-      add(Purpose::gradients, "grads_scratch", " of it / N", Elements(size / world), precision.grad_dtype);
+      add(Purpose::gradients, "grads_scratch", " unit/N", Elements(size / world), precision.grad_dtype);
   }
   OptimizerShard::plan(shape, slice, plan);
   plan_activation_buffers(shape, plan);

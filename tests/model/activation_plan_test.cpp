@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "common/memory/allocator_witness.h"
+#include "common/memory/stream_scratch.h"
 #include "tests/model/model_fixture.h"
 
 namespace sc {
@@ -67,6 +68,23 @@ TEST(ActivationPlan, WorksForTheLargestModelWithoutMemory) {
   // 8192 tokens: 15 slabs of 1600 bf16, four statistics and 25 lse.
   EXPECT_EQ(plan_saved_bytes(run).value(), 8192 * (15 * 1600 * 2 + 4 * (4 + 25)));
   EXPECT_EQ(plan_workspace_bytes(run).value(), 8192 * (10 * 1600 * 2 + 8) + 13 * 1600 * 4 + 4096 * 50304 * 2);
+}
+
+// cuDNN's workspace at 355M and 16 rows of 1024 is 65 MiB; what is smaller than our kernels' own scratch is not seen.
+TEST(ActivationPlan, ScratchOfAStreamIsAttentionsWorkspaceOrTheLeastThereIs) {
+  RunShape run = run_of({24, 16, 1024, 1024, 50257, 1024, 16, 4096});
+  run.workload.precision.dtype = DType::bf16;
+  run.ops = OpsBackend::fused;
+  EXPECT_EQ(plan_stream_scratch_bytes(run), Bytes(0)) << "on the CPU";
+  run.device = DeviceKind::cuda;
+  EXPECT_EQ(plan_stream_scratch_bytes(run), Bytes(65LL << 20));
+  run.workload.batch.micro = 4;
+  run.workload.batch.sequence = 512;
+  EXPECT_EQ(plan_stream_scratch_bytes(run), kStreamScratch);
+  run.workload.batch.micro = 64;
+  EXPECT_GT(plan_stream_scratch_bytes(run), kStreamScratch);
+  run.ops = OpsBackend::aten;
+  EXPECT_EQ(plan_stream_scratch_bytes(run), kStreamScratch) << "attention is not cuDNN's";
 }
 
 // On a GPU aten's attention is the written-out one; the same code runs here.
