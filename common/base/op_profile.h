@@ -1,13 +1,22 @@
 // Where time goes, by class of operation: what --profile prints. No torch, no CUDA.
 #pragma once
 
+#include <compare>
+#include <cstdint>
 #include <string_view>
 
 namespace sc {
 
+/// [m, n] = [m, k] x [k, n]
+struct ProductShape {
+  std::int64_t m = 0, n = 0, k = 0;
+  auto operator<=>(const ProductShape&) const = default;
+};
+
 /// Arithmetic and memory traffic of one call, from its shapes: what it cannot do without.
 struct OpCost {
   double flops = 0, bytes = 0;
+  ProductShape product = {};  // of a matrix product; else 0, 0, 0
 };
 
 /// Told of every operation while it is current. begin() and end() bracket what one operation enqueues.

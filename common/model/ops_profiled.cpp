@@ -7,10 +7,11 @@ namespace {
 
 double count(const at::Tensor& t) { return static_cast<double>(t.numel()); }
 double size(const at::Tensor& t) { return static_cast<double>(t.nbytes()); }
-// y [N, out] from x [N, in].
-double product(const at::Tensor& y, const at::Tensor& x) {
-  return 2.0 * count(y) * static_cast<double>(x.size(1));
+OpCost product(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return {2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k), 0, {m, n, k}};
 }
+// y [N, out] from x [N, in].
+OpCost product(const at::Tensor& y, const at::Tensor& x) { return product(y.size(0), y.size(1), x.size(1)); }
 // Two products over [T, T], half of each; qkv [B, T, 3, H, D].
 double causal(const at::Tensor& qkv) { return 2.0 / 3.0 * count(qkv) * static_cast<double>(qkv.size(1)); }
 
@@ -29,32 +30,31 @@ class ProfiledOps final : public Ops {
   }
   void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
               at::Tensor& y) const override {
-    const ProfiledOp op("product, forward", {product(y, x), 0});
+    const ProfiledOp op("product, forward", product(y, x));
     inner_->linear(x, w, bias, y);
   }
   void linear_residual(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
                        const at::Tensor& residual, at::Tensor& y) const override {
-    const ProfiledOp op("product + residual", {product(y, x), 0});
+    const ProfiledOp op("product + residual", product(y, x));
     inner_->linear_residual(x, w, bias, residual, y);
   }
   void linear_gelu(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& pre,
                    at::Tensor& y) const override {
-    const ProfiledOp op("product + GELU", {product(y, x), 0});
+    const ProfiledOp op("product + GELU", product(y, x));
     inner_->linear_gelu(x, w, bias, pre, y);
   }
   void matmul(const at::Tensor& x, const at::Tensor& w, at::Tensor& y) const override {
-    const ProfiledOp op("head, forward", {product(y, x), 0});
+    const ProfiledOp op("head, forward", product(y, x));
     inner_->matmul(x, w, y);
   }
   void matmul_backward_input(const at::Tensor& grad_y, const at::Tensor& w,
                              at::Tensor& grad_x) const override {
-    const ProfiledOp op("product, input gradient", {product(grad_x, grad_y), 0});
+    const ProfiledOp op("product, input gradient", product(grad_x, grad_y));
     inner_->matmul_backward_input(grad_y, w, grad_x);
   }
   void matmul_backward_weight(const at::Tensor& grad_y, const at::Tensor& x, at::Tensor& grad_w,
                               Write write) const override {
-    const ProfiledOp op("product, weight gradient",
-                        {2.0 * count(grad_w) * static_cast<double>(x.size(0)), 0});
+    const ProfiledOp op("product, weight gradient", product(grad_w.size(0), grad_w.size(1), x.size(0)));
     inner_->matmul_backward_weight(grad_y, x, grad_w, write);
   }
   void column_sums(const at::Tensor& m, at::Tensor& sums) const override {

@@ -28,9 +28,7 @@ void GpuProfile::begin(std::string_view, const OpCost&) { refuse_without_gpu_cod
 void GpuProfile::end() { refuse_without_gpu_code(); }
 void GpuProfile::begin_step() { refuse_without_gpu_code(); }
 void GpuProfile::end_step() { refuse_without_gpu_code(); }
-std::int64_t GpuProfile::steps() const { refuse_without_gpu_code(); }
-std::vector<ProfileRow> GpuProfile::rows() const { refuse_without_gpu_code(); }
-double GpuProfile::step_milliseconds() const { refuse_without_gpu_code(); }
+Profile GpuProfile::finish(c10::ScalarType) { refuse_without_gpu_code(); }
 
 bool gpu_available() { return false; }
 

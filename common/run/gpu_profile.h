@@ -2,26 +2,20 @@
 // functions, which refuse.
 #pragma once
 
-#include <cstdint>
+#include <c10/core/ScalarType.h>
+
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "common/base/op_profile.h"
+#include "common/run/profile.h"
 
 namespace sc {
-
-/// One class of operations, summed over the profiled steps.
-struct ProfileRow {
-  std::string op;
-  double milliseconds = 0, flops = 0, bytes = 0;
-  std::int64_t calls = 0;
-};
 
 /// Brackets operations with CUDA events on the current stream. While it lives it is OpProfiler::current().
 ///   Cost  two events an operation; the times of neighbours overlap by a launch at most.
 class GpuProfile final : public OpProfiler {
  public:
+  /// Of the current GPU.
   GpuProfile();
   ~GpuProfile() override;
   GpuProfile(const GpuProfile&) = delete;
@@ -32,11 +26,10 @@ class GpuProfile final : public OpProfiler {
   /// Between them operations are timed; outside begin() and end() do nothing. end_step waits for the GPU.
   void begin_step();
   void end_step();
-  [[nodiscard]] std::int64_t steps() const;
-  /// Longest first.
-  [[nodiscard]] std::vector<ProfileRow> rows() const;
-  /// Milliseconds of a step, from its first operation to its last.
-  [[nodiscard]] double step_milliseconds() const;
+  /// What was found; communication is the caller's to add. Bounds are measured now, on this GPU, which nobody else should
+  /// use meanwhile: products in `dtype`, each for some 20 ms, on random numbers. Where no memory is free for one it is
+  /// not known.
+  [[nodiscard]] Profile finish(c10::ScalarType dtype);
 
  private:
   struct State;

@@ -75,6 +75,37 @@ Json json_of(const ModelFlops& f) {
           {"peak_of", f.peak_of}};
 }
 
+Json json_of(const GpuSensors::Sample& s) {
+  return {{"sm_mhz", s.sm_mhz}, {"watts", s.watts}, {"limit_watts", s.limit_watts}};
+}
+
+// Milliseconds and calls of all profiled steps.
+Json json_of(const Profile& p) {
+  Json json = {{"steps", p.steps},
+               {"step_milliseconds", number(p.step_milliseconds)},
+               {"waited_milliseconds", number(p.waited_milliseconds)},
+               {"product_rate", number(p.product_rate)},
+               {"memory_rate", number(p.memory_rate)}};
+  json["sensors"] = p.sensors ? json_of(*p.sensors) : Json(nullptr);
+  json["operations"] = json["communication"] = Json::array();
+  for (const ProfileRow& r : p.rows) {
+    json["operations"].push_back({{"op", r.op},
+                                  {"milliseconds", number(r.milliseconds)},
+                                  {"calls", r.calls},
+                                  {"flops", number(r.flops)},
+                                  {"bytes", number(r.bytes)},
+                                  {"alone", number(r.alone)}});
+  }
+  for (const ProfileCommRow& r : p.communication) {
+    json["communication"].push_back({{"kind", name_of(r.kind)},
+                                     {"milliseconds", number(r.milliseconds)},
+                                     {"calls", r.calls},
+                                     {"sent", r.sent.value()},
+                                     {"alone", number(r.alone)}});
+  }
+  return json;
+}
+
 Json timing_json(const RunRecord& r) {
   const std::optional<StepTiming> timing = timing_of(r.steps);
   if (!timing) return nullptr;
@@ -146,6 +177,7 @@ Json json_of(const RunRecord& r) {
   json["as_predicted"] = r.as_predicted();
   json["timing"] = timing_json(r);
   json["flops"] = json_of(r.flops);
+  if (r.profile) json["profile"] = json_of(*r.profile);
   json["validation_loss"] = r.validation_loss ? number(*r.validation_loss) : Json(nullptr);
   json["ranks"] = Json::array();
   for (const RankRecord& rank : r.ranks) json["ranks"].push_back(json_of(rank));

@@ -15,6 +15,7 @@
 #include "common/comm/comm_op.h"
 #include "common/memory/purpose.h"
 #include "common/run/mfu.h"
+#include "common/run/profile.h"
 #include "common/storage/file_ops.h"
 
 namespace sc {
@@ -71,6 +72,7 @@ struct RunRecord {
   int threads = 1;                              // intra-op, a rank
   std::map<std::string, std::string> versions;  // LibTorch, MPI, compiler, ...
   std::optional<ModelFlops> flops;              // on GPUs
+  std::optional<Profile> profile;               // --profile, of rank 0; written, not read back
   std::vector<RankRecord> ranks;
   std::vector<StepRecord> steps;
   std::optional<double> validation_loss;

@@ -123,29 +123,6 @@ std::string format_allocator(const AllocatorCheck& check) {
   return table(rows);
 }
 
-std::string format_profile(const std::vector<ProfileRow>& rows, std::int64_t steps,
-                           double step_milliseconds) {
-  const auto n = static_cast<double>(std::max<std::int64_t>(steps, 1));
-  Rows lines = {{"time of a step by operation", "ms", "share", "calls", "rate", "of its bound"}};
-  double sum = 0;
-  for (const ProfileRow& r : rows) {
-    const double seconds = r.milliseconds / 1e3;
-    const bool product = r.flops > 0;
-    const double rate = seconds > 0 ? (product ? r.flops : r.bytes) / seconds : 0;
-    sum += r.milliseconds / n;
-    lines.push_back(
-        {r.op, fmt::format("{:.2f}", r.milliseconds / n),
-         fmt::format("{:.1f} %", 100 * r.milliseconds / n / step_milliseconds),
-         fmt::format("{}", r.calls / std::max<std::int64_t>(steps, 1)),
-         product ? fmt::format("{:.0f} TF/s", rate / 1e12) : fmt::format("{:.2f} TB/s", rate / 1e12),
-         fmt::format("{:.0f} %", 100 * rate / (product ? kProductRate : kMemoryRate))});
-  }
-  lines.push_back({"between operations", fmt::format("{:.2f}", step_milliseconds - sum),
-                   fmt::format("{:.1f} %", 100 * (step_milliseconds - sum) / step_milliseconds)});
-  lines.push_back({fmt::format("a step (mean of {})", steps), fmt::format("{:.2f}", step_milliseconds)});
-  return table(lines);
-}
-
 bool as_predicted(const MemoryPlan& memory, const CommPlan& comm, const Measured& measured) {
   for (int p = 0; p < kPurposes; ++p) {
     if (memory.of(static_cast<Purpose>(p)) != measured.peak.at(static_cast<std::size_t>(p))) return false;

@@ -9,7 +9,6 @@
 #include "common/base/types.h"
 #include "common/comm/comm_op.h"
 #include "common/memory/plan.h"
-#include "common/run/gpu_profile.h"
 
 namespace sc {
 
@@ -49,11 +48,6 @@ std::string format_predicted_measured(const MemoryPlan& memory, const CommPlan& 
 
 /// Whether every row of it is equal.
 bool as_predicted(const MemoryPlan& memory, const CommPlan& comm, const Measured& measured);
-
-/// Milliseconds a step by class of operation, longest first, with what each reaches of an H200's bound: bf16
-/// products at kProductRate, memory at kMemoryRate (measured ceilings, docs/results).
-inline constexpr double kProductRate = 788e12, kMemoryRate = 4.3e12;
-std::string format_profile(const std::vector<ProfileRow>& rows, std::int64_t steps, double step_milliseconds);
 
 /// What `rank` sends in one step of `plan`.
 Bytes bytes_sent(const CommPlan& plan, WorldSize world, Rank rank);

@@ -146,6 +146,7 @@ void set_outcome(RunRecord& record, const RunFiles::Outcome& outcome) {
   record.steps = outcome.steps;
   record.validation_loss = outcome.validation_loss;
   record.seconds = outcome.seconds;
+  record.profile = outcome.profile;
 }
 
 }  // namespace

@@ -25,6 +25,7 @@
 #include "common/run/gpu_check.h"
 #include "common/run/gpu_profile.h"
 #include "common/run/nonfinite.h"
+#include "common/run/profile_comm.h"
 #include "common/run/progress.h"
 #include "common/run/run_files.h"
 #include "common/run/run_shape.h"
@@ -73,11 +74,13 @@ class Trainer {
   void poison_if_asked(std::span<const Batch> batches, std::int64_t step) const;
   StepRecord record_of(std::int64_t step, const StepResult& result, Clock::time_point began);
   [[nodiscard]] bool traces(std::int64_t step) const { return job_.line.trace && step < kTracedSteps; }
+  [[nodiscard]] bool profiles(std::int64_t step) const { return profile_ && step >= kWarmupSteps; }
   void trace(std::int64_t step, Clock::time_point began, Clock::time_point ended);
   void stop_or_skip(const StepRecord& step);
   [[nodiscard]] RunFiles::Outcome outcome() const;
   void evaluate();
   void sample();
+  void finish_profile();
   void finish();
   void say_the_end(const Path& record) const;
   [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }
@@ -98,6 +101,7 @@ class Trainer {
   RunContext context_;
   Claims claims_;
   std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
+  std::optional<Profile> profiled_;      // of it, at the end
   std::unique_ptr<AnyStrategy> strategy_;
   std::optional<ModelFlops> flops_;  // on a GPU
   std::optional<RunFiles> records_;  // made last: a run that cannot start leaves no folder
@@ -204,7 +208,7 @@ void Trainer::train() {
 // On a GPU the first steps run as they are: libraries choose their kernels then, and the second one is
 // checked. The third is captured, and replayed from then on: one launch instead of thousands.
 StepResult Trainer::train_step(std::span<const Batch> batches, std::int64_t step) {
-  if (profile_ && step >= kWarmupSteps) {
+  if (profiles(step)) {
     profile_->begin_step();
     StepResult result = strategy_->train_step(batches);
     profile_->end_step();
@@ -240,7 +244,7 @@ void Trainer::step(std::int64_t step) {
   poison_if_asked(batches, step);
 
   if (step == kCheckedStep) claims_.begin();
-  if (gpu_ != nullptr && traces(step)) {
+  if (gpu_ != nullptr && (traces(step) || profiles(step))) {
     gpu_began_ = gpu_origin();
     comm.record().set_gpu_origin(gpu_began_);
   }
@@ -280,7 +284,7 @@ void Trainer::stop_or_skip(const StepRecord& step) {
 }
 
 RunFiles::Outcome Trainer::outcome() const {
-  return {steps_, validation_loss_, seconds_of(Clock::now() - began_)};
+  return {steps_, validation_loss_, seconds_of(Clock::now() - began_), profiled_};
 }
 
 StepRecord Trainer::record_of(std::int64_t step, const StepResult& result, Clock::time_point began) {
@@ -328,6 +332,22 @@ void Trainer::sample() {
   if (speaks()) std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed);
 }
 
+// What a step of these operations could take at best is measured now: nothing else runs any more.
+void Trainer::finish_profile() {
+  RecordingCommunicator& comm = world_.comm();
+  world_.watchdog().step_begin(shape_.workload.steps);
+  Profile& profile = profiled_.emplace(profile_->finish(to_aten(shape_.workload.precision.dtype)));
+  if (profile.steps > 0 && shape_.world > WorldSize{1}) {
+    for (const StepRecord& step : steps_) {
+      if (profiles(step.step))
+        profile.waited_milliseconds += step.waited_seconds * 1e3 / static_cast<double>(profile.steps);
+    }
+    profile.communication = communication_rows(comm.record().spans(), kWarmupSteps);
+    measure_alone(comm, claims_.operations(), profile);
+  }
+  world_.watchdog().step_end();
+}
+
 void Trainer::finish() {
   RecordingCommunicator& comm = world_.comm();
   comm.set_phase("check");
@@ -335,6 +355,7 @@ void Trainer::finish() {
     throw ClaimError(fmt::format("rank {}: {} operations were never waited for", to_int(shape_.rank),
                                  comm.dropped_tickets()));
   }
+  if (profile_) finish_profile();
   records_->gather(claims_.memory(), claims_.operations(), claims_.measured(), comm);
   // After the last operation that all ranks share: rank 0 may write for long, and nobody may wait for it in
   // one.
@@ -350,8 +371,7 @@ void Trainer::say_the_end(const Path& record) const {
   if (const std::int64_t skipped = skipped_updates(steps_); skipped > 0)
     std::cout << skipped << " updates skipped: their gradient was not finite\n";
   std::cout << "\n" << claims_.report();
-  if (profile_ && claims_.measured() != nullptr)
-    std::cout << format_profile(profile_->rows(), profile_->steps(), profile_->step_milliseconds());
+  if (profiled_) std::cout << format_profile(*profiled_);
   if (job_.other) std::cout << "\n" << format_comparison(records_->record(), *job_.other);
   if (!records_->trace().empty()) {
     std::cout << "trace: " << records_->trace().string() << " (the first " << kTracedSteps << " steps"
@@ -376,7 +396,9 @@ int train(const TrainJob& job) {
   const c10::InferenceMode inference;
   std::optional<Gpu> gpu;
   WorldOptions options{.watchdog_seconds = job.line.watchdog_seconds,
-                       .trace_steps = job.line.trace ? kTracedSteps : 0,
+                       .trace_steps = job.line.profile ? job.config.workload.steps
+                                      : job.line.trace ? kTracedSteps
+                                                       : 0,
                        .gpu = {},
                        .share_gpu = job.line.share_gpu};
   if (job.device == DeviceKind::cuda) {

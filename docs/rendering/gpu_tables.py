@@ -186,6 +186,37 @@ def beside_products(page):
 
 
 @renders
+def gpu_profiles(page):
+    """Milliseconds of a step by class of operation, and of communication beside it, each with the share of its bound."""
+    if not has("gpu_profile"):
+        return ""
+    rows, notes = [], []
+
+    def of_bound(part):
+        return f"{100 * part['alone'] / part['milliseconds']:.0f} %" if part["alone"] and part["milliseconds"] else "-"
+    for run in record("gpu_profile")["runs"]:
+        p = run["profile"]
+        what = f"{LESSONS[run['lesson']]}, {re.search(r'--workload configs/(?:gpt2_)?([^ .]+)', run['command'])[1]}" + (f" x{run['world']}" if run["world"] > 1 else "")
+        spent = 0
+        for part in p["operations"]:
+            mean = part["milliseconds"] / p["steps"]
+            spent += mean
+            rate = f"{part['flops'] / part['milliseconds'] / 1e9:.0f} TF/s" if part["flops"] else f"{part['bytes'] / part['milliseconds'] / 1e9:.2f} TB/s"
+            rows.append([what, part["op"], f"{mean:.2f}", f"{100 * mean / p['step_milliseconds']:.1f} %", rate, of_bound(part)])
+        rest = p["step_milliseconds"] - spent - p["waited_milliseconds"]
+        if p["communication"]:
+            rows.append([what, "waits for communication", f"{p['waited_milliseconds']:.2f}", f"{100 * p['waited_milliseconds'] / p['step_milliseconds']:.1f} %", "", ""])
+        rows.append([what, "between operations", f"{rest:.2f}", f"{100 * rest / p['step_milliseconds']:.1f} %", "", ""])
+        rows += [[what, f"`{part['kind']}`, beside them", f"{part['milliseconds'] / p['steps']:.2f}", "", f"{part['sent'] / part['milliseconds'] / 1e6:.0f} GB/s" if part["milliseconds"] else "-", of_bound(part)]
+                 for part in p["communication"]]
+        sensors = p["sensors"]
+        clock = f", {sensors['sm_mhz']:.0f} MHz, {sensors['watts']:.0f} W" if sensors else ""
+        notes.append(f"{what}: {p['step_milliseconds']:.1f} ms, mean of {p['steps']} steps without a graph on {run['versions']['GPU']}{clock}; best product alone {p['product_rate'] / 1e12:.0f} TF/s, "
+                     f"memory {p['memory_rate'] / 1e12:.2f} TB/s (`{run['command']}`)")
+    return table(["run", "operations", "ms a step", "share", "rate", "of its bound"], rows, left=2) + f"\n\nFrom {source(page, 'gpu_profile')}. " + ". ".join(notes) + "."
+
+
+@renders
 def gpu_traces(page):
     """Operations and waits of one traced step of each lesson on several GPUs."""
     if not has("gpu_trace"):

@@ -14,6 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE))
 import gpu_table  # noqa: E402
+import records  # noqa: E402
 from gpu_copies import sources_of  # noqa: E402
 
 # A lesson: a step takes 20 ms, since a busy machine may let the runner see its end late, of which it says what FAKE_SECONDS says. FAKE_STEPS: it makes no more than these.
@@ -413,6 +414,27 @@ def compares_dtypes():
         check(result["programs"]["fp32"]["epoch_seconds"] == 100, "250 steps of 0.4 s")
 
 
+# What records.py takes from the folders of runs with --profile.
+def keeps_profiles():
+    with tempfile.TemporaryDirectory() as at:
+        folder = pathlib.Path(at)
+        said = {"lesson": "00_one_device", "commit": "abc", "started": "now", "versions": {}, "world": 1, "device": "cuda", "exit_code": 0, "as_predicted": True,
+                "command": "bin/00_one_device --profile --out /tmp/x", "profile": {"steps": 3}}
+
+        def refused(**other):
+            (folder / "record.json").write_text(json.dumps({**said, **other}))
+            try:
+                records.gpu_profile([folder])
+            except SystemExit as refusal:
+                return str(refusal)
+            return ""
+        check(refused() == "", "a good run")
+        found = records.gpu_profile([folder])["runs"][0]
+        check(found["profile"] == {"steps": 3} and "--out" not in found["command"], f"{found}")
+        check("no step was profiled" in refused(profile={"steps": 0}), "too short a run")
+        check("not a run on GPUs" in refused(device="cpu") and "held what was predicted" in refused(exit_code=70), "another run")
+
+
 # One message, and what needs no GPU works without one.
 def refuses_without_gpu():
     with stage() as (folder, _):
@@ -432,7 +454,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, keeps_profiles):
         test()
     print("passed")
 

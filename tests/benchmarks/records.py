@@ -8,6 +8,7 @@ where nothing else runs (every record keeps how many cores were busy before it).
   python3 tests/benchmarks/records.py lesson_01_lr ...         some of them
   python3 tests/benchmarks/records.py --timed                  those whose times the pages show
   python3 tests/benchmarks/records.py --gpu-trace FOLDER ...   from runs on GPUs with --trace --out FOLDER
+  python3 tests/benchmarks/records.py --gpu-profile FOLDER ... from runs on GPUs with --profile --out FOLDER
 afterwards: python3 docs/render.py
 """
 import argparse
@@ -289,20 +290,39 @@ def zero_trace():
     return {**runs["02_zero1"].machine(), "step": 5, "lessons": {lesson: {"command": run.command, **spans(run.trace, 5)} for lesson, run in runs.items()}}
 
 
-def gpu_trace(folders):
-    """A step of lessons on GPUs, from the folders that runs wrote with --trace."""
-    runs = {said["lesson"]: (folder, said) for folder in folders for said in [json.loads((folder / "record.json").read_text())]}
-    for folder, said in runs.values():
+def gpu_runs(folders):
+    """(folder, its record) of runs on GPUs that held what was predicted."""
+    runs = [(folder, json.loads((folder / "record.json").read_text())) for folder in folders]
+    for folder, said in runs:
         if said["exit_code"] != 0 or not said["as_predicted"] or said["device"] != "cuda":
             sys.exit(f"error: {folder}/record.json: not a run on GPUs that held what was predicted")
+    return runs
+
+
+def plain_command(said):
+    """As a reader would type it."""
+    return command_text(shlex.split(re.sub(r" --out \S+", "", said["command"])))
+
+
+def gpu_profile(folders):
+    """Where the time of a step goes on GPUs, beside what each part takes alone, from the folders that runs wrote with --profile."""
+    runs = gpu_runs(folders)
+    if unprofiled := [folder for folder, said in runs if not said.get("profile", {}).get("steps")]:
+        sys.exit(f"error: {unprofiled[0]}/record.json: no step was profiled")
+    return {"about": gpu_profile.__doc__,
+            "runs": [{"command": plain_command(said), **{key: said[key] for key in ("lesson", "commit", "started", "versions", "world", "profile")}} for _, said in runs]}
+
+
+def gpu_trace(folders):
+    """A step of lessons on GPUs, from the folders that runs wrote with --trace."""
+    runs = {said["lesson"]: (folder, said) for folder, said in gpu_runs(folders)}
     first, step = next(iter(runs.values()))[1], 6  # captured steps begin with the fourth
     same = ("commit", "versions", "world", "workload_hash")
     if any(said[key] != first[key] for _, said in runs.values() for key in same):
         sys.exit(f"error: --gpu-trace: runs differ in one of {', '.join(same)}")
-    plain = {lesson: command_text(shlex.split(re.sub(r" --out \S+", "", said["command"]))) for lesson, (_, said) in runs.items()}
     return {"about": gpu_trace.__doc__, **{key: first[key] for key in same}, "started": first["started"], "step": step,
-            "lessons": {lesson: {"command": plain[lesson], **spans(json.loads((folder / "trace.json").read_text())["traceEvents"], step)}
-                        for lesson, (folder, _) in sorted(runs.items())}}
+            "lessons": {lesson: {"command": plain_command(said), **spans(json.loads((folder / "trace.json").read_text())["traceEvents"], step)}
+                        for lesson, (folder, said) in sorted(runs.items())}}
 
 
 TIMED = (lesson_01_variants, lesson_01_batch, lesson_01_trace, lesson_00)
@@ -321,7 +341,11 @@ def main():
     parser.add_argument("names", nargs="*", metavar="RECORD", help="default: all of them")
     parser.add_argument("--timed", action="store_true", help="those with times")
     parser.add_argument("--gpu-trace", type=pathlib.Path, nargs="+", metavar="FOLDER", help="only gpu_trace.json, from runs' folders (--trace --out FOLDER)")
+    parser.add_argument("--gpu-profile", type=pathlib.Path, nargs="+", metavar="FOLDER", help="only gpu_profile.json, from runs' folders (--profile --out FOLDER)")
     args = parser.parse_args()
+    if args.gpu_profile:
+        (RESULTS / "gpu_profile.json").write_text(text_of(gpu_profile(args.gpu_profile)))
+        return
     if args.gpu_trace:
         (RESULTS / "gpu_trace.json").write_text(text_of(gpu_trace(args.gpu_trace)))
         return

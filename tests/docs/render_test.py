@@ -281,7 +281,7 @@ class Parts(unittest.TestCase):
             self.assertIn("| 0.900 (0.900 to 0.900) | - |", gpu_tables.world_one(Page(PAGE)))
             self.assertIn("was ended before its record", gpu_tables.world_one(Page(PAGE)))
         with unittest.mock.patch.object(gpu_tables, "has", lambda name: False):
-            self.assertEqual([of(Page(PAGE)) for of in (gpu_tables.gpu_ratios, gpu_tables.gpu_margins, gpu_tables.gpu_limits, gpu_tables.gpu_traces, gpu_tables.world_one)], [""] * 5)
+            self.assertEqual([of(Page(PAGE)) for of in (gpu_tables.gpu_ratios, gpu_tables.gpu_margins, gpu_tables.gpu_limits, gpu_tables.gpu_traces, gpu_tables.gpu_profiles, gpu_tables.world_one)], [""] * 6)
         self.assertEqual(gpu_tables.flops_a_token(lesson_tables.workload("gpt2_124m")["model"], 1024), 803478528)
         self.assertEqual((gpu_tables.peak_of("NVIDIA H200"), gpu_tables.peak_of("NVIDIA A100-SXM4-40GB"), gpu_tables.peak_of("another")), (989e12, 312e12, None))
 
@@ -294,6 +294,18 @@ class Parts(unittest.TestCase):
             text = gpu_tables.gpu_traces(Page(PAGE))
         self.assertIn("| 04 ZeRO-3 | 70.0 | 0.0 | 12.0 | 3.0 | 0.50 |", text)
         self.assertIn("rank 0 of 2, step 6, Pretended, `configs/gpt2_355m.json`.", text)
+
+    def test_where_the_time_of_a_profiled_step_goes(self):
+        profile = {"steps": 2, "step_milliseconds": 10.0, "waited_milliseconds": 0.5, "product_rate": 7.5e14, "memory_rate": 4e12, "sensors": {"sm_mhz": 1650.0, "watts": 691.0, "limit_watts": 700.0},
+                   "operations": [{"op": "product, forward", "milliseconds": 12.0, "calls": 8, "flops": 6e12, "bytes": 0.0, "alone": 9.0},
+                                  {"op": "GELU", "milliseconds": 4.0, "calls": 4, "flops": 0.0, "bytes": 8e9, "alone": 0.0}],
+                   "communication": [{"kind": "all_reduce", "milliseconds": 6.0, "calls": 10, "sent": 1200000000, "alone": 4.5}]}
+        run = {"lesson": "01_data_parallel", "command": "x --workload configs/gpt2_355m.json --profile", "versions": {"GPU": "Pretended"}, "world": 2, "profile": profile}
+        with unittest.mock.patch.object(gpu_tables, "record", lambda name: {"runs": [run]}), unittest.mock.patch.object(gpu_tables, "has", lambda name: True):
+            text = gpu_tables.gpu_profiles(Page(PAGE))
+        for line in ("| 01 data parallel, 355m x2 | product, forward | 6.00 | 60.0 % | 500 TF/s | 75 % |", "| GELU | 2.00 | 20.0 % | 2.00 TB/s | - |", "| waits for communication | 0.50 | 5.0 % |",
+                     "| between operations | 1.50 | 15.0 % |", "| `all_reduce`, beside them | 3.00 |  | 200 GB/s | 75 % |", "1650 MHz, 691 W; best product alone 750 TF/s, memory 4.00 TB/s"):
+            self.assertIn(line, text)
 
     # The run has a scaling of its own, which is not a second scaling of its workload; what failed in it is left out.
     def test_what_awake_links_cost(self):

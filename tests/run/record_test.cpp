@@ -148,6 +148,22 @@ TEST_F(Record, HasTheKeysThatReadersUse) {
   EXPECT_EQ(json["format"], 1);
 }
 
+TEST_F(Record, KeepsAProfileIfThereIsOne) {
+  RunRecord record = some_record();
+  EXPECT_EQ(written(record).find("\"profile\""), std::string::npos);
+  record.profile =
+      Profile{.steps = 2, .step_milliseconds = 10, .rows = {{.op = "GELU", .milliseconds = 4, .alone = 2}}};
+  record.profile->communication = {{.kind = CommKind::all_gather, .sent = Bytes(1200)}};
+  record.profile->sensors = {1650, 691, 700};
+  const nlohmann::json profile = nlohmann::json::parse(written(record))["profile"];
+  EXPECT_EQ(profile["steps"], 2);
+  EXPECT_EQ(profile["operations"][0]["op"], "GELU");
+  EXPECT_EQ(profile["operations"][0]["alone"], 2.0);
+  EXPECT_EQ(profile["communication"][0]["kind"], "all_gather");
+  EXPECT_EQ(profile["communication"][0]["sent"], 1200);
+  EXPECT_EQ(profile["sensors"]["watts"], 691.0);
+}
+
 TEST_F(Record, HasNoMfuWithoutAPeak) {
   RunRecord r = some_record();
   r.flops->peak.reset();

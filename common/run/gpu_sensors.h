@@ -1,0 +1,37 @@
+// Clock and power of a GPU, from the driver's management library. No CUDA, no torch.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sc {
+
+/// Opens libnvidia-ml.so.1 when it is made; without it, or without that GPU, sample() is empty: a run goes on.
+///   Source  NVIDIA, NVML API Reference Guide: nvmlDeviceGetClockInfo, nvmlDeviceGetPowerUsage,
+///           nvmlDeviceGetEnforcedPowerLimit. Power is the driver's own mean over about a second.
+class GpuSensors {
+ public:
+  struct Sample {
+    double sm_mhz = 0, watts = 0, limit_watts = 0;
+    bool operator==(const Sample&) const = default;
+  };
+  /// pci_bus_id: "0000:18:00.0", as CUDA names it. library: another one for tests.
+  explicit GpuSensors(const std::string& pci_bus_id, const char* library = "libnvidia-ml.so.1");
+  ~GpuSensors();
+  GpuSensors(const GpuSensors&) = delete;
+  GpuSensors& operator=(const GpuSensors&) = delete;
+  [[nodiscard]] std::optional<Sample> sample() const;
+
+ private:
+  struct Library;
+  std::unique_ptr<Library> library_;
+};
+
+/// The median of each number; empty of nothing.
+std::optional<GpuSensors::Sample> median_of(std::vector<GpuSensors::Sample> samples);
+/// A line.
+std::string format_sensors(const std::optional<GpuSensors::Sample>& sample);
+
+}  // namespace sc

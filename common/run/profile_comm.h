@@ -1,0 +1,20 @@
+// Communication of a profiled run: its times in the steps, and those of the same operations alone.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "common/comm/comm_record.h"
+#include "common/comm/communicator.h"
+#include "common/run/profile.h"
+
+namespace sc {
+
+/// By kind, of training steps from `first_step` on: operations whose beginning and end are known.
+std::vector<ProfileCommRow> communication_rows(std::span<const OpSpan> operations, std::int64_t first_step);
+
+/// Fills in `alone`: each operation of `plan`, which is that of one step, is done on zeros some times in a row, with nothing
+/// beside it. Collective; on the current GPU.
+void measure_alone(Communicator& comm, const CommPlan& plan, Profile& profile);
+
+}  // namespace sc
