@@ -6,8 +6,9 @@ round. The result is written after every round: a run that was stopped goes on w
 All train on the same file of random tokens, or on --tokens: what numbers are multiplied decides what power that takes, and
 a chip at its power limit what clock. Each round begins with another program.
 One GPU: lesson 00, and in run "sharding", which has no peer, lessons 01-04 beside it. Several: lesson 01 on all of them and on each alone (all at once;
-the slowest counts), lessons 02-04, DistributedDataParallel, with ZeroRedundancyOptimizer, and FSDP2. Run "links": what links between
-GPUs that are awake cost a step on one GPU.
+the slowest counts), lessons 02-04, DistributedDataParallel, with ZeroRedundancyOptimizer, and FSDP2. Runs of ours
+alone: "accumulate" has four micro-batches a step, "windows" lesson 04 also without copy engines, "links" what links between GPUs that are awake
+cost a step on one GPU.
 
   tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
   tests/benchmarks/gpu.sh --render docs/results/gpu_peers.json
@@ -61,6 +62,8 @@ ROWS = {row.name: row for row in (
     Row("sharding", "gpt2_355m", 16, peers=(), beside=("dp", "zero1", "zero2", "zero3"), worlds=(1,)),
     # Several micro-batches a step: lessons 03 and 04 send more then. Lessons among themselves.
     Row("accumulate", "gpt2_355m", 16, lessons=("ours", "zero1", "zero2", "zero3"), ddp_peers=(), micro_batches=4, worlds=(2,)),
+    # Lesson 04 beside itself without copy engines.
+    Row("windows", "gpt2_355m", 16, lessons=("ours", "zero3", "zero3_plain"), ddp_peers=(), worlds=(2,)),
     Row("links", "gpt2_355m", 16, lessons=("ours", "ours_1", "ours_1_awake", "ours_1_within"), ddp_peers=(), worlds=(2,)))}
 # Name: program, settings, label.
 LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
@@ -68,7 +71,9 @@ LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload'
            "ours_1_within": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, beside as many copies that use no link"),
            "zero1": ("02_zero1", [], "Stagecraft, lesson 02 (ZeRO-1)"), "zero2": ("03_zero2", [], "Stagecraft, lesson 03 (ZeRO-2)"),
            "zero3": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3)"),
-           "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again")}
+           "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again"),
+           "zero3_plain": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3), NCCL_WIN_ENABLE=0")}
+ENVIRONMENT_OF = {"zero3_plain": {"NCCL_WIN_ENABLE": "0"}}  # NCCL registers no window then
 ALONE = ("ours_1", *gpu_table.BESIDE_COPIES)  # on each of several GPUs apart
 VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
             "wire": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16 (bf16_compress_hook)"),
@@ -293,12 +298,12 @@ class Comparison(Bench):
                     "--set", f"batch.micro={row.rows}", "--set", "data.validation_batches=1", "--device", "cuda"]
         source = [] if name == "text" else [f"data.source={self.tokens(row)}"]
         settings += [part for s in (*source, *LESSONS[name][1]) for part in ("--set", s)]
-        commit = {"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}
+        environment = {**({"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}), **ENVIRONMENT_OF.get(name, {})}
         folder = self.folder / f"{row.name}_{name}"
         if name in ALONE:
-            apart = Apart(lambda gpu, where: Lesson(self.program(name), settings, 1, f"{folder}_{gpu}", False, turns, {**commit, **where}), self.world)
+            apart = Apart(lambda gpu, where: Lesson(self.program(name), settings, 1, f"{folder}_{gpu}", False, turns, {**environment, **where}), self.world)
             return apart if name == "ours_1" else BesideCopies(apart, self.args.copies, self.world, name == "ours_1_within")
-        return Lesson(self.program(name), settings, world, folder, self.args.ours == "paused", turns, commit)
+        return Lesson(self.program(name), settings, world, folder, self.args.ours == "paused", turns, environment)
 
     def world_of(self, name):
         return 1 if name in ALONE else self.world

@@ -27,7 +27,7 @@ def spread(values):
 
 
 # Ours beside `ours`, and the peers that split what a lesson splits.
-ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu")
+ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain")
 PEERS_OF = {"zero1": ("zero", "zero_stored"), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored")}
 
 

@@ -30,7 +30,7 @@ out, steps = pathlib.Path(value("--out")), min(int(value("--steps")), int(os.env
 out.mkdir(parents=True)
 tokens = int(sets.get("batch.global", 4)) * (1024 if "batch.global" in sets else 512) + int(os.environ.get("FAKE_TOKENS", "0"))
 seconds = {"fp32": 0.4, "fp16": 0.1}.get(sets.get("precision.dtype"), float(os.environ.get("FAKE_SECONDS", "0.1")))
-seconds *= {"02": 1.25, "04": 2.0}.get(pathlib.Path(sys.argv[0]).name[:2], 1.0) * (1.5 if "activations" in sets else 1.0)
+seconds *= {"02": 1.25, "04": 2.0}.get(pathlib.Path(sys.argv[0]).name[:2], 1.0) * (1.5 if "activations" in sets else 1.0) * (2.0 if os.environ.get("NCCL_WIN_ENABLE") == "0" else 1.0)
 seconds *= {"1": 1.25}.get(os.environ.get("CUDA_VISIBLE_DEVICES"), 1.0)
 with (out / "steps.jsonl").open("w") as file, open(os.environ["FAKE_LOG"], "a") as log:
     for step in range(steps):
@@ -266,7 +266,7 @@ def rows_share_the_memory():
         said, _ = run("--rows", "scaling")
         check(said.returncode == 1 and "scaling is none of seed, 124m, 355m, 774m, 1558m, sharding (GPUs: 1)" in said.stderr, said.stderr)
         said, _ = run("--world", "2", "--rows", "sharding")
-        check(said.returncode == 1 and "1558m, accumulate, links (GPUs: 2)" in said.stderr, said.stderr)
+        check(said.returncode == 1 and "1558m, accumulate, windows, links (GPUs: 2)" in said.stderr, said.stderr)
 
 
 def runs_llmc():
@@ -337,6 +337,16 @@ def accumulates():
         check(list(row["programs"]) == ["ours", "zero1", "zero2", "zero3"] and row["micro_batches"] == 4, f"{row['programs']}")
         check("batch.global=128 --set batch.micro=16" in row["programs"]["zero1"]["command"], row["programs"]["zero1"]["command"])
         check(abs(row["rounds"][0]["programs"]["ours"]["tokens_per_second"] - 128 * 1024 / 0.1) < 1, "all four count")
+
+
+# The same program in another environment, beside lesson 01 and beside itself.
+def compares_without_windows():
+    with stage() as (_, run):
+        said, result = run("--world", "2", "--rows", "windows", "--rounds", "1")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        found = {name: ratio["median"] for name, ratio in result["rows"]["windows x2"]["ratios"].items()}
+        check(found == {"zero3_over_ours": 0.5, "zero3_plain_over_ours": 0.25}, f"{found}")
+        check("NCCL_WIN_ENABLE=0 | " in said.stdout and "0.250 (0.250 to 0.250) of lesson 01" in said.stdout, said.stdout)
 
 
 # A program that missed a round says how many it had.
@@ -454,7 +464,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, keeps_profiles):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, keeps_profiles):
         test()
     print("passed")
 
