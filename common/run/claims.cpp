@@ -61,8 +61,7 @@ std::string Claims::report() const {
   if (!measured_) return "bytes and operations are checked in the second step; this run had one\n";
   std::string text = format_predicted_measured(memory_, operations_, *measured_, shape_.world, shape_.rank);
   if (!allocator_) return text;
-  return text + format_allocator(*allocator_) + "  in use on the GPU beside it (context, NCCL, cuDNN): " +
-         human_bytes(gpu_->beside_allocator() - ledger_.adopted()) + "\n";
+  return text + format_allocator(*allocator_);
 }
 
 }  // namespace sc::detail

@@ -31,6 +31,8 @@ class Claims {
   void check(const CommPlan& operations);
   /// Null before.
   [[nodiscard]] const Measured* measured() const { return measured_ ? &*measured_ : nullptr; }
+  /// On a GPU, after the check.
+  [[nodiscard]] const std::optional<AllocatorCheck>& allocator() const { return allocator_; }
   /// For the end of a run: the same numbers side by side, or why there are none.
   [[nodiscard]] std::string report() const;
 

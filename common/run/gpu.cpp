@@ -45,6 +45,7 @@ struct Gpu::State {
   c10::cuda::CUDAStream stream;
   c10::cuda::CUDAStreamGuard guard;
   std::unique_ptr<at::cuda::CUDAGraph> graph;
+  std::vector<AllocatorCheck::Part> beside;
 };
 
 Gpu::Gpu(int index) {
@@ -91,11 +92,15 @@ Bytes Gpu::scratch() const { return stream_scratch_bytes(); }
 
 Bytes Gpu::free() const { return device_memory().free; }
 
-Bytes Gpu::beside_allocator() const {
+void Gpu::note_beside_allocator(const std::string& name, Bytes known) {
   const DeviceMemory memory = device_memory();
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(state_->index);
-  return memory.total - memory.free - Bytes(stats.reserved_bytes[0].current);
+  Bytes fresh = memory.total - memory.free - Bytes(stats.reserved_bytes[0].current) - known;
+  for (const AllocatorCheck::Part& part : state_->beside) fresh = fresh - part.bytes;
+  state_->beside.push_back({name, fresh});
 }
+
+const std::vector<AllocatorCheck::Part>& Gpu::beside_allocator() const { return state_->beside; }
 
 // Thread-local: the watchdog and NCCL's threads may ask for events meanwhile.
 void Gpu::capture(const std::function<void()>& step) {

@@ -45,8 +45,10 @@ class Gpu {
   [[nodiscard]] Bytes scratch() const;
   /// What nobody uses on the device.
   [[nodiscard]] Bytes free() const;
-  /// In use on the device, by anybody, beside LibTorch's allocator: context, kernels, NCCL, cuDNN.
-  [[nodiscard]] Bytes beside_allocator() const;
+  /// Notes, under `name`, what has come into use on the device since the last note beside LibTorch's allocator and
+  /// `known` bytes (windows). The first note has everything, that of other processes too.
+  void note_beside_allocator(const std::string& name, Bytes known = Bytes(0));
+  [[nodiscard]] const std::vector<AllocatorCheck::Part>& beside_allocator() const;
 
   /// Captures what `step` enqueues on the current stream, instead of running it. Once.
   void capture(const std::function<void()>& step);

@@ -60,7 +60,7 @@ std::string describe_gpu(const GpuFacts& f, const RunShape& shape, bool graph) {
                      graph ? ", one graph a step" : "");
 }
 
-AllocatorCheck check_allocator(const Gpu& gpu, const RunShape& shape, const Ledger& ledger) {
+AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& ledger) {
   AllocatorCheck check;
   check.parts = gpu.constants();
   // What cuDNN's deterministic backward wants is in no formula here.
@@ -72,6 +72,9 @@ AllocatorCheck check_allocator(const Gpu& gpu, const RunShape& shape, const Ledg
   check.at_most = !op_scratch_is_exact(shape);
   check.windows = ledger.adopted();
   check.peak = gpu.peak() + check.windows;
+  gpu.note_beside_allocator("the first steps: NCCL's channels, cuDNN's plans, code of kernels",
+                            check.windows);
+  check.beside = gpu.beside_allocator();
   return check;
 }
 

@@ -22,6 +22,7 @@ std::string why_not_cudnn_attention(const RunShape& shape);
 std::string warn_of_attention(const GpuFacts& gpu, const RunShape& shape);
 /// LibTorch's allocator since reset_peak(), and windows, none of which came or went since, beside the ledger's
 /// peak, the libraries' constants and what one operation takes for itself.
-AllocatorCheck check_allocator(const Gpu& gpu, const RunShape& shape, const Ledger& ledger);
+/// What the GPU holds beside is noted, too.
+AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& ledger);
 
 }  // namespace sc

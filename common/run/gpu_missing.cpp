@@ -15,7 +15,8 @@ void Gpu::reset_peak() { refuse_without_gpu_code(); }
 std::vector<AllocatorCheck::Part> Gpu::constants() const { refuse_without_gpu_code(); }
 Bytes Gpu::scratch() const { refuse_without_gpu_code(); }
 Bytes Gpu::free() const { refuse_without_gpu_code(); }
-Bytes Gpu::beside_allocator() const { refuse_without_gpu_code(); }
+void Gpu::note_beside_allocator(const std::string&, Bytes) { refuse_without_gpu_code(); }
+const std::vector<AllocatorCheck::Part>& Gpu::beside_allocator() const { refuse_without_gpu_code(); }
 void Gpu::capture(const std::function<void()>&) { refuse_without_gpu_code(); }
 bool Gpu::captured() const { refuse_without_gpu_code(); }
 void Gpu::drop_graph() noexcept {}

@@ -106,6 +106,20 @@ Json json_of(const Profile& p) {
   return json;
 }
 
+Json json_of(const std::vector<AllocatorCheck::Part>& parts) {
+  Json json = Json::object();
+  for (const AllocatorCheck::Part& part : parts) json[part.name] = part.bytes.value();
+  return json;
+}
+
+Json json_of(const AllocatorCheck& c) {
+  return {{"predicted", json_of(c.parts)},
+          {"at_most", c.at_most},
+          {"peak", c.peak.value()},
+          {"windows", c.windows.value()},
+          {"beside", json_of(c.beside)}};
+}
+
 Json timing_json(const RunRecord& r) {
   const std::optional<StepTiming> timing = timing_of(r.steps);
   if (!timing) return nullptr;
@@ -178,6 +192,7 @@ Json json_of(const RunRecord& r) {
   json["timing"] = timing_json(r);
   json["flops"] = json_of(r.flops);
   if (r.profile) json["profile"] = json_of(*r.profile);
+  if (r.allocator) json["allocator"] = json_of(*r.allocator);
   json["validation_loss"] = r.validation_loss ? number(*r.validation_loss) : Json(nullptr);
   json["ranks"] = Json::array();
   for (const RankRecord& rank : r.ranks) json["ranks"].push_back(json_of(rank));

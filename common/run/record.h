@@ -16,6 +16,7 @@
 #include "common/memory/purpose.h"
 #include "common/run/mfu.h"
 #include "common/run/profile.h"
+#include "common/run/report.h"
 #include "common/storage/file_ops.h"
 
 namespace sc {
@@ -72,7 +73,9 @@ struct RunRecord {
   int threads = 1;                              // intra-op, a rank
   std::map<std::string, std::string> versions;  // LibTorch, MPI, compiler, ...
   std::optional<ModelFlops> flops;              // on GPUs
-  std::optional<Profile> profile;               // --profile, of rank 0; written, not read back
+  // Of rank 0, on GPUs; written, not read back.
+  std::optional<Profile> profile;  // --profile
+  std::optional<AllocatorCheck> allocator;
   std::vector<RankRecord> ranks;
   std::vector<StepRecord> steps;
   std::optional<double> validation_loss;

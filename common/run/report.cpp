@@ -120,6 +120,10 @@ std::string format_allocator(const AllocatorCheck& check) {
                   human_count(check.peak.value()), fmt::format("{:+.2f} %", share)});
   if (check.windows.value() > 0)
     rows.push_back({"of it windows, by NCCL", "", human_count(check.windows.value())});
+  if (check.beside.empty()) return table(rows);
+  rows.push_back({"in use on the GPU beside it"});
+  for (const AllocatorCheck::Part& part : check.beside)
+    rows.push_back({part.name, "", human_count(part.bytes.value())});
   return table(rows);
 }
 

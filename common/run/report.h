@@ -30,6 +30,8 @@ struct AllocatorCheck {
       parts;             // predicted: the ledger, libraries' constants, what one operation takes for itself
   bool at_most = false;  // the last part is an upper bound
   Bytes peak, windows;   // peak includes them
+  std::vector<Part> beside =
+      {};  // in use on the GPU beside all that, measured, in the order in which it came
   [[nodiscard]] Bytes predicted() const;
   /// Within 1 % of the prediction, or below it where that is an upper bound.
   [[nodiscard]] bool holds() const;

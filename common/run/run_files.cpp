@@ -147,6 +147,7 @@ void set_outcome(RunRecord& record, const RunFiles::Outcome& outcome) {
   record.validation_loss = outcome.validation_loss;
   record.seconds = outcome.seconds;
   record.profile = outcome.profile;
+  record.allocator = outcome.allocator;
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ class RunFiles {
     std::optional<double> validation_loss;
     double seconds = 0;  // from start to end
     std::optional<Profile> profile = {};
+    std::optional<AllocatorCheck> allocator = {};
   };
   /// Collective: rank 0 learns what the others predicted and measured, and writes the trace. measured: null
   /// if the run was too short to be checked.

@@ -284,7 +284,7 @@ void Trainer::stop_or_skip(const StepRecord& step) {
 }
 
 RunFiles::Outcome Trainer::outcome() const {
-  return {steps_, validation_loss_, seconds_of(Clock::now() - began_), profiled_};
+  return {steps_, validation_loss_, seconds_of(Clock::now() - began_), profiled_, claims_.allocator()};
 }
 
 StepRecord Trainer::record_of(std::int64_t step, const StepResult& result, Clock::time_point began) {
@@ -405,11 +405,13 @@ int train(const TrainJob& job) {
     options.gpu = gpu_of(job.launch, job.line.share_gpu);  // before anything else of CUDA
     set_nccl_environment();
     gpu.emplace(*options.gpu);
+    gpu->note_beside_allocator("context, and what other processes hold");
     refuse_what_gpu_lacks(job, *gpu, *options.gpu);
   }
   AllocatorWitness witness;
   Ledger ledger(gpu ? gpu->device() : at::Device(at::kCPU), job.line.memory_cap.value_or(Bytes(0)));
   World world(job.launch, ledger, options);
+  if (gpu) gpu->note_beside_allocator("communicators, before their first operation");
   try {
     Trainer(job, world, ledger, witness, gpu ? &*gpu : nullptr).run();
   } catch (...) {

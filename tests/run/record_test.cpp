@@ -164,6 +164,19 @@ TEST_F(Record, KeepsAProfileIfThereIsOne) {
   EXPECT_EQ(profile["sensors"]["watts"], 691.0);
 }
 
+TEST_F(Record, KeepsWhatAGpuHeldAndByWhom) {
+  RunRecord record = some_record();
+  EXPECT_EQ(written(record).find("\"allocator\""), std::string::npos);
+  record.allocator.emplace();
+  record.allocator->parts = {{"ledger", Bytes(1000)}, {"scratch of our kernels", Bytes(20)}};
+  record.allocator->peak = Bytes(1022);
+  record.allocator->beside = {{"context", Bytes(500)}};
+  const nlohmann::json allocator = nlohmann::json::parse(written(record))["allocator"];
+  EXPECT_EQ(allocator["predicted"]["scratch of our kernels"], 20);
+  EXPECT_EQ(allocator["peak"], 1022);
+  EXPECT_EQ(allocator["beside"]["context"], 500);
+}
+
 TEST_F(Record, HasNoMfuWithoutAPeak) {
   RunRecord r = some_record();
   r.flops->peak.reset();

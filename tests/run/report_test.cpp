@@ -62,6 +62,13 @@ TEST(AllocatorTable, CountsWindowsAndSaysHowMuchTheyAre) {
   check.windows = Bytes(600'000);
   const std::string text = format_allocator(check);
   EXPECT_EQ(text.substr(text.rfind("  of it")), "  of it windows, by NCCL               600,000\n") << text;
+  check.windows = Bytes(0);
+  check.beside = {{"context", Bytes(500'000)}, {"communicators", Bytes(20'000)}};
+  const std::string beside = format_allocator(check);
+  EXPECT_EQ(beside.substr(beside.find("  in use")),
+            "  in use on the GPU beside it\n"
+            "  context                                   500,000\n"
+            "  communicators                              20,000\n");
   check.peak = Bytes(1'035'000);
   EXPECT_FALSE(check.holds());
 }
