@@ -353,6 +353,15 @@ class Parts(unittest.TestCase):
         self.assertIn("| `all_gather` | 4 | between windows, by copy engines if they can | 0.200 (0.100 to 0.400) |", text)
         self.assertFalse([absent for absent in ("efficiency", "0.500", "0.700") if absent in text])
 
+    def test_precisions_with_and_without_clocks(self):
+        found = registry.record("gpu_precision_124m")
+        for run in found["runs"]:
+            run["power"] = {"sm_mhz": {"median": 1500.0}, "watts": {"median": 690.5}}
+        with unittest.mock.patch.object(machine_tables, "record", lambda name: found):
+            self.assertIn("| 1500 | 690 |", machine_tables.gpu_precision(Page(PAGE)))
+            found["runs"][0]["power"] = None
+            self.assertNotIn("MHz", machine_tables.gpu_precision(Page(PAGE)))
+
     def test_runs_with_equal_bits(self):
         def run(weights):
             return {"command": f"mpirun -n 2 build/cuda/bin/{weights} --steps 3 --save x", "last_loss": 5.5, "weights_sha256": weights * 20, "versions": {"GPU": "Pretended"}}
