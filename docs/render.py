@@ -8,7 +8,8 @@ usage: python3 docs/render.py [--check] [--program PATH]     (from anywhere; def
              links to code, [`anchor`](file.cpp#L1), get the line of `[anchor: anchor]`
   figures    docs/figures/*.svg, each drawn from a record whose name is in its caption
   pipedream  docs/results/pipedream_m*.json and the outputs of notebooks/03_pipelines.ipynb, as the command computes them
-  checks     anchors, links inside the repository, fenced blocks (the commands in them run in tests/docs/commands_test.py)
+  checks     anchors, links inside the repository, fenced blocks (the commands in them run in tests/docs/commands_test.py), the commit that
+             every record of GPUs names
 
 --check writes nothing and exits 1, naming what is stale or broken. What has no record yet is left out, and named.
 """
@@ -88,6 +89,7 @@ def main():
         for name, text in written:  # links may lead to what was written just now
             if name.endswith(".md"):
                 check_page(name, text, problems)
+        problems += checks.records_without_commit(checks.gpu_records())
         drawn = {name for name, _ in written}
         problems += [f"docs/figures/{path.name}: nothing draws it, or its record is not there" for path in sorted((ROOT / "docs/figures").iterdir())
                      if f"docs/figures/{path.name}" not in drawn]

@@ -4,8 +4,11 @@
 // last id (50256) ends a text. Text is cut into pieces (bpe/split.h). Within a piece, the two neighbours
 // whose merge was learnt first become one token, the leftmost if several are equal, until no two neighbours
 // merge. The ids equal tiktoken's for every UTF-8 text (tests/data/bpe_golden_test.cpp). Text that is not
-// UTF-8 is encoded too, each wrong byte as a character of its own; decode() gives every text back byte for
-// byte.
+// UTF-8 is encoded too: the pattern sees each wrong byte as a character that is neither letter, number nor
+// white space, and merges see bytes. tiktoken has no such function; its private _encode_bytes(), which it
+// calls "our best guess", splits no more from the first wrong byte on, but merges all that follows, and the
+// last piece before it, as one piece ("\xFF's" there is 187 338, here 187 6 82). A wrong byte here changes no
+// piece that it is not in or beside. decode() gives every text back byte for byte.
 // "<|endoftext|>" within a text is ordinary text, as in tiktoken's encode_ordinary().
 // Source: Sennrich et al., arXiv:1508.07909; github.com/openai/gpt-2, src/encoder.py.
 #pragma once

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the requirements-*.txt beside this file: exact versions, with the hash of every wheel that pip would take.
+"""Writes the requirements-*.txt beside this file and that of common/data/prepare: exact versions, with the hash of every wheel that
+pip would take.
 
   common/setup/pin.py                  all files, at the versions named below
-Asks pip what it would install for each Python version that setup.sh supports (x86-64 Linux), installs nothing.
+Asks pip what it would install for each Python version that setup.sh supports (Linux on x86-64; pyarrow also on ARM), installs nothing.
 Run it to move to other versions; then read the difference, since setup.sh trusts these hashes.
 """
+import itertools
 import json
 import pathlib
 import subprocess
@@ -12,7 +14,8 @@ import sys
 import tempfile
 
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
-PLATFORMS = ["manylinux_2_%d_x86_64" % minor for minor in range(5, 29)] + ["manylinux2014_x86_64", "linux_x86_64"]
+X86 = ["manylinux_2_%d_x86_64" % minor for minor in range(5, 29)] + ["manylinux2014_x86_64", "linux_x86_64"]
+ARM = [platform.replace("x86_64", "aarch64") for platform in X86]
 TORCH = "torch==2.11.0"
 TOOLKIT = "cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]==13.0.2"
 FRONTEND = "nvidia-cudnn-frontend==1.18.0"
@@ -20,25 +23,27 @@ FRONTEND = "nvidia-cudnn-frontend==1.18.0"
 ORACLE = ["transformers==4.57.1", "safetensors==0.6.2", "numpy==2.3.5", "tiktoken==0.12.0",
           "filelock", "fsspec", "jinja2", "networkx", "setuptools==80.9.0", "sympy", "typing_extensions"]
 ORACLE_PYTHONS = ["3.11", "3.12", "3.13"]
+PARQUET = "pyarrow==22.0.0"
+HERE = pathlib.Path(__file__).parent
 
 
-def wheels(requirements, python):
+def wheels(requirements, python, platforms):
     """{(name, version): sha256} of what pip would install on this Python."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report, tempfile.TemporaryDirectory() as target:
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
         command += ["--only-binary=:all:", "--python-version", python, "--target", target, "--report", report.name]
-        command += [word for platform in PLATFORMS for word in ("--platform", platform)]
+        command += [word for platform in platforms for word in ("--platform", platform)]
         subprocess.run(command + requirements, check=True)
         items = json.load(open(report.name, encoding="utf-8"))["install"]
     return {(item["metadata"]["name"].lower().replace("_", "-"), item["metadata"]["version"]):
             item["download_info"]["archive_info"]["hash"].replace("=", ":") for item in items}
 
 
-def collect(requirements, pythons, keep=lambda name: True):
-    """{name==version: hashes} over these Pythons, of the names that keep() takes."""
+def collect(requirements, pythons, keep=lambda name: True, machines=(X86,)):
+    """{name==version: hashes} over these Pythons and machines, of the names that keep() takes."""
     found = {}
-    for python in pythons:
-        for (name, version), digest in wheels(requirements, python).items():
+    for python, platforms in itertools.product(pythons, machines):
+        for (name, version), digest in wheels(requirements, python, platforms).items():
             if keep(name):
                 found.setdefault(f"{name}=={version}", set()).add(digest)
     return found
@@ -48,7 +53,7 @@ def write(file, comment, found):
     lines = [f"# {comment} Written by pin.py."]
     for pin in sorted(found):
         lines.append(" \\\n    ".join([pin] + [f"--hash={digest}" for digest in sorted(found[pin])]))
-    (pathlib.Path(__file__).parent / file).write_text("\n".join(lines) + "\n", encoding="ascii")
+    (HERE / file).write_text("\n".join(lines) + "\n", encoding="ascii")
 
 
 def main():
@@ -62,6 +67,8 @@ def main():
     write("requirements-cudnn-frontend.txt", "Headers that describe an attention to cuDNN.", collect([FRONTEND], PYTHONS))
     write("requirements-oracle.txt", "What golden files are made with; torch itself comes from torch-cuda.",
           collect(ORACLE, ORACLE_PYTHONS))
+    write("../data/prepare/requirements-parquet.txt", "What `prepare` reads parquet files with.",
+          collect([PARQUET], PYTHONS, machines=(X86, ARM)))
 
 
 if __name__ == "__main__":

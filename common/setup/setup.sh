@@ -7,7 +7,7 @@
 #     --quiet        prints only what it installs, and errors
 #     --cuda         also LibTorch with CUDA, cuDNN's frontend headers, and nvcc where no CUDA 13 toolkit is found
 #     --oracle       also the Python packages that golden files are made with (.deps/oracle/bin/python)
-#     --dev          also clang-format, clang-tidy and shellcheck
+#     --dev          also clang-format, clang-tidy and shellcheck, and pyarrow, with which a test has `prepare` read parquet
 #     --keep-wheels  keeps the downloaded files for the next call
 #   exit   0 all is there; 64 usage; 69 something is missing and could not be installed (the fix is printed)
 set -euo pipefail
@@ -94,6 +94,7 @@ missing_parts() {
     header cudnn_frontend.h || complete cudnn-frontend || say cudnn-frontend
   fi
   if ((oracle)); then complete oracle || say oracle; fi
+  if ((dev)); then "$deps/prepare/bin/python" -c 'import pyarrow' 2>/dev/null || say prepare; fi
 }
 
 # describe PART: what it is; download and disk in MB; MB that must be free while it is installed.
@@ -104,6 +105,7 @@ describe() {
     cuda-toolkit) text="nvcc 13.0 (no CUDA 13 toolkit was found)" download=150 disk=450 peak=700 ;;
     cudnn-frontend) text="cuDNN's frontend headers" download=2 disk=3 peak=50 ;;
     oracle) text="transformers, safetensors, numpy, tiktoken for golden files" download=60 disk=250 peak=500 ;;
+    prepare) text="pyarrow, with which prepare reads parquet files" download=48 disk=150 peak=400 ;;
   esac
 }
 
@@ -191,14 +193,19 @@ pip() {
     TMPDIR="$deps/tmp" "$python" -m pip "$@"
 }
 
-# fetch PART: its wheels lie in .deps/wheels afterwards. Those that are there already are checked, not fetched again.
-fetch() {
+# announce PART: says what is fetched, if the disk has room for it.
+announce() {
   local text download disk peak free
   describe "$1"
   free=$(free_mib "$deps")
   ((free >= peak)) || die "$exit_missing" ".deps/$1" "needs $peak MB free while it is installed ($disk MB afterwards); there are $free" \
     "free some space on the disk of $root"
   say "setup: $text: downloading $download MB"
+}
+
+# fetch PART: its wheels lie in .deps/wheels afterwards. Those that are there already are checked, not fetched again.
+fetch() {
+  announce "$1"
   pip download "${quietly[@]}" --no-cache-dir --no-deps --only-binary=:all: --require-hashes \
     -r "$root/common/setup/requirements-$1.txt" -d "$deps/wheels" || die "$exit_missing" ".deps/$1" \
     "the download failed, pip's message is above" \
@@ -253,6 +260,12 @@ install_oracle() {
   recipe_hash oracle >"$home/.complete"
 }
 
+# The recipe lies beside the program that needs it, for those who want no more than that.
+install_prepare() {
+  announce prepare
+  TMPDIR=$deps/tmp PYTHON=$python "$root/common/data/prepare/setup_parquet.sh"
+}
+
 install_all() {
   local part
   # Another call may have done it while this one waited.
@@ -269,7 +282,10 @@ install_all() {
       "apt-get install python3 python3-pip, or put such a Python first on PATH"
     mkdir -p "$deps/tmp" "$deps/wheels"
     for part in "${parts[@]}"; do
-      if [[ $part == oracle ]]; then install_oracle; else install_part "$part"; fi
+      case $part in
+        oracle | prepare) "install_$part" ;;
+        *) install_part "$part" ;;
+      esac
     done
     rm -rf "$deps/tmp"
     ((keep_wheels)) || rm -rf "$deps/wheels"

@@ -2,6 +2,7 @@
 import pathlib
 import re
 
+from . import checks
 from .lesson_tables import stored, workload
 from .machine_tables import beside_copies, gpu_table, has_peer, held_back_by_host
 from .registry import ROOT, has, record, renders, source, table, times_text
@@ -151,6 +152,29 @@ def gpu_limits(page):
             "is the lower one.")
 
 
+def counted(names):
+    """In the order of their first: name (3 rounds), other name (1 round)."""
+    return ", ".join(f"{name} ({times_text(names.count(name), 'round')})" for name in dict.fromkeys(names))
+
+
+@renders
+def gpu_commits(page):
+    """Which sources were measured: of every run of gpu_peers.json, and of the other records of GPUs."""
+    of_runs = {}
+    for key, row in rows_of_peers().items():
+        commits = [one["commit"] for one in row["rounds"]]
+        words = commits[0] if len(set(commits)) == 1 else f"**rounds of more than one commit**, {counted(commits)}"
+        of_runs.setdefault(words, []).append(f"`{key}`")
+    runs = [f"{', '.join(keys)}: {words}" for words, keys in of_runs.items()]
+    others = []
+    for name, found in checks.gpu_records():
+        if name != "gpu_peers":
+            commits = dict.fromkeys(one.get("commit") or "**none**" for _, one in checks.measured_parts(found))
+            built = {program.get("commit") for program in found.get("programs", {}).values()} - {None, *commits}
+            others.append(f"{source(page, name)}: {', '.join(commits)}" + (f" (its programs say {', '.join(sorted(built))})" if built else ""))
+    return f"Commits of the programs, by run: {'; '.join(runs)}.\n\nOf other records: {'; '.join(others)}."
+
+
 @renders
 def gpu_links(page):
     """One GPU beside small copies between GPUs, beside such within each, and all GPUs in one run."""
@@ -163,7 +187,9 @@ def gpu_links(page):
             clock, watts = (median(row, name, "power", field, "median") for field in ("sm_mhz", "watts"))
             rows.append([f"`{key}`", row["programs"][name]["label"].replace("Stagecraft, ", ""), f"{1e3 * median(row, name, 'median_seconds'):.2f}",
                          gpu_table().spread_text(ratio) if ratio else "", *(gpu_table().text_of(x, ".0f") for x in (clock, watts))])
-    return table(["run", "program", "ms a step", "rate over one GPU alone, within a round", "SM MHz", "W"], rows, left=2) + f"\n\nFrom {source(page, 'gpu_peers')}." if rows else ""
+    if not rows:
+        return "What awake links cost is not measured yet: no run of `gpu.sh --world 2 --rows links`, on a host with more than two GPUs, is on record."
+    return table(["run", "program", "ms a step", "rate over one GPU alone, within a round", "SM MHz", "W"], rows, left=2) + f"\n\nFrom {source(page, 'gpu_peers')}."
 
 
 @renders

@@ -29,7 +29,7 @@ def dtype_only_in_words(page):
         return ""
     found = record("gpu_dtype_only")
     fp16, fp32 = found["programs"]["fp16"], found["programs"]["fp32"]
-    return (f"Changing `precision.dtype` from fp32 to fp16, and nothing else, makes this run {found['ratios']['fp32_over_fp16']['median']:.1f} times faster and takes "
+    return (f"Changing `precision.dtype` from fp32 to fp16, and no other setting, makes this run {found['ratios']['fp32_over_fp16']['median']:.1f} times faster and takes "
             f"{100 * (1 - fp16['bytes_measured'] / fp32['bytes_measured']):.0f} % of its bytes away, on one GPU, where ZeRO has nothing to shard.")
 
 

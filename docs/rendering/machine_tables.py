@@ -173,7 +173,11 @@ def gpu_precision(page):
     first = found["runs"][0]
     rows = [[run["precision"], f"{run['tokens_per_second'] / 1e3:.1f}", f"{run['tokens_per_second'] / first['tokens_per_second']:.1f}",
              f"{100 * run['largest_difference']:.2f} %", f"{run['validation_loss']:.4f}"] for run in found["runs"]]
-    return (table(["precision", "k tok/s", "over fp32", "largest distance from fp32's loss", "validation loss"], rows)
+    heads = ["precision", "k tok/s", "over fp32", "largest distance from fp32's loss", "validation loss"]
+    if all(run.get("power") for run in found["runs"]):  # earlier records have no samples
+        heads += ["SM MHz", "W"]
+        rows = [[*row, *(f"{run['power'][field]['median']:.0f}" for field in ("sm_mhz", "watts"))] for row, run in zip(rows, found["runs"])]
+    return (table(heads, rows)
             + f"\n\nFrom {source(page, 'gpu_precision_124m')} ({found['versions']['GPU']}, GPT-2 124M, {found['workload']['batch.global']} rows of "
             f"{found['workload']['batch.sequence']} tokens a step).")
 

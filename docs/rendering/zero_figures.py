@@ -1,6 +1,6 @@
 """Drawings of lessons 02 to 04: who holds what, bytes by purpose side by side, what travels when."""
 from .lesson_figures import COMPUTED, lanes_of
-from .lesson_tables import bytes_text, workload
+from .lesson_tables import bytes_text, is_busy, load_text, workload
 from .registry import RenderError, figure, has, record
 from .svg import FILLS, LINES, Drawing, Plot
 from .zero_tables import LESSONS, Shape, states_of
@@ -80,28 +80,50 @@ def parts_of(bytes_):
             (FILLS[3], got("communication", 0)), (REST, got("activations", 0) + got("workspace", 0)))
 
 
-@figure
-def zero_bytes():
+def panels_of(lessons):
+    """(title, bytes of each lesson): configs/tiny.json as measured, GPT-2 1.5B as planned."""
+    order, plans = record("zero_order")["lessons"], record("zero_plans")["models"]["gpt2_1558m"]
+    return ([(f"tiny, N = {n}: measured", {lesson: order[lesson][n]["bytes"] for lesson in lessons}) for n in ("2", "4")]
+            + [(f"GPT-2 1.5B, N = {n}: planned", {lesson: plans[lesson][n]["bytes"] for lesson in lessons}) for n in ("2", "4")])
+
+
+def bytes_of(lessons, title, across):
+    """A panel a model and N, `across` of them beside each other; panels of one model have one scale."""
     if not (has("zero_order") and has("zero_plans")):
         return None
-    order, plans = record("zero_order")["lessons"], record("zero_plans")["models"]["gpt2_1558m"]
-    panels = [(f"tiny, N = {n}: measured", {lesson: order[lesson][n]["bytes"] for lesson in LESSONS}) for n in ("2", "4")]
-    panels += [(f"GPT-2 1.5B, N = {n}: planned", {lesson: plans[lesson][n]["bytes"] for lesson in LESSONS}) for n in ("2", "4")]
+    panels = panels_of(lessons)
     totals = "; ".join(f"{name}: " + ", ".join(f"{LESSONS[lesson]} {bytes_text(bytes_['total'])}" for lesson, bytes_ in one.items()) for name, one in panels)
     rests = [[dict(parts_of(bytes_))[REST] for bytes_ in one.values()] for _, one in panels]
     apart = max(max(rest) - min(rest) for rest in rests)
-    alt = f"Bytes of a rank by purpose under four strategies. {totals}. Activations and workspace are the same for all but for {apart} bytes at most."
-    drawing = Drawing(660, "Bytes of a rank, lessons 01 to 04", alt, "left: a model of four blocks; below: one of 48")
+    same = f"the same for all but for {apart} bytes at most" if apart else "the same for all"
+    alt = f"Bytes of a rank by purpose under {'four' if len(lessons) == 4 else 'two'} strategies. {totals}. Activations and workspace are {same}."
+    down, wide = len(panels) // across, 400 // (across // 2)
+    drawing = Drawing(80 + 290 * down, title, alt, f"{'left' if across == 4 else 'above'}: a model of four blocks; {'right' if across == 4 else 'below'}: one of 48")
     for i, (name, one) in enumerate(panels):
-        x, base = 50 + 460 * (i % 2), 300 + 290 * (i // 2)
+        x, base = 50 + 920 // across * (i % across), 300 + 290 * (i // across)
         most = max(sum(count for _, count in parts_of(bytes_)) for _, group in panels[2 * (i // 2):2 * (i // 2) + 2] for bytes_ in group.values())
         drawing.text(x, base - 222, name)
-        drawing.line(x, base, x + 400, base)
+        drawing.line(x, base, x + wide, base)
         for j, (lesson, bytes_) in enumerate(one.items()):
             bars(drawing, x + 12 + 98 * j, base, 190, parts_of(bytes_), most, LESSONS[lesson])
-    drawing.legend(50, 644, ((PARAMETERS, "parameters"), (GRADIENTS, "gradients"), (OPTIMIZER, "master, momentum, variance"), (FILLS[3], "communication"),
-                             (REST, "activations, workspace")))
+    drawing.legend(50, 64 + 290 * down, ((PARAMETERS, "parameters"), (GRADIENTS, "gradients"), (OPTIMIZER, "master, momentum, variance"), (FILLS[3], "communication"),
+                                         (REST, "activations, workspace")))
     return drawing.done("Records docs/results/zero_order.json (20 steps, measured) and docs/results/zero_plans.json (`--plan`, 8 or 16 rows a micro-batch, no run).")
+
+
+@figure
+def zero_bytes():
+    return bytes_of(tuple(LESSONS), "Bytes of a rank, lessons 01 to 04", 2)
+
+
+@figure
+def zero1_bytes():
+    return bytes_of(("01_data_parallel", "02_zero1"), "Bytes of a rank before and after: data parallelism, ZeRO-1", 4)
+
+
+@figure
+def zero2_bytes():
+    return bytes_of(("02_zero1", "03_zero2"), "Bytes of a rank before and after: ZeRO-1, ZeRO-2", 4)
 
 
 @figure
@@ -147,14 +169,15 @@ def draw_timeline(drawing, run):
 
 
 def timeline(lesson, title, what):
-    if not has("zero_trace"):
+    found = record("zero_trace") if has("zero_trace") else {"lessons": {}}
+    if lesson not in found["lessons"]:
         return None
-    found = record("zero_trace")
     run = found["lessons"][lesson]
     alt = f"Rank 0 of 2 in one step of lesson {LESSONS[lesson]}, from a real trace. {what}"
-    drawing = Drawing(262, title, alt, "measured on a busy machine: order, no times")
+    drawing = Drawing(262, title, alt, "measured on a busy machine: order, no times" if is_busy("zero_trace") else "measured")
     draw_timeline(drawing, run)
-    return drawing.done(f"Record docs/results/zero_trace.json, rank 0 of 2, step {found['step']}, `{run['command']}`; operations are drawn at least 5 points wide.")
+    return drawing.done(f"Record docs/results/zero_trace.json, rank 0 of 2, step {found['step']} of {run['microseconds'] / 1e3:.1f} ms, `{run['command']}`; {load_text('zero_trace')}; "
+                        "operations are drawn at least 5 points wide.")
 
 
 def gpu_timeline(lesson):
@@ -180,6 +203,12 @@ def gpu_timeline(lesson):
 def zero1_trace():
     return timeline("02_zero1", "ZeRO-1: gathers under the step's own forward, reductions behind backward",
                     "All units' gathers are issued at the start of the step; embedding waits for unit 0 alone. Reduce-scatters follow one another while backward computes.")
+
+
+@figure
+def zero2_trace():
+    return timeline("03_zero2", "ZeRO-2: gathers under forward, reductions behind backward, out of four buffers",
+                    "With one micro-batch the order is lesson 02's: all units' gathers at the start, reduce-scatters behind backward.")
 
 
 @figure

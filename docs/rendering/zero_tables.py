@@ -17,11 +17,11 @@ class Shape:
         work = with_settings(work, [one for one in words if one not in own])
         self.options = {**OPTIONS, **with_settings({}, [one for one in own if one.split("=")[0] != "accumulate"]),
                         **{"accumulate": one.split("=")[1] for one in own if one.startswith("accumulate=")}}
-        if self.options["persist_below"]:
-            raise RenderError("the formulas here have no whole segments")
         self.N, self.units = ranks, units_of(work["model"], ranks)
         self.P, self.L, self.block = sum(self.units), work["model"]["layers"], self.units[1]
         self.ends = self.units[0] + self.units[-1]
+        whole = whole_units(work["model"], self.options["persist_below"], ranks)
+        self.W, self.block_whole, self.ends_whole = sum(whole), whole[1], whole[0] + whole[-1]
         self.M = -(-work["batch"]["global"] // (work["batch"]["micro"] * ranks))
         self.e = 4 if work["precision"]["dtype"] == "fp32" else 2
         self.optimizer = 8 if self.e == 4 else 12  # momentum, variance; and a master beside 16 bits
@@ -39,7 +39,9 @@ class Shape:
         return self.ends + min(2, self.L) * self.block
 
     def parameters(self, lesson):
-        return self.e * (self.P // self.N + self.ends + self.pool * self.block if lesson == "04_zero3" else self.P)
+        if lesson != "04_zero3":
+            return self.e * self.P
+        return self.e * ((self.P - self.W) // self.N + self.W + self.ends - self.ends_whole + self.pool * (self.block - self.block_whole))
 
     def gradients(self, lesson):
         if lesson in ("01_data_parallel", "02_zero1") or self.options["accumulate"] == "full":
@@ -61,7 +63,7 @@ class Shape:
             return 2 * self.P
         if lesson == "03_zero2":
             return ((self.M if self.options["accumulate"] == "shard" else 1) + 1) * self.P
-        return self.M * self.P + self.ends + self.gathers() * self.block
+        return self.M * self.P + self.W + self.ends - self.ends_whole + self.gathers() * (self.block - self.block_whole)
 
     def sent(self, lesson):
         """Bytes; with the all-reduce of four fp64 numbers."""
@@ -190,9 +192,8 @@ def zero_settings_table(page, lesson):
             continue
         if not run["as_predicted"] or run["predicted_bytes"] != run["bytes"] or run["predicted_operations"] != run["operations"]:
             raise RenderError(f"{run['command']}: not as predicted")
-        if "persist_below" not in run["settings"]:
-            checked(f"{run['command']}: states", Shape(workload("tiny"), 2, run["settings"]).states(lesson), states_of(run))
-            checked(f"{run['command']}: bytes sent", Shape(workload("tiny"), 2, run["settings"]).sent(lesson), run["bytes_sent"])
+        checked(f"{run['command']}: states", Shape(workload("tiny"), 2, run["settings"]).states(lesson), states_of(run))
+        checked(f"{run['command']}: bytes sent", Shape(workload("tiny"), 2, run["settings"]).sent(lesson), run["bytes_sent"])
         first = first or run
         rows.append([f"`{run['settings']}`" if run["settings"] else "as shipped", f"{run['bytes']['parameters']:,}", f"{run['bytes']['gradients']:,}",
                      f"{run['bytes'].get('communication', 0):,}", f"{run['bytes']['total']:,}", sum(op["count"] for op in run["operations"]), f"{run['bytes_sent']:,}"])
@@ -233,6 +234,9 @@ def zero_buckets(page):
     rows = []
     for name, file in (MODELS[2], MODELS[4]):
         one, two = (record("zero_plans")["models"][file][lesson]["2"] for lesson in ("02_zero1", "03_zero2"))
+        for key, plan in (("", two), *record("zero_plans")["zero2"][file].items()):
+            checked(f"{plan['command']}: states", Shape(workload(file), 2, key).states("03_zero2"), states_of(plan))
+            checked(f"{plan['command']}: bytes sent", Shape(workload(file), 2, key).sent("03_zero2"), sent_of(plan["operations"], 2))
         several = [("ZeRO-1", one), ("ZeRO-2, as shipped", two), *((f"ZeRO-2, `{key}`", plan) for key, plan in record("zero_plans")["zero2"][file].items())]
         for what, plan in several:
             more = plan["bytes"]["total"] - one["bytes"]["total"]
@@ -267,10 +271,10 @@ def small_tensors(model, below):
     return [[size for size in unit if size < below] for unit in units]
 
 
-def whole_stored(model, below, ranks):
-    """As they are stored: every tensor from a multiple of 64 elements, every unit's segment a multiple of 64 a rank."""
+def whole_units(model, below, ranks):
+    """Elements of each unit that stay whole, as stored: every tensor from a multiple of 64 elements, every segment a multiple of 64 a rank."""
     padded = [sum(-(-size // ALIGN) * ALIGN for size in unit) for unit in small_tensors(model, below)]
-    return sum(-(-size // (ALIGN * ranks)) * ALIGN * ranks for size in padded)
+    return [-(-size // (ALIGN * ranks)) * ALIGN * ranks for size in padded]
 
 
 @renders
@@ -283,7 +287,10 @@ def zero_persist(page):
         rows.append([name, *(f"{len(sizes):,} / {sum(sizes):,}" for sizes in kept), bytes_text(2 * sum(kept[0]))])
         plan = record("zero_plans")["zero3"].get(file)
         if plan:
-            checked(f"{file}: params_whole", 2 * whole_stored(model, 100_000, 2), sum(plan["persist_below=100000"]["buffers"]["params_whole"]))
+            shape, plan = Shape(workload(file), 2, "persist_below=100000"), plan["persist_below=100000"]
+            checked(f"{plan['command']}: params_whole", shape.e * shape.W, sum(plan["buffers"]["params_whole"]))
+            checked(f"{plan['command']}: states", shape.states("04_zero3"), states_of(plan))
+            checked(f"{plan['command']}: bytes sent", shape.sent("04_zero3"), sent_of(plan["operations"], 2))
     return (table(["model", "tensors / elements below 100,000", "below 1,000,000", "bytes of bf16 at 100,000"], rows)
             + "\n\nCounted from the tensors' shapes, before padding; asserted in [param_layout_test.cpp](" + page.link("tests/model/param_layout_test.cpp") + ").")
 

@@ -79,7 +79,8 @@ MemoryPlan Zero3::memory_plan(const RunShape& shape, const Options& options) {
     if (elements.value() > 0)
       plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype));
   };
-  add(Purpose::parameters, "params_shard", " P/N", sharded, precision.dtype);
+  add(Purpose::parameters, "params_shard", whole.value() == 0 ? " P/N" : " (P - W)/N", sharded,
+      precision.dtype);
   add(Purpose::parameters, "params_whole", " W", whole, precision.dtype);
   const int pool = pool_of(layout, options);
   const std::vector<UnitLayout> params = sizes_of(layout, static_cast<std::size_t>(2 + pool), pool),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of gpu.py and dtype_only.py with programs that only pretend: turns, resuming, ratios, failures, the time limit."""
+"""Tests of gpu.py, gpu_bits.py, dtype_only.py and loss_curves.py with programs that only pretend: turns, resuming, ratios, failures, the time limit."""
 import contextlib
 import json
 import os
@@ -41,8 +41,10 @@ with (out / "steps.jsonl").open("w") as file, open(os.environ["FAKE_LOG"], "a") 
         log.flush()
 print("  peak   1,000   1,024  +0.00 %")
 record = {"exit_code": 0, "as_predicted": "FAKE_WRONG" not in os.environ, "message": "", "versions": {"GPU": "none"},
-          "commit": os.environ.get("STAGECRAFT_COMMIT"), "timing": {"wait_share": 0.125},
+          "commit": os.environ.get("STAGECRAFT_COMMIT"), "timing": {"wait_share": 0.125, "tokens_per_second": tokens / seconds},
           "workload": {"model.width": "64", **sets}, "strategy": {}, "workload_hash": "h", "device": "cuda", "world": 1,
+          "command": " ".join(sys.argv), "started": "then", "validation_loss": 2.0, "skipped_updates": 0,
+          "steps": {"loss": [5.0 * (float(os.environ.get("FAKE_LOSS", "1")) if sets.get("precision.dtype") == "fp16" else 1)] * steps},
           "ranks": [{"predicted_bytes": {"total": 1}, "measured_bytes": {"total": 1}}]}
 (out / "record.json").write_text(json.dumps(record))
 '''
@@ -138,7 +140,7 @@ def stage():
 
         def run(*arguments, script="gpu.py", **environment):
             own = [] if script != "gpu.py" else ["--peer", folder / "peer.py", "--copies", folder / "copies.py"]
-            warm_up = [] if script == "gpu_bits.py" else ["--warm-up", "2"]
+            warm_up = [] if script in ("gpu_bits.py", "loss_curves.py") else ["--warm-up", "2"]
             command = [sys.executable, HERE / script, *own, "--bin", folder, "--out", folder / "out.json", "--commit", "c", "--steps", "3",
                        *warm_up, *arguments]
             environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "FAKE_LOG": str(folder / "log"), **environment}
@@ -422,6 +424,34 @@ def compares_dtypes():
         check(said.returncode == 0, said.stdout + said.stderr)
         check(result["ratios"]["fp32_over_fp16"]["median"] == 4, f"{result['ratios']}")
         check(result["programs"]["fp32"]["epoch_seconds"] == 100, "250 steps of 0.4 s")
+        check(result["commit"] == "c" and result["command"].startswith("tests/benchmarks/dtype_only.py --") and result["machine"]["gpu"] == "Pretended GPU", "and what was measured")
+        check(result["rounds"][0]["programs"]["fp16"]["power"]["sm_mhz"]["median"] == 1500, "with clocks and power")
+
+
+def compares_curves():
+    with stage() as (_, run):
+        said, result = run("--steps", "20", script="loss_curves.py")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        check([one["precision"] for one in result["runs"]] == ["fp32, gradients same", "bf16, gradients same", "fp16, gradients same", "bf16, gradients fp32"], f"{result}")
+        check(result["commit"] == "c" and result["command"].startswith("tests/benchmarks/loss_curves.py --") and result["machine"]["gpu"] == "Pretended GPU", f"{result}")
+        for one in result["runs"]:
+            check(one["power"]["samples"] > 0 and one["power"]["sm_mhz"]["median"] == 1500 and one["power"]["watts"]["median"] == 690.5, f"{one}")
+            check(one["command"].startswith("build/cuda/bin/00_one_device --workload configs/gpt2_124m.json") and one["loss"] == [5.0, 5.0], f"{one}")
+        check("precision.dtype=bf16 --set precision.grad_dtype=fp32" in result["runs"][3]["command"], result["runs"][3]["command"])
+        said, _ = run("--steps", "20", script="loss_curves.py", FAKE_LOSS="1.05")
+        check(said.returncode == 1 and "a curve is more than 2.0 % away" in said.stderr, said.stdout + said.stderr)
+        said, _ = run("--steps", "20", script="loss_curves.py", FAKE_WRONG="1")
+        check(said.returncode == 1 and "as predicted: False" in said.stderr, said.stdout + said.stderr)
+    with stage() as (folder, run):
+        for name, commit in (("a", "c"), ("b", "c"), ("other", "d")):
+            subprocess.run([folder / "00_one_device", "--set", f"precision.dtype={'fp16' if name == 'b' else 'fp32'}", "--set", "precision.grad_dtype=same", "--steps", "10",
+                            "--out", folder / name], check=True, capture_output=True, env={**os.environ, "FAKE_LOG": str(folder / "log"), "STAGECRAFT_COMMIT": commit})
+        records = {name: folder / name / "record.json" for name in ("a", "b", "other")}
+        said, result = run(records["a"], records["b"], script="loss_curves.py")
+        check(said.returncode == 0 and result["commit"] == "c" and result["runs"][1]["power"] is None, said.stdout + said.stderr)
+        check(result["runs"][0]["command"].startswith("build/cuda/bin/00_one_device --set") and str(folder) not in json.dumps(result), f"a path of this machine: {result}")
+        said, _ = run(records["a"], records["other"], script="loss_curves.py")
+        check(said.returncode == 1 and "the records are of different commits" in said.stderr, said.stdout + said.stderr)
 
 
 # What records.py takes from the folders of runs with --profile.
@@ -464,7 +494,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, keeps_profiles):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles):
         test()
     print("passed")
 

@@ -1,17 +1,28 @@
 #!/usr/bin/env python3
-"""Loss curves of several runs of one workload, which may differ in precision.* alone, beside each other.
+"""Loss curves of runs of one workload, which may differ in precision.* alone, beside each other.
 
-Losses are averaged over windows of ten steps. The first record is the reference; the result says how far the others go
+Losses are averaged over windows of ten steps. The first run is the reference; the result says how far the others go
 from it, and fails where that is more than --limit.
 
-  python3 tests/benchmarks/loss_curves.py runs/a/record.json runs/b/record.json [--limit 0.02] [--out docs/results/x.json]
+  python3 tests/benchmarks/loss_curves.py                        GPT-2 124M by lesson 00 on one GPU in four precisions, one after
+                                                                 the other, with clocks and power: docs/results/gpu_precision_124m.json
+  python3 tests/benchmarks/loss_curves.py runs/a/record.json runs/b/record.json [--out x.json]      runs that were made before
 """
 import argparse
 import json
 import pathlib
+import shlex
 import sys
+import tempfile
+import time
+
+from gpu import write
+from gpu_programs import HERE, Failed, Lesson, command_text, lesson_program, name_of, sources
+from gpu_watch import Watch, machine
 
 WINDOW = 10
+SETTINGS = ("--workload", "configs/gpt2_124m.json", "--set", "batch.global=8", "--set", "batch.micro=8")
+PRECISIONS = (("fp32", "same"), ("bf16", "same"), ("fp16", "same"), ("bf16", "fp32"))  # dtype, grad_dtype
 
 
 def windows(losses):
@@ -23,32 +34,70 @@ def precision_of(record):
     return f"{kept['dtype']}, gradients {kept['grad_dtype']}"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("records", nargs="+")
-    parser.add_argument("--limit", type=float, default=0.02, help="largest relative difference of a window")
-    parser.add_argument("--out")
-    args = parser.parse_args()
-    records = [json.loads(pathlib.Path(path).read_text()) for path in args.records]
-    work = [{key: value for key, value in r["workload"].items() if not key.startswith("precision.")} for r in records]
+def made(args, folder):
+    """(record, power) of each precision: clocks and watts are of the steps alone."""
+    program, commit, watch = lesson_program(args.bin, "00_one_device"), args.commit or sources(), Watch()
+    try:
+        for dtype, gradients in PRECISIONS:
+            settings = [*SETTINGS, "--set", f"precision.dtype={dtype}", "--set", f"precision.grad_dtype={gradients}", "--device", "cuda"]
+            lesson = Lesson(program, settings, 1, folder / "run", False, 1, {"STAGECRAFT_COMMIT": commit})
+            turn = lesson.measure(0, args.steps, time.monotonic() + args.seconds)
+            record = json.loads((lesson.folder / "record.json").read_text())
+            yield {**record, "command": command_text(lesson.command)}, watch.between(turn["began"], turn["ended"], 1)
+    finally:
+        watch.stop()
+
+
+def read(paths):
+    for path in paths:
+        record = json.loads(pathlib.Path(path).read_text())
+        yield {**record, "command": command_text(shlex.split(record["command"]))}, None
+
+
+def common(records):
+    """What all have in common; ends where they are of different workloads or sources, or one of them failed."""
+    work = [{key: name_of(value) for key, value in r["workload"].items() if not key.startswith("precision.")} for r in records]
     if any(other != work[0] for other in work):
         sys.exit("error: the records are of different workloads\n  fix: compare runs that differ in precision.* alone")
+    if len({r["commit"] for r in records}) > 1:
+        sys.exit("error: the records are of different commits\n  fix: make them again with one build")
     if any(r["exit_code"] != 0 or not r["as_predicted"] for r in records):
         sys.exit("error: a run failed, or did not hold what was predicted\n  fix: see its record.json")
-    reference = windows(records[0]["steps"]["loss"])
-    runs = []
-    for record in records:
-        curve = windows(record["steps"]["loss"])
-        largest = max(abs(a - b) / b for a, b in zip(curve, reference, strict=True))
-        runs.append({"precision": precision_of(record), "largest_difference": round(largest, 5),
-                     "validation_loss": round(record["validation_loss"], 4), "skipped_updates": record["skipped_updates"],
-                     "tokens_per_second": round(record["timing"]["tokens_per_second"]), "loss": [round(x, 4) for x in curve]})
-        print(f"{runs[-1]['precision']}: {100 * largest:.2f} % from the first, validation {runs[-1]['validation_loss']}, "
-              f"{runs[-1]['tokens_per_second']} tok/s")
-    if args.out:
-        result = {"workload": work[0], "window": WINDOW, "device": records[0]["device"], "world": records[0]["world"],
-                  "versions": records[0]["versions"], "started": records[0]["started"], "runs": runs}
-        pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
+    return {"commit": records[0]["commit"], "workload": work[0], "window": WINDOW, **{key: records[0][key] for key in ("device", "world", "versions", "started")}}
+
+
+def curve(record, power, reference):
+    losses = windows(record["steps"]["loss"])
+    largest = max(abs(a - b) / b for a, b in zip(losses, reference, strict=True))
+    return {"precision": precision_of(record), "command": record["command"], "largest_difference": round(largest, 5),
+            "validation_loss": round(record["validation_loss"], 4), "skipped_updates": record["skipped_updates"],
+            "tokens_per_second": round(record["timing"]["tokens_per_second"]), "power": power, "loss": [round(x, 4) for x in losses]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", nargs="*", help="of runs that were made before; none: the runs are made here")
+    parser.add_argument("--limit", type=float, default=0.02, help="largest relative difference of a window")
+    parser.add_argument("--out", help="the result (default, where runs are made: docs/results/gpu_precision_124m.json)")
+    parser.add_argument("--bin", default="build/cuda/bin", help="where the lessons' programs are")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--seconds", type=float, default=300, help="limit of one run")
+    parser.add_argument("--commit", help="of the sources, where this is no git checkout")
+    args = parser.parse_args()
+    out = args.out or (None if args.records else "docs/results/gpu_precision_124m.json")
+    with tempfile.TemporaryDirectory(prefix="stagecraft_curves_") as folder:
+        try:
+            found = list(read(args.records) if args.records else made(args, pathlib.Path(folder)))
+        except Failed as error:
+            sys.exit(f"error: {error}")
+    said = common([record for record, _ in found])
+    reference = windows(found[0][0]["steps"]["loss"])
+    runs = [curve(record, power, reference) for record, power in found]
+    for run in runs:
+        print(f"{run['precision']}: {100 * run['largest_difference']:.2f} % from the first, validation {run['validation_loss']}, {run['tokens_per_second']} tok/s")
+    if out:
+        origin = {"command": command_text([HERE / "loss_curves.py", *sys.argv[1:]]), **({} if args.records else {"machine": machine()})}
+        write(pathlib.Path(out), {**origin, **said, "runs": runs})
     if max(run["largest_difference"] for run in runs) > args.limit:
         sys.exit(f"error: a curve is more than {100 * args.limit} % away")
 

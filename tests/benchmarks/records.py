@@ -285,8 +285,8 @@ def zero_plans():
 
 
 def zero_trace():
-    """A step of lessons 02 and 04 on two ranks, one micro-batch each, drawn from trace.json: what travels under forward and behind backward."""
-    runs = {lesson: Run(lesson, 2, "--steps", "8", "--trace", "--set", "batch.micro=6") for lesson in ("02_zero1", "04_zero3")}
+    """A step of lessons 02 to 04 on two ranks, one micro-batch each, drawn from trace.json: what travels under forward and behind backward."""
+    runs = {lesson: Run(lesson, 2, "--steps", "8", "--trace", "--set", "batch.micro=6") for lesson in ("02_zero1", "03_zero2", "04_zero3")}
     return {**runs["02_zero1"].machine(), "step": 5, "lessons": {lesson: {"command": run.command, **spans(run.trace, 5)} for lesson, run in runs.items()}}
 
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
 from rendering import (  # noqa: E402
     checks, collective_tables, faults, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks, memory_tables, outputs, registry, svg,
-    zero_tables)
+    zero_figures, zero_tables)
 from rendering.registry import Page, RenderError  # noqa: E402
 
 PAGE = "lessons/01_data_parallel/README.md"
@@ -102,6 +102,20 @@ class Checks(unittest.TestCase):
         found = checks.commands_of("p.md", text)
         self.assertEqual([(c.line, c.words, c.exit_code, c.not_run) for c in found],
                          [(3, ["ls", "-l"], 0, ""), (6, ["cat", "a", "b"], 0, ""), (10, ["false"], 75, ""), (14, ["soak"], 0, "takes an hour")])
+
+    def test_records_of_gpus_name_their_commit(self):
+        def wrong(name, found):
+            return [line.split(";")[0] for line in checks.records_without_commit([(name, found)])]
+
+        good, dirty = {"commit": "89d10d3d2b59"}, {"commit": "89d10d3d2b59-dirty"}
+        self.assertEqual(wrong("gpu_x", good) + wrong("gpu_x", dirty), [])
+        for bad in ({}, {"commit": None}, {"commit": "unknown"}, {"commit": "89d10d3"}):
+            self.assertEqual(wrong("gpu_x", bad), ["docs/results/gpu_x.json: it names no commit"])
+        self.assertEqual(wrong("gpu_peers", {"rows": {"a": {"commit": "89d10d3d2b59", "rounds": [good, {}]}}}), ["docs/results/gpu_peers.json: a, round 2 names no commit"])
+        self.assertEqual(wrong("gpu_bits", {"world 2": {"runs": {"01": good, "02": {}}}}), ["docs/results/gpu_bits.json: world 2, 02 names no commit"])
+        self.assertEqual(wrong("gpu_precision_124m", {}), [])
+        self.assertEqual(wrong("gpu_precision_124m", good), ["docs/results/gpu_precision_124m.json names its commit by now"])
+        self.assertGreater(len(checks.gpu_records()), 5)
 
     def test_a_mark_of_commands_that_means_nothing(self):
         with self.assertRaisesRegex(RenderError, "is none of"):
@@ -307,6 +321,18 @@ class Parts(unittest.TestCase):
                      "| between operations | 1.50 | 15.0 % |", "| `all_reduce`, beside them | 3.00 |  | 200 GB/s | 75 % |", "1650 MHz, 691 W; best product alone 750 TF/s, memory 4.00 TB/s"):
             self.assertIn(line, text)
 
+    def test_rounds_of_more_than_one_commit_are_marked(self):
+        def row(*commits):
+            return {"rounds": [{"commit": commit} for commit in commits]}
+
+        rows = {"a": row("1" * 12, "1" * 12), "b": row("1" * 12), "c": row("1" * 12, "2" * 12, "1" * 12)}
+        others = [("gpu_x", {"commit": "3" * 12, "programs": {"fp32": {"commit": "4" * 12}}}), ("gpu_y", {})]
+        with unittest.mock.patch.object(gpu_tables, "rows_of_peers", lambda: rows), unittest.mock.patch.object(checks, "gpu_records", lambda: others):
+            text = gpu_tables.gpu_commits(Page(PAGE))
+        self.assertIn("`a`, `b`: 111111111111; `c`: **rounds of more than one commit**, 111111111111 (2 rounds), 222222222222 (1 round).", text)
+        self.assertIn("333333333333 (its programs say 444444444444)", text)
+        self.assertIn("gpu_y.json): **none**", text)
+
     # The run has a scaling of its own, which is not a second scaling of its workload; what failed in it is left out.
     def test_what_awake_links_cost(self):
         programs = {"ours": 300e3, "ours_1": 160e3, "ours_1_awake": 152e3}
@@ -323,7 +349,7 @@ class Parts(unittest.TestCase):
             self.assertNotIn("within |", text)
             self.assertEqual((gpu_tables.gpu_ratios(Page(PAGE)), gpu_tables.comparisons(), machine_tables.gpu_scaling(Page(PAGE))), ("", [], ""))
             del row["programs"]["ours_1_awake"], row["programs"]["ours_1_within"]
-            self.assertEqual(gpu_tables.gpu_links(Page(PAGE)), "")
+            self.assertIn("not measured yet", gpu_tables.gpu_links(Page(PAGE)))
             self.assertIn("93.8 %", machine_tables.gpu_scaling(Page(PAGE)))
 
     def test_what_a_collective_takes_from_products(self):
@@ -338,6 +364,15 @@ class Parts(unittest.TestCase):
         self.assertIn("| `all_gather` | 4 | 16 blocks | 0.800 (0.400 to 1.600) |", text)
         self.assertIn("| `all_gather` | 4 | between windows, by copy engines if they can | 0.200 (0.100 to 0.400) |", text)
         self.assertFalse([absent for absent in ("efficiency", "0.500", "0.700") if absent in text])
+
+    def test_precisions_with_and_without_clocks(self):
+        found = registry.record("gpu_precision_124m")
+        for run in found["runs"]:
+            run["power"] = {"sm_mhz": {"median": 1500.0}, "watts": {"median": 690.5}}
+        with unittest.mock.patch.object(machine_tables, "record", lambda name: found):
+            self.assertIn("| 1500 | 690 |", machine_tables.gpu_precision(Page(PAGE)))
+            found["runs"][0]["power"] = None
+            self.assertNotIn("MHz", machine_tables.gpu_precision(Page(PAGE)))
 
     def test_runs_with_equal_bits(self):
         def run(weights):
@@ -396,6 +431,19 @@ def prose_of(lesson):
 
 
 class Zero(unittest.TestCase):
+    def test_a_timeline_says_whether_its_machine_was_busy(self):
+        for load, said in ((0.01, ">measured<"), (0.9, ">measured on a busy machine: order, no times<")):
+            found = {**registry.record("zero_trace"), "load_before": load}
+            with unittest.mock.patch.object(zero_figures, "record", lambda name, r=found: r), unittest.mock.patch.object(lesson_tables, "record", lambda name, r=found: r):
+                drawn = zero_figures.zero1_trace()
+            self.assertIn(said, drawn.svg)
+            self.assertIn(f"up to {load:.1f} cores busy", drawn.caption)
+
+    def test_a_lesson_draws_bytes_before_and_after(self):
+        for draw, names in ((zero_figures.zero1_bytes, ("01 data parallel", "02 ZeRO-1")), (zero_figures.zero2_bytes, ("02 ZeRO-1", "03 ZeRO-2"))):
+            svg_text = draw().svg
+            self.assertEqual([svg_text.count(f">{name}<") for name in zero_tables.LESSONS.values()], [4 if name in names else 0 for name in zero_tables.LESSONS.values()])
+
     def shape(self, ranks, settings=""):
         return zero_tables.Shape(lesson_tables.workload("tiny"), ranks, settings)
 
@@ -410,6 +458,9 @@ class Zero(unittest.TestCase):
         self.assertEqual(self.shape(2, "reshard_after_forward=off").moved("04_zero3"), (6 + 1) * 858880)  # pipedream's "at least", (2 g + 2) P of 2 bytes
         self.assertEqual(self.shape(2, "prefetch=9").pool, 4)
         self.assertEqual([self.shape(2, f"bucket={b}").bucket() for b in (1, 50000, 1000000)], [128, 50048, 858880])
+        whole = self.shape(2, "persist_below=1000")  # 1,664 elements of each block and the last unit's 256, which has no other
+        self.assertEqual((whole.W, whole.parameters("04_zero3"), whole.gradients("04_zero3")), (6912, 4 * (425984 + 6912 + 65536 + 2 * 196608), tiny.gradients("04_zero3")))
+        self.assertEqual(whole.sent("04_zero3"), 2 * (6 * 858880 + 6912 + 65536 + 26 * 196608) + 32)
 
     def test_small_tensors(self):
         kept = {below: [size for unit in zero_tables.small_tensors(lesson_tables.workload("gpt2_124m")["model"], below) for size in unit]
@@ -430,7 +481,7 @@ class Zero(unittest.TestCase):
         numbers = {"02_zero1": [tiny.P, tiny.states("02_zero1"), tiny.states("01_data_parallel"), tiny.sent("02_zero1"), 3 * 4 * tiny.P // 2 + 32],
                    "03_zero2": [tiny.full(), tiny.full() // 2, tiny.gradients("03_zero2"), tiny.gradients("02_zero1"), tiny.full() * 3 // 2, four.P * 3 // 4, four.full() * 5 // 4,
                                 tiny.sent("03_zero2") - 32, medium.full(), medium.P],
-                   "04_zero3": [tiny.parameters("04_zero3") // 4, tiny.parameters("04_zero3"), tiny.moved("04_zero3"), tiny.sent("04_zero3"),
+                   "04_zero3": [self.shape(2, "persist_below=1000").W, self.shape(2, "persist_below=1000").parameters("04_zero3"), tiny.parameters("04_zero3") // 4, tiny.parameters("04_zero3"), tiny.moved("04_zero3"), tiny.sent("04_zero3"),
                                 medium.parameters("04_zero3") // 2, medium.P // 2]}
         for lesson, worked in numbers.items():
             for number in worked:

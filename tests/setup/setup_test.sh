@@ -69,6 +69,13 @@ shim cmake <<<'echo cmake version 3.25.1'
 # Stands for Python and pip: FAIL names the step in which the "network" or the machine dies.
 shim python3 <<'EOF'
 case "$1 ${2:-} ${3:-}" in
+  "-m venv --clear")                      # an environment whose pyarrow is what lies in its folder `site`
+    echo venv >>"$log"
+    mkdir -p "$5/bin"
+    { echo "#!$BASH"; echo "[[ \$2 != *sysconfig* ]] || { echo $5/site; exit; }; [[ -e $5/site/torch ]]"; } >"$5/bin/python"
+    chmod +x "$5/bin/python"
+    exit 0
+    ;;
   "-c "*) exit 0 ;;                       # pip is there, the version fits
   "- "*) exit 0 ;;                        # no torch of its own
   "-m pip download") step=download ;;
@@ -132,6 +139,29 @@ check "other pins make it incomplete" equal "$code" 69
 setup --keep-wheels
 check "it is replaced" equal "$code $(steps)" "0 download install "
 check "--keep-wheels" test -f "$deps/wheels/torch-2.11.0.whl"
+
+# --- pyarrow, with --dev ---------------------------------------------------------------------------------------------
+mkdir -p "$repo/common/data/prepare"
+cp "$here"/../../common/data/prepare/{setup_parquet.sh,requirements-parquet.txt} "$repo/common/data/prepare"
+for tool in clang-format-14 clang-tidy-14 shellcheck git; do shim $tool <<<'exit 0'; done
+setup --check --dev
+check "--dev needs pyarrow" equal "$code $out" "69 setup: missing
+  .deps/prepare  pyarrow, with which prepare reads parquet files: 48 MB to download, 150 MB on disk
+  fix: common/setup/setup.sh --dev"
+: >"$log"
+FAIL=install setup --dev
+check "pyarrow does not come" contains "$code $err" "69 error: pip install pyarrow: ERROR: connection broken
+  fix: allow access to PyPI and use Python 3.10 to 3.14 with pip, then run this again"
+setup --check --dev
+check "its environment without it counts as missing" equal "$code" 69
+: >"$log"
+setup --dev
+check "--dev installs it" equal "$code $err$(steps)" "0 venv install "
+check "beside a user's pip settings" contains "$(<"$log")" "install 0 $deps/tmp"
+check "where prepare looks for it" test -e "$deps/prepare/site/torch"
+: >"$log"
+setup --dev
+check "and the second call does nothing" equal "$code $out $(steps)" "0 setup: everything is there "
 
 # --- the machine -----------------------------------------------------------------------------------------------------
 fresh

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes bpe_golden.json, what tiktoken makes of real and of hostile text; bpe_golden_test.cpp compares.
+"""Makes bpe_golden.json, what tiktoken makes of real and of hostile text and bytes; bpe_golden_test.cpp compares.
 
   python3 -m venv /tmp/oracle && /tmp/oracle/bin/pip install tiktoken==0.14.0
   /tmp/oracle/bin/python tests/data/golden/bpe_make_golden.py
@@ -10,6 +10,8 @@ The splitting pattern is tiktoken's own. Contents:
   austen    count and sha256 of the ids (uint16, little-endian) of the whole corpus
   mixture   fragments, and the same of a text of 400,000 of them, chosen by a linear congruence that the test repeats
   cases     texts with their ids
+  wrong     the same of bytes that are not UTF-8: `mixture` with more fragments, `cases`. Their `ids` are those of by_pieces(), tiktoken's
+            pattern and merges with each wrong byte as a character; `tiktoken` has those of its _encode_bytes() where they are others
 """
 import gzip
 import hashlib
@@ -17,6 +19,7 @@ import json
 import pathlib
 import struct
 
+import regex
 import tiktoken
 from tiktoken_ext.openai_public import r50k_pat_str
 
@@ -48,6 +51,17 @@ CASES = [
     "".join(chr(code) for code in range(0x20, 0x250)), "".join(chr(code) for code in range(0, 0xD800, 37)),
     "".join(chr(code) for code in range(0xE000, 0x110000, 1501)),
 ]  # fmt: skip
+
+# Lone bytes, beginnings without their end, an overlong form, a surrogate, more than U+10FFFF; a blank and half a letter.
+WRONG_FRAGMENTS = [bytes.fromhex(text) for text in (
+    "80 bf c3 e3 ff fe".split() + ["c3c3", "e697", "e381", "f09f98", "f09f", "c0af", "e08080", "eda080", "f4908080", "8080", "20c3", "20e381", "27ff", "0aff"]
+)]  # fmt: skip
+WRONG_CASES = WRONG_FRAGMENTS + [text.encode("latin-1") for text in (
+    "a\xff", "\xffa", "caf\xc3", "x\xc0\xafy", "a b\xc3 d", "\xff a b", "\xff the the", "it\xff's", "it\xff'sx", "it's\xff it's  I'll\n\n x", "\xff\n\n\nx", "\xff     x", "\xff''s 'll\n", "a \xc3 'sx  \n  b", "a  \n\t\xffb  c  ", "'\xffs", "!\xff!", "!?\xff?!",
+    " \xff", "  \xff", "   \xff", "\n\n\xff", "\n\n\xff\n\n", "a\n \n\xff", "\t \xff \t", "1\xff2", "12\xc3 34", "\xffHello world, hello", "....\xff....",
+    "Hello world\x80\x81 next words", "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa", "\xe6\x97\xa5\xe6\x97", "\xc3\xa9\xc3\xa9\xc3", "\xe3\x81\xae\xe3\x81", "\xf0\x9f\x98\x80\xf0\x9f\x98",
+    "\x00\xff\x00", "\xc2\xa0\xff", "\xc3\x83\xc3\x82\xc3", "----\xe2\x94", "\xe2\x94\x80\xe2\x94\x80\xe2\x94", "\xff" * 64, "\xc3" * 33, "\xe3\x81" * 20,
+)]  # fmt: skip
 
 
 def byte_order():
@@ -82,30 +96,57 @@ def classes():
     return hashlib.sha256(table).hexdigest()
 
 
-def mixture():
+def mixture(fragments):
     state, parts = 1, []
     for _ in range(400_000):
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-        parts.append(FRAGMENTS[(state >> 33) % len(FRAGMENTS)])
-    return "".join(parts)
+        parts.append(fragments[(state >> 33) % len(fragments)])
+    return b"".join(parts)
 
 
-def digest(encoding, text):
-    ids = encoding.encode_ordinary(text)
-    return {"bytes": len(text.encode()), "tokens": len(ids), "sha256": hashlib.sha256(struct.pack(f"<{len(ids)}H", *ids)).hexdigest()}
+def by_pieces(encoding, text):
+    """Python reads a wrong byte as a lone surrogate: a character that is neither letter, number nor white space."""
+    pieces = regex.findall(r50k_pat_str, text.decode("utf-8", "surrogateescape"))
+    return [token for piece in pieces for token in encoding._encode_single_piece(piece.encode("utf-8", "surrogateescape"))]
+
+
+def wrong_case(encoding, text):
+    ids, tiktokens = by_pieces(encoding, text), encoding._encode_bytes(text)
+    return {"bytes": text.hex(), "ids": ids} | ({} if tiktokens == ids else {"tiktoken": tiktokens})
+
+
+def digest(text, ids):
+    return {"bytes": len(text), "tokens": len(ids), "sha256": hashlib.sha256(struct.pack(f"<{len(ids)}H", *ids)).hexdigest()}
+
+
+def wrong(encoding):
+    text = mixture([fragment.encode() for fragment in FRAGMENTS] + WRONG_FRAGMENTS)
+    fragments = [fragment.hex() for fragment in WRONG_FRAGMENTS]
+    return {
+        "mixture": {"fragments": fragments, **digest(text, by_pieces(encoding, text))},
+        "cases": [wrong_case(encoding, text) for text in WRONG_CASES],
+    }
 
 
 def main():
     encoding = gpt2()
-    austen = gzip.decompress((DATA / "corpus" / "austen.txt.gz").read_bytes()).decode()
+    austen = gzip.decompress((DATA / "corpus" / "austen.txt.gz").read_bytes())
+    hostile = mixture([fragment.encode() for fragment in FRAGMENTS])
+    # by_pieces() splits with Python's expressions; on text it must be tiktoken's, or its ids of bytes would say nothing.
+    for text in (austen, hostile, *(text.encode() for text in CASES)):
+        assert by_pieces(encoding, text) == encoding.encode_ordinary(text.decode())
     golden = {
         "made_by": f"bpe_make_golden.py, tiktoken {tiktoken.__version__}",
         "classes_sha256": classes(),
-        "austen": digest(encoding, austen),
-        "mixture": {"fragments": FRAGMENTS, **digest(encoding, mixture())},
+        "austen": digest(austen, encoding.encode_ordinary(austen.decode())),
+        "mixture": {"fragments": FRAGMENTS, **digest(hostile, encoding.encode_ordinary(hostile.decode()))},
         "cases": [{"text": text, "ids": encoding.encode_ordinary(text)} for text in CASES],
+        "wrong": wrong(encoding),
     }
-    text = json.dumps(golden, separators=(",", ":")).replace('{"text"', '\n{"text"').replace('],"', '],\n"')
+    text = json.dumps(golden, separators=(",", ":"))
+    for line in ('{"text"', '"wrong":{', '{"bytes":"'):
+        text = text.replace(line, "\n" + line)
+    text = text.replace('],"', '],\n"').replace('],\n"tiktoken"', '],"tiktoken"')
     (HERE / "bpe_golden.json").write_text(text + "\n")
     print({key: golden[key] for key in ("made_by", "classes_sha256", "austen")})
 
