@@ -35,6 +35,21 @@ class AnyStrategy {
   [[nodiscard]] virtual const ParamLayout& layout() const = 0;
 };
 
+template <Strategy S>
+class ErasedStrategy final : public AnyStrategy {
+ public:
+  ErasedStrategy(RunContext& context, const typename S::Options& options) : strategy_(context, options) {}
+  StepResult train_step(std::span<const Batch> batches) override { return strategy_.train_step(batches); }
+  void settle() override { strategy_.settle(); }
+  double evaluate(std::span<const Batch> batches) override { return strategy_.evaluate(batches); }
+  void visit_state(StateVisitor& visitor) override { strategy_.visit_state(visitor); }
+  void after_step(std::int64_t step) override { strategy_.after_step(step); }
+  [[nodiscard]] const ParamLayout& layout() const override { return strategy_.layout(); }
+
+ private:
+  S strategy_;
+};
+
 struct AnyLesson {
   LessonInfo info;
   FieldSet options;                      // bound to the options that the functions below use
@@ -52,16 +67,6 @@ int run(const AnyLesson& lesson, int argc, char** argv);
 /// Runs lesson S to its end and returns the process's exit code (common/base/check.h). Never throws.
 template <Strategy S>
 int run_lesson(const LessonInfo& info, int argc, char** argv) {
-  struct Erased final : detail::AnyStrategy {
-    Erased(RunContext& context, const typename S::Options& options) : strategy(context, options) {}
-    StepResult train_step(std::span<const Batch> batches) override { return strategy.train_step(batches); }
-    void settle() override { strategy.settle(); }
-    double evaluate(std::span<const Batch> batches) override { return strategy.evaluate(batches); }
-    void visit_state(StateVisitor& visitor) override { strategy.visit_state(visitor); }
-    void after_step(std::int64_t step) override { strategy.after_step(step); }
-    [[nodiscard]] const ParamLayout& layout() const override { return strategy.layout(); }
-    S strategy;
-  };
   typename S::Options options;
   detail::AnyLesson lesson;
   lesson.info = info;
@@ -72,7 +77,9 @@ int run_lesson(const LessonInfo& info, int argc, char** argv) {
   };
   lesson.memory_plan = [&](const RunShape& shape) { return S::memory_plan(shape, options); };
   lesson.comm_plan = [&](const RunShape& shape) { return S::comm_plan(shape, options); };
-  lesson.make = [&](RunContext& context) { return std::make_unique<Erased>(context, options); };
+  lesson.make = [&](RunContext& context) {
+    return std::make_unique<detail::ErasedStrategy<S>>(context, options);
+  };
   return detail::run(lesson, argc, argv);
 }
 

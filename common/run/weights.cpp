@@ -100,12 +100,9 @@ void save_weights(AnyStrategy& strategy, const ParamLayout& layout, Communicator
     return;
   }
   const std::unique_ptr<FileOps> ops = posix_file_ops();
-  UnitTensors unit_now;  // lives until the next call, as export wants
   atomic_write_file(*ops, path, [&](File& file) {
-    export_hf_weights(file, layout, DType::f32, [&](int unit) {
-      unit_now = whole_unit(state, layout, unit, comm);
-      return unit_now;
-    });
+    export_hf_weights(file, layout, DType::f32,
+                      [&](int unit) { return whole_unit(state, layout, unit, comm); });
   });
 }
 

@@ -3,6 +3,9 @@
 #include "common/comm/recording_communicator.h"
 #include "common/run/report.h"
 #include "lessons/01_data_parallel/data_parallel.h"
+#include "lessons/02_zero1/zero1.h"
+#include "lessons/03_zero2/zero2.h"
+#include "lessons/04_zero3/zero3.h"
 #include "tests/comm/mpi_test_main.h"
 #include "tests/comm/pmpi_counter.h"
 #include "tests/support/harness.h"
@@ -10,12 +13,11 @@
 namespace sc {
 namespace {
 
-using By = BucketSize::By;
-
-/// One rank of a run of lesson 01 over MPI.
-class Rank01 {
+/// One rank of a run of a lesson over MPI.
+template <Strategy S>
+class RankOf {
  public:
-  Rank01(const Workload& workload, const DataParallelOptions& options)
+  RankOf(const Workload& workload, const typename S::Options& options)
       : shape_(test::shape_for(workload, to_int(test::mpi_world().size()), to_int(test::mpi_world().rank()),
                                CommBackend::mpi)),
         ledger_(at::kCPU),
@@ -23,20 +25,18 @@ class Rank01 {
         scalars_(test::step_scalars(1e-3, 0)),
         context_{shape_, comm_, ledger_, scalars_},
         lesson_(context_, options),
-        predicted_(bytes_sent(DataParallel::comm_plan(shape_, options), shape_.world, shape_.rank)) {}
+        predicted_(bytes_sent(S::comm_plan(shape_, options), shape_.world, shape_.rank)) {}
 
+  /// Every ticket of a step has been waited for when it ends: nothing is sent later.
   test::WireCount count_step(std::int64_t step) {
-    const Workload& w = shape_.workload;
-    const std::int64_t mine = w.batch.global / w.batch.micro / to_int(shape_.world);
-    std::vector<Batch> batches;
-    for (std::int64_t j = 0; j < mine; ++j)
-      batches.push_back(test::made_up_batch(w, step, to_int(shape_.rank) * mine + j));
+    const std::vector<Batch> batches = test::made_up_step(shape_, step);
     comm_.barrier();  // whatever was before has been sent
     test::reset_wire_count();
     lesson_.train_step(batches);
     return test::wire_count();
   }
-  void check_replicas() { lesson_.after_step(0); }
+  void after_step() { lesson_.after_step(0); }
+  void settle() { lesson_.settle(); }
   [[nodiscard]] std::int64_t predicted() const { return predicted_.value(); }
 
  private:
@@ -45,27 +45,74 @@ class Rank01 {
   RecordingCommunicator comm_;
   StepScalars scalars_;
   RunContext context_;
-  DataParallel lesson_;
+  S lesson_;
   Bytes predicted_;
 };
 
-TEST(WireBytes, OfAStepAreThePlans) {
+template <Strategy S>
+void expect_steps_send_what_is_planned(const Workload& workload, const typename S::Options& options) {
   const c10::InferenceMode inference;
   at::set_num_threads(1);
+  RankOf<S> rank(workload, options);
+  for (const std::int64_t step : {0, 1}) {
+    const test::WireCount sent = rank.count_step(step);
+    EXPECT_EQ(sent.bytes, rank.predicted()) << "step " << step;
+    EXPECT_EQ(sent.collectives, 0);
+    EXPECT_EQ(sent.messages > 0, to_int(test::mpi_world().size()) > 1);
+  }
+  rank.after_step();
+  rank.settle();
+}
+
+/// f(workload): fp32, and bf16 beside fp32 gradients, so that a message of the wrong dtype has other bytes.
+template <class F>
+void for_each_precision(const F& f) {
+  Workload w = test::odd_workload();
+  f(w);
+  w.precision = {.dtype = DType::bf16, .grad_dtype = DType::f32, .reduce_dtype = DType::f32};
+  SCOPED_TRACE("bf16 beside fp32 gradients");
+  f(w);
+}
+
+TEST(WireBytes, OfDataParallelAreThePlans) {
+  using By = BucketSize::By;
   for (const BucketSize bucket :
        {BucketSize{By::tensor}, BucketSize{By::unit}, BucketSize{By::model}, BucketSize{By::elements, 977}}) {
     for (const bool overlap : {true, false}) {
       SCOPED_TRACE(std::to_string(static_cast<int>(bucket.by)) + (overlap ? " overlap" : " after"));
-      Rank01 rank(test::odd_workload(), {.bucket = bucket, .overlap = overlap, .verify_replicas = 1});
-      for (const std::int64_t step : {0, 1}) {
-        const test::WireCount sent = rank.count_step(step);
-        EXPECT_EQ(sent.bytes, rank.predicted()) << "step " << step;
-        EXPECT_EQ(sent.collectives, 0);
-        EXPECT_EQ(sent.messages > 0, to_int(test::mpi_world().size()) > 1);
-      }
-      rank.check_replicas();
+      expect_steps_send_what_is_planned<DataParallel>(
+          test::odd_workload(), {.bucket = bucket, .overlap = overlap, .verify_replicas = 1});
     }
   }
+}
+
+TEST(WireBytes, OfZero1AreThePlans) {
+  for_each_precision([](const Workload& w) {
+    for (const bool overlap : {true, false})
+      expect_steps_send_what_is_planned<Zero1>(w, {.overlap = overlap});
+  });
+}
+
+TEST(WireBytes, OfZero2AreThePlans) {
+  for_each_precision([](const Workload& w) {
+    for (const std::int64_t bucket : {0, 977, 1'000'000}) {
+      SCOPED_TRACE(bucket);
+      for (const bool overlap : {true, false})
+        expect_steps_send_what_is_planned<Zero2>(w, {.bucket = bucket, .overlap = overlap});
+    }
+    expect_steps_send_what_is_planned<Zero2>(w, {.accumulate = Accumulate::full});
+  });
+}
+
+TEST(WireBytes, OfZero3AreThePlans) {
+  for_each_precision([](const Workload& w) {
+    for (const std::int64_t persist_below : {0, 21, 500, 100'000}) {
+      SCOPED_TRACE(persist_below);
+      for (const std::int64_t prefetch : {0, 1, 5})
+        expect_steps_send_what_is_planned<Zero3>(w, {.prefetch = prefetch, .persist_below = persist_below});
+    }
+    expect_steps_send_what_is_planned<Zero3>(w, {.reshard_after_forward = false});
+  });
 }
 
 }  // namespace

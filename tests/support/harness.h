@@ -273,8 +273,9 @@ inline ::testing::AssertionResult bit_equal(const RankResult& rank, const RankRe
       const at::Tensor expected =
           whole.values.narrow(0, slice.range.begin - whole.range.begin, slice.range.size());
       if (std::memcmp(expected.const_data_ptr(), slice.values.const_data_ptr(), slice.values.nbytes()) != 0) {
-        const float* a = expected.const_data_ptr<float>();
-        const float* b = slice.values.const_data_ptr<float>();
+        const at::Tensor wanted = expected.to(at::kFloat), found = slice.values.to(at::kFloat);
+        const float* a = wanted.const_data_ptr<float>();
+        const float* b = found.const_data_ptr<float>();
         std::int64_t at = 0;
         while (at + 1 < slice.values.numel() && std::memcmp(a + at, b + at, sizeof(float)) == 0) ++at;
         return ::testing::AssertionFailure()

@@ -1,0 +1,178 @@
+// What lessons 02-04 say before they run: plans without ranks, for worlds that no test can start, and the ZeRO paper's
+// bytes.
+#include "common/run/fit.h"
+#include "common/run/run_shape.h"
+#include "lessons/01_data_parallel/data_parallel.h"
+#include "lessons/02_zero1/zero1.h"
+#include "lessons/03_zero2/zero2.h"
+#include "lessons/04_zero3/zero3.h"
+#include "tests/support/harness.h"
+
+namespace sc {
+namespace {
+
+using test::for_each_model;
+using test::odd_workload;
+
+TEST(Zero2, ShardBucketsCoverTheSlicesOnceAndLeaveWhenComplete) {
+  const ParamLayout layout(odd_workload().model, WorldSize{3});
+  for (const std::int64_t bucket : {1, 1000, 7000, 1'000'000}) {
+    std::int64_t end = layout.arena_size().value() / 3;
+    for (const ShardBucket& b : make_shard_buckets(layout, bucket)) {
+      EXPECT_EQ(b.range.end, end);
+      EXPECT_GT(b.range.size(), 0);
+      EXPECT_GE(b.range.begin, layout.unit(b.ready_after).sharded_begin / 3)
+          << "nothing of an unfinished unit";
+      if (b.ready_after < layout.last_unit()) {
+        EXPECT_LT(b.range.begin, layout.unit(b.ready_after + 1).sharded_begin / 3)
+            << "it could have left earlier";
+      }
+      end = b.range.begin;
+    }
+    EXPECT_EQ(end, 0);
+  }
+}
+
+// A bucket that holds everything makes ZeRO-2 hold more than ZeRO-1.
+TEST(Zero2, ABucketAsLargeAsTheModelCostsMoreThanZero1) {
+  Workload w = odd_workload();
+  w.model.layers = 12;
+  const RunShape shape = test::shape_for(w, 2, 0, CommBackend::local);
+  EXPECT_LT(Zero2::memory_plan(shape, {}).total(), Zero1::memory_plan(shape, {}).total());
+  EXPECT_GT(Zero2::memory_plan(shape, {.bucket = 1'000'000}).total(), Zero1::memory_plan(shape, {}).total());
+  EXPECT_THROW((void)Zero2::memory_plan(shape, {.accumulate = Accumulate::full, .bucket = 1}), InputError);
+}
+
+// A model of one block has no even block, and without a bucket nothing travels out of one: what is not
+// there is no line of the plan.
+TEST(Zero2, APlanHasNoEmptyLine) {
+  Workload w = odd_workload();
+  w.model.layers = 1;
+  const RunShape shape = test::shape_for(w, 2, 0, CommBackend::local);
+  for (const Zero2Options& options : {Zero2Options{}, {.accumulate = Accumulate::full}, {.bucket = 5000}}) {
+    const MemoryPlan plan = Zero2::memory_plan(shape, options);  // which the loop's range does not keep
+    for (const MemoryPlan::Item& item : plan.items()) EXPECT_GT(item.bytes.value(), 0) << item.name;
+  }
+}
+
+// Nothing is whole unless persist_below says so.
+TEST(Zero3, APlanHasNoEmptyLine) {
+  const RunShape shape = test::shape_for(odd_workload(), 2, 0, CommBackend::local);
+  for (const std::int64_t persist_below : {0, 100, 1 << 30}) {
+    const MemoryPlan plan = Zero3::memory_plan(shape, {.persist_below = persist_below});
+    for (const MemoryPlan::Item& item : plan.items()) {
+      EXPECT_GT(item.bytes.value(), 0) << item.name;
+      if (item.name != "params_shard") continue;
+      EXPECT_EQ(item.formula, persist_below == 0 ? "4 P/N" : "4 (P - W)/N");
+    }
+  }
+}
+
+/// Worlds of the other suites, and worlds beyond them.
+class ZeroPlans : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, ZeroPlans, ::testing::Values(1, 2, 3, 4, 64, 1024));
+
+/// The odd model, and GPT-2's four sizes as configs/ has them.
+std::vector<GptConfig> models() {
+  const auto gpt2 = [](int layers, int heads, int width) {
+    return GptConfig{
+        .layers = layers, .heads = heads, .width = width, .context = 1024, .vocab = 50257, .tied = true};
+  };
+  return {odd_workload().model, gpt2(12, 12, 768), gpt2(24, 16, 1024), gpt2(36, 20, 1280),
+          gpt2(48, 25, 1600)};
+}
+
+Workload sixteen_bits(Workload w) {
+  w.precision.dtype = w.precision.grad_dtype = w.precision.reduce_dtype = DType::bf16;
+  return w;
+}
+
+template <Strategy S>
+Bytes held(const RunShape& shape) {
+  MemoryPlan plan = S::memory_plan(shape, {});
+  detail::plan_surroundings(shape, to_int(shape.world), plan);
+  return plan.total();
+}
+
+void expect_plans_of_stages(const RunShape& shape) {
+  EXPECT_EQ(plan_of_stage(shape, ZeroStage::optimizer).total(), held<Zero1>(shape));
+  EXPECT_EQ(plan_of_stage(shape, ZeroStage::gradients).total(), held<Zero2>(shape));
+  EXPECT_EQ(plan_of_stage(shape, ZeroStage::parameters).total(), held<Zero3>(shape));
+}
+
+// What --memory-cap says of other lessons is computed without them.
+TEST_P(ZeroPlans, PlansOfStagesAreTheLessons) {
+  for (const int layers : {1, 2, 5}) {
+    for_each_model([&](Workload w) {
+      w.model.layers = layers;
+      for (const Workload& of : {w, sixteen_bits(w)}) {
+        for (const int micro_batches : {GetParam(), 12 * GetParam()}) {
+          RunShape shape = test::shape_for(of, GetParam(), 0, CommBackend::mpi);
+          shape.workload.batch.global = micro_batches * w.batch.micro;
+          expect_plans_of_stages(shape);
+        }
+      }
+    });
+  }
+  for (const GptConfig& model : models()) {
+    for (Workload w : {odd_workload(), sixteen_bits(odd_workload())}) {
+      w.model = model;
+      w.batch = {.sequence = model.context, .global = 8 * GetParam(), .micro = 4};
+      expect_plans_of_stages(test::shape_for(w, GetParam(), 0, CommBackend::mpi));
+      RunShape gpu = test::shape_for(w, GetParam(), 0, CommBackend::nccl);
+      gpu.device = DeviceKind::cuda;
+      gpu.ops = OpsBackend::fused;
+      expect_plans_of_stages(gpu);
+    }
+  }
+}
+
+/// Of a plan the rows of model states: neither units that are full for a moment, nor scratch, nor activations.
+Bytes model_states_in(const MemoryPlan& plan) {
+  Bytes sum;
+  for (const MemoryPlan::Item& item : plan.items()) {
+    if (item.name.ends_with("_shard") || item.name == "params_full" || item.name == "grads_full" ||
+        item.name == "master_full" || item.name == "momentum_full" || item.name == "variance_full")
+      sum += item.bytes;
+  }
+  return sum;
+}
+
+// Bytes of the model states alone are the paper's.
+TEST_P(ZeroPlans, ModelStatesAreThePapersFormulas) {
+  for (const GptConfig& model : models()) {
+    Workload w = sixteen_bits(odd_workload());
+    w.model = model;
+    w.batch.global = 2 * GetParam();
+    for (const DType gradients : {DType::bf16, DType::f32}) {
+      w.precision.grad_dtype = w.precision.reduce_dtype = gradients;
+      const RunShape shape = test::shape_for(w, GetParam(), 0, CommBackend::mpi);
+      const Elements psi = ParamLayout(w.model, shape.world).arena_size();
+      const auto paper = [&](ZeroStage stage) { return model_states(psi, shape.world, stage, w.precision); };
+      EXPECT_EQ(model_states_in(DataParallel::memory_plan(shape, {})), paper(ZeroStage::none));
+      EXPECT_EQ(model_states_in(Zero1::memory_plan(shape, {})), paper(ZeroStage::optimizer));
+      EXPECT_EQ(model_states_in(Zero2::memory_plan(shape, {})), paper(ZeroStage::gradients));
+      EXPECT_EQ(model_states_in(Zero3::memory_plan(shape, {})), paper(ZeroStage::parameters));
+    }
+  }
+}
+
+// Figure 1 of the paper: 7.5 G parameters on 64 ranks hold 120, 31.4, 16.6 and 1.9 GB. A GPT of that size, planned by
+// the lessons; padding to 64 slices is less than the figure's last digit.
+TEST(ZeroPaper, ThePapersExampleIsTheLessons) {
+  Workload w = sixteen_bits(odd_workload());
+  w.model = {.layers = 36, .heads = 32, .width = 4096, .context = 1024, .vocab = 60800, .tied = true};
+  w.batch = {.sequence = 1024, .global = 64, .micro = 1};
+  const RunShape shape = test::shape_for(w, 64, 0, CommBackend::mpi);
+  const auto gigabytes = [](const MemoryPlan& plan) {
+    return static_cast<double>(model_states_in(plan).value()) / 1e9;
+  };
+  EXPECT_NEAR(static_cast<double>(ParamLayout(w.model, shape.world).parameters().value()), 7.5e9, 0.01e9);
+  EXPECT_NEAR(gigabytes(DataParallel::memory_plan(shape, {})), 120, 0.5);
+  EXPECT_NEAR(gigabytes(Zero1::memory_plan(shape, {})), 31.4, 0.05);
+  EXPECT_NEAR(gigabytes(Zero2::memory_plan(shape, {})), 16.6, 0.05);
+  EXPECT_NEAR(gigabytes(Zero3::memory_plan(shape, {})), 1.9, 0.05);
+}
+
+}  // namespace
+}  // namespace sc
