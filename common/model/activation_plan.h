@@ -16,10 +16,13 @@ Bytes plan_workspace_bytes(const RunShape& run);
 ///   CPU, fp32           the peak of a forward and backward, exact with one thread; with more an upper bound
 ///                       (threads' buffers need not overlap).
 ///   CPU, 16 bit         an upper bound: ATen widens operands, oneDNN packs them.
-///   CUDA, fused, cuDNN  0: the kernels' scratch is a constant of the run (memory/stream_scratch.h).
+///   CUDA, fused, cuDNN  0: the kernels' scratch is a constant of the run (memory/stream_scratch.h). A step then
+///                       allocates nothing, which a run checks.
 ///   CUDA otherwise      an upper bound: ATen's written-out attention, ATen's fresh results.
 Bytes plan_op_scratch_bytes(const RunShape& run);
-/// Whether that is exact: on a GPU with our kernels and cuDNN's attention.
+/// Whether that is exact: on a GPU with our kernels, which take rows of at most kWidestFusedRow elements, and
+/// cuDNN's attention.
 bool op_scratch_is_exact(const RunShape& run);
+inline constexpr std::int64_t kWidestFusedRow = 2048;
 
 }  // namespace sc

@@ -82,6 +82,10 @@ Bytes Gpu::peak() const {
 
 void Gpu::reset_peak() { c10::cuda::CUDACachingAllocator::resetPeakStats(state_->index); }
 
+std::int64_t Gpu::allocations() const {
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(state_->index).allocation[0].allocated;
+}
+
 std::vector<AllocatorCheck::Part> Gpu::constants() const {
   return {{"scratch of our kernels", stream_scratch_bytes()},
           {"cuBLAS workspace", Bytes(static_cast<std::int64_t>(at::cuda::getChosenWorkspaceSize()))},

@@ -39,6 +39,8 @@ class Gpu {
   /// LibTorch's allocator: the highest number of bytes handed out since reset_peak().
   [[nodiscard]] Bytes peak() const;
   void reset_peak();
+  /// How many times it has handed something out since the process began.
+  [[nodiscard]] std::int64_t allocations() const;
   /// Of them, what libraries keep for the whole run: the scratch of our kernels (memory/stream_scratch.h) and
   /// cuBLAS's workspaces, each with its name.
   [[nodiscard]] std::vector<AllocatorCheck::Part> constants() const;

@@ -21,7 +21,9 @@ std::string why_not_cudnn_attention(const RunShape& shape);
 /// way; else empty.
 std::string warn_of_attention(const GpuFacts& gpu, const RunShape& shape);
 /// LibTorch's allocator since reset_peak(), and windows, none of which came or went since, beside the ledger's
-/// peak, the libraries' constants and what one operation takes for itself.
-AllocatorCheck check_allocator(const Gpu& gpu, const RunShape& shape, const Ledger& ledger);
+/// peak, the libraries' constants and what one operation takes for itself. Where that is exactly nothing, the
+/// step must not allocate: allocations_before is gpu.allocations() right before it.
+AllocatorCheck check_allocator(const Gpu& gpu, const RunShape& shape, const Ledger& ledger,
+                               std::int64_t allocations_before);
 
 }  // namespace sc

@@ -107,6 +107,7 @@ bool AllocatorCheck::holds() const {
   constexpr std::int64_t kShare = 100;  // 1 %
   const std::int64_t slack = predicted().value() / kShare;
   const std::int64_t more = (peak - predicted()).value();
+  if (allocations.value_or(0) != 0) return false;
   return more <= slack && (at_most || -more <= slack);
 }
 
@@ -120,6 +121,7 @@ std::string format_allocator(const AllocatorCheck& check) {
                   human_count(check.peak.value()), fmt::format("{:+.2f} %", share)});
   if (check.windows.value() > 0)
     rows.push_back({"of it windows, by NCCL", "", human_count(check.windows.value())});
+  if (check.allocations) compare("allocations in the step", 0, *check.allocations, rows);
   return table(rows);
 }
 

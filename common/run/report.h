@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +33,9 @@ struct AllocatorCheck {
       parts;             // predicted: the ledger, libraries' constants, what one operation takes for itself
   bool at_most = false;  // the last part is an upper bound
   Bytes peak, windows;   // peak includes them
+  std::optional<std::int64_t> allocations;  // of the checked step; empty where an operation may allocate
   [[nodiscard]] Bytes predicted() const;
-  /// Within 1 % of the prediction, or below it where that is an upper bound.
+  /// Within 1 % of the prediction, or below it where that is an upper bound; and no allocation.
   [[nodiscard]] bool holds() const;
 };
 /// A table of it.
