@@ -39,6 +39,14 @@ TEST_F(ReplicaHashCudaTest, OfAPart) {
   EXPECT_EQ(replica_hash(device.narrow(0, 16, 501)), hash);
 }
 
+TEST_F(ReplicaHashCudaTest, AllocatesNothingAfterTheFirst) {
+  const at::Tensor t = test::any_bytes(1023, at::kHalf).to(at::kCUDA);
+  (void)replica_hash(t);
+  const std::int64_t before = test::allocations();
+  (void)replica_hash(t);
+  EXPECT_EQ(test::allocations(), before);
+}
+
 TEST_F(ReplicaHashCudaTest, OneFlippedBitChangesIt) {
   for (const at::ScalarType type : test::kHashedTypes) {
     const at::Tensor device = test::any_bytes(1023, type).to(at::kCUDA);
