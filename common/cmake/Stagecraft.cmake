@@ -84,6 +84,17 @@ function(sc_test name)
   endif()
 endfunction()
 
+# sc_benchmark(adamw_benchmark SOURCES x_bench.cpp DEPENDS optim): a program that is no test. Built by name, and by the cuda preset's
+# `all`, so that CI compiles it once.
+function(sc_benchmark name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  sc_link(${name} ${ARG_DEPENDS})
+  if(NOT STAGECRAFT_CUDA)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
+endfunction()
+
 # sc_script_test(setup_launch_test SCRIPT launch_test.sh): a bash script as a ctest entry; exit 77 counts as skipped. It is
 # started from the repository with the build folder as its argument. LABELS, ENV, TIMEOUT as above.
 function(sc_script_test name)

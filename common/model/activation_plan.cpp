@@ -110,7 +110,7 @@ Bytes plan_stream_scratch_bytes(const RunShape& run) {
 bool op_scratch_is_exact(const RunShape& run) {
   const Sizes s(run);
   const bool cudnn = s.e != kF32 && s.T > 1 && s.d / s.H % 8 == 0 && s.d / s.H <= 128;
-  return run.device == DeviceKind::cuda && run.ops != OpsBackend::aten && cudnn;
+  return run.device == DeviceKind::cuda && run.ops != OpsBackend::aten && cudnn && s.d <= kWidestFusedRow;
 }
 
 }  // namespace sc

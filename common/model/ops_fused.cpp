@@ -8,11 +8,14 @@
 #include "common/base/check.h"
 #include "common/memory/ledger.h"
 #include "common/memory/stream_scratch.h"
+#include "common/model/activation_plan.h"
 #include "common/model/fused/kernels.h"
 #include "common/model/ops_cuda.h"
 
 namespace sc {
 namespace {
+
+static_assert(fused::kMaxWidth == kWidestFusedRow);
 
 // From how many rows on GELU in the product's epilogue pays (H200: at 2048 rows it does not).
 constexpr std::int64_t kRowsForGeluEpilogue = 4096;

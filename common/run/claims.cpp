@@ -23,7 +23,9 @@ Claims::Claims(const RunShape& shape, MemoryPlan memory, CommPlan operations, Le
 void Claims::begin() {
   ledger_.reset_peaks();
   witness_.reset_peak();
-  if (gpu_ != nullptr) gpu_->reset_peak();
+  if (gpu_ == nullptr) return;
+  gpu_->reset_peak();
+  allocations_before_ = gpu_->allocations();
 }
 
 void Claims::check(const CommPlan& operations) {
@@ -40,7 +42,7 @@ void Claims::check(const CommPlan& operations) {
 }
 
 void Claims::check_gpu_allocator() {
-  allocator_ = check_allocator(*gpu_, shape_, ledger_);
+  allocator_ = check_allocator(*gpu_, shape_, ledger_, allocations_before_);
   if (allocator_->holds()) return;
   throw ClaimError(fmt::format("rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank),
                                kCheckedStep, format_allocator(*allocator_)));

@@ -46,6 +46,7 @@ class Claims {
   Ledger& ledger_;
   AllocatorWitness& witness_;
   Gpu* gpu_;
+  std::int64_t allocations_before_ = 0;  // the checked step, by gpu_'s allocator
   std::optional<Measured> measured_;
   std::optional<AllocatorCheck> allocator_;
 };

@@ -83,6 +83,10 @@ Bytes Gpu::peak() const {
 
 void Gpu::reset_peak() { c10::cuda::CUDACachingAllocator::resetPeakStats(state_->index); }
 
+std::int64_t Gpu::allocations() const {
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(state_->index).allocation[0].allocated;
+}
+
 std::vector<AllocatorCheck::Part> Gpu::constants() const {
   return {{"cuBLAS workspace", Bytes(static_cast<std::int64_t>(at::cuda::getChosenWorkspaceSize()))},
           {"cuBLASLt workspace", Bytes(static_cast<std::int64_t>(at::cuda::getCUDABlasLtWorkspaceSize()))}};

@@ -39,7 +39,9 @@ class Gpu {
   /// LibTorch's allocator: the highest number of bytes handed out since reset_peak().
   [[nodiscard]] Bytes peak() const;
   void reset_peak();
-  /// Of them, cuBLAS's workspaces, each with its name: as large as LibTorch is set to make them.
+  /// How many times it has handed something out since the process began.
+  [[nodiscard]] std::int64_t allocations() const;
+  /// Of what it hands out, cuBLAS's workspaces, each with its name: as large as LibTorch is set to make them.
   [[nodiscard]] std::vector<AllocatorCheck::Part> constants() const;
   /// Of them, the scratch of our kernels (memory/stream_scratch.h), as it is now.
   [[nodiscard]] Bytes scratch() const;

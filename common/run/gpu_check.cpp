@@ -60,8 +60,10 @@ std::string describe_gpu(const GpuFacts& f, const RunShape& shape, bool graph) {
                      graph ? ", one graph a step" : "");
 }
 
-AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& ledger) {
+AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& ledger,
+                               std::int64_t allocations_before) {
   AllocatorCheck check;
+  if (op_scratch_is_exact(shape)) check.allocations = gpu.allocations() - allocations_before;
   check.parts = gpu.constants();
   // What cuDNN's deterministic backward wants is in no formula here.
   const Bytes scratch =

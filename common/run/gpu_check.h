@@ -21,8 +21,10 @@ std::string why_not_cudnn_attention(const RunShape& shape);
 /// way; else empty.
 std::string warn_of_attention(const GpuFacts& gpu, const RunShape& shape);
 /// LibTorch's allocator since reset_peak(), and windows, none of which came or went since, beside the ledger's
-/// peak, the libraries' constants and what one operation takes for itself.
-/// What the GPU holds beside is noted, too.
-AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& ledger);
+/// peak, the libraries' constants and what one operation takes for itself. Where that is exactly nothing, the
+/// step should not allocate: allocations_before is gpu.allocations() right before it. What the GPU holds beside is
+/// noted, too.
+AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& ledger,
+                               std::int64_t allocations_before);
 
 }  // namespace sc

@@ -12,6 +12,7 @@ at::Device Gpu::device() const { refuse_without_gpu_code(); }
 GpuFacts Gpu::facts() const { refuse_without_gpu_code(); }
 Bytes Gpu::peak() const { refuse_without_gpu_code(); }
 void Gpu::reset_peak() { refuse_without_gpu_code(); }
+std::int64_t Gpu::allocations() const { refuse_without_gpu_code(); }
 std::vector<AllocatorCheck::Part> Gpu::constants() const { refuse_without_gpu_code(); }
 Bytes Gpu::scratch() const { refuse_without_gpu_code(); }
 Bytes Gpu::free() const { refuse_without_gpu_code(); }

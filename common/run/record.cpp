@@ -117,6 +117,7 @@ Json json_of(const AllocatorCheck& c) {
           {"at_most", c.at_most},
           {"peak", c.peak.value()},
           {"windows", c.windows.value()},
+          {"allocations", c.allocations ? Json(*c.allocations) : Json(nullptr)},
           {"beside", json_of(c.beside)}};
 }
 

@@ -120,6 +120,7 @@ std::string format_allocator(const AllocatorCheck& check) {
                   human_count(check.peak.value()), fmt::format("{:+.2f} %", share)});
   if (check.windows.value() > 0)
     rows.push_back({"of it windows, by NCCL", "", human_count(check.windows.value())});
+  if (check.allocations) compare("allocations in the step", 0, *check.allocations, rows);
   if (check.beside.empty()) return table(rows);
   rows.push_back({"in use on the GPU beside it"});
   for (const AllocatorCheck::Part& part : check.beside)

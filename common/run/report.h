@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,10 +32,12 @@ struct AllocatorCheck {
       parts;             // predicted: the ledger, libraries' constants, what one operation takes for itself
   bool at_most = false;  // the last part is an upper bound
   Bytes peak, windows;   // peak includes them
+  std::optional<std::int64_t> allocations;  // of the checked step; empty where an operation may allocate
   std::vector<Part> beside =
       {};  // in use on the GPU beside all that, measured, in the order in which it came
   [[nodiscard]] Bytes predicted() const;
-  /// Within 1 % of the prediction, or below it where that is an upper bound.
+  /// Within 1 % of the prediction, or below it where that is an upper bound. Allocations are shown, not held against
+  /// it.
   [[nodiscard]] bool holds() const;
 };
 /// A table of it.

@@ -337,6 +337,26 @@ TEST_F(NcclTest, WindowsGiveTheirMemoryBack) {
   EXPECT_GE(free_bytes(), after_first - (std::int64_t{16} << 20));
 }
 
+// The driver gives memory in pieces of 2 MiB. With the first window come NCCL's own tables; the second takes its bytes,
+// neither twice nor once for each rank, and at most a piece or two of tables.
+TEST_F(NcclTest, AWindowTakesItsBytesOnce) {
+  if (world() == 1) return;
+  constexpr std::int64_t kPiece = 2 << 20, kBytes = 33 * (1 << 20) + 1000, kPieces = 17;
+  static_assert(ceil_div(kBytes, kPiece) == kPieces);
+  at::Tensor first = test::in_window(comm(), 1000 * world());
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  comm().barrier();
+  const std::int64_t before = free_bytes();
+  at::Tensor second = test::in_window(comm(), kBytes / 4);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  const std::int64_t taken = before - free_bytes();
+  EXPECT_GE(taken, kPieces * kPiece);
+  EXPECT_LE(taken, (kPieces + 2) * kPiece);
+  comm().barrier();
+  first.reset(), second.reset();
+  comm().barrier();
+}
+
 // Nothing is pending here: what is would end with the process.
 TEST_F(NcclTest, AGroupWithAWindowCanBeAborted) {
   if (world() == 1) return;

@@ -163,5 +163,30 @@ TEST(ActivationPlan, ScratchIsABoundInSixteenBits) {
   }
 }
 
+// Our kernels and cuDNN's attention take nothing for themselves; every twin in ATen does.
+TEST(OpScratch, IsNothingWhereOurKernelsAndCudnnComputeAll) {
+  RunShape run;
+  run.device = DeviceKind::cuda;
+  run.ops = OpsBackend::fused;
+  run.workload.model = {.layers = 2, .heads = 32, .width = 2048, .context = 128};
+  run.workload.batch = {.sequence = 128, .global = 2, .micro = 2};
+  run.workload.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
+  const auto exact_with = [&](const auto& change) {
+    RunShape other = run;
+    change(other);
+    EXPECT_EQ(op_scratch_is_exact(other), plan_op_scratch_bytes(other) == Bytes(0));
+    return op_scratch_is_exact(other);
+  };
+  EXPECT_TRUE(exact_with([](RunShape&) {}));
+  EXPECT_TRUE(exact_with([](RunShape& r) { r.ops = OpsBackend::deterministic; }));
+  EXPECT_TRUE(exact_with([](RunShape& r) { r.workload.precision.dtype = DType::f16; }));
+  EXPECT_FALSE(exact_with([](RunShape& r) { r.ops = OpsBackend::aten; }));
+  EXPECT_FALSE(exact_with([](RunShape& r) { r.device = DeviceKind::cpu; }));
+  EXPECT_FALSE(exact_with([](RunShape& r) { r.workload.precision.dtype = DType::f32; }));
+  EXPECT_FALSE(exact_with([](RunShape& r) { r.workload.model.heads = 8; }));  // 256 elements a head
+  EXPECT_FALSE(exact_with([](RunShape& r) { r.workload.model.width = 32 * 66; }));
+  EXPECT_FALSE(exact_with([](RunShape& r) { r.workload.model.heads = 33, r.workload.model.width = 2112; }));
+}
+
 }  // namespace
 }  // namespace sc

@@ -1,5 +1,10 @@
-// A whole model's gradients in 16 bits on the GPU against fp32 on the CPU, beside the error that ATen makes
+// A whole model's gradients in 16 bits on the GPU against fp32 on the CPU, beside the error that PyTorch's autograd makes
 // with the same parameters.
+#include <map>
+#include <string>
+
+#include "common/model/activation_plan.h"
+#include "tests/model/autograd_model.h"
 #include "tests/model/model_fixture.h"
 #include "tests/support/gpu.h"
 
@@ -19,14 +24,22 @@ RunShape run_on(DeviceKind device, OpsBackend ops, DType dtype, DType grad_dtype
   return run;
 }
 
+struct MicroBatch {
+  at::Tensor tokens, targets;
+};
+MicroBatch micro_batch(std::uint64_t seed, at::Device device) {
+  const at::Tensor tokens = some_tokens(2, 128, 1000, seed), targets = some_tokens(2, 128, 1000, seed + 50);
+  targets[0][3] = -1;
+  return {tokens.to(device), targets.to(device)};
+}
+constexpr double kScale = 1.0 / 512;
+
 // Two micro-batches, the second accumulated.
 void run_twice(Model& model) {
-  const at::Device device = model.ledger.device();
   for (const std::uint64_t seed : {1, 2}) {
-    const at::Tensor tokens = some_tokens(2, 128, 1000, seed), targets = some_tokens(2, 128, 1000, seed + 50);
-    targets[0][3] = -1;
-    model.forward_backward(tokens.to(device), targets.to(device),
-                           at::full({}, 1.0 / 512, at::kFloat).to(device),
+    const MicroBatch batch = micro_batch(seed, model.ledger.device());
+    model.forward_backward(batch.tokens, batch.targets,
+                           at::full({}, kScale, at::kFloat).to(model.ledger.device()),
                            seed == 1 ? Write::overwrite : Write::accumulate);
   }
 }
@@ -36,9 +49,23 @@ void copy_params(const Model& from, const Model& to) {
     to.params[unit].sharded.copy_(from.params[unit].sharded);
 }
 
-// At most 1.2 times ATen's own error in a tensor's relative L2 (ATen rounds the same parameters and
-// activations to the same dtype), and 1e-6 in fp32.
-TEST_F(FusedModelTest, GradientsAsGoodAsAtens) {
+// What PyTorch makes of the same two micro-batches with the same parameters: its gradients are summed in their dtype.
+std::map<std::string, at::Tensor> autograd_twice(const Model& model) {
+  std::map<std::string, at::Tensor> sums;
+  for (const std::uint64_t seed : {1, 2}) {
+    const MicroBatch batch = micro_batch(seed, model.ledger.device());
+    const test::AutogradResult result = test::autograd_step(model, batch.tokens, batch.targets, kScale);
+    for (const auto& [name, grad] : result.grads) {
+      at::Tensor& sum = sums[name];
+      sum = sum.defined() ? sum + grad : grad;
+    }
+  }
+  return sums;
+}
+
+// At most 1.2 times PyTorch's own error in a tensor's relative L2 (it rounds the same parameters and activations to the
+// same dtype), and 1e-6 in fp32.
+TEST_F(FusedModelTest, GradientsAsGoodAsPyTorchs) {
   struct Case {
     DType dtype, grad;
   };
@@ -46,16 +73,16 @@ TEST_F(FusedModelTest, GradientsAsGoodAsAtens) {
                         Case{DType::bf16, DType::f32}, Case{DType::f16, DType::f16}}) {
     SCOPED_TRACE(std::string(name_of(c.dtype)) + ", gradients " + std::string(name_of(c.grad)));
     Model fused(run_on(DeviceKind::cuda, OpsBackend::fused, c.dtype, c.grad));
-    Model aten(run_on(DeviceKind::cuda, OpsBackend::aten, c.dtype, c.grad));
     Model cpu(run_on(DeviceKind::cpu, OpsBackend::aten, DType::f32, DType::f32));
-    copy_params(fused, aten), copy_params(fused, cpu);
-    for (Model* model : {&fused, &aten, &cpu}) run_twice(*model);
+    copy_params(fused, cpu);
+    run_twice(fused), run_twice(cpu);
+    const std::map<std::string, at::Tensor> torch = autograd_twice(fused);
     EXPECT_NEAR(fused.loss(), cpu.loss(), (c.dtype == DType::f32 ? 1e-6 : 1e-3) * cpu.loss());
     cpu.for_each_tensor([&](int unit, const std::string& name) {
       const at::Tensor want = cpu.grad(unit, name);
       const double ours = test::relative_l2(fused.grad(unit, name).cpu(), want);
-      const double atens = test::relative_l2(aten.grad(unit, name).cpu(), want);
-      EXPECT_LE(ours, 1.2 * atens + 1e-6) << name << ": ATen's error is " << atens;
+      const double theirs = test::relative_l2(torch.at(name).cpu(), want);
+      EXPECT_LE(ours, 1.2 * theirs + 1e-6) << name << ": PyTorch's error is " << theirs;
     });
   }
 }
@@ -70,6 +97,31 @@ TEST_F(FusedModelTest, DeterministicIsBitEqualRunToRunUnderEveryActivationsMode)
     a.for_each_tensor([&](int unit, const std::string& name) {
       EXPECT_TRUE(at::equal(a.grad(unit, name), b.grad(unit, name))) << name << " differs from run to run";
     });
+  }
+}
+
+// What a run claims wherever op_scratch_is_exact says so: after the first step a whole model allocates nothing.
+TEST_F(FusedModelTest, AStepAllocatesNothing) {
+  for (const OpsBackend ops : {OpsBackend::fused, OpsBackend::deterministic}) {
+    for (const DType grad : {DType::bf16, DType::f32}) {
+      for (const Activations mode :
+           {Activations::keep, Activations::recompute_gelu, Activations::recompute}) {
+        RunShape run = run_on(DeviceKind::cuda, ops, DType::bf16, grad);
+        run.workload.activations = mode;
+        ASSERT_TRUE(op_scratch_is_exact(run));
+        Model model(run);
+        const MicroBatch batch = micro_batch(1, at::kCUDA);
+        const at::Tensor scale = at::full({}, kScale, test::on_gpu(at::kFloat));
+        const auto step = [&] {
+          for (const Write write : {Write::overwrite, Write::accumulate})
+            model.forward_backward(batch.tokens, batch.targets, scale, write);
+        };
+        step();
+        const std::int64_t before = test::allocations();
+        step();
+        EXPECT_EQ(test::allocations(), before) << static_cast<int>(mode) << " " << name_of(grad);
+      }
+    }
   }
 }
 

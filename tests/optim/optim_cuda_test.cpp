@@ -157,6 +157,31 @@ TEST_F(OptimCudaTest, NormClipAndFiniteness) {
   }
 }
 
+// Gradients in both dtypes, with a rounded copy and without, with decay and a loss scale.
+TEST_F(OptimCudaTest, AllocatesNothingAfterTheFirstStep) {
+  State state = some_state(100003, at::kBFloat16).to(at::kCUDA);
+  const std::vector<at::Tensor> grads = {test::random({100003}, at::kFloat),
+                                         test::random({100003}, at::kBFloat16)};
+  at::Tensor sums = at::zeros({4}, test::on_gpu(at::kDouble));
+  StepScalars s = scalars(0, 1.0, at::kCUDA);
+  s.loss_scale = at::full({}, 8.0, test::on_gpu(at::kFloat));
+  s.scaler_state = at::zeros({2}, test::on_gpu(at::kLong));
+  const Range decay[] = {{0, 2500}, {5000, 100003}};
+  const auto step = [&] {
+    for (const at::Tensor& grad : grads) {
+      add_sums_of_squares({&grad, 1}, sums);
+      finish_sums(sums);
+      global_norm_and_clip(sums, 1.0, s);
+      adamw_step({}, s, decay, grad, state.p, state.m, state.v, &state.p16);
+      adamw_step({}, s, decay, grad, state.p, state.m, state.v, nullptr);
+    }
+  };
+  step();
+  const std::int64_t before = test::allocations();
+  step();
+  EXPECT_EQ(test::allocations(), before);
+}
+
 // Norm, clip and update in one graph: the step number and the learning rate are read when it runs.
 TEST_F(OptimCudaTest, CapturedStep) {
   const std::int64_t n = 100003;

@@ -69,6 +69,20 @@ def environment(**more):
     return env
 
 
+def gpus():
+    """How many this machine has."""
+    try:
+        said = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return len(said.splitlines())
+
+
+def one_gpu():
+    """An environment in which a job sees one GPU."""
+    return environment(CUDA_VISIBLE_DEVICES=os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0])
+
+
 def program(name):
     return os.path.join(programs, name)
 
@@ -119,13 +133,13 @@ def run(lesson, ranks, *flags, env=None):
 
 
 class Run:
-    """Where a run's files will lie, and the run. settings: "key=value key=value"."""
+    """Where a run's files will lie, and the run. settings: "key=value key=value"; env: instead of environment()."""
 
-    def __init__(self, lesson, ranks, settings, *flags):
+    def __init__(self, lesson, ranks, settings, *flags, env=None):
         self.out = new_path("out")
         self.weights = self.out + ".safetensors"
         setting = [part for s in settings.split() for part in ("--set", s)]
-        self.job = lambda: run(lesson, ranks, *setting, *flags, "--out", self.out, "--save", self.weights)
+        self.job = lambda: run(lesson, ranks, *setting, *flags, "--out", self.out, "--save", self.weights, env=env)
 
     def losses(self):
         """(loss, norm) of every step."""
@@ -216,8 +230,12 @@ class ProcessTest(unittest.TestCase):
         self.assertTrue(comes_true(lambda: stale_boards() <= boards_before), stale_boards() - boards_before)
 
 
-def main():
+def main(gpus_needed=0):
+    """gpus_needed: with fewer the file is skipped (77)."""
     global programs, scratch
+    if gpus() < gpus_needed:
+        print(f"skipped: {gpus_needed} GPU{'s' if gpus_needed > 1 else ''} needed, nvidia-smi lists {gpus()}")
+        sys.exit(77)
     programs = os.path.abspath(sys.argv.pop(1))
     with tempfile.TemporaryDirectory(prefix="stagecraft-processes-") as scratch:
         letters = random.Random(1)

@@ -174,6 +174,7 @@ TEST_F(Record, KeepsWhatAGpuHeldAndByWhom) {
   const nlohmann::json allocator = nlohmann::json::parse(written(record))["allocator"];
   EXPECT_EQ(allocator["predicted"]["scratch of our kernels"], 20);
   EXPECT_EQ(allocator["peak"], 1022);
+  EXPECT_TRUE(allocator["allocations"].is_null());
   EXPECT_EQ(allocator["beside"]["context"], 500);
 }
 

@@ -73,6 +73,25 @@ TEST(AllocatorTable, CountsWindowsAndSaysHowMuchTheyAre) {
   EXPECT_FALSE(check.holds());
 }
 
+// Where every operation's scratch is known to be none, the step should not allocate at all, however little it is.
+TEST(AllocatorTable, SaysThatAStepAllocated) {
+  AllocatorCheck check;
+  check.parts = {{"ledger", Bytes(1'000'000)}};
+  check.peak = Bytes(1'000'000);
+  EXPECT_EQ(format_allocator(check).find("allocations"), std::string::npos);
+  check.allocations = 0;
+  EXPECT_EQ(format_allocator(check),
+            "  allocated on the GPU     predicted  measured\n"
+            "  ledger                   1,000,000\n"
+            "  peak                     1,000,000  1,000,000  +0.00 %\n"
+            "  allocations in the step          0          0  equal\n");
+  check.allocations = 3;
+  const std::string text = format_allocator(check);
+  EXPECT_EQ(text.substr(text.rfind("  allocations")),
+            "  allocations in the step          0          3  DIFFERENT\n")
+      << text;
+}
+
 TEST(PlanTable, ShowsHostAndDiskBelowTheTotal) {
   MemoryPlan plan;
   plan.add(Purpose::host, "moments", "8 P", Bytes(800));
