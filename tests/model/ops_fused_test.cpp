@@ -13,6 +13,9 @@
 #include <string>
 
 #include "common/base/types.h"
+#include "common/memory/stream_scratch.h"
+#include "common/model/activation_plan.h"
+#include "common/model/fused/attention.h"
 #include "tests/support/gpu.h"
 
 namespace sc {
@@ -437,6 +440,30 @@ TEST_F(FusedOpsTest, DeterministicAttentionIsBitEqualRunToRun) {
   for (int again = 0; again < 5; ++again) {
     all.run_attention();
     expect_equal(all.attention_results(), first);
+  }
+}
+
+// Shapes of GPT-2's sizes and of small ones. Of the deterministic backward no formula is known: a run takes what it has.
+TEST_F(FusedOpsTest, AttentionsWorkspaceIsThePlansFormula) {
+  fused::Attention attention(/*deterministic=*/false);
+  for (const auto& [b, t, h, d] : {std::array<std::int64_t, 4>{16, 1024, 16, 64},
+                                   {32, 1024, 12, 64},
+                                   {8, 1024, 25, 64},
+                                   {64, 512, 16, 64},
+                                   {64, 1024, 8, 128}}) {
+    RunShape run;
+    run.workload.model = {.layers = 1, .heads = h, .width = h * d, .context = t, .vocab = 257, .tied = true};
+    run.workload.batch = {.sequence = t, .global = b, .micro = b};
+    run.workload.precision.dtype = DType::bf16;
+    run.device = DeviceKind::cuda;
+    run.ops = OpsBackend::fused;
+    const std::int64_t planned = plan_stream_scratch_bytes(run).value();
+    ASSERT_GT(planned, kStreamScratch.value()) << "nothing would be compared";
+    constexpr std::int64_t kAlignment = 1024;
+    const std::int64_t asked =
+        attention.workspace_bytes({.dtype = DType::bf16, .batch = b, .length = t, .heads = h, .head = d});
+    EXPECT_NEAR(static_cast<double>(asked), static_cast<double>(planned), kAlignment)
+        << b << " " << t << " " << h;
   }
 }
 
