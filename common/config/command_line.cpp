@@ -185,6 +185,9 @@ void refuse_contradictions(const std::vector<Given>& given, const CommandLine& l
                         : "ranks that share a GPU cannot capture their communication",
            "--graph off");
   }
+  if (line.profile && line.share_gpu)
+    refuse("--profile", "it measures what operations take alone, and ranks that share a GPU never are",
+           "leave out --share-gpu");
   if (line.world == 0 || line.plan) return;
   refuse(fmt::format("--world {}", line.world),
          "it belongs to --plan; a run has as many ranks as were started",

@@ -16,12 +16,14 @@ Bytes plan_workspace_bytes(const RunShape& run);
 ///   CPU, fp32           the peak of a forward and backward, exact with one thread; with more an upper bound
 ///                       (threads' buffers need not overlap).
 ///   CPU, 16 bit         an upper bound: ATen widens operands, oneDNN packs them.
-///   CUDA, fused, cuDNN  0: what the kernels need is plan_stream_scratch_bytes. A step then allocates nothing.
+///   CUDA, fused, cuDNN  0: what the kernels need is plan_stream_scratch_bytes. A step should then allocate
+///                       nothing, and a run says whether it did.
 ///   CUDA otherwise      an upper bound: ATen's written-out attention, ATen's fresh results.
 Bytes plan_op_scratch_bytes(const RunShape& run);
 /// What stream_scratch (memory/stream_scratch.h) holds on a GPU once every operation of a step has run: cuDNN's
 /// workspace for attention's backward, fp32 sums of dQ and a sum a row and head, 4 B T (d + H) bytes, and never less
-/// than kStreamScratch. Exact to some hundred bytes (alignment, counters). CPU: 0.
+/// than kStreamScratch. Exact to some hundred bytes (alignment, counters), as seen for heads of 64; not for the
+/// deterministic backward, whose workspace no formula here knows. CPU: 0.
 Bytes plan_stream_scratch_bytes(const RunShape& run);
 /// Whether plan_op_scratch_bytes is exact: on a GPU with our kernels, which take rows of at most kWidestFusedRow
 /// elements, and cuDNN's attention.

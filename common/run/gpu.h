@@ -43,12 +43,13 @@ class Gpu {
   [[nodiscard]] std::int64_t allocations() const;
   /// Of what it hands out, cuBLAS's workspaces, each with its name: as large as LibTorch is set to make them.
   [[nodiscard]] std::vector<AllocatorCheck::Part> constants() const;
-  /// Of them, the scratch of our kernels (memory/stream_scratch.h), as it is now.
+  /// Of what it hands out, the scratch of our kernels (memory/stream_scratch.h), as it is now.
   [[nodiscard]] Bytes scratch() const;
   /// What nobody uses on the device.
   [[nodiscard]] Bytes free() const;
   /// Notes, under `name`, what has come into use on the device since the last note beside LibTorch's allocator and
-  /// `known` bytes (windows). The first note has everything, that of other processes too.
+  /// `known` bytes (windows): on behalf of anybody, so that what other processes take or give back meanwhile is in it.
+  /// The first note has everything.
   void note_beside_allocator(const std::string& name, Bytes known = Bytes(0));
   [[nodiscard]] const std::vector<AllocatorCheck::Part>& beside_allocator() const;
 

@@ -74,8 +74,8 @@ AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& le
   check.at_most = !op_scratch_is_exact(shape);
   check.windows = ledger.adopted();
   check.peak = gpu.peak() + check.windows;
-  gpu.note_beside_allocator("the first steps: NCCL's channels, cuDNN's plans, code of kernels",
-                            check.windows);
+  if (shape.comm == CommBackend::staged) return check;  // what others on this GPU hold would be in it
+  gpu.note_beside_allocator("tables of windows, cuDNN's plans, code of kernels", check.windows);
   check.beside = gpu.beside_allocator();
   return check;
 }

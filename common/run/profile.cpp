@@ -31,7 +31,7 @@ std::string format_operations(const Profile& p, double steps) {
                      fmt::format("{:.0f}", static_cast<double>(r.calls) / steps), rate_of(r),
                      share_of_bound(r.alone, r.milliseconds)});
   }
-  if (!p.communication.empty())
+  if (p.waited_milliseconds > 0)
     lines.push_back({"waits for communication", fmt::format("{:.2f}", p.waited_milliseconds),
                      share(p.waited_milliseconds)});
   lines.push_back({"between operations", fmt::format("{:.2f}", rest), share(rest)});
@@ -62,7 +62,7 @@ std::string format_bounds(const Profile& p) {
               : "products unknown (no memory was free to measure them)";
   text += p.memory_rate > 0 ? fmt::format(", memory {:.2f} TB/s", p.memory_rate / 1e12)
                             : ", memory unknown (none was free to copy)";
-  if (!p.communication.empty()) text += ", each collective with nothing beside it";
+  if (!p.communication.empty()) text += ", each sum over ranks with nothing beside it";
   return text + "\n";
 }
 

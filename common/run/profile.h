@@ -29,7 +29,7 @@ struct ProfileCommRow {
 };
 
 /// Bounds are measured on the same GPUs after the run: each matrix product as a plain one of its shape, alone; what is
-/// bound by memory as a copy of its bytes; attention at the best rate of these products; each collective alone.
+/// bound by memory as a copy of its bytes; attention at the best rate of these products; sums over ranks alone.
 struct Profile {
   std::int64_t steps = 0;
   double step_milliseconds = 0,

@@ -1,7 +1,10 @@
 #include "common/run/profile_comm.h"
 
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 
@@ -13,22 +16,42 @@ namespace {
 
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
-Ticket issue(Communicator& comm, CommKind kind, at::Tensor& full, at::Tensor& shard) {
-  if (kind == CommKind::all_reduce) return comm.all_reduce(full);
-  return kind == CommKind::reduce_scatter ? comm.reduce_scatter(full, shard) : comm.all_gather(shard, full);
+bool is_measured(CommKind kind) { return kind == CommKind::all_reduce || kind == CommKind::reduce_scatter; }
+
+constexpr std::int64_t kAlignment = 512;  // bytes
+
+/// Room for one operation of `plan` after the other: the whole tensor, and this rank's part of it behind.
+std::int64_t room_of(const CommPlan& plan, std::int64_t world) {
+  std::int64_t most = 0;
+  for (const auto& [op, count] : plan.count) {
+    const std::int64_t full = bytes_of(op.elements, op.dtype).value();
+    if (is_measured(op.kind)) most = std::max(most, round_up(full, kAlignment) + ceil_div(full, world));
+  }
+  return most;
 }
 
-bool is_measured(CommKind kind) {
-  return kind == CommKind::all_reduce || kind == CommKind::reduce_scatter || kind == CommKind::all_gather;
+/// On every rank, or, where one has no memory left for it, on none.
+at::Tensor room_on_all(Communicator& comm, std::int64_t bytes) {
+  const auto options = at::TensorOptions().device(at::kCUDA);
+  at::Tensor room;
+  try {
+    room = at::zeros({bytes}, options.dtype(at::kByte));
+  } catch (const c10::OutOfMemoryError&) {
+    room = at::Tensor();
+  }
+  at::Tensor have = at::full({1}, room.defined() ? 1.0 : 0.0, options.dtype(at::kDouble));
+  comm.all_reduce(have).wait();
+  return have.item<double>() < to_int(comm.size()) ? at::Tensor() : room;
 }
 
-double milliseconds_alone(Communicator& comm, const CommOp& op) {
+double milliseconds_alone(Communicator& comm, const CommOp& op, const at::Tensor& room) {
   constexpr int kTimes = 10;
-  const auto options = at::TensorOptions().device(at::kCUDA).dtype(to_aten(op.dtype));
-  at::Tensor full = at::zeros({op.elements.value()}, options);
-  at::Tensor shard = at::zeros({op.elements.value() / to_int(comm.size())}, options);
+  const std::int64_t bytes = bytes_of(op.elements, op.dtype).value(), world = to_int(comm.size());
+  at::Tensor full = room.narrow(0, 0, bytes).view(to_aten(op.dtype));
+  at::Tensor shard = room.narrow(0, round_up(bytes, kAlignment), bytes / world).view(to_aten(op.dtype));
   const auto times = [&](int n) {
-    for (int i = 0; i < n; ++i) issue(comm, op.kind, full, shard).wait();
+    for (int i = 0; i < n; ++i)
+      (op.kind == CommKind::all_reduce ? comm.all_reduce(full) : comm.reduce_scatter(full, shard)).wait();
   };
   times(2);
   const auto began = gpu_origin().at;
@@ -54,9 +77,13 @@ std::vector<ProfileCommRow> communication_rows(std::span<const OpSpan> operation
 }
 
 void measure_alone(Communicator& comm, const CommPlan& plan, Profile& profile) {
+  const std::int64_t bytes = room_of(plan, to_int(comm.size()));
+  const at::Tensor room = bytes == 0 ? at::Tensor() : room_on_all(comm, bytes);
+  if (!room.defined()) return;
   std::map<CommKind, double> a_step;
   for (const auto& [op, count] : plan.count) {
-    if (is_measured(op.kind)) a_step[op.kind] += static_cast<double>(count) * milliseconds_alone(comm, op);
+    if (is_measured(op.kind))
+      a_step[op.kind] += static_cast<double>(count) * milliseconds_alone(comm, op, room);
   }
   for (ProfileCommRow& row : profile.communication) {
     const auto found = a_step.find(row.kind);

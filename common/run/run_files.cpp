@@ -179,7 +179,10 @@ void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const
       gather_strings(comm, pack(this_rank(shape_, memory, comm_plan, measured)));
   if (job_.line.trace && !traced_.empty()) {
     Trace trace(shape_.rank, Trace::Clock::time_point{});  // the clock of a host is one: ranks line up
-    trace.add_run(traced_, comm.record().spans());
+    std::vector<OpSpan> spans = comm.record().spans();
+    std::erase_if(spans,
+                  [](const OpSpan& s) { return s.step >= kTracedSteps; });  // --profile keeps later ones, too
+    trace.add_run(traced_, spans);
     const std::vector<std::string> parts = gather_strings(comm, trace.serialise());
     if (shape_.rank == Rank{0}) {
       trace_ = dir_ / "trace.json";

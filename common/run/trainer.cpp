@@ -355,11 +355,11 @@ void Trainer::finish() {
     throw ClaimError(fmt::format("rank {}: {} operations were never waited for", to_int(shape_.rank),
                                  comm.dropped_tickets()));
   }
-  if (profile_) finish_profile();
   records_->gather(claims_.memory(), claims_.operations(), claims_.measured(), comm);
   // After the last operation that all ranks share: rank 0 may write for long, and nobody may wait for it in
   // one.
   if (!job_.line.save.empty()) save_weights(*strategy_, strategy_->layout(), comm, job_.line.save);
+  if (profile_) finish_profile();
   const Path written = records_->finish(outcome());
   if (speaks()) say_the_end(written);
 }
@@ -411,7 +411,7 @@ int train(const TrainJob& job) {
   AllocatorWitness witness;
   Ledger ledger(gpu ? gpu->device() : at::Device(at::kCPU), job.line.memory_cap.value_or(Bytes(0)));
   World world(job.launch, ledger, options);
-  if (gpu) gpu->note_beside_allocator("communicators, before their first operation");
+  if (gpu) gpu->note_beside_allocator("communicators, connected");
   try {
     Trainer(job, world, ledger, witness, gpu ? &*gpu : nullptr).run();
   } catch (...) {

@@ -127,11 +127,13 @@ def commands_of(page, text):
 
 
 def measured_parts(found):
-    """(name, what names its commit) of a record: every round of a run of peers, every run of runs with equal bits, or the record itself."""
+    """(name, what names its commit) of a record: every round of a run of peers, every run of runs with equal bits or with a profile, or the record itself."""
     if "rows" in found:
         return [(f"{key}, round {i + 1}", one) for key, row in found["rows"].items() for i, one in enumerate(row["rounds"])]
     if found and all(isinstance(part, dict) and "runs" in part for part in found.values()):
         return [(f"{key}, {name}", run) for key, part in found.items() for name, run in part["runs"].items()]
+    if isinstance(found.get("runs"), list) and all("commit" in run for run in found["runs"]):
+        return [(f"run {i + 1}", run) for i, run in enumerate(found["runs"])]
     return [("", found)]
 
 

@@ -230,7 +230,7 @@ def gpu_profiles(page):
             rate = f"{part['flops'] / part['milliseconds'] / 1e9:.0f} TF/s" if part["flops"] else f"{part['bytes'] / part['milliseconds'] / 1e9:.2f} TB/s"
             rows.append([what, part["op"], f"{mean:.2f}", f"{100 * mean / p['step_milliseconds']:.1f} %", rate, of_bound(part)])
         rest = p["step_milliseconds"] - spent - p["waited_milliseconds"]
-        if p["communication"]:
+        if p["waited_milliseconds"]:
             rows.append([what, "waits for communication", f"{p['waited_milliseconds']:.2f}", f"{100 * p['waited_milliseconds'] / p['step_milliseconds']:.1f} %", "", ""])
         rows.append([what, "between operations", f"{rest:.2f}", f"{100 * rest / p['step_milliseconds']:.1f} %", "", ""])
         rows += [[what, f"`{part['kind']}`, beside them", f"{part['milliseconds'] / p['steps']:.2f}", "", f"{part['sent'] / part['milliseconds'] / 1e6:.0f} GB/s" if part["milliseconds"] else "-", of_bound(part)]

@@ -144,6 +144,10 @@ TEST(CommandLine, RefusesWithTheFlagThatIsNear) {
        "bytes, or e.g. 6GB, 512MiB"},
       {{"--graph", "on", "--share-gpu"},
        "--graph on: ranks that share a GPU cannot capture their communication\n  fix: --graph off"},
+      {{"--profile", "--share-gpu"},
+       "--profile: it measures what operations take alone, and ranks that share a GPU never are\n  fix: "
+       "leave out "
+       "--share-gpu"},
       {{"--profile", "--graph", "on"},
        "--graph on: --profile looks at single operations, which a graph hides\n  fix: --graph off"},
       {{"--world", "4"},

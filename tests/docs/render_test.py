@@ -113,6 +113,8 @@ class Checks(unittest.TestCase):
             self.assertEqual(wrong("gpu_x", bad), ["docs/results/gpu_x.json: it names no commit"])
         self.assertEqual(wrong("gpu_peers", {"rows": {"a": {"commit": "89d10d3d2b59", "rounds": [good, {}]}}}), ["docs/results/gpu_peers.json: a, round 2 names no commit"])
         self.assertEqual(wrong("gpu_bits", {"world 2": {"runs": {"01": good, "02": {}}}}), ["docs/results/gpu_bits.json: world 2, 02 names no commit"])
+        self.assertEqual(wrong("gpu_profile", {"runs": [good, dirty]}), [])
+        self.assertEqual(wrong("gpu_profile", {"runs": [good, {}]}), ["docs/results/gpu_profile.json: it names no commit"])
         self.assertEqual(wrong("gpu_precision_124m", {}), [])
         self.assertEqual(wrong("gpu_precision_124m", good), ["docs/results/gpu_precision_124m.json names its commit by now"])
         self.assertGreater(len(checks.gpu_records()), 5)

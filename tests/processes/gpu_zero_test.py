@@ -121,11 +121,24 @@ class OnGpus(support.ProcessTest):
 
     # Five steps warm up, three are timed.
     def test_a_profile_times_the_operations_of_a_step(self):
-        for _, _, ended in self.with_flag("--profile"):
+        for row, run, ended in self.with_flag("--profile"):
             table = re.search(r"\n  time of a step by operation +ms +share +calls +rate +of its bound\n(.*)\n  a step \(mean of 3\) +([\d.]+)", ended.out, re.DOTALL)
             self.assertTrue(table, ended)
             self.assertGreater(float(table.group(2)), 0)
             self.assertRegex(table.group(1), r"attention backward +[\d.]+ +[\d.]+ % +2 ")
+            profile = run.record()["profile"]
+            with self.subTest(row=str(row), profile=profile):
+                self.assertEqual(profile["steps"], 3)
+                self.assertTrue(profile["product_rate"] > 0 and profile["memory_rate"] > 0)
+                self.assertTrue(all(op["milliseconds"] > 0 and op["alone"] > 0 for op in profile["operations"]))
+                spent = sum(op["milliseconds"] for op in profile["operations"]) / 3 + profile["waited_milliseconds"]
+                self.assertLessEqual(spent, profile["step_milliseconds"] * 1.001)
+                self.assertTrue(profile["sensors"] is None or 0 < profile["sensors"]["watts"] <= 1.2 * profile["sensors"]["limit_watts"])
+                kinds = {op["kind"] for op in run.record()["ranks"][0]["measured_operations"]} if RANKS > 1 else set()
+                self.assertEqual({op["kind"] for op in profile["communication"]}, kinds)
+                for op in profile["communication"]:
+                    self.assertGreater(op["milliseconds"], 0)
+                    self.assertEqual(op["alone"] > 0, op["kind"] != "all_gather")
 
     def test_ranks_that_share_a_gpu_are_told_once(self):
         for _, _, ended in self.with_flag("--share-gpu"):

@@ -70,12 +70,14 @@ def environment(**more):
 
 
 def gpus():
-    """How many this machine has."""
+    """How many a process here sees."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return len([one for one in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if one.strip()])
     try:
         said = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):
         return 0
-    return len(said.splitlines())
+    return len([line for line in said.splitlines() if line.startswith("GPU ")])
 
 
 def one_gpu():

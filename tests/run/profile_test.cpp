@@ -41,7 +41,7 @@ TEST(Profile, ShowsAMeanStepBesideItsBounds) {
             "  all_reduce                 3.00      5  600.00 MB  200 GB/s          75 %\n"
             "  bounds, measured after the run: each product's shape alone (the best at 750 TF/s, which "
             "attention is "
-            "held against), memory 4.00 TB/s, each collective with nothing beside it\n"
+            "held against), memory 4.00 TB/s, each sum over ranks with nothing beside it\n"
             "  SM clock 1650 MHz, 691 W of at most 700 (medians of the steps)\n");
 }
 
