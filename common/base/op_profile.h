@@ -10,6 +10,9 @@ namespace sc {
 /// [m, n] = [m, k] x [k, n]
 struct ProductShape {
   std::int64_t m = 0, n = 0, k = 0;
+  [[nodiscard]] constexpr double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  }
   auto operator<=>(const ProductShape&) const = default;
 };
 

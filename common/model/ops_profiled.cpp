@@ -8,7 +8,8 @@ namespace {
 double count(const at::Tensor& t) { return static_cast<double>(t.numel()); }
 double size(const at::Tensor& t) { return static_cast<double>(t.nbytes()); }
 OpCost product(std::int64_t m, std::int64_t n, std::int64_t k) {
-  return {2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k), 0, {m, n, k}};
+  const ProductShape shape{m, n, k};
+  return {shape.flops(), 0, shape};
 }
 // y [N, out] from x [N, in].
 OpCost product(const at::Tensor& y, const at::Tensor& x) { return product(y.size(0), y.size(1), x.size(1)); }

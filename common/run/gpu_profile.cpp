@@ -20,7 +20,6 @@
 #include "common/base/cuda_check.h"
 
 namespace sc {
-
 namespace {
 
 std::string pci_bus_id() {
@@ -44,10 +43,6 @@ double milliseconds_alone(const std::function<void()>& call) {
   (void)time(kFirst);  // a library chooses its kernel
   const double about = std::max(time(kFirst), 1e-3);
   return time(static_cast<int>(std::ceil(kMilliseconds / about)));
-}
-
-double flops_of(const ProductShape& p) {
-  return 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
 }
 
 // Empty where the GPU has no memory left for it.
@@ -113,7 +108,7 @@ struct GpuProfile::State {
         known = known && found->second.has_value();
         if (!known) break;
         sum += *found->second * static_cast<double>(calls);
-        profile.product_rate = std::max(profile.product_rate, flops_of(shape) / (*found->second / 1e3));
+        profile.product_rate = std::max(profile.product_rate, shape.flops() / (*found->second / 1e3));
       }
       if (known) rows[op].alone = sum;
     }

@@ -236,7 +236,7 @@ def main(gpus_needed=0):
     """gpus_needed: with fewer the file is skipped (77)."""
     global programs, scratch
     if gpus() < gpus_needed:
-        print(f"skipped: {gpus_needed} GPU{'s' if gpus_needed > 1 else ''} needed, nvidia-smi lists {gpus()}")
+        print(f"skipped: {gpus_needed} GPU{'s' if gpus_needed > 1 else ''} needed, {gpus()} visible")
         sys.exit(77)
     programs = os.path.abspath(sys.argv.pop(1))
     with tempfile.TemporaryDirectory(prefix="stagecraft-processes-") as scratch:

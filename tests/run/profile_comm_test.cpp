@@ -21,13 +21,14 @@ OpSpan span(Phase phase, std::int64_t step, CommKind kind, std::optional<std::ch
 }
 
 TEST(ProfileComm, SumsTrainingStepsByKind) {
-  const std::vector<OpSpan> operations = {
-      span(Phase::train, 4, CommKind::all_gather, 100ms),  // before the first
-      span(Phase::train, 5, CommKind::all_gather, 3ms),
-      span(Phase::train, 6, CommKind::all_gather, 4ms),
-      span(Phase::train, 6, CommKind::reduce_scatter, 2ms),
-      span(Phase::train, 6, CommKind::reduce_scatter, {}),
-      span(Phase::eval, 6, CommKind::all_gather, 50ms)};
+  std::vector<OpSpan> operations = {span(Phase::train, 4, CommKind::all_gather, 100ms),  // before the first
+                                    span(Phase::train, 5, CommKind::all_gather, 3ms),
+                                    span(Phase::train, 6, CommKind::all_gather, 4ms),
+                                    span(Phase::train, 6, CommKind::reduce_scatter, 2ms),
+                                    span(Phase::train, 6, CommKind::reduce_scatter, {}),
+                                    span(Phase::eval, 6, CommKind::all_gather, 50ms)};
+  operations.push_back(span(Phase::train, 6, CommKind::all_gather, 60ms));
+  operations.back().ended.reset();  // the GPU has not come past its end
   const std::vector<ProfileCommRow> rows = communication_rows(operations, 5);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].kind, CommKind::reduce_scatter);
