@@ -1,5 +1,6 @@
 #include "common/run/gpu.h"
 
+#include <ATen/Context.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -51,6 +52,7 @@ struct Gpu::State {
 Gpu::Gpu(int index) {
   if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr && std::getenv("PYTORCH_ALLOC_CONF") == nullptr)
     c10::CachingAllocator::setAllocatorSettings("expandable_segments:True");
+  at::globalContext().lazyInitDevice(at::kCUDA);  // its allocator may be asked before it hands anything out
   state_ = std::make_unique<State>(index);
 }
 
