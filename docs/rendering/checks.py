@@ -13,7 +13,6 @@ LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 CODE = re.compile(r"`[^`\n]*`")
 MARK = re.compile(r"<!-- commands: (.*?) -->\s*$")
 GPU_RECORDS = ("gpu_*.json", "comm_beside_products_*.json", "collectives_nvlink_*.json")
-WITHOUT_COMMIT = ("gpu_precision_124m",)  # made before loss_curves.py wrote one; to be measured again
 COMMIT = re.compile(r"[0-9a-f]{12}(-dirty)?")
 
 
@@ -145,7 +144,4 @@ def gpu_records():
 def records_without_commit(records):
     for name, found in records:
         nameless = [part for part, one in measured_parts(found) if not COMMIT.fullmatch(str(one.get("commit")))]
-        if name in WITHOUT_COMMIT and not nameless:
-            yield f"docs/results/{name}.json names its commit by now; fix: take it out of WITHOUT_COMMIT (docs/rendering/checks.py)"
-        elif name not in WITHOUT_COMMIT:
-            yield from (f"docs/results/{name}.json: {part or 'it'} names no commit; fix: measure it again, with --commit where there is no git" for part in nameless)
+        yield from (f"docs/results/{name}.json: {part or 'it'} names no commit; fix: measure it again, with --commit where there is no git" for part in nameless)

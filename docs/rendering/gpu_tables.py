@@ -211,35 +211,38 @@ def beside_products(page):
             f"median (lowest to highest) of {found['rounds']} rounds in which all take turns; smaller operations are in the record.")
 
 
+def profiled(run):
+    """{operations: (ms a step, rate, share of the bound)} of a profiled run, in the order of the table."""
+    p = run["profile"]
+
+    def cells(part, rate):
+        return part["milliseconds"] / p["steps"], rate, f"{100 * part['alone'] / part['milliseconds']:.0f} %" if part["alone"] and part["milliseconds"] else "-"
+    found = {part["op"]: cells(part, f"{part['flops'] / part['milliseconds'] / 1e9:.0f} TF/s" if part["flops"] else f"{part['bytes'] / part['milliseconds'] / 1e9:.2f} TB/s") for part in p["operations"]}
+    found["waits for communication"] = p["waited_milliseconds"], "", ""
+    found["between operations"] = p["step_milliseconds"] - sum(ms for ms, _, _ in found.values()), "", ""
+    found["a step"] = p["step_milliseconds"], "", ""
+    for part in p["communication"]:
+        found[f"`{part['kind']}`, beside them"] = cells(part, f"{part['sent'] / part['milliseconds'] / 1e6:.0f} GB/s" if part["milliseconds"] else "-")
+    return found
+
+
 @renders
 def gpu_profiles(page):
-    """Milliseconds of a step by class of operation, and of communication beside it, each with the share of its bound."""
+    """Milliseconds of a step by class of operation, and of communication beside it, each with the share of its bound: runs beside each other."""
     if not has("gpu_profile"):
         return ""
-    rows, notes = [], []
-
-    def of_bound(part):
-        return f"{100 * part['alone'] / part['milliseconds']:.0f} %" if part["alone"] and part["milliseconds"] else "-"
+    runs, notes, names = {}, [], []
     for run in record("gpu_profile")["runs"]:
-        p = run["profile"]
-        what = f"{LESSONS[run['lesson']]}, {re.search(r'--workload configs/(?:gpt2_)?([^ .]+)', run['command'])[1]}" + (f" x{run['world']}" if run["world"] > 1 else "")
-        spent = 0
-        for part in p["operations"]:
-            mean = part["milliseconds"] / p["steps"]
-            spent += mean
-            rate = f"{part['flops'] / part['milliseconds'] / 1e9:.0f} TF/s" if part["flops"] else f"{part['bytes'] / part['milliseconds'] / 1e9:.2f} TB/s"
-            rows.append([what, part["op"], f"{mean:.2f}", f"{100 * mean / p['step_milliseconds']:.1f} %", rate, of_bound(part)])
-        rest = p["step_milliseconds"] - spent - p["waited_milliseconds"]
-        if p["waited_milliseconds"]:
-            rows.append([what, "waits for communication", f"{p['waited_milliseconds']:.2f}", f"{100 * p['waited_milliseconds'] / p['step_milliseconds']:.1f} %", "", ""])
-        rows.append([what, "between operations", f"{rest:.2f}", f"{100 * rest / p['step_milliseconds']:.1f} %", "", ""])
-        rows += [[what, f"`{part['kind']}`, beside them", f"{part['milliseconds'] / p['steps']:.2f}", "", f"{part['sent'] / part['milliseconds'] / 1e6:.0f} GB/s" if part["milliseconds"] else "-", of_bound(part)]
-                 for part in p["communication"]]
-        sensors = p["sensors"]
+        what = f"{LESSONS[run['lesson']][:2]}, {re.search(r'--workload configs/(?:gpt2_)?([^ .]+)', run['command'])[1]}" + (f" x{run['world']}" if run["world"] > 1 else "")
+        p, sensors = run["profile"], run["profile"]["sensors"]
+        runs[what] = profiled(run)
         clock = f", {sensors['sm_mhz']:.0f} MHz, {sensors['watts']:.0f} W" if sensors else ""
-        notes.append(f"{what}: {p['step_milliseconds']:.1f} ms, mean of {p['steps']} steps without a graph on {run['versions']['GPU']}{clock}; best product alone {p['product_rate'] / 1e12:.0f} TF/s, "
+        notes.append(f"`{what}`: lesson {LESSONS[run['lesson']]}, mean of {p['steps']} steps without a graph on {run['versions']['GPU']}{clock}; best product alone {p['product_rate'] / 1e12:.0f} TF/s, "
                      f"memory {p['memory_rate'] / 1e12:.2f} TB/s (`{run['command']}`)")
-    return table(["run", "operations", "ms a step", "share", "rate", "of its bound"], rows, left=2) + f"\n\nFrom {source(page, 'gpu_profile')}. " + ". ".join(notes) + "."
+        names += [name for name in runs[what] if name not in names]
+    rows = [[name, *(cell for found in runs.values() for cell in ((f"{found[name][0]:.2f}", *found[name][1:]) if name in found else ("", "", "")))] for name in names]
+    return (table(["operations", *(head for what in runs for head in (f"ms a step, {what}", "rate", "of its bound"))], rows)
+            + f"\n\nFrom {source(page, 'gpu_profile')}. " + ". ".join(notes) + ".")
 
 
 @renders

@@ -125,12 +125,13 @@ def other_words():
 def gpu_zero(page, heading, *names):
     """Lessons 02 to 04 on several GPUs beside lesson 01 and beside what splits the same in PyTorch; `names` of gpu.py, or all."""
     table_of = gpu_table()
-    shown = [(key, row) for key, row in record("gpu_peers")["rows"].items() if any(name in row["programs"] for name in table_of.LESSON_OF)] if has("gpu_peers") else []
+    asked = names or tuple(table_of.LESSON_OF)
+    shown = [(key, row) for key, row in record("gpu_peers")["rows"].items() if any(name in row["programs"] for name in asked)] if has("gpu_peers") else []
     if not shown:
         return ""
     lines = []
     for key, row in shown:
-        wanted = [name for name in table_of.LESSON_OF if name in row["programs"] and name in (names or table_of.LESSON_OF)]
+        wanted = [name for name in asked if name in row["programs"]]
         peers = list(dict.fromkeys(other for name in wanted for other in table_of.PEERS_OF.get(name, ()) if other in row["programs"]))
         for name in ["ours", *wanted, *peers]:
             program = row["programs"][name]

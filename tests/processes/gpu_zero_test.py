@@ -94,6 +94,7 @@ class OnGpus(support.ProcessTest):
                 self.assertEqual((ended.code, ended.errors), (0, []), ended)
                 record = run.record()
                 self.assertTrue(record["as_predicted"])
+                self.assertIn(record["allocator"]["allocations"], (0, None), "the checked step allocated")
                 comm = "staged" if "--share-gpu" in row.flags else "nccl"
                 self.assertEqual((record["device"], record["world"], record["comm"]), ("cuda", row.ranks, comm if row.ranks > 1 else record["comm"]))
 
