@@ -112,7 +112,7 @@ class Lesson:
         self.program, self.settings, self.ranks, self.environment = program, settings, ranks, environment
         self.paused, self.turns = paused and ranks == 1, turns
         self.folder, self.process, self.seen, self.lines = pathlib.Path(folder), None, 0, []
-        self.command, self.about, self.text, self.taken, self.median = [], {}, "", 0, None
+        self.command, self.about, self.text, self.asked, self.median = [], {}, "", 0, None
 
     def start(self):
         pass  # at its first turn: only then is it known how many steps it takes
@@ -179,7 +179,8 @@ class Lesson:
     def measure_paused(self, warm_up, steps, deadline, limit):
         first = warm_up
         if self.process is None:
-            self.launch(self.turns * (warm_up + steps + SLACK))
+            self.asked = self.turns * (warm_up + steps + SLACK)
+            self.launch(self.asked)
         else:
             first += self.read_steps()  # the step that was under way while it stood still is the first of the warm-up
             self.process.signal(signal.SIGCONT)
@@ -189,7 +190,6 @@ class Lesson:
         seconds = [line["seconds"] for line in self.lines[first : first + steps]]
         if len(seconds) != steps:
             raise Failed(f"the record has {len(seconds)} timed steps, {steps} were asked for")
-        self.taken += 1
         return {"seconds": seconds, "tokens": self.lines[first]["tokens"], "began": began, "ended": ended, "wall_seconds": ended - began}
 
     def read_record(self, status):
@@ -213,14 +213,16 @@ class Lesson:
                 "peak_planned": allocator[0], "peak_allocated": allocator[1]}
 
     def close(self, deadline):
-        """A paused run that had all its turns goes to its end: its record then says whether what was planned was measured."""
+        """A paused run goes to its end, if it comes to it in time: its record then says whether what was planned was measured."""
         if self.process is None:
             return self.about
         try:
             if self.paused:
                 self.about = {"record": "none: the run was ended before its last step"}
                 self.process.signal(signal.SIGCONT)
-                status = self.process.wait(min(deadline, time.monotonic() + 120.0)) if self.taken == self.turns else None
+                limit = min(deadline, time.monotonic() + 120.0)
+                left = (self.asked - self.read_steps()) * statistics.median(line["seconds"] for line in self.lines) if self.lines else math.inf
+                status = self.process.wait(limit) if time.monotonic() + left < limit else None
                 if status is not None:
                     self.about = self.facts(self.read_record(status))
         finally:

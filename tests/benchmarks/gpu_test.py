@@ -13,6 +13,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE))
+import gpu_programs  # noqa: E402
 import gpu_table  # noqa: E402
 import records  # noqa: E402
 from gpu_copies import sources_of  # noqa: E402
@@ -250,6 +251,16 @@ def keeps_to_the_time():
         (folder / "log").unlink()
         said, result = run("--rows", "774m", "--rounds", "2", "--peers", "none", "--seconds", "100")
         check("time limit" in said.stdout and not (folder / "log").exists(), "no round is started that will not fit")
+
+
+# Turns that were not taken do not cost a run its record, where the steps that are left take seconds.
+def ends_what_can_end():
+    with stage() as (folder, _):
+        for turns, ends in ((2, True), (100000, False)):
+            lesson = gpu_programs.Lesson(folder / "00_one_device", [], 1, folder / "out", paused=True, turns=turns, environment={"FAKE_LOG": f"{folder}/log"})
+            lesson.measure(1, 2, time.monotonic() + 60)
+            about = lesson.close(time.monotonic() + 60)
+            check(("bytes_measured" in about) == ends and ("record" in about) != ends, f"{turns} turns, one taken: {about}")
 
 
 # Two rows that do not fit a GPU together: the second one's peers are compiled when the first is done.
@@ -494,7 +505,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles):
         test()
     print("passed")
 
