@@ -1,5 +1,7 @@
 #include "zero1.h"
 
+#include <algorithm>
+
 #include "common/model/unit_views.h"
 #include "common/optim/grad_norm.h"
 #include "common/run/gradient_dtype.h"
@@ -17,6 +19,10 @@ FieldTable<Zero1Options> Zero1::fields() {
 }
 
 namespace {
+
+// Units whose gathers are on their way before forward comes to them. All at once would be a GPU's first work of a
+// step, and forward's first would stand behind most of it.
+constexpr int kAhead = 2;
 
 ParamLayout layout_of(const RunShape& shape) { return ParamLayout(shape.workload.model, shape.world); }
 
@@ -77,7 +83,7 @@ Zero1::Zero1(RunContext& context, const Options& options)
 
 // One optimizer step. It begins with parameters of which each rank has updated its slice only.
 StepResult Zero1::train_step(std::span<const Batch> micro_batches) {
-  publish_params();
+  to_publish_ = 0;  // as forward goes
   passes_.sums().zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
     const Batch& batch = micro_batches[j];
@@ -144,19 +150,23 @@ void Zero1::step_shard(int unit) {
 
 // [anchor: publish]
 // The other half of 01's all-reduce, of parameters instead of gradients: every owner's updated slice to all.
-// Unit 0 first, since forward needs it first.
-void Zero1::publish_params() {
-  for (int unit = 0; unit < layout_.num_units(); ++unit) {
+// Unit 0 first, since forward needs it first; the others as forward comes near them.
+void Zero1::publish_through(int last) {
+  while (to_publish_ <= std::min(last, layout_.last_unit())) {
+    const int unit = to_publish_++;
     published_[unit] = context_.comm.all_gather(slices_[unit].params, params_[unit].sharded);
-    if (!options_.overlap) wait_published(unit);
+    if (!options_.overlap) published_[unit].wait();
   }
 }
 
-void Zero1::wait_published(int unit) { published_[unit].wait(); }
+void Zero1::wait_published(int unit) {
+  publish_through(unit + kAhead);
+  published_[unit].wait();
+}
 
 // Whether the last step is published already is not remembered: a step that a graph replays could not say so.
 void Zero1::settle() {
-  publish_params();
+  to_publish_ = 0;
   for (int unit = 0; unit < layout_.num_units(); ++unit) wait_published(unit);
 }
 

@@ -38,7 +38,7 @@ class Zero1 {
   void wait_reduced();
   void global_norm();
   void step_shard(int unit);
-  void publish_params();
+  void publish_through(int last);
   void wait_published(int unit);
 
   RunContext& context_;
@@ -48,6 +48,7 @@ class Zero1 {
   std::vector<UnitTensors> params_, grads_;  // views of arenas that hold all units, on every rank
   std::vector<OwnedSlice> slices_;           // their parameters and gradients lie inside the full ones
   std::vector<Ticket> reduced_, published_;
+  int to_publish_ = 0;  // the first unit whose gather this step has not issued yet
   Passes passes_;
 };
 

@@ -33,6 +33,9 @@ namespace {
 
 ParamLayout layout_of(const RunShape& shape) { return ParamLayout(shape.workload.model, shape.world); }
 
+// Units whose gathers are on their way before forward comes to them: as in lesson 02.
+constexpr int kAhead = 2;
+
 // Later micro-batches' sums land beside the slice: as much as travels at once.
 bool needs_scratch(const RunShape& shape, const Zero2Options& options) {
   return options.accumulate == Accumulate::shard && micro_batches_of(shape) > 1;
@@ -145,7 +148,7 @@ std::size_t Zero2::buffer_of(int unit) const {
 // One optimizer step. It begins with parameters of which each rank has updated its slice only.
 StepResult Zero2::train_step(std::span<const Batch> micro_batches) {
   const bool shard = options_.accumulate == Accumulate::shard;
-  publish_params();
+  to_publish_ = 0;  // as forward goes
   passes_.sums().zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
     const Batch& batch = micro_batches[j];
@@ -247,19 +250,23 @@ void Zero2::step_shard(int unit) {
              s.master, s.momentum, s.variance, w.precision.has_master() ? &s.params : nullptr);
 }
 
-// Every owner's updated slice to all. Unit 0 first, since forward needs it first.
-void Zero2::publish_params() {
-  for (int unit = 0; unit < layout_.num_units(); ++unit) {
+// Every owner's updated slice to all, units as forward comes near them.
+void Zero2::publish_through(int last) {
+  while (to_publish_ <= std::min(last, layout_.last_unit())) {
+    const int unit = to_publish_++;
     published_[unit] = context_.comm.all_gather(slices_[unit].params, params_[unit].sharded);
-    if (!options_.overlap) wait_published(unit);
+    if (!options_.overlap) published_[unit].wait();
   }
 }
 
-void Zero2::wait_published(int unit) { published_[unit].wait(); }
+void Zero2::wait_published(int unit) {
+  publish_through(unit + kAhead);
+  published_[unit].wait();
+}
 
 // Whether the last step is published already is not remembered: a step that a graph replays could not say so.
 void Zero2::settle() {
-  publish_params();
+  to_publish_ = 0;
   for (int unit = 0; unit < layout_.num_units(); ++unit) wait_published(unit);
 }
 

@@ -49,7 +49,7 @@ class Zero2 {
   void wait_all_reduced();
   void global_norm();
   void step_shard(int unit);
-  void publish_params();
+  void publish_through(int last);
   void wait_published(int unit);
   [[nodiscard]] std::size_t buffer_of(int unit) const;
 
@@ -61,6 +61,7 @@ class Zero2 {
   std::vector<UnitTensors> grads_full_;  // blocks take turns in two buffers (accumulate: full: an arena)
   std::vector<OwnedSlice> slices_;       // their parameters lie inside the full ones
   std::vector<Ticket> published_;
+  int to_publish_ = 0;                // the first unit whose gather this step has not issued yet
   at::Tensor grads_shard_;            // this rank's slices of all units, one after another
   std::vector<ShardBucket> buckets_;  // bucket > 0
   at::Tensor grads_bucket_;           // rank-major copy of one bucket

@@ -91,6 +91,58 @@ TEST(Zero, UnitZeroIsSummedBeforeBlockOne) {
   EXPECT_EQ(units_summed<Zero3>(w), expected);
 }
 
+/// Notes when gathers are issued ("g") and waited for ("w"), each with its number.
+class GathersInOrder : public test::ForwardingCommunicator {
+ public:
+  GathersInOrder(std::unique_ptr<Communicator> inner, std::string& seen)
+      : ForwardingCommunicator(*inner), inner_(std::move(inner)), seen_(seen) {}
+  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override {
+    const std::string number = std::to_string(issued_++);
+    seen_ += " g" + number;
+    return Ticket(std::make_unique<Noted>(ForwardingCommunicator::all_gather(shard, full), seen_, number));
+  }
+
+ private:
+  class Noted : public TicketState {
+   public:
+    Noted(Ticket inner, std::string& seen, std::string number)
+        : inner_(std::move(inner)), seen_(seen), number_(std::move(number)) {}
+    bool ready() override { return inner_.ready(); }
+    void wait() override {
+      seen_ += " w" + number_;
+      inner_.wait();
+    }
+    void dropped() noexcept override { inner_ = Ticket(); }
+
+   private:
+    Ticket inner_;
+    std::string& seen_;
+    std::string number_;
+  };
+
+  std::unique_ptr<Communicator> inner_;
+  std::string& seen_;
+  int issued_ = 0;
+};
+
+/// Of one rank's first step, and of the evaluation after it.
+template <Strategy S>
+std::string gathers(const Workload& w) {
+  std::array<std::string, 2> seen;
+  test::run_local<S>(2, w, {}, 1, [&](std::unique_ptr<Communicator> comm) -> std::unique_ptr<Communicator> {
+    std::string& mine = seen[static_cast<std::size_t>(to_int(comm->rank()))];
+    return std::make_unique<GathersInOrder>(std::move(comm), mine);
+  });
+  return seen[0];
+}
+
+// What is issued at once is a GPU's first work of a step, before any of forward. Units 0 to 4.
+TEST(Zero, GathersAreIssuedAsForwardComesNear) {
+  const std::string step = " g0 g1 g2 w0 g3 w1 g4 w2 w3 w4", evaluation = " g5 g6 g7 w5 g8 w6 g9 w7 w8 w9";
+  EXPECT_EQ(gathers<Zero1>(odd_workload()).substr(0, step.size() + evaluation.size()), step + evaluation);
+  EXPECT_EQ(gathers<Zero2>(odd_workload()).substr(0, step.size() + evaluation.size()), step + evaluation);
+}
+
 /// Hands out windows, and sees which gathers are between two of them.
 class Windows : public test::ForwardingCommunicator {
  public:
@@ -312,7 +364,7 @@ std::int64_t persist_below(const Options&) {
   return 0;
 }
 
-constexpr std::int64_t kSteps = 4, kEvaluatedStep = 1;
+constexpr std::int64_t kSteps = 20, kEvaluatedStep = 1;
 
 // Of bf16 gradients lesson 01's: as 02 to 04 do, it rounds a sum over ranks once.
 test::RankResult reference(const Setting& s, ReduceEvery every) {
