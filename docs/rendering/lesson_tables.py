@@ -253,7 +253,7 @@ def cpu_rates(page):
         rows.append([name, f"{rate / 1e3:.1f}", f"{low / 1e3:.1f} to {high / 1e3:.1f}"])
     ratio = found["ratios"]["two_ranks_over_one"]
     return (table(["`configs/tiny.json`", "k tok/s", "lowest to highest round"], rows)
-            + f"\n\nTwo ranks over one: {ratio['median']:.2f} times ({ratio['lowest']:.2f} to {ratio['highest']:.2f} within a round), so "
+            + f"\n\nTwo ranks over one, the median of ratios within rounds: {ratio['median']:.2f} times ({ratio['lowest']:.2f} to {ratio['highest']:.2f}), so "
             f"{100 * ratio['median'] / 2:.0f} % of two cores."
             + tail(page, "cpu_tiny", more=f"{found['cpu']}, {found['cores']} cores, {len(rounds)} rounds of {found['timed_steps']} steps"
                    + (f"; {load_text('cpu_tiny')}" if loads(found) else "")))
