@@ -6,6 +6,7 @@ from . import checks
 from .lesson_tables import stored, workload
 from .machine_tables import beside_copies, gpu_table, has_peer, held_back_by_host
 from .registry import ROOT, has, record, renders, source, table, times_text
+from .zero_figures import forward_begins
 from .zero_tables import LESSONS
 
 # The aims, over peers that do the same work: by how many GPUs there are and the kind of peer.
@@ -257,7 +258,7 @@ def gpu_traces(page):
 
         def took(prefix, of="communication", spans=run["spans"]):
             return sum(end - begin for row, name, begin, end in spans if row == of and name.startswith(prefix)) / 1e3
-        rows.append([LESSONS[lesson], f"{run['microseconds'] / 1e3:.1f}", *(f"{took(kind):.1f}" for kind in ("all_reduce", "reduce_scatter", "all_gather")), f"{took('', 'waiting'):.2f}"])
-    return (table(["lesson", "ms of the step", "in all-reduces", "in reduce-scatters", "in all-gathers", "waited for"], rows)
+        rows.append([LESSONS[lesson], f"{run['microseconds'] / 1e3:.1f}", *(f"{took(kind):.1f}" for kind in ("all_reduce", "reduce_scatter", "all_gather")), f"{forward_begins(run) / 1e3:.2f}", f"{took('', 'waiting'):.2f}"])
+    return (table(["lesson", "ms of the step", "in all-reduces", "in reduce-scatters", "in all-gathers", "forward begins at", "waited for"], rows)
             + f"\n\nFrom {source(page, 'gpu_trace')}: rank 0 of {found['world']}, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {', '.join(f'`{model}`' for model in sorted(models))}. An operation lasts until the other rank has come, "
             "too, so that most of a long one may be the other's lateness; operations may overlap each other.")

@@ -190,7 +190,7 @@ def gpu_trace():
     run = found["lessons"]["01_data_parallel"]
     kinds = {row: sum(end - begin for of, _, begin, end in run["spans"] if of == row) for row in ("communication", "waiting")}
     whole = run["microseconds"]
-    alt = (f"Rank 0 of {found['world']} GPUs in one step of {whole / 1e3:.1f} ms: all-reduces of the buckets run behind backward for {kinds['communication'] / 1e3:.1f} ms "
+    alt = (f"Rank 0 of {found['world']} GPUs in one step of {whole / 1e3:.1f} ms: all-reduces of the buckets run behind backward, the last beyond its end, for {kinds['communication'] / 1e3:.1f} ms "
            f"together; the compute stream waits for {kinds['waiting'] / 1e3:.2f} ms of them.")
     drawing = Drawing(252, f"A step on {found['world']} GPUs: {kinds['communication'] / 1e3:.1f} ms of all-reduces, {kinds['waiting'] / 1e3:.2f} ms of waiting", alt, "measured by events")
     left, scale = draw_spans(drawing, run, 76, 0, whole, f"step of {whole / 1e3:.1f} ms")

@@ -180,6 +180,12 @@ def timeline(lesson, title, what):
                         "operations are drawn at least 5 points wide.")
 
 
+def forward_begins(run):
+    """Microseconds into a traced step: the end of its first wait for parameters, or where nothing is gathered compute's begin."""
+    waits = [end for row, name, _, end in run["spans"] if row == "waiting" and "all_gather" in name]
+    return min(waits or [begin for row, _, begin, _ in run["spans"] if row == "compute"])
+
+
 def gpu_timeline(lesson):
     """The same on GPUs, where times are measured by events."""
     found = record("gpu_trace") if has("gpu_trace") else {"lessons": {}}
@@ -189,9 +195,9 @@ def gpu_timeline(lesson):
     spans = [(row, name.split(" ")[0], end - begin) for row, name, begin, end in run["spans"]]
     took = {kind: sum(s[2] for s in spans if s[0] == "communication" and s[1] == kind) / 1e3 for kind in KINDS}
     waited, whole = sum(s[2] for s in spans if s[0] == "waiting") / 1e3, run["microseconds"] / 1e3
-    alt = (f"Rank 0 of {found['world']} GPUs in one step of lesson {LESSONS[lesson]}, {whole:.1f} ms: {took['all_gather']:.1f} ms of all-gathers run beside compute, "
-           f"{took['reduce_scatter']:.1f} ms of reduce-scatters behind backward; the compute stream waits for {waited:.2f} ms of them. An operation lasts until the "
-           "other rank has come, too.")
+    alt = (f"Rank 0 of {found['world']} GPUs in one step of lesson {LESSONS[lesson]}, {whole:.1f} ms: {took['all_gather']:.1f} ms of all-gathers (forward begins at "
+           f"{forward_begins(run) / 1e3:.1f} ms), {took['reduce_scatter']:.1f} ms of reduce-scatters behind backward, the last beyond its end; the compute stream waits for {waited:.2f} ms of them. "
+           "An operation lasts until the other rank has come, too.")
     title = f"{LESSONS[lesson]} on {found['world']} GPUs: {took['all_gather'] + took['reduce_scatter']:.1f} ms in operations, {waited:.2f} ms waited for"
     drawing = Drawing(262, title, alt, "measured by events")
     draw_timeline(drawing, run)
@@ -202,13 +208,13 @@ def gpu_timeline(lesson):
 @figure
 def zero1_trace():
     return timeline("02_zero1", "ZeRO-1: gathers under the step's own forward, reductions behind backward",
-                    "All units' gathers are issued at the start of the step; embedding waits for unit 0 alone. Reduce-scatters follow one another while backward computes.")
+                    "Gathers are issued two units ahead of forward; embedding waits for unit 0 alone. Reduce-scatters follow one another while backward computes.")
 
 
 @figure
 def zero2_trace():
     return timeline("03_zero2", "ZeRO-2: gathers under forward, reductions behind backward, out of four buffers",
-                    "With one micro-batch the order is lesson 02's: all units' gathers at the start, reduce-scatters behind backward.")
+                    "With one micro-batch the order is lesson 02's: gathers two units ahead of forward, reduce-scatters behind backward.")
 
 
 @figure

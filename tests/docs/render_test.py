@@ -302,11 +302,12 @@ class Parts(unittest.TestCase):
     def test_where_the_time_of_a_traced_step_went(self):
         run = {"command": "x --workload configs/gpt2_355m.json --trace", "microseconds": 70e3,
                "spans": [["compute", "compute", 0, 60e3], ["communication", "all_gather 5", 0, 2e3], ["communication", "all_gather 6", 3e3, 4e3],
-                         ["communication", "reduce_scatter 5", 10e3, 22e3], ["waiting", "waiting", 60e3, 60.5e3]]}
+                         ["communication", "reduce_scatter 5", 10e3, 22e3], ["waiting", "wait for all_gather 5", 1.9e3, 2.0e3],
+                         ["waiting", "wait for reduce_scatter 5", 60e3, 60.4e3]]}
         found = {"world": 2, "step": 6, "versions": {"GPU": "Pretended"}, "lessons": {"04_zero3": run}}
         with unittest.mock.patch.object(gpu_tables, "record", lambda name: found), unittest.mock.patch.object(gpu_tables, "has", lambda name: True):
             text = gpu_tables.gpu_traces(Page(PAGE))
-        self.assertIn("| 04 ZeRO-3 | 70.0 | 0.0 | 12.0 | 3.0 | 0.50 |", text)
+        self.assertIn("| 04 ZeRO-3 | 70.0 | 0.0 | 12.0 | 3.0 | 2.00 | 0.50 |", text)
         self.assertIn("rank 0 of 2, step 6, Pretended, `configs/gpt2_355m.json`.", text)
 
     def test_where_the_time_of_a_profiled_step_goes(self):
