@@ -5,7 +5,7 @@ import re
 from . import checks
 from .lesson_tables import stored, workload
 from .machine_tables import beside_copies, gpu_table, has_peer, held_back_by_host
-from .registry import ROOT, has, record, renders, source, table, times_text
+from .registry import ROOT, RenderError, has, record, renders, source, table, times_text
 from .zero_figures import forward_begins
 from .zero_tables import LESSONS
 
@@ -165,6 +165,8 @@ def gpu_commits(page):
     for key, row in rows_of_peers().items():
         commits = [one["commit"] for one in row["rounds"]]
         words = commits[0] if len(set(commits)) == 1 else f"**rounds of more than one commit**, {counted(commits)}"
+        runners = sorted({one["runner"] for one in row["rounds"] if one.get("runner")} - set(commits))
+        words += f" (runner and peers: {', '.join(runners)})" if runners else ""
         of_runs.setdefault(words, []).append(f"`{key}`")
     runs = [f"{', '.join(keys)}: {words}" for words, keys in of_runs.items()]
     others = []
@@ -236,6 +238,8 @@ def gpu_profiles(page):
     for run in record("gpu_profile")["runs"]:
         what = f"{LESSONS[run['lesson']][:2]}, {re.search(r'--workload configs/(?:gpt2_)?([^ .]+)', run['command'])[1]}" + (f" x{run['world']}" if run["world"] > 1 else "")
         p, sensors = run["profile"], run["profile"]["sensors"]
+        if what in runs:
+            raise RenderError(f"docs/results/gpu_profile.json has two profiles of {what}; fix: name one folder of each to records.py --gpu-profile")
         runs[what] = profiled(run)
         clock = f", {sensors['sm_mhz']:.0f} MHz, {sensors['watts']:.0f} W" if sensors else ""
         notes.append(f"`{what}`: lesson {LESSONS[run['lesson']]}, mean of {p['steps']} steps without a graph on {run['versions']['GPU']}{clock}; best product alone {p['product_rate'] / 1e12:.0f} TF/s, "

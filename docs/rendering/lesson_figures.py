@@ -238,7 +238,7 @@ def precision_curves():
     found = record("gpu_precision_124m")
     runs, window = found["runs"], found["window"]
     alt = (f"Loss of GPT-2 124M over {window * len(runs[0]['loss'])} steps in {len(runs)} precisions. The curves lie on each other: "
-           f"at most {100 * max(r['largest_difference'] for r in runs):.2f} % apart.")
+           f"at most {100 * max(r['largest_difference'] for r in runs):.2f} % from the first's, as means of {window} steps.")
     drawing = Drawing(400, "GPT-2 124M in four precisions: one curve", alt, f"measured; mean of {window} steps")
     steps = [window * (i + 1) for i in range(len(runs[0]["loss"]))]
     low, high = math.floor(min(min(r["loss"]) for r in runs)), math.ceil(max(max(r["loss"]) for r in runs))

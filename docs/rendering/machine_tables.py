@@ -39,7 +39,7 @@ def runs_in_words(page):
         alone += ", where nothing is sharded" if row["world"] == 1 and "zero1" in row["programs"] else ""
         count = row.get("micro_batches", 1)
         count = "one micro-batch" if count == 1 else f"{count} micro-batches"
-        found.append(f"- `{key}`: [{row['workload']}]({page.link(row['workload'])}), {row['rows_a_rank']} rows of {row['sequence']} tokens a micro-batch{ranks}, {count} a step, {tokens}{tutorial}{alone}, {times_text(len(row['rounds']), 'round')}")
+        found.append(f"- `{key}`: [{row['workload']}]({page.link(row['workload'])}), {row['rows_a_rank']} rows of {row['sequence']} tokens a micro-batch{ranks}, {count} a step, {tokens}{tutorial}{alone}, {times_text(len(row['rounds']), 'round')}" + (f" of {row['timed_steps']} steps" if "timed_steps" in row else ""))
     return "Runs:\n\n" + "\n".join(found)
 
 
@@ -77,7 +77,7 @@ def gpu_scaling(page, heading="##"):
         scaling = row["ratios"]["scaling"]
         one, all_of_them = rate(row, "ours_1", "tokens_per_second"), rate(row, "ours", "tokens_per_second")
         lines.append([f"`{row['workload']}`", row["world"], f"{row['rows_a_rank']}", f"{one / 1e3:.1f}", f"{all_of_them / 1e3:.1f}",
-                      f"{100 * scaling['median']:.1f} % ({100 * scaling['lowest']:.1f} to {100 * scaling['highest']:.1f})"])
+                      f"{100 * scaling['median']:.1f} % " + ("(one round)" if scaling.get("rounds") == 1 else f"({100 * scaling['lowest']:.1f} to {100 * scaling['highest']:.1f})")])
     return (f"{heading} Scaling on GPUs\n\nScaling efficiency is the rate on N GPUs over N times the rate on one, with equal rows a GPU. The one is the slowest of the N, which train apart at the same time, because ranks wait for the slowest: 100 % would mean that communication cost nothing.\n\n"
             + table(["workload", "GPUs", "rows a GPU", "k tok/s, 1 GPU", "k tok/s, all", "efficiency, median round (lowest to highest)"], lines)
             + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [GPUs](" + page.link("docs/gpus.md") + ").")
@@ -88,6 +88,17 @@ def held_back_by_host(key, row, peer="fsdp"):
     watts, mhz, ours = (gpu_table().median_of(row, name, "power", field, "median") for name, field in ((peer, "watts"), (peer, "sm_mhz"), ("ours", "watts")))
     name = {"fsdp": "FSDP2", "zero": "ZeroRedundancyOptimizer", "compile": "DDP"}[peer]
     return f"`{key}`: {name}'s GPUs drew {watts:.0f} W at {mhz:.0f} MHz, ours {ours:.0f} W" if row["world"] > 1 and watts and ours and watts < 0.98 * ours else None
+
+
+def below_the_limit(key, row):
+    """Peers on one GPU that drew clearly less power than lesson 00, in words; None without any."""
+    median, less = gpu_table().median_of, []
+    ours = median(row, "ours", "power", "watts", "median") if row["world"] == 1 else None
+    for name, program in row["programs"].items():
+        watts = median(row, name, "power", "watts", "median") if ours and name != "ours" else None
+        if watts and watts < 0.95 * ours:
+            less.append(f"{program['label']} {watts:.0f} W")
+    return f"In `{key}` ours drew {ours:.0f} W, {', '.join(less)}" if less else None
 
 
 def waiting_in_words(idle):
@@ -103,6 +114,7 @@ def other_words():
     noisy = [f"`{key}`" for key, row in rows.items()
              if row["world"] == 1 and any(p.get("attention") == "flash" and p.get("attention_milliseconds") for p in row["programs"].values())]
     rested = {f"`{key}`": row["warm_up"] for key, row in rows.items() if row["world"] > 1 and "warm_seconds" not in row}
+    once_rested = {f"`{key}`": row["warm_up"] for key, row in rows.items() if row["world"] > 1 and "warm_seconds" in row and "warm_from" not in row}
     fresh = {f"`{key}`": row["warm_up"] for key, row in rows.items() if "warm_seconds" not in row and any("llmc" in r["programs"] for r in row["rounds"])}
     idle = [text for key, row in rows.items() for peer in ("compile", "zero", "fsdp") if (text := held_back_by_host(key, row, peer))]
     found = []
@@ -111,11 +123,17 @@ def other_words():
     if rested:
         found.append(f"In {', '.join(rested)} a lesson's turn began after some seconds of rest, while its ranks started, and was timed after {min(rested.values())} steps; "
                      "DDP and FSDP2 began right behind the turn before: this favours the lessons, by how much is not measured.")
+    if once_rested:
+        only = [key for key in once_rested if len(rows[key.strip("`")]["rounds"]) == 1]
+        found.append(f"In {', '.join(once_rested)} the first turn of a lesson" + (f" (its only one in {', '.join(only)})" if only else "") + f" began on chips that had rested while its ranks started, and was timed after "
+                     f"{min(once_rested.values())} steps; in later turns it computed for some seconds first. Peers began right behind the turn before. This favours the lessons.")
     if fresh:
         found.append(f"In {', '.join(fresh)} llm.c's first turn was timed {min(fresh.values())} steps after its start, on a chip that had rested; before later ones it computed for some seconds.")
     if noisy:
         found.append(f"Peers choose cuDNN's attention or flash attention by a measurement at their start; those of {', '.join(noisy)} measured while others started beside them, and some took flash, "
                      "which alone is the slower one on this GPU (numbers of the two-GPU rows): their ratios may be a few percent too good.")
+    if launching := [text for key, row in rows.items() if (text := below_the_limit(key, row))]:
+        found.append(f"{'; '.join(launching)}: a GPU that draws less waits for launches, or has less to do at once.")
     if idle:
         found.append(waiting_in_words(idle))
     return "\n\n".join(found)

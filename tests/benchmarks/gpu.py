@@ -83,12 +83,23 @@ VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autoca
 SHARDS = {"zero": "optimizer", "fsdp": "all"}  # of several GPUs, as wire
 
 
+def sizes(row):
+    """Parameters, and tokens of a micro-batch on one GPU."""
+    config = row.config()
+    d, vocab = config["model"]["width"], (config["model"]["vocab"] + 127) // 128 * 128
+    return vocab * d + config["model"]["context"] * d + config["model"]["layers"] * (12 * d * d + 13 * d), row.rows * config["batch"]["sequence"]
+
+
+def expected_seconds(row):
+    """About what a step takes on a GPU that makes 400 TFLOP/s of it: before the first turn, to warm up for about as long as later ones."""
+    parameters, tokens = sizes(row)
+    return 6 * parameters * tokens * row.micro_batches / 400e12
+
+
 def peer_gib(row, name):
     """About what a peer (one of --peers) holds while it trains."""
-    config = row.config()
-    d, layers = config["model"]["width"], config["model"]["layers"]
-    tokens, vocab = row.rows * config["batch"]["sequence"], (config["model"]["vocab"] + 127) // 128 * 128
-    parameters = vocab * d + config["model"]["context"] * d + layers * (12 * d * d + 13 * d)
+    config, (parameters, tokens) = row.config(), sizes(row)
+    d, layers, vocab = config["model"]["width"], config["model"]["layers"], (config["model"]["vocab"] + 127) // 128 * 128
     return 1.0 + (parameters * (10 if VARIANTS[name.split(":")[0]][0] == "bf16" else 18) + tokens * layers * 34 * d + tokens * vocab * 4) / GIB
 
 
@@ -301,9 +312,9 @@ class Comparison(Bench):
         environment = {**({"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}), **ENVIRONMENT_OF.get(name, {})}
         folder = self.folder / f"{row.name}_{name}"
         if name in ALONE:
-            apart = Apart(lambda gpu, where: Lesson(self.program(name), settings, 1, f"{folder}_{gpu}", False, turns, {**environment, **where}), self.world)
+            apart = Apart(lambda gpu, where: Lesson(self.program(name), settings, 1, f"{folder}_{gpu}", False, turns, {**environment, **where}, expected_seconds(row)), self.world)
             return apart if name == "ours_1" else BesideCopies(apart, self.args.copies, self.world, name == "ours_1_within")
-        return Lesson(self.program(name), settings, world, folder, self.args.ours == "paused", turns, environment)
+        return Lesson(self.program(name), settings, world, folder, self.args.ours == "paused", turns, environment, expected_seconds(row))
 
     def world_of(self, name):
         return 1 if name in ALONE else self.world
@@ -327,7 +338,7 @@ class Comparison(Bench):
         return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
 
     def new_entry(self, row, programs):
-        return {**self.settings(row), **({"warm_seconds": WARM} if self.world > 1 or "llmc" in programs else {}), "started": now(), **self.origin,
+        return {**self.settings(row), **({"warm_seconds": WARM, "warm_from": "the first turn"} if self.world > 1 or "llmc" in programs else {}), "started": now(), **self.origin,
                 "programs": {name: {"label": self.label(name)} for name in programs}, "rounds": [], "ratios": {}}
 
     def add_stored(self, entry, row, programs):

@@ -36,7 +36,7 @@ ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": 
 TOKENS = 2**22  # of a file of random ones
 TAIL = 2000  # characters of a failed program's output that are kept
 SLACK = 8    # steps a turn that may pass before a program is paused
-WARM = 4.0   # seconds that a process a turn computes before it is timed, once a turn has told how long its steps are
+WARM = 4.0   # seconds that a process a turn computes before it is timed
 
 
 class Failed(Exception):
@@ -100,7 +100,7 @@ def stopped(deadline, limit, process, what):
 
 def warm(steps, median):
     """Steps before the timed ones of a process a turn: a chip rests while it starts, and is faster for some seconds. `median`: of its
-    last turn's steps, or None."""
+    last turn's steps, or what is expected, or None."""
     return max(steps, math.ceil(WARM / median)) if median else steps
 
 
@@ -108,11 +108,12 @@ class Lesson:
     """A lesson's program. One rank: one process, which is stopped (SIGSTOP) between its turns, as starting the largest model
     takes half a minute. Several ranks: a process a turn, as ranks that stop between two steps would leave kernels waiting."""
 
-    def __init__(self, program, settings, ranks, folder, paused, turns, environment=None):
+    def __init__(self, program, settings, ranks, folder, paused, turns, environment=None, expected=None):
+        """`expected`: about how many seconds a step takes, for the warm-up of a first turn."""
         self.program, self.settings, self.ranks, self.environment = program, settings, ranks, environment
         self.paused, self.turns = paused and ranks == 1, turns
         self.folder, self.process, self.seen, self.lines = pathlib.Path(folder), None, 0, []
-        self.command, self.about, self.text, self.asked, self.median = [], {}, "", 0, None
+        self.command, self.about, self.text, self.asked, self.median = [], {}, "", 0, expected
 
     def start(self):
         pass  # at its first turn: only then is it known how many steps it takes

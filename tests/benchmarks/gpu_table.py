@@ -83,7 +83,8 @@ LESSON_OF = {"dp": "01", "zero1": "02", "zero2": "03", "zero3": "04", "zero3_gel
 
 
 def spread_text(ratio):
-    text = f"{ratio['median']:.3f} ({ratio['lowest']:.3f} to {ratio['highest']:.3f})"
+    one = ratio.get("rounds") == 1
+    text = f"{ratio['median']:.3f} " + ("(one round)" if one else f"({ratio['lowest']:.3f} to {ratio['highest']:.3f})")
     return f"{text}, stored" if ratio.get("stored") else text
 
 

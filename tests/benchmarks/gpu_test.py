@@ -319,7 +319,7 @@ def compares_what_splits():
         check(found.keys() == expected.keys() and all(abs(found[k] - v) < 1e-9 for k, v in expected.items()), f"{found}")
         check([row["programs"][name]["shard"] for name in ("compile", "zero", "fsdp")] == ["none", "optimizer", "all"], "what the peers split")
         check(row["programs"]["zero2"]["commit"] == "c" and row["programs"]["zero2"]["wait_share"] == 0.125, f"{row['programs']['zero2']}")
-        check("0.800 (0.800 to 0.800) of lesson 01" in said.stdout and "lesson 04 1.000 (" in said.stdout, said.stdout)
+        check("0.800 (one round) of lesson 01" in said.stdout and "lesson 04 1.000 (" in said.stdout, said.stdout)
     with stage() as (_, run):
         said, result = run("--rows", "124m", "--rounds", "1", "--peers", "none")
         programs = result["rows"]["124m"]["programs"]
@@ -336,7 +336,7 @@ def compares_what_splits():
         found = {name: ratio["median"] for name, ratio in result["rows"]["774m"]["ratios"].items() if name != "ours_over_llmc"}
         check(result["rows"]["774m"]["programs"]["zero1"]["wait_share"] is None, "a run that stood still between its turns knows no share")
         check(found == {"dp_over_ours": 1, "zero1_over_ours": 0.8, "zero3_over_ours": 0.5}, f"world 1, too: {found}")
-        check("0.500 (0.500 to 0.500) of lesson 00" in said.stdout, said.stdout)
+        check("0.500 (one round) of lesson 00" in said.stdout, said.stdout)
         said, result = run("--rows", "774m", "--peers", "fsdp")
         check(said.returncode == 1 and "on several GPUs" in said.stderr, "one GPU splits nothing")
 
@@ -359,7 +359,7 @@ def compares_without_windows():
         check(said.returncode == 0, said.stdout + said.stderr)
         found = {name: ratio["median"] for name, ratio in result["rows"]["windows x2"]["ratios"].items()}
         check(found == {"zero3_over_ours": 0.5, "zero3_plain_over_ours": 0.25}, f"{found}")
-        check("NCCL_WIN_ENABLE=0 | " in said.stdout and "0.250 (0.250 to 0.250) of lesson 01" in said.stdout, said.stdout)
+        check("NCCL_WIN_ENABLE=0 | " in said.stdout and "0.250 (one round) of lesson 01" in said.stdout, said.stdout)
 
 
 # A program that missed a round says how many it had.
@@ -379,12 +379,13 @@ def scales_from_the_slowest():
         cell = row["rounds"][0]["programs"]["ours_1"]
         check(cell["medians_of_gpus"] == [0.1, 0.125] and cell["median_seconds"] == 0.125, f"{cell}")
         check(abs(row["ratios"]["scaling"]["median"] - 1.25) < 1e-9, f"{row['ratios']}")
-        check("lesson 01 on one GPU" in said.stdout and "scaling 1.250" in said.stdout, said.stdout)
+        check("lesson 01 on one GPU" in said.stdout and "scaling 1.250 (one round)" in said.stdout, said.stdout)
     with stage() as (folder, run):
         said, result = run("--world", "2", "--rows", "774m", "--rounds", "2", "--peers", "none", "--lessons", "ours")
         check(said.returncode == 0 and result["rows"]["774m x2"]["warm_seconds"] == 4.0, said.stdout + said.stderr)
         made = len((folder / "log").read_text().split())
-        check(made == (2 + 3) + (40 + 3), f"the second turn warms up for 4 s, 40 steps of 0.1 s: {made} steps")
+        check(made == (22 + 3) + (40 + 3), f"the first turn warms up for 4 s, 22 steps of the 0.19 s that 400 TFLOP/s would take, the second 40 steps of 0.1 s: {made} steps")
+        check(result["rows"]["774m x2"]["warm_from"] == "the first turn", "and the row says so")
 
 
 # What awake links cost: one GPU beside copies, over one GPU alone, in the same round.
@@ -396,7 +397,7 @@ def compares_awake_links():
         check(list(row["programs"]) == ["ours", "ours_1", "ours_1_awake", "ours_1_within"], f"{list(row['programs'])}")
         found = {name: ratio["median"] for name, ratio in row["ratios"].items()}
         check(found == {"scaling": 1.25, "ours_1_awake_over_ours_1": 1, "ours_1_within_over_ours_1": 1}, f"{found}")
-        check("1.000 (1.000 to 1.000) of one GPU" in said.stdout, said.stdout)
+        check("1.000 (one round) of one GPU" in said.stdout, said.stdout)
         began, ended, within, ended_too = (line.split() for line in (folder / "log.copies").read_text().splitlines())
         check("--within" not in began and "--within" in within and began[1] == within[1] == "2", f"{began} {within}")
         check([began[0], ended[0], within[0], ended_too[0]] == ["--gpus", "end", "--gpus", "end"], "each has copies of its own")

@@ -190,10 +190,12 @@ class Parts(unittest.TestCase):
         programs = {name: {"label": label, "peak_allocated": 2**30} for name, label in (("ours", "Stagecraft"), ("ours_1", "Stagecraft, one GPU"))}
         rounds = [{"programs": {"ours": {"tokens_per_second": 190e3, "median_seconds": 0.5}, "ours_1": {"tokens_per_second": 100e3, "median_seconds": 0.5}}}]
         row = {"workload": "configs/gpt2_355m.json", "rows_a_rank": 16, "sequence": 1024, "world": 2, "warm_up": 10, "programs": programs, "rounds": rounds,
-               "ratios": {"scaling": {"median": 0.95, "lowest": 0.94, "highest": 0.96, "rounds": 1}}}
+               "ratios": {"scaling": {"median": 0.95, "lowest": 0.94, "highest": 0.96, "rounds": 3}}}
         with unittest.mock.patch.object(machine_tables, "record", lambda name: {"rows": {"355m x2": row}}), \
                 unittest.mock.patch.object(machine_tables, "has", lambda name: True):
             self.assertIn("| `configs/gpt2_355m.json` | 2 | 16 | 100.0 | 190.0 | 95.0 % (94.0 to 96.0) |", machine_tables.gpu_scaling(Page(PAGE)))
+            row["ratios"]["scaling"]["rounds"] = 1
+            self.assertIn("| 95.0 % (one round) |", machine_tables.gpu_scaling(Page(PAGE)))
             peers = machine_tables.gpu_peers(Page(PAGE))
             self.assertIn("Stagecraft, one GPU", peers)
             self.assertIn("`355m x2`: [configs/gpt2_355m.json](../../configs/gpt2_355m.json), 16 rows of 1024 tokens a micro-batch a GPU, 2 GPUs, one micro-batch a step, lessons on the workload's text, "
@@ -206,7 +208,10 @@ class Parts(unittest.TestCase):
             self.assertIn("In `355m x2` llm.c's first turn was timed 10 steps after its start", machine_tables.gpu_peers(Page(PAGE)))
             row["warm_seconds"] = 4.0
             self.assertNotIn("llm.c's first turn", machine_tables.gpu_peers(Page(PAGE)))
-            del row["warm_seconds"], rounds[0]["programs"]["llmc"]
+            self.assertIn("In `355m x2` the first turn of a lesson (its only one in `355m x2`) began on chips that had rested", machine_tables.gpu_peers(Page(PAGE)))
+            row["warm_from"] = "the first turn"
+            self.assertNotIn("the first turn of a lesson", machine_tables.gpu_peers(Page(PAGE)))
+            del row["warm_seconds"], row["warm_from"], rounds[0]["programs"]["llmc"]
             row["tokens"] = "random"
             row["ratios"]["ours_over_compile"] = {"median": 1.1, "lowest": 1.0, "highest": 1.2}
             self.assertIn("2 GPUs, one micro-batch a step, random tokens, 1 round\n", machine_tables.gpu_peers(Page(PAGE)))
@@ -229,8 +234,8 @@ class Parts(unittest.TestCase):
         with unittest.mock.patch.object(machine_tables, "record", lambda name: {"rows": {"355m x2": row}}), \
                 unittest.mock.patch.object(machine_tables, "has", lambda name: True):
             text = machine_tables.gpu_zero(Page(PAGE), "###", "zero3")
-            self.assertIn("| `355m x2` | lesson 04 | 390.0 | 0.975 (0.975 to 0.975) |  | 1.2 % | 1.00 | 1.00 |", text)
-            self.assertIn("| `355m x2` | FSDP2, blocks compiled | 260.0 |  | lesson 04 1.500 (1.500 to 1.500) |", text)
+            self.assertIn("| `355m x2` | lesson 04 | 390.0 | 0.975 (one round) |  | 1.2 % | 1.00 | 1.00 |", text)
+            self.assertIn("| `355m x2` | FSDP2, blocks compiled | 260.0 |  | lesson 04 1.500 (one round) |", text)
             self.assertNotIn("they waited", text)
             self.assertEqual(machine_tables.gpu_zero(Page(PAGE), "###", "zero2"), "")  # no run has lesson 03
             row["rounds"].append({"programs": {"ours": cell(400e3), "fsdp": cell(250e3, 500.0)}})
@@ -264,17 +269,17 @@ class Parts(unittest.TestCase):
         with unittest.mock.patch.object(gpu_tables, "record", lambda name: {"rows": rows}), unittest.mock.patch.object(gpu_tables, "has", lambda name: True):
             text = gpu_tables.gpu_ratios(Page(PAGE))
             # The fastest setting with fp32 parameters, not the slowest, and not bf16.
-            self.assertIn("| `a` | 1 | 120.0 | 1.143 (1.143 to 1.143) | 1.008 (1.008 to 1.008), stored |  |", text)
-            self.assertIn("| `b x2` | 2 | 300.0 | 1.500 (1.500 to 1.500) |  | 1.867 (1.867 to 1.867); 1.094 (1.094 to 1.094), stored |", text)
+            self.assertIn("| `a` | 1 | 120.0 | 1.143 (one round) | 1.008 (one round), stored |  |", text)
+            self.assertIn("| `b x2` | 2 | 300.0 | 1.500 (one round) |  | 1.867 (one round); 1.094 (one round), stored |", text)
             rows["b x2"]["rounds"][0]["programs"]["fsdp"]["power"]["watts"]["median"] = 500.0  # its host held it back
-            self.assertIn("| `b x2` | 2 | 300.0 | 1.500 (1.500 to 1.500) |  | 1.094 (1.094 to 1.094), stored |", gpu_tables.gpu_ratios(Page(PAGE)))
+            self.assertIn("| `b x2` | 2 | 300.0 | 1.500 (one round) |  | 1.094 (one round), stored |", gpu_tables.gpu_ratios(Page(PAGE)))
             rows["b x2"]["rounds"][0]["programs"]["fsdp"]["power"]["watts"]["median"] = 690.0
             # a: torch.compile, of which reduce-overhead is the closer, llm.c (bf16 has no aim); b: DDP, lesson 02 over zero, lesson 04 over FSDP2's stored rate, scaling.
             self.assertIn("Of 6 comparisons, each with the closest rate of a kind of peer, 4 are below the project's aim", text)
             below = gpu_tables.gpu_margins(Page(PAGE))
             self.assertIn("Of 6 comparisons 4 are below the aim, the farthest first:", below)
-            order = [below.index(line) for line in ("| `a` | 00 | label of llmc | 1.008 (1.008 to 1.008), stored | 1.08 |", "| `b x2` | 01 | 2 times one GPU | 0.938 (0.938 to 0.938) | 0.97 |",
-                                                    "| `a` | 00 | label of compile_reduce_overhead | 1.143 (1.143 to 1.143) | 1.15 |", "| `b x2` | 04 | label of fsdp_stored | 1.094")]
+            order = [below.index(line) for line in ("| `a` | 00 | label of llmc | 1.008 (one round), stored | 1.08 |", "| `b x2` | 01 | 2 times one GPU | 0.938 (one round) | 0.97 |",
+                                                    "| `a` | 00 | label of compile_reduce_overhead | 1.143 (one round) | 1.15 |", "| `b x2` | 04 | label of fsdp_stored | 1.094")]
             self.assertEqual(order, sorted(order))
             self.assertFalse([peer for peer in ("bf16", "label of compile |", "label of zero") if peer in below])
             # 803,478,528 FLOPs a token, as tests/run/mfu_test.cpp has it, of 989e12 a second and GPU.
@@ -290,9 +295,9 @@ class Parts(unittest.TestCase):
             self.assertEqual(gpu_tables.gpu_ratios(Page(PAGE)), "")  # lessons alone
             for program in rows["a"]["programs"].values():
                 program["bytes_measured"] = 12345
-            self.assertIn("| `a` | 04 ZeRO-3 | 108.0 | 0.900 (0.900 to 0.900) | 12,345 |", gpu_tables.world_one(Page(PAGE)))
+            self.assertIn("| `a` | 04 ZeRO-3 | 108.0 | 0.900 (one round) | 12,345 |", gpu_tables.world_one(Page(PAGE)))
             del rows["a"]["programs"]["zero3"]["bytes_measured"]
-            self.assertIn("| 0.900 (0.900 to 0.900) | - |", gpu_tables.world_one(Page(PAGE)))
+            self.assertIn("| 0.900 (one round) | - |", gpu_tables.world_one(Page(PAGE)))
             self.assertIn("was ended before its record", gpu_tables.world_one(Page(PAGE)))
         with unittest.mock.patch.object(gpu_tables, "has", lambda name: False):
             self.assertEqual([of(Page(PAGE)) for of in (gpu_tables.gpu_ratios, gpu_tables.gpu_margins, gpu_tables.gpu_limits, gpu_tables.gpu_traces, gpu_tables.gpu_profiles, gpu_tables.world_one)], [""] * 6)
@@ -327,6 +332,13 @@ class Parts(unittest.TestCase):
         for line in ("| product, forward | 6.00 | 500 TF/s | 75 % | 6.00 | 500 TF/s | 75 % |", "| between operations | 4.00 |  |  | 1.50 |", "| GELU |  |  |  | 2.00 | 2.00 TB/s | - |", "`01, 355m x2`: lesson 01 data parallel"):
             self.assertIn(line, text)
 
+    def test_two_profiles_of_one_run_are_refused(self):
+        run = {"lesson": "01_data_parallel", "command": "x --workload configs/gpt2_355m.json", "world": 1, "versions": {"GPU": "Pretended"},
+               "profile": {"steps": 1, "step_milliseconds": 1.0, "waited_milliseconds": 0.0, "product_rate": 1e14, "memory_rate": 1e12, "sensors": None, "operations": [], "communication": []}}
+        with unittest.mock.patch.object(gpu_tables, "record", lambda name: {"runs": [run, run]}), unittest.mock.patch.object(gpu_tables, "has", lambda name: True):
+            with self.assertRaisesRegex(RenderError, "two profiles of 01, 355m"):
+                gpu_tables.gpu_profiles(Page(PAGE))
+
     def test_rounds_of_more_than_one_commit_are_marked(self):
         def row(*commits):
             return {"rounds": [{"commit": commit} for commit in commits]}
@@ -350,8 +362,8 @@ class Parts(unittest.TestCase):
         with unittest.mock.patch.object(gpu_tables, "record", lambda name: {"rows": rows}), unittest.mock.patch.object(gpu_tables, "has", lambda name: True), \
                 unittest.mock.patch.object(machine_tables, "record", lambda name: {"rows": rows}), unittest.mock.patch.object(machine_tables, "has", lambda name: True):
             text = gpu_tables.gpu_links(Page(PAGE))
-            self.assertIn("| `links x2` | ours_1_awake | 107.79 | 0.950 (0.950 to 0.950) | 1600 | 690 |", text)
-            self.assertIn("| `links x2` | ours | 54.61 | 0.938 (0.938 to 0.938) | 1600 | 690 |", text)
+            self.assertIn("| `links x2` | ours_1_awake | 107.79 | 0.950 (one round) | 1600 | 690 |", text)
+            self.assertIn("| `links x2` | ours | 54.61 | 0.938 (one round) | 1600 | 690 |", text)
             self.assertNotIn("within |", text)
             self.assertEqual((gpu_tables.gpu_ratios(Page(PAGE)), gpu_tables.comparisons(), machine_tables.gpu_scaling(Page(PAGE))), ("", [], ""))
             del row["programs"]["ours_1_awake"], row["programs"]["ours_1_within"]
