@@ -232,7 +232,7 @@ def learning_rates_in_words(page):
 
 @renders
 def whole_runs(page):
-    """Lessons 00 and 01 over all 500 steps."""
+    """Lessons 00 and 01 over all steps."""
     one, two = record("lesson_00")["default"], record("lesson_01")["default"]
     rows = [[f"`{run['command']}`", f"{run['loss'][0]:.4f}", f"{run['loss'][-1]:.4f}", f"{run['validation_loss']:.6f}", f"{run['bytes']['total']:,}",
              f"{run['bytes_sent']:,}"] for run in (one, two)]
