@@ -73,7 +73,7 @@ struct Workload {
   PrecisionConfig precision;
   Activations activations = Activations::keep;
   std::int64_t head_chunk = 4096;  // tokens whose logits exist at once
-  std::int64_t steps = 500;
+  std::int64_t steps = 400;
   std::uint64_t seed = 1;
 };
 

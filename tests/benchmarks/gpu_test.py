@@ -401,9 +401,9 @@ def compares_awake_links():
         began, ended, within, ended_too = (line.split() for line in (folder / "log.copies").read_text().splitlines())
         check("--within" not in began and "--within" in within and began[1] == within[1] == "2", f"{began} {within}")
         check([began[0], ended[0], within[0], ended_too[0]] == ["--gpus", "end", "--gpus", "end"], "each has copies of its own")
-        steps = [float(line) for line in (folder / "log").read_text().split()]  # five of ours, ten of each that follows
-        check(len(steps) == 35, f"{len(steps)} steps")
-        for turn, begin, end in ((steps[15:25], began, ended), (steps[25:], within, ended_too)):
+        steps = [float(line) for line in (folder / "log").read_text().split()]  # 46 to warm up and 3 of ours, twice as many (two GPUs) of each that follows
+        check(len(steps) == 7 * 49, f"{len(steps)} steps")
+        for turn, begin, end in ((steps[3 * 49:5 * 49], began, ended), (steps[5 * 49:], within, ended_too)):
             check(float(begin[-1]) <= min(turn) and max(turn) <= float(end[-1]), "copies beside all steps of the turn")
     with stage() as (_, run):
         said, result = run("--world", "2", "--rows", "links", "--rounds", "1", FAKE_NO_LINK="1")

@@ -129,7 +129,7 @@ TEST(Hash, IsStable) {
       "optim.beta1=0.9\noptim.beta2=0.99\noptim.clip=1\noptim.eps=1e-08\noptim.lr=0.002\noptim.min_lr_"
       "fraction=0.1\noptim.nonfinite=stop\n"
       "optim.schedule=cosine\noptim.warmup_steps=40\noptim.weight_decay=0.01\nprecision.dtype=fp32\n"
-      "precision.grad_dtype=same\nprecision.reduce_dtype=same\nseed=1\nsteps=500\n");
+      "precision.grad_dtype=same\nprecision.reduce_dtype=same\nseed=1\nsteps=400\n");
 }
 
 TEST(Configs, TinyIsTheDefault) {
