@@ -77,7 +77,7 @@ def gpu_scaling(page, heading="##"):
         scaling = row["ratios"]["scaling"]
         one, all_of_them = rate(row, "ours_1", "tokens_per_second"), rate(row, "ours", "tokens_per_second")
         lines.append([f"`{row['workload']}`", row["world"], f"{row['rows_a_rank']}", f"{one / 1e3:.1f}", f"{all_of_them / 1e3:.1f}",
-                      f"{100 * scaling['median']:.1f} % " + ("(one round)" if scaling.get("rounds") == 1 else f"({100 * scaling['lowest']:.1f} to {100 * scaling['highest']:.1f})")])
+                      gpu_table().spread_text(scaling, lambda share: f"{100 * share:.1f}", " %")])
     return (f"{heading} Scaling on GPUs\n\nScaling efficiency is the rate on N GPUs over N times the rate on one, with equal rows a GPU. The one is the slowest of the N, which train apart at the same time, because ranks wait for the slowest: 100 % would mean that communication cost nothing.\n\n"
             + table(["workload", "GPUs", "rows a GPU", "k tok/s, 1 GPU", "k tok/s, all", "efficiency, median round (lowest to highest)"], lines)
             + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [GPUs](" + page.link("docs/gpus.md") + ").")
@@ -114,7 +114,7 @@ def other_words():
     noisy = [f"`{key}`" for key, row in rows.items()
              if row["world"] == 1 and any(p.get("attention") == "flash" and p.get("attention_milliseconds") for p in row["programs"].values())]
     rested = {f"`{key}`": row["warm_up"] for key, row in rows.items() if row["world"] > 1 and "warm_seconds" not in row}
-    once_rested = {f"`{key}`": row["warm_up"] for key, row in rows.items() if row["world"] > 1 and "warm_seconds" in row and "warm_from" not in row}
+    once_rested = {key: row for key, row in rows.items() if row["world"] > 1 and "warm_seconds" in row and "warm_from" not in row}
     fresh = {f"`{key}`": row["warm_up"] for key, row in rows.items() if "warm_seconds" not in row and any("llmc" in r["programs"] for r in row["rounds"])}
     idle = [text for key, row in rows.items() for peer in ("compile", "zero", "fsdp") if (text := held_back_by_host(key, row, peer))]
     found = []
@@ -124,9 +124,9 @@ def other_words():
         found.append(f"In {', '.join(rested)} a lesson's turn began after some seconds of rest, while its ranks started, and was timed after {min(rested.values())} steps; "
                      "DDP and FSDP2 began right behind the turn before: this favours the lessons, by how much is not measured.")
     if once_rested:
-        only = [key for key in once_rested if len(rows[key.strip("`")]["rounds"]) == 1]
-        found.append(f"In {', '.join(once_rested)} the first turn of a lesson" + (f" (its only one in {', '.join(only)})" if only else "") + f" began on chips that had rested while its ranks started, and was timed after "
-                     f"{min(once_rested.values())} steps; in later turns it computed for some seconds first. Peers began right behind the turn before. This favours the lessons.")
+        every, only = ([f"`{key}`" for key, row in once_rested.items() if len(row["rounds"]) <= most] for most in (math.inf, 1))
+        found.append(f"In {', '.join(every)} the first turn of a lesson" + (f" (its only one in {', '.join(only)})" if only else "") + f" began on chips that had rested while its ranks started, and was timed after "
+                     f"{min(row['warm_up'] for row in once_rested.values())} steps; in later turns it computed for some seconds first. Peers began right behind the turn before. This favours the lessons.")
     if fresh:
         found.append(f"In {', '.join(fresh)} llm.c's first turn was timed {min(fresh.values())} steps after its start, on a chip that had rested; before later ones it computed for some seconds.")
     if noisy:

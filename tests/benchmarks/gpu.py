@@ -84,22 +84,23 @@ SHARDS = {"zero": "optimizer", "fsdp": "all"}  # of several GPUs, as wire
 
 
 def sizes(row):
-    """Parameters, and tokens of a micro-batch on one GPU."""
+    """Parameters, tokens of a micro-batch on one GPU, and the vocabulary as stored."""
     config = row.config()
     d, vocab = config["model"]["width"], (config["model"]["vocab"] + 127) // 128 * 128
-    return vocab * d + config["model"]["context"] * d + config["model"]["layers"] * (12 * d * d + 13 * d), row.rows * config["batch"]["sequence"]
+    return vocab * d + config["model"]["context"] * d + config["model"]["layers"] * (12 * d * d + 13 * d), row.rows * config["batch"]["sequence"], vocab
 
 
 def expected_seconds(row):
     """About what a step takes on a GPU that makes 400 TFLOP/s of it: before the first turn, to warm up for about as long as later ones."""
-    parameters, tokens = sizes(row)
+    parameters, tokens, _ = sizes(row)
     return 6 * parameters * tokens * row.micro_batches / 400e12
 
 
 def peer_gib(row, name):
     """About what a peer (one of --peers) holds while it trains."""
-    config, (parameters, tokens) = row.config(), sizes(row)
-    d, layers, vocab = config["model"]["width"], config["model"]["layers"], (config["model"]["vocab"] + 127) // 128 * 128
+    parameters, tokens, vocab = sizes(row)
+    model = row.config()["model"]
+    d, layers = model["width"], model["layers"]
     return 1.0 + (parameters * (10 if VARIANTS[name.split(":")[0]][0] == "bf16" else 18) + tokens * layers * 34 * d + tokens * vocab * 4) / GIB
 
 

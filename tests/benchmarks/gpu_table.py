@@ -82,9 +82,9 @@ def text_of(value, form, factor=1.0):
 LESSON_OF = {"dp": "01", "zero1": "02", "zero2": "03", "zero3": "04", "zero3_gelu": "04, GELU again,", "zero3_plain": "04, no windows,"}
 
 
-def spread_text(ratio):
-    one = ratio.get("rounds") == 1
-    text = f"{ratio['median']:.3f} " + ("(one round)" if one else f"({ratio['lowest']:.3f} to {ratio['highest']:.3f})")
+def spread_text(ratio, form="{:.3f}".format, unit=""):
+    spread_words = "one round" if ratio.get("rounds") == 1 else f"{form(ratio['lowest'])} to {form(ratio['highest'])}"
+    text = f"{form(ratio['median'])}{unit} ({spread_words})"
     return f"{text}, stored" if ratio.get("stored") else text
 
 

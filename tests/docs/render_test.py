@@ -212,6 +212,14 @@ class Parts(unittest.TestCase):
             row["warm_from"] = "the first turn"
             self.assertNotIn("the first turn of a lesson", machine_tables.gpu_peers(Page(PAGE)))
             del row["warm_seconds"], row["warm_from"], rounds[0]["programs"]["llmc"]
+            self.assertNotIn("drew", machine_tables.other_words())
+            taken, row["world"], watts = rounds[0]["programs"], 1, [{"power": {"watts": {"median": w}}, "tokens_per_second": 1.0} for w in (690.0, 656.0, 655.0)]
+            rounds[0]["programs"] = dict(zip(("ours", "peer", "ours_1"), watts))
+            self.assertIn(f"In `355m x2` ours drew 690 W, {programs['ours_1']['label']} 655 W: a GPU that draws less", machine_tables.other_words())
+            row["world"], rounds[0]["programs"] = 2, taken
+            row["timed_steps"] = 25
+            self.assertIn(", 1 round of 25 steps\n", machine_tables.gpu_peers(Page(PAGE)))
+            del row["timed_steps"]
             row["tokens"] = "random"
             row["ratios"]["ours_over_compile"] = {"median": 1.1, "lowest": 1.0, "highest": 1.2}
             self.assertIn("2 GPUs, one micro-batch a step, random tokens, 1 round\n", machine_tables.gpu_peers(Page(PAGE)))
@@ -238,6 +246,9 @@ class Parts(unittest.TestCase):
             self.assertIn("| `355m x2` | FSDP2, blocks compiled | 260.0 |  | lesson 04 1.500 (one round) |", text)
             self.assertNotIn("they waited", text)
             self.assertEqual(machine_tables.gpu_zero(Page(PAGE), "###", "zero2"), "")  # no run has lesson 03
+            programs["zero3_plain"], row["rounds"][0]["programs"]["zero3_plain"] = {"label": "Stagecraft, lesson 04, NCCL_WIN_ENABLE=0"}, cell(380e3)
+            self.assertIn("| lesson 04, NCCL_WIN_ENABLE=0 | 380.0 |", machine_tables.gpu_zero(Page(PAGE), "###"))  # all lessons
+            del programs["zero3_plain"], row["rounds"][0]["programs"]["zero3_plain"]
             row["rounds"].append({"programs": {"ours": cell(400e3), "fsdp": cell(250e3, 500.0)}})
             row["rounds"][0]["programs"]["fsdp"]["power"]["watts"]["median"] = 500.0
             self.assertIn("`355m x2`: FSDP2's GPUs drew 500 W at 1600 MHz, ours 695 W: they waited", machine_tables.gpu_zero(Page(PAGE), "###", "zero3"))
@@ -314,6 +325,7 @@ class Parts(unittest.TestCase):
             text = gpu_tables.gpu_traces(Page(PAGE))
         self.assertIn("| 04 ZeRO-3 | 70.0 | 0.0 | 12.0 | 3.0 | 2.00 | 0.50 |", text)
         self.assertIn("rank 0 of 2, step 6, Pretended, `configs/gpt2_355m.json`.", text)
+        self.assertEqual(zero_figures.forward_begins({"spans": [["compute", "compute", 100.0, 50e3], ["waiting", "wait for all_reduce 5", 50e3, 51e3]]}), 100.0)  # nothing is gathered
 
     def test_where_the_time_of_a_profiled_step_goes(self):
         profile = {"steps": 2, "step_milliseconds": 10.0, "waited_milliseconds": 0.5, "product_rate": 7.5e14, "memory_rate": 4e12, "sensors": {"sm_mhz": 1650.0, "watts": 691.0, "limit_watts": 700.0},
@@ -348,6 +360,10 @@ class Parts(unittest.TestCase):
         with unittest.mock.patch.object(gpu_tables, "rows_of_peers", lambda: rows), unittest.mock.patch.object(checks, "gpu_records", lambda: others):
             text = gpu_tables.gpu_commits(Page(PAGE))
         self.assertIn("`a`, `b`: 111111111111; `c`: **rounds of more than one commit**, 111111111111 (2 rounds), 222222222222 (1 round).", text)
+        for runner, words in (("5" * 12, "`b`: 111111111111 (runner and peers: 555555555555);"), ("1" * 12, "`a`, `b`: 111111111111;")):
+            rows["b"]["rounds"][0]["runner"] = runner
+            with unittest.mock.patch.object(gpu_tables, "rows_of_peers", lambda: rows), unittest.mock.patch.object(checks, "gpu_records", lambda: others):
+                self.assertIn(words, gpu_tables.gpu_commits(Page(PAGE)))
         self.assertIn("333333333333 (its programs say 444444444444)", text)
         self.assertIn("gpu_y.json): **none**", text)
 

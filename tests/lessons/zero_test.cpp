@@ -61,18 +61,24 @@ class SumsInOrder : public test::ForwardingCommunicator {
   std::vector<std::int64_t>& sums_;
 };
 
-/// Units in the order in which one rank sums their gradients, of one step on two ranks.
+/// What `Noting` has noted of rank 0, of one step on two ranks and the evaluation after it.
+template <Strategy S, class Noting, class Notes>
+Notes noted(const Workload& w) {
+  std::array<Notes, 2> notes;
+  test::run_local<S>(2, w, {}, 1, [&](std::unique_ptr<Communicator> comm) -> std::unique_ptr<Communicator> {
+    Notes& mine = notes[static_cast<std::size_t>(to_int(comm->rank()))];
+    return std::make_unique<Noting>(std::move(comm), mine);
+  });
+  return notes[0];
+}
+
+/// Units in the order in which one rank sums their gradients.
 template <Strategy S>
 std::vector<int> units_summed(const Workload& w) {
-  std::array<std::vector<std::int64_t>, 2> sums;
-  test::run_local<S>(2, w, {}, 1, [&](std::unique_ptr<Communicator> comm) -> std::unique_ptr<Communicator> {
-    std::vector<std::int64_t>& mine = sums[static_cast<std::size_t>(to_int(comm->rank()))];
-    return std::make_unique<SumsInOrder>(std::move(comm), mine);
-  });
   const ParamLayout layout(w.model, WorldSize{2});
   std::vector<int> units;
   int block = layout.num_blocks();  // they have as many elements each: the last one comes first
-  for (const std::int64_t n : sums[0]) {
+  for (const std::int64_t n : noted<S, SumsInOrder, std::vector<std::int64_t>>(w)) {
     if (n == layout.unit(0).sharded_size) units.push_back(0);
     if (n == layout.unit(1).sharded_size) units.push_back(block--);
     if (n == layout.unit(layout.last_unit()).sharded_size) units.push_back(layout.last_unit());
@@ -125,27 +131,18 @@ class GathersInOrder : public test::ForwardingCommunicator {
   int issued_ = 0;
 };
 
-/// Of one rank's first step, and of the evaluation after it.
-template <Strategy S>
-std::string gathers(const Workload& w) {
-  std::array<std::string, 2> seen;
-  test::run_local<S>(2, w, {}, 1, [&](std::unique_ptr<Communicator> comm) -> std::unique_ptr<Communicator> {
-    std::string& mine = seen[static_cast<std::size_t>(to_int(comm->rank()))];
-    return std::make_unique<GathersInOrder>(std::move(comm), mine);
-  });
-  return seen[0];
-}
-
 // What is issued at once is a GPU's first work of a step, before any of forward. Units 0 to 4, and again for the
 // evaluation.
 const std::string kAsForwardComesNear = " g0 g1 g2 w0 g3 w1 g4 w2 w3 w4 g5 g6 g7 w5 g8 w6 g9 w7 w8 w9";
 
 TEST(Zero1, GathersAreIssuedAsForwardComesNear) {
-  EXPECT_EQ(gathers<Zero1>(odd_workload()).substr(0, kAsForwardComesNear.size()), kAsForwardComesNear);
+  const auto seen = noted<Zero1, GathersInOrder, std::string>(odd_workload());
+  EXPECT_EQ(seen.substr(0, kAsForwardComesNear.size()), kAsForwardComesNear);
 }
 
 TEST(Zero2, GathersAreIssuedAsForwardComesNear) {
-  EXPECT_EQ(gathers<Zero2>(odd_workload()).substr(0, kAsForwardComesNear.size()), kAsForwardComesNear);
+  const auto seen = noted<Zero2, GathersInOrder, std::string>(odd_workload());
+  EXPECT_EQ(seen.substr(0, kAsForwardComesNear.size()), kAsForwardComesNear);
 }
 
 /// Hands out windows, and sees which gathers are between two of them.
