@@ -181,7 +181,7 @@ def gpu_commits(page):
 @renders
 def gpu_links(page):
     """One GPU beside small copies between GPUs, beside such within each, and all GPUs in one run."""
-    median, rows = gpu_table().median_of, []
+    median, rows, words = gpu_table().median_of, [], []
     for key, row in rows_of_peers().items():
         copied = beside_copies(row)
         # Not those that failed, or were not asked for.
@@ -190,9 +190,13 @@ def gpu_links(page):
             clock, watts = (median(row, name, "power", field, "median") for field in ("sm_mhz", "watts"))
             rows.append([f"`{key}`", row["programs"][name]["label"].replace("Stagecraft, ", ""), f"{1e3 * median(row, name, 'median_seconds'):.2f}",
                          gpu_table().spread_text(ratio) if ratio else "", *(gpu_table().text_of(x, ".0f") for x in (clock, watts))])
+        lost = [100 * (1 - row["ratios"][name]["median"]) for name in ("ours_1_awake_over_ours_1", "ours_1_within_over_ours_1", "scaling") if name in row["ratios"]]
+        if copied and len(lost) == 3:
+            words.append(f" Of one GPU's rate, `{key}`: copies between GPUs take {lost[0]:.1f} %, as many within each {lost[1]:.1f} %; all that lesson 01 does on {row['world']} GPUs takes {lost[2]:.1f} %.")
     if not rows:
-        return "What awake links cost is not measured yet: no run of `gpu.sh --world 2 --rows links`, on a host with more than two GPUs, is on record."
-    return table(["run", "program", "ms a step", "rate over one GPU alone, within a round", "SM MHz", "W"], rows, left=2) + f"\n\nFrom {source(page, 'gpu_peers')}."
+        return "What awake links cost is not measured yet: no run of `gpu.sh --world 2 --rows links` is on record."
+    return (table(["run", "program", "ms a step", "rate over one GPU alone, within a round", "SM MHz", "W"], rows, left=2)
+            + f"\n\nFrom {source(page, 'gpu_peers')}.{''.join(words)}")
 
 
 @renders
@@ -229,6 +233,11 @@ def profiled(run):
     return found
 
 
+def part_of(command):
+    """Which part of the workloads a command names: configs/gpt2_355m.json is 355m."""
+    return re.search(r"--workload configs/(?:gpt2_)?([^ .]+)", command)[1]
+
+
 @renders
 def gpu_profiles(page):
     """Milliseconds of a step by class of operation, and of communication beside it, each with the share of its bound: runs beside each other."""
@@ -236,7 +245,7 @@ def gpu_profiles(page):
         return ""
     runs, notes, names = {}, [], []
     for run in record("gpu_profile")["runs"]:
-        what = f"{LESSONS[run['lesson']][:2]}, {re.search(r'--workload configs/(?:gpt2_)?([^ .]+)', run['command'])[1]}" + (f" x{run['world']}" if run["world"] > 1 else "")
+        what = f"{LESSONS[run['lesson']][:2]}, {part_of(run['command'])}" + (f" x{run['world']}" if run["world"] > 1 else "")
         p, sensors = run["profile"], run["profile"]["sensors"]
         if what in runs:
             raise RenderError(f"docs/results/gpu_profile.json has two profiles of {what}; fix: name one folder of each to records.py --gpu-profile")
@@ -248,6 +257,29 @@ def gpu_profiles(page):
     rows = [[name, *(cell for found in runs.values() for cell in ((f"{found[name][0]:.2f}", *found[name][1:]) if name in found else ("", "", "")))] for name in names]
     return (table(["operations", *(head for what in runs for head in (f"ms a step, {what}", "rate", "of its bound"))], rows)
             + f"\n\nFrom {source(page, 'gpu_profile')}. " + ". ".join(notes) + ".")
+
+
+@renders
+def world_one_profile(page):
+    """Milliseconds of a step by class of operation, of lessons beside each other on one GPU, and in which classes they differ by a tenth of one."""
+    if not has("gpu_profile_one"):
+        return ""
+    runs = {run["lesson"]: run for run in sorted(record("gpu_profile_one")["runs"], key=lambda run: run["lesson"])}
+    if any(run["world"] != 1 for run in runs.values()) or len({part_of(run["command"]) for run in runs.values()}) != 1:
+        raise RenderError("docs/results/gpu_profile_one.json: a run of several GPUs, or of another workload; fix: name folders of runs of one workload on one GPU to records.py --gpu-profile")
+    found = {LESSONS[lesson]: {name: ms for name, (ms, *_) in profiled(run).items()} for lesson, run in runs.items()}
+    first, *others = found
+    rows = [[name, *(f"{classes[name]:.2f}" for classes in found.values())] for name in found[first] if any(classes[name] for classes in found.values())]
+    if all(run["profile"]["sensors"] for run in runs.values()):
+        rows.append(["SM MHz", *(f"{run['profile']['sensors']['sm_mhz']:.0f}" for run in runs.values())])
+
+    def beyond(lesson):
+        more = {name: found[lesson][name] - ms for name, ms in found[first].items()}
+        parts = ", ".join(f"{name} {ms:+.2f}" for name, ms in more.items() if name != "a step" and abs(ms) >= 0.1)
+        return f"lesson {lesson} {more['a step']:+.2f}" + (f" ({parts})" if parts else "")
+    return (table(["operations, ms a step", *found], rows)
+            + f"\n\nFrom {source(page, 'gpu_profile_one')}: {runs['01_data_parallel']['versions']['GPU']}, mean of {runs['01_data_parallel']['profile']['steps']} steps without a graph "
+            f"(`{runs['01_data_parallel']['command']}`, and the other lessons alike). Beside lesson {first}, ms a step and the classes that differ by 0.1 or more: {'; '.join(map(beyond, others))}.")
 
 
 @renders

@@ -8,7 +8,8 @@ where nothing else runs (every record keeps how many cores were busy before it).
   python3 tests/benchmarks/records.py lesson_01_lr ...         some of them
   python3 tests/benchmarks/records.py --timed                  those whose times the pages show
   python3 tests/benchmarks/records.py --gpu-trace FOLDER ...   from runs on GPUs with --trace --out FOLDER
-  python3 tests/benchmarks/records.py --gpu-profile FOLDER ... from runs on GPUs with --profile --out FOLDER
+  python3 tests/benchmarks/records.py --gpu-profile FOLDER ... from runs on GPUs with --profile --out FOLDER; --as gpu_profile_one:
+                                                               of several lessons on one GPU
 afterwards: python3 docs/render.py
 """
 import argparse
@@ -342,9 +343,10 @@ def main():
     parser.add_argument("--timed", action="store_true", help="those with times")
     parser.add_argument("--gpu-trace", type=pathlib.Path, nargs="+", metavar="FOLDER", help="only gpu_trace.json, from runs' folders (--trace --out FOLDER)")
     parser.add_argument("--gpu-profile", type=pathlib.Path, nargs="+", metavar="FOLDER", help="only gpu_profile.json, from runs' folders (--profile --out FOLDER)")
+    parser.add_argument("--as", dest="name", choices=("gpu_profile", "gpu_profile_one"), default="gpu_profile", help="which record --gpu-profile writes")
     args = parser.parse_args()
     if args.gpu_profile:
-        (RESULTS / "gpu_profile.json").write_text(text_of(gpu_profile(args.gpu_profile)))
+        (RESULTS / f"{args.name}.json").write_text(text_of(gpu_profile(args.gpu_profile)))
         return
     if args.gpu_trace:
         (RESULTS / "gpu_trace.json").write_text(text_of(gpu_trace(args.gpu_trace)))

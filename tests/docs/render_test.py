@@ -311,7 +311,7 @@ class Parts(unittest.TestCase):
             self.assertIn("| 0.900 (one round) | - |", gpu_tables.world_one(Page(PAGE)))
             self.assertIn("was ended before its record", gpu_tables.world_one(Page(PAGE)))
         with unittest.mock.patch.object(gpu_tables, "has", lambda name: False):
-            self.assertEqual([of(Page(PAGE)) for of in (gpu_tables.gpu_ratios, gpu_tables.gpu_margins, gpu_tables.gpu_limits, gpu_tables.gpu_traces, gpu_tables.gpu_profiles, gpu_tables.world_one)], [""] * 6)
+            self.assertEqual([of(Page(PAGE)) for of in (gpu_tables.gpu_ratios, gpu_tables.gpu_margins, gpu_tables.gpu_limits, gpu_tables.gpu_traces, gpu_tables.gpu_profiles, gpu_tables.world_one, gpu_tables.world_one_profile)], [""] * 7)
         self.assertEqual(gpu_tables.flops_a_token(lesson_tables.workload("gpt2_124m")["model"], 1024), 803478528)
         self.assertEqual((gpu_tables.peak_of("NVIDIA H200"), gpu_tables.peak_of("NVIDIA A100-SXM4-40GB"), gpu_tables.peak_of("another")), (989e12, 312e12, None))
 
@@ -351,6 +351,26 @@ class Parts(unittest.TestCase):
             with self.assertRaisesRegex(RenderError, "two profiles of 01, 355m"):
                 gpu_tables.gpu_profiles(Page(PAGE))
 
+    def test_where_the_time_goes_on_one_gpu(self):
+        def run(lesson, between, world=1, workload="gpt2_355m", sensors=None):
+            return {"lesson": lesson, "command": f"x --workload configs/{workload}.json", "world": world, "versions": {"GPU": "Pretended"},
+                    "profile": {"steps": 2, "step_milliseconds": 8.0 + between, "waited_milliseconds": 0.0, "product_rate": 1e14, "memory_rate": 1e12, "sensors": sensors, "communication": [],
+                                "operations": [{"op": "GELU", "milliseconds": 16.0, "calls": 4, "flops": 0.0, "bytes": 8e9, "alone": 0.0}]}}
+
+        def text_of(*runs):
+            with unittest.mock.patch.object(gpu_tables, "record", lambda name: {"runs": list(runs)}), unittest.mock.patch.object(gpu_tables, "has", lambda name: True):
+                return gpu_tables.world_one_profile(Page(PAGE))
+        text = text_of(run("04_zero3", 2.0), run("01_data_parallel", 1.5), run("02_zero1", 1.5625))
+        for line in ("| operations, ms a step | 01 data parallel | 02 ZeRO-1 | 04 ZeRO-3 |", "| GELU | 8.00 | 8.00 | 8.00 |", "| between operations | 1.50 | 1.56 | 2.00 |", "| a step | 9.50 | 9.56 | 10.00 |",
+                     "mean of 2 steps", "0.1 or more: lesson 02 ZeRO-1 +0.06; lesson 04 ZeRO-3 +0.50 (between operations +0.50)."):
+            self.assertIn(line, text)
+        self.assertNotIn("waits for", text)  # no lesson waited
+        self.assertNotIn("SM MHz", text)
+        self.assertIn("| SM MHz | 1800 |", text_of(run("01_data_parallel", 1.0, sensors={"sm_mhz": 1800.0})))
+        for other in (run("02_zero1", 1.0, world=2), run("02_zero1", 1.0, workload="gpt2_774m")):
+            with self.assertRaisesRegex(RenderError, "a run of several GPUs, or of another workload"):
+                text_of(run("01_data_parallel", 1.0), other)
+
     def test_rounds_of_more_than_one_commit_are_marked(self):
         def row(*commits):
             return {"rounds": [{"commit": commit} for commit in commits]}
@@ -381,6 +401,9 @@ class Parts(unittest.TestCase):
             self.assertIn("| `links x2` | ours_1_awake | 107.79 | 0.950 (one round) | 1600 | 690 |", text)
             self.assertIn("| `links x2` | ours | 54.61 | 0.938 (one round) | 1600 | 690 |", text)
             self.assertNotIn("within |", text)
+            self.assertNotIn("copies between GPUs take", text)  # one of the three is not there
+            row["ratios"]["ours_1_within_over_ours_1"] = {"median": 0.992}
+            self.assertIn("Of one GPU's rate, `links x2`: copies between GPUs take 5.0 %, as many within each 0.8 %; all that lesson 01 does on 2 GPUs takes 6.2 %.", gpu_tables.gpu_links(Page(PAGE)))
             self.assertEqual((gpu_tables.gpu_ratios(Page(PAGE)), gpu_tables.comparisons(), machine_tables.gpu_scaling(Page(PAGE))), ("", [], ""))
             del row["programs"]["ours_1_awake"], row["programs"]["ours_1_within"]
             self.assertIn("not measured yet", gpu_tables.gpu_links(Page(PAGE)))
