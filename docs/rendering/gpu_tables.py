@@ -12,6 +12,8 @@ from .zero_tables import LESSONS
 # The aims, over peers that do the same work: by how many GPUs there are and the kind of peer.
 AIMS = {1: {"torch.compile": 1.15, "llm.c": 1.08}, 2: {"DDP": 1.10, "ZeroRedundancyOptimizer": 1.15, "FSDP2": 1.10}}
 SCALING_AIM = 0.97
+LESSON_AIMS = {"zero1": 0.98, "zero2": 0.98, "zero3": 0.96}  # over lesson 01, on several GPUs, one micro-batch each
+ADAMW_BYTES = 28  # a parameter: 16-bit gradient, master, momentum and variance read; these three and the 16-bit parameter written
 WHY = "docs/gpus.md", "how-far-ahead-and-why-not-further"  # where the page says what keeps a ratio down
 KINDS = {"llmc": "llm.c", "zero": "ZeroRedundancyOptimizer", "zero_stored": "ZeroRedundancyOptimizer", "fsdp": "FSDP2", "fsdp_stored": "FSDP2", "wire": "DDP"}
 
@@ -46,7 +48,7 @@ def closest_text(row, *wanted):
 
 def comparisons():
     """(run, lesson, peer's label, ratio, aim) of every kind of peer, the closest of its settings and rates: beside the lesson that splits what it splits, or
-    else lesson 00 or 01. Last the scaling of lesson 01."""
+    else lesson 00 or 01. Then lessons 02 to 04 beside lesson 01, and the scaling of lesson 01."""
     names = gpu_table()
     found = []
     for key, row in rows_of_peers().items():
@@ -60,6 +62,8 @@ def comparisons():
                 if kind and ratio and (kind not in closest_of or ratio["median"] < closest_of[kind][3]["median"]):
                     closest_of[kind] = key, lesson, program["label"], ratio, AIMS[min(2, row["world"])][kind]
         found += closest_of.values()
+        if row["world"] > 1 and has_peer(row):
+            found += [(key, names.LESSON_OF[z], "lesson 01", ratio, aim) for z, aim in LESSON_AIMS.items() if (ratio := row["ratios"].get(f"{z}_over_ours"))]
         if "scaling" in row["ratios"] and not beside_copies(row):
             found.append((key, "01", f"{row['world']} times one GPU", row["ratios"]["scaling"], SCALING_AIM))
     return found
@@ -88,7 +92,7 @@ def gpu_ratios(page):
     aimed, below = missed()
     gpu = " and ".join(sorted({row["gpu"] for row in runs.values()}))
     return (table(["run", "GPUs", "k tok/s", "over torch.compile", "over llm.c", "lesson 04 over FSDP2"], rows)
-            + f"\n\nOf {times_text(len(aimed), 'comparison')}, each with the closest rate of a kind of peer, {len(below)} {'is' if len(below) == 1 else 'are'} below the project's aim "
+            + f"\n\nOf {times_text(len(aimed), 'comparison')}, with the closest rate of each kind of peer, of lessons 02 to 04 with 01, of N GPUs with one, {len(below)} {'is' if len(below) == 1 else 'are'} below the project's aim "
             f"([which, and why]({page.link(WHY[0])}#{WHY[1]}))."
             + f"\n\nFrom {source(page, 'gpu_peers')} ({gpu}).")
 
@@ -129,6 +133,29 @@ def peak_of(gpu):
     """FLOP/s of dense 16-bit products by the data sheet, from the table of common/run/mfu.cpp; None where it has no such GPU."""
     known = re.search(rf'{{"{re.escape(gpu)}", (\d+e\d+)}}', (ROOT / "common/run/mfu.cpp").read_text())
     return float(known[1]) if known else None
+
+
+@renders
+def gpu_zero_gains(page):
+    """By how much lessons 02 to 04 are shorter than lesson 01, beside what the bytes that their AdamW leaves to other ranks would take."""
+    if not has("gpu_profile"):
+        return ""
+    adamw = next(part for part in record("gpu_profile")["runs"][0]["profile"]["operations"] if part["op"] == "AdamW")
+    rate, rows, more = adamw["bytes"] / adamw["milliseconds"], [], []
+    for key, row in beside_peers().items():
+        if row["world"] == 1 or "zero1_over_ours" not in row["ratios"]:
+            continue
+        shape = workload(pathlib.PurePath(row["workload"]).stem)["model"]
+        saved = ADAMW_BYTES * stored(shape) * (1 - 1 / row["world"]) / rate
+        step = 1e3 * gpu_table().median_of(row, "ours", "median_seconds")
+        gains = {gpu_table().LESSON_OF[z]: step * (1 - 1 / row["ratios"][f"{z}_over_ours"]["median"]) for z in LESSON_AIMS if f"{z}_over_ours" in row["ratios"]}
+        rows.append([f"`{key}`", f"{saved:.2f}", *(f"{gains[lesson]:.2f}" if lesson in gains else "" for lesson in ("02", "03", "04"))])
+        more += [f"`{key}` lesson {lesson}" for lesson, gain in gains.items() if gain > saved]
+    if not rows:
+        return ""
+    return (table(["run", "AdamW's bytes of other ranks, ms", "02 is shorter by, ms", "03", "04"], rows)
+            + f"\n\nFrom {source(page, 'gpu_peers')}, and AdamW's rate, {rate / 1e9:.2f} TB/s, from {source(page, 'gpu_profile')}."
+            + (f" More than these bytes take is gained in {', '.join(more)}; why is not measured." if more else ""))
 
 
 @renders
@@ -264,22 +291,20 @@ def world_one_profile(page):
     """Milliseconds of a step by class of operation, of lessons beside each other on one GPU, and in which classes they differ by a tenth of one."""
     if not has("gpu_profile_one"):
         return ""
-    runs = {run["lesson"]: run for run in sorted(record("gpu_profile_one")["runs"], key=lambda run: run["lesson"])}
-    if any(run["world"] != 1 for run in runs.values()) or len({part_of(run["command"]) for run in runs.values()}) != 1:
-        raise RenderError("docs/results/gpu_profile_one.json: a run of several GPUs, or of another workload; fix: name folders of runs of one workload on one GPU to records.py --gpu-profile")
-    found = {LESSONS[lesson]: {name: ms for name, (ms, *_) in profiled(run).items()} for lesson, run in runs.items()}
-    first, *others = found
-    rows = [[name, *(f"{classes[name]:.2f}" for classes in found.values())] for name in found[first] if any(classes[name] for classes in found.values())]
-    if all(run["profile"]["sensors"] for run in runs.values()):
-        rows.append(["SM MHz", *(f"{run['profile']['sensors']['sm_mhz']:.0f}" for run in runs.values())])
-
-    def beyond(lesson):
-        more = {name: found[lesson][name] - ms for name, ms in found[first].items()}
-        parts = ", ".join(f"{name} {ms:+.2f}" for name, ms in more.items() if name != "a step" and abs(ms) >= 0.1)
-        return f"lesson {lesson} {more['a step']:+.2f}" + (f" ({parts})" if parts else "")
+    runs = sorted(record("gpu_profile_one")["runs"], key=lambda run: run["lesson"])
+    # What must be the same, or the columns say nothing of lessons.
+    same = {(run["world"], run["commit"], str(run["versions"]), run["profile"]["steps"], run["command"].replace(run["lesson"], "LESSON")) for run in runs}
+    if len(same) != 1 or runs[0]["world"] != 1 or len({run["lesson"] for run in runs}) != len(runs):
+        raise RenderError("docs/results/gpu_profile_one.json: runs that differ in more than the lesson, or of several GPUs; fix: name one folder a lesson to records.py --gpu-profile, of runs on one GPU")
+    found = {LESSONS[run["lesson"]]: {name: ms for name, (ms, *_) in profiled(run).items()} for run in runs}
+    names = [*dict.fromkeys(name for classes in found.values() for name in classes if name != "a step"), "a step"]
+    rows = [[name, *(f"{classes.get(name, 0):.2f}" for classes in found.values())] for name in names if any(classes.get(name) for classes in found.values())]
+    if all(run["profile"]["sensors"] for run in runs):
+        rows.append(["SM MHz", *(f"{run['profile']['sensors']['sm_mhz']:.0f}" for run in runs)])
+    rows.append(["TF/s of the best product, alone", *(f"{run['profile']['product_rate'] / 1e12:.0f}" for run in runs)])
     return (table(["operations, ms a step", *found], rows)
-            + f"\n\nFrom {source(page, 'gpu_profile_one')}: {runs['01_data_parallel']['versions']['GPU']}, mean of {runs['01_data_parallel']['profile']['steps']} steps without a graph "
-            f"(`{runs['01_data_parallel']['command']}`, and the other lessons alike). Beside lesson {first}, ms a step and the classes that differ by 0.1 or more: {'; '.join(map(beyond, others))}.")
+            + f"\n\nFrom {source(page, 'gpu_profile_one')}: {runs[0]['versions']['GPU']}, mean of {runs[0]['profile']['steps']} steps without a graph, one run of each lesson "
+            f"(`{runs[0]['command']}`, and the other lessons alike).")
 
 
 @renders
@@ -289,12 +314,14 @@ def gpu_traces(page):
         return ""
     found = record("gpu_trace")
     rows, models = [], set()
-    for lesson, run in found["lessons"].items():
+    # Lessons 02 and 03 as they were when all gathers were a step's first work.
+    before = {lesson: run for lesson, run in record("gpu_trace_all_at_once")["lessons"].items() if lesson in ("02_zero1", "03_zero2")} if has("gpu_trace_all_at_once") else {}
+    for lesson, run, words in [*((*one, "") for one in found["lessons"].items()), *((*one, ", all gathers at the step's start") for one in before.items())]:
         models |= set(re.findall(r"--workload (\S+)", run["command"]))
 
         def took(prefix, of="communication", spans=run["spans"]):
             return sum(end - begin for row, name, begin, end in spans if row == of and name.startswith(prefix)) / 1e3
-        rows.append([LESSONS[lesson], f"{run['microseconds'] / 1e3:.1f}", *(f"{took(kind):.1f}" for kind in ("all_reduce", "reduce_scatter", "all_gather")), f"{forward_begins(run) / 1e3:.2f}", f"{took('', 'waiting'):.2f}"])
+        rows.append([LESSONS[lesson] + words, f"{run['microseconds'] / 1e3:.1f}", *(f"{took(kind):.1f}" for kind in ("all_reduce", "reduce_scatter", "all_gather")), f"{forward_begins(run) / 1e3:.2f}", f"{took('', 'waiting'):.2f}"])
     return (table(["lesson", "ms of the step", "in all-reduces", "in reduce-scatters", "in all-gathers", "forward begins at", "waited for"], rows)
-            + f"\n\nFrom {source(page, 'gpu_trace')}: rank 0 of {found['world']}, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {', '.join(f'`{model}`' for model in sorted(models))}. An operation lasts until the other rank has come, "
-            "too, so that most of a long one may be the other's lateness; operations may overlap each other.")
+            + f"\n\nFrom {source(page, 'gpu_trace')}{' and ' + source(page, 'gpu_trace_all_at_once') if before else ''}: rank 0 of {found['world']}, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {', '.join(f'`{model}`' for model in sorted(models))}. An operation lasts until the other rank has come, "
+            "too, so that most of a long one may be the other's lateness: lessons cannot be compared by how long theirs last. Operations may overlap each other.")

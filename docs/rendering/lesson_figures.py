@@ -160,6 +160,11 @@ def draw_spans(drawing, run, top, begin, end, name):
     return left, scale
 
 
+def steps_text(run):
+    """How long the steps were of which one is drawn."""
+    return "steps of {lowest:.0f} to {highest:.0f} ms, median {median:.0f}".format(**{key: us / 1e3 for key, us in run["steps_microseconds"].items()})
+
+
 @figure
 def overlap_trace():
     if not has("lesson_01_trace"):
@@ -178,8 +183,8 @@ def overlap_trace():
             x = left + (shown - i * tick) * scale
             drawing.line(x, top - 4, x, top + 132)
             drawing.text(x, top + 146, f"-{i * tick / 1e3:g} ms" if i else "end", "small mid")
-    return drawing.done(f"Record docs/results/lesson_01_trace.json, rank 0 of 2, step {found['step']}; {load_text('lesson_01_trace')}. One step each: their lengths differ by more than "
-                        "the waiting does, from step to step; the table of settings has medians.")
+    return drawing.done(f"Record docs/results/lesson_01_trace.json, rank 0 of 2, steps {on['step']} and {off['step']}; {load_text('lesson_01_trace')}. One step each, of usual length and waiting: {steps_text(on)} with overlap, "
+                        f"{steps_text(off)} without. An operation lasts until the other rank has come, too, so a short bucket may be a long one here; the table of settings has medians.")
 
 
 @figure

@@ -17,6 +17,9 @@ def gpu_table():
     return module
 
 
+ZERO_LESSONS = "zero1", "zero2", "zero3"
+
+
 def has_peer(row):
     """Of a run of gpu_peers.json: whether anything but lessons took turns, or stands there stored."""
     return any(name.startswith("ours_over_") for name in row["ratios"])
@@ -139,6 +142,25 @@ def other_words():
     return "\n\n".join(found)
 
 
+def zero_in_words(shown, names):
+    """What the rows of lessons 02 to 04 come to: rates beside lesson 01's with one micro-batch and with several, and peaks beside FSDP2's."""
+    of = gpu_table()
+    for name in names:
+        ratios = {key: (row, row["ratios"][f"{name}_over_ours"]["median"]) for key, row in shown if row["world"] > 1 and f"{name}_over_ours" in row["ratios"]}
+        one = sorted(ratio for row, ratio in ratios.values() if has_peer(row))
+        several = [f"{ratio:.3f} with {row['micro_batches']}" for row, ratio in ratios.values() if row.get("micro_batches", 1) > 1]
+        if one:
+            yield f"Lesson {of.LESSON_OF[name]} has {one[0]:.3f} to {one[-1]:.3f} times the rate of lesson 01 with one micro-batch a GPU{', ' + ', '.join(several) if several else ''}."
+    peaks = []
+    for key, row in shown if "zero3" in names else ():
+        own, again, theirs = (row["programs"].get(name, {}).get("peak_allocated") for name in ("zero3", "zero3_gelu", "fsdp"))
+        if own and theirs:
+            price = of.ratio_of(row, "zero3_gelu", "zero3")
+            peaks.append(f"`{key}` {own / 2**30:.2f} and {theirs / 2**30:.2f}" + (f", with GELU computed again {again / 2**30:.2f} at {price['median']:.3f} times the rate" if again and price else ""))
+    if peaks:
+        yield f"Peaks of lesson 04 and of FSDP2 beside it, GiB: {'; '.join(peaks)}."
+
+
 @renders
 def gpu_zero(page, heading, *names):
     """Lessons 02 to 04 on several GPUs beside lesson 01 and beside what splits the same in PyTorch; `names` of gpu.py, or all."""
@@ -159,8 +181,9 @@ def gpu_zero(page, heading, *names):
             waits, planned, peak = program.get("wait_share"), program.get("peak_planned"), program.get("peak_allocated")
             lines.append([f"`{key}`", program["label"].replace("Stagecraft, ", ""), f"{rate / 1e3:.1f}", table_of.spread_text(over) if over else "", "; ".join(kin),
                           "" if waits is None else f"{100 * waits:.1f} %", "" if planned is None else f"{planned / 2**30:.2f}", "" if peak is None else f"{peak / 2**30:.2f}"])
+    told = " ".join(zero_in_words(shown, [name for name in asked if name in ZERO_LESSONS]))
     idle = [text for key, row in shown if (text := held_back_by_host(key, row))] if any("FSDP2" in line[1] for line in lines) else []
-    words = f"\n\n{waiting_in_words(idle)}" if idle else ""
+    words = (f"\n\n{told}" if told else "") + (f"\n\n{waiting_in_words(idle)}" if idle else "")
     return (f"{heading} On GPUs\n\nThe programs of a run took turns within each round; ratios are of rates within a round: median (lowest to highest). Peaks are those "
             "of LibTorch's allocator and of windows, which NCCL allocates.\n\n"
             + table(["run", "program", "k tok/s", "over the first of its run", "lessons over it", "waiting, last round", "peak planned, GiB", "measured, GiB"], lines, left=2)

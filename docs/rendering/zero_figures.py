@@ -1,5 +1,5 @@
 """Drawings of lessons 02 to 04: who holds what, bytes by purpose side by side, what travels when."""
-from .lesson_figures import COMPUTED, lanes_of
+from .lesson_figures import COMPUTED, lanes_of, steps_text
 from .lesson_tables import bytes_text, is_busy, load_text, workload
 from .registry import RenderError, figure, has, record
 from .svg import FILLS, LINES, Drawing, Plot
@@ -145,7 +145,20 @@ def zero_states_over_ranks():
     return drawing.done("Record docs/results/zero_plans.json: `--plan --world N --device cuda --workload configs/gpt2_1558m.json`.")
 
 
+NARROWEST = 10  # points that even a short operation gets, so that it is seen
 KINDS = {"all_gather": PARAMETERS, "reduce_scatter": GRADIENTS, "all_reduce": FILLS[4]}
+
+
+def units_of(spans, gathers):
+    """The unit of each operation by its size and turn. Gathers: unit 0, blocks upwards, the last unit, in backward some blocks again, downwards.
+    Reductions: the last unit, blocks downwards, among them unit 0. The all-reduce of four numbers has none."""
+    sizes = [name.split(" ")[2] for _, name, *_ in spans if not name.startswith("all_reduce")]
+    block = max(set(sizes), key=sizes.count)
+    blocks = sizes.count(block) if not gathers else sizes.index(next(size for size in sizes[1:] if size != block)) - 1
+    ends = [0, blocks + 1] if gathers else [blocks + 1, 0]
+    again = sizes.count(block) - blocks
+    order = [*range(1, blocks + 1), *range(again, 0, -1)] if gathers else [*range(blocks, 0, -1)]
+    return [str((order if size == block else ends).pop(0)) for size in sizes] + [""] * (len(spans) - len(sizes))
 
 
 def draw_timeline(drawing, run):
@@ -160,11 +173,16 @@ def draw_timeline(drawing, run):
             drawing.box(left + begin * scale, y, max((end - begin) * scale, 0.8), high, fill)
     for gathers, y in ((True, 96), (False, 148)):
         several = [s for s in run["spans"] if s[0] == "communication" and s[1].startswith("all_gather") == gathers]
-        wide = [[*s[:3], max(s[3], s[2] + 5 / scale)] for s in several]  # at least 5 points, so that it is seen
+        wide = [[unit, s[1], s[2], max(s[3], s[2] + NARROWEST / scale)] for s, unit in zip(several, units_of(several, gathers))]
         placed, lanes = lanes_of(wide)
-        for lane, (_, name, begin, end) in placed:
-            drawing.box(left + begin * scale, y + lane * 44 / lanes, (end - begin) * scale, 44 / lanes - 1, KINDS[name.split(" ")[0]])
-    drawing.legend(130, 250, ((FILLS[2], "compute"), (PARAMETERS, "all-gather of parameters"), (GRADIENTS, "reduce-scatter of gradients"),
+        for lane, (unit, name, begin, end) in placed:
+            drawing.box(left + begin * scale, y + lane * 44 / lanes, (end - begin) * scale, 44 / lanes - 1, KINDS[name.split(" ")[0]], unit if lanes < 4 else "", "in small")
+    begins = min(s[2] for s in run["spans"] if s[1].startswith("reduce_scatter"))
+    drawing.line(left + begins * scale, 50, left + begins * scale, 226)
+    drawing.text(left + begins * scale + 4, 240, "the first gradient is complete", "small")
+    for i in range(6):
+        drawing.text(left + width * i / 5, 256, f"{run['microseconds'] * i / 5e3:.0f} ms", "small mid")
+    drawing.legend(130, 276, ((FILLS[2], "compute"), (PARAMETERS, "all-gather of parameters"), (GRADIENTS, "reduce-scatter of gradients"),
                               (FILLS[4], "all-reduce of four numbers"), (FILLS[3], "waiting")))
 
 
@@ -174,10 +192,10 @@ def timeline(lesson, title, what):
         return None
     run = found["lessons"][lesson]
     alt = f"Rank 0 of 2 in one step of lesson {LESSONS[lesson]}, from a real trace. {what}"
-    drawing = Drawing(262, title, alt, "measured on a busy machine: order, no times" if is_busy("zero_trace") else "measured")
+    drawing = Drawing(288, title, alt, "measured on a busy machine: order, no times" if is_busy("zero_trace") else "measured")
     draw_timeline(drawing, run)
-    return drawing.done(f"Record docs/results/zero_trace.json, rank 0 of 2, step {found['step']} of {run['microseconds'] / 1e3:.1f} ms, `{run['command']}`; {load_text('zero_trace')}; "
-                        "operations are drawn at least 5 points wide.")
+    return drawing.done(f"Record docs/results/zero_trace.json, rank 0 of 2, step {run['step']}, of usual length and waiting ({steps_text(run)}), `{run['command']}`; {load_text('zero_trace')}; "
+                        f"operations last until the other rank has come, and are drawn at least {NARROWEST} points wide; a number: the unit.")
 
 
 def forward_begins(run):
@@ -198,11 +216,11 @@ def gpu_timeline(lesson):
     alt = (f"Rank 0 of {found['world']} GPUs in one step of lesson {LESSONS[lesson]}, {whole:.1f} ms: {took['all_gather']:.1f} ms of all-gathers (forward begins at "
            f"{forward_begins(run) / 1e3:.1f} ms), {took['reduce_scatter']:.1f} ms of reduce-scatters behind backward, the last beyond its end; the compute stream waits for {waited:.2f} ms of them. "
            "An operation lasts until the other rank has come, too.")
-    title = f"{LESSONS[lesson]} on {found['world']} GPUs: {took['all_gather'] + took['reduce_scatter']:.1f} ms in operations, {waited:.2f} ms waited for"
-    drawing = Drawing(262, title, alt, "measured by events")
+    title = f"{LESSONS[lesson]} on {found['world']} GPUs: a step of {whole:.1f} ms, {waited:.2f} ms of it waited for"
+    drawing = Drawing(288, title, alt, "measured by events")
     draw_timeline(drawing, run)
     return drawing.done(f"Record docs/results/gpu_trace.json, rank 0, step {found['step']} of {whole:.1f} ms, {found['versions'].get('GPU', 'GPU')}: `{run['command']}`; operations "
-                        "are drawn at least 5 points wide, and last from this rank's start until the other rank has come and all is there; thin lines are waits of microseconds.")
+                        f"are drawn at least {NARROWEST} points wide (a number: the unit), and last from this rank's start until the other rank has come and all is there; thin lines are waits of microseconds.")
 
 
 @figure

@@ -157,7 +157,7 @@ StepResult DataParallel::train_step(std::span<const Batch> micro_batches) {
     // Last block first. While block `unit` computes, the gradients of the blocks above it travel.
     for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
       passes_.backward_input(unit, params_[unit]);
-      if (unit == 1) {  // unit 0, the largest, travels while block 1's products are still to come
+      if (unit == 1) {  // unit 0, in GPT-2 the largest, travels while block 1's products are still to come
         passes_.embed_backward(batch, grads_[0], write);  // the tied head opened it, this completes it
         if (last) reduce_grads(0);
       }

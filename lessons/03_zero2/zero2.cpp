@@ -166,7 +166,7 @@ StepResult Zero2::train_step(std::span<const Batch> micro_batches) {
     // computes into its memory.
     for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
       passes_.backward_input(unit, params_[unit]);
-      if (unit == 1) {  // unit 0, the largest, travels while block 1's products are still to come
+      if (unit == 1) {  // unit 0, in GPT-2 the largest, travels while block 1's products are still to come
         passes_.embed_backward(batch, grads_full_[0], full);  // the tied head opened it, this completes it
         if (reduce) reduce_grads(0, slice);
       }

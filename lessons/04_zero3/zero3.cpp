@@ -206,7 +206,7 @@ StepResult Zero3::train_step(std::span<const Batch> micro_batches) {
       while (next > std::max<std::int64_t>(1, unit - options_.prefetch)) gather_params(--next);
       wait_gathered(unit);
       passes_.backward_input(unit, params_[unit]);
-      if (unit == 1) {  // unit 0, the largest, travels while block 1's products are still to come
+      if (unit == 1) {  // unit 0, in GPT-2 the largest, travels while block 1's products are still to come
         passes_.embed_backward(batch, grads_full_[0], Write::overwrite);  // the tied head opened it
         reduce_grads(0, slice);
       }

@@ -486,6 +486,20 @@ def keeps_profiles():
         check("no step was profiled" in refused(profile={"steps": 0}), "too short a run")
         check("not a run on GPUs" in refused(device="cpu") and "held what was predicted" in refused(exit_code=70), "another run")
 
+        def records_py(*flags):
+            return subprocess.run([sys.executable, HERE / "records.py", *flags], capture_output=True, text=True, check=False)
+        (folder / "record.json").write_text(json.dumps({**said, "world": 2}))
+        done = records_py("--gpu-profile", folder, "--as", "gpu_profile_one")
+        check(done.returncode == 1 and "is of runs on one GPU" in done.stderr, f"two GPUs in the record of one: {done}")
+        done = records_py("--as", "gpu_profile_one")
+        check(done.returncode == 2 and "--as names what --gpu-profile writes" in done.stderr, f"a name for nothing: {done}")
+
+
+# A figure shows a step as most are: not a first one, and not one that happened to wait.
+def draws_a_usual_step():
+    steps = {"seconds": [9.0, 9.0, 1.0, 1.1, 1.0, 1.3], "waited_seconds": [0.1, 0.1, 0.6, 0.1, 0.1, 0.1]}
+    check(records.typical_step(steps) in (3, 4), f"step {records.typical_step(steps)}")
+
 
 # One message, and what needs no GPU works without one.
 def refuses_without_gpu():
@@ -506,7 +520,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
         test()
     print("passed")
 

@@ -187,10 +187,23 @@ def spans(trace, step):
             "spans": [[rows[e["cat"]], e["name"], round(e["ts"] - begin, 1), round(e["ts"] - begin + e["dur"], 1)] for e in inside]}
 
 
+def typical_step(steps):
+    """The one behind the first two whose length and waiting are nearest to their medians; steps of a record: {"seconds": [...], "waited_seconds": [...]}."""
+    usual = {key: statistics.median(steps[key][2:]) for key in ("seconds", "waited_seconds")}
+    return min(range(2, len(steps["seconds"])), key=lambda i: sum(abs(steps[key][i] - usual[key]) for key in usual))
+
+
+def typical_spans(run):
+    """Of a short traced run: its most usual step, and how long the steps were."""
+    step, seconds = typical_step(run.record["steps"]), run.record["steps"]["seconds"][2:]
+    return {"command": run.command, "step": step, "steps_microseconds": {"median": round(1e6 * statistics.median(seconds), 1), "lowest": round(1e6 * min(seconds), 1),
+                                                                         "highest": round(1e6 * max(seconds), 1)}, **spans(run.trace, step)}
+
+
 def lesson_01_trace():
     """A step of one micro-batch a rank, drawn from trace.json: buckets behind backward, and after it."""
     runs = {overlap: Run("01_data_parallel", 2, "--steps", "8", "--trace", "--set", "batch.micro=6", "--set", f"overlap={overlap}") for overlap in ("on", "off")}
-    return {**runs["on"].machine(), "step": 5, "overlap": {overlap: {"command": run.command, **spans(run.trace, 5)} for overlap, run in runs.items()}}
+    return {**runs["on"].machine(), "overlap": {overlap: typical_spans(run) for overlap, run in runs.items()}}
 
 
 ZERO = {"01_data_parallel": "step", "02_zero1": "step", "03_zero2": "micro_batch", "04_zero3": "micro_batch"}  # lesson: its order of sums
@@ -288,7 +301,7 @@ def zero_plans():
 def zero_trace():
     """A step of lessons 02 to 04 on two ranks, one micro-batch each, drawn from trace.json: what travels under forward and behind backward."""
     runs = {lesson: Run(lesson, 2, "--steps", "8", "--trace", "--set", "batch.micro=6") for lesson in ("02_zero1", "03_zero2", "04_zero3")}
-    return {**runs["02_zero1"].machine(), "step": 5, "lessons": {lesson: {"command": run.command, **spans(run.trace, 5)} for lesson, run in runs.items()}}
+    return {**runs["02_zero1"].machine(), "lessons": {lesson: typical_spans(run) for lesson, run in runs.items()}}
 
 
 def gpu_runs(folders):
@@ -345,7 +358,11 @@ def main():
     parser.add_argument("--gpu-profile", type=pathlib.Path, nargs="+", metavar="FOLDER", help="only gpu_profile.json, from runs' folders (--profile --out FOLDER)")
     parser.add_argument("--as", dest="name", choices=("gpu_profile", "gpu_profile_one"), default="gpu_profile", help="which record --gpu-profile writes")
     args = parser.parse_args()
+    if args.name != "gpu_profile" and not args.gpu_profile:
+        parser.error("--as names what --gpu-profile writes")
     if args.gpu_profile:
+        if args.name == "gpu_profile_one" and (wide := [folder for folder, said in gpu_runs(args.gpu_profile) if said["world"] != 1]):
+            sys.exit(f"error: {wide[0]}/record.json: --as gpu_profile_one is of runs on one GPU")
         (RESULTS / f"{args.name}.json").write_text(text_of(gpu_profile(args.gpu_profile)))
         return
     if args.gpu_trace:
