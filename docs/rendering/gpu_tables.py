@@ -81,6 +81,16 @@ def fsdp_text(key, row):
     return closest_text(row, *([] if stored_alone else ["zero3_over_fsdp"]), "zero3_over_fsdp_stored")
 
 
+def marks_in_words(page, runs):
+    """What the reader of the README's table should know of some of its rows."""
+    names = {"apart": [key for key, row in runs.items() if len({one.get("commit") for one in row["rounds"]}) > 1],
+             "stored": [key for key, row in runs.items() if "zero3_over_fsdp_stored" in row["ratios"] and held_back_by_host(key, row)]}
+    listed = {what: ", ".join(f"`{key}`" for key in keys) for what, keys in names.items()}
+    words = f" Of {listed['stored']} FSDP2's stored rate stands here: in turns its GPUs waited for the host, and ours were further ahead." if names["stored"] else ""
+    words += f" {listed['apart']}: rounds by programs of more than one commit, none of today's ([which]({page.link(WHY[0])}#side-by-side))." if names["apart"] else ""
+    return f"\n\n{words.strip()}" if words else ""
+
+
 @renders
 def gpu_ratios(page):
     """The README's table: a line a run."""
@@ -94,6 +104,7 @@ def gpu_ratios(page):
     return (table(["run", "GPUs", "k tok/s", "over torch.compile", "over llm.c", "lesson 04 over FSDP2"], rows)
             + f"\n\nOf {times_text(len(aimed), 'comparison')}, with the closest rate of each kind of peer, of lessons 02 to 04 with 01, of N GPUs with one, {len(below)} {'is' if len(below) == 1 else 'are'} below the project's aim "
             f"([which, and why]({page.link(WHY[0])}#{WHY[1]}))."
+            + marks_in_words(page, runs)
             + f"\n\nFrom {source(page, 'gpu_peers')} ({gpu}).")
 
 
@@ -217,9 +228,11 @@ def gpu_links(page):
             clock, watts = (median(row, name, "power", field, "median") for field in ("sm_mhz", "watts"))
             rows.append([f"`{key}`", row["programs"][name]["label"].replace("Stagecraft, ", ""), f"{1e3 * median(row, name, 'median_seconds'):.2f}",
                          gpu_table().spread_text(ratio) if ratio else "", *(gpu_table().text_of(x, ".0f") for x in (clock, watts))])
+        apart = gpu_table().ratio_of(row, *gpu_table().BESIDE_COPIES)
         lost = [100 * (1 - row["ratios"][name]["median"]) for name in ("ours_1_awake_over_ours_1", "ours_1_within_over_ours_1", "scaling") if name in row["ratios"]]
         if copied and len(lost) == 3:
-            words.append(f" Of one GPU's rate, `{key}`: copies between GPUs take {lost[0]:.1f} %, as many within each {lost[1]:.1f} %; all that lesson 01 does on {row['world']} GPUs takes {lost[2]:.1f} %.")
+            words.append(f" Of one GPU's rate, `{key}`: copies between GPUs take {lost[0]:.1f} %, as many within each {lost[1]:.1f} %; all that lesson 01 does on {row['world']} GPUs takes {lost[2]:.1f} %. "
+                         f"Beside copies between GPUs it has {gpu_table().spread_text(apart)} of the rate that it has beside copies within each: that is the links' part.")
     if not rows:
         return "What awake links cost is not measured yet: no run of `gpu.sh --world 2 --rows links` is on record."
     return (table(["run", "program", "ms a step", "rate over one GPU alone, within a round", "SM MHz", "W"], rows, left=2)
@@ -318,10 +331,8 @@ def gpu_traces(page):
     before = {lesson: run for lesson, run in record("gpu_trace_all_at_once")["lessons"].items() if lesson in ("02_zero1", "03_zero2")} if has("gpu_trace_all_at_once") else {}
     for lesson, run, words in [*((*one, "") for one in found["lessons"].items()), *((*one, ", all gathers at the step's start") for one in before.items())]:
         models |= set(re.findall(r"--workload (\S+)", run["command"]))
-
-        def took(prefix, of="communication", spans=run["spans"]):
-            return sum(end - begin for row, name, begin, end in spans if row == of and name.startswith(prefix)) / 1e3
-        rows.append([LESSONS[lesson] + words, f"{run['microseconds'] / 1e3:.1f}", *(f"{took(kind):.1f}" for kind in ("all_reduce", "reduce_scatter", "all_gather")), f"{forward_begins(run) / 1e3:.2f}", f"{took('', 'waiting'):.2f}"])
-    return (table(["lesson", "ms of the step", "in all-reduces", "in reduce-scatters", "in all-gathers", "forward begins at", "waited for"], rows)
-            + f"\n\nFrom {source(page, 'gpu_trace')}{' and ' + source(page, 'gpu_trace_all_at_once') if before else ''}: rank 0 of {found['world']}, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {', '.join(f'`{model}`' for model in sorted(models))}. An operation lasts until the other rank has come, "
-            "too, so that most of a long one may be the other's lateness: lessons cannot be compared by how long theirs last. Operations may overlap each other.")
+        waited = sum(end - begin for row, _, begin, end in run["spans"] if row == "waiting")
+        rows.append([LESSONS[lesson] + words, f"{run['microseconds'] / 1e3:.1f}", f"{forward_begins(run) / 1e3:.2f}", f"{waited / 1e3:.2f}"])
+    return (table(["lesson", "ms of the step", "forward begins at", "waited for"], rows)
+            + f"\n\nFrom {source(page, 'gpu_trace')}{' and ' + source(page, 'gpu_trace_all_at_once') if before else ''}: rank 0 of {found['world']}, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {', '.join(f'`{model}`' for model in sorted(models))}. How long operations took is not in the table: one lasts until the other rank has "
+            "come, too, so that most of a long one may be the other's lateness.")

@@ -255,7 +255,7 @@ def cpu_rates(page):
     return (table(["`configs/tiny.json`", "k tok/s", "lowest to highest round"], rows)
             + f"\n\nTwo ranks over one, the median of ratios within rounds: {ratio['median']:.2f} times ({ratio['lowest']:.2f} to {ratio['highest']:.2f}), so "
             f"{100 * ratio['median'] / 2:.0f} % of two cores."
-            + tail(page, "cpu_tiny", more=f"{found['cpu']}, {found['cores']} cores, {len(rounds)} rounds of {found['timed_steps']} steps"
+            + tail(page, "cpu_tiny", more=f"{found['cpu']}, {found['cores']} cores, {len(rounds)} rounds of {found['timed_steps']} steps, commit {found['commit']}"
                    + (f"; {load_text('cpu_tiny')}" if loads(found) else "")))
 
 
@@ -270,4 +270,4 @@ def cpu_zero(page, key):
         (one, *_), (other, *_), ratio = median_of(found["tokens_per_second"], ranks), median_of(found["tokens_per_second"], f"{key}_{ranks}"), found["ratios"][f"{key}_{ranks}_over_01"]
         rows.append([name, f"{one / 1e3:.1f}", f"{other / 1e3:.1f}", f"{ratio['median']:.3f} ({ratio['lowest']:.3f} to {ratio['highest']:.3f})"])
     return (table(["ranks", "lesson 01, k tok/s", "this lesson, k tok/s", "rate beside lesson 01, within a round"], rows)
-            + tail(page, "cpu_tiny", more=f"`configs/tiny.json`, {found['cpu']}, {found['cores']} cores, {len(found['tokens_per_second'])} rounds of {found['timed_steps']} steps"))
+            + tail(page, "cpu_tiny", more=f"`configs/tiny.json`, {found['cpu']}, {found['cores']} cores, {len(found['tokens_per_second'])} rounds of {found['timed_steps']} steps, commit {found['commit']}"))

@@ -9,22 +9,25 @@ RANKS = 4
 PARAMETERS, GRADIENTS, OPTIMIZER, REST, PLAIN, MOMENT = FILLS[0], FILLS[1], FILLS[2], FILLS[7], "none", FILLS[6]
 
 
-def slice_row(drawing, x, y, width, rank, fill, whole):
-    """One vector of one rank: RANKS slices, the ones that it keeps filled."""
-    cell = width / RANKS
-    for piece in range(RANKS):
-        kept = whole or piece == rank
-        drawing.box(x + piece * cell, y, cell - 1, 22, fill if kept else PLAIN, str(piece) if kept else "", "in small", "box" if kept else "bare")
+def unit_row(drawing, x, y, units, fill, kept):
+    """One vector of one rank: its units, each cut into RANKS slices; filled are those for which kept(unit, slice)."""
+    wide = 190 / units
+    for unit in range(units):
+        for piece in range(RANKS):
+            has_it = kept(unit, piece)
+            drawing.box(x + unit * wide + piece * (wide - 4) / RANKS, y, (wide - 4) / RANKS, 22, fill if has_it else PLAIN, kind_of_box="box" if has_it else "bare")
 
 
 def holds(lesson, whole, moment, title, note):
-    """A column a rank; `whole`: vectors kept in full; `moment`: what is whole for a moment, by vector."""
-    p, units = workload("tiny")["model"]["layers"], Shape(workload("tiny"), RANKS).units
+    """A column a rank; `whole`: vectors kept in full; `moment`: by vector, how many blocks are whole for a moment beside units 0 and L + 1."""
+    p, units = workload("tiny")["model"]["layers"], len(Shape(workload("tiny"), RANKS).units)
+    if units != p + 2:
+        raise RenderError("the units are not the embedding, the blocks and the last norm")
     names = (("parameters", PARAMETERS), ("gradients", GRADIENTS), ("momentum", OPTIMIZER), ("variance", OPTIMIZER))
     kept = ", ".join(name for name, _ in names if name in whole) or "nothing"
-    alt = (f"{RANKS} ranks in {LESSONS[lesson]}. Whole on every rank: {kept}. Of the other vectors a rank keeps its slice, one of {RANKS}."
-           + (f" Whole for a moment: {'; '.join(f'{name}: {what}' for name, what in moment.items())}." if moment else ""))
-    drawing = Drawing(112 + 34 * 4 + 24 * len(moment), title, alt, "a number: the slice that a rank holds")
+    alt = (f"{RANKS} ranks in {LESSONS[lesson]}. Whole on every rank: {kept}. Of the other vectors a rank keeps its slice of every unit, one of {RANKS}."
+           + (f" Whole for a moment: {'; '.join(f'{name}: units 0 and {units - 1}, and {blocks} blocks' for name, blocks in moment.items())}." if moment else ""))
+    drawing = Drawing(112 + 34 * 4 + 30 * len(moment), title, alt, f"a vector is {units} units (not to scale), each cut into {RANKS} slices; filled: what the rank holds")
     for rank in range(RANKS):
         drawing.text(130 + rank * 206 + 95, 62, f"rank {rank}", "mid")
     y = 76
@@ -32,13 +35,13 @@ def holds(lesson, whole, moment, title, note):
         drawing.text(16, y + 16, name)
         for rank in range(RANKS):
             x = 130 + rank * 206
-            slice_row(drawing, x, y, 190, rank, fill, name in whole)
+            unit_row(drawing, x, y, units, fill, lambda unit, piece, mine=rank, all_of_it=name in whole: all_of_it or piece == mine)
             if name in moment:
-                drawing.box(x, y + 26, 188, 18, MOMENT, moment[name], "in small")
-        y += 58 if name in moment else 34
+                unit_row(drawing, x, y + 30, units, MOMENT, lambda unit, piece, blocks=moment[name]: unit == 0 or unit > p - blocks)
+        if name in moment:
+            drawing.text(16, y + 46, "for a moment", "small")
+        y += 64 if name in moment else 34
     drawing.text(16, y + 20, note, "small")
-    if len(units) != p + 2:
-        raise RenderError("the units are not the embedding, the blocks and the last norm")
     return drawing.done(f"{COMPUTED}: the layout of configs/tiny.json on {RANKS} ranks.")
 
 
@@ -50,15 +53,14 @@ def zero1_holds():
 
 @figure
 def zero2_holds():
-    units = Shape(workload("tiny"), RANKS).units
-    return holds("03_zero2", ("parameters",), {"gradients": f"4 of {len(units)} units, full"}, "ZeRO-2: gradients are cut too",
-                 "Full gradients live in four buffers: unit 0, two blocks in turn, the last unit. What leaves one is summed into its owners' slices.")
+    return holds("03_zero2", ("parameters",), {"gradients": 2}, "ZeRO-2: gradients are cut too",
+                 "Full gradients live in four buffers: unit 0, two blocks in turn, the last unit; with several micro-batches a slice of each comes on top (scratch).")
 
 
 @figure
 def zero3_holds():
     shape = Shape(workload("tiny"), RANKS)
-    return holds("04_zero3", (), {"parameters": f"{2 + shape.pool} of {len(shape.units)} units, gathered", "gradients": f"4 of {len(shape.units)} units, full"},
+    return holds("04_zero3", (), {"parameters": shape.pool, "gradients": 2},
                  "ZeRO-3: parameters are cut too", f"Gathered parameters live in {2 + shape.pool} buffers: unit 0, the last unit, and a pool of prefetch + 1 = {shape.pool} for "
                  f"all {shape.L} blocks.")
 
@@ -168,7 +170,7 @@ def draw_timeline(drawing, run):
         drawing.text(16, y + high / 2 + 5, row, "small")
         drawing.line(left, y + high + 3, left + width, y + high + 3)
     for row, _, begin, end in run["spans"]:
-        if row != "communication":
+        if row == "compute" or row == "waiting" and (end - begin) * scale >= 1:  # a thinner wait would be drawn as its outline
             y, high, fill = (58, 30, FILLS[2]) if row == "compute" else (200, 22, FILLS[3])
             drawing.box(left + begin * scale, y, max((end - begin) * scale, 0.8), high, fill)
     for gathers, y in ((True, 96), (False, 148)):
@@ -176,7 +178,7 @@ def draw_timeline(drawing, run):
         wide = [[unit, s[1], s[2], max(s[3], s[2] + NARROWEST / scale)] for s, unit in zip(several, units_of(several, gathers))]
         placed, lanes = lanes_of(wide)
         for lane, (unit, name, begin, end) in placed:
-            drawing.box(left + begin * scale, y + lane * 44 / lanes, (end - begin) * scale, 44 / lanes - 1, KINDS[name.split(" ")[0]], unit if lanes < 4 else "", "in small")
+            drawing.box(left + begin * scale, y + lane * 44 / lanes, (end - begin) * scale, 44 / lanes - 1, KINDS[name.split(" ")[0]], unit if lanes < 5 else "", "in small")
     begins = min(s[2] for s in run["spans"] if s[1].startswith("reduce_scatter"))
     drawing.line(left + begins * scale, 50, left + begins * scale, 226)
     drawing.text(left + begins * scale + 4, 240, "the first gradient is complete", "small")
@@ -195,7 +197,7 @@ def timeline(lesson, title, what):
     drawing = Drawing(288, title, alt, "measured on a busy machine: order, no times" if is_busy("zero_trace") else "measured")
     draw_timeline(drawing, run)
     return drawing.done(f"Record docs/results/zero_trace.json, rank 0 of 2, step {run['step']}, of usual length and waiting ({steps_text(run)}), `{run['command']}`; {load_text('zero_trace')}; "
-                        f"operations last until the other rank has come, and are drawn at least {NARROWEST} points wide; a number: the unit.")
+                        f"operations last until the other rank has come, and are drawn at least {NARROWEST} points wide; a number: the unit. Waits of less than a point are not drawn.")
 
 
 def forward_begins(run):
@@ -220,7 +222,7 @@ def gpu_timeline(lesson):
     drawing = Drawing(288, title, alt, "measured by events")
     draw_timeline(drawing, run)
     return drawing.done(f"Record docs/results/gpu_trace.json, rank 0, step {found['step']} of {whole:.1f} ms, {found['versions'].get('GPU', 'GPU')}: `{run['command']}`; operations "
-                        f"are drawn at least {NARROWEST} points wide (a number: the unit), and last from this rank's start until the other rank has come and all is there; thin lines are waits of microseconds.")
+                        f"are drawn at least {NARROWEST} points wide (a number: the unit), and last from this rank's start until the other rank has come and all is there; waits of less than a point are not drawn.")
 
 
 @figure
