@@ -62,7 +62,7 @@ def comparisons():
                 if kind and ratio and (kind not in closest_of or ratio["median"] < closest_of[kind][3]["median"]):
                     closest_of[kind] = key, lesson, program["label"], ratio, AIMS[min(2, row["world"])][kind]
         found += closest_of.values()
-        if row["world"] > 1 and has_peer(row):
+        if row["world"] > 1 and row.get("micro_batches", 1) == 1:
             found += [(key, names.LESSON_OF[z], "lesson 01", ratio, aim) for z, aim in LESSON_AIMS.items() if (ratio := row["ratios"].get(f"{z}_over_ours"))]
         if "scaling" in row["ratios"] and not beside_copies(row):
             found.append((key, "01", f"{row['world']} times one GPU", row["ratios"]["scaling"], SCALING_AIM))
@@ -70,9 +70,14 @@ def comparisons():
 
 
 def missed():
-    """All comparisons, and those whose median is below its aim, closest to it last."""
-    every = comparisons()
-    return every, sorted((one for one in every if one[3]["median"] < one[4]), key=lambda one: one[3]["median"] / one[4])
+    """How many comparisons are below their aim, in words, and these, closest to it last."""
+    every, words = comparisons(), []
+    for what, count in (("with peers and with one GPU", [one for one in every if one[2] != "lesson 01"]), ("of lessons 02 to 04 with lesson 01", [one for one in every if one[2] == "lesson 01"])):
+        if count:
+            below = sum(one[3]["median"] < one[4] for one in count)
+            words.append(f"of {times_text(len(count), 'comparison')} {what} {below or 'none'} {'are' if below > 1 else 'is'} below the aim")
+    text = "; ".join(words)
+    return text[:1].upper() + text[1:], sorted((one for one in every if one[3]["median"] < one[4]), key=lambda one: one[3]["median"] / one[4])
 
 
 def fsdp_text(key, row):
@@ -86,8 +91,8 @@ def marks_in_words(page, runs):
     names = {"apart": [key for key, row in runs.items() if len({one.get("commit") for one in row["rounds"]}) > 1],
              "stored": [key for key, row in runs.items() if "zero3_over_fsdp_stored" in row["ratios"] and held_back_by_host(key, row)]}
     listed = {what: ", ".join(f"`{key}`" for key in keys) for what, keys in names.items()}
-    words = f" Of {listed['stored']} FSDP2's stored rate stands here: in turns its GPUs waited for the host, and ours were further ahead." if names["stored"] else ""
-    words += f" {listed['apart']}: rounds by programs of more than one commit, none of today's ([which]({page.link(WHY[0])}#side-by-side))." if names["apart"] else ""
+    words = f" Of {listed['stored']} FSDP2's stored rate stands here: in turns its GPUs waited, for the host or for each other, and the ratio is larger." if names["stored"] else ""
+    words += f" {listed['apart']}: rounds by programs of more than one commit ([which]({page.link(WHY[0])}#side-by-side))." if names["apart"] else ""
     return f"\n\n{words.strip()}" if words else ""
 
 
@@ -99,11 +104,9 @@ def gpu_ratios(page):
         return ""
     rows = [[f"`{key}`", row["world"], f"{rate(row, 'ours', 'tokens_per_second') / 1e3:.1f}", closest_text(row, r"ours_over_(compile|wire).*"),
              closest_text(row, "ours_over_llmc"), fsdp_text(key, row)] for key, row in runs.items()]
-    aimed, below = missed()
     gpu = " and ".join(sorted({row["gpu"] for row in runs.values()}))
     return (table(["run", "GPUs", "k tok/s", "over torch.compile", "over llm.c", "lesson 04 over FSDP2"], rows)
-            + f"\n\nOf {times_text(len(aimed), 'comparison')}, with the closest rate of each kind of peer, of lessons 02 to 04 with 01, of N GPUs with one, {len(below)} {'is' if len(below) == 1 else 'are'} below the project's aim "
-            f"([which, and why]({page.link(WHY[0])}#{WHY[1]}))."
+            + f"\n\n{missed()[0]} ([which, and why]({page.link(WHY[0])}#{WHY[1]}))."
             + marks_in_words(page, runs)
             + f"\n\nFrom {source(page, 'gpu_peers')} ({gpu}).")
 
@@ -111,10 +114,10 @@ def gpu_ratios(page):
 @renders
 def gpu_margins(page):
     """Which comparisons are below their aim, the farthest first."""
-    aimed, below = missed()
-    if not aimed:
+    words, below = missed()
+    if not words:
         return ""
-    words = f"Of {times_text(len(aimed), 'comparison')} {len(below)} {'is' if len(below) == 1 else 'are'} below the aim" + (", the farthest first:" if below else ".")
+    words += ", the farthest first:" if below else "."
     rows = [[f"`{key}`", lesson, label, gpu_table().spread_text(ratio), f"{aim:.2f}"] for key, lesson, label, ratio, aim in below]
     return words + ("\n\n" + table(["run", "lesson", "over", "within a round", "aim"], rows, left=3) if rows else "") + f"\n\nFrom {source(page, 'gpu_peers')}."
 
@@ -151,7 +154,8 @@ def gpu_zero_gains(page):
     """By how much lessons 02 to 04 are shorter than lesson 01, beside what the bytes that their AdamW leaves to other ranks would take."""
     if not has("gpu_profile"):
         return ""
-    adamw = next(part for part in record("gpu_profile")["runs"][0]["profile"]["operations"] if part["op"] == "AdamW")
+    profiled_run = record("gpu_profile")["runs"][0]
+    adamw = next(part for part in profiled_run["profile"]["operations"] if part["op"] == "AdamW")
     rate, rows, more = adamw["bytes"] / adamw["milliseconds"], [], []
     for key, row in beside_peers().items():
         if row["world"] == 1 or "zero1_over_ours" not in row["ratios"]:
@@ -159,14 +163,14 @@ def gpu_zero_gains(page):
         shape = workload(pathlib.PurePath(row["workload"]).stem)["model"]
         saved = ADAMW_BYTES * stored(shape) * (1 - 1 / row["world"]) / rate
         step = 1e3 * gpu_table().median_of(row, "ours", "median_seconds")
-        gains = {gpu_table().LESSON_OF[z]: step * (1 - 1 / row["ratios"][f"{z}_over_ours"]["median"]) for z in LESSON_AIMS if f"{z}_over_ours" in row["ratios"]}
-        rows.append([f"`{key}`", f"{saved:.2f}", *(f"{gains[lesson]:.2f}" if lesson in gains else "" for lesson in ("02", "03", "04"))])
-        more += [f"`{key}` lesson {lesson}" for lesson, gain in gains.items() if gain > saved]
+        gains = {gpu_table().LESSON_OF[z]: {of: step * (1 - 1 / ratio[of]) for of in ("median", "lowest")} for z in LESSON_AIMS if (ratio := row["ratios"].get(f"{z}_over_ours"))}
+        rows.append([f"`{key}`" + (" (one round)" if len(row["rounds"]) == 1 else ""), f"{saved:.2f}", *(f"{gains[lesson]['median']:.2f}" if lesson in gains else "" for lesson in ("02", "03", "04"))])
+        more += [f"`{key}` lesson {lesson}" for lesson, gain in gains.items() if gain["lowest"] > saved]
     if not rows:
         return ""
-    return (table(["run", "AdamW's bytes of other ranks, ms", "02 is shorter by, ms", "03", "04"], rows)
-            + f"\n\nFrom {source(page, 'gpu_peers')}, and AdamW's rate, {rate / 1e9:.2f} TB/s, from {source(page, 'gpu_profile')}."
-            + (f" More than these bytes take is gained in {', '.join(more)}; why is not measured." if more else ""))
+    return (table(["run", "AdamW on other ranks' slices, ms", "02's step is shorter than 01's by, ms", "03's", "04's"], rows)
+            + f"\n\nFrom {source(page, 'gpu_peers')}, and AdamW's rate, {rate / 1e9:.2f} TB/s in `{part_of(profiled_run['command'])}`, from {source(page, 'gpu_profile')}."
+            + (f" In every round more than these bytes take is gained in {', '.join(more)}; why is not measured." if more else ""))
 
 
 @renders
@@ -232,7 +236,7 @@ def gpu_links(page):
         lost = [100 * (1 - row["ratios"][name]["median"]) for name in ("ours_1_awake_over_ours_1", "ours_1_within_over_ours_1", "scaling") if name in row["ratios"]]
         if copied and len(lost) == 3:
             words.append(f" Of one GPU's rate, `{key}`: copies between GPUs take {lost[0]:.1f} %, as many within each {lost[1]:.1f} %; all that lesson 01 does on {row['world']} GPUs takes {lost[2]:.1f} %. "
-                         f"Beside copies between GPUs it has {gpu_table().spread_text(apart)} of the rate that it has beside copies within each: that is the links' part.")
+                         f"One GPU beside copies between GPUs has {gpu_table().spread_text(apart)} of its rate beside copies within each: that is the links' part.")
     if not rows:
         return "What awake links cost is not measured yet: no run of `gpu.sh --world 2 --rows links` is on record."
     return (table(["run", "program", "ms a step", "rate over one GPU alone, within a round", "SM MHz", "W"], rows, left=2)
@@ -328,11 +332,14 @@ def gpu_traces(page):
     found = record("gpu_trace")
     rows, models = [], set()
     # Lessons 02 and 03 as they were when all gathers were a step's first work.
-    before = {lesson: run for lesson, run in record("gpu_trace_all_at_once")["lessons"].items() if lesson in ("02_zero1", "03_zero2")} if has("gpu_trace_all_at_once") else {}
+    older = record("gpu_trace_all_at_once") if has("gpu_trace_all_at_once") else {**found, "lessons": {}}
+    if any(older[key] != found[key] for key in ("world", "step", "versions")):
+        raise RenderError("docs/results/gpu_trace_all_at_once.json: of other GPUs, libraries, or another step than gpu_trace.json")
+    before = {lesson: run for lesson, run in older["lessons"].items() if lesson in ("02_zero1", "03_zero2")}
     for lesson, run, words in [*((*one, "") for one in found["lessons"].items()), *((*one, ", all gathers at the step's start") for one in before.items())]:
         models |= set(re.findall(r"--workload (\S+)", run["command"]))
         waited = sum(end - begin for row, _, begin, end in run["spans"] if row == "waiting")
-        rows.append([LESSONS[lesson] + words, f"{run['microseconds'] / 1e3:.1f}", f"{forward_begins(run) / 1e3:.2f}", f"{waited / 1e3:.2f}"])
+        rows.append([LESSONS[lesson] + words, "" if words else f"{run['microseconds'] / 1e3:.1f}", f"{forward_begins(run) / 1e3:.2f}", f"{waited / 1e3:.2f}"])
     return (table(["lesson", "ms of the step", "forward begins at", "waited for"], rows)
             + f"\n\nFrom {source(page, 'gpu_trace')}{' and ' + source(page, 'gpu_trace_all_at_once') if before else ''}: rank 0 of {found['world']}, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {', '.join(f'`{model}`' for model in sorted(models))}. How long operations took is not in the table: one lasts until the other rank has "
             "come, too, so that most of a long one may be the other's lateness.")

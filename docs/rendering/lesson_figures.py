@@ -161,8 +161,10 @@ def draw_spans(drawing, run, top, begin, end, name):
 
 
 def steps_text(run):
-    """How long the steps were of which one is drawn."""
-    return "steps of {lowest:.0f} to {highest:.0f} ms, median {median:.0f}".format(**{key: us / 1e3 for key, us in run["steps_microseconds"].items()})
+    """How long the steps were of which one is drawn, and how much of that they waited."""
+    def spread(key, form):
+        return "{median:{form}} ms, {lowest:{form}} to {highest:{form}}".format(form=form, **{name: us / 1e3 for name, us in run[key].items()})
+    return f"a usual one of {run['runs']} runs, whose steps take {spread('steps_microseconds', '.0f')}, and wait {spread('waited_microseconds', '.1f')}"
 
 
 @figure
@@ -183,8 +185,8 @@ def overlap_trace():
             x = left + (shown - i * tick) * scale
             drawing.line(x, top - 4, x, top + 132)
             drawing.text(x, top + 146, f"-{i * tick / 1e3:g} ms" if i else "end", "small mid")
-    return drawing.done(f"Record docs/results/lesson_01_trace.json, rank 0 of 2, steps {on['step']} and {off['step']}; {load_text('lesson_01_trace')}. One step each, of usual length and waiting: {steps_text(on)} with overlap, "
-                        f"{steps_text(off)} without. An operation lasts until the other rank has come, too, so a short bucket may be a long one here; the table of settings has medians.")
+    return drawing.done(f"Record docs/results/lesson_01_trace.json, rank 0 of 2, {load_text('lesson_01_trace')}. With overlap: step {on['step']}, {steps_text(on)}. Without: step {off['step']}, {steps_text(off)}. "
+                        "An operation lasts until the other rank has come, too, so that a bucket of few elements may be drawn long.")
 
 
 @figure

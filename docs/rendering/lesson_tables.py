@@ -254,7 +254,7 @@ def cpu_rates(page):
     ratio = found["ratios"]["two_ranks_over_one"]
     return (table(["`configs/tiny.json`", "k tok/s", "lowest to highest round"], rows)
             + f"\n\nTwo ranks over one, the median of ratios within rounds: {ratio['median']:.2f} times ({ratio['lowest']:.2f} to {ratio['highest']:.2f}), so "
-            f"{100 * ratio['median'] / 2:.0f} % of two cores."
+            f"{100 * ratio['median'] / 2:.0f} % of two cores ({100 * ratio['lowest'] / 2:.0f} to {100 * ratio['highest'] / 2:.0f})."
             + tail(page, "cpu_tiny", more=f"{found['cpu']}, {found['cores']} cores, {len(rounds)} rounds of {found['timed_steps']} steps, commit {found['commit']}"
                    + (f"; {load_text('cpu_tiny')}" if loads(found) else "")))
 

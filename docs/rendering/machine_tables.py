@@ -146,17 +146,18 @@ def zero_in_words(shown, names):
     """What the rows of lessons 02 to 04 come to: rates beside lesson 01's with one micro-batch and with several, and peaks beside FSDP2's."""
     of = gpu_table()
     for name in names:
-        ratios = {key: (row, row["ratios"][f"{name}_over_ours"]["median"]) for key, row in shown if row["world"] > 1 and f"{name}_over_ours" in row["ratios"]}
-        one = sorted(ratio for row, ratio in ratios.values() if has_peer(row))
-        several = [f"{ratio:.3f} with {row['micro_batches']}" for row, ratio in ratios.values() if row.get("micro_batches", 1) > 1]
+        ratios = [(row.get("micro_batches", 1), row["ratios"][f"{name}_over_ours"]["median"]) for _, row in shown if row["world"] > 1 and f"{name}_over_ours" in row["ratios"]]
+        one = [f"{ratio:.3f}" for count, ratio in sorted(ratios) if count == 1]
+        several = [f"{ratio:.3f} with {count}" for count, ratio in ratios if count > 1]
         if one:
-            yield f"Lesson {of.LESSON_OF[name]} has {one[0]:.3f} to {one[-1]:.3f} times the rate of lesson 01 with one micro-batch a GPU{', ' + ', '.join(several) if several else ''}."
+            yield (f"Over the runs above lesson {of.LESSON_OF[name]} has {' to '.join(dict.fromkeys((one[0], one[-1])))} times the rate of lesson 01 with one micro-batch a GPU"
+                   f"{', ' + ', '.join(several) if several else ''}.")
     peaks = []
     for key, row in shown if "zero3" in names else ():
         own, again, theirs = (row["programs"].get(name, {}).get("peak_allocated") for name in ("zero3", "zero3_gelu", "fsdp"))
         if own and theirs:
             price = of.ratio_of(row, "zero3_gelu", "zero3")
-            peaks.append(f"`{key}` {own / 2**30:.2f} and {theirs / 2**30:.2f}" + (f", with GELU computed again {again / 2**30:.2f} at {price['median']:.3f} times the rate" if again and price else ""))
+            peaks.append(f"`{key}` {own / 2**30:.2f} and {theirs / 2**30:.2f}" + (f", with GELU computed again {again / 2**30:.2f} at {price['median']:.3f} times lesson 04's rate" if again and price else ""))
     if peaks:
         yield f"Peaks of lesson 04 and of FSDP2 beside it, GiB: {'; '.join(peaks)}."
 
@@ -186,7 +187,7 @@ def gpu_zero(page, heading, *names):
     words = (f"\n\n{told}" if told else "") + (f"\n\n{waiting_in_words(idle)}" if idle else "")
     return (f"{heading} On GPUs\n\nThe programs of a run took turns within each round; ratios are of rates within a round: median (lowest to highest). Peaks are those "
             "of LibTorch's allocator and of windows, which NCCL allocates: the ledger's bytes and what libraries take, in GiB (1.074 GB). What the runs are: [GPUs](" + page.link("docs/gpus.md") + "#side-by-side).\n\n"
-            + table(["run", "program", "k tok/s", "over lesson 01 (`sharding`: 00)", "lessons over this peer", "waiting, last round", "peak planned, GiB", "measured, GiB"], lines, left=2)
+            + table(["run", "program", "k tok/s", "over lesson 01" + (" (on one GPU: 00)" if any(row["world"] == 1 for _, row in shown) else ""), "lessons over this peer", "waiting, last round", "peak planned, GiB", "measured, GiB"], lines, left=2)
             + words + f"\n\nFrom {source(page, 'gpu_peers')}; all programs of these runs, clocks and power: [GPUs](" + page.link("docs/gpus.md") + ").")
 
 

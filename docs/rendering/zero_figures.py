@@ -27,15 +27,18 @@ def holds(lesson, whole, moment, title, note):
     kept = ", ".join(name for name, _ in names if name in whole) or "nothing"
     alt = (f"{RANKS} ranks in {LESSONS[lesson]}. Whole on every rank: {kept}. Of the other vectors a rank keeps its slice of every unit, one of {RANKS}."
            + (f" Whole for a moment: {'; '.join(f'{name}: units 0 and {units - 1}, and {blocks} blocks' for name, blocks in moment.items())}." if moment else ""))
-    drawing = Drawing(112 + 34 * 4 + 30 * len(moment), title, alt, f"a vector is {units} units (not to scale), each cut into {RANKS} slices; filled: what the rank holds")
+    drawing = Drawing(122 + 34 * 4 + 30 * len(moment), title, alt, f"a vector is {units} units (not to scale), each cut into {RANKS} slices; filled: what the rank holds")
     for rank in range(RANKS):
         drawing.text(130 + rank * 206 + 95, 62, f"rank {rank}", "mid")
-    y = 76
+    y = 86
     for name, fill in names:
         drawing.text(16, y + 16, name)
         for rank in range(RANKS):
             x = 130 + rank * 206
             unit_row(drawing, x, y, units, fill, lambda unit, piece, mine=rank, all_of_it=name in whole: all_of_it or piece == mine)
+            if name == "parameters":
+                for unit in range(units):
+                    drawing.text(x + (unit + 0.5) * 190 / units - 2, y - 4, str(unit), "small mid")
             if name in moment:
                 unit_row(drawing, x, y + 30, units, MOMENT, lambda unit, piece, blocks=moment[name]: unit == 0 or unit > p - blocks)
         if name in moment:
@@ -147,7 +150,6 @@ def zero_states_over_ranks():
     return drawing.done("Record docs/results/zero_plans.json: `--plan --world N --device cuda --workload configs/gpt2_1558m.json`.")
 
 
-NARROWEST = 10  # points that even a short operation gets, so that it is seen
 KINDS = {"all_gather": PARAMETERS, "reduce_scatter": GRADIENTS, "all_reduce": FILLS[4]}
 
 
@@ -160,10 +162,14 @@ def units_of(spans, gathers):
     ends = [0, blocks + 1] if gathers else [blocks + 1, 0]
     again = sizes.count(block) - blocks
     order = [*range(1, blocks + 1), *range(again, 0, -1)] if gathers else [*range(blocks, 0, -1)]
-    return [str((order if size == block else ends).pop(0)) for size in sizes] + [""] * (len(spans) - len(sizes))
+    units = [str(of.pop(0)) for size in sizes if (of := order if size == block else ends)]
+    if order or ends or len(units) != len(sizes):
+        raise RenderError("a trace's operations are not those of a step with one micro-batch")
+    return units + [""] * (len(spans) - len(sizes))
 
 
-def draw_timeline(drawing, run):
+def draw_timeline(drawing, run, narrowest=10):
+    """narrowest: points that even a short operation gets, so that it is seen with its unit."""
     left, width = 130, 806
     scale = width / run["microseconds"]
     for row, y, high in (("compute", 58, 30), ("gathers", 96, 44), ("reductions", 148, 44), ("waiting", 200, 22)):
@@ -175,7 +181,7 @@ def draw_timeline(drawing, run):
             drawing.box(left + begin * scale, y, max((end - begin) * scale, 0.8), high, fill)
     for gathers, y in ((True, 96), (False, 148)):
         several = [s for s in run["spans"] if s[0] == "communication" and s[1].startswith("all_gather") == gathers]
-        wide = [[unit, s[1], s[2], max(s[3], s[2] + NARROWEST / scale)] for s, unit in zip(several, units_of(several, gathers))]
+        wide = [[unit, s[1], s[2], max(s[3], s[2] + narrowest / scale)] for s, unit in zip(several, units_of(several, gathers))]
         placed, lanes = lanes_of(wide)
         for lane, (unit, name, begin, end) in placed:
             drawing.box(left + begin * scale, y + lane * 44 / lanes, (end - begin) * scale, 44 / lanes - 1, KINDS[name.split(" ")[0]], unit if lanes < 5 else "", "in small")
@@ -196,8 +202,8 @@ def timeline(lesson, title, what):
     alt = f"Rank 0 of 2 in one step of lesson {LESSONS[lesson]}, from a real trace. {what}"
     drawing = Drawing(288, title, alt, "measured on a busy machine: order, no times" if is_busy("zero_trace") else "measured")
     draw_timeline(drawing, run)
-    return drawing.done(f"Record docs/results/zero_trace.json, rank 0 of 2, step {run['step']}, of usual length and waiting ({steps_text(run)}), `{run['command']}`; {load_text('zero_trace')}; "
-                        f"operations last until the other rank has come, and are drawn at least {NARROWEST} points wide; a number: the unit. Waits of less than a point are not drawn.")
+    return drawing.done(f"Record docs/results/zero_trace.json, rank 0 of 2, step {run['step']}: {steps_text(run)}; `{run['command']}`; {load_text('zero_trace')}; "
+                        f"operations last until the other rank has come, and are drawn at least 10 points wide; a number: the unit. Waits of less than a point are not drawn.")
 
 
 def forward_begins(run):
@@ -218,11 +224,11 @@ def gpu_timeline(lesson):
     alt = (f"Rank 0 of {found['world']} GPUs in one step of lesson {LESSONS[lesson]}, {whole:.1f} ms: {took['all_gather']:.1f} ms of all-gathers (forward begins at "
            f"{forward_begins(run) / 1e3:.1f} ms), {took['reduce_scatter']:.1f} ms of reduce-scatters behind backward, the last beyond its end; the compute stream waits for {waited:.2f} ms of them. "
            "An operation lasts until the other rank has come, too.")
-    title = f"{LESSONS[lesson]} on {found['world']} GPUs: a step of {whole:.1f} ms, {waited:.2f} ms of it waited for"
+    title = f"{LESSONS[lesson]} on {found['world']} GPUs: a step of {whole:.1f} ms, {waited:.2f} ms of it in {sum(s[0] == 'waiting' for s in spans)} waits"
     drawing = Drawing(288, title, alt, "measured by events")
-    draw_timeline(drawing, run)
+    draw_timeline(drawing, run, narrowest=14)
     return drawing.done(f"Record docs/results/gpu_trace.json, rank 0, step {found['step']} of {whole:.1f} ms, {found['versions'].get('GPU', 'GPU')}: `{run['command']}`; operations "
-                        f"are drawn at least {NARROWEST} points wide (a number: the unit), and last from this rank's start until the other rank has come and all is there; waits of less than a point are not drawn.")
+                        "are drawn at least 14 points wide (a number: the unit), and last from this rank's start until the other rank has come and all is there; waits of less than a point are not drawn.")
 
 
 @figure

@@ -187,23 +187,37 @@ def spans(trace, step):
             "spans": [[rows[e["cat"]], e["name"], round(e["ts"] - begin, 1), round(e["ts"] - begin + e["dur"], 1)] for e in inside]}
 
 
-def typical_step(steps):
-    """The one behind the first two whose length and waiting are nearest to their medians; steps of a record: {"seconds": [...], "waited_seconds": [...]}."""
-    usual = {key: statistics.median(steps[key][2:]) for key in ("seconds", "waited_seconds")}
-    return min(range(2, len(steps["seconds"])), key=lambda i: sum(abs(steps[key][i] - usual[key]) for key in usual))
+UNUSUAL = 2  # steps at the start of a traced run
 
 
-def typical_spans(run):
-    """Of a short traced run: its most usual step, and how long the steps were."""
-    step, seconds = typical_step(run.record["steps"]), run.record["steps"]["seconds"][2:]
-    return {"command": run.command, "step": step, "steps_microseconds": {"median": round(1e6 * statistics.median(seconds), 1), "lowest": round(1e6 * min(seconds), 1),
-                                                                         "highest": round(1e6 * max(seconds), 1)}, **spans(run.trace, step)}
+def typical_step(runs):
+    """(run, step) whose length and waiting are nearest to the medians over all runs; a run's steps: {"seconds": [...], "waited_seconds": [...]}."""
+    usual = {key: statistics.median(value for steps in runs for value in steps[key][UNUSUAL:]) for key in ("seconds", "waited_seconds")}
+    return min(((run, step) for run, steps in enumerate(runs) for step in range(UNUSUAL, len(steps["seconds"]))), key=lambda at: sum(abs(runs[at[0]][key][at[1]] - usual[key]) for key in usual))
+
+
+def typical_spans(*flags):
+    """Of three short traced runs: the most usual step, and how long the steps were and waited."""
+    runs = [Run(*flags) for _ in range(3)]
+    steps = [run.record["steps"] for run in runs]
+    chosen, step = typical_step(steps)
+
+    def over_all(key):
+        return {name: round(1e6 * of(value for one in steps for value in one[key][UNUSUAL:]), 1) for name, of in (("median", statistics.median), ("lowest", min), ("highest", max))}
+    return {"command": runs[chosen].command, "runs": len(runs), "step": step, "steps_microseconds": over_all("seconds"), "waited_microseconds": over_all("waited_seconds"),
+            **spans(runs[chosen].trace, step)}, runs[chosen].machine()
+
+
+def usual_steps(flags):
+    """{name: the most usual step of these flags}, and the machine once for all."""
+    found = {name: typical_spans(*each) for name, each in flags.items()}
+    return {name: drawn for name, (drawn, _) in found.items()}, next(iter(found.values()))[1]
 
 
 def lesson_01_trace():
     """A step of one micro-batch a rank, drawn from trace.json: buckets behind backward, and after it."""
-    runs = {overlap: Run("01_data_parallel", 2, "--steps", "8", "--trace", "--set", "batch.micro=6", "--set", f"overlap={overlap}") for overlap in ("on", "off")}
-    return {**runs["on"].machine(), "overlap": {overlap: typical_spans(run) for overlap, run in runs.items()}}
+    drawn, machine = usual_steps({overlap: ("01_data_parallel", 2, "--steps", "8", "--trace", "--set", "batch.micro=6", "--set", f"overlap={overlap}") for overlap in ("on", "off")})
+    return {**machine, "overlap": drawn}
 
 
 ZERO = {"01_data_parallel": "step", "02_zero1": "step", "03_zero2": "micro_batch", "04_zero3": "micro_batch"}  # lesson: its order of sums
@@ -300,8 +314,8 @@ def zero_plans():
 
 def zero_trace():
     """A step of lessons 02 to 04 on two ranks, one micro-batch each, drawn from trace.json: what travels under forward and behind backward."""
-    runs = {lesson: Run(lesson, 2, "--steps", "8", "--trace", "--set", "batch.micro=6") for lesson in ("02_zero1", "03_zero2", "04_zero3")}
-    return {**runs["02_zero1"].machine(), "lessons": {lesson: typical_spans(run) for lesson, run in runs.items()}}
+    drawn, machine = usual_steps({lesson: (lesson, 2, "--steps", "8", "--trace", "--set", "batch.micro=6") for lesson in ("02_zero1", "03_zero2", "04_zero3")})
+    return {**machine, "lessons": drawn}
 
 
 def gpu_runs(folders):
