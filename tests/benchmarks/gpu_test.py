@@ -497,8 +497,8 @@ def keeps_profiles():
 
 # A figure shows a step as most are over all runs: no first one, none that happened to wait, none of a slow run.
 def draws_a_usual_step():
-    slow = {"seconds": [1.05, 1.05, 2.0], "waited_seconds": [0.1, 0.1, 0.1]}
-    usual = {"seconds": [1.05, 1.05, 1.0, 1.1, 1.3, 1.1], "waited_seconds": [0.1, 0.1, 0.6, 0.1, 0.1, 0.2]}
+    slow = {"seconds": [1.1, 1.1, 2.0], "waited_seconds": [0.1, 0.1, 0.1]}
+    usual = {"seconds": [1.1, 1.1, 1.0, 1.1, 1.3, 1.1], "waited_seconds": [0.1, 0.1, 0.6, 0.1, 0.1, 0.2]}
     check(records.typical_step([slow, usual]) == (1, 3), f"run and step {records.typical_step([slow, usual])}")
 
 

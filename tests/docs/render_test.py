@@ -253,6 +253,8 @@ class Parts(unittest.TestCase):
                     unittest.mock.patch.object(machine_tables, "record", lambda name: {"rows": {"355m x2": row, "several": several, "alone": alone, "single": single}}):
                 words = machine_tables.gpu_zero(Page(PAGE), "###", "zero3")
                 self.assertNotIn("Peaks of lesson 04", machine_tables.gpu_zero(Page(PAGE), "###", "fsdp"))
+                alone["ratios"]["zero3_plain_over_ours"] = alone["ratios"]["zero3_over_ours"]
+                self.assertNotIn("lesson 04, no windows", machine_tables.gpu_zero(Page(PAGE), "###"))  # a variant is no lesson
             self.assertIn("lesson 04 has 0.950 to 0.975 times the rate of lesson 01 with one micro-batch a GPU, 0.900 with 4.", words)
             self.assertIn("`355m x2` 1.00 and 1.00, with GELU computed again 0.50 at 0.900 times lesson 04's rate", words)
             self.assertIn("| over lesson 01 (on one GPU: 00) |", words)
@@ -587,6 +589,10 @@ class Zero(unittest.TestCase):
         self.assertIn('<line class="axis" x1="530" y1="50" x2="530" y2="226"/>', drawn)
         self.assertIn('width="12"', drawn)
         self.assertNotIn('width="1"', drawn)
+
+    def test_a_drawn_step_is_named_beside_the_others(self):
+        run = {"runs": 3, "steps_microseconds": {"median": 75e3, "lowest": 69e3, "highest": 92e3}, "waited_microseconds": {"median": 1500.0, "lowest": 300.0, "highest": 16700.0}}
+        self.assertEqual(lesson_figures.steps_text(run), "a usual one of 3 runs, whose steps take 75 ms, 69 to 92, and wait 1.5 ms, 0.3 to 16.7")
 
     def test_figures_fill_what_a_rank_holds(self):
         boxes = []
