@@ -3,6 +3,7 @@ import pathlib
 import re
 
 from . import checks
+from .lesson_figures import took
 from .lesson_tables import stored, workload
 from .machine_tables import beside_copies, gpu_table, has_peer, held_back_by_host
 from .registry import ROOT, RenderError, has, record, renders, source, table, times_text
@@ -72,28 +73,32 @@ def comparisons():
 def missed():
     """How many comparisons are below their aim, in words, and these, closest to it last."""
     every, words = comparisons(), []
-    for what, count in (("with peers and with one GPU", [one for one in every if one[2] != "lesson 01"]), ("of lessons 02 to 04 with lesson 01", [one for one in every if one[2] == "lesson 01"])):
+    below = sorted((one for one in every if one[3]["median"] < one[4]), key=lambda one: one[3]["median"] / one[4])
+    for what, of_lessons in (("with peers and with one GPU", False), ("of lessons 02 to 04 with lesson 01", True)):
+        count, missing = (sum((one[2] == "lesson 01") == of_lessons for one in some) for some in (every, below))
         if count:
-            below = sum(one[3]["median"] < one[4] for one in count)
-            words.append(f"of {times_text(len(count), 'comparison')} {what} {below or 'none'} {'are' if below > 1 else 'is'} below the aim")
+            words.append(f"of {times_text(count, 'comparison')} {what} {missing or 'none'} {'are' if missing > 1 else 'is'} below the aim")
     text = "; ".join(words)
-    return text[:1].upper() + text[1:], sorted((one for one in every if one[3]["median"] < one[4]), key=lambda one: one[3]["median"] / one[4])
+    return text[:1].upper() + text[1:], below
+
+
+def stored_alone(key, row):
+    """Whether FSDP2's stored rate is the one to show: this host held FSDP2 back."""
+    return "zero3_over_fsdp_stored" in row["ratios"] and held_back_by_host(key, row)
 
 
 def fsdp_text(key, row):
     """Lesson 04 over FSDP2; where this host held FSDP2 back, over its stored rate alone."""
-    stored_alone = "zero3_over_fsdp_stored" in row["ratios"] and held_back_by_host(key, row)
-    return closest_text(row, *([] if stored_alone else ["zero3_over_fsdp"]), "zero3_over_fsdp_stored")
+    return closest_text(row, *([] if stored_alone(key, row) else ["zero3_over_fsdp"]), "zero3_over_fsdp_stored")
 
 
 def marks_in_words(page, runs):
     """What the reader of the README's table should know of some of its rows."""
-    names = {"apart": [key for key, row in runs.items() if len({one.get("commit") for one in row["rounds"]}) > 1],
-             "stored": [key for key, row in runs.items() if "zero3_over_fsdp_stored" in row["ratios"] and held_back_by_host(key, row)]}
-    listed = {what: ", ".join(f"`{key}`" for key in keys) for what, keys in names.items()}
-    words = f" Of {listed['stored']} FSDP2's stored rate stands here: in turns its GPUs waited, for the host or for each other, and the ratio is larger." if names["stored"] else ""
-    words += f" {listed['apart']}: rounds by programs of more than one commit ([which]({page.link(WHY[0])}#side-by-side))." if names["apart"] else ""
-    return f"\n\n{words.strip()}" if words else ""
+    old = ", ".join(f"`{key}`" for key, row in runs.items() if stored_alone(key, row))
+    apart = ", ".join(f"`{key}`" for key, row in runs.items() if len({one.get("commit") for one in row["rounds"]}) > 1)
+    words = [f"Of {old} FSDP2's stored rate stands here: in turns its GPUs waited, for the host or for each other, and the ratio is larger."] if old else []
+    words += [f"{apart}: rounds by programs of more than one commit ([which]({page.link(WHY[0])}#side-by-side))."] if apart else []
+    return "\n\n" + " ".join(words) if words else ""
 
 
 @renders
@@ -305,7 +310,7 @@ def gpu_profiles(page):
 
 @renders
 def world_one_profile(page):
-    """Milliseconds of a step by class of operation, of lessons beside each other on one GPU, and in which classes they differ by a tenth of one."""
+    """Milliseconds of a step by class of operation, of lessons beside each other on one GPU."""
     if not has("gpu_profile_one"):
         return ""
     runs = sorted(record("gpu_profile_one")["runs"], key=lambda run: run["lesson"])
@@ -338,8 +343,7 @@ def gpu_traces(page):
     before = {lesson: run for lesson, run in older["lessons"].items() if lesson in ("02_zero1", "03_zero2")}
     for lesson, run, words in [*((*one, "") for one in found["lessons"].items()), *((*one, ", all gathers at the step's start") for one in before.items())]:
         models |= set(re.findall(r"--workload (\S+)", run["command"]))
-        waited = sum(end - begin for row, _, begin, end in run["spans"] if row == "waiting")
-        rows.append([LESSONS[lesson] + words, "" if words else f"{run['microseconds'] / 1e3:.1f}", f"{forward_begins(run) / 1e3:.2f}", f"{waited / 1e3:.2f}"])
+        rows.append([LESSONS[lesson] + words, "" if words else f"{run['microseconds'] / 1e3:.1f}", f"{forward_begins(run) / 1e3:.2f}", f"{took(run, 'waiting'):.2f}"])
     return (table(["lesson", "ms of the step", "forward begins at", "waited for"], rows)
             + f"\n\nFrom {source(page, 'gpu_trace')}{' and ' + source(page, 'gpu_trace_all_at_once') if before else ''}: rank 0 of {found['world']}, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {', '.join(f'`{model}`' for model in sorted(models))}. How long operations took is not in the table: one lasts until the other rank has "
             "come, too, so that most of a long one may be the other's lateness.")

@@ -160,6 +160,11 @@ def draw_spans(drawing, run, top, begin, end, name):
     return left, scale
 
 
+def took(run, row, kind=""):
+    """Milliseconds in one row of a traced step, of operations of a kind."""
+    return sum(end - begin for of, name, begin, end in run["spans"] if of == row and name.startswith(kind)) / 1e3
+
+
 def steps_text(run):
     """How long the steps were of which one is drawn, and how much of that they waited."""
     def spread(key, form):
@@ -195,11 +200,10 @@ def gpu_trace():
         return None
     found = record("gpu_trace")
     run = found["lessons"]["01_data_parallel"]
-    kinds = {row: sum(end - begin for of, _, begin, end in run["spans"] if of == row) for row in ("communication", "waiting")}
-    whole = run["microseconds"]
-    alt = (f"Rank 0 of {found['world']} GPUs in one step of {whole / 1e3:.1f} ms: all-reduces of the buckets run behind backward, the last beyond its end, for {kinds['communication'] / 1e3:.1f} ms "
-           f"together; the compute stream waits for {kinds['waiting'] / 1e3:.2f} ms of them.")
-    drawing = Drawing(252, f"A step on {found['world']} GPUs: {kinds['communication'] / 1e3:.1f} ms of all-reduces, {kinds['waiting'] / 1e3:.2f} ms of waiting", alt, "measured by events")
+    sent, waited, whole = took(run, "communication"), took(run, "waiting"), run["microseconds"]
+    alt = (f"Rank 0 of {found['world']} GPUs in one step of {whole / 1e3:.1f} ms: all-reduces of the buckets run behind backward, the last beyond its end, for {sent:.1f} ms "
+           f"together; the compute stream waits for {waited:.2f} ms of them.")
+    drawing = Drawing(252, f"A step on {found['world']} GPUs: {sent:.1f} ms of all-reduces, {waited:.2f} ms of waiting", alt, "measured by events")
     left, scale = draw_spans(drawing, run, 76, 0, whole, f"step of {whole / 1e3:.1f} ms")
     for i in range(6):
         x = left + whole * i / 5 * scale

@@ -127,8 +127,8 @@ def other_words():
         found.append(f"In {', '.join(rested)} a lesson's turn began after some seconds of rest, while its ranks started, and was timed after {min(rested.values())} steps; "
                      "DDP and FSDP2 began right behind the turn before: this favours the lessons, by how much is not measured.")
     if once_rested:
-        every, only = ([f"`{key}`" for key, row in once_rested.items() if len(row["rounds"]) <= most] for most in (math.inf, 1))
-        found.append(f"In {', '.join(every)} the first turn of a lesson" + (f" (its only one in {', '.join(only)})" if only else "") + f" began on chips that had rested while its ranks started, and was timed after "
+        only = [f"`{key}`" for key, row in once_rested.items() if len(row["rounds"]) == 1]
+        found.append(f"In {', '.join(f'`{key}`' for key in once_rested)} the first turn of a lesson" + (f" (its only one in {', '.join(only)})" if only else "") + f" began on chips that had rested while its ranks started, and was timed after "
                      f"{min(row['warm_up'] for row in once_rested.values())} steps; in later turns it computed for some seconds first. Peers began right behind the turn before. This favours the lessons.")
     if fresh:
         found.append(f"In {', '.join(fresh)} llm.c's first turn was timed {min(fresh.values())} steps after its start, on a chip that had rested; before later ones it computed for some seconds.")

@@ -1,5 +1,5 @@
 """Drawings of lessons 02 to 04: who holds what, bytes by purpose side by side, what travels when."""
-from .lesson_figures import COMPUTED, lanes_of, steps_text
+from .lesson_figures import COMPUTED, lanes_of, steps_text, took
 from .lesson_tables import bytes_text, is_busy, load_text, workload
 from .registry import RenderError, figure, has, record
 from .svg import FILLS, LINES, Drawing, Plot
@@ -20,8 +20,8 @@ def unit_row(drawing, x, y, units, fill, kept):
 
 def holds(lesson, whole, moment, title, note):
     """A column a rank; `whole`: vectors kept in full; `moment`: by vector, how many blocks are whole for a moment beside units 0 and L + 1."""
-    p, units = workload("tiny")["model"]["layers"], len(Shape(workload("tiny"), RANKS).units)
-    if units != p + 2:
+    layers, units = workload("tiny")["model"]["layers"], len(Shape(workload("tiny"), RANKS).units)
+    if units != layers + 2:
         raise RenderError("the units are not the embedding, the blocks and the last norm")
     names = (("parameters", PARAMETERS), ("gradients", GRADIENTS), ("momentum", OPTIMIZER), ("variance", OPTIMIZER))
     kept = ", ".join(name for name, _ in names if name in whole) or "nothing"
@@ -40,7 +40,7 @@ def holds(lesson, whole, moment, title, note):
                 for unit in range(units):
                     drawing.text(x + (unit + 0.5) * 190 / units - 2, y - 4, str(unit), "small mid")
             if name in moment:
-                unit_row(drawing, x, y + 30, units, MOMENT, lambda unit, piece, blocks=moment[name]: unit == 0 or unit > p - blocks)
+                unit_row(drawing, x, y + 30, units, MOMENT, lambda unit, piece, blocks=moment[name]: unit == 0 or unit > layers - blocks)
         if name in moment:
             drawing.text(16, y + 46, "for a moment", "small")
         y += 64 if name in moment else 34
@@ -150,6 +150,7 @@ def zero_states_over_ranks():
     return drawing.done("Record docs/results/zero_plans.json: `--plan --world N --device cuda --workload configs/gpt2_1558m.json`.")
 
 
+CPU_NARROWEST, GPU_NARROWEST = 10, 14  # points of an operation: enough for its unit, of one digit or two
 KINDS = {"all_gather": PARAMETERS, "reduce_scatter": GRADIENTS, "all_reduce": FILLS[4]}
 
 
@@ -168,7 +169,7 @@ def units_of(spans, gathers):
     return units + [""] * (len(spans) - len(sizes))
 
 
-def draw_timeline(drawing, run, narrowest=10):
+def draw_timeline(drawing, run, narrowest):
     """narrowest: points that even a short operation gets, so that it is seen with its unit."""
     left, width = 130, 806
     scale = width / run["microseconds"]
@@ -201,9 +202,9 @@ def timeline(lesson, title, what):
     run = found["lessons"][lesson]
     alt = f"Rank 0 of 2 in one step of lesson {LESSONS[lesson]}, from a real trace. {what}"
     drawing = Drawing(288, title, alt, "measured on a busy machine: order, no times" if is_busy("zero_trace") else "measured")
-    draw_timeline(drawing, run)
+    draw_timeline(drawing, run, CPU_NARROWEST)
     return drawing.done(f"Record docs/results/zero_trace.json, rank 0 of 2, step {run['step']}: {steps_text(run)}; `{run['command']}`; {load_text('zero_trace')}; "
-                        f"operations last until the other rank has come, and are drawn at least 10 points wide; a number: the unit. Waits of less than a point are not drawn.")
+                        f"operations last until the other rank has come, and are drawn at least {CPU_NARROWEST} points wide; a number: the unit. Waits of less than a point are not drawn.")
 
 
 def forward_begins(run):
@@ -218,17 +219,15 @@ def gpu_timeline(lesson):
     if lesson not in found["lessons"]:
         return None
     run = found["lessons"][lesson]
-    spans = [(row, name.split(" ")[0], end - begin) for row, name, begin, end in run["spans"]]
-    took = {kind: sum(s[2] for s in spans if s[0] == "communication" and s[1] == kind) / 1e3 for kind in KINDS}
-    waited, whole = sum(s[2] for s in spans if s[0] == "waiting") / 1e3, run["microseconds"] / 1e3
-    alt = (f"Rank 0 of {found['world']} GPUs in one step of lesson {LESSONS[lesson]}, {whole:.1f} ms: {took['all_gather']:.1f} ms of all-gathers (forward begins at "
-           f"{forward_begins(run) / 1e3:.1f} ms), {took['reduce_scatter']:.1f} ms of reduce-scatters behind backward, the last beyond its end; the compute stream waits for {waited:.2f} ms of them. "
+    waited, waits, whole = took(run, "waiting"), sum(row == "waiting" for row, *_ in run["spans"]), run["microseconds"] / 1e3
+    alt = (f"Rank 0 of {found['world']} GPUs in one step of lesson {LESSONS[lesson]}, {whole:.1f} ms: {took(run, 'communication', 'all_gather'):.1f} ms of all-gathers (forward begins at "
+           f"{forward_begins(run) / 1e3:.1f} ms), {took(run, 'communication', 'reduce_scatter'):.1f} ms of reduce-scatters behind backward, the last beyond its end; the compute stream waits for {waited:.2f} ms of them. "
            "An operation lasts until the other rank has come, too.")
-    title = f"{LESSONS[lesson]} on {found['world']} GPUs: a step of {whole:.1f} ms, {waited:.2f} ms of it in {sum(s[0] == 'waiting' for s in spans)} waits"
+    title = f"{LESSONS[lesson]} on {found['world']} GPUs: a step of {whole:.1f} ms, {waited:.2f} ms of it in {waits} waits"
     drawing = Drawing(288, title, alt, "measured by events")
-    draw_timeline(drawing, run, narrowest=14)
+    draw_timeline(drawing, run, GPU_NARROWEST)
     return drawing.done(f"Record docs/results/gpu_trace.json, rank 0, step {found['step']} of {whole:.1f} ms, {found['versions'].get('GPU', 'GPU')}: `{run['command']}`; operations "
-                        "are drawn at least 14 points wide (a number: the unit), and last from this rank's start until the other rank has come and all is there; waits of less than a point are not drawn.")
+                        f"are drawn at least {GPU_NARROWEST} points wide (a number: the unit), and last from this rank's start until the other rank has come and all is there; waits of less than a point are not drawn.")
 
 
 @figure

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Copies 1 MiB into each of the first --gpus GPUs every 20 ms until it is ended: far too little to fill a link, so that what it costs a
-program there is the power of links that never rest, and what --within costs it. The copies come from other GPUs, which do the work: from those behind the first ones where there are
-any, and else from each other, beside the program. --within: no link is used; the sources copy within themselves.
+program there is the power of links that never rest, and what --within costs it. The copies come from other GPUs, which do the work: from
+those behind the first ones where there are any, and else from each other, beside the program. --within: no link is used; the sources
+copy within themselves.
 
   tests/benchmarks/gpu_copies.py --gpus 2 [--within]
 """

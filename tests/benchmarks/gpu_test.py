@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -500,6 +501,25 @@ def draws_a_usual_step():
     slow = {"seconds": [1.1, 1.1, 2.0], "waited_seconds": [0.1, 0.1, 0.1]}
     usual = {"seconds": [1.1, 1.1, 1.0, 1.1, 1.3, 1.1], "waited_seconds": [0.1, 0.1, 0.6, 0.1, 0.1, 0.2]}
     check(records.typical_step([slow, usual]) == (1, 3), f"run and step {records.typical_step([slow, usual])}")
+    asked = []
+
+    class Traced:
+        def __init__(self, *flags):
+            asked.append(flags)
+            steps = {"seconds": [9.0, 9.0, 1.0 + len(asked)], "waited_seconds": [9.0, 9.0, 0.25 * len(asked)]}
+            self.command, self.record = f"run {len(asked)}", {"steps": steps}
+            self.trace = [{"ph": "X", "pid": 0, "cat": "step", "name": "step 2", "ts": 100.0, "dur": float(len(asked))}]
+
+        def machine(self):
+            return {"cores": 2}
+    with unittest.mock.patch.object(records, "Run", Traced):
+        found = records.zero_trace()
+    check(len(asked) == 9 and {flags[:2] for flags in asked} == {(lesson, 2) for lesson in ("02_zero1", "03_zero2", "04_zero3")}, f"three runs of each on two ranks: {asked}")
+    drawn = found["lessons"]["02_zero1"]
+    check(drawn["command"] == "run 2" and drawn["microseconds"] == 2.0 and drawn["step"] == 2 and drawn["runs"] == 3, f"the middle one: {drawn}")
+    check(drawn["steps_microseconds"] == {"median": 3e6, "lowest": 2e6, "highest": 4e6}, f"without first steps: {drawn}")
+    check(drawn["waited_microseconds"] == {"median": 5e5, "lowest": 2.5e5, "highest": 7.5e5}, f"waits: {drawn}")
+    check(found["cores"] == 2 and "machine" not in drawn, f"the machine once: {found}")
 
 
 # One message, and what needs no GPU works without one.

@@ -26,6 +26,7 @@ import tempfile
 import time
 
 from gpu_programs import command_text, sources
+from gpu_table import spread
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs/results"
@@ -196,28 +197,23 @@ def typical_step(runs):
     return min(((run, step) for run, steps in enumerate(runs) for step in range(UNUSUAL, len(steps["seconds"]))), key=lambda at: sum(abs(runs[at[0]][key][at[1]] - usual[key]) for key in usual))
 
 
-def typical_spans(*flags):
-    """Of three short traced runs: the most usual step, and how long the steps were and waited."""
-    runs = [Run(*flags) for _ in range(3)]
+def typical_spans(lesson, *flags):
+    """Of three short traced runs with one micro-batch a rank: the most usual step, and how long the steps were and waited."""
+    runs = [Run(lesson, 2, "--steps", "8", "--trace", "--set", "batch.micro=6", *flags) for _ in range(3)]
     steps = [run.record["steps"] for run in runs]
     chosen, step = typical_step(steps)
 
     def over_all(key):
-        return {name: round(1e6 * of(value for one in steps for value in one[key][UNUSUAL:]), 1) for name, of in (("median", statistics.median), ("lowest", min), ("highest", max))}
+        found = spread(1e6 * value for one in steps for value in one[key][UNUSUAL:])
+        return {name: round(found[name], 1) for name in ("median", "lowest", "highest")}
     return {"command": runs[chosen].command, "runs": len(runs), "step": step, "steps_microseconds": over_all("seconds"), "waited_microseconds": over_all("waited_seconds"),
-            **spans(runs[chosen].trace, step)}, runs[chosen].machine()
-
-
-def usual_steps(flags):
-    """{name: the most usual step of these flags}, and the machine once for all."""
-    found = {name: typical_spans(*each) for name, each in flags.items()}
-    return {name: drawn for name, (drawn, _) in found.items()}, next(iter(found.values()))[1]
+            **spans(runs[chosen].trace, step), "machine": runs[chosen].machine()}
 
 
 def lesson_01_trace():
     """A step of one micro-batch a rank, drawn from trace.json: buckets behind backward, and after it."""
-    drawn, machine = usual_steps({overlap: ("01_data_parallel", 2, "--steps", "8", "--trace", "--set", "batch.micro=6", "--set", f"overlap={overlap}") for overlap in ("on", "off")})
-    return {**machine, "overlap": drawn}
+    drawn = {overlap: typical_spans("01_data_parallel", "--set", f"overlap={overlap}") for overlap in ("on", "off")}
+    return {**machine_of(drawn), "overlap": drawn}
 
 
 ZERO = {"01_data_parallel": "step", "02_zero1": "step", "03_zero2": "micro_batch", "04_zero3": "micro_batch"}  # lesson: its order of sums
@@ -314,8 +310,8 @@ def zero_plans():
 
 def zero_trace():
     """A step of lessons 02 to 04 on two ranks, one micro-batch each, drawn from trace.json: what travels under forward and behind backward."""
-    drawn, machine = usual_steps({lesson: (lesson, 2, "--steps", "8", "--trace", "--set", "batch.micro=6") for lesson in ("02_zero1", "03_zero2", "04_zero3")})
-    return {**machine, "lessons": drawn}
+    drawn = {lesson: typical_spans(lesson) for lesson in ("02_zero1", "03_zero2", "04_zero3")}
+    return {**machine_of(drawn), "lessons": drawn}
 
 
 def gpu_runs(folders):
@@ -375,9 +371,10 @@ def main():
     if args.name != "gpu_profile" and not args.gpu_profile:
         parser.error("--as names what --gpu-profile writes")
     if args.gpu_profile:
-        if args.name == "gpu_profile_one" and (wide := [folder for folder, said in gpu_runs(args.gpu_profile) if said["world"] != 1]):
+        found = gpu_profile(args.gpu_profile)
+        if args.name == "gpu_profile_one" and (wide := [folder for folder, run in zip(args.gpu_profile, found["runs"]) if run["world"] != 1]):
             sys.exit(f"error: {wide[0]}/record.json: --as gpu_profile_one is of runs on one GPU")
-        (RESULTS / f"{args.name}.json").write_text(text_of(gpu_profile(args.gpu_profile)))
+        (RESULTS / f"{args.name}.json").write_text(text_of(found))
         return
     if args.gpu_trace:
         (RESULTS / "gpu_trace.json").write_text(text_of(gpu_trace(args.gpu_trace)))

@@ -607,8 +607,8 @@ class Zero(unittest.TestCase):
         buffers = [[unit in (0, 3, 4, 5)] * 4 for unit in range(6)]
         # By vector four ranks, gradients with their buffers: parameters whole, then of rank 2 its slice of each unit, and units 0, 5 and two blocks for a moment.
         self.assertEqual(rows[2], [[True] * 4] * 6)
-        self.assertEqual(rows[4:12][4:6], [mine, buffers])
-        self.assertEqual(rows[12 + 2], mine)
+        self.assertEqual(rows[8:10], [mine, buffers])
+        self.assertEqual(rows[14], mine)
 
     def test_a_timeline_says_whether_its_machine_was_busy(self):
         for load, said in ((0.01, ">measured<"), (0.9, ">measured on a busy machine: order, no times<")):
