@@ -10,8 +10,8 @@
 
 #include "common/base/check.h"
 #include "common/base/types.h"
-#include "common/comm/comm_op.h"
-#include "common/comm/gpu_moment.h"
+#include "common/watch/comm_op.h"
+#include "common/watch/gpu_moment.h"
 
 namespace sc {
 

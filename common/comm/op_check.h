@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "common/base/types.h"
-#include "common/comm/comm_op.h"
+#include "common/watch/comm_op.h"
 
 namespace sc {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string_view>
 
-#include "common/comm/comm_record.h"
 #include "common/comm/communicator.h"
+#include "common/watch/comm_record.h"
 
 namespace sc {
 

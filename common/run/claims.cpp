@@ -6,8 +6,8 @@
 
 #include "common/base/check.h"
 #include "common/base/text.h"
+#include "common/gpu/gpu_check.h"
 #include "common/model/activation_plan.h"
-#include "common/run/gpu_check.h"
 
 namespace sc::detail {
 

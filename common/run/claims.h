@@ -4,11 +4,11 @@
 #include <optional>
 #include <string>
 
+#include "common/gpu/gpu.h"
 #include "common/memory/allocator_witness.h"
 #include "common/memory/ledger.h"
 #include "common/memory/plan.h"
-#include "common/run/gpu.h"
-#include "common/run/report.h"
+#include "common/records/report.h"
 
 namespace sc::detail {
 

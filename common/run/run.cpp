@@ -9,19 +9,19 @@
 
 #include "common/base/check.h"
 #include "common/base/text.h"
-#include "common/comm/launch.h"
 #include "common/config/command_line.h"
 #include "common/config/workload_table.h"
+#include "common/gpu/gpu.h"
 #include "common/model/param_layout.h"
+#include "common/records/report.h"
 #include "common/run/describe.h"
 #include "common/run/fit.h"
-#include "common/run/gpu.h"
 #include "common/run/host_memory.h"
-#include "common/run/report.h"
 #include "common/run/run_files.h"
 #include "common/run/run_lesson.h"
 #include "common/run/run_shape.h"
 #include "common/run/trainer.h"
+#include "common/watch/launch.h"
 
 namespace sc::detail {
 namespace {

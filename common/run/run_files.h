@@ -6,9 +6,9 @@
 
 #include "common/base/check.h"
 #include "common/comm/recording_communicator.h"
-#include "common/run/record.h"
-#include "common/run/report.h"
-#include "common/run/trace.h"
+#include "common/records/record.h"
+#include "common/records/report.h"
+#include "common/records/trace.h"
 #include "common/run/trainer.h"
 
 namespace sc::detail {

@@ -10,7 +10,7 @@
 
 #include "common/config/field_table.h"
 #include "common/memory/model_states.h"
-#include "common/run/strategy.h"
+#include "common/strategy/strategy.h"
 
 namespace sc {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "common/comm/mpi_communicator.h"
-#include "common/comm/staged_communicator.h"
+#include "common/comm/mpi/mpi_communicator.h"
+#include "common/comm/staged/staged_communicator.h"
 #include "common/data/loader.h"
 #include "common/run/describe.h"
 

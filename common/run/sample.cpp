@@ -14,7 +14,7 @@
 #include "common/data/bpe/utf8.h"
 #include "common/model/unit_views.h"
 #include "common/run/run_lesson.h"
-#include "common/run/weights.h"
+#include "common/strategy/weights.h"
 
 namespace sc::detail {
 namespace {

@@ -3,12 +3,12 @@
 
 #include <optional>
 
-#include "common/comm/launch.h"
 #include "common/config/command_line.h"
 #include "common/config/resolve.h"
 #include "common/memory/plan.h"
-#include "common/run/compare.h"
+#include "common/records/compare.h"
 #include "common/run/run_lesson.h"
+#include "common/watch/launch.h"
 
 namespace sc::detail {
 

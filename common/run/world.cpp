@@ -11,8 +11,8 @@
 
 #include "common/comm/gather_text.h"
 #include "common/comm/local_communicator.h"
-#include "common/comm/nccl_communicator.h"
-#include "common/comm/staged_communicator.h"
+#include "common/comm/nccl/nccl_communicator.h"
+#include "common/comm/staged/staged_communicator.h"
 
 namespace sc::detail {
 namespace {

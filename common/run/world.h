@@ -8,12 +8,12 @@
 #include <string>
 
 #include "common/base/check.h"
-#include "common/comm/deadline.h"
-#include "common/comm/launch.h"
-#include "common/comm/mpi_communicator.h"
+#include "common/comm/mpi/mpi_communicator.h"
 #include "common/comm/recording_communicator.h"
-#include "common/comm/watchdog.h"
 #include "common/memory/ledger.h"
+#include "common/watch/deadline.h"
+#include "common/watch/launch.h"
+#include "common/watch/watchdog.h"
 
 namespace sc::detail {
 

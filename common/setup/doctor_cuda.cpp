@@ -1,4 +1,4 @@
-#include "common/comm/cuda_check.h"
+#include "common/comm/nccl/cuda_check.h"
 #include "common/setup/doctor_lines.h"
 
 namespace sc {

@@ -144,13 +144,13 @@ def world_one(page):
 
 
 def flops_a_token(shape, sequence):
-    """6 N + 6 L d T, as common/run/mfu.h counts; N as stored, since GPT-2's tensors need no padding but the vocabulary's."""
+    """6 N + 6 L d T, as common/records/mfu.h counts; N as stored, since GPT-2's tensors need no padding but the vocabulary's."""
     return 6 * stored(shape) + 6 * shape["layers"] * shape["width"] * sequence
 
 
 def peak_of(gpu):
-    """FLOP/s of dense 16-bit products by the data sheet, from the table of common/run/mfu.cpp; None where it has no such GPU."""
-    known = re.search(rf'{{"{re.escape(gpu)}", (\d+e\d+)}}', (ROOT / "common/run/mfu.cpp").read_text())
+    """FLOP/s of dense 16-bit products by the data sheet, from the table of common/records/mfu.cpp; None where it has no such GPU."""
+    known = re.search(rf'{{"{re.escape(gpu)}", (\d+e\d+)}}', (ROOT / "common/records/mfu.cpp").read_text())
     return float(known[1]) if known else None
 
 

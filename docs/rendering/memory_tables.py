@@ -3,7 +3,7 @@ from .lesson_tables import PURPOSES, stored, workload
 from .machine_tables import beside_copies
 from .registry import RenderError, bytes_text, has, record, renders, source, table
 
-MPI_PIECE, MPI_SLOTS = 256 * 1024, 4  # common/comm/mpi_exchange.h
+MPI_PIECE, MPI_SLOTS = 256 * 1024, 4  # common/comm/mpi/mpi_exchange.h
 
 
 def setting(text):

@@ -5,7 +5,7 @@
 
 #include "common/config/field_table.h"
 #include "common/model/activation_buffers.h"
-#include "common/run/strategy.h"
+#include "common/strategy/strategy.h"
 
 namespace sc {
 

@@ -5,7 +5,7 @@
 #include "common/base/check.h"
 #include "common/model/unit_views.h"
 #include "common/optim/grad_norm.h"
-#include "common/run/replica_hash.h"
+#include "common/strategy/replica_hash.h"
 
 namespace sc {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/config/field_table.h"
-#include "common/run/passes.h"
-#include "common/run/strategy.h"
+#include "common/strategy/passes.h"
+#include "common/strategy/strategy.h"
 
 namespace sc {
 

@@ -4,7 +4,7 @@
 
 #include "common/model/unit_views.h"
 #include "common/optim/grad_norm.h"
-#include "common/run/gradient_dtype.h"
+#include "common/strategy/gradient_dtype.h"
 
 namespace sc {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "common/config/field_table.h"
-#include "common/run/owned_slice.h"
-#include "common/run/passes.h"
-#include "common/run/strategy.h"
+#include "common/strategy/owned_slice.h"
+#include "common/strategy/passes.h"
+#include "common/strategy/strategy.h"
 #include "grad_buffers.h"
 
 namespace sc {

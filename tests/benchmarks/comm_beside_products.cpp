@@ -23,12 +23,12 @@
 #include <memory>
 #include <vector>
 
-#include "common/comm/cuda_check.h"
-#include "common/comm/gpu_moment.h"
-#include "common/comm/mpi_communicator.h"
-#include "common/comm/nccl_devices.h"
+#include "common/comm/mpi/mpi_communicator.h"
+#include "common/comm/nccl/cuda_check.h"
+#include "common/comm/nccl/nccl_devices.h"
+#include "common/gpu/gpu.h"
 #include "common/run/describe.h"
-#include "common/run/gpu.h"
+#include "common/watch/gpu_moment.h"
 #include "tests/benchmarks/rank_program.h"
 
 namespace sc {

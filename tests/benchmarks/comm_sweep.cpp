@@ -14,11 +14,11 @@
 #include <optional>
 #include <vector>
 
-#include "common/comm/mpi_communicator.h"
-#include "common/comm/nccl_communicator.h"
-#include "common/comm/nccl_devices.h"
+#include "common/comm/mpi/mpi_communicator.h"
+#include "common/comm/nccl/nccl_communicator.h"
+#include "common/comm/nccl/nccl_devices.h"
+#include "common/gpu/gpu.h"
 #include "common/run/describe.h"
-#include "common/run/gpu.h"
 #include "tests/benchmarks/rank_program.h"
 
 namespace sc {

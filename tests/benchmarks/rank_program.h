@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/comm/launch.h"
+#include "common/watch/launch.h"
 
 namespace sc::benchmark {
 

@@ -2,8 +2,8 @@
 // so.
 #include <gtest/gtest.h>
 
-#include "common/comm/comm_record.h"
-#include "common/comm/gpu_moment.h"
+#include "common/watch/comm_record.h"
+#include "common/watch/gpu_moment.h"
 
 namespace sc {
 namespace {

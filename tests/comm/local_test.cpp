@@ -5,10 +5,10 @@
 #include <cmath>
 #include <latch>
 
-#include "common/comm/delaying_communicator.h"
 #include "common/comm/local_communicator.h"
 #include "common/comm/recording_communicator.h"
 #include "tests/comm/conformance.h"
+#include "tests/support/delaying_communicator.h"
 
 namespace sc {
 namespace {

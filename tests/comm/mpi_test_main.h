@@ -1,7 +1,7 @@
 // main() of tests that run under mpirun, and what they find there.
 #pragma once
 
-#include "common/comm/mpi_communicator.h"
+#include "common/comm/mpi/mpi_communicator.h"
 
 namespace sc::test {
 

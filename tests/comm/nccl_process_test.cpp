@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "common/comm/process_alive.h"
+#include "common/watch/process_alive.h"
 
 namespace sc {
 namespace {

@@ -12,10 +12,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "common/comm/fault.h"
 #include "common/comm/recording_communicator.h"
-#include "common/comm/staged_communicator.h"
-#include "common/comm/watchdog.h"
+#include "common/comm/staged/staged_communicator.h"
+#include "common/watch/fault.h"
+#include "common/watch/watchdog.h"
 #include "tests/comm/nccl_world.h"
 
 namespace sc {

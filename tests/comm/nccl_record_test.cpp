@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "common/comm/local_communicator.h"
-#include "common/comm/nccl_communicator.h"
-#include "common/comm/nccl_devices.h"
+#include "common/comm/nccl/nccl_communicator.h"
+#include "common/comm/nccl/nccl_devices.h"
 #include "common/comm/recording_communicator.h"
-#include "common/comm/staged_communicator.h"
+#include "common/comm/staged/staged_communicator.h"
 
 namespace sc {
 namespace {

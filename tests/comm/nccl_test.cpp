@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/comm/nccl_communicator.h"
+#include "common/comm/nccl/nccl_communicator.h"
 #include "common/comm/recording_communicator.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/nccl_world.h"

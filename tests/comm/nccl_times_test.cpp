@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "common/comm/nccl_communicator.h"
+#include "common/comm/nccl/nccl_communicator.h"
 #include "common/comm/recording_communicator.h"
 #include "tests/comm/nccl_world.h"
 #include "tests/support/gpu.h"

@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 
-#include "common/comm/launch.h"
-#include "common/comm/nccl_communicator.h"
-#include "common/comm/nccl_devices.h"
+#include "common/comm/nccl/nccl_communicator.h"
+#include "common/comm/nccl/nccl_devices.h"
+#include "common/watch/launch.h"
 #include "tests/comm/mpi_test_main.h"
 #include "tests/comm/rank_values.h"
 

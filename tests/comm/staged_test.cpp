@@ -5,7 +5,7 @@
 #include <ATen/ops/full.h>
 
 #include "common/comm/recording_communicator.h"
-#include "common/comm/staged_communicator.h"
+#include "common/comm/staged/staged_communicator.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/nccl_world.h"
 #include "tests/support/gpu.h"

@@ -1,4 +1,4 @@
-#include "common/config/config_docs.h"
+#include "tests/support/config_docs.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "common/config/config_docs.h"
 #include "common/config/workload.h"
+#include "tests/support/config_docs.h"
 
 namespace sc {
 

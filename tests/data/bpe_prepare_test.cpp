@@ -9,8 +9,8 @@
 #include "common/data/dataset.h"
 #include "common/data/prepare/parquet.h"
 #include "common/data/prepare/prepare.h"
-#include "common/storage/file_ops_decorators.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/file_ops_decorators.h"
 
 namespace sc::prepare {
 namespace {

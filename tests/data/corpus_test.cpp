@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "common/base/text.h"
-#include "common/storage/file_ops_decorators.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/file_ops_decorators.h"
 
 namespace sc {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cerrno>
 
-#include "common/storage/file_ops_decorators.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/file_ops_decorators.h"
 
 namespace sc {
 namespace {

@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/storage/file_ops_decorators.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/file_ops_decorators.h"
 
 namespace sc {
 namespace {

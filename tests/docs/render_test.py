@@ -337,7 +337,7 @@ class Parts(unittest.TestCase):
                 self.assertIn("is gained in `b x2` lesson 02; why is not measured.", gpu_tables.gpu_zero_gains(Page(PAGE)))
                 del rows["a"]["ratios"]["zero1_over_ours"], rows["alone x2"]
             self.assertFalse([peer for peer in ("bf16", "label of compile |", "label of zero") if peer in below])
-            # 803,478,528 FLOPs a token, as tests/run/mfu_test.cpp has it, of 989e12 a second and GPU.
+            # 803,478,528 FLOPs a token, as tests/records/mfu_test.cpp has it, of 989e12 a second and GPU.
             limits = gpu_tables.gpu_limits(Page(PAGE))
             self.assertIn("| `a` | 0.80 | 10 % | 9 % | 1200 | 1100 | 690 | 690 |", limits)
             self.assertIn("| `b x2` | 0.80 | 12 % | 8 % | 3000 | 2000 | 690 | 690 |", limits)

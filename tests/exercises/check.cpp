@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "common/base/not_solved.h"
-#include "common/comm/deadline.h"
+#include "common/watch/deadline.h"
 
 namespace sc::exercise {
 namespace {

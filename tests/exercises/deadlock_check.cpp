@@ -1,9 +1,9 @@
 #include <ATen/ops/full.h>
 
-#include "common/comm/delaying_communicator.h"
 #include "lessons/01_data_parallel/exercise/deadlock.h"
 #include "tests/exercises/check.h"
 #include "tests/exercises/world.h"
+#include "tests/support/delaying_communicator.h"
 
 namespace sc::exercise {
 namespace {

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <limits>
 
-#include "common/comm/delaying_communicator.h"
 #include "lessons/04_zero3/exercise/prefetch.h"
 #include "tests/exercises/check.h"
 #include "tests/exercises/world.h"
+#include "tests/support/delaying_communicator.h"
 
 namespace sc::exercise {
 namespace {

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "common/comm/delaying_communicator.h"
 #include "lessons/01_data_parallel/exercise/ring_all_reduce.h"
 #include "tests/exercises/check.h"
 #include "tests/exercises/world.h"
+#include "tests/support/delaying_communicator.h"
 
 namespace sc::exercise {
 namespace {

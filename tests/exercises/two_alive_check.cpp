@@ -2,10 +2,10 @@
 
 #include <atomic>
 
-#include "common/comm/delaying_communicator.h"
 #include "lessons/03_zero2/exercise/two_alive.h"
 #include "tests/exercises/check.h"
 #include "tests/exercises/world.h"
+#include "tests/support/delaying_communicator.h"
 
 namespace sc::exercise {
 namespace {

@@ -7,11 +7,11 @@
 
 #include "common/optim/grad_norm.h"
 #include "common/optim/loss_scale.h"
-#include "common/run/nonfinite.h"
+#include "common/strategy/nonfinite.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
-#include "tests/run/fake_strategy.h"
+#include "tests/support/fake_strategy.h"
 #include "tests/support/forwarding_communicator.h"
 #include "tests/support/harness.h"
 

@@ -1,11 +1,11 @@
 // Weights into and out of lesson 04, and an evaluation: what they take beside the ledger is a unit of each rank at most,
 // never the model.
-#include "common/run/weights.h"
+#include "common/strategy/weights.h"
 
 #include "common/run/run_lesson.h"
 #include "lessons/04_zero3/zero3.h"
-#include "tests/run/fake_strategy.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/fake_strategy.h"
 #include "tests/support/harness.h"
 
 namespace sc {

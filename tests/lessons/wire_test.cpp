@@ -1,7 +1,7 @@
 // The bytes that MPI really sent in a step, counted beneath everything of ours, are those of the
 // communication plan.
 #include "common/comm/recording_communicator.h"
-#include "common/run/report.h"
+#include "common/records/report.h"
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"

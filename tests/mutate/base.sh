@@ -24,7 +24,7 @@ if [[ ${1:-} == --faults ]]; then
   shift
   exec python3 tests/mutate/mutate.py "${common[@]}" --test "$test" --patches 'tests/faults/0[0-4]_*.patch' "$@"
 fi
-files=(common/comm/{comm_op.h,comm_op.cpp,op_check.cpp,rank_sum.cpp,local_communicator.cpp,mpi_exchange.cpp}
-  common/memory/{ledger,allocator_witness}.cpp common/data/{sampler,rows}.cpp common/run/{owned_slice,passes}.cpp
+files=(common/watch/comm_op.{h,cpp} common/comm/{op_check.cpp,rank_sum.cpp,local_communicator.cpp,mpi/mpi_exchange.cpp}
+  common/memory/{ledger,allocator_witness}.cpp common/data/{sampler,rows}.cpp common/strategy/{owned_slice,passes}.cpp
   lessons/01_data_parallel/data_parallel.cpp lessons/{02_zero1/zero1,03_zero2/{grad_buffers,zero2},04_zero3/zero3}.cpp)
 exec python3 tests/mutate/mutate.py "${common[@]}" --test "${test/'{filter}'/*}" --names rank,unit --accept tests/mutate/base_equivalent.txt "$@" "${files[@]}"

@@ -21,12 +21,12 @@ LOCAL, MPI, SAMPLER, LOADER = "comm_local_test", "comm_mpi_test", "data_sampler_
 LESSONS, ZERO = "data_parallel_test", "zero_test"
 # Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
 TESTS = {
-    "common/comm/comm_op.h": [LOCAL, MPI],
-    "common/comm/comm_op.cpp": [LOCAL, MPI],
+    "common/watch/comm_op.h": [LOCAL, MPI],
+    "common/watch/comm_op.cpp": [LOCAL, MPI],
     "common/comm/op_check.cpp": [LOCAL],
     "common/comm/rank_sum.cpp": [LOCAL],
     "common/comm/local_communicator.cpp": [LOCAL],
-    "common/comm/mpi_exchange.cpp": [MPI],
+    "common/comm/mpi/mpi_exchange.cpp": [MPI],
     "common/memory/ledger.cpp": ["memory_test"],
     "common/memory/allocator_witness.cpp": ["memory_test"],
     "common/data/rows.cpp": [SAMPLER],
@@ -34,8 +34,8 @@ TESTS = {
     "common/data/loader.cpp": [LOADER],
     "common/model/param_layout.cpp": ["param_layout_test"],
     "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
-    "common/run/owned_slice.cpp": [ZERO],
-    "common/run/passes.cpp": [LESSONS, ZERO],
+    "common/strategy/owned_slice.cpp": [ZERO],
+    "common/strategy/passes.cpp": [LESSONS, ZERO],
     "lessons/00_one_device/one_device.cpp": [LESSONS],
     "lessons/01_data_parallel/data_parallel.cpp": [LESSONS],
     "lessons/02_zero1/zero1.cpp": [ZERO],
@@ -44,7 +44,7 @@ TESTS = {
     "lessons/04_zero3/zero3.cpp": [ZERO],
 }
 SOURCES_OF_HEADERS = {
-    "common/comm/comm_op.h": ["common/comm/comm_op.cpp", "common/comm/comm_record.cpp", "common/comm/mpi_exchange.cpp"],
+    "common/watch/comm_op.h": ["common/watch/comm_op.cpp", "common/watch/comm_record.cpp", "common/comm/mpi/mpi_exchange.cpp"],
 }
 # Of a test that many files share, what looks at this one: a mutant runs all tests (*), and these alone are all that can notice it.
 NARROW = {

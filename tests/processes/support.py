@@ -198,7 +198,7 @@ def processes_with(text):
 
 
 def stale_boards():
-    """Progress boards (common/comm/progress_board.h) of jobs whose first rank is gone."""
+    """Progress boards (common/watch/progress_board.h) of jobs whose first rank is gone."""
     boards = glob.glob("/dev/shm/stagecraft-*") + glob.glob("/tmp/stagecraft-[0-9]*-[0-9]*")
     return {board for board in boards if not os.path.exists("/proc/" + os.path.basename(board).split("-")[1])}
 

@@ -8,7 +8,7 @@
 
 #include "common/model/activation_buffers.h"
 #include "common/model/unit_views.h"
-#include "tests/run/fake_strategy.h"
+#include "tests/support/fake_strategy.h"
 
 namespace sc {
 namespace {

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <map>
 
-#include "common/storage/crashing_file_ops.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/crashing_file_ops.h"
 
 namespace sc {
 namespace {

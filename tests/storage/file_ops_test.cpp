@@ -6,9 +6,9 @@
 
 #include <cerrno>
 
-#include "common/storage/file_ops_decorators.h"
 #include "common/storage/mapped_file.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/file_ops_decorators.h"
 
 namespace sc {
 namespace {

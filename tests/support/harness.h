@@ -18,13 +18,13 @@
 #include <vector>
 
 #include "common/base/counter_random.h"
-#include "common/comm/delaying_communicator.h"
 #include "common/comm/local_communicator.h"
 #include "common/comm/recording_communicator.h"
 #include "common/memory/allocator_witness.h"
 #include "common/model/activation_plan.h"
 #include "common/optim/lr_schedule.h"
-#include "common/run/strategy.h"
+#include "common/strategy/strategy.h"
+#include "tests/support/delaying_communicator.h"
 
 namespace sc::test {
 

@@ -7,7 +7,7 @@ namespace sc {
 /// Sums `t` over all ranks, in place, with messages between neighbours of a ring alone.
 ///   Shapes  t [n] fp32, contiguous; any n, also 0 or fewer than the ranks; the same on every rank.
 ///           scratch [slice_of(n, rank 0, N).size()] fp32: room for one slice that arrives.
-///   Slices  slice j is elements slice_of(Elements(n), Rank{j}, comm.size()) of t (common/comm/comm_op.h);
+///   Slices  slice j is elements slice_of(Elements(n), Rank{j}, comm.size()) of t (common/watch/comm_op.h);
 ///           some may be empty.
 ///   Ring    rank r sends to rank (r + 1) % N and receives from rank (r + N - 1) % N; nothing else.
 ///   Cost    at most 2 (N - 1) messages a rank; over all ranks 2 (N - 1) n elements, which is 2 (N - 1) / N

@@ -1,0 +1,113 @@
+// One NCCL communicator with its stream, and the group it belongs to. Internal to comm.
+#pragma once
+
+#include <nccl.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/types.h"
+#include "common/comm/nccl/nccl_events.h"
+
+namespace sc {
+
+class NcclChannel;
+
+/// What the channels of one group of ranks share. A group that was split from an aborted one is aborted, too.
+struct NcclGroup {
+  int device = 0;
+  Rank rank{0};
+  WorldSize world{1};
+  std::chrono::milliseconds limit{0};
+  bool trace = false;  // mark where operations begin and end
+  std::shared_ptr<EventPool> events = std::make_shared<EventPool>();
+  std::shared_ptr<EventPool> moments = std::make_shared<EventPool>(EventPool::Kind::timed);
+  std::atomic<bool> aborted = false;
+  /// Whether this group, one that it was split from, or a part of either ever had a window.
+  std::shared_ptr<std::atomic<bool>> windows = std::make_shared<std::atomic<bool>>(false);
+
+  /// Any thread: ends what its channels and its parts' do on the GPU, unless there were windows: a copy engine that
+  /// waits for a rank that is gone waits for ever, and NCCL's abort of any communicator on that GPU for it.
+  void abort() noexcept;
+  void add(const std::shared_ptr<NcclChannel>& channel);
+  void add(const std::shared_ptr<NcclGroup>& part);
+
+ private:
+  /// Marks this group and its parts, and collects their channels.
+  void begin_abort(std::vector<std::shared_ptr<NcclChannel>>& channels);
+
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<NcclChannel>> channels_;
+  std::vector<std::weak_ptr<NcclGroup>> parts_;
+};
+
+/// What an operation leaves on its channel's stream.
+struct NcclEnd {
+  EventLease event;           // follows it
+  GpuMomentPtr began, ended;  // null unless the group traces
+};
+
+/// A non-blocking ncclComm_t: each call of NCCL returns at once, and is asked until it has been accepted. One
+/// thread issues; any thread may abort meanwhile.
+///   Errors  DeviceError with `name` if NCCL reports an error; AbortedError after abort().
+class NcclChannel {
+ public:
+  /// Issues one operation on the stream.
+  using Call = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
+
+  /// `name` for messages: "rank 1: send to rank 2".
+  NcclChannel(std::shared_ptr<NcclGroup> group, std::string name);
+  /// Lets the operations on its stream end, then frees NCCL's memory; after 5 s aborts them, or, if there were
+  /// windows, leaves them.
+  ~NcclChannel();
+  NcclChannel(const NcclChannel&) = delete;
+  NcclChannel& operator=(const NcclChannel&) = delete;
+
+  /// Starts to join the others with that id. Then accepted() becomes true.
+  void begin_join(const ncclUniqueId& id, int rank, int ranks);
+  /// Starts an operation that follows `start`. Then accepted() becomes true, and end() marks its end.
+  void begin(const EventLease& start, const Call& call);
+  /// Whether what was begun has been accepted.
+  [[nodiscard]] bool accepted();
+  [[nodiscard]] NcclEnd end();
+
+  /// The last of these until accepted, at most the group's limit.
+  void join(const ncclUniqueId& id, int rank, int ranks);
+  NcclEnd issue(const EventLease& start, const Call& call);
+
+  /// Memory of this rank in a symmetric window of the communicator. Every rank of it calls this. Its last owner waits
+  /// for the GPU and gives it back; after an abort, or where operations do not end, it is lost.
+  ///   Errors  InputError(missing) if the GPU has no such memory left; as issue().
+  ///   Source  NCCL user guide, "Window Registration" (2.27).
+  static std::shared_ptr<void> window(const std::shared_ptr<NcclChannel>& channel, Bytes bytes);
+
+  /// Throws if NCCL has met an error since.
+  void check();
+  void abort() noexcept;
+  [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
+
+ private:
+  void until_accepted();
+  void require(ncclResult_t result);
+  void call_nccl(const std::function<ncclResult_t()>& call);
+  [[nodiscard]] std::optional<ncclResult_t> state();
+  [[nodiscard]] bool idle_soon() const;
+  void finish() noexcept;
+  void close(ncclWindow_t window, void* memory) noexcept;
+
+  const std::shared_ptr<NcclGroup> group_;
+  const std::string name_;
+  CudaStream stream_;
+  GpuMomentPtr began_;  // of the operation between begin() and end()
+  std::mutex mutex_;    // round every use of comm_: abort() frees it
+  ncclComm_t comm_ = nullptr;
+  std::atomic<bool> stuck_ = false;
+};
+
+}  // namespace sc

@@ -1,0 +1,306 @@
+#include "common/comm/nccl/nccl_communicator.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <cstring>
+#include <thread>
+
+#include "common/comm/nccl/cuda_check.h"
+#include "common/comm/nccl/nccl_channel.h"
+#include "common/comm/nccl/nccl_devices.h"
+#include "common/comm/nccl/nccl_pairs.h"
+#include "common/comm/nccl/nccl_ticket.h"
+#include "common/comm/op_check.h"
+
+namespace sc {
+namespace {
+
+struct FreeMemory {
+  void operator()(float* memory) const noexcept { (void)cudaFree(memory); }
+};
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return ncclFloat64;
+    case DType::f32:
+      return ncclFloat32;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::f16:
+      return ncclFloat16;
+    case DType::i64:
+      return ncclInt64;
+    case DType::i32:
+      return ncclInt32;
+    case DType::u8:
+      break;
+  }
+  return ncclUint8;
+}
+
+void check_version() {
+  int loaded = 0;
+  SC_CHECK(ncclGetVersion(&loaded));
+  if (loaded >= NCCL_VERSION_CODE) return;
+  throw InputError(ExitCode::missing, "NCCL",
+                   describe_nccl() + ": the loaded library is older than the header",
+                   "leave the older one off LD_LIBRARY_PATH; see common/setup/doctor.sh");
+}
+
+}  // namespace
+
+/// An operation on GPU tensors that is being put together, and its ticket.
+class NcclCommunicator::Issue {
+ public:
+  Issue(NcclCommunicator& comm, const CommOp& op, const at::Tensor& first, const at::Tensor& second = {})
+      : comm_(comm),
+        count_(static_cast<std::size_t>(op.elements.value())),
+        type_(type_of(op.dtype)),
+        first_(first),
+        second_(second) {
+    const std::string text = "rank " + std::to_string(to_int(comm.rank())) + ": " + describe(op);
+    if (first.get_device() != comm.options_.device) {
+      throw InputError(ExitCode::usage, text,
+                       "the tensor is on " + first.device().str() + ", this rank's GPU is " +
+                           std::to_string(comm.options_.device),
+                       "");
+    }
+    if (comm.group_->aborted) throw AbortedError(text + ": the group was aborted");
+    operation_ = std::make_shared<NcclOperation>(comm.group_, text);
+  }
+
+  /// `call` gets the communicator, the stream, the elements and their type.
+  template <class Call>
+  Ticket collective(const Call& call) {
+    if (count_ == 0) return Ticket();
+    const bool captured = mark_start();
+    NcclEnd end = comm_.collectives_->issue(
+        start_, [&](ncclComm_t nccl, cudaStream_t stream) { return call(nccl, stream, count_, type_); });
+    operation_->issued(comm_.collectives_, std::move(end), captured);
+    return ticket();
+  }
+  template <class Call>
+  Ticket message(NcclPairs::Way way, Rank peer, const Call& call) {
+    if (count_ == 0) return Ticket();
+    const bool captured = mark_start();
+    comm_.pairs_->post(way, peer,
+                       {operation_, start_,
+                        [call, count = count_, type = type_](ncclComm_t nccl, cudaStream_t stream) {
+                          return call(nccl, stream, count, type);
+                        },
+                        first_},
+                       captured);
+    return ticket();
+  }
+
+ private:
+  // The edge from the caller's stream to the channel's: without it NCCL would read what is not written yet.
+  // True if the caller's stream captures a graph.
+  bool mark_start() {
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(comm_.options_.device);
+    start_ = comm_.group_->events->lease();
+    SC_CHECK(cudaEventRecord(start_.get(), stream));
+    return capturing(stream);
+  }
+  Ticket ticket() {
+    return Ticket(std::make_unique<NcclTicket>(std::move(operation_), comm_.drops_, first_, second_));
+  }
+
+  NcclCommunicator& comm_;
+  const std::size_t count_;
+  const ncclDataType_t type_;
+  const at::Tensor first_, second_;
+  std::shared_ptr<NcclOperation> operation_;
+  EventLease start_;
+};
+
+NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host, const NcclOptions& options,
+                                   NcclGroup* parent, std::shared_ptr<DropCounter> drops)
+    : host_(std::move(host)),
+      options_(options),
+      drops_(std::move(drops)),
+      group_(std::make_shared<NcclGroup>()) {
+  SC_CHECK(cudaSetDevice(options_.device));
+  group_->device = options_.device;
+  group_->rank = host_->rank();
+  group_->world = host_->size();
+  group_->limit = options_.limit;
+  group_->trace = options_.trace;
+  if (parent != nullptr) {
+    group_->windows = parent->windows;
+    parent->add(group_);
+  }
+  collectives_ = std::make_shared<NcclChannel>(
+      group_, "rank " + std::to_string(to_int(rank())) + " of " + std::to_string(to_int(size())));
+  group_->add(collectives_);
+  pairs_ = std::make_unique<NcclPairs>(group_, *host_);
+  connect();
+  warm_up();
+}
+
+NcclCommunicator::~NcclCommunicator() = default;
+
+std::unique_ptr<Communicator> NcclCommunicator::make(std::unique_ptr<Communicator> host,
+                                                     const NcclOptions& options) {
+  set_nccl_environment();
+  check_version();
+  return std::unique_ptr<Communicator>(
+      new NcclCommunicator(std::move(host), options, nullptr, std::make_shared<DropCounter>()));
+}
+
+void NcclCommunicator::connect() {
+  at::Tensor bytes = at::empty({NCCL_UNIQUE_ID_BYTES}, at::kByte);
+  if (rank() == Rank{0}) SC_CHECK(ncclGetUniqueId(static_cast<ncclUniqueId*>(bytes.mutable_data_ptr())));
+  host_->broadcast(bytes, Rank{0}).wait();
+  ncclUniqueId id;
+  std::memcpy(&id, bytes.const_data_ptr(), sizeof id);
+  collectives_->join(id, static_cast<int>(to_int(rank())), static_cast<int>(to_int(size())));
+}
+
+// NCCL connects the ranks in the first operation of a kind and waits for all of them there. They are all here
+// now, so later operations wait for nobody while they are issued.
+void NcclCommunicator::warm_up() {
+  const auto world = static_cast<std::size_t>(to_int(size())), me = static_cast<std::size_t>(to_int(rank()));
+  float* memory = nullptr;
+  SC_CHECK(cudaMalloc(&memory, world * sizeof(float)));
+  const UniqueHandle<float*, FreeMemory> owner(memory);
+  NcclEnd end{group_->events->lease(), {}, {}};
+  SC_CHECK(cudaMemsetAsync(memory, 0, world * sizeof(float), collectives_->stream()));
+  SC_CHECK(cudaEventRecord(end.event.get(), collectives_->stream()));
+  end = collectives_->issue(end.event, [&](ncclComm_t nccl, cudaStream_t stream) {
+    return ncclReduceScatter(memory, memory + me, 1, ncclFloat32, ncclSum, nccl, stream);
+  });
+  end = collectives_->issue(end.event, [&](ncclComm_t nccl, cudaStream_t stream) {
+    return ncclAllGather(memory + me, memory, 1, ncclFloat32, nccl, stream);
+  });
+  end = collectives_->issue(end.event, [&](ncclComm_t nccl, cudaStream_t stream) {
+    return ncclAllReduce(memory, memory, world, ncclFloat32, ncclSum, nccl, stream);
+  });
+  wait_for(end);
+}
+
+// The first gather between windows waits for all ranks, too, and the first two differ from later ones in how ranks
+// tell each other that they are ready: a graph that is replayed must not be the second.
+void NcclCommunicator::warm_up_copies(char* window) {
+  NcclEnd end{group_->events->lease(), {}, {}};
+  SC_CHECK(cudaEventRecord(end.event.get(), collectives_->stream()));
+  for (int k = 0; k < 2; ++k) {
+    end = collectives_->issue(end.event, [&](ncclComm_t nccl, cudaStream_t stream) {
+      return ncclAllGather(window + to_int(rank()), window, 1, ncclUint8, nccl, stream);
+    });
+  }
+  wait_for(end);
+}
+
+void NcclCommunicator::wait_for(const NcclEnd& end) {
+  const auto limit = std::chrono::steady_clock::now() + options_.limit;
+  while (!event_passed(options_.device, end.event.get())) {
+    collectives_->check();
+    if (std::chrono::steady_clock::now() > limit) {
+      (void)collectives_->abort();
+      throw DeviceError("rank " + std::to_string(to_int(rank())) + ": NCCL's first operations do not end");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+Rank NcclCommunicator::rank() const { return host_->rank(); }
+WorldSize NcclCommunicator::size() const { return host_->size(); }
+void NcclCommunicator::barrier() { host_->barrier(); }
+std::int64_t NcclCommunicator::dropped_tickets() const { return drops_->count() + host_->dropped_tickets(); }
+
+void NcclCommunicator::abort() noexcept {
+  group_->abort();
+  host_->abort();
+}
+
+std::unique_ptr<Communicator> NcclCommunicator::split(int color) {
+  std::unique_ptr<Communicator> part = host_->split(color);
+  if (!part) return nullptr;
+  return std::unique_ptr<Communicator>(
+      new NcclCommunicator(std::move(part), options_, group_.get(), std::make_shared<DropCounter>(drops_)));
+}
+
+std::shared_ptr<void> NcclCommunicator::window(Bytes bytes) {
+  if (to_int(size()) == 1 || bytes.value() < to_int(size())) return nullptr;
+  std::shared_ptr<void> memory = NcclChannel::window(collectives_, bytes);
+  if (!std::exchange(has_windows_, true)) warm_up_copies(static_cast<char*>(memory.get()));
+  return memory;
+}
+
+Ticket NcclCommunicator::all_reduce(at::Tensor& t) {
+  const CommOp op = check_all_reduce({rank(), size()}, t);
+  if (t.is_cpu()) return host_->all_reduce(t);
+  void* data = t.mutable_data_ptr();
+  return Issue(*this, op, t).collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
+    return ncclAllReduce(data, data, n, type, ncclSum, nccl, stream);
+  });
+}
+
+Ticket NcclCommunicator::reduce_scatter(const at::Tensor& full, at::Tensor& shard) {
+  const CommOp op = check_reduce_scatter({rank(), size()}, full, shard);
+  if (full.is_cpu()) return host_->reduce_scatter(full, shard);
+  const void* from = full.const_data_ptr();
+  void* to = shard.mutable_data_ptr();
+  const std::size_t world = static_cast<std::size_t>(to_int(size()));
+  return Issue(*this, op, full, shard)
+      .collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
+        return ncclReduceScatter(from, to, n / world, type, ncclSum, nccl, stream);
+      });
+}
+
+Ticket NcclCommunicator::all_gather(const at::Tensor& shard, at::Tensor& full) {
+  const CommOp op = check_all_gather({rank(), size()}, shard, full);
+  if (full.is_cpu()) return host_->all_gather(shard, full);
+  const void* from = shard.const_data_ptr();
+  void* to = full.mutable_data_ptr();
+  const std::size_t world = static_cast<std::size_t>(to_int(size()));
+  return Issue(*this, op, shard, full)
+      .collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
+        return ncclAllGather(from, to, n / world, type, nccl, stream);
+      });
+}
+
+Ticket NcclCommunicator::broadcast(at::Tensor& t, Rank root) {
+  const CommOp op = check_broadcast({rank(), size()}, t, root);
+  if (t.is_cpu()) return host_->broadcast(t, root);
+  void* data = t.mutable_data_ptr();
+  return Issue(*this, op, t).collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
+    return ncclBroadcast(data, data, n, type, static_cast<int>(root), nccl, stream);
+  });
+}
+
+// In a pair's own communicator the sender is rank 0, the receiver rank 1.
+Ticket NcclCommunicator::send(const at::Tensor& t, Rank to) {
+  const CommOp op = check_send({rank(), size()}, t, to);
+  if (t.is_cpu()) return host_->send(t, to);
+  const void* data = t.const_data_ptr();
+  return Issue(*this, op, t)
+      .message(NcclPairs::Way::to, to,
+               [data](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
+                 return ncclSend(data, n, type, 1, nccl, stream);
+               });
+}
+
+Ticket NcclCommunicator::recv(at::Tensor& t, Rank from) {
+  const CommOp op = check_recv({rank(), size()}, t, from);
+  if (t.is_cpu()) return host_->recv(t, from);
+  void* data = t.mutable_data_ptr();
+  return Issue(*this, op, t)
+      .message(NcclPairs::Way::from, from,
+               [data](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
+                 return ncclRecv(data, n, type, 0, nccl, stream);
+               });
+}
+
+std::function<bool()> ended_on_current_stream() {
+  const int device = c10::cuda::current_device();
+  const auto event = std::make_shared<CudaEvent>(make_event());
+  SC_CHECK(cudaEventRecord(event->get(), c10::cuda::getCurrentCUDAStream()));
+  return [device, event] { return event_passed(device, event->get()); };
+}
+
+}  // namespace sc

@@ -1,0 +1,39 @@
+// Which GPU a rank takes, and what NCCL finds in its environment. No torch, no CUDA in here; a build without
+// GPU code has the same functions.
+#pragma once
+
+#include <string>
+
+#include "common/watch/launch.h"
+
+namespace sc {
+
+/// GPUs that this process may use. Creates no context: cudaGetDeviceCount asks the driver only, and it obeys
+/// CUDA_VISIBLE_DEVICES, which NVML and /proc/driver/nvidia do not.
+///   Errors  InputError 69 without a GPU, a driver or GPU code.
+int visible_gpus();
+
+/// The GPU of this rank: its local rank. With `share` ranks go round where there are more of them than GPUs.
+/// To be asked before anything else of CUDA.
+///   Errors  InputError 69: more local ranks than GPUs, with the fix; as above.
+int gpu_of(const Launch& launch, bool share);
+/// The same decision, from numbers.
+int gpu_of(const Launch& launch, int gpus, bool share);
+
+/// Sets what NCCL and CUDA read from the environment when they start, unless the user has set it:
+/// NCCL_NVLS_ENABLE=0 (NVLink multicast: machines that lend single GPUs of a host do not have it, and NCCL
+/// would fail there) and CUDA_DEVICE_MAX_CONNECTIONS=32 (streams that share a hardware queue wait for each
+/// other's kernels: with CUDA's 8 a receive that is pending could stop the work its sender waits for).
+/// To be called before other threads and before CUDA start.
+void set_nccl_environment();
+
+/// Whether NCCL may leave all_gathers between windows to copy engines here, where all GPUs reach each other: drivers
+/// before CUDA 12.5 lack the calls, and those of 13.1 refuse one by which NCCL 2.28 signals other GPUs.
+///   Source  NVIDIA/nccl issue 2052; ce_coll.cc of 2.28.9 and 2.29.2.
+bool nccl_may_use_copy_engines();
+
+/// "NCCL 2.28.9 (header 2.28.9)": the one that was loaded at run time, and the one compiled against. Empty in
+/// a build without GPU code.
+std::string describe_nccl();
+
+}  // namespace sc

@@ -1,0 +1,55 @@
+#include "common/comm/nccl/nccl_events.h"
+
+#include "common/comm/nccl/cuda_check.h"
+
+namespace sc {
+
+CudaStream make_priority_stream() {
+  int lowest = 0, highest = 0;
+  SC_CHECK(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+  cudaStream_t stream = nullptr;
+  SC_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest));
+  return CudaStream(stream);
+}
+
+CudaEvent make_event(bool timed) {
+  cudaEvent_t event = nullptr;
+  SC_CHECK(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
+  return CudaEvent(event);
+}
+
+bool capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  SC_CHECK(cudaStreamIsCapturing(stream, &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+bool event_passed(int device, cudaEvent_t event) noexcept {
+  (void)cudaSetDevice(device);
+  // A query is forbidden while any thread captures, unless this thread says that it knows what it does.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  const cudaError_t status = cudaEventQuery(event);
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  if (status != cudaErrorNotReady) return true;
+  (void)cudaGetLastError();  // not ready is no error that a later check may find
+  return false;
+}
+
+EventLease EventPool::lease() {
+  CudaEvent event;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      event = std::move(free_.back());
+      free_.pop_back();
+    }
+  }
+  if (!event) event = make_event(kind_ == Kind::timed);
+  return {event.release(), [pool = shared_from_this()](cudaEvent_t used) {
+            const std::lock_guard lock(pool->mutex_);
+            pool->free_.emplace_back(used);
+          }};
+}
+
+}  // namespace sc

@@ -1,0 +1,162 @@
+#include "common/comm/nccl/nccl_pairs.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+
+#include "common/comm/nccl/cuda_check.h"
+
+namespace sc {
+
+using namespace std::chrono_literals;
+
+struct NcclPairs::Pair {
+  enum class Stage { id, join, first_messages, connected };
+  Way way = Way::to;
+  Stage stage = Stage::id;
+  at::Tensor id;  // u8 [128], host
+  Ticket id_travels;
+  std::shared_ptr<NcclChannel> channel;
+  std::deque<NcclMessage> queue;
+  bool front_begun = false;
+};
+
+NcclPairs::NcclPairs(std::shared_ptr<NcclGroup> group, Communicator& host)
+    : group_(std::move(group)), host_(host) {}
+
+NcclPairs::~NcclPairs() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  // By sender, then receiver, so on every rank in the same order: ncclCommDestroy waits for the other rank,
+  // and two ranks that first destroyed what they send through would wait for each other.
+  for (auto& [key, pair] : pairs_) {
+    for (NcclMessage& message : pair->queue) {
+      message.operation->failed({Failure::Kind::aborted, message.operation->text(),
+                                 "the communicator ended before the other rank came"});
+    }
+    (void)pair->id_travels.release();  // a receive that nobody answers; MPI cancels it when it ends
+    pair.reset();
+  }
+}
+
+NcclPairs::Key NcclPairs::key_of(Way way, Rank peer) const {
+  return way == Way::to ? Key{group_->rank, peer} : Key{peer, group_->rank};
+}
+
+NcclPairs::Pair& NcclPairs::find_or_open(Way way, Rank peer) {
+  const Key key = key_of(way, peer);
+  if (const auto known = pairs_.find(key); known != pairs_.end()) return *known->second;
+  auto made = std::make_unique<Pair>();
+  made->way = way;
+  made->id = at::empty({NCCL_UNIQUE_ID_BYTES}, at::kByte);
+  if (way == Way::to) {
+    SC_CHECK(ncclGetUniqueId(static_cast<ncclUniqueId*>(made->id.mutable_data_ptr())));
+    made->id_travels = host_.send(made->id, peer);
+  } else {
+    made->id_travels = host_.recv(made->id, peer);
+  }
+  made->channel = std::make_shared<NcclChannel>(
+      group_, "rank " + std::to_string(to_int(group_->rank)) +
+                  (way == Way::to ? ": messages to rank " : ": messages from rank ") +
+                  std::to_string(to_int(peer)));
+  group_->add(made->channel);
+  Pair& pair = *(pairs_[key] = std::move(made));
+  if (!connecting_) {
+    if (thread_.joinable()) thread_.join();  // it has nothing left to do, and needs no lock any more
+    connecting_ = true;
+    thread_ = std::thread([this] { connect_all(); });
+  }
+  return pair;
+}
+
+void NcclPairs::post(Way way, Rank peer, NcclMessage message, bool captured) {
+  const std::lock_guard lock(mutex_);
+  const auto known = pairs_.find(key_of(way, peer));
+  const bool connected = known != pairs_.end() && known->second->stage == Pair::Stage::connected;
+  if (captured && !connected) {
+    throw DeviceError(message.operation->text() +
+                      ": a pair's first message cannot be captured in a graph; send one before");
+  }
+  Pair& pair = find_or_open(way, peer);
+  if (connected) {
+    NcclEnd end = pair.channel->issue(message.start, message.call);
+    message.operation->issued(pair.channel, std::move(end), captured);
+    return;
+  }
+  pair.queue.push_back(std::move(message));
+  changed_.notify_all();
+}
+
+void NcclPairs::connect_all() {
+  (void)cudaSetDevice(group_->device);
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    bool busy = false;
+    for (auto& [key, pair] : pairs_) {
+      if (pair->stage != Pair::Stage::connected) busy |= !advance(*pair);
+    }
+    if (!busy) break;
+    changed_.wait_for(lock, 1ms);
+  }
+  connecting_ = false;
+}
+
+// One look at a pair; true when it is connected and its queue is empty. Never waits for the other side.
+bool NcclPairs::advance(Pair& pair) {
+  try {
+    switch (pair.stage) {
+      case Pair::Stage::id: {
+        if (pair.way == Way::from && !pair.id_travels.ready()) return false;
+        if (pair.way == Way::from) pair.id_travels.wait();
+        ncclUniqueId id;
+        std::memcpy(&id, pair.id.const_data_ptr(), sizeof id);
+        pair.channel->begin_join(id, pair.way == Way::to ? 0 : 1, 2);
+        pair.stage = Pair::Stage::join;
+        return false;
+      }
+      case Pair::Stage::join:
+        if (!pair.channel->accepted()) return false;
+        if (pair.way == Way::to) pair.id_travels.wait();  // the other side has it
+        pair.stage = Pair::Stage::first_messages;
+        return false;
+      case Pair::Stage::first_messages:
+        if (!drain(pair)) return false;
+        pair.stage = Pair::Stage::connected;
+        return true;
+      case Pair::Stage::connected:
+        return true;
+    }
+  } catch (...) {
+    fail(pair);
+  }
+  return true;
+}
+
+bool NcclPairs::drain(Pair& pair) {
+  while (!pair.queue.empty()) {
+    NcclMessage& message = pair.queue.front();
+    if (!pair.front_begun) pair.channel->begin(message.start, message.call);
+    pair.front_begun = true;
+    if (!pair.channel->accepted()) return false;
+    pair.front_begun = false;
+    NcclEnd end = pair.channel->end();
+    const std::shared_ptr<NcclOperation> operation = message.operation;
+    pair.queue.pop_front();  // and with it the tensor, before anybody returns from wait()
+    operation->issued(pair.channel, std::move(end), false);
+  }
+  return true;
+}
+
+// What waits in the queue fails; a later message meets the error on the stream itself.
+void NcclPairs::fail(Pair& pair) {
+  const Failure failure = failure_from_current_exception();
+  for (NcclMessage& message : pair.queue) message.operation->failed(failure);
+  pair.queue.clear();
+  pair.stage = Pair::Stage::connected;
+}
+
+}  // namespace sc

@@ -1,0 +1,44 @@
+#include "common/comm/nccl/nccl_ticket.h"
+
+#include <c10/cuda/CUDAStream.h>
+
+#include <utility>
+
+#include "common/comm/nccl/cuda_check.h"
+
+namespace sc {
+
+void NcclOperation::issued(std::shared_ptr<NcclChannel> channel, NcclEnd end, bool captured) noexcept {
+  channel_ = std::move(channel);
+  end_ = std::move(end);
+  captured_ = captured;
+  issue_.finish();
+}
+
+bool NcclOperation::ended() const noexcept {
+  if (group_->aborted) return true;
+  if (!issue_.done()) return false;
+  if (!end_.event || captured_) return true;  // without an end it was never issued: it has failed
+  return event_passed(group_->device, end_.event.get());
+}
+
+GpuTimes NcclOperation::make_wait(cudaStream_t stream) {
+  GpuTimes times;
+  times.wait_began =
+      mark(stream, *group_->moments);  // the stream has nothing to do while the host waits here
+  issue_.wait();
+  if (group_->aborted) throw AbortedError(text_ + ": the group was aborted");
+  std::exchange(channel_, nullptr)->check();  // the record may ask ended() when the communicator is gone
+  SC_CHECK(cudaStreamWaitEvent(stream, end_.event.get(), 0));
+  times.wait_ended = mark(stream, *group_->moments);
+  times.began = end_.began;
+  times.ended = end_.ended;
+  times.captured = captured_;
+  return times;
+}
+
+void NcclTicket::wait() {
+  times_ = operation_->make_wait(c10::cuda::getCurrentCUDAStream(first_.get_device()));
+}
+
+}  // namespace sc

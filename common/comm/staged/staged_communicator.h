@@ -1,0 +1,75 @@
+// Several ranks share a GPU: their tensors travel through host memory. No CUDA in here; a build without GPU
+// code has the same functions, which refuse.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "common/comm/communicator.h"
+#include "common/comm/mpi/mpi_communicator.h"
+
+namespace sc {
+
+class StagedLane;
+class DropCounter;
+class EventPool;
+
+/// GPU tensors in pieces: from the GPU to pinned host memory, through `inner` (MpiCommunicator), and back.
+/// NCCL refuses two ranks on one GPU. It is slow: every byte crosses PCIe twice, and no two pieces overlap.
+///   Lanes    the collectives have a thread with a stream and a buffer, and so has each directed pair of
+///            ranks, from its first message on. Operations of a lane run one after the other, in issue order;
+///            CPU tensors take the same lanes, and are handed to `inner` whole.
+///   Tickets  wait() blocks the host until the result is on the GPU.
+///   Times    the host may come to a wait long before the GPU has come there: a wait counts from the moment
+///            in which the caller's stream has nothing left to do.
+///   Sums     those of `inner`, in rank order: results are those of Mpi, bit for bit.
+///   Graphs   cannot be captured: DeviceError.
+///   Zero     GPU operations of no element are not issued, and their tickets are empty.
+///   End      the destructor lets operations end for 5 s; receives without a sender are given up at once.
+class StagedCommunicator : public Communicator {
+ public:
+  /// Pinned host memory that a group asks for, at construction or split: 2 pieces of 1 MiB for the
+  /// collectives, one for each pair that can be.
+  static Bytes scratch_bytes(WorldSize world) { return Bytes(2 * to_int(world) * kPiece); }
+  static constexpr std::int64_t kPiece = 1024 * 1024;
+
+  /// `device`: the GPU of this rank (gpu_of in nccl_devices.h). `pinned`: a u8 tensor of that many bytes in
+  /// pinned host memory (run asks the ledger, Purpose::host). Rank 0 says once, on stderr, that this is slow.
+  static std::unique_ptr<Communicator> make(std::unique_ptr<Communicator> inner, int device,
+                                            const ScratchAllocator& pinned);
+  ~StagedCommunicator() override;
+
+  [[nodiscard]] Rank rank() const override { return inner_->rank(); }
+  [[nodiscard]] WorldSize size() const override { return inner_->size(); }
+  void barrier() override;
+  void abort() noexcept override { inner_->abort(); }
+  std::unique_ptr<Communicator> split(int color) override;
+  Ticket all_reduce(at::Tensor& t) override;
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override;
+  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override;
+  Ticket broadcast(at::Tensor& t, Rank root) override;
+  Ticket send(const at::Tensor& t, Rank to) override;
+  Ticket recv(at::Tensor& t, Rank from) override;
+  [[nodiscard]] std::int64_t dropped_tickets() const override;
+
+ private:
+  StagedCommunicator(std::unique_ptr<Communicator> inner, int device, const ScratchAllocator& pinned,
+                     std::shared_ptr<DropCounter> drops);
+  StagedLane& messages(bool to, Rank peer);
+  void run_on_lane(const char* what, const std::function<void()>& work);
+  template <class Body>
+  Ticket post(StagedLane& lane, const CommOp& op, const at::Tensor& first, const at::Tensor& second,
+              Body&& body);
+
+  std::unique_ptr<Communicator> inner_;
+  const int device_;
+  ScratchAllocator pinned_;
+  std::shared_ptr<DropCounter> drops_;
+  std::shared_ptr<EventPool> moments_;
+  at::Tensor scratch_;  // u8
+  std::unique_ptr<StagedLane> collectives_;
+  std::map<std::pair<bool, Rank>, std::unique_ptr<StagedLane>> messages_;  // by (is a send, peer)
+};
+
+}  // namespace sc

@@ -1,0 +1,83 @@
+#include "common/gpu/gpu_check.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include "common/base/text.h"
+#include "common/comm/nccl/nccl_devices.h"
+#include "common/model/activation_plan.h"
+#include "common/model/ops_cuda.h"
+
+namespace sc {
+namespace {
+
+const char* operations_of(OpsBackend ops) {
+  switch (ops) {
+    case OpsBackend::aten:
+      return "ATen's";
+    case OpsBackend::fused:
+      return "fused";
+    case OpsBackend::deterministic:
+      return "fused, deterministic";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::map<std::string, std::string> gpu_versions(const Gpu& gpu) {
+  const GpuFacts f = gpu.facts();
+  return {{"GPU", f.name},    {"CUDA", f.cuda},     {"driver", f.driver},
+          {"cuDNN", f.cudnn}, {"cuBLAS", f.cublas}, {"NCCL", describe_nccl()}};
+}
+
+std::string why_not_cudnn_attention(const RunShape& shape) {
+  const std::int64_t head = shape.workload.model.head_dim();
+  const std::int64_t sequence = shape.workload.batch.sequence;
+  const DType dtype = shape.workload.precision.dtype;
+  if (attention_uses_cudnn(to_aten(dtype), sequence, head)) return "";
+  if (dtype != DType::bf16 && dtype != DType::f16) {
+    return fmt::format("its kernel takes 16-bit numbers, and precision.dtype is {}", name_of(dtype));
+  }
+  if (head % 8 != 0) return fmt::format("a head of {} elements is no multiple of 8", head);
+  if (head > 128) return fmt::format("a head of {} elements is longer than 128", head);
+  return fmt::format("batch.sequence is {}", sequence);
+}
+
+std::string warn_of_attention(const GpuFacts& gpu, const RunShape& shape) {
+  constexpr int kHopper = 9;
+  const std::string reason = why_not_cudnn_attention(shape);
+  if (gpu.capability != kHopper || reason.empty()) return "";
+  return fmt::format(
+      "  warning  attention is not cuDNN's, whose kernel is made for this GPU, but written out in ATen: {}\n",
+      reason);
+}
+
+std::string describe_gpu(const GpuFacts& f, const RunShape& shape, bool graph) {
+  const bool cudnn = why_not_cudnn_attention(shape).empty();
+  return fmt::format("{}, {}, CUDA {} (driver {}), cuBLAS {}, {}; {} operations, attention by {}{}", f.name,
+                     human_bytes(f.memory), f.cuda, f.driver, f.cublas, describe_nccl(),
+                     operations_of(shape.ops), cudnn ? "cuDNN " + f.cudnn : "ATen, written out",
+                     graph ? ", one graph a step" : "");
+}
+
+AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& ledger,
+                               std::int64_t allocations_before) {
+  AllocatorCheck check;
+  if (op_scratch_is_exact(shape)) check.allocations = gpu.allocations() - allocations_before;
+  check.parts = gpu.constants();
+  // What cuDNN's deterministic backward wants is in no formula here.
+  const Bytes scratch =
+      shape.ops == OpsBackend::deterministic ? gpu.scratch() : plan_stream_scratch_bytes(shape);
+  check.parts.insert(check.parts.begin(),
+                     {{"ledger", ledger.peak_total()}, {"scratch of our kernels", scratch}});
+  check.parts.push_back({"an operation's own", plan_op_scratch_bytes(shape)});
+  check.at_most = !op_scratch_is_exact(shape);
+  check.windows = ledger.adopted();
+  check.peak = gpu.peak() + check.windows;
+  if (shape.comm == CommBackend::staged) return check;  // what others on this GPU hold would be in it
+  gpu.note_beside_allocator("tables of windows, cuDNN's plans, code of kernels", check.windows);
+  check.beside = gpu.beside_allocator();
+  return check;
+}
+
+}  // namespace sc

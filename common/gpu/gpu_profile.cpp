@@ -1,0 +1,178 @@
+#include "common/gpu/gpu_profile.h"
+
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/randn.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <c10/util/Exception.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include "common/base/cuda_check.h"
+
+namespace sc {
+namespace {
+
+std::string pci_bus_id() {
+  std::array<char, 32> id{};
+  SC_CHECK(cudaDeviceGetPCIBusId(id.data(), static_cast<int>(id.size()), c10::cuda::current_device()));
+  return id.data();
+}
+
+// Milliseconds of one call in a row of them that takes some 20 ms.
+double milliseconds_alone(const std::function<void()>& call) {
+  const auto time = [&](int calls) {
+    at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
+    begin.record();
+    for (int i = 0; i < calls; ++i) call();
+    end.record();
+    end.synchronize();
+    return static_cast<double>(begin.elapsed_time(end)) / calls;
+  };
+  constexpr int kFirst = 3;
+  constexpr double kMilliseconds = 20;
+  (void)time(kFirst);  // a library chooses its kernel
+  const double about = std::max(time(kFirst), 1e-3);
+  return time(static_cast<int>(std::ceil(kMilliseconds / about)));
+}
+
+// Empty where the GPU has no memory left for it.
+std::optional<double> milliseconds_of(const ProductShape& p, at::ScalarType dtype) {
+  try {
+    const auto options = at::TensorOptions().device(at::kCUDA).dtype(dtype);
+    const at::Tensor a = at::randn({p.m, p.k}, options), b = at::randn({p.n, p.k}, options);
+    at::Tensor y = at::empty({p.m, p.n}, options);
+    return milliseconds_alone([&] { at::mm_out(y, a, b.t()); });
+  } catch (const c10::OutOfMemoryError&) {
+    return std::nullopt;
+  }
+}
+
+// Bytes a second, read and written.
+std::optional<double> rate_of_a_copy() {
+  constexpr std::int64_t kBytes = std::int64_t{512} << 20;  // many times the cache
+  try {
+    const auto options = at::TensorOptions().device(at::kCUDA).dtype(at::kByte);
+    const at::Tensor from = at::empty({kBytes}, options);
+    at::Tensor to = at::empty({kBytes}, options);
+    return 2.0 * static_cast<double>(kBytes) / (milliseconds_alone([&] { to.copy_(from); }) / 1e3);
+  } catch (const c10::OutOfMemoryError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+struct GpuProfile::State {
+  struct Call {
+    std::string op;
+    OpCost cost;
+    std::size_t begin, end;  // events
+  };
+
+  std::size_t mark() {
+    if (used == events.size()) events.emplace_back(cudaEventDefault);
+    events[used].record();
+    return used++;
+  }
+
+  std::deque<at::cuda::CUDAEvent> events;  // grows in the first step, then used again
+  std::size_t used = 0;
+  std::vector<Call> calls;  // of the step that runs
+  std::map<std::string, ProfileRow> rows;
+  std::map<std::string, std::map<ProductShape, std::int64_t>> products;  // calls of each row
+  GpuSensors sensors{pci_bus_id()};
+  std::vector<GpuSensors::Sample> samples;  // one a step
+  double milliseconds = 0;
+  std::int64_t steps = 0;
+  bool on = false;
+
+  // Each shape once; a row's bound is known where all of its shapes are.
+  void measure_products(at::ScalarType dtype, Profile& profile) {
+    std::map<ProductShape, std::optional<double>> alone;
+    for (const auto& [op, shapes] : products) {
+      double sum = 0;
+      bool known = true;
+      for (const auto& [shape, calls] : shapes) {
+        const auto [found, fresh] = alone.try_emplace(shape);
+        if (fresh) found->second = milliseconds_of(shape, dtype);
+        known = known && found->second.has_value();
+        if (!known) break;
+        sum += *found->second * static_cast<double>(calls);
+        profile.product_rate = std::max(profile.product_rate, shape.flops() / (*found->second / 1e3));
+      }
+      if (known) rows[op].alone = sum;
+    }
+  }
+};
+
+GpuProfile::GpuProfile() : state_(std::make_unique<State>()) { current() = this; }
+GpuProfile::~GpuProfile() { current() = nullptr; }
+
+void GpuProfile::begin(std::string_view op, const OpCost& cost) {
+  if (state_->on) state_->calls.push_back({std::string(op), cost, state_->mark(), 0});
+}
+
+void GpuProfile::end() {
+  if (state_->on) state_->calls.back().end = state_->mark();
+}
+
+void GpuProfile::begin_step() {
+  state_->on = true;
+  state_->used = 0;
+  state_->calls.clear();
+  state_->mark();  // what comes before the first operation, a wait perhaps, is a part of the step
+}
+
+void GpuProfile::end_step() {
+  state_->on = false;
+  const std::size_t last = state_->mark();
+  if (const auto sample = state_->sensors.sample())
+    state_->samples.push_back(*sample);  // the GPU is busy still
+  SC_CHECK(cudaDeviceSynchronize());
+  if (state_->calls.empty()) return;
+  const auto elapsed = [this](std::size_t from, std::size_t to) {
+    return static_cast<double>(state_->events[from].elapsed_time(state_->events[to]));
+  };
+  for (const State::Call& call : state_->calls) {
+    ProfileRow& row = state_->rows[call.op];
+    row.op = call.op;
+    row.milliseconds += elapsed(call.begin, call.end);
+    row.flops += call.cost.flops;
+    row.bytes += call.cost.bytes;
+    ++row.calls;
+    if (call.cost.product != ProductShape{}) ++state_->products[call.op][call.cost.product];
+  }
+  state_->milliseconds += elapsed(0, last);
+  ++state_->steps;
+}
+
+Profile GpuProfile::finish(c10::ScalarType dtype) {
+  Profile profile;
+  profile.steps = state_->steps;
+  profile.step_milliseconds =
+      state_->milliseconds / static_cast<double>(std::max<std::int64_t>(state_->steps, 1));
+  profile.sensors = median_of(state_->samples);
+  state_->measure_products(dtype, profile);
+  profile.memory_rate = rate_of_a_copy().value_or(0);
+  for (auto& [op, row] : state_->rows) {
+    if (row.bytes > 0 && profile.memory_rate > 0) row.alone = row.bytes / profile.memory_rate * 1e3;
+    if (row.flops > 0 && !state_->products.contains(op) && profile.product_rate > 0)
+      row.alone = row.flops / profile.product_rate * 1e3;  // attention
+    profile.rows.push_back(row);
+  }
+  std::sort(profile.rows.begin(), profile.rows.end(),
+            [](const ProfileRow& a, const ProfileRow& b) { return a.milliseconds > b.milliseconds; });
+  return profile;
+}
+
+}  // namespace sc

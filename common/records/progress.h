@@ -1,0 +1,72 @@
+// The line that says how a run is going. No torch.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <iosfwd>
+#include <optional>
+#include <string>
+
+#include "common/records/mfu.h"
+
+namespace sc {
+
+struct ProgressOptions {
+  std::int64_t total_steps = 0;
+  bool quiet = false;     // prints notes and nothing else
+  bool terminal = false;  // one line, redrawn; otherwise plain lines: the first step, one every
+                          // plain_seconds, the last step
+  std::optional<ModelFlops> flops = {};  // on GPUs
+  double plain_seconds = 2.0;            // of the clock
+  double redraw_seconds = 0.1;
+};
+
+/// Whether a person looks on: run.sh says so (STAGECRAFT_TERMINAL), since under mpirun every rank's stdout is
+/// a pseudo-terminal; without run.sh: whether stdout is a terminal.
+bool on_terminal();
+/// What text that somebody else prints begins with: a redrawn line may stand there.
+const char* fresh_line();
+
+/// One step that has ended.
+struct StepProgress {
+  std::int64_t step = 0;      // 0-based
+  double loss = 0;            // nats a token
+  std::int64_t tokens = 0;    // of all ranks
+  double seconds = 0;         // the whole step
+  double waited_seconds = 0;  // the part of it inside waits for communication
+};
+
+/// "step  12/200  loss 2.5821  52.0k tok/s  waiting  8 %  left 1 min 05 s", with "MFU 41 %" where a GPU's
+/// peak is known. Rates are means over the last steps (at most 20), so that a slow start is forgotten. Only
+/// one rank has one.
+class Progress {
+ public:
+  /// `clock` gives seconds from any origin. `out` and what `clock` refers to outlive the object.
+  Progress(std::ostream& out, std::function<double()> clock, ProgressOptions options);
+  /// Ends a redrawn line.
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void step(const StepProgress& step);
+  /// A line of its own ("validation loss 2.31"), which the redrawn line does not overwrite. Printed even if
+  /// quiet.
+  void note(const std::string& text);
+  /// After the last step: the redrawn line stays as it is, and the cursor goes to the next. Idempotent.
+  void finish();
+
+ private:
+  [[nodiscard]] std::string line() const;
+  void draw(const std::string& text);
+
+  std::ostream& out_;
+  std::function<double()> clock_;
+  ProgressOptions options_;
+  std::deque<StepProgress> last_;
+  bool printed_ = false;
+  double printed_at_ = 0;
+  std::size_t width_ = 0;  // characters of the redrawn line that stands there; 0: none
+};
+
+}  // namespace sc

@@ -1,0 +1,296 @@
+#include "common/records/record.h"
+
+#include <spdlog/fmt/chrono.h>
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "common/storage/atomic_dir.h"
+
+namespace sc {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+Json json_of(const StepRecord& s) {
+  Json json;
+  json["step"] = s.step;
+  json["loss"] = number(s.loss);
+  json["lr"] = number(s.lr);
+  json["grad_norm"] = number(s.grad_norm);
+  json["tokens"] = s.tokens;
+  json["seconds"] = number(s.seconds);
+  json["tokens_per_second"] = number(share(static_cast<double>(s.tokens), s.seconds));
+  json["waited_seconds"] = number(s.waited_seconds);
+  json["wait_share"] = number(share(s.waited_seconds, s.seconds));
+  json["skipped"] = s.skipped;
+  return json;
+}
+
+Json json_of(const RankBytes& bytes) {
+  Json json = Json::object();
+  for (std::size_t p = 0; p < bytes.by_purpose.size(); ++p) {
+    const Bytes of = bytes.by_purpose[p];
+    if (of.value() != 0) json[std::string(name_of(static_cast<Purpose>(p)))] = of.value();
+  }
+  json["total"] = bytes.total.value();
+  return json;
+}
+
+Json json_of(const CommPlan& plan) {
+  Json json = Json::array();
+  for (const auto& [op, count] : plan.count) {
+    json.push_back({{"kind", name_of(op.kind)},
+                    {"dtype", name_of(op.dtype)},
+                    {"elements", op.elements.value()},
+                    {"count", count}});
+  }
+  return json;
+}
+
+Json json_of(const StepTiming& t) {
+  return {{"steps", t.steps},
+          {"median_seconds", t.median},
+          {"p10_seconds", t.p10},
+          {"p90_seconds", t.p90},
+          {"tokens_per_second", t.tokens_per_second},
+          {"wait_share", t.wait_share}};
+}
+
+Json json_of(const ModelFlops& f) {
+  return {{"formula", ModelFlops::kFormula},
+          {"parameters", f.parameters},
+          {"a_token", f.a_token},
+          {"gpus", f.gpus},
+          {"peak", f.peak ? Json(*f.peak) : Json(nullptr)},
+          {"peak_of", f.peak_of}};
+}
+
+Json json_of(const GpuSensors::Sample& s) {
+  return {{"sm_mhz", s.sm_mhz}, {"watts", s.watts}, {"limit_watts", s.limit_watts}};
+}
+
+// Milliseconds and calls of all profiled steps.
+Json json_of(const Profile& p) {
+  Json json = {{"steps", p.steps},
+               {"step_milliseconds", number(p.step_milliseconds)},
+               {"waited_milliseconds", number(p.waited_milliseconds)},
+               {"product_rate", number(p.product_rate)},
+               {"memory_rate", number(p.memory_rate)}};
+  json["sensors"] = p.sensors ? json_of(*p.sensors) : Json(nullptr);
+  json["operations"] = json["communication"] = Json::array();
+  for (const ProfileRow& r : p.rows) {
+    json["operations"].push_back({{"op", r.op},
+                                  {"milliseconds", number(r.milliseconds)},
+                                  {"calls", r.calls},
+                                  {"flops", number(r.flops)},
+                                  {"bytes", number(r.bytes)},
+                                  {"alone", number(r.alone)}});
+  }
+  for (const ProfileCommRow& r : p.communication) {
+    json["communication"].push_back({{"kind", name_of(r.kind)},
+                                     {"milliseconds", number(r.milliseconds)},
+                                     {"calls", r.calls},
+                                     {"sent", r.sent.value()},
+                                     {"alone", number(r.alone)}});
+  }
+  return json;
+}
+
+Json json_of(const std::vector<AllocatorCheck::Part>& parts) {
+  Json json = Json::object();
+  for (const AllocatorCheck::Part& part : parts) json[part.name] = part.bytes.value();
+  return json;
+}
+
+Json json_of(const AllocatorCheck& c) {
+  return {{"predicted", json_of(c.parts)},
+          {"at_most", c.at_most},
+          {"peak", c.peak.value()},
+          {"windows", c.windows.value()},
+          {"allocations", c.allocations ? Json(*c.allocations) : Json(nullptr)},
+          {"beside", json_of(c.beside)}};
+}
+
+Json timing_json(const RunRecord& r) {
+  const std::optional<StepTiming> timing = timing_of(r.steps);
+  if (!timing) return nullptr;
+  Json json = json_of(*timing);
+  const std::optional<double> mfu = r.flops ? r.flops->mfu(timing->tokens_per_second) : std::nullopt;
+  json["mfu"] = mfu ? number(*mfu) : Json(nullptr);
+  return json;
+}
+
+template <class T>
+Json json_of(const std::optional<T>& value) {
+  return value ? json_of(*value) : Json(nullptr);
+}
+
+Json json_of(const RankRecord& r) {
+  Json json;
+  json["rank"] = to_int(r.rank);
+  json["host"] = r.host;
+  json["cpu"] = r.cpu;
+  json["cores"] = r.cores;
+  json["memory_bytes"] = r.memory.value();
+  json["predicted_bytes"] = json_of(r.predicted_bytes);
+  json["measured_bytes"] = json_of(r.measured_bytes);
+  json["predicted_operations"] = json_of(r.predicted_operations);
+  json["measured_operations"] = json_of(r.measured_operations);
+  return json;
+}
+
+// Columns instead of rows: one array a quantity, so that thousands of steps stay small.
+template <class Value>
+Json column(const std::vector<StepRecord>& steps, Value value) {
+  Json json = Json::array();
+  for (const StepRecord& step : steps) json.push_back(value(step));
+  return json;
+}
+
+Json json_of(const std::vector<StepRecord>& steps) {
+  Json json;
+  json["step"] = column(steps, [](const StepRecord& s) { return Json(s.step); });
+  json["loss"] = column(steps, [](const StepRecord& s) { return number(s.loss); });
+  json["lr"] = column(steps, [](const StepRecord& s) { return number(s.lr); });
+  json["grad_norm"] = column(steps, [](const StepRecord& s) { return number(s.grad_norm); });
+  json["tokens"] = column(steps, [](const StepRecord& s) { return Json(s.tokens); });
+  json["seconds"] = column(steps, [](const StepRecord& s) { return number(s.seconds); });
+  json["waited_seconds"] = column(steps, [](const StepRecord& s) { return number(s.waited_seconds); });
+  json["skipped"] = column(steps, [](const StepRecord& s) { return Json(s.skipped); });
+  return json;
+}
+
+Json json_of(const RunRecord& r) {
+  Json json;
+  json["format"] = 1;
+  json["lesson"] = r.lesson;
+  json["commit"] = r.commit;
+  json["command"] = r.command;
+  json["started"] = r.started;
+  json["seconds"] = number(r.seconds);
+  json["skipped_updates"] = skipped_updates(r.steps);
+  json["exit_code"] = r.exit_code ? Json(*r.exit_code) : Json(nullptr);
+  json["message"] = r.message;
+  json["workload_hash"] = r.workload_hash;
+  json["workload"] = r.workload;
+  json["strategy"] = r.strategy;
+  json["device"] = r.device;
+  json["comm"] = r.comm;
+  json["world"] = r.world;
+  json["threads"] = r.threads;
+  json["versions"] = r.versions;
+  json["as_predicted"] = r.as_predicted();
+  json["timing"] = timing_json(r);
+  json["flops"] = json_of(r.flops);
+  if (r.profile) json["profile"] = json_of(*r.profile);
+  if (r.allocator) json["allocator"] = json_of(*r.allocator);
+  json["validation_loss"] = r.validation_loss ? number(*r.validation_loss) : Json(nullptr);
+  json["ranks"] = Json::array();
+  for (const RankRecord& rank : r.ranks) json["ranks"].push_back(json_of(rank));
+  json["steps"] = json_of(r.steps);
+  return json;
+}
+
+// On one line. Text in a record may come from a shell: bytes that are not UTF-8 become U+FFFD instead of an
+// exception.
+std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+// What holds objects or arrays, or is long, takes a line for each of its members; a column of numbers is one
+// line.
+std::string text_of(const Json& json, std::size_t indent) {
+  constexpr std::size_t kLine = 100;
+  const bool nested =
+      std::any_of(json.begin(), json.end(), [](const Json& member) { return member.is_structured(); });
+  std::string line = json.is_structured() && nested ? "" : line_of(json);
+  if (!nested && (!json.is_object() || line.size() <= kLine)) return line;
+  std::string text(1, json.is_object() ? '{' : '[');
+  const char* separator = "\n";
+  for (const auto& [key, member] : json.items()) {
+    text += separator + std::string(indent + 1, ' ');
+    if (json.is_object()) text += line_of(key) + ": ";
+    text += text_of(member, indent + 1);
+    separator = ",\n";
+  }
+  return text + "\n" + std::string(indent, ' ') + (json.is_object() ? '}' : ']');
+}
+
+// The value that `share` of the sorted values do not exceed: nearest rank.
+double quantile(const std::vector<double>& sorted, double share) {
+  const auto at = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
+  return sorted[std::max<std::size_t>(at, 1) - 1];
+}
+
+std::tm utc(std::chrono::system_clock::time_point time) {
+  return fmt::gmtime(std::chrono::system_clock::to_time_t(time));
+}
+
+}  // namespace
+
+std::int64_t skipped_updates(const std::vector<StepRecord>& steps) {
+  return std::count_if(steps.begin(), steps.end(), [](const StepRecord& s) { return s.skipped; });
+}
+
+bool RankRecord::as_predicted() const {
+  return measured_bytes && measured_operations && *measured_bytes == predicted_bytes &&
+         *measured_operations == predicted_operations;
+}
+
+bool RunRecord::as_predicted() const {
+  return !ranks.empty() &&
+         std::all_of(ranks.begin(), ranks.end(), [](const RankRecord& r) { return r.as_predicted(); });
+}
+
+std::optional<StepTiming> timing_of(const std::vector<StepRecord>& steps) {
+  const auto all = static_cast<std::int64_t>(steps.size());
+  if (all < kWarmupSteps + kTimedSteps) return std::nullopt;
+  StepTiming t;
+  std::vector<double> sorted;
+  double total = 0, waited = 0, tokens = 0;
+  for (auto step = steps.begin() + kWarmupSteps; step != steps.end(); ++step) {
+    sorted.push_back(step->seconds);
+    total += step->seconds;
+    waited += step->waited_seconds;
+    tokens += static_cast<double>(step->tokens);
+  }
+  std::sort(sorted.begin(), sorted.end());
+  t.steps = all - kWarmupSteps;
+  t.median = quantile(sorted, 0.5);
+  t.p10 = quantile(sorted, 0.1);
+  t.p90 = quantile(sorted, 0.9);
+  t.tokens_per_second = share(tokens / static_cast<double>(t.steps), t.median);
+  t.wait_share = share(waited, total);
+  return t;
+}
+
+void write_record(FileOps& ops, const Path& dir, const RunRecord& record) {
+  atomic_write_file(ops, dir / "record.json", text_of(json_of(record), 0) + "\n");
+}
+
+StepLog::StepLog(FileOps& ops, const Path& dir) : file_(ops.create(dir / "steps.jsonl")) {}
+
+void StepLog::append(const StepRecord& step) { file_->append(as_bytes(line_of(json_of(step)) + "\n")); }
+
+Path new_run_dir(FileOps& ops, const Path& root, const std::string& lesson,
+                 std::chrono::system_clock::time_point now) {
+  make_dirs(ops, root / lesson);
+  const std::string name = fmt::format("{:%Y-%m-%dT%H-%M-%S}", utc(now));
+  Path dir = root / lesson / name;
+  for (int k = 2; !ops.make_dir(dir); ++k) dir = root / lesson / (name + "-" + std::to_string(k));
+  return dir;
+}
+
+std::string utc_text(std::chrono::system_clock::time_point time) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", utc(time));
+}
+
+}  // namespace sc

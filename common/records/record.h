@@ -1,0 +1,131 @@
+// What a run leaves behind: runs/<lesson>/<time>/record.json and steps.jsonl. Figures, READMEs and
+// comparisons read nothing else. No torch.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/types.h"
+#include "common/memory/purpose.h"
+#include "common/records/mfu.h"
+#include "common/records/profile.h"
+#include "common/records/report.h"
+#include "common/storage/file_ops.h"
+#include "common/watch/comm_op.h"
+
+namespace sc {
+
+/// One optimizer step: a line of steps.jsonl. What is not finite is written as null and read as NaN.
+struct StepRecord {
+  std::int64_t step = 0;  // 0-based
+  double loss = 0;        // nats a token, mean over the global batch
+  double lr = 0;
+  double grad_norm = 0;       // before clipping
+  std::int64_t tokens = 0;    // of all ranks
+  double seconds = 0;         // of the writing rank
+  double waited_seconds = 0;  // the part of it inside waits for communication: of the host, on GPUs of the
+                              // compute stream, by events (comm/gpu_moment.h)
+  bool skipped = false;       // loss or gradient was not finite: no update
+};
+
+/// How many of the steps left their update out.
+std::int64_t skipped_updates(const std::vector<StepRecord>& steps);
+
+/// Bytes of one rank; `total` leaves host and disk aside.
+struct RankBytes {
+  std::array<Bytes, kPurposes> by_purpose{};
+  Bytes total;
+  bool operator==(const RankBytes&) const = default;
+};
+
+/// What one rank is, what was predicted for it and what was found. `measured` is empty if the run ended
+/// before the check.
+struct RankRecord {
+  Rank rank{0};
+  std::string host, cpu;
+  int cores = 0;  // that the rank may use
+  Bytes memory;   // of the host
+  RankBytes predicted_bytes;
+  CommPlan predicted_operations;  // of one training step
+  std::optional<RankBytes> measured_bytes;
+  std::optional<CommPlan> measured_operations;
+  bool operator==(const RankRecord&) const = default;
+  /// Both were measured, and every number is the predicted one.
+  [[nodiscard]] bool as_predicted() const;
+};
+
+struct RunRecord {
+  std::string lesson;                           // the folder's name
+  std::string commit = "unknown";               // of the source tree, "-dirty" if changed
+  std::string command;                          // as typed
+  std::string started;                          // UTC, "2025-01-31T12:00:00Z"
+  std::map<std::string, std::string> workload;  // every key's resolved value
+  std::string workload_hash;                    // records compare only when these are equal
+  std::map<std::string, std::string> strategy;  // the lesson's own keys
+  std::string device = "cpu", comm = "local";
+  int world = 1;
+  int threads = 1;                              // intra-op, a rank
+  std::map<std::string, std::string> versions;  // LibTorch, MPI, compiler, ...
+  std::optional<ModelFlops> flops;              // on GPUs
+  // Of rank 0, on GPUs; written, not read back.
+  std::optional<Profile> profile;  // --profile
+  std::optional<AllocatorCheck> allocator;
+  std::vector<RankRecord> ranks;
+  std::vector<StepRecord> steps;
+  std::optional<double> validation_loss;
+  double seconds = 0;            // from start to end
+  std::optional<int> exit_code;  // empty: still running, or killed
+  std::string message;           // of an error
+  [[nodiscard]] bool as_predicted() const;
+};
+
+/// Times of the steps after the warm-up.
+struct StepTiming {
+  std::int64_t steps = 0;               // that were timed
+  double median = 0, p10 = 0, p90 = 0;  // seconds a step
+  double tokens_per_second = 0;         // tokens of the median step over its time
+  double wait_share = 0;                // waits of all timed steps over their time
+};
+inline constexpr std::int64_t kWarmupSteps = 5;
+inline constexpr std::int64_t kTimedSteps = 20;  // fewer are no measurement
+
+/// Empty if fewer than kTimedSteps steps follow the warm-up.
+std::optional<StepTiming> timing_of(const std::vector<StepRecord>& steps);
+
+/// Writes dir/record.json, complete or not at all; one that is there is replaced.  Errors: InputError (exit
+/// 73).
+void write_record(FileOps& ops, const Path& dir, const RunRecord& record);
+
+/// Errors: InputError (exit 65) with the path and the key (or line and column) that is wrong.
+RunRecord read_record(FileOps& ops, const Path& path);
+
+/// dir/steps.jsonl, a line a step while the run goes on, so that a killed run leaves what it had.
+class StepLog {
+ public:
+  /// Creates the file; one that is there is emptied.  Errors: InputError (exit 73), as append().
+  StepLog(FileOps& ops, const Path& dir);
+  void append(const StepRecord& step);
+
+ private:
+  std::unique_ptr<File> file_;
+};
+
+/// All complete lines; a last line cut short by a kill is left out.  Errors: InputError (exit 65) with the
+/// line.
+std::vector<StepRecord> read_steps(FileOps& ops, const Path& path);
+
+/// Creates and returns root/<lesson>/<time in UTC, 2025-01-31T12-00-00>, with "-2", "-3", ... where that is
+/// taken.
+Path new_run_dir(FileOps& ops, const Path& root, const std::string& lesson,
+                 std::chrono::system_clock::time_point now);
+
+/// "2025-01-31T12:00:00Z".
+std::string utc_text(std::chrono::system_clock::time_point time);
+
+}  // namespace sc

@@ -1,0 +1,232 @@
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "common/records/record.h"
+
+namespace sc {
+namespace {
+
+using Json = nlohmann::json;
+
+[[noreturn]] void refuse(const std::string& where, const std::string& what) {
+  throw InputError(ExitCode::data, where, what, "a record that a run of this version wrote, unchanged");
+}
+
+/// A value of the file and its name for messages: "ranks[1].cores".
+class Node {
+ public:
+  Node(const Json& json, std::string file, std::string name)
+      : json_(json), file_(std::move(file)), name_(std::move(name)) {}
+
+  [[nodiscard]] Node operator[](const std::string& key) const {
+    const auto found = json_.is_object() ? json_.find(key) : json_.end();
+    if (!json_.is_object() || found == json_.end()) fail(fmt::format("has no \"{}\"", key));
+    return {*found, file_, name_.empty() ? key : name_ + "." + key};
+  }
+  [[nodiscard]] std::vector<Node> elements() const {
+    if (!json_.is_array()) fail("is no array");
+    std::vector<Node> nodes;
+    for (std::size_t i = 0; i < json_.size(); ++i)
+      nodes.emplace_back(json_[i], file_, fmt::format("{}[{}]", name_, i));
+    return nodes;
+  }
+  [[nodiscard]] bool is_null() const { return json_.is_null(); }
+  [[nodiscard]] std::string text() const {
+    if (!json_.is_string()) fail("is no text");
+    return json_.get<std::string>();
+  }
+  [[nodiscard]] std::int64_t integer() const {
+    if (!json_.is_number_integer()) fail("is no whole number");
+    if (json_.is_number_unsigned() && json_.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max())
+      fail("is too large");
+    return json_.get<std::int64_t>();
+  }
+  [[nodiscard]] int small() const {
+    const std::int64_t value = integer();
+    if (value != static_cast<int>(value)) fail("is too large");
+    return static_cast<int>(value);
+  }
+  [[nodiscard]] bool truth() const {
+    if (!json_.is_boolean()) fail("is neither true nor false");
+    return json_.get<bool>();
+  }
+  /// null, which stands for what is not finite, is NaN.
+  [[nodiscard]] double number() const {
+    if (json_.is_null()) return std::numeric_limits<double>::quiet_NaN();
+    if (!json_.is_number()) fail("is no number");
+    return json_.get<double>();
+  }
+  [[nodiscard]] std::map<std::string, std::string> texts() const {
+    if (!json_.is_object()) fail("is no object");
+    std::map<std::string, std::string> all;
+    for (const auto& item : json_.items()) all[item.key()] = (*this)[item.key()].text();
+    return all;
+  }
+  [[nodiscard]] std::vector<std::string> keys() const {
+    if (!json_.is_object()) fail("is no object");
+    std::vector<std::string> all;
+    for (const auto& item : json_.items()) all.push_back(item.key());
+    return all;
+  }
+  [[noreturn]] void fail(const std::string& what) const {
+    refuse(file_, (name_.empty() ? "the file" : "\"" + name_ + "\"") + " " + what);
+  }
+
+ private:
+  const Json& json_;
+  std::string file_, name_;
+};
+
+/// The enumerator whose name_of() is the text.
+template <class Enum>
+Enum enum_of(const Node& node, Enum last) {
+  const std::string text = node.text();
+  for (int i = 0; i <= static_cast<int>(last); ++i) {
+    if (name_of(static_cast<Enum>(i)) == text) return static_cast<Enum>(i);
+  }
+  node.fail(fmt::format("is \"{}\", which this version does not know", text));
+}
+
+RankBytes read_bytes(const Node& node) {
+  RankBytes bytes;
+  for (const std::string& key : node.keys()) {
+    const Bytes value(node[key].integer());
+    std::size_t p = 0;
+    while (p < bytes.by_purpose.size() && name_of(static_cast<Purpose>(p)) != key) ++p;
+    if (p < bytes.by_purpose.size()) {
+      bytes.by_purpose[p] = value;
+    } else if (key != "total") {
+      node[key].fail("is no purpose that this version knows");
+    }
+  }
+  bytes.total = Bytes(node["total"].integer());
+  return bytes;
+}
+
+CommPlan read_operations(const Node& node) {
+  CommPlan plan;
+  for (const Node& op : node.elements()) {
+    plan.count[{enum_of(op["kind"], CommKind::barrier), enum_of(op["dtype"], DType::u8),
+                Elements(op["elements"].integer())}] = op["count"].integer();
+  }
+  return plan;
+}
+
+RankRecord read_rank(const Node& node) {
+  RankRecord r;
+  r.rank = Rank{node["rank"].small()};
+  r.host = node["host"].text();
+  r.cpu = node["cpu"].text();
+  r.cores = node["cores"].small();
+  r.memory = Bytes(node["memory_bytes"].integer());
+  r.predicted_bytes = read_bytes(node["predicted_bytes"]);
+  r.predicted_operations = read_operations(node["predicted_operations"]);
+  if (const Node n = node["measured_bytes"]; !n.is_null()) r.measured_bytes = read_bytes(n);
+  if (const Node n = node["measured_operations"]; !n.is_null()) r.measured_operations = read_operations(n);
+  return r;
+}
+
+ModelFlops read_flops(const Node& node) {
+  ModelFlops f;
+  f.parameters = node["parameters"].integer();
+  f.a_token = node["a_token"].number();
+  f.gpus = node["gpus"].small();
+  if (const Node n = node["peak"]; !n.is_null()) f.peak = n.number();
+  f.peak_of = node["peak_of"].text();
+  return f;
+}
+
+StepRecord read_step(const Node& node) {
+  StepRecord s;
+  s.step = node["step"].integer();
+  s.loss = node["loss"].number();
+  s.lr = node["lr"].number();
+  s.grad_norm = node["grad_norm"].number();
+  s.tokens = node["tokens"].integer();
+  s.seconds = node["seconds"].number();
+  s.waited_seconds = node["waited_seconds"].number();
+  s.skipped = node["skipped"].truth();
+  return s;
+}
+
+std::vector<StepRecord> read_columns(const Node& node) {
+  const std::vector<Node> step = node["step"].elements();
+  std::vector<StepRecord> steps(step.size());
+  for (std::size_t i = 0; i < step.size(); ++i) steps[i].step = step[i].integer();
+  const auto fill = [&](const std::string& key, const auto& set) {
+    const std::vector<Node> column = node[key].elements();
+    if (column.size() != steps.size())
+      node[key].fail(fmt::format("has {} values for {} steps", column.size(), steps.size()));
+    for (std::size_t i = 0; i < steps.size(); ++i) set(steps[i], column[i]);
+  };
+  fill("loss", [](StepRecord& s, const Node& n) { s.loss = n.number(); });
+  fill("lr", [](StepRecord& s, const Node& n) { s.lr = n.number(); });
+  fill("grad_norm", [](StepRecord& s, const Node& n) { s.grad_norm = n.number(); });
+  fill("tokens", [](StepRecord& s, const Node& n) { s.tokens = n.integer(); });
+  fill("seconds", [](StepRecord& s, const Node& n) { s.seconds = n.number(); });
+  fill("waited_seconds", [](StepRecord& s, const Node& n) { s.waited_seconds = n.number(); });
+  fill("skipped", [](StepRecord& s, const Node& n) { s.skipped = n.truth(); });
+  return steps;
+}
+
+// The parser's own message names itself and a byte; this one names line and column, as every message here
+// does.
+Json parse(std::string_view text, const std::string& file, std::int64_t first_line) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    const std::size_t at = std::min(text.size(), error.byte > 0 ? error.byte - 1 : 0);
+    const std::string_view before = text.substr(0, at);
+    const auto line = first_line + std::count(before.begin(), before.end(), '\n');
+    const auto column = at - (before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1) + 1;
+    refuse(fmt::format("{}:{}:{}", file, line, column), "is not JSON");
+  }
+}
+
+}  // namespace
+
+RunRecord read_record(FileOps& ops, const Path& path) {
+  const Json json = parse(read_file(ops, path), path.string(), 1);
+  const Node node(json, path.string(), "");
+  if (const Node format = node["format"]; format.integer() != 1)
+    format.fail("is not 1, the one this version reads");
+  RunRecord r;
+  r.lesson = node["lesson"].text();
+  r.commit = node["commit"].text();
+  r.command = node["command"].text();
+  r.started = node["started"].text();
+  r.seconds = node["seconds"].number();
+  if (const Node n = node["exit_code"]; !n.is_null()) r.exit_code = n.small();
+  r.message = node["message"].text();
+  r.workload_hash = node["workload_hash"].text();
+  r.workload = node["workload"].texts();
+  r.strategy = node["strategy"].texts();
+  r.device = node["device"].text();
+  r.comm = node["comm"].text();
+  r.world = node["world"].small();
+  r.threads = node["threads"].small();
+  r.versions = node["versions"].texts();
+  if (const Node n = node["validation_loss"]; !n.is_null()) r.validation_loss = n.number();
+  if (const Node n = node["flops"]; !n.is_null()) r.flops = read_flops(n);
+  for (const Node& rank : node["ranks"].elements()) r.ranks.push_back(read_rank(rank));
+  r.steps = read_columns(node["steps"]);
+  return r;
+}
+
+std::vector<StepRecord> read_steps(FileOps& ops, const Path& path) {
+  const std::string text = read_file(ops, path);
+  std::vector<StepRecord> steps;
+  std::size_t begin = 0, end = 0;
+  for (std::int64_t line = 1; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1, ++line) {
+    const Json json = parse(std::string_view(text).substr(begin, end - begin), path.string(), line);
+    steps.push_back(read_step(Node(json, fmt::format("{}:{}", path.string(), line), "")));
+  }
+  return steps;
+}
+
+}  // namespace sc

@@ -1,0 +1,61 @@
+// What a run prints about its claims: the plan before it starts, predicted against measured at its end. No
+// torch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/types.h"
+#include "common/memory/plan.h"
+#include "common/watch/comm_op.h"
+
+namespace sc {
+
+/// What one rank's ledger and recording found.
+struct Measured {
+  std::array<Bytes, kPurposes> peak{};  // by purpose
+  Bytes peak_total;                     // peak of the sum, host and disk aside
+  CommPlan operations;                  // of one training step
+};
+
+/// A GPU: what LibTorch's allocator handed out at its peak, and windows (Communicator::window), beside what should
+/// be the sum of it.
+struct AllocatorCheck {
+  struct Part {
+    std::string name;
+    Bytes bytes;
+  };
+  std::vector<Part>
+      parts;             // predicted: the ledger, libraries' constants, what one operation takes for itself
+  bool at_most = false;  // the last part is an upper bound
+  Bytes peak, windows;   // peak includes them
+  std::optional<std::int64_t> allocations;  // of the checked step; empty where an operation may allocate
+  std::vector<Part> beside =
+      {};  // in use on the GPU beside all that, measured, in the order in which it came
+  [[nodiscard]] Bytes predicted() const;
+  /// Within 1 % of the prediction, or below it where that is an upper bound. Allocations are shown, not held against
+  /// it.
+  [[nodiscard]] bool holds() const;
+};
+/// A table of it.
+std::string format_allocator(const AllocatorCheck& check);
+
+/// Two tables: bytes of a rank by purpose, each buffer with its formula; operations of a step with what a
+/// rank sends for them (the one that sends the most, where ranks differ).
+std::string format_plan_table(const MemoryPlan& memory, const CommPlan& comm, WorldSize world);
+
+/// The same numbers side by side: purposes, their total, operations and bytes sent by `rank`; a row that
+/// differs says so.
+std::string format_predicted_measured(const MemoryPlan& memory, const CommPlan& comm,
+                                      const Measured& measured, WorldSize world, Rank rank);
+
+/// Whether every row of it is equal.
+bool as_predicted(const MemoryPlan& memory, const CommPlan& comm, const Measured& measured);
+
+/// What `rank` sends in one step of `plan`.
+Bytes bytes_sent(const CommPlan& plan, WorldSize world, Rank rank);
+
+}  // namespace sc

@@ -1,0 +1,178 @@
+#include "common/records/trace.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+#include "common/base/text.h"
+
+namespace sc {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+double end_of(const TraceSpan& span) { return span.begin_us + span.duration_us; }
+
+// Spans that a row can show: each lies inside the innermost one that is still open, or after it.
+class Row {
+ public:
+  bool take(const TraceSpan& span, bool may_nest) {
+    while (!open_.empty() && open_.back() <= span.begin_us) open_.pop_back();
+    if (!open_.empty() && (!may_nest || end_of(span) > open_.back())) return false;
+    open_.push_back(end_of(span));
+    return true;
+  }
+
+ private:
+  std::vector<double> open_;  // ends, the innermost last
+};
+
+struct Placed {
+  const TraceSpan* span;
+  std::size_t row;  // of its lane, 0-based
+};
+
+// Spans of one lane, in order of begin (an outer span before the inner ones), each in the first row that can
+// show it.
+std::vector<Placed> place(const std::vector<TraceSpan>& spans, Lane lane) {
+  std::vector<Placed> placed;
+  for (const TraceSpan& span : spans) {
+    if (span.lane == lane) placed.push_back({&span, 0});
+  }
+  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
+    if (a.span->begin_us != b.span->begin_us) return a.span->begin_us < b.span->begin_us;
+    return a.span->duration_us > b.span->duration_us;
+  });
+  std::vector<Row> rows;
+  for (Placed& p : placed) {
+    // One operation is not a part of another, even if it ends earlier.
+    const bool may_nest = lane != Lane::communication;
+    while (p.row < rows.size() && !rows[p.row].take(*p.span, may_nest)) ++p.row;
+    if (p.row == rows.size()) rows.emplace_back().take(*p.span, may_nest);
+  }
+  return placed;
+}
+
+Json metadata(const char* name, std::int64_t pid, std::int64_t tid, const Json& args) {
+  return {{"name", name}, {"ph", "M"}, {"pid", pid}, {"tid", tid}, {"args", args}};
+}
+
+Json event_of(const TraceSpan& span, std::int64_t pid, std::int64_t tid) {
+  Json json = {{"name", span.name},       {"cat", span.category}, {"ph", "X"}, {"ts", span.begin_us},
+               {"dur", span.duration_us}, {"pid", pid},           {"tid", tid}};
+  for (const auto& [key, value] : span.args) json["args"][key] = value;
+  return json;
+}
+
+// [begin, end) without `holes`, which are sorted by begin.
+std::vector<std::pair<Trace::Clock::time_point, Trace::Clock::time_point>> without(
+    const Trace::Step& step,
+    const std::vector<std::pair<Trace::Clock::time_point, Trace::Clock::time_point>>& holes) {
+  std::vector<std::pair<Trace::Clock::time_point, Trace::Clock::time_point>> left;
+  auto at = step.begin;
+  for (const auto& [begin, end] : holes) {
+    if (end <= at || begin >= step.end) continue;
+    if (begin > at) left.emplace_back(at, begin);
+    at = end;
+  }
+  if (at < step.end) left.emplace_back(at, step.end);
+  return left;
+}
+
+}  // namespace
+
+Trace::Trace(Rank rank, Clock::time_point origin, std::size_t limit)
+    : rank_(rank), origin_(origin), limit_(limit) {}
+
+double Trace::us(Clock::time_point at) const {
+  return std::chrono::duration<double, std::micro>(at - origin_).count();
+}
+
+void Trace::add(TraceSpan span) {
+  if (spans_.size() < limit_) {
+    spans_.push_back(std::move(span));
+  } else {
+    ++left_out_;
+  }
+}
+
+void Trace::add(Lane lane, std::string name, Clock::time_point begin, Clock::time_point end) {
+  add({lane, std::move(name), std::string(name_of(lane)), us(begin), us(end) - us(begin), {}});
+}
+
+void Trace::add_operation(const OpSpan& op) {
+  const std::optional<Clock::time_point> end = op.ended ? op.ended : op.wait_ended;
+  if (!end) return;
+  const Clock::time_point begin = op.began.value_or(op.issued);
+  TraceSpan span{Lane::communication, describe(op.op),      std::string(name_of(op.phase)),
+                 us(begin),           us(*end) - us(begin), {}};
+  span.args = {{"number", human_count(op.number)},
+               {"step", human_count(op.step)},
+               {"bytes of the tensor", human_count(bytes_of(op.op.elements, op.op.dtype).value())},
+               {"bytes this rank sends", human_count(op.sent.value())}};
+  add(std::move(span));
+}
+
+void Trace::add_run(std::span<const Step> steps, std::span<const OpSpan> operations) {
+  std::vector<std::pair<Clock::time_point, Clock::time_point>> waits;
+  for (const OpSpan& op : operations) {
+    add_operation(op);
+    if (!op.wait_began || !op.wait_ended) continue;
+    waits.emplace_back(*op.wait_began, *op.wait_ended);
+    add(Lane::wait, fmt::format("wait for {}", describe(op.op)), *op.wait_began, *op.wait_ended);
+  }
+  std::sort(waits.begin(), waits.end());
+  for (const Step& step : steps) {
+    add(Lane::compute, fmt::format("step {}", step.step), step.begin, step.end);
+    const auto [first, last] = step.on_gpu.value_or(std::pair(step.begin, step.end));
+    for (const auto& [begin, end] : without({step.step, first, last, {}}, waits))
+      add(Lane::compute, "compute", begin, end);
+  }
+}
+
+std::string Trace::serialise() const {
+  const std::int64_t pid = to_int(rank_);
+  std::string text;
+  const auto put = [&](const Json& json) { text += text_of(json) + "\n"; };
+  std::string name = fmt::format("rank {}", pid);
+  if (left_out_ > 0) name += fmt::format(" ({} spans left out)", human_count(left_out_));
+  put(metadata("process_name", pid, 0, {{"name", name}}));
+  put(metadata("process_sort_index", pid, 0, {{"sort_index", pid}}));
+  std::int64_t first_row = 0;
+  for (const Lane lane : {Lane::compute, Lane::wait, Lane::communication}) {
+    const std::vector<Placed> placed = place(spans_, lane);
+    std::size_t rows = 1;  // an empty lane is shown too
+    for (const Placed& p : placed) rows = std::max(rows, p.row + 1);
+    for (std::size_t row = 0; row < rows; ++row) {
+      const std::int64_t tid = first_row + static_cast<std::int64_t>(row);
+      const std::string label =
+          row == 0 ? std::string(name_of(lane)) : fmt::format("{} {}", name_of(lane), row + 1);
+      put(metadata("thread_name", pid, tid, {{"name", label}}));
+      put(metadata("thread_sort_index", pid, tid, {{"sort_index", tid}}));
+    }
+    for (const Placed& p : placed) put(event_of(*p.span, pid, first_row + static_cast<std::int64_t>(p.row)));
+    first_row += static_cast<std::int64_t>(rows);
+  }
+  return text;
+}
+
+std::string merge_traces(std::span<const std::string> ranks) {
+  std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
+  const char* separator = "\n";
+  for (std::string_view rank : ranks) {
+    while (!rank.empty()) {
+      const std::size_t end = rank.find('\n');
+      text.append(separator).append(rank.substr(0, end));
+      rank.remove_prefix(end == std::string_view::npos ? rank.size() : end + 1);
+      separator = ",\n";
+    }
+  }
+  return text + "\n]}\n";
+}
+
+}  // namespace sc

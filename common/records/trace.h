@@ -1,0 +1,77 @@
+// What every rank did when, for chrome://tracing and ui.perfetto.dev: all ranks in one trace.json. No torch.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/types.h"
+#include "common/watch/comm_record.h"
+
+namespace sc {
+
+/// The rows of a rank. Operations in flight at the same time, which a row cannot show, take further
+/// communication rows.
+enum class Lane : std::uint8_t { compute, wait, communication };
+constexpr std::string_view name_of(Lane lane) {
+  constexpr std::string_view kNames[] = {"compute", "wait", "communication"};
+  return kNames[static_cast<int>(lane)];
+}
+
+struct TraceSpan {
+  Lane lane{};
+  std::string name, category;
+  double begin_us = 0, duration_us = 0;                   // from the trace's origin
+  std::vector<std::pair<std::string, std::string>> args;  // shown when the span is clicked
+};
+
+/// The spans of one rank, at most `limit` of them: later ones are counted and left out.
+class Trace {
+ public:
+  using Clock = OpSpan::Clock;
+  /// `origin` is the same moment on all ranks: any one if they share a host (its processes share
+  /// steady_clock), else the end of a barrier.
+  Trace(Rank rank, Clock::time_point origin, std::size_t limit = 200'000);
+
+  void add(TraceSpan span);
+  void add(Lane lane, std::string name, Clock::time_point begin, Clock::time_point end);
+
+  /// A step as run_lesson timed it.
+  struct Step {
+    std::int64_t step = 0;
+    Clock::time_point begin, end;
+    std::optional<std::pair<Clock::time_point, Clock::time_point>> on_gpu =
+        {};  // from its first to its last work
+  };
+  /// A whole run: operations from issue (on GPUs: from their beginning) to end (to the end of their wait
+  /// where the transport does not know better), waits, and compute, which is what the waits leave of each
+  /// step (of its time on the GPU, if it has one). Operations without an end are left out.
+  void add_run(std::span<const Step> steps, std::span<const OpSpan> operations);
+
+  [[nodiscard]] const std::vector<TraceSpan>& spans() const { return spans_; }
+  [[nodiscard]] std::int64_t left_out() const { return left_out_; }
+  /// This rank's part of the file, for merge_traces() on rank 0.
+  [[nodiscard]] std::string serialise() const;
+
+ private:
+  [[nodiscard]] double us(Clock::time_point at) const;
+  void add_operation(const OpSpan& op);
+
+  Rank rank_;
+  Clock::time_point origin_;
+  std::size_t limit_;
+  std::int64_t left_out_ = 0;
+  std::vector<TraceSpan> spans_;
+};
+
+/// The text of trace.json from every rank's serialise(), in any order.
+///   Format  Trace Event Format, JSON object form: one complete event ("ph": "X") a span with pid = rank and
+///           tid = row, ordered by begin within a row; metadata events name ranks and rows. In a row spans
+///           are nested or apart.
+std::string merge_traces(std::span<const std::string> ranks);
+
+}  // namespace sc

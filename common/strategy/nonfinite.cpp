@@ -1,0 +1,60 @@
+#include "common/strategy/nonfinite.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/check.h"
+#include "common/run/run_lesson.h"
+
+namespace sc::detail {
+namespace {
+
+constexpr std::int64_t kNone = -1;
+
+// What one rank found: the unit where backward, which runs from the last unit to the first and carries
+// whatever it met along, met something that is not finite; and whether this rank's own micro-batches made it
+// so.
+struct Scan final : StateVisitor {
+  std::int64_t unit = kNone;
+  bool own = false;
+  void visit(const StateSlice& slice) override {
+    const bool local = slice.purpose == Purpose::workspace;
+    if (!local && slice.purpose != Purpose::gradients) return;
+    if (at::isfinite(slice.values).all().item<bool>()) return;
+    if (local) {
+      own = true;
+    } else {
+      unit = std::max<std::int64_t>(unit, slice.unit);
+    }
+  }
+};
+
+}  // namespace
+
+void throw_nonfinite(AnyStrategy& strategy, double loss, std::int64_t step, Communicator& comm) {
+  Scan scan;
+  strategy.visit_state(scan);
+  const std::int64_t world = to_int(comm.size());
+  at::Tensor mine = at::empty({2}, at::kLong), all = at::empty({2 * world}, at::kLong);
+  mine.mutable_data_ptr<std::int64_t>()[0] = scan.own ? 1 : 0;
+  mine.mutable_data_ptr<std::int64_t>()[1] = scan.unit;
+  comm.all_gather(mine, all).wait();
+  const auto* found = all.const_data_ptr<std::int64_t>();
+  std::string who = "no rank's last micro-batch shows it: an earlier one, or the sum, made it";
+  std::int64_t unit = kNone;
+  for (std::int64_t r = world - 1; r >= 0; --r) {
+    if (found[2 * r] != 0) who = fmt::format("it came from rank {}'s own micro-batches", r);
+    unit = std::max(unit, found[2 * r + 1]);
+  }
+  throw ClaimError(
+      fmt::format("step {}: {} not finite{}; {}\n  fix: a smaller optim.lr, a longer optim.warmup_steps, or "
+                  "optim.clip=1 where it is 0",
+                  step, std::isfinite(loss) ? "the gradient is" : "the loss is",
+                  unit == kNone ? "" : fmt::format(", first seen in unit {}", unit), who));
+}
+
+}  // namespace sc::detail

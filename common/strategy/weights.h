@@ -1,0 +1,35 @@
+// Weights into and out of a strategy, whatever it shards, through Hugging Face's safetensors files.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "common/comm/communicator.h"
+#include "common/storage/file_ops.h"
+#include "common/strategy/strategy.h"
+
+namespace sc::detail {
+
+class AnyStrategy;
+
+/// Overwrites the strategy's parameters (and fp32 master) with those of `path`. One unit is in memory at a
+/// time, beside the ledger.
+///   Errors  InputError (exit 65) for a file that is not this model's.
+void load_weights(AnyStrategy& strategy, const ParamLayout& layout, const std::string& path);
+
+/// Calls take(unit, values) for every unit in turn, on every rank: all of its parameters, exact (the fp32
+/// master's where there is one), fp32 in host memory, whatever the strategy shards. Collective.
+void for_each_whole_unit(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
+                         const std::function<void(int unit, const UnitTensors& values)>& take);
+
+/// Before a run whose end would be too late for it: can a file be written at `path`? Makes missing parent
+/// directories.
+///   Errors  InputError (exit 73).
+void check_save_path(FileOps& ops, const Path& path);
+
+/// Writes all parameters to `path` on rank 0, complete or not at all. Collective: what a rank does not hold
+/// comes from the others, a unit at a time.
+void save_weights(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
+                  const std::string& path);
+
+}  // namespace sc::detail

@@ -1,0 +1,156 @@
+// Who is missing, and how to say it: describe_hang of watchdog.h.
+#include <algorithm>
+#include <iterator>
+
+#include "common/base/text.h"
+#include "common/watch/process_alive.h"
+#include "common/watch/watchdog.h"
+
+namespace sc {
+namespace {
+
+enum class State { gone, stopped, left, busy, waiting, elsewhere };
+
+struct Peer {
+  Rank rank;
+  RankProgress progress;
+  State state;
+  std::int64_t silent_ms;
+};
+
+std::string milliseconds_text(std::int64_t ms) {
+  if (ms >= 10'000) return human_seconds(static_cast<double>(ms) / 1000);
+  return std::to_string(ms / 1000) + "." + std::to_string(ms % 1000 / 100) + " s";
+}
+
+Peer look_at(const ProgressBoard& board, Rank rank, std::chrono::milliseconds stale) {
+  Peer peer{rank, board.read(rank), State::busy, 0};
+  const RankProgress& p = peer.progress;
+  peer.silent_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(RankProgress::Clock::now() - p.heartbeat).count();
+  if (p.pid == 0) {
+    peer.state = State::elsewhere;
+  } else if (p.left) {
+    peer.state = State::left;
+  } else if (!process_alive(p.pid)) {
+    peer.state = State::gone;
+  } else if (peer.silent_ms > stale.count()) {
+    peer.state = State::stopped;
+  } else if (p.waiting) {
+    peer.state = State::waiting;
+  }
+  return peer;
+}
+
+std::vector<Peer> of_state(const std::vector<Peer>& peers, State state) {
+  std::vector<Peer> found;
+  std::copy_if(peers.begin(), peers.end(), std::back_inserter(found),
+               [&](const Peer& p) { return p.state == state; });
+  return found;
+}
+
+std::vector<Peer> missing(const std::vector<Peer>& peers, std::int64_t my_operations) {
+  for (const State state : {State::gone, State::stopped, State::left, State::busy}) {
+    std::vector<Peer> found = of_state(peers, state);
+    if (!found.empty()) return found;
+  }
+  std::vector<Peer> behind = of_state(peers, State::waiting);
+  std::int64_t fewest = my_operations;
+  for (const Peer& p : behind) fewest = std::min(fewest, p.progress.operations);
+  std::erase_if(behind,
+                [&](const Peer& p) { return p.progress.operations > fewest || fewest == my_operations; });
+  return behind.empty() ? of_state(peers, State::elsewhere) : behind;
+}
+
+std::string state_text(const Peer& peer) {
+  const std::string process = "process " + std::to_string(peer.progress.pid);
+  switch (peer.state) {
+    case State::gone:
+      return process + " is gone";
+    case State::stopped:
+      return process + " has stopped (no heartbeat for " + milliseconds_text(peer.silent_ms) + ")";
+    case State::left:
+      return process + " has ended";
+    case State::busy:
+      return process + " is alive, but does not come to the next operation";
+    case State::waiting:
+      return process + " is alive and waits for another operation";
+    case State::elsewhere:
+      break;
+  }
+  return "on another host, its state is not known here";
+}
+
+std::string position_text(const RankProgress& p) {
+  return std::string(name_of(p.phase)) + " step " + std::to_string(p.step);
+}
+
+std::string last_text(const RankProgress& p) {
+  if (!p.last) return "no operation yet, " + position_text(p);
+  return "last operation " + std::to_string(p.operations) + " (" + describe(*p.last) + "), " +
+         position_text(p);
+}
+
+std::string names(const std::vector<Peer>& peers) {
+  std::string text = peers.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < peers.size(); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(to_int(peers[i].rank));
+  return text;
+}
+
+std::string operation_text(Rank rank, const OutstandingOp& op) {
+  std::string text = "rank " + std::to_string(to_int(rank)) + " waits for its operation " +
+                     std::to_string(op.number) + " (" + describe(op.op);
+  if (op.peer)
+    text += (op.op.kind == CommKind::send ? " to rank " : " from rank ") + std::to_string(to_int(*op.peer));
+  return text + ", " + std::string(name_of(op.phase)) + " step " + std::to_string(op.step) + ")";
+}
+
+std::string fix_text(const std::vector<Peer>& lost, std::chrono::milliseconds limit) {
+  if (!of_state(lost, State::gone).empty()) {
+    return "\n  fix: look above for its own last words; without any, the system may have killed it (out of "
+           "memory?)";
+  }
+  return "\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog (now " +
+         milliseconds_text(limit.count()) + ")";
+}
+
+std::string all_wait_text(const std::vector<Peer>& peers, const std::string& seen) {
+  std::string text = "every rank waits, so the ranks did not issue the same operations: " + seen;
+  for (const Peer& p : peers)
+    text += "\n  rank " + std::to_string(to_int(p.rank)) + ": " + last_text(p.progress);
+  return text;
+}
+
+std::string lost_text(const std::vector<Peer>& lost, const std::string& seen) {
+  std::string text = "lost " + names(lost) + ": " + seen;
+  for (const Peer& p : lost) {
+    text += "\n  rank " + std::to_string(to_int(p.rank)) + ": " + state_text(p);
+    if (p.state != State::elsewhere) text += "; " + last_text(p.progress);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string describe_hang(const ProgressBoard& board, Rank rank,
+                          const std::optional<OutstandingOp>& waits_for, std::chrono::milliseconds limit,
+                          std::chrono::milliseconds stale) {
+  const std::string over = " for more than " + milliseconds_text(limit.count());
+  const RankProgress mine = board.read(rank);
+  std::vector<Peer> peers;
+  for (int r = 0; r < to_int(board.world()); ++r) {
+    if (Rank{r} != rank) peers.push_back(look_at(board, Rank{r}, stale));
+  }
+  std::vector<Peer> lost = missing(peers, mine.operations);
+  if (!waits_for) lost = of_state(lost, State::gone);
+  const std::string me = "rank " + std::to_string(to_int(rank));
+  if (!waits_for && lost.empty()) {
+    return me + " is stuck: nothing has moved" + over + " in " + position_text(mine) + "\n  " +
+           last_text(mine) + fix_text(lost, limit);
+  }
+  const std::string seen = waits_for ? operation_text(rank, *waits_for) + over : "noticed by " + me;
+  return (lost.empty() ? all_wait_text(peers, seen) : lost_text(lost, seen)) + fix_text(lost, limit);
+}
+
+}  // namespace sc

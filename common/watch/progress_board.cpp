@@ -1,0 +1,144 @@
+#include "common/watch/progress_board.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "common/base/check.h"
+
+namespace sc {
+
+// A file of zeros is a valid board on which nobody has joined: whoever maps it first needs to write nothing.
+struct alignas(64) ProgressBoard::Header {
+  std::atomic<std::int64_t> world;
+  std::atomic<std::int32_t> claimed;
+  std::atomic<std::int32_t> reported;
+};
+
+struct alignas(64) ProgressBoard::Slot {
+  std::atomic<std::int64_t> pid, heartbeat_ns, step, operations, last_elements;
+  std::atomic<std::int32_t> waiting;
+  std::atomic<std::uint8_t> left, phase, last_kind, last_dtype;
+};
+
+namespace {
+
+static_assert(std::atomic<std::int64_t>::is_always_lock_free, "the board is shared between processes");
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(RankProgress::Clock::now().time_since_epoch())
+      .count();
+}
+
+[[noreturn]] void fail(const std::string& path, const char* call) {
+  throw DeviceError("progress board " + path + ": " + call + ": " + std::strerror(errno));
+}
+
+std::byte* map_file(const std::string& path, std::size_t size) {
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0) fail(path, "open");
+  if (::ftruncate(file, static_cast<off_t>(size)) != 0) {
+    ::close(file);
+    fail(path, "ftruncate");
+  }
+  void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ::close(file);
+  if (mapped == MAP_FAILED) fail(path, "mmap");
+  return static_cast<std::byte*>(mapped);
+}
+
+}  // namespace
+
+ProgressBoard::ProgressBoard(WorldSize world)
+    : world_(world), size_(sizeof(Header) + sizeof(Slot) * static_cast<std::size_t>(world)) {
+  memory_ = std::make_unique<std::byte[]>(size_ + alignof(Slot));  // zeroed
+  void* aligned = memory_.get();
+  std::size_t space = size_ + alignof(Slot);
+  base_ = static_cast<std::byte*>(std::align(alignof(Slot), size_, aligned, space));
+}
+
+ProgressBoard::ProgressBoard(const std::string& path, WorldSize world)
+    : world_(world), path_(path), size_(sizeof(Header) + sizeof(Slot) * static_cast<std::size_t>(world)) {
+  base_ = map_file(path, size_);
+  std::int64_t other = 0;
+  if (!header().world.compare_exchange_strong(other, to_int(world)) && other != to_int(world)) {
+    ::munmap(base_, size_);
+    throw DeviceError("progress board " + path + ": made for " + std::to_string(other) + " ranks, not " +
+                      std::to_string(to_int(world)));
+  }
+}
+
+ProgressBoard::~ProgressBoard() {
+  if (!memory_) ::munmap(base_, size_);
+}
+
+ProgressBoard::Header& ProgressBoard::header() const { return *reinterpret_cast<Header*>(base_); }
+
+ProgressBoard::Slot& ProgressBoard::slot(Rank rank) const {
+  return reinterpret_cast<Slot*>(base_ + sizeof(Header))[static_cast<std::size_t>(rank)];
+}
+
+void ProgressBoard::join(Rank rank) {
+  heartbeat(rank);
+  slot(rank).pid = ::getpid();
+}
+
+void ProgressBoard::leave(Rank rank) { slot(rank).left = 1; }
+
+void ProgressBoard::heartbeat(Rank rank) { slot(rank).heartbeat_ns = now_ns(); }
+
+void ProgressBoard::set_position(Rank rank, Phase phase, std::int64_t step) {
+  slot(rank).phase = static_cast<std::uint8_t>(phase);
+  slot(rank).step = step;
+}
+
+void ProgressBoard::set_issued(Rank rank, std::int64_t operations, const CommOp& last) {
+  Slot& s = slot(rank);
+  s.last_kind = static_cast<std::uint8_t>(last.kind);
+  s.last_dtype = static_cast<std::uint8_t>(last.dtype);
+  s.last_elements = last.elements.value();
+  s.operations = operations;
+}
+
+void ProgressBoard::add_waiting(Rank rank, int change) { slot(rank).waiting += change; }
+
+RankProgress ProgressBoard::read(Rank rank) const {
+  const Slot& s = slot(rank);
+  RankProgress p;
+  p.pid = s.pid;
+  p.left = s.left != 0;
+  p.phase = static_cast<Phase>(s.phase.load());
+  p.step = s.step;
+  p.operations = s.operations;
+  if (p.operations > 0) {
+    p.last = CommOp{static_cast<CommKind>(s.last_kind.load()), static_cast<DType>(s.last_dtype.load()),
+                    Elements(s.last_elements)};
+  }
+  p.waiting = s.waiting > 0;
+  p.heartbeat = RankProgress::Clock::time_point(std::chrono::duration_cast<RankProgress::Clock::duration>(
+      std::chrono::nanoseconds(s.heartbeat_ns.load())));
+  return p;
+}
+
+bool ProgressBoard::claim() {
+  std::int32_t nobody = 0;
+  return header().claimed.compare_exchange_strong(nobody, 1);
+}
+
+void ProgressBoard::set_reported(int exit_code) { header().reported = exit_code; }
+
+std::optional<int> ProgressBoard::reported() const {
+  const int exit_code = header().reported;
+  return exit_code == 0 ? std::nullopt : std::optional(exit_code);
+}
+
+void ProgressBoard::remove_file() noexcept {
+  if (!path_.empty()) ::unlink(path_.c_str());
+}
+
+}  // namespace sc

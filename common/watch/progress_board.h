@@ -1,0 +1,91 @@
+// Where each rank of a host says what it is doing, so that the others can name it when it stops. No torch, no
+// MPI.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/base/types.h"
+#include "common/watch/comm_op.h"
+
+namespace sc {
+
+/// What part of a program an operation or a step belongs to. Plans speak of `train` alone.
+enum class Phase : std::uint8_t { setup, train, eval, check };
+constexpr std::string_view name_of(Phase phase) {
+  constexpr std::string_view kNames[] = {"setup", "train", "eval", "check"};
+  return kNames[static_cast<int>(phase)];
+}
+
+/// One rank as the board shows it. Times are steady_clock, which all processes of a host share.
+struct RankProgress {
+  using Clock = std::chrono::steady_clock;
+  std::int64_t pid = 0;  // 0: never joined, which is how a rank on another host looks
+  bool left = false;     // ended well
+  Phase phase = Phase::setup;
+  std::int64_t step = 0;
+  std::int64_t operations = 0;  // issued so far, all groups together
+  std::optional<CommOp> last;   // the last one issued
+  bool waiting = false;         // inside a wait or a barrier
+  Clock::time_point heartbeat;
+};
+
+/// One slot a rank. Each slot is written by its own rank and read by all; every field is atomic, and a reader
+/// may see one field newer than another, which is harmless: it is read when nothing moves any more.
+///   Hosts   the file is shared by the ranks of one host. Ranks of other hosts never join this board, so a
+///           watchdog can say that somebody elsewhere is missing, but not who and where it stopped. A board
+///           that is fed by messages would have the same functions.
+///   Errors  DeviceError if the file cannot be made or mapped.
+class ProgressBoard {
+ public:
+  /// In memory: ranks that are threads of this process.
+  explicit ProgressBoard(WorldSize world);
+  /// In `path`, the same for all ranks of a host, on a local file system, and new for this run (an old board
+  /// would hold old claims). Whoever comes first makes it. All ranks name the same world.
+  ProgressBoard(const std::string& path, WorldSize world);
+  ~ProgressBoard();
+  ProgressBoard(const ProgressBoard&) = delete;
+  ProgressBoard& operator=(const ProgressBoard&) = delete;
+
+  [[nodiscard]] WorldSize world() const { return world_; }
+  /// This process is `rank` / has ended well, and is not missing any more.
+  void join(Rank rank);
+  void leave(Rank rank);
+  void heartbeat(Rank rank);
+  void set_position(Rank rank, Phase phase, std::int64_t step);
+  void set_issued(Rank rank, std::int64_t operations, const CommOp& last);
+  /// How many waits and barriers the rank is inside of.
+  void add_waiting(Rank rank, int change);
+  [[nodiscard]] RankProgress read(Rank rank) const;
+
+  /// True for exactly one caller in the life of the board: the one who speaks for the job.
+  bool claim();
+  /// The speaker has spoken, and the job ends with `exit_code` (not 0); the others may end their processes
+  /// now.
+  void set_reported(int exit_code);
+  /// That code; empty as long as nobody has spoken.
+  [[nodiscard]] std::optional<int> reported() const;
+
+  /// Removes the file's name; the mapping stays. Call it on one rank a host after all have joined: nothing is
+  /// left behind then.
+  void remove_file() noexcept;
+
+ private:
+  struct Slot;
+  struct Header;
+  [[nodiscard]] Header& header() const;
+  [[nodiscard]] Slot& slot(Rank rank) const;
+
+  WorldSize world_;
+  std::string path_;
+  std::size_t size_ = 0;
+  std::unique_ptr<std::byte[]> memory_;  // of a board without a file
+  std::byte* base_ = nullptr;
+};
+
+}  // namespace sc

@@ -1,0 +1,180 @@
+#include "common/watch/watchdog.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+
+#include "common/base/check.h"
+#include "common/watch/process_alive.h"
+
+namespace sc {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto kLongestInterval = 100ms;
+constexpr auto kGoneLimit = 2s;  // a launcher that notices a dead rank itself is quicker
+constexpr int kLostRank = static_cast<int>(ExitCode::lost_rank);
+
+// A signal handler reaches nothing but globals.
+volatile sig_atomic_t g_terminate = 0;
+void note_terminate(int signal) { g_terminate = signal; }
+
+void watch_for(int signal) {
+  struct sigaction action = {};
+  action.sa_handler = note_terminate;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(signal, &action, nullptr);
+}
+
+std::chrono::milliseconds stale_after(std::chrono::milliseconds limit) {
+  return std::clamp<std::chrono::milliseconds>(limit / 2, 500ms, 5000ms);
+}
+
+void fill_defaults(WatchdogOptions& options, WorldSize world) {
+  if (!options.print) {
+    options.print = [](const std::string& message) { std::fprintf(stderr, "error: %s\n", message.c_str()); };
+  }
+  if (!options.abort) options.abort = [] {};
+  if (!options.interrupted) options.interrupted = [](int) {};
+  if (!options.fall_silent) options.fall_silent = [] { (void)std::freopen("/dev/null", "w", stderr); };
+  if (!options.exit) options.exit = [](int code) { ::_exit(code); };
+  if (!options.step_limit) options.step_limit = options.limit * (to_int(world) == 1 ? 1 : 10);
+}
+
+}  // namespace
+
+Watchdog::Watchdog(ProgressBoard& board, Rank rank, Outstanding outstanding, WatchdogOptions options)
+    : board_(board), rank_(rank), outstanding_(std::move(outstanding)), options_(std::move(options)) {
+  fill_defaults(options_, board.world());
+  interval_ = std::min<Duration>(kLongestInterval, options_.limit / 10);
+  if (options_.on_sigterm) watch_for(SIGTERM);
+  if (options_.on_sigint) {
+    watch_for(SIGINT);
+    watch_for(SIGHUP);
+  }
+  board_.join(rank_);
+  thread_ = std::thread([this] { run(); });
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  if (options_.on_sigint) {  // nobody looks any more
+    (void)std::signal(SIGINT, SIG_DFL);
+    (void)std::signal(SIGHUP, SIG_DFL);
+  }
+  board_.leave(rank_);
+}
+
+void Watchdog::step_begin(std::int64_t /*step*/) {
+  ++moves_;
+  in_step_ = true;
+}
+
+void Watchdog::step_end() {
+  ++moves_;
+  in_step_ = false;
+}
+
+void Watchdog::run() {
+  auto before = std::chrono::steady_clock::now();
+  std::unique_lock lock(mutex_);
+  while (!stop_ && !expired_) {
+    changed_.wait_for(lock, interval_, [this] { return stop_; });
+    lock.unlock();
+    const auto now = std::chrono::steady_clock::now();
+    clock_ +=
+        std::min<Duration>(now - before, 5 * interval_);  // more: this process was stopped, not the others
+    before = now;
+    board_.heartbeat(rank_);
+    look();
+    lock.lock();
+  }
+}
+
+void Watchdog::look() {
+  if (const int signal = g_terminate; signal != 0 && (options_.on_sigterm || options_.on_sigint)) {
+    return on_terminate(signal);
+  }
+  if (const auto overdue = overdue_operation()) {
+    expire(describe_hang(board_, rank_, overdue, options_.limit, stale_after(options_.limit)));
+  } else if (step_stands_still()) {
+    expire(describe_hang(board_, rank_, std::nullopt, *options_.step_limit, stale_after(options_.limit)));
+  } else if (somebody_is_gone()) {
+    if (!gone_since_) gone_since_ = clock_;
+    if (clock_ - *gone_since_ > kGoneLimit) {
+      expire(describe_hang(board_, rank_, std::nullopt, options_.limit, stale_after(options_.limit)));
+    }
+  }
+}
+
+std::optional<OutstandingOp> Watchdog::overdue_operation() {
+  std::map<std::int64_t, Duration> seen;
+  std::optional<OutstandingOp> overdue;
+  if (!outstanding_) return overdue;
+  for (const OutstandingOp& op : outstanding_()) {
+    const auto known = first_seen_.find(op.number);
+    const Duration since = known == first_seen_.end() ? clock_ : known->second;
+    seen[op.number] = since;
+    // The oldest, unless somebody is inside the wait of a younger one: that is the one that stops this rank.
+    if (clock_ - since > options_.limit && (!overdue || (op.waiting && !overdue->waiting))) overdue = op;
+  }
+  first_seen_ = std::move(seen);
+  return overdue;
+}
+
+bool Watchdog::step_stands_still() {
+  const std::pair<std::int64_t, std::int64_t> moves{moves_, board_.read(rank_).operations};
+  if (moves != last_moves_ || !in_step_) {
+    last_moves_ = moves;
+    moved_at_ = clock_;
+  }
+  return *options_.step_limit > 0ms && clock_ - moved_at_ > *options_.step_limit;
+}
+
+bool Watchdog::somebody_is_gone() {
+  for (int r = 0; r < to_int(board_.world()); ++r) {
+    const RankProgress p = board_.read(Rank{r});
+    if (p.pid != 0 && !p.left && !process_alive(p.pid)) return true;
+  }
+  return false;
+}
+
+void Watchdog::on_terminate(int signal) {
+  for (int attempt = 0; attempt < 5 && !somebody_is_gone(); ++attempt) std::this_thread::sleep_for(20ms);
+  if (somebody_is_gone()) {
+    return expire(describe_hang(board_, rank_, std::nullopt, options_.limit, stale_after(options_.limit)));
+  }
+  // Nobody is lost: all were asked to go. The others learn it up to an interval later, and must neither
+  // report this rank nor hear Open MPI complain about it; so all of them fall silent first, and only then
+  // does anybody end.
+  expired_ = true;
+  board_.leave(rank_);
+  options_.interrupted(signal);
+  options_.fall_silent();
+  if (to_int(board_.world()) > 1) std::this_thread::sleep_for(3 * kLongestInterval);
+  options_.exit(128 + signal);
+}
+
+// Nobody ends a process before the message is out: mpirun would end the speaker with it.
+void Watchdog::expire(const std::string& message) {
+  expired_ = true;
+  if (board_.claim()) {
+    options_.print(message);
+    board_.set_reported(kLostRank);
+  } else {
+    for (int k = 0; k < 100 && !board_.reported(); ++k) std::this_thread::sleep_for(10ms);
+  }
+  std::thread aborting(options_.abort);
+  std::this_thread::sleep_for(options_.last_words);
+  options_.exit(kLostRank);
+  aborting.join();
+}
+
+}  // namespace sc

@@ -1,0 +1,111 @@
+// No run hangs: a thread that notices when this rank waits too long, says for whom, and ends the job. No
+// torch, no MPI.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/watch/comm_record.h"
+#include "common/watch/progress_board.h"
+
+namespace sc {
+
+struct WatchdogOptions {
+  /// How long an operation may be outstanding.
+  std::chrono::milliseconds limit{30'000};
+  /// How long a step may pass without an operation, step_begin() or progress(). Not set: `limit` in a world
+  /// of one, where nobody else would notice; ten times that otherwise. 0: never.
+  std::optional<std::chrono::milliseconds> step_limit;
+  /// On SIGTERM: if a rank of this host died, say so and exit 75; otherwise exit 143. (mpirun sends it to the
+  /// ranks that are left.)
+  bool on_sigterm = false;
+  /// The same on SIGINT and SIGHUP: exit 130 and 129. Where a launcher stands between, it sends SIGTERM
+  /// instead.
+  bool on_sigint = false;
+  /// Before such an end, unless a rank died: the signal. For the last words of this rank.
+  std::function<void(int signal)> interrupted;
+  /// The message, once a job. Default: to stderr, with "error: " before it.
+  std::function<void(const std::string&)> print;
+  /// Asks for the end of all ranks; MpiWorld::abort_job(75), say. May block, may not return.
+  std::function<void()> abort;
+  /// After SIGTERM, before the end: no more messages from this process. Default: stderr goes to /dev/null.
+  std::function<void()> fall_silent;
+  /// Ends this process, `last_words` after `abort` was called. Default: _exit.
+  std::function<void(int)> exit;
+  std::chrono::milliseconds last_words{1000};
+};
+
+/// One a rank. Its thread also beats the rank's heart on the board.
+///   Expiry   an operation of this rank outlives the limit, a step stands still (step_limit), or the process
+///            of a rank on this host has been gone for 2 s. Then the first watchdog of the job to notice
+///            prints one message that names the missing ranks with their last operation and step; all of them
+///            call `abort`, and 1 s later `exit(75)`.
+///   Time     only while this process runs: to stop and continue a whole job (^Z) does no harm.
+///   Silence  whoever has claimed the board speaks for the job: a rank that ends with an error of its own
+///            calls board.claim() before it prints, and no watchdog adds a second message.
+class Watchdog {
+ public:
+  using Outstanding = std::function<std::vector<OutstandingOp>()>;
+
+  /// Joins `rank` to the board. `outstanding`: CommRecord::outstanding; asked from the watchdog's thread.
+  /// Both outlive this.
+  Watchdog(ProgressBoard& board, Rank rank, Outstanding outstanding, WatchdogOptions options);
+  /// The rank leaves the board.
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  void step_begin(std::int64_t step);
+  void step_end();
+  /// For a step that is long and communicates nothing: it still moves.
+  void progress() { ++moves_; }
+
+ private:
+  using Duration = std::chrono::steady_clock::duration;
+  void run();
+  void look();
+  [[nodiscard]] std::optional<OutstandingOp> overdue_operation();
+  [[nodiscard]] bool step_stands_still();
+  [[nodiscard]] bool somebody_is_gone();
+  void on_terminate(int signal);
+  void expire(const std::string& message);
+
+  ProgressBoard& board_;
+  const Rank rank_;
+  const Outstanding outstanding_;
+  WatchdogOptions options_;
+  Duration interval_;
+  std::atomic<bool> in_step_ = false;
+  std::atomic<std::int64_t> moves_ = 0;
+
+  // The thread's own:
+  Duration clock_{0};                            // time this process has run
+  std::map<std::int64_t, Duration> first_seen_;  // outstanding operations
+  std::pair<std::int64_t, std::int64_t> last_moves_{-1, -1};
+  Duration moved_at_{0};
+  std::optional<Duration> gone_since_;
+  bool expired_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+/// The message about a hang, as `rank` sees it on the board: who is missing, what he did last, and what
+/// `rank` waits for (nothing: its own step stands still). Missing are, the first kind that has any: ranks
+/// whose process is gone, who stopped (no heartbeat for `stale`), who left early, who are not waiting for
+/// anything; then the ranks with the fewest operations; then those of other hosts.
+std::string describe_hang(const ProgressBoard& board, Rank rank,
+                          const std::optional<OutstandingOp>& waits_for, std::chrono::milliseconds limit,
+                          std::chrono::milliseconds stale);
+
+}  // namespace sc

@@ -1,0 +1,106 @@
+#include "common/records/compare.h"
+
+#include <gtest/gtest.h>
+
+#include "common/storage/atomic_dir.h"
+#include "tests/storage/temp_dir.h"
+
+namespace sc {
+namespace {
+
+using testing::input_error;
+using testing::TempDir;
+
+RunRecord some_run(const std::string& lesson, std::int64_t gradients, double seconds, double loss) {
+  RunRecord r;
+  r.lesson = lesson;
+  r.workload = {{"batch.micro", "1"}, {"model.layers", "4"}};
+  r.workload_hash = "abc";
+  r.world = 2;
+  r.comm = "mpi";
+  RankRecord rank;
+  rank.predicted_bytes.by_purpose[static_cast<std::size_t>(Purpose::parameters)] = Bytes(4000);
+  rank.predicted_bytes.by_purpose[static_cast<std::size_t>(Purpose::gradients)] = Bytes(gradients);
+  rank.predicted_bytes.total = Bytes(4000 + gradients);
+  rank.measured_bytes = rank.predicted_bytes;
+  rank.measured_operations.emplace();
+  r.ranks = {rank, rank};
+  for (int i = 0; i < 25; ++i) r.steps.push_back({i, loss - i / 10.0, 1e-3, 1, 100, seconds, seconds / 4});
+  r.validation_loss = loss;
+  r.exit_code = 0;
+  return r;
+}
+
+RunRecord reduced(RunRecord r, CommKind kind, std::int64_t times) {
+  for (RankRecord& rank : r.ranks) rank.measured_operations->add(kind, DType::f32, Elements(1000), times);
+  return r;
+}
+
+/// The words of the line that begins with `first`.
+std::string line_of(const std::string& text, const std::string& first) {
+  const std::size_t at = text.find("\n  " + first);
+  if (at == std::string::npos) return "no line " + first + " in\n" + text;
+  std::string line = text.substr(at + 3, text.find('\n', at + 1) - at - 3), words;
+  for (const char c : line)
+    if (c != ' ' || words.back() != ' ') words += c;
+  return words;
+}
+
+TEST(Compare, EveryQuantityBesideTheOtherRun) {
+  const OtherRun other{"r.json",
+                       reduced(some_run("01_data_parallel", 4000, 0.02, 5), CommKind::all_reduce, 3)};
+  RunRecord run = some_run("03_zero2", 1000, 0.03, 5);
+  run = reduced(reduced(run, CommKind::reduce_scatter, 3), CommKind::all_gather, 3);
+  run.steps[7].loss += 0.5;
+  const std::string text = "\n" + format_comparison(run, other);
+  EXPECT_NE(text.find("compared with r.json\n"), std::string::npos);
+  EXPECT_EQ(line_of(text, "peak bytes"), "peak bytes of rank 0 01_data_parallel -n 2 03_zero2 -n 2");
+  EXPECT_EQ(line_of(text, "parameters"), "parameters 4,000 4,000 x 1.000");
+  EXPECT_EQ(line_of(text, "gradients"), "gradients 4,000 1,000 x 0.250");
+  EXPECT_EQ(line_of(text, "all_reduce"), "all_reduce 3 12,000 0 0");
+  EXPECT_EQ(line_of(text, "reduce_scatter"), "reduce_scatter 0 0 3 6,000");
+  EXPECT_EQ(line_of(text, "all_gather"), "all_gather 0 0 3 6,000");
+  EXPECT_EQ(line_of(text, "median step"), "median step 20.00 ms 30.00 ms x 1.500");
+  EXPECT_EQ(line_of(text, "tokens a second"), "tokens a second 5000 3333 x 0.667");
+  EXPECT_EQ(line_of(text, "waiting"), "waiting for communication 25.0 % 25.0 %");
+  EXPECT_NE(line_of(text, "times of two runs").find("docs/measuring.md"), std::string::npos);
+  EXPECT_EQ(line_of(text, "step 7"), "step 7, where it is largest 4.300000 4.800000 5.00e-01");
+  EXPECT_EQ(line_of(text, "step 24"), "step 24 2.600000 2.600000 0.00e+00");
+  EXPECT_EQ(line_of(text, "validation"), "validation 5.000000 5.000000 0.00e+00");
+}
+
+TEST(Compare, ShortRunsAreNoMeasurement) {
+  OtherRun other{"r.json", some_run("01_data_parallel", 4000, 0.02, 5)};
+  other.record.steps.resize(24);
+  other.record.ranks[0].measured_bytes.reset();
+  other.record.ranks[0].measured_operations.reset();
+  const std::string text = "\n" + format_comparison(some_run("02_zero1", 4000, 0.02, 5), other);
+  EXPECT_EQ(line_of(text, "times are"),
+            "times are compared from 25 steps on; 01_data_parallel has 24, 02_zero1 has 25");
+  EXPECT_NE(text.find("01_data_parallel -n 2 (predicted)"), std::string::npos) << text;
+  EXPECT_EQ(line_of(text, "step 23"), "step 23 2.700000 2.700000 0.00e+00");
+}
+
+TEST(Compare, RefusesOtherWorkAndRunsWithoutAnEnd) {
+  TempDir dir;
+  const std::unique_ptr<FileOps> ops = posix_file_ops();
+  const std::string path = (dir / "record.json").string();
+  RunRecord record = some_run("01_data_parallel", 4000, 0.02, 5);
+  write_record(*ops, dir.path(), record);
+  EXPECT_EQ(read_other_run(*ops, path, record.workload, "abc").record.lesson, "01_data_parallel");
+  const auto refused = [&](const std::map<std::string, std::string>& workload, const std::string& hash) {
+    return input_error([&] { (void)read_other_run(*ops, path, workload, hash); }, dir.path().string());
+  };
+  EXPECT_EQ(refused({{"batch.micro", "2"}, {"model.layers", "4"}}, "def"),
+            "64|--compare DIR/record.json: it did other work: batch.micro is 2 here and 1 there|runs are "
+            "compared that train the same; --set the keys, or use that run's --workload");
+  record.exit_code = 75;
+  write_record(*ops, dir.path(), record);
+  EXPECT_EQ(refused(record.workload, "abc"),
+            "65|--compare DIR/record.json: that run came to no end|the record of a run that ended well");
+  atomic_write_file(*ops, dir / "record.json", "{\"loss\": 3}");
+  EXPECT_EQ(refused(record.workload, "abc").substr(0, 2), "65");
+}
+
+}  // namespace
+}  // namespace sc

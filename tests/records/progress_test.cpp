@@ -1,0 +1,164 @@
+#include "common/records/progress.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace sc {
+namespace {
+
+struct Screen {
+  std::ostringstream out;
+  double now = 100;
+  Progress progress;
+  explicit Screen(const ProgressOptions& options)
+      : progress(
+            out, [this] { return now; }, options) {}
+  void step(std::int64_t i, double seconds, double loss = 2.5, double waited = 0) {
+    now += seconds;
+    progress.step({.step = i, .loss = loss, .tokens = 3072, .seconds = seconds, .waited_seconds = waited});
+  }
+  [[nodiscard]] std::vector<std::string> lines() const {
+    std::vector<std::string> all;
+    std::istringstream in(out.str());
+    for (std::string line; std::getline(in, line);) all.push_back(line);
+    return all;
+  }
+};
+
+TEST(Progress, SaysStepLossRateWaitingAndTimeLeft) {
+  Screen s({.total_steps = 200});
+  s.step(0, 0.5, 5.54321, 0.125);
+  EXPECT_EQ(s.out.str(), "step   1/200  loss 5.5432  6.1k tok/s  waiting 25 %  left 1 min 40 s\n");
+}
+
+TEST(Progress, SaysMfuWhereAPeakIsKnown) {
+  const ModelFlops known{.parameters = 1, .a_token = 1e9, .gpus = 2, .peak = 1e13, .peak_of = "a GPU"};
+  Screen s({.total_steps = 200, .flops = known});
+  s.step(0, 0.5, 5.54321, 0.125);  // 6144 tokens a second
+  EXPECT_EQ(s.out.str(), "step   1/200  loss 5.5432  6.1k tok/s  MFU 31 %  waiting 25 %  left 1 min 40 s\n");
+  ModelFlops unknown = known;
+  unknown.peak.reset();
+  Screen without({.total_steps = 200, .flops = unknown});
+  without.step(0, 0.5);
+  EXPECT_EQ(without.out.str().find("MFU"), std::string::npos);
+}
+
+// The first step, then whatever is 2 s after the line before, then the last step.
+TEST(Progress, PrintsPlainLinesByTheClock) {
+  Screen s({.total_steps = 10});
+  for (int i = 0; i < 10; ++i) s.step(i, i < 9 ? 0.75 : 0.1);
+  ASSERT_EQ(s.lines().size(), 4U) << s.out.str();
+  EXPECT_EQ(s.lines()[0].substr(0, 10), "step  1/10");
+  EXPECT_EQ(s.lines()[1].substr(0, 10), "step  4/10");
+  EXPECT_EQ(s.lines()[2].substr(0, 10), "step  7/10");
+  EXPECT_EQ(s.lines()[3].substr(0, 10), "step 10/10");
+}
+
+TEST(Progress, ForgetsASlowStart) {
+  Screen s({.total_steps = 100});
+  s.step(0, 30);
+  for (int i = 1; i <= 20; ++i) s.step(i, 1);
+  EXPECT_NE(s.lines().back().find("3.1k tok/s"), std::string::npos) << s.lines().back();
+  EXPECT_NE(s.lines().back().find("left 1 min 19 s"), std::string::npos) << s.lines().back();
+}
+
+TEST(Progress, CountsThousandsAndMillions) {
+  Screen s({.total_steps = 3});
+  s.step(0, 10);
+  EXPECT_NE(s.out.str().find("  307 tok/s"), std::string::npos);
+  Screen fast({.total_steps = 3});
+  fast.step(0, 0.001);
+  EXPECT_NE(fast.out.str().find("  3.07M tok/s"), std::string::npos);
+}
+
+TEST(Progress, RedrawsOneLineOnATerminal) {
+  Screen s({.total_steps = 5, .terminal = true});
+  for (int i = 0; i < 5; ++i) s.step(i, 0.2);
+  s.progress.finish();
+  s.progress.finish();
+  const std::string text = s.out.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\r'), 5);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+  EXPECT_EQ(text.back(), '\n');
+}
+
+TEST(Progress, RedrawsAtMostTenTimesASecondButAlwaysTheLastStep) {
+  Screen s({.total_steps = 50, .terminal = true});
+  for (int i = 0; i < 50; ++i) s.step(i, 0.03);
+  const std::string text = s.out.str();
+  const auto drawn = std::count(text.begin(), text.end(), '\r');
+  EXPECT_GE(drawn, 12);
+  EXPECT_LE(drawn, 16);
+  EXPECT_NE(text.rfind("\rstep 50/50"), std::string::npos);
+}
+
+// What a screen shows: each line after its last carriage return, written over what was there.
+std::vector<std::string> shown(const std::string& text) {
+  std::vector<std::string> screen(1);
+  std::size_t column = 0;
+  for (const char c : text) {
+    if (c == '\r') {
+      column = 0;
+    } else if (c == '\n') {
+      screen.emplace_back();
+      column = 0;
+    } else {
+      std::string& line = screen.back();
+      line.resize(std::max(line.size(), column + 1), ' ');
+      line[column++] = c;
+    }
+  }
+  for (std::string& line : screen) line.erase(line.find_last_not_of(' ') + 1);
+  return screen;
+}
+
+TEST(Progress, LeavesNothingOfALongerLine) {
+  Screen s({.total_steps = 1000, .terminal = true});
+  s.step(0, 100);  // left 27 h 45 min
+  s.step(998, 0.2);
+  EXPECT_EQ(shown(s.out.str()).back().back(), 's');
+}
+
+TEST(Progress, NotesStandAboveTheRedrawnLine) {
+  Screen s({.total_steps = 10, .terminal = true});
+  s.step(0, 1);
+  s.progress.note("validation loss 2.31");
+  s.step(1, 1);
+  const std::vector<std::string> screen = shown(s.out.str());
+  ASSERT_EQ(screen.size(), 2U);
+  EXPECT_EQ(screen[0], "validation loss 2.31");
+  EXPECT_EQ(screen[1].substr(0, 10), "step  2/10");
+}
+
+TEST(Progress, NotesArePlainLinesElsewhere) {
+  Screen s({.total_steps = 10});
+  s.step(0, 1);
+  s.progress.note("validation loss 2.31");
+  EXPECT_EQ(s.lines().size(), 2U);
+  EXPECT_EQ(s.lines()[1], "validation loss 2.31");
+  EXPECT_EQ(s.out.str().find('\r'), std::string::npos);
+}
+
+TEST(Progress, QuietPrintsNotesAlone) {
+  for (const bool terminal : {false, true}) {
+    Screen s({.total_steps = 2, .quiet = true, .terminal = terminal});
+    s.step(0, 1);
+    s.progress.note("done");
+    s.step(1, 1);
+    s.progress.finish();
+    EXPECT_EQ(s.out.str(), "done\n");
+  }
+}
+
+// A clock too coarse for a step gives no rate instead of an infinite one.
+TEST(Progress, StepsWithoutTimeHaveNoRate) {
+  Screen s({.total_steps = 2});
+  s.step(0, 0);
+  EXPECT_EQ(s.out.str(), "step 1/2  loss 2.5000\n");
+}
+
+}  // namespace
+}  // namespace sc

@@ -1,0 +1,321 @@
+#include "common/records/record.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "common/storage/atomic_dir.h"
+#include "tests/storage/temp_dir.h"
+
+namespace sc {
+namespace {
+
+using testing::input_error;
+using testing::TempDir;
+
+CommPlan some_operations() {
+  CommPlan plan;
+  plan.add(CommKind::all_reduce, DType::f32, Elements(250'000), 4);
+  plan.add(CommKind::all_reduce, DType::f64, Elements(4));
+  plan.add(CommKind::barrier, DType::u8, Elements(1));
+  return plan;
+}
+
+RankRecord some_rank(int rank) {
+  RankRecord r;
+  r.rank = Rank{rank};
+  r.host = "host";
+  r.cpu = "a processor";
+  r.cores = 2;
+  r.memory = Bytes(std::int64_t{24} << 30);
+  r.predicted_bytes.by_purpose[static_cast<std::size_t>(Purpose::gradients)] = Bytes(4'000'000);
+  r.predicted_bytes.by_purpose[static_cast<std::size_t>(Purpose::disk)] = Bytes(5);
+  r.predicted_bytes.total = Bytes(4'000'000);
+  r.predicted_operations = some_operations();
+  r.measured_bytes = r.predicted_bytes;
+  r.measured_operations = r.predicted_operations;
+  return r;
+}
+
+RunRecord some_record() {
+  RunRecord r;
+  r.lesson = "01_data_parallel";
+  r.commit = "0123456789ab-dirty";
+  r.command = "run.sh --set bucket=\"tensor\"\n";
+  r.started = "2025-01-31T12:00:00Z";
+  r.workload = {{"model.layers", "4"}, {"optim.lr", "0.001"}};
+  r.workload_hash = "abc";
+  r.strategy = {{"bucket", "tensor"}};
+  r.comm = "mpi";
+  r.world = 2;
+  r.threads = 1;
+  r.versions = {{"LibTorch", "2.11.0"}};
+  r.flops =
+      ModelFlops{.parameters = 124'000'000, .a_token = 8e8, .gpus = 2, .peak = 1e12, .peak_of = "a GPU"};
+  r.ranks = {some_rank(0), some_rank(1)};
+  for (int i = 0; i < 30; ++i) r.steps.push_back({i, 5.5 - i / 3.0, 1e-3, 0.1 * i, 3072, 0.05, 0.01});
+  r.validation_loss = 2.25;
+  r.seconds = 12.5;
+  r.steps[4].skipped = r.steps[5].skipped = r.steps[9].skipped = true;
+  r.exit_code = 0;
+  return r;
+}
+
+class Record : public ::testing::Test {
+ protected:
+  TempDir dir;
+  std::unique_ptr<FileOps> ops = posix_file_ops();
+  Path file = dir / "record.json";
+  std::string written(const RunRecord& r) {
+    write_record(*ops, dir.path(), r);
+    return read_file(*ops, file);
+  }
+};
+
+TEST_F(Record, ComesBackAsItWas) {
+  const RunRecord want = some_record();
+  const std::string text = written(want);
+  const RunRecord got = read_record(*ops, file);
+  EXPECT_EQ(got.lesson, want.lesson);
+  EXPECT_EQ(got.command, want.command);
+  EXPECT_EQ(got.workload, want.workload);
+  EXPECT_EQ(got.strategy, want.strategy);
+  EXPECT_EQ(got.versions, want.versions);
+  EXPECT_EQ(got.ranks, want.ranks);
+  EXPECT_EQ(got.flops, want.flops);
+  EXPECT_EQ(skipped_updates(got.steps), 3);
+  EXPECT_EQ(got.exit_code, 0);
+  EXPECT_EQ(got.validation_loss, 2.25);
+  ASSERT_EQ(got.steps.size(), 30U);
+  EXPECT_EQ(got.steps[7].loss, 5.5 - 7 / 3.0);  // every bit of a double
+  EXPECT_EQ(written(got), text);                // and so is everything else
+}
+
+TEST_F(Record, KeepsWhatIsNotKnownApart) {
+  RunRecord r = some_record();
+  r.exit_code.reset();
+  r.validation_loss.reset();
+  r.flops.reset();
+  r.ranks[1].measured_bytes.reset();
+  r.ranks[1].measured_operations.reset();
+  r.steps.clear();
+  written(r);
+  const RunRecord got = read_record(*ops, file);
+  EXPECT_EQ(got.exit_code, std::nullopt);
+  EXPECT_EQ(got.validation_loss, std::nullopt);
+  EXPECT_EQ(got.flops, std::nullopt);
+  EXPECT_EQ(got.ranks, r.ranks);
+  EXPECT_TRUE(got.steps.empty());
+  EXPECT_FALSE(got.as_predicted());
+}
+
+TEST_F(Record, WritesNonFiniteNumbersAsNull) {
+  RunRecord r = some_record();
+  r.steps[29].loss = std::numeric_limits<double>::quiet_NaN();
+  r.steps[29].grad_norm = std::numeric_limits<double>::infinity();
+  const auto json = nlohmann::json::parse(written(r));
+  EXPECT_TRUE(json["steps"]["loss"][29].is_null());
+  const RunRecord got = read_record(*ops, file);
+  EXPECT_TRUE(std::isnan(got.steps[29].loss));
+  EXPECT_TRUE(std::isnan(got.steps[29].grad_norm));
+  EXPECT_EQ(got.steps[28].loss, r.steps[28].loss);
+}
+
+TEST_F(Record, SurvivesACommandThatIsNotUtf8) {
+  RunRecord r = some_record();
+  r.command = "run.sh --data \xff.txt";
+  written(r);
+  EXPECT_EQ(read_record(*ops, file).command, "run.sh --data \xef\xbf\xbd.txt");
+}
+
+// Figures read these without this program.
+TEST_F(Record, HasTheKeysThatReadersUse) {
+  const auto json = nlohmann::json::parse(written(some_record()));
+  EXPECT_EQ(json["ranks"][1]["predicted_bytes"]["gradients"], 4'000'000);
+  EXPECT_EQ(json["ranks"][1]["predicted_operations"][0]["kind"], "all_reduce");
+  EXPECT_EQ(json["ranks"][1]["predicted_operations"][1]["count"], 4);
+  EXPECT_EQ(json["timing"]["steps"], 25);
+  EXPECT_EQ(json["timing"]["tokens_per_second"], 3072 / 0.05);
+  EXPECT_NEAR(json["timing"]["mfu"], 3072 / 0.05 * 8e8 / (2 * 1e12), 1e-9);
+  EXPECT_EQ(json["skipped_updates"], 3);
+  EXPECT_EQ(json["steps"]["skipped"][9], true);
+  EXPECT_EQ(json["flops"]["formula"], "6 N + 6 L d T");
+  EXPECT_EQ(json["flops"]["parameters"], 124'000'000);
+  EXPECT_EQ(json["flops"]["peak_of"], "a GPU");
+  EXPECT_EQ(json["as_predicted"], true);
+  EXPECT_EQ(json["format"], 1);
+}
+
+TEST_F(Record, KeepsAProfileIfThereIsOne) {
+  RunRecord record = some_record();
+  EXPECT_EQ(written(record).find("\"profile\""), std::string::npos);
+  record.profile =
+      Profile{.steps = 2, .step_milliseconds = 10, .rows = {{.op = "GELU", .milliseconds = 4, .alone = 2}}};
+  record.profile->communication = {{.kind = CommKind::all_gather, .sent = Bytes(1200)}};
+  record.profile->sensors = {1650, 691, 700};
+  const nlohmann::json profile = nlohmann::json::parse(written(record))["profile"];
+  EXPECT_EQ(profile["steps"], 2);
+  EXPECT_EQ(profile["operations"][0]["op"], "GELU");
+  EXPECT_EQ(profile["operations"][0]["alone"], 2.0);
+  EXPECT_EQ(profile["communication"][0]["kind"], "all_gather");
+  EXPECT_EQ(profile["communication"][0]["sent"], 1200);
+  EXPECT_EQ(profile["sensors"]["watts"], 691.0);
+}
+
+TEST_F(Record, KeepsWhatAGpuHeldAndByWhom) {
+  RunRecord record = some_record();
+  EXPECT_EQ(written(record).find("\"allocator\""), std::string::npos);
+  record.allocator.emplace();
+  record.allocator->parts = {{"ledger", Bytes(1000)}, {"scratch of our kernels", Bytes(20)}};
+  record.allocator->peak = Bytes(1022);
+  record.allocator->beside = {{"context", Bytes(500)}};
+  const nlohmann::json allocator = nlohmann::json::parse(written(record))["allocator"];
+  EXPECT_EQ(allocator["predicted"]["scratch of our kernels"], 20);
+  EXPECT_EQ(allocator["peak"], 1022);
+  EXPECT_TRUE(allocator["allocations"].is_null());
+  EXPECT_EQ(allocator["beside"]["context"], 500);
+}
+
+TEST_F(Record, HasNoMfuWithoutAPeak) {
+  RunRecord r = some_record();
+  r.flops->peak.reset();
+  r.flops->peak_of = "none: unknown";
+  auto json = nlohmann::json::parse(written(r));
+  EXPECT_TRUE(json["timing"]["mfu"].is_null());
+  EXPECT_EQ(json["flops"]["peak_of"], "none: unknown");
+  r.flops.reset();
+  json = nlohmann::json::parse(written(r));
+  EXPECT_TRUE(json["timing"]["mfu"].is_null());
+  EXPECT_TRUE(json["flops"].is_null());
+}
+
+TEST_F(Record, ColumnsOfStepsTakeOneLineEach) {
+  const std::string text = written(some_record());
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 90) << text;
+}
+
+// A change to the JSON of a good record, and the message that it must give.
+struct Damage {
+  const char* name;
+  std::function<void(nlohmann::json&)> change;
+  const char* message;
+};
+
+TEST_F(Record, RefusesWhatIsMalformed) {
+  const auto good = nlohmann::json::parse(written(some_record()));
+  const std::vector<Damage> all = {
+      {"missing", [](auto& j) { j.erase("world"); }, "the file has no \"world\""},
+      {"format", [](auto& j) { j["format"] = 2; }, "\"format\" is not 1, the one this version reads"},
+      {"text", [](auto& j) { j["lesson"] = 3; }, "\"lesson\" is no text"},
+      {"whole", [](auto& j) { j["world"] = 2.5; }, "\"world\" is no whole number"},
+      {"small", [](auto& j) { j["threads"] = std::int64_t{1} << 40; }, "\"threads\" is too large"},
+      {"huge", [](auto& j) { j["ranks"][0]["memory_bytes"] = std::uint64_t{1} << 63; },
+       "\"ranks[0].memory_bytes\" is too large"},
+      {"number", [](auto& j) { j["seconds"] = "1"; }, "\"seconds\" is no number"},
+      {"map", [](auto& j) { j["workload"]["optim.lr"] = 1; }, "\"workload.optim.lr\" is no text"},
+      {"object", [](auto& j) { j["versions"] = 1; }, "\"versions\" is no object"},
+      {"array", [](auto& j) { j["ranks"] = 1; }, "\"ranks\" is no array"},
+      {"nested", [](auto& j) { j["ranks"][1].erase("cpu"); }, "\"ranks[1]\" has no \"cpu\""},
+      {"purpose", [](auto& j) { j["ranks"][1]["predicted_bytes"]["air"] = 1; },
+       "\"ranks[1].predicted_bytes.air\" is no purpose that this version knows"},
+      {"kind", [](auto& j) { j["ranks"][0]["predicted_operations"][1]["kind"] = "shout"; },
+       "\"ranks[0].predicted_operations[1].kind\" is \"shout\", which this version does not know"},
+      {"length", [](auto& j) { j["steps"]["loss"].erase(0); }, "\"steps.loss\" has 29 values for 30 steps"},
+      {"scalar", [](auto& j) { j = 3; }, "the file has no \"format\""},
+  };
+  for (const Damage& damage : all) {
+    auto bad = good;
+    damage.change(bad);
+    atomic_write_file(*ops, file, bad.dump());
+    EXPECT_EQ(input_error([&] { read_record(*ops, file); }, dir.path().string()),
+              std::string("65|DIR/record.json: ") + damage.message +
+                  "|a record that a run of this version wrote, unchanged")
+        << damage.name;
+  }
+}
+
+TEST_F(Record, NamesLineAndColumnOfBadJson) {
+  atomic_write_file(*ops, file, "{\n \"format\": 1,\n \"lesson\" 3}\n");
+  EXPECT_EQ(input_error([&] { read_record(*ops, file); }, dir.path().string()),
+            "65|DIR/record.json:3:11: is not JSON|a record that a run of this version wrote, unchanged");
+  EXPECT_EQ(input_error([&] { read_record(*ops, dir / "none"); }, dir.path().string()).substr(0, 3), "65|");
+}
+
+TEST(RankRecords, AreAsPredictedIfEveryNumberIs) {
+  RankRecord r = some_rank(0);
+  EXPECT_TRUE(r.as_predicted());
+  r.measured_bytes->by_purpose[0] += Bytes(1);
+  EXPECT_FALSE(r.as_predicted());
+  r = some_rank(0);
+  r.measured_operations->add(CommKind::broadcast, DType::f32, Elements(1));
+  EXPECT_FALSE(r.as_predicted());
+  EXPECT_FALSE(RunRecord().as_predicted());
+}
+
+TEST(Timing, IsTheMedianAfterTheWarmUp) {
+  std::vector<StepRecord> steps;
+  for (int i = 0; i < 5; ++i) steps.push_back({.step = i, .tokens = 100, .seconds = 9, .waited_seconds = 9});
+  EXPECT_EQ(timing_of(steps), std::nullopt);
+  for (int i = 0; i < 20; ++i)
+    steps.push_back({.step = 5 + i, .tokens = 100, .seconds = 20.0 - i, .waited_seconds = 1});
+  const auto t = timing_of(steps);
+  ASSERT_TRUE(t);
+  EXPECT_EQ(t->steps, 20);
+  EXPECT_EQ(t->median, 10);  // nearest rank of 1 .. 20
+  EXPECT_EQ(t->p10, 2);
+  EXPECT_EQ(t->p90, 18);
+  EXPECT_EQ(t->tokens_per_second, 10);
+  EXPECT_EQ(t->wait_share, 20.0 / 210);
+  steps.pop_back();
+  EXPECT_EQ(timing_of(steps), std::nullopt) << "19 steps are no measurement";
+}
+
+class Steps : public Record {};
+
+TEST_F(Steps, AreLinesThatExistAsSoonAsTheStepHasEnded) {
+  StepLog log(*ops, dir.path());
+  for (int i = 0; i < 3; ++i) {
+    log.append({i, 2.0 / 3, 1e-3, 1, 3072, 0.5, 0.125});
+    const std::vector<StepRecord> read = read_steps(*ops, dir / "steps.jsonl");
+    ASSERT_EQ(read.size(), static_cast<std::size_t>(i + 1));
+    EXPECT_EQ(read.back().step, i);
+    EXPECT_EQ(read.back().loss, 2.0 / 3);
+  }
+  const std::string text = read_file(*ops, dir / "steps.jsonl");
+  const auto line = nlohmann::json::parse(text.substr(0, text.find('\n')));
+  EXPECT_EQ(line["tokens_per_second"], 6144.0);
+  EXPECT_EQ(line["wait_share"], 0.25);
+}
+
+TEST_F(Steps, OfAKilledRunCanBeRead) {
+  { StepLog(*ops, dir.path()).append({.step = 0, .loss = 1}); }
+  std::string text = read_file(*ops, dir / "steps.jsonl");
+  atomic_write_file(*ops, dir / "steps.jsonl", text + text.substr(0, text.size() / 2));
+  EXPECT_EQ(read_steps(*ops, dir / "steps.jsonl").size(), 1U);
+  atomic_write_file(*ops, dir / "steps.jsonl", text + "{\"step\": 1}\n");
+  EXPECT_EQ(
+      input_error([&] { read_steps(*ops, dir / "steps.jsonl"); }, dir.path().string()),
+      "65|DIR/steps.jsonl:2: the file has no \"loss\"|a record that a run of this version wrote, unchanged");
+  atomic_write_file(*ops, dir / "steps.jsonl", text + "{\"step\": \n");
+  EXPECT_EQ(input_error([&] { read_steps(*ops, dir / "steps.jsonl"); }, dir.path().string()),
+            "65|DIR/steps.jsonl:2:10: is not JSON|a record that a run of this version wrote, unchanged");
+}
+
+TEST_F(Steps, CannotBeWrittenWhereThereIsNoDirectory) {
+  EXPECT_EQ(input_error([&] { StepLog(*ops, dir / "none"); }).substr(0, 3), "73|");
+}
+
+TEST_F(Record, FoldersAreNamedByTimeAndNeverShared) {
+  const auto time = std::chrono::system_clock::from_time_t(1738324800);  // date -u -d @1738324800
+  const Path root = dir / "runs";
+  EXPECT_EQ(new_run_dir(*ops, root, "00_one_device", time), root / "00_one_device/2025-01-31T12-00-00");
+  EXPECT_EQ(new_run_dir(*ops, root, "00_one_device", time), root / "00_one_device/2025-01-31T12-00-00-2");
+  EXPECT_EQ(new_run_dir(*ops, root, "00_one_device", time), root / "00_one_device/2025-01-31T12-00-00-3");
+  EXPECT_EQ(ops->kind(root / "00_one_device/2025-01-31T12-00-00-3"), PathKind::directory);
+  EXPECT_EQ(utc_text(time), "2025-01-31T12:00:00Z");
+}
+
+}  // namespace
+}  // namespace sc

@@ -1,0 +1,169 @@
+#include "common/records/report.h"
+
+#include <gtest/gtest.h>
+
+namespace sc {
+namespace {
+
+MemoryPlan some_memory() {
+  MemoryPlan plan;
+  plan.add(Purpose::gradients, "grads", "4 P", Bytes(4'000'000));
+  plan.add(Purpose::parameters, "params", "4 P", Bytes(4'000'000));
+  plan.add(Purpose::workspace, "workspace", "one block, head and logits", Bytes(1'500'000));
+  plan.add(Purpose::workspace, "sums", "4 numbers", Bytes(32));
+  plan.add(Purpose::stash, "old", "0", Bytes(0));
+  return plan;
+}
+
+CommPlan some_operations() {
+  CommPlan plan;
+  plan.add(CommKind::all_reduce, DType::f32, Elements(250'000), 4);
+  plan.add(CommKind::all_reduce, DType::f64, Elements(4));
+  return plan;
+}
+
+Measured as_measured(const MemoryPlan& memory, const CommPlan& operations) {
+  Measured m;
+  for (int p = 0; p < kPurposes; ++p)
+    m.peak[static_cast<std::size_t>(p)] = memory.of(static_cast<Purpose>(p));
+  m.peak_total = memory.total();
+  m.operations = operations;
+  return m;
+}
+
+// Two ranks send what they reduce: 4 x 1 MB and 32 bytes.
+TEST(PlanTable, ShowsPurposesBuffersFormulasAndOperations) {
+  EXPECT_EQ(format_plan_table(some_memory(), some_operations(), WorldSize{2}),
+            "memory of a rank\n"
+            "  purpose     bytes    buffer     bytes      formula\n"
+            "  parameters  4.00 MB  params     4,000,000  = 4 P\n"
+            "  gradients   4.00 MB  grads      4,000,000  = 4 P\n"
+            "  workspace   1.50 MB  workspace  1,500,000  = one block, head and logits\n"
+            "                       sums              32  = 4 numbers\n"
+            "  total       9.50 MB             9,500,032\n"
+            "operations of a rank in one step\n"
+            "  operation   count  elements  dtype  a rank sends\n"
+            "  all_reduce      1         4  f64            32 B\n"
+            "  all_reduce      4   250,000  f32         4.00 MB\n"
+            "  total           5                        4.00 MB\n");
+}
+
+// NCCL allocates windows, LibTorch the rest; the ledger knows both.
+TEST(AllocatorTable, CountsWindowsAndSaysHowMuchTheyAre) {
+  AllocatorCheck check;
+  check.parts = {{"ledger", Bytes(1'000'000)}, {"cuBLAS workspace", Bytes(24'000)}};
+  check.peak = Bytes(1'024'000);
+  EXPECT_EQ(format_allocator(check),
+            "  allocated on the GPU  predicted  measured\n"
+            "  ledger                1,000,000\n"
+            "  cuBLAS workspace         24,000\n"
+            "  peak                  1,024,000  1,024,000  +0.00 %\n");
+  EXPECT_TRUE(check.holds());
+  check.windows = Bytes(600'000);
+  const std::string text = format_allocator(check);
+  EXPECT_EQ(text.substr(text.rfind("  of it")), "  of it windows, by NCCL               600,000\n") << text;
+  check.windows = Bytes(0);
+  check.beside = {{"context", Bytes(500'000)}, {"communicators", Bytes(20'000)}};
+  const std::string beside = format_allocator(check);
+  EXPECT_EQ(beside.substr(beside.find("  in use")),
+            "  in use on the GPU beside it\n"
+            "  context                                   500,000\n"
+            "  communicators                              20,000\n");
+  check.peak = Bytes(1'035'000);
+  EXPECT_FALSE(check.holds());
+}
+
+// Where every operation's scratch is known to be none, the step should not allocate at all, however little it is.
+TEST(AllocatorTable, SaysThatAStepAllocated) {
+  AllocatorCheck check;
+  check.parts = {{"ledger", Bytes(1'000'000)}};
+  check.peak = Bytes(1'000'000);
+  EXPECT_EQ(format_allocator(check).find("allocations"), std::string::npos);
+  check.allocations = 0;
+  EXPECT_EQ(format_allocator(check),
+            "  allocated on the GPU     predicted  measured\n"
+            "  ledger                   1,000,000\n"
+            "  peak                     1,000,000  1,000,000  +0.00 %\n"
+            "  allocations in the step          0          0  equal\n");
+  check.allocations = 3;
+  const std::string text = format_allocator(check);
+  EXPECT_EQ(text.substr(text.rfind("  allocations")),
+            "  allocations in the step          0          3  DIFFERENT\n")
+      << text;
+}
+
+TEST(PlanTable, ShowsHostAndDiskBelowTheTotal) {
+  MemoryPlan plan;
+  plan.add(Purpose::host, "moments", "8 P", Bytes(800));
+  plan.add(Purpose::parameters, "params", "2 P", Bytes(200));
+  EXPECT_EQ(format_plan_table(plan, {}, WorldSize{1}),
+            "memory of a rank\n"
+            "  purpose     bytes  buffer   bytes  formula\n"
+            "  parameters  200 B  params     200  = 2 P\n"
+            "  total       200 B             200\n"
+            "  host        800 B  moments    800  = 8 P\n"
+            "  (host and disk are not part of the total)\n"
+            "operations of a rank in one step\n"
+            "  none\n");
+}
+
+TEST(PredictedMeasured, SaysThatAllIsEqual) {
+  const MemoryPlan memory = some_memory();
+  const CommPlan operations = some_operations();
+  const Measured measured = as_measured(memory, operations);
+  EXPECT_TRUE(as_predicted(memory, operations, measured));
+  EXPECT_EQ(format_predicted_measured(memory, operations, measured, WorldSize{2}, Rank{1}),
+            "  peak bytes of rank 1  predicted  measured\n"
+            "  parameters            4,000,000  4,000,000  equal\n"
+            "  gradients             4,000,000  4,000,000  equal\n"
+            "  workspace             1,500,032  1,500,032  equal\n"
+            "  total                 9,500,032  9,500,032  equal\n"
+            "  operations of one step     predicted  measured\n"
+            "  all_reduce of 4 f64                1          1  equal\n"
+            "  all_reduce of 250,000 f32          4          4  equal\n"
+            "  bytes sent                 4,000,032  4,000,032  equal\n");
+}
+
+TEST(PredictedMeasured, NamesEachDifference) {
+  const MemoryPlan memory = some_memory();
+  Measured measured = as_measured(memory, some_operations());
+  measured.peak[static_cast<std::size_t>(Purpose::stash)] = Bytes(64);
+  measured.peak_total += Bytes(64);
+  measured.operations.add(CommKind::broadcast, DType::i64, Elements(1));
+  EXPECT_FALSE(as_predicted(memory, some_operations(), measured));
+  const std::string text =
+      format_predicted_measured(memory, some_operations(), measured, WorldSize{2}, Rank{0});
+  EXPECT_NE(text.find("stash                         0         64  DIFFERENT"), std::string::npos) << text;
+  EXPECT_NE(text.find("total                 9,500,032  9,500,096  DIFFERENT"), std::string::npos) << text;
+  EXPECT_NE(text.find("broadcast of 1 i64                 0          1  DIFFERENT"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("parameters            4,000,000  4,000,000  equal"), std::string::npos) << text;
+}
+
+// Each number alone is enough to break the claim.
+TEST(AsPredicted, ComparesPurposesTotalAndOperations) {
+  const MemoryPlan memory = some_memory();
+  const CommPlan operations = some_operations();
+  for (int p = 0; p < kPurposes; ++p) {
+    Measured measured = as_measured(memory, operations);
+    measured.peak[static_cast<std::size_t>(p)] += Bytes(1);
+    EXPECT_FALSE(as_predicted(memory, operations, measured)) << p;
+  }
+  Measured measured = as_measured(memory, operations);
+  measured.peak_total += Bytes(1);
+  EXPECT_FALSE(as_predicted(memory, operations, measured));
+  measured = as_measured(memory, operations);
+  measured.operations.count.begin()->second += 1;
+  EXPECT_FALSE(as_predicted(memory, operations, measured));
+}
+
+TEST(BytesSent, DependsOnTheRankWhereSlicesDiffer) {
+  CommPlan plan;
+  plan.add(CommKind::all_reduce, DType::f64, Elements(4), 2);  // slices of 2, 2, 0
+  EXPECT_EQ(bytes_sent(plan, WorldSize{3}, Rank{0}), Bytes(2 * 8 * (4 - 2 + 2 * 2)));
+  EXPECT_EQ(bytes_sent(plan, WorldSize{3}, Rank{2}), Bytes(2 * 8 * 4));
+  EXPECT_EQ(bytes_sent(plan, WorldSize{1}, Rank{0}), Bytes(0));
+}
+
+}  // namespace
+}  // namespace sc

@@ -1,0 +1,245 @@
+#include "common/records/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sc {
+namespace {
+
+using Json = nlohmann::json;
+using Clock = Trace::Clock;
+
+const Clock::time_point kOrigin = Clock::time_point(std::chrono::hours(1));
+Clock::time_point at_us(int us) { return kOrigin + std::chrono::microseconds(us); }
+
+OpSpan operation(std::int64_t number, int issued, int ended, int wait_began, int wait_ended) {
+  OpSpan op;
+  op.number = number;
+  op.phase = Phase::train;
+  op.step = 3;
+  op.op = {CommKind::all_reduce, DType::f32, Elements(1000)};
+  op.sent = Bytes(4000);
+  op.issued = at_us(issued);
+  op.ended = at_us(ended);
+  op.wait_began = at_us(wait_began);
+  op.wait_ended = at_us(wait_ended);
+  return op;
+}
+
+struct Event {
+  std::string name;
+  double begin, end;
+};
+
+// Rows by (pid, tid), in the order of the file, and their names.
+struct Parsed {
+  std::map<std::pair<int, int>, std::vector<Event>> rows;
+  std::map<std::pair<int, int>, std::string> row_names;
+  std::map<int, std::string> ranks;
+  explicit Parsed(const std::string& text) {
+    const Json json = Json::parse(text);
+    for (const Json& e : json.at("traceEvents")) {
+      const std::pair<int, int> row(e.at("pid"), e.at("tid"));
+      if (e.at("ph") == "X") {
+        const double begin = e.at("ts"), duration = e.at("dur");
+        EXPECT_GE(duration, 0);
+        EXPECT_TRUE(row_names.contains(row)) << "a row is named before its events";
+        rows[row].push_back({e.at("name"), begin, begin + duration});
+      } else if (e.at("name") == "thread_name") {
+        row_names[row] = e.at("args").at("name");
+      } else if (e.at("name") == "process_name") {
+        ranks[row.first] = e.at("args").at("name");
+      }
+    }
+  }
+  [[nodiscard]] std::vector<Event> lane(int rank, const std::string& name) const {
+    for (const auto& [row, label] : row_names) {
+      if (row.first == rank && label == name && rows.contains(row)) return rows.at(row);
+    }
+    return {};
+  }
+};
+
+// What a viewer needs: in order of begin, and each span inside the open one or after it.
+void expect_drawable(const Parsed& parsed) {
+  for (const auto& [row, events] : parsed.rows) {
+    std::vector<double> open;
+    double last = -1e300;
+    for (const Event& e : events) {
+      EXPECT_GE(e.begin, last);
+      last = e.begin;
+      while (!open.empty() && open.back() <= e.begin) open.pop_back();
+      if (!open.empty()) {
+        EXPECT_LE(e.end, open.back()) << parsed.row_names.at(row) << ": " << e.name;
+      }
+      open.push_back(e.end);
+    }
+  }
+}
+
+// The step of a rank on a GPU: the host prepares, the GPU computes, and waits at the end of its work.
+TEST(Trace, OnAGpuComputeIsTheGpusTimeWithoutItsWaits) {
+  OpSpan op = operation(1, 120, 900, 700, 900);
+  op.began = at_us(300);
+  Trace trace(Rank{0}, kOrigin);
+  const Trace::Step step{3, at_us(100), at_us(1000), std::pair(at_us(200), at_us(950))};
+  trace.add_run(std::span(&step, 1), std::span(&op, 1));
+  const std::string text = trace.serialise();
+  const Parsed parsed(merge_traces(std::span(&text, 1)));
+  expect_drawable(parsed);
+  const std::vector<Event> compute = parsed.lane(0, "compute"), sums = parsed.lane(0, "communication");
+  ASSERT_EQ(compute.size(), 3U);  // the step, and two pieces inside it
+  EXPECT_EQ(compute[0].name, "step 3");
+  EXPECT_EQ(compute[1].begin, 200);
+  EXPECT_EQ(compute[1].end, 700);
+  EXPECT_EQ(compute[2].begin, 900);
+  EXPECT_EQ(compute[2].end, 950);
+  ASSERT_EQ(sums.size(), 1U);
+  EXPECT_EQ(sums[0].begin, 300);
+  EXPECT_EQ(sums[0].end, 900);
+}
+
+TEST(Trace, PutsAllRanksIntoOneFile) {
+  std::vector<std::string> parts;
+  for (int rank : {1, 0}) {
+    Trace trace(Rank{rank}, kOrigin);
+    trace.add(Lane::compute, "forward", at_us(10), at_us(30 + rank));
+    parts.push_back(trace.serialise());
+  }
+  const Parsed parsed(merge_traces(parts));
+  EXPECT_EQ(parsed.ranks, (std::map<int, std::string>{{0, "rank 0"}, {1, "rank 1"}}));
+  for (const int rank : {0, 1}) {
+    const std::vector<Event> compute = parsed.lane(rank, "compute");
+    ASSERT_EQ(compute.size(), 1U);
+    EXPECT_EQ(compute[0].name, "forward");
+    EXPECT_DOUBLE_EQ(compute[0].begin, 10);
+    EXPECT_DOUBLE_EQ(compute[0].end, 30 + rank);
+  }
+  // Every rank has its three rows, also where they are empty.
+  EXPECT_EQ(parsed.row_names.size(), 6U);
+}
+
+TEST(Trace, OfNobodyIsStillJson) { EXPECT_TRUE(Json::parse(merge_traces({})).at("traceEvents").empty()); }
+
+// A step from 0 to 100: an operation in flight from 10 to 60, waited for from 40 to 62; compute is the rest.
+TEST(Trace, ShowsOperationsWaitsAndWhatIsLeft) {
+  Trace trace(Rank{0}, kOrigin);
+  const std::vector<Trace::Step> steps = {{3, at_us(0), at_us(100)}};
+  const std::vector<OpSpan> operations = {operation(7, 10, 60, 40, 62)};
+  trace.add_run(steps, operations);
+  const std::vector<std::string> parts = {trace.serialise()};
+  const std::string text = merge_traces(parts);
+  const Parsed parsed(text);
+  expect_drawable(parsed);
+  const auto compute = parsed.lane(0, "compute"), wait = parsed.lane(0, "wait"),
+             comm = parsed.lane(0, "communication");
+  ASSERT_EQ(compute.size(), 3U);
+  EXPECT_EQ(compute[0].name, "step 3");
+  EXPECT_DOUBLE_EQ(compute[0].end, 100);
+  EXPECT_DOUBLE_EQ(compute[1].begin, 0);
+  EXPECT_DOUBLE_EQ(compute[1].end, 40);
+  EXPECT_DOUBLE_EQ(compute[2].begin, 62);
+  EXPECT_DOUBLE_EQ(compute[2].end, 100);
+  ASSERT_EQ(wait.size(), 1U);
+  EXPECT_EQ(wait[0].name, "wait for all_reduce of 1,000 f32");
+  EXPECT_DOUBLE_EQ(wait[0].begin, 40);
+  EXPECT_DOUBLE_EQ(wait[0].end, 62);
+  ASSERT_EQ(comm.size(), 1U);
+  EXPECT_DOUBLE_EQ(comm[0].begin, 10);
+  EXPECT_DOUBLE_EQ(comm[0].end, 60);
+  EXPECT_NE(text.find("\"bytes this rank sends\":\"4,000\""), std::string::npos) << text;
+}
+
+TEST(Trace, CutsWaitsOutWhereverTheyLie) {
+  Trace trace(Rank{0}, kOrigin);
+  // Waits before, across the begin, inside (two that overlap: two threads; two back to back), across the end
+  // of a step, and after it.
+  const std::vector<OpSpan> operations = {operation(1, 0, 5, 1, 5),    operation(2, 0, 12, 8, 12),
+                                          operation(3, 0, 30, 20, 30), operation(4, 0, 35, 25, 35),
+                                          operation(5, 0, 40, 35, 40), operation(6, 0, 55, 45, 55),
+                                          operation(7, 0, 70, 60, 70)};
+  const std::vector<Trace::Step> steps = {{0, at_us(10), at_us(50)}};
+  trace.add_run(steps, operations);
+  std::vector<std::pair<double, double>> compute;
+  for (const TraceSpan& span : trace.spans()) {
+    if (span.name == "compute") compute.emplace_back(span.begin_us, span.begin_us + span.duration_us);
+  }
+  EXPECT_EQ(compute, (std::vector<std::pair<double, double>>{{12, 20}, {40, 45}}));
+}
+
+TEST(Trace, UsesTheWaitWhereTheTransportDoesNotKnowTheEnd) {
+  Trace trace(Rank{0}, kOrigin);
+  OpSpan unknown = operation(1, 10, 0, 20, 50), never = operation(2, 12, 0, 0, 0);
+  unknown.ended.reset();
+  never.ended.reset();
+  never.wait_began.reset();
+  never.wait_ended.reset();
+  const std::vector<OpSpan> operations = {unknown, never};
+  trace.add_run({}, operations);
+  ASSERT_EQ(trace.spans().size(), 2U);  // the first one's operation and wait
+  EXPECT_EQ(trace.spans()[0].lane, Lane::communication);
+  EXPECT_DOUBLE_EQ(trace.spans()[0].duration_us, 40);
+}
+
+// Three in flight at once: even if one ends within another, it is no part of it.
+TEST(Trace, OperationsInFlightTogetherTakeRowsOfTheirOwn) {
+  Trace trace(Rank{0}, kOrigin);
+  const std::vector<OpSpan> operations = {operation(1, 0, 40, 41, 42), operation(2, 10, 60, 61, 62),
+                                          operation(3, 20, 30, 63, 64), operation(4, 45, 50, 65, 66)};
+  trace.add_run({}, operations);
+  const std::vector<std::string> parts = {trace.serialise()};
+  const Parsed parsed(merge_traces(parts));
+  expect_drawable(parsed);
+  EXPECT_EQ(parsed.lane(0, "communication").size(), 2U);  // the first and the fourth
+  EXPECT_EQ(parsed.lane(0, "communication 2").size(), 1U);
+  EXPECT_EQ(parsed.lane(0, "communication 3").size(), 1U);
+}
+
+TEST(Trace, RandomSpansStayDrawableAndNoneIsLost) {
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 50; ++trial) {
+    Trace trace(Rank{0}, kOrigin);
+    std::map<std::string, int> added, found;
+    for (int i = 0; i < 60; ++i) {
+      const int begin = static_cast<int>(random() % 50), length = static_cast<int>(random() % 20);
+      const auto lane = static_cast<Lane>(random() % 3);
+      const std::string name = std::to_string(begin) + "+" + std::to_string(length);
+      trace.add(lane, name, at_us(begin), at_us(begin + length));
+      ++added[name];
+    }
+    const std::vector<std::string> parts = {trace.serialise()};
+    const Parsed parsed(merge_traces(parts));
+    expect_drawable(parsed);
+    for (const auto& row : parsed.rows) {
+      for (const Event& e : row.second) ++found[e.name];
+    }
+    EXPECT_EQ(found, added);
+  }
+}
+
+TEST(Trace, CountsWhatItLeavesOut) {
+  Trace trace(Rank{2}, kOrigin, 3);
+  for (int i = 0; i < 5; ++i) trace.add(Lane::compute, "x", at_us(i), at_us(i + 1));
+  EXPECT_EQ(trace.left_out(), 2);
+  const std::vector<std::string> parts = {trace.serialise()};
+  const Parsed parsed(merge_traces(parts));
+  EXPECT_EQ(parsed.lane(2, "compute").size(), 3U);
+  EXPECT_EQ(parsed.ranks.at(2), "rank 2 (2 spans left out)");
+}
+
+TEST(Trace, EscapesNames) {
+  Trace trace(Rank{0}, kOrigin);
+  trace.add(Lane::compute, "a \"quoted\"\nline \xff", at_us(0), at_us(1));
+  const std::vector<std::string> parts = {trace.serialise()};
+  EXPECT_EQ(Parsed(merge_traces(parts)).lane(0, "compute").at(0).name, "a \"quoted\"\nline \xef\xbf\xbd");
+}
+
+}  // namespace
+}  // namespace sc

@@ -1,0 +1,195 @@
+#include "tests/support/file_ops_decorators.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <type_traits>
+#include <utility>
+
+namespace sc {
+
+std::string_view name_of(FileOp op) {
+  constexpr std::array<std::string_view, kFileOps> kNames = {"create",
+                                                             "open for writing",
+                                                             "open",
+                                                             "write",
+                                                             "read",
+                                                             "flush to the device",
+                                                             "flush the directory",
+                                                             "rename",
+                                                             "swap names",
+                                                             "remove",
+                                                             "create the directory",
+                                                             "lock",
+                                                             "look at"};
+  return kNames.at(static_cast<std::size_t>(op));
+}
+
+bool is_mutating(FileOp op) {
+  switch (op) {
+    case FileOp::open_write:
+    case FileOp::open_read:
+    case FileOp::read:
+    case FileOp::lock:
+    case FileOp::look:
+      return false;
+    default:
+      return true;
+  }
+}
+
+template <class Call>
+auto HookedFileOps::hooked(const FileCall& call, Call forward) {
+  before(call);
+  if constexpr (std::is_void_v<decltype(forward())>) {
+    forward();
+    after(call, true);
+  } else {
+    auto result = forward();
+    after(call, true);
+    return result;
+  }
+}
+
+class HookedFileOps::HookedFile final : public File {
+ public:
+  HookedFile(HookedFileOps& ops, std::unique_ptr<File> inner) : ops_(ops), inner_(std::move(inner)) {}
+
+  void write_at(std::span<const std::byte> bytes, Bytes offset) override {
+    ops_.hooked(write_call(bytes, offset), [&] { inner_->write_at(bytes, offset); });
+  }
+  void append(std::span<const std::byte> bytes) override {
+    ops_.hooked(write_call(bytes, inner_->size()), [&] { inner_->append(bytes); });
+  }
+  Bytes read_at(std::span<std::byte> bytes, Bytes offset) override {
+    const FileCall call{.op = FileOp::read,
+                        .path = inner_->path(),
+                        .offset = offset,
+                        .size = Bytes(static_cast<std::int64_t>(bytes.size())),
+                        .file = inner_.get()};
+    return ops_.hooked(call, [&] { return inner_->read_at(bytes, offset); });
+  }
+  void sync() override {
+    const FileCall call{.op = FileOp::sync, .path = inner_->path(), .file = inner_.get()};
+    ops_.hooked(call, [&] { inner_->sync(); });
+  }
+  Bytes size() override { return inner_->size(); }
+  [[nodiscard]] const Path& path() const override { return inner_->path(); }
+
+ private:
+  [[nodiscard]] FileCall write_call(std::span<const std::byte> bytes, Bytes offset) const {
+    return {.op = FileOp::write,
+            .path = inner_->path(),
+            .offset = offset,
+            .size = Bytes(static_cast<std::int64_t>(bytes.size())),
+            .bytes = bytes,
+            .file = inner_.get()};
+  }
+
+  HookedFileOps& ops_;
+  std::unique_ptr<File> inner_;
+};
+
+std::unique_ptr<File> HookedFileOps::create(const Path& path) {
+  return hooked({.op = FileOp::create, .path = path}, [&]() -> std::unique_ptr<File> {
+    return std::make_unique<HookedFile>(*this, inner_.create(path));
+  });
+}
+
+std::unique_ptr<File> HookedFileOps::create_new(const Path& path) {
+  const FileCall call{.op = FileOp::create, .path = path};
+  before(call);
+  auto file = inner_.create_new(path);
+  after(call, file != nullptr);
+  return file == nullptr ? nullptr : std::make_unique<HookedFile>(*this, std::move(file));
+}
+
+std::unique_ptr<File> HookedFileOps::open_write(const Path& path) {
+  return hooked({.op = FileOp::open_write, .path = path}, [&]() -> std::unique_ptr<File> {
+    return std::make_unique<HookedFile>(*this, inner_.open_write(path));
+  });
+}
+
+std::unique_ptr<File> HookedFileOps::open_read(const Path& path) {
+  return hooked({.op = FileOp::open_read, .path = path}, [&]() -> std::unique_ptr<File> {
+    return std::make_unique<HookedFile>(*this, inner_.open_read(path));
+  });
+}
+
+void HookedFileOps::sync_dir(const Path& path) {
+  hooked({.op = FileOp::sync_dir, .path = path}, [&] { inner_.sync_dir(path); });
+}
+
+void HookedFileOps::rename(const Path& from, const Path& to) {
+  hooked({.op = FileOp::rename, .path = from, .other = to}, [&] { inner_.rename(from, to); });
+}
+
+void HookedFileOps::exchange(const Path& a, const Path& b) {
+  hooked({.op = FileOp::exchange, .path = a, .other = b}, [&] { inner_.exchange(a, b); });
+}
+
+void HookedFileOps::remove(const Path& path) {
+  hooked({.op = FileOp::remove, .path = path}, [&] { inner_.remove(path); });
+}
+
+bool HookedFileOps::make_dir(const Path& path) {
+  const FileCall call{.op = FileOp::make_dir, .path = path};
+  before(call);
+  const bool made = inner_.make_dir(path);
+  after(call, made);
+  return made;
+}
+
+std::unique_ptr<FileLock> HookedFileOps::try_lock(const Path& path) {
+  return hooked({.op = FileOp::lock, .path = path}, [&] { return inner_.try_lock(path); });
+}
+
+PathKind HookedFileOps::kind(const Path& path) {
+  return hooked({.op = FileOp::look, .path = path}, [&] { return inner_.kind(path); });
+}
+
+Bytes HookedFileOps::size(const Path& path) {
+  return hooked({.op = FileOp::look, .path = path}, [&] { return inner_.size(path); });
+}
+
+std::vector<std::string> HookedFileOps::list(const Path& path) {
+  return hooked({.op = FileOp::look, .path = path}, [&] { return inner_.list(path); });
+}
+
+Bytes HookedFileOps::free_space(const Path& path) {
+  return hooked({.op = FileOp::look, .path = path}, [&] { return inner_.free_space(path); });
+}
+
+CountingFileOps::Count CountingFileOps::of(FileOp op) const {
+  const std::scoped_lock lock(mutex_);
+  return counts_.at(static_cast<std::size_t>(op));
+}
+
+void CountingFileOps::after(const FileCall& call, bool changed) {
+  const std::scoped_lock lock(mutex_);
+  Count& count = counts_.at(static_cast<std::size_t>(call.op));
+  if (changed) ++count.calls;
+  count.bytes += call.size;
+}
+
+void FaultyFileOps::before(const FileCall& call) {
+  if (fault_.op.has_value() ? call.op != *fault_.op : !is_mutating(call.op)) return;
+  if (call.path.string().find(fault_.path_contains) == std::string::npos) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    const std::int64_t turn = matched_++;
+    if (turn != fault_.nth && !(fault_.lasting && turn > fault_.nth)) return;
+  }
+  std::string action(name_of(call.op));
+  if (call.op == FileOp::write) {
+    const auto half = call.bytes.first(call.bytes.size() / 2);
+    call.file->write_at(half, call.offset);
+    action = fmt::format("write {} bytes at byte {}", call.bytes.size() - half.size(),
+                         call.offset.value() + static_cast<std::int64_t>(half.size()));
+  } else if (call.op == FileOp::read) {
+    action = fmt::format("read {} bytes at byte {}", call.size.value(), call.offset.value());
+  }
+  const bool reads = call.op == FileOp::read || call.op == FileOp::open_read || call.op == FileOp::look;
+  throw file_error(reads ? FileIntent::read : FileIntent::write, call.path, action, fault_.error);
+}
+
+}  // namespace sc

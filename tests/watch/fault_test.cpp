@@ -1,0 +1,78 @@
+// Injected faults: what is accepted, what is refused and how, and that nothing happens where nothing is due.
+#include "common/watch/fault.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <stdexcept>
+
+#include "common/base/check.h"
+
+namespace sc {
+namespace {
+
+void expect_refused(const std::string& text, const std::string& what, const std::string& fix) {
+  try {
+    (void)Fault::parse(text, WorldSize{3});
+    ADD_FAILURE() << text << " was accepted";
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_EQ(error.where(), "--inject " + text);
+    EXPECT_EQ(error.message(), what);
+    EXPECT_EQ(error.fix(), fix);
+  }
+}
+
+TEST(Fault, Parses) {
+  const Fault fault = Fault::parse("hang@1,7", WorldSize{3});
+  EXPECT_EQ(fault.kind(), Fault::Kind::hang);
+  EXPECT_EQ(to_int(fault.rank()), 1);
+  EXPECT_EQ(fault.step(), 7);
+  EXPECT_EQ(Fault::parse("kill@0,0", WorldSize{1}).kind(), Fault::Kind::kill);
+  EXPECT_EQ(Fault::parse("throw@2,12", WorldSize{3}).kind(), Fault::Kind::throw_error);
+  EXPECT_EQ(Fault::parse("nan@2,12", WorldSize{3}).kind(), Fault::Kind::nan);
+}
+
+TEST(Fault, RefusesEverythingElse) {
+  const std::string form = "write kind@rank,step, for example hang@1,7";
+  expect_refused("", "there is no @", form);
+  expect_refused("hang", "there is no @", form);
+  expect_refused("hang@1", "there is no comma between rank and step", form);
+  expect_refused("hung@1,7", "there is no fault \"hung\"", "did you mean hang?");
+  expect_refused("explode@1,7", "there is no fault \"explode\"", "one of hang, kill, throw, nan");
+  expect_refused("@1,7", "there is no fault \"\"", "one of hang, kill, throw, nan");
+  expect_refused("hang@x,7", "the rank \"x\" is not a whole number", form);
+  expect_refused("hang@,7", "the rank \"\" is not a whole number", form);
+  expect_refused("hang@1,7.5", "the step \"7.5\" is not a whole number", form);
+  expect_refused("hang@1,7,8", "the step \"7,8\" is not a whole number", form);
+  expect_refused("hang@3,7", "rank 3 is not in a world of 3", "ranks are 0 to 2");
+  expect_refused("hang@-1,7", "rank -1 is not in a world of 3", "ranks are 0 to 2");
+  expect_refused("hang@1,-1", "step -1 never comes", "steps count from 0");
+}
+
+TEST(Fault, HappensAtItsRankAndStepOnly) {
+  const Fault fault = Fault::parse("throw@1,2", WorldSize{3});
+  fault.at_step(Rank{0}, 2);
+  fault.at_step(Rank{1}, 1);
+  try {
+    fault.at_step(Rank{1}, 2);
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "injected error: rank 1, step 2");
+  }
+  EXPECT_FALSE(fault.nan_at(Rank{1}, 2));
+  const Fault nan = Fault::parse("nan@1,2", WorldSize{3});
+  nan.at_step(Rank{1}, 2);
+  EXPECT_TRUE(nan.nan_at(Rank{1}, 2));
+  EXPECT_FALSE(nan.nan_at(Rank{1}, 3));
+  EXPECT_FALSE(nan.nan_at(Rank{0}, 2));
+  Fault().at_step(Rank{0}, 0);
+}
+
+TEST(Fault, Kills) {
+  EXPECT_EXIT(Fault::parse("kill@0,3", WorldSize{1}).at_step(Rank{0}, 3), ::testing::KilledBySignal(SIGKILL),
+              "");
+}
+
+}  // namespace
+}  // namespace sc

@@ -1,0 +1,159 @@
+// Launcher detection: what each launcher sets, and what cannot be.
+#include "common/watch/launch.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "common/base/check.h"
+
+namespace sc {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+Environment environment(Variables variables) {
+  return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  };
+}
+
+Variables with(Variables variables, const Variables& more) {
+  for (const auto& [name, value] : more) variables[name] = value;
+  return variables;
+}
+
+Variables without(Variables variables, const std::string& name) {
+  variables.erase(name);
+  return variables;
+}
+
+const Variables kMpirun = {{"OMPI_COMM_WORLD_RANK", "3"},
+                           {"OMPI_COMM_WORLD_SIZE", "4"},
+                           {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                           {"PMIX_RANK", "3"},
+                           {"PMIX_NAMESPACE", "1234567169"}};
+const Variables kSrun = {{"SLURM_PROCID", "5"},         {"SLURM_NTASKS", "7"},
+                         {"SLURM_STEP_NUM_TASKS", "7"}, {"SLURM_LOCALID", "1"},
+                         {"SLURM_NODEID", "2"},         {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"}};
+const Variables kSrunPmix = with(kSrun, {{"PMIX_RANK", "5"}, {"PMIX_NAMESPACE", "slurm.pmix.77.0"}});
+
+void expect_launch(const Variables& variables, const Launch& expected) {
+  const Launch launch = detect_launch(environment(variables));
+  EXPECT_EQ(launch.launcher, expected.launcher);
+  EXPECT_EQ(to_int(launch.rank), to_int(expected.rank));
+  EXPECT_EQ(to_int(launch.world), to_int(expected.world));
+  EXPECT_EQ(to_int(launch.local_rank), to_int(expected.local_rank));
+  EXPECT_EQ(to_int(launch.local_world), to_int(expected.local_world));
+  EXPECT_EQ(launch.launched(), expected.launcher != "none");
+}
+
+void expect_error(const Variables& variables, ExitCode code, const std::string& message) {
+  try {
+    (void)detect_launch(environment(variables));
+    ADD_FAILURE() << "accepted, instead of: " << message;
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.code(), code);
+    EXPECT_EQ(error.where(), "launcher");
+    EXPECT_EQ(error.message(), message);
+  }
+}
+
+TEST(Launch, NobodyLaunched) {
+  expect_launch({}, {});
+  expect_launch({{"SLURM_NTASKS", "8"}}, {});                         // a shell of salloc
+  expect_launch({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}, {});  // a batch script of one task
+  expect_launch({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}, {});
+}
+
+TEST(Launch, OpenMpi) {
+  expect_launch(kMpirun, {"Open MPI", Rank{3}, WorldSize{4}, Rank{1}, WorldSize{2}});
+  expect_launch({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}},
+                {"Open MPI", Rank{0}, WorldSize{1}, Rank{0}, WorldSize{1}});
+  // mpirun inside a Slurm job: the job's own variables speak of something else
+  expect_launch(with(kMpirun, {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "16"}, {"SLURM_STEP_NUM_TASKS", "2"}}),
+                {"Open MPI", Rank{3}, WorldSize{4}, Rank{1}, WorldSize{2}});
+}
+
+TEST(Launch, Slurm) {
+  expect_launch(kSrunPmix, {"Slurm", Rank{5}, WorldSize{7}, Rank{1}, WorldSize{2}});
+  expect_launch(
+      with(kSrunPmix,
+           {{"SLURM_PROCID", "6"}, {"PMIX_RANK", "6"}, {"SLURM_NODEID", "3"}, {"SLURM_LOCALID", "0"}}),
+      {"Slurm", Rank{6}, WorldSize{7}, Rank{0}, WorldSize{1}});
+  expect_launch(without(kSrunPmix, "SLURM_STEP_NUM_TASKS"),
+                {"Slurm", Rank{5}, WorldSize{7}, Rank{1}, WorldSize{2}});
+}
+
+TEST(Launch, OtherPmix) {
+  expect_launch({{"PMIX_RANK", "1"}, {"PMIX_SIZE", "2"}},
+                {"PMIx", Rank{1}, WorldSize{2}, Rank{1}, WorldSize{2}});
+}
+
+TEST(Launch, PlainSrunIsRefused) {
+  try {
+    (void)detect_launch(environment(kSrun));
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.code(), ExitCode::missing);
+    EXPECT_EQ(error.message(),
+              "Slurm started 7 tasks (SLURM_PROCID=5, SLURM_STEP_NUM_TASKS=7) without PMIx: each would be a "
+              "world of one rank");
+    EXPECT_EQ(error.fix(), "srun --mpi=pmix ...");
+  }
+  expect_error({{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}}, ExitCode::missing,
+               "a launcher that speaks PMI-1 or PMI-2 only started PMI_SIZE=4 ranks; Open MPI needs PMIx");
+}
+
+TEST(Launch, Contradictions) {
+  const auto expect = [](const Variables& variables, const std::string& message) {
+    expect_error(variables, ExitCode::usage, message);
+  };
+  expect(with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "4"}, {"PMIX_RANK", "4"}}),
+         "OMPI_COMM_WORLD_RANK=4 is not below OMPI_COMM_WORLD_SIZE=4");
+  expect(without(kMpirun, "OMPI_COMM_WORLD_SIZE"),
+         "OMPI_COMM_WORLD_RANK=3 but OMPI_COMM_WORLD_SIZE is not set");
+  expect(without(kMpirun, "OMPI_COMM_WORLD_RANK"),
+         "OMPI_COMM_WORLD_SIZE=4 but OMPI_COMM_WORLD_RANK is not set");
+  expect(without(kMpirun, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+         "OMPI_COMM_WORLD_LOCAL_RANK=1 but OMPI_COMM_WORLD_LOCAL_SIZE is not set");
+  expect(with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "four"}}), "OMPI_COMM_WORLD_SIZE=four is not a number");
+  expect(with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "-1"}}), "OMPI_COMM_WORLD_RANK=-1 is not a number");
+  expect(with(kMpirun, {{"OMPI_COMM_WORLD_RANK", ""}}), "OMPI_COMM_WORLD_RANK= is not a number");
+  expect(with(kMpirun, {{"PMIX_RANK", "2"}}), "OMPI_COMM_WORLD_RANK=3 but PMIX_RANK=2");
+  expect(with(kMpirun, {{"PMIX_SIZE", "2"}}), "OMPI_COMM_WORLD_SIZE=4 but PMIX_SIZE=2");
+  expect(with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}}),
+         "OMPI_COMM_WORLD_LOCAL_RANK=2 is not below OMPI_COMM_WORLD_LOCAL_SIZE=2");
+  expect(with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "5"}}),
+         "OMPI_COMM_WORLD_LOCAL_SIZE=5 is more than OMPI_COMM_WORLD_SIZE=4");
+  expect(with(kSrunPmix, {{"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "8"}}),
+         "OMPI_COMM_WORLD_SIZE=8 but SLURM_STEP_NUM_TASKS=7");
+  expect(with(kSrunPmix, {{"PMIX_RANK", "4"}}), "PMIX_RANK=4 but SLURM_PROCID=5");
+  expect(with(kSrunPmix, {{"SLURM_NODEID", "9"}}),
+         "SLURM_STEP_TASKS_PER_NODE=2(x3),1 says nothing about SLURM_NODEID=9");
+  expect({{"PMIX_RANK", "1"}}, "PMIX_RANK=1 but PMIX_SIZE is not set");
+  expect({{"SLURM_PROCID", "x"}, {"SLURM_NTASKS", "2"}}, "SLURM_PROCID=x is not a number");
+}
+
+TEST(Launch, MpiMustAgree) {
+  const Launch launch{"Open MPI", Rank{1}, WorldSize{4}, Rank{1}, WorldSize{4}};
+  check_launch(launch, Rank{1}, WorldSize{4});
+  try {
+    check_launch(launch, Rank{0}, WorldSize{1});
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.code(), ExitCode::missing);
+    EXPECT_EQ(error.message(), "Open MPI started rank 1 of 4, but MPI is rank 0 of 1");
+  }
+}
+
+TEST(Launch, ReadsTheProcessEnvironment) {
+  EXPECT_TRUE(process_environment()("PATH").has_value());
+  EXPECT_FALSE(process_environment()("NO_SUCH_VARIABLE_OF_STAGECRAFT").has_value());
+}
+
+}  // namespace
+}  // namespace sc

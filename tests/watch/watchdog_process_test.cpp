@@ -1,0 +1,158 @@
+// Real ranks under mpirun: a rank that hangs, dies or is stopped ends the job with one message that names it,
+// and no process is left.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <regex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/watch/process_alive.h"
+
+namespace sc {
+namespace {
+
+struct Outcome {
+  int code = -1;
+  std::string text;
+  [[nodiscard]] std::int64_t count(const std::string& what) const {
+    std::int64_t n = 0;
+    for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  }
+};
+
+Outcome run(const std::string& command) {
+  Outcome outcome;
+  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  std::array<char, 4096> buffer;
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
+    outcome.text.append(buffer.data(), n);
+  const int status = ::pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+Outcome run_job(int ranks, const std::string& fault) {
+  static std::atomic<int> jobs = 0;
+  const std::string board =
+      ::testing::TempDir() + "watchdog_board_" + std::to_string(::getpid()) + "_" + std::to_string(++jobs);
+  const std::string mpirun = ranks == 0 ? ""
+                                        : std::string(MPIRUN) +
+                                              " -q --oversubscribe --bind-to none --timeout 60 -n " +
+                                              std::to_string(ranks) + " ";
+  const Outcome outcome = run(mpirun + WATCHDOG_PROGRAM + " " + board + " 1500 " + fault);
+  std::filesystem::remove(board);
+  return outcome;
+}
+
+/// The jobs wait more than they compute, so three run at a time, and each test looks at its own.
+const Outcome& outcome_of(int ranks, const std::string& fault) {
+  using Job = std::pair<int, std::string>;
+  static const std::vector<Job> jobs = {{3, "hang@1,4"}, {3, "kill@2,4"}, {2, "stop@0,4"}, {3, "throw@1,4"},
+                                        {1, "hang@0,4"}, {0, "hang@0,4"}, {3, "none"},     {0, "none"}};
+  static std::map<Job, Outcome> outcomes;
+  static std::once_flag once;
+  std::call_once(once, [] {
+    for (const Job& job : jobs) outcomes[job];
+    std::atomic<std::size_t> next = 0;
+    std::vector<std::jthread> workers;
+    for (int k = 0; k < 3; ++k) {
+      workers.emplace_back([&] {
+        for (std::size_t i = next++; i < jobs.size(); i = next++)
+          outcomes.at(jobs[i]) = run_job(jobs[i].first, jobs[i].second);
+      });
+    }
+  });
+  return outcomes.at({ranks, fault});
+}
+
+// mpirun may return a moment before its last child is gone.
+void expect_no_orphans(const Outcome& outcome, int ranks) {
+  const std::regex line("pid ([0-9]+)");
+  int found = 0;
+  for (auto match = std::sregex_iterator(outcome.text.begin(), outcome.text.end(), line);
+       match != std::sregex_iterator(); ++match) {
+    ++found;
+    const std::int64_t pid = std::stoll((*match)[1]);
+    for (int k = 0; k < 100 && process_alive(pid); ++k)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_FALSE(process_alive(pid)) << "rank with pid " << pid << " is left";
+  }
+  EXPECT_EQ(found, ranks) << outcome.text;
+}
+
+void expect_lost(const Outcome& outcome, int ranks, const std::string& lost, const std::string& how,
+                 const std::string& last) {
+  EXPECT_EQ(outcome.count("\nerror: "), 1) << outcome.text;
+  EXPECT_EQ(outcome.count("\nerror: " + lost), 1) << outcome.text;
+  EXPECT_NE(outcome.text.find(how), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find(last), std::string::npos) << outcome.text;
+  expect_no_orphans(outcome, ranks);
+}
+
+TEST(WatchdogProcess, NothingHappens) {
+  for (const int ranks : {0, 3}) {
+    const Outcome& outcome = outcome_of(ranks, "none");
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+    EXPECT_EQ(outcome.count("error"), 0) << outcome.text;
+  }
+}
+
+TEST(WatchdogProcess, HangOfOneOfThree) {
+  const Outcome& outcome = outcome_of(3, "hang@1,4");
+  EXPECT_EQ(outcome.code, 75);
+  expect_lost(outcome, 3, "lost rank 1: rank ", "is alive, but does not come to the next operation",
+              "last operation 5 (all_reduce of 1,000 f32), train step 4");
+  EXPECT_NE(outcome.text.find(
+                "waits for its operation 6 (all_reduce of 1,000 f32, train step 4) for more than 1.5 s"),
+            std::string::npos)
+      << outcome.text;
+}
+
+TEST(WatchdogProcess, HangOfAWorldOfOne) {
+  const Outcome& outcome = outcome_of(0, "hang@0,4");
+  EXPECT_EQ(outcome.code, 75);
+  expect_lost(outcome, 1, "rank 0 is stuck: nothing has moved for more than 1.5 s in train step 4",
+              "last operation 5", "train step 4");
+}
+
+TEST(WatchdogProcess, HangOfAWorldOfOneUnderMpirun) {
+  const Outcome& outcome = outcome_of(1, "hang@0,4");
+  EXPECT_EQ(outcome.code, 75);
+  expect_lost(outcome, 1, "rank 0 is stuck: nothing has moved for more than 1.5 s in train step 4",
+              "last operation 5", "train step 4");
+}
+
+// mpirun sees the death itself, ends the others and reports 137; launch.sh makes 75 of that. The message is
+// ours.
+TEST(WatchdogProcess, DeathOfOneOfThree) {
+  const Outcome& outcome = outcome_of(3, "kill@2,4");
+  EXPECT_TRUE(outcome.code == 137 || outcome.code == 75) << outcome.code;
+  expect_lost(outcome, 3, "lost rank 2: noticed by rank ", "is gone",
+              "last operation 5 (all_reduce of 1,000 f32), train step 4");
+}
+
+TEST(WatchdogProcess, StopOfOneOfTwo) {
+  const Outcome& outcome = outcome_of(2, "stop@0,4");
+  EXPECT_EQ(outcome.code, 75);
+  expect_lost(outcome, 2, "lost rank 0: rank 1 waits for its operation 6", "has stopped (no heartbeat for",
+              "last operation 5 (all_reduce of 1,000 f32), train step 4");
+}
+
+TEST(WatchdogProcess, AnErrorOfARankIsTheOnlyMessage) {
+  const Outcome& outcome = outcome_of(3, "throw@1,4");
+  EXPECT_EQ(outcome.code, 70);
+  expect_lost(outcome, 3, "rank 1: injected error: rank 1, step 4", "", "");
+}
+
+}  // namespace
+}  // namespace sc

@@ -1,0 +1,267 @@
+// Board and watchdog with ranks as threads: who is named, that it is said once, that a job that moves is left
+// alone.
+#include "common/watch/watchdog.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+
+#include "common/base/check.h"
+#include "common/watch/process_alive.h"
+
+namespace sc {
+namespace {
+
+using namespace std::chrono_literals;
+
+const CommOp kSum{CommKind::all_reduce, DType::f32, Elements(1000)};
+const OutstandingOp kWait{9, kSum, std::nullopt, true, Phase::train, 4};
+
+/// A rank that beats its heart and has issued `operations`.
+void alive(ProgressBoard& board, Rank rank, std::int64_t operations, bool waiting) {
+  board.join(rank);
+  board.set_position(rank, Phase::train, operations / 2);
+  if (operations > 0) board.set_issued(rank, operations, kSum);
+  if (waiting) board.add_waiting(rank, 1);
+}
+
+std::string report(const ProgressBoard& board, const std::optional<OutstandingOp>& op = kWait) {
+  return describe_hang(board, Rank{0}, op, 30s, 5s);
+}
+
+std::string pid() { return std::to_string(::getpid()); }
+
+TEST(HangReport, NamesTheRankThatDoesNotCome) {
+  ProgressBoard board(WorldSize{3});
+  alive(board, Rank{0}, 9, true);
+  alive(board, Rank{1}, 8, false);
+  alive(board, Rank{2}, 9, true);
+  EXPECT_EQ(
+      report(board),
+      "lost rank 1: rank 0 waits for its operation 9 (all_reduce of 1,000 f32, train step 4) for more "
+      "than 30 s\n"
+      "  rank 1: process " +
+          pid() +
+          " is alive, but does not come to the next operation; last operation 8 (all_reduce of 1,000 "
+          "f32), train step 4\n"
+          "  fix: see what it does there; a rank that is only slow needs a longer --watchdog (now 30 s)");
+}
+
+TEST(HangReport, NamesSeveral) {
+  ProgressBoard board(WorldSize{3});
+  alive(board, Rank{0}, 9, true);
+  alive(board, Rank{1}, 0, false);
+  alive(board, Rank{2}, 3, false);
+  const std::string text = report(board);
+  EXPECT_EQ(text.substr(0, text.find(':')), "lost ranks 1, 2");
+  EXPECT_NE(text.find("rank 1: process " + pid() +
+                      " is alive, but does not come to the next operation; no operation yet, train step 0"),
+            std::string::npos)
+      << text;
+}
+
+TEST(HangReport, ADeadProcessComesFirst) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ProgressBoard gone(::testing::TempDir() + "dead_" + std::to_string(::getppid()), WorldSize{3});
+    alive(gone, Rank{2}, 8, false);
+    ::_exit(0);
+  }
+  ::siginfo_t info;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_FALSE(process_alive(child)) << "a zombie is not alive";
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(process_alive(child));
+  EXPECT_TRUE(process_alive(::getpid()));
+  ProgressBoard board(::testing::TempDir() + "dead_" + pid(), WorldSize{3});
+  board.remove_file();
+  alive(board, Rank{0}, 9, true);
+  alive(board, Rank{1}, 1, false);  // behind, too, but a dead rank explains that
+  const std::string lost =
+      "\n  rank 2: process " + std::to_string(child) +
+      " is gone; last operation 8 (all_reduce of 1,000 f32), train step 4\n  fix: look above";
+  EXPECT_EQ(report(board).substr(0, 24), "lost rank 2: rank 0 wait");
+  EXPECT_NE(report(board).find(lost), std::string::npos) << report(board);
+  EXPECT_EQ(report(board, std::nullopt).find("lost rank 2: noticed by rank 0" + lost), 0u)
+      << report(board, std::nullopt);
+}
+
+TEST(HangReport, AllWaitMeansTheyDisagree) {
+  ProgressBoard board(WorldSize{2});
+  alive(board, Rank{0}, 9, true);
+  alive(board, Rank{1}, 9, true);
+  EXPECT_EQ(report(board).substr(0, 72),
+            "every rank waits, so the ranks did not issue the same operations: rank 0");
+}
+
+TEST(HangReport, OfWaitingRanksTheOneBehind) {
+  ProgressBoard board(WorldSize{3});
+  alive(board, Rank{0}, 9, true);
+  alive(board, Rank{1}, 7, true);
+  alive(board, Rank{2}, 8, true);
+  const std::string text = report(board);
+  EXPECT_EQ(text.substr(0, text.find(':')), "lost rank 1");
+  EXPECT_NE(text.find("is alive and waits for another operation; last operation 7"), std::string::npos)
+      << text;
+}
+
+TEST(HangReport, RanksThatEndedOrAreElsewhere) {
+  ProgressBoard board(WorldSize{3});
+  alive(board, Rank{0}, 9, true);
+  alive(board, Rank{1}, 9, true);
+  EXPECT_NE(report(board).find("\n  rank 2: on another host, its state is not known here"), std::string::npos)
+      << report(board);
+  alive(board, Rank{2}, 5, false);
+  board.leave(Rank{2});
+  EXPECT_NE(report(board).find("rank 2: process " + pid() + " has ended; last operation 5"),
+            std::string::npos)
+      << report(board);
+}
+
+TEST(HangReport, AMessageNamesItsPeer) {
+  ProgressBoard board(WorldSize{2});
+  alive(board, Rank{0}, 9, true);
+  alive(board, Rank{1}, 1, false);
+  const OutstandingOp receive{9, {CommKind::recv, DType::bf16, Elements(8)}, Rank{1}, true, Phase::eval, 4};
+  EXPECT_NE(report(board, receive).find("operation 9 (recv of 8 bf16 from rank 1, eval step 4)"),
+            std::string::npos);
+}
+
+TEST(HangReport, NoHeartbeat) {
+  ProgressBoard board(WorldSize{2});
+  alive(board, Rank{0}, 9, true);
+  alive(board, Rank{1}, 9, true);
+  std::this_thread::sleep_for(20ms);
+  const std::string text = describe_hang(board, Rank{0}, kWait, 30s, 10ms);
+  EXPECT_EQ(text.substr(0, text.find(':')), "lost rank 1");
+  EXPECT_NE(text.find("has stopped (no heartbeat for 0."), std::string::npos) << text;
+}
+
+/// What a watchdog did.
+struct Ending {
+  std::atomic<int> messages = 0, aborts = 0, exits = 0, code = -1;
+  std::mutex mutex;
+  std::string text;
+  WatchdogOptions options(std::chrono::milliseconds limit) {
+    WatchdogOptions o;
+    o.limit = limit;
+    o.last_words = std::chrono::milliseconds(20);
+    o.print = [this](const std::string& message) {
+      const std::lock_guard lock(mutex);
+      text = message;
+      ++messages;
+    };
+    o.abort = [this] { ++aborts; };
+    o.exit = [this](int exit_code) {
+      code = exit_code;
+      ++exits;
+    };
+    return o;
+  }
+  void await_exits(int n) const {
+    while (exits < n) std::this_thread::sleep_for(5ms);
+  }
+};
+
+TEST(Watchdog, SpeaksOnceAndAllEnd) {
+  ProgressBoard board(WorldSize{3});
+  Ending ending;
+  const auto waits = [] { return std::vector<OutstandingOp>{kWait}; };
+  const auto computes = [] { return std::vector<OutstandingOp>{}; };
+  Watchdog zero(board, Rank{0}, waits, ending.options(200ms)),
+      one(board, Rank{1}, computes, ending.options(200ms)), two(board, Rank{2}, waits, ending.options(200ms));
+  board.add_waiting(Rank{0}, 1);
+  board.add_waiting(Rank{2}, 1);
+  ending.await_exits(2);
+  EXPECT_EQ(ending.messages, 1);
+  EXPECT_EQ(ending.aborts, 2);
+  EXPECT_EQ(ending.exits, 2);
+  EXPECT_EQ(ending.code, 75);
+  EXPECT_EQ(ending.text.substr(0, ending.text.find(':')), "lost rank 1");
+}
+
+TEST(Watchdog, OperationsThatChangeAreProgress) {
+  ProgressBoard board(WorldSize{2});
+  Ending ending;
+  std::atomic<std::int64_t> number = 0;
+  const auto moves = [&] {
+    OutstandingOp op = kWait;
+    op.number = ++number;  // another one at every look
+    return std::vector<OutstandingOp>{op};
+  };
+  {
+    Watchdog dog(board, Rank{0}, moves, ending.options(50ms));
+    while (number < 40) std::this_thread::sleep_for(5ms);
+    EXPECT_FALSE(board.read(Rank{0}).left);
+  }
+  EXPECT_TRUE(board.read(Rank{0}).left);
+  EXPECT_EQ(ending.exits, 0);
+}
+
+TEST(Watchdog, AStepOfAWorldOfOneThatStandsStill) {
+  ProgressBoard board(WorldSize{1});
+  Ending ending;
+  Watchdog dog(board, Rank{0}, {}, ending.options(200ms));
+  board.set_position(Rank{0}, Phase::train, 6);
+  dog.step_begin(6);
+  ending.await_exits(1);
+  EXPECT_EQ(ending.code, 75);
+  EXPECT_EQ(ending.text,
+            "rank 0 is stuck: nothing has moved for more than 0.2 s in train step 6\n  no operation yet, "
+            "train step 6\n"
+            "  fix: see what it does there; a rank that is only slow needs a longer --watchdog (now 0.2 s)");
+}
+
+TEST(Watchdog, OutsideAStepNothingIsStuck) {
+  ProgressBoard board(WorldSize{1});
+  Ending ending;
+  Watchdog dog(board, Rank{0}, {}, ending.options(20ms));
+  dog.step_begin(1);
+  dog.step_end();
+  std::this_thread::sleep_for(300ms);
+  EXPECT_EQ(ending.exits, 0);
+}
+
+TEST(Watchdog, IsSilentWhenAnotherSpeaks) {
+  ProgressBoard board(WorldSize{2});
+  Ending ending;
+  EXPECT_TRUE(board.claim());
+  EXPECT_FALSE(board.claim());
+  board.set_reported(70);
+  Watchdog dog(
+      board, Rank{0}, [] { return std::vector<OutstandingOp>{kWait}; }, ending.options(50ms));
+  ending.await_exits(1);
+  EXPECT_EQ(ending.messages, 0);
+}
+
+TEST(Board, IsSharedThroughAFile) {
+  const std::string path = ::testing::TempDir() + "board_" + pid();
+  ProgressBoard one(path, WorldSize{2}), other(path, WorldSize{2});
+  one.join(Rank{1});
+  one.set_issued(Rank{1}, 5, kSum);
+  one.set_position(Rank{1}, Phase::eval, 3);
+  one.add_waiting(Rank{1}, 1);
+  const RankProgress seen = other.read(Rank{1});
+  EXPECT_EQ(seen.pid, ::getpid());
+  EXPECT_EQ(seen.operations, 5);
+  EXPECT_TRUE(seen.last == kSum);
+  EXPECT_EQ(seen.phase, Phase::eval);
+  EXPECT_EQ(seen.step, 3);
+  EXPECT_TRUE(seen.waiting);
+  EXPECT_EQ(other.read(Rank{0}).pid, 0);
+  EXPECT_FALSE(other.read(Rank{0}).last.has_value());
+  EXPECT_TRUE(other.claim());
+  EXPECT_FALSE(one.claim());
+  EXPECT_THROW(ProgressBoard(path, WorldSize{3}), DeviceError);
+  one.remove_file();
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_EQ(other.read(Rank{1}).operations, 5);
+  EXPECT_THROW(ProgressBoard("/nonexistent/board", WorldSize{2}), DeviceError);
+}
+
+}  // namespace
+}  // namespace sc
