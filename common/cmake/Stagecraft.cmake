@@ -131,13 +131,18 @@ function(sc_mpi_test name)
   endforeach()
 endfunction()
 
-# add_lesson(03_zero2 STRATEGY zero2 [SOURCES grad_buffers.cpp]): library lesson_03_zero2 (the strategy, for tests, and what stands in
-# files beside it), executable of the same name as the folder, and a ctest entry that runs its run.sh --dry-run.
+# add_lesson(03_zero2 STRATEGY zero2 [SOURCES x.cpp] [PLAN y.cpp]): zero2_plan.cpp and PLAN go into the library lesson_plans, zero2.cpp
+# and SOURCES into lesson_03_zero2 (the strategy, also for tests); an executable of the folder's name, and a ctest entry that runs its
+# run.sh --dry-run.
 function(add_lesson folder)
-  cmake_parse_arguments(ARG "" "STRATEGY" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "STRATEGY" "SOURCES;PLAN" ${ARGN})
   set(_dir ${CMAKE_SOURCE_DIR}/lessons/${folder})
   add_library(lesson_${folder} STATIC ${_dir}/${ARG_STRATEGY}.cpp ${ARG_SOURCES})
-  sc_link(lesson_${folder} strategy config ${ARG_DEPENDS})
+  target_sources(lesson_plans PRIVATE ${_dir}/${ARG_STRATEGY}_plan.cpp)
+  foreach(_file IN LISTS ARG_PLAN)
+    target_sources(lesson_plans PRIVATE ${_dir}/${_file})
+  endforeach()
+  sc_link(lesson_${folder} lesson_plans)
   add_executable(${folder} ${_dir}/main.cpp)
   sc_link(${folder} lesson_${folder} run)
   _sc_program(${folder})

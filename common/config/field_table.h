@@ -2,8 +2,7 @@
 //
 //   FieldTable<Options> Strategy::fields() {
 //     FieldTable<Options> table;
-//     table.add({"overlap", "", "send a bucket while backward still runs"}, on_off(),
-//               [](auto& o) -> auto& { return o.overlap; });
+//     table.add({"overlap", "", "send a bucket while backward still runs"}, on_off(), &Options::overlap);
 //     return table;
 //   }
 //   Options options;
@@ -84,11 +83,10 @@ std::string explain(std::string_view key, const std::vector<const FieldSet*>& se
 template <class T>
 class FieldTable {
  public:
-  /// `member` maps a T& to the member of type V.
+  /// `member` is &T::name, or maps a T& to the member of type V.
   template <class V, class Member>
   FieldTable& add(FieldText text, Codec<V> codec, Member member) {
-    static_assert(std::is_same_v<decltype(member(std::declval<T&>())), V&>,
-                  "the codec's type is the member's");
+    static_assert(std::is_same_v<std::invoke_result_t<Member, T&>, V&>, "the codec's type is the member's");
     T defaults{};
     Field field;
     field.path = std::move(text.path);
@@ -97,11 +95,13 @@ class FieldTable {
     field.type = codec.type;
     field.range = codec.range;
     field.choices = codec.choices;
-    field.default_text = codec.format(member(defaults));
+    field.default_text = codec.format(std::invoke(member, defaults));
     binders_.push_back([field, codec, member](T& object) {
       Field bound = field;
-      bound.set = [&object, codec, member](const Value& value) { member(object) = codec.parse(value); };
-      bound.get = [&object, codec, member] { return codec.format(member(object)); };
+      bound.set = [&object, codec, member](const Value& value) {
+        std::invoke(member, object) = codec.parse(value);
+      };
+      bound.get = [&object, codec, member] { return codec.format(std::invoke(member, object)); };
       return bound;
     });
     return *this;

@@ -10,7 +10,7 @@
 
 #include "common/config/field_table.h"
 #include "common/memory/model_states.h"
-#include "common/strategy/strategy.h"
+#include "common/strategy/any_strategy.h"
 
 namespace sc {
 
@@ -22,33 +22,6 @@ struct LessonInfo {
 };
 
 namespace detail {
-
-/// A strategy with its type erased, so that the program is compiled once and not in every lesson.
-class AnyStrategy {
- public:
-  virtual ~AnyStrategy() = default;
-  virtual StepResult train_step(std::span<const Batch> batches) = 0;
-  virtual void settle() = 0;
-  virtual double evaluate(std::span<const Batch> batches) = 0;
-  virtual void visit_state(StateVisitor& visitor) = 0;
-  virtual void after_step(std::int64_t step) = 0;
-  [[nodiscard]] virtual const ParamLayout& layout() const = 0;
-};
-
-template <Strategy S>
-class ErasedStrategy final : public AnyStrategy {
- public:
-  ErasedStrategy(RunContext& context, const typename S::Options& options) : strategy_(context, options) {}
-  StepResult train_step(std::span<const Batch> batches) override { return strategy_.train_step(batches); }
-  void settle() override { strategy_.settle(); }
-  double evaluate(std::span<const Batch> batches) override { return strategy_.evaluate(batches); }
-  void visit_state(StateVisitor& visitor) override { strategy_.visit_state(visitor); }
-  void after_step(std::int64_t step) override { strategy_.after_step(step); }
-  [[nodiscard]] const ParamLayout& layout() const override { return strategy_.layout(); }
-
- private:
-  S strategy_;
-};
 
 struct AnyLesson {
   LessonInfo info;

@@ -13,7 +13,7 @@
 #include "common/base/counter_random.h"
 #include "common/data/bpe/utf8.h"
 #include "common/model/unit_views.h"
-#include "common/run/run_lesson.h"
+#include "common/strategy/any_strategy.h"
 #include "common/strategy/weights.h"
 
 namespace sc::detail {

@@ -320,7 +320,7 @@ void Trainer::evaluate() {
   world_.watchdog().step_begin(shape_.workload.steps);
   strategy_->settle();
   const std::span<const Batch> batches = loader_.validation();
-  if (!batches.empty()) validation_loss_ = strategy_->evaluate(batches);
+  if (!batches.empty()) validation_loss_ = sc::evaluate(*strategy_, comm, batches);
   if (job_.line.sample > 0) sample();
   world_.watchdog().step_end();
 }

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "common/base/check.h"
-#include "common/run/run_lesson.h"
+#include "common/strategy/any_strategy.h"
 
 namespace sc::detail {
 namespace {
@@ -18,26 +18,30 @@ constexpr std::int64_t kNone = -1;
 // What one rank found: the unit where backward, which runs from the last unit to the first and carries
 // whatever it met along, met something that is not finite; and whether this rank's own micro-batches made it
 // so.
-struct Scan final : StateVisitor {
+struct Scan {
   std::int64_t unit = kNone;
   bool own = false;
-  void visit(const StateSlice& slice) override {
+};
+
+Scan scan_of(AnyStrategy& strategy) {
+  Scan scan;
+  for (const StateSlice& slice : strategy.state()) {
     const bool local = slice.purpose == Purpose::workspace;
-    if (!local && slice.purpose != Purpose::gradients) return;
-    if (at::isfinite(slice.values).all().item<bool>()) return;
+    if (!local && slice.purpose != Purpose::gradients) continue;
+    if (at::isfinite(slice.values).all().item<bool>()) continue;
     if (local) {
-      own = true;
+      scan.own = true;
     } else {
-      unit = std::max<std::int64_t>(unit, slice.unit);
+      scan.unit = std::max<std::int64_t>(scan.unit, slice.unit);
     }
   }
-};
+  return scan;
+}
 
 }  // namespace
 
 void throw_nonfinite(AnyStrategy& strategy, double loss, std::int64_t step, Communicator& comm) {
-  Scan scan;
-  strategy.visit_state(scan);
+  const Scan scan = scan_of(strategy);
   const std::int64_t world = to_int(comm.size());
   at::Tensor mine = at::empty({2}, at::kLong), all = at::empty({2 * world}, at::kLong);
   mine.mutable_data_ptr<std::int64_t>()[0] = scan.own ? 1 : 0;

@@ -9,7 +9,7 @@ namespace sc::detail {
 
 class AnyStrategy;
 
-/// Every rank scans what it holds: its last micro-batch's gradient (visit_state's Purpose::workspace), then
+/// Every rank scans what it holds: its last micro-batch's gradient (state()'s Purpose::workspace), then
 /// the summed gradients. Collective. Throws ClaimError with step, rank (if a last micro-batch shows it) and
 /// unit: the same text on all ranks.
 [[noreturn]] void throw_nonfinite(AnyStrategy& strategy, double loss, std::int64_t step, Communicator& comm);

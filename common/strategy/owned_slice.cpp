@@ -1,43 +1,53 @@
 #include "common/strategy/owned_slice.h"
 
-#include <string>
-
 #include "common/optim/grad_norm.h"
 
 namespace sc {
 
-at::Tensor part_of_shard(const ParamLayout& layout, const OwnedSlice& slice, const at::Tensor& shard) {
-  const std::int64_t world = to_int(layout.world());
+OwnedSlice slice_of_rank(const ParamLayout& layout, int unit, Rank rank, Segment segment) {
+  return {.unit = unit, .segment = segment, .range = layout.slice(unit, segment, rank)};
+}
+
+OwnedSlice whole_unit(const ParamLayout& layout, int unit) {
+  return {.unit = unit, .range = {0, layout.unit(unit).sharded_size}};
+}
+
+at::Tensor part_of_arena(const ParamLayout& layout, const OwnedSlice& slice, const at::Tensor& arena) {
+  const UnitLayout& unit = layout.unit(slice.unit);
+  const std::int64_t parts =
+      unit.size(slice.segment) / slice.range.size();  // the world, or 1 for a whole unit
   const std::int64_t before =
-      slice.segment == Segment::whole ? layout.arena_size(Segment::sharded).value() / world : 0;
-  return shard.narrow(0, before + layout.unit(slice.unit).begin(slice.segment) / world, slice.range.size());
+      slice.segment == Segment::whole ? layout.arena_size(Segment::sharded).value() / parts : 0;
+  return arena.narrow(0, before + unit.begin(slice.segment) / parts, slice.range.size());
 }
 
-OptimizerShard::OptimizerShard(const RunContext& context, Elements elements) {
+OptimizerState::OptimizerState(const RunContext& context, Elements elements, const std::string& where) {
   const auto fp32 = [&](Purpose purpose, const char* name) {
-    return context.ledger.zeros(purpose, name, {elements.value()}, DType::f32);
+    return context.ledger.zeros(purpose, name + where, {elements.value()}, DType::f32);
   };
-  if (context.shape.workload.precision.has_master()) master = fp32(Purpose::master, "master_shard");
-  momentum = fp32(Purpose::momentum, "momentum_shard");
-  variance = fp32(Purpose::variance, "variance_shard");
+  if (context.shape.workload.precision.has_master()) master = fp32(Purpose::master, "master_");
+  momentum = fp32(Purpose::momentum, "momentum_");
+  variance = fp32(Purpose::variance, "variance_");
 }
 
-void OptimizerShard::plan(const RunShape& shape, Elements elements, MemoryPlan& plan) {
+void OptimizerState::plan(const RunShape& shape, Elements elements, MemoryPlan& plan,
+                          const std::string& where) {
   const auto fp32 = [&](Purpose purpose, const char* name) {
-    plan.add(purpose, name, std::to_string(size_of(DType::f32)) + " P/N", bytes_of(elements, DType::f32));
+    plan.add(purpose, name + where, std::to_string(size_of(DType::f32)) + (where == "shard" ? " P/N" : " P"),
+             bytes_of(elements, DType::f32));
   };
-  if (shape.workload.precision.has_master()) fp32(Purpose::master, "master_shard");
-  fp32(Purpose::momentum, "momentum_shard");
-  fp32(Purpose::variance, "variance_shard");
+  if (shape.workload.precision.has_master()) fp32(Purpose::master, "master_");
+  fp32(Purpose::momentum, "momentum_");
+  fp32(Purpose::variance, "variance_");
 }
 
-void take_over(const RunContext& context, const ParamLayout& layout, const OptimizerShard& state,
+void take_over(const RunContext& context, const ParamLayout& layout, const OptimizerState& state,
                OwnedSlice& slice) {
   if (slice.empty()) return;
   const bool has_master = state.master.defined();
-  slice.master = has_master ? part_of_shard(layout, slice, state.master) : slice.params;
-  slice.momentum = part_of_shard(layout, slice, state.momentum);
-  slice.variance = part_of_shard(layout, slice, state.variance);
+  slice.master = has_master ? part_of_arena(layout, slice, state.master) : slice.params;
+  slice.momentum = part_of_arena(layout, slice, state.momentum);
+  slice.variance = part_of_arena(layout, slice, state.variance);
   init_slice(layout, slice.unit, slice.segment, slice.range, context.shape.workload.seed, slice.master);
   if (has_master) slice.params.copy_(slice.master);
 }
@@ -56,20 +66,37 @@ std::vector<at::Tensor> grads_of(std::span<const OwnedSlice> slices) {
   return grads;
 }
 
-void clip_over_ranks(const RunContext& context, at::Tensor& sums) {
-  finish_sums(sums);
-  context.comm.all_reduce(sums).wait();
-  global_norm_and_clip(sums, context.shape.workload.optim.clip, context.scalars);
+std::vector<StateSlice> state_of(const StateSlice& last_local, std::span<const OwnedSlice> slices) {
+  std::vector<StateSlice> state = {last_local};
+  for (const OwnedSlice& slice : slices) {
+    if (slice.empty()) continue;
+    const auto add = [&](Purpose purpose, Range range, const at::Tensor& values) {
+      state.push_back({purpose, slice.unit, slice.segment, range, values});
+    };
+    if (slice.replica.defined()) {
+      add(Purpose::parameters, {0, slice.replica.numel()}, slice.replica);
+    } else {
+      add(Purpose::parameters, slice.range, slice.params);
+    }
+    if (!slice.master.is_same(slice.params)) add(Purpose::master, slice.range, slice.master);
+    add(Purpose::momentum, slice.range, slice.momentum);
+    add(Purpose::variance, slice.range, slice.variance);
+    add(Purpose::gradients, slice.range, slice.grads);
+  }
+  return state;
 }
 
-void visit_slice(const OwnedSlice& slice, StateVisitor& visitor) {
-  const auto visit = [&](Purpose purpose, const at::Tensor& values) {
-    visitor.visit({purpose, slice.unit, slice.segment, slice.range, values});
-  };
-  if (!slice.master.is_same(slice.params)) visit(Purpose::master, slice.master);
-  visit(Purpose::momentum, slice.momentum);
-  visit(Purpose::variance, slice.variance);
-  visit(Purpose::gradients, slice.grads);
+at::Tensor& PendingSum::lands_in(const at::Tensor& slice, const at::Tensor& scratch, Write write) {
+  const bool adds = write == Write::accumulate;
+  sum = adds ? scratch.narrow(0, 0, slice.numel()) : slice;
+  into = adds ? slice : at::Tensor();
+  return sum;
+}
+
+void PendingSum::wait() {
+  ticket.wait();
+  if (into.defined()) into.add_(sum);
+  into = at::Tensor();
 }
 
 }  // namespace sc

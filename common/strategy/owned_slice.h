@@ -1,8 +1,9 @@
-// The slices of a model that a rank owns: it alone steps them (02). Where their vectors lie, and who else has
-// the parameters, is each lesson's own.
+// What a rank steps: one slice of every unit, or with data parallelism the whole of it. Where the vectors lie, and who
+// else has the parameters, is each lesson's own.
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/strategy/strategy.h"
@@ -12,11 +13,12 @@ namespace sc {
 /// One rank's slice of one segment of a unit. An empty one has no tensors.
 struct OwnedSlice {
   int unit;
-  Segment segment;
+  Segment segment = Segment::sharded;
   Range range;                              // elements of the unit's segment
   at::Tensor params = {}, grads = {};       // [range.size()], as all of them
   at::Tensor master = {};                   // fp32; params themselves where those are fp32
   at::Tensor momentum = {}, variance = {};  // fp32
+  at::Tensor replica = {};  // the whole segment's parameters, where every rank has them after settle()
   [[nodiscard]] bool empty() const { return range.size() == 0; }
   /// This slice of a vector that holds the unit's whole segment.
   [[nodiscard]] at::Tensor of_unit(const at::Tensor& whole) const {
@@ -24,20 +26,26 @@ struct OwnedSlice {
   }
 };
 
-/// The slice's part of a shard, the vector of all slices of a rank: sharded segments' first, unit by unit.
-at::Tensor part_of_shard(const ParamLayout& layout, const OwnedSlice& slice, const at::Tensor& shard);
+/// Rank r's slice of a unit's segment; all of it.
+OwnedSlice slice_of_rank(const ParamLayout& layout, int unit, Rank rank, Segment segment = Segment::sharded);
+OwnedSlice whole_unit(const ParamLayout& layout, int unit);
 
-/// AdamW's state of a rank's slices, from the ledger: an fp32 master (beside 16-bit parameters alone) and two
+/// The slice's part of an arena that holds as large a part of every unit: sharded segments' first, unit by unit.
+at::Tensor part_of_arena(const ParamLayout& layout, const OwnedSlice& slice, const at::Tensor& arena);
+
+/// AdamW's state of what a rank steps, from the ledger: an fp32 master (beside 16-bit parameters alone) and two
 /// moments, `elements` each.
-struct OptimizerShard {
-  OptimizerShard(const RunContext& context, Elements elements);
-  static void plan(const RunShape& shape, Elements elements, MemoryPlan& plan);
+struct OptimizerState {
+  /// where: "shard" or "full", the end of the buffers' names.
+  OptimizerState(const RunContext& context, Elements elements, const std::string& where = "shard");
+  static void plan(const RunShape& shape, Elements elements, MemoryPlan& plan,
+                   const std::string& where = "shard");
 
   at::Tensor master, momentum, variance;  // master undefined where there is none
 };
 
 /// Gives `slice`, whose params are known, its part of the state, and both the seed's first values.
-void take_over(const RunContext& context, const ParamLayout& layout, const OptimizerShard& state,
+void take_over(const RunContext& context, const ParamLayout& layout, const OptimizerState& state,
                OwnedSlice& slice);
 
 /// A flat tensor of zeros for all_gathers, from the ledger, in a window where the backend has such
@@ -48,12 +56,19 @@ at::Tensor zeros_in_window(const RunContext& context, Purpose purpose, const std
 /// Of all slices that are not empty.
 std::vector<at::Tensor> grads_of(std::span<const OwnedSlice> slices);
 
-/// The end of every global norm: `sums`, onto which this rank's squares have been added, are summed over
-/// ranks and become the clip factor.
-///   Cost  one all-reduce of four numbers, which is waited for.
-void clip_over_ranks(const RunContext& context, at::Tensor& sums);
+/// What a strategy's state() is: `last_local` (Passes), then of every slice parameters (the whole segment's where every
+/// rank has them), master (if it is no parameter), momentum, variance and gradients.
+std::vector<StateSlice> state_of(const StateSlice& last_local, std::span<const OwnedSlice> slices);
 
-/// Master (if it is no parameter), momentum, variance and gradients.
-void visit_slice(const OwnedSlice& slice, StateVisitor& visitor);
+/// A sum over ranks on its way to the slice that owns it.
+struct PendingSum {
+  /// Where reduce_scatter leaves it: in the slice, or with Write::accumulate in `scratch` (at least as long) first.
+  at::Tensor& lands_in(const at::Tensor& slice, const at::Tensor& scratch, Write write);
+  /// Afterwards the sum is in the slice, and what it was made from may be overwritten.
+  void wait();
+
+  Ticket ticket;
+  at::Tensor sum, into;  // `into` undefined: the sum is where it belongs
+};
 
 }  // namespace sc

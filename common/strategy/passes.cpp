@@ -1,30 +1,38 @@
 #include "common/strategy/passes.h"
 
 namespace sc {
+namespace {
+
+HeadResult result_in(const at::Tensor& sums) { return {sums.select(0, kLossSum), sums.select(0, kTokens)}; }
+
+}  // namespace
 
 Passes::Passes(const RunContext& context, const ParamLayout& layout)
     : gpt_(shape_of(context.shape), layout), buffers_(gpt_, context.ledger) {}
 
-void Passes::embed(const Batch& batch, const UnitTensors& params0) {
-  gpt_.embed(params0, batch.tokens, buffers_.x[0]);
-}
-
-void Passes::forward_block(int unit, const UnitTensors& params) {
-  gpt_.forward_block(unit, params, buffers_.x[unit - 1], buffers_.saved[unit - 1], buffers_.ws,
-                     buffers_.x[unit]);
+void Passes::forward(int unit, const Batch& batch, const UnitTensors& params) {
+  if (unit == gpt_.layout().last_unit()) return;
+  at::Tensor& out = buffers_.x[unit];
+  if (unit == 0) {
+    gpt_.embed(params, batch.tokens, out);
+  } else {
+    gpt_.forward_block(unit, params, buffers_.x[unit - 1], buffers_.saved[unit - 1], buffers_.ws, out);
+  }
 }
 
 void Passes::head(const Batch& batch, std::span<const UnitTensors> params, std::span<const UnitTensors> grads,
-                  Write write) {
+                  Write write, at::Tensor& sums) {
+  HeadResult result = result_in(sums);
   at::Tensor grad_head = gpt_.head_matrix(grads[gpt_.head_unit()]);
   gpt_.head(gpt_.head_matrix(params[gpt_.head_unit()]), params.back(), buffers_.x.back(), batch.targets,
             batch.scale, buffers_.grad_x[gpt_.layout().num_blocks() % 2], grad_head, grads.back(), write,
-            buffers_.ws, buffers_.result);
+            buffers_.ws, result);
 }
 
-void Passes::head_loss(const Batch& batch, std::span<const UnitTensors> params) {
+void Passes::head_loss(const Batch& batch, std::span<const UnitTensors> params, at::Tensor& sums) {
+  HeadResult result = result_in(sums);
   gpt_.head_loss(gpt_.head_matrix(params[gpt_.head_unit()]), params.back(), buffers_.x.back(), batch.targets,
-                 buffers_.ws, buffers_.result);
+                 buffers_.ws, result);
 }
 
 void Passes::backward_input(int unit, const UnitTensors& params) {
@@ -42,9 +50,13 @@ void Passes::embed_backward(const Batch& batch, const UnitTensors& grads0, Write
   gpt_.embed_backward(batch.tokens, buffers_.grad_x[0], grads0, wte, write);
 }
 
-void Passes::visit_last_local(StateVisitor& visitor) const {
-  const at::Tensor last_local = buffers_.grad_x[0].view({-1});
-  visitor.visit({Purpose::workspace, 0, Segment::sharded, {0, last_local.numel()}, last_local});
+void Passes::embed_backward_alone(const Batch& batch, const UnitTensors& grads0, Write write) {
+  gpt_.embed_backward(batch.tokens, buffers_.grad_x[0], grads0, write, write);
+}
+
+StateSlice Passes::last_local() const {
+  const at::Tensor values = buffers_.grad_x[0].view({-1});
+  return {Purpose::workspace, 0, Segment::sharded, {0, values.numel()}, values};
 }
 
 }  // namespace sc

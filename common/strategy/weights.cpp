@@ -3,28 +3,28 @@
 #include <ATen/ops/zeros.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <vector>
 
 #include "common/model/hf_weights.h"
-#include "common/run/run_lesson.h"
 #include "common/storage/atomic_dir.h"
+#include "common/strategy/any_strategy.h"
 
 namespace sc::detail {
 namespace {
 
-struct Collect final : StateVisitor {
+/// What --save and --init are about.
+struct Weights {
+  explicit Weights(AnyStrategy& strategy) {
+    for (StateSlice& slice : strategy.state()) {
+      if (slice.purpose == Purpose::master) exact = Purpose::master;
+      if (slice.purpose == Purpose::parameters || slice.purpose == Purpose::master)
+        slices.push_back(std::move(slice));
+    }
+  }
   std::vector<StateSlice> slices;
-  /// Which of them hold the exact values: the fp32 master where there is one.
-  [[nodiscard]] Purpose exact() const {
-    const bool master = std::any_of(slices.begin(), slices.end(),
-                                    [](const StateSlice& s) { return s.purpose == Purpose::master; });
-    return master ? Purpose::master : Purpose::parameters;
-  }
-  void visit(const StateSlice& slice) override {
-    if (slice.purpose == Purpose::parameters || slice.purpose == Purpose::master) slices.push_back(slice);
-  }
+  Purpose exact =
+      Purpose::parameters;  // which of them hold the exact values: the fp32 master where there is one
 };
 
 UnitTensors zeros_of(const ParamLayout& layout, int unit) {
@@ -40,12 +40,12 @@ at::Tensor part(const UnitTensors& whole, const StateSlice& slice) {
 // The unit's parameters on every rank. A segment that is held in slices is summed: exact, because slices do
 // not overlap and the rest is zero. One that every rank holds in full (a whole segment, replicas) is there
 // already.
-UnitTensors whole_unit(const Collect& state, const ParamLayout& layout, int unit, Communicator& comm) {
+UnitTensors whole_unit(const Weights& state, const ParamLayout& layout, int unit, Communicator& comm) {
   UnitTensors whole = zeros_of(layout, unit);
   for (const Segment segment : {Segment::sharded, Segment::whole}) {
     std::int64_t held = 0;
     for (const StateSlice& slice : state.slices) {
-      if (slice.unit != unit || slice.segment != segment || slice.purpose != state.exact()) continue;
+      if (slice.unit != unit || slice.segment != segment || slice.purpose != state.exact) continue;
       part(whole, slice).copy_(slice.values);
       held += slice.range.size();
     }
@@ -60,8 +60,7 @@ UnitTensors whole_unit(const Collect& state, const ParamLayout& layout, int unit
 
 void load_weights(AnyStrategy& strategy, const ParamLayout& layout, const std::string& path) {
   const HfWeights file(path, layout.config());
-  Collect state;
-  strategy.visit_state(state);
+  Weights state(strategy);
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const UnitTensors whole = zeros_of(layout, unit);
     file.load_unit(layout, unit, whole);
@@ -73,8 +72,7 @@ void load_weights(AnyStrategy& strategy, const ParamLayout& layout, const std::s
 
 void for_each_whole_unit(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
                          const std::function<void(int unit, const UnitTensors& values)>& take) {
-  Collect state;
-  strategy.visit_state(state);
+  Weights state(strategy);
   for (int unit = 0; unit < layout.num_units(); ++unit) take(unit, whole_unit(state, layout, unit, comm));
 }
 
@@ -93,8 +91,7 @@ void check_save_path(FileOps& ops, const Path& path) {
 
 void save_weights(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
                   const std::string& path) {
-  Collect state;
-  strategy.visit_state(state);
+  Weights state(strategy);
   if (comm.rank() != Rank{0}) {
     for (int unit = 0; unit < layout.num_units(); ++unit) whole_unit(state, layout, unit, comm);
     return;

@@ -1,9 +1,10 @@
 #include "common/run/run_lesson.h"
-#include "one_device.h"
+#include "reference_order.h"
 
 int main(int argc, char** argv) {
-  return sc::run_lesson<sc::OneDevice>({.name = "00_one_device",
-                                        .question = "What does one training step hold, compute and move?",
-                                        .one_rank_only = true},
-                                       argc, argv);
+  return sc::run_lesson<sc::ReferenceOrder>(
+      {.name = "00_one_device",
+       .question = "What does one training step hold, compute and move?",
+       .one_rank_only = true},
+      argc, argv);
 }

@@ -1,5 +1,5 @@
-// Lesson 03: ZeRO-2. A block's gradient goes to its owners as soon as it is complete, and its memory to the
-// block below: of full gradients only four units' are ever alive.
+// Lesson 03: ZeRO-2. A block's gradient goes to its owners as soon as it is complete, and its memory to the block below: of
+// full gradients only four units' are ever alive.
 //   Source: Rajbhandari et al., ZeRO, arXiv:1910.02054, section 5.2 (P_os+g).
 #pragma once
 
@@ -9,19 +9,13 @@
 #include "common/config/field_table.h"
 #include "common/strategy/owned_slice.h"
 #include "common/strategy/passes.h"
-#include "common/strategy/strategy.h"
-#include "grad_buffers.h"
+#include "grad_bucket.h"
 
 namespace sc {
 
-/// What several micro-batches add up in: the owned slice, reduced every time, or full gradients, reduced
-/// once.
-enum class Accumulate { shard, full };
-
 struct Zero2Options {
-  Accumulate accumulate = Accumulate::shard;
   std::int64_t bucket = 0;  // elements of gradient that one reduce-scatter carries; 0: a unit
-  bool overlap = true;      // reduce behind backward, publish under forward; off: wait for each at once
+  bool overlap = true;  // reduce while backward runs, publish while forward runs; off: wait for each at once
 };
 
 class Zero2 {
@@ -35,44 +29,32 @@ class Zero2 {
   StepResult train_step(std::span<const Batch> micro_batches);
   /// After it every rank holds all parameters of the last update.
   void settle();
-  double evaluate(std::span<const Batch> batches);
-  void visit_state(StateVisitor& visitor);
-  void after_step(std::int64_t) {}
+  void forward_loss(const Batch& batch, at::Tensor& sums);
+  [[nodiscard]] at::Tensor& sums() { return sums_; }
+  [[nodiscard]] std::vector<StateSlice> state() const { return state_of(passes_.last_local(), slices_); }
   [[nodiscard]] const ParamLayout& layout() const { return layout_; }
 
  private:
-  void forward(const Batch& batch);
+  void forward(const Batch& batch, bool publish);
+  void publish_params(int unit);
   void reduce_grads(int unit, Write write);
-  void fill_buckets(int unit, Write write);
-  void send(std::size_t buffer, const at::Tensor& full, const at::Tensor& slice, Write write);
-  void wait_reduced(std::size_t buffer);
+  void wait_reduced(int unit);
   void wait_all_reduced();
   void global_norm();
   void step_shard(int unit);
-  void publish_through(int last);
-  void wait_published(int unit);
-  [[nodiscard]] std::size_t buffer_of(int unit) const;
 
   RunContext& context_;
   Options options_;
   ParamLayout layout_;
-  // By unit:
-  std::vector<UnitTensors> params_;      // views of an arena that holds all units, on every rank
-  std::vector<UnitTensors> grads_full_;  // blocks take turns in two buffers (accumulate: full: an arena)
-  std::vector<OwnedSlice> slices_;       // their parameters lie inside the full ones
-  std::vector<Ticket> published_;
-  int to_publish_ = 0;                // the first unit whose gather this step has not issued yet
-  at::Tensor grads_shard_;            // this rank's slices of all units, one after another
-  std::vector<ShardBucket> buckets_;  // bucket > 0
-  at::Tensor grads_bucket_;           // rank-major copy of one bucket
-  /// What is on its way out of a full buffer: the sum lands in the slice, or beside it and is then added.
-  struct InFlight {
-    Ticket ticket;
-    at::Tensor sum, into;  // `into` undefined: the sum is where it belongs
-  };
-  std::vector<InFlight> in_flight_;  // by buffer: see buffer_of()
-  std::vector<at::Tensor> scratch_;  // by buffer: where later micro-batches' sums land
   Passes passes_;
+  at::Tensor sums_;                       // [4] fp64: loss, tokens, sum of squares, overflow flag
+  std::vector<UnitTensors> params_full_;  // by unit: views of an arena
+  std::vector<UnitTensors> grads_full_;   // by unit; blocks take turns in two buffers
+  std::vector<OwnedSlice> slices_;        // by unit; their parameters lie inside the full ones
+  std::vector<Ticket> published_;         // by unit
+  std::vector<PendingSum> in_flight_;     // by buffer: what is on its way out of it
+  std::vector<at::Tensor> scratch_;       // by buffer: where later micro-batches' sums land
+  std::optional<GradBucket> bucket_;      // where the options ask for one
 };
 
 }  // namespace sc

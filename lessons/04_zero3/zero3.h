@@ -10,7 +10,6 @@
 #include "common/config/field_table.h"
 #include "common/strategy/owned_slice.h"
 #include "common/strategy/passes.h"
-#include "common/strategy/strategy.h"
 
 namespace sc {
 
@@ -31,42 +30,40 @@ class Zero3 {
   StepResult train_step(std::span<const Batch> micro_batches);
   /// After it every rank holds the whole segments of the last update; the rest stays sharded.
   void settle();
-  double evaluate(std::span<const Batch> batches);
-  void visit_state(StateVisitor& visitor);
-  void after_step(std::int64_t) {}
+  void forward_loss(const Batch& batch, at::Tensor& sums);
+  [[nodiscard]] at::Tensor& sums() { return sums_; }
+  [[nodiscard]] std::vector<StateSlice> state() const { return state_of(passes_.last_local(), slices_); }
   [[nodiscard]] const ParamLayout& layout() const { return layout_; }
 
  private:
   void forward(const Batch& batch);
   void gather_params(int unit);
   void wait_gathered(int unit);
-  void release_all();
+  void release_params();
   void reduce_grads(int unit, Write write);
-  void wait_reduced(std::size_t buffer);
+  void wait_reduced(int unit);
   void global_norm();
   void step_shard(int unit);
-  void publish_params();
+  void publish_params();  // persist_below.cpp
 
   /// Of its two segments; either may be empty.
-  [[nodiscard]] std::span<OwnedSlice> slices_of(int unit);
+  [[nodiscard]] std::span<OwnedSlice> slices_of(int unit) {
+    return std::span(slices_).subspan(2 * static_cast<std::size_t>(unit), 2);
+  }
 
   RunContext& context_;
   Options options_;
   ParamLayout layout_;
-  std::vector<OwnedSlice> slices_;       // [2 unit + segment]; parameters of whole segments lie in params_
-  std::vector<UnitTensors> params_;      // by unit: its buffer's view; blocks take turns in a pool
-  std::vector<int> resident_;            // by buffer: the unit that is in it, or none
-  std::vector<Ticket> gathered_;         // by unit
-  std::vector<Ticket> published_;        // by unit: its whole segment
-  std::vector<UnitTensors> grads_full_;  // by unit; blocks take turns in two buffers
-  /// What is on its way out of a full buffer: the sum lands in the slice, or beside it and is then added.
-  struct InFlight {
-    Ticket ticket;
-    at::Tensor sum, into;  // `into` undefined: the sum is where it belongs
-  };
-  std::vector<std::array<InFlight, 2>> in_flight_;  // by buffer and segment
-  std::vector<UnitTensors> scratch_;                // by buffer: where later micro-batches' sums land
   Passes passes_;
+  at::Tensor sums_;                       // [4] fp64: loss, tokens, sum of squares, overflow flag
+  std::vector<OwnedSlice> slices_;        // [2 unit + segment]
+  std::vector<UnitTensors> params_full_;  // by unit; blocks take turns in a pool of buffers
+  std::vector<UnitTensors> grads_full_;   // by unit; blocks take turns in two buffers
+  std::vector<std::size_t> params_buffer_, grads_buffer_;  // by unit: which buffer
+  std::vector<int> resident_;  // by buffer of parameters: the unit whose parameters are in it, or none
+  std::vector<Ticket> gathered_, published_;          // by unit: its sharded segment, its whole one
+  std::vector<std::array<PendingSum, 2>> in_flight_;  // by buffer of gradients, and segment
+  std::vector<UnitTensors> scratch_;                  // the same: where later micro-batches' sums land
 };
 
 }  // namespace sc

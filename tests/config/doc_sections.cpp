@@ -1,7 +1,7 @@
 #include "tests/config/doc_sections.h"
 
 #include "common/config/workload_table.h"
-#include "lessons/00_one_device/one_device.h"
+#include "lessons/00_one_device/reference_order.h"
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
@@ -24,7 +24,7 @@ DocSections doc_sections() {
   DocSections docs{std::make_unique<Workload>(), {}};
   docs.sections.push_back(
       {"Workload", "The defaults are those of configs/tiny.json.", workload_fields().bind(*docs.workload)});
-  docs.sections.push_back(section_of<OneDevice>("00_one_device"));
+  docs.sections.push_back(section_of<ReferenceOrder>("00_one_device"));
   docs.sections.push_back(section_of<DataParallel>("01_data_parallel"));
   docs.sections.push_back(section_of<Zero1>("02_zero1"));
   docs.sections.push_back(section_of<Zero2>("03_zero2"));

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "common/optim/lr_schedule.h"
-#include "lessons/00_one_device/one_device.h"
+#include "lessons/00_one_device/reference_order.h"
 #include "lessons/01_data_parallel/exercise/convert.h"
 #include "tests/exercises/check.h"
 #include "tests/exercises/tiny_data.h"
@@ -100,7 +100,7 @@ Reference reference(const Workload& workload, int ranks) {
     const StepScalars scalars{at::full({}, 0.0, at::kFloat), at::full({}, 0, at::kLong),
                               at::full({}, 1.0, at::kFloat), at::full({}, 0.0, at::kFloat)};
     RunContext context{shape, comm, ledger, scalars};
-    OneDevice lesson(context, {.virtual_ranks = ranks});
+    ReferenceOrder lesson(context, {.virtual_ranks = ranks});
     for (std::int64_t step = 0; step < workload.steps; ++step) {
       std::vector<Batch> batches;
       for (std::int64_t j = 0; j < workload.batch.global; ++j) {
@@ -112,14 +112,10 @@ Reference reference(const Workload& workload, int ranks) {
       const double* sums = lesson.train_step(batches).sums.const_data_ptr<double>();
       result.losses.push_back(sums[0] / sums[1]);
     }
-    struct Whole : StateVisitor {
-      std::vector<at::Tensor> units;
-      void visit(const StateSlice& slice) override {
-        if (slice.purpose == Purpose::parameters) units.push_back(slice.values);
-      }
-    } whole;
-    lesson.visit_state(whole);
-    result.params = at::cat(whole.units);
+    std::vector<at::Tensor> units;
+    for (const StateSlice& slice : lesson.state())
+      if (slice.purpose == Purpose::parameters) units.push_back(slice.values);
+    result.params = at::cat(units);
   });
   return result;
 }

@@ -2,7 +2,7 @@
 // say.
 #include "lessons/01_data_parallel/data_parallel.h"
 
-#include "lessons/00_one_device/one_device.h"
+#include "lessons/00_one_device/reference_order.h"
 #include "tests/support/harness.h"
 
 namespace sc {
@@ -11,7 +11,7 @@ namespace {
 using test::odd_workload;
 
 test::RankResult reference(const Workload& w, int world, std::int64_t steps) {
-  return test::run_local<OneDevice>(1, w, {.virtual_ranks = world}, steps).at(0);
+  return test::run_local<ReferenceOrder>(1, w, {.virtual_ranks = world}, steps).at(0);
 }
 
 void expect_equal_world(const std::vector<test::RankResult>& ranks, const test::RankResult& expected) {
@@ -213,9 +213,9 @@ TEST(OneDevice, EveryReduceOrderHoldsWhatItSays) {
         for (const TiedSum sum : {TiedSum::joint, TiedSum::split}) {
           Workload w = odd_workload();
           w.model.tied = tied;
-          const auto result = test::run_local<OneDevice>(1, w, {virtual_ranks, every, sum}, 3).at(0);
+          const auto result = test::run_local<ReferenceOrder>(1, w, {virtual_ranks, every, sum}, 3).at(0);
           test::expect_as_planned(result);
-          const auto plain = test::run_local<OneDevice>(1, w, {}, 3).at(0);
+          const auto plain = test::run_local<ReferenceOrder>(1, w, {}, 3).at(0);
           EXPECT_NEAR(result.losses.back(), plain.losses.back(), 1e-5) << "orders differ in rounding only";
         }
       }
@@ -229,19 +229,19 @@ TEST(OneDevice, SumsInFp32OfBf16Gradients) {
   w.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
   Workload wide = w;
   wide.precision.reduce_dtype = DType::f32;
-  EXPECT_TRUE(test::bit_equal(test::run_local<OneDevice>(1, wide, {}, 2).at(0),
-                              test::run_local<OneDevice>(1, w, {}, 2).at(0)));
-  EXPECT_THROW((void)test::run_local<OneDevice>(1, wide, {.virtual_ranks = 2}, 1), InputError);
+  EXPECT_TRUE(test::bit_equal(test::run_local<ReferenceOrder>(1, wide, {}, 2).at(0),
+                              test::run_local<ReferenceOrder>(1, w, {}, 2).at(0)));
+  EXPECT_THROW((void)test::run_local<ReferenceOrder>(1, wide, {.virtual_ranks = 2}, 1), InputError);
 }
 
 TEST(OneDevice, OrdersDifferInRoundingSoTheComparisonMeansSomething) {
   const Workload w = odd_workload();
-  const auto step = test::run_local<OneDevice>(1, w, {.virtual_ranks = 2}, 5).at(0);
+  const auto step = test::run_local<ReferenceOrder>(1, w, {.virtual_ranks = 2}, 5).at(0);
   const auto micro =
-      test::run_local<OneDevice>(1, w, {.virtual_ranks = 2, .reduce_every = ReduceEvery::micro_batch}, 5)
+      test::run_local<ReferenceOrder>(1, w, {.virtual_ranks = 2, .reduce_every = ReduceEvery::micro_batch}, 5)
           .at(0);
   const auto split =
-      test::run_local<OneDevice>(1, w, {.virtual_ranks = 2, .tied_sum = TiedSum::split}, 5).at(0);
+      test::run_local<ReferenceOrder>(1, w, {.virtual_ranks = 2, .tied_sum = TiedSum::split}, 5).at(0);
   EXPECT_FALSE(test::bit_equal(step, micro));
   EXPECT_FALSE(test::bit_equal(step, split));
   EXPECT_FALSE(test::bit_equal(micro, split));

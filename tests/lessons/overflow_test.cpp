@@ -74,15 +74,12 @@ class SteppedByHand final : public detail::AnyStrategy {
   /// All that this rank holds between steps, cloned.
   std::vector<at::Tensor> held() {
     settle();
-    struct Keep : StateVisitor {
-      std::vector<at::Tensor> values;
-      void visit(const StateSlice& slice) override {
-        if (slice.purpose != Purpose::gradients && slice.purpose != Purpose::workspace)
-          values.push_back(slice.values.clone());
-      }
-    } keep;
-    visit_state(keep);
-    return keep.values;
+    std::vector<at::Tensor> values;
+    for (const StateSlice& slice : state()) {
+      if (slice.purpose != Purpose::gradients && slice.purpose != Purpose::workspace)
+        values.push_back(slice.values.clone());
+    }
+    return values;
   }
   OverflowingCommunicator& comm() { return comm_; }
   [[nodiscard]] std::int64_t updates() const { return scalars_.step.template item<std::int64_t>(); }
@@ -90,9 +87,10 @@ class SteppedByHand final : public detail::AnyStrategy {
 
   StepResult train_step(std::span<const Batch> batches) override { return lesson_->train_step(batches); }
   void settle() override { lesson_->settle(); }
-  double evaluate(std::span<const Batch> batches) override { return lesson_->evaluate(batches); }
-  void visit_state(StateVisitor& visitor) override { lesson_->visit_state(visitor); }
-  void after_step(std::int64_t step) override { lesson_->after_step(step); }
+  void forward_loss(const Batch& batch, at::Tensor& sums) override { lesson_->forward_loss(batch, sums); }
+  at::Tensor& sums() override { return lesson_->sums(); }
+  std::vector<StateSlice> state() override { return lesson_->state(); }
+  void after_step(std::int64_t step) override { sc::after_step(*lesson_, step); }
   [[nodiscard]] const ParamLayout& layout() const override { return lesson_->layout(); }
 
  private:

@@ -59,11 +59,11 @@ Taken run_rank(Communicator& comm, const RunShape& shape, const Zero3Options& op
     return witness.during() - witness.before();
   };
   Taken taken;
-  taken.loss_before = lesson.evaluate(batches);
+  taken.loss_before = evaluate(lesson, comm, batches);
   taken.save = taken_by([&] { detail::save_weights(lesson, lesson.layout(), comm, path); });
   lesson.train_step(batches);
   taken.load = taken_by([&] { detail::load_weights(lesson, lesson.layout(), path); });
-  taken.evaluate = taken_by([&] { taken.loss_after = lesson.evaluate(batches); });
+  taken.evaluate = taken_by([&] { taken.loss_after = evaluate(lesson, comm, batches); });
   return taken;
 }
 

@@ -100,7 +100,6 @@ TEST(WireBytes, OfZero2AreThePlans) {
       for (const bool overlap : {true, false})
         expect_steps_send_what_is_planned<Zero2>(w, {.bucket = bucket, .overlap = overlap});
     }
-    expect_steps_send_what_is_planned<Zero2>(w, {.accumulate = Accumulate::full});
   });
 }
 

@@ -2,7 +2,7 @@
 // the operations that the plans say.
 #include <ATen/ops/equal.h>
 
-#include "lessons/00_one_device/one_device.h"
+#include "lessons/00_one_device/reference_order.h"
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
@@ -18,7 +18,7 @@ using test::delayed;
 using test::odd_workload;
 
 test::RankResult reference(const Workload& w, int world, ReduceEvery every, std::int64_t steps) {
-  return test::run_local<OneDevice>(1, w, {.virtual_ranks = world, .reduce_every = every}, steps).at(0);
+  return test::run_local<ReferenceOrder>(1, w, {.virtual_ranks = world, .reduce_every = every}, steps).at(0);
 }
 
 /// Elements of `purpose` that these results name.
@@ -338,12 +338,9 @@ Zero1Options options_of(test::Choose& choose, Zero1Options) {
   return {.overlap = choose("overlap", {true, false})};
 }
 
-// Buckets smaller than a slice's alignment, than a unit, of several units, and larger than the model; without one also
-// what accumulates in full gradients (-1).
+// A unit as it lies; buckets smaller than a slice's alignment, than a unit, of several units, and larger than the model.
 Zero2Options options_of(test::Choose& choose, Zero2Options) {
-  const std::int64_t bucket = choose("bucket", {0, 1, 1000, 7000, 1'000'000, -1});
-  return {.accumulate = bucket < 0 ? Accumulate::full : Accumulate::shard,
-          .bucket = std::max<std::int64_t>(0, bucket),
+  return {.bucket = choose("bucket", {0, 1, 1000, 7000, 1'000'000}),
           .overlap = choose("overlap", {true, false})};
 }
 
@@ -355,9 +352,7 @@ Zero3Options options_of(test::Choose& choose, Zero3Options) {
 }
 
 ReduceEvery order_of(const Zero1Options&) { return ReduceEvery::step; }
-ReduceEvery order_of(const Zero2Options& options) {
-  return options.accumulate == Accumulate::full ? ReduceEvery::step : ReduceEvery::micro_batch;
-}
+ReduceEvery order_of(const Zero2Options&) { return ReduceEvery::micro_batch; }
 ReduceEvery order_of(const Zero3Options&) { return ReduceEvery::micro_batch; }
 
 std::int64_t persist_below(const Zero3Options& options) { return options.persist_below; }
@@ -373,8 +368,8 @@ test::RankResult reference(const Setting& s, ReduceEvery every) {
   const std::optional<std::int64_t> after = s.evaluates ? std::optional(kEvaluatedStep) : std::nullopt;
   if (s.workload.precision.grad_dtype == DType::bf16)
     return test::run_local<DataParallel>(s.world, s.workload, {}, kSteps, {}, after).at(0);
-  return test::run_local<OneDevice>(1, s.workload, {.virtual_ranks = s.world, .reduce_every = every}, kSteps,
-                                    {}, after)
+  return test::run_local<ReferenceOrder>(1, s.workload, {.virtual_ranks = s.world, .reduce_every = every},
+                                         kSteps, {}, after)
       .at(0);
 }
 

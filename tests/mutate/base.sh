@@ -26,5 +26,6 @@ if [[ ${1:-} == --faults ]]; then
 fi
 files=(common/watch/comm_op.{h,cpp} common/comm/{op_check.cpp,rank_sum.cpp,local_communicator.cpp,mpi/mpi_exchange.cpp}
   common/memory/{ledger,allocator_witness}.cpp common/data/{sampler,rows}.cpp common/strategy/{owned_slice,passes}.cpp
-  lessons/01_data_parallel/data_parallel.cpp lessons/{02_zero1/zero1,03_zero2/{grad_buffers,zero2},04_zero3/zero3}.cpp)
+  lessons/01_data_parallel/{data_parallel,data_parallel_plan,buckets}.cpp lessons/02_zero1/{zero1,zero1_plan}.cpp
+  lessons/03_zero2/{grad_buffers,grad_bucket,zero2,zero2_plan}.cpp lessons/04_zero3/{zero3,zero3_plan,persist_below}.cpp)
 exec python3 tests/mutate/mutate.py "${common[@]}" --test "${test/'{filter}'/*}" --names rank,unit --accept tests/mutate/base_equivalent.txt "$@" "${files[@]}"

@@ -36,23 +36,17 @@ TESTS = {
     "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
     "common/strategy/owned_slice.cpp": [ZERO],
     "common/strategy/passes.cpp": [LESSONS, ZERO],
-    "lessons/00_one_device/one_device.cpp": [LESSONS],
-    "lessons/01_data_parallel/data_parallel.cpp": [LESSONS],
-    "lessons/02_zero1/zero1.cpp": [ZERO],
-    "lessons/03_zero2/grad_buffers.cpp": [ZERO],
-    "lessons/03_zero2/zero2.cpp": [ZERO],
-    "lessons/04_zero3/zero3.cpp": [ZERO],
+    **{f"lessons/00_one_device/{name}.cpp": [LESSONS] for name in ("one_device", "one_device_plan", "reference_order")},
+    **{f"lessons/01_data_parallel/{name}.cpp": [LESSONS] for name in ("data_parallel", "data_parallel_plan", "buckets")},
+    **{f"lessons/02_zero1/{name}.cpp": [ZERO] for name in ("zero1", "zero1_plan")},
+    **{f"lessons/03_zero2/{name}.cpp": [ZERO] for name in ("zero2", "zero2_plan", "grad_bucket", "grad_buffers")},
+    **{f"lessons/04_zero3/{name}.cpp": [ZERO] for name in ("zero3", "zero3_plan", "persist_below")},
 }
 SOURCES_OF_HEADERS = {
     "common/watch/comm_op.h": ["common/watch/comm_op.cpp", "common/watch/comm_record.cpp", "common/comm/mpi/mpi_exchange.cpp"],
 }
 # Of a test that many files share, what looks at this one: a mutant runs all tests (*), and these alone are all that can notice it.
-NARROW = {
-    "lessons/02_zero1/zero1.cpp": "*Zero1*:*PlansOf*:*ModelStates*",
-    "lessons/03_zero2/grad_buffers.cpp": "*Zero2*:*PlansOf*:*ModelStates*",
-    "lessons/03_zero2/zero2.cpp": "*Zero2*:*PlansOf*:*ModelStates*",
-    "lessons/04_zero3/zero3.cpp": "*Zero3*:*PlansOf*:*ModelStates*",
-}
+NARROW = {name: f"*Zero{int(name[9]) - 1}*:*PlansOf*:*ModelStates*" for name in TESTS if re.match(r"lessons/0[234]_", name)}
 MPI_RANKS = 3  # the fewest at which left and right neighbour differ
 
 

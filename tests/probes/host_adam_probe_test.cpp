@@ -2,7 +2,7 @@
 // parameters come back.
 #include "common/model/unit_views.h"
 #include "common/optim/grad_norm.h"
-#include "lessons/00_one_device/one_device.h"
+#include "lessons/00_one_device/reference_order.h"
 #include "tests/support/harness.h"
 
 namespace sc {
@@ -78,15 +78,17 @@ struct HostAdamProbe {
   }
   void to_host(int unit) { grads_host_[unit].sharded.copy_(grads_[unit].sharded, /*non_blocking=*/true); }
   void settle() {}
-  double evaluate(std::span<const Batch>) { return 0; }
-  void after_step(std::int64_t) {}
+  void forward_loss(const Batch&, at::Tensor&) {}
+  at::Tensor& sums() { return buffers_.sums; }
   [[nodiscard]] const ParamLayout& layout() const { return layout_; }
-  void visit_state(StateVisitor& visitor) {
+  std::vector<StateSlice> state() {
+    std::vector<StateSlice> state;
     for (int unit = 0; unit < layout_.num_units(); ++unit) {
       const Range all{0, layout_.unit(unit).sharded_size};
-      visitor.visit({Purpose::parameters, unit, Segment::sharded, all, params_[unit].sharded});
-      visitor.visit({Purpose::variance, unit, Segment::sharded, all, v_host_[unit].sharded});
+      state.push_back({Purpose::parameters, unit, Segment::sharded, all, params_[unit].sharded});
+      state.push_back({Purpose::variance, unit, Segment::sharded, all, v_host_[unit].sharded});
     }
+    return state;
   }
 
   RunContext& context_;
@@ -98,7 +100,7 @@ struct HostAdamProbe {
 
 TEST(HostAdamProbe, EqualsOneDeviceAndHoldsWhatItPlans) {
   const Workload w = test::odd_workload();
-  const auto expected = test::run_local<OneDevice>(1, w, {}, 4).at(0);
+  const auto expected = test::run_local<ReferenceOrder>(1, w, {}, 4).at(0);
   const auto host = test::run_local<HostAdamProbe>(1, w, {}, 4).at(0);
   EXPECT_TRUE(test::bit_equal(host, expected));
   test::expect_as_planned(host);

@@ -2,7 +2,7 @@
 // weights, on the real interfaces.
 #include "common/model/unit_views.h"
 #include "common/optim/grad_norm.h"
-#include "lessons/00_one_device/one_device.h"
+#include "lessons/00_one_device/reference_order.h"
 #include "tests/support/harness.h"
 
 namespace sc {
@@ -87,7 +87,7 @@ TEST(PipelineProbe, OneForwardOneBackwardEqualsOneDeviceWithSplitTiedSum) {
   w.model.layers = 4;
   w.batch.global = 5;
   constexpr int kSteps = 3;
-  const auto expected = test::run_local<OneDevice>(1, w, {.tied_sum = TiedSum::split}, kSteps).at(0);
+  const auto expected = test::run_local<ReferenceOrder>(1, w, {.tied_sum = TiedSum::split}, kSteps).at(0);
   on_two_ranks([&](Communicator& comm, int rank) {
     Ledger ledger(at::kCPU);
     const RunShape shape = test::shape_for(w, 2, rank, CommBackend::local);

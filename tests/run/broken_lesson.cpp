@@ -34,27 +34,20 @@ class DroppingCommunicator : public test::ForwardingCommunicator {
   bool drops_;
 };
 
-struct AddToOneParameter : StateVisitor {
-  void visit(const StateSlice& slice) override {
-    if (slice.purpose == Purpose::parameters && slice.unit == 1) slice.values.select(0, 0).add_(1e-6);
-  }
-};
-
 class Broken {
  public:
   using Options = BrokenOptions;
   static FieldTable<Options> fields() {
     FieldTable<Options> table;
-    table.add(
-        {"fault", "", "what goes wrong"},
-        choice<Wrong>({{"nothing", Wrong::nothing},
-                       {"allocation", Wrong::allocation},
-                       {"buffer", Wrong::buffer},
-                       {"broadcast", Wrong::broadcast},
-                       {"ticket", Wrong::ticket},
-                       {"replica", Wrong::replica},
-                       {"nonfinite", Wrong::nonfinite}}),
-        [](auto& o) -> auto& { return o.fault; });
+    table.add({"fault", "", "what goes wrong"},
+              choice<Wrong>({{"nothing", Wrong::nothing},
+                             {"allocation", Wrong::allocation},
+                             {"buffer", Wrong::buffer},
+                             {"broadcast", Wrong::broadcast},
+                             {"ticket", Wrong::ticket},
+                             {"replica", Wrong::replica},
+                             {"nonfinite", Wrong::nonfinite}}),
+              &Options::fault);
     return table;
   }
   static MemoryPlan memory_plan(const RunShape& shape, const Options& /*options*/) {
@@ -80,14 +73,15 @@ class Broken {
       kept_ = context_.ledger.allocate(Purpose::stash, "kept", {kMebibyte}, DType::u8);
     if (fault_ == Wrong::broadcast) comm_.broadcast(result.grad_norm, Rank{0}).wait();
     if (fault_ == Wrong::replica && to_int(comm_.rank()) == to_int(comm_.size()) - 1) {
-      AddToOneParameter visitor;
-      lesson_.visit_state(visitor);
+      for (const StateSlice& slice : lesson_.state())
+        if (slice.purpose == Purpose::parameters && slice.unit == 1) slice.values.select(0, 0).add_(1e-6);
     }
     return result;
   }
   void settle() { lesson_.settle(); }
-  double evaluate(std::span<const Batch> batches) { return lesson_.evaluate(batches); }
-  void visit_state(StateVisitor& visitor) { lesson_.visit_state(visitor); }
+  void forward_loss(const Batch& batch, at::Tensor& sums) { lesson_.forward_loss(batch, sums); }
+  at::Tensor& sums() { return lesson_.sums(); }
+  std::vector<StateSlice> state() { return lesson_.state(); }
   void after_step(std::int64_t step) { lesson_.after_step(step); }
   [[nodiscard]] const ParamLayout& layout() const { return lesson_.layout(); }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/comm/local_communicator.h"
-#include "common/run/run_lesson.h"
+#include "common/strategy/any_strategy.h"
 
 namespace sc::test {
 
@@ -22,12 +22,11 @@ class FakeStrategy final : public detail::AnyStrategy {
     throw std::logic_error("a fake does not train");
   }
   void settle() override {}
-  double evaluate(std::span<const Batch> /*batches*/) override {
+  void forward_loss(const Batch& /*batch*/, at::Tensor& /*sums*/) override {
     throw std::logic_error("a fake does not evaluate");
   }
-  void visit_state(StateVisitor& visitor) override {
-    for (const StateSlice& slice : slices) visitor.visit(slice);
-  }
+  at::Tensor& sums() override { throw std::logic_error("a fake does not evaluate"); }
+  std::vector<StateSlice> state() override { return slices; }
   void after_step(std::int64_t /*step*/) override {}
   [[nodiscard]] const ParamLayout& layout() const override { throw std::logic_error("a fake has no layout"); }
 };

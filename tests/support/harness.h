@@ -152,7 +152,7 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
   const auto evaluate = [&] {
     std::vector<Batch> validation;
     for (std::int64_t j = 0; j < 4; ++j) validation.push_back(made_up_batch(w, 1'000'000, j));
-    return strategy.evaluate(validation);
+    return sc::evaluate(strategy, comm, validation);
   };
   for (std::int64_t step = 0; step < steps; ++step) {
     const std::vector<Batch> batches = made_up_step(shape, step);
@@ -173,24 +173,19 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     result.norms.push_back(out.grad_norm.template item<float>());
     result.recorded.push_back(comm.recorded("train", step));
     comm.set_phase("check");
-    strategy.after_step(step);
+    after_step(strategy, step);
     comm.set_phase("eval");
     if (step == evaluate_after) result.evaluation_between = evaluate();
   }
   comm.set_phase("eval");
   strategy.settle();
   result.evaluation = evaluate();
-  struct Keep : StateVisitor {
-    std::vector<StateSlice>* into;
-    void visit(const StateSlice& slice) override {
-      if (slice.purpose == Purpose::gradients || slice.purpose == Purpose::workspace)
-        return;  // dead between steps
-      into->push_back(slice);
-      into->back().values = slice.values.clone();
-    }
-  } keep;
-  keep.into = &result.state;
-  strategy.visit_state(keep);
+  for (StateSlice& slice : strategy.state()) {
+    if (slice.purpose == Purpose::gradients || slice.purpose == Purpose::workspace)
+      continue;  // dead between steps
+    slice.values = slice.values.clone();
+    result.state.push_back(std::move(slice));
+  }
   for (int p = 0; p < kPurposes; ++p) result.peak[p] = ledger.peak(static_cast<Purpose>(p));
   result.peak_total = ledger.peak_total();
   result.dropped = comm.dropped_tickets();

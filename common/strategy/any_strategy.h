@@ -1,0 +1,36 @@
+// A strategy with its type erased, so that what surrounds it is compiled once and not in every lesson.
+#pragma once
+
+#include "common/strategy/strategy.h"
+
+namespace sc::detail {
+
+class AnyStrategy {
+ public:
+  virtual ~AnyStrategy() = default;
+  virtual StepResult train_step(std::span<const Batch> batches) = 0;
+  virtual void settle() = 0;
+  virtual void forward_loss(const Batch& batch, at::Tensor& sums) = 0;
+  virtual at::Tensor& sums() = 0;
+  virtual std::vector<StateSlice> state() = 0;
+  virtual void after_step(std::int64_t step) = 0;
+  [[nodiscard]] virtual const ParamLayout& layout() const = 0;
+};
+
+template <Strategy S>
+class ErasedStrategy final : public AnyStrategy {
+ public:
+  ErasedStrategy(RunContext& context, const typename S::Options& options) : strategy_(context, options) {}
+  StepResult train_step(std::span<const Batch> batches) override { return strategy_.train_step(batches); }
+  void settle() override { strategy_.settle(); }
+  void forward_loss(const Batch& batch, at::Tensor& sums) override { strategy_.forward_loss(batch, sums); }
+  at::Tensor& sums() override { return strategy_.sums(); }
+  std::vector<StateSlice> state() override { return strategy_.state(); }
+  void after_step(std::int64_t step) override { sc::after_step(strategy_, step); }
+  [[nodiscard]] const ParamLayout& layout() const override { return strategy_.layout(); }
+
+ private:
+  S strategy_;
+};
+
+}  // namespace sc::detail

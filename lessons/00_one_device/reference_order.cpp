@@ -1,0 +1,82 @@
+#include "reference_order.h"
+
+namespace sc {
+
+StepResult ReferenceOrder::train_step(std::span<const Batch> micro_batches) {
+  if (order_ == ReduceOrder{}) return OneDevice::train_step(micro_batches);
+  for (at::Tensor& sums : rank_sums_) sums.zero_();
+  order_.reduce_every == ReduceEvery::step ? sum_of_step(micro_batches) : sum_of_micro_batches(micro_batches);
+  if (gradients_[0].head_arena.defined()) {
+    passes_.gpt().view(0, grads_full_[0], "wte.weight").view({-1}).add_(gradients_[0].head_arena);
+  }
+  global_norm();
+  for (int unit = 0; unit < layout_.num_units(); ++unit) step_unit(unit);
+  return {sums_, context_.scalars.grad_norm};
+}
+
+// OneDevice's loop, onto a gradient of its own.
+void ReferenceOrder::forward_backward(const Batch& batch, Gradient& into, Write write, at::Tensor& sums) {
+  forward(batch);
+  passes_.head(batch, params_full_, into.head, write, sums);
+  for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
+    passes_.backward_input(unit, params_full_[unit]);
+    passes_.backward_weights(unit, into.unit[unit], write);
+  }
+  if (into.head_arena.defined()) {
+    passes_.embed_backward_alone(batch, into.unit[0], write);
+  } else {
+    passes_.embed_backward(batch, into.unit[0], write);
+  }
+}
+
+void ReferenceOrder::Gradient::add(const Gradient& other) {
+  arena.add_(other.arena);
+  if (head_arena.defined()) head_arena.add_(other.head_arena);
+}
+
+// [anchor: reduce-every-step]
+// Each virtual rank accumulates its own run of micro-batches in place; then the ranks are added in rank order.
+void ReferenceOrder::sum_of_step(std::span<const Batch> micro_batches) {
+  const std::size_t per_rank = micro_batches.size() / rank_sums_.size();
+  for (std::size_t r = 0; r < rank_sums_.size(); ++r) {
+    Gradient& into = r == 0 ? gradients_[0] : gradients_[1];
+    for (std::size_t j = 0; j < per_rank; ++j) {
+      forward_backward(micro_batches[r * per_rank + j], into, j == 0 ? Write::overwrite : Write::accumulate,
+                       rank_sums_[r]);
+    }
+    if (r > 0) gradients_[0].add(into);
+  }
+}
+
+// [anchor: reduce-every-micro-batch]
+// The ranks' j-th micro-batches are fresh gradients, added in rank order; that sum is then added to the step's.
+void ReferenceOrder::sum_of_micro_batches(std::span<const Batch> micro_batches) {
+  const std::size_t per_rank = micro_batches.size() / rank_sums_.size();
+  for (std::size_t j = 0; j < per_rank; ++j) {
+    Gradient& over_ranks = j == 0 ? gradients_[0] : gradients_[1];
+    for (std::size_t r = 0; r < rank_sums_.size(); ++r) {
+      Gradient& into = r == 0 ? over_ranks : gradients_.back();
+      forward_backward(micro_batches[r * per_rank + j], into, Write::overwrite, rank_sums_[r]);
+      if (r > 0) over_ranks.add(into);
+    }
+    if (j > 0) gradients_[0].add(over_ranks);
+  }
+}
+
+// Every virtual rank squares its own slices, as real ones do.
+void ReferenceOrder::global_norm() {
+  sums_.zero_();
+  for (std::size_t r = 0; r < rank_sums_.size(); ++r) {
+    std::vector<at::Tensor> mine;
+    for (int unit = 0; unit < layout_.num_units(); ++unit) {
+      mine.push_back(
+          slice_of_rank(layout_, unit, Rank{static_cast<int>(r)}).of_unit(grads_full_[unit].sharded));
+    }
+    add_sums_of_squares(mine, rank_sums_[r]);
+    finish_sums(rank_sums_[r]);
+    sums_.add_(rank_sums_[r]);
+  }
+  global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
+}
+
+}  // namespace sc

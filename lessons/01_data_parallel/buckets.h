@@ -1,0 +1,27 @@
+// How the gradients of lesson 01 are cut into messages.
+#pragma once
+
+#include <vector>
+
+#include "common/model/param_layout.h"
+
+namespace sc {
+
+/// How much gradient one all-reduce carries: tensor | unit | model | <elements>.
+struct BucketSize {
+  enum class By { tensor, unit, model, elements };
+  By by = By::unit;
+  std::int64_t elements = 0;
+  bool operator==(const BucketSize&) const = default;
+};
+
+/// A range of the gradient arena that travels as one all-reduce, complete once backward is done with
+/// `ready_after`.
+struct Bucket {
+  Range range;
+  int ready_after;  // unit; backward completes them from the last to the first
+};
+/// All buckets, in the order in which backward completes them.
+std::vector<Bucket> make_buckets(const ParamLayout& layout, BucketSize size);
+
+}  // namespace sc

@@ -1,0 +1,81 @@
+#include "grad_bucket.h"
+
+#include <algorithm>
+
+namespace sc {
+
+// Slices of all units lie one after another in a rank's arena, and are filled from its end. Borders lie at multiples of the
+// alignment, so that a bucket of one rank is as long as any other's.
+std::vector<ShardBucket> make_shard_buckets(const ParamLayout& layout, std::int64_t bucket) {
+  const std::int64_t world = to_int(layout.world());
+  const std::int64_t size = round_up(ceil_div(bucket, world), kAlign);
+  std::vector<ShardBucket> buckets;
+  std::int64_t end = layout.arena_size().value() / world;
+  for (int unit = layout.last_unit(); unit >= 0; --unit) {
+    const std::int64_t first = layout.unit(unit).sharded_begin / world;
+    for (; end - size >= first; end -= size) buckets.push_back({{end - size, end}, unit});
+    if (unit == 0 && end > 0) buckets.push_back({{0, end}, 0});
+  }
+  return buckets;
+}
+
+Elements largest_of(const std::vector<ShardBucket>& buckets, WorldSize world) {
+  std::int64_t largest = 0;
+  for (const ShardBucket& b : buckets) largest = std::max(largest, b.range.size());
+  return Elements(largest * to_int(world));
+}
+
+namespace {
+
+// What a unit's slices and a bucket have in common, relative to the arena; no element (size() <= 0) where they do not meet.
+Range shared_range(const ParamLayout& layout, int unit, const ShardBucket& bucket) {
+  const std::int64_t world = to_int(layout.world());
+  const UnitLayout& u = layout.unit(unit);
+  return {std::max(bucket.range.begin, u.sharded_begin / world),
+          std::min(bucket.range.end, (u.sharded_begin + u.sharded_size) / world)};
+}
+
+// [anchor: bucket]
+// A bucket that is not one unit is copied rank-major, every rank's part of it after the other's, so that reduce-scatter hands
+// each rank elements of its own slices: who owns what does not depend on the bucket.
+//   Shapes  full [the unit's sharded_size], packed [world * bucket.range.size()]
+void copy_rank_major(const ParamLayout& layout, int unit, const ShardBucket& bucket, const at::Tensor& full,
+                     const at::Tensor& packed) {
+  const std::int64_t world = to_int(layout.world()), begin = layout.unit(unit).sharded_begin / world;
+  const Range shared = shared_range(layout, unit, bucket);
+  const at::Tensor from = full.view({world, -1});
+  packed.view({world, -1})
+      .narrow(1, shared.begin - bucket.range.begin, shared.size())
+      .copy_(from.narrow(1, shared.begin - begin, shared.size()));
+}
+
+}  // namespace
+
+GradBucket::GradBucket(const RunContext& context, const ParamLayout& layout, std::int64_t bucket,
+                       at::Tensor shard, bool later_micro_batches)
+    : context_(context),
+      layout_(layout),
+      buckets_(make_shard_buckets(layout, bucket)),
+      shard_(std::move(shard)) {
+  const DType dtype = context.shape.workload.precision.grad_dtype;
+  const std::int64_t size = largest_of(buckets_, layout.world()).value();
+  packed_ = context.ledger.zeros(Purpose::communication, "grads_bucket", {size}, dtype);
+  if (later_micro_batches) {
+    scratch_ =
+        context.ledger.zeros(Purpose::gradients, "grads_scratch", {size / to_int(layout.world())}, dtype);
+  }
+}
+
+void GradBucket::add(int unit, const at::Tensor& full, Write write) {
+  for (const ShardBucket& b : buckets_) {
+    if (shared_range(layout_, unit, b).size() <= 0) continue;
+    wait();  // the one before leaves the buffer
+    const at::Tensor packed = packed_.narrow(0, 0, to_int(layout_.world()) * b.range.size());
+    copy_rank_major(layout_, unit, b, full, packed);
+    if (b.ready_after != unit) continue;
+    const at::Tensor slice = shard_.narrow(0, b.range.begin, b.range.size());
+    pending_.ticket = context_.comm.reduce_scatter(packed, pending_.lands_in(slice, scratch_, write));
+  }
+}
+
+}  // namespace sc
