@@ -1,8 +1,9 @@
-"""What the front page shows: a step under every strategy, what a rank holds, lines of a program and of its output."""
+"""The front page: a step under every strategy, what a rank holds, lines of a program and of its output."""
+
 import dataclasses
 
 from .lesson_figures import COMPUTED
-from .lesson_tables import bytes_text, workload
+from .lesson_tables import workload
 from .outputs import lines_between
 from .registry import ROOT, RenderError, figure, record, renders
 from .svg import COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS, WAITING, Drawing
@@ -11,8 +12,8 @@ from .zero_tables import LESSONS, Shape
 BLOCKS = 4
 LAST = BLOCKS + 1  # the unit behind the blocks: the last norm and the head
 RANKS = 4
-PREFETCH = 1       # lesson 04's, so that PREFETCH + 1 blocks have a buffer
-AHEAD = 2          # units that lessons 02 and 03 gather ahead of forward
+PREFETCH = 1  # lesson 04's, so that PREFETCH + 1 blocks have a buffer
+AHEAD = 2  # units that lessons 02 and 03 gather ahead of forward
 # Lengths of a schematic: chosen so that everything can be seen, in no unit.
 FORWARD = {0: 0.5, LAST: 0.7}
 BACKWARD = {0: 0.5, LAST: 0.9}
@@ -35,7 +36,7 @@ def unit_name(unit):
 
 
 class Step:
-    """One step of a rank: work in order, and a link that carries one operation at a time, in the order of issue."""
+    """One step of a rank: work in order, and a link that carries one operation at a time, as issued."""
 
     def __init__(self):
         self.now, self.link, self.spans = 0.0, 0.0, []
@@ -99,7 +100,15 @@ def colour_of(span):
 def draw_span(drawing, span, left, y, scale, height):
     label = {"update": "AdamW", "wait": ""}.get(span.what, unit_name(span.unit))
     wide = (span.end - span.begin) * scale
-    drawing.box(left + span.begin * scale, y, max(1.5, wide - 1), height, colour_of(span), label if wide > 8 * len(label) + 2 else "", "in small")
+    drawing.box(
+        left + span.begin * scale,
+        y,
+        max(1.5, wide - 1),
+        height,
+        colour_of(span),
+        label if wide > 8 * len(label) + 2 else "",
+        "in small",
+    )
 
 
 def arrow_with_words(drawing, x1, x2, y, words):
@@ -118,9 +127,17 @@ def states_panel(drawing, left, base, height):
     shape, gap = Shape(workload(model), ranks), 74
     most = shape.states("01_data_parallel")
     for i, (lesson, name) in enumerate(LESSONS.items()):
-        parameters, gradients, states = shape.parameters(lesson), shape.gradients(lesson), shape.states(lesson)
+        parameters, gradients, states = (
+            shape.parameters(lesson),
+            shape.gradients(lesson),
+            shape.states(lesson),
+        )
         x, y = left + i * gap, base
-        for fill, count in ((PARAMETERS, parameters), (GRADIENTS, gradients), (OPTIMIZER, states - parameters - gradients)):
+        for fill, count in (
+            (PARAMETERS, parameters),
+            (GRADIENTS, gradients),
+            (OPTIMIZER, states - parameters - gradients),
+        ):
             y -= height * count / most
             drawing.box(x, y, 52, height * count / most, fill)
         drawing.text(x + 26, y - 6, f"{states / 1e9:.1f} GB", "mid")
@@ -133,9 +150,13 @@ def states_panel(drawing, left, base, height):
 @figure
 def hero():
     step = step_of("01_data_parallel")
-    alt = ("Left: one step of data parallelism on two ranks. Both compute forward, then backward from the last block to the first. Each unit's gradient is summed over the ranks while "
-           "backward computes the next one; only the last sums are waited for; then both make the same update. Right: bytes of parameters, gradients and optimizer state that each of eight "
-           "GPUs holds of GPT-2 1.5B, falling from data parallelism over ZeRO-1 and ZeRO-2 to ZeRO-3.")
+    alt = (
+        "Left: one step of data parallelism on two ranks. Both compute forward, then backward from the last"
+        " block to the first. Each unit's gradient is summed over the ranks while backward computes the next"
+        " one; only the last sums are waited for; then both make the same update. Right: bytes of parameters,"
+        " gradients and optimizer state that each of eight GPUs holds of GPT-2 1.5B, falling from data"
+        " parallelism over ZeRO-1 and ZeRO-2 to ZeRO-3."
+    )
     drawing = Drawing(344, "One training step, and the memory each strategy needs for it", alt)
     left, scale = 72, 556 / step.now
     drawing.text(left, 60, "lesson 01: two ranks, one step")
@@ -155,22 +176,75 @@ def hero():
             drawing.line(middle, 164, middle, 130, "arrow", tip=True)
             drawing.line(middle, 192, middle, 224, "arrow", tip=True)
             draw_span(drawing, span, left, 164, scale, 28)
-    drawing.text(left, 278, f"E embedding, 1 to {BLOCKS} blocks, H head. Each gradient is summed over the ranks while", "small")
+    drawing.text(
+        left,
+        278,
+        f"E embedding, 1 to {BLOCKS} blocks, H head. Each gradient is summed over the ranks while",
+        "small",
+    )
     drawing.text(left, 294, "backward computes the next one; only the last sums are waited for.", "small")
     drawing.line(650, 50, 650, 300)
     ranks = states_panel(drawing, 670, 258, 158)
     drawing.text(662, 60, f"model states of GPT-2 1.5B, each of {ranks} GPUs")
-    drawing.legend(16, 326, ((COMPUTE, "compute"), (PARAMETERS, "parameters"), (GRADIENTS, "gradients"), (OPTIMIZER, "optimizer's states and step"), (WAITING, "waiting")))
-    return drawing.done(f"{COMPUTED}: lengths are chosen so that all can be seen; bytes come from the formulas that every run checks.")
+    drawing.legend(
+        16,
+        326,
+        (
+            (COMPUTE, "compute"),
+            (PARAMETERS, "parameters"),
+            (GRADIENTS, "gradients"),
+            (OPTIMIZER, "optimizer's states and step"),
+            (WAITING, "waiting"),
+        ),
+    )
+    return drawing.done(
+        f"{COMPUTED}: lengths are chosen so that all can be seen; bytes come from the formulas that every run"
+        " checks."
+    )
 
 
-ROWS = (("00_one_device", "00 one device", ("forward, backward, update:", "the step that all others must", "reproduce bit for bit")),
-        ("01_data_parallel", "01 data parallel", ("each rank takes other rows;", "gradients are summed during", "backward (all-reduce)")),
-        ("02_zero1", "02 ZeRO-1", ("a rank receives its slice of the", "sum (reduce-scatter), updates it;", "forward gathers the slices")),
-        ("03_zero2", "03 ZeRO-2", ("a block's full gradient leaves", "at once, and the next block", "uses its buffer again")),
-        ("04_zero3", "04 ZeRO-3", ("parameters too: gathered before", "a block computes, released after;", "gathered again for backward")))
-HELD = {"00_one_device": ("all", "all", "all"), "01_data_parallel": ("all", "all", "all"), "02_zero1": ("all", "all", "slice"),
-        "03_zero2": ("all", "pale", "slice"), "04_zero3": ("pale", "pale", "slice")}
+ROWS = (
+    (
+        "00_one_device",
+        "00 one device",
+        ("forward, backward, update:", "the step that all others must", "reproduce bit for bit"),
+    ),
+    (
+        "01_data_parallel",
+        "01 data parallel",
+        ("each rank takes other rows;", "gradients are summed during", "backward (all-reduce)"),
+    ),
+    (
+        "02_zero1",
+        "02 ZeRO-1",
+        (
+            "a rank receives its slice of the",
+            "sum (reduce-scatter), updates it;",
+            "forward gathers the slices",
+        ),
+    ),
+    (
+        "03_zero2",
+        "03 ZeRO-2",
+        ("a block's full gradient leaves", "at once, and the next block", "uses its buffer again"),
+    ),
+    (
+        "04_zero3",
+        "04 ZeRO-3",
+        (
+            "parameters too: gathered before",
+            "a block computes, released after;",
+            "gathered again for backward",
+        ),
+    ),
+)
+HELD = {
+    "00_one_device": ("all", "all", "all"),
+    "01_data_parallel": ("all", "all", "all"),
+    "02_zero1": ("all", "all", "slice"),
+    "03_zero2": ("all", "pale", "slice"),
+    "04_zero3": ("pale", "pale", "slice"),
+}
 
 
 def draw_held(drawing, x, y, held):
@@ -179,24 +253,47 @@ def draw_held(drawing, x, y, held):
         drawing.text(x, y + 20 * i + 12, name, "small")
         for piece in range(RANKS):
             full = how == "all" or piece == 1
-            drawing.box(x + 16 + 24 * piece, y + 20 * i, 22, 15, fill if full else PALE[fill] if how == "pale" else None, kind_of_box="box" if full or how == "pale" else "bare")
+            drawing.box(
+                x + 16 + 24 * piece,
+                y + 20 * i,
+                22,
+                15,
+                fill if full else PALE[fill] if how == "pale" else None,
+                kind_of_box="box" if full or how == "pale" else "bare",
+            )
 
 
 def draw_pipeline(drawing, left, top, scale):
-    """What is to come, in outline: the first two stages of a pipeline, four micro-batches, all forwards and then all backwards."""
+    """What is to come, in outline: two of four stages, all forwards and then all backwards."""
     stages, count, wide = 4, 4, 0.62
     for stage in range(2):
         for i in range(count):
-            for name, begin, length in ((f"F{i}", stage + i, 1), (f"B{i}", stages + count - 1 + 2 * (stages - 1 - stage) + 2 * i, 2)):
-                drawing.box(left + begin * wide * scale, top + stage * 26, length * wide * scale - 2, 22, None, name, "mid small", "bare")
+            for name, begin, length in (
+                (f"F{i}", stage + i, 1),
+                (f"B{i}", stages + count - 1 + 2 * (stages - 1 - stage) + 2 * i, 2),
+            ):
+                drawing.box(
+                    left + begin * wide * scale,
+                    top + stage * 26,
+                    length * wide * scale - 2,
+                    22,
+                    None,
+                    name,
+                    "mid small",
+                    "bare",
+                )
 
 
 @figure
 def parallelism_strategies():
-    alt = ("One step of each lesson. 00: forward, backward, update on one device. 01: the same on every rank, with all-reduces of gradients during backward. 02, ZeRO-1: reduce-scatters "
-           "during backward, a short update of one slice, all-gathers of parameters during forward. 03, ZeRO-2: the same operations, and a gradient's memory is used again. 04, ZeRO-3: "
-           "parameters are gathered before each block, in forward and again in backward. Pipelines are to come. Beside each: which of parameters, gradients and optimizer states a rank holds "
-           "whole, and of which it holds one slice of four.")
+    alt = (
+        "One step of each lesson. 00: forward, backward, update on one device. 01: the same on every rank,"
+        " with all-reduces of gradients during backward. 02, ZeRO-1: reduce-scatters during backward, a short"
+        " update of one slice, all-gathers of parameters during forward. 03, ZeRO-2: the same operations, and"
+        " a gradient's memory is used again. 04, ZeRO-3: parameters are gathered before each block, in"
+        " forward and again in backward. Pipelines are to come. Next to each: which of parameters, gradients"
+        " and optimizer states a rank holds whole, and of which it holds one slice of four."
+    )
     top, high = 84, 92
     drawing = Drawing(top + high * (len(ROWS) + 1) + 34, "One step, and what each lesson changes in it", alt)
     left, steps = 240, {lesson: step_of(lesson) for lesson, *_ in ROWS}
@@ -210,32 +307,56 @@ def parallelism_strategies():
         for j, line in enumerate(words):
             drawing.text(16, y + 30 + 16 * j, line, "small")
         for span in steps[lesson].spans:
-            draw_span(drawing, span, left, y + (40 if span.row == "communication" else 2), scale, 22 if span.row == "communication" else 32)
+            draw_span(
+                drawing,
+                span,
+                left,
+                y + (40 if span.row == "communication" else 2),
+                scale,
+                22 if span.row == "communication" else 32,
+            )
         if lesson == "00_one_device":
             drawing.text(left, y + 56, "nothing travels", "small")
         draw_held(drawing, 818, y + 4, HELD[lesson])
     y = top + high * len(ROWS)
     drawing.line(16, y - 10, 944, y - 10)
     drawing.text(16, y + 12, "pipelines: to come")
-    for j, line in enumerate(("ranks hold different blocks;", "activations travel between them,", "in micro-batches")):
+    for j, line in enumerate(
+        ("ranks hold different blocks;", "activations travel between them,", "in micro-batches")
+    ):
         drawing.text(16, y + 30 + 16 * j, line, "small")
     draw_pipeline(drawing, left, y + 6, scale)
     drawing.text(818, y + 18, "its stage: some", "small")
     drawing.text(818, y + 34, "of the blocks, whole", "small")
-    drawing.legend(16, y + high + 12, ((COMPUTE, "compute"), (PARAMETERS, "P parameters"), (GRADIENTS, "G gradients"), (OPTIMIZER, "O optimizer"), (WAITING, "waiting"),
-                                       (PALE[GRADIENTS], "pale: a few units at a time"), ("none", "not held")))
-    return drawing.done(f"{COMPUTED}: the order is that of each lesson's `train_step` with one micro-batch; lengths are chosen. E embedding, 1 to {BLOCKS} blocks, H head.")
+    drawing.legend(
+        16,
+        y + high + 12,
+        (
+            (COMPUTE, "compute"),
+            (PARAMETERS, "P parameters"),
+            (GRADIENTS, "G gradients"),
+            (OPTIMIZER, "O optimizer"),
+            (WAITING, "waiting"),
+            (PALE[GRADIENTS], "pale: a few units at a time"),
+            ("none", "not held"),
+        ),
+    )
+    return drawing.done(
+        f"{COMPUTED}: the order is that of each lesson's `train_step` with one micro-batch; lengths are"
+        f" chosen. E embedding, 1 to {BLOCKS} blocks, H head."
+    )
 
 
 def block_from(lines, words):
-    """The line that contains `words` and those after it, to the end of the block they stand in; without comments and empty lines."""
+    """The line that contains `words` and those after it, to the end of the block they stand in or its return;
+    without comments and empty lines."""
     begin = next((i for i, line in enumerate(lines) if words in line), None)
     if begin is None:
         raise RenderError(f"no line contains '{words}'")
     indent = len(lines[begin]) - len(lines[begin].lstrip())
     found = []
     for line in lines[begin:]:
-        if line.strip() and len(line) - len(line.lstrip()) < indent:
+        if line.strip() and (len(line) - len(line.lstrip()) < indent or line.strip().startswith("return ")):
             break
         if line.strip() and not line.strip().startswith("//"):
             found.append(line[indent:])
@@ -244,7 +365,7 @@ def block_from(lines, words):
 
 @renders
 def code(page, path, *words):
-    """Lines of a program: for each of `words`, from the first line that contains it to the end of its block."""
+    """Lines of a program: for each of `words`, from the first line with it to the end of its block."""
     lines = (ROOT / path).read_text().splitlines()
     return "```cpp\n" + "\n\n".join("\n".join(block_from(lines, one)) for one in words) + "\n```"
 

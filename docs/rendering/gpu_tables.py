@@ -93,7 +93,7 @@ def fsdp_text(key, row):
 
 
 def marks_in_words(page, runs):
-    """What the reader of the README's table should know of some of its rows."""
+    """What the reader of that table should know of some of its rows."""
     old = ", ".join(f"`{key}`" for key, row in runs.items() if stored_alone(key, row))
     apart = ", ".join(f"`{key}`" for key, row in runs.items() if len({one.get("commit") for one in row["rounds"]}) > 1)
     words = [f"Of {old} FSDP2's stored rate stands here: in turns its GPUs waited, for the host or for each other, and the ratio is larger."] if old else []
@@ -103,7 +103,7 @@ def marks_in_words(page, runs):
 
 @renders
 def gpu_ratios(page):
-    """The README's table: a line a run."""
+    """A line a run."""
     runs, rate = beside_peers(), gpu_table().median_of
     if not runs:
         return ""

@@ -1,5 +1,6 @@
 """Drawings of lessons 00 and 01."""
 import math
+import re
 
 from .lesson_tables import bytes_text, load_text, stored, units_of, workload
 from .registry import FIGURES, RENDERERS, RenderError, figure, has, record
@@ -204,6 +205,10 @@ def overlap_trace():
                         "An operation lasts until the other rank has come, too, so that a bucket of few elements may be drawn long.")
 
 
+def workload_file(run):
+    return re.search(r"--workload (\S+)", run["command"])[1]
+
+
 @figure
 def gpu_trace():
     if not has("gpu_trace"):
@@ -211,15 +216,15 @@ def gpu_trace():
     found = record("gpu_trace")
     run = found["lessons"]["01_data_parallel"]
     sent, waited, whole = took(run, "communication"), took(run, "waiting"), run["microseconds"]
-    alt = (f"Rank 0 of {found['world']} GPUs in one step of {whole / 1e3:.1f} ms: all-reduces of the buckets run behind backward, the last beyond its end, for {sent:.1f} ms "
-           f"together; the compute stream waits for {waited:.2f} ms of them.")
+    alt = (f"Rank 0 of {found['world']} GPUs in one step of {whole / 1e3:.1f} ms: the buckets are all-reduced while backward computes, for {sent:.1f} ms together; "
+           f"the compute stream waits for {waited:.2f} ms of them, at the end.")
     drawing = Drawing(252, f"A step on {found['world']} GPUs: {sent:.1f} ms of all-reduces, {waited:.2f} ms of waiting", alt, "measured by events")
     left, scale = draw_spans(drawing, run, 76, 0, whole, f"step of {whole / 1e3:.1f} ms")
     for i in range(6):
         x = left + whole * i / 5 * scale
         drawing.line(x, 72, x, 208)
-        drawing.text(x, 222, f"{whole * i / 5e3:.1f} ms", "small mid")
-    return drawing.done(f"Record docs/results/gpu_trace.json, rank 0, step {found['step']}: {found['versions'].get('GPU', 'GPU')}, `{run['command']}`.")
+        drawing.text(x, 222, f"{whole * i / 5e3:.1f} ms", "small mid" if i < 5 else "small end")
+    return drawing.done(f"Record docs/results/gpu_trace.json: rank 0, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {workload_file(run)}.")
 
 
 def smooth(values, window):

@@ -134,17 +134,19 @@ def spread_of_order(page):
 
 
 @renders
-def bytes_sent(page):
-    """What a rank sends in a step: formula, plan, measurement."""
-    found = record("lesson_01_order")["ranks"]
-    model = workload("tiny")["model"]
+def data_parallel_bytes(page):
+    """What rank 0 of lesson 01 holds and sends: formula, prediction, measurement."""
     rows = []
-    for n, run in found.items():
-        ranks = int(n)
-        p = stored(model, ranks)
-        rows.append([n, f"{p:,}", f"{4 * p * 2 * (ranks - 1) / ranks:,.0f}", f"{run['predicted_bytes_sent']:,}", f"{run['bytes_sent']:,}",
-                     equal_text(run["predicted_bytes_sent"], run["bytes_sent"]), f"{run['bytes']['total']:,}"])
-    return (table(["N", "P as stored", "4 P x 2 (N-1)/N", "predicted, rank 0", "measured, rank 0", "", "bytes held"], rows) + tail(page, "lesson_01_order"))
+    for n, run in record("lesson_01_order")["ranks"].items():
+        ranks, parameters = int(n), run["bytes"]["parameters"]  # 4 P
+        if (run["predicted_bytes"], run["predicted_bytes_sent"]) != (run["bytes"], run["bytes_sent"]):
+            raise RenderError(f"{run['command']}: not as predicted")
+        formula = parameters * 2 * (ranks - 1) / ranks
+        counts = (run["predicted_bytes"]["total"], run["bytes"]["total"], formula, run["predicted_bytes_sent"], run["bytes_sent"])
+        rows.append([n, *(f"{count:,.0f}" for count in counts)])
+    heads = ["N", "bytes held, predicted", "measured", "4 P x 2 (N-1)/N", "bytes sent, predicted", "measured"]
+    more = "N = 3 and 4 round P up; what is sent beyond the formula are the four numbers"
+    return table(heads, rows) + tail(page, "lesson_01_order", more=more)
 
 
 @renders

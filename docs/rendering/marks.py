@@ -4,10 +4,11 @@ import re
 import shlex
 import subprocess
 
+from .faults import fill_tests
 from .registry import RENDERERS, ROOT, RenderError, record
 
 BLOCK = re.compile(r"^<!-- render: (\S+)(.*?) -->\n(.*?)<!-- /render -->$", re.S | re.M)
-VALUE = re.compile(r"(?<!`)<!-- value: (\S+) (\S+) (\S+) -->.*?<!-- /value -->")
+VALUE = re.compile(r"(?<!`)<!-- value: (\S+) (\"[^\"]+\"|\S+) (\S+) -->.*?<!-- /value -->")
 ANCHOR_LINK = re.compile(r"\[`([\w-]+)`\]\(([^()#\s]+\.(?:cpp|h|cu|cuh|py|sh))#L\d*\)")
 ANCHOR = re.compile(r"\[anchor: ([\w-]+)\]")
 
@@ -47,10 +48,11 @@ def value_at(name, path):
 
 
 def fill_values(text):
-    """`<!-- value: RECORD PATH FORMAT -->...<!-- /value -->`: a number of a record inside a sentence; FORMAT as in Python, `.2f`."""
+    """`<!-- value: RECORD PATH FORMAT -->...<!-- /value -->`: a number of a record inside a sentence; a PATH with a space in quotes; FORMAT as in Python, `.2f`."""
     def fill(match):
         name, path, form = match.groups()
-        return f"<!-- value: {name} {path} {form} -->{value_at(name, path):{form}}<!-- /value -->"
+        value = value_at(name, path.strip('"'))
+        return f"<!-- value: {name} {path} {form} -->{value:{form}}<!-- /value -->"
 
     return VALUE.sub(fill, text)
 
@@ -92,7 +94,7 @@ def unmentioned_anchors(page, text):
 
 def rendered(page, text):
     try:
-        return fill_anchors(page, fill_values(fill_blocks(page, text)))
+        return fill_anchors(page, fill_tests(fill_values(fill_blocks(page, text))))
     except RenderError as error:
         raise RenderError(f"{page.path}: {error}") from None
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
 from rendering import (  # noqa: E402
-    checks, collective_tables, faults, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks, memory_tables, outputs, registry, svg,
+    checks, collective_tables, faults, front_page, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks, memory_tables, outputs, registry, svg,
     zero_figures, zero_tables)
 from rendering.registry import Page, RenderError  # noqa: E402
 
@@ -53,6 +53,21 @@ class Marks(unittest.TestCase):
         text = "<!-- value: cpu_tiny timed_steps d -->0<!-- /value --> steps"
         steps = registry.record("cpu_tiny")["timed_steps"]
         self.assertEqual(self.render(text), f"<!-- value: cpu_tiny timed_steps d -->{steps}<!-- /value --> steps")
+
+    def test_a_value_whose_path_has_a_space(self):
+        ratio = registry.record("gpu_peers")["rows"]["355m x2"]["ratios"]["scaling"]["median"]
+        mark = '<!-- value: gpu_peers "rows.355m x2.ratios.scaling.median" .1% -->'
+        self.assertEqual(self.render(f"{mark}0<!-- /value -->"), f"{mark}{ratio:.1%}<!-- /value -->")
+
+    def test_a_fault_becomes_the_name_of_its_test(self):
+        done = self.render("<!-- fault: 01_norm_is_local -->stale<!-- /fault --> |")
+        self.assertEqual(done, "<!-- fault: 01_norm_is_local -->`TwentyStepsBitEqualToOneDevice`<!-- /fault --> |")
+        with self.assertRaisesRegex(RenderError, "tests/faults/01_gone.patch is not there"):
+            self.render("<!-- fault: 01_gone --><!-- /fault -->")
+
+    def test_a_fault_that_the_readme_forgets(self):
+        self.assertIn("01_norm_is_local.patch", faults.unlisted(Page(PAGE), "nothing"))
+        self.assertEqual(faults.unlisted(Page(PAGE), (ROOT / PAGE).read_text()), [])
 
     def test_a_value_that_is_not_in_its_record(self):
         for path in ("timed_stops", "tokens_per_second.99", "threads.x"):
@@ -550,6 +565,59 @@ class Parts(unittest.TestCase):
         drawings = [svg.Drawing(100, "a < b", "x & y").done("c").svg for _ in range(2)]
         self.assertEqual(*drawings)
         self.assertIn("<title id=\"title\">a &lt; b</title>", drawings[0])
+
+
+class FrontPage(unittest.TestCase):
+    def spans(self, step, row, what=""):
+        return [span for span in step.spans if span.row == row and span.what.startswith(what)]
+
+    # What the lessons promise: units are computed in order, nothing is used before it is there, a link carries one thing at a time.
+    def test_a_drawn_step_is_one_that_can_be(self):
+        units = list(range(front_page.LAST + 1))
+        for lesson, *_ in front_page.ROWS:
+            step = front_page.step_of(lesson)
+            with self.subTest(lesson=lesson):
+                self.assertEqual([s.unit for s in self.spans(step, "compute", "forward")], units)
+                self.assertEqual([s.unit for s in self.spans(step, "compute", "backward")], units[::-1])
+                busy = self.spans(step, "compute") + self.spans(step, "waiting")
+                for row in (busy, self.spans(step, "communication")):
+                    ordered = sorted(row, key=lambda s: s.begin)
+                    self.assertTrue(all(a.end <= b.begin + 1e-9 for a, b in zip(ordered, ordered[1:])))
+                backward = {s.unit: s for s in self.spans(step, "compute", "backward")}
+                reduced = [s for what in ("all-reduce", "reduce-scatter") for s in self.spans(step, "communication", what)]
+                self.assertEqual([s.unit for s in reduced], [] if lesson == "00_one_device" else units[::-1])
+                self.assertTrue(all(s.begin >= backward[s.unit].end for s in reduced))
+                self.assertTrue(all(s.end <= step.spans[-1].begin for s in reduced))
+                gathers = self.spans(step, "communication", "all-gather")
+                for what in ("forward", "backward"):
+                    for used in self.spans(step, "compute", what):
+                        mine = [g for g in gathers if g.unit == used.unit and g.begin < used.begin]
+                        self.assertTrue(all(g.end <= used.begin for g in mine))
+                        self.assertEqual(bool(mine), lesson in ("02_zero1", "03_zero2", "04_zero3"))
+
+    # Of four blocks two have a buffer at the end of forward: the other two are gathered again.
+    def test_lesson_04_gathers_again_what_forward_released(self):
+        gathers = [s.unit for s in self.spans(front_page.step_of("04_zero3"), "communication", "all-gather")]
+        self.assertEqual(gathers, [0, 1, 2, 3, 4, 5, 2, 1])
+
+    def test_lines_of_a_program_end_with_their_block(self):
+        lines = ["void f() {", "  // why", "  for (;;) {", "    begin();", "", "    // how", "    if (a) {", "      b();", "    }", "  }", "  after();", "  return 1;", "}"]
+        self.assertEqual(front_page.block_from(lines, "begin("), ["begin();", "if (a) {", "  b();", "}"])
+        self.assertEqual(front_page.block_from(lines, "after("), ["after();"])
+        with self.assertRaisesRegex(RenderError, "no line contains 'gone'"):
+            front_page.block_from(lines, "gone")
+
+    def test_chosen_lines_of_an_output(self):
+        with unittest.mock.patch.object(front_page, "record", lambda name: {"run": {"said": ["total 1", "loss 2", "  x", "  total 3  equal"]}}):
+            self.assertEqual(front_page.output_lines(Page(PAGE), "name", "run", "loss", "total"), "```text\nloss 2\n  total 3  equal\n```")
+            with self.assertRaisesRegex(RenderError, "no line that starts with 'gone'"):
+                front_page.output_lines(Page(PAGE), "name", "run", "gone")
+
+    def test_what_was_not_as_predicted_stops_the_page(self):
+        found = registry.record("lesson_01_order")
+        found["ranks"]["2"]["bytes_sent"] += 1
+        with unittest.mock.patch.object(lesson_tables, "record", lambda name: found), self.assertRaisesRegex(RenderError, "not as predicted"):
+            lesson_tables.data_parallel_bytes(Page(PAGE))
 
 
 def prose_of(lesson):
