@@ -27,7 +27,7 @@ def holds(lesson, whole, moment, title, note):
     kept = ", ".join(name for name, _ in names if name in whole) or "nothing"
     alt = (f"{RANKS} ranks in {LESSONS[lesson]}. Whole on every rank: {kept}. Of the other vectors a rank keeps its slice of every unit, one of {RANKS}."
            + (f" Whole for a moment: {'; '.join(f'{name}: units 0 and {units - 1}, and {blocks} blocks' for name, blocks in moment.items())}." if moment else ""))
-    drawing = Drawing(122 + 34 * 4 + 30 * len(moment), title, alt, f"a vector is {units} units (not to scale), each cut into {RANKS} slices; filled: what the rank holds")
+    drawing = Drawing(122 + 34 * 4 + 30 * len(moment), title, alt, f"{units} units (not to scale), {RANKS} slices each; filled: held")
     for rank in range(RANKS):
         drawing.text(130 + rank * 206 + 95, 62, f"rank {rank}", "mid")
     y = 86
