@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 
+from . import symbols
 from .registry import RENDERERS, ROOT, RenderError, record
 
 BLOCK = re.compile(r"^<!-- render: (\S+)(.*?) -->\n(.*?)<!-- /render -->$", re.S | re.M)
@@ -37,6 +38,8 @@ def fill_blocks(page, text):
 
 
 def value_at(name, path):
+    if "@" in name:
+        return symbols.value(name, path)
     value = record(name)
     for part in path.split("."):
         try:
@@ -47,10 +50,14 @@ def value_at(name, path):
 
 
 def fill_values(text):
-    """`<!-- value: RECORD PATH FORMAT -->...<!-- /value -->`: a number of a record inside a sentence; FORMAT as in Python, `.2f`."""
+    """`<!-- value: RECORD PATH FORMAT -->...<!-- /value -->`: a number of a record inside a sentence; FORMAT as in Python, `.2f`.
+    `<!-- value: WORKLOAD@RANKS EXPRESSION FORMAT -->` computes one (symbols.py)."""
     def fill(match):
         name, path, form = match.groups()
-        return f"<!-- value: {name} {path} {form} -->{value_at(name, path):{form}}<!-- /value -->"
+        try:
+            return f"<!-- value: {name} {path} {form} -->{value_at(name, path):{form}}<!-- /value -->"
+        except ValueError as error:
+            raise RenderError(f"the value {name} {path} {form}: {error}") from None
 
     return VALUE.sub(fill, text)
 
