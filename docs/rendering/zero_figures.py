@@ -3,7 +3,7 @@ from .lesson_figures import COMPUTED, lanes_of, steps_text, took, traced
 from .lesson_tables import bytes_text, is_busy, load_text
 from .registry import RenderError, figure, has, record
 from .svg import FILLS, LINES, Drawing, Plot
-from .workloads import FILES, command_of, workload, workload_of
+from .workloads import command_of, workload, workload_of
 from .zero_tables import LESSONS, Shape, states_of
 
 RANKS = 4
