@@ -4,9 +4,9 @@
 usage: python3 docs/render.py [--check] [--program PATH]     (from anywhere; default program: pipedream/run.sh)
 
   pages      every *.md: between `<!-- render: NAME ARGUMENTS -->` and `<!-- /render -->` what docs/rendering/ makes of a record in
-             docs/results/, of the command `pipedream`, or of a figure; `<!-- value: RECORD PATH FORMAT -->` a number in a sentence;
-             `<!-- fault: NAME -->` the test that tests/faults/NAME.patch turns red; links to code, [`anchor`](file.cpp#L1), get the line of
-             `[anchor: anchor]`
+             docs/results/, of the command `pipedream`, or of a figure; `<!-- value: RECORD PATH FORMAT -->` a number in a sentence, also computed from a
+             workload (docs/rendering/symbols.py); `<!-- fault: NAME -->` the test that tests/faults/NAME.patch turns red; links to code,
+             [`anchor`](file.cpp#L1), get the line of `[anchor: anchor]`
   figures    docs/figures/*.svg, each drawn from a record whose name is in its caption
   pipedream  docs/results/pipedream_m*.json and the outputs of notebooks/03_pipelines.ipynb, as the command computes them
   checks     anchors, links inside the repository, fenced blocks (the commands in them run in tests/docs/commands_test.py), the commit that

@@ -3,10 +3,10 @@
 import dataclasses
 
 from .lesson_figures import COMPUTED
-from .lesson_tables import workload
 from .outputs import lines_between
 from .registry import ROOT, RenderError, figure, record, renders
 from .svg import COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS, WAITING, Drawing
+from .workloads import workload
 from .zero_tables import LESSONS, Shape
 
 BLOCKS = 4

@@ -2,9 +2,10 @@
 import math
 import re
 
-from .lesson_tables import bytes_text, load_text, stored, units_of, workload
+from .lesson_tables import bytes_text, file_text, load_text, stored, units_of
 from .registry import FIGURES, RENDERERS, RenderError, figure, has, record
 from .svg import COMPUTE, GRADIENTS, LINES, OPTIMIZER, PARAMETERS, WAITING, Drawing, Plot
+from .workloads import FILES, command_of, workload
 
 COMPUTED = "Computed, not measured"
 NARROW = 70  # a column in which a number with its commas no longer fits
@@ -171,6 +172,15 @@ def draw_spans(drawing, run, top, begin, end, name):
     return left, scale
 
 
+def traced(run):
+    """Which of FILES was traced, by the elements of a block."""
+    for name in FILES:
+        block = f" of {units_of(workload(name)['model'], 2)[1]:,} "
+        if any(block in what for _, what, *_ in run["spans"]):
+            return name
+    raise RenderError(f"{run['command']}: its trace is of none of {', '.join(FILES.values())}")
+
+
 def took(run, row, kind=""):
     """Milliseconds in one row of a traced step, of operations of a kind."""
     return sum(end - begin for of, name, begin, end in run["spans"] if of == row and name.startswith(kind)) / 1e3
@@ -201,7 +211,7 @@ def overlap_trace():
             x = left + (shown - i * tick) * scale
             drawing.line(x, top - 4, x, top + 132)
             drawing.text(x, top + 146, f"-{i * tick / 1e3:g} ms" if i else "end", "small mid")
-    return drawing.done(f"Record docs/results/lesson_01_trace.json, rank 0 of 2, {load_text('lesson_01_trace')}. With overlap: step {on['step']}, {steps_text(on)}. Without: step {off['step']}, {steps_text(off)}. "
+    return drawing.done(f"Record docs/results/lesson_01_trace.json, rank 0 of 2, `{command_of(on['command'], traced(on))}`, and with `overlap=off`; {load_text('lesson_01_trace')}. With overlap: step {on['step']}, {steps_text(on)}. Without: step {off['step']}, {steps_text(off)}. "
                         "An operation lasts until the other rank has come, too, so that a bucket of few elements may be drawn long.")
 
 
@@ -254,7 +264,7 @@ def learning_rate_scaling():
         x, y = 70 + 290 * (i % 3), 396 + 22 * (i // 3)
         drawing.polyline([(x, y), (x + 24, y)], LINES[i], run["warmup_steps"] == 0)
         drawing.text(x + 30, y + 4, run["name"], "small")
-    return drawing.done("Record docs/results/lesson_01_lr.json.")
+    return drawing.done(f"Record docs/results/lesson_01_lr.json, {file_text(found['runs'][0])}.")
 
 
 @figure

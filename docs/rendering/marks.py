@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 
+from . import symbols
 from .faults import fill_tests
 from .registry import RENDERERS, ROOT, RenderError, record
 
@@ -38,6 +39,8 @@ def fill_blocks(page, text):
 
 
 def value_at(name, path):
+    if "@" in name:
+        return symbols.value(name, path)
     value = record(name)
     for part in path.split("."):
         try:
@@ -48,11 +51,15 @@ def value_at(name, path):
 
 
 def fill_values(text):
-    """`<!-- value: RECORD PATH FORMAT -->...<!-- /value -->`: a number of a record inside a sentence; a PATH with a space in quotes; FORMAT as in Python, `.2f`."""
+    """`<!-- value: RECORD PATH FORMAT -->...<!-- /value -->`: a number of a record inside a sentence; FORMAT as in Python, `.2f`; a PATH
+    with a space stands in quotes. `<!-- value: WORKLOAD@RANKS EXPRESSION FORMAT -->` computes one (symbols.py)."""
     def fill(match):
         name, path, form = match.groups()
-        value = value_at(name, path.strip('"'))
-        return f"<!-- value: {name} {path} {form} -->{value:{form}}<!-- /value -->"
+        found = value_at(name, path.strip('"'))
+        try:
+            return f"<!-- value: {name} {path} {form} -->{found:{form}}<!-- /value -->"
+        except ValueError as error:
+            raise RenderError(f"the value {name} {path} {form}: {error}") from None
 
     return VALUE.sub(fill, text)
 
