@@ -4,8 +4,9 @@
 usage: python3 docs/render.py [--check] [--program PATH]     (from anywhere; default program: pipedream/run.sh)
 
   pages      every *.md: between `<!-- render: NAME ARGUMENTS -->` and `<!-- /render -->` what docs/rendering/ makes of a record in
-             docs/results/, of the command `pipedream`, or of a figure; `<!-- value: RECORD PATH FORMAT -->` a number in a sentence;
-             links to code, [`anchor`](file.cpp#L1), get the line of `[anchor: anchor]`
+             docs/results/, of the command `pipedream`, or of a figure; `<!-- value: RECORD PATH FORMAT -->` a number in a sentence, also computed from a
+             workload (docs/rendering/symbols.py); `<!-- fault: NAME -->` the test that tests/faults/NAME.patch turns red; links to code,
+             [`anchor`](file.cpp#L1), get the line of `[anchor: anchor]`
   figures    docs/figures/*.svg, each drawn from a record whose name is in its caption
   pipedream  docs/results/pipedream_m*.json and the outputs of notebooks/03_pipelines.ipynb, as the command computes them
   checks     anchors, links inside the repository, fenced blocks (the commands in them run in tests/docs/commands_test.py), the commit that
@@ -24,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
 
 import rendering  # noqa: E402
-from rendering import checks, marks, pipelines  # noqa: E402
+from rendering import checks, faults, marks, pipelines  # noqa: E402
 from rendering.registry import FIGURES, ROOT, Page, RenderError  # noqa: E402
 
 for module in pkgutil.iter_modules(rendering.__path__):  # every module there adds its own renderers and figures
@@ -58,6 +59,7 @@ def check_page(path, text, problems):
     checks.commands_of(path, text)
     if path.startswith("lessons/"):
         problems += [f"{path}: it never links {what}" for what in marks.unmentioned_anchors(Page(path), text)]
+        problems += [f"{path}: it never names tests/faults/{what}" for what in faults.unlisted(Page(path), text)]
 
 
 def write_or_name(name, text, check):

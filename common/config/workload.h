@@ -9,7 +9,7 @@
 
 namespace sc {
 
-/// GPT-2's shape. The defaults are configs/tiny.json's.
+/// GPT-2's shape. Defaults are for keys that a workload file leaves out: tests/workloads/four_blocks.json's.
 struct GptConfig {
   std::int64_t layers = 4;     // transformer blocks, L
   std::int64_t heads = 4;      // attention heads; width must be a multiple

@@ -13,6 +13,27 @@ def fault_of(path):
     return lines[0], test, re.findall(r"^--- a/(\S+)", "\n".join(lines), re.M)
 
 
+FAULT = re.compile(r"<!-- fault: (\S+) -->.*?<!-- /fault -->")
+
+
+def fill_tests(text):
+    """`<!-- fault: NAME -->...<!-- /fault -->`: the test that tests/faults/NAME.patch must turn red."""
+    def fill(match):
+        path = ROOT / f"tests/faults/{match[1]}.patch"
+        if not path.exists():
+            raise RenderError(f"tests/faults/{match[1]}.patch is not there")
+        test = re.sub(r"/\d+$", "", fault_of(path)[1]).rsplit(".", 1)[-1]
+        return f"<!-- fault: {match[1]} -->`{test}`<!-- /fault -->"
+
+    return FAULT.sub(fill, text)
+
+
+def unlisted(page, text):
+    """A lesson's README names every fault of its number."""
+    lesson = page.path.split("/")[1].split("_")[0]
+    return [path.name for path in sorted((ROOT / "tests/faults").glob(f"{lesson}_*.patch")) if path.name not in text]
+
+
 @renders
 def faults(page, lesson):
     """The planted faults of a lesson: tests/faults/<lesson>_*.patch."""

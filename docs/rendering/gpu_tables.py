@@ -4,9 +4,10 @@ import re
 
 from . import checks
 from .lesson_figures import took
-from .lesson_tables import stored, workload
+from .lesson_tables import stored
 from .machine_tables import beside_copies, gpu_table, has_peer, held_back_by_host
 from .registry import ROOT, RenderError, has, record, renders, source, table, times_text
+from .workloads import workload
 from .zero_figures import forward_begins
 from .zero_tables import LESSONS
 
@@ -93,7 +94,7 @@ def fsdp_text(key, row):
 
 
 def marks_in_words(page, runs):
-    """What the reader of the README's table should know of some of its rows."""
+    """What the reader of that table should know of some of its rows."""
     old = ", ".join(f"`{key}`" for key, row in runs.items() if stored_alone(key, row))
     apart = ", ".join(f"`{key}`" for key, row in runs.items() if len({one.get("commit") for one in row["rounds"]}) > 1)
     words = [f"Of {old} FSDP2's stored rate stands here: in turns its GPUs waited, for the host or for each other, and the ratio is larger."] if old else []
@@ -103,7 +104,7 @@ def marks_in_words(page, runs):
 
 @renders
 def gpu_ratios(page):
-    """The README's table: a line a run."""
+    """A line a run."""
     runs, rate = beside_peers(), gpu_table().median_of
     if not runs:
         return ""

@@ -1,5 +1,6 @@
 """docs/what_the_numbers_hide.md, docs/measuring.md and docs/troubleshooting.md."""
 from .registry import RenderError, bytes_text, has, record, renders, source, table
+from .workloads import FILES, named
 
 
 @renders
@@ -49,10 +50,12 @@ def padding_matrix(page):
         return ""
     length, runs = longest()
     rows = [[WAYS[way], *[f"{run['evaluated'][other]:.3f}" for other in WAYS]] for way, run in runs.items()]
-    found = record("padding_cpu")
+    found, first = record("padding_cpu"), runs["pack"]
+    work = named(first["workload_hash"], [*found["settings"], f"batch.sequence={length}", "data.packing=pack", f"steps={found['steps']}"])
+    command = found["command"].replace(found["workload"], FILES[work])
     return (table(["trained on rows that are", *[f"loss on: {WAYS[way]}" for way in WAYS]], rows)
-            + f"\n\nFrom {source(page, 'padding_cpu')}: `{found['command']}`; rows of T = {length} tokens, {found['steps']} steps, random initial weights, CPU. "
-            f"{100 * runs['pack']['share_of_text']:.1f} % of the padded rows' targets are text.")
+            + f"\n\nFrom {source(page, 'padding_cpu')}: `{command}`; rows of T = {length} tokens, {found['steps']} steps, random initial weights, CPU. "
+            f"{100 * first['share_of_text']:.1f} % of the padded rows' targets are text.")
 
 
 @renders

@@ -1,12 +1,14 @@
 """Drawings of lessons 00 and 01."""
 import math
+import re
 
-from .lesson_tables import bytes_text, load_text, stored, units_of, workload
+from .lesson_tables import bytes_text, file_text, load_text, stored, units_of
 from .registry import FIGURES, RENDERERS, RenderError, figure, has, record
-from .svg import FILLS, LINES, Drawing, Plot
+from .svg import COMPUTE, GRADIENTS, LINES, OPTIMIZER, PARAMETERS, WAITING, Drawing, Plot
+from .workloads import FILES, command_of, workload
 
-FORWARD, BACKWARD, UPDATE, PLAIN = FILLS[0], FILLS[1], FILLS[2], FILLS[7]
 COMPUTED = "Computed, not measured"
+NARROW = 70  # a column in which a number with its commas no longer fits
 
 
 def shown_figure(page, name):
@@ -27,12 +29,19 @@ def columns(drawing, model, top):
     units = units_of(model)
     left, width = 150, (800 - 150) / len(units)
     places = [(left + i * width, width) for i in range(len(units))]
+    narrow = width < NARROW
     for i, (x, w) in enumerate(places):
-        name = f"unit {i}"
-        what = "wte, wpe" if i == 0 else "ln_f" if i == len(units) - 1 else f"block {i}"
+        name = f"{i}" if narrow else f"unit {i}"
+        what = "wte, wpe" if i == 0 else "ln_f" if i == len(units) - 1 else "" if narrow else f"block {i}"
         drawing.text(x + w / 2, top - 20, name, "mid")
         drawing.text(x + w / 2, top - 5, what, "small mid")
+    if narrow:
+        drawing.text(16, top - 20, "unit")
     return units, places
+
+
+def elements_text(count, width):
+    return f"{count:,}" if width >= NARROW or count < 1000 else f"{count / 1e3:.1f}k"
 
 
 @figure
@@ -48,14 +57,14 @@ def one_device_step():
     y = 92
     drawing.text(16, y + 24, "forward")
     for i, (x, w) in enumerate(places):
-        label = f"{i + 1} embed" if i == 0 else f"{i + 1} head, loss" if i == len(units) - 1 else f"{i + 1}"
-        drawing.box(x + 3, y, w - 6, 38, FORWARD, label, "in small")
+        label = f"{i + 1}" if w < NARROW or 0 < i < len(units) - 1 else f"{i + 1} embed" if i == 0 else f"{i + 1} head, loss"
+        drawing.box(x + 3, y, w - 6, 38, COMPUTE, label, "in small")
     drawing.line(places[0][0], y + 46, places[-1][0] + places[-1][1], y + 46, "arrow", tip=True)
     y = 152
     drawing.text(16, y + 24, "backward")
     for i, (x, w) in enumerate(places):
-        label = f"{len(units)} too" if i == len(units) - 1 else f"{2 * len(units) - 1 - i}"
-        drawing.box(x + 3, y, w - 6, 38, BACKWARD, label, "in small")
+        label = f"{len(units)} too" if i == len(units) - 1 and w >= NARROW else f"{len(units)}" if i == len(units) - 1 else f"{2 * len(units) - 1 - i}"
+        drawing.box(x + 3, y, w - 6, 38, COMPUTE, label, "in small")
     drawing.line(places[-1][0] + places[-1][1], y + 46, places[0][0], y + 46, "arrow", tip=True)
     drawing.text(810, 116, "reads parameters,", "small")
     drawing.text(810, 130, "keeps activations", "small")
@@ -63,17 +72,16 @@ def one_device_step():
     drawing.text(810, 184, "gradients", "small")
     y = 222
     last = 2 * len(units)
-    for name, fill, note in (("parameters", FORWARD, f"read all along, written {last}"), ("gradients", BACKWARD, "written by backward"),
-                             ("momentum", UPDATE, f"read and written {last}"), ("variance", UPDATE, f"read and written {last}")):
+    for name, fill, note in (("parameters", PARAMETERS, f"read; written in {last}"), ("gradients", GRADIENTS, "written by backward"),
+                             ("momentum", OPTIMIZER, f"read, written in {last}"), ("variance", OPTIMIZER, f"read, written in {last}")):
         drawing.text(16, y + 18, name)
         for (x, w), size in zip(places, units):
-            drawing.box(x + 1, y, w - 2, 28, fill, f"{size:,}", "in small")
+            drawing.box(x + 1, y, w - 2, 28, fill, elements_text(size, w), "in small")
         drawing.text(810, y + 12, bytes_text(4 * p) + " = 4 P", "small")
         drawing.text(810, y + 25, note, "small")
         y += 40
-    drawing.text(16, y + 18, f"{last}: AdamW goes through the units and writes momentum, variance, parameters from the gradients.", "small")
-    drawing.text(16, y + 34, f"Elements as stored, from the layout of configs/tiny.json: P = {p:,}. The head uses unit 0's wte (tied), so wte's gradient is "
-                 f"opened in {len(units)} and completed in {last - 1}.", "small")
+    drawing.text(16, y + 18, f"{last}: AdamW goes through the units and writes momentum, variance and parameters from the gradients. Elements as stored: P = {p:,}.", "small")
+    drawing.text(16, y + 34, f"The head uses unit 0's wte (tied), so wte's gradient is opened in {len(units)} and completed in {last - 1}.", "small")
     return drawing.done(f"{COMPUTED}: the layout of configs/tiny.json.")
 
 
@@ -90,6 +98,12 @@ def ring_states(ranks):
             held[to][piece] = held[to][piece] | terms if step < ranks - 1 else terms
         states.append(([[set(c) for c in row] for row in held], moves))
     return states
+
+
+def summed(count, ranks):
+    """The colour of gradients, the fuller the more ranks are in the sum."""
+    part = count / ranks
+    return "#" + "".join(f"{round(255 + part * (int(GRADIENTS[i:i + 2], 16) - 255)):02x}" for i in (1, 3, 5))
 
 
 @figure
@@ -113,7 +127,7 @@ def ring_all_reduce():
             y = 96 + r * 34
             for piece in range(ranks):
                 count = len(state[r][piece])
-                fill = UPDATE if count == ranks else FILLS[6] if count > 1 else PLAIN
+                fill = summed(count, ranks)
                 drawing.box(x0 + piece * cell, y, cell, cell, fill, str(count), "in small")
                 if (r, piece) in arrived:
                     drawing.box(x0 + piece * cell + 2, y + 2, cell - 4, cell - 4, "none", kind_of_box="got")
@@ -126,10 +140,8 @@ def ring_all_reduce():
     first, last = 16 + ranks * panel, 16 + (2 * ranks - 1) * panel - 34
     drawing.line(first, y, last, y, "arrow", tip=True)
     drawing.text((first + last) / 2, y + 18, f"all-gather: {ranks - 1} steps, a piece each", "small mid")
-    drawing.text(16, y + 50, f"Every step each rank sends one piece of 1/{ranks} to its right neighbour (the next row; the last sends to the first), so "
-                 f"{2 * (ranks - 1)} pieces in all:", "small")
-    drawing.text(16, y + 66, f"2 (N-1)/N = {2 * (ranks - 1)}/{ranks} = {2 * (ranks - 1) / ranks:g} times the vector; less than twice it, however many ranks there are. "
-                 "Time: 2 (N-1) latencies and that many bytes over the bandwidth of one link.", "small")
+    drawing.text(16, y + 50, f"Per step each rank sends one piece of 1/{ranks} to its right neighbour (the next row; the last sends to the first): {2 * (ranks - 1)} pieces in all, which is", "small")
+    drawing.text(16, y + 66, f"2 (N-1)/N = {2 * (ranks - 1)}/{ranks} = {2 * (ranks - 1) / ranks:g} times the vector, and less than twice it for any number of ranks.", "small")
     return drawing.done(f"{COMPUTED}: the steps are played by docs/render.py, which checks that every rank ends with every sum.")
 
 
@@ -147,7 +159,7 @@ def draw_spans(drawing, run, top, begin, end, name):
     """Three rows of one step's tail: compute, communication, waiting."""
     left, width = 130, 806
     scale = width / (end - begin)
-    rows = {"compute": (top, 26, FORWARD), "communication": (top + 34, 58, BACKWARD), "waiting": (top + 34 * 3, 26, FILLS[3])}
+    rows = {"compute": (top, 26, COMPUTE), "communication": (top + 34, 58, GRADIENTS), "waiting": (top + 34 * 3, 26, WAITING)}
     drawing.text(16, top - 10, name)
     for row, (y, height, fill) in rows.items():
         drawing.text(16, y + height / 2 + 5, row, "small")
@@ -158,6 +170,15 @@ def draw_spans(drawing, run, top, begin, end, name):
             label = what.replace("all_reduce of ", "").split(" ")[0] if row == "communication" else ""
             drawing.box(x, y + lane * high, wide, high - 1, fill, label if wide > 8 * len(label) and high > 12 else "", "in small")
     return left, scale
+
+
+def traced(run):
+    """Which of FILES was traced, by the elements of a block."""
+    for name in FILES:
+        block = f" of {units_of(workload(name)['model'], 2)[1]:,} "
+        if any(block in what for _, what, *_ in run["spans"]):
+            return name
+    raise RenderError(f"{run['command']}: its trace is of none of {', '.join(FILES.values())}")
 
 
 def took(run, row, kind=""):
@@ -190,8 +211,12 @@ def overlap_trace():
             x = left + (shown - i * tick) * scale
             drawing.line(x, top - 4, x, top + 132)
             drawing.text(x, top + 146, f"-{i * tick / 1e3:g} ms" if i else "end", "small mid")
-    return drawing.done(f"Record docs/results/lesson_01_trace.json, rank 0 of 2, {load_text('lesson_01_trace')}. With overlap: step {on['step']}, {steps_text(on)}. Without: step {off['step']}, {steps_text(off)}. "
+    return drawing.done(f"Record docs/results/lesson_01_trace.json, rank 0 of 2, `{command_of(on['command'], traced(on))}`, and with `overlap=off`; {load_text('lesson_01_trace')}. With overlap: step {on['step']}, {steps_text(on)}. Without: step {off['step']}, {steps_text(off)}. "
                         "An operation lasts until the other rank has come, too, so that a bucket of few elements may be drawn long.")
+
+
+def workload_file(run):
+    return re.search(r"--workload (\S+)", run["command"])[1]
 
 
 @figure
@@ -201,15 +226,15 @@ def gpu_trace():
     found = record("gpu_trace")
     run = found["lessons"]["01_data_parallel"]
     sent, waited, whole = took(run, "communication"), took(run, "waiting"), run["microseconds"]
-    alt = (f"Rank 0 of {found['world']} GPUs in one step of {whole / 1e3:.1f} ms: all-reduces of the buckets run behind backward, the last beyond its end, for {sent:.1f} ms "
-           f"together; the compute stream waits for {waited:.2f} ms of them.")
+    alt = (f"Rank 0 of {found['world']} GPUs in one step of {whole / 1e3:.1f} ms: the buckets are all-reduced while backward computes, for {sent:.1f} ms together; "
+           f"the compute stream waits for {waited:.2f} ms of them, at the end.")
     drawing = Drawing(252, f"A step on {found['world']} GPUs: {sent:.1f} ms of all-reduces, {waited:.2f} ms of waiting", alt, "measured by events")
     left, scale = draw_spans(drawing, run, 76, 0, whole, f"step of {whole / 1e3:.1f} ms")
     for i in range(6):
         x = left + whole * i / 5 * scale
         drawing.line(x, 72, x, 208)
-        drawing.text(x, 222, f"{whole * i / 5e3:.1f} ms", "small mid")
-    return drawing.done(f"Record docs/results/gpu_trace.json, rank 0, step {found['step']}: {found['versions'].get('GPU', 'GPU')}, `{run['command']}`.")
+        drawing.text(x, 222, f"{whole * i / 5e3:.1f} ms", "small mid" if i < 5 else "small end")
+    return drawing.done(f"Record docs/results/gpu_trace.json: rank 0, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {workload_file(run)}.")
 
 
 def smooth(values, window):
@@ -239,7 +264,7 @@ def learning_rate_scaling():
         x, y = 70 + 290 * (i % 3), 396 + 22 * (i // 3)
         drawing.polyline([(x, y), (x + 24, y)], LINES[i], run["warmup_steps"] == 0)
         drawing.text(x + 30, y + 4, run["name"], "small")
-    return drawing.done("Record docs/results/lesson_01_lr.json.")
+    return drawing.done(f"Record docs/results/lesson_01_lr.json, {file_text(found['runs'][0])}.")
 
 
 @figure

@@ -1,16 +1,13 @@
 """Tables of lessons 00 and 01, from docs/results/lesson_*.json."""
-import json
 import statistics
 
-from .registry import ROOT, RenderError, bytes_text, record, renders, source, table
+from .registry import RenderError, bytes_text, record, renders, source, table
+from .workloads import FILES, named, shown, workload, workload_of
 
 MODELS = (("tiny", "tiny"), ("GPT-2 124M", "gpt2_124m"), ("GPT-2 355M", "gpt2_355m"), ("GPT-2 774M", "gpt2_774m"), ("GPT-2 1.5B", "gpt2_1558m"))
 PURPOSES = ("parameters", "gradients", "master", "momentum", "variance", "activations", "workspace", "communication")
+CPU_WARM_UP = 5  # steps of tests/benchmarks/cpu.py that are not timed
 ALIGN = 64  # elements; every tensor starts at a multiple, every unit ends at a multiple of this x ranks
-
-
-def workload(name):
-    return json.loads((ROOT / f"configs/{name}.json").read_text())
 
 
 def units_of(model, ranks=1):
@@ -59,6 +56,10 @@ def equal_text(predicted, measured):
     return "equal" if predicted == measured else "DIFFERENT"
 
 
+def file_text(run):
+    return f"`{FILES[workload_of(run)]}`"
+
+
 def tail(page, *names, more=""):
     return "\n\nFrom " + ", ".join(source(page, name) for name in names) + (f" ({more})" if more else "") + "."
 
@@ -66,8 +67,8 @@ def tail(page, *names, more=""):
 @renders
 def states_of_models(page):
     """Bytes of model states: fp32, and 16 bits with an fp32 master."""
-    check = record("lesson_00")["default"]["bytes"]["parameters"]
-    if check != 4 * stored(workload("tiny")["model"]):
+    run = record("lesson_00")["default"]
+    if run["bytes"]["parameters"] != 4 * stored(workload(workload_of(run))["model"]):
         raise RenderError("units_of() no longer agrees with the parameters that a run holds")
     rows = [[name, f"{p:,}", bytes_text(4 * p), bytes_text(4 * p), bytes_text(8 * p), bytes_text(16 * p)]
             for name, p in ((name, stored(workload(file)["model"])) for name, file in MODELS)]
@@ -82,7 +83,7 @@ def bytes_of_run(page, name, run):
     rows = [[purpose, f"{found['predicted_bytes'][purpose]:,}", f"{found['bytes'][purpose]:,}",
              equal_text(found["predicted_bytes"][purpose], found["bytes"][purpose]), f"{found['bytes'][purpose] / psi:.2f}"]
             for purpose in (*PURPOSES, "total") if purpose in found["bytes"]]
-    return table(["purpose", "predicted bytes", "measured bytes", "", "bytes a parameter"], rows) + tail(page, name, more=f"`{found['command']}`")
+    return table(["purpose", "predicted bytes", "measured bytes", "", "bytes a parameter"], rows) + tail(page, name, more=f"`{shown(found)}`")
 
 
 def median_of(rounds, key):
@@ -105,7 +106,7 @@ def activation_modes(page):
         rows.append([f"`{mode}`", f"{run['bytes']['activations']:,}", f"{run['bytes']['workspace']:,}", f"{run['bytes']['total']:,}",
                      equal_text(run["loss"], first["loss"]), f"{1000 * median_of(run['rounds'], 'seconds')[0]:.1f}", f"{over:.2f}"])
     return (table(["`activations`", "activations, bytes", "workspace, bytes", "total, bytes", "losses of 25 steps", "ms a step", "time over `keep`, within a round"], rows)
-            + tail(page, "lesson_00", more=f"{turns_text(first['rounds'])}; {machine_text('lesson_00')}"))
+            + tail(page, "lesson_00", more=f"{file_text(first)}; {turns_text(first['rounds'])}; {machine_text('lesson_00')}"))
 
 
 @renders
@@ -121,7 +122,7 @@ def order_of_sums(page):
     last = found["virtual_4_every_micro_batch"]
     rows.append(["4, summed every micro-batch", "", "", f"`{last['loss'][-1]!r}`", f"`{last['weights_sha256'][:12]}`", ""])
     return (table(["N", "01 on N ranks: loss of step 20", "its weights", "00, N virtual ranks: loss", "its weights", "20 losses and weights"], rows, left=6)
-            + tail(page, "lesson_01_order", more="weights: the first 12 digits of the SHA-256 of the file that `--save` wrote"))
+            + tail(page, "lesson_01_order", more=f"{file_text(last)}; weights: the first 12 digits of the SHA-256 of the file that `--save` wrote"))
 
 
 @renders
@@ -134,17 +135,19 @@ def spread_of_order(page):
 
 
 @renders
-def bytes_sent(page):
-    """What a rank sends in a step: formula, plan, measurement."""
-    found = record("lesson_01_order")["ranks"]
-    model = workload("tiny")["model"]
+def data_parallel_bytes(page):
+    """What rank 0 of lesson 01 holds and sends: formula, prediction, measurement."""
     rows = []
-    for n, run in found.items():
-        ranks = int(n)
-        p = stored(model, ranks)
-        rows.append([n, f"{p:,}", f"{4 * p * 2 * (ranks - 1) / ranks:,.0f}", f"{run['predicted_bytes_sent']:,}", f"{run['bytes_sent']:,}",
-                     equal_text(run["predicted_bytes_sent"], run["bytes_sent"]), f"{run['bytes']['total']:,}"])
-    return (table(["N", "P as stored", "4 P x 2 (N-1)/N", "predicted, rank 0", "measured, rank 0", "", "bytes held"], rows) + tail(page, "lesson_01_order"))
+    for n, run in record("lesson_01_order")["ranks"].items():
+        ranks, parameters = int(n), run["bytes"]["parameters"]  # 4 P
+        if (run["predicted_bytes"], run["predicted_bytes_sent"]) != (run["bytes"], run["bytes_sent"]):
+            raise RenderError(f"{run['command']}: not as predicted")
+        formula = parameters * 2 * (ranks - 1) / ranks
+        counts = (run["predicted_bytes"]["total"], run["bytes"]["total"], formula, run["predicted_bytes_sent"], run["bytes_sent"])
+        rows.append([n, *(f"{count:,.0f}" for count in counts)])
+    heads = ["N", "bytes held, predicted", "measured", "4 P x 2 (N-1)/N", "bytes sent, predicted", "measured"]
+    more = f"{file_text(run)}; N = 3 and 4 round P up; what is sent beyond the formula are the four numbers"
+    return table(heads, rows) + tail(page, "lesson_01_order", more=more)
 
 
 @renders
@@ -170,7 +173,7 @@ def variants(page):
                      f"{rate / 1e3:.2f} ({low / 1e3:.2f} to {high / 1e3:.2f})"])
     return (table(["bucket", "overlap", "operations a step", "bytes sent", "waiting", "k tok/s"], rows, left=2)
             + tail(page, "lesson_01_variants", more=f"{turns_text(found['variants'][0]['rounds'])}, lowest and highest round in brackets; "
-                   f"micro-batches of 6 rows, 2 ranks; {machine_text('lesson_01_variants')}"))
+                   f"{file_text(found['variants'][0])} in micro-batches of 6 rows, 2 ranks; {machine_text('lesson_01_variants')}"))
 
 
 def wait_of(bucket, overlap):
@@ -205,7 +208,7 @@ def batch_cuts(page):
     apart = max(abs(run["loss"][-1] - first["loss"][-1]) for run in found["runs"])
     return (table(["rows a micro-batch", "micro-batches a rank", "operations a step", "bytes sent", "activations, bytes", "total, bytes", "loss of step 25", "ms a step"],
                   rows, left=0)
-            + tail(page, "lesson_01_batch", more=f"2 ranks, 12 rows a step; the losses are {apart:.1e} apart at most; times: {turns_text(first['rounds'])}, "
+            + tail(page, "lesson_01_batch", more=f"{file_text(first)}, 2 ranks, 12 rows a step; the losses are {apart:.1e} apart at most; times: {turns_text(first['rounds'])}, "
                    f"{machine_text('lesson_01_batch')}"))
 
 
@@ -215,7 +218,7 @@ def learning_rates(page):
     rows = [[run["rows"], run["steps"], f"{run['rows'] * run['steps'] * found['tokens_a_row']:,}", f"{run['lr_peak']:g}", run["warmup_steps"],
              f"{run['loss'][run['steps'] // 10]:.4f}", f"{run['validation_loss']:.4f}"] for run in found["runs"]]
     return (table(["rows a step", "steps", "tokens", "peak learning rate", "warm-up steps", "loss after a tenth of the tokens", "validation loss"], rows, left=0)
-            + tail(page, "lesson_01_lr"))
+            + tail(page, "lesson_01_lr", more=file_text(found["runs"][0])))
 
 
 @renders
@@ -234,9 +237,15 @@ def learning_rates_in_words(page):
 def whole_runs(page):
     """Lessons 00 and 01 over all steps."""
     one, two = record("lesson_00")["default"], record("lesson_01")["default"]
-    rows = [[f"`{run['command']}`", f"{run['loss'][0]:.4f}", f"{run['loss'][-1]:.4f}", f"{run['validation_loss']:.6f}", f"{run['bytes']['total']:,}",
+    rows = [[f"`{shown(run)}`", f"{run['loss'][0]:.4f}", f"{run['loss'][-1]:.4f}", f"{run['validation_loss']:.6f}", f"{run['bytes']['total']:,}",
              f"{run['bytes_sent']:,}"] for run in (one, two)]
     return table(["run", "first loss", "last loss", "validation loss", "bytes a rank holds", "bytes a rank sends a step"], rows) + tail(page, "lesson_00", "lesson_01")
+
+
+def cpu_file():
+    found = record("cpu_tiny")
+    steps = CPU_WARM_UP + found["timed_steps"]
+    return f"`{FILES[named(found['workload_hash'], [f'steps={steps}'])]}`"
 
 
 @renders
@@ -252,7 +261,7 @@ def cpu_rates(page):
         rate, low, high = median_of(rounds, key)
         rows.append([name, f"{rate / 1e3:.1f}", f"{low / 1e3:.1f} to {high / 1e3:.1f}"])
     ratio = found["ratios"]["two_ranks_over_one"]
-    return (table(["`configs/tiny.json`", "k tok/s", "lowest to highest round"], rows)
+    return (table([cpu_file(), "k tok/s", "lowest to highest round"], rows)
             + f"\n\nTwo ranks over one, the median of ratios within rounds: {ratio['median']:.2f} times ({ratio['lowest']:.2f} to {ratio['highest']:.2f}), so "
             f"{100 * ratio['median'] / 2:.0f} % of two cores ({100 * ratio['lowest'] / 2:.0f} to {100 * ratio['highest'] / 2:.0f})."
             + tail(page, "cpu_tiny", more=f"{found['cpu']}, {found['cores']} cores, {len(rounds)} rounds of {found['timed_steps']} steps, commit {found['commit']}"
@@ -270,4 +279,4 @@ def cpu_zero(page, key):
         (one, *_), (other, *_), ratio = median_of(found["tokens_per_second"], ranks), median_of(found["tokens_per_second"], f"{key}_{ranks}"), found["ratios"][f"{key}_{ranks}_over_01"]
         rows.append([name, f"{one / 1e3:.1f}", f"{other / 1e3:.1f}", f"{ratio['median']:.3f} ({ratio['lowest']:.3f} to {ratio['highest']:.3f})"])
     return (table(["ranks", "lesson 01, k tok/s", "this lesson, k tok/s", "rate beside lesson 01, within a round"], rows)
-            + tail(page, "cpu_tiny", more=f"`configs/tiny.json`, {found['cpu']}, {found['cores']} cores, {len(found['tokens_per_second'])} rounds of {found['timed_steps']} steps, commit {found['commit']}"))
+            + tail(page, "cpu_tiny", more=f"{cpu_file()}, {found['cpu']}, {found['cores']} cores, {len(found['tokens_per_second'])} rounds of {found['timed_steps']} steps, commit {found['commit']}"))

@@ -4,9 +4,10 @@ import json
 import math
 import pathlib
 
-from .lesson_tables import stored, workload
+from .lesson_tables import stored
 from .registry import RESULTS, ROOT, bytes_text, figure, has, record, renders, source, table, times_text
 from .svg import LINES, Drawing, Plot
+from .workloads import workload
 
 
 def gpu_table():

@@ -4,10 +4,12 @@ import re
 import shlex
 import subprocess
 
+from . import symbols
+from .faults import fill_tests
 from .registry import RENDERERS, ROOT, RenderError, record
 
 BLOCK = re.compile(r"^<!-- render: (\S+)(.*?) -->\n(.*?)<!-- /render -->$", re.S | re.M)
-VALUE = re.compile(r"(?<!`)<!-- value: (\S+) (\S+) (\S+) -->.*?<!-- /value -->")
+VALUE = re.compile(r"(?<!`)<!-- value: (\S+) (\"[^\"]+\"|\S+) (\S+) -->.*?<!-- /value -->")
 ANCHOR_LINK = re.compile(r"\[`([\w-]+)`\]\(([^()#\s]+\.(?:cpp|h|cu|cuh|py|sh))#L\d*\)")
 ANCHOR = re.compile(r"\[anchor: ([\w-]+)\]")
 
@@ -37,6 +39,8 @@ def fill_blocks(page, text):
 
 
 def value_at(name, path):
+    if "@" in name:
+        return symbols.value(name, path)
     value = record(name)
     for part in path.split("."):
         try:
@@ -47,10 +51,15 @@ def value_at(name, path):
 
 
 def fill_values(text):
-    """`<!-- value: RECORD PATH FORMAT -->...<!-- /value -->`: a number of a record inside a sentence; FORMAT as in Python, `.2f`."""
+    """`<!-- value: RECORD PATH FORMAT -->...<!-- /value -->`: a number of a record inside a sentence; FORMAT as in Python, `.2f`; a PATH
+    with a space stands in quotes. `<!-- value: WORKLOAD@RANKS EXPRESSION FORMAT -->` computes one (symbols.py)."""
     def fill(match):
         name, path, form = match.groups()
-        return f"<!-- value: {name} {path} {form} -->{value_at(name, path):{form}}<!-- /value -->"
+        found = value_at(name, path.strip('"'))
+        try:
+            return f"<!-- value: {name} {path} {form} -->{found:{form}}<!-- /value -->"
+        except ValueError as error:
+            raise RenderError(f"the value {name} {path} {form}: {error}") from None
 
     return VALUE.sub(fill, text)
 
@@ -92,7 +101,7 @@ def unmentioned_anchors(page, text):
 
 def rendered(page, text):
     try:
-        return fill_anchors(page, fill_values(fill_blocks(page, text)))
+        return fill_anchors(page, fill_tests(fill_values(fill_blocks(page, text))))
     except RenderError as error:
         raise RenderError(f"{page.path}: {error}") from None
 

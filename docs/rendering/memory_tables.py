@@ -1,24 +1,10 @@
 """docs/memory.md: bytes by formula beside what runs held, from docs/results/memory.json and the GPU records."""
-from .lesson_tables import PURPOSES, stored, workload
+from .lesson_tables import PURPOSES, stored
 from .machine_tables import beside_copies
 from .registry import RenderError, bytes_text, has, record, renders, source, table
+from .workloads import command_of, with_settings, workload
 
 MPI_PIECE, MPI_SLOTS = 256 * 1024, 4  # common/comm/mpi/mpi_exchange.h
-
-
-def setting(text):
-    """A value of --set as JSON has it."""
-    return {"on": True, "off": False}.get(text, int(text) if text.isdigit() else text)
-
-
-def with_settings(base, settings):
-    for one in settings:
-        *path, key = one.split("=")[0].split(".")
-        place = base
-        for part in path:
-            place = place[part]
-        place[key] = setting(one.split("=")[1])
-    return base
 
 
 class Sizes:
@@ -65,11 +51,11 @@ def memory_by_formula(page):
     """Every run of the record: the formulas of the page, worked by docs/render.py, beside what the ledger counted."""
     rows = []
     for run in record("memory")["runs"]:
-        ours = formulas(run["lesson"], with_settings(workload("tiny"), run["settings"]), run["world"])
+        ours = formulas(run["lesson"], with_settings(workload("four_blocks"), run["settings"]), run["world"])
         wrong = [p for p in (*PURPOSES, "total") if ours.get(p, 0) != run["measured_bytes"].get(p, 0)]
         if wrong:
             raise RenderError(f"{run['command']}: the formulas give {ours}, the run held {run['measured_bytes']}: they differ in {', '.join(wrong)}")
-        rows.append([f"`{run['command']}`", f"{ours['parameters'] * 4:,}", f"{ours['activations']:,}", f"{ours['workspace']:,}",
+        rows.append([f"`{command_of(run['command'], 'four_blocks')}`", f"{ours['parameters'] * 4:,}", f"{ours['activations']:,}", f"{ours['workspace']:,}",
                      f"{ours.get('communication', 0):,}", f"{ours['total']:,}", f"{run['measured_bytes']['total']:,}"])
     return (table(["run", "states, 16 P", "activations", "workspace", "communication", "sum by these formulas", "measured"], rows)
             + f"\n\nFrom {source(page, 'memory')}. docs/render.py works the formulas out and stops where one purpose of one run differs by one byte.")

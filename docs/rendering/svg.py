@@ -6,6 +6,8 @@ from xml.sax.saxutils import escape
 WIDTH = 960
 # Fills on which black text has a contrast of at least 7 : 1.
 FILLS = ("#9cc2f5", "#f7c486", "#a9dcb3", "#f2a9b8", "#cdb7f0", "#8fd6d6", "#e3d98a", "#d0d0d0")
+# What a colour means in every figure: work, parameters, gradients, the optimizer's states and its step, waiting.
+COMPUTE, PARAMETERS, GRADIENTS, OPTIMIZER, WAITING = FILLS[7], FILLS[0], FILLS[1], FILLS[2], FILLS[3]
 # Lines that are legible on both grounds: a contrast of at least 3 : 1 with white and with #0d1117.
 LINES = ("#3b82d6", "#c77700", "#2f9e5b", "#d6496b", "#9067d6", "#0f9090")
 
@@ -19,7 +21,7 @@ text { font-family: sans-serif; font-size: 13px; fill: #1f2328; }
 .line { fill: none; stroke-width: 1.8; }
 .arrow { stroke: #8b949e; stroke-width: 1.5; fill: none; }
 .in { fill: #000000; text-anchor: middle; }
-.small { font-size: 11px; }
+.small { font-size: 12px; }
 .head { font-size: 16px; font-weight: bold; }
 .mid { text-anchor: middle; }
 .end { text-anchor: end; }
@@ -81,7 +83,7 @@ class Drawing:
         for fill, name in entries:
             self.box(x, y - 12, 16, 16, fill)
             self.text(x + 22, y, name, "small")
-            x += 40 + 6.6 * len(name)
+            x += 40 + 6.9 * len(name)
 
     def done(self, caption):
         return Figure("\n".join(self.parts) + "\n</svg>\n", self.description, caption)

@@ -1,8 +1,9 @@
 """Drawings of lessons 02 to 04: who holds what, bytes by purpose side by side, what travels when."""
-from .lesson_figures import COMPUTED, lanes_of, steps_text, took
-from .lesson_tables import bytes_text, is_busy, load_text, workload
+from .lesson_figures import COMPUTED, lanes_of, steps_text, took, traced
+from .lesson_tables import bytes_text, is_busy, load_text
 from .registry import RenderError, figure, has, record
 from .svg import FILLS, LINES, Drawing, Plot
+from .workloads import command_of, workload, workload_of
 from .zero_tables import LESSONS, Shape, states_of
 
 RANKS = 4
@@ -27,7 +28,7 @@ def holds(lesson, whole, moment, title, note):
     kept = ", ".join(name for name, _ in names if name in whole) or "nothing"
     alt = (f"{RANKS} ranks in {LESSONS[lesson]}. Whole on every rank: {kept}. Of the other vectors a rank keeps its slice of every unit, one of {RANKS}."
            + (f" Whole for a moment: {'; '.join(f'{name}: units 0 and {units - 1}, and {blocks} blocks' for name, blocks in moment.items())}." if moment else ""))
-    drawing = Drawing(122 + 34 * 4 + 30 * len(moment), title, alt, f"a vector is {units} units (not to scale), each cut into {RANKS} slices; filled: what the rank holds")
+    drawing = Drawing(122 + 34 * 4 + 30 * len(moment), title, alt, f"{units} units (not to scale), {RANKS} slices each; filled: held")
     for rank in range(RANKS):
         drawing.text(130 + rank * 206 + 95, 62, f"rank {rank}", "mid")
     y = 86
@@ -37,7 +38,7 @@ def holds(lesson, whole, moment, title, note):
             x = 130 + rank * 206
             unit_row(drawing, x, y, units, fill, lambda unit, piece, mine=rank, all_of_it=name in whole: all_of_it or piece == mine)
             if name == "parameters":
-                for unit in range(units):
+                for unit in range(units) if units < 10 else (0, units - 1):
                     drawing.text(x + (unit + 0.5) * 190 / units - 2, y - 4, str(unit), "small mid")
             if name in moment:
                 unit_row(drawing, x, y + 30, units, MOMENT, lambda unit, piece, blocks=moment[name]: unit == 0 or unit > layers - blocks)
@@ -86,9 +87,10 @@ def parts_of(bytes_):
 
 
 def panels_of(lessons):
-    """(title, bytes of each lesson): configs/tiny.json as measured, GPT-2 1.5B as planned."""
+    """(title, bytes of each lesson): the small model as measured, GPT-2 1.5B as planned."""
     order, plans = record("zero_order")["lessons"], record("zero_plans")["models"]["gpt2_1558m"]
-    return ([(f"tiny, N = {n}: measured", {lesson: order[lesson][n]["bytes"] for lesson in lessons}) for n in ("2", "4")]
+    small = workload_of(order["01_data_parallel"]["2"])
+    return ([(f"{small}, N = {n}: measured", {lesson: order[lesson][n]["bytes"] for lesson in lessons}) for n in ("2", "4")]
             + [(f"GPT-2 1.5B, N = {n}: planned", {lesson: plans[lesson][n]["bytes"] for lesson in lessons}) for n in ("2", "4")])
 
 
@@ -103,7 +105,8 @@ def bytes_of(lessons, title, across):
     same = f"the same for all but for {apart} bytes at most" if apart else "the same for all"
     alt = f"Bytes of a rank by purpose under {'four' if len(lessons) == 4 else 'two'} strategies. {totals}. Activations and workspace are {same}."
     down, wide = len(panels) // across, 400 // (across // 2)
-    drawing = Drawing(80 + 290 * down, title, alt, f"{'left' if across == 4 else 'above'}: a model of four blocks; {'right' if across == 4 else 'below'}: one of 48")
+    small, large = (workload(name)["model"]["layers"] for name in (workload_of(record("zero_order")["lessons"]["01_data_parallel"]["2"]), "gpt2_1558m"))
+    drawing = Drawing(80 + 290 * down, title, alt, f"{'left' if across == 4 else 'above'}: a model of {small} blocks; {'right' if across == 4 else 'below'}: one of {large}")
     for i, (name, one) in enumerate(panels):
         x, base = 50 + 920 // across * (i % across), 300 + 290 * (i // across)
         most = max(sum(count for _, count in parts_of(bytes_)) for _, group in panels[2 * (i // 2):2 * (i // 2) + 2] for bytes_ in group.values())
@@ -203,7 +206,7 @@ def timeline(lesson, title, what):
     alt = f"Rank 0 of 2 in one step of lesson {LESSONS[lesson]}, from a real trace. {what}"
     drawing = Drawing(288, title, alt, "measured on a busy machine: order, no times" if is_busy("zero_trace") else "measured")
     draw_timeline(drawing, run, CPU_NARROWEST)
-    return drawing.done(f"Record docs/results/zero_trace.json, rank 0 of 2, step {run['step']}: {steps_text(run)}; `{run['command']}`; {load_text('zero_trace')}; "
+    return drawing.done(f"Record docs/results/zero_trace.json, rank 0 of 2, step {run['step']}: {steps_text(run)}; `{command_of(run['command'], traced(run))}`; {load_text('zero_trace')}; "
                         f"operations last until the other rank has come, and are drawn at least {CPU_NARROWEST} points wide; a number: the unit. Waits of less than a point are not drawn.")
 
 

@@ -1,7 +1,7 @@
 """Tables of lessons 02 to 04: what ranks hold and send under ZeRO-1, 2, 3; formulas beside plans and runs (docs/results/zero_*.json)."""
-from .lesson_tables import ALIGN, MODELS, equal_text, tail, units_of, workload
-from .memory_tables import with_settings
+from .lesson_tables import ALIGN, MODELS, equal_text, file_text, tail, units_of
 from .registry import RenderError, bytes_text, record, renders, table
+from .workloads import shown, with_settings, workload, workload_of
 
 LESSONS = {"01_data_parallel": "01 data parallel", "02_zero1": "02 ZeRO-1", "03_zero2": "03 ZeRO-2", "04_zero3": "04 ZeRO-3"}
 STATES = ("parameters", "gradients", "master", "momentum", "variance")
@@ -87,9 +87,9 @@ def states_of(found):
 
 
 def runs_of(lesson):
-    """(N, run) of 20 steps of configs/tiny.json, each checked against the formulas."""
+    """(N, run) of 20 steps, each checked against the formulas."""
     for n, run in record("zero_order")["lessons"][lesson].items():
-        shape = Shape(workload("tiny"), int(n))
+        shape = Shape(workload(workload_of(run)), int(n))
         checked(f"{run['command']}: states", shape.states(lesson), states_of(run))
         if shape.N > 1 and shape.N != 3:  # three ranks round the four numbers' pieces
             checked(f"{run['command']}: bytes sent", shape.sent(lesson), run["bytes_sent"])
@@ -108,7 +108,7 @@ def zero_held(page, lesson):
                      f"{run['predicted_bytes']['total']:,}", f"{bytes_['total']:,}", equal_text(run["predicted_bytes"], bytes_),
                      f"{data_parallel[shape.N]['bytes']['total']:,}"])
     return (table(["N", "parameters", "gradients", "momentum, variance", "all purposes, predicted", "measured", "", "lesson 01 holds"], rows)
-            + tail(page, "zero_order", more="every purpose is compared, not the sum alone; rank 0 of 20 steps of `configs/tiny.json`"))
+            + tail(page, "zero_order", more=f"every purpose is compared, not the sum alone; rank 0 of 20 steps of {file_text(run)}"))
 
 
 @renders
@@ -119,7 +119,7 @@ def zero_sent(page, lesson):
         rows.append([shape.N, shape.M, f"{shape.moved(lesson):,}", sum(op["count"] for op in run["operations"]), f"{run['predicted_bytes_sent']:,}",
                      f"{run['bytes_sent']:,}", equal_text((run["predicted_operations"], run["predicted_bytes_sent"]), (run["operations"], run["bytes_sent"]))])
     return (table(["N", "M", "elements moved", "operations a step", "bytes sent, predicted", "measured", ""], rows)
-            + tail(page, "zero_order", more="elements before the factor (N-1)/N; bytes sent contain the four numbers; kinds, sizes and counts of operations are compared"))
+            + tail(page, "zero_order", more=f"{file_text(run)}; elements before the factor (N-1)/N; bytes sent contain the four numbers; kinds, sizes and counts of operations are compared"))
 
 
 @renders
@@ -134,7 +134,7 @@ def zero_same_loss(page, lesson):
                      "equal" if same else "DIFFERENT"])
     return (table(["N", f"{lesson[:2]} on N ranks: loss of step 20", "its weights", f"00, N virtual ranks, `--reduce-every {order}`", "its weights", "20 losses and weights"],
                   rows, left=6)
-            + tail(page, "zero_order", more="weights: the first 12 digits of the SHA-256 of the file that `--save` wrote"))
+            + tail(page, "zero_order", more=f"{file_text(run)}; weights: the first 12 digits of the SHA-256 of the file that `--save` wrote"))
 
 
 @renders
@@ -151,7 +151,7 @@ def zero_all(page, *worlds):
                          f"{bytes_['total']:,}", f"{run['bytes_sent']:,}", f"{run['loss'][-1]:.10f}", f"{'equal' if same else 'DIFFERENT'}, `{order}`"])
     return (table(["N", "lesson", "parameters", "gradients", "momentum, variance", "all purposes", "a rank sends a step", "loss of step 20", "beside lesson 00's, order of sums"],
                   rows, left=2)
-            + tail(page, "zero_order", more="bytes of rank 0 as measured, equal to what was predicted; `configs/tiny.json`, default settings"))
+            + tail(page, "zero_order", more=f"bytes of rank 0 as measured, equal to what was predicted; {file_text(run)}, default settings"))
 
 
 @renders
@@ -192,13 +192,14 @@ def zero_settings_table(page, lesson):
             continue
         if not run["as_predicted"] or run["predicted_bytes"] != run["bytes"] or run["predicted_operations"] != run["operations"]:
             raise RenderError(f"{run['command']}: not as predicted")
-        checked(f"{run['command']}: states", Shape(workload("tiny"), 2, run["settings"]).states(lesson), states_of(run))
-        checked(f"{run['command']}: bytes sent", Shape(workload("tiny"), 2, run["settings"]).sent(lesson), run["bytes_sent"])
+        shape = Shape(workload(workload_of(run)), 2, run["settings"])
+        checked(f"{run['command']}: states", shape.states(lesson), states_of(run))
+        checked(f"{run['command']}: bytes sent", shape.sent(lesson), run["bytes_sent"])
         first = first or run
         rows.append([f"`{run['settings']}`" if run["settings"] else "as shipped", f"{run['bytes']['parameters']:,}", f"{run['bytes']['gradients']:,}",
                      f"{run['bytes'].get('communication', 0):,}", f"{run['bytes']['total']:,}", sum(op["count"] for op in run["operations"]), f"{run['bytes_sent']:,}"])
     return (table(["settings", "parameters", "gradients", "communication", "all purposes", "operations a step", "bytes sent"], rows)
-            + tail(page, "zero_settings", more="rank 0 of 2, `configs/tiny.json`, measured and equal to what was predicted"))
+            + tail(page, "zero_settings", more=f"rank 0 of 2, {file_text(first)}, measured and equal to what was predicted"))
 
 
 @renders
@@ -297,11 +298,11 @@ def zero_persist(page):
 
 @renders
 def zero_whole_runs(page):
-    """Lessons 01 to 04 over all steps of tiny.json."""
+    """Lessons 01 to 04 over all steps."""
     rows = []
     for name in ("lesson_01", "lesson_02", "lesson_03", "lesson_04"):
         run = record(name)["default"]
-        rows.append([f"`{run['command']}`", f"{run['loss'][0]:.4f}", f"{run['loss'][-1]:.4f}", f"{run['validation_loss']:.6f}", f"{run['bytes']['total']:,}",
+        rows.append([f"`{shown(run)}`", f"{run['loss'][0]:.4f}", f"{run['loss'][-1]:.4f}", f"{run['validation_loss']:.6f}", f"{run['bytes']['total']:,}",
                      f"{run['bytes_sent']:,}"])
     return (table(["run", "first loss", "last loss", "validation loss", "bytes a rank holds", "bytes a rank sends a step"], rows)
             + tail(page, "lesson_01", "lesson_02", "lesson_03", "lesson_04"))

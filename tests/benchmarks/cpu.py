@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""configs/tiny.json on this machine's CPU, side by side: ours and eager PyTorch on one thread, lessons 01 to 04 on one rank and two.
+"""A model of four blocks on this machine's CPU, side by side: ours and eager PyTorch on one thread, lessons 01 to 04 on
+one rank and two.
 
 Rounds alternate between the programs, so that all see the same machine; what is compared is the ratio within a round.
 Needs build/cpu (tests/run.sh --quick), and the oracle packages for PyTorch (common/setup/setup.sh --oracle).
@@ -20,6 +21,7 @@ import tempfile
 from records import busy_cores
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+WORKLOAD = "tests/workloads/four_blocks.json"
 DISTRIBUTED = {"": "01_data_parallel", "zero1_": "02_zero1", "zero2_": "03_zero2", "zero3_": "04_zero3"}  # before one_rank and two_ranks
 RANKS = {"one_rank": 1, "two_ranks": 2}
 WARM_UP = 5  # steps that a record's timing leaves out
@@ -29,14 +31,15 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 def ours(lesson, ranks, steps):
     """Tokens a second of the median step, from the run's own record; and the record."""
     with tempfile.TemporaryDirectory() as out:
-        subprocess.run([ROOT / "lessons" / lesson / "run.sh", "--no-build", "-n", str(ranks), "--threads", "1", "--steps",
-                        str(WARM_UP + steps), "--out", out], env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([ROOT / "lessons" / lesson / "run.sh", "--no-build", "-n", str(ranks), "--workload", ROOT / WORKLOAD,
+                        "--threads", "1", "--steps", str(WARM_UP + steps), "--out", out], env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
         record = json.loads((pathlib.Path(out) / "record.json").read_text())
     return record["timing"]["tokens_per_second"], record
 
 
 def pytorch(steps):
-    command = [sys.executable, ROOT / "tests/benchmarks/torch_tiny.py", "--threads", "1", "--steps", str(steps)]
+    command = [sys.executable, ROOT / "tests/benchmarks/torch_tiny.py", "--workload", ROOT / WORKLOAD, "--threads", "1",
+               "--steps", str(steps)]
     said = subprocess.run(command, env=ENVIRONMENT, check=True, capture_output=True, text=True).stdout
     return float(re.search(r"(\d+) tok/s", said)[1])
 
@@ -62,7 +65,7 @@ def main():
         ratios[name] = {"median": round(statistics.median(values), 3), "lowest": round(values[0], 3), "highest": round(values[-1], 3)}
         print(f"{name}: {ratios[name]['median']} ({ratios[name]['lowest']} to {ratios[name]['highest']})")
     if args.out:
-        result = {"workload": "configs/tiny.json", "workload_hash": record["workload_hash"], "threads": 1, "timed_steps": args.steps,
+        result = {"workload": WORKLOAD, "workload_hash": record["workload_hash"], "threads": 1, "timed_steps": args.steps,
                   "cpu": record["ranks"][0]["cpu"], "cores": record["ranks"][0]["cores"], "versions": record["versions"],
                   "python": platform.python_version(), "commit": record["commit"], "loads": loads, "tokens_per_second": rounds, "ratios": ratios}
         pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")

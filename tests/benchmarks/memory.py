@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+WORKLOAD = "tests/workloads/four_blocks.json"
 STEPS = 2  # the second is the one that is checked
 RUNS = (("00_one_device", 1, []),
         ("00_one_device", 1, ["activations=recompute_gelu"]),
@@ -32,11 +33,11 @@ BUFFER = re.compile(r"^(?:  [a-z]+ +[\d.]+ [kMG]?B|\s+) +(\S.*?) {2,}([\d,]+) {1
 
 def command_of(lesson, ranks, settings):
     sets = "".join(f" --set {one}" for one in settings)
-    return f"lessons/{lesson}/run.sh{f' -n {ranks}' if ranks > 1 else ''} --steps {STEPS}{sets}"
+    return f"lessons/{lesson}/run.sh{f' -n {ranks}' if ranks > 1 else ''} --workload {WORKLOAD} --steps {STEPS}{sets}"
 
 
 def words_of(program, lesson, settings):
-    return [str(program / lesson), "--workload", "configs/tiny.json", "--strategy", f"lessons/{lesson}/config.json",
+    return [str(program / lesson), "--workload", WORKLOAD, "--strategy", f"lessons/{lesson}/config.json",
             *(word for one in settings for word in ("--set", one))]
 
 

@@ -1,4 +1,4 @@
-// Tokens a second of forward and backward at configs/tiny.json's shape; beside
+// Tokens a second of forward and backward at tests/workloads/four_blocks.json's shape; beside
 // tests/benchmarks/torch_tiny.py.
 //   model_benchmark [steps] [threads]
 #include <ATen/Parallel.h>

@@ -119,7 +119,7 @@ def measure(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workload", default="configs/tiny.json")
+    parser.add_argument("--workload", default="tests/workloads/four_blocks.json")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as the lesson's; may be repeated")
     parser.add_argument("--steps", default="300")
     parser.add_argument("--init", help="pretrained weights, safetensors; the default is random ones")

@@ -30,6 +30,7 @@ from gpu_table import spread
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs/results"
+FOUR_BLOCKS = ("--workload", "tests/workloads/four_blocks.json")  # sweeps and traces; other runs have the default
 WARM_UP = 5  # steps that timings leave out, as a record's own does
 IDLE = 0.5   # of a core: a machine that does more before a timed turn is busy, and the pages say so
 
@@ -148,14 +149,15 @@ def lesson_01_order():
 
 def lesson_01_variants():
     """Buckets and overlap: 25 timed steps of each variant in a round, in turns."""
-    runs = in_turns({(bucket, overlap): ("01_data_parallel", 2, "--steps", "30", "--set", "batch.micro=6", "--set", f"bucket={bucket}",
-                                         "--set", f"overlap={overlap}") for bucket in ("tensor", "unit", "model") for overlap in ("on", "off")}, 5)
+    flags = (*FOUR_BLOCKS, "--steps", "30", "--set", "batch.micro=6")
+    runs = in_turns({(bucket, overlap): ("01_data_parallel", 2, *flags, "--set", f"bucket={bucket}", "--set", f"overlap={overlap}")
+                     for bucket in ("tensor", "unit", "model") for overlap in ("on", "off")}, 5)
     return {**machine_of(runs), "variants": [{"bucket": bucket, "overlap": overlap, **run} for (bucket, overlap), run in runs.items()]}
 
 
 def lesson_01_batch():
     """One global batch cut into micro-batches of several sizes."""
-    runs = in_turns({micro: ("01_data_parallel", 2, "--steps", "25", "--set", f"batch.micro={micro}") for micro in (1, 2, 3, 6)}, 3)
+    runs = in_turns({micro: ("01_data_parallel", 2, *FOUR_BLOCKS, "--steps", "25", "--set", f"batch.micro={micro}") for micro in (1, 2, 3, 6)}, 3)
     return {**machine_of(runs), "global": 12, "runs": [{"micro": micro, "accumulation": 6 // micro, **run} for micro, run in runs.items()]}
 
 
@@ -168,7 +170,7 @@ def lesson_01_lr():
     """The same tokens in steps of 12 rows and of 48, with the learning rate scaled and with and without warm-up."""
     runs = []
     for rows, steps, factor, warm_up in LR_RUNS:
-        flags = ("--steps", str(steps), "--set", f"batch.global={rows}", "--set", f"optim.lr={BASE_LR * factor:g}",
+        flags = (*FOUR_BLOCKS, "--steps", str(steps), "--set", f"batch.global={rows}", "--set", f"optim.lr={BASE_LR * factor:g}",
                  "--set", f"optim.warmup_steps={warm_up}")
         run = Run("01_data_parallel", 2, *flags)
         name = f"{rows} rows, lr x {factor}, warm-up {warm_up}"
@@ -199,7 +201,7 @@ def typical_step(runs):
 
 def typical_spans(lesson, *flags):
     """Of three short traced runs with one micro-batch a rank: the most usual step, and how long the steps were and waited."""
-    runs = [Run(lesson, 2, "--steps", "8", "--trace", "--set", "batch.micro=6", *flags) for _ in range(3)]
+    runs = [Run(lesson, 2, *FOUR_BLOCKS, "--steps", "8", "--trace", "--set", "batch.micro=6", *flags) for _ in range(3)]
     steps = [run.record["steps"] for run in runs]
     chosen, step = typical_step(steps)
 
@@ -260,8 +262,10 @@ ZERO_SETTINGS = {"01_data_parallel": ("",),
 
 def zero_settings():
     """Bytes, operations and losses of lessons 01 to 04 in several settings, two steps on two ranks."""
-    runs = {lesson: {settings: Run(lesson, 2, "--steps", "2", *(word for one in settings.split() for word in ("--set", one)))
-                     for settings in several} for lesson, several in ZERO_SETTINGS.items()}
+    def run_of(lesson, settings):
+        return Run(lesson, 2, *FOUR_BLOCKS, "--steps", "2", *(word for one in settings.split() for word in ("--set", one)))
+
+    runs = {lesson: {settings: run_of(lesson, settings) for settings in several} for lesson, several in ZERO_SETTINGS.items()}
     return {**runs["04_zero3"][""].machine(), "world": 2,
             "runs": [{"lesson": lesson, "settings": settings, **run.exact()} for lesson, several in runs.items() for settings, run in several.items()]}
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Tokens a second of configs/tiny.json's model in eager PyTorch: the peer of 00_one_device on one CPU thread.
+"""Tokens a second of a small model in eager PyTorch: the peer of 00_one_device on one CPU thread.
 
 The same GPT-2 (tied head, vocabulary padded to a multiple of 128, no dropout) and the same work a step (rows in
 micro-batches, gradient accumulation, clip, fused AdamW), all read from the workload. Random tokens: speed does not
 depend on their values. Needs the oracle packages (setup.sh --oracle).
 
-  python3 tests/benchmarks/torch_tiny.py [--threads 1] [--steps 20] [--forward-backward]
+  python3 tests/benchmarks/torch_tiny.py [--workload tests/workloads/four_blocks.json] [--threads 1] [--steps 20] [--forward-backward]
 """
 import argparse
 import json
@@ -56,13 +56,14 @@ class Gpt(nn.Module):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", type=pathlib.Path, default=pathlib.Path(__file__).parents[1] / "workloads/four_blocks.json")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--forward-backward", action="store_true", help="no clip and no optimizer in the timed part")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    workload = json.loads((pathlib.Path(__file__).parents[2] / "configs" / "tiny.json").read_text())
+    workload = json.loads(args.workload.read_text())
     shape, batch, optim_config = workload["model"], workload["batch"], workload["optim"]
     length, vocab, rows_a_step, micro = batch["sequence"], shape["vocab"], batch["global"], batch["micro"]
     model = Gpt(vocab, (vocab + 127) // 128 * 128, shape["context"], shape["width"], shape["heads"], shape["layers"])

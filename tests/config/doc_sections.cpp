@@ -22,8 +22,9 @@ DocSection section_of(const std::string& folder) {
 
 DocSections doc_sections() {
   DocSections docs{std::make_unique<Workload>(), {}};
-  docs.sections.push_back(
-      {"Workload", "The defaults are those of configs/tiny.json.", workload_fields().bind(*docs.workload)});
+  const std::string defaults =
+      "Defaults are those of tests/workloads/four_blocks.json; the files in configs/ give every key.";
+  docs.sections.push_back({"Workload", defaults, workload_fields().bind(*docs.workload)});
   docs.sections.push_back(section_of<ReferenceOrder>("00_one_device"));
   docs.sections.push_back(section_of<DataParallel>("01_data_parallel"));
   docs.sections.push_back(section_of<Zero1>("02_zero1"));

@@ -132,15 +132,19 @@ TEST(Hash, IsStable) {
       "precision.grad_dtype=same\nprecision.reduce_dtype=same\nseed=1\nsteps=400\n");
 }
 
-TEST(Configs, TinyIsTheDefault) {
-  EXPECT_EQ(workload_text(load_workload("configs/tiny.json")), workload_text(Workload()));
+std::size_t count_of_keys() {
+  Workload workload;
+  return workload_fields().bind(workload).fields().size();
+}
+
+TEST(Configs, FourBlocksHasEveryDefault) {
+  const ResolvedConfig config = resolve({"tests/workloads/four_blocks.json", "", {}}, FieldSet());
+  EXPECT_EQ(config.origins.size(), count_of_keys());
+  EXPECT_EQ(workload_text(config.workload), workload_text(Workload()));
 }
 
 TEST(Configs, EveryShippedWorkloadIsValidAndComplete) {
-  const std::size_t keys = [] {
-    Workload workload;
-    return workload_fields().bind(workload).fields().size();
-  }();
+  const std::size_t keys = count_of_keys();
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator("configs")) {
     const ResolvedConfig config = resolve({entry.path().string(), "", {}}, FieldSet());

@@ -19,7 +19,7 @@
 namespace sc {
 
 inline RunShape tiny_run() {
-  RunShape run;  // the defaults are tiny.json's
+  RunShape run;  // the defaults are four_blocks.json's
   return run;
 }
 
