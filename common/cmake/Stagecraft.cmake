@@ -131,7 +131,7 @@ function(sc_mpi_test name)
   endforeach()
 endfunction()
 
-# add_lesson(03_zero2 STRATEGY zero2 [SOURCES grad_buffers.cpp]): library lesson_03_zero2 (the strategy, for tests, and what stands in
+# add_lesson(FOLDER STRATEGY file [SOURCES more.cpp]): library lesson_FOLDER (file.cpp, the strategy, for tests, and what stands in
 # files beside it), executable of the same name as the folder, and a ctest entry that runs its run.sh --dry-run.
 function(add_lesson folder)
   cmake_parse_arguments(ARG "" "STRATEGY" "SOURCES;DEPENDS" ${ARGN})
