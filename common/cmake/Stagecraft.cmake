@@ -131,8 +131,8 @@ function(sc_mpi_test name)
   endforeach()
 endfunction()
 
-# add_lesson(03_zero2 STRATEGY zero2 [SOURCES x.cpp] [PLAN y.cpp]): zero2_plan.cpp and PLAN go into the library lesson_plans, zero2.cpp
-# and SOURCES into lesson_03_zero2 (the strategy, also for tests); an executable of the folder's name, and a ctest entry that runs its
+# add_lesson(FOLDER STRATEGY file [SOURCES x.cpp] [PLAN y.cpp]): file_plan.cpp and PLAN go into the library lesson_plans, file.cpp and
+# SOURCES into lesson_FOLDER (the strategy, also for tests); an executable of the folder's name, and a ctest entry that runs its
 # run.sh --dry-run.
 function(add_lesson folder)
   cmake_parse_arguments(ARG "" "STRATEGY" "SOURCES;PLAN" ${ARGN})

@@ -5,7 +5,7 @@
 
 namespace sc {
 
-void Failure::raise() const {
+void OpFailure::raise() const {
   const std::string text = where.empty() ? what : where + ": " + what;
   switch (kind) {
     case Kind::input:
@@ -18,15 +18,15 @@ void Failure::raise() const {
   throw AbortedError(text);
 }
 
-Failure failure_from_current_exception() {
+OpFailure failure_from_current_exception() {
   try {
     throw;
   } catch (const InputError& error) {
-    return {Failure::Kind::input, error.where(), error.message()};
+    return {OpFailure::Kind::input, error.where(), error.message()};
   } catch (const AbortedError& error) {
-    return {Failure::Kind::aborted, "", error.what()};
+    return {OpFailure::Kind::aborted, "", error.what()};
   } catch (const std::exception& error) {
-    return {Failure::Kind::device, "", error.what()};
+    return {OpFailure::Kind::device, "", error.what()};
   }
 }
 
@@ -38,7 +38,7 @@ void Completion::finish() noexcept {
   changed_.notify_all();
 }
 
-void Completion::fail(Failure failure) noexcept {
+void Completion::fail(OpFailure failure) noexcept {
   const std::lock_guard lock(mutex_);
   if (done_) return;
   done_ = true;

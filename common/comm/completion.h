@@ -13,7 +13,7 @@ namespace sc {
 
 /// Why an operation failed. Every waiting thread throws an exception of its own from it: none is shared
 /// between threads.
-struct Failure {
+struct OpFailure {
   enum class Kind { input, device, aborted };
   Kind kind = Kind::device;
   std::string where;  // "rank 1: all_reduce of 10 f32"; may be empty
@@ -22,14 +22,14 @@ struct Failure {
   [[noreturn]] void raise() const;
 };
 /// Inside a catch block: the failure that raises the same kind again.
-Failure failure_from_current_exception();
+OpFailure failure_from_current_exception();
 
 /// One-shot event. Thread-safe; the first of finish() and fail() counts, later ones do nothing.
 class Completion {
  public:
   using Clock = std::chrono::steady_clock;
   void finish() noexcept;
-  void fail(Failure failure) noexcept;
+  void fail(OpFailure failure) noexcept;
   [[nodiscard]] bool done() const;
   [[nodiscard]] std::optional<Clock::time_point> ended_at() const;
   /// Blocks until the end; throws if it was a failure.
@@ -40,7 +40,7 @@ class Completion {
   std::condition_variable changed_;
   bool done_ = false;
   Clock::time_point ended_;
-  std::optional<Failure> failure_;
+  std::optional<OpFailure> failure_;
 };
 
 /// Tickets of one communicator that were dropped without a wait; a split's count is also its parent's.

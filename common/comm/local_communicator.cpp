@@ -236,7 +236,7 @@ std::shared_ptr<Collective> LocalCommunicator::post(const Request& request, Part
     }
     c = slot;
     if (!(c->request == request)) {
-      c->end->fail({Failure::Kind::input, "operation " + std::to_string(number) + " of this group",
+      c->end->fail({OpFailure::Kind::input, "operation " + std::to_string(number) + " of this group",
                     "ranks disagree: rank " + std::to_string(c->first_rank) + " issued " + c->request.text() +
                         ", rank " + std::to_string(me) + " issued " + request.text()});
     }
@@ -269,8 +269,8 @@ std::shared_ptr<Completion> LocalCommunicator::match(const CommOp& op, Part mine
   const Message& sent = sending ? *message : *other;
   const Message& received = sending ? *other : *message;
   if (sent.op.elements != received.op.elements || sent.op.dtype != received.op.dtype) {
-    const Failure failure{
-        Failure::Kind::input,
+    const OpFailure failure{
+        OpFailure::Kind::input,
         "message from rank " + std::to_string(to_int(from)) + " to rank " + std::to_string(to_int(to)),
         "ranks disagree: rank " + std::to_string(to_int(from)) + " issued " + describe(sent.op) + ", rank " +
             std::to_string(to_int(to)) + " issued " + describe(received.op)};
@@ -317,7 +317,7 @@ void LocalCommunicator::abort_group(LocalGroup& group) noexcept {
       if (auto alive = child.lock()) children.push_back(alive);
     }
   }
-  for (const auto& [end, text] : pending) end->fail({Failure::Kind::aborted, text, "the group was aborted"});
+  for (const auto& [end, text] : pending) end->fail({OpFailure::Kind::aborted, text, "the group was aborted"});
   for (const auto& child : children) abort_group(*child);
 }
 

@@ -22,7 +22,7 @@ struct BatchPlan {
 struct BatchRanks {
   std::int64_t world = 1, stages = 1;
   bool plan_only = false;
-  std::string ranks_flag = "-n";  // what changes the number of ranks (00: --virtual-ranks)
+  std::string ranks_flag = "-n";  // what changes the number of ranks
 };
 
 ///   Errors  InputError(usage): stages do not divide world, or accumulation is not whole. The second prints

@@ -23,7 +23,7 @@ struct Flag {
 
 /// What --help says about a program, and the flags that it alone has.
 struct Program {
-  std::string name;                                 // "01_data_parallel"
+  std::string name;                                 // of the lesson's folder
   std::string question;                             // one sentence
   std::string workload_file = "configs/tiny.json";  // without --workload
   std::string strategy_file = {};  // without --strategy: the lesson's config.json; may be empty

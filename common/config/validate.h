@@ -12,11 +12,11 @@ enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda };
 
 /// What a run adds to its configuration.
 struct RunFacts {
-  std::int64_t world = 1;                   // ranks that share a step's rows; 00: its virtual ranks
+  std::int64_t world = 1;                   // ranks that share a step's rows, virtual ones too
   std::int64_t stages = 1;                  // pipeline stages; 1 without a pipeline
   DeviceChoice device = DeviceChoice::cpu;  // decided: `automatic` skips what depends on it
   bool plan_only = false;                   // --plan: nothing is trained
-  std::string ranks_flag = "-n";            // what changes `world`; 00: "--virtual-ranks"
+  std::string ranks_flag = "-n";            // what changes `world`
 };
 
 /// Checks everything before anything is allocated and returns the step's arithmetic.

@@ -86,12 +86,6 @@ std::span<const Batch> Loader::validation() {
   return std::span<const Batch>(batches_).first(static_cast<std::size_t>(run.size));
 }
 
-Bytes Loader::plan_bytes(const Workload& workload, std::int64_t ranks) {
-  const std::int64_t rows = buffers(workload, ranks) * workload.batch.micro;
-  return 2 * bytes_of(Elements(rows * workload.batch.sequence), DType::i64) +
-         bytes_of(Elements(1), DType::f32);
-}
-
 void Loader::plan(const Workload& workload, std::int64_t ranks, DeviceKind device, MemoryPlan& plan) {
   const Elements one(buffers(workload, ranks) * workload.batch.micro * workload.batch.sequence);
   plan.add(Purpose::workspace, "tokens", "8 M B T", bytes_of(one, DType::i64));

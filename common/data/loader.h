@@ -43,9 +43,7 @@ class Loader {
   /// without a validation part.
   std::span<const Batch> validation();
 
-  /// Bytes of "tokens", "targets" and "scale": 16 M B T + 4.
-  static Bytes plan_bytes(const Workload& workload, std::int64_t ranks);
-  /// The same as items of a plan, by the names that the ledger will see.
+  /// Bytes of "tokens", "targets" and "scale", 16 M B T + 4 on a CPU, by the names that the ledger will see.
   static void plan(const Workload& workload, std::int64_t ranks, DeviceKind device, MemoryPlan& plan);
 
  private:

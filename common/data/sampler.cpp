@@ -104,14 +104,6 @@ void Sampler::fill_validation(std::int64_t i, std::span<std::int64_t> tokens,
   }
 }
 
-std::int64_t Sampler::validation_targets() const {
-  std::int64_t sum = 0;
-  for (std::int64_t i = 0; i < validation_batches_; ++i) {
-    for (const RowIndex row : validation_rows(i)) sum += validation_.targets(row);
-  }
-  return sum;
-}
-
 MicroBatchRun micro_batch_run(std::int64_t total, std::int64_t rank, std::int64_t ranks) {
   const std::int64_t size = ceil_div(total, ranks);
   return {rank * size, size};

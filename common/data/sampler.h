@@ -55,8 +55,6 @@ class Sampler {
   /// Micro-batch i of the evaluation. From validation_batches() on: tokens 0 and no targets, so that ranks
   /// whose share is smaller can take part in the same operations.
   void fill_validation(std::int64_t i, std::span<std::int64_t> tokens, std::span<std::int64_t> targets) const;
-  /// Targets >= 0 of one evaluation.
-  [[nodiscard]] std::int64_t validation_targets() const;
 
   [[nodiscard]] const BatchConfig& batch() const { return batch_; }
 

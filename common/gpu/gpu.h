@@ -66,9 +66,6 @@ class Gpu {
   std::unique_ptr<State> state_;
 };
 
-/// replica_hash (replica_hash.h) of a tensor on the current GPU, 8-byte aligned.
-std::int64_t replica_hash_cuda(const at::Tensor& t);
-
 /// Whether this build has GPU code and this machine a GPU that it can use.
 bool gpu_available();
 

@@ -22,7 +22,6 @@ void Gpu::capture(const std::function<void()>&) { refuse_without_gpu_code(); }
 bool Gpu::captured() const { refuse_without_gpu_code(); }
 void Gpu::drop_graph() noexcept {}
 void Gpu::replay() { refuse_without_gpu_code(); }
-std::int64_t replica_hash_cuda(const at::Tensor&) { refuse_without_gpu_code(); }
 struct GpuProfile::State {};
 GpuProfile::GpuProfile() { refuse_without_gpu_code(); }
 GpuProfile::~GpuProfile() = default;

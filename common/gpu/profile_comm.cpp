@@ -91,4 +91,15 @@ void measure_alone(Communicator& comm, const CommPlan& plan, Profile& profile) {
   }
 }
 
+void add_communication(std::span<const StepRecord> steps, const CommPlan& plan, RecordingCommunicator& comm,
+                       Profile& profile) {
+  if (profile.steps == 0 || comm.size() == WorldSize{1}) return;
+  for (const StepRecord& step : steps) {
+    if (step.step >= kWarmupSteps)
+      profile.waited_milliseconds += step.waited_seconds * 1e3 / static_cast<double>(profile.steps);
+  }
+  profile.communication = communication_rows(comm.record().spans(), kWarmupSteps);
+  measure_alone(comm, plan, profile);
+}
+
 }  // namespace sc

@@ -4,9 +4,10 @@
 #include <span>
 #include <vector>
 
-#include "common/comm/communicator.h"
+#include "common/comm/recording_communicator.h"
 #include "common/records/profile.h"
-#include "common/watch/comm_record.h"
+#include "common/records/record.h"
+#include "common/watch/comm_times.h"
 
 namespace sc {
 
@@ -18,5 +19,10 @@ std::vector<ProfileCommRow> communication_rows(std::span<const OpSpan> operation
 /// out: a lesson's lie between windows (Communicator::window), and others are other operations. Collective; on the
 /// current GPU.
 void measure_alone(Communicator& comm, const CommPlan& plan, Profile& profile);
+
+/// Fills in all that a profile says of communication: waits of the profiled steps (those of `steps` after the warm-up), and
+/// the rows above with what they take alone. Nothing in a world of one. Collective, where nothing else runs any more.
+void add_communication(std::span<const StepRecord> steps, const CommPlan& plan, RecordingCommunicator& comm,
+                       Profile& profile);
 
 }  // namespace sc

@@ -9,10 +9,10 @@ namespace sc {
 
 /// What is divided among the ranks of data parallelism.
 enum class ZeroStage {
-  none,       // 01: everything on every rank
-  optimizer,  // 02, ZeRO-1: master, momentum, variance
-  gradients,  // 03, ZeRO-2: gradients too
-  parameters  // 04, ZeRO-3: parameters too
+  none,       // everything on every rank
+  optimizer,  // ZeRO-1: master, momentum, variance
+  gradients,  // ZeRO-2: gradients too
+  parameters  // ZeRO-3: parameters too
 };
 
 /// Bytes of one of `world` ranks for `parameters` elements that `world` divides.

@@ -1,4 +1,5 @@
-// The buffers of one forward and backward over all blocks: what lessons 00-06 allocate alike.
+// The buffers of one forward and backward over all blocks, as a strategy without a pipeline allocates
+// them.
 #pragma once
 
 #include <vector>

@@ -20,16 +20,4 @@ inline std::vector<UnitTensors> unit_views(const ParamLayout& layout, const at::
   return units;
 }
 
-/// The same of one rank's slices: `shard` is its part of an arena, [layout.arena_size(segment) / world].
-inline std::vector<at::Tensor> slice_views(const ParamLayout& layout, Segment segment,
-                                           const at::Tensor& shard) {
-  const std::int64_t world = to_int(layout.world());
-  std::vector<at::Tensor> units;
-  for (int unit = 0; unit < layout.num_units(); ++unit) {
-    const UnitLayout& u = layout.unit(unit);
-    units.push_back(shard.narrow(0, u.begin(segment) / world, u.size(segment) / world));
-  }
-  return units;
-}
-
 }  // namespace sc

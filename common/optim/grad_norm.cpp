@@ -128,11 +128,4 @@ double mean_loss(const at::Tensor& sums) {
   return host.const_data_ptr<double>()[kLossSum] / host.const_data_ptr<double>()[kTokens];
 }
 
-std::optional<int> first_nonfinite(std::span<const at::Tensor> units) {
-  for (std::size_t unit = 0; unit < units.size(); ++unit) {
-    if (units[unit].defined() && !std::isfinite(sum_of_squares(units[unit]))) return static_cast<int>(unit);
-  }
-  return std::nullopt;
-}
-
 }  // namespace sc

@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <span>
 
 #include "common/optim/adamw.h"
@@ -38,9 +37,5 @@ void global_norm_and_clip(const at::Tensor& sums, double max_norm, const StepSca
 
 /// sums[kLossSum] / sums[kTokens]: nats a token. Waits for the device.
 double mean_loss(const at::Tensor& sums);
-
-/// The first of `units` (each as sum_of_squares wants it; an undefined or empty tensor is finite) that holds
-/// an infinity or a NaN.
-std::optional<int> first_nonfinite(std::span<const at::Tensor> units);
 
 }  // namespace sc

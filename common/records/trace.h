@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/base/types.h"
-#include "common/watch/comm_record.h"
+#include "common/watch/comm_times.h"
 
 namespace sc {
 

@@ -11,52 +11,46 @@
 
 namespace sc::detail {
 
-Claims::Claims(const RunShape& shape, MemoryPlan memory, CommPlan operations, Ledger& ledger,
-               AllocatorWitness& witness, Gpu* gpu)
-    : shape_(shape),
-      memory_(std::move(memory)),
-      operations_(std::move(operations)),
-      ledger_(ledger),
-      witness_(witness),
-      gpu_(gpu) {}
+Claims::Claims(const RunShape& shape, MemoryPlan memory, CommPlan operations, const Books& books)
+    : shape_(shape), memory_(std::move(memory)), operations_(std::move(operations)), books_(books) {}
 
 void Claims::begin() {
-  ledger_.reset_peaks();
-  witness_.reset_peak();
-  if (gpu_ == nullptr) return;
-  gpu_->reset_peak();
-  allocations_before_ = gpu_->allocations();
+  books_.ledger.reset_peaks();
+  books_.witness.reset_peak();
+  if (books_.gpu == nullptr) return;
+  books_.gpu->reset_peak();
+  allocations_before_ = books_.gpu->allocations();
 }
 
 void Claims::check(const CommPlan& operations) {
   Measured& found = measured_.emplace();
-  for (int p = 0; p < kPurposes; ++p) found.peak[p] = ledger_.peak(static_cast<Purpose>(p));
-  found.peak_total = ledger_.peak_total();
+  for (int p = 0; p < kPurposes; ++p) found.peak[p] = books_.ledger.peak(static_cast<Purpose>(p));
+  found.peak_total = books_.ledger.peak_total();
   found.operations = operations;
   if (!as_predicted(memory_, operations_, found)) {
     throw ClaimError(
         fmt::format("rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank), kCheckedStep,
                     format_predicted_measured(memory_, operations_, found, shape_.world, shape_.rank)));
   }
-  gpu_ == nullptr ? check_witness() : check_gpu_allocator();
+  books_.gpu == nullptr ? check_witness() : check_gpu_allocator();
 }
 
 void Claims::check_gpu_allocator() {
-  allocator_ = check_allocator(*gpu_, shape_, ledger_, allocations_before_);
+  allocator_ = check_allocator(*books_.gpu, shape_, books_.ledger, allocations_before_);
   if (allocator_->holds()) return;
   throw ClaimError(fmt::format("rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank),
                                kCheckedStep, format_allocator(*allocator_)));
 }
 
 void Claims::check_witness() const {
-  const Bytes ledger = ledger_.peak_total() + ledger_.peak(Purpose::host);
+  const Bytes ledger = books_.ledger.peak_total() + books_.ledger.peak(Purpose::host);
   const Bytes allowed = ledger + plan_op_scratch_bytes(shape_);
-  if (witness_.peak() <= allowed) return;
+  if (books_.witness.peak() <= allowed) return;
   throw ClaimError(
       fmt::format("rank {}: LibTorch's allocator handed out {} bytes in step {}; the ledger knows {}, one "
                   "operation may take {} for itself: {} bytes went beside the ledger",
-                  to_int(shape_.rank), witness_.peak().value(), kCheckedStep, ledger.value(),
-                  (allowed - ledger).value(), (witness_.peak() - allowed).value()));
+                  to_int(shape_.rank), books_.witness.peak().value(), kCheckedStep, ledger.value(),
+                  (allowed - ledger).value(), (books_.witness.peak() - allowed).value()));
 }
 
 std::string Claims::report() const {

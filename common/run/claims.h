@@ -17,9 +17,13 @@ inline constexpr std::int64_t kCheckedStep = 1;
 
 class Claims {
  public:
-  /// gpu: null on the CPU, where `witness` watches LibTorch's allocator. The references outlive this.
-  Claims(const RunShape& shape, MemoryPlan memory, CommPlan operations, Ledger& ledger,
-         AllocatorWitness& witness, Gpu* gpu);
+  /// Who knows what was handed out. All outlive this.
+  struct Books {
+    Ledger& ledger;
+    AllocatorWitness& witness;  // LibTorch's allocator on the CPU
+    Gpu* gpu;                   // its allocator; null on the CPU
+  };
+  Claims(const RunShape& shape, MemoryPlan memory, CommPlan operations, const Books& books);
 
   [[nodiscard]] const MemoryPlan& memory() const { return memory_; }
   [[nodiscard]] const CommPlan& operations() const { return operations_; }
@@ -43,10 +47,8 @@ class Claims {
   const RunShape& shape_;
   const MemoryPlan memory_;
   const CommPlan operations_;
-  Ledger& ledger_;
-  AllocatorWitness& witness_;
-  Gpu* gpu_;
-  std::int64_t allocations_before_ = 0;  // the checked step, by gpu_'s allocator
+  const Books books_;
+  std::int64_t allocations_before_ = 0;  // the checked step, by the GPU's allocator
   std::optional<Measured> measured_;
   std::optional<AllocatorCheck> allocator_;
 };

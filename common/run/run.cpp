@@ -20,7 +20,7 @@
 #include "common/run/run_files.h"
 #include "common/run/run_lesson.h"
 #include "common/run/run_shape.h"
-#include "common/run/trainer.h"
+#include "common/run/train.h"
 #include "common/watch/launch.h"
 
 namespace sc::detail {

@@ -9,12 +9,9 @@
 #include "common/records/record.h"
 #include "common/records/report.h"
 #include "common/records/trace.h"
-#include "common/run/trainer.h"
+#include "common/run/train_job.h"
 
 namespace sc::detail {
-
-/// Steps that --trace draws: the first ones.
-inline constexpr std::int64_t kTracedSteps = 8;
 
 /// What a record keeps of a configuration.
 std::map<std::string, std::string> values_of(const FieldSet& fields);

@@ -3,7 +3,7 @@
 
 #include "common/memory/plan.h"
 #include "common/run/fit.h"
-#include "common/run/trainer.h"
+#include "common/run/train_job.h"
 
 namespace sc::detail {
 

@@ -1,30 +1,80 @@
-// The run itself: opens the world, data and strategy, steps, checks what was predicted, writes what happened.
+// One run on one rank: data, strategy, the loop over its steps, and what comes after it.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
+#include <memory>
 #include <optional>
+#include <vector>
 
-#include "common/config/command_line.h"
-#include "common/config/resolve.h"
-#include "common/memory/plan.h"
-#include "common/records/compare.h"
-#include "common/run/run_lesson.h"
-#include "common/watch/launch.h"
+#include "common/data/loader.h"
+#include "common/data/sampler.h"
+#include "common/gpu/gpu.h"
+#include "common/gpu/gpu_profile.h"
+#include "common/memory/allocator_witness.h"
+#include "common/records/mfu.h"
+#include "common/run/claims.h"
+#include "common/run/observer.h"
+#include "common/run/run_files.h"
+#include "common/run/step_runner.h"
+#include "common/run/train_job.h"
+#include "common/run/world.h"
+#include "common/watch/fault.h"
 
 namespace sc::detail {
 
-struct TrainJob {
-  const AnyLesson& lesson;
-  const Launch& launch;
-  const CommandLine& line;
-  const ResolvedConfig& config;
-  const BatchPlan& batch;
-  std::string command;  // as typed
-  DeviceKind device;
-  OpsBackend ops;
-  std::optional<OtherRun> other = {};  // --compare
+/// What a run stands on. All outlive it.
+struct Ground {
+  World& world;
+  Ledger& ledger;
+  AllocatorWitness& witness;
+  Gpu* gpu;  // null on the CPU
 };
 
-/// Trains, and returns 0, or ends the process with the code of what went wrong, reported once for all ranks.
-int train(const TrainJob& job);
+/// Everything that allocates does so in the constructor.
+class Trainer {
+ public:
+  Trainer(const TrainJob& job, const Ground& ground);
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+  /// To the end; of a failure: the process's, reported once for all ranks.
+  void run();
+
+ private:
+  std::unique_ptr<AnyStrategy> make_strategy();
+  [[nodiscard]] RunFiles::OnGpu facts_of_gpu() const;
+  void announce() const;
+  void train();
+  void skip_or_stop(const StepRecord& step);
+  void evaluate();
+  void sample();
+  void finish();
+  void finish_profile();
+  void say_the_end(const Path& record) const;
+  [[nodiscard]] double seconds() const;
+  [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }
+
+  const TrainJob& job_;
+  const Ground on_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  RunShape shape_;
+  Fault fault_;
+  std::unique_ptr<FileOps> file_ops_;
+  Dataset data_;
+  Sampler sampler_;
+  StepScalars scalars_;
+  Loader loader_;
+  RunContext context_;
+  Claims claims_;
+  std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
+  std::unique_ptr<AnyStrategy> strategy_;
+  std::optional<ModelFlops> flops_;  // on a GPU
+  RunFiles records_;                 // after all that may refuse: a run that cannot start leaves no folder
+  Observer observer_;
+  StepRunner runner_;
+  std::optional<double> validation_loss_;
+  std::optional<Profile> profiled_;
+  std::int64_t skipped_in_a_row_ = 0;
+};
 
 }  // namespace sc::detail

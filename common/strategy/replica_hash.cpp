@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/gpu/gpu.h"
 #include "common/strategy/hash_word.h"
 
 namespace sc {

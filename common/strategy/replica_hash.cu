@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "common/base/cuda_check.h"
-#include "common/gpu/gpu.h"
 #include "common/memory/stream_scratch.h"
 #include "common/strategy/hash_word.h"
+#include "common/strategy/replica_hash.h"
 
 namespace sc {
 namespace {

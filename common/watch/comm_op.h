@@ -2,6 +2,7 @@
 #pragma once
 
 #include <compare>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -9,6 +10,13 @@
 #include "common/base/types.h"
 
 namespace sc {
+
+/// What part of a program an operation or a step belongs to. Plans speak of `train` alone.
+enum class Phase : std::uint8_t { setup, train, eval, check };
+constexpr std::string_view name_of(Phase phase) {
+  constexpr std::string_view kNames[] = {"setup", "train", "eval", "check"};
+  return kNames[static_cast<int>(phase)];
+}
 
 enum class CommKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, send, recv, barrier };
 constexpr std::string_view name_of(CommKind kind) {

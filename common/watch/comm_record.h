@@ -1,36 +1,21 @@
-// What a rank has communicated: the source of the checks, the trace, the waiting time and the watchdog. No
-// torch.
+// What a rank has communicated: how often (CommCounts), when (CommTimes), and what has not ended yet, which a
+// watchdog asks for. No torch.
 #pragma once
 
-#include <array>
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <vector>
 
+#include "common/watch/comm_counts.h"
 #include "common/watch/comm_op.h"
-#include "common/watch/gpu_moment.h"
+#include "common/watch/comm_times.h"
 #include "common/watch/progress_board.h"
 
 namespace sc {
-
-/// One operation, for the Chrome trace.
-struct OpSpan {
-  using Clock = std::chrono::steady_clock;
-  std::int64_t number = 0;  // 1, 2, ... on this rank
-  Phase phase{};
-  std::int64_t step = 0;
-  CommOp op;
-  Bytes sent;  // by formula (wire_bytes)
-  Clock::time_point issued;
-  std::optional<Clock::time_point> began, ended;  // where the transport knows them
-  std::optional<Clock::time_point> wait_began, wait_ended;
-};
 
 /// An operation that has not ended as far as this rank knows.
 struct OutstandingOp {
@@ -52,26 +37,17 @@ struct RecordOptions {
 class CommRecord {
  public:
   using Clock = OpSpan::Clock;
-  static constexpr std::size_t kMostUnread = 1 << 14;
   CommRecord(Rank world_rank, const RecordOptions& options);
 
   void set_phase(Phase phase);
   void set_step(std::int64_t step);
 
-  /// Operations issued in `step` of `phase`; empty if there were none.  Errors: std::out_of_range for a step
-  /// that is not kept any more.
+  /// CommCounts::of
   [[nodiscard]] CommPlan recorded(Phase phase, std::int64_t step) const;
-  /// Bytes this rank sent in it, by formula.
-  [[nodiscard]] Bytes sent(Phase phase, std::int64_t step) const;
-  /// Time inside waits, barriers and splits since the last reset; of several threads: the sum. Of waits that
-  /// a GPU measures: what read_gpu_times() has found.
+  /// Of CommTimes. read_gpu_times is to be called where the host has waited for the GPU; it never blocks.
   [[nodiscard]] std::chrono::nanoseconds waited() const;
   void reset_waited();
-  /// To be called where the host has waited for the GPU: takes over what the GPU has measured since, in waits
-  /// and in spans. What it has not come past yet is left for the next call, but at most kMostUnread waits,
-  /// and of a graph only those of its last launch. Never blocks.
   void read_gpu_times();
-  /// Spans that a GPU measures are laid on the host's clock by this; until then they hold the host's times.
   void set_gpu_origin(GpuOrigin origin);
   [[nodiscard]] std::vector<OpSpan> spans() const;
   /// Oldest first. Never blocks on a transport.
@@ -101,50 +77,25 @@ class CommRecord {
  private:
   struct Pending {
     OutstandingOp op;
-    Bytes sent;
+    CommTimes::Op times;
     std::function<bool()> ended;
-    Clock::time_point wait_began;
-    std::optional<std::size_t> span;
   };
-  /// A wait that a GPU measures.
-  struct Timed {
-    GpuTimes times;
-    std::optional<std::size_t> span;
-  };
-  struct Captured {
-    GpuTimes times;
-    OpSpan span;
-  };
-  struct StepCount {
-    CommPlan plan;
-    Bytes sent;
-  };
-  void prune(Phase phase);
   void set_waiting(Pending& pending, bool waiting);
   void run_on(std::int64_t number, Pending& pending, std::function<bool()> ended);
   /// Forgets operations that a GPU has ended since; stops at the first that it has not, or looks at all.
   void sweep(bool all);
-  std::optional<std::size_t> open_span(const OpSpan& span);
-  void take_times(const Pending& pending, const GpuTimes& times);
-  [[nodiscard]] bool read(const Timed& timed);
 
   const Rank rank_;
-  const RecordOptions options_;
+  ProgressBoard* const board_;
   mutable std::mutex mutex_;
   Phase phase_ = Phase::setup;
   std::int64_t step_ = 0;
   std::int64_t operations_ = 0;
-  std::chrono::nanoseconds waited_{0};
-  std::array<std::map<std::int64_t, StepCount>, 4> steps_;  // by phase
-  std::array<std::int64_t, 4> forgotten_before_{};          // steps below are not kept any more
-  std::map<std::int64_t, Pending> pending_;                 // by number
-  std::deque<std::int64_t> running_;                        // of them, those that were waited for
-  std::optional<OutstandingOp> last_;                       // the last one issued
-  std::vector<OpSpan> spans_;
-  std::set<std::size_t> unreal_;    // of them, those of operations that were captured, not run
-  std::deque<Timed> timed_;         // not read yet
-  std::vector<Captured> captured_;  // in the order of their waits
-  std::optional<GpuOrigin> origin_;
+  CommCounts counts_;
+  CommTimes times_;
+  std::map<std::int64_t, Pending> pending_;  // by number
+  std::deque<std::int64_t> running_;         // of them, those that were waited for
+  std::optional<OutstandingOp> last_;        // the last one issued
 };
 
 }  // namespace sc

@@ -8,19 +8,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "common/base/types.h"
 #include "common/watch/comm_op.h"
 
 namespace sc {
-
-/// What part of a program an operation or a step belongs to. Plans speak of `train` alone.
-enum class Phase : std::uint8_t { setup, train, eval, check };
-constexpr std::string_view name_of(Phase phase) {
-  constexpr std::string_view kNames[] = {"setup", "train", "eval", "check"};
-  return kNames[static_cast<int>(phase)];
-}
 
 /// One rank as the board shows it. Times are steady_clock, which all processes of a host share.
 struct RankProgress {

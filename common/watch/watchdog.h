@@ -21,7 +21,7 @@ namespace sc {
 struct WatchdogOptions {
   /// How long an operation may be outstanding.
   std::chrono::milliseconds limit{30'000};
-  /// How long a step may pass without an operation, step_begin() or progress(). Not set: `limit` in a world
+  /// How long a step may pass without an operation or step_begin(). Not set: `limit` in a world
   /// of one, where nobody else would notice; ten times that otherwise. 0: never.
   std::optional<std::chrono::milliseconds> step_limit;
   /// On SIGTERM: if a rank of this host died, say so and exit 75; otherwise exit 143. (mpirun sends it to the
@@ -65,8 +65,6 @@ class Watchdog {
 
   void step_begin(std::int64_t step);
   void step_end();
-  /// For a step that is long and communicates nothing: it still moves.
-  void progress() { ++moves_; }
 
  private:
   using Duration = std::chrono::steady_clock::duration;

@@ -203,7 +203,6 @@ TEST_F(SamplerTest, EvaluationRowsAreFixedDistinctAndSpread) {
     for (const RowIndex row : one.validation_rows(i)) rows.push_back(row);
   }
   EXPECT_EQ(rows, (std::vector<RowIndex>{0, 3, 6, 9, 12, 15}));
-  EXPECT_EQ(one.validation_targets(), 12);
   workload_.seed = 99;
   EXPECT_EQ(sampler().validation_rows(1), one.validation_rows(1));
 }
@@ -222,7 +221,6 @@ TEST_F(SamplerTest, SurplusEvaluationMicroBatchesHaveNoTargets) {
 TEST_F(SamplerTest, WithoutAValidationPartThereIsNoEvaluation) {
   make(10, 4, 2);
   EXPECT_EQ(sampler().validation_batches(), 0);
-  EXPECT_EQ(sampler().validation_targets(), 0);
 }
 
 TEST_F(SamplerTest, AGlobalBatchThatIsNotWholeIsRefused) {

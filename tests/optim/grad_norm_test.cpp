@@ -161,17 +161,5 @@ TEST(Clip, ZeroTurnsItOff) {
 // One rounding: the fp32 number nearest to the fp64 root.
 TEST(Clip, RoundsTheNormOnce) { EXPECT_EQ(clipped(2, 1).norm, static_cast<float>(1.4142135623730951)); }
 
-TEST(FirstNonfinite, FindsTheUnit) {
-  std::vector<at::Tensor> units = {at::ones({5}), at::Tensor(), at::zeros({0}), at::ones({70'000}),
-                                   at::ones({3}).to(at::kBFloat16)};
-  EXPECT_EQ(first_nonfinite(units), std::nullopt);
-  units[4][2] = -kInf;
-  EXPECT_EQ(first_nonfinite(units), 4);
-  units[3][69'999] = kNan;
-  EXPECT_EQ(first_nonfinite(units), 3);
-  units[3][69'999] = std::numeric_limits<float>::max();  // large, but finite
-  EXPECT_EQ(first_nonfinite(units), 4);
-}
-
 }  // namespace
 }  // namespace sc

@@ -141,7 +141,7 @@ void DelayingCommunicator::Worker::run() {
     std::shared_ptr<Job> job = jobs_.front();
     lock.unlock();
     before_();
-    std::optional<Failure> failure;
+    std::optional<OpFailure> failure;
     try {
       job->ticket = job->issue();
     } catch (...) {

@@ -250,7 +250,7 @@ bool MpiEngine::take_ended_requests() {
     MpiOperation& operation = *end.owner.operation;
     --operation.slots[end.owner.slot].pending;
     --operation.pending;
-    if (end.error) fail(operation, {Failure::Kind::device, operation.text, *end.error});
+    if (end.error) fail(operation, {OpFailure::Kind::device, operation.text, *end.error});
   }
   // Only now: an operation that ends is destroyed, and another of its requests may be in the list.
   std::vector<MpiOperation*> moved;
@@ -266,7 +266,7 @@ void MpiEngine::begin(std::unique_ptr<MpiOperation> operation) {
   operations_.push_back(std::move(operation));
   MpiOperation& op = *operations_.back();
   if (op.group->aborted->is_set()) {
-    tell(op, {Failure::Kind::aborted, op.text, "the group was aborted"});
+    tell(op, {OpFailure::Kind::aborted, op.text, "the group was aborted"});
   } else if (op.collective && op.group->broken) {
     tell(op, *op.group->broken);
   } else if (op.collective) {
@@ -331,13 +331,13 @@ bool MpiEngine::proceed_pieces(MpiOperation& op) {
   return true;
 }
 
-void MpiEngine::tell(MpiOperation& operation, const Failure& failure) {
+void MpiEngine::tell(MpiOperation& operation, const OpFailure& failure) {
   operation.failed = true;
   operation.end->fail(failure);
 }
 
 // A collective that fails leaves its group out of step: the queued ones and all later ones fail with it.
-void MpiEngine::fail(MpiOperation& operation, const Failure& failure) {
+void MpiEngine::fail(MpiOperation& operation, const OpFailure& failure) {
   if (operation.failed) return;
   tell(operation, failure);
   if (!operation.collective) return;
@@ -353,7 +353,7 @@ void MpiEngine::remove(MpiOperation& operation) {
 void MpiEngine::fail_aborted() {
   for (const auto& operation : operations_) {
     if (operation->group->aborted->is_set()) {
-      tell(*operation, {Failure::Kind::aborted, operation->text, "the group was aborted"});
+      tell(*operation, {OpFailure::Kind::aborted, operation->text, "the group was aborted"});
     }
   }
 }

@@ -43,7 +43,7 @@ struct MpiGroup {
   std::shared_ptr<AbortFlag> aborted = std::make_shared<AbortFlag>();  // no operation is accepted any more
   // The MPI thread's own:
   std::deque<MpiOperation*> queue;  // collectives in issue order; the front one is in progress
-  std::optional<Failure> broken;    // a collective failed, so the ranks are not in step any more
+  std::optional<OpFailure> broken;    // a collective failed, so the ranks are not in step any more
 };
 
 /// One operation: its exchanges run one after the other, each with its pieces in slots.
@@ -128,8 +128,8 @@ class MpiEngine {
   bool proceed_pieces(MpiOperation& operation);
   void start_exchange(MpiOperation& operation);
   void finish(MpiOperation& operation);
-  static void tell(MpiOperation& operation, const Failure& failure);
-  static void fail(MpiOperation& operation, const Failure& failure);
+  static void tell(MpiOperation& operation, const OpFailure& failure);
+  static void fail(MpiOperation& operation, const OpFailure& failure);
   void remove(MpiOperation& operation);
   void fail_aborted();
   void drain();

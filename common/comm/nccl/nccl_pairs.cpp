@@ -35,7 +35,7 @@ NcclPairs::~NcclPairs() {
   // and two ranks that first destroyed what they send through would wait for each other.
   for (auto& [key, pair] : pairs_) {
     for (NcclMessage& message : pair->queue) {
-      message.operation->failed({Failure::Kind::aborted, message.operation->text(),
+      message.operation->failed({OpFailure::Kind::aborted, message.operation->text(),
                                  "the communicator ended before the other rank came"});
     }
     (void)pair->id_travels.release();  // a receive that nobody answers; MPI cancels it when it ends
@@ -153,7 +153,7 @@ bool NcclPairs::drain(Pair& pair) {
 
 // What waits in the queue fails; a later message meets the error on the stream itself.
 void NcclPairs::fail(Pair& pair) {
-  const Failure failure = failure_from_current_exception();
+  const OpFailure failure = failure_from_current_exception();
   for (NcclMessage& message : pair.queue) message.operation->failed(failure);
   pair.queue.clear();
   pair.stage = Pair::Stage::connected;

@@ -20,7 +20,7 @@ class NcclOperation {
       : group_(std::move(group)), text_(std::move(text)) {}
   /// It is on the channel's stream. `captured`: it went into a graph instead.
   void issued(std::shared_ptr<NcclChannel> channel, NcclEnd end, bool captured) noexcept;
-  void failed(Failure failure) noexcept { issue_.fail(std::move(failure)); }
+  void failed(OpFailure failure) noexcept { issue_.fail(std::move(failure)); }
   /// Any thread. A captured one has ended: a graph runs when it is launched.
   [[nodiscard]] bool ended() const noexcept;
   /// Makes `stream` wait for the end, and marks it before and after. Blocks until it has been issued; throws

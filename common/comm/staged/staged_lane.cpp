@@ -86,7 +86,7 @@ void StagedLane::run() {
 
 void StagedLane::execute(Operation& operation) {
   const std::shared_ptr<Completion> end = operation.end;
-  std::optional<Failure> failure;
+  std::optional<OpFailure> failure;
   try {
     if (operation.start) SC_CHECK(cudaStreamWaitEvent(stream_.get(), operation.start.get(), 0));
     Work work(*this);

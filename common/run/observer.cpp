@@ -1,0 +1,116 @@
+#include "common/run/observer.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "common/comm/nccl/nccl_communicator.h"
+#include "common/optim/grad_norm.h"
+
+namespace sc::detail {
+namespace {
+
+double seconds_of(Observer::Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+Observer::Observer(const TrainJob& job, const Observed& observed)
+    : job_(job),
+      seen_(observed),
+      comm_(observed.world.comm()),
+      progress_(std::cout, [] { return seconds_of(Clock::now().time_since_epoch()); },
+                {.total_steps = observed.shape.workload.steps,
+                 .quiet = observed.shape.rank != Rank{0},
+                 .terminal = on_terminal(),
+                 .flops = observed.flops}) {
+  seen_.world.set_last_acts(
+      {.failed = [this](int exit_code, const std::string& text) { failed(exit_code, text); },
+       .interrupted = [this](int signal) { interrupted(signal); }});
+}
+
+Observer::~Observer() { seen_.world.set_last_acts({}); }
+
+// Where the line of a run that went well stands, too.
+void Observer::failed(int exit_code, const std::string& text) {
+  const Path record = seen_.files.fail(exit_code, text);
+  if (!record.empty()) std::cout << fresh_line() << "record: " << record.string() << std::endl;
+}
+
+void Observer::interrupted(int signal) {
+  if (!speaks()) return;
+  const std::string what = fmt::format("interrupted at step {}", step_.load());
+  const Path record = seen_.files.fail(128 + signal, what);
+  std::cout << fresh_line() << what;
+  if (!record.empty()) std::cout << "; record: " << record.string();
+  std::cout << std::endl;
+}
+
+void Observer::begin(std::int64_t step) {
+  began_ = Clock::now();
+  comm_.set_phase("train");
+  comm_.set_step(step);
+  comm_.record().reset_waited();
+  seen_.world.watchdog().step_begin(step);
+  step_ = step;
+}
+
+void Observer::computing() {
+  if (step_ == kCheckedStep) seen_.claims.begin();
+  if (!on_gpu() || !(job_.traces(step_) || job_.profiles(step_))) return;
+  gpu_began_ = gpu_origin();
+  comm_.record().set_gpu_origin(gpu_began_);
+}
+
+void Observer::computed() {
+  if (on_gpu() && job_.traces(step_)) gpu_ended_ = gpu_moment();
+}
+
+const StepRecord& Observer::record(const StepResult& result) {
+  const at::Tensor host_sums = result.sums.cpu();  // waits for the step
+  const double* sums = host_sums.const_data_ptr<double>();
+  StepRecord record;
+  record.skipped = sums[kNonFinite] != 0;
+  record.step = step_;
+  record.loss = sums[kLossSum] / sums[kTokens];
+  record.lr = seen_.lr.item<float>();
+  record.grad_norm = result.grad_norm.item<float>();
+  record.tokens = seen_.shape.workload.batch.global * seen_.shape.workload.batch.sequence;
+  comm_.record().read_gpu_times();
+  record.waited_seconds = std::chrono::duration<double>(comm_.record().waited()).count();
+  const Clock::time_point now = Clock::now();
+  record.seconds = seconds_of(now - began_);
+  if (job_.traces(step_)) trace(now);
+  return steps_.emplace_back(record);
+}
+
+void Observer::trace(Clock::time_point ended) {
+  Trace::Step traced{step_, began_, ended, {}};
+  if (on_gpu()) {
+    const auto gpu_ended = gpu_began_.on_host(*gpu_ended_);
+    if (gpu_ended) traced.on_gpu = std::pair(gpu_began_.at, std::min(*gpu_ended, ended));
+  }
+  seen_.files.trace_step(traced);
+}
+
+void Observer::check() {
+  if (step_ == kCheckedStep) seen_.claims.check(comm_.recorded("train", step_));
+  comm_.set_phase("check");
+}
+
+void Observer::end() {
+  seen_.world.watchdog().step_end();
+  const StepRecord& done = steps_.back();
+  if (speaks()) seen_.files.append(done);
+  progress_.step({done.step, done.loss, done.tokens, done.seconds, done.waited_seconds});
+}
+
+void Observer::replayed() { comm_.record().replayed(ended_on_current_stream()); }
+
+void Observer::note(const std::string& text) {
+  if (speaks()) progress_.note(text);
+}
+
+}  // namespace sc::detail

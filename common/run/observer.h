@@ -1,0 +1,85 @@
+// What is noted of every step while a run trains: nothing in here changes what is computed.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/records/mfu.h"
+#include "common/records/progress.h"
+#include "common/records/record.h"
+#include "common/run/claims.h"
+#include "common/run/run_files.h"
+#include "common/run/train_job.h"
+#include "common/run/world.h"
+#include "common/strategy/strategy.h"
+#include "common/watch/gpu_moment.h"
+
+namespace sc::detail {
+
+/// What an observer looks at and writes to. All outlive it.
+struct Observed {
+  const RunShape& shape;
+  const at::Tensor& lr;  // of the step
+  World& world;
+  Claims& claims;
+  RunFiles& files;
+  std::optional<ModelFlops> flops;  // on a GPU
+};
+
+/// The phase of operations, the watchdog, the clock, the claims of the checked step, the trace, the records and
+/// the line on the screen. While it lives the world's last acts are its own.
+class Observer {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Observer(const TrainJob& job, const Observed& observed);
+  ~Observer();
+  Observer(const Observer&) = delete;
+  Observer& operator=(const Observer&) = delete;
+
+  // Once a step, in this order:
+  /// The step's clock runs, and the watchdog's.
+  void begin(std::int64_t step);
+  /// Right before and right after the strategy's work is enqueued: what a step may hold and send counts from
+  /// here on; the GPU's times of a step that is drawn.
+  void computing();
+  void computed();
+  /// Waits for the step, and returns what it came to.
+  const StepRecord& record(const StepResult& result);
+  /// The claims, of the checked step. What is communicated from here on is no training.
+  ///   Errors  ClaimError.
+  void check();
+  /// Steps.jsonl and the line on the screen.
+  void end();
+
+  /// A graph was launched on the current stream: all its operations run again.
+  void replayed();
+  /// A line of its own on the screen.
+  void note(const std::string& text);
+  /// After the last step, or when there will be no more: the line on the screen ends. Idempotent.
+  void finish() { progress_.finish(); }
+  [[nodiscard]] const std::vector<StepRecord>& steps() const { return steps_; }
+
+ private:
+  void failed(int exit_code, const std::string& text);
+  void interrupted(int signal);
+  void trace(Clock::time_point ended);
+  [[nodiscard]] bool on_gpu() const { return seen_.shape.device == DeviceKind::cuda; }
+  [[nodiscard]] bool speaks() const { return seen_.shape.rank == Rank{0}; }
+
+  const TrainJob& job_;
+  const Observed seen_;
+  RecordingCommunicator& comm_;
+  Progress progress_;
+  std::vector<StepRecord> steps_;
+  std::atomic<std::int64_t> step_ = 0;  // read by the watchdog's thread
+  Clock::time_point began_;
+  GpuOrigin gpu_began_;  // of a step that is drawn
+  GpuMomentPtr gpu_ended_;
+};
+
+}  // namespace sc::detail

@@ -1,0 +1,62 @@
+#include "common/run/train.h"
+
+#include <c10/core/InferenceMode.h>
+#include <spdlog/fmt/fmt.h>
+
+#include <memory>
+
+#include "common/comm/nccl/nccl_communicator.h"
+#include "common/comm/nccl/nccl_devices.h"
+#include "common/run/failure.h"
+#include "common/run/run_shape.h"
+#include "common/run/trainer.h"
+
+namespace sc::detail {
+namespace {
+
+// Before ranks meet, so that none of those that share the GPU holds anything yet. NCCL and libraries take some more:
+// what passes may still be too much, and then ends where it is allocated.
+void refuse_what_gpu_lacks(const TrainJob& job, const Gpu& gpu, int index) {
+  if (job.line.memory_cap) return;
+  LimitedRun run = limited_run(job.lesson, shape_of_run(job), gpu.free());
+  run.place = fmt::format("GPU {}", index);
+  if (job.line.share_gpu) run.sharing = ceil_div(to_int(job.launch.local_world), visible_gpus());
+  refuse_what_does_not_fit(run);
+}
+
+// Null on the CPU. Sets options.gpu.
+std::unique_ptr<Gpu> open_gpu(const TrainJob& job, WorldOptions& options) {
+  if (job.device != DeviceKind::cuda) return nullptr;
+  options.gpu = gpu_of(job.launch, job.line.share_gpu);  // before anything else of CUDA
+  set_nccl_environment();
+  auto gpu = std::make_unique<Gpu>(*options.gpu);
+  gpu->note_beside_allocator("context, and what other processes hold");
+  refuse_what_gpu_lacks(job, *gpu, *options.gpu);
+  return gpu;
+}
+
+}  // namespace
+
+int train(const TrainJob& job) {
+  const c10::InferenceMode inference;
+  WorldOptions options{.watchdog_seconds = job.line.watchdog_seconds,
+                       .trace_steps = job.line.profile ? job.config.workload.steps
+                                      : job.line.trace ? kTracedSteps
+                                                       : 0,
+                       .gpu = {},
+                       .share_gpu = job.line.share_gpu};
+  const std::unique_ptr<Gpu> gpu = open_gpu(job, options);
+  AllocatorWitness witness;
+  Ledger ledger(gpu ? gpu->device() : at::Device(at::kCPU), job.line.memory_cap.value_or(Bytes(0)));
+  World world(job.launch, ledger, options);
+  if (gpu) gpu->note_beside_allocator("communicators, connected");
+  try {
+    Trainer(job, {world, ledger, witness, gpu.get()}).run();
+  } catch (...) {
+    const Failure failure = current_failure(job.launch.rank);
+    world.fail(failure.code, failure.text);
+  }
+  return 0;
+}
+
+}  // namespace sc::detail

@@ -1,0 +1,11 @@
+// A run from the GPU it opens to the code it ends with.
+#pragma once
+
+#include "common/run/train_job.h"
+
+namespace sc::detail {
+
+/// Trains, and returns 0, or ends the process with the code of what went wrong, reported once for all ranks.
+int train(const TrainJob& job);
+
+}  // namespace sc::detail
