@@ -184,14 +184,14 @@ void Trainer::run() {
 
 // Where the line of a run that went well stands, too.
 void Trainer::failed(int exit_code, const std::string& text) {
-  const Path record = records_->fail(exit_code, text);
+  const Path record = records_->fail(exit_code, text, seconds_of(Clock::now() - began_));
   if (!record.empty()) std::cout << fresh_line() << "record: " << record.string() << std::endl;
 }
 
 void Trainer::interrupted(int signal) {
   if (!speaks()) return;
   const std::string what = fmt::format("interrupted at step {}", step_now_.load());
-  const Path record = records_->fail(128 + signal, what);
+  const Path record = records_->fail(128 + signal, what, seconds_of(Clock::now() - began_));
   std::cout << fresh_line() << what;
   if (!record.empty()) std::cout << "; record: " << record.string();
   std::cout << std::endl;
