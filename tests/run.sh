@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Sets up, builds, and runs every test that needs no GPU.
-#   usage  tests/run.sh [--quick] [--cuda] [-R REGEX]
-#     --quick    the tests of the cpu preset only: no format, clang-tidy or sanitizers
+# Sets up, builds, and runs the tests of the cpu preset, all but the slow ones: at most 15 minutes on two cores after the first build.
+#   usage  tests/run.sh [--all] [--cuda] [-R REGEX]
+#     --all      also what is labelled slow (planted faults and mutants), format, clang-tidy, and the sanitizers: 20 minutes more
 #     --cuda     also installs LibTorch with CUDA, compiles and links the cuda preset, and runs what runs without a GPU
-#     -R REGEX   only tests whose name matches (ctest -R), in every stage; implies --quick. Everything is built first all the same:
+#     -R REGEX   only tests whose name matches (ctest -R), slow ones, too; not with --all. Everything is built first all the same:
 #                many tests run programs that others build. To build one alone: cmake --build build/cpu --target NAME
 #   exit   0 all passed; 1 a stage failed (all stages run nevertheless); 64 usage; 69 something is missing
 # The last line is always "N passed, N failed, N skipped".
@@ -12,14 +12,14 @@ source "$(dirname "${BASH_SOURCE[0]}")/../common/setup/lib.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 cd "$root"
 
-quick=0 cuda=0 regex=''
+all=0 cuda=0 regex=''
 while (($#)); do
   case $1 in
-    --quick) quick=1 ;;
+    --all) all=1 ;;
     --cuda) cuda=1 ;;
     -R)
       (($# >= 2)) || die "$exit_usage" "-R" "its regular expression is missing" "tests/run.sh -R comm"
-      regex=$2 quick=1
+      regex=$2
       shift
       ;;
     -h | --help)
@@ -30,10 +30,11 @@ while (($#)); do
   esac
   shift
 done
+if ((all)) && [[ -n $regex ]]; then die "$exit_usage" "--all -R $regex" "--all is every test, -R some of them" "leave one out"; fi
 
 install() {
   local -a flags=(--quiet)
-  ((quick)) || flags+=(--dev)
+  ((all == 0)) || flags+=(--dev)
   ((cuda == 0)) || flags+=(--keep-wheels)
   common/setup/setup.sh "${flags[@]}"
 }
@@ -45,15 +46,15 @@ install_cuda_behind() {
   setpriv --pdeathsig TERM -- common/setup/setup.sh --quiet --cuda >build/setup-cuda.log 2>&1 </dev/null &
 }
 
-cpu_build() {
-  configure cpu
-  locked build-cpu build cpu "building everything with $(jobs_for_build) compilers at once" all
-}
-
 cpu_tests() {
-  local -a only=()
-  [[ -z $regex ]] || only=(-R "$regex")
-  run_ctest cpu "${only[@]}"
+  if [[ -n $regex ]]; then
+    run_ctest cpu -R "$regex"
+  elif ((all)); then
+    run_ctest cpu
+  else
+    say "left out as slow (tests/run.sh --all):$(ctest --test-dir build/cpu -N -L '^slow$' | sed -n 's/^ *Test *#[0-9]*://p' | tr -d '\n')"
+    run_ctest cpu -LE '^slow$'
+  fi
 }
 
 cuda_build() {
@@ -85,7 +86,7 @@ stage "setup" install
 ((cuda == 0)) || install_cuda_behind
 stage "build, preset cpu" cpu_build
 stage "tests, preset cpu" cpu_tests
-if ((quick == 0)); then
+if ((all)); then
   stage "format" check_format
   stage "clang-tidy" common/setup/tidy.sh build/cpu
   stage "address and undefined" sanitized cpu-asan core_tests -L core

@@ -32,11 +32,6 @@ while (($#)); do
   shift
 done
 
-cpu_build() {
-  configure cpu
-  locked build-cpu build cpu "building everything with $(jobs_for_build) compilers at once" all
-}
-
 mkdir -p build
 stage "setup" common/setup/setup.sh --quiet
 stage "build, preset cpu" cpu_build

@@ -31,6 +31,11 @@ stage() {
 
 counts_file=build/ctest-counts
 
+cpu_build() {
+  configure cpu
+  locked build-cpu build cpu "building everything with $(jobs_for_build) compilers at once" all
+}
+
 collect_counts() {
   local a b c
   [[ -f $counts_file ]] || return 0

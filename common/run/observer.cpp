@@ -35,14 +35,14 @@ Observer::~Observer() { seen_.world.set_last_acts({}); }
 
 // Where the line of a run that went well stands, too.
 void Observer::failed(int exit_code, const std::string& text) {
-  const Path record = seen_.files.fail(exit_code, text);
+  const Path record = seen_.files.fail(exit_code, text, seconds_of(Clock::now() - seen_.run_began));
   if (!record.empty()) std::cout << fresh_line() << "record: " << record.string() << std::endl;
 }
 
 void Observer::interrupted(int signal) {
   if (!speaks()) return;
   const std::string what = fmt::format("interrupted at step {}", step_.load());
-  const Path record = seen_.files.fail(128 + signal, what);
+  const Path record = seen_.files.fail(128 + signal, what, seconds_of(Clock::now() - seen_.run_began));
   std::cout << fresh_line() << what;
   if (!record.empty()) std::cout << "; record: " << record.string();
   std::cout << std::endl;

@@ -28,6 +28,7 @@ struct Observed {
   Claims& claims;
   RunFiles& files;
   std::optional<ModelFlops> flops;  // on a GPU
+  std::chrono::steady_clock::time_point run_began;
 };
 
 /// The phase of operations, the watchdog, the clock, the claims of the checked step, the trace, the records and

@@ -202,12 +202,13 @@ Path RunFiles::finish(const Outcome& outcome) {
   return dir_ / "record.json";
 }
 
-Path RunFiles::fail(int exit_code, const std::string& message) noexcept {
+Path RunFiles::fail(int exit_code, const std::string& message, double seconds) noexcept {
   try {
     RunRecord record = shape_.rank == Rank{0} ? record_ : read_record(files_, dir_ / "record.json");
     record.steps = read_steps(files_, dir_ / "steps.jsonl");
     record.exit_code = exit_code;
     record.message = message;
+    record.seconds = seconds;
     write_record(files_, dir_, record);
     return dir_ / "record.json";
   } catch (const std::exception& error) {

@@ -57,7 +57,7 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
       strategy_(make_strategy()),
       flops_(flops_of_run(job, on_.gpu)),
       records_(*file_ops_, job, shape_, facts_of_gpu(), on_.world.comm()),
-      observer_(job, {shape_, scalars_.lr, on_.world, claims_, records_, flops_}),
+      observer_(job, {shape_, scalars_.lr, on_.world, claims_, records_, flops_, began_}),
       runner_(job, {*strategy_, scalars_, fault_, on_.gpu, profile_.get()}, observer_) {}
 
 // And what it can be refused for.

@@ -77,7 +77,7 @@ World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
   watch.on_sigint = !launch.launched();
   watch.interrupted = [this](int signal) {
     const std::lock_guard lock(act_mutex_);
-    if (last_acts_.interrupted) last_acts_.interrupted(signal);
+    if (last_acts_.interrupted) last_acts_.interrupted(signal_asked(signal, process_environment()));
   };
   watch.print = [this](const std::string& text) { speak(static_cast<int>(ExitCode::lost_rank), text); };
   watch.abort = [this] {

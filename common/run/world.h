@@ -39,7 +39,7 @@ class World {
     /// Called once by the rank that speaks for the job, after its message and before the end: with the exit
     /// code and the message.
     std::function<void(int exit_code, const std::string& message)> failed;
-    /// Called by every rank that a signal asks to end.
+    /// Called by every rank that a signal asks to end: with the signal that run.sh was sent.
     std::function<void(int signal)> interrupted;
   };
   /// From any thread. Empty: nothing. Returns when no call is under way.

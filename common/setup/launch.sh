@@ -8,7 +8,7 @@
 #     --build-only  stops before the run
 #     --no-build    runs what was built before
 #     --help        what the program takes, as it was built last; before the first build this text
-#   exit   the program's own code; 75 where a rank was killed, 130 and 143 after SIGINT and SIGTERM. README, "How a run ends".
+#   exit   the program's own code; 75 where a rank was killed; 129, 130, 143 after SIGHUP, SIGINT, SIGTERM. README, "How a run ends".
 # Open MPI needs help in three places, all said in one line at the start: it refuses root, it refuses more ranks than cores, and
 # it ties a rank to one core.
 # In Slurm: call run.sh from the sbatch script (mpirun finds the allocation); plain `srun run.sh` would start one world a task.
@@ -181,7 +181,9 @@ if ((alone == 0)); then
   say "$line"
 fi
 
-export "${settings[@]}"
+# mpirun ends its ranks with SIGTERM, whatever it was sent itself: the number of the first signal stands in this file for them.
+STAGECRAFT_SIGNAL_FILE=$(mktemp -u -t stagecraft-signal-XXXXXXXXXX)
+export STAGECRAFT_SIGNAL_FILE "${settings[@]}"
 child='' asked=0
 
 # The run is a process group of its own: a Ctrl-C at the terminal reaches this script alone, which passes it on once. mpirun
@@ -191,6 +193,8 @@ forward() {
   if ((asked)); then
     kill -KILL -- "-$child" 2>/dev/null || true
   else
+    # noclobber: never through a link that somebody else made. Where the file cannot be written the record has mpirun's signal.
+    (set -C && say $(($2 - 128)) >"$STAGECRAFT_SIGNAL_FILE") 2>/dev/null || true
     kill -"$signal" "$child" 2>/dev/null || true
     ( # This watcher ends with the run.
       for ((i = 0; i < 100; i++)); do
@@ -222,6 +226,7 @@ while :; do
 done
 exec 2>&"$errors" {errors}>&-
 trap - INT TERM HUP
+rm -f "$STAGECRAFT_SIGNAL_FILE"
 
 if ((asked)); then exit "$asked"; fi
 # A rank that a signal ended. Where there are several, one that was left has named it.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # clang-tidy over the files that include no torch. usage: common/setup/tidy.sh [build folder, default build/cpu] [files...]
-# Exits 1 on findings. A file whose preprocessed text has not changed since it was clean is skipped (build folder, tidy/).
+# Exits 1 on findings. A file whose preprocessed text, wherever it stands, was clean before is skipped (build folder, tidy/).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 build=${1:-build/cpu}
@@ -37,7 +37,8 @@ PY
 
 check() {
   local file=${1%%$'\t'*} command=${1#*$'\t'} key
-  key=$({ "$tidy" --version; cat .clang-tidy; eval "$command -E -C"; } | sha256sum | cut -c1-64)
+  # -P, and no path of this repository: neither a file that was moved nor another clone changes the text.
+  key=$({ "$tidy" --version; cat .clang-tidy; eval "$command -E -C -P" | sed "s|$PWD/||g"; } | sha256sum | cut -c1-64)
   [[ -f $build/tidy/$key ]] && return 0
   if "$tidy" -p "$build" --quiet "$file" 2> >(grep -vE "warnings? (generated|treated)|^Suppressed|^$" >&2); then
     touch "$build/tidy/$key"

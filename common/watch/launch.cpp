@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <fstream>
 
 #include "common/base/check.h"
 
@@ -166,6 +167,12 @@ void check_launch(const Launch& launch, Rank mpi_rank, WorldSize mpi_world) {
                        std::to_string(to_int(launch.world)) + ", but MPI is rank " +
                        std::to_string(to_int(mpi_rank)) + " of " + std::to_string(to_int(mpi_world)),
                    "start it with the mpirun of the MPI that it was built with");
+}
+
+int signal_asked(int signal, const Environment& environment) {
+  std::ifstream file(environment("STAGECRAFT_SIGNAL_FILE").value_or(""));
+  int asked = 0;
+  return file >> asked ? asked : signal;
 }
 
 }  // namespace sc

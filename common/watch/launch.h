@@ -41,4 +41,9 @@ Launch detect_launch(const Environment& environment);
 /// usually).
 void check_launch(const Launch& launch, Rank mpi_rank, WorldSize mpi_world);
 
+/// What a person sent where `signal` reached this rank. mpirun ends its ranks with SIGTERM, whatever it was
+/// sent itself; run.sh has left the number of its own signal in the file that STAGECRAFT_SIGNAL_FILE names.
+/// `signal`, if there is none: mpirun without run.sh, or a rank of another host.
+int signal_asked(int signal, const Environment& environment);
+
 }  // namespace sc

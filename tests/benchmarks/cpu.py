@@ -3,7 +3,7 @@
 one rank and two.
 
 Rounds alternate between the programs, so that all see the same machine; what is compared is the ratio within a round.
-Needs build/cpu (tests/run.sh --quick), and the oracle packages for PyTorch (common/setup/setup.sh --oracle).
+Needs build/cpu (tests/run.sh), and the oracle packages for PyTorch (common/setup/setup.sh --oracle).
 
   .deps/oracle/bin/python tests/benchmarks/cpu.py [--rounds 5] [--steps 25] [--out docs/results/cpu_tiny.json]
 """

@@ -2,7 +2,7 @@
 """Bytes by purpose of runs on the CPU, predicted and measured, and plans of runs on GPUs: docs/results/memory.json.
 
 Nothing here depends on the machine's speed: made again, the file is the same but for commit and versions. Needs build/cpu
-(tests/run.sh --quick), or --bin.
+(tests/run.sh), or --bin.
 
   tests/benchmarks/memory.py [--bin build/cpu/bin] [--out docs/results/memory.json]
 """

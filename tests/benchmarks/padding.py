@@ -9,7 +9,7 @@ one step with a learning rate of 1e-30, which changes no parameter, from the wei
   tests/benchmarks/padding.py --init gpt2.safetensors --workload configs/seed_355m.json --out padding_pretrained.json
                                                        your pretrained weights (Hugging Face names) in your workload
 
-Needs build/cpu (tests/run.sh --quick), or --program. Losses do not depend on the machine's speed.
+Needs build/cpu (tests/run.sh), or --program. Losses do not depend on the machine's speed.
 """
 import argparse
 import array

@@ -2,7 +2,7 @@
 """The runs that the lessons' pages show, made again with the real programs: docs/results/lesson_*.json.
 
 Losses, bytes, operations and weights are the same on every run of the same machine; times are the machine's, so make them
-where nothing else runs (every record keeps how many cores were busy before it). Needs build/cpu (tests/run.sh --quick).
+where nothing else runs (every record keeps how many cores were busy before it). Needs build/cpu (tests/run.sh).
 
   python3 tests/benchmarks/records.py                          everything, about 20 minutes on two idle cores
   python3 tests/benchmarks/records.py lesson_01_lr ...         some of them

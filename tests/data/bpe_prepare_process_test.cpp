@@ -124,7 +124,7 @@ TEST_F(PrepareProcess, ParquetIsReadByThePythonOfSetupParquet) {
   const Path python = prepare::default_python();
   if (disk_->kind(python) != PathKind::file) {
     GTEST_SKIP() << python.string() << " is not there: common/data/prepare/setup_parquet.sh installs it, and "
-                 << "tests/run.sh without --quick does";
+                 << "tests/run.sh --all does";
   }
   const Path archive = "tests/data/golden/bpe_texts.parquet";
   const std::string file = std::filesystem::absolute(archive).string();

@@ -88,6 +88,8 @@ class InjectedFaults(support.ProcessTest):
                     continue
                 code, message = EXPECTED[kind, ranks]
                 self.assertEqual(record["exit_code"], code)
+                self.assertGreater(record["seconds"], 0)
+                self.assertGreaterEqual(record["seconds"], sum(record["steps"]["seconds"]))
                 # run.sh adds what it knows of a killed rank; the record has what the rank said that is left
                 self.assertRegex(record["message"], r"\A" + message.split(r"\n  killed")[0] + r"\Z")
 

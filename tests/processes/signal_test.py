@@ -1,5 +1,7 @@
-"""Ctrl-C, SIGTERM and worse, sent to run.sh: its exit code, no message about lost ranks, nothing left."""
+"""Ctrl-C, SIGTERM and worse, sent to run.sh or, without it, to the program: its exit code, which the record has as well, no message about lost
+ranks, nothing left."""
 
+import glob
 import json
 import os
 import re
@@ -8,19 +10,25 @@ import time
 
 import support
 
-CASES = [(name, ranks) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL") for ranks in (1, 3)]
+ASKED = ("SIGINT", "SIGTERM", "SIGHUP")
+# 0 ranks: the program alone, without run.sh, which nothing survives that could speak after SIGKILL.
+CASES = [(name, ranks) for name in ASKED for ranks in (0, 1, 3)] + [("SIGKILL", ranks) for ranks in (1, 3)]
 
 
 def interrupted(name, ranks, out):
     """Starts a run that would last for hours, waits until it trains, sends the signal to run.sh alone."""
-    command = support.run_sh("01_data_parallel", ranks, "--set", "steps=1000000", "--out", out)
-    process = support.start(command)
+    flags = ["--set", "steps=1000000", "--out", out]
+    command = support.run_sh("01_data_parallel", ranks, *flags)
+    if ranks == 0:
+        command = [support.program("01_data_parallel"), *support.files_of("01_data_parallel"), *flags]
+    began = time.monotonic()
+    process = support.start(command, support.environment(TMPDIR=support.scratch))
     steps = os.path.join(out, "steps.jsonl")
     trains = support.comes_true(lambda: os.path.exists(steps) and os.path.getsize(steps) > 0, 60)
     time.sleep(0.2)
     os.kill(process.pid, getattr(signal, name))
     ended = support.end(process)
-    ended.trained = trains
+    ended.trained, ended.seconds = trains, time.monotonic() - began
     return ended
 
 
@@ -32,16 +40,17 @@ class Signals(support.ProcessTest):
         cls.ended = support.side_by_side(
             {case: lambda case=case, out=out: interrupted(*case, out) for case, out in cls.outs.items()})
 
-    def check_last_words(self, name, ranks, ended, out):
+    def check_last_words(self, name, ended, out):
         """One line with the step and the record."""
         with open(out + "/record.json", encoding="utf-8") as file:
             record = json.load(file)
         lines = re.findall(r"\ninterrupted at step (\d+); record: (.*)\n", ended.out)
         self.assertEqual([path for _, path in lines], [out + "/record.json"], ended)
         self.assertEqual(record["message"], "interrupted at step " + lines[0][0])
-        # mpirun asks its ranks to end with SIGTERM, whatever it was asked with itself; so does what outlives run.sh.
-        asked = 143 if ranks > 1 or name == "SIGKILL" else 128 + getattr(signal, name)
-        self.assertEqual(record["exit_code"], asked)
+        # Where run.sh itself was killed, what it started is asked to end with SIGTERM.
+        self.assertEqual(record["exit_code"], 128 + getattr(signal, "SIGTERM" if name == "SIGKILL" else name))
+        self.assertGreaterEqual(record["seconds"], sum(record["steps"]["seconds"]))
+        self.assertLess(record["seconds"], ended.seconds)
         self.assertGreater(len(record["steps"]["loss"]), 0)
         self.assertIn(int(lines[0][0]) - len(record["steps"]["loss"]), (-1, 0, 1))
 
@@ -53,8 +62,9 @@ class Signals(support.ProcessTest):
                 self.assertTrue(ended.trained, ended)
                 self.assertEqual(ended.code, code, ended)
                 self.assertEqual(ended.err, "")
-                self.check_last_words(name, case[1], ended, self.outs[case])
+                self.check_last_words(name, ended, self.outs[case])
                 self.expect_nothing_left(self.outs[case], self.boards)
+                self.assertEqual(glob.glob(support.scratch + "/stagecraft-signal-*"), [])
 
     def test_sigint(self):
         self.check("SIGINT", 130)

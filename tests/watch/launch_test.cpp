@@ -2,7 +2,11 @@
 #include "common/watch/launch.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "common/base/check.h"
@@ -153,6 +157,18 @@ TEST(Launch, MpiMustAgree) {
 TEST(Launch, ReadsTheProcessEnvironment) {
   EXPECT_TRUE(process_environment()("PATH").has_value());
   EXPECT_FALSE(process_environment()("NO_SUCH_VARIABLE_OF_STAGECRAFT").has_value());
+}
+
+TEST(Launch, TheSignalThatRunShWasSentCountsNotMpirunsOwn) {
+  const std::string path = ::testing::TempDir() + "launch_signal_" + std::to_string(::getpid());
+  const Environment under_run_sh = environment({{"STAGECRAFT_SIGNAL_FILE", path}});
+  EXPECT_EQ(signal_asked(SIGTERM, under_run_sh), SIGTERM) << "no such file: nothing was sent to run.sh";
+  std::ofstream(path) << SIGINT << "\n";
+  EXPECT_EQ(signal_asked(SIGTERM, under_run_sh), SIGINT);
+  std::ofstream{path};  // empty: the disk was full
+  EXPECT_EQ(signal_asked(SIGTERM, under_run_sh), SIGTERM);
+  std::filesystem::remove(path);
+  EXPECT_EQ(signal_asked(SIGHUP, environment({})), SIGHUP);
 }
 
 }  // namespace
