@@ -5,7 +5,7 @@ from .workloads import shown, with_settings, workload, workload_of
 
 LESSONS = {"01_data_parallel": "01 data parallel", "02_zero1": "02 ZeRO-1", "03_zero2": "03 ZeRO-2", "04_zero3": "04 ZeRO-3"}
 STATES = ("parameters", "gradients", "master", "momentum", "variance")
-OPTIONS = {"accumulate": "shard", "bucket": 0, "prefetch": 1, "reshard_after_forward": True, "persist_below": 0}
+OPTIONS = {"bucket": 0, "prefetch": 1, "reshard_after_forward": True, "persist_below": 0}
 
 
 class Shape:
@@ -15,8 +15,7 @@ class Shape:
         words = settings.split() if isinstance(settings, str) else list(settings)
         own = [one for one in words if one.split("=")[0] in OPTIONS]
         work = with_settings(work, [one for one in words if one not in own])
-        self.options = {**OPTIONS, **with_settings({}, [one for one in own if one.split("=")[0] != "accumulate"]),
-                        **{"accumulate": one.split("=")[1] for one in own if one.startswith("accumulate=")}}
+        self.options = {**OPTIONS, **with_settings({}, own)}
         self.N, self.units = ranks, units_of(work["model"], ranks)
         self.P, self.L, self.block = sum(self.units), work["model"]["layers"], self.units[1]
         self.ends = self.units[0] + self.units[-1]
@@ -44,7 +43,7 @@ class Shape:
         return self.e * ((self.P - self.W) // self.N + self.W + self.ends - self.ends_whole + self.pool * (self.block - self.block_whole))
 
     def gradients(self, lesson):
-        if lesson in ("01_data_parallel", "02_zero1") or self.options["accumulate"] == "full":
+        if lesson in ("01_data_parallel", "02_zero1"):
             return self.e * self.P
         scratch = (self.bucket() or self.full()) // self.N if self.M > 1 else 0
         return self.e * (self.P // self.N + self.full() + scratch)
@@ -62,7 +61,7 @@ class Shape:
         if lesson in ("01_data_parallel", "02_zero1"):
             return 2 * self.P
         if lesson == "03_zero2":
-            return ((self.M if self.options["accumulate"] == "shard" else 1) + 1) * self.P
+            return (self.M + 1) * self.P
         return self.M * self.P + self.W + self.ends - self.ends_whole + self.gathers() * (self.block - self.block_whole)
 
     def sent(self, lesson):

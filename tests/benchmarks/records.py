@@ -255,7 +255,7 @@ def zero_order():
 # lesson: the settings of each run, two steps on two ranks
 ZERO_SETTINGS = {"01_data_parallel": ("",),
                  "02_zero1": ("", "batch.micro=6"),
-                 "03_zero2": ("", "accumulate=full", "bucket=50000", "bucket=400000", "bucket=1000000", "batch.micro=6", "batch.micro=6 bucket=1000000"),
+                 "03_zero2": ("", "bucket=50000", "bucket=400000", "bucket=1000000", "batch.micro=6", "batch.micro=6 bucket=1000000"),
                  "04_zero3": ("", "prefetch=0", "prefetch=2", "reshard_after_forward=off", "persist_below=1000", "batch.micro=6", "batch.micro=6 prefetch=0",
                               "batch.micro=6 reshard_after_forward=off")}
 
@@ -302,7 +302,7 @@ def zero_plans():
     worlds = [2**i for i in range(11)]
     models = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
     plans = {model: {lesson: {n: plan_of(lesson, n, model) for n in worlds} for lesson in ZERO} for model in models}
-    many = ("bucket=500000000", "accumulate=full", "bucket=50000000")
+    many = ("bucket=500000000", "bucket=50000000")
     keys = ("prefetch=0", "prefetch=2", "prefetch=4", "reshard_after_forward=off", "persist_below=100000")
     return {"commit": sources(),
             "models": {model: {lesson: {n: {"command": plan["command"], "bytes": plan["bytes"]} if n > 2 else plan for n, plan in one.items()}

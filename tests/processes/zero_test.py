@@ -11,7 +11,7 @@ AS_SHIPPED = [("02_zero1", "step", ""), ("03_zero2", "micro_batch", ""), ("04_ze
 # ranks: (lesson, order of sums, settings)
 SETTINGS = {
     1: AS_SHIPPED,
-    2: AS_SHIPPED + [("03_zero2", "step", "accumulate=full overlap=off")],
+    2: AS_SHIPPED + [("03_zero2", "micro_batch", "overlap=off")],
     3: AS_SHIPPED + [("02_zero1", "step", "overlap=off activations=recompute"), ("03_zero2", "micro_batch", "bucket=5000 activations=recompute_gelu"),
                      ("04_zero3", "micro_batch", "prefetch=2 activations=recompute"),
                      ("04_zero3", "micro_batch", "reshard_after_forward=off model.tied=off")],
