@@ -99,10 +99,10 @@ class Communicator {
   /// color < 0: not a member, returns null.
   virtual std::unique_ptr<Communicator> split(int color) = 0;
 
-  /// `bytes` of this rank's memory that the others reach directly: an all_gather from one such block into another, or
-  /// in place, is left to the GPUs' copy engines where the backend can. `full` then lies at the same offset of its block
-  /// on every rank; nobody checks that, and what does not overwrites other data. Not initialised. Null: this backend
-  /// has none, any tensor will do.
+  /// `bytes` of this rank's memory that the others reach directly: an all_gather from one such block into
+  /// another, or in place, is left to the GPUs' copy engines where the backend can. `full` then lies at the
+  /// same offset of its block on every rank; nobody checks that, and what does not overwrites other data. Not
+  /// initialised. Null: this backend has none, any tensor will do.
   ///   Collective, with equal `bytes`; ranks also let go of their blocks in the same order.
   virtual std::shared_ptr<void> window(Bytes bytes) { return (void)bytes, nullptr; }
 

@@ -47,9 +47,9 @@ class Gpu {
   [[nodiscard]] Bytes scratch() const;
   /// What nobody uses on the device.
   [[nodiscard]] Bytes free() const;
-  /// Notes, under `name`, what has come into use on the device since the last note beside LibTorch's allocator and
-  /// `known` bytes (windows): on behalf of anybody, so that what other processes take or give back meanwhile is in it.
-  /// The first note has everything.
+  /// Notes, under `name`, what has come into use on the device since the last note beside LibTorch's
+  /// allocator and `known` bytes (windows): on behalf of anybody, so that what other processes take or give
+  /// back meanwhile is in it. The first note has everything.
   void note_beside_allocator(const std::string& name, Bytes known = Bytes(0));
   [[nodiscard]] const std::vector<AllocatorCheck::Part>& beside_allocator() const;
 

@@ -20,10 +20,10 @@ std::string why_not_cudnn_attention(const RunShape& shape);
 /// A line of warning where a GPU for which cuDNN has the fastest kernel (Hopper) computes attention another
 /// way; else empty.
 std::string warn_of_attention(const GpuFacts& gpu, const RunShape& shape);
-/// LibTorch's allocator since reset_peak(), and windows, none of which came or went since, beside the ledger's
-/// peak, the libraries' constants and what one operation takes for itself. Where that is exactly nothing, the
-/// step should not allocate: allocations_before is gpu.allocations() right before it. What the GPU holds beside is
-/// noted, too.
+/// LibTorch's allocator since reset_peak(), and windows, none of which came or went since, beside the
+/// ledger's peak, the libraries' constants and what one operation takes for itself. Where that is exactly
+/// nothing, the step should not allocate: allocations_before is gpu.allocations() right before it. What the
+/// GPU holds beside is noted, too.
 AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& ledger,
                                std::int64_t allocations_before);
 

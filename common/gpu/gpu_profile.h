@@ -23,13 +23,13 @@ class GpuProfile final : public OpProfiler {
 
   void begin(std::string_view op, const OpCost& cost) override;
   void end() override;
-  /// Between them operations are timed, and the step itself, from one to the other on the current stream; outside
-  /// begin() and end() do nothing. end_step waits for the GPU.
+  /// Between them operations are timed, and the step itself, from one to the other on the current stream;
+  /// outside begin() and end() do nothing. end_step waits for the GPU.
   void begin_step();
   void end_step();
-  /// What was found; communication is the caller's to add. Bounds are measured now, on this GPU, which nobody else should
-  /// use meanwhile: products in `dtype`, each for some 20 ms, on random numbers. Where no memory is free for one it is
-  /// not known.
+  /// What was found; communication is the caller's to add. Bounds are measured now, on this GPU, which nobody
+  /// else should use meanwhile: products in `dtype`, each for some 20 ms, on random numbers. Where no memory
+  /// is free for one it is not known.
   [[nodiscard]] Profile finish(c10::ScalarType dtype);
 
  private:

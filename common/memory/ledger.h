@@ -31,8 +31,8 @@ class Ledger {
   /// The same, filled with zeros.
   at::Tensor zeros(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype);
 
-  /// The same in memory that somebody else made, at least as long (Communicator::window): counted here, and held
-  /// as long as the tensor's storage lives.
+  /// The same in memory that somebody else made, at least as long (Communicator::window): counted here, and
+  /// held as long as the tensor's storage lives.
   at::Tensor adopt(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype,
                    std::shared_ptr<void> memory);
 

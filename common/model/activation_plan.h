@@ -20,13 +20,13 @@ Bytes plan_workspace_bytes(const RunShape& run);
 ///                       nothing, and a run says whether it did.
 ///   CUDA otherwise      an upper bound: ATen's written-out attention, ATen's fresh results.
 Bytes plan_op_scratch_bytes(const RunShape& run);
-/// What stream_scratch (memory/stream_scratch.h) holds on a GPU once every operation of a step has run: cuDNN's
-/// workspace for attention's backward, fp32 sums of dQ and a sum a row and head, 4 B T (d + H) bytes, and never less
-/// than kStreamScratch. Exact to some hundred bytes (alignment, counters), as seen for heads of 64; not for the
-/// deterministic backward, whose workspace no formula here knows. CPU: 0.
+/// What stream_scratch (memory/stream_scratch.h) holds on a GPU once every operation of a step has run:
+/// cuDNN's workspace for attention's backward, fp32 sums of dQ and a sum a row and head, 4 B T (d + H) bytes,
+/// and never less than kStreamScratch. Exact to some hundred bytes (alignment, counters), as seen for heads
+/// of 64; not for the deterministic backward, whose workspace no formula here knows. CPU: 0.
 Bytes plan_stream_scratch_bytes(const RunShape& run);
-/// Whether plan_op_scratch_bytes is exact: on a GPU with our kernels, which take rows of at most kWidestFusedRow
-/// elements, and cuDNN's attention.
+/// Whether plan_op_scratch_bytes is exact: on a GPU with our kernels, which take rows of at most
+/// kWidestFusedRow elements, and cuDNN's attention.
 bool op_scratch_is_exact(const RunShape& run);
 inline constexpr std::int64_t kWidestFusedRow = 2048;
 

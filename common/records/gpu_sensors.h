@@ -8,7 +8,8 @@
 
 namespace sc {
 
-/// Opens libnvidia-ml.so.1 when it is made; without it, or without that GPU, sample() is empty: a run goes on.
+/// Opens libnvidia-ml.so.1 when it is made; without it, or without that GPU, sample() is empty: a run goes
+/// on.
 ///   Source  NVIDIA, NVML API Reference Guide: nvmlDeviceGetClockInfo, nvmlDeviceGetPowerUsage,
 ///           nvmlDeviceGetEnforcedPowerLimit. Power is the driver's own mean over about a second.
 class GpuSensors {

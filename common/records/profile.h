@@ -1,4 +1,5 @@
-// Where the time of a step goes, beside what each part could take at best: what --profile finds and prints. No torch.
+// Where the time of a step goes, beside what each part could take at best: what --profile finds and prints.
+// No torch.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ struct ProfileRow {
   double alone = 0;  // milliseconds of the same calls at their bound; 0: not known
 };
 
-/// One kind of collective of this rank, likewise; from its start until all is there. It runs beside operations.
+/// One kind of collective of this rank, likewise; from its start until all is there. It runs beside
+/// operations.
 struct ProfileCommRow {
   CommKind kind{};
   double milliseconds = 0;
@@ -28,8 +30,9 @@ struct ProfileCommRow {
   double alone = 0;  // milliseconds of as many with nothing beside them; 0: not known
 };
 
-/// Bounds are measured on the same GPUs after the run: each matrix product as a plain one of its shape, alone; what is
-/// bound by memory as a copy of its bytes; attention at the best rate of these products; sums over ranks alone.
+/// Bounds are measured on the same GPUs after the run: each matrix product as a plain one of its shape,
+/// alone; what is bound by memory as a copy of its bytes; attention at the best rate of these products; sums
+/// over ranks alone.
 struct Profile {
   std::int64_t steps = 0;
   double step_milliseconds = 0,

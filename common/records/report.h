@@ -21,8 +21,8 @@ struct Measured {
   CommPlan operations;                  // of one training step
 };
 
-/// A GPU: what LibTorch's allocator handed out at its peak, and windows (Communicator::window), beside what should
-/// be the sum of it.
+/// A GPU: what LibTorch's allocator handed out at its peak, and windows (Communicator::window), beside what
+/// should be the sum of it.
 struct AllocatorCheck {
   struct Part {
     std::string name;
@@ -36,8 +36,8 @@ struct AllocatorCheck {
   std::vector<Part> beside =
       {};  // in use on the GPU beside all that, measured, in the order in which it came
   [[nodiscard]] Bytes predicted() const;
-  /// Within 1 % of the prediction, or below it where that is an upper bound. Allocations are shown, not held against
-  /// it.
+  /// Within 1 % of the prediction, or below it where that is an upper bound. Allocations are shown, not held
+  /// against it.
   [[nodiscard]] bool holds() const;
 };
 /// A table of it.

@@ -31,8 +31,8 @@ struct Observed {
   std::chrono::steady_clock::time_point run_began;
 };
 
-/// The phase of operations, the watchdog, the clock, the claims of the checked step, the trace, the records and
-/// the line on the screen. While it lives the world's last acts are its own.
+/// The phase of operations, the watchdog, the clock, the claims of the checked step, the trace, the records
+/// and the line on the screen. While it lives the world's last acts are its own.
 class Observer {
  public:
   using Clock = std::chrono::steady_clock;

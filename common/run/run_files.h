@@ -50,8 +50,8 @@ class RunFiles {
   /// Rank 0, after finish(): what was written.
   [[nodiscard]] const RunRecord& record() const { return record_; }
   /// Not collective, from any thread of any rank: the record with exit code, message, the seconds from the
-  /// run's start, and the steps that are in steps.jsonl. Returns its path, or nothing if it cannot be written.
-  /// Never throws: the failure that is being reported matters more than one of writing about it.
+  /// run's start, and the steps that are in steps.jsonl. Returns its path, or nothing if it cannot be
+  /// written. Never throws: the failure that is being reported matters more than one of writing about it.
   Path fail(int exit_code, const std::string& message, double seconds) noexcept;
 
  private:

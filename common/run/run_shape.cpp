@@ -17,8 +17,8 @@ CommBackend comm_backend(DeviceKind device, bool share_gpu, bool apart) {
   return apart ? CommBackend::mpi : CommBackend::local;
 }
 
-// More cores of a CPU are for more ranks, and OpenMP's threads spin where a core is taken. Beside a GPU the host makes
-// the first weights and gathers tokens.
+// More cores of a CPU are for more ranks, and OpenMP's threads spin where a core is taken. Beside a GPU the
+// host makes the first weights and gathers tokens.
 int default_threads(DeviceKind device, std::int64_t cores, WorldSize ranks_here) {
   if (device == DeviceKind::cpu) return 1;
   return static_cast<int>(std::max<std::int64_t>(1, cores / to_int(ranks_here)));

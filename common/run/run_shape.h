@@ -10,8 +10,8 @@ namespace sc::detail {
 /// What the ranks communicate through. apart: they are processes of their own.
 CommBackend comm_backend(DeviceKind device, bool share_gpu, bool apart);
 
-/// Intra-op threads of a rank that neither --threads nor OMP_NUM_THREADS names: one on a CPU; beside a GPU its share
-/// of this machine's cores.
+/// Intra-op threads of a rank that neither --threads nor OMP_NUM_THREADS names: one on a CPU; beside a GPU
+/// its share of this machine's cores.
 int default_threads(DeviceKind device, std::int64_t cores, WorldSize ranks_here);
 
 /// The shape of this rank. Sets LibTorch's intra-op threads, which are part of it.

@@ -32,8 +32,8 @@ class StepRunner {
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
 
-  /// What becomes of a step's scale before backward reads it: fp16's loss scale, and what --inject asks for. May
-  /// not return.
+  /// What becomes of a step's scale before backward reads it: fp16's loss scale, and what --inject asks for.
+  /// May not return.
   void prepare(std::span<const Batch> batches, std::int64_t step);
   /// Enqueues the step; nothing has been waited for.
   StepResult run(std::span<const Batch> batches, std::int64_t step);

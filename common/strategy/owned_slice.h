@@ -1,5 +1,5 @@
-// What a rank steps: one slice of every unit, or with data parallelism the whole of it. Where the vectors lie, and who
-// else has the parameters, is each lesson's own.
+// What a rank steps: one slice of every unit, or with data parallelism the whole of it. Where the vectors
+// lie, and who else has the parameters, is each lesson's own.
 #pragma once
 
 #include <span>
@@ -30,11 +30,12 @@ struct OwnedSlice {
 OwnedSlice slice_of_rank(const ParamLayout& layout, int unit, Rank rank, Segment segment = Segment::sharded);
 OwnedSlice whole_unit(const ParamLayout& layout, int unit);
 
-/// The slice's part of an arena that holds as large a part of every unit: sharded segments' first, unit by unit.
+/// The slice's part of an arena that holds as large a part of every unit: sharded segments' first, unit by
+/// unit.
 at::Tensor part_of_arena(const ParamLayout& layout, const OwnedSlice& slice, const at::Tensor& arena);
 
-/// AdamW's state of what a rank steps, from the ledger: an fp32 master (beside 16-bit parameters alone) and two
-/// moments, `elements` each.
+/// AdamW's state of what a rank steps, from the ledger: an fp32 master (beside 16-bit parameters alone) and
+/// two moments, `elements` each.
 struct OptimizerState {
   /// where: "shard" or "full", the end of the buffers' names.
   OptimizerState(const RunContext& context, Elements elements, const std::string& where = "shard");
@@ -56,13 +57,14 @@ at::Tensor zeros_in_window(const RunContext& context, Purpose purpose, const std
 /// Of all slices that are not empty.
 std::vector<at::Tensor> grads_of(std::span<const OwnedSlice> slices);
 
-/// What a strategy's state() is: `last_local` (Passes), then of every slice parameters (the whole segment's where every
-/// rank has them), master (if it is no parameter), momentum, variance and gradients.
+/// What a strategy's state() is: `last_local` (Passes), then of every slice parameters (the whole segment's
+/// where every rank has them), master (if it is no parameter), momentum, variance and gradients.
 std::vector<StateSlice> state_of(const StateSlice& last_local, std::span<const OwnedSlice> slices);
 
 /// A sum over ranks on its way to the slice that owns it.
 struct PendingSum {
-  /// Where reduce_scatter leaves it: in the slice, or with Write::accumulate in `scratch` (at least as long) first.
+  /// Where reduce_scatter leaves it: in the slice, or with Write::accumulate in `scratch` (at least as long)
+  /// first.
   at::Tensor& lands_in(const at::Tensor& slice, const at::Tensor& scratch, Write write);
   /// Afterwards the sum is in the slice, and what it was made from may be overwritten.
   void wait();

@@ -1,5 +1,5 @@
-// One micro-batch's forward and backward, unit by unit, over buffers that it owns. A strategy says when each unit is
-// computed, and with which vectors.
+// One micro-batch's forward and backward, unit by unit, over buffers that it owns. A strategy says when each
+// unit is computed, and with which vectors.
 #pragma once
 
 #include <span>
@@ -22,8 +22,8 @@ class Passes {
             Write write, at::Tensor& sums);
   /// Loss and tokens alone: evaluation.
   void head_loss(const Batch& batch, std::span<const UnitTensors> params, at::Tensor& sums);
-  /// From block L down. Leaves what backward_weights of the same unit needs; nothing else may be computed between the
-  /// two.
+  /// From block L down. Leaves what backward_weights of the same unit needs; nothing else may be computed
+  /// between the two.
   void backward_input(int unit, const UnitTensors& params);
   void backward_weights(int unit, const UnitTensors& grads, Write write);
   /// Tied: wte's gradient goes onto the head's part of it, which head() has written.

@@ -45,8 +45,8 @@ struct StateSlice {
 ///   forward_loss  a forward alone, which adds the batch's loss and tokens to `sums`
 ///   sums          [4] fp64: what train_step and evaluate add up
 ///   state         what this rank holds between steps; layout() names it
-/// A strategy may also have after_step(step): it checks what the strategy itself claims (equal replicas, say) after
-/// step `step` (they count from 0), outside the operations of a training step.
+/// A strategy may also have after_step(step): it checks what the strategy itself claims (equal replicas, say)
+/// after step `step` (they count from 0), outside the operations of a training step.
 template <class S>
 concept Strategy = requires(S strategy, RunContext& context, const RunShape& shape,
                             const typename S::Options& options, const Batch& batch,

@@ -54,8 +54,8 @@ class CommTimes {
   /// read_gpu_times() has found.
   [[nodiscard]] std::chrono::nanoseconds waited() const { return waited_; }
   void reset_waited();
-  /// Takes over what the GPU has measured since, in waits and in spans. What it has not come past yet is left for
-  /// the next call, but at most kMostUnread waits, and of a graph only those of its last launch.
+  /// Takes over what the GPU has measured since, in waits and in spans. What it has not come past yet is left
+  /// for the next call, but at most kMostUnread waits, and of a graph only those of its last launch.
   void read_gpu_times();
   /// Spans that a GPU measures are laid on the host's clock by this; until then they hold the host's times.
   void set_gpu_origin(GpuOrigin origin) { origin_ = std::move(origin); }

@@ -33,8 +33,9 @@ void OneDevice::forward_loss(const Batch& batch, at::Tensor& sums) {
 }
 
 // [anchor: global-norm]
-// The norm of the whole gradient first: every element is scaled by the same factor, so nothing can be stepped before
-// the last square is known. The divisor of the loss was the global batch's tokens (Batch::scale): nothing is divided.
+// The norm of the whole gradient first: every element is scaled by the same factor, so nothing can be stepped
+// before the last square is known. The divisor of the loss was the global batch's tokens (Batch::scale):
+// nothing is divided.
 void OneDevice::global_norm() {
   add_sums_of_squares(grads_of(slices_), sums_);
   finish_sums(sums_);

@@ -31,7 +31,8 @@ std::int64_t head_elements(const RunShape& shape, const ReduceOrder& order) {
   return order.tied_sum == TiedSum::split && model.tied ? model.vocab_padded() * model.width : 0;
 }
 
-// The sum itself; the virtual rank that computes now (W > 1); the sum over ranks of one micro-batch (micro_batch).
+// The sum itself; the virtual rank that computes now (W > 1); the sum over ranks of one micro-batch
+// (micro_batch).
 int gradients_held(const ReduceOrder& order) {
   return 1 + (order.virtual_ranks > 1 ? 1 : 0) + (order.reduce_every == ReduceEvery::micro_batch ? 1 : 0);
 }
@@ -68,8 +69,8 @@ MemoryPlan ReferenceOrder::memory_plan(const RunShape& shape, const Options& ord
 CommPlan ReferenceOrder::comm_plan(const RunShape& /*shape*/, const Options& /*order*/) { return {}; }
 
 // [anchor: four-vectors]
-// Everything that a model is made of: one arena a purpose, from the ledger, seen unit by unit. Later lessons move these
-// vectors elsewhere, and change nothing of what is computed from them.
+// Everything that a model is made of: one arena a purpose, from the ledger, seen unit by unit. Later lessons
+// move these vectors elsewhere, and change nothing of what is computed from them.
 OneDevice::OneDevice(RunContext& context, WorldSize ranks)
     : context_(context),
       layout_(context.shape.workload.model, ranks),
@@ -80,7 +81,8 @@ OneDevice::OneDevice(RunContext& context, WorldSize ranks)
   const at::Tensor params =
       context.ledger.zeros(Purpose::parameters, "params_full", {psi.value()}, precision.dtype);
   grads_arena_ = context.ledger.zeros(Purpose::gradients, "grads_full", {psi.value()}, precision.grad_dtype);
-  // What AdamW steps: an fp32 master beside 16-bit parameters, else the parameters themselves; and two moments.
+  // What AdamW steps: an fp32 master beside 16-bit parameters, else the parameters themselves; and two
+  // moments.
   const OptimizerState state(context, psi, "full");
   params_full_ = unit_views(layout_, params);
   grads_full_ = unit_views(layout_, grads_arena_);
@@ -108,7 +110,8 @@ ReferenceOrder::ReferenceOrder(RunContext& context, const Options& order)
     rank_sums_.push_back(context.ledger.zeros(Purpose::workspace, "rank_sums", {4}, DType::f64));
 }
 
-// head_matrix() finds wte's matrix at the beginning of unit 0's vector, so that a vector of the matrix alone will do.
+// head_matrix() finds wte's matrix at the beginning of unit 0's vector, so that a vector of the matrix alone
+// will do.
 ReferenceOrder::Gradient ReferenceOrder::make_gradient(const at::Tensor& arena,
                                                        const at::Tensor& head_arena) const {
   Gradient g{arena, head_arena, unit_views(layout_, arena), unit_views(layout_, arena)};

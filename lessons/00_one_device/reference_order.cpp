@@ -35,7 +35,8 @@ void ReferenceOrder::Gradient::add(const Gradient& other) {
 }
 
 // [anchor: reduce-every-step]
-// Each virtual rank accumulates its own run of micro-batches in place; then the ranks are added in rank order.
+// Each virtual rank accumulates its own run of micro-batches in place; then the ranks are added in rank
+// order.
 void ReferenceOrder::sum_of_step(std::span<const Batch> micro_batches) {
   const std::size_t per_rank = micro_batches.size() / rank_sums_.size();
   for (std::size_t r = 0; r < rank_sums_.size(); ++r) {
@@ -49,7 +50,8 @@ void ReferenceOrder::sum_of_step(std::span<const Batch> micro_batches) {
 }
 
 // [anchor: reduce-every-micro-batch]
-// The ranks' j-th micro-batches are fresh gradients, added in rank order; that sum is then added to the step's.
+// The ranks' j-th micro-batches are fresh gradients, added in rank order; that sum is then added to the
+// step's.
 void ReferenceOrder::sum_of_micro_batches(std::span<const Batch> micro_batches) {
   const std::size_t per_rank = micro_batches.size() / rank_sums_.size();
   for (std::size_t j = 0; j < per_rank; ++j) {

@@ -5,8 +5,8 @@
 
 namespace sc {
 
-// One optimizer step: gradients accumulate locally, and are summed over ranks once, while the last micro-batch's
-// backward runs.
+// One optimizer step: gradients accumulate locally, and are summed over ranks once, while the last
+// micro-batch's backward runs.
 StepResult DataParallel::train_step(std::span<const Batch> micro_batches) {
   sums_.zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
@@ -64,9 +64,9 @@ void DataParallel::wait(Message& bucket) {
 }
 
 // [anchor: reduce-dtype]
-// Gradients of 16 bits may be summed in fp32: then a bucket is converted on its way out and on its way back. There is one
-// buffer for that, so one bucket travels at a time; with a buffer a bucket the gradients might as well be fp32
-// (grad_dtype).
+// Gradients of 16 bits may be summed in fp32: then a bucket is converted on its way out and on its way back.
+// There is one buffer for that, so one bucket travels at a time; with a buffer a bucket the gradients might
+// as well be fp32 (grad_dtype).
 void DataParallel::convert(Message& bucket) {
   for (Message& before : buckets_) wait(before);  // which leaves the buffer
   bucket.sums = grads_bucket_.narrow(0, 0, bucket.grads.numel());
@@ -74,9 +74,9 @@ void DataParallel::convert(Message& bucket) {
 }
 
 // [anchor: global-norm]
-// Every rank now holds the same summed gradient, yet squares only its own slice: one element is counted once, as it will
-// be when the slices are all that a rank has (02). The divisor of the loss was the *global* batch's tokens
-// (Batch::scale), so the sum over ranks is the mean already and nothing is divided here.
+// Every rank now holds the same summed gradient, yet squares only its own slice: one element is counted once,
+// as it will be when the slices are all that a rank has (02). The divisor of the loss was the *global*
+// batch's tokens (Batch::scale), so the sum over ranks is the mean already and nothing is divided here.
 void DataParallel::global_norm() {
   std::vector<at::Tensor> mine;
   for (int unit = 0; unit < layout_.num_units(); ++unit)
@@ -88,7 +88,8 @@ void DataParallel::global_norm() {
 }
 
 // [anchor: same-step-everywhere]
-// The same numbers in, the same arithmetic: replicas stay equal to the bit without ever exchanging a parameter.
+// The same numbers in, the same arithmetic: replicas stay equal to the bit without ever exchanging a
+// parameter.
 void DataParallel::step_unit(int unit) {
   OwnedSlice& s = slices_[unit];
   const Workload& w = context_.shape.workload;

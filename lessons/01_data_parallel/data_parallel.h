@@ -1,4 +1,5 @@
-// Lesson 01: data parallelism. Every rank holds everything; gradients are summed over ranks while backward runs.
+// Lesson 01: data parallelism. Every rank holds everything; gradients are summed over ranks while backward
+// runs.
 //   Source: Li et al., PyTorch Distributed, VLDB 2020 (buckets and overlap); Goyal et al., arXiv:1706.02677
 //   (the sum over ranks is the large batch).
 #pragma once

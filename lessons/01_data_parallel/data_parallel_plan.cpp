@@ -84,7 +84,8 @@ DataParallel::DataParallel(RunContext& context, const Options& options)
   params_arena_ = ledger.zeros(Purpose::parameters, "params_full", {psi.value()}, precision.dtype);
   const at::Tensor grads_arena =
       ledger.zeros(Purpose::gradients, "grads_full", {psi.value()}, precision.grad_dtype);
-  // What AdamW steps: an fp32 master beside 16-bit parameters, else the parameters themselves; and two moments.
+  // What AdamW steps: an fp32 master beside 16-bit parameters, else the parameters themselves; and two
+  // moments.
   const OptimizerState state(context, psi, "full");
   params_full_ = unit_views(layout_, params_arena_);
   grads_full_ = unit_views(layout_, grads_arena);

@@ -5,8 +5,8 @@
 namespace sc {
 namespace {
 
-// Units whose gathers are on their way before forward comes to them. All at once would be a GPU's first work of a step, and
-// forward's first would wait for most of it.
+// Units whose gathers are on their way before forward comes to them. All at once would be a GPU's first work
+// of a step, and forward's first would wait for most of it.
 constexpr int kAhead = 2;
 
 }  // namespace
@@ -61,8 +61,8 @@ void Zero1::publish_params(int unit) {
 }
 
 // [anchor: reduce-to-the-owner]
-// The other half: the sum of a slice goes to its owner alone, in place. The rest of the unit's gradient stays what this
-// rank computed, and nobody reads it any more.
+// The other half: the sum of a slice goes to its owner alone, in place. The rest of the unit's gradient stays
+// what this rank computed, and nobody reads it any more.
 void Zero1::reduce_grads(int unit) {
   reduced_[unit] = context_.comm.reduce_scatter(grads_full_[unit].sharded, slices_[unit].grads);
   if (!options_.overlap) reduced_[unit].wait();
@@ -70,8 +70,8 @@ void Zero1::reduce_grads(int unit) {
 
 void Zero1::wait_reduced(int unit) { reduced_[unit].wait(); }
 
-// Every rank squares the slices that it owns: each element counts once. The sum over ranks is the mean already: the divisor
-// of the loss was the *global* batch's tokens (Batch::scale).
+// Every rank squares the slices that it owns: each element counts once. The sum over ranks is the mean
+// already: the divisor of the loss was the *global* batch's tokens (Batch::scale).
 void Zero1::global_norm() {
   add_sums_of_squares(grads_of(slices_), sums_);
   finish_sums(sums_);

@@ -1,5 +1,5 @@
-// Lesson 02: ZeRO-1. Every rank still holds all parameters and all gradients, but the optimizer's state only of one slice of
-// each unit: it updates that slice and gets the others from their owners.
+// Lesson 02: ZeRO-1. Every rank still holds all parameters and all gradients, but the optimizer's state only
+// of one slice of each unit: it updates that slice and gets the others from their owners.
 //   Source: Rajbhandari et al., ZeRO, arXiv:1910.02054, section 5.1 (P_os).
 #pragma once
 

@@ -4,8 +4,8 @@
 
 namespace sc {
 
-// Slices of all units lie one after another in a rank's arena, and are filled from its end. Borders lie at multiples of the
-// alignment, so that a bucket of one rank is as long as any other's.
+// Slices of all units lie one after another in a rank's arena, and are filled from its end. Borders lie at
+// multiples of the alignment, so that a bucket of one rank is as long as any other's.
 std::vector<ShardBucket> make_shard_buckets(const ParamLayout& layout, std::int64_t bucket) {
   const std::int64_t world = to_int(layout.world());
   const std::int64_t size = round_up(ceil_div(bucket, world), kAlign);
@@ -27,7 +27,8 @@ Elements largest_of(const std::vector<ShardBucket>& buckets, WorldSize world) {
 
 namespace {
 
-// What a unit's slices and a bucket have in common, relative to the arena; no element (size() <= 0) where they do not meet.
+// What a unit's slices and a bucket have in common, relative to the arena; no element (size() <= 0) where
+// they do not meet.
 Range shared_range(const ParamLayout& layout, int unit, const ShardBucket& bucket) {
   const std::int64_t world = to_int(layout.world());
   const UnitLayout& u = layout.unit(unit);
@@ -36,8 +37,8 @@ Range shared_range(const ParamLayout& layout, int unit, const ShardBucket& bucke
 }
 
 // [anchor: bucket]
-// A bucket that is not one unit is copied rank-major, every rank's part of it after the other's, so that reduce-scatter hands
-// each rank elements of its own slices: who owns what does not depend on the bucket.
+// A bucket that is not one unit is copied rank-major, every rank's part of it after the other's, so that
+// reduce-scatter hands each rank elements of its own slices: who owns what does not depend on the bucket.
 //   Shapes  full [the unit's sharded_size], packed [world * bucket.range.size()]
 void copy_rank_major(const ParamLayout& layout, int unit, const ShardBucket& bucket, const at::Tensor& full,
                      const at::Tensor& packed) {

@@ -25,8 +25,8 @@ class GradBucket {
   /// shard: this rank's slices of all units, one after another. later_micro_batches: sums are added to it.
   GradBucket(const RunContext& context, const ParamLayout& layout, std::int64_t bucket, at::Tensor shard,
              bool later_micro_batches);
-  /// The unit's part of every bucket that holds one; a bucket leaves when the last unit's part is in it. `full` is free
-  /// afterwards.
+  /// The unit's part of every bucket that holds one; a bucket leaves when the last unit's part is in it.
+  /// `full` is free afterwards.
   void add(int unit, const at::Tensor& full, Write write);
   /// What has left has arrived.
   void wait() { pending_.wait(); }

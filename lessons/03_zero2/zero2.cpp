@@ -25,8 +25,8 @@ StepResult Zero2::train_step(std::span<const Batch> micro_batches) {
                  sums_);  // loss; gradients of x, head, ln_f
     reduce_grads(layout_.last_unit(), slice);
     // [anchor: reduce-as-you-go]
-    // Last block first. A block's gradient leaves as soon as it is complete, and the block below the next one computes into
-    // its memory.
+    // Last block first. A block's gradient leaves as soon as it is complete, and the block below the next one
+    // computes into its memory.
     for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
       passes_.backward_input(unit, params_full_[unit]);
       // [anchor: wait-before-reuse]
@@ -64,8 +64,8 @@ void Zero2::publish_params(int unit) {
 }
 
 // [anchor: reduce-to-the-owner]
-// The sum of a slice goes to its owner, out of the full gradient, whose memory is free when it has left. It is the slice, or
-// with later micro-batches it lands in scratch and is added when it is there.
+// The sum of a slice goes to its owner, out of the full gradient, whose memory is free when it has left. It
+// is the slice, or with later micro-batches it lands in scratch and is added when it is there.
 void Zero2::reduce_grads(int unit, Write write) {
   const at::Tensor& full = grads_full_[unit].sharded;
   if (bucket_) {
@@ -87,8 +87,8 @@ void Zero2::wait_all_reduced() {
   if (bucket_) bucket_->wait();
 }
 
-// Every rank squares the slices that it owns: each element counts once. The sum over ranks is the mean already: the divisor
-// of the loss was the *global* batch's tokens (Batch::scale).
+// Every rank squares the slices that it owns: each element counts once. The sum over ranks is the mean
+// already: the divisor of the loss was the *global* batch's tokens (Batch::scale).
 void Zero2::global_norm() {
   add_sums_of_squares(grads_of(slices_), sums_);
   finish_sums(sums_);

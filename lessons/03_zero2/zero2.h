@@ -1,5 +1,5 @@
-// Lesson 03: ZeRO-2. A block's gradient goes to its owners as soon as it is complete, and its memory to the block below: of
-// full gradients only four units' are ever alive.
+// Lesson 03: ZeRO-2. A block's gradient goes to its owners as soon as it is complete, and its memory to the
+// block below: of full gradients only four units' are ever alive.
 //   Source: Rajbhandari et al., ZeRO, arXiv:1910.02054, section 5.2 (P_os+g).
 #pragma once
 

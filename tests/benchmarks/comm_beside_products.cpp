@@ -1,8 +1,9 @@
-// What a collective takes from matrix products beside it, and how long it lasts: NCCL as the lessons use it, as it
-// would choose, and in symmetric windows, memory that ranks reach directly and copy engines may gather.
+// What a collective takes from matrix products beside it, and how long it lasts: NCCL as the lessons use it,
+// as it would choose, and in symmetric windows, memory that ranks reach directly and copy engines may gather.
 //   mpirun -n 2 --bind-to none comm_beside_products > docs/results/comm_beside_products_2.json
-// Not a test. JSON on rank 0's output: median, lowest and highest over rounds in which all variants take turns, of
-// the slower rank each; all operations of a measurement begin with the products and end before them.
+// Not a test. JSON on rank 0's output: median, lowest and highest over rounds in which all variants take
+// turns, of the slower rank each; all operations of a measurement begin with the products and end before
+// them.
 //   Source  NCCL user guide, "Window Registration" and "CTA Policy" (2.28).
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/empty.h>
@@ -187,7 +188,8 @@ struct Cell {
   std::vector<double> alone, beside, taken;
 };
 
-// So many that they end well before the products, which make each of them slower. All ranks have the same times.
+// So many that they end well before the products, which make each of them slower. All ranks have the same
+// times.
 int repeats_of(const Cell& cell, Bench& bench, double products_ms) {
   int repeats = 1;
   for (int k = 0; k < 4; ++k) {

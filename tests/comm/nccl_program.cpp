@@ -1,5 +1,5 @@
-// The job that nccl_process_test.cpp breaks: steps of one all_reduce (window: of one all_gather between windows, in a
-// graph, too) on GPUs under a watchdog, over MPI's ranks.
+// The job that nccl_process_test.cpp breaks: steps of one all_reduce (window: of one all_gather between
+// windows, in a graph, too) on GPUs under a watchdog, over MPI's ranks.
 //   nccl_program <nccl|graph|window|staged|refuse> <board file> <limit in ms> <fault as in --inject, or
 //   stop@rank,step, or none>
 // Exit 77, with the reason, where there are not enough GPUs.

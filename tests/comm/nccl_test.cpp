@@ -260,7 +260,8 @@ std::int64_t kernels_of(const Work& work) {
   return kernels;
 }
 
-// Between windows copy engines gather: the same numbers, in place and in a graph, too; sums work there as anywhere.
+// Between windows copy engines gather: the same numbers, in place and in a graph, too; sums work there as
+// anywhere.
 TEST_F(NcclTest, WindowsGatherLikeAnyMemory) {
   constexpr std::int64_t kElements = 3 << 20;
   if (world() == 1) {
@@ -337,8 +338,8 @@ TEST_F(NcclTest, WindowsGiveTheirMemoryBack) {
   EXPECT_GE(free_bytes(), after_first - (std::int64_t{16} << 20));
 }
 
-// The driver gives memory in pieces of 2 MiB. With the first window come NCCL's own tables; the second takes its bytes,
-// neither twice nor once for each rank, and at most a piece or two of tables.
+// The driver gives memory in pieces of 2 MiB. With the first window come NCCL's own tables; the second takes
+// its bytes, neither twice nor once for each rank, and at most a piece or two of tables.
 TEST_F(NcclTest, AWindowTakesItsBytesOnce) {
   if (world() == 1) return;
   constexpr std::int64_t kPiece = 2 << 20, kBytes = 33 * (1 << 20) + 1000, kPieces = 17;

@@ -1,5 +1,5 @@
-// Weights into and out of lesson 04, and an evaluation: what they take beside the ledger is a unit of each rank at most,
-// never the model.
+// Weights into and out of lesson 04, and an evaluation: what they take beside the ledger is a unit of each
+// rank at most, never the model.
 #include "common/strategy/weights.h"
 
 #include "common/run/run_lesson.h"

@@ -1,5 +1,5 @@
-// What lessons 02-04 say before they run: plans without ranks, for worlds that no test can start, and the ZeRO paper's
-// bytes.
+// What lessons 02-04 say before they run: plans without ranks, for worlds that no test can start, and the
+// ZeRO paper's bytes.
 #include "common/run/fit.h"
 #include "common/run/run_shape.h"
 #include "lessons/01_data_parallel/data_parallel.h"
@@ -126,7 +126,8 @@ TEST_P(ZeroPlans, PlansOfStagesAreTheLessons) {
   }
 }
 
-/// Of a plan the rows of model states: neither units that are full for a moment, nor scratch, nor activations.
+/// Of a plan the rows of model states: neither units that are full for a moment, nor scratch, nor
+/// activations.
 Bytes model_states_in(const MemoryPlan& plan) {
   Bytes sum;
   for (const MemoryPlan::Item& item : plan.items()) {
@@ -156,8 +157,8 @@ TEST_P(ZeroPlans, ModelStatesAreThePapersFormulas) {
   }
 }
 
-// Figure 1 of the paper: 7.5 G parameters on 64 ranks hold 120, 31.4, 16.6 and 1.9 GB. A GPT of that size, planned by
-// the lessons; padding to 64 slices is less than the figure's last digit.
+// Figure 1 of the paper: 7.5 G parameters on 64 ranks hold 120, 31.4, 16.6 and 1.9 GB. A GPT of that size,
+// planned by the lessons; padding to 64 slices is less than the figure's last digit.
 TEST(ZeroPaper, ThePapersExampleIsTheLessons) {
   Workload w = sixteen_bits(odd_workload());
   w.model = {.layers = 36, .heads = 32, .width = 4096, .context = 1024, .vocab = 60800, .tied = true};

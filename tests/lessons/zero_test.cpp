@@ -1,5 +1,5 @@
-// Lessons 02-04 against lesson 00, and 01 where gradients have 16 bits: the same parameters to the bit, the bytes and
-// the operations that the plans say.
+// Lessons 02-04 against lesson 00, and 01 where gradients have 16 bits: the same parameters to the bit, the
+// bytes and the operations that the plans say.
 #include <ATen/ops/equal.h>
 
 #include "lessons/00_one_device/reference_order.h"
@@ -131,8 +131,8 @@ class GathersInOrder : public test::ForwardingCommunicator {
   int issued_ = 0;
 };
 
-// What is issued at once is a GPU's first work of a step, before any of forward. Units 0 to 4, and again for the
-// evaluation.
+// What is issued at once is a GPU's first work of a step, before any of forward. Units 0 to 4, and again for
+// the evaluation.
 const std::string kAsForwardComesNear = " g0 g1 g2 w0 g3 w1 g4 w2 w3 w4 g5 g6 g7 w5 g8 w6 g9 w7 w8 w9";
 
 TEST(Zero1, GathersAreIssuedAsForwardComesNear) {
@@ -185,8 +185,8 @@ class Windows : public test::ForwardingCommunicator {
   std::vector<at::Tensor> windows_;
 };
 
-/// What two ranks of a strategy gather between windows: all that is planned for gathers lies there, and gathered data
-/// lies at the same place on both. Their parameters are the reference's as ever.
+/// What two ranks of a strategy gather between windows: all that is planned for gathers lies there, and
+/// gathered data lies at the same place on both. Their parameters are the reference's as ever.
 template <Strategy S, class Options>
 void expect_gathers_between_windows(const Options& options, ReduceEvery every, bool others) {
   const Workload w = odd_workload();
@@ -294,8 +294,8 @@ void expect_parameters_are_the_master_rounded(const test::RankResult& rank) {
   EXPECT_GT(masters, 0);
 }
 
-/// Dtypes, and micro-batches of a rank. What is reduced every micro-batch in bf16 has no reference, and is not
-/// here: lesson 00 adds ranks in the gradients' dtype, lesson 01 after the last micro-batch.
+/// Dtypes, and micro-batches of a rank. What is reduced every micro-batch in bf16 has no reference, and is
+/// not here: lesson 00 adds ranks in the gradients' dtype, lesson 01 after the last micro-batch.
 enum class Numbers {
   f32_one,
   f32_several,
@@ -338,7 +338,8 @@ Zero1Options options_of(test::Choose& choose, Zero1Options) {
   return {.overlap = choose("overlap", {true, false})};
 }
 
-// A unit as it lies; buckets smaller than a slice's alignment, than a unit, of several units, and larger than the model.
+// A unit as it lies; buckets smaller than a slice's alignment, than a unit, of several units, and larger than
+// the model.
 Zero2Options options_of(test::Choose& choose, Zero2Options) {
   return {.bucket = choose("bucket", {0, 1, 1000, 7000, 1'000'000}),
           .overlap = choose("overlap", {true, false})};
@@ -402,14 +403,14 @@ void expect_equal_to_reference(const Setting& s, const typename S::Options& opti
     EXPECT_DOUBLE_EQ(rank.evaluation_between, expected.evaluation_between);
     if (s.workload.precision.has_master()) expect_parameters_are_the_master_rounded(rank);
   }
-  // An evaluation takes part in nothing: what it published, gathered or left in a buffer is not what the next step
-  // computes with.
+  // An evaluation takes part in nothing: what it published, gathered or left in a buffer is not what the next
+  // step computes with.
   EXPECT_EQ(expected.evaluation_between != 0, s.evaluates);
   EXPECT_NE(expected.evaluation_between, expected.evaluation);
 }
 
-/// In the worlds of `world` ranks every value of every option meets every value of every other one (worlds, too, are
-/// one of them, so that it takes all worlds for all pairs).
+/// In the worlds of `world` ranks every value of every option meets every value of every other one (worlds,
+/// too, are one of them, so that it takes all worlds for all pairs).
 template <Strategy S>
 void expect_every_pair(int world) {
   struct Case {

@@ -70,7 +70,8 @@ TEST(ActivationPlan, WorksForTheLargestModelWithoutMemory) {
   EXPECT_EQ(plan_workspace_bytes(run).value(), 8192 * (10 * 1600 * 2 + 8) + 13 * 1600 * 4 + 4096 * 50304 * 2);
 }
 
-// cuDNN's workspace at 355M and 16 rows of 1024 is 65 MiB; what is smaller than our kernels' own scratch is not seen.
+// cuDNN's workspace at 355M and 16 rows of 1024 is 65 MiB; what is smaller than our kernels' own scratch is
+// not seen.
 TEST(ActivationPlan, ScratchOfAStreamIsAttentionsWorkspaceOrTheLeastThereIs) {
   RunShape run = run_of({24, 16, 1024, 1024, 50257, 1024, 16, 4096});
   run.workload.precision.dtype = DType::bf16;

@@ -1,5 +1,5 @@
-// The model as PyTorch has it: LibTorch's autograd over ATen's operations, in any dtype. A yardstick that shares
-// nothing with common/model but the parameters.
+// The model as PyTorch has it: LibTorch's autograd over ATen's operations, in any dtype. A yardstick that
+// shares nothing with common/model but the parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,8 +17,8 @@ struct AutogradResult {
   double loss_sum = 0;
 };
 
-/// One micro-batch with `model`'s parameters, of which it makes copies; the loss is scaled by `scale` before backward.
-/// Leaves inference mode for the call.
+/// One micro-batch with `model`'s parameters, of which it makes copies; the loss is scaled by `scale` before
+/// backward. Leaves inference mode for the call.
 AutogradResult autograd_step(const Model& model, const at::Tensor& tokens, const at::Tensor& targets,
                              double scale);
 

@@ -1,5 +1,5 @@
-// A whole model's gradients in 16 bits on the GPU against fp32 on the CPU, beside the error that PyTorch's autograd makes
-// with the same parameters.
+// A whole model's gradients in 16 bits on the GPU against fp32 on the CPU, beside the error that PyTorch's
+// autograd makes with the same parameters.
 #include <map>
 #include <string>
 
@@ -49,7 +49,8 @@ void copy_params(const Model& from, const Model& to) {
     to.params[unit].sharded.copy_(from.params[unit].sharded);
 }
 
-// What PyTorch makes of the same two micro-batches with the same parameters: its gradients are summed in their dtype.
+// What PyTorch makes of the same two micro-batches with the same parameters: its gradients are summed in
+// their dtype.
 std::map<std::string, at::Tensor> autograd_twice(const Model& model) {
   std::map<std::string, at::Tensor> sums;
   for (const std::uint64_t seed : {1, 2}) {
@@ -63,8 +64,8 @@ std::map<std::string, at::Tensor> autograd_twice(const Model& model) {
   return sums;
 }
 
-// At most 1.2 times PyTorch's own error in a tensor's relative L2 (it rounds the same parameters and activations to the
-// same dtype), and 1e-6 in fp32.
+// At most 1.2 times PyTorch's own error in a tensor's relative L2 (it rounds the same parameters and
+// activations to the same dtype), and 1e-6 in fp32.
 TEST_F(FusedModelTest, GradientsAsGoodAsPyTorchs) {
   struct Case {
     DType dtype, grad;
@@ -100,7 +101,8 @@ TEST_F(FusedModelTest, DeterministicIsBitEqualRunToRunUnderEveryActivationsMode)
   }
 }
 
-// What a run claims wherever op_scratch_is_exact says so: after the first step a whole model allocates nothing.
+// What a run claims wherever op_scratch_is_exact says so: after the first step a whole model allocates
+// nothing.
 TEST_F(FusedModelTest, AStepAllocatesNothing) {
   for (const OpsBackend ops : {OpsBackend::fused, OpsBackend::deterministic}) {
     for (const DType grad : {DType::bf16, DType::f32}) {

@@ -443,7 +443,8 @@ TEST_F(FusedOpsTest, DeterministicAttentionIsBitEqualRunToRun) {
   }
 }
 
-// Shapes of GPT-2's sizes and of small ones. Of the deterministic backward no formula is known: a run takes what it has.
+// Shapes of GPT-2's sizes and of small ones. Of the deterministic backward no formula is known: a run takes
+// what it has.
 TEST_F(FusedOpsTest, AttentionsWorkspaceIsThePlansFormula) {
   fused::Attention attention(/*deterministic=*/false);
   for (const auto& [b, t, h, d] : {std::array<std::int64_t, 4>{16, 1024, 16, 64},
@@ -483,8 +484,8 @@ TEST_F(FusedOpsTest, CapturedInAGraphAndReplayed) {
   EXPECT_TRUE(at::equal(attention.attention_results()[0], eager[0]));
 }
 
-/// The second time f(operations) allocates nothing: on both backends whose scratch a run's plan says is none, with few
-/// rows and with so many that GELU is an epilogue.
+/// The second time f(operations) allocates nothing: on both backends whose scratch a run's plan says is none,
+/// with few rows and with so many that GELU is an epilogue.
 template <class F>
 void expect_no_allocation(const F& f) {
   for (const OpsBackend backend : {OpsBackend::fused, OpsBackend::deterministic}) {

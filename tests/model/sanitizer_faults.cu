@@ -1,4 +1,5 @@
-// Kernels that are wrong on purpose, each in one way: what tests/sanitize_gpu.sh must notice before it believes that ours are right.
+// Kernels that are wrong on purpose, each in one way: what tests/sanitize_gpu.sh must notice before it
+// believes that ours are right.
 //   usage  sanitizer_faults race     neighbours exchange values in shared memory without a barrier between
 //          sanitizer_faults bounds   one element beyond its array
 #include <cstdio>

@@ -1,4 +1,5 @@
-// The functions of the driver's management library that common/records/gpu_sensors.cpp asks, of one made-up GPU.
+// The functions of the driver's management library that common/records/gpu_sensors.cpp asks, of one made-up
+// GPU.
 #include <cstring>
 
 namespace {

@@ -1,4 +1,5 @@
-// What --profile prints and keeps, of made-up numbers: the measuring itself needs a GPU (tests/processes/gpu_zero_test.py).
+// What --profile prints and keeps, of made-up numbers: the measuring itself needs a GPU
+// (tests/processes/gpu_zero_test.py).
 #include "common/records/profile.h"
 
 #include <gtest/gtest.h>

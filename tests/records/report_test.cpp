@@ -73,7 +73,8 @@ TEST(AllocatorTable, CountsWindowsAndSaysHowMuchTheyAre) {
   EXPECT_FALSE(check.holds());
 }
 
-// Where every operation's scratch is known to be none, the step should not allocate at all, however little it is.
+// Where every operation's scratch is known to be none, the step should not allocate at all, however little it
+// is.
 TEST(AllocatorTable, SaysThatAStepAllocated) {
   AllocatorCheck check;
   check.parts = {{"ledger", Bytes(1'000'000)}};

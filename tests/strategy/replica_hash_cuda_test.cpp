@@ -1,4 +1,5 @@
-// The replicas' hash on a GPU: the CPU's, whatever the size and the dtype, and another one where a bit differs.
+// The replicas' hash on a GPU: the CPU's, whatever the size and the dtype, and another one where a bit
+// differs.
 #include <set>
 #include <string>
 

@@ -1,5 +1,5 @@
-// Tables of settings in which every value of every option meets every value of every other one: as many runs as the
-// two longest options have pairs, and a few more, instead of their whole product.
+// Tables of settings in which every value of every option meets every value of every other one: as many runs
+// as the two longest options have pairs, and a few more, instead of their whole product.
 #pragma once
 
 #include <algorithm>
@@ -67,8 +67,8 @@ inline int new_pairs(const PairwiseRow& row, std::size_t option, int value, cons
   return pairs;
 }
 
-/// Rows that together hold every pair of values of every two options. The same counts give the same rows. Each row
-/// begins with a pair that is missing; every other option then takes the value with most new pairs.
+/// Rows that together hold every pair of values of every two options. The same counts give the same rows.
+/// Each row begins with a pair that is missing; every other option then takes the value with most new pairs.
 ///   counts  of values, by option; at least two options.
 inline std::vector<PairwiseRow> every_pair(const std::vector<int>& counts) {
   PairsHeld held(counts);

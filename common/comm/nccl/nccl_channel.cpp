@@ -157,8 +157,8 @@ NcclEnd NcclChannel::issue(const EventLease& start, const Call& call) {
   return end();
 }
 
-// NCCL's own thread registers. If that does not end well, it may still write where it was told to put the handle,
-// and use the memory: both are left to it.
+// NCCL's own thread registers. If that does not end well, it may still write where it was told to put the
+// handle, and use the memory: both are left to it.
 std::shared_ptr<void> NcclChannel::window(const std::shared_ptr<NcclChannel>& channel, Bytes bytes) {
   const auto size = static_cast<std::size_t>(bytes.value());
   void* memory = nullptr;
@@ -184,8 +184,8 @@ std::shared_ptr<void> NcclChannel::window(const std::shared_ptr<NcclChannel>& ch
   return {memory, [channel, window = *handle](void* of) { channel->close(window, of); }};
 }
 
-// Other streams may still read the memory, which would vanish under them. Nothing is given back where operations do
-// not end, or NCCL is still at work on another window.
+// Other streams may still read the memory, which would vanish under them. Nothing is given back where
+// operations do not end, or NCCL is still at work on another window.
 void NcclChannel::close(ncclWindow_t window, void* memory) noexcept {
   (void)cudaSetDevice(group_->device);
   if (group_->aborted || stuck_) return;

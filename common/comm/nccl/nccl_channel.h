@@ -32,8 +32,9 @@ struct NcclGroup {
   /// Whether this group, one that it was split from, or a part of either ever had a window.
   std::shared_ptr<std::atomic<bool>> windows = std::make_shared<std::atomic<bool>>(false);
 
-  /// Any thread: ends what its channels and its parts' do on the GPU, unless there were windows: a copy engine that
-  /// waits for a rank that is gone waits for ever, and NCCL's abort of any communicator on that GPU for it.
+  /// Any thread: ends what its channels and its parts' do on the GPU, unless there were windows: a copy
+  /// engine that waits for a rank that is gone waits for ever, and NCCL's abort of any communicator on that
+  /// GPU for it.
   void abort() noexcept;
   void add(const std::shared_ptr<NcclChannel>& channel);
   void add(const std::shared_ptr<NcclGroup>& part);
@@ -63,8 +64,8 @@ class NcclChannel {
 
   /// `name` for messages: "rank 1: send to rank 2".
   NcclChannel(std::shared_ptr<NcclGroup> group, std::string name);
-  /// Lets the operations on its stream end, then frees NCCL's memory; after 5 s aborts them, or, if there were
-  /// windows, leaves them.
+  /// Lets the operations on its stream end, then frees NCCL's memory; after 5 s aborts them, or, if there
+  /// were windows, leaves them.
   ~NcclChannel();
   NcclChannel(const NcclChannel&) = delete;
   NcclChannel& operator=(const NcclChannel&) = delete;
@@ -81,8 +82,8 @@ class NcclChannel {
   void join(const ncclUniqueId& id, int rank, int ranks);
   NcclEnd issue(const EventLease& start, const Call& call);
 
-  /// Memory of this rank in a symmetric window of the communicator. Every rank of it calls this. Its last owner waits
-  /// for the GPU and gives it back; after an abort, or where operations do not end, it is lost.
+  /// Memory of this rank in a symmetric window of the communicator. Every rank of it calls this. Its last
+  /// owner waits for the GPU and gives it back; after an abort, or where operations do not end, it is lost.
   ///   Errors  InputError(missing) if the GPU has no such memory left; as issue().
   ///   Source  NCCL user guide, "Window Registration" (2.27).
   static std::shared_ptr<void> window(const std::shared_ptr<NcclChannel>& channel, Bytes bytes);

@@ -182,8 +182,8 @@ void NcclCommunicator::warm_up() {
   wait_for(end);
 }
 
-// The first gather between windows waits for all ranks, too, and the first two differ from later ones in how ranks
-// tell each other that they are ready: a graph that is replayed must not be the second.
+// The first gather between windows waits for all ranks, too, and the first two differ from later ones in how
+// ranks tell each other that they are ready: a graph that is replayed must not be the second.
 void NcclCommunicator::warm_up_copies(char* window) {
   NcclEnd end{group_->events->lease(), {}, {}};
   SC_CHECK(cudaEventRecord(end.event.get(), collectives_->stream()));

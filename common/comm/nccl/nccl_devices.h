@@ -27,8 +27,9 @@ int gpu_of(const Launch& launch, int gpus, bool share);
 /// To be called before other threads and before CUDA start.
 void set_nccl_environment();
 
-/// Whether NCCL may leave all_gathers between windows to copy engines here, where all GPUs reach each other: drivers
-/// before CUDA 12.5 lack the calls, and those of 13.1 refuse one by which NCCL 2.28 signals other GPUs.
+/// Whether NCCL may leave all_gathers between windows to copy engines here, where all GPUs reach each other:
+/// drivers before CUDA 12.5 lack the calls, and those of 13.1 refuse one by which NCCL 2.28 signals other
+/// GPUs.
 ///   Source  NVIDIA/nccl issue 2052; ce_coll.cc of 2.28.9 and 2.29.2.
 bool nccl_may_use_copy_engines();
 
