@@ -130,7 +130,7 @@ void Trainer::evaluate() {
   on_.world.watchdog().step_begin(shape_.workload.steps);
   strategy_->settle();
   const std::span<const Batch> batches = loader_.validation();
-  if (!batches.empty()) validation_loss_ = sc::evaluate(*strategy_, comm, batches);
+  if (!batches.empty()) validation_loss_ = sc::evaluate(*strategy_, on_.world.comm(), batches);
   if (job_.line.sample > 0) sample();
   on_.world.watchdog().step_end();
 }
