@@ -99,14 +99,9 @@ TEST(DataParallel, AccumulationSynchronisesOnce) {
   }
 }
 
-// Of the units with elements in `range` the one that backward completes last: the last unit, the blocks from
-// the last on, and unit 0 before block 1.
+// Of the units with elements in `range` the one that backward completes last: the lowest.
 int last_complete(const ParamLayout& layout, Range range) {
-  for (int unit : {1, 0}) {
-    const UnitLayout& u = layout.unit(unit);
-    if (u.sharded_begin < range.end && range.begin < u.sharded_begin + u.sharded_size) return unit;
-  }
-  int unit = 2;
+  int unit = 0;
   while (range.begin >= layout.unit(unit).sharded_begin + layout.unit(unit).sharded_size) ++unit;
   return unit;
 }
