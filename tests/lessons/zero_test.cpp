@@ -86,11 +86,11 @@ std::vector<int> units_summed(const Workload& w) {
   return units;
 }
 
-// The largest message travels while block 1's weight products are computed: it is not the last.
-TEST(Zero, UnitZeroIsSummedBeforeBlockOne) {
+// As backward completes them: the embedding's part of unit 0 comes last.
+TEST(Zero, UnitsAreSummedAsBackwardCompletesThem) {
   Workload w = odd_workload();
   w.batch.global = 2 * w.batch.micro;  // one micro-batch a rank
-  const std::vector<int> expected = {4, 3, 2, 0, 1};
+  const std::vector<int> expected = {4, 3, 2, 1, 0};
   EXPECT_EQ(units_summed<DataParallel>(w), expected);
   EXPECT_EQ(units_summed<Zero1>(w), expected);
   EXPECT_EQ(units_summed<Zero2>(w), expected);
@@ -131,9 +131,9 @@ class GathersInOrder : public test::ForwardingCommunicator {
   int issued_ = 0;
 };
 
-// What is issued at once is a GPU's first work of a step, before any of forward. Units 0 to 4, and again for
-// the evaluation.
-const std::string kAsForwardComesNear = " g0 g1 g2 w0 g3 w1 g4 w2 w3 w4 g5 g6 g7 w5 g8 w6 g9 w7 w8 w9";
+// What is issued at once is a GPU's first work of a step, before any of forward. Units 0 to 4; then settle()
+// publishes them again.
+const std::string kAsForwardComesNear = " g0 g1 g2 w0 g3 w1 g4 w2 w3 w4 g5 g6 g7 g8 g9 w5 w6 w7 w8 w9";
 
 TEST(Zero1, GathersAreIssuedAsForwardComesNear) {
   const auto seen = noted<Zero1, GathersInOrder, std::string>(odd_workload());
