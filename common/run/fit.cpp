@@ -8,8 +8,6 @@
 #include "common/base/check.h"
 #include "common/base/text.h"
 #include "common/config/workload_table.h"
-#include "common/model/activation_buffers.h"
-#include "common/model/param_layout.h"
 #include "common/run/run_shape.h"
 
 namespace sc {
@@ -87,19 +85,26 @@ bool add_first(const LimitedRun& run, const std::vector<RunShape>& shapes, std::
   return false;
 }
 
-// Each stage with the fewest ranks it needs, if it needs fewer than the stage before it. False: none fits.
-bool add_stages(const LimitedRun& run, const RunShape& from, std::vector<Change>& changes) {
-  constexpr const char* kNames[] = {"", "ZeRO-1", "ZeRO-2", "ZeRO-3"};
+// What a rank would hold of another strategy; nothing where that refuses the workload.
+std::optional<Bytes> held_by(const StrategyPlans& strategy, const RunShape& shape) {
+  try {
+    return detail::plan_of_run(strategy, shape).total();
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+// Each strategy with the fewest ranks it needs, if it needs fewer than the one before it. False: none fits.
+bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Change>& changes) {
   const std::size_t before = changes.size();
   std::vector<RunShape> shapes = larger_worlds(from, std::max<std::int64_t>(2, to_int(from.world)));
-  for (int stage = static_cast<int>(run.stage) + 1; stage <= static_cast<int>(ZeroStage::parameters);
-       ++stage) {
+  for (const StrategyPlans& strategy : run.strategies) {
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-      const MemoryPlan plan = plan_of_stage(shapes[i], static_cast<ZeroStage>(stage));
-      if (!fits(run, shapes[i], plan)) continue;
-      changes.push_back({fmt::format("{} (lesson 0{}) -n {}{}", kNames[stage], stage + 1,
-                                     to_int(shapes[i].world), settings(from, run.shape)),
-                         plan.total()});
+      const std::optional<Bytes> bytes = held_by(strategy, shapes[i]);
+      if (!bytes || *bytes > limit_of(run, shapes[i])) continue;
+      changes.push_back(
+          {fmt::format("{} -n {}{}", strategy.name, to_int(shapes[i].world), settings(from, run.shape)),
+           *bytes});
       shapes.resize(i);
     }
   }
@@ -107,10 +112,10 @@ bool add_stages(const LimitedRun& run, const RunShape& from, std::vector<Change>
 }
 
 // The same, with the least that has to be computed again beside it.
-void add_stages(const LimitedRun& run, std::vector<Change>& changes) {
-  if (add_stages(run, run.shape, changes)) return;
+void add_strategies(const LimitedRun& run, std::vector<Change>& changes) {
+  if (add_strategies(run, run.shape, changes)) return;
   for (const RunShape& shape : more_recomputed(run.shape))
-    if (add_stages(run, shape, changes)) return;
+    if (add_strategies(run, shape, changes)) return;
 }
 
 // Where no change of this run fits.
@@ -120,28 +125,6 @@ std::string or_more_of(const LimitedRun& run) {
 }
 
 }  // namespace
-
-MemoryPlan plan_of_stage(const RunShape& shape, ZeroStage stage) {
-  MemoryPlan plan;
-  const PrecisionConfig& precision = shape.workload.precision;
-  const ParamLayout layout(shape.workload.model, shape.world);
-  plan.add(Purpose::parameters, "model states", "",
-           model_states(layout.arena_size(), shape.world, stage, precision));
-  // Unit 0, the last one, and two blocks in turn.
-  const Elements units(layout.unit(0).sharded_size + layout.unit(layout.last_unit()).sharded_size +
-                       std::min(2, layout.num_blocks()) * layout.unit(1).sharded_size);
-  if (stage >= ZeroStage::gradients) {
-    plan.add(Purpose::gradients, "full units", "", bytes_of(units, precision.grad_dtype));
-    if (micro_batches_of(shape) > 1)  // later ones' sums land beside the slice
-      plan.add(Purpose::gradients, "scratch", "",
-               bytes_of(units / to_int(shape.world), precision.grad_dtype));
-  }
-  if (stage == ZeroStage::parameters)
-    plan.add(Purpose::parameters, "full units", "", bytes_of(units, precision.dtype));
-  plan_activation_buffers(shape, plan);
-  detail::plan_surroundings(shape, to_int(shape.world), plan);
-  return plan;
-}
 
 std::vector<Change> changes_that_fit(const LimitedRun& run) {
   std::vector<Change> changes;
@@ -154,7 +137,7 @@ std::vector<Change> changes_that_fit(const LimitedRun& run) {
     add_first(run, both, changes);
   }
   if (!run.one_rank_only) add_first(run, larger_worlds(run.shape, to_int(run.shape.world) + 1), changes);
-  add_stages(run, changes);
+  add_strategies(run, changes);
   return changes;
 }
 

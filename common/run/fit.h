@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "common/memory/model_states.h"
 #include "common/memory/plan.h"
+#include "common/strategy/plans.h"
 
 namespace sc {
 
@@ -18,8 +18,8 @@ struct LimitedRun {
   Bytes cap;
   std::string place = {};    // that has no more free: "this machine", "GPU 0"; empty: --memory-cap says so
   std::int64_t sharing = 0;  // of the shape's world; 0: each rank has the cap to itself
-  ZeroStage stage = ZeroStage::none;  // of its strategy
-  std::int64_t slices = 1;            // virtual ranks of each rank (00)
+  std::vector<StrategyPlans> strategies = {};  // that divide more
+  std::int64_t slices = 1;                     // virtual ranks of each rank (00)
   bool one_rank_only = false;
   std::function<MemoryPlan(const RunShape&)> plan;  // all that a rank of the run would hold
 };
@@ -29,10 +29,6 @@ struct Change {
   std::string what;  // "--set batch.micro=2"
   Bytes bytes;
 };
-
-/// All that a rank of lesson 02, 03 or 04 holds with its default options, by formula: model states, full
-/// units for a moment, activations, and what run_lesson holds.
-MemoryPlan plan_of_stage(const RunShape& shape, ZeroStage stage);
 
 /// What would fit, what costs least first: rows of a micro-batch, activations computed again, both; more
 /// ranks of this strategy; a strategy that divides more. The global batch stays. May be empty.

@@ -7,18 +7,20 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/config/field_table.h"
-#include "common/memory/model_states.h"
 #include "common/strategy/any_strategy.h"
+#include "common/strategy/plans.h"
 
 namespace sc {
 
 struct LessonInfo {
-  std::string name;                   // the folder's
-  std::string question;               // one sentence, for --help
-  bool one_rank_only = false;         // 00: a second rank is an error
-  ZeroStage stage = ZeroStage::none;  // what is divided among ranks
+  std::string name;            // the folder's
+  std::string question;        // one sentence, for --help
+  bool one_rank_only = false;  // 00: a second rank is an error
+  std::vector<StrategyPlans> strategies =
+      {};  // the other lessons: what to advise where this one does not fit
 };
 
 namespace detail {

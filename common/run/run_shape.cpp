@@ -64,10 +64,27 @@ MemoryPlan plan_of_run(const AnyLesson& lesson, const RunShape& shape) {
   return plan;
 }
 
+MemoryPlan plan_of_run(const StrategyPlans& strategy, const RunShape& shape) {
+  MemoryPlan plan = strategy.memory_plan(shape);
+  plan_surroundings(shape, to_int(shape.world), plan);
+  return plan;
+}
+
+// Those that divide more than this lesson.
+std::vector<StrategyPlans> strategies_after(const LessonInfo& info) {
+  std::vector<StrategyPlans> after;
+  bool found = false;
+  for (const StrategyPlans& strategy : info.strategies) {
+    if (found) after.push_back(strategy);
+    found = found || strategy.folder == info.name;
+  }
+  return after;
+}
+
 LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, Bytes cap) {
   return {.shape = shape,
           .cap = cap,
-          .stage = lesson.info.stage,
+          .strategies = strategies_after(lesson.info),
           .slices = lesson.slices(),
           .one_rank_only = lesson.info.one_rank_only,
           .plan = [&lesson](const RunShape& changed) { return plan_of_run(lesson, changed); }};

@@ -24,8 +24,9 @@ inline bool scales_loss(const RunShape& shape) { return shape.workload.precision
 /// transport's scratch. data_ranks: real ranks that share a step's micro-batches.
 void plan_surroundings(const RunShape& shape, std::int64_t data_ranks, MemoryPlan& plan);
 
-/// All that a rank of the lesson holds: its strategy's plan and its surroundings.
+/// All that a rank of the lesson, or of another strategy, holds: the strategy's plan and its surroundings.
 MemoryPlan plan_of_run(const AnyLesson& lesson, const RunShape& shape);
+MemoryPlan plan_of_run(const StrategyPlans& strategy, const RunShape& shape);
 
 /// That run with a limit.
 LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, Bytes cap);

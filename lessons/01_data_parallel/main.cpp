@@ -1,9 +1,11 @@
 #include "common/run/run_lesson.h"
 #include "data_parallel.h"
+#include "lessons/plans.h"
 
 int main(int argc, char** argv) {
   return sc::run_lesson<sc::DataParallel>(
       {.name = "01_data_parallel",
-       .question = "How do ranks with a whole replica each share a batch and stay equal?"},
+       .question = "How do ranks with a whole replica each share a batch and stay equal?",
+       .strategies = sc::lesson_plans()},
       argc, argv);
 }

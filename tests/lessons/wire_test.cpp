@@ -35,7 +35,7 @@ class RankOf {
     lesson_.train_step(batches);
     return test::wire_count();
   }
-  void after_step() { lesson_.after_step(0); }
+  void after_step() { sc::after_step(lesson_, 0); }
   void settle() { lesson_.settle(); }
   [[nodiscard]] std::int64_t predicted() const { return predicted_.value(); }
 

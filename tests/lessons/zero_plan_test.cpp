@@ -1,12 +1,13 @@
 // What lessons 02-04 say before they run: plans without ranks, for worlds that no test can start, and the
 // ZeRO paper's bytes.
-#include "common/run/fit.h"
-#include "common/run/run_shape.h"
+#include "lessons/00_one_device/reference_order.h"
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
+#include "lessons/plans.h"
 #include "tests/support/harness.h"
+#include "tests/support/model_states.h"
 
 namespace sc {
 namespace {
@@ -86,44 +87,16 @@ Workload sixteen_bits(Workload w) {
   return w;
 }
 
-template <Strategy S>
-Bytes held(const RunShape& shape) {
-  MemoryPlan plan = S::memory_plan(shape, {});
-  detail::plan_surroundings(shape, to_int(shape.world), plan);
-  return plan.total();
-}
-
-void expect_plans_of_stages(const RunShape& shape) {
-  EXPECT_EQ(plan_of_stage(shape, ZeroStage::optimizer).total(), held<Zero1>(shape));
-  EXPECT_EQ(plan_of_stage(shape, ZeroStage::gradients).total(), held<Zero2>(shape));
-  EXPECT_EQ(plan_of_stage(shape, ZeroStage::parameters).total(), held<Zero3>(shape));
-}
-
-// What --memory-cap says of other lessons is computed without them.
-TEST_P(ZeroPlans, PlansOfStagesAreTheLessons) {
-  for (const int layers : {1, 2, 5}) {
-    for_each_model([&](Workload w) {
-      w.model.layers = layers;
-      for (const Workload& of : {w, sixteen_bits(w)}) {
-        for (const int micro_batches : {GetParam(), 12 * GetParam()}) {
-          RunShape shape = test::shape_for(of, GetParam(), 0, CommBackend::mpi);
-          shape.workload.batch.global = micro_batches * w.batch.micro;
-          expect_plans_of_stages(shape);
-        }
-      }
-    });
-  }
-  for (const GptConfig& model : models()) {
-    for (Workload w : {odd_workload(), sixteen_bits(odd_workload())}) {
-      w.model = model;
-      w.batch = {.sequence = model.context, .global = 8 * GetParam(), .micro = 4};
-      expect_plans_of_stages(test::shape_for(w, GetParam(), 0, CommBackend::mpi));
-      RunShape gpu = test::shape_for(w, GetParam(), 0, CommBackend::nccl);
-      gpu.device = DeviceKind::cuda;
-      gpu.ops = OpsBackend::fused;
-      expect_plans_of_stages(gpu);
-    }
-  }
+// What --memory-cap advises is each lesson's own plan.
+TEST_P(ZeroPlans, TheTableHasTheLessonsOwn) {
+  const RunShape shape = test::shape_for(odd_workload(), GetParam(), 0, CommBackend::mpi);
+  const std::vector<StrategyPlans> table = lesson_plans();
+  ASSERT_EQ(table.size(), 5U);
+  EXPECT_EQ(table[0].memory_plan(shape).total(), ReferenceOrder::memory_plan(shape, {}).total());
+  EXPECT_EQ(table[1].memory_plan(shape).total(), DataParallel::memory_plan(shape, {}).total());
+  EXPECT_EQ(table[2].comm_plan(shape), Zero1::comm_plan(shape, {}));
+  EXPECT_EQ(table[3].comm_plan(shape), Zero2::comm_plan(shape, {}));
+  EXPECT_EQ(table[4].comm_plan(shape), Zero3::comm_plan(shape, {}));
 }
 
 /// Of a plan the rows of model states: neither units that are full for a moment, nor scratch, nor

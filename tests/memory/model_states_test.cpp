@@ -1,4 +1,4 @@
-#include "common/memory/model_states.h"
+#include "tests/support/model_states.h"
 
 #include <gtest/gtest.h>
 

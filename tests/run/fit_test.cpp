@@ -9,18 +9,24 @@
 
 #include "common/base/check.h"
 #include "common/base/text.h"
+#include "common/run/run_shape.h"
+#include "lessons/plans.h"
 
 namespace sc {
 namespace {
 
-LimitedRun limited(ZeroStage stage = ZeroStage::none) {
+/// A run of that lesson, and the lessons after it.
+LimitedRun limited(const std::string& folder = "01_data_parallel") {
   LimitedRun run;
   run.shape.workload.batch = {.sequence = 128, .global = 48, .micro = 4};
   run.shape.world = WorldSize{2};
   run.shape.device = DeviceKind::cuda;  // where no transport's scratch grows with the ranks
   run.shape.comm = CommBackend::nccl;
-  run.stage = stage;
-  run.plan = [stage](const RunShape& shape) { return plan_of_stage(shape, stage); };
+  for (const StrategyPlans& lesson : lesson_plans()) {
+    if (run.plan) run.strategies.push_back(lesson);
+    if (lesson.folder == folder)
+      run.plan = [lesson](const RunShape& shape) { return detail::plan_of_run(lesson, shape); };
+  }
   return run;
 }
 
@@ -81,7 +87,7 @@ TEST(Fit, BothWhereNeitherIsEnough) {
 
 // Replicas do not shrink; slices do.
 TEST(Fit, MoreRanksHelpAStrategyThatDivides) {
-  LimitedRun run = limited(ZeroStage::optimizer);
+  LimitedRun run = limited("02_zero1");
   run.cap = needs(run, 4, Activations::keep, 3);
   EXPECT_EQ(found(changes_that_fit(run), "-n 3"), run.cap);
   LimitedRun replicas = limited();
@@ -92,18 +98,23 @@ TEST(Fit, MoreRanksHelpAStrategyThatDivides) {
 
 TEST(Fit, StrategiesThatDivideMoreEachWithTheFewestRanks) {
   LimitedRun run = limited();
-  const auto of = [&](ZeroStage stage, int world) {
-    RunShape shape = run.shape;
-    shape.world = WorldSize{world};
-    return plan_of_stage(shape, stage).total();
-  };
-  run.cap = of(ZeroStage::optimizer, 2);
+  const LimitedRun zero1 = limited("02_zero1");
+  run.cap = needs(zero1, 4, Activations::keep, 2);
   EXPECT_EQ(found(changes_that_fit(run), "ZeRO-1 (lesson 02) -n 2"), run.cap);
   EXPECT_FALSE(found(changes_that_fit(run), "ZeRO-2 (lesson 03) -n 2")) << "no fewer ranks than ZeRO-1";
-  run.cap = of(ZeroStage::optimizer, 6);
-  const std::vector<Change> changes = changes_that_fit(run);
-  EXPECT_EQ(found(changes, "ZeRO-1 (lesson 02) -n 6"), run.cap);
-  run.stage = ZeroStage::parameters;
+  run.cap = needs(zero1, 4, Activations::keep, 6);
+  EXPECT_EQ(found(changes_that_fit(run), "ZeRO-1 (lesson 02) -n 6"), run.cap);
+  run.strategies.clear();
+  for (const Change& change : changes_that_fit(run))
+    EXPECT_EQ(change.what.find("ZeRO"), std::string::npos) << change.what;
+}
+
+// A strategy that refuses the workload is no advice, and no error.
+TEST(Fit, AStrategyThatRefusesIsLeftOut) {
+  LimitedRun run = limited();
+  run.shape.workload.precision = {
+      .dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::f32};
+  run.cap = run.plan(run.shape).total() - Bytes(1);
   for (const Change& change : changes_that_fit(run))
     EXPECT_EQ(change.what.find("ZeRO"), std::string::npos) << change.what;
 }
@@ -116,8 +127,8 @@ TEST(Fit, StrategiesThatDivideMoreAndComputeAgain) {
   for (int world = 2; world <= 12; ++world) {
     if (12 % world != 0) continue;
     shape.world = WorldSize{world};
-    for (int stage = 1; stage <= 3; ++stage)
-      run.cap = std::min(run.cap, plan_of_stage(shape, static_cast<ZeroStage>(stage)).total());
+    for (const StrategyPlans& strategy : run.strategies)
+      run.cap = std::min(run.cap, detail::plan_of_run(strategy, shape).total());
   }
   const std::vector<Change> changes = changes_that_fit(run);
   ASSERT_FALSE(changes.empty());
@@ -126,7 +137,7 @@ TEST(Fit, StrategiesThatDivideMoreAndComputeAgain) {
 }
 
 TEST(Fit, OneRankOnlyIsNotToldToUseMore) {
-  LimitedRun run = limited(ZeroStage::optimizer);
+  LimitedRun run = limited("02_zero1");
   run.one_rank_only = true;
   run.cap = needs(run, 4, Activations::keep, 3);
   EXPECT_FALSE(found(changes_that_fit(run), "-n 3"));
@@ -184,7 +195,7 @@ TEST(Fit, RanksOfAMachineShareItsMemory) {
 
 // A GPU belongs to one rank: more ranks have more GPUs, and as much each.
 TEST(Fit, AGpuHasWhatIsFreeOnIt) {
-  LimitedRun run = limited(ZeroStage::optimizer);
+  LimitedRun run = limited("02_zero1");
   run.place = "GPU 1";
   run.cap = run.plan(run.shape).total() - Bytes(1);
   try {
@@ -207,7 +218,7 @@ TEST(Fit, AGpuHasWhatIsFreeOnIt) {
 
 // Three ranks of ZeRO-1 hold less each than two, but three times that is more than the machine has.
 TEST(Fit, MoreRanksOfAMachineHaveASmallerShare) {
-  LimitedRun run = limited(ZeroStage::optimizer);
+  LimitedRun run = limited("02_zero1");
   run.cap = needs(run, 4, Activations::keep) * 2 - Bytes(1);
   ASSERT_LE(needs(run, 4, Activations::keep, 3) * 2, run.cap);
   ASSERT_GT(needs(run, 4, Activations::keep, 3) * 3, run.cap);

@@ -1,0 +1,28 @@
+#include "plans.h"
+
+#include "00_one_device/reference_order.h"
+#include "01_data_parallel/data_parallel.h"
+#include "02_zero1/zero1.h"
+#include "03_zero2/zero2.h"
+#include "04_zero3/zero3.h"
+
+namespace sc {
+namespace {
+
+template <Strategy S>
+StrategyPlans plans_of(const char* folder, const char* name) {
+  return {folder, name, [](const RunShape& shape) { return S::memory_plan(shape, {}); },
+          [](const RunShape& shape) { return S::comm_plan(shape, {}); }};
+}
+
+}  // namespace
+
+std::vector<StrategyPlans> lesson_plans() {
+  return {plans_of<ReferenceOrder>("00_one_device", "one device (lesson 00)"),
+          plans_of<DataParallel>("01_data_parallel", "data parallel (lesson 01)"),
+          plans_of<Zero1>("02_zero1", "ZeRO-1 (lesson 02)"),
+          plans_of<Zero2>("03_zero2", "ZeRO-2 (lesson 03)"),
+          plans_of<Zero3>("04_zero3", "ZeRO-3 (lesson 04)")};
+}
+
+}  // namespace sc
