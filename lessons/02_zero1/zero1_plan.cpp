@@ -8,7 +8,7 @@ namespace sc {
 FieldTable<Zero1Options> Zero1::fields() {
   FieldTable<Options> table;
   table.add({"overlap", "",
-             "gradients travel behind backward and updated slices under the next forward; off: each is "
+             "gradients travel during backward, updated slices during the next forward; off: each is "
              "waited for at once"},
             on_off(), &Options::overlap);
   return table;

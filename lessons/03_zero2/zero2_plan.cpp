@@ -14,7 +14,7 @@ FieldTable<Zero2Options> Zero2::fields() {
           {{"unit", 0}}, 1, [](std::int64_t n) { return n; }, [](const std::int64_t& n) { return n; }),
       &Options::bucket);
   table.add({"overlap", "",
-             "gradients travel behind backward and updated slices under the next forward; off: each is "
+             "gradients travel during backward, updated slices during the next forward; off: each is "
              "waited for at once"},
             on_off(), &Options::overlap);
   return table;
