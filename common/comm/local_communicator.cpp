@@ -317,7 +317,8 @@ void LocalCommunicator::abort_group(LocalGroup& group) noexcept {
       if (auto alive = child.lock()) children.push_back(alive);
     }
   }
-  for (const auto& [end, text] : pending) end->fail({OpFailure::Kind::aborted, text, "the group was aborted"});
+  for (const auto& [end, text] : pending)
+    end->fail({OpFailure::Kind::aborted, text, "the group was aborted"});
   for (const auto& child : children) abort_group(*child);
 }
 

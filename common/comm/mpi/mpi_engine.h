@@ -43,7 +43,7 @@ struct MpiGroup {
   std::shared_ptr<AbortFlag> aborted = std::make_shared<AbortFlag>();  // no operation is accepted any more
   // The MPI thread's own:
   std::deque<MpiOperation*> queue;  // collectives in issue order; the front one is in progress
-  std::optional<OpFailure> broken;    // a collective failed, so the ranks are not in step any more
+  std::optional<OpFailure> broken;  // a collective failed, so the ranks are not in step any more
 };
 
 /// One operation: its exchanges run one after the other, each with its pieces in slots.
