@@ -30,7 +30,7 @@ StepResult Zero1::train_step(std::span<const Batch> micro_batches) {
     passes_.embed_backward(batch, grads_full_[0], write);  // the tied head opened it, this completes it
     if (last) reduce_grads(0);
   }
-  for (int unit = 0; unit < layout_.num_units(); ++unit) wait_reduced(unit);
+  for (int unit = layout_.last_unit(); unit >= 0; --unit) wait_reduced(unit);
   global_norm();
   for (int unit = 0; unit < layout_.num_units(); ++unit) step_shard(unit);
   return {sums_, context_.scalars.grad_norm};
