@@ -32,10 +32,10 @@ StepScalars make_scalars(const RunShape& shape, Ledger& ledger) {
   return scalars;
 }
 
-std::optional<ModelFlops> flops_of_run(const TrainJob& job, const Gpu* gpu) {
-  if (gpu == nullptr) return std::nullopt;
-  return flops_of(job.config.workload, gpu->facts().name, static_cast<int>(to_int(job.launch.world)),
-                  job.line.share_gpu);
+RunFiles::OnGpu facts_of(const Gpu* gpu, const TrainJob& job) {
+  if (gpu == nullptr) return {};
+  const int ranks = static_cast<int>(to_int(job.launch.world));
+  return {gpu_versions(*gpu), flops_of(job.config.workload, gpu->facts().name, ranks, job.line.share_gpu)};
 }
 
 }  // namespace
@@ -55,9 +55,9 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
               {on_.ledger, on_.witness, on_.gpu}),
       profile_(job.line.profile ? std::make_unique<GpuProfile>() : nullptr),
       strategy_(make_strategy()),
-      flops_(flops_of_run(job, on_.gpu)),
-      records_(*file_ops_, job, shape_, facts_of_gpu(), on_.world.comm()),
-      observer_(job, {shape_, scalars_.lr, on_.world, claims_, records_, flops_, began_}),
+      facts_(facts_of(on_.gpu, job)),
+      records_(*file_ops_, job, shape_, facts_, on_.world.comm()),
+      observer_(job, {shape_, scalars_.lr, on_.world, claims_, records_, facts_.flops, began_}),
       runner_(job, {*strategy_, scalars_, fault_, on_.gpu, profile_.get()}, observer_) {}
 
 // And what it can be refused for.
@@ -68,11 +68,6 @@ std::unique_ptr<AnyStrategy> Trainer::make_strategy() {
   if (speaks() && !line.save.empty()) check_save_path(*file_ops_, line.save);
   if (!line.init.empty()) load_weights(*strategy, strategy->layout(), line.init);
   return strategy;
-}
-
-RunFiles::OnGpu Trainer::facts_of_gpu() const {
-  if (on_.gpu == nullptr) return {};
-  return {gpu_versions(*on_.gpu), flops_};
 }
 
 void Trainer::run() {

@@ -12,7 +12,6 @@
 #include "common/gpu/gpu.h"
 #include "common/gpu/gpu_profile.h"
 #include "common/memory/allocator_witness.h"
-#include "common/records/mfu.h"
 #include "common/run/claims.h"
 #include "common/run/observer.h"
 #include "common/run/run_files.h"
@@ -42,7 +41,6 @@ class Trainer {
 
  private:
   std::unique_ptr<AnyStrategy> make_strategy();
-  [[nodiscard]] RunFiles::OnGpu facts_of_gpu() const;
   void announce() const;
   void train();
   void skip_or_stop(const StepRecord& step);
@@ -68,8 +66,8 @@ class Trainer {
   Claims claims_;
   std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
   std::unique_ptr<AnyStrategy> strategy_;
-  std::optional<ModelFlops> flops_;  // on a GPU
-  RunFiles records_;                 // after all that may refuse: a run that cannot start leaves no folder
+  const RunFiles::OnGpu facts_;
+  RunFiles records_;  // after all that may refuse: a run that cannot start leaves no folder
   Observer observer_;
   StepRunner runner_;
   std::optional<double> validation_loss_;

@@ -32,8 +32,6 @@ std::string edge_text(const Launch& launch, const char* what, std::chrono::milli
       to_int(launch.rank), to_int(launch.world), what, limit.count() / 1000);
 }
 
-}  // namespace
-
 // The communicator of the strategies over that of the host.
 std::unique_ptr<Communicator> on_gpu(std::unique_ptr<Communicator> host, Ledger& ledger,
                                      const WorldOptions& options) {
@@ -46,13 +44,23 @@ std::unique_ptr<Communicator> on_gpu(std::unique_ptr<Communicator> host, Ledger&
   });
 }
 
+}  // namespace
+
 World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
     : edge_limit_(edge_limit(options.watchdog_seconds)), launch_(launch) {
   if (launch.launched()) edge_.emplace(edge_limit_, edge_text(launch, "start together", edge_limit_));
+  connect(ledger, options);
+  start_watchdog(options.watchdog_seconds);
+  comm_->barrier();  // all have joined
+  if (to_int(launch.local_rank) == 0) board_->remove_file();
+  edge_.reset();
+}
+
+void World::connect(Ledger& ledger, const WorldOptions& options) {
   RecordOptions record;
   record.trace_steps = options.trace_steps;
-  if (!launch.launched()) {
-    board_.emplace(launch.world);
+  if (!launch_.launched()) {
+    board_.emplace(launch_.world);
     record.board = &*board_;
     comm_.emplace(on_gpu(LocalWorld(1).communicator(Rank{0}), ledger, options), record);
   } else {
@@ -60,21 +68,24 @@ World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
     mpi_ = std::make_unique<MpiWorld>([&ledger, purpose](Bytes bytes) {
       return ledger.allocate(purpose, "mpi scratch", {bytes.value()}, DType::u8);
     });
-    check_launch(launch, mpi_->rank(), mpi_->size());
+    check_launch(launch_, mpi_->rank(), mpi_->size());
     std::unique_ptr<Communicator> world = mpi_->world();
     // Rank 0's process id and clock make a name that no other run has; ranks of other hosts make a board of
     // their own by it.
     const std::string name =
         broadcast_string(*world, fmt::format("stagecraft-{}-{}", ::getpid(),
                                              std::chrono::steady_clock::now().time_since_epoch().count()));
-    board_.emplace(board_directory() + "/" + name, launch.world);
+    board_.emplace(board_directory() + "/" + name, launch_.world);
     record.board = &*board_;
     comm_.emplace(on_gpu(std::move(world), ledger, options), record);
   }
+}
+
+void World::start_watchdog(double limit_seconds) {
   WatchdogOptions watch;
-  watch.limit = std::chrono::milliseconds(static_cast<std::int64_t>(options.watchdog_seconds * 1000));
+  watch.limit = std::chrono::milliseconds(static_cast<std::int64_t>(limit_seconds * 1000));
   watch.on_sigterm = true;
-  watch.on_sigint = !launch.launched();
+  watch.on_sigint = !launch_.launched();
   watch.interrupted = [this](int signal) {
     const std::lock_guard lock(act_mutex_);
     if (last_acts_.interrupted) last_acts_.interrupted(signal_asked(signal, process_environment()));
@@ -85,9 +96,6 @@ World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
   };
   watchdog_.emplace(
       *board_, comm_->rank(), [this] { return comm_->record().outstanding(); }, std::move(watch));
-  comm_->barrier();  // all have joined
-  if (to_int(launch.local_rank) == 0) board_->remove_file();
-  edge_.reset();
 }
 
 World::~World() {

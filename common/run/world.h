@@ -49,6 +49,8 @@ class World {
   [[noreturn]] void fail(ExitCode code, const std::string& text) noexcept;
 
  private:
+  void connect(Ledger& ledger, const WorldOptions& options);
+  void start_watchdog(double limit_seconds);
   void speak(int exit_code, const std::string& text) noexcept;
   // Where the watchdog is not there: MPI's start and end. The others may be gone, or hang.
   std::chrono::milliseconds edge_limit_;

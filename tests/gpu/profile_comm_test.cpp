@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/comm/local_communicator.h"
+
 namespace sc {
 namespace {
 
@@ -38,6 +40,24 @@ TEST(ProfileComm, SumsTrainingStepsByKind) {
   EXPECT_DOUBLE_EQ(rows[1].milliseconds, 7);
   EXPECT_EQ(rows[1].calls, 2);
   EXPECT_EQ(rows[1].sent, Bytes(4000));
+}
+
+// Waits of the steps after the warm-up, a step; in a world of one nobody waits.
+TEST(ProfileComm, WaitsOfTheProfiledSteps) {
+  std::vector<StepRecord> steps(kWarmupSteps + 2);
+  for (std::size_t step = 0; step < steps.size(); ++step) {
+    steps[step].step = static_cast<std::int64_t>(step);
+    steps[step].waited_seconds = 0.001 * static_cast<double>(step);
+  }
+  for (const int ranks : {1, 2}) {
+    LocalWorld world(ranks);
+    RecordingCommunicator comm(world.communicator(Rank{0}));
+    Profile profile;
+    profile.steps = 2;
+    add_communication(steps, CommPlan{}, comm, profile);
+    EXPECT_DOUBLE_EQ(profile.waited_milliseconds, ranks == 1 ? 0 : kWarmupSteps + 0.5);
+    EXPECT_TRUE(profile.communication.empty());
+  }
 }
 
 }  // namespace
