@@ -7,16 +7,6 @@
 #include "04_zero3/zero3.h"
 
 namespace sc {
-namespace {
-
-template <Strategy S>
-StrategyPlans plans_of(const char* folder, const char* name) {
-  return {folder, name, [](const RunShape& shape) { return S::memory_plan(shape, {}); },
-          [](const RunShape& shape) { return S::comm_plan(shape, {}); }};
-}
-
-}  // namespace
-
 std::vector<StrategyPlans> lesson_plans() {
   return {plans_of<ReferenceOrder>("00_one_device", "one device (lesson 00)"),
           plans_of<DataParallel>("01_data_parallel", "data parallel (lesson 01)"),

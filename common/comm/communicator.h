@@ -32,6 +32,9 @@ class TicketState {
   /// CPU: blocks until the operation has ended. GPU: makes the caller's stream wait. Rethrows the operation's
   /// error.
   virtual void wait() = 0;
+  /// Blocks the host until the operation has ended, whatever the device. Not for an operation that was
+  /// captured into a graph.
+  virtual void wait_on_host() { wait(); }
   /// The ticket went away without a wait: count it, so that tests (and the end of a run) can fail. Never
   /// throws.
   virtual void dropped() noexcept = 0;
@@ -68,6 +71,10 @@ class Ticket {
   /// Idempotent. After it the tensors may be used again.
   void wait() {
     if (auto state = std::move(state_)) state->wait();
+  }
+  /// Idempotent, and instead of wait(): the host itself waits, from any thread.
+  void wait_on_host() {
+    if (auto state = std::move(state_)) state->wait_on_host();
   }
   /// For decorators: the state itself, which must be waited for or told that it was dropped. Null if there is
   /// none.

@@ -26,7 +26,7 @@ void check_peer(Member me, CommKind kind, Rank peer, bool self_allowed) {
 CommOp check_tensor(Member me, CommKind kind, const at::Tensor& t) {
   if (!t.defined()) refuse(me, kind, "the tensor is not defined");
   if (!t.is_contiguous()) refuse(me, kind, "the tensor is not contiguous");
-  return {kind, dtype_of(t), Elements(t.numel())};
+  return {kind, dtype_of(t), Elements(t.numel()), me.world};
 }
 
 // `shard` lies apart from `full`, or is exactly slice rank() of it.

@@ -1,46 +1,26 @@
 #include "common/comm/recording_communicator.h"
 
+#include <ATen/ops/empty.h>
+
 #include <stdexcept>
 #include <string>
 
 #include "common/comm/op_check.h"
+#include "common/comm/recorded_ticket.h"
 
 namespace sc {
 namespace {
 
-/// Tells the record when the operation is waited for. The record asks `inner` from the watchdog's thread, so
-/// the state is taken out of the record before it goes, and it goes on the thread that owns the ticket.
-class RecordedTicket : public TicketState {
- public:
-  RecordedTicket(std::unique_ptr<TicketState> inner, std::shared_ptr<CommRecord> record, std::int64_t number)
-      : inner_(std::move(inner)), record_(std::move(record)), number_(number) {}
-  ~RecordedTicket() override {
-    if (!waited_) record_->forget(number_);
-  }
-  bool ready() override { return inner_->ready(); }
-  void wait() override {
-    record_->wait_began(number_);
-    waited_ = true;
-    std::function<bool()> ended = inner_->ended_later();
-    try {
-      inner_->wait();
-    } catch (...) {
-      record_->wait_ended(number_, inner_->ended_at());
-      throw;
-    }
-    record_->wait_ended(number_, inner_->ended_at(), std::move(ended), inner_->gpu_times());
-  }
-  void dropped() noexcept override { inner_->dropped(); }
-  std::function<bool()> ended_later() override { return inner_->ended_later(); }
-  GpuTimes gpu_times() override { return inner_->gpu_times(); }
-  std::optional<std::chrono::steady_clock::time_point> ended_at() override { return inner_->ended_at(); }
-
- private:
-  std::unique_ptr<TicketState> inner_;
-  std::shared_ptr<CommRecord> record_;
-  std::int64_t number_;
-  bool waited_ = false;
-};
+// Every rank of the group says which rank of the world it is.
+std::vector<Rank> members_of(Communicator& group, Rank me) {
+  at::Tensor mine = at::empty({1}, at::kLong), all = at::empty({to_int(group.size())}, at::kLong);
+  mine.mutable_data_ptr<std::int64_t>()[0] = to_int(me);
+  group.all_gather(mine, all).wait();
+  std::vector<Rank> members;
+  for (std::int64_t i = 0; i < all.numel(); ++i)
+    members.push_back(Rank{static_cast<int>(all.const_data_ptr<std::int64_t>()[i])});
+  return members;
+}
 
 }  // namespace
 
@@ -52,7 +32,10 @@ Phase phase_from(std::string_view name) {
 }
 
 RecordingCommunicator::RecordingCommunicator(Communicator& inner, const RecordOptions& options)
-    : inner_(&inner), record_(std::make_shared<CommRecord>(inner.rank(), options)) {}
+    : inner_(&inner), record_(std::make_shared<CommRecord>(inner.rank(), options)) {
+  for (int r = 0; r < to_int(inner.size()); ++r) members_.push_back(Rank{r});
+  group_ = RankSet::of(members_);
+}
 
 RecordingCommunicator::RecordingCommunicator(std::unique_ptr<Communicator> inner,
                                              const RecordOptions& options)
@@ -61,8 +44,18 @@ RecordingCommunicator::RecordingCommunicator(std::unique_ptr<Communicator> inner
 }
 
 RecordingCommunicator::RecordingCommunicator(std::unique_ptr<Communicator> inner,
-                                             std::shared_ptr<CommRecord> record)
-    : owned_(std::move(inner)), inner_(owned_.get()), record_(std::move(record)) {}
+                                             std::shared_ptr<CommRecord> record, std::vector<Rank> members)
+    : owned_(std::move(inner)),
+      inner_(owned_.get()),
+      record_(std::move(record)),
+      members_(std::move(members)),
+      group_(RankSet::of(members_)) {}
+
+// Every collective of the group has its number on all of its ranks: they issue the same ones in the same order.
+Meeting RecordingCommunicator::meeting(std::optional<Rank> peer) {
+  if (!peer) return {group_, {}, ++collectives_};
+  return {group_, members_.at(static_cast<std::size_t>(to_int(*peer))), 0};
+}
 
 void RecordingCommunicator::set_phase(std::string_view phase) { record_->set_phase(phase_from(phase)); }
 
@@ -72,28 +65,18 @@ CommPlan RecordingCommunicator::recorded(std::string_view phase, std::int64_t st
 
 template <class Issue>
 Ticket RecordingCommunicator::record_op(const CommOp& op, std::optional<Rank> peer, Issue&& issue) {
-  const std::int64_t number =
-      record_->issuing(op, wire_bytes(op, size(), rank()), peer, CommRecord::Clock::now());
-  std::unique_ptr<TicketState> state;
   try {
-    state = issue().release();
+    return record_operation(record_, op, wire_bytes(op, rank()), meeting(peer), issue);
   } catch (...) {
-    record_->withdrawn(number);
+    if (!peer) --collectives_;  // refused
     throw;
   }
-  TicketState* inner = state.get();  // null: it ended before the ticket was written
-  record_->issued(number, [inner] { return inner == nullptr || inner->ready(); });
-  if (!state) {
-    record_->forget(number);
-    return Ticket();
-  }
-  return Ticket(std::make_unique<RecordedTicket>(std::move(state), record_, number));
 }
 
 template <class Block>
 void RecordingCommunicator::record_blocking(Block&& block) {
-  const CommOp op{CommKind::barrier, DType::u8, Elements(0)};
-  const std::int64_t number = record_->issuing(op, Bytes(0), {}, CommRecord::Clock::now());
+  const CommOp op{CommKind::barrier, DType::u8, Elements(0), size()};
+  const std::int64_t number = record_->issuing(op, Bytes(0), meeting({}), CommRecord::Clock::now());
   record_->wait_began(number);
   try {
     block();
@@ -110,9 +93,14 @@ void RecordingCommunicator::barrier() {
 
 std::unique_ptr<Communicator> RecordingCommunicator::split(int color) {
   std::unique_ptr<Communicator> part;
-  record_blocking([&] { part = inner_->split(color); });
+  std::vector<Rank> members;
+  record_blocking([&] {
+    part = inner_->split(color);
+    if (part) members = members_of(*part, members_[static_cast<std::size_t>(to_int(rank()))]);
+  });
   if (!part) return nullptr;
-  return std::unique_ptr<Communicator>(new RecordingCommunicator(std::move(part), record_));
+  return std::unique_ptr<Communicator>(
+      new RecordingCommunicator(std::move(part), record_, std::move(members)));
 }
 
 std::shared_ptr<void> RecordingCommunicator::window(Bytes bytes) {

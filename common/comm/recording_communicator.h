@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "common/comm/communicator.h"
 #include "common/watch/comm_record.h"
@@ -27,6 +28,8 @@ class RecordingCommunicator : public Communicator {
   /// Everything else that is known.
   [[nodiscard]] CommRecord& record() { return *record_; }
   [[nodiscard]] const CommRecord& record() const { return *record_; }
+  /// For who else records on this rank.
+  [[nodiscard]] const std::shared_ptr<CommRecord>& shared_record() const { return record_; }
 
   [[nodiscard]] Rank rank() const override { return inner_->rank(); }
   [[nodiscard]] WorldSize size() const override { return inner_->size(); }
@@ -43,9 +46,11 @@ class RecordingCommunicator : public Communicator {
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
 
  private:
-  RecordingCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<CommRecord> record);
+  RecordingCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<CommRecord> record,
+                        std::vector<Rank> members);
   template <class Issue>
   Ticket record_op(const CommOp& op, std::optional<Rank> peer, Issue&& issue);
+  Meeting meeting(std::optional<Rank> peer);
   /// Runs `block` as an operation that is waited for at once.
   template <class Block>
   void record_blocking(Block&& block);
@@ -53,6 +58,9 @@ class RecordingCommunicator : public Communicator {
   std::unique_ptr<Communicator> owned_;
   Communicator* inner_;
   std::shared_ptr<CommRecord> record_;
+  std::vector<Rank> members_;  // of the group, as ranks of the world
+  RankSet group_;
+  std::int64_t collectives_ = 0;
 };
 
 /// "train" -> Phase::train.  Errors: std::invalid_argument.

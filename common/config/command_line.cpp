@@ -147,6 +147,10 @@ bool apply_run_flag(const Given& flag, CommandLine& line) {
     line.world = read(integer(1, 1'000'000), flag);
   } else if (flag.name == "memory-cap") {
     line.memory_cap = read(size(), flag);
+  } else if (flag.name == "host-cap") {
+    line.host_cap = read(size(), flag);
+  } else if (flag.name == "disk-cap") {
+    line.disk_cap = read(size(), flag);
   } else if (flag.name == "out") {
     line.out = flag.value;
   } else if (flag.name == "compare") {

@@ -29,6 +29,7 @@ struct Program {
   std::string strategy_file = {};  // without --strategy: the lesson's config.json; may be empty
   std::vector<Flag> extra = {};    // the lesson's own
   bool one_rank = false;           // -n above 1 is refused
+  std::string ranks_flag = "-n";   // what changes the number of ranks that share a step
 };
 
 /// Who computes on a GPU: own kernels where they are faster, or ATen alone.
@@ -48,7 +49,9 @@ struct CommandLine {
   std::optional<bool> graph;     // --graph on|off: a GPU's step is captured once and replayed; not asked: on
   bool profile = false;          // time by class of operation, on a GPU
   bool share_gpu = false;        // several ranks on one GPU
-  std::optional<Bytes> memory_cap;  // bytes of a rank
+  std::optional<Bytes> memory_cap;  // bytes of a rank on its device
+  std::optional<Bytes> host_cap;    // in the host's memory beside it, pinned or not
+  std::optional<Bytes> disk_cap;    // on a disk
   std::string init;                 // safetensors file with the initial weights; empty: random from the seed
   std::string save;                 // safetensors file for the trained weights; empty: none
   std::int64_t sample = 0;          // tokens of text that the trained model makes; 0: none

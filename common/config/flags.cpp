@@ -63,7 +63,9 @@ std::vector<Flag> all_flags(const Program& program) {
       {"threads", "N", "intra-op threads of a rank (default: 1; beside a GPU cores / ranks)"},
       {"plan", "", "print bytes by purpose and operations a step, and exit"},
       {"world", "N", "ranks of the plan; a real run has those of run.sh -n"},
-      {"memory-cap", "SIZE", "bytes a rank may hold, e.g. 6GB or 512MiB"},
+      {"memory-cap", "SIZE", "bytes a rank may hold on its device, e.g. 6GB or 512MiB"},
+      {"host-cap", "SIZE", "bytes a rank may hold in the host's memory beside its device"},
+      {"disk-cap", "SIZE", "bytes a rank may hold on a disk"},
       {"out", "DIR", "directory of the records (default runs/<lesson>/<time>)"},
       {"compare", "RECORD", "at the end, this run beside another one of the same workload: its record.json"},
       {"trace", "", "write trace.json: compute, communication and waiting of every rank"},
@@ -99,8 +101,7 @@ std::string help_text(const Program& program, const FieldSet& strategy) {
   std::vector<std::vector<std::string>> codes;
   for (const ExitText& exit : kExitTexts) codes.push_back({std::to_string(exit.code), exit.meaning});
   out += table(codes);
-  const char* two = program.one_rank ? "--virtual-ranks 2" : "-n 2";
-  out += fmt::format("\nexamples\n  {} {} --steps 50 --set batch.micro=2\n", run, two);
+  out += fmt::format("\nexamples\n  {} {} 2 --steps 50 --set batch.micro=2\n", run, program.ranks_flag);
   out += fmt::format("  {} --plan{} --workload configs/gpt2_1558m.json\n", run,
                      program.one_rank ? "" : " --world 64");
   return out;

@@ -28,8 +28,8 @@ Loader::Loader(const Sampler& sampler, Ledger& ledger, DataShare share) : sample
   targets_ = ledger.allocate(Purpose::workspace, "targets", shape, DType::i64);
   scale_ = ledger.zeros(Purpose::workspace, "scale", {}, DType::f32);
   if (!ledger.device().is_cpu()) {
-    staging_ = ledger.allocate(Purpose::host, "tokens_staging", {2, 2, count, batch.micro, batch.sequence},
-                               DType::i64);
+    staging_ = ledger.allocate(Purpose::workspace, "tokens_staging",
+                               {2, 2, count, batch.micro, batch.sequence}, DType::i64, Place::pinned);
   }
   for (std::int64_t m = 0; m < count; ++m) {
     batches_.push_back({.tokens = tokens_.select(0, m), .targets = targets_.select(0, m), .scale = scale_});
@@ -92,7 +92,7 @@ void Loader::plan(const Workload& workload, std::int64_t ranks, DeviceKind devic
   plan.add(Purpose::workspace, "targets", "8 M B T", bytes_of(one, DType::i64));
   plan.add(Purpose::workspace, "scale", "4", bytes_of(Elements(1), DType::f32));
   if (device == DeviceKind::cpu) return;
-  plan.add(Purpose::host, "tokens_staging", "32 M B T", 4 * bytes_of(one, DType::i64));
+  plan.add(Purpose::workspace, "tokens_staging", "32 M B T", 4 * bytes_of(one, DType::i64), Place::pinned);
 }
 
 }  // namespace sc

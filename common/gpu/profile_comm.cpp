@@ -93,12 +93,13 @@ void measure_alone(Communicator& comm, const CommPlan& plan, Profile& profile) {
 
 void add_communication(std::span<const StepRecord> steps, const CommPlan& plan, RecordingCommunicator& comm,
                        Profile& profile) {
-  if (profile.steps == 0 || comm.size() == WorldSize{1}) return;
+  if (profile.steps == 0 || comm.size() == WorldSize{1} || steps.empty()) return;
+  const std::int64_t first = steps.front().step + kWarmupSteps;
   for (const StepRecord& step : steps) {
-    if (step.step >= kWarmupSteps)
+    if (step.step >= first)
       profile.waited_milliseconds += step.waited_seconds * 1e3 / static_cast<double>(profile.steps);
   }
-  profile.communication = communication_rows(comm.record().spans(), kWarmupSteps);
+  profile.communication = communication_rows(comm.record().spans(), first);
   measure_alone(comm, plan, profile);
 }
 

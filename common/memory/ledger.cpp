@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <new>
+#include <stdexcept>
 
 #include "common/base/check.h"
 #include "common/base/text.h"
+#include "common/memory/host_pages.h"
 
 namespace sc {
 namespace {
@@ -37,33 +40,38 @@ DType from_aten(at::ScalarType type) {
 
 // Outlives the ledger while tensors do: a tensor's deleter gives its bytes back here.
 struct Ledger::State {
-  State(at::Device device_in, Bytes cap_in) : device(device_in), cap(cap_in) {}
+  State(at::Device device_in, const Caps& caps_in) : device(device_in), caps(caps_in) {}
 
-  static bool counted_in_total(Purpose purpose) {
-    return purpose != Purpose::host && purpose != Purpose::disk;
+  struct Cap {
+    const char* flag;
+    Bytes limit, in_use;
+  };
+  [[nodiscard]] Cap cap_of(Place place) const {
+    if (place == Place::device) return {"--memory-cap", caps.device, of(total, place)};
+    if (place == Place::disk) return {"--disk-cap", caps.disk, of(total, place)};
+    return {"--host-cap", caps.host, of(total, Place::pinned) + of(total, Place::host)};
   }
 
-  void take(Purpose purpose, const std::string& name, Bytes bytes) {
+  void take(Purpose purpose, Place place, const std::string& name, Bytes bytes) {
     const std::scoped_lock lock(mutex);
-    if (cap.value() > 0 && counted_in_total(purpose) && total + bytes > cap) {
-      throw InputError(ExitCode::missing, "--memory-cap " + human_bytes(cap),
+    const Cap cap = cap_of(place);
+    if (cap.limit.value() > 0 && cap.in_use + bytes > cap.limit) {
+      throw InputError(ExitCode::missing, std::string(cap.flag) + " " + human_bytes(cap.limit),
                        std::string(name_of(purpose)) + " '" + name + "' asks for " + human_bytes(bytes) +
-                           ", " + human_bytes(total) + " are in use",
+                           ", " + human_bytes(cap.in_use) + " are in use",
                        std::string("a larger cap, ") + kSmaller);
     }
-    auto& now = live[static_cast<std::size_t>(purpose)];
+    Bytes& now = live.at(purpose, place);
     now += bytes;
-    peak[static_cast<std::size_t>(purpose)] = std::max(peak[static_cast<std::size_t>(purpose)], now);
-    if (counted_in_total(purpose)) {
-      total += bytes;
-      peak_total = std::max(peak_total, total);
-    }
+    peak.at(purpose, place) = std::max(peak.at(purpose, place), now);
+    of(total, place) += bytes;
+    of(peak_total, place) = std::max(of(peak_total, place), of(total, place));
   }
 
-  void give_back(Purpose purpose, Bytes bytes) {
+  void give_back(Purpose purpose, Place place, Bytes bytes) {
     const std::scoped_lock lock(mutex);
-    live[static_cast<std::size_t>(purpose)] -= bytes;
-    if (counted_in_total(purpose)) total -= bytes;
+    live.at(purpose, place) -= bytes;
+    of(total, place) -= bytes;
   }
 
   void adopt(Bytes bytes) {
@@ -71,83 +79,106 @@ struct Ledger::State {
     adopted += bytes;
   }
 
+  using Totals = std::array<Bytes, kPlaces>;
+  static Bytes& of(Totals& totals, Place place) { return totals[static_cast<std::size_t>(place)]; }
+  static const Bytes& of(const Totals& totals, Place place) {
+    return totals[static_cast<std::size_t>(place)];
+  }
+
   const at::Device device;
-  const Bytes cap;
+  const Caps caps;
   mutable std::mutex mutex;
-  std::array<Bytes, kPurposes> live{}, peak{};
-  Bytes total, peak_total, adopted;
+  ByPlace<Bytes> live, peak;
+  Totals total{}, peak_total{};
+  Bytes adopted;
 };
 
-Ledger::Ledger(at::Device device, Bytes cap) : state_(std::make_shared<State>(device, cap)) {}
+Ledger::Ledger(at::Device device, const Caps& caps) : state_(std::make_shared<State>(device, caps)) {}
 Ledger::~Ledger() = default;
 
-at::Tensor Ledger::allocate(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype) {
-  const bool on_host = purpose == Purpose::host;
+std::shared_ptr<void> Ledger::reserve(Purpose purpose, const std::string& name, Bytes bytes, Place place) {
+  state_->take(purpose, place, name, bytes);
+  // Not null, so that the deleter is called; nobody reads what it points to.
+  return {state_.get(),
+          [state = state_, purpose, place, bytes](void*) { state->give_back(purpose, place, bytes); }};
+}
+
+at::Tensor Ledger::allocate(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype,
+                            Place place) {
+  if (place == Place::disk) throw std::logic_error("'" + name + "': a tensor does not lie on a disk");
   const Bytes bytes = bytes_of(Elements(c10::multiply_integers(shape)), dtype);
-  state_->take(purpose, name, bytes);
-  auto options =
-      at::TensorOptions().dtype(to_aten(dtype)).device(on_host ? at::Device(at::kCPU) : state_->device);
-  if (on_host && state_->device.is_cuda()) options = options.pinned_memory(true);
+  const auto options = at::TensorOptions()
+                           .dtype(to_aten(dtype))
+                           .device(place == Place::device ? state_->device : at::Device(at::kCPU));
+  if (bytes.value() == 0) return at::empty(shape, options);  // nothing to track
+  std::shared_ptr<void> counted = reserve(purpose, name, bytes, place);
   try {
-    at::Tensor owner = at::empty(shape, options);
-    void* data = owner.data_ptr();
-    auto give_back = [state = state_, owner, purpose, bytes](void*) mutable {
-      owner.reset();
-      state->give_back(purpose, bytes);
-    };
-    if (data == nullptr) {  // zero elements: nothing to track
-      state_->give_back(purpose, bytes);
-      return owner;
+    if (place == Place::device) {
+      at::Tensor owner = at::empty(shape, options);
+      void* data = owner.data_ptr();
+      return at::from_blob(
+          data, shape, [owner, counted](void*) mutable { owner.reset(), counted.reset(); }, options);
     }
-    return at::from_blob(data, shape, std::move(give_back), options.pinned_memory(false));
+    const bool pinned = place == Place::pinned && state_->device.is_cuda();
+    std::shared_ptr<void> pages = host_pages(bytes, pinned);
+    void* data = pages.get();
+    return at::from_blob(
+        data, shape, [pages, counted](void*) mutable { pages.reset(), counted.reset(); }, options);
+  } catch (const std::bad_alloc&) {
   } catch (const c10::Error&) {
-    state_->give_back(purpose, bytes);
-    throw InputError(ExitCode::missing, "memory",
-                     std::string(name_of(purpose)) + " '" + name + "' asks for " + human_bytes(bytes) +
-                         ", which this machine does not give (" + human_bytes(live_total()) + " are in use)",
-                     kSmaller);
   }
+  counted.reset();
+  throw InputError(ExitCode::missing, "memory",
+                   std::string(name_of(purpose)) + " '" + name + "' asks for " + human_bytes(bytes) +
+                       ", which this machine does not give (" + human_bytes(live_total(place)) +
+                       " are in use)",
+                   kSmaller);
 }
 
 at::Tensor Ledger::adopt(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype,
                          std::shared_ptr<void> memory) {
   const Bytes bytes = bytes_of(Elements(c10::multiply_integers(shape)), dtype);
-  state_->take(purpose, name, bytes);
+  state_->take(purpose, Place::device, name, bytes);
   state_->adopt(bytes);
   void* data = memory.get();
   auto give_back = [state = state_, memory = std::move(memory), purpose, bytes](void*) mutable {
     memory.reset();
-    state->give_back(purpose, bytes);
+    state->give_back(purpose, Place::device, bytes);
     state->adopt(Bytes(0) - bytes);
   };
   return at::from_blob(data, shape, std::move(give_back),
                        at::TensorOptions().dtype(to_aten(dtype)).device(state_->device));
 }
 
-at::Tensor Ledger::zeros(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype) {
-  at::Tensor t = allocate(purpose, name, shape, dtype);
+at::Tensor Ledger::zeros(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype,
+                         Place place) {
+  at::Tensor t = allocate(purpose, name, shape, dtype, place);
   t.zero_();
   return t;
 }
 
 at::Device Ledger::device() const { return state_->device; }
-Bytes Ledger::cap() const { return state_->cap; }
+const Caps& Ledger::caps() const { return state_->caps; }
 
-Bytes Ledger::live(Purpose purpose) const {
+Bytes Ledger::live(Purpose purpose, Place place) const {
   const std::scoped_lock lock(state_->mutex);
-  return state_->live[static_cast<std::size_t>(purpose)];
+  return state_->live.at(purpose, place);
 }
-Bytes Ledger::peak(Purpose purpose) const {
+Bytes Ledger::peak(Purpose purpose, Place place) const {
   const std::scoped_lock lock(state_->mutex);
-  return state_->peak[static_cast<std::size_t>(purpose)];
+  return state_->peak.at(purpose, place);
 }
-Bytes Ledger::live_total() const {
+ByPlace<Bytes> Ledger::peaks() const {
   const std::scoped_lock lock(state_->mutex);
-  return state_->total;
+  return state_->peak;
 }
-Bytes Ledger::peak_total() const {
+Bytes Ledger::live_total(Place place) const {
   const std::scoped_lock lock(state_->mutex);
-  return state_->peak_total;
+  return State::of(state_->total, place);
+}
+Bytes Ledger::peak_total(Place place) const {
+  const std::scoped_lock lock(state_->mutex);
+  return State::of(state_->peak_total, place);
 }
 Bytes Ledger::adopted() const {
   const std::scoped_lock lock(state_->mutex);

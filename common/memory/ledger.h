@@ -15,21 +15,33 @@ namespace sc {
 at::ScalarType to_aten(DType dtype);
 DType from_aten(at::ScalarType type);
 
-/// Counts live and peak bytes by purpose. A tensor's bytes are given back when its storage dies, whoever
-/// holds it last. Thread-safe (the communicator's thread asks for scratch). One ledger a rank.
+/// At most that many bytes live at once; 0 = no limit.
+struct Caps {
+  Bytes device{0}, host{0}, disk{0};  // host: pinned memory, too
+};
+
+/// Counts live and peak bytes by purpose and place. A tensor's bytes are given back when its storage dies,
+/// whoever holds it last. Thread-safe (the communicator's thread asks for scratch). One ledger a rank.
 class Ledger {
  public:
-  /// `cap`: at most that many bytes live at once (host and disk aside); 0 = no limit.
-  explicit Ledger(at::Device device, Bytes cap = Bytes(0));
+  explicit Ledger(at::Device device, const Caps& caps = {});
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  /// An uninitialised contiguous tensor of `shape`.  Errors: InputError (exit 69) past the cap: purpose,
-  /// name, bytes asked, live, cap. Purpose::host on a GPU rank is pinned host memory.
-  at::Tensor allocate(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype);
+  /// An uninitialised contiguous tensor of `shape`. Beside the device it lies in pages of its own
+  /// (host_pages), whose contents are zero.
+  ///   Errors  InputError (exit 69) past a cap: purpose, name, bytes asked, live, cap. std::logic_error for
+  ///           Place::disk, which has no tensors.
+  at::Tensor allocate(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype,
+                      Place place = Place::device);
   /// The same, filled with zeros.
-  at::Tensor zeros(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype);
+  at::Tensor zeros(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype,
+                   Place place = Place::device);
+  /// Counts bytes that somebody else holds, a file's say, as long as what it returns lives.
+  ///   Errors  as allocate.
+  [[nodiscard]] std::shared_ptr<void> reserve(Purpose purpose, const std::string& name, Bytes bytes,
+                                              Place place);
 
   /// The same in memory that somebody else made, at least as long (Communicator::window): counted here, and
   /// held as long as the tensor's storage lives.
@@ -37,14 +49,15 @@ class Ledger {
                    std::shared_ptr<void> memory);
 
   [[nodiscard]] at::Device device() const;
-  [[nodiscard]] Bytes live(Purpose purpose) const;
-  [[nodiscard]] Bytes peak(Purpose purpose) const;
-  [[nodiscard]] Bytes live_total() const;  // host and disk aside, like MemoryPlan::total
-  [[nodiscard]] Bytes peak_total() const;
-  [[nodiscard]] Bytes adopted() const;  // live, of live_total()
+  [[nodiscard]] Bytes live(Purpose purpose, Place place = Place::device) const;
+  [[nodiscard]] Bytes peak(Purpose purpose, Place place = Place::device) const;
+  [[nodiscard]] ByPlace<Bytes> peaks() const;
+  [[nodiscard]] Bytes live_total(Place place = Place::device) const;
+  [[nodiscard]] Bytes peak_total(Place place = Place::device) const;  // of the sum
+  [[nodiscard]] Bytes adopted() const;                                // live, of live_total()
   /// Peaks forget what is gone: they start again from what is live.
   void reset_peaks();
-  [[nodiscard]] Bytes cap() const;
+  [[nodiscard]] const Caps& caps() const;
 
   struct State;
 

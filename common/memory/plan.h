@@ -21,25 +21,32 @@ constexpr std::string_view name_of(CommBackend backend) {
   return kNames[static_cast<int>(backend)];
 }
 
-/// Everything a plan depends on. `rank` matters where ranks differ (pipeline stages); the slices of one stage
-/// are equal.
+/// Everything a plan depends on. `rank` matters where ranks differ (pipeline stages); the ranks of one stage
+/// have equal plans.
 struct RunShape {
   Workload workload;
   WorldSize world{1};
   Rank rank{0};
+  std::int64_t stages = 1;  // of a pipeline, which divides the world by them
   DeviceKind device = DeviceKind::cpu;
   OpsBackend ops = OpsBackend::aten;
   CommBackend comm = CommBackend::local;
   int threads = 1;  // intra-op threads of a rank: attention's scratch on the CPU depends on it
 };
 
+/// How many ranks share a step's micro-batches, and which of them this one is. Ranks of one stage are
+/// neighbours: rank = stage x data_ranks + data_rank.
+inline std::int64_t data_ranks(const RunShape& shape) { return to_int(shape.world) / shape.stages; }
+inline std::int64_t data_rank(const RunShape& shape) { return to_int(shape.rank) % data_ranks(shape); }
+inline std::int64_t stage_of(const RunShape& shape) { return to_int(shape.rank) / data_ranks(shape); }
+
 /// Micro-batches of one rank in a step; rounded up in a plan for a world that does not divide them evenly.
 inline std::int64_t micro_batches_of(const RunShape& shape) {
-  return ceil_div(shape.workload.batch.global, shape.workload.batch.micro * to_int(shape.world));
+  return ceil_div(shape.workload.batch.global, shape.workload.batch.micro * data_ranks(shape));
 }
 
-/// Bytes of one rank at its peak, by purpose. Every buffer lives from construction to the end, so the peak of
-/// the sum is the sum.
+/// Bytes of one rank at its peak, by purpose and place. Every buffer lives from construction to the end, so
+/// the peak of the sum is the sum.
 class MemoryPlan {
  public:
   struct Item {
@@ -47,24 +54,27 @@ class MemoryPlan {
     std::string name;     // the name the ledger will see, e.g. "grads"
     std::string formula;  // for the reader: "4 P"
     Bytes bytes;
+    Place place = Place::device;
+    bool operator==(const Item&) const = default;
   };
-  void add(Purpose purpose, std::string name, std::string formula, Bytes bytes) {
-    items_.push_back({purpose, std::move(name), std::move(formula), bytes});
+  void add(Purpose purpose, std::string name, std::string formula, Bytes bytes, Place place = Place::device) {
+    items_.push_back({purpose, std::move(name), std::move(formula), bytes, place});
   }
   [[nodiscard]] const std::vector<Item>& items() const { return items_; }
-  [[nodiscard]] Bytes of(Purpose purpose) const {
+  [[nodiscard]] Bytes of(Purpose purpose, Place place = Place::device) const {
     Bytes sum;
     for (const Item& item : items_)
-      if (item.purpose == purpose) sum += item.bytes;
+      if (item.purpose == purpose && item.place == place) sum += item.bytes;
     return sum;
   }
-  /// Bytes in this rank's memory: everything but host (of a GPU rank) and disk.
-  [[nodiscard]] Bytes total() const {
+  /// All bytes at one place.
+  [[nodiscard]] Bytes total(Place place = Place::device) const {
     Bytes sum;
     for (const Item& item : items_)
-      if (item.purpose != Purpose::host && item.purpose != Purpose::disk) sum += item.bytes;
+      if (item.place == place) sum += item.bytes;
     return sum;
   }
+  bool operator==(const MemoryPlan&) const = default;
 
  private:
   std::vector<Item> items_;

@@ -1,7 +1,8 @@
-// What a byte is for. No torch.
+// What a byte is for, and where it lies. No torch.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -17,15 +18,51 @@ enum class Purpose : std::uint8_t {
   workspace,      // reused by every block; dead between steps
   communication,  // buckets, gather buffers' copies, transport scratch
   stash,          // older versions of parameters
-  host,           // pinned host memory of a GPU rank
-  disk,           // bytes in files that stand for memory
 };
-inline constexpr int kPurposes = 11;
+inline constexpr int kPurposes = 9;
 constexpr std::string_view name_of(Purpose purpose) {
-  constexpr std::array<std::string_view, kPurposes> kNames = {
-      "parameters", "gradients",     "master", "momentum", "variance", "activations",
-      "workspace",  "communication", "stash",  "host",     "disk"};
+  constexpr std::array<std::string_view, kPurposes> kNames = {"parameters", "gradients",     "master",
+                                                              "momentum",   "variance",      "activations",
+                                                              "workspace",  "communication", "stash"};
   return kNames[static_cast<int>(purpose)];
+}
+
+enum class Place : std::uint8_t {
+  device,  // the memory of the device that computes: a GPU's, or on the CPU the rank's own
+  pinned,  // the host's, which a GPU copies from and to by itself; beside a CPU as `host`
+  host,    // the host's
+  disk,    // bytes in files that stand for memory
+};
+inline constexpr int kPlaces = 4;
+constexpr std::string_view name_of(Place place) {
+  constexpr std::array<std::string_view, kPlaces> kNames = {"device", "pinned", "host", "disk"};
+  return kNames[static_cast<int>(place)];
+}
+
+/// One value for each purpose at each place.
+template <class T>
+class ByPlace {
+ public:
+  [[nodiscard]] T& at(Purpose purpose, Place place = Place::device) {
+    return values_[static_cast<std::size_t>(place)][static_cast<std::size_t>(purpose)];
+  }
+  [[nodiscard]] const T& at(Purpose purpose, Place place = Place::device) const {
+    return values_[static_cast<std::size_t>(place)][static_cast<std::size_t>(purpose)];
+  }
+  bool operator==(const ByPlace&) const = default;
+
+ private:
+  std::array<std::array<T, kPurposes>, kPlaces> values_{};
+};
+
+/// Calls f(purpose) for each, in the order in which tables show them; f(place) likewise.
+template <class F>
+void for_each_purpose(F&& f) {
+  for (int p = 0; p < kPurposes; ++p) f(static_cast<Purpose>(p));
+}
+template <class F>
+void for_each_place(F&& f) {
+  for (int p = 0; p < kPlaces; ++p) f(static_cast<Place>(p));
 }
 
 }  // namespace sc

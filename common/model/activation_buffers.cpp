@@ -6,27 +6,44 @@
 
 namespace sc {
 
-ActivationBuffers::ActivationBuffers(const Gpt& gpt, Ledger& ledger) {
-  const GptShape& shape = gpt.shape();
-  const std::int64_t L = shape.config.layers;
-  const std::int64_t slab[] = {shape.batch, shape.sequence, shape.config.width};
-  at::Tensor chain =
-      ledger.allocate(Purpose::activations, "x", {L + 1, slab[0], slab[1], slab[2]}, shape.dtype);
-  for (std::int64_t i = 0; i <= L; ++i) x.push_back(chain.select(0, i));
-  for (std::int64_t block = 0; block < L; ++block) saved.push_back(gpt.allocate_saved(ledger));
-  ws = gpt.allocate_workspace(ledger);
-  for (at::Tensor& grad : grad_x) grad = ledger.allocate(Purpose::workspace, "grad_x", slab, shape.dtype);
+BufferShape whole_model(const GptConfig& model) { return {.blocks = static_cast<int>(model.layers)}; }
+
+ActivationBuffers::ActivationBuffers(const Gpt& gpt, Ledger& ledger)
+    : ActivationBuffers(gpt, ledger, whole_model(gpt.shape().config)) {}
+
+ActivationBuffers::ActivationBuffers(const Gpt& gpt, Ledger& ledger, const BufferShape& of) : shape(of) {
+  const GptShape& model = gpt.shape();
+  const std::int64_t slab[] = {model.batch, model.sequence, model.config.width};
+  const at::Tensor chain = ledger.allocate(Purpose::activations, "x",
+                                           {of.sets, of.blocks + 1, slab[0], slab[1], slab[2]}, model.dtype);
+  for (int set = 0; set < of.sets; ++set) {
+    ActivationSet& kept = sets.emplace_back();
+    for (int i = 0; i <= of.blocks; ++i) kept.x.push_back(chain.select(0, set).select(0, i));
+    for (int i = 0; i < of.blocks; ++i) kept.saved.push_back(gpt.allocate_saved(ledger));
+  }
+  ws = gpt.allocate_workspace(ledger, of.head);
+  for (at::Tensor& grad : grad_x) grad = ledger.allocate(Purpose::workspace, "grad_x", slab, model.dtype);
   sums = ledger.zeros(Purpose::workspace, "sums", {4}, DType::f64);
   result = {sums.select(0, 0), sums.select(0, 1)};
 }
 
 void plan_activation_buffers(const RunShape& run, MemoryPlan& plan) {
+  plan_activation_buffers(run, whole_model(run.workload.model), plan);
+}
+
+void plan_activation_buffers(const RunShape& run, const BufferShape& shape, MemoryPlan& plan) {
   const Workload& w = run.workload;
   const std::int64_t tokens = w.batch.micro * w.batch.sequence;
   const Bytes slab = bytes_of(Elements(tokens * w.model.width), w.precision.dtype);
-  plan.add(Purpose::activations, "x", "(L + 1) B T d", slab * (w.model.layers + 1));
-  plan.add(Purpose::activations, "saved", "L x saved of a block", plan_saved_bytes(run) * w.model.layers);
-  plan.add(Purpose::workspace, "workspace", "one block, head and logits", plan_workspace_bytes(run));
+  const bool whole = shape == whole_model(w.model);
+  const std::string blocks = std::to_string(shape.blocks),
+                    sets = shape.sets == 1 ? "" : std::to_string(shape.sets) + " x ";
+  plan.add(Purpose::activations, "x", whole ? "(L + 1) B T d" : sets + "(" + blocks + " + 1) B T d",
+           slab * (shape.blocks + 1) * shape.sets);
+  plan.add(Purpose::activations, "saved", (whole ? "L" : sets + blocks) + " x saved of a block",
+           plan_saved_bytes(run) * shape.blocks * shape.sets);
+  plan.add(Purpose::workspace, "workspace", shape.head ? "one block, head and logits" : "one block",
+           plan_workspace_bytes(run, shape.head));
   plan.add(Purpose::workspace, "grad_x", "2 B T d", slab * 2);
   plan.add(Purpose::workspace, "sums", "4 numbers", Bytes(4 * size_of(DType::f64)));
 }

@@ -1,7 +1,7 @@
-// The buffers of one forward and backward over all blocks, as a strategy without a pipeline allocates
-// them.
+// The buffers of forward and backward over a run of blocks.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "common/memory/plan.h"
@@ -9,20 +9,46 @@
 
 namespace sc {
 
-/// x[0] is the embedding's output, x[unit] block `unit`'s, x[L] the head's input. Two gradients of x, used in
-/// turn.
-struct ActivationBuffers {
-  ActivationBuffers(const Gpt& gpt, Ledger& ledger);
+/// What of the model is computed with them, and how much at a time.
+struct BufferShape {
+  int first = 1, blocks = 1;  // blocks first, first + 1, ...
+  int sets = 1;               // micro-batches whose activations are kept at the same time
+  bool head = true;           // the last unit is computed here, too
+  bool operator==(const BufferShape&) const = default;
+};
+/// All blocks and the head, one micro-batch at a time.
+BufferShape whole_model(const GptConfig& model);
 
-  std::vector<at::Tensor> x;      // L + 1 of [B, T, d]
-  std::vector<BlockSaved> saved;  // saved[unit - 1]: of block `unit`
+/// One micro-batch's activations.
+struct ActivationSet {
+  std::vector<at::Tensor> x;      // [B, T, d]: the first block's input, then every block's output
+  std::vector<BlockSaved> saved;  // of every block
+};
+
+/// Two gradients of x, used in turn.
+struct ActivationBuffers {
+  ActivationBuffers(const Gpt& gpt, Ledger& ledger, const BufferShape& shape);
+  ActivationBuffers(const Gpt& gpt, Ledger& ledger);  // of the whole model
+
+  /// Block `unit`'s output; of unit 0 the embedding's, and of the unit before the first block its input.
+  [[nodiscard]] at::Tensor& x(int unit, int set = 0) {
+    return sets[static_cast<std::size_t>(set)].x[static_cast<std::size_t>(unit - shape.first + 1)];
+  }
+  [[nodiscard]] BlockSaved& saved(int unit, int set = 0) {
+    return sets[static_cast<std::size_t>(set)].saved[static_cast<std::size_t>(unit - shape.first)];
+  }
+  [[nodiscard]] int last() const { return shape.first + shape.blocks - 1; }
+
+  BufferShape shape;
+  std::vector<ActivationSet> sets;
   Workspace ws;
-  at::Tensor grad_x[2];  // [B, T, d]: the gradient of x[unit] is grad_x[unit % 2]
+  at::Tensor grad_x[2];  // [B, T, d]: the gradient of x(unit) is grad_x[unit % 2]
   HeadResult result;     // views of `sums`: {loss sum, tokens}
   at::Tensor sums;       // [4] fp64, see common/optim/grad_norm.h
 };
 
 /// Adds what ActivationBuffers takes from the ledger, by formula.
-void plan_activation_buffers(const RunShape& run, MemoryPlan& plan);
+void plan_activation_buffers(const RunShape& run, const BufferShape& shape, MemoryPlan& plan);
+void plan_activation_buffers(const RunShape& run, MemoryPlan& plan);  // of the whole model
 
 }  // namespace sc

@@ -81,10 +81,16 @@ Bytes plan_saved_bytes(const RunShape& run) {
   return Bytes(0);
 }
 
-Bytes plan_workspace_bytes(const RunShape& run) {
+Bytes plan_block_grads_bytes(const RunShape& run) {
   const Sizes s(run);
-  // Gradients of fc (4), mid and qkv (3), ln_f's output, one temporary: 10 d a token. ln_f's two statistics.
-  std::int64_t bytes = s.e * s.N * s.d * 10 + kF32 * s.N * 2 + kF32 * 13 * s.d + s.e * s.chunk * s.V;
+  return Bytes(s.e * s.N * s.d * 8 + kF32 * 13 * s.d);  // of fc (4), mid and qkv (3); of vectors
+}
+
+Bytes plan_workspace_bytes(const RunShape& run, bool with_head) {
+  const Sizes s(run);
+  std::int64_t bytes = plan_block_grads_bytes(run).value() + s.e * s.N * s.d;  // and one temporary
+  // ln_f's output and two statistics, logits.
+  if (with_head) bytes += s.e * s.N * s.d + kF32 * s.N * 2 + s.e * s.chunk * s.V;
   if (run.workload.activations == Activations::recompute_gelu) bytes += s.e * s.N * s.d * 4;
   if (run.workload.activations == Activations::recompute) bytes += block_bytes(s, true);
   return Bytes(bytes);

@@ -8,8 +8,10 @@ namespace sc {
 
 /// Kept from forward for backward by one block (BlockSaved's own buffers; the block's input x aside).
 Bytes plan_saved_bytes(const RunShape& run);
-/// One Workspace, head included.
-Bytes plan_workspace_bytes(const RunShape& run);
+/// One BlockGrads.
+Bytes plan_block_grads_bytes(const RunShape& run);
+/// One Workspace, with its BlockGrads.
+Bytes plan_workspace_bytes(const RunShape& run, bool with_head = true);
 /// What library operations allocate inside one call and free before or with its return, at most (attention's
 /// threads, ATen's fresh results before they are copied). Not in the ledger: the allocator witness allows
 /// exactly this.

@@ -34,7 +34,7 @@ enum FirstTensor : std::size_t { kWte, kWpe };
 
 at::Tensor rows(const at::Tensor& t) { return t.view({-1, t.size(-1)}); }
 
-// The parts of Workspace::grad_vectors, [13 d], in the layout's order of a block's vectors.
+// The parts of BlockGrads::grad_vectors, [13 d], in the layout's order of a block's vectors.
 struct BlockVectors {
   BlockVectors(const at::Tensor& all, std::int64_t d) {
     std::int64_t begin = 0;
@@ -138,7 +138,7 @@ void Gpt::forward_block(int unit, const UnitTensors& params, const at::Tensor& x
 }
 
 void Gpt::backward_input(int unit, const UnitTensors& params, BlockSaved& saved, const at::Tensor& grad_y,
-                         Workspace& ws, at::Tensor& grad_x_out) const {
+                         Workspace& ws, BlockGrads& left, at::Tensor& grad_x_out) const {
   const c10::InferenceMode guard;
   const auto p = [&](BlockTensor t) { return view(unit, params, t); };
   const GptConfig& c = shape_.config;
@@ -147,10 +147,10 @@ void Gpt::backward_input(int unit, const UnitTensors& params, BlockSaved& saved,
   if (recompute) forward_to_gelu(unit, params, saved.x, ws.recomputed, ws.recomputed.gelu);
   if (shape_.activations == Activations::recompute_gelu) ops_->gelu(saved.fc, ws.gelu);
   const BlockSaved& s = recompute ? ws.recomputed : saved;
-  ws.grad_y = grad_y;
-  at::Tensor grad_fc = rows(ws.grad_fc), grad_mid = rows(ws.grad_mid), grad_x = rows(grad_x_out);
-  at::Tensor scratch = rows(ws.scratch), grad_qkv = ws.grad_qkv.view({b, t, 3, c.heads, c.head_dim()});
-  BlockVectors sums(ws.grad_vectors, c.width);
+  left.grad_y = grad_y;
+  at::Tensor grad_fc = rows(left.grad_fc), grad_mid = rows(left.grad_mid), grad_x = rows(grad_x_out);
+  at::Tensor scratch = rows(ws.scratch), grad_qkv = left.grad_qkv.view({b, t, 3, c.heads, c.head_dim()});
+  BlockVectors sums(left.grad_vectors, c.width);
 
   ops_->matmul_backward_input(rows(grad_y), p(kOutWeight), grad_fc);
   ops_->gelu_backward(grad_fc, rows(s.fc), sums.fc_bias);
@@ -163,14 +163,14 @@ void Gpt::backward_input(int unit, const UnitTensors& params, BlockSaved& saved,
   const std::initializer_list<std::int64_t> heads = {b, t, c.heads, c.head_dim()};
   ops_->attention_backward(ws.scratch.view(heads), s.qkv.view(grad_qkv.sizes()), s.att.view(heads), s.lse,
                            grad_qkv, sums.qkv_bias);
-  ops_->matmul_backward_input(rows(ws.grad_qkv), p(kQkvWeight), scratch);
+  ops_->matmul_backward_input(rows(left.grad_qkv), p(kQkvWeight), scratch);
   LayerNormSums ln1{sums.ln1_weight, sums.ln1_bias, {}, {}};
   ops_->layer_norm_backward(scratch, rows(saved.x), s.ln1_mean, s.ln1_rstd, p(kLn1Weight), grad_mid, grad_x,
                             ln1);
 }
 
-void Gpt::backward_weights(int unit, const BlockSaved& saved, Workspace& ws, const UnitTensors& grads,
-                           Write write) const {
+void Gpt::backward_weights(int unit, const BlockSaved& saved, const Workspace& ws, const BlockGrads& left,
+                           const UnitTensors& grads, Write write) const {
   const c10::InferenceMode guard;
   const BlockSaved& s = shape_.activations == Activations::recompute ? ws.recomputed : saved;
   const at::Tensor& gelu = shape_.activations == Activations::recompute_gelu ? ws.gelu : s.gelu;
@@ -178,15 +178,15 @@ void Gpt::backward_weights(int unit, const BlockSaved& saved, Workspace& ws, con
     at::Tensor grad = view(unit, grads, t);
     ops_->matmul_backward_weight(rows(grad_out), rows(in), grad, write);
   };
-  matrix(kOutWeight, ws.grad_y, gelu);
-  matrix(kFcWeight, ws.grad_fc, s.ln2_out);
-  matrix(kProjWeight, ws.grad_mid, s.att);
-  matrix(kQkvWeight, ws.grad_qkv, s.ln1_out);
+  matrix(kOutWeight, left.grad_y, gelu);
+  matrix(kFcWeight, left.grad_fc, s.ln2_out);
+  matrix(kProjWeight, left.grad_mid, s.att);
+  matrix(kQkvWeight, left.grad_qkv, s.ln1_out);
 
   const auto vector = [&](BlockTensor t, const at::Tensor& sums) {
     return StoredSums{sums, view(unit, grads, t)};
   };
-  const BlockVectors sums(ws.grad_vectors, shape_.config.width);
+  const BlockVectors sums(left.grad_vectors, shape_.config.width);
   const StoredSums vectors[] = {vector(kLn1Weight, sums.ln1_weight), vector(kLn1Bias, sums.ln1_bias),
                                 vector(kQkvBias, sums.qkv_bias),     vector(kProjBias, sums.proj_bias),
                                 vector(kLn2Weight, sums.ln2_weight), vector(kLn2Bias, sums.ln2_bias),
@@ -224,7 +224,7 @@ void Gpt::head(const at::Tensor& head_params, const UnitTensors& ln_f, const at:
   const int last = layout_.last_unit();
   const std::int64_t d = shape_.config.width;
   at::Tensor grad_x = rows(grad_x_out);
-  LayerNormSums sums{ws.grad_vectors.narrow(0, 0, d), ws.grad_vectors.narrow(0, d, d), {}, {}};
+  LayerNormSums sums{ws.grads.grad_vectors.narrow(0, 0, d), ws.grads.grad_vectors.narrow(0, d, d), {}, {}};
   ops_->layer_norm_backward(grad_in, rows(x), ws.head_mean, ws.head_rstd, view(last, ln_f, kLnfWeight), {},
                             grad_x, sums);
   const StoredSums vectors[] = {{sums.weight, view(last, grad_ln_f, kLnfWeight)},

@@ -39,16 +39,21 @@ struct BlockSaved {
   at::Tensor gelu;  // [B, T, 4d]
 };
 
-/// Scratch of one block at a time, and what backward_input leaves for backward_weights. Allocated once
-/// (purpose workspace).
-struct Workspace {
-  BlockSaved recomputed;  // with recompute: the one set that forward writes and backward refills
-  at::Tensor gelu;        // [B, T, 4d] with recompute_gelu
-  // written by backward_input, read by backward_weights of the same unit:
+/// What backward_input leaves for backward_weights of the same unit. One is enough where the one follows the
+/// other; where weights come later, one for each block that has not had them. Allocated once (purpose
+/// workspace).
+struct BlockGrads {
   at::Tensor grad_y;                       // [B, T, d] handle of the block's output gradient
   at::Tensor grad_fc, grad_mid, grad_qkv;  // [B, T, 4d], [B, T, d], [B, T, 3d]
   at::Tensor grad_vectors;  // [13 d] fp32: gradients of norms and biases, in the layout's order
-  // head:
+};
+
+/// Scratch of one block at a time, and of the head. Allocated once (purpose workspace).
+struct Workspace {
+  BlockSaved recomputed;  // with recompute: the one set that forward writes and backward refills
+  at::Tensor gelu;        // [B, T, 4d] with recompute_gelu
+  BlockGrads grads;
+  // head; undefined where the head is computed elsewhere:
   at::Tensor head_in;               // [B, T, d] ln_f's output
   at::Tensor head_mean, head_rstd;  // [B*T] fp32
   at::Tensor logits;                // [min(head_chunk, B*T), V_pad]
@@ -84,14 +89,14 @@ class Gpt {
   /// y_out may not alias x. Sets saved.x = x.
   void forward_block(int unit, const UnitTensors& params, const at::Tensor& x, BlockSaved& saved,
                      Workspace& ws, at::Tensor& y_out) const;
-  /// Gradient of the block's input, and what the weights' gradients need (in ws: nothing else may use ws
-  /// before backward_weights of the same unit). grad_y must differ from grad_x_out and stay until then: ws
-  /// keeps a handle.
+  /// Gradient of the block's input, and in `left` what the weights' gradients need; with recompute and
+  /// recompute_gelu in ws as well, which nothing else may use before backward_weights of the same unit. grad_y
+  /// must differ from grad_x_out and stay until then: `left` keeps a handle.
   void backward_input(int unit, const UnitTensors& params, BlockSaved& saved, const at::Tensor& grad_y,
-                      Workspace& ws, at::Tensor& grad_x_out) const;
+                      Workspace& ws, BlockGrads& left, at::Tensor& grad_x_out) const;
   /// Writes or adds to every tensor of the unit.
-  void backward_weights(int unit, const BlockSaved& saved, Workspace& ws, const UnitTensors& grads,
-                        Write write) const;
+  void backward_weights(int unit, const BlockSaved& saved, const Workspace& ws, const BlockGrads& left,
+                        const UnitTensors& grads, Write write) const;
   /// Loss, and its gradients times `scale` ([] fp32: usually 1 / targets of the global batch).
   /// head_params and grad_head: [V_pad, d], wte's matrix in unit 0 (tied) or lm_head's in unit L+1: see
   /// head_matrix().
@@ -111,9 +116,10 @@ class Gpt {
   /// A named tensor inside a unit's vectors, in its shape.
   [[nodiscard]] at::Tensor view(int unit, const UnitTensors& tensors, std::string_view name) const;
 
-  /// Everything from the ledger. Bytes: plan_saved_bytes, plan_workspace_bytes.
+  /// Everything from the ledger. Bytes: plan_saved_bytes, plan_block_grads_bytes, plan_workspace_bytes.
   [[nodiscard]] BlockSaved allocate_saved(Ledger& ledger) const;
-  [[nodiscard]] Workspace allocate_workspace(Ledger& ledger) const;
+  [[nodiscard]] BlockGrads allocate_block_grads(Ledger& ledger) const;
+  [[nodiscard]] Workspace allocate_workspace(Ledger& ledger, bool with_head = true) const;
 
   [[nodiscard]] const ParamLayout& layout() const { return layout_; }
   [[nodiscard]] const GptShape& shape() const { return shape_; }

@@ -35,7 +35,20 @@ BlockSaved Gpt::allocate_saved(Ledger& ledger) const {
   return allocate_block(ledger, Purpose::activations, shape_.activations == Activations::keep);
 }
 
-Workspace Gpt::allocate_workspace(Ledger& ledger) const {
+BlockGrads Gpt::allocate_block_grads(Ledger& ledger) const {
+  const std::int64_t d = shape_.config.width;
+  const auto slab = [&](const char* name, std::int64_t columns) {
+    return ledger.allocate(Purpose::workspace, name, {shape_.batch, shape_.sequence, columns}, shape_.dtype);
+  };
+  BlockGrads grads;
+  grads.grad_fc = slab("grad_fc", 4 * d);
+  grads.grad_mid = slab("grad_mid", d);
+  grads.grad_qkv = slab("grad_qkv", 3 * d);
+  grads.grad_vectors = ledger.allocate(Purpose::workspace, "grad_vectors", {13 * d}, DType::f32);
+  return grads;
+}
+
+Workspace Gpt::allocate_workspace(Ledger& ledger, bool with_head) const {
   const GptConfig& c = shape_.config;
   const std::int64_t b = shape_.batch, t = shape_.sequence, d = c.width;
   const auto slab = [&](const char* name, std::int64_t columns) {
@@ -48,16 +61,14 @@ Workspace Gpt::allocate_workspace(Ledger& ledger) const {
   if (shape_.activations == Activations::recompute)
     ws.recomputed = allocate_block(ledger, Purpose::workspace, true);
   if (shape_.activations == Activations::recompute_gelu) ws.gelu = slab("gelu", 4 * d);
-  ws.grad_fc = slab("grad_fc", 4 * d);
-  ws.grad_mid = slab("grad_mid", d);
-  ws.grad_qkv = slab("grad_qkv", 3 * d);
-  ws.grad_vectors = vector("grad_vectors", 13 * d);
+  ws.grads = allocate_block_grads(ledger);
+  ws.scratch = slab("scratch", d);
+  if (!with_head) return ws;
   ws.head_in = slab("head_in", d);
   ws.head_mean = vector("head_mean", b * t);
   ws.head_rstd = vector("head_rstd", b * t);
   const std::int64_t chunk = std::min(shape_.head_chunk, b * t);
   ws.logits = ledger.allocate(Purpose::workspace, "logits", {chunk, c.vocab_padded()}, shape_.dtype);
-  ws.scratch = slab("scratch", d);
   return ws;
 }
 

@@ -20,4 +20,24 @@ inline std::vector<UnitTensors> unit_views(const ParamLayout& layout, const at::
   return units;
 }
 
+/// Of units first ... last alone, whose sharded segments lie one behind the other in `sharded`; the others'
+/// are undefined.
+inline std::vector<UnitTensors> unit_views(const ParamLayout& layout, int first, int last,
+                                           const at::Tensor& sharded) {
+  std::vector<UnitTensors> units(static_cast<std::size_t>(layout.num_units()));
+  const std::int64_t begin = layout.unit(first).sharded_begin;
+  for (int unit = first; unit <= last; ++unit) {
+    const UnitLayout& u = layout.unit(unit);
+    units[static_cast<std::size_t>(unit)].sharded =
+        sharded.narrow(0, u.sharded_begin - begin, u.sharded_size);
+  }
+  return units;
+}
+/// Elements of such an arena.
+inline Elements elements_of(const ParamLayout& layout, int first, int last) {
+  std::int64_t sum = 0;
+  for (int unit = first; unit <= last; ++unit) sum += layout.unit(unit).sharded_size;
+  return Elements(sum);
+}
+
 }  // namespace sc

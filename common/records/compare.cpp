@@ -53,9 +53,14 @@ std::string bytes_table(const RunRecord& run, const RunRecord& other) {
     rows.push_back({what, human_count(then.value()), human_count(here.value()),
                     ratio(static_cast<double>(here.value()), static_cast<double>(then.value()))});
   };
-  for (std::size_t p = 0; p < now.by_purpose.size(); ++p)
-    add(std::string(name_of(static_cast<Purpose>(p))), before.by_purpose[p], now.by_purpose[p]);
-  add("total", before.total, now.total);
+  for_each_place([&](Place place) {
+    for_each_purpose([&](Purpose purpose) {
+      std::string name(name_of(purpose));
+      if (place != Place::device) name += ", " + std::string(name_of(place));
+      add(name, before.of.at(purpose, place), now.of.at(purpose, place));
+    });
+    if (place == Place::device) add("total", before.total, now.total);
+  });
   return table(rows);
 }
 
@@ -68,7 +73,7 @@ Sent sent(const RunRecord& r, CommKind kind) {
   for (const auto& [op, times] : operations_of(r.ranks.at(0)).count) {
     if (op.kind != kind) continue;
     sum.count += times;
-    sum.bytes += wire_bytes(op, WorldSize{r.world}, Rank{0}) * times;
+    sum.bytes += moved_bytes({{{op, times}}}, way_of(kind), Rank{0});
   }
   return sum;
 }
@@ -76,7 +81,7 @@ Sent sent(const RunRecord& r, CommKind kind) {
 std::string operations_table(const RunRecord& run, const RunRecord& other) {
   Rows rows = {{"operations of one step", "count", "rank 0 sends", "count", "rank 0 sends"}};
   Sent then, here;
-  for (int k = 0; k <= static_cast<int>(CommKind::barrier); ++k) {
+  for (int k = 0; k < kCommKinds; ++k) {
     const auto kind = static_cast<CommKind>(k);
     const Sent a = sent(other, kind), b = sent(run, kind);
     then.count += a.count, then.bytes += a.bytes, here.count += b.count, here.bytes += b.bytes;

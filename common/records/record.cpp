@@ -37,22 +37,30 @@ Json json_of(const StepRecord& s) {
 }
 
 Json json_of(const RankBytes& bytes) {
-  Json json = Json::object();
-  for (std::size_t p = 0; p < bytes.by_purpose.size(); ++p) {
-    const Bytes of = bytes.by_purpose[p];
-    if (of.value() != 0) json[std::string(name_of(static_cast<Purpose>(p)))] = of.value();
-  }
+  const auto at = [&](Place place) {
+    Json json = Json::object();
+    for_each_purpose([&](Purpose purpose) {
+      const Bytes of = bytes.of.at(purpose, place);
+      if (of.value() != 0) json[std::string(name_of(purpose))] = of.value();
+    });
+    return json;
+  };
+  Json json = at(Place::device);
   json["total"] = bytes.total.value();
+  for (const Place place : {Place::pinned, Place::host, Place::disk})
+    if (Json beside = at(place); !beside.empty()) json[std::string(name_of(place))] = std::move(beside);
   return json;
 }
 
-Json json_of(const CommPlan& plan) {
+// How many ranks take part is said where it is not all of them.
+Json json_of(const CommPlan& plan, int world) {
   Json json = Json::array();
   for (const auto& [op, count] : plan.count) {
     json.push_back({{"kind", name_of(op.kind)},
                     {"dtype", name_of(op.dtype)},
                     {"elements", op.elements.value()},
                     {"count", count}});
+    if (to_int(op.ranks) != world) json.back()["ranks"] = to_int(op.ranks);
   }
   return json;
 }
@@ -135,7 +143,7 @@ Json json_of(const std::optional<T>& value) {
   return value ? json_of(*value) : Json(nullptr);
 }
 
-Json json_of(const RankRecord& r) {
+Json json_of(const RankRecord& r, int world) {
   Json json;
   json["rank"] = to_int(r.rank);
   json["host"] = r.host;
@@ -144,8 +152,9 @@ Json json_of(const RankRecord& r) {
   json["memory_bytes"] = r.memory.value();
   json["predicted_bytes"] = json_of(r.predicted_bytes);
   json["measured_bytes"] = json_of(r.measured_bytes);
-  json["predicted_operations"] = json_of(r.predicted_operations);
-  json["measured_operations"] = json_of(r.measured_operations);
+  json["predicted_operations"] = json_of(r.predicted_operations, world);
+  json["measured_operations"] =
+      r.measured_operations ? json_of(*r.measured_operations, world) : Json(nullptr);
   return json;
 }
 
@@ -196,7 +205,7 @@ Json json_of(const RunRecord& r) {
   if (r.allocator) json["allocator"] = json_of(*r.allocator);
   json["validation_loss"] = r.validation_loss ? number(*r.validation_loss) : Json(nullptr);
   json["ranks"] = Json::array();
-  for (const RankRecord& rank : r.ranks) json["ranks"].push_back(json_of(rank));
+  for (const RankRecord& rank : r.ranks) json["ranks"].push_back(json_of(rank, r.world));
   json["steps"] = json_of(r.steps);
   return json;
 }

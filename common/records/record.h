@@ -2,7 +2,6 @@
 // comparisons read nothing else. No torch.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -37,9 +36,9 @@ struct StepRecord {
 /// How many of the steps left their update out.
 std::int64_t skipped_updates(const std::vector<StepRecord>& steps);
 
-/// Bytes of one rank; `total` leaves host and disk aside.
+/// Bytes of one rank; `total` is that of the device.
 struct RankBytes {
-  std::array<Bytes, kPurposes> by_purpose{};
+  ByPlace<Bytes> of;
   Bytes total;
   bool operator==(const RankBytes&) const = default;
 };

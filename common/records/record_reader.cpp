@@ -35,7 +35,9 @@ class Node {
       nodes.emplace_back(json_[i], file_, fmt::format("{}[{}]", name_, i));
     return nodes;
   }
+  [[nodiscard]] bool has(const std::string& key) const { return json_.is_object() && json_.contains(key); }
   [[nodiscard]] bool is_null() const { return json_.is_null(); }
+  [[nodiscard]] bool is_integer() const { return json_.is_number_integer(); }
   [[nodiscard]] std::string text() const {
     if (!json_.is_string()) fail("is no text");
     return json_.get<std::string>();
@@ -92,32 +94,49 @@ Enum enum_of(const Node& node, Enum last) {
   node.fail(fmt::format("is \"{}\", which this version does not know", text));
 }
 
+Purpose purpose_of(const Node& bytes, const std::string& key) {
+  for (int p = 0; p < kPurposes; ++p)
+    if (name_of(static_cast<Purpose>(p)) == key) return static_cast<Purpose>(p);
+  bytes[key].fail("is no purpose that this version knows");
+}
+
+std::optional<Place> place_beside_device(const std::string& key) {
+  for (const Place place : {Place::pinned, Place::host, Place::disk})
+    if (name_of(place) == key) return place;
+  return {};
+}
+
 RankBytes read_bytes(const Node& node) {
   RankBytes bytes;
   for (const std::string& key : node.keys()) {
-    const Bytes value(node[key].integer());
-    std::size_t p = 0;
-    while (p < bytes.by_purpose.size() && name_of(static_cast<Purpose>(p)) != key) ++p;
-    if (p < bytes.by_purpose.size()) {
-      bytes.by_purpose[p] = value;
-    } else if (key != "total") {
-      node[key].fail("is no purpose that this version knows");
+    const Node value = node[key];
+    if (key == "total") {
+      bytes.total = Bytes(value.integer());
+    } else if (key == "host" && value.is_integer()) {
+      // Records from before places: what a GPU's rank held in pinned memory, without saying what for.
+      bytes.of.at(Purpose::workspace, Place::pinned) = Bytes(value.integer());
+    } else if (const std::optional<Place> place = place_beside_device(key)) {
+      for (const std::string& name : value.keys())
+        bytes.of.at(purpose_of(value, name), *place) = Bytes(value[name].integer());
+    } else {
+      bytes.of.at(purpose_of(node, key)) = Bytes(value.integer());
     }
   }
-  bytes.total = Bytes(node["total"].integer());
+  (void)node["total"];  // must be there
   return bytes;
 }
 
-CommPlan read_operations(const Node& node) {
+CommPlan read_operations(const Node& node, int world) {
   CommPlan plan;
   for (const Node& op : node.elements()) {
-    plan.count[{enum_of(op["kind"], CommKind::barrier), enum_of(op["dtype"], DType::u8),
-                Elements(op["elements"].integer())}] = op["count"].integer();
+    plan.count[{enum_of(op["kind"], CommKind::disk_write), enum_of(op["dtype"], DType::u8),
+                Elements(op["elements"].integer()),
+                WorldSize{op.has("ranks") ? op["ranks"].small() : world}}] = op["count"].integer();
   }
   return plan;
 }
 
-RankRecord read_rank(const Node& node) {
+RankRecord read_rank(const Node& node, int world) {
   RankRecord r;
   r.rank = Rank{node["rank"].small()};
   r.host = node["host"].text();
@@ -125,9 +144,10 @@ RankRecord read_rank(const Node& node) {
   r.cores = node["cores"].small();
   r.memory = Bytes(node["memory_bytes"].integer());
   r.predicted_bytes = read_bytes(node["predicted_bytes"]);
-  r.predicted_operations = read_operations(node["predicted_operations"]);
+  r.predicted_operations = read_operations(node["predicted_operations"], world);
   if (const Node n = node["measured_bytes"]; !n.is_null()) r.measured_bytes = read_bytes(n);
-  if (const Node n = node["measured_operations"]; !n.is_null()) r.measured_operations = read_operations(n);
+  if (const Node n = node["measured_operations"]; !n.is_null())
+    r.measured_operations = read_operations(n, world);
   return r;
 }
 
@@ -213,7 +233,7 @@ RunRecord read_record(FileOps& ops, const Path& path) {
   r.versions = node["versions"].texts();
   if (const Node n = node["validation_loss"]; !n.is_null()) r.validation_loss = n.number();
   if (const Node n = node["flops"]; !n.is_null()) r.flops = read_flops(n);
-  for (const Node& rank : node["ranks"].elements()) r.ranks.push_back(read_rank(rank));
+  for (const Node& rank : node["ranks"].elements()) r.ranks.push_back(read_rank(rank, r.world));
   r.steps = read_columns(node["steps"]);
   return r;
 }

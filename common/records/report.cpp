@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -12,16 +13,29 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-bool in_memory(Purpose purpose) { return purpose != Purpose::host && purpose != Purpose::disk; }
+std::int64_t count_of(const CommPlan& plan, const CommOp& op) {
+  const auto found = plan.count.find(op);
+  return found == plan.count.end() ? 0 : found->second;
+}
 
 std::string exact(Bytes bytes) { return human_count(bytes.value()); }
 
+// What a row of bytes is about: "workspace", or "workspace, pinned" beside the device.
+std::string row_name(Purpose purpose, Place place) {
+  std::string name(name_of(purpose));
+  if (place != Place::device) name += ", " + std::string(name_of(place));
+  return name;
+}
+std::string total_name(Place place) {
+  return place == Place::device ? "total" : "total, " + std::string(name_of(place));
+}
+
 // A purpose's row carries its sum and first buffer; its further buffers follow below.
-void add_purpose(const MemoryPlan& plan, Purpose purpose, Rows& rows) {
+void add_purpose(const MemoryPlan& plan, Purpose purpose, Place place, Rows& rows) {
   bool first = true;
   for (const MemoryPlan::Item& item : plan.items()) {
-    if (item.purpose != purpose || item.bytes.value() == 0) continue;
-    rows.push_back({first ? std::string(name_of(purpose)) : "", first ? human_bytes(plan.of(purpose)) : "",
+    if (item.purpose != purpose || item.place != place || item.bytes.value() == 0) continue;
+    rows.push_back({first ? row_name(purpose, place) : "", first ? human_bytes(plan.of(purpose, place)) : "",
                     item.name, exact(item.bytes), item.formula.empty() ? "" : "= " + item.formula});
     first = false;
   }
@@ -29,26 +43,104 @@ void add_purpose(const MemoryPlan& plan, Purpose purpose, Rows& rows) {
 
 std::string memory_table(const MemoryPlan& plan) {
   Rows rows = {{"purpose", "bytes", "buffer", "bytes", "formula"}};
-  for (int p = 0; p < kPurposes; ++p) {
-    if (in_memory(static_cast<Purpose>(p))) add_purpose(plan, static_cast<Purpose>(p), rows);
-  }
-  rows.push_back({"total", human_bytes(plan.total()), "", exact(plan.total())});
-  const std::size_t inside = rows.size();
-  add_purpose(plan, Purpose::host, rows);
-  add_purpose(plan, Purpose::disk, rows);
-  return table(rows) + (rows.size() > inside ? "  (host and disk are not part of the total)\n" : "");
+  for_each_place([&](Place place) {
+    const Bytes total = plan.total(place);
+    if (place != Place::device && total.value() == 0) return;
+    for_each_purpose([&](Purpose purpose) { add_purpose(plan, purpose, place, rows); });
+    rows.push_back({total_name(place), human_bytes(total), "", exact(total)});
+  });
+  return table(rows);
 }
 
-std::string operation_table(const CommPlan& plan, WorldSize world) {
+// Beside messages there are copies and transfers; each way has a sum of its own.
+std::string sum_name(Way way) { return way == Way::wire ? "total" : "over the " + std::string(name_of(way)); }
+
+std::string operation_table(const CommPlan& plan) {
   if (plan.count.empty()) return "  none\n";
   Rows rows = {{"operation", "count", "elements", "dtype", "a rank sends"}};
-  std::int64_t count = 0;
-  for (const auto& [op, times] : plan.count) {
-    count += times;
-    rows.push_back({std::string(name_of(op.kind)), human_count(times), human_count(op.elements.value()),
-                    std::string(name_of(op.dtype)), human_bytes(wire_bytes(op, world) * times)});
+  for (const Way way : {Way::wire, Way::link, Way::disk}) {
+    std::int64_t count = 0;
+    for (const auto& [op, times] : plan.count) {
+      if (way_of(op.kind) != way) continue;
+      count += times;
+      const Bytes bytes = way == Way::wire ? wire_bytes(op) : bytes_of(op.elements, op.dtype);
+      rows.push_back({std::string(name_of(op.kind)), human_count(times), human_count(op.elements.value()),
+                      std::string(name_of(op.dtype)), human_bytes(bytes * times)});
+    }
+    if (count > 0)
+      rows.push_back(
+          {sum_name(way), human_count(count), "", "", human_bytes(moved_bytes(plan, way, Rank{0}))});
   }
-  rows.push_back({"total", human_count(count), "", "", human_bytes(bytes_sent(plan, world, Rank{0}))});
+  return table(rows);
+}
+
+// Ranks [first, last] with equal plans.
+struct Alike {
+  std::int64_t first, last;
+  const RankPlan* plan;
+  [[nodiscard]] std::string name() const {
+    return first == last ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, last);
+  }
+};
+
+std::vector<Alike> group_equal(const std::vector<RankPlan>& plans, std::int64_t alike) {
+  std::vector<Alike> groups;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const std::int64_t last = static_cast<std::int64_t>(i + 1) * alike - 1;
+    if (!groups.empty() && *groups.back().plan == plans[i]) {
+      groups.back().last = last;
+    } else {
+      groups.push_back({last + 1 - alike, last, &plans[i]});
+    }
+  }
+  return groups;
+}
+
+// A column a group.
+std::string memory_by_group(const std::vector<Alike>& groups) {
+  Rows rows = {{"purpose"}};
+  for (const Alike& group : groups) rows[0].push_back(group.name());
+  const auto add = [&](const std::string& name, const auto& bytes_in) {
+    std::vector<std::string> row = {name};
+    bool any = false;
+    for (const Alike& group : groups) {
+      const Bytes bytes = bytes_in(group.plan->memory);
+      any = any || bytes.value() > 0;
+      row.push_back(human_bytes(bytes));
+    }
+    if (any) rows.push_back(row);
+  };
+  for_each_place([&](Place place) {
+    for_each_purpose([&](Purpose purpose) {
+      add(row_name(purpose, place), [=](const MemoryPlan& plan) { return plan.of(purpose, place); });
+    });
+    add(total_name(place), [=](const MemoryPlan& plan) { return plan.total(place); });
+  });
+  return table(rows);
+}
+
+std::string operations_by_group(const std::vector<Alike>& groups, WorldSize world) {
+  Rows rows = {{"operation"}};
+  std::set<CommOp> all;
+  for (const Alike& group : groups) {
+    rows[0].push_back(group.name());
+    for (const auto& entry : group.plan->operations.count) all.insert(entry.first);
+  }
+  for (const CommOp& op : all) {
+    rows.push_back({describe(op, world)});
+    for (const Alike& group : groups)
+      rows.back().push_back(human_count(count_of(group.plan->operations, op)));
+  }
+  for (const Way way : {Way::wire, Way::link, Way::disk}) {
+    std::vector<std::string> row = {way == Way::wire ? "a rank sends" : sum_name(way)};
+    bool any = way == Way::wire;
+    for (const Alike& group : groups) {
+      const Bytes bytes = moved_bytes(group.plan->operations, way, Rank{static_cast<int>(group.first)});
+      any = any || bytes.value() > 0;
+      row.push_back(human_bytes(bytes));
+    }
+    if (any) rows.push_back(row);
+  }
   return table(rows);
 }
 
@@ -57,43 +149,48 @@ void compare(const std::string& what, std::int64_t predicted, std::int64_t measu
       {what, human_count(predicted), human_count(measured), predicted == measured ? "equal" : "DIFFERENT"});
 }
 
-std::int64_t count_of(const CommPlan& plan, const CommOp& op) {
-  const auto found = plan.count.find(op);
-  return found == plan.count.end() ? 0 : found->second;
-}
-
 }  // namespace
 
-Bytes bytes_sent(const CommPlan& plan, WorldSize world, Rank rank) {
-  Bytes sum;
-  for (const auto& [op, times] : plan.count) sum += wire_bytes(op, world, rank) * times;
-  return sum;
-}
-
-std::string format_plan_table(const MemoryPlan& memory, const CommPlan& comm, WorldSize world) {
-  return "memory of a rank\n" + memory_table(memory) + "operations of a rank in one step\n" +
-         operation_table(comm, world);
+std::string format_plan_table(const std::vector<RankPlan>& ranks, WorldSize world, std::int64_t alike) {
+  const std::vector<Alike> groups = group_equal(ranks, alike);
+  if (groups.size() == 1) {
+    return "memory of a rank\n" + memory_table(ranks[0].memory) + "operations of a rank in one step\n" +
+           operation_table(ranks[0].operations);
+  }
+  const Alike& most = *std::max_element(groups.begin(), groups.end(), [](const Alike& a, const Alike& b) {
+    return a.plan->memory.total() < b.plan->memory.total();
+  });
+  return "memory of the ranks\n" + memory_by_group(groups) + "of them " + most.name() + ", which hold" +
+         (most.first == most.last ? "s" : "") + " most\n" + memory_table(most.plan->memory) +
+         "operations of the ranks in one step\n" + operations_by_group(groups, world);
 }
 
 std::string format_predicted_measured(const MemoryPlan& memory, const CommPlan& comm,
                                       const Measured& measured, WorldSize world, Rank rank) {
   Rows bytes = {{fmt::format("peak bytes of rank {}", to_int(rank)), "predicted", "measured"}};
-  for (int p = 0; p < kPurposes; ++p) {
-    const auto purpose = static_cast<Purpose>(p);
-    const Bytes found = measured.peak.at(static_cast<std::size_t>(p)), planned = memory.of(purpose);
-    if (planned.value() != 0 || found.value() != 0)
-      compare(std::string(name_of(purpose)), planned.value(), found.value(), bytes);
-  }
-  compare("total", memory.total().value(), measured.peak_total.value(), bytes);
+  for_each_place([&](Place place) {
+    for_each_purpose([&](Purpose purpose) {
+      const Bytes found = measured.peak.at(purpose, place), planned = memory.of(purpose, place);
+      if (planned.value() != 0 || found.value() != 0)
+        compare(row_name(purpose, place), planned.value(), found.value(), bytes);
+    });
+    if (place == Place::device) compare("total", memory.total().value(), measured.peak_total.value(), bytes);
+  });
 
   Rows operations = {{"operations of one step", "predicted", "measured"}};
   std::set<CommOp> all;
   for (const auto& entry : comm.count) all.insert(entry.first);
   for (const auto& entry : measured.operations.count) all.insert(entry.first);
   for (const CommOp& op : all)
-    compare(describe(op), count_of(comm, op), count_of(measured.operations, op), operations);
-  compare("bytes sent", bytes_sent(comm, world, rank).value(),
-          bytes_sent(measured.operations, world, rank).value(), operations);
+    compare(describe(op, world), count_of(comm, op), count_of(measured.operations, op), operations);
+  for (const Way way : {Way::wire, Way::link, Way::disk}) {
+    const Bytes planned = moved_bytes(comm, way, rank), found = moved_bytes(measured.operations, way, rank);
+    if (way == Way::wire) {
+      compare("bytes sent", planned.value(), found.value(), operations);
+    } else if (planned.value() != 0 || found.value() != 0) {
+      compare("bytes " + sum_name(way), planned.value(), found.value(), operations);
+    }
+  }
   return table(bytes) + table(operations);
 }
 
@@ -129,10 +226,13 @@ std::string format_allocator(const AllocatorCheck& check) {
 }
 
 bool as_predicted(const MemoryPlan& memory, const CommPlan& comm, const Measured& measured) {
-  for (int p = 0; p < kPurposes; ++p) {
-    if (memory.of(static_cast<Purpose>(p)) != measured.peak.at(static_cast<std::size_t>(p))) return false;
-  }
-  return memory.total() == measured.peak_total && comm == measured.operations;
+  bool equal = memory.total() == measured.peak_total && comm == measured.operations;
+  for_each_place([&](Place place) {
+    for_each_purpose([&](Purpose purpose) {
+      equal = equal && memory.of(purpose, place) == measured.peak.at(purpose, place);
+    });
+  });
+  return equal;
 }
 
 }  // namespace sc

@@ -2,7 +2,6 @@
 // torch.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,9 +15,9 @@ namespace sc {
 
 /// What one rank's ledger and recording found.
 struct Measured {
-  std::array<Bytes, kPurposes> peak{};  // by purpose
-  Bytes peak_total;                     // peak of the sum, host and disk aside
-  CommPlan operations;                  // of one training step
+  ByPlace<Bytes> peak;
+  Bytes peak_total;     // peak of the sum on the device
+  CommPlan operations;  // of one training step
 };
 
 /// A GPU: what LibTorch's allocator handed out at its peak, and windows (Communicator::window), beside what
@@ -43,9 +42,18 @@ struct AllocatorCheck {
 /// A table of it.
 std::string format_allocator(const AllocatorCheck& check);
 
+/// What one rank holds and sends.
+struct RankPlan {
+  MemoryPlan memory;
+  CommPlan operations;
+  bool operator==(const RankPlan&) const = default;
+};
+
 /// Two tables: bytes of a rank by purpose, each buffer with its formula; operations of a step with what a
-/// rank sends for them (the one that sends the most, where ranks differ).
-std::string format_plan_table(const MemoryPlan& memory, const CommPlan& comm, WorldSize world);
+/// rank sends for them (the one that sends the most, where ranks of a group differ).
+///   ranks  the plans of all ranks, or, where neighbours have equal ones, of one of each `alike` neighbours.
+///          Plans that differ stand side by side, and the formulas are those of the rank that holds most.
+std::string format_plan_table(const std::vector<RankPlan>& ranks, WorldSize world, std::int64_t alike = 1);
 
 /// The same numbers side by side: purposes, their total, operations and bytes sent by `rank`; a row that
 /// differs says so.
@@ -54,8 +62,5 @@ std::string format_predicted_measured(const MemoryPlan& memory, const CommPlan& 
 
 /// Whether every row of it is equal.
 bool as_predicted(const MemoryPlan& memory, const CommPlan& comm, const Measured& measured);
-
-/// What `rank` sends in one step of `plan`.
-Bytes bytes_sent(const CommPlan& plan, WorldSize world, Rank rank);
 
 }  // namespace sc

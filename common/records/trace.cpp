@@ -109,8 +109,13 @@ void Trace::add_operation(const OpSpan& op) {
   const std::optional<Clock::time_point> end = op.ended ? op.ended : op.wait_ended;
   if (!end) return;
   const Clock::time_point begin = op.began.value_or(op.issued);
-  TraceSpan span{Lane::communication, describe(op.op),      std::string(name_of(op.phase)),
-                 us(begin),           us(*end) - us(begin), {}};
+  constexpr Lane kLanes[] = {Lane::communication, Lane::copies, Lane::disk};  // by Way
+  TraceSpan span{kLanes[static_cast<int>(way_of(op.op.kind))],
+                 describe(op.op),
+                 std::string(name_of(op.phase)),
+                 us(begin),
+                 us(*end) - us(begin),
+                 {}};
   span.args = {{"number", human_count(op.number)},
                {"step", human_count(op.step)},
                {"bytes of the tensor", human_count(bytes_of(op.op.elements, op.op.dtype).value())},
@@ -135,6 +140,10 @@ void Trace::add_run(std::span<const Step> steps, std::span<const OpSpan> operati
   }
 }
 
+void Trace::add_marks(std::span<const Timeline::Span> marks) {
+  for (const Timeline::Span& mark : marks) add(Lane::marks, mark.name, mark.begin, mark.end);
+}
+
 std::string Trace::serialise() const {
   const std::int64_t pid = to_int(rank_);
   std::string text;
@@ -144,9 +153,11 @@ std::string Trace::serialise() const {
   put(metadata("process_name", pid, 0, {{"name", name}}));
   put(metadata("process_sort_index", pid, 0, {{"sort_index", pid}}));
   std::int64_t first_row = 0;
-  for (const Lane lane : {Lane::compute, Lane::wait, Lane::communication}) {
+  for (const Lane lane :
+       {Lane::compute, Lane::wait, Lane::communication, Lane::copies, Lane::disk, Lane::marks}) {
     const std::vector<Placed> placed = place(spans_, lane);
-    std::size_t rows = 1;  // an empty lane is shown too
+    if (placed.empty() && lane > Lane::communication) continue;
+    std::size_t rows = 1;  // an empty lane of the first three is shown too
     for (const Placed& p : placed) rows = std::max(rows, p.row + 1);
     for (std::size_t row = 0; row < rows; ++row) {
       const std::int64_t tid = first_row + static_cast<std::int64_t>(row);

@@ -11,14 +11,15 @@
 
 #include "common/base/types.h"
 #include "common/watch/comm_times.h"
+#include "common/watch/timeline.h"
 
 namespace sc {
 
-/// The rows of a rank. Operations in flight at the same time, which a row cannot show, take further
-/// communication rows.
-enum class Lane : std::uint8_t { compute, wait, communication };
+/// The rows of a rank; copies, disk and marks where there are any. What is in flight at the same time, which a
+/// row cannot show, takes further rows.
+enum class Lane : std::uint8_t { compute, wait, communication, copies, disk, marks };
 constexpr std::string_view name_of(Lane lane) {
-  constexpr std::string_view kNames[] = {"compute", "wait", "communication"};
+  constexpr std::string_view kNames[] = {"compute", "wait", "communication", "copies", "disk", "marks"};
   return kNames[static_cast<int>(lane)];
 }
 
@@ -51,6 +52,8 @@ class Trace {
   /// where the transport does not know better), waits, and compute, which is what the waits leave of each
   /// step (of its time on the GPU, if it has one). Operations without an end are left out.
   void add_run(std::span<const Step> steps, std::span<const OpSpan> operations);
+  /// What a strategy marked.
+  void add_marks(std::span<const Timeline::Span> marks);
 
   [[nodiscard]] const std::vector<TraceSpan>& spans() const { return spans_; }
   [[nodiscard]] std::int64_t left_out() const { return left_out_; }

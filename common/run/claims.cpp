@@ -22,34 +22,34 @@ void Claims::begin() {
   allocations_before_ = books_.gpu->allocations();
 }
 
-void Claims::check(const CommPlan& operations) {
+void Claims::check(const CommPlan& operations, std::int64_t step) {
   Measured& found = measured_.emplace();
-  for (int p = 0; p < kPurposes; ++p) found.peak[p] = books_.ledger.peak(static_cast<Purpose>(p));
+  found.peak = books_.ledger.peaks();
   found.peak_total = books_.ledger.peak_total();
   found.operations = operations;
   if (!as_predicted(memory_, operations_, found)) {
     throw ClaimError(
-        fmt::format("rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank), kCheckedStep,
+        fmt::format("rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank), step,
                     format_predicted_measured(memory_, operations_, found, shape_.world, shape_.rank)));
   }
-  books_.gpu == nullptr ? check_witness() : check_gpu_allocator();
+  books_.gpu == nullptr ? check_witness(step) : check_gpu_allocator(step);
 }
 
-void Claims::check_gpu_allocator() {
+void Claims::check_gpu_allocator(std::int64_t step) {
   allocator_ = check_allocator(*books_.gpu, shape_, books_.ledger, allocations_before_);
   if (allocator_->holds()) return;
   throw ClaimError(fmt::format("rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank),
-                               kCheckedStep, format_allocator(*allocator_)));
+                               step, format_allocator(*allocator_)));
 }
 
-void Claims::check_witness() const {
-  const Bytes ledger = books_.ledger.peak_total() + books_.ledger.peak(Purpose::host);
+void Claims::check_witness(std::int64_t step) const {
+  const Bytes ledger = books_.ledger.peak_total();  // beside the device nothing is LibTorch's
   const Bytes allowed = ledger + plan_op_scratch_bytes(shape_);
   if (books_.witness.peak() <= allowed) return;
   throw ClaimError(
       fmt::format("rank {}: LibTorch's allocator handed out {} bytes in step {}; the ledger knows {}, one "
                   "operation may take {} for itself: {} bytes went beside the ledger",
-                  to_int(shape_.rank), books_.witness.peak().value(), kCheckedStep, ledger.value(),
+                  to_int(shape_.rank), books_.witness.peak().value(), step, ledger.value(),
                   (allowed - ledger).value(), (books_.witness.peak() - allowed).value()));
 }
 

@@ -1,4 +1,4 @@
-// What a run predicts of its bytes and operations, and whether its second step holds it.
+// What a run predicts of its bytes and operations, and whether a step of it holds that.
 #pragma once
 
 #include <optional>
@@ -11,9 +11,6 @@
 #include "common/records/report.h"
 
 namespace sc::detail {
-
-/// The second step is checked: the first one has allocated whatever a first use allocates.
-inline constexpr std::int64_t kCheckedStep = 1;
 
 class Claims {
  public:
@@ -30,9 +27,9 @@ class Claims {
 
   /// Right before the checked step: peaks start again.
   void begin();
-  /// Right after it.  Errors: ClaimError (exit 70) with what was predicted and what was found: bytes by
+  /// Right after it, which was step `step`.  Errors: ClaimError (exit 70) with what was predicted and what was found: bytes by
   /// purpose and their sum, operations, what LibTorch's allocator handed out.
-  void check(const CommPlan& operations);
+  void check(const CommPlan& operations, std::int64_t step);
   /// Null before.
   [[nodiscard]] const Measured* measured() const { return measured_ ? &*measured_ : nullptr; }
   /// On a GPU, after the check.
@@ -41,8 +38,8 @@ class Claims {
   [[nodiscard]] std::string report() const;
 
  private:
-  void check_witness() const;
-  void check_gpu_allocator();
+  void check_witness(std::int64_t step) const;
+  void check_gpu_allocator(std::int64_t step);
 
   const RunShape& shape_;
   const MemoryPlan memory_;

@@ -3,7 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <optional>
+#include <limits>
 
 #include "common/base/check.h"
 #include "common/base/text.h"
@@ -19,8 +19,21 @@ Bytes limit_of(const LimitedRun& run, const RunShape& shape) {
   return run.cap / ceil_div(to_int(shape.world) * run.sharing, to_int(run.shape.world));
 }
 
-bool fits(const LimitedRun& run, const RunShape& shape, const MemoryPlan& plan) {
-  return plan.total() <= limit_of(run, shape);
+const MemoryPlan& largest_of(const std::vector<MemoryPlan>& stages) {
+  return *std::ranges::max_element(stages, {}, [](const MemoryPlan& plan) { return plan.total(); });
+}
+
+// What has to stay below the limit: of a rank by itself the largest, of those that share all of them, and so
+// each rank's part.
+Bytes held_by(const LimitedRun& run, const std::vector<MemoryPlan>& stages) {
+  if (run.sharing == 0) return largest_of(stages).total();
+  Bytes sum;
+  for (const MemoryPlan& plan : stages) sum += plan.total();
+  return sum / static_cast<std::int64_t>(stages.size());
+}
+
+bool fits(const LimitedRun& run, const RunShape& shape, const std::vector<MemoryPlan>& stages) {
+  return held_by(run, stages) <= limit_of(run, shape);
 }
 
 /// Micro-batches of all ranks in a step.
@@ -32,7 +45,8 @@ std::int64_t micro_batches(const RunShape& shape) {
 std::vector<RunShape> smaller_micro_batches(const LimitedRun& run) {
   std::vector<RunShape> shapes;
   RunShape shape = run.shape;
-  const std::int64_t ranks = to_int(run.shape.world) * run.slices, global = shape.workload.batch.global;
+  const std::int64_t ranks = data_ranks(run.shape) * run.division(run.shape.world).virtual_ranks,
+                     global = shape.workload.batch.global;
   for (std::int64_t micro = shape.workload.batch.micro - 1; micro >= 1; --micro) {
     shape.workload.batch.micro = micro;
     if (global % (micro * ranks) == 0) shapes.push_back(shape);
@@ -51,14 +65,18 @@ std::vector<RunShape> more_recomputed(const RunShape& from) {
   return shapes;
 }
 
-// Worlds from `from` on that share the step's micro-batches evenly.
-std::vector<RunShape> larger_worlds(const RunShape& shape, std::int64_t from) {
+// Worlds from `from` on whose stages have a block each and whose ranks share the step's micro-batches evenly.
+std::vector<RunShape> larger_worlds(const RunShape& shape, std::int64_t from,
+                                    const std::function<Division(WorldSize)>& division) {
   std::vector<RunShape> shapes;
   RunShape larger = shape;
   larger.comm = detail::comm_backend(shape.device, shape.comm == CommBackend::staged, true);
-  for (std::int64_t world = from; world <= micro_batches(shape); ++world) {
+  const std::int64_t most = std::max(micro_batches(shape), shape.workload.model.layers);
+  for (std::int64_t world = from; world <= most; ++world) {
     larger.world = WorldSize{static_cast<int>(world)};
-    if (micro_batches(shape) % world == 0) shapes.push_back(larger);
+    larger.stages = division(larger.world).stages;
+    if (larger.stages > shape.workload.model.layers || world % larger.stages != 0) continue;
+    if (micro_batches(shape) % data_ranks(larger) == 0) shapes.push_back(larger);
   }
   return shapes;
 }
@@ -77,35 +95,37 @@ std::string settings(const RunShape& changed, const RunShape& from) {
 // The first of `shapes` that fits.
 bool add_first(const LimitedRun& run, const std::vector<RunShape>& shapes, std::vector<Change>& changes) {
   for (const RunShape& shape : shapes) {
-    const MemoryPlan plan = run.plan(shape);
-    if (!fits(run, shape, plan)) continue;
-    changes.push_back({settings(shape, run.shape).substr(1), plan.total()});
+    const std::vector<MemoryPlan> stages = run.plans(shape);
+    if (!fits(run, shape, stages)) continue;
+    changes.push_back({settings(shape, run.shape).substr(1), largest_of(stages).total()});
     return true;
   }
   return false;
 }
 
-// What a rank would hold of another strategy; nothing where that refuses the workload.
-std::optional<Bytes> held_by(const StrategyPlans& strategy, const RunShape& shape) {
+// What ranks would hold of another strategy; nothing where that refuses the workload.
+std::vector<MemoryPlan> plans_of(const StrategyPlans& strategy, const RunShape& shape) {
   try {
-    return detail::plan_of_run(strategy, shape).total();
+    return detail::plans_of_stages(strategy, shape);
   } catch (const InputError&) {
-    return std::nullopt;
+    return {};
   }
 }
 
 // Each strategy with the fewest ranks it needs, if it needs fewer than the one before it. False: none fits.
 bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Change>& changes) {
   const std::size_t before = changes.size();
-  std::vector<RunShape> shapes = larger_worlds(from, std::max<std::int64_t>(2, to_int(from.world)));
+  std::int64_t fewer_than = std::numeric_limits<std::int64_t>::max();
   for (const StrategyPlans& strategy : run.strategies) {
-    for (std::size_t i = 0; i < shapes.size(); ++i) {
-      const std::optional<Bytes> bytes = held_by(strategy, shapes[i]);
-      if (!bytes || *bytes > limit_of(run, shapes[i])) continue;
+    for (const RunShape& shape :
+         larger_worlds(from, std::max<std::int64_t>(2, to_int(from.world)), strategy.division)) {
+      if (to_int(shape.world) >= fewer_than) break;
+      const std::vector<MemoryPlan> stages = plans_of(strategy, shape);
+      if (stages.empty() || !fits(run, shape, stages)) continue;
       changes.push_back(
-          {fmt::format("{} -n {}{}", strategy.name, to_int(shapes[i].world), settings(from, run.shape)),
-           *bytes});
-      shapes.resize(i);
+          {fmt::format("{} -n {}{}", strategy.name, to_int(shape.world), settings(from, run.shape)),
+           largest_of(stages).total()});
+      fewer_than = to_int(shape.world);
     }
   }
   return changes.size() > before;
@@ -136,7 +156,8 @@ std::vector<Change> changes_that_fit(const LimitedRun& run) {
       for (const RunShape& more : more_recomputed(shape)) both.push_back(more);
     add_first(run, both, changes);
   }
-  if (!run.one_rank_only) add_first(run, larger_worlds(run.shape, to_int(run.shape.world) + 1), changes);
+  if (!run.one_rank_only)
+    add_first(run, larger_worlds(run.shape, to_int(run.shape.world) + 1, run.division), changes);
   add_strategies(run, changes);
   return changes;
 }
@@ -144,34 +165,36 @@ std::vector<Change> changes_that_fit(const LimitedRun& run) {
 std::string describe_changes(const LimitedRun& run) {
   std::vector<std::vector<std::string>> rows;
   for (const Change& change : changes_that_fit(run)) rows.push_back({change.what, human_bytes(change.bytes)});
-  const Bytes total = run.plan(run.shape).total();
+  const Bytes total = largest_of(run.plans(run.shape)).total();
   if (run.place.empty()) rows.push_back({fmt::format("--memory-cap {}", total.value()), human_bytes(total)});
   return table(rows);
 }
 
 void refuse_what_does_not_fit(const LimitedRun& run) {
-  const MemoryPlan plan = run.plan(run.shape);
-  if (fits(run, run.shape, plan)) return;
+  const std::vector<MemoryPlan> stages = run.plans(run.shape);
+  if (fits(run, run.shape, stages)) return;
+  const MemoryPlan& plan = largest_of(stages);
   std::vector<std::vector<std::string>> rows;
-  for (int p = 0; p < kPurposes; ++p) {
-    const auto purpose = static_cast<Purpose>(p);
-    const bool counts = purpose != Purpose::host && purpose != Purpose::disk;
-    if (counts && plan.of(purpose).value() > 0)
+  for_each_purpose([&](Purpose purpose) {
+    if (plan.of(purpose).value() > 0)
       rows.push_back({std::string(name_of(purpose)), human_bytes(plan.of(purpose))});
-  }
+  });
   const std::string changes = describe_changes(run);
   std::string bytes = table(rows);
   bytes.pop_back();
   const bool shared = run.sharing > 0;
   const std::string here = shared ? fmt::format(", ranks here: {}", run.sharing) : "";
-  throw InputError(
-      ExitCode::missing,
-      run.place.empty() ? "--memory-cap " + human_bytes(run.cap)
-                        : fmt::format("{} free on {}{}", human_bytes(run.cap), run.place, here),
-      fmt::format("a rank would hold {}, {} more than {}\n{}", human_bytes(plan.total()),
-                  human_bytes(plan.total() - limit_of(run, run.shape)), shared ? "its share" : "that", bytes),
-      changes.empty() ? "a smaller model.*" + or_more_of(run)
-                      : "one of these fits, and a rank holds\n" + changes.substr(0, changes.size() - 1));
+  const std::string who =
+      stages.size() == 1 ? "a rank" : fmt::format("a rank of stage {}", &plan - stages.data());
+  throw InputError(ExitCode::missing,
+                   run.place.empty() ? "--memory-cap " + human_bytes(run.cap)
+                                     : fmt::format("{} free on {}{}", human_bytes(run.cap), run.place, here),
+                   fmt::format("{} would hold {}, {} more than {}\n{}", who, human_bytes(plan.total()),
+                               human_bytes(held_by(run, stages) - limit_of(run, run.shape)),
+                               shared ? "its share" : "that", bytes),
+                   changes.empty()
+                       ? "a smaller model.*" + or_more_of(run)
+                       : "one of these fits, and a rank holds\n" + changes.substr(0, changes.size() - 1));
 }
 
 }  // namespace sc

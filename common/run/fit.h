@@ -19,9 +19,10 @@ struct LimitedRun {
   std::string place = {};    // that has no more free: "this machine", "GPU 0"; empty: --memory-cap says so
   std::int64_t sharing = 0;  // of the shape's world; 0: each rank has the cap to itself
   std::vector<StrategyPlans> strategies = {};  // that divide more
-  std::int64_t slices = 1;                     // virtual ranks of each rank (00)
+  std::function<Division(WorldSize)> division = [](WorldSize) { return Division{}; };
   bool one_rank_only = false;
-  std::function<MemoryPlan(const RunShape&)> plan;  // all that a rank of the run would hold
+  /// All that a rank of each stage would hold.
+  std::function<std::vector<MemoryPlan>(const RunShape&)> plans;
 };
 
 /// Something to change, and what a rank would then hold.

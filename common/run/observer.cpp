@@ -7,6 +7,7 @@
 
 #include "common/comm/nccl/nccl_communicator.h"
 #include "common/optim/grad_norm.h"
+#include "common/optim/lr_schedule.h"
 
 namespace sc::detail {
 namespace {
@@ -58,24 +59,32 @@ void Observer::begin(std::int64_t step) {
 }
 
 void Observer::computing() {
-  if (step_ == kCheckedStep) seen_.claims.begin();
-  if (!on_gpu() || !(job_.traces(step_) || job_.profiles(step_))) return;
-  gpu_began_ = gpu_origin();
-  comm_.record().set_gpu_origin(gpu_began_);
+  if (step_ == job_.checked_step()) seen_.claims.begin();
+  if (!(job_.traces(step_) || job_.profiles(step_))) return;
+  if (on_gpu()) {
+    gpu_began_ = gpu_origin();
+    comm_.record().set_gpu_origin(gpu_began_);
+  }
+  if (job_.traces(step_))
+    seen_.timeline.begin_step(
+        step_, on_gpu() ? std::optional<Timeline::GpuClock>({gpu_began_, gpu_moment}) : std::nullopt);
 }
 
 void Observer::computed() {
+  seen_.timeline.end_step();
   if (on_gpu() && job_.traces(step_)) gpu_ended_ = gpu_moment();
 }
 
-const StepRecord& Observer::record(const StepResult& result) {
+const StepRecord* Observer::record(const StepResult& result) {
+  if (!result.sums.defined()) return nullptr;
   const at::Tensor host_sums = result.sums.cpu();  // waits for the step
   const double* sums = host_sums.const_data_ptr<double>();
   StepRecord record;
   record.skipped = sums[kNonFinite] != 0;
-  record.step = step_;
+  record.step = result.of_step.value_or(step_);
   record.loss = sums[kLossSum] / sums[kTokens];
-  record.lr = seen_.lr.item<float>();
+  record.lr =
+      static_cast<float>(learning_rate(seen_.shape.workload.optim, record.step, seen_.shape.workload.steps));
   record.grad_norm = result.grad_norm.item<float>();
   record.tokens = seen_.shape.workload.batch.global * seen_.shape.workload.batch.sequence;
   comm_.record().read_gpu_times();
@@ -83,7 +92,7 @@ const StepRecord& Observer::record(const StepResult& result) {
   const Clock::time_point now = Clock::now();
   record.seconds = seconds_of(now - began_);
   if (job_.traces(step_)) trace(now);
-  return steps_.emplace_back(record);
+  return &steps_.emplace_back(record);
 }
 
 void Observer::trace(Clock::time_point ended) {
@@ -96,15 +105,17 @@ void Observer::trace(Clock::time_point ended) {
 }
 
 void Observer::check() {
-  if (step_ == kCheckedStep) seen_.claims.check(comm_.recorded("train", step_));
+  if (step_ == job_.checked_step()) seen_.claims.check(comm_.recorded("train", step_), step_);
   comm_.set_phase("check");
 }
 
 void Observer::end() {
   seen_.world.watchdog().step_end();
-  const StepRecord& done = steps_.back();
-  if (speaks()) seen_.files.append(done);
-  progress_.step({done.step, done.loss, done.tokens, done.seconds, done.waited_seconds});
+  for (; said_ < steps_.size(); ++said_) {
+    const StepRecord& done = steps_[said_];
+    if (speaks()) seen_.files.append(done);
+    progress_.step({done.step, done.loss, done.tokens, done.seconds, done.waited_seconds});
+  }
 }
 
 void Observer::replayed() { comm_.record().replayed(ended_on_current_stream()); }

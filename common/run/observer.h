@@ -23,10 +23,10 @@ namespace sc::detail {
 /// What an observer looks at and writes to. All outlive it.
 struct Observed {
   const RunShape& shape;
-  const at::Tensor& lr;  // of the step
   World& world;
   Claims& claims;
   RunFiles& files;
+  Timeline& timeline;
   std::optional<ModelFlops> flops;  // on a GPU
   std::chrono::steady_clock::time_point run_began;
 };
@@ -49,8 +49,9 @@ class Observer {
   /// here on; the GPU's times of a step that is drawn.
   void computing();
   void computed();
-  /// Waits for the step, and returns what it came to.
-  const StepRecord& record(const StepResult& result);
+  /// Waits for the step, and returns what it came to; of a result that comes late, what that step came to.
+  /// Null: no result yet.
+  const StepRecord* record(const StepResult& result);
   /// The claims, of the checked step. What is communicated from here on is no training.
   ///   Errors  ClaimError.
   void check();
@@ -77,6 +78,7 @@ class Observer {
   RecordingCommunicator& comm_;
   Progress progress_;
   std::vector<StepRecord> steps_;
+  std::size_t said_ = 0;                // of them, those on disk and on the screen
   std::atomic<std::int64_t> step_ = 0;  // read by the watchdog's thread
   Clock::time_point began_;
   GpuOrigin gpu_began_;  // of a step that is drawn

@@ -1,7 +1,9 @@
 // From argv to an exit code: what every lesson's main() does before and after training.
+#include <spdlog/fmt/fmt.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -31,11 +33,8 @@ Program program_of(const AnyLesson& lesson) {
   program.name = lesson.info.name;
   program.question = lesson.info.question;
   program.one_rank = lesson.info.one_rank_only;
-  if (lesson.info.one_rank_only) {
-    program.extra = {{"virtual-ranks", "W", "adds gradients as W ranks would", "virtual_ranks"},
-                     {"reduce-every", "WHEN", "when ranks are summed: step or micro_batch", "reduce_every"},
-                     {"tied-sum", "HOW", "the tied matrix's two gradients: joint or split", "tied_sum"}};
-  }
+  program.ranks_flag = lesson.info.ranks_flag;
+  program.extra = lesson.info.flags;
   return program;
 }
 
@@ -73,11 +72,12 @@ DeviceChoice run_device(const Workload& workload, DeviceChoice asked) {
   return plan_device(workload, asked);
 }
 
-RunShape shape_of_plan(const CommandLine& line, const ResolvedConfig& config, std::int64_t world,
-                       DeviceKind device) {
+RunShape shape_of_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedConfig& config,
+                       std::int64_t world, DeviceKind device) {
   RunShape shape;
   shape.workload = config.workload;
   shape.world = WorldSize{static_cast<int>(world)};
+  shape.stages = lesson.division(shape.world).stages;
   shape.device = device;
   shape.comm = comm_backend(device, line.share_gpu, world > 1);
   shape.ops = ops_backend(shape.device, line.ops);
@@ -87,14 +87,16 @@ RunShape shape_of_plan(const CommandLine& line, const ResolvedConfig& config, st
 
 int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedConfig& config,
                std::int64_t world, const BatchPlan& batch, DeviceKind device) {
-  const RunShape shape = shape_of_plan(line, config, world, device);
-  const MemoryPlan memory = plan_of_run(lesson, shape);
+  const RunShape shape = shape_of_plan(lesson, line, config, world, device);
+  const std::vector<RankPlan> plans = rank_plans_of(lesson, shape);
   std::cout << describe_plan(lesson.info.name, shape, batch)
-            << format_plan_table(memory, lesson.comm_plan(shape), shape.world);
+            << format_plan_table(plans, shape.world, data_ranks(shape));
   if (!batch.note.empty()) std::cout << "  note: " << batch.note << "\n";
   if (!line.memory_cap) return 0;
-  std::cout << describe_cap(memory.total(), *line.memory_cap);
-  if (memory.total() > *line.memory_cap)
+  Bytes most;
+  for (const RankPlan& plan : plans) most = std::max(most, plan.memory.total());
+  std::cout << describe_cap(most, *line.memory_cap);
+  if (most > *line.memory_cap)
     std::cout << "  what fits, and what a rank then holds\n"
               << describe_changes(limited_run(lesson, shape, *line.memory_cap));
   return 0;
@@ -111,8 +113,20 @@ int print_once(const Launch& launch, const std::string& text) {
   return 0;
 }
 
+void refuse_past(const char* flag, const std::optional<Bytes>& cap, Bytes asked, const std::string& where) {
+  if (!cap || asked <= *cap) return;
+  throw InputError(ExitCode::missing, fmt::format("{} {}", flag, human_bytes(*cap)),
+                   fmt::format("a rank would hold {} {}", human_bytes(asked), where),
+                   fmt::format("{} {}, or a strategy that holds less there", flag, asked.value()));
+}
+
 // What a GPU has free is known once it is in use: train() asks.
 void refuse_too_large(const TrainJob& job) {
+  for (const MemoryPlan& plan : plans_of_stages(job.lesson, shape_of_run(job))) {
+    refuse_past("--host-cap", job.line.host_cap, plan.total(Place::pinned) + plan.total(Place::host),
+                "in the host's memory");
+    refuse_past("--disk-cap", job.line.disk_cap, plan.total(Place::disk), "on the disk");
+  }
   const bool shared = !job.line.memory_cap && job.device == DeviceKind::cpu;
   const std::optional<Bytes> cap = shared ? available_host_memory() : job.line.memory_cap;
   if (!cap) return;
@@ -147,18 +161,22 @@ int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** 
   }
   const std::int64_t world = line.plan && line.world > 0 ? line.world : to_int(launch.world);
   if (lesson.info.one_rank_only && world > 1) {
-    throw InputError(
-        ExitCode::usage, line.plan ? "--world" : "-n",
-        lesson.info.name + " is one rank; " + std::to_string(world) + " were asked for",
-        "-n 1, and --virtual-ranks " + std::to_string(world) + " to add gradients as that world would");
+    throw InputError(ExitCode::usage, line.plan ? "--world" : "-n",
+                     lesson.info.name + " is one rank; " + std::to_string(world) + " were asked for",
+                     "-n 1, and " + lesson.info.ranks_flag + " " + std::to_string(world) +
+                         " to add gradients as that world would");
   }
-  RunFacts facts{.world = world * lesson.slices(),
-                 .device = run_device(config.workload, line.device),
-                 .plan_only = line.plan};
-  if (lesson.info.one_rank_only) facts.ranks_flag = "--virtual-ranks";
+  const Division division = lesson.division(WorldSize{static_cast<int>(world)});
+  const RunFacts facts{.world = world * division.virtual_ranks,
+                       .stages = division.stages,
+                       .device = run_device(config.workload, line.device),
+                       .plan_only = line.plan,
+                       .ranks_flag = lesson.info.ranks_flag};
   const BatchPlan batch = validate(config, facts);
   const DeviceKind device = device_kind(line.plan ? plan_device(config.workload, line.device) : facts.device);
   if (device == DeviceKind::cpu) refuse_gpu_flags(line);
+  if (line.graph.value_or(false) && !lesson.no_graph.empty())
+    throw InputError(ExitCode::usage, "--graph on", lesson.no_graph, "leave it out");
   if (line.plan && !line.compare.empty()) {
     throw InputError(ExitCode::usage, "--compare " + line.compare, "a plan has no steps to compare",
                      "leave out --plan or --compare");

@@ -16,7 +16,9 @@ namespace {
 
 RankBytes bytes_of_plan(const MemoryPlan& plan) {
   RankBytes bytes;
-  for (int p = 0; p < kPurposes; ++p) bytes.by_purpose[p] = plan.of(static_cast<Purpose>(p));
+  for_each_place([&](Place place) {
+    for_each_purpose([&](Purpose purpose) { bytes.of.at(purpose, place) = plan.of(purpose, place); });
+  });
   bytes.total = plan.total();
   return bytes;
 }
@@ -28,7 +30,7 @@ std::string pack(const CommPlan& plan) {
   out << plan.count.size();
   for (const auto& [op, count] : plan.count) {
     out << ' ' << static_cast<int>(op.kind) << ' ' << static_cast<int>(op.dtype) << ' ' << op.elements.value()
-        << ' ' << count;
+        << ' ' << to_int(op.ranks) << ' ' << count;
   }
   return out.str();
 }
@@ -38,17 +40,21 @@ CommPlan unpack_operations(std::istream& in) {
   std::size_t size = 0;
   in >> size;
   for (std::size_t i = 0; i < size; ++i) {
-    int kind = 0, dtype = 0;
+    int kind = 0, dtype = 0, ranks = 0;
     std::int64_t elements = 0, count = 0;
-    in >> kind >> dtype >> elements >> count;
-    plan.count[{static_cast<CommKind>(kind), static_cast<DType>(dtype), Elements(elements)}] = count;
+    in >> kind >> dtype >> elements >> ranks >> count;
+    plan.count[{static_cast<CommKind>(kind), static_cast<DType>(dtype), Elements(elements),
+                WorldSize{ranks}}] = count;
   }
   return plan;
 }
 
 std::string pack(const RankBytes& bytes) {
   std::string out = std::to_string(bytes.total.value());
-  for (const Bytes b : bytes.by_purpose) out += " " + std::to_string(b.value());
+  for_each_place([&](Place place) {
+    for_each_purpose(
+        [&](Purpose purpose) { out += " " + std::to_string(bytes.of.at(purpose, place).value()); });
+  });
   return out;
 }
 
@@ -60,7 +66,8 @@ RankBytes unpack_bytes(std::istream& in) {
     return Bytes(value);
   };
   bytes.total = next();
-  for (Bytes& b : bytes.by_purpose) b = next();
+  for_each_place(
+      [&](Place place) { for_each_purpose([&](Purpose purpose) { bytes.of.at(purpose, place) = next(); }); });
   return bytes;
 }
 
@@ -174,15 +181,16 @@ RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, c
 }
 
 void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured,
-                      RecordingCommunicator& comm) {
+                      std::span<const Timeline::Span> marks, RecordingCommunicator& comm) {
   const std::vector<std::string> ranks =
       gather_strings(comm, pack(this_rank(shape_, memory, comm_plan, measured)));
   if (job_.line.trace && !traced_.empty()) {
     Trace trace(shape_.rank, Trace::Clock::time_point{});  // the clock of a host is one: ranks line up
     std::vector<OpSpan> spans = comm.record().spans();
-    std::erase_if(spans,
-                  [](const OpSpan& s) { return s.step >= kTracedSteps; });  // --profile keeps later ones, too
+    std::erase_if(
+        spans, [&](const OpSpan& s) { return s.step >= job_.traced_end(); });  // --profile keeps later ones
     trace.add_run(traced_, spans);
+    trace.add_marks(marks);
     const std::vector<std::string> parts = gather_strings(comm, trace.serialise());
     if (shape_.rank == Rank{0}) {
       trace_ = dir_ / "trace.json";

@@ -41,8 +41,9 @@ class RunFiles {
   };
   /// Collective: rank 0 learns what the others predicted and measured, and writes the trace. measured: null
   /// if the run was too short to be checked.
+  /// marks: of the steps that are traced.
   void gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured,
-              RecordingCommunicator& comm);
+              std::span<const Timeline::Span> marks, RecordingCommunicator& comm);
   /// Rank 0, after gather(): where the trace lies; empty without one.
   [[nodiscard]] Path trace() const { return trace_; }
   /// Not collective. Writes the whole record and returns its path (rank 0).

@@ -1,6 +1,6 @@
 // The program around every lesson: command line, start, training, checks, records, end. main.cpp is one call:
 //   int main(int argc, char** argv) {
-//     return sc::run_lesson<sc::DataParallel>({.name = "01_data_parallel"}, argc, argv);
+//     return sc::run_lesson<sc::MyStrategy>({.name = "my_lesson"}, argc, argv);
 //   }
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/config/command_line.h"
 #include "common/config/field_table.h"
 #include "common/strategy/any_strategy.h"
 #include "common/strategy/plans.h"
@@ -16,9 +17,11 @@
 namespace sc {
 
 struct LessonInfo {
-  std::string name;            // the folder's
-  std::string question;        // one sentence, for --help
-  bool one_rank_only = false;  // 00: a second rank is an error
+  std::string name;               // the folder's
+  std::string question;           // one sentence, for --help
+  bool one_rank_only = false;     // a second rank is an error
+  std::vector<Flag> flags = {};   // that stand for keys of the strategy
+  std::string ranks_flag = "-n";  // what changes the number of ranks that share a step
   std::vector<StrategyPlans> strategies =
       {};  // the other lessons: what to advise where this one does not fit
 };
@@ -27,12 +30,12 @@ namespace detail {
 
 struct AnyLesson {
   LessonInfo info;
-  FieldSet options;                      // bound to the options that the functions below use
-  std::function<std::int64_t()> slices;  // how many data-parallel ranks share a step's micro-batches beside
-                                         // the world (00's virtual ranks)
+  FieldSet options;  // bound to the options that the functions below use
+  std::function<Division(WorldSize)> division;
   std::function<MemoryPlan(const RunShape&)> memory_plan;
   std::function<CommPlan(const RunShape&)> comm_plan;
   std::function<std::unique_ptr<AnyStrategy>(RunContext&)> make;
+  std::string no_graph;  // why no CUDA graph can hold a step; empty: it can
 };
 
 int run(const AnyLesson& lesson, int argc, char** argv);
@@ -46,15 +49,13 @@ int run_lesson(const LessonInfo& info, int argc, char** argv) {
   detail::AnyLesson lesson;
   lesson.info = info;
   lesson.options = S::fields().bind(options);
-  lesson.slices = [&]() -> std::int64_t {
-    if constexpr (requires { options.virtual_ranks; }) return options.virtual_ranks;
-    return 1;
-  };
+  lesson.division = [&](WorldSize world) { return division_of<S>(options, world); };
   lesson.memory_plan = [&](const RunShape& shape) { return S::memory_plan(shape, options); };
   lesson.comm_plan = [&](const RunShape& shape) { return S::comm_plan(shape, options); };
   lesson.make = [&](RunContext& context) {
     return std::make_unique<detail::ErasedStrategy<S>>(context, options);
   };
+  lesson.no_graph = no_graph_reason<S>();
   return detail::run(lesson, argc, argv);
 }
 

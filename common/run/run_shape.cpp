@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "common/comm/mpi/mpi_communicator.h"
-#include "common/comm/staged/staged_communicator.h"
 #include "common/data/loader.h"
 #include "common/run/describe.h"
+#include "common/strategy/group_plan.h"
 
 namespace sc::detail {
 
@@ -29,6 +28,7 @@ RunShape shape_of_run(const TrainJob& job) {
   shape.workload = job.config.workload;
   shape.world = job.launch.world;
   shape.rank = job.launch.rank;
+  shape.stages = job.lesson.division(shape.world).stages;
   shape.device = job.device;
   shape.ops = job.ops;
   shape.comm = comm_backend(job.device, job.line.share_gpu, job.launch.launched());
@@ -41,33 +41,55 @@ RunShape shape_of_run(const TrainJob& job) {
   return shape;
 }
 
-void plan_surroundings(const RunShape& shape, std::int64_t data_ranks, MemoryPlan& plan) {
+void plan_surroundings(const RunShape& shape, MemoryPlan& plan) {
   plan.add(Purpose::workspace, "step scalars", "lr, step, clip factor, norm",
            Bytes(3 * size_of(DType::f32) + size_of(DType::i64)));
   if (scales_loss(shape)) {
     plan.add(Purpose::workspace, "loss scaler", "scale, good steps, overflows",
              Bytes(size_of(DType::f32) + 2 * size_of(DType::i64)));
   }
-  Loader::plan(shape.workload, data_ranks, shape.device, plan);
-  if (shape.comm != CommBackend::local && to_int(shape.world) > 1) {
-    plan.add(shape.device == DeviceKind::cpu ? Purpose::communication : Purpose::host, "mpi scratch",
-             "4 (N-1) 256 KiB", MpiCommunicator::scratch_bytes(shape.world));
-  }
-  if (shape.comm == CommBackend::staged) {
-    plan.add(Purpose::host, "staged scratch", "2 N MiB", StagedCommunicator::scratch_bytes(shape.world));
-  }
+  Loader::plan(shape.workload, data_ranks(shape), shape.device, plan);
+  plan_group(shape, shape.world, plan);
 }
 
 MemoryPlan plan_of_run(const AnyLesson& lesson, const RunShape& shape) {
   MemoryPlan plan = lesson.memory_plan(shape);
-  plan_surroundings(shape, to_int(shape.world), plan);
+  plan_surroundings(shape, plan);
   return plan;
 }
 
-MemoryPlan plan_of_run(const StrategyPlans& strategy, const RunShape& shape) {
-  MemoryPlan plan = strategy.memory_plan(shape);
-  plan_surroundings(shape, to_int(shape.world), plan);
-  return plan;
+namespace {
+
+template <class Of>
+auto of_stages(RunShape shape, const Of& of) {
+  std::vector<decltype(of(shape))> plans;
+  for (std::int64_t stage = 0; stage < shape.stages; ++stage) {
+    shape.rank = Rank{static_cast<int>(stage * data_ranks(shape))};
+    plans.push_back(of(shape));
+  }
+  return plans;
+}
+
+}  // namespace
+
+std::vector<MemoryPlan> plans_of_stages(const AnyLesson& lesson, const RunShape& shape) {
+  return of_stages(shape, [&](const RunShape& rank) { return plan_of_run(lesson, rank); });
+}
+
+std::vector<MemoryPlan> plans_of_stages(const StrategyPlans& strategy, const RunShape& shape) {
+  RunShape divided = shape;
+  divided.stages = strategy.division(shape.world).stages;
+  return of_stages(divided, [&](const RunShape& rank) {
+    MemoryPlan plan = strategy.memory_plan(rank);
+    plan_surroundings(rank, plan);
+    return plan;
+  });
+}
+
+std::vector<RankPlan> rank_plans_of(const AnyLesson& lesson, const RunShape& shape) {
+  return of_stages(shape, [&](const RunShape& rank) {
+    return RankPlan{plan_of_run(lesson, rank), lesson.comm_plan(rank)};
+  });
 }
 
 // Those that divide more than this lesson.
@@ -85,9 +107,9 @@ LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, Bytes cap
   return {.shape = shape,
           .cap = cap,
           .strategies = strategies_after(lesson.info),
-          .slices = lesson.slices(),
+          .division = lesson.division,
           .one_rank_only = lesson.info.one_rank_only,
-          .plan = [&lesson](const RunShape& changed) { return plan_of_run(lesson, changed); }};
+          .plans = [&lesson](const RunShape& changed) { return plans_of_stages(lesson, changed); }};
 }
 
 }  // namespace sc::detail

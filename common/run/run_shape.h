@@ -1,7 +1,10 @@
 // What a run or its plan is made for, and what run_lesson itself holds beside the strategy.
 #pragma once
 
+#include <vector>
+
 #include "common/memory/plan.h"
+#include "common/records/report.h"
 #include "common/run/fit.h"
 #include "common/run/train_job.h"
 
@@ -21,12 +24,16 @@ RunShape shape_of_run(const TrainJob& job);
 inline bool scales_loss(const RunShape& shape) { return shape.workload.precision.dtype == DType::f16; }
 
 /// Adds what run_lesson itself takes from the ledger beside the strategy: a step's scalars, the loader, the
-/// transport's scratch. data_ranks: real ranks that share a step's micro-batches.
-void plan_surroundings(const RunShape& shape, std::int64_t data_ranks, MemoryPlan& plan);
+/// transport's scratch.
+void plan_surroundings(const RunShape& shape, MemoryPlan& plan);
 
-/// All that a rank of the lesson, or of another strategy, holds: the strategy's plan and its surroundings.
+/// All that this rank of the lesson holds: the strategy's plan and its surroundings.
 MemoryPlan plan_of_run(const AnyLesson& lesson, const RunShape& shape);
-MemoryPlan plan_of_run(const StrategyPlans& strategy, const RunShape& shape);
+/// What the first rank of each stage holds, and so every rank of it; of another strategy in that world.
+std::vector<MemoryPlan> plans_of_stages(const AnyLesson& lesson, const RunShape& shape);
+std::vector<MemoryPlan> plans_of_stages(const StrategyPlans& strategy, const RunShape& shape);
+/// The same with their operations, for format_plan_table.
+std::vector<RankPlan> rank_plans_of(const AnyLesson& lesson, const RunShape& shape);
 
 /// That run with a limit.
 LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, Bytes cap);

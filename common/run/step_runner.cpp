@@ -18,6 +18,12 @@ Fault fault_of(const TrainJob& job) {
                    "a smaller step (they count from 0), or more --steps");
 }
 
+bool poisons(const Fault& fault, const RunShape& shape, std::int64_t step) {
+  RunShape named = shape;
+  named.rank = fault.rank();
+  return fault.nan_at(fault.rank(), step) && data_rank(shape) == data_rank(named);
+}
+
 StepRunner::StepRunner(const TrainJob& job, const StepParts& parts, Observer& observer)
     : job_(job), parts_(parts), observer_(observer) {}
 
@@ -29,13 +35,13 @@ void StepRunner::prepare(std::span<const Batch> batches, std::int64_t step) {
   parts_.fault.at_step(job_.launch.rank, step);
   at::Tensor scale = batches[0].scale;  // of all micro-batches
   if (parts_.scalars.loss_scale.defined()) scale.mul_(parts_.scalars.loss_scale);
-  if (parts_.fault.nan_at(job_.launch.rank, step)) scale.fill_(std::numeric_limits<float>::quiet_NaN());
+  if (poisons(parts_.fault, parts_.shape, step)) scale.fill_(std::numeric_limits<float>::quiet_NaN());
 }
 
 // On a GPU the first steps run as they are: libraries choose their kernels then, and the second one is
 // checked. The third is captured, and replayed from then on: one launch instead of thousands.
 StepResult StepRunner::run(std::span<const Batch> batches, std::int64_t step) {
-  const bool replays = parts_.gpu != nullptr && job_.graph() && step > kCheckedStep;
+  const bool replays = parts_.gpu != nullptr && job_.graph() && step > job_.checked_step();
   observer_.computing();
   const StepResult result = job_.profiles(step) ? profiled(batches)
                             : replays           ? replayed(batches)

@@ -15,6 +15,7 @@ namespace sc::detail {
 
 /// What a runner needs. All outlive it.
 struct StepParts {
+  const RunShape& shape;
   AnyStrategy& strategy;
   const StepScalars& scalars;
   const Fault& fault;   // --inject
@@ -24,6 +25,10 @@ struct StepParts {
 
 /// --inject, or no fault.  Errors: InputError 64.
 Fault fault_of(const TrainJob& job);
+
+/// Whether a rank of that shape poisons its gradients in `step`: ranks that compute the same micro-batches, as
+/// stages of a pipeline do, alike, since the scale is read where the loss is.
+bool poisons(const Fault& fault, const RunShape& shape, std::int64_t step);
 
 class StepRunner {
  public:

@@ -41,13 +41,16 @@ int train(const TrainJob& job) {
   const c10::InferenceMode inference;
   WorldOptions options{.watchdog_seconds = job.line.watchdog_seconds,
                        .trace_steps = job.line.profile ? job.config.workload.steps
-                                      : job.line.trace ? kTracedSteps
+                                      : job.line.trace ? job.traced_end()
                                                        : 0,
                        .gpu = {},
                        .share_gpu = job.line.share_gpu};
   const std::unique_ptr<Gpu> gpu = open_gpu(job, options);
   AllocatorWitness witness;
-  Ledger ledger(gpu ? gpu->device() : at::Device(at::kCPU), job.line.memory_cap.value_or(Bytes(0)));
+  const CommandLine& line = job.line;
+  Ledger ledger(gpu ? gpu->device() : at::Device(at::kCPU), {.device = line.memory_cap.value_or(Bytes(0)),
+                                                             .host = line.host_cap.value_or(Bytes(0)),
+                                                             .disk = line.disk_cap.value_or(Bytes(0))});
   World world(job.launch, ledger, options);
   if (gpu) gpu->note_beside_allocator("communicators, connected");
   try {

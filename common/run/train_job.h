@@ -16,6 +16,8 @@
 
 namespace sc::detail {
 
+/// The step of a run whose bytes and operations are checked: the second, when all that is made once is there.
+inline constexpr std::int64_t kCheckedStep = 1;
 /// Steps that --trace draws: the first ones.
 inline constexpr std::int64_t kTracedSteps = 8;
 
@@ -29,11 +31,19 @@ struct TrainJob {
   DeviceKind device;
   OpsBackend ops;
   std::optional<OtherRun> other = {};  // --compare
+  std::int64_t first_step = 0;         // where the run begins; what is checked, traced and warmed up counts
+                                       // from it
 
-  [[nodiscard]] bool traces(std::int64_t step) const { return line.trace && step < kTracedSteps; }
-  [[nodiscard]] bool profiles(std::int64_t step) const { return line.profile && step >= kWarmupSteps; }
+  [[nodiscard]] std::int64_t checked_step() const { return first_step + kCheckedStep; }
+  [[nodiscard]] std::int64_t traced_end() const { return first_step + kTracedSteps; }
+  [[nodiscard]] bool traces(std::int64_t step) const { return line.trace && step < traced_end(); }
+  [[nodiscard]] bool profiles(std::int64_t step) const {
+    return line.profile && step >= first_step + kWarmupSteps;
+  }
   /// Whether a GPU's step is captured once and replayed.
-  [[nodiscard]] bool graph() const { return line.graph.value_or(!line.profile && !line.share_gpu); }
+  [[nodiscard]] bool graph() const {
+    return lesson.no_graph.empty() && line.graph.value_or(!line.profile && !line.share_gpu);
+  }
 };
 
 }  // namespace sc::detail

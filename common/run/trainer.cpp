@@ -49,16 +49,17 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
       data_(Dataset::open(*file_ops_, shape_.workload, Path(STAGECRAFT_SOURCE_DIR) / ".cache")),
       sampler_(data_, shape_.workload),
       scalars_(make_scalars(shape_, on_.ledger)),
-      loader_(sampler_, on_.ledger, {.rank = to_int(shape_.rank), .ranks = to_int(shape_.world)}),
-      context_{shape_, on_.world.comm(), on_.ledger, scalars_},
+      loader_(sampler_, on_.ledger, {.rank = data_rank(shape_), .ranks = data_ranks(shape_)}),
+      copies_(on_.gpu == nullptr ? make_host_copies() : make_gpu_copies(), on_.world.comm().shared_record()),
+      context_{shape_, on_.world.comm(), on_.ledger, scalars_, copies_, timeline_},
       claims_(shape_, plan_of_run(job.lesson, shape_), job.lesson.comm_plan(shape_),
               {on_.ledger, on_.witness, on_.gpu}),
       profile_(job.line.profile ? std::make_unique<GpuProfile>() : nullptr),
       strategy_(make_strategy()),
       facts_(facts_of(on_.gpu, job)),
       records_(*file_ops_, job, shape_, facts_, on_.world.comm()),
-      observer_(job, {shape_, scalars_.lr, on_.world, claims_, records_, facts_.flops, began_}),
-      runner_(job, {*strategy_, scalars_, fault_, on_.gpu, profile_.get()}, observer_) {}
+      observer_(job, {shape_, on_.world, claims_, records_, timeline_, facts_.flops, began_}),
+      runner_(job, {shape_, *strategy_, scalars_, fault_, on_.gpu, profile_.get()}, observer_) {}
 
 // And what it can be refused for.
 std::unique_ptr<AnyStrategy> Trainer::make_strategy() {
@@ -86,18 +87,21 @@ void Trainer::run() {
 
 void Trainer::train() {
   const std::int64_t steps = shape_.workload.steps;
-  for (std::int64_t step = 0; step < steps; ++step) {
+  for (std::int64_t step = job_.first_step; step < steps; ++step) {
     observer_.begin(step);
     const std::span<const Batch> batches = loader_.train(step);
     scalars_.lr.fill_(learning_rate(shape_.workload.optim, step, steps));
     runner_.prepare(batches, step);
     const StepResult result = runner_.run(batches, step);
-    if (step + 1 < steps) loader_.prefetch(step + 1);  // while the GPU computes
-    skip_or_stop(observer_.record(result));            // waits for the step
+    if (step + 1 < steps) loader_.prefetch(step + 1);                            // while the GPU computes
+    if (const StepRecord* done = observer_.record(result)) skip_or_stop(*done);  // waits for the step
     observer_.check();
     strategy_->after_step(step);
     observer_.end();
   }
+  for (const StepResult& late : strategy_->drain())
+    if (const StepRecord* done = observer_.record(late)) skip_or_stop(*done);
+  observer_.end();
 }
 
 // Where a gradient is not finite the update has left everything as it was (global_norm_and_clip), on all
@@ -123,7 +127,6 @@ void Trainer::skip_or_stop(const StepRecord& step) {
 void Trainer::evaluate() {
   on_.world.comm().set_phase("eval");
   on_.world.watchdog().step_begin(shape_.workload.steps);
-  strategy_->settle();
   const std::span<const Batch> batches = loader_.validation();
   if (!batches.empty()) validation_loss_ = sc::evaluate(*strategy_, on_.world.comm(), batches);
   if (job_.line.sample > 0) sample();
@@ -140,11 +143,11 @@ void Trainer::sample() {
 void Trainer::finish() {
   RecordingCommunicator& comm = on_.world.comm();
   comm.set_phase("check");
-  if (comm.dropped_tickets() > 0) {
-    throw ClaimError(fmt::format("rank {}: {} operations were never waited for", to_int(shape_.rank),
-                                 comm.dropped_tickets()));
+  if (const std::int64_t dropped = comm.dropped_tickets() + copies_.dropped_tickets(); dropped > 0) {
+    throw ClaimError(
+        fmt::format("rank {}: {} operations were never waited for", to_int(shape_.rank), dropped));
   }
-  records_.gather(claims_.memory(), claims_.operations(), claims_.measured(), comm);
+  records_.gather(claims_.memory(), claims_.operations(), claims_.measured(), timeline_.spans(), comm);
   // After the last operation that all ranks share: rank 0 may write for long, and nobody may wait for it in
   // one.
   if (!job_.line.save.empty()) save_weights(*strategy_, strategy_->layout(), comm, job_.line.save);
@@ -174,7 +177,8 @@ void Trainer::announce() const {
             << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
                            shape_.workload.data.source, human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
-            << format_plan_table(claims_.memory(), claims_.operations(), shape_.world) << std::flush;
+            << format_plan_table(rank_plans_of(job_.lesson, shape_), shape_.world, data_ranks(shape_))
+            << std::flush;
 }
 
 void Trainer::say_the_end(const Path& record) const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/comm/copies/recording_copies.h"
 #include "common/data/loader.h"
 #include "common/data/sampler.h"
 #include "common/gpu/gpu.h"
@@ -62,6 +63,8 @@ class Trainer {
   Sampler sampler_;
   StepScalars scalars_;
   Loader loader_;
+  RecordingCopies copies_;
+  Timeline timeline_;
   RunContext context_;
   Claims claims_;
   std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it

@@ -40,7 +40,8 @@ std::unique_ptr<Communicator> on_gpu(std::unique_ptr<Communicator> host, Ledger&
     return NcclCommunicator::make(std::move(host),
                                   {.device = *options.gpu, .trace = options.trace_steps > 0});
   return StagedCommunicator::make(std::move(host), *options.gpu, [&ledger](Bytes bytes) {
-    return ledger.allocate(Purpose::host, "staged scratch", {bytes.value()}, DType::u8);
+    return ledger.allocate(Purpose::communication, "staged scratch", {bytes.value()}, DType::u8,
+                           Place::pinned);
   });
 }
 
@@ -64,9 +65,9 @@ void World::connect(Ledger& ledger, const WorldOptions& options) {
     record.board = &*board_;
     comm_.emplace(on_gpu(LocalWorld(1).communicator(Rank{0}), ledger, options), record);
   } else {
-    const Purpose purpose = options.gpu ? Purpose::host : Purpose::communication;
-    mpi_ = std::make_unique<MpiWorld>([&ledger, purpose](Bytes bytes) {
-      return ledger.allocate(purpose, "mpi scratch", {bytes.value()}, DType::u8);
+    const Place place = options.gpu ? Place::pinned : Place::device;
+    mpi_ = std::make_unique<MpiWorld>([&ledger, place](Bytes bytes) {
+      return ledger.allocate(Purpose::communication, "mpi scratch", {bytes.value()}, DType::u8, place);
     });
     check_launch(launch_, mpi_->rank(), mpi_->size());
     std::unique_ptr<Communicator> world = mpi_->world();

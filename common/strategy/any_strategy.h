@@ -9,7 +9,8 @@ class AnyStrategy {
  public:
   virtual ~AnyStrategy() = default;
   virtual StepResult train_step(std::span<const Batch> batches) = 0;
-  virtual void settle() = 0;
+  virtual void quiet() = 0;
+  virtual std::vector<StepResult> drain() = 0;
   virtual void forward_loss(const Batch& batch, at::Tensor& sums) = 0;
   virtual at::Tensor& sums() = 0;
   virtual std::vector<StateSlice> state() = 0;
@@ -22,7 +23,8 @@ class ErasedStrategy final : public AnyStrategy {
  public:
   ErasedStrategy(RunContext& context, const typename S::Options& options) : strategy_(context, options) {}
   StepResult train_step(std::span<const Batch> batches) override { return strategy_.train_step(batches); }
-  void settle() override { strategy_.settle(); }
+  void quiet() override { strategy_.quiet(); }
+  std::vector<StepResult> drain() override { return sc::drain(strategy_); }
   void forward_loss(const Batch& batch, at::Tensor& sums) override { strategy_.forward_loss(batch, sums); }
   at::Tensor& sums() override { return strategy_.sums(); }
   std::vector<StateSlice> state() override { return strategy_.state(); }

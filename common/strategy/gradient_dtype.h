@@ -12,7 +12,7 @@ inline void refuse_other_reduce_dtype(const RunShape& shape) {
   if (p.reduce_dtype == p.grad_dtype) return;
   throw InputError(ExitCode::usage, "precision.reduce_dtype",
                    "this lesson sums gradients in the dtype in which it holds them",
-                   "precision.grad_dtype=fp32, precision.reduce_dtype=same, or lesson 01");
+                   "precision.grad_dtype=fp32, or precision.reduce_dtype=same");
 }
 
 }  // namespace sc

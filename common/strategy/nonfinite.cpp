@@ -15,25 +15,32 @@ namespace {
 
 constexpr std::int64_t kNone = -1;
 
-// What one rank found: the unit where backward, which runs from the last unit to the first and carries
-// whatever it met along, met something that is not finite; and whether this rank's own micro-batches made it
-// so.
+// What one rank found. Backward runs from the last unit to the first and carries along whatever it met, so
+// the largest unit is where it began.
 struct Scan {
-  std::int64_t unit = kNone;
-  bool own = false;
+  std::int64_t own = kNone;     // the unit whose last local gradient, of this rank's micro-batches, has it
+  std::int64_t summed = kNone;  // the largest unit whose summed gradient has it
 };
+
+bool is_finite(const StateSlice& slice) {
+  at::Tensor values = at::empty({std::min(slice.range.size(), kStatePiece)}, at::kFloat);
+  bool finite = true;
+  for_each_piece(slice.range, [&](Range piece) {
+    at::Tensor part = values.narrow(0, 0, piece.size());
+    slice.read(piece, part);
+    finite = finite && at::isfinite(part).all().item<bool>();
+  });
+  return finite;
+}
 
 Scan scan_of(AnyStrategy& strategy) {
   Scan scan;
   for (const StateSlice& slice : strategy.state()) {
     const bool local = slice.purpose == Purpose::workspace;
     if (!local && slice.purpose != Purpose::gradients) continue;
-    if (at::isfinite(slice.values).all().item<bool>()) continue;
-    if (local) {
-      scan.own = true;
-    } else {
-      scan.unit = std::max<std::int64_t>(scan.unit, slice.unit);
-    }
+    if (is_finite(slice)) continue;
+    std::int64_t& unit = local ? scan.own : scan.summed;
+    unit = std::max<std::int64_t>(unit, slice.unit);
   }
   return scan;
 }
@@ -44,14 +51,17 @@ void throw_nonfinite(AnyStrategy& strategy, double loss, std::int64_t step, Comm
   const Scan scan = scan_of(strategy);
   const std::int64_t world = to_int(comm.size());
   at::Tensor mine = at::empty({2}, at::kLong), all = at::empty({2 * world}, at::kLong);
-  mine.mutable_data_ptr<std::int64_t>()[0] = scan.own ? 1 : 0;
-  mine.mutable_data_ptr<std::int64_t>()[1] = scan.unit;
+  mine.mutable_data_ptr<std::int64_t>()[0] = scan.own;
+  mine.mutable_data_ptr<std::int64_t>()[1] = scan.summed;
   comm.all_gather(mine, all).wait();
   const auto* found = all.const_data_ptr<std::int64_t>();
   std::string who = "no rank's last micro-batch shows it: an earlier one, or the sum, made it";
-  std::int64_t unit = kNone;
-  for (std::int64_t r = world - 1; r >= 0; --r) {
-    if (found[2 * r] != 0) who = fmt::format("it came from rank {}'s own micro-batches", r);
+  std::int64_t unit = kNone, own = kNone;
+  for (std::int64_t r = 0; r < world; ++r) {
+    if (found[2 * r] > own) {  // of equal ones the lowest rank
+      own = found[2 * r];
+      who = fmt::format("it came from rank {}'s own micro-batches", r);
+    }
     unit = std::max(unit, found[2 * r + 1]);
   }
   throw ClaimError(

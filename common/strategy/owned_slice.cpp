@@ -71,7 +71,7 @@ std::vector<StateSlice> state_of(const StateSlice& last_local, std::span<const O
   for (const OwnedSlice& slice : slices) {
     if (slice.empty()) continue;
     const auto add = [&](Purpose purpose, Range range, const at::Tensor& values) {
-      state.push_back({purpose, slice.unit, slice.segment, range, values});
+      state.push_back({purpose, slice.unit, slice.segment, range, in_tensor(values)});
     };
     if (slice.replica.defined()) {
       add(Purpose::parameters, {0, slice.replica.numel()}, slice.replica);

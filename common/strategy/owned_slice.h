@@ -18,7 +18,7 @@ struct OwnedSlice {
   at::Tensor params = {}, grads = {};       // [range.size()], as all of them
   at::Tensor master = {};                   // fp32; params themselves where those are fp32
   at::Tensor momentum = {}, variance = {};  // fp32
-  at::Tensor replica = {};  // the whole segment's parameters, where every rank has them after settle()
+  at::Tensor replica = {};  // the whole segment's parameters, where every rank has them after quiet()
   [[nodiscard]] bool empty() const { return range.size() == 0; }
   /// This slice of a vector that holds the unit's whole segment.
   [[nodiscard]] at::Tensor of_unit(const at::Tensor& whole) const {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/memory/plan.h"
+#include "common/strategy/strategy.h"
 #include "common/watch/comm_op.h"
 
 namespace sc {
@@ -15,6 +16,14 @@ struct StrategyPlans {
   std::string name;    // for messages
   std::function<MemoryPlan(const RunShape&)> memory_plan;
   std::function<CommPlan(const RunShape&)> comm_plan;
+  std::function<Division(WorldSize)> division = [](WorldSize) { return Division{}; };
 };
+
+template <Strategy S>
+StrategyPlans plans_of(const std::string& folder, const std::string& name) {
+  return {folder, name, [](const RunShape& shape) { return S::memory_plan(shape, {}); },
+          [](const RunShape& shape) { return S::comm_plan(shape, {}); },
+          [](WorldSize world) { return division_of<S>({}, world); }};
+}
 
 }  // namespace sc

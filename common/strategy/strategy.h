@@ -2,17 +2,22 @@
 #pragma once
 
 #include <concepts>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/comm/communicator.h"
+#include "common/comm/copies/copies.h"
 #include "common/data/batch.h"
 #include "common/memory/ledger.h"
 #include "common/memory/plan.h"
 #include "common/model/gpt.h"
 #include "common/optim/adamw.h"
 #include "common/optim/grad_norm.h"
+#include "common/strategy/state_slice.h"
 #include "common/watch/comm_op.h"
+#include "common/watch/timeline.h"
 
 namespace sc {
 
@@ -22,31 +27,38 @@ struct RunContext {
   Communicator& comm;
   Ledger& ledger;
   const StepScalars& scalars;  // lr is the coming step's; global_norm_and_clip fills in the rest
+  Copies& copies;              // between this rank's device and its host
+  Timeline& timeline;          // marks of what it does, for the trace
 };
 
 /// Device scalars of one optimizer step; nothing in it has been waited for by the host.
 struct StepResult {
-  at::Tensor sums;       // [4] fp64, summed over all ranks: see StepSum in optim/grad_norm.h
+  at::Tensor sums;       // [4] fp64, summed over all ranks: see StepSum in optim/grad_norm.h. Undefined: no
+                         // step's result is known yet
   at::Tensor grad_norm;  // [] fp32: the global norm before clipping
+  std::optional<std::int64_t> of_step = {};  // where results come later; empty: of the step that returns it
 };
 
-/// A named piece of a strategy's state on this rank.
-struct StateSlice {
-  Purpose purpose;  // parameters, master, momentum, variance; gradients: summed over ranks; workspace: the
-                    // last local gradient (of x[0])
-  int unit;
-  Segment segment;
-  Range range;        // elements of the unit's segment that `values` holds
-  at::Tensor values;  // flat; writable
+/// What the ranks of a run are to each other.
+struct Division {
+  std::int64_t stages = 1;         // of a pipeline; they divide the world
+  std::int64_t virtual_ranks = 1;  // that each rank stands for where micro-batches are dealt
 };
 
 /// memory_plan and comm_plan need no device and no ranks.
-///   train_step    one optimizer step; may return with work in flight, which settle() ends
+///   train_step    one optimizer step; may return with work in flight, which quiet() ends
+///   quiet         nothing is in flight any more, and the ranks agree on what they have published; what an
+///                 update has put off stays put off. Training goes on as if it had not been called
 ///   forward_loss  a forward alone, which adds the batch's loss and tokens to `sums`
 ///   sums          [4] fp64: what train_step and evaluate add up
 ///   state         what this rank holds between steps; layout() names it
-/// A strategy may also have after_step(step): it checks what the strategy itself claims (equal replicas, say)
-/// after step `step` (they count from 0), outside the operations of a training step.
+/// A strategy may also have
+///   drain()           -> std::vector<StepResult>: applies what was put off, at the end of a run, and returns
+///                     the results that were still to come, in order
+///   division(options, world)  -> Division; without it every rank has micro-batches of its own
+///   kNoGraph          why no CUDA graph can hold one step; without it a graph holds all of it
+///   after_step(step)  checks what the strategy itself claims (equal replicas, say) after step `step` (they
+///                     count from 0), outside the operations of a training step
 template <class S>
 concept Strategy = requires(S strategy, RunContext& context, const RunShape& shape,
                             const typename S::Options& options, const Batch& batch,
@@ -54,7 +66,7 @@ concept Strategy = requires(S strategy, RunContext& context, const RunShape& sha
   { S::memory_plan(shape, options) } -> std::same_as<MemoryPlan>;
   { S::comm_plan(shape, options) } -> std::same_as<CommPlan>;
   { strategy.train_step(batches) } -> std::same_as<StepResult>;
-  {strategy.settle()};
+  {strategy.quiet()};
   {strategy.forward_loss(batch, sums)};
   { strategy.sums() } -> std::same_as<at::Tensor&>;
   { strategy.state() } -> std::same_as<std::vector<StateSlice>>;
@@ -65,12 +77,34 @@ concept Strategy = requires(S strategy, RunContext& context, const RunShape& sha
 /// Loss over the batches of all ranks, in nats a token: the same number on all of them. Collective.
 template <class S>
 double evaluate(S& strategy, Communicator& comm, std::span<const Batch> batches) {
-  strategy.settle();
+  strategy.quiet();
   at::Tensor& sums = strategy.sums();
   sums.zero_();
   for (const Batch& batch : batches) strategy.forward_loss(batch, sums);
   comm.all_reduce(sums).wait();
   return mean_loss(sums);
+}
+
+/// The end of a run: nothing is put off or in flight after it. Collective.
+template <class S>
+std::vector<StepResult> drain(S& strategy) {
+  std::vector<StepResult> results;
+  if constexpr (requires { strategy.drain(); }) results = strategy.drain();
+  strategy.quiet();
+  return results;
+}
+
+template <class S>
+Division division_of(const typename S::Options& options, WorldSize world) {
+  if constexpr (requires { S::division(options, world); }) return S::division(options, world);
+  return {};
+}
+
+/// Empty: a graph may hold one step.
+template <class S>
+std::string no_graph_reason() {
+  if constexpr (requires { S::kNoGraph; }) return S::kNoGraph;
+  return "";
 }
 
 template <class S>

@@ -1,11 +1,15 @@
 #include "common/strategy/weights.h"
 
 #include <ATen/ops/zeros.h>
+#include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <sstream>
 #include <vector>
 
+#include "common/comm/gather_text.h"
 #include "common/model/hf_weights.h"
 #include "common/storage/atomic_dir.h"
 #include "common/strategy/any_strategy.h"
@@ -17,6 +21,7 @@ namespace {
 struct Weights {
   explicit Weights(AnyStrategy& strategy) {
     for (StateSlice& slice : strategy.state()) {
+      if (slice.version != 0) continue;
       if (slice.purpose == Purpose::master) exact = Purpose::master;
       if (slice.purpose == Purpose::parameters || slice.purpose == Purpose::master)
         slices.push_back(std::move(slice));
@@ -33,23 +38,96 @@ UnitTensors zeros_of(const ParamLayout& layout, int unit) {
           u.whole_size > 0 ? at::zeros({u.whole_size}, at::kFloat) : at::Tensor()};
 }
 
-at::Tensor part(const UnitTensors& whole, const StateSlice& slice) {
-  return whole.segment(slice.segment).narrow(0, slice.range.begin, slice.range.size());
+bool is_of(const StateSlice& slice, int unit, Segment segment) {
+  return slice.unit == unit && slice.segment == segment;
 }
 
-// The unit's parameters on every rank. A segment that is held in slices is summed: exact, because slices do
-// not overlap and the rest is zero. One that every rank holds in full (a whole segment, replicas) is there
-// already.
-UnitTensors whole_unit(const Weights& state, const ParamLayout& layout, int unit, Communicator& comm) {
+Range shared(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
+
+// Who has which elements of the exact values, known to all ranks alike. An element may lie on several ranks
+// (replicas, a tied matrix on both ends of a pipeline); the lowest of them provides it.
+class Holders {
+ public:
+  Holders(const Weights& state, Communicator& comm) : rank_(static_cast<int>(to_int(comm.rank()))) {
+    std::string mine;
+    for (const StateSlice& slice : state.slices) {
+      if (slice.purpose != state.exact) continue;
+      mine += fmt::format("{} {} {} {}\n", slice.unit, static_cast<int>(slice.segment), slice.range.begin,
+                          slice.range.end);
+    }
+    std::string all;
+    for (const std::string& text : gather_strings(comm, mine)) all += text + "end ";
+    std::istringstream in(broadcast_string(comm, all));
+    for (int rank = 0; rank < to_int(comm.size()); ++rank) {
+      held_.emplace_back();
+      for (std::string word; in >> word && word != "end";) {
+        Held held{std::stoi(word), {}, {}};
+        int segment = 0;
+        in >> segment >> held.range.begin >> held.range.end;
+        held.segment = static_cast<Segment>(segment);
+        held_.back().push_back(held);
+      }
+    }
+  }
+
+  /// Whether every rank has all of it, so that nobody has to send anything.
+  [[nodiscard]] bool on_all(int unit, Segment segment, std::int64_t size) const {
+    return std::ranges::all_of(held_, [&](const std::vector<Held>& of_rank) {
+      std::int64_t held = 0;
+      for (const Held& h : of_rank)
+        if (h.unit == unit && h.segment == segment) held += h.range.size();
+      return held == size;
+    });
+  }
+
+  /// The parts of `range` that this rank provides: what it holds and no lower rank does. Ascending.
+  [[nodiscard]] std::vector<Range> provided(int unit, Segment segment, Range range) const {
+    std::vector<Range> parts = {range};
+    for (int rank = 0; rank < rank_; ++rank) {
+      for (const Held& h : held_[static_cast<std::size_t>(rank)])
+        if (h.unit == unit && h.segment == segment) parts = without(parts, h.range);
+    }
+    return parts;
+  }
+
+ private:
+  struct Held {
+    int unit;
+    Segment segment;
+    Range range;
+  };
+  static std::vector<Range> without(const std::vector<Range>& parts, Range taken) {
+    std::vector<Range> left;
+    for (const Range& part : parts) {
+      if (part.begin < taken.begin) left.push_back({part.begin, std::min(part.end, taken.begin)});
+      if (taken.end < part.end) left.push_back({std::max(part.begin, taken.end), part.end});
+    }
+    return left;
+  }
+
+  int rank_;
+  std::vector<std::vector<Held>> held_;  // by rank
+};
+
+// The unit's parameters on every rank. What not all ranks have is summed: exact, because one rank provides
+// each element, and the others have zeros there.
+UnitTensors whole_unit(const Weights& state, const Holders& holders, const ParamLayout& layout, int unit,
+                       Communicator& comm) {
   UnitTensors whole = zeros_of(layout, unit);
   for (const Segment segment : {Segment::sharded, Segment::whole}) {
-    std::int64_t held = 0;
+    const Range all{0, layout.unit(unit).size(segment)};
+    const bool here = holders.on_all(unit, segment, all.size());
+    const std::vector<Range> provided = here ? std::vector{all} : holders.provided(unit, segment, all);
     for (const StateSlice& slice : state.slices) {
-      if (slice.unit != unit || slice.segment != segment || slice.purpose != state.exact) continue;
-      part(whole, slice).copy_(slice.values);
-      held += slice.range.size();
+      if (!is_of(slice, unit, segment) || slice.purpose != state.exact) continue;
+      for (const Range& part : provided) {
+        for_each_piece(shared(part, slice.range), [&](Range piece) {
+          at::Tensor into = whole.segment(segment).narrow(0, piece.begin, piece.size());
+          slice.read(piece, into);
+        });
+      }
     }
-    if (held == layout.unit(unit).size(segment)) continue;
+    if (here) continue;
     at::Tensor sum = whole.segment(segment);
     comm.all_reduce(sum).wait();
   }
@@ -60,20 +138,25 @@ UnitTensors whole_unit(const Weights& state, const ParamLayout& layout, int unit
 
 void load_weights(AnyStrategy& strategy, const ParamLayout& layout, const std::string& path) {
   const HfWeights file(path, layout.config());
-  Weights state(strategy);
+  const Weights state(strategy);
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const UnitTensors whole = zeros_of(layout, unit);
     file.load_unit(layout, unit, whole);
-    for (StateSlice& slice : state.slices) {
-      if (slice.unit == unit) slice.values.copy_(part(whole, slice));
+    for (const StateSlice& slice : state.slices) {
+      if (slice.unit != unit) continue;
+      for_each_piece(slice.range, [&](Range piece) {
+        slice.write(piece, whole.segment(slice.segment).narrow(0, piece.begin, piece.size()));
+      });
     }
   }
 }
 
 void for_each_whole_unit(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
                          const std::function<void(int unit, const UnitTensors& values)>& take) {
-  Weights state(strategy);
-  for (int unit = 0; unit < layout.num_units(); ++unit) take(unit, whole_unit(state, layout, unit, comm));
+  const Weights state(strategy);
+  const Holders holders(state, comm);
+  for (int unit = 0; unit < layout.num_units(); ++unit)
+    take(unit, whole_unit(state, holders, layout, unit, comm));
 }
 
 void check_save_path(FileOps& ops, const Path& path) {
@@ -91,15 +174,16 @@ void check_save_path(FileOps& ops, const Path& path) {
 
 void save_weights(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
                   const std::string& path) {
-  Weights state(strategy);
+  const Weights state(strategy);
+  const Holders holders(state, comm);
   if (comm.rank() != Rank{0}) {
-    for (int unit = 0; unit < layout.num_units(); ++unit) whole_unit(state, layout, unit, comm);
+    for (int unit = 0; unit < layout.num_units(); ++unit) whole_unit(state, holders, layout, unit, comm);
     return;
   }
   const std::unique_ptr<FileOps> ops = posix_file_ops();
   atomic_write_file(*ops, path, [&](File& file) {
     export_hf_weights(file, layout, DType::f32,
-                      [&](int unit) { return whole_unit(state, layout, unit, comm); });
+                      [&](int unit) { return whole_unit(state, holders, layout, unit, comm); });
   });
 }
 

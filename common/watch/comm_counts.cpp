@@ -12,7 +12,7 @@ CommCounts::CommCounts(std::int64_t keep_steps) : keep_steps_(keep_steps) {
 
 void CommCounts::add(Phase phase, std::int64_t step, const CommOp& op) {
   Steps& steps = in(phase);
-  steps.plans[step].add(op.kind, op.dtype, op.elements);
+  steps.plans[step].add(op.kind, op.dtype, op.elements, op.ranks);
   while (static_cast<std::int64_t>(steps.plans.size()) > keep_steps_) {
     steps.forgotten_before = steps.plans.begin()->first + 1;
     steps.plans.erase(steps.plans.begin());

@@ -4,8 +4,10 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/types.h"
 
@@ -18,29 +20,73 @@ constexpr std::string_view name_of(Phase phase) {
   return kNames[static_cast<int>(phase)];
 }
 
-enum class CommKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, send, recv, barrier };
+/// What takes a while, ends by itself and is waited for: messages between ranks, and one rank's own copies
+/// between its device and its host, and transfers from and to a disk.
+enum class CommKind : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  send,
+  recv,
+  barrier,
+  to_host,
+  to_device,
+  disk_read,
+  disk_write
+};
+inline constexpr int kCommKinds = 11;
 constexpr std::string_view name_of(CommKind kind) {
   constexpr std::string_view kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                         "send",       "recv",           "barrier"};
+                                         "send",       "recv",           "barrier",    "to_host",
+                                         "to_device",  "disk_read",      "disk_write"};
   return kNames[static_cast<int>(kind)];
 }
 
+/// Over what an operation's bytes go.
+enum class Way : std::uint8_t { wire, link, disk };
+constexpr std::string_view name_of(Way way) {
+  constexpr std::string_view kNames[] = {"wire", "link", "disk"};
+  return kNames[static_cast<int>(way)];
+}
+constexpr Way way_of(CommKind kind) {
+  if (kind < CommKind::to_host) return Way::wire;
+  return kind < CommKind::disk_read ? Way::link : Way::disk;
+}
+
 /// One kind of operation. `elements` counts the whole logical tensor: all_reduce, broadcast, send, recv: the
-/// tensor; reduce_scatter and all_gather: the full one, world * shard.
+/// tensor; reduce_scatter and all_gather: the full one, ranks * shard.
 struct CommOp {
   CommKind kind{};
   DType dtype{};
   Elements elements;
+  WorldSize ranks{1};  // of the group; of a copy or a transfer: this one
   auto operator<=>(const CommOp&) const = default;
 };
 
 /// How often each operation happens in one training step on one rank.
 struct CommPlan {
   std::map<CommOp, std::int64_t> count;
-  void add(CommKind kind, DType dtype, Elements elements, std::int64_t times = 1) {
-    if (elements.value() > 0 && times > 0) count[{kind, dtype, elements}] += times;
-  }
+  /// An operation of nothing is none.
+  void add(CommKind kind, DType dtype, Elements elements, WorldSize ranks, std::int64_t times = 1);
   bool operator==(const CommPlan&) const = default;
+};
+
+/// Ranks of the world that are evenly spaced, as a stage's replicas are, or the two ends of a pipeline.
+struct RankSet {
+  int first = 0, count = 0, stride = 1;  // count 0: others than such a set can name
+  [[nodiscard]] bool contains(Rank rank) const;
+  /// Of a group's members, by their rank in it.
+  static RankSet of(const std::vector<Rank>& members);
+  bool operator==(const RankSet&) const = default;
+};
+
+/// Whom an operation meets.
+struct Meeting {
+  RankSet group;
+  std::optional<Rank> peer;     // of a send or receive, in the world
+  std::int64_t collective = 0;  // else: which of the group's collectives it is, 1, 2, ...
+  bool operator==(const Meeting&) const = default;
 };
 
 /// Elements [begin, end) of a flat tensor.
@@ -58,8 +104,8 @@ constexpr Slice slice_of(Elements elements, Rank rank, WorldSize world) {
   return {r * c < n ? r * c : n, (r + 1) * c < n ? (r + 1) * c : n};
 }
 
-/// Bytes that `rank` sends for `op` in a group of `world`, exactly but for a broadcast, for any count (Local
-/// counts what Mpi sends):
+/// Bytes that `rank` of op's group sends, exactly but for a broadcast, for any count (Local counts what Mpi
+/// sends):
 ///   reduce_scatter, all_gather  (N-1)/N of the full tensor
 ///   all_reduce                  n - s + (N-1) s elements with s = slice_of(n, rank).size(): every other
 ///                               rank's slice, then its own to all. 2(N-1)/N of n if N divides n, or if
@@ -68,13 +114,19 @@ constexpr Slice slice_of(Elements elements, Rank rank, WorldSize world) {
 ///                               rank sends none, but counts as any other: the operation does not say who is
 ///                               last
 ///   send                        the tensor
-///   recv, barrier               none
-/// A world of one sends nothing. Without `rank`: of the rank that sends the most, which is every rank where
+///   recv, barrier, and what is no message: none
+/// A group of one sends nothing. Without `rank`: of the rank that sends the most, which is every rank where
 /// the counts divide.
-Bytes wire_bytes(const CommOp& op, WorldSize world, Rank rank);
-Bytes wire_bytes(const CommOp& op, WorldSize world);
+Bytes wire_bytes(const CommOp& op, Rank rank);
+Bytes wire_bytes(const CommOp& op);
+
+/// Bytes that `rank` of the world moves over one way: it sends them, or copies them, or reads and writes them.
+/// Of a part of the world the rank in it is taken to be rank % ranks, as neighbours have it.
+Bytes moved_bytes(const CommPlan& plan, Way way, Rank rank);
 
 /// "all_reduce of 1,000 f32", for messages.
 std::string describe(const CommOp& op);
+/// The same, and how many ranks take part where a group is not all `world`: "..., 2 ranks".
+std::string describe(const CommOp& op, WorldSize world);
 
 }  // namespace sc

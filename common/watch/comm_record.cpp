@@ -64,18 +64,16 @@ std::int64_t CommRecord::operations() const {
   return operations_;
 }
 
-std::int64_t CommRecord::issuing(const CommOp& op, Bytes sent, std::optional<Rank> peer,
-                                 Clock::time_point at) {
+std::int64_t CommRecord::issuing(const CommOp& op, Bytes sent, const Meeting& with, Clock::time_point at) {
   const std::lock_guard lock(mutex_);
   sweep(false);
   const std::int64_t number = ++operations_;
   counts_.add(phase_, step_, op);
-  Pending pending{{number, op, peer, false, phase_, step_},
+  Pending pending{{number, op, with, false, phase_, step_},
                   times_.issued({number, phase_, step_, op, sent, at, {}, {}, {}, {}}),
                   [] { return false; }};
-  set_waiting(pending, true);
   last_ = pending.op;
-  pending_.emplace(number, std::move(pending));
+  set_waiting(pending_.emplace(number, std::move(pending)).first->second, true);
   if (board_ != nullptr) board_->set_issued(rank_, number, op);
   return number;
 }
@@ -101,7 +99,18 @@ void CommRecord::withdrawn(std::int64_t number) {
 void CommRecord::set_waiting(Pending& pending, bool waiting) {
   if (pending.op.waiting == waiting) return;
   pending.op.waiting = waiting;
-  if (board_ != nullptr) board_->add_waiting(rank_, waiting ? 1 : -1);
+  if (board_ == nullptr) return;
+  board_->add_waiting(rank_, waiting ? 1 : -1);
+  publish_waits();
+}
+
+// Of several waits the oldest operation's: a GPU may be behind with many.
+void CommRecord::publish_waits() {
+  for (const auto& [number, pending] : pending_) {
+    if (!pending.op.waiting) continue;
+    board_->set_meeting(rank_, pending.op.with);
+    return;
+  }
 }
 
 void CommRecord::wait_began(std::int64_t number) {
@@ -129,10 +138,11 @@ void CommRecord::replayed(std::function<bool()> ended) {
   if (!last_) return;
   times_.replayed(phase_, step_);
   const std::int64_t number = ++operations_;
-  Pending pending{{number, last_->op, last_->peer, false, phase_, step_}, {}, {}};
-  set_waiting(pending, true);
+  Pending pending{{number, last_->op, last_->with, false, phase_, step_}, {}, {}};
+  Pending& kept = pending_.emplace(number, std::move(pending)).first->second;
+  set_waiting(kept, true);
   if (board_ != nullptr) board_->set_issued(rank_, number, last_->op);
-  run_on(number, pending_.emplace(number, std::move(pending)).first->second, std::move(ended));
+  run_on(number, kept, std::move(ended));
 }
 
 // Its host has gone on; its GPU may not have.

@@ -21,8 +21,8 @@ namespace sc {
 struct OutstandingOp {
   std::int64_t number = 0;
   CommOp op;
-  std::optional<Rank> peer;  // of a send or receive, in its group
-  bool waiting = false;      // somebody is inside its wait or is issuing it, or a GPU waits for it
+  Meeting with;
+  bool waiting = false;  // somebody is inside its wait or is issuing it, or a GPU waits for it
   Phase phase{};
   std::int64_t step = 0;
 };
@@ -57,7 +57,7 @@ class CommRecord {
   // For the communicator.
   /// An operation is being issued: until issued() or withdrawn() the rank counts as waiting, since a backend
   /// may have to meet the others first. Returns the operation's number.
-  std::int64_t issuing(const CommOp& op, Bytes sent, std::optional<Rank> peer, Clock::time_point at);
+  std::int64_t issuing(const CommOp& op, Bytes sent, const Meeting& with, Clock::time_point at);
   /// `ended` is asked by outstanding() under the record's lock until wait_ended() or forget().
   void issued(std::int64_t number, std::function<bool()> ended);
   /// It was refused, and counts nowhere.
@@ -81,6 +81,7 @@ class CommRecord {
     std::function<bool()> ended;
   };
   void set_waiting(Pending& pending, bool waiting);
+  void publish_waits();
   void run_on(std::int64_t number, Pending& pending, std::function<bool()> ended);
   /// Forgets operations that a GPU has ended since; stops at the first that it has not, or looks at all.
   void sweep(bool all);

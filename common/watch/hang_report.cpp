@@ -1,6 +1,7 @@
 // Who is missing, and how to say it: describe_hang of watchdog.h.
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 #include "common/base/text.h"
 #include "common/watch/process_alive.h"
@@ -49,17 +50,57 @@ std::vector<Peer> of_state(const std::vector<Peer>& peers, State state) {
   return found;
 }
 
-std::vector<Peer> missing(const std::vector<Peer>& peers, std::int64_t my_operations) {
-  for (const State state : {State::gone, State::stopped, State::left, State::busy}) {
-    std::vector<Peer> found = of_state(peers, state);
-    if (!found.empty()) return found;
-  }
+// Of ranks that all wait for collectives of the whole world those that have come least far.
+std::vector<Peer> behind_all(const std::vector<Peer>& peers, std::int64_t my_operations) {
   std::vector<Peer> behind = of_state(peers, State::waiting);
   std::int64_t fewest = my_operations;
   for (const Peer& p : behind) fewest = std::min(fewest, p.progress.operations);
   std::erase_if(behind,
                 [&](const Peer& p) { return p.progress.operations > fewest || fewest == my_operations; });
   return behind.empty() ? of_state(peers, State::elsewhere) : behind;
+}
+
+// Whom a waiting rank's wait is for: the other end of a message, or the first of its group who is not in the
+// same collective. Empty: nobody that the board can name.
+std::optional<Rank> waits_for_whom(const std::map<Rank, Peer>& all, Rank rank) {
+  const Meeting& with = all.at(rank).progress.meeting;
+  if (with.peer) return with.peer;
+  for (const auto& [other, peer] : all) {
+    if (other == rank || !with.group.contains(other)) continue;
+    const bool there = peer.state == State::waiting && peer.progress.meeting == with;
+    if (!there) return other;
+  }
+  return {};
+}
+
+// Where the chain of waits that begins with `rank` ends: one who waits for nobody, or a ring of ranks each of
+// which waits for the next.
+std::vector<Peer> end_of_chain(const std::map<Rank, Peer>& all, Rank rank) {
+  std::vector<Rank> path = {rank};
+  for (;;) {
+    const std::optional<Rank> next = waits_for_whom(all, path.back());
+    if (!next || !all.contains(*next)) return {};
+    if (all.at(*next).state != State::waiting) return {all.at(*next)};
+    const auto seen = std::ranges::find(path, *next);
+    if (seen == path.end()) {
+      path.push_back(*next);
+      continue;
+    }
+    std::vector<Peer> ring;
+    std::transform(seen, path.end(), std::back_inserter(ring), [&](Rank member) { return all.at(member); });
+    return ring;
+  }
+}
+
+// Ranks that wait for collectives of the whole world only are told apart by how far they have come; with
+// messages or smaller groups they have different operations by nature, and the chain of waits says who is missing.
+bool waits_in_parts(const std::map<Rank, Peer>& all) {
+  return std::ranges::any_of(all, [&](const auto& entry) {
+    const Meeting& with = entry.second.progress.meeting;
+    const int ranks = with.group.count;
+    const bool whole_world = !with.peer && (ranks == 0 || ranks == static_cast<int>(all.size()));
+    return entry.second.state == State::waiting && !whole_world;
+  });
 }
 
 std::string state_text(const Peer& peer) {
@@ -101,8 +142,9 @@ std::string names(const std::vector<Peer>& peers) {
 std::string operation_text(Rank rank, const OutstandingOp& op) {
   std::string text = "rank " + std::to_string(to_int(rank)) + " waits for its operation " +
                      std::to_string(op.number) + " (" + describe(op.op);
-  if (op.peer)
-    text += (op.op.kind == CommKind::send ? " to rank " : " from rank ") + std::to_string(to_int(*op.peer));
+  if (op.with.peer)
+    text +=
+        (op.op.kind == CommKind::send ? " to rank " : " from rank ") + std::to_string(to_int(*op.with.peer));
   return text + ", " + std::string(name_of(op.phase)) + " step " + std::to_string(op.step) + ")";
 }
 
@@ -122,6 +164,16 @@ std::string all_wait_text(const std::vector<Peer>& peers, const std::string& see
   return text;
 }
 
+std::string ring_text(const std::vector<Peer>& ring, const std::string& seen) {
+  std::string text = "every rank of a ring waits for the next one, so none of them ever goes on: " + seen;
+  for (std::size_t i = 0; i < ring.size(); ++i) {
+    const Peer &p = ring[i], &next = ring[(i + 1) % ring.size()];
+    text += "\n  rank " + std::to_string(to_int(p.rank)) + " waits for rank " +
+            std::to_string(to_int(next.rank)) + ": " + last_text(p.progress);
+  }
+  return text;
+}
+
 std::string lost_text(const std::vector<Peer>& lost, const std::string& seen) {
   std::string text = "lost " + names(lost) + ": " + seen;
   for (const Peer& p : lost) {
@@ -138,18 +190,31 @@ std::string describe_hang(const ProgressBoard& board, Rank rank,
                           std::chrono::milliseconds stale) {
   const std::string over = " for more than " + milliseconds_text(limit.count());
   const RankProgress mine = board.read(rank);
+  std::map<Rank, Peer> all = {{rank, {rank, mine, waits_for ? State::waiting : State::busy, 0}}};
   std::vector<Peer> peers;
   for (int r = 0; r < to_int(board.world()); ++r) {
-    if (Rank{r} != rank) peers.push_back(look_at(board, Rank{r}, stale));
+    if (Rank{r} == rank) continue;
+    peers.push_back(look_at(board, Rank{r}, stale));
+    all.emplace(Rank{r}, peers.back());
   }
-  std::vector<Peer> lost = missing(peers, mine.operations);
-  if (!waits_for) lost = of_state(lost, State::gone);
+  std::vector<Peer> lost, ring;
+  for (const State state : {State::gone, State::stopped, State::left, State::busy})
+    if (lost.empty()) lost = of_state(peers, state);
+  if (!waits_for) {
+    lost = of_state(lost, State::gone);
+  } else if (lost.empty() && waits_in_parts(all)) {
+    lost = end_of_chain(all, rank);
+    if (lost.size() > 1) ring.swap(lost);
+  } else if (lost.empty()) {
+    lost = behind_all(peers, mine.operations);
+  }
   const std::string me = "rank " + std::to_string(to_int(rank));
   if (!waits_for && lost.empty()) {
     return me + " is stuck: nothing has moved" + over + " in " + position_text(mine) + "\n  " +
            last_text(mine) + fix_text(lost, limit);
   }
   const std::string seen = waits_for ? operation_text(rank, *waits_for) + over : "noticed by " + me;
+  if (!ring.empty()) return ring_text(ring, seen) + fix_text(ring, limit);
   return (lost.empty() ? all_wait_text(peers, seen) : lost_text(lost, seen)) + fix_text(lost, limit);
 }
 

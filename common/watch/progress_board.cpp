@@ -21,8 +21,8 @@ struct alignas(64) ProgressBoard::Header {
 };
 
 struct alignas(64) ProgressBoard::Slot {
-  std::atomic<std::int64_t> pid, heartbeat_ns, step, operations, last_elements;
-  std::atomic<std::int32_t> waiting;
+  std::atomic<std::int64_t> pid, heartbeat_ns, step, operations, last_elements, collective;
+  std::atomic<std::int32_t> waiting, last_ranks, peer_plus_one, group_first, group_count, group_stride;
   std::atomic<std::uint8_t> left, phase, last_kind, last_dtype;
 };
 
@@ -102,7 +102,17 @@ void ProgressBoard::set_issued(Rank rank, std::int64_t operations, const CommOp&
   s.last_kind = static_cast<std::uint8_t>(last.kind);
   s.last_dtype = static_cast<std::uint8_t>(last.dtype);
   s.last_elements = last.elements.value();
+  s.last_ranks = static_cast<std::int32_t>(to_int(last.ranks));
   s.operations = operations;
+}
+
+void ProgressBoard::set_meeting(Rank rank, const Meeting& meeting) {
+  Slot& s = slot(rank);
+  s.peer_plus_one = meeting.peer ? static_cast<std::int32_t>(to_int(*meeting.peer)) + 1 : 0;
+  s.group_first = meeting.group.first;
+  s.group_count = meeting.group.count;
+  s.group_stride = meeting.group.stride;
+  s.collective = meeting.collective;
 }
 
 void ProgressBoard::add_waiting(Rank rank, int change) { slot(rank).waiting += change; }
@@ -117,9 +127,11 @@ RankProgress ProgressBoard::read(Rank rank) const {
   p.operations = s.operations;
   if (p.operations > 0) {
     p.last = CommOp{static_cast<CommKind>(s.last_kind.load()), static_cast<DType>(s.last_dtype.load()),
-                    Elements(s.last_elements)};
+                    Elements(s.last_elements), WorldSize{s.last_ranks.load()}};
   }
   p.waiting = s.waiting > 0;
+  p.meeting = {{s.group_first, s.group_count, s.group_stride}, {}, s.collective};
+  if (s.peer_plus_one > 0) p.meeting.peer = Rank{s.peer_plus_one - 1};
   p.heartbeat = RankProgress::Clock::time_point(std::chrono::duration_cast<RankProgress::Clock::duration>(
       std::chrono::nanoseconds(s.heartbeat_ns.load())));
   return p;

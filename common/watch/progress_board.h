@@ -24,6 +24,7 @@ struct RankProgress {
   std::int64_t operations = 0;  // issued so far, all groups together
   std::optional<CommOp> last;   // the last one issued
   bool waiting = false;         // inside a wait or a barrier
+  Meeting meeting;              // the one it waits for, or waited for last
   Clock::time_point heartbeat;
 };
 
@@ -51,6 +52,8 @@ class ProgressBoard {
   void heartbeat(Rank rank);
   void set_position(Rank rank, Phase phase, std::int64_t step);
   void set_issued(Rank rank, std::int64_t operations, const CommOp& last);
+  /// What the rank's wait is for.
+  void set_meeting(Rank rank, const Meeting& meeting);
   /// How many waits and barriers the rank is inside of.
   void add_waiting(Rank rank, int change);
   [[nodiscard]] RankProgress read(Rank rank) const;

@@ -101,7 +101,9 @@ class Watchdog {
 /// The message about a hang, as `rank` sees it on the board: who is missing, what he did last, and what
 /// `rank` waits for (nothing: its own step stands still). Missing are, the first kind that has any: ranks
 /// whose process is gone, who stopped (no heartbeat for `stale`), who left early, who are not waiting for
-/// anything; then the ranks with the fewest operations; then those of other hosts.
+/// anything. Where all wait: for collectives of the world, the ranks with the fewest operations, then those of
+/// other hosts; for messages or in smaller groups, who is at the end of the chain of waits, or the ring that
+/// it runs into.
 std::string describe_hang(const ProgressBoard& board, Rank rank,
                           const std::optional<OutstandingOp>& waits_for, std::chrono::milliseconds limit,
                           std::chrono::milliseconds stale);

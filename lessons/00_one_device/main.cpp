@@ -7,6 +7,10 @@ int main(int argc, char** argv) {
       {.name = "00_one_device",
        .question = "What does one training step hold, compute and move?",
        .one_rank_only = true,
+       .flags = {{"virtual-ranks", "W", "adds gradients as W ranks would", "virtual_ranks"},
+                 {"reduce-every", "WHEN", "when ranks are summed: step or micro_batch", "reduce_every"},
+                 {"tied-sum", "HOW", "the tied matrix's two gradients: joint or split", "tied_sum"}},
+       .ranks_flag = "--virtual-ranks",
        .strategies = sc::lesson_plans()},
       argc, argv);
 }

@@ -13,7 +13,7 @@ class OneDevice {
   /// ranks: the world whose slices padding makes room for.
   explicit OneDevice(RunContext& context, WorldSize ranks = WorldSize{1});
   StepResult train_step(std::span<const Batch> micro_batches);
-  void settle() {}
+  void quiet() {}
   void forward_loss(const Batch& batch, at::Tensor& sums);
   [[nodiscard]] at::Tensor& sums() { return sums_; }
   [[nodiscard]] std::vector<StateSlice> state() const { return state_of(passes_.last_local(), slices_); }

@@ -25,6 +25,9 @@ class ReferenceOrder : public OneDevice {
   static FieldTable<Options> fields();
   static MemoryPlan memory_plan(const RunShape& shape, const Options& order);
   static CommPlan comm_plan(const RunShape& shape, const Options& order);
+  static Division division(const Options& order, WorldSize /*world*/) {
+    return {.virtual_ranks = order.virtual_ranks};
+  }
 
   ReferenceOrder(RunContext& context, const Options& order);
   StepResult train_step(std::span<const Batch> micro_batches);

@@ -28,7 +28,7 @@ class DataParallel {
 
   DataParallel(RunContext& context, const Options& options);
   StepResult train_step(std::span<const Batch> micro_batches);
-  void settle() {}
+  void quiet() {}
   void forward_loss(const Batch& batch, at::Tensor& sums);
   void after_step(std::int64_t step);
   [[nodiscard]] at::Tensor& sums() { return sums_; }

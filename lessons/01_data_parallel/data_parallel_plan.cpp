@@ -66,9 +66,11 @@ MemoryPlan DataParallel::memory_plan(const RunShape& shape, const Options& optio
 CommPlan DataParallel::comm_plan(const RunShape& shape, const Options& options) {
   CommPlan plan;
   for (const Bucket& bucket : make_buckets(layout_of(shape), options.bucket)) {
-    plan.add(CommKind::all_reduce, shape.workload.precision.reduce_dtype, Elements(bucket.range.size()));
+    plan.add(CommKind::all_reduce, shape.workload.precision.reduce_dtype, Elements(bucket.range.size()),
+             shape.world);
   }
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4));  // loss, tokens, sum of squares, overflow flag
+  plan.add(CommKind::all_reduce, DType::f64, Elements(4),
+           shape.world);  // loss, tokens, sum of squares, overflow flag
   return plan;
 }
 

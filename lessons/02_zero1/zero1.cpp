@@ -88,7 +88,7 @@ void Zero1::step_shard(int unit) {
 }
 
 // Whether the last step is published already is not remembered: a step that a graph replays could not say so.
-void Zero1::settle() {
+void Zero1::quiet() {
   for (int unit = 0; unit < layout_.num_units(); ++unit) publish_params(unit);
   for (Ticket& ticket : published_) ticket.wait();
 }

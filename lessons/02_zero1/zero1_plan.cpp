@@ -40,10 +40,11 @@ CommPlan Zero1::comm_plan(const RunShape& shape, const Options& /*options*/) {
   const ParamLayout layout = layout_of(shape);
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const Elements size(layout.unit(unit).sharded_size);
-    plan.add(CommKind::reduce_scatter, shape.workload.precision.grad_dtype, size);
-    plan.add(CommKind::all_gather, shape.workload.precision.dtype, size);
+    plan.add(CommKind::reduce_scatter, shape.workload.precision.grad_dtype, size, shape.world);
+    plan.add(CommKind::all_gather, shape.workload.precision.dtype, size, shape.world);
   }
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4));  // loss, tokens, sum of squares, overflow flag
+  plan.add(CommKind::all_reduce, DType::f64, Elements(4),
+           shape.world);  // loss, tokens, sum of squares, overflow flag
   return plan;
 }
 

@@ -104,7 +104,7 @@ void Zero2::step_shard(int unit) {
 }
 
 // Whether the last step is published already is not remembered: a step that a graph replays could not say so.
-void Zero2::settle() {
+void Zero2::quiet() {
   for (int unit = 0; unit < layout_.num_units(); ++unit) publish_params(unit);
   for (Ticket& ticket : published_) ticket.wait();
 }

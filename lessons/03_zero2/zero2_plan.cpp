@@ -68,15 +68,17 @@ CommPlan Zero2::comm_plan(const RunShape& shape, const Options& options) {
   const std::int64_t times = micro_batches_of(shape);
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const Elements size(layout.unit(unit).sharded_size);
-    if (options.bucket == 0) plan.add(CommKind::reduce_scatter, precision.grad_dtype, size, times);
-    plan.add(CommKind::all_gather, precision.dtype, size);
+    if (options.bucket == 0)
+      plan.add(CommKind::reduce_scatter, precision.grad_dtype, size, shape.world, times);
+    plan.add(CommKind::all_gather, precision.dtype, size, shape.world);
   }
   if (options.bucket > 0) {
     for (const ShardBucket& b : make_shard_buckets(layout, options.bucket))
       plan.add(CommKind::reduce_scatter, precision.grad_dtype, Elements(b.range.size() * to_int(shape.world)),
-               times);
+               shape.world, times);
   }
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4));  // loss, tokens, sum of squares, overflow flag
+  plan.add(CommKind::all_reduce, DType::f64, Elements(4),
+           shape.world);  // loss, tokens, sum of squares, overflow flag
   return plan;
 }
 

@@ -14,7 +14,7 @@ void Zero3::publish_params() {
 }
 
 // Whether the last step is published already is not remembered: a step that a graph replays could not say so.
-void Zero3::settle() {
+void Zero3::quiet() {
   publish_params();
   for (Ticket& ticket : published_) ticket.wait();
   release_params();

@@ -29,7 +29,7 @@ class Zero3 {
   Zero3(RunContext& context, const Options& options);
   StepResult train_step(std::span<const Batch> micro_batches);
   /// After it every rank holds the whole segments of the last update; the rest stays sharded.
-  void settle();
+  void quiet();
   void forward_loss(const Batch& batch, at::Tensor& sums);
   [[nodiscard]] at::Tensor& sums() { return sums_; }
   [[nodiscard]] std::vector<StateSlice> state() const { return state_of(passes_.last_local(), slices_); }

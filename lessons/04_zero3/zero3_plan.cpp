@@ -105,14 +105,15 @@ CommPlan Zero3::comm_plan(const RunShape& shape, const Options& options) {
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const UnitLayout& u = layout.unit(unit);
     const bool own_buffer = unit == 0 || unit == layout.last_unit();
-    if (own_buffer) plan.add(CommKind::all_gather, precision.dtype, Elements(u.sharded_size));
-    plan.add(CommKind::all_gather, precision.dtype, Elements(u.whole_size));
-    plan.add(CommKind::reduce_scatter, precision.grad_dtype, Elements(u.sharded_size), micro);
-    plan.add(CommKind::reduce_scatter, precision.grad_dtype, Elements(u.whole_size), micro);
+    if (own_buffer) plan.add(CommKind::all_gather, precision.dtype, Elements(u.sharded_size), shape.world);
+    plan.add(CommKind::all_gather, precision.dtype, Elements(u.whole_size), shape.world);
+    plan.add(CommKind::reduce_scatter, precision.grad_dtype, Elements(u.sharded_size), shape.world, micro);
+    plan.add(CommKind::reduce_scatter, precision.grad_dtype, Elements(u.whole_size), shape.world, micro);
   }
-  plan.add(CommKind::all_gather, precision.dtype, Elements(layout.unit(1).sharded_size),
+  plan.add(CommKind::all_gather, precision.dtype, Elements(layout.unit(1).sharded_size), shape.world,
            blocks + (2 * micro - 1) * (blocks - pool));
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4));  // loss, tokens, sum of squares, overflow flag
+  plan.add(CommKind::all_reduce, DType::f64, Elements(4),
+           shape.world);  // loss, tokens, sum of squares, overflow flag
   return plan;
 }
 

@@ -283,14 +283,15 @@ def plan_of(lesson, world, workload, settings=()):
     memory, operations = done.stdout.split("memory of a rank\n")[1].split("operations of a rank in one step\n")
     purposes, buffers, purpose = {}, {}, None
     for line in memory.splitlines()[1:]:
-        purpose = line.split()[0] if line[2:3].isalpha() else purpose
-        found = re.search(r"^(?:  [a-z]+ +[\d.]+ [kMG]?B|\s+) +(\S.*?) {2,}([\d,]+) {1,}= ", line)
+        if line[2:3].isalpha():  # "workspace", or "workspace, pinned", which is no part of the total
+            purpose = re.split(r" {2,}", line[2:])[0].split(", ")[-1]
+        found = re.search(r"^(?:  [a-z, ]+? +[\d.]+ [kMG]?B|\s+) +(\S.*?) {2,}([\d,]+) {1,}= ", line)
         if found:
             count = int(found[2].replace(",", ""))
             buffers[found[1]] = [*buffers.get(found[1], []), count]
             purposes[purpose] = purposes.get(purpose, 0) + count
     purposes["total"] = int(re.search(r"^  total .* ([\d,]+)$", memory, re.M)[1].replace(",", ""))
-    if sum(count for name, count in purposes.items() if name not in ("total", "host")) != purposes["total"]:
+    if sum(count for name, count in purposes.items() if name not in ("total", "pinned")) != purposes["total"]:
         sys.exit(f"error: the buffers of {' '.join(words)} do not add up to its total\n{done.stdout}")
     listed = [[kind, int(count.replace(",", "")), int(elements.replace(",", "")), dtype] for kind, count, elements, dtype
               in re.findall(r"^  (\w+) +([\d,]+) +([\d,]+)  (\w+) ", operations, re.M)]

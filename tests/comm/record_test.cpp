@@ -42,10 +42,10 @@ TEST(Record, CountsByPhaseAndStep) {
     comm.all_gather(shard, full).wait();
 
     CommPlan third, fourth, check;
-    third.add(CommKind::all_reduce, DType::f32, Elements(10), 2);
-    fourth.add(CommKind::reduce_scatter, DType::f64, Elements(8));
-    fourth.add(CommKind::broadcast, DType::f32, Elements(10));
-    check.add(CommKind::all_gather, DType::f64, Elements(8));
+    third.add(CommKind::all_reduce, DType::f32, Elements(10), WorldSize{2}, 2);
+    fourth.add(CommKind::reduce_scatter, DType::f64, Elements(8), WorldSize{2});
+    fourth.add(CommKind::broadcast, DType::f32, Elements(10), WorldSize{2});
+    check.add(CommKind::all_gather, DType::f64, Elements(8), WorldSize{2});
     EXPECT_TRUE(comm.recorded("train", 3) == third);
     EXPECT_TRUE(comm.recorded("train", 4) == fourth);
     EXPECT_TRUE(comm.recorded("check", 4) == check);
@@ -90,8 +90,8 @@ TEST(Record, WaitingTimeAndOutstandingOperations) {
     std::vector<OutstandingOp> out = comm.record().outstanding();
     ASSERT_EQ(out.size(), 2u);
     EXPECT_EQ(out[0].number, 1);
-    EXPECT_TRUE(out[0].op == (CommOp{CommKind::recv, DType::f32, Elements(3)}));
-    EXPECT_EQ(to_int(out[0].peer.value()), 1);
+    EXPECT_TRUE(out[0].op == (CommOp{CommKind::recv, DType::f32, Elements(3), WorldSize{2}}));
+    EXPECT_EQ(to_int(out[0].with.peer.value()), 1);
     EXPECT_EQ(out[1].op.kind, CommKind::all_reduce);
     EXPECT_EQ(out[1].step, 7);
     EXPECT_FALSE(out[1].waiting);

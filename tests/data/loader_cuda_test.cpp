@@ -85,7 +85,7 @@ TEST_F(LoaderCudaTest, BytesAreThePlans) {
   MemoryPlan plan;
   Loader::plan(workload_, 2, DeviceKind::cuda, plan);
   EXPECT_EQ(gpu_ledger_->peak(Purpose::workspace), plan.of(Purpose::workspace));
-  EXPECT_EQ(gpu_ledger_->peak(Purpose::host), plan.of(Purpose::host));
+  EXPECT_EQ(gpu_ledger_->peak(Purpose::workspace, Place::pinned), plan.of(Purpose::workspace, Place::pinned));
   EXPECT_EQ(gpu_ledger_->peak_total(), plan.total());
 }
 

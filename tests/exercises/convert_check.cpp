@@ -99,7 +99,9 @@ Reference reference(const Workload& workload, int ranks) {
     Ledger ledger(at::kCPU);
     const StepScalars scalars{at::full({}, 0.0, at::kFloat), at::full({}, 0, at::kLong),
                               at::full({}, 1.0, at::kFloat), at::full({}, 0.0, at::kFloat)};
-    RunContext context{shape, comm, ledger, scalars};
+    const std::unique_ptr<Copies> copies = make_host_copies();
+    Timeline timeline;
+    RunContext context{shape, comm, ledger, scalars, *copies, timeline};
     ReferenceOrder lesson(context, {.virtual_ranks = ranks});
     for (std::int64_t step = 0; step < workload.steps; ++step) {
       std::vector<Batch> batches;
@@ -114,7 +116,7 @@ Reference reference(const Workload& workload, int ranks) {
     }
     std::vector<at::Tensor> units;
     for (const StateSlice& slice : lesson.state())
-      if (slice.purpose == Purpose::parameters) units.push_back(slice.values);
+      if (slice.purpose == Purpose::parameters) units.push_back(slice.copy());
     result.params = at::cat(units);
   });
   return result;

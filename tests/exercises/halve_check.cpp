@@ -56,11 +56,7 @@ void check_params(MadeUpStep& step, int ranks, const std::string& where) {
   }
 }
 
-Bytes sent(const CommPlan& plan, int ranks) {
-  Bytes sum;
-  for (const auto& [op, count] : plan.count) sum += wire_bytes(op, WorldSize{ranks}) * count;
-  return sum;
-}
+Bytes sent(const CommPlan& plan) { return moved_bytes(plan, Way::wire, Rank{0}); }
 
 std::int64_t operations(const CommPlan& plan) {
   std::int64_t sum = 0;
@@ -78,13 +74,13 @@ void check_world(int ranks) {
   });
   CommPlan target;
   for (const std::int64_t n : kUnits) {
-    target.add(CommKind::reduce_scatter, DType::f32, Elements(n));
-    target.add(CommKind::all_gather, DType::f32, Elements(n));
+    target.add(CommKind::reduce_scatter, DType::f32, Elements(n), WorldSize{ranks});
+    target.add(CommKind::all_gather, DType::f32, Elements(n), WorldSize{ranks});
   }
   for (int r = 0; r < ranks; ++r) {
     const std::string where = std::to_string(ranks) + " ranks, rank " + std::to_string(r) + ": ";
     check_params(*steps[static_cast<std::size_t>(r)], ranks, where);
-    const Bytes found = sent(world.issued(r), ranks), needed = sent(target, ranks);
+    const Bytes found = sent(world.issued(r)), needed = sent(target);
     require(found <= needed, where + std::to_string(found.value()) + " bytes were sent; " +
                                  std::to_string(needed.value()) + " are enough");
     const std::int64_t count = operations(world.issued(r));

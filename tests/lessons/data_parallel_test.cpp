@@ -78,7 +78,7 @@ TEST_P(DataParallelWorlds, SumsInFp32OfBf16Gradients) {
         EXPECT_EQ(op.dtype, DType::f32);
         largest = std::max(largest, op.elements.value());
       }
-      EXPECT_EQ(ranks[0].peak[static_cast<int>(Purpose::communication)].value(), 4 * largest);
+      EXPECT_EQ(ranks[0].peak.at(Purpose::communication).value(), 4 * largest);
     }
   }
 }
@@ -166,7 +166,8 @@ void with_lessons(std::int64_t verify_replicas, bool seeded_by_rank,
       RecordingCommunicator comm(*comms[static_cast<std::size_t>(r)]);
       Ledger ledger(at::kCPU);
       const StepScalars scalars = test::step_scalars(0, 0);
-      RunContext context{shape, comm, ledger, scalars};
+      test::Beside beside;
+      RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
       DataParallelOptions options;
       options.verify_replicas = verify_replicas;
       DataParallel lesson(context, options);

@@ -54,7 +54,7 @@ class SteppedByHand final : public detail::AnyStrategy {
         shape_(test::shape_for(w, static_cast<int>(to_int(comm.size())),
                                static_cast<int>(to_int(comm.rank())), CommBackend::local)),
         scalars_(test::step_scalars(1e-2, 0)),
-        context_{shape_, comm_, ledger_, scalars_} {
+        context_{shape_, comm_, ledger_, scalars_, *beside_.copies, beside_.timeline} {
     if (scales_loss) {
       scalars_.loss_scale = at::full({}, LossScale::kStart, at::kFloat);
       scalars_.scaler_state = at::zeros({2}, at::kLong);
@@ -73,11 +73,11 @@ class SteppedByHand final : public detail::AnyStrategy {
   }
   /// All that this rank holds between steps, cloned.
   std::vector<at::Tensor> held() {
-    settle();
+    quiet();
     std::vector<at::Tensor> values;
     for (const StateSlice& slice : state()) {
       if (slice.purpose != Purpose::gradients && slice.purpose != Purpose::workspace)
-        values.push_back(slice.values.clone());
+        values.push_back(slice.copy());
     }
     return values;
   }
@@ -86,7 +86,8 @@ class SteppedByHand final : public detail::AnyStrategy {
   [[nodiscard]] float loss_scale() const { return scalars_.loss_scale.template item<float>(); }
 
   StepResult train_step(std::span<const Batch> batches) override { return lesson_->train_step(batches); }
-  void settle() override { lesson_->settle(); }
+  void quiet() override { lesson_->quiet(); }
+  std::vector<StepResult> drain() override { return sc::drain(*lesson_); }
   void forward_loss(const Batch& batch, at::Tensor& sums) override { lesson_->forward_loss(batch, sums); }
   at::Tensor& sums() override { return lesson_->sums(); }
   std::vector<StateSlice> state() override { return lesson_->state(); }
@@ -98,6 +99,7 @@ class SteppedByHand final : public detail::AnyStrategy {
   RunShape shape_;
   Ledger ledger_{at::kCPU};
   StepScalars scalars_;
+  test::Beside beside_;
   RunContext context_;
   std::optional<S> lesson_;
 };

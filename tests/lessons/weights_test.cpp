@@ -48,7 +48,8 @@ Taken run_rank(Communicator& comm, const RunShape& shape, const Zero3Options& op
   at::set_num_threads(1);
   Ledger ledger(at::kCPU);
   const StepScalars scalars = test::step_scalars(1e-2, 0);
-  RunContext context{shape, comm, ledger, scalars};
+  test::Beside beside;
+  RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
   detail::ErasedStrategy<Zero3> lesson(context, options);
   const std::vector<Batch> batches = test::made_up_step(shape, 0);
   lesson.train_step(batches);

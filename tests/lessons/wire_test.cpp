@@ -23,9 +23,9 @@ class RankOf {
         ledger_(at::kCPU),
         comm_(test::mpi_world()),
         scalars_(test::step_scalars(1e-3, 0)),
-        context_{shape_, comm_, ledger_, scalars_},
+        context_{shape_, comm_, ledger_, scalars_, *beside_.copies, beside_.timeline},
         lesson_(context_, options),
-        predicted_(bytes_sent(S::comm_plan(shape_, options), shape_.world, shape_.rank)) {}
+        predicted_(moved_bytes(S::comm_plan(shape_, options), Way::wire, shape_.rank)) {}
 
   /// Every ticket of a step has been waited for when it ends: nothing is sent later.
   test::WireCount count_step(std::int64_t step) {
@@ -36,7 +36,7 @@ class RankOf {
     return test::wire_count();
   }
   void after_step() { sc::after_step(lesson_, 0); }
-  void settle() { lesson_.settle(); }
+  void quiet() { lesson_.quiet(); }
   [[nodiscard]] std::int64_t predicted() const { return predicted_.value(); }
 
  private:
@@ -44,6 +44,7 @@ class RankOf {
   Ledger ledger_;
   RecordingCommunicator comm_;
   StepScalars scalars_;
+  test::Beside beside_;
   RunContext context_;
   S lesson_;
   Bytes predicted_;
@@ -61,7 +62,7 @@ void expect_steps_send_what_is_planned(const Workload& workload, const typename 
     EXPECT_EQ(sent.messages > 0, to_int(test::mpi_world().size()) > 1);
   }
   rank.after_step();
-  rank.settle();
+  rank.quiet();
 }
 
 /// f(workload): fp32, and bf16 beside fp32 gradients, so that a message of the wrong dtype has other bytes.

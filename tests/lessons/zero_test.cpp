@@ -131,7 +131,7 @@ class GathersInOrder : public test::ForwardingCommunicator {
   int issued_ = 0;
 };
 
-// What is issued at once is a GPU's first work of a step, before any of forward. Units 0 to 4; then settle()
+// What is issued at once is a GPU's first work of a step, before any of forward. Units 0 to 4; then quiet()
 // publishes them again.
 const std::string kAsForwardComesNear = " g0 g1 g2 w0 g3 w1 g4 w2 w3 w4 g5 g6 g7 g8 g9 w5 w6 w7 w8 w9";
 
@@ -239,9 +239,7 @@ TEST(Zero2, OneMicroBatchNeedsNoScratch) {
   expect_equal_world(ranks, reference(w, 2, ReduceEvery::micro_batch, 3));
   w.batch.global = 4;
   const auto more = test::run_local<Zero2>(2, w, {}, 3);
-  const auto gradients = [](const test::RankResult& rank) {
-    return rank.peak[static_cast<int>(Purpose::gradients)];
-  };
+  const auto gradients = [](const test::RankResult& rank) { return rank.peak.at(Purpose::gradients); };
   EXPECT_LT(gradients(ranks[0]), gradients(more[0]));
 }
 
@@ -264,8 +262,8 @@ void expect_named_tensors_equal(const test::RankResult& rank, const ParamLayout&
       for (const StateSlice& whole : expected.state) {
         if (whole.purpose != slice.purpose || whole.unit != slice.unit) continue;
         const std::int64_t from = plain.find(slice.unit, t.name)->offset + shared.begin - t.offset;
-        EXPECT_TRUE(at::equal(slice.values.narrow(0, shared.begin - slice.range.begin, shared.size()),
-                              whole.values.narrow(0, from, shared.size())))
+        EXPECT_TRUE(at::equal(slice.copy().narrow(0, shared.begin - slice.range.begin, shared.size()),
+                              whole.copy().narrow(0, from, shared.size())))
             << name_of(slice.purpose) << " " << t.name;
         compared += shared.size();
       }
@@ -286,8 +284,8 @@ void expect_parameters_are_the_master_rounded(const test::RankResult& rank) {
           params.segment != master.segment)
         continue;
       EXPECT_TRUE(
-          at::equal(params.values.narrow(0, master.range.begin - params.range.begin, master.range.size()),
-                    master.values.to(at::kBFloat16)))
+          at::equal(params.copy().narrow(0, master.range.begin - params.range.begin, master.range.size()),
+                    master.copy().to(at::kBFloat16)))
           << "unit " << master.unit;
     }
   }

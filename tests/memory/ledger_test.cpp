@@ -1,6 +1,8 @@
 #include "common/memory/ledger.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -36,15 +38,53 @@ TEST(Ledger, PeakOfTheSumIsNotTheSumOfPeaks) {
   EXPECT_EQ(ledger.peak(Purpose::gradients), Bytes(0));
 }
 
-TEST(Ledger, HostAndDiskAreCountedApart) {
+TEST(Ledger, PlacesAreCountedApart) {
+  AllocatorWitness witness;
   Ledger ledger(at::kCPU);
-  at::Tensor host = ledger.allocate(Purpose::host, "h", {8}, DType::f32);
-  EXPECT_EQ(ledger.live(Purpose::host), Bytes(32));
-  EXPECT_EQ(ledger.live_total(), Bytes(0));
+  std::optional<at::Tensor> host =
+      ledger.allocate(Purpose::momentum, "h", {1 << 20}, DType::f32, Place::host);
+  at::Tensor pinned = ledger.allocate(Purpose::gradients, "p", {8}, DType::bf16, Place::pinned);
+  std::shared_ptr<void> file = ledger.reserve(Purpose::momentum, "f", Bytes(1000), Place::disk);
+  EXPECT_EQ(ledger.live(Purpose::momentum, Place::host), Bytes(4 << 20));
+  EXPECT_EQ(ledger.live(Purpose::gradients, Place::pinned), Bytes(16));
+  EXPECT_EQ(ledger.live(Purpose::momentum, Place::disk), Bytes(1000));
+  EXPECT_EQ(ledger.live(Purpose::momentum), Bytes(0));
+  EXPECT_EQ(ledger.live_total(), Bytes(0)) << "the device holds nothing of it";
+  EXPECT_EQ(witness.live(), Bytes(0)) << "pages of their own, not LibTorch's";
+  EXPECT_TRUE(at::equal(*host, at::zeros({1 << 20}, at::kFloat)));
+  host->fill_(1.0);
+  at::Tensor view = host->narrow(0, 5, 2);
+  host.reset();
+  EXPECT_EQ(view.sum().item<float>(), 2.0F) << "a view keeps the pages";
+  view = at::Tensor();
+  file.reset();
+  EXPECT_EQ(ledger.live_total(Place::host), Bytes(0));
+  EXPECT_EQ(ledger.live_total(Place::disk), Bytes(0));
+  EXPECT_EQ(ledger.peak_total(Place::host), Bytes(4 << 20));
+  EXPECT_EQ(ledger.peaks().at(Purpose::momentum, Place::disk), Bytes(1000));
+  EXPECT_THROW(ledger.allocate(Purpose::momentum, "d", {8}, DType::f32, Place::disk), std::logic_error);
+}
+
+TEST(Ledger, EachPlaceHasItsCap) {
+  Ledger ledger(at::kCPU, {.device = Bytes(100), .host = Bytes(1000), .disk = Bytes(10)});
+  at::Tensor pinned = ledger.allocate(Purpose::gradients, "p", {600}, DType::u8, Place::pinned);
+  const auto refusal = [](const auto& ask) {
+    try {
+      ask();
+    } catch (const InputError& error) {
+      return error.where() + ": " + error.message();
+    }
+    return std::string("given");
+  };
+  EXPECT_EQ(refusal([&] { ledger.allocate(Purpose::master, "m", {401}, DType::u8, Place::host); }),
+            "--host-cap 1.00 kB: master 'm' asks for 401 B, 600 B are in use");
+  EXPECT_EQ(refusal([&] { (void)ledger.reserve(Purpose::master, "m", Bytes(11), Place::disk); }),
+            "--disk-cap 10 B: master 'm' asks for 11 B, 0 B are in use");
+  EXPECT_EQ(refusal([&] { ledger.allocate(Purpose::master, "m", {100}, DType::u8); }), "given");
 }
 
 TEST(Ledger, RefusesPastTheCapAndLosesNothing) {
-  Ledger ledger(at::kCPU, Bytes(1000));
+  Ledger ledger(at::kCPU, {.device = Bytes(1000)});
   at::Tensor a = ledger.allocate(Purpose::parameters, "params", {200}, DType::f32);
   try {
     ledger.allocate(Purpose::gradients, "grads", {100}, DType::f32);
@@ -69,7 +109,7 @@ TEST(Ledger, ZerosAreZeroAndEmptyTensorsCostNothing) {
 }
 
 TEST(Ledger, CountsMemoryThatOthersMade) {
-  Ledger ledger(at::kCPU, Bytes(100));
+  Ledger ledger(at::kCPU, {.device = Bytes(100)});
   auto memory = std::make_shared<std::array<float, 20>>();
   std::weak_ptr<void> alive = memory;
   const float* data = memory->data();

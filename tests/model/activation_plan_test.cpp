@@ -9,6 +9,7 @@
 
 #include "common/memory/allocator_witness.h"
 #include "common/memory/stream_scratch.h"
+#include "common/model/activation_buffers.h"
 #include "tests/model/model_fixture.h"
 
 namespace sc {
@@ -58,6 +59,26 @@ TEST(ActivationPlan, BuffersAreExact) {
         EXPECT_EQ(ledger.live_total(), plan_saved_bytes(run) + plan_workspace_bytes(run));
       }
     }
+  }
+}
+
+// A stage of a pipeline: some of the blocks, several micro-batches, with or without the head.
+TEST(ActivationPlan, BuffersOfSomeBlocksAreExact) {
+  RunShape run = run_of(kShapes[0]);
+  run.workload.model.layers = 5;
+  const Gpt gpt(shape_of(run), ParamLayout(run.workload.model, WorldSize{1}));
+  for (const BufferShape& shape : {BufferShape{1, 5, 1, true}, BufferShape{1, 2, 3, false},
+                                   BufferShape{4, 2, 1, true}, BufferShape{3, 1, 2, false}}) {
+    Ledger ledger(at::kCPU);
+    MemoryPlan plan;
+    plan_activation_buffers(run, shape, plan);
+    ActivationBuffers buffers(gpt, ledger, shape);
+    for (const Purpose purpose : {Purpose::activations, Purpose::workspace})
+      EXPECT_EQ(ledger.live(purpose), plan.of(purpose)) << name_of(purpose);
+    EXPECT_EQ(buffers.last(), shape.first + shape.blocks - 1);
+    EXPECT_NE(buffers.x(shape.first - 1).data_ptr(), buffers.x(shape.first).data_ptr());
+    EXPECT_NE(buffers.x(buffers.last(), shape.sets - 1).data_ptr(), nullptr);
+    EXPECT_EQ(buffers.ws.logits.defined(), shape.head);
   }
 }
 

@@ -79,7 +79,7 @@ TEST_P(Golden, HeadLossEqualsHead) {
   model.forward(tokens);
   const int last = model.layout.last_unit();
   model.gpt.head_loss(model.gpt.head_matrix(model.params[model.gpt.head_unit()]), model.params[last],
-                      model.buffers.x[last - 1], targets, model.buffers.ws, model.buffers.result);
+                      model.buffers.x(last - 1), targets, model.buffers.ws, model.buffers.result);
   EXPECT_EQ(model.loss(), loss);
   EXPECT_EQ(model.buffers.result.tokens.item<double>(), targets.ge(0).sum().item<double>());
 }

@@ -134,8 +134,8 @@ TEST_F(GptTest, RecomputationChangesNoBit) {
   }
 }
 
-// A schedule may run every block's input gradients first and the weights' later, in any order, with a
-// Workspace a block.
+// A schedule may run every block's input gradients first and the weights' later, in any order, with
+// what backward_input leaves kept for each.
 TEST_F(GptTest, WeightsMayComeMuchLater) {
   for (const Activations mode : {Activations::keep, Activations::recompute_gelu, Activations::recompute}) {
     RunShape run = small_run();
@@ -148,21 +148,21 @@ TEST_F(GptTest, WeightsMayComeMuchLater) {
     std::vector<at::Tensor> grad_x;
     std::vector<Workspace> spaces;
     for (int i = 0; i <= blocks; ++i) {
-      grad_x.push_back(at::empty_like(split.buffers.x[0]));
+      grad_x.push_back(at::empty_like(split.buffers.x(0)));
       spaces.push_back(split.gpt.allocate_workspace(split.ledger));
     }
     at::Tensor grad_head = split.gpt.head_matrix(split.grads[0]);
-    split.gpt.head(split.gpt.head_matrix(split.params[0]), split.params[last], split.buffers.x[blocks],
+    split.gpt.head(split.gpt.head_matrix(split.params[0]), split.params[last], split.buffers.x(blocks),
                    data.targets, data.scale, grad_x[blocks], grad_head, split.grads[last], Write::overwrite,
                    spaces[0], split.buffers.result);
     for (int unit = blocks; unit >= 1; --unit) {
-      split.gpt.backward_input(unit, split.params[unit], split.buffers.saved[unit - 1], grad_x[unit],
-                               spaces[unit], grad_x[unit - 1]);
+      split.gpt.backward_input(unit, split.params[unit], split.buffers.saved(unit), grad_x[unit],
+                               spaces[unit], spaces[unit].grads, grad_x[unit - 1]);
     }
     split.gpt.embed_backward(data.tokens, grad_x[0], split.grads[0], Write::accumulate, Write::overwrite);
     for (int unit = 1; unit <= blocks; ++unit) {
-      split.gpt.backward_weights(unit, split.buffers.saved[unit - 1], spaces[unit], split.grads[unit],
-                                 Write::overwrite);
+      split.gpt.backward_weights(unit, split.buffers.saved(unit), spaces[unit], spaces[unit].grads,
+                                 split.grads[unit], Write::overwrite);
     }
     EXPECT_EQ(split.loss(), joint.loss());
     expect_equal_grads(split, joint);
@@ -182,7 +182,7 @@ TEST_F(GptTest, SplitTiedGradientsAddUp) {
   const at::Tensor embedding = split.grad(0, "wte.weight").clone();
   const int last = split.layout.last_unit();
   at::Tensor head = split.gpt.head_matrix(split.grads[0]);
-  split.gpt.head(split.gpt.head_matrix(split.params[0]), split.params[last], split.buffers.x[last - 1],
+  split.gpt.head(split.gpt.head_matrix(split.params[0]), split.params[last], split.buffers.x(last - 1),
                  data.targets, data.scale, split.buffers.grad_x[0], head, split.grads[last], Write::overwrite,
                  split.buffers.ws, split.buffers.result);
   EXPECT_GT(embedding.abs().max().item<double>(), 0.0);

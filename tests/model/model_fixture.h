@@ -67,22 +67,22 @@ class Model {
     forward(tokens);
     const int blocks = layout.num_blocks(), last = layout.last_unit();
     at::Tensor grad_head = gpt.head_matrix(grads[gpt.head_unit()]);
-    gpt.head(gpt.head_matrix(params[gpt.head_unit()]), params[last], buffers.x[blocks], targets, scale,
+    gpt.head(gpt.head_matrix(params[gpt.head_unit()]), params[last], buffers.x(blocks), targets, scale,
              buffers.grad_x[blocks % 2], grad_head, grads[last], write, buffers.ws, buffers.result);
     for (int unit = blocks; unit >= 1; --unit) {
-      gpt.backward_input(unit, params[unit], buffers.saved[unit - 1], buffers.grad_x[unit % 2], buffers.ws,
-                         buffers.grad_x[(unit - 1) % 2]);
-      gpt.backward_weights(unit, buffers.saved[unit - 1], buffers.ws, grads[unit], write);
+      gpt.backward_input(unit, params[unit], buffers.saved(unit), buffers.grad_x[unit % 2], buffers.ws,
+                         buffers.ws.grads, buffers.grad_x[(unit - 1) % 2]);
+      gpt.backward_weights(unit, buffers.saved(unit), buffers.ws, buffers.ws.grads, grads[unit], write);
     }
     const bool tied = layout.config().tied;
     gpt.embed_backward(tokens, buffers.grad_x[0], grads[0], tied ? Write::accumulate : write, write);
   }
 
   void forward(const at::Tensor& tokens) {
-    gpt.embed(params[0], tokens, buffers.x[0]);
+    gpt.embed(params[0], tokens, buffers.x(0));
     for (int unit = 1; unit <= layout.num_blocks(); ++unit) {
-      gpt.forward_block(unit, params[unit], buffers.x[unit - 1], buffers.saved[unit - 1], buffers.ws,
-                        buffers.x[unit]);
+      gpt.forward_block(unit, params[unit], buffers.x(unit - 1), buffers.saved(unit), buffers.ws,
+                        buffers.x(unit));
     }
   }
 

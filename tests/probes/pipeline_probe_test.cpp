@@ -1,238 +1,291 @@
-// Interface probes, deleted when lessons 07 and 08 exist: a 2-stage 1F1B step, and 2 stages with stashed
-// weights, on the real interfaces.
+// Interface probe, deleted when lessons 07 and 08 exist: a 2-stage 1F1B step as a strategy like any other, and
+// 2 stages with stashed weights.
 #include "common/model/unit_views.h"
 #include "common/optim/grad_norm.h"
+#include "common/strategy/owned_slice.h"
+#include "common/strategy/passes.h"
 #include "lessons/00_one_device/reference_order.h"
 #include "tests/support/harness.h"
 
 namespace sc {
 namespace {
 
-// One stage's part of the model: units [first, last], activations of `slots` micro-batches, and on the last
-// stage its own copy of the tied matrix.
-struct Stage {
-  Stage(const RunShape& shape, Ledger& ledger, int rank, int slots)
-      : layout(shape.workload.model, WorldSize{1}),
-        gpt(shape_of(shape), layout),
-        first(rank == 0 ? 0 : layout.num_blocks() / 2 + 1),
-        last(rank == 0 ? layout.num_blocks() / 2 : layout.last_unit()) {
-    const auto arena = [&](Purpose p) {
-      return ledger.zeros(p, "stage", {layout.arena_size().value()}, DType::f32);
-    };
-    params = unit_views(layout, arena(Purpose::parameters));
-    grads = unit_views(layout, arena(Purpose::gradients));
-    m = unit_views(layout, arena(Purpose::momentum));
-    v = unit_views(layout, arena(Purpose::variance));
-    for (int unit = 0; unit < layout.num_units(); ++unit)
-      init_unit(layout, unit, shape.workload.seed, params[unit]);
-    for (int slot = 0; slot < slots; ++slot)
-      buffers.push_back(std::make_unique<ActivationBuffers>(gpt, ledger));
+/// Half of the blocks on each of two stages; the embedding on the first one, head and norm on the last.
+struct Cut {
+  explicit Cut(const RunShape& shape)
+      : stage(static_cast<int>(stage_of(shape))),
+        layout(shape.workload.model, WorldSize{1}),
+        boundary(layout.num_blocks() / 2),
+        first(stage == 0 ? 0 : boundary + 1),
+        last(stage == 0 ? boundary : layout.last_unit()),
+        tied(stage == 1 && shape.workload.model.tied
+                 ? shape.workload.model.vocab_padded() * shape.workload.model.width
+                 : 0),
+        elements(elements_of(layout, first, last) + Elements(tied)) {}
+  [[nodiscard]] BufferShape buffers(int sets) const {
+    return {.first = std::max(1, first),
+            .blocks = stage == 0 ? boundary : layout.num_blocks() - boundary,
+            .sets = sets,
+            .head = stage == 1};
   }
-  [[nodiscard]] bool is_first() const { return first == 0; }
-
-  // The stage's input is buffers[slot]->x[first - 1] (blocks) or tokens; its output x[last] or the loss.
-  void forward(const std::vector<UnitTensors>& w, const Batch& batch, int slot) {
-    ActivationBuffers& b = *buffers[slot];
-    if (is_first()) gpt.embed(w[0], batch.tokens, b.x[0]);
-    for (int unit = std::max(1, first); unit <= std::min(last, layout.num_blocks()); ++unit) {
-      gpt.forward_block(unit, w[unit], b.x[unit - 1], b.saved[unit - 1], b.ws, b.x[unit]);
-    }
-  }
-  void backward(const std::vector<UnitTensors>& w, const Batch& batch, int slot, Write write) {
-    ActivationBuffers& b = *buffers[slot];
-    const int L = layout.num_blocks();
-    if (!is_first()) {
-      at::Tensor grad_head = gpt.head_matrix(grads[0]);  // this stage's copy: it has no embedding
-      gpt.head(gpt.head_matrix(w[0]), w[L + 1], b.x[L], batch.targets, batch.scale, b.grad_x[L % 2],
-               grad_head, grads[L + 1], write, b.ws, b.result);
-    }
-    for (int unit = std::min(last, L); unit >= std::max(1, first); --unit) {
-      gpt.backward_input(unit, w[unit], b.saved[unit - 1], b.grad_x[unit % 2], b.ws,
-                         b.grad_x[(unit - 1) % 2]);
-      gpt.backward_weights(unit, b.saved[unit - 1], b.ws, grads[unit], write);
-    }
-    if (is_first()) gpt.embed_backward(batch.tokens, b.grad_x[0], grads[0], write, write);
-  }
-  void update(const OptimConfig& optim, const StepScalars& scalars) {
-    for (int unit = 0; unit < layout.num_units(); ++unit) {
-      if (unit != 0 && (unit < first || unit > last)) continue;  // unit 0: both stages hold the tied matrix
-      const std::int64_t n = layout.unit(unit).sharded_size;
-      adamw_step(hyper_of(optim), scalars, layout.decay_ranges(unit, Segment::sharded, {0, n}),
-                 grads[unit].sharded, params[unit].sharded, m[unit].sharded, v[unit].sharded, nullptr);
-    }
-  }
-
+  int stage;
   ParamLayout layout;
-  Gpt gpt;
-  int first, last;
-  std::vector<UnitTensors> params, grads, m, v;
-  std::vector<std::unique_ptr<ActivationBuffers>> buffers;
+  int boundary, first, last;
+  std::int64_t tied;  // elements of the last stage's own copy of the tied matrix
+  Elements elements;  // of all vectors of this stage: its units, then the copy
 };
 
-void on_two_ranks(const std::function<void(Communicator&, int)>& body) {
-  LocalWorld world(2);
-  std::vector<std::jthread> threads;
-  for (int r = 0; r < 2; ++r) {
-    threads.emplace_back([&, r] {
-      c10::InferenceMode inference;
-      at::set_num_threads(1);
-      auto comm = world.communicator(Rank{r});
-      body(*comm, r);
-    });
+/// One stage: its vectors, unit by unit, with the tied copy as unit 0 of the last stage.
+struct Stage {
+  Stage(const RunContext& context, int sets)
+      : cut(context.shape), passes(context, cut.layout, cut.buffers(sets)) {
+    const auto arena = [&](Purpose p, const char* name) {
+      return context.ledger.zeros(p, name, {cut.elements.value()}, DType::f32);
+    };
+    const at::Tensor p = arena(Purpose::parameters, "params"), g = arena(Purpose::gradients, "grads"),
+                     m = arena(Purpose::momentum, "m"), v = arena(Purpose::variance, "v");
+    params = units_of(p);
+    grads = units_of(g);
+    const std::vector<UnitTensors> ms = units_of(m), vs = units_of(v);
+    for (int unit = 0; unit < cut.layout.num_units(); ++unit) {
+      const auto u = static_cast<std::size_t>(unit);
+      if (!params[u].sharded.defined()) continue;
+      OwnedSlice slice{.unit = unit, .range = {0, params[u].sharded.numel()}};
+      slice.params = slice.master = params[u].sharded;
+      slice.grads = grads[u].sharded;
+      slice.momentum = ms[u].sharded;
+      slice.variance = vs[u].sharded;
+      init_slice(cut.layout, unit, Segment::sharded, slice.range, context.shape.workload.seed, slice.params);
+      slices.push_back(std::move(slice));
+    }
   }
+  std::vector<UnitTensors> units_of(const at::Tensor& arena) const {
+    std::vector<UnitTensors> units = unit_views(cut.layout, cut.first, cut.last, arena);
+    if (cut.tied > 0) units[0].sharded = arena.narrow(0, arena.numel() - cut.tied, cut.tied);
+    return units;
+  }
+  [[nodiscard]] bool is_first() const { return cut.stage == 0; }
+  [[nodiscard]] int last_block() const { return std::min(cut.last, cut.layout.num_blocks()); }
+  at::Tensor& boundary_x(int set) { return passes.buffers().x(cut.boundary, set); }
+  at::Tensor& boundary_grad() { return passes.buffers().grad_x[cut.boundary % 2]; }
+
+  void forward(std::span<const UnitTensors> w, const Batch& batch, int set) {
+    for (int unit = cut.first; unit <= last_block(); ++unit) passes.forward(unit, batch, w[unit], set);
+  }
+  void backward(std::span<const UnitTensors> w, const Batch& batch, int set, Write write) {
+    if (!is_first()) passes.head(batch, w, grads, write, sums, set);
+    for (int unit = last_block(); unit >= std::max(1, cut.first); --unit) {
+      passes.backward_input(unit, w[unit], set);
+      passes.backward_weights(unit, grads[unit], write, set);
+    }
+    if (is_first()) passes.embed_backward_alone(batch, grads[0], write);
+  }
+  void update(const OptimConfig& optim, const StepScalars& scalars) {
+    for (OwnedSlice& s : slices)
+      adamw_step(hyper_of(optim), scalars, cut.layout.decay_ranges(s.unit, s.segment, s.range), s.grads,
+                 s.master, s.momentum, s.variance, nullptr);
+  }
+
+  Cut cut;
+  Passes passes;
+  at::Tensor sums = passes.sums();
+  std::vector<UnitTensors> params, grads;  // by unit; undefined where this stage has none
+  std::vector<OwnedSlice> slices;
+};
+
+struct PipelineProbe {
+  struct Options {};
+  static Division division(const Options&, WorldSize) { return {.stages = 2}; }
+  static int sets_of(const RunShape& shape) { return 2 - static_cast<int>(stage_of(shape)); }
+  static MemoryPlan memory_plan(const RunShape& shape, const Options&) {
+    const Cut cut(shape);
+    MemoryPlan plan;
+    for (const Purpose p : {Purpose::parameters, Purpose::gradients, Purpose::momentum, Purpose::variance})
+      plan.add(p, "stage", "4 of this stage", bytes_of(cut.elements, DType::f32));
+    plan_activation_buffers(shape, cut.buffers(sets_of(shape)), plan);
+    return plan;
+  }
+  static CommPlan comm_plan(const RunShape& shape, const Options&) {
+    const GptConfig& model = shape.workload.model;
+    const BatchConfig& batch = shape.workload.batch;
+    const Elements message(batch.micro * batch.sequence * model.width);
+    CommPlan plan;
+    plan.add(CommKind::send, DType::f32, message, shape.world, micro_batches_of(shape));
+    plan.add(CommKind::recv, DType::f32, message, shape.world, micro_batches_of(shape));
+    plan.add(CommKind::all_reduce, DType::f32, Elements(model.vocab_padded() * model.width), shape.world);
+    plan.add(CommKind::all_reduce, DType::f64, Elements(4), shape.world);
+    return plan;
+  }
+
+  PipelineProbe(RunContext& context, const Options&)
+      : context_(context), stage_(context, sets_of(context.shape)), sets_(sets_of(context.shape)) {}
+
+  // Stage 0: F0 F1 B0 F2 B1 ...; stage 1: F0 B0 F1 B1 ...
+  StepResult train_step(std::span<const Batch> batches) {
+    const int micro = static_cast<int>(batches.size());
+    const bool first = stage_.is_first();
+    std::vector<Ticket> sent(2);  // what travels while this stage goes on
+    stage_.sums.zero_();
+    const auto forward = [&](int j) {
+      const auto mark = context_.timeline.mark("F" + std::to_string(j));
+      if (first) sent[j % 2].wait();
+      if (!first) context_.comm.recv(stage_.boundary_x(j % sets_), Rank{0}).wait();
+      stage_.forward(stage_.params, batches[j], j % sets_);
+      if (first) sent[j % 2] = context_.comm.send(stage_.boundary_x(j % sets_), Rank{1});
+    };
+    const auto backward = [&](int j) {
+      const auto mark = context_.timeline.mark("B" + std::to_string(j));
+      if (!first) sent[0].wait();
+      if (first) context_.comm.recv(stage_.boundary_grad(), Rank{1}).wait();
+      stage_.backward(stage_.params, batches[j], j % sets_, j == 0 ? Write::overwrite : Write::accumulate);
+      if (!first) sent[0] = context_.comm.send(stage_.boundary_grad(), Rank{0});
+    };
+    forward(0);
+    for (int j = 0; j < micro; ++j) {
+      if (first && j + 1 < micro) forward(j + 1);
+      backward(j);
+      if (!first && j + 1 < micro) forward(j + 1);
+    }
+    for (Ticket& ticket : sent) ticket.wait();
+    at::Tensor wte = stage_.passes.gpt().head_matrix(stage_.grads[0]);
+    context_.comm.all_reduce(wte).wait();  // the embedding's part and the head's part meet
+    for (const OwnedSlice& s : stage_.slices)
+      if (first || s.unit != 0) add_sums_of_squares({&s.grads, 1}, stage_.sums);
+    finish_sums(stage_.sums);
+    context_.comm.all_reduce(stage_.sums).wait();
+    global_norm_and_clip(stage_.sums, context_.shape.workload.optim.clip, context_.scalars);
+    stage_.update(context_.shape.workload.optim, context_.scalars);
+    return {stage_.sums, context_.scalars.grad_norm};
+  }
+  void quiet() {}
+  void forward_loss(const Batch& batch, at::Tensor& sums) {
+    if (!stage_.is_first()) context_.comm.recv(stage_.boundary_x(0), Rank{0}).wait();
+    stage_.forward(stage_.params, batch, 0);
+    if (stage_.is_first()) context_.comm.send(stage_.boundary_x(0), Rank{1}).wait();
+    if (!stage_.is_first()) stage_.passes.head_loss(batch, stage_.params, sums);
+  }
+  at::Tensor& sums() { return stage_.sums; }
+  std::vector<StateSlice> state() { return state_of(stage_.passes.last_local(), stage_.slices); }
+  [[nodiscard]] const ParamLayout& layout() const { return stage_.cut.layout; }
+
+ private:
+  RunContext& context_;
+  Stage stage_;
+  int sets_;
+};
+
+Workload four_blocks(std::int64_t micro_batches) {
+  Workload w = test::odd_workload();
+  w.model.layers = 4;
+  w.batch.global = micro_batches;
+  return w;
 }
 
 TEST(PipelineProbe, OneForwardOneBackwardEqualsOneDeviceWithSplitTiedSum) {
-  Workload w = test::odd_workload();
-  w.model.layers = 4;
-  w.batch.global = 5;
-  constexpr int kSteps = 3;
-  const auto expected = test::run_local<ReferenceOrder>(1, w, {.tied_sum = TiedSum::split}, kSteps).at(0);
-  on_two_ranks([&](Communicator& comm, int rank) {
-    Ledger ledger(at::kCPU);
-    const RunShape shape = test::shape_for(w, 2, rank, CommBackend::local);
-    Stage stage(shape, ledger, rank, 2 - rank);
-    const int micro = static_cast<int>(w.batch.global), boundary = stage.layout.num_blocks() / 2;
-    at::Tensor sums = ledger.zeros(Purpose::workspace, "sums", {4}, DType::f64);
-    std::vector<Ticket> sent(
-        2);  // what travels while this stage goes on: nobody touches it before its ticket
-    for (int step = 0; step < kSteps; ++step) {
-      const auto forward = [&](int j) {
-        if (rank == 0) sent[j % 2].wait();
-        ActivationBuffers& b = *stage.buffers[j % (2 - rank)];
-        if (rank == 1) comm.recv(b.x[boundary], Rank{0}).wait();
-        stage.forward(stage.params, test::made_up_batch(w, step, j), j % (2 - rank));
-        if (rank == 0) sent[j % 2] = comm.send(b.x[boundary], Rank{1});
-      };
-      const auto backward = [&](int j) {
-        if (rank == 1) sent[0].wait();
-        at::Tensor& grad = stage.buffers[j % (2 - rank)]->grad_x[boundary % 2];
-        if (rank == 0) comm.recv(grad, Rank{1}).wait();
-        stage.backward(stage.params, test::made_up_batch(w, step, j), j % (2 - rank),
-                       j == 0 ? Write::overwrite : Write::accumulate);
-        if (rank == 1) sent[0] = comm.send(grad, Rank{0});
-      };
-      for (auto& b : stage.buffers) b->sums.zero_();
-      forward(0);  // rank 0: F0 F1 B0 F2 B1 ...; rank 1: F0 B0 F1 B1 ...
-      for (int j = 0; j < micro; ++j) {
-        if (rank == 0 && j + 1 < micro) forward(j + 1);
-        backward(j);
-        if (rank == 1 && j + 1 < micro) forward(j + 1);
-      }
-      for (Ticket& ticket : sent) ticket.wait();
-      at::Tensor wte = stage.gpt.head_matrix(stage.grads[0]);
-      comm.all_reduce(wte).wait();  // the embedding's part and the head's part meet
-      sums.zero_();
-      for (int unit = stage.first; unit <= stage.last; ++unit)
-        add_sums_of_squares({&stage.grads[unit].sharded, 1}, sums);
-      finish_sums(sums);
-      comm.all_reduce(sums).wait();
-      const StepScalars scalars = test::step_scalars(learning_rate(w.optim, step, w.steps), step);
-      global_norm_and_clip(sums, w.optim.clip, scalars);
-      stage.update(w.optim, scalars);
-    }
-    test::RankResult mine;
-    for (int unit = stage.first; unit <= stage.last; ++unit) {
-      const std::int64_t n = stage.layout.unit(unit).sharded_size;
-      mine.state.push_back({Purpose::parameters, unit, Segment::sharded, {0, n}, stage.params[unit].sharded});
-      mine.state.push_back({Purpose::variance, unit, Segment::sharded, {0, n}, stage.v[unit].sharded});
-    }
-    EXPECT_TRUE(test::bit_equal(mine, expected)) << "stage " << rank;
-  });
+  for (const std::int64_t micro : {1, 2, 5}) {
+    const Workload w = four_blocks(micro);
+    const auto expected = test::run_local<ReferenceOrder>(1, w, {.tied_sum = TiedSum::split}, 3).at(0);
+    test::expect_equals_reference(test::run_local<PipelineProbe>(2, w, {}, 3), expected);
+    test::expect_equals_reference(test::run_local<PipelineProbe>(2, w, {}, 3, test::delayed), expected);
+  }
 }
 
 // PipeDream on two stages: every micro-batch is an update; stage 0's backward uses the weights its forward
 // used, one update old. Source of the rule: arXiv:1806.03377, section 3.4: w(t+1) = w(t) - v grad f(w_1(t-1),
 // w_2(t)).
+class StashProbe {
+ public:
+  StashProbe(const Workload& w, Communicator& comm, int stage, int sets)
+      : shape_(test::shape_for(w, 2, stage, CommBackend::local)),
+        context_{shape_, comm, ledger_, scalars_, *beside_.copies, beside_.timeline} {
+    shape_.stages = 2;
+    stage_.emplace(context_, sets);
+  }
+  Stage& stage() { return *stage_; }
+  void update(std::int64_t t) { stage_->update(shape_.workload.optim, test::step_scalars(1e-2, t + 1)); }
+
+ private:
+  RunShape shape_;
+  Ledger ledger_{at::kCPU};
+  StepScalars scalars_ = test::step_scalars(1e-2, 0);
+  test::Beside beside_;
+  RunContext context_;
+  std::optional<Stage> stage_;
+};
+
+std::vector<UnitTensors> copy_of(const std::vector<UnitTensors>& from) {
+  std::vector<UnitTensors> to;
+  for (const UnitTensors& u : from)
+    to.push_back({u.sharded.defined() ? u.sharded.clone() : at::Tensor(), {}});
+  return to;
+}
+
 TEST(PipelineProbe, StashedWeightsFollowTheRule) {
-  Workload w = test::odd_workload();
-  w.model.layers = 4;
+  Workload w = four_blocks(1);
   w.model.tied = false;
-  w.batch.global = 1;
   constexpr int kUpdates = 5;
-  const auto copy_of = [](const std::vector<UnitTensors>& from) {
-    std::vector<UnitTensors> to;
-    for (const UnitTensors& u : from) to.push_back({u.sharded.clone(), {}});
-    return to;
-  };
-  const auto untied_backward = [&](Stage& s, const std::vector<UnitTensors>& weights, const Batch& batch,
-                                   int slot) {
-    ActivationBuffers& b = *s.buffers[slot];
-    const int L = s.layout.num_blocks();
-    if (!s.is_first()) {
-      at::Tensor grad_head = s.gpt.head_matrix(s.grads[L + 1]);
-      s.gpt.head(s.gpt.head_matrix(weights[L + 1]), weights[L + 1], b.x[L], batch.targets, batch.scale,
-                 b.grad_x[L % 2], grad_head, s.grads[L + 1], Write::overwrite, b.ws, b.result);
-    }
-    for (int unit = std::min(s.last, L); unit >= std::max(1, s.first); --unit) {
-      s.gpt.backward_input(unit, weights[unit], b.saved[unit - 1], b.grad_x[unit % 2], b.ws,
-                           b.grad_x[(unit - 1) % 2]);
-      s.gpt.backward_weights(unit, b.saved[unit - 1], b.ws, s.grads[unit], Write::overwrite);
-    }
-    if (s.is_first())
-      s.gpt.embed_backward(batch.tokens, b.grad_x[0], s.grads[0], Write::overwrite, Write::overwrite);
-  };
 
   // The rule, on one thread: stage 0 runs with its weights of one update before (update 0 with the first).
   c10::InferenceMode inference;
   at::set_num_threads(1);
-  Ledger reference_ledger(at::kCPU);
-  const RunShape shape0 = test::shape_for(w, 2, 0, CommBackend::local);
-  Stage one(shape0, reference_ledger, 0, 1), two(shape0, reference_ledger, 1, 1);
-  const int boundary = one.layout.num_blocks() / 2;
-  std::vector<UnitTensors> before = copy_of(one.params);
+  const std::unique_ptr<Communicator> alone = LocalWorld(1).communicator(Rank{0});
+  StashProbe one(w, *alone, 0, 1), two(w, *alone, 1, 1);
+  std::vector<UnitTensors> before = copy_of(one.stage().params);
   for (int t = 0; t < kUpdates; ++t) {
     const Batch batch = test::made_up_batch(w, t, 0);
-    const std::vector<UnitTensors> used = t == 0 ? copy_of(one.params) : before;
-    before = copy_of(one.params);
-    one.forward(used, batch, 0);
-    two.buffers[0]->x[boundary].copy_(one.buffers[0]->x[boundary]);
-    two.forward(two.params, batch, 0);
-    untied_backward(two, two.params, batch, 0);
-    one.buffers[0]->grad_x[boundary % 2].copy_(two.buffers[0]->grad_x[boundary % 2]);
-    untied_backward(one, used, batch, 0);
-    one.update(w.optim, test::step_scalars(1e-2, t + 1));
-    two.update(w.optim, test::step_scalars(1e-2, t + 1));
+    const std::vector<UnitTensors> used = t == 0 ? copy_of(one.stage().params) : before;
+    before = copy_of(one.stage().params);
+    one.stage().forward(used, batch, 0);
+    two.stage().boundary_x(0).copy_(one.stage().boundary_x(0));
+    two.stage().forward(two.stage().params, batch, 0);
+    two.stage().backward(two.stage().params, batch, 0, Write::overwrite);
+    one.stage().boundary_grad().copy_(two.stage().boundary_grad());
+    one.stage().backward(used, batch, 0, Write::overwrite);
+    one.update(t);
+    two.update(t);
   }
 
-  on_two_ranks([&](Communicator& comm, int rank) {
-    Ledger ledger(at::kCPU);
-    Stage stage(test::shape_for(w, 2, rank, CommBackend::local), ledger, rank, 2 - rank);
-    std::vector<std::vector<UnitTensors>> stash(
-        static_cast<std::size_t>(2 - rank));  // S - s versions on stage s
-    const int slots = 2 - rank;
-    std::vector<Ticket> sent(2);
-    const auto forward = [&](int t) {
-      if (rank == 0) sent[t % 2].wait();
-      stash[t % slots] = copy_of(stage.params);
-      ActivationBuffers& b = *stage.buffers[t % slots];
-      if (rank == 1) comm.recv(b.x[boundary], Rank{0}).wait();
-      stage.forward(stash[t % slots], test::made_up_batch(w, t, 0), t % slots);
-      if (rank == 0) sent[t % 2] = comm.send(b.x[boundary], Rank{1});
-    };
-    const auto backward = [&](int t) {
-      if (rank == 1) sent[0].wait();
-      at::Tensor& grad = stage.buffers[t % slots]->grad_x[boundary % 2];
-      if (rank == 0) comm.recv(grad, Rank{1}).wait();
-      untied_backward(stage, stash[t % slots], test::made_up_batch(w, t, 0), t % slots);
-      if (rank == 1) sent[0] = comm.send(grad, Rank{0});
-      stage.update(w.optim, test::step_scalars(1e-2, t + 1));
-    };
-    forward(0);
-    for (int t = 0; t < kUpdates; ++t) {
-      if (rank == 0 && t + 1 < kUpdates) forward(t + 1);
-      backward(t);
-      if (rank == 1 && t + 1 < kUpdates) forward(t + 1);
-    }
-    for (Ticket& ticket : sent) ticket.wait();
-    const Stage& want = rank == 0 ? one : two;
-    for (int unit = stage.first; unit <= stage.last; ++unit) {
-      EXPECT_EQ(std::memcmp(want.params[unit].sharded.const_data_ptr(),
-                            stage.params[unit].sharded.const_data_ptr(), stage.params[unit].sharded.nbytes()),
-                0)
-          << "stage " << rank << " unit " << unit;
-    }
-  });
+  LocalWorld world(2);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      c10::InferenceMode inference_too;
+      at::set_num_threads(1);
+      const std::unique_ptr<Communicator> comm = world.communicator(Rank{rank});
+      const int sets = 2 - rank;  // and as many versions: S - s on stage s
+      StashProbe mine(w, *comm, rank, sets);
+      Stage& stage = mine.stage();
+      std::vector<std::vector<UnitTensors>> stash(static_cast<std::size_t>(sets));
+      std::vector<Ticket> sent(2);
+      const auto forward = [&](int t) {
+        if (rank == 0) sent[t % 2].wait();
+        stash[t % sets] = copy_of(stage.params);
+        if (rank == 1) comm->recv(stage.boundary_x(t % sets), Rank{0}).wait();
+        stage.forward(stash[t % sets], test::made_up_batch(w, t, 0), t % sets);
+        if (rank == 0) sent[t % 2] = comm->send(stage.boundary_x(t % sets), Rank{1});
+      };
+      const auto backward = [&](int t) {
+        if (rank == 1) sent[0].wait();
+        if (rank == 0) comm->recv(stage.boundary_grad(), Rank{1}).wait();
+        stage.backward(stash[t % sets], test::made_up_batch(w, t, 0), t % sets, Write::overwrite);
+        if (rank == 1) sent[0] = comm->send(stage.boundary_grad(), Rank{0});
+        mine.update(t);
+      };
+      forward(0);
+      for (int t = 0; t < kUpdates; ++t) {
+        if (rank == 0 && t + 1 < kUpdates) forward(t + 1);
+        backward(t);
+        if (rank == 1 && t + 1 < kUpdates) forward(t + 1);
+      }
+      for (Ticket& ticket : sent) ticket.wait();
+      const Stage& want = rank == 0 ? one.stage() : two.stage();
+      for (std::size_t i = 0; i < want.slices.size(); ++i) {
+        const at::Tensor &a = want.slices[i].params, &b = stage.slices[i].params;
+        EXPECT_EQ(std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()), 0)
+            << "stage " << rank << " unit " << want.slices[i].unit;
+      }
+    });
+  }
 }
 
 }  // namespace

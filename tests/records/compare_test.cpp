@@ -19,8 +19,8 @@ RunRecord some_run(const std::string& lesson, std::int64_t gradients, double sec
   r.world = 2;
   r.comm = "mpi";
   RankRecord rank;
-  rank.predicted_bytes.by_purpose[static_cast<std::size_t>(Purpose::parameters)] = Bytes(4000);
-  rank.predicted_bytes.by_purpose[static_cast<std::size_t>(Purpose::gradients)] = Bytes(gradients);
+  rank.predicted_bytes.of.at(Purpose::parameters) = Bytes(4000);
+  rank.predicted_bytes.of.at(Purpose::gradients) = Bytes(gradients);
   rank.predicted_bytes.total = Bytes(4000 + gradients);
   rank.measured_bytes = rank.predicted_bytes;
   rank.measured_operations.emplace();
@@ -32,7 +32,8 @@ RunRecord some_run(const std::string& lesson, std::int64_t gradients, double sec
 }
 
 RunRecord reduced(RunRecord r, CommKind kind, std::int64_t times) {
-  for (RankRecord& rank : r.ranks) rank.measured_operations->add(kind, DType::f32, Elements(1000), times);
+  for (RankRecord& rank : r.ranks)
+    rank.measured_operations->add(kind, DType::f32, Elements(1000), WorldSize{r.world}, times);
   return r;
 }
 

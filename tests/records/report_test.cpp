@@ -17,15 +17,16 @@ MemoryPlan some_memory() {
 
 CommPlan some_operations() {
   CommPlan plan;
-  plan.add(CommKind::all_reduce, DType::f32, Elements(250'000), 4);
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4));
+  plan.add(CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}, 4);
+  plan.add(CommKind::all_reduce, DType::f64, Elements(4), WorldSize{2});
   return plan;
 }
 
 Measured as_measured(const MemoryPlan& memory, const CommPlan& operations) {
   Measured m;
-  for (int p = 0; p < kPurposes; ++p)
-    m.peak[static_cast<std::size_t>(p)] = memory.of(static_cast<Purpose>(p));
+  for_each_place([&](Place place) {
+    for_each_purpose([&](Purpose purpose) { m.peak.at(purpose, place) = memory.of(purpose, place); });
+  });
   m.peak_total = memory.total();
   m.operations = operations;
   return m;
@@ -33,7 +34,7 @@ Measured as_measured(const MemoryPlan& memory, const CommPlan& operations) {
 
 // Two ranks send what they reduce: 4 x 1 MB and 32 bytes.
 TEST(PlanTable, ShowsPurposesBuffersFormulasAndOperations) {
-  EXPECT_EQ(format_plan_table(some_memory(), some_operations(), WorldSize{2}),
+  EXPECT_EQ(format_plan_table({{some_memory(), some_operations()}}, WorldSize{2}),
             "memory of a rank\n"
             "  purpose     bytes    buffer     bytes      formula\n"
             "  parameters  4.00 MB  params     4,000,000  = 4 P\n"
@@ -93,19 +94,53 @@ TEST(AllocatorTable, SaysThatAStepAllocated) {
       << text;
 }
 
-TEST(PlanTable, ShowsHostAndDiskBelowTheTotal) {
-  MemoryPlan plan;
-  plan.add(Purpose::host, "moments", "8 P", Bytes(800));
-  plan.add(Purpose::parameters, "params", "2 P", Bytes(200));
-  EXPECT_EQ(format_plan_table(plan, {}, WorldSize{1}),
+// Equal plans are printed once. Each place has its total, and each way of an operation.
+TEST(PlanTable, ShowsEachPlaceAndWayByItself) {
+  RankPlan plan;
+  plan.memory.add(Purpose::momentum, "moments", "8 P", Bytes(800), Place::host);
+  plan.memory.add(Purpose::parameters, "params", "2 P", Bytes(200));
+  plan.operations.add(CommKind::to_host, DType::bf16, Elements(100), WorldSize{1}, 2);
+  plan.operations.add(CommKind::disk_write, DType::f32, Elements(10), WorldSize{1});
+  EXPECT_EQ(format_plan_table({plan, plan}, WorldSize{4}, 2),
             "memory of a rank\n"
-            "  purpose     bytes  buffer   bytes  formula\n"
-            "  parameters  200 B  params     200  = 2 P\n"
-            "  total       200 B             200\n"
-            "  host        800 B  moments    800  = 8 P\n"
-            "  (host and disk are not part of the total)\n"
+            "  purpose         bytes  buffer   bytes  formula\n"
+            "  parameters      200 B  params     200  = 2 P\n"
+            "  total           200 B             200\n"
+            "  momentum, host  800 B  moments    800  = 8 P\n"
+            "  total, host     800 B             800\n"
             "operations of a rank in one step\n"
-            "  none\n");
+            "  operation      count  elements  dtype  a rank sends\n"
+            "  to_host            2       100  bf16          400 B\n"
+            "  over the link      2                          400 B\n"
+            "  disk_write         1        10  f32            40 B\n"
+            "  over the disk      1                           40 B\n");
+}
+
+// Stages of a pipeline, two replicas each: 0 and 1 are equal, 2 holds the head and no second set.
+TEST(PlanTable, RanksThatDifferStandSideBySide) {
+  RankPlan inner, last;
+  inner.memory.add(Purpose::activations, "saved", "2 sets", Bytes(500));
+  inner.operations.add(CommKind::send, DType::f32, Elements(10), WorldSize{6}, 3);
+  inner.operations.add(CommKind::all_reduce, DType::f32, Elements(100), WorldSize{2});
+  last.memory.add(Purpose::activations, "saved", "1 set", Bytes(250));
+  last.memory.add(Purpose::workspace, "logits", "c V", Bytes(900));
+  last.operations.add(CommKind::all_reduce, DType::f32, Elements(100), WorldSize{2});
+  EXPECT_EQ(format_plan_table({inner, inner, last}, WorldSize{6}, 2),
+            "memory of the ranks\n"
+            "  purpose      ranks 0-3  ranks 4-5\n"
+            "  activations      500 B      250 B\n"
+            "  workspace          0 B      900 B\n"
+            "  total            500 B    1.15 kB\n"
+            "of them ranks 4-5, which hold most\n"
+            "  purpose      bytes    buffer  bytes  formula\n"
+            "  activations    250 B  saved     250  = 1 set\n"
+            "  workspace      900 B  logits    900  = c V\n"
+            "  total        1.15 kB          1,150\n"
+            "operations of the ranks in one step\n"
+            "  operation                       ranks 0-3  ranks 4-5\n"
+            "  all_reduce of 100 f32, 2 ranks          1          1\n"
+            "  send of 10 f32                          3          0\n"
+            "  a rank sends                        520 B      400 B\n");
 }
 
 TEST(PredictedMeasured, SaysThatAllIsEqual) {
@@ -128,9 +163,9 @@ TEST(PredictedMeasured, SaysThatAllIsEqual) {
 TEST(PredictedMeasured, NamesEachDifference) {
   const MemoryPlan memory = some_memory();
   Measured measured = as_measured(memory, some_operations());
-  measured.peak[static_cast<std::size_t>(Purpose::stash)] = Bytes(64);
+  measured.peak.at(Purpose::stash) = Bytes(64);
   measured.peak_total += Bytes(64);
-  measured.operations.add(CommKind::broadcast, DType::i64, Elements(1));
+  measured.operations.add(CommKind::broadcast, DType::i64, Elements(1), WorldSize{2});
   EXPECT_FALSE(as_predicted(memory, some_operations(), measured));
   const std::string text =
       format_predicted_measured(memory, some_operations(), measured, WorldSize{2}, Rank{0});
@@ -145,11 +180,13 @@ TEST(PredictedMeasured, NamesEachDifference) {
 TEST(AsPredicted, ComparesPurposesTotalAndOperations) {
   const MemoryPlan memory = some_memory();
   const CommPlan operations = some_operations();
-  for (int p = 0; p < kPurposes; ++p) {
-    Measured measured = as_measured(memory, operations);
-    measured.peak[static_cast<std::size_t>(p)] += Bytes(1);
-    EXPECT_FALSE(as_predicted(memory, operations, measured)) << p;
-  }
+  for_each_place([&](Place place) {
+    for_each_purpose([&](Purpose purpose) {
+      Measured measured = as_measured(memory, operations);
+      measured.peak.at(purpose, place) += Bytes(1);
+      EXPECT_FALSE(as_predicted(memory, operations, measured)) << name_of(purpose) << name_of(place);
+    });
+  });
   Measured measured = as_measured(memory, operations);
   measured.peak_total += Bytes(1);
   EXPECT_FALSE(as_predicted(memory, operations, measured));
@@ -158,12 +195,30 @@ TEST(AsPredicted, ComparesPurposesTotalAndOperations) {
   EXPECT_FALSE(as_predicted(memory, operations, measured));
 }
 
-TEST(BytesSent, DependsOnTheRankWhereSlicesDiffer) {
+TEST(MovedBytes, DependOnTheRankWhereSlicesDiffer) {
   CommPlan plan;
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4), 2);  // slices of 2, 2, 0
-  EXPECT_EQ(bytes_sent(plan, WorldSize{3}, Rank{0}), Bytes(2 * 8 * (4 - 2 + 2 * 2)));
-  EXPECT_EQ(bytes_sent(plan, WorldSize{3}, Rank{2}), Bytes(2 * 8 * 4));
-  EXPECT_EQ(bytes_sent(plan, WorldSize{1}, Rank{0}), Bytes(0));
+  plan.add(CommKind::all_reduce, DType::f64, Elements(4), WorldSize{3}, 2);  // slices of 2, 2, 0
+  EXPECT_EQ(moved_bytes(plan, Way::wire, Rank{0}), Bytes(2 * 8 * (4 - 2 + 2 * 2)));
+  EXPECT_EQ(moved_bytes(plan, Way::wire, Rank{2}), Bytes(2 * 8 * 4));
+  EXPECT_EQ(moved_bytes(plan, Way::wire, Rank{5}), Bytes(2 * 8 * 4)) << "the last of the next three";
+  CommPlan alone;
+  alone.add(CommKind::all_reduce, DType::f64, Elements(4), WorldSize{1}, 2);
+  EXPECT_EQ(moved_bytes(alone, Way::wire, Rank{0}), Bytes(0));
+}
+
+// Two of four ranks: (2 - 1) / 2 of the tensor, not (4 - 1) / 4.
+TEST(MovedBytes, AreThoseOfTheGroupNotOfTheWorld) {
+  CommPlan plan;
+  plan.add(CommKind::reduce_scatter, DType::f32, Elements(100), WorldSize{2});
+  EXPECT_EQ(moved_bytes(plan, Way::wire, Rank{3}), Bytes(200));
+  EXPECT_EQ(moved_bytes(plan, Way::link, Rank{3}), Bytes(0));
+}
+
+TEST(CommPlans, LeaveOutOperationsOfNothing) {
+  CommPlan plan;
+  plan.add(CommKind::all_reduce, DType::f32, Elements(0), WorldSize{2});
+  plan.add(CommKind::all_reduce, DType::f32, Elements(8), WorldSize{2}, 0);
+  EXPECT_TRUE(plan.count.empty());
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ class Broken {
   Broken(RunContext& context, const Options& options)
       : fault_(options.fault),
         comm_(context.comm, fault_ == Wrong::ticket),
-        context_{context.shape, comm_, context.ledger, context.scalars},
+        context_{context.shape, comm_, context.ledger, context.scalars, context.copies, context.timeline},
         lesson_(context_, kRight) {}
 
   StepResult train_step(std::span<const Batch> batches) {
@@ -74,11 +74,12 @@ class Broken {
     if (fault_ == Wrong::broadcast) comm_.broadcast(result.grad_norm, Rank{0}).wait();
     if (fault_ == Wrong::replica && to_int(comm_.rank()) == to_int(comm_.size()) - 1) {
       for (const StateSlice& slice : lesson_.state())
-        if (slice.purpose == Purpose::parameters && slice.unit == 1) slice.values.select(0, 0).add_(1e-6);
+        if (slice.purpose == Purpose::parameters && slice.unit == 1)
+          slice.write({0, 1}, slice.copy().narrow(0, 0, 1).add(1e-6));
     }
     return result;
   }
-  void settle() { lesson_.settle(); }
+  void quiet() { lesson_.quiet(); }
   void forward_loss(const Batch& batch, at::Tensor& sums) { lesson_.forward_loss(batch, sums); }
   at::Tensor& sums() { return lesson_.sums(); }
   std::vector<StateSlice> state() { return lesson_.state(); }

@@ -23,9 +23,9 @@ LimitedRun limited(const std::string& folder = "01_data_parallel") {
   run.shape.device = DeviceKind::cuda;  // where no transport's scratch grows with the ranks
   run.shape.comm = CommBackend::nccl;
   for (const StrategyPlans& lesson : lesson_plans()) {
-    if (run.plan) run.strategies.push_back(lesson);
+    if (run.plans) run.strategies.push_back(lesson);
     if (lesson.folder == folder)
-      run.plan = [lesson](const RunShape& shape) { return detail::plan_of_run(lesson, shape); };
+      run.plans = [lesson](const RunShape& shape) { return detail::plans_of_stages(lesson, shape); };
   }
   return run;
 }
@@ -35,7 +35,7 @@ Bytes needs(const LimitedRun& run, std::int64_t micro, Activations activations, 
   shape.workload.batch.micro = micro;
   shape.workload.activations = activations;
   shape.world = WorldSize{world};
-  return run.plan(shape).total();
+  return run.plans(shape).at(0).total();
 }
 
 std::optional<Bytes> found(const std::vector<Change>& changes, const std::string& what) {
@@ -114,9 +114,56 @@ TEST(Fit, AStrategyThatRefusesIsLeftOut) {
   LimitedRun run = limited();
   run.shape.workload.precision = {
       .dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::f32};
-  run.cap = run.plan(run.shape).total() - Bytes(1);
+  run.cap = run.plans(run.shape).at(0).total() - Bytes(1);
   for (const Change& change : changes_that_fit(run))
     EXPECT_EQ(change.what.find("ZeRO"), std::string::npos) << change.what;
+}
+
+/// A pipeline whose stage s of S holds (s + 1) / (1 + 2 + ... + S) of 1 GB.
+LimitedRun pipeline(std::int64_t world) {
+  LimitedRun run = limited();
+  run.shape.workload.model.layers = 4;
+  run.shape.world = WorldSize{static_cast<int>(world)};
+  run.shape.stages = world;
+  run.strategies.clear();
+  run.division = [](WorldSize ranks) { return Division{.stages = to_int(ranks)}; };
+  run.plans = [](const RunShape& shape) {
+    std::vector<MemoryPlan> plans;
+    const std::int64_t S = shape.stages;
+    for (std::int64_t s = 0; s < S; ++s) {
+      MemoryPlan& plan = plans.emplace_back();
+      plan.add(Purpose::parameters, "stage", "", Bytes(1'000'000'000 * (s + 1) * 2 / (S * (S + 1))));
+    }
+    return plans;
+  };
+  return run;
+}
+
+// The largest stage decides for all ranks alike, and the others wait for nobody who has stopped alone.
+TEST(Fit, OfStagesTheLargestHasToFit) {
+  LimitedRun run = pipeline(2);
+  run.cap = Bytes(600'000'000);
+  EXPECT_NE(fix_of(run).find("-n 3 "), std::string::npos) << fix_of(run);
+  try {
+    refuse_what_does_not_fit(run);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.message().substr(0, error.message().find('\n')),
+              "a rank of stage 1 would hold 667 MB, 66.7 MB more than that");
+  }
+  run.cap = Bytes(700'000'000);
+  EXPECT_EQ(fix_of(run), "it fits");
+}
+
+// Stages that share a machine need their sum, not the largest as often as there are ranks.
+TEST(Fit, StagesOfOneMachineNeedTheirSum) {
+  LimitedRun run = pipeline(2);
+  run.place = "this machine";
+  run.sharing = 2;
+  run.cap = Bytes(1'000'000'000);
+  EXPECT_EQ(fix_of(run), "it fits");
+  run.cap = Bytes(999'000'000);
+  EXPECT_NE(fix_of(run), "it fits");
 }
 
 TEST(Fit, StrategiesThatDivideMoreAndComputeAgain) {
@@ -128,7 +175,7 @@ TEST(Fit, StrategiesThatDivideMoreAndComputeAgain) {
     if (12 % world != 0) continue;
     shape.world = WorldSize{world};
     for (const StrategyPlans& strategy : run.strategies)
-      run.cap = std::min(run.cap, detail::plan_of_run(strategy, shape).total());
+      run.cap = std::min(run.cap, detail::plans_of_stages(strategy, shape).at(0).total());
   }
   const std::vector<Change> changes = changes_that_fit(run);
   ASSERT_FALSE(changes.empty());
@@ -145,7 +192,7 @@ TEST(Fit, OneRankOnlyIsNotToldToUseMore) {
 
 TEST(Fit, TheMessageHasThePlanWhatIsMissingAndTheExactCap) {
   LimitedRun run = limited();
-  const Bytes total = run.plan(run.shape).total();
+  const Bytes total = run.plans(run.shape).at(0).total();
   run.cap = total;
   EXPECT_NO_THROW(refuse_what_does_not_fit(run));
   run.cap = total - Bytes(1000);
@@ -167,7 +214,7 @@ TEST(Fit, RanksOfAMachineShareItsMemory) {
   LimitedRun run = limited();
   run.place = "this machine";
   run.sharing = 2;
-  const Bytes total = run.plan(run.shape).total();
+  const Bytes total = run.plans(run.shape).at(0).total();
   run.cap = total * 2;
   EXPECT_NO_THROW(refuse_what_does_not_fit(run));
   run.cap -= Bytes(1);
@@ -197,7 +244,7 @@ TEST(Fit, RanksOfAMachineShareItsMemory) {
 TEST(Fit, AGpuHasWhatIsFreeOnIt) {
   LimitedRun run = limited("02_zero1");
   run.place = "GPU 1";
-  run.cap = run.plan(run.shape).total() - Bytes(1);
+  run.cap = run.plans(run.shape).at(0).total() - Bytes(1);
   try {
     refuse_what_does_not_fit(run);
     FAIL();

@@ -1,7 +1,9 @@
-// What a run takes where the command line names nothing.
+// What a run takes where the command line names nothing, and what ranks are to each other.
 #include "common/run/run_shape.h"
 
 #include <gtest/gtest.h>
+
+#include "common/run/step_runner.h"
 
 namespace sc {
 namespace {
@@ -11,6 +13,60 @@ TEST(Threads, OneOnACpuAndAShareOfTheCoresBesideAGpu) {
   EXPECT_EQ(detail::default_threads(DeviceKind::cuda, 16, WorldSize{1}), 16);
   EXPECT_EQ(detail::default_threads(DeviceKind::cuda, 16, WorldSize{3}), 5);
   EXPECT_EQ(detail::default_threads(DeviceKind::cuda, 2, WorldSize{4}), 1);
+}
+
+// Two stages of three replicas: rank = stage x 3 + replica.
+TEST(Stages, NeighboursAreReplicas) {
+  RunShape shape;
+  shape.workload.batch = {.sequence = 8, .global = 12, .micro = 2};
+  shape.world = WorldSize{6};
+  shape.stages = 2;
+  shape.rank = Rank{4};
+  EXPECT_EQ(data_ranks(shape), 3);
+  EXPECT_EQ(data_rank(shape), 1);
+  EXPECT_EQ(stage_of(shape), 1);
+  EXPECT_EQ(micro_batches_of(shape), 2);
+  shape.stages = 1;
+  EXPECT_EQ(data_rank(shape), 4);
+  EXPECT_EQ(stage_of(shape), 0);
+  EXPECT_EQ(micro_batches_of(shape), 1);
+}
+
+// nan@0,3 on two stages: rank 0 has no loss, so its micro-batches are poisoned on the last stage as well.
+TEST(Stages, AnInjectedNanReachesTheRankThatHasTheLoss) {
+  const Fault fault = Fault::parse("nan@0,3", WorldSize{4});
+  RunShape shape;
+  shape.world = WorldSize{4};
+  shape.stages = 2;
+  for (const int rank : {0, 1, 2, 3}) {
+    shape.rank = Rank{rank};
+    EXPECT_EQ(detail::poisons(fault, shape, 3), rank % 2 == 0) << rank;
+    EXPECT_FALSE(detail::poisons(fault, shape, 2));
+  }
+  shape.stages = 1;
+  EXPECT_FALSE(detail::poisons(fault, shape, 3)) << "rank 3 of four data-parallel ones";
+  EXPECT_FALSE(detail::poisons(Fault::parse("hang@3,3", WorldSize{4}), shape, 3));
+}
+
+// What is checked, traced and profiled counts from where a run begins.
+TEST(TrainJobs, CountFromTheirFirstStep) {
+  CommandLine line;
+  line.trace = line.profile = true;
+  const detail::AnyLesson lesson{};
+  const Launch launch{};
+  const ResolvedConfig config{};
+  const BatchPlan batch{};
+  detail::TrainJob job{lesson, launch, line, config, batch, "", DeviceKind::cpu, OpsBackend::aten};
+  EXPECT_EQ(job.checked_step(), 1);
+  EXPECT_TRUE(job.traces(7));
+  EXPECT_FALSE(job.traces(8));
+  EXPECT_FALSE(job.profiles(4));
+  job.first_step = 100;
+  EXPECT_EQ(job.checked_step(), 101);
+  EXPECT_TRUE(job.traces(107));
+  EXPECT_FALSE(job.traces(108));
+  EXPECT_FALSE(job.profiles(104));
+  EXPECT_TRUE(job.profiles(105));
 }
 
 }  // namespace

@@ -43,7 +43,8 @@ test::FakeStrategy strategy_of(const ParamLayout& layout, const std::vector<Unit
     const Range mine = layout.slice(unit, Segment::sharded, rank);
     strategy.slices.push_back(
         {Purpose::parameters, unit, Segment::sharded, mine,
-         units[static_cast<std::size_t>(unit)].sharded.narrow(0, mine.begin, mine.size()).clone()});
+         in_tensor(
+             units[static_cast<std::size_t>(unit)].sharded.narrow(0, mine.begin, mine.size()).clone())});
   }
   return strategy;
 }
@@ -98,14 +99,13 @@ TEST(Sample, LogitsAreTheModels) {
         const at::Tensor targets = at::full({1, kSequence}, -1, at::kLong);
         targets.data_ptr<std::int64_t>()[length - 1] = next;
         buffers.sums.zero_();
-        gpt.embed(units[0], row, buffers.x[0]);
+        gpt.embed(units[0], row, buffers.x(0));
         for (int unit = 1; unit <= layout.num_blocks(); ++unit) {
-          gpt.forward_block(unit, units[static_cast<std::size_t>(unit)],
-                            buffers.x[static_cast<std::size_t>(unit) - 1], buffers.saved[0], buffers.ws,
-                            buffers.x[static_cast<std::size_t>(unit)]);
+          gpt.forward_block(unit, units[static_cast<std::size_t>(unit)], buffers.x(unit - 1),
+                            buffers.saved(1), buffers.ws, buffers.x(unit));
         }
         gpt.head_loss(gpt.head_matrix(units[static_cast<std::size_t>(gpt.head_unit())]), units.back(),
-                      buffers.x.back(), targets, buffers.ws, buffers.result);
+                      buffers.x(buffers.last()), targets, buffers.ws, buffers.result);
         EXPECT_NEAR(buffers.sums.data_ptr<double>()[0], -expected.data_ptr<float>()[next], 1e-4)
             << "token " << next << " after " << length;
       }
@@ -140,7 +140,7 @@ TEST(Sample, RespectsTheCap) {
   const c10::InferenceMode inference;
   const RunShape shape = odd_shape(true);
   const ParamLayout layout(shape.workload.model, WorldSize{1});
-  Ledger ledger(at::kCPU, Bytes(1000));
+  Ledger ledger(at::kCPU, {.device = Bytes(1000)});
   EXPECT_THROW(TextModel(shape, layout, ledger), InputError);
 }
 

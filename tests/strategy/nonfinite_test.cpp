@@ -21,6 +21,7 @@ struct Held {
   std::vector<int> units;
   bool own = false;
   double value = kNan;
+  int local_unit = 0;  // whose gradient the last local one is
 };
 
 at::Tensor vector_of(bool spoiled, double value) {
@@ -31,14 +32,20 @@ at::Tensor vector_of(bool spoiled, double value) {
 
 test::FakeStrategy strategy_of(const Held& held) {
   test::FakeStrategy strategy;
-  strategy.slices.push_back(
-      {Purpose::workspace, 0, Segment::sharded, {0, 8}, vector_of(held.own, held.value)});
+  strategy.slices.push_back({Purpose::workspace,
+                             held.local_unit,
+                             Segment::sharded,
+                             {0, 8},
+                             in_tensor(vector_of(held.own, held.value))});
   for (int unit = 0; unit < 5; ++unit) {
     const bool spoiled = std::find(held.units.begin(), held.units.end(), unit) != held.units.end();
     strategy.slices.push_back(
-        {Purpose::gradients, unit, Segment::sharded, {0, 8}, vector_of(spoiled, held.value)});
-    strategy.slices.push_back(
-        {Purpose::momentum, unit, Segment::sharded, {0, 8}, vector_of(true, kNan)});  // not looked at
+        {Purpose::gradients, unit, Segment::sharded, {0, 8}, in_tensor(vector_of(spoiled, held.value))});
+    strategy.slices.push_back({Purpose::momentum,
+                               unit,
+                               Segment::sharded,
+                               {0, 8},
+                               in_tensor(vector_of(true, kNan))});  // not looked at
   }
   return strategy;
 }
@@ -71,6 +78,24 @@ TEST(Nonfinite, NamesTheRankThatMadeIt) {
       message_of({{all, true}}, 2.5),
       "step 7: the gradient is not finite, first seen in unit 4; it came from rank 0's own micro-batches" +
           kFix);
+}
+
+// Stages of a pipeline: backward begins on the last one and carries the NaN up to the others.
+TEST(Nonfinite, OfStagesTheLastOneMadeIt) {
+  const auto stage = [](int unit, std::vector<int> units) {
+    Held held{std::move(units), true};
+    held.local_unit = unit;
+    return held;
+  };
+  EXPECT_EQ(
+      message_of({stage(0, {0, 1, 2}), stage(2, {3, 4})}, 2.5),
+      "step 7: the gradient is not finite, first seen in unit 4; it came from rank 1's own micro-batches" +
+          kFix);
+  EXPECT_EQ(
+      message_of({stage(0, {0}), stage(0, {0}), stage(2, {3}), stage(2, {3})}, 2.5),
+      "step 7: the gradient is not finite, first seen in unit 3; it came from rank 2's own micro-batches" +
+          kFix)
+      << "of a stage's replicas the first";
 }
 
 TEST(Nonfinite, NamesTheFirstOfSeveralRanks) {

@@ -40,12 +40,12 @@ test::FakeStrategy sharded_strategy(const ParamLayout& layout, Rank rank, bool f
         at::Tensor values =
             filled ? whole_vector(layout, unit, segment).narrow(0, range.begin, range.size()).clone()
                    : at::full({range.size()}, -1.0, at::kFloat);
-        strategy.slices.push_back({purpose, unit, segment, range, values});
+        strategy.slices.push_back({purpose, unit, segment, range, in_tensor(values)});
       };
       hold(Purpose::parameters, segment == Segment::whole ? all : mine);
       if (master) hold(Purpose::master, mine);
       strategy.slices.push_back(
-          {Purpose::momentum, unit, segment, mine, at::full({mine.size()}, 9.0, at::kFloat)});
+          {Purpose::momentum, unit, segment, mine, in_tensor(at::full({mine.size()}, 9.0, at::kFloat))});
     }
   }
   return strategy;
@@ -55,11 +55,11 @@ void expect_filled(const test::FakeStrategy& strategy, const ParamLayout& layout
   for (const StateSlice& slice : strategy.slices) {
     SCOPED_TRACE(std::string(name_of(slice.purpose)) + " of unit " + std::to_string(slice.unit));
     if (slice.purpose == Purpose::momentum) {
-      EXPECT_TRUE(at::equal(slice.values, at::full({slice.range.size()}, 9.0, at::kFloat)))
+      EXPECT_TRUE(at::equal(slice.copy(), at::full({slice.range.size()}, 9.0, at::kFloat)))
           << "touched, though a file has no momentum";
     } else {
       EXPECT_TRUE(at::equal(
-          slice.values,
+          slice.copy(),
           whole_vector(layout, slice.unit, slice.segment).narrow(0, slice.range.begin, slice.range.size())));
     }
   }
@@ -117,6 +117,79 @@ TEST_P(Weights, AFileFillsEverySliceAndTheMaster) {
 INSTANTIATE_TEST_SUITE_P(Worlds, Weights,
                          ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Bool(),
                                             ::testing::Values(0, 100)));
+
+/// Values that lie in no tensor: how often they were asked, and never for more than a piece.
+class Distant final : public StateValues {
+ public:
+  explicit Distant(at::Tensor values) : values_(std::move(values)) {}
+  [[nodiscard]] DType dtype() const override { return DType::f32; }
+  void read(Range part, at::Tensor& into) const override {
+    EXPECT_LE(part.size(), kStatePiece);
+    into.copy_(values_.narrow(0, part.begin, part.size()));
+  }
+  void write(Range part, const at::Tensor& from) override {
+    EXPECT_LE(part.size(), kStatePiece);
+    values_.narrow(0, part.begin, part.size()).copy_(from);
+  }
+
+ private:
+  at::Tensor values_;
+};
+
+/// Rank `rank` of two stages of two replicas each, of a tied model: the first stage has units 0 and 1, the
+/// second units 2 and 3 and a copy of wte, which is the beginning of unit 0.
+test::FakeStrategy stage_strategy(const ParamLayout& layout, int rank, bool filled) {
+  test::FakeStrategy strategy;
+  const auto hold = [&](int unit, Range range) {
+    const at::Tensor whole = whole_vector(layout, unit, Segment::sharded);
+    at::Tensor values = filled ? whole.narrow(0, range.begin, range.size()).clone()
+                               : at::full({range.size()}, -1.0, at::kFloat);
+    strategy.slices.push_back(
+        {Purpose::parameters, unit, Segment::sharded, range, std::make_shared<Distant>(values), Place::disk});
+  };
+  const GptConfig& model = layout.config();
+  for (const int unit : rank < 2 ? std::vector{0, 1} : std::vector{2, 3})
+    hold(unit, {0, layout.unit(unit).sharded_size});
+  if (rank >= 2) hold(0, {0, model.vocab_padded() * model.width});
+  return strategy;
+}
+
+// Not every rank holds a unit, so that all must take part in gathering it; two ranks hold each unit, and four
+// hold wte, and it is not added up.
+TEST(WeightsOfStages, WithReplicasAndATiedCopyAreProvidedOnce) {
+  const TempDir dir;
+  const ParamLayout layout(odd_model(true), WorldSize{1});
+  rethrow_first(test::on_ranks(4, [&](Communicator& comm) {
+    const c10::InferenceMode inference;
+    test::FakeStrategy strategy = stage_strategy(layout, static_cast<int>(to_int(comm.rank())), true);
+    detail::for_each_whole_unit(strategy, layout, comm, [&](int unit, const UnitTensors& values) {
+      EXPECT_TRUE(at::equal(values.sharded, whole_vector(layout, unit, Segment::sharded))) << "unit " << unit;
+    });
+    detail::save_weights(strategy, layout, comm, (dir / "w.safetensors").string());
+  }));
+  for (int rank = 0; rank < 4; ++rank) {
+    const c10::InferenceMode inference;
+    test::FakeStrategy strategy = stage_strategy(layout, rank, false);
+    detail::load_weights(strategy, layout, (dir / "w.safetensors").string());
+    expect_filled(strategy, layout);
+  }
+}
+
+// An older version is not what is saved.
+TEST(WeightsOfVersions, AreTheNewest) {
+  const ParamLayout layout(odd_model(true), WorldSize{1});
+  rethrow_first(test::on_ranks(1, [&](Communicator& comm) {
+    const c10::InferenceMode inference;
+    test::FakeStrategy strategy = sharded_strategy(layout, Rank{0}, true, false);
+    StateSlice old = strategy.slices[0];
+    old.version = 1;
+    old.values = in_tensor(at::full({old.range.size()}, -5.0, at::kFloat));
+    strategy.slices.push_back(old);
+    detail::for_each_whole_unit(strategy, layout, comm, [&](int unit, const UnitTensors& values) {
+      EXPECT_TRUE(at::equal(values.sharded, whole_vector(layout, unit, Segment::sharded))) << "unit " << unit;
+    });
+  }));
+}
 
 TEST(SavePath, IsCheckedBeforeARun) {
   const TempDir dir;

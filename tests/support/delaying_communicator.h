@@ -9,6 +9,7 @@
 
 namespace sc {
 
+class DelayingWorker;
 class DropCounter;
 
 /// Decorator for tests. Operations go to a thread of this communicator, which hands them to `inner` in issue
@@ -39,13 +40,12 @@ class DelayingCommunicator : public Communicator {
   [[nodiscard]] std::int64_t dropped_tickets() const override;
 
  private:
-  class Worker;
   DelayingCommunicator(std::unique_ptr<Communicator> inner, std::uint64_t seed,
                        std::chrono::microseconds longest, std::shared_ptr<DropCounter> drops);
   std::unique_ptr<Communicator> inner_;
   std::uint64_t seed_;
   std::chrono::microseconds longest_;
-  std::unique_ptr<Worker> worker_;  // after inner_: ends first
+  std::unique_ptr<DelayingWorker> worker_;  // after inner_: ends first
 };
 
 }  // namespace sc

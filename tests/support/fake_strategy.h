@@ -21,7 +21,8 @@ class FakeStrategy final : public detail::AnyStrategy {
   StepResult train_step(std::span<const Batch> /*batches*/) override {
     throw std::logic_error("a fake does not train");
   }
-  void settle() override {}
+  void quiet() override {}
+  std::vector<StepResult> drain() override { return {}; }
   void forward_loss(const Batch& /*batch*/, at::Tensor& /*sums*/) override {
     throw std::logic_error("a fake does not evaluate");
   }

@@ -4,11 +4,11 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
 #include <barrier>
 #include <cstring>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "common/base/counter_random.h"
+#include "common/comm/copies/recording_copies.h"
 #include "common/comm/local_communicator.h"
 #include "common/comm/recording_communicator.h"
 #include "common/memory/allocator_witness.h"
@@ -25,6 +26,7 @@
 #include "common/optim/lr_schedule.h"
 #include "common/strategy/strategy.h"
 #include "tests/support/delaying_communicator.h"
+#include "tests/support/delaying_copies.h"
 
 namespace sc::test {
 
@@ -77,7 +79,7 @@ inline Batch made_up_batch(const Workload& w, std::int64_t step, std::int64_t j)
 
 /// What a rank trains on in a step.
 inline std::vector<Batch> made_up_step(const RunShape& shape, std::int64_t step) {
-  const std::int64_t mine = micro_batches_of(shape), first = to_int(shape.rank) * mine;
+  const std::int64_t mine = micro_batches_of(shape), first = data_rank(shape) * mine;
   std::vector<Batch> batches;
   for (std::int64_t j = first; j < first + mine; ++j)
     batches.push_back(made_up_batch(shape.workload, step, j));
@@ -90,6 +92,12 @@ inline StepScalars step_scalars(double lr, std::int64_t updates) {
   return {at::full({}, lr, at::kFloat), at::full({}, updates, at::kLong), at::full({}, 1.0, at::kFloat),
           at::full({}, 0.0, at::kFloat)};
 }
+
+/// The rest of a RunContext, for tests that neither copy nor mark.
+struct Beside {
+  std::unique_ptr<Copies> copies = make_host_copies();
+  Timeline timeline;
+};
 
 /// What LibTorch's allocator hands out in one step of all ranks of this process. Every rank calls begin() and
 /// end() round its step; all are quiet at both.
@@ -122,9 +130,9 @@ class StepWitness {
 constexpr std::int64_t kWitnessedStep = 1;
 
 struct RankResult {
-  std::vector<StateSlice> state;        // clones, after the last step
-  std::vector<double> losses, norms;    // of every step
-  std::array<Bytes, kPurposes> peak{};  // by purpose
+  std::vector<StateSlice> state;      // clones, after the last step
+  std::vector<double> losses, norms;  // of every step
+  ByPlace<Bytes> peak;
   Bytes peak_total;
   MemoryPlan memory_plan;
   CommPlan comm_plan;
@@ -137,7 +145,8 @@ struct RankResult {
 template <Strategy S>
 RankResult run_rank(Communicator& transport, const RunShape& shape, const typename S::Options& options,
                     std::int64_t steps, Ledger& ledger, StepWitness* witness = nullptr,
-                    std::optional<std::int64_t> evaluate_after = {}) {
+                    std::optional<std::int64_t> evaluate_after = {},
+                    std::unique_ptr<Copies> copies_of_rank = make_host_copies()) {
   c10::InferenceMode inference;
   at::set_num_threads(1);
   RankResult result;
@@ -146,7 +155,9 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
   result.memory_plan = S::memory_plan(shape, options);
   result.comm_plan = S::comm_plan(shape, options);
   result.op_scratch = plan_op_scratch_bytes(shape);
-  RunContext context{shape, comm, ledger, scalars};
+  RecordingCopies copies(std::move(copies_of_rank), comm.shared_record());
+  Timeline timeline;
+  RunContext context{shape, comm, ledger, scalars, copies, timeline};
   S strategy(context, options);
   const Workload& w = shape.workload;
   const auto evaluate = [&] {
@@ -178,17 +189,17 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     if (step == evaluate_after) result.evaluation_between = evaluate();
   }
   comm.set_phase("eval");
-  strategy.settle();
+  drain(strategy);
   result.evaluation = evaluate();
   for (StateSlice& slice : strategy.state()) {
     if (slice.purpose == Purpose::gradients || slice.purpose == Purpose::workspace)
       continue;  // dead between steps
-    slice.values = slice.values.clone();
+    slice.values = in_tensor(slice.copy());
     result.state.push_back(std::move(slice));
   }
-  for (int p = 0; p < kPurposes; ++p) result.peak[p] = ledger.peak(static_cast<Purpose>(p));
+  result.peak = ledger.peaks();
   result.peak_total = ledger.peak_total();
-  result.dropped = comm.dropped_tickets();
+  result.dropped = comm.dropped_tickets() + copies.dropped_tickets();
   return result;
 }
 
@@ -208,7 +219,7 @@ inline void expect_nothing_beside_the_ledger(const StepWitness& witness,
                                              const std::vector<RankResult>& ranks) {
   Bytes ledgers, tests, scratch;
   for (const RankResult& rank : ranks) {
-    ledgers += rank.peak_total + rank.peak[static_cast<int>(Purpose::host)];
+    ledgers += rank.peak_total;
     tests += rank.batches + kScalarBytes;
     scratch += rank.op_scratch;
   }
@@ -241,8 +252,13 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
         if (wrap) comm = wrap(std::move(comm));
         try {
           Ledger ledger(at::kCPU);
-          results[r] = run_rank<S>(*comm, shape_for(w, world, r, CommBackend::local), options, steps, ledger,
-                                   steps > kWitnessedStep ? &witness : nullptr, evaluate_after);
+          RunShape shape = shape_for(w, world, r, CommBackend::local);
+          shape.stages = division_of<S>(options, shape.world).stages;
+          std::unique_ptr<Copies> copies = make_host_copies();
+          if (wrap) copies = std::make_unique<DelayingCopies>(std::move(copies), 7 + r);
+          results[r] =
+              run_rank<S>(*comm, shape, options, steps, ledger, steps > kWitnessedStep ? &witness : nullptr,
+                          evaluate_after, std::move(copies));
         } catch (...) {
           errors[r] = std::current_exception();
           comm->abort();
@@ -265,14 +281,15 @@ inline ::testing::AssertionResult bit_equal(const RankResult& rank, const RankRe
     for (const StateSlice& whole : reference.state) {
       if (whole.purpose != slice.purpose || whole.unit != slice.unit || whole.segment != slice.segment)
         continue;
-      const at::Tensor expected =
-          whole.values.narrow(0, slice.range.begin - whole.range.begin, slice.range.size());
-      if (std::memcmp(expected.const_data_ptr(), slice.values.const_data_ptr(), slice.values.nbytes()) != 0) {
-        const at::Tensor wanted = expected.to(at::kFloat), found = slice.values.to(at::kFloat);
+      const at::Tensor found = slice.copy();
+      at::Tensor expected = at::empty_like(found);
+      whole.read(slice.range, expected);
+      if (std::memcmp(expected.const_data_ptr(), found.const_data_ptr(), found.nbytes()) != 0) {
+        const at::Tensor wanted = expected.to(at::kFloat), have = found.to(at::kFloat);
         const float* a = wanted.const_data_ptr<float>();
-        const float* b = found.const_data_ptr<float>();
+        const float* b = have.const_data_ptr<float>();
         std::int64_t at = 0;
-        while (at + 1 < slice.values.numel() && std::memcmp(a + at, b + at, sizeof(float)) == 0) ++at;
+        while (at + 1 < found.numel() && std::memcmp(a + at, b + at, sizeof(float)) == 0) ++at;
         return ::testing::AssertionFailure()
                << name_of(slice.purpose) << " of unit " << slice.unit << " differs at element "
                << slice.range.begin + at << ": " << b[at] << " instead of " << a[at];
@@ -289,10 +306,12 @@ inline ::testing::AssertionResult bit_equal(const RankResult& rank, const RankRe
 
 /// Bytes by purpose, their sum, and the operations of every step equal the plans.
 inline void expect_as_planned(const RankResult& rank) {
-  for (int p = 0; p < kPurposes; ++p) {
-    const auto purpose = static_cast<Purpose>(p);
-    EXPECT_EQ(rank.peak[p].value(), rank.memory_plan.of(purpose).value()) << name_of(purpose);
-  }
+  for_each_place([&](Place place) {
+    for_each_purpose([&](Purpose purpose) {
+      EXPECT_EQ(rank.peak.at(purpose, place).value(), rank.memory_plan.of(purpose, place).value())
+          << name_of(purpose) << ", " << name_of(place);
+    });
+  });
   EXPECT_EQ(rank.peak_total.value(), rank.memory_plan.total().value());
   for (std::size_t step = 0; step < rank.recorded.size(); ++step) {
     EXPECT_TRUE(rank.recorded[step] == rank.comm_plan) << "operations of step " << step;

@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 
 const CommOp kSum{CommKind::all_reduce, DType::f32, Elements(1000)};
-const OutstandingOp kWait{9, kSum, std::nullopt, true, Phase::train, 4};
+const OutstandingOp kWait{9, kSum, {}, true, Phase::train, 4};
 
 /// A rank that beats its heart and has issued `operations`.
 void alive(ProgressBoard& board, Rank rank, std::int64_t operations, bool waiting) {
@@ -126,9 +126,70 @@ TEST(HangReport, AMessageNamesItsPeer) {
   ProgressBoard board(WorldSize{2});
   alive(board, Rank{0}, 9, true);
   alive(board, Rank{1}, 1, false);
-  const OutstandingOp receive{9, {CommKind::recv, DType::bf16, Elements(8)}, Rank{1}, true, Phase::eval, 4};
+  const OutstandingOp receive{
+      9, {CommKind::recv, DType::bf16, Elements(8)}, {{}, Rank{1}, 0}, true, Phase::eval, 4};
   EXPECT_NE(report(board, receive).find("operation 9 (recv of 8 bf16 from rank 1, eval step 4)"),
             std::string::npos);
+}
+
+/// A rank that waits for a message, or in a collective of a group.
+void waits(ProgressBoard& board, Rank rank, std::int64_t operations, const Meeting& meeting) {
+  alive(board, rank, operations, true);
+  board.set_meeting(rank, meeting);
+}
+Meeting message(Rank peer) { return {{0, 4, 1}, peer, 0}; }
+
+// Stage 2 has stopped computing. Stage 0, at the end of the pipeline, has the fewest operations by nature.
+TEST(HangReport, AMissingMessageIsNotTheFaultOfWhoHasFewestOperations) {
+  ProgressBoard board(WorldSize{4});
+  waits(board, Rank{0}, 9, message(Rank{1}));
+  waits(board, Rank{1}, 17, message(Rank{2}));
+  waits(board, Rank{3}, 8, message(Rank{2}));
+  alive(board, Rank{2}, 16, false);
+  const std::string text = report(board);
+  EXPECT_EQ(text.substr(0, text.find(':')), "lost rank 2");
+}
+
+TEST(HangReport, ARingOfMessagesIsADeadlock) {
+  ProgressBoard board(WorldSize{4});
+  waits(board, Rank{0}, 3, message(Rank{1}));
+  waits(board, Rank{1}, 17, message(Rank{2}));
+  waits(board, Rank{2}, 18, message(Rank{3}));
+  waits(board, Rank{3}, 9, message(Rank{1}));
+  const std::string text = report(board);
+  EXPECT_EQ(text.substr(0, text.find(':')),
+            "every rank of a ring waits for the next one, so none of them ever goes on");
+  for (const char* line : {"\n  rank 1 waits for rank 2: last operation 17",
+                           "\n  rank 2 waits for rank 3: ", "\n  rank 3 waits for rank 1: "})
+    EXPECT_NE(text.find(line), std::string::npos) << text;
+  EXPECT_EQ(text.find("rank 0 waits for rank 1"), std::string::npos) << "it is not in the ring";
+}
+
+// Ranks 0 and 2 are one group, 1 and 3 the other, which waits in another collective than rank 0 does.
+TEST(HangReport, OfAGroupTheMemberThatIsElsewhere) {
+  ProgressBoard board(WorldSize{4});
+  const RankSet even{0, 2, 2}, odd{1, 2, 2};
+  waits(board, Rank{0}, 30, {even, {}, 5});
+  waits(board, Rank{2}, 9, message(Rank{3}));
+  waits(board, Rank{1}, 40, {odd, {}, 7});
+  waits(board, Rank{3}, 8, {odd, {}, 6});
+  const std::string text = report(board);
+  EXPECT_NE(text.find("\n  rank 3 waits for rank 1: "), std::string::npos) << text;
+  EXPECT_NE(text.find("\n  rank 1 waits for rank 3: "), std::string::npos) << text;
+}
+
+TEST(RankSet, NamesWhatIsEvenlySpaced) {
+  const auto of = [](std::initializer_list<int> ranks) {
+    std::vector<Rank> members;
+    for (const int r : ranks) members.push_back(Rank{r});
+    return RankSet::of(members);
+  };
+  EXPECT_EQ(of({3}), (RankSet{3, 1, 1}));
+  EXPECT_EQ(of({2, 5, 8}), (RankSet{2, 3, 3}));
+  EXPECT_TRUE(of({2, 5, 8}).contains(Rank{8}));
+  for (const int r : {0, 3, 11}) EXPECT_FALSE(of({2, 5, 8}).contains(Rank{r})) << r;
+  EXPECT_EQ(of({0, 1, 3}).count, 0);
+  EXPECT_EQ(of({1, 0}).count, 0);
 }
 
 TEST(HangReport, NoHeartbeat) {

@@ -35,7 +35,7 @@ class StagedCommunicator : public Communicator {
   static constexpr std::int64_t kPiece = 1024 * 1024;
 
   /// `device`: the GPU of this rank (gpu_of in nccl_devices.h). `pinned`: a u8 tensor of that many bytes in
-  /// pinned host memory (run asks the ledger, Purpose::host). Rank 0 says once, on stderr, that this is slow.
+  /// pinned host memory (run asks the ledger). Rank 0 says once, on stderr, that this is slow.
   static std::unique_ptr<Communicator> make(std::unique_ptr<Communicator> inner, int device,
                                             const ScratchAllocator& pinned);
   ~StagedCommunicator() override;

@@ -45,20 +45,21 @@ void TinyGpt::forward_backward(const Batch& batch, double scale, Write write) {
   observer_.forward(batch, scale);
   scale_.fill_(scale);
   const int blocks = layout_.num_blocks(), last = layout_.last_unit(), head = gpt_.head_unit();
-  gpt_.embed(params_unit_[0], batch.tokens, buffers_.x[0]);
+  gpt_.embed(params_unit_[0], batch.tokens, buffers_.x(0));
   for (int unit = 1; unit <= blocks; ++unit) {
-    gpt_.forward_block(unit, params_unit_[unit], buffers_.x[unit - 1], buffers_.saved[unit - 1], buffers_.ws,
-                       buffers_.x[unit]);
+    gpt_.forward_block(unit, params_unit_[unit], buffers_.x(unit - 1), buffers_.saved(unit), buffers_.ws,
+                       buffers_.x(unit));
   }
   at::Tensor grad_head = gpt_.head_matrix(grads_unit_[head]);
-  gpt_.head(gpt_.head_matrix(params_unit_[head]), params_unit_[last], buffers_.x.back(), batch.targets,
-            scale_, buffers_.grad_x[blocks % 2], grad_head, grads_unit_[last], write, buffers_.ws,
-            buffers_.result);
+  gpt_.head(gpt_.head_matrix(params_unit_[head]), params_unit_[last], buffers_.x(buffers_.last()),
+            batch.targets, scale_, buffers_.grad_x[blocks % 2], grad_head, grads_unit_[last], write,
+            buffers_.ws, buffers_.result);
   for (int unit = blocks; unit >= 1; --unit) {
     at::Tensor& grad_x = buffers_.grad_x[(unit - 1) % 2];
-    gpt_.backward_input(unit, params_unit_[unit], buffers_.saved[unit - 1], buffers_.grad_x[unit % 2],
-                        buffers_.ws, grad_x);
-    gpt_.backward_weights(unit, buffers_.saved[unit - 1], buffers_.ws, grads_unit_[unit], write);
+    gpt_.backward_input(unit, params_unit_[unit], buffers_.saved(unit), buffers_.grad_x[unit % 2],
+                        buffers_.ws, buffers_.ws.grads, grad_x);
+    gpt_.backward_weights(unit, buffers_.saved(unit), buffers_.ws, buffers_.ws.grads, grads_unit_[unit],
+                          write);
   }
   const Write onto_head = workload_.model.tied ? Write::accumulate : write;
   gpt_.embed_backward(batch.tokens, buffers_.grad_x[0], grads_unit_[0], onto_head, write);

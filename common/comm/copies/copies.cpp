@@ -1,0 +1,107 @@
+#include "common/comm/copies/copies.h"
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "common/base/check.h"
+#include "common/comm/completion.h"
+#include "common/comm/host_ticket.h"
+#include "common/comm/op_check.h"
+
+namespace sc {
+namespace {
+
+[[noreturn]] void refuse(CommKind kind, const std::string& what) {
+  throw InputError(ExitCode::usage, std::string(name_of(kind)), what,
+                   "contiguous tensors of one dtype and size, one on the device and one in host memory");
+}
+
+// Runs what it is given, in order.
+class Lane {
+ public:
+  Lane() : thread_([this] { run(); }) {}
+  ~Lane() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  void post(std::function<void()> work) {
+    {
+      const std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(work));
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      const std::function<void()> work = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      work();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool stop_ = false;
+  std::thread thread_;  // last: starts when the rest is there
+};
+
+class HostCopies final : public Copies {
+ public:
+  Ticket to_host(const at::Tensor& device, at::Tensor& host) override {
+    check_copy(CommKind::to_host, device, host);
+    return copy(down_, device, host);
+  }
+  Ticket to_device(const at::Tensor& host, at::Tensor& device) override {
+    check_copy(CommKind::to_device, host, device);
+    return copy(up_, host, device);
+  }
+  [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
+
+ private:
+  Ticket copy(std::unique_ptr<Lane>& lane, const at::Tensor& from, const at::Tensor& to) {
+    if (!lane) lane = std::make_unique<Lane>();
+    auto end = std::make_shared<Completion>();
+    lane->post([from, to, end] {
+      if (from.numel() > 0) std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+      end->finish();
+    });
+    return Ticket(std::make_unique<HostTicket>(std::move(end), drops_, from, to));
+  }
+
+  std::shared_ptr<DropCounter> drops_ = std::make_shared<DropCounter>();
+  std::unique_ptr<Lane> down_, up_;  // from the first copy on
+};
+
+}  // namespace
+
+CommOp check_copy(CommKind kind, const at::Tensor& from, const at::Tensor& to) {
+  if (!from.defined() || !to.defined()) refuse(kind, "a tensor is not defined");
+  if (!from.is_contiguous() || !to.is_contiguous()) refuse(kind, "a tensor is not contiguous");
+  if (from.scalar_type() != to.scalar_type())
+    refuse(kind,
+           "from " + std::string(name_of(dtype_of(from))) + " to " + std::string(name_of(dtype_of(to))));
+  if (from.numel() != to.numel())
+    refuse(kind, std::to_string(from.numel()) + " elements to " + std::to_string(to.numel()));
+  const at::Tensor& host = kind == CommKind::to_host ? to : from;
+  if (!host.is_cpu()) refuse(kind, "the host's tensor lies on a GPU");
+  return {kind, dtype_of(from), Elements(from.numel()), WorldSize{1}};
+}
+
+std::unique_ptr<Copies> make_host_copies() { return std::make_unique<HostCopies>(); }
+
+}  // namespace sc

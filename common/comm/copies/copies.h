@@ -1,0 +1,43 @@
+// A rank's own copies between its device and its host: issued, waited for and recorded as messages are.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "common/comm/communicator.h"
+
+namespace sc {
+
+/// Asynchronous copies of one rank. Each direction has a lane of its own, in which copies run one after the
+/// other in issue order; the lanes run beside each other and beside the device.
+///   Order    a copy starts after the work already issued on the caller's stream and returns at once.
+///   Tensors  contiguous, of one dtype and element count; the host's in pinned memory beside a GPU
+///            (Place::pinned).
+///   Ticket   wait() makes the caller's stream wait, wait_on_host() the caller itself. Nobody reads what is
+///            written, or writes what is read, before.
+///   Errors   InputError (exit 64) on tensors that do not match or lie elsewhere; DeviceError from the wait.
+class Copies {
+ public:
+  virtual ~Copies() = default;
+  virtual Ticket to_host(const at::Tensor& device, at::Tensor& host) = 0;
+  virtual Ticket to_device(const at::Tensor& host, at::Tensor& device) = 0;
+  /// Tickets that were dropped without a wait.
+  [[nodiscard]] virtual std::int64_t dropped_tickets() const = 0;
+
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+
+ protected:
+  Copies() = default;
+};
+
+/// The operation that the arguments describe, or an InputError where they cannot be copied.
+CommOp check_copy(CommKind kind, const at::Tensor& from, const at::Tensor& to);
+
+/// Of a rank whose device is the CPU: a thread a lane copies.
+std::unique_ptr<Copies> make_host_copies();
+/// Of the current GPU: a stream a lane. A build without GPU code refuses.
+std::unique_ptr<Copies> make_gpu_copies();
+
+}  // namespace sc

@@ -1,0 +1,100 @@
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <chrono>
+#include <thread>
+
+#include "common/comm/completion.h"
+#include "common/comm/copies/copies.h"
+#include "common/comm/nccl/cuda_check.h"
+#include "common/comm/nccl/nccl_events.h"
+
+namespace sc {
+namespace {
+
+class GpuCopyTicket final : public TicketState {
+ public:
+  GpuCopyTicket(int device, EventLease end, std::shared_ptr<EventPool> moments, GpuMomentPtr began,
+                GpuMomentPtr ended, std::shared_ptr<DropCounter> drops, at::Tensor from, at::Tensor to)
+      : device_(device),
+        end_(std::move(end)),
+        moments_(std::move(moments)),
+        drops_(std::move(drops)),
+        from_(std::move(from)),
+        to_(std::move(to)) {
+    times_.began = std::move(began);
+    times_.ended = std::move(ended);
+  }
+  bool ready() override { return event_passed(device_, end_.get()); }
+  void wait() override {
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_));
+    times_.wait_began = mark(stream, *moments_);
+    SC_CHECK(cudaStreamWaitEvent(stream, end_.get(), 0));
+    times_.wait_ended = mark(stream, *moments_);
+  }
+  void wait_on_host() override {
+    while (!ready()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    SC_CHECK(cudaEventQuery(end_.get()));
+  }
+  void dropped() noexcept override { drops_->add(); }
+  std::function<bool()> ended_later() override {
+    return [device = device_, end = end_] { return event_passed(device, end.get()); };
+  }
+  [[nodiscard]] GpuTimes gpu_times() override { return times_; }
+
+ private:
+  const int device_;
+  const EventLease end_;
+  const std::shared_ptr<EventPool> moments_;
+  const std::shared_ptr<DropCounter> drops_;
+  const at::Tensor from_, to_;
+  GpuTimes times_;
+};
+
+class GpuCopies final : public Copies {
+ public:
+  GpuCopies() : device_(c10::cuda::current_device()) {}
+  // What is under way still reads and writes its tensors.
+  ~GpuCopies() override {
+    for (const CudaStream* stream : {&down_, &up_})
+      if (*stream) (void)cudaStreamSynchronize(stream->get());
+  }
+  Ticket to_host(const at::Tensor& device, at::Tensor& host) override {
+    check_copy(CommKind::to_host, device, host);
+    return copy(down_, device, host);
+  }
+  Ticket to_device(const at::Tensor& host, at::Tensor& device) override {
+    check_copy(CommKind::to_device, host, device);
+    return copy(up_, host, device);
+  }
+  [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
+
+ private:
+  Ticket copy(CudaStream& own, const at::Tensor& from, const at::Tensor& to) {
+    if (!own) own = make_priority_stream();
+    const cudaStream_t lane = own.get();
+    const EventLease start = order_->lease(), end = order_->lease();
+    SC_CHECK(cudaEventRecord(start.get(),
+                             c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_))));
+    SC_CHECK(cudaStreamWaitEvent(lane, start.get(), 0));
+    GpuMomentPtr began = mark(lane, *moments_);
+    SC_CHECK(cudaMemcpyAsync(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes(), cudaMemcpyDefault,
+                             lane));
+    GpuMomentPtr ended = mark(lane, *moments_);
+    SC_CHECK(cudaEventRecord(end.get(), lane));
+    return Ticket(std::make_unique<GpuCopyTicket>(device_, end, moments_, std::move(began), std::move(ended),
+                                                  drops_, from, to));
+  }
+
+  const int device_;
+  std::shared_ptr<EventPool> order_ = std::make_shared<EventPool>();
+  std::shared_ptr<EventPool> moments_ = std::make_shared<EventPool>(EventPool::Kind::timed);
+  std::shared_ptr<DropCounter> drops_ = std::make_shared<DropCounter>();
+  CudaStream down_, up_;  // from the first copy on
+};
+
+}  // namespace
+
+std::unique_ptr<Copies> make_gpu_copies() { return std::make_unique<GpuCopies>(); }
+
+}  // namespace sc

@@ -1,0 +1,78 @@
+// What recorders share: an operation that a record is told of. Internal to comm.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "common/comm/communicator.h"
+#include "common/watch/comm_record.h"
+
+namespace sc {
+
+/// Tells the record when the operation is waited for. The record asks `inner` from the watchdog's thread, so
+/// the state is taken out of the record before it goes, and it goes on the thread that owns the ticket.
+class RecordedTicket : public TicketState {
+ public:
+  RecordedTicket(std::unique_ptr<TicketState> inner, std::shared_ptr<CommRecord> record, std::int64_t number)
+      : inner_(std::move(inner)), record_(std::move(record)), number_(number) {}
+  ~RecordedTicket() override {
+    if (!waited_) record_->forget(number_);
+  }
+  bool ready() override { return inner_->ready(); }
+  void wait() override {
+    record_->wait_began(number_);
+    waited_ = true;
+    std::function<bool()> ended = inner_->ended_later();
+    try {
+      inner_->wait();
+    } catch (...) {
+      record_->wait_ended(number_, inner_->ended_at());
+      throw;
+    }
+    record_->wait_ended(number_, inner_->ended_at(), std::move(ended), inner_->gpu_times());
+  }
+  void wait_on_host() override {
+    record_->wait_began(number_);
+    waited_ = true;
+    try {
+      inner_->wait_on_host();
+    } catch (...) {
+      record_->wait_ended(number_, inner_->ended_at());
+      throw;
+    }
+    record_->wait_ended(number_, inner_->ended_at());
+  }
+  void dropped() noexcept override { inner_->dropped(); }
+  std::function<bool()> ended_later() override { return inner_->ended_later(); }
+  GpuTimes gpu_times() override { return inner_->gpu_times(); }
+  std::optional<std::chrono::steady_clock::time_point> ended_at() override { return inner_->ended_at(); }
+
+ private:
+  std::unique_ptr<TicketState> inner_;
+  std::shared_ptr<CommRecord> record_;
+  std::int64_t number_;
+  bool waited_ = false;
+};
+
+/// Issues an operation and its place in the record; one that is refused counts nowhere.
+template <class Issue>
+Ticket record_operation(const std::shared_ptr<CommRecord>& record, const CommOp& op, Bytes sent,
+                        const Meeting& with, Issue&& issue) {
+  const std::int64_t number = record->issuing(op, sent, with, CommRecord::Clock::now());
+  std::unique_ptr<TicketState> state;
+  try {
+    state = issue().release();
+  } catch (...) {
+    record->withdrawn(number);
+    throw;
+  }
+  TicketState* inner = state.get();  // null: it ended before the ticket was written
+  record->issued(number, [inner] { return inner == nullptr || inner->ready(); });
+  if (!state) {
+    record->forget(number);
+    return Ticket();
+  }
+  return Ticket(std::make_unique<RecordedTicket>(std::move(state), record, number));
+}
+
+}  // namespace sc

@@ -1,0 +1,11 @@
+// What a group of ranks takes from the ledger for itself: the world's, and a strategy's for each split.
+#pragma once
+
+#include "common/memory/plan.h"
+
+namespace sc {
+
+/// Scratch of a communicator of `ranks` ranks. A group of one sends nothing and has none.
+void plan_group(const RunShape& shape, WorldSize ranks, MemoryPlan& plan);
+
+}  // namespace sc

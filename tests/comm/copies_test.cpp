@@ -1,0 +1,107 @@
+// Copies between device and host: their order, who may see what when, and what the record knows of them.
+#include "common/comm/copies/copies.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "common/base/check.h"
+#include "common/comm/copies/recording_copies.h"
+#include "common/comm/local_communicator.h"
+#include "common/comm/recording_communicator.h"
+#include "tests/support/delaying_copies.h"
+
+namespace sc {
+namespace {
+
+std::string refusal(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const InputError& error) {
+    return error.where() + ": " + error.message();
+  }
+  return "no error";
+}
+
+TEST(Copies, CarryValuesBothWaysInOrder) {
+  const std::unique_ptr<Copies> copies = make_host_copies();
+  at::Tensor device = at::arange(1000, at::kFloat), host = at::empty({1000}, at::kFloat),
+             back = at::empty({1000}, at::kFloat);
+  copies->to_host(device, host).wait_on_host();
+  EXPECT_TRUE(at::equal(host, device));
+  Ticket first = copies->to_device(host, back);
+  first.wait();
+  first.wait();  // idempotent
+  EXPECT_TRUE(at::equal(back, device));
+  // One lane runs its copies in order: the second one's values stand.
+  const at::Tensor ones = at::full({1000}, 1.0F), twos = at::full({1000}, 2.0F);
+  Ticket a = copies->to_host(ones, host), b = copies->to_host(twos, host);
+  b.wait_on_host();
+  EXPECT_TRUE(a.ready());
+  EXPECT_TRUE(at::equal(host, twos));
+  a.wait();
+  EXPECT_EQ(copies->dropped_tickets(), 0);
+  { const Ticket dropped = copies->to_host(ones, host); }
+  EXPECT_EQ(copies->dropped_tickets(), 1);
+}
+
+TEST(Copies, RefuseWhatDoesNotMatch) {
+  const std::unique_ptr<Copies> copies = make_host_copies();
+  at::Tensor four = at::full({4}, 1.0F), five = at::full({5}, 1.0F), half = at::full({4}, 1.0, at::kBFloat16),
+             undefined, column = at::full({4, 2}, 1.0F).select(1, 0);
+  EXPECT_EQ(refusal([&] { copies->to_host(four, five).wait(); }), "to_host: 4 elements to 5");
+  EXPECT_EQ(refusal([&] { copies->to_device(four, half).wait(); }), "to_device: from f32 to bf16");
+  EXPECT_EQ(refusal([&] { copies->to_device(undefined, four).wait(); }),
+            "to_device: a tensor is not defined");
+  EXPECT_EQ(refusal([&] { copies->to_host(column, four).wait(); }), "to_host: a tensor is not contiguous");
+}
+
+// What a forgotten wait would read.
+TEST(Copies, DelayedOnesShowNanUntilTheWait) {
+  DelayingCopies copies(make_host_copies(), 3, std::chrono::milliseconds(30));
+  const at::Tensor device = at::full({64}, 1.0F);
+  at::Tensor host = at::full({64}, 5.0F);
+  Ticket ticket = copies.to_host(device, host);
+  EXPECT_TRUE(std::isnan(host.const_data_ptr<float>()[63]) || ticket.ready());
+  ticket.wait_on_host();
+  EXPECT_TRUE(at::equal(host, device));
+}
+
+// Counted like messages, by phase and step; they send nothing over the wire, and the watchdog sees what waits.
+TEST(Copies, AreOperationsOfTheRecord) {
+  const std::unique_ptr<Communicator> alone = LocalWorld(1).communicator(Rank{0});
+  RecordingCommunicator comm(*alone, {.trace_steps = 3});
+  RecordingCopies copies(
+      std::make_unique<DelayingCopies>(make_host_copies(), 3, std::chrono::milliseconds(20)),
+      comm.shared_record());
+  comm.set_phase("train");
+  comm.set_step(2);
+  at::Tensor device = at::full({64}, 1.0, at::kBFloat16), host = at::empty({64}, at::kBFloat16);
+  Ticket down = copies.to_host(device, host);
+  const std::vector<OutstandingOp> out = comm.record().outstanding();
+  down.wait_on_host();
+  copies.to_device(host, device).wait();
+  at::Tensor two = host.narrow(0, 0, 2);
+  EXPECT_THROW(copies.to_device(host, two).wait(), InputError);
+  CommPlan expected;
+  expected.add(CommKind::to_host, DType::bf16, Elements(64), WorldSize{1});
+  expected.add(CommKind::to_device, DType::bf16, Elements(64), WorldSize{1});
+  EXPECT_TRUE(comm.recorded("train", 2) == expected) << "the refused one counts nowhere";
+  EXPECT_EQ(moved_bytes(expected, Way::wire, Rank{0}), Bytes(0));
+  EXPECT_EQ(moved_bytes(expected, Way::link, Rank{0}), Bytes(2 * 128));
+  if (!out.empty()) {
+    EXPECT_EQ(describe(out[0].op), "to_host of 64 bf16");
+  }
+  EXPECT_TRUE(comm.record().outstanding().empty());
+  EXPECT_GT(comm.record().waited().count(), 0);
+  ASSERT_EQ(comm.record().spans().size(), 2u);
+  EXPECT_TRUE(comm.record().spans()[0].wait_ended);
+}
+
+}  // namespace
+}  // namespace sc
