@@ -82,8 +82,10 @@ TEST_P(NcclProcess, IsNamedAndAllAreGone) {
   EXPECT_TRUE(outcome.code == 75 || (broken.killed && outcome.code == 137)) << outcome.code << outcome.text;
   EXPECT_TRUE(outcome.has("error: lost rank " + broken.lost + ":")) << outcome.text;
   EXPECT_TRUE(outcome.has(broken.how)) << outcome.text;
-  const char* kind = broken.mode == "window" ? "all_gather" : "all_reduce";
-  EXPECT_TRUE(outcome.has(std::string(kind) + " of 1,048,576 f32")) << outcome.text;
+  const std::string kind = broken.mode == "window"    ? "all_gather"
+                           : broken.mode == "message" ? ""
+                                                      : "all_reduce";
+  EXPECT_TRUE(outcome.has(kind + " of 1,048,576 f32")) << outcome.text;
   expect_all_gone(outcome, broken.ranks);
 }
 
@@ -100,6 +102,10 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{2, "window", "hang@1,5", "1", "is alive, but does not come to the next operation"},
         Broken{2, "window", "hang@1,1", "1", "is alive, but does not come to the next operation"},
         Broken{2, "window", "kill@0,5", "0", "is gone", true},
+        Broken{2, "message", "hang@1,1", "1", "is alive, but does not come to the next operation"},
+        Broken{2, "message", "hang@1,5", "1", "is alive, but does not come to the next operation"},
+        Broken{2, "message", "stop@0,5", "0", "has stopped (no heartbeat for"},
+        Broken{2, "message", "kill@0,5", "0", "is gone", true},
         Broken{2, "staged", "hang@1,4", "1", "is alive, but does not come to the next operation"},
         Broken{2, "staged", "kill@1,4", "1", "is gone", true}),
     [](const auto& info) {
@@ -123,7 +129,8 @@ TEST_P(WholeJob, EndsWell) {
 
 INSTANTIATE_TEST_SUITE_P(Jobs, WholeJob,
                          ::testing::Values(std::pair(2, "nccl"), std::pair(2, "graph"), std::pair(4, "graph"),
-                                           std::pair(2, "window"), std::pair(2, "staged")),
+                                           std::pair(2, "window"), std::pair(2, "message"),
+                                           std::pair(2, "staged")),
                          [](const auto& info) {
                            return std::to_string(info.param.first) + info.param.second;
                          });

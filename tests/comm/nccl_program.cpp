@@ -1,6 +1,6 @@
 // The job that nccl_process_test.cpp breaks: steps of one all_reduce (window: of one all_gather between
-// windows, in a graph, too) on GPUs under a watchdog, over MPI's ranks.
-//   nccl_program <nccl|graph|window|staged|refuse> <board file> <limit in ms> <fault as in --inject, or
+// windows, message: of a message to the next rank, both in a graph, too) on GPUs under a watchdog, over MPI's ranks.
+//   nccl_program <nccl|graph|window|message|staged|refuse> <board file> <limit in ms> <fault as in --inject, or
 //   stop@rank,step, or none>
 // Exit 77, with the reason, where there are not enough GPUs.
 #include <ATen/ops/empty.h>
@@ -56,13 +56,25 @@ void break_if_asked(const std::string& fault, Communicator& comm, std::int64_t s
 void steps(RecordingCommunicator& comm, const Arguments& arguments, at::Device device) {
   const c10::cuda::CUDAStreamGuard guard(
       c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index()));
-  const bool windows = arguments.mode == "window", graphed = windows || arguments.mode == "graph";
+  const bool windows = arguments.mode == "window", messages = arguments.mode == "message",
+             graphed = windows || messages || arguments.mode == "graph";
   const at::TensorOptions options = at::TensorOptions().dtype(at::kFloat).device(device);
   constexpr std::int64_t kElements = 1 << 20;
   const auto ones_in_window = [&](std::int64_t n) { return test::in_window(comm, n, options).fill_(1.0); };
   at::Tensor t = windows ? ones_in_window(kElements) : at::full({kElements}, 1.0, options);
   const at::Tensor shard = windows ? ones_in_window(kElements / to_int(comm.size())) : at::Tensor();
-  const auto operation = [&] { (windows ? comm.all_gather(shard, t) : comm.all_reduce(t)).wait(); };
+  at::Tensor received = messages ? at::full({kElements}, 0.0, options) : at::Tensor();
+  const auto pass_on = [&] {
+    const std::int64_t world = to_int(comm.size()), me = to_int(comm.rank());
+    Ticket receive = comm.recv(received, Rank{static_cast<int>((me + world - 1) % world)});
+    comm.send(t, Rank{static_cast<int>((me + 1) % world)}).wait();
+    receive.wait();
+    t.copy_(received);
+  };
+  const auto operation = [&] {
+    if (messages) return pass_on();
+    (windows ? comm.all_gather(shard, t) : comm.all_reduce(t)).wait();
+  };
   at::cuda::CUDAGraph graph;
   comm.set_phase("train");
   for (std::int64_t step = 0; step < 10; ++step) {

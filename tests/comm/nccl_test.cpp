@@ -146,6 +146,93 @@ TEST_F(NcclTest, StepInAGraphReplayedThreeTimes) {
   EXPECT_EQ(graphed.token.cpu().const_data_ptr<float>()[7], eager.token.cpu().const_data_ptr<float>()[7]);
 }
 
+/// Passes `token` on round the ring and adds one to what comes.
+struct Ring {
+  Communicator& comm;
+  std::int64_t n = 1 << 20, world = to_int(comm.size()), rank = to_int(comm.rank());
+  at::Tensor token = at::full({n}, static_cast<double>(rank), test::f32_on_gpu());
+  at::Tensor received = at::full({n}, -1.0, test::f32_on_gpu());
+
+  void operator()() {
+    Ticket receive = comm.recv(received, Rank{static_cast<int>((rank + world - 1) % world)});
+    Ticket send = comm.send(token, Rank{static_cast<int>((rank + 1) % world)});
+    send.wait(), receive.wait();
+    token.copy_(received).add_(1);
+  }
+  /// After so many rounds.
+  void expect(std::int64_t rounds) const {
+    const at::Tensor host = token.cpu();
+    const auto from = static_cast<double>(((rank - rounds) % world + world) % world);
+    for (const std::int64_t i : {std::int64_t{0}, n / 2, n - 1})
+      ASSERT_EQ(host.const_data_ptr<float>()[i], static_cast<float>(from + static_cast<double>(rounds)))
+          << rounds;
+  }
+};
+
+// What a pipeline's step in one graph needs: replayed as often as one likes, and eager rounds in between.
+void expect_rounds_in_a_graph(Communicator& comm) {
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(/*isHighPriority=*/true));
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  Ring ring{comm};
+  for (int k = 0; k < 3; ++k) ring();  // an odd number: the slots of the graph are not those of the start
+  ring.expect(3);
+  at::cuda::CUDAGraph graph;
+  graph.capture_begin();
+  ring(), ring(), ring();
+  graph.capture_end();
+  std::int64_t rounds = 3;
+  for (int replay = 1; replay <= 1000; ++replay) {
+    graph.replay();
+    rounds += 3;
+    if (replay % 250 != 0) continue;
+    ring.expect(rounds);
+    ring();
+    rounds += 1;
+  }
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  ring.expect(rounds);
+}
+
+TEST_F(NcclTest, MessagesInAGraphReplayedAThousandTimes) {
+  if (world() == 1) GTEST_SKIP() << "nobody to send to";
+  expect_rounds_in_a_graph(comm());
+}
+
+// The other channel, for other hosts and for what cannot be opened.
+TEST_F(NcclTest, MessagesByNcclCarryTheSame) {
+  if (world() == 1) GTEST_SKIP() << "nobody to send to";
+  const std::unique_ptr<Communicator> by_nccl = NcclCommunicator::make(
+      test::mpi().world(),
+      {.device = test::values().device.index(), .limit = 30s, .messages_by_copy = false});
+  Ring ring{*by_nccl};
+  for (int k = 0; k < 20; ++k) ring();
+  ring.expect(20);
+}
+
+// Longer than all slots of a ring together, both ways at once, and of a length that no slot divides.
+TEST_F(NcclTest, MessagesLongerThanTheirRing) {
+  if (world() == 1) GTEST_SKIP() << "nobody to send to";
+  Ring ring{comm(), (std::int64_t{45} << 18) + 3};
+  for (int k = 0; k < 3; ++k) ring();
+  ring.expect(3);
+}
+
+// A message that nobody has received yet is done with its tensor: the sender may go on and write it again.
+TEST_F(NcclTest, ASendDoesNotWaitForItsReceiver) {
+  if (world() == 1) GTEST_SKIP() << "nobody to send to";
+  at::Tensor t = at::full({1000}, static_cast<double>(rank()), test::f32_on_gpu());
+  if (rank() == 0) {
+    comm().send(t, Rank{1}).wait();
+    t.fill_(7);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  comm().barrier();
+  if (rank() == 1) {
+    comm().recv(t, Rank{0}).wait();
+    EXPECT_EQ(t.cpu().const_data_ptr<float>()[999], 0.0F);
+  }
+}
+
 TEST_F(NcclTest, CapturedOperationsAreNotOutstanding) {
   RecordingCommunicator recorded(comm());
   at::Tensor t = at::full({1000}, 1.0, test::f32_on_gpu());

@@ -149,7 +149,7 @@ TEST(Fit, OfStagesTheLargestHasToFit) {
     FAIL();
   } catch (const InputError& error) {
     EXPECT_EQ(error.message().substr(0, error.message().find('\n')),
-              "a rank of stage 1 would hold 667 MB, 66.7 MB more than that");
+              "a rank of stage 1 would hold 666.67 MB, 66.67 MB more than that");
   }
   run.cap = Bytes(700'000'000);
   EXPECT_EQ(fix_of(run), "it fits");

@@ -7,6 +7,7 @@
 #include "common/comm/communicator.h"
 #include "common/comm/nccl/cuda_check.h"
 #include "common/comm/nccl/nccl_devices.h"
+#include "common/comm/nccl/peer_channel.h"
 
 namespace sc {
 namespace {
@@ -41,28 +42,36 @@ class Patience {
 // All at once: to abort one frees its memory, which waits for every kernel on the GPU, those of the others
 // too.
 void NcclGroup::abort() noexcept {
-  std::vector<std::shared_ptr<NcclChannel>> channels;
-  begin_abort(channels);
+  std::vector<std::function<void()>> ends;
+  begin_abort(ends);
   std::vector<std::thread> threads;
-  threads.reserve(channels.size());
-  for (const auto& channel : channels) threads.emplace_back([&channel] { channel->abort(); });
+  threads.reserve(ends.size());
+  for (const auto& end : ends) threads.emplace_back(end);
   for (std::thread& thread : threads) thread.join();
 }
 
-void NcclGroup::begin_abort(std::vector<std::shared_ptr<NcclChannel>>& channels) {
+void NcclGroup::begin_abort(std::vector<std::function<void()>>& ends) {
   aborted = true;
   const std::lock_guard lock(mutex_);
   for (const auto& weak : parts_) {
-    if (const auto part = weak.lock()) part->begin_abort(channels);
+    if (const auto part = weak.lock()) part->begin_abort(ends);
   }
   for (const auto& weak : channels_) {
-    if (auto channel = weak.lock()) channels.push_back(std::move(channel));
+    if (auto channel = weak.lock()) ends.push_back([channel = std::move(channel)] { channel->abort(); });
+  }
+  for (const auto& weak : peers_) {
+    if (auto channel = weak.lock()) ends.push_back([channel = std::move(channel)] { channel->let_go(); });
   }
 }
 
 void NcclGroup::add(const std::shared_ptr<NcclChannel>& channel) {
   const std::lock_guard lock(mutex_);
   channels_.push_back(channel);
+}
+
+void NcclGroup::add(const std::shared_ptr<PeerChannel>& channel) {
+  const std::lock_guard lock(mutex_);
+  peers_.push_back(channel);
 }
 
 void NcclGroup::add(const std::shared_ptr<NcclGroup>& part) {

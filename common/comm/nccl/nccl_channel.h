@@ -18,6 +18,7 @@
 namespace sc {
 
 class NcclChannel;
+class PeerChannel;
 
 /// What the channels of one group of ranks share. A group that was split from an aborted one is aborted, too.
 struct NcclGroup {
@@ -37,14 +38,16 @@ struct NcclGroup {
   /// GPU for it.
   void abort() noexcept;
   void add(const std::shared_ptr<NcclChannel>& channel);
+  void add(const std::shared_ptr<PeerChannel>& channel);
   void add(const std::shared_ptr<NcclGroup>& part);
 
  private:
-  /// Marks this group and its parts, and collects their channels.
-  void begin_abort(std::vector<std::shared_ptr<NcclChannel>>& channels);
+  /// Marks this group and its parts, and collects what ends their channels.
+  void begin_abort(std::vector<std::function<void()>>& ends);
 
   std::mutex mutex_;
   std::vector<std::weak_ptr<NcclChannel>> channels_;
+  std::vector<std::weak_ptr<PeerChannel>> peers_;
   std::vector<std::weak_ptr<NcclGroup>> parts_;
 };
 

@@ -12,6 +12,7 @@
 #include "common/comm/nccl/nccl_devices.h"
 #include "common/comm/nccl/nccl_pairs.h"
 #include "common/comm/nccl/nccl_ticket.h"
+#include "common/comm/nccl/peer_channel.h"
 #include "common/comm/op_check.h"
 
 namespace sc {
@@ -136,12 +137,22 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host, const Ncc
   collectives_ = std::make_shared<NcclChannel>(
       group_, "rank " + std::to_string(to_int(rank())) + " of " + std::to_string(to_int(size())));
   group_->add(collectives_);
-  pairs_ = std::make_unique<NcclPairs>(group_, *host_);
+  pairs_ = make_pairs();
   connect();
   warm_up();
 }
 
 NcclCommunicator::~NcclCommunicator() = default;
+
+std::unique_ptr<NcclPairs> NcclCommunicator::make_pairs() {
+  std::vector<bool> reach;
+  if (options_.messages_by_copy) reach = peers_within_reach(*host_, options_.device);
+  const auto world = static_cast<std::size_t>(to_int(size()));
+  return std::make_unique<NcclPairs>(group_, *host_, [reach = std::move(reach), world](Rank from, Rank to) {
+    return !reach.empty() &&
+           reach[static_cast<std::size_t>(to_int(to)) * world + static_cast<std::size_t>(to_int(from))];
+  });
+}
 
 std::unique_ptr<Communicator> NcclCommunicator::make(std::unique_ptr<Communicator> host,
                                                      const NcclOptions& options) {

@@ -22,6 +22,9 @@ struct NcclOptions {
   /// message better; this one is for programs without.
   std::chrono::milliseconds limit{120'000};
   bool trace = false;  // also measure when operations run (gpu_moment.h); waits are measured always
+  /// Messages between GPUs of one host go by copy engine, where the other side's memory can be opened. All ranks
+  /// say the same.
+  bool messages_by_copy = true;
 };
 
 /// GPU tensors over NCCL.
@@ -31,7 +34,10 @@ struct NcclOptions {
 ///   Streams   collectives have one NCCL communicator with a high-priority stream, and each directed pair of
 ///             ranks one more, which both sides make when they first use it. A message that comes before the
 ///             other side is there waits in a queue, so that it blocks neither the caller nor another
-///             operation. A receive that has been issued occupies some SMs of the GPU until it is matched.
+///             operation.
+///   Messages  between GPUs of one host by copy engine, so that neither a receive that waits nor a message
+///             that travels takes anything from what computes; 32 MiB of the sender's GPU a pair. Elsewhere
+///             over NCCL, where a receive that has been issued occupies some SMs until it is matched.
 ///   Tickets   CUDA events. wait() makes the caller's current stream wait, and blocks the host only while a
 ///             pair is not connected yet. ready() asks the event.
 ///   Times     two events with timing a wait, on the stream that waits; with `trace` two more an operation,
@@ -75,6 +81,7 @@ class NcclCommunicator : public Communicator {
   NcclCommunicator(std::unique_ptr<Communicator> host, const NcclOptions& options, NcclGroup* parent,
                    std::shared_ptr<DropCounter> drops);
   void connect();
+  std::unique_ptr<NcclPairs> make_pairs();
   void warm_up();
   void warm_up_copies(char* window);
   void wait_for(const NcclEnd& end);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/comm/nccl/cuda_check.h"
+#include "common/comm/nccl/peer_channel.h"
 
 namespace sc {
 
@@ -14,15 +15,18 @@ struct NcclPairs::Pair {
   enum class Stage { id, join, first_messages, connected };
   Way way = Way::to;
   Stage stage = Stage::id;
-  at::Tensor id;  // u8 [128], host
+  bool by_copy = false;
+  at::Tensor id;  // u8, host: NCCL's, or a PeerChannel::Hello
   Ticket id_travels;
   std::shared_ptr<NcclChannel> channel;
+  std::shared_ptr<PeerChannel> copies;  // instead of it
   std::deque<NcclMessage> queue;
   bool front_begun = false;
 };
 
-NcclPairs::NcclPairs(std::shared_ptr<NcclGroup> group, Communicator& host)
-    : group_(std::move(group)), host_(host) {}
+NcclPairs::NcclPairs(std::shared_ptr<NcclGroup> group, Communicator& host,
+                     std::function<bool(Rank, Rank)> by_copy)
+    : group_(std::move(group)), host_(host), by_copy_(std::move(by_copy)) {}
 
 NcclPairs::~NcclPairs() {
   {
@@ -52,18 +56,25 @@ NcclPairs::Pair& NcclPairs::find_or_open(Way way, Rank peer) {
   if (const auto known = pairs_.find(key); known != pairs_.end()) return *known->second;
   auto made = std::make_unique<Pair>();
   made->way = way;
-  made->id = at::empty({NCCL_UNIQUE_ID_BYTES}, at::kByte);
-  if (way == Way::to) {
+  made->by_copy = by_copy_(key.first, key.second);
+  const std::size_t bytes = made->by_copy ? sizeof(PeerChannel::Hello) : NCCL_UNIQUE_ID_BYTES;
+  made->id = at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
+  if (way == Way::to && made->by_copy) {
+    made->copies = std::make_shared<PeerChannel>(group_);
+    group_->add(made->copies);
+    const PeerChannel::Hello hello = made->copies->hello();
+    std::memcpy(made->id.mutable_data_ptr(), &hello, sizeof hello);
+  } else if (way == Way::to) {
     SC_CHECK(ncclGetUniqueId(static_cast<ncclUniqueId*>(made->id.mutable_data_ptr())));
-    made->id_travels = host_.send(made->id, peer);
-  } else {
-    made->id_travels = host_.recv(made->id, peer);
   }
-  made->channel = std::make_shared<NcclChannel>(
-      group_, "rank " + std::to_string(to_int(group_->rank)) +
-                  (way == Way::to ? ": messages to rank " : ": messages from rank ") +
-                  std::to_string(to_int(peer)));
-  group_->add(made->channel);
+  made->id_travels = way == Way::to ? host_.send(made->id, peer) : host_.recv(made->id, peer);
+  if (!made->by_copy) {
+    made->channel = std::make_shared<NcclChannel>(
+        group_, "rank " + std::to_string(to_int(group_->rank)) +
+                    (way == Way::to ? ": messages to rank " : ": messages from rank ") +
+                    std::to_string(to_int(peer)));
+    group_->add(made->channel);
+  }
   Pair& pair = *(pairs_[key] = std::move(made));
   if (!connecting_) {
     if (thread_.joinable()) thread_.join();  // it has nothing left to do, and needs no lock any more
@@ -83,7 +94,8 @@ void NcclPairs::post(Way way, Rank peer, NcclMessage message, bool captured) {
   }
   Pair& pair = find_or_open(way, peer);
   if (connected) {
-    NcclEnd end = pair.channel->issue(message.start, message.call);
+    NcclEnd end = pair.copies ? pair.copies->issue(message.start, message.tensor)
+                              : pair.channel->issue(message.start, message.call);
     message.operation->issued(pair.channel, std::move(end), captured);
     return;
   }
@@ -110,8 +122,19 @@ bool NcclPairs::advance(Pair& pair) {
   try {
     switch (pair.stage) {
       case Pair::Stage::id: {
-        if (pair.way == Way::from && !pair.id_travels.ready()) return false;
-        if (pair.way == Way::from) pair.id_travels.wait();
+        // What a copy engine's sender says is on its way when it is issued; nothing more is needed of it.
+        if ((pair.way == Way::from || pair.by_copy) && !pair.id_travels.ready()) return false;
+        if (pair.way == Way::from || pair.by_copy) pair.id_travels.wait();
+        if (pair.by_copy) {
+          PeerChannel::Hello hello;
+          std::memcpy(&hello, pair.id.const_data_ptr(), sizeof hello);
+          if (pair.way == Way::from) {
+            pair.copies = std::make_shared<PeerChannel>(group_, hello);
+            group_->add(pair.copies);
+          }
+          pair.stage = Pair::Stage::first_messages;
+          return false;
+        }
         ncclUniqueId id;
         std::memcpy(&id, pair.id.const_data_ptr(), sizeof id);
         pair.channel->begin_join(id, pair.way == Way::to ? 0 : 1, 2);
@@ -139,6 +162,13 @@ bool NcclPairs::advance(Pair& pair) {
 bool NcclPairs::drain(Pair& pair) {
   while (!pair.queue.empty()) {
     NcclMessage& message = pair.queue.front();
+    if (pair.copies) {
+      NcclEnd end = pair.copies->issue(message.start, message.tensor);
+      const std::shared_ptr<NcclOperation> operation = message.operation;
+      pair.queue.pop_front();
+      operation->issued(nullptr, std::move(end), false);
+      continue;
+    }
     if (!pair.front_begun) pair.channel->begin(message.start, message.call);
     pair.front_begun = true;
     if (!pair.channel->accepted()) return false;

@@ -1,4 +1,4 @@
-// Messages over NCCL: one channel a directed pair, made by both sides when they first use it. Internal to
+// Messages between GPUs: one channel a directed pair, made by both sides when they first use it. Internal to
 // comm.
 #pragma once
 
@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,13 +26,16 @@ struct NcclMessage {
   at::Tensor tensor;  // alive while the message is in a queue
 };
 
-/// The first messages of a pair wait until both sides are there: the sender makes NCCL's id and sends it over
-/// `host` as a message of the same pair, so that it meets its receiver in issue order, too. A thread, which
-/// lives as long as any pair is on its way, connects them all at once, so that no order of first messages can
-/// deadlock; afterwards messages go straight to the stream.
+/// By copy engine (PeerChannel) where the receiver can open the sender's memory, else over NCCL.
+/// The first messages of a pair wait until both sides are there: the sender makes NCCL's id, or its end of the
+/// channel, and sends what the other side needs over `host` as a message of the same pair, so that it meets its
+/// receiver in issue order, too. A thread, which lives as long as any pair is on its way, connects them all at
+/// once, so that no order of first messages can deadlock; afterwards messages go straight to the stream.
 class NcclPairs {
  public:
-  NcclPairs(std::shared_ptr<NcclGroup> group, Communicator& host);
+  /// by_copy: whether a message from that rank to that rank is left to copy engines; all ranks say the same.
+  NcclPairs(std::shared_ptr<NcclGroup> group, Communicator& host,
+            std::function<bool(Rank from, Rank to)> by_copy);
   /// Messages that still wait fail. Waits for the other sides: NCCL ends a pair when both destroy it.
   ~NcclPairs();
   NcclPairs(const NcclPairs&) = delete;
@@ -53,6 +57,7 @@ class NcclPairs {
 
   const std::shared_ptr<NcclGroup> group_;
   Communicator& host_;
+  const std::function<bool(Rank, Rank)> by_copy_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Key, std::unique_ptr<Pair>> pairs_;

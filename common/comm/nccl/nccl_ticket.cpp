@@ -2,6 +2,8 @@
 
 #include <c10/cuda/CUDAStream.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "common/comm/nccl/cuda_check.h"
@@ -28,13 +30,22 @@ GpuTimes NcclOperation::make_wait(cudaStream_t stream) {
       mark(stream, *group_->moments);  // the stream has nothing to do while the host waits here
   issue_.wait();
   if (group_->aborted) throw AbortedError(text_ + ": the group was aborted");
-  std::exchange(channel_, nullptr)->check();  // the record may ask ended() when the communicator is gone
+  // The record may ask ended() when the communicator is gone. Copy engines have no errors of their own.
+  if (const auto channel = std::exchange(channel_, nullptr)) channel->check();
   SC_CHECK(cudaStreamWaitEvent(stream, end_.event.get(), 0));
   times.wait_ended = mark(stream, *group_->moments);
   times.began = end_.began;
   times.ended = end_.ended;
   times.captured = captured_;
   return times;
+}
+
+void NcclOperation::wait_on_host() {
+  issue_.wait();
+  if (captured_) throw DeviceError(text_ + ": a captured operation cannot be waited for on the host");
+  while (!ended()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  if (group_->aborted) throw AbortedError(text_ + ": the group was aborted");
+  if (const auto channel = std::exchange(channel_, nullptr)) channel->check();
 }
 
 void NcclTicket::wait() {

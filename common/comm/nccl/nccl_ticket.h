@@ -18,7 +18,7 @@ class NcclOperation {
  public:
   NcclOperation(std::shared_ptr<NcclGroup> group, std::string text)
       : group_(std::move(group)), text_(std::move(text)) {}
-  /// It is on the channel's stream. `captured`: it went into a graph instead.
+  /// It is on the channel's stream, or (null) went by copy engine. `captured`: it went into a graph instead.
   void issued(std::shared_ptr<NcclChannel> channel, NcclEnd end, bool captured) noexcept;
   void failed(OpFailure failure) noexcept { issue_.fail(std::move(failure)); }
   /// Any thread. A captured one has ended: a graph runs when it is launched.
@@ -26,6 +26,8 @@ class NcclOperation {
   /// Makes `stream` wait for the end, and marks it before and after. Blocks until it has been issued; throws
   /// what has gone wrong so far. Once.
   GpuTimes make_wait(cudaStream_t stream);
+  /// Blocks the host until the end. Throws as make_wait. Once.
+  void wait_on_host();
   [[nodiscard]] const std::string& text() const { return text_; }
 
  private:
@@ -50,6 +52,7 @@ class NcclTicket : public TicketState {
   /// The caller's stream goes on when the operation has ended, and so does whoever gets this memory next on
   /// that stream.
   void wait() override;
+  void wait_on_host() override { operation_->wait_on_host(); }
   void dropped() noexcept override { drops_->add(); }
   std::function<bool()> ended_later() override {
     return [operation = operation_] { return operation->ended(); };
