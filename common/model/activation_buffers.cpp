@@ -14,15 +14,21 @@ ActivationBuffers::ActivationBuffers(const Gpt& gpt, Ledger& ledger)
 ActivationBuffers::ActivationBuffers(const Gpt& gpt, Ledger& ledger, const BufferShape& of) : shape(of) {
   const GptShape& model = gpt.shape();
   const std::int64_t slab[] = {model.batch, model.sequence, model.config.width};
-  const at::Tensor chain = ledger.allocate(Purpose::activations, "x",
-                                           {of.sets, of.blocks + 1, slab[0], slab[1], slab[2]}, model.dtype);
+  const at::Tensor chain = ledger.allocate(
+      Purpose::activations, "x", {of.inputs + of.sets * of.blocks, slab[0], slab[1], slab[2]}, model.dtype);
+  std::int64_t next = 0;
+  for (int i = 0; i < of.inputs; ++i) inputs.push_back(chain.select(0, next++));
   for (int set = 0; set < of.sets; ++set) {
     ActivationSet& kept = sets.emplace_back();
-    for (int i = 0; i <= of.blocks; ++i) kept.x.push_back(chain.select(0, set).select(0, i));
-    for (int i = 0; i < of.blocks; ++i) kept.saved.push_back(gpt.allocate_saved(ledger));
+    for (int i = 0; i < of.blocks; ++i) {
+      kept.x.push_back(chain.select(0, next++));
+      kept.saved.push_back(gpt.allocate_saved(ledger));
+    }
   }
   ws = gpt.allocate_workspace(ledger, of.head);
-  for (at::Tensor& grad : grad_x) grad = ledger.allocate(Purpose::workspace, "grad_x", slab, model.dtype);
+  for (int i = 0; i < of.pending; ++i) pending.push_back(gpt.allocate_block_grads(ledger));
+  for (int i = 0; i < of.grads; ++i)
+    grad_x.push_back(ledger.allocate(Purpose::workspace, "grad_x", slab, model.dtype));
   sums = ledger.zeros(Purpose::workspace, "sums", {4}, DType::f64);
   result = {sums.select(0, 0), sums.select(0, 1)};
 }
@@ -38,13 +44,18 @@ void plan_activation_buffers(const RunShape& run, const BufferShape& shape, Memo
   const bool whole = shape == whole_model(w.model);
   const std::string blocks = std::to_string(shape.blocks),
                     sets = shape.sets == 1 ? "" : std::to_string(shape.sets) + " x ";
-  plan.add(Purpose::activations, "x", whole ? "(L + 1) B T d" : sets + "(" + blocks + " + 1) B T d",
-           slab * (shape.blocks + 1) * shape.sets);
+  plan.add(Purpose::activations, "x",
+           whole ? "(L + 1) B T d" : "(" + std::to_string(shape.inputs) + " + " + sets + blocks + ") B T d",
+           slab * (shape.inputs + shape.blocks * shape.sets));
   plan.add(Purpose::activations, "saved", (whole ? "L" : sets + blocks) + " x saved of a block",
            plan_saved_bytes(run) * shape.blocks * shape.sets);
   plan.add(Purpose::workspace, "workspace", shape.head ? "one block, head and logits" : "one block",
            plan_workspace_bytes(run, shape.head));
-  plan.add(Purpose::workspace, "grad_x", "2 B T d", slab * 2);
+  if (shape.pending > 0) {
+    plan.add(Purpose::workspace, "pending", std::to_string(shape.pending) + " x what weights wait with",
+             plan_block_grads_bytes(run) * shape.pending);
+  }
+  plan.add(Purpose::workspace, "grad_x", std::to_string(shape.grads) + " B T d", slab * shape.grads);
   plan.add(Purpose::workspace, "sums", "4 numbers", Bytes(4 * size_of(DType::f64)));
 }
 

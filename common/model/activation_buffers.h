@@ -14,6 +14,9 @@ struct BufferShape {
   int first = 1, blocks = 1;  // blocks first, first + 1, ...
   int sets = 1;               // micro-batches whose activations are kept at the same time
   bool head = true;           // the last unit is computed here, too
+  int inputs = 1;             // inputs of the first block: one a set, or more where they come ahead
+  int grads = 2;              // gradients of x at the same time
+  int pending = 0;            // blocks that wait for backward_weights while others compute
   bool operator==(const BufferShape&) const = default;
 };
 /// All blocks and the head, one micro-batch at a time.
@@ -21,18 +24,19 @@ BufferShape whole_model(const GptConfig& model);
 
 /// One micro-batch's activations.
 struct ActivationSet {
-  std::vector<at::Tensor> x;      // [B, T, d]: the first block's input, then every block's output
+  std::vector<at::Tensor> x;      // [B, T, d]: every block's output
   std::vector<BlockSaved> saved;  // of every block
 };
 
-/// Two gradients of x, used in turn.
 struct ActivationBuffers {
   ActivationBuffers(const Gpt& gpt, Ledger& ledger, const BufferShape& shape);
   ActivationBuffers(const Gpt& gpt, Ledger& ledger);  // of the whole model
 
-  /// Block `unit`'s output; of unit 0 the embedding's, and of the unit before the first block its input.
+  /// Block `unit`'s output; of the unit before the first block its input (unit 0: what it embeds), where every
+  /// set has one.
   [[nodiscard]] at::Tensor& x(int unit, int set = 0) {
-    return sets[static_cast<std::size_t>(set)].x[static_cast<std::size_t>(unit - shape.first + 1)];
+    const auto s = static_cast<std::size_t>(set);
+    return unit < shape.first ? inputs[s] : sets[s].x[static_cast<std::size_t>(unit - shape.first)];
   }
   [[nodiscard]] BlockSaved& saved(int unit, int set = 0) {
     return sets[static_cast<std::size_t>(set)].saved[static_cast<std::size_t>(unit - shape.first)];
@@ -40,11 +44,13 @@ struct ActivationBuffers {
   [[nodiscard]] int last() const { return shape.first + shape.blocks - 1; }
 
   BufferShape shape;
+  std::vector<at::Tensor> inputs;  // [B, T, d]
   std::vector<ActivationSet> sets;
   Workspace ws;
-  at::Tensor grad_x[2];  // [B, T, d]: the gradient of x(unit) is grad_x[unit % 2]
-  HeadResult result;     // views of `sums`: {loss sum, tokens}
-  at::Tensor sums;       // [4] fp64, see common/optim/grad_norm.h
+  std::vector<BlockGrads> pending;  // beside ws.grads, which the head uses, too
+  std::vector<at::Tensor> grad_x;   // [B, T, d]; of two in turn, that of x(unit) is grad_x[unit % 2]
+  HeadResult result;                // views of `sums`: {loss sum, tokens}
+  at::Tensor sums;                  // [4] fp64, see common/optim/grad_norm.h
 };
 
 /// Adds what ActivationBuffers takes from the ledger, by formula.

@@ -137,16 +137,21 @@ void Gpt::forward_block(int unit, const UnitTensors& params, const at::Tensor& x
                         y);
 }
 
+void Gpt::recompute(int unit, const UnitTensors& params, const BlockSaved& saved, Workspace& ws) const {
+  const c10::InferenceMode guard;
+  if (shape_.activations == Activations::recompute)
+    forward_to_gelu(unit, params, saved.x, ws.recomputed, ws.recomputed.gelu);
+  if (shape_.activations == Activations::recompute_gelu) ops_->gelu(saved.fc, ws.gelu);
+}
+
 void Gpt::backward_input(int unit, const UnitTensors& params, BlockSaved& saved, const at::Tensor& grad_y,
                          Workspace& ws, BlockGrads& left, at::Tensor& grad_x_out) const {
   const c10::InferenceMode guard;
   const auto p = [&](BlockTensor t) { return view(unit, params, t); };
   const GptConfig& c = shape_.config;
   const std::int64_t b = shape_.batch, t = shape_.sequence;
-  const bool recompute = shape_.activations == Activations::recompute;
-  if (recompute) forward_to_gelu(unit, params, saved.x, ws.recomputed, ws.recomputed.gelu);
-  if (shape_.activations == Activations::recompute_gelu) ops_->gelu(saved.fc, ws.gelu);
-  const BlockSaved& s = recompute ? ws.recomputed : saved;
+  recompute(unit, params, saved, ws);
+  const BlockSaved& s = shape_.activations == Activations::recompute ? ws.recomputed : saved;
   left.grad_y = grad_y;
   at::Tensor grad_fc = rows(left.grad_fc), grad_mid = rows(left.grad_mid), grad_x = rows(grad_x_out);
   at::Tensor scratch = rows(ws.scratch), grad_qkv = left.grad_qkv.view({b, t, 3, c.heads, c.head_dim()});

@@ -94,6 +94,9 @@ class Gpt {
   /// must differ from grad_x_out and stay until then: `left` keeps a handle.
   void backward_input(int unit, const UnitTensors& params, BlockSaved& saved, const at::Tensor& grad_y,
                       Workspace& ws, BlockGrads& left, at::Tensor& grad_x_out) const;
+  /// What backward_weights reads in ws with recompute and recompute_gelu, made again where something else has
+  /// used ws since backward_input; with keep nothing.
+  void recompute(int unit, const UnitTensors& params, const BlockSaved& saved, Workspace& ws) const;
   /// Writes or adds to every tensor of the unit.
   void backward_weights(int unit, const BlockSaved& saved, const Workspace& ws, const BlockGrads& left,
                         const UnitTensors& grads, Write write) const;

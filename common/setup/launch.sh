@@ -8,7 +8,7 @@
 #     --build-only  stops before the run
 #     --no-build    runs what was built before
 #     --help        what the program takes, as it was built last; before the first build this text
-#   exit   the program's own code; 75 where a rank was killed; 129, 130, 143 after SIGHUP, SIGINT, SIGTERM. README, "How a run ends".
+#   exit   the program's own code; 75 where a rank was killed; 129, 130, 143 after SIGHUP, SIGINT, SIGTERM. docs/troubleshooting.md, "How a run ends".
 # Open MPI needs help in three places, all said in one line at the start: it refuses root, it refuses more ranks than cores, and
 # it ties a rank to one core.
 # In Slurm: call run.sh from the sbatch script (mpirun finds the allocation); plain `srun run.sh` would start one world a task.

@@ -3,7 +3,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 deps=$root/.deps  # what setup.sh installs beside the system's packages; ignored by git
 
-# Names of exit codes; README, "How a run ends".
+# Names of exit codes; docs/troubleshooting.md, "How a run ends".
 readonly exit_usage=64 exit_missing=69 exit_lost_rank=75
 
 say() { printf '%s\n' "$*"; }

@@ -252,6 +252,34 @@ def zero_order():
             "lessons": {lesson: {n: run.exact() for n, run in runs.items()} for lesson, runs in lessons.items()}}
 
 
+SCHEDULES = "naive", "gpipe", "1f1b", "interleaved", "zb_h1"
+
+
+def lesson_07():
+    """The whole run with what it prints."""
+    whole = Run("07_pipeline", 4)
+    return {**whole.machine(), "workload": whole.record["workload"], "default": {**curve(whole), "said": whole.said}}
+
+
+def pipeline_order():
+    """20 steps of lesson 07 by every schedule on 1 to 4 stages, and on 2 stages of 2 replicas; lesson 00 in the same order of sums. Bytes of all ranks."""
+    steps = ("--steps", "20")
+
+    def reference(stages, replicas):
+        return Run("00_one_device", 0, "--virtual-ranks", str(replicas), "--tied-sum", "joint" if stages == 1 else "split", *steps, save=True).exact()
+
+    def piped(schedule, stages, replicas):
+        run = Run("07_pipeline", stages * replicas, "--set", f"schedule={schedule}", "--set", f"replicas={replicas}", *steps, save=True)
+        return {**run.exact(), "bytes_of_ranks": [rank["measured_bytes"] for rank in run.record["ranks"]],
+                "sent_by_ranks": [rank["measured_operations"] for rank in run.record["ranks"]]}
+
+    shapes = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2))
+    machine = Run("07_pipeline", 4, "--steps", "2").machine()
+    return {**machine, "shapes": {f"{stages}x{replicas}": {"reference": reference(stages, replicas),
+                                                          "schedules": {name: piped(name, stages, replicas) for name in SCHEDULES}}
+                                  for stages, replicas in shapes}}
+
+
 # lesson: the settings of each run, two steps on two ranks
 ZERO_SETTINGS = {"01_data_parallel": ("",),
                  "02_zero1": ("", "batch.micro=6"),
@@ -355,7 +383,7 @@ def gpu_trace(folders):
 
 
 TIMED = (lesson_01_variants, lesson_01_batch, lesson_01_trace, lesson_00)
-ALL = (*TIMED, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, zero_order, zero_settings, zero_plans, zero_trace)
+ALL = (*TIMED, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, lesson_07, pipeline_order, zero_order, zero_settings, zero_plans, zero_trace)
 
 
 def text_of(value):

@@ -6,6 +6,7 @@
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
+#include "lessons/07_pipeline/pipeline.h"
 #include "tests/comm/mpi_test_main.h"
 #include "tests/comm/pmpi_counter.h"
 #include "tests/support/harness.h"
@@ -19,7 +20,7 @@ class RankOf {
  public:
   RankOf(const Workload& workload, const typename S::Options& options)
       : shape_(test::shape_for(workload, to_int(test::mpi_world().size()), to_int(test::mpi_world().rank()),
-                               CommBackend::mpi)),
+                               CommBackend::mpi, division_of<S>(options, test::mpi_world().size()))),
         ledger_(at::kCPU),
         comm_(test::mpi_world()),
         scalars_(test::step_scalars(1e-3, 0)),
@@ -112,6 +113,14 @@ TEST(WireBytes, OfZero3AreThePlans) {
         expect_steps_send_what_is_planned<Zero3>(w, {.prefetch = prefetch, .persist_below = persist_below});
     }
     expect_steps_send_what_is_planned<Zero3>(w, {.reshard_after_forward = false});
+  });
+}
+
+// A boundary carries every micro-batch's activation and gradient, and the tied matrix's ends meet once.
+TEST(WireBytes, OfAPipelineAreThePlans) {
+  for_each_precision([](const Workload& w) {
+    for (const char* schedule : {"naive", "gpipe", "1f1b", "zb_h1"})
+      expect_steps_send_what_is_planned<Pipeline>(w, {.schedule = schedule, .verify_replicas = 1});
   });
 }
 

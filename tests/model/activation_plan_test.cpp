@@ -67,8 +67,8 @@ TEST(ActivationPlan, BuffersOfSomeBlocksAreExact) {
   RunShape run = run_of(kShapes[0]);
   run.workload.model.layers = 5;
   const Gpt gpt(shape_of(run), ParamLayout(run.workload.model, WorldSize{1}));
-  for (const BufferShape& shape : {BufferShape{1, 5, 1, true}, BufferShape{1, 2, 3, false},
-                                   BufferShape{4, 2, 1, true}, BufferShape{3, 1, 2, false}}) {
+  for (const BufferShape& shape : {BufferShape{1, 5, 1, true}, BufferShape{1, 2, 3, false, 4, 2, 2},
+                                   BufferShape{4, 2, 1, true, 2, 5}, BufferShape{3, 1, 2, false, 2}}) {
     Ledger ledger(at::kCPU);
     MemoryPlan plan;
     plan_activation_buffers(run, shape, plan);

@@ -26,7 +26,8 @@ struct Cut {
     return {.first = std::max(1, first),
             .blocks = stage == 0 ? boundary : layout.num_blocks() - boundary,
             .sets = sets,
-            .head = stage == 1};
+            .head = stage == 1,
+            .inputs = sets};
   }
   int stage;
   ParamLayout layout;

@@ -203,10 +203,12 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
   return result;
 }
 
-inline RunShape shape_for(const Workload& w, int world, int rank, CommBackend backend) {
+inline RunShape shape_for(const Workload& w, int world, int rank, CommBackend backend,
+                          const Division& division = {}) {
   return {.workload = w,
           .world = WorldSize{world},
           .rank = Rank{rank},
+          .stages = division.stages,
           .device = DeviceKind::cpu,
           .ops = OpsBackend::aten,
           .comm = backend,
@@ -252,8 +254,8 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
         if (wrap) comm = wrap(std::move(comm));
         try {
           Ledger ledger(at::kCPU);
-          RunShape shape = shape_for(w, world, r, CommBackend::local);
-          shape.stages = division_of<S>(options, shape.world).stages;
+          const RunShape shape =
+              shape_for(w, world, r, CommBackend::local, division_of<S>(options, WorldSize{world}));
           std::unique_ptr<Copies> copies = make_host_copies();
           if (wrap) copies = std::make_unique<DelayingCopies>(std::move(copies), 7 + r);
           results[r] =

@@ -1,0 +1,124 @@
+#include "share.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "pipedream/check.h"
+#include "pipedream/error.h"
+#include "pipedream/generate.h"
+#include "pipedream/schedule_file.h"
+
+namespace sc {
+namespace {
+
+constexpr const char* kFile = "file:";
+
+[[noreturn]] void refuse(const std::string& key, const std::string& what, const std::string& fix) {
+  throw InputError(ExitCode::usage, key, what, fix);
+}
+
+// pipedream knows nothing of this project, and has errors of its own.
+template <class F>
+auto translated(const F& f) {
+  try {
+    return f();
+  } catch (const pipedream::InputError& error) {
+    throw InputError(static_cast<ExitCode>(error.code()), "schedule", error.what(), error.fix());
+  }
+}
+
+pipedream::Schedule generated(const PipelineOptions& options, int stages, int microbatches) {
+  pipedream::Family family{};
+  const bool known = pipedream::family_from_name(options.schedule, family);
+  if (known && pipedream::is_asynchronous(family))
+    refuse("schedule", options.schedule + " updates weights without a flush, which this lesson does not do",
+           "naive, gpipe, 1f1b, interleaved or zb_h1");
+  if (!known)
+    refuse("schedule", fmt::format("there is no schedule \"{}\"", options.schedule),
+           "naive, gpipe, 1f1b, interleaved, zb_h1, or file:PATH");
+  const bool alone = family == pipedream::Family::interleaved && options.chunks == 1;
+  return pipedream::generate({.family = family,
+                              .stages = stages,
+                              .microbatches = microbatches,
+                              .chunks = alone ? 2 : static_cast<int>(options.chunks)});
+}
+
+pipedream::Schedule from_file(const std::string& path, int stages, int microbatches) {
+  pipedream::Schedule schedule = pipedream::read_schedule(path);
+  if (schedule.stages != stages || schedule.microbatches != microbatches) {
+    refuse("schedule",
+           fmt::format("{} is for {} stages and {} micro-batches; this run has {} and {}", path,
+                       schedule.stages, schedule.microbatches, stages, microbatches),
+           fmt::format("-n {}, and batch.global and batch.micro that make {} micro-batches a replica",
+                       schedule.stages, schedule.microbatches));
+  }
+  if (schedule.versions != pipedream::VersionRule::flush)
+    refuse("schedule", path + " keeps several versions of the weights, which this lesson does not do",
+           "a schedule with versions: flush");
+  return schedule;
+}
+
+// [anchor: proven-before-it-runs]
+// Nothing is executed that pipedream has not proven: complete, in order, every message met, free of deadlock.
+pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int microbatches) {
+  return translated([&] {
+    const bool file = options.schedule.starts_with(kFile);
+    pipedream::Schedule schedule =
+        file ? from_file(options.schedule.substr(std::string(kFile).size()), stages, microbatches)
+             : generated(options, stages, microbatches);
+    const pipedream::CheckReport report = pipedream::check(schedule);
+    if (!report.ok()) {
+      throw InputError(ExitCode::data, "schedule " + options.schedule,
+                       pipedream::to_text(report.violations.front()),
+                       "pipedream check --schedule FILE lists every violation");
+    }
+    return schedule;
+  });
+}
+
+}  // namespace
+
+Share::Share(const RunShape& shape, const PipelineOptions& options)
+    : schedule(
+          schedule_of(options, static_cast<int>(shape.stages), static_cast<int>(micro_batches_of(shape)))),
+      stage(static_cast<int>(stage_of(shape))),
+      replica(static_cast<int>(data_rank(shape))),
+      replicas(static_cast<int>(data_ranks(shape))),
+      parts(cut_blocks(shape.workload, schedule.positions(), options.split)),
+      layout(shape.workload.model, WorldSize{replicas}),
+      first(stage == 0),
+      last(stage + 1 == schedule.stages),
+      begins(static_cast<std::size_t>(layout.num_units()), -1),
+      slots(assign_slots(schedule, stage)) {
+  if (options.replicas != replicas) {
+    refuse("replicas", fmt::format("{} replicas on {} ranks", options.replicas, to_int(shape.world)),
+           "as many ranks as replicas at least: they divide the ranks");
+  }
+  const GptConfig& model = shape.workload.model;
+  std::int64_t size = 0;
+  const auto hold = [&](int unit) {
+    begins[static_cast<std::size_t>(unit)] = size;
+    size += layout.unit(unit).sharded_size;
+  };
+  if (first) hold(0);
+  for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
+    const Part& p = part(chunk * schedule.stages + stage);
+    for (int unit = p.first; unit <= p.last(); ++unit) hold(unit);
+    most_blocks = std::max(most_blocks, p.blocks);
+  }
+  if (last) hold(layout.last_unit());
+  if (last && !first && model.tied) tied_copy = model.vocab_padded() * model.width;
+  elements = Elements(size + tied_copy);
+  const Pools& pools = slots.pools;
+  buffers = {.first = 1,
+             .blocks = most_blocks,
+             .sets = pools.sets,
+             .head = last,
+             .inputs = pools.inputs,
+             .grads = pending_slab(pools.pending, 0),
+             .pending = pools.pending * most_blocks};
+}
+
+}  // namespace sc

@@ -1,0 +1,51 @@
+// What of the model and of the work one rank has: its list, its units, its buffers. From the shape and the
+// settings alone, so that plan and execution cannot differ.
+#pragma once
+
+#include <vector>
+
+#include "common/memory/plan.h"
+#include "common/model/activation_buffers.h"
+#include "common/model/param_layout.h"
+#include "options.h"
+#include "pipedream/schedule.h"
+#include "slots.h"
+#include "split.h"
+
+namespace sc {
+
+struct Share {
+  ///   Errors  InputError 64: settings that do not fit each other, the model or the ranks; 65: a schedule that
+  ///           breaks a rule of pipedream::check, or a file that is none.
+  Share(const RunShape& shape, const PipelineOptions& options);
+
+  [[nodiscard]] const std::vector<pipedream::Action>& actions() const {
+    return schedule.actions[static_cast<std::size_t>(stage)];
+  }
+  /// Whether a position's blocks are this stage's first or last ones of the model.
+  [[nodiscard]] bool embeds(int position) const { return position == 0; }
+  [[nodiscard]] bool has_head(int position) const { return position + 1 == schedule.positions(); }
+  [[nodiscard]] const Part& part(int position) const { return parts[static_cast<std::size_t>(position)]; }
+  /// Where a unit's vectors begin in this rank's arenas; -1: it has none.
+  [[nodiscard]] std::int64_t begin(int unit) const { return begins[static_cast<std::size_t>(unit)]; }
+
+  pipedream::Schedule schedule;  // of one step
+  int stage = 0, replica = 0, replicas = 1;
+  std::vector<Part> parts;           // by position
+  ParamLayout layout;                // of the whole model, padded for the replicas' slices
+  bool first = false, last = false;  // of all stages
+  std::int64_t tied_copy = 0;        // elements of wte that the last stage holds for its head; 0: none
+  std::vector<std::int64_t> begins;
+  Elements elements;  // of all vectors: units in order, then the copy
+  Slots slots;
+  int most_blocks = 0;  // of this rank's positions
+  BufferShape buffers;
+
+  /// Gradients of x: two in turn, the pool's, and those that a pending backward_weights reads.
+  [[nodiscard]] int grad_slab(int of_pool) const { return 2 + of_pool; }
+  [[nodiscard]] int pending_slab(int pending, int block) const {
+    return 2 + slots.pools.grads + pending * most_blocks + block;
+  }
+};
+
+}  // namespace sc

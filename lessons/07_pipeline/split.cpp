@@ -1,0 +1,80 @@
+#include "split.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <numeric>
+#include <sstream>
+
+#include "common/base/check.h"
+#include "pipedream/partition.h"
+
+namespace sc {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what, const std::string& fix) {
+  throw InputError(ExitCode::usage, "split", what, fix);
+}
+
+// Embedding and head ride along with their neighbours, so that every position has a block.
+pipedream::Profile profile_of(const Workload& w) {
+  const auto d = static_cast<double>(w.model.width), T = static_cast<double>(w.batch.sequence);
+  pipedream::Profile profile;
+  for (std::int64_t block = 0; block < w.model.layers; ++block)
+    profile.layers.push_back({.name = "block", .forward = 24 * d * d + 2 * T * d});
+  profile.layers.back().forward += 2 * static_cast<double>(w.model.vocab_padded()) * d;
+  return profile;
+}
+
+std::vector<int> numbers_in(const std::string& split) {
+  std::vector<int> numbers;
+  std::istringstream in(split);
+  for (std::string word; std::getline(in, word, ',');) {
+    if (word.empty() || word.size() > 4 || word.find_first_not_of("0123456789") != std::string::npos ||
+        word == "0")
+      refuse(fmt::format("\"{}\" is no number of blocks", word),
+             "balanced, uniform, or numbers like 7,7,7,3");
+    numbers.push_back(std::stoi(word));
+  }
+  return numbers;
+}
+
+std::vector<int> blocks_of(const pipedream::Partition& partition) {
+  std::vector<int> blocks;
+  for (const pipedream::Stage& stage : partition.stages) blocks.push_back(stage.last - stage.first + 1);
+  return blocks;
+}
+
+}  // namespace
+
+std::vector<Part> cut_blocks(const Workload& workload, int positions, const std::string& split) {
+  const auto layers = static_cast<int>(workload.model.layers);
+  if (positions > layers) {
+    refuse(fmt::format(
+               "{} blocks cannot be cut into {} positions (stages x chunks): each has at least one block",
+               layers, positions),
+           fmt::format("--set model.layers={}, fewer stages, or fewer chunks", positions));
+  }
+  std::vector<int> blocks;
+  if (split == "balanced") {
+    blocks = blocks_of(pipedream::balanced_partition(profile_of(workload), positions));
+  } else if (split == "uniform") {
+    blocks = blocks_of(pipedream::uniform_partition(profile_of(workload), positions));
+  } else {
+    blocks = numbers_in(split);
+  }
+  const int sum = std::accumulate(blocks.begin(), blocks.end(), 0);
+  if (static_cast<int>(blocks.size()) != positions || sum != layers) {
+    refuse(fmt::format("{} is {} numbers of {} blocks in all; there are {} positions and {} blocks", split,
+                       blocks.size(), sum, positions, layers),
+           fmt::format("{} numbers that add up to {}, or balanced", positions, layers));
+  }
+  std::vector<Part> parts;
+  int first = 1;
+  for (const int n : blocks) {
+    parts.push_back({first, n});
+    first += n;
+  }
+  return parts;
+}
+
+}  // namespace sc

@@ -1,0 +1,56 @@
+// A stage's part of the model: its vectors and buffers, forward and backward of one chunk, no messages.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "common/strategy/owned_slice.h"
+#include "common/strategy/passes.h"
+#include "share.h"
+
+namespace sc {
+
+class Stage {
+ public:
+  Stage(const RunContext& context, const Share& share);
+
+  /// Blocks of the action's chunk, on what `slot` names; the first position embeds.
+  void forward(int position, const Batch& batch, const Slot& slot);
+  /// Gradients of what forward read. `done(unit)`: that unit's gradient is complete for this micro-batch.
+  /// With slot.pending the weights are left to backward_weights.
+  void backward(int position, const Batch& batch, const Slot& slot, Write write, at::Tensor& sums,
+                const std::function<void(int unit)>& done);
+  void backward_weights(int position, const Slot& slot, Write write,
+                        const std::function<void(int unit)>& done);
+  /// Loss and tokens of the last position's output.
+  void head_loss(const Batch& batch, int set, at::Tensor& sums);
+
+  [[nodiscard]] at::Tensor& input(const Slot& slot);
+  [[nodiscard]] at::Tensor& output(int position, int set);
+  [[nodiscard]] at::Tensor& grad(int of_pool) { return slab(share_.grad_slab(of_pool)); }
+  [[nodiscard]] at::Tensor sums() const { return buffers_.sums; }
+  [[nodiscard]] StateSlice last_local() const;
+  /// Units in order, then the tied copy.
+  [[nodiscard]] std::vector<OwnedSlice>& slices() { return slices_; }
+  [[nodiscard]] const std::vector<OwnedSlice>& slices() const { return slices_; }
+  [[nodiscard]] bool is_tied_copy(const OwnedSlice& slice) const {
+    return share_.tied_copy > 0 && slice.unit == 0;
+  }
+  /// wte's part of unit 0's gradient, or the copy's: undefined where this stage has neither.
+  [[nodiscard]] at::Tensor tied_grad() const;
+
+ private:
+  [[nodiscard]] at::Tensor& slab(int index) { return buffers_.grad_x[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] std::vector<UnitTensors> units_of(const at::Tensor& arena) const;
+  at::Tensor& grad_of_output(int position, const Batch& batch, const Slot& slot, Write write,
+                             at::Tensor& sums);
+
+  const Share& share_;
+  Gpt gpt_;
+  ActivationBuffers buffers_;
+  std::vector<UnitTensors> params_, grads_;  // by unit; undefined where this stage has none
+  std::vector<OwnedSlice> slices_;
+  at::Tensor last_grad_;
+};
+
+}  // namespace sc

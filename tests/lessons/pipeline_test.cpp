@@ -1,0 +1,221 @@
+// Lesson 07 against lesson 00: any schedule that pipedream proves ends in the same bits, having held and sent what
+// it planned.
+#include "lessons/07_pipeline/pipeline.h"
+
+#include <random>
+
+#include "common/base/check.h"
+#include "lessons/00_one_device/reference_order.h"
+#include "pipedream/check.h"
+#include "pipedream/generate.h"
+#include "pipedream/messages.h"
+#include "pipedream/schedule_file.h"
+#include "pipedream/weight_versions.h"
+#include "tests/storage/temp_dir.h"
+#include "tests/support/harness.h"
+
+namespace sc {
+namespace {
+
+constexpr std::int64_t kSteps = 3;
+
+Workload workload_of(std::int64_t layers, std::int64_t micro_batches, std::int64_t replicas) {
+  Workload w = test::odd_workload();
+  w.model.layers = layers;
+  w.batch.global = micro_batches * replicas;
+  return w;
+}
+
+test::RankResult reference(const Workload& w, int stages, std::int64_t replicas) {
+  const bool split = stages > 1 && w.model.tied;
+  return test::run_local<ReferenceOrder>(
+             1, w, {.virtual_ranks = replicas, .tied_sum = split ? TiedSum::split : TiedSum::joint}, kSteps)
+      .at(0);
+}
+
+void expect_pipeline_equals(const test::RankResult& expected, int stages, const Workload& w,
+                            const PipelineOptions& options, const test::Wrap& wrap = {}) {
+  SCOPED_TRACE(options.schedule + ", " + std::to_string(stages) + " stages, " +
+               std::to_string(options.replicas) + " replicas, " + std::to_string(w.batch.global) + " rows");
+  const int world = stages * static_cast<int>(options.replicas);
+  test::expect_equals_reference(test::run_local<Pipeline>(world, w, options, kSteps, wrap), expected);
+}
+
+constexpr const char* kFamilies[] = {"naive", "gpipe", "1f1b", "interleaved", "zb_h1"};
+
+class PipelineStages : public ::testing::TestWithParam<int> {};
+
+// One to four stages, even and odd numbers of micro-batches, one and two replicas.
+TEST_P(PipelineStages, EveryScheduleEndsInTheSameBits) {
+  const int stages = GetParam();
+  for (const std::int64_t micro : {1, 5}) {
+    for (const std::int64_t replicas : {1, 2}) {
+      const Workload w = workload_of(8, micro, replicas);
+      const test::RankResult expected = reference(w, stages, replicas);
+      for (const char* schedule : kFamilies)
+        expect_pipeline_equals(expected, stages, w, {.schedule = schedule, .replicas = replicas});
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Stages, PipelineStages, ::testing::Values(1, 2, 3, 4));
+
+// Every setting of activations, tied and untied heads, several rows a micro-batch.
+TEST(Pipeline, EveryModelEndsInTheSameBits) {
+  test::for_each_model([](Workload w) {
+    w.model.layers = 5;
+    const test::RankResult expected = reference(w, 2, 1);
+    for (const char* schedule : {"1f1b", "interleaved", "zb_h1"})
+      expect_pipeline_equals(expected, 2, w, {.schedule = schedule});
+  });
+}
+
+TEST(Pipeline, EverySplitEndsInTheSameBits) {
+  const Workload w = workload_of(7, 4, 1);
+  const test::RankResult expected = reference(w, 3, 1);
+  for (const char* split : {"uniform", "balanced", "1,5,1", "4,2,1"})
+    expect_pipeline_equals(expected, 3, w, {.split = split});
+}
+
+TEST(Pipeline, DelaysChangeNothing) {
+  const Workload w = workload_of(8, 5, 1);
+  const test::RankResult expected = reference(w, 4, 1);
+  for (int k = 0; k < 2; ++k)
+    for (const char* schedule : kFamilies)
+      expect_pipeline_equals(expected, 4, w, {.schedule = schedule}, test::delayed);
+}
+
+/// An order that somebody may write: at each moment one of the computations that could be done next, at random.
+/// Backwards ascend, as a gradient's sum demands.
+pipedream::Schedule random_schedule(int stages, int microbatches, std::uint64_t seed) {
+  pipedream::Schedule schedule{.name = "random", .stages = stages, .microbatches = microbatches};
+  schedule.actions.resize(static_cast<std::size_t>(stages));
+  std::vector<int> forwards(static_cast<std::size_t>(stages)), backwards = forwards;  // done so far
+  std::mt19937_64 random(seed);
+  for (int done = 0; done < 2 * stages * microbatches;) {
+    const auto s = static_cast<std::size_t>(random() % static_cast<std::uint64_t>(stages));
+    const bool backward = random() % 2 == 0;
+    const bool first = s == 0, last = s + 1 == static_cast<std::size_t>(stages);
+    int& next = backward ? backwards[s] : forwards[s];
+    const int limit = backward ? std::min(forwards[s], last ? microbatches : backwards[s + 1])
+                               : (first ? microbatches : forwards[s - 1]);
+    if (next >= limit) continue;
+    schedule.actions[s].push_back({.stage = static_cast<int>(s),
+                                   .kind = backward ? pipedream::Kind::backward : pipedream::Kind::forward,
+                                   .microbatch = next++});
+    ++done;
+  }
+  return pipedream::with_messages(pipedream::with_versions(schedule, microbatches));
+}
+
+// A schedule that a user wrote: the same bits, and as many sets of activations as pipedream counts.
+TEST(Pipeline, ASchedulesFileRunsWhateverItsOrder) {
+  const sc::testing::TempDir dir;
+  const std::string path = (dir / "mine.json").string();
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    const int stages = 2 + static_cast<int>(seed % 3), micro = 3 + static_cast<int>(seed % 4);
+    const pipedream::Schedule schedule = random_schedule(stages, micro, seed);
+    ASSERT_TRUE(pipedream::check(schedule).ok()) << seed;
+    pipedream::write_text(path, pipedream::to_json(schedule));
+    const Workload w = workload_of(5, micro, 1);
+    expect_pipeline_equals(reference(w, stages, 1), stages, w, {.schedule = "file:" + path});
+    for (int s = 0; s < stages; ++s)
+      EXPECT_EQ(assign_slots(schedule, s).pools.sets,
+                pipedream::count(schedule)[static_cast<std::size_t>(s)].activations)
+          << "stage " << s << ", seed " << seed;
+  }
+}
+
+// min(M, S - s) micro-batches in flight under 1F1B, all of them under GPipe: what the literature says.
+TEST(PipelineSlots, HoldWhatTheScheduleKeeps) {
+  using pipedream::Family;
+  for (const int microbatches : {2, 4, 9}) {
+    const auto sets = [&](Family family, int stage) {
+      return assign_slots(pipedream::generate({.family = family, .stages = 4, .microbatches = microbatches}),
+                          stage)
+          .pools.sets;
+    };
+    for (int s = 0; s < 4; ++s) {
+      EXPECT_EQ(sets(Family::naive, s), 1);
+      EXPECT_EQ(sets(Family::gpipe, s), microbatches);
+      EXPECT_EQ(sets(Family::one_f_one_b, s), std::min(microbatches, 4 - s));
+    }
+  }
+  // No two of a schedule's values that are alive at the same time share a buffer: the delays above would show
+  // it, and here is the count, beside one chunk's.
+  for (const int chunks : {1, 2, 3}) {
+    const pipedream::Schedule schedule =
+        pipedream::generate({.family = chunks == 1 ? Family::one_f_one_b : Family::interleaved,
+                             .stages = 3,
+                             .microbatches = 6,
+                             .chunks = chunks});
+    for (int s = 0; s < 3; ++s)
+      EXPECT_EQ(assign_slots(schedule, s).pools.sets,
+                pipedream::count(schedule)[static_cast<std::size_t>(s)].activations);
+  }
+}
+
+std::string refusal(const PipelineOptions& options, const Workload& w, int world) {
+  RunShape shape = test::shape_for(w, world, 0, CommBackend::local);
+  shape.stages = Pipeline::division(options, shape.world).stages;
+  try {
+    Pipeline::memory_plan(shape, options);
+  } catch (const InputError& error) {
+    return std::to_string(static_cast<int>(error.code())) + " " + error.where() + ": " + error.message();
+  }
+  return "taken";
+}
+
+TEST(Pipeline, RefusesWhatCannotRunBeforeAnythingIsAllocated) {
+  const sc::testing::TempDir dir;
+  const Workload w = workload_of(5, 4, 1);
+  EXPECT_EQ(refusal({}, w, 5), "taken");
+  EXPECT_EQ(refusal({}, w, 6).substr(0, 3), "64 ");
+  EXPECT_EQ(
+      refusal({.schedule = "interleaved"}, w, 3),
+      "64 split: 5 blocks cannot be cut into 6 positions (stages x chunks): each has at least one block");
+  EXPECT_EQ(refusal({.split = "2,2,2"}, w, 3),
+            "64 split: 2,2,2 is 3 numbers of 6 blocks in all; there are 3 positions and 5 blocks");
+  EXPECT_EQ(refusal({.split = "3,x,1"}, w, 3), "64 split: \"x\" is no number of blocks");
+  EXPECT_EQ(refusal({.schedule = "1f1B"}, w, 2), "64 schedule: there is no schedule \"1f1B\"");
+  EXPECT_EQ(refusal({.schedule = "pipedream"}, w, 2).substr(0, 22), "64 schedule: pipedream");
+  EXPECT_EQ(refusal({.chunks = 2}, w, 2).substr(0, 12), "64 schedule:") << "1f1b has one chunk";
+  EXPECT_EQ(refusal({.replicas = 4}, w, 2), "64 replicas: 4 replicas on 2 ranks");
+  EXPECT_EQ(refusal({.schedule = "file:" + (dir / "none.json").string()}, w, 2).substr(0, 12),
+            "64 schedule:");
+  const auto of_file = [&](const std::string& text, int world) {
+    pipedream::write_text((dir / "s.json").string(), text);
+    return refusal({.schedule = "file:" + (dir / "s.json").string()}, w, world);
+  };
+  EXPECT_EQ(of_file("{ \"schedule\": ", 2).substr(0, 12), "65 schedule:");
+  const std::string deadlock = pipedream::to_json(pipedream::deadlock_send_first());
+  EXPECT_NE(of_file(deadlock, 4).find("deadlock: stage "), std::string::npos) << of_file(deadlock, 4);
+  EXPECT_NE(of_file(deadlock, 2).find("is for 4 stages and 4 micro-batches; this run has 2 and 4"),
+            std::string::npos);
+  const std::string stashes = pipedream::to_json(
+      pipedream::generate({.family = pipedream::Family::pipedream, .stages = 2, .microbatches = 4}));
+  EXPECT_NE(of_file(stashes, 2).find("several versions"), std::string::npos) << of_file(stashes, 2);
+}
+
+TEST(PipelineSplit, CountsTheHead) {
+  Workload w = workload_of(24, 4, 1);
+  w.model.width = 1024, w.model.vocab = 50257, w.batch.sequence = w.model.context = 1024;
+  const auto blocks = [&](int positions, const std::string& split) {
+    std::vector<int> n;
+    for (const Part& part : cut_blocks(w, positions, split)) n.push_back(part.blocks);
+    return n;
+  };
+  EXPECT_EQ(blocks(4, "uniform"), (std::vector{6, 6, 6, 6}));
+  EXPECT_EQ(blocks(4, "7,7,7,3"), (std::vector{7, 7, 7, 3}));
+  EXPECT_EQ(blocks(4, "balanced").back(), 3) << "the head is as much as four blocks";
+  EXPECT_EQ(blocks(24, "balanced"), std::vector<int>(24, 1));
+  EXPECT_EQ(cut_blocks(w, 2, "20,4")[1], (Part{21, 4}));
+}
+
+TEST(Pipeline, SixteenBitsBesideFp32) {
+  Workload w = workload_of(4, 3, 2);
+  w.precision = {.dtype = DType::bf16, .grad_dtype = DType::f32, .reduce_dtype = DType::f32};
+  expect_pipeline_equals(reference(w, 2, 2), 2, w, {.replicas = 2});
+}
+
+}  // namespace
+}  // namespace sc
