@@ -3,11 +3,15 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <sstream>
+#include <string>
 
+#include "common/comm/gather_text.h"
 #include "common/memory/ledger.h"
 #include "common/watch/gpu_moment.h"
 
@@ -76,7 +80,33 @@ std::vector<ProfileCommRow> communication_rows(std::span<const OpSpan> operation
   return list;
 }
 
-void measure_alone(Communicator& comm, const CommPlan& plan, Profile& profile) {
+// Of this rank's plan what every rank has in its own and takes part in: the others would wait for ever.
+static CommPlan shared_by_all(Communicator& comm, const CommPlan& plan) {
+  std::string mine;
+  for (const auto& [op, count] : plan.count)
+    if (op.ranks == comm.size() && is_measured(op.kind))
+      mine += fmt::format("{}:{}:{} ", static_cast<int>(op.kind), static_cast<int>(op.dtype),
+                          op.elements.value());
+  std::map<std::string, std::int64_t> having;
+  for (const std::string& text : gather_strings(comm, mine)) {
+    std::istringstream words(text);
+    for (std::string word; words >> word;) ++having[word];
+  }
+  std::string all;
+  for (const auto& [word, ranks] : having)
+    if (ranks == to_int(comm.size())) all += word + " ";
+  all = " " + broadcast_string(comm, all);
+  CommPlan shared;
+  for (const auto& [op, count] : plan.count) {
+    const std::string word =
+        fmt::format(" {}:{}:{} ", static_cast<int>(op.kind), static_cast<int>(op.dtype), op.elements.value());
+    if (op.ranks == comm.size() && all.find(word) != std::string::npos) shared.count[op] = count;
+  }
+  return shared;
+}
+
+void measure_alone(Communicator& comm, const CommPlan& own, Profile& profile) {
+  const CommPlan plan = shared_by_all(comm, own);
   const std::int64_t bytes = room_of(plan, to_int(comm.size()));
   const at::Tensor room = bytes == 0 ? at::Tensor() : room_on_all(comm, bytes);
   if (!room.defined()) return;

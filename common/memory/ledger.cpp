@@ -158,7 +158,6 @@ at::Tensor Ledger::zeros(Purpose purpose, const std::string& name, at::IntArrayR
 }
 
 at::Device Ledger::device() const { return state_->device; }
-const Caps& Ledger::caps() const { return state_->caps; }
 
 Bytes Ledger::live(Purpose purpose, Place place) const {
   const std::scoped_lock lock(state_->mutex);

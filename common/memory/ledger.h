@@ -57,7 +57,6 @@ class Ledger {
   [[nodiscard]] Bytes adopted() const;                                // live, of live_total()
   /// Peaks forget what is gone: they start again from what is live.
   void reset_peaks();
-  [[nodiscard]] const Caps& caps() const;
 
   struct State;
 

@@ -25,10 +25,14 @@ const MemoryPlan& largest_of(const std::vector<MemoryPlan>& stages) {
 
 // What has to stay below the limit: of a rank by itself the largest, of those that share all of them, and so
 // each rank's part.
+// On the CPU the device's memory is the host's.
 Bytes held_by(const LimitedRun& run, const std::vector<MemoryPlan>& stages) {
   if (run.sharing == 0) return largest_of(stages).total();
   Bytes sum;
-  for (const MemoryPlan& plan : stages) sum += plan.total();
+  for (const MemoryPlan& plan : stages) {
+    sum += plan.total();
+    if (run.shape.device == DeviceKind::cpu) sum += plan.total(Place::pinned) + plan.total(Place::host);
+  }
   return sum / static_cast<std::int64_t>(stages.size());
 }
 

@@ -65,7 +65,9 @@ void Observer::computing() {
     gpu_began_ = gpu_origin();
     comm_.record().set_gpu_origin(gpu_began_);
   }
-  if (job_.traces(step_))
+  const bool replays =
+      on_gpu() && job_.graph() && step_ > job_.checked_step();  // no host comes past its marks
+  if (job_.traces(step_) && !replays)
     seen_.timeline.begin_step(
         step_, on_gpu() ? std::optional<Timeline::GpuClock>({gpu_began_, gpu_moment}) : std::nullopt);
 }
@@ -91,7 +93,7 @@ const StepRecord* Observer::record(const StepResult& result) {
   record.waited_seconds = std::chrono::duration<double>(comm_.record().waited()).count();
   const Clock::time_point now = Clock::now();
   record.seconds = seconds_of(now - began_);
-  if (job_.traces(step_)) trace(now);
+  if (job_.traces(step_) && record.step == step_) trace(now);
   return &steps_.emplace_back(record);
 }
 

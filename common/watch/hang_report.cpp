@@ -79,7 +79,10 @@ std::vector<Peer> end_of_chain(const std::map<Rank, Peer>& all, Rank rank) {
   std::vector<Rank> path = {rank};
   for (;;) {
     const std::optional<Rank> next = waits_for_whom(all, path.back());
-    if (!next || !all.contains(*next)) return {};
+    if (!next || !all.contains(*next)) {
+      if (path.size() == 1) return {};
+      return {all.at(path.back())};  // it waits for something of its own
+    }
     if (all.at(*next).state != State::waiting) return {all.at(*next)};
     const auto seen = std::ranges::find(path, *next);
     if (seen == path.end()) {
@@ -191,6 +194,7 @@ std::string describe_hang(const ProgressBoard& board, Rank rank,
   const std::string over = " for more than " + milliseconds_text(limit.count());
   const RankProgress mine = board.read(rank);
   std::map<Rank, Peer> all = {{rank, {rank, mine, waits_for ? State::waiting : State::busy, 0}}};
+  if (waits_for && waits_for->with != Meeting{}) all.at(rank).progress.meeting = waits_for->with;
   std::vector<Peer> peers;
   for (int r = 0; r < to_int(board.world()); ++r) {
     if (Rank{r} == rank) continue;

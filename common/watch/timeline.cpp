@@ -1,5 +1,6 @@
 #include "common/watch/timeline.h"
 
+#include <exception>
 #include <utility>
 
 namespace sc {
@@ -21,7 +22,12 @@ Timeline::Mark Timeline::mark(std::string_view name) {
 void Timeline::end(std::size_t index) {
   Noted& noted = noted_[index];
   noted.span.end = Clock::now();
-  if (noted.gpu) noted.ended = noted.gpu->now();
+  if (!noted.gpu) return;
+  try {
+    noted.ended = noted.gpu->now();
+  } catch (const std::exception&) {
+    // Whoever uses the GPU next meets the error; a mark's end is no place to throw from.
+  }
 }
 
 std::vector<Timeline::Span> Timeline::spans() const {
@@ -29,6 +35,7 @@ std::vector<Timeline::Span> Timeline::spans() const {
   for (const Noted& noted : noted_) {
     Span span = noted.span;
     if (noted.gpu) {
+      if (!noted.ended) continue;
       const GpuOrigin& origin = noted.gpu->origin;
       const auto begin = origin.on_host(*noted.began), end = origin.on_host(*noted.ended);
       if (!begin || !end) continue;

@@ -77,7 +77,10 @@ TEST(ActivationPlan, BuffersOfSomeBlocksAreExact) {
       EXPECT_EQ(ledger.live(purpose), plan.of(purpose)) << name_of(purpose);
     EXPECT_EQ(buffers.last(), shape.first + shape.blocks - 1);
     EXPECT_NE(buffers.x(shape.first - 1).data_ptr(), buffers.x(shape.first).data_ptr());
-    EXPECT_NE(buffers.x(buffers.last(), shape.sets - 1).data_ptr(), nullptr);
+    if (shape.sets > 1) {
+      EXPECT_NE(buffers.x(buffers.last(), 0).data_ptr(),
+                buffers.x(buffers.last(), shape.sets - 1).data_ptr());
+    }
     EXPECT_EQ(buffers.ws.logits.defined(), shape.head);
   }
 }

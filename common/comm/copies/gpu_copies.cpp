@@ -1,9 +1,6 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include <chrono>
-#include <thread>
-
 #include "common/comm/completion.h"
 #include "common/comm/copies/copies.h"
 #include "common/comm/nccl/cuda_check.h"
@@ -15,7 +12,8 @@ namespace {
 class GpuCopyTicket final : public TicketState {
  public:
   GpuCopyTicket(int device, EventLease end, std::shared_ptr<EventPool> moments, GpuMomentPtr began,
-                GpuMomentPtr ended, std::shared_ptr<DropCounter> drops, at::Tensor from, at::Tensor to)
+                GpuMomentPtr ended, bool captured, std::shared_ptr<DropCounter> drops, at::Tensor from,
+                at::Tensor to)
       : device_(device),
         end_(std::move(end)),
         moments_(std::move(moments)),
@@ -24,8 +22,10 @@ class GpuCopyTicket final : public TicketState {
         to_(std::move(to)) {
     times_.began = std::move(began);
     times_.ended = std::move(ended);
+    times_.captured = captured;
   }
-  bool ready() override { return event_passed(device_, end_.get()); }
+  /// A captured one has ended: a graph runs when it is launched.
+  bool ready() override { return times_.captured || event_passed(device_, end_.get()); }
   void wait() override {
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_));
     times_.wait_began = mark(stream, *moments_);
@@ -33,12 +33,14 @@ class GpuCopyTicket final : public TicketState {
     times_.wait_ended = mark(stream, *moments_);
   }
   void wait_on_host() override {
-    while (!ready()) std::this_thread::sleep_for(std::chrono::microseconds(20));
-    SC_CHECK(cudaEventQuery(end_.get()));
+    if (times_.captured) throw DeviceError("a captured copy cannot be waited for on the host");
+    wait_for_event(device_, end_.get());
   }
   void dropped() noexcept override { drops_->add(); }
   std::function<bool()> ended_later() override {
-    return [device = device_, end = end_] { return event_passed(device, end.get()); };
+    return [device = device_, end = end_, captured = times_.captured] {
+      return captured || event_passed(device, end.get());
+    };
   }
   [[nodiscard]] GpuTimes gpu_times() override { return times_; }
 
@@ -74,8 +76,8 @@ class GpuCopies final : public Copies {
     if (!own) own = make_priority_stream();
     const cudaStream_t lane = own.get();
     const EventLease start = order_->lease(), end = order_->lease();
-    SC_CHECK(cudaEventRecord(start.get(),
-                             c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_))));
+    const cudaStream_t caller = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_));
+    SC_CHECK(cudaEventRecord(start.get(), caller));
     SC_CHECK(cudaStreamWaitEvent(lane, start.get(), 0));
     GpuMomentPtr began = mark(lane, *moments_);
     SC_CHECK(cudaMemcpyAsync(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes(), cudaMemcpyDefault,
@@ -83,7 +85,7 @@ class GpuCopies final : public Copies {
     GpuMomentPtr ended = mark(lane, *moments_);
     SC_CHECK(cudaEventRecord(end.get(), lane));
     return Ticket(std::make_unique<GpuCopyTicket>(device_, end, moments_, std::move(began), std::move(ended),
-                                                  drops_, from, to));
+                                                  capturing(caller), drops_, from, to));
   }
 
   const int device_;

@@ -1,5 +1,8 @@
 #include "common/comm/nccl/nccl_events.h"
 
+#include <chrono>
+#include <thread>
+
 #include "common/comm/nccl/cuda_check.h"
 
 namespace sc {
@@ -24,16 +27,30 @@ bool capturing(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-bool event_passed(int device, cudaEvent_t event) noexcept {
+namespace {
+
+cudaError_t query(int device, cudaEvent_t event) noexcept {
   (void)cudaSetDevice(device);
   // A query is forbidden while any thread captures, unless this thread says that it knows what it does.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
   const cudaError_t status = cudaEventQuery(event);
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
-  if (status != cudaErrorNotReady) return true;
-  (void)cudaGetLastError();  // not ready is no error that a later check may find
-  return false;
+  if (status == cudaErrorNotReady) (void)cudaGetLastError();  // no error that a later check may find
+  return status;
+}
+
+}  // namespace
+
+bool event_passed(int device, cudaEvent_t event) noexcept {
+  return query(device, event) != cudaErrorNotReady;
+}
+
+void wait_for_event(int device, cudaEvent_t event) {
+  cudaError_t status = query(device, event);
+  for (; status == cudaErrorNotReady; status = query(device, event))
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  SC_CHECK(status);
 }
 
 EventLease EventPool::lease() {

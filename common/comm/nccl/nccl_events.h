@@ -31,6 +31,8 @@ bool capturing(cudaStream_t stream);
 /// event recorded in a capture. Any thread: it makes `device` current first, since a thread that has none
 /// would start CUDA on GPU 0; and it disturbs no capture of another thread.
 bool event_passed(int device, cudaEvent_t event) noexcept;
+/// Blocks until it has; any thread, as event_passed.  Errors: DeviceError if the work ended badly.
+void wait_for_event(int device, cudaEvent_t event);
 
 /// An event, given back to its pool by the last holder.
 using EventLease = std::shared_ptr<CUevent_st>;

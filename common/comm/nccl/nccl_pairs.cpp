@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <cstring>
+#include <optional>
 
 #include "common/comm/nccl/cuda_check.h"
 #include "common/comm/nccl/peer_channel.h"
@@ -22,6 +23,7 @@ struct NcclPairs::Pair {
   std::shared_ptr<PeerChannel> copies;  // instead of it
   std::deque<NcclMessage> queue;
   bool front_begun = false;
+  std::optional<OpFailure> failure;  // why it could not be connected
 };
 
 NcclPairs::NcclPairs(std::shared_ptr<NcclGroup> group, Communicator& host,
@@ -93,6 +95,7 @@ void NcclPairs::post(Way way, Rank peer, NcclMessage message, bool captured) {
                       ": a pair's first message cannot be captured in a graph; send one before");
   }
   Pair& pair = find_or_open(way, peer);
+  if (pair.failure) pair.failure->raise();
   if (connected) {
     NcclEnd end = pair.copies ? pair.copies->issue(message.start, message.tensor)
                               : pair.channel->issue(message.start, message.call);
@@ -181,11 +184,12 @@ bool NcclPairs::drain(Pair& pair) {
   return true;
 }
 
-// What waits in the queue fails; a later message meets the error on the stream itself.
+// What waits in the queue fails, and so does every later message.
 void NcclPairs::fail(Pair& pair) {
   const OpFailure failure = failure_from_current_exception();
   for (NcclMessage& message : pair.queue) message.operation->failed(failure);
   pair.queue.clear();
+  pair.failure = failure;
   pair.stage = Pair::Stage::connected;
 }
 

@@ -103,14 +103,16 @@ PeerChannel::~PeerChannel() {
   if (group_->aborted || !idle_within(5s)) let_go();
   const bool idle = idle_within(1s);
   if (!sends_) {
-    if (idle) (void)cudaIpcCloseMemHandle(ring_);
-    words_->closed = 1;
+    if (idle) {
+      (void)cudaIpcCloseMemHandle(ring_);
+      words_->closed = 1;
+    }
   } else {
-    // Not if the receiver never came, and no longer than a receiver that is gone deserves.
+    // What has been sent lies in the ring until the receiver, who may not have come yet, has taken it; but no
+    // longer than one that is gone deserves.
     const Clock::time_point limit = Clock::now() + (group_->aborted ? 0s : 5s);
-    while (words_->opened == 1 && words_->closed == 0 && Clock::now() < limit)
-      std::this_thread::sleep_for(1ms);
-    if (idle && (words_->opened == 0 || words_->closed == 1)) (void)cudaFree(ring_);
+    while (words_->closed == 0 && Clock::now() < limit) std::this_thread::sleep_for(1ms);
+    if (idle && words_->closed == 1) (void)cudaFree(ring_);
     ::close(file_);
   }
   if (!idle) return;  // the page may still be waited for

@@ -20,9 +20,9 @@ namespace sc {
 ///   Message  the sender's stream waits for an empty slot, copies into it and marks it full; the receiver's
 ///            waits for a full one, copies out of it and marks it empty. What is longer than a slot takes
 ///            several in turn.
-///   Graphs   both ends can be captured: a word has the same value after a message as before it, and both ends
-///            take the slots in the order of their operations, so that a graph is replayed as often as one
-///            likes, between messages without one.
+///   Graphs   both ends are captured alike, with equal messages in each graph, and replayed equally often: a word
+///            has the same value after a message as before it, and both ends take the slots in the order of their
+///            operations, so that a graph may be replayed between messages without one.
 ///   Memory   kSlots x kSlotBytes of the sender's GPU, outside the ledger, as NCCL's own buffers.
 class PeerChannel {
  public:
@@ -48,7 +48,8 @@ class PeerChannel {
   [[nodiscard]] Hello hello() const;
   /// Puts one message on the channel's stream, after `start`: from `tensor` or into it.
   NcclEnd issue(const EventLease& start, const at::Tensor& tensor);
-  /// Any thread: the host plays the other side until nothing waits any more; what is received is nonsense.
+  /// Any thread: the host plays the other side until nothing on the channel's stream waits any more; what is
+  /// received is nonsense. A replayed graph that waits ends with the process, as one with windows does.
   void let_go() noexcept;
 
  private:
