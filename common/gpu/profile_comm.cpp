@@ -106,6 +106,7 @@ static CommPlan shared_by_all(Communicator& comm, const CommPlan& plan) {
 }
 
 void measure_alone(Communicator& comm, const CommPlan& own, Profile& profile) {
+  if (own.count.empty()) return;
   const CommPlan plan = shared_by_all(comm, own);
   const std::int64_t bytes = room_of(plan, to_int(comm.size()));
   const at::Tensor room = bytes == 0 ? at::Tensor() : room_on_all(comm, bytes);

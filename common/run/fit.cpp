@@ -96,24 +96,25 @@ std::string settings(const RunShape& changed, const RunShape& from) {
   return text;
 }
 
+// Plans, or none where the strategy or its settings refuse the shape.
+template <class F>
+std::vector<MemoryPlan> or_none(const F& plans) {
+  try {
+    return plans();
+  } catch (const InputError&) {
+    return {};
+  }
+}
+
 // The first of `shapes` that fits.
 bool add_first(const LimitedRun& run, const std::vector<RunShape>& shapes, std::vector<Change>& changes) {
   for (const RunShape& shape : shapes) {
-    const std::vector<MemoryPlan> stages = run.plans(shape);
-    if (!fits(run, shape, stages)) continue;
+    const std::vector<MemoryPlan> stages = or_none([&] { return run.plans(shape); });
+    if (stages.empty() || !fits(run, shape, stages)) continue;
     changes.push_back({settings(shape, run.shape).substr(1), largest_of(stages).total()});
     return true;
   }
   return false;
-}
-
-// What ranks would hold of another strategy; nothing where that refuses the workload.
-std::vector<MemoryPlan> plans_of(const StrategyPlans& strategy, const RunShape& shape) {
-  try {
-    return detail::plans_of_stages(strategy, shape);
-  } catch (const InputError&) {
-    return {};
-  }
 }
 
 // Each strategy with the fewest ranks it needs, if it needs fewer than the one before it. False: none fits.
@@ -124,7 +125,8 @@ bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Cha
     for (const RunShape& shape :
          larger_worlds(from, std::max<std::int64_t>(2, to_int(from.world)), strategy.division)) {
       if (to_int(shape.world) >= fewer_than) break;
-      const std::vector<MemoryPlan> stages = plans_of(strategy, shape);
+      const std::vector<MemoryPlan> stages =
+          or_none([&] { return detail::plans_of_stages(strategy, shape); });
       if (stages.empty() || !fits(run, shape, stages)) continue;
       changes.push_back(
           {fmt::format("{} -n {}{}", strategy.name, to_int(shape.world), settings(from, run.shape)),

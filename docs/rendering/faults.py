@@ -43,4 +43,4 @@ def faults(page, lesson):
         rows.append([f"[{path.stem}]({page.link(f'tests/faults/{path.name}')})", what.replace("|", "\\|"), f"`{test}`"])
     if not rows:
         return ""
-    return "Each of them is planted as a patch that must turn its test red:\n\n" + table(["patch", "what it breaks", "the test that finds it"], rows, left=3)
+    return "These bugs are planted as patches; each must make its test fail:\n\n" + table(["patch", "what it breaks", "the test that finds it"], rows, left=3)

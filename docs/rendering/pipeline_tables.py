@@ -20,9 +20,9 @@ def pipeline_same_bits(page):
 
 @renders
 def pipeline_stages(page, shape):
-    """What each stage holds of activations, by schedule."""
+    """What each stage holds of activations and workspace, by schedule."""
     schedules = record("pipeline_order")["shapes"][shape]["schedules"]
     ranks = range(len(next(iter(schedules.values()))["bytes_of_ranks"]))
-    rows = [[f"`{name}`", *(f"{run['bytes_of_ranks'][rank]['activations']:,}" for rank in ranks)] for name, run in schedules.items()]
-    return (table(["activations, bytes", *(f"stage {rank}" for rank in ranks)], rows)
+    rows = [[f"`{name}`", *(f"{run['bytes_of_ranks'][rank]['activations'] + run['bytes_of_ranks'][rank]['workspace']:,}" for rank in ranks)] for name, run in schedules.items()]
+    return (table(["bytes", *(f"stage {rank}" for rank in ranks)], rows)
             + tail(page, "pipeline_order", more=f"measured, equal to the plan to the byte; {file_text(next(iter(schedules.values())))}"))

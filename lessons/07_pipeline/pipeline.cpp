@@ -22,8 +22,8 @@ StepResult Pipeline::train_step(std::span<const Batch> micro_batches) {
 }
 
 // [anchor: perform]
-// A receive is posted and the stage goes on; who needs the value waits for it. A send leaves, and who needs
-// its buffer again waits.
+// A receive is posted and does not block; whoever needs the value waits for it. A send does not block either;
+// whoever reuses its buffer waits for it.
 void Pipeline::perform(const Action& action, const Slot& slot, std::span<const Batch> micro_batches) {
   const auto mark = context_.timeline.mark(pipedream::to_text(action));
   const auto batch = [&]() -> const Batch& {
@@ -75,8 +75,9 @@ void Pipeline::backward(const Action& action, const Slot& slot, const Batch& bat
   const int position = share_.schedule.position(action);
   if (action.kind == Kind::backward_weights) return stage_.backward_weights(position, slot, write, done);
   if (slot.grad_in >= 0) received_grad_[slot.grad_in].wait();
-  if (slot.grad_out >= 0) sent_grad_[slot.grad_out].wait();
-  stage_.backward(position, batch, slot, write, sums_, done);
+  stage_.backward(position, batch, slot, write, sums_, done, [&] {
+    if (slot.grad_out >= 0) sent_grad_[slot.grad_out].wait();
+  });
 }
 
 // [anchor: reduce-over-replicas]

@@ -45,7 +45,8 @@ pipedream::Schedule generated(const PipelineOptions& options, int stages, int mi
                               .chunks = alone ? 2 : static_cast<int>(options.chunks)});
 }
 
-pipedream::Schedule from_file(const std::string& path, int stages, int microbatches) {
+pipedream::Schedule from_file(const PipelineOptions& options, int stages, int microbatches) {
+  const std::string path = options.schedule.substr(std::string(kFile).size());
   pipedream::Schedule schedule = pipedream::read_schedule(path);
   if (schedule.stages != stages || schedule.microbatches != microbatches) {
     refuse("schedule",
@@ -54,10 +55,41 @@ pipedream::Schedule from_file(const std::string& path, int stages, int microbatc
            fmt::format("-n {}, and batch.global and batch.micro that make {} micro-batches a replica",
                        schedule.stages, schedule.microbatches));
   }
+  if (options.chunks != 1 && options.chunks != schedule.chunks)
+    refuse("chunks",
+           fmt::format("{} has {} chunks, and {} were asked for", path, schedule.chunks, options.chunks),
+           "leave out chunks: a file says how many it has");
   if (schedule.versions != pipedream::VersionRule::flush)
     refuse("schedule", path + " keeps several versions of the weights, which this lesson does not do",
            "a schedule with versions: flush");
   return schedule;
+}
+
+// What executing a list asks for beyond pipedream's rules: the step, in which all stages meet, comes once and at
+// the end, and the gradient of a chunk's weights is summed in the order of its micro-batches.
+void require_one_step(const pipedream::Schedule& schedule, const std::string& name) {
+  for (int stage = 0; stage < schedule.stages; ++stage) {
+    const std::vector<pipedream::Action>& actions = schedule.actions[static_cast<std::size_t>(stage)];
+    std::vector<int> next(static_cast<std::size_t>(schedule.chunks));  // micro-batch, by chunk
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      const pipedream::Action& a = actions[i];
+      const bool ends = pipedream::ends_microbatch(a.kind), step = a.kind == pipedream::Kind::step;
+      if (step != (i + 1 == actions.size())) {
+        throw InputError(
+            ExitCode::data, "schedule " + name,
+            fmt::format("stage {}, action {}: a list of this lesson has one step, at its end", stage, i),
+            "one batch: pipedream/run.sh check --schedule 1f1b --batches 1 --write FILE");
+      }
+      if (ends && a.microbatch != next[static_cast<std::size_t>(a.chunk)]++) {
+        throw InputError(
+            ExitCode::data, "schedule " + name,
+            fmt::format("stage {}, action {}: {} is not the chunk's next micro-batch: a sum of gradients "
+                        "has one order",
+                        stage, i, pipedream::to_text(a)),
+            "backwards, and the weights' halves, of a chunk in ascending order");
+      }
+    }
+  }
 }
 
 // [anchor: proven-before-it-runs]
@@ -66,14 +98,14 @@ pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int 
   return translated([&] {
     const bool file = options.schedule.starts_with(kFile);
     pipedream::Schedule schedule =
-        file ? from_file(options.schedule.substr(std::string(kFile).size()), stages, microbatches)
-             : generated(options, stages, microbatches);
+        file ? from_file(options, stages, microbatches) : generated(options, stages, microbatches);
     const pipedream::CheckReport report = pipedream::check(schedule);
     if (!report.ok()) {
       throw InputError(ExitCode::data, "schedule " + options.schedule,
                        pipedream::to_text(report.violations.front()),
-                       "pipedream check --schedule FILE lists every violation");
+                       "pipedream/run.sh check --file FILE lists every violation");
     }
+    require_one_step(schedule, options.schedule);
     return schedule;
   });
 }

@@ -43,11 +43,6 @@ class Walk {
  private:
   using Key = std::pair<int, int>;  // microbatch, chunk
   static Key key_of(const Action& a) { return {a.microbatch, a.chunk}; }
-  [[nodiscard]] bool by_message(const Action& a) const {
-    pipedream::Message message;
-    return pipedream::needs_message(schedule_, a, message);
-  }
-
   Slot slot_of(const Action& a) {
     Slot& alive = alive_[key_of(a)];
     switch (a.kind) {
@@ -67,7 +62,7 @@ class Walk {
         return begin_backward(a, alive);
       case Kind::backward_weights: {
         const Slot used = alive;
-        end_backward(alive);
+        end_backward(key_of(a), alive);
         return used;
       }
       case Kind::send_gradient: {
@@ -91,13 +86,20 @@ class Walk {
     if (position > 0) alive.grad_out = grads_.take();
     if (a.kind == Kind::backward_input) alive.pending = pending_.take();
     const Slot used = alive;
-    if (a.kind == Kind::backward) end_backward(alive);
+    if (a.kind == Kind::backward) end_backward(key_of(a), alive);
     return used;
   }
 
-  // What the microbatch leaves behind is its outgoing gradient alone.
-  void end_backward(Slot& alive) {
-    sets_.give(alive.set);
+  // What the microbatch leaves behind is its outgoing gradient alone, and its set where the next chunk, on the
+  // same stage, still reads its input there.
+  void end_backward(const Key& key, Slot& alive) {
+    const auto next = alive_.find({key.first, key.second + 1});
+    if (next != alive_.end() && next->second.set >= 0 && next->second.from_set == alive.set) {
+      left_[next->first] = alive.set;
+    } else {
+      sets_.give(alive.set);
+    }
+    if (const auto left = left_.extract(key); !left.empty()) sets_.give(left.mapped());
     inputs_.give(alive.input);
     grads_.give(alive.grad_in);
     pending_.give(alive.pending);
@@ -108,6 +110,7 @@ class Walk {
   const int stage_;
   Pool sets_, inputs_, grads_, pending_;
   std::map<Key, Slot> alive_;
+  std::map<Key, int> left_;  // the set of the chunk before, which has ended
 };
 
 }  // namespace

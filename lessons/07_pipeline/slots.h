@@ -33,7 +33,7 @@ struct Slots {
 /// For any list that pipedream::check passes, whoever wrote it.
 ///   input     from the post of its receive (or the forward that embeds it) to the end of that microbatch's
 ///             backward, which reads it again
-///   set       from forward to the end of backward
+///   set       from forward to the end of backward; where the next chunk is on the same stage, of its as well
 ///   grad_in   from the post of its receive to the end of backward
 ///   grad_out  from backward to the send that takes it away, or to the backward that reads it on the same stage
 Slots assign_slots(const pipedream::Schedule& schedule, int stage);

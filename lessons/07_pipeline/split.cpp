@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "common/base/check.h"
+#include "pipedream/error.h"
 #include "pipedream/partition.h"
 
 namespace sc {
@@ -38,9 +39,20 @@ std::vector<int> numbers_in(const std::string& split) {
   return numbers;
 }
 
-std::vector<int> blocks_of(const pipedream::Partition& partition) {
+std::vector<int> balanced(const Workload& workload, int positions) {
   std::vector<int> blocks;
-  for (const pipedream::Stage& stage : partition.stages) blocks.push_back(stage.last - stage.first + 1);
+  try {
+    const pipedream::Partition partition = pipedream::balanced_partition(profile_of(workload), positions);
+    for (const pipedream::Stage& stage : partition.stages) blocks.push_back(stage.last - stage.first + 1);
+  } catch (const pipedream::InputError& error) {
+    refuse(std::string("balanced: ") + error.what(), "split=uniform, or the numbers themselves");
+  }
+  return blocks;
+}
+
+std::vector<int> uniform(int layers, int positions) {
+  std::vector<int> blocks(static_cast<std::size_t>(positions), layers / positions);
+  for (int i = 0; i < layers % positions; ++i) ++blocks[static_cast<std::size_t>(i)];
   return blocks;
 }
 
@@ -56,9 +68,9 @@ std::vector<Part> cut_blocks(const Workload& workload, int positions, const std:
   }
   std::vector<int> blocks;
   if (split == "balanced") {
-    blocks = blocks_of(pipedream::balanced_partition(profile_of(workload), positions));
+    blocks = balanced(workload, positions);
   } else if (split == "uniform") {
-    blocks = blocks_of(pipedream::uniform_partition(profile_of(workload), positions));
+    blocks = uniform(layers, positions);
   } else {
     blocks = numbers_in(split);
   }

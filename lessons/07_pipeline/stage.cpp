@@ -30,7 +30,7 @@ at::Tensor& Stage::grad_of_output(int position, const Batch& batch, const Slot& 
 }
 
 void Stage::backward(int position, const Batch& batch, const Slot& slot, Write write, at::Tensor& sums,
-                     const std::function<void(int unit)>& done) {
+                     const std::function<void(int unit)>& done, const std::function<void()>& before_output) {
   const Part& part = share_.part(position);
   ActivationSet& set = buffers_.sets[static_cast<std::size_t>(slot.set)];
   const int skipped = share_.most_blocks - part.blocks;
@@ -48,6 +48,7 @@ void Stage::backward(int position, const Batch& batch, const Slot& slot, Write w
         slot.pending < 0
             ? buffers_.ws.grads
             : buffers_.pending[static_cast<std::size_t>(slot.pending * share_.most_blocks + nth)];
+    if (unit == part.first) before_output();
     gpt_.backward_input(unit, params_[unit], saved, *grad_y, buffers_.ws, left, grad_x);
     if (slot.pending < 0) {
       gpt_.backward_weights(unit, saved, buffers_.ws, left, grads_[unit], write);
@@ -103,8 +104,7 @@ at::Tensor Stage::tied_grad() const {
 }
 
 StateSlice Stage::last_local() const {
-  const int unit =
-      share_.part((share_.schedule.chunks - 1) * share_.schedule.stages + share_.stage).first - 1;
+  const int unit = share_.part(share_.stage).first - 1;  // a step's last backward is of the first chunk
   const at::Tensor values = last_grad_.view({-1});
   return {Purpose::workspace, unit, Segment::sharded, {0, values.numel()}, in_tensor(values)};
 }

@@ -17,9 +17,10 @@ class Stage {
   /// Blocks of the action's chunk, on what `slot` names; the first position embeds.
   void forward(int position, const Batch& batch, const Slot& slot);
   /// Gradients of what forward read. `done(unit)`: that unit's gradient is complete for this micro-batch.
-  /// With slot.pending the weights are left to backward_weights.
+  /// With slot.pending the weights are left to backward_weights. `before_output()` is called right before the
+  /// gradient that slot.grad_out names is written, which is the last thing that backward does.
   void backward(int position, const Batch& batch, const Slot& slot, Write write, at::Tensor& sums,
-                const std::function<void(int unit)>& done);
+                const std::function<void(int unit)>& done, const std::function<void()>& before_output);
   void backward_weights(int position, const Slot& slot, Write write,
                         const std::function<void(int unit)>& done);
   /// Loss and tokens of the last position's output.

@@ -125,6 +125,22 @@ TEST(Pipeline, ASchedulesFileRunsWhateverItsOrder) {
   }
 }
 
+// Two chunks on one stage: the second reads its input in the first one's set, again where it is recomputed for W,
+// after the first one's backward has ended.
+TEST(Pipeline, AnInputInTheSetOfTheChunkBeforeStays) {
+  const sc::testing::TempDir dir;
+  const std::string path = (dir / "mine.json").string();
+  pipedream::write_text(path, R"({"schedule": "mine", "stages": 1, "microbatches": 2, "chunks": 2,
+      "versions": "flush", "actions":
+      [["F0", "F0/1", "I0/1", "B0", "F1", "F1/1", "W0/1", "B1/1", "B1", "step@1"]]})");
+  for (const Activations activations : {Activations::keep, Activations::recompute}) {
+    Workload w = workload_of(4, 2, 1);
+    w.model.tied = false;  // a tied sum would have another order
+    w.activations = activations;
+    expect_pipeline_equals(reference(w, 1, 1), 1, w, {.schedule = "file:" + path});
+  }
+}
+
 // min(M, S - s) micro-batches in flight under 1F1B, all of them under GPipe: what the literature says.
 TEST(PipelineSlots, HoldWhatTheScheduleKeeps) {
   using pipedream::Family;
@@ -191,6 +207,16 @@ TEST(Pipeline, RefusesWhatCannotRunBeforeAnythingIsAllocated) {
   EXPECT_NE(of_file(deadlock, 4).find("deadlock: stage "), std::string::npos) << of_file(deadlock, 4);
   EXPECT_NE(of_file(deadlock, 2).find("is for 4 stages and 4 micro-batches; this run has 2 and 4"),
             std::string::npos);
+  const std::string two_steps = pipedream::to_json(pipedream::generate(
+      {.family = pipedream::Family::gpipe, .stages = 2, .microbatches = 2, .batches = 2}));
+  EXPECT_NE(of_file(two_steps, 2).find("a list of this lesson has one step"), std::string::npos)
+      << of_file(two_steps, 2);
+  // Passes every rule of pipedream's, and would overwrite the first micro-batch's gradient at last.
+  const std::string descending =
+      R"({"schedule": "mine", "stages": 1, "microbatches": 4, "chunks": 1, "versions": "flush", "actions":
+          [["F0", "F1", "F2", "F3", "I0", "I1", "W1", "W0", "B2", "B3", "step@1"]]})";
+  EXPECT_NE(of_file(descending, 1).find("W1 is not the chunk's next micro-batch"), std::string::npos)
+      << of_file(descending, 1);
   const std::string stashes = pipedream::to_json(
       pipedream::generate({.family = pipedream::Family::pipedream, .stages = 2, .microbatches = 4}));
   EXPECT_NE(of_file(stashes, 2).find("several versions"), std::string::npos) << of_file(stashes, 2);

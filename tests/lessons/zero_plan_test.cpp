@@ -91,7 +91,7 @@ Workload sixteen_bits(Workload w) {
 TEST_P(ZeroPlans, TheTableHasTheLessonsOwn) {
   const RunShape shape = test::shape_for(odd_workload(), GetParam(), 0, CommBackend::mpi);
   const std::vector<StrategyPlans> table = lesson_plans();
-  ASSERT_EQ(table.size(), 5U);
+  ASSERT_GE(table.size(), 5U);
   EXPECT_EQ(table[0].memory_plan(shape).total(), ReferenceOrder::memory_plan(shape, {}).total());
   EXPECT_EQ(table[1].memory_plan(shape).total(), DataParallel::memory_plan(shape, {}).total());
   EXPECT_EQ(table[2].comm_plan(shape), Zero1::comm_plan(shape, {}));

@@ -18,7 +18,7 @@ export CCACHE_BASEDIR=$PWD/build/mutate_base # another copy of the repository fi
 
 # Mutants may allocate for ever: 8 GB of address space beyond what LibTorch maps.
 test='ulimit -v 12000000; bash build/mutant/run.sh "{filter}"'
-common=(--build "python3 '$PWD/tests/mutate/relink.py' '$PWD' '$build_dir'" --copy common lessons --timeout 240 --work build/mutate_base)
+common=(--build "python3 '$PWD/tests/mutate/relink.py' '$PWD' '$build_dir'" --copy common lessons pipedream --timeout 240 --work build/mutate_base)
 
 if [[ ${1:-} == --faults ]]; then
   shift

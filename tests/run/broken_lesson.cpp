@@ -74,8 +74,7 @@ class Broken {
     if (fault_ == Wrong::broadcast) comm_.broadcast(result.grad_norm, Rank{0}).wait();
     if (fault_ == Wrong::replica && to_int(comm_.rank()) == to_int(comm_.size()) - 1) {
       for (const StateSlice& slice : lesson_.state())
-        if (slice.purpose == Purpose::parameters && slice.unit == 1)
-          spoil(slice);
+        if (slice.purpose == Purpose::parameters && slice.unit == 1) spoil(slice);
     }
     return result;
   }

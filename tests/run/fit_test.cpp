@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/text.h"
 #include "common/run/run_shape.h"
+#include "lessons/07_pipeline/pipeline.h"
 #include "lessons/plans.h"
 
 namespace sc {
@@ -154,6 +155,20 @@ TEST(Fit, OfStagesTheLargestHasToFit) {
   }
   run.cap = Bytes(700'000'000);
   EXPECT_EQ(fix_of(run), "it fits");
+}
+
+// Settings that fit one number of stages are no advice for another, and no error either.
+TEST(Fit, SettingsThatRefuseAWorldAreLeftOut) {
+  LimitedRun run = limited();
+  run.shape.workload.model.layers = 4;
+  run.shape.stages = 2;
+  run.strategies.clear();
+  const PipelineOptions options{.split = "1,3"};
+  run.division = [=](WorldSize ranks) { return Pipeline::division(options, ranks); };
+  run.plans = [=](const RunShape& shape) { return std::vector{Pipeline::memory_plan(shape, options)}; };
+  run.cap = run.plans(run.shape).at(0).total() - Bytes(1);
+  for (const Change& change : changes_that_fit(run))
+    EXPECT_EQ(change.what.find("-n"), std::string::npos) << change.what;
 }
 
 // Stages that share a machine need their sum, not the largest as often as there are ranks.
