@@ -96,26 +96,32 @@ std::vector<Alike> group_equal(const std::vector<RankPlan>& plans, std::int64_t 
   return groups;
 }
 
+// One row: what it is about, and the bytes of each group; left out where none has any.
+template <class BytesIn>
+void add_bytes_row(const std::string& name, const std::vector<Alike>& groups, const BytesIn& bytes_in,
+                   Rows& rows) {
+  std::vector<std::string> row = {name};
+  bool any = false;
+  for (const Alike& group : groups) {
+    const Bytes bytes = bytes_in(group.plan->memory);
+    any = any || bytes.value() > 0;
+    row.push_back(human_bytes(bytes));
+  }
+  if (any) rows.push_back(row);
+}
+
 // A column a group.
 std::string memory_by_group(const std::vector<Alike>& groups) {
   Rows rows = {{"purpose"}};
   for (const Alike& group : groups) rows[0].push_back(group.name());
-  const auto add = [&](const std::string& name, const auto& bytes_in) {
-    std::vector<std::string> row = {name};
-    bool any = false;
-    for (const Alike& group : groups) {
-      const Bytes bytes = bytes_in(group.plan->memory);
-      any = any || bytes.value() > 0;
-      row.push_back(human_bytes(bytes));
-    }
-    if (any) rows.push_back(row);
-  };
-  for_each_place([&](Place place) {
-    for_each_purpose([&](Purpose purpose) {
-      add(row_name(purpose, place), [=](const MemoryPlan& plan) { return plan.of(purpose, place); });
-    });
-    add(total_name(place), [=](const MemoryPlan& plan) { return plan.total(place); });
-  });
+  for (int i = 0; i < kPlaces * kPurposes; ++i) {
+    const auto place = static_cast<Place>(i / kPurposes);
+    const auto purpose = static_cast<Purpose>(i % kPurposes);
+    const auto of_purpose = [=](const MemoryPlan& plan) { return plan.of(purpose, place); };
+    const auto in_all = [=](const MemoryPlan& plan) { return plan.total(place); };
+    add_bytes_row(row_name(purpose, place), groups, of_purpose, rows);
+    if (i % kPurposes == kPurposes - 1) add_bytes_row(total_name(place), groups, in_all, rows);
+  }
   return table(rows);
 }
 

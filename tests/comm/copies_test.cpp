@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <functional>
+#include <latch>
 
 #include "common/base/check.h"
 #include "common/comm/copies/recording_copies.h"
@@ -61,13 +62,34 @@ TEST(Copies, RefuseWhatDoesNotMatch) {
   EXPECT_EQ(refusal([&] { copies->to_host(column, four).wait(); }), "to_host: a tensor is not contiguous");
 }
 
+/// Copies that begin when the test lets them.
+class GatedCopies final : public Copies {
+ public:
+  explicit GatedCopies(std::latch& gate) : gate_(gate) {}
+  Ticket to_host(const at::Tensor& device, at::Tensor& host) override {
+    gate_.wait();
+    return inner_->to_host(device, host);
+  }
+  Ticket to_device(const at::Tensor& host, at::Tensor& device) override {
+    gate_.wait();
+    return inner_->to_device(host, device);
+  }
+  [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
+
+ private:
+  std::latch& gate_;
+  const std::unique_ptr<Copies> inner_ = make_host_copies();
+};
+
 // What a forgotten wait would read.
 TEST(Copies, DelayedOnesShowNanUntilTheWait) {
-  DelayingCopies copies(make_host_copies(), 3, std::chrono::milliseconds(30));
+  std::latch gate(1);
+  DelayingCopies copies(std::make_unique<GatedCopies>(gate), 3);
   const at::Tensor device = at::full({64}, 1.0F);
   at::Tensor host = at::full({64}, 5.0F);
   Ticket ticket = copies.to_host(device, host);
-  EXPECT_TRUE(std::isnan(host.const_data_ptr<float>()[63]) || ticket.ready());
+  EXPECT_TRUE(std::isnan(host.const_data_ptr<float>()[63]));
+  gate.count_down();
   ticket.wait_on_host();
   EXPECT_TRUE(at::equal(host, device));
 }
@@ -76,14 +98,15 @@ TEST(Copies, DelayedOnesShowNanUntilTheWait) {
 TEST(Copies, AreOperationsOfTheRecord) {
   const std::unique_ptr<Communicator> alone = LocalWorld(1).communicator(Rank{0});
   RecordingCommunicator comm(*alone, {.trace_steps = 3});
-  RecordingCopies copies(
-      std::make_unique<DelayingCopies>(make_host_copies(), 3, std::chrono::milliseconds(300)),
-      comm.shared_record());
+  std::latch gate(1);
+  RecordingCopies copies(std::make_unique<DelayingCopies>(std::make_unique<GatedCopies>(gate), 3),
+                         comm.shared_record());
   comm.set_phase("train");
   comm.set_step(2);
   at::Tensor device = at::full({64}, 1.0, at::kBFloat16), host = at::empty({64}, at::kBFloat16);
   Ticket down = copies.to_host(device, host);
   const std::vector<OutstandingOp> out = comm.record().outstanding();
+  gate.count_down();
   down.wait_on_host();
   copies.to_device(host, device).wait();
   at::Tensor two = host.narrow(0, 0, 2);
