@@ -63,6 +63,31 @@ double milliseconds_alone(Communicator& comm, const CommOp& op, const at::Tensor
   return Milliseconds(gpu_origin().at - began).count() / kTimes;
 }
 
+std::string word_of(const CommOp& op) {
+  return fmt::format("{}:{}:{} ", static_cast<int>(op.kind), static_cast<int>(op.dtype), op.elements.value());
+}
+
+// Of this rank's plan what every rank has in its own and takes part in: the others would wait for ever.
+CommPlan shared_by_all(Communicator& comm, const CommPlan& plan) {
+  std::string mine;
+  for (const auto& [op, count] : plan.count)
+    if (op.ranks == comm.size() && is_measured(op.kind)) mine += word_of(op);
+  std::map<std::string, std::int64_t> having;
+  for (const std::string& text : gather_strings(comm, mine)) {
+    std::istringstream words(text);
+    for (std::string word; words >> word;) ++having[word];
+  }
+  std::string all;
+  for (const auto& [word, ranks] : having)
+    if (ranks == to_int(comm.size())) all += word + " ";
+  all = " " + broadcast_string(comm, all);
+  CommPlan shared;
+  for (const auto& [op, count] : plan.count) {
+    if (op.ranks == comm.size() && all.find(" " + word_of(op)) != std::string::npos) shared.count[op] = count;
+  }
+  return shared;
+}
+
 }  // namespace
 
 std::vector<ProfileCommRow> communication_rows(std::span<const OpSpan> operations, std::int64_t first_step) {
@@ -78,31 +103,6 @@ std::vector<ProfileCommRow> communication_rows(std::span<const OpSpan> operation
   std::vector<ProfileCommRow> list;
   for (const auto& [kind, row] : rows) list.push_back(row);
   return list;
-}
-
-// Of this rank's plan what every rank has in its own and takes part in: the others would wait for ever.
-static CommPlan shared_by_all(Communicator& comm, const CommPlan& plan) {
-  std::string mine;
-  for (const auto& [op, count] : plan.count)
-    if (op.ranks == comm.size() && is_measured(op.kind))
-      mine += fmt::format("{}:{}:{} ", static_cast<int>(op.kind), static_cast<int>(op.dtype),
-                          op.elements.value());
-  std::map<std::string, std::int64_t> having;
-  for (const std::string& text : gather_strings(comm, mine)) {
-    std::istringstream words(text);
-    for (std::string word; words >> word;) ++having[word];
-  }
-  std::string all;
-  for (const auto& [word, ranks] : having)
-    if (ranks == to_int(comm.size())) all += word + " ";
-  all = " " + broadcast_string(comm, all);
-  CommPlan shared;
-  for (const auto& [op, count] : plan.count) {
-    const std::string word =
-        fmt::format(" {}:{}:{} ", static_cast<int>(op.kind), static_cast<int>(op.dtype), op.elements.value());
-    if (op.ranks == comm.size() && all.find(word) != std::string::npos) shared.count[op] = count;
-  }
-  return shared;
 }
 
 void measure_alone(Communicator& comm, const CommPlan& own, Profile& profile) {

@@ -36,8 +36,7 @@ void Pipeline::perform(const Action& action, const Slot& slot, std::span<const B
     case Kind::forward:
       return forward(action, slot, batch());
     case Kind::send_activation:
-      sent_x_[slot.set] =
-          context_.comm.send(stage_.output(share_.schedule.position(action), slot.set), peer(action));
+      sent_x_[slot.set] = context_.comm.send(stage_.output(slot.set), peer(action));
       return;
     case Kind::receive_gradient:
       sent_grad_[slot.grad_in].wait();
@@ -133,16 +132,16 @@ void Pipeline::forward_loss(const Batch& batch, at::Tensor& sums) {
   const pipedream::Schedule& schedule = share_.schedule;
   for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
     const int position = chunk * schedule.stages + share_.stage, stages = schedule.stages;
-    const auto rank_of = [&](int p) { return Rank{(p % stages) * share_.replicas + share_.replica}; };
     const bool alone = stages == 1;
     Slot slot{.set = alone ? chunk : 0, .input = 0};
     if (alone && position > 0) slot.from_set = chunk - 1;
-    if (!alone && position > 0) context_.comm.recv(stage_.input(slot), rank_of(position - 1)).wait();
+    if (!alone && position > 0)
+      context_.comm.recv(stage_.input(slot), rank_of_stage((position - 1) % stages)).wait();
     stage_.forward(position, batch, slot);
     if (share_.has_head(position)) {
       stage_.head_loss(batch, slot.set, sums);
     } else if (!alone) {
-      context_.comm.send(stage_.output(position, slot.set), rank_of(position + 1)).wait();
+      context_.comm.send(stage_.output(slot.set), rank_of_stage((position + 1) % stages)).wait();
     }
   }
 }
@@ -169,7 +168,10 @@ void Pipeline::compare(Communicator& group, const OwnedSlice& slice, std::int64_
 }
 
 Rank Pipeline::peer(const Action& action) const {
-  return Rank{pipedream::peer_of(share_.schedule, action) * share_.replicas + share_.replica};
+  return rank_of_stage(pipedream::peer_of(share_.schedule, action));
 }
+
+// Of this replica.
+Rank Pipeline::rank_of_stage(int stage) const { return Rank{stage * share_.replicas + share_.replica}; }
 
 }  // namespace sc

@@ -41,6 +41,7 @@ class Pipeline {
   void global_norm();
   void step_unit(OwnedSlice& slice);
   [[nodiscard]] Rank peer(const pipedream::Action& action) const;
+  [[nodiscard]] Rank rank_of_stage(int stage) const;
   void compare(Communicator& group, const OwnedSlice& slice, std::int64_t elements, std::int64_t step);
 
   RunContext& context_;

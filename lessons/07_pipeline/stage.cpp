@@ -24,8 +24,8 @@ at::Tensor& Stage::grad_of_output(int position, const Batch& batch, const Slot& 
   const auto head = static_cast<std::size_t>(gpt_.head_unit());
   at::Tensor grad_head = gpt_.head_matrix(grads_[head]);
   HeadResult result{sums.select(0, kLossSum), sums.select(0, kTokens)};
-  gpt_.head(gpt_.head_matrix(params_[head]), params_.back(), output(position, slot.set), batch.targets,
-            batch.scale, made, grad_head, grads_.back(), write, buffers_.ws, result);
+  gpt_.head(gpt_.head_matrix(params_[head]), params_.back(), output(slot.set), batch.targets, batch.scale,
+            made, grad_head, grads_.back(), write, buffers_.ws, result);
   return made;
 }
 
@@ -83,7 +83,7 @@ void Stage::backward_weights(int position, const Slot& slot, Write write,
 void Stage::head_loss(const Batch& batch, int set, at::Tensor& sums) {
   HeadResult result{sums.select(0, kLossSum), sums.select(0, kTokens)};
   gpt_.head_loss(gpt_.head_matrix(params_[static_cast<std::size_t>(gpt_.head_unit())]), params_.back(),
-                 output(0, set), batch.targets, buffers_.ws, result);
+                 output(set), batch.targets, buffers_.ws, result);
 }
 
 at::Tensor& Stage::input(const Slot& slot) {
@@ -93,9 +93,7 @@ at::Tensor& Stage::input(const Slot& slot) {
 
 // A chunk that has fewer blocks than the largest leaves the first of a set's buffers unused, so that the last
 // one is always its output.
-at::Tensor& Stage::output(int /*position*/, int set) {
-  return buffers_.sets[static_cast<std::size_t>(set)].x.back();
-}
+at::Tensor& Stage::output(int set) { return buffers_.sets[static_cast<std::size_t>(set)].x.back(); }
 
 at::Tensor Stage::tied_grad() const {
   const GptConfig& model = share_.layout.config();

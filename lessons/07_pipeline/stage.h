@@ -27,7 +27,7 @@ class Stage {
   void head_loss(const Batch& batch, int set, at::Tensor& sums);
 
   [[nodiscard]] at::Tensor& input(const Slot& slot);
-  [[nodiscard]] at::Tensor& output(int position, int set);
+  [[nodiscard]] at::Tensor& output(int set);
   [[nodiscard]] at::Tensor& grad(int of_pool) { return slab(share_.grad_slab(of_pool)); }
   [[nodiscard]] at::Tensor sums() const { return buffers_.sums; }
   [[nodiscard]] StateSlice last_local() const;
