@@ -32,16 +32,6 @@ void require_entries(const char* name, std::size_t entries, int stages) {
                    "give one entry for all stages, or one a stage");
 }
 
-void require_costs(const Costs& costs, int stages) {
-  require_entries("times", costs.times.size(), stages);
-  require_entries("bytes", costs.bytes.size(), stages);
-  for (const StageTimes& t : costs.times) {
-    require_numbers("times", {t.forward, t.backward_input, t.backward_weights, t.step});
-  }
-  for (const StageBytes& b : costs.bytes) require_numbers("bytes", {b.activations, b.weights});
-  require_numbers("link", {costs.message_bytes, costs.latency, costs.bandwidth});
-}
-
 // A directed pair of stages. Sends and receives are numbered as they are issued; number k of one meets number
 // k of the other.
 struct Wire {
@@ -96,23 +86,7 @@ class Clock {
     return true;
   }
 
-  [[nodiscard]] double duration(const Action& action) const {
-    const StageTimes& times = of_stage(costs_.times, static_cast<std::size_t>(action.stage));
-    switch (action.kind) {
-      case Kind::forward:
-        return times.forward / schedule_.chunks;
-      case Kind::backward:
-        return times.backward() / schedule_.chunks;
-      case Kind::backward_input:
-        return times.backward_input / schedule_.chunks;
-      case Kind::backward_weights:
-        return times.backward_weights / schedule_.chunks;
-      case Kind::step:
-        return times.step;
-      default:
-        return 0;
-    }
-  }
+  [[nodiscard]] double duration(const Action& action) const { return duration_of(schedule_, costs_, action); }
 
   // Neighbours only: a stage's wire 0 leads to the next stage, wire 1 to the one before (two stages: wire 0
   // is both).
@@ -191,6 +165,34 @@ class Clock {
 };
 
 }  // namespace
+
+void require_costs(const Costs& costs, int stages) {
+  require_entries("times", costs.times.size(), stages);
+  require_entries("bytes", costs.bytes.size(), stages);
+  for (const StageTimes& t : costs.times) {
+    require_numbers("times", {t.forward, t.backward_input, t.backward_weights, t.step});
+  }
+  for (const StageBytes& b : costs.bytes) require_numbers("bytes", {b.activations, b.weights});
+  require_numbers("link", {costs.message_bytes, costs.latency, costs.bandwidth});
+}
+
+double duration_of(const Schedule& schedule, const Costs& costs, const Action& action) {
+  const StageTimes& times = of_stage(costs.times, static_cast<std::size_t>(action.stage));
+  switch (action.kind) {
+    case Kind::forward:
+      return times.forward / schedule.chunks;
+    case Kind::backward:
+      return times.backward() / schedule.chunks;
+    case Kind::backward_input:
+      return times.backward_input / schedule.chunks;
+    case Kind::backward_weights:
+      return times.backward_weights / schedule.chunks;
+    case Kind::step:
+      return times.step;
+    default:
+      return 0;
+  }
+}
 
 Timeline simulate(const Schedule& schedule, const Costs& costs) {
   require_shape(schedule);

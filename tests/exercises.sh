@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and checks the exercises, which are edited where they stand: lessons/*/exercise/*.cpp. Prints what each still needs, and the score.
+# Builds and checks the exercises, which are edited where they stand: lessons/*/exercise/*.{cpp,json}. Prints what each still needs, and the score.
 #   usage  tests/exercises.sh [--solutions] [--build DIR] [WHICH...]
 #     WHICH         a lesson (01, 01_data_parallel) or an exercise (overlap); default: all
 #     --solutions   checks exercise/solution/ instead
@@ -39,10 +39,17 @@ wanted() {
   return 1
 }
 
+# name_of FILE: of its exercise.
+name_of() {
+  local name=${1##*/}
+  say "${name%.*}"
+}
+
+shopt -s extglob
 files=() # what a learner edits
-for file in lessons/*/exercise/*.cpp; do
+for file in lessons/*/exercise/*.@(cpp|json); do
   lesson=${file#lessons/}
-  if wanted "${lesson%%/*}" "$(basename "$file" .cpp)"; then files+=("$file"); fi
+  if wanted "${lesson%%/*}" "$(name_of "$file")"; then files+=("$file"); fi
 done
 ((${#files[@]})) || die "$exit_usage" "${which[*]}" "no lesson with exercises and no exercise has this name" "ls lessons/*/exercise"
 
@@ -70,7 +77,7 @@ check() {
 
 solved=0
 for file in "${files[@]}"; do
-  name=$(basename "$file" .cpp)
+  name=$(name_of "$file")
   if [[ $kind == solution ]]; then file=${file%/*}/solution/${file##*/}; fi
   say "$file"
   status=0

@@ -129,6 +129,23 @@ Json json_of(const AllocatorCheck& c) {
           {"beside", json_of(c.beside)}};
 }
 
+// A span is one line: name, begin, end, and the expected ones.
+Json json_of(const Timetable& t) {
+  Json json;
+  json["rows"] = json["ranks"] = Json::array();
+  for (const Timetable::Row& row : t.rows)
+    json["rows"].push_back(
+        {{"name", row.name}, {"seconds", number(row.seconds)}, {"idle", number(row.idle)}});
+  for (const std::vector<Timetable::Span>& spans : t.ranks) {
+    Json rank = Json::array();
+    for (const Timetable::Span& s : spans)
+      rank.push_back(
+          {s.name, number(s.begin), number(s.end), number(s.expected_begin), number(s.expected_end)});
+    json["ranks"].push_back(std::move(rank));
+  }
+  return json;
+}
+
 Json timing_json(const RunRecord& r) {
   const std::optional<StepTiming> timing = timing_of(r.steps);
   if (!timing) return nullptr;
@@ -203,6 +220,7 @@ Json json_of(const RunRecord& r) {
   json["flops"] = json_of(r.flops);
   if (r.profile) json["profile"] = json_of(*r.profile);
   if (r.allocator) json["allocator"] = json_of(*r.allocator);
+  if (r.timetable) json["timetable"] = json_of(*r.timetable);
   json["validation_loss"] = r.validation_loss ? number(*r.validation_loss) : Json(nullptr);
   json["ranks"] = Json::array();
   for (const RankRecord& rank : r.ranks) json["ranks"].push_back(json_of(rank, r.world));

@@ -17,6 +17,7 @@
 #include "common/records/report.h"
 #include "common/storage/file_ops.h"
 #include "common/watch/comm_op.h"
+#include "common/watch/timetable.h"
 
 namespace sc {
 
@@ -75,6 +76,7 @@ struct RunRecord {
   // Of rank 0, on GPUs; written, not read back.
   std::optional<Profile> profile;  // --profile
   std::optional<AllocatorCheck> allocator;
+  std::optional<Timetable> timetable;  // written, not read back
   std::vector<RankRecord> ranks;
   std::vector<StepRecord> steps;
   std::optional<double> validation_loss;

@@ -231,6 +231,14 @@ std::string format_allocator(const AllocatorCheck& check) {
   return table(rows);
 }
 
+std::string format_timetable(const Timetable& timetable) {
+  Rows rows = {{"time of a step", "makespan", "idle"}};
+  for (const Timetable::Row& row : timetable.rows)
+    rows.push_back({row.name, fmt::format("{:.2f} ms", 1e3 * row.seconds),
+                    fmt::format("{:.1f} %", 1e2 * row.idle), row.from});
+  return table(rows);
+}
+
 bool as_predicted(const MemoryPlan& memory, const CommPlan& comm, const Measured& measured) {
   bool equal = memory.total() == measured.peak_total && comm == measured.operations;
   for_each_place([&](Place place) {

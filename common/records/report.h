@@ -10,6 +10,7 @@
 #include "common/base/types.h"
 #include "common/memory/plan.h"
 #include "common/watch/comm_op.h"
+#include "common/watch/timetable.h"
 
 namespace sc {
 
@@ -41,6 +42,9 @@ struct AllocatorCheck {
 };
 /// A table of it.
 std::string format_allocator(const AllocatorCheck& check);
+
+/// How long a step took and how much of it ranks were idle: measured, simulated, by formula.
+std::string format_timetable(const Timetable& timetable);
 
 /// What one rank holds and sends.
 struct RankPlan {

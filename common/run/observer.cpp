@@ -60,16 +60,16 @@ void Observer::begin(std::int64_t step) {
 
 void Observer::computing() {
   if (step_ == job_.checked_step()) seen_.claims.begin();
-  if (!(job_.traces(step_) || job_.profiles(step_))) return;
+  // A GPU's moments cost launches: a step has them only where somebody asked for its times.
+  if (on_gpu() && !job_.traces(step_) && !job_.profiles(step_)) return;
   if (on_gpu()) {
     gpu_began_ = gpu_origin();
     comm_.record().set_gpu_origin(gpu_began_);
   }
-  const bool replays =
-      on_gpu() && job_.graph() && step_ > job_.checked_step();  // no host comes past its marks
-  if (job_.traces(step_) && !replays)
-    seen_.timeline.begin_step(
-        step_, on_gpu() ? std::optional<Timeline::GpuClock>({gpu_began_, gpu_moment}) : std::nullopt);
+  const bool replays = on_gpu() && job_.graph() && step_ > job_.checked_step();  // at other times than these
+  seen_.timeline.begin_step(
+      step_, job_.traces(step_) && !replays,
+      on_gpu() ? std::optional<Timeline::GpuClock>({gpu_began_, gpu_moment}) : std::nullopt);
 }
 
 void Observer::computed() {

@@ -90,7 +90,7 @@ int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedC
   const RunShape shape = shape_of_plan(lesson, line, config, world, device);
   const std::vector<RankPlan> plans = rank_plans_of(lesson, shape);
   std::cout << describe_plan(lesson.info.name, shape, batch)
-            << format_plan_table(plans, shape.world, data_ranks(shape));
+            << format_plan_table(plans, shape.world, data_ranks(shape)) << lesson.predict(shape);
   if (!batch.note.empty()) std::cout << "  note: " << batch.note << "\n";
   if (!line.memory_cap) return 0;
   Bytes most;

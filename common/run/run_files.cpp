@@ -155,6 +155,7 @@ void set_outcome(RunRecord& record, const RunFiles::Outcome& outcome) {
   record.seconds = outcome.seconds;
   record.profile = outcome.profile;
   record.allocator = outcome.allocator;
+  record.timetable = outcome.timetable;
 }
 
 }  // namespace
@@ -206,6 +207,8 @@ Path RunFiles::finish(const Outcome& outcome) {
   if (shape_.rank != Rank{0}) return {};
   set_outcome(record_, outcome);
   record_.exit_code = 0;
+  if (outcome.timetable && !outcome.timetable->costs.empty())
+    atomic_write_file(files_, dir_ / "costs.json", outcome.timetable->costs);
   write_record(files_, dir_, record_);
   return dir_ / "record.json";
 }

@@ -38,6 +38,7 @@ class RunFiles {
     double seconds = 0;  // from start to end
     std::optional<Profile> profile = {};
     std::optional<AllocatorCheck> allocator = {};
+    std::optional<Timetable> timetable = {};
   };
   /// Collective: rank 0 learns what the others predicted and measured, and writes the trace. measured: null
   /// if the run was too short to be checked.

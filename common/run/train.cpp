@@ -44,7 +44,8 @@ int train(const TrainJob& job) {
                                       : job.line.trace ? job.traced_end()
                                                        : 0,
                        .gpu = {},
-                       .share_gpu = job.line.share_gpu};
+                       .share_gpu = job.line.share_gpu,
+                       .link_ms = job.lesson.link_ms()};
   const std::unique_ptr<Gpu> gpu = open_gpu(job, options);
   AllocatorWitness witness;
   const CommandLine& line = job.line;

@@ -65,6 +65,7 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
 std::unique_ptr<AnyStrategy> Trainer::make_strategy() {
   std::unique_ptr<AnyStrategy> strategy = job_.lesson.make(context_);
   const CommandLine& line = job_.line;
+  timeline_.on_coming_to([this](std::string_view what) { on_.world.comm().record().set_doing(what); });
   if (speaks() && line.sample > 0) (void)TextModel(shape_, strategy->layout(), on_.ledger);  // it fits
   if (speaks() && !line.save.empty()) check_save_path(*file_ops_, line.save);
   if (!line.init.empty()) load_weights(*strategy, strategy->layout(), line.init);
@@ -147,13 +148,14 @@ void Trainer::finish() {
     throw ClaimError(
         fmt::format("rank {}: {} operations were never waited for", to_int(shape_.rank), dropped));
   }
-  records_.gather(claims_.memory(), claims_.operations(), claims_.measured(), timeline_.spans(), comm);
+  records_.gather(claims_.memory(), claims_.operations(), claims_.measured(), timeline_.drawn(), comm);
+  timetable_ = strategy_->timetable(comm);
   // After the last operation that all ranks share: rank 0 may write for long, and nobody may wait for it in
   // one.
   if (!job_.line.save.empty()) save_weights(*strategy_, strategy_->layout(), comm, job_.line.save);
   if (profile_) finish_profile();
-  const Path written =
-      records_.finish({observer_.steps(), validation_loss_, seconds(), profiled_, claims_.allocator()});
+  const Path written = records_.finish(
+      {observer_.steps(), validation_loss_, seconds(), profiled_, claims_.allocator(), timetable_});
   if (speaks()) say_the_end(written);
 }
 
@@ -178,7 +180,7 @@ void Trainer::announce() const {
                            shape_.workload.data.source, human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
             << format_plan_table(rank_plans_of(job_.lesson, shape_), shape_.world, data_ranks(shape_))
-            << std::flush;
+            << job_.lesson.predict(shape_) << std::flush;
 }
 
 void Trainer::say_the_end(const Path& record) const {
@@ -189,6 +191,7 @@ void Trainer::say_the_end(const Path& record) const {
   if (const std::int64_t skipped = skipped_updates(steps); skipped > 0)
     std::cout << skipped << " updates skipped: their gradient was not finite\n";
   std::cout << "\n" << claims_.report();
+  if (timetable_) std::cout << format_timetable(*timetable_);
   if (profiled_) std::cout << format_profile(*profiled_);
   if (job_.other) std::cout << "\n" << format_comparison(records_.record(), *job_.other);
   if (!records_.trace().empty()) {

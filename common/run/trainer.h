@@ -75,6 +75,7 @@ class Trainer {
   StepRunner runner_;
   std::optional<double> validation_loss_;
   std::optional<Profile> profiled_;
+  std::optional<Timetable> timetable_;
   std::int64_t skipped_in_a_row_ = 0;
 };
 

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <thread>
 
 #include "common/comm/gather_text.h"
+#include "common/comm/late_messages.h"
 #include "common/comm/local_communicator.h"
 #include "common/comm/nccl/nccl_communicator.h"
 #include "common/comm/staged/staged_communicator.h"
@@ -33,8 +35,11 @@ std::string edge_text(const Launch& launch, const char* what, std::chrono::milli
 }
 
 // The communicator of the strategies over that of the host.
-std::unique_ptr<Communicator> on_gpu(std::unique_ptr<Communicator> host, Ledger& ledger,
-                                     const WorldOptions& options) {
+std::unique_ptr<Communicator> for_strategies(std::unique_ptr<Communicator> host, Ledger& ledger,
+                                             const WorldOptions& options) {
+  if (options.link_ms > 0)
+    return std::make_unique<LateMessages>(std::move(host),
+                                          std::chrono::nanoseconds(std::llround(options.link_ms * 1e6)));
   if (!options.gpu) return host;
   if (!options.share_gpu)
     return NcclCommunicator::make(std::move(host),
@@ -63,7 +68,7 @@ void World::connect(Ledger& ledger, const WorldOptions& options) {
   if (!launch_.launched()) {
     board_.emplace(launch_.world);
     record.board = &*board_;
-    comm_.emplace(on_gpu(LocalWorld(1).communicator(Rank{0}), ledger, options), record);
+    comm_.emplace(for_strategies(LocalWorld(1).communicator(Rank{0}), ledger, options), record);
   } else {
     const Place place = options.gpu ? Place::pinned : Place::device;
     mpi_ = std::make_unique<MpiWorld>([&ledger, place](Bytes bytes) {
@@ -78,7 +83,7 @@ void World::connect(Ledger& ledger, const WorldOptions& options) {
                                              std::chrono::steady_clock::now().time_since_epoch().count()));
     board_.emplace(board_directory() + "/" + name, launch_.world);
     record.board = &*board_;
-    comm_.emplace(on_gpu(std::move(world), ledger, options), record);
+    comm_.emplace(for_strategies(std::move(world), ledger, options), record);
   }
 }
 

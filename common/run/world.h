@@ -22,6 +22,7 @@ struct WorldOptions {
   std::int64_t trace_steps = 0;
   std::optional<int> gpu;  // index of this rank's GPU; empty: on the CPU
   bool share_gpu = false;
+  double link_ms = 0;  // on the CPU: messages arrive so much later
 };
 
 /// Without a launcher a world of one, over Local; else over MPI. On GPUs NCCL stands on either, or Staged

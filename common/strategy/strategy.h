@@ -18,6 +18,7 @@
 #include "common/strategy/state_slice.h"
 #include "common/watch/comm_op.h"
 #include "common/watch/timeline.h"
+#include "common/watch/timetable.h"
 
 namespace sc {
 
@@ -56,6 +57,9 @@ struct Division {
 ///   drain()           -> std::vector<StepResult>: applies what was put off, at the end of a run, and returns
 ///                     the results that were still to come, in order
 ///   division(options, world)  -> Division; without it every rank has micro-batches of its own
+///   predict(shape, options)   -> std::string: lines under the plan, of what else is known before a run
+///   link_ms(options)  -> double: messages between ranks of a CPU arrive so much later
+///   timetable(comm)   -> std::optional<Timetable>, on rank 0: when the ranks did what. At a run's end; collective
 ///   kNoGraph          why no CUDA graph can hold one step; without it a graph holds all of it
 ///   after_step(step)  checks what the strategy itself claims (equal replicas, say) after step `step` (they
 ///                     count from 0), outside the operations of a training step
@@ -105,6 +109,24 @@ template <class S>
 std::string no_graph_reason() {
   if constexpr (requires { S::kNoGraph; }) return S::kNoGraph;
   return "";
+}
+
+template <class S>
+std::string predict(const RunShape& shape, const typename S::Options& options) {
+  if constexpr (requires { S::predict(shape, options); }) return S::predict(shape, options);
+  return "";
+}
+
+template <class S>
+double link_ms_of(const typename S::Options& options) {
+  if constexpr (requires { S::link_ms(options); }) return S::link_ms(options);
+  return 0;
+}
+
+template <class S>
+std::optional<Timetable> timetable_of(S& strategy, Communicator& comm) {
+  if constexpr (requires { strategy.timetable(comm); }) return strategy.timetable(comm);
+  return {};
 }
 
 template <class S>

@@ -19,6 +19,10 @@ void CommRecord::set_step(std::int64_t step) {
   if (board_ != nullptr) board_->set_position(rank_, phase_, step_);
 }
 
+void CommRecord::set_doing(std::string_view doing) {
+  if (board_ != nullptr) board_->set_doing(rank_, doing);
+}
+
 CommPlan CommRecord::recorded(Phase phase, std::int64_t step) const {
   const std::lock_guard lock(mutex_);
   return counts_.of(phase, step);

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "common/watch/comm_counts.h"
@@ -41,6 +42,8 @@ class CommRecord {
 
   void set_phase(Phase phase);
   void set_step(std::int64_t step);
+  /// What the strategy has come to, for the board.
+  void set_doing(std::string_view doing);
 
   /// CommCounts::of
   [[nodiscard]] CommPlan recorded(Phase phase, std::int64_t step) const;

@@ -135,6 +135,11 @@ std::string last_text(const RankProgress& p) {
          position_text(p);
 }
 
+// ", stage 1, action 7: SA1,", where its strategy says so.
+std::string doing_text(const RankProgress& p) {
+  return p.doing.empty() || p.phase != Phase::train ? "" : ", " + p.doing + ",";
+}
+
 std::string names(const std::vector<Peer>& peers) {
   std::string text = peers.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < peers.size(); ++i)
@@ -171,7 +176,7 @@ std::string ring_text(const std::vector<Peer>& ring, const std::string& seen) {
   std::string text = "every rank of a ring waits for the next one, so none of them ever goes on: " + seen;
   for (std::size_t i = 0; i < ring.size(); ++i) {
     const Peer &p = ring[i], &next = ring[(i + 1) % ring.size()];
-    text += "\n  rank " + std::to_string(to_int(p.rank)) + " waits for rank " +
+    text += "\n  rank " + std::to_string(to_int(p.rank)) + doing_text(p.progress) + " waits for rank " +
             std::to_string(to_int(next.rank)) + ": " + last_text(p.progress);
   }
   return text;
@@ -181,7 +186,9 @@ std::string lost_text(const std::vector<Peer>& lost, const std::string& seen) {
   std::string text = "lost " + names(lost) + ": " + seen;
   for (const Peer& p : lost) {
     text += "\n  rank " + std::to_string(to_int(p.rank)) + ": " + state_text(p);
-    if (p.state != State::elsewhere) text += "; " + last_text(p.progress);
+    if (p.state == State::elsewhere) continue;
+    text += "; " + last_text(p.progress);
+    if (const std::string at = doing_text(p.progress); !at.empty()) text += at.substr(0, at.size() - 1);
   }
   return text;
 }

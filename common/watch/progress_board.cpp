@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <new>
 
 #include "common/base/check.h"
@@ -24,6 +26,7 @@ struct alignas(64) ProgressBoard::Slot {
   std::atomic<std::int64_t> pid, heartbeat_ns, step, operations, last_elements, collective;
   std::atomic<std::int32_t> waiting, last_ranks, peer_plus_one, group_first, group_count, group_stride;
   std::atomic<std::uint8_t> left, phase, last_kind, last_dtype;
+  std::atomic<std::uint64_t> doing[6];  // text, ended by a zero
 };
 
 namespace {
@@ -115,6 +118,13 @@ void ProgressBoard::set_meeting(Rank rank, const Meeting& meeting) {
   s.collective = meeting.collective;
 }
 
+void ProgressBoard::set_doing(Rank rank, std::string_view doing) {
+  std::uint64_t words[6] = {};
+  static_assert(sizeof words == kMostDoing + 1);
+  std::memcpy(words, doing.data(), std::min(doing.size(), kMostDoing));
+  for (std::size_t i = 0; i < std::size(words); ++i) slot(rank).doing[i] = words[i];
+}
+
 void ProgressBoard::add_waiting(Rank rank, int change) { slot(rank).waiting += change; }
 
 RankProgress ProgressBoard::read(Rank rank) const {
@@ -131,6 +141,9 @@ RankProgress ProgressBoard::read(Rank rank) const {
   }
   p.waiting = s.waiting > 0;
   p.meeting = {{s.group_first, s.group_count, s.group_stride}, {}, s.collective};
+  std::uint64_t words[6] = {};
+  for (std::size_t i = 0; i < std::size(words); ++i) words[i] = s.doing[i];
+  p.doing = reinterpret_cast<const char*>(words);
   if (s.peer_plus_one > 0) p.meeting.peer = Rank{s.peer_plus_one - 1};
   p.heartbeat = RankProgress::Clock::time_point(std::chrono::duration_cast<RankProgress::Clock::duration>(
       std::chrono::nanoseconds(s.heartbeat_ns.load())));

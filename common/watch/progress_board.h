@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/base/types.h"
 #include "common/watch/comm_op.h"
@@ -25,6 +26,7 @@ struct RankProgress {
   std::optional<CommOp> last;   // the last one issued
   bool waiting = false;         // inside a wait or a barrier
   Meeting meeting;              // the one it waits for, or waited for last
+  std::string doing;            // what its strategy has come to, "action 7: SA1"; empty: it does not say
   Clock::time_point heartbeat;
 };
 
@@ -54,6 +56,9 @@ class ProgressBoard {
   void set_issued(Rank rank, std::int64_t operations, const CommOp& last);
   /// What the rank's wait is for.
   void set_meeting(Rank rank, const Meeting& meeting);
+  /// What its strategy has come to; cut after kMostDoing characters.
+  void set_doing(Rank rank, std::string_view doing);
+  static constexpr std::size_t kMostDoing = 47;
   /// How many waits and barriers the rank is inside of.
   void add_waiting(Rank rank, int change);
   [[nodiscard]] RankProgress read(Rank rank) const;

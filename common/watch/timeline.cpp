@@ -5,15 +5,17 @@
 
 namespace sc {
 
-void Timeline::begin_step(std::int64_t step, std::optional<GpuClock> gpu) {
-  on_ = true;
+void Timeline::begin_step(std::int64_t step, bool drawn, std::optional<GpuClock> gpu) {
+  on_ = drawn || recent_steps_ > 0;
+  drawn_ = drawn;
   step_ = step;
   gpu_ = std::move(gpu);
+  std::erase_if(noted_, [&](const Noted& n) { return !n.drawn && n.span.step <= step - recent_steps_; });
 }
 
 Timeline::Mark Timeline::mark(std::string_view name) {
   if (!on_) return {nullptr, 0};
-  Noted noted{{std::string(name), step_, Clock::now(), {}}, gpu_, {}, {}};
+  Noted noted{{std::string(name), step_, Clock::now(), {}}, drawn_, gpu_, {}, {}};
   if (gpu_) noted.began = gpu_->now();
   noted_.push_back(std::move(noted));
   return {this, noted_.size() - 1};
@@ -30,18 +32,31 @@ void Timeline::end(std::size_t index) {
   }
 }
 
-std::vector<Timeline::Span> Timeline::spans() const {
+std::optional<Timeline::Span> Timeline::times_of(const Noted& noted) {
+  Span span = noted.span;
+  if (!noted.gpu) return span;
+  if (!noted.ended) return {};
+  const GpuOrigin& origin = noted.gpu->origin;
+  const auto begin = origin.on_host(*noted.began), end = origin.on_host(*noted.ended);
+  if (!begin || !end) return {};
+  span.begin = *begin, span.end = *end;
+  return span;
+}
+
+std::vector<Timeline::Span> Timeline::drawn() const {
   std::vector<Span> spans;
   for (const Noted& noted : noted_) {
-    Span span = noted.span;
-    if (noted.gpu) {
-      if (!noted.ended) continue;
-      const GpuOrigin& origin = noted.gpu->origin;
-      const auto begin = origin.on_host(*noted.began), end = origin.on_host(*noted.ended);
-      if (!begin || !end) continue;
-      span.begin = *begin, span.end = *end;
-    }
-    spans.push_back(std::move(span));
+    if (!noted.drawn) continue;
+    if (std::optional<Span> span = times_of(noted)) spans.push_back(*std::move(span));
+  }
+  return spans;
+}
+
+std::vector<Timeline::Span> Timeline::recent() const {
+  std::vector<Span> spans;
+  for (const Noted& noted : noted_) {
+    if (noted.span.step <= step_ - recent_steps_) continue;
+    if (std::optional<Span> span = times_of(noted)) spans.push_back(*std::move(span));
   }
   return spans;
 }

@@ -1,5 +1,5 @@
-// Named spans of what a strategy does, for the trace: "F3" from here to there. Nothing is kept unless asked.
-// No torch.
+// Named spans of what a strategy does: "F3" from here to there, for the trace, and of the last steps where a
+// strategy asks for them. Nothing is kept unless asked. No torch.
 #pragma once
 
 #include <chrono>
@@ -46,24 +46,39 @@ class Timeline {
     GpuOrigin origin;
     std::function<GpuMomentPtr()> now;
   };
-  /// From here on spans are kept, of that step.
-  void begin_step(std::int64_t step, std::optional<GpuClock> gpu = {});
-  /// From here on none are.
+  /// From here on spans are of that step. drawn: the trace wants them.
+  void begin_step(std::int64_t step, bool drawn, std::optional<GpuClock> gpu = {});
+  /// From here on none are kept.
   void end_step() { on_ = false; }
+  /// Spans of the last `steps` steps are kept as well, whether they are drawn or not.
+  void keep_recent(std::int64_t steps) { recent_steps_ = steps; }
+  [[nodiscard]] bool keeps_recent() const { return recent_steps_ > 0; }
   [[nodiscard]] Mark mark(std::string_view name);
   /// In the order of their beginnings. Those that a GPU has not come past are left out.
-  [[nodiscard]] std::vector<Span> spans() const;
+  [[nodiscard]] std::vector<Span> drawn() const;
+  /// The same, of the last steps. What a GPU's graph replays counts as the step that was captured, and has the
+  /// times of the last replay.
+  [[nodiscard]] std::vector<Span> recent() const;
+
+  /// What the rank comes to next, for whoever has to say where it hangs.
+  void comes_to(std::string_view what) const {
+    if (listener_) listener_(what);
+  }
+  void on_coming_to(std::function<void(std::string_view)> listener) { listener_ = std::move(listener); }
 
  private:
   struct Noted {
     Span span;
+    bool drawn = false;
     std::optional<GpuClock> gpu;
     GpuMomentPtr began, ended;
   };
   void end(std::size_t index);
+  static std::optional<Span> times_of(const Noted& noted);
 
-  bool on_ = false;
-  std::int64_t step_ = 0;
+  bool on_ = false, drawn_ = false;
+  std::int64_t step_ = 0, recent_steps_ = 0;
+  std::function<void(std::string_view)> listener_;
   std::optional<GpuClock> gpu_;
   std::vector<Noted> noted_;
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/config/field_table.h"
+#include "pace.h"
 #include "stage.h"
 
 namespace sc {
@@ -19,12 +20,15 @@ class Pipeline {
   static MemoryPlan memory_plan(const RunShape& shape, const Options& options);
   static CommPlan comm_plan(const RunShape& shape, const Options& options);
   static Division division(const Options& options, WorldSize world);
+  static std::string predict(const RunShape& shape, const Options& options);
+  static double link_ms(const Options& options) { return options.link_ms; }
 
   Pipeline(RunContext& context, const Options& options);
   StepResult train_step(std::span<const Batch> micro_batches);
   void quiet() {}
   void forward_loss(const Batch& batch, at::Tensor& sums);
   void after_step(std::int64_t step);
+  std::optional<Timetable> timetable(Communicator& comm);
   [[nodiscard]] at::Tensor& sums() { return sums_; }
   [[nodiscard]] std::vector<StateSlice> state() const {
     return state_of(stage_.last_local(), stage_.slices());
@@ -33,27 +37,33 @@ class Pipeline {
 
  private:
   void perform(const pipedream::Action& action, const Slot& slot, std::span<const Batch> micro_batches);
+  template <class Work>
+  void compute(const pipedream::Action& action, Work&& work);
+  Ticket send(const at::Tensor& t, const pipedream::Action& action);
   void forward(const pipedream::Action& action, const Slot& slot, const Batch& batch);
   void backward(const pipedream::Action& action, const Slot& slot, const Batch& batch);
   void reduce_grads(int unit, bool last_micro_batch);
   void wait_reduced();
   void add_tied();
   void global_norm();
+  void step();
   void step_unit(OwnedSlice& slice);
+  void publish_params();
   [[nodiscard]] Rank peer(const pipedream::Action& action) const;
   [[nodiscard]] Rank rank_of_stage(int stage) const;
-  void compare(Communicator& group, const OwnedSlice& slice, std::int64_t elements, std::int64_t step);
+  void compare(Communicator& group, const Stage::Held& held, std::int64_t elements, std::int64_t step);
 
   RunContext& context_;
   Options options_;
   const Share share_;
   Stage stage_;
+  Pace pace_;
   at::Tensor sums_;  // [4] fp64: loss, tokens, sum of squares, overflow flag
   std::unique_ptr<Communicator> replicas_,
       ends_;  // of this stage; with the tied matrix's other copy. Or null
   std::vector<Ticket> received_x_, received_grad_;  // by input; by gradient of the pool
   std::vector<Ticket> sent_x_, sent_grad_;          // by set; by gradient of the pool
-  std::vector<Ticket> reduced_;                     // by slice
+  std::vector<Ticket> reduced_, published_;         // by what the stage holds
 };
 
 }  // namespace sc

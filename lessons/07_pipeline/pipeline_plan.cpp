@@ -1,8 +1,13 @@
 // What lesson 07 holds and sends, and its settings.
-#include <algorithm>
+#include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/text.h"
 #include "common/strategy/gradient_dtype.h"
 #include "common/strategy/group_plan.h"
+#include "measured.h"
 #include "pipeline.h"
 
 namespace sc {
@@ -16,9 +21,26 @@ FieldTable<PipelineOptions> Pipeline::fields() {
             integer(1, 64), &Options::chunks);
   table.add({"replicas", "ranks", "how many ranks share each stage's micro-batches"}, integer(1, 1024),
             &Options::replicas);
+  table.add(
+      {"states", "", "gradients' sums and optimizer states on each replica, or lesson 02's slices of them"},
+      choice<ReplicaStates>({{"whole", ReplicaStates::whole}, {"sharded", ReplicaStates::sharded}}),
+      &Options::states);
   table.add({"split", "",
              "blocks of each position: balanced (by operations, the head's counted), uniform, or 7,7,7,3"},
             text(), &Options::split);
+  table.add(
+      {"profile_in", "", "a file with pipedream's profile of the layers, for a balanced split; or none"},
+      text(), &Options::profile_in);
+  table.add({"costs", "", "a file with pipedream's costs, in seconds: predicts a step's time; or none"},
+            text(), &Options::costs);
+  table.add({"pace", "", "a file with pipedream's costs, in seconds: every action takes that long; or none"},
+            text(), &Options::pace);
+  table.add({"link_ms", "ms", "every message arrives so much later"}, real({.low = 0, .high = 60'000}),
+            &Options::link_ms);
+  table.add({"sends", "", "a send returns at once, or blocks until its receive has begun"},
+            choice<Sends>({{"posted", Sends::posted}, {"blocking", Sends::blocking}}), &Options::sends);
+  table.add({"unchecked", "", "run a list that pipedream finds in a deadlock, to see it hang"}, on_off(),
+            &Options::unchecked);
   table.add({"verify_replicas", "steps",
              "every k steps replicas of a stage and both copies of the tied matrix are compared; 0 = never"},
             integer(0), &Options::verify_replicas);
@@ -47,7 +69,7 @@ MemoryPlan Pipeline::memory_plan(const RunShape& shape, const Options& options) 
   };
   whole(Purpose::parameters, "params_stage", precision.dtype);
   whole(Purpose::gradients, "grads_stage", precision.grad_dtype);
-  OptimizerState::plan(shape, share.elements, plan, "stage");
+  OptimizerState::plan(shape, share.elements / share.shards, plan, share.shards > 1 ? "shard" : "stage");
   plan_activation_buffers(shape, share.buffers, plan);
   if (share.replicas > 1) plan_group(shape, WorldSize{share.replicas}, plan);
   if (has_two_ends(shape) && is_an_end(share)) plan_group(shape, WorldSize{2}, plan);
@@ -59,24 +81,32 @@ CommPlan Pipeline::comm_plan(const RunShape& shape, const Options& options) {
   CommPlan plan;
   const Share share(shape, options);
   const Workload& w = shape.workload;
-  const Elements message(w.batch.micro * w.batch.sequence * w.model.width),
-      tied(w.model.vocab_padded() * w.model.width);
+  const Elements message(w.batch.micro * w.batch.sequence * w.model.width);
   for (const pipedream::Action& action : share.actions()) {
     if (!pipedream::is_message(action.kind)) continue;
     plan.add(pipedream::is_send(action.kind) ? CommKind::send : CommKind::recv, w.precision.dtype, message,
              shape.world);
   }
-  if (share.replicas > 1) {
+  const auto over_replicas = [&](std::int64_t elements) {
     const WorldSize replicas{share.replicas};
-    for (int unit = 0; unit < share.layout.num_units(); ++unit) {
-      if (share.begin(unit) >= 0)
-        plan.add(CommKind::all_reduce, w.precision.grad_dtype, Elements(share.layout.unit(unit).sharded_size),
-                 replicas);
-    }
-    plan.add(CommKind::all_reduce, w.precision.grad_dtype, Elements(share.tied_copy), replicas);
+    if (share.shards == 1)
+      return plan.add(CommKind::all_reduce, w.precision.grad_dtype, Elements(elements), replicas);
+    plan.add(CommKind::reduce_scatter, w.precision.grad_dtype, Elements(elements), replicas);
+    plan.add(CommKind::all_gather, w.precision.dtype, Elements(elements), replicas);
+  };
+  if (share.replicas > 1) {
+    for (int unit = 0; unit < share.layout.num_units(); ++unit)
+      if (share.begin(unit) >= 0) over_replicas(share.layout.unit(unit).sharded_size);
+    over_replicas(share.tied_copy);
   }
-  if (has_two_ends(shape) && is_an_end(share))
-    plan.add(CommKind::all_reduce, w.precision.grad_dtype, tied, WorldSize{2});
+  if (has_two_ends(shape) && is_an_end(share)) {
+    // wte's part of this replica's slice of unit 0.
+    const std::int64_t slice = share.layout.unit(0).sharded_size / share.shards,
+                       begin = share.shards > 1 ? share.replica * slice : 0;
+    const std::int64_t tied = std::min(share.tied, begin + slice) - begin;
+    plan.add(CommKind::all_reduce, w.precision.grad_dtype, Elements(std::max<std::int64_t>(0, tied)),
+             WorldSize{2});
+  }
   plan.add(CommKind::all_reduce, DType::f64, Elements(4),
            shape.world);  // loss, tokens, squares, overflow flag
   return plan;
@@ -87,14 +117,30 @@ Pipeline::Pipeline(RunContext& context, const Options& options)
       options_(options),
       share_(context.shape, options),
       stage_(context, share_),
+      pace_(share_),
       sums_(stage_.sums()),
       received_x_(static_cast<std::size_t>(share_.slots.pools.inputs)),
       received_grad_(static_cast<std::size_t>(share_.slots.pools.grads)),
       sent_x_(static_cast<std::size_t>(share_.slots.pools.sets)),
       sent_grad_(static_cast<std::size_t>(share_.slots.pools.grads)),
-      reduced_(stage_.slices().size()) {
+      reduced_(stage_.held().size()),
+      published_(stage_.held().size()) {
   if (share_.replicas > 1) replicas_ = context.comm.split(share_.stage);
   if (has_two_ends(context.shape)) ends_ = context.comm.split(is_an_end(share_) ? share_.replica : -1);
+  if (replicas_ && share_.shards > 1)
+    for (Stage::Held& held : stage_.held()) replicas_->all_gather(held.params_slice, held.params).wait();
+  context.timeline.keep_recent(kMeasuredSteps);
+}
+
+std::string Pipeline::predict(const RunShape& shape, const Options& options) {
+  const Share share(shape, options);
+  if (!share.costs) return "";
+  const pipedream::Timeline timeline = pipedream::simulate(share.schedule, *share.costs);
+  const BatchConfig& batch = shape.workload.batch;
+  const double rate = static_cast<double>(batch.global * batch.sequence) / timeline.makespan;
+  return fmt::format("time of a step, by {}\n  makespan {:.2f} ms, idle {:.1f} %, {} tokens a second\n",
+                     options.costs, 1e3 * timeline.makespan, 1e2 * (1 - timeline.utilization),
+                     human_count(std::llround(rate)));
 }
 
 }  // namespace sc

@@ -6,9 +6,10 @@
 
 #include "common/base/check.h"
 #include "pipedream/check.h"
-#include "pipedream/error.h"
+#include "pipedream/cost_files.h"
 #include "pipedream/generate.h"
 #include "pipedream/schedule_file.h"
+#include "translated.h"
 
 namespace sc {
 namespace {
@@ -17,16 +18,6 @@ constexpr const char* kFile = "file:";
 
 [[noreturn]] void refuse(const std::string& key, const std::string& what, const std::string& fix) {
   throw InputError(ExitCode::usage, key, what, fix);
-}
-
-// pipedream knows nothing of this project, and has errors of its own.
-template <class F>
-auto translated(const F& f) {
-  try {
-    return f();
-  } catch (const pipedream::InputError& error) {
-    throw InputError(static_cast<ExitCode>(error.code()), "schedule", error.what(), error.fix());
-  }
 }
 
 pipedream::Schedule generated(const PipelineOptions& options, int stages, int microbatches) {
@@ -95,19 +86,39 @@ void require_one_step(const pipedream::Schedule& schedule, const std::string& na
 // [anchor: proven-before-it-runs]
 // Nothing is executed that pipedream has not proven: complete, in order, every message met, free of deadlock.
 pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int microbatches) {
-  return translated([&] {
+  return translated("schedule", [&] {
     const bool file = options.schedule.starts_with(kFile);
     pipedream::Schedule schedule =
         file ? from_file(options, stages, microbatches) : generated(options, stages, microbatches);
-    const pipedream::CheckReport report = pipedream::check(schedule);
-    if (!report.ok()) {
-      throw InputError(ExitCode::data, "schedule " + options.schedule,
-                       pipedream::to_text(report.violations.front()),
+    for (const pipedream::Violation& violation : pipedream::check(schedule).violations) {
+      if (options.unchecked && violation.rule == pipedream::Rule::deadlock) continue;
+      throw InputError(ExitCode::data, "schedule " + options.schedule, pipedream::to_text(violation),
                        "pipedream/run.sh check --file FILE lists every violation");
     }
     require_one_step(schedule, options.schedule);
     return schedule;
   });
+}
+
+// A costs file, or nothing.
+std::optional<pipedream::Costs> costs_in(const std::string& key, const std::string& path, int stages) {
+  if (path == "none") return {};
+  return translated(key, [&] {
+    const pipedream::Costs costs = pipedream::read_costs(path);
+    pipedream::require_costs(costs, stages);
+    return costs;
+  });
+}
+
+// What slows a run down, or makes its sends wait, does so on the host.
+void refuse_on_gpus(const RunShape& shape, const PipelineOptions& options) {
+  if (shape.device == DeviceKind::cpu) return;
+  const char* key = options.pace != "none"             ? "pace"
+                    : options.link_ms > 0              ? "link_ms"
+                    : options.sends == Sends::blocking ? "sends"
+                                                       : nullptr;
+  if (key != nullptr)
+    refuse(key, "it is about ranks on the CPU, and these are GPUs", "leave it out, or --device cpu");
 }
 
 }  // namespace
@@ -118,12 +129,16 @@ Share::Share(const RunShape& shape, const PipelineOptions& options)
       stage(static_cast<int>(stage_of(shape))),
       replica(static_cast<int>(data_rank(shape))),
       replicas(static_cast<int>(data_ranks(shape))),
-      parts(cut_blocks(shape.workload, schedule.positions(), options.split)),
+      parts(cut_blocks(shape.workload, schedule.positions(), options.split, options.profile_in)),
       layout(shape.workload.model, WorldSize{replicas}),
       first(stage == 0),
       last(stage + 1 == schedule.stages),
       begins(static_cast<std::size_t>(layout.num_units()), -1),
-      slots(assign_slots(schedule, stage)) {
+      slots(assign_slots(schedule, stage)),
+      costs(costs_in("costs", options.costs, schedule.stages)),
+      pace(costs_in("pace", options.pace, schedule.stages)),
+      shards(options.states == ReplicaStates::sharded ? replicas : 1) {
+  refuse_on_gpus(shape, options);
   if (options.replicas != replicas) {
     refuse("replicas", fmt::format("{} replicas on {} ranks", options.replicas, to_int(shape.world)),
            "as many ranks as replicas at least: they divide the ranks");
@@ -141,7 +156,9 @@ Share::Share(const RunShape& shape, const PipelineOptions& options)
     most_blocks = std::max(most_blocks, p.blocks);
   }
   if (last) hold(layout.last_unit());
-  if (last && !first && model.tied) tied_copy = model.vocab_padded() * model.width;
+  if (model.tied) tied = model.vocab_padded() * model.width;
+  // Where states are cut, the copy is as long as unit 0, so that a replica's slices of both are the same.
+  if (last && !first) tied_copy = shards > 1 && model.tied ? layout.unit(0).sharded_size : tied;
   elements = Elements(size + tied_copy);
   const Pools& pools = slots.pools;
   buffers = {.first = 1,

@@ -2,6 +2,7 @@
 // settings alone, so that plan and execution cannot differ.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "common/memory/plan.h"
@@ -9,6 +10,7 @@
 #include "common/model/param_layout.h"
 #include "options.h"
 #include "pipedream/schedule.h"
+#include "pipedream/simulate.h"
 #include "slots.h"
 #include "split.h"
 
@@ -34,11 +36,14 @@ struct Share {
   std::vector<Part> parts;           // by position
   ParamLayout layout;                // of the whole model, padded for the replicas' slices
   bool first = false, last = false;  // of all stages
-  std::int64_t tied_copy = 0;        // elements of wte that the last stage holds for its head; 0: none
+  std::int64_t tied = 0;             // elements of wte, where it is the head's matrix too; 0: it is not
+  std::int64_t tied_copy = 0;        // what the last stage holds of unit 0 for its head; 0: nothing
   std::vector<std::int64_t> begins;
   Elements elements;  // of all vectors: units in order, then the copy
   Slots slots;
-  int most_blocks = 0;  // of this rank's positions
+  std::optional<pipedream::Costs> costs, pace;  // in seconds
+  std::int64_t shards = 1;                      // into which replicas cut the states
+  int most_blocks = 0;                          // of this rank's positions
   BufferShape buffers;
 
   /// Gradients of x: two in turn, the pool's, and those that a pending backward_weights reads.

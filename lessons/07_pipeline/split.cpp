@@ -4,10 +4,13 @@
 
 #include <numeric>
 #include <sstream>
+#include <utility>
 
 #include "common/base/check.h"
+#include "pipedream/cost_files.h"
 #include "pipedream/error.h"
 #include "pipedream/partition.h"
+#include "translated.h"
 
 namespace sc {
 namespace {
@@ -16,7 +19,7 @@ namespace {
   throw InputError(ExitCode::usage, "split", what, fix);
 }
 
-// Embedding and head ride along with their neighbours, so that every position has a block.
+// By operations. Embedding and head ride along with their neighbours, so that every position has a block.
 pipedream::Profile profile_of(const Workload& w) {
   const auto d = static_cast<double>(w.model.width), T = static_cast<double>(w.batch.sequence);
   pipedream::Profile profile;
@@ -24,6 +27,27 @@ pipedream::Profile profile_of(const Workload& w) {
     profile.layers.push_back({.name = "block", .forward = 24 * d * d + 2 * T * d});
   profile.layers.back().forward += 2 * static_cast<double>(w.model.vocab_padded()) * d;
   return profile;
+}
+
+// What was measured: what stands before a block, and behind the last one, rides along.
+pipedream::Profile measured_profile(const Workload& w, const std::string& path) {
+  const pipedream::Profile read = pipedream::read_profile(path);
+  pipedream::Profile profile;
+  pipedream::Layer before;
+  for (const pipedream::Layer& layer : read.layers) {
+    if (!layer.block && profile.layers.empty()) {
+      before.forward += layer.forward, before.backward += layer.backward;
+      continue;
+    }
+    if (layer.block) profile.layers.push_back({.name = layer.name});
+    profile.layers.back().forward += layer.forward + std::exchange(before.forward, 0);
+    profile.layers.back().backward += layer.backward + std::exchange(before.backward, 0);
+  }
+  if (static_cast<std::int64_t>(profile.layers.size()) == w.model.layers) return profile;
+  throw InputError(ExitCode::usage, "profile_in",
+                   fmt::format("{} is a profile of {} blocks; this model has {}", path, profile.layers.size(),
+                               w.model.layers),
+                   "the profile of this model, or leave it out: operations are counted then");
 }
 
 std::vector<int> numbers_in(const std::string& split) {
@@ -39,10 +63,13 @@ std::vector<int> numbers_in(const std::string& split) {
   return numbers;
 }
 
-std::vector<int> balanced(const Workload& workload, int positions) {
+std::vector<int> balanced(const Workload& workload, int positions, const std::string& profile_in) {
   std::vector<int> blocks;
+  const pipedream::Profile profile =
+      profile_in == "none" ? profile_of(workload)
+                           : translated("profile_in", [&] { return measured_profile(workload, profile_in); });
   try {
-    const pipedream::Partition partition = pipedream::balanced_partition(profile_of(workload), positions);
+    const pipedream::Partition partition = pipedream::balanced_partition(profile, positions);
     for (const pipedream::Stage& stage : partition.stages) blocks.push_back(stage.last - stage.first + 1);
   } catch (const pipedream::InputError& error) {
     refuse(std::string("balanced: ") + error.what(), "split=uniform, or the numbers themselves");
@@ -58,7 +85,8 @@ std::vector<int> uniform(int layers, int positions) {
 
 }  // namespace
 
-std::vector<Part> cut_blocks(const Workload& workload, int positions, const std::string& split) {
+std::vector<Part> cut_blocks(const Workload& workload, int positions, const std::string& split,
+                             const std::string& profile_in) {
   const auto layers = static_cast<int>(workload.model.layers);
   if (positions > layers) {
     refuse(fmt::format(
@@ -66,9 +94,13 @@ std::vector<Part> cut_blocks(const Workload& workload, int positions, const std:
                layers, positions),
            fmt::format("--set model.layers={}, fewer stages, or fewer chunks", positions));
   }
+  if (profile_in != "none" && split != "balanced") {
+    throw InputError(ExitCode::usage, "profile_in", "split=" + split + " does not read it",
+                     "split=balanced, or leave it out");
+  }
   std::vector<int> blocks;
   if (split == "balanced") {
-    blocks = balanced(workload, positions);
+    blocks = balanced(workload, positions, profile_in);
   } else if (split == "uniform") {
     blocks = uniform(layers, positions);
   } else {

@@ -1,5 +1,7 @@
 #include "stage.h"
 
+#include <algorithm>
+
 namespace sc {
 
 void Stage::forward(int position, const Batch& batch, const Slot& slot) {
@@ -95,10 +97,19 @@ at::Tensor& Stage::input(const Slot& slot) {
 // one is always its output.
 at::Tensor& Stage::output(int set) { return buffers_.sets[static_cast<std::size_t>(set)].x.back(); }
 
+std::vector<OwnedSlice> Stage::slices() const {
+  std::vector<OwnedSlice> slices;
+  for (const Held& held : held_) slices.push_back(held.own);
+  return slices;
+}
+
 at::Tensor Stage::tied_grad() const {
-  const GptConfig& model = share_.layout.config();
-  if (!model.tied || !grads_[0].sharded.defined()) return {};
-  return grads_[0].sharded.narrow(0, 0, model.vocab_padded() * model.width);
+  for (const Held& held : held_) {
+    if (held.unit != 0) continue;
+    const std::int64_t end = std::min(held.own.range.end, share_.tied);
+    if (end > held.own.range.begin) return held.own.grads.narrow(0, 0, end - held.own.range.begin);
+  }
+  return {};
 }
 
 StateSlice Stage::last_local() const {

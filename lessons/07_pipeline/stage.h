@@ -31,13 +31,18 @@ class Stage {
   [[nodiscard]] at::Tensor& grad(int of_pool) { return slab(share_.grad_slab(of_pool)); }
   [[nodiscard]] at::Tensor sums() const { return buffers_.sums; }
   [[nodiscard]] StateSlice last_local() const;
+  /// What all replicas of this stage have of a unit.
+  struct Held {
+    int unit = 0;
+    bool copy = false;                               // of unit 0, for the head
+    at::Tensor params = {}, grads = {};              // the whole of it
+    at::Tensor params_slice = {}, grads_slice = {};  // this replica's; where states are whole, all of it
+    OwnedSlice own = {.unit = 0, .range = {}};       // what this replica steps of that
+  };
   /// Units in order, then the tied copy.
-  [[nodiscard]] std::vector<OwnedSlice>& slices() { return slices_; }
-  [[nodiscard]] const std::vector<OwnedSlice>& slices() const { return slices_; }
-  [[nodiscard]] bool is_tied_copy(const OwnedSlice& slice) const {
-    return share_.tied_copy > 0 && slice.unit == 0;
-  }
-  /// wte's part of unit 0's gradient, or the copy's: undefined where this stage has neither.
+  [[nodiscard]] std::vector<Held>& held() { return held_; }
+  [[nodiscard]] std::vector<OwnedSlice> slices() const;
+  /// wte's part of what this replica owns, of unit 0 or of its copy: the gradient. Undefined: none.
   [[nodiscard]] at::Tensor tied_grad() const;
 
  private:
@@ -50,7 +55,7 @@ class Stage {
   Gpt gpt_;
   ActivationBuffers buffers_;
   std::vector<UnitTensors> params_, grads_;  // by unit; undefined where this stage has none
-  std::vector<OwnedSlice> slices_;
+  std::vector<Held> held_;
   at::Tensor last_grad_;
 };
 

@@ -1,4 +1,6 @@
 // What a stage holds.
+#include <algorithm>
+
 #include "stage.h"
 
 namespace sc {
@@ -14,22 +16,37 @@ Stage::Stage(const RunContext& context, const Share& share)
   };
   params_ = units_of(arena(Purpose::parameters, "params_stage", precision.dtype));
   grads_ = units_of(arena(Purpose::gradients, "grads_stage", precision.grad_dtype));
-  const OptimizerState state(context, share.elements, "stage");
-  const std::vector<UnitTensors> master = state.master.defined() ? units_of(state.master) : params_,
-                                 momentum = units_of(state.momentum), variance = units_of(state.variance);
-  const auto own = [&](int unit) {
-    const auto u = static_cast<std::size_t>(unit);
-    OwnedSlice s{.unit = unit, .range = {0, params_[u].sharded.numel()}};
-    s.params = params_[u].sharded, s.grads = grads_[u].sharded, s.master = master[u].sharded;
-    s.momentum = momentum[u].sharded, s.variance = variance[u].sharded;
-    // A function of seed, name and element: every stage has the bits that lesson 00 has, the copy those of wte.
-    init_slice(share.layout, unit, s.segment, s.range, context.shape.workload.seed, s.master);
-    if (state.master.defined()) s.params.copy_(s.master);
-    slices_.push_back(std::move(s));
+  const OptimizerState state(context, share.elements / share.shards, share.shards > 1 ? "shard" : "stage");
+  const bool has_master = state.master.defined();
+  // [anchor: a-replicas-slice]
+  // Of each unit all of the states, or 1/R of them: lesson 02's slice, over the replicas of one stage.
+  const auto hold = [&](int unit, std::int64_t begin, bool copy) {
+    const at::Tensor params = params_[static_cast<std::size_t>(unit)].sharded,
+                     grads = grads_[static_cast<std::size_t>(unit)].sharded;
+    const std::int64_t part = params.numel() / share.shards,
+                       first = share.shards > 1 ? share.replica * part : 0;
+    Held held{.unit = unit, .copy = copy, .params = params, .grads = grads};
+    held.params_slice = params.narrow(0, first, part), held.grads_slice = grads.narrow(0, first, part);
+    OwnedSlice& own = held.own = {.unit = unit, .range = {first, first + part}};
+    if (copy) own.range.end = std::max(first, std::min(own.range.end, share.tied));  // of wte alone
+    const auto of = [&](const at::Tensor& of_arena, std::int64_t at) {
+      return of_arena.narrow(0, at, own.range.size());
+    };
+    if (!own.empty()) {
+      own.params = of(held.params_slice, 0), own.grads = of(held.grads_slice, 0);
+      own.master = has_master ? of(state.master, begin / share.shards) : own.params;
+      own.momentum = of(state.momentum, begin / share.shards),
+      own.variance = of(state.variance, begin / share.shards);
+      if (share.shards > 1) own.replica = copy ? params.narrow(0, 0, share.tied) : params;
+      // A function of seed, name and element: every stage has the bits that lesson 00 has, the copy those of wte.
+      init_slice(share.layout, unit, own.segment, own.range, context.shape.workload.seed, own.master);
+      if (has_master) own.params.copy_(own.master);
+    }
+    held_.push_back(std::move(held));
   };
   for (int unit = 0; unit < share.layout.num_units(); ++unit)
-    if (share.begin(unit) >= 0) own(unit);
-  if (share.tied_copy > 0) own(0);
+    if (share.begin(unit) >= 0) hold(unit, share.begin(unit), false);
+  if (share.tied_copy > 0) hold(0, share.elements.value() - share.tied_copy, true);
 }
 
 std::vector<UnitTensors> Stage::units_of(const at::Tensor& arena) const {

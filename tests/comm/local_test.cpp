@@ -5,6 +5,7 @@
 #include <cmath>
 #include <latch>
 
+#include "common/comm/late_messages.h"
 #include "common/comm/local_communicator.h"
 #include "common/comm/recording_communicator.h"
 #include "tests/comm/conformance.h"
@@ -30,6 +31,10 @@ const std::vector<Backend> kBackends = {
     {"Local", {}},
     {"Delaying", delayed},
     {"Recording", recorded},
+    {"Late",
+     [](std::unique_ptr<Communicator> inner) {
+       return std::make_unique<LateMessages>(std::move(inner), std::chrono::microseconds(200));
+     }},
     {"RecordingDelaying",
      [](std::unique_ptr<Communicator> inner) { return recorded(delayed(std::move(inner))); }},
 };
@@ -151,6 +156,28 @@ TEST(Delaying, ShowsAReadBeforeTheWait) {
     EXPECT_EQ(t.const_data_ptr<float>()[50], 1.0f);
   };
   test::run_local(2, body, delayed);
+}
+
+// A message arrives so much later than it would; the sender does not wait for that, nor does anybody in a collective.
+TEST(LateMessages, ArriveLater) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kLate = std::chrono::milliseconds(60);
+  test::run_local(
+      2,
+      [&](Communicator& comm) {
+        at::Tensor t = at::full({3}, 1.0 + to_int(comm.rank()), at::kFloat);
+        comm.barrier();
+        const Clock::time_point began = Clock::now();
+        if (comm.rank() == Rank{0}) return comm.send(t, Rank{1}).wait();
+        Ticket first = comm.recv(t, Rank{0});
+        EXPECT_FALSE(first.ready());
+        first.wait();
+        EXPECT_GE(Clock::now() - began, kLate);
+        EXPECT_EQ(t[0].item<float>(), 1);
+      },
+      [&](std::unique_ptr<Communicator> inner) {
+        return std::make_unique<LateMessages>(std::move(inner), kLate);
+      });
 }
 
 }  // namespace

@@ -7,20 +7,24 @@
 namespace sc::test {
 namespace {
 
-std::atomic<std::int64_t> g_messages = 0, g_bytes = 0, g_collectives = 0;
+std::atomic<std::int64_t> g_messages = 0, g_bytes = 0, g_largest = 0, g_collectives = 0;
 
 void count_message(int count, MPI_Datatype type) {
   int size = 0;
   PMPI_Type_size(type, &size);
   ++g_messages;
-  g_bytes += static_cast<std::int64_t>(count) * size;
+  const std::int64_t bytes = static_cast<std::int64_t>(count) * size;
+  g_bytes += bytes;
+  std::int64_t largest = g_largest;
+  while (largest < bytes && !g_largest.compare_exchange_weak(largest, bytes)) {
+  }
 }
 
 }  // namespace
 
-WireCount wire_count() { return {g_messages, g_bytes, g_collectives}; }
+WireCount wire_count() { return {g_messages, g_bytes, g_largest, g_collectives}; }
 
-void reset_wire_count() { g_messages = g_bytes = g_collectives = 0; }
+void reset_wire_count() { g_messages = g_bytes = g_largest = g_collectives = 0; }
 
 }  // namespace sc::test
 

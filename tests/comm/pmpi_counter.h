@@ -9,6 +9,7 @@ namespace sc::test {
 struct WireCount {
   std::int64_t messages = 0;     // Send and its kin
   std::int64_t bytes = 0;        // their payload
+  std::int64_t largest = 0;      // of one of them
   std::int64_t collectives = 0;  // calls of MPI's own collectives that carry data: Stagecraft makes none
 };
 

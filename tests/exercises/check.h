@@ -24,4 +24,8 @@ struct Exercise {
 ///   Exits  0 solved; 1 not; 75 after a minute: code that runs for ever.
 int judge(const Exercise& exercise);
 
+/// The file with the answer, from the repository's root. Only where a file is what a learner edits
+/// (edited_file.cpp).
+std::string edited_file();
+
 }  // namespace sc::exercise

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "common/comm/forwarding_communicator.h"
 #include "common/optim/grad_norm.h"
 #include "common/optim/loss_scale.h"
 #include "common/strategy/nonfinite.h"
@@ -12,14 +13,13 @@
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
 #include "tests/support/fake_strategy.h"
-#include "tests/support/forwarding_communicator.h"
 #include "tests/support/harness.h"
 
 namespace sc {
 namespace {
 
 /// Overflows once, when it is told to: an infinity in this rank's slice of a block's summed gradient.
-class OverflowingCommunicator : public test::ForwardingCommunicator {
+class OverflowingCommunicator : public ForwardingCommunicator {
  public:
   using ForwardingCommunicator::ForwardingCommunicator;
   void overflow_next() { armed_ = true; }
@@ -92,6 +92,7 @@ class SteppedByHand final : public detail::AnyStrategy {
   at::Tensor& sums() override { return lesson_->sums(); }
   std::vector<StateSlice> state() override { return lesson_->state(); }
   void after_step(std::int64_t step) override { sc::after_step(*lesson_, step); }
+  std::optional<Timetable> timetable(Communicator& /*comm*/) override { return {}; }
   [[nodiscard]] const ParamLayout& layout() const override { return lesson_->layout(); }
 
  private:

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "common/base/check.h"
+#include "common/comm/late_messages.h"
 #include "lessons/00_one_device/reference_order.h"
 #include "pipedream/check.h"
 #include "pipedream/generate.h"
@@ -59,6 +60,18 @@ TEST_P(PipelineStages, EveryScheduleEndsInTheSameBits) {
 }
 INSTANTIATE_TEST_SUITE_P(Stages, PipelineStages, ::testing::Values(1, 2, 3, 4));
 
+// Lesson 02's slices over the replicas of a stage: the same bits, with 1/R of the states on each.
+TEST_P(PipelineStages, ReplicasMayShareTheirStates) {
+  const int stages = GetParam();
+  for (const std::int64_t replicas : {1, 2, 3}) {
+    const Workload w = workload_of(5, 4, replicas);
+    const test::RankResult expected = reference(w, stages, replicas);
+    for (const char* schedule : {"1f1b", "zb_h1"})
+      expect_pipeline_equals(expected, stages, w,
+                             {.schedule = schedule, .replicas = replicas, .states = ReplicaStates::sharded});
+  }
+}
+
 // Every setting of activations, tied and untied heads, several rows a micro-batch.
 TEST(Pipeline, EveryModelEndsInTheSameBits) {
   test::for_each_model([](Workload w) {
@@ -76,18 +89,44 @@ TEST(Pipeline, EverySplitEndsInTheSameBits) {
     expect_pipeline_equals(expected, 3, w, {.split = split});
 }
 
+// Ten seeds of random delays, every family.
 TEST(Pipeline, DelaysChangeNothing) {
   const Workload w = workload_of(8, 5, 1);
   const test::RankResult expected = reference(w, 4, 1);
-  for (int k = 0; k < 2; ++k)
+  for (int k = 0; k < 10; ++k)
     for (const char* schedule : kFamilies)
       expect_pipeline_equals(expected, 4, w, {.schedule = schedule}, test::delayed);
+}
+
+/// Messages in one direction alone are late: what overtakes what is another order than with equal delays.
+class LateOneWay : public LateMessages {
+ public:
+  LateOneWay(std::unique_ptr<Communicator> inner, bool up) : LateMessages(std::move(inner), kLate), up_(up) {}
+  Ticket recv(at::Tensor& t, Rank from) override {
+    return (from < rank()) == up_ ? LateMessages::recv(t, from) : ForwardingCommunicator::recv(t, from);
+  }
+
+ private:
+  static constexpr auto kLate = std::chrono::microseconds(700);
+  bool up_;
+};
+
+TEST(Pipeline, DelaysInOneDirectionChangeNothing) {
+  const Workload w = workload_of(8, 5, 1);
+  const test::RankResult expected = reference(w, 4, 1);
+  for (const bool up : {true, false})
+    for (const char* schedule : kFamilies)
+      expect_pipeline_equals(expected, 4, w, {.schedule = schedule},
+                             [up](std::unique_ptr<Communicator> comm) {
+                               return std::make_unique<LateOneWay>(std::move(comm), up);
+                             });
 }
 
 /// An order that somebody may write: at each moment one of the computations that could be done next, at random.
 /// Backwards ascend, as a gradient's sum demands.
 pipedream::Schedule random_schedule(int stages, int microbatches, std::uint64_t seed) {
-  pipedream::Schedule schedule{.name = "random", .stages = stages, .microbatches = microbatches};
+  pipedream::Schedule schedule{
+      .name = "random", .stages = stages, .microbatches = microbatches, .actions = {}};
   schedule.actions.resize(static_cast<std::size_t>(stages));
   std::vector<int> forwards(static_cast<std::size_t>(stages)), backwards = forwards;  // done so far
   std::mt19937_64 random(seed);
@@ -205,6 +244,8 @@ TEST(Pipeline, RefusesWhatCannotRunBeforeAnythingIsAllocated) {
   EXPECT_EQ(of_file("{ \"schedule\": ", 2).substr(0, 12), "65 schedule:");
   const std::string deadlock = pipedream::to_json(pipedream::deadlock_send_first());
   EXPECT_NE(of_file(deadlock, 4).find("deadlock: stage "), std::string::npos) << of_file(deadlock, 4);
+  EXPECT_EQ(refusal({.schedule = "file:" + (dir / "s.json").string(), .unchecked = true}, w, 4), "taken")
+      << "to see it hang";
   EXPECT_NE(of_file(deadlock, 2).find("is for 4 stages and 4 micro-batches; this run has 2 and 4"),
             std::string::npos);
   const std::string two_steps = pipedream::to_json(pipedream::generate(
@@ -217,6 +258,16 @@ TEST(Pipeline, RefusesWhatCannotRunBeforeAnythingIsAllocated) {
           [["F0", "F1", "F2", "F3", "I0", "I1", "W1", "W0", "B2", "B3", "step@1"]]})";
   EXPECT_NE(of_file(descending, 1).find("W1 is not the chunk's next micro-batch"), std::string::npos)
       << of_file(descending, 1);
+  pipedream::write_text((dir / "s.json").string(), descending);
+  EXPECT_EQ(refusal({.schedule = "file:" + (dir / "s.json").string(), .unchecked = true}, w, 1).substr(0, 3),
+            "65 ")
+      << "unchecked is about deadlocks alone";
+  const std::string costs = (dir / "costs.json").string();
+  pipedream::write_text(costs, R"({"times": [{"forward": 1, "backward_input": 1, "backward_weights": 1},
+                                             {"forward": 1, "backward_input": 1, "backward_weights": 1}]})");
+  EXPECT_EQ(refusal({.costs = costs}, w, 2), "taken");
+  EXPECT_NE(refusal({.costs = costs}, w, 3).find("2 entries for 3 stages"), std::string::npos);
+  EXPECT_EQ(refusal({.pace = (dir / "none.json").string()}, w, 2).substr(0, 8), "64 pace:");
   const std::string stashes = pipedream::to_json(
       pipedream::generate({.family = pipedream::Family::pipedream, .stages = 2, .microbatches = 4}));
   EXPECT_NE(of_file(stashes, 2).find("several versions"), std::string::npos) << of_file(stashes, 2);
@@ -240,7 +291,63 @@ TEST(PipelineSplit, CountsTheHead) {
 TEST(Pipeline, SixteenBitsBesideFp32) {
   Workload w = workload_of(4, 3, 2);
   w.precision = {.dtype = DType::bf16, .grad_dtype = DType::f32, .reduce_dtype = DType::f32};
-  expect_pipeline_equals(reference(w, 2, 2), 2, w, {.replicas = 2});
+  for (const bool tied : {true, false}) {
+    w.model.tied = tied;
+    const test::RankResult expected = reference(w, 2, 2);
+    expect_pipeline_equals(expected, 2, w, {.replicas = 2});
+    expect_pipeline_equals(expected, 2, w, {.replicas = 2, .states = ReplicaStates::sharded});
+  }
+}
+
+// Momentum and variance are what replicas share; the rest is whole on each.
+TEST(Pipeline, SlicesOfStatesAreHalfOfThem) {
+  const Workload w = workload_of(4, 4, 2);
+  const auto bytes = [&](ReplicaStates states, Purpose purpose, int rank) {
+    RunShape shape = test::shape_for(w, 4, rank, CommBackend::local);
+    shape.stages = 2;
+    return Pipeline::memory_plan(shape, {.replicas = 2, .states = states}).of(purpose).value();
+  };
+  const std::int64_t whole = bytes(ReplicaStates::whole, Purpose::momentum, 0);
+  EXPECT_EQ(bytes(ReplicaStates::sharded, Purpose::momentum, 0), whole / 2);
+  EXPECT_EQ(bytes(ReplicaStates::sharded, Purpose::variance, 1), whole / 2);
+  EXPECT_EQ(bytes(ReplicaStates::sharded, Purpose::gradients, 0),
+            bytes(ReplicaStates::whole, Purpose::gradients, 0));
+}
+
+// What is known before a run: the simulator's makespan with the costs that a file gives.
+TEST(Pipeline, PredictsAStepsTimeFromCosts) {
+  const sc::testing::TempDir dir;
+  const Workload w = workload_of(4, 4, 1);
+  RunShape shape = test::shape_for(w, 2, 0, CommBackend::local);
+  shape.stages = 2;
+  EXPECT_EQ(Pipeline::predict(shape, {}), "");
+  const std::string path = (dir / "costs.json").string();
+  pipedream::write_text(
+      path, R"({"times": [{"forward": 0.01, "backward_input": 0.01, "backward_weights": 0.01}]})");
+  // (M + S - 1)(f + b) = 5 x 30 ms; 4 rows of 9 tokens in it.
+  EXPECT_EQ(Pipeline::predict(shape, {.costs = path}),
+            "time of a step, by " + path + "\n  makespan 150.00 ms, idle 20.0 %, 240 tokens a second\n");
+}
+
+TEST(Pipeline, ABalancedSplitReadsWhatWasMeasured) {
+  const sc::testing::TempDir dir;
+  const std::string path = (dir / "profile.json").string();
+  const Workload w = workload_of(4, 4, 1);
+  const auto profile = [&](const std::string& layers) {
+    pipedream::write_text(path, R"({"profile": "mine", "layers": [)" + layers + "]}");
+  };
+  const std::string block = R"({"name": "b", "forward": 1, "backward": 2})";
+  profile(R"({"name": "e", "forward": 3, "backward": 3, "block": false},)" + block + "," + block + "," +
+          block + "," + block + R"(,{"name": "h", "forward": 0, "backward": 0, "block": false})");
+  EXPECT_EQ(cut_blocks(w, 2, "balanced", path)[1], (Part{2, 3}))
+      << "the embedding's time is the first position's";
+  EXPECT_EQ(cut_blocks(w, 2, "balanced")[1], (Part{3, 2}));
+  EXPECT_EQ(refusal({.split = "uniform", .profile_in = path}, w, 2),
+            "64 profile_in: split=uniform does not read it");
+  profile(block);
+  EXPECT_EQ(refusal({.profile_in = path}, w, 2),
+            "64 profile_in: " + path + " is a profile of 1 blocks; this model has 4");
+  EXPECT_EQ(refusal({.profile_in = (dir / "none.json").string()}, w, 2).substr(0, 14), "64 profile_in:");
 }
 
 }  // namespace

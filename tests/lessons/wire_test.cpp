@@ -124,5 +124,29 @@ TEST(WireBytes, OfAPipelineAreThePlans) {
   });
 }
 
+// 2 M messages over each boundary, and between them the norm's four numbers. V d elements travel between the two
+// ends alone: nothing that an inner stage sends is larger than a message.
+TEST(WireBytes, OfAnInnerStageAreMessagesAlone) {
+  const int stages = to_int(test::mpi_world().size()), stage = to_int(test::mpi_world().rank());
+  if (stages < 3) GTEST_SKIP() << "with two stages both are ends";
+  const c10::InferenceMode inference;
+  at::set_num_threads(1);
+  const Workload w = test::odd_workload();
+  const std::int64_t message = w.batch.micro * w.batch.sequence * w.model.width * 4,
+                     M = w.batch.global / w.batch.micro;
+  RankOf<Pipeline> rank(w, {});
+  const test::WireCount sent = rank.count_step(0);
+  rank.quiet();
+  const bool inner = stage > 0 && stage + 1 < stages;
+  const std::int64_t of_the_norm =
+      wire_bytes({CommKind::all_reduce, DType::f64, Elements(4), WorldSize{stages}}, Rank{stage}).value();
+  const std::int64_t tied =
+      w.model.vocab_padded() * w.model.width * 4;  // of two ranks each sends what it has
+  EXPECT_EQ(sent.bytes, (inner ? 2 : 1) * M * message + of_the_norm + (inner ? 0 : tied));
+  if (inner) {
+    EXPECT_EQ(sent.largest, message);
+  }
+}
+
 }  // namespace
 }  // namespace sc

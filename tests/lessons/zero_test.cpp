@@ -2,12 +2,12 @@
 // bytes and the operations that the plans say.
 #include <ATen/ops/equal.h>
 
+#include "common/comm/forwarding_communicator.h"
 #include "lessons/00_one_device/reference_order.h"
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
-#include "tests/support/forwarding_communicator.h"
 #include "tests/support/harness.h"
 #include "tests/support/pairwise.h"
 
@@ -43,7 +43,7 @@ void expect_equal_world(const std::vector<test::RankResult>& ranks, const test::
 }
 
 /// Notes the elements of every sum over ranks, in the order in which they are asked for.
-class SumsInOrder : public test::ForwardingCommunicator {
+class SumsInOrder : public ForwardingCommunicator {
  public:
   SumsInOrder(std::unique_ptr<Communicator> inner, std::vector<std::int64_t>& sums)
       : ForwardingCommunicator(*inner), inner_(std::move(inner)), sums_(sums) {}
@@ -98,7 +98,7 @@ TEST(Zero, UnitsAreSummedAsBackwardCompletesThem) {
 }
 
 /// Notes when gathers are issued ("g") and waited for ("w"), each with its number.
-class GathersInOrder : public test::ForwardingCommunicator {
+class GathersInOrder : public ForwardingCommunicator {
  public:
   GathersInOrder(std::unique_ptr<Communicator> inner, std::string& seen)
       : ForwardingCommunicator(*inner), inner_(std::move(inner)), seen_(seen) {}
@@ -146,7 +146,7 @@ TEST(Zero2, GathersAreIssuedAsForwardComesNear) {
 }
 
 /// Hands out windows, and sees which gathers are between two of them.
-class Windows : public test::ForwardingCommunicator {
+class Windows : public ForwardingCommunicator {
  public:
   struct Seen {
     std::int64_t bytes = 0, others = 0;

@@ -178,6 +178,11 @@ TEST_F(Record, KeepsWhatAGpuHeldAndByWhom) {
   EXPECT_EQ(allocator["peak"], 1022);
   EXPECT_TRUE(allocator["allocations"].is_null());
   EXPECT_EQ(allocator["beside"]["context"], 500);
+  EXPECT_EQ(written(record).find("\"timetable\""), std::string::npos);
+  record.timetable = {.rows = {{"measured", 0.25, 0.5, "a step"}}, .ranks = {{{"F0", 0, 1, 0.125, 1.5}}, {}}};
+  const nlohmann::json timetable = nlohmann::json::parse(written(record))["timetable"];
+  EXPECT_EQ(timetable["rows"].dump(), R"([{"idle":0.5,"name":"measured","seconds":0.25}])");
+  EXPECT_EQ(timetable["ranks"].dump(), R"([[["F0",0.0,1.0,0.125,1.5]],[]])");
 }
 
 TEST_F(Record, HasNoMfuWithoutAPeak) {

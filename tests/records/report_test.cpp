@@ -143,6 +143,14 @@ TEST(PlanTable, RanksThatDifferStandSideBySide) {
             "  a rank sends                        520 B      400 B\n");
 }
 
+TEST(TimetableText, IsMillisecondsAndShares) {
+  EXPECT_EQ(
+      format_timetable({.rows = {{"measured", 0.25, 0.5, "one step"}, {"formula", 0.0321, 0.2727, ""}}}),
+      "  time of a step  makespan   idle\n"
+      "  measured        250.00 ms  50.0 %  one step\n"
+      "  formula          32.10 ms  27.3 %\n");
+}
+
 TEST(PredictedMeasured, SaysThatAllIsEqual) {
   const MemoryPlan memory = some_memory();
   const CommPlan operations = some_operations();

@@ -5,10 +5,10 @@
 #include <optional>
 #include <thread>
 
+#include "common/comm/forwarding_communicator.h"
 #include "common/optim/grad_norm.h"
 #include "common/run/run_lesson.h"
 #include "lessons/01_data_parallel/data_parallel.h"
-#include "tests/support/forwarding_communicator.h"
 
 namespace sc {
 namespace {
@@ -20,7 +20,7 @@ struct BrokenOptions {
 };
 
 /// Never waits for the all-reduce of four numbers, but keeps quiet until it has ended.
-class DroppingCommunicator : public test::ForwardingCommunicator {
+class DroppingCommunicator : public ForwardingCommunicator {
  public:
   DroppingCommunicator(Communicator& inner, bool drops) : ForwardingCommunicator(inner), drops_(drops) {}
   Ticket all_reduce(at::Tensor& t) override {

@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -29,6 +30,7 @@ class FakeStrategy final : public detail::AnyStrategy {
   at::Tensor& sums() override { throw std::logic_error("a fake does not evaluate"); }
   std::vector<StateSlice> state() override { return slices; }
   void after_step(std::int64_t /*step*/) override {}
+  std::optional<Timetable> timetable(Communicator& /*comm*/) override { return {}; }
   [[nodiscard]] const ParamLayout& layout() const override { throw std::logic_error("a fake has no layout"); }
 };
 

@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 TEST(Timeline, KeepsTheSpansOfTheStepsThatItIsAskedFor) {
   Timeline timeline;
   { const auto before = timeline.mark("before"); }
-  timeline.begin_step(4);
+  timeline.begin_step(4, true);
   {
     const auto outer = timeline.mark("outer");
     const auto inner = timeline.mark("inner");
@@ -20,7 +20,7 @@ TEST(Timeline, KeepsTheSpansOfTheStepsThatItIsAskedFor) {
   }
   timeline.end_step();
   { const auto after = timeline.mark("after"); }
-  const std::vector<Timeline::Span> spans = timeline.spans();
+  const std::vector<Timeline::Span> spans = timeline.drawn();
   ASSERT_EQ(spans.size(), 2u);
   EXPECT_EQ(spans[0].name, "outer");
   EXPECT_EQ(spans[1].name, "inner");
@@ -28,6 +28,34 @@ TEST(Timeline, KeepsTheSpansOfTheStepsThatItIsAskedFor) {
   EXPECT_LE(spans[0].begin, spans[1].begin);
   EXPECT_GE(spans[0].end, spans[1].end);
   EXPECT_GE(spans[1].end - spans[1].begin, 2ms);
+}
+
+TEST(Timeline, KeepsTheLastStepsWhereSomebodyAsks) {
+  Timeline timeline;
+  EXPECT_FALSE(timeline.keeps_recent());
+  timeline.keep_recent(2);
+  EXPECT_TRUE(timeline.keeps_recent());
+  for (int step = 0; step < 5; ++step) {
+    timeline.begin_step(step, step == 1);
+    const auto mark = timeline.mark("F" + std::to_string(step));
+    timeline.end_step();
+  }
+  const auto names = [](const std::vector<Timeline::Span>& spans) {
+    std::string text;
+    for (const Timeline::Span& span : spans) text += span.name;
+    return text;
+  };
+  EXPECT_EQ(names(timeline.recent()), "F3F4");
+  EXPECT_EQ(names(timeline.drawn()), "F1");
+}
+
+TEST(Timeline, SaysWhatComesNext) {
+  Timeline timeline;
+  timeline.comes_to("nobody listens");
+  std::string heard;
+  timeline.on_coming_to([&](std::string_view what) { heard = what; });
+  timeline.comes_to("action 7: SA1");
+  EXPECT_EQ(heard, "action 7: SA1");
 }
 
 /// A GPU that comes past a point when it is told to.
@@ -45,16 +73,16 @@ class Passed : public GpuMoment {
 TEST(Timeline, OfAGpuAreItsOwnTimesOnTheHostsClock) {
   std::chrono::nanoseconds now = 350ns;
   Timeline timeline;
-  timeline.begin_step(0,
+  timeline.begin_step(0, true,
                       Timeline::GpuClock{{std::make_shared<Passed>(100ns), Timeline::Clock::time_point(1s)},
                                          [&] { return std::make_shared<Passed>(now); }});
   {
     const auto mark = timeline.mark("F0");
     now = 600ns;
   }
-  ASSERT_EQ(timeline.spans().size(), 1u);
-  EXPECT_EQ(timeline.spans()[0].begin, Timeline::Clock::time_point(1s + 250ns));
-  EXPECT_EQ(timeline.spans()[0].end, Timeline::Clock::time_point(1s + 500ns));
+  ASSERT_EQ(timeline.drawn().size(), 1u);
+  EXPECT_EQ(timeline.drawn()[0].begin, Timeline::Clock::time_point(1s + 250ns));
+  EXPECT_EQ(timeline.drawn()[0].end, Timeline::Clock::time_point(1s + 500ns));
 }
 
 }  // namespace

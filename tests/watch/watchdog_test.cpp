@@ -165,6 +165,29 @@ TEST(HangReport, ARingOfMessagesIsADeadlock) {
   EXPECT_EQ(text.find("rank 0 waits for rank 1"), std::string::npos) << "it is not in the ring";
 }
 
+// What a strategy has come to is said in training, as it says it, and cut where the board has no room.
+TEST(HangReport, NamesTheActionsOfARing) {
+  ProgressBoard board(WorldSize{3});
+  waits(board, Rank{0}, 3, message(Rank{1}));
+  waits(board, Rank{1}, 17, message(Rank{2}));
+  waits(board, Rank{2}, 18, message(Rank{1}));
+  for (const int r : {1, 2}) board.set_position(Rank{r}, Phase::train, 4);
+  board.set_doing(Rank{1}, "stage 1, action 7: SA1");
+  board.set_doing(Rank{2}, std::string(100, 'x'));
+  const std::string text = report(board);
+  EXPECT_NE(text.find("\n  rank 1, stage 1, action 7: SA1, waits for rank 2: last"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\n  rank 2, " + std::string(ProgressBoard::kMostDoing, 'x') + ", waits for rank 1: "),
+            std::string::npos)
+      << text;
+  board.set_position(Rank{1}, Phase::eval, 4);
+  EXPECT_NE(report(board).find("\n  rank 1 waits for rank 2: "), std::string::npos)
+      << "of the last training step";
+  board.set_position(Rank{1}, Phase::train, 4);
+  board.add_waiting(Rank{1}, -1);
+  EXPECT_NE(report(board).find("train step 4, stage 1, action 7: SA1"), std::string::npos) << report(board);
+}
+
 // Ranks 0 and 2 are one group, 1 and 3 the other, which waits in another collective than rank 0 does.
 TEST(HangReport, OfAGroupTheMemberThatIsElsewhere) {
   ProgressBoard board(WorldSize{4});

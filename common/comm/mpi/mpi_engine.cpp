@@ -28,8 +28,10 @@ class MpiPoster : public Poster {
       : requests_(requests), operation_(operation), slot_(slot) {}
   void send(const void* data, Bytes bytes, Rank to, std::int64_t piece) override {
     MPI_Request request = MPI_REQUEST_NULL;
-    SC_CHECK(MpiStatus{MPI_Isend(data, static_cast<int>(bytes.value()), MPI_BYTE, static_cast<int>(to),
-                                 tag(piece), comm(), &request)});
+    // A message has been sent when its receive has begun, however small it is.
+    const auto isend = operation_.collective ? MPI_Isend : MPI_Issend;
+    SC_CHECK(MpiStatus{isend(data, static_cast<int>(bytes.value()), MPI_BYTE, static_cast<int>(to),
+                             tag(piece), comm(), &request)});
     add(request, -1);
   }
   void receive(void* data, Bytes bytes, Rank from, std::int64_t piece) override {

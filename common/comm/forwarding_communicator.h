@@ -1,9 +1,9 @@
-// A communicator that hands everything to another: a test overrides the one operation that it is about.
+// A communicator that hands everything to another: a decorator overrides the operations that it is about.
 #pragma once
 
 #include "common/comm/communicator.h"
 
-namespace sc::test {
+namespace sc {
 
 /// `inner` must outlive it.
 class ForwardingCommunicator : public Communicator {
@@ -31,4 +31,4 @@ class ForwardingCommunicator : public Communicator {
   Communicator& inner_;
 };
 
-}  // namespace sc::test
+}  // namespace sc

@@ -1,0 +1,21 @@
+// pipedream knows nothing of this project, and has errors of its own.
+#pragma once
+
+#include <string>
+
+#include "common/base/check.h"
+#include "pipedream/error.h"
+
+namespace sc {
+
+/// f(), whose errors become this project's, at `key`.
+template <class F>
+auto translated(const std::string& key, const F& f) {
+  try {
+    return f();
+  } catch (const pipedream::InputError& error) {
+    throw InputError(static_cast<ExitCode>(error.code()), key, error.what(), error.fix());
+  }
+}
+
+}  // namespace sc
