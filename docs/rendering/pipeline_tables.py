@@ -16,13 +16,3 @@ def pipeline_same_bits(page):
         rows.append([f"{stages} x {replicas}", f"`{reference['weights_sha256'][:12]}`", *("equal" if one else "DIFFERENT" for one in same)])
     return (table(["stages x replicas", "lesson 00's weights", *(f"`{name}`" for name in schedules)], rows, left=7)
             + tail(page, "pipeline_order", more=f"20 losses and the SHA-256 of the saved weights; {file_text(reference)}"))
-
-
-@renders
-def pipeline_stages(page, shape):
-    """What each stage holds of activations and workspace, by schedule."""
-    schedules = record("pipeline_order")["shapes"][shape]["schedules"]
-    ranks = range(len(next(iter(schedules.values()))["bytes_of_ranks"]))
-    rows = [[f"`{name}`", *(f"{run['bytes_of_ranks'][rank]['activations'] + run['bytes_of_ranks'][rank]['workspace']:,}" for rank in ranks)] for name, run in schedules.items()]
-    return (table(["bytes", *(f"stage {rank}" for rank in ranks)], rows)
-            + tail(page, "pipeline_order", more=f"measured, equal to the plan to the byte; {file_text(next(iter(schedules.values())))}"))

@@ -280,6 +280,24 @@ def pipeline_order():
                                   for stages, replicas in shapes}}
 
 
+def pipeline_pace():
+    """Lesson 07 on 4 stages, paced by lessons/07_pipeline/pace.json: makespan and idle share of the median of 7 steps, beside what the simulator makes of
+    the same costs; on a slow link too, whose messages take as long as a forward."""
+    def paced(schedule, micro_batches, *flags):
+        run = Run("07_pipeline", 4, "--steps", "8", "--set", f"schedule={schedule}", "--set", f"batch.global={micro_batches}", "--set", "model.width=32",
+                  "--pace", "lessons/07_pipeline/pace.json", *flags)
+        machines.append(run)
+        return {"command": run.command, "rows": {row.pop("name"): row for row in run.record["timetable"]["rows"]}, "ranks": run.record["timetable"]["ranks"]}
+
+    machines, counts = [], (4, 8, 16)
+    runs = {name: {m: paced(name, m) for m in counts} for name in SCHEDULES}
+    slow = {name: paced(name, 8, "--link-ms", "30") for name in ("gpipe", "1f1b")}
+    drawn = runs["1f1b"][4]["ranks"]
+    for run in (*(run for several in runs.values() for run in several.values()), *slow.values()):
+        del run["ranks"]
+    return {**machines[0].machine(), "schedules": runs, "link_ms_30": slow, "drawn": drawn}
+
+
 # lesson: the settings of each run, two steps on two ranks
 ZERO_SETTINGS = {"01_data_parallel": ("",),
                  "02_zero1": ("", "batch.micro=6"),
@@ -382,7 +400,7 @@ def gpu_trace(folders):
                         for lesson, (folder, said) in sorted(runs.items())}}
 
 
-TIMED = (lesson_01_variants, lesson_01_batch, lesson_01_trace, lesson_00)
+TIMED = (lesson_01_variants, lesson_01_batch, lesson_01_trace, lesson_00, pipeline_pace)
 ALL = (*TIMED, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, lesson_07, pipeline_order, zero_order, zero_settings, zero_plans, zero_trace)
 
 
