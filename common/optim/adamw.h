@@ -30,8 +30,8 @@ struct StepScalars {
 inline constexpr float kNoUpdate = -1.0F;
 
 /// One step of Adam with decoupled weight decay on a slice of n elements.
-///   Shapes   grad [n] fp32 or bf16; param, m, v [n] fp32; param16 [n] bf16 or null: receives the
-///            rounded parameters. No overlap.
+///   Shapes   grad [n] fp32, bf16 or fp16; param, m, v [n] fp32; param16 [n] bf16 or fp16, or null: receives
+///            the rounded parameters. No overlap.
 ///   decay    ranges of the slice that weight decay applies to: ascending, disjoint, relative to it.
 ///   Rule     nothing if clip is kNoUpdate; otherwise
 ///            g = clip grad;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g g;
@@ -39,8 +39,7 @@ inline constexpr float kNoUpdate = -1.0F;
 ///            in fp32, the scalar factors in fp64 and rounded once.
 ///   Bits     an element's result depends neither on the slice's borders, nor on the number of threads,
 ///            nor on the processor (GPUs included, but for the scalar factors' powers: their last fp64 bit).
-///   Threads  LibTorch's intra-op threads. On a GPU everything is on it, grad and param16 may be fp16 too,
-///            and nothing waits for the host.
+///   Threads  LibTorch's intra-op threads. On a GPU everything is on it, and nothing waits for the host.
 ///   Errors   InputError for other dtypes, devices or lengths.
 ///   Source   Loshchilov and Hutter, arXiv:1711.05101; torch.optim.AdamW's form of the bias corrections.
 void adamw_step(const AdamWHyper& hyper, const StepScalars& scalars, std::span<const Range> decay,

@@ -1,20 +1,28 @@
-// Parameters a second of adamw_step, beside what this machine's memory carries in a loop that does nothing
-// else. Choose no power of two: arrays that lie such a distance apart share cache sets, and narrow loads slow
-// down threefold.
+// Parameters a second of adamw_step and of host Adam on a HostPool, beside what this machine's memory carries
+// in a loop that does nothing else; in pages of 4 KiB and in huge ones. Choose no power of two: arrays that
+// lie such a distance apart share cache sets, and narrow loads slow down threefold.
 //   adamw_benchmark [parameters, default 30000000] [threads, default 1] [repeats, default 25]
 #include <ATen/Parallel.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
-#include <ATen/ops/zeros.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
 #include <vector>
 
+#include "common/base/host_pool.h"
+#include "common/memory/host_pages.h"
+#include "common/memory/ledger.h"
 #include "common/optim/adamw.h"
 #include "common/optim/grad_norm.h"
+#include "common/optim/host_adam.h"
 
 namespace {
 
@@ -60,26 +68,93 @@ void add_streams(const at::Tensor& grad, at::Tensor& param, at::Tensor& momentum
   });
 }
 
+// Zeros, in huge pages where the system gives them, or in none.
+at::Tensor vector_of(std::int64_t n, at::ScalarType type, bool huge) {
+  const std::int64_t bytes = n * static_cast<std::int64_t>(at::elementSize(type));
+  std::shared_ptr<void> pages;
+  if (huge) {
+    pages = sc::host_pages(sc::Bytes(bytes), false);
+  } else {
+    const auto size = static_cast<std::size_t>(bytes);
+    void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    ::madvise(memory, size, MADV_NOHUGEPAGE);
+    pages = {memory, [size](void* p) { ::munmap(p, size); }};
+  }
+  return at::from_blob(
+             pages.get(), {n}, [pages](void*) {}, at::TensorOptions(type))
+      .zero_();
+}
+
+// Kilobytes of this process in huge pages: what the system gave.
+long huge_kib() {
+  long kib = 0;
+  if (std::FILE* file = std::fopen("/proc/self/smaps_rollup", "r")) {
+    char line[256];
+    while (std::fgets(line, sizeof line, file) != nullptr)
+      if (std::sscanf(line, "AnonHugePages: %ld", &kib) == 1) break;
+    std::fclose(file);
+  }
+  return kib;
+}
+
+// As lesson 05 posts it: pieces of 4 M elements, no thread waits between them.
+void on_pool(sc::HostPool& pool, const sc::AdamWVectors& vectors, std::int64_t n) {
+  constexpr std::int64_t kPiece = std::int64_t{1} << 22;
+  const sc::AdamWFactors factors = sc::adamw_factors({}, 1e-3F, 10, 0.5F);
+  std::vector<std::shared_ptr<const sc::HostPiece>> pieces;
+  for (std::int64_t at = 0; at < n; at += kPiece)
+    pieces.push_back(pool.post(std::min(kPiece, n - at), [=](std::int64_t begin, std::int64_t end) {
+      sc::adamw_chunk(factors, vectors, {}, {at + begin, at + end});
+    }));
+  for (const auto& piece : pieces) piece->wait();
+}
+
+void measure(std::int64_t n, int repeats, sc::HostPool& pool, bool huge) {
+  const auto make = [&](at::ScalarType type) { return vector_of(n, type, huge); };
+  at::Tensor p = make(at::kFloat), m = make(at::kFloat), v = make(at::kFloat), g = make(at::kFloat);
+  at::rand_out(p, {n}), at::rand_out(g, {n});
+  std::printf("%s, %.1f GiB of it huge\n", huge ? "huge pages" : "pages of 4 KiB",
+              static_cast<double>(huge_kib()) / (1 << 20));
+  print("the same traffic, one addition each", n, 28, time_of(repeats, [&] { add_streams(g, p, m, v); }));
+  m.zero_(), v.zero_();
+  sc::AdamWVectors vectors{g.const_data_ptr(), sc::DType::f32, p.mutable_data_ptr<float>(),
+                           m.mutable_data_ptr<float>(), v.mutable_data_ptr<float>()};
+  const sc::StepScalars scalars{at::full({}, 1e-3, at::kFloat), at::full({}, 10, at::kLong),
+                                at::full({}, 0.5, at::kFloat)};
+  const auto step = [&](const at::Tensor& grad, at::Tensor* out) {
+    sc::adamw_step({}, scalars, {}, grad, p, m, v, out);
+  };
+  print("adamw_step, fp32", n, 28, time_of(repeats, [&] { step(g, nullptr); }));
+  print("pool, fp32", n, 28, time_of(repeats, [&] { on_pool(pool, vectors, n); }));
+  volatile double sink = 0;
+  print("sum of squares, fp32", n, 4, time_of(repeats, [&] { sink = sc::sum_of_squares(g); }));
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    at::Tensor g16 = make(type), p16 = make(type);
+    g16.copy_(g);
+    const std::string name(sc::name_of(sc::from_aten(type)));
+    print(("adamw_step, " + name).c_str(), n, 28, time_of(repeats, [&] { step(g16, &p16); }));
+    vectors.grad = g16.const_data_ptr(), vectors.param16 = p16.mutable_data_ptr();
+    vectors.grad_dtype = vectors.param16_dtype = sc::from_aten(type);
+    for (const auto& [store, what] :
+         {std::pair{sc::Store::cached, ""}, {sc::Store::streamed, ", streamed"}}) {
+      vectors.store = store;
+      print(("pool, " + name + what).c_str(), n, 28, time_of(repeats, [&] { on_pool(pool, vectors, n); }));
+    }
+    print(("sum of squares, " + name).c_str(), n, 2,
+          time_of(repeats, [&] { sink = sc::sum_of_squares(g16); }));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::int64_t n = argc > 1 ? std::atoll(argv[1]) : 30'000'000;
-  at::set_num_threads(argc > 2 ? std::atoi(argv[2]) : 1);
+  const int threads = argc > 2 ? std::atoi(argv[2]) : 1;
   const int repeats = argc > 3 ? std::atoi(argv[3]) : 25;
-  at::Tensor p = at::rand({n}), m = at::zeros({n}), v = at::zeros({n}), p16 = at::zeros({n}, at::kBFloat16);
-  const at::Tensor g = at::rand({n}), g16 = g.to(at::kBFloat16);
-  const sc::StepScalars scalars{at::full({}, 1e-3, at::kFloat), at::full({}, 10, at::kLong),
-                                at::full({}, 0.5, at::kFloat)};
-  const sc::Range decay[] = {{0, n / 2}};
-  std::printf("%lld parameters, %d threads\n", static_cast<long long>(n), at::get_num_threads());
-  print("the same traffic, one addition each", n, 28, time_of(repeats, [&] { add_streams(g, p, m, v); }));
-  m.zero_(), v.zero_();
-  const auto step = [&](const at::Tensor& grad, at::Tensor* out) {
-    sc::adamw_step({}, scalars, decay, grad, p, m, v, out);
-  };
-  print("fp32 gradient", n, 28, time_of(repeats, [&] { step(g, nullptr); }));
-  print("bf16 gradient, bf16 parameters out", n, 28, time_of(repeats, [&] { step(g16, &p16); }));
-  volatile double sink = 0;
-  print("sum of squares, fp32", n, 4, time_of(repeats, [&] { sink = sc::sum_of_squares(g); }));
-  print("sum of squares, bf16", n, 2, time_of(repeats, [&] { sink = sc::sum_of_squares(g16); }));
+  at::set_num_threads(threads);
+  sc::HostPool pool(threads);
+  std::printf("%lld parameters, %d threads, %s\n", static_cast<long long>(n), threads,
+              sc::adamw_loops().front().name);
+  for (const bool huge : {false, true}) measure(n, repeats, pool, huge);
 }

@@ -199,23 +199,25 @@ TEST(AdamW, DecayIsDecoupled) {
   EXPECT_EQ(s.m[3].item<float>(), 0.0F);
 }
 
-// A bf16 gradient is that number in fp32; bf16 parameters are the fp32 ones rounded to nearest, ties to even,
-// as LibTorch does.
-TEST(AdamW, ReadsAndWritesBf16) {
-  for (const std::int64_t n : {7, 33, 70'001}) {
-    const State start(n);
-    const at::Tensor grad16 = at::randn({n}).to(at::kBFloat16);
-    const std::vector<Range> decay = {{0, n / 2}};
-    State wide = start.copy(), narrow = start.copy();
-    at::Tensor from_wide = at::zeros({n}, at::kBFloat16), from_narrow = at::zeros({n}, at::kBFloat16);
-    step(wide, grad16.to(at::kFloat), decay, &from_wide);
-    step(narrow, grad16, decay, &from_narrow);
-    expect_equal(wide, narrow);
-    EXPECT_TRUE(at::equal(from_wide, wide.p.to(at::kBFloat16)));
-    EXPECT_TRUE(at::equal(from_narrow, from_wide));
-    State alone = start.copy();
-    step(alone, grad16, decay);
-    expect_equal(alone, narrow);
+// A 16-bit gradient is that number in fp32; 16-bit parameters are the fp32 ones rounded to nearest, ties to
+// even, as LibTorch does.
+TEST(AdamW, ReadsAndWrites16Bits) {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    for (const std::int64_t n : {7, 33, 70'001}) {
+      const State start(n);
+      const at::Tensor grad16 = at::randn({n}).to(type);
+      const std::vector<Range> decay = {{0, n / 2}};
+      State wide = start.copy(), narrow = start.copy();
+      at::Tensor from_wide = at::zeros({n}, type), from_narrow = at::zeros({n}, type);
+      step(wide, grad16.to(at::kFloat), decay, &from_wide);
+      step(narrow, grad16, decay, &from_narrow);
+      expect_equal(wide, narrow);
+      EXPECT_TRUE(at::equal(from_wide, wide.p.to(type)));
+      EXPECT_TRUE(at::equal(from_narrow, from_wide));
+      State alone = start.copy();
+      step(alone, grad16, decay);
+      expect_equal(alone, narrow);
+    }
   }
 }
 
@@ -238,11 +240,12 @@ TEST(AdamW, TakesAnEmptySlice) {
 
 TEST(AdamW, RefusesWhatItCannotUpdate) {
   State s(8);
-  at::Tensor half = at::zeros({8}, at::kHalf);
+  at::Tensor wide = at::zeros({8}), short16 = at::zeros({7}, at::kHalf);
   EXPECT_THROW(step(s, at::randn({8}).to(at::kDouble), {}), InputError);
   EXPECT_THROW(step(s, at::randn({7}), {}), InputError);
   EXPECT_THROW(step(s, at::randn({16}).slice(0, 0, 16, 2), {}), InputError);
-  EXPECT_THROW(step(s, at::randn({8}), {}, &half), InputError);
+  EXPECT_THROW(step(s, at::randn({8}), {}, &wide), InputError);
+  EXPECT_THROW(step(s, at::randn({8}), {}, &short16), InputError);
 }
 
 }  // namespace
