@@ -9,8 +9,11 @@ One GPU: lesson 00, and in run "sharding", which has no peer, lessons 01-04 besi
 the slowest counts), lessons 02-04, DistributedDataParallel, with ZeroRedundancyOptimizer, and FSDP2. Runs of ours
 alone: "accumulate" has four micro-batches a step, "windows" lesson 04 also without copy engines, "links" what links between GPUs that are awake
 cost a step on one GPU.
+Run "pipeline" is lesson 07 beside torch.distributed.pipelining, both cut into the same stages, with 4, 8 and 16 micro-batches a step,
+with 8 by GPipe as well: docs/results/gpu_pipeline.json.
 
   tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
+  tests/benchmarks/gpu.sh --world 2 --rows pipeline [--peers 1f1b,1f1b:13+11]
   tests/benchmarks/gpu.sh --render docs/results/gpu_peers.json
 """
 import argparse
@@ -46,11 +49,25 @@ class Row:
     # On several GPUs.
     lessons: tuple = ("ours", "ours_1", "zero1", "zero2", "zero3")
     ddp_peers: tuple = ("compile", "wire", "zero", "fsdp")
-    micro_batches: int = 1  # a step and rank; peers have one
+    micro_batches: int = 1  # a step and rank; peers have one, but for pipelines
     worlds: tuple = (1, 2)  # 2: of several
+    split: tuple = ()  # blocks of each GPU, a stage of one pipeline: all work on the same micro-batches
+    record: str = "gpu_peers"
 
     def config(self):
         return json.loads((ROOT / "configs" / f"{self.workload}.json").read_text())
+
+    def runs_on(self, world):
+        return min(2, world) in self.worlds and len(self.split) in (0, world)
+
+    def step_rows(self, world):
+        return self.rows * self.micro_batches * (1 if self.split else world)
+
+
+def pipeline(micro_batches, *schedules):
+    """Lesson 07 and its peer, by 1F1B and by `schedules`. The split is what split=balanced makes of 24 blocks and the head."""
+    return Row(f"pipeline_{micro_batches}", "gpt2_355m", 4, lessons=("ours", *(f"ours_{name}" for name in schedules)), ddp_peers=("1f1b", *schedules),
+               micro_batches=micro_batches, worlds=(2,), split=(14, 10), record="gpu_pipeline")
 
 
 ROWS = {row.name: row for row in (
@@ -64,7 +81,9 @@ ROWS = {row.name: row for row in (
     Row("accumulate", "gpt2_355m", 16, lessons=("ours", "zero1", "zero2", "zero3"), ddp_peers=(), micro_batches=4, worlds=(2,)),
     # Lesson 04 beside itself without copy engines.
     Row("windows", "gpt2_355m", 16, lessons=("ours", "zero3", "zero3_plain"), ddp_peers=(), worlds=(2,)),
-    Row("links", "gpt2_355m", 16, lessons=("ours", "ours_1", "ours_1_awake", "ours_1_within"), ddp_peers=(), worlds=(2,)))}
+    Row("links", "gpt2_355m", 16, lessons=("ours", "ours_1", "ours_1_awake", "ours_1_within"), ddp_peers=(), worlds=(2,)),
+    pipeline(4), pipeline(8, "gpipe"), pipeline(16))}
+GROUPS = {"pipeline": [name for name in ROWS if name.startswith("pipeline_")]}  # --rows asks for all of them at once
 # Name: program, settings, label.
 LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
            "ours_1_awake": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, beside copies of 1 MiB into it, one every 20 ms"),
@@ -72,7 +91,10 @@ LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload'
            "zero1": ("02_zero1", [], "Stagecraft, lesson 02 (ZeRO-1)"), "zero2": ("03_zero2", [], "Stagecraft, lesson 03 (ZeRO-2)"),
            "zero3": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3)"),
            "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again"),
-           "zero3_plain": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3), NCCL_WIN_ENABLE=0")}
+           "zero3_plain": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3), NCCL_WIN_ENABLE=0"),
+           "ours_1f1b": ("07_pipeline", ["schedule=1f1b"], "Stagecraft, lesson 07 (pipeline, 1F1B)"),
+           "ours_gpipe": ("07_pipeline", ["schedule=gpipe"], "Stagecraft, lesson 07 (pipeline, GPipe)")}
+PIPELINES = ("ours_1f1b", "ours_gpipe")
 ENVIRONMENT_OF = {"zero3_plain": {"NCCL_WIN_ENABLE": "0"}}  # NCCL registers no window then
 ALONE = ("ours_1", *gpu_table.BESIDE_COPIES)  # on each of several GPUs apart
 VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
@@ -81,6 +103,7 @@ VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autoca
             "zero": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, ZeroRedundancyOptimizer, fp32 between ranks"),
             "fsdp": ("autocast", "FSDP2, blocks compiled, fp32 parameters, gathered, computed and summed in bf16")}
 SHARDS = {"zero": "optimizer", "fsdp": "all"}  # of several GPUs, as wire
+SCHEDULES = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe"}  # the peers of pipelines; behind a colon another split, 1f1b:13+11
 
 
 def sizes(row):
@@ -93,7 +116,7 @@ def sizes(row):
 def expected_seconds(row):
     """About what a step takes on a GPU that makes 400 TFLOP/s of it: before the first turn, to warm up for about as long as later ones."""
     parameters, tokens, _ = sizes(row)
-    return 6 * parameters * tokens * row.micro_batches / 400e12
+    return 6 * parameters * tokens * row.micro_batches / 400e12 / max(1, len(row.split))
 
 
 def peer_gib(row, name):
@@ -101,7 +124,9 @@ def peer_gib(row, name):
     parameters, tokens, vocab = sizes(row)
     model = row.config()["model"]
     d, layers = model["width"], model["layers"]
-    return 1.0 + (parameters * (10 if VARIANTS[name.split(":")[0]][0] == "bf16" else 18) + tokens * layers * 34 * d + tokens * vocab * 4) / GIB
+    base = name.split(":")[0]
+    tokens *= row.micro_batches if base == "gpipe" else 1
+    return 1.0 + (parameters * (10 if base == "bf16" else 18) + tokens * layers * 34 * d + tokens * vocab * 4) / GIB
 
 
 def now():
@@ -128,7 +153,7 @@ class Bench:
         """One turn each. Returns the cells and who failed; raises OutOfTime."""
         began, cells, failures = time.monotonic(), {}, {}
         for name in order:
-            tokens = row.rows * row.micro_batches * sequence * world_of[name]
+            tokens = row.step_rows(world_of[name]) * sequence
             try:
                 turn = programs[name].measure(row.warm_up, row.steps, self.deadline)
                 if turn["tokens"] != tokens:
@@ -153,7 +178,8 @@ class Comparison(Bench):
     def __init__(self, args, folder):
         super().__init__(args.seconds, folder)
         self.args, self.world = args, args.world or max(1, self.machine["gpus"])
-        self.path = pathlib.Path(args.out)
+        self.asked = self.wanted()
+        self.path = pathlib.Path(args.out or f"docs/results/{self.record_of(self.asked)}.json")
         self.result = json.loads(self.path.read_text()) if self.path.exists() else {"rows": {}}
         self.result["about"] = ("medians of synchronised steps; the programs of a row took turns within each round, and ratios are within "
                                 "a round; an idle program keeps its memory and leaves the GPU alone")
@@ -167,12 +193,22 @@ class Comparison(Bench):
         return row.name if self.world == 1 else f"{row.name} x{self.world}"
 
     def wanted(self):
-        known = [name for name, row in ROWS.items() if min(2, self.world) in row.worlds]
-        names = self.args.rows.split(",") if self.args.rows else known if self.world == 1 else ["355m"]
+        known = [name for name, row in ROWS.items() if row.runs_on(self.world)]
+        asked = self.args.rows.split(",") if self.args.rows else known if self.world == 1 else ["355m"]
+        names = [name for one in asked for name in GROUPS.get(one, [one])]
         for name in names:
             if name not in known:
-                sys.exit(f"error: --rows: {name} is none of {', '.join(known)} (GPUs: {self.world})")
+                groups = [group for group, members in GROUPS.items() if set(members) <= set(known)]
+                sys.exit(f"error: --rows: {name} is none of {', '.join(known + groups)} (GPUs: {self.world})")
         return [self.timed(row) for row in ROWS.values() if row.name in names]
+
+    @staticmethod
+    def record_of(rows):
+        """The one that a result without --out goes to."""
+        records = list(dict.fromkeys(row.record for row in rows))
+        if len(records) > 1:
+            sys.exit(f"error: --rows: some are kept in {records[0]}.json, some in {records[1]}.json\n  fix: ask for them apart, or --out FILE")
+        return records[0]
 
     def timed(self, row):
         steps, warm_up = self.args.steps or row.steps, row.warm_up if self.args.warm_up is None else self.args.warm_up
@@ -183,7 +219,9 @@ class Comparison(Bench):
         names = [] if list(names) == ["none"] else names
         for name in names:
             base = name.split(":")[0]
-            if base not in VARIANTS or (self.world == 1 and (base == "wire" or base in SHARDS)):
+            if row.split and base not in SCHEDULES:
+                sys.exit(f"error: --peers: '{name}' is none of {', '.join(SCHEDULES)}\n  fix: --peers 1f1b,1f1b:13+11, or none")
+            if not row.split and (base not in VARIANTS or (self.world == 1 and (base == "wire" or base in SHARDS))):
                 sys.exit(f"error: --peers: '{name}' is none of {', '.join(VARIANTS)} (wire, zero, fsdp: on several GPUs)\n"
                          "  fix: --peers compile,bf16:reduce-overhead, or none")
         return names
@@ -191,7 +229,8 @@ class Comparison(Bench):
     def lesson_names(self, row):
         """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU most others are there only if they are asked for."""
         names = self.args.lessons.split(",") if self.args.lessons else row.lessons if self.world > 1 else ("ours", *row.beside)
-        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ALONE)]
+        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ALONE) and name not in PIPELINES]
+        known = ["ours", *PIPELINES[1:]] if row.split else known
         for name in names:
             if name not in known:
                 sys.exit(f"error: --lessons: '{name}' is none of {', '.join(known)}\n  fix: --lessons ours,zero3")
@@ -199,7 +238,8 @@ class Comparison(Bench):
 
     def settings(self, row):
         """What rounds must have in common to stand in one row."""
-        return {"workload": f"configs/{row.workload}.json", "rows_a_rank": row.rows, **({"micro_batches": row.micro_batches} if row.micro_batches > 1 else {}), "sequence": row.config()["batch"]["sequence"],
+        pipelined = {"lesson": "07", "split": list(row.split)} if row.split else {}
+        return {"workload": f"configs/{row.workload}.json", **pipelined, "rows_a_rank": row.rows, **({"micro_batches": row.micro_batches} if row.micro_batches > 1 else {}), "sequence": row.config()["batch"]["sequence"],
                 "tokens": name_of(self.args.tokens) if self.args.tokens else "random", "world": self.world, "warm_up": row.warm_up, "timed_steps": row.steps,
                 "gpu": self.machine.get("gpu")}
 
@@ -219,25 +259,32 @@ class Comparison(Bench):
     # --- peers -------------------------------------------------------------------------------------------------------
 
     def peer(self, row, name):
-        base, _, mode = name.partition(":")
-        arguments = ["--workload", ROOT / f"configs/{row.workload}.json", "--rows", row.rows, "--variant", VARIANTS[base][0],
-                     "--mode", mode or "default", "--attention", self.attention(row), "--ranks", self.world, "--tokens", self.tokens(row),
-                     "--bucket-mb", self.args.bucket_mb, "--wire", "bf16" if base == "wire" else "same", "--shard", SHARDS.get(base, "none")]
+        base, _, more = name.partition(":")
+        arguments = ["--workload", ROOT / f"configs/{row.workload}.json", "--rows", row.rows]
+        if row.split:
+            split = more.replace("+", ",") or ",".join(map(str, row.split))
+            arguments += ["--micro-batches", row.micro_batches, "--schedule", base, "--split", split]
+        else:
+            arguments += ["--variant", VARIANTS[base][0], "--mode", more or "default"]
+        arguments += ["--attention", self.attention(row), "--ranks", self.world, "--tokens", self.tokens(row)]
+        if not row.split:
+            arguments += ["--bucket-mb", self.args.bucket_mb, "--wire", "bf16" if base == "wire" else "same", "--shard", SHARDS.get(base, "none")]
         threads = str(max(2, (os.cpu_count() or 2) // 8))
-        return Peer(self.args.peer, arguments, self.args.start_limit, {"TORCHINDUCTOR_COMPILE_THREADS": threads})
+        return Peer(self.args.pipeline_peer if row.split else self.args.peer, arguments, self.args.start_limit, {"TORCHINDUCTOR_COMPILE_THREADS": threads})
 
     def attention(self, row):
-        """The backend of a row's peers: timed once, before anything else uses the GPU."""
+        """The backend of a row's peers: timed once a shape, before anything else uses the GPU."""
         if self.args.attention != "auto":
             return self.args.attention
-        if row.name not in self.attentions:
+        shape = row.workload, row.rows
+        if shape not in self.attentions:
             command = [sys.executable, self.args.peer, "--workload", ROOT / f"configs/{row.workload}.json", "--rows", str(row.rows), "--attention-only"]
             said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=self.args.start_limit)
             if said.returncode != 0:
                 sys.exit(f"error: {row.name}: which attention is the faster: exit {said.returncode}\n{said.stderr[-2000:]}\n  fix: --attention cudnn")
-            self.attentions[row.name] = json.loads(said.stdout)
-            print(f"{row.name}: attention {json.dumps(self.attentions[row.name])}", flush=True)
-        return self.attentions[row.name]["attention"]
+            self.attentions[shape] = json.loads(said.stdout)
+            print(f"{row.name}: attention {json.dumps(self.attentions[shape])}", flush=True)
+        return self.attentions[shape]["attention"]
 
     def runs_llmc(self, row):
         return bool(self.args.llmc and self.world == 1 and row.peers)
@@ -301,21 +348,26 @@ class Comparison(Bench):
 
     # --- a row -------------------------------------------------------------------------------------------------------
 
-    def program(self, name):
-        return lesson_program(self.args.bin, "00_one_device" if self.world == 1 and name == "ours" else LESSONS[name][0])
+    def known_as(self, row, name):
+        """Under which name LESSONS has it: `ours` of a pipeline is lesson 07."""
+        return PIPELINES[0] if row.split and name == "ours" else name
+
+    def program(self, row, name):
+        return lesson_program(self.args.bin, "00_one_device" if self.world == 1 and name == "ours" else LESSONS[self.known_as(row, name)][0])
 
     def lesson(self, row, name, turns):
         world = self.world_of(name)
-        settings = ["--workload", f"configs/{row.workload}.json", "--set", f"batch.global={row.rows * row.micro_batches * world}",
+        settings = ["--workload", f"configs/{row.workload}.json", "--set", f"batch.global={row.step_rows(world)}",
                     "--set", f"batch.micro={row.rows}", "--set", "data.validation_batches=1", "--device", "cuda"]
         source = [] if name == "text" else [f"data.source={self.tokens(row)}"]
-        settings += [part for s in (*source, *LESSONS[name][1]) for part in ("--set", s)]
+        own = [*LESSONS[self.known_as(row, name)][1], *([f"split={','.join(map(str, row.split))}"] if row.split else [])]
+        settings += [part for s in (*source, *own) for part in ("--set", s)]
         environment = {**({"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}), **ENVIRONMENT_OF.get(name, {})}
         folder = self.folder / f"{row.name}_{name}"
         if name in ALONE:
-            apart = Apart(lambda gpu, where: Lesson(self.program(name), settings, 1, f"{folder}_{gpu}", False, turns, {**environment, **where}, expected_seconds(row)), self.world)
+            apart = Apart(lambda gpu, where: Lesson(self.program(row, name), settings, 1, f"{folder}_{gpu}", False, turns, {**environment, **where}, expected_seconds(row)), self.world)
             return apart if name == "ours_1" else BesideCopies(apart, self.args.copies, self.world, name == "ours_1_within")
-        return Lesson(self.program(name), settings, world, folder, self.args.ours == "paused", turns, environment, expected_seconds(row))
+        return Lesson(self.program(row, name), settings, world, folder, self.args.ours == "paused", turns, environment, expected_seconds(row))
 
     def world_of(self, name):
         return 1 if name in ALONE else self.world
@@ -330,17 +382,20 @@ class Comparison(Bench):
             found["llmc"] = LlmC(self.args.llmc, config["model"]["layers"], row.rows, config["batch"]["sequence"], self.tokens(row))
         return found
 
-    def label(self, name):
+    def label(self, row, name):
         base, _, mode = name.partition("_")
         if name == "llmc":
             return "llm.c"
         if name in LESSONS:
-            return "Stagecraft, lesson 00" if self.world == 1 and name == "ours" else LESSONS[name][2]
+            return "Stagecraft, lesson 00" if self.world == 1 and name == "ours" else LESSONS[self.known_as(row, name)][2]
+        if row.split:
+            other = f" ({mode.replace('_', ' + ')} blocks)" if mode else ""
+            return f"torch.distributed.pipelining, {SCHEDULES[base]}, stages compiled, fp32 parameters, bf16 autocast{other}"
         return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
 
     def new_entry(self, row, programs):
         return {**self.settings(row), **({"warm_seconds": WARM, "warm_from": "the first turn"} if self.world > 1 or "llmc" in programs else {}), "started": now(), **self.origin,
-                "programs": {name: {"label": self.label(name)} for name in programs}, "rounds": [], "ratios": {}}
+                "programs": {name: {"label": self.label(row, name)} for name in programs}, "rounds": [], "ratios": {}}
 
     def add_stored(self, entry, row, programs):
         """Rates that were measured elsewhere, where the program is not here, or where the host that it runs on may hold it back."""
@@ -354,12 +409,12 @@ class Comparison(Bench):
         programs = self.programs(row, self.args.rounds - (len(entry["rounds"]) if entry else 0))
         entry = entry or self.new_entry(row, programs)
         entry["machine"] = self.machine
-        if row.name in self.attentions:
-            entry["attention"] = self.attentions[row.name]
+        if (row.workload, row.rows) in self.attentions and self.peer_names(row):
+            entry["attention"] = self.attentions[row.workload, row.rows]
         self.add_stored(entry, row, programs)
         alive = []
         for name, program in programs.items():
-            facts = entry["programs"].setdefault(name, {"label": self.label(name)})
+            facts = entry["programs"].setdefault(name, {"label": self.label(row, name)})
             failure = getattr(program, "failure", None)
             facts.pop("failure", None)
             if failure:
@@ -415,15 +470,15 @@ class Comparison(Bench):
 
     def run(self):
         todo = []
-        for row in self.wanted():
+        for row in self.asked:
             if self.done(row):
                 print(f"{self.key(row)}: is in {self.path} (--again for another run)", flush=True)
             else:
                 todo.append(row)
         try:
             if todo:
-                for name in {name for row in todo for name in self.lesson_names(row)}:
-                    self.program(name)  # before minutes of compiling
+                for row, name in [(row, name) for row in todo for name in self.lesson_names(row)]:
+                    self.program(row, name)  # before minutes of compiling
             for batch in self.batches(todo):
                 self.start_peers(batch)
                 for row in batch:
@@ -442,17 +497,17 @@ class Comparison(Bench):
 def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--render", metavar="FILE", help="print the table of a result, and exit")
-    parser.add_argument("--out", default="docs/results/gpu_peers.json", help="the result, which is added to")
+    parser.add_argument("--out", help="the result, which is added to (default: docs/results/gpu_peers.json; of pipelines: gpu_pipeline.json)")
     parser.add_argument("--bin", default="build/cuda/bin", help="where the lessons' programs are")
     parser.add_argument("--world", type=int, help="GPUs, one rank each (default: all of this machine)")
-    parser.add_argument("--rows", help=f"of {','.join(ROWS)} (default: all; 355m on several GPUs)")
+    parser.add_argument("--rows", help=f"of {','.join((*ROWS, *GROUPS))} (default: all; 355m on several GPUs)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="timed steps of a turn (default 25; 100 of seed)")
     parser.add_argument("--warm-up", type=int, help="steps before them (default 10; 40 of seed)")
     parser.add_argument("--tokens", metavar="FILE", help="token file that all train on, relative to the repository (default: random tokens)")
-    parser.add_argument("--lessons", help=f"of {','.join(LESSONS)} (default: most on several GPUs, ours on one; ours is always there)")
+    parser.add_argument("--lessons", help=f"of {','.join(name for name in LESSONS if name != PIPELINES[0])} (default: most on several GPUs, ours on one; ours is always there)")
     parser.add_argument("--peers", help="compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
-                        "(bf16:reduce-overhead); or none")
+                        "(bf16:reduce-overhead); of pipelines 1f1b, gpipe, each also with another split (1f1b:13+11); or none")
     parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto", help="of the peers; auto times both")
     parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
     parser.add_argument("--llmc", metavar="FILE[@COMMIT]", help="train_gpt2cu, and of which commit it is; without it llm.c's stored rates stand in the table, marked so")
@@ -463,6 +518,7 @@ def read_arguments():
     parser.add_argument("--again", action="store_true", help="also rows that are in the result")
     parser.add_argument("--commit", help="of the sources, where this is no git checkout")
     parser.add_argument("--peer", default=HERE / "torch_gpt2.py", help=argparse.SUPPRESS)  # for tests
+    parser.add_argument("--pipeline-peer", default=HERE / "torch_pipeline.py", help=argparse.SUPPRESS)
     parser.add_argument("--copies", default=HERE / "gpu_copies.py", help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -204,13 +204,15 @@ class Lesson:
 
     def facts(self, record):
         """What a record says beside its steps."""
-        rank, peak = record["ranks"][0], re.findall(r"^ *peak +([\d,]+) +([\d,]+)", self.text, re.M)
+        rank, of_ranks = record["ranks"][0], [one["measured_bytes"]["total"] for one in record["ranks"]]
+        peak = re.findall(r"^ *peak +([\d,]+) +([\d,]+)", self.text, re.M)
         allocator = [int(x.replace(",", "")) for x in peak[-1]] if peak else [None, None]
         kept = {key: record[key] for key in ("versions", "commit", "workload", "strategy", "workload_hash", "device", "world")}
         wait_share = None if self.paused else (record.get("timing") or {}).get("wait_share")  # it may have stood still within a wait
         kept["workload"] = {key: name_of(value) for key, value in kept["workload"].items()}
         return {**kept, "wait_share": wait_share,
                 "bytes_planned": rank["predicted_bytes"]["total"], "bytes_measured": rank["measured_bytes"]["total"],
+                **({"bytes_of_ranks": of_ranks} if len(set(of_ranks)) > 1 else {}),
                 "peak_planned": allocator[0], "peak_allocated": allocator[1]}
 
     def close(self, deadline):
@@ -357,7 +359,7 @@ class Peer:
             raise stopped(deadline, limit, self.process, "a turn")
         if len(answer.get("seconds", [])) != steps:
             raise Failed(f"answered {len(answer.get('seconds', []))} steps, {steps} were asked for")
-        self.about["peak_allocated"], self.about["peak_reserved"] = answer.get("peak_allocated"), answer.get("peak_reserved")
+        self.about.update({key: value for key, value in answer.items() if key.startswith("peak_")})
         return {**{key: answer[key] for key in ("seconds", "tokens", "began", "ended")}, "wall_seconds": answer["ended"] - answer["began"]}
 
     def close(self, deadline):

@@ -26,9 +26,9 @@ def spread(values):
     return {"median": statistics.median(values), "lowest": values[0], "highest": values[-1], "rounds": len(values)}
 
 
-# Ours beside `ours`, and the peers that split what a lesson splits.
-ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain")
-PEERS_OF = {"zero1": ("zero", "zero_stored"), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored")}
+# Ours beside `ours`, and the peers that split what a lesson splits, or do it in the same order.
+ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain", "ours_gpipe")
+PEERS_OF = {"zero1": ("zero", "zero_stored"), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored"), "ours_gpipe": ("gpipe",)}
 
 
 BESIDE_COPIES = ("ours_1_awake", "ours_1_within")
@@ -79,7 +79,7 @@ def text_of(value, form, factor=1.0):
     return "-" if value is None else format(value * factor, form)
 
 
-LESSON_OF = {"dp": "01", "zero1": "02", "zero2": "03", "zero3": "04", "zero3_gelu": "04, GELU again,", "zero3_plain": "04, no windows,"}
+LESSON_OF = {"dp": "01", "zero1": "02", "zero2": "03", "zero3": "04", "zero3_gelu": "04, GELU again,", "zero3_plain": "04, no windows,", "ours_gpipe": "07, GPipe,"}
 
 
 def spread_text(ratio, form="{:.3f}".format, unit=""):
@@ -89,11 +89,12 @@ def spread_text(ratio, form="{:.3f}".format, unit=""):
 
 
 def ratio_text(row, name):
-    """Of lessons 02-04: beside lesson 01. Of a peer: lesson 01's ratio, or that of those that split what it splits."""
+    """Of lessons 02-04: beside lesson 01. Of a peer: ours over it, or the ratios of those that split what it splits."""
     ratios = row["ratios"]
     if name in ZERO:
         ratio = ratios.get(f"{name}_over_ours")
-        return "-" if ratio is None else f"{spread_text(ratio)} of lesson {'01' if row['world'] > 1 else '00'}"
+        lesson = row.get("lesson", "01" if row["world"] > 1 else "00")
+        return "-" if ratio is None else f"{spread_text(ratio)} of lesson {lesson}"
     if name in BESIDE_COPIES:
         ratio = ratios.get(f"{name}_over_ours_1")
         return "-" if ratio is None else f"{spread_text(ratio)} of one GPU"

@@ -14,6 +14,7 @@ import unittest.mock
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE))
+import gpu  # noqa: E402
 import gpu_programs  # noqa: E402
 import gpu_table  # noqa: E402
 import records  # noqa: E402
@@ -32,7 +33,7 @@ out, steps = pathlib.Path(value("--out")), min(int(value("--steps")), int(os.env
 out.mkdir(parents=True)
 tokens = int(sets.get("batch.global", 4)) * (1024 if "batch.global" in sets else 512) + int(os.environ.get("FAKE_TOKENS", "0"))
 seconds = {"fp32": 0.4, "fp16": 0.1}.get(sets.get("precision.dtype"), float(os.environ.get("FAKE_SECONDS", "0.1")))
-seconds *= {"02": 1.25, "04": 2.0}.get(pathlib.Path(sys.argv[0]).name[:2], 1.0) * (1.5 if "activations" in sets else 1.0) * (2.0 if os.environ.get("NCCL_WIN_ENABLE") == "0" else 1.0)
+seconds *= {"02": 1.25, "04": 2.0}.get(pathlib.Path(sys.argv[0]).name[:2], 1.0) * (1.5 if "activations" in sets else 1.25 if sets.get("schedule") == "gpipe" else 1.0) * (2.0 if os.environ.get("NCCL_WIN_ENABLE") == "0" else 1.0)
 seconds *= {"1": 1.25}.get(os.environ.get("CUDA_VISIBLE_DEVICES"), 1.0)
 with (out / "steps.jsonl").open("w") as file, open(os.environ["FAKE_LOG"], "a") as log:
     for step in range(steps):
@@ -47,32 +48,33 @@ record = {"exit_code": 0, "as_predicted": "FAKE_WRONG" not in os.environ, "messa
           "workload": {"model.width": "64", **sets}, "strategy": {}, "workload_hash": "h", "device": "cuda", "world": 1,
           "command": " ".join(sys.argv), "started": "then", "validation_loss": 2.0, "skipped_updates": 0,
           "steps": {"loss": [5.0 * (float(os.environ.get("FAKE_LOSS", "1")) if sets.get("precision.dtype") == "fp16" else 1)] * steps},
-          "ranks": [{"predicted_bytes": {"total": 1}, "measured_bytes": {"total": 1}}]}
+          "ranks": [{"predicted_bytes": {"total": 1}, "measured_bytes": {"total": 1}}, *([{"measured_bytes": {"total": 2}}] if "split" in sets else [])]}
 (out / "record.json").write_text(json.dumps(record))
 '''
 
-LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
+LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "07_pipeline")
 
-# A peer: a step of 0.2 s, or 0.25 with bf16 parameters. FAKE_BAD names a variant that does not start, FAKE_LOST one that ends at its turn.
+# A peer: a step of 0.2 s, or 0.25 with bf16 parameters. Of pipelines 0.2 s, by GPipe 0.25. FAKE_BAD names a variant that does not start, FAKE_LOST one that ends at its turn.
 PEER = r'''
 import json, os, sys, time
 if "--attention-only" in sys.argv:
     print(json.dumps({"attention": "cudnn", "attention_milliseconds": {"cudnn": 0.6, "flash": 0.9}}))
     sys.exit(0)
-variant = sys.argv[sys.argv.index("--variant") + 1]
+value = lambda flag, other: sys.argv[sys.argv.index(flag) + 1] if flag in sys.argv else other
+variant = value("--variant", value("--schedule", ""))
 if os.environ.get("FAKE_BAD") == variant:
     sys.exit("no compiler found")
-print(json.dumps({"ready": True, "variant": variant, "shard": sys.argv[sys.argv.index("--shard") + 1],
+print(json.dumps({"ready": True, "variant": variant, "shard": value("--shard", None), "split": value("--split", None),
                   "attention": sys.argv[sys.argv.index("--attention") + 1]}), flush=True)
 for text in sys.stdin:
     if os.environ.get("FAKE_LOST") == variant:
         sys.exit("lost the GPU")
     command, began = json.loads(text), time.time()
     time.sleep(float(os.environ.get("FAKE_TURN", "0.02")))
-    seconds = [0.25 if variant == "bf16" else 0.2] * command["steps"]
-    tokens = 1024 * int(sys.argv[sys.argv.index("--rows") + 1]) * int(sys.argv[sys.argv.index("--ranks") + 1])
+    seconds = [0.25 if variant in ("bf16", "gpipe") else 0.2] * command["steps"]
+    tokens = 1024 * int(value("--rows", 0)) * int(value("--micro-batches", value("--ranks", 0)))
     print(json.dumps({"seconds": seconds, "tokens": tokens, "began": began, "ended": time.time(), "peak_allocated": 2**30,
-                      "peak_reserved": 2**31}), flush=True)
+                      "peak_reserved": 2**31, **({"peak_allocated_of_ranks": [2**30, 2**29]} if "--split" in sys.argv else {})}), flush=True)
 '''
 
 # llm.c: steps of 80 ms after a first one of 900.
@@ -141,7 +143,7 @@ def stage():
             (folder / program).chmod(0o755)
 
         def run(*arguments, script="gpu.py", **environment):
-            own = [] if script != "gpu.py" else ["--peer", folder / "peer.py", "--copies", folder / "copies.py"]
+            own = [] if script != "gpu.py" else ["--peer", folder / "peer.py", "--pipeline-peer", folder / "peer.py", "--copies", folder / "copies.py"]
             warm_up = [] if script in ("gpu_bits.py", "loss_curves.py") else ["--warm-up", "2"]
             command = [sys.executable, HERE / script, *own, "--bin", folder, "--out", folder / "out.json", "--commit", "c", "--steps", "3",
                        *warm_up, *arguments]
@@ -280,7 +282,7 @@ def rows_share_the_memory():
         said, _ = run("--rows", "scaling")
         check(said.returncode == 1 and "scaling is none of seed, 124m, 355m, 774m, 1558m, sharding (GPUs: 1)" in said.stderr, said.stderr)
         said, _ = run("--world", "2", "--rows", "sharding")
-        check(said.returncode == 1 and "1558m, accumulate, windows, links (GPUs: 2)" in said.stderr, said.stderr)
+        check(said.returncode == 1 and "1558m, accumulate, windows, links, pipeline_4, pipeline_8, pipeline_16, pipeline (GPUs: 2)" in said.stderr, said.stderr)
 
 
 def runs_llmc():
@@ -361,6 +363,53 @@ def compares_without_windows():
         found = {name: ratio["median"] for name, ratio in result["rows"]["windows x2"]["ratios"].items()}
         check(found == {"zero3_over_ours": 0.5, "zero3_plain_over_ours": 0.25}, f"{found}")
         check("NCCL_WIN_ENABLE=0 | " in said.stdout and "0.250 (one round) of lesson 01" in said.stdout, said.stdout)
+
+
+# Stages of one pipeline share a step's micro-batches, cut alike on both sides; what gpu.sh writes by itself is a record of its own.
+def compares_pipelines():
+    with stage() as (folder, run):
+        said, result = run("--world", "2", "--rows", "pipeline", "--rounds", "1")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        rows = result["rows"]
+        check(list(rows) == ["pipeline_4 x2", "pipeline_8 x2", "pipeline_16 x2"], f"{list(rows)}")
+        check([list(row["programs"]) for row in rows.values()] == [["ours", "1f1b"], ["ours", "ours_gpipe", "1f1b", "gpipe"], ["ours", "1f1b"]], f"{rows}")
+        for count, row in zip((4, 8, 16), rows.values(), strict=True):
+            check((row["lesson"], row["split"], row["micro_batches"], row["rows_a_rank"]) == ("07", [14, 10], count, 4), f"{row}")
+            ours, peer = row["programs"]["ours"], row["programs"]["1f1b"]
+            check(f"batch.global={4 * count} --set batch.micro=4" in ours["command"] and "07_pipeline" in ours["command"], ours["command"])
+            check("schedule=1f1b --set split=14,10" in ours["command"] and "-n 2" in ours["command"], ours["command"])
+            check(f"--rows 4 --micro-batches {count} --schedule 1f1b --split 14,10 --attention cudnn --ranks 2" in peer["command"], peer["command"])
+            cells = row["rounds"][0]["programs"]
+            check(abs(cells["ours"]["tokens_per_second"] - 4 * count * 1024 / 0.1) < 1, f"a step's tokens, not those of each rank: {cells}")
+            check(ours["bytes_of_ranks"] == [1, 2] and peer["peak_allocated_of_ranks"] == [2**30, 2**29], "stages hold different bytes")
+            check(row["ratios"]["ours_over_1f1b"]["median"] == 2, f"{row['ratios']}")
+        found = {name: ratio["median"] for name, ratio in rows["pipeline_8 x2"]["ratios"].items()}
+        check(found == {"ours_over_1f1b": 2, "ours_over_gpipe": 2.5, "ours_gpipe_over_ours": 0.8, "ours_gpipe_over_gpipe": 2}, f"{found}")
+        check("0.800 (one round) of lesson 07" in said.stdout and "lesson 07, GPipe, 2.000 (one round)" in said.stdout, said.stdout)
+        check(said.stdout.count(": attention {") == 1, "one shape, one choice")
+        said, result = run("--world", "2", "--rows", "pipeline_4", "--rounds", "1", "--again", "--peers", "1f1b,1f1b:13+11")
+        peers = result["rows"]["pipeline_4 x2"]["programs"]
+        check(said.returncode == 0 and "--split 13,11 " in peers["1f1b_13_11"]["command"] and peers["1f1b_13_11"]["label"].endswith("(13 + 11 blocks)"), f"{said} {peers}")
+        for more, text in ((("--peers", "compile"), "'compile' is none of 1f1b, gpipe"), (("--lessons", "zero1"), "'zero1' is none of ours, ours_gpipe")):
+            said, _ = run("--world", "2", "--rows", "pipeline", *more)
+            check(said.returncode == 1 and text in said.stderr, f"{said}")
+        for world, rows, text in (("4", "pipeline", "pipeline_4 is none of"), ("1", "pipeline", "pipeline_4 is none of")):
+            said, _ = run("--world", world, "--rows", rows)
+            check(said.returncode == 1 and text in said.stderr, f"the cut is of two: {said}")
+        said, _ = run("--world", "2", "--rows", "355m", "--peers", "1f1b")
+        check(said.returncode == 1 and "'1f1b' is none of compile" in said.stderr, "no peer of another lesson")
+    rows = [gpu.ROWS[name] for name in gpu.GROUPS["pipeline"]]
+    for row in rows:  # by operations, as lessons/07_pipeline/split.cpp counts them
+        d, (_, _, vocab), config = row.config()["model"]["width"], gpu.sizes(row), row.config()
+        block, head, blocks = 24 * d * d + 2 * config["batch"]["sequence"] * d, 2 * vocab * d, config["model"]["layers"]
+        balanced = min(range(1, blocks), key=lambda n: max(n * block, (blocks - n) * block + head))
+        check(row.split == (balanced, blocks - balanced), f"what split=balanced makes: {balanced}")
+    check(gpu.Comparison.record_of(rows) == "gpu_pipeline" and gpu.Comparison.record_of([gpu.ROWS["355m"]]) == "gpu_peers", "where each is kept")
+    try:
+        gpu.Comparison.record_of([gpu.ROWS["355m"], *rows])
+        check(False, "two records in one")
+    except SystemExit as refusal:
+        check("fix: ask for them apart, or --out FILE" in str(refusal), f"{refusal}")
 
 
 # A program that missed a round says how many it had.
@@ -541,7 +590,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, compares_pipelines, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
         test()
     print("passed")
 

@@ -5,11 +5,12 @@ It compiles and warms up once, says {"ready": true, ...}, and then answers every
 with one line of JSON: seconds of each step, peak memory, when it began and ended. Between two lines it leaves the GPU alone.
 The work of a step is that of a lesson: tokens from pinned memory, forward, backward, clip, AdamW, and the loss read at its end.
 
-Two variants. `autocast`: fp32 parameters, bf16 compute, as the lessons' fp32 master. `bf16`: parameters and both of AdamW's
-states in bf16 and no fp32 copy, so that small updates are lost: less work than the lessons do.
+Variants. `autocast`: fp32 parameters, bf16 compute, as the lessons' fp32 master. `bf16`: parameters and both of AdamW's
+states in bf16 and no fp32 copy, so that small updates are lost: less work than the lessons do. `fp32`: nothing in bf16, for tests.
 
 Several ranks (--ranks): one process a GPU, DistributedDataParallel; its optimizer split among the ranks by
-ZeroRedundancyOptimizer (--shard optimizer); or everything split by FSDP2 (--shard all). Run by tests/benchmarks/gpu.py; by hand:
+ZeroRedundancyOptimizer (--shard optimizer); or everything split by FSDP2 (--shard all). The same model as stages of a pipeline:
+torch_pipeline.py. Run by tests/benchmarks/gpu.py; by hand:
   echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_gpt2.py --workload configs/gpt2_355m.json --rows 16
 """
 import argparse
@@ -84,11 +85,17 @@ class Gpt2(nn.Module):
             if p.dim() == 2:
                 nn.init.normal_(p, std=0.02)
 
+    def embed(self, tokens):
+        return (self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]).to(self.dtype)
+
+    def loss(self, x, targets):
+        return self.loss_of(x, self.ln_f.weight, self.ln_f.bias, self.wte.weight, targets)
+
     def forward(self, tokens, targets):
-        x = (self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]).to(self.dtype)
+        x = self.embed(tokens)
         for block in self.blocks:
             x = block(x)
-        return self.loss_of(x, self.ln_f.weight, self.ln_f.bias, self.wte.weight, targets)
+        return self.loss(x, targets)
 
 
 def optimizer_of(model, optim, split):
@@ -169,6 +176,8 @@ def choose_attention(args, device):
 
 
 class Trainer:
+    shards = None  # of FSDP2
+
     def __init__(self, args, rank):
         self.args = args
         self.device = torch.device("cuda", rank) if args.device == "cuda" else torch.device("cpu")
@@ -178,27 +187,32 @@ class Trainer:
         torch.manual_seed(1)  # every rank starts alike
         self.attention, self.attention_ms = choose_attention(args, self.device)
         with self.device:
-            self.model = Gpt2(args, torch.bfloat16)
+            self.model = Gpt2(args, torch.float32 if args.variant == "fp32" else torch.bfloat16)
         if args.variant == "bf16":
             self.model.to(torch.bfloat16)
         self.count = sum(p.numel() for p in self.model.parameters())
+        self.prepare(rank)
+
+    def prepare(self, rank):
+        """What ranks have of the model, and their batches."""
+        args, self.batches_a_step = self.args, self.args.ranks  # each rank has its own
         self.forward = self.sharded(self.model) if args.shard == "all" else self.distributed(self.compiled(self.model), rank)
         self.parameters = list(self.model.parameters())
         self.shards = LocalShards(self.model) if args.shard == "all" else None
         self.optim = optimizer_of(self.shards or self.model, args.optim, args.shard == "optimizer")
-        self.batches = self.endless_batches(rank)
+        self.batches = self.endless_batches(rank, args.rows)
 
     def compiled(self, model):
-        """One graph of model and loss. Inside DistributedDataParallel it is cut at the buckets' edges (not with --one-graph),
-        so that gradients are summed behind backward."""
+        """One graph of model and loss."""
         if self.args.mode == "eager":
             return model
-        torch._dynamo.config.optimize_ddp = not self.args.one_graph
         return torch.compile(model, fullgraph=True, dynamic=False, mode=None if self.args.mode == "default" else self.args.mode)
 
     def distributed(self, model, rank):
+        """The graph is cut at the buckets' edges (not with --one-graph), so that gradients are summed behind backward."""
         if self.args.ranks == 1:
             return model
+        torch._dynamo.config.optimize_ddp = not self.args.one_graph
         ddp = nn.parallel.DistributedDataParallel(model, device_ids=[rank] if self.device.type == "cuda" else None,
                                                   gradient_as_bucket_view=True, static_graph=True, bucket_cap_mb=self.args.bucket_mb)
         if self.args.wire == "bf16":
@@ -218,23 +232,23 @@ class Trainer:
             fully_shard(block, mp_policy=policy)
         return fully_shard(model, mp_policy=policy)
 
-    def endless_batches(self, rank):
+    def endless_batches(self, rank, rows_a_step):
         """Pinned, as a loader's would be. Rows of --tokens, for which the lessons train too: what they hold decides how many bits a
         multiplier turns over, and so what power a step takes."""
         args, cuda = self.args, self.device.type == "cuda"
         generator = torch.Generator().manual_seed(2 + rank)
-        self.static = torch.empty(2, args.rows, args.sequence, dtype=torch.int64, device=self.device)
+        self.static = torch.empty(2, rows_a_step, args.sequence, dtype=torch.int64, device=self.device)
         tokens = torch.randint(0, args.vocab, (2**20,), generator=generator) if args.tokens is None else read_tokens(args.tokens)
         ready = []  # before any step is timed
         for _ in range(BATCHES):
-            starts = torch.randint(0, len(tokens) - args.sequence, (args.rows,), generator=generator).tolist()
+            starts = torch.randint(0, len(tokens) - args.sequence, (rows_a_step,), generator=generator).tolist()
             rows = torch.stack([tokens[begin : begin + args.sequence + 1] for begin in starts])
             batch = torch.stack([rows[:, :-1], rows[:, 1:]])
             ready.append(batch.pin_memory() if cuda else batch)
         return itertools.cycle(ready)
 
     def autocast(self):
-        if self.args.variant == "bf16" or self.args.shard == "all":
+        if self.args.variant != "autocast" or self.shards:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
@@ -266,11 +280,15 @@ class Trainer:
             losses.append(self.step())
             seconds.append(time.perf_counter() - before)
         ended = time.time()
-        answer = {"seconds": seconds, "losses": losses, "tokens": self.static[0].numel() * self.args.ranks, "began": began, "ended": ended,
-                  "peak_allocated": torch.cuda.max_memory_allocated() if cuda else None,
-                  "peak_reserved": torch.cuda.max_memory_reserved() if cuda else None}
+        answer = {"seconds": seconds, "losses": losses, "tokens": self.static[0].numel() * self.batches_a_step, "began": began, "ended": ended,
+                  **self.peaks()}
         self.release()
         return answer
+
+    def peaks(self):
+        if self.device.type == "cpu":
+            return {"peak_allocated": None, "peak_reserved": None}
+        return {"peak_allocated": torch.cuda.max_memory_allocated(), "peak_reserved": torch.cuda.max_memory_reserved()}
 
     def release(self):
         """Gives back what an idle peer does not need: other programs run beside it."""
@@ -283,34 +301,34 @@ class Trainer:
         cudnn = torch.backends.cudnn.version() if cuda else None
         return {"parameters": self.count, "variant": self.args.variant, "mode": self.args.mode, "ranks": self.args.ranks,
                 "attention": self.attention, "attention_milliseconds": self.attention_ms,
-                "fp32_master": self.args.variant == "autocast", "bucket_mb": self.args.bucket_mb if self.args.ranks > 1 and self.args.shard != "all" else None,
-                "wire": ("bf16" if self.args.shard == "all" else self.args.wire) if self.args.ranks > 1 else None,
-                "shard": self.args.shard,
+                "fp32_master": self.args.variant == "autocast", **self.about_ranks(),
                 "versions": {"PyTorch": torch.__version__, "CUDA": torch.version.cuda, "cuDNN": cudnn, "NCCL": nccl}}
 
+    def about_ranks(self):
+        several, whole = self.args.ranks > 1, self.args.shard == "all"
+        return {"bucket_mb": self.args.bucket_mb if several and not whole else None,
+                "wire": ("bf16" if whole else self.args.wire) if several else None, "shard": self.args.shard}
 
-def read_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+def arguments(about):
+    """Those of every peer; completed() fills in what the workload says."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", default="configs/gpt2_355m.json", help="model, sequence and optimizer")
     parser.add_argument("--rows", type=int, help="rows a step and rank (default: batch.micro)")
     for key in ("layers", "heads", "width", "vocab", "context", "sequence"):
         parser.add_argument(f"--{key}", type=int, help="instead of the workload's")
-    parser.add_argument("--variant", choices=("autocast", "bf16"), default="autocast")
+    parser.add_argument("--variant", choices=("autocast", "bf16", "fp32"), default="autocast")
     parser.add_argument("--mode", default="default",
                         choices=("eager", "default", "reduce-overhead", "max-autotune-no-cudagraphs"), help="of torch.compile")
     parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto")
     parser.add_argument("--attention-only", action="store_true", help="print which backend is the faster, and exit")
     parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
-    parser.add_argument("--wire", choices=("same", "bf16"), default="same", help="numbers in which ranks sum gradients")
-    parser.add_argument("--shard", choices=("none", "optimizer", "all"), default="none",
-                        help="optimizer: ZeroRedundancyOptimizer; all: FSDP2, which has its own bf16 instead of autocast")
-    parser.add_argument("--one-graph", action="store_true", help="of several ranks too: gradients are summed after backward")
     parser.add_argument("--tokens", metavar="FILE", help="token file that is trained on (default: random tokens)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    args = parser.parse_args()
-    if args.shard != "none" and (args.ranks == 1 or args.variant != "autocast" or (args.shard == "all" and args.wire != "same")):
-        parser.error("--shard: of several ranks with fp32 parameters (--ranks 2, --variant autocast); FSDP2 without --wire")
+    return parser
+
+
+def completed(args):
     workload = json.loads(pathlib.Path(args.workload).read_text())
     for key in ("layers", "heads", "width", "vocab", "context"):
         setattr(args, key, getattr(args, key) or workload["model"][key])
@@ -318,6 +336,19 @@ def read_arguments():
     args.rows = args.rows or workload["batch"]["micro"]
     args.optim = workload["optim"]
     return args
+
+
+def read_arguments():
+    parser = arguments(__doc__)
+    parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
+    parser.add_argument("--wire", choices=("same", "bf16"), default="same", help="numbers in which ranks sum gradients")
+    parser.add_argument("--shard", choices=("none", "optimizer", "all"), default="none",
+                        help="optimizer: ZeroRedundancyOptimizer; all: FSDP2, which has its own bf16 instead of autocast")
+    parser.add_argument("--one-graph", action="store_true", help="of several ranks too: gradients are summed after backward")
+    args = parser.parse_args()
+    if args.shard != "none" and (args.ranks == 1 or args.variant != "autocast" or (args.shard == "all" and args.wire != "same")):
+        parser.error("--shard: of several ranks with fp32 parameters (--ranks 2, --variant autocast); FSDP2 without --wire")
+    return completed(args)
 
 
 class Ranks:
@@ -363,8 +394,8 @@ class Ranks:
             self.made.cleanup()
 
 
-def main():
-    args = read_arguments()
+def serve(args, trainer_of):
+    """Answers on stdout until stdin ends. `trainer_of`(args, rank): the trainer."""
     # What libraries print belongs to stderr: stdout carries answers only.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -374,7 +405,7 @@ def main():
         answers.write(json.dumps({"attention": name, "attention_milliseconds": measured}) + "\n")
         return
     ranks = Ranks(args)
-    trainer = Trainer(args, ranks.rank)
+    trainer = trainer_of(args, ranks.rank)
     for _ in range(START_STEPS):
         loss = trainer.step()
     trainer.release()
@@ -389,4 +420,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    serve(read_arguments(), Trainer)
