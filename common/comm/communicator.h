@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 
 #include "common/base/check.h"
 #include "common/base/types.h"
@@ -20,6 +21,13 @@ namespace sc {
 class AbortedError : public DeviceError {
  public:
   using DeviceError::DeviceError;
+};
+
+/// The end of an operation for those who do not hold its ticket: on the host, from any thread, also after the
+/// ticket's wait.
+struct OpEnd {
+  std::function<bool()> passed = [] { return true; };  // never blocks
+  std::function<void()> wait = [] {};                  // blocks the host; throws the operation's error
 };
 
 /// What an operation in flight is made of; one subclass a backend. Keeps the tensors' storage alive until
@@ -44,6 +52,10 @@ class TicketState {
   /// GPU, after wait(): the wait, and perhaps the operation, as the GPU measures them. Without wait_ended:
   /// the wait is the time that the host spent in it.
   [[nodiscard]] virtual GpuTimes gpu_times() { return {}; }
+  /// Copies have one; an operation that was captured into a graph, and messages between GPUs, have none.
+  [[nodiscard]] virtual OpEnd end() {
+    throw std::logic_error("this operation's end cannot be waited for apart");
+  }
   /// When the operation ended, where the backend knows it.
   [[nodiscard]] virtual std::optional<std::chrono::steady_clock::time_point> ended_at() {
     return std::nullopt;
@@ -76,6 +88,8 @@ class Ticket {
   void wait_on_host() {
     if (auto state = std::move(state_)) state->wait_on_host();
   }
+  /// Before wait().
+  [[nodiscard]] OpEnd end() { return state_ ? state_->end() : OpEnd{}; }
   /// For decorators: the state itself, which must be waited for or told that it was dropped. Null if there is
   /// none.
   [[nodiscard]] std::unique_ptr<TicketState> release() { return std::move(state_); }

@@ -20,6 +20,9 @@ class HostTicket : public TicketState {
   bool ready() override { return end_->done(); }
   void wait() override { end_->wait(); }
   void dropped() noexcept override { drops_->add(); }
+  OpEnd end() override {
+    return {[end = end_] { return end->done(); }, [end = end_] { end->wait(); }};
+  }
   std::optional<std::chrono::steady_clock::time_point> ended_at() override { return end_->ended_at(); }
 
  private:

@@ -44,6 +44,7 @@ class RecordedTicket : public TicketState {
   }
   void dropped() noexcept override { inner_->dropped(); }
   std::function<bool()> ended_later() override { return inner_->ended_later(); }
+  OpEnd end() override { return inner_->end(); }
   GpuTimes gpu_times() override { return inner_->gpu_times(); }
   std::optional<std::chrono::steady_clock::time_point> ended_at() override { return inner_->ended_at(); }
 

@@ -35,7 +35,7 @@ struct AnyLesson {
   std::function<MemoryPlan(const RunShape&)> memory_plan;
   std::function<CommPlan(const RunShape&)> comm_plan;
   std::function<std::string(const RunShape&)> predict;
-  std::function<double()> link_ms;
+  std::function<SlowLinks()> slow_links;
   std::function<std::unique_ptr<AnyStrategy>(RunContext&)> make;
   std::string no_graph;  // why no CUDA graph can hold a step; empty: it can
 };
@@ -55,7 +55,7 @@ int run_lesson(const LessonInfo& info, int argc, char** argv) {
   lesson.memory_plan = [&](const RunShape& shape) { return S::memory_plan(shape, options); };
   lesson.comm_plan = [&](const RunShape& shape) { return S::comm_plan(shape, options); };
   lesson.predict = [&](const RunShape& shape) { return predict<S>(shape, options); };
-  lesson.link_ms = [&] { return link_ms_of<S>(options); };
+  lesson.slow_links = [&] { return slow_links_of<S>(options); };
   lesson.make = [&](RunContext& context) {
     return std::make_unique<detail::ErasedStrategy<S>>(context, options);
   };

@@ -45,7 +45,7 @@ int train(const TrainJob& job) {
                                                        : 0,
                        .gpu = {},
                        .share_gpu = job.line.share_gpu,
-                       .link_ms = job.lesson.link_ms()};
+                       .link_ms = job.lesson.slow_links().message_ms};
   const std::unique_ptr<Gpu> gpu = open_gpu(job, options);
   AllocatorWitness witness;
   const CommandLine& line = job.line;

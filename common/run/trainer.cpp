@@ -50,7 +50,7 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
       sampler_(data_, shape_.workload),
       scalars_(make_scalars(shape_, on_.ledger)),
       loader_(sampler_, on_.ledger, {.rank = data_rank(shape_), .ranks = data_ranks(shape_)}),
-      copies_(on_.gpu == nullptr ? make_host_copies() : make_gpu_copies(), on_.world.comm().shared_record()),
+      copies_(on_.gpu == nullptr ? make_host_copies(job.lesson.slow_links().copy_mbps) : make_gpu_copies(), on_.world.comm().shared_record()),
       context_{shape_, on_.world.comm(), on_.ledger, scalars_, copies_, timeline_},
       claims_(shape_, plan_of_run(job.lesson, shape_), job.lesson.comm_plan(shape_),
               {on_.ledger, on_.witness, on_.gpu}),

@@ -46,6 +46,12 @@ struct Division {
   std::int64_t virtual_ranks = 1;  // that each rank stands for where micro-batches are dealt
 };
 
+/// What a rank on the CPU may have that is slower than it is.
+struct SlowLinks {
+  double message_ms = 0;  // messages between ranks arrive so much later
+  double copy_mbps = 0;   // copies between device and host: at most so many 10^6 bytes a second each way; 0: no limit
+};
+
 /// memory_plan and comm_plan need no device and no ranks.
 ///   train_step    one optimizer step; may return with work in flight, which quiet() ends
 ///   quiet         nothing is in flight any more, and the ranks agree on what they have published; what an
@@ -58,7 +64,7 @@ struct Division {
 ///                     the results that were still to come, in order
 ///   division(options, world)  -> Division; without it every rank has micro-batches of its own
 ///   predict(shape, options)   -> std::string: lines under the plan, of what else is known before a run
-///   link_ms(options)  -> double: messages between ranks of a CPU arrive so much later
+///   slow_links(options)       -> SlowLinks, where a CPU shows what a slow link costs
 ///   timetable(comm)   -> std::optional<Timetable>, on rank 0: when the ranks did what. At a run's end; collective
 ///   kNoGraph          why no CUDA graph can hold one step; without it a graph holds all of it
 ///   after_step(step)  checks what the strategy itself claims (equal replicas, say) after step `step` (they
@@ -118,9 +124,9 @@ std::string predict(const RunShape& shape, const typename S::Options& options) {
 }
 
 template <class S>
-double link_ms_of(const typename S::Options& options) {
-  if constexpr (requires { S::link_ms(options); }) return S::link_ms(options);
-  return 0;
+SlowLinks slow_links_of(const typename S::Options& options) {
+  if constexpr (requires { S::slow_links(options); }) return S::slow_links(options);
+  return {};
 }
 
 template <class S>

@@ -21,7 +21,7 @@ class Pipeline {
   static CommPlan comm_plan(const RunShape& shape, const Options& options);
   static Division division(const Options& options, WorldSize world);
   static std::string predict(const RunShape& shape, const Options& options);
-  static double link_ms(const Options& options) { return options.link_ms; }
+  static SlowLinks slow_links(const Options& options) { return {.message_ms = options.link_ms}; }
 
   Pipeline(RunContext& context, const Options& options);
   StepResult train_step(std::span<const Batch> micro_batches);

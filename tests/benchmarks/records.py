@@ -291,11 +291,11 @@ def pipeline_pace():
 
     machines, counts = [], (4, 8, 16)
     runs = {name: {m: paced(name, m) for m in counts} for name in SCHEDULES}
-    slow = {name: paced(name, 8, "--link-ms", "30") for name in ("gpipe", "1f1b")}
+    slow = {name: paced(name, 8, "--link-ms", "60") for name in ("gpipe", "1f1b")}
     drawn = runs["1f1b"][4]["ranks"]
     for run in (*(run for several in runs.values() for run in several.values()), *slow.values()):
         del run["ranks"]
-    return {**machines[0].machine(), "schedules": runs, "link_ms_30": slow, "drawn": drawn}
+    return {**machines[0].machine(), "schedules": runs, "link_ms_60": slow, "drawn": drawn}
 
 
 # lesson: the settings of each run, two steps on two ranks

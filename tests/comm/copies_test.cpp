@@ -66,17 +66,15 @@ TEST(Copies, RefuseWhatDoesNotMatch) {
 class GatedCopies final : public Copies {
  public:
   explicit GatedCopies(std::latch& gate) : gate_(gate) {}
-  Ticket to_host(const at::Tensor& device, at::Tensor& host) override {
-    gate_.wait();
-    return inner_->to_host(device, host);
-  }
-  Ticket to_device(const at::Tensor& host, at::Tensor& device) override {
-    gate_.wait();
-    return inner_->to_device(host, device);
-  }
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
 
  private:
+  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to) override {
+    gate_.wait();
+    at::Tensor into = to;
+    return op.kind == CommKind::to_host ? inner_->to_host(from, into) : inner_->to_device(from, into);
+  }
+
   std::latch& gate_;
   const std::unique_ptr<Copies> inner_ = make_host_copies();
 };

@@ -6,6 +6,7 @@
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
+#include "lessons/05_offload/offload.h"
 #include "lessons/07_pipeline/pipeline.h"
 
 namespace sc {
@@ -31,6 +32,7 @@ DocSections doc_sections() {
   docs.sections.push_back(section_of<Zero1>("02_zero1"));
   docs.sections.push_back(section_of<Zero2>("03_zero2"));
   docs.sections.push_back(section_of<Zero3>("04_zero3"));
+  docs.sections.push_back(section_of<Offload>("05_offload"));
   docs.sections.push_back(section_of<Pipeline>("07_pipeline"));
   return docs;
 }

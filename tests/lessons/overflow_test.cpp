@@ -12,6 +12,7 @@
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
+#include "lessons/05_offload/offload.h"
 #include "tests/support/fake_strategy.h"
 #include "tests/support/harness.h"
 
@@ -129,7 +130,7 @@ void on_worlds(const Workload& w, bool scales_loss, const F& f) {
 
 template <Strategy S>
 class Overflow : public ::testing::Test {};
-using Lessons = ::testing::Types<Zero1, Zero2, Zero3>;
+using Lessons = ::testing::Types<Zero1, Zero2, Zero3, Offload>;
 TYPED_TEST_SUITE(Overflow, Lessons);
 
 // optim.nonfinite: skip. One rank's gradients are NaN, and after the sum every rank's.

@@ -17,21 +17,19 @@ class DelayingCopies final : public Copies {
       : inner_(std::move(inner)),
         down_(seed, longest, std::make_shared<DropCounter>()),
         up_(seed * 31 + 1, longest, std::make_shared<DropCounter>()) {}
-  Ticket to_host(const at::Tensor& device, at::Tensor& host) override {
-    check_copy(CommKind::to_host, device, host);
-    poison(host);
-    return down_.post([this, device, host]() mutable { return inner_->to_host(device, host); });
-  }
-  Ticket to_device(const at::Tensor& host, at::Tensor& device) override {
-    check_copy(CommKind::to_device, host, device);
-    poison(device);
-    return up_.post([this, host, device]() mutable { return inner_->to_device(host, device); });
-  }
   [[nodiscard]] std::int64_t dropped_tickets() const override {
     return down_.drops()->count() + up_.drops()->count();
   }
 
  private:
+  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to) override {
+    poison(to);
+    const bool down = op.kind == CommKind::to_host;
+    return (down ? down_ : up_).post([this, down, from, into = at::Tensor(to)]() mutable {
+      return down ? inner_->to_host(from, into) : inner_->to_device(from, into);
+    });
+  }
+
   const std::unique_ptr<Copies> inner_;
   DelayingWorker down_, up_;  // after inner_: they end first
 };

@@ -21,7 +21,8 @@ void Pause::operator()() {
 struct DelayingWorker::Job {
   std::function<Ticket()> issue;
   Completion issued;
-  Ticket ticket;  // written before `issued` ends
+  Ticket ticket;  // written before `issued` ends, as its end is
+  OpEnd end;
 };
 
 class DelayingWorker::DelayedTicket : public TicketState {
@@ -41,6 +42,13 @@ class DelayingWorker::DelayedTicket : public TicketState {
       state_ = job_->ticket.release();
     }
     if (state_) state_->wait();
+  }
+  OpEnd end() override {
+    return {[job = job_] { return job->issued.done() && job->end.passed(); },
+            [job = job_] {
+              job->issued.wait();
+              job->end.wait();
+            }};
   }
   void dropped() noexcept override { drops_->add(); }
 
@@ -95,6 +103,7 @@ void DelayingWorker::run() {
     std::optional<OpFailure> failure;
     try {
       job->ticket = job->issue();
+      job->end = job->ticket.end();
     } catch (...) {
       failure = failure_from_current_exception();
     }

@@ -60,35 +60,7 @@ class Lane {
   std::thread thread_;  // last: starts when the rest is there
 };
 
-class HostCopies final : public Copies {
- public:
-  Ticket to_host(const at::Tensor& device, at::Tensor& host) override {
-    check_copy(CommKind::to_host, device, host);
-    return copy(down_, device, host);
-  }
-  Ticket to_device(const at::Tensor& host, at::Tensor& device) override {
-    check_copy(CommKind::to_device, host, device);
-    return copy(up_, host, device);
-  }
-  [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
-
- private:
-  Ticket copy(std::unique_ptr<Lane>& lane, const at::Tensor& from, const at::Tensor& to) {
-    if (!lane) lane = std::make_unique<Lane>();
-    auto end = std::make_shared<Completion>();
-    lane->post([from, to, end] {
-      if (from.numel() > 0) std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
-      end->finish();
-    });
-    return Ticket(std::make_unique<HostTicket>(std::move(end), drops_, from, to));
-  }
-
-  std::shared_ptr<DropCounter> drops_ = std::make_shared<DropCounter>();
-  std::unique_ptr<Lane> down_, up_;  // from the first copy on
-};
-
-}  // namespace
-
+// The operation that the arguments describe, or an InputError where they cannot be copied.
 CommOp check_copy(CommKind kind, const at::Tensor& from, const at::Tensor& to) {
   if (!from.defined() || !to.defined()) refuse(kind, "a tensor is not defined");
   if (!from.is_contiguous() || !to.is_contiguous()) refuse(kind, "a tensor is not contiguous");
@@ -102,6 +74,38 @@ CommOp check_copy(CommKind kind, const at::Tensor& from, const at::Tensor& to) {
   return {kind, dtype_of(from), Elements(from.numel()), WorldSize{1}};
 }
 
-std::unique_ptr<Copies> make_host_copies() { return std::make_unique<HostCopies>(); }
+class HostCopies final : public Copies {
+ public:
+  explicit HostCopies(double mbps) : mbps_(mbps) {}
+  [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
+
+ private:
+  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to) override {
+    std::unique_ptr<Lane>& lane = op.kind == CommKind::to_host ? down_ : up_;
+    if (!lane) lane = std::make_unique<Lane>();
+    auto end = std::make_shared<Completion>();
+    const std::chrono::duration<double> takes(mbps_ > 0 ? static_cast<double>(from.nbytes()) / (1e6 * mbps_)
+                                                        : 0);
+    lane->post([from, to, end, takes] {
+      const auto began = Completion::Clock::now();
+      if (from.numel() > 0) std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+      std::this_thread::sleep_until(began + std::chrono::duration_cast<Completion::Clock::duration>(takes));
+      end->finish();
+    });
+    return Ticket(std::make_unique<HostTicket>(std::move(end), drops_, from, to));
+  }
+
+  const double mbps_;
+  std::shared_ptr<DropCounter> drops_ = std::make_shared<DropCounter>();
+  std::unique_ptr<Lane> down_, up_;  // from the first copy on
+};
+
+}  // namespace
+
+Ticket Copies::checked(CommKind kind, const at::Tensor& from, const at::Tensor& to) {
+  return copy(check_copy(kind, from, to), from, to);
+}
+
+std::unique_ptr<Copies> make_host_copies(double mbps) { return std::make_unique<HostCopies>(mbps); }
 
 }  // namespace sc

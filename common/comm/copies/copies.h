@@ -20,8 +20,12 @@ namespace sc {
 class Copies {
  public:
   virtual ~Copies() = default;
-  virtual Ticket to_host(const at::Tensor& device, at::Tensor& host) = 0;
-  virtual Ticket to_device(const at::Tensor& host, at::Tensor& device) = 0;
+  Ticket to_host(const at::Tensor& device, at::Tensor& host) {
+    return checked(CommKind::to_host, device, host);
+  }
+  Ticket to_device(const at::Tensor& host, at::Tensor& device) {
+    return checked(CommKind::to_device, host, device);
+  }
   /// Tickets that were dropped without a wait.
   [[nodiscard]] virtual std::int64_t dropped_tickets() const = 0;
 
@@ -30,13 +34,16 @@ class Copies {
 
  protected:
   Copies() = default;
+
+ private:
+  Ticket checked(CommKind kind, const at::Tensor& from, const at::Tensor& to);
+  /// op: the copy's kind, and what is copied.
+  virtual Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to) = 0;
 };
 
-/// The operation that the arguments describe, or an InputError where they cannot be copied.
-CommOp check_copy(CommKind kind, const at::Tensor& from, const at::Tensor& to);
-
-/// Of a rank whose device is the CPU: a thread a lane copies.
-std::unique_ptr<Copies> make_host_copies();
+/// Of a rank whose device is the CPU: a thread a lane copies. mbps: no faster than so many 10^6 bytes a second each
+/// way; 0: as fast as it can.
+std::unique_ptr<Copies> make_host_copies(double mbps = 0);
 /// Of the current GPU: a stream a lane. A build without GPU code refuses.
 std::unique_ptr<Copies> make_gpu_copies();
 

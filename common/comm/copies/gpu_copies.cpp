@@ -42,6 +42,11 @@ class GpuCopyTicket final : public TicketState {
       return captured || event_passed(device, end.get());
     };
   }
+  [[nodiscard]] OpEnd end() override {
+    if (times_.captured) throw std::logic_error("a captured copy has no end on the host");
+    return {[device = device_, end = end_] { return event_passed(device, end.get()); },
+            [device = device_, end = end_] { wait_for_event(device, end.get()); }};
+  }
   [[nodiscard]] GpuTimes gpu_times() override { return times_; }
 
  private:
@@ -61,18 +66,11 @@ class GpuCopies final : public Copies {
     for (const CudaStream* stream : {&down_, &up_})
       if (*stream) (void)cudaStreamSynchronize(stream->get());
   }
-  Ticket to_host(const at::Tensor& device, at::Tensor& host) override {
-    check_copy(CommKind::to_host, device, host);
-    return copy(down_, device, host);
-  }
-  Ticket to_device(const at::Tensor& host, at::Tensor& device) override {
-    check_copy(CommKind::to_device, host, device);
-    return copy(up_, host, device);
-  }
   [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
 
  private:
-  Ticket copy(CudaStream& own, const at::Tensor& from, const at::Tensor& to) {
+  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to) override {
+    CudaStream& own = op.kind == CommKind::to_host ? down_ : up_;
     if (!own) own = make_priority_stream();
     const cudaStream_t lane = own.get();
     const EventLease start = order_->lease(), end = order_->lease();

@@ -14,11 +14,11 @@ class RecordingCopies final : public Copies {
  public:
   /// RecordingCommunicator::shared_record
   RecordingCopies(std::unique_ptr<Copies> inner, std::shared_ptr<CommRecord> record);
-  Ticket to_host(const at::Tensor& device, at::Tensor& host) override;
-  Ticket to_device(const at::Tensor& host, at::Tensor& device) override;
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
 
  private:
+  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to) override;
+
   const std::unique_ptr<Copies> inner_;
   const std::shared_ptr<CommRecord> record_;
 };

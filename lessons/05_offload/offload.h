@@ -1,0 +1,85 @@
+// Lesson 05: ZeRO-Offload. Optimizer states lie in the host's memory, and the host updates them; the device holds
+// parameters, activations and a few units' gradients.
+//   Source: Ren et al., ZeRO-Offload, arXiv:2101.06840 (sections 4 and 5: delayed parameter update).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/config/field_table.h"
+#include "common/strategy/owned_slice.h"
+#include "common/strategy/passes.h"
+#include "host_update.h"
+#include "options.h"
+
+namespace sc {
+
+class Offload {
+ public:
+  using Options = OffloadOptions;
+  static FieldTable<Options> fields();
+  static MemoryPlan memory_plan(const RunShape& shape, const Options& options);
+  static CommPlan comm_plan(const RunShape& shape, const Options& options);
+  static std::string predict(const RunShape& shape, const Options& options);
+  static SlowLinks slow_links(const Options& options) { return {.copy_mbps = options.link_mbps}; }
+  static constexpr const char* kNoGraph =
+      "the host computes in the middle of a step, and a graph cannot wait for it";
+
+  Offload(RunContext& context, const Options& options);
+  StepResult train_step(std::span<const Batch> micro_batches);
+  /// A delayed update stays put off; what is due is on every rank's device.
+  void quiet();
+  /// And what was put off is applied.
+  std::vector<StepResult> drain();
+  void forward_loss(const Batch& batch, at::Tensor& sums);
+  [[nodiscard]] at::Tensor& sums() { return sums_; }
+  [[nodiscard]] std::vector<StateSlice> state() const;
+  [[nodiscard]] const ParamLayout& layout() const { return layout_; }
+
+ private:
+  void forward(const Batch& batch, bool fetch);
+  void fetch_params(int unit);
+  [[nodiscard]] bool updated(int unit);
+  [[nodiscard]] bool arrived(int unit);
+  void gather_params(int unit);
+  void release_params();
+  void wait_gathered(int unit);
+  void reduce_grads(int unit, Write write);
+  void leave(int unit, bool last_micro_batch);
+  void wait_left(int unit);
+  void global_norm();
+  void post_update();
+  /// How many updates the coming forward's parameters have seen.
+  [[nodiscard]] std::int64_t due() const;
+  [[nodiscard]] bool delayed(std::int64_t step) const;
+  [[nodiscard]] int turn() const;  // which of the host's buffers for gradients
+  [[nodiscard]] std::span<const std::size_t> pieces_of(int unit) const {
+    return pieces_of_[static_cast<std::size_t>(unit)];
+  }
+
+  RunContext& context_;
+  Options options_;
+  ParamLayout layout_;
+  Passes passes_;
+  at::Tensor sums_;     // [4] fp64: loss, tokens, sum of squares, overflow flag
+  at::Tensor squares_;  // [units, 4] fp64: each unit's own sum of squares, as its slice leaves
+  at::Tensor scalars_, scalars_host_[2];  // [4] fp64: lr, step, clip; on the device, on the host in turn
+  std::vector<OwnedSlice> slices_;        // by unit; params and grads on the device, states on the host
+  std::vector<UnitTensors> params_full_;  // by unit; whole: views of one arena; sharded: a pool of buffers
+  std::vector<UnitTensors> grads_full_;   // by unit; blocks take turns in two buffers
+  std::vector<std::size_t> params_buffer_, grads_buffer_;  // by unit: which buffer
+  std::vector<int> resident_;     // by buffer of parameters: the unit whose parameters are in it, or none
+  std::vector<Ticket> gathered_;  // by unit
+  std::vector<std::vector<Ticket>> fetched_;  // by unit: its pieces, on their way to the device
+  std::vector<PendingSum> in_flight_;         // by buffer of gradients
+  std::vector<at::Tensor> scratch_;           // the same: where later micro-batches' sums land
+  std::vector<std::vector<Ticket>> left_;     // the same: copies to the host that read it
+  Ticket scalars_left_;
+  std::vector<std::vector<std::size_t>> pieces_of_;  // by unit
+  std::vector<OpEnd> landed_;                        // by piece: the coming update's gradients
+  std::int64_t steps_ = 0;
+  bool drained_ = false;
+  std::unique_ptr<HostUpdate> update_;  // last: its threads end first
+};
+
+}  // namespace sc

@@ -1,0 +1,355 @@
+// Lesson 05 against lesson 00 in lesson 04's order of sums: the same bits wherever states lie; and delayed updates
+// against their direct computation.
+#include "lessons/05_offload/offload.h"
+
+#include <limits>
+
+#include "common/base/check.h"
+#include "common/model/unit_views.h"
+#include "lessons/00_one_device/reference_order.h"
+#include "tests/support/harness.h"
+
+namespace sc {
+namespace {
+
+constexpr std::int64_t kSteps = 4;
+
+Workload workload_of(std::int64_t micro_batches, int world) {
+  Workload w = test::odd_workload();
+  w.batch.global = micro_batches * world;
+  return w;
+}
+
+test::RankResult reference(const Workload& w, int world, std::int64_t steps = kSteps) {
+  return test::run_local<ReferenceOrder>(
+             1, w, {.virtual_ranks = world, .reduce_every = ReduceEvery::micro_batch}, steps)
+      .at(0);
+}
+
+void expect_offload_equals(const test::RankResult& expected, int world, const Workload& w,
+                           const OffloadOptions& options, const test::Wrap& wrap = {}) {
+  SCOPED_TRACE(std::to_string(world) + " ranks, pieces of " + std::to_string(options.piece) + ", " +
+               (options.parameters == ParametersOn::whole ? "whole" : "sharded"));
+  test::expect_equals_reference(test::run_local<Offload>(world, w, options, kSteps, wrap), expected);
+}
+
+constexpr ParametersOn kParameters[] = {ParametersOn::whole, ParametersOn::sharded};
+
+class OffloadWorlds : public ::testing::TestWithParam<int> {};
+
+TEST_P(OffloadWorlds, ExactUpdatesEndInTheSameBits) {
+  const int world = GetParam();
+  for (const std::int64_t micro : {1, 3}) {
+    const Workload w = workload_of(micro, world);
+    const test::RankResult expected = reference(w, world);
+    for (const ParametersOn parameters : kParameters)
+      for (const std::int64_t piece : {64, 999, 4'000'000})
+        expect_offload_equals(expected, world, w, {.parameters = parameters, .piece = piece});
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Worlds, OffloadWorlds, ::testing::Values(1, 2, 3));
+
+TEST(Offload, ThreadsPrefetchAndOverlapChangeNoBit) {
+  const Workload w = workload_of(3, 2);
+  const test::RankResult expected = reference(w, 2);
+  for (const ParametersOn parameters : kParameters) {
+    for (const std::int64_t threads : {1, 2, 5})
+      expect_offload_equals(expected, 2, w,
+                            {.parameters = parameters, .piece = 200, .adam_threads = threads});
+    for (const std::int64_t prefetch : {0, 2, 9})
+      expect_offload_equals(expected, 2, w, {.parameters = parameters, .piece = 500, .prefetch = prefetch});
+    expect_offload_equals(expected, 2, w, {.parameters = parameters, .overlap = false});
+  }
+}
+
+TEST(Offload, EveryModelEndsInTheSameBits) {
+  test::for_each_model([](const Workload& w) {
+    const test::RankResult expected = reference(w, 2);
+    for (const ParametersOn parameters : kParameters)
+      expect_offload_equals(expected, 2, w, {.parameters = parameters, .piece = 700});
+  });
+}
+
+TEST(Offload, AClipThatAlwaysActs) {
+  Workload w = workload_of(3, 2);
+  w.optim.clip = 1e-3;
+  const test::RankResult expected = reference(w, 2);
+  for (const ParametersOn parameters : kParameters)
+    expect_offload_equals(expected, 2, w, {.parameters = parameters, .piece = 300});
+}
+
+TEST(Offload, SixteenBitsBesideFp32) {
+  for (const DType grad : {DType::f32, DType::bf16}) {
+    Workload w = workload_of(3, 2);
+    w.precision = {.dtype = DType::bf16, .grad_dtype = grad, .reduce_dtype = grad};
+    const test::RankResult expected = reference(w, 2);
+    for (const ParametersOn parameters : kParameters)
+      expect_offload_equals(expected, 2, w, {.parameters = parameters, .piece = 300});
+  }
+}
+
+TEST(Offload, DelaysChangeNothing) {
+  for (const std::int64_t micro : {1, 3}) {
+    const Workload w = workload_of(micro, 3);
+    const test::RankResult expected = reference(w, 3);
+    for (int k = 0; k < 5; ++k)
+      for (const ParametersOn parameters : kParameters)
+        expect_offload_equals(expected, 3, w, {.parameters = parameters, .piece = 600}, test::delayed);
+  }
+}
+
+/// What has left the device is NaN there at once: nobody may read it any more.
+class PoisoningCopies final : public Copies {
+ public:
+  [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
+
+ private:
+  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to) override {
+    at::Tensor into = to;
+    if (op.kind != CommKind::to_host) return inner_->to_device(from, into);
+    Ticket ticket = inner_->to_host(from, into);
+    ticket.end().wait();
+    at::Tensor left = from;
+    left.masked_fill_(left.ne(0), std::numeric_limits<double>::quiet_NaN());  // padding is written by nobody
+    return ticket;
+  }
+  const std::unique_ptr<Copies> inner_ = make_host_copies();
+};
+
+TEST(Offload, TheHostReadsNothingOfTheDevice) {
+  for (const std::int64_t micro : {1, 3}) {
+    const Workload w = workload_of(micro, 1);
+    const test::RankResult expected = reference(w, 1);
+    for (const ParametersOn parameters : kParameters) {
+      LocalWorld world(1);
+      const std::unique_ptr<Communicator> comm = world.communicator(Rank{0});
+      Ledger ledger(at::kCPU);
+      const OffloadOptions options{.parameters = parameters, .piece = 300};
+      const test::RankResult found =
+          test::run_rank<Offload>(*comm, test::shape_for(w, 1, 0, CommBackend::local), options, kSteps,
+                                  ledger, nullptr, {}, std::make_unique<PoisoningCopies>());
+      test::expect_equals_reference({found}, expected);
+    }
+  }
+}
+
+/// Delayed updates as their definition says: step t computes with the parameters that updates 0 to t - 2 have made
+/// (t - 1 in warm steps), and update t - 1 happens afterwards. Every rank holds everything.
+class DelayedDirectly {
+ public:
+  struct Options {
+    std::int64_t warm_steps = 2;
+  };
+  static MemoryPlan memory_plan(const RunShape& /*shape*/, const Options& /*options*/) { return {}; }
+  static CommPlan comm_plan(const RunShape& /*shape*/, const Options& /*options*/) { return {}; }
+
+  DelayedDirectly(RunContext& context, const Options& options)
+      : context_(context),
+        options_(options),
+        layout_(context.shape.workload.model, context.shape.world),
+        passes_(context, layout_),
+        sums_(passes_.sums()) {
+    for (at::Tensor* arena : {&params_, &master_, &fresh_, &grads_, &pending_, &m_, &v_})
+      *arena = context.ledger.zeros(Purpose::parameters, "test", {layout_.arena_size().value()}, DType::f32);
+    const auto scalar = [&](DType dtype) {
+      return context.ledger.zeros(Purpose::workspace, "test", {}, dtype);
+    };
+    before_ = {scalar(DType::f32), scalar(DType::i64), scalar(DType::f32)};
+    params_of_ = unit_views(layout_, params_), fresh_of_ = unit_views(layout_, fresh_);
+    for (int unit = 0; unit < layout_.num_units(); ++unit)
+      init_unit(layout_, unit, context.shape.workload.seed, params_of_[static_cast<std::size_t>(unit)]);
+    master_.copy_(params_);
+  }
+  StepResult train_step(std::span<const Batch> batches) {
+    sums_.zero_();
+    for (std::size_t j = 0; j < batches.size(); ++j) {
+      for (int unit = 0; unit <= layout_.last_unit(); ++unit)
+        passes_.forward(unit, batches[j], params_of_[unit]);
+      passes_.head(batches[j], params_of_, fresh_of_, Write::overwrite, sums_);
+      for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
+        passes_.backward_input(unit, params_of_[unit]);
+        passes_.backward_weights(unit, fresh_of_[unit], Write::overwrite);
+      }
+      passes_.embed_backward(batches[j], fresh_of_[0], Write::overwrite);
+      context_.comm.all_reduce(fresh_).wait();
+      j == 0 ? (void)grads_.copy_(fresh_) : (void)grads_.add_(fresh_);
+    }
+    const std::vector<UnitTensors> units = unit_views(layout_, grads_);
+    std::vector<at::Tensor> mine;
+    for (int unit = 0; unit < layout_.num_units(); ++unit)
+      mine.push_back(slice_of_rank(layout_, unit, context_.comm.rank())
+                         .of_unit(units[static_cast<std::size_t>(unit)].sharded));
+    add_sums_of_squares(mine, sums_);
+    finish_sums(sums_);
+    context_.comm.all_reduce(sums_).wait();
+    global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
+    // The update before this one, with its own learning rate, count and clip factor.
+    if (waits_) update(pending_, before_);
+    waits_ = false;
+    if (++step_ < options_.warm_steps) {
+      update(grads_, context_.scalars);
+    } else {
+      pending_.copy_(grads_);
+      before_.lr.copy_(context_.scalars.lr), before_.step.copy_(context_.scalars.step);
+      before_.clip.copy_(context_.scalars.clip);
+      waits_ = true;
+    }
+    params_.copy_(master_);
+    return {sums_, context_.scalars.grad_norm};
+  }
+  void quiet() {}
+  std::vector<StepResult> drain() {
+    if (waits_) update(pending_, before_);
+    waits_ = false;
+    params_.copy_(master_);
+    return {};
+  }
+  void forward_loss(const Batch& batch, at::Tensor& sums) {
+    for (int unit = 0; unit <= layout_.last_unit(); ++unit) passes_.forward(unit, batch, params_of_[unit]);
+    passes_.head_loss(batch, params_of_, sums);
+  }
+  at::Tensor& sums() { return sums_; }
+  std::vector<StateSlice> state() const {
+    std::vector<StateSlice> state;
+    for (int unit = 0; unit < layout_.num_units(); ++unit) {
+      const Range all{0, layout_.unit(unit).sharded_size};
+      const auto add = [&](Purpose purpose, const at::Tensor& arena) {
+        state.push_back({purpose, unit, Segment::sharded, all,
+                         in_tensor(unit_views(layout_, arena)[static_cast<std::size_t>(unit)].sharded)});
+      };
+      add(Purpose::parameters, params_), add(Purpose::momentum, m_), add(Purpose::variance, v_);
+    }
+    return state;
+  }
+  [[nodiscard]] const ParamLayout& layout() const { return layout_; }
+
+ private:
+  void update(const at::Tensor& grads, const StepScalars& scalars) {
+    for (int unit = 0; unit < layout_.num_units(); ++unit) {
+      const auto of = [&](const at::Tensor& arena) {
+        return unit_views(layout_, arena)[static_cast<std::size_t>(unit)].sharded;
+      };
+      at::Tensor p = of(master_), m = of(m_), v = of(v_);
+      adamw_step(hyper_of(context_.shape.workload.optim), scalars,
+                 layout_.decay_ranges(unit, Segment::sharded, {0, p.numel()}), of(grads), p, m, v, nullptr);
+    }
+  }
+
+  RunContext& context_;
+  Options options_;
+  ParamLayout layout_;
+  Passes passes_;
+  at::Tensor sums_, params_, master_, fresh_, grads_, pending_, m_, v_;
+  std::vector<UnitTensors> params_of_, fresh_of_;
+  StepScalars before_;
+  std::int64_t step_ = 0;
+  bool waits_ = false;
+};
+
+constexpr std::int64_t kDelayedSteps = 7;
+
+void expect_equals_direct(const std::vector<test::RankResult>& found, const test::RankResult& direct) {
+  for (const test::RankResult& rank : found) {
+    EXPECT_TRUE(test::bit_equal(rank, direct));
+    EXPECT_EQ(rank.losses, direct.losses);
+    EXPECT_EQ(rank.norms, direct.norms);
+    EXPECT_EQ(rank.evaluation, direct.evaluation);
+    test::expect_as_planned(rank);
+  }
+}
+
+TEST_P(OffloadWorlds, DelayedUpdatesEqualTheirDirectComputation) {
+  const int world = GetParam();
+  for (const std::int64_t micro : {1, 3}) {
+    for (const std::int64_t warm : {0, 1, 2, 3}) {
+      SCOPED_TRACE(std::to_string(world) + " ranks, " + std::to_string(micro) + " micro-batches, warm " +
+                   std::to_string(warm));
+      const Workload w = workload_of(micro, world);
+      const test::RankResult direct =
+          test::run_local<DelayedDirectly>(world, w, {.warm_steps = warm}, kDelayedSteps).at(0);
+      for (const ParametersOn parameters : kParameters) {
+        OffloadOptions options{
+            .parameters = parameters, .update = UpdateKind::delayed, .warm_steps = warm, .piece = 999};
+        expect_equals_direct(test::run_local<Offload>(world, w, options, kDelayedSteps), direct);
+        if (warm == 2)
+          expect_equals_direct(test::run_local<Offload>(world, w, options, kDelayedSteps, test::delayed),
+                               direct);
+      }
+    }
+  }
+}
+
+// An evaluation takes what is due to the devices, and leaves what is put off where it is.
+TEST(OffloadDelayed, AnEvaluationInTheMiddleChangesNoBit) {
+  for (const int world : {1, 2}) {
+    const Workload w = workload_of(3, world);
+    const test::RankResult direct = test::run_local<DelayedDirectly>(world, w, {}, kDelayedSteps).at(0);
+    for (const std::int64_t after : {0, 1, 2, 4})
+      expect_equals_direct(test::run_local<Offload>(world, w, {.update = UpdateKind::delayed, .piece = 500},
+                                                    kDelayedSteps, {}, after),
+                           direct);
+  }
+}
+
+TEST(OffloadDelayed, WithWarmStepsToTheEndItIsExact) {
+  const Workload w = workload_of(3, 2);
+  const test::RankResult expected = reference(w, 2);
+  expect_offload_equals(expected, 2, w, {.update = UpdateKind::delayed, .warm_steps = kSteps});
+  const std::vector<double> late =
+      test::run_local<Offload>(2, w, {.update = UpdateKind::delayed, .warm_steps = 1}, kSteps).at(0).losses;
+  EXPECT_NE(late, expected.losses) << "the comparison could not fail";
+}
+
+std::string refusal(const OffloadOptions& options, DeviceKind device = DeviceKind::cpu) {
+  RunShape shape = test::shape_for(workload_of(1, 1), 1, 0, CommBackend::local);
+  shape.device = device;
+  try {
+    Offload::memory_plan(shape, options);
+  } catch (const InputError& error) {
+    return error.where() + ": " + error.message();
+  }
+  return "taken";
+}
+
+TEST(Offload, RefusesWhatContradictsItself) {
+  EXPECT_EQ(refusal({}), "taken");
+  EXPECT_EQ(refusal({.update = UpdateKind::delayed, .overlap = false}),
+            "update=delayed: an update that is put off runs beside the device");
+  EXPECT_EQ(refusal({.link_mbps = 5}), "taken");
+  EXPECT_EQ(refusal({.link_mbps = 5}, DeviceKind::cuda),
+            "link_mbps: it is about ranks on the CPU, and these are GPUs");
+}
+
+TEST(Offload, SaysHowTheHostComputes) {
+  RunShape shape = test::shape_for(workload_of(1, 1), 1, 0, CommBackend::local);
+  EXPECT_EQ(Offload::predict(shape, {.adam_threads = 1}), "the host's AdamW: 1 thread a rank\n");
+  EXPECT_NE(Offload::predict(shape, {.adam_threads = 1000})
+                .find("1000 threads a rank; with 1 ranks more than the "),
+            std::string::npos);
+  EXPECT_NE(Offload::predict(shape, {.update = UpdateKind::delayed}).find("\nupdate=delayed: from step 2 on"),
+            std::string::npos);
+  EXPECT_NE(Offload::predict(shape, {.update = UpdateKind::delayed, .warm_steps = 20})
+                .find("\nupdate=delayed: all 20 steps are exact, since warm_steps=20\n"),
+            std::string::npos);
+}
+
+// Whole: the device holds parameters and four units' gradients; states lie on the host, divided by the ranks.
+TEST(OffloadPlan, StatesLieOnTheHost) {
+  const Workload w = workload_of(1, 2);
+  const auto plan = [&](int world, const OffloadOptions& options) {
+    return Offload::memory_plan(test::shape_for(w, world, 0, CommBackend::local), options);
+  };
+  const std::int64_t P = 4 * ParamLayout(w.model, WorldSize{2}).arena_size().value();
+  const MemoryPlan two = plan(2, {}), delayed = plan(2, {.update = UpdateKind::delayed});
+  EXPECT_EQ(two.of(Purpose::parameters).value(), P);
+  EXPECT_EQ(two.of(Purpose::momentum).value(), 0);
+  EXPECT_EQ(two.of(Purpose::momentum, Place::host).value(), P / 2);
+  EXPECT_EQ(two.of(Purpose::gradients, Place::pinned).value(), P / 2);
+  EXPECT_EQ(delayed.of(Purpose::gradients, Place::pinned).value(), P);
+  EXPECT_EQ(delayed.total().value(), two.total().value());
+  EXPECT_LT(plan(2, {.parameters = ParametersOn::sharded, .prefetch = 0}).of(Purpose::parameters).value(),
+            3 * P / 2);
+}
+
+}  // namespace
+}  // namespace sc
