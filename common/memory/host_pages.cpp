@@ -1,11 +1,14 @@
 #include "common/memory/host_pages.h"
 
 #include <ATen/Parallel.h>
+#include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <new>
 
+#include "common/base/check.h"
+#include "common/base/text.h"
 #include "common/memory/pin_pages.h"
 
 namespace sc {
@@ -20,15 +23,15 @@ std::shared_ptr<void> host_pages(Bytes bytes, bool pinned) {
   at::parallel_for(0, pages, 512, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) first[i * page] = 0;
   });
-  if (!pinned) return {memory, [size](void* p) { ::munmap(p, size); }};
   try {
-    pin_pages(memory, size);
-  } catch (...) {
-    ::munmap(memory, size);
-    throw;
+    if (pinned) pin_pages(memory, size);
+  } catch (const DeviceError& error) {
+    pinned = false;
+    spdlog::warn("{} of the host's memory are not pinned: copies between it and the GPU are slower ({})",
+                 human_bytes(bytes), error.what());
   }
-  return {memory, [size](void* p) {
-            unpin_pages(p);
+  return {memory, [size, pinned](void* p) {
+            if (pinned) unpin_pages(p);
             ::munmap(p, size);
           }};
 }

@@ -15,10 +15,18 @@ void Timeline::begin_step(std::int64_t step, bool drawn, std::optional<GpuClock>
 
 Timeline::Mark Timeline::mark(std::string_view name) {
   if (!on_) return {nullptr, 0};
-  Noted noted{{std::string(name), step_, Clock::now(), {}}, drawn_, gpu_, {}, {}};
+  Noted& noted = noted_.emplace_back();
+  noted.span.name = name, noted.span.step = step_, noted.span.begin = Clock::now();
+  noted.drawn = drawn_, noted.gpu = gpu_;
   if (gpu_) noted.began = gpu_->now();
-  noted_.push_back(std::move(noted));
   return {this, noted_.size() - 1};
+}
+
+void Timeline::add(std::string_view name, Clock::time_point begin, Clock::time_point end) {
+  if (!on_) return;
+  Noted& noted = noted_.emplace_back();
+  noted.span.name = name, noted.span.step = step_, noted.span.begin = begin, noted.span.end = end;
+  noted.drawn = drawn_;
 }
 
 void Timeline::end(std::size_t index) {

@@ -54,6 +54,8 @@ class Timeline {
   void keep_recent(std::int64_t steps) { recent_steps_ = steps; }
   [[nodiscard]] bool keeps_recent() const { return recent_steps_ > 0; }
   [[nodiscard]] Mark mark(std::string_view name);
+  /// What another thread of the host did, by its own clock.
+  void add(std::string_view name, Clock::time_point begin, Clock::time_point end);
   /// In the order of their beginnings. Those that a GPU has not come past are left out.
   [[nodiscard]] std::vector<Span> drawn() const;
   /// The same, of the last steps. What a GPU's graph replays counts as the step that was captured, and has the

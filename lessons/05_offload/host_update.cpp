@@ -115,7 +115,7 @@ bool HostUpdate::ready(std::size_t piece, std::int64_t updates) {
   return !error_ && states_[piece].updates >= updates && done(states_[piece]);
 }
 
-void HostUpdate::wait(std::size_t piece, std::int64_t updates) {
+std::shared_ptr<const HostPiece> HostUpdate::wait(std::size_t piece, std::int64_t updates) {
   std::shared_ptr<const HostPiece> work;
   {
     std::unique_lock lock(mutex_);
@@ -124,6 +124,7 @@ void HostUpdate::wait(std::size_t piece, std::int64_t updates) {
     work = states_[piece].work;
   }
   if (work) work->wait();
+  return work;
 }
 
 void HostUpdate::sent(std::size_t piece, OpEnd end) {

@@ -51,9 +51,10 @@ class HostUpdate {
   /// Returns at once.
   void post(UpdateOrder order);
   /// Whether, and until, that piece's parameters are those of `updates` updates.
-  ///   Errors  of wait: what the update failed with.
+  ///   Returns  of wait: the last update's work; null where it had nothing to do.
+  ///   Errors   of wait: what the update failed with.
   [[nodiscard]] bool ready(std::size_t piece, std::int64_t updates);
-  void wait(std::size_t piece, std::int64_t updates);
+  std::shared_ptr<const HostPiece> wait(std::size_t piece, std::int64_t updates);
   /// The piece's parameters are on their way to the device.
   void sent(std::size_t piece, OpEnd end);
   /// Nothing more will be sent: what waits for that begins.

@@ -70,10 +70,8 @@ void Offload::fetch_params(int unit) {
   const OwnedSlice& slice = slices_[unit];
   for (const std::size_t i : pieces_of(unit)) {
     const Piece& piece = update_->pieces()[i];
-    {
-      const auto mark = context_.timeline.mark(fmt::format("wait for the host, unit {}", unit));
-      update_->wait(i, due());
-    }
+    if (const std::shared_ptr<const HostPiece> work = update_->wait(i, due()))
+      context_.timeline.add(fmt::format("AdamW, unit {}", unit), work->began_at(), work->ended_at());
     at::Tensor on_device = slice.params.narrow(0, piece.range.begin - slice.range.begin, piece.range.size());
     Ticket ticket = context_.copies.to_device(piece.params, on_device);
     update_->sent(i, ticket.end());

@@ -5,10 +5,12 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "common/base/check.h"
 #include "common/memory/allocator_witness.h"
+#include "common/memory/host_pages.h"
 
 namespace sc {
 namespace {
@@ -81,6 +83,15 @@ TEST(Ledger, EachPlaceHasItsCap) {
   EXPECT_EQ(refusal([&] { (void)ledger.reserve(Purpose::master, "m", Bytes(11), Place::disk); }),
             "--disk-cap 10 B: master 'm' asks for 11 B, 0 B are in use");
   EXPECT_EQ(refusal([&] { ledger.allocate(Purpose::master, "m", {100}, DType::u8); }), "given");
+}
+
+// A build without GPU code, and a machine without a GPU, refuse to pin: memory is memory all the same.
+TEST(HostPages, GoOnUnpinnedWhereNothingCanBePinned) {
+  const std::shared_ptr<void> pages = host_pages(Bytes(5000), true);
+  auto* bytes = static_cast<char*>(pages.get());
+  EXPECT_EQ(std::count(bytes, bytes + 5000, 0), 5000);
+  bytes[4999] = 7;
+  EXPECT_EQ(bytes[4999], 7);
 }
 
 TEST(Ledger, RefusesPastTheCapAndLosesNothing) {

@@ -49,6 +49,17 @@ TEST(Timeline, KeepsTheLastStepsWhereSomebodyAsks) {
   EXPECT_EQ(names(timeline.drawn()), "F1");
 }
 
+TEST(Timeline, TakesWhatOtherThreadsDid) {
+  Timeline timeline;
+  timeline.add("before", {}, {});
+  timeline.begin_step(2, true);
+  timeline.add("AdamW", Timeline::Clock::time_point(1s), Timeline::Clock::time_point(3s));
+  timeline.end_step();
+  ASSERT_EQ(timeline.drawn().size(), 1u);
+  EXPECT_EQ(timeline.drawn()[0].name, "AdamW");
+  EXPECT_EQ(timeline.drawn()[0].end - timeline.drawn()[0].begin, 2s);
+}
+
 TEST(Timeline, SaysWhatComesNext) {
   Timeline timeline;
   timeline.comes_to("nobody listens");

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Lesson 05 on one GPU, in turns with lesson 00, and a step of it as a timeline: docs/results/gpu_offload.json.
+
+  python3 tests/benchmarks/gpu_offload.py --bin build/cuda/bin --commit COMMIT --out gpu_offload.json [--rounds 2]
+
+Needs the programs 00_one_device and 05_offload of the cuda preset, and adamw_benchmark of either. What DeepSpeed did on such a
+machine is stored (numbers with their source in docs/results/peers_stored.json's manner): rates of its own runs on an H200's host.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEEPSPEED = {"355m": 58_700, "774m": 2_490}  # tokens a second, ZeRO-Offload with its own CPU Adam, same rows, one H200 of 16 cores
+MODELS = {
+    "355m": ("--workload configs/gpt2_355m.json --set batch.micro=16 --set batch.global=16 --steps 45", ("one_device", "exact", "delayed")),
+    "774m": (
+        "--workload configs/gpt2_774m.json --set batch.micro=2 --set batch.global=2 --set batch.sequence=512 --set activations=recompute "
+        "--memory-cap 4GB --steps 30",
+        ("exact", "delayed"),
+    ),
+}
+PROGRAMS = {
+    "one_device": "00_one_device",
+    "exact": "05_offload --strategy lessons/05_offload/config.json",
+    "delayed": "05_offload --strategy lessons/05_offload/config.json --set update=delayed",
+}
+
+
+def run(bin_folder, program, flags, folder):
+    """A run's record, or None and what it said."""
+    name, *own = program.split()
+    command = [str(bin_folder / name), *own, "--device", "cuda", *flags.split(), "--out", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"error: {' '.join(command)}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return json.loads((folder / "record.json").read_text())
+
+
+def of_rounds(records):
+    """What several rounds of one run came to."""
+    medians = [r["timing"]["median_seconds"] for r in records]
+    return {
+        "tokens_per_second": statistics.median(r["timing"]["tokens_per_second"] for r in records),
+        "median_seconds": statistics.median(medians),
+        "rounds_seconds": medians,
+        "device_bytes": records[0]["ranks"][0]["measured_bytes"]["total"],
+        "bytes": records[0]["ranks"][0]["measured_bytes"],
+        "as_predicted": all(r["as_predicted"] for r in records),
+        "last_loss": records[0]["steps"]["loss"][-1],
+    }
+
+
+def lanes(trace, step):
+    """Spans of one step in milliseconds from its beginning: what the GPU computes, copies both ways, AdamW on the host."""
+    events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    (whole,) = [e for e in events if e["name"] == f"step {step}"]
+    begin, end = whole["ts"], whole["ts"] + whole["dur"]
+    found = {"compute": [], "to_host": [], "to_device": [], "adam": []}
+    for e in events:
+        name = e["name"]
+        kind = "adam" if name.startswith("AdamW") else "compute" if name == "compute" else name.split(" ")[0]
+        if kind not in found or e["ts"] + e["dur"] <= begin or e["ts"] >= end:
+            continue
+        found[kind].append([round((max(begin, e["ts"]) - begin) / 1e3, 3), round((min(end, e["ts"] + e["dur"]) - begin) / 1e3, 3)])
+    return {"milliseconds": round(whole["dur"] / 1e3, 3), **{kind: merged(sorted(spans)) for kind, spans in found.items()}}
+
+
+def merged(spans, gap=0.05):
+    """Spans that touch, or nearly, are one."""
+    found = []
+    for begin, end in spans:
+        if found and begin - found[-1][1] <= gap:
+            found[-1][1] = max(found[-1][1], end)
+        else:
+            found.append([begin, end])
+    return found
+
+
+def adam(bin_folder):
+    """The loop alone, on 15 threads."""
+    said = subprocess.run([bin_folder / "adamw_benchmark", "355000000", "15"], text=True, capture_output=True, check=True).stdout
+    best = max(float(rate) for rate in re.findall(r"pool, bf16, streamed +([\d.]+) Gparam/s", said))
+    return {"threads": 15, "params_per_second": best * 1e9, "said": said.splitlines()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    parser.add_argument("--commit", required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--rounds", type=int, default=2)
+    args = parser.parse_args()
+    bin_folder = args.bin.resolve()
+    os.environ["STAGECRAFT_COMMIT"] = args.commit
+    records, first = {}, None
+    with tempfile.TemporaryDirectory() as scratch:
+        for turn in range(args.rounds):
+            for model, (flags, programs) in MODELS.items():
+                for name in programs:
+                    record = run(bin_folder, PROGRAMS[name], flags, pathlib.Path(scratch) / f"{model}-{name}-{turn}")
+                    records.setdefault(model, {}).setdefault(name, []).append(record)
+                    first = first or record
+                    print(model, name, round(record["timing"]["tokens_per_second"]), "tokens a second", flush=True)
+        steps = {}
+        for name in ("exact", "delayed"):
+            folder = pathlib.Path(scratch) / f"trace-{name}"
+            run(bin_folder, PROGRAMS[name], MODELS["355m"][0].replace("--steps 45", "--steps 8") + " --trace", folder)
+            steps[name] = lanes(json.loads((folder / "trace.json").read_text()), 6)
+    gpu = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], text=True, capture_output=True, check=True).stdout
+    result = {
+        "about": "Lesson 05 on one GPU beside lesson 00, in turns; a step of 355M as a timeline; AdamW's loop on the host alone.",
+        "commit": args.commit,
+        "gpu": gpu.splitlines()[0],
+        "cores": os.cpu_count(),
+        "started": first["started"],
+        "versions": first["versions"],
+        "flags": {model: flags for model, (flags, _) in MODELS.items()},
+        "runs": {model: {name: of_rounds(several) for name, several in runs.items()} for model, runs in records.items()},
+        "deepspeed": DEEPSPEED,
+        "adam": adam(bin_folder),
+        "steps": steps,
+    }
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
