@@ -1,4 +1,4 @@
-"""Lessons 01-04 on GPUs, NCCL between them, deterministic operations: with a captured graph and without, and whatever a rank holds,
+"""Lessons 01-05 on GPUs, NCCL between them, deterministic operations: with a captured graph and without, and whatever a rank holds,
 they end in the same bytes; so do runs whose ranks share a GPU, are profiled, or sum in a wider dtype. One rank on one GPU; two on two or
 more. Skipped (77) without a GPU."""
 
@@ -59,11 +59,14 @@ EQUAL = {
         *both("02_zero1", ONE), Row("02_zero1", ["overlap=off", *ONE]), *both("03_zero2", ONE), Row("03_zero2", ["bucket=50000", *ONE], ["--graph", "off"]),
         *both("04_zero3", ONE), Row("04_zero3", ["prefetch=0", *ONE], ["--graph", "off"]), Row("04_zero3", ["prefetch=2", "persist_below=1000", *ONE]),
         Row("04_zero3", ["activations=recompute", *ONE]),
+        *(Row("05_offload", [f"parameters={how}", "piece=5000", *ONE], ["--graph", "off"]) for how in ("whole", "sharded")),
         Row("01_data_parallel", ["precision.reduce_dtype=fp32", *ONE]), Row("04_zero3", ONE, ["--profile"]),
         *(Row(lesson, ONE, ["--sample", "40"]) for lesson in ("01_data_parallel", "04_zero3")), *(SHARED if RANKS == 2 else [])],
     "summed once": [*both("01_data_parallel", THREE), *both("02_zero1", THREE)],
-    "summed each time": [*both("03_zero2", THREE), *both("04_zero3", THREE), Row("04_zero3", ["reshard_after_forward=off", *THREE])],
-    "fp16": [Row(lesson, ONE, ["--graph", graph], "fp16") for lesson, graph in zip(ALL, ("on", "off", "off", "on"))],
+    "summed each time": [*both("03_zero2", THREE), *both("04_zero3", THREE), Row("04_zero3", ["reshard_after_forward=off", *THREE]),
+                         *(Row("05_offload", [f"parameters={how}", *THREE], ["--graph", "off"]) for how in ("whole", "sharded"))],
+    "fp16": [Row(lesson, ONE, ["--graph", graph], "fp16") for lesson, graph in zip(ALL, ("on", "off", "off", "on"))]
+    + [Row("05_offload", ONE, ["--graph", "off"], "fp16")],
     "fp32 gradients": [Row(lesson, ["precision.grad_dtype=fp32", *ONE], ["--graph", graph]) for lesson, graph in zip(ALL, ("off", "on", "on", "off"))],
     # In fp32 ATen writes attention out, and adds in one order.
     "ATen": [Row(lesson, ONE, ["--graph", graph], "fp32", "aten") for lesson, graph in (("01_data_parallel", "on"), ("04_zero3", "off"))],
