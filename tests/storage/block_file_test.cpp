@@ -29,6 +29,7 @@ using Kind = BlockRequest::Kind;
 
 constexpr std::int64_t kBlock = 16 * 1024;
 const std::vector<Bytes> kExtents = {Bytes(40'000), Bytes(kBlock), Bytes(3 * kBlock)};  // 3, 1 and 3 blocks
+constexpr auto kAlways = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kFileBytes = 40'960 + 4 * kBlock;
 constexpr const char* kRoom = "; the file takes 106.50 kB, FREE are free";
 
@@ -96,6 +97,10 @@ TEST_P(BlockFileTest, WhatWasWrittenLastIsReadAndNothingHasAName) {
     expect_all(file, seed);
   }
   EXPECT_TRUE(ops_->list(dir_.path()).empty());
+  const bool direct = ops_->create(dir_ / "other")->set_direct(true);
+  if (file.engine() == GetParam()) {
+    EXPECT_EQ(file.notes().empty(), direct);
+  }
   const BlockFile::Counts counts = file.counts();
   EXPECT_EQ(counts.read, Bytes(2 * kFileBytes));
   EXPECT_EQ(counts.written, Bytes(2 * kFileBytes));
@@ -105,6 +110,12 @@ TEST_P(BlockFileTest, WhatWasWrittenLastIsReadAndNothingHasAName) {
 
 TEST_P(BlockFileTest, ReadsAndWritesOfSeveralThreadsAtOnce) {
   BlockFile file(*ops_, options(), kExtents);
+  const std::jthread observer([&file](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      const BlockFile::Counts counts = file.counts();
+      EXPECT_LE(counts.read.value(), counts.written.value());
+    }
+  });
   std::vector<std::jthread> threads;
   for (std::size_t extent = 0; extent < kExtents.size(); ++extent) {
     threads.emplace_back([&file, extent] {
@@ -189,8 +200,20 @@ TEST_P(BlockFileTest, ShortTransfersAreContinued) {
   }
 }
 
+TEST_P(BlockFileTest, ManyShortTransfersAreProgress) {
+  constexpr Bytes kLarge(1100 * kBlockAlign);
+  BlockFile::Options pages =
+      with({.kind = Kind::write, .what = What::cuts, .value = kBlockAlign, .times = kAlways});
+  pages.block = kLarge;
+  BlockFile file(*ops_, pages, {kLarge});
+  const AlignedBytes written(kLarge.value(), 1), read(kLarge.value());
+  file.write(0, written.span()).wait();
+  file.read(0, read.span()).wait();
+  EXPECT_TRUE(read == written);
+  EXPECT_EQ(file.counts().continued, 1099);
+}
+
 TEST_P(BlockFileTest, WithoutProgressItEnds) {
-  constexpr auto kAlways = std::numeric_limits<std::int64_t>::max();
   const Fault interrupts{.kind = Kind::read, .what = What::answers, .value = -EINTR, .times = kAlways};
   const Fault crawls{.kind = Kind::write, .what = What::cuts, .value = 100, .times = kAlways};
   BlockFile interrupted(*ops_, with(interrupts), kExtents), crawling(*ops_, with(crawls), kExtents);
@@ -258,6 +281,19 @@ TEST_P(BlockFileTest, WhatTheDiskRefusesOrChangesIsNamed) {
                 }
               }),
               refusal.error);
+  }
+}
+
+TEST_P(BlockFileTest, TheRunHasBegunWhenTheLastBlockIsThere) {
+  for (const std::int64_t last : {6, 7}) {  // of the first round's 7 blocks; the first of the second
+    BlockFile::Options one_by_one =
+        with({.kind = Kind::write, .what = What::answers, .value = -ENOSPC, .nth = last});
+    one_by_one.depth = 1;
+    BlockFile file(*ops_, one_by_one, kExtents);
+    const std::string error = error_of([&] { write_all(file, 1), write_all(file, 10); });
+    expect_start(last == 6 ? "69|DIR/states: cannot write 16384 bytes at byte 90112: No space"
+                           : "73|DIR/states: cannot write 16384 bytes at byte 0: No space",
+                 error);
   }
 }
 
