@@ -85,10 +85,8 @@ TEST_F(FileOpsTest, RoomIsAllocatedAtOnce) {
   const auto file = ops_->create(dir_ / "a");
   file->allocate(Bytes(1 << 20));
   EXPECT_EQ(file->size(), Bytes(1 << 20));
-  EXPECT_EQ(
-      error_of([&] { file->allocate(Bytes(std::int64_t{1} << 62)); }),
-      "73|DIR/a: cannot allocate 4611686018427387904 bytes: File too large (EFBIG)|raise the limit of a "
-      "file's size (ulimit -f unlimited), or use another file system");
+  const std::string error = error_of([&] { file->allocate(Bytes(std::int64_t{1} << 62)); });
+  EXPECT_EQ(error.find("73|DIR/a: cannot allocate 4611686018427387904 bytes: "), 0U) << error;
 }
 
 TEST_F(FileOpsTest, NamesAreCreatedRenamedSwappedAndRemoved) {
