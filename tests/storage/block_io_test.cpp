@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <map>
@@ -133,10 +134,14 @@ TEST_F(RefusedEngineTest, TheOtherOneTakesItsPlace) {
 TEST_F(RefusedEngineTest, WithoutAnyTheRunDoesNotBegin) {
   const std::string text = opened(IoEngine::io_uring, {SYS_io_uring_setup, SYS_clone, SYS_clone3}, EAGAIN);
   if (text.empty()) GTEST_SKIP() << "no seccomp here";
-  EXPECT_EQ(text,
-            "69|DIR/blocks: io_uring is refused here: Resource temporarily unavailable (EAGAIN); threads is "
-            "refused here: Resource temporarily unavailable|use a local file system (ext4, xfs, btrfs, "
-            "tmpfs); raise the limit of threads (ulimit -u)");
+  // The first reason is another one in a build without liburing.
+  const std::string start = "69|DIR/blocks: io_uring is refused here: ";
+  const std::string end =
+      "; threads is refused here: Resource temporarily unavailable|use a local file system (ext4, xfs, "
+      "btrfs, "
+      "tmpfs); raise the limit of threads (ulimit -u)";
+  EXPECT_EQ(text.substr(0, start.size()), start);
+  EXPECT_EQ(text.substr(text.size() - std::min(text.size(), end.size())), end);
 }
 
 }  // namespace
