@@ -4,12 +4,15 @@
 #include <torch/headeronly/version.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 
 #include "common/base/check.h"
 #include "common/setup/doctor_lines.h"
+#include "common/storage/atomic_dir.h"
+#include "common/storage/block_io.h"
 
 namespace sc {
 namespace {
@@ -47,9 +50,22 @@ std::vector<DoctorLine> loaded_lines() {
   return lines;
 }
 
+// What lesson 06 would stream its states with. Without io_uring threads do it: nothing to mend.
+DoctorLine disk_line() {
+  try {
+    const auto ops = posix_file_ops();
+    const auto file = create_unnamed(*ops, std::filesystem::temp_directory_path() / "doctor");
+    const OpenedIo opened = open_block_io(IoEngine::io_uring, *file, 1);
+    return {"disk engine", opened.refusal.empty() ? "io_uring, threads" : opened.refusal};
+  } catch (const InputError& error) {
+    return {"disk engine", error.where() + ": " + error.message()};
+  }
+}
+
 int report() {
   std::vector<DoctorLine> lines = {{"LibTorch headers", TORCH_VERSION}, mpi_line()};
   lines.push_back({"intra-op threads", std::to_string(at::get_num_threads())});
+  lines.push_back(disk_line());
   for (const auto& more : {gpu_lines(), loaded_lines()}) lines.insert(lines.end(), more.begin(), more.end());
   ExitCode code = ExitCode::ok;
   for (const DoctorLine& line : lines) {

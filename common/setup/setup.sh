@@ -44,7 +44,9 @@ missing_packages() {
   needed=$(needed_packages)
   [[ -n $needed ]] || return 0
   say "$needed"
-  have ccache || say ccache  # builds go without it: no reason to install anything on its own
+  # Builds go without these: no reason to install anything on their own.
+  have ccache || say ccache
+  header liburing.h || say liburing-dev
 }
 
 needed_packages() {
@@ -61,6 +63,7 @@ needed_packages() {
   header gtest/gtest.h || say libgtest-dev
   header nlohmann/json.hpp || say nlohmann-json3-dev
   header zlib.h || say zlib1g-dev
+  header xxhash.h || say libxxhash-dev
   if ((dev)); then
     have clang-format-14 || say clang-format-14
     have clang-tidy-14 || say clang-tidy-14

@@ -77,6 +77,17 @@ void atomic_write_file(FileOps& ops, const Path& path, std::string_view content)
   atomic_write_file(ops, path, [&](File& file) { file.append(as_bytes(content)); });
 }
 
+std::unique_ptr<File> create_unnamed(FileOps& ops, const Path& path) {
+  std::unique_ptr<File> file = ops.create_unnamed(path);
+  if (file != nullptr) return file;
+  const Temporary temporary = make_temporary(ops, path, [&](const Path& name) {
+    file = ops.create_new(name);
+    return file != nullptr;
+  });
+  ops.remove(temporary.path);
+  return file;
+}
+
 AtomicDir::AtomicDir(FileOps& ops, Path target, Existing existing)
     : ops_(ops), target_(std::move(target)), existing_(existing) {
   const PathKind kind = ops_.kind(target_);

@@ -60,6 +60,12 @@ class AtomicDir {
   bool committed_ = false;
 };
 
+/// A file without a name in `path`'s directory, open for writing and reading: it vanishes with its last handle,
+/// so a killed run leaves nothing. Where the file system lacks such files it has a locked temporary name for a
+/// moment. `path` is what errors show.
+///   Errors  InputError (exit 73).
+std::unique_ptr<File> create_unnamed(FileOps& ops, const Path& path);
+
 /// Removes what crashed writers of `target` left beside it. The writers above call it themselves.
 void remove_leftovers(FileOps& ops, const Path& target);
 

@@ -1,9 +1,12 @@
 #include "common/storage/file_ops.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <spdlog/fmt/fmt.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -104,6 +107,44 @@ class PosixFile final : public File {
 
   [[nodiscard]] const Path& path() const override { return path_; }
 
+  std::int64_t write_some(std::span<const std::byte> bytes, Bytes offset) override {
+    const auto n = ::pwrite(fd_.get().value, bytes.data(), bytes.size(), offset.value());
+    return n < 0 ? -errno : n;
+  }
+
+  std::int64_t read_some(std::span<std::byte> bytes, Bytes offset) override {
+    const auto n = ::pread(fd_.get().value, bytes.data(), bytes.size(), offset.value());
+    return n < 0 ? -errno : n;
+  }
+
+  void allocate(Bytes size) override {
+    rlimit limit{};  // past it the system would end the program (SIGXFSZ) before it says EFBIG
+    int error = 0;
+    if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(size.value())) {
+      error = EFBIG;
+    } else if (retry([&] { return ::fallocate(fd_.get().value, 0, 0, size.value()); }) != 0) {
+      error = errno == EOPNOTSUPP || errno == ENOSYS ? 0 : errno;
+    }
+    if (error != 0)
+      throw file_error(FileIntent::write, path_, fmt::format("allocate {} bytes", size.value()), error);
+  }
+
+  bool set_direct(bool direct) override {
+    struct statfs info {};
+    // tmpfs takes the flag and copies within memory all the same.
+    if (direct && ::fstatfs(fd_.get().value, &info) == 0 && info.f_type == TMPFS_MAGIC) return false;
+    const int flags = ::fcntl(fd_.get().value, F_GETFL);
+    return ::fcntl(fd_.get().value, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+  }
+
+  std::unique_ptr<File> again() override {
+    UniqueFd fd(Fd{::fcntl(fd_.get().value, F_DUPFD_CLOEXEC, 0)});
+    if (!fd) throw file_error(FileIntent::write, path_, "open once more", errno);
+    return std::make_unique<PosixFile>(std::move(fd), path_, syncing_);
+  }
+
+  [[nodiscard]] int descriptor() const override { return fd_.get().value; }
+
  private:
   UniqueFd fd_;
   Path path_;
@@ -131,6 +172,13 @@ class PosixFileOps final : public FileOps {
   std::unique_ptr<File> create_new(const Path& path) override {
     UniqueFd fd = open_fd(path, O_RDWR | O_CREAT | O_EXCL);
     if (!fd && errno == EEXIST) return nullptr;
+    if (!fd) throw file_error(FileIntent::write, path, "create", errno);
+    return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
+  }
+
+  std::unique_ptr<File> create_unnamed(const Path& path) override {
+    UniqueFd fd = open_fd(parent_of(path), O_RDWR | O_TMPFILE);
+    if (!fd && (errno == EOPNOTSUPP || errno == EISDIR)) return nullptr;
     if (!fd) throw file_error(FileIntent::write, path, "create", errno);
     return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
   }
@@ -246,6 +294,8 @@ std::string fix_for(FileIntent intent, const Path& path, int error) {
     case ENOSPC:
     case EDQUOT:
       return "free space on the file system that holds it, or write elsewhere";
+    case EFBIG:
+      return "raise the limit of a file's size (ulimit -f unlimited), or use another file system";
     case EROFS:
       return "write to a file system that is not read-only";
     case EACCES:
@@ -281,14 +331,17 @@ Path parent_of(const Path& path) {
   return parent.empty() ? Path(".") : parent;
 }
 
-InputError file_error(FileIntent intent, const Path& path, const std::string& action, int error) {
+std::string errno_text(int error) {
   const char* name = ::strerrorname_np(error);
   const char* text = ::strerrordesc_np(error);
+  return fmt::format("{} ({})", text != nullptr ? text : "unknown error",
+                     name != nullptr ? name : std::to_string(error));
+}
+
+InputError file_error(FileIntent intent, const Path& path, const std::string& action, int error) {
   ExitCode code = intent == FileIntent::write ? ExitCode::cannot_write : ExitCode::data;
   if (error == EOPNOTSUPP || error == ENOSYS) code = ExitCode::missing;
-  return {code, path.string(),
-          fmt::format("cannot {}: {} ({})", action, text != nullptr ? text : "unknown error",
-                      name != nullptr ? name : std::to_string(error)),
+  return {code, path.string(), fmt::format("cannot {}: {}", action, errno_text(error)),
           fix_for(intent, path, error)};
 }
 

@@ -36,6 +36,20 @@ class File {
   virtual void sync() = 0;
   [[nodiscard]] virtual Bytes size() = 0;
   [[nodiscard]] virtual const Path& path() const = 0;
+
+  // What BlockIo needs (block_io.h).
+  /// One system call: bytes moved (perhaps fewer than asked; 0 at the file's end), or -errno.
+  virtual std::int64_t write_some(std::span<const std::byte> bytes, Bytes offset) = 0;
+  virtual std::int64_t read_some(std::span<std::byte> bytes, Bytes offset) = 0;
+  /// Room on the device for the file's first `size` bytes. Nothing happens where the file system cannot
+  /// promise that. InputError (exit 73) where there is no such room, or the user's limit (ulimit -f) is lower.
+  virtual void allocate(Bytes size) = 0;
+  /// From now on transfers go past the page cache (O_DIRECT), or through it. While they go past it, memory,
+  /// offset and size are multiples of 4096. False: refused here, or the file lies in memory anyway (tmpfs).
+  virtual bool set_direct(bool direct) = 0;
+  /// Another handle on the same open file, for another thread.
+  virtual std::unique_ptr<File> again() = 0;
+  [[nodiscard]] virtual int descriptor() const = 0;
 };
 
 /// A held lock; destruction (or the death of the process) releases it.
@@ -55,6 +69,10 @@ class FileOps {
   virtual std::unique_ptr<File> create(const Path& path) = 0;
   /// The same, but null if something is there already.
   virtual std::unique_ptr<File> create_new(const Path& path) = 0;
+  /// A file that has no name, in `path`'s directory: it vanishes with its last handle, so also with a process
+  /// that is killed. `path` is what errors show. Null where the file system has no such files (O_TMPFILE);
+  /// atomic_dir.h has one for all.
+  virtual std::unique_ptr<File> create_unnamed(const Path& path) = 0;
   /// An existing file, open for writing and reading; its content stays.
   virtual std::unique_ptr<File> open_write(const Path& path) = 0;
   virtual std::unique_ptr<File> open_read(const Path& path) = 0;
@@ -93,7 +111,9 @@ std::string read_file(FileOps& ops, const Path& path);
 /// `path`'s directory, "." if it names none.
 Path parent_of(const Path& path);
 
-/// What the system refused, as every FileOps reports it: "cannot <action>: <text> (<errno's name>)".
+/// "No space left on device (ENOSPC)".
+std::string errno_text(int error);
+/// What the system refused, as every FileOps reports it: "cannot <action>: <errno_text>".
 enum class FileIntent { read, write };
 InputError file_error(FileIntent intent, const Path& path, const std::string& action, int error);
 

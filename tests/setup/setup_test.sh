@@ -19,7 +19,7 @@ check "unknown option" equal "$code $err" "64 error: --nonsense: unknown option 
   fix: common/setup/setup.sh --help"
 
 packages="g++ cmake ninja-build python3 python3-pip openmpi-bin libopenmpi-dev libcxxopts-dev libspdlog-dev"
-packages+=" libgtest-dev nlohmann-json3-dev zlib1g-dev ccache"
+packages+=" libgtest-dev nlohmann-json3-dev zlib1g-dev libxxhash-dev ccache liburing-dev"
 setup --check
 check "--check names what is missing" equal "$code $out" "69 setup: missing
   packages  $packages
@@ -62,7 +62,7 @@ check "no network for apt-get" contains "$code $err" "69 error: apt-get update: 
 
 # --- wheels ----------------------------------------------------------------------------------------------------------
 mkdir -p "$sandbox"/include/{spdlog,gtest,nlohmann}
-touch "$sandbox"/include/{cxxopts.hpp,spdlog/spdlog.h,gtest/gtest.h,nlohmann/json.hpp,zlib.h}
+touch "$sandbox"/include/{cxxopts.hpp,spdlog/spdlog.h,gtest/gtest.h,nlohmann/json.hpp,zlib.h,xxhash.h}
 for tool in ninja mpirun ompi_info mpicc; do shim $tool <<<'exit 0'; done
 shim g++ <<<'echo 12.2.0'
 shim cmake <<<'echo cmake version 3.25.1'

@@ -52,6 +52,43 @@ TEST_F(FileOpsTest, OpenWriteKeepsContentAndCreateEmpties) {
   EXPECT_EQ(ops_->create(dir_ / "a")->size(), Bytes(0));
 }
 
+TEST_F(FileOpsTest, AFileWithoutAName) {
+  const auto file = ops_->create_unnamed(dir_ / "a");
+  if (file == nullptr) GTEST_SKIP() << "this file system has no O_TMPFILE";
+  EXPECT_TRUE(ops_->list(dir_.path()).empty());
+  file->append(as_bytes("hello"));
+  const auto again = file->again();
+  std::string text(5, ' ');
+  EXPECT_EQ(again->read_at(std::as_writable_bytes(std::span(text)), Bytes(0)), Bytes(5));
+  EXPECT_EQ(text, "hello");
+  EXPECT_EQ(again->path(), dir_ / "a");
+  EXPECT_NE(again->descriptor(), file->descriptor());
+  EXPECT_EQ(error_of([&] { ops_->create_unnamed(dir_ / "no/a"); }),
+            "73|DIR/no/a: cannot create: No such file or directory (ENOENT)|create its directory: mkdir -p "
+            "DIR/no");
+}
+
+TEST_F(FileOpsTest, OneSystemCallAtATime) {
+  put("a", "0123456789");
+  const auto file = ops_->open_read(dir_ / "a");
+  std::string text(20, 'x');
+  const auto bytes = std::as_writable_bytes(std::span(text));
+  EXPECT_EQ(file->read_some(bytes, Bytes(4)), 6);
+  EXPECT_EQ(text.substr(0, 7), "456789x");
+  EXPECT_EQ(file->read_some(bytes, Bytes(10)), 0);
+  EXPECT_EQ(file->write_some(bytes, Bytes(0)), -EBADF);
+  EXPECT_EQ(ops_->open_write(dir_ / "a")->write_some(as_bytes("ab"), Bytes(9)), 2);
+  EXPECT_EQ(read_file(*ops_, dir_ / "a"), "012345678ab");
+}
+
+TEST_F(FileOpsTest, RoomIsAllocatedAtOnce) {
+  const auto file = ops_->create(dir_ / "a");
+  file->allocate(Bytes(1 << 20));
+  EXPECT_EQ(file->size(), Bytes(1 << 20));
+  const std::string error = error_of([&] { file->allocate(Bytes(std::int64_t{1} << 62)); });
+  EXPECT_EQ(error.find("73|DIR/a: cannot allocate 4611686018427387904 bytes: "), 0U) << error;
+}
+
 TEST_F(FileOpsTest, NamesAreCreatedRenamedSwappedAndRemoved) {
   make_dirs(*ops_, dir_ / "x/y/z");
   EXPECT_EQ(ops_->kind(dir_ / "x/y/z"), PathKind::directory);

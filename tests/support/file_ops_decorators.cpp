@@ -9,10 +9,13 @@ namespace sc {
 
 std::string_view name_of(FileOp op) {
   constexpr std::array<std::string_view, kFileOps> kNames = {"create",
+                                                             "create without a name",
                                                              "open for writing",
                                                              "open",
                                                              "write",
                                                              "read",
+                                                             "allocate",
+                                                             "switch O_DIRECT",
                                                              "flush to the device",
                                                              "flush the directory",
                                                              "rename",
@@ -29,6 +32,7 @@ bool is_mutating(FileOp op) {
     case FileOp::open_write:
     case FileOp::open_read:
     case FileOp::read:
+    case FileOp::direct:
     case FileOp::lock:
     case FileOp::look:
       return false;
@@ -75,6 +79,23 @@ class HookedFileOps::HookedFile final : public File {
   Bytes size() override { return inner_->size(); }
   [[nodiscard]] const Path& path() const override { return inner_->path(); }
 
+  std::int64_t write_some(std::span<const std::byte> bytes, Bytes offset) override {
+    return inner_->write_some(bytes, offset);
+  }
+  std::int64_t read_some(std::span<std::byte> bytes, Bytes offset) override {
+    return inner_->read_some(bytes, offset);
+  }
+  void allocate(Bytes size) override {
+    const FileCall call{.op = FileOp::allocate, .path = inner_->path(), .size = size, .file = inner_.get()};
+    ops_.hooked(call, [&] { inner_->allocate(size); });
+  }
+  bool set_direct(bool direct) override {
+    const FileCall call{.op = FileOp::direct, .path = inner_->path(), .file = inner_.get()};
+    return ops_.hooked(call, [&] { return inner_->set_direct(direct); });
+  }
+  std::unique_ptr<File> again() override { return std::make_unique<HookedFile>(ops_, inner_->again()); }
+  [[nodiscard]] int descriptor() const override { return inner_->descriptor(); }
+
  private:
   [[nodiscard]] FileCall write_call(std::span<const std::byte> bytes, Bytes offset) const {
     return {.op = FileOp::write,
@@ -99,6 +120,14 @@ std::unique_ptr<File> HookedFileOps::create_new(const Path& path) {
   const FileCall call{.op = FileOp::create, .path = path};
   before(call);
   auto file = inner_.create_new(path);
+  after(call, file != nullptr);
+  return file == nullptr ? nullptr : std::make_unique<HookedFile>(*this, std::move(file));
+}
+
+std::unique_ptr<File> HookedFileOps::create_unnamed(const Path& path) {
+  const FileCall call{.op = FileOp::create_unnamed, .path = path};
+  before(call);
+  auto file = inner_.create_unnamed(path);
   after(call, file != nullptr);
   return file == nullptr ? nullptr : std::make_unique<HookedFile>(*this, std::move(file));
 }

@@ -14,10 +14,13 @@ namespace sc {
 /// The calls of FileOps and File, by name.
 enum class FileOp : std::uint8_t {
   create,  // create and create_new
+  create_unnamed,
   open_write,
   open_read,
   write,  // write_at and append
   read,
+  allocate,
+  direct,  // set_direct
   sync,
   sync_dir,
   rename,
@@ -27,7 +30,7 @@ enum class FileOp : std::uint8_t {
   lock,
   look,  // kind, size, list, free_space
 };
-inline constexpr int kFileOps = 13;
+inline constexpr int kFileOps = 16;
 std::string_view name_of(FileOp op);
 /// Does the call change what a disk holds, or wait for it to?
 bool is_mutating(FileOp op);
@@ -44,13 +47,14 @@ struct FileCall {
 };
 
 /// Forwards every call to `inner` (which must outlive it), with a hook before and after. A hook that throws
-/// stops the call.
+/// stops the call. The single system calls of a BlockIo pass unseen: FaultyBlockIo disturbs those.
 class HookedFileOps : public FileOps {
  public:
   explicit HookedFileOps(FileOps& inner) : inner_(inner) {}
 
   std::unique_ptr<File> create(const Path& path) override;
   std::unique_ptr<File> create_new(const Path& path) override;
+  std::unique_ptr<File> create_unnamed(const Path& path) override;
   std::unique_ptr<File> open_write(const Path& path) override;
   std::unique_ptr<File> open_read(const Path& path) override;
   void sync_dir(const Path& path) override;
@@ -66,7 +70,8 @@ class HookedFileOps : public FileOps {
 
  protected:
   virtual void before(const FileCall& call) {}
-  /// After success; `changed` is false if create_new or make_dir found the name taken.
+  /// After success; `changed` is false if create_new or make_dir found the name taken, or create_unnamed made
+  /// nothing.
   virtual void after(const FileCall& call, bool changed) {}
   FileOps& inner_;
 

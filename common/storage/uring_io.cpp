@@ -1,0 +1,75 @@
+#include "common/storage/uring_io.h"
+
+#include <cerrno>
+#include <stdexcept>
+
+#ifdef STAGECRAFT_LIBURING
+#include <liburing.h>
+#endif
+
+namespace sc {
+
+#ifdef STAGECRAFT_LIBURING
+namespace {
+
+/// liburing's functions return -errno.
+int check_uring(int result) {
+  if (result < 0) throw std::runtime_error(errno_text(-result));
+  return result;
+}
+
+template <class Call>
+int retry_uring(Call call) {
+  int result = call();
+  while (result == -EINTR || result == -EAGAIN) result = call();
+  return check_uring(result);
+}
+
+class UringIo final : public BlockIo {
+ public:
+  UringIo(File& file, int depth) : descriptor_(file.descriptor()) {
+    check_uring(::io_uring_queue_init(static_cast<unsigned>(depth), &ring_, 0));
+  }
+  ~UringIo() override { ::io_uring_queue_exit(&ring_); }
+
+  void submit(const BlockRequest& request) override {
+    io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);  // there is one: the ring has at least `depth`
+    const auto size = static_cast<unsigned>(request.bytes.size());
+    const auto offset = static_cast<std::uint64_t>(request.offset.value());
+    if (request.kind == BlockRequest::Kind::read) {
+      ::io_uring_prep_read(entry, descriptor_, request.bytes.data(), size, offset);
+    } else {
+      ::io_uring_prep_write(entry, descriptor_, request.bytes.data(), size, offset);
+    }
+    ::io_uring_sqe_set_data64(entry, request.id);
+    retry_uring([&] { return ::io_uring_submit(&ring_); });
+  }
+
+  BlockResult reap() override {
+    io_uring_cqe* entry = nullptr;
+    retry_uring([&] { return ::io_uring_wait_cqe(&ring_, &entry); });
+    const BlockResult result{entry->user_data, entry->res};
+    ::io_uring_cqe_seen(&ring_, entry);
+    return result;
+  }
+
+ private:
+  io_uring ring_{};
+  int descriptor_;
+};
+
+}  // namespace
+
+std::unique_ptr<BlockIo> open_uring_io(File& file, int depth) {
+  return std::make_unique<UringIo>(file, depth);
+}
+
+#else
+
+std::unique_ptr<BlockIo> open_uring_io(File& /*file*/, int /*depth*/) {
+  throw std::runtime_error("this build has none (it was configured without liburing-dev)");
+}
+
+#endif
+
+}  // namespace sc

@@ -1,0 +1,11 @@
+// The engine io_uring. Internal to storage; no torch.
+#pragma once
+
+#include "common/storage/block_io.h"
+
+namespace sc {
+
+///   Errors  std::runtime_error with the reason where the kernel, a container or this build refuses.
+std::unique_ptr<BlockIo> open_uring_io(File& file, int depth);
+
+}  // namespace sc
