@@ -124,8 +124,8 @@ std::string describe_plan(const std::string& lesson, const RunShape& shape, cons
          shape_lines(shape, batch);
 }
 
-std::string describe_cap(Bytes total, Bytes cap) {
-  return fmt::format("  --memory-cap {}: {}\n", human_bytes(cap),
+std::string describe_cap(const std::string& flag, Bytes total, Bytes cap) {
+  return fmt::format("  {} {}: {}\n", flag, human_bytes(cap),
                      total <= cap ? "fits, " + human_bytes(cap - total) + " are left"
                                   : "does not fit, " + human_bytes(total - cap) + " are missing");
 }

@@ -28,7 +28,7 @@ std::string source_commit();
 /// The lines before the plan table: where it runs, ranks, model, batch, data, dtype.
 std::string describe_plan(const std::string& lesson, const RunShape& shape, const BatchPlan& batch);
 /// "  --memory-cap 6.00 GB: fits, 1.20 GB are left", or by how much it does not.
-std::string describe_cap(Bytes total, Bytes cap);
+std::string describe_cap(const std::string& flag, Bytes total, Bytes cap);
 /// The lines of describe_plan for a run that begins, with the machine.
 std::string describe_run(const std::string& lesson, const RunShape& shape, const BatchPlan& batch,
                          const std::string& launcher, const std::string& gpu = "");

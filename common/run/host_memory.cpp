@@ -41,4 +41,9 @@ std::optional<Bytes> available_host_memory() {
                       content_of("/sys/fs/cgroup/memory.current"));
 }
 
+std::optional<Bytes> host_memory_left_of_limit() {
+  return available_of("", content_of("/sys/fs/cgroup/memory.max"),
+                      content_of("/sys/fs/cgroup/memory.current"));
+}
+
 }  // namespace sc

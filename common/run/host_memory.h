@@ -17,5 +17,7 @@ std::optional<Bytes> available_of(std::string_view meminfo, std::string_view mem
 
 /// That of this machine, now.
 std::optional<Bytes> available_host_memory();
+/// What its control group has left of its limit; empty where there is none.
+std::optional<Bytes> host_memory_left_of_limit();
 
 }  // namespace sc

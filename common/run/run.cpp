@@ -92,10 +92,16 @@ int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedC
   std::cout << describe_plan(lesson.info.name, shape, batch)
             << format_plan_table(plans, shape.world, data_ranks(shape)) << lesson.predict(shape);
   if (!batch.note.empty()) std::cout << "  note: " << batch.note << "\n";
+  Bytes most, on_host, on_disk;
+  for (const RankPlan& plan : plans) {
+    most = std::max(most, plan.memory.total());
+    on_host = std::max(on_host, plan.memory.total(Place::pinned) + plan.memory.total(Place::host));
+    on_disk = std::max(on_disk, plan.memory.total(Place::disk));
+  }
+  if (line.host_cap) std::cout << describe_cap("--host-cap", on_host, *line.host_cap);
+  if (line.disk_cap) std::cout << describe_cap("--disk-cap", on_disk, *line.disk_cap);
   if (!line.memory_cap) return 0;
-  Bytes most;
-  for (const RankPlan& plan : plans) most = std::max(most, plan.memory.total());
-  std::cout << describe_cap(most, *line.memory_cap);
+  std::cout << describe_cap("--memory-cap", most, *line.memory_cap);
   if (most > *line.memory_cap)
     std::cout << "  what fits, and what a rank then holds\n"
               << describe_changes(limited_run(lesson, shape, *line.memory_cap));
@@ -120,13 +126,36 @@ void refuse_past(const char* flag, const std::optional<Bytes>& cap, Bytes asked,
                    fmt::format("{} {}, or a strategy that holds less there", flag, asked.value()));
 }
 
+// What lies beside the devices of all ranks here; where the devices are the CPU's, they share that memory with it.
+// Beside GPUs only a container's limit counts: such machines give memory as it is asked for.
+void refuse_what_the_host_lacks(const TrainJob& job, const std::vector<MemoryPlan>& plans) {
+  const bool cpu = job.device == DeviceKind::cpu;
+  const std::optional<Bytes> free = cpu ? available_host_memory() : host_memory_left_of_limit();
+  Bytes beside, device;  // of the rank that holds most there
+  for (const MemoryPlan& plan : plans) {
+    beside = std::max(beside, plan.total(Place::pinned) + plan.total(Place::host));
+    if (cpu) device = std::max(device, plan.total());
+  }
+  const std::int64_t ranks = to_int(job.launch.local_world);
+  if (!free || beside.value() == 0 || (beside + device) * ranks <= *free) return;
+  throw InputError(
+      ExitCode::missing, fmt::format("{} of host memory free, ranks here: {}", human_bytes(*free), ranks),
+      fmt::format("each would hold {} of it{}, {} more than there is in all", human_bytes(beside),
+                  cpu ? " beside the " + human_bytes(device) + " of its device, which is the same memory"
+                      : std::string(),
+                  human_bytes((beside + device) * ranks - *free)),
+      "a smaller model, or more machines");
+}
+
 // What a GPU has free is known once it is in use: train() asks.
 void refuse_too_large(const TrainJob& job) {
-  for (const MemoryPlan& plan : plans_of_stages(job.lesson, shape_of_run(job))) {
+  const std::vector<MemoryPlan> plans = plans_of_stages(job.lesson, shape_of_run(job));
+  for (const MemoryPlan& plan : plans) {
     refuse_past("--host-cap", job.line.host_cap, plan.total(Place::pinned) + plan.total(Place::host),
                 "in the host's memory");
     refuse_past("--disk-cap", job.line.disk_cap, plan.total(Place::disk), "on the disk");
   }
+  refuse_what_the_host_lacks(job, plans);
   const bool shared = !job.line.memory_cap && job.device == DeviceKind::cpu;
   const std::optional<Bytes> cap = shared ? available_host_memory() : job.line.memory_cap;
   if (!cap) return;
