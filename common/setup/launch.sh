@@ -182,7 +182,8 @@ if ((alone == 0)); then
 fi
 
 # mpirun ends its ranks with SIGTERM, whatever it was sent itself: the number of the first signal stands in this file for them.
-STAGECRAFT_SIGNAL_FILE=$(mktemp -u -t stagecraft-signal-XXXXXXXXXX)
+signal_folder=$(mktemp -d -t stagecraft-signal-XXXXXXXXXX)
+STAGECRAFT_SIGNAL_FILE=$signal_folder/signal
 export STAGECRAFT_SIGNAL_FILE "${settings[@]}"
 child='' asked=0
 
@@ -226,7 +227,7 @@ while :; do
 done
 exec 2>&"$errors" {errors}>&-
 trap - INT TERM HUP
-rm -f "$STAGECRAFT_SIGNAL_FILE"
+rm -rf "$signal_folder"
 
 if ((asked)); then exit "$asked"; fi
 # A rank that a signal ended. Where there are several, one that was left has named it.
