@@ -182,8 +182,7 @@ if ((alone == 0)); then
 fi
 
 # mpirun ends its ranks with SIGTERM, whatever it was sent itself: the number of the first signal stands in this file for them.
-signal_folder=$(mktemp -d -t stagecraft-signal-XXXXXXXXXX)
-STAGECRAFT_SIGNAL_FILE=$signal_folder/signal
+STAGECRAFT_SIGNAL_FILE=$(mktemp -u -t stagecraft-signal-XXXXXXXXXX)
 export STAGECRAFT_SIGNAL_FILE "${settings[@]}"
 child='' asked=0
 
@@ -227,7 +226,7 @@ while :; do
 done
 exec 2>&"$errors" {errors}>&-
 trap - INT TERM HUP
-rm -rf "$signal_folder"
+rm -f "$STAGECRAFT_SIGNAL_FILE"
 
 if ((asked)); then exit "$asked"; fi
 # A rank that a signal ended. Where there are several, one that was left has named it.
