@@ -241,6 +241,29 @@ def lesson_04():
     return whole_zero("04_zero3")
 
 
+def lesson_05():
+    """The whole run with what it prints; bytes of its other settings."""
+    others = {setting: Run("05_offload", 2, "--set", setting, "--steps", "4").exact() for setting in ("parameters=sharded", "update=delayed")}
+    return {**whole_zero("05_offload"), **{setting.split("=")[1]: run for setting, run in others.items()}}
+
+
+def lesson_05_delayed():
+    """Whole runs, exact and one update behind: by learning rate, and by how many steps are exact first."""
+    def run_of(rate, *settings):
+        run = Run("05_offload", 2, "--set", f"optim.lr={rate:g}", *(word for one in settings for word in ("--set", one)))
+        return {"lr": rate, "settings": list(settings), "machine": run.machine(), **{key: value for key, value in curve(run).items() if key != "lr"}}
+
+    runs = [run_of(rate, *settings) for rate in (0.004, 0.001) for settings in ((), ("update=delayed",), ("update=delayed", "warm_steps=40"))]
+    return {**[run.pop("machine") for run in runs][0], "runs": runs}
+
+
+def lesson_05_link():
+    """Copies beside the device and one after the other, over a link without a limit and over a slow one: one micro-batch a rank, 25 timed steps, in turns."""
+    runs = in_turns({(mbps, overlap): ("05_offload", 2, "--steps", "30", "--set", "batch.micro=6", "--set", f"overlap={overlap}",
+                                       *(("--link-mbps", str(mbps)) if mbps else ())) for mbps in (0, 50) for overlap in ("on", "off")}, 3)
+    return {**machine_of(runs), "runs": [{"link_mbps": mbps, "overlap": overlap, **run} for (mbps, overlap), run in runs.items()]}
+
+
 def zero_order():
     """20 steps of lessons 01 to 04 on 1, 2, 3, 4 ranks, and of lesson 00 with as many virtual ranks in both orders of sums."""
     steps, worlds = ("--steps", "20"), (1, 2, 3, 4)
@@ -400,8 +423,8 @@ def gpu_trace(folders):
                         for lesson, (folder, said) in sorted(runs.items())}}
 
 
-TIMED = (lesson_01_variants, lesson_01_batch, lesson_01_trace, lesson_00, pipeline_pace)
-ALL = (*TIMED, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, lesson_07, pipeline_order, zero_order, zero_settings, zero_plans, zero_trace)
+TIMED = (lesson_01_variants, lesson_01_batch, lesson_01_trace, lesson_00, lesson_05_link, pipeline_pace)
+ALL = (*TIMED, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, lesson_05, lesson_05_delayed, lesson_07, pipeline_order, zero_order, zero_settings, zero_plans, zero_trace)
 
 
 def text_of(value):

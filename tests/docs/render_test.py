@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
 from rendering import (  # noqa: E402
     checks, collective_tables, faults, front_page, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks,
-    memory_tables, outputs, registry, svg, workloads, zero_figures, zero_tables)
+    memory_tables, offload_tables, outputs, registry, svg, workloads, zero_figures, zero_tables)
 from rendering.registry import Page, RenderError  # noqa: E402
 
 PAGE = "lessons/01_data_parallel/README.md"
@@ -788,6 +788,36 @@ class Zero(unittest.TestCase):
         with unittest.mock.patch.object(zero_tables, "record", lambda name: found):
             text = zero_tables.zero_same_loss(Page("lessons/04_zero3/README.md"), "04_zero3")
         self.assertEqual((text.count("| equal |"), text.count("| DIFFERENT |")), (3, 1))
+
+
+class Offload(unittest.TestCase):
+    PAGE = Page("lessons/05_offload/README.md")
+
+    def with_change(self, run, place, purpose):
+        found = {name: registry.record(name) for name in ("lesson_04", "lesson_05")}
+        held = found["lesson_05"][run]["bytes"]
+        (held if place == "device" else held[place])[purpose] += 1
+        return unittest.mock.patch.object(offload_tables, "record", found.__getitem__)
+
+    def test_one_byte_stops_the_page(self):
+        for run, place, purpose in (("default", "device", "gradients"), ("sharded", "device", "parameters"), ("delayed", "pinned", "gradients"), ("default", "host", "variance")):
+            with self.subTest(run=run, place=place), self.with_change(run, place, purpose), self.assertRaisesRegex(RenderError, f"{purpose}, {place}"):
+                offload_tables.offload_bytes(self.PAGE)
+
+    def test_links_whose_losses_differ_stop_the_page(self):
+        found = registry.record("lesson_05_link")
+        found["runs"][1]["loss"][-1] += 1e-9
+        with unittest.mock.patch.object(offload_tables, "record", lambda name: found), self.assertRaisesRegex(RenderError, "losses differ"):
+            offload_tables.offload_link(self.PAGE)
+
+    # 24 blocks of width 1024 beside a head of 50,304: 0.285 of the operations without attention.
+    def test_forwards_share_of_a_step(self):
+        self.assertAlmostEqual(offload_tables.forward_share(workloads.workload("gpt2_355m")), 0.29, places=2)
+
+    def test_nothing_without_a_record(self):
+        with unittest.mock.patch.object(offload_tables, "has", lambda name: False):
+            for render in (offload_tables.offload_bytes, offload_tables.offload_delayed, offload_tables.offload_link, offload_tables.offload_gpu, offload_tables.offload_time):
+                self.assertEqual(render(self.PAGE), "")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 LOCAL, MPI, SAMPLER, LOADER = "comm_local_test", "comm_mpi_test", "data_sampler_test", "data_loader_test"
-LESSONS, ZERO, PIPELINE = "data_parallel_test", "zero_test", "pipeline_test"
+LESSONS, ZERO, OFFLOAD, PIPELINE = "data_parallel_test", "zero_test", "offload_test", "pipeline_test"
 # Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
 TESTS = {
     "common/watch/comm_op.h": [LOCAL, MPI],
@@ -41,6 +41,7 @@ TESTS = {
     **{f"lessons/02_zero1/{name}.cpp": [ZERO] for name in ("zero1", "zero1_plan")},
     **{f"lessons/03_zero2/{name}.cpp": [ZERO] for name in ("zero2", "zero2_plan", "grad_bucket", "grad_buffers")},
     **{f"lessons/04_zero3/{name}.cpp": [ZERO] for name in ("zero3", "zero3_plan", "persist_below")},
+    **{f"lessons/05_offload/{name}.cpp": [OFFLOAD] for name in ("offload", "offload_plan", "host_update")},
     **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline", "pipeline_plan", "stage", "stage_plan", "slots", "split", "share")},
 }
 SOURCES_OF_HEADERS = {
@@ -53,7 +54,7 @@ MPI_RANKS = 3  # the fewest at which left and right neighbour differ
 
 def seconds(test):
     """A mutant may loop or wait for ever; three times what the test takes on a busy machine."""
-    return 90 if test in (LESSONS, ZERO, PIPELINE) else 30
+    return 90 if test in (LESSONS, ZERO, OFFLOAD, PIPELINE) else 30
 
 
 def all_tests():

@@ -3,10 +3,7 @@ what their costs say, and a rank's memory is that of its stage."""
 
 import filecmp
 import json
-import os
 import re
-import subprocess
-import time
 
 import support
 
@@ -140,34 +137,12 @@ class Memory(support.ProcessTest):
     MODEL = ("--set=model.layers=12 --set=model.width=512 --set=model.heads=8 --set=model.vocab=4096 --set=model.context=128 "
              "--set=batch.sequence=128 --steps=2").split()
 
-    @classmethod
-    def peaks(cls, lesson, *flags):
-        """bytes by rank."""
-        out = support.new_path("out")
-        process = support.start(support.mpirun(4) + [support.program(lesson)] + support.files_of(lesson) + [*cls.MODEL, *flags, "--out", out])
-        peaks = {}
-        while process.poll() is None:
-            for pid in support.processes_with(out):
-                try:
-                    with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
-                        rank = re.search(r"OMPI_COMM_WORLD_RANK=(\d+)", file.read())
-                    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
-                        peak = re.search(r"VmHWM:\s+(\d+) kB", file.read())
-                except OSError:
-                    continue  # it ended meanwhile
-                if rank and peak:
-                    peaks[int(rank[1])] = max(peaks.get(int(rank[1]), 0), 1024 * int(peak[1]))
-            time.sleep(0.05)
-        ended = support.end(process)
-        return ended, [peaks[r] for r in range(4)]
-
     def test_a_rank_holds_its_stage(self):
         peaks, planned = {}, {}
         for name, lesson, *flags in (("01", "01_data_parallel", "--set=batch.micro=1"), ("1f1b", LESSON), ("gpipe", LESSON, "--set=schedule=gpipe")):
-            ended, peaks[name] = self.peaks(lesson, *flags)
+            ended, plans, peaks[name] = support.peak_memory(lesson, 4, *self.MODEL, *flags)
             self.assertEqual((ended.code, ended.err), (0, ""), ended)
-            out = re.search(r"\nrecord: (\S+)/record.json", ended.out)[1]
-            planned[name] = [rank["predicted_bytes"]["total"] for rank in support.record(out)["ranks"]]
+            planned[name] = [plan["total"] for plan in plans]
         for rank in range(4):
             self.assertLess(peaks["1f1b"][rank], peaks["01"][rank] / 2)
             # GPipe keeps 12 micro-batches, 1F1B 4, 3, 2, 1: the kernel sees what the plan says.

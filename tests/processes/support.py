@@ -197,6 +197,29 @@ def processes_with(text):
     return found
 
 
+def peak_memory(lesson, ranks, *flags):
+    """A run, what it planned, and what the kernel counted: (Ended, predicted_bytes by rank, VmHWM in bytes by rank); two Nones if it failed."""
+    out = new_path("out")
+    process = start(mpirun(ranks) + [program(lesson)] + files_of(lesson) + [*flags, "--out", out])
+    peaks = {}
+    while process.poll() is None:
+        for pid in processes_with(out):
+            try:
+                with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
+                    rank = re.search(r"OMPI_COMM_WORLD_RANK=(\d+)", file.read())
+                with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+                    peak = re.search(r"VmHWM:\s+(\d+) kB", file.read())
+            except OSError:
+                continue  # it ended meanwhile
+            if rank and peak:
+                peaks[int(rank[1])] = max(peaks.get(int(rank[1]), 0), 1024 * int(peak[1]))
+        time.sleep(0.05)
+    ended = end(process)
+    if ended.code != 0:
+        return ended, None, None
+    return ended, [rank["predicted_bytes"] for rank in record(out)["ranks"]], [peaks[r] for r in range(ranks)]
+
+
 def stale_boards():
     """Progress boards (common/watch/progress_board.h) of jobs whose first rank is gone."""
     boards = glob.glob("/dev/shm/stagecraft-*") + glob.glob("/tmp/stagecraft-[0-9]*-[0-9]*")

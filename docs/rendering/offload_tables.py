@@ -1,0 +1,151 @@
+"""Tables of lesson 05: bytes by place, a slow link, late updates (docs/results/lesson_05*.json), rates on a GPU (gpu_offload.json)."""
+import statistics
+
+from .lesson_tables import is_busy, stored, tail
+from .registry import RenderError, bytes_text, has, record, renders, source, table
+from .workloads import workload, workload_of
+from .zero_tables import Shape
+
+COLUMNS = ("default", "sharded", "delayed")  # runs of lesson_05.json
+ROWS = (
+    ("device", "parameters", ("parameters",)),
+    ("device", "gradients", ("gradients",)),
+    ("device", "momentum, variance", ("momentum", "variance")),
+    ("device", "activations and the rest", ("activations", "workspace", "communication")),
+    ("device", "total", ("total",)),
+    ("pinned", "parameters", ("parameters",)),
+    ("pinned", "gradients", ("gradients",)),
+    ("host", "momentum, variance", ("momentum", "variance")),
+)
+SECONDS_BESIDE = 0.002  # what a step takes beside computing: its last copies down, its first ones up
+GPU_ROWS = {"355m": "355M, 16 rows of 1024", "774m": "774M, 2 rows of 512"}
+
+
+def at(measured, place):
+    return measured if place == "device" else measured.get(place, {})
+
+
+def by_formula(run):
+    """(place, purpose) -> bytes, as the lesson's page derives them; fp32, where the master is what goes back."""
+    shape, delayed = Shape(workload(workload_of(run)), run["world"]), run["strategy"]["update"] == "delayed"
+    share = shape.e * shape.P // shape.N
+    sharded = run["strategy"]["parameters"] == "sharded"
+    kept = share + shape.e * shape.full() // shape.N if shape.M > 1 else 0
+    return {
+        ("device", "parameters"): shape.parameters("04_zero3") if sharded else shape.e * shape.P,
+        ("device", "gradients"): shape.e * shape.full() + kept,
+        ("device", "momentum, variance"): 0,
+        ("pinned", "parameters"): share,
+        ("pinned", "gradients"): share * (2 if delayed else 1),
+        ("host", "momentum, variance"): 2 * share,
+    }
+
+
+@renders
+def offload_bytes(page):
+    """Rank 0's bytes by place: lesson 04, and lesson 05 in its settings. Stops where a formula of the page differs by a byte."""
+    if not has("lesson_05"):
+        return ""
+    runs = [record("lesson_05")[name] for name in COLUMNS]
+    for run in runs:
+        found = {(place, what): sum(at(run["bytes"], place).get(one, 0) for one in purposes) for place, what, purposes in ROWS}
+        if wrong := [f"{what}, {place}" for (place, what), count in by_formula(run).items() if found[place, what] != count]:
+            raise RenderError(f"{run['command']}: the formulas of lesson 05's page differ from what the run held in {'; '.join(wrong)}")
+    every = [record("lesson_04")["default"], *runs]
+    rows = []
+    for place, what, purposes in ROWS:
+        counts = [sum(at(run["bytes"], place).get(one, 0) for one in purposes) for run in every]
+        rows.append([place, what, *(f"{count:,}" if count else "" for count in counts)])
+    heads = ["place", "purpose", "lesson 04", "`whole`, exact", "`sharded`, exact", "`whole`, delayed"]
+    return table(heads, rows, left=2) + tail(page, "lesson_05", "lesson_04", more="bytes of rank 0 of 2, default workload")
+
+
+@renders
+def offload_delayed(page):
+    """Where whole runs end, exact and one update behind, by learning rate."""
+    if not has("lesson_05_delayed"):
+        return ""
+    losses = {}
+    for run in record("lesson_05_delayed")["runs"]:
+        losses.setdefault(run["lr"], []).append(f"{run['validation_loss']:.3f}")
+    rows = [[f"{rate:g}", *found] for rate, found in losses.items()]
+    heads = ["learning rate", "exact", "delayed, 2 warm steps", "delayed, 40 warm steps"]
+    return table(heads, rows) + tail(page, "lesson_05_delayed", more="validation loss after 400 steps, two ranks, default workload")
+
+
+@renders
+def offload_link(page):
+    """Milliseconds a step, copies beside the device and one after the other, with and without a limit."""
+    if not has("lesson_05_link"):
+        return ""
+    found = record("lesson_05_link")
+    runs = {(run["link_mbps"], run["overlap"]): run for run in found["runs"]}
+    if len({tuple(run["loss"]) for run in runs.values()}) != 1:
+        raise RenderError("lesson_05_link: losses differ between runs that must be equal")
+
+    def cell(mbps, overlap):
+        return f"{1e3 * statistics.median(turn['seconds'] for turn in runs[mbps, overlap]['rounds']):.0f} ms"
+
+    rows = [[f"{mbps} MB/s" if mbps else "no limit", cell(mbps, "on"), cell(mbps, "off")] for mbps in sorted({mbps for mbps, _ in runs})]
+    busy = "; other work ran on the machine, so only the order of these times counts" if is_busy("lesson_05_link") else ""
+    return table(["link", "`overlap=on`", "`overlap=off`"], rows) + tail(
+        page, "lesson_05_link", more=f"median step, two ranks, `batch.micro=6`; the losses are equal{busy}"
+    )
+
+
+def thousands(rate):
+    return f"{rate / 1e3:.{1 if rate >= 1e4 else 2}f}"
+
+
+def host_seconds(model, found):
+    """What the host's AdamW alone takes of a model."""
+    return stored(workload(f"gpt2_{model}")["model"]) / found["adam"]["params_per_second"]
+
+
+@renders
+def offload_gpu(page):
+    """Tokens a second on one GPU: without offload, exact, delayed, and DeepSpeed's; what each run holds on the device."""
+    if not has("gpu_offload"):
+        return ""
+    found = record("gpu_offload")
+    rows = []
+    for model, name in GPU_ROWS.items():
+        runs, peer = found["runs"][model], found["deepspeed"][model]
+        one = runs.get("one_device")
+        rates = [f"{thousands(runs[kind]['tokens_per_second'])} ({runs[kind]['tokens_per_second'] / peer:.1f} x)" for kind in ("exact", "delayed")]
+        held = bytes_text(runs["exact"]["device_bytes"]) + (f" ({bytes_text(one['device_bytes'])})" if one else "")
+        rows.append([name, held, thousands(one["tokens_per_second"]) if one else "", *rates, thousands(peer)])
+    heads = ["model, batch", "bytes on the GPU (lesson 00)", "lesson 00", "exact", "delayed", "DeepSpeed"]
+    return (table(heads, rows) + f"\n\nThousands of tokens per second; in brackets: times DeepSpeed's rate. From {source(page, 'gpu_offload')} (one {found['gpu']}; "
+            "DeepSpeed's rates are stored from its own runs on such a machine).")
+
+
+def forward_share(work):
+    """Of a step's operations those of the blocks' forward: backward is twice forward, and the head is no part of it."""
+    model = work["model"]
+    d, tokens = model["width"], work["batch"]["sequence"]
+    blocks = model["layers"] * (24 * d * d + 2 * d * tokens)
+    head = 2 * d * -(-model["vocab"] // 128) * 128
+    return blocks / (3 * (blocks + head))
+
+
+@renders
+def offload_time(page):
+    """The page's formula beside the measured step."""
+    if not has("gpu_offload"):
+        return ""
+    found = record("gpu_offload")
+    runs = found["runs"]
+    device, host = runs["355m"]["one_device"]["median_seconds"], host_seconds("355m", found)
+    forward = forward_share(workload("gpt2_355m")) * device
+    rows = []
+    for model, kind, formula, seconds in (
+        ("355m", "exact", f"{1e3 * device:.0f} + ({1e3 * host:.0f} - {1e3 * forward:.0f}) + 2", device + max(0, host - forward) + SECONDS_BESIDE),
+        ("355m", "delayed", f"max({1e3 * device:.0f}, {1e3 * host:.0f}) + 2", max(device, host) + SECONDS_BESIDE),
+        ("774m", "delayed", f"{1e3 * host_seconds('774m', found):.0f} + 2", host_seconds("774m", found) + SECONDS_BESIDE),
+    ):
+        rows.append([f"{model[:-1]}M, {kind}", formula, f"{1e3 * seconds:.0f} ms", f"{1e3 * runs[model][kind]['median_seconds']:.0f} ms"])
+    adam = found["adam"]
+    return table(["run", "by the formula, ms", "predicted", "measured"], rows, left=2) + tail(
+        page, "gpu_offload", more=f"T_gpu is lesson 00's step, T_forward its share of that by operations; AdamW alone updates {adam['params_per_second'] / 1e9:.1f} G parameters per second on {adam['threads']} threads"
+    )

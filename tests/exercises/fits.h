@@ -1,0 +1,53 @@
+// Lesson 05's exercise: what one configuration holds on four GPUs and on their host, and which limits it misses.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/config/workload.h"
+#include "common/memory/plan.h"
+#include "common/strategy/plans.h"
+#include "lessons/05_offload/options.h"
+
+namespace sc::exercise {
+
+/// What the plan must keep to.
+struct FitsLimits {
+  int ranks = 4;
+  Bytes device{22'000'000'000};  // 24 GB less 2 GB for what no plan has: CUDA, NCCL, libraries' scratch
+  Bytes host{112'000'000'000};   // of all ranks: 128 GB less 16 GB for the system and what else runs there
+  std::int64_t micro = 24;       // rows at least: each micro-batch gathers the blocks twice
+  std::int64_t prefetch = 1;     // units at least: without one no gather is hidden
+};
+inline constexpr FitsLimits kFitsLimits;
+
+/// The model and the batch, which stay.
+inline constexpr const char* kFitsWorkload = "lessons/05_offload/exercise/lent/gpt_7b.json";
+/// The keys that may change.
+inline constexpr std::array<std::string_view, 6> kFitsKeys = {
+    "parameters", "update", "prefetch", "batch.micro", "activations", "precision.grad_dtype"};
+
+/// A configuration and the plan of one of its ranks; all ranks have equal ones.
+struct FitsAnswer {
+  RunShape shape;
+  OffloadOptions options;
+  MemoryPlan plan;
+  std::string plan_command;  // prints the plan with every buffer
+
+  [[nodiscard]] Bytes device() const { return plan.total(); }
+  [[nodiscard]] Bytes host() const;  // of all ranks, pinned or not
+};
+
+/// The answer in `json`, which messages call `name`, over kFitsWorkload and the lesson's defaults.
+///   Errors  NotReached with the line and column: no JSON, another key, a value that a run would refuse.
+FitsAnswer read_answer(const std::string& json, const std::string& name);
+
+/// A text for each limit that is missed, with by how much and by which purposes. Empty: the answer is right.
+std::vector<std::string> missed_limits(const FitsAnswer& answer);
+
+/// What a rank of that lesson holds at most on its GPU, one of four, with that workload and the lesson's defaults.
+Bytes device_bytes(const StrategyPlans& lesson, const Workload& workload);
+
+}  // namespace sc::exercise
