@@ -119,7 +119,7 @@ class Start(support.ProcessTest):
 class FullDisk(support.ProcessTest):
     """A limit on the size of a file stands for a disk that is full: the write fails at the same byte, with EFBIG."""
 
-    FIX = "\n  fix: check the path and the file system that holds it"
+    FIX = r"\n  fix: raise the limit of a file's size \(ulimit -f unlimited\), or use another file system"
 
     @staticmethod
     def limited(size):
