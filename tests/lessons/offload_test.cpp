@@ -2,7 +2,9 @@
 // against their direct computation.
 #include "lessons/05_offload/offload.h"
 
+#include <algorithm>
 #include <limits>
+#include <thread>
 
 #include "common/base/check.h"
 #include "common/model/unit_views.h"
@@ -300,6 +302,36 @@ TEST(OffloadDelayed, WithWarmStepsToTheEndItIsExact) {
   EXPECT_NE(late, expected.losses) << "the comparison could not fail";
 }
 
+std::vector<at::Tensor> gradients_after(std::int64_t steps, const OffloadOptions& options) {
+  c10::InferenceMode inference;
+  LocalWorld world(1);
+  const std::unique_ptr<Communicator> comm = world.communicator(Rank{0});
+  Ledger ledger(at::kCPU);
+  test::Beside beside;
+  const RunShape shape = test::shape_for(workload_of(3, 1), 1, 0, CommBackend::local);
+  const StepScalars scalars = test::step_scalars(0.01, 0);
+  RunContext context{shape, *comm, ledger, scalars, *beside.copies, beside.timeline};
+  Offload strategy(context, options);
+  for (std::int64_t step = 0; step < steps; ++step) strategy.train_step(test::made_up_step(shape, step));
+  std::vector<at::Tensor> gradients;
+  for (const StateSlice& slice : strategy.state())
+    if (slice.purpose == Purpose::gradients) gradients.push_back(slice.copy());
+  strategy.quiet();
+  return gradients;
+}
+
+// Of the two buffers on the host, the one in which the last step's have landed: a gradient that is not finite is
+// looked for there.
+TEST(OffloadDelayed, TheStateHasTheLastStepsGradients) {
+  for (const std::int64_t steps : {3, 4}) {
+    const std::vector<at::Tensor> exact = gradients_after(steps, {}),
+                                  found = gradients_after(steps,
+                                                          {.update = UpdateKind::delayed, .warm_steps = 9});
+    ASSERT_EQ(found.size(), exact.size());
+    for (std::size_t i = 0; i < exact.size(); ++i) EXPECT_TRUE(exact[i].equal(found[i]));
+  }
+}
+
 std::string refusal(const OffloadOptions& options, DeviceKind device = DeviceKind::cpu) {
   RunShape shape = test::shape_for(workload_of(1, 1), 1, 0, CommBackend::local);
   shape.device = device;
@@ -315,6 +347,7 @@ TEST(Offload, RefusesWhatContradictsItself) {
   EXPECT_EQ(refusal({}), "taken");
   EXPECT_EQ(refusal({.update = UpdateKind::delayed, .overlap = false}),
             "update=delayed: an update that is put off runs beside the device");
+  EXPECT_EQ(refusal({}, DeviceKind::cuda), "taken");
   EXPECT_EQ(refusal({.link_mbps = 5}), "taken");
   EXPECT_EQ(refusal({.link_mbps = 5}, DeviceKind::cuda),
             "link_mbps: it is about ranks on the CPU, and these are GPUs");
@@ -326,6 +359,21 @@ TEST(Offload, SaysHowTheHostComputes) {
   EXPECT_NE(Offload::predict(shape, {.adam_threads = 1000})
                 .find("1000 threads a rank; with 1 ranks more than the "),
             std::string::npos);
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  for (const int world : {1, 2}) {  // a rank's share of the cores, less one
+    shape.world = WorldSize{world};
+    const std::string threads = std::to_string(std::max(1, cores / world - 1));
+    EXPECT_EQ(Offload::predict(shape, {}).find("the host's AdamW: " + threads + " thread"), 0U);
+  }
+  const auto take_turns = [&](int world, std::int64_t threads) {
+    shape.world = WorldSize{world};
+    return Offload::predict(shape, {.adam_threads = threads}).find("take turns") != std::string::npos;
+  };
+  EXPECT_FALSE(take_turns(1, cores));
+  EXPECT_TRUE(take_turns(1, cores + 1));
+  EXPECT_TRUE(take_turns(2, cores));
+  EXPECT_FALSE(take_turns(2 * cores, 0)) << "nobody has asked for so many";
+  shape.world = WorldSize{1};
   EXPECT_NE(Offload::predict(shape, {.update = UpdateKind::delayed}).find("\nupdate=delayed: from step 2 on"),
             std::string::npos);
   EXPECT_NE(Offload::predict(shape, {.update = UpdateKind::delayed, .warm_steps = 20})
