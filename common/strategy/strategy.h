@@ -49,7 +49,8 @@ struct Division {
 /// What a rank on the CPU may have that is slower than it is.
 struct SlowLinks {
   double message_ms = 0;  // messages between ranks arrive so much later
-  double copy_mbps = 0;   // copies between device and host: at most so many 10^6 bytes a second each way; 0: no limit
+  double copy_mbps =
+      0;  // copies between device and host: at most so many 10^6 bytes a second each way; 0: no limit
 };
 
 /// memory_plan and comm_plan need no device and no ranks.
