@@ -23,6 +23,34 @@ void require_range(const char* name, std::int64_t value, std::int64_t most) {
   refuse(name, std::to_string(value) + " is out of range", "choose 1 to " + std::to_string(most));
 }
 
+// How many microbatches a step applies.
+int update_every(const GenerateOptions& o) {
+  if (o.update_every > 0) return o.update_every;
+  return o.family == Family::pipedream ? 1 : o.microbatches;
+}
+
+void require_update_every(const GenerateOptions& o) {
+  if (o.update_every != 0) {
+    if (!is_asynchronous(o.family)) {
+      refuse("update_every", std::string(name_of(o.family)) + " steps once a batch",
+             "leave update_every at 0, or choose pipedream or 2bw");
+    }
+    require_range("update_every", o.update_every, o.microbatches);
+    if (o.microbatches % o.update_every != 0) {
+      refuse("update_every",
+             std::to_string(o.update_every) + " does not divide the " + std::to_string(o.microbatches) +
+                 " microbatches of a batch",
+             "choose a divisor");
+    }
+  }
+  if (o.family == Family::two_bw && update_every(o) < o.stages) {
+    refuse("microbatches",
+           "two weight versions need an update every M >= S microbatches, here M = " +
+               std::to_string(update_every(o)) + " and S = " + std::to_string(o.stages),
+           "choose at least " + std::to_string(o.stages) + " microbatches a batch");
+  }
+}
+
 void require_options(const GenerateOptions& o) {
   require_range("stages", o.stages, kMostStages);
   require_range("microbatches", o.microbatches, kMostMicrobatches);
@@ -42,12 +70,7 @@ void require_options(const GenerateOptions& o) {
     refuse("versions", "pipedream has no rule " + std::string(name_of(o.versions)),
            "choose none, stash or vertical_sync");
   }
-  if (o.family == Family::two_bw && o.microbatches < o.stages) {
-    refuse("microbatches",
-           "two weight versions need an update every M >= S microbatches, here M = " +
-               std::to_string(o.microbatches) + " and S = " + std::to_string(o.stages),
-           "choose at least " + std::to_string(o.stages) + " microbatches a batch");
-  }
+  require_update_every(o);
 }
 
 VersionRule rule_of(const GenerateOptions& o) {
@@ -203,8 +226,7 @@ Schedule generate(const GenerateOptions& options) {
                                   ? one_f_one_b_family(options, compute.microbatches, stage)
                                   : repeat(one_batch(options, stage), options));
   }
-  const int every = options.family == Family::pipedream ? 1 : options.microbatches;
-  return with_messages(with_versions(compute, every));
+  return with_messages(with_versions(compute, update_every(options)));
 }
 
 Schedule deadlock_send_first() {

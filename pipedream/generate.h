@@ -36,6 +36,7 @@ struct GenerateOptions {
   int batches = 1;       // one behind the other; the schedule has batches * microbatches microbatches
   int chunks = 1;        // more than 1: interleaved and zb_h1 only
   VersionRule versions = VersionRule::stash;  // pipedream only: none, stash or vertical_sync
+  int update_every = 0;  // pipedream and 2bw: microbatches a step, a divisor of a batch's; 0: as said above
 };
 
 /// The schedule with its messages, steps and weight versions. In each, the backwards of a chunk's
@@ -47,8 +48,8 @@ struct GenerateOptions {
 ///                (removing a microbatch everywhere breaks no order).
 ///   PipeDream    stage s keeps S - s microbatches in flight. none: forward and backward read the newest
 ///                weights; stash: the backward of a microbatch reads what its forward read; vertical_sync:
-///                every stage reads version max(0, k - S + 1) for microbatch k.
-///   2BW          microbatches of batch t read version max(0, t - 1) everywhere; needs M >= S.
+///                every stage reads version max(0, k - S + 1) / update_every for microbatch k.
+///   2BW          with M microbatches a step: those of step t read version max(0, t - 1) everywhere; needs M >= S.
 ///   Errors       InputError (usage) for numbers out of range and combinations that have no meaning.
 Schedule generate(const GenerateOptions& options);
 

@@ -26,7 +26,7 @@ class StageVersions {
   [[nodiscard]] int version_of_forward(int microbatch, int newest) const {
     switch (schedule_.versions) {
       case VersionRule::vertical_sync:
-        return vertical_version(microbatch, schedule_.stages);
+        return vertical_version(microbatch, schedule_.stages, every_);
       case VersionRule::two_buffers:
         return two_buffer_version(microbatch, every_);
       default:
@@ -89,7 +89,9 @@ class StageVersions {
 
 }  // namespace
 
-int vertical_version(int microbatch, int stages) { return std::max(0, microbatch - stages + 1); }
+int vertical_version(int microbatch, int stages, int every) {
+  return std::max(0, microbatch - stages + 1) / every;
+}
 
 int two_buffer_version(int microbatch, int every) { return std::max(0, microbatch / every - 1); }
 

@@ -34,7 +34,7 @@ if ((all)) && [[ -n $regex ]]; then die "$exit_usage" "--all -R $regex" "--all i
 
 install() {
   local -a flags=(--quiet)
-  ((all == 0)) || flags+=(--dev)
+  ((all == 0)) || flags+=(--dev --curves)
   ((cuda == 0)) || flags+=(--keep-wheels)
   common/setup/setup.sh "${flags[@]}"
 }
@@ -64,14 +64,15 @@ cuda_build() {
 
 # Without a GPU: what needs none runs, what needs one says so and ends with 69, and no test of the gpu label fails.
 cuda_without_gpu() {
-  local program status
+  local program status workload
   build/cuda/bin/doctor
   for program in build/cuda/bin/[0-9]*; do
     [[ -x $program ]] || continue
     "$program" --help >/dev/null
     gpu_visible && continue
     status=0
-    "$program" --device cuda --workload configs/tiny.json >build/cuda/no_gpu.log 2>&1 || status=$?
+    workload=$(grep -o 'default-workload [^ ]*' "lessons/$(basename "$program")/run.sh" || say "- configs/tiny.json")
+    "$program" --device cuda --workload "${workload#* }" >build/cuda/no_gpu.log 2>&1 || status=$?
     if ((status != exit_missing)); then
       cat build/cuda/no_gpu.log >&2
       say "$program --device cuda: exit $status without a GPU, $exit_missing was expected"
@@ -96,5 +97,9 @@ if ((cuda)); then
   stage "setup of CUDA" install_cuda
   stage "build, preset cuda" cuda_build
   stage "cuda without a GPU" cuda_without_gpu
+fi
+if ((all && cuda)); then
+  stage "setup of transformers" common/setup/setup.sh --quiet --oracle
+  stage "with transformers" run_ctest cpu -R 'real_models|checkpoint_python'
 fi
 finish

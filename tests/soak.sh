@@ -41,6 +41,8 @@ if ((${#only[@]} == 0)); then
   # Half an hour each. The record says which survived.
   stage "mutants of the base" tests/mutate/base.sh --report docs/results/mutation_base.json
   stage "mutants of pipedream" tests/mutate/pipedream.sh
+  stage "100 runs killed twice" env STAGECRAFT_KILLS=100 python3 -B tests/processes/checkpoint_test.py build/cpu/bin Killed
+  stage "all pairs of layouts" env STAGECRAFT_PAIRS=0 python3 -B tests/processes/checkpoint_test.py build/cpu/bin AnyToAny.test_pairs_of_layouts
 fi
 round=0 end=$((SECONDS + 60 * minutes))
 while ((SECONDS < end)); do

@@ -6,11 +6,13 @@
 #include <cxxopts.hpp>
 #include <map>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 
 #include "common/base/check.h"
 #include "common/base/text.h"
 #include "common/config/flags.h"
+#include "common/config/other_names.h"
 
 namespace sc {
 namespace {
@@ -40,6 +42,8 @@ void refuse_unknown(const std::vector<std::string>& unmatched, const std::vector
   std::vector<std::string> names;
   for (const Flag& flag : flags) names.push_back("--" + flag.name);
   const std::string name = word.substr(0, word.find('='));
+  if (const std::string ours = ours_for(name); !ours.empty())
+    refuse(name, "it is a flag of other programs", ours);
   const std::string near = nearest(name, names);
   refuse(name, "there is no such flag" + (near.empty() ? "" : "; did you mean " + near + "?"),
          "--help lists the flags");
@@ -141,8 +145,6 @@ bool apply_run_flag(const Given& flag, CommandLine& line) {
     line.graph = read(on_off(), flag);
   } else if (flag.name == "threads") {
     line.threads = static_cast<int>(read(integer(1, 1024), flag));
-  } else if (flag.name == "sample") {
-    line.sample = read(integer(1, 1'000'000), flag);
   } else if (flag.name == "world") {
     line.world = read(integer(1, 1'000'000), flag);
   } else if (flag.name == "memory-cap") {
@@ -165,6 +167,61 @@ bool apply_run_flag(const Given& flag, CommandLine& line) {
   return true;
 }
 
+bool apply_evaluation_flag(const Given& flag, EvaluationFlags& evaluation) {
+  if (flag.name == "eval-every") {
+    evaluation.every = read(integer(1), flag);
+  } else if (flag.name == "validation") {
+    evaluation.validation = flag.value;
+  } else if (flag.name == "test") {
+    evaluation.test = flag.value;
+  } else if (flag.name == "sample") {
+    evaluation.sample = read(integer(1, 1'000'000), flag);
+  } else if (flag.name == "prompt") {
+    evaluation.prompt = flag.value;
+  } else if (flag.name == "temperature") {
+    evaluation.temperature = read(real({.low = 0, .high = 100}), flag);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool apply_checkpoint_flag(const Given& flag, CheckpointFlags& checkpoints) {
+  if (flag.name == "save-every") {
+    checkpoints.every = read(integer(1), flag);
+  } else if (flag.name == "keep") {
+    checkpoints.keep = read(integer(1, 1'000'000), flag);
+  } else if (flag.name == "checkpoints") {
+    checkpoints.dir = flag.value;
+  } else if (flag.name == "save-async") {
+    checkpoints.async = read(on_off(), flag);
+  } else if (flag.name == "crash-at") {
+    checkpoints.crash_at = read(integer(1), flag);
+  } else if (flag.name == "resume") {
+    checkpoints.resume = flag.value;
+  } else if (flag.name == "resume-with") {
+    std::istringstream in(flag.value);
+    for (std::string key; std::getline(in, key, ',');) checkpoints.may_differ.push_back(key);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// A flag that nobody would read.
+void refuse_idle_checkpoint_flags(const std::vector<Given>& given, const CheckpointFlags& checkpoints) {
+  const bool saves = checkpoints.every > 0, resumes = !checkpoints.resume.empty();
+  for (const Given& flag : given) {
+    if (!saves && (flag.name == "keep" || flag.name == "save-async" || flag.name == "crash-at"))
+      refuse("--" + flag.name, "this run saves nothing", "add --save-every STEPS");
+    if (!saves && !resumes && flag.name == "checkpoints")
+      refuse("--checkpoints", "this run neither saves nor resumes",
+             "add --save-every STEPS, or --resume latest");
+    if (!resumes && flag.name == "resume-with")
+      refuse("--resume-with", "this run does not resume", "add --resume DIR or --resume latest");
+  }
+}
+
 bool apply_switch(const Given& flag, CommandLine& line) {
   const std::map<std::string, bool*> switches = {{"plan", &line.plan},           {"trace", &line.trace},
                                                  {"share-gpu", &line.share_gpu}, {"profile", &line.profile},
@@ -178,7 +235,10 @@ bool apply_switch(const Given& flag, CommandLine& line) {
 
 // What belongs to a run beside --plan, and the other way round.
 void refuse_contradictions(const std::vector<Given>& given, const CommandLine& line) {
-  const std::set<std::string> of_a_run = {"init", "save", "sample", "trace", "inject", "graph", "profile"};
+  const std::set<std::string> of_a_run = {
+      "init",       "save",       "sample", "trace",      "inject",      "graph",       "profile",
+      "keep",       "save-every", "resume", "save-async", "resume-with", "checkpoints", "crash-at",
+      "eval-every", "validation", "test",   "prompt",     "temperature"};
   for (const Given& flag : given) {
     if (line.plan && of_a_run.contains(flag.name))
       refuse("--" + flag.name, "it belongs to a run; --plan only predicts one", "leave one of them out");
@@ -189,6 +249,14 @@ void refuse_contradictions(const std::vector<Given>& given, const CommandLine& l
                         : "ranks that share a GPU cannot capture their communication",
            "--graph off");
   }
+  refuse_idle_checkpoint_flags(given, line.checkpoints);
+  for (const char* of_sample : {"prompt", "temperature"}) {
+    const bool there = std::ranges::find(given, of_sample, &Given::name) != given.end();
+    if (there && line.evaluation.sample == 0)
+      refuse(fmt::format("--{}", of_sample), "this run makes no text", "add --sample N");
+  }
+  if (!line.init.empty() && !line.checkpoints.resume.empty())
+    refuse("--init", "the checkpoint has the weights already", "leave out --init or --resume");
   if (line.profile && line.share_gpu)
     refuse("--profile", "it measures what operations take alone, and ranks that share a GPU never are",
            "leave out --share-gpu");
@@ -211,7 +279,9 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Program&
         std::find_if(flags.begin(), flags.end(), [&flag](const Flag& f) { return f.name == flag.name; });
     if (!known->key.empty()) {
       line.sources.settings.push_back({known->key, flag.value, flag.where()});
-    } else if (!apply_switch(flag, line) && !apply_config_flag(flag, line) && !apply_run_flag(flag, line)) {
+    } else if (!apply_switch(flag, line) && !apply_config_flag(flag, line) && !apply_run_flag(flag, line) &&
+               !apply_checkpoint_flag(flag, line.checkpoints) &&
+               !apply_evaluation_flag(flag, line.evaluation)) {
       throw std::logic_error("nobody reads the flag --" + flag.name);
     }
   }

@@ -35,6 +35,26 @@ struct Program {
 /// Who computes on a GPU: own kernels where they are faster, or ATen alone.
 enum class OpsChoice { aten, fused, deterministic };
 
+/// What a run saves while it trains, and what it goes on from.
+struct CheckpointFlags {
+  std::int64_t every = 0;  // steps; 0: never
+  std::int64_t keep = 2;   // so many of the newest
+  std::string dir;         // of them all; empty: runs/<lesson>/checkpoints
+  bool async = true;       // written while training goes on, from a copy
+  std::string resume;      // a checkpoint, a directory of them, or "latest"; empty: from the beginning
+  std::vector<std::string> may_differ;  // keys that need not be as they were
+  std::int64_t crash_at = 0;            // rank 0 is killed at this file operation of its saves; 0: never
+};
+
+/// What a run evaluates besides the tail of its data, and the text it makes.
+struct EvaluationFlags {
+  std::int64_t every = 0;             // steps between two evaluations; 0: at the end only
+  std::string validation, test;       // files; empty: the tail of the data, none
+  std::int64_t sample = 0;            // tokens of text that the trained model makes; 0: none
+  std::optional<std::string> prompt;  // of the sample; not asked: the beginning of the validation text
+  std::optional<double> temperature;  // of the sample; not asked: 1
+};
+
 /// What was asked for, syntax checked; keys and files are looked at by resolve(). Without a flag the member
 /// keeps its default.
 struct CommandLine {
@@ -53,12 +73,13 @@ struct CommandLine {
   std::optional<Bytes> host_cap;    // in the host's memory beside it, pinned or not
   std::optional<Bytes> disk_cap;    // on a disk
   std::string init;                 // safetensors file with the initial weights; empty: random from the seed
-  std::string save;                 // safetensors file for the trained weights; empty: none
-  std::int64_t sample = 0;          // tokens of text that the trained model makes; 0: none
-  std::string explain;              // a key, a group or "all"; empty: not asked
-  double watchdog_seconds = 30;     // an operation that takes longer ends the run
-  std::string inject;               // "kind@rank,step", read by comm/fault.h; empty: none
-  int threads = 0;                  // intra-op threads of a rank; 0: the default of --help
+  CheckpointFlags checkpoints;
+  std::string save;  // safetensors file for the trained weights; empty: none
+  EvaluationFlags evaluation;
+  std::string explain;           // a key, a group or "all"; empty: not asked
+  double watchdog_seconds = 30;  // an operation that takes longer ends the run
+  std::string inject;            // "kind@rank,step", read by comm/fault.h; empty: none
+  int threads = 0;               // intra-op threads of a rank; 0: the default of --help
   bool help = false, version = false;
 };
 

@@ -2,6 +2,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+
 #include "common/base/check.h"
 #include "common/base/text.h"
 
@@ -35,6 +37,35 @@ std::string key_lines(const FieldSet& strategy) {
   return rows.empty() ? "  none\n" : table(rows);
 }
 
+// Weights and checkpoints.
+std::vector<Flag> flags_of_what_is_kept() {
+  return {
+      {"init", "FILE", "initial weights from a safetensors file (Hugging Face GPT-2 names)"},
+      {"save", "FILE", "writes the trained weights to a safetensors file (Hugging Face GPT-2 names, fp32)"},
+      {"save-every", "STEPS", "writes a checkpoint after every so many steps"},
+      {"keep", "N", "so many of the newest checkpoints are kept (default 2)"},
+      {"checkpoints", "DIR", "where they are (default runs/<lesson>/checkpoints)"},
+      {"save-async", "on|off",
+       "write them while training goes on, from a copy in the host's memory (default on)"},
+      {"resume", "DIR|latest", "go on from a checkpoint, or from the newest whole one in a directory"},
+      {"resume-with", "KEY,...", "keys that may differ from the checkpoint's, steps for example"},
+      {"crash-at", "K",
+       "to see it handled: rank 0 is killed at the K-th file operation of its saves that changes anything"},
+  };
+}
+
+// What the trained model is looked at with.
+std::vector<Flag> flags_of_evaluation() {
+  return {
+      {"eval-every", "STEPS", "the loss on the validation text after every so many steps, too"},
+      {"validation", "FILE", "a text or token file to validate on, instead of the data's tail"},
+      {"test", "FILE", "a text or token file: loss and perplexity of the trained model on all of it"},
+      {"sample", "N", "prints N tokens of text that the trained model makes"},
+      {"prompt", "TEXT", "what the sample begins with (default: as the validation text does)"},
+      {"temperature", "T", "of the sample; 0: always the likeliest token (default 1)"},
+  };
+}
+
 }  // namespace
 
 std::vector<Flag> all_flags(const Program& program) {
@@ -48,9 +79,6 @@ std::vector<Flag> all_flags(const Program& program) {
       {"steps", "N", "optimizer steps", "steps"},
       {"seed", "N", "of the initial parameters and of the order of the data", "seed"},
       {"data", "FILE", "a text file or a token file to train on", "data.source"},
-      {"init", "FILE", "initial weights from a safetensors file (Hugging Face GPT-2 names)"},
-      {"save", "FILE", "writes the trained weights to a safetensors file (Hugging Face GPT-2 names, fp32)"},
-      {"sample", "N", "prints N tokens of text that the trained model makes"},
       {"device", "auto|cpu|cuda", "where ranks compute (default auto)"},
       {"ops", "aten|fused|deterministic",
        "on a GPU: ATen's operations alone; own kernels where faster (default); the same, bit-equal run to "
@@ -75,6 +103,8 @@ std::vector<Flag> all_flags(const Program& program) {
       {"help", "", "this text"},
       {"version", "", "version of program and libraries"},
   };
+  for (const std::vector<Flag>& more : {flags_of_what_is_kept(), flags_of_evaluation()})
+    flags.insert(std::ranges::find(flags, "device", &Flag::name), more.begin(), more.end());
   flags.insert(flags.end(), program.extra.begin(), program.extra.end());
   return flags;
 }
@@ -94,7 +124,11 @@ std::string help_text(const Program& program, const FieldSet& strategy) {
          table({{"-n RANKS", "processes, one a rank"},
                 {"--preset cpu|cuda", "which build (default: cuda where a GPU is found)"},
                 {"--dry-run", "print the command line that would run, and exit"},
-                {"--build-only, --no-build", "stop before the run; run what was built before"}});
+                {"--build-only, --no-build", "stop before the run; run what was built before"},
+                {"--max-restarts K",
+                 "where a rank is lost, go on from the newest checkpoint, at most K times; --inject and "
+                 "--crash-at happen once. Needs --save-every"},
+                {"--min-ranks R", "with it: on fewer ranks, but R at least"}});
   out += "\nkeys of this strategy (--set, or its config.json); those of the workload: --explain all\n" +
          key_lines(strategy);
   out += "\nexit codes\n";

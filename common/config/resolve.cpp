@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "common/base/text.h"
 #include "common/config/json_reader.h"
+#include "common/config/other_names.h"
 #include "common/config/workload_table.h"
 
 namespace sc {
@@ -25,6 +26,8 @@ struct Scope {
     throw InputError(ExitCode::usage, where, fmt::format("\"{}\" is a group of keys, not a value", key),
                      fmt::format("--explain {} lists them", key));
   }
+  if (const std::string ours = ours_for(key); !ours.empty())
+    throw InputError(ExitCode::usage, where, fmt::format("\"{}\" is a key of other programs", key), ours);
   const std::string near = nearest_key(key, {&a, &b});
   throw InputError(
       ExitCode::usage, where,

@@ -44,8 +44,7 @@ void add_data(FieldTable<Workload>& table) {
       [](auto& w) -> auto& { return w.data.packing; });
   table.add(
       {"data.validation_fraction", "", "share of the text, its tail, that is never trained on"},
-      real({.low = 0, .high = 0.5, .open_low = true}),
-      [](auto& w) -> auto& { return w.data.validation_fraction; });
+      real({.low = 0, .high = 0.5}), [](auto& w) -> auto& { return w.data.validation_fraction; });
   table.add(
       {"data.validation_batches", "micro-batches", "length of one evaluation, over all ranks"},
       integer(1, kMaxRows), [](auto& w) -> auto& { return w.data.validation_batches; });
@@ -131,8 +130,8 @@ void add_run(FieldTable<Workload>& table) {
       {"head_chunk", "tokens", "tokens whose logits exist at once"}, integer(1, kMaxRows),
       [](auto& w) -> auto& { return w.head_chunk; });
   table.add(
-      {"steps", "steps", "optimizer steps of the run (--steps)"}, integer(1, 1'000'000'000),
-      [](auto& w) -> auto& { return w.steps; });
+      {"steps", "steps", "optimizer steps of the run (--steps); 0: it evaluates and trains nothing"},
+      integer(0, 1'000'000'000), [](auto& w) -> auto& { return w.steps; });
   table.add(
       {"seed", "", "of the initial parameters and of the order of the data (--seed)"}, seed(),
       [](auto& w) -> auto& { return w.seed; });

@@ -12,6 +12,7 @@ struct Batch {
   at::Tensor tokens;   // [B, T] int64
   at::Tensor targets;  // [B, T] int64: the next token; -1 = no loss
   at::Tensor scale;    // [] fp32: 1 / targets >= 0 of the *global* batch of this step (evaluation: unused)
+  std::int64_t with_loss = 0;  // targets >= 0 of this micro-batch; known in training alone
 };
 
 }  // namespace sc

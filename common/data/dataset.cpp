@@ -39,12 +39,24 @@ bool is_token_file(const MappedFile& file) {
   return file.path().extension() == ".bin" || looks_like_token_file(file.text());
 }
 
-/// The token file of `data.source`.
-TokenFile open_tokens(FileOps& ops, const DataConfig& data, const Path& cache) {
-  const Path source = data.source == "austen" ? austen_text(ops, cache) : Path(data.source);
-  if (is_token_file(MappedFile(source))) return TokenFile(source);
-  const auto tokenizer = make_tokenizer(data.tokenizer);
-  return TokenFile(tokenize_once(ops, source, *tokenizer, data.packing, cache));
+/// The token file of a source.
+TokenFile open_tokens(FileOps& ops, const std::string& named, const Workload& workload, const Path& cache) {
+  const DataConfig& data = workload.data;
+  const Path source = named == "austen" ? austen_text(ops, cache) : Path(named);
+  const auto open = [&] {
+    if (is_token_file(MappedFile(source))) return TokenFile(source);
+    const auto tokenizer = make_tokenizer(data.tokenizer);
+    return TokenFile(tokenize_once(ops, source, *tokenizer, data.packing, cache));
+  };
+  TokenFile file = open();
+  file.check_tokens(workload.model.vocab);
+  return file;
+}
+
+RowFormat format_of(const Workload& workload) {
+  return {.packing = workload.data.packing,
+          .sequence = workload.batch.sequence,
+          .end_of_text = end_of_text_of(workload.data.tokenizer)};
 }
 
 std::string count_of(const char* part, const Rows& rows) {
@@ -67,14 +79,15 @@ void check_training(const Rows& rows, const std::string& source) {
       packed ? "give a longer text or a smaller batch.sequence" : "give a text with at least one paragraph");
 }
 
+// all_tokens: of which validation is the tail; 0: it is a file of its own.
 void check_validation(const Rows& rows, const Workload& workload, std::int64_t all_tokens,
                       const std::string& source) {
   const DataConfig& data = workload.data;
   const std::int64_t needed = data.validation_batches * workload.batch.micro;
-  if (data.validation_fraction <= 0 || rows.count() >= needed) return;
+  if (rows.count() >= needed) return;
   const std::int64_t possible = rows.count() / workload.batch.micro;
   std::string fix = "give a longer text";
-  if (rows.format().packing == Packing::pack) {
+  if (rows.format().packing == Packing::pack && all_tokens > 0) {
     constexpr double kPercent = 100, kLargestProposal = 0.5;
     const auto tokens = static_cast<double>(needed * rows.format().sequence + 1);
     const double fraction = std::ceil(kPercent * tokens / static_cast<double>(all_tokens)) / kPercent;
@@ -124,24 +137,37 @@ Path tokenize_once(FileOps& ops, const Path& text, const Tokenizer& tokenizer, P
   return tokens;
 }
 
-Dataset Dataset::open(FileOps& ops, const Workload& workload, const Path& cache) {
-  TokenFile file = open_tokens(ops, workload.data, cache);
-  file.check_tokens(workload.model.vocab);
-  return {std::move(file), workload, workload.data.source};
+Dataset Dataset::open(FileOps& ops, const Workload& workload, const Path& cache,
+                      const std::string& validation) {
+  TokenFile file = open_tokens(ops, workload.data.source, workload, cache);
+  std::optional<TokenFile> own;
+  if (!validation.empty()) own = open_tokens(ops, validation, workload, cache);
+  return {std::move(file), std::move(own), workload, validation.empty() ? workload.data.source : validation};
 }
 
-Dataset::Dataset(TokenFile file, const Workload& workload, const std::string& source)
-    : file_(std::move(file)) {
+Dataset::Dataset(TokenFile file, std::optional<TokenFile> validation, const Workload& workload,
+                 const std::string& validation_source)
+    : file_(std::move(file)), validation_file_(std::move(validation)) {
   const auto all = static_cast<std::int64_t>(file_.tokens().size());
   const auto held_out =
       static_cast<std::int64_t>(std::floor(static_cast<double>(all) * workload.data.validation_fraction));
-  const RowFormat format{.packing = workload.data.packing,
-                         .sequence = workload.batch.sequence,
-                         .end_of_text = end_of_text_of(workload.data.tokenizer)};
+  const RowFormat format = format_of(workload);
   train_ = Rows(file_.tokens().first(static_cast<std::size_t>(all - held_out)), format);
-  validation_ = Rows(file_.tokens().last(static_cast<std::size_t>(held_out)), format);
-  check_training(train_, source);
-  check_validation(validation_, workload, all, source);
+  validation_ = Rows(
+      validation_file_ ? validation_file_->tokens() : file_.tokens().last(static_cast<std::size_t>(held_out)),
+      format);
+  check_training(train_, workload.data.source);
+  if (validation_file_ || workload.data.validation_fraction > 0)
+    check_validation(validation_, workload, validation_file_ ? 0 : all, validation_source);
+}
+
+TestSet::TestSet(FileOps& ops, const std::string& source, const Workload& workload, const Path& cache)
+    : file_(open_tokens(ops, source, workload, cache)), rows_(file_.tokens(), format_of(workload)) {
+  if (rows_.count() > 0) return;
+  throw InputError(ExitCode::data, source,
+                   fmt::format("{}; needed: one row, {} tokens", count_of("the test text", rows_),
+                               human_count(workload.batch.sequence + 1)),
+                   "give a longer text or a smaller batch.sequence");
 }
 
 }  // namespace sc

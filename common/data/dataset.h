@@ -1,6 +1,8 @@
 // From `data.source` to rows of tokens: finds, unpacks, tokenises once, maps, checks. No torch.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -34,7 +36,10 @@ class Dataset {
   ///   Errors  InputError: exit 65 with have, need and fix if a token is not below model.vocab, if there is
   ///           no training row, or if validation has fewer than validation_batches x micro rows; those of
   ///           tokenize_once and TokenFile; exit 64 for a tokenizer that cannot read text.
-  static Dataset open(FileOps& ops, const Workload& workload, const Path& cache);
+  ///   validation   a file of the same kinds, which is the validation part instead of the tail; empty: none. Then
+  ///                the tail is neither trained on nor read.
+  static Dataset open(FileOps& ops, const Workload& workload, const Path& cache,
+                      const std::string& validation = "");
 
   [[nodiscard]] const Rows& train() const { return train_; }
   /// No rows if validation_fraction is 0.
@@ -43,10 +48,24 @@ class Dataset {
   [[nodiscard]] const Path& tokens_path() const { return file_.path(); }
 
  private:
-  Dataset(TokenFile file, const Workload& workload, const std::string& source);
+  Dataset(TokenFile file, std::optional<TokenFile> validation, const Workload& workload,
+          const std::string& validation_source);
 
   TokenFile file_;
+  std::optional<TokenFile> validation_file_;
   Rows train_, validation_;
+};
+
+/// All of a file as rows, to be evaluated.
+class TestSet {
+ public:
+  ///   Errors  as Dataset::open(); exit 65 where not one row fits.
+  TestSet(FileOps& ops, const std::string& source, const Workload& workload, const Path& cache);
+  [[nodiscard]] const Rows& rows() const { return rows_; }
+
+ private:
+  TokenFile file_;
+  Rows rows_;
 };
 
 }  // namespace sc

@@ -9,8 +9,7 @@ namespace {
 
 std::int64_t buffers(const Workload& workload, std::int64_t ranks) {
   const std::int64_t train = micro_batch_run(workload.batch.global / workload.batch.micro, 0, ranks).size;
-  const bool evaluates = workload.data.validation_fraction > 0;
-  return std::max(train, evaluates ? micro_batch_run(workload.data.validation_batches, 0, ranks).size : 0);
+  return std::max(train, micro_batch_run(workload.data.validation_batches, 0, ranks).size);
 }
 
 std::span<std::int64_t> values(const at::Tensor& host) {
@@ -22,7 +21,7 @@ std::span<std::int64_t> values(const at::Tensor& host) {
 Loader::Loader(const Sampler& sampler, Ledger& ledger, DataShare share) : sampler_(sampler), share_(share) {
   const BatchConfig& batch = sampler.batch();
   const std::int64_t count = std::max(micro_batch_run(sampler.micro_batches(), 0, share.ranks).size,
-                                      micro_batch_run(sampler.validation_batches(), 0, share.ranks).size);
+                                      micro_batch_run(sampler.evaluated_at_once(), 0, share.ranks).size);
   const std::vector<std::int64_t> shape = {count, batch.micro, batch.sequence};
   tokens_ = ledger.allocate(Purpose::workspace, "tokens", shape, DType::i64);
   targets_ = ledger.allocate(Purpose::workspace, "targets", shape, DType::i64);
@@ -50,8 +49,11 @@ void Loader::fill(const HostSide& host, std::int64_t count, Write write) {
 
 void Loader::fill_train(std::int64_t step) {
   const MicroBatchRun run = micro_batch_run(sampler_.micro_batches(), share_.rank, share_.ranks);
-  fill(host_side(step), run.size,
-       [&](std::int64_t m, auto to, auto next) { sampler_.fill(step, run.begin + m, to, next); });
+  filled_with_loss_.clear();
+  fill(host_side(step), run.size, [&](std::int64_t m, auto to, auto next) {
+    sampler_.fill(step, run.begin + m, to, next);
+    filled_with_loss_.push_back(std::ranges::count_if(next, [](std::int64_t target) { return target >= 0; }));
+  });
   filled_step_ = step;
   filled_targets_ = sampler_.step_targets(step);
 }
@@ -73,6 +75,7 @@ std::span<const Batch> Loader::train(std::int64_t step) {
   if (!prefetched) fill_train(step);
   send(step, count);
   scale_.fill_(1.0 / static_cast<double>(filled_targets_));
+  for (std::size_t m = 0; m < filled_with_loss_.size(); ++m) batches_[m].with_loss = filled_with_loss_[m];
   return std::span<const Batch>(batches_).first(static_cast<std::size_t>(count));
 }
 
@@ -84,6 +87,26 @@ std::span<const Batch> Loader::validation() {
   });
   send(free, run.size);
   return std::span<const Batch>(batches_).first(static_cast<std::size_t>(run.size));
+}
+
+std::span<const Batch> Loader::rows(const Rows& rows, std::int64_t round) {
+  const auto count = static_cast<std::int64_t>(batches_.size());
+  const std::int64_t micro = sampler_.batch().micro, sequence = sampler_.batch().sequence;
+  const std::int64_t first = (round * share_.ranks + share_.rank) * count * micro;
+  if (round * share_.ranks * count * micro >= rows.count()) return {};
+  const std::int64_t free = filled_step_ + 1;
+  fill(host_side(free), count,
+       [&](std::int64_t m, std::span<std::int64_t> tokens, std::span<std::int64_t> targets) {
+         std::ranges::fill(tokens, 0), std::ranges::fill(targets, kNoTarget);
+         for (std::int64_t k = 0; k < micro; ++k) {
+           const std::int64_t row = first + m * micro + k;
+           if (row >= rows.count()) return;
+           const auto at = static_cast<std::size_t>(k * sequence), size = static_cast<std::size_t>(sequence);
+           rows.fill(row, tokens.subspan(at, size), targets.subspan(at, size));
+         }
+       });
+  send(free, count);
+  return batches_;
 }
 
 void Loader::plan(const Workload& workload, std::int64_t ranks, DeviceKind device, MemoryPlan& plan) {

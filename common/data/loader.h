@@ -42,6 +42,9 @@ class Loader {
   /// This rank's share of the evaluation: the same number on every rank, surplus ones without targets. Empty
   /// without a validation part.
   std::span<const Batch> validation();
+  /// This rank's share of a part of `rows`, as many at a time as there are buffers; surplus ones have no targets. Empty
+  /// on all ranks once `round`, from 0 on, is behind the last. The round before has been waited for.
+  std::span<const Batch> rows(const Rows& rows, std::int64_t round);
 
   /// Bytes of "tokens", "targets" and "scale", 16 M B T + 4 on a CPU, by the names that the ledger will see.
   static void plan(const Workload& workload, std::int64_t ranks, DeviceKind device, MemoryPlan& plan);
@@ -67,7 +70,8 @@ class Loader {
   at::Tensor staging_;             // [2, 2, M, B, T] pinned, on a GPU only
   std::int64_t filled_step_ = -1;  // the last training step that the host wrote, and its targets
   std::int64_t filled_targets_ = 0;
-  std::vector<Batch> batches_;  // views of the above
+  std::vector<std::int64_t> filled_with_loss_;  // the same: of each micro-batch of this rank
+  std::vector<Batch> batches_;                  // views of the above
 };
 
 }  // namespace sc

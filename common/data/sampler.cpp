@@ -48,7 +48,8 @@ Sampler::Sampler(const Dataset& data, const Workload& workload)
       validation_(data.validation()),
       batch_(workload.batch),
       seed_(workload.seed),
-      validation_batches_(validation_.count() > 0 ? workload.data.validation_batches : 0) {
+      validation_batches_(validation_.count() > 0 ? workload.data.validation_batches : 0),
+      evaluated_at_once_(workload.data.validation_batches) {
   if (batch_.global % batch_.micro != 0) {
     throw InputError(
         ExitCode::usage, "batch.global",

@@ -51,6 +51,8 @@ class Sampler {
 
   /// Micro-batches of one evaluation, over all ranks; 0 if there is no validation part.
   [[nodiscard]] std::int64_t validation_batches() const { return validation_batches_; }
+  /// The same, whether there is one or not.
+  [[nodiscard]] std::int64_t evaluated_at_once() const { return evaluated_at_once_; }
   [[nodiscard]] std::vector<RowIndex> validation_rows(std::int64_t i) const;
   /// Micro-batch i of the evaluation. From validation_batches() on: tokens 0 and no targets, so that ranks
   /// whose share is smaller can take part in the same operations.
@@ -65,7 +67,7 @@ class Sampler {
   const Rows& validation_;
   BatchConfig batch_;
   std::uint64_t seed_;
-  std::int64_t validation_batches_;
+  std::int64_t validation_batches_, evaluated_at_once_;
 };
 
 /// The micro-batches [begin, begin + size) of a rank.

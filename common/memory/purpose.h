@@ -18,12 +18,13 @@ enum class Purpose : std::uint8_t {
   workspace,      // reused by every block; dead between steps
   communication,  // buckets, gather buffers' copies, transport scratch
   stash,          // older versions of parameters
+  checkpoint,     // the copy that a checkpoint is written from
 };
-inline constexpr int kPurposes = 9;
+inline constexpr int kPurposes = 10;
 constexpr std::string_view name_of(Purpose purpose) {
-  constexpr std::array<std::string_view, kPurposes> kNames = {"parameters", "gradients",     "master",
-                                                              "momentum",   "variance",      "activations",
-                                                              "workspace",  "communication", "stash"};
+  constexpr std::array<std::string_view, kPurposes> kNames = {
+      "parameters",  "gradients", "master",        "momentum", "variance",
+      "activations", "workspace", "communication", "stash",    "checkpoint"};
   return kNames[static_cast<int>(purpose)];
 }
 

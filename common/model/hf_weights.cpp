@@ -5,16 +5,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <set>
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/model/hf_names.h"
 
 namespace sc {
 namespace {
 
-const std::string kPrefix = "transformer.";
-const std::string kHead = "lm_head.weight";
+const std::string kPrefix = kHfPrefix;
+const std::string kHead = kHfHead;
 
 using Shape = std::vector<std::int64_t>;
 
@@ -24,14 +26,9 @@ std::string text(const Shape& shape) {
   return out + "]";
 }
 
-// Hugging Face's Conv1D: every matrix of a block.
-bool transposed(const ParamTensor& t) { return t.shape.size() == 2 && t.name.starts_with("h."); }
-
 // The shape of `t` in a file.
 Shape file_shape(const ParamTensor& t, const GptConfig& config) {
-  if (transposed(t)) return {t.shape[1], t.shape[0]};
-  if (t.name == "wte.weight" || t.name == kHead) return {config.vocab, config.width};
-  return t.shape;
+  return hf_shape(t.name, t.shape, config.vocab);
 }
 
 // Buffers that old files carry: the causal mask and the score of masked positions.
@@ -46,13 +43,32 @@ std::string_view without_prefix(std::string_view name) {
 // The part of a tensor that exists in a file, in the file's orientation: a view of the unit's vector.
 at::Tensor file_view(const ParamTensor& t, const GptConfig& config, const UnitTensors& tensors) {
   const at::Tensor whole = tensors.segment(t.segment).narrow(0, t.offset, t.numel()).view(t.shape);
-  if (transposed(t)) return whole.t();
+  if (hf_transposed(t.name, t.shape)) return whole.t();
   return whole.narrow(0, 0, file_shape(t, config)[0]);
+}
+
+// What people have beside a safetensors file.
+const Path& one_safetensors_file(const Path& path) {
+  const auto refuse = [&](const char* what, const char* fix) {
+    throw InputError(ExitCode::data, path.string(), what, fix);
+  };
+  if (path.filename().string().ends_with(".index.json"))
+    refuse("it lists the files of a model that is stored in several",
+           "store it in one: model.save_pretrained(dir, max_shard_size=\"100GB\")");
+  std::ifstream file(path, std::ios::binary);
+  std::string begin(2, '\0');
+  file.read(begin.data(), 2);
+  if (begin == "PK" || (begin[0] == '\x80' && begin[1] >= '\x02' && begin[1] <= '\x05'))
+    refuse("it is a pickle (torch.save), which can run any program when it is read",
+           "convert it where you trust it: GPT2LMHeadModel.from_pretrained(dir).save_pretrained(out, "
+           "safe_serialization=True)");
+  return path;
 }
 
 }  // namespace
 
-HfWeights::HfWeights(const Path& path, const GptConfig& config) : config_(config), reader_(path) {
+HfWeights::HfWeights(const Path& path, const GptConfig& config)
+    : config_(config), reader_(one_safetensors_file(path)) {
   const ParamLayout layout(config, WorldSize{1});
   for (int u = 0; u < layout.num_units(); ++u) {
     for (const ParamTensor& t : layout.unit(u).tensors) check_tensor(t);
@@ -154,11 +170,10 @@ void HfWeights::load_unit(const ParamLayout& layout, int unit, const UnitTensors
 void export_hf_weights(File& file, const ParamLayout& layout, DType dtype,
                        const std::function<UnitTensors(int unit)>& unit) {
   const c10::InferenceMode guard;
-  const auto name_in_file = [](const ParamTensor& t) { return t.name == kHead ? t.name : kPrefix + t.name; };
   std::vector<SafeTensorSpec> specs;
   for (int u = 0; u < layout.num_units(); ++u) {
     for (const ParamTensor& t : layout.unit(u).tensors) {
-      specs.push_back({name_in_file(t), dtype, file_shape(t, layout.config())});
+      specs.push_back({hf_name(t.name), dtype, file_shape(t, layout.config())});
     }
   }
   SafetensorsWriter writer(file, std::move(specs), {{"format", "pt"}});
@@ -167,7 +182,7 @@ void export_hf_weights(File& file, const ParamLayout& layout, DType dtype,
     for (const ParamTensor& t : layout.unit(u).tensors) {
       const at::Tensor part = file_view(t, layout.config(), tensors);
       const at::Tensor out = part.to(at::kCPU, to_aten(dtype)).contiguous();
-      writer.write(name_in_file(t), {static_cast<const std::byte*>(out.const_data_ptr()), out.nbytes()});
+      writer.write(hf_name(t.name), {static_cast<const std::byte*>(out.const_data_ptr()), out.nbytes()});
     }
   }
   writer.finish();

@@ -30,16 +30,17 @@ double uniform_above_zero(std::uint64_t key, std::uint64_t counter) {
 }
 
 // Normal(0, stddev) for elements [begin, begin + out.size()) of a tensor, by Box-Muller: elements 2i and
-// 2i + 1 share two uniforms. `begin` is even.
+// 2i + 1 share two uniforms, wherever a range begins.
 void fill_normal(std::uint64_t key, std::int64_t begin, double stddev, std::span<float> out) {
   constexpr std::int64_t kGrain = 1 << 12;
   const auto size = static_cast<std::int64_t>(out.size());
-  at::parallel_for(0, ceil_div(size, 2), kGrain, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t i = 2 * first; i < 2 * last; i += 2) {
+  const std::int64_t odd = begin % 2;  // the range begins with a pair's second element
+  at::parallel_for(0, ceil_div(odd + size, 2), kGrain, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = 2 * first - odd; i < 2 * last - odd; i += 2) {
       const auto pair = static_cast<std::uint64_t>(begin + i);
       const double radius = stddev * std::sqrt(-2.0 * std::log(uniform_above_zero(key, pair)));
       const double angle = 2.0 * std::numbers::pi * uniform_above_zero(key, pair + 1);
-      out[static_cast<std::size_t>(i)] = static_cast<float>(radius * std::cos(angle));
+      if (i >= 0) out[static_cast<std::size_t>(i)] = static_cast<float>(radius * std::cos(angle));
       if (i + 1 < size) out[static_cast<std::size_t>(i + 1)] = static_cast<float>(radius * std::sin(angle));
     }
   });
@@ -71,8 +72,6 @@ void init_slice(const ParamLayout& layout, int unit, Segment segment, Range rang
   out.zero_();
   for (const ParamTensor& t : layout.unit(unit).tensors) {
     if (t.segment != segment) continue;
-    // Tensors and slices start at multiples of kAlign: what they share starts at an even element of the
-    // tensor.
     const Range shared{std::max(range.begin, t.offset), std::min(range.end, t.offset + t.numel())};
     if (shared.size() <= 0) continue;
     const at::Tensor part = out.narrow(0, shared.begin - range.begin, shared.size());

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/range.h"
 #include "common/base/types.h"
 #include "common/config/workload.h"
 
@@ -13,13 +14,6 @@ namespace sc {
 
 /// Every tensor starts at a multiple of this many elements; slices are multiples of it too.
 inline constexpr std::int64_t kAlign = 64;
-
-/// A half-open range of elements.
-struct Range {
-  std::int64_t begin = 0, end = 0;
-  [[nodiscard]] std::int64_t size() const { return end - begin; }
-  bool operator==(const Range&) const = default;
-};
 
 enum class Segment : std::uint8_t { sharded, whole };
 

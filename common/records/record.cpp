@@ -33,6 +33,7 @@ Json json_of(const StepRecord& s) {
   json["waited_seconds"] = number(s.waited_seconds);
   json["wait_share"] = number(share(s.waited_seconds, s.seconds));
   json["skipped"] = s.skipped;
+  if (s.validation_loss) json["validation_loss"] = number(*s.validation_loss);
   return json;
 }
 
@@ -143,6 +144,15 @@ Json json_of(const Timetable& t) {
           {s.name, number(s.begin), number(s.end), number(s.expected_begin), number(s.expected_end)});
     json["ranks"].push_back(std::move(rank));
   }
+  const auto behind = [](const std::map<std::int64_t, std::int64_t>& counts) {
+    Json json = Json::object();
+    for (const auto& [updates, microbatches] : counts) json[std::to_string(updates)] = microbatches;
+    return json;
+  };
+  for (const Timetable::Share& share : t.shares)
+    json["shares"].push_back({{"name", share.name}, {"seconds", share.seconds}});
+  for (const VersionsRead& v : t.versions)
+    json["updates_behind"].push_back({{"forward", behind(v.forward)}, {"backward", behind(v.backward)}});
   return json;
 }
 
@@ -193,7 +203,16 @@ Json json_of(const std::vector<StepRecord>& steps) {
   json["seconds"] = column(steps, [](const StepRecord& s) { return number(s.seconds); });
   json["waited_seconds"] = column(steps, [](const StepRecord& s) { return number(s.waited_seconds); });
   json["skipped"] = column(steps, [](const StepRecord& s) { return Json(s.skipped); });
+  if (std::ranges::any_of(steps, [](const StepRecord& s) { return s.validation_loss.has_value(); }))
+    json["validation_loss"] = column(steps, [](const StepRecord& s) {
+      return s.validation_loss ? number(*s.validation_loss) : Json(nullptr);
+    });
   return json;
+}
+
+Json json_of(const TestRecord& t) {
+  return {
+      {"file", t.file}, {"rows", t.rows}, {"loss", number(t.loss)}, {"perplexity", number(std::exp(t.loss))}};
 }
 
 Json json_of(const RunRecord& r) {
@@ -221,7 +240,16 @@ Json json_of(const RunRecord& r) {
   if (r.profile) json["profile"] = json_of(*r.profile);
   if (r.allocator) json["allocator"] = json_of(*r.allocator);
   if (r.timetable) json["timetable"] = json_of(*r.timetable);
+  if (r.resumed_from)
+    json["resumed_from"] = {{"path", r.resumed_from->path},
+                            {"lesson", r.resumed_from->lesson},
+                            {"step", r.resumed_from->step},
+                            {"world", r.resumed_from->world}};
+  for (const SaveRecord& save : r.saves)
+    json["saves"].push_back(
+        {{"step", save.step}, {"blocked", number(save.blocked)}, {"seconds", number(save.seconds)}});
   json["validation_loss"] = r.validation_loss ? number(*r.validation_loss) : Json(nullptr);
+  if (r.test) json["test"] = json_of(*r.test);
   json["ranks"] = Json::array();
   for (const RankRecord& rank : r.ranks) json["ranks"].push_back(json_of(rank, r.world));
   json["steps"] = json_of(r.steps);

@@ -32,6 +32,7 @@ struct StepRecord {
   double waited_seconds = 0;  // the part of it inside waits for communication: of the host, on GPUs of the
                               // compute stream, by events (comm/gpu_moment.h)
   bool skipped = false;       // loss or gradient was not finite: no update
+  std::optional<double> validation_loss = {};  // after it, where --eval-every asked
 };
 
 /// How many of the steps left their update out.
@@ -60,6 +61,26 @@ struct RankRecord {
   [[nodiscard]] bool as_predicted() const;
 };
 
+/// A checkpoint that a run wrote.
+struct SaveRecord {
+  std::int64_t step = 0;  // steps that are done in it
+  double blocked = 0;     // seconds that the run waited for it
+  double seconds = 0;     // from its beginning until it was durable
+};
+
+/// The trained model on --test.
+struct TestRecord {
+  std::string file;
+  std::int64_t rows = 0;
+  double loss = 0;  // nats a token
+};
+
+/// The checkpoint that a run went on from.
+struct ResumedFrom {
+  std::string path, lesson;
+  std::int64_t step = 0, world = 0;
+};
+
 struct RunRecord {
   std::string lesson;                           // the folder's name
   std::string commit = "unknown";               // of the source tree, "-dirty" if changed
@@ -76,13 +97,16 @@ struct RunRecord {
   // Of rank 0, on GPUs; written, not read back.
   std::optional<Profile> profile;  // --profile
   std::optional<AllocatorCheck> allocator;
-  std::optional<Timetable> timetable;  // written, not read back
+  std::optional<Timetable> timetable;       // written, not read back
+  std::optional<ResumedFrom> resumed_from;  // written, not read back, as saves
+  std::vector<SaveRecord> saves;
   std::vector<RankRecord> ranks;
   std::vector<StepRecord> steps;
   std::optional<double> validation_loss;
-  double seconds = 0;            // from start to end
-  std::optional<int> exit_code;  // empty: still running, or killed
-  std::string message;           // of an error
+  std::optional<TestRecord> test;  // written, not read back
+  double seconds = 0;              // from start to end
+  std::optional<int> exit_code;    // empty: still running, or killed
+  std::string message;             // of an error
   [[nodiscard]] bool as_predicted() const;
 };
 

@@ -171,6 +171,7 @@ StepRecord read_step(const Node& node) {
   s.seconds = node["seconds"].number();
   s.waited_seconds = node["waited_seconds"].number();
   s.skipped = node["skipped"].truth();
+  if (node.has("validation_loss")) s.validation_loss = node["validation_loss"].number();
   return s;
 }
 
@@ -191,6 +192,10 @@ std::vector<StepRecord> read_columns(const Node& node) {
   fill("seconds", [](StepRecord& s, const Node& n) { s.seconds = n.number(); });
   fill("waited_seconds", [](StepRecord& s, const Node& n) { s.waited_seconds = n.number(); });
   fill("skipped", [](StepRecord& s, const Node& n) { s.skipped = n.truth(); });
+  if (node.has("validation_loss"))
+    fill("validation_loss", [](StepRecord& s, const Node& n) {
+      if (!n.is_null()) s.validation_loss = n.number();
+    });
   return steps;
 }
 

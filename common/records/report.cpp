@@ -231,12 +231,42 @@ std::string format_allocator(const AllocatorCheck& check) {
   return table(rows);
 }
 
+namespace {
+
+std::string behind(const std::map<std::int64_t, std::int64_t>& counts) {
+  std::string text;
+  for (const auto& [updates, microbatches] : counts)
+    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", updates, human_count(microbatches));
+  return text;
+}
+
+Rows rows_of(const std::vector<Timetable::Share>& shares) {
+  Rows rows = {{"time of a step, mean"}};
+  for (std::size_t rank = 0; rank < shares.front().seconds.size(); ++rank)
+    rows.front().push_back(fmt::format("rank {}", rank));
+  for (const Timetable::Share& share : shares) {
+    rows.push_back({share.name});
+    for (const double seconds : share.seconds) rows.back().push_back(fmt::format("{:.2f} ms", 1e3 * seconds));
+  }
+  return rows;
+}
+
+}  // namespace
+
 std::string format_timetable(const Timetable& timetable) {
-  Rows rows = {{"time of a step", "makespan", "idle"}};
+  std::string text;
+  Rows rows = {{"time of a step", timetable.length, "idle"}};
   for (const Timetable::Row& row : timetable.rows)
     rows.push_back({row.name, fmt::format("{:.2f} ms", 1e3 * row.seconds),
                     fmt::format("{:.1f} %", 1e2 * row.idle), row.from});
-  return table(rows);
+  if (!timetable.rows.empty()) text += table(rows);
+  if (!timetable.shares.empty()) text += table(rows_of(timetable.shares));
+  if (timetable.versions.empty()) return text;
+  Rows read = {{"updates behind", "of forward", "of backward", "how many micro-batches"}};
+  for (std::size_t rank = 0; rank < timetable.versions.size(); ++rank)
+    read.push_back({fmt::format("rank {}", rank), behind(timetable.versions[rank].forward),
+                    behind(timetable.versions[rank].backward)});
+  return text + table(read);
 }
 
 bool as_predicted(const MemoryPlan& memory, const CommPlan& comm, const Measured& measured) {

@@ -54,7 +54,7 @@ void Claims::check_witness(std::int64_t step) const {
 }
 
 std::string Claims::report() const {
-  if (!measured_) return "bytes and operations are checked in the second step; this run had one\n";
+  if (!measured_) return "bytes and operations are checked in the second step, which this run did not have\n";
   std::string text = format_predicted_measured(memory_, operations_, *measured_, shape_.world, shape_.rank);
   if (!allocator_) return text;
   return text + format_allocator(*allocator_);

@@ -29,7 +29,8 @@ Observer::Observer(const TrainJob& job, const Observed& observed)
                  .flops = observed.flops}) {
   seen_.world.set_last_acts(
       {.failed = [this](int exit_code, const std::string& text) { failed(exit_code, text); },
-       .interrupted = [this](int signal) { interrupted(signal); }});
+       .interrupted = [this](int signal) { interrupted(signal); },
+       .saves = job.line.checkpoints.every > 0});
 }
 
 Observer::~Observer() { seen_.world.set_last_acts({}); }
@@ -42,7 +43,9 @@ void Observer::failed(int exit_code, const std::string& text) {
 
 void Observer::interrupted(int signal) {
   if (!speaks()) return;
-  const std::string what = fmt::format("interrupted at step {}", step_.load());
+  std::string what = fmt::format("interrupted at step {}", step_.load());
+  if (saved_ > 0)
+    what += fmt::format("; {} steps are saved: the same command with --resume latest goes on", saved_.load());
   const Path record = seen_.files.fail(128 + signal, what, seconds_of(Clock::now() - seen_.run_began));
   std::cout << fresh_line() << what;
   if (!record.empty()) std::cout << "; record: " << record.string();
@@ -78,22 +81,27 @@ void Observer::computed() {
 }
 
 const StepRecord* Observer::record(const StepResult& result) {
-  if (!result.sums.defined()) return nullptr;
-  const at::Tensor host_sums = result.sums.cpu();  // waits for the step
+  const at::Tensor host_sums =
+      result.sums.defined() ? result.sums.cpu() : at::Tensor();  // waits for the step
+  const Clock::time_point now = Clock::now();
+  comm_.record().read_gpu_times();
+  const auto waited = std::chrono::duration<double>(comm_.record().waited()).count();
+  // A step takes what it takes, whenever its result comes.
+  if (times_.emplace(step_, Times{seconds_of(now - began_), waited}).second && job_.traces(step_)) trace(now);
+  if (!host_sums.defined()) return nullptr;
   const double* sums = host_sums.const_data_ptr<double>();
   StepRecord record;
   record.skipped = sums[kNonFinite] != 0;
   record.step = result.of_step.value_or(step_);
   record.loss = sums[kLossSum] / sums[kTokens];
+  const Workload& workload = seen_.shape.workload;
   record.lr =
-      static_cast<float>(learning_rate(seen_.shape.workload.optim, record.step, seen_.shape.workload.steps));
+      static_cast<float>(result.lr.value_or(learning_rate(workload.optim, record.step, workload.steps)));
   record.grad_norm = result.grad_norm.item<float>();
-  record.tokens = seen_.shape.workload.batch.global * seen_.shape.workload.batch.sequence;
-  comm_.record().read_gpu_times();
-  record.waited_seconds = std::chrono::duration<double>(comm_.record().waited()).count();
-  const Clock::time_point now = Clock::now();
-  record.seconds = seconds_of(now - began_);
-  if (job_.traces(step_) && record.step == step_) trace(now);
+  record.tokens = workload.batch.global * workload.batch.sequence;
+  const auto own = times_.extract(record.step);
+  if (own.empty()) return nullptr;  // of a step before the checkpoint that the run went on from
+  record.seconds = own.mapped().seconds, record.waited_seconds = own.mapped().waited;
   return &steps_.emplace_back(record);
 }
 
@@ -121,6 +129,11 @@ void Observer::end() {
 }
 
 void Observer::replayed() { comm_.record().replayed(ended_on_current_stream()); }
+
+void Observer::validated(double loss) {
+  if (!steps_.empty()) steps_.back().validation_loss = loss;
+  note(fmt::format("after {} steps: validation {:.4f}", step_ + 1, loss));
+}
 
 void Observer::note(const std::string& text) {
   if (speaks()) progress_.note(text);

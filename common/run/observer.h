@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,7 +61,11 @@ class Observer {
 
   /// A graph was launched on the current stream: all its operations run again.
   void replayed();
+  /// A checkpoint of so many steps is durable.
+  void saved(std::int64_t done) { saved_ = done; }
   /// A line of its own on the screen.
+  /// The validation loss after the newest step.
+  void validated(double loss);
   void note(const std::string& text);
   /// After the last step, or when there will be no more: the line on the screen ends. Idempotent.
   void finish() { progress_.finish(); }
@@ -78,8 +83,13 @@ class Observer {
   RecordingCommunicator& comm_;
   Progress progress_;
   std::vector<StepRecord> steps_;
-  std::size_t said_ = 0;                // of them, those on disk and on the screen
-  std::atomic<std::int64_t> step_ = 0;  // read by the watchdog's thread
+  struct Times {
+    double seconds, waited;
+  };
+  std::map<std::int64_t, Times> times_;  // of steps whose results have not come
+  std::size_t said_ = 0;                 // of them, those on disk and on the screen
+  std::atomic<std::int64_t> step_ = 0;   // read by the watchdog's thread, as saved_
+  std::atomic<std::int64_t> saved_ = 0;  // steps of the last checkpoint; 0: there is none
   Clock::time_point began_;
   GpuOrigin gpu_began_;  // of a step that is drawn
   GpuMomentPtr gpu_ended_;

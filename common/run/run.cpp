@@ -32,6 +32,7 @@ Program program_of(const AnyLesson& lesson) {
   Program program;
   program.name = lesson.info.name;
   program.question = lesson.info.question;
+  program.workload_file = lesson.info.workload;
   program.one_rank = lesson.info.one_rank_only;
   program.ranks_flag = lesson.info.ranks_flag;
   program.extra = lesson.info.flags;
@@ -171,9 +172,8 @@ void refuse_too_large(const TrainJob& job) {
 int run_job(TrainJob job) {
   refuse_too_large(job);
   if (!job.line.compare.empty()) {
-    Workload workload = job.config.workload;
-    job.other = read_other_run(*posix_file_ops(), job.line.compare,
-                               values_of(workload_fields().bind(workload)), workload_hash(workload));
+    job.other = read_other_run(*posix_file_ops(), job.line.compare, values_of(job.config.workload),
+                               workload_hash(job.config.workload));
   }
   return train(job);
 }
@@ -206,6 +206,14 @@ int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** 
   if (device == DeviceKind::cpu) refuse_gpu_flags(line);
   if (line.graph.value_or(false) && !lesson.no_graph.empty())
     throw InputError(ExitCode::usage, "--graph on", lesson.no_graph, "leave it out");
+  if (line.evaluation.every > 0 && !lesson.no_evaluation.empty())
+    throw InputError(ExitCode::usage, "--eval-every", lesson.no_evaluation,
+                     "leave it out: a run evaluates at its end");
+  const CheckpointFlags& checkpoints = line.checkpoints;
+  const std::string no_checkpoint = lesson.no_checkpoint();
+  if (!no_checkpoint.empty() && (checkpoints.every > 0 || !checkpoints.resume.empty()))
+    throw InputError(ExitCode::usage, checkpoints.every > 0 ? "--save-every" : "--resume", no_checkpoint,
+                     "--save FILE writes the weights at the end");
   if (line.plan && !line.compare.empty()) {
     throw InputError(ExitCode::usage, "--compare " + line.compare, "a plan has no steps to compare",
                      "leave out --plan or --compare");

@@ -131,14 +131,13 @@ Path make_run_dir(FileOps& files, const TrainJob& job) {
 }
 
 RunRecord record_of_start(const TrainJob& job, const RunShape& shape) {
-  Workload workload = shape.workload;
   RunRecord record;
   record.started = utc_text(std::chrono::system_clock::now());
   record.lesson = job.lesson.info.name;
   record.commit = source_commit();
   record.command = job.command;
-  record.workload = values_of(workload_fields().bind(workload));
-  record.workload_hash = workload_hash(workload);
+  record.workload = values_of(shape.workload);
+  record.workload_hash = workload_hash(shape.workload);
   record.strategy = values_of(job.lesson.options);
   record.device = shape.device == DeviceKind::cuda ? "cuda" : "cpu";
   record.comm = name_of(shape.comm);
@@ -152,10 +151,12 @@ RunRecord record_of_start(const TrainJob& job, const RunShape& shape) {
 void set_outcome(RunRecord& record, const RunFiles::Outcome& outcome) {
   record.steps = outcome.steps;
   record.validation_loss = outcome.validation_loss;
+  record.test = outcome.test;
   record.seconds = outcome.seconds;
   record.profile = outcome.profile;
   record.allocator = outcome.allocator;
   record.timetable = outcome.timetable;
+  record.saves = outcome.saves;
 }
 
 }  // namespace
@@ -164,6 +165,10 @@ std::map<std::string, std::string> values_of(const FieldSet& fields) {
   std::map<std::string, std::string> values;
   for (const Field& field : fields.fields()) values[field.path] = field.get();
   return values;
+}
+
+std::map<std::string, std::string> values_of(Workload workload) {
+  return values_of(workload_fields().bind(workload));
 }
 
 RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, const OnGpu& gpu,

@@ -15,6 +15,7 @@ namespace sc::detail {
 
 /// What a record keeps of a configuration.
 std::map<std::string, std::string> values_of(const FieldSet& fields);
+std::map<std::string, std::string> values_of(Workload workload);
 
 /// Rank 0 writes; the others send it what they know. record.json is there from the start, without an exit
 /// code, so that a killed run leaves one too; fail() writes it from any rank.
@@ -29,16 +30,19 @@ class RunFiles {
   ///   Errors  InputError: exit 73, or 64 if there is a record in --out already.
   RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, const OnGpu& gpu, Communicator& comm);
 
+  void resumed_from(const ResumedFrom& checkpoint) { record_.resumed_from = checkpoint; }
   void append(const StepRecord& step) { log_->append(step); }
   void trace_step(const Trace::Step& step) { traced_.push_back(step); }
   /// What a run ended with.
   struct Outcome {
     std::vector<StepRecord> steps;
     std::optional<double> validation_loss;
+    std::optional<TestRecord> test;
     double seconds = 0;  // from start to end
     std::optional<Profile> profile = {};
     std::optional<AllocatorCheck> allocator = {};
     std::optional<Timetable> timetable = {};
+    std::vector<SaveRecord> saves = {};
   };
   /// Collective: rank 0 learns what the others predicted and measured, and writes the trace. measured: null
   /// if the run was too short to be checked.

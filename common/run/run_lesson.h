@@ -17,11 +17,12 @@
 namespace sc {
 
 struct LessonInfo {
-  std::string name;               // the folder's
-  std::string question;           // one sentence, for --help
-  bool one_rank_only = false;     // a second rank is an error
-  std::vector<Flag> flags = {};   // that stand for keys of the strategy
-  std::string ranks_flag = "-n";  // what changes the number of ranks that share a step
+  std::string name;                            // the folder's
+  std::string question;                        // one sentence, for --help
+  std::string workload = "configs/tiny.json";  // without --workload; its run.sh says the same
+  bool one_rank_only = false;                  // a second rank is an error
+  std::vector<Flag> flags = {};                // that stand for keys of the strategy
+  std::string ranks_flag = "-n";               // what changes the number of ranks that share a step
   std::vector<StrategyPlans> strategies =
       {};  // the other lessons: what to advise where this one does not fit
 };
@@ -36,8 +37,11 @@ struct AnyLesson {
   std::function<CommPlan(const RunShape&)> comm_plan;
   std::function<std::string(const RunShape&)> predict;
   std::function<SlowLinks()> slow_links;
+  std::function<Bytes(const RunShape&)> pending_bytes;  // that a checkpoint has besides states
   std::function<std::unique_ptr<AnyStrategy>(RunContext&)> make;
-  std::string no_graph;  // why no CUDA graph can hold a step; empty: it can
+  std::string no_graph;                        // why no CUDA graph can hold a step; empty: it can
+  std::string no_evaluation;                   // why it does so at the end alone; empty: it does not
+  std::function<std::string()> no_checkpoint;  // why it saves none; empty: it does
 };
 
 int run(const AnyLesson& lesson, int argc, char** argv);
@@ -56,10 +60,13 @@ int run_lesson(const LessonInfo& info, int argc, char** argv) {
   lesson.comm_plan = [&](const RunShape& shape) { return S::comm_plan(shape, options); };
   lesson.predict = [&](const RunShape& shape) { return predict<S>(shape, options); };
   lesson.slow_links = [&] { return slow_links_of<S>(options); };
+  lesson.pending_bytes = [&](const RunShape& shape) { return pending_bytes_of<S>(shape, options); };
   lesson.make = [&](RunContext& context) {
     return std::make_unique<detail::ErasedStrategy<S>>(context, options);
   };
   lesson.no_graph = no_graph_reason<S>();
+  lesson.no_evaluation = no_evaluation_reason<S>();
+  lesson.no_checkpoint = [&] { return no_checkpoint_reason<S>(options); };
   return detail::run(lesson, argc, argv);
 }
 

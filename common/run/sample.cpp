@@ -29,22 +29,17 @@ GptShape one_row(const RunShape& run) {
 }
 
 // The token at which the distribution's running sum passes `u`, which is in [0, 1).
-std::int64_t draw(const at::Tensor& logits, std::int64_t vocab, double u) {
+std::int64_t draw(const at::Tensor& logits, std::int64_t vocab, double temperature, double u) {
   const float* x = logits.const_data_ptr<float>();
-  const double most = *std::max_element(x, x + vocab);
+  const float* likeliest = std::max_element(x, x + vocab);
+  if (temperature == 0) return likeliest - x;
+  const double most = *likeliest;
   std::vector<double> sums(static_cast<std::size_t>(vocab));
   double sum = 0;
-  for (std::int64_t i = 0; i < vocab; ++i) sums[static_cast<std::size_t>(i)] = sum += std::exp(x[i] - most);
+  for (std::int64_t i = 0; i < vocab; ++i)
+    sums[static_cast<std::size_t>(i)] = sum += std::exp((x[i] - most) / temperature);
   const auto found = std::upper_bound(sums.begin(), sums.end(), u * sum);
   return std::min<std::int64_t>(found - sums.begin(), vocab - 1);
-}
-
-std::vector<std::int64_t> prompt_of(const Rows& rows) {
-  const auto length = static_cast<std::size_t>(rows.format().sequence);
-  std::vector<std::int64_t> tokens(length), targets(length);
-  rows.fill(0, tokens, targets);
-  tokens.resize(std::clamp<std::size_t>(length / 2, 1, kPromptTokens));
-  return tokens;
 }
 
 std::string without_control_characters(std::string text) {
@@ -104,6 +99,14 @@ at::Tensor TextModel::next_logits(std::span<const std::int64_t> tokens) {
       .cpu();
 }
 
+std::vector<TokenId> beginning_of(const Rows& rows) {
+  const auto length = static_cast<std::size_t>(rows.format().sequence);
+  std::vector<std::int64_t> tokens(length), targets(length);
+  rows.fill(0, tokens, targets);
+  tokens.resize(std::clamp<std::size_t>(length / 2, 1, kPromptTokens));
+  return {tokens.begin(), tokens.end()};
+}
+
 Sample make_sample(AnyStrategy& strategy, const SampleSource& source, Ledger& ledger, Communicator& comm,
                    std::int64_t count) {
   constexpr std::uint64_t kPurpose = 0x73616d706c65;  // no other use of the seed has this key
@@ -113,14 +116,15 @@ Sample make_sample(AnyStrategy& strategy, const SampleSource& source, Ledger& le
   for_each_whole_unit(strategy, source.layout, comm, [&](int unit, const UnitTensors& values) {
     if (computes) model->set_unit(unit, values);
   });
-  std::vector<std::int64_t> tokens = prompt_of(source.rows);
-  Sample sample{{tokens.begin(), tokens.end()}, {}};
+  Sample sample{source.prompt, {}};
+  std::vector<std::int64_t> tokens(source.prompt.begin(), source.prompt.end());
   const std::uint64_t key = mix64(source.shape.workload.seed) ^ kPurpose;
   const std::int64_t vocab = std::min(source.vocab, source.shape.workload.model.vocab);
   at::Tensor next = at::zeros({1}, at::kLong);
   for (std::int64_t i = 0; i < count; ++i) {
     if (computes) {
-      next.fill_(draw(model->next_logits(tokens), vocab, uniform(key, static_cast<std::uint64_t>(i))));
+      next.fill_(draw(model->next_logits(tokens), vocab, source.temperature,
+                      uniform(key, static_cast<std::uint64_t>(i))));
     }
     comm.broadcast(next, Rank{0}).wait();
     tokens.push_back(next.const_data_ptr<std::int64_t>()[0]);
@@ -129,14 +133,15 @@ Sample make_sample(AnyStrategy& strategy, const SampleSource& source, Ledger& le
   return sample;
 }
 
-std::string format_sample(const Sample& sample, const Tokenizer& tokenizer, std::uint64_t seed) {
+std::string format_sample(const Sample& sample, const Tokenizer& tokenizer, std::uint64_t seed,
+                          double temperature) {
   Utf8Stream text;
   std::string shown = text.push(tokenizer.decode(sample.prompt)) + " | ";
   shown += text.push(tokenizer.decode(sample.made));
   shown += text.finish();
-  return fmt::format(
-      "sample: {} tokens (temperature 1, seed {}) after the first {} of the validation text\n{}\n",
-      sample.made.size(), seed, sample.prompt.size(), without_control_characters(std::move(shown)));
+  return fmt::format("sample: {} tokens (temperature {}, seed {}) after a prompt of {}\n{}\n",
+                     sample.made.size(), temperature, seed, sample.prompt.size(),
+                     without_control_characters(std::move(shown)));
 }
 
 }  // namespace sc::detail

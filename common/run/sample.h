@@ -38,24 +38,28 @@ struct Sample {
   std::vector<TokenId> prompt, made;
 };
 
-/// `count` tokens after the first kPromptTokens (at most T / 2) of the first validation row, each drawn from
-/// the model's distribution at temperature 1 among the first `vocab` tokens, by a random number that is a
-/// function of (seed, position). Collective: rank 0 computes with parameters that it has gathered from all
-/// ranks (for_each_whole_unit), whatever the strategy shards, and sends every token to the others, so that
-/// nobody waits for long in one operation.
-///   Errors  InputError 69 if the parameters do not fit below --memory-cap a second time.
+/// The first kPromptTokens of the first row, at most half of it.
 inline constexpr std::size_t kPromptTokens = 32;
+std::vector<TokenId> beginning_of(const Rows& rows);
+
+/// `count` tokens after the prompt, each drawn from the model's distribution at `temperature` among the first `vocab`
+/// tokens, by a random number that is a function of (seed, position); at temperature 0 the likeliest. Collective: rank 0
+/// computes with parameters that it has gathered from all ranks (for_each_whole_unit), whatever the strategy shards, and
+/// sends every token to the others, so that nobody waits for long in one operation.
+///   Errors  InputError 69 if the parameters do not fit below --memory-cap a second time.
 struct SampleSource {
   const RunShape& shape;
-  ParamLayout layout;      // the strategy's
-  const Rows& rows;        // the prompt is the beginning of the first
-  std::int64_t vocab = 0;  // tokens that have a text
+  ParamLayout layout;           // the strategy's
+  std::vector<TokenId> prompt;  // empty: the text begins with end-of-text
+  std::int64_t vocab = 0;       // tokens that have a text
+  double temperature = 1;
 };
 Sample make_sample(AnyStrategy& strategy, const SampleSource& source, Ledger& ledger, Communicator& comm,
                    std::int64_t count);
 
 /// What stands on the screen: "sample ...:" and the text, with " | " between prompt and what was made.
 /// Control characters other than line breaks become '?', bytes that are no character U+FFFD.
-std::string format_sample(const Sample& sample, const Tokenizer& tokenizer, std::uint64_t seed);
+std::string format_sample(const Sample& sample, const Tokenizer& tokenizer, std::uint64_t seed,
+                          double temperature);
 
 }  // namespace sc::detail

@@ -55,7 +55,14 @@ int train(const TrainJob& job) {
   World world(job.launch, ledger, options);
   if (gpu) gpu->note_beside_allocator("communicators, connected");
   try {
-    Trainer(job, {world, ledger, witness, gpu.get()}).run();
+    TrainJob begun = job;
+    std::unique_ptr<checkpoint::Reader> resume;
+    if (!job.line.checkpoints.resume.empty()) {
+      resume = open_checkpoint(job, world.comm());
+      refuse_other_workload(job, resume->manifest());
+      begun.first_step = resume->manifest().step;
+    }
+    Trainer(begun, {world, ledger, witness, gpu.get(), resume.get()}).run();
   } catch (...) {
     const Failure failure = current_failure(job.launch.rank);
     world.fail(failure.code, failure.text);

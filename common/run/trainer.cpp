@@ -1,7 +1,9 @@
 #include "common/run/trainer.h"
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
 
+#include <cmath>
 #include <iostream>
 
 #include "common/base/text.h"
@@ -21,6 +23,7 @@ namespace {
 
 /// optim.nonfinite=skip: so many skipped updates in a row are no outlier any more.
 constexpr std::int64_t kMostSkipped = 10;
+const Path kCache = Path(STAGECRAFT_SOURCE_DIR) / ".cache";
 
 StepScalars make_scalars(const RunShape& shape, Ledger& ledger) {
   const auto zero = [&](DType dtype) { return ledger.zeros(Purpose::workspace, "step scalars", {}, dtype); };
@@ -46,30 +49,68 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
       shape_(shape_of_run(job)),
       fault_(fault_of(job)),
       file_ops_(posix_file_ops()),
-      data_(Dataset::open(*file_ops_, shape_.workload, Path(STAGECRAFT_SOURCE_DIR) / ".cache")),
+      data_(Dataset::open(*file_ops_, shape_.workload, kCache, job.line.evaluation.validation)),
+      test_(job.line.evaluation.test.empty()
+                ? std::nullopt
+                : std::optional<TestSet>(std::in_place, *file_ops_, job.line.evaluation.test, shape_.workload,
+                                         kCache)),
       sampler_(data_, shape_.workload),
       scalars_(make_scalars(shape_, on_.ledger)),
       loader_(sampler_, on_.ledger, {.rank = data_rank(shape_), .ranks = data_ranks(shape_)}),
       copies_(on_.gpu == nullptr ? make_host_copies(job.lesson.slow_links().copy_mbps) : make_gpu_copies(),
               on_.world.comm().shared_record()),
-      context_{shape_, on_.world.comm(), on_.ledger, scalars_, copies_, timeline_},
-      claims_(shape_, plan_of_run(job.lesson, shape_), job.lesson.comm_plan(shape_),
+      context_{shape_,
+               on_.world.comm(),
+               on_.ledger,
+               scalars_,
+               copies_,
+               timeline_,
+               on_.world.comm().shared_record(),
+               job.first_step},
+      claims_(shape_, plan_of_job(job, shape_), job.lesson.comm_plan(shape_),
               {on_.ledger, on_.witness, on_.gpu}),
       profile_(job.line.profile ? std::make_unique<GpuProfile>() : nullptr),
       strategy_(make_strategy()),
+      saver_(make_saver()),
       facts_(facts_of(on_.gpu, job)),
       records_(*file_ops_, job, shape_, facts_, on_.world.comm()),
       observer_(job, {shape_, on_.world, claims_, records_, timeline_, facts_.flops, began_}),
-      runner_(job, {shape_, *strategy_, scalars_, fault_, on_.gpu, profile_.get()}, observer_) {}
+      runner_(job, {shape_, *strategy_, scalars_, fault_, on_.gpu, profile_.get()}, observer_) {
+  if (ground.resume != nullptr) {
+    const checkpoint::Manifest& from = ground.resume->manifest();
+    observer_.saved(from.step);
+    records_.resumed_from({ground.resume->path().string(), from.lesson, from.step, from.world});
+    skipped_in_a_row_ = from.skips_in_a_row;
+  }
+}
+
+std::unique_ptr<Saver> Trainer::make_saver() {
+  if (job_.line.checkpoints.every == 0) return nullptr;
+  return std::make_unique<Saver>(
+      Saver::Parts{job_, shape_, *strategy_, on_.world.comm(), on_.ledger, data_.tokens_path()});
+}
 
 // And what it can be refused for.
 std::unique_ptr<AnyStrategy> Trainer::make_strategy() {
   std::unique_ptr<AnyStrategy> strategy = job_.lesson.make(context_);
   const CommandLine& line = job_.line;
   timeline_.on_coming_to([this](std::string_view what) { on_.world.comm().record().set_doing(what); });
-  if (speaks() && line.sample > 0) (void)TextModel(shape_, strategy->layout(), on_.ledger);  // it fits
+  if (speaks() && line.evaluation.sample > 0)
+    (void)TextModel(shape_, strategy->layout(), on_.ledger);  // it fits
   if (speaks() && !line.save.empty()) check_save_path(*file_ops_, line.save);
   if (!line.init.empty()) load_weights(*strategy, strategy->layout(), line.init);
+  if (on_.resume != nullptr) {
+    const checkpoint::Manifest& from = on_.resume->manifest();
+    refuse_other_data(job_, from, data_.tokens_path(), on_.world.comm());
+    restore_scalars(from, scalars_);
+    const bool all =
+        strategy->resume({.pending = from.extra,
+                          .restore = [&] { restore_state(*strategy, strategy->layout(), *on_.resume); },
+                          .last_batches = [&] { return loader_.train(from.step - 1); }});
+    if (!all && speaks())
+      spdlog::warn("what {} had put off is dropped, since this strategy cannot go on with it: {}",
+                   from.lesson, checkpoint::put_off_in(from));
+  }
   return strategy;
 }
 
@@ -99,11 +140,29 @@ void Trainer::train() {
     if (const StepRecord* done = observer_.record(result)) skip_or_stop(*done);  // waits for the step
     observer_.check();
     strategy_->after_step(step);
+    if (evaluates_after(step + 1)) observer_.validated(*validation_loss());
+    observer_.end();
+    if (saver_) save(step + 1);
+  }
+  if (saver_ && job_.first_step == steps) save(steps);  // nothing to train: taken over as it is
+  if (saver_) saver_->settle(true);
+  for (const StepResult& late : strategy_->drain()) {
+    if (const StepRecord* done = observer_.record(late)) skip_or_stop(*done);
     observer_.end();
   }
-  for (const StepResult& late : strategy_->drain())
-    if (const StepRecord* done = observer_.record(late)) skip_or_stop(*done);
-  observer_.end();
+}
+
+void Trainer::save(std::int64_t done) {
+  on_.world.watchdog().step_begin(done);
+  on_.world.comm().set_phase("check");
+  const bool stops = on_.world.stops_after().value_or(done) < done;
+  on_.world.watchdog().saving(stops);
+  saver_->settle(false);
+  if (stops || saver_->due(done)) saver_->save(position_of(scalars_, done, skipped_in_a_row_));
+  if (stops) saver_->settle(true);
+  if (!saver_->saves().empty()) observer_.saved(saver_->saves().back().step);
+  if (stops) on_.world.watchdog().end_now();
+  on_.world.watchdog().step_end();
 }
 
 // Where a gradient is not finite the update has left everything as it was (global_norm_and_clip), on all
@@ -126,20 +185,50 @@ void Trainer::skip_or_stop(const StepRecord& step) {
                  (scaled ? fmt::format(", the loss scale is {} now", scale) : ""));
 }
 
-void Trainer::evaluate() {
+// The last step's is the run's own, at its end.
+bool Trainer::evaluates_after(std::int64_t done) const {
+  const std::int64_t every = job_.line.evaluation.every;
+  return every > 0 && done % every == 0 && done < shape_.workload.steps && sampler_.validation_batches() > 0;
+}
+
+std::optional<double> Trainer::validation_loss() {
   on_.world.comm().set_phase("eval");
-  on_.world.watchdog().step_begin(shape_.workload.steps);
   const std::span<const Batch> batches = loader_.validation();
-  if (!batches.empty()) validation_loss_ = sc::evaluate(*strategy_, on_.world.comm(), batches);
-  if (job_.line.sample > 0) sample();
+  if (batches.empty()) return {};
+  return sc::evaluate(*strategy_, on_.world.comm(), batches);
+}
+
+void Trainer::evaluate() {
+  on_.world.watchdog().step_begin(shape_.workload.steps);
+  validation_loss_ = validation_loss();
+  if (test_) {
+    const Rows& rows = test_->rows();
+    const auto next = [&](std::int64_t round) { return loader_.rows(rows, round); };
+    tested_ = TestRecord{job_.line.evaluation.test, rows.count(),
+                         evaluate_rounds(*strategy_, on_.world.comm(), next)};
+  }
+  if (job_.line.evaluation.sample > 0) sample();
   on_.world.watchdog().step_end();
 }
 
 void Trainer::sample() {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
-  const SampleSource source{shape_, strategy_->layout(), data_.validation(), tokenizer->vocab()};
-  const Sample made = make_sample(*strategy_, source, on_.ledger, on_.world.comm(), job_.line.sample);
-  if (speaks()) std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed);
+  const EvaluationFlags& asked = job_.line.evaluation;
+  const std::int64_t vocab = shape_.workload.model.vocab;
+  const std::vector<TokenId> prompt =
+      asked.prompt ? tokenizer->encode(*asked.prompt)
+                   : beginning_of(data_.validation().count() > 0 ? data_.validation() : data_.train());
+  const auto unknown = std::ranges::find_if(prompt, [&](TokenId token) { return token >= vocab; });
+  if (unknown != prompt.end())
+    throw InputError(ExitCode::usage, "--prompt",
+                     fmt::format("token {} of it is {}, and the model has {}", unknown - prompt.begin() + 1,
+                                 *unknown, human_count(vocab)),
+                     "other words, or the tokenizer that the data were made with: --set data.tokenizer=byte");
+  const SampleSource source{shape_, strategy_->layout(), prompt, tokenizer->vocab(),
+                            asked.temperature.value_or(1)};
+  const Sample made = make_sample(*strategy_, source, on_.ledger, on_.world.comm(), asked.sample);
+  if (speaks())
+    std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed, source.temperature);
 }
 
 void Trainer::finish() {
@@ -155,8 +244,9 @@ void Trainer::finish() {
   // one.
   if (!job_.line.save.empty()) save_weights(*strategy_, strategy_->layout(), comm, job_.line.save);
   if (profile_) finish_profile();
-  const Path written = records_.finish(
-      {observer_.steps(), validation_loss_, seconds(), profiled_, claims_.allocator(), timetable_});
+  const Path written = records_.finish({observer_.steps(), validation_loss_, tested_, seconds(), profiled_,
+                                        claims_.allocator(), timetable_,
+                                        saver_ ? saver_->saves() : std::vector<SaveRecord>{}});
   if (speaks()) say_the_end(written);
 }
 
@@ -181,17 +271,42 @@ void Trainer::announce() const {
                            shape_.workload.data.source, human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
             << format_plan_table(rank_plans_of(job_.lesson, shape_), shape_.world, data_ranks(shape_))
-            << job_.lesson.predict(shape_) << std::flush;
+            << job_.lesson.predict(shape_) << says_of_checkpoints() << std::flush;
+}
+
+std::string Trainer::says_of_checkpoints() const {
+  std::string text;
+  if (on_.resume != nullptr) {
+    const checkpoint::Manifest& from = on_.resume->manifest();
+    text += fmt::format("resumes after {} steps: {}, by {} on {} rank{}\n", from.step,
+                        on_.resume->path().string(), from.lesson, from.world, from.world == 1 ? "" : "s");
+  }
+  if (!saver_) return text;
+  const CheckpointFlags& flags = job_.line.checkpoints;
+  text += fmt::format("a checkpoint every {} steps in {}", flags.every, checkpoints_dir(job_).string());
+  if (flags.async)
+    text += fmt::format(", from a copy of {} in a rank's host memory",
+                        human_bytes(claims_.memory().of(Purpose::checkpoint, Place::host)));
+  return text + "\n";
 }
 
 void Trainer::say_the_end(const Path& record) const {
   const std::vector<StepRecord>& steps = observer_.steps();
-  std::cout << fmt::format("\nloss {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss)
+  std::cout << (steps.empty() ? "\nno step was trained"
+                              : fmt::format("\nloss {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss))
             << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
             << " nats a token, " << human_seconds(seconds()) << "\n";
+  if (validation_loss_)
+    std::cout << fmt::format("perplexity {:.4f} on the validation text", std::exp(*validation_loss_));
+  if (tested_)
+    std::cout << fmt::format("{}{:.4f} on {} ({} rows, loss {:.6f})", validation_loss_ ? ", " : "perplexity ",
+                             std::exp(tested_->loss), tested_->file, human_count(tested_->rows),
+                             tested_->loss);
+  if (validation_loss_ || tested_) std::cout << "\n";
   if (const std::int64_t skipped = skipped_updates(steps); skipped > 0)
     std::cout << skipped << " updates skipped: their gradient was not finite\n";
-  std::cout << "\n" << claims_.report();
+  std::cout << "\n"
+            << (steps.empty() ? "nothing was trained, and so no claim was checked\n" : claims_.report());
   if (timetable_) std::cout << format_timetable(*timetable_);
   if (profiled_) std::cout << format_profile(*profiled_);
   if (job_.other) std::cout << "\n" << format_comparison(records_.record(), *job_.other);

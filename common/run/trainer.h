@@ -16,6 +16,7 @@
 #include "common/run/claims.h"
 #include "common/run/observer.h"
 #include "common/run/run_files.h"
+#include "common/run/saver.h"
 #include "common/run/step_runner.h"
 #include "common/run/train_job.h"
 #include "common/run/world.h"
@@ -28,7 +29,8 @@ struct Ground {
   World& world;
   Ledger& ledger;
   AllocatorWitness& witness;
-  Gpu* gpu;  // null on the CPU
+  Gpu* gpu;                              // null on the CPU
+  checkpoint::Reader* resume = nullptr;  // what the run goes on from
 };
 
 /// Everything that allocates does so in the constructor.
@@ -42,14 +44,19 @@ class Trainer {
 
  private:
   std::unique_ptr<AnyStrategy> make_strategy();
+  std::unique_ptr<Saver> make_saver();
   void announce() const;
   void train();
   void skip_or_stop(const StepRecord& step);
+  void save(std::int64_t done);
+  [[nodiscard]] bool evaluates_after(std::int64_t done) const;
+  std::optional<double> validation_loss();
   void evaluate();
   void sample();
   void finish();
   void finish_profile();
   void say_the_end(const Path& record) const;
+  [[nodiscard]] std::string says_of_checkpoints() const;
   [[nodiscard]] double seconds() const;
   [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }
 
@@ -60,6 +67,7 @@ class Trainer {
   Fault fault_;
   std::unique_ptr<FileOps> file_ops_;
   Dataset data_;
+  std::optional<TestSet> test_;
   Sampler sampler_;
   StepScalars scalars_;
   Loader loader_;
@@ -69,11 +77,13 @@ class Trainer {
   Claims claims_;
   std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
   std::unique_ptr<AnyStrategy> strategy_;
+  std::unique_ptr<Saver> saver_;  // null: the run saves nothing
   const RunFiles::OnGpu facts_;
   RunFiles records_;  // after all that may refuse: a run that cannot start leaves no folder
   Observer observer_;
   StepRunner runner_;
   std::optional<double> validation_loss_;
+  std::optional<TestRecord> tested_;
   std::optional<Profile> profiled_;
   std::optional<Timetable> timetable_;
   std::int64_t skipped_in_a_row_ = 0;

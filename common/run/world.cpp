@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <iostream>
 #include <thread>
@@ -95,6 +96,15 @@ void World::start_watchdog(double limit_seconds) {
   watch.interrupted = [this](int signal) {
     const std::lock_guard lock(act_mutex_);
     if (last_acts_.interrupted) last_acts_.interrupted(signal_asked(signal, process_environment()));
+  };
+  // A signal reaches the ranks of one host together; those of several could not agree on a step.
+  watch.ends_by_itself = [this] {
+    const std::lock_guard lock(act_mutex_);
+    if (!last_acts_.saves || launch_.local_world != launch_.world ||
+        signal_asked(SIGTERM, process_environment()) != SIGTERM)
+      return false;
+    board_->ask_to_stop();
+    return true;
   };
   watch.print = [this](const std::string& text) { speak(static_cast<int>(ExitCode::lost_rank), text); };
   watch.abort = [this] {

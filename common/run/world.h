@@ -42,9 +42,13 @@ class World {
     std::function<void(int exit_code, const std::string& message)> failed;
     /// Called by every rank that a signal asks to end: with the signal that run.sh was sent.
     std::function<void(int signal)> interrupted;
+    /// Whether a run that SIGTERM asks to end saves first, after step stops_after(). All ranks say the same.
+    bool saves = false;
   };
   /// From any thread. Empty: nothing. Returns when no call is under way.
   void set_last_acts(LastActs acts);
+  /// After which step all ranks save and call watchdog().end_now(). Empty: nobody has asked.
+  [[nodiscard]] std::optional<std::int64_t> stops_after() const { return board_->stops_after(); }
   /// Prints `text` and ends all ranks with `code`; if another rank has spoken for the job, silently and with
   /// that one's code. Never returns.
   [[noreturn]] void fail(ExitCode code, const std::string& text) noexcept;

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Starts a lesson: sets up and builds on first use, then runs its program on real ranks. Every lessons/*/run.sh calls this.
-#   usage  launch.sh LESSON [--default-ranks N] [-n RANKS] [--preset cpu|cuda] [--dry-run] [--build-only] [--no-build]
-#                    [the program's own flags...] [-- flags that must not be read here...]
+#   usage  launch.sh LESSON [--default-ranks N] [--default-workload FILE] [-n RANKS] [--preset cpu|cuda] [--dry-run]
+#                    [--build-only] [--no-build] [the program's own flags...] [-- flags that must not be read here...]
 #     -n RANKS      processes, one a rank
 #     --preset      cpu or cuda; default: cuda where a GPU is visible and LibTorch with CUDA is installed (or STAGECRAFT_PRESET)
 #     --dry-run     prints the command line that would run; installs, builds and runs nothing
 #     --build-only  stops before the run
 #     --no-build    runs what was built before
+#     --max-restarts K  after a run that lost a rank (75, or a rank killed with 137 or 139): starts again, at most K times, from the newest
+#                   checkpoint, if there is one. Needs --save-every. --inject and --crash-at are left out then, and --out DIR
+#                   becomes DIR-restart-1. Ends where a restart saves no later step than the one that it began at
+#     --min-ranks R  a restart takes the next smaller number of ranks, R at least, among which the micro-batches of a step can be divided
 #     --help        what the program takes, as it was built last; before the first build this text
 #   exit   the program's own code; 75 where a rank was killed; 129, 130, 143 after SIGHUP, SIGINT, SIGTERM. docs/troubleshooting.md, "How a run ends".
 # Open MPI needs help in three places, all said in one line at the start: it refuses root, it refuses more ranks than cores, and
@@ -14,6 +18,7 @@
 # In Slurm: call run.sh from the sbatch script (mpirun finds the allocation); plain `srun run.sh` would start one world a task.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/restart.sh"
 
 # --- command line ----------------------------------------------------------------------------------------------------
 
@@ -22,8 +27,9 @@ lesson=${1:-}
   die "$exit_usage" "launch.sh" "'$lesson' is no folder in lessons/" "lessons/01_data_parallel/run.sh"
 shift
 
-ranks='' default_ranks=1 preset=${STAGECRAFT_PRESET:-auto} dry_run=0 build_only=0 do_build=1
-alone=0 help=0 plan=0 has_world=0 has_workload=0 has_strategy=0 # what the program's flags ask for
+ranks='' default_ranks=1 default_workload=configs/tiny.json preset=${STAGECRAFT_PRESET:-auto} dry_run=0 build_only=0 do_build=1
+alone=0 help=0 plan=0 has_world=0 has_workload=0 has_strategy=0 saves=0 # what the program's flags ask for
+max_restarts='' min_ranks='' first_out=''
 arguments=()
 
 # count WHAT TEXT: TEXT, if it is a number of ranks.
@@ -39,17 +45,25 @@ see_program_flag() {
     --plan) alone=1 plan=1 ;;
     --world) has_world=1 ;;
     --workload) has_workload=1 ;;
+    --save-every) saves=1 ;;
     --strategy) has_strategy=1 ;;
   esac
 }
 
 while (($#)); do
   case $1 in
-    -n | --default-ranks | --preset)
+    --max-restarts=* | --min-ranks=*) set -- "$1" "${1%%=*}" "${1#*=}" "${@:2}" ;; # read as two words next
+    -n | --default-ranks | --default-workload | --preset | --max-restarts | --min-ranks)
       (($# >= 2)) || die "$exit_usage" "$1" "its value is missing" "lessons/$lesson/run.sh --help"
       case $1 in
         -n) ranks=$(count "$1" "$2") ;;
         --default-ranks) default_ranks=$(count "$1" "$2") ;;
+        --default-workload) default_workload=$2 ;;
+        --max-restarts)
+          [[ $2 =~ ^[0-9]{1,6}$ ]] || die "$exit_usage" "$1" "'$2' is not a number of restarts" "lessons/$lesson/run.sh --max-restarts 3"
+          max_restarts=$((10#$2))
+          ;;
+        --min-ranks) min_ranks=$(count "$1" "$2") ;;
         --preset) preset=$2 ;;
       esac
       shift
@@ -103,7 +117,7 @@ prefix=$root/
 if [[ $(pwd -P) == "$root" ]]; then prefix=''; fi
 
 if ((has_strategy == 0)); then arguments=(--strategy "${prefix}lessons/$lesson/config.json" "${arguments[@]}"); fi
-if ((has_workload == 0)); then arguments=(--workload "${prefix}configs/tiny.json" "${arguments[@]}"); fi
+if ((has_workload == 0)); then arguments=(--workload "$prefix$default_workload" "${arguments[@]}"); fi
 if ((plan && has_world == 0)); then arguments+=(--world "$ranks"); fi
 if ((alone)); then ranks=1; fi
 
@@ -120,21 +134,25 @@ fi
 # Under mpirun every rank writes to a pseudo-terminal, so that it cannot see itself whether a person looks on.
 if [[ -t 1 ]]; then settings+=(STAGECRAFT_TERMINAL=1); else settings+=(STAGECRAFT_TERMINAL=0); fi
 
-command=()
-if ((ranks > 1)); then
-  mpirun=mpirun
-  if have mpirun.openmpi; then mpirun=mpirun.openmpi; fi # Debian's name, where another MPI is installed too
-  command=("$mpirun" -q -n "$ranks" --oversubscribe --bind-to none "${passed_on[@]}" -x STAGECRAFT_TERMINAL)
-  # Without epoll: mpirun's libevent otherwise complains about closed files where ranks end early.
-  settings+=(EVENT_NOEPOLL=1)
-  notes+=("any core (--bind-to none)")
-  if ((ranks > cores)); then notes+=("more ranks than cores (--oversubscribe)"); fi
-  if [[ $(id -u) == 0 ]]; then
-    settings+=(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
-    notes+=("as root (OMPI_ALLOW_RUN_AS_ROOT)")
+# compose: `command`, for `ranks` and `arguments` as they are.
+compose() {
+  command=()
+  if ((ranks > 1)); then
+    mpirun=mpirun
+    if have mpirun.openmpi; then mpirun=mpirun.openmpi; fi # Debian's name, where another MPI is installed too
+    command=("$mpirun" -q -n "$ranks" --oversubscribe --bind-to none "${passed_on[@]}" -x STAGECRAFT_TERMINAL)
+    # Without epoll: mpirun's libevent otherwise complains about closed files where ranks end early.
+    settings+=(EVENT_NOEPOLL=1)
+    notes+=("any core (--bind-to none)")
+    if ((ranks > cores)); then notes+=("more ranks than cores (--oversubscribe)"); fi
+    if [[ $(id -u) == 0 ]]; then
+      settings+=(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+      notes+=("as root (OMPI_ALLOW_RUN_AS_ROOT)")
+    fi
   fi
-fi
-command+=("${prefix}build/$preset/bin/$lesson" "${arguments[@]}")
+  command+=("${prefix}build/$preset/bin/$lesson" "${arguments[@]}")
+}
+compose
 
 if ((dry_run)); then
   printf '%s ' "${settings[@]}"
@@ -172,6 +190,7 @@ fi
 [[ -x $root/build/$preset/bin/$lesson ]] ||
   die "$exit_missing" "build/$preset/bin/$lesson" "is not built" "lessons/$lesson/run.sh --build-only"
 if ((build_only)); then exit 0; fi
+if ((alone == 0)); then check_restarts; fi
 
 # --- run -------------------------------------------------------------------------------------------------------------
 
@@ -187,7 +206,7 @@ export STAGECRAFT_SIGNAL_FILE "${settings[@]}"
 child='' asked=0
 
 # The run is a process group of its own: a Ctrl-C at the terminal reaches this script alone, which passes it on once. mpirun
-# then ends its ranks; what is still there 10 s later, or at a second signal, is killed.
+# then ends its ranks; what is still there 10 s later (2 minutes where they may save), or at a second signal, is killed.
 forward() {
   local signal=$1
   if ((asked)); then
@@ -195,9 +214,11 @@ forward() {
   else
     # noclobber: never through a link that somebody else made. Where the file cannot be written the record has mpirun's signal.
     (set -C && say $(($2 - 128)) >"$STAGECRAFT_SIGNAL_FILE") 2>/dev/null || true
+    # mpirun gives its ranks a second to end. Those that save first are told by the signal that it only passes on.
+    if ((saves && ranks > 1)) && [[ $signal == TERM ]]; then signal=USR1; fi
     kill -"$signal" "$child" 2>/dev/null || true
     ( # This watcher ends with the run.
-      for ((i = 0; i < 100; i++)); do
+      for ((i = 0; i < (saves ? 1200 : 100); i++)); do
         sleep 0.1
         kill -0 "$child" 2>/dev/null || exit 0
       done
@@ -206,27 +227,39 @@ forward() {
   fi
   asked=$2
 }
-trap 'forward INT 130' INT
-trap 'forward TERM 143' TERM
-trap 'forward HUP 129' HUP
 
-# Of a child that a signal ends bash says a line of its own, whenever it notices: nobody reads it from here to the end of the wait.
-exec {errors}>&2 2>/dev/null
-# setpriv: where this script itself is killed, mpirun still ends, and with it the ranks.
-set -m
-setpriv --pdeathsig TERM -- "${command[@]}" </dev/null 2>&"$errors" {errors}>&- &
-child=$!
-set +m
+# run_once: sets `status`.
+run_once() {
+  trap 'forward INT 130' INT
+  trap 'forward TERM 143' TERM
+  trap 'forward HUP 129' HUP
 
-status=0
+  # Of a child that a signal ends bash says a line of its own, whenever it notices: nobody reads it from here to the end of the wait.
+  exec {errors}>&2 2>/dev/null
+  # setpriv: where this script itself is killed, mpirun still ends, and with it the ranks.
+  set -m
+  setpriv --pdeathsig TERM -- "${command[@]}" </dev/null 2>&"$errors" {errors}>&- &
+  child=$!
+  set +m
+
+  status=0
+  while :; do
+    wait "$child" && status=0 || status=$?
+    # A trapped signal interrupts the wait: the run is still there, or its own code is still to be had.
+    kill -0 "$child" || break
+  done
+  exec 2>&"$errors" {errors}>&-
+  trap - INT TERM HUP
+  rm -f "$STAGECRAFT_SIGNAL_FILE"
+}
+
 while :; do
-  wait "$child" && status=0 || status=$?
-  # A trapped signal interrupts the wait: the run is still there, or its own code is still to be had.
-  kill -0 "$child" || break
+  began=$(date +%s.%N)
+  run_once
+  ((asked == 0)) || break
+  prepare_restart "$status" "$began" || break
+  compose
 done
-exec 2>&"$errors" {errors}>&-
-trap - INT TERM HUP
-rm -f "$STAGECRAFT_SIGNAL_FILE"
 
 if ((asked)); then exit "$asked"; fi
 # A rank that a signal ended. Where there are several, one that was left has named it.

@@ -24,6 +24,8 @@ ORACLE = ["transformers==4.57.1", "safetensors==0.6.2", "numpy==2.3.5", "tiktoke
           "filelock", "fsspec", "jinja2", "networkx", "setuptools==80.9.0", "sympy", "typing_extensions"]
 ORACLE_PYTHONS = ["3.11", "3.12", "3.13"]
 PARQUET = "pyarrow==22.0.0"
+CURVES = "tensorboard==2.21.0"
+CURVES_PYTHONS = PYTHONS[1:]  # no numpy has wheels for 3.10 and for 3.14
 HERE = pathlib.Path(__file__).parent
 
 
@@ -69,6 +71,8 @@ def main():
           collect(ORACLE, ORACLE_PYTHONS))
     write("../data/prepare/requirements-parquet.txt", "What `prepare` reads parquet files with.",
           collect([PARQUET], PYTHONS, machines=(X86, ARM)))
+    write("requirements-curves.txt", "What lessons/curves.sh writes event files with, and the program that shows them.",
+          collect([CURVES], CURVES_PYTHONS))
 
 
 if __name__ == "__main__":

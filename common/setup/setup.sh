@@ -2,18 +2,19 @@
 # Installs what Stagecraft needs and what is not there yet: packages of Debian 12 or Ubuntu 24.04, and LibTorch (the wheel
 # from the Python package index) into .deps/. Says first what and how much; a second call finds all there and returns at
 # once; a call that was interrupted is taken up again.
-#   usage  common/setup/setup.sh [--check] [--quiet] [--cuda] [--oracle] [--dev] [--keep-wheels]
+#   usage  common/setup/setup.sh [--check] [--quiet] [--cuda] [--oracle] [--dev] [--curves] [--keep-wheels]
 #     --check        names what is missing, installs nothing
 #     --quiet        prints only what it installs, and errors
 #     --cuda         also LibTorch with CUDA, cuDNN's frontend headers, and nvcc where no CUDA 13 toolkit is found
 #     --oracle       also the Python packages that golden files are made with (.deps/oracle/bin/python)
 #     --dev          also clang-format, clang-tidy and shellcheck, and pyarrow, with which a test has `prepare` read parquet
+#     --curves       also TensorBoard's package, with which lessons/curves.sh writes event files (.deps/curves)
 #     --keep-wheels  keeps the downloaded files for the next call
 #   exit   0 all is there; 64 usage; 69 something is missing and could not be installed (the fix is printed)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-check=0 quiet=0 cuda=0 oracle=0 dev=0 keep_wheels=0
+check=0 quiet=0 cuda=0 oracle=0 dev=0 curves=0 keep_wheels=0
 for argument in "$@"; do
   case $argument in
     --check) check=1 ;;
@@ -21,6 +22,7 @@ for argument in "$@"; do
     --cuda) cuda=1 ;;
     --oracle) oracle=1 cuda=1 ;;
     --dev) dev=1 ;;
+    --curves) curves=1 ;;
     --keep-wheels) keep_wheels=1 ;;
     -h | --help)
       print_header "${BASH_SOURCE[0]}"
@@ -98,6 +100,7 @@ missing_parts() {
   fi
   if ((oracle)); then complete oracle || say oracle; fi
   if ((dev)); then "$deps/prepare/bin/python" -c 'import pyarrow' 2>/dev/null || say prepare; fi
+  if ((curves)); then complete curves || say curves; fi
 }
 
 # describe PART: what it is; download and disk in MB; MB that must be free while it is installed.
@@ -109,6 +112,7 @@ describe() {
     cudnn-frontend) text="cuDNN's frontend headers" download=2 disk=3 peak=50 ;;
     oracle) text="transformers, safetensors, numpy, tiktoken for golden files" download=60 disk=250 peak=500 ;;
     prepare) text="pyarrow, with which prepare reads parquet files" download=48 disk=150 peak=400 ;;
+    curves) text="tensorboard, with which lessons/curves.sh writes event files" download=40 disk=120 peak=300 ;;
   esac
 }
 
@@ -159,7 +163,7 @@ print_missing() {
 if ((check)); then
   say "setup: missing"
   print_missing
-  say "  fix: common/setup/setup.sh$( ((cuda)) && printf ' --cuda')$( ((oracle)) && printf ' --oracle')$( ((dev)) && printf ' --dev')"
+  say "  fix: common/setup/setup.sh$( ((cuda)) && printf ' --cuda')$( ((oracle)) && printf ' --oracle')$( ((dev)) && printf ' --dev')$( ((curves)) && printf ' --curves')"
   exit "$exit_missing"
 fi
 
@@ -269,6 +273,13 @@ install_prepare() {
   TMPDIR=$deps/tmp PYTHON=$python "$root/common/data/prepare/setup_parquet.sh"
 }
 
+# lessons/curves.sh calls the same on its first use.
+install_curves() {
+  announce curves
+  TMPDIR=$deps/tmp PYTHON=$python "$root/common/setup/venv.sh" curves tensorboard \
+    "$root/common/setup/requirements-curves.txt" "3.11 to 3.14"
+}
+
 install_all() {
   local part
   # Another call may have done it while this one waited.
@@ -286,7 +297,7 @@ install_all() {
     mkdir -p "$deps/tmp" "$deps/wheels"
     for part in "${parts[@]}"; do
       case $part in
-        oracle | prepare) "install_$part" ;;
+        oracle | prepare | curves) "install_$part" ;;
         *) install_part "$part" ;;
       esac
     done

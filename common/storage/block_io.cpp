@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -74,16 +75,28 @@ class RateLimit final : public BlockIo {
   void submit(const BlockRequest& request) override {
     const std::chrono::duration<double> takes(static_cast<double>(request.bytes.size()) / bytes_per_second_);
     free_ = std::max(free_, Clock::now()) + std::chrono::duration_cast<Clock::duration>(takes);
-    std::this_thread::sleep_until(free_);
+    queue_.emplace_back(request.id, free_);
     io_->submit(request);
   }
-  BlockResult reap() override { return io_->reap(); }
+
+  BlockResult reap() override {
+    const auto [id, passes] = queue_.front();
+    queue_.pop_front();
+    while (!results_.contains(id)) {
+      const BlockResult result = io_->reap();
+      results_.emplace(result.id, result);
+    }
+    std::this_thread::sleep_until(passes);
+    return results_.extract(id).mapped();
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
   std::unique_ptr<BlockIo> io_;
   double bytes_per_second_;
-  Clock::time_point free_;  // when all that was submitted has passed
+  Clock::time_point free_;                                         // when all that was submitted has passed
+  std::deque<std::pair<std::uint64_t, Clock::time_point>> queue_;  // ids, and when they have
+  std::map<std::uint64_t, BlockResult> results_;                   // by id, of those whose turn has not come
 };
 
 void probe_once(BlockIo& io, BlockRequest::Kind kind, std::span<std::byte> bytes) {

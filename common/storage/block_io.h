@@ -61,7 +61,8 @@ struct OpenedIo {
 OpenedIo open_block_io(IoEngine wanted, File& file, int depth);
 
 /// Lets `io` move at most `mbps` MB (10^6 bytes) a second, reads and writes together, as a disk of that speed
-/// would: submit() sleeps until its request may have passed. A pause saves up nothing.
+/// would, one request behind the other: reap() sleeps until the first of them may have passed. A pause saves up
+/// nothing.
 std::unique_ptr<BlockIo> limit_rate(std::unique_ptr<BlockIo> io, double mbps);
 
 }  // namespace sc

@@ -1,5 +1,5 @@
 // Everything that this program does to files that matter goes through here, so that tests can count, fail or
-// cut short each call (file_ops_decorators.h, crashing_file_ops.h).
+// cut short each call (hooked_file_ops.h).
 // No torch.
 #pragma once
 

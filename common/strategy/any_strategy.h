@@ -15,6 +15,9 @@ class AnyStrategy {
   virtual at::Tensor& sums() = 0;
   virtual std::vector<StateSlice> state() = 0;
   virtual void after_step(std::int64_t step) = 0;
+  virtual std::string pending() = 0;
+  virtual std::vector<InFlight> in_flight() = 0;
+  virtual bool resume(const ResumeFrom& from) = 0;
   virtual std::optional<Timetable> timetable(Communicator& comm) = 0;
   [[nodiscard]] virtual const ParamLayout& layout() const = 0;
 };
@@ -30,6 +33,9 @@ class ErasedStrategy final : public AnyStrategy {
   at::Tensor& sums() override { return strategy_.sums(); }
   std::vector<StateSlice> state() override { return strategy_.state(); }
   void after_step(std::int64_t step) override { sc::after_step(strategy_, step); }
+  std::string pending() override { return pending_of(strategy_); }
+  std::vector<InFlight> in_flight() override { return in_flight_of(strategy_); }
+  bool resume(const ResumeFrom& from) override { return sc::resume(strategy_, from); }
   std::optional<Timetable> timetable(Communicator& comm) override { return timetable_of(strategy_, comm); }
   [[nodiscard]] const ParamLayout& layout() const override { return strategy_.layout(); }
 

@@ -10,7 +10,7 @@
 
 namespace sc {
 
-/// With the strategy's default options.
+/// With the strategy's options bound, the default ones unless others are given.
 struct StrategyPlans {
   std::string folder;  // the lesson's
   std::string name;    // for messages
@@ -20,10 +20,11 @@ struct StrategyPlans {
 };
 
 template <Strategy S>
-StrategyPlans plans_of(const std::string& folder, const std::string& name) {
-  return {folder, name, [](const RunShape& shape) { return S::memory_plan(shape, {}); },
-          [](const RunShape& shape) { return S::comm_plan(shape, {}); },
-          [](WorldSize world) { return division_of<S>({}, world); }};
+StrategyPlans plans_of(const std::string& folder, const std::string& name,
+                       const typename S::Options& options = {}) {
+  return {folder, name, [options](const RunShape& shape) { return S::memory_plan(shape, options); },
+          [options](const RunShape& shape) { return S::comm_plan(shape, options); },
+          [options](WorldSize world) { return division_of<S>(options, world); }};
 }
 
 }  // namespace sc

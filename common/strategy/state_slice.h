@@ -34,6 +34,7 @@ struct StateSlice {
   std::shared_ptr<StateValues> values;
   Place place = Place::device;
   std::int64_t version = 0;  // 0: the newest; 1: the one before it, ...
+  bool pending = false;      // work that is put off: what comes next depends on it
 
   /// Elements `part` of the unit's segment, which lie within `range`.
   void read(Range part, at::Tensor& into) const {

@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <sstream>
 #include <vector>
 
 #include "common/comm/gather_text.h"
 #include "common/model/hf_weights.h"
 #include "common/storage/atomic_dir.h"
 #include "common/strategy/any_strategy.h"
+#include "common/strategy/holders.h"
 
 namespace sc::detail {
 namespace {
@@ -42,73 +42,6 @@ bool is_of(const StateSlice& slice, int unit, Segment segment) {
   return slice.unit == unit && slice.segment == segment;
 }
 
-Range shared(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
-
-// Who has which elements of the exact values, known to all ranks alike. An element may lie on several ranks
-// (replicas, a tied matrix on both ends of a pipeline); the lowest of them provides it.
-class Holders {
- public:
-  Holders(const Weights& state, Communicator& comm) : rank_(static_cast<int>(to_int(comm.rank()))) {
-    std::string mine;
-    for (const StateSlice& slice : state.slices) {
-      if (slice.purpose != state.exact) continue;
-      mine += fmt::format("{} {} {} {}\n", slice.unit, static_cast<int>(slice.segment), slice.range.begin,
-                          slice.range.end);
-    }
-    std::string all;
-    for (const std::string& text : gather_strings(comm, mine)) all += text + "end ";
-    std::istringstream in(broadcast_string(comm, all));
-    for (int rank = 0; rank < to_int(comm.size()); ++rank) {
-      held_.emplace_back();
-      for (std::string word; in >> word && word != "end";) {
-        Held held{std::stoi(word), {}, {}};
-        int segment = 0;
-        in >> segment >> held.range.begin >> held.range.end;
-        held.segment = static_cast<Segment>(segment);
-        held_.back().push_back(held);
-      }
-    }
-  }
-
-  /// Whether every rank has all of it, so that nobody has to send anything.
-  [[nodiscard]] bool on_all(int unit, Segment segment, std::int64_t size) const {
-    return std::ranges::all_of(held_, [&](const std::vector<Held>& of_rank) {
-      std::int64_t held = 0;
-      for (const Held& h : of_rank)
-        if (h.unit == unit && h.segment == segment) held += h.range.size();
-      return held == size;
-    });
-  }
-
-  /// The parts of `range` that this rank provides: what it holds and no lower rank does. Ascending.
-  [[nodiscard]] std::vector<Range> provided(int unit, Segment segment, Range range) const {
-    std::vector<Range> parts = {range};
-    for (int rank = 0; rank < rank_; ++rank) {
-      for (const Held& h : held_[static_cast<std::size_t>(rank)])
-        if (h.unit == unit && h.segment == segment) parts = without(parts, h.range);
-    }
-    return parts;
-  }
-
- private:
-  struct Held {
-    int unit;
-    Segment segment;
-    Range range;
-  };
-  static std::vector<Range> without(const std::vector<Range>& parts, Range taken) {
-    std::vector<Range> left;
-    for (const Range& part : parts) {
-      if (part.begin < taken.begin) left.push_back({part.begin, std::min(part.end, taken.begin)});
-      if (taken.end < part.end) left.push_back({std::max(part.begin, taken.end), part.end});
-    }
-    return left;
-  }
-
-  int rank_;
-  std::vector<std::vector<Held>> held_;  // by rank
-};
-
 // The unit's parameters on every rank. What not all ranks have is summed: exact, because one rank provides
 // each element, and the others have zeros there.
 UnitTensors whole_unit(const Weights& state, const Holders& holders, const ParamLayout& layout, int unit,
@@ -116,8 +49,9 @@ UnitTensors whole_unit(const Weights& state, const Holders& holders, const Param
   UnitTensors whole = zeros_of(layout, unit);
   for (const Segment segment : {Segment::sharded, Segment::whole}) {
     const Range all{0, layout.unit(unit).size(segment)};
-    const bool here = holders.on_all(unit, segment, all.size());
-    const std::vector<Range> provided = here ? std::vector{all} : holders.provided(unit, segment, all);
+    const StateKey key{state.exact, 0, unit, segment};
+    const bool here = holders.on_all(key, all.size());
+    const std::vector<Range> provided = here ? std::vector{all} : holders.lowest(key, all);
     for (const StateSlice& slice : state.slices) {
       if (!is_of(slice, unit, segment) || slice.purpose != state.exact) continue;
       for (const Range& part : provided) {
@@ -154,7 +88,7 @@ void load_weights(AnyStrategy& strategy, const ParamLayout& layout, const std::s
 void for_each_whole_unit(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
                          const std::function<void(int unit, const UnitTensors& values)>& take) {
   const Weights state(strategy);
-  const Holders holders(state, comm);
+  const Holders holders(state.slices, comm);
   for (int unit = 0; unit < layout.num_units(); ++unit)
     take(unit, whole_unit(state, holders, layout, unit, comm));
 }
@@ -175,7 +109,7 @@ void check_save_path(FileOps& ops, const Path& path) {
 void save_weights(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
                   const std::string& path) {
   const Weights state(strategy);
-  const Holders holders(state, comm);
+  const Holders holders(state.slices, comm);
   if (comm.rank() != Rank{0}) {
     for (int unit = 0; unit < layout.num_units(); ++unit) whole_unit(state, holders, layout, unit, comm);
     return;

@@ -68,13 +68,15 @@ std::int64_t CommRecord::operations() const {
   return operations_;
 }
 
-std::int64_t CommRecord::issuing(const CommOp& op, Bytes sent, const Meeting& with, Clock::time_point at) {
+std::int64_t CommRecord::issuing(const CommOp& op, Bytes sent, const Meeting& with, Clock::time_point at,
+                                 std::optional<std::int64_t> of_step) {
   const std::lock_guard lock(mutex_);
   sweep(false);
-  const std::int64_t number = ++operations_;
-  counts_.add(phase_, step_, op);
-  Pending pending{{number, op, with, false, phase_, step_},
-                  times_.issued({number, phase_, step_, op, sent, at, {}, {}, {}, {}}),
+  const std::int64_t number = ++operations_, step = of_step.value_or(step_);
+  const Phase phase = of_step ? Phase::train : phase_;
+  counts_.add(phase, step, op);
+  Pending pending{{number, op, with, false, phase, step},
+                  times_.issued({number, phase, step, op, sent, at, {}, {}, {}, {}}),
                   [] { return false; }};
   last_ = pending.op;
   set_waiting(pending_.emplace(number, std::move(pending)).first->second, true);

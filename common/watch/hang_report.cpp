@@ -147,9 +147,8 @@ std::string names(const std::vector<Peer>& peers) {
   return text;
 }
 
-std::string operation_text(Rank rank, const OutstandingOp& op) {
-  std::string text = "rank " + std::to_string(to_int(rank)) + " waits for its operation " +
-                     std::to_string(op.number) + " (" + describe(op.op);
+std::string operation_text(const OutstandingOp& op) {
+  std::string text = "its operation " + std::to_string(op.number) + " (" + describe(op.op);
   if (op.with.peer)
     text +=
         (op.op.kind == CommKind::send ? " to rank " : " from rank ") + std::to_string(to_int(*op.with.peer));
@@ -224,7 +223,15 @@ std::string describe_hang(const ProgressBoard& board, Rank rank,
     return me + " is stuck: nothing has moved" + over + " in " + position_text(mine) + "\n  " +
            last_text(mine) + fix_text(lost, limit);
   }
-  const std::string seen = waits_for ? operation_text(rank, *waits_for) + over : "noticed by " + me;
+  if (waits_for && way_of(waits_for->op.kind) == Way::disk && of_state(lost, State::gone).empty()) {
+    return me + " is stuck: " + operation_text(*waits_for) + " has not ended" + over +
+           "\n  fix: see whether the disk still answers (dmesg); one that is only slow needs a longer "
+           "--watchdog "
+           "(now " +
+           milliseconds_text(limit.count()) + ")";
+  }
+  const std::string seen =
+      waits_for ? me + " waits for " + operation_text(*waits_for) + over : "noticed by " + me;
   if (!ring.empty()) return ring_text(ring, seen) + fix_text(ring, limit);
   return (lost.empty() ? all_wait_text(peers, seen) : lost_text(lost, seen)) + fix_text(lost, limit);
 }

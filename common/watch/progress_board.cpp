@@ -20,6 +20,7 @@ struct alignas(64) ProgressBoard::Header {
   std::atomic<std::int64_t> world;
   std::atomic<std::int32_t> claimed;
   std::atomic<std::int32_t> reported;
+  std::atomic<std::int64_t> stops_after_plus_one;
 };
 
 struct alignas(64) ProgressBoard::Slot {
@@ -160,6 +161,18 @@ void ProgressBoard::set_reported(int exit_code) { header().reported = exit_code;
 std::optional<int> ProgressBoard::reported() const {
   const int exit_code = header().reported;
   return exit_code == 0 ? std::nullopt : std::optional(exit_code);
+}
+
+void ProgressBoard::ask_to_stop() {
+  std::int64_t foremost = 0, nobody = 0;
+  for (int rank = 0; rank < to_int(world_); ++rank)
+    foremost = std::max<std::int64_t>(foremost, slot(Rank{rank}).step);
+  header().stops_after_plus_one.compare_exchange_strong(nobody, foremost + 2);
+}
+
+std::optional<std::int64_t> ProgressBoard::stops_after() const {
+  const std::int64_t step = header().stops_after_plus_one - 1;
+  return step < 0 ? std::nullopt : std::optional(step);
 }
 
 void ProgressBoard::remove_file() noexcept {

@@ -71,6 +71,11 @@ class ProgressBoard {
   /// That code; empty as long as nobody has spoken.
   [[nodiscard]] std::optional<int> reported() const;
 
+  /// All ranks end together: after the step behind the one that the foremost of them is at. The first call counts.
+  void ask_to_stop();
+  /// That step. Empty: nobody has asked.
+  [[nodiscard]] std::optional<std::int64_t> stops_after() const;
+
   /// Removes the file's name; the mapping stays. Call it on one rank a host after all have joined: nothing is
   /// left behind then.
   void remove_file() noexcept;

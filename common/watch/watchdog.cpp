@@ -14,12 +14,13 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto kLongestInterval = 100ms;
+constexpr auto kGrace = 10s;     // for a run that ends by itself
 constexpr auto kGoneLimit = 2s;  // a launcher that notices a dead rank itself is quicker
 constexpr int kLostRank = static_cast<int>(ExitCode::lost_rank);
 
 // A signal handler reaches nothing but globals.
 volatile sig_atomic_t g_terminate = 0;
-void note_terminate(int signal) { g_terminate = signal; }
+void note_terminate(int signal) { g_terminate = signal == SIGUSR1 ? SIGTERM : signal; }
 
 void watch_for(int signal) {
   struct sigaction action = {};
@@ -49,7 +50,10 @@ Watchdog::Watchdog(ProgressBoard& board, Rank rank, Outstanding outstanding, Wat
     : board_(board), rank_(rank), outstanding_(std::move(outstanding)), options_(std::move(options)) {
   fill_defaults(options_, board.world());
   interval_ = std::min<Duration>(kLongestInterval, options_.limit / 10);
-  if (options_.on_sigterm) watch_for(SIGTERM);
+  if (options_.on_sigterm) {
+    watch_for(SIGTERM);
+    watch_for(SIGUSR1);
+  }
   if (options_.on_sigint) {
     watch_for(SIGINT);
     watch_for(SIGHUP);
@@ -100,7 +104,7 @@ void Watchdog::run() {
 
 void Watchdog::look() {
   if (const int signal = g_terminate; signal != 0 && (options_.on_sigterm || options_.on_sigint)) {
-    return on_terminate(signal);
+    if (!leaves_it_to_the_run(signal)) return on_terminate(signal);
   }
   if (const auto overdue = overdue_operation()) {
     expire(describe_hang(board_, rank_, overdue, options_.limit, stale_after(options_.limit)));
@@ -118,15 +122,27 @@ std::optional<OutstandingOp> Watchdog::overdue_operation() {
   std::map<std::int64_t, Duration> seen;
   std::optional<OutstandingOp> overdue;
   if (!outstanding_) return overdue;
-  for (const OutstandingOp& op : outstanding_()) {
+  const std::vector<OutstandingOp> outstanding = outstanding_();
+  note_transfers(outstanding);
+  for (const OutstandingOp& op : outstanding) {
     const auto known = first_seen_.find(op.number);
-    const Duration since = known == first_seen_.end() ? clock_ : known->second;
+    Duration since = known == first_seen_.end() ? clock_ : known->second;
     seen[op.number] = since;
+    if (way_of(op.op.kind) == Way::disk) since = std::max(since, disk_moved_at_);
     // The oldest, unless somebody is inside the wait of a younger one: that is the one that stops this rank.
     if (clock_ - since > options_.limit && (!overdue || (op.waiting && !overdue->waiting))) overdue = op;
   }
   first_seen_ = std::move(seen);
   return overdue;
+}
+
+// A disk takes its transfers one behind the other: while they end, one that waits its turn is no hang.
+void Watchdog::note_transfers(const std::vector<OutstandingOp>& outstanding) {
+  std::set<std::int64_t> transfers;
+  for (const OutstandingOp& op : outstanding)
+    if (way_of(op.op.kind) == Way::disk) transfers.insert(op.number);
+  if (!std::ranges::includes(transfers, transfers_)) disk_moved_at_ = clock_;
+  transfers_ = std::move(transfers);
 }
 
 bool Watchdog::step_stands_still() {
@@ -135,7 +151,7 @@ bool Watchdog::step_stands_still() {
     last_moves_ = moves;
     moved_at_ = clock_;
   }
-  return *options_.step_limit > 0ms && clock_ - moved_at_ > *options_.step_limit;
+  return *options_.step_limit > 0ms && clock_ - std::max(moved_at_, disk_moved_at_) > *options_.step_limit;
 }
 
 bool Watchdog::somebody_is_gone() {
@@ -144,6 +160,22 @@ bool Watchdog::somebody_is_gone() {
     if (p.pid != 0 && !p.left && !process_alive(p.pid)) return true;
   }
   return false;
+}
+
+bool Watchdog::leaves_it_to_the_run(int signal) {
+  if (signal != SIGTERM || end_now_ || !options_.ends_by_itself) return false;
+  if (!asked_since_) {
+    if (somebody_is_gone() || !options_.ends_by_itself()) return false;
+    asked_since_ = clock_;
+  }
+  if (saving_) asked_since_ = clock_;
+  return clock_ - *asked_since_ < kGrace;
+}
+
+void Watchdog::end_now() {
+  end_now_ = true;
+  changed_.notify_all();
+  while (true) std::this_thread::sleep_for(1h);
 }
 
 void Watchdog::on_terminate(int signal) {

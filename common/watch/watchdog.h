@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,17 +20,20 @@
 namespace sc {
 
 struct WatchdogOptions {
-  /// How long an operation may be outstanding.
+  /// How long an operation may be outstanding; a transfer from or to the disk: since the last one ended.
   std::chrono::milliseconds limit{30'000};
   /// How long a step may pass without an operation or step_begin(). Not set: `limit` in a world
   /// of one, where nobody else would notice; ten times that otherwise. 0: never.
   std::optional<std::chrono::milliseconds> step_limit;
   /// On SIGTERM: if a rank of this host died, say so and exit 75; otherwise exit 143. (mpirun sends it to the
-  /// ranks that are left.)
+  /// ranks that are left.) SIGUSR1, which mpirun passes on and does nothing about itself, means the same.
   bool on_sigterm = false;
   /// The same on SIGINT and SIGHUP: exit 130 and 129. Where a launcher stands between, it sends SIGTERM
   /// instead.
   bool on_sigint = false;
+  /// Asked once, at SIGTERM: does the run end by itself, with Watchdog::end_now()? It then has 10 s for that, and as
+  /// long as it saves. Default: no.
+  std::function<bool()> ends_by_itself;
   /// Before such an end, unless a rank died: the signal. For the last words of this rank.
   std::function<void(int signal)> interrupted;
   /// The message, once a job. Default: to stderr, with "error: " before it.
@@ -65,15 +69,21 @@ class Watchdog {
 
   void step_begin(std::int64_t step);
   void step_end();
+  /// The run saves, and must not be ended for having been asked to.
+  void saving(bool saves) { saving_ = saves; }
+  /// What a signal asks for, now that all is saved: ends this process. Never returns.
+  [[noreturn]] void end_now();
 
  private:
   using Duration = std::chrono::steady_clock::duration;
   void run();
   void look();
   [[nodiscard]] std::optional<OutstandingOp> overdue_operation();
+  void note_transfers(const std::vector<OutstandingOp>& outstanding);
   [[nodiscard]] bool step_stands_still();
   [[nodiscard]] bool somebody_is_gone();
   void on_terminate(int signal);
+  [[nodiscard]] bool leaves_it_to_the_run(int signal);
   void expire(const std::string& message);
 
   ProgressBoard& board_;
@@ -83,13 +93,17 @@ class Watchdog {
   Duration interval_;
   std::atomic<bool> in_step_ = false;
   std::atomic<std::int64_t> moves_ = 0;
+  std::atomic<bool> saving_ = false, end_now_ = false;
 
   // The thread's own:
   Duration clock_{0};                            // time this process has run
   std::map<std::int64_t, Duration> first_seen_;  // outstanding operations
+  std::set<std::int64_t> transfers_;             // of them, those of the disk
+  Duration disk_moved_at_{0};                    // one of those ended
   std::pair<std::int64_t, std::int64_t> last_moves_{-1, -1};
   Duration moved_at_{0};
   std::optional<Duration> gone_since_;
+  std::optional<Duration> asked_since_;  // the run was asked to end by itself
   bool expired_ = false;
 
   std::mutex mutex_;
@@ -99,8 +113,8 @@ class Watchdog {
 };
 
 /// The message about a hang, as `rank` sees it on the board: who is missing, what he did last, and what
-/// `rank` waits for (nothing: its own step stands still). Missing are, the first kind that has any: ranks
-/// whose process is gone, who stopped (no heartbeat for `stale`), who left early, who are not waiting for
+/// `rank` waits for (nothing: its own step stands still). For its own disk only a rank whose process is gone is
+/// missing. Missing are, the first kind that has any: ranks whose process is gone, who stopped (no heartbeat for `stale`), who left early, who are not waiting for
 /// anything. Where all wait: for collectives of the world, the ranks with the fewest operations, then those of
 /// other hosts; for messages or in smaller groups, who is at the end of the chain of waits, or the ring that
 /// it runs into.

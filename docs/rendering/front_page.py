@@ -291,7 +291,7 @@ def parallelism_strategies():
         " with all-reduces of gradients during backward. 02, ZeRO-1: reduce-scatters during backward, a short"
         " update of one slice, all-gathers of parameters during forward. 03, ZeRO-2: the same operations, and"
         " a gradient's memory is used again. 04, ZeRO-3: parameters are gathered before each block, in"
-        " forward and again in backward. Pipelines are to come. Next to each: which of parameters, gradients"
+        " forward and again in backward. Next to each: which of parameters, gradients"
         " and optimizer states a rank holds whole, and of which it holds one slice of four."
     )
     top, high = 84, 92

@@ -116,3 +116,13 @@ class Plot:
 
     def curve(self, points, colour, dashed=False):
         self.drawing.polyline([(self.x(x), self.y(y)) for x, y in points], colour, dashed)
+
+
+def label_ends(drawing, x, ends, top):
+    """A name for each curve, right of it, none above another: (y, colour, dashed, text)."""
+    least = top
+    for y, colour, dashed, text in sorted(ends):
+        y = max(y, least)
+        drawing.polyline([(x, y), (x + 16, y)], colour, dashed)
+        drawing.text(x + 21, y + 4, text, "small")
+        least = y + 16

@@ -10,7 +10,7 @@ namespace sc {
 using namespace std::chrono_literals;
 
 HostUpdate::HostUpdate(std::vector<Piece> pieces, const AdamWHyper& hyper, int threads)
-    : pieces_(std::move(pieces)),
+    : PieceUpdates(std::move(pieces)),
       hyper_(hyper),
       states_(pieces_.size()),
       pool_(threads),
@@ -127,10 +127,26 @@ std::shared_ptr<const HostPiece> HostUpdate::wait(std::size_t piece, std::int64_
   return work;
 }
 
-void HostUpdate::sent(std::size_t piece, OpEnd end) {
+void HostUpdate::sent(std::size_t piece, OpEnd end, bool in_step) {
+  if (!in_step) return;  // what an evaluation was sent is sent again
   const std::lock_guard lock(mutex_);
   ++states_[piece].sends;
   states_[piece].sent = std::move(end);
+}
+
+std::vector<StateSlice> HostUpdate::state(int turn) {
+  std::vector<StateSlice> state;
+  for (const Piece& piece : pieces_) {
+    const auto add = [&](Purpose purpose, const at::Tensor& values, Place place) {
+      state.push_back({purpose, piece.unit, Segment::sharded, piece.range, in_tensor(values), place});
+    };
+    add(Purpose::parameters, piece.params, Place::pinned);
+    if (!piece.params.is_same(piece.master)) add(Purpose::master, piece.master, Place::host);
+    add(Purpose::momentum, piece.momentum, Place::host);
+    add(Purpose::variance, piece.variance, Place::host);
+    add(Purpose::gradients, piece.grads[turn], Place::pinned);
+  }
+  return state;
 }
 
 void HostUpdate::release() {

@@ -10,11 +10,13 @@ namespace sc {
 // when it comes to them.
 StepResult Offload::train_step(std::span<const Batch> micro_batches) {
   release_params();
+  update_->begin_step();
   sums_.zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
     const Batch& batch = micro_batches[j];
     const Write slice = j == 0 ? Write::overwrite : Write::accumulate;  // full gradients are always fresh
     const bool last = j + 1 == micro_batches.size();                    // only then is the sum complete
+    expect_gathers(true);
     forward(batch, j == 0);
     wait_left(0);
     wait_left(layout_.last_unit());
@@ -37,6 +39,7 @@ StepResult Offload::train_step(std::span<const Batch> micro_batches) {
     leave(1, last);
     leave(0, last);
   }
+  update_->end_step();
   global_norm();
   post_update();
   return {sums_, context_.scalars.grad_norm};
@@ -59,6 +62,7 @@ void Offload::forward(const Batch& batch, bool fetch) {
 }
 
 void Offload::forward_loss(const Batch& batch, at::Tensor& sums) {
+  expect_gathers(false);
   forward(batch, false);
   passes_.head_loss(batch, params_full_, sums);
 }
@@ -67,18 +71,22 @@ void Offload::forward_loss(const Batch& batch, at::Tensor& sums) {
 // The only place where a forward meets an update: the host waits until the unit's pieces have been updated, the
 // device until they have arrived.
 void Offload::fetch_params(int unit) {
-  const OwnedSlice& slice = slices_[unit];
   for (const std::size_t i : pieces_of(unit)) {
-    const Piece& piece = update_->pieces()[i];
     if (const std::shared_ptr<const HostPiece> work = update_->wait(i, due()))
       context_.timeline.add(fmt::format("AdamW, unit {}", unit), work->began_at(), work->ended_at());
-    at::Tensor on_device = slice.params.narrow(0, piece.range.begin - slice.range.begin, piece.range.size());
-    Ticket ticket = context_.copies.to_device(piece.params, on_device);
-    update_->sent(i, ticket.end());
-    fetched_[unit].push_back(std::move(ticket));
+    if (!update_->to_send(i, due())) continue;
+    fetched_[unit].push_back(send_params(i, true));
   }
   if (!options_.overlap)
     for (Ticket& ticket : fetched_[unit]) ticket.wait();
+}
+
+// A piece's, from the host to their place on the device.
+Ticket Offload::send_params(std::size_t piece, bool in_step) {
+  at::Tensor on_device = update_->pieces()[piece].on_device;
+  Ticket ticket = context_.copies.to_device(update_->params(piece, due()), on_device);
+  update_->sent(piece, ticket.end(), in_step);
+  return ticket;
 }
 
 bool Offload::updated(int unit) {
@@ -96,7 +104,30 @@ void Offload::gather_params(int unit) {
   resident = unit;
   for (Ticket& ticket : fetched_[unit]) ticket.wait();
   fetched_[unit].clear();
+  if (!keeps_.parameters) bring_params(unit);
   gathered_[unit] = context_.comm.all_gather(slices_[unit].params, params_full_[unit].sharded);
+}
+
+// Where the slice is on the host: into its place in the unit's buffer, each time that the unit is gathered.
+void Offload::bring_params(int unit) {
+  for (const std::size_t i : pieces_of(unit)) fetched_[unit].push_back(send_params(i, true));
+  for (Ticket& ticket : fetched_[unit]) ticket.wait();
+  fetched_[unit].clear();
+}
+
+// Whoever brings them may begin before it is asked.
+void Offload::expect_gathers(bool backward) {
+  if (keeps_.parameters) return;
+  std::vector<std::size_t> pieces;
+  std::vector<int> resident = resident_;
+  const auto gather = [&](int unit) {
+    int& there = resident[params_buffer_[unit]];
+    if (there != unit) pieces.insert(pieces.end(), pieces_of(unit).begin(), pieces_of(unit).end());
+    there = unit;
+  };
+  for (int unit = 0; unit <= layout_.last_unit(); ++unit) gather(unit);
+  for (int unit = layout_.num_blocks(); backward && unit >= 1; --unit) gather(unit);
+  update_->expect(pieces);
 }
 
 void Offload::wait_gathered(int unit) { gathered_[unit].wait(); }
@@ -122,11 +153,10 @@ void Offload::leave(int unit, bool last_micro_batch) {
   at::Tensor squares = squares_.select(0, unit);
   squares.zero_();
   add_sums_of_squares({&slice.grads, 1}, squares);
+  if (!update_->takes_gradients_in_backward()) return;
   for (const std::size_t i : pieces_of(unit)) {
-    const Piece& piece = update_->pieces()[i];
-    const at::Tensor from = slice.grads.narrow(0, piece.range.begin - slice.range.begin, piece.range.size());
-    at::Tensor landing = piece.grads[turn()];
-    Ticket ticket = context_.copies.to_host(from, landing);
+    at::Tensor landing = update_->pieces()[i].grads[turn()];
+    Ticket ticket = context_.copies.to_host(update_->pieces()[i].grads_on_device, landing);
     landed_[i] = ticket.end();
     if (!options_.overlap) landed_[i].wait();
     left_[buffer].push_back(std::move(ticket));
@@ -160,7 +190,7 @@ void Offload::post_update() {
   scalars_left_ = context_.copies.to_host(scalars_, scalars_host_[turn()]);
   // A piece's parameters are sent once a step. Exact: this step's were those that this update changes. Delayed: the
   // next step still sends what the update before this one has made.
-  const std::int64_t after_sends = steps_ + 1 + (delayed(steps_ + 1) ? 1 : 0);
+  const std::int64_t after_sends = steps_ - taken_over_ + 1 + (delayed(done() + 1) ? 1 : 0);
   update_->post({.landed = landed_,
                  .scalars_landed = scalars_left_.end(),
                  .scalars = scalars_host_[turn()].const_data_ptr<double>(),
@@ -182,21 +212,18 @@ bool Offload::delayed(std::int64_t step) const {
 
 // [anchor: one-update-behind]
 // Delayed: forward computes with what the update before the last one has made, which the host had a whole step for.
-std::int64_t Offload::due() const { return steps_ - (delayed(steps_) && !drained_ && steps_ > 0 ? 1 : 0); }
+std::int64_t Offload::due() const { return steps_ - (puts_off() && steps_ > 0 ? 1 : 0); }
+
+bool Offload::puts_off() const { return delayed(done()) && !drained_; }
 
 void Offload::quiet() {
   for (int unit = 0; unit < layout_.num_units(); ++unit) wait_left(unit);
   scalars_left_.wait();
   release_params();
-  for (int unit = 0; unit < layout_.num_units(); ++unit) {
-    OwnedSlice& slice = slices_[unit];
-    for (const std::size_t i : pieces_of(unit)) {
-      const Piece& piece = update_->pieces()[i];
-      update_->wait(i, due());
-      at::Tensor on_device =
-          slice.params.narrow(0, piece.range.begin - slice.range.begin, piece.range.size());
-      context_.copies.to_device(piece.params, on_device).wait_on_host();  // no step's: counts nowhere
-    }
+  for (std::size_t i = 0; i < update_->pieces().size(); ++i) {
+    update_->wait(i, due());
+    if (!update_->to_send(i, due())) continue;
+    send_params(i, false).wait_on_host();  // no step's: counts nowhere
   }
 }
 

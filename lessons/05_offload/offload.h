@@ -3,6 +3,7 @@
 //   Source: Ren et al., ZeRO-Offload, arXiv:2101.06840 (sections 4 and 5: delayed parameter update).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -21,11 +22,29 @@ class Offload {
   static MemoryPlan memory_plan(const RunShape& shape, const Options& options);
   static CommPlan comm_plan(const RunShape& shape, const Options& options);
   static std::string predict(const RunShape& shape, const Options& options);
+  static Bytes pending_bytes(const RunShape& shape, const Options& options);
   static SlowLinks slow_links(const Options& options) { return {.copy_mbps = options.link_mbps}; }
   static constexpr const char* kNoGraph =
       "the host computes in the middle of a step, and a graph cannot wait for it";
 
   Offload(RunContext& context, const Options& options);
+
+  // For a strategy whose host keeps states elsewhere (lesson 06):
+  using MakeUpdates =
+      std::function<std::unique_ptr<PieceUpdates>(const ParamLayout& layout, std::vector<Piece> pieces)>;
+  /// What stays on the device between steps.
+  struct Keeps {
+    bool gradients = false;  // this rank's slice of them, until the next step's forward
+    bool parameters = true;  // this rank's slice of them; otherwise every gather brings it from the host
+  };
+  Offload(RunContext& context, const Options& options, const Keeps& keeps, const MakeUpdates& make_updates);
+  static void refuse_contradictions(const RunShape& shape, const Options& options);
+  static void plan_device(const RunShape& shape, const Options& options, const Keeps& keeps,
+                          MemoryPlan& plan);
+  /// This rank's, without memory.
+  static std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, const Options& options);
+  static int threads_of(const Options& options, WorldSize world);
+
   StepResult train_step(std::span<const Batch> micro_batches);
   /// A delayed update stays put off; what is due is on every rank's device.
   void quiet();
@@ -34,15 +53,22 @@ class Offload {
   void forward_loss(const Batch& batch, at::Tensor& sums);
   [[nodiscard]] at::Tensor& sums() { return sums_; }
   [[nodiscard]] std::vector<StateSlice> state() const;
+  /// A delayed update that is still to come: its gradients are in state(), its scalars here.
+  [[nodiscard]] std::string pending() const;
+  bool resume(const ResumeFrom& from);
+  [[nodiscard]] std::vector<Timetable::Share> time_of_a_step() { return update_->time_of_a_step(); }
   [[nodiscard]] const ParamLayout& layout() const { return layout_; }
 
  private:
   void forward(const Batch& batch, bool fetch);
   void fetch_params(int unit);
+  Ticket send_params(std::size_t piece, bool in_step);
   [[nodiscard]] bool updated(int unit);
   [[nodiscard]] bool arrived(int unit);
   void gather_params(int unit);
+  void bring_params(int unit);
   void release_params();
+  void expect_gathers(bool backward);
   void wait_gathered(int unit);
   void reduce_grads(int unit, Write write);
   void leave(int unit, bool last_micro_batch);
@@ -52,6 +78,9 @@ class Offload {
   /// How many updates the coming forward's parameters have seen.
   [[nodiscard]] std::int64_t due() const;
   [[nodiscard]] bool delayed(std::int64_t step) const;
+  [[nodiscard]] bool puts_off() const;
+  /// Steps of the run that are done.
+  [[nodiscard]] std::int64_t done() const { return context_.first_step + steps_ - taken_over_; }
   [[nodiscard]] int turn() const;  // which of the host's buffers for gradients
   [[nodiscard]] std::span<const std::size_t> pieces_of(int unit) const {
     return pieces_of_[static_cast<std::size_t>(unit)];
@@ -59,6 +88,7 @@ class Offload {
 
   RunContext& context_;
   Options options_;
+  const Keeps keeps_;
   ParamLayout layout_;
   Passes passes_;
   at::Tensor sums_;     // [4] fp64: loss, tokens, sum of squares, overflow flag
@@ -77,9 +107,11 @@ class Offload {
   Ticket scalars_left_;
   std::vector<std::vector<std::size_t>> pieces_of_;  // by unit
   std::vector<OpEnd> landed_;                        // by piece: the coming update's gradients
-  std::int64_t steps_ = 0;
+  std::int64_t steps_ = 0;                           // updates that were posted
+  std::int64_t taken_over_ = 0;                      // of them, the one that was pending in a checkpoint
+  bool restoring_ = false;
   bool drained_ = false;
-  std::unique_ptr<HostUpdate> update_;  // last: its threads end first
+  std::unique_ptr<PieceUpdates> update_;  // last: its threads end first
 };
 
 }  // namespace sc

@@ -72,12 +72,9 @@ std::vector<Range> cut(Range slice, std::int64_t piece) {
 
 int cores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
 
-int threads_of(const OffloadOptions& options, WorldSize world) {
-  if (options.adam_threads > 0) return static_cast<int>(options.adam_threads);
-  return std::max<int>(1, cores() / static_cast<int>(to_int(world)) - 1);
-}
+}  // namespace
 
-void refuse_contradictions(const RunShape& shape, const OffloadOptions& options) {
+void Offload::refuse_contradictions(const RunShape& shape, const Options& options) {
   refuse_other_reduce_dtype(shape);
   if (options.update == UpdateKind::delayed && !options.overlap)
     throw InputError(ExitCode::usage, "update=delayed", "an update that is put off runs beside the device",
@@ -87,29 +84,45 @@ void refuse_contradictions(const RunShape& shape, const OffloadOptions& options)
                      "leave it out, or --device cpu");
 }
 
-}  // namespace
+int Offload::threads_of(const Options& options, WorldSize world) {
+  if (options.adam_threads > 0) return static_cast<int>(options.adam_threads);
+  return std::max<int>(1, cores() / static_cast<int>(to_int(world)) - 1);
+}
 
-MemoryPlan Offload::memory_plan(const RunShape& shape, const Options& options) {
-  refuse_contradictions(shape, options);
-  MemoryPlan plan;
+std::vector<Piece> Offload::cut_pieces(const ParamLayout& layout, Rank rank, const Options& options) {
+  std::vector<Piece> pieces;
+  for (int unit = 0; unit < layout.num_units(); ++unit) {
+    const OwnedSlice slice = slice_of_rank(layout, unit, rank);
+    for (const Range& range : cut(slice.range, options.piece)) {
+      Piece piece;
+      piece.unit = unit, piece.range = range;
+      piece.decay = layout.decay_ranges(unit, slice.segment, range);
+      pieces.push_back(std::move(piece));
+    }
+  }
+  return pieces;
+}
+
+void Offload::plan_device(const RunShape& shape, const Options& options, const Keeps& keeps,
+                          MemoryPlan& plan) {
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout(shape.workload.model, shape.world);
   const std::int64_t world = to_int(shape.world);
   const Elements whole = layout.arena_size(), slice(whole.value() / world);
   const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
-                       DType dtype, Place place = Place::device) {
-    plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype), place);
+                       DType dtype) {
+    plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype));
   };
   if (options.parameters == ParametersOn::whole) {
     add(Purpose::parameters, "params_full", " P", whole, precision.dtype);
   } else {
-    add(Purpose::parameters, "params_shard", " P/N", slice, precision.dtype);
+    if (keeps.parameters) add(Purpose::parameters, "params_shard", " P/N", slice, precision.dtype);
     const std::vector<std::int64_t> sizes = sizes_of(layout, pool_of(layout, options));
     for (std::size_t b = 0; b < sizes.size(); ++b)
       add(Purpose::parameters, name_of_buffer("params_full", b), " unit", Elements(sizes[b]),
           precision.dtype);
   }
-  const bool several = micro_batches_of(shape) > 1;
+  const bool several = keeps.gradients || micro_batches_of(shape) > 1;
   if (several) add(Purpose::gradients, "grads_shard", " P/N", slice, precision.grad_dtype);
   const std::vector<std::int64_t> grads = sizes_of(layout, kGradPool);
   for (std::size_t b = 0; b < grads.size(); ++b) {
@@ -121,12 +134,24 @@ MemoryPlan Offload::memory_plan(const RunShape& shape, const Options& options) {
   add(Purpose::workspace, "squares, scalars", " (4 units + 4)", Elements(4 * layout.num_units() + 4),
       DType::f64);
   plan_activation_buffers(shape, plan);
+  plan.add(Purpose::workspace, "scalars_host", "8 x 8", bytes_of(Elements(8), DType::f64), Place::pinned);
+}
 
+MemoryPlan Offload::memory_plan(const RunShape& shape, const Options& options) {
+  refuse_contradictions(shape, options);
+  MemoryPlan plan;
+  plan_device(shape, options, {}, plan);
+  const PrecisionConfig& precision = shape.workload.precision;
+  const ParamLayout layout(shape.workload.model, shape.world);
+  const Elements slice = layout.arena_size() / to_int(shape.world);
+  const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
+                       DType dtype, Place place) {
+    plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype), place);
+  };
   const int turns = options.update == UpdateKind::delayed ? 2 : 1;
   add(Purpose::gradients, "grads_host", turns == 2 ? " x 2 P/N" : " P/N", slice * turns, precision.grad_dtype,
       Place::pinned);
   add(Purpose::parameters, "params_host", " P/N", slice, precision.dtype, Place::pinned);
-  add(Purpose::workspace, "scalars_host", " x 8", Elements(8), DType::f64, Place::pinned);
   if (precision.has_master()) add(Purpose::master, "master_host", " P/N", slice, DType::f32, Place::host);
   add(Purpose::momentum, "momentum_host", " P/N", slice, DType::f32, Place::host);
   add(Purpose::variance, "variance_host", " P/N", slice, DType::f32, Place::host);
@@ -147,10 +172,10 @@ CommPlan Offload::comm_plan(const RunShape& shape, const Options& options) {
     if (whole || unit == 0 || unit == layout.last_unit())
       plan.add(CommKind::all_gather, precision.dtype, size, shape.world);
     plan.add(CommKind::reduce_scatter, precision.grad_dtype, size, shape.world, micro);
-    for (const Range& piece : cut(slice_of_rank(layout, unit, shape.rank).range, options.piece)) {
-      plan.add(CommKind::to_host, precision.grad_dtype, Elements(piece.size()), WorldSize{1});
-      plan.add(CommKind::to_device, precision.dtype, Elements(piece.size()), WorldSize{1});
-    }
+  }
+  for (const Piece& piece : cut_pieces(layout, shape.rank, options)) {
+    plan.add(CommKind::to_host, precision.grad_dtype, Elements(piece.range.size()), WorldSize{1});
+    plan.add(CommKind::to_device, precision.dtype, Elements(piece.range.size()), WorldSize{1});
   }
   if (!whole)
     plan.add(CommKind::all_gather, precision.dtype, Elements(layout.unit(1).sharded_size), shape.world,
@@ -176,9 +201,55 @@ std::string Offload::predict(const RunShape& shape, const Options& options) {
                             options.warm_steps);
 }
 
+namespace {
+
+// [anchor: states-on-the-host]
+// The host: 12 bytes a parameter of states (8 in fp32, where the master is what goes back), its gradient, and the
+// rounded parameters. Pieces follow each other as units and their slices do.
+std::unique_ptr<PieceUpdates> in_host_memory(const OffloadOptions& options, RunContext& context,
+                                             const ParamLayout& layout, std::vector<Piece> pieces) {
+  const PrecisionConfig& precision = context.shape.workload.precision;
+  const std::int64_t n = layout.arena_size().value() / to_int(context.shape.world);
+  const int turns = options.update == UpdateKind::delayed ? 2 : 1;
+  const auto flat = [&](Purpose purpose, const char* name, std::int64_t size, DType dtype, Place place) {
+    return context.ledger.zeros(purpose, name, {size}, dtype, place);
+  };
+  const at::Tensor grads =
+                       flat(Purpose::gradients, "grads_host", n * turns, precision.grad_dtype, Place::pinned),
+                   params = flat(Purpose::parameters, "params_host", n, precision.dtype, Place::pinned),
+                   master = precision.has_master()
+                                ? flat(Purpose::master, "master_host", n, DType::f32, Place::host)
+                                : params,
+                   momentum = flat(Purpose::momentum, "momentum_host", n, DType::f32, Place::host),
+                   variance = flat(Purpose::variance, "variance_host", n, DType::f32, Place::host);
+  std::int64_t begin = 0;
+  for (Piece& p : pieces) {
+    const auto part = [&](const at::Tensor& of, std::int64_t at = 0) {
+      return of.narrow(0, at + begin, p.range.size());
+    };
+    for (int turn = 0; turn < turns; ++turn) p.grads[turn] = part(grads, turn * n);
+    p.master = part(master), p.momentum = part(momentum), p.variance = part(variance);
+    p.params = precision.has_master() ? part(params) : p.master;
+    init_slice(layout, p.unit, Segment::sharded, p.range, context.shape.workload.seed, p.master);
+    if (precision.has_master()) p.params.copy_(p.master);
+    begin += p.range.size();
+  }
+  return std::make_unique<HostUpdate>(std::move(pieces), hyper_of(context.shape.workload.optim),
+                                      Offload::threads_of(options, context.shape.world));
+}
+
+}  // namespace
+
 Offload::Offload(RunContext& context, const Options& options)
+    : Offload(context, options, {}, [&](const ParamLayout& layout, std::vector<Piece> pieces) {
+        return in_host_memory(options, context, layout, std::move(pieces));
+      }) {}
+
+Offload::Offload(RunContext& context, const Options& options, const Keeps& keeps,
+                 const MakeUpdates& make_updates)
     : context_(context),
       options_(options),
+      keeps_(keeps),
       layout_(context.shape.workload.model, context.shape.world),
       passes_(context, layout_),
       sums_(passes_.sums()),
@@ -197,6 +268,8 @@ Offload::Offload(RunContext& context, const Options& options)
   };
   const at::Tensor small = flat(Purpose::workspace, "squares, scalars", 4 * units + 4, DType::f64);
   squares_ = small.narrow(0, 0, 4 * units).view({units, 4}), scalars_ = small.narrow(0, 4 * units, 4);
+  const at::Tensor scalars_host = flat(Purpose::workspace, "scalars_host", 8, DType::f64, Place::pinned);
+  for (int turn = 0; turn < 2; ++turn) scalars_host_[turn] = scalars_host.narrow(0, 4 * turn, 4);
 
   // The device: parameters, and gradients for a moment.
   const bool is_whole = options.parameters == ParametersOn::whole;
@@ -206,37 +279,20 @@ Offload::Offload(RunContext& context, const Options& options)
     params_full_ = unit_views(
         layout_, zeros_in_window(context, Purpose::parameters, "params_full", whole, precision.dtype));
   } else {
-    params_shard = zeros_in_window(context, Purpose::parameters, "params_shard", slice, precision.dtype);
+    if (keeps.parameters)
+      params_shard = zeros_in_window(context, Purpose::parameters, "params_shard", slice, precision.dtype);
     for (const std::int64_t n : sizes_of(layout_, pool_of(layout_, options)))
       params.push_back(
           zeros_in_window(context, Purpose::parameters, "params_full", Elements(n), precision.dtype));
   }
   resident_.assign(is_whole ? static_cast<std::size_t>(units) : params.size(), -1);
-  const bool several = micro_batches_of(context.shape) > 1;
+  const bool several = keeps.gradients || micro_batches_of(context.shape) > 1;
   if (several) grads_shard = flat(Purpose::gradients, "grads_shard", slice.value(), precision.grad_dtype);
   for (const std::int64_t n : sizes_of(layout_, kGradPool)) {
     grads.push_back(flat(Purpose::gradients, "grads_full", n, precision.grad_dtype));
     if (several)
       scratch_[grads.size() - 1] = flat(Purpose::gradients, "grads_scratch", n / world, precision.grad_dtype);
   }
-
-  // [anchor: states-on-the-host]
-  // The host: 12 bytes a parameter of states (8 in fp32, where the master is what goes back), its gradient, and the
-  // rounded parameters.
-  const int turns = options.update == UpdateKind::delayed ? 2 : 1;
-  const std::int64_t n = slice.value();
-  const at::Tensor grads_host =
-                       flat(Purpose::gradients, "grads_host", n * turns, precision.grad_dtype, Place::pinned),
-                   params_host = flat(Purpose::parameters, "params_host", n, precision.dtype, Place::pinned),
-                   scalars_host = flat(Purpose::workspace, "scalars_host", 8, DType::f64, Place::pinned),
-                   master = precision.has_master()
-                                ? flat(Purpose::master, "master_host", n, DType::f32, Place::host)
-                                : params_host,
-                   momentum = flat(Purpose::momentum, "momentum_host", n, DType::f32, Place::host),
-                   variance = flat(Purpose::variance, "variance_host", n, DType::f32, Place::host);
-  for (int turn = 0; turn < 2; ++turn) scalars_host_[turn] = scalars_host.narrow(0, 4 * turn, 4);
-
-  std::vector<Piece> pieces;
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     const std::int64_t size = layout_.unit(unit).sharded_size;
     params_buffer_.push_back(is_whole ? static_cast<std::size_t>(unit)
@@ -245,49 +301,27 @@ Offload::Offload(RunContext& context, const Options& options)
     if (!is_whole) params_full_.push_back({params[params_buffer_.back()].narrow(0, 0, size), {}});
     grads_full_.push_back({grads[grads_buffer_.back()].narrow(0, 0, size), {}});
     OwnedSlice s = slice_of_rank(layout_, unit, context.comm.rank());
-    s.params = is_whole ? s.of_unit(params_full_[static_cast<std::size_t>(unit)].sharded)
-                        : part_of_arena(layout_, s, params_shard);
+    s.params = params_shard.defined() ? part_of_arena(layout_, s, params_shard)
+                                      : s.of_unit(params_full_[static_cast<std::size_t>(unit)].sharded);
     s.grads = several ? part_of_arena(layout_, s, grads_shard) : s.of_unit(grads_full_.back().sharded);
-    s.master = part_of_arena(layout_, s, master);
-    s.momentum = part_of_arena(layout_, s, momentum), s.variance = part_of_arena(layout_, s, variance);
-    const at::Tensor rounded = part_of_arena(layout_, s, params_host);
-    init_slice(layout_, unit, s.segment, s.range, context.shape.workload.seed, s.master);
-    if (precision.has_master()) at::Tensor(rounded).copy_(s.master);
-    for (const Range& range : cut(s.range, options.piece)) {
-      const auto part = [&](const at::Tensor& of) {
-        return of.narrow(0, range.begin - s.range.begin, range.size());
-      };
-      Piece p;
-      p.unit = unit, p.range = range, p.decay = layout_.decay_ranges(unit, s.segment, range);
-      for (int turn = 0; turn < turns; ++turn)
-        p.grads[turn] = part(part_of_arena(layout_, s, grads_host.narrow(0, turn * n, n)));
-      p.master = part(s.master), p.momentum = part(s.momentum), p.variance = part(s.variance);
-      p.params = precision.has_master() ? part(rounded) : p.master;
-      pieces_of_[static_cast<std::size_t>(unit)].push_back(pieces.size());
-      pieces.push_back(std::move(p));
-    }
     slices_.push_back(std::move(s));
   }
+  std::vector<Piece> pieces = cut_pieces(layout_, context.comm.rank(), options);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    Piece& p = pieces[i];
+    const OwnedSlice& s = slices_[static_cast<std::size_t>(p.unit)];
+    p.on_device = s.params.narrow(0, p.range.begin - s.range.begin, p.range.size());
+    p.grads_on_device = s.grads.narrow(0, p.range.begin - s.range.begin, p.range.size());
+    pieces_of_[static_cast<std::size_t>(p.unit)].push_back(i);
+  }
   landed_.resize(pieces.size());
-  update_ = std::make_unique<HostUpdate>(std::move(pieces), hyper_of(context.shape.workload.optim),
-                                         threads_of(options, context.shape.world));
+  update_ = make_updates(layout_, std::move(pieces));
 }
 
-std::vector<StateSlice> Offload::state() const {
-  for (const OpEnd& end : landed_) end.wait();
-  std::vector<StateSlice> state = {passes_.last_local()};
-  for (const Piece& piece : update_->pieces()) {
-    const auto add = [&](Purpose purpose, const at::Tensor& values, Place place) {
-      state.push_back({purpose, piece.unit, Segment::sharded, piece.range, in_tensor(values), place});
-    };
-    add(Purpose::parameters, piece.params, Place::pinned);
-    if (!piece.params.is_same(piece.master)) add(Purpose::master, piece.master, Place::host);
-    add(Purpose::momentum, piece.momentum, Place::host);
-    add(Purpose::variance, piece.variance, Place::host);
-    add(Purpose::gradients, piece.grads[(steps_ + 1) % 2 == 0 || !piece.grads[1].defined() ? 0 : 1],
-        Place::pinned);
-  }
-  return state;
+Bytes Offload::pending_bytes(const RunShape& shape, const Options& options) {
+  if (options.update != UpdateKind::delayed) return Bytes(0);
+  const Elements slice = ParamLayout(shape.workload.model, shape.world).arena_size() / to_int(shape.world);
+  return sc::bytes_of(slice, shape.workload.precision.grad_dtype);
 }
 
 }  // namespace sc

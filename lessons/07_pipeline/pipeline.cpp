@@ -12,100 +12,32 @@ namespace sc {
 using pipedream::Action;
 using pipedream::Kind;
 
-namespace {
-
-// What a rank says that it does, as pipedream names it.
-std::string label(int stage, std::size_t index, const Action& action) {
-  return fmt::format("stage {}, action {}: {}", stage, index, pipedream::to_text(action));
-}
-
-}  // namespace
-
 // One optimizer step: this stage's list, as pipedream proved it.
 StepResult Pipeline::train_step(std::span<const Batch> micro_batches) {
   sums_.zero_();
   const std::vector<Action>& actions = share_.actions();
   for (std::size_t i = 0; i < actions.size(); ++i) {
-    context_.timeline.comes_to(label(share_.stage, i, actions[i]));
+    executor_.comes_to(i, actions[i]);
     perform(actions[i], share_.slots.of[i], micro_batches);
   }
-  for (Ticket& ticket : sent_x_) ticket.wait();  // nothing of a step outlives it: one graph can hold it
-  for (Ticket& ticket : sent_grad_) ticket.wait();
+  executor_.wait_sent();  // nothing of a step outlives it: one graph can hold it
   return {sums_, context_.scalars.grad_norm};
 }
 
-// [anchor: perform]
-// A receive is posted and does not block; whoever needs the value waits for it. A send does not block either;
-// whoever reuses its buffer waits for it.
+// A gradient is the sum over the step's micro-batches, of a chunk in ascending order.
 void Pipeline::perform(const Action& action, const Slot& slot, std::span<const Batch> micro_batches) {
-  std::optional<Timeline::Mark> mark;
-  if (pipedream::is_message(action.kind)) mark.emplace(context_.timeline.mark(pipedream::to_text(action)));
-  const auto batch = [&]() -> const Batch& {
-    return micro_batches[static_cast<std::size_t>(action.microbatch)];
-  };
-  switch (action.kind) {
-    case Kind::receive_activation:
-      received_x_[slot.input] = context_.comm.recv(stage_.input(slot), peer(action));
-      return;
-    case Kind::forward:
-      return forward(action, slot, batch());
-    case Kind::send_activation:
-      sent_x_[slot.set] = send(stage_.output(slot.set), action);
-      return;
-    case Kind::receive_gradient:
-      sent_grad_[slot.grad_in].wait();
-      received_grad_[slot.grad_in] = context_.comm.recv(stage_.grad(slot.grad_in), peer(action));
-      return;
-    case Kind::backward:
-    case Kind::backward_input:
-    case Kind::backward_weights:
-      return backward(action, slot, batch());
-    case Kind::send_gradient:
-      sent_grad_[slot.grad_out] = send(stage_.grad(slot.grad_out), action);
-      return;
-    case Kind::step:
-      wait_reduced();
-      add_tied();
-      global_norm();
-      return compute(action, [&] { step(); });
-    case Kind::stash:
-    case Kind::drop:
-      return;  // flush schedules have one version: pipedream::check has seen to that
+  if (action.kind == Kind::step) {
+    wait_reduced();
+    add_tied();
+    global_norm();
+    return executor_.compute(action, [&] { step(); });
   }
-}
-
-// What takes a stage's time, and nothing that it waits for: a span of the timeline.
-template <class Work>
-void Pipeline::compute(const Action& action, Work&& work) {
-  const auto mark = context_.timeline.mark(pipedream::to_text(action));
-  pace_.run(action, work);
-}
-
-Ticket Pipeline::send(const at::Tensor& t, const Action& action) {
-  Ticket ticket = context_.comm.send(t, peer(action));
-  if (options_.sends == Sends::blocking) ticket.wait();
-  return ticket;
-}
-
-void Pipeline::forward(const Action& action, const Slot& slot, const Batch& batch) {
-  if (slot.input >= 0) received_x_[slot.input].wait();
-  sent_x_[slot.set].wait();
-  compute(action, [&] { stage_.forward(share_.schedule.position(action), batch, slot); });
-}
-
-void Pipeline::backward(const Action& action, const Slot& slot, const Batch& batch) {
-  const Write write = action.microbatch == 0 ? Write::overwrite : Write::accumulate;
-  const bool last = action.microbatch + 1 == share_.schedule.microbatches;  // of this chunk: backwards ascend
-  const auto done = [&](int unit) { reduce_grads(unit, last); };
-  const int position = share_.schedule.position(action);
-  if (action.kind == Kind::backward_weights)
-    return compute(action, [&] { stage_.backward_weights(position, slot, write, done); });
-  if (slot.grad_in >= 0) received_grad_[slot.grad_in].wait();
-  compute(action, [&] {
-    stage_.backward(position, batch, slot, write, sums_, done, [&] {
-      if (slot.grad_out >= 0) sent_grad_[slot.grad_out].wait();
-    });
-  });
+  if (!pipedream::is_compute(action.kind)) return executor_.perform(action, slot, nullptr, nullptr);
+  const bool last = action.microbatch + 1 == share_.schedule.microbatches;
+  const Executor::Sum sum{.write = action.microbatch == 0 ? Write::overwrite : Write::accumulate,
+                          .sums = sums_,
+                          .done = [this, last](int unit) { reduce_grads(unit, last); }};
+  executor_.perform(action, slot, &micro_batches[static_cast<std::size_t>(action.microbatch)], &sum);
 }
 
 // [anchor: reduce-over-replicas]
@@ -171,29 +103,10 @@ void Pipeline::publish_params() {
   for (Ticket& ticket : published_) ticket.wait();
 }
 
-// Evaluation: one batch after the other, forward alone.
-void Pipeline::forward_loss(const Batch& batch, at::Tensor& sums) {
-  const pipedream::Schedule& schedule = share_.schedule;
-  for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
-    const int position = chunk * schedule.stages + share_.stage, stages = schedule.stages;
-    const bool alone = stages == 1;
-    Slot slot{.set = alone ? chunk : 0, .input = 0};
-    if (alone && position > 0) slot.from_set = chunk - 1;
-    if (!alone && position > 0)
-      context_.comm.recv(stage_.input(slot), rank_of_stage((position - 1) % stages)).wait();
-    stage_.forward(position, batch, slot);
-    if (share_.has_head(position)) {
-      stage_.head_loss(batch, slot.set, sums);
-    } else if (!alone) {
-      context_.comm.send(stage_.output(slot.set), rank_of_stage((position + 1) % stages)).wait();
-    }
-  }
-}
-
 // [anchor: verify-copies]
 // The replicas of this stage, and the two copies of wte, are equal to the bit.
 void Pipeline::after_step(std::int64_t step) {
-  pace_.check(step);
+  executor_.pace().check(step);
   if (options_.verify_replicas == 0 || (step + 1) % options_.verify_replicas != 0) return;
   for (const Stage::Held& held : stage_.held()) {
     if (replicas_) compare(*replicas_, held, held.copy ? share_.tied : held.params.numel(), step);
@@ -215,12 +128,5 @@ void Pipeline::compare(Communicator& group, const Stage::Held& held, std::int64_
 std::optional<Timetable> Pipeline::timetable(Communicator& comm) {
   return timetable_of(share_, options_, context_.shape, context_.timeline, comm);
 }
-
-Rank Pipeline::peer(const Action& action) const {
-  return rank_of_stage(pipedream::peer_of(share_.schedule, action));
-}
-
-// Of this replica.
-Rank Pipeline::rank_of_stage(int stage) const { return Rank{stage * share_.replicas + share_.replica}; }
 
 }  // namespace sc

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "common/config/field_table.h"
-#include "pace.h"
-#include "stage.h"
+#include "executor.h"
 
 namespace sc {
 
@@ -26,7 +25,7 @@ class Pipeline {
   Pipeline(RunContext& context, const Options& options);
   StepResult train_step(std::span<const Batch> micro_batches);
   void quiet() {}
-  void forward_loss(const Batch& batch, at::Tensor& sums);
+  void forward_loss(const Batch& batch, at::Tensor& sums) { executor_.forward_loss(batch, 0, sums); }
   void after_step(std::int64_t step);
   std::optional<Timetable> timetable(Communicator& comm);
   [[nodiscard]] at::Tensor& sums() { return sums_; }
@@ -37,11 +36,6 @@ class Pipeline {
 
  private:
   void perform(const pipedream::Action& action, const Slot& slot, std::span<const Batch> micro_batches);
-  template <class Work>
-  void compute(const pipedream::Action& action, Work&& work);
-  Ticket send(const at::Tensor& t, const pipedream::Action& action);
-  void forward(const pipedream::Action& action, const Slot& slot, const Batch& batch);
-  void backward(const pipedream::Action& action, const Slot& slot, const Batch& batch);
   void reduce_grads(int unit, bool last_micro_batch);
   void wait_reduced();
   void add_tied();
@@ -49,21 +43,17 @@ class Pipeline {
   void step();
   void step_unit(OwnedSlice& slice);
   void publish_params();
-  [[nodiscard]] Rank peer(const pipedream::Action& action) const;
-  [[nodiscard]] Rank rank_of_stage(int stage) const;
   void compare(Communicator& group, const Stage::Held& held, std::int64_t elements, std::int64_t step);
 
   RunContext& context_;
   Options options_;
   const Share share_;
-  Stage stage_;
-  Pace pace_;
+  Executor executor_;
+  Stage& stage_;
   at::Tensor sums_;  // [4] fp64: loss, tokens, sum of squares, overflow flag
   std::unique_ptr<Communicator> replicas_,
-      ends_;  // of this stage; with the tied matrix's other copy. Or null
-  std::vector<Ticket> received_x_, received_grad_;  // by input; by gradient of the pool
-  std::vector<Ticket> sent_x_, sent_grad_;          // by set; by gradient of the pool
-  std::vector<Ticket> reduced_, published_;         // by what the stage holds
+      ends_;                                 // of this stage; with the tied matrix's other copy. Or null
+  std::vector<Ticket> reduced_, published_;  // by what the stage holds
 };
 
 }  // namespace sc

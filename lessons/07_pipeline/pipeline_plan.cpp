@@ -61,16 +61,8 @@ bool is_an_end(const Share& share) { return share.first || share.last; }
 MemoryPlan Pipeline::memory_plan(const RunShape& shape, const Options& options) {
   refuse_other_reduce_dtype(shape);
   MemoryPlan plan;
-  const PrecisionConfig& precision = shape.workload.precision;
   const Share share(shape, options);
-  const auto whole = [&](Purpose purpose, const char* name, DType dtype) {
-    plan.add(purpose, name, std::to_string(size_of(dtype)) + " of this stage",
-             bytes_of(share.elements, dtype));
-  };
-  whole(Purpose::parameters, "params_stage", precision.dtype);
-  whole(Purpose::gradients, "grads_stage", precision.grad_dtype);
-  OptimizerState::plan(shape, share.elements / share.shards, plan, share.shards > 1 ? "shard" : "stage");
-  plan_activation_buffers(shape, share.buffers, plan);
+  Stage::plan(shape, share, plan);
   if (share.replicas > 1) plan_group(shape, WorldSize{share.replicas}, plan);
   if (has_two_ends(shape) && is_an_end(share)) plan_group(shape, WorldSize{2}, plan);
   return plan;
@@ -81,12 +73,7 @@ CommPlan Pipeline::comm_plan(const RunShape& shape, const Options& options) {
   CommPlan plan;
   const Share share(shape, options);
   const Workload& w = shape.workload;
-  const Elements message(w.batch.micro * w.batch.sequence * w.model.width);
-  for (const pipedream::Action& action : share.actions()) {
-    if (!pipedream::is_message(action.kind)) continue;
-    plan.add(pipedream::is_send(action.kind) ? CommKind::send : CommKind::recv, w.precision.dtype, message,
-             shape.world);
-  }
+  plan_messages(shape, share.actions(), plan);
   const auto over_replicas = [&](std::int64_t elements) {
     const WorldSize replicas{share.replicas};
     if (share.shards == 1)
@@ -116,13 +103,9 @@ Pipeline::Pipeline(RunContext& context, const Options& options)
     : context_(context),
       options_(options),
       share_(context.shape, options),
-      stage_(context, share_),
-      pace_(share_),
+      executor_(context, share_, options),
+      stage_(executor_.stage()),
       sums_(stage_.sums()),
-      received_x_(static_cast<std::size_t>(share_.slots.pools.inputs)),
-      received_grad_(static_cast<std::size_t>(share_.slots.pools.grads)),
-      sent_x_(static_cast<std::size_t>(share_.slots.pools.sets)),
-      sent_grad_(static_cast<std::size_t>(share_.slots.pools.grads)),
       reduced_(stage_.held().size()),
       published_(stage_.held().size()) {
   if (share_.replicas > 1) replicas_ = context.comm.split(share_.stage);

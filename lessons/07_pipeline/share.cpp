@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 #include "pipedream/check.h"
@@ -124,8 +125,12 @@ void refuse_on_gpus(const RunShape& shape, const PipelineOptions& options) {
 }  // namespace
 
 Share::Share(const RunShape& shape, const PipelineOptions& options)
-    : schedule(
-          schedule_of(options, static_cast<int>(shape.stages), static_cast<int>(micro_batches_of(shape)))),
+    : Share(shape, options,
+            schedule_of(options, static_cast<int>(shape.stages), static_cast<int>(micro_batches_of(shape)))) {
+}
+
+Share::Share(const RunShape& shape, const PipelineOptions& options, pipedream::Schedule proven)
+    : schedule(std::move(proven)),
       stage(static_cast<int>(stage_of(shape))),
       replica(static_cast<int>(data_rank(shape))),
       replicas(static_cast<int>(data_ranks(shape))),
@@ -168,6 +173,16 @@ Share::Share(const RunShape& shape, const PipelineOptions& options)
              .inputs = pools.inputs,
              .grads = pending_slab(pools.pending, 0),
              .pending = pools.pending * most_blocks};
+}
+
+void plan_messages(const RunShape& shape, const std::vector<pipedream::Action>& actions, CommPlan& plan) {
+  const Workload& w = shape.workload;
+  const Elements message(w.batch.micro * w.batch.sequence * w.model.width);
+  for (const pipedream::Action& action : actions) {
+    if (!pipedream::is_message(action.kind)) continue;
+    plan.add(pipedream::is_send(action.kind) ? CommKind::send : CommKind::recv, w.precision.dtype, message,
+             shape.world);
+  }
 }
 
 }  // namespace sc

@@ -8,6 +8,7 @@
 #include "common/memory/plan.h"
 #include "common/model/activation_buffers.h"
 #include "common/model/param_layout.h"
+#include "common/watch/comm_op.h"
 #include "options.h"
 #include "pipedream/schedule.h"
 #include "pipedream/simulate.h"
@@ -20,6 +21,8 @@ struct Share {
   ///   Errors  InputError 64: settings that do not fit each other, the model or the ranks; 65: a schedule that
   ///           breaks a rule of pipedream::check, or a file that is none.
   Share(const RunShape& shape, const PipelineOptions& options);
+  /// Of a schedule that is proven already. Slots are of its list.
+  Share(const RunShape& shape, const PipelineOptions& options, pipedream::Schedule schedule);
 
   [[nodiscard]] const std::vector<pipedream::Action>& actions() const {
     return schedule.actions[static_cast<std::size_t>(stage)];
@@ -52,5 +55,8 @@ struct Share {
     return 2 + slots.pools.grads + pending * most_blocks + block;
   }
 };
+
+/// The messages of a list.
+void plan_messages(const RunShape& shape, const std::vector<pipedream::Action>& actions, CommPlan& plan);
 
 }  // namespace sc

@@ -9,10 +9,10 @@ void Stage::forward(int position, const Batch& batch, const Slot& slot) {
   ActivationSet& set = buffers_.sets[static_cast<std::size_t>(slot.set)];
   const int skipped = share_.most_blocks - part.blocks;
   at::Tensor* x = &input(slot);
-  if (share_.embeds(position)) gpt_.embed(params_[0], batch.tokens, *x);
+  if (share_.embeds(position)) gpt_.embed(params(slot)[0], batch.tokens, *x);
   for (int unit = part.first; unit <= part.last(); ++unit) {
     const auto i = static_cast<std::size_t>(skipped + unit - part.first);
-    gpt_.forward_block(unit, params_[unit], *x, set.saved[i], buffers_.ws, set.x[i]);
+    gpt_.forward_block(unit, params(slot)[unit], *x, set.saved[i], buffers_.ws, set.x[i]);
     x = &set.x[i];
   }
 }
@@ -26,8 +26,8 @@ at::Tensor& Stage::grad_of_output(int position, const Batch& batch, const Slot& 
   const auto head = static_cast<std::size_t>(gpt_.head_unit());
   at::Tensor grad_head = gpt_.head_matrix(grads_[head]);
   HeadResult result{sums.select(0, kLossSum), sums.select(0, kTokens)};
-  gpt_.head(gpt_.head_matrix(params_[head]), params_.back(), output(slot.set), batch.targets, batch.scale,
-            made, grad_head, grads_.back(), write, buffers_.ws, result);
+  gpt_.head(gpt_.head_matrix(params(slot)[head]), params(slot).back(), output(slot.set), batch.targets,
+            batch.scale, made, grad_head, grads_.back(), write, buffers_.ws, result);
   return made;
 }
 
@@ -51,7 +51,7 @@ void Stage::backward(int position, const Batch& batch, const Slot& slot, Write w
             ? buffers_.ws.grads
             : buffers_.pending[static_cast<std::size_t>(slot.pending * share_.most_blocks + nth)];
     if (unit == part.first) before_output();
-    gpt_.backward_input(unit, params_[unit], saved, *grad_y, buffers_.ws, left, grad_x);
+    gpt_.backward_input(unit, params(slot)[unit], saved, *grad_y, buffers_.ws, left, grad_x);
     if (slot.pending < 0) {
       gpt_.backward_weights(unit, saved, buffers_.ws, left, grads_[unit], write);
       done(unit);
@@ -74,7 +74,7 @@ void Stage::backward_weights(int position, const Slot& slot, Write write,
     const int nth = part.last() - unit;
     BlockSaved& saved =
         set.saved[static_cast<std::size_t>(share_.most_blocks - part.blocks + unit - part.first)];
-    gpt_.recompute(unit, params_[unit], saved, buffers_.ws);
+    gpt_.recompute(unit, params(slot)[unit], saved, buffers_.ws);
     gpt_.backward_weights(unit, saved, buffers_.ws,
                           buffers_.pending[static_cast<std::size_t>(slot.pending * share_.most_blocks + nth)],
                           grads_[unit], write);
@@ -82,10 +82,10 @@ void Stage::backward_weights(int position, const Slot& slot, Write write,
   }
 }
 
-void Stage::head_loss(const Batch& batch, int set, at::Tensor& sums) {
+void Stage::head_loss(const Batch& batch, const Slot& slot, at::Tensor& sums) {
   HeadResult result{sums.select(0, kLossSum), sums.select(0, kTokens)};
-  gpt_.head_loss(gpt_.head_matrix(params_[static_cast<std::size_t>(gpt_.head_unit())]), params_.back(),
-                 output(set), batch.targets, buffers_.ws, result);
+  gpt_.head_loss(gpt_.head_matrix(params(slot)[static_cast<std::size_t>(gpt_.head_unit())]),
+                 params(slot).back(), output(slot.set), batch.targets, buffers_.ws, result);
 }
 
 at::Tensor& Stage::input(const Slot& slot) {
@@ -97,10 +97,30 @@ at::Tensor& Stage::input(const Slot& slot) {
 // one is always its output.
 at::Tensor& Stage::output(int set) { return buffers_.sets[static_cast<std::size_t>(set)].x.back(); }
 
+void Stage::move_newest(int to) {
+  if (to == newest_) return;
+  if (!has_master_)
+    versions_[static_cast<std::size_t>(to)].copy_(versions_[static_cast<std::size_t>(newest_)]);
+  newest_ = to;
+  for (Held& held : held_) {
+    hold_params(held, to);
+    if (!has_master_) held.own.master = held.own.params;
+  }
+}
+
 std::vector<OwnedSlice> Stage::slices() const {
   std::vector<OwnedSlice> slices;
   for (const Held& held : held_) slices.push_back(held.own);
   return slices;
+}
+
+std::vector<std::pair<int, at::Tensor>> Stage::params_in(int buffer) const {
+  std::vector<std::pair<int, at::Tensor>> units;
+  for (const Held& held : held_) {
+    const auto unit = static_cast<std::size_t>(held.unit);
+    units.emplace_back(held.unit, params_[static_cast<std::size_t>(buffer)][unit].sharded);
+  }
+  return units;
 }
 
 at::Tensor Stage::tied_grad() const {

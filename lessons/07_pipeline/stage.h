@@ -13,6 +13,8 @@ namespace sc {
 class Stage {
  public:
   Stage(const RunContext& context, const Share& share);
+  /// What the constructor takes from the ledger.
+  static void plan(const RunShape& shape, const Share& share, MemoryPlan& plan);
 
   /// Blocks of the action's chunk, on what `slot` names; the first position embeds.
   void forward(int position, const Batch& batch, const Slot& slot);
@@ -24,7 +26,7 @@ class Stage {
   void backward_weights(int position, const Slot& slot, Write write,
                         const std::function<void(int unit)>& done);
   /// Loss and tokens of the last position's output.
-  void head_loss(const Batch& batch, int set, at::Tensor& sums);
+  void head_loss(const Batch& batch, const Slot& slot, at::Tensor& sums);
 
   [[nodiscard]] at::Tensor& input(const Slot& slot);
   [[nodiscard]] at::Tensor& output(int set);
@@ -39,22 +41,35 @@ class Stage {
     at::Tensor params_slice = {}, grads_slice = {};  // this replica's; where states are whole, all of it
     OwnedSlice own = {.unit = 0, .range = {}};       // what this replica steps of that
   };
-  /// Units in order, then the tied copy.
+  /// Units in order, then the tied copy. Parameters are those of the newest version.
   [[nodiscard]] std::vector<Held>& held() { return held_; }
+  /// The newest version of the parameters goes on in the buffer `to` (Slot::weights_out), where a step then writes
+  /// it. Without a master, whose rounding a step writes, it is copied there first.
+  void move_newest(int to);
   [[nodiscard]] std::vector<OwnedSlice> slices() const;
+  /// This stage's parameters as another buffer has them, by unit; flat.
+  [[nodiscard]] std::vector<std::pair<int, at::Tensor>> params_in(int buffer) const;
   /// wte's part of what this replica owns, of unit 0 or of its copy: the gradient. Undefined: none.
   [[nodiscard]] at::Tensor tied_grad() const;
 
  private:
   [[nodiscard]] at::Tensor& slab(int index) { return buffers_.grad_x[static_cast<std::size_t>(index)]; }
   [[nodiscard]] std::vector<UnitTensors> units_of(const at::Tensor& arena) const;
+  [[nodiscard]] const std::vector<UnitTensors>& params(const Slot& slot) const {
+    return params_[static_cast<std::size_t>(slot.weights)];
+  }
   at::Tensor& grad_of_output(int position, const Batch& batch, const Slot& slot, Write write,
                              at::Tensor& sums);
+  void hold_params(Held& held, int version) const;
 
   const Share& share_;
   Gpt gpt_;
   ActivationBuffers buffers_;
-  std::vector<UnitTensors> params_, grads_;  // by unit; undefined where this stage has none
+  std::vector<at::Tensor> versions_;              // of the parameters: a buffer each
+  std::vector<std::vector<UnitTensors>> params_;  // the same, by unit; undefined where this stage has none
+  std::vector<UnitTensors> grads_;                // by unit
+  int newest_ = 0;
+  bool has_master_ = false;
   std::vector<Held> held_;
   at::Tensor last_grad_;
 };

@@ -1,9 +1,24 @@
 // What a stage holds.
 #include <algorithm>
+#include <string>
 
 #include "stage.h"
 
 namespace sc {
+
+void Stage::plan(const RunShape& shape, const Share& share, MemoryPlan& plan) {
+  const PrecisionConfig& precision = shape.workload.precision;
+  const auto whole = [&](Purpose purpose, const char* name, DType dtype, int times = 1) {
+    plan.add(purpose, name, std::to_string(size_of(dtype)) + " of this stage",
+             times * bytes_of(share.elements, dtype));
+  };
+  whole(Purpose::parameters, "params_stage", precision.dtype);
+  if (const int older = share.slots.pools.weights - 1; older > 0)
+    whole(Purpose::stash, "params_stage, older", precision.dtype, older);
+  whole(Purpose::gradients, "grads_stage", precision.grad_dtype);
+  OptimizerState::plan(shape, share.elements / share.shards, plan, share.shards > 1 ? "shard" : "stage");
+  plan_activation_buffers(shape, share.buffers, plan);
+}
 
 Stage::Stage(const RunContext& context, const Share& share)
     : share_(share),
@@ -14,39 +29,52 @@ Stage::Stage(const RunContext& context, const Share& share)
   const auto arena = [&](Purpose purpose, const char* name, DType dtype) {
     return context.ledger.zeros(purpose, name, {share.elements.value()}, dtype);
   };
-  params_ = units_of(arena(Purpose::parameters, "params_stage", precision.dtype));
+  for (int version = 0; version < share.slots.pools.weights; ++version) {
+    versions_.push_back(version == 0 ? arena(Purpose::parameters, "params_stage", precision.dtype)
+                                     : arena(Purpose::stash, "params_stage, older", precision.dtype));
+    params_.push_back(units_of(versions_.back()));
+  }
   grads_ = units_of(arena(Purpose::gradients, "grads_stage", precision.grad_dtype));
   const OptimizerState state(context, share.elements / share.shards, share.shards > 1 ? "shard" : "stage");
-  const bool has_master = state.master.defined();
+  has_master_ = state.master.defined();
   // [anchor: a-replicas-slice]
   // Of each unit all of the states, or 1/R of them: lesson 02's slice, over the replicas of one stage.
   const auto hold = [&](int unit, std::int64_t begin, bool copy) {
-    const at::Tensor params = params_[static_cast<std::size_t>(unit)].sharded,
-                     grads = grads_[static_cast<std::size_t>(unit)].sharded;
-    const std::int64_t part = params.numel() / share.shards,
+    const at::Tensor grads = grads_[static_cast<std::size_t>(unit)].sharded;
+    const std::int64_t part = grads.numel() / share.shards,
                        first = share.shards > 1 ? share.replica * part : 0;
-    Held held{.unit = unit, .copy = copy, .params = params, .grads = grads};
-    held.params_slice = params.narrow(0, first, part), held.grads_slice = grads.narrow(0, first, part);
+    Held held{.unit = unit, .copy = copy, .grads = grads};
+    held.grads_slice = grads.narrow(0, first, part);
     OwnedSlice& own = held.own = {.unit = unit, .range = {first, first + part}};
     if (copy) own.range.end = std::max(first, std::min(own.range.end, share.tied));  // of wte alone
     const auto of = [&](const at::Tensor& of_arena, std::int64_t at) {
       return of_arena.narrow(0, at, own.range.size());
     };
+    hold_params(held, 0);
     if (!own.empty()) {
-      own.params = of(held.params_slice, 0), own.grads = of(held.grads_slice, 0);
-      own.master = has_master ? of(state.master, begin / share.shards) : own.params;
+      own.grads = of(held.grads_slice, 0);
+      own.master = has_master_ ? of(state.master, begin / share.shards) : own.params;
       own.momentum = of(state.momentum, begin / share.shards),
       own.variance = of(state.variance, begin / share.shards);
-      if (share.shards > 1) own.replica = copy ? params.narrow(0, 0, share.tied) : params;
       // A function of seed, name and element: every stage has the bits that lesson 00 has, the copy those of wte.
       init_slice(share.layout, unit, own.segment, own.range, context.shape.workload.seed, own.master);
-      if (has_master) own.params.copy_(own.master);
+      if (has_master_) own.params.copy_(own.master);
     }
     held_.push_back(std::move(held));
   };
   for (int unit = 0; unit < share.layout.num_units(); ++unit)
     if (share.begin(unit) >= 0) hold(unit, share.begin(unit), false);
   if (share.tied_copy > 0) hold(0, share.elements.value() - share.tied_copy, true);
+}
+
+void Stage::hold_params(Held& held, int version) const {
+  OwnedSlice& own = held.own;
+  const std::int64_t part = held.grads_slice.numel();
+  held.params = params_[static_cast<std::size_t>(version)][static_cast<std::size_t>(held.unit)].sharded;
+  held.params_slice = held.params.narrow(0, own.range.begin, part);
+  if (own.empty()) return;
+  own.params = held.params_slice.narrow(0, 0, own.range.size());
+  if (share_.shards > 1) own.replica = held.copy ? held.params.narrow(0, 0, share_.tied) : held.params;
 }
 
 std::vector<UnitTensors> Stage::units_of(const at::Tensor& arena) const {

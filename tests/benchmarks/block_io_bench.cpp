@@ -1,12 +1,14 @@
 // GB/s (10^9 bytes) of a disk, sustained: reads, writes, and both at once, by engine, block and requests in
 // flight; then a BlockFile's, with and without its sums, as lesson 06 uses it. The file is first written in
 // full: a disk reads zeros that were never written much faster.
-//   block_io_benchmark DIR [file in GB, default 8] [seconds a number, default 3]
+//   block_io_benchmark DIR [file in GB, default 8] [seconds a number, default 3] [mixed]
+//     mixed  only the rate of both at once, in lesson 06's blocks, and only its way of using a file
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "common/storage/atomic_dir.h"
@@ -75,7 +77,8 @@ double gb_per_second(sc::BlockIo& io, const Load& load, std::int64_t file_bytes,
   return static_cast<double>(moved) / seconds_since(begin) * 1e-9;
 }
 
-void engines(sc::FileOps& ops, const sc::Path& dir, std::int64_t file_bytes, double seconds) {
+void engines(sc::FileOps& ops, const sc::Path& dir, std::int64_t file_bytes, double seconds,
+             bool only_mixed) {
   const auto file = sc::create_unnamed(ops, dir / "block_io_benchmark");
   file->allocate(Bytes(file_bytes));
   std::printf("%s: %s, file of %.1f GB\n", dir.c_str(), file->set_direct(true) ? "O_DIRECT" : "page cache",
@@ -83,7 +86,16 @@ void engines(sc::FileOps& ops, const sc::Path& dir, std::int64_t file_bytes, dou
   const sc::OpenedIo first = sc::open_block_io(IoEngine::threads, *file, 8);
   std::printf("first pass of writes: %.2f GB/s\n",
               gb_per_second(*first.io, {Mode::write, kMiB, 8}, file_bytes, 0, true));
-  std::printf("%-9s %9s %6s %6s %6s %6s\n", "engine", "block KiB", "depth", "read", "write", "mixed");
+  if (!only_mixed)
+    std::printf("%-9s %9s %6s %6s %6s %6s\n", "engine", "block KiB", "depth", "read", "write", "mixed");
+  if (only_mixed) {
+    for (const IoEngine engine : kEngines) {
+      const sc::OpenedIo opened = sc::open_block_io(engine, *file, 16);
+      std::printf("mixed, %s, block 1024 KiB, depth 16: %.2f GB/s\n", sc::name_of(opened.engine).data(),
+                  gb_per_second(*opened.io, {Mode::mixed, kMiB, 16}, file_bytes, seconds));
+    }
+    return;
+  }
   for (const IoEngine engine : kEngines) {
     for (const std::int64_t block : {128 * kKiB, 512 * kKiB, kMiB, 4 * kMiB}) {
       for (const int depth : {1, 2, 4, 8, 16, 32}) {
@@ -142,7 +154,7 @@ void block_file(sc::FileOps& ops, const sc::BlockFile::Options& options, std::in
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::printf("usage: block_io_benchmark DIR [file in GB] [seconds a number]\n");
+    std::printf("usage: block_io_benchmark DIR [file in GB] [seconds a number] [mixed]\n");
     return 64;
   }
   const auto bytes =
@@ -150,7 +162,13 @@ int main(int argc, char** argv) {
   const double seconds = argc > 3 ? std::atof(argv[3]) : 3;
   const auto ops = sc::posix_file_ops();
   try {
-    engines(*ops, argv[1], bytes, seconds);
+    const bool only_mixed = argc > 4 && std::string_view(argv[4]) == "mixed";
+    engines(*ops, argv[1], bytes, seconds, only_mixed);
+    if (only_mixed) {
+      block_file(*ops, {.path = sc::Path(argv[1]) / "states", .depth = 16, .engine = IoEngine::io_uring},
+                 bytes, seconds);
+      return 0;
+    }
     for (const IoEngine engine : kEngines) {
       for (const int depth : {8, 32}) {
         for (const bool verify : {true, false}) {

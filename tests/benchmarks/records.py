@@ -2,9 +2,10 @@
 """The runs that the lessons' pages show, made again with the real programs: docs/results/lesson_*.json.
 
 Losses, bytes, operations and weights are the same on every run of the same machine; times are the machine's, so make them
-where nothing else runs (every record keeps how many cores were busy before it). Needs build/cpu (tests/run.sh).
+where nothing else runs (every record keeps how many cores were busy before it). Needs build/cpu (tests/run.sh); lesson_09_timeline
+needs strace.
 
-  python3 tests/benchmarks/records.py                          everything, about 20 minutes on two idle cores
+  python3 tests/benchmarks/records.py                          everything, about half an hour on two idle cores
   python3 tests/benchmarks/records.py lesson_01_lr ...         some of them
   python3 tests/benchmarks/records.py --timed                  those whose times the pages show
   python3 tests/benchmarks/records.py --gpu-trace FOLDER ...   from runs on GPUs with --trace --out FOLDER
@@ -19,6 +20,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -50,14 +52,14 @@ def busy_cores(seconds=1.0):
 class Run:
     """A run of a lesson: its command as a reader would type it, what it printed, and its record."""
 
-    def __init__(self, lesson, ranks, *flags, save=False):
+    def __init__(self, lesson, ranks, *flags, save=False, under=()):
         self.command = " ".join([f"lessons/{lesson}/run.sh", *(["-n", str(ranks)] if ranks else []), *flags])
         print(self.command, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder) / "out"
             more = ["--save", f"{folder}/weights.safetensors"] if save else []
             command = [ROOT / "lessons" / lesson / "run.sh", "--no-build", "--preset", "cpu", *(["-n", str(ranks)] if ranks else []), *flags]
-            done = subprocess.run([*command, "--threads", "1", "--out", out, *more], cwd=ROOT, text=True, capture_output=True, check=False,
+            done = subprocess.run([*under, *command, "--threads", "1", "--out", out, *more], cwd=ROOT, text=True, capture_output=True, check=False,
                                   env={**os.environ, "OMP_NUM_THREADS": "1"})
             if done.returncode != 0:
                 sys.exit(f"error: {self.command}: exit {done.returncode}\n{done.stdout}{done.stderr}")
@@ -247,6 +249,81 @@ def lesson_05():
     return {**whole_zero("05_offload"), **{setting.split("=")[1]: run for setting, run in others.items()}}
 
 
+def lesson_06():
+    """The whole run with what it prints."""
+    return whole_zero("06_infinity")
+
+
+def shares(run):
+    """Seconds of a step, by what they went to, of rank 0."""
+    return {share["name"]: share["seconds"][0] for share in run.record["timetable"]["shares"]}
+
+
+def in_short(runs, rounds):
+    """name -> the command and each round's times, in turns. Without the results, which other records hold."""
+    turns = {name: {"rounds": []} for name in runs}
+    for _ in range(rounds):
+        for name, flags in runs.items():
+            load = busy_cores()
+            run = Run(*flags)
+            found = shares(run) if run.record.get("timetable") else {}
+            turns[name] = {"command": run.command, "loss": rounded(run.record["steps"]["loss"]), "machine": run.machine(),
+                           "rounds": [*turns[name]["rounds"], {**run.timed(), "shares": found, "load_before": load}]}
+    return turns
+
+
+def lesson_06_tokens():
+    """Seconds per step by how many micro-batches a step has: exact and delayed updates over a disk of 200 MB/s, and lesson 05, which has no disk. One rank, 15 timed
+    steps, in turns. `forward_seconds`: of the first micro-batch without the head, the median of lesson 05's traced steps."""
+    mbps, counts = 200, (1, 2, 4, 8, 16, 32)
+    disk = ("06_infinity", 1, "--disk-mbps", str(mbps), "--set", "piece=10000", "--set", "buffers=3")
+    kinds = {"no_disk": ("05_offload", 1), "exact": disk, "delayed": (*disk, "--set", "update=delayed", "--set", "grads_at=host")}
+    runs = in_short({(m, kind): (*flags, "--steps", "20", "--set", f"batch.global={m}") for m in counts for kind, flags in kinds.items()}, 3)
+    machine = machine_of(runs)
+    for m in counts:
+        if runs[m, "exact"].pop("loss") != runs[m, "no_disk"].pop("loss"):
+            sys.exit(f"error: {runs[m, 'exact']['command']}: its losses are not lesson 05's")
+        del runs[m, "delayed"]["loss"]
+    traced = Run("05_offload", 1, "--steps", "8", "--trace", "--set", "batch.global=1")
+    gathers = [[end for _, name, _, end in spans(traced.trace, step)["spans"] if name.startswith("wait for all_gather")] for step in range(UNUSUAL, 8)]
+    return {**machine, "disk_mbps": mbps, "tokens_per_micro_batch": traced.record["steps"]["tokens"][0], "forward_seconds": statistics.median(ends[-1] for ends in gathers) / 1e6,
+            "forward_command": traced.command, "runs": [{"micro_batches": m, **{kind: runs[m, kind] for kind in kinds}} for m in counts]}
+
+
+def window_spans(trace, step, buffers):
+    """One step of a traced run, in microseconds from its start: when forward has all parameters, and [buffer, what, piece, begin, end] of its window."""
+    mine = [e for e in trace if e["ph"] == "X" and e["pid"] == 0]
+    whole = next(e for e in mine if e["name"] == f"step {step}")
+    begin, end = whole["ts"], whole["ts"] + whole["dur"]
+
+    def of(what, kind):
+        return sorted((e for e in mine if e["cat"] == kind and e["name"].startswith(what)), key=lambda e: (int(e["args"]["number"].replace(",", "")) if "args" in e else e["ts"]))
+
+    rows = {"read": of("disk_read", "train"), "AdamW": of("AdamW", "marks"), "write": of("disk_write", "train")}
+    pieces = len([e for e in rows["AdamW"] if begin <= e["ts"] <= end])
+    found = [[number % buffers, what, number % pieces, round(e["ts"] - begin, 1), round(e["ts"] - begin + e["dur"], 1)]
+             for what, several in rows.items() for number, e in enumerate(several) if e["ts"] < end and e["ts"] + e["dur"] > begin]
+    turn = max(e["ts"] + e["dur"] for e in mine if e["name"].startswith("wait for all_gather") and begin <= e["ts"] <= end)
+    return {"step": step, "microseconds": round(whole["dur"], 1), "pieces": pieces, "turn": round(turn - begin, 1), "spans": found}
+
+
+def lesson_06_window():
+    """Seconds per step by buffers of the window, over a disk of 2000 MB/s, one rank, 15 timed steps, in turns; and what happens in one and in three buffers in a step of
+    usual length: [buffer, what, piece, begin, end]."""
+    model = ("--set", "model.layers=6", "--set", "model.width=256", "--set", "model.heads=8", "--set", "batch.global=1", "--set", "batch.sequence=64")
+    flags = {buffers: ("06_infinity", 1, *model, "--disk-mbps", "2000", "--set", "piece=800000", "--set", f"buffers={buffers}") for buffers in (1, 2, 3, 4)}
+    runs = in_short({buffers: (*words, "--steps", "20") for buffers, words in flags.items()}, 3)
+    machine = machine_of(runs)
+    if len({tuple(run.pop("loss")) for run in runs.values()}) != 1:
+        sys.exit("error: lesson_06_window: the losses depend on the buffers")
+    drawn = {}
+    for buffers in (1, 3):
+        traced = Run(*flags[buffers], "--steps", "9", "--trace")
+        steps = {key: traced.record["steps"][key][:8] for key in ("seconds", "waited_seconds")}
+        drawn[buffers] = {"command": traced.command, **window_spans(traced.trace, typical_step([steps])[1], buffers)}
+    return {**machine, "disk_mbps": 2000, "runs": [{"buffers": buffers, **run} for buffers, run in runs.items()], "drawn": drawn}
+
+
 def lesson_05_delayed():
     """Whole runs, exact and one update behind: by learning rate, and by how many steps are exact first."""
     def run_of(rate, *settings):
@@ -319,6 +396,211 @@ def pipeline_pace():
     for run in (*(run for several in runs.values() for run in several.values()), *slow.values()):
         del run["ranks"]
     return {**machines[0].machine(), "schedules": runs, "link_ms_60": slow, "drawn": drawn}
+
+
+UNTIED = ("--workload", "configs/tiny_untied.json")  # lesson 08's default; a tied matrix would have two owners
+PACED = ("--pace", "lessons/07_pipeline/pace.json")
+RULES = {"none": (), "stash": (), "vertical_sync": (), "two_buffers": (), "stash_12": ("--set", "update_every=12")}  # the last one: an update per step
+RATES = {"4e-3": "0.004", "1e-3": "0.001"}  # a record's key, as the command says it
+
+
+def rule_flags(rule):
+    return "--set", f"versions={rule.removesuffix('_12')}", *RULES[rule]
+
+
+def timetable_of(run):
+    """Its rows by name; the spans apart."""
+    found = run.record["timetable"]
+    return {"command": run.command, "rows": {row["name"]: {key: value for key, value in row.items() if key != "name"} for row in found["rows"]}}
+
+
+def lesson_08():
+    """The whole run with what it prints. Each rule of weight versions on 4 stages, and lesson 07's 1F1B, paced by lessons/07_pipeline/pace.json: a step's time,
+    bytes of all ranks, how many updates behind the weights were. Two steps of 4 micro-batches, drawn: [action, begin, end, expected begin, expected end]."""
+    whole = Run("08_weight_versions", 0)
+
+    def paced(rule):
+        run = Run("08_weight_versions", 0, *rule_flags(rule), "--steps", "8", *PACED)
+        ranks = [{"bytes": rank["measured_bytes"], "predicted": rank["predicted_bytes"]} for rank in run.record["ranks"]]
+        return {**timetable_of(run), "ranks": ranks, "updates_behind": run.record["timetable"]["updates_behind"]}
+
+    rules = {rule: paced(rule) for rule in RULES}
+    flush = timetable_of(Run("07_pipeline", 4, *UNTIED, "--steps", "8", *PACED))
+    drawn = Run("08_weight_versions", 0, "--set", "batch.global=4", "--steps", "12", *PACED)
+    return {**whole.machine(), "workload": whole.record["workload"], "default": {**curve(whole), "said": whole.said}, "rules": rules, "flush": flush,
+            "drawn": {**timetable_of(drawn), "microbatches": 4, "ranks": drawn.record["timetable"]["ranks"]}}
+
+
+def lesson_08_losses():
+    """200 steps of 12 micro-batches by each rule of weight versions on 4 stages, by 1F1B, and by the twins without staleness, which are lesson 00 with as many
+    updates: of one micro-batch each (losses: means over 12 steps), and of 12. By learning rate."""
+    steps, micro_batches = 200, 12
+
+    def losses(*flags):
+        run = Run(*flags)
+        loss = run.record["steps"]["loss"]
+        every = len(loss) // steps
+        machines.append(run.machine())
+        return {"command": run.command, "workload_hash": run.record["workload_hash"],
+                "loss": rounded(statistics.fmean(loss[i:i + every]) for i in range(0, len(loss), every)), "validation_loss": run.record["validation_loss"]}
+
+    machines, runs = [], {}
+    for key, rate in RATES.items():
+        flags = ("--steps", str(steps), "--set", f"optim.lr={rate}")
+        small = ("--steps", str(steps * micro_batches), "--set", f"optim.lr={rate}", "--set", "batch.global=1")
+        runs[key] = {**{rule: losses("08_weight_versions", 0, *rule_flags(rule), *flags) for rule in RULES},
+                     "1f1b": losses("07_pipeline", 4, *UNTIED, *flags),
+                     "small_steps": losses("00_one_device", 0, *UNTIED, *small),
+                     "one_device": losses("00_one_device", 0, *UNTIED, *flags)}
+    return {**machines[0], "steps": steps, "micro_batches": micro_batches, "rates": runs}
+
+
+SAVED_IN = "runs/09_checkpoint_and_faults/cost"  # removed before each run
+SAVING = {"off": ("--save-async", "off"), "on": ()}  # a record's key, as the command says it
+
+
+def lesson_09():
+    """Its story as run.sh prints it. 65 steps on two ranks that save every 10 steps, and wait for the disk or write from a copy: seconds that a save blocks the
+    run, and until it is durable; bytes of a checkpoint."""
+    said = subprocess.run([ROOT / "lessons/09_checkpoint_and_faults/run.sh"], cwd=ROOT, text=True, capture_output=True, check=True).stdout.splitlines()
+    rounds, exact, sizes = {key: [] for key in SAVING}, {}, {}
+    for _ in range(3):
+        for key, flags in SAVING.items():
+            shutil.rmtree(ROOT / SAVED_IN, ignore_errors=True)
+            load = busy_cores()
+            run = Run("09_checkpoint_and_faults", 2, "--steps", "65", "--save-every", "10", *flags, "--checkpoints", SAVED_IN)
+            saves = run.record["saves"]
+            rounds[key].append({"load_before": load, "blocked": [save["blocked"] for save in saves], "durable": [save["seconds"] for save in saves]})
+            exact[key] = run.exact()
+            newest = max((ROOT / SAVED_IN).glob("step-*"))
+            sizes[key] = {path.name: path.stat().st_size for path in sorted(newest.iterdir())}
+    return {**run.machine(), "workload": run.record["workload"], "said": said,
+            "runs": {key: {**exact[key], "files": sizes[key], "rounds": rounds[key]} for key in SAVING}}
+
+
+TIMELINE_IN = "runs/09_checkpoint_and_faults/timeline"
+TIMELINE = ("--steps", "8", "--save-every", "4", "--trace", "--set", "model.width=512", "--set", "model.layers=4",
+            "--set", "batch.global=2", "--set", "batch.sequence=32")  # short steps, and a file that outlasts one
+SLOW_WRITE = 1000  # microseconds before each write into a rank's file
+
+
+def calls_of(log):
+    """What `strace -f -ttt -T` wrote: (name, text, begin, end) of each call, in seconds since 1970."""
+    ends = r"(?:<([\d.]+)>|<unfinished \.\.\.>)"
+    line = re.compile(r"(\d+) +([\d.]+) (?:<\.\.\. (\w+) resumed>|(\w+)\()(.*?)" + ends + "$")
+    begun, found = {}, []
+    for match in filter(None, map(line.match, log.splitlines())):
+        process, at, resumed, name, text, lasted = match.groups()
+        if resumed:
+            found.append((*begun.pop(process), float(at)))
+        elif lasted:
+            found.append((name, text, float(at), float(at) + float(lasted)))
+        else:
+            begun[process] = (name, text, float(at))
+    return found
+
+
+def timed_calls(hidden, *flags):
+    """A run of which strace sees what happens to the files in `hidden`, and delays writes: the run, and its
+    calls in ms on the clock of its trace."""
+    paths = [hidden, *(f"{hidden}/rank-000{rank}.safetensors" for rank in (0, 1))]
+    with tempfile.TemporaryDirectory() as folder:
+        log = pathlib.Path(folder) / "log"
+        under = ["strace", "-f", "-q", "--seccomp-bpf", "-ttt", "-T", "-y", "-o", log, "-e", "signal=none",
+                 *(word for path in paths for one in (path, ROOT / path) for word in ("-P", one)),
+                 "-e", "trace=pwrite64,fsync,rename", "-e", f"inject=pwrite64:delay_enter={SLOW_WRITE}"]
+        run = Run(*flags, under=under)
+        apart = time.time() - time.monotonic()  # strace has the one clock, a trace the other
+        calls = calls_of(log.read_text())
+    return run, [(*what, 1e3 * (begin - apart), 1e3 * (end - apart)) for *what, begin, end in calls]
+
+
+def timeline_of(mode):
+    """Rank 0's steps around a run's first checkpoint, and what its file went through, in ms from the step
+    before."""
+    shutil.rmtree(ROOT / TIMELINE_IN, ignore_errors=True)
+    hidden, mine, load = f"{TIMELINE_IN}/.step-000004.tmp-0", "rank-0000.safetensors", busy_cores()
+    flags = (*TIMELINE, *SAVING[mode], "--checkpoints", TIMELINE_IN)
+    run, calls = timed_calls(hidden, "09_checkpoint_and_faults", 2, *flags)
+    steps = {int(e["name"][5:]): (e["ts"] / 1e3, (e["ts"] + e["dur"]) / 1e3) for e in run.trace
+             if e["ph"] == "X" and e["pid"] == 0 and re.fullmatch(r"step \d+", e["name"])}
+
+    def since(*moments):
+        return [round(at - steps[3][0], 2) for at in moments]
+
+    def moments_of(call, what):
+        return [since(begin, end) for name, text, begin, end in calls if name == call and what in text]
+
+    writes = moments_of("pwrite64", mine)
+    save = run.record["saves"][0]
+    return {"command": run.command, "load_before": load, "blocked": save["blocked"], "durable": save["seconds"],
+            "steps": [[step, *since(begin, end)] for step, (begin, end) in sorted(steps.items()) if step >= 3],
+            "bytes": (ROOT / TIMELINE_IN / "step-000004" / mine).stat().st_size, "writes": len(writes),
+            "written": [writes[0][0], writes[-1][1]], "flushed": moments_of("fsync", mine)[0],
+            "named": moments_of("rename", hidden)[0], "machine": run.machine()}
+
+
+def lesson_09_timeline():
+    """The first checkpoint of a run on two ranks, with and without --save-async: rank 0's steps, and its
+    file's writes, flush and name, in ms from the step before. strace delays each write, as a slower disk
+    would."""
+    drawn = {mode: timeline_of(mode) for mode in SAVING}
+    return {**machine_of(drawn), "write_delay_microseconds": SLOW_WRITE, "drawn": drawn}
+
+
+READ_IN = "runs/09_checkpoint_and_faults/reads"
+READ_FLAGS = (*FOUR_BLOCKS, "--set", "model.tied=off", "--steps", "1", "--save-every", "1")
+READERS = (("01_data_parallel", 3), ("04_zero3", 3), ("07_pipeline", 2))
+
+
+def entries_of(path):
+    """[tensor, purpose, begin, end, first byte in the file, the one after the last] of all that a file holds."""
+    raw = path.read_bytes()
+    size = 8 + int.from_bytes(raw[:8], "little")
+    found = []
+    for name, entry in json.loads(raw[8:size]).items():
+        if name != "__metadata__":
+            tensor, purpose, begin, end = re.fullmatch(r"(.*)@(\w+)\[(\d+):(\d+)\]", name).groups()
+            found.append([tensor, purpose, int(begin), int(end), *(size + at for at in entry["data_offsets"])])
+    return sorted(found, key=lambda entry: entry[4])
+
+
+def held_by(run, rank, entries, whole):
+    """[tensor, begin, end] that a rank holds, and so reads, of weights and of both moments. A run that trains
+    nothing writes what it holds; where the plan has the whole model on each rank, they share the writing, and
+    each holds all."""
+    written = [[[tensor, begin, end] for tensor, of, begin, end, *_ in entries if of == purpose]
+               for purpose in ("parameters", "momentum", "variance")]
+    if written.count(written[0]) != len(written):
+        sys.exit(f"error: {run.command}: weights and moments are not cut alike")
+    holds = run.record["ranks"][rank]["predicted_bytes"]["momentum"] // 4
+    return whole if holds >= sum(end for *_, end in whole) else written[0]
+
+
+def lesson_09_reads():
+    """A checkpoint by lesson 04 on four ranks: which elements lie where in its files; and the elements that
+    each rank of other runs holds, and so reads, that go on from it."""
+    shutil.rmtree(ROOT / READ_IN, ignore_errors=True)
+    writer = Run("04_zero3", 4, *READ_FLAGS, "--checkpoints", f"{READ_IN}/written")
+    saved = f"{READ_IN}/written/step-000001"
+    files = {path.name: {"bytes": path.stat().st_size, "entries": entries_of(path)}
+             for path in sorted((ROOT / saved).glob("rank-*"))}
+    ends = {}
+    for tensor, _, _, end, *_ in (entry for file in files.values() for entry in file["entries"]):
+        ends[tensor] = max(end, ends.get(tensor, 0))
+    whole = [[tensor, 0, end] for tensor, end in ends.items()]
+    readers = []
+    for lesson, ranks in READERS:
+        folder = f"{READ_IN}/{lesson}"
+        run = Run(lesson, ranks, *READ_FLAGS, "--resume", saved, "--checkpoints", folder)
+        taken_over = ROOT / folder / "step-000001"
+        subprocess.run([ROOT / "build/cpu/bin/checkpoint", "diff", ROOT / saved, taken_over],
+                       check=True, stdout=subprocess.DEVNULL)  # all of it, to the bit
+        paths = sorted(taken_over.glob("rank-*"))
+        holds = [held_by(run, rank, entries_of(path), whole) for rank, path in enumerate(paths)]
+        readers.append({"command": run.command, "lesson": lesson, "world": ranks, "holds": holds})
+    return {"commit": writer.machine()["commit"], "command": writer.command, "lesson": "04_zero3", "world": 4,
+            "files": files, "readers": readers}
 
 
 # lesson: the settings of each run, two steps on two ranks
@@ -423,8 +705,9 @@ def gpu_trace(folders):
                         for lesson, (folder, said) in sorted(runs.items())}}
 
 
-TIMED = (lesson_01_variants, lesson_01_batch, lesson_01_trace, lesson_00, lesson_05_link, pipeline_pace)
-ALL = (*TIMED, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, lesson_05, lesson_05_delayed, lesson_07, pipeline_order, zero_order, zero_settings, zero_plans, zero_trace)
+TIMED = (lesson_01_variants, lesson_01_batch, lesson_01_trace, lesson_00, lesson_05_link, lesson_06_tokens, lesson_06_window, pipeline_pace, lesson_08, lesson_09,
+         lesson_09_timeline)
+ALL = (*TIMED, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, lesson_05, lesson_05_delayed, lesson_06, lesson_07, pipeline_order, lesson_08_losses, lesson_09_reads, zero_order, zero_settings, zero_plans, zero_trace)
 
 
 def text_of(value):

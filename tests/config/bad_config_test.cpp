@@ -94,12 +94,12 @@ TEST(BadConfig, Types) {
       {"{\"steps\": \"30\"}",
        "",
        {},
-       "w.json:1:11: steps: \"30\" is not an integer\n  fix: steps takes integer: 1 .. 1000000000 (default "
+       "w.json:1:11: steps: \"30\" is not an integer\n  fix: steps takes integer: 0 .. 1000000000 (default "
        "400)"},
       {"{\"steps\": 2.5}",
        "",
        {},
-       "w.json:1:11: steps: 2.5 is not an integer\n  fix: steps takes integer: 1 .. 1000000000 (default "
+       "w.json:1:11: steps: 2.5 is not an integer\n  fix: steps takes integer: 0 .. 1000000000 (default "
        "400)"},
       {"{\"model\": {\"tied\": 1}}",
        "",

@@ -90,7 +90,7 @@ TEST(CommandLine, EveryFlagIsRead) {
   EXPECT_EQ(line.sources.settings[4].value, "t.txt");
   EXPECT_EQ(line.init, "m.safetensors");
   EXPECT_EQ(line.save, "out.safetensors");
-  EXPECT_EQ(line.sample, 20);
+  EXPECT_EQ(line.evaluation.sample, 20);
   EXPECT_EQ(line.explain, "all");
   EXPECT_EQ(line.device, DeviceChoice::cuda);
   EXPECT_EQ(line.ops, OpsChoice::aten);
@@ -106,6 +106,28 @@ TEST(CommandLine, EveryFlagIsRead) {
   EXPECT_EQ(line.inject, "hang@1,3");
   EXPECT_EQ(line.sources.settings[5].key, "virtual_ranks");
   EXPECT_EQ(line.sources.settings[5].where, "--virtual-ranks 4");
+}
+
+TEST(CommandLine, FlagsOfCheckpointsAreRead) {
+  const CheckpointFlags flags =
+      parse({"--save-every", "10", "--keep", "3", "--checkpoints", "c", "--save-async", "off", "--resume",
+             "latest", "--resume-with", "steps,optim.lr", "--crash-at", "7"})
+          .checkpoints;
+  EXPECT_EQ(flags.every, 10);
+  EXPECT_EQ(flags.keep, 3);
+  EXPECT_EQ(flags.dir, "c");
+  EXPECT_FALSE(flags.async);
+  EXPECT_EQ(flags.resume, "latest");
+  EXPECT_EQ(flags.may_differ, (std::vector<std::string>{"steps", "optim.lr"}));
+  EXPECT_EQ(flags.crash_at, 7);
+  EXPECT_EQ(refusal([] {
+              (void)parse({"--crash-at", "7"});
+            }),
+            "--crash-at: this run saves nothing\n  fix: add --save-every STEPS");
+  EXPECT_EQ(refusal([] {
+              (void)parse({"--crash-at", "0", "--save-every", "1"});
+            }),
+            "--crash-at 0: 0 is outside its range, at least 1\n  fix: --crash-at takes at least 1");
 }
 
 TEST(CommandLine, RefusesWithTheFlagThatIsNear) {

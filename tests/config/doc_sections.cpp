@@ -7,7 +7,9 @@
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
 #include "lessons/05_offload/offload.h"
+#include "lessons/06_infinity/infinity.h"
 #include "lessons/07_pipeline/pipeline.h"
+#include "lessons/08_weight_versions/weight_versions.h"
 
 namespace sc {
 namespace {
@@ -33,7 +35,9 @@ DocSections doc_sections() {
   docs.sections.push_back(section_of<Zero2>("03_zero2"));
   docs.sections.push_back(section_of<Zero3>("04_zero3"));
   docs.sections.push_back(section_of<Offload>("05_offload"));
+  docs.sections.push_back(section_of<Infinity>("06_infinity"));
   docs.sections.push_back(section_of<Pipeline>("07_pipeline"));
+  docs.sections.push_back(section_of<WeightVersions>("08_weight_versions"));
   return docs;
 }
 

@@ -149,7 +149,7 @@ TEST(Configs, EveryShippedWorkloadIsValidAndComplete) {
   for (const auto& entry : std::filesystem::directory_iterator("configs")) {
     const ResolvedConfig config = resolve({entry.path().string(), "", {}}, FieldSet());
     EXPECT_EQ(config.origins.size(), keys) << entry.path() << " leaves a key to its default";
-    const bool cpu = entry.path().filename() == "tiny.json";
+    const bool cpu = entry.path().filename().string().starts_with("tiny");
     EXPECT_EQ(validate(config, {.device = cpu ? DeviceChoice::cpu : DeviceChoice::cuda}).data_parallel, 1)
         << entry.path();
     EXPECT_EQ(plan_device(config.workload, DeviceChoice::automatic),

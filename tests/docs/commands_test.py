@@ -72,6 +72,8 @@ def what_runs(command, folder):
         return None
     if first.startswith("lessons/") and first.endswith("/run.sh"):
         return lesson_words(command)
+    if first == "lessons/choose.sh":
+        return [first, "--no-build", *command.words[1:]]
     if first == "pipedream/run.sh":
         return [str(folder / "build/cpu/bin/pipedream"), *command.words[1:]]
     if command.gpu:

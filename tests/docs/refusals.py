@@ -83,6 +83,9 @@ CASES = {
     "nan": Case(f"{TWO} -n 2 --steps 6 --inject nan@1,3"),
     "hang": Case(f"{TWO} -n 2 --steps 6 --watchdog 2 --inject hang@1,3"),
     "kill": Case(f"{TWO} -n 2 --steps 6 --inject kill@1,3"),
+    "no-checkpoint": Case(f"{TWO} -n 2 --resume latest --checkpoints mine"),
+    "no-saves": Case(f"{TWO} -n 2 --steps 6 --max-restarts 3"),
+    "restart": Case(f"{TWO} -n 2 --steps 6 --save-every 2 --save-async off --checkpoints mine --max-restarts 3 --inject kill@1,3", keep="^restart "),
     "srun": Case(f"{TWO} -n 1 --steps 2", environment={"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7"}),
 }
 

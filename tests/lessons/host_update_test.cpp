@@ -91,7 +91,7 @@ TEST_F(HostUpdateOfTwo, WhatIsToBeSentFirstIsNotOverwritten) {
   scalars_landed_.open();
   update_.post(order(1));
   expect_untouched(0);
-  update_.sent(0, arrived_.end());
+  update_.sent(0, arrived_.end(), true);
   expect_untouched(0);  // on its way
   arrived_.open();
   update_.wait(0, 1);

@@ -1,8 +1,9 @@
-// Lessons 02-04 where a gradient is not finite: no rank updates, whichever rank's slice it is in; a loss
+// Lessons 02-06 where a gradient is not finite: no rank updates, whichever rank's slice it is in; a loss
 // scale falls on all ranks alike and leaves no trace in the numbers.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 
+#include <filesystem>
 #include <limits>
 
 #include "common/comm/forwarding_communicator.h"
@@ -13,6 +14,7 @@
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
 #include "lessons/05_offload/offload.h"
+#include "lessons/06_infinity/infinity.h"
 #include "tests/support/fake_strategy.h"
 #include "tests/support/harness.h"
 
@@ -46,6 +48,18 @@ Workload sixteen_bits() {
   return w;
 }
 
+template <Strategy S>
+typename S::Options default_options() {
+  return {};
+}
+// A window that pieces go through several times a step.
+template <>
+InfinityOptions default_options<Infinity>() {
+  InfinityOptions o;
+  o.piece = 500, o.buffers = 3, o.block = 4096, o.disk = std::filesystem::temp_directory_path().string();
+  return o;
+}
+
 /// One rank's lesson, stepped as run_lesson does it.
 template <Strategy S>
 class SteppedByHand final : public detail::AnyStrategy {
@@ -60,7 +74,7 @@ class SteppedByHand final : public detail::AnyStrategy {
       scalars_.loss_scale = at::full({}, LossScale::kStart, at::kFloat);
       scalars_.scaler_state = at::zeros({2}, at::kLong);
     }
-    lesson_.emplace(context_, typename S::Options{});
+    lesson_.emplace(context_, default_options<S>());
   }
 
   /// poisoned: this rank's gradients are NaN.  Whether the step's numbers say that it is not finite.
@@ -93,6 +107,12 @@ class SteppedByHand final : public detail::AnyStrategy {
   at::Tensor& sums() override { return lesson_->sums(); }
   std::vector<StateSlice> state() override { return lesson_->state(); }
   void after_step(std::int64_t step) override { sc::after_step(*lesson_, step); }
+  std::string pending() override { return "{}"; }
+  std::vector<InFlight> in_flight() override { return {}; }
+  bool resume(const ResumeFrom& from) override {
+    from.restore();
+    return true;
+  }
   std::optional<Timetable> timetable(Communicator& /*comm*/) override { return {}; }
   [[nodiscard]] const ParamLayout& layout() const override { return lesson_->layout(); }
 
@@ -130,7 +150,7 @@ void on_worlds(const Workload& w, bool scales_loss, const F& f) {
 
 template <Strategy S>
 class Overflow : public ::testing::Test {};
-using Lessons = ::testing::Types<Zero1, Zero2, Zero3, Offload>;
+using Lessons = ::testing::Types<Zero1, Zero2, Zero3, Offload, Infinity>;
 TYPED_TEST_SUITE(Overflow, Lessons);
 
 // optim.nonfinite: skip. One rank's gradients are NaN, and after the sum every rank's.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Mutants of the sums, messages, rows and bytes of lessons 01-05 and 07 and beneath them, or the lessons' planted faults, against the tests.
+# Mutants of the sums, messages, rows and bytes of lessons 01-09 and beneath them, or the lessons' planted faults, against the tests.
 #   usage  tests/mutate/base.sh [--build DIR] [--faults] [flags of mutate.py, for example --sample 20]
 #     --build DIR   a build folder of the cpu preset, up to date; default build/cpu
 #   exit   as mutate.py: 0 if at least 90 % of the mutants die, or every fault is noticed
@@ -29,5 +29,7 @@ files=(common/watch/comm_op.{h,cpp} common/comm/{op_check.cpp,rank_sum.cpp,local
   lessons/01_data_parallel/{data_parallel,data_parallel_plan,buckets}.cpp lessons/02_zero1/{zero1,zero1_plan}.cpp
   lessons/03_zero2/{grad_buffers,grad_bucket,zero2,zero2_plan}.cpp lessons/04_zero3/{zero3,zero3_plan,persist_below}.cpp
   lessons/05_offload/{offload,offload_plan,host_update}.cpp
-  lessons/07_pipeline/{pipeline,pipeline_plan,stage,stage_plan,slots,split,share}.cpp)
+  lessons/06_infinity/{infinity,infinity_plan,param_home,streamed_update}.cpp
+  lessons/07_pipeline/{pipeline,pipeline_plan,executor,stage,stage_plan,slots,split,share}.cpp
+  lessons/08_weight_versions/{weight_versions,weight_versions_plan,endless}.cpp)
 exec python3 tests/mutate/mutate.py "${common[@]}" --test "${test/'{filter}'/*}" --names rank,unit --accept tests/mutate/base_equivalent.txt "$@" "${files[@]}"

@@ -19,6 +19,8 @@ import sys
 
 LOCAL, MPI, SAMPLER, LOADER = "comm_local_test", "comm_mpi_test", "data_sampler_test", "data_loader_test"
 LESSONS, ZERO, OFFLOAD, PIPELINE = "data_parallel_test", "zero_test", "offload_test", "pipeline_test"
+INFINITY, OVERFLOW, VERSIONS = "infinity_test", "overflow_test", "versions_test"
+SAVED, CHECKPOINT = "saved_state_test", "storage_checkpoint_test"
 # Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
 TESTS = {
     "common/watch/comm_op.h": [LOCAL, MPI],
@@ -34,15 +36,24 @@ TESTS = {
     "common/data/loader.cpp": [LOADER],
     "common/model/param_layout.cpp": ["param_layout_test"],
     "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
+    "common/storage/atomic_dir.cpp": [CHECKPOINT],
+    "common/storage/checkpoint/generations.cpp": [CHECKPOINT],
+    "common/strategy/holders.cpp": [SAVED],
     "common/strategy/owned_slice.cpp": [ZERO],
     "common/strategy/passes.cpp": [LESSONS, ZERO],
+    "common/strategy/saved_state.cpp": [SAVED],
     **{f"lessons/00_one_device/{name}.cpp": [LESSONS] for name in ("one_device", "one_device_plan", "reference_order")},
     **{f"lessons/01_data_parallel/{name}.cpp": [LESSONS] for name in ("data_parallel", "data_parallel_plan", "buckets")},
     **{f"lessons/02_zero1/{name}.cpp": [ZERO] for name in ("zero1", "zero1_plan")},
     **{f"lessons/03_zero2/{name}.cpp": [ZERO] for name in ("zero2", "zero2_plan", "grad_bucket", "grad_buffers")},
     **{f"lessons/04_zero3/{name}.cpp": [ZERO] for name in ("zero3", "zero3_plan", "persist_below")},
-    **{f"lessons/05_offload/{name}.cpp": [OFFLOAD] for name in ("offload", "offload_plan", "host_update")},
-    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline", "pipeline_plan", "stage", "stage_plan", "slots", "split", "share")},
+    **{f"lessons/05_offload/{name}.cpp": [OFFLOAD] for name in ("offload_plan", "host_update")},
+    "lessons/05_offload/offload.cpp": [OFFLOAD, INFINITY],  # 06 alone is told what will be gathered
+    **{f"lessons/06_infinity/{name}.cpp": [INFINITY] for name in ("infinity", "infinity_plan", "param_home")},
+    "lessons/06_infinity/streamed_update.cpp": [INFINITY, OVERFLOW],
+    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline", "pipeline_plan", "stage", "stage_plan", "split", "share")},
+    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("executor", "slots")},
+    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "weight_versions_plan", "endless")},
 }
 SOURCES_OF_HEADERS = {
     "common/watch/comm_op.h": ["common/watch/comm_op.cpp", "common/watch/comm_record.cpp", "common/comm/mpi/mpi_exchange.cpp"],
@@ -54,7 +65,7 @@ MPI_RANKS = 3  # the fewest at which left and right neighbour differ
 
 def seconds(test):
     """A mutant may loop or wait for ever; three times what the test takes on a busy machine."""
-    return 90 if test in (LESSONS, ZERO, OFFLOAD, PIPELINE) else 30
+    return 90 if test in (LESSONS, ZERO, OFFLOAD, INFINITY, PIPELINE, VERSIONS) else 30
 
 
 def all_tests():

@@ -92,7 +92,7 @@ class Records(support.ProcessTest):
         out = support.new_path("out")
         ended = support.run(LESSON, 0, "--steps", "1", "--out", out)
         self.assertEqual(ended.code, 0, ended)
-        self.assertIn("bytes and operations are checked in the second step; this run had one\n", ended.out)
+        self.assertIn("bytes and operations are checked in the second step, which this run did not have\n", ended.out)
         record = read_json(out, "record.json")
         self.assertFalse(record["as_predicted"])
         self.assertFalse(os.path.exists(out + "/trace.json"))
@@ -130,7 +130,7 @@ class Sampled(support.ProcessTest):
             for turn in (0, 1):
                 job = ended[ranks, turn]
                 self.assertEqual((job.code, job.err), (0, ""), job)
-                found = re.search(r"\nsample: 40 tokens \(temperature 1, seed \d+\) after the first (\d+) of the validation text\n"
+                found = re.search(r"\nsample: 40 tokens \(temperature 1, seed \d+\) after a prompt of (\d+)\n"
                                   r"(.*)\n\nloss ", job.out, re.DOTALL)
                 self.assertTrue(found, job)
                 prompt, made = found.group(2).split(" | ", 1)

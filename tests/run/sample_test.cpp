@@ -50,7 +50,8 @@ test::FakeStrategy strategy_of(const ParamLayout& layout, const std::vector<Unit
 }
 
 /// Ranks that hold a slice each; every rank's sample.
-std::vector<Sample> sample_on(int world, std::int64_t count, std::uint64_t seed, bool tied = true) {
+std::vector<Sample> sample_on(int world, std::int64_t count, std::uint64_t seed, bool tied = true,
+                              double temperature = 1) {
   std::vector<Sample> samples(static_cast<std::size_t>(world));
   std::vector<TokenId> text;
   for (TokenId i = 0; i < 40; ++i) text.push_back(static_cast<TokenId>(i * 7 % 37));
@@ -63,8 +64,8 @@ std::vector<Sample> sample_on(int world, std::int64_t count, std::uint64_t seed,
     const auto units = weights(layout, at::full({layout.arena_size().value()}, 0.0, at::kFloat));
     test::FakeStrategy strategy = strategy_of(layout, units, comm.rank());
     Ledger ledger(at::kCPU);
-    samples[static_cast<std::size_t>(to_int(comm.rank()))] =
-        make_sample(strategy, {shape, layout, rows, 30}, ledger, comm, count);
+    samples[static_cast<std::size_t>(to_int(comm.rank()))] = make_sample(
+        strategy, {shape, layout, detail::beginning_of(rows), 30, temperature}, ledger, comm, count);
     EXPECT_EQ(ledger.live_total(), Bytes(0)) << "all of it is given back";
     EXPECT_EQ(ledger.peak_total() > Bytes(0), comm.rank() == Rank{0});
   });
@@ -126,6 +127,13 @@ TEST(Sample, IsAFunctionOfModelAndSeed) {
   }
 }
 
+TEST(Sample, AtTemperatureZeroTheSeedDoesNotMatter) {
+  const Sample sample = sample_on(1, 20, 7, true, 0).at(0);
+  EXPECT_EQ(sample_on(1, 20, 8, true, 0).at(0).made, sample.made);
+  EXPECT_EQ(sample_on(1, 20, 7, true, 1e-6).at(0).made, sample.made);
+  EXPECT_NE(sample_on(1, 20, 7, true, 2).at(0).made, sample_on(1, 20, 7).at(0).made);
+}
+
 TEST(Sample, OfAShardedModelIsTheSameOnEveryRank) {
   const Sample alone = sample_on(1, 20, 7).at(0);
   for (const int world : {2, 3}) {
@@ -147,8 +155,8 @@ TEST(Sample, RespectsTheCap) {
 TEST(Sample, IsShownAsText) {
   const ByteTokenizer bytes;
   const Sample sample{{'I', 't', '\n', 0xc3}, {0xa4, 's', 27, '[', 0xff, ByteTokenizer::kEndOfText, '.'}};
-  EXPECT_EQ(detail::format_sample(sample, bytes, 7),
-            "sample: 7 tokens (temperature 1, seed 7) after the first 4 of the validation text\n"
+  EXPECT_EQ(detail::format_sample(sample, bytes, 7, 0.5),
+            "sample: 7 tokens (temperature 0.5, seed 7) after a prompt of 4\n"
             "It\n | \xc3\xa4s?[\xef\xbf\xbd.\n");
 }
 

@@ -4,7 +4,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 
 launch=("$repo/common/setup/launch.sh" 99_fake --no-build)
 late=("$repo/common/setup/late.sh" "${launch[@]:1}")
-sed 's/^set +m$/&; sleep 0.2/' "${launch[0]}" >"${late[0]}"
+sed 's/^  set +m$/&; sleep 0.2/' "${launch[0]}" >"${late[0]}"
 chmod +x "${late[0]}"
 check "late.sh differs from launch.sh" test "$(grep -c 'sleep 0.2' "${late[0]}")" = 1
 shim mpirun.openmpi <<'EOF'

@@ -163,6 +163,39 @@ check "where prepare looks for it" test -e "$deps/prepare/site/torch"
 setup --dev
 check "and the second call does nothing" equal "$code $out $(steps)" "0 setup: everything is there "
 
+# --- tensorboard, with --curves or on the first use of lessons/curves.sh ---------------------------------------------
+setup --check --curves
+check "--curves needs tensorboard" equal "$code $out" "69 setup: missing
+  .deps/curves  tensorboard, with which lessons/curves.sh writes event files: 40 MB to download, 120 MB on disk
+  fix: common/setup/setup.sh --curves"
+FAIL=install setup --curves
+check "tensorboard does not come" contains "$code $err" "69 error: pip install tensorboard: ERROR: connection broken
+  fix: allow access to PyPI and use Python 3.11 to 3.14 with pip, then run this again"
+FAIL=killed setup --curves
+setup --check --curves
+check "half an environment counts as missing" equal "$code" 69
+: >"$log"
+setup --curves
+check "--curves installs it" equal "$code $err$(steps)" "0 venv install "
+check "beside a user's pip settings, too" contains "$(<"$log")" "install 0 $deps/tmp"
+: >"$log"
+setup --curves
+check "and the second call does nothing, either" equal "$code $out $(steps)" "0 setup: everything is there "
+cp "$here/../../lessons/curves.sh" "$repo/lessons"
+run "$repo/lessons/curves.sh" some-run
+check "curves.sh takes what is there" equal "$code $out$err$(steps)" "0 "
+echo "# another pin" >>"$repo/common/setup/requirements-curves.txt"
+FAIL=install run "$repo/lessons/curves.sh" some-run
+check "other pins are installed on its first use" contains "$code $err" "69 error: pip install tensorboard"
+: >"$log"
+run "$repo/lessons/curves.sh" some-run
+check "and then it starts" equal "$code $(steps)${out%%:*}" "0 venv install first use"
+setup --check --curves
+check "setup.sh has nothing left to do" equal "$code" 0
+: >"$log"
+run "$repo/lessons/curves.sh" some-run --wandb folder
+check "an offline run alone takes python3" equal "$code$(steps)" 9
+
 # --- the machine -----------------------------------------------------------------------------------------------------
 fresh
 shim df <<<'printf "Filesystem 1M-blocks Used Available\ndisk 1 1 1999\n"'

@@ -136,6 +136,18 @@ TEST(CrashModel, FindsAMissingFileSync) {
   EXPECT_EQ(content_of(*disk, dir / "target"), (Content{{"", ""}}));
 }
 
+TEST(CrashModel, WhatADirectoryTookAlongStaysGone) {
+  const auto disk = posix_file_ops(Syncing::skip);
+  const TempDir dir;
+  disk->make_dir(dir / "old");
+  disk->create(dir / "old" / "a")->append(as_bytes("content"));
+  CrashingFileOps crashing(*disk, 3);
+  remove_tree(crashing, dir / "old");
+  crashing.sync_dir(dir.path());
+  EXPECT_THROW(crashing.make_dir(dir / "next"), Crash);
+  EXPECT_TRUE(disk->list(dir.path()).empty());
+}
+
 TEST(CrashModel, FindsAMissingDirectorySync) {
   const auto disk = posix_file_ops(Syncing::skip);
   const TempDir dir;

@@ -161,6 +161,8 @@ void CrashingFileOps::undo_names() {
       inner_.exchange(undo->path, undo->other);
       settle_rename({.op = FileOp::exchange, .path = undo->path, .other = undo->other});
     }
+    // Its directory is gone for good, and took it along.
+    if (inner_.kind(parent_of(restored)) == PathKind::absent) continue;
     if (undo->replaced == PathKind::file) inner_.create(restored)->append(as_bytes(undo->replaced_content));
     if (undo->replaced == PathKind::directory) inner_.make_dir(restored);
   }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -30,6 +31,12 @@ class FakeStrategy final : public detail::AnyStrategy {
   at::Tensor& sums() override { throw std::logic_error("a fake does not evaluate"); }
   std::vector<StateSlice> state() override { return slices; }
   void after_step(std::int64_t /*step*/) override {}
+  std::string pending() override { return "{}"; }
+  std::vector<InFlight> in_flight() override { return {}; }
+  bool resume(const ResumeFrom& from) override {
+    from.restore();
+    return true;
+  }
   std::optional<Timetable> timetable(Communicator& /*comm*/) override { return {}; }
   [[nodiscard]] const ParamLayout& layout() const override { throw std::logic_error("a fake has no layout"); }
 };

@@ -59,7 +59,15 @@ void for_each_model(const F& f) {
   }
 }
 
-/// Micro-batch `j` of step `step` over the whole world; every seventh target has no loss.
+/// Target i of micro-batch j has no loss: every seventh, others in every micro-batch, so that their numbers differ.
+inline bool without_loss(std::int64_t j, std::int64_t i) { return (i + 2 * j) % 7 == 3; }
+inline std::int64_t targets_of(const Workload& w, std::int64_t j) {
+  std::int64_t with_loss = 0;
+  for (std::int64_t i = 0; i < w.batch.micro * w.batch.sequence; ++i) with_loss += without_loss(j, i) ? 0 : 1;
+  return with_loss;
+}
+
+/// Micro-batch `j` of step `step` over the whole world.
 inline Batch made_up_batch(const Workload& w, std::int64_t step, std::int64_t j) {
   const std::int64_t B = w.batch.micro, T = w.batch.sequence;
   Batch batch{at::empty({B, T}, at::kLong), at::empty({B, T}, at::kLong), {}};
@@ -69,11 +77,13 @@ inline Batch made_up_batch(const Workload& w, std::int64_t step, std::int64_t j)
     batch.tokens.data_ptr<std::int64_t>()[i] =
         static_cast<std::int64_t>(r % static_cast<std::uint64_t>(w.model.vocab));
     batch.targets.data_ptr<std::int64_t>()[i] =
-        i % 7 == 3 ? -1 : static_cast<std::int64_t>((r >> 32) % static_cast<std::uint64_t>(w.model.vocab));
+        without_loss(j, i) ? -1
+                           : static_cast<std::int64_t>((r >> 32) % static_cast<std::uint64_t>(w.model.vocab));
   }
-  std::int64_t with_loss = 0;
-  for (std::int64_t i = 0; i < B * T; ++i) with_loss += i % 7 == 3 ? 0 : 1;
-  batch.scale = at::full({}, 1.0 / static_cast<double>(with_loss * w.batch.global / B), at::kFloat);
+  batch.with_loss = targets_of(w, j);
+  std::int64_t of_step = 0;
+  for (std::int64_t k = 0; k < w.batch.global / B; ++k) of_step += targets_of(w, k);
+  batch.scale = at::full({}, 1.0 / static_cast<double>(of_step), at::kFloat);
   return batch;
 }
 
@@ -132,6 +142,7 @@ constexpr std::int64_t kWitnessedStep = 1;
 struct RankResult {
   std::vector<StateSlice> state;      // clones, after the last step
   std::vector<double> losses, norms;  // of every step
+  std::vector<double> rates;          // the same, where results say them
   ByPlace<Bytes> peak;
   Bytes peak_total;
   MemoryPlan memory_plan;
@@ -139,8 +150,20 @@ struct RankResult {
   std::vector<CommPlan> recorded;                 // of every step
   double evaluation = 0, evaluation_between = 0;  // after the last step; after step `evaluate_after`
   std::int64_t dropped = 0;
+  std::int64_t steady_from = 0;        // the first step whose operations are those of the plan
+  std::optional<Timetable> timetable;  // rank 0's
   Bytes batches, op_scratch;  // of the witnessed step: the test's own tensors; what one operation may take
 };
+
+/// A step's result, whenever it comes.
+inline void note(const StepResult& result, RankResult& rank) {
+  if (!result.sums.defined()) return;
+  EXPECT_EQ(result.of_step.value_or(static_cast<std::int64_t>(rank.losses.size())),
+            static_cast<std::int64_t>(rank.losses.size()));
+  rank.losses.push_back(result.sums.data_ptr<double>()[0] / result.sums.data_ptr<double>()[1]);
+  rank.norms.push_back(result.grad_norm.item<float>());
+  if (result.lr) rank.rates.push_back(*result.lr);
+}
 
 template <Strategy S>
 RankResult run_rank(Communicator& transport, const RunShape& shape, const typename S::Options& options,
@@ -155,9 +178,10 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
   result.memory_plan = S::memory_plan(shape, options);
   result.comm_plan = S::comm_plan(shape, options);
   result.op_scratch = plan_op_scratch_bytes(shape);
+  if constexpr (requires { S::kSteadyFrom; }) result.steady_from = S::kSteadyFrom;
   RecordingCopies copies(std::move(copies_of_rank), comm.shared_record());
   Timeline timeline;
-  RunContext context{shape, comm, ledger, scalars, copies, timeline};
+  RunContext context{shape, comm, ledger, scalars, copies, timeline, comm.shared_record()};
   S strategy(context, options);
   const Workload& w = shape.workload;
   const auto evaluate = [&] {
@@ -179,9 +203,7 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     }
     const StepResult out = strategy.train_step(batches);
     if (witnessed) witness->end(to_int(transport.rank()));
-    result.losses.push_back(out.sums.template data_ptr<double>()[0] /
-                            out.sums.template data_ptr<double>()[1]);
-    result.norms.push_back(out.grad_norm.template item<float>());
+    note(out, result);
     result.recorded.push_back(comm.recorded("train", step));
     comm.set_phase("check");
     after_step(strategy, step);
@@ -189,8 +211,9 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     if (step == evaluate_after) result.evaluation_between = evaluate();
   }
   comm.set_phase("eval");
-  drain(strategy);
+  for (const StepResult& late : drain(strategy)) note(late, result);
   result.evaluation = evaluate();
+  result.timetable = timetable_of(strategy, comm);
   for (StateSlice& slice : strategy.state()) {
     if (slice.purpose == Purpose::gradients || slice.purpose == Purpose::workspace)
       continue;  // dead between steps
@@ -315,7 +338,7 @@ inline void expect_as_planned(const RankResult& rank) {
     });
   });
   EXPECT_EQ(rank.peak_total.value(), rank.memory_plan.total().value());
-  for (std::size_t step = 0; step < rank.recorded.size(); ++step) {
+  for (auto step = static_cast<std::size_t>(rank.steady_from); step < rank.recorded.size(); ++step) {
     EXPECT_TRUE(rank.recorded[step] == rank.comm_plan) << "operations of step " << step;
   }
   EXPECT_EQ(rank.dropped, 0) << "tickets dropped without a wait";

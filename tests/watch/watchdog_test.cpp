@@ -98,6 +98,22 @@ TEST(HangReport, AllWaitMeansTheyDisagree) {
             "every rank waits, so the ranks did not issue the same operations: rank 0");
 }
 
+// Nobody else is missing, whatever the others do.
+TEST(HangReport, ADiskIsTheRanksOwn) {
+  const OutstandingOp read{9, {CommKind::disk_read, DType::f32, Elements(1024)}, {}, true, Phase::train, 4};
+  for (const bool waiting : {false, true}) {
+    ProgressBoard board(WorldSize{2});
+    alive(board, Rank{0}, 9, true);
+    alive(board, Rank{1}, 7, waiting);
+    EXPECT_EQ(
+        report(board, read),
+        "rank 0 is stuck: its operation 9 (disk_read of 1,024 f32, train step 4) has not ended for more "
+        "than 30 s\n"
+        "  fix: see whether the disk still answers (dmesg); one that is only slow needs a longer "
+        "--watchdog (now 30 s)");
+  }
+}
+
 TEST(HangReport, OfWaitingRanksTheOneBehind) {
   ProgressBoard board(WorldSize{3});
   alive(board, Rank{0}, 9, true);
@@ -284,6 +300,26 @@ TEST(Watchdog, OperationsThatChangeAreProgress) {
   }
   EXPECT_TRUE(board.read(Rank{0}).left);
   EXPECT_EQ(ending.exits, 0);
+}
+
+// Ten transfers issued at once, one of which ends every 100 ms: together they take two and a half times the limit.
+TEST(Watchdog, TransfersThatWaitTheirTurnAreNoHang) {
+  ProgressBoard board(WorldSize{1});
+  Ending ending;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto queued = [&] {
+    std::vector<OutstandingOp> ops;
+    for (auto left = 10 - (std::chrono::steady_clock::now() - begin) / 100ms; left > 0; --left)
+      ops.insert(ops.begin(),
+                 {11 - left, {CommKind::disk_read, DType::f32, Elements(8)}, {}, true, Phase::train, 4});
+    return ops;
+  };
+  Watchdog dog(board, Rank{0}, queued, ending.options(400ms));
+  dog.step_begin(4);
+  std::this_thread::sleep_for(1000ms);
+  EXPECT_EQ(ending.exits, 0);
+  ending.await_exits(1);  // nothing moves any more
+  EXPECT_EQ(ending.code, 75);
 }
 
 TEST(Watchdog, AStepOfAWorldOfOneThatStandsStill) {

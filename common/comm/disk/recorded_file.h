@@ -1,0 +1,41 @@
+// A BlockFile's transfers as operations: issued, waited for and recorded as messages and copies are.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "common/comm/communicator.h"
+#include "common/storage/block_file.h"
+#include "common/watch/comm_record.h"
+
+namespace sc {
+
+/// Transfers of whole extents, counted as fp32 elements. BlockFile says what a caller owes.
+///   Ticket   wait() and wait_on_host() are the same; end() may be waited for by another thread.
+///   of_step  the training step that the transfer counts for, whenever it is issued; empty: the present one.
+class RecordedFile {
+ public:
+  /// What was issued, and when. Called by the thread that issues.
+  using Watch =
+      std::function<void(CommKind kind, DiskTransfer::Clock::time_point issued, DiskTransfer transfer)>;
+  /// record: null where nobody asks.
+  RecordedFile(BlockFile& file, std::shared_ptr<CommRecord> record, Watch watch = {})
+      : file_(file), record_(std::move(record)), watch_(std::move(watch)) {}
+  Ticket read(std::size_t extent, std::span<std::byte> into, std::optional<std::int64_t> of_step = {});
+  Ticket write(std::size_t extent, std::span<const std::byte> from, std::optional<std::int64_t> of_step = {});
+
+ private:
+  template <class Start>
+  Ticket transfer(CommKind kind, std::size_t extent, std::optional<std::int64_t> of_step, const Start& start);
+
+  BlockFile& file_;
+  const std::shared_ptr<CommRecord> record_;
+  const Watch watch_;
+};
+
+}  // namespace sc

@@ -1,0 +1,96 @@
+#include "common/config/other_names.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace sc {
+namespace {
+
+struct Name {
+  std::string_view theirs, ours;
+};
+constexpr const char* kStage =
+    "a stage is a lesson: lessons/02_zero1 (1), lessons/03_zero2 (2), lessons/04_zero3 (3)";
+constexpr const char* kGlobal =
+    "--set batch.global=N: rows of one step over all ranks, the same for every number of ranks";
+constexpr const char* kMicro = "--set batch.micro=N: rows of one forward and backward of a rank";
+constexpr const char* kSteps = "--steps N; the first lines of a run say how many steps an epoch has";
+constexpr const char* kOffload =
+    "lessons/05_offload keeps optimizer states in host memory, lessons/06_infinity on a disk";
+// Written with dashes.
+constexpr auto kNames = std::to_array<Name>({
+    {"lr", "--set optim.lr=0.001"},
+    {"learning-rate", "--set optim.lr=0.001"},
+    {"weight-decay", "--set optim.weight_decay=0.01"},
+    {"warmup-steps", "--set optim.warmup_steps=N"},
+    {"warmup-iters", "--set optim.warmup_steps=N"},
+    {"lr-scheduler-type", "--set optim.schedule=cosine"},
+    {"grad-clip", "--set optim.clip=1.0"},
+    {"max-grad-norm", "--set optim.clip=1.0"},
+    {"gradient-clipping", "--set optim.clip=1.0"},
+    {"batch-size", kGlobal},
+    {"global-batch-size", kGlobal},
+    {"train-batch-size", kGlobal},
+    {"micro-batch-size", kMicro},
+    {"per-device-train-batch-size", kMicro},
+    {"train-micro-batch-size-per-gpu", kMicro},
+    {"gradient-accumulation-steps", "it follows: batch.global / (batch.micro x data-parallel ranks)"},
+    {"block-size", "--set batch.sequence=N"},
+    {"seq-length", "--set batch.sequence=N"},
+    {"seq-len", "--set batch.sequence=N"},
+    {"max-seq-length", "--set batch.sequence=N"},
+    {"bf16", "--set precision.dtype=bf16"},
+    {"fp16", "--set precision.dtype=fp16"},
+    {"dtype", "--set precision.dtype=bf16"},
+    {"epochs", kSteps},
+    {"num-epochs", kSteps},
+    {"num-train-epochs", kSteps},
+    {"max-steps", "--steps N"},
+    {"max-iters", "--steps N"},
+    {"train-iters", "--steps N"},
+    {"zero-stage", kStage},
+    {"stage", kStage},
+    {"zero-optimization.stage", kStage},
+    {"offload", kOffload},
+    {"cpu-offload", kOffload},
+    {"zero-optimization.offload-optimizer", kOffload},
+    {"gradient-checkpointing", "--set activations=recompute"},
+    {"eval-interval", "--eval-every STEPS"},
+    {"eval-steps", "--eval-every STEPS"},
+    {"eval-iters", "--set data.validation_batches=N"},
+    {"output-dir", "--out DIR for the record, --checkpoints DIR for checkpoints"},
+    {"out-dir", "--out DIR for the record, --checkpoints DIR for checkpoints"},
+    {"save-steps", "--save-every STEPS"},
+    {"save-interval", "--save-every STEPS"},
+    {"save-total-limit", "--keep N"},
+    {"resume-from-checkpoint", "--resume DIR, or --resume latest"},
+    {"load", "--resume DIR, or --init FILE for weights alone"},
+    {"model-name-or-path",
+     "--init FILE for the weights, --workload FILE for their shape: docs/real_models.md"},
+    {"init-from", "--init FILE for the weights, --workload FILE for their shape: docs/real_models.md"},
+    {"dataset", "--data FILE"},
+    {"train-file", "--data FILE"},
+    {"validation-file", "--validation FILE"},
+    {"test-file", "--test FILE"},
+    {"nproc-per-node", "run.sh -n RANKS"},
+    {"num-gpus", "run.sh -n RANKS"},
+    {"gpus", "run.sh -n RANKS"},
+    {"tensor-model-parallel-size", "there is no tensor parallelism here; lessons/07_pipeline divides layers"},
+    {"pipeline-model-parallel-size", "lessons/07_pipeline/run.sh -n STAGES"},
+    {"deepspeed", "a strategy is a lesson; docs/coverage.md has DeepSpeed's keys, one by one"},
+    {"deepspeed-config", "a strategy is a lesson; docs/coverage.md has DeepSpeed's keys, one by one"},
+    {"fsdp", "a strategy is a lesson: lessons/04_zero3 is FSDP's full sharding"},
+    {"compile", "nothing is compiled at run time; a GPU's step is a CUDA graph (--graph)"},
+});
+
+}  // namespace
+
+std::string ours_for(std::string_view name) {
+  std::string dashed(name.substr(std::min(name.find_first_not_of('-'), name.size())));
+  std::ranges::replace(dashed, '_', '-');
+  const auto found = std::ranges::find(kNames, std::string_view(dashed), &Name::theirs);
+  return found == kNames.end() ? "" : std::string(found->ours);
+}
+
+}  // namespace sc

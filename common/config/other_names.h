@@ -1,0 +1,13 @@
+// What users of PyTorch, DeepSpeed, Hugging Face and nanoGPT type, and what it is called here.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace sc {
+
+/// The fix for a flag or a key of those programs ("--batch-size", "zero_optimization.stage"): what to use. Empty: none
+/// of theirs.
+std::string ours_for(std::string_view name);
+
+}  // namespace sc

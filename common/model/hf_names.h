@@ -1,0 +1,27 @@
+// Names and shapes of GPT-2's tensors in Hugging Face's files. No torch.
+//   Source: transformers' modeling_gpt2.py.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sc {
+
+/// Of an untied model; the only name without the prefix "transformer.".
+inline constexpr const char* kHfHead = "lm_head.weight";
+inline constexpr const char* kHfPrefix = "transformer.";
+
+/// What save_pretrained calls our tensor `name`.
+std::string hf_name(std::string_view name);
+
+/// Whether a tensor of our name and shape stands transposed in a file: every matrix of a block is a Conv1D
+/// there, [in, out], and [out, in] here.
+bool hf_transposed(std::string_view name, const std::vector<std::int64_t>& shape);
+
+/// Its shape in a file; wte and an untied head have `vocab` rows there and padding rows behind them here.
+std::vector<std::int64_t> hf_shape(std::string_view name, const std::vector<std::int64_t>& shape,
+                                   std::int64_t vocab);
+
+}  // namespace sc

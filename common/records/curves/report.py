@@ -1,0 +1,380 @@
+"""Runs side by side, and their loss over tokens as an SVG.
+Called by lessons/report.sh; standard library only."""
+
+import argparse
+import difflib
+import math
+import os
+import pathlib
+import sys
+
+from run_files import CANNOT_WRITE, DATA, USAGE, WHOLE, Refused, read_run, run_program
+
+# The pages' figures are drawn with the same writer.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "docs"))
+from rendering.svg import LINES, Drawing, Plot, label_ends  # noqa: E402
+
+PURPOSES = (
+    "parameters",
+    "gradients",
+    "master",
+    "momentum",
+    "variance",
+    "activations",
+    "workspace",
+    "communication",
+    "stash",
+    "checkpoint",
+)
+PLACES = ("pinned", "host", "disk")  # beside the device
+ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "u8": 1}
+COPIES = {
+    "to_host": "copied to and from the host",
+    "to_device": "copied to and from the host",
+    "disk_read": "read from and written to the disk",
+    "disk_write": "read from and written to the disk",
+}
+WARM_UP, TIMED = 5, 20  # kWarmupSteps and kTimedSteps of record.h
+WIDTH = 110  # characters of a line
+MOST_POINTS = 500  # of a curve
+NONE = "-"
+
+
+# --- one run's numbers --------------------------------------------------------------------------------------
+
+
+def timing(steps):
+    """(median seconds, tokens per second) as timing_of() of record.cpp has them; None of too few steps."""
+    timed = steps[WARM_UP:]
+    if len(timed) < TIMED:
+        return None
+    seconds = sorted(step["seconds"] for step in timed)
+    median = seconds[max(math.ceil(len(seconds) / 2), 1) - 1]
+    return (median, sum(step["tokens"] for step in timed) / len(timed) / median) if median > 0 else None
+
+
+def sent_bytes(operation, rank, world):
+    """What a rank sends for one such operation: wire_bytes() of common/watch/comm_op.h."""
+    ranks, elements, size = (
+        operation.get("ranks", world),
+        operation["elements"],
+        ELEMENT_BYTES[operation["dtype"]],
+    )
+    if ranks == 1:
+        return 0
+    if operation["kind"] == "all_reduce":
+        piece, place = -(-elements // ranks), rank % ranks
+        own = min(elements, (place + 1) * piece) - min(elements, place * piece)
+        return (elements - own + (ranks - 1) * own) * size
+    if operation["kind"] in ("reduce_scatter", "all_gather"):
+        return elements // ranks * (ranks - 1) * size
+    return elements * size if operation["kind"] in ("broadcast", "send") else 0
+
+
+def found(rank, what):
+    """What was measured, or predicted where the run was too short to be checked."""
+    measured = rank["measured_" + what]
+    return rank["predicted_" + what] if measured is None else measured
+
+
+def bytes_rows(run):
+    """{row: bytes} of the rank that holds most on its device."""
+    if not run.record["ranks"]:
+        return {}
+    held = max((found(rank, "bytes") for rank in run.record["ranks"]), key=lambda one: one["total"])
+    rows = {purpose: held[purpose] for purpose in PURPOSES if purpose in held}
+    rows["total"] = held["total"]
+    for place in PLACES:
+        beside = held.get(place, {})
+        if isinstance(beside, int):  # records from before places
+            beside = {"workspace": beside}
+        rows.update({f"{purpose}, {place}": beside[purpose] for purpose in PURPOSES if purpose in beside})
+        if len(beside) > 1:
+            rows[f"total, {place}"] = sum(beside.values())
+    return rows
+
+
+def moved_rows(run):
+    """{row: bytes of one step}: of each row the most that a rank moves."""
+    most = {"sent to other ranks": 0} if run.record["ranks"] else {}
+    for rank in run.record["ranks"]:
+        moved = {}
+        for operation in found(rank, "operations"):
+            way = COPIES.get(operation["kind"], "sent to other ranks")
+            one = (
+                operation["elements"] * ELEMENT_BYTES[operation["dtype"]]
+                if operation["kind"] in COPIES
+                else sent_bytes(operation, rank["rank"], run.record["world"])
+            )
+            moved[way] = moved.get(way, 0) + one * operation["count"]
+        for way, count in moved.items():
+            most[way] = max(most.get(way, 0), count)
+    return most
+
+
+def state_of(run):
+    code = run.record["exit_code"]
+    return "not ended" if code is None else "" if code == 0 else f"exit {code}"
+
+
+def checked(run):
+    ranks = run.record["ranks"]
+    if not ranks or any(
+        rank["measured_bytes"] is None or rank["measured_operations"] is None for rank in ranks
+    ):
+        return "predicted" if ranks else NONE
+    return "measured" if run.record.get("as_predicted") else "DIFFERENT"
+
+
+def perplexity(run):
+    """Of the validation text, unless the record has its own."""
+    loss = run.record["validation_loss"]
+    value = run.record.get("perplexity", None if loss is None else math.exp(min(loss, 700)))
+    return NONE if value is None else f"{value:.3f}"
+
+
+def decimals(value):
+    return NONE if value is None else f"{value:.4f}"
+
+
+def speed_rows(run):
+    times = timing(run.steps)
+    return {
+        "steps": f"{len(run.steps):,}",
+        "tokens": f"{sum(step['tokens'] for step in run.steps):,}",
+        "tokens per second": f"{times[1]:,.0f}" if times else NONE,
+        "milliseconds per step": f"{1e3 * times[0]:,.2f}" if times else NONE,
+    }
+
+
+def loss_rows(run):
+    return {
+        "first": decimals(run.steps[0]["loss"] if run.steps else None),
+        "last": decimals(run.steps[-1]["loss"] if run.steps else None),
+        "validation": decimals(run.record["validation_loss"]),
+        "perplexity": perplexity(run),
+    }
+
+
+def counts(rows):
+    return {name: f"{value:,}" for name, value in rows.items()}
+
+
+# Title, rows of one run.
+PARTS = (
+    ("speed, after the warm-up", speed_rows),
+    ("peak bytes of a rank", lambda run: counts(bytes_rows(run))),
+    ("bytes per step of a rank", lambda run: counts(moved_rows(run))),
+    ("", lambda run: {"bytes are": checked(run)}),
+    ("loss, nats per token", loss_rows),
+)
+
+
+# --- side by side -------------------------------------------------------------------------------------------
+
+
+def values_of(run, rows):
+    try:
+        return rows(run)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise Refused(DATA, run.file, f"is damaged: {type(error).__name__} at {error}", WHOLE) from None
+
+
+def in_order(columns):
+    """The names of all columns' rows, each where the first run that has it has it."""
+    names = []
+    for column in columns:
+        at = 0
+        for name in column:
+            if name in names:
+                at = names.index(name) + 1
+            else:
+                names.insert(at, name)
+                at += 1
+    return names
+
+
+def block(numbered):
+    """The table of as many runs as fit into a line."""
+    lines = []
+    for title, rows in PARTS:
+        columns = [values_of(run, rows) for _, run in numbered]
+        names = in_order(columns)
+        if title and names:
+            lines.append([title, *(f"[{number}]" for number, _ in numbered)])
+        lines += [["  " + name, *(column.get(name, NONE) for column in columns)] for name in names]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(numbered) + 1)]
+    return [
+        "  ".join(
+            [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))]
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def report(runs):
+    numbered = list(enumerate(runs, 1))
+    names = [[f"[{number}]", title_of(run), state_of(run), run.given, run.note] for number, run in numbered]
+    widths = [max(len(name[i]) for name in names) for i in range(3)]
+    lines = [
+        "  ".join(
+            [*(part.ljust(width) for part, width in zip(name, widths) if width), *filter(None, name[3:])]
+        )
+        for name in names
+    ]
+    fitting = (WIDTH - 30) // 13
+    for first in range(0, len(numbered), fitting):
+        lines += ["", *block(numbered[first : first + fitting])]
+    return "\n".join(lines)
+
+
+def title_of(run):
+    return f"{run.record['lesson']} -n {run.record['world']}"
+
+
+def refuse_other_work(runs, across):
+    """Runs compare only where they did the same work, or differ in what was named."""
+    known = {key for run in runs for key in run.record["workload"]}
+    for key in across:
+        if key not in known:
+            near = difflib.get_close_matches(key, sorted(known), 1) or sorted(known)[:1]
+            raise Refused(
+                USAGE,
+                f"--across {key}",
+                "no run here has such a key in its workload",
+                f"--across {near[0]}" if near else "leave it out",
+            )
+    first = runs[0]
+    for run in runs[1:]:
+        if run.record["workload_hash"] == first.record["workload_hash"]:
+            continue
+        one, other = first.record["workload"], run.record["workload"]
+        keys = sorted(key for key in {**one, **other} if one.get(key) != other.get(key))
+        strange = [key for key in keys if key not in across]
+        if strange:
+            key = strange[0]
+            values = f"{key} is {other.get(key, 'nothing')} here and {one.get(key, 'nothing')} there"
+            raise Refused(
+                USAGE,
+                run.given,
+                f"did other work than {first.given}: {values}",
+                f"compare runs of one workload, or say that they may differ in it: --across {','.join(keys)}",
+            )
+        if not keys:
+            raise Refused(
+                USAGE,
+                run.given,
+                f"did other work than {first.given}: the workloads' hashes differ, though no key does",
+                "compare runs of one version of the programs",
+            )
+
+
+# --- the figure ---------------------------------------------------------------------------------------------
+
+
+def curve_of(run):
+    """[(tokens, loss)]: means of neighbouring steps where there are many; what is not finite is left out."""
+    points = [
+        ((step["step"] + 1) * step["tokens"], step["loss"])
+        for step in run.steps
+        if math.isfinite(step["loss"])
+    ]
+    each = -(-len(points) // MOST_POINTS)
+    groups = [points[at : at + each] for at in range(0, len(points), max(each, 1))]
+    return [(group[-1][0], sum(loss for _, loss in group) / len(group)) for group in groups]
+
+
+def ticks(low, high):
+    """4 to 9 round values that span the range."""
+    if high <= low:
+        low, high = low - 0.5, high + 0.5
+    power = 10 ** math.floor(math.log10((high - low) / 4))
+    step = next(power * m for m in (1, 2, 5, 10) if (high - low) / (power * m) <= 8)
+    return [step * i for i in range(math.floor(low / step), math.ceil(high / step) + 1)]
+
+
+def short(value):
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def draw(runs):
+    """The figure; None where no run has a loss."""
+    curves = [(run, points) for run in runs if (points := curve_of(run))]
+    if not curves:
+        return None
+    numbers = {id(run): f"[{number}] {title_of(run)}" for number, run in enumerate(runs, 1)}
+    losses = [loss for _, points in curves for _, loss in points]
+    x_ticks, y_ticks = ticks(0, max(points[-1][0] for _, points in curves)), ticks(min(losses), max(losses))
+    ends = "; ".join(
+        f"{numbers[id(run)]} ends at {points[-1][1]:.4f} after {points[-1][0]:,} tokens"
+        for run, points in curves
+    )
+    height = max(300, 17 * len(curves))
+    means = any(len(run.steps) > MOST_POINTS for run, _ in curves)
+    drawing = Drawing(
+        height + 120,
+        "Loss over tokens",
+        f"Training loss over the tokens seen. {ends}.",
+        "means of neighbouring steps" if means else "",
+    )
+    plot = Plot(drawing, 64, 70, 620, height, (0, x_ticks[-1]), (y_ticks[0], y_ticks[-1]))
+    plot.axes(
+        [(t, short(t)) for t in x_ticks],
+        [(t, f"{t:.6g}") for t in y_ticks],
+        "tokens",
+        "training loss, nats per token",
+    )
+    labels = []
+    for i, (run, points) in enumerate(curves):
+        # Dashes: of two runs with equal bits both are to be seen.
+        colour, dashed = LINES[i % len(LINES)], i % 2 == 1
+        plot.curve(points, colour, dashed)
+        labels.append((plot.y(points[-1][1]), colour, dashed, f"{numbers[id(run)]}: {points[-1][1]:.4f}"))
+    labels = [
+        (min(y, plot.top + height - 16 * below), *rest)
+        for below, (y, *rest) in enumerate(sorted(labels, reverse=True))
+    ]
+    label_ends(drawing, plot.left + plot.width + 6, labels, plot.top)
+    return drawing.done("").svg
+
+
+def write_figure(svg, path):
+    try:
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            file.write(svg)
+        os.replace(path + ".new", path)
+    except OSError as error:
+        raise Refused(
+            CANNOT_WRITE, path, f"cannot be written: {error.strerror}", "name another file: --svg FILE"
+        ) from None
+
+
+class Arguments(argparse.ArgumentParser):
+    def error(self, message):
+        raise Refused(USAGE, "lessons/report.sh", message, "lessons/report.sh --help")
+
+
+def main(arguments):
+    parser = Arguments(add_help=False, allow_abbrev=False)
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("--svg")
+    parser.add_argument("--across", action="append", default=[])
+    asked = parser.parse_intermixed_args(arguments)
+    runs = [read_run(path) for path in asked.runs]
+    refuse_other_work(runs, [key for keys in asked.across for key in keys.split(",") if key])
+    print(report(runs))
+    svg = draw(runs)
+    if svg is None:
+        print("\nno figure: no run here has a finite loss")
+        return 0
+    path = asked.svg or os.path.join(runs[0].folder, "loss.svg")
+    write_figure(svg, path)
+    print(f"\nfigure: {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    run_program(main)

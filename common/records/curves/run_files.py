@@ -1,0 +1,203 @@
+"""Reads what a run leaves behind (common/records/record.h): record.json, and steps.jsonl, which grows by a
+line per step while the run goes on. Standard library only."""
+
+import dataclasses
+import glob
+import json
+import math
+import os
+import sys
+
+USAGE, DATA, MISSING, CANNOT_WRITE = 64, 65, 69, 73  # exit codes; docs/troubleshooting.md, "How a run ends"
+# Of a step; null stands for what is not finite.
+NUMBERS = ("loss", "lr", "grad_norm", "seconds", "waited_seconds")
+NONE = type(None)
+# Of a record: what is read here, and what it is.
+NEEDED = {
+    "lesson": str,
+    "started": str,
+    "exit_code": (int, NONE),
+    "workload_hash": str,
+    "workload": dict,
+    "device": str,
+    "world": int,
+    "validation_loss": (int, float, NONE),
+    "ranks": list,
+    "steps": dict,
+}
+WHOLE = "a run writes it whole or not at all, so it was damaged later: take another run, or train again"
+A_LINE = (
+    "a run writes one JSON object per line, so it was damaged later: remove that line, or take another run"
+)
+
+
+class Refused(Exception):
+    """Bad input: exit code, where, what, fix."""
+
+    def __init__(self, code, where, what, fix):
+        super().__init__(f"error: {where}: {what}\n  fix: {fix}")
+        self.code = code
+
+
+def run_program(main):
+    """Runs main() as a program: what is refused is one message and an exit code."""
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Refused as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def some_run(below="runs"):
+    """Says how a run is named, by the newest one that lies there."""
+    found = glob.glob(os.path.join(glob.escape(below), "**", "record.json"), recursive=True)
+    newest = (
+        os.path.dirname(max(found, key=os.path.getmtime))
+        if found
+        else "runs/01_data_parallel/2025-01-31T12-00-00"
+    )
+    return f"name the folder of a run or its record.json, such as {newest}"
+
+
+def parsed(text, path, fix, first_line=1):
+    try:
+        return json.loads(text)
+    except ValueError as error:  # also of bytes that are no text
+        line, column = getattr(error, "lineno", 1), getattr(error, "colno", 1)
+        raise Refused(DATA, f"{path}:{first_line + line - 1}:{column}", "is not JSON", fix) from None
+
+
+def number(value):
+    return math.nan if value is None else value
+
+
+def checked_step(values, place, fix):
+    if not isinstance(values, dict):
+        raise Refused(DATA, place, "is no step", fix)
+    for key in ("step", "tokens", *NUMBERS):
+        if key not in values:
+            raise Refused(DATA, place, f'"{key}" is missing', fix)
+        if not isinstance(values[key], (int, float)) and not (values[key] is None and key in NUMBERS):
+            raise Refused(DATA, place, f'"{key}" is no number', fix)
+    return {**values, **{key: number(values[key]) for key in NUMBERS}}
+
+
+class StepFile:
+    """steps.jsonl: each read() gives the steps that came since the last one."""
+
+    def __init__(self, path):
+        self.path, self._at, self._rest, self._lines = path, 0, b"", 0
+
+    def read(self):
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._at)
+                new = file.read()
+        except FileNotFoundError:  # the run has only begun
+            return []
+        except OSError as error:
+            raise Refused(DATA, self.path, f"cannot be read: {error.strerror}", some_run()) from None
+        self._at += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        steps = []
+        for line in lines:
+            self._lines += 1
+            values = parsed(line, self.path, A_LINE, self._lines)
+            steps.append(checked_step(values, f"{self.path}:{self._lines}", A_LINE))
+        return steps
+
+    @property
+    def torn(self):
+        """What to say of a last line without an end: the run was killed in it, or is writing it."""
+        return f"{self.path}:{self._lines + 1}: the last line is cut off and left out" if self._rest else ""
+
+
+@dataclasses.dataclass
+class Run:
+    given: str  # the path as it was given
+    file: str  # of the record
+    record: dict
+    steps: list = dataclasses.field(default_factory=list)
+    note: str = ""  # what was left out
+
+    @property
+    def folder(self):
+        return os.path.dirname(self.file) or "."
+
+    @property
+    def ended(self):
+        return self.record["exit_code"] is not None
+
+    @property
+    def steps_file(self):
+        return os.path.join(self.folder, "steps.jsonl")
+
+    @property
+    def name(self):
+        """lesson/folder; a record that has another name than a run gives it is named after its file."""
+        own = os.path.splitext(os.path.basename(self.file))[0]
+        return os.path.join(
+            self.record["lesson"], os.path.basename(os.path.abspath(self.folder)) if own == "record" else own
+        )
+
+
+def load_record(path):
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError as error:
+        raise Refused(DATA, path, f"cannot be read: {error.strerror}", some_run()) from None
+    if not text.strip():
+        raise Refused(DATA, path, "is empty", WHOLE)
+    record = parsed(text, path, WHOLE)
+    if not isinstance(record, dict) or "format" not in record:
+        raise Refused(DATA, path, 'is no record of a run: it has no "format"', some_run())
+    if record["format"] != 1:
+        raise Refused(
+            DATA,
+            path,
+            f'"format" is {record["format"]}, not 1, the one this version reads',
+            "use the version that wrote it",
+        )
+    for key, kind in NEEDED.items():
+        if key not in record:
+            raise Refused(DATA, path, f'"{key}" is missing', WHOLE)
+        if not isinstance(record[key], kind):
+            raise Refused(DATA, path, f'"{key}" is not what a run writes', WHOLE)
+    return record
+
+
+def columns_to_steps(columns, path):
+    """The record keeps a step's numbers as columns."""
+    kept = {key: values for key, values in columns.items() if isinstance(values, list)}
+    if len({len(values) for values in kept.values()}) > 1:
+        raise Refused(DATA, path, '"steps": its columns are not of one length', WHOLE)
+    rows = [dict(zip(kept, values)) for values in zip(*kept.values())]
+    return [checked_step(row, f'{path}: "steps"', WHOLE) for row in rows]
+
+
+def find_run(path):
+    """The run without its steps."""
+    if not os.path.exists(path):
+        raise Refused(DATA, path, "there is no such run", some_run())
+    file = os.path.join(path, "record.json") if os.path.isdir(path) else path
+    if os.path.basename(file) == "steps.jsonl":
+        file = os.path.join(os.path.dirname(file), "record.json")
+    if not os.path.exists(file):
+        raise Refused(DATA, path, "holds no record.json", some_run(path if os.path.isdir(path) else "runs"))
+    return Run(path, file, load_record(file))
+
+
+def read_run(path):
+    """The run with the steps that it has so far: of the record where it ended, else of steps.jsonl."""
+    run = find_run(path)
+    run.steps = columns_to_steps(run.record["steps"], run.file)
+    if not run.steps and not run.ended:
+        steps = StepFile(run.steps_file)
+        run.steps, run.note = steps.read(), steps.torn
+    return run

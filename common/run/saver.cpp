@@ -1,0 +1,440 @@
+#include "common/run/saver.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <set>
+
+#include "common/comm/gather_text.h"
+#include "common/config/workload_table.h"
+#include "common/memory/ledger.h"
+#include "common/run/describe.h"
+#include "common/run/run_files.h"
+#include "common/run/run_shape.h"
+#include "common/storage/crash_at.h"
+#include "common/storage/mapped_file.h"
+
+namespace sc::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+checkpoint::DataFingerprint fingerprint_of(const Path& tokens) {
+  const MappedFile file(tokens);
+  return {static_cast<std::int64_t>(file.bytes().size()), checkpoint::sum_of(file.bytes())};
+}
+
+std::unique_ptr<FileOps> file_ops_of(const TrainJob& job) {
+  const std::int64_t crash = job.line.checkpoints.crash_at;
+  return crash > 0 && job.launch.rank == Rank{0} ? crash_at(crash, posix_file_ops()) : posix_file_ops();
+}
+
+// Without the fix: the whole has its own.
+std::string said_of(const InputError& error) { return error.where() + ": " + error.message(); }
+
+// What the ranks have to say, joined; empty: nothing. The same on all.
+std::string said_by_all(Communicator& comm, const std::string& mine) {
+  std::string all;
+  const std::vector<std::string> of_ranks = gather_strings(comm, mine);
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    if (!of_ranks[rank].empty())
+      all += (all.empty() ? "" : "; ") + fmt::format("rank {}: {}", rank, of_ranks[rank]);
+  }
+  return broadcast_string(comm, all);
+}
+
+// Bytes of the copy that this rank writes from while training goes on; 0 without one. By formula: 12 bytes for each
+// element whose optimizer state is its own; replicas divide theirs. And what is put off.
+Bytes checkpoint_copy_bytes(const TrainJob& job, const RunShape& shape) {
+  if (job.line.checkpoints.every == 0 || !job.line.checkpoints.async) return Bytes(0);
+  // Of optimizer states, wherever they lie: elements of this rank, and of all.
+  const auto elements = [&](const RunShape& of) {
+    const MemoryPlan plan = job.lesson.memory_plan(of);
+    Bytes bytes;
+    for_each_place([&](Place place) { bytes += plan.of(Purpose::momentum, place); });
+    return bytes.value() / size_of(DType::f32);
+  };
+  const std::int64_t replicas = data_ranks(shape);
+  std::int64_t all = 0;
+  RunShape first = shape;
+  for (std::int64_t stage = 0; stage < shape.stages; ++stage) {
+    first.rank = Rank{static_cast<int>(stage * replicas)};
+    all += replicas * elements(first);
+  }
+  const std::int64_t model = ParamLayout(shape.workload.model, WorldSize{1}).arena_size().value();
+  const bool replicated = replicas > 1 && all >= replicas * model;
+  // Parts of a unit are rounded up.
+  const std::int64_t own = replicated
+                               ? ceil_div(elements(shape), replicas) + 2 * (shape.workload.model.layers + 2)
+                               : elements(shape);
+  return bytes_of(Elements(3 * own), DType::f32) + job.lesson.pending_bytes(shape);
+}
+
+}  // namespace
+
+Path checkpoints_dir(const TrainJob& job) {
+  const std::string& named = job.line.checkpoints.dir;
+  return named.empty() ? Path("runs") / job.lesson.info.name / "checkpoints" : Path(named);
+}
+
+MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape) {
+  MemoryPlan plan = plan_of_run(job.lesson, shape);
+  if (const Bytes copy = checkpoint_copy_bytes(job, shape); copy.value() > 0)
+    plan.add(Purpose::checkpoint, "copy for the next checkpoint", "12 P/N", copy, Place::host);
+  return plan;
+}
+
+Position position_of(const StepScalars& scalars, std::int64_t step, std::int64_t skips_in_a_row) {
+  Position position{.step = step,
+                    .updates = scalars.step.item<std::int64_t>(),
+                    .scaler = {},
+                    .skips_in_a_row = skips_in_a_row};
+  if (scalars.loss_scale.defined()) {
+    const at::Tensor state = scalars.scaler_state.cpu();
+    position.scaler = {scalars.loss_scale.item<float>(), state[0].item<std::int64_t>(),
+                       state[1].item<std::int64_t>()};
+  }
+  return position;
+}
+
+void restore_scalars(const checkpoint::Manifest& from, const StepScalars& scalars) {
+  at::Tensor step = scalars.step, scale = scalars.loss_scale, state = scalars.scaler_state;
+  step.fill_(from.updates);
+  if (!scale.defined()) return;
+  scale.fill_(from.scaler.scale);
+  state[0].fill_(from.scaler.good_steps);
+  state[1].fill_(from.scaler.overflows);
+}
+
+/// A save between its beginning and the step at which all ranks know that it has ended.
+struct Saver::InFlight {
+  Position position;
+  std::string pending;              // Strategy's
+  std::optional<SavedState> state;  // where values are read as they are written
+  std::vector<checkpoint::Entry> entries;
+  std::unique_ptr<AtomicDir> dir;  // rank 0's
+  Path path;                       // of the files, until they are committed
+  Clock::time_point began = Clock::now();
+  double blocked = 0;
+  Clock::time_point asked = began;        // when the ranks last told each other
+  std::atomic<std::int64_t> written = 0;  // bytes
+  // The thread's, until `done`:
+  std::string sums, error;
+  std::atomic<bool> done = false;
+  std::jthread thread;
+};
+
+Saver::Saver(const Parts& parts)
+    : parts_(parts), ops_(file_ops_of(parts.job)), dir_(checkpoints_dir(parts.job)) {
+  const Bytes bytes = checkpoint_copy_bytes(parts.job, parts.shape);
+  if (bytes.value() > 0)
+    copy_ = parts.ledger.zeros(Purpose::checkpoint, "copy for the next checkpoint", {bytes.value()},
+                               DType::u8, Place::host);
+  refuse_others();
+  require_room();
+}
+
+// Two runs in one directory: the newest checkpoint would be the one that got further, whose ever it is.
+void Saver::refuse_others() {
+  if (!parts_.job.line.checkpoints.resume.empty()) return;
+  std::string newest;
+  if (parts_.comm.rank() == Rank{0}) {
+    const std::vector<checkpoint::Generation> there = checkpoint::generations(*ops_, dir_);
+    if (!there.empty()) newest = there.back().path.filename().string();
+  }
+  newest = broadcast_string(parts_.comm, newest);
+  if (newest.empty()) return;
+  throw InputError(ExitCode::usage, "--save-every",
+                   fmt::format("{} holds checkpoints of an earlier run, up to {}", dir_.string(), newest),
+                   "--resume latest goes on from there; to begin again, remove them or name another "
+                   "directory with --checkpoints");
+}
+
+// For the files of all ranks, before the first step.
+void Saver::require_room() {
+  const SavedState state(parts_.strategy, parts_.strategy.layout(), parts_.comm);
+  const checkpoint::FileId id{.step = 0, .rank = to_int(parts_.comm.rank())};
+  const Bytes own = checkpoint::bytes_needed(id, state.entries());
+  std::string error;
+  Bytes all(0);
+  for (const std::string& text : gather_strings(parts_.comm, std::to_string(own.value())))
+    all += Bytes(std::stoll(text));
+  try {
+    if (parts_.comm.rank() == Rank{0}) checkpoint::require_free_space(*ops_, dir_, all);
+  } catch (const InputError& refused) {
+    error = said_of(refused);
+  }
+  agree(error, "no checkpoint fits here");
+}
+
+Saver::~Saver() = default;
+
+void Saver::agree(const std::string& error, const char* what) {
+  const std::string said = said_by_all(parts_.comm, error);
+  if (said.empty()) return;
+  if (in_flight_) in_flight_->dir.reset();
+  in_flight_.reset();
+  throw InputError(ExitCode::cannot_write, dir_.string(), fmt::format("{}: {}", what, said),
+                   "make room or name another directory with --checkpoints, then --resume latest: what was "
+                   "saved before stands");
+}
+
+void Saver::save(const Position& position) {
+  settle(true);
+  const Clock::time_point began = Clock::now();
+  begin(position);
+  if (copy_.defined()) {
+    // [anchor: copy-then-write]
+    // From here on the run may change what it likes: the file is written from the copy.
+    auto* to = static_cast<std::byte*>(copy_.mutable_data_ptr());
+    const std::byte* end = to + copy_.nbytes();
+    in_flight_->state->read([&](std::size_t, std::span<const std::byte> piece) {
+      if (end - to < static_cast<std::ptrdiff_t>(piece.size()))
+        throw ClaimError("a checkpoint's values are more than the plan says");
+      std::memcpy(to, piece.data(), piece.size());
+      to += piece.size();
+    });
+    in_flight_->state.reset();
+    in_flight_->thread = std::jthread([this] { write(); });
+    in_flight_->blocked = seconds_since(began);
+    return;
+  }
+  write();
+  wait();
+  in_flight_->blocked = 0;
+  commit();
+  saves_.back().blocked = seconds_since(began);
+}
+
+// Values are the step's, and everybody knows where to write.
+void Saver::begin(const Position& position) {
+  parts_.strategy.quiet();
+  in_flight_ = std::make_unique<InFlight>();
+  in_flight_->position = position;
+  in_flight_->state.emplace(parts_.strategy, parts_.strategy.layout(), parts_.comm);
+  in_flight_->entries = in_flight_->state->entries();
+  in_flight_->pending = parts_.strategy.pending();
+  std::string error, path;
+  if (parts_.comm.rank() == Rank{0}) {
+    try {
+      const Path target = dir_ / checkpoint::generation_name(position.step);
+      const bool there = ops_->kind(target) != PathKind::absent;  // a run that was taken back comes by again
+      make_dirs(*ops_, dir_);
+      in_flight_->dir = std::make_unique<AtomicDir>(
+          *ops_, target, there ? AtomicDir::Existing::replace : AtomicDir::Existing::refuse);
+      path = in_flight_->dir->path().string();
+    } catch (const InputError& refused) {
+      error = said_of(refused);
+    }
+  }
+  agree(error, "no checkpoint can be written here");
+  in_flight_->path = broadcast_string(parts_.comm, path);
+}
+
+// This rank's file, on the thread of a save or on the run's own. Talks to nobody.
+void Saver::write() {
+  InFlight& save = *in_flight_;
+  try {
+    const c10::InferenceMode inference;
+    const checkpoint::FileId id{.step = save.position.step, .rank = to_int(parts_.comm.rank())};
+    checkpoint::require_free_space(*ops_, save.path, checkpoint::bytes_needed(id, save.entries));
+    checkpoint::FileWriter out(*ops_, save.path, id, save.entries);
+    if (save.state) {
+      save.state->read([&](std::size_t entry, std::span<const std::byte> piece) {
+        out.write(entry, piece);
+        const double often = std::min(1.0, parts_.job.line.watchdog_seconds / 4);
+        if (seconds_since(save.asked) > often) (void)all_written();
+      });
+    } else {
+      const auto* from = static_cast<const std::byte*>(copy_.const_data_ptr());
+      for (std::size_t i = 0; i < save.entries.size(); ++i) {
+        for_each_piece({0, save.entries[i].range.size()}, [&](Range piece) {
+          const Bytes size = bytes_of(Elements(piece.size()), save.entries[i].dtype);
+          out.write(i, {from, static_cast<std::size_t>(size.value())});
+          from += size.value();
+          save.written += size.value();
+        });
+      }
+    }
+    save.sums = checkpoint::text_of(out.finish());
+  } catch (const InputError& refused) {
+    save.error = said_of(refused);
+  } catch (const std::exception& error) {
+    save.error = error.what();
+  }
+  save.done = true;
+}
+
+bool Saver::all_written() {
+  in_flight_->asked = Clock::now();
+  return said_by_all(parts_.comm, in_flight_->done ? "" : "writes").empty();
+}
+
+// A disk may take as long as it goes on: ranks that have written wait in many short operations, not in one that the
+// watchdog takes for a hang. A disk that no longer answers is one.
+void Saver::wait() {
+  Clock::time_point moved = Clock::now();
+  for (std::int64_t before = 0; !all_written();) {
+    if (in_flight_->done) continue;
+    const std::int64_t written = in_flight_->written;
+    if (written != before) moved = Clock::now();
+    before = written;
+    if (seconds_since(moved) < parts_.job.line.watchdog_seconds)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    else
+      in_flight_->thread.join();
+  }
+}
+
+void Saver::settle(bool must_end) {
+  if (!in_flight_) return;
+  const Clock::time_point began = Clock::now();
+  if (must_end) {
+    wait();
+  } else if (!all_written()) {
+    in_flight_->blocked += seconds_since(began);
+    return;
+  }
+  commit();
+  saves_.back().blocked += seconds_since(began);
+}
+
+// [anchor: all-or-nothing]
+// All files are on the device, or none counts: only then do they get their name.
+void Saver::commit() {
+  InFlight& save = *in_flight_;
+  agree(save.error, "a checkpoint was not written");
+  const std::vector<std::string> sums = gather_strings(parts_.comm, save.sums);
+  std::string error;
+  if (parts_.comm.rank() == Rank{0}) {
+    try {
+      checkpoint::Manifest all = manifest(save.position);
+      for (const std::string& text : sums)
+        all.files.push_back(checkpoint::sums_of_text(text, "a rank's sums"));
+      checkpoint::commit_generation(*ops_, *save.dir, all);
+      checkpoint::remove_old_generations(*ops_, dir_, save.position.step, parts_.job.line.checkpoints.keep);
+    } catch (const InputError& refused) {
+      error = said_of(refused);
+    }
+  }
+  agree(error, "a checkpoint was not completed");
+  saves_.push_back({save.position.step, save.blocked, seconds_since(save.began)});
+  in_flight_.reset();
+}
+
+checkpoint::Manifest Saver::manifest(const Position& position) {
+  const TrainJob& job = parts_.job;
+  if (!data_) data_ = fingerprint_of(parts_.tokens);
+  checkpoint::Manifest manifest;
+  manifest.step = position.step;
+  manifest.updates = position.updates;
+  manifest.tokens_per_step = job.config.workload.batch.global * job.config.workload.batch.sequence;
+  manifest.scaler = position.scaler;
+  manifest.skips_in_a_row = position.skips_in_a_row;
+  manifest.lesson = job.lesson.info.name;
+  manifest.world = to_int(parts_.shape.world);
+  manifest.workload = values_of(job.config.workload);
+  manifest.workload_hash = workload_hash(job.config.workload);
+  manifest.strategy = values_of(job.lesson.options);
+  manifest.commit = source_commit();
+  manifest.data = *data_;
+  manifest.extra = in_flight_->pending;
+  manifest.tensors = tensors_of(parts_.strategy.layout());
+  return manifest;
+}
+
+std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communicator& comm) {
+  const std::shared_ptr<FileOps> ops = posix_file_ops();
+  const std::string& asked = job.line.checkpoints.resume;
+  const Path dir = asked == "latest" ? checkpoints_dir(job) : Path(asked);
+  const bool one = checkpoint::is_checkpoint(*ops, dir);
+  std::string listed;
+  if (comm.rank() == Rank{0}) {
+    for (const checkpoint::Generation& generation : checkpoint::generations(*ops, dir))
+      listed += generation.path.string() + "\n";
+    if (one) listed = dir.string() + "\n";
+  }
+  std::istringstream in(broadcast_string(comm, listed));
+  std::vector<Path> found;
+  for (std::string line; std::getline(in, line);) found.emplace_back(line);
+  if (found.empty())
+    throw InputError(ExitCode::data, "--resume " + asked, fmt::format("no checkpoint in {}", dir.string()),
+                     "leave --resume out to begin, or name where they are: --checkpoints DIR");
+  // [anchor: pass-it-over]
+  // All ranks take the same one: the newest in which none of them finds damage.
+  std::string refused;
+  for (auto path = found.rbegin(); path != found.rend(); ++path) {
+    std::unique_ptr<checkpoint::Reader> reader;
+    std::string error;
+    try {
+      reader = std::make_unique<checkpoint::Reader>(*ops, *path);
+      reader->verify(to_int(comm.rank()), to_int(comm.size()));
+    } catch (const InputError& damaged) {
+      error = said_of(damaged);
+    }
+    refused = said_by_all(comm, error);
+    if (refused.empty()) return reader;
+    if (comm.rank() == Rank{0} && !one) spdlog::warn("{} is passed over: {}", path->string(), refused);
+  }
+  throw InputError(ExitCode::data, "--resume " + asked,
+                   (one ? "it is damaged: " : "none is whole: ") + refused,
+                   one ? "an older one" : "begin again without --resume");
+}
+
+void refuse_other_data(const TrainJob& job, const checkpoint::Manifest& manifest, const Path& tokens,
+                       Communicator& comm) {
+  const std::vector<std::string>& may_differ = job.line.checkpoints.may_differ;
+  if (std::ranges::find(may_differ, "data.source") != may_differ.end()) return;
+  std::string differs;
+  if (comm.rank() == Rank{0}) {
+    const checkpoint::DataFingerprint now = fingerprint_of(tokens), then = manifest.data;
+    if (now != then)
+      differs = fmt::format(
+          "it holds other tokens than the file that was trained on: {} bytes with the sum {:016x}, "
+          "which was {} with {:016x}",
+          now.bytes, now.sum, then.bytes, then.sum);
+  }
+  differs = broadcast_string(comm, differs);
+  if (!differs.empty())
+    throw InputError(ExitCode::data, tokens.string(), differs,
+                     "that file; or, if other data are meant, --resume-with data.source");
+}
+
+void refuse_other_workload(const TrainJob& job, const checkpoint::Manifest& manifest) {
+  const std::string& asked = job.line.checkpoints.resume;
+  const std::set<std::string> may_differ(job.line.checkpoints.may_differ.begin(),
+                                         job.line.checkpoints.may_differ.end());
+  const std::map<std::string, std::string> now = values_of(job.config.workload);
+  for (const std::string& key : may_differ) {
+    if (!now.contains(key))
+      throw InputError(ExitCode::usage, "--resume-with " + key, "no key of the workload has that name",
+                       "--explain all lists them; the strategy's own keys may differ anyway");
+  }
+  std::string differ, names;
+  for (const auto& [key, value] : now) {
+    const auto then = manifest.workload.find(key);
+    if ((then != manifest.workload.end() && then->second == value) || may_differ.contains(key)) continue;
+    differ += fmt::format("{}{} is {} now and was {}", differ.empty() ? "" : ", ", key, value,
+                          then == manifest.workload.end() ? "not there" : then->second);
+    names += (names.empty() ? "" : ",") + key;
+  }
+  if (!differ.empty())
+    throw InputError(ExitCode::usage, "--resume " + asked, "the checkpoint is of another workload: " + differ,
+                     "the same workload; or, if that is meant, --resume-with " + names);
+  if (manifest.step > job.config.workload.steps)
+    throw InputError(
+        ExitCode::usage, "--resume " + asked,
+        fmt::format("{} steps are done, and the run has {}", manifest.step, job.config.workload.steps),
+        fmt::format("--steps {} or more, with --resume-with steps", manifest.step));
+}
+
+}  // namespace sc::detail

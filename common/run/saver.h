@@ -1,0 +1,100 @@
+// Checkpoints of a run: written while it trains, and gone on from.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/comm/communicator.h"
+#include "common/optim/adamw.h"
+#include "common/records/record.h"
+#include "common/run/train_job.h"
+#include "common/storage/atomic_dir.h"
+#include "common/storage/checkpoint/generations.h"
+#include "common/strategy/saved_state.h"
+
+namespace sc::detail {
+
+/// Where this lesson's checkpoints are.
+Path checkpoints_dir(const TrainJob& job);
+
+/// All that this rank holds, the copy included that it writes from while training goes on.
+MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape);
+
+/// What a checkpoint knows of a run besides the strategy's state.
+struct Position {
+  std::int64_t step = 0;  // that is done next
+  std::int64_t updates = 0;
+  checkpoint::LossScaler scaler;
+  std::int64_t skips_in_a_row = 0;
+};
+Position position_of(const StepScalars& scalars, std::int64_t step, std::int64_t skips_in_a_row);
+void restore_scalars(const checkpoint::Manifest& from, const StepScalars& scalars);
+
+/// All ranks call the same functions at the same steps.
+class Saver {
+ public:
+  struct Parts {
+    const TrainJob& job;
+    const RunShape& shape;
+    AnyStrategy& strategy;
+    Communicator& comm;
+    Ledger& ledger;
+    Path tokens;  // the file that is trained on
+  };
+  ///   Errors  InputError on all ranks: the directory holds another run's checkpoints (exit 64), or has no room
+  ///           for one (exit 73).
+  explicit Saver(const Parts& parts);
+  ~Saver();
+
+  /// Whether a checkpoint is due when `done` steps are done.
+  [[nodiscard]] bool due(std::int64_t done) const {
+    return parts_.job.line.checkpoints.every > 0 && done % parts_.job.line.checkpoints.every == 0;
+  }
+  /// Between steps. Returns when it is durable, or with --save-async on when all values have been copied.
+  ///   Errors  InputError (exit 73) on all ranks, with the ranks it went wrong on; what was there stands.
+  void save(const Position& position);
+  /// Between steps: ends a save that all ranks have written; must_end: one that they have not, too.
+  void settle(bool must_end);
+  [[nodiscard]] const std::vector<SaveRecord>& saves() const { return saves_; }
+
+ private:
+  struct InFlight;
+  void refuse_others();
+  void require_room();
+  void begin(const Position& position);
+  void write();
+  /// Collective: whether no rank writes any more.
+  bool all_written();
+  /// Collective: until then.
+  void wait();
+  void commit();
+  [[nodiscard]] checkpoint::Manifest manifest(const Position& position);
+  /// Throws on all ranks if one of them has something to say.
+  void agree(const std::string& error, const char* what);
+
+  const Parts parts_;
+  std::shared_ptr<FileOps> ops_;
+  const Path dir_;
+  at::Tensor copy_;  // bytes; undefined without --save-async
+  std::optional<checkpoint::DataFingerprint> data_;
+  std::unique_ptr<InFlight> in_flight_;
+  std::vector<SaveRecord> saves_;
+};
+
+/// The checkpoint that --resume names: of a directory the newest whole one, for which ranks share the reading.
+/// Collective.
+///   Errors  InputError on all ranks.
+std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communicator& comm);
+/// Before anything is allocated: it is of this workload but for the keys that may differ.
+void refuse_other_workload(const TrainJob& job, const checkpoint::Manifest& manifest);
+/// The token file is the one that was trained on, unless data.source may differ. Rank 0 reads it. Collective.
+///   Errors  InputError (exit 65) on all ranks.
+void refuse_other_data(const TrainJob& job, const checkpoint::Manifest& manifest, const Path& tokens,
+                       Communicator& comm);
+
+}  // namespace sc::detail

@@ -1,0 +1,173 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# --max-restarts and --min-ranks of launch.sh: what a run that has lost a rank goes on from. Sourced, never run; reads and
+# changes launch.sh's `arguments` and `ranks`.
+
+restarts=0   # so far
+resumed_at=0 # the checkpoint's step that this attempt began at
+
+# value_of FLAG: its argument; empty: it is not there.
+value_of() {
+  local i value=''
+  for ((i = 0; i < ${#arguments[@]}; i++)); do
+    case ${arguments[i]} in
+      "$1") value=${arguments[i + 1]:-} ;;
+      "$1="*) value=${arguments[i]#*=} ;;
+    esac
+  done
+  say "$value"
+}
+
+# drop FLAG...: takes them out of `arguments`, with the values that all but switches have.
+drop() {
+  local i flag
+  local -a kept=()
+  for ((i = 0; i < ${#arguments[@]}; i++)); do
+    for flag in "$@"; do
+      case ${arguments[i]} in
+        --trace | --profile) [[ $flag != "${arguments[i]}" ]] || continue 2 ;;
+        "$flag")
+          i=$((i + 1))
+          continue 2
+          ;;
+        "$flag="*) continue 2 ;;
+      esac
+    done
+    kept+=("${arguments[i]}")
+  done
+  arguments=("${kept[@]}")
+}
+
+checkpoints_dir() {
+  local dir
+  dir=$(value_of --checkpoints)
+  say "${dir:-runs/$lesson/checkpoints}"
+}
+
+# newest_step DIR: of its checkpoints; empty: it has none.
+newest_step() {
+  local path step newest=''
+  for path in "$1"/step-*; do
+    step=${path##*/step-}
+    [[ $step =~ ^[0-9]{6,}$ && -f $path/manifest.json ]] || continue
+    if ((10#$step > ${newest:--1})); then newest=$((10#$step)); fi
+  done
+  say "$newest"
+}
+
+# steps_done SINCE: what the attempt that began then has written down.
+steps_done() {
+  local log last
+  log=$(value_of --out)/steps.jsonl
+  if [[ $log == /steps.jsonl ]]; then
+    for log in runs/"$lesson"/*/steps.jsonl; do :; done # their names are times
+  fi
+  if [[ ! -f $log ]] || (($(stat -c %Y "$log") < ${1%.*})); then
+    say "$resumed_at"
+    return
+  fi
+  last=$(grep -o '"step":[0-9]*' "$log" | tail -n 1 || true)
+  say $((${last#*:} + 1))
+}
+
+# Before the first attempt.
+check_restarts() {
+  local dir newest resume
+  [[ -n $max_restarts || -z $min_ranks ]] ||
+    die "$exit_usage" "--min-ranks" "this run is not restarted" "add --max-restarts K"
+  [[ -n $max_restarts ]] || return 0
+  ((saves)) ||
+    die "$exit_usage" "--max-restarts" "this run saves nothing that it could go on from" "add --save-every STEPS"
+  ((${min_ranks:-1} <= ranks)) ||
+    die "$exit_usage" "--min-ranks" "$min_ranks is more than the $ranks ranks of this run" "-n $min_ranks or more"
+  dir=$(checkpoints_dir)
+  newest=$(newest_step "$dir")
+  resume=$(value_of --resume)
+  if [[ $resume == latest ]]; then
+    resumed_at=${newest:-0}
+    return
+  fi
+  # A restart could not tell them from its own.
+  [[ -z $newest ]] ||
+    die "$exit_usage" "--max-restarts" "$dir holds checkpoints of an earlier run, up to step $newest" \
+      "--resume latest to go on from them, or another directory: --checkpoints DIR"
+  if [[ $resume =~ /step-([0-9]{6,})/?$ ]]; then
+    resumed_at=$((10#${BASH_REMATCH[1]}))
+  elif [[ -n $resume ]]; then
+    resume=$(newest_step "$resume")
+    resumed_at=${resume:-0}
+  fi
+}
+
+# accepts RANKS: whether the workload can be divided among so many. The program says so itself.
+accepts() (
+  drop --init --save --sample --trace --inject --crash-at --graph --profile --save-every --keep --checkpoints --save-async \
+    --resume --resume-with --compare --out
+  "${prefix}build/$preset/bin/$lesson" "${arguments[@]}" --plan --world "$1" >/dev/null 2>&1 </dev/null
+)
+
+# fewer_ranks: the next smaller number that the workload accepts and --min-ranks allows, or as many as before.
+fewer_ranks() {
+  local fewer
+  for ((fewer = ranks - 1; fewer >= ${min_ranks:-ranks}; fewer--)); do
+    if accepts "$fewer"; then
+      say "$fewer"
+      return
+    fi
+  done
+  say "$ranks"
+}
+
+# [anchor: go-on-from-the-last]
+# prepare_restart STATUS BEGAN: after an attempt that ended so. 0: `arguments` and `ranks` are those of the next one; 1: there
+# is none. An end that would come again (64 to 73) is none to go on after, and neither is one that somebody asked for.
+prepare_restart() {
+  local what dir newest reached since again fewer line
+  [[ -n $max_restarts ]] || return 1
+  case $1 in
+    75) what="a rank was lost" ;;
+    137) what="a rank was killed (SIGKILL)" ;;
+    139) what="a rank was killed (SIGSEGV)" ;;
+    *) return 1 ;;
+  esac
+  dir=$(checkpoints_dir)
+  newest=$(newest_step "$dir")
+  if ((restarts > 0 && ${newest:-0} <= resumed_at)); then
+    say "no more restarts: the last one came no further than step ${newest:-0}, so the next one would not either"
+    return 1
+  fi
+  if ((restarts == max_restarts)); then
+    say "no more restarts: $max_restarts of $max_restarts done"
+    return 1
+  fi
+  restarts=$((restarts + 1))
+  reached=$(steps_done "$2")
+  since=$2
+  line="restart $restarts of $max_restarts: $what;"
+  drop --inject --crash-at
+  if [[ -n $newest ]]; then
+    line+=" goes on at step $newest"
+    since=$(LC_ALL=C stat -c %.Y "$dir/$(printf 'step-%06d' "$newest")/manifest.json")
+    drop --init --resume
+    arguments+=(--resume latest)
+    resumed_at=$newest
+  else
+    line+=" no checkpoint was made, begins again"
+    newest=$resumed_at
+  fi
+  again=$((reached > newest ? reached - newest : 0))
+  line+=", $again step$( ((again == 1)) && printf ' is' || printf 's are') redone,"
+  line+=" $(LC_ALL=C awk -v began="$2" -v since="$since" -v now="$(date +%s.%N)" \
+    'BEGIN {printf "%.1f", now - (since > began ? since : began)}') s are lost"
+  fewer=$(fewer_ranks)
+  if ((fewer < ranks)); then
+    line+="; on $fewer rank$( ((fewer == 1)) || printf s) instead of $ranks: from here on sums are added in another order"
+    ranks=$fewer
+  fi
+  # A record is of one attempt.
+  if [[ -n $(value_of --out) ]]; then
+    first_out=${first_out:-$(value_of --out)}
+    drop --out
+    arguments+=(--out "$first_out-restart-$restarts")
+  fi
+  say "$line"
+}

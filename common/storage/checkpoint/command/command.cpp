@@ -1,0 +1,99 @@
+#include "common/storage/checkpoint/command/command.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <set>
+
+#include "common/base/text.h"
+#include "common/storage/checkpoint/generations.h"
+
+namespace sc::checkpoint {
+namespace {
+
+[[noreturn]] void refuse_empty(const Path& path) {
+  throw InputError(ExitCode::data, path.string(), "holds no checkpoint",
+                   "give a directory step-NNNNNN, or one that holds such directories");
+}
+
+/// "master, momentum, variance".
+std::string purposes_of(const Reader& reader) {
+  std::set<std::string> purposes;
+  for (const Key& key : reader.keys()) purposes.insert(text_of(Key{"", key.purpose, key.version}).substr(1));
+  return fmt::format("{}", fmt::join(purposes, ", "));
+}
+
+std::string reason(const InputError& error) { return error.where() + ": " + error.message(); }
+
+}  // namespace
+
+int run(FileOps& ops, const Options& options, std::ostream& log) {
+  if (options.command == "show") return show(ops, options.paths[0], log);
+  if (options.command == "verify") return verify(ops, options.paths[0], log);
+  if (options.command == "diff") return diff(ops, options.paths[0], options.paths[1], log);
+  return export_weights(ops, options, log);
+}
+
+std::vector<Path> all_checkpoints(FileOps& ops, const Path& path) {
+  if (ops.kind(path) != PathKind::directory) {
+    throw InputError(ExitCode::data, path.string(), "there is no such directory",
+                     "check the path (it is relative to the working directory)");
+  }
+  if (is_checkpoint(ops, path)) return {path};
+  std::vector<Path> paths;
+  for (const Generation& generation : generations(ops, path)) paths.push_back(generation.path);
+  if (paths.empty()) refuse_empty(path);
+  return paths;
+}
+
+Path one_checkpoint(FileOps& ops, const Path& path, std::ostream& log) {
+  if (all_checkpoints(ops, path).front() == path) return path;
+  const Newest newest = newest_whole(ops, path);
+  for (const PassedOver& passed : newest.passed_over) {
+    log << fmt::format("passed over {}: {}\n", passed.path.string(), passed.why);
+  }
+  if (newest.found) return newest.found->path;
+  throw InputError(ExitCode::data, path.string(), "none of its checkpoints is whole",
+                   "use other checkpoints");
+}
+
+int show(FileOps& ops, const Path& dir, std::ostream& log) {
+  std::vector<std::vector<std::string>> rows = {{"checkpoint", "step", "lesson", "world", "bytes", "saved"}};
+  std::string damaged;
+  const std::vector<Path> paths = all_checkpoints(ops, dir);
+  for (const Path& path : paths) {
+    try {
+      const Reader reader(ops, path);
+      const Manifest& m = reader.manifest();
+      rows.push_back({path.filename().string(), std::to_string(m.step), m.lesson, std::to_string(m.world),
+                      human_bytes(reader.bytes()), purposes_of(reader)});
+    } catch (const InputError& error) {
+      if (paths.size() == 1) throw;
+      damaged += fmt::format("damaged: {}\n", reason(error));
+    }
+  }
+  log << table(rows) << damaged;
+  return 0;
+}
+
+int verify(FileOps& ops, const Path& dir, std::ostream& log) {
+  const std::vector<Path> paths = all_checkpoints(ops, dir);
+  int damaged = 0;
+  for (const Path& path : paths) {
+    try {
+      Reader reader(ops, path);
+      reader.verify();
+      log << fmt::format("{}: whole, {} in {} file{}\n", path.string(), human_bytes(reader.bytes()),
+                         reader.manifest().world, reader.manifest().world == 1 ? "" : "s");
+    } catch (const InputError& error) {
+      if (paths.size() == 1) throw;
+      log << fmt::format("{}: damaged: {}\n", path.string(), reason(error));
+      ++damaged;
+    }
+  }
+  if (damaged == 0) return 0;
+  throw InputError(ExitCode::data, dir.string(),
+                   fmt::format("{} of its {} checkpoints are damaged", damaged, paths.size()),
+                   "resume from another one, and remove what is damaged");
+}
+
+}  // namespace sc::checkpoint

@@ -1,0 +1,39 @@
+// checkpoint: shows, checks, compares and exports checkpoints (checkpoint --help).
+#include <iostream>
+
+#include "common/base/check.h"
+#include "common/storage/checkpoint/command/command.h"
+
+namespace {
+
+int fail(const sc::InputError& error) {
+  std::cerr << "error: " << error.where() << ": " << error.message() << "\n";
+  if (!error.fix().empty()) std::cerr << "  fix: " << error.fix() << "\n";
+  return static_cast<int>(error.code());
+}
+
+int run(int argc, char** argv) {
+  const auto options = sc::checkpoint::parse_options(argc, argv);
+  if (!options) {
+    std::cout << sc::checkpoint::help_text();
+    return 0;
+  }
+  const auto ops = sc::posix_file_ops();
+  return sc::checkpoint::run(*ops, *options, std::cout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const int code = run(argc, argv);
+    if (std::cout.flush()) return code;
+    return fail({sc::ExitCode::cannot_write, "standard output", "cannot be written",
+                 "check the space left where it goes"});
+  } catch (const sc::InputError& error) {
+    return fail(error);
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << "\n";
+    return 70;  // 1 means that diff found differences
+  }
+}

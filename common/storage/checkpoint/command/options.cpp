@@ -1,0 +1,134 @@
+#include "common/storage/checkpoint/command/options.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <array>
+#include <cxxopts.hpp>
+
+#include "common/base/check.h"
+#include "common/base/text.h"
+
+namespace sc::checkpoint {
+namespace {
+
+constexpr const char* kHelp = R"(Shows, checks, compares and exports checkpoints
+
+usage: checkpoint show DIR
+       checkpoint verify DIR
+       checkpoint diff A B
+       checkpoint export DIR OUT.safetensors [--dtype f32|bf16|f16] [--replace]
+
+DIR, A and B are one checkpoint (step-000400) or a directory of them; diff and export then take the newest
+that is whole.
+
+  show     a table: step, lesson, world, bytes, what is saved
+  verify   reads every byte and compares it with the check sums
+  diff     weights and optimizer states of two checkpoints, whatever their strategies and worlds;
+           ends with 0 if they are equal to the bit, 1 if not; pending work that only one has is named
+  export   weights as Hugging Face's GPT-2 names and turns them: fp32 master if there is one, else parameters
+
+  --dtype KIND   export: f32 (default), bf16 or f16
+  --replace      export: overwrite OUT.safetensors
+  --help         this text
+
+examples:
+  checkpoint verify runs/04_zero3/checkpoints
+  checkpoint export runs/04_zero3/checkpoints/step-000400 model.safetensors --dtype bf16
+
+exit codes: 0, 1 diff found differences, 64 command line, 65 a checkpoint is damaged or is none,
+73 the output cannot be written
+)";
+
+struct Usage {
+  const char* name;
+  std::size_t paths;
+  const char* example;
+};
+constexpr std::array<Usage, 4> kUsages = {{{"show", 1, "checkpoint show DIR"},
+                                           {"verify", 1, "checkpoint verify DIR"},
+                                           {"diff", 2, "checkpoint diff A B"},
+                                           {"export", 2, "checkpoint export DIR OUT.safetensors"}}};
+
+[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& fix) {
+  throw InputError(ExitCode::usage, where, what, fix);
+}
+
+std::string ascii_quotes(std::string text) {  // cxxopts quotes with characters that are not ASCII
+  for (const std::string_view quote : {"\xE2\x80\x98", "\xE2\x80\x99"}) {
+    for (auto at = text.find(quote); at != std::string::npos; at = text.find(quote)) {
+      text.replace(at, quote.size(), "'");
+    }
+  }
+  return text;
+}
+
+cxxopts::ParseResult parse(int argc, const char* const* argv) {
+  cxxopts::Options options("checkpoint");
+  options.allow_unrecognised_options();  // words() refuses unknown flags with the one that is near
+  options.add_options()("dtype", "", cxxopts::value<std::string>())("replace", "")("help", "");
+  try {
+    return options.parse(argc, argv);
+  } catch (const cxxopts::exceptions::exception& error) {
+    refuse("command line", ascii_quotes(error.what()), "checkpoint --help");
+  }
+}
+
+/// Everything that is no flag.
+std::vector<std::string> words(const cxxopts::ParseResult& given) {
+  for (const std::string& word : given.unmatched()) {
+    if (word.empty()) refuse("command line", "an argument is empty", "checkpoint --help");
+    if (word[0] != '-') continue;
+    const std::string near = nearest(word.substr(0, word.find('=')), {"--dtype", "--replace", "--help"});
+    refuse(word, "there is no such flag" + (near.empty() ? "" : "; did you mean " + near + "?"),
+           "checkpoint --help");
+  }
+  return given.unmatched();
+}
+
+const Usage& usage_of(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Usage& usage : kUsages) {
+    if (name == usage.name) return usage;
+    names.emplace_back(usage.name);
+  }
+  const std::string near = nearest(name, names);
+  refuse(name, "there is no such command" + (near.empty() ? "" : "; did you mean " + near + "?"),
+         fmt::format("one of {}", fmt::join(names, ", ")));
+}
+
+DType dtype_of(const std::string& name) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    if (name == name_of(dtype)) return dtype;
+  }
+  refuse("--dtype " + name, "not a type that weights are exported in", "--dtype f32, bf16 or f16");
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(int argc, const char* const* argv) {
+  const cxxopts::ParseResult given = parse(argc, argv);
+  if (given.count("help") > 0) return std::nullopt;
+  std::vector<std::string> all = words(given);
+  if (all.empty()) refuse("command line", "no command", "checkpoint show DIR, or checkpoint --help");
+  const Usage& usage = usage_of(all.front());
+  if (all.size() - 1 != usage.paths) {
+    refuse("command line",
+           fmt::format("{} takes {} path{}, not {}", usage.name, usage.paths, usage.paths == 1 ? "" : "s",
+                       all.size() - 1),
+           usage.example);
+  }
+  Options options{.command = usage.name, .paths = {all.begin() + 1, all.end()}};
+  for (const char* flag : {"dtype", "replace"}) {
+    if (given.count(flag) == 0) continue;
+    if (options.command != "export") refuse(fmt::format("--{}", flag), "belongs to export", usage.example);
+    if (given.count(flag) > 1) refuse(fmt::format("--{}", flag), "given twice", "give it once");
+  }
+  if (given.count("dtype") > 0) options.dtype = dtype_of(given["dtype"].as<std::string>());
+  options.replace = given.count("replace") > 0;
+  return options;
+}
+
+std::string help_text() { return kHelp; }
+
+}  // namespace sc::checkpoint

@@ -1,0 +1,56 @@
+#include "common/storage/checkpoint/entry.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <charconv>
+
+namespace sc::checkpoint {
+namespace {
+
+/// Takes "<before>number<after>" from the end of `text`. False if it does not end so.
+bool take_number(std::string_view& text, std::string_view before, std::string_view after,
+                 std::int64_t& number) {
+  if (!text.ends_with(after)) return false;
+  const std::string_view rest = text.substr(0, text.size() - after.size());
+  const std::size_t at = rest.rfind(before);
+  if (at == std::string_view::npos) return false;
+  const char* begin = rest.data() + at + before.size();
+  const char* end = rest.data() + rest.size();
+  if (const auto [stop, error] = std::from_chars(begin, end, number); error != std::errc() || stop != end) {
+    return false;
+  }
+  text = rest.substr(0, at);
+  return true;
+}
+
+}  // namespace
+
+std::string text_of(const Key& key) {
+  return key.version == 0 ? fmt::format("{}@{}", key.tensor, key.purpose)
+                          : fmt::format("{}@{}.v{}", key.tensor, key.purpose, key.version);
+}
+
+std::string name_of(const Entry& entry) {
+  return fmt::format("{}[{}:{}]", text_of(entry.key), entry.range.begin, entry.range.end);
+}
+
+std::optional<Entry> entry_of_name(std::string_view name, DType dtype) {
+  Entry entry{.key = {}, .range = {}, .dtype = dtype};
+  std::string_view rest = name;
+  if (!take_number(rest, ":", "]", entry.range.end) || !take_number(rest, "[", "", entry.range.begin)) {
+    return std::nullopt;
+  }
+  const std::size_t at = rest.rfind('@');
+  if (at == std::string_view::npos || at == 0) return std::nullopt;
+  entry.key.tensor = rest.substr(0, at);
+  rest.remove_prefix(at + 1);
+  take_number(rest, ".v", "", entry.key.version);
+  entry.key.purpose = rest;
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz_";
+  const bool valid = !rest.empty() && rest.find_first_not_of(kLetters) == std::string_view::npos &&
+                     entry.key.version >= 0 && entry.range.begin >= 0 &&
+                     entry.range.begin < entry.range.end && name_of(entry) == name;
+  return valid ? std::optional(entry) : std::nullopt;
+}
+
+}  // namespace sc::checkpoint

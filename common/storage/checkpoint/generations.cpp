@@ -1,0 +1,98 @@
+#include "common/storage/checkpoint/generations.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <charconv>
+#include <stdexcept>
+
+#include "common/storage/checkpoint/reader.h"
+
+namespace sc::checkpoint {
+namespace {
+
+constexpr std::string_view kPrefix = "step-";
+
+/// Temporary names of generations, as AtomicDir gives them and remove_generation().
+bool is_leftover(std::string_view name) {
+  const std::size_t end = name.find(".tmp-");
+  return end != std::string_view::npos && name.starts_with('.') && step_of_name(name.substr(1, end - 1));
+}
+
+void remove_all_leftovers(FileOps& ops, const Path& dir) {
+  for (const std::string& name : ops.list(dir)) {
+    if (!is_leftover(name)) continue;
+    if (const auto lock = ops.try_lock(dir / name)) remove_tree(ops, dir / name);
+  }
+}
+
+/// [anchor: name-first]
+/// The name goes first, and for good: a crash leaves the whole checkpoint or a leftover.
+void remove_generation(FileOps& ops, const Path& dir, std::int64_t step) {
+  const std::string name = generation_name(step);
+  const Path removed = dir / fmt::format(".{}.tmp-removed", name);
+  ops.rename(dir / name, removed);
+  ops.sync_dir(dir);
+  remove_tree(ops, removed);
+}
+
+}  // namespace
+
+std::string generation_name(std::int64_t step) { return fmt::format("{}{:06}", kPrefix, step); }
+
+std::optional<std::int64_t> step_of_name(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  std::int64_t step = -1;
+  const std::string_view digits = name.substr(kPrefix.size());
+  std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  return step >= 0 && generation_name(step) == name ? std::optional(step) : std::nullopt;
+}
+
+std::vector<Generation> generations(FileOps& ops, const Path& dir) {
+  std::vector<Generation> found;
+  if (ops.kind(dir) == PathKind::absent) return found;
+  for (const std::string& name : ops.list(dir)) {
+    const auto step = step_of_name(name);
+    if (step && ops.kind(dir / name) == PathKind::directory) found.push_back({*step, dir / name});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Generation& a, const Generation& b) { return a.step < b.step; });
+  return found;
+}
+
+Newest newest_whole(FileOps& ops, const Path& dir) {
+  Newest newest;
+  std::vector<Generation> all = generations(ops, dir);
+  std::reverse(all.begin(), all.end());
+  for (const Generation& generation : all) {
+    try {
+      Reader(ops, generation.path).verify();
+      newest.found = generation;
+      return newest;
+    } catch (const InputError& error) {
+      newest.passed_over.push_back({generation.path, error.where() + ": " + error.message()});
+    }
+  }
+  return newest;
+}
+
+// [anchor: name-last]
+void commit_generation(FileOps& ops, AtomicDir& out, const Manifest& manifest) {
+  const std::string text = text_of(manifest);
+  out.write_file(kManifestName, [&](File& file) { file.append(as_bytes(text)); });
+  const Reader reader(ops, out.path());
+  out.commit();
+}
+
+void remove_old_generations(FileOps& ops, const Path& dir, std::int64_t newest_step, std::int64_t keep) {
+  if (keep < 1) throw std::logic_error("checkpoint: at least one generation is kept");
+  remove_all_leftovers(ops, dir);
+  std::vector<Generation> all = generations(ops, dir);
+  std::erase_if(all, [&](const Generation& generation) { return generation.step > newest_step; });
+  const auto total = static_cast<std::int64_t>(all.size());
+  for (std::int64_t i = 0; i < total - keep; ++i) {
+    remove_generation(ops, dir, all[static_cast<std::size_t>(i)].step);
+  }
+}
+
+}  // namespace sc::checkpoint

@@ -1,0 +1,116 @@
+#include "common/storage/checkpoint/manifest.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <stdexcept>
+
+#include "common/storage/checkpoint/fields.h"
+#include "common/storage/safetensors_header.h"
+
+namespace sc::checkpoint {
+namespace {
+
+constexpr std::string_view kHead = "{\"xxh3\": \"", kHeadEnd = "\",\n";
+constexpr std::size_t kHeadBytes = kHead.size() + 16 + kHeadEnd.size();
+
+std::string head_for(std::string_view rest) {
+  return fmt::format("{}{}{}", kHead, hex_of(sum_of(as_bytes(rest))), kHeadEnd);
+}
+
+void check_files(const Manifest& manifest, const Fields& fields) {
+  if (manifest.files.size() != static_cast<std::size_t>(manifest.world)) {
+    fields.refuse(fmt::format("\"files\" has {} files of {} ranks", manifest.files.size(), manifest.world));
+  }
+  for (std::size_t r = 0; r < manifest.files.size(); ++r) {
+    const std::string wanted = file_name(static_cast<std::int64_t>(r));
+    if (manifest.files[r].name == wanted) continue;
+    fields.refuse(
+        fmt::format("\"files[{}].name\" must be \"{}\", not \"{}\"", r, wanted, manifest.files[r].name));
+  }
+}
+
+void read_tensors(Manifest& manifest, const Fields& fields) {
+  for (const Fields& tensor : fields.objects("tensors")) {
+    manifest.tensors.push_back({tensor.text("name"), tensor.counts("shape")});
+    if (manifest.tensors.back().numel() > 0) continue;
+    fields.refuse(fmt::format("\"tensors\": \"{}\" has no elements, or more than 64 bits can count",
+                              manifest.tensors.back().name));
+  }
+}
+
+}  // namespace
+
+std::int64_t TensorShape::numel() const { return shape_numel(shape); }
+
+std::string put_off_in(const Manifest& manifest) {
+  const Json extra = Json::parse(manifest.extra, nullptr, false);
+  const auto words = extra.find("put_off");
+  return words != extra.end() && words->is_string() ? words->get<std::string>() : manifest.extra;
+}
+
+std::string text_of(const Manifest& m) {
+  Json json = {
+      {"format", kFormat},
+      {"step", m.step},
+      {"updates", m.updates},
+      {"tokens_per_step", m.tokens_per_step},
+      {"scaler",
+       {{"scale", m.scaler.scale}, {"good_steps", m.scaler.good_steps}, {"overflows", m.scaler.overflows}}},
+      {"skips_in_a_row", m.skips_in_a_row},
+      {"lesson", m.lesson},
+      {"world", m.world},
+      {"workload", m.workload},
+      {"workload_hash", m.workload_hash},
+      {"strategy", m.strategy},
+      {"commit", m.commit},
+      {"data", {{"bytes", m.data.bytes}, {"sum", hex_of(m.data.sum)}}},
+      {"tensors", Json::array()},
+      {"extra", Json::parse(m.extra, nullptr, false)},
+      {"files", Json::array()}};
+  if (!json["extra"].is_object()) throw std::logic_error("checkpoint: extra is not a JSON object");
+  for (const TensorShape& tensor : m.tensors) {
+    json["tensors"].push_back({{"name", tensor.name}, {"shape", tensor.shape}});
+  }
+  for (const FileSums& file : m.files) json["files"].push_back(json_of(file));
+  // Without "{\n", which the head brings. Paths among the values may hold any bytes.
+  const std::string rest = json.dump(1, ' ', false, Json::error_handler_t::replace).substr(2) + "\n";
+  return head_for(rest) + rest;
+}
+
+Manifest manifest_of_text(std::string_view text, const std::string& where) {
+  if (!text.starts_with(kHead) || text.size() < kHeadBytes) {
+    throw InputError(ExitCode::data, where, "does not begin as a checkpoint's manifest does",
+                     "give a checkpoint of this program (step-NNNNNN), or use another one");
+  }
+  if (text.substr(0, kHeadBytes) != head_for(text.substr(kHeadBytes))) {
+    throw InputError(ExitCode::data, where, "is damaged: its content does not have its check sum",
+                     "use another checkpoint");
+  }
+  const Json json = Json::parse(text, nullptr, false);
+  const Fields fields(json, where);
+  if (const std::int64_t format = fields.count("format"); format != kFormat) {
+    fields.refuse(fmt::format("\"format\" is {}; this program reads {}", format, kFormat));
+  }
+  const Fields scaler = fields.object("scaler"), data = fields.object("data");
+  Manifest m{.step = fields.count("step"),
+             .updates = fields.count("updates"),
+             .tokens_per_step = fields.count("tokens_per_step"),
+             .scaler = {scaler.number("scale"), scaler.count("good_steps"), scaler.count("overflows")},
+             .skips_in_a_row = fields.count("skips_in_a_row"),
+             .lesson = fields.text("lesson"),
+             .world = fields.count("world"),
+             .workload = fields.texts("workload"),
+             .workload_hash = fields.text("workload_hash"),
+             .strategy = fields.texts("strategy"),
+             .commit = fields.text("commit"),
+             .data = {data.count("bytes"), data.sum("sum")},
+             .tensors = {},
+             .extra = fields.object("extra").json().dump(),
+             .files = {}};
+  read_tensors(m, fields);
+  for (const Fields& file : fields.objects("files")) m.files.push_back(file_sums_of(file));
+  check_files(m, fields);
+  return m;
+}
+
+}  // namespace sc::checkpoint

@@ -1,0 +1,65 @@
+// What a checkpoint says about itself: everything of a run but its tensors' values. No torch.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/storage/checkpoint/file_writer.h"
+
+namespace sc::checkpoint {
+
+inline constexpr const char* kManifestName = "manifest.json";
+
+/// Of fp16's dynamic loss scale.
+struct LossScaler {
+  double scale = 1;
+  std::int64_t good_steps = 0, overflows = 0;
+  bool operator==(const LossScaler&) const = default;
+};
+
+/// The token file that was trained on: size, and sum_of() its content.
+struct DataFingerprint {
+  std::int64_t bytes = 0;
+  std::uint64_t sum = 0;
+  bool operator==(const DataFingerprint&) const = default;
+};
+
+struct TensorShape {
+  std::string name;
+  std::vector<std::int64_t> shape;  // as stored here: matrices [out, in], padding rows included
+  [[nodiscard]] std::int64_t numel() const;
+  bool operator==(const TensorShape&) const = default;
+};
+
+struct Manifest {
+  std::int64_t step = 0;             // the next one to do: how many are done
+  std::int64_t updates = 0;          // of parameters; skipped steps do not count
+  std::int64_t tokens_per_step = 0;  // over all ranks
+  LossScaler scaler;
+  std::int64_t skips_in_a_row = 0;
+  std::string lesson;  // "04_zero3"
+  std::int64_t world = 1;
+  std::map<std::string, std::string> workload;  // every key, as text: {"model.vocab", "257"}
+  std::string workload_hash;
+  std::map<std::string, std::string> strategy;  // the lesson's own keys
+  std::string commit;
+  DataFingerprint data;
+  std::vector<TensorShape> tensors;  // of the model, in its order; what must be covered
+  std::string extra = "{}";          // a JSON object: what the strategy needs besides (pending work)
+  std::vector<FileSums> files;       // rank r's at r; as many as `world`
+  bool operator==(const Manifest&) const = default;
+};
+
+/// What its strategy had put off, in words.
+std::string put_off_in(const Manifest& manifest);
+
+/// The content of manifest.json: a JSON object whose first line is the sum of all that follows it.
+///   Errors  std::logic_error if `extra` is not a JSON object.
+std::string text_of(const Manifest& manifest);
+/// Errors  InputError (exit 65) naming `where` and the key: another sum, another format version, a key that is
+///         missing or of another type, files that are not those of `world` ranks.
+Manifest manifest_of_text(std::string_view text, const std::string& where);
+
+}  // namespace sc::checkpoint

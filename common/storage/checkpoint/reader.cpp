@@ -1,0 +1,186 @@
+#include "common/storage/checkpoint/reader.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "common/storage/checkpoint/generations.h"
+
+namespace sc::checkpoint {
+namespace {
+
+[[noreturn]] void refuse_at(const Path& path, const std::string& what) {
+  throw InputError(ExitCode::data, path.string(), what, "use another checkpoint");
+}
+
+Manifest read_manifest(FileOps& ops, const Path& dir) {
+  if (ops.kind(dir) != PathKind::directory) {
+    throw InputError(ExitCode::data, dir.string(), "there is no such directory",
+                     "check the path (it is relative to the working directory)");
+  }
+  if (!is_checkpoint(ops, dir)) {
+    throw InputError(ExitCode::data, dir.string(),
+                     fmt::format("is not a checkpoint: it holds no {}", kManifestName),
+                     "give a directory step-NNNNNN");
+  }
+  Manifest manifest = manifest_of_text(read_file(ops, dir / kManifestName), (dir / kManifestName).string());
+  const auto step = step_of_name(dir.filename().string());
+  if (step && *step != manifest.step) {
+    refuse_at(dir, fmt::format("its manifest is of step {}: another checkpoint was given this name",
+                               manifest.step));
+  }
+  return manifest;
+}
+
+}  // namespace
+
+bool is_checkpoint(FileOps& ops, const Path& dir) { return ops.kind(dir / kManifestName) == PathKind::file; }
+
+Reader::Reader(FileOps& ops, const Path& dir) : dir_(dir), manifest_(read_manifest(ops, dir)) {
+  for (const TensorShape& tensor : manifest_.tensors) numel_[tensor.name] = tensor.numel();
+  refuse_foreign_files(ops);
+  for (const FileSums& sums : manifest_.files) {
+    const FileId id{manifest_.step, static_cast<std::int64_t>(files_.size())};
+    files_.emplace_back(dir_ / sums.name, id, sums);
+  }
+  collect();
+  for (const auto& [key, pieces] : pieces_) check_pieces(key, pieces);
+  check_coverage();
+}
+
+void Reader::refuse_foreign_files(FileOps& ops) const {
+  std::set<std::string> known;
+  for (const FileSums& sums : manifest_.files) known.insert(sums.name);
+  for (const std::string& name : ops.list(dir_)) {
+    if (!name.starts_with("rank-") || !name.ends_with(".safetensors") || known.count(name) != 0) continue;
+    refuse_at(dir_ / name, fmt::format("is not of this checkpoint, which {} ranks wrote", manifest_.world));
+  }
+}
+
+void Reader::collect() {
+  for (std::size_t f = 0; f < files_.size(); ++f) {
+    const std::vector<Entry>& entries = files_[f].entries();
+    for (std::size_t e = 0; e < entries.size(); ++e) {
+      if (entries[e].key.purpose == kInFlight) numel_[entries[e].key.tensor] = entries[e].range.end;
+      pieces_[entries[e].key].push_back({entries[e].range, entries[e].dtype, f, e});
+    }
+  }
+  for (auto& [key, pieces] : pieces_) {
+    std::sort(pieces.begin(), pieces.end(),
+              [](const Piece& a, const Piece& b) { return a.range.begin < b.range.begin; });
+  }
+}
+
+void Reader::check_pieces(const Key& key, const std::vector<Piece>& pieces) const {
+  const auto tensor = numel_.find(key.tensor);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    const Path& file = files_[piece.file].path();
+    const std::string name = name_of({key, piece.range, piece.dtype});
+    if (tensor == numel_.end()) refuse_at(file, fmt::format("{}: the manifest has no such tensor", name));
+    if (piece.range.end > tensor->second) {
+      refuse_at(file, fmt::format("{}: the tensor has {} elements", name, tensor->second));
+    }
+    if (i == 0) continue;
+    const Piece& before = pieces[i - 1];
+    const std::string other = fmt::format("{} of {}", name_of({key, before.range, before.dtype}),
+                                          files_[before.file].path().filename().string());
+    if (piece.range.begin < before.range.end) refuse_at(file, fmt::format("{} overlaps {}", name, other));
+    if (piece.dtype != before.dtype) {
+      refuse_at(file, fmt::format("{} is {}, but {} is {}", name, sc::name_of(piece.dtype), other,
+                                  sc::name_of(before.dtype)));
+    }
+  }
+}
+
+void Reader::check_coverage() const {
+  std::set<std::string> purposes = {weights()};
+  for (const auto& [key, pieces] : pieces_) {
+    if (key.version == 0 && key.purpose != kInFlight) purposes.insert(key.purpose);
+  }
+  for (const TensorShape& tensor : manifest_.tensors) {
+    for (const std::string& purpose : purposes) check_covered({tensor.name, purpose}, tensor.numel());
+  }
+}
+
+void Reader::check_covered(const Key& key, std::int64_t numel) const {
+  std::int64_t covered = 0;
+  for (const Piece& piece : pieces(key)) {
+    if (piece.range.begin > covered) refuse(key, {covered, piece.range.begin});
+    covered = piece.range.end;
+  }
+  if (covered < numel) refuse(key, {covered, numel});
+}
+
+void Reader::refuse(const Key& key, Range missing) const {
+  refuse_at(dir_,
+            fmt::format("elements {} to {} of {} are in no file", missing.begin, missing.end, text_of(key)));
+}
+
+const std::vector<Reader::Piece>& Reader::pieces(const Key& key) const {
+  const auto found = pieces_.find(key);
+  if (found == pieces_.end()) refuse(key, {0, numel(key.tensor)});
+  return found->second;
+}
+
+std::vector<Key> Reader::keys() const {
+  std::vector<Key> keys;
+  for (const auto& [key, pieces] : pieces_) keys.push_back(key);
+  return keys;
+}
+
+DType Reader::dtype(const Key& key) const { return pieces(key).front().dtype; }
+
+std::string Reader::weights() const {
+  const bool master = std::any_of(pieces_.begin(), pieces_.end(), [](const auto& at) {
+    return at.first.purpose == "master" && at.first.version == 0;
+  });
+  return master ? "master" : "parameters";
+}
+
+std::int64_t Reader::numel(std::string_view tensor) const {
+  const auto found = numel_.find(tensor);
+  if (found == numel_.end())
+    refuse_at(dir_, fmt::format("has no tensor \"{}\": it is another model's", tensor));
+  return found->second;
+}
+
+void Reader::read(const Key& key, Range range, std::span<std::byte> out) {
+  const std::vector<Piece>& all = pieces(key);
+  const std::int64_t width = size_of(all.front().dtype);
+  if (range.begin < 0 || range.begin > range.end ||
+      static_cast<std::int64_t>(out.size()) != range.size() * width) {
+    throw std::logic_error(fmt::format("checkpoint: {} bytes for elements {} to {} of {}", out.size(),
+                                       range.begin, range.end, text_of(key)));
+  }
+  auto piece = std::upper_bound(all.begin(), all.end(), range.begin,
+                                [](std::int64_t begin, const Piece& p) { return begin < p.range.end; });
+  for (std::int64_t at = range.begin; at < range.end; ++piece) {
+    if (piece == all.end() || piece->range.begin > at) refuse(key, {at, range.end});
+    const Range part{at, std::min(range.end, piece->range.end)};
+    files_[piece->file].read(piece->entry, part,
+                             out.subspan(static_cast<std::size_t>((at - range.begin) * width),
+                                         static_cast<std::size_t>(part.size() * width)));
+    at = part.end;
+  }
+}
+
+void Reader::verify(std::int64_t part, std::int64_t parts) {
+  for (RankFile& file : files_) file.verify(part, parts);
+}
+
+std::int64_t Reader::blocks() const {
+  std::int64_t blocks = 0;
+  for (const RankFile& file : files_) blocks += file.blocks();
+  return blocks;
+}
+
+Bytes Reader::bytes() const {
+  Bytes bytes{0};
+  for (const FileSums& sums : manifest_.files) bytes += Bytes(sums.bytes);
+  return bytes;
+}
+
+}  // namespace sc::checkpoint

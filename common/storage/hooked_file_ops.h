@@ -1,0 +1,81 @@
+// FileOps that watch or disturb another FileOps. No torch.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "common/storage/file_ops.h"
+
+namespace sc {
+
+/// The calls of FileOps and File, by name.
+enum class FileOp : std::uint8_t {
+  create,  // create and create_new
+  create_unnamed,
+  open_write,
+  open_read,
+  write,  // write_at and append
+  read,
+  allocate,
+  direct,  // set_direct
+  sync,
+  sync_dir,
+  rename,
+  exchange,
+  remove,
+  make_dir,
+  lock,
+  look,  // kind, size, list, free_space
+};
+inline constexpr int kFileOps = 16;
+std::string_view name_of(FileOp op);
+/// Does the call change what a disk holds, or wait for it to?
+bool is_mutating(FileOp op);
+
+/// One call on its way to the decorated FileOps.
+struct FileCall {
+  FileOp op;
+  Path path;
+  Path other = {};                        // rename: the new name; exchange: the second path
+  Bytes offset{0};                        // read, write
+  Bytes size{0};                          // read: asked; write: given
+  std::span<const std::byte> bytes = {};  // write
+  File* file = nullptr;                   // read, write, sync: the inner file
+};
+
+/// Forwards every call to `inner` (which must outlive it), with a hook before and after. A hook that throws
+/// stops the call. The single system calls of a BlockIo pass unseen.
+class HookedFileOps : public FileOps {
+ public:
+  explicit HookedFileOps(FileOps& inner) : inner_(inner) {}
+
+  std::unique_ptr<File> create(const Path& path) override;
+  std::unique_ptr<File> create_new(const Path& path) override;
+  std::unique_ptr<File> create_unnamed(const Path& path) override;
+  std::unique_ptr<File> open_write(const Path& path) override;
+  std::unique_ptr<File> open_read(const Path& path) override;
+  void sync_dir(const Path& path) override;
+  void rename(const Path& from, const Path& to) override;
+  void exchange(const Path& a, const Path& b) override;
+  void remove(const Path& path) override;
+  bool make_dir(const Path& path) override;
+  std::unique_ptr<FileLock> try_lock(const Path& path) override;
+  PathKind kind(const Path& path) override;
+  Bytes size(const Path& path) override;
+  std::vector<std::string> list(const Path& path) override;
+  Bytes free_space(const Path& path) override;
+
+ protected:
+  virtual void before(const FileCall& call) {}
+  /// After success; `changed` is false if create_new or make_dir found the name taken, or create_unnamed made
+  /// nothing.
+  virtual void after(const FileCall& call, bool changed) {}
+  FileOps& inner_;
+
+ private:
+  class HookedFile;
+  template <class Call>
+  auto hooked(const FileCall& call, Call forward);
+};
+
+}  // namespace sc

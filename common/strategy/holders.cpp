@@ -1,0 +1,99 @@
+#include "common/strategy/holders.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "common/comm/gather_text.h"
+
+namespace sc::detail {
+
+Holders::Holders(const std::vector<StateSlice>& slices, Communicator& comm)
+    : rank_(static_cast<std::size_t>(to_int(comm.rank()))) {
+  std::string mine;
+  for (const StateSlice& s : slices) {
+    mine += fmt::format("{} {} {} {} {} {}\n", static_cast<int>(s.purpose), s.version, s.unit,
+                        static_cast<int>(s.segment), s.range.begin, s.range.end);
+  }
+  std::string all;
+  for (const std::string& text : gather_strings(comm, mine)) all += text + "end ";
+  std::istringstream in(broadcast_string(comm, all));
+  for (int rank = 0; rank < to_int(comm.size()); ++rank) {
+    held_.emplace_back();
+    for (std::string word; in >> word && word != "end";) {
+      int segment = 0;
+      StateKey key{static_cast<Purpose>(std::stoi(word)), 0, 0, {}};
+      Range range;
+      in >> key.version >> key.unit >> segment >> range.begin >> range.end;
+      key.segment = static_cast<Segment>(segment);
+      held_.back()[key].push_back(range);
+    }
+  }
+}
+
+const std::vector<Range>& Holders::of(std::size_t rank, const StateKey& key) const {
+  static const std::vector<Range> kNothing;
+  const auto found = held_[rank].find(key);
+  return found == held_[rank].end() ? kNothing : found->second;
+}
+
+bool Holders::on_all(const StateKey& key, std::int64_t size) const {
+  for (std::size_t rank = 0; rank < held_.size(); ++rank) {
+    std::int64_t held = 0;
+    for (const Range& range : of(rank, key)) held += range.size();
+    if (held != size) return false;
+  }
+  return true;
+}
+
+namespace {
+
+std::vector<Range> without(const std::vector<Range>& parts, Range taken) {
+  std::vector<Range> left;
+  for (const Range& part : parts) {
+    if (part.begin < taken.begin) left.push_back({part.begin, std::min(part.end, taken.begin)});
+    if (taken.end < part.end) left.push_back({std::max(part.begin, taken.end), part.end});
+  }
+  return left;
+}
+
+}  // namespace
+
+std::vector<Range> Holders::lowest(const StateKey& key, Range range) const {
+  std::vector<Range> parts = {range};
+  for (std::size_t rank = 0; rank < rank_; ++rank)
+    for (const Range& held : of(rank, key)) parts = without(parts, held);
+  return parts;
+}
+
+// [anchor: an-even-share]
+std::vector<Range> Holders::even_share(const StateKey& key, Range range) const {
+  std::set<std::int64_t> borders = {range.begin, range.end};  // between them the holders are the same
+  for (std::size_t rank = 0; rank < held_.size(); ++rank) {
+    for (const Range& held : of(rank, key)) {
+      for (const std::int64_t border : {held.begin, held.end})
+        if (range.begin < border && border < range.end) borders.insert(border);
+    }
+  }
+  std::vector<Range> mine;
+  for (auto border = borders.begin(); std::next(border) != borders.end(); ++border) {
+    const Range all{*border, *std::next(border)};
+    std::int64_t holders = 0, before = 0;
+    for (std::size_t rank = 0; rank < held_.size(); ++rank) {
+      if (!std::ranges::any_of(of(rank, key),
+                               [&](Range h) { return h.begin <= all.begin && all.end <= h.end; }))
+        continue;
+      ++holders;
+      before += rank < rank_ ? 1 : 0;
+    }
+    const Range part{all.begin + all.size() * before / holders,
+                     all.begin + all.size() * (before + 1) / holders};
+    if (part.size() > 0) mine.push_back(part);
+  }
+  return mine;
+}
+
+}  // namespace sc::detail

@@ -1,0 +1,49 @@
+// Which ranks hold which parts of a strategy's state.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "common/comm/communicator.h"
+#include "common/strategy/state_slice.h"
+
+namespace sc::detail {
+
+/// One vector of a unit, of which a slice holds a part.
+struct StateKey {
+  Purpose purpose;
+  std::int64_t version;
+  int unit;
+  Segment segment;
+  auto operator<=>(const StateKey&) const = default;
+};
+inline StateKey key_of(const StateSlice& slice) {
+  return {slice.purpose, slice.version, slice.unit, slice.segment};
+}
+
+inline Range shared(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
+
+/// Known to all ranks alike. An element may lie on several of them (replicas, a tied matrix on both ends of a
+/// pipeline).
+class Holders {
+ public:
+  /// Collective.
+  Holders(const std::vector<StateSlice>& slices, Communicator& comm);
+
+  /// Whether every rank has all of it, so that nobody has to send anything.
+  [[nodiscard]] bool on_all(const StateKey& key, std::int64_t size) const;
+  /// The parts of `range` that this rank holds and no lower one does. Ascending.
+  [[nodiscard]] std::vector<Range> lowest(const StateKey& key, Range range) const;
+  /// The parts of `range`, which this rank holds, that are its own when those who hold an element divide them:
+  /// the first of them takes the first part. Ascending; over all ranks each element once.
+  [[nodiscard]] std::vector<Range> even_share(const StateKey& key, Range range) const;
+
+ private:
+  [[nodiscard]] const std::vector<Range>& of(std::size_t rank, const StateKey& key) const;
+  std::size_t rank_;
+  std::vector<std::map<StateKey, std::vector<Range>>> held_;  // by rank
+};
+
+}  // namespace sc::detail

@@ -1,0 +1,129 @@
+#include "common/strategy/saved_state.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <string>
+
+#include "common/memory/ledger.h"
+#include "common/strategy/holders.h"
+
+namespace sc::detail {
+namespace {
+
+bool is_saved(const StateSlice& slice, bool has_master) {
+  switch (slice.purpose) {
+    case Purpose::master:
+    case Purpose::momentum:
+    case Purpose::variance:
+      return true;
+    case Purpose::parameters:
+      return !has_master || slice.version != 0;  // otherwise they are the rounded master
+    default:
+      return slice.pending;
+  }
+}
+
+std::span<std::byte> bytes_of(const at::Tensor& t) {
+  return {static_cast<std::byte*>(t.mutable_data_ptr()), static_cast<std::size_t>(t.nbytes())};
+}
+
+/// Calls f(tensor, Range of the tensor, Range of the segment) for each named tensor that has a part in `range`.
+template <class F>
+void for_each_tensor(const UnitLayout& unit, Segment segment, Range range, F&& f) {
+  for (const ParamTensor& tensor : unit.tensors) {
+    if (tensor.segment != segment) continue;
+    const Range part = shared(range, {tensor.offset, tensor.offset + tensor.numel()});
+    if (part.size() > 0) f(tensor, Range{part.begin - tensor.offset, part.end - tensor.offset}, part);
+  }
+}
+
+}  // namespace
+
+std::vector<checkpoint::TensorShape> tensors_of(const ParamLayout& layout) {
+  std::vector<checkpoint::TensorShape> tensors;
+  for (int unit = 0; unit < layout.num_units(); ++unit)
+    for (const ParamTensor& tensor : layout.unit(unit).tensors)
+      tensors.push_back({tensor.name, tensor.shape});
+  return tensors;
+}
+
+SavedState::SavedState(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm) {
+  std::vector<StateSlice> slices = strategy.state();
+  const bool has_master =
+      std::ranges::any_of(slices, [](const StateSlice& s) { return s.purpose == Purpose::master; });
+  std::erase_if(slices, [&](const StateSlice& slice) { return !is_saved(slice, has_master); });
+  const Holders holders(slices, comm);
+  for (const StateSlice& slice : slices) {
+    for (const Range& mine : holders.even_share(key_of(slice), slice.range)) {
+      for_each_tensor(
+          layout.unit(slice.unit), slice.segment, mine,
+          [&](const ParamTensor& tensor, Range of_tensor, Range of_segment) {
+            entries_.push_back({.key = {tensor.name, std::string(name_of(slice.purpose)), slice.version},
+                                .range = of_tensor,
+                                .dtype = slice.values->dtype()});
+            sources_.push_back(
+                {slice.values, {of_segment.begin - slice.range.begin, of_segment.end - slice.range.begin}});
+          });
+    }
+  }
+  for (const InFlight& tensor : strategy.in_flight()) {
+    const at::Tensor flat = tensor.values.view({-1});
+    entries_.push_back({.key = {tensor.name, checkpoint::kInFlight},
+                        .range = {0, flat.numel()},
+                        .dtype = from_aten(flat.scalar_type())});
+    sources_.push_back({in_tensor(flat), entries_.back().range});
+  }
+}
+
+Bytes SavedState::bytes() const {
+  Bytes sum;
+  for (const checkpoint::Entry& entry : entries_)
+    sum += sc::bytes_of(Elements(entry.range.size()), entry.dtype);
+  return sum;
+}
+
+void SavedState::read(
+    const std::function<void(std::size_t entry, std::span<const std::byte> piece)>& take) const {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    for_each_piece(sources_[i].range, [&](Range part) {
+      at::Tensor piece = at::empty({part.size()}, to_aten(entries_[i].dtype));
+      sources_[i].values->read(part, piece);
+      take(i, bytes_of(piece));
+    });
+  }
+}
+
+// [anchor: by-name-and-range]
+void restore_state(AnyStrategy& strategy, const ParamLayout& layout, checkpoint::Reader& from) {
+  const std::string weights = from.weights();
+  for (const StateSlice& slice : strategy.state()) {
+    const bool is_weights = slice.purpose == Purpose::parameters || slice.purpose == Purpose::master,
+               is_state = slice.purpose == Purpose::momentum || slice.purpose == Purpose::variance;
+    if (!is_weights && !is_state && !slice.pending) continue;
+    if (slice.version != 0 && !slice.pending) continue;
+    // An older version of rounded weights is that, and no master.
+    const std::string purpose =
+        is_weights && slice.version == 0 ? weights : std::string(name_of(slice.purpose));
+    for_each_piece(slice.range, [&](Range part) {
+      const at::Tensor values = at::zeros({part.size()}, at::kFloat);  // padding is zero
+      for_each_tensor(layout.unit(slice.unit), slice.segment, part,
+                      [&](const ParamTensor& tensor, Range of_tensor, Range of_segment) {
+                        const checkpoint::Key key{tensor.name, purpose, slice.version};
+                        const at::Tensor read = at::empty({of_tensor.size()}, to_aten(from.dtype(key)));
+                        from.read(key, of_tensor, bytes_of(read));
+                        values.narrow(0, of_segment.begin - part.begin, of_segment.size()).copy_(read);
+                      });
+      slice.write(part, values);
+    });
+  }
+  for (InFlight& tensor : strategy.in_flight()) {
+    const checkpoint::Key key{tensor.name, checkpoint::kInFlight};
+    const at::Tensor read = at::empty({tensor.values.numel()}, to_aten(from.dtype(key)));
+    from.read(key, {0, read.numel()}, bytes_of(read));
+    tensor.values.copy_(read.view(tensor.values.sizes()));
+  }
+}
+
+}  // namespace sc::detail

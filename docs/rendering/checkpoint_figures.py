@@ -1,0 +1,163 @@
+"""Drawings of lesson 09: a save during the steps, and which bytes of a checkpoint other runs read
+(docs/results/lesson_09_timeline.json, lesson_09_reads.json)."""
+from .lesson_tables import is_busy
+from .registry import RenderError, bytes_text, figure, has, record
+from .svg import COMPUTE, FILLS, OPTIMIZER, PARAMETERS, WAITING, Drawing
+
+WRITE, FLUSH = FILLS[6], FILLS[4]
+READERS = (FILLS[4], FILLS[5], FILLS[6])  # a rank's; none of them means anything else here
+
+
+def waits_of(run):
+    waits, there = (f"{1e3 * run[key]:.0f} ms" for key in ("blocked", "durable"))
+    return f"the run waits {waits}, and the checkpoint is there {there} after the step"
+
+
+@figure
+def checkpoint_behind_steps():
+    """Steps of rank 0, how long they wait for its first save, and its file: without and with a copy."""
+    if not has("lesson_09_timeline"):
+        return None
+    found = record("lesson_09_timeline")
+    runs = found["drawn"]
+    end = max(run["steps"][-1][2] for run in runs.values())
+    left, right, top, height = 96, 936, 52, 112
+    drawing = Drawing(
+        top + 2 * height + 56, "A save during the steps",
+        "Timelines of a rank. " + " ".join(f"--save-async {mode}: {waits_of(runs[mode])}." for mode in runs),
+        "measured" + (", on a busy machine" if is_busy("lesson_09_timeline") else ""))
+
+    def x(ms):
+        return left + (right - left) * ms / end
+
+    for tick in range(0, int(end) + 1, 100):
+        for y in (top, top + height):
+            drawing.line(x(tick), y + 20, x(tick), y + 88)
+        drawing.text(x(tick), top + 2 * height + 8, f"{tick} ms", "small mid")
+    for y, (mode, run) in zip((top, top + height), runs.items()):
+        draw_run(drawing, x, y, mode, run)
+    legend = [(COMPUTE, "a step"), (WAITING, "the run waits for its save"), (WRITE, "the file is written"),
+              (FLUSH, "flushed")]
+    drawing.legend(left, top + 2 * height + 38, legend)
+    late = f"{found['write_delay_microseconds'] / 1e3:g} ms late"
+    return drawing.done(f"Rank 0 of two with its first checkpoint, a file of {bytes_text(run['bytes'])}; "
+                        f"each of its {run['writes']} writes comes {late}, as on a slower disk "
+                        "(lesson_09_timeline.json).")
+
+
+def draw_run(drawing, x, y, mode, run):
+    steps, (written, wrote), (flushed, flush_ended) = run["steps"], run["written"], run["flushed"]
+    named = run["named"][0]
+    drawing.text(16, y + 12, f"--save-async {mode}: {waits_of(run)}")
+    drawing.text(88, y + 41, "training", "small end")
+    drawing.text(88, y + 75, "its file", "small end")
+    for step, begin, end in steps:
+        drawing.box(x(begin), y + 24, x(end) - x(begin), 26, COMPUTE, f"step {step}", "in small")
+    for (_, _, begin), (_, end, _) in zip(steps, steps[1:]):
+        if begin > named:  # later gaps are not the save's
+            continue
+        width = x(end) - x(begin)
+        drawing.box(x(begin), y + 24, width, 26, WAITING, "waits" if width > 50 else "", "in small")
+    drawing.box(x(written), y + 58, x(wrote) - x(written), 26, WRITE, "write", "in small")
+    drawing.box(x(flushed), y + 58, x(flush_ended) - x(flushed), 26, FLUSH)
+    if x(named) - x(flush_ended) > 12:
+        drawing.line(x(flush_ended), y + 71, x(named), y + 71, "arrow", tip=True)
+    drawing.text(x(named) + 5, y + 75, "rename: the checkpoint is there", "small")
+    if written > steps[1][1]:  # from a copy, which is what the run has waited for first
+        drawing.text(x(written) - 5, y + 75, "copied", "small end")
+
+
+def shared_bytes(entry, holds):
+    """Parts of an entry of a file, by who reads them: [first byte, the one after the last, {ranks}]."""
+    tensor, _, begin, end, first, _ = entry
+    ranges = [(rank, max(begin, low), min(end, high))
+              for rank, held in enumerate(holds) for name, low, high in held if name == tensor]
+    borders = sorted({begin, end, *(at for _, low, high in ranges if low < high for at in (low, high))})
+    for low, high in zip(borders, borders[1:]):
+        ranks = {rank for rank, held_low, held_high in ranges if held_low <= low and high <= held_high}
+        if not ranks:
+            raise RenderError(f"lesson_09_reads.json: nobody reads elements {low} to {high} of {tensor}")
+        yield [first + 4 * (low - begin), first + 4 * (high - begin), ranks]
+
+
+def read_parts(file, holds):
+    """The whole file, in order; neighbours that the same ranks read are one."""
+    parts = []
+    for entry in file["entries"]:
+        for first, last, ranks in shared_bytes(entry, holds):
+            if parts and parts[-1][1:] == [first, ranks]:
+                parts[-1][1] = last
+            else:
+                parts.append([first, last, ranks])
+    return parts
+
+
+def unit_of(tensor):
+    if tensor.startswith("h."):
+        return ".".join(tensor.split(".")[:2])
+    return "wte, wpe" if tensor.startswith("w") else "head"
+
+
+def draw_content(drawing, x, y, file):
+    """What a file holds: of each unit its weights, then both moments."""
+    blocks = {}
+    for tensor, purpose, _, _, first, last in file["entries"]:
+        key = (unit_of(tensor), "weights" if purpose == "parameters" else "moments")
+        blocks[key] = (min(first, blocks.get(key, (first, 0))[0]), last)
+    for (unit, what), (first, last) in blocks.items():
+        drawing.box(x(first), y, x(last) - x(first), 22, PARAMETERS if what == "weights" else OPTIMIZER,
+                    what if x(last) - x(first) > 50 else "", "in small")
+        if what == "weights":
+            drawing.text((x(first) + x(blocks[unit, "moments"][1])) / 2, y - 6, unit, "small mid")
+
+
+def reads_text(reader, parts):
+    """What each of its ranks reads, of all files."""
+    read = [sum(last - first for file in parts for first, last, ranks in file if rank in ranks)
+            for rank in range(reader["world"])]
+    places = "stages" if reader["lesson"].startswith("07") else "ranks"
+    head = f"Lesson {reader['lesson'][:2]} on {reader['world']} {places}: "
+    texts = [bytes_text(count) for count in read]
+    if all(len(ranks) == reader["world"] for file in parts for *_, ranks in file):
+        return f"{head}each reads everything, {texts[0]}"
+    if len(set(texts)) == 1:
+        return f"{head}each reads {texts[0]}"
+    return head + ", ".join(f"{places[:-1]} {rank} reads {text}" for rank, text in enumerate(texts))
+
+
+@figure
+def checkpoint_reads():
+    """Which bytes of each file of a checkpoint the ranks of three other runs read."""
+    if not has("lesson_09_reads"):
+        return None
+    found = record("lesson_09_reads")
+    files, readers = found["files"], found["readers"]
+    parts = [[read_parts(file, reader["holds"]) for file in files.values()] for reader in readers]
+    texts = [reads_text(*both) for both in zip(readers, parts)]
+    left, right, bar, top, height = 96, 936, 20, 106, 30 + 24 * len(files)
+    drawing = Drawing(
+        top + height * len(readers) + 52,
+        f"Who reads what of a checkpoint by lesson {found['lesson'][:2]} on {found['world']} ranks",
+        ". ".join(["Bars: the files of a checkpoint, cut by who reads which bytes", *texts]) + ".",
+        "computed from the files' headers")
+    most = max(file["bytes"] for file in files.values())
+
+    def x(byte):
+        return left + (right - left) * byte / most
+
+    drawing.text(left - 8, 75, "rank-0001", "small end")
+    draw_content(drawing, x, 60, files["rank-0001.safetensors"])
+    for row, (text, cuts) in enumerate(zip(texts, parts)):
+        y = top + height * row
+        drawing.text(16, y + 12, text)
+        for number, (name, cut) in enumerate(zip(files, cuts)):
+            place = y + 22 + 24 * number
+            drawing.text(left - 8, place + 14, name.split(".")[0], "small end")
+            for first, last, ranks in cut:
+                thick = bar / len(ranks)
+                for stripe, rank in enumerate(sorted(ranks)):
+                    drawing.box(x(first), place + thick * stripe, x(last) - x(first), thick, READERS[rank])
+    legend = [(fill, f"rank or stage {rank} reads it") for rank, fill in enumerate(READERS)]
+    drawing.legend(left, top + height * len(readers) + 30, legend)
+    return drawing.done("Ranges in the files' headers, intersected with those that each reader holds; "
+                        "a model of four blocks with an untied head (lesson_09_reads.json).")

@@ -1,0 +1,41 @@
+"""Lesson 09: its story as run.sh prints it, and what saving costs a run (docs/results/lesson_09.json)."""
+import statistics
+
+from .registry import record, renders, source, table
+from .workloads import workload, workload_of
+from .zero_tables import Shape
+
+ROWS = {"off": "`--save-async off`", "on": "`--save-async on`"}
+
+
+def middle(run, key):
+    """The median over all saves, in ms."""
+    return f"{1000 * statistics.median(value for one in run['rounds'] for value in one[key]):.0f} ms"
+
+
+@renders
+def checkpoint_story(page):
+    """What lessons/09_checkpoint_and_faults/run.sh prints."""
+    return "```text\n" + "\n".join(line.rstrip() for line in record("lesson_09")["said"]) + "\n```"
+
+
+@renders
+def checkpoint_cost(page):
+    """What a save blocks and takes."""
+    found = record("lesson_09")
+    rows = [[name, middle(run, "blocked"), middle(run, "durable")] for key, name in ROWS.items() for run in [found["runs"][key]]]
+    return table(["", "a save blocks the run for", "durable after"], rows) + (
+        f"\n\nFrom {source(page, 'lesson_09')} (medians of three runs with 6 saves each, two ranks, default workload).")
+
+
+@renders
+def checkpoint_bytes(page):
+    """By formula and on the disk."""
+    run = record("lesson_09")["runs"]["on"]
+    shape = Shape(workload(workload_of(run)), run["world"])
+    shards = [size for name, size in run["files"].items() if name.startswith("rank-")]
+    predicted, measured = 12 * shape.P, sum(shards)
+    copy = run["bytes"]["host"]["checkpoint"]
+    rows = [["all shards", "12 P, and names", f"{predicted:,}", f"{measured:,}"],
+            ["the copy of a rank", "12 P / N", f"{predicted // run['world']:,}", f"{copy:,}"]]
+    return table(["", "formula", "bytes by it", "measured"], rows, left=2) + f"\n\nFrom {source(page, 'lesson_09')} (two ranks; P = {shape.P:,} as padded for them)."

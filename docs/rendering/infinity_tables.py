@@ -1,0 +1,66 @@
+"""Tables of lesson 06: where a step's time goes by buffers of the window, and what its formulas say (docs/results/lesson_06_*.json)."""
+import statistics
+
+from .lesson_tables import is_busy, tail
+from .offload_tables import forward_share, thousands
+from .registry import has, record, renders, table
+from .workloads import workload
+
+EITHER = "disk does either"  # a row of the time table: the disk reads, or writes, or both
+
+
+def median_of(run, name=None):
+    """Of a run's rounds: seconds of a step, or of what it went to."""
+    return statistics.median(turn["shares"][name] if name else turn["seconds"] for turn in run["rounds"])
+
+
+def efficiencies():
+    """By micro-batches of a step: its tokens, T_gpu, and (by the page's formula, measured) for exact and delayed updates, of the speed without a disk."""
+    found = record("lesson_06_tokens")
+    disk = statistics.median(turn["shares"][EITHER] for run in found["runs"] for turn in run["exact"]["rounds"])
+    forward = found["forward_seconds"]
+    rows = []
+    for run in found["runs"]:
+        gpu = median_of(run["no_disk"])
+        by_formula = by_formulas(gpu, disk, forward)
+        measured = {kind: gpu / median_of(run[kind]) for kind in by_formula}
+        rows.append((run["micro_batches"] * found["tokens_per_micro_batch"], gpu, {kind: (by_formula[kind], measured[kind]) for kind in by_formula}))
+    return disk, forward, rows
+
+
+def by_formulas(gpu, disk, forward):
+    return {"exact": gpu / (gpu + max(0, disk - forward)), "delayed": gpu / max(gpu, disk)}
+
+
+@renders
+def infinity_window(page):
+    """Milliseconds of a step by buffers of the window."""
+    if not has("lesson_06_window"):
+        return ""
+    names = ("disk reads", "disk writes", EITHER, "forward waits")
+    found = record("lesson_06_window")
+    rows = [[run["buffers"], *(f"{1e3 * median_of(run, name):.0f} ms" for name in (None, *names))] for run in found["runs"]]
+    busy = "; other work ran on the machine" if is_busy("lesson_06_window") else ""
+    return table(["buffers", "step", *names], rows) + tail(page, "lesson_06_window", more=f"one rank, the median of three runs; a disk of {found['disk_mbps']} MB/s{busy}")
+
+
+@renders
+def infinity_gpu(page):
+    """355M on one GPU by tokens of a step: lesson 05; exact and delayed updates over a disk, as a share of that, next to the formulas."""
+    if not has("gpu_infinity"):
+        return ""
+    found = record("gpu_infinity")
+    runs = {(run["name"], run["rows"]): run for run in found["runs"]}
+    forward = forward_share(workload("gpt2_355m")) * found["offload"][0]["seconds"]  # of the only micro-batch
+    rows = []
+    for without in found["offload"]:
+        rows.append([f"{without['tokens']:,}", thousands(without["tokens_per_second"])])
+        for kind in ("exact", "delayed"):
+            run = runs.get((kind, without["rows"]))
+            if not run:
+                rows[-1] += ["", ""]
+                continue
+            rate, formula = run["tokens_per_second"], by_formulas(without["seconds"], run["shares"][EITHER], forward)[kind]
+            rows[-1] += [thousands(rate), f"{100 * rate / without['tokens_per_second']:.0f} % ({100 * formula:.0f} %)"]
+    heads = ["tokens per step", "without a disk", "exact", "of that", "delayed", "of that"]
+    return table(heads, rows, left=0) + tail(page, "gpu_infinity", more="one NVIDIA H200, thousands of tokens per second; without a disk: lesson 05, delayed; in brackets: by the formulas, with the disk's time of each run")

@@ -1,0 +1,110 @@
+"""Tables of lesson 08: copies of weights, staleness, times and losses by rule (docs/results/lesson_08*.json)."""
+from .lesson_tables import is_busy, tail
+from .registry import RenderError, has, record, renders, table
+
+RULES = ("none", "stash", "vertical_sync", "two_buffers")
+ONCE = "stash_12"  # stash with one update per step
+NAMES = {**{rule: f"`{rule}`" for rule in RULES}, ONCE: "`stash`, `update_every=12`"}
+TWIN_OF = {"none": "small_steps", "stash": "small_steps", "vertical_sync": "small_steps", "two_buffers": "one_device", ONCE: "one_device"}
+STAGES, MICRO_BATCHES = 4, 12
+
+
+def rate_text(key):
+    """A record's "4e-3", as the command says it."""
+    return f"{float(key):g}"
+
+
+def losses():
+    """Runs by learning rate. Lesson 07's is lesson 00's, bit for bit: so 1F1B is the twin of the rules with an update per step."""
+    found = record("lesson_08_losses")
+    for rate, runs in found["rates"].items():
+        if any(runs["1f1b"][key] != runs["one_device"][key] for key in ("loss", "validation_loss")):
+            raise RenderError(f"lesson_08_losses: at {rate} lesson 07 differs from lesson 00")
+    return found
+
+
+def copies_by_rule(rule, stage):
+    """The page's formula: further copies of a stage's weights."""
+    return {"none": 0, "stash": STAGES - 1 - stage, "vertical_sync": STAGES - 1, "two_buffers": 1, ONCE: -(-(STAGES - 1 - stage) // MICRO_BATCHES)}[rule]
+
+
+@renders
+def versions_bytes(page):
+    """Bytes of older weights on every rank. Stops where they are not the formula's, or not as predicted."""
+    if not has("lesson_08"):
+        return ""
+    rows = []
+    for rule, name in NAMES.items():
+        cells = []
+        for stage, rank in enumerate(record("lesson_08")["rules"][rule]["ranks"]):
+            held, parameters = rank["bytes"].get("stash", 0), rank["bytes"]["parameters"]
+            if held != copies_by_rule(rule, stage) * parameters or rank["bytes"] != rank["predicted"]:
+                raise RenderError(f"lesson_08: {rule}, rank {stage} holds {held} bytes of older weights, which is not what the page says")
+            cells.append(f"{held:,} ({held // parameters})" if held else "0")
+        rows.append([name, *cells])
+    heads = ["rule", *(f"stage {stage}" for stage in range(STAGES))]
+    return table(heads, rows) + tail(page, "lesson_08", more="bytes of older versions; in brackets: copies of the stage's weights; fp32, default workload")
+
+
+def behind_by_rule(rule, stage):
+    """The page's formulas in the steady state: updates that forward's and backward's weights lack when the gradient is complete."""
+    behind = {"none": STAGES - 1 - stage, "stash": STAGES - 1 - stage, "vertical_sync": STAGES - 1, "two_buffers": 1}[rule]
+    return {"forward": behind, "backward": 0 if rule == "none" else behind}
+
+
+def behind_once(counts, stage):
+    """With one update per step the first S - 1 - s micro-batches of each step but the first are one behind."""
+    late = STAGES - 1 - stage
+    steps = sum(counts["forward"].values()) // MICRO_BATCHES
+    if any(found.get("1", 0) != (steps - 1) * late for found in counts.values()):
+        raise RenderError(f"lesson_08: {ONCE}, stage {stage}: weights are {counts} updates behind, which is not what the page says")
+    return f"1, 1 for {late} of {MICRO_BATCHES}" if late else "0, 0"
+
+
+@renders
+def versions_behind(page):
+    """Of nearly all micro-batches, by stage: forward's and backward's. Stops where these are not the formula's."""
+    if not has("lesson_08"):
+        return ""
+    found, rows = record("lesson_08")["rules"], []
+    for rule in RULES:
+        cells = []
+        for stage, counts in enumerate(found[rule]["updates_behind"]):
+            usual = {what: int(max(counts[what], key=counts[what].get)) for what in ("forward", "backward")}
+            if usual != behind_by_rule(rule, stage):
+                raise RenderError(f"lesson_08: {rule}, stage {stage}: weights are {usual} updates behind, which is not what the page says")
+            cells.append(f"{usual['forward']}, {usual['backward']}")
+        rows.append([NAMES[rule], *cells])
+    rows.append([NAMES[ONCE], *(behind_once(counts, stage) for stage, counts in enumerate(found[ONCE]["updates_behind"]))])
+    heads = ["rule", *(f"stage {stage}" for stage in range(STAGES))]
+    return table(heads, rows) + tail(page, "lesson_08", more="updates behind, of forward and of backward, after the first micro-batches; 12 micro-batches per step")
+
+
+def times_of(rows):
+    return f"{1e3 * rows['measured']['seconds']:.0f} ms", f"{1e3 * rows['paced']['seconds']:.0f} ms", f"{100 * rows['measured']['idle']:.1f} %"
+
+
+@renders
+def versions_time(page):
+    """A step of 12 micro-batches, paced: measured, and by the simulator."""
+    if not has("lesson_08"):
+        return ""
+    found = record("lesson_08")
+    rows = [["1F1B (lesson 07)", *times_of(found["flush"]["rows"]), "1"]]
+    rows += [[name, *times_of(found["rules"][rule]["rows"]), "12" if TWIN_OF[rule] == "small_steps" else "1"] for rule, name in NAMES.items()]
+    busy = "; other work ran on the machine" if is_busy("lesson_08") else ""
+    return table(["rule", "a step", "simulated", "idle", "updates per step"], rows) + tail(page, "lesson_08", more=f"two cores, 4 ranks, the median of a run's steps{busy}")
+
+
+@renders
+def versions_validation(page):
+    """Validation losses by rule and learning rate, each next to its twin's."""
+    if not has("lesson_08_losses"):
+        return ""
+    found = losses()
+    rates, rows = found["rates"], []
+    for rule, name in NAMES.items():
+        cells = [f"{rates[rate][run]['validation_loss']:.3f}" for rate in rates for run in (rule, TWIN_OF[rule])]
+        rows.append([name, f"{found['steps'] * (found['micro_batches'] if TWIN_OF[rule] == 'small_steps' else 1):,}", *cells])
+    heads = ["rule", "updates", *(head for rate in rates for head in (f"rate {rate_text(rate)}", "its twin"))]
+    return table(heads, rows) + tail(page, "lesson_08_losses", more="validation loss after 2,400 micro-batches; single runs of a small model")

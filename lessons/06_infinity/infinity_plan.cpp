@@ -1,0 +1,162 @@
+// What lesson 06 holds, sends and moves over the disk, and its settings.
+#include <spdlog/fmt/fmt.h>
+
+#include "common/base/check.h"
+#include "common/base/text.h"
+#include "infinity.h"
+#include "window_plan.h"
+
+namespace sc {
+
+FieldTable<InfinityOptions> Infinity::fields() {
+  FieldTable<Options> table;
+  table.add({"parameters", "",
+             "on the device: all of them on every rank, or slices that are gathered unit by unit"},
+            choice<ParametersOn>({{"whole", ParametersOn::whole}, {"sharded", ParametersOn::sharded}}),
+            &Options::parameters);
+  table.add({"update", "", "forward waits for the update before it, or computes one update behind"},
+            choice<UpdateKind>({{"exact", UpdateKind::exact}, {"delayed", UpdateKind::delayed}}),
+            &Options::update);
+  table.add({"warm_steps", "steps", "delayed: so many steps are exact first"}, integer(0),
+            &Options::warm_steps);
+  table.add({"piece", "elements", "what is read, updated and written at a time"}, integer(64),
+            &Options::piece);
+  table.add({"buffers", "pieces", "whose states are in memory at a time"}, integer(1, 1024),
+            &Options::buffers);
+  table.add({"grads_at", "", "where gradients wait for the norm: on the device, or in pinned host memory"},
+            choice<GradsAt>({{"device", GradsAt::device}, {"host", GradsAt::host}}), &Options::grads_at);
+  table.add(
+      {"params_at", "",
+       "where this rank's slice of the parameters is: on the device, in pinned host memory, or on the disk"},
+      choice<ParamsAt>({{"device", ParamsAt::device}, {"host", ParamsAt::host}, {"disk", ParamsAt::disk}}),
+      &Options::params_at);
+  table.add({"engine", "",
+             "how the disk is used: by the kernel's ring, or by threads; the other one if it is refused"},
+            choice<IoEngine>({{"io_uring", IoEngine::io_uring}, {"threads", IoEngine::threads}}),
+            &Options::engine);
+  table.add({"block", "bytes", "of one request to the disk; a multiple of 4096"}, integer(4096),
+            &Options::block);
+  table.add({"depth", "requests", "in flight to the disk at a time"}, integer(1, 1024), &Options::depth);
+  table.add({"disk", "", "a directory on the disk; nothing is left there"}, text(), &Options::disk);
+  table.add({"disk_mbps", "MB/s", "the disk is no faster, reads and writes together; 0: as fast as it is"},
+            real({.low = 0}), &Options::disk_mbps);
+  table.add({"prefetch", "units", "how many units ahead of the one that computes are on their way"},
+            integer(0, 16), &Options::prefetch);
+  table.add({"adam_threads", "threads", "a rank's for AdamW; 0: its share of the cores, less one"},
+            integer(0, 1024), &Options::adam_threads);
+  table.add({"link_mbps", "MB/s", "copies between device and host are no faster, on the CPU; 0: no limit"},
+            real({.low = 0}), &Options::link_mbps);
+  return table;
+}
+
+namespace {
+
+// Of blocks, over a step: lesson 04's, after each block's first.
+std::int64_t gathers_beyond_the_first(const RunShape& shape, const InfinityOptions& options) {
+  const std::int64_t blocks = shape.workload.model.layers, pool = std::min(blocks, options.prefetch + 1);
+  return (2 * micro_batches_of(shape) - 1) * (blocks - pool);
+}
+
+void refuse(const RunShape& shape, const InfinityOptions& options) {
+  Offload::refuse_contradictions(shape, options);
+  if (options.update == UpdateKind::delayed && keeps_gradients(options))
+    throw InputError(ExitCode::usage, "update=delayed",
+                     "the next gradient would overwrite the one on the device that the update still reads",
+                     "grads_at=host, or update=exact");
+  if (options.params_at != ParamsAt::device && options.parameters == ParametersOn::whole)
+    throw InputError(ExitCode::usage,
+                     options.params_at == ParamsAt::host ? "params_at=host" : "params_at=disk",
+                     "with parameters=whole every rank has all of them on its device",
+                     "parameters=sharded, or params_at=device");
+  if (options.block % kBlockAlign != 0)
+    throw InputError(ExitCode::usage, "block",
+                     fmt::format("{} is no multiple of {}", options.block, kBlockAlign),
+                     fmt::format("{}", round_up(options.block, kBlockAlign)));
+}
+
+}  // namespace
+
+MemoryPlan Infinity::memory_plan(const RunShape& shape, const Options& options) {
+  refuse(shape, options);
+  MemoryPlan plan;
+  plan_device(shape, options, kept_by(options), plan);
+  const PrecisionConfig& precision = shape.workload.precision;
+  const ParamLayout layout(shape.workload.model, shape.world);
+  const WindowPlan window(cut_pieces(layout, shape.rank, options), shape, options);
+  const Elements slice(window.elements);
+  const Elements pieces(window.buffers * window.largest);
+  plan.add(Purpose::workspace, "window of states", "buffers x 12 piece",
+           window.buffers * StreamedUpdate::extent_of(window.largest), window.states);
+  const int turns = options.update == UpdateKind::delayed ? 2 : 1;
+  if (keeps_gradients(options)) {
+    plan.add(Purpose::gradients, "window of gradients", "buffers x piece",
+             bytes_of(pieces, precision.grad_dtype), Place::pinned);
+  } else {
+    plan.add(Purpose::gradients, "grads_host", turns == 2 ? "2 x P/N" : "P/N",
+             bytes_of(slice * turns, precision.grad_dtype), Place::pinned);
+  }
+  if (window.to_device)
+    plan.add(Purpose::parameters, "window of parameters", "buffers x piece",
+             bytes_of(pieces, precision.dtype), Place::pinned);
+  if (const std::int64_t slices = params_on_host(options); slices > 0)
+    plan.add(Purpose::parameters, "params_host", slices == 2 ? "2 x P/N" : "P/N",
+             bytes_of(slice * slices, precision.dtype), Place::pinned);
+  if (params_on_disk(options) > 0) {
+    const Bytes buffers = window.buffers * window.params_extent(window.largest);
+    plan.add(Purpose::parameters, "parameters to the disk", "buffers x piece", buffers, Place::host);
+    plan.add(Purpose::parameters, "parameters from the disk", "buffers x piece", buffers, Place::pinned);
+  }
+  for (const DiskBytes& bytes : disk_bytes(window, precision, options))
+    plan.add(bytes.purpose, bytes.name, bytes.formula, bytes.bytes, Place::disk);
+  return plan;
+}
+
+// Lesson 05's, and each piece's states once each way over the disk. Parameters that do not stay on the device come with
+// each gather; from the disk, to which they go once.
+CommPlan Infinity::comm_plan(const RunShape& shape, const Options& options) {
+  CommPlan plan = Offload::comm_plan(shape, options);
+  const ParamLayout layout(shape.workload.model, shape.world);
+  const std::int64_t again =
+      options.params_at == ParamsAt::device ? 0 : gathers_beyond_the_first(shape, options);
+  const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options);
+  const WindowPlan window(pieces, shape, options);
+  for (const Piece& piece : pieces) {
+    const std::int64_t more = piece.unit == 1 ? again : 0;  // all blocks are alike
+    plan.add(CommKind::to_device, shape.workload.precision.dtype, Elements(piece.range.size()), WorldSize{1},
+             more);
+    if (params_on_disk(options) > 0) {
+      const Elements params(window.params_extent(piece.range.size()).value() / 4);
+      plan.add(CommKind::disk_read, DType::f32, params, WorldSize{1}, 1 + more);
+      plan.add(CommKind::disk_write, DType::f32, params, WorldSize{1});
+    }
+    const Elements extent(StreamedUpdate::extent_of(piece.range.size()).value() / 4);
+    plan.add(CommKind::disk_read, DType::f32, extent, WorldSize{1});
+    plan.add(CommKind::disk_write, DType::f32, extent, WorldSize{1});
+  }
+  return plan;
+}
+
+std::string Infinity::predict(const RunShape& shape, const Options& options) {
+  const ParamLayout layout(shape.workload.model, shape.world);
+  const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options);
+  const WindowPlan window(pieces, shape, options);
+  const CommPlan operations = comm_plan(shape, options);
+  const auto moved = [&](CommKind kind) {
+    Bytes sum;
+    for (const auto& [op, count] : operations.count)
+      if (op.kind == kind) sum += count * bytes_of(op.elements, op.dtype);
+    return sum;
+  };
+  const Bytes read = moved(CommKind::disk_read), written = moved(CommKind::disk_write);
+  std::string text =
+      Offload::predict(shape, options) +
+      fmt::format("the disk: {} pieces, a window of {}; {} read and {} written by a rank in a step",
+                  pieces.size(), window.buffers, human_bytes(read), human_bytes(written));
+  if (options.disk_mbps > 0)
+    text += fmt::format(": {:.2f} s at {:g} MB/s",
+                        1e-6 * static_cast<double>((read + written).value()) / options.disk_mbps,
+                        options.disk_mbps);
+  return text + "\n";
+}
+
+}  // namespace sc

@@ -1,0 +1,33 @@
+// The settings of lesson 06.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/storage/block_io.h"
+#include "lessons/05_offload/options.h"
+
+namespace sc {
+
+/// Where this rank's slice of the gradients waits for the norm, and for its piece's turn.
+enum class GradsAt { device, host };
+
+/// Where this rank's slice of the parameters is between steps.
+enum class ParamsAt { device, host, disk };
+
+/// What they share with lesson 05 means the same.
+struct InfinityOptions : OffloadOptions {
+  std::int64_t buffers = 4;  // pieces of states that are in memory at a time
+  GradsAt grads_at = GradsAt::device;
+  ParamsAt params_at = ParamsAt::device;
+  std::string disk = ".";                // a directory on it
+  IoEngine engine = IoEngine::io_uring;  // the wanted one
+  std::int64_t block = 1 << 20;          // bytes of one request
+  std::int64_t depth = 16;               // requests in flight
+  double disk_mbps = 0;                  // the disk is no faster; 0: as fast as it is
+  /// Tests: what stands between the file and the engine. No key.
+  std::function<std::unique_ptr<BlockIo>(std::unique_ptr<BlockIo>)> wrap = {};
+};
+
+}  // namespace sc

@@ -1,0 +1,460 @@
+#include "streamed_update.h"
+
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "common/memory/ledger.h"
+
+namespace sc {
+
+namespace {
+
+std::span<std::byte> bytes_of(const at::Tensor& extent) {
+  return {static_cast<std::byte*>(extent.mutable_data_ptr()), static_cast<std::size_t>(extent.nbytes())};
+}
+
+}  // namespace
+
+/// One of the three vectors of a piece's extent.
+class StatesOnDisk final : public StateValues {
+ public:
+  /// also: a copy of the same values elsewhere, or null.
+  StatesOnDisk(StreamedUpdate& owner, std::size_t piece, int vector, std::shared_ptr<StateValues> also)
+      : owner_(owner), piece_(piece), vector_(vector), also_(std::move(also)) {}
+  [[nodiscard]] DType dtype() const override { return DType::f32; }
+  void read(Range part, at::Tensor& into) const override {
+    into.copy_(of_extent(owner_.in_first_buffer(piece_), part));
+  }
+  void write(Range part, const at::Tensor& from) override {
+    if (owner_.next_read_ > 0) throw std::logic_error("states are overwritten before the first step alone");
+    const at::Tensor extent = owner_.in_first_buffer(piece_);
+    of_extent(extent, part).copy_(from);
+    owner_.file_->blocks.write(piece_, bytes_of(extent)).wait();
+    if (also_) also_->write(part, from);
+  }
+
+ private:
+  [[nodiscard]] at::Tensor of_extent(const at::Tensor& extent, Range part) const {
+    const std::int64_t n = owner_.pieces_[piece_].range.size();
+    return extent.narrow(0, vector_ * n + part.begin, part.size());
+  }
+
+  StreamedUpdate& owner_;
+  const std::size_t piece_;
+  const int vector_;
+  const std::shared_ptr<StateValues> also_;
+};
+
+StateFile::StateFile(std::shared_ptr<FileOps> file_ops, const BlockFile::Options& options,
+                     const std::vector<Bytes>& extents, std::shared_ptr<CommRecord> record)
+    : ops(std::move(file_ops)),
+      blocks(*ops, options, extents),
+      transfers(blocks, std::move(record),
+                [this](CommKind kind, DiskTransfer::Clock::time_point issued, DiskTransfer transfer) {
+                  clock.issued(kind, issued, std::move(transfer));
+                }) {}
+
+StreamedUpdate::StreamedUpdate(std::vector<Piece> pieces, StateWindow window, std::unique_ptr<StateFile> file,
+                               std::unique_ptr<ParamHome> home, const Setting& setting)
+    : PieceUpdates(std::move(pieces)),
+      context_(setting.context),
+      hyper_(setting.hyper),
+      delivery_(home                               ? Delivery::by_gathers
+                : pieces_.front().params.defined() ? Delivery::once_a_step
+                                                   : Delivery::from_window),
+      window_(std::move(window)),
+      file_(std::move(file)),
+      home_(std::move(home)),
+      read_(window_.states.size()),
+      written_(window_.states.size()),
+      stored_(window_.states.size()),
+      landed_(window_.states.size()),
+      states_(pieces_.size()),
+      pool_(setting.threads) {
+  write_first_values(setting.first_values);
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+StreamedUpdate::~StreamedUpdate() {
+  thread_.request_stop();
+  changed_.notify_all();
+}
+
+void StreamedUpdate::write_first_values(const std::function<void(std::size_t, at::Tensor&)>& first_values) {
+  std::vector<DiskTransfer> writes(window_.states.size());
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const auto number = static_cast<std::int64_t>(i);
+    DiskTransfer& before = writes[buffer_of(number)];
+    before.wait();
+    at::Tensor states = window_.states[buffer_of(number)];
+    states.zero_();
+    at::Tensor master = vectors(number).master;
+    first_values(i, master);
+    at::Tensor params = home_                         ? home_->landing(i, 0, buffer_of(number))
+                        : pieces_[i].params.defined() ? pieces_[i].params
+                                                      : pieces_[i].on_device;
+    params.copy_(master);
+    if (home_) home_->keep_first_values(i, buffer_of(number));
+    before = file_->blocks.write(i, bytes(number));
+  }
+  for (DiskTransfer& write : writes) write.wait();
+}
+
+void StreamedUpdate::post(UpdateOrder order) {
+  give_first_buffer_back();
+  {
+    const std::lock_guard lock(mutex_);
+    orders_.push_back(std::move(order));
+    ++posted_;
+    idle_ = false;
+  }
+  changed_.notify_all();
+}
+
+void StreamedUpdate::run(const std::stop_token& stop) {
+  const c10::InferenceMode inference;
+  try {
+    while (true) {
+      UpdateOrder order;
+      {
+        std::unique_lock lock(mutex_);
+        if (!changed_.wait(lock, stop, [this] { return !orders_.empty(); })) return;
+        order = std::move(orders_.front());
+        orders_.pop_front();
+      }
+      apply(order, stop);
+      // [anchor: ahead-of-the-gradients]
+      // The next update's first pieces do not depend on its gradients: they come while the device computes those.
+      const auto buffers = static_cast<std::int64_t>(window_.states.size());
+      if (!read_up_to(done_ * static_cast<std::int64_t>(pieces_.size()) + buffers - 1, stop)) return;
+      {
+        const std::lock_guard lock(mutex_);
+        idle_ = orders_.empty();
+      }
+      changed_.notify_all();
+    }
+  } catch (...) {
+    {
+      const std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+    }
+    changed_.notify_all();
+  }
+}
+
+// [anchor: through-the-window]
+// While a piece is updated the one behind it is read and the one before it written.
+void StreamedUpdate::apply(const UpdateOrder& order, const std::stop_token& stop) {
+  order.scalars_landed.wait();
+  const AdamWFactors factors =
+      adamw_factors(hyper_, static_cast<float>(order.scalars[0]), static_cast<std::int64_t>(order.scalars[1]),
+                    static_cast<float>(order.scalars[2]));
+  const auto pieces = static_cast<std::int64_t>(pieces_.size()),
+             ahead = std::max<std::int64_t>(0, static_cast<std::int64_t>(window_.states.size()) - 2);
+  for (std::int64_t number = done_ * pieces; number < (done_ + 1) * pieces; ++number) {
+    if (!read_up_to(number + ahead, stop)) return;
+    const auto begins = [&] {
+      put_off_ = !may_begin(number, order);
+      if (put_off_) changed_.notify_all();
+      return !put_off_;
+    };
+    if (!wait_until(stop, begins)) return;
+    if (delivery_ == Delivery::once_a_step) end_of_sending(number).wait();
+    update(number, order, factors);
+  }
+  const std::lock_guard lock(mutex_);
+  ++done_;
+}
+
+// With a delayed update what the coming step still computes with stays as it is until that has begun.
+bool StreamedUpdate::may_begin(std::int64_t number, const UpdateOrder& order) const {
+  if (!window_.grads.empty() && next_landing_ <= number) return false;
+  if (released_ || sends_from_window()) return true;
+  return (home_ ? steps_begun_ : states_[piece_of(number)].sends) >= order.after_sends;
+}
+
+bool StreamedUpdate::wait_until(const std::stop_token& stop, const std::function<bool()>& what) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait(lock, stop, what);
+}
+
+// [anchor: a-buffer-is-free]
+// When what was in it has been written, and its parameters are on the device.
+bool StreamedUpdate::read_up_to(std::int64_t number, const std::stop_token& stop) {
+  for (; next_read_ <= number; ++next_read_) {
+    const std::int64_t before = next_read_ - static_cast<std::int64_t>(window_.states.size());
+    const std::size_t buffer = buffer_of(next_read_);
+    if (before >= 0) {
+      written_[buffer].wait();
+      stored_[buffer].wait();
+      if (!wait_until(stop, [&] { return left(before); })) return false;
+      if (sends_from_window()) end_of_sending(before).wait();
+    }
+    Ticket ticket = file_->transfers.read(piece_of(next_read_), bytes(next_read_), step_of(next_read_));
+    read_[buffer] = ticket.end();
+    keep(update_of(next_read_), std::move(ticket));
+  }
+  return true;
+}
+
+bool StreamedUpdate::left(std::int64_t number) const {
+  return !sends_from_window() || states_[piece_of(number)].sends > update_of(number);
+}
+
+OpEnd StreamedUpdate::end_of_sending(std::int64_t number) {
+  const std::lock_guard lock(mutex_);
+  return states_[piece_of(number)].sent;
+}
+
+void StreamedUpdate::update(std::int64_t number, const UpdateOrder& order, const AdamWFactors& factors) {
+  const std::size_t i = piece_of(number), buffer = buffer_of(number);
+  const Piece& p = pieces_[i];
+  read_[buffer].wait();
+  (window_.grads.empty() ? order.landed[i] : landed_[buffer]).wait();
+  const Vectors v = vectors(number);
+  at::Tensor params = landing_of_params(number);  // undefined: the master itself, out of the window
+  const bool rounds = params.defined() && params.scalar_type() != at::kFloat;
+  std::shared_ptr<const HostPiece> work;
+  if (factors.clip != kNoUpdate) {
+    const at::Tensor grad = grad_of(number, order);
+    AdamWVectors vectors{.grad = grad.const_data_ptr(),
+                         .grad_dtype = from_aten(grad.scalar_type()),
+                         .param = v.master.mutable_data_ptr<float>(),
+                         .m = v.momentum.mutable_data_ptr<float>(),
+                         .v = v.variance.mutable_data_ptr<float>()};
+    if (rounds) {
+      vectors.param16 = params.mutable_data_ptr();
+      vectors.param16_dtype = from_aten(params.scalar_type());
+      vectors.store = Store::streamed;
+    }
+    work = pool_.post(p.range.size(), [&factors, vectors, &p](std::int64_t begin, std::int64_t end) {
+      adamw_chunk(factors, vectors, p.decay, {begin, end});
+    });
+    work->wait();
+    file_->clock.updated(work->began_at(), work->ended_at());
+  }
+  // A step that is skipped still sends what there is: its buffer holds another piece's.
+  if (params.defined() && (!rounds || factors.clip == kNoUpdate)) params.copy_(v.master);
+  if (home_) {
+    Ticket ticket = home_->store(i, update_of(number) + 1, buffer);
+    stored_[buffer] = ticket.end();
+    keep(update_of(number), std::move(ticket));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    states_[i].work = work;
+    ++states_[i].updates;
+  }
+  changed_.notify_all();
+  Ticket ticket = file_->transfers.write(i, bytes(number), step_of(number));
+  written_[buffer] = ticket.end();
+  keep(update_of(number), std::move(ticket));
+}
+
+at::Tensor StreamedUpdate::landing_of_params(std::int64_t number) const {
+  const std::size_t i = piece_of(number), buffer = buffer_of(number);
+  if (home_) return home_->landing(i, update_of(number) + 1, buffer);
+  if (pieces_[i].params.defined() || window_.params.empty()) return pieces_[i].params;
+  return window_.params[buffer].narrow(0, 0, pieces_[i].range.size());
+}
+
+// [anchor: gradients-when-it-is-their-turn]
+// Where gradients wait on the device they come down a window ahead of the update. The strategy's thread issues these
+// copies, in forward: so they are a step's operations, whatever the disk does.
+void StreamedUpdate::land_gradients(std::int64_t number) {
+  const auto pieces = static_cast<std::int64_t>(pieces_.size());
+  const std::int64_t last =
+      std::min(number + static_cast<std::int64_t>(window_.states.size()), posted_ * pieces) - 1;
+  for (; next_landing_ <= last;) {
+    const Piece& piece = pieces_[piece_of(next_landing_)];
+    const std::size_t buffer = buffer_of(next_landing_);
+    at::Tensor landing = window_.grads[buffer].narrow(0, 0, piece.range.size());
+    Ticket ticket = context_.copies.to_host(piece.grads_on_device, landing);
+    const OpEnd end = ticket.end();
+    keep(update_of(next_landing_), std::move(ticket));
+    {
+      const std::lock_guard lock(mutex_);
+      landed_[buffer] = end;
+      ++next_landing_;
+    }
+    changed_.notify_all();
+  }
+}
+
+bool StreamedUpdate::ready(std::size_t piece, std::int64_t updates) {
+  const std::lock_guard lock(mutex_);
+  return !error_ && states_[piece].updates >= updates;
+}
+
+std::shared_ptr<const HostPiece> StreamedUpdate::wait(std::size_t piece, std::int64_t updates) {
+  const auto number =
+      (updates - 1) * static_cast<std::int64_t>(pieces_.size()) + static_cast<std::int64_t>(piece);
+  if (!window_.grads.empty() && updates > 0) land_gradients(number);
+  const auto began = StepClock::Clock::now();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return error_ || states_[piece].updates >= updates; });
+  file_->clock.waited(began, StepClock::Clock::now());
+  if (error_) std::rethrow_exception(error_);
+  return states_[piece].work;
+}
+
+bool StreamedUpdate::to_send(std::size_t piece, std::int64_t updates) {
+  const std::lock_guard lock(mutex_);
+  if (delivery_ != Delivery::from_window) return delivery_ == Delivery::once_a_step;
+  return states_[piece].sends < updates;
+}
+
+at::Tensor StreamedUpdate::params(std::size_t piece, std::int64_t updates) {
+  if (home_) {
+    const auto began = StepClock::Clock::now();
+    at::Tensor params = home_->bring(piece, updates);
+    file_->clock.waited(began, StepClock::Clock::now());
+    return params;
+  }
+  if (!sends_from_window()) return pieces_[piece].params;
+  const std::lock_guard lock(mutex_);
+  const std::int64_t number = (states_[piece].updates - 1) * static_cast<std::int64_t>(pieces_.size()) +
+                              static_cast<std::int64_t>(piece);
+  if (window_.params.empty()) return vectors(number).master;
+  return window_.params[buffer_of(number)].narrow(0, 0, pieces_[piece].range.size());
+}
+
+void StreamedUpdate::expect(const std::vector<std::size_t>& pieces) { home_->expect(pieces); }
+
+void StreamedUpdate::sent(std::size_t piece, OpEnd end, bool in_step) {
+  if (home_) return home_->sent(std::move(end));
+  if (!in_step && !sends_from_window()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ++states_[piece].sends;
+    states_[piece].sent = std::move(end);
+  }
+  changed_.notify_all();
+}
+
+void StreamedUpdate::begin_step() {
+  give_first_buffer_back();
+  {
+    const std::lock_guard lock(mutex_);
+    ++steps_begun_;
+  }
+  changed_.notify_all();
+}
+
+void StreamedUpdate::release() {
+  give_first_buffer_back();
+  {
+    const std::lock_guard lock(mutex_);
+    released_ = true;
+  }
+  changed_.notify_all();
+}
+
+// What is counted as a step's has ended when the step has.
+void StreamedUpdate::end_step() {
+  std::vector<Transfers> ended;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return error_ || done_ == posted_; });
+    if (error_) std::rethrow_exception(error_);
+    const auto later = std::stable_partition(kept_.begin(), kept_.end(),
+                                             [&](const Transfers& t) { return t.update >= posted_; });
+    std::move(later, kept_.end(), std::back_inserter(ended));
+    kept_.erase(later, kept_.end());
+  }
+  for (Transfers& transfers : ended)
+    for (Ticket& ticket : transfers.tickets) ticket.wait_on_host();
+  file_->clock.end_step();
+}
+
+void StreamedUpdate::keep(std::int64_t update, Ticket ticket) {
+  const std::lock_guard lock(mutex_);
+  if (kept_.empty() || kept_.back().update != update) {
+    const auto found = std::ranges::find(kept_, update, &Transfers::update);
+    if (found != kept_.end()) return found->tickets.push_back(std::move(ticket));
+    kept_.push_back({.update = update, .tickets = {}});
+  }
+  kept_.back().tickets.push_back(std::move(ticket));
+}
+
+// Between steps: that piece's states.
+at::Tensor StreamedUpdate::in_first_buffer(std::size_t piece) {
+  settle();
+  const at::Tensor extent =
+      window_.states.front().narrow(0, 0, file_->blocks.extent_bytes(piece).value() / 4);
+  if (borrowed_ != piece) file_->blocks.read(piece, bytes_of(extent)).wait();
+  borrowed_ = piece;
+  return extent;
+}
+
+// What had been read ahead into that buffer is read again.
+void StreamedUpdate::give_first_buffer_back() {
+  if (!borrowed_) return;
+  borrowed_.reset();
+  const auto buffers = static_cast<std::int64_t>(window_.states.size()),
+             pieces = static_cast<std::int64_t>(pieces_.size());
+  for (std::int64_t number = done_ * pieces; number < next_read_; ++number)
+    if (number % buffers == 0) file_->blocks.read(piece_of(number), bytes(number)).wait();
+}
+
+// The host does nothing any more, or nothing until the next step, and nothing is in flight.
+void StreamedUpdate::settle() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return error_ || idle_ || put_off_; });
+  if (error_) std::rethrow_exception(error_);
+  for (Transfers& transfers : kept_)
+    for (Ticket& ticket : transfers.tickets) ticket.end().wait();
+}
+
+std::vector<StateSlice> StreamedUpdate::state(int turn) {
+  std::vector<StateSlice> state;
+  if (home_) settle();
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const Piece& p = pieces_[i];
+    const auto add = [&](Purpose purpose, std::shared_ptr<StateValues> values, Place place) {
+      state.push_back({purpose, p.unit, Segment::sharded, p.range, std::move(values), place});
+    };
+    const auto on_disk = [&](int vector, std::shared_ptr<StateValues> also = {}) {
+      return std::make_shared<StatesOnDisk>(*this, i, vector, std::move(also));
+    };
+    const std::shared_ptr<StateValues> params =
+        home_ ? home_->values(i, done_) : in_tensor(p.params.defined() ? p.params : p.on_device);
+    if (params->dtype() == DType::f32) {
+      add(Purpose::parameters, on_disk(0, params), Place::disk);
+    } else {
+      add(Purpose::parameters, params,
+          home_                ? home_->place()
+          : p.params.defined() ? Place::pinned
+                               : Place::device);
+      add(Purpose::master, on_disk(0), Place::disk);
+    }
+    add(Purpose::momentum, on_disk(1), Place::disk);
+    add(Purpose::variance, on_disk(2), Place::disk);
+    const bool on_host = window_.grads.empty();
+    add(Purpose::gradients, in_tensor(on_host ? p.grads[turn] : p.grads_on_device),
+        on_host ? Place::pinned : Place::device);
+  }
+  return state;
+}
+
+StreamedUpdate::Vectors StreamedUpdate::vectors(std::int64_t number) const {
+  const at::Tensor& states = window_.states[buffer_of(number)];
+  const std::int64_t n = pieces_[piece_of(number)].range.size();
+  return {states.narrow(0, 0, n), states.narrow(0, n, n), states.narrow(0, 2 * n, n)};
+}
+
+std::span<std::byte> StreamedUpdate::bytes(std::int64_t number) const {
+  return {static_cast<std::byte*>(window_.states[buffer_of(number)].mutable_data_ptr()),
+          static_cast<std::size_t>(file_->blocks.extent_bytes(piece_of(number)).value())};
+}
+
+at::Tensor StreamedUpdate::grad_of(std::int64_t number, const UpdateOrder& order) const {
+  const Piece& p = pieces_[piece_of(number)];
+  if (window_.grads.empty()) return p.grads[order.turn];
+  return window_.grads[buffer_of(number)].narrow(0, 0, p.range.size());
+}
+
+}  // namespace sc

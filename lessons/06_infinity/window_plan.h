@@ -1,0 +1,84 @@
+// What the window is made of, for one rank: from the shape and the settings alone.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "lessons/05_offload/offload.h"
+#include "options.h"
+#include "streamed_update.h"
+
+namespace sc {
+
+inline bool keeps_gradients(const InfinityOptions& options) { return options.grads_at == GradsAt::device; }
+/// How often this rank's slice of the parameters is kept: a delayed update makes new ones while the old ones are gathered.
+inline std::int64_t versions_of(const InfinityOptions& options) {
+  return options.update == UpdateKind::delayed && options.params_at != ParamsAt::device ? 2 : 1;
+}
+/// So many slices of them lie in the host's memory, beside the window.
+inline std::int64_t params_on_host(const InfinityOptions& options) {
+  if (options.params_at == ParamsAt::host) return versions_of(options);
+  return options.params_at == ParamsAt::device && options.update == UpdateKind::delayed ? 1 : 0;
+}
+inline std::int64_t params_on_disk(const InfinityOptions& options) {
+  return options.params_at == ParamsAt::disk ? versions_of(options) : 0;
+}
+inline Offload::Keeps kept_by(const InfinityOptions& options) {
+  return {.gradients = keeps_gradients(options), .parameters = options.params_at == ParamsAt::device};
+}
+
+struct WindowPlan {
+  WindowPlan(const std::vector<Piece>& pieces, const RunShape& shape, const InfinityOptions& options)
+      : buffers(std::min<std::int64_t>(options.buffers, static_cast<std::int64_t>(pieces.size()))),
+        dtype(shape.workload.precision.dtype) {
+    for (const Piece& piece : pieces) {
+      largest = std::max(largest, piece.range.size());
+      elements += piece.range.size();
+      extents.push_back(StreamedUpdate::extent_of(piece.range.size()));
+      file = file + extents.back();
+    }
+    for (std::int64_t version = 0; version < params_on_disk(options); ++version) {
+      for (const Piece& piece : pieces) {
+        extents.push_back(params_extent(piece.range.size()));
+        file = file + extents.back();
+      }
+    }
+    const bool rounded = shape.workload.precision.has_master(),
+               from_window = params_on_host(options) == 0 && params_on_disk(options) == 0;
+    to_device = rounded && from_window;
+    // In fp32 an exact update's parameters are copied to the device out of the states themselves.
+    states = !rounded && from_window ? Place::pinned : Place::host;
+  }
+  /// Of a piece's parameters, up to whole blocks.
+  [[nodiscard]] Bytes params_extent(std::int64_t n) const {
+    return Bytes(round_up(bytes_of(Elements(n), dtype).value(), kBlockAlign));
+  }
+  std::int64_t buffers, largest = 0, elements = 0;
+  DType dtype;                 // of parameters
+  bool to_device;              // rounded parameters have buffers of their own on their way to the device
+  Place states;                // of the window
+  std::vector<Bytes> extents;  // of the file: states of all pieces, then their parameters, version by version
+  Bytes file{0};
+};
+
+/// What a rank's file holds.
+struct DiskBytes {
+  Purpose purpose;
+  const char *name, *formula;
+  Bytes bytes;
+};
+inline std::vector<DiskBytes> disk_bytes(const WindowPlan& plan, const PrecisionConfig& precision,
+                                         const InfinityOptions& options) {
+  const Bytes vector = bytes_of(Elements(plan.elements), DType::f32),
+              params = bytes_of(Elements(plan.elements), precision.dtype) * params_on_disk(options);
+  std::vector<DiskBytes> all = {{Purpose::master, "master on disk", "4 P/N", vector},
+                                {Purpose::momentum, "momentum on disk", "4 P/N", vector},
+                                {Purpose::variance, "variance on disk", "4 P/N", vector}};
+  if (params.value() > 0)
+    all.push_back({Purpose::parameters, "parameters on disk",
+                   params_on_disk(options) == 2 ? "2 versions" : "1 version", params});
+  all.push_back({Purpose::workspace, "up to whole blocks", "4096", plan.file - 3 * vector - params});
+  return all;
+}
+
+}  // namespace sc

@@ -1,0 +1,104 @@
+#include "endless.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "lessons/07_pipeline/translated.h"
+
+namespace sc {
+namespace {
+
+using pipedream::VersionRule;
+
+[[noreturn]] void refuse(const std::string& key, const std::string& what, const std::string& fix) {
+  throw InputError(ExitCode::usage, key, what, fix);
+}
+
+void refuse_what_has_no_meaning(const RunShape& shape, const VersionOptions& options) {
+  const Workload& w = shape.workload;
+  if (w.model.tied)
+    refuse("model.tied",
+           "the head and the embedding would be one matrix on two stages, which update it at different times",
+           "an untied model: --workload configs/tiny_untied.json, or --set model.tied=false");
+  if (w.precision.dtype == DType::f16)
+    refuse("precision.dtype",
+           "fp16 needs one loss scale for a whole step, and micro-batches in flight would have several",
+           "bf16 or fp32");
+  if (w.optim.nonfinite == OnNonFinite::skip)
+    refuse("optim.nonfinite",
+           "a stage has made its update before it knows of the others' gradients: none can be skipped by all",
+           "optim.nonfinite=stop");
+  if (options.versions == VersionRule::none && w.activations == Activations::recompute)
+    refuse(
+        "activations",
+        "with versions=none backward would recompute with other weights than forward had: another algorithm",
+        "activations=keep or recompute_gelu, or versions=stash");
+}
+
+// What M micro-batches, S stages and the rule leave.
+std::int64_t update_every_of(const RunShape& shape, const VersionOptions& options) {
+  const std::int64_t M = micro_batches_of(shape), S = shape.stages;
+  if (M < S)
+    refuse(
+        "batch.micro",
+        fmt::format("{} micro-batches a step are fewer than the {} stages: they would not fill the pipeline",
+                    M, S),
+        fmt::format("a larger batch.global, a smaller batch.micro, or -n {} at most", M));
+  const bool two = options.versions == VersionRule::two_buffers;
+  if (options.update_every == 0) return two ? M : 1;
+  if (M % options.update_every != 0)
+    refuse("update_every",
+           fmt::format("{} does not divide the {} micro-batches of a step", options.update_every, M),
+           "a divisor, or auto");
+  if (two && options.update_every < S)
+    refuse("update_every",
+           fmt::format(
+               "two versions are enough for an update every {} micro-batches at least, as many as there are "
+               "stages, and not every {}",
+               S, options.update_every),
+           fmt::format("{} or more, auto, or versions=stash", S));
+  return options.update_every;
+}
+
+pipedream::Windows windows_of(const RunShape& shape, const VersionOptions& options,
+                              std::int64_t update_every) {
+  const bool two = options.versions == VersionRule::two_buffers;
+  return translated("versions", [&] {
+    return pipedream::Windows({.family = two ? pipedream::Family::two_bw : pipedream::Family::pipedream,
+                               .stages = static_cast<int>(shape.stages),
+                               .microbatches = static_cast<int>(micro_batches_of(shape)),
+                               .versions = two ? VersionRule::stash : options.versions,
+                               .update_every = static_cast<int>(update_every)});
+  });
+}
+
+const RunShape& checked(const RunShape& shape, const VersionOptions& options) {
+  refuse_what_has_no_meaning(shape, options);
+  return shape;
+}
+
+}  // namespace
+
+// [anchor: how-far-behind]
+// Stage 0 makes an update S - 1 micro-batches later than the last stage: so many updates (rounded up) the norm may
+// lag without anybody waiting. What a step came to is known when stage 0 has made its last update, and its norm.
+Endless::Endless(const RunShape& shape, const VersionOptions& options)
+    : microbatches(micro_batches_of(checked(shape, options))),
+      update_every(update_every_of(shape, options)),
+      updates_a_step(microbatches / update_every),
+      windows(windows_of(shape, options, update_every)),
+      share(shape, options, windows.proven()),
+      norm_lag(options.clip_norm == ClipNorm::lagged ? ceil_div(shape.stages - 1, update_every) : 0),
+      result_lag(ceil_div(2 * norm_lag * update_every, microbatches)) {}
+
+std::int64_t Endless::updates_after(int stage, std::int64_t done) const {
+  const std::int64_t first = std::min<std::int64_t>(done, pipedream::Windows::kSteady);
+  std::int64_t updates = (done - first) * updates_a_step;
+  for (std::int64_t t = 0; t < first; ++t)
+    updates += std::ranges::count(windows.window(stage, t), pipedream::Kind::step, &pipedream::Action::kind);
+  return updates;
+}
+
+}  // namespace sc

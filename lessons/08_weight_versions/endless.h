@@ -1,0 +1,35 @@
+// What a run without a flush is made of, from the shape and the settings alone: its schedule in windows, and how far
+// results lag behind.
+#pragma once
+
+#include "lessons/07_pipeline/share.h"
+#include "options.h"
+#include "pipedream/windows.h"
+
+namespace sc {
+
+struct Endless {
+  ///   Errors  InputError (exit 64): a tied model, fp16, optim.nonfinite=skip, fewer micro-batches than stages,
+  ///           update_every that does not divide them or is too small for two_buffers, versions=none with
+  ///           activations=recompute.
+  Endless(const RunShape& shape, const VersionOptions& options);
+
+  std::int64_t microbatches;    // M, of one step
+  std::int64_t update_every;    // micro-batches
+  std::int64_t updates_a_step;  // M / update_every
+  pipedream::Windows windows;
+  Share share;              // its schedule: four windows and the rest
+  std::int64_t norm_lag;    // updates: whose norm clips this one
+  std::int64_t result_lag;  // windows, after which every stage knows what a step came to
+
+  static constexpr std::int64_t kResult = 5;  // numbers of a step: its sums, and a norm
+  /// Of what is in flight.
+  [[nodiscard]] std::int64_t numbers_of_sums() const { return 4 * (norm_lag + 1); }  // twice: own and all
+  [[nodiscard]] std::int64_t numbers_of_results() const { return kResult * (result_lag + 2); }
+  /// Made by a stage when so many windows are done.
+  [[nodiscard]] std::int64_t updates_after(int stage, std::int64_t windows) const;
+  /// The first stage's backward needs tokens that the loader has overwritten by then.
+  [[nodiscard]] bool keeps_tokens() const { return share.first && !share.last; }
+};
+
+}  // namespace sc

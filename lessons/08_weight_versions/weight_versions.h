@@ -1,0 +1,108 @@
+// Lesson 08: pipelines without a flush. No stage waits for the others between updates: each makes its own as soon as
+// it has a gradient, and keeps older versions of its weights for the micro-batches that began with them.
+//   Source: Harlap, Narayanan et al., PipeDream, arXiv:1806.03377 (weight stashing, vertical sync); Narayanan et al.,
+//   PipeDream-2BW, arXiv:2006.09503 (two buffers).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/config/field_table.h"
+#include "common/watch/timetable.h"
+#include "endless.h"
+#include "lessons/07_pipeline/executor.h"
+
+namespace sc {
+
+struct SavedNumbers;
+
+class WeightVersions {
+ public:
+  using Options = VersionOptions;
+  static FieldTable<Options> fields();
+  static MemoryPlan memory_plan(const RunShape& shape, const Options& options);
+  static CommPlan comm_plan(const RunShape& shape, const Options& options);
+  static Division division(const Options& /*options*/, WorldSize world) { return {.stages = to_int(world)}; }
+  static std::string predict(const RunShape& shape, const Options& options);
+  static SlowLinks slow_links(const Options& options) { return {.message_ms = options.link_ms}; }
+  static constexpr const char* kNoEvaluation =
+      "the stages would have to finish what is on its way, and every later step would be another one";
+  static std::string no_checkpoint(const Options& options);
+  static Bytes pending_bytes(const RunShape& shape, const Options& options);
+  static constexpr const char* kNoGraph =
+      "micro-batches of one step end in the next one, and every update has a learning rate of its own";
+
+  static constexpr std::int64_t kSteadyFrom = 1;  // the first step has fewer backwards
+
+  WeightVersions(RunContext& context, const Options& options);
+  /// Forwards of its micro-batches, and the updates that have come due meanwhile. The result is an earlier step's.
+  StepResult train_step(std::span<const Batch> micro_batches);
+  /// Messages have arrived. Micro-batches stay on their way through the stages.
+  void quiet() { executor_.wait_received(); }
+  /// What is in the pipeline ends, with the updates it makes.
+  std::vector<StepResult> drain();
+  void forward_loss(const Batch& batch, at::Tensor& sums);
+  void after_step(std::int64_t step) { executor_.pace().check(step); }
+  std::optional<Timetable> timetable(Communicator& comm);
+  [[nodiscard]] at::Tensor& sums() { return evaluated_; }
+  [[nodiscard]] std::vector<StateSlice> state() const;
+  std::string pending();
+  std::vector<InFlight> in_flight();
+  bool resume(const ResumeFrom& from);
+  [[nodiscard]] const ParamLayout& layout() const { return endless_.share.layout; }
+
+ private:
+  using Action = pipedream::Action;
+  void execute(const std::vector<Action>& actions, std::span<const Batch> micro_batches);
+  void perform(const Action& action, const Slot& slot, std::span<const Batch> micro_batches);
+  void forward(const Action& action, const Slot& slot, const Batch& batch);
+  void backward(const Action& action, const Slot& slot, std::span<const Batch> micro_batches);
+  Batch batch_of_backward(const Action& action, std::span<const Batch> micro_batches);
+  void require_version(const Action& action, const Slot& slot) const;
+  void warm_up();
+  void update(const Action& action, const Slot& slot);
+  void sum_over_stages(std::int64_t update);
+  void norm_and_clip(std::int64_t update);
+  void step(std::int64_t update, const Slot& slot);
+  void note_sums(std::int64_t update);
+  void send_result(std::int64_t step);
+  StepResult result_of(std::int64_t step);
+  [[nodiscard]] double learning_rate_of(std::int64_t update) const;
+  /// What came of the list's windows so far: an action and its slot, of the last window.
+  struct Done {
+    pipedream::Action action;
+    Slot slot;
+  };
+  std::vector<Done> follow_the_list();
+  void restore_numbers(const SavedNumbers& saved);
+  void forward_again(const std::vector<Done>& last_window, std::span<const Batch> micro_batches);
+  [[nodiscard]] bool on_its_way(int stage, int microbatch) const;
+  [[nodiscard]] std::size_t in_window(const Action& action) const {
+    return static_cast<std::size_t>(action.microbatch - windows_ * endless_.microbatches);
+  }
+
+  RunContext& context_;
+  const Endless endless_;
+  const Options options_;
+  Executor executor_;
+  Stage& stage_;
+  SlotWalk slots_;
+  std::unique_ptr<Communicator> everyone_;  // all stages, for sums alone: each is at another update
+  at::Tensor evaluated_;                    // [4] fp64
+  at::Tensor sums_;                         // [norm_lag + 1, 4] fp64: loss, tokens, squares, flag; by update
+  at::Tensor own_sums_;                     // the same, before other stages' are added
+  std::vector<Ticket> summed_;              // the same
+  at::Tensor clip_by_;                      // [4] fp64: what the coming update is clipped by
+  at::Tensor divisor_;                      // [] fp32: 1 / targets of an update
+  at::Tensor tokens_;                       // [S, B, T] int64 on the first stage: of micro-batches in flight
+  at::Tensor results_, results_host_;       // [result_lag + 2, 5] fp64: a step's sums, its last update's norm
+  std::vector<Ticket> results_left_;        // the same
+  std::vector<int> tags_;                   // by buffer of parameters: the version that is in it
+  std::vector<int> forward_read_;           // by micro-batch in flight: the version
+  VersionsRead seen_;
+  std::int64_t since_;                      // the run's step that was window 0
+  std::int64_t windows_ = 0, updates_ = 0;  // executed; made
+  std::int64_t noted_ = 0;                  // updates whose sums over all stages are known
+};
+
+}  // namespace sc

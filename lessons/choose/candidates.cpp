@@ -1,0 +1,127 @@
+#include "candidates.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "lessons/00_one_device/reference_order.h"
+#include "lessons/01_data_parallel/data_parallel.h"
+#include "lessons/02_zero1/zero1.h"
+#include "lessons/03_zero2/zero2.h"
+#include "lessons/04_zero3/zero3.h"
+#include "lessons/06_infinity/infinity.h"
+#include "lessons/07_pipeline/pipeline.h"
+#include "lessons/08_weight_versions/weight_versions.h"
+
+namespace sc::choose {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+// A strategy whose ranks have the whole model each.
+template <Strategy S>
+Candidate whole_model(const char* folder, const char* name, const Overlap& overlap,
+                      const typename S::Options& options = {}, const Settings& settings = {}) {
+  StrategyPlans plans = plans_of<S>(folder, name, options);
+  const auto comm_plan = plans.comm_plan;
+  return {.plans = std::move(plans),
+          .settings = settings,
+          .late = overlap.updates == Updates::on_host_late,
+          .host = overlap.updates != Updates::on_gpu,
+          .seconds = [overlap, comm_plan](const RunShape& shape, const Rates& rates) {
+            return step_seconds(shape, comm_plan(shape), overlap, rates);
+          }};
+}
+
+template <class Options>
+Candidate on_host(const Options& options, const Settings& settings) {
+  constexpr bool kOnDisk = std::is_same_v<Options, InfinityOptions>;
+  using S = std::conditional_t<kOnDisk, Infinity, Offload>;
+  const bool sharded = options.parameters == ParametersOn::sharded;
+  const Overlap overlap{
+      .reduces_in_each = true,
+      .gathers_in_each = sharded,
+      .updates = options.update == UpdateKind::delayed ? Updates::on_host_late : Updates::on_host};
+  Candidate c = whole_model<S>(kOnDisk ? "06_infinity" : "05_offload", kOnDisk ? "infinity" : "offload",
+                               overlap, options, settings);
+  c.disk = kOnDisk;
+  return c;
+}
+
+void add_offloads(bool several, std::vector<Candidate>& all) {
+  for (const ParametersOn parameters : {ParametersOn::whole, ParametersOn::sharded}) {
+    const bool sharded = parameters == ParametersOn::sharded;
+    if (sharded && !several) continue;  // one rank's slice is the whole
+    OffloadOptions options;
+    options.parameters = parameters;
+    Settings settings;
+    if (sharded) settings.emplace_back("parameters=sharded");
+    all.push_back(on_host(options, settings));
+    options.update = UpdateKind::delayed;
+    settings.emplace_back("update=delayed");
+    all.push_back(on_host(options, settings));
+  }
+  InfinityOptions options;
+  all.push_back(on_host(options, {}));
+  options.update = UpdateKind::delayed, options.grads_at = GradsAt::host;
+  all.push_back(on_host(options, {"update=delayed", "grads_at=host"}));
+  options = {};
+  options.parameters = ParametersOn::sharded, options.params_at = ParamsAt::disk;
+  all.push_back(on_host(options, {"parameters=sharded", "params_at=disk"}));
+}
+
+void add_pipelines(std::int64_t gpus, std::vector<Candidate>& all) {
+  PipelineOptions options;
+  Settings settings;
+  for (const std::int64_t replicas : {1, 2}) {
+    if (replicas == 2) {
+      if (gpus < 4 || gpus % 2 != 0) break;
+      options.replicas = 2, options.states = ReplicaStates::sharded;
+      settings = {"replicas=2", "states=sharded"};
+    }
+    all.push_back({.plans = plans_of<Pipeline>("07_pipeline", "pipeline", options),
+                   .settings = settings,
+                   .seconds = [options](const RunShape& shape, const Rates& rates) {
+                     return pipeline_seconds(shape, options, rates);
+                   }});
+  }
+  all.push_back({.plans = plans_of<WeightVersions>("08_weight_versions", "weight versions"),
+                 .late = true,
+                 .seconds = [](const RunShape& shape, const Rates& rates) {
+                   return endless_seconds(shape, {}, rates);
+                 }});
+}
+
+}  // namespace
+
+std::vector<Candidate> candidates(std::int64_t gpus) {
+  std::vector<Candidate> all;
+  if (gpus == 1) {
+    all.push_back(whole_model<ReferenceOrder>("00_one_device", "one device", {.whole_update = true}));
+  } else {
+    all.push_back(whole_model<DataParallel>("01_data_parallel", "data parallel", {.whole_update = true}));
+    all.push_back(whole_model<Zero1>("02_zero1", "ZeRO-1", {}));
+    all.push_back(whole_model<Zero2>("03_zero2", "ZeRO-2", {.reduces_in_each = true}));
+    all.push_back(
+        whole_model<Zero3>("04_zero3", "ZeRO-3", {.reduces_in_each = true, .gathers_in_each = true}));
+  }
+  add_offloads(gpus > 1, all);
+  if (gpus > 1) add_pipelines(gpus, all);
+  return all;
+}
+
+Candidate candidate_named(const std::string& folder, std::vector<std::string> settings) {
+  std::ranges::sort(settings);
+  for (const std::int64_t gpus : {1, 4}) {
+    for (Candidate& candidate : candidates(gpus)) {
+      std::vector<std::string> own = candidate.settings;
+      std::ranges::sort(own);
+      if (candidate.plans.folder == folder && own == settings) return std::move(candidate);
+    }
+  }
+  throw InputError(ExitCode::data, folder, fmt::format("is no candidate with [{}]", fmt::join(settings, " ")),
+                   "add it to lessons/choose/candidates.cpp");
+}
+
+}  // namespace sc::choose

@@ -1,0 +1,78 @@
+#include "measured.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/base/check.h"
+#include "common/config/resolve.h"
+#include "predict.h"
+
+namespace sc::choose {
+namespace {
+
+MeasuredStep step_of(const nlohmann::json& row) {
+  MeasuredStep step;
+  row.at("record").get_to(step.record), row.at("run").get_to(step.run), row.at("lesson").get_to(step.lesson);
+  row.at("settings").get_to(step.settings), row.at("gpus").get_to(step.gpus);
+  row.at("seconds").get_to(step.seconds), step.disk = row.value("disk", 0.0);
+  ConfigSources sources;
+  row.at("workload").get_to(sources.workload_file);
+  for (const auto& [key, value] : row.at("set").items())
+    sources.settings.push_back({key, value.get<std::string>(), step.record});
+  step.workload = resolve(sources, {}).workload;
+  return step;
+}
+
+// What products take of lesson 00's steps: those in the dtype of its tensor cores, whose batch is whole.
+struct Fit {
+  double share = 0, start_tokens = 0;
+};
+Fit fit_products(const Measured& measured, double memory) {
+  const Gpu& gpu = gpu_named(measured.gpu);
+  const Rates peak{.flops = gpu.flops, .memory = memory};
+  double n = 0, x1 = 0, x2 = 0, y1 = 0, xy = 0;
+  for (const MeasuredStep& step : measured.steps) {
+    const Workload& w = step.workload;
+    if (step.lesson != "00_one_device" || w.precision.dtype != DType::bf16 || w.batch.micro != w.batch.global)
+      continue;
+    const PassTimes pass = pass_times(w, w.model.layers, true, peak);
+    const auto parameters = static_cast<double>(ParamLayout(w.model, WorldSize{1}).arena_size().value());
+    const double x = 1 / static_cast<double>(w.batch.micro * w.batch.sequence),
+                 y = (step.seconds - update_seconds(parameters, peak)) / (pass.forward + pass.backward);
+    n += 1, x1 += x, x2 += x * x, y1 += y, xy += x * y;
+  }
+  const double slope = (n * xy - x1 * y1) / (n * x2 - x1 * x1), at_0 = (y1 - slope * x1) / n;
+  return {1 / at_0, slope / at_0};
+}
+
+}  // namespace
+
+Measured Measured::read(const std::string& path) {
+  Measured measured;
+  try {
+    const nlohmann::json file = nlohmann::json::parse(std::ifstream(path));
+    file.at("gpu").get_to(measured.gpu);
+    file.at("memory_bytes_per_second").get_to(measured.memory);
+    file.at("link_bytes_per_second").get_to(measured.link);
+    file.at("host_link_bytes_per_second").get_to(measured.host_link);
+    file.at("adam_parameters_per_second").get_to(measured.adam);
+    for (const nlohmann::json& row : file.at("steps")) measured.steps.push_back(step_of(row));
+  } catch (const nlohmann::json::exception& error) {
+    throw InputError(ExitCode::data, path, error.what(), "python3 tests/benchmarks/choosing.py");
+  }
+  return measured;
+}
+
+Rates rates_of(const Machine& machine, const Measured& measured, DType dtype) {
+  const Gpu& there = gpu_named(measured.gpu);
+  const Fit fit = fit_products(measured, measured.memory);
+  return {.flops = (dtype == DType::f32 ? machine.gpu.flops_f32 : machine.gpu.flops) * fit.share,
+          .start_tokens = fit.start_tokens,
+          .memory = machine.gpu.memory_rate * measured.memory / there.memory_rate,
+          .link = machine.link.value_or(machine.gpu.link * measured.link / there.link),
+          .host_link = machine.gpu.host_link * measured.host_link / there.host_link,
+          .adam = measured.adam,
+          .disk = machine.disk.value_or(0)};
+}
+
+}  // namespace sc::choose

@@ -1,0 +1,36 @@
+// Steps that were timed on GPUs, and the shares of a GPU's peaks that follow from them. No torch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/config/workload.h"
+#include "machine.h"
+
+namespace sc::choose {
+
+struct MeasuredStep {
+  std::string record, run, lesson;    // docs/results/RECORD.json; its row; the lesson's folder
+  std::vector<std::string> settings;  // of the lesson, as in candidates.h
+  Workload workload;
+  std::int64_t gpus = 1;
+  double disk = 0;  // bytes a second, measured between the runs; 0: none was used
+  double seconds = 0;
+};
+
+/// What lessons/choose/measured.json says, made of docs/results/ by tests/benchmarks/choosing.py.
+struct Measured {
+  std::string gpu;                             // a name in the table of GPUs
+  double memory = 0, link = 0, host_link = 0;  // bytes a second that this GPU reached
+  double adam = 0;                             // parameters a second, of its host
+  std::vector<MeasuredStep> steps;
+  ///   Errors  InputError 65 at `path`.
+  static Measured read(const std::string& path);
+};
+
+/// Peaks of `machine` times the shares that `measured` found. What `machine` says of links and disk is taken as it is.
+///   Products  share s and start_tokens n0 by least squares over lesson 00's steps:
+///             (seconds - update) peak / FLOPs of n tokens = 1/s + (n0/s) / n
+Rates rates_of(const Machine& machine, const Measured& measured, DType dtype);
+
+}  // namespace sc::choose

@@ -1,0 +1,151 @@
+#include "options.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <charconv>
+#include <cxxopts.hpp>
+
+#include "common/base/check.h"
+#include "common/base/text.h"
+#include "common/config/resolve.h"
+
+namespace sc::choose {
+namespace {
+
+constexpr const char* kHelp =
+    R"(Which lessons fit on a host with such GPUs, with which batch.micro, and what a step would take. Runs no rank; needs no GPU.
+
+usage: lessons/choose.sh --gpus N [--memory SIZE] [--link RATE] [--host-memory SIZE] [--disk RATE] [--disk-size SIZE]
+                         [--gpu NAME] [--workload FILE] [--set KEY=VALUE]... [--json]
+       lessons/choose.sh --check [--json]
+
+  --gpus N            GPUs of one host, one rank each
+  --gpu NAME          takes peak rates from a table: H200 (default), H100, A100-80GB, A100-40GB, B200, L40S, L4, RTX4090, RTX3090
+  --memory 24GB       of one GPU; default: the table's
+  --link 25GB/s       what a GPU sends to the others at the same time; default: the table's, times the share measured
+  --host-memory 512GB which all ranks share; without it nothing is offloaded
+  --disk 4GB/s        reads and writes together, which all ranks share; without it nothing goes to a disk
+  --disk-size 2TB     without it the disk is as large as it takes
+  --workload FILE     default: configs/gpt2_355m.json
+  --set KEY=VALUE     changes one key of the workload; can be repeated. batch.micro and activations are what is looked for
+  --json              the same as JSON
+  --check             predicts every step in docs/results that was timed on GPUs, and shows the error
+  --help              this text
+
+example:
+  lessons/choose.sh --gpus 8 --memory 24GB --link 25GB/s --host-memory 512GB --disk 4GB/s
+
+Formulas and their errors: docs/choosing.md
+exit codes: 0, 64 command line, 65 lessons/choose/measured.json is damaged, 69 nothing fits
+)";
+
+constexpr const char* kFlags[] = {"gpus", "gpu",       "memory",   "link", "host-memory",
+                                  "disk", "disk-size", "workload", "set"};
+
+[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& fix) {
+  throw InputError(ExitCode::usage, where, what, fix);
+}
+
+using Given = cxxopts::ParseResult;
+
+std::optional<std::string> text_of(const Given& given, const std::string& flag) {
+  if (given.count(flag) == 0) return std::nullopt;
+  if (given.count(flag) > 1) refuse("--" + flag, "given twice", "give it once");
+  return given[flag].as<std::string>();
+}
+
+// "24GB"; a rate is "4GB/s".
+std::optional<Bytes> bytes_of(const Given& given, const std::string& flag, const std::string& per,
+                              const char* example) {
+  const auto text = text_of(given, flag);
+  if (!text) return std::nullopt;
+  const std::string where = "--" + flag + " " + *text, fix = fmt::format("--{} {}", flag, example);
+  const bool unit = text->size() > 1 + per.size() && text->ends_with("B" + per);
+  if (!unit)
+    refuse(where, per.empty() ? "a size needs its unit" : "a rate needs its unit, bytes a second", fix);
+  try {
+    return parse_bytes(text->substr(0, text->size() - per.size()));
+  } catch (const FieldError& error) {
+    refuse(where, error.what(), fix);
+  }
+}
+
+std::optional<double> rate_of(const Given& given, const std::string& flag) {
+  const auto bytes = bytes_of(given, flag, "/s", flag == "link" ? "25GB/s" : "4GB/s");
+  if (!bytes) return std::nullopt;
+  return static_cast<double>(bytes->value());
+}
+
+std::int64_t gpus_of(const Given& given) {
+  const auto text = text_of(given, "gpus");
+  if (!text) refuse("command line", "how many GPUs?", "--gpus 8, or --help");
+  int gpus = 0;
+  const char* end = text->data() + text->size();
+  const auto [rest, error] = std::from_chars(text->data(), end, gpus);
+  if (error != std::errc() || rest != end || gpus < 1 || gpus > 1024)
+    refuse("--gpus " + *text, "not a number of GPUs, 1 to 1024", "--gpus 8");
+  return gpus;
+}
+
+Workload workload_of(Options& options, const Given& given) {
+  if (const auto file = text_of(given, "workload")) options.workload_file = *file;
+  ConfigSources sources;
+  sources.workload_file = options.workload_file;
+  if (given.count("set") > 0) options.set = given["set"].as<std::vector<std::string>>();
+  for (const std::string& setting : options.set) {
+    const auto equals = setting.find('=');
+    if (equals == std::string::npos) refuse("--set " + setting, "not KEY=VALUE", "--set batch.global=64");
+    const std::string key = setting.substr(0, equals);
+    if (key == "batch.micro" || key == "activations")
+      refuse("--set " + setting, "choose looks for the best itself", "leave it out");
+    sources.settings.push_back({key, setting.substr(equals + 1), "--set " + setting});
+  }
+  return resolve(sources, {}).workload;
+}
+
+Given parse(int argc, const char* const* argv) {
+  cxxopts::Options options("choose");
+  options.allow_unrecognised_options();  // refused below, with the one that is near
+  options.add_options()("help", "")("check", "")("json", "");
+  std::vector<std::string> names = {"--help", "--check", "--json"};
+  for (const std::string flag : kFlags) {
+    names.push_back("--" + flag);
+    if (flag == "set") options.add_options()(flag, "", cxxopts::value<std::vector<std::string>>());
+    if (flag != "set") options.add_options()(flag, "", cxxopts::value<std::string>());
+  }
+  try {
+    Given given = options.parse(argc, argv);
+    for (const std::string& word : given.unmatched()) {
+      const std::string near = nearest(word.substr(0, word.find('=')), names);
+      refuse(word, "there is no such flag" + (near.empty() ? "" : "; did you mean " + near + "?"),
+             "--help lists all");
+    }
+    return given;
+  } catch (const cxxopts::exceptions::exception&) {
+    refuse("command line", fmt::format("the value of {} is missing", argv[argc - 1]),
+           "--help shows one of each");
+  }
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(int argc, const char* const* argv) {
+  const Given given = parse(argc, argv);
+  if (given.count("help") > 0) return std::nullopt;
+  Options options;
+  options.json = given.count("json") > 0, options.check = given.count("check") > 0;
+  options.machine.gpu = gpu_named(text_of(given, "gpu").value_or("H200"));
+  if (options.check) return options;
+  Machine& machine = options.machine;
+  machine.gpus = gpus_of(given);
+  machine.memory = bytes_of(given, "memory", "", "24GB").value_or(machine.gpu.memory);
+  machine.host_memory = bytes_of(given, "host-memory", "", "512GB");
+  machine.disk_size = bytes_of(given, "disk-size", "", "2TB");
+  machine.link = rate_of(given, "link"), machine.disk = rate_of(given, "disk");
+  options.workload = workload_of(options, given);
+  return options;
+}
+
+std::string help_text() { return kHelp; }
+
+}  // namespace sc::choose

@@ -1,0 +1,115 @@
+#include "predict.h"
+
+#include <algorithm>
+
+#include "lessons/08_weight_versions/steady.h"
+
+namespace sc::choose {
+namespace {
+
+// Bytes a rank sends in operations of these kinds, or copies, or moves over the disk.
+double bytes_in(const CommPlan& plan, std::initializer_list<CommKind> kinds) {
+  double sum = 0;
+  for (const auto& [op, count] : plan.count) {
+    if (std::ranges::find(kinds, op.kind) == kinds.end()) continue;
+    const Bytes bytes = way_of(op.kind) == Way::wire ? wire_bytes(op) : bytes_of(op.elements, op.dtype);
+    sum += static_cast<double>((bytes * count).value());
+  }
+  return sum;
+}
+
+// With the slices' padding.
+double parameters_of(const RunShape& shape) {
+  return static_cast<double>(ParamLayout(shape.workload.model, shape.world).arena_size().value());
+}
+
+}  // namespace
+
+PassTimes pass_times(const Workload& workload, std::int64_t blocks, bool head, const Rates& rates) {
+  const GptConfig& m = workload.model;
+  const auto d = static_cast<double>(m.width), t = static_cast<double>(workload.batch.sequence);
+  const double tokens = static_cast<double>(workload.batch.micro) * t,
+               n = static_cast<double>(blocks) * (tokens + rates.start_tokens) / rates.flops;
+  const double of_blocks = n * (24 * d * d + 2 * t * d),
+               of_head = head ? 2 * static_cast<double>(m.vocab_padded()) * d *
+                                    (tokens + rates.start_tokens) / rates.flops
+                              : 0;
+  PassTimes times{of_blocks + of_head, 2 * (of_blocks + of_head)};
+  if (workload.activations == Activations::recompute) times.backward += of_blocks;
+  if (workload.activations == Activations::recompute_gelu)
+    times.backward += 16 * d * tokens * static_cast<double>(blocks) / rates.memory;
+  return times;
+}
+
+double update_seconds(double parameters, const Rates& rates) { return 30 * parameters / rates.memory; }
+
+double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& overlap, const Rates& rates) {
+  const auto world = static_cast<double>(to_int(shape.world)),
+             m = static_cast<double>(micro_batches_of(shape));
+  const PassTimes pass = pass_times(shape.workload, shape.workload.model.layers, true, rates);
+  const double reduce = bytes_in(plan, {CommKind::all_reduce, CommKind::reduce_scatter}) / rates.link,
+               gather = bytes_in(plan, {CommKind::all_gather}) / rates.link;
+  const double each_gather = overlap.gathers_in_each ? gather / (2 * m) : 0,
+               each_reduce = overlap.reduces_in_each ? reduce / m : 0;
+  double first = std::max(pass.forward, overlap.gathers_in_each ? each_gather : gather);
+  const double others = (m - 1) * (std::max(pass.forward, each_gather) +
+                                   std::max(pass.backward, each_gather + each_reduce)),
+               last = std::max(pass.backward, each_gather + (overlap.reduces_in_each ? each_reduce : reduce));
+  const double parameters = parameters_of(shape);
+  if (overlap.updates == Updates::on_gpu)
+    return first + others + last +
+           update_seconds(overlap.whole_update ? parameters : parameters / world, rates);
+  const double down = bytes_in(plan, {CommKind::to_host}) / rates.host_link,
+               up = bytes_in(plan, {CommKind::to_device}) / rates.host_link, adam = parameters / rates.adam,
+               disk_bytes = world * bytes_in(plan, {CommKind::disk_read, CommKind::disk_write}),
+               disk = disk_bytes > 0 ? disk_bytes / rates.disk : 0;
+  if (overlap.updates == Updates::on_host_late)
+    return std::max({first + others + last, adam, down, up, disk});
+  first = std::max({first, adam, disk, up, down - last});
+  return first + others + last;
+}
+
+namespace {
+
+// Every stage's part of the model, with all its chunks; what its step updates, and what replicas still sum when the last
+// backward is done.
+pipedream::Costs costs_of(const RunShape& shape, const Share& share, const Rates& rates) {
+  const Workload& w = shape.workload;
+  const auto d = static_cast<double>(w.model.width), r = static_cast<double>(share.replicas);
+  const double block = 12 * d * d + 13 * d, matrix = static_cast<double>(w.model.vocab_padded()) * d,
+               size = static_cast<double>(size_of(w.precision.dtype));
+  pipedream::Costs costs;
+  costs.times.clear();
+  costs.message_bytes = static_cast<double>(w.batch.micro * w.batch.sequence) * d * size;
+  costs.bandwidth = rates.link;
+  const int stages = share.schedule.stages;
+  for (int stage = 0; stage < stages; ++stage) {
+    std::int64_t blocks = 0;
+    for (int position = stage; position < share.schedule.positions(); position += stages)
+      blocks += share.part(position).blocks;
+    const bool last = stage + 1 == stages, end = stage == 0 || last;
+    const PassTimes pass = pass_times(w, blocks, last, rates);
+    const double weights = pass.forward,
+                 parameters = static_cast<double>(blocks) * block + (end ? matrix : 0);
+    const double reduce = 2 * (r - 1) / r * parameters * size / rates.link,
+                 tied = end && stages > 1 && w.model.tied ? matrix * size / rates.link : 0;
+    costs.times.push_back({pass.forward, pass.backward - weights, weights,
+                           update_seconds(parameters / static_cast<double>(share.shards), rates) + tied +
+                               std::max(0.0, reduce - pass.backward)});
+  }
+  return costs;
+}
+
+}  // namespace
+
+double pipeline_seconds(const RunShape& shape, const PipelineOptions& options, const Rates& rates) {
+  const Share share(shape, options);
+  return pipedream::simulate(share.schedule, costs_of(shape, share, rates)).makespan;
+}
+
+double endless_seconds(const RunShape& shape, const VersionOptions& options, const Rates& rates) {
+  const Endless endless(shape, options);
+  return steady_by(endless, costs_of(shape, endless.share, rates)).seconds;
+}
+
+}  // namespace sc::choose

@@ -1,0 +1,44 @@
+// Seconds of a step from its plans and a machine's rates. Each formula stands in docs/choosing.md too.
+#pragma once
+
+#include "common/memory/plan.h"
+#include "common/watch/comm_op.h"
+#include "lessons/08_weight_versions/endless.h"
+#include "machine.h"
+
+namespace sc::choose {
+
+/// One micro-batch on one rank.
+struct PassTimes {
+  double forward = 0, backward = 0;
+};
+///   FLOPs    forward, a token: a block 24 d^2 + 2 T d, the head 2 V d (as pipedream counts); backward twice as many
+///   again    activations=recompute computes each block's forward again; recompute_gelu moves 16 d more bytes a token
+///            and block
+///   Time     FLOPs of (tokens + start_tokens) / flops
+PassTimes pass_times(const Workload& workload, std::int64_t blocks, bool head, const Rates& rates);
+
+/// AdamW of so many parameters on a GPU: 30 bytes each over its memory (28, and 2 for the norm).
+double update_seconds(double parameters, const Rates& rates);
+
+enum class Updates { on_gpu, on_host, on_host_late };
+/// What of a step hides which messages.
+struct Overlap {
+  bool reduces_in_each = false;  // sums of gradients in every micro-batch's backward; else in the last one's
+  bool gathers_in_each = false;  // gathers in every forward and backward; else in the step's first forward
+  bool whole_update = false;     // every rank updates all parameters
+  Updates updates = Updates::on_gpu;
+};
+
+/// A step of a rank that has the whole model.
+///   A pass takes max(its compute, its messages). GPU: then the update. Host, exact: the step's first forward
+///   waits for max(AdamW of all parameters, disk, what of the copies backward has not hidden). Late: the step
+///   takes max(passes, AdamW, copies, disk).
+double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& overlap, const Rates& rates);
+
+/// A flushed pipeline's step: pipedream::simulate of its schedule with these rates.
+double pipeline_seconds(const RunShape& shape, const PipelineOptions& options, const Rates& rates);
+/// A window of one without a flush, in its steady state.
+double endless_seconds(const RunShape& shape, const VersionOptions& options, const Rates& rates);
+
+}  // namespace sc::choose

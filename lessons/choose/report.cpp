@@ -1,0 +1,186 @@
+#include "report.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "common/base/text.h"
+
+namespace sc::choose {
+namespace {
+
+using Cells = std::vector<std::vector<std::string>>;
+
+std::string gb(Bytes bytes) { return fmt::format("{:.2f}", 1e-9 * static_cast<double>(bytes.value())); }
+
+std::string rounded(double tokens) {  // three digits: what a prediction has at most
+  const double unit = std::pow(10, std::max(0.0, std::floor(std::log10(tokens)) - 2));
+  return human_count(std::llround(tokens / unit) * std::llround(unit));
+}
+
+std::string name_of(const Row& row) {
+  std::string name = "lesson " + row.candidate.plans.folder;
+  for (const std::string& setting : row.settings()) name += " " + setting;
+  return name;
+}
+
+std::string command_of(const Options& options, const Row& row) {
+  std::string text = fmt::format("lessons/{}/run.sh -n {} --workload {}", row.candidate.plans.folder,
+                                 options.machine.gpus, options.workload_file);
+  for (const std::string& setting : options.set) text += " --set " + setting;
+  text += fmt::format(" --set batch.micro={}", row.shape.workload.batch.micro);
+  for (const std::string& setting : row.settings()) text += " --set " + setting;
+  return text;
+}
+
+std::string machine_text(const Options& options, const Rates& rates) {
+  const Machine& m = options.machine;
+  return fmt::format(
+      "{} x {} ({}), {} each{}{}; {} rows of {} tokens a step\n"
+      "rates taken: {:.0f} TFLOP/s in products, {:.0f} GB/s between GPUs, {:.0f} GB/s to the host, AdamW "
+      "{:.1f} G "
+      "parameters a second on the host\n"
+      "seconds are {}: shares of the peaks as measured on an H200 (docs/choosing.md)\n",
+      m.gpus, m.gpu.name, m.gpu.source, human_bytes(m.memory),
+      m.host_memory ? ", host " + human_bytes(*m.host_memory) : "",
+      m.disk ? fmt::format(", disk {:g} GB/s", *m.disk / 1e9) : "", options.workload.batch.global,
+      options.workload.batch.sequence, rates.flops / 1e12, rates.link / 1e9, rates.host_link / 1e9,
+      rates.adam / 1e9, std::string(m.gpu.name) == "H200" ? "predicted" : "estimated");
+}
+
+// The lesson's settings of a timed step, and activations if they are computed again.
+std::vector<std::string> settings_of(const MeasuredStep& step) {
+  std::vector<std::string> all = step.settings;
+  if (step.workload.activations != Activations::keep) all.push_back(activations_setting(step.workload));
+  return all;
+}
+
+// The rest of the advice: what is faster but trains otherwise.
+std::string late_text(const std::vector<Row>& rows, const Row& chosen) {
+  const Row* late = nullptr;
+  for (const Row& row : rows)
+    if (row.fits && row.candidate.late && (late == nullptr || row.seconds < late->seconds)) late = &row;
+  if (late == nullptr || late->seconds > (1 - kAsGood) * chosen.seconds) return "";
+  return fmt::format(
+      "With {} {} tokens a second, but its gradients are of older weights: compare the losses first.\n",
+      name_of(*late), rounded(late->tokens_per_second()));
+}
+
+std::string advice(const Options& options, const std::vector<Row>& rows) {
+  const Row* chosen = best(rows);
+  if (chosen == nullptr) return "";
+  const auto fit =
+      std::ranges::count_if(rows, [](const Row& row) { return row.fits && !row.candidate.late; });
+  return fmt::format(
+             "advice: {}, {} tokens a second: the first within {:.0f} % of the most among the {} that fit "
+             "and train as one "
+             "device does\n  {}\n",
+             name_of(*chosen), rounded(chosen->tokens_per_second()), 100 * kAsGood, fit,
+             command_of(options, *chosen)) +
+         late_text(rows, *chosen);
+}
+
+nlohmann::json json_of(const Row& row) {
+  nlohmann::json json = {{"lesson", row.candidate.plans.folder},
+                         {"name", row.candidate.plans.name},
+                         {"settings", row.settings()},
+                         {"late", row.candidate.late},
+                         {"fits", row.fits},
+                         {"reason", row.reason}};
+  if (row.needs.device.value() > 0) {
+    json["micro"] = row.shape.workload.batch.micro;
+    json["device"] = row.needs.device.value();
+    json["host"] = row.needs.host.value();
+    json["disk"] = row.needs.disk.value();
+  }
+  if (row.fits) {
+    json["sent"] = row.sent.value(), json["copied"] = row.copied.value();
+    json["on_disk"] = row.on_disk.value(), json["seconds"] = row.seconds;
+    json["tokens_per_second"] = row.tokens_per_second();
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string report(const Options& options, const Measured& measured, const std::vector<Row>& rows) {
+  Cells cells = {{"lesson and settings", "batch.micro", "GPU GB", "host GB", "disk GB", "sent GB",
+                  "copied GB", "over disk GB", "s/step", "tokens/s"}};
+  std::string not_fitting;
+  for (const Row& row : rows) {
+    if (!row.fits) {
+      not_fitting += fmt::format("  {}: {}\n", name_of(row), row.reason);
+      continue;
+    }
+    cells.push_back({name_of(row) + (row.candidate.late ? " (late)" : ""),
+                     std::to_string(row.shape.workload.batch.micro), gb(row.needs.device), gb(row.needs.host),
+                     gb(row.needs.disk), gb(row.sent), gb(row.copied), gb(row.on_disk),
+                     fmt::format("{:.3g}", row.seconds), rounded(row.tokens_per_second())});
+  }
+  std::string text =
+      machine_text(options, rates_of(options.machine, measured, options.workload.precision.dtype)) + "\n";
+  if (cells.size() > 1)
+    text += table(cells) +
+            "GPU: of the one that holds the most, 1 GB for the driver and libraries included; host, disk: of "
+            "all ranks; "
+            "sent, copied, over disk: by a GPU per step\n";
+  if (!not_fitting.empty()) text += "\ndoes not fit:\n" + not_fitting;
+  return text + "\n" + advice(options, rows);
+}
+
+std::string report_json(const std::vector<Row>& rows) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const Row& row : rows) json.push_back(json_of(row));
+  const Row* chosen = best(rows);
+  const nlohmann::json advised = chosen == nullptr ? nlohmann::json() : nlohmann::json(name_of(*chosen));
+  return nlohmann::json({{"rows", json}, {"advice", advised}}).dump(1) + "\n";
+}
+
+std::vector<Checked> check(const Measured& measured) {
+  std::vector<Checked> all;
+  for (const MeasuredStep& step : measured.steps) {
+    Machine machine{.gpu = gpu_named(measured.gpu), .gpus = step.gpus};
+    if (step.disk > 0) machine.disk = step.disk;
+    RunShape shape;
+    shape.workload = step.workload, shape.world = WorldSize{static_cast<int>(step.gpus)};
+    shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
+    const Rates rates = rates_of(machine, measured, step.workload.precision.dtype);
+    all.push_back({step, candidate_named(step.lesson, step.settings).seconds(shape, rates)});
+  }
+  return all;
+}
+
+std::string check_report(const std::vector<Checked>& checked) {
+  Cells cells = {{"record", "run", "lesson and settings", "GPUs", "measured ms", "predicted ms", "error"}};
+  for (const Checked& row : checked) {
+    cells.push_back({row.step.record, row.step.run,
+                     fmt::format("lesson {} {}", row.step.lesson, fmt::join(settings_of(row.step), " ")),
+                     std::to_string(row.step.gpus), fmt::format("{:.1f}", 1e3 * row.step.seconds),
+                     fmt::format("{:.1f}", 1e3 * row.predicted),
+                     fmt::format("{:+.1f} %", 100 * row.error())});
+  }
+  return table(cells);
+}
+
+std::string check_json(const std::vector<Checked>& checked, const Measured& measured) {
+  const Rates rates = rates_of({.gpu = gpu_named(measured.gpu)}, measured, DType::bf16);
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Checked& row : checked)
+    rows.push_back({{"record", row.step.record},
+                    {"run", row.step.run},
+                    {"lesson", row.step.lesson},
+                    {"settings", settings_of(row.step)},
+                    {"gpus", row.step.gpus},
+                    {"seconds", row.step.seconds},
+                    {"predicted", row.predicted},
+                    {"error", row.error()}});
+  const nlohmann::json json = {{"share_of_peak", rates.flops / gpu_named(measured.gpu).flops},
+                               {"start_tokens", rates.start_tokens},
+                               {"adam_billions_per_second", rates.adam / 1e9},
+                               {"rows", rows}};
+  return json.dump(1) + "\n";
+}
+
+}  // namespace sc::choose

@@ -1,0 +1,22 @@
+// What `choose` prints: as tables, or as JSON for tests/benchmarks/choosing.py.
+#pragma once
+
+#include "options.h"
+#include "search.h"
+
+namespace sc::choose {
+
+std::string report(const Options& options, const Measured& measured, const std::vector<Row>& rows);
+std::string report_json(const std::vector<Row>& rows);
+
+/// A timed step and what these formulas say of it, on the machine that it ran on.
+struct Checked {
+  MeasuredStep step;
+  double predicted = 0;  // seconds
+  [[nodiscard]] double error() const { return predicted / step.seconds - 1; }
+};
+std::vector<Checked> check(const Measured& measured);
+std::string check_report(const std::vector<Checked>& checked);
+std::string check_json(const std::vector<Checked>& checked, const Measured& measured);
+
+}  // namespace sc::choose

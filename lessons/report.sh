@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Puts runs side by side: tokens per second, peak bytes by purpose and place, bytes sent, losses; and draws
+# their loss over tokens.
+# Bytes are those of the rank that holds most, and of the rank that moves most.
+#   usage  lessons/report.sh RUN... [--svg FILE] [--across KEY[,KEY...]]
+#     RUN       the folder of a run, or its record.json; of a run that goes on, or was killed, what it has
+#               written
+#     --svg     the figure; default: loss.svg next to the first run's record
+#     --across  keys of the workload in which the runs may differ; runs that differ in another one are refused
+#   exit   0; 64 usage, or runs of different workloads; 65 a RUN is no run, or is damaged; 69 python3 is
+#          missing; 73 the figure cannot be written
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../common/setup/lib.sh"
+
+for argument in "$@"; do
+  case $argument in
+    -h | --help)
+      print_header "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+  esac
+done
+have python3 || die "$exit_missing" "python3" "is not installed" "apt-get install python3"
+exec python3 -B "$root/common/records/curves/report.py" "$@"

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""What lessons/choose.sh knows of GPUs and what it says: lessons/choose/measured.json, made of docs/results/,
+and docs/results/choosing.json.
+
+  python3 tests/benchmarks/choosing.py [--check] [--program build/cpu/bin/choose]
+
+--check writes nothing and exits 1 where a file is not what the records and the program make of it.
+"""
+import argparse
+import json
+import pathlib
+import shlex
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MEASURED, CHOSEN = "lessons/choose/measured.json", "docs/results/choosing.json"
+# Programs of gpu_peers.json next to which something else used the GPU.
+NOT_ALONE = "ours_1_awake", "ours_1_within"
+GPT_7B = "--workload lessons/05_offload/exercise/lent/gpt_7b.json"
+PLANS = {
+    "7b x1": f"--gpus 1 --gpu H100 --host-memory 512GB --disk 4GB/s {GPT_7B}",
+    "7b x8": f"--gpus 8 --gpu H100 --host-memory 2TB --disk 4GB/s {GPT_7B}",
+    "7b x8 24GB": f"--gpus 8 --gpu RTX4090 --link 25GB/s --host-memory 512GB --disk 4GB/s {GPT_7B}",
+    "355m x8 24GB": "--gpus 8 --memory 24GB --link 25GB/s --host-memory 512GB --disk 4GB/s",
+}
+
+
+def record(name):
+    return json.loads((ROOT / f"docs/results/{name}.json").read_text())
+
+
+def step(name, run, lesson, command, gpus, seconds, disk=0.0):
+    """A timed step; the words of its command that `choose` knows: the workload's keys and the lesson's."""
+    words, settings, keys = shlex.split(command), [], {}
+    for flag, value in zip(words, words[1:], strict=False):
+        key, _, text = value.partition("=")
+        if flag != "--set" or key.startswith("data."):
+            continue
+        if "." in key or key == "activations":
+            keys[key] = text
+        else:
+            settings.append(value)
+    found = {"record": name, "run": run, "lesson": lesson, "workload": words[words.index("--workload") + 1],
+             "set": keys, "settings": settings, "gpus": gpus, "seconds": round(seconds, 6)}
+    return {**found, "disk": disk} if disk else found
+
+
+def of_peers():
+    for run, row in record("gpu_peers")["rows"].items():
+        for name, program in row["programs"].items():
+            if "Stagecraft" not in program.get("label", "") or name in NOT_ALONE or "=0" in program["label"]:
+                continue
+            turns = [turn["programs"][name]["median_seconds"] for turn in row["rounds"]
+                     if name in turn["programs"]]
+            lesson, alone = program["command"].split("build/cuda/bin/")[1].split()[0], name == "ours_1"
+            yield step("gpu_peers", run + (" on one" if alone else ""), lesson, program["command"],
+                       1 if alone else row["world"], statistics.median(turns))
+
+
+def of_dtypes():
+    for name, program in record("gpu_dtype_only")["programs"].items():
+        yield step("gpu_dtype_only", name, "00_one_device", program["command"], 1, program["median_seconds"])
+
+
+def of_offload():
+    found = record("gpu_offload")
+    for size, runs in found["runs"].items():
+        for name, run in runs.items():
+            lesson = "00_one_device" if name == "one_device" else "05_offload"
+            late = " --set update=delayed" if name == "delayed" else ""
+            yield step("gpu_offload", size, lesson, found["flags"][size] + late, 1, run["median_seconds"])
+
+
+def of_infinity():
+    """The flags of tests/benchmarks/gpu_infinity.py, by the names of its runs."""
+    found = record("gpu_infinity")
+    disk = statistics.median(turn["block_file"] for turn in found["raw"])
+    more = {"exact": "", "delayed": " --set update=delayed --set grads_at=host",
+            "params_disk": " --set parameters=sharded --set params_at=disk"}  # params_at=host is no candidate
+    flags = "--workload configs/gpt2_355m.json --set batch.micro=16 --set batch.global="
+    for run in found["offload"]:
+        command = f"{flags}{run['rows']} --set update=delayed"
+        yield step("gpu_infinity", f"{run['rows']} rows", "05_offload", command, 1, run["seconds"])
+    for run in found["runs"]:
+        if run["name"] in more:
+            command = f"{flags}{run['rows']}{more[run['name']]}"
+            yield step("gpu_infinity", f"{run['rows']} rows", "06_infinity", command, 1, run["seconds"], disk)
+
+
+def measured():
+    timeline = record("gpu_offload")["steps"]["exact"]
+    parameters = record("gpu_offload")["runs"]["355m"]["exact"]["bytes"]["parameters"] / 2
+    spent = {name: 1e-3 * sum(end - begin for begin, end in timeline[name]) for name in ("to_host", "adam")}
+    reduce = next(op for op in record("collectives_nvlink_2")["operations"] if op["kind"] == "reduce_scatter")
+    return {
+        "about": "Made of docs/results/ by tests/benchmarks/choosing.py.",
+        "gpu": "H200",
+        "memory_bytes_per_second": record("gpu_profile_one")["runs"][0]["profile"]["memory_rate"],
+        "link_bytes_per_second": reduce["fit"]["bytes_per_s"],
+        "host_link_bytes_per_second": 2 * parameters / spent["to_host"],
+        "adam_parameters_per_second": parameters / spent["adam"],
+        "steps": [*of_peers(), *of_dtypes(), *of_offload(), *of_infinity()],
+    }
+
+
+def chosen(program):
+    def said(arguments):
+        words = [program, *shlex.split(arguments), "--json"]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+        return json.loads(done.stdout)
+
+    plans = {name: {"command": f"lessons/choose.sh {words}", **said(words)} for name, words in PLANS.items()}
+    return {"about": "What lessons/choose.sh --check and lessons/choose.sh say; predicted, not measured.",
+            "check": said("--check"), "plans": plans}
+
+
+def write_or_name(name, what, check):
+    text = json.dumps(what, indent=1) + "\n"
+    path = ROOT / name
+    if path.exists() and path.read_text() == text:
+        return False
+    if not check:
+        path.write_text(text)
+    print(f"stale: {name}; fix: python3 tests/benchmarks/choosing.py" if check else f"written: {name}")
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default=str(ROOT / "build/cpu/bin/choose"))
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    stale = write_or_name(MEASURED, measured(), args.check)
+    stale |= write_or_name(CHOSEN, chosen(args.program), args.check)
+    sys.exit(1 if args.check and stale else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+#include <array>
+
+#include "pipedream/json_input.h"
+#include "pipedream/schedule_file.h"
+#include "pipedream/windows.h"
+#include "tests/exercises/check.h"
+
+namespace sc::exercise {
+namespace {
+
+using pipedream::Family;
+using pipedream::JsonObject;
+using pipedream::Kind;
+using pipedream::VersionRule;
+
+constexpr int kStages = 4, kMicroBatches = 4, kSteps = 4;
+
+struct Question {
+  VersionRule versions;
+  int update_every, stage, microbatch;
+  friend bool operator==(const Question&, const Question&) = default;
+};
+constexpr std::array<Question, 8> kQuestions = {{{VersionRule::none, 1, 0, 9},
+                                                 {VersionRule::stash, 1, 0, 9},
+                                                 {VersionRule::stash, 1, 2, 9},
+                                                 {VersionRule::stash, 1, 0, 2},
+                                                 {VersionRule::vertical_sync, 1, 2, 9},
+                                                 {VersionRule::two_buffers, 4, 2, 9},
+                                                 {VersionRule::stash, 2, 1, 9},
+                                                 {VersionRule::none, 2, 1, 9}}};
+
+std::string to_text(const Question& q) {
+  return "versions=" + std::string(name_of(q.versions)) + ", update_every=" + std::to_string(q.update_every) +
+         ", stage " + std::to_string(q.stage) + ", micro-batch " + std::to_string(q.microbatch);
+}
+
+// What a rank of lesson 08 executes.
+int version_of(const Question& q, Kind kind) {
+  const bool two = q.versions == VersionRule::two_buffers;
+  const pipedream::Windows windows({.family = two ? Family::two_bw : Family::pipedream,
+                                    .stages = kStages,
+                                    .microbatches = kMicroBatches,
+                                    .versions = two ? VersionRule::stash : q.versions,
+                                    .update_every = q.update_every});
+  const pipedream::Schedule schedule = windows.whole(kSteps);
+  for (const pipedream::Action& action : schedule.actions.at(static_cast<std::size_t>(q.stage)))
+    if (action.kind == kind && action.microbatch == q.microbatch) return action.version;
+  throw std::logic_error("no such action");
+}
+
+// What is wrong with one answer; empty if nothing is.
+std::string judged(JsonObject& given, const Question& q, const char* key, Kind kind) {
+  if (given.value(key).is_null()) return to_text(q) + ": " + key + " has no answer\n";
+  if (given.integer(key) == version_of(q, kind)) return "";
+  return to_text(q) + ": " + key + " reads another version\n";
+}
+
+std::string judged(const nlohmann::json& json, const Question& q) {
+  JsonObject given(json, to_text(q));
+  VersionRule rule{};
+  const bool known = rule_from_name(given.text("versions"), rule);
+  const Question asked{rule, given.integer("update_every"), given.integer("stage"),
+                       given.integer("microbatch")};
+  require(known && asked == q, "leave the questions as they were; here was " + to_text(q));
+  const std::string wrong =
+      judged(given, q, "forward", Kind::forward) + judged(given, q, "backward", Kind::backward);
+  given.finish();
+  return wrong;
+}
+
+std::string wrong_answers(const std::string& path) {
+  const nlohmann::json json = pipedream::parse_json(pipedream::read_text(path), path);
+  JsonObject file(json, path);
+  const nlohmann::json& questions = file.array("questions");
+  require(questions.size() == kQuestions.size(), "there are eight questions: restore them");
+  std::string wrong;
+  for (std::size_t i = 0; i < kQuestions.size(); ++i) wrong += judged(questions[i], kQuestions[i]);
+  return wrong;
+}
+
+std::string check() {
+  std::string wrong;
+  try {
+    wrong = wrong_answers(edited_file());
+  } catch (const pipedream::InputError& error) {
+    throw NotReached(error.what() + std::string("\n") + error.fix());
+  }
+  if (!wrong.empty()) wrong.pop_back();
+  require(wrong.empty(), wrong);
+  return "all 16 versions are those that the ranks read";
+}
+
+}  // namespace
+}  // namespace sc::exercise
+
+int main() {
+  return sc::exercise::judge(
+      {"versions",
+       "count the updates that the stage has made when the forward begins; vertical_sync: those of stage 0; "
+       "two_buffers: those of stage 0 when the step's first forward begins",
+       sc::exercise::check});
+}

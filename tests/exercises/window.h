@@ -1,0 +1,34 @@
+// Lesson 06's exercise: what a window of host memory holds, and how long an update through it takes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/types.h"
+
+namespace sc::exercise {
+
+/// The model: one rank, bf16, exact updates, gradients on the device.
+inline constexpr const char* kWindowWorkload = "configs/gpt2_355m.json";
+
+/// A window, and how fast what stands around it is.
+struct WindowCase {
+  std::int64_t buffers = 1, piece = 0;
+  double disk_mbps = 0;                // MB (10^6 bytes) a second, reads and writes together
+  double adam_mparams_per_second = 0;  // 10^6
+};
+
+/// The pieces' elements, in order.
+std::vector<std::int64_t> pieces_of(const WindowCase& window);
+
+/// By the lesson's plan: host memory of states, gradients and parameters on their way, pinned or not.
+Bytes window_bytes(const WindowCase& window);
+
+/// By the lesson's order (streamed_update.h): seconds per update where updates follow each other, nothing waits for the
+/// device, and the disk moves one transfer after another.
+double seconds_per_update(const WindowCase& window);
+
+/// The same in one line, which holds for one buffer and from three buffers on: the sum, and the longer of the two.
+double seconds_by_formula(const WindowCase& window);
+
+}  // namespace sc::exercise

@@ -1,0 +1,83 @@
+#include <spdlog/fmt/fmt.h>
+
+#include <array>
+#include <cmath>
+
+#include "pipedream/json_input.h"
+#include "pipedream/schedule_file.h"
+#include "tests/exercises/check.h"
+#include "tests/exercises/window.h"
+
+namespace sc::exercise {
+namespace {
+
+using pipedream::JsonObject;
+
+constexpr std::int64_t kQuarter = 3'149'056;  // of a block's elements: pieces of a block are alike
+constexpr std::array<WindowCase, 6> kQuestions = {{{1, kQuarter, 4000, 5000},
+                                                   {3, kQuarter, 4000, 5000},
+                                                   {3, kQuarter / 4, 4000, 5000},
+                                                   {1, kQuarter, 24'000, 500},
+                                                   {3, kQuarter, 24'000, 500},
+                                                   {16, kQuarter, 24'000, 500}}};
+constexpr double kTolerance = 0.01;
+
+std::string to_text(const WindowCase& q) {
+  return fmt::format("buffers={}, piece={}, disk {:g} MB/s, AdamW {:g} M params/s", q.buffers, q.piece,
+                     q.disk_mbps, q.adam_mparams_per_second);
+}
+
+// What is wrong with one answer; empty if nothing is.
+std::string judged(JsonObject& given, const WindowCase& q, const char* key, double right) {
+  if (given.value(key).is_null()) return fmt::format("{}: {} has no answer\n", to_text(q), key);
+  const double off = given.number(key) / right - 1;
+  if (std::abs(off) <= kTolerance) return "";
+  return fmt::format("{}: {} is too {}\n", to_text(q), key, off > 0 ? "large" : "small");
+}
+
+std::string judged(const nlohmann::json& json, const WindowCase& q) {
+  JsonObject given(json, to_text(q));
+  const bool same = given.integer("buffers") == q.buffers && given.integer("piece") == q.piece &&
+                    given.number("disk_mbps") == q.disk_mbps &&
+                    given.number("adam_mparams_per_second") == q.adam_mparams_per_second;
+  require(same, "leave the questions as they were; here was " + to_text(q));
+  std::string wrong = judged(given, q, "window_mb", 1e-6 * static_cast<double>(window_bytes(q).value())) +
+                      judged(given, q, "seconds", seconds_per_update(q));
+  given.finish();
+  return wrong;
+}
+
+std::string wrong_answers(const std::string& path) {
+  const nlohmann::json json = pipedream::parse_json(pipedream::read_text(path), path);
+  JsonObject file(json, path);
+  const nlohmann::json& questions = file.array("questions");
+  require(questions.size() == kQuestions.size(), "there are six questions: restore them");
+  std::string wrong;
+  for (std::size_t i = 0; i < kQuestions.size(); ++i) wrong += judged(questions[i], kQuestions[i]);
+  return wrong;
+}
+
+std::string check() {
+  std::string wrong;
+  try {
+    wrong = wrong_answers(edited_file());
+  } catch (const pipedream::InputError& error) {
+    throw NotReached(error.what() + std::string("\n") + error.fix());
+  }
+  if (!wrong.empty()) wrong.pop_back();
+  require(wrong.empty(), wrong);
+  return fmt::format("all 12 answers are the plan's and the schedule's, within {:g} %", 100 * kTolerance);
+}
+
+}  // namespace
+}  // namespace sc::exercise
+
+int main() {
+  return sc::exercise::judge(
+      {"window",
+       "a buffer is 12 bytes per element of states, 2 of gradients and 2 of parameters; 24 bytes per "
+       "parameter "
+       "go over the disk; with one buffer reading, updating and writing take turns, with three the disk and "
+       "AdamW work at the same time",
+       sc::exercise::check});
+}

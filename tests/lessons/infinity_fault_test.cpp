@@ -1,0 +1,320 @@
+// Lesson 06 on a disk that misbehaves below one rank: all ranks end, that one with the file and the byte, and no loss
+// was wrong until then; or the run goes on to the right bits.
+#include <algorithm>
+#include <filesystem>
+
+#include "common/optim/lr_schedule.h"
+#include "common/watch/deadline.h"
+#include "lessons/00_one_device/reference_order.h"
+#include "lessons/06_infinity/infinity.h"
+#include "lessons/06_infinity/streamed_update.h"
+#include "tests/storage/temp_dir.h"
+#include "tests/support/fake_strategy.h"
+#include "tests/support/faulty_block_io.h"
+#include "tests/support/harness.h"
+
+namespace sc {
+namespace {
+
+using namespace std::chrono_literals;
+using Fault = FaultyBlockIo::Fault;
+using What = FaultyBlockIo::What;
+using Kind = BlockRequest::Kind;
+
+constexpr int kWorld = 2;
+constexpr std::int64_t kSteps = 6, kFirst = -1;
+
+/// What happens to one block, the first one of unit 1 (the embedding's rows of padding never change), and how the run
+/// ends.
+struct Case {
+  const char* name;
+  Fault fault;
+  std::int64_t update;             // when; kFirst: the first values
+  const char* error;               // its start; R stands for the rank, B for the byte
+  std::int64_t fewest, most;       // losses before it
+  const char* rest = "are free|";  // and what else it says
+};
+constexpr const char* kChanged =
+    "65|DIR/states of rank R: the 4096 bytes at byte B are not what was written there last: a write was "
+    "lost, or somebody changed the file|";
+
+// Update u is posted at the end of step u, and is over when step u + 1 is. The first pieces of update u + 1 are read
+// already then.
+const Case kCases[] = {
+    {"a disk that is full before the start",
+     {.kind = Kind::write, .what = What::answers, .value = -ENOSPC},
+     kFirst,
+     "69|DIR/states of rank R: cannot write 4096 bytes at byte B: No space left on device (ENOSPC); the "
+     "file takes ",
+     0,
+     0},
+    {"a disk that is full later",
+     {.kind = Kind::write, .what = What::answers, .value = -ENOSPC},
+     1,
+     "73|DIR/states of rank R: cannot write 4096 bytes at byte B: No space left on device (ENOSPC); the "
+     "file takes ",
+     2,
+     2},
+    {"a broken disk, writing",
+     {.kind = Kind::write, .what = What::answers, .value = -EIO},
+     1,
+     "73|DIR/states of rank R: cannot write 4096 bytes at byte B: Input/output error (EIO); the file takes ",
+     2,
+     2},
+    {"a broken disk, writing the first values",
+     {.kind = Kind::write, .what = What::answers, .value = -EIO},
+     kFirst,
+     "69|DIR/states of rank R: cannot write 4096 bytes at byte B: Input/output error (EIO); the file takes ",
+     0,
+     0},
+    {"a broken disk, reading",
+     {.kind = Kind::read, .what = What::answers, .value = -EIO},
+     2,
+     "65|DIR/states of rank R: cannot read 4096 bytes at byte B: Input/output error (EIO)|",
+     2,
+     3,
+     "dmesg"},
+    {"a file that somebody cut",
+     {.kind = Kind::read, .what = What::answers, .value = 0},
+     2,
+     "65|DIR/states of rank R: cannot read 4096 bytes at byte B: No data available (ENODATA)|",
+     2,
+     3,
+     "check the path"},
+    {"a lost write", {.kind = Kind::write, .what = What::loses}, 1, kChanged, 2, 3, "dmesg"},
+    {"a lost first write", {.kind = Kind::write, .what = What::loses}, kFirst, kChanged, 0, 1, "dmesg"},
+    {"a block that changed", {.kind = Kind::read, .what = What::flips}, 2, kChanged, 2, 3, "dmesg"},
+    {"a broken engine",
+     {.kind = Kind::write, .what = What::breaks},
+     1,
+     "73|DIR/states of rank R: its engine failed: a broken queue|",
+     2,
+     2,
+     ""},
+};
+
+/// What a rank trained, and what it threw.
+struct Trained {
+  std::vector<double> losses;
+  std::exception_ptr error;
+};
+
+class InfinityFaults : public ::testing::Test {
+ protected:
+  [[nodiscard]] InfinityOptions options() const {
+    InfinityOptions o;
+    o.piece = 999, o.buffers = 3, o.block = 4096, o.disk = dir_.path().string();
+    return o;
+  }
+  static Workload workload() {
+    Workload w = test::odd_workload();
+    w.batch.global = 2 * kWorld;
+    return w;
+  }
+  /// Where the rank's first piece of unit 1 begins in its file, and the file's end.
+  static std::pair<std::int64_t, std::int64_t> unit_1(int rank, const InfinityOptions& o) {
+    std::int64_t begin = 0, end = 0;
+    for (const Piece& piece :
+         Offload::cut_pieces(ParamLayout(workload().model, WorldSize{kWorld}), Rank{rank}, o)) {
+      end += StreamedUpdate::extent_of(piece.range.size()).value();
+      if (piece.unit == 0) begin = end;
+    }
+    return {begin, end};
+  }
+  /// Blocks are written, and read, in order, once an update; the first values are written before.
+  static Fault placed(Fault fault, std::int64_t update, int rank, const InfinityOptions& o) {
+    const auto [begin, end] = unit_1(rank, o);
+    fault.nth = (begin + end * (fault.kind == Kind::write ? update + 1 : update)) / o.block;
+    return fault;
+  }
+  static InfinityOptions with(InfinityOptions o, const Fault& fault) {
+    o.wrap = [fault](auto io) { return std::make_unique<FaultyBlockIo>(std::move(io), fault); };
+    return o;
+  }
+  /// Of all ranks, of which `faulty` has a disk of its own.
+  std::vector<Trained> train(const InfinityOptions& others, int faulty, const Fault& fault) const {
+    const Deadline deadline(60s, "a disk's error left a rank behind");
+    std::vector<Trained> ranks(kWorld);
+    const auto thrown = test::on_ranks(kWorld, [&](Communicator& comm) {
+      const int rank = to_int(comm.rank());
+      try {
+        train_rank(comm, rank == faulty ? with(others, fault) : others, ranks[rank].losses);
+      } catch (...) {
+        comm.abort();
+        throw;
+      }
+    });
+    for (int rank = 0; rank < kWorld; ++rank) ranks[rank].error = thrown[rank];
+    EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+    return ranks;
+  }
+
+  static test::RankResult reference() {
+    return test::run_local<ReferenceOrder>(
+               1, workload(), {.virtual_ranks = kWorld, .reduce_every = ReduceEvery::micro_batch}, kSteps)
+        .at(0);
+  }
+
+  sc::testing::TempDir dir_;
+
+ private:
+  static void train_rank(Communicator& transport, const InfinityOptions& o, std::vector<double>& losses) {
+    const c10::InferenceMode inference;
+    at::set_num_threads(1);
+    const RunShape shape = test::shape_for(workload(), kWorld, to_int(transport.rank()), CommBackend::local);
+    Ledger ledger(at::kCPU);
+    RecordingCommunicator comm(transport);
+    const StepScalars scalars = test::step_scalars(0, 0);
+    test::Beside beside;
+    RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline, comm.shared_record()};
+    Infinity lesson(context, o);
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+      scalars.lr.fill_(learning_rate(shape.workload.optim, step, shape.workload.steps));
+      const std::vector<Batch> batches = test::made_up_step(shape, step);
+      const StepResult result = lesson.train_step(batches);
+      losses.push_back(result.sums.data_ptr<double>()[0] / result.sums.data_ptr<double>()[1]);
+    }
+  }
+};
+
+std::string replaced(std::string text, const std::string& what, const std::string& with) {
+  const std::size_t at = text.find(what);
+  return at == std::string::npos ? text : text.replace(at, what.size(), with);
+}
+
+bool aborted(const std::exception_ptr& error) {
+  try {
+    if (error) std::rethrow_exception(error);
+  } catch (const AbortedError&) {
+    return true;
+  } catch (...) {
+  }
+  return false;
+}
+
+TEST_F(InfinityFaults, EveryRankEndsAndNoLossWasWrong) {
+  InfinityOptions host = options(), late = options();
+  host.grads_at = GradsAt::host, host.buffers = 1;
+  late.grads_at = GradsAt::host, late.update = UpdateKind::delayed, late.warm_steps = 0;
+  for (const InfinityOptions& o : {options(), host, late}) {
+    const Fault none{.kind = Kind::read, .what = What::answers, .nth = 1 << 30};
+    const std::vector<double> right = train(o, 0, none)[0].losses;
+    ASSERT_EQ(right.size(), kSteps);
+    for (const Case& c : kCases) {
+      for (int faulty = 0; faulty < kWorld; ++faulty) {
+        SCOPED_TRACE(std::string(c.name) + ", rank " + std::to_string(faulty) + ", " +
+                     std::to_string(o.buffers) + " buffers" +
+                     (o.update == UpdateKind::delayed ? ", delayed" : ""));
+        const std::vector<Trained> ranks = train(o, faulty, placed(c.fault, c.update, faulty, o));
+        const std::exception_ptr error = ranks[faulty].error;
+        ASSERT_TRUE(error);
+        const std::string said =
+            sc::testing::input_error([&] { std::rethrow_exception(error); }, dir_.path().string());
+        const std::string start = replaced(replaced(c.error, "rank R", "rank " + std::to_string(faulty)),
+                                           "byte B", "byte " + std::to_string(unit_1(faulty, o).first));
+        EXPECT_EQ(said.substr(0, start.size()), start);
+        EXPECT_NE(said.find(c.rest), std::string::npos) << said;
+        EXPECT_TRUE(aborted(ranks[1 - faulty].error)) << "the other rank waits for it";
+        const std::size_t losses = ranks[faulty].losses.size();
+        EXPECT_GE(losses, c.fewest);
+        EXPECT_LE(losses, c.most);
+        for (const Trained& rank : ranks)
+          EXPECT_TRUE(std::equal(rank.losses.begin(), rank.losses.end(), right.begin()));
+      }
+    }
+  }
+}
+
+TEST_F(InfinityFaults, InterruptedAndShortTransfersChangeNothing) {
+  const Workload w = workload();
+  const test::RankResult right = reference();
+  for (const Kind kind : {Kind::read, Kind::write}) {
+    for (const auto& [what, value] : {std::pair(What::answers, -EINTR), std::pair(What::answers, -EAGAIN),
+                                      std::pair(What::cuts, 100), std::pair(What::cuts, 4096)}) {
+      for (int faulty = 0; faulty < kWorld; ++faulty) {
+        SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + ", " + std::to_string(value));
+        InfinityOptions two_pages = options();
+        two_pages.block = 8192;
+        const Fault fault{.kind = kind, .what = what, .value = value, .nth = 7, .times = 50};
+        const Deadline deadline(60s, "a transfer that was cut left a rank behind");
+        std::vector<test::RankResult> ranks(kWorld);
+        const auto thrown = test::on_ranks(kWorld, [&](Communicator& comm) {
+          const int rank = to_int(comm.rank());
+          Ledger ledger(at::kCPU);
+          ranks[rank] =
+              test::run_rank<Infinity>(comm, test::shape_for(w, kWorld, rank, CommBackend::local),
+                                       rank == faulty ? with(two_pages, fault) : two_pages, kSteps, ledger);
+        });
+        for (const std::exception_ptr& error : thrown)
+          if (error) std::rethrow_exception(error);
+        test::expect_equals_reference(ranks, right);
+      }
+    }
+  }
+}
+
+/// A disk that takes its time, and that puts one kind of request off while there are others: those come later and
+/// are served before.
+class LateIo final : public BlockIo {
+ public:
+  LateIo(std::unique_ptr<BlockIo> inner, Kind late) : inner_(std::move(inner)), late_(late) {}
+  void submit(const BlockRequest& request) override {
+    if (request.kind == late_) return held_.push_back(request);
+    inner_->submit(request);
+    ++in_flight_;
+  }
+  BlockResult reap() override {
+    std::this_thread::sleep_for(100us);
+    if (in_flight_ == 0) {
+      inner_->submit(held_.front());
+      held_.pop_front();
+      ++in_flight_;
+    }
+    --in_flight_;
+    return inner_->reap();
+  }
+
+ private:
+  std::unique_ptr<BlockIo> inner_;
+  const Kind late_;
+  std::deque<BlockRequest> held_;
+  int in_flight_ = 0;
+};
+
+TEST_F(InfinityFaults, RequestsThatOvertakeOthersChangeNothing) {
+  const Workload w = workload();
+  const test::RankResult right = reference();
+  for (const Kind late : {Kind::read, Kind::write}) {
+    for (const GradsAt grads : {GradsAt::device, GradsAt::host}) {
+      for (const std::int64_t buffers : {1, 2, 3, 5}) {
+        SCOPED_TRACE(std::to_string(static_cast<int>(late)) + " late, " + std::to_string(buffers) +
+                     " buffers");
+        InfinityOptions o = options();
+        o.piece = 300, o.buffers = buffers, o.grads_at = grads;
+        o.wrap = [late](auto io) { return std::make_unique<LateIo>(std::move(io), late); };
+        const Deadline deadline(60s, "a transfer that was late left a rank behind");
+        test::expect_equals_reference(test::run_local<Infinity>(kWorld, w, o, kSteps), right);
+      }
+    }
+  }
+}
+
+// Backward may expect a piece while forward's read of it is still on its way.
+TEST_F(InfinityFaults, PartsThatAreReadTwiceOnASlowDiskChangeNothing) {
+  const Workload w = workload();
+  const test::RankResult right = reference();
+  for (const std::int64_t prefetch : {0, 1, 5}) {
+    for (const std::int64_t buffers : {1, 2, 3, 5, 20}) {
+      SCOPED_TRACE("prefetch " + std::to_string(prefetch) + ", " + std::to_string(buffers) + " buffers");
+      InfinityOptions o = options();
+      o.parameters = ParametersOn::sharded, o.params_at = ParamsAt::disk;
+      o.prefetch = prefetch, o.buffers = buffers, o.piece = 4'000'000;
+      o.wrap = [](auto io) { return std::make_unique<LateIo>(std::move(io), Kind::read); };
+      const Deadline deadline(60s, "parameters that were late left a rank behind");
+      test::expect_equals_reference(test::run_local<Infinity>(kWorld, w, o, kSteps), right);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sc

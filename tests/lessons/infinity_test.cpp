@@ -1,0 +1,217 @@
+// Lesson 06 against lesson 00 in lesson 04's order of sums: the same bits with states on a disk.
+#include "lessons/06_infinity/infinity.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include "common/base/check.h"
+#include "lessons/00_one_device/reference_order.h"
+#include "tests/storage/temp_dir.h"
+#include "tests/support/harness.h"
+
+namespace sc {
+namespace {
+
+constexpr std::int64_t kSteps = 4;
+
+Workload workload_of(std::int64_t micro_batches, int world) {
+  Workload w = test::odd_workload();
+  w.batch.global = micro_batches * world;
+  return w;
+}
+
+test::RankResult reference(const Workload& w, int world, std::int64_t steps = kSteps) {
+  return test::run_local<ReferenceOrder>(
+             1, w, {.virtual_ranks = world, .reduce_every = ReduceEvery::micro_batch}, steps)
+      .at(0);
+}
+
+class InfinityTest : public ::testing::Test {
+ protected:
+  InfinityOptions options(std::int64_t piece, std::int64_t buffers = 3) const {
+    InfinityOptions o;
+    o.piece = piece, o.buffers = buffers, o.disk = dir_.path().string(), o.block = 4096;
+    return o;
+  }
+  static void expect_equal(const test::RankResult& expected, int world, const Workload& w,
+                           const InfinityOptions& o, const test::Wrap& wrap = {}) {
+    SCOPED_TRACE(std::to_string(world) + " ranks, pieces of " + std::to_string(o.piece) + ", " +
+                 std::to_string(o.buffers) + " buffers, " +
+                 (o.parameters == ParametersOn::whole ? "whole" : "sharded") + ", gradients on the " +
+                 (o.grads_at == GradsAt::device ? "device" : "host"));
+    test::expect_equals_reference(test::run_local<Infinity>(world, w, o, kSteps, wrap), expected);
+  }
+  sc::testing::TempDir dir_;
+};
+
+class InfinityWorlds : public InfinityTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(InfinityWorlds, StatesOnTheDiskEndInTheSameBits) {
+  const int world = GetParam();
+  for (const std::int64_t micro : {1, 3}) {
+    const Workload w = workload_of(micro, world);
+    const test::RankResult expected = reference(w, world);
+    for (const ParametersOn parameters : {ParametersOn::whole, ParametersOn::sharded}) {
+      for (const GradsAt grads : {GradsAt::device, GradsAt::host}) {
+        for (const std::int64_t buffers : {1, 2, 3, 5}) {
+          InfinityOptions o = options(999, buffers);
+          o.parameters = parameters, o.grads_at = grads;
+          expect_equal(expected, world, w, o);
+        }
+      }
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Worlds, InfinityWorlds, ::testing::Values(1, 2, 3));
+
+// This rank's slice of the parameters too lies on the host, or on the disk, and comes with every gather.
+TEST_P(InfinityWorlds, ParametersElsewhereEndInTheSameBits) {
+  const int world = GetParam();
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::int64_t micro : {1, 3}) {
+      Workload w = workload_of(micro, world);
+      w.precision.dtype =
+          dtype;  // gradients in fp32: three ranks' sum of 16-bit ones is rounded otherwise in lesson 00
+      const test::RankResult expected = reference(w, world);
+      for (const std::int64_t prefetch : {0, 1, 5}) {
+        for (const ParamsAt params : {ParamsAt::host, ParamsAt::disk}) {
+          for (const std::int64_t buffers : {1, 3}) {
+            InfinityOptions o = options(999, buffers);
+            o.parameters = ParametersOn::sharded, o.params_at = params, o.prefetch = prefetch;
+            o.grads_at = prefetch == 0 ? GradsAt::host : GradsAt::device;
+            expect_equal(expected, world, w, o);
+            if (prefetch == 1) expect_equal(expected, world, w, o, test::delayed);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(InfinityTest, PiecesEnginesAndWindowsChangeNoBit) {
+  const Workload w = workload_of(2, 2);
+  const test::RankResult expected = reference(w, 2);
+  for (const std::int64_t piece : {333, 2000, 4'000'000})
+    for (const std::int64_t buffers : {1, 4, 100}) expect_equal(expected, 2, w, options(piece, buffers));
+  InfinityOptions o = options(500);
+  o.engine = IoEngine::threads;
+  expect_equal(expected, 2, w, o);
+}
+
+TEST_F(InfinityTest, SixteenBitsAndAClipThatAlwaysActs) {
+  Workload w = workload_of(2, 2);
+  w.optim.clip = 1e-3;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType grad : {DType::f32, dtype}) {
+      w.precision = {.dtype = dtype, .grad_dtype = grad, .reduce_dtype = grad};
+      const test::RankResult expected = reference(w, 2);
+      for (const GradsAt grads : {GradsAt::device, GradsAt::host}) {
+        InfinityOptions o = options(700);
+        o.grads_at = grads;
+        expect_equal(expected, 2, w, o);
+      }
+    }
+  }
+}
+
+TEST_F(InfinityTest, EveryModelEndsInTheSameBits) {
+  test::for_each_model([&](const Workload& w) { expect_equal(reference(w, 2), 2, w, options(700)); });
+}
+
+TEST_F(InfinityTest, DelaysChangeNothing) {
+  const Workload w = workload_of(2, 3);
+  const test::RankResult expected = reference(w, 3);
+  for (int k = 0; k < 5; ++k) expect_equal(expected, 3, w, options(600), test::delayed);
+}
+
+// Lesson 05's delayed updates, which offload_test holds against their direct computation.
+TEST_F(InfinityTest, DelayedUpdatesAreLessonFives) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::int64_t micro : {1, 3}) {
+      Workload w = workload_of(micro, 2);
+      w.precision = {.dtype = dtype, .grad_dtype = dtype, .reduce_dtype = dtype};
+      OffloadOptions five;
+      five.update = UpdateKind::delayed, five.warm_steps = 1;
+      const std::vector<test::RankResult> expected = test::run_local<Offload>(2, w, five, 6);
+      for (const std::int64_t buffers : {1, 3, 8}) {
+        for (const ParamsAt params : {ParamsAt::device, ParamsAt::host, ParamsAt::disk}) {
+          InfinityOptions o = options(900, buffers);
+          o.update = UpdateKind::delayed, o.grads_at = GradsAt::host, o.warm_steps = 1;
+          o.params_at = params;
+          o.parameters = params == ParamsAt::device ? ParametersOn::whole : ParametersOn::sharded;
+          SCOPED_TRACE(std::to_string(buffers) + " buffers, parameters at " +
+                       std::to_string(static_cast<int>(params)));
+          const auto wrap = buffers == 3 ? test::Wrap(test::delayed) : test::Wrap();
+          const std::vector<test::RankResult> found = test::run_local<Infinity>(2, w, o, 6, wrap);
+          for (std::size_t rank = 0; rank < found.size(); ++rank) {
+            EXPECT_TRUE(test::bit_equal(found[rank], expected[rank]));
+            EXPECT_EQ(found[rank].losses, expected[rank].losses);
+            EXPECT_EQ(found[rank].evaluation, expected[rank].evaluation);
+            test::expect_as_planned(found[rank]);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(InfinityTest, SaysHowLongTheDiskTakes) {
+  const RunShape shape = test::shape_for(workload_of(2, 1), 1, 0, CommBackend::local);
+  InfinityOptions o = options(500);
+  EXPECT_EQ(Infinity::predict(shape, o).find(" MB/s\n"), std::string::npos) << "no rate is known";
+  o.disk_mbps = 0.01;
+  Bytes bytes;
+  for (const auto& [op, count] : Infinity::comm_plan(shape, o).count)
+    if (op.kind == CommKind::disk_read || op.kind == CommKind::disk_write)
+      bytes += count * bytes_of(op.elements, op.dtype);
+  EXPECT_GT(bytes, Bytes(0));
+  const std::string said = Infinity::predict(shape, o);
+  const std::string wanted =
+      fmt::format(": {:.2f} s at 0.01 MB/s\n", static_cast<double>(bytes.value()) / 1e4);
+  EXPECT_NE(said.find(wanted), std::string::npos) << said << wanted;
+}
+
+// Host memory for states is the window, whatever the model's size.
+TEST_F(InfinityTest, TheWindowIsAllThatTheHostHolds) {
+  const auto bytes = [&](std::int64_t layers, Place place) {
+    Workload w = workload_of(2, 1);
+    w.model.layers = layers;
+    return Infinity::memory_plan(test::shape_for(w, 1, 0, CommBackend::local), options(500))
+        .total(place)
+        .value();
+  };
+  EXPECT_EQ(bytes(3, Place::host), bytes(30, Place::host));
+  EXPECT_EQ(bytes(3, Place::pinned), bytes(30, Place::pinned));
+  EXPECT_GT(bytes(30, Place::disk), 5 * bytes(3, Place::disk));
+}
+
+TEST_F(InfinityTest, RefusesWhatCannotBe) {
+  const Workload w = workload_of(2, 1);
+  const auto refusal = [&](const InfinityOptions& o) -> std::string {
+    try {
+      Infinity::memory_plan(test::shape_for(w, 1, 0, CommBackend::local), o);
+    } catch (const InputError& error) {
+      return std::to_string(static_cast<int>(error.code())) + " " + error.where();
+    }
+    return "taken";
+  };
+  InfinityOptions o = options(500);
+  EXPECT_EQ(refusal(o), "taken");
+  o.update = UpdateKind::delayed;
+  EXPECT_EQ(refusal(o), "64 update=delayed");
+  o.grads_at = GradsAt::host;
+  EXPECT_EQ(refusal(o), "taken");
+  o.params_at = ParamsAt::host;
+  EXPECT_EQ(refusal(o), "64 params_at=host") << "whole parameters";
+  o.parameters = ParametersOn::sharded;
+  EXPECT_EQ(refusal(o), "taken");
+  o.params_at = ParamsAt::disk;
+  EXPECT_EQ(refusal(o), "taken");
+  o.parameters = ParametersOn::whole;
+  EXPECT_EQ(refusal(o), "64 params_at=disk");
+  o.parameters = ParametersOn::sharded;
+  o.block = 5000;
+  EXPECT_EQ(refusal(o), "64 block");
+}
+
+}  // namespace
+}  // namespace sc

@@ -1,0 +1,283 @@
+// Lesson 08 against one process that keeps every version: the four rules of weight versions, to the bit.
+#include "common/base/check.h"
+#include "lessons/00_one_device/reference_order.h"
+#include "lessons/07_pipeline/split.h"
+#include "lessons/08_weight_versions/weight_versions.h"
+#include "pipedream/schedule_file.h"
+#include "tests/storage/temp_dir.h"
+#include "tests/support/harness.h"
+#include "tests/support/stale_reference.h"
+
+namespace sc {
+namespace {
+
+using pipedream::VersionRule;
+using test::Stale;
+
+constexpr std::int64_t kSteps = 5;
+constexpr VersionRule kRules[] = {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync,
+                                  VersionRule::two_buffers};
+
+VersionOptions rule(VersionRule versions) {
+  VersionOptions options;
+  options.versions = versions;
+  return options;
+}
+
+Workload workload_of(std::int64_t layers, std::int64_t micro_batches) {
+  Workload w = test::odd_workload();
+  w.model.layers = layers;
+  w.model.tied = false;
+  w.batch.global = micro_batches * w.batch.micro;
+  w.optim.warmup_steps = 7;  // updates
+  w.optim.clip = 0.5;        // acts on every one
+  return w;
+}
+
+test::RankResult reference(const Workload& w, int stages, const VersionOptions& options) {
+  test::StaleReference::Options o;
+  o.rule = static_cast<Stale>(static_cast<int>(options.versions) - static_cast<int>(VersionRule::none));
+  for (const Part& part : cut_blocks(w, stages, options.split)) o.blocks.push_back(part.blocks);
+  const std::int64_t M = w.batch.global / w.batch.micro;
+  o.update_every = options.update_every > 0 ? options.update_every : o.rule == Stale::two_buffers ? M : 1;
+  LocalWorld alone(1);
+  Ledger ledger(at::kCPU);
+  return test::run_rank<test::StaleReference>(
+      *alone.communicator(Rank{0}), test::shape_for(w, 1, 0, CommBackend::local), o, kSteps, ledger);
+}
+
+void expect_equal(const Workload& w, int stages, const VersionOptions& options, const test::Wrap& wrap = {}) {
+  SCOPED_TRACE(std::string(name_of(options.versions)) + ", " + std::to_string(stages) + " stages, " +
+               std::to_string(w.batch.global / w.batch.micro) + " micro-batches, an update every " +
+               std::to_string(options.update_every));
+  const std::vector<test::RankResult> found =
+      test::run_local<WeightVersions>(stages, w, options, kSteps, wrap);
+  test::expect_equals_reference(found, reference(w, stages, options));
+  const std::int64_t micro = w.batch.global / w.batch.micro,
+                     every = options.update_every > 0                       ? options.update_every
+                             : options.versions == VersionRule::two_buffers ? micro
+                                                                            : 1;
+  for (std::size_t step = 0; step < found[0].rates.size(); ++step)  // a step's last update's
+    EXPECT_EQ(found[0].rates[step],
+              learning_rate(w.optim, (static_cast<std::int64_t>(step) + 1) * (micro / every) - 1,
+                            w.steps * (micro / every)));
+  EXPECT_EQ(found[0].rates.size(), found[0].losses.size());
+}
+
+class VersionsOfStages : public ::testing::TestWithParam<int> {};
+
+// Every rule, as few micro-batches as there are stages and more, with clipping and
+// without.
+TEST_P(VersionsOfStages, EveryRuleEndsInTheBitsOfItsFormula) {
+  const int stages = GetParam();
+  for (const std::int64_t micro : {std::max(2, stages), stages + 3}) {
+    Workload w = workload_of(5, micro);
+    for (const VersionRule versions : kRules) expect_equal(w, stages, rule(versions));
+    w.optim.clip = 0;
+    expect_equal(w, stages, rule(VersionRule::stash));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Stages, VersionsOfStages, ::testing::Values(1, 2, 3, 4));
+
+TEST(WeightVersions, UpdatesMayBeEverySoManyMicroBatches) {
+  for (const std::int64_t every : {1, 2, 3, 6}) {
+    for (const VersionRule versions : kRules) {
+      if (versions == VersionRule::two_buffers && every < 3) continue;
+      VersionOptions options = rule(versions);
+      options.update_every = every;
+      expect_equal(workload_of(5, 6), 3, options);
+    }
+  }
+}
+
+TEST(WeightVersions, EveryModelEndsInTheSameBits) {
+  test::for_each_model([](Workload w) {
+    w.model.layers = 5, w.model.tied = false;
+    w.batch.global = 4 * w.batch.micro;
+    for (const VersionRule versions : kRules) {
+      if (versions == VersionRule::none && w.activations == Activations::recompute) continue;
+      expect_equal(w, 3, rule(versions));
+    }
+  });
+}
+
+TEST(WeightVersions, SixteenBitsBesideFp32) {
+  Workload w = workload_of(4, 4);
+  w.precision = {.dtype = DType::bf16, .grad_dtype = DType::f32, .reduce_dtype = DType::f32};
+  for (const VersionRule versions : kRules) expect_equal(w, 3, rule(versions));
+}
+
+TEST(WeightVersions, EverySplitEndsInTheSameBits) {
+  for (const char* split : {"uniform", "1,5,1", "4,2,1"}) {
+    VersionOptions options = rule(VersionRule::stash);
+    options.split = split;
+    expect_equal(workload_of(7, 4), 3, options);
+  }
+}
+
+TEST(WeightVersions, DelaysChangeNothing) {
+  for (int k = 0; k < 10; ++k)
+    for (const VersionRule versions : kRules)
+      expect_equal(workload_of(5, 5), 4, rule(versions), test::delayed);
+}
+
+// The rules are four algorithms: from the update on in which stage 0 sees its first other version, no two agree.
+TEST(WeightVersions, TheRulesDiffer) {
+  const Workload w = workload_of(4, 4);
+  std::vector<test::RankResult> ends;
+  for (const VersionRule versions : kRules) ends.push_back(reference(w, 4, rule(versions)));
+  for (std::size_t a = 0; a < ends.size(); ++a)
+    for (std::size_t b = 0; b < a; ++b) EXPECT_FALSE(test::bit_equal(ends[a], ends[b])) << a << " and " << b;
+}
+
+// One stage has nothing in flight: an update a micro-batch is lesson 00 with batches of one micro-batch, and two
+// buffers with one update a step are one step behind.
+TEST(WeightVersions, OneStageIsLessonZeroWithSmallBatches) {
+  const Workload w = workload_of(4, 3);
+  Workload small = w;
+  small.batch.global = w.batch.micro, small.steps = 3 * w.steps;
+  LocalWorld alone(1);
+  Ledger ledger(at::kCPU);
+  c10::InferenceMode inference;
+  at::set_num_threads(1);
+  const RunShape shape = test::shape_for(small, 1, 0, CommBackend::local);
+  std::unique_ptr<Communicator> comm = alone.communicator(Rank{0});
+  const StepScalars scalars = test::step_scalars(0, 0);
+  test::Beside beside;
+  RunContext context{shape, *comm, ledger, scalars, *beside.copies, beside.timeline};
+  ReferenceOrder zero(context, {});
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    for (std::int64_t j = 0; j < 3; ++j) {
+      Batch batch = test::made_up_batch(w, step, j);
+      batch.scale = at::full({}, 1.0 / static_cast<double>(batch.with_loss), at::kFloat);
+      scalars.lr.fill_(learning_rate(small.optim, 3 * step + j, small.steps));
+      zero.train_step({&batch, 1});
+    }
+  }
+  test::RankResult expected;
+  for (StateSlice& slice : zero.state()) {
+    if (slice.purpose == Purpose::gradients || slice.purpose == Purpose::workspace) continue;
+    slice.values = in_tensor(slice.copy());
+    expected.state.push_back(std::move(slice));
+  }
+  for (const VersionRule versions : {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync})
+    EXPECT_TRUE(
+        test::bit_equal(test::run_local<WeightVersions>(1, w, rule(versions), kSteps).at(0), expected));
+}
+
+// What the literature counts, in bytes: none 0, stash S - s - 1, vertical_sync S - 1, two_buffers 1 further copies.
+// Stage s of S has S - 1 - s updates ahead of it from the micro-batch on that finds so many; before that, as many as there
+// have been.
+TEST(WeightVersions, CountsHowManyUpdatesBehindTheWeightsWere) {
+  constexpr std::int64_t kMicro = 5;
+  for (const int stages : {2, 3, 4}) {
+    const Workload w = workload_of(4, kMicro);
+    const std::vector<test::RankResult> found =
+        test::run_local<WeightVersions>(stages, w, rule(VersionRule::stash), kSteps);
+    ASSERT_TRUE(found[0].timetable);
+    ASSERT_EQ(found[0].timetable->versions.size(), static_cast<std::size_t>(stages));
+    for (int stage = 0; stage < stages; ++stage) {
+      const std::int64_t behind = stages - 1 - stage;
+      std::map<std::int64_t, std::int64_t> expected;
+      for (std::int64_t m = 0; m < kSteps * kMicro; ++m) ++expected[std::min(m, behind)];
+      const VersionsRead& read = found[0].timetable->versions[static_cast<std::size_t>(stage)];
+      EXPECT_EQ(read.forward, expected) << stages << " stages, stage " << stage;
+      EXPECT_EQ(read.backward, expected) << stages << " stages, stage " << stage;
+    }
+  }
+  // Without versions a backward reads the newest weights.
+  const std::vector<test::RankResult> newest =
+      test::run_local<WeightVersions>(3, workload_of(4, kMicro), rule(VersionRule::none), kSteps);
+  ASSERT_TRUE(newest[0].timetable);
+  for (const VersionsRead& read : newest[0].timetable->versions)
+    EXPECT_EQ(read.backward, (std::map<std::int64_t, std::int64_t>{{0, kSteps * kMicro}}));
+}
+
+TEST(WeightVersions, ExtraCopiesAreThoseOfTheRule) {
+  const Workload w = workload_of(8, 4);
+  const auto copies = [&](VersionRule versions, int stage) {
+    RunShape shape = test::shape_for(w, 4, stage, CommBackend::local);
+    shape.stages = 4;
+    const MemoryPlan plan = WeightVersions::memory_plan(shape, rule(versions));
+    EXPECT_EQ(plan.of(Purpose::stash).value() % plan.of(Purpose::parameters).value(), 0);
+    return plan.of(Purpose::stash).value() / plan.of(Purpose::parameters).value();
+  };
+  for (int stage = 0; stage < 4; ++stage) {
+    EXPECT_EQ(copies(VersionRule::none, stage), 0);
+    EXPECT_EQ(copies(VersionRule::stash, stage), 3 - stage);
+    EXPECT_EQ(copies(VersionRule::vertical_sync, stage), 3);
+    EXPECT_EQ(copies(VersionRule::two_buffers, stage), 1);
+  }
+}
+
+// What is known before a run: updates, versions, whose norm clips, and by a file of costs the time of a step: in the
+// steady state M (f + b) and an update behind each of them, or one.
+TEST(WeightVersions, PredictsUpdatesVersionsAndTime) {
+  const sc::testing::TempDir dir;
+  const Workload w = workload_of(8, 4);
+  const auto predicted = [&](VersionOptions options, int stages) {
+    RunShape shape = test::shape_for(w, stages, 0, CommBackend::local);
+    shape.stages = stages;
+    return WeightVersions::predict(shape, options);
+  };
+  EXPECT_EQ(predicted(rule(VersionRule::stash), 4),
+            "updates: one per micro-batch, 4 a step, 80 in all: warm-up and decay count them\n"
+            "versions of the weights, by stage: 4, 3, 2, 1\n"
+            "clipping by the norm of 3 updates before; the first 3 are not clipped\n");
+  EXPECT_EQ(predicted(rule(VersionRule::none), 1),
+            "updates: one per micro-batch, 4 a step, 80 in all: warm-up and decay count them\n"
+            "versions of the weights, by stage: 1\n");
+  VersionOptions two = rule(VersionRule::two_buffers);
+  two.costs = (dir / "costs.json").string();
+  pipedream::write_text(
+      two.costs,
+      R"({"times": [{"forward": 0.01, "backward_input": 0.01, "backward_weights": 0.01, "step": 0.02}]})");
+  EXPECT_EQ(predicted(two, 2),
+            "updates: one every 4 micro-batches, 1 a step, 20 in all: warm-up and decay count them\n"
+            "versions of the weights, by stage: 2, 2\n"
+            "clipping by the norm of 1 update before; the first is not clipped\n"
+            "time of a step, by " +
+                two.costs + "\n  140.00 ms, idle 0.0 %, 257 tokens a second\n");
+  two.versions = VersionRule::stash;
+  EXPECT_NE(predicted(two, 2).find("\n  200.00 ms, idle 0.0 %"), std::string::npos) << predicted(two, 2);
+}
+
+std::string refusal(const VersionOptions& options, const Workload& w, int world) {
+  RunShape shape = test::shape_for(w, world, 0, CommBackend::local);
+  shape.stages = world;
+  try {
+    WeightVersions::memory_plan(shape, options);
+  } catch (const InputError& error) {
+    return std::to_string(static_cast<int>(error.code())) + " " + error.where() + ": " + error.message();
+  }
+  return "taken";
+}
+
+TEST(WeightVersions, RefusesWhatHasNoMeaning) {
+  const Workload good = workload_of(5, 4);
+  EXPECT_EQ(refusal(rule(VersionRule::stash), good, 4), "taken");
+  EXPECT_EQ(refusal(rule(VersionRule::stash), good, 5).substr(0, 15), "64 batch.micro:");
+  EXPECT_EQ(refusal(rule(VersionRule::two_buffers), good, 5).substr(0, 15), "64 batch.micro:");
+  Workload w = good;
+  w.model.tied = true;
+  EXPECT_EQ(refusal(rule(VersionRule::stash), w, 2).substr(0, 14), "64 model.tied:");
+  w = good;
+  w.precision = {.dtype = DType::f16, .grad_dtype = DType::f16, .reduce_dtype = DType::f16};
+  EXPECT_EQ(refusal(rule(VersionRule::stash), w, 2).substr(0, 19), "64 precision.dtype:");
+  w = good;
+  w.optim.nonfinite = OnNonFinite::skip;
+  EXPECT_EQ(refusal(rule(VersionRule::stash), w, 2).substr(0, 19), "64 optim.nonfinite:");
+  w = good;
+  w.activations = Activations::recompute;
+  EXPECT_EQ(refusal(rule(VersionRule::none), w, 2).substr(0, 15), "64 activations:");
+  EXPECT_EQ(refusal(rule(VersionRule::stash), w, 2), "taken");
+  VersionOptions options = rule(VersionRule::stash);
+  options.update_every = 3;
+  EXPECT_EQ(refusal(options, good, 2), "64 update_every: 3 does not divide the 4 micro-batches of a step");
+  options = rule(VersionRule::two_buffers);
+  options.update_every = 1;
+  EXPECT_EQ(refusal(options, good, 2).substr(0, 16), "64 update_every:");
+}
+
+}  // namespace
+}  // namespace sc

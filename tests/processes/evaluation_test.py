@@ -1,0 +1,103 @@
+"""Evaluation on the real programs: between steps it changes no bit, on any number of ranks it says the same, without training it exports what it was
+given, and what is no text, no weights or no prompt is refused."""
+
+import filecmp
+import json
+import math
+import os
+import re
+
+import support
+
+STEPS = ["--steps", "5"]
+LESSONS = {"00_one_device": (0, ""), "01_data_parallel": (3, ""), "02_zero1": (2, ""), "04_zero3": (2, ""), "05_offload": (2, "update=delayed"),
+           "07_pipeline": (2, "")}
+
+
+def text_file(words=4000):
+    path = support.new_path("text") + ".txt"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(" ".join(f"word {i * 7919 % 101}" for i in range(words)))
+    return path
+
+
+class EvaluationTest(support.ProcessTest):
+    def expect_well(self, ended):
+        self.assertEqual((ended.code, ended.err), (0, ""), ended)
+
+    def test_between_steps_it_changes_no_bit(self):
+        text = text_file()
+        pairs = {lesson: [support.Run(lesson, ranks, settings, *STEPS, *flags) for flags in ([], ["--eval-every", "2", "--validation", text])]
+                 for lesson, (ranks, settings) in LESSONS.items()}
+        for lesson, (quiet, evaluating) in pairs.items():
+            with self.subTest(lesson=lesson):
+                self.expect_well(quiet.job())
+                ended = evaluating.job()
+                self.expect_well(ended)
+                self.assertTrue(filecmp.cmp(quiet.weights, evaluating.weights, shallow=False))
+                self.assertTrue(evaluating.record()["as_predicted"])
+                losses = evaluating.record()["steps"]["validation_loss"]
+                self.assertEqual([loss is None for loss in losses], [True, False, True, False, True])
+                self.assertRegex(ended.out, r"after 2 steps: validation \d")
+                with open(os.path.join(evaluating.out, "steps.jsonl"), encoding="utf-8") as file:
+                    self.assertEqual(json.loads(file.readlines()[3])["validation_loss"], losses[3])
+
+    def test_a_whole_text_on_any_ranks(self):
+        text, found = text_file(), {}
+        for lesson, ranks in (("00_one_device", 0), ("01_data_parallel", 3), ("04_zero3", 2), ("07_pipeline", 2)):
+            run = support.Run(lesson, ranks, "", "--steps", "0", "--test", text)
+            ended = run.job()
+            self.expect_well(ended)
+            found[lesson] = run.record()["test"]
+            self.assertIn("nothing was trained, and so no claim was checked", ended.out)
+        one = found["00_one_device"]
+        self.assertEqual(one["rows"], (os.path.getsize(text) - 1) // 32)
+        self.assertEqual(one["perplexity"], math.exp(one["loss"]))
+        for lesson, test in found.items():
+            self.assertAlmostEqual(test["loss"], one["loss"], places=12, msg=lesson)
+
+    def test_without_a_step_it_exports_what_it_was_given(self):
+        trained = support.Run("04_zero3", 2, "", *STEPS)
+        self.expect_well(trained.job())
+        exported = support.Run("02_zero1", 3, "", "--steps", "0", "--init", trained.weights)
+        self.expect_well(exported.job())
+        self.assertTrue(filecmp.cmp(trained.weights, exported.weights, shallow=False))
+        self.assertEqual(exported.record()["validation_loss"], trained.record()["validation_loss"])
+
+    def test_a_sample_of_ones_own(self):
+        said = [support.run("00_one_device", 0, "--steps", "0", "--sample", "12", "--prompt", "Emma ", "--temperature", "0", "--seed", "7",
+                            "--out", support.new_path("out")) for _ in range(2)]
+        texts = [re.search(r"sample: 12 tokens \(temperature 0, seed 7\) after a prompt of 5\n(Emma  \| .*)\n", ended.out) for ended in said]
+        self.assertTrue(all(texts), said[0])
+        self.assertEqual(texts[0].group(1), texts[1].group(1))
+
+    def test_what_is_refused(self):
+        empty, pickle, index, short = (support.new_path(name) for name in ("empty.txt", "weights.bin", "model.safetensors.index.json", "short.txt"))
+        index = support.new_path("model") + ".safetensors.index.json"
+        for path, content in ((empty, b""), (pickle, b"PK\x03\x04" + bytes(60)), (index, b"{}"), (short, b"a few words")):
+            with open(path, "wb") as file:
+                file.write(content)
+        wanted = {
+            ("--eval-every", "0"): (64, "--eval-every 0: "),
+            ("--validation", empty): (65, f"{empty}: is empty\n  fix: give a text file with some text in it"),
+            ("--validation", short): (65, f"{short}: the validation part has 11 tokens, 0 rows of 32; needed: 2 "),
+            ("--test", short): (65, f"{short}: the test text has 11 tokens, 0 rows of 32; needed: one row, 33 tokens\n  fix: give a longer text"),
+            ("--init", pickle): (65, f"{pickle}: it is a pickle (torch.save), which can run any program when it is read\n  fix: convert it where you trust it"),
+            ("--init", index): (65, f"{index}: it lists the files of a model that is stored in several\n  fix: store it in one"),
+            ("--prompt", "Emma"): (64, "--prompt: this run makes no text\n  fix: add --sample N"),
+            ("--lr", "0.1"): (64, "--lr: it is a flag of other programs\n  fix: --set optim.lr=0.001"),
+            ("--batch_size", "8"): (64, "--batch_size: it is a flag of other programs\n  fix: --set batch.global=N"),
+            ("--set", "stage=3"): (64, "--set stage=3: \"stage\" is a key of other programs\n  fix: a stage is a lesson: lessons/02_zero1 (1)"),
+        }
+        for flags, (code, text) in wanted.items():
+            with self.subTest(flags=flags):
+                ended = support.run("00_one_device", 0, *flags, "--out", support.new_path("out"))
+                self.assertEqual((ended.code, len(ended.errors)), (code, 1), ended)
+                self.assertIn(text, ended.err)
+        ended = support.run("08_weight_versions", 2, "--set", "model.tied=off", "--eval-every", "2")
+        self.expect_one_error(ended, 64, "--eval-every: the stages would have to finish what is on its way, and every later step would be another one\n"
+                              "  fix: leave it out: a run evaluates at its end")
+
+
+if __name__ == "__main__":
+    support.main()

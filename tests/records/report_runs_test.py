@@ -1,0 +1,370 @@
+#!/usr/bin/env python3
+"""lessons/report.sh: what its table and its figure say, and what it refuses."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+import fake_runs
+from fake_runs import begun_run, command, ended_run, rank, record, step, write
+
+sys.path.insert(0, f"{fake_runs.ROOT}/common/records/curves")
+import report  # noqa: E402
+import run_files  # noqa: E402
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="stagecraft-report-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def refused(self, code, said, *arguments, name="report"):
+        found, out, err = command(name, *arguments, cwd=self.folder)
+        self.assertEqual((found, out, err), (code, "", said))
+
+    def rows(self, *arguments):
+        """{name of a row: its cells}, of a report that is made."""
+        code, out, err = command("report", *arguments, cwd=self.folder)
+        self.assertEqual((code, err), (0, ""), out)
+        cells = [line.strip().split("  ") for line in out.splitlines() if line.startswith("  ")]
+        return {words[0]: [word.strip() for word in words[1:] if word] for words in cells}
+
+
+class Table(Case):
+    def test_what_a_row_says(self):
+        steps = [step(i, seconds=9 if i < 5 else 0.25 + 0.01 * i) for i in range(30)]
+        device = {
+            "parameters": 700,
+            "gradients": 300,
+            "total": 900,
+            "pinned": {"gradients": 5},
+            "host": {"momentum": 40, "variance": 2},
+            "disk": {"master": 7},
+        }
+        run = ended_run(self.path("a"), steps, ranks=[rank(0), rank(1, {**device, "total": 3000})])
+        rows = self.rows(run)
+        # The 13th of the 25 steps after the warm-up, number 17, is the median.
+        self.assertEqual(
+            (rows["tokens per second"], rows["milliseconds per step"]), ([f"{1536 / 0.42:,.0f}"], ["420.00"])
+        )
+        self.assertEqual((rows["steps"], rows["tokens"]), (["30"], ["46,080"]))
+        self.assertEqual(
+            (rows["parameters"], rows["total"]), (["700"], ["3,000"]), "of the rank that holds most"
+        )
+        self.assertEqual(
+            [rows[name] for name in ("gradients, pinned", "momentum, host", "total, host", "master, disk")],
+            [["5"], ["40"], ["42"], ["7"]],
+        )
+        self.assertNotIn("total, disk", rows, "a sum of one is no news")
+        self.assertEqual(
+            (rows["first"], rows["last"], rows["validation"], rows["perplexity"]),
+            (["5.0000"], ["2.1000"], ["2.2500"], ["9.488"]),
+        )
+        self.assertEqual(rows["bytes are"], ["measured"])
+
+    def test_a_perplexity_of_the_record_counts(self):
+        self.assertEqual(
+            self.rows(ended_run(self.path("a"), [step(0)], perplexity=7.5))["perplexity"], ["7.500"]
+        )
+
+    # As wire_bytes() of common/watch/comm_op.h counts them.
+    def test_bytes_sent(self):
+        def sent(kind, elements, place, world, dtype="f32", **more):
+            return report.sent_bytes(
+                {"kind": kind, "elements": elements, "dtype": dtype, **more}, place, world
+            )
+
+        self.assertEqual([sent("all_reduce", 10, place, 4) for place in range(4)], [64, 64, 64, 48])
+        self.assertEqual(sum(sent("all_reduce", 10, place, 4) for place in range(4)), 2 * 3 * 10 * 4)
+        self.assertEqual(sent("all_reduce", 2, 3, 4, ranks=2), 8, "a group of neighbours")
+        self.assertEqual(
+            (sent("reduce_scatter", 12, 0, 3, "bf16"), sent("all_gather", 12, 0, 3, "f64")), (16, 64)
+        )
+        self.assertEqual(
+            (
+                sent("broadcast", 5, 0, 2),
+                sent("send", 5, 1, 4),
+                sent("recv", 5, 1, 4),
+                sent("barrier", 0, 0, 4),
+            ),
+            (20, 20, 0, 0),
+        )
+        self.assertEqual(sent("all_gather", 12, 0, 1), 0, "one rank sends nothing")
+
+    def test_bytes_of_a_step(self):
+        send, copy = (
+            {"kind": kind, "dtype": "f32", "elements": 10, "count": 3} for kind in ("send", "to_host")
+        )
+        back = {**copy, "kind": "to_device"}
+        rows = self.rows(
+            ended_run(
+                self.path("a"),
+                [step(0)],
+                ranks=[rank(0, operations=[send]), rank(1, operations=[copy, back])],
+            )
+        )
+        self.assertEqual(
+            (rows["sent to other ranks"], rows["copied to and from the host"]), (["120"], ["240"])
+        )
+
+    def test_any_number_of_runs(self):
+        runs = [ended_run(self.path(f"r{i}"), [step(0, loss=4 + 0.1 * i)]) for i in range(15)]
+        code, out, err = command("report", *runs, "--svg", self.path("x.svg"))
+        self.assertEqual((code, err), (0, ""))
+        last = [line.split()[1:] for line in out.splitlines() if line.startswith("  last")]
+        self.assertEqual(sum(last, []), [f"{4 + 0.1 * i:.4f}" for i in range(15)])
+        self.assertLessEqual(max(len(line) for line in out.splitlines() if not line.startswith("[")), 110)
+        self.assertEqual(out.count("[15]"), 5, "in the list and above each of its parts")
+
+    def test_short_predicted_and_unended_runs(self):
+        short = rank()
+        short["measured_bytes"] = short["measured_operations"] = None
+        runs = [
+            ended_run(self.path("a"), [step(0)], ranks=[short]),
+            ended_run(self.path("b"), [step(0)], as_predicted=False, exit_code=70),
+            begun_run(self.path("c"), fake_runs.lines([step(0), step(1)]) + '{"step": 2, "lo'),
+        ]
+        rows = self.rows(*runs)
+        self.assertEqual(rows["bytes are"], ["predicted", "DIFFERENT", "-"])
+        self.assertEqual(
+            (rows["tokens per second"], rows["last"], rows["steps"]),
+            (["-"] * 3, ["5.0000", "5.0000", "4.9000"], ["1", "1", "2"]),
+        )
+        out = command("report", *runs)[1].splitlines()
+        self.assertIn("exit 70", out[1])
+        self.assertIn("not ended", out[2])
+        self.assertTrue(out[2].endswith("c/steps.jsonl:3: the last line is cut off and left out"), out[2])
+
+    def test_records_of_before_places(self):
+        self.assertEqual(
+            self.rows(ended_run(self.path("a"), [step(0)], ranks=[rank(0, {"total": 1, "host": 64})]))[
+                "workspace, host"
+            ],
+            ["64"],
+        )
+
+
+class OtherWork(Case):
+    def setUp(self):
+        super().setUp()
+        self.one = ended_run(self.path("one"), [step(0)])
+        other = {**fake_runs.WORKLOAD, "optim.lr": "0.001", "seed": "2"}
+        self.other = ended_run(self.path("other"), [step(0)], workload=other, workload_hash="def")
+
+    def test_is_refused_by_its_first_key(self):
+        said = (
+            "error: other: did other work than one: optim.lr is 0.001 here and 0.004 there\n"
+            "  fix: compare runs of one workload, or say that they may differ in it: --across optim.lr,seed\n"
+        )
+        self.refused(64, said, "one", "other")
+        self.refused(
+            64,
+            said.replace("optim.lr is 0.001 here and 0.004", "seed is 2 here and 1"),
+            "one",
+            "other",
+            "--across",
+            "optim.lr",
+        )
+        self.assertFalse(os.path.exists(self.path("one/loss.svg")))
+
+    def test_goes_with_across(self):
+        for across in (["--across", "seed,optim.lr"], ["--across", "seed", "--across", "optim.lr"]):
+            self.assertEqual(command("report", "one", *across, "other", cwd=self.folder)[0], 0)
+
+    def test_a_key_that_one_has_not(self):
+        ended_run(
+            self.other, [step(0)], workload={**fake_runs.WORKLOAD, "model.new": "on"}, workload_hash="def"
+        )
+        self.refused(
+            64,
+            "error: other: did other work than one: model.new is on here and nothing there\n"
+            "  fix: compare runs of one workload, or say that they may differ in it: --across model.new\n",
+            "one",
+            "other",
+        )
+
+    def test_hashes_alone_differ(self):
+        ended_run(self.other, [step(0)], workload_hash="def")
+        self.refused(
+            64,
+            "error: other: did other work than one: the workloads' hashes differ, though no key does\n"
+            "  fix: compare runs of one version of the programs\n",
+            "one",
+            "other",
+        )
+
+    def test_a_key_that_nobody_has(self):
+        self.refused(
+            64,
+            "error: --across optim.lrs: no run here has such a key in its workload\n"
+            "  fix: --across optim.lr\n",
+            "one",
+            "other",
+            "--across",
+            "optim.lrs",
+        )
+
+
+class BadInput(Case):
+    GOOD = "runs/01_data_parallel/2025-01-31T12-00-00"
+    NAME = f"  fix: name the folder of a run or its record.json, such as {GOOD}\n"
+
+    def bad(self, said, text=None):
+        if text is not None:
+            write(self.path("a/record.json"), text)
+        self.refused(65, f"error: {said}", "a")
+
+    def test_no_run(self):
+        self.bad(f"a: there is no such run\n{self.NAME}")
+        os.mkdir(self.path("a"))
+        self.bad(f"a: holds no record.json\n{self.NAME}")
+        ended_run(self.path("a/b"), [])
+        self.bad("a: holds no record.json\n" + self.NAME.replace(self.GOOD, "a/b"))
+        ended_run(self.path("runs/x/y"), [])
+        self.refused(65, "error: z: there is no such run\n" + self.NAME.replace(self.GOOD, "runs/x/y"), "z")
+
+    def test_damaged_records(self):
+        fix = f"\n  fix: {run_files.WHOLE}\n"
+        self.bad("a/record.json: is empty" + fix, "")
+        self.bad("a/record.json:2:7: is not JSON" + fix, '{"format": 1,\n "a": }')
+        self.bad(
+            'a/record.json: is no record of a run: it has no "format"\n' + self.NAME,
+            '{"about": "another file"}',
+        )
+        self.bad(
+            'a/record.json: "format" is 2, not 1, the one this version reads\n'
+            "  fix: use the version that wrote it\n",
+            '{"format": 2}',
+        )
+        wrong = 'a/record.json: "workload" is not what a run writes'
+        self.bad(wrong + fix, json.dumps(record(workload=[])))
+        self.bad(
+            'a/record.json: "ranks" is missing' + fix,
+            json.dumps({k: v for k, v in record().items() if k != "ranks"}),
+        )
+        self.bad(
+            'a/record.json: "steps": its columns are not of one length' + fix,
+            json.dumps({**record(), "steps": {"step": [0, 1], "loss": [1]}}),
+        )
+        self.bad(
+            'a/record.json: "steps": "tokens" is missing' + fix,
+            json.dumps({**record(), "steps": {"step": [0]}}),
+        )
+        self.bad(
+            "a/record.json: is damaged: KeyError at 'measured_bytes'" + fix,
+            json.dumps(record([step(0)], ranks=[{"rank": 0}])),
+        )
+
+    def test_damaged_steps(self):
+        fix = f"\n  fix: {run_files.A_LINE}\n"
+        begun_run(
+            self.path("a"), fake_runs.lines([step(0)]) + '{"step": 1, "lo\n' + fake_runs.lines([step(2)])
+        )
+        self.bad("a/steps.jsonl:2:13: is not JSON" + fix)
+        begun_run(self.path("a"), "[1]\n")
+        self.bad("a/steps.jsonl:1: is no step" + fix)
+        begun_run(self.path("a"), fake_runs.lines([step(0), {**step(1), "seconds": "long"}]))
+        self.bad('a/steps.jsonl:2: "seconds" is no number' + fix)
+
+    def test_usage(self):
+        for arguments, said in (
+            ([], "the following arguments are required: runs"),
+            (["a", "--nonsense"], "unrecognized arguments: --nonsense"),
+            (["a", "--svg"], "argument --svg: expected one argument"),
+        ):
+            self.refused(
+                64, f"error: lessons/report.sh: {said}\n  fix: lessons/report.sh --help\n", *arguments
+            )
+        self.assertIn("--across", command("report", "--help")[1])
+
+    def test_a_figure_that_cannot_be_written(self):
+        ended_run(self.path("a"), [step(0)])
+        code, _, err = command("report", "a", "--svg", "none/x.svg", cwd=self.folder)
+        self.assertEqual(
+            (code, err),
+            (
+                73,
+                "error: none/x.svg: cannot be written: No such file or directory\n"
+                "  fix: name another file: --svg FILE\n",
+            ),
+        )
+
+
+class Figure(Case):
+    def drawn(self, *arguments):
+        code, out, err = command("report", *arguments, cwd=self.folder)
+        self.assertEqual((code, err), (0, ""))
+        path = self.path(out.splitlines()[-1].removeprefix("figure: "))
+        return path, xml.etree.ElementTree.parse(path).getroot()
+
+    def test_a_curve_for_each_run(self):
+        for name, add in (("a", 0), ("b", 1)):
+            ended_run(self.path(name), [step(i, loss=5 - 0.1 * i + add) for i in range(20)])
+        path, root = self.drawn("a", "b")
+        self.assertEqual(path, self.path("a/loss.svg"), "next to the first run's record")
+        lines = [line.get("points").split() for line in root.iter(f"{SVG}polyline")]
+        self.assertEqual(
+            sorted(len(points) for points in lines),
+            [2, 2, 20, 20],
+            "two curves, and a piece of each next to its name",
+        )
+        words = " ".join(text.text for text in root.iter(f"{SVG}text"))
+        for said in (
+            "[1] 01_data_parallel -n 2: 3.1000",
+            "[2] 01_data_parallel -n 2: 4.1000",
+            "nats per token",
+            "10k",
+        ):
+            self.assertIn(said, words)
+        # A loss stands above the tokens seen with it, also in a run that went on from a checkpoint.
+        self.assertEqual(report.curve_of(run_files.read_run(self.path("a")))[3], (4 * 1536, 4.7))
+        ended_run(self.path("c"), [step(10), step(11)])
+        self.assertEqual(report.curve_of(run_files.read_run(self.path("c")))[0][0], 11 * 1536)
+        with open(path, encoding="utf-8") as first:
+            before = first.read()
+        self.drawn("a", "b")
+        with open(path, encoding="utf-8") as second:
+            self.assertEqual(second.read(), before, "the same runs give the same bytes")
+
+    def test_many_steps_are_averaged(self):
+        ended_run(self.path("a"), [step(i, loss=float(i % 2)) for i in range(2000)])
+        points = report.curve_of(run_files.read_run(self.path("a")))
+        self.assertEqual((len(points), points[-1], points[0]), (500, (2000 * 1536, 0.5), (4 * 1536, 0.5)))
+
+    def test_many_names_fit(self):
+        runs = [ended_run(self.path(f"r{i}"), [step(0), step(1)]) for i in range(40)]
+        _, root = self.drawn(*runs)
+        self.assertLess(
+            max(float(text.get("y")) for text in root.iter(f"{SVG}text")), float(root.get("height"))
+        )
+
+    def test_what_is_not_finite(self):
+        ended_run(self.path("a"), [step(0), step(1, loss=float("nan")), step(2)])
+        self.assertEqual(
+            [loss for _, loss in report.curve_of(run_files.read_run(self.path("a")))], [5.0, 4.8]
+        )
+        ended_run(self.path("b"), [step(0, loss=float("inf"))])
+        code, out, err = command("report", "b", cwd=self.folder)
+        self.assertEqual(
+            (code, err, out.splitlines()[-1]), (0, "", "no figure: no run here has a finite loss")
+        )
+
+    def test_ticks(self):
+        self.assertEqual(report.ticks(0, 61440), [0, 10000, 20000, 30000, 40000, 50000, 60000, 70000])
+        self.assertEqual(report.ticks(3, 3)[0] < 3 < report.ticks(3, 3)[-1], True)
+        for low, high in ((2.31, 2.33), (0, 3e11), (0.001, 11)):
+            found = report.ticks(low, high)
+            self.assertTrue(found[0] <= low and high <= found[-1] and 4 <= len(found) <= 11, found)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,348 @@
+// The program `checkpoint` as a process: exit codes, messages, files.
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "common/storage/checkpoint/command/command.h"
+#include "common/storage/checkpoint/command/numbers.h"
+#include "common/storage/safetensors.h"
+#include "tests/storage/checkpoint_support.h"
+#include "tests/support/file_ops_decorators.h"
+
+namespace sc::checkpoint {
+namespace {
+
+using namespace sc::checkpoint::testing;  // NOLINT
+
+struct Ended {
+  int code;
+  std::string output;  // standard output and error
+};
+
+class CheckpointProcess : public ::testing::Test {
+ protected:
+  /// Runs `checkpoint <arguments>` in the temporary directory.
+  Ended run_checkpoint(const std::string& arguments, const std::string& before = "") {
+    const std::string command =
+        "cd '" + dir_.path().string() + "' && " + before + CHECKPOINT_PROGRAM " " + arguments + " 2>&1";
+    std::FILE* pipe = popen(command.c_str(), "r");
+    std::string output;
+    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output.push_back(static_cast<char>(c));
+    const int status = pclose(pipe);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+  }
+  void expect(const std::string& arguments, int code, const std::string& output) {
+    const Ended run = run_checkpoint(arguments);
+    EXPECT_EQ(run.code, code) << arguments;
+    EXPECT_EQ(run.output, output) << arguments;
+  }
+  /// Turns one bit of a file's last byte.
+  void damage(const std::string& name) {
+    const auto file = ops_->open_write(dir_ / name);
+    const Bytes last = file->size() - Bytes(1);
+    std::byte byte{};
+    file->read_at({&byte, 1}, last);
+    byte ^= std::byte{1};
+    file->write_at({&byte, 1}, last);
+  }
+  Path save_small(const std::string& dir, std::int64_t step, std::int64_t world) {
+    return save(*ops_, dir_ / dir, step, world, kSmallModel);
+  }
+
+  TempDir dir_;
+  std::unique_ptr<FileOps> ops_ = posix_file_ops(Syncing::skip);
+};
+
+TEST_F(CheckpointProcess, ShowsOneOrADirectoryOfThem) {
+  save_small("run", 20, 2);
+  Entries entries = cut(1, kSmallModel);
+  entries[0].push_back({{"wte.weight", "parameters", 1}, {0, 6}, DType::f32});
+  save(*ops_, dir_ / "run", manifest_of(300, 1, kSmallModel), entries);
+  expect("show run/step-000020", 0,
+         "  checkpoint   step  lesson    world  bytes    saved\n"
+         "  step-000020    20  04_zero3      2  3.91 kB  master, momentum, variance\n");
+  expect("show run", 0,
+         "  checkpoint   step  lesson    world  bytes    saved\n"
+         "  step-000020    20  04_zero3      2  3.91 kB  master, momentum, variance\n"
+         "  step-000300   300  04_zero3      1  3.42 kB  master, momentum, parameters.v1, variance\n");
+  ops_->remove(dir_ / "run/step-000300/rank-0000.safetensors");
+  const Ended run = run_checkpoint("show run");
+  EXPECT_EQ(run.code, 0);
+  EXPECT_NE(run.output.find("variance\ndamaged: run/step-000300/rank-0000.safetensors: cannot open: No such"),
+            std::string::npos)
+      << run.output;
+}
+
+TEST_F(CheckpointProcess, VerifiesEveryByte) {
+  save_small("run", 20, 2);
+  save_small("run", 30, 1);
+  expect("verify run", 0,
+         "run/step-000020: whole, 3.91 kB in 2 files\nrun/step-000030: whole, 3.31 kB in 1 file\n");
+  damage("run/step-000030/rank-0000.safetensors");
+  const std::string what =
+      "run/step-000030/rank-0000.safetensors: tensor ln_f.bias@variance is damaged: the 4 bytes at byte 3304 "
+      "do not have their check sum\n";
+  expect("verify run/step-000030", 65,
+         "error: " + what + "  fix: use another checkpoint: this file is not whole\n");
+  expect("verify run", 65,
+         "run/step-000020: whole, 3.91 kB in 2 files\nrun/step-000030: damaged: " + what +
+             "error: run: 1 of its 2 checkpoints are damaged\n"
+             "  fix: resume from another one, and remove what is damaged\n");
+}
+
+TEST_F(CheckpointProcess, OtherCutsAreNoDifference) {
+  save_small("a", 20, 4);
+  Manifest other = manifest_of(20, 3, kSmallModel);
+  other.lesson = "01_data_parallel";
+  other.strategy = {{"bucket", "unit"}};
+  save(*ops_, dir_ / "b", other, cut(3, kSmallModel));
+  expect("diff a b/step-000020", 0,
+         "A: a/step-000020\nB: b/step-000020\n"
+         "lesson: \"04_zero3\", \"01_data_parallel\"\n"
+         "strategy.bucket: not there, \"unit\"\n"
+         "strategy.persist_below: \"100\", not there\n"
+         "world: 4, 3\n"
+         "master: 3 tensors equal\nmomentum: 3 tensors equal\nvariance: 3 tensors equal\n");
+}
+
+/// A checkpoint of one tensor with these values of each purpose.
+template <class T>
+void save_values(FileOps& ops, const Path& dir, DType dtype,
+                 const std::map<std::string, std::vector<T>>& purposes) {
+  Manifest manifest =
+      manifest_of(1, 1, {{"a", {static_cast<std::int64_t>(purposes.begin()->second.size())}}});
+  AtomicDir out(ops, dir / generation_name(1), AtomicDir::Existing::refuse);
+  std::vector<Entry> entries;
+  for (const auto& [purpose, values] : purposes) {
+    entries.push_back({{"a", purpose}, {0, static_cast<std::int64_t>(values.size())}, dtype});
+  }
+  FileWriter file(ops, out.path(), {1, 0}, entries);
+  std::size_t e = 0;
+  for (const auto& [purpose, values] : purposes) file.write(e++, std::as_bytes(std::span(values)));
+  manifest.files = {file.finish()};
+  commit_generation(ops, out, manifest);
+}
+
+TEST_F(CheckpointProcess, DifferencesAreCountedAndMeasured) {
+  const float nan = std::nanf("");
+  using Values = std::map<std::string, std::vector<float>>;
+  save_values(*ops_, dir_ / "a", DType::f32, Values{{"master", {1, 2, 3, 0}}, {"momentum", {nan, 1, 2, 3}}});
+  save_values(
+      *ops_, dir_ / "b", DType::f32,
+      Values{{"master", {1, 2.5, 2, -0.0F}}, {"momentum", {nan, 1, 2, 3}}, {"variance", {1, 1, 1, 1}}});
+  save_values(*ops_, dir_ / "c", DType::f32, Values{{"master", {1, 2, 3, 0}}, {"momentum", {1, nan, 2, 3}}});
+  const std::string a_b = "A: a/step-000001\nB: b/step-000001\n";
+  expect("diff a b", 1,
+         a_b +
+             "momentum: 1 tensor equal\n"
+             "  tensor      elements  different  largest difference\n"
+             "  a@master           4          3                   1\n"
+             "  a@variance            only in B\n");
+  const Ended run = run_checkpoint("diff a c");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_NE(run.output.find("  a@momentum         4          2  nan\n"), std::string::npos) << run.output;
+}
+
+TEST_F(CheckpointProcess, WeightsAreComparedWhateverTheyAreCalled) {
+  save_values(*ops_, dir_ / "a", DType::f32,
+              std::map<std::string, std::vector<float>>{{"master", {1, -3.5F}}});
+  save_values(*ops_, dir_ / "b", DType::bf16,
+              std::map<std::string, std::vector<std::uint16_t>>{{"parameters", {0x3f80, 0xc060}}});
+  save_values(*ops_, dir_ / "c", DType::f32,
+              std::map<std::string, std::vector<float>>{{"master", {1, 1, 1}}});
+  expect("diff a b", 0, "A: a/step-000001\nB: b/step-000001\nmaster: 1 tensor equal\n");
+  expect("diff b a", 0, "A: b/step-000001\nB: a/step-000001\nparameters: 1 tensor equal\n");
+  expect("diff a c", 1,
+         "A: a/step-000001\nB: c/step-000001\n"
+         "  tensor    elements  different      largest difference\n"
+         "  a@master      2, 3  another shape\n");
+}
+
+TEST_F(CheckpointProcess, TheNewestWholeOneIsTaken) {
+  save_small("run", 20, 2);
+  save_small("run", 30, 1);
+  damage("run/step-000030/rank-0000.safetensors");
+  const Ended run = run_checkpoint("export run out.safetensors");
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(run.output.rfind("passed over run/step-000030: run/step-000030/rank-0000.safetensors: tensor", 0),
+            0U)
+      << run.output;
+  EXPECT_NE(run.output.find("wrote out.safetensors: 3 tensors of 996 B in f32, from master of "
+                            "run/step-000020\n"),
+            std::string::npos)
+      << run.output;
+  damage("run/step-000020/rank-0000.safetensors");
+  EXPECT_EQ(run_checkpoint("diff run run").code, 65);
+  const Ended none = run_checkpoint("export run none.safetensors");
+  EXPECT_EQ(none.code, 65);
+  EXPECT_NE(none.output.find("error: run: none of its checkpoints is whole\n"), std::string::npos);
+  EXPECT_EQ(ops_->kind(dir_ / "none.safetensors"), PathKind::absent);
+}
+
+TEST_F(CheckpointProcess, PendingWorkOfOneIsNamed) {
+  using Values = std::map<std::string, std::vector<float>>;
+  save_values(*ops_, dir_ / "a", DType::f32, Values{{"master", {1, 2}}, {"gradients", {3, 4}}});
+  save_values(*ops_, dir_ / "b", DType::f32, Values{{"master", {1, 2}}});
+  expect("diff a b", 0,
+         "A: a/step-000001\nB: b/step-000001\n"
+         "master: 1 tensor equal\n"
+         "  tensor       elements  different  largest difference\n"
+         "  a@gradients            only in A\n");
+}
+
+/// The export written by hand: what value_at() says, Conv1D transposed, padding rows cut.
+void write_directly(FileOps& ops, const Path& path, DType dtype) {
+  std::vector<SafeTensorSpec> specs = {{"transformer.wte.weight", dtype, {11, 6}},
+                                       {"transformer.h.0.ln_1.weight", dtype, {6}},
+                                       {"transformer.h.0.attn.c_attn.weight", dtype, {6, 18}},
+                                       {"transformer.h.0.mlp.c_fc.weight", dtype, {900, 700}},
+                                       {"transformer.ln_f.bias", dtype, {1}}};
+  const auto file = ops.create(path);
+  SafetensorsWriter out(*file, specs, {{"format", "pt"}});
+  for (std::size_t t = 0; t < specs.size(); ++t) {
+    const std::int64_t seed = seed_of({kModel[t].name, "master"});
+    const bool turned = t == 2 || t == 3;
+    std::int64_t numel = 1;
+    for (const std::int64_t n : specs[t].shape) numel *= n;
+    std::vector<std::byte> bytes(static_cast<std::size_t>(numel * size_of(dtype)));
+    for (std::int64_t i = 0; i < numel; ++i) {
+      const std::int64_t columns = specs[t].shape.back(), rows = numel / columns;
+      const std::int64_t ours = turned ? i % columns * rows + i / columns : i;
+      put_number(&bytes[static_cast<std::size_t>(i * size_of(dtype))], dtype, value_at(seed, ours));
+    }
+    out.write(specs[t].name, bytes);
+  }
+  out.finish();
+}
+
+TEST_F(CheckpointProcess, AnExportEqualsAFileWrittenDirectly) {
+  save(*ops_, dir_ / "run", 5, 3);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const std::string name(sc::name_of(dtype));
+    EXPECT_EQ(run_checkpoint("export run/step-000005 " + name + ".safetensors --dtype " + name).code, 0);
+    write_directly(*ops_, dir_ / "direct", dtype);
+    EXPECT_TRUE(read_file(*ops_, dir_ / (name + ".safetensors")) == read_file(*ops_, dir_ / "direct"))
+        << name;
+  }
+}
+
+// ulimit -d bounds private memory: the largest tensor is 48 MB, and 1.5 of it 72 MB, the program's own included.
+TEST_F(CheckpointProcess, AnExportHoldsOneTensor) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory is private as well";
+#endif
+  const std::vector<TensorShape> model = {{"wte.weight", {11, 4}},
+                                          {"h.0.mlp.c_fc.weight", {4096, 3072}},
+                                          {"h.0.mlp.c_proj.weight", {3072, 4096}},
+                                          {"h.1.mlp.c_fc.weight", {4096, 3072}}};
+  save(*ops_, dir_ / "run", manifest_of(5, 1, model), cut(1, model, {"master"}));
+  const std::int64_t kb = std::int64_t{4096} * 3072 * 4 / 1024;
+  const auto with_limit = [&](std::int64_t limit) {
+    return run_checkpoint("export run/step-000005 out.safetensors --replace",
+                          "ulimit -d " + std::to_string(limit) + " && ");
+  };
+  const Ended run = with_limit(kb * 3 / 2);
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_NE(with_limit(kb * 9 / 10).code, 0);  // the limit is one
+}
+
+TEST_F(CheckpointProcess, AnExportIsCompleteOrAbsent) {
+  save_small("run", 5, 2);
+  const Options options{.command = "export", .paths = {dir_ / "run/step-000005", dir_ / "out"}};
+  for (std::int64_t nth = 0; nth < 4; ++nth) {
+    FaultyFileOps full(*ops_, {.op = FileOp::write, .nth = nth, .error = ENOSPC});
+    std::ostringstream log;
+    EXPECT_EQ(input_error([&] { run(full, options, log); }).substr(0, 3), "73|") << nth;
+    EXPECT_EQ(ops_->list(dir_.path()), std::vector<std::string>{"run"});
+  }
+  damage("run/step-000005/rank-0001.safetensors");  // the variance: not exported
+  EXPECT_EQ(run_checkpoint("export run/step-000005 out").code, 0);
+  ops_->create(dir_ / "run/step-000005/rank-0001.safetensors");
+  EXPECT_EQ(run_checkpoint("export run/step-000005 other").code, 65);
+  EXPECT_EQ(ops_->list(dir_.path()), (std::vector<std::string>{"out", "run"}));
+}
+
+TEST_F(CheckpointProcess, BadInputAndOutputAreRefusedOnce) {
+  save_small("run", 5, 1);
+  ops_->make_dir(dir_ / "empty");
+  ops_->create(dir_ / "there");
+  Manifest manifest = manifest_of(6, 1, kSmallModel);
+  manifest.workload.erase("model.vocab");
+  save(*ops_, dir_ / "odd", manifest, cut(1, kSmallModel));
+  const std::string path = "check the path (it is relative to the working directory)\n";
+  for (const char* command : {"show absent", "verify absent", "diff absent run", "diff run absent",
+                              "export absent x", "show there/x"}) {
+    const std::string word = std::string(command).ends_with("x") && command[0] == 's' ? "there/x" : "absent";
+    expect(command, 65, "error: " + word + ": there is no such directory\n  fix: " + path);
+  }
+  expect("show empty", 65,
+         "error: empty: holds no checkpoint\n"
+         "  fix: give a directory step-NNNNNN, or one that holds such directories\n");
+  expect("export run there", 73, "error: there: is there already\n  fix: --replace, or another name\n");
+  expect("export run empty", 73, "error: empty: is a directory\n  fix: give the name of a file\n");
+  expect(
+      "export odd/step-000006 x", 65,
+      "error: odd/step-000006/manifest.json: \"workload\" does not say model.vocab, the rows of wte.weight "
+      "without padding\n  fix: export a checkpoint of this program's lessons\n");
+  EXPECT_EQ(run_checkpoint("export run there/x").code, 73);
+  EXPECT_EQ(run_checkpoint("export run/step-000005 there --replace").code, 0);
+  EXPECT_EQ(run_checkpoint("show run >/dev/full").code, 73);
+}
+
+TEST_F(CheckpointProcess, ABadCommandLineIsRefusedOnce) {
+  expect("", 64, "error: command line: no command\n  fix: checkpoint show DIR, or checkpoint --help\n");
+  expect("shwo x", 64,
+         "error: shwo: there is no such command; did you mean show?\n  fix: one of show, verify, diff, "
+         "export\n");
+  expect("show", 64, "error: command line: show takes 1 path, not 0\n  fix: checkpoint show DIR\n");
+  expect("diff a", 64, "error: command line: diff takes 2 paths, not 1\n  fix: checkpoint diff A B\n");
+  expect("show a --dtype f32", 64, "error: --dtype: belongs to export\n  fix: checkpoint show DIR\n");
+  expect("export a b --dtype f64", 64,
+         "error: --dtype f64: not a type that weights are exported in\n  fix: --dtype f32, bf16 or f16\n");
+  expect("export a b --dtype f16 --dtype f32", 64, "error: --dtype: given twice\n  fix: give it once\n");
+  expect("export a b --dtpye f16", 64,
+         "error: --dtpye: there is no such flag; did you mean --dtype?\n  fix: checkpoint --help\n");
+  expect("export a b --dtype", 64,
+         "error: command line: Option 'dtype' is missing an argument\n  fix: checkpoint --help\n");
+  const Ended help = run_checkpoint("--help");
+  EXPECT_EQ(help.code, 0);
+  EXPECT_NE(help.output.find("\n  checkpoint verify runs/04_zero3/checkpoints\n"), std::string::npos);
+}
+
+TEST(CheckpointNumbers, RoundAsTheFormatsDo) {
+  // Every half and every brain float is itself, and what lies between two goes to the even one.
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<std::uint16_t>(bits);
+    const float value = float_of_f16(half);
+    if (std::isnan(value)) {
+      EXPECT_TRUE(std::isnan(float_of_f16(f16_of(value))));
+    } else {
+      ASSERT_EQ(f16_of(value), half);
+    }
+    const float brain = float_of_bf16(half);
+    if (std::isnan(brain)) {
+      EXPECT_TRUE(std::isnan(float_of_bf16(bf16_of(brain))));
+    } else {
+      ASSERT_EQ(bf16_of(brain), half);
+    }
+    if ((bits & 0x7fffU) >= 0x7bffU) continue;  // the next one is no number
+    const auto even = static_cast<std::uint16_t>(half + (half & 1U));
+    const auto middle = static_cast<float>((static_cast<double>(value) + float_of_f16(half + 1)) / 2);
+    ASSERT_EQ(f16_of(middle), even) << bits;
+    ASSERT_EQ(f16_of(std::nextafterf(middle, 0)), half);
+    ASSERT_EQ(f16_of(std::nextafterf(middle, middle * 2)), half + 1);
+  }
+  EXPECT_EQ(f16_of(65519.99F), 0x7bff);
+  EXPECT_EQ(f16_of(65520), 0x7c00);
+  EXPECT_EQ(f16_of(-1e30F), 0xfc00);
+  EXPECT_EQ(f16_of(0x1p-25F), 0);
+  EXPECT_EQ(bf16_of(3.4e38F), 0x7f80);
+  EXPECT_EQ(bf16_of(1.00390625F), 0x3f80);  // halfway between 0x3f80 and 0x3f81
+  EXPECT_EQ(bf16_of(1.01171875F), 0x3f82);  // halfway between 0x3f81 and 0x3f82
+  EXPECT_EQ(bf16_of(std::nextafterf(1.00390625F, 2)), 0x3f81);
+}
+
+}  // namespace
+}  // namespace sc::checkpoint

@@ -1,0 +1,187 @@
+// Saves and removals that are stopped at every call they make, or for which the disk is full.
+#include <algorithm>
+#include <cerrno>
+
+#include "tests/storage/checkpoint_support.h"
+#include "tests/support/crashing_file_ops.h"
+
+namespace sc::checkpoint {
+namespace {
+
+using namespace sc::checkpoint::testing;  // NOLINT
+using Steps = std::vector<std::int64_t>;
+
+constexpr CrashLoss kLosses[] = {
+    {CrashLoss::Data::kept, CrashLoss::Names::kept},   {CrashLoss::Data::kept, CrashLoss::Names::lost},
+    {CrashLoss::Data::lost, CrashLoss::Names::kept},   {CrashLoss::Data::lost, CrashLoss::Names::lost},
+    {CrashLoss::Data::zeroed, CrashLoss::Names::kept}, {CrashLoss::Data::zeroed, CrashLoss::Names::lost},
+};
+const std::vector<TensorShape> kTiny = {{"a", {7}}, {"b", {2}}};
+
+/// Steps of all generations, each of which must be whole.
+Steps whole_steps(FileOps& ops, const Path& dir) {
+  Steps steps;
+  for (const Generation& generation : generations(ops, dir)) {
+    EXPECT_EQ(input_error([&] { Reader(ops, generation.path).verify(); }), "no InputError");
+    steps.push_back(generation.step);
+  }
+  return steps;
+}
+
+void save_and_remove(FileOps& ops, const Path& dir) {
+  save(ops, dir, manifest_of(30, 2, kTiny), cut(2, kTiny, {"master"}));
+  remove_old_generations(ops, dir, 30, 2);
+}
+
+TEST(CheckpointCrash, EveryOneLeavesTheOldGenerationsOrTheNew) {
+  const auto disk = posix_file_ops(Syncing::skip);
+  const std::vector<Steps> allowed = {{10, 20}, {10, 20, 30}, {20, 30}};
+  std::vector<int> seen(allowed.size());
+  for (const CrashLoss& loss : kLosses) {
+    for (std::int64_t point = 0;; ++point) {
+      const TempDir dir;
+      for (std::int64_t step : {10, 20}) {
+        save(*disk, dir.path(), manifest_of(step, 2, kTiny), cut(2, kTiny, {"master"}));
+      }
+      CrashingFileOps crashing(*disk, point, loss);
+      try {
+        save_and_remove(crashing, dir.path());
+      } catch (const Crash&) {
+      }
+      const Steps found = whole_steps(*disk, dir.path());
+      const auto at = std::find(allowed.begin(), allowed.end(), found);
+      ASSERT_NE(at, allowed.end()) << "crash at call " << point << ", data " << static_cast<int>(loss.data)
+                                   << ", names " << static_cast<int>(loss.names);
+      ++seen[static_cast<std::size_t>(at - allowed.begin())];
+      const bool returned = !crashing.crashed();
+      if (returned) {
+        // The very next thing is a crash: what was reported as done must be durable.
+        EXPECT_THROW(crashing.make_dir(dir / "next"), Crash);
+        EXPECT_EQ(newest_whole(*disk, dir.path()).found->step, 30);
+      }
+      save_and_remove(*disk, dir.path());
+      EXPECT_EQ(disk->list(dir.path()), (std::vector<std::string>{"step-000020", "step-000030"}))
+          << "leftovers after call " << point;
+      if (returned) break;
+    }
+  }
+  for (const int count : seen) EXPECT_GT(count, 0);
+}
+
+TEST(CheckpointCrash, ASaveThatReplacesAGeneration) {
+  const auto disk = posix_file_ops(Syncing::skip);
+  int points = 0;
+  for (const CrashLoss& loss : kLosses) {
+    for (std::int64_t point = 0;; ++point) {
+      const TempDir dir;
+      save(*disk, dir.path(), manifest_of(30, 2, kTiny), cut(2, kTiny, {"master"}));
+      CrashingFileOps crashing(*disk, point, loss);
+      try {
+        save(crashing, dir.path(), manifest_of(30, 3, kTiny), cut(3, kTiny, {"master"}));
+      } catch (const Crash&) {
+      }
+      ASSERT_EQ(whole_steps(*disk, dir.path()), Steps{30});
+      const std::int64_t world = Reader(*disk, dir / "step-000030").manifest().world;
+      EXPECT_TRUE(world == 2 || world == 3);
+      if (!crashing.crashed()) {
+        EXPECT_EQ(world, 3);
+        break;
+      }
+      ++points;
+    }
+  }
+  EXPECT_GT(points, 60);
+}
+
+/// Notes renames, flushed directories and removals, in their order.
+class NotingFileOps final : public HookedFileOps {
+ public:
+  using HookedFileOps::HookedFileOps;
+  std::vector<std::string> notes;
+
+ protected:
+  void after(const FileCall& call, bool changed) override {
+    if (call.op != FileOp::rename && call.op != FileOp::sync_dir && call.op != FileOp::remove) return;
+    notes.push_back(std::string(sc::name_of(call.op)) + " " + call.path.filename().string());
+  }
+};
+
+// The crash model takes names back in the order in which they were given; a real disk need not.
+TEST(CheckpointRemoval, TheNameIsGoneForGoodBeforeAnythingElseGoes) {
+  const auto disk = posix_file_ops(Syncing::skip);
+  const TempDir dir;
+  for (std::int64_t step : {10, 20}) {
+    save(*disk, dir.path(), manifest_of(step, 1, kTiny), cut(1, kTiny, {"master"}));
+  }
+  NotingFileOps noting(*disk);
+  remove_old_generations(noting, dir.path(), 20, 1);
+  EXPECT_EQ(noting.notes,
+            (std::vector<std::string>{
+                "rename step-000010", "flush the directory " + dir.path().filename().string(),
+                "remove manifest.json", "remove rank-0000.safetensors", "remove .step-000010.tmp-removed"}));
+}
+
+TEST(CheckpointRemoval, KeepsTheNewestAndWhatIsNewerThanTheRun) {
+  const auto disk = posix_file_ops(Syncing::skip);
+  const TempDir dir;
+  for (std::int64_t step : {10, 20, 30, 40, 50}) {
+    save(*disk, dir.path(), manifest_of(step, 1, kTiny), cut(1, kTiny, {"master"}));
+  }
+  disk->make_dir(dir / "step-5");  // somebody's own
+  disk->create(dir / "notes.txt");
+  remove_old_generations(*disk, dir.path(), 40, 2);
+  EXPECT_EQ(whole_steps(*disk, dir.path()), (Steps{30, 40, 50}));
+  remove_old_generations(*disk, dir.path(), 40, 3);
+  EXPECT_EQ(whole_steps(*disk, dir.path()), (Steps{30, 40, 50}));
+  remove_old_generations(*disk, dir.path(), 50, 1);
+  EXPECT_EQ(disk->list(dir.path()), (std::vector<std::string>{"notes.txt", "step-000050", "step-5"}));
+  EXPECT_THROW(remove_old_generations(*disk, dir.path(), 50, 0), std::logic_error);
+}
+
+TEST(CheckpointRemoval, TakesLeftoversOfTheDeadAndLeavesTheLivingAlone) {
+  const auto disk = posix_file_ops(Syncing::skip);
+  const TempDir dir;
+  save(*disk, dir.path(), manifest_of(10, 1, kTiny), cut(1, kTiny, {"master"}));
+  AtomicDir living(*disk, dir / "step-000020", AtomicDir::Existing::refuse);
+  for (const char* dead :
+       {".step-000007.tmp-0", ".step-000010.tmp-removed", ".notes.tmp-0", ".step-7.tmp-0"}) {
+    disk->make_dir(dir / dead);
+    disk->create(dir / dead / "x");
+  }
+  remove_old_generations(*disk, dir.path(), 10, 2);
+  EXPECT_EQ(disk->list(dir.path()),
+            (std::vector<std::string>{".notes.tmp-0", ".step-000020.tmp-0", ".step-7.tmp-0", "step-000010"}));
+}
+
+TEST(CheckpointFullDisk, LeavesTheOldGenerationAndNoLeftovers) {
+  const auto disk = posix_file_ops(Syncing::skip);
+  int failures = 0;
+  for (std::int64_t nth = 0;; ++nth) {
+    const TempDir dir;
+    save(*disk, dir.path(), manifest_of(20, 2, kTiny), cut(2, kTiny, {"master"}));
+    FaultyFileOps full(*disk, {.op = FileOp::write, .nth = nth, .error = ENOSPC, .lasting = true});
+    const std::string error = input_error([&] { save_and_remove(full, dir.path()); });
+    if (error == "no InputError") break;
+    ++failures;
+    EXPECT_EQ(error.substr(0, 3), "73|");
+    EXPECT_NE(error.find("No space left on device (ENOSPC)|free space on the file system that holds it"),
+              std::string::npos);
+    EXPECT_EQ(disk->list(dir.path()), std::vector<std::string>{"step-000020"});
+  }
+  EXPECT_EQ(failures, 2 + 3 + 1);  // headers, blocks, the manifest
+}
+
+TEST(CheckpointCommit, AnIncompleteSaveIsNotCommitted) {
+  const auto disk = posix_file_ops(Syncing::skip);
+  const TempDir dir;
+  Entries entries = cut(2, kTiny, {"master"});
+  entries[1].pop_back();
+  const std::string error =
+      input_error([&] { save(*disk, dir.path(), manifest_of(5, 2, kTiny), entries); }, dir.path().string());
+  EXPECT_EQ(error.substr(0, error.rfind('|')),
+            "65|DIR/.step-000005.tmp-0: elements 0 to 2 of b@master are in no file");
+  EXPECT_TRUE(disk->list(dir.path()).empty());
+}
+
+}  // namespace
+}  // namespace sc::checkpoint

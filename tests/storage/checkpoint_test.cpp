@@ -1,0 +1,347 @@
+// Checkpoints that nothing happened to: names, sums, manifests, files, and any range from any cuts.
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/storage/checkpoint_support.h"
+#include "tests/support/file_ops_decorators.h"
+
+namespace sc::checkpoint {
+namespace {
+
+using namespace sc::checkpoint::testing;  // NOLINT
+
+class Checkpoints : public ::testing::Test {
+ protected:
+  TempDir dir_;
+  std::unique_ptr<FileOps> ops_ = posix_file_ops(Syncing::skip);
+};
+
+TEST(CheckpointNames, GoToTextAndBack) {
+  const Entry newest{{"h.3.attn.c_attn.weight", "momentum"}, {0, 65536}, DType::f32};
+  EXPECT_EQ(name_of(newest), "h.3.attn.c_attn.weight@momentum[0:65536]");
+  const Entry old{{"a@b[0:1]", "parameters", 2}, {7, 9}, DType::bf16};
+  EXPECT_EQ(name_of(old), "a@b[0:1]@parameters.v2[7:9]");
+  for (const Entry& entry : {newest, old}) EXPECT_EQ(entry_of_name(name_of(entry), entry.dtype), entry);
+  for (const char* bad : {"", "wte", "wte@master", "wte@[0:1]", "@master[0:1]", "wte@master[1:1]",
+                          "wte@master[2:1]", "wte@master[-1:1]", "wte@master[01:2]", "wte@master[0:1] ",
+                          "wte@master[0:1", "wte@master[0:]", "wte@master.v0[0:1]", "wte@master.v-1[0:1]",
+                          "wte@Master[0:1]", "wte@master.2[0:1]", "wte@master[0:99999999999999999999]"}) {
+    EXPECT_FALSE(entry_of_name(bad, DType::f32)) << bad;
+  }
+}
+
+TEST(CheckpointNames, OfGenerations) {
+  EXPECT_EQ(generation_name(400), "step-000400");
+  EXPECT_EQ(generation_name(12345678), "step-12345678");
+  EXPECT_EQ(step_of_name("step-000000"), 0);
+  EXPECT_EQ(step_of_name("step-12345678"), 12345678);
+  for (const char* bad : {"step-", "step-400", "step-0000400", "step-00400x", "step--00400", "xstep-000400",
+                          ".step-000400.tmp-0", "step-000400 "}) {
+    EXPECT_FALSE(step_of_name(bad)) << bad;
+  }
+}
+
+TEST(CheckpointSums, GoToTextAndBack) {
+  const FileSums sums{"rank-0001.safetensors", 1000, 100, 0x1, {0xffffffffffffffffU, 0, 0xab}};
+  const std::string text = text_of(sums);
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  EXPECT_EQ(sums_of_text(text, "rank 1"), sums);
+  EXPECT_EQ(
+      input_error([&] { (void)sums_of_text("{}", "rank 1"); }),
+      "65|rank 1: \"name\" is missing|the file is damaged or another program's: use another checkpoint");
+  EXPECT_EQ(
+      input_error([&] { (void)sums_of_text("nonsense", "rank 1"); }),
+      "65|rank 1: is not a JSON object|the file is damaged or another program's: use another checkpoint");
+  EXPECT_FALSE(sums_of_hex("0123456789abcdeF"));
+  EXPECT_FALSE(sums_of_hex("0123456789abcde"));
+}
+
+TEST(CheckpointManifest, GoesToTextAndBack) {
+  Manifest manifest = manifest_of(400, 2);
+  manifest.files = {{"rank-0000.safetensors", 8, 8, 1, {}}, {"rank-0001.safetensors", 9, 8, 2, {3}}};
+  EXPECT_EQ(manifest_of_text(text_of(manifest), "m"), manifest);
+  manifest.extra = "3";
+  EXPECT_THROW((void)text_of(manifest), std::logic_error);
+}
+
+/// The manifest's text after `change`, with a valid sum.
+std::string changed(const Manifest& manifest, const std::function<void(nlohmann::ordered_json&)>& change) {
+  auto json = nlohmann::ordered_json::parse(text_of(manifest));
+  json.erase("xxh3");
+  change(json);
+  const std::string rest = json.dump(1).substr(2) + "\n";
+  return "{\"xxh3\": \"" + hex_of(sum_of(as_bytes(rest))) + "\",\n" + rest;
+}
+
+TEST(CheckpointManifest, EveryKeyIsNeededInItsType) {
+  Manifest manifest = manifest_of(400, 1);
+  manifest.files = {{"rank-0000.safetensors", 8, 8, 1, {3}}};
+  const auto refusal = [&](const std::function<void(nlohmann::ordered_json&)>& change) {
+    const std::string error = input_error([&] { (void)manifest_of_text(changed(manifest, change), "M"); });
+    return error.substr(0, error.rfind('|'));
+  };
+  EXPECT_EQ(refusal([](auto&) {}).substr(0, 2), "no");
+  int keys = 0;
+  const auto try_all = [&](const nlohmann::json::json_pointer& at, const std::string& path) {
+    auto all = nlohmann::ordered_json::parse(text_of(manifest));
+    all.erase("xxh3");
+    for (const auto& [key, value] : all[nlohmann::ordered_json::json_pointer(at.to_string())].items()) {
+      const auto object = nlohmann::ordered_json::json_pointer(at.to_string());
+      EXPECT_EQ(refusal([&, &key = key](auto& json) { json[object].erase(key); }),
+                "65|M: \"" + path + key + "\" is missing");
+      const std::string wrong = refusal([&, &key = key](auto& json) { json[object][key] = nullptr; });
+      EXPECT_NE(wrong.find(path + key), std::string::npos) << wrong;
+      ++keys;
+    }
+  };
+  using Pointer = nlohmann::json::json_pointer;
+  try_all(Pointer(""), "");
+  try_all(Pointer("/scaler"), "scaler.");
+  try_all(Pointer("/data"), "data.");
+  try_all(Pointer("/files/0"), "files[0].");
+  try_all(Pointer("/tensors/0"), "tensors[0].");
+  EXPECT_EQ(keys, 16 + 3 + 2 + 5 + 2);
+}
+
+TEST(CheckpointManifest, WrongValuesAreNamed) {
+  Manifest manifest = manifest_of(400, 1);
+  manifest.files = {{"rank-0000.safetensors", 8, 8, 1, {3}}};
+  const auto refusal = [&](const std::function<void(nlohmann::ordered_json&)>& change) {
+    const std::string error = input_error([&] { (void)manifest_of_text(changed(manifest, change), "M"); });
+    return error.substr(0, error.rfind('|'));
+  };
+  EXPECT_EQ(refusal([](auto& j) { j["format"] = 2; }), "65|M: \"format\" is 2; this program reads 1");
+  EXPECT_EQ(refusal([](auto& j) { j["step"] = -1; }), "65|M: \"step\" must be an integer from 0, not number");
+  EXPECT_EQ(refusal([](auto& j) { j["step"] = "5"; }),
+            "65|M: \"step\" must be an integer from 0, not string");
+  EXPECT_EQ(refusal([](auto& j) { j["world"] = 2; }), "65|M: \"files\" has 1 files of 2 ranks");
+  EXPECT_EQ(refusal([](auto& j) { j["workload"]["model.vocab"] = 11; }),
+            "65|M: \"workload\" must be an object of strings, not object");
+  EXPECT_EQ(refusal([](auto& j) { j["extra"] = 11; }), "65|M: extra must be an object");
+  EXPECT_EQ(refusal([](auto& j) { j["files"][0]["name"] = "../x"; }),
+            "65|M: \"files[0].name\" must be \"rank-0000.safetensors\", not \"../x\"");
+  EXPECT_EQ(refusal([](auto& j) { j["files"][0]["header_sum"] = "12"; }),
+            "65|M: \"files[0].header_sum\" must be check sums of 16 hexadecimal digits");
+  EXPECT_EQ(refusal([](auto& j) {
+              j["tensors"][0]["shape"] = {1, -2};
+            }),
+            "65|M: \"tensors[0].shape\" must be an array of integers from 0, not array");
+  EXPECT_EQ(refusal([](auto& j) {
+              j["tensors"][0]["shape"] = {std::int64_t{1} << 62, 4};
+            }),
+            "65|M: \"tensors\": \"wte.weight\" has no elements, or more than 64 bits can count");
+}
+
+TEST_F(Checkpoints, CallsThatContradictTheAnnouncementAreErrors) {
+  const std::vector<Entry> two = {{{"a", "master"}, {0, 2}, DType::f32},
+                                  {{"b", "master"}, {0, 1}, DType::f32}};
+  const std::vector<std::byte> eight(8);
+  FileWriter out(*ops_, dir_.path(), {1, 0}, two);
+  EXPECT_THROW(out.write(1, eight), std::logic_error);
+  EXPECT_THROW((void)out.finish(), std::logic_error);
+  out.write(0, eight);
+  EXPECT_THROW(out.write(1, eight), std::logic_error);
+  out.write(1, std::span(eight).first(4));
+  EXPECT_THROW(out.write(2, eight), std::logic_error);
+  (void)out.finish();
+  EXPECT_THROW((void)out.finish(), std::logic_error);
+  const std::vector<Entry> bad = {{{"a", "no such"}, {0, 2}, DType::f32}};
+  EXPECT_THROW(FileWriter(*ops_, dir_.path(), {1, 0}, bad), std::logic_error);
+  EXPECT_THROW(FileWriter(*ops_, dir_.path(), {1, 0}, {two[0], two[0]}), std::logic_error);
+}
+
+TEST_F(Checkpoints, SumsCoverEveryByteAndNeedNoWholeEntry) {
+  const Entries entries = cut(1);
+  CountingFileOps counting(*ops_);
+  Manifest manifest = manifest_of(5, 1);
+  write_files(counting, dir_.path(), entries, manifest);
+  const FileSums& sums = manifest.files[0];
+  const std::string content = read_file(*ops_, dir_ / "rank-0000.safetensors");
+  EXPECT_EQ(sums.bytes, static_cast<std::int64_t>(content.size()));
+  EXPECT_EQ(sums.header_sum,
+            sum_of(as_bytes(content.substr(0, static_cast<std::size_t>(sums.header_bytes)))));
+  auto rest = as_bytes(content).subspan(static_cast<std::size_t>(sums.header_bytes));
+  std::vector<std::uint64_t> expected;
+  for (const Entry& entry : entries[0]) {
+    auto bytes = rest.first(static_cast<std::size_t>(entry.range.size() * 4));
+    rest = rest.subspan(bytes.size());
+    while (!bytes.empty()) {
+      const auto block = bytes.first(std::min<std::size_t>(bytes.size(), 1 << 20));
+      expected.push_back(sum_of(block));
+      bytes = bytes.subspan(block.size());
+    }
+  }
+  EXPECT_TRUE(rest.empty());
+  EXPECT_EQ(sums.block_sums, expected);
+  // A write is a block, however small the pieces are: the header and each block once.
+  EXPECT_EQ(counting.of(FileOp::write).calls, static_cast<std::int64_t>(expected.size()) + 1);
+  EXPECT_EQ(counting.of(FileOp::sync).calls, 1);
+  EXPECT_EQ(counting.of(FileOp::write).bytes, Bytes(sums.bytes));
+}
+
+TEST_F(Checkpoints, TheDiskIsToldToKeepUp) {
+  CountingFileOps counting(*ops_);
+  const std::int64_t n = 300 * kBlock;
+  FileWriter out(counting, dir_.path(), {1, 0}, {{{"a", "master"}, {0, n}, DType::u8}});
+  const std::vector<std::byte> piece(static_cast<std::size_t>(kBlock));
+  for (int i = 0; i < 300; ++i) out.write(0, piece);
+  EXPECT_EQ(counting.of(FileOp::sync).calls, 1);
+  (void)out.finish();
+  EXPECT_EQ(counting.of(FileOp::sync).calls, 2);
+}
+
+TEST_F(Checkpoints, TheRoomIsKnownBefore) {
+  const Entries entries = cut(4);
+  Bytes needed{0};
+  for (std::size_t r = 0; r < entries.size(); ++r) {
+    needed += bytes_needed({7, static_cast<std::int64_t>(r)}, entries[r]);
+  }
+  const Path path = save(*ops_, dir_.path(), 7, 4);
+  Bytes taken{0};
+  for (const std::string& name : ops_->list(path)) taken += ops_->size(path / name);
+  EXPECT_GE(needed + Bytes(1'000'000), taken);
+  EXPECT_LE(needed, taken + Bytes(4096));
+  require_free_space(*ops_, dir_ / "not/yet/there", Bytes(1));
+  const std::string error = input_error(
+      [&] { require_free_space(*ops_, dir_ / "x", Bytes(std::int64_t{1} << 60)); }, dir_.path().string());
+  EXPECT_EQ(error.rfind("73|DIR/x: a checkpoint takes 1152921.50 TB, ", 0), 0U) << error;
+}
+
+TEST_F(Checkpoints, RoundTrip) {
+  const Path path = save(*ops_, dir_.path(), 400, 3);
+  Reader reader(*ops_, path);
+  Manifest expected = manifest_of(400, 3);
+  expected.files = reader.manifest().files;
+  EXPECT_EQ(reader.manifest(), expected);
+  EXPECT_EQ(reader.keys().size(), kModel.size() * kPurposes.size());
+  EXPECT_EQ(reader.weights(), "master");
+  for (const Key& key : reader.keys()) {
+    const Range all{0, reader.numel(key.tensor)};
+    EXPECT_EQ(reader.dtype(key), DType::f32);
+    EXPECT_EQ(read(reader, key, all), values_of(key, all)) << text_of(key);
+  }
+  reader.verify();
+}
+
+TEST_F(Checkpoints, AnyRangeComesFromAnyCuts) {
+  const Path path = save(*ops_, dir_.path(), 400, 4);
+  for (std::int64_t world = 1; world <= 7; ++world) {
+    Reader reader(*ops_, path);  // each reads what its new layout says, the last rank first
+    for (const Key& key : reader.keys()) {
+      const std::int64_t numel = reader.numel(key.tensor);
+      for (std::int64_t rank = world - 1; rank >= 0; --rank) {
+        const Range range{numel * rank / world, numel * (rank + 1) / world};
+        ASSERT_EQ(read(reader, key, range), values_of(key, range)) << text_of(key) << " " << range.begin;
+      }
+    }
+  }
+  Reader reader(*ops_, path);
+  const Key big{"h.0.mlp.c_fc.weight", "variance"};
+  for (std::int64_t begin : {0, 39374, 39375, 39376, 157499, 262143, 262144, 629999}) {
+    for (std::int64_t size : {1, 2, 300, 100000}) {
+      const Range range{begin, std::min<std::int64_t>(begin + size, 630000)};
+      ASSERT_EQ(read(reader, big, range), values_of(big, range)) << begin << " + " << size;
+    }
+  }
+  EXPECT_EQ(read(reader, big, {5, 5}), std::vector<float>{});
+}
+
+TEST_F(Checkpoints, WhatIsNotHeldIsRefused) {
+  Manifest manifest = manifest_of(1, 2, kSmallModel);
+  Entries entries = cut(2, kSmallModel);
+  entries[1].push_back({{"wte.weight", "parameters", 1}, {10, 20}, DType::bf16});
+  const Path path = dir_ / "x";
+  ops_->make_dir(path);
+  for (std::size_t r = 0; r < 2; ++r) {
+    FileWriter out(*ops_, path, {1, static_cast<std::int64_t>(r)}, entries[r]);
+    for (std::size_t e = 0; e < entries[r].size(); ++e) {
+      out.write(e, std::vector<std::byte>(
+                       static_cast<std::size_t>(entries[r][e].range.size() * size_of(entries[r][e].dtype))));
+    }
+    manifest.files.push_back(out.finish());
+  }
+  ops_->create(path / kManifestName)->append(as_bytes(text_of(manifest)));
+  Reader reader(*ops_, path);
+  const Key old{"wte.weight", "parameters", 1};
+  EXPECT_TRUE(reader.holds(old));
+  EXPECT_EQ(reader.dtype(old), DType::bf16);
+  std::vector<std::byte> out(20);
+  reader.read(old, {10, 20}, out);
+  const auto refusal = [&](const Key& key, Range range, std::size_t size) {
+    out.resize(size);
+    const std::string error = input_error([&] { reader.read(key, range, out); }, dir_.path().string());
+    return error.substr(0, error.rfind('|'));
+  };
+  EXPECT_EQ(refusal(old, {9, 12}, 6),
+            "65|DIR/x: elements 9 to 12 of wte.weight@parameters.v1 are in no file");
+  EXPECT_EQ(refusal(old, {15, 25}, 20),
+            "65|DIR/x: elements 20 to 25 of wte.weight@parameters.v1 are in no file");
+  EXPECT_EQ(refusal({"wte.weight", "gradients"}, {0, 1}, 4),
+            "65|DIR/x: elements 0 to 96 of wte.weight@gradients are in no file");
+  EXPECT_EQ(refusal({"wpe.weight", "master"}, {0, 1}, 4),
+            "65|DIR/x: has no tensor \"wpe.weight\": it is another model's");
+  EXPECT_EQ(refusal({"wte.weight", "master"}, {90, 97}, 28),
+            "65|DIR/x: elements 96 to 97 of wte.weight@master are in no file");
+  EXPECT_THROW(reader.read({"wte.weight", "master"}, {0, 2}, out), std::logic_error);  // 8 bytes are wanted
+  EXPECT_THROW(reader.read({"wte.weight", "master"}, {-1, 6}, out), std::logic_error);
+}
+
+TEST_F(Checkpoints, PartsOfAVerificationTogetherReadAll) {
+  const Path path = save(*ops_, dir_.path(), 1, 3);
+  Reader intact(*ops_, path);
+  EXPECT_EQ(intact.blocks(), 39);
+  for (const FileSums& sums : intact.manifest().files) {
+    const auto file = ops_->open_write(path / sums.name);
+    file->write_at(
+        std::vector<std::byte>(static_cast<std::size_t>(sums.bytes - sums.header_bytes), std::byte{0x5a}),
+        Bytes(sums.header_bytes));
+  }
+  for (std::int64_t parts : {1, 2, 5}) {
+    int refused = 0;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      Reader reader(*ops_, path);
+      if (input_error([&] { reader.verify(part, parts); }) != "no InputError") ++refused;
+    }
+    EXPECT_EQ(refused, parts);
+  }
+}
+
+/// Private memory of this process, kB.
+std::int64_t anonymous_kb() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  std::int64_t kb = 0;
+  while (status >> word && word != "RssAnon:") {
+  }
+  status >> kb;
+  return kb;
+}
+
+TEST_F(Checkpoints, ReadingTakesTheMemoryOfAPiece) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory hides it";
+#endif
+  const std::vector<TensorShape> model = {{"a", {8 << 20}}};  // 32 MB
+  const Path path = save(*ops_, dir_.path(), manifest_of(1, 3, model), cut(3, model, {"master"}));
+  Reader reader(*ops_, path);
+  std::vector<std::byte> piece(std::size_t{1} << 20);
+  const std::int64_t before = anonymous_kb();
+  std::int64_t most = 0;
+  for (std::int64_t begin = 0; begin < 8 << 20; begin += 1 << 18) {
+    reader.read({"a", "master"}, {begin, begin + (1 << 18)}, piece);
+    most = std::max(most, anonymous_kb() - before);
+  }
+  EXPECT_LT(most, 2048);
+}
+
+// For checkpoint_python_test.sh: leaves a checkpoint where it can read it.
+TEST_F(Checkpoints, KeptForPython) {
+  const char* keep = std::getenv("STAGECRAFT_KEEP_CHECKPOINT");
+  if (keep == nullptr) GTEST_SKIP() << "checkpoint_python_test.sh asks for it";
+  save(*ops_, keep, 400, 4);
+}
+
+}  // namespace
+}  // namespace sc::checkpoint

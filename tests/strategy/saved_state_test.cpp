@@ -1,0 +1,275 @@
+// What strategies save, and what any of them takes over: state of one type on one world, loaded by another type on
+// another, equals to the bit; each element is saved once, padding never.
+#include "common/strategy/saved_state.h"
+
+#include <ATen/ops/full.h>
+
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "common/storage/checkpoint/generations.h"
+#include "common/strategy/holders.h"
+#include "lessons/01_data_parallel/data_parallel.h"
+#include "lessons/02_zero1/zero1.h"
+#include "lessons/04_zero3/zero3.h"
+#include "tests/storage/temp_dir.h"
+#include "tests/support/fake_strategy.h"
+#include "tests/support/harness.h"
+
+namespace sc::detail {
+namespace {
+
+using checkpoint::Reader;
+constexpr std::int64_t kSteps = 3;
+
+// --- who saves what -----------------------------------------------------------------------------------------------
+
+StateSlice slice_of(Range range) {
+  return {Purpose::momentum, 2, Segment::sharded, range, in_tensor(at::empty({range.size()}, at::kFloat))};
+}
+
+/// held: by rank, of one vector. Which rank saves an element; rank -1: nobody does.
+std::vector<int> savers_of(const std::vector<std::vector<Range>>& held, std::int64_t size) {
+  std::vector<int> saver(static_cast<std::size_t>(size), -1);
+  std::mutex mutex;
+  for (const auto& error : test::on_ranks(static_cast<int>(held.size()), [&](Communicator& comm) {
+         std::vector<StateSlice> slices;
+         for (const Range& range : held[static_cast<std::size_t>(to_int(comm.rank()))])
+           slices.push_back(slice_of(range));
+         const Holders holders(slices, comm);
+         const std::lock_guard lock(mutex);
+         for (const StateSlice& slice : slices) {
+           for (const Range& mine : holders.even_share(key_of(slice), slice.range)) {
+             EXPECT_LE(slice.range.begin, mine.begin);
+             EXPECT_LE(mine.end, slice.range.end);
+             for (std::int64_t i = mine.begin; i < mine.end; ++i) {
+               EXPECT_EQ(saver[static_cast<std::size_t>(i)], -1) << "element " << i << " is saved twice";
+               saver[static_cast<std::size_t>(i)] = to_int(comm.rank());
+             }
+           }
+         }
+       })) {
+    if (error) std::rethrow_exception(error);
+  }
+  return saver;
+}
+
+TEST(Holders, EvenShareCoversEachElementOnce) {
+  EXPECT_EQ(savers_of({{{0, 3}}, {{3, 5}}}, 5), (std::vector<int>{0, 0, 0, 1, 1})) << "slices";
+  EXPECT_EQ(savers_of({{{0, 7}}, {{0, 7}}, {{0, 7}}}, 7), (std::vector<int>{0, 0, 1, 1, 2, 2, 2}))
+      << "replicas";
+  EXPECT_EQ(savers_of({{{0, 8}}, {}, {{4, 10}}}, 10), (std::vector<int>{0, 0, 0, 0, 0, 0, 2, 2, 2, 2}))
+      << "in part on two";
+  EXPECT_EQ(savers_of({{{0, 2}}, {{0, 2}}, {{0, 2}}}, 2), (std::vector<int>{1, 2})) << "fewer than holders";
+  EXPECT_EQ(savers_of({{{0, 4}, {6, 8}}, {{4, 6}, {6, 8}}}, 8), (std::vector<int>{0, 0, 0, 0, 1, 1, 0, 1}))
+      << "two parts on one rank";
+}
+
+// --- from one strategy to another ---------------------------------------------------------------------------------
+
+/// A whole state: (tensor, purpose) -> its bytes.
+using Whole = std::map<checkpoint::Key, std::vector<std::byte>>;
+
+Whole whole_of(const Path& dir) {
+  const std::unique_ptr<FileOps> ops = posix_file_ops();
+  Reader reader(*ops, dir);
+  reader.verify();
+  Whole whole;
+  for (const checkpoint::Key& key : reader.keys()) {
+    const Range all{0, reader.numel(key.tensor)};
+    std::vector<std::byte>& bytes = whole[key];
+    bytes.resize(static_cast<std::size_t>(bytes_of(Elements(all.size()), reader.dtype(key)).value()));
+    reader.read(key, all, bytes);
+  }
+  return whole;
+}
+
+/// A world of S, for as long as a test looks at it.
+template <Strategy S>
+class WorldOf {
+ public:
+  WorldOf(int world, Workload w, typename S::Options options = {})
+      : world_(world), w_(std::move(w)), options_(std::move(options)) {}
+
+  /// f(strategy, comm, scalars) on every rank.
+  template <class F>
+  void on_ranks(const F& f) const {
+    for (const auto& error : test::on_ranks(world_, [&](Communicator& comm) {
+           const c10::InferenceMode inference;
+           at::set_num_threads(1);
+           const RunShape shape = test::shape_for(w_, world_, to_int(comm.rank()), CommBackend::local);
+           Ledger ledger(at::kCPU);
+           const StepScalars scalars = test::step_scalars(1e-2, 0);
+           test::Beside beside;
+           RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
+           ErasedStrategy<S> strategy(context, options_);
+           f(strategy, comm, shape);
+         })) {
+      if (error) std::rethrow_exception(error);
+    }
+  }
+
+  /// Trains, and saves to `dir`.
+  void train_and_save(const Path& dir) const {
+    Saving saving(dir, world_);
+    on_ranks([&](AnyStrategy& strategy, Communicator& comm, const RunShape& shape) {
+      for (std::int64_t step = 0; step < kSteps; ++step) strategy.train_step(test::made_up_step(shape, step));
+      strategy.quiet();
+      saving.write(strategy, comm);
+    });
+    saving.commit();
+  }
+
+  /// Loads `from` into a strategy whose every number is nonsense, and saves it to `to`.
+  void take_over(const Path& from, const Path& to) const {
+    Saving saving(to, world_);
+    on_ranks([&](AnyStrategy& strategy, Communicator& comm, const RunShape& /*shape*/) {
+      for (StateSlice& slice : strategy.state())
+        slice.write(slice.range, at::full({slice.range.size()}, NAN, at::kFloat));
+      const std::unique_ptr<FileOps> ops = posix_file_ops();
+      Reader reader(*ops, from);
+      restore_state(strategy, strategy.layout(), reader);
+      expect_zero_padding_and_rounded_weights(strategy);
+      saving.write(strategy, comm);
+    });
+    saving.commit();
+  }
+
+ private:
+  /// One checkpoint, written by threads.
+  struct Saving {
+    Saving(const Path& dir, int world)
+        : ops(posix_file_ops(Syncing::skip)),
+          out(*ops, dir, AtomicDir::Existing::refuse),
+          files(static_cast<std::size_t>(world)) {}
+    void write(AnyStrategy& strategy, Communicator& comm) {
+      const SavedState state(strategy, strategy.layout(), comm);
+      const checkpoint::FileId id{.step = kSteps, .rank = to_int(comm.rank())};
+      checkpoint::FileWriter file(*ops, out.path(), id, state.entries());
+      Bytes read;
+      state.read([&](std::size_t entry, std::span<const std::byte> piece) {
+        file.write(entry, piece);
+        read += Bytes(static_cast<std::int64_t>(piece.size()));
+      });
+      EXPECT_EQ(read.value(), state.bytes().value());
+      files[static_cast<std::size_t>(id.rank)] = file.finish();
+      if (id.rank == 0) tensors = tensors_of(strategy.layout());
+    }
+    void commit() {
+      checkpoint::Manifest manifest;
+      manifest.step = kSteps;
+      manifest.lesson = "a test";
+      manifest.world = static_cast<std::int64_t>(files.size());
+      manifest.tensors = tensors;
+      manifest.files = files;
+      checkpoint::commit_generation(*ops, out, manifest);
+    }
+    std::unique_ptr<FileOps> ops;
+    AtomicDir out;
+    std::vector<checkpoint::FileSums> files;
+    std::vector<checkpoint::TensorShape> tensors;
+  };
+
+  static void expect_zero_padding_and_rounded_weights(AnyStrategy& strategy) {
+    std::map<StateKey, at::Tensor> masters;
+    std::vector<StateSlice> slices = strategy.state();
+    for (const StateSlice& slice : slices) {
+      if (slice.purpose == Purpose::gradients || slice.purpose == Purpose::workspace) continue;
+      const at::Tensor values = slice.copy().to(at::kFloat);
+      std::vector<bool> named(static_cast<std::size_t>(slice.range.size()), false);
+      for (const ParamTensor& tensor : strategy.layout().unit(slice.unit).tensors) {
+        if (tensor.segment != slice.segment) continue;
+        const Range part = shared(slice.range, {tensor.offset, tensor.offset + tensor.numel()});
+        for (std::int64_t i = part.begin; i < part.end; ++i)
+          named[static_cast<std::size_t>(i - slice.range.begin)] = true;
+      }
+      for (std::int64_t i = 0; i < slice.range.size(); ++i) {
+        const float value = values.const_data_ptr<float>()[i];
+        EXPECT_FALSE(std::isnan(value)) << name_of(slice.purpose) << " of unit " << slice.unit << " was left";
+        if (!named[static_cast<std::size_t>(i)]) {
+          EXPECT_EQ(value, 0) << "padding";
+        }
+      }
+    }
+    for (const StateSlice& master : slices) {
+      if (master.purpose != Purpose::master) continue;
+      for (const StateSlice& weights : slices) {
+        if (weights.purpose != Purpose::parameters || weights.unit != master.unit ||
+            weights.segment != master.segment)
+          continue;
+        const Range both = shared(master.range, weights.range);
+        if (both.size() <= 0) continue;
+        at::Tensor rounded = at::empty({both.size()}, at::kBFloat16), held = at::empty_like(rounded);
+        master.read(both, rounded);
+        weights.read(both, held);
+        EXPECT_EQ(std::memcmp(rounded.const_data_ptr(), held.const_data_ptr(), held.nbytes()), 0)
+            << "weights of unit " << weights.unit << " are not their master, rounded";
+      }
+    }
+  }
+
+  int world_;
+  Workload w_;
+  typename S::Options options_;
+};
+
+class BetweenStrategies : public ::testing::TestWithParam<std::tuple<DType, bool>> {
+ protected:
+  static Workload workload() {
+    const auto [dtype, tied] = GetParam();
+    Workload w = test::odd_workload();
+    w.precision = {.dtype = dtype, .grad_dtype = dtype, .reduce_dtype = dtype};
+    w.model.tied = tied;
+    return w;
+  }
+};
+
+TEST_P(BetweenStrategies, StateIsTakenOverToTheBit) {
+  const Workload w = workload();
+  const testing::TempDir dir;
+  WorldOf<DataParallel>(3, w).train_and_save(dir / "01");
+  const Whole first = whole_of(dir / "01");
+  WorldOf<Zero3>(2, w, {.persist_below = 50}).take_over(dir / "01", dir / "04");
+  WorldOf<Zero1>(4, w).take_over(dir / "04", dir / "02");
+  WorldOf<Zero3>(1, w).take_over(dir / "02", dir / "04 alone");
+  WorldOf<DataParallel>(2, w).take_over(dir / "04 alone", dir / "01 again");
+  for (const char* name : {"04", "02", "04 alone", "01 again"})
+    EXPECT_TRUE(whole_of(dir / name) == first) << name;
+  EXPECT_GT(first.size(), 0U);
+}
+
+TEST_P(BetweenStrategies, WeightsAndBothMomentsAreSavedOnceAndPaddingNever) {
+  const Workload w = workload();
+  const testing::TempDir dir;
+  WorldOf<Zero3>(3, w).train_and_save(dir / "04");
+  const Whole whole = whole_of(dir / "04");
+  const std::string weights = w.precision.has_master() ? "master" : "parameters";
+  const ParamLayout layout(w.model, WorldSize{1});
+  std::int64_t tensors = 0;
+  for (const checkpoint::TensorShape& tensor : tensors_of(layout)) {
+    ++tensors;
+    for (const std::string& purpose : {weights, std::string("momentum"), std::string("variance")}) {
+      const auto found = whole.find({tensor.name, purpose});
+      ASSERT_NE(found, whole.end()) << tensor.name << "@" << purpose;
+      EXPECT_EQ(static_cast<std::int64_t>(found->second.size()), 4 * tensor.numel()) << "in fp32";
+    }
+  }
+  EXPECT_EQ(static_cast<std::int64_t>(whole.size()), 3 * tensors) << "and nothing else";
+  // Of three ranks none saves what another one does, and the files are as long as all of it.
+  const std::unique_ptr<FileOps> ops = posix_file_ops();
+  const Reader reader(*ops, dir / "04");
+  std::int64_t elements = 0;
+  for (const checkpoint::TensorShape& tensor : reader.manifest().tensors) elements += 3 * tensor.numel();
+  std::int64_t bytes = 0;
+  for (const checkpoint::FileSums& file : reader.manifest().files) bytes += file.bytes - file.header_bytes;
+  EXPECT_EQ(bytes, 4 * elements);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, BetweenStrategies,
+                         ::testing::Combine(::testing::Values(DType::f32, DType::bf16),
+                                            ::testing::Values(true, false)));
+
+}  // namespace
+}  // namespace sc::detail
