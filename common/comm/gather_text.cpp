@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <cstring>
 
@@ -54,6 +55,16 @@ std::string broadcast_string(Communicator& comm, const std::string& text) {
                                             : at::empty({*length.const_data_ptr<std::int64_t>()}, at::kByte);
   if (bytes.numel() > 0) comm.broadcast(bytes, Rank{0}).wait();
   return text_of_bytes(bytes);
+}
+
+std::string said_by_all(Communicator& comm, const std::string& mine) {
+  std::string all;
+  const std::vector<std::string> of_ranks = gather_strings(comm, mine);
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    if (!of_ranks[rank].empty())
+      all += (all.empty() ? "" : "; ") + fmt::format("rank {}: {}", rank, of_ranks[rank]);
+  }
+  return broadcast_string(comm, all);
 }
 
 }  // namespace sc

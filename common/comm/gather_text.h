@@ -14,5 +14,7 @@ namespace sc {
 std::vector<std::string> gather_strings(Communicator& comm, const std::string& text);
 /// Rank 0's text on every rank. Collective.  Cost: two broadcasts.
 std::string broadcast_string(Communicator& comm, const std::string& text);
+/// What the ranks have to say, on every rank: "rank 1: ...; rank 3: ..."; empty if none has. Collective.
+std::string said_by_all(Communicator& comm, const std::string& mine);
 
 }  // namespace sc

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "common/base/check.h"
+#include "common/base/flag_text.h"
 #include "common/base/text.h"
 #include "common/config/flags.h"
 #include "common/config/other_names.h"
@@ -19,15 +20,6 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& fix) {
   throw InputError(ExitCode::usage, where, what, fix);
-}
-
-// cxxopts quotes with characters that are not ASCII.
-std::string ascii_quotes(std::string text) {
-  for (const std::string_view quote : {"\xE2\x80\x98", "\xE2\x80\x99"}) {
-    for (auto at = text.find(quote); at != std::string::npos; at = text.find(quote))
-      text.replace(at, quote.size(), "'");
-  }
-  return text;
 }
 
 void refuse_unknown(const std::vector<std::string>& unmatched, const std::vector<Flag>& flags) {

@@ -3,21 +3,19 @@
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <spdlog/fmt/fmt.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <set>
 
 #include "common/comm/gather_text.h"
 #include "common/config/workload_table.h"
 #include "common/memory/ledger.h"
 #include "common/run/describe.h"
+#include "common/run/resume.h"
 #include "common/run/run_files.h"
 #include "common/run/run_shape.h"
 #include "common/storage/crash_at.h"
-#include "common/storage/mapped_file.h"
 
 namespace sc::detail {
 namespace {
@@ -28,28 +26,9 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-checkpoint::DataFingerprint fingerprint_of(const Path& tokens) {
-  const MappedFile file(tokens);
-  return {static_cast<std::int64_t>(file.bytes().size()), checkpoint::sum_of(file.bytes())};
-}
-
 std::unique_ptr<FileOps> file_ops_of(const TrainJob& job) {
   const std::int64_t crash = job.line.checkpoints.crash_at;
   return crash > 0 && job.launch.rank == Rank{0} ? crash_at(crash, posix_file_ops()) : posix_file_ops();
-}
-
-// Without the fix: the whole has its own.
-std::string said_of(const InputError& error) { return error.where() + ": " + error.message(); }
-
-// What the ranks have to say, joined; empty: nothing. The same on all.
-std::string said_by_all(Communicator& comm, const std::string& mine) {
-  std::string all;
-  const std::vector<std::string> of_ranks = gather_strings(comm, mine);
-  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
-    if (!of_ranks[rank].empty())
-      all += (all.empty() ? "" : "; ") + fmt::format("rank {}: {}", rank, of_ranks[rank]);
-  }
-  return broadcast_string(comm, all);
 }
 
 // Bytes of the copy that this rank writes from while training goes on; 0 without one. By formula: 12 bytes for each
@@ -81,11 +60,6 @@ Bytes checkpoint_copy_bytes(const TrainJob& job, const RunShape& shape) {
 
 }  // namespace
 
-Path checkpoints_dir(const TrainJob& job) {
-  const std::string& named = job.line.checkpoints.dir;
-  return named.empty() ? Path("runs") / job.lesson.info.name / "checkpoints" : Path(named);
-}
-
 MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape) {
   MemoryPlan plan = plan_of_run(job.lesson, shape);
   if (const Bytes copy = checkpoint_copy_bytes(job, shape); copy.value() > 0)
@@ -104,15 +78,6 @@ Position position_of(const StepScalars& scalars, std::int64_t step, std::int64_t
                        state[1].item<std::int64_t>()};
   }
   return position;
-}
-
-void restore_scalars(const checkpoint::Manifest& from, const StepScalars& scalars) {
-  at::Tensor step = scalars.step, scale = scalars.loss_scale, state = scalars.scaler_state;
-  step.fill_(from.updates);
-  if (!scale.defined()) return;
-  scale.fill_(from.scaler.scale);
-  state[0].fill_(from.scaler.good_steps);
-  state[1].fill_(from.scaler.overflows);
 }
 
 /// A save between its beginning and the step at which all ranks know that it has ended.
@@ -171,7 +136,7 @@ void Saver::require_room() {
   try {
     if (parts_.comm.rank() == Rank{0}) checkpoint::require_free_space(*ops_, dir_, all);
   } catch (const InputError& refused) {
-    error = said_of(refused);
+    error = text_without_fix(refused);
   }
   agree(error, "no checkpoint fits here");
 }
@@ -233,7 +198,7 @@ void Saver::begin(const Position& position) {
           *ops_, target, there ? AtomicDir::Existing::replace : AtomicDir::Existing::refuse);
       path = in_flight_->dir->path().string();
     } catch (const InputError& refused) {
-      error = said_of(refused);
+      error = text_without_fix(refused);
     }
   }
   agree(error, "no checkpoint can be written here");
@@ -267,7 +232,7 @@ void Saver::write() {
     }
     save.sums = checkpoint::text_of(out.finish());
   } catch (const InputError& refused) {
-    save.error = said_of(refused);
+    save.error = text_without_fix(refused);
   } catch (const std::exception& error) {
     save.error = error.what();
   }
@@ -323,7 +288,7 @@ void Saver::commit() {
       checkpoint::commit_generation(*ops_, *save.dir, all);
       checkpoint::remove_old_generations(*ops_, dir_, save.position.step, parts_.job.line.checkpoints.keep);
     } catch (const InputError& refused) {
-      error = said_of(refused);
+      error = text_without_fix(refused);
     }
   }
   agree(error, "a checkpoint was not completed");
@@ -350,91 +315,6 @@ checkpoint::Manifest Saver::manifest(const Position& position) {
   manifest.extra = in_flight_->pending;
   manifest.tensors = tensors_of(parts_.strategy.layout());
   return manifest;
-}
-
-std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communicator& comm) {
-  const std::shared_ptr<FileOps> ops = posix_file_ops();
-  const std::string& asked = job.line.checkpoints.resume;
-  const Path dir = asked == "latest" ? checkpoints_dir(job) : Path(asked);
-  const bool one = checkpoint::is_checkpoint(*ops, dir);
-  std::string listed;
-  if (comm.rank() == Rank{0}) {
-    for (const checkpoint::Generation& generation : checkpoint::generations(*ops, dir))
-      listed += generation.path.string() + "\n";
-    if (one) listed = dir.string() + "\n";
-  }
-  std::istringstream in(broadcast_string(comm, listed));
-  std::vector<Path> found;
-  for (std::string line; std::getline(in, line);) found.emplace_back(line);
-  if (found.empty())
-    throw InputError(ExitCode::data, "--resume " + asked, fmt::format("no checkpoint in {}", dir.string()),
-                     "leave --resume out to begin, or name where they are: --checkpoints DIR");
-  // [anchor: pass-it-over]
-  // All ranks take the same one: the newest in which none of them finds damage.
-  std::string refused;
-  for (auto path = found.rbegin(); path != found.rend(); ++path) {
-    std::unique_ptr<checkpoint::Reader> reader;
-    std::string error;
-    try {
-      reader = std::make_unique<checkpoint::Reader>(*ops, *path);
-      reader->verify(to_int(comm.rank()), to_int(comm.size()));
-    } catch (const InputError& damaged) {
-      error = said_of(damaged);
-    }
-    refused = said_by_all(comm, error);
-    if (refused.empty()) return reader;
-    if (comm.rank() == Rank{0} && !one) spdlog::warn("{} is passed over: {}", path->string(), refused);
-  }
-  throw InputError(ExitCode::data, "--resume " + asked,
-                   (one ? "it is damaged: " : "none is whole: ") + refused,
-                   one ? "an older one" : "begin again without --resume");
-}
-
-void refuse_other_data(const TrainJob& job, const checkpoint::Manifest& manifest, const Path& tokens,
-                       Communicator& comm) {
-  const std::vector<std::string>& may_differ = job.line.checkpoints.may_differ;
-  if (std::ranges::find(may_differ, "data.source") != may_differ.end()) return;
-  std::string differs;
-  if (comm.rank() == Rank{0}) {
-    const checkpoint::DataFingerprint now = fingerprint_of(tokens), then = manifest.data;
-    if (now != then)
-      differs = fmt::format(
-          "it holds other tokens than the file that was trained on: {} bytes with the sum {:016x}, "
-          "which was {} with {:016x}",
-          now.bytes, now.sum, then.bytes, then.sum);
-  }
-  differs = broadcast_string(comm, differs);
-  if (!differs.empty())
-    throw InputError(ExitCode::data, tokens.string(), differs,
-                     "that file; or, if other data are meant, --resume-with data.source");
-}
-
-void refuse_other_workload(const TrainJob& job, const checkpoint::Manifest& manifest) {
-  const std::string& asked = job.line.checkpoints.resume;
-  const std::set<std::string> may_differ(job.line.checkpoints.may_differ.begin(),
-                                         job.line.checkpoints.may_differ.end());
-  const std::map<std::string, std::string> now = values_of(job.config.workload);
-  for (const std::string& key : may_differ) {
-    if (!now.contains(key))
-      throw InputError(ExitCode::usage, "--resume-with " + key, "no key of the workload has that name",
-                       "--explain all lists them; the strategy's own keys may differ anyway");
-  }
-  std::string differ, names;
-  for (const auto& [key, value] : now) {
-    const auto then = manifest.workload.find(key);
-    if ((then != manifest.workload.end() && then->second == value) || may_differ.contains(key)) continue;
-    differ += fmt::format("{}{} is {} now and was {}", differ.empty() ? "" : ", ", key, value,
-                          then == manifest.workload.end() ? "not there" : then->second);
-    names += (names.empty() ? "" : ",") + key;
-  }
-  if (!differ.empty())
-    throw InputError(ExitCode::usage, "--resume " + asked, "the checkpoint is of another workload: " + differ,
-                     "the same workload; or, if that is meant, --resume-with " + names);
-  if (manifest.step > job.config.workload.steps)
-    throw InputError(
-        ExitCode::usage, "--resume " + asked,
-        fmt::format("{} steps are done, and the run has {}", manifest.step, job.config.workload.steps),
-        fmt::format("--steps {} or more, with --resume-with steps", manifest.step));
 }
 
 }  // namespace sc::detail

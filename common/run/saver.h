@@ -1,4 +1,4 @@
-// Checkpoints of a run: written while it trains, and gone on from.
+// Checkpoints of a run, written while it trains.
 #pragma once
 
 #include <chrono>
@@ -19,9 +19,6 @@
 
 namespace sc::detail {
 
-/// Where this lesson's checkpoints are.
-Path checkpoints_dir(const TrainJob& job);
-
 /// All that this rank holds, the copy included that it writes from while training goes on.
 MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape);
 
@@ -33,7 +30,6 @@ struct Position {
   std::int64_t skips_in_a_row = 0;
 };
 Position position_of(const StepScalars& scalars, std::int64_t step, std::int64_t skips_in_a_row);
-void restore_scalars(const checkpoint::Manifest& from, const StepScalars& scalars);
 
 /// All ranks call the same functions at the same steps.
 class Saver {
@@ -85,16 +81,5 @@ class Saver {
   std::unique_ptr<InFlight> in_flight_;
   std::vector<SaveRecord> saves_;
 };
-
-/// The checkpoint that --resume names: of a directory the newest whole one, for which ranks share the reading.
-/// Collective.
-///   Errors  InputError on all ranks.
-std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communicator& comm);
-/// Before anything is allocated: it is of this workload but for the keys that may differ.
-void refuse_other_workload(const TrainJob& job, const checkpoint::Manifest& manifest);
-/// The token file is the one that was trained on, unless data.source may differ. Rank 0 reads it. Collective.
-///   Errors  InputError (exit 65) on all ranks.
-void refuse_other_data(const TrainJob& job, const checkpoint::Manifest& manifest, const Path& tokens,
-                       Communicator& comm);
 
 }  // namespace sc::detail

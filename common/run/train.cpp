@@ -8,6 +8,7 @@
 #include "common/comm/nccl/nccl_communicator.h"
 #include "common/comm/nccl/nccl_devices.h"
 #include "common/run/failure.h"
+#include "common/run/resume.h"
 #include "common/run/run_shape.h"
 #include "common/run/trainer.h"
 

@@ -13,6 +13,7 @@
 #include "common/optim/lr_schedule.h"
 #include "common/run/describe.h"
 #include "common/run/failure.h"
+#include "common/run/resume.h"
 #include "common/run/run_shape.h"
 #include "common/run/sample.h"
 #include "common/strategy/nonfinite.h"

@@ -6,6 +6,7 @@
 #include <cxxopts.hpp>
 
 #include "common/base/check.h"
+#include "common/base/flag_text.h"
 #include "common/base/text.h"
 #include "common/config/resolve.h"
 
@@ -115,11 +116,7 @@ Given parse(int argc, const char* const* argv) {
   }
   try {
     Given given = options.parse(argc, argv);
-    for (const std::string& word : given.unmatched()) {
-      const std::string near = nearest(word.substr(0, word.find('=')), names);
-      refuse(word, "there is no such flag" + (near.empty() ? "" : "; did you mean " + near + "?"),
-             "--help lists all");
-    }
+    if (!given.unmatched().empty()) refuse_flag(given.unmatched().front(), names, "--help lists all");
     return given;
   } catch (const cxxopts::exceptions::exception&) {
     refuse("command line", fmt::format("the value of {} is missing", argv[argc - 1]),

@@ -3,9 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "pipedream/json_input.h"
-#include "pipedream/schedule_file.h"
-#include "tests/exercises/check.h"
+#include "tests/exercises/questions.h"
 #include "tests/exercises/window.h"
 
 namespace sc::exercise {
@@ -47,25 +45,9 @@ std::string judged(const nlohmann::json& json, const WindowCase& q) {
   return wrong;
 }
 
-std::string wrong_answers(const std::string& path) {
-  const nlohmann::json json = pipedream::parse_json(pipedream::read_text(path), path);
-  JsonObject file(json, path);
-  const nlohmann::json& questions = file.array("questions");
-  require(questions.size() == kQuestions.size(), "there are six questions: restore them");
-  std::string wrong;
-  for (std::size_t i = 0; i < kQuestions.size(); ++i) wrong += judged(questions[i], kQuestions[i]);
-  return wrong;
-}
-
 std::string check() {
-  std::string wrong;
-  try {
-    wrong = wrong_answers(edited_file());
-  } catch (const pipedream::InputError& error) {
-    throw NotReached(error.what() + std::string("\n") + error.fix());
-  }
-  if (!wrong.empty()) wrong.pop_back();
-  require(wrong.empty(), wrong);
+  require_right_answers(kQuestions,
+                        [](const nlohmann::json& json, const WindowCase& q) { return judged(json, q); });
   return fmt::format("all 12 answers are the plan's and the schedule's, within {:g} %", 100 * kTolerance);
 }
 

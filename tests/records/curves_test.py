@@ -7,18 +7,16 @@ import io
 import json
 import math
 import os
-import shutil
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fake_runs import ROOT, begun_run, command, ended_run, lines, record, step, write
+from fake_runs import FolderCase, ROOT, begun_run, command, ended_run, lines, record, step, write
 
 sys.path.insert(0, f"{ROOT}/common/records/curves")
 import curves  # noqa: E402
@@ -70,14 +68,7 @@ def expected(steps, validation=None):
     return found
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="stagecraft-curves-")
-        self.addCleanup(shutil.rmtree, self.folder)
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class Case(FolderCase):
     def curves(self, *arguments):
         """In this process, where tensorboard has been loaded."""
         before, out = os.getcwd(), io.StringIO()

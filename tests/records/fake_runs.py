@@ -3,7 +3,10 @@
 import json
 import math
 import os
+import shutil
 import subprocess
+import tempfile
+import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WORKLOAD = {"batch.global": "12", "optim.lr": "0.004", "seed": "1", "steps": "30"}
@@ -106,3 +109,14 @@ def command(name, *arguments, cwd=None, **env):
         check=False,
     )
     return ended.returncode, ended.stdout, ended.stderr
+
+
+class FolderCase(unittest.TestCase):
+    """With a folder of its own, which goes with it."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="stagecraft-records-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)

@@ -3,14 +3,12 @@
 
 import json
 import os
-import shutil
 import sys
-import tempfile
 import unittest
 import xml.etree.ElementTree
 
 import fake_runs
-from fake_runs import begun_run, command, ended_run, rank, record, step, write
+from fake_runs import FolderCase, begun_run, command, ended_run, rank, record, step, write
 
 sys.path.insert(0, f"{fake_runs.ROOT}/common/records/curves")
 import report  # noqa: E402
@@ -19,14 +17,7 @@ import run_files  # noqa: E402
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="stagecraft-report-")
-        self.addCleanup(shutil.rmtree, self.folder)
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class Case(FolderCase):
     def refused(self, code, said, *arguments, name="report"):
         found, out, err = command(name, *arguments, cwd=self.folder)
         self.assertEqual((found, out, err), (code, "", said))

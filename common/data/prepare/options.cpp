@@ -5,6 +5,7 @@
 #include <array>
 #include <cxxopts.hpp>
 
+#include "common/base/flag_text.h"
 #include "common/base/text.h"
 #include "common/data/prepare/parquet.h"
 
@@ -55,15 +56,6 @@ exit codes: 0, 64 command line, 65 an input is not what it must be, 69 something
   throw InputError(ExitCode::usage, where, what, fix);
 }
 
-std::string ascii_quotes(std::string text) {  // cxxopts quotes with characters that are not ASCII
-  for (const std::string_view quote : {"\xE2\x80\x98", "\xE2\x80\x99"}) {
-    for (auto at = text.find(quote); at != std::string::npos; at = text.find(quote)) {
-      text.replace(at, quote.size(), "'");
-    }
-  }
-  return text;
-}
-
 cxxopts::ParseResult parse(int argc, const char* const* argv) {
   cxxopts::Options options("prepare");
   options.allow_unrecognised_options();  // inputs, and flags that read_inputs() refuses with the one that is
@@ -86,10 +78,7 @@ std::vector<std::string> read_inputs(const std::vector<std::string>& words) {
   for (const Flag& flag : kFlags) names.push_back(std::string("--") + flag.name);
   for (const std::string& word : words) {
     if (word.empty()) refuse("command line", "an input is empty", "prepare my.txt --out my.bin");
-    if (word[0] != '-') continue;
-    const std::string near = nearest(word.substr(0, word.find('=')), names);
-    refuse(word, "there is no such flag" + (near.empty() ? "" : "; did you mean " + near + "?"),
-           "prepare --help");
+    if (word[0] == '-') refuse_flag(word, names, "prepare --help");
   }
   if (words.empty()) refuse("command line", "no input", "prepare my.txt --out my.bin");
   return words;

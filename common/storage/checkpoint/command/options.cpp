@@ -7,6 +7,7 @@
 #include <cxxopts.hpp>
 
 #include "common/base/check.h"
+#include "common/base/flag_text.h"
 #include "common/base/text.h"
 
 namespace sc::checkpoint {
@@ -54,15 +55,6 @@ constexpr std::array<Usage, 4> kUsages = {{{"show", 1, "checkpoint show DIR"},
   throw InputError(ExitCode::usage, where, what, fix);
 }
 
-std::string ascii_quotes(std::string text) {  // cxxopts quotes with characters that are not ASCII
-  for (const std::string_view quote : {"\xE2\x80\x98", "\xE2\x80\x99"}) {
-    for (auto at = text.find(quote); at != std::string::npos; at = text.find(quote)) {
-      text.replace(at, quote.size(), "'");
-    }
-  }
-  return text;
-}
-
 cxxopts::ParseResult parse(int argc, const char* const* argv) {
   cxxopts::Options options("checkpoint");
   options.allow_unrecognised_options();  // words() refuses unknown flags with the one that is near
@@ -78,10 +70,7 @@ cxxopts::ParseResult parse(int argc, const char* const* argv) {
 std::vector<std::string> words(const cxxopts::ParseResult& given) {
   for (const std::string& word : given.unmatched()) {
     if (word.empty()) refuse("command line", "an argument is empty", "checkpoint --help");
-    if (word[0] != '-') continue;
-    const std::string near = nearest(word.substr(0, word.find('=')), {"--dtype", "--replace", "--help"});
-    refuse(word, "there is no such flag" + (near.empty() ? "" : "; did you mean " + near + "?"),
-           "checkpoint --help");
+    if (word[0] == '-') refuse_flag(word, {"--dtype", "--replace", "--help"}, "checkpoint --help");
   }
   return given.unmatched();
 }

@@ -1,0 +1,127 @@
+#include "common/run/resume.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/comm/gather_text.h"
+#include "common/config/workload_table.h"
+#include "common/run/run_files.h"
+#include "common/storage/checkpoint/generations.h"
+#include "common/storage/mapped_file.h"
+
+namespace sc::detail {
+
+Path checkpoints_dir(const TrainJob& job) {
+  const std::string& named = job.line.checkpoints.dir;
+  return named.empty() ? Path("runs") / job.lesson.info.name / "checkpoints" : Path(named);
+}
+
+checkpoint::DataFingerprint fingerprint_of(const Path& tokens) {
+  const MappedFile file(tokens);
+  return {static_cast<std::int64_t>(file.bytes().size()), checkpoint::sum_of(file.bytes())};
+}
+
+std::string text_without_fix(const InputError& error) { return error.where() + ": " + error.message(); }
+
+void restore_scalars(const checkpoint::Manifest& from, const StepScalars& scalars) {
+  at::Tensor step = scalars.step, scale = scalars.loss_scale, state = scalars.scaler_state;
+  step.fill_(from.updates);
+  if (!scale.defined()) return;
+  scale.fill_(from.scaler.scale);
+  state[0].fill_(from.scaler.good_steps);
+  state[1].fill_(from.scaler.overflows);
+}
+
+std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communicator& comm) {
+  const std::shared_ptr<FileOps> ops = posix_file_ops();
+  const std::string& asked = job.line.checkpoints.resume;
+  const Path dir = asked == "latest" ? checkpoints_dir(job) : Path(asked);
+  const bool one = checkpoint::is_checkpoint(*ops, dir);
+  std::string listed;
+  if (comm.rank() == Rank{0}) {
+    for (const checkpoint::Generation& generation : checkpoint::generations(*ops, dir))
+      listed += generation.path.string() + "\n";
+    if (one) listed = dir.string() + "\n";
+  }
+  std::istringstream in(broadcast_string(comm, listed));
+  std::vector<Path> found;
+  for (std::string line; std::getline(in, line);) found.emplace_back(line);
+  if (found.empty())
+    throw InputError(ExitCode::data, "--resume " + asked, fmt::format("no checkpoint in {}", dir.string()),
+                     "leave --resume out to begin, or name where they are: --checkpoints DIR");
+  // [anchor: pass-it-over]
+  // All ranks take the same one: the newest in which none of them finds damage.
+  std::string refused;
+  for (auto path = found.rbegin(); path != found.rend(); ++path) {
+    std::unique_ptr<checkpoint::Reader> reader;
+    std::string error;
+    try {
+      reader = std::make_unique<checkpoint::Reader>(*ops, *path);
+      reader->verify(to_int(comm.rank()), to_int(comm.size()));
+    } catch (const InputError& damaged) {
+      error = text_without_fix(damaged);
+    }
+    refused = said_by_all(comm, error);
+    if (refused.empty()) return reader;
+    if (comm.rank() == Rank{0} && !one) spdlog::warn("{} is passed over: {}", path->string(), refused);
+  }
+  throw InputError(ExitCode::data, "--resume " + asked,
+                   (one ? "it is damaged: " : "none is whole: ") + refused,
+                   one ? "an older one" : "begin again without --resume");
+}
+
+void refuse_other_data(const TrainJob& job, const checkpoint::Manifest& manifest, const Path& tokens,
+                       Communicator& comm) {
+  const std::vector<std::string>& may_differ = job.line.checkpoints.may_differ;
+  if (std::ranges::find(may_differ, "data.source") != may_differ.end()) return;
+  std::string differs;
+  if (comm.rank() == Rank{0}) {
+    const checkpoint::DataFingerprint now = fingerprint_of(tokens), then = manifest.data;
+    if (now != then)
+      differs = fmt::format(
+          "it holds other tokens than the file that was trained on: {} bytes with the sum {:016x}, "
+          "which was {} with {:016x}",
+          now.bytes, now.sum, then.bytes, then.sum);
+  }
+  differs = broadcast_string(comm, differs);
+  if (!differs.empty())
+    throw InputError(ExitCode::data, tokens.string(), differs,
+                     "that file; or, if other data are meant, --resume-with data.source");
+}
+
+void refuse_other_workload(const TrainJob& job, const checkpoint::Manifest& manifest) {
+  const std::string& asked = job.line.checkpoints.resume;
+  const std::set<std::string> may_differ(job.line.checkpoints.may_differ.begin(),
+                                         job.line.checkpoints.may_differ.end());
+  const std::map<std::string, std::string> now = values_of(job.config.workload);
+  for (const std::string& key : may_differ) {
+    if (!now.contains(key))
+      throw InputError(ExitCode::usage, "--resume-with " + key, "no key of the workload has that name",
+                       "--explain all lists them; the strategy's own keys may differ anyway");
+  }
+  std::string differ, names;
+  for (const auto& [key, value] : now) {
+    const auto then = manifest.workload.find(key);
+    if ((then != manifest.workload.end() && then->second == value) || may_differ.contains(key)) continue;
+    differ += fmt::format("{}{} is {} now and was {}", differ.empty() ? "" : ", ", key, value,
+                          then == manifest.workload.end() ? "not there" : then->second);
+    names += (names.empty() ? "" : ",") + key;
+  }
+  if (!differ.empty())
+    throw InputError(ExitCode::usage, "--resume " + asked, "the checkpoint is of another workload: " + differ,
+                     "the same workload; or, if that is meant, --resume-with " + names);
+  if (manifest.step > job.config.workload.steps)
+    throw InputError(
+        ExitCode::usage, "--resume " + asked,
+        fmt::format("{} steps are done, and the run has {}", manifest.step, job.config.workload.steps),
+        fmt::format("--steps {} or more, with --resume-with steps", manifest.step));
+}
+
+}  // namespace sc::detail

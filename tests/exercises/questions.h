@@ -1,0 +1,31 @@
+// Checkers of exercises whose file holds questions with blank answers.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "pipedream/json_input.h"
+#include "pipedream/schedule_file.h"
+#include "tests/exercises/check.h"
+
+namespace sc::exercise {
+
+/// Throws NotReached with all that judged(json, question) finds wrong in edited_file(): lines, or nothing.
+template <class Question, std::size_t N, class Judged>
+void require_right_answers(const std::array<Question, N>& questions, const Judged& judged) {
+  std::string wrong;
+  try {
+    const std::string path = edited_file();
+    const nlohmann::json json = pipedream::parse_json(pipedream::read_text(path), path);
+    pipedream::JsonObject file(json, path);
+    const nlohmann::json& given = file.array("questions");
+    require(given.size() == N, "there are " + std::to_string(N) + " questions: restore them");
+    for (std::size_t i = 0; i < N; ++i) wrong += judged(given[i], questions[i]);
+  } catch (const pipedream::InputError& error) {
+    throw NotReached(error.what() + std::string("\n") + error.fix());
+  }
+  if (!wrong.empty()) wrong.pop_back();
+  require(wrong.empty(), wrong);
+}
+
+}  // namespace sc::exercise
