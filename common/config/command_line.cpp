@@ -217,7 +217,8 @@ void refuse_idle_checkpoint_flags(const std::vector<Given>& given, const Checkpo
 bool apply_switch(const Given& flag, CommandLine& line) {
   const std::map<std::string, bool*> switches = {{"plan", &line.plan},           {"trace", &line.trace},
                                                  {"share-gpu", &line.share_gpu}, {"profile", &line.profile},
-                                                 {"help", &line.help},           {"version", &line.version}};
+                                                 {"help", &line.help},           {"version", &line.version},
+                                                 {"brief", &line.brief}};
   const auto found = switches.find(flag.name);
   if (found == switches.end()) return false;
   if (flag.value != "true") refuse(flag.where(), "a switch takes no value", "--" + flag.name + " alone");
@@ -230,7 +231,7 @@ void refuse_contradictions(const std::vector<Given>& given, const CommandLine& l
   const std::set<std::string> of_a_run = {
       "init",       "save",       "sample", "trace",      "inject",      "graph",       "profile",
       "keep",       "save-every", "resume", "save-async", "resume-with", "checkpoints", "crash-at",
-      "eval-every", "validation", "test",   "prompt",     "temperature"};
+      "eval-every", "validation", "test",   "prompt",     "temperature", "brief"};
   for (const Given& flag : given) {
     if (line.plan && of_a_run.contains(flag.name))
       refuse("--" + flag.name, "it belongs to a run; --plan only predicts one", "leave one of them out");
@@ -249,6 +250,10 @@ void refuse_contradictions(const std::vector<Given>& given, const CommandLine& l
   }
   if (!line.init.empty() && !line.checkpoints.resume.empty())
     refuse("--init", "the checkpoint has the weights already", "leave out --init or --resume");
+  if (line.brief && (line.profile || !line.compare.empty()))
+    refuse("--brief",
+           fmt::format("it leaves out what {} is there to show", line.profile ? "--profile" : "--compare"),
+           "leave one of them out");
   if (line.profile && line.share_gpu)
     refuse("--profile", "it measures what operations take alone, and ranks that share a GPU never are",
            "leave out --share-gpu");

@@ -68,6 +68,7 @@ struct CommandLine {
   std::optional<OpsChoice> ops;  // of a GPU; not asked: fused
   std::optional<bool> graph;     // --graph on|off: a GPU's step is captured once and replayed; not asked: on
   bool profile = false;          // time by class of operation, on a GPU
+  bool brief = false;            // a run ends with three lines
   bool share_gpu = false;        // several ranks on one GPU
   std::optional<Bytes> memory_cap;  // bytes of a rank on its device
   std::optional<Bytes> host_cap;    // in the host's memory beside it, pinned or not

@@ -96,6 +96,7 @@ std::vector<Flag> all_flags(const Program& program) {
       {"disk-cap", "SIZE", "bytes a rank may hold on a disk"},
       {"out", "DIR", "directory of the records (default runs/<lesson>/<time>)"},
       {"compare", "RECORD", "at the end, this run beside another one of the same workload: its record.json"},
+      {"brief", "", "the run ends with three lines: bytes held, bytes sent, loss"},
       {"trace", "", "write trace.json: compute, communication and waiting of every rank"},
       {"watchdog", "SECONDS", "longest time of one operation (default 30)"},
       {"inject", "KIND@RANK,STEP",

@@ -105,12 +105,20 @@ std::string time_table(const RunRecord& run, const RunRecord& other) {
   Rows rows = {{"steps after the warm-up", column(other), column(run)}};
   rows.push_back({"median step", fmt::format("{:.2f} ms", before->median * 1e3),
                   fmt::format("{:.2f} ms", now->median * 1e3), ratio(now->median, before->median)});
+  const auto spread = [](const StepTiming& t) {
+    return fmt::format("{:.2f} to {:.2f}", t.p10 * 1e3, t.p90 * 1e3);
+  };
+  rows.push_back({"p10 to p90", spread(*before), spread(*now)});
   rows.push_back({"tokens a second", fmt::format("{:.0f}", before->tokens_per_second),
                   fmt::format("{:.0f}", now->tokens_per_second),
                   ratio(now->tokens_per_second, before->tokens_per_second)});
   rows.push_back({"waiting for communication", fmt::format("{:.1f} %", 100 * before->wait_share),
                   fmt::format("{:.1f} %", 100 * now->wait_share)});
-  return table(rows) + "  times of two runs: docs/measuring.md says what else is in their ratio\n";
+  // What one run's own steps differ by, another run differs by without a reason.
+  const bool seen = now->p10 > before->p90 || before->p10 > now->p90;
+  return table(rows) +
+         (seen ? "" : "  no difference can be seen: most steps of both runs take times that either has\n") +
+         "  times of two runs: docs/measuring.md says what else is in their ratio\n";
 }
 
 std::string loss_table(const RunRecord& run, const RunRecord& other) {

@@ -8,6 +8,7 @@
 #include "common/base/text.h"
 #include "common/gpu/gpu_check.h"
 #include "common/model/activation_plan.h"
+#include "common/records/ending.h"
 
 namespace sc::detail {
 
@@ -52,6 +53,8 @@ void Claims::check_witness(std::int64_t step) const {
                   to_int(shape_.rank), books_.witness.peak().value(), step, ledger.value(),
                   (allowed - ledger).value(), (books_.witness.peak() - allowed).value()));
 }
+
+std::string Claims::brief() const { return format_brief(memory_, operations_, measured(), shape_.rank); }
 
 std::string Claims::report() const {
   if (!measured_) return "bytes and operations are checked in the second step, which this run did not have\n";

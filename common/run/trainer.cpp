@@ -11,6 +11,7 @@
 #include "common/gpu/profile_comm.h"
 #include "common/optim/loss_scale.h"
 #include "common/optim/lr_schedule.h"
+#include "common/records/ending.h"
 #include "common/run/describe.h"
 #include "common/run/failure.h"
 #include "common/run/resume.h"
@@ -291,12 +292,25 @@ std::string Trainer::says_of_checkpoints() const {
   return text + "\n";
 }
 
+void Trainer::say_briefly(const Path& record) const {
+  const std::vector<StepRecord>& steps = observer_.steps();
+  std::cout << "\n"
+            << claims_.brief()
+            << (steps.empty() ? "loss  no step was trained"
+                              : fmt::format("loss  {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss))
+            << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
+            << (tested_ ? fmt::format(", test {:.4f}", tested_->loss) : std::string())
+            << "; record: " << record.string() << std::endl;
+}
+
 void Trainer::say_the_end(const Path& record) const {
+  if (job_.line.brief) return say_briefly(record);
   const std::vector<StepRecord>& steps = observer_.steps();
   std::cout << (steps.empty() ? "\nno step was trained"
                               : fmt::format("\nloss {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss))
             << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
-            << " nats a token, " << human_seconds(seconds()) << "\n";
+            << " nats a token, " << human_seconds(seconds()) << "\n"
+            << format_rates(steps, shape_.workload.batch.sequence, sampler_.steps_per_epoch());
   if (validation_loss_)
     std::cout << fmt::format("perplexity {:.4f} on the validation text", std::exp(*validation_loss_));
   if (tested_)

@@ -56,6 +56,7 @@ class Trainer {
   void finish();
   void finish_profile();
   void say_the_end(const Path& record) const;
+  void say_briefly(const Path& record) const;
   [[nodiscard]] std::string says_of_checkpoints() const;
   [[nodiscard]] double seconds() const;
   [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }

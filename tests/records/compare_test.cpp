@@ -62,12 +62,29 @@ TEST(Compare, EveryQuantityBesideTheOtherRun) {
   EXPECT_EQ(line_of(text, "reduce_scatter"), "reduce_scatter 0 0 3 6,000");
   EXPECT_EQ(line_of(text, "all_gather"), "all_gather 0 0 3 6,000");
   EXPECT_EQ(line_of(text, "median step"), "median step 20.00 ms 30.00 ms x 1.500");
+  EXPECT_EQ(line_of(text, "p10 to p90"), "p10 to p90 20.00 to 20.00 30.00 to 30.00");
+  EXPECT_EQ(text.find("no difference"), std::string::npos) << text;
   EXPECT_EQ(line_of(text, "tokens a second"), "tokens a second 5000 3333 x 0.667");
   EXPECT_EQ(line_of(text, "waiting"), "waiting for communication 25.0 % 25.0 %");
   EXPECT_NE(line_of(text, "times of two runs").find("docs/measuring.md"), std::string::npos);
   EXPECT_EQ(line_of(text, "step 7"), "step 7, where it is largest 4.300000 4.800000 5.00e-01");
   EXPECT_EQ(line_of(text, "step 24"), "step 24 2.600000 2.600000 0.00e+00");
   EXPECT_EQ(line_of(text, "validation"), "validation 5.000000 5.000000 0.00e+00");
+}
+
+TEST(Compare, SaysWhereStepsOfOneRunDifferAsMuchAsTheRunsDo) {
+  OtherRun other{"r.json", some_run("01_data_parallel", 4000, 0.02, 5)};
+  const auto text = [&](double seconds) {
+    RunRecord run = some_run("02_zero1", 4000, seconds, 5);
+    for (std::size_t i = 0; i < run.steps.size(); i += 4) run.steps[i].seconds = 0.0205;
+    return "\n" + format_comparison(run, other);
+  };
+  const std::string said = "no difference can be seen: most steps of both runs take times that either has";
+  EXPECT_EQ(line_of(text(0.02), "no difference"), said);
+  EXPECT_EQ(line_of(text(0.025), "no difference").find(said), std::string::npos)
+      << "20.5 is above all of the other's";
+  for (std::size_t i = 0; i < other.record.steps.size(); i += 4) other.record.steps[i].seconds = 0.021;
+  EXPECT_EQ(line_of(text(0.025), "no difference"), said);
 }
 
 TEST(Compare, ShortRunsAreNoMeasurement) {

@@ -1,6 +1,6 @@
-#include "common/records/report.h"
-
 #include <gtest/gtest.h>
+
+#include "common/records/ending.h"
 
 namespace sc {
 namespace {
@@ -227,6 +227,37 @@ TEST(CommPlans, LeaveOutOperationsOfNothing) {
   plan.add(CommKind::all_reduce, DType::f32, Elements(0), WorldSize{2});
   plan.add(CommKind::all_reduce, DType::f32, Elements(8), WorldSize{2}, 0);
   EXPECT_TRUE(plan.count.empty());
+}
+
+TEST(Rates, AreThoseOfStepsAfterTheWarmUpOrSayThatTheyAreNot) {
+  EXPECT_EQ(format_rates({}, 512, 250), "");
+  StepRecord step;
+  step.tokens = 2048, step.seconds = 0.04;
+  std::vector<StepRecord> steps(24, step);
+  steps.front().seconds = 0.28;
+  EXPECT_EQ(
+      format_rates(steps, 512, 250),
+      "50.00 ms a step, 80 samples a second, 12.5 s an epoch (mean of 24 steps, the warm-up among them: no "
+      "measurement)\n");
+  steps.push_back(step);
+  EXPECT_EQ(format_rates(steps, 512, 250),
+            "40.00 ms a step, 100 samples a second, 10 s an epoch (median of 20 steps after the warm-up, p10 "
+            "to p90 "
+            "40.00 to 40.00 ms)\n");
+}
+
+TEST(Brief, SaysWhatIsHeldAndSentAndWhetherItWasChecked) {
+  MemoryPlan memory = some_memory();
+  CommPlan operations = some_operations();
+  EXPECT_EQ(format_brief(memory, operations, nullptr, Rank{0}),
+            "held  rank 0, bytes: 9,500,032 (device), predicted, not checked\n"
+            "sent  rank 0, bytes a step: 4,000,032 (wire), predicted, not checked\n");
+  memory.add(Purpose::momentum, "momentum", "4 P", Bytes(4000), Place::pinned);
+  operations.add(CommKind::to_host, DType::f32, Elements(1000), WorldSize{1});
+  const Measured measured = as_measured(memory, operations);
+  EXPECT_EQ(format_brief(memory, operations, &measured, Rank{1}),
+            "held  rank 1, bytes: 9,500,032 (device), 4,000 (pinned), as predicted\n"
+            "sent  rank 1, bytes a step: 4,000,032 (wire), 4,000 (link), as predicted\n");
 }
 
 }  // namespace
