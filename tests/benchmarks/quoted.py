@@ -106,7 +106,7 @@ def measured(args, run, packing, data, folder):
         "run_seconds": sum(record["steps"]["seconds"]), "peak_bytes": bytes_held["total"], "bytes": bytes_held,
         "first_loss": losses[0], "last_loss": statistics.mean(losses[-LAST:]),
         "skipped_updates": record["skipped_updates"], "as_predicted": record["as_predicted"],
-        "commit": record["commit"], "versions": record["versions"], "device": record["ranks"][0].get("gpu"),
+        "commit": record["commit"], "versions": record["versions"],
         "started": record["started"],
     }
 

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""What checkpoints cost a run on a GPU, and whether a resumed one ends in the same bits: docs/results/gpu_checkpoints.json.
+
+  python3 tests/benchmarks/gpu_checkpoints.py --bin build/cuda/bin --disk DIR
+
+Per model and lesson: a run that saves nothing, one that writes from a copy while it trains, and one that waits for the disk. Then,
+with deterministic operations, one that saves twice and one that resumes from the first: `checkpoint diff` of their last.
+"""
+import argparse
+import json
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# model, lesson, rows a step, steps, save every
+RUNS = [
+    ("355m", "01_data_parallel", 16, 120, 60),
+    ("355m", "04_zero3", 16, 120, 60),
+    ("1558m", "04_zero3", 8, 160, 80),
+]
+RESUMED = [("355m", "04_zero3", 16), ("1558m", "04_zero3", 8)]
+WARM_UP = 5
+
+
+class Lessons:
+    def __init__(self, args, folder):
+        self.args, self.folder = args, folder
+
+    def run(self, model, lesson, rows, *flags):
+        out = self.folder / "out"
+        shutil.rmtree(out, ignore_errors=True)
+        command = [self.args.bin / lesson, "--workload", f"configs/gpt2_{model}.json",
+                   "--strategy", f"lessons/{lesson}/config.json", "--device", "cuda", "--watchdog", "120"]
+        for setting in (f"batch.global={rows}", f"batch.micro={rows}", "data.validation_batches=1"):
+            command += ["--set", setting]
+        words = [str(word) for word in [*command, *flags]]
+        print(" ".join(words), flush=True)
+        done = subprocess.run([*words, "--out", str(out)], cwd=ROOT, text=True, capture_output=True, check=False)
+        if done.returncode:
+            sys.exit(f"error: exit {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        return json.loads((out / "record.json").read_text())
+
+    def files(self, name):
+        return self.folder / name
+
+
+def cost(lessons, model, lesson, rows, steps, every):
+    found = {"model": model, "lesson": lesson, "rows": rows, "steps": steps, "save_every": every}
+    for mode in ("none", "on", "off"):
+        at = lessons.files("cost")
+        more = [] if mode == "none" else ["--save-every", every, "--save-async", mode, "--keep", 1, "--checkpoints", at]
+        record = lessons.run(model, lesson, rows, "--steps", steps, *more)
+        seconds = record["steps"]["seconds"][WARM_UP:]
+        one = {"step_seconds": statistics.median(seconds), "as_predicted": record["as_predicted"]}
+        if mode != "none":
+            saves = record["saves"]
+            one["saves"] = saves
+            one["bytes"] = sum(path.stat().st_size for path in at.glob(f"step-{steps:06d}/*"))
+            # Steps that began while the first file was being written.
+            after = record["steps"]["seconds"][every:]
+            left, beside = saves[0]["seconds"] - saves[0]["blocked"], []
+            for step in after:
+                if left < step:
+                    break
+                left -= step
+                beside.append(step)
+            one["steps_beside"] = len(beside)
+            one["step_seconds_beside"] = statistics.median(beside) if beside else None
+            shutil.rmtree(at)
+        found[mode] = one
+        found["host_bytes"] = record["ranks"][0]["measured_bytes"].get("host", {})
+        found.update({key: record[key] for key in ("commit", "versions", "started")})
+    return found
+
+
+def resumed(lessons, model, lesson, rows):
+    whole, again = lessons.files("whole"), lessons.files("again")
+    both = ["--ops", "deterministic", "--steps", 12, "--save-every", 6]
+    lessons.run(model, lesson, rows, *both, "--checkpoints", whole)
+    record = lessons.run(model, lesson, rows, *both, "--resume", whole / "step-000006", "--checkpoints", again)
+    last = [str(of / "step-000012") for of in (whole, again)]
+    done = subprocess.run([lessons.args.bin / "checkpoint", "diff", *last], text=True, capture_output=True, check=False)
+    for of in (whole, again):
+        shutil.rmtree(of)
+    said = [line for line in done.stdout.splitlines() if "equal" in line]
+    return {"model": model, "lesson": lesson, "exit": done.returncode, "said": said, "commit": record["commit"]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/cuda/bin")
+    parser.add_argument("--disk", help="where checkpoints are written (default: the system's temporary folder)")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results/gpu_checkpoints.json")
+    args = parser.parse_args()
+    gpu = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], text=True, capture_output=True,
+                         check=True).stdout.split("\n")[0]
+    result = {"about": __doc__.split("\n", maxsplit=1)[0], "machine": gpu, "runs": [], "resumed": []}
+    with tempfile.TemporaryDirectory(prefix="stagecraft_checkpoints_", dir=args.disk) as name:
+        lessons = Lessons(args, pathlib.Path(name))
+        for run in RUNS:
+            result["runs"].append(cost(lessons, *run))
+            args.out.write_text(json.dumps(result, indent=1) + "\n")
+        for run in RESUMED:
+            result["resumed"].append(resumed(lessons, *run))
+            args.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
