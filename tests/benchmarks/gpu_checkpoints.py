@@ -72,7 +72,6 @@ def cost(lessons, model, lesson, rows, steps, every):
             one["step_seconds_beside"] = statistics.median(beside) if beside else None
             shutil.rmtree(at)
         found[mode] = one
-        found["host_bytes"] = record["ranks"][0]["measured_bytes"].get("host", {})
         found.update({key: record[key] for key in ("commit", "versions", "started")})
     return found
 

@@ -1,0 +1,88 @@
+"""docs/results.md: the runs that are quoted everywhere, as they were configured (docs/results/quoted.json)."""
+from .registry import RenderError, has, record, renders, source, table
+
+# Seconds an epoch and GB at the peak that the documents print for these runs.
+QUOTED = {
+    "data parallel, fp32": ("125.67", "13.62"),
+    "ZeRO-1": ("52.10", "9.64"),
+    "ZeRO-2": ("52.56", "10.55"),
+    "ZeRO-3, 774M": ("106.47", "21.03"),
+    "offload, 774M": ("352 to 375", "10.10"),
+}
+
+
+def runs():
+    """{(name, packing): run} on one GPU."""
+    return {(run["name"], run["packing"]): run for run in record("quoted")["runs"] if run["world"] == 1}
+
+
+def loss(run):
+    return f"{run['first_loss']:.2f} to {run['last_loss']:.2f}" if run and run["whole"] else "as ZeRO-3"
+
+
+@renders
+def quoted_runs(page):
+    """Each next to what is quoted."""
+    if not has("quoted"):
+        return ""
+    found, all_runs, rows = record("quoted"), runs(), []
+    for (name, packing), run in all_runs.items():
+        if packing != "pack":
+            continue
+        seconds, peak = QUOTED.get(name, ("", ""))
+        padded = all_runs.get((name, "pad_unmasked"))
+        packed = loss(run) if run["whole"] else ""
+        rows.append([name, run["dtype"], seconds, f"{run['epoch_seconds']:.2f}", f"{run['samples_per_second']:.1f}",
+                     peak, f"{run['peak_bytes'] / 1e9:.2f}", packed, loss(padded) if run["whole"] else ""])
+    heads = ["run", "format", "quoted s an epoch", "here", "samples a second", "quoted peak GB", "here",
+             "loss, packed rows", "loss, padded rows"]
+    return table(heads, rows, left=2) + (
+        f"\n\nFrom {source(page, 'quoted')}: one {found['machine']}, {found['samples']:,} samples of {found['tokens']} tokens, "
+        f"two epochs, random initial weights; 4 samples a step at 355M, 2 at 774M and 1558M. Seconds: the median step times the "
+        f"steps of an epoch. Peak: bytes that the run holds on the GPU, measured. Loss: of the first step, and the mean of the "
+        f"last {found['last']}.")
+
+
+@renders
+def quoted_ratios(page):
+    """What the same numbers say when one thing at a time differs."""
+    if not has("quoted"):
+        return ""
+    all_runs = runs()
+
+    def seconds(name):
+        return all_runs[name, "pack"]["step_seconds"]
+
+    def peak(name):
+        return all_runs[name, "pack"]["peak_bytes"]
+
+    one, fp32 = "data parallel, fp16", "data parallel, fp32"
+    rows = [
+        ["ZeRO-1 against data parallel", "fp16 against fp32", f"{125.67 / 52.10:.2f}", f"{seconds(fp32) / seconds('ZeRO-1'):.2f}"],
+        ["the same", "nothing", "not given", f"{seconds(one) / seconds('ZeRO-1'):.2f}"],
+        ["ZeRO-2 against data parallel", "nothing", "not given", f"{seconds(one) / seconds('ZeRO-2'):.2f}"],
+        ["peak of ZeRO-1 against data parallel", "fp16 against fp32", f"{9.64 / 13.62:.2f}", f"{peak('ZeRO-1') / peak(fp32):.2f}"],
+        ["the same", "nothing", "not given", f"{peak('ZeRO-1') / peak(one):.2f}"],
+    ]
+    return table(["times as fast, or as large", "what else differs", "quoted", "here"], rows, left=2) + (
+        f"\n\nFrom {source(page, 'quoted')}.")
+
+
+@renders
+def quoted_predictions(page):
+    """What choose said of rows before they were run."""
+    if not has("quoted") or not record("quoted")["predicted"]:
+        return ""
+    found, rows = record("quoted"), []
+    names = {"05_offload": "offload, 774M", "06_infinity": "infinity, 774M"}
+    for row in found["predicted"]["of"][0]["rows"]:
+        run = runs().get((names.get(row["lesson"], ""), "pack"))
+        if run is None or row["settings"]:
+            continue
+        if found["predicted"]["at"] >= run["started"]:
+            raise RenderError("quoted.json: predicted after it was run")
+        ms = 1e3 * run["step_seconds"]
+        rows.append([row["lesson"], f"{1e3 * row['seconds']:,.0f}", f"{ms:,.0f}", f"{100 * (1e3 * row['seconds'] / ms - 1):+.1f} %"])
+    return table(["774M, 2 rows of 512 tokens", "predicted ms a step", "measured", "error"], rows) + (
+        f"\n\nPredicted at commit `{found['predicted']['commit']}`, before any run of that size and batch was in the records: "
+        f"`{found['predicted']['of'][0]['command']}`. Measured afterwards: {source(page, 'quoted')}.")
