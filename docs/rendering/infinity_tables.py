@@ -50,7 +50,7 @@ def infinity_gpu(page):
     if not has("gpu_infinity"):
         return ""
     found = record("gpu_infinity")
-    runs = {(run["name"], run["rows"]): run for run in found["runs"]}
+    runs = {(run["name"], run["rows"]): run for run in found["runs"] if run["model"] == "355M"}
     forward = forward_share(workload("gpt2_355m")) * found["offload"][0]["seconds"]  # of the only micro-batch
     rows = []
     for without in found["offload"]:

@@ -79,14 +79,13 @@ def of_infinity():
     disk = statistics.median(turn["block_file"] for turn in found["raw"])
     more = {"exact": "", "delayed": " --set update=delayed --set grads_at=host",
             "params_disk": " --set parameters=sharded --set params_at=disk"}  # params_at=host is no candidate
-    flags = "--workload configs/gpt2_355m.json --set batch.micro=16 --set batch.global="
     for run in found["offload"]:
-        command = f"{flags}{run['rows']} --set update=delayed"
+        command = f"--workload configs/gpt2_355m.json --set batch.micro=16 --set batch.global={run['rows']} --set update=delayed"
         yield step("gpu_infinity", f"{run['rows']} rows", "05_offload", command, 1, run["seconds"])
     for run in found["runs"]:
         if run["name"] in more:
-            command = f"{flags}{run['rows']}{more[run['name']]}"
-            yield step("gpu_infinity", f"{run['rows']} rows", "06_infinity", command, 1, run["seconds"], disk)
+            command = f"{run['workload']} --set batch.global={run['rows']}{more[run['name']]}"
+            yield step("gpu_infinity", f"{run['model']}, {run['rows']} rows", "06_infinity", command, 1, run["seconds"], disk)
 
 
 def measured():

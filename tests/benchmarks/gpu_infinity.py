@@ -3,6 +3,8 @@
 
   python3 tests/benchmarks/gpu_infinity.py --bin build/cuda/bin --commit COMMIT --disk DIR --out gpu_infinity.json
 
+It goes on where an earlier call of the same commit stopped.
+
 Needs the programs 05_offload and 06_infinity of the cuda preset, and block_io_benchmark of either. The raw rate is measured before,
 between and after the runs: reads and writes in turns, 1 MiB each, 16 in flight, in a file of 8 GB.
 """
@@ -18,28 +20,44 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEEPSPEED = 5_020  # tokens a second of ZeRO-Infinity with states on a disk, 355M, 16 rows of 1024, one H200's host
-WORKLOAD = "--workload configs/gpt2_355m.json --set batch.micro=16"
+WORKLOADS = {
+    "355M": "--workload configs/gpt2_355m.json --set batch.micro=16",
+    "1558M": "--workload configs/gpt2_1558m.json --set batch.micro=8",
+}
 DELAYED = "--set update=delayed --set grads_at=host"
 HOST, DISK = ("--set parameters=sharded --set params_at=" + place for place in ("host", "disk"))
-# name, rows a step, what else, steps
+# lesson, model, name, rows a step, what else, steps; None: the raw rate
 RUNS = [
-    ("exact", 16, "", 14),
-    ("exact", 128, "", 12),
-    ("delayed", 128, DELAYED, 12),
-    ("exact", 512, "", 8),
-    ("delayed", 512, DELAYED, 8),
-    ("params_host", 16, HOST, 8),
-    ("params_disk", 16, DISK, 8),
+    None,
+    # Without a disk: what the GPU's part of a step takes.
+    *(("05_offload", "355M", "delayed", rows, "--set update=delayed", steps) for rows, steps in ((16, 30), (128, 9), (512, 9))),
+    # The second has ten steps more than the first: what the kernel counts of ten steps is the difference.
+    ("06_infinity", "355M", "exact, few steps", 16, "", 4),
+    ("06_infinity", "355M", "exact", 16, "", 14),
+    ("06_infinity", "355M", "exact", 128, "", 12),
+    ("06_infinity", "355M", "delayed", 128, DELAYED, 12),
+    None,
+    ("06_infinity", "355M", "exact", 512, "", 8),
+    ("06_infinity", "355M", "delayed", 512, DELAYED, 8),
+    ("06_infinity", "355M", "params_host", 16, HOST, 8),
+    ("06_infinity", "355M", "params_disk", 16, DISK, 8),
+    ("06_infinity", "1558M", "exact", 64, "", 6),
+    None,
 ]
 SKIPPED = 3  # steps that are no measurement
 
 
 def run(bin_folder, lesson, flags, folder):
+    """A run's record, and what the system says of its process: bytes over the disk, most memory at a time."""
     command = [str(bin_folder / lesson), "--strategy", f"lessons/{lesson}/config.json", "--device", "cuda", *flags.split(), "--out", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"error: {' '.join(command)}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return json.loads((folder / "record.json").read_text())
+    said = folder.with_suffix(".txt")
+    with said.open("w") as out:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
+        _, status, used = os.wait4(process.pid, 0)
+    if status != 0:
+        sys.exit(f"error: {' '.join(command)}: exit {os.waitstatus_to_exitcode(status)}\n{said.read_text()[-4000:]}")
+    system = {"read": used.ru_inblock * 512, "written": used.ru_oublock * 512, "peak_host": used.ru_maxrss * 1024}
+    return json.loads((folder / "record.json").read_text()), system
 
 
 def raw(bin_folder, disk):
@@ -51,7 +69,7 @@ def raw(bin_folder, disk):
     return {"ring": ring * 1e9, "block_file": file * 1e9}
 
 
-def of_run(record, rows):
+def of_run(record, rows, system):
     operations = record["ranks"][0]["measured_operations"]
     seconds = record["steps"]["seconds"][SKIPPED:]
     median, tokens = statistics.median(seconds), record["steps"]["tokens"][0]
@@ -66,6 +84,7 @@ def of_run(record, rows):
         "shares": {share["name"]: share["seconds"][0] for share in record.get("timetable", {}).get("shares", [])},
         "bytes": record["ranks"][0]["measured_bytes"],
         "as_predicted": record["as_predicted"],
+        "system": system,
     }
 
 
@@ -79,29 +98,26 @@ def main():
     bin_folder = args.bin.resolve()
     os.environ["STAGECRAFT_COMMIT"] = args.commit
     result = {"about": "Lesson 06 on one GPU by tokens of a step, next to the raw rate of its disk.", "commit": args.commit, "deepspeed": DEEPSPEED}
+    result |= {"raw": [], "offload": [], "runs": []}
+    if args.out.exists():
+        result = json.loads(args.out.read_text())
+        if result["commit"] != args.commit:
+            sys.exit(f"error: {args.out} is of commit {result['commit']}: move it away")
+    done = sum(len(result[part]) for part in ("raw", "offload", "runs"))
     with tempfile.TemporaryDirectory() as scratch:
-
-        def save():
-            args.out.write_text(json.dumps(result, indent=1) + "\n")
-
-        result["raw"] = [raw(bin_folder, args.disk)]
-        # Without a disk: what the GPU's part of a step takes.
-        result["offload"], result["runs"] = [], []
-        for rows in (16, 128, 512):
-            flags = f"{WORKLOAD} --set batch.global={rows} --set update=delayed --steps {30 if rows == 16 else 9}"
-            record = run(bin_folder, "05_offload", flags, pathlib.Path(scratch) / f"offload-{rows}")
-            result["offload"].append(of_run(record, rows))
-            print("05 delayed", rows, result["offload"][-1]["seconds"], flush=True)
-        result["versions"], result["cores"], result["started"] = record["versions"], os.cpu_count(), record["started"]
-        for number, (name, rows, more, steps) in enumerate(RUNS):
-            flags = f"{WORKLOAD} --set batch.global={rows} --steps {steps} --disk {args.disk} {more}"
-            record = run(bin_folder, "06_infinity", flags, pathlib.Path(scratch) / f"{name}-{rows}")
-            result["runs"].append({"name": name, **of_run(record, rows)})
-            print(name, rows, {k: v for k, v in result["runs"][-1].items() if k != "bytes"}, flush=True)
-            save()
-            if number in (2, len(RUNS) - 1):
+        for number, what in enumerate(RUNS[done:]):
+            if what is None:
                 result["raw"].append(raw(bin_folder, args.disk))
-        save()
+            else:
+                lesson, model, name, rows, more, steps = what
+                offload = lesson == "05_offload"
+                flags = f"{WORKLOADS[model]} --set batch.global={rows} --steps {steps} {'' if offload else f'--disk {args.disk}'} {more}"
+                record, system = run(bin_folder, lesson, flags, pathlib.Path(scratch) / str(number))
+                result |= {"versions": record["versions"], "cores": os.cpu_count(), "started": record["started"]}
+                found = of_run(record, rows, system)
+                result["offload" if offload else "runs"].append(found if offload else {"name": name, "model": model, "workload": WORKLOADS[model], **found})
+                print(*what, {k: v for k, v in found.items() if k != "bytes"}, flush=True)
+            args.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
