@@ -64,3 +64,31 @@ def infinity_gpu(page):
             rows[-1] += [thousands(rate), f"{100 * rate / without['tokens_per_second']:.0f} % ({100 * formula:.0f} %)"]
     heads = ["tokens per step", "without a disk", "exact", "of that", "delayed", "of that"]
     return table(heads, rows, left=0) + tail(page, "gpu_infinity", more="one NVIDIA H200, thousands of tokens per second; without a disk: lesson 05, delayed; in brackets: by the formulas, with the disk's time of each run")
+
+
+def of_ten_steps(way):
+    """Bytes that the kernel counts for ten steps, over ten times those planned: two runs whose lengths differ by ten steps."""
+    found = {run["name"]: run for run in reversed(record("gpu_infinity")["runs"]) if (run["model"], run["rows"]) == ("355M", 16)}
+    few, many = found["exact, few steps"], found["exact"]
+    return (many["system"][way] - few["system"][way]) / (5 * many["disk_bytes"])
+
+
+@renders
+def infinity_host(page):
+    """Exact updates on one GPU by model: what lies on the disk and in memory, and the rate over the disk next to the disk's own."""
+    if not has("gpu_infinity"):
+        return ""
+    found = record("gpu_infinity")
+    raw = statistics.median(turn["block_file"] for turn in found["raw"])
+    states = ("master", "momentum", "variance")
+    rows = []
+    for run in (min((run for run in found["runs"] if (run["model"], run["name"]) == (model, "exact")), key=lambda run: run["rows"]) for model in ("355M", "1558M")):
+        held, moved = run["bytes"], run["disk_bytes"]
+        on_disk, window = sum(held["disk"][name] for name in states), held["host"]["workspace"]
+        rate = f"{1e-9 * run['disk_rate']:.2f} GB/s ({100 * run['disk_rate'] / raw:.0f} %)"
+        rows.append([run["model"], f"{1e-9 * on_disk:.2f} GB", f"{1e-6 * window:.0f} MB", f"{1e-9 * run['system']['peak_host']:.2f} GB",
+                     f"{1e-9 * moved:.2f} GB", f"{run['seconds']:.1f} s", rate])
+    off = 100 * max(abs(of_ten_steps(way) - 1) for way in ("read", "written"))
+    note = f"\n\nThe kernel counted the bytes of ten steps over this disk: they differ from the plan by {off:.4f} %."
+    heads = ["model", "states on the disk", "window", "all host memory", "moved per step", "step", "rate (of the disk's own)"]
+    return table(heads, rows) + tail(page, "gpu_infinity", more="one NVIDIA H200; all host memory: the process's most at a time, its pinned buffers and libraries included") + note
