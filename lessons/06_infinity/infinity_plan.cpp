@@ -71,7 +71,7 @@ void refuse(const RunShape& shape, const InfinityOptions& options) {
   if (options.block % kBlockAlign != 0)
     throw InputError(ExitCode::usage, "block",
                      fmt::format("{} is no multiple of {}", options.block, kBlockAlign),
-                     fmt::format("{}", round_up(options.block, kBlockAlign)));
+                     fmt::format("block={}", round_up(options.block, kBlockAlign)));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 Per model and lesson: a run that saves nothing, one that writes from a copy while it trains, and one that waits for the disk. Then,
 with deterministic operations, one that saves twice and one that resumes from the first: `checkpoint diff` of their last.
+Two ranks share the GPU, and their messages go through the host's memory. What --out has of an earlier call stays.
 """
 import argparse
 import json
@@ -16,13 +17,14 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# model, lesson, rows a step, steps, save every
+# model, lesson, ranks, rows a step, steps, save every
 RUNS = [
-    ("355m", "01_data_parallel", 16, 120, 60),
-    ("355m", "04_zero3", 16, 120, 60),
-    ("1558m", "04_zero3", 8, 160, 80),
+    ("355m", "01_data_parallel", 1, 16, 120, 60),
+    ("355m", "04_zero3", 1, 16, 120, 60),
+    ("1558m", "04_zero3", 1, 8, 160, 80),
+    ("355m", "03_zero2", 2, 16, 24, 12),
 ]
-RESUMED = [("355m", "04_zero3", 16), ("1558m", "04_zero3", 8)]
+RESUMED = [("355m", "04_zero3", 1, 16), ("1558m", "04_zero3", 1, 8), ("355m", "03_zero2", 2, 16)]
 WARM_UP = 5
 
 
@@ -30,13 +32,15 @@ class Lessons:
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
 
-    def run(self, model, lesson, rows, *flags):
+    def run(self, model, lesson, ranks, rows, *flags):
         out = self.folder / "out"
         shutil.rmtree(out, ignore_errors=True)
         command = [self.args.bin / lesson, "--workload", f"configs/gpt2_{model}.json",
                    "--strategy", f"lessons/{lesson}/config.json", "--device", "cuda", "--watchdog", "120"]
-        for setting in (f"batch.global={rows}", f"batch.micro={rows}", "data.validation_batches=1"):
+        for setting in (f"batch.global={rows}", f"batch.micro={rows // ranks}", "data.validation_batches=1"):
             command += ["--set", setting]
+        if ranks > 1:
+            command = ["mpirun", "-n", ranks, "--bind-to", "none", *command, "--share-gpu"]
         words = [str(word) for word in [*command, *flags]]
         print(" ".join(words), flush=True)
         done = subprocess.run([*words, "--out", str(out)], cwd=ROOT, text=True, capture_output=True, check=False)
@@ -48,12 +52,12 @@ class Lessons:
         return self.folder / name
 
 
-def cost(lessons, model, lesson, rows, steps, every):
-    found = {"model": model, "lesson": lesson, "rows": rows, "steps": steps, "save_every": every}
+def cost(lessons, model, lesson, ranks, rows, steps, every):
+    found = {"model": model, "lesson": lesson, "ranks": ranks, "rows": rows, "steps": steps, "save_every": every}
     for mode in ("none", "on", "off"):
         at = lessons.files("cost")
         more = [] if mode == "none" else ["--save-every", every, "--save-async", mode, "--keep", 1, "--checkpoints", at]
-        record = lessons.run(model, lesson, rows, "--steps", steps, *more)
+        record = lessons.run(model, lesson, ranks, rows, "--steps", steps, *more)
         seconds = record["steps"]["seconds"][WARM_UP:]
         one = {"step_seconds": statistics.median(seconds), "as_predicted": record["as_predicted"]}
         if mode != "none":
@@ -76,17 +80,17 @@ def cost(lessons, model, lesson, rows, steps, every):
     return found
 
 
-def resumed(lessons, model, lesson, rows):
+def resumed(lessons, model, lesson, ranks, rows):
     whole, again = lessons.files("whole"), lessons.files("again")
     both = ["--ops", "deterministic", "--steps", 12, "--save-every", 6]
-    lessons.run(model, lesson, rows, *both, "--checkpoints", whole)
-    record = lessons.run(model, lesson, rows, *both, "--resume", whole / "step-000006", "--checkpoints", again)
+    lessons.run(model, lesson, ranks, rows, *both, "--checkpoints", whole)
+    record = lessons.run(model, lesson, ranks, rows, *both, "--resume", whole / "step-000006", "--checkpoints", again)
     last = [str(of / "step-000012") for of in (whole, again)]
     done = subprocess.run([lessons.args.bin / "checkpoint", "diff", *last], text=True, capture_output=True, check=False)
     for of in (whole, again):
         shutil.rmtree(of)
     said = [line for line in done.stdout.splitlines() if "equal" in line]
-    return {"model": model, "lesson": lesson, "exit": done.returncode, "said": said, "commit": record["commit"]}
+    return {"model": model, "lesson": lesson, "ranks": ranks, "exit": done.returncode, "said": said, "commit": record["commit"]}
 
 
 def main():
@@ -98,12 +102,14 @@ def main():
     gpu = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], text=True, capture_output=True,
                          check=True).stdout.split("\n")[0]
     result = {"about": __doc__.split("\n", maxsplit=1)[0], "machine": gpu, "runs": [], "resumed": []}
+    if args.out.exists():
+        result = json.loads(args.out.read_text())
     with tempfile.TemporaryDirectory(prefix="stagecraft_checkpoints_", dir=args.disk) as name:
         lessons = Lessons(args, pathlib.Path(name))
-        for run in RUNS:
+        for run in RUNS[len(result["runs"]):]:
             result["runs"].append(cost(lessons, *run))
             args.out.write_text(json.dumps(result, indent=1) + "\n")
-        for run in RESUMED:
+        for run in RESUMED[len(result["resumed"]):]:
             result["resumed"].append(resumed(lessons, *run))
             args.out.write_text(json.dumps(result, indent=1) + "\n")
 

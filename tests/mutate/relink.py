@@ -37,7 +37,7 @@ TESTS = {
     "common/model/param_layout.cpp": ["param_layout_test"],
     "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
     "common/storage/atomic_dir.cpp": [CHECKPOINT],
-    "common/storage/checkpoint/generations.cpp": [CHECKPOINT],
+    **{f"common/storage/checkpoint/{name}.cpp": [CHECKPOINT] for name in ("entry", "file_writer", "generations", "manifest", "rank_file", "reader", "sums")},
     "common/strategy/holders.cpp": [SAVED],
     "common/strategy/owned_slice.cpp": [ZERO],
     "common/strategy/passes.cpp": [LESSONS, ZERO],

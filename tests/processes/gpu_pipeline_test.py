@@ -1,22 +1,28 @@
-"""Lesson 07 on two GPUs, deterministic operations, one graph per step or none: every schedule, and two replicas of one stage, end in the bytes of
-lesson 00 in the same order of sums; with --trace a run says what its step took. Skipped (77) with fewer than two GPUs."""
+"""Lesson 07 on GPUs, deterministic operations: every schedule, and two replicas of one stage, end in the bytes of lesson 00 in the same order of
+sums; with --trace a run says what its step took. On two GPUs with one graph per step or none; on one GPU that two ranks share, whose messages
+go through the host's memory. Skipped (77) without a GPU."""
 
 import filecmp
+import unittest
 
 import support
 
 SETTINGS = "model.width=128 model.context=128 batch.sequence=128 precision.dtype=bf16 data.validation_fraction=0.2 model.layers=8 batch.micro=2"
 FLAGS = ["--device", "cuda", "--ops", "deterministic", "--threads", "1", "--steps", "8"]
-ROWS = [(f"schedule={schedule}", "on") for schedule in ("naive", "gpipe", "1f1b", "interleaved", "zb_h1")]
-ROWS += [("schedule=1f1b", "off"), ("replicas=2", "on"), ("replicas=2 states=sharded", "on")]
+SCHEDULES = [f"schedule={schedule}" for schedule in ("naive", "gpipe", "1f1b", "interleaved", "zb_h1")]
+REPLICAS = ["replicas=2", "replicas=2 states=sharded"]
 
 
-class PipelineOnGpus(support.ProcessTest):
+class OnGpus:
+    ROWS: list  # settings, flags
+    COMM: str
+    ENV = None
+
     @classmethod
     def setUpClass(cls):
         orders = {"stages": ["--tied-sum", "split"], "replicas": ["--virtual-ranks", "2"]}
         cls.references = {name: support.Run("00_one_device", 0, SETTINGS, *order, *FLAGS, env=support.one_gpu()) for name, order in orders.items()}
-        cls.runs = {row: support.Run("07_pipeline", 2, f"{SETTINGS} {row[0]}", *FLAGS, "--graph", row[1]) for row in ROWS}
+        cls.runs = {row: support.Run("07_pipeline", 2, f"{SETTINGS} {row[0]}", *FLAGS, *row[1], env=cls.ENV) for row in cls.ROWS}
         jobs = {name: run.job for name, run in {**cls.references, **cls.runs}.items()}
         cls.ended = support.side_by_side(jobs, at_once=4)
 
@@ -29,7 +35,7 @@ class PipelineOnGpus(support.ProcessTest):
                 record = run.record()
                 self.assertTrue(record["as_predicted"])
                 self.assertEqual(record["allocator"]["allocations"], 0, "the checked step allocated")
-                self.assertEqual(record["comm"], "nccl")
+                self.assertEqual(record["comm"], self.COMM)
 
     def test_files_and_losses_are_lesson_00s(self):
         for row, run in self.runs.items():
@@ -39,6 +45,12 @@ class PipelineOnGpus(support.ProcessTest):
                 self.assertEqual([loss for loss, _ in run.losses()], [loss for loss, _ in reference.losses()])
         a, b = self.references.values()
         self.assertFalse(filecmp.cmp(a.weights, b.weights, shallow=False), "the comparison could not fail")
+
+
+@unittest.skipIf(support.gpus() < 2, "two GPUs needed")
+class PipelineOnGpus(OnGpus, support.ProcessTest):
+    ROWS = [*((row, ("--graph", "on")) for row in SCHEDULES + REPLICAS), ("schedule=1f1b", ("--graph", "off"))]
+    COMM = "nccl"
 
     def test_a_traced_run_knows_its_makespan(self):
         for graph in ("on", "off"):
@@ -55,5 +67,11 @@ class PipelineOnGpus(support.ProcessTest):
             self.expect_one_error(ended, 64, f"{key}: it is about ranks on the CPU, and these are GPUs\n  fix: leave it out, or --device cpu")
 
 
+class PipelineOnOneGpu(OnGpus, support.ProcessTest):
+    ROWS = [(row, ("--share-gpu",)) for row in SCHEDULES + REPLICAS]
+    COMM = "staged"
+    ENV = support.one_gpu()
+
+
 if __name__ == "__main__":
-    support.main(gpus_needed=2)
+    support.main(gpus_needed=1)

@@ -287,7 +287,7 @@ class Refusals(InfinityTest):
         for flags, code, message in (
             ("--set update=delayed", 64, "update=delayed: the next gradient would overwrite the one on the device that the update still reads\n"
                                          "  fix: grads_at=host, or update=exact"),
-            ("--set block=5000", 64, r"block: 5000 is no multiple of 4096\n  fix: 8192"),
+            ("--set block=5000", 64, r"block: 5000 is no multiple of 4096\n  fix: block=8192"),
             ("--set block=100", 64, r"--set block=100: block: 100 is outside its range, at least 4096\n  fix: .*"),
             ("--set buffers=0", 64, r"--set buffers=0: buffers: 0 is outside its range, 1 \.\. 1024\n  fix: .*"),
             ("--set engine=aio", 64, r'--set engine=aio: engine: "aio" is none of io_uring, threads\n  fix: .*'),
