@@ -28,6 +28,10 @@ def checkpoint_cost(page):
         f"\n\nFrom {source(page, 'lesson_09')} (medians of three runs with 6 saves each, two ranks, default workload).")
 
 
+def named(run):
+    return f"{run['model'].upper()}, {run['lesson']}" + (", two GPUs" if run.get("ranks", 1) == 2 else "")
+
+
 @renders
 def checkpoint_gpu(page):
     """What a save blocks and takes of a run on a GPU."""
@@ -37,12 +41,12 @@ def checkpoint_gpu(page):
             save, one = run[mode]["saves"][0], run[mode]
             beside = one["step_seconds_beside"]
             slower = f"{100 * (beside / run['none']['step_seconds'] - 1):+.1f} %" if beside else ""
-            rows.append([f"{run['model'].upper()}, {run['lesson']}, {ROWS[mode]}", f"{one['bytes'] / 1e9:.1f}",
+            rows.append([f"{named(run)}, {ROWS[mode]}", f"{one['bytes'] / 1e9:.1f}",
                          f"{save['blocked']:.1f} s", f"{save['seconds']:.1f} s", slower])
-    equal = ", ".join(f"{run['model'].upper()} under {run['lesson']}" for run in found["resumed"] if run["exit"] == 0)
+    equal = "; ".join(named(run) for run in found["resumed"] if run["exit"] == 0)
     heads = ["first save of a run", "GB", "blocks the run for", "durable after", "steps meanwhile"]
     return table(heads, rows) + (
-        f"\n\nFrom {source(page, 'gpu_checkpoints')} (one {found['machine']}, its host's disk; single runs, next to one that saves "
+        f"\n\nFrom {source(page, 'gpu_checkpoints')} ({found['machine']}, its host's disk; single runs, next to one that saves "
         f"nothing). Equal to the bit after a resume, with `--ops deterministic`: {equal}.")
 
 

@@ -3,9 +3,9 @@
 
   python3 tests/benchmarks/gpu_checkpoints.py --bin build/cuda/bin --disk DIR
 
-Per model and lesson: a run that saves nothing, one that writes from a copy while it trains, and one that waits for the disk. Then,
-with deterministic operations, one that saves twice and one that resumes from the first: `checkpoint diff` of their last.
-Two ranks share the GPU, and their messages go through the host's memory. What --out has of an earlier call stays.
+Per model, lesson and number of GPUs: a run that saves nothing, one that writes from a copy while it trains, and one that waits
+for the disk. Then, with deterministic operations, one that saves twice and one that resumes from the first: `checkpoint diff`
+of their last; only bits count there, so --quick-disk may lie in memory. What --out has of an earlier call stays.
 """
 import argparse
 import json
@@ -17,14 +17,20 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# model, lesson, ranks, rows a step, steps, save every
+# model, lesson, ranks (a GPU each), rows a step, steps, save every
 RUNS = [
     ("355m", "01_data_parallel", 1, 16, 120, 60),
     ("355m", "04_zero3", 1, 16, 120, 60),
     ("1558m", "04_zero3", 1, 8, 160, 80),
-    ("355m", "03_zero2", 2, 16, 24, 12),
+    ("355m", "01_data_parallel", 2, 32, 90, 50),
+    ("355m", "03_zero2", 2, 32, 90, 50),
+    ("355m", "04_zero3", 2, 32, 90, 50),
+    ("1558m", "01_data_parallel", 2, 16, 110, 60),
+    ("1558m", "03_zero2", 2, 16, 110, 60),
+    ("1558m", "04_zero3", 2, 16, 110, 60),
 ]
-RESUMED = [("355m", "04_zero3", 1, 16), ("1558m", "04_zero3", 1, 8), ("355m", "03_zero2", 2, 16)]
+RESUMED = [("355m", "04_zero3", 1, 16), ("1558m", "04_zero3", 1, 8)]
+RESUMED += [(model, lesson, 2, rows) for model, rows in (("355m", 32), ("1558m", 16)) for lesson in ("01_data_parallel", "03_zero2", "04_zero3")]
 WARM_UP = 5
 
 
@@ -40,7 +46,7 @@ class Lessons:
         for setting in (f"batch.global={rows}", f"batch.micro={rows // ranks}", "data.validation_batches=1"):
             command += ["--set", setting]
         if ranks > 1:
-            command = ["mpirun", "-n", ranks, "--bind-to", "none", *command, "--share-gpu"]
+            command = ["mpirun", "-q", "-n", ranks, "--oversubscribe", "--bind-to", "none", *command]
         words = [str(word) for word in [*command, *flags]]
         print(" ".join(words), flush=True)
         done = subprocess.run([*words, "--out", str(out)], cwd=ROOT, text=True, capture_output=True, check=False)
@@ -63,7 +69,7 @@ def cost(lessons, model, lesson, ranks, rows, steps, every):
         if mode != "none":
             saves = record["saves"]
             one["saves"] = saves
-            one["bytes"] = sum(path.stat().st_size for path in at.glob(f"step-{steps:06d}/*"))
+            one["bytes"] = sum(path.stat().st_size for path in at.glob("step-*/*"))
             # Steps that began while the first file was being written.
             after = record["steps"]["seconds"][every:]
             left, beside = saves[0]["seconds"] - saves[0]["blocked"], []
@@ -81,7 +87,7 @@ def cost(lessons, model, lesson, ranks, rows, steps, every):
 
 
 def resumed(lessons, model, lesson, ranks, rows):
-    whole, again = lessons.files("whole"), lessons.files("again")
+    whole, again = (pathlib.Path(lessons.args.quick_disk or lessons.folder) / name for name in ("whole", "again"))
     both = ["--ops", "deterministic", "--steps", 12, "--save-every", 6]
     lessons.run(model, lesson, ranks, rows, *both, "--checkpoints", whole)
     record = lessons.run(model, lesson, ranks, rows, *both, "--resume", whole / "step-000006", "--checkpoints", again)
@@ -93,23 +99,30 @@ def resumed(lessons, model, lesson, ranks, rows):
     return {"model": model, "lesson": lesson, "ranks": ranks, "exit": done.returncode, "said": said, "commit": record["commit"]}
 
 
+def missing(wanted, found, gpus):
+    """Those for as many GPUs that the result lacks."""
+    there = {(run["model"], run["lesson"], run.get("ranks", 1)) for run in found}
+    return [run for run in wanted if run[2] == gpus and run[:3] not in there]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/cuda/bin")
     parser.add_argument("--disk", help="where checkpoints are written (default: the system's temporary folder)")
+    parser.add_argument("--quick-disk", help="where those are written of which only bits count (default: as --disk)")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results/gpu_checkpoints.json")
     args = parser.parse_args()
-    gpu = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], text=True, capture_output=True,
-                         check=True).stdout.split("\n")[0]
-    result = {"about": __doc__.split("\n", maxsplit=1)[0], "machine": gpu, "runs": [], "resumed": []}
+    names = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], text=True, capture_output=True,
+                           check=True).stdout.split("\n")[:-1]
+    result = {"about": __doc__.split("\n", maxsplit=1)[0], "machine": names[0], "runs": [], "resumed": []}
     if args.out.exists():
         result = json.loads(args.out.read_text())
     with tempfile.TemporaryDirectory(prefix="stagecraft_checkpoints_", dir=args.disk) as name:
         lessons = Lessons(args, pathlib.Path(name))
-        for run in RUNS[len(result["runs"]):]:
+        for run in missing(RUNS, result["runs"], len(names)):
             result["runs"].append(cost(lessons, *run))
             args.out.write_text(json.dumps(result, indent=1) + "\n")
-        for run in RESUMED[len(result["resumed"]):]:
+        for run in missing(RESUMED, result["resumed"], len(names)):
             result["resumed"].append(resumed(lessons, *run))
             args.out.write_text(json.dumps(result, indent=1) + "\n")
 

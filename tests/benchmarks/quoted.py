@@ -89,7 +89,7 @@ def measured(args, run, packing, data, folder):
     if lesson == "06_infinity":
         command += ["--disk", folder]
     out = folder / f"{lesson}_{size}_{dtype}_{packing}"
-    launcher = [] if args.world == 1 else ["mpirun", "-n", str(args.world)]
+    launcher = [] if args.world == 1 else ["mpirun", "-q", "-n", str(args.world), "--oversubscribe", "--bind-to", "none"]
     words = launcher + [str(word) for word in command]
     print(" ".join(words), flush=True)
     done = subprocess.run([*words, "--out", str(out)], cwd=ROOT, text=True, capture_output=True, check=False)

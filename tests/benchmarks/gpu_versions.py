@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Lesson 08's rules and lesson 07's 1F1B on two GPUs, in turns: docs/results/gpu_versions.json.
+
+  python3 tests/benchmarks/gpu_versions.py --bin build/cuda/bin --commit COMMIT --out gpu_versions.json [--rounds 2]
+
+First a traced run of lesson 07 writes what forward, backward, update and messages take there (costs.json), and lesson 08's
+--plan says by them what a step of each rule will take. Only then is lesson 08 run.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WORKLOAD = ("--workload configs/gpt2_355m.json --set model.tied=false --set batch.micro=4 --set batch.global=32 "
+            "--set data.validation_batches=1")
+STEPS, WARM_UP = 50, 15
+PROGRAMS = {
+    "1f1b": "07_pipeline --set schedule=1f1b",
+    "1f1b_eager": "07_pipeline --set schedule=1f1b --graph off",
+    "none": "08_weight_versions --set versions=none",
+    "stash": "08_weight_versions --set versions=stash",
+    "vertical_sync": "08_weight_versions --set versions=vertical_sync",
+    "two_buffers": "08_weight_versions --set versions=two_buffers",
+    "stash_8": "08_weight_versions --set versions=stash --set update_every=8",
+}
+
+
+class Programs:
+    def __init__(self, bin_folder, folder):
+        self.bin, self.folder = bin_folder, folder
+
+    def said(self, program, flags, launcher=()):
+        name, *own = program.split()
+        command = [*launcher, str(self.bin / name), "--strategy", f"lessons/{name}/config.json", *WORKLOAD.split(), *own, "--device", "cuda", *flags]
+        done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"error: {' '.join(command)}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return done.stdout
+
+    def run(self, program, out, *flags):
+        self.said(program, [*flags, "--out", str(self.folder / out)],
+                  ["mpirun", "-q", "-n", "2", "--oversubscribe", "--bind-to", "none"])
+        return json.loads((self.folder / out / "record.json").read_text())
+
+    def predicted(self, program, costs):
+        """Milliseconds and tokens per second that --plan says."""
+        said = self.said(program, ["--plan", "--world", "2", "--costs", str(costs)])
+        seconds = re.search(r"([\d.,]+) ms, idle ([\d.]+) %, ([\d,]+) tokens a second", said)
+        if seconds is None:
+            sys.exit(f"error: --plan of {program} predicts no time:\n{said[-2000:]}")
+        return {"seconds": float(seconds[1].replace(",", "")) / 1e3, "idle": float(seconds[2]) / 100,
+                "tokens_per_second": float(seconds[3].replace(",", ""))}
+
+
+def of_rounds(records):
+    # Steps of lesson 08 end when their results arrive, so single ones say little: the mean over all of them.
+    means = [statistics.mean(r["steps"]["seconds"][WARM_UP:]) for r in records]
+    return {
+        "rounds_seconds": means,
+        "seconds": statistics.median(means),
+        "median_seconds": [statistics.median(r["steps"]["seconds"][WARM_UP:]) for r in records],
+        "ranks": [{"predicted": rank["predicted_bytes"], "measured": rank["measured_bytes"]} for rank in records[0]["ranks"]],
+        "as_predicted": all(r["as_predicted"] for r in records),
+        "allocations": [r["allocator"]["allocations"] for r in records],
+        "last_loss": records[0]["steps"]["loss"][-1],
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    parser.add_argument("--commit", required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--rounds", type=int, default=2)
+    args = parser.parse_args()
+    os.environ.update(STAGECRAFT_COMMIT=args.commit, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", EVENT_NOEPOLL="1")
+    gpu = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], text=True, capture_output=True, check=True).stdout
+    with tempfile.TemporaryDirectory() as name:
+        programs, records = Programs(args.bin.resolve(), pathlib.Path(name)), {}
+        first = programs.run("07_pipeline --set schedule=1f1b --graph off", "costs", "--steps", "8", "--trace")
+        costs = programs.folder / "costs" / "costs.json"
+        result = {
+            "about": __doc__.split("\n", maxsplit=1)[0],
+            "commit": args.commit,
+            "gpu": gpu.splitlines()[0],
+            "started": first["started"],
+            "versions": first["versions"],
+            "workload": WORKLOAD,
+            "programs": PROGRAMS,
+            "steps": STEPS,
+            "warm_up": WARM_UP,
+            "tokens_per_step": 32 * 1024,
+            "costs": json.loads(costs.read_text()),
+            "timetable": first["timetable"],
+            "predicted": {key: programs.predicted(program, costs) for key, program in PROGRAMS.items()},
+            "runs": {},
+        }
+        print(json.dumps(result["predicted"], indent=1), flush=True)
+        for turn in range(args.rounds):
+            for key, program in PROGRAMS.items():
+                records.setdefault(key, []).append(programs.run(program, f"{key}-{turn}", "--steps", str(STEPS)))
+                result["runs"] = {run: of_rounds(several) for run, several in records.items()}
+                print(key, [round(32 * 1024 / s) for s in result["runs"][key]["rounds_seconds"]], "tokens a second", flush=True)
+                args.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
