@@ -1,5 +1,6 @@
 #include "executor.h"
 
+#include <ATen/ops/zeros.h>
 #include <spdlog/fmt/fmt.h>
 
 namespace sc {
@@ -37,6 +38,30 @@ void Executor::perform(const Action& action, const Slot& slot, const Batch* batc
     case Kind::stash:
     case Kind::drop:
       return;  // whoever executes the list knows what a step is; SlotWalk has kept and freed versions
+  }
+}
+
+// On a GPU. The first use of a kernel loads it, which waits for all that the device was given, a posted receive
+// included. Where its message comes only after this stage's answer, as in naive, both stages would wait for ever.
+void Executor::warm_up() {
+  const int stages = share_.schedule.stages;
+  const auto on_device = stage_.sums().options();
+  if (!on_device.device().is_cuda() || stages == 1) return;
+  const BatchConfig& b = context_.shape.workload.batch;
+  const at::Tensor tokens = at::zeros({b.micro, b.sequence}, on_device.dtype(at::kLong));
+  const Batch batch{.tokens = tokens, .targets = tokens, .scale = at::zeros({}, on_device.dtype(at::kFloat))};
+  at::Tensor sums = at::zeros({4}, on_device);
+  const Pools& pools = share_.slots.pools;
+  for (int position = share_.stage; position < share_.schedule.positions(); position += stages) {
+    Slot slot{.set = 0, .input = 0};
+    if (!share_.has_head(position)) slot.grad_in = 0;
+    if (!share_.embeds(position)) slot.grad_out = pools.grads - 1;
+    if (pools.pending > 0) slot.pending = 0;
+    stage_.forward(position, batch, slot);
+    for (const Write write : {Write::overwrite, Write::accumulate}) {
+      stage_.backward(position, batch, slot, write, sums, [](int) {}, [] {});
+      if (slot.pending >= 0) stage_.backward_weights(position, slot, write, [](int) {});
+    }
   }
 }
 

@@ -23,6 +23,10 @@ class Executor {
         sent_x_(static_cast<std::size_t>(share.slots.pools.sets)),
         sent_grad_(static_cast<std::size_t>(share.slots.pools.grads)) {}
 
+  /// Forward and backward of nothing, before the first message. Gradients and activations hold numbers afterwards
+  /// that the first micro-batch overwrites.
+  void warm_up();
+
   /// Where backward leaves what it makes.
   struct Sum {
     Write write;       // the gradient of the weights: a first micro-batch's, or one more

@@ -113,6 +113,7 @@ Pipeline::Pipeline(RunContext& context, const Options& options)
   if (replicas_ && share_.shards > 1)
     for (Stage::Held& held : stage_.held()) replicas_->all_gather(held.params_slice, held.params).wait();
   context.timeline.keep_recent(kMeasuredSteps);
+  executor_.warm_up();
 }
 
 std::string Pipeline::predict(const RunShape& shape, const Options& options) {

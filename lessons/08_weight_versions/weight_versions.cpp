@@ -44,6 +44,7 @@ WeightVersions::WeightVersions(RunContext& context, const Options& options)
     tokens_ = context.ledger.zeros(Purpose::workspace, "tokens in flight",
                                    {context.shape.stages, batch.micro, batch.sequence}, DType::i64);
   context.timeline.keep_recent(kTimedSteps);
+  executor_.warm_up();
   warm_up();
 }
 
