@@ -6,7 +6,8 @@
 #     RUN       the folder of a run, or its record.json; of a run that goes on, or was killed, what it has
 #               written
 #     --svg     the figure; default: loss.svg next to the first run's record
-#     --across  keys of the workload in which the runs may differ; runs that differ in another one are refused
+#     --across  keys of the workload in which the runs may differ; runs that differ in another one are refused, and so are those
+#               with a --validation or --test of another text, unless --across names `validation` or `test`
 #   exit   0; 64 usage, or runs of different workloads; 65 a RUN is no run, or is damaged; 69 python3 is
 #          missing; 73 the figure cannot be written
 set -euo pipefail

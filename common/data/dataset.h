@@ -46,6 +46,10 @@ class Dataset {
   [[nodiscard]] const Rows& validation() const { return validation_; }
   /// The token file that is mapped.
   [[nodiscard]] const Path& tokens_path() const { return file_.path(); }
+  /// That of the validation text, if it is a file of its own.
+  [[nodiscard]] std::optional<Path> validation_path() const {
+    return validation_file_ ? std::optional(validation_file_->path()) : std::nullopt;
+  }
 
  private:
   Dataset(TokenFile file, std::optional<TokenFile> validation, const Workload& workload,
@@ -62,6 +66,7 @@ class TestSet {
   ///   Errors  as Dataset::open(); exit 65 where not one row fits.
   TestSet(FileOps& ops, const std::string& source, const Workload& workload, const Path& cache);
   [[nodiscard]] const Rows& rows() const { return rows_; }
+  [[nodiscard]] const Path& tokens_path() const { return file_.path(); }
 
  private:
   TokenFile file_;

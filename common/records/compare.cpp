@@ -121,6 +121,17 @@ std::string time_table(const RunRecord& run, const RunRecord& other) {
          "  times of two runs: docs/measuring.md says what else is in their ratio\n";
 }
 
+using MaybeFile = std::optional<FileRecord>;
+
+bool same_file(const MaybeFile& a, const MaybeFile& b) { return a && b ? a->same_content(*b) : !a && !b; }
+
+std::string both_files(const char* flag, const MaybeFile& there, const MaybeFile& here) {
+  const auto name = [](const MaybeFile& file) {
+    return file ? fmt::format("{} (sum {})", file->file, file->sum) : "none";
+  };
+  return fmt::format("{} {} there, {} here", flag, name(there), name(here));
+}
+
 std::string loss_table(const RunRecord& run, const RunRecord& other) {
   Rows rows = {{"loss, nats a token", column(other), column(run), "difference"}};
   const auto add = [&](const std::string& what, double then, double here) {
@@ -138,8 +149,11 @@ std::string loss_table(const RunRecord& run, const RunRecord& other) {
     add(fmt::format("step {}", run.steps[steps - 1].step), other.steps[steps - 1].loss,
         run.steps[steps - 1].loss);
   }
-  if (run.validation_loss && other.validation_loss)
-    add("validation", *other.validation_loss, *run.validation_loss);
+  if (!run.validation_loss || !other.validation_loss) return table(rows);
+  if (!same_file(run.validation, other.validation))
+    return table(rows) + "  validation losses are of other texts: " +
+           both_files("--validation", other.validation, run.validation) + "\n";
+  add("validation", *other.validation_loss, *run.validation_loss);
   return table(rows);
 }
 
@@ -162,7 +176,10 @@ OtherRun read_other_run(FileOps& ops, const std::string& path,
 }
 
 std::string format_comparison(const RunRecord& run, const OtherRun& other) {
-  std::string text = fmt::format("compared with {}\n", other.path);
+  std::string text = "compared with " + other.path;
+  if (!same_file(run.init, other.record.init))
+    text += "; " + both_files("--init", other.record.init, run.init);
+  text += "\n";
   text +=
       bytes_table(run, other.record) + operations_table(run, other.record) + time_table(run, other.record);
   return text + loss_table(run, other.record);

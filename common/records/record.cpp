@@ -210,9 +210,25 @@ Json json_of(const std::vector<StepRecord>& steps) {
   return json;
 }
 
+Json json_of(const FileRecord& f) { return {{"file", f.file}, {"bytes", f.bytes}, {"sum", f.sum}}; }
+
 Json json_of(const TestRecord& t) {
-  return {
-      {"file", t.file}, {"rows", t.rows}, {"loss", number(t.loss)}, {"perplexity", number(std::exp(t.loss))}};
+  Json json = json_of(t.text);
+  json["rows"] = t.rows;
+  json["loss"] = number(t.loss);
+  json["perplexity"] = number(std::exp(t.loss));
+  return json;
+}
+
+// Besides the workload.
+void add_what_was_given(Json& json, const RunRecord& r) {
+  if (r.resumed_from)
+    json["resumed_from"] = {{"path", r.resumed_from->path},
+                            {"lesson", r.resumed_from->lesson},
+                            {"step", r.resumed_from->step},
+                            {"world", r.resumed_from->world}};
+  if (r.init) json["init"] = json_of(*r.init);
+  if (r.validation) json["validation"] = json_of(*r.validation);
 }
 
 Json json_of(const RunRecord& r) {
@@ -240,11 +256,7 @@ Json json_of(const RunRecord& r) {
   if (r.profile) json["profile"] = json_of(*r.profile);
   if (r.allocator) json["allocator"] = json_of(*r.allocator);
   if (r.timetable) json["timetable"] = json_of(*r.timetable);
-  if (r.resumed_from)
-    json["resumed_from"] = {{"path", r.resumed_from->path},
-                            {"lesson", r.resumed_from->lesson},
-                            {"step", r.resumed_from->step},
-                            {"world", r.resumed_from->world}};
+  add_what_was_given(json, r);
   for (const SaveRecord& save : r.saves)
     json["saves"].push_back(
         {{"step", save.step}, {"blocked", number(save.blocked)}, {"seconds", number(save.seconds)}});

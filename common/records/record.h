@@ -68,9 +68,19 @@ struct SaveRecord {
   double seconds = 0;     // from its beginning until it was durable
 };
 
+/// A file that a run was given, and what tells it from another of that name.
+struct FileRecord {
+  std::string file;  // as named
+  std::int64_t bytes = 0;
+  std::string sum;  // of its content, 16 hexadecimal digits
+  [[nodiscard]] bool same_content(const FileRecord& other) const {
+    return bytes == other.bytes && sum == other.sum;
+  }
+};
+
 /// The trained model on --test.
 struct TestRecord {
-  std::string file;
+  FileRecord text;  // its tokens
   std::int64_t rows = 0;
   double loss = 0;  // nats a token
 };
@@ -99,6 +109,8 @@ struct RunRecord {
   std::optional<AllocatorCheck> allocator;
   std::optional<Timetable> timetable;       // written, not read back
   std::optional<ResumedFrom> resumed_from;  // written, not read back, as saves
+  std::optional<FileRecord> init;           // --init; empty: none, or a record of before it was kept
+  std::optional<FileRecord> validation;     // the tokens of --validation; the same
   std::vector<SaveRecord> saves;
   std::vector<RankRecord> ranks;
   std::vector<StepRecord> steps;

@@ -161,6 +161,10 @@ ModelFlops read_flops(const Node& node) {
   return f;
 }
 
+FileRecord read_file_record(const Node& node) {
+  return {node["file"].text(), node["bytes"].integer(), node["sum"].text()};
+}
+
 StepRecord read_step(const Node& node) {
   StepRecord s;
   s.step = node["step"].integer();
@@ -236,6 +240,8 @@ RunRecord read_record(FileOps& ops, const Path& path) {
   r.world = node["world"].small();
   r.threads = node["threads"].small();
   r.versions = node["versions"].texts();
+  if (node.has("init")) r.init = read_file_record(node["init"]);
+  if (node.has("validation")) r.validation = read_file_record(node["validation"]);
   if (const Node n = node["validation_loss"]; !n.is_null()) r.validation_loss = n.number();
   if (const Node n = node["flops"]; !n.is_null()) r.flops = read_flops(n);
   for (const Node& rank : node["ranks"].elements()) r.ranks.push_back(read_rank(rank, r.world));

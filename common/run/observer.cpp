@@ -8,6 +8,8 @@
 #include "common/comm/nccl/nccl_communicator.h"
 #include "common/optim/grad_norm.h"
 #include "common/optim/lr_schedule.h"
+#include "common/run/resume.h"
+#include "common/storage/checkpoint/generations.h"
 
 namespace sc::detail {
 namespace {
@@ -44,12 +46,25 @@ void Observer::failed(int exit_code, const std::string& text) {
 void Observer::interrupted(int signal) {
   if (!speaks()) return;
   std::string what = fmt::format("interrupted at step {}", step_.load());
-  if (saved_ > 0)
-    what += fmt::format("; {} steps are saved: the same command with --resume latest goes on", saved_.load());
+  const std::int64_t saved = saved_;
+  if (const std::int64_t done = saved > 0 ? saved : job_.first_step; done > 0)
+    what += fmt::format("; {} steps are saved: the same command{} goes on", done, change_to_go_on(saved));
   const Path record = seen_.files.fail(128 + signal, what, seconds_of(Clock::now() - seen_.run_began));
   std::cout << fresh_line() << what;
   if (!record.empty()) std::cout << "; record: " << record.string();
   std::cout << std::endl;
+}
+
+// Of this run's command, so that it goes on from the checkpoint of `saved` steps. None where the run has made none
+// (0): the command begins at the one that it began at.
+std::string Observer::change_to_go_on(std::int64_t saved) const {
+  const std::string& resumed = job_.line.checkpoints.resume;
+  if (saved == 0 || resumed == "latest") return "";
+  const Path newest = checkpoints_dir(job_) / checkpoint::generation_name(saved);
+  return fmt::format(" with --resume {}{}", newest.string(),
+                     !resumed.empty()         ? " instead of --resume " + resumed
+                     : job_.line.init.empty() ? ""
+                                              : " and without --init");
 }
 
 void Observer::begin(std::int64_t step) {
@@ -100,7 +115,9 @@ const StepRecord* Observer::record(const StepResult& result) {
   record.grad_norm = result.grad_norm.item<float>();
   record.tokens = workload.batch.global * workload.batch.sequence;
   const auto own = times_.extract(record.step);
-  if (own.empty()) return nullptr;  // of a step before the checkpoint that the run went on from
+  // Of a step before the checkpoint that this run went on from: the run that saved it may have ended without
+  // this result.
+  if (own.empty()) return &(earlier_ = record);
   record.seconds = own.mapped().seconds, record.waited_seconds = own.mapped().waited;
   return &steps_.emplace_back(record);
 }

@@ -50,8 +50,8 @@ class Observer {
   /// here on; the GPU's times of a step that is drawn.
   void computing();
   void computed();
-  /// Waits for the step, and returns what it came to; of a result that comes late, what that step came to.
-  /// Null: no result yet.
+  /// Waits for the step, and returns what it came to; of a result that comes late, what that step came to. Holds
+  /// until the next call. Null: no result yet.
   const StepRecord* record(const StepResult& result);
   /// The claims, of the checked step. What is communicated from here on is no training.
   ///   Errors  ClaimError.
@@ -61,7 +61,7 @@ class Observer {
 
   /// A graph was launched on the current stream: all its operations run again.
   void replayed();
-  /// A checkpoint of so many steps is durable.
+  /// A checkpoint of so many steps is durable, which this run has made.
   void saved(std::int64_t done) { saved_ = done; }
   /// A line of its own on the screen.
   /// The validation loss after the newest step.
@@ -74,6 +74,7 @@ class Observer {
  private:
   void failed(int exit_code, const std::string& text);
   void interrupted(int signal);
+  [[nodiscard]] std::string change_to_go_on(std::int64_t saved) const;
   void trace(Clock::time_point ended);
   [[nodiscard]] bool on_gpu() const { return seen_.shape.device == DeviceKind::cuda; }
   [[nodiscard]] bool speaks() const { return seen_.shape.rank == Rank{0}; }
@@ -83,13 +84,14 @@ class Observer {
   RecordingCommunicator& comm_;
   Progress progress_;
   std::vector<StepRecord> steps_;
+  StepRecord earlier_;  // of a step before the checkpoint that the run went on from; not in steps_
   struct Times {
     double seconds, waited;
   };
   std::map<std::int64_t, Times> times_;  // of steps whose results have not come
   std::size_t said_ = 0;                 // of them, those on disk and on the screen
   std::atomic<std::int64_t> step_ = 0;   // read by the watchdog's thread, as saved_
-  std::atomic<std::int64_t> saved_ = 0;  // steps of the last checkpoint; 0: there is none
+  std::atomic<std::int64_t> saved_ = 0;  // steps of the last checkpoint of this run; 0: there is none
   Clock::time_point began_;
   GpuOrigin gpu_began_;  // of a step that is drawn
   GpuMomentPtr gpu_ended_;

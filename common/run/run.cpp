@@ -209,10 +209,9 @@ int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** 
   if (line.evaluation.every > 0 && !lesson.no_evaluation.empty())
     throw InputError(ExitCode::usage, "--eval-every", lesson.no_evaluation,
                      "leave it out: a run evaluates at its end");
-  const CheckpointFlags& checkpoints = line.checkpoints;
   const std::string no_checkpoint = lesson.no_checkpoint();
-  if (!no_checkpoint.empty() && (checkpoints.every > 0 || !checkpoints.resume.empty()))
-    throw InputError(ExitCode::usage, checkpoints.every > 0 ? "--save-every" : "--resume", no_checkpoint,
+  if (!no_checkpoint.empty() && line.checkpoints.every > 0)
+    throw InputError(ExitCode::usage, "--save-every", no_checkpoint,
                      "--save FILE writes the weights at the end");
   if (line.plan && !line.compare.empty()) {
     throw InputError(ExitCode::usage, "--compare " + line.compare, "a plan has no steps to compare",

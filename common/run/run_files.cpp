@@ -9,6 +9,7 @@
 #include "common/comm/gather_text.h"
 #include "common/config/workload_table.h"
 #include "common/run/describe.h"
+#include "common/run/resume.h"
 #include "common/storage/atomic_dir.h"
 
 namespace sc::detail {
@@ -171,14 +172,21 @@ std::map<std::string, std::string> values_of(Workload workload) {
   return values_of(workload_fields().bind(workload));
 }
 
-RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, const OnGpu& gpu,
+FileRecord record_of_file(const std::string& named, const Path& path) {
+  const checkpoint::DataFingerprint found = fingerprint_of(path);
+  return {named, found.bytes, fmt::format("{:016x}", found.sum)};
+}
+
+RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, const Facts& facts,
                    Communicator& comm)
     : files_(files), job_(job), shape_(shape) {
   if (shape.rank == Rank{0}) {
     dir_ = make_run_dir(files, job);
     record_ = record_of_start(job, shape);
-    record_.versions.insert(gpu.versions.begin(), gpu.versions.end());
-    record_.flops = gpu.flops;
+    record_.versions.insert(facts.versions.begin(), facts.versions.end());
+    record_.flops = facts.flops;
+    record_.init = facts.init;
+    record_.validation = facts.validation;
     write_record(files_, dir_, record_);
   }
   dir_ = broadcast_string(comm, dir_.string());

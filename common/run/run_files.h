@@ -17,18 +17,23 @@ namespace sc::detail {
 std::map<std::string, std::string> values_of(const FieldSet& fields);
 std::map<std::string, std::string> values_of(Workload workload);
 
+/// `named` as it was given, `path` where its content lies: all of it is read.
+FileRecord record_of_file(const std::string& named, const Path& path);
+
 /// Rank 0 writes; the others send it what they know. record.json is there from the start, without an exit
 /// code, so that a killed run leaves one too; fail() writes it from any rank.
 class RunFiles {
  public:
-  struct OnGpu {
-    std::map<std::string, std::string> versions;  // beside LibTorch, MPI and the compiler
-    std::optional<ModelFlops> flops;
+  /// What is known at the start besides the job.
+  struct Facts {
+    std::map<std::string, std::string> versions;  // on GPUs: beside LibTorch, MPI and the compiler
+    std::optional<ModelFlops> flops;              // on GPUs
+    std::optional<FileRecord> init, validation;   // rank 0: where they are named
   };
   /// Collective. Rank 0 makes the directory: --out, or runs/<lesson>/<time> below the current directory.
-  /// gpu: what only a run on GPUs has; empty on the CPU.
   ///   Errors  InputError: exit 73, or 64 if there is a record in --out already.
-  RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, const OnGpu& gpu, Communicator& comm);
+  RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, const Facts& facts,
+           Communicator& comm);
 
   void resumed_from(const ResumedFrom& checkpoint) { record_.resumed_from = checkpoint; }
   void append(const StepRecord& step) { log_->append(step); }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 
 #include "common/comm/gather_text.h"
 #include "common/config/workload_table.h"
@@ -108,20 +109,38 @@ Saver::Saver(const Parts& parts)
   require_room();
 }
 
-// Two runs in one directory: the newest checkpoint would be the one that got further, whose ever it is.
+// Two runs in one directory: the newest checkpoint would be the one that got further, whose ever it is, and
+// either would remove the other's.
 void Saver::refuse_others() {
-  if (!parts_.job.line.checkpoints.resume.empty()) return;
-  std::string newest;
-  if (parts_.comm.rank() == Rank{0}) {
-    const std::vector<checkpoint::Generation> there = checkpoint::generations(*ops_, dir_);
-    if (!there.empty()) newest = there.back().path.filename().string();
-  }
-  newest = broadcast_string(parts_.comm, newest);
+  const std::string newest =
+      broadcast_string(parts_.comm, parts_.comm.rank() == Rank{0} ? newest_of_others() : "");
   if (newest.empty()) return;
-  throw InputError(ExitCode::usage, "--save-every",
-                   fmt::format("{} holds checkpoints of an earlier run, up to {}", dir_.string(), newest),
-                   "--resume latest goes on from there; to begin again, remove them or name another "
-                   "directory with --checkpoints");
+  if (parts_.resumed.empty())
+    throw InputError(ExitCode::usage, "--save-every",
+                     fmt::format("{} holds checkpoints of an earlier run, up to {}", dir_.string(), newest),
+                     "--resume latest goes on from there; to begin again, remove them or name another "
+                     "directory with --checkpoints");
+  throw InputError(
+      ExitCode::usage, "--save-every",
+      fmt::format("{} holds checkpoints up to {}, and this run goes on from {}", dir_.string(), newest,
+                  parts_.resumed.string()),
+      fmt::format("--resume latest goes on from {}; otherwise name another directory with --checkpoints, or "
+                  "move away those that this run does not go on from",
+                  newest));
+}
+
+// Empty: there is none, or the newest one is what this run goes on from. Where --resume names a directory all that
+// are newer have been passed over as damaged.
+std::string Saver::newest_of_others() const {
+  const std::vector<checkpoint::Generation> there = checkpoint::generations(*ops_, dir_);
+  if (there.empty()) return "";
+  const auto own = std::ranges::find_if(there, [&](const checkpoint::Generation& generation) {
+    std::error_code is_none;
+    return std::filesystem::equivalent(generation.path, parts_.resumed, is_none);
+  });
+  const bool named = parts_.resumed == Path(parts_.job.line.checkpoints.resume);
+  const bool goes_on = own != there.end() && (!named || own + 1 == there.end());
+  return goes_on ? "" : there.back().path.filename().string();
 }
 
 // For the files of all ranks, before the first step.
@@ -148,9 +167,10 @@ void Saver::agree(const std::string& error, const char* what) {
   if (said.empty()) return;
   if (in_flight_) in_flight_->dir.reset();
   in_flight_.reset();
-  throw InputError(ExitCode::cannot_write, dir_.string(), fmt::format("{}: {}", what, said),
-                   "make room or name another directory with --checkpoints, then --resume latest: what was "
-                   "saved before stands");
+  throw InputError(
+      ExitCode::cannot_write, dir_.string(), fmt::format("{}: {}", what, said),
+      "make room, then --resume latest; or another directory with --checkpoints, then --resume " +
+          dir_.string() + ": what was saved before stands");
 }
 
 void Saver::save(const Position& position) {

@@ -40,10 +40,11 @@ class Saver {
     AnyStrategy& strategy;
     Communicator& comm;
     Ledger& ledger;
-    Path tokens;  // the file that is trained on
+    Path tokens;   // the file that is trained on
+    Path resumed;  // the checkpoint that the run goes on from; empty: none
   };
-  ///   Errors  InputError on all ranks: the directory holds another run's checkpoints (exit 64), or has no room
-  ///           for one (exit 73).
+  ///   Errors  InputError on all ranks: the directory holds checkpoints that the run does not go on from
+  ///           (exit 64), or has no room for one (exit 73).
   explicit Saver(const Parts& parts);
   ~Saver();
 
@@ -61,6 +62,7 @@ class Saver {
  private:
   struct InFlight;
   void refuse_others();
+  [[nodiscard]] std::string newest_of_others() const;
   void require_room();
   void begin(const Position& position);
   void write();

@@ -25,6 +25,16 @@ void refuse_what_gpu_lacks(const TrainJob& job, const Gpu& gpu, int index) {
   refuse_what_does_not_fit(run);
 }
 
+// Nobody would evaluate, and nothing would say so.
+void refuse_evaluating_nothing(const TrainJob& job) {
+  const EvaluationFlags& asked = job.line.evaluation;
+  const double fraction = job.config.workload.data.validation_fraction;
+  if (asked.every == 0 || !asked.validation.empty() || fraction > 0) return;
+  throw InputError(ExitCode::usage, fmt::format("--eval-every {}", asked.every),
+                   "there is no validation text: data.validation_fraction is 0",
+                   "add --validation FILE, or --set data.validation_fraction=0.05");
+}
+
 // Null on the CPU. Sets options.gpu.
 std::unique_ptr<Gpu> open_gpu(const TrainJob& job, WorldOptions& options) {
   if (job.device != DeviceKind::cuda) return nullptr;
@@ -39,6 +49,7 @@ std::unique_ptr<Gpu> open_gpu(const TrainJob& job, WorldOptions& options) {
 }  // namespace
 
 int train(const TrainJob& job) {
+  refuse_evaluating_nothing(job);
   const c10::InferenceMode inference;
   WorldOptions options{.watchdog_seconds = job.line.watchdog_seconds,
                        .trace_steps = job.line.profile ? job.config.workload.steps

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 
@@ -37,10 +38,35 @@ StepScalars make_scalars(const RunShape& shape, Ledger& ledger) {
   return scalars;
 }
 
-RunFiles::OnGpu facts_of(const Gpu* gpu, const TrainJob& job) {
-  if (gpu == nullptr) return {};
+// What --sample begins with; empty without it.
+std::vector<TokenId> prompt_of(const EvaluationFlags& asked, const Workload& workload, const Dataset& data) {
+  if (asked.sample == 0) return {};
+  if (!asked.prompt) return beginning_of(data.validation().count() > 0 ? data.validation() : data.train());
+  const std::vector<TokenId> prompt = make_tokenizer(workload.data.tokenizer)->encode(*asked.prompt);
+  const auto unknown =
+      std::ranges::find_if(prompt, [&](TokenId token) { return token >= workload.model.vocab; });
+  if (unknown == prompt.end()) return prompt;
+  std::string fix = "other words";
+  if (workload.data.tokenizer != "byte")
+    fix += ", or the tokenizer that the data were made with: --set data.tokenizer=byte";
+  throw InputError(ExitCode::usage, "--prompt",
+                   fmt::format("token {} of it is {}, and the model has {}", unknown - prompt.begin() + 1,
+                               *unknown, human_count(workload.model.vocab)),
+                   fix);
+}
+
+RunFiles::Facts facts_of(const Gpu* gpu, const TrainJob& job, const Dataset& data) {
+  RunFiles::Facts facts;
+  if (job.launch.rank == Rank{0}) {
+    if (!job.line.init.empty()) facts.init = record_of_file(job.line.init, job.line.init);
+    if (const std::optional<Path> own = data.validation_path())
+      facts.validation = record_of_file(job.line.evaluation.validation, *own);
+  }
+  if (gpu == nullptr) return facts;
   const int ranks = static_cast<int>(to_int(job.launch.world));
-  return {gpu_versions(*gpu), flops_of(job.config.workload, gpu->facts().name, ranks, job.line.share_gpu)};
+  facts.versions = gpu_versions(*gpu);
+  facts.flops = flops_of(job.config.workload, gpu->facts().name, ranks, job.line.share_gpu);
+  return facts;
 }
 
 }  // namespace
@@ -56,6 +82,7 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
                 ? std::nullopt
                 : std::optional<TestSet>(std::in_place, *file_ops_, job.line.evaluation.test, shape_.workload,
                                          kCache)),
+      prompt_(prompt_of(job.line.evaluation, shape_.workload, data_)),
       sampler_(data_, shape_.workload),
       scalars_(make_scalars(shape_, on_.ledger)),
       loader_(sampler_, on_.ledger, {.rank = data_rank(shape_), .ranks = data_ranks(shape_)}),
@@ -74,13 +101,12 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
       profile_(job.line.profile ? std::make_unique<GpuProfile>() : nullptr),
       strategy_(make_strategy()),
       saver_(make_saver()),
-      facts_(facts_of(on_.gpu, job)),
+      facts_(facts_of(on_.gpu, job, data_)),
       records_(*file_ops_, job, shape_, facts_, on_.world.comm()),
       observer_(job, {shape_, on_.world, claims_, records_, timeline_, facts_.flops, began_}),
       runner_(job, {shape_, *strategy_, scalars_, fault_, on_.gpu, profile_.get()}, observer_) {
   if (ground.resume != nullptr) {
     const checkpoint::Manifest& from = ground.resume->manifest();
-    observer_.saved(from.step);
     records_.resumed_from({ground.resume->path().string(), from.lesson, from.step, from.world});
     skipped_in_a_row_ = from.skips_in_a_row;
   }
@@ -88,8 +114,9 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
 
 std::unique_ptr<Saver> Trainer::make_saver() {
   if (job_.line.checkpoints.every == 0) return nullptr;
-  return std::make_unique<Saver>(
-      Saver::Parts{job_, shape_, *strategy_, on_.world.comm(), on_.ledger, data_.tokens_path()});
+  return std::make_unique<Saver>(Saver::Parts{job_, shape_, *strategy_, on_.world.comm(), on_.ledger,
+                                              data_.tokens_path(),
+                                              on_.resume != nullptr ? on_.resume->path() : Path()});
 }
 
 // And what it can be refused for.
@@ -147,7 +174,7 @@ void Trainer::train() {
     if (saver_) save(step + 1);
   }
   if (saver_ && job_.first_step == steps) save(steps);  // nothing to train: taken over as it is
-  if (saver_) saver_->settle(true);
+  if (saver_) end_saves();
   for (const StepResult& late : strategy_->drain()) {
     if (const StepRecord* done = observer_.record(late)) skip_or_stop(*done);
     observer_.end();
@@ -164,6 +191,14 @@ void Trainer::save(std::int64_t done) {
   if (stops) saver_->settle(true);
   if (!saver_->saves().empty()) observer_.saved(saver_->saves().back().step);
   if (stops) on_.world.watchdog().end_now();
+  on_.world.watchdog().step_end();
+}
+
+// The watchdog looks on: a disk may not answer in the last save, either.
+void Trainer::end_saves() {
+  on_.world.watchdog().step_begin(shape_.workload.steps);
+  saver_->settle(true);
+  if (!saver_->saves().empty()) observer_.saved(saver_->saves().back().step);
   on_.world.watchdog().step_end();
 }
 
@@ -206,7 +241,7 @@ void Trainer::evaluate() {
   if (test_) {
     const Rows& rows = test_->rows();
     const auto next = [&](std::int64_t round) { return loader_.rows(rows, round); };
-    tested_ = TestRecord{job_.line.evaluation.test, rows.count(),
+    tested_ = TestRecord{record_of_file(job_.line.evaluation.test, test_->tokens_path()), rows.count(),
                          evaluate_rounds(*strategy_, on_.world.comm(), next)};
   }
   if (job_.line.evaluation.sample > 0) sample();
@@ -216,17 +251,7 @@ void Trainer::evaluate() {
 void Trainer::sample() {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
   const EvaluationFlags& asked = job_.line.evaluation;
-  const std::int64_t vocab = shape_.workload.model.vocab;
-  const std::vector<TokenId> prompt =
-      asked.prompt ? tokenizer->encode(*asked.prompt)
-                   : beginning_of(data_.validation().count() > 0 ? data_.validation() : data_.train());
-  const auto unknown = std::ranges::find_if(prompt, [&](TokenId token) { return token >= vocab; });
-  if (unknown != prompt.end())
-    throw InputError(ExitCode::usage, "--prompt",
-                     fmt::format("token {} of it is {}, and the model has {}", unknown - prompt.begin() + 1,
-                                 *unknown, human_count(vocab)),
-                     "other words, or the tokenizer that the data were made with: --set data.tokenizer=byte");
-  const SampleSource source{shape_, strategy_->layout(), prompt, tokenizer->vocab(),
+  const SampleSource source{shape_, strategy_->layout(), prompt_, tokenizer->vocab(),
                             asked.temperature.value_or(1)};
   const Sample made = make_sample(*strategy_, source, on_.ledger, on_.world.comm(), asked.sample);
   if (speaks())
@@ -292,6 +317,14 @@ std::string Trainer::says_of_checkpoints() const {
   return text + "\n";
 }
 
+// Of a text that was named a reader expects all of it.
+std::string Trainer::part_of_validation() const {
+  const std::int64_t used = sampler_.validation_batches() * shape_.workload.batch.micro;
+  const std::int64_t all = data_.validation().count();
+  if (!data_.validation_path() || used >= all) return "";
+  return fmt::format(" ({} of {} rows)", human_count(used), human_count(all));
+}
+
 void Trainer::say_briefly(const Path& record) const {
   const std::vector<StepRecord>& steps = observer_.steps();
   std::cout << "\n"
@@ -312,10 +345,11 @@ void Trainer::say_the_end(const Path& record) const {
             << " nats a token, " << human_seconds(seconds()) << "\n"
             << format_rates(steps, shape_.workload.batch.sequence, sampler_.steps_per_epoch());
   if (validation_loss_)
-    std::cout << fmt::format("perplexity {:.4f} on the validation text", std::exp(*validation_loss_));
+    std::cout << fmt::format("perplexity {:.4f} on the validation text{}", std::exp(*validation_loss_),
+                             part_of_validation());
   if (tested_)
     std::cout << fmt::format("{}{:.4f} on {} ({} rows, loss {:.6f})", validation_loss_ ? ", " : "perplexity ",
-                             std::exp(tested_->loss), tested_->file, human_count(tested_->rows),
+                             std::exp(tested_->loss), tested_->text.file, human_count(tested_->rows),
                              tested_->loss);
   if (validation_loss_ || tested_) std::cout << "\n";
   if (const std::int64_t skipped = skipped_updates(steps); skipped > 0)

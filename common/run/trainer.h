@@ -49,6 +49,7 @@ class Trainer {
   void train();
   void skip_or_stop(const StepRecord& step);
   void save(std::int64_t done);
+  void end_saves();
   [[nodiscard]] bool evaluates_after(std::int64_t done) const;
   std::optional<double> validation_loss();
   void evaluate();
@@ -58,6 +59,7 @@ class Trainer {
   void say_the_end(const Path& record) const;
   void say_briefly(const Path& record) const;
   [[nodiscard]] std::string says_of_checkpoints() const;
+  [[nodiscard]] std::string part_of_validation() const;
   [[nodiscard]] double seconds() const;
   [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }
 
@@ -69,6 +71,7 @@ class Trainer {
   std::unique_ptr<FileOps> file_ops_;
   Dataset data_;
   std::optional<TestSet> test_;
+  std::vector<TokenId> prompt_;  // of --sample
   Sampler sampler_;
   StepScalars scalars_;
   Loader loader_;
@@ -79,7 +82,7 @@ class Trainer {
   std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
   std::unique_ptr<AnyStrategy> strategy_;
   std::unique_ptr<Saver> saver_;  // null: the run saves nothing
-  const RunFiles::OnGpu facts_;
+  const RunFiles::Facts facts_;
   RunFiles records_;  // after all that may refuse: a run that cannot start leaves no folder
   Observer observer_;
   StepRunner runner_;

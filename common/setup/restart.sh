@@ -3,7 +3,9 @@
 # changes launch.sh's `arguments` and `ranks`.
 
 restarts=0   # so far
-resumed_at=0 # the checkpoint's step that this attempt began at
+resumed_at=0 # the step that this attempt begins at, unless it passes checkpoints over as damaged
+began_at=-1  # the step that the attempt before really began at
+seen=''      # checkpoints_in the run's directory before this attempt
 
 # value_of FLAG: its argument; empty: it is not there.
 value_of() {
@@ -24,7 +26,7 @@ drop() {
   for ((i = 0; i < ${#arguments[@]}; i++)); do
     for flag in "$@"; do
       case ${arguments[i]} in
-        --trace | --profile) [[ $flag != "${arguments[i]}" ]] || continue 2 ;;
+        --trace | --profile | --brief) [[ $flag != "${arguments[i]}" ]] || continue 2 ;;
         "$flag")
           i=$((i + 1))
           continue 2
@@ -43,30 +45,33 @@ checkpoints_dir() {
   say "${dir:-runs/$lesson/checkpoints}"
 }
 
-# newest_step DIR: of its checkpoints; empty: it has none.
-newest_step() {
-  local path step newest=''
+# written FILE: when, as `date +%s.%N` says it.
+written() { LC_ALL=C stat -c %.Y "$1"; }
+
+# checkpoints_in DIR: a line "STEP WRITTEN" for each, in order.
+checkpoints_in() {
+  local path step
   for path in "$1"/step-*; do
     step=${path##*/step-}
     [[ $step =~ ^[0-9]{6,}$ && -f $path/manifest.json ]] || continue
-    if ((10#$step > ${newest:--1})); then newest=$((10#$step)); fi
-  done
-  say "$newest"
+    say "$((10#$step)) $(written "$path/manifest.json")"
+  done | sort -n
 }
 
-# steps_done SINCE: what the attempt that began then has written down.
+# newest_step DIR: of its checkpoints; empty: it has none.
+newest_step() { checkpoints_in "$1" | tail -n 1 | cut -d ' ' -f 1; }
+
+# steps_done SINCE: the steps that the attempt that began then has written down, as "FIRST AFTER_LAST".
 steps_done() {
-  local log last
+  local log steps
   log=$(value_of --out)/steps.jsonl
   if [[ $log == /steps.jsonl ]]; then
     for log in runs/"$lesson"/*/steps.jsonl; do :; done # their names are times
   fi
-  if [[ ! -f $log ]] || (($(stat -c %Y "$log") < ${1%.*})); then
-    say "$resumed_at"
-    return
-  fi
-  last=$(grep -o '"step":[0-9]*' "$log" | tail -n 1 || true)
-  say $((${last#*:} + 1))
+  steps=''
+  if [[ -f $log && $(written "$log") > $1 ]]; then steps=$(grep -o '"step":[0-9]*' "$log" || true); fi
+  steps=${steps//'"step":'/}
+  say "${steps%%$'\n'*}" "${steps##*$'\n'}" | awk -v none="$resumed_at" '{print NF ? $1 " " $2 + 1 : none " " none}'
 }
 
 # Before the first attempt.
@@ -80,6 +85,7 @@ check_restarts() {
   ((${min_ranks:-1} <= ranks)) ||
     die "$exit_usage" "--min-ranks" "$min_ranks is more than the $ranks ranks of this run" "-n $min_ranks or more"
   dir=$(checkpoints_dir)
+  seen=$(checkpoints_in "$dir")
   newest=$(newest_step "$dir")
   resume=$(value_of --resume)
   if [[ $resume == latest ]]; then
@@ -100,8 +106,9 @@ check_restarts() {
 
 # accepts RANKS: whether the workload can be divided among so many. The program says so itself.
 accepts() (
-  drop --init --save --sample --trace --inject --crash-at --graph --profile --save-every --keep --checkpoints --save-async \
-    --resume --resume-with --compare --out
+  # All that --plan refuses (common/config/command_line.cpp, and --compare), and records.
+  drop --init --save --sample --trace --inject --graph --profile --keep --save-every --resume --save-async --resume-with \
+    --checkpoints --crash-at --eval-every --validation --test --prompt --temperature --brief --compare --out
   "${prefix}build/$preset/bin/$lesson" "${arguments[@]}" --plan --world "$1" >/dev/null 2>&1 </dev/null
 )
 
@@ -117,11 +124,25 @@ fewer_ranks() {
   say "$ranks"
 }
 
+# is_of_use FIRST SAVED: whether to go on after an attempt that began at step FIRST and saved step SAVED; 1: says why not.
+is_of_use() {
+  if ((restarts > 0 && $2 <= $1)); then
+    say "no more restarts: the last one came no further than step $1, so the next one would not either"
+  elif (($1 <= began_at && began_at < resumed_at)); then
+    say "no more restarts: the last one began at step $1 again, since what was saved after it is damaged"
+  elif ((restarts == max_restarts)); then
+    say "no more restarts: $max_restarts of $max_restarts done"
+  else
+    return 0
+  fi
+  return 1
+}
+
 # [anchor: go-on-from-the-last]
 # prepare_restart STATUS BEGAN: after an attempt that ended so. 0: `arguments` and `ranks` are those of the next one; 1: there
 # is none. An end that would come again (64 to 73) is none to go on after, and neither is one that somebody asked for.
 prepare_restart() {
-  local what dir newest reached since again fewer line
+  local what dir first reached there made saved since again fewer line
   [[ -n $max_restarts ]] || return 1
   case $1 in
     75) what="a rank was lost" ;;
@@ -130,34 +151,26 @@ prepare_restart() {
     *) return 1 ;;
   esac
   dir=$(checkpoints_dir)
-  newest=$(newest_step "$dir")
-  if ((restarts > 0 && ${newest:-0} <= resumed_at)); then
-    say "no more restarts: the last one came no further than step ${newest:-0}, so the next one would not either"
-    return 1
-  fi
-  if ((restarts == max_restarts)); then
-    say "no more restarts: $max_restarts of $max_restarts done"
-    return 1
-  fi
-  restarts=$((restarts + 1))
-  reached=$(steps_done "$2")
-  since=$2
+  read -r first reached < <(steps_done "$2")
+  there=$(checkpoints_in "$dir")
+  made=$(grep -vxF "$seen" <<<"$there" | tail -n 1 || true) # the newest by this attempt
+  saved=${made% *}
+  is_of_use "$first" "${saved:-0}" || return 1
+  restarts=$((restarts + 1)) began_at=$first seen=$there
+  resumed_at=${saved:-$first} # newer ones of before were damaged
   line="restart $restarts of $max_restarts: $what;"
   drop --inject --crash-at
-  if [[ -n $newest ]]; then
-    line+=" goes on at step $newest"
-    since=$(LC_ALL=C stat -c %.Y "$dir/$(printf 'step-%06d' "$newest")/manifest.json")
+  if [[ -n $there ]]; then
+    line+=" goes on at step $resumed_at"
+    since=${made#* }
     drop --init --resume
     arguments+=(--resume latest)
-    resumed_at=$newest
   else
     line+=" no checkpoint was made, begins again"
-    newest=$resumed_at
   fi
-  again=$((reached > newest ? reached - newest : 0))
+  again=$((reached > resumed_at ? reached - resumed_at : 0))
   line+=", $again step$( ((again == 1)) && printf ' is' || printf 's are') redone,"
-  line+=" $(LC_ALL=C awk -v began="$2" -v since="$since" -v now="$(date +%s.%N)" \
-    'BEGIN {printf "%.1f", now - (since > began ? since : began)}') s are lost"
+  line+=" $(LC_ALL=C awk -v since="${since:-$2}" -v now="$(date +%s.%N)" 'BEGIN {printf "%.1f", now - since}') s are lost"
   fewer=$(fewer_ranks)
   if ((fewer < ranks)); then
     line+="; on $fewer rank$( ((fewer == 1)) || printf s) instead of $ranks: from here on sums are added in another order"

@@ -29,24 +29,22 @@ def checkpoint_cost(page):
 
 
 def named(run):
-    return f"{run['model'].upper()}, {run['lesson']}" + (", two GPUs" if run.get("ranks", 1) == 2 else "")
+    return f"{run['model'].upper()}, lesson {run['lesson'][:2]}" + (", two GPUs" if run.get("ranks", 1) == 2 else "")
 
 
 @renders
 def checkpoint_gpu(page):
-    """What a save blocks and takes of a run on a GPU."""
+    """What a save blocks and takes of a run on GPUs."""
     found, rows = record("gpu_checkpoints"), []
     for run in found["runs"]:
-        for mode in ("off", "on"):
-            save, one = run[mode]["saves"][0], run[mode]
-            beside = one["step_seconds_beside"]
-            slower = f"{100 * (beside / run['none']['step_seconds'] - 1):+.1f} %" if beside else ""
-            rows.append([f"{named(run)}, {ROWS[mode]}", f"{one['bytes'] / 1e9:.1f}",
-                         f"{save['blocked']:.1f} s", f"{save['seconds']:.1f} s", slower])
+        off, on = (run[mode]["saves"][0] for mode in ("off", "on"))
+        slower = 100 * (run["on"]["step_seconds_beside"] / run["none"]["step_seconds"] - 1)
+        rows.append([named(run), f"{run['on']['bytes'] / 1e9:.1f}", f"{off['blocked']:.1f} s", f"{on['blocked']:.1f} s", f"{on['seconds']:.1f} s", f"{slower:+.1f} %"])
     equal = "; ".join(named(run) for run in found["resumed"] if run["exit"] == 0)
-    heads = ["first save of a run", "GB", "blocks the run for", "durable after", "steps meanwhile"]
+    cards = {count: " and ".join(sorted({run["versions"]["GPU"] for run in found["runs"] if run.get("ranks", 1) == count})) for count in (1, 2)}
+    heads = ["first save of a run", "GB", "`off` blocks for", "`on` blocks for", "durable after", "steps meanwhile"]
     return table(heads, rows) + (
-        f"\n\nFrom {source(page, 'gpu_checkpoints')} ({found['machine']}, its host's disk; single runs, next to one that saves "
+        f"\n\nFrom {source(page, 'gpu_checkpoints')} (one {cards[1]}, or two {cards[2]}; each on its host's disk; single runs, next to one that saves "
         f"nothing). Equal to the bit after a resume, with `--ops deterministic`: {equal}.")
 
 

@@ -5,9 +5,12 @@ import statistics
 from .registry import RenderError, has, record, renders, source, table
 
 KINDS = (  # of timed steps; each belongs to the first that takes it
+    ("the [quoted runs](results.md), 1,024 or 2,048 tokens per step", lambda row: row["record"] == "quoted"),
     ("lesson 00, fp32 and fp16", lambda row: row["run"] in ("fp32", "fp16")),
     ("lesson 00, bf16", lambda row: row["lesson"] == "00_one_device"),
     ("lessons 01 to 04, one GPU", lambda row: row["lesson"][:2] <= "04" and row["gpus"] == 1),
+    ("lesson 07, pipelines", lambda row: row["lesson"][:2] == "07"),
+    ("lesson 08, no flush", lambda row: row["lesson"][:2] == "08"),
     ("lessons 01 to 04, two GPUs", lambda row: row["gpus"] == 2),
     ("lessons 01 to 04, four GPUs", lambda row: row["gpus"] == 4),
     ("lesson 05, offload", lambda row: row["lesson"] == "05_offload"),
@@ -38,7 +41,10 @@ def choosing_plan(page, plan):
                      gb(row["host"]) + " / " + gb(row["disk"]), rate])
     heads = ["lesson", "settings", "batch.micro", "GB on a GPU", "GB in host memory / on disk",
              "tokens per second"]
-    return table(heads, rows, left=2) + f"\n\nPredicted: `{found['command']}` ({source(page, 'choosing')})."
+    words = found["command"].split()
+    measured = "--gpu" not in words or words[words.index("--gpu") + 1] == "H200"
+    said = "Predicted" if measured else "Estimated"  # as lessons/choose/report.cpp says it
+    return table(heads, rows, left=2) + f"\n\n{said}: `{found['command']}` ({source(page, 'choosing')})."
 
 
 @renders
@@ -50,6 +56,8 @@ def choosing_errors(page):
     for name, belongs in KINDS:
         kind = [row for row in steps if belongs(row)]
         steps = [row for row in steps if not belongs(row)]
+        if not kind:
+            continue
         errors = [100 * row["error"] for row in kind]
         spread = (statistics.median(errors), min(errors), max(errors))
         rows.append([name, len(kind), *(f"{error:+.1f} %" for error in spread)])
@@ -64,7 +72,7 @@ def choosing_check(page):
     """Every timed step."""
     if not has("choosing"):
         return ""
-    rows = [[f"{row['record']}, {row['run']}", f"{row['lesson']} {settings(row)}".strip(), row["gpus"],
+    rows = [[f"{row['record']}, {row['run']}", f"{row['lesson']} {settings(row)}".strip(), f"{row['gpus']} {row['gpu']}",
              f"{1e3 * row['seconds']:.1f}", f"{1e3 * row['predicted']:.1f}", f"{100 * row['error']:+.1f} %"]
             for row in record("choosing")["check"]["rows"]]
     heads = ["record, run", "lesson and settings", "GPUs", "measured ms", "predicted ms", "error"]

@@ -1,6 +1,8 @@
 """Tables of lesson 07: equal bits of every schedule, and what its stages hold (docs/results/pipeline_order.json)."""
+import statistics
+
 from .lesson_tables import file_text, tail
-from .registry import record, renders, table
+from .registry import has, record, renders, table, times_text
 
 
 @renders
@@ -16,3 +18,26 @@ def pipeline_same_bits(page):
         rows.append([f"{stages} x {replicas}", f"`{reference['weights_sha256'][:12]}`", *("equal" if one else "DIFFERENT" for one in same)])
     return (table(["stages x replicas", "lesson 00's weights", *(f"`{name}`" for name in schedules)], rows, left=7)
             + tail(page, "pipeline_order", more=f"20 losses and the SHA-256 of the saved weights; {file_text(reference)}"))
+
+
+@renders
+def pipeline_gpu(page):
+    """Lesson 07 in turns with torch.distributed.pipelining on two GPUs."""
+    if not has("gpu_pipeline"):
+        return ""
+    lines, found = [], record("gpu_pipeline")["rows"]
+    for row in found.values():
+        def rate(name, row=row):
+            return f"{statistics.median(turn['programs'][name]['tokens_per_second'] for turn in row['rounds']) / 1e3:.0f}"
+
+        for peer, label, ours in (("1f1b", "1F1B", "ours"), ("gpipe", "GPipe", "ours_gpipe")):
+            if peer not in row["programs"]:
+                continue
+            ratio = row["ratios"][f"{ours}_over_{peer}"]
+            peaks = [row["programs"][name]["peak_allocated"] / 2**30 for name in (ours, peer)]
+            lines.append([row["micro_batches"], label, rate(ours), rate(peer),
+                          f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})", " / ".join(f"{peak:.2f}" for peak in peaks)])
+    one = next(iter(found.values()))
+    heads = ["M", "schedule", "lesson 07, k tok/s", "torch.distributed.pipelining", "ratio within a round", "peak GiB, ours / theirs"]
+    return table(heads, lines, left=2) + tail(page, "gpu_pipeline", more=f"two {one['gpu']}, GPT-2 355M cut into 14 and 10 blocks, rows of 4, "
+                                              f"{times_text(len(one['rounds']), 'round')}, commit {one['commit']}; the peer: stages compiled, fp32 parameters, bf16 autocast")

@@ -108,3 +108,27 @@ def versions_validation(page):
         rows.append([name, f"{found['steps'] * (found['micro_batches'] if TWIN_OF[rule] == 'small_steps' else 1):,}", *cells])
     heads = ["rule", "updates", *(head for rate in rates for head in (f"rate {rate_text(rate)}", "its twin"))]
     return table(heads, rows) + tail(page, "lesson_08_losses", more="validation loss after 2,400 micro-batches; single runs of a small model")
+
+
+ON_GPUS = {"1f1b": "1F1B (lesson 07)", "1f1b_eager": "1F1B, no graph", **{rule: f"`{rule}`" for rule in RULES}, "stash_8": "`stash`, `update_every=8`"}
+
+
+@renders
+def versions_gpu(page):
+    """A step of each rule on two GPUs: what --plan said by lesson 07's costs, and what it took. Stops where bytes are not as planned."""
+    if not has("gpu_versions"):
+        return ""
+    found, rows = record("gpu_versions"), []
+    for key, name in ON_GPUS.items():
+        run, predicted = found["runs"][key], found["predicted"][key]["seconds"]
+        if not run["as_predicted"] or any(rank["measured"] != rank["predicted"] for rank in run["ranks"]):
+            raise RenderError(f"gpu_versions: {key} is not as predicted")
+        older = " / ".join(f"{rank['measured'].get('stash', 0) / 1e9:.2f}" for rank in run["ranks"])
+        rows.append([name, f"{1e3 * predicted:.1f}", f"{1e3 * run['seconds']:.1f}", f"{100 * (predicted / run['seconds'] - 1):+.1f} %",
+                     f"{found['tokens_per_step'] / run['seconds'] / 1e3:.0f}", older])
+    stage, micro_batches = found["costs"]["times"][0], 8
+    passes, update = stage["forward"] + stage["backward_input"] + stage["backward_weights"], stage["step"]
+    sides = f"On stage 0 (M - 1) u is {1e3 * (micro_batches - 1) * update:.1f} ms, and (S - 1)(f + b) {1e3 * passes:.1f} ms."
+    heads = ["rule", "predicted ms", "measured ms per step", "error", "k tok/s", "GB of older weights, stage 0 / 1"]
+    return table(heads, rows) + tail(page, "gpu_versions", more=f"two {found['gpu']}, GPT-2 355M with an untied head, 8 micro-batches of 4 rows per step, means of two rounds of "
+                                     f"{found['steps'] - found['warm_up']} steps in turns, commit {found['commit']}; bytes as planned on every rank") + "\n\n" + sides

@@ -41,8 +41,9 @@ void Executor::perform(const Action& action, const Slot& slot, const Batch* batc
   }
 }
 
-// On a GPU. The first use of a kernel loads it, which waits for all that the device was given, a posted receive
-// included. Where its message comes only after this stage's answer, as in naive, both stages would wait for ever.
+// On a GPU the first use of an operation sets up what its library needs, and that waits for all that the device was
+// given, a posted receive included. Where that message comes only after this stage's answer, as in naive, both stages
+// would wait for ever.
 void Executor::warm_up() {
   const int stages = share_.schedule.stages;
   const auto on_device = stage_.sums().options();
@@ -59,7 +60,8 @@ void Executor::warm_up() {
     if (pools.pending > 0) slot.pending = 0;
     stage_.forward(position, batch, slot);
     for (const Write write : {Write::overwrite, Write::accumulate}) {
-      stage_.backward(position, batch, slot, write, sums, [](int) {}, [] {});
+      stage_.backward(
+          position, batch, slot, write, sums, [](int) {}, [] {});
       if (slot.pending >= 0) stage_.backward_weights(position, slot, write, [](int) {});
     }
   }

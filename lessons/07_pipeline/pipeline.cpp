@@ -125,6 +125,24 @@ void Pipeline::compare(Communicator& group, const Stage::Held& held, std::int64_
       fmt::format("step {}: two copies of unit {} differ: they must stay equal to the bit", step, held.unit));
 }
 
+Pipeline::Pipeline(RunContext& context, const Options& options)
+    : context_(context),
+      options_(options),
+      share_(context.shape, options),
+      executor_(context, share_, options),
+      stage_(executor_.stage()),
+      sums_(stage_.sums()),
+      reduced_(stage_.held().size()),
+      published_(stage_.held().size()) {
+  if (share_.replicas > 1) replicas_ = context.comm.split(share_.stage);
+  if (context.shape.stages > 1 && share_.tied > 0)
+    ends_ = context.comm.split(share_.first || share_.last ? share_.replica : -1);
+  if (replicas_ && share_.shards > 1)
+    for (Stage::Held& held : stage_.held()) replicas_->all_gather(held.params_slice, held.params).wait();
+  context.timeline.keep_recent(kMeasuredSteps);
+  executor_.warm_up();
+}
+
 std::optional<Timetable> Pipeline::timetable(Communicator& comm) {
   return timetable_of(share_, options_, context_.shape, context_.timeline, comm);
 }

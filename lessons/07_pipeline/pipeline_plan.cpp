@@ -99,23 +99,6 @@ CommPlan Pipeline::comm_plan(const RunShape& shape, const Options& options) {
   return plan;
 }
 
-Pipeline::Pipeline(RunContext& context, const Options& options)
-    : context_(context),
-      options_(options),
-      share_(context.shape, options),
-      executor_(context, share_, options),
-      stage_(executor_.stage()),
-      sums_(stage_.sums()),
-      reduced_(stage_.held().size()),
-      published_(stage_.held().size()) {
-  if (share_.replicas > 1) replicas_ = context.comm.split(share_.stage);
-  if (has_two_ends(context.shape)) ends_ = context.comm.split(is_an_end(share_) ? share_.replica : -1);
-  if (replicas_ && share_.shards > 1)
-    for (Stage::Held& held : stage_.held()) replicas_->all_gather(held.params_slice, held.params).wait();
-  context.timeline.keep_recent(kMeasuredSteps);
-  executor_.warm_up();
-}
-
 std::string Pipeline::predict(const RunShape& shape, const Options& options) {
   const Share share(shape, options);
   if (!share.costs) return "";

@@ -81,7 +81,7 @@ Bytes WeightVersions::pending_bytes(const RunShape& shape, const Options& option
 
 std::vector<StateSlice> WeightVersions::state() const {
   std::vector<StateSlice> state = state_of(stage_.last_local(), stage_.slices());
-  if (endless_.update_every > 1) {
+  if (endless_.update_every > 1 && windows_ > 0) {  // nothing is being added up before the first step
     for (StateSlice& slice : state) slice.pending = slice.purpose == Purpose::gradients;
   }
   const int newest = slots_.versions().rbegin()->first;

@@ -71,26 +71,42 @@ void add_offloads(bool several, std::vector<Candidate>& all) {
   all.push_back(on_host(options, {"parameters=sharded", "params_at=disk"}));
 }
 
-void add_pipelines(std::int64_t gpus, std::vector<Candidate>& all) {
-  PipelineOptions options;
-  Settings settings;
-  for (const std::int64_t replicas : {1, 2}) {
-    if (replicas == 2) {
-      if (gpus < 4 || gpus % 2 != 0) break;
-      options.replicas = 2, options.states = ReplicaStates::sharded;
-      settings = {"replicas=2", "states=sharded"};
-    }
-    all.push_back({.plans = plans_of<Pipeline>("07_pipeline", "pipeline", options),
-                   .settings = settings,
-                   .seconds = [options](const RunShape& shape, const Rates& rates) {
-                     return pipeline_seconds(shape, options, rates);
-                   }});
+// A lesson's options with these settings.
+template <Strategy S>
+typename S::Options options_of(const Settings& settings) {
+  typename S::Options options;
+  const FieldSet fields = S::fields().bind(options);
+  for (const std::string& setting : settings) {
+    const auto equals = setting.find('=');
+    fields.set(setting.substr(0, equals), {Value::Form::flag, setting.substr(equals + 1)}, setting);
   }
-  all.push_back({.plans = plans_of<WeightVersions>("08_weight_versions", "weight versions"),
-                 .late = true,
-                 .seconds = [](const RunShape& shape, const Rates& rates) {
-                   return endless_seconds(shape, {}, rates);
-                 }});
+  return options;
+}
+
+Candidate pipelined(const Settings& settings) {
+  const auto options = options_of<Pipeline>(settings);
+  return {.plans = plans_of<Pipeline>("07_pipeline", "pipeline", options),
+          .settings = settings,
+          .seconds = [options](const RunShape& shape, const Rates& rates) {
+            return pipeline_seconds(shape, options, rates);
+          }};
+}
+
+Candidate without_flush(const Settings& settings) {
+  const auto options = options_of<WeightVersions>(settings);
+  return {.plans = plans_of<WeightVersions>("08_weight_versions", "weight versions", options),
+          .settings = settings,
+          .late = true,
+          .seconds = [options](const RunShape& shape, const Rates& rates) {
+            return endless_seconds(shape, options, rates);
+          }};
+}
+
+void add_pipelines(std::int64_t gpus, std::vector<Candidate>& all) {
+  all.push_back(pipelined({}));
+  if (gpus >= 4 && gpus % 2 == 0) all.push_back(pipelined({"replicas=2", "states=sharded"}));
+  all.push_back(without_flush({}));
+  all.push_back(without_flush({"versions=two_buffers"}));
 }
 
 }  // namespace
@@ -112,6 +128,8 @@ std::vector<Candidate> candidates(std::int64_t gpus) {
 }
 
 Candidate candidate_named(const std::string& folder, std::vector<std::string> settings) {
+  if (folder == "07_pipeline") return pipelined(settings);
+  if (folder == "08_weight_versions") return without_flush(settings);
   std::ranges::sort(settings);
   for (const std::int64_t gpus : {1, 4}) {
     for (Candidate& candidate : candidates(gpus)) {

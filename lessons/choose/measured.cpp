@@ -10,11 +10,12 @@
 namespace sc::choose {
 namespace {
 
-MeasuredStep step_of(const nlohmann::json& row) {
+MeasuredStep step_of(const nlohmann::json& row, const std::string& usual_gpu) {
   MeasuredStep step;
   row.at("record").get_to(step.record), row.at("run").get_to(step.run), row.at("lesson").get_to(step.lesson);
   row.at("settings").get_to(step.settings), row.at("gpus").get_to(step.gpus);
   row.at("seconds").get_to(step.seconds), step.disk = row.value("disk", 0.0);
+  step.gpu = row.value("gpu", usual_gpu);
   ConfigSources sources;
   row.at("workload").get_to(sources.workload_file);
   for (const auto& [key, value] : row.at("set").items())
@@ -56,7 +57,7 @@ Measured Measured::read(const std::string& path) {
     file.at("link_bytes_per_second").get_to(measured.link);
     file.at("host_link_bytes_per_second").get_to(measured.host_link);
     file.at("adam_parameters_per_second").get_to(measured.adam);
-    for (const nlohmann::json& row : file.at("steps")) measured.steps.push_back(step_of(row));
+    for (const nlohmann::json& row : file.at("steps")) measured.steps.push_back(step_of(row, measured.gpu));
   } catch (const nlohmann::json::exception& error) {
     throw InputError(ExitCode::data, path, error.what(), "python3 tests/benchmarks/choosing.py");
   }

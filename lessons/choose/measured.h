@@ -13,6 +13,7 @@ struct MeasuredStep {
   std::string record, run, lesson;    // docs/results/RECORD.json; its row; the lesson's folder
   std::vector<std::string> settings;  // of the lesson, as in candidates.h
   Workload workload;
+  std::string gpu;  // a name in the table of GPUs
   std::int64_t gpus = 1;
   double disk = 0;  // bytes a second, measured between the runs; 0: none was used
   double seconds = 0;

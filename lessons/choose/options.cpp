@@ -22,7 +22,7 @@ usage: lessons/choose.sh --gpus N [--memory SIZE] [--link RATE] [--host-memory S
 
   --gpus N            GPUs of one host, one rank each
   --gpu NAME          takes peak rates from a table: H200 (default), H100, A100-80GB, A100-40GB, B200, L40S, L4, RTX4090, RTX3090
-  --memory 24GB       of one GPU; default: the table's
+  --memory 24GB       of one GPU; default: the table's. Rates stay those of --gpu
   --link 25GB/s       what a GPU sends to the others at the same time; default: the table's, times the share measured
   --host-memory 512GB which all ranks share; without it nothing is offloaded
   --disk 4GB/s        reads and writes together, which all ranks share; without it nothing goes to a disk
@@ -34,7 +34,7 @@ usage: lessons/choose.sh --gpus N [--memory SIZE] [--link RATE] [--host-memory S
   --help              this text
 
 example:
-  lessons/choose.sh --gpus 8 --memory 24GB --link 25GB/s --host-memory 512GB --disk 4GB/s
+  lessons/choose.sh --gpus 8 --gpu RTX4090 --link 25GB/s --host-memory 512GB --disk 4GB/s
 
 Formulas and their errors: docs/choosing.md
 exit codes: 0, 64 command line, 65 lessons/choose/measured.json is damaged, 69 nothing fits
@@ -139,6 +139,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   machine.host_memory = bytes_of(given, "host-memory", "", "512GB");
   machine.disk_size = bytes_of(given, "disk-size", "", "2TB");
   machine.link = rate_of(given, "link"), machine.disk = rate_of(given, "disk");
+  options.other_machine = given.count("gpu") == 0 && (given.count("memory") > 0 || given.count("link") > 0);
   options.workload = workload_of(options, given);
   return options;
 }

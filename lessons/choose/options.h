@@ -16,6 +16,8 @@ struct Options {
   std::string workload_file = "configs/gpt2_355m.json";
   std::vector<std::string> set;  // as given
   bool check = false, json = false;
+  bool other_machine =
+      false;  // --memory or --link without --gpu: no GPU of the table, and its rates are taken
 };
 
 /// Nothing if help was asked for.

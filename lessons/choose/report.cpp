@@ -27,27 +27,38 @@ std::string name_of(const Row& row) {
 }
 
 std::string command_of(const Options& options, const Row& row) {
-  std::string text = fmt::format("lessons/{}/run.sh -n {} --workload {}", row.candidate.plans.folder,
+  const std::string& lesson = row.candidate.plans.folder;
+  std::string text = fmt::format("lessons/{}/run.sh -n {} --device cuda --workload {}", lesson,
                                  options.machine.gpus, options.workload_file);
+  if (lesson == "06_infinity") text += " --disk DIR";
   for (const std::string& setting : options.set) text += " --set " + setting;
   text += fmt::format(" --set batch.micro={}", row.shape.workload.batch.micro);
   for (const std::string& setting : row.settings()) text += " --set " + setting;
   return text;
 }
 
+// How good the seconds are.
+std::string rates_text(const Options& options) {
+  if (options.other_machine)
+    return "estimated with an H200's rates, since no --gpu is named (--gpu RTX4090, for example)";
+  const bool measured = std::string(options.machine.gpu.name) == "H200";
+  return fmt::format("{}: shares of the peaks as measured on an H200 (docs/choosing.md)",
+                     measured ? "predicted" : "estimated");
+}
+
 std::string machine_text(const Options& options, const Rates& rates) {
   const Machine& m = options.machine;
   return fmt::format(
-      "{} x {} ({}), {} each{}{}; {} rows of {} tokens a step\n"
+      "{} x {}{} ({}), {} each{}{}; {} rows of {} tokens a step\n"
       "rates taken: {:.0f} TFLOP/s in products, {:.0f} GB/s between GPUs, {:.0f} GB/s to the host, AdamW "
       "{:.1f} G "
       "parameters a second on the host\n"
-      "seconds are {}: shares of the peaks as measured on an H200 (docs/choosing.md)\n",
-      m.gpus, m.gpu.name, m.gpu.source, human_bytes(m.memory),
-      m.host_memory ? ", host " + human_bytes(*m.host_memory) : "",
+      "seconds are {}\n",
+      m.gpus, options.other_machine ? "GPU with the rates of " : "", m.gpu.name, m.gpu.source,
+      human_bytes(m.memory), m.host_memory ? ", host " + human_bytes(*m.host_memory) : "",
       m.disk ? fmt::format(", disk {:g} GB/s", *m.disk / 1e9) : "", options.workload.batch.global,
       options.workload.batch.sequence, rates.flops / 1e12, rates.link / 1e9, rates.host_link / 1e9,
-      rates.adam / 1e9, std::string(m.gpu.name) == "H200" ? "predicted" : "estimated");
+      rates.adam / 1e9, rates_text(options));
 }
 
 // The lesson's settings of a timed step, and activations if they are computed again.
@@ -141,13 +152,15 @@ std::string report_json(const std::vector<Row>& rows) {
 std::vector<Checked> check(const Measured& measured) {
   std::vector<Checked> all;
   for (const MeasuredStep& step : measured.steps) {
-    Machine machine{.gpu = gpu_named(measured.gpu), .gpus = step.gpus};
+    Machine machine{.gpu = gpu_named(step.gpu), .gpus = step.gpus};
     if (step.disk > 0) machine.disk = step.disk;
+    const Candidate candidate = candidate_named(step.lesson, step.settings);
     RunShape shape;
     shape.workload = step.workload, shape.world = WorldSize{static_cast<int>(step.gpus)};
+    shape.stages = candidate.plans.division(shape.world).stages;
     shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
     const Rates rates = rates_of(machine, measured, step.workload.precision.dtype);
-    all.push_back({step, candidate_named(step.lesson, step.settings).seconds(shape, rates)});
+    all.push_back({step, candidate.seconds(shape, rates)});
   }
   return all;
 }
@@ -155,11 +168,11 @@ std::vector<Checked> check(const Measured& measured) {
 std::string check_report(const std::vector<Checked>& checked) {
   Cells cells = {{"record", "run", "lesson and settings", "GPUs", "measured ms", "predicted ms", "error"}};
   for (const Checked& row : checked) {
-    cells.push_back({row.step.record, row.step.run,
-                     fmt::format("lesson {} {}", row.step.lesson, fmt::join(settings_of(row.step), " ")),
-                     std::to_string(row.step.gpus), fmt::format("{:.1f}", 1e3 * row.step.seconds),
-                     fmt::format("{:.1f}", 1e3 * row.predicted),
-                     fmt::format("{:+.1f} %", 100 * row.error())});
+    cells.push_back(
+        {row.step.record, row.step.run,
+         fmt::format("lesson {} {}", row.step.lesson, fmt::join(settings_of(row.step), " ")),
+         fmt::format("{} {}", row.step.gpus, row.step.gpu), fmt::format("{:.1f}", 1e3 * row.step.seconds),
+         fmt::format("{:.1f}", 1e3 * row.predicted), fmt::format("{:+.1f} %", 100 * row.error())});
   }
   return table(cells);
 }
@@ -172,6 +185,7 @@ std::string check_json(const std::vector<Checked>& checked, const Measured& meas
                     {"run", row.step.run},
                     {"lesson", row.step.lesson},
                     {"settings", settings_of(row.step)},
+                    {"gpu", row.step.gpu},
                     {"gpus", row.step.gpus},
                     {"seconds", row.step.seconds},
                     {"predicted", row.predicted},

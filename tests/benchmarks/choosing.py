@@ -14,11 +14,14 @@ import statistics
 import subprocess
 import sys
 
+import quoted
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MEASURED, CHOSEN = "lessons/choose/measured.json", "docs/results/choosing.json"
 # Programs of gpu_peers.json next to which something else used the GPU.
 NOT_ALONE = "ours_1_awake", "ours_1_within"
 GPT_7B = "--workload lessons/05_offload/exercise/lent/gpt_7b.json"
+USUAL = "H200"  # on which most records were made
 PLANS = {
     "7b x1": f"--gpus 1 --gpu H100 --host-memory 512GB --disk 4GB/s {GPT_7B}",
     "7b x8": f"--gpus 8 --gpu H100 --host-memory 2TB --disk 4GB/s {GPT_7B}",
@@ -31,7 +34,7 @@ def record(name):
     return json.loads((ROOT / f"docs/results/{name}.json").read_text())
 
 
-def step(name, run, lesson, command, gpus, seconds, disk=0.0):
+def step(name, run, lesson, command, gpus, seconds, disk=0.0, gpu=USUAL):
     """A timed step; the words of its command that `choose` knows: the workload's keys and the lesson's."""
     words, settings, keys = shlex.split(command), [], {}
     for flag, value in zip(words, words[1:], strict=False):
@@ -44,7 +47,12 @@ def step(name, run, lesson, command, gpus, seconds, disk=0.0):
             settings.append(value)
     found = {"record": name, "run": run, "lesson": lesson, "workload": words[words.index("--workload") + 1],
              "set": keys, "settings": settings, "gpus": gpus, "seconds": round(seconds, 6)}
-    return {**found, "disk": disk} if disk else found
+    return {**found, **({"disk": disk} if disk else {}), **({"gpu": gpu} if gpu != USUAL else {})}
+
+
+def gpu_of(name):
+    """As the table of GPUs calls it: "H100" of "NVIDIA H100 80GB HBM3"."""
+    return name.removeprefix("NVIDIA ").split()[0]
 
 
 def of_peers():
@@ -57,6 +65,32 @@ def of_peers():
             lesson, alone = program["command"].split("build/cuda/bin/")[1].split()[0], name == "ours_1"
             yield step("gpu_peers", run + (" on one" if alone else ""), lesson, program["command"],
                        1 if alone else row["world"], statistics.median(turns))
+
+
+def of_pipelines():
+    """Lessons 07 and 08 on two GPUs, with one graph per step where that is possible."""
+    for run, row in record("gpu_pipeline")["rows"].items():
+        for name, program in row["programs"].items():
+            if "Stagecraft" not in program.get("label", ""):
+                continue
+            seconds = statistics.median(turn["programs"][name]["median_seconds"] for turn in row["rounds"])
+            yield step("gpu_pipeline", run, "07_pipeline", program["command"], row["world"], seconds, gpu=gpu_of(row["gpu"]))
+    found = record("gpu_versions")
+    for name, program in found["commands"].items():
+        if "--graph off" not in program:
+            yield step("gpu_versions", name, program.split()[0], f"{found['workload']} {program}", 2, found["runs"][name]["seconds"],
+                       gpu=gpu_of(found["gpu"]))
+
+
+def of_quoted():
+    found = record("quoted")
+    for run in found["runs"]:
+        if run["packing"] != "pack":
+            continue
+        settings = quoted.settings_of((run["name"], run["lesson"], run["size"], run["dtype"], None), "pack", run["world"])
+        command = shlex.join(["--workload", quoted.WORKLOAD, *(word for setting in settings for word in ("--set", setting))])
+        disk = quoted.DISK if run["lesson"] == "06_infinity" else 0.0
+        yield step("quoted", run["name"], run["lesson"], command, run["world"], run["step_seconds"], disk, gpu_of(run["versions"]["GPU"]))
 
 
 def of_dtypes():
@@ -95,12 +129,12 @@ def measured():
     reduce = next(op for op in record("collectives_nvlink_2")["operations"] if op["kind"] == "reduce_scatter")
     return {
         "about": "Made of docs/results/ by tests/benchmarks/choosing.py.",
-        "gpu": "H200",
+        "gpu": USUAL,
         "memory_bytes_per_second": record("gpu_profile_one")["runs"][0]["profile"]["memory_rate"],
         "link_bytes_per_second": reduce["fit"]["bytes_per_s"],
         "host_link_bytes_per_second": 2 * parameters / spent["to_host"],
         "adam_parameters_per_second": parameters / spent["adam"],
-        "steps": [*of_peers(), *of_dtypes(), *of_offload(), *of_infinity()],
+        "steps": [*of_peers(), *of_pipelines(), *of_dtypes(), *of_offload(), *of_infinity(), *of_quoted()],
     }
 
 

@@ -9,6 +9,7 @@ of their last; only bits count there, so --quick-disk may lie in memory. What --
 """
 import argparse
 import json
+import os
 import pathlib
 import shutil
 import statistics
@@ -111,7 +112,10 @@ def main():
     parser.add_argument("--disk", help="where checkpoints are written (default: the system's temporary folder)")
     parser.add_argument("--quick-disk", help="where those are written of which only bits count (default: as --disk)")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results/gpu_checkpoints.json")
+    parser.add_argument("--commit", help="of the programs, where this is no git checkout of theirs")
     args = parser.parse_args()
+    if args.commit:
+        os.environ["STAGECRAFT_COMMIT"] = args.commit
     names = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], text=True, capture_output=True,
                            check=True).stdout.split("\n")[:-1]
     result = {"about": __doc__.split("\n", maxsplit=1)[0], "machine": names[0], "runs": [], "resumed": []}

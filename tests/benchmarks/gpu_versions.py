@@ -92,7 +92,7 @@ def main():
             "started": first["started"],
             "versions": first["versions"],
             "workload": WORKLOAD,
-            "programs": PROGRAMS,
+            "commands": PROGRAMS,
             "steps": STEPS,
             "warm_up": WARM_UP,
             "tokens_per_step": 32 * 1024,

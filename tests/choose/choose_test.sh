@@ -5,7 +5,17 @@ set -euo pipefail
 help=$(lessons/choose.sh --help)
 [[ $help == *--host-memory*"docs/choosing.md"* ]]
 said=$(lessons/choose.sh --no-build --gpus 8 --memory 24GB --link 25GB/s --host-memory 512GB --disk 4GB/s)
-[[ $said == *"lesson 04_zero3"*"does not fit:"*"08_weight_versions"*"advice: lesson "*"run.sh -n 8 "* ]]
+[[ $said == *"lesson 04_zero3"*"does not fit:"*"08_weight_versions"*"advice: lesson "*"run.sh -n 8 --device cuda "* ]]
+[[ $said == *"GPU with the rates of H200"*"seconds are estimated with an H200's rates"* ]]
+# The one that the help shows names its GPU. What is advised is a command, and holds what the table says.
+example=$(sed -n 's|^  \(lessons/choose.sh --gpus .*\)|\1|p' <<<"$help")
+said=$($example --no-build)
+[[ $said == *"8 x RTX4090 ("*"seconds are estimated: shares"* ]]
+said=$(lessons/choose.sh --gpus 1 --gpu RTX4090 --host-memory 8GB --no-build --disk 4GB/s --workload configs/gpt2_1558m.json)
+advised=$(sed -n 's|^  \(lessons/06_infinity/run.sh .*\)|\1|p' <<<"$said")
+[[ $advised == *" --device cuda "*" --disk DIR "* ]]
+held=$($advised --plan --preset cpu --no-build | sed -n 's|^  total  *\([0-9.]* GB\) .*|\1|p')
+[[ -n $held && $(awk -v held="${held% GB}" '/^  lesson 06_infinity/ && $0 ~ " " sprintf("%.2f", held + 1) " " {print "there"}' <<<"$said") == *there* ]]
 for bad in "--gpus 0" "--gpus 8 --memory 24" "--gpus 8 --gpu H20" "--gpus 8 --link 25GB" "--gpus 8 --set batch.micro=4"; do
   status=0
   # shellcheck disable=SC2086  # words

@@ -166,7 +166,9 @@ TEST(Configs, Gpt2ShapesArePublished) {
   };
   for (const Shape& shape :
        {Shape{"gpt2_124m", 12, 12, 768}, Shape{"gpt2_355m", 24, 16, 1024}, Shape{"gpt2_774m", 36, 20, 1280},
-        Shape{"gpt2_1558m", 48, 25, 1600}, Shape{"seed_355m", 24, 16, 1024}}) {
+        Shape{"gpt2_1558m", 48, 25, 1600}, Shape{"seed_355m", 24, 16, 1024},
+        Shape{"finetune_124m", 12, 12, 768}, Shape{"finetune_355m", 24, 16, 1024},
+        Shape{"finetune_774m", 36, 20, 1280}, Shape{"finetune_1558m", 48, 25, 1600}}) {
     const GptConfig model = load_workload("configs/" + shape.name + ".json").model;
     EXPECT_EQ(model.layers, shape.layers) << shape.name;
     EXPECT_EQ(model.heads, shape.heads) << shape.name;
@@ -174,6 +176,17 @@ TEST(Configs, Gpt2ShapesArePublished) {
     EXPECT_EQ(model.context, 1024) << shape.name;
     EXPECT_EQ(model.vocab, 50257) << shape.name;
     EXPECT_EQ(model.vocab_padded(), 50304) << shape.name;
+  }
+}
+
+// docs/real_models.md trains them on 1 to 8 GPUs.
+TEST(Configs, FineTuningFilesDivideAmongOneToEightGpus) {
+  for (const std::string size : {"124m", "355m", "774m", "1558m"}) {
+    const ResolvedConfig config = resolve({"configs/finetune_" + size + ".json", "", {}}, FieldSet());
+    for (const std::int64_t world : {1, 2, 4, 8}) {
+      const RunFacts facts{.world = world, .device = DeviceChoice::cuda};
+      EXPECT_EQ(validate(config, facts).accumulation, 8 / world) << size;
+    }
   }
 }
 

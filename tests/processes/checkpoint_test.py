@@ -223,7 +223,9 @@ class OnTheirWay(CheckpointTest):
         folder = os.path.join(self.folders[2, 1], step(7))
         for job in (Job("04_zero3", 2, self.MODEL, "--steps", "9", "--resume-with", "steps", "--resume", folder),
                     self.job(3, "versions=stash", "--steps", "9", "--resume-with", "steps", "--resume", folder),
-                    self.job(2, "versions=vertical_sync", "--steps", "9", "--resume-with", "steps", "--resume", folder)):
+                    self.job(2, "versions=vertical_sync", "--steps", "9", "--resume-with", "steps", "--resume", folder),
+                    self.job(2, "versions=two_buffers", "--steps", "9", "--resume-with", "steps", "--resume", folder),
+                    self.job(2, "versions=none", "--steps", "9", "--resume-with", "steps", "--resume", folder)):
             ended = job.job()
             self.assertEqual(ended.code, 0, ended)
             self.assertIn("what 08_weight_versions had put off is dropped, since this strategy cannot go on with it: "
@@ -232,47 +234,104 @@ class OnTheirWay(CheckpointTest):
     def test_any_lessons_checkpoint_fills_the_pipeline_anew(self):
         folder, steps = support.new_path("checkpoints"), ["--steps", str(STEPS)]
         self.expect_well(Job("04_zero3", 2, self.MODEL, *steps, *saves(folder, SAVED)).job())
-        one = self.job(2, "versions=stash", *steps, "--resume", os.path.join(folder, step(SAVED)))
-        self.expect_well(one.job())
-        self.assertTrue(one.record()["as_predicted"])
-        self.assertEqual(len(one.losses()), STEPS - SAVED)
-        again = support.new_path("checkpoints")
-        self.expect_well(self.job(2, "versions=stash", *steps, "--resume", os.path.join(folder, step(SAVED)), *saves(again, 5)).job())
-        last = self.job(2, "versions=stash", *steps, "--resume", os.path.join(again, step(5)))
-        self.expect_well(last.job())
-        self.expect_same(last, one)
+        for settings in ("versions=stash", "versions=two_buffers", "versions=stash update_every=2"):
+            with self.subTest(settings=settings):
+                one = self.job(2, settings, *steps, "--resume", os.path.join(folder, step(SAVED)))
+                self.expect_well(one.job())
+                self.assertTrue(one.record()["as_predicted"])
+                self.assertEqual(len(one.losses()), STEPS - SAVED)
+                again = support.new_path("checkpoints")
+                self.expect_well(self.job(2, settings, *steps, "--resume", os.path.join(folder, step(SAVED)), *saves(again, 5)).job())
+                last = self.job(2, settings, *steps, "--resume", os.path.join(again, step(5)))
+                self.expect_well(last.job())
+                self.expect_same(last, one)
 
+    # What a step came to is known some steps later, in a run that goes on from a checkpoint in between, too.
+    def test_a_gradient_that_is_not_finite_is_noticed_after_a_resume(self):
+        folder, steps = support.new_path("checkpoints"), ["--steps", str(STEPS)]
+        said = re.compile(r"step 3: the (?:gradient|loss) is not finite.*\n  fix: a smaller optim\.lr, .*")
+        first = self.job(4, "versions=stash", *steps, "--inject", "nan@0,3", *saves(folder, 4, "--save-async", "off"))
+        self.expect_one_error(first.job(), 70, said)
+        resumed = self.job(4, "versions=stash", *steps, "--resume", os.path.join(folder, step(4)))
+        self.expect_one_error(resumed.job(), 70, said)
+        self.assertEqual(resumed.losses(), [])
+
+    # They are in no checkpoint; of another lesson's none is on its way.
     def test_forwards_with_weights_that_are_gone(self):
-        for flags in (["--save-every", "2"], ["--resume", self.folders[2, 1]]):
-            ended = self.job(2, "versions=none", *flags).job()
-            self.expect_one_error(ended, 64, f"{flags[0]}: with versions=none a micro-batch on its way has been forward with weights that are gone, "
-                                  "and cannot be again\n  fix: --save FILE writes the weights at the end")
+        self.expect_one_error(self.job(2, "versions=none", "--save-every", "2").job(), 64,
+                              "--save-every: with versions=none a micro-batch on its way has been forward with weights that are gone, "
+                              "and cannot be again\n  fix: --save FILE writes the weights at the end")
+        folder, steps = support.new_path("checkpoints"), ["--steps", str(STEPS)]
+        self.expect_well(Job("04_zero3", 2, self.MODEL, *steps, *saves(folder, SAVED)).job())
+        resume = ["--resume", os.path.join(folder, step(SAVED))]
+        one, stash = self.job(1, "versions=none", *steps, *resume), self.job(1, "versions=stash", *steps, *resume)
+        for job in (one, stash, self.job(3, "versions=none update_every=2", *steps, *resume)):
+            self.expect_well(job.job())
+            self.assertTrue(job.record()["as_predicted"])
+            self.assertEqual(len(job.losses()), STEPS - SAVED)
+        self.expect_same(one, stash)  # on one stage all rules are one
 
 
 # SIGTERM to run.sh: ranks save after the step that they agree on.
 class AskedToEnd(CheckpointTest):
+    STEPS = ["--steps", "60"]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.quiet = Job("04_zero3", 2, "", *cls.STEPS)
+        cls.ended = cls.quiet.job()
+
+    def asked(self, ranks, *flags):
+        """A run that is asked to end once it trains; its record."""
+        out = support.new_path("out")
+        process = support.start(support.run_sh("04_zero3", ranks, *flags, "--out", out))
+        there = os.path.join(out, "steps.jsonl")
+        self.assertTrue(support.comes_true(lambda: os.path.exists(there) and os.path.getsize(there), 60))
+        process.send_signal(signal.SIGTERM)
+        ended = support.end(process)
+        self.assertEqual((ended.code, support.record(out)["exit_code"]), (143, 143), ended)
+        return ended, support.record(out)
+
+    def goes_on(self, *flags):
+        after = Job("04_zero3", 2, "", *self.STEPS, *flags)
+        self.expect_well(after.job())
+        return after
+
     def test_a_run_saves_before_it_ends(self):
-        steps = ["--steps", "60"]
-        quiet = Job("04_zero3", 2, "", *steps)
-        self.expect_well(quiet.job())
+        self.expect_well(self.ended)
         for ranks in (1, 2):
             with self.subTest(ranks=ranks):
-                folder, out = support.new_path("checkpoints"), support.new_path("out")
-                process = support.start(support.run_sh("04_zero3", ranks, *steps, *saves(folder, 1000), "--out", out))
-                there = os.path.join(out, "steps.jsonl")
-                self.assertTrue(support.comes_true(lambda: os.path.exists(there) and os.path.getsize(there), 60))
-                process.send_signal(signal.SIGTERM)
-                ended = support.end(process)
-                self.assertEqual(ended.code, 143, ended)
+                folder = support.new_path("checkpoints")
+                ended, record = self.asked(ranks, *self.STEPS, *saves(folder, 1000))
                 (saved,) = names_in(folder)
                 done = int(saved.removeprefix("step-"))
-                self.assertIn(f"{done} steps are saved: the same command with --resume latest goes on", ended.out)
-                self.assertEqual(support.record(out)["exit_code"], 143)
-                self.assertEqual(len(support.record(out)["steps"]["loss"]), done)
+                self.assertIn(f"{done} steps are saved: the same command with --resume {folder}/{saved} goes on;", ended.out)
+                self.assertEqual(len(record["steps"]["loss"]), done)
                 if ranks == 2:
-                    after = Job("04_zero3", 2, "", *steps, "--resume", folder)
-                    self.expect_well(after.job())
-                    self.expect_same(after, quiet)
+                    self.expect_same(self.goes_on(*saves(folder, 1000), "--resume", f"{folder}/{saved}"), self.quiet)
+
+    def test_what_the_same_command_would_contradict(self):
+        init, folder = support.new_path("init") + ".safetensors", support.new_path("checkpoints")
+        self.expect_well(support.run("04_zero3", 0, "--steps", "0", "--save", init, "--out", support.new_path("out")))
+        ended, _ = self.asked(2, *self.STEPS, *saves(folder, 1000), "--init", init)
+        (first,) = names_in(folder)
+        self.assertIn(f" steps are saved: the same command with --resume {folder}/{first} and without --init goes on;", ended.out)
+        self.goes_on(*saves(folder, 1000), "--resume", f"{folder}/{first}")
+        elsewhere, first = support.new_path("checkpoints"), f"{folder}/{first}"
+        ended, _ = self.asked(2, *self.STEPS, *saves(elsewhere, 1000), "--resume", first)
+        (second,) = names_in(elsewhere)
+        self.assertIn(f" steps are saved: the same command with --resume {elsewhere}/{second} instead of --resume {first} goes on;", ended.out)
+        self.goes_on(*saves(elsewhere, 1000), "--resume", f"{elsewhere}/{second}")
+
+    def test_the_same_command_may_do(self):
+        folder, steps = support.new_path("checkpoints"), ["--steps", "1000000"]
+        self.asked(2, *steps, *saves(folder, 1000000))
+        (first,) = names_in(folder)
+        for flags in (["--resume", f"{folder}/{first}"], [*saves(folder, 1000000), "--resume", "latest"]):
+            with self.subTest(flags=flags):
+                ended, _ = self.asked(2, *steps, *flags)
+                newest = int(names_in(folder)[-1].removeprefix("step-"))
+                self.assertIn(f"; {newest} steps are saved: the same command goes on;", ended.out)
 
 
 class AnyToAny(CheckpointTest):
@@ -298,8 +357,9 @@ class AnyToAny(CheckpointTest):
     # Save under one lesson and world, load under another: weights and both moments equal to the bit.
     def test_pairs_of_layouts(self):
         model = "model.tied=off model.layers=4"
-        layouts = [("00_one_device", 0)] + [(lesson, ranks) for lesson in CHAINED for ranks in (1, 2, 3, 4)]
-        layouts += [(lesson, ranks) for lesson in ("07_pipeline", "08_weight_versions") for ranks in (2, 3, 4)]
+        layouts = [("00_one_device", 0, model)] + [(lesson, ranks, model) for lesson in CHAINED for ranks in (1, 2, 3, 4)]
+        layouts += [(lesson, ranks, model) for lesson in ("07_pipeline", "08_weight_versions") for ranks in (2, 3, 4)]
+        layouts += [("08_weight_versions", 3, f"{model} {settings}") for settings in ("versions=two_buffers", "update_every=2")]
         pairs = [(one, other) for one in layouts for other in layouts]
         chance = random.Random(time.time_ns())
         saved = {}
@@ -307,10 +367,10 @@ class AnyToAny(CheckpointTest):
             with self.subTest(one=one, other=other):
                 if one not in saved:
                     saved[one] = support.new_path("checkpoints")
-                    self.expect_well(Job(*one, model, "--steps", "4", *saves(saved[one], 3)).job())
+                    self.expect_well(Job(*one, "--steps", "4", *saves(saved[one], 3)).job())
                 folder, steps = support.new_path("checkpoints"), ["--steps", "3", "--resume-with", "steps"]
                 before = os.path.join(saved[one], step(3))
-                ended = Job(*other, model, *steps, *saves(folder, 3), "--resume", before).job()
+                ended = Job(*other, *steps, *saves(folder, 3), "--resume", before).job()
                 self.assertEqual(ended.code, 0, ended)
                 ended = command("diff", before, os.path.join(folder, step(3)))
                 self.assertEqual(ended.code, 0, ended)
@@ -392,6 +452,21 @@ class Killed(CheckpointTest):
                 self.assertEqual(len(re.findall(r"\nrestart ", ended.out)), 1)
                 self.assertEqual(filecmp.cmp(weights, self.quiet.weights, shallow=False), not fewer)
                 self.expect_nothing_left(out, self.boards)
+
+    # The newest of before is damaged, and lies ahead of all that the first attempt saves.
+    def test_run_sh_goes_on_after_a_damaged_one(self):
+        folder, out = support.new_path("checkpoints"), support.new_path("out")
+        self.expect_well(support.run("04_zero3", 2, *self.LONG, *saves(folder, 10, "--keep", "9"), "--out", support.new_path("out")))
+        for number in (20, 30, 50, 60):
+            shutil.rmtree(os.path.join(folder, step(number)))
+        os.truncate(os.path.join(folder, step(40), "rank-0001.safetensors"), 100)
+        weights = out + ".safetensors"
+        flags = [*self.LONG, *saves(folder, 10, "--save-async", "off"), "--resume", "latest", "--max-restarts", "2", "--inject", "kill@1,25", "--out", out, "--save", weights]
+        ended = support.execute(support.run_sh("04_zero3", 2, *flags))
+        self.assertEqual(ended.code, 0, ended)
+        self.assertRegex(ended.out, r"\nrestart 1 of 2: .*; goes on at step 20, 5 steps are redone, ")
+        self.assertTrue(filecmp.cmp(weights, self.quiet.weights, shallow=False))
+        self.assertEqual(names_in(folder), [step(50), step(60)])
 
 
 class CrashAt(CheckpointTest):
@@ -546,6 +621,34 @@ class Refused(CheckpointTest):
                               f"--save-every: {self.folder} holds checkpoints of an earlier run, up to {step(4)}\n  fix: --resume latest goes on from "
                               "there; to begin again, remove them or name another directory with --checkpoints")
 
+    # It would prune that run's, and those after it would stay the newest.
+    def test_going_on_from_another_one_than_the_newest_there(self):
+        folder, more = support.new_path("checkpoints"), ["--steps", "6", "--resume-with", "steps"]
+        self.expect_well(support.run("00_one_device", 0, *saves(folder, 2), "--out", support.new_path("out")))
+        for ranks, lesson, resumed in ((0, "00_one_device", os.path.join(folder, step(2))), (2, "02_zero1", self.saved)):
+            with self.subTest(resumed=resumed):
+                self.expect_one_error(support.run(lesson, ranks, *saves(folder, 2), "--resume", resumed, *more), 64,
+                                      f"--save-every: {folder} holds checkpoints up to {step(4)}, and this run goes on from {resumed}\n"
+                                      f"  fix: --resume latest goes on from {step(4)}; otherwise name another directory with --checkpoints, or move away "
+                                      "those that this run does not go on from")
+                self.assertEqual(names_in(folder), [step(2), step(4)])
+        for resumed in (os.path.join(folder, step(4)) + "/", "latest", folder):
+            with self.subTest(resumed=resumed):
+                there = support.new_path("checkpoints")
+                shutil.copytree(folder, there)
+                resumed = resumed.replace(folder, there)
+                self.expect_well(support.run("00_one_device", 0, *saves(there, 2), "--resume", resumed, *more, "--out", support.new_path("out")))
+                self.assertEqual(names_in(there), [step(4), step(6)])
+
+    def test_what_was_passed_over_as_damaged_is_no_other_runs(self):
+        folder = support.new_path("checkpoints")
+        self.expect_well(support.run("00_one_device", 0, *saves(folder, 2), "--out", support.new_path("out")))
+        os.truncate(os.path.join(folder, step(4), "rank-0000.safetensors"), 100)
+        ended = support.run("00_one_device", 0, *saves(folder, 2), "--resume", "latest", "--out", support.new_path("out"))
+        self.assertEqual((ended.code, ended.errors), (0, []), ended)
+        self.assertIn(f"{step(4)} is passed over", ended.out + ended.err)
+        self.assertEqual(command("verify", folder).code, 0, "it was written again")
+
     def test_another_learning_rate(self):
         self.expect_well(self.ended)
         flags = ["--resume", self.saved, "--steps", "6", "--set", "optim.lr=0.02"]
@@ -614,8 +717,8 @@ class Disk(CheckpointTest):
                 script = f"{run}; code=$?; ls -A {disk} >&2; {support.program('checkpoint')} verify {disk} >&2 || exit 1; exit $code"
                 ended = support.execute([*ON_TMPFS, "560k", disk, "sh", "-c", script])
                 self.assertEqual((ended.code, len(ended.errors)), (73, 1), ended)
-                self.assertRegex(ended.errors[0], r"\Aerror: " + re.escape(disk) + r": a checkpoint was not written: rank \d: .*\n  fix: make room or name another "
-                                                  r"directory with --checkpoints, then --resume latest: what was saved before stands\n")
+                self.assertRegex(ended.errors[0], r"\Aerror: " + re.escape(disk) + r": a checkpoint was not written: rank \d: .*\n  fix: make room, then --resume latest; "
+                                                  r"or another directory with --checkpoints, then --resume " + re.escape(disk) + r": what was saved before stands\n")
                 self.assertIn(f"\n{step(2)}\n", ended.err, "the old one stands, and nothing else is there")
                 self.assertNotIn(".tmp-", ended.err.split("saved before stands")[-1])
 
@@ -652,12 +755,12 @@ class Disk(CheckpointTest):
             at = found + 1
 
     @staticmethod
-    def delayed(folder, ranks, how, call, microseconds):
+    def delayed(folder, ranks, how, call, microseconds, *flags):
         """A run on which rank 0's file of the first checkpoint is written with `call` so much slower."""
         late = ["strace", "--seccomp-bpf", "-f", "-o", "/dev/null", "-P", f"{folder}/.{step(2)}.tmp-0/rank-0000.safetensors",
                 "-e", f"trace={call}", "-e", f"inject={call}:delay_enter={microseconds}"]
         program = [support.program("04_zero3"), *support.files_of("04_zero3"), *saves(folder, 2, "--save-async", how), "--watchdog", "1.5",
-                   "--out", support.new_path("out")]
+                   "--out", support.new_path("out"), *flags]
         return support.execute([*support.mpirun(1), *late, *program, *([":", "-n", str(ranks - 1), *program] if ranks > 1 else [])])
 
     def test_a_slow_disk_is_no_hang(self):
@@ -674,8 +777,9 @@ class Disk(CheckpointTest):
     def test_one_that_does_not_answer_is(self):
         if not shutil.which("strace"):
             self.skipTest("no strace here")
-        jobs = {(ranks, how): lambda ranks=ranks, how=how: self.delayed(support.new_path("checkpoints"), ranks, how, "fsync", 12000000)
-                for ranks, how in ((1, "on"), (2, "off"))}
+        last = ("--steps", "2")  # the run has no step after that save
+        jobs = {(ranks, how, flags): lambda ranks=ranks, how=how, flags=flags: self.delayed(support.new_path("checkpoints"), ranks, how, "fsync", 12000000, *flags)
+                for ranks, how, flags in ((1, "on", ()), (2, "off", ()), (1, "on", last))}
         for name, ended in support.side_by_side(jobs).items():
             with self.subTest(name=name):
                 if "ptrace" in ended.err:

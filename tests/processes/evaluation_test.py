@@ -56,6 +56,41 @@ class EvaluationTest(support.ProcessTest):
         for lesson, test in found.items():
             self.assertAlmostEqual(test["loss"], one["loss"], places=12, msg=lesson)
 
+    def test_a_comparison_knows_the_files(self):
+        weights, texts = support.Run("00_one_device", 0, "", "--steps", "1"), [text_file(4000), text_file(4001)]
+        self.expect_well(weights.job())
+        first = support.Run("00_one_device", 0, "", "--steps", "2", "--validation", texts[0], "--init", weights.weights)
+        self.expect_well(first.job())
+        self.assertEqual([first.record()[key]["file"] for key in ("init", "validation")], [weights.weights, texts[0]])
+        said = {text: support.run("01_data_parallel", 2, "--steps", "2", "--validation", text, "--compare", first.out + "/record.json",
+                                  "--out", support.new_path("out")) for text in texts}
+        for text, ended in said.items():
+            self.expect_well(ended)
+            self.assertRegex(ended.out, r"compared with \S+/record.json; --init \S+\.safetensors \(sum [0-9a-f]{16}\) there, none here\n")
+        self.assertRegex(said[texts[0]].out, r"\n  validation +\d\.\d{6} ")
+        self.assertRegex(said[texts[1]].out, r"validation losses are of other texts: --validation \S+ \(sum \w+\) there, \S+ \(sum \w+\) here\n")
+
+    def test_it_says_how_much_of_a_named_text_it_read(self):
+        text = text_file()
+        rows = (os.path.getsize(text) - 1) // 32
+        whole = ["--set", f"data.validation_batches={rows}", "--set", "batch.micro=1"]
+        for flags, part in (([], r" \(\d+ of %s rows\)" % f"{rows:,}"), (whole, "")):
+            ended = support.run("00_one_device", 0, "--steps", "0", "--validation", text, *flags, "--out", support.new_path("out"))
+            self.expect_well(ended)
+            self.assertRegex(ended.out, r"\nperplexity \S+ on the validation text" + part + "\n")
+        ended = support.run("00_one_device", 0, "--steps", "0", "--out", support.new_path("out"))
+        self.assertRegex(ended.out, r"\nperplexity \S+ on the validation text\n", "as ever where no text is named")
+
+    def test_a_prompt_is_looked_at_before_the_first_step(self):
+        saved = support.new_path("kept.safetensors")
+        wanted = {("Emma", "data.tokenizer=gpt2"): ("token 1 of it is 10161, and the model has 257", "other words, or the tokenizer that the data were "
+                                                    "made with: --set data.tokenizer=byte"),
+                  ("a zoo", "model.vocab=120"): ("token 3 of it is 122, and the model has 120", "other words")}
+        for (prompt, setting), (what, fix) in wanted.items():
+            ended = support.run("01_data_parallel", 2, *STEPS, "--sample", "3", "--prompt", prompt, "--set", setting, "--save", saved)
+            self.expect_one_error(ended, 64, f"--prompt: {what}\n  fix: {fix}")
+            self.assertNotIn("step ", ended.out)
+
     def test_without_a_step_it_exports_what_it_was_given(self):
         trained = support.Run("04_zero3", 2, "", *STEPS)
         self.expect_well(trained.job())
@@ -85,6 +120,8 @@ class EvaluationTest(support.ProcessTest):
             ("--init", pickle): (65, f"{pickle}: it is a pickle (torch.save), which can run any program when it is read\n  fix: convert it where you trust it"),
             ("--init", index): (65, f"{index}: it lists the files of a model that is stored in several\n  fix: store it in one"),
             ("--prompt", "Emma"): (64, "--prompt: this run makes no text\n  fix: add --sample N"),
+            ("--eval-every", "2", "--set", "data.validation_fraction=0"):
+                (64, "--eval-every 2: there is no validation text: data.validation_fraction is 0\n  fix: add --validation FILE, or --set "),
             ("--lr", "0.1"): (64, "--lr: it is a flag of other programs\n  fix: --set optim.lr=0.001"),
             ("--batch_size", "8"): (64, "--batch_size: it is a flag of other programs\n  fix: --set batch.global=N"),
             ("--set", "stage=3"): (64, "--set stage=3: \"stage\" is a key of other programs\n  fix: a stage is a lesson: lessons/02_zero1 (1)"),

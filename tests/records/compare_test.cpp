@@ -72,6 +72,31 @@ TEST(Compare, EveryQuantityBesideTheOtherRun) {
   EXPECT_EQ(line_of(text, "validation"), "validation 5.000000 5.000000 0.00e+00");
 }
 
+TEST(Compare, NamesOtherInitialWeightsAndLeavesOutLossesOfOtherTexts) {
+  const FileRecord medium{"medium.safetensors", 100, "00000000000000aa"};
+  OtherRun other{"r.json", some_run("01_data_parallel", 4000, 0.02, 5)};
+  RunRecord run = some_run("02_zero1", 4000, 0.02, 5);
+  other.record.init = run.init = medium;
+  run.init->file = "a copy of it";
+  EXPECT_EQ(format_comparison(run, other).find("compared with r.json\n"), 0U);
+  run.init.reset();
+  EXPECT_EQ(
+      format_comparison(run, other)
+          .find("compared with r.json; --init medium.safetensors (sum 00000000000000aa) there, none here\n"),
+      0U);
+
+  other.record.validation = FileRecord{"v.txt", 100, "00000000000000bb"};
+  run.validation = FileRecord{"v.txt", 100, "00000000000000cc"};
+  const std::string text = "\n" + format_comparison(run, other);
+  EXPECT_EQ(line_of(text, "validation"),
+            "validation losses are of other texts: --validation v.txt (sum 00000000000000bb) there, "
+            "v.txt (sum 00000000000000cc) here");
+  EXPECT_EQ(line_of(text, "step 24"), "step 24 2.600000 2.600000 0.00e+00");
+  run.validation->sum = "00000000000000bb";
+  EXPECT_EQ(line_of("\n" + format_comparison(run, other), "validation"),
+            "validation 5.000000 5.000000 0.00e+00");
+}
+
 TEST(Compare, SaysWhereStepsOfOneRunDifferAsMuchAsTheRunsDo) {
   OtherRun other{"r.json", some_run("01_data_parallel", 4000, 0.02, 5)};
   const auto text = [&](double seconds) {

@@ -59,6 +59,8 @@ RunRecord some_record() {
   r.ranks = {some_rank(0), some_rank(1)};
   for (int i = 0; i < 30; ++i) r.steps.push_back({i, 5.5 - i / 3.0, 1e-3, 0.1 * i, 3072, 0.05, 0.01});
   r.validation_loss = 2.25;
+  r.init = {"w.safetensors", 1000, "00000000000000aa"};
+  r.validation = {"v.txt", 2000, "00000000000000bb"};
   r.seconds = 12.5;
   r.steps[4].skipped = r.steps[5].skipped = r.steps[9].skipped = true;
   r.exit_code = 0;
@@ -99,6 +101,8 @@ TEST_F(Record, KeepsWhatIsNotKnownApart) {
   RunRecord r = some_record();
   r.exit_code.reset();
   r.validation_loss.reset();
+  r.init.reset();
+  r.validation.reset();
   r.flops.reset();
   r.ranks[1].measured_bytes.reset();
   r.ranks[1].measured_operations.reset();
@@ -108,6 +112,7 @@ TEST_F(Record, KeepsWhatIsNotKnownApart) {
   EXPECT_EQ(got.exit_code, std::nullopt);
   EXPECT_EQ(got.validation_loss, std::nullopt);
   EXPECT_EQ(got.flops, std::nullopt);
+  EXPECT_FALSE(got.init || got.validation);
   EXPECT_EQ(got.ranks, r.ranks);
   EXPECT_TRUE(got.steps.empty());
   EXPECT_FALSE(got.as_predicted());
@@ -146,6 +151,8 @@ TEST_F(Record, HasTheKeysThatReadersUse) {
   EXPECT_EQ(json["flops"]["formula"], "6 N + 6 L d T");
   EXPECT_EQ(json["flops"]["parameters"], 124'000'000);
   EXPECT_EQ(json["flops"]["peak_of"], "a GPU");
+  EXPECT_EQ(json["init"].dump(), R"({"bytes":1000,"file":"w.safetensors","sum":"00000000000000aa"})");
+  EXPECT_EQ(json["validation"]["file"], "v.txt");
   EXPECT_EQ(json["as_predicted"], true);
   EXPECT_EQ(json["format"], 1);
 }

@@ -2,6 +2,7 @@
 """lessons/report.sh: what its table and its figure say, and what it refuses."""
 
 import json
+import math
 import os
 import sys
 import unittest
@@ -62,10 +63,19 @@ class Table(Case):
         )
         self.assertEqual(rows["bytes are"], ["measured"])
 
-    def test_a_perplexity_of_the_record_counts(self):
+    def test_the_test_text_has_rows_of_its_own(self):
+        test = {"file": "wiki_test.bin", "rows": 276, "loss": 2.0, "perplexity": math.exp(2.0)}
+        runs = [
+            ended_run(self.path("a"), [step(0)], test=test),
+            ended_run(self.path("b"), [], validation_loss=None, test={**test, "loss": None}),
+            ended_run(self.path("c"), [step(0)]),
+        ]
+        rows = self.rows(*runs)
         self.assertEqual(
-            self.rows(ended_run(self.path("a"), [step(0)], perplexity=7.5))["perplexity"], ["7.500"]
+            [rows[name] for name in ("perplexity", "test loss", "test perplexity")],
+            [["9.488", "-", "9.488"], ["2.0000", "-", "-"], ["7.389", "-", "-"]],
         )
+        self.assertNotIn("test loss", self.rows(runs[2]), "this run had no test")
 
     # As wire_bytes() of common/watch/comm_op.h counts them.
     def test_bytes_sent(self):
@@ -203,6 +213,59 @@ class OtherWork(Case):
             "--across",
             "optim.lrs",
         )
+
+
+class OtherFiles(Case):
+    """Beside the workload: what --init, --validation and --test named."""
+
+    def run_of(self, name, **more):
+        return ended_run(self.path(name), [step(0)], **more)
+
+    @staticmethod
+    def text(name, total):
+        return {"file": name, "bytes": 9, "sum": total}
+
+    def test_losses_of_other_texts_are_refused(self):
+        self.run_of("one", validation=self.text("v.txt", "aa"))
+        self.run_of("copy", validation=self.text("copy.txt", "aa"))
+        self.run_of("other", validation=self.text("v.txt", "bb"))
+        self.run_of("tail")
+        self.run_of("none", validation_loss=None)
+        self.rows("one", "copy", "none")
+        said = (
+            "error: other: was evaluated on another text than one: "
+            "--validation v.txt (sum bb) here and v.txt (sum aa) there\n"
+            "  fix: compare runs with one text, or say that they may differ in it: --across validation\n"
+        )
+        self.refused(64, said, "one", "other")
+        self.refused(
+            64, said.replace("other: w", "tail: w").replace("v.txt (sum bb) h", "none h"), "none", "one", "tail"
+        )
+        self.rows("one", "other", "tail", "--across", "validation")
+
+    def test_tests_of_other_texts_are_refused(self):
+        self.run_of("one", test={**self.text("t.bin", "aa"), "rows": 3, "loss": 2})
+        self.run_of("old", test={"file": "t.bin", "rows": 3, "loss": 2})
+        self.run_of("other", test={**self.text("u.bin", "bb"), "rows": 3, "loss": 2})
+        self.rows("one", "old")
+        self.refused(
+            64,
+            "error: other: was evaluated on another text than old: "
+            "--test u.bin (sum bb) here and t.bin (sum unknown) there\n"
+            "  fix: compare runs with one text, or say that they may differ in it: --across test\n",
+            "old",
+            "other",
+        )
+
+    def test_other_initial_weights_are_named(self):
+        self.run_of("one", init=self.text("w.safetensors", "aa"))
+        self.run_of("other")
+        lines = command("report", "one", "other", cwd=self.folder)[1].splitlines()
+        self.assertEqual(
+            [line.split("  ", 2)[2] for line in lines[:2]],
+            ["one  --init w.safetensors (sum aa)", "other  --init none"],
+        )
+        self.assertNotIn("--init", command("report", "one", "one", cwd=self.folder)[1])
 
 
 class BadInput(Case):

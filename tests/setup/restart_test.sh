@@ -5,26 +5,28 @@ source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 
 cd "$sandbox"
 launch() { run "$repo/common/setup/launch.sh" 99_fake --no-build "$@"; }
-# An attempt: `END_i` is how attempt i ends, after it has saved `SAVED_i` and done `DONE_i` steps. 3 and 1 ranks divide the micro-batches.
+# An attempt: `END_i` is how attempt i ends, after it has saved `SAVED_i` and done the steps from `FROM_i` to `DONE_i`. 3 and 1 ranks divide the
+# micro-batches.
 shim mpirun.openmpi <<'EOF'
 while [[ $1 != */99_fake ]]; do shift; done
 exec "$@"
 EOF
 { printf '#!%s\n' "$(command -v bash)"; cat <<'EOF'; } >"$repo/build/cpu/bin/99_fake"
 if [[ " $* " == *" --plan "* ]]; then
-  [[ " $* " != *" --save-every "* && " $* " != *" --resume "* && " $* " != *" --trace "* ]] || exit 64
+  echo "$*" >>plans
+  for flag in $OF_A_RUN; do [[ " $* " != *" --$flag"[\ =]* ]] || exit 64; done
   [[ " $*" == *" --world 3" || " $*" == *" --world 1" ]] && exit 0 || exit 64
 fi
 echo "$*" >>attempts
 number=$(wc -l <attempts)
-end=END_$number saved=SAVED_$number reached=DONE_$number
+end=END_$number saved=SAVED_$number from=FROM_$number reached=DONE_$number
 for step in ${!saved:-}; do
   mkdir -p "$DIR/step-$(printf %06d "$step")"
   touch "$DIR/step-$(printf %06d "$step")/manifest.json"
 done
 if [[ -n ${!reached:-} ]]; then
   mkdir -p "runs/99_fake/time-$number"
-  for ((step = 0; step < ${!reached}; step++)); do echo "{\"step\":$step,\"loss\":1}"; done >"runs/99_fake/time-$number/steps.jsonl"
+  for ((step = ${!from:-0}; step < ${!reached}; step++)); do echo "{\"step\":$step,\"loss\":1}"; done >"runs/99_fake/time-$number/steps.jsonl"
 fi
 [[ ${!end} != kill ]] || kill -KILL $$
 [[ ${!end} != segv ]] || kill -SEGV $$
@@ -34,9 +36,12 @@ EOF
 chmod +x "$repo/build/cpu/bin/99_fake"
 PATH=$shims:$PATH
 export STAGECRAFT_PRESET=cpu DIR=runs/99_fake/checkpoints
+# What the program refuses beside --plan, by its source; run.cpp refuses --compare.
+OF_A_RUN="compare $(sed -n '/of_a_run = {/,/};/p' "$here/../../common/config/command_line.cpp" | grep -o '"[a-z-]*"' | tr -d '"' | tr '\n' ' ')"
+export OF_A_RUN
 files="--workload $repo/configs/tiny.json --strategy $repo/lessons/99_fake/config.json"
 saves=(--save-every 10)
-fresh() { rm -rf runs attempts mine OUT*; }
+fresh() { rm -rf runs attempts plans mine OUT*; }
 # "N s are lost" is what a clock says.
 restarts() { grep -E '^restart ' <<<"$out" | sed -E 's/[0-9.]+ s are lost/T s are lost/' || true; }
 
@@ -96,6 +101,20 @@ check "fewer ranks, as the workload can be divided" equal "$(restarts)" \
 restart 2 of 9: a rank was lost; goes on at step 20, 0 steps are redone, T s are lost; on 1 rank instead of 3: from here on sums are added in another order
 restart 3 of 9: a rank was lost; goes on at step 30, 0 steps are redone, T s are lost"
 fresh
+flags=()
+for flag in $OF_A_RUN; do
+  case $flag in
+    save-every) ;;
+    resume) flags+=(--resume elsewhere/step-000004) ;;
+    trace | profile | brief) flags+=("--$flag") ;;
+    *) flags+=("--$flag" 1) ;;
+  esac
+done
+check "what a plan refuses is found" test "${#flags[@]}" -gt 30
+END_1=75 SAVED_1=10 END_2=0 launch "${saves[@]}" --max-restarts 9 -n 4 --min-ranks 1 "${flags[@]}" --set a=b
+check "fewer ranks, whatever the run is asked for" contains "$(restarts)" "; on 3 ranks instead of 4"
+check "the plan is of the same workload" equal "$(<plans)" "$files --set a=b --plan --world 3"
+fresh
 END_1=75 SAVED_1=10 END_2=0 launch "${saves[@]}" --max-restarts 9 -n 3 --min-ranks 2
 check "no number fits: as many as before" equal "$code $(restarts)" "0 restart 1 of 9: a rank was lost; goes on at step 10, 0 steps are redone, T s are lost"
 
@@ -108,6 +127,27 @@ check "checkpoints of another run are refused" equal "$code $err" \
   fix: --resume latest to go on from them, or another directory: --checkpoints DIR"
 END_1=75 END_2=0 launch "${saves[@]}" --max-restarts 2 --resume latest
 check "going on from them is not" equal "$code $(tail -n 1 attempts)" "0 $files ${saves[*]} --resume latest"
+# The program passes a damaged checkpoint over: from which one it goes on is seen by its first step.
+damaged() {
+  fresh
+  mkdir -p runs/99_fake/checkpoints/step-0000{20,40}
+  touch runs/99_fake/checkpoints/step-0000{20,40}/manifest.json
+}
+damaged
+END_1=75 FROM_1=20 DONE_1=36 SAVED_1=30 END_2=75 FROM_2=30 DONE_2=41 SAVED_2=40 END_3=0 launch "${saves[@]}" --max-restarts 9 --resume latest
+check "a damaged checkpoint is no mark that restarts have to come past" equal "$code $(restarts)" \
+  "0 restart 1 of 9: a rank was lost; goes on at step 30, 6 steps are redone, T s are lost
+restart 2 of 9: a rank was lost; goes on at step 40, 1 step is redone, T s are lost"
+damaged
+END_1=75 FROM_1=20 DONE_1=25 END_2=75 FROM_2=20 DONE_2=25 END_3=0 launch "${saves[@]}" --max-restarts 9 --resume latest
+check "and no progress" equal "$code $(restarts)
+$(tail -n 1 <<<"$out")" "75 restart 1 of 9: a rank was lost; goes on at step 20, 5 steps are redone, T s are lost
+no more restarts: the last one came no further than step 20, so the next one would not either"
+fresh
+END_1=75 SAVED_1=10 DONE_1=15 END_2=75 FROM_2=10 DONE_2=25 SAVED_2=20 END_3=75 FROM_3=10 DONE_3=25 SAVED_3=20 END_4=0 launch "${saves[@]}" --max-restarts 9
+check "nor one that a restart saves, and the next one passes over" equal "$code $(wc -l <attempts)
+$(tail -n 1 <<<"$out")" "75 3
+no more restarts: the last one began at step 10 again, since what was saved after it is damaged"
 fresh
 END_1=75 END_2=0 launch "${saves[@]}" --max-restarts 2 --resume other/step-000040 --resume-with steps
 check "a restart before the first save begins where the run did" equal "$code $(tail -n 1 attempts)" "0 $files ${saves[*]} --resume other/step-000040 --resume-with steps"

@@ -126,11 +126,8 @@ def checked(run):
     return "measured" if run.record.get("as_predicted") else "DIFFERENT"
 
 
-def perplexity(run):
-    """Of the validation text, unless the record has its own."""
-    loss = run.record["validation_loss"]
-    value = run.record.get("perplexity", None if loss is None else math.exp(min(loss, 700)))
-    return NONE if value is None else f"{value:.3f}"
+def perplexity(loss):
+    return NONE if loss is None else f"{math.exp(min(loss, 700)):.3f}"
 
 
 def decimals(value):
@@ -148,12 +145,16 @@ def speed_rows(run):
 
 
 def loss_rows(run):
-    return {
+    validation, test = run.record["validation_loss"], run.record.get("test")
+    rows = {
         "first": decimals(run.steps[0]["loss"] if run.steps else None),
         "last": decimals(run.steps[-1]["loss"] if run.steps else None),
-        "validation": decimals(run.record["validation_loss"]),
-        "perplexity": perplexity(run),
+        "validation": decimals(validation),
+        "perplexity": perplexity(validation),
     }
+    if test:  # --test
+        rows |= {"test loss": decimals(test["loss"]), "test perplexity": perplexity(test["loss"])}
+    return rows
 
 
 def counts(rows):
@@ -214,7 +215,10 @@ def block(numbered):
 
 def report(runs):
     numbered = list(enumerate(runs, 1))
-    names = [[f"[{number}]", title_of(run), state_of(run), run.given, run.note] for number, run in numbered]
+    names = [
+        [f"[{number}]", title_of(run), state_of(run), run.given, init, run.note]
+        for (number, run), init in zip(numbered, inits_of(runs))
+    ]
     widths = [max(len(name[i]) for name in names) for i in range(3)]
     lines = [
         "  ".join(
@@ -232,9 +236,53 @@ def title_of(run):
     return f"{run.record['lesson']} -n {run.record['world']}"
 
 
+# --- files that runs were given: {"file", "bytes", "sum"} of a record ---------------------------------------
+
+
+def same_file(one, other):
+    if not one or not other:
+        return not one and not other
+    key = "sum" if "sum" in one and "sum" in other else "file"  # records from before sums
+    return one[key] == other[key]
+
+
+def name_of(file):
+    return f"{file['file']} (sum {file.get('sum', 'unknown')})" if file else "none"
+
+
+def inits_of(runs):
+    """What to say of each run's initial weights: nothing where all are the same."""
+    files = [run.record.get("init") for run in runs]
+    if all(same_file(files[0], file) for file in files):
+        return [""] * len(runs)
+    return [f"--init {name_of(file)}" for file in files]
+
+
+EVALUATED = {  # the flag that names the text: whether a run has a loss of it
+    "validation": lambda run: run.record["validation_loss"] is not None,
+    "test": lambda run: "test" in run.record,
+}
+
+
+def refuse_other_texts(runs, across):
+    """Losses compare only where they are of one text, or where it was said that they are not."""
+    for flag, has_loss in EVALUATED.items():
+        first, *others = [run for run in runs if has_loss(run)] or [None]
+        for run in others if flag not in across else ():
+            one, other = first.record.get(flag), run.record.get(flag)
+            if not same_file(one, other):
+                raise Refused(
+                    USAGE,
+                    run.given,
+                    f"was evaluated on another text than {first.given}: "
+                    f"--{flag} {name_of(other)} here and {name_of(one)} there",
+                    f"compare runs with one text, or say that they may differ in it: --across {flag}",
+                )
+
+
 def refuse_other_work(runs, across):
     """Runs compare only where they did the same work, or differ in what was named."""
-    known = {key for run in runs for key in run.record["workload"]}
+    known = {key for run in runs for key in run.record["workload"]} | set(EVALUATED)
     for key in across:
         if key not in known:
             near = difflib.get_close_matches(key, sorted(known), 1) or sorted(known)[:1]
@@ -364,7 +412,9 @@ def main(arguments):
     parser.add_argument("--across", action="append", default=[])
     asked = parser.parse_intermixed_args(arguments)
     runs = [read_run(path) for path in asked.runs]
-    refuse_other_work(runs, [key for keys in asked.across for key in keys.split(",") if key])
+    across = [key for keys in asked.across for key in keys.split(",") if key]
+    refuse_other_work(runs, across)
+    refuse_other_texts(runs, across)
     print(report(runs))
     svg = draw(runs)
     if svg is None:
