@@ -213,6 +213,10 @@ int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** 
   if (!no_checkpoint.empty() && line.checkpoints.every > 0)
     throw InputError(ExitCode::usage, "--save-every", no_checkpoint,
                      "--save FILE writes the weights at the end");
+  if (!no_checkpoint.empty() && !line.checkpoints.resume.empty())
+    throw InputError(ExitCode::usage, "--resume", no_checkpoint,
+                     "another setting goes on from it; --init FILE begins with its weights, which "
+                     "`checkpoint export` writes");
   if (line.plan && !line.compare.empty()) {
     throw InputError(ExitCode::usage, "--compare " + line.compare, "a plan has no steps to compare",
                      "leave out --plan or --compare");

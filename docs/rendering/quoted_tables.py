@@ -11,9 +11,9 @@ QUOTED = {
 }
 
 
-def runs():
-    """{(name, packing): run} on one GPU."""
-    return {(run["name"], run["packing"]): run for run in record("quoted")["runs"] if run["world"] == 1}
+def runs(world=1):
+    """{(name, packing): run} on so many GPUs."""
+    return {(run["name"], run["packing"]): run for run in record("quoted")["runs"] if run["world"] == world}
 
 
 def loss(run):
@@ -41,6 +41,21 @@ def quoted_runs(page):
         f"two epochs, random initial weights; 4 samples a step at 355M, 2 at 774M and 1558M. Seconds: the median step times the "
         f"steps of an epoch. Peak: bytes that the run holds on the GPU, measured. Loss: of the first step, and the mean of the "
         f"last {found['last']}.")
+
+
+@renders
+def quoted_on_two(page):
+    """The same work shared by two GPUs."""
+    if not has("quoted"):
+        return ""
+    alone, rows = runs(), []
+    for (name, packing), run in runs(2).items():
+        if packing == "pack":
+            one = alone[name, packing]
+            rows.append([name, run["versions"]["GPU"].removeprefix("NVIDIA ").split()[0], f"{one['epoch_seconds']:.2f}", f"{run['epoch_seconds']:.2f}",
+                         f"{one['peak_bytes'] / 1e9:.2f}", f"{run['peak_bytes'] / 1e9:.2f}", loss(run) if run["whole"] else ""])
+    heads = ["run", "two of", "s an epoch, one GPU", "two", "peak GB, one GPU", "of each of two", "loss, packed rows"]
+    return table(heads, rows, left=2) + f"\n\nFrom {source(page, 'quoted')}; one GPU: {record('quoted')['machine']}." if rows else ""
 
 
 @renders

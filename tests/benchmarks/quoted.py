@@ -155,7 +155,8 @@ def main():
         return write()
     gpu = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], text=True, capture_output=True,
                          check=True).stdout.split("\n")[0]
-    found["machine"] = gpu
+    if args.world == 1:
+        found["machine"] = gpu  # each run has its own, too
     there = {(run["name"], run["packing"], run["world"]) for run in found["runs"]}
     with tempfile.TemporaryDirectory(prefix="stagecraft_quoted_", dir=args.disk) as name:
         folder = pathlib.Path(name)
