@@ -61,9 +61,10 @@ tool Python python3 python3 python3 --version
 tool "Open MPI" mpirun "openmpi-bin libopenmpi-dev" mpirun --version
 tool "MPI compiler" mpicc libopenmpi-dev mpicc --version
 if have mpirun; then
+  # On this host alone, whatever job of Slurm's this is a part of.
   if ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
     missing "Open MPI" "mpirun on PATH is another MPI's; apt-get install openmpi-bin, or put Open MPI's first"
-  elif OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 20 \
+  elif OMPI_MCA_plm=${OMPI_MCA_plm:-^slurm} OMPI_MCA_ras=${OMPI_MCA_ras:-^slurm} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 20 \
     mpirun -q -n 2 --oversubscribe --bind-to none true </dev/null >"${TMPDIR:-/tmp}/doctor.$$" 2>&1; then
     row '' "starts two processes"
   else

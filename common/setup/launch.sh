@@ -15,7 +15,7 @@
 #   exit   the program's own code; 75 where a rank was killed; 129, 130, 143 after SIGHUP, SIGINT, SIGTERM. docs/troubleshooting.md, "How a run ends".
 # Open MPI needs help in three places, all said in one line at the start: it refuses root, it refuses more ranks than cores, and
 # it ties a rank to one core.
-# In Slurm: call run.sh from the sbatch script (mpirun finds the allocation); plain `srun run.sh` would start one world a task.
+# In Slurm: call run.sh from the sbatch script, where mpirun finds the allocation. docs/cluster.md.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/restart.sh"
@@ -131,6 +131,12 @@ if [[ -n ${OMP_NUM_THREADS:-} ]]; then
   notes+=("$OMP_NUM_THREADS thread$( ((OMP_NUM_THREADS == 1)) || printf s) each, as OMP_NUM_THREADS says")
   passed_on=(-x OMP_NUM_THREADS)
 fi
+# Slurm counts a batch script as task 0 of the job's tasks; started by srun is only what is part of a step.
+if [[ ${ENVIRONMENT:-} == BATCH && -z ${SLURM_STEP_ID:-} ]]; then unset SLURM_PROCID; fi
+several_hosts=0 # as far as can be seen from here
+if [[ -n ${OMPI_MCA_orte_default_hostfile:-} ]] || ((${SLURM_JOB_NUM_NODES:-1} > 1)); then several_hosts=1; fi
+# Over ssh mpirun takes along what it is told to.
+for name in $(compgen -e NCCL_ || true); do passed_on+=(-x "$name"); done
 # Under mpirun every rank writes to a pseudo-terminal, so that it cannot see itself whether a person looks on.
 if [[ -t 1 ]]; then settings+=(STAGECRAFT_TERMINAL=1); else settings+=(STAGECRAFT_TERMINAL=0); fi
 
@@ -140,7 +146,9 @@ compose() {
   if ((ranks > 1)); then
     mpirun=mpirun
     if have mpirun.openmpi; then mpirun=mpirun.openmpi; fi # Debian's name, where another MPI is installed too
-    command=("$mpirun" -q -n "$ranks" --oversubscribe --bind-to none "${passed_on[@]}" -x STAGECRAFT_TERMINAL)
+    command=("$mpirun")
+    if ((several_hosts == 0)); then command+=(-q); fi # otherwise mpirun's own words say on which host it happened
+    command+=(-n "$ranks" --oversubscribe --bind-to none "${passed_on[@]}" -x STAGECRAFT_TERMINAL)
     # Without epoll: mpirun's libevent otherwise complains about closed files where ranks end early.
     settings+=(EVENT_NOEPOLL=1)
     notes+=("any core (--bind-to none)")
@@ -194,6 +202,11 @@ if ((alone == 0)); then check_restarts; fi
 
 # --- run -------------------------------------------------------------------------------------------------------------
 
+if ((alone == 0 && ${SLURM_STEP_NUM_TASKS:-1} > 1)); then
+  ((${SLURM_PROCID:-0} == 0)) || exit "$exit_missing" # one of them says it
+  die "$exit_missing" "launcher" "srun started run.sh $SLURM_STEP_NUM_TASKS times, and each would start a run of its own" \
+    "run.sh without srun, in the batch script: mpirun finds the job's nodes; or srun --mpi=pmix build/$preset/bin/$lesson ..."
+fi
 if ((alone == 0)); then
   line="$ranks rank$( ((ranks == 1)) || printf s) on $cores core$( ((cores == 1)) || printf s)"
   for note in "${notes[@]}"; do line+=", $note"; done
@@ -262,6 +275,17 @@ while :; do
 done
 
 if ((asked)); then exit "$asked"; fi
+# lost WHAT: after mpirun's own words, which name the host.
+lost() {
+  printf '  %s\n' "$1" >&2
+  exit "$exit_lost_rank"
+}
+if ((several_hosts && ranks > 1)); then
+  case $status in
+    132) lost "where mpirun says above that it could not start the program: the same path must lead to it on every host; otherwise a processor lacks an instruction (SIGILL)" ;;
+    205) lost "mpirun lost a host, named above: start again without it; with --save-every, --resume latest goes on" ;;
+  esac
+fi
 # A rank that a signal ended. Where there are several, one that was left has named it.
 case $status in
   137)

@@ -40,6 +40,13 @@ until_true() {
 none_alive() { ! alive; }
 started() { [[ -s $PIDS ]]; }
 
+# mpirun's own ends on several hosts.
+for what in "132 could not start the program" "205 mpirun lost a host"; do
+  SLURM_JOB_NUM_NODES=2 DO=exit:${what%% *} run "${launch[@]}" -n 2
+  check "on several hosts ${what%% *} is a lost rank" equal "$code" 75
+  check "and says why: $what" contains "$err" "${what#* }"
+done
+
 for ranks in 1 2; do
   for pass in 0 1 64 65 69 70 73 75 110; do
     DO=exit:$pass run "${launch[@]}" -n "$ranks"

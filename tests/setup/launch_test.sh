@@ -42,6 +42,14 @@ OMP_NUM_THREADS=3 launch --dry-run
 check "a given number of threads stays" equal "$out" "STAGECRAFT_TERMINAL=0 build/cpu/bin/99_fake $files"
 OMP_NUM_THREADS=3 launch -n 2 --dry-run
 check "and goes to every rank" contains "$out" " -x OMP_NUM_THREADS "
+NCCL_SOCKET_IFNAME=eth0 launch -n 2 --dry-run
+check "and so do NCCL's variables" contains "$out" " -x NCCL_SOCKET_IFNAME "
+SLURM_JOB_NUM_NODES=2 launch -n 2 --dry-run
+check "on two nodes of Slurm mpirun says its own words" contains "$out" " mpirun.openmpi -n 2 "
+OMPI_MCA_orte_default_hostfile=hosts launch -n 2 --dry-run
+check "and on those of a hostfile" contains "$out" " mpirun.openmpi -n 2 "
+SLURM_JOB_NUM_NODES=1 launch -n 2 --dry-run
+check "on one node it does not" contains "$out" " $mpirun "
 shim id <<<'echo 0'
 launch -n 2 --dry-run
 check "root is allowed" contains "$out" "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $(cut -d' ' -f2- <<<"$mpirun")"
@@ -84,6 +92,19 @@ for flag in --help -h; do
 done
 printf '#!/bin/sh\necho "flags of 99_fake: $*"\n' >"$repo/build/cpu/bin/99_fake"
 chmod +x "$repo/build/cpu/bin/99_fake"
+for task in 0 1; do
+  SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=$task launch --no-build -n 2
+  said="error: launcher: srun started run.sh 2 times, and each would start a run of its own
+  fix: run.sh without srun, in the batch script: mpirun finds the job's nodes; or srun --mpi=pmix build/cpu/bin/99_fake ..."
+  check "srun in front of run.sh, task $task" equal "$code $out$err" "69 $( ((task)) || printf '%s' "$said")"
+done
+# shellcheck disable=SC2016  # the program's own variable
+printf '#!/bin/sh\necho "task ${SLURM_PROCID-none}"\n' >"$repo/build/cpu/bin/99_fake"
+ENVIRONMENT=BATCH SLURM_PROCID=0 SLURM_NTASKS=2 launch --no-build --plan
+check "a batch script is no task" equal "$code $out" "0 task none"
+ENVIRONMENT=BATCH SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_STEP_ID=0 launch --no-build --plan
+check "what its srun starts is one" equal "$code $out" "0 task 0"
+printf '#!/bin/sh\necho "flags of 99_fake: $*"\n' >"$repo/build/cpu/bin/99_fake"
 launch --help
 check "help of a program that is built" contains "$code $out" "0 flags of 99_fake: "
 check "help of a program that is built: its argument" contains "$out" " --help"
