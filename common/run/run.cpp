@@ -178,6 +178,18 @@ int run_job(TrainJob job) {
   return train(job);
 }
 
+// A strategy whose state between steps cannot be saved.
+void refuse_checkpoints_of(const AnyLesson& lesson, const CheckpointFlags& asked) {
+  const std::string reason = lesson.no_checkpoint();
+  if (reason.empty()) return;
+  if (asked.every > 0)
+    throw InputError(ExitCode::usage, "--save-every", reason, "--save FILE writes the weights at the end");
+  if (!asked.resume.empty())
+    throw InputError(ExitCode::usage, "--resume", reason,
+                     "another setting goes on from it; --init FILE begins with its weights, which "
+                     "`checkpoint export` writes");
+}
+
 int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** argv) {
   const Program program = program_of(lesson);
   const CommandLine line = parse_command_line(argc, argv, program);
@@ -209,14 +221,7 @@ int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** 
   if (line.evaluation.every > 0 && !lesson.no_evaluation.empty())
     throw InputError(ExitCode::usage, "--eval-every", lesson.no_evaluation,
                      "leave it out: a run evaluates at its end");
-  const std::string no_checkpoint = lesson.no_checkpoint();
-  if (!no_checkpoint.empty() && line.checkpoints.every > 0)
-    throw InputError(ExitCode::usage, "--save-every", no_checkpoint,
-                     "--save FILE writes the weights at the end");
-  if (!no_checkpoint.empty() && !line.checkpoints.resume.empty())
-    throw InputError(ExitCode::usage, "--resume", no_checkpoint,
-                     "another setting goes on from it; --init FILE begins with its weights, which "
-                     "`checkpoint export` writes");
+  refuse_checkpoints_of(lesson, line.checkpoints);
   if (line.plan && !line.compare.empty()) {
     throw InputError(ExitCode::usage, "--compare " + line.compare, "a plan has no steps to compare",
                      "leave out --plan or --compare");
