@@ -7,17 +7,17 @@ Per model, lesson and number of GPUs: a run that saves nothing, one that writes 
 for the disk. Then, with deterministic operations, one that saves twice and one that resumes from the first: `checkpoint diff`
 of their last; only bits count there, so --quick-disk may lie in memory. What --out has of an earlier call stays.
 """
-import argparse
 import json
-import os
 import pathlib
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import whole_runs
+from gpu_programs import ROOT
+from gpu_watch import machine
+
 # model, lesson, ranks (a GPU each), rows a step, steps, save every
 RUNS = [
     ("355m", "01_data_parallel", 1, 16, 120, 60),
@@ -46,14 +46,7 @@ class Lessons:
                    "--strategy", f"lessons/{lesson}/config.json", "--device", "cuda", "--watchdog", "120"]
         for setting in (f"batch.global={rows}", f"batch.micro={rows // ranks}", "data.validation_batches=1"):
             command += ["--set", setting]
-        if ranks > 1:
-            command = ["mpirun", "-q", "-n", ranks, "--oversubscribe", "--bind-to", "none", *command]
-        words = [str(word) for word in [*command, *flags]]
-        print(" ".join(words), flush=True)
-        done = subprocess.run([*words, "--out", str(out)], cwd=ROOT, text=True, capture_output=True, check=False)
-        if done.returncode:
-            sys.exit(f"error: exit {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-        return json.loads((out / "record.json").read_text())
+        return whole_runs.record_of([*command, *flags], out, ranks)
 
     def files(self, name):
         return self.folder / name
@@ -107,26 +100,21 @@ def missing(wanted, found, gpus):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/cuda/bin")
+    parser = whole_runs.parser_of(__doc__)
     parser.add_argument("--disk", help="where checkpoints are written (default: the system's temporary folder)")
     parser.add_argument("--quick-disk", help="where those are written of which only bits count (default: as --disk)")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results/gpu_checkpoints.json")
-    parser.add_argument("--commit", help="of the programs, where this is no git checkout of theirs")
-    args = parser.parse_args()
-    if args.commit:
-        os.environ["STAGECRAFT_COMMIT"] = args.commit
-    names = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], text=True, capture_output=True,
-                           check=True).stdout.split("\n")[:-1]
-    result = {"about": __doc__.split("\n", maxsplit=1)[0], "machine": names[0], "runs": [], "resumed": []}
+    args = whole_runs.read_arguments(parser)
+    here = machine()
+    result = {"about": __doc__.split("\n", maxsplit=1)[0], "machine": here["gpu"], "runs": [], "resumed": []}
     if args.out.exists():
         result = json.loads(args.out.read_text())
     with tempfile.TemporaryDirectory(prefix="stagecraft_checkpoints_", dir=args.disk) as name:
         lessons = Lessons(args, pathlib.Path(name))
-        for run in missing(RUNS, result["runs"], len(names)):
+        for run in missing(RUNS, result["runs"], here["gpus"]):
             result["runs"].append(cost(lessons, *run))
             args.out.write_text(json.dumps(result, indent=1) + "\n")
-        for run in missing(RESUMED, result["resumed"], len(names)):
+        for run in missing(RESUMED, result["resumed"], here["gpus"]):
             result["resumed"].append(resumed(lessons, *run))
             args.out.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -6,17 +6,17 @@
 Needs the programs 00_one_device and 05_offload of the cuda preset, and adamw_benchmark of either. What DeepSpeed did on such a
 machine is stored (numbers with their source in docs/results/peers_stored.json's manner): rates of its own runs on an H200's host.
 """
-import argparse
 import json
 import os
 import pathlib
 import re
 import statistics
 import subprocess
-import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import whole_runs
+from gpu_watch import machine
+
 DEEPSPEED = {"355m": 58_700, "774m": 2_490}  # tokens a second, ZeRO-Offload with its own CPU Adam, same rows, one H200 of 16 cores
 MODELS = {
     "355m": ("--workload configs/gpt2_355m.json --set batch.micro=16 --set batch.global=16 --steps 45", ("one_device", "exact", "delayed")),
@@ -34,13 +34,8 @@ PROGRAMS = {
 
 
 def run(bin_folder, program, flags, folder):
-    """A run's record, or None and what it said."""
     name, *own = program.split()
-    command = [str(bin_folder / name), *own, "--device", "cuda", *flags.split(), "--out", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"error: {' '.join(command)}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return json.loads((folder / "record.json").read_text())
+    return whole_runs.record_of([bin_folder / name, *own, "--device", "cuda", *flags.split()], folder)
 
 
 def of_rounds(records):
@@ -91,14 +86,11 @@ def adam(bin_folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--commit", required=True)
+    parser = whole_runs.parser_of(__doc__, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=2)
-    args = parser.parse_args()
-    bin_folder = args.bin.resolve()
-    os.environ["STAGECRAFT_COMMIT"] = args.commit
+    args = whole_runs.read_arguments(parser)
+    bin_folder = args.bin
     records, first = {}, None
     with tempfile.TemporaryDirectory() as scratch:
         for turn in range(args.rounds):
@@ -113,11 +105,10 @@ def main():
             folder = pathlib.Path(scratch) / f"trace-{name}"
             run(bin_folder, PROGRAMS[name], MODELS["355m"][0].replace("--steps 45", "--steps 8") + " --trace", folder)
             steps[name] = lanes(json.loads((folder / "trace.json").read_text()), 6)
-    gpu = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], text=True, capture_output=True, check=True).stdout
     result = {
         "about": "Lesson 05 on one GPU beside lesson 00, in turns; a step of 355M as a timeline; AdamW's loop on the host alone.",
-        "commit": args.commit,
-        "gpu": gpu.splitlines()[0],
+        "commit": first["commit"],
+        "gpu": machine()["gpu"],
         "cores": os.cpu_count(),
         "started": first["started"],
         "versions": first["versions"],

@@ -6,20 +6,20 @@
 First a traced run of lesson 07 writes what forward, backward, update and messages take there (costs.json), and lesson 08's
 --plan says by them what a step of each rule will take. Only then is lesson 08 run.
 """
-import argparse
 import json
-import os
 import pathlib
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import whole_runs
+from gpu_watch import machine
+
 WORKLOAD = ("--workload configs/gpt2_355m.json --set model.tied=false --set batch.micro=4 --set batch.global=32 "
             "--set data.validation_batches=1")
 STEPS, WARM_UP = 50, 15
+TOKENS = 32 * 1024  # a step's
 PROGRAMS = {
     "1f1b": "07_pipeline --set schedule=1f1b",
     "1f1b_eager": "07_pipeline --set schedule=1f1b --graph off",
@@ -35,22 +35,16 @@ class Programs:
     def __init__(self, bin_folder, folder):
         self.bin, self.folder = bin_folder, folder
 
-    def said(self, program, flags, launcher=()):
+    def command(self, program, *flags):
         name, *own = program.split()
-        command = [*launcher, str(self.bin / name), "--strategy", f"lessons/{name}/config.json", *WORKLOAD.split(), *own, "--device", "cuda", *flags]
-        done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
-        if done.returncode != 0:
-            sys.exit(f"error: {' '.join(command)}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        return done.stdout
+        return [self.bin / name, "--strategy", f"lessons/{name}/config.json", *WORKLOAD.split(), *own, "--device", "cuda", *flags]
 
     def run(self, program, out, *flags):
-        self.said(program, [*flags, "--out", str(self.folder / out)],
-                  ["mpirun", "-q", "-n", "2", "--oversubscribe", "--bind-to", "none"])
-        return json.loads((self.folder / out / "record.json").read_text())
+        return whole_runs.record_of(self.command(program, *flags), self.folder / out, ranks=2)
 
     def predicted(self, program, costs):
         """Milliseconds and tokens per second that --plan says."""
-        said = self.said(program.removesuffix(" --graph off"), ["--plan", "--world", "2", "--costs", str(costs)])
+        said = whole_runs.said_by(self.command(program.removesuffix(" --graph off"), "--plan", "--world", 2, "--costs", costs))
         seconds = re.search(r"([\d.,]+) ms, idle ([\d.]+) %, ([\d,]+) tokens a second", said)
         if seconds is None:
             sys.exit(f"error: --plan of {program} predicts no time:\n{said[-2000:]}")
@@ -73,29 +67,25 @@ def of_rounds(records):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--commit", required=True)
+    parser = whole_runs.parser_of(__doc__, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=2)
-    args = parser.parse_args()
-    os.environ.update(STAGECRAFT_COMMIT=args.commit, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", EVENT_NOEPOLL="1")
-    gpu = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], text=True, capture_output=True, check=True).stdout
+    args = whole_runs.read_arguments(parser)
     with tempfile.TemporaryDirectory() as name:
-        programs, records = Programs(args.bin.resolve(), pathlib.Path(name)), {}
-        first = programs.run("07_pipeline --set schedule=1f1b --graph off", "costs", "--steps", "8", "--trace")
+        programs, records = Programs(args.bin, pathlib.Path(name)), {}
+        first = programs.run("07_pipeline --set schedule=1f1b --graph off", "costs", "--steps", 8, "--trace")
         costs = programs.folder / "costs" / "costs.json"
         result = {
             "about": __doc__.split("\n", maxsplit=1)[0],
-            "commit": args.commit,
-            "gpu": gpu.splitlines()[0],
+            "commit": first["commit"],
+            "gpu": machine()["gpu"],
             "started": first["started"],
             "versions": first["versions"],
             "workload": WORKLOAD,
             "commands": PROGRAMS,
             "steps": STEPS,
             "warm_up": WARM_UP,
-            "tokens_per_step": 32 * 1024,
+            "tokens_per_step": TOKENS,
             "costs": json.loads(costs.read_text()),
             "timetable": first["timetable"],
             "predicted": {key: programs.predicted(program, costs) for key, program in PROGRAMS.items()},
@@ -104,9 +94,9 @@ def main():
         print(json.dumps(result["predicted"], indent=1), flush=True)
         for turn in range(args.rounds):
             for key, program in PROGRAMS.items():
-                records.setdefault(key, []).append(programs.run(program, f"{key}-{turn}", "--steps", str(STEPS)))
+                records.setdefault(key, []).append(programs.run(program, f"{key}-{turn}", "--steps", STEPS))
                 result["runs"] = {run: of_rounds(several) for run, several in records.items()}
-                print(key, [round(32 * 1024 / s) for s in result["runs"][key]["rounds_seconds"]], "tokens a second", flush=True)
+                print(key, [round(TOKENS / s) for s in result["runs"][key]["rounds_seconds"]], "tokens a second", flush=True)
                 args.out.write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -9,18 +9,18 @@ rows, and with rows of one paragraph each that are filled up to 512 and whose fi
 
 Rows of more GPUs than one come with --world 2, next to those that are there.
 """
-import argparse
 import array
 import datetime
 import json
-import os
 import pathlib
 import statistics
 import subprocess
-import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import whole_runs
+from gpu_programs import ROOT
+from gpu_watch import machine
+
 WORKLOAD = "configs/seed_355m.json"
 SAMPLES, TOKENS, LAST = 1000, 512, 20
 SIZES = {
@@ -91,13 +91,7 @@ def measured(args, run, packing, data, folder):
     if lesson == "06_infinity":
         command += ["--disk", folder]
     out = folder / f"{lesson}_{size}_{dtype}_{packing}"
-    launcher = [] if args.world == 1 else ["mpirun", "-q", "-n", str(args.world), "--oversubscribe", "--bind-to", "none"]
-    words = launcher + [str(word) for word in command]
-    print(" ".join(words), flush=True)
-    done = subprocess.run([*words, "--out", str(out)], cwd=ROOT, text=True, capture_output=True, check=False)
-    if done.returncode:
-        sys.exit(f"error: exit {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-    record = json.loads((out / "record.json").read_text())
+    record = whole_runs.record_of(command, out, args.world)
     losses, seconds = record["steps"]["loss"], record["steps"]["seconds"][3 if few else 5:]
     step = statistics.median(seconds)
     bytes_held = record["ranks"][0]["measured_bytes"]
@@ -131,17 +125,13 @@ def predict(args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = whole_runs.parser_of(__doc__)
     parser.add_argument("--predict", action="store_true")
     parser.add_argument("--choose", default=ROOT / "build/cpu/bin/choose")
-    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/cuda/bin")
     parser.add_argument("--world", type=int, default=1)
     parser.add_argument("--disk", help="where lesson 06 and the token files lie (default: the system's temporary folder)")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results/quoted.json")
-    parser.add_argument("--commit", help="of the programs, where this is no git checkout of theirs")
-    args = parser.parse_args()
-    if args.commit:
-        os.environ["STAGECRAFT_COMMIT"] = args.commit
+    args = whole_runs.read_arguments(parser)
     found = json.loads(args.out.read_text()) if args.out.exists() else {}
     about = "Runs of the documents as they are configured there, by tests/benchmarks/quoted.py."
     found = {"about": about, "samples": SAMPLES, "tokens": TOKENS, "last": LAST, "predicted": found.get("predicted"),
@@ -153,10 +143,8 @@ def main():
     if args.predict:
         found["predicted"] = predict(args)
         return write()
-    gpu = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], text=True, capture_output=True,
-                         check=True).stdout.split("\n")[0]
     if args.world == 1:
-        found["machine"] = gpu  # each run has its own, too
+        found["machine"] = machine()["gpu"]  # each run has its own, too
     there = {(run["name"], run["packing"], run["world"]) for run in found["runs"]}
     with tempfile.TemporaryDirectory(prefix="stagecraft_quoted_", dir=args.disk) as name:
         folder = pathlib.Path(name)
