@@ -34,10 +34,23 @@ Candidate whole_model(const char* folder, const char* name, const Overlap& overl
           }};
 }
 
+// A lesson's options with these settings.
+template <Strategy S>
+typename S::Options options_of(const Settings& settings) {
+  typename S::Options options;
+  const FieldSet fields = S::fields().bind(options);
+  for (const std::string& setting : settings) {
+    const auto equals = setting.find('=');
+    fields.set(setting.substr(0, equals), {Value::Form::flag, setting.substr(equals + 1)}, setting);
+  }
+  return options;
+}
+
 template <class Options>
-Candidate on_host(const Options& options, const Settings& settings) {
+Candidate on_host(const Settings& settings) {
   constexpr bool kOnDisk = std::is_same_v<Options, InfinityOptions>;
   using S = std::conditional_t<kOnDisk, Infinity, Offload>;
+  const Options options = options_of<S>(settings);
   const bool sharded = options.parameters == ParametersOn::sharded;
   const Overlap overlap{
       .reduces_in_each = true,
@@ -50,37 +63,15 @@ Candidate on_host(const Options& options, const Settings& settings) {
 }
 
 void add_offloads(bool several, std::vector<Candidate>& all) {
-  for (const ParametersOn parameters : {ParametersOn::whole, ParametersOn::sharded}) {
-    const bool sharded = parameters == ParametersOn::sharded;
-    if (sharded && !several) continue;  // one rank's slice is the whole
-    OffloadOptions options;
-    options.parameters = parameters;
-    Settings settings;
-    if (sharded) settings.emplace_back("parameters=sharded");
-    all.push_back(on_host(options, settings));
-    options.update = UpdateKind::delayed;
-    settings.emplace_back("update=delayed");
-    all.push_back(on_host(options, settings));
+  all.push_back(on_host<OffloadOptions>({}));
+  all.push_back(on_host<OffloadOptions>({"update=delayed"}));
+  if (several) {  // one rank's slice is the whole
+    all.push_back(on_host<OffloadOptions>({"parameters=sharded"}));
+    all.push_back(on_host<OffloadOptions>({"parameters=sharded", "update=delayed"}));
   }
-  InfinityOptions options;
-  all.push_back(on_host(options, {}));
-  options.update = UpdateKind::delayed, options.grads_at = GradsAt::host;
-  all.push_back(on_host(options, {"update=delayed", "grads_at=host"}));
-  options = {};
-  options.parameters = ParametersOn::sharded, options.params_at = ParamsAt::disk;
-  all.push_back(on_host(options, {"parameters=sharded", "params_at=disk"}));
-}
-
-// A lesson's options with these settings.
-template <Strategy S>
-typename S::Options options_of(const Settings& settings) {
-  typename S::Options options;
-  const FieldSet fields = S::fields().bind(options);
-  for (const std::string& setting : settings) {
-    const auto equals = setting.find('=');
-    fields.set(setting.substr(0, equals), {Value::Form::flag, setting.substr(equals + 1)}, setting);
-  }
-  return options;
+  all.push_back(on_host<InfinityOptions>({}));
+  all.push_back(on_host<InfinityOptions>({"update=delayed", "grads_at=host"}));
+  all.push_back(on_host<InfinityOptions>({"parameters=sharded", "params_at=disk"}));
 }
 
 Candidate pipelined(const Settings& settings) {

@@ -151,6 +151,16 @@ TEST(Predict, EveryTimedStepIsPredicted) {
     EXPECT_LT(std::abs(row.error()), 0.25) << row.step.record << " " << row.step.run;
 }
 
+// Of equal steps on two kinds of GPUs, the slower one's takes longer by as much as its products do.
+TEST(Predict, ATimedStepIsPredictedForItsOwnGpu) {
+  Measured two = measured();
+  two.steps.push_back(two.steps.front());
+  two.steps.back().gpu = "A100-80GB";
+  const std::vector<Checked> all = check(two);
+  EXPECT_EQ(all.front().step.gpu, "H200");
+  EXPECT_NEAR(all.back().predicted / all.front().predicted, 989.0 / 312.0, 0.3);
+}
+
 void expect_refused(std::vector<const char*> words, const std::string& message) {
   words.insert(words.begin(), "choose");
   try {
