@@ -135,8 +135,7 @@ Pipeline::Pipeline(RunContext& context, const Options& options)
       reduced_(stage_.held().size()),
       published_(stage_.held().size()) {
   if (share_.replicas > 1) replicas_ = context.comm.split(share_.stage);
-  if (context.shape.stages > 1 && share_.tied > 0)
-    ends_ = context.comm.split(share_.first || share_.last ? share_.replica : -1);
+  if (share_.has_two_ends()) ends_ = context.comm.split(share_.is_an_end() ? share_.replica : -1);
   if (replicas_ && share_.shards > 1)
     for (Stage::Held& held : stage_.held()) replicas_->all_gather(held.params_slice, held.params).wait();
   context.timeline.keep_recent(kMeasuredSteps);

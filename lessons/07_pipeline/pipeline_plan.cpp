@@ -51,20 +51,13 @@ Division Pipeline::division(const Options& options, WorldSize world) {
   return {.stages = std::max<std::int64_t>(1, to_int(world) / options.replicas)};
 }
 
-namespace {
-
-bool has_two_ends(const RunShape& shape) { return shape.stages > 1 && shape.workload.model.tied; }
-bool is_an_end(const Share& share) { return share.first || share.last; }
-
-}  // namespace
-
 MemoryPlan Pipeline::memory_plan(const RunShape& shape, const Options& options) {
   refuse_other_reduce_dtype(shape);
   MemoryPlan plan;
   const Share share(shape, options);
   Stage::plan(shape, share, plan);
   if (share.replicas > 1) plan_group(shape, WorldSize{share.replicas}, plan);
-  if (has_two_ends(shape) && is_an_end(share)) plan_group(shape, WorldSize{2}, plan);
+  if (share.has_two_ends() && share.is_an_end()) plan_group(shape, WorldSize{2}, plan);
   return plan;
 }
 
@@ -86,7 +79,7 @@ CommPlan Pipeline::comm_plan(const RunShape& shape, const Options& options) {
       if (share.begin(unit) >= 0) over_replicas(share.layout.unit(unit).sharded_size);
     over_replicas(share.tied_copy);
   }
-  if (has_two_ends(shape) && is_an_end(share)) {
+  if (share.has_two_ends() && share.is_an_end()) {
     // wte's part of this replica's slice of unit 0.
     const std::int64_t slice = share.layout.unit(0).sharded_size / share.shards,
                        begin = share.shards > 1 ? share.replica * slice : 0;

@@ -31,6 +31,9 @@ struct Share {
   [[nodiscard]] bool embeds(int position) const { return position == 0; }
   [[nodiscard]] bool has_head(int position) const { return position + 1 == schedule.positions(); }
   [[nodiscard]] const Part& part(int position) const { return parts[static_cast<std::size_t>(position)]; }
+  /// The first or the last of all stages; whether those are two, with the tied matrix on both.
+  [[nodiscard]] bool is_an_end() const { return first || last; }
+  [[nodiscard]] bool has_two_ends() const { return tied > 0 && !(first && last); }
   /// Where a unit's vectors begin in this rank's arenas; -1: it has none.
   [[nodiscard]] std::int64_t begin(int unit) const { return begins[static_cast<std::size_t>(unit)]; }
 
