@@ -241,8 +241,8 @@ void Trainer::evaluate() {
   if (test_) {
     const Rows& rows = test_->rows();
     const auto next = [&](std::int64_t round) { return loader_.rows(rows, round); };
-    tested_ = TestRecord{record_of_file(job_.line.evaluation.test, test_->tokens_path()), rows.count(),
-                         evaluate_rounds(*strategy_, on_.world.comm(), next)};
+    tested_ = TestRecord{{}, rows.count(), evaluate_rounds(*strategy_, on_.world.comm(), next)};
+    if (speaks()) tested_->text = record_of_file(job_.line.evaluation.test, test_->tokens_path());
   }
   if (job_.line.evaluation.sample > 0) sample();
   on_.world.watchdog().step_end();
