@@ -36,8 +36,9 @@ struct Rates {
   double flops = 0;         // of products, in the run's dtype
   double start_tokens = 0;  // a micro-batch of n tokens takes as long as n + start_tokens at `flops`
   double memory = 0, link = 0, host_link = 0;
-  double adam = 0;  // parameters a second, of all of the host's threads
-  double disk = 0;  // bytes, reads and writes together; 0: there is none
+  double call_seconds = 0;  // of a collective, or of a message, without its bytes
+  double adam = 0;          // parameters a second, of all of the host's threads
+  double disk = 0;          // bytes, reads and writes together; 0: there is none
 };
 
 }  // namespace sc::choose

@@ -55,6 +55,7 @@ Measured Measured::read(const std::string& path) {
     file.at("gpu").get_to(measured.gpu);
     file.at("memory_bytes_per_second").get_to(measured.memory);
     file.at("link_bytes_per_second").get_to(measured.link);
+    file.at("call_seconds").get_to(measured.call_seconds);
     file.at("host_link_bytes_per_second").get_to(measured.host_link);
     file.at("adam_parameters_per_second").get_to(measured.adam);
     for (const nlohmann::json& row : file.at("steps")) measured.steps.push_back(step_of(row, measured.gpu));
@@ -72,6 +73,7 @@ Rates rates_of(const Machine& machine, const Measured& measured, DType dtype) {
           .memory = machine.gpu.memory_rate * measured.memory / there.memory_rate,
           .link = machine.link.value_or(machine.gpu.link * measured.link / there.link),
           .host_link = machine.gpu.host_link * measured.host_link / there.host_link,
+          .call_seconds = measured.call_seconds,
           .adam = measured.adam,
           .disk = machine.disk.value_or(0)};
 }

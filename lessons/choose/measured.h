@@ -23,13 +23,15 @@ struct MeasuredStep {
 struct Measured {
   std::string gpu;                             // a name in the table of GPUs
   double memory = 0, link = 0, host_link = 0;  // bytes a second that this GPU reached
+  double call_seconds = 0;                     // of a collective without its bytes
   double adam = 0;                             // parameters a second, of its host
   std::vector<MeasuredStep> steps;
   ///   Errors  InputError 65 at `path`.
   static Measured read(const std::string& path);
 };
 
-/// Peaks of `machine` times the shares that `measured` found. What `machine` says of links and disk is taken as it is.
+/// Peaks of `machine` times the shares that `measured` found. What `machine` says of links and disk is taken as it is,
+/// and a call takes what it took there.
 ///   Products  share s and start_tokens n0 by least squares over lesson 00's steps:
 ///             (seconds - update) peak / FLOPs of n tokens = 1/s + (n0/s) / n
 Rates rates_of(const Machine& machine, const Measured& measured, DType dtype);

@@ -7,13 +7,22 @@
 namespace sc::choose {
 namespace {
 
-// Bytes a rank sends in operations of these kinds, or copies, or moves over the disk.
+// Bytes that a rank copies, or moves over the disk, in operations of these kinds.
 double bytes_in(const CommPlan& plan, std::initializer_list<CommKind> kinds) {
   double sum = 0;
+  for (const auto& [op, count] : plan.count)
+    if (std::ranges::find(kinds, op.kind) != kinds.end())
+      sum += static_cast<double>((bytes_of(op.elements, op.dtype) * count).value());
+  return sum;
+}
+
+// Seconds of these kinds of operations between GPUs: each of them a call, and its bytes over the link.
+double seconds_in(const CommPlan& plan, std::initializer_list<CommKind> kinds, const Rates& rates) {
+  double sum = 0;
   for (const auto& [op, count] : plan.count) {
-    if (std::ranges::find(kinds, op.kind) == kinds.end()) continue;
-    const Bytes bytes = way_of(op.kind) == Way::wire ? wire_bytes(op) : bytes_of(op.elements, op.dtype);
-    sum += static_cast<double>((bytes * count).value());
+    const auto bytes = static_cast<double>(wire_bytes(op).value());
+    if (bytes > 0 && std::ranges::find(kinds, op.kind) != kinds.end())
+      sum += static_cast<double>(count) * (rates.call_seconds + bytes / rates.link);
   }
   return sum;
 }
@@ -47,8 +56,8 @@ double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& 
   const auto world = static_cast<double>(to_int(shape.world)),
              m = static_cast<double>(micro_batches_of(shape));
   const PassTimes pass = pass_times(shape.workload, shape.workload.model.layers, true, rates);
-  const double reduce = bytes_in(plan, {CommKind::all_reduce, CommKind::reduce_scatter}) / rates.link,
-               gather = bytes_in(plan, {CommKind::all_gather}) / rates.link;
+  const double reduce = seconds_in(plan, {CommKind::all_reduce, CommKind::reduce_scatter}, rates),
+               gather = seconds_in(plan, {CommKind::all_gather}, rates);
   const double each_gather = overlap.gathers_in_each ? gather / (2 * m) : 0,
                each_reduce = overlap.reduces_in_each ? reduce / m : 0;
   double first = std::max(pass.forward, overlap.gathers_in_each ? each_gather : gather);
@@ -81,6 +90,7 @@ pipedream::Costs costs_of(const RunShape& shape, const Share& share, const Rates
   pipedream::Costs costs;
   costs.times.clear();
   costs.message_bytes = static_cast<double>(w.batch.micro * w.batch.sequence) * d * size;
+  costs.latency = rates.call_seconds;
   costs.bandwidth = rates.link;
   const int stages = share.schedule.stages;
   for (int stage = 0; stage < stages; ++stage) {

@@ -31,9 +31,9 @@ struct Overlap {
 };
 
 /// A step of a rank that has the whole model.
-///   A pass takes max(its compute, its messages). GPU: then the update. Host, exact: the step's first forward
-///   waits for max(AdamW of all parameters, disk, what of the copies backward has not hidden). Late: the step
-///   takes max(passes, AdamW, copies, disk).
+///   A pass takes max(its compute, its messages); n of them, b bytes together, take n call_seconds + b / link.
+///   GPU: then the update. Host, exact: the step's first forward waits for max(AdamW of all parameters, disk, what
+///   of the copies backward has not hidden). Late: the step takes max(passes, AdamW, copies, disk).
 double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& overlap, const Rates& rates);
 
 /// A flushed pipeline's step: pipedream::simulate of its schedule with these rates.

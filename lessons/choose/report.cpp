@@ -192,6 +192,7 @@ std::string check_json(const std::vector<Checked>& checked, const Measured& meas
                     {"error", row.error()}});
   const nlohmann::json json = {{"share_of_peak", rates.flops / gpu_named(measured.gpu).flops},
                                {"start_tokens", rates.start_tokens},
+                               {"call_microseconds", 1e6 * rates.call_seconds},
                                {"adam_billions_per_second", rates.adam / 1e9},
                                {"rows", rows}};
   return json.dump(1) + "\n";

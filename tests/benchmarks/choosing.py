@@ -132,6 +132,7 @@ def measured():
         "gpu": USUAL,
         "memory_bytes_per_second": record("gpu_profile_one")["runs"][0]["profile"]["memory_rate"],
         "link_bytes_per_second": reduce["fit"]["bytes_per_s"],
+        "call_seconds": reduce["fit"]["latency_s"],
         "host_link_bytes_per_second": 2 * parameters / spent["to_host"],
         "adam_parameters_per_second": parameters / spent["adam"],
         "steps": [*of_peers(), *of_pipelines(), *of_dtypes(), *of_offload(), *of_infinity(), *of_quoted()],

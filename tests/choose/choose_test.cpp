@@ -122,7 +122,11 @@ TEST(Predict, AStepTakesComputeOrMessagesWhicheverIsLonger) {
   const auto bytes = static_cast<double>(row.sent.value());
   EXPECT_NEAR(row.candidate.seconds(row.shape, slow), bytes / slow.link, 0.01 * bytes / slow.link);
   Rates quick = slow;
-  quick.link = 1e15, quick.flops = 1e9;
+  quick.link = 1e15, quick.call_seconds = 1;
+  std::int64_t calls = 0;  // nothing hides them: gathers in the first forward, sums in each backward
+  for (const auto& [op, count] : row.candidate.plans.comm_plan(row.shape).count) calls += count;
+  EXPECT_NEAR(row.candidate.seconds(row.shape, quick), static_cast<double>(calls), 1e-3);
+  quick.call_seconds = 0, quick.flops = 1e9;
   const PassTimes pass = pass_times(row.shape.workload, row.shape.workload.model.layers, true, quick);
   const auto m = static_cast<double>(micro_batches_of(row.shape));
   EXPECT_NEAR(row.candidate.seconds(row.shape, quick), m * (pass.forward + pass.backward), 1e-6 * m);
