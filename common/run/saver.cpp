@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <filesystem>
 
 #include "common/comm/gather_text.h"
@@ -59,12 +58,19 @@ Bytes checkpoint_copy_bytes(const TrainJob& job, const RunShape& shape) {
   return bytes_of(Elements(3 * own), DType::f32) + job.lesson.pending_bytes(shape);
 }
 
+// Pinned where states come from a GPU.
+Place place_of_copy(const TrainJob& job, const RunShape& shape) {
+  const bool on_gpu = shape.device == DeviceKind::cuda &&
+                      job.lesson.memory_plan(shape).of(Purpose::momentum, Place::device).value() > 0;
+  return on_gpu ? Place::pinned : Place::host;
+}
+
 }  // namespace
 
 MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape) {
   MemoryPlan plan = plan_of_run(job.lesson, shape);
   if (const Bytes copy = checkpoint_copy_bytes(job, shape); copy.value() > 0)
-    plan.add(Purpose::checkpoint, "copy for the next checkpoint", "12 P/N", copy, Place::host);
+    plan.add(Purpose::checkpoint, "copy for the next checkpoint", "12 P/N", copy, place_of_copy(job, shape));
   return plan;
 }
 
@@ -104,7 +110,7 @@ Saver::Saver(const Parts& parts)
   const Bytes bytes = checkpoint_copy_bytes(parts.job, parts.shape);
   if (bytes.value() > 0)
     copy_ = parts.ledger.zeros(Purpose::checkpoint, "copy for the next checkpoint", {bytes.value()},
-                               DType::u8, Place::host);
+                               DType::u8, place_of_copy(parts.job, parts.shape));
   refuse_others();
   require_room();
 }
@@ -180,14 +186,7 @@ void Saver::save(const Position& position) {
   if (copy_.defined()) {
     // [anchor: copy-then-write]
     // From here on the run may change what it likes: the file is written from the copy.
-    auto* to = static_cast<std::byte*>(copy_.mutable_data_ptr());
-    const std::byte* end = to + copy_.nbytes();
-    in_flight_->state->read([&](std::size_t, std::span<const std::byte> piece) {
-      if (end - to < static_cast<std::ptrdiff_t>(piece.size()))
-        throw ClaimError("a checkpoint's values are more than the plan says");
-      std::memcpy(to, piece.data(), piece.size());
-      to += piece.size();
-    });
+    in_flight_->state->copy(copy_);
     in_flight_->state.reset();
     in_flight_->thread = std::jthread([this] { write(); });
     in_flight_->blocked = seconds_since(began);

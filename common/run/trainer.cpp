@@ -313,7 +313,8 @@ std::string Trainer::says_of_checkpoints() const {
   text += fmt::format("a checkpoint every {} steps in {}", flags.every, checkpoints_dir(job_).string());
   if (flags.async)
     text += fmt::format(", from a copy of {} in a rank's host memory",
-                        human_bytes(claims_.memory().of(Purpose::checkpoint, Place::host)));
+                        human_bytes(claims_.memory().of(Purpose::checkpoint, Place::host) +
+                                    claims_.memory().of(Purpose::checkpoint, Place::pinned)));
   return text + "\n";
 }
 

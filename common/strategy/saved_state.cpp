@@ -50,6 +50,7 @@ std::vector<checkpoint::TensorShape> tensors_of(const ParamLayout& layout) {
 }
 
 SavedState::SavedState(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm) {
+  std::vector<std::pair<checkpoint::Entry, Source>> saved;
   std::vector<StateSlice> slices = strategy.state();
   const bool has_master =
       std::ranges::any_of(slices, [](const StateSlice& s) { return s.purpose == Purpose::master; });
@@ -60,20 +61,26 @@ SavedState::SavedState(AnyStrategy& strategy, const ParamLayout& layout, Communi
       for_each_tensor(
           layout.unit(slice.unit), slice.segment, mine,
           [&](const ParamTensor& tensor, Range of_tensor, Range of_segment) {
-            entries_.push_back({.key = {tensor.name, std::string(name_of(slice.purpose)), slice.version},
-                                .range = of_tensor,
-                                .dtype = slice.values->dtype()});
-            sources_.push_back(
-                {slice.values, {of_segment.begin - slice.range.begin, of_segment.end - slice.range.begin}});
+            saved.push_back(
+                {{.key = {tensor.name, std::string(name_of(slice.purpose)), slice.version},
+                  .range = of_tensor,
+                  .dtype = slice.values->dtype()},
+                 {slice.values, {of_segment.begin - slice.range.begin, of_segment.end - slice.range.begin}}});
           });
     }
   }
   for (const InFlight& tensor : strategy.in_flight()) {
     const at::Tensor flat = tensor.values.view({-1});
-    entries_.push_back({.key = {tensor.name, checkpoint::kInFlight},
-                        .range = {0, flat.numel()},
-                        .dtype = from_aten(flat.scalar_type())});
-    sources_.push_back({in_tensor(flat), entries_.back().range});
+    const Range all{0, flat.numel()};
+    saved.push_back(
+        {{.key = {tensor.name, checkpoint::kInFlight}, .range = all, .dtype = from_aten(flat.scalar_type())},
+         {in_tensor(flat), all}});
+  }
+  std::ranges::stable_sort(saved, std::ranges::greater(),
+                           [](const auto& of) { return size_of(of.first.dtype); });
+  for (auto& [entry, source] : saved) {
+    entries_.push_back(std::move(entry));
+    sources_.push_back(std::move(source));
   }
 }
 
@@ -92,6 +99,20 @@ void SavedState::read(
       sources_[i].values->read(part, piece);
       take(i, bytes_of(piece));
     });
+  }
+}
+
+void SavedState::copy(const at::Tensor& bytes) const {
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const std::int64_t size = sc::bytes_of(Elements(entries_[i].range.size()), entries_[i].dtype).value();
+    if (begin + size > bytes.numel()) throw ClaimError("a checkpoint's values are more than the plan says");
+    const at::Tensor to = bytes.narrow(0, begin, size).view(to_aten(entries_[i].dtype));
+    for_each_piece(sources_[i].range, [&](Range part) {
+      at::Tensor piece = to.narrow(0, part.begin - sources_[i].range.begin, part.size());
+      sources_[i].values->read(part, piece);
+    });
+    begin += size;
   }
 }
 

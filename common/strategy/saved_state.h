@@ -29,9 +29,12 @@ class SavedState {
   [[nodiscard]] Bytes bytes() const;
   /// All entries in turn, in pieces of at most kStatePiece elements.
   void read(const std::function<void(std::size_t entry, std::span<const std::byte> piece)>& take) const;
+  /// All entries one behind the other into `bytes` [at least bytes(), u8, in the host's memory]. Each value is copied
+  /// once: from a GPU at the rate of its link if `bytes` is pinned.
+  void copy(const at::Tensor& bytes) const;
 
  private:
-  std::vector<checkpoint::Entry> entries_;
+  std::vector<checkpoint::Entry> entries_;  // those of large elements first: each is aligned to its own
   struct Source {
     std::shared_ptr<StateValues> values;
     Range range;  // of them

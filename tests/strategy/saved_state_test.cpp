@@ -148,12 +148,17 @@ class WorldOf {
       const SavedState state(strategy, strategy.layout(), comm);
       const checkpoint::FileId id{.step = kSteps, .rank = to_int(comm.rank())};
       checkpoint::FileWriter file(*ops, out.path(), id, state.entries());
-      Bytes read;
+      std::vector<std::byte> read;
       state.read([&](std::size_t entry, std::span<const std::byte> piece) {
         file.write(entry, piece);
-        read += Bytes(static_cast<std::int64_t>(piece.size()));
+        read.insert(read.end(), piece.begin(), piece.end());
       });
-      EXPECT_EQ(read.value(), state.bytes().value());
+      const at::Tensor copy = at::empty({state.bytes().value()}, at::kByte);
+      state.copy(copy);
+      ASSERT_EQ(static_cast<std::int64_t>(read.size()), copy.numel());
+      EXPECT_EQ(std::memcmp(read.data(), copy.const_data_ptr(), read.size()), 0)
+          << "what is copied is what is read";
+      EXPECT_THROW(state.copy(copy.narrow(0, 0, copy.numel() - 1)), ClaimError);
       files[static_cast<std::size_t>(id.rank)] = file.finish();
       if (id.rank == 0) tensors = tensors_of(strategy.layout());
     }
