@@ -1,4 +1,4 @@
-"""docs/gpus.md, and what the README takes from it: what runs beside which peer, where that is less than the aim, and traces."""
+"""docs/gpus.md and docs/records/gpu_peers.md: what runs beside which peer, where that is less than the aim, and traces."""
 import pathlib
 import re
 
@@ -16,7 +16,7 @@ AIMS = {1: {"torch.compile": 1.15, "llm.c": 1.08}, 2: {"DDP": 1.10, "ZeroRedunda
 SCALING_AIM = 0.97
 LESSON_AIMS = {"zero1": 0.98, "zero2": 0.98, "zero3": 0.96}  # over lesson 01, on several GPUs, one micro-batch each
 ADAMW_BYTES = 28  # a parameter: 16-bit gradient, master, momentum and variance read; these three and the 16-bit parameter written
-WHY = "docs/gpus.md", "how-far-ahead-and-why-not-further"  # where the page says what keeps a ratio down
+WHY = "docs/records/gpu_peers.md", "how-far-ahead-and-why-not-further"  # where the page says what keeps a ratio down
 KINDS = {"llmc": "llm.c", "zero": "ZeroRedundancyOptimizer", "zero_stored": "ZeroRedundancyOptimizer", "fsdp": "FSDP2", "fsdp_stored": "FSDP2", "wire": "DDP"}
 
 

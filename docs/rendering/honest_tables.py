@@ -125,5 +125,5 @@ def gpu_clocks(page):
         names.append(source(page, name))
     if not rows:
         return ""
-    return ("What the chips did while the lessons ran for the records of this repository (runs as in [GPUs]("
-            + page.link("docs/gpus.md") + "#side-by-side); `seed`, or `seed_355m`, is [configs/seed_355m.json](" + page.link("configs/seed_355m.json") + ")):\n\n" + table(["run", "SM clock, MHz, medians of rounds", "highest", "power, W", "limit, W"], rows) + "\n\nFrom " + ", ".join(names) + ".")
+    return ("What the chips did while the lessons ran for the records of this repository (runs as in the [record of GPUs]("
+            + page.link("docs/records/gpu_peers.md") + "#side-by-side); `seed`, or `seed_355m`, is [configs/seed_355m.json](" + page.link("configs/seed_355m.json") + ")):\n\n" + table(["run", "SM clock, MHz, medians of rounds", "highest", "power, W", "limit, W"], rows) + "\n\nFrom " + ", ".join(names) + ".")

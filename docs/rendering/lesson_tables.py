@@ -75,17 +75,6 @@ def states_of_models(page):
     return table(["model", "P as stored", "parameters 4 P", "gradients 4 P", "momentum, variance 8 P", "together 16 P"], rows)
 
 
-@renders
-def bytes_of_run(page, name, run):
-    """A run's bytes by purpose, predicted beside measured, and their share a parameter."""
-    found = record(name)[run]
-    psi = found["bytes"]["parameters"] // 4
-    rows = [[purpose, f"{found['predicted_bytes'][purpose]:,}", f"{found['bytes'][purpose]:,}",
-             equal_text(found["predicted_bytes"][purpose], found["bytes"][purpose]), f"{found['bytes'][purpose] / psi:.2f}"]
-            for purpose in (*PURPOSES, "total") if purpose in found["bytes"]]
-    return table(["purpose", "predicted bytes", "measured bytes", "", "bytes a parameter"], rows) + tail(page, name, more=f"`{shown(found)}`")
-
-
 def median_of(rounds, key):
     """Median, lowest and highest round."""
     values = sorted(turn[key] for turn in rounds)
@@ -98,15 +87,19 @@ def turns_text(rounds):
 
 @renders
 def activation_modes(page):
+    """Bytes of a run, predicted and measured, and its time, by what it keeps of its activations."""
     runs = record("lesson_00")["activations"]
     first = runs["keep"]
     rows = []
     for mode, run in runs.items():
+        if run["loss"] != first["loss"]:
+            raise RenderError(f"lesson_00: the losses of `{mode}` differ from those of `keep`")
         over = statistics.median(a["seconds"] / b["seconds"] for a, b in zip(run["rounds"], first["rounds"]))
-        rows.append([f"`{mode}`", f"{run['bytes']['activations']:,}", f"{run['bytes']['workspace']:,}", f"{run['bytes']['total']:,}",
-                     equal_text(run["loss"], first["loss"]), f"{1000 * median_of(run['rounds'], 'seconds')[0]:.1f}", f"{over:.2f}"])
-    return (table(["`activations`", "activations, bytes", "workspace, bytes", "total, bytes", "losses of 25 steps", "ms a step", "time over `keep`, within a round"], rows)
-            + tail(page, "lesson_00", more=f"{file_text(first)}; {turns_text(first['rounds'])}; {machine_text('lesson_00')}"))
+        milliseconds = f"{1000 * median_of(run['rounds'], 'seconds')[0]:.1f}" + ("" if run is first else f" (x {over:.2f})")
+        rows.append([f"`{mode}`", *(f"{count:,}" for count in (run["bytes"]["activations"], run["bytes"]["workspace"], run["predicted_bytes"]["total"], run["bytes"]["total"])), milliseconds])
+    heads = ["`activations`", "activations, bytes", "workspace, bytes", "total, predicted", "total, measured", "ms per step"]
+    more = f"{file_text(first)}, equal losses in {len(first['loss'])} steps; {turns_text(first['rounds'])}, {machine_text('lesson_00')}"
+    return table(heads, rows) + tail(page, "lesson_00", more=more)
 
 
 @renders

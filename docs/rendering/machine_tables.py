@@ -187,9 +187,9 @@ def gpu_zero(page, heading, *names):
     idle = [text for key, row in shown if (text := held_back_by_host(key, row))] if any("FSDP2" in line[1] for line in lines) else []
     words = (f"\n\n{told}" if told else "") + (f"\n\n{waiting_in_words(idle)}" if idle else "")
     return (f"{heading} On GPUs\n\nThe programs of a run took turns within each round; ratios are of rates within a round: median (lowest to highest). Peaks are those "
-            "of LibTorch's allocator and of windows, which NCCL allocates: the ledger's bytes and what libraries take, in GiB (1.074 GB). What the runs are: [GPUs](" + page.link("docs/gpus.md") + "#side-by-side).\n\n"
+            "of LibTorch's allocator and of windows, which NCCL allocates: the ledger's bytes and what libraries take, in GiB (1.074 GB). What the runs are: [record](" + page.link("docs/records/gpu_peers.md") + "#side-by-side).\n\n"
             + table(["run", "program", "k tok/s", "over lesson 01" + (" (on one GPU: 00)" if any(row["world"] == 1 for _, row in shown) else ""), "lessons over this peer", "waiting, last round", "peak planned, GiB", "measured, GiB"], lines, left=2)
-            + words + f"\n\nFrom {source(page, 'gpu_peers')}; all programs of these runs, clocks and power: [GPUs](" + page.link("docs/gpus.md") + ").")
+            + words + f"\n\nFrom {source(page, 'gpu_peers')}; all programs of these runs, clocks and power: [record](" + page.link("docs/records/gpu_peers.md") + ").")
 
 
 @renders

@@ -124,7 +124,7 @@ def gpu_peaks(page, heading="##"):
             names.append(source(page, name))
     if not rows:
         return ""
-    return (f"{heading} Measured on GPUs\n\nRuns are those of [GPUs]({page.link('docs/gpus.md')}#side-by-side); `seed_355m`, or `seed`, is "
+    return (f"{heading} Measured on GPUs\n\nRuns are those of the [record of GPUs]({page.link('docs/records/gpu_peers.md')}#side-by-side); `seed_355m`, or `seed`, is "
             f"[configs/seed_355m.json]({page.link('configs/seed_355m.json')}), once in each number format and once beside its peers.\n\n"
             + table(["run", "ledger, planned", "ledger, measured", "peak, planned", "peak, measured", "difference"], rows)
             + f"\n\nThe ledger is as planned to the byte, and the peak of what was allocated is at most {apart:,} bytes off: LibTorch's allocator rounds every block up to 512 bytes. Lessons 02 to 04 on several GPUs hold some of it in windows, "
