@@ -122,6 +122,19 @@ def zero_sent(page, lesson):
 
 
 @renders
+def zero_predicted(page, lesson, before):
+    """What a rank held and sent, predicted beside measured, and what the lesson before held."""
+    others, rows = {shape.N: run for shape, run in runs_of(before)}, []
+    for shape, run in runs_of(lesson):
+        if any(run[f"predicted_{key}"] != run[key] for key in ("bytes", "operations", "bytes_sent")):
+            raise RenderError(f"{run['command']}: not as predicted")
+        counts = (others[shape.N]["bytes"]["total"], run["predicted_bytes"]["total"], run["bytes"]["total"], run["predicted_bytes_sent"], run["bytes_sent"])
+        rows.append([shape.N, *(f"{count:,}" for count in counts)])
+    heads = ["N", f"lesson {before[:2]} holds", f"lesson {lesson[:2]} holds, predicted", "measured", "sends a step, predicted", "measured"]
+    return table(heads, rows) + tail(page, "zero_order", more=f"rank 0 of 20 steps of {file_text(run)}")
+
+
+@renders
 def zero_same_loss(page, lesson):
     """Beside lesson 00 with the lesson's order of sums."""
     found = record("zero_order")

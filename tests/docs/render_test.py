@@ -782,6 +782,12 @@ class Zero(unittest.TestCase):
                 self.assertRaisesRegex(RenderError, f"states: the formula gives {states - 1:,}, the program {states:,}"):
             zero_tables.zero_held(Page("lessons/03_zero2/README.md"), "03_zero2")
 
+    def test_one_operation_stops_the_page(self):
+        found = registry.record("zero_order")
+        found["lessons"]["03_zero2"]["2"]["operations"][0]["count"] += 1
+        with unittest.mock.patch.object(zero_tables, "record", lambda name: found), self.assertRaisesRegex(RenderError, "not as predicted"):
+            zero_tables.zero_predicted(Page("lessons/03_zero2/README.md"), "03_zero2", "02_zero1")
+
     def test_a_loss_that_differs_is_named(self):
         found = registry.record("zero_order")
         found["lessons"]["04_zero3"]["4"]["loss"][-1] += 1e-15
