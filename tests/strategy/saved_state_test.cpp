@@ -2,6 +2,7 @@
 // another, equals to the bit; each element is saved once, padding never.
 #include "common/strategy/saved_state.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 
 #include <cmath>
@@ -65,6 +66,39 @@ TEST(Holders, EvenShareCoversEachElementOnce) {
   EXPECT_EQ(savers_of({{{0, 2}}, {{0, 2}}, {{0, 2}}}, 2), (std::vector<int>{1, 2})) << "fewer than holders";
   EXPECT_EQ(savers_of({{{0, 4}, {6, 8}}, {{4, 6}, {6, 8}}}, 8), (std::vector<int>{0, 0, 0, 0, 1, 1, 0, 1}))
       << "two parts on one rank";
+}
+
+// --- elements of several sizes --------------------------------------------------------------------------------------
+
+TEST(SavedState, EntriesAreAlignedWhateverTheirSizes) {
+  const ParamLayout layout(test::odd_workload().model, WorldSize{1});
+  const ParamTensor& tensor = layout.unit(1).tensors.front();
+  const Range odd{tensor.offset, tensor.offset + 3};
+  test::FakeStrategy strategy;
+  const auto add = [&](Purpose purpose, at::ScalarType type, std::int64_t version) {
+    strategy.slices.push_back({purpose, 1, tensor.segment, odd, in_tensor(at::arange(1, 4, type))});
+    strategy.slices.back().version = version;
+  };
+  add(Purpose::parameters, at::kBFloat16, 1);
+  add(Purpose::master, at::kFloat, 0);
+  strategy.flying.push_back({"tokens", at::arange(5, 7, at::kLong)});
+  for (const auto& error : test::on_ranks(1, [&](Communicator& comm) {
+         const c10::InferenceMode inference;
+         const SavedState state(strategy, layout, comm);
+         std::vector<DType> types;
+         for (const checkpoint::Entry& entry : state.entries()) types.push_back(entry.dtype);
+         EXPECT_EQ(types, (std::vector<DType>{DType::i64, DType::f32, DType::bf16}));
+         const at::Tensor copy = at::empty({state.bytes().value()}, at::kByte);
+         state.copy(copy);
+         const auto values = [&](std::int64_t begin, std::int64_t size, at::ScalarType type) {
+           return copy.narrow(0, begin, size).view(type).to(at::kLong);
+         };
+         EXPECT_TRUE(values(0, 16, at::kLong).equal(at::arange(5, 7, at::kLong)));
+         EXPECT_TRUE(values(16, 12, at::kFloat).equal(at::arange(1, 4, at::kLong)));
+         EXPECT_TRUE(values(28, 6, at::kBFloat16).equal(at::arange(1, 4, at::kLong)));
+       })) {
+    if (error) std::rethrow_exception(error);
+  }
 }
 
 // --- from one strategy to another ---------------------------------------------------------------------------------

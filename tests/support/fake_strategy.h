@@ -19,6 +19,7 @@ namespace sc::test {
 class FakeStrategy final : public detail::AnyStrategy {
  public:
   std::vector<StateSlice> slices;
+  std::vector<InFlight> flying = {};
 
   StepResult train_step(std::span<const Batch> /*batches*/) override {
     throw std::logic_error("a fake does not train");
@@ -32,7 +33,7 @@ class FakeStrategy final : public detail::AnyStrategy {
   std::vector<StateSlice> state() override { return slices; }
   void after_step(std::int64_t /*step*/) override {}
   std::string pending() override { return "{}"; }
-  std::vector<InFlight> in_flight() override { return {}; }
+  std::vector<InFlight> in_flight() override { return flying; }
   bool resume(const ResumeFrom& from) override {
     from.restore();
     return true;
