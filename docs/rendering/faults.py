@@ -22,7 +22,7 @@ def fill_tests(text):
         path = ROOT / f"tests/faults/{match[1]}.patch"
         if not path.exists():
             raise RenderError(f"tests/faults/{match[1]}.patch is not there")
-        test = re.sub(r"/\d+$", "", fault_of(path)[1]).rsplit(".", 1)[-1]
+        test = re.sub(r"/(\d+|\*)$", "", fault_of(path)[1]).rsplit(".", 1)[-1]
         return f"<!-- fault: {match[1]} -->`{test}`<!-- /fault -->"
 
     return FAULT.sub(fill, text)

@@ -1,7 +1,7 @@
 """Tables of lessons 02 to 04: what ranks hold and send under ZeRO-1, 2, 3; formulas beside plans and runs (docs/results/zero_*.json)."""
 from .lesson_tables import ALIGN, MODELS, equal_text, file_text, tail, units_of
 from .registry import RenderError, bytes_text, record, renders, table
-from .workloads import shown, with_settings, workload, workload_of
+from .workloads import with_settings, workload, workload_of
 
 LESSONS = {"01_data_parallel": "01 data parallel", "02_zero1": "02 ZeRO-1", "03_zero2": "03 ZeRO-2", "04_zero3": "04 ZeRO-3"}
 STATES = ("parameters", "gradients", "master", "momentum", "variance")
@@ -306,18 +306,6 @@ def zero_persist(page):
             checked(f"{plan['command']}: bytes sent", shape.sent("04_zero3"), sent_of(plan["operations"], 2))
     return (table(["model", "tensors / elements below 100,000", "below 1,000,000", "bytes of bf16 at 100,000"], rows)
             + "\n\nCounted from the tensors' shapes, before padding; asserted in [param_layout_test.cpp](" + page.link("tests/model/param_layout_test.cpp") + ").")
-
-
-@renders
-def zero_whole_runs(page):
-    """Lessons 01 to 04 over all steps."""
-    rows = []
-    for name in ("lesson_01", "lesson_02", "lesson_03", "lesson_04"):
-        run = record(name)["default"]
-        rows.append([f"`{shown(run)}`", f"{run['loss'][0]:.4f}", f"{run['loss'][-1]:.4f}", f"{run['validation_loss']:.6f}", f"{run['bytes']['total']:,}",
-                     f"{run['bytes_sent']:,}"])
-    return (table(["run", "first loss", "last loss", "validation loss", "bytes a rank holds", "bytes a rank sends a step"], rows)
-            + tail(page, "lesson_01", "lesson_02", "lesson_03", "lesson_04"))
 
 
 @renders
