@@ -214,7 +214,13 @@ if ((alone == 0)); then
 fi
 
 # mpirun ends its ranks with SIGTERM, whatever it was sent itself: the number of the first signal stands in this file for them.
-STAGECRAFT_SIGNAL_FILE=$(mktemp -u -t stagecraft-signal-XXXXXXXXXX)
+# It has no name any more: nobody else opens it, and nothing is left of it. Where none can be made the record has mpirun's signal.
+STAGECRAFT_SIGNAL_FILE=''
+if signal_file=$(mktemp -t stagecraft-signal-XXXXXXXXXX 2>/dev/null); then
+  exec {signal_fd}<>"$signal_file"
+  rm "$signal_file"
+  STAGECRAFT_SIGNAL_FILE=/proc/$$/fd/$signal_fd
+fi
 export STAGECRAFT_SIGNAL_FILE "${settings[@]}"
 child='' asked=0
 
@@ -225,8 +231,7 @@ forward() {
   if ((asked)); then
     kill -KILL -- "-$child" 2>/dev/null || true
   else
-    # noclobber: never through a link that somebody else made. Where the file cannot be written the record has mpirun's signal.
-    (set -C && say $(($2 - 128)) >"$STAGECRAFT_SIGNAL_FILE") 2>/dev/null || true
+    if [[ -n $STAGECRAFT_SIGNAL_FILE ]]; then say $(($2 - 128)) >"$STAGECRAFT_SIGNAL_FILE"; fi
     # mpirun gives its ranks a second to end. Those that save first are told by the signal that it only passes on.
     if ((saves && ranks > 1)) && [[ $signal == TERM ]]; then signal=USR1; fi
     kill -"$signal" "$child" 2>/dev/null || true
@@ -263,7 +268,6 @@ run_once() {
   done
   exec 2>&"$errors" {errors}>&-
   trap - INT TERM HUP
-  rm -f "$STAGECRAFT_SIGNAL_FILE"
 }
 
 while :; do
