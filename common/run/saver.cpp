@@ -21,6 +21,7 @@ namespace sc::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr const char* kCopy = "copy for the next checkpoint";
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -58,19 +59,14 @@ Bytes checkpoint_copy_bytes(const TrainJob& job, const RunShape& shape) {
   return bytes_of(Elements(3 * own), DType::f32) + job.lesson.pending_bytes(shape);
 }
 
-// Pinned where states come from a GPU.
-Place place_of_copy(const TrainJob& job, const RunShape& shape) {
-  const bool on_gpu = shape.device == DeviceKind::cuda &&
-                      job.lesson.memory_plan(shape).of(Purpose::momentum, Place::device).value() > 0;
-  return on_gpu ? Place::pinned : Place::host;
-}
-
 }  // namespace
 
 MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape) {
   MemoryPlan plan = plan_of_run(job.lesson, shape);
+  const bool from_gpu =
+      shape.device == DeviceKind::cuda && plan.of(Purpose::momentum, Place::device).value() > 0;
   if (const Bytes copy = checkpoint_copy_bytes(job, shape); copy.value() > 0)
-    plan.add(Purpose::checkpoint, "copy for the next checkpoint", "12 P/N", copy, place_of_copy(job, shape));
+    plan.add(Purpose::checkpoint, kCopy, "12 P/N", copy, from_gpu ? Place::pinned : Place::host);
   return plan;
 }
 
@@ -107,10 +103,11 @@ struct Saver::InFlight {
 
 Saver::Saver(const Parts& parts)
     : parts_(parts), ops_(file_ops_of(parts.job)), dir_(checkpoints_dir(parts.job)) {
-  const Bytes bytes = checkpoint_copy_bytes(parts.job, parts.shape);
-  if (bytes.value() > 0)
-    copy_ = parts.ledger.zeros(Purpose::checkpoint, "copy for the next checkpoint", {bytes.value()},
-                               DType::u8, place_of_copy(parts.job, parts.shape));
+  const MemoryPlan plan = plan_of_job(parts.job, parts.shape);
+  for_each_place([&](Place place) {
+    if (const Bytes bytes = plan.of(Purpose::checkpoint, place); bytes.value() > 0)
+      copy_ = parts.ledger.zeros(Purpose::checkpoint, kCopy, {bytes.value()}, DType::u8, place);
+  });
   refuse_others();
   require_room();
 }
