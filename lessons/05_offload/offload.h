@@ -60,6 +60,9 @@ class Offload {
   [[nodiscard]] const ParamLayout& layout() const { return layout_; }
 
  private:
+  static void plan_host(const RunShape& shape, const Options& options, MemoryPlan& plan);
+  /// Buffers that blocks' parameters take turns in.
+  static int pool_of(const ParamLayout& layout, const Options& options);
   void forward(const Batch& batch, bool fetch);
   void fetch_params(int unit);
   Ticket send_params(std::size_t piece, bool in_step);

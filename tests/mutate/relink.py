@@ -47,10 +47,10 @@ TESTS = {
     **{f"lessons/02_zero1/{name}.cpp": [ZERO] for name in ("zero1", "zero1_plan")},
     **{f"lessons/03_zero2/{name}.cpp": [ZERO] for name in ("zero2", "zero2_plan", "grad_bucket", "grad_buffers")},
     **{f"lessons/04_zero3/{name}.cpp": [ZERO] for name in ("zero3", "zero3_plan", "persist_below")},
-    **{f"lessons/05_offload/{name}.cpp": [OFFLOAD] for name in ("offload_plan", "host_update")},
+    **{f"lessons/05_offload/{name}.cpp": [OFFLOAD] for name in ("offload_plan", "device_memory", "host_memory", "host_update")},
     "lessons/05_offload/offload.cpp": [OFFLOAD, INFINITY],  # 06 alone is told what will be gathered
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY] for name in ("infinity", "infinity_plan", "param_home")},
-    "lessons/06_infinity/streamed_update.cpp": [INFINITY, OVERFLOW],
+    **{f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW] for name in ("streamed_thread", "streamed_update")},
     **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline", "pipeline_plan", "stage", "stage_plan", "split", "share")},
     **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("executor", "slots")},
     **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "weight_versions_plan", "endless")},
