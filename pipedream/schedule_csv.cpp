@@ -1,6 +1,9 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -174,12 +177,21 @@ std::string read_text(const std::string& path) {
 }
 
 void write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file)
-    throw InputError(ExitCode::cannot_write, path, "cannot be written",
-                     "check the folder and the space left");
+  std::error_code absent;
+  const auto there = std::filesystem::symlink_status(path, absent);
+  if (std::filesystem::is_symlink(there))
+    throw InputError(ExitCode::usage, path, "is a symbolic link, and would be replaced",
+                     "give the path of the file that it leads to, or remove the link");
+  const bool replaceable = !std::filesystem::exists(there) || std::filesystem::is_regular_file(there);
+  const std::string temporary = path + ".tmp-" + std::to_string(::getpid());
+  std::FILE* file = replaceable ? std::fopen(temporary.c_str(), "wbx") : nullptr;  // x: what is there stays
+  bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file != nullptr) written = std::fclose(file) == 0 && written;
+  if (written && std::rename(temporary.c_str(), path.c_str()) == 0) return;
+  if (file != nullptr) std::remove(temporary.c_str());
+  throw InputError(ExitCode::cannot_write, path,
+                   replaceable ? "cannot be written" : "is not a file that could be replaced",
+                   "check the folder and the space left");
 }
 
 }  // namespace sc::pipedream

@@ -343,7 +343,12 @@ void write_record(FileOps& ops, const Path& dir, const RunRecord& record) {
   atomic_write_file(ops, dir / "record.json", text_of(json_of(record), 0) + "\n");
 }
 
-StepLog::StepLog(FileOps& ops, const Path& dir) : file_(ops.create(dir / "steps.jsonl")) {}
+// What an earlier run left is replaced, and where a run was told to write into somebody's link nothing is.
+StepLog::StepLog(FileOps& ops, const Path& dir) {
+  const Path path = dir / "steps.jsonl";
+  atomic_write_file(ops, path, "");
+  file_ = ops.open_write(path);
+}
 
 void StepLog::append(const StepRecord& step) { file_->append(as_bytes(line_of(json_of(step)) + "\n")); }
 

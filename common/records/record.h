@@ -145,7 +145,7 @@ RunRecord read_record(FileOps& ops, const Path& path);
 /// dir/steps.jsonl, a line a step while the run goes on, so that a killed run leaves what it had.
 class StepLog {
  public:
-  /// Creates the file; one that is there is emptied.  Errors: InputError (exit 73), as append().
+  /// Creates the file; one that is there is replaced.  Errors: those of atomic_write_file; append()'s is exit 73.
   StepLog(FileOps& ops, const Path& dir);
   void append(const StepRecord& step);
 

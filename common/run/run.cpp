@@ -253,6 +253,7 @@ int report(ExitCode code, const std::string& text) {
 }  // namespace
 
 int run(const AnyLesson& lesson, int argc, char** argv) {
+  ::signal(SIGXFSZ, SIG_IGN);  // a file past ulimit -f is an error of its write
   try {
     const Launch launch = detect_launch(process_environment());
     // A rank dies with the launcher that started it: no orphan goes on computing.

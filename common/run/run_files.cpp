@@ -15,6 +15,8 @@
 namespace sc::detail {
 namespace {
 
+constexpr const char* kRecord = "record.json";
+
 RankBytes bytes_of_plan(const MemoryPlan& plan) {
   RankBytes bytes;
   for_each_place([&](Place place) {
@@ -123,11 +125,12 @@ Path make_run_dir(FileOps& files, const TrainJob& job) {
   if (job.line.out.empty())
     return new_run_dir(files, "runs", job.lesson.info.name, std::chrono::system_clock::now());
   const Path dir = job.line.out;
-  if (files.kind(dir / "record.json") != PathKind::absent) {
+  make_dirs(files, dir);
+  for (const char* name : {"steps.jsonl", "trace.json", "costs.json"}) require_replaceable(files, dir / name);
+  // Who makes the record owns the directory: of two runs that come together one does.
+  if (files.kind_of_name(dir / kRecord) != PathKind::absent || files.create_new(dir / kRecord) == nullptr)
     throw InputError(ExitCode::usage, "--out " + job.line.out, "it holds the record of another run",
                      "another directory, or remove that one");
-  }
-  make_dirs(files, dir);
   return dir;
 }
 
@@ -223,18 +226,18 @@ Path RunFiles::finish(const Outcome& outcome) {
   if (outcome.timetable && !outcome.timetable->costs.empty())
     atomic_write_file(files_, dir_ / "costs.json", outcome.timetable->costs);
   write_record(files_, dir_, record_);
-  return dir_ / "record.json";
+  return dir_ / kRecord;
 }
 
 Path RunFiles::fail(int exit_code, const std::string& message, double seconds) noexcept {
   try {
-    RunRecord record = shape_.rank == Rank{0} ? record_ : read_record(files_, dir_ / "record.json");
+    RunRecord record = shape_.rank == Rank{0} ? record_ : read_record(files_, dir_ / kRecord);
     record.steps = read_steps(files_, dir_ / "steps.jsonl");
     record.exit_code = exit_code;
     record.message = message;
     record.seconds = seconds;
     write_record(files_, dir_, record);
-    return dir_ / "record.json";
+    return dir_ / kRecord;
   } catch (const std::exception& error) {
     spdlog::warn("no record of the failure: {}", error.what());
     return {};

@@ -96,7 +96,8 @@ struct Saver::InFlight {
   Clock::time_point asked = began;        // when the ranks last told each other
   std::atomic<std::int64_t> written = 0;  // bytes
   // The thread's, until `done`:
-  std::string sums, error;
+  std::string sums;
+  Trouble trouble;
   std::atomic<bool> done = false;
   std::jthread thread;
 };
@@ -109,7 +110,7 @@ Saver::Saver(const Parts& parts)
       copy_ = parts.ledger.zeros(Purpose::checkpoint, kCopy, {bytes.value()}, DType::u8, place);
   });
   refuse_others();
-  require_room();
+  require_place();
 }
 
 // Two runs in one directory: the newest checkpoint would be the one that got further, whose ever it is, and
@@ -146,34 +147,74 @@ std::string Saver::newest_of_others() const {
   return goes_on ? "" : there.back().path.filename().string();
 }
 
-// For the files of all ranks, before the first step.
-void Saver::require_room() {
+// Before the first step, not a hundred steps later: every rank can write where checkpoints will be, as large a file as it
+// will be, and there is room for all of them.
+void Saver::require_place() {
   const SavedState state(parts_.strategy, parts_.strategy.layout(), parts_.comm);
   const checkpoint::FileId id{.step = 0, .rank = to_int(parts_.comm.rank())};
   const Bytes own = checkpoint::bytes_needed(id, state.entries());
-  std::string error;
   Bytes all(0);
   for (const std::string& text : gather_strings(parts_.comm, std::to_string(own.value())))
     all += Bytes(std::stoll(text));
-  try {
-    if (parts_.comm.rank() == Rank{0}) checkpoint::require_free_space(*ops_, dir_, all);
-  } catch (const InputError& refused) {
-    error = text_without_fix(refused);
+  const std::shared_ptr<FileOps> ops = posix_file_ops();  // --crash-at counts what a save does
+  std::optional<AtomicDir> trial;
+  Trouble trouble;
+  if (parts_.comm.rank() == Rank{0}) {
+    try {
+      checkpoint::require_free_space(*ops, dir_, all);
+      trial.emplace(*ops, dir_ / "trial", AtomicDir::Existing::replace, checkpoint::is_file_of_checkpoint);
+    } catch (const InputError& refused) {
+      trouble.note(refused);
+    }
   }
-  agree(error, "no checkpoint fits here");
+  agree(trouble, "no checkpoint can be written here");
+  const Path path = broadcast_string(parts_.comm, trial ? trial->path().string() : "");
+  try {
+    const auto file = create_only(*ops, path / checkpoint::file_name(to_int(parts_.comm.rank())));
+    file->append(as_bytes("trial"));
+    require_size_allowed(file->path(), own);
+  } catch (const InputError& refused) {
+    trouble.note(refused);
+  }
+  agree(trouble, "no checkpoint can be written here");
 }
 
 Saver::~Saver() = default;
 
-void Saver::agree(const std::string& error, const char* what) {
-  const std::string said = said_by_all(parts_.comm, error);
+void Saver::Trouble::note(const InputError& refused) {
+  text = text_without_fix(refused);
+  fix = refused.fix();
+}
+
+void Saver::agree(const Trouble& mine, const char* what) {
+  const std::string said = said_by_all(parts_.comm, mine.text);
   if (said.empty()) return;
+  const std::string fix = fix_for_all(mine);
   if (in_flight_) in_flight_->dir.reset();
   in_flight_.reset();
-  throw InputError(
-      ExitCode::cannot_write, dir_.string(), fmt::format("{}: {}", what, said),
-      "make room, then --resume latest; or another directory with --checkpoints, then --resume " +
-          dir_.string() + ": what was saved before stands");
+  throw InputError(ExitCode::cannot_write, dir_.string(), fmt::format("{}: {}", what, said), fix);
+}
+
+// The first rank's that has one, and how to go on from what was saved before, if anything was.
+std::string Saver::fix_for_all(const Trouble& mine) const {
+  std::string fix;
+  for (const std::string& of_rank : gather_strings(parts_.comm, mine.fix)) {
+    if (fix.empty()) fix = of_rank;
+  }
+  if (parts_.comm.rank() == Rank{0}) {
+    std::string newest;
+    try {
+      const std::vector<checkpoint::Generation> there = checkpoint::generations(*ops_, dir_);
+      if (!there.empty()) newest = there.back().path.filename().string();
+    } catch (const InputError&) {  // it cannot even be listed
+    }
+    fix += newest.empty() ? "; or another directory with --checkpoints"
+                          : fmt::format(
+                                "; then --resume latest goes on, or --resume {} with another directory: "
+                                "--checkpoints DIR. {} stands",
+                                dir_.string(), newest);
+  }
+  return broadcast_string(parts_.comm, fix);
 }
 
 void Saver::save(const Position& position) {
@@ -204,20 +245,22 @@ void Saver::begin(const Position& position) {
   in_flight_->state.emplace(parts_.strategy, parts_.strategy.layout(), parts_.comm);
   in_flight_->entries = in_flight_->state->entries();
   in_flight_->pending = parts_.strategy.pending();
-  std::string error, path;
+  std::string path;
+  Trouble trouble;
   if (parts_.comm.rank() == Rank{0}) {
     try {
       const Path target = dir_ / checkpoint::generation_name(position.step);
       const bool there = ops_->kind(target) != PathKind::absent;  // a run that was taken back comes by again
       make_dirs(*ops_, dir_);
       in_flight_->dir = std::make_unique<AtomicDir>(
-          *ops_, target, there ? AtomicDir::Existing::replace : AtomicDir::Existing::refuse);
+          *ops_, target, there ? AtomicDir::Existing::replace : AtomicDir::Existing::refuse,
+          checkpoint::is_file_of_checkpoint);
       path = in_flight_->dir->path().string();
     } catch (const InputError& refused) {
-      error = text_without_fix(refused);
+      trouble.note(refused);
     }
   }
-  agree(error, "no checkpoint can be written here");
+  agree(trouble, "no checkpoint can be written here");
   in_flight_->path = broadcast_string(parts_.comm, path);
 }
 
@@ -248,9 +291,9 @@ void Saver::write() {
     }
     save.sums = checkpoint::text_of(out.finish());
   } catch (const InputError& refused) {
-    save.error = text_without_fix(refused);
+    save.trouble.note(refused);
   } catch (const std::exception& error) {
-    save.error = error.what();
+    save.trouble.text = error.what();
   }
   save.done = true;
 }
@@ -293,9 +336,9 @@ void Saver::settle(bool must_end) {
 // All files are on the device, or none counts: only then do they get their name.
 void Saver::commit() {
   InFlight& save = *in_flight_;
-  agree(save.error, "a checkpoint was not written");
+  agree(save.trouble, "a checkpoint was not written");
   const std::vector<std::string> sums = gather_strings(parts_.comm, save.sums);
-  std::string error;
+  Trouble trouble;
   if (parts_.comm.rank() == Rank{0}) {
     try {
       checkpoint::Manifest all = manifest(save.position);
@@ -304,10 +347,10 @@ void Saver::commit() {
       checkpoint::commit_generation(*ops_, *save.dir, all);
       checkpoint::remove_old_generations(*ops_, dir_, save.position.step, parts_.job.line.checkpoints.keep);
     } catch (const InputError& refused) {
-      error = text_without_fix(refused);
+      trouble.note(refused);
     }
   }
-  agree(error, "a checkpoint was not completed");
+  agree(trouble, "a checkpoint was not completed");
   saves_.push_back({save.position.step, save.blocked, seconds_since(save.began)});
   in_flight_.reset();
 }

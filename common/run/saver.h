@@ -44,7 +44,7 @@ class Saver {
     Path resumed;  // the checkpoint that the run goes on from; empty: none
   };
   ///   Errors  InputError on all ranks: the directory holds checkpoints that the run does not go on from
-  ///           (exit 64), or has no room for one (exit 73).
+  ///           (exit 64), or a rank cannot write one there, or there is no room (exit 73).
   explicit Saver(const Parts& parts);
   ~Saver();
 
@@ -63,7 +63,7 @@ class Saver {
   struct InFlight;
   void refuse_others();
   [[nodiscard]] std::string newest_of_others() const;
-  void require_room();
+  void require_place();
   void begin(const Position& position);
   void write();
   /// Collective: whether no rank writes any more.
@@ -72,8 +72,14 @@ class Saver {
   void wait();
   void commit();
   [[nodiscard]] checkpoint::Manifest manifest(const Position& position);
+  /// What went wrong on this rank; empty: nothing.
+  struct Trouble {
+    std::string text, fix;
+    void note(const InputError& refused);
+  };
   /// Throws on all ranks if one of them has something to say.
-  void agree(const std::string& error, const char* what);
+  void agree(const Trouble& mine, const char* what);
+  [[nodiscard]] std::string fix_for_all(const Trouble& mine) const;
 
   const Parts parts_;
   std::shared_ptr<FileOps> ops_;

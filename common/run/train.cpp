@@ -8,6 +8,7 @@
 #include "common/comm/nccl/nccl_communicator.h"
 #include "common/comm/nccl/nccl_devices.h"
 #include "common/run/failure.h"
+#include "common/run/holds.h"
 #include "common/run/resume.h"
 #include "common/run/run_shape.h"
 #include "common/run/trainer.h"
@@ -51,13 +52,15 @@ std::unique_ptr<Gpu> open_gpu(const TrainJob& job, WorldOptions& options) {
 int train(const TrainJob& job) {
   refuse_evaluating_nothing(job);
   const c10::InferenceMode inference;
+  Holds holds(job);
   WorldOptions options{.watchdog_seconds = job.line.watchdog_seconds,
                        .trace_steps = job.line.profile ? job.config.workload.steps
                                       : job.line.trace ? job.traced_end()
                                                        : 0,
                        .gpu = {},
                        .share_gpu = job.line.share_gpu,
-                       .link_ms = job.lesson.slow_links().message_ms};
+                       .link_ms = job.lesson.slow_links().message_ms,
+                       .leaving = [&holds] { holds.leave(); }};
   const std::unique_ptr<Gpu> gpu = open_gpu(job, options);
   AllocatorWitness witness;
   const CommandLine& line = job.line;

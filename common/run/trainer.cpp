@@ -126,7 +126,6 @@ std::unique_ptr<AnyStrategy> Trainer::make_strategy() {
   timeline_.on_coming_to([this](std::string_view what) { on_.world.comm().record().set_doing(what); });
   if (speaks() && line.evaluation.sample > 0)
     (void)TextModel(shape_, strategy->layout(), on_.ledger);  // it fits
-  if (speaks() && !line.save.empty()) check_save_path(*file_ops_, line.save);
   if (!line.init.empty()) load_weights(*strategy, strategy->layout(), line.init);
   if (on_.resume != nullptr) {
     const checkpoint::Manifest& from = on_.resume->manifest();

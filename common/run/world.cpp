@@ -54,7 +54,7 @@ std::unique_ptr<Communicator> for_strategies(std::unique_ptr<Communicator> host,
 }  // namespace
 
 World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
-    : edge_limit_(edge_limit(options.watchdog_seconds)), launch_(launch) {
+    : edge_limit_(edge_limit(options.watchdog_seconds)), launch_(launch), leaving_(options.leaving) {
   if (launch.launched()) edge_.emplace(edge_limit_, edge_text(launch, "start together", edge_limit_));
   connect(ledger, options);
   start_watchdog(options.watchdog_seconds);
@@ -140,6 +140,7 @@ void World::fail(ExitCode code, const std::string& text) noexcept {
     for (int i = 0; i < 40 && !board_->reported(); ++i) std::this_thread::sleep_for(50ms);
     exit_code = board_->reported().value_or(exit_code);
   }
+  if (leaving_) leaving_();
   if (mpi_) mpi_->abort_job(exit_code);
   ::_exit(exit_code);
 }

@@ -23,6 +23,8 @@ struct WorldOptions {
   std::optional<int> gpu;  // index of this rank's GPU; empty: on the CPU
   bool share_gpu = false;
   double link_ms = 0;  // on the CPU: messages arrive so much later
+  /// The last thing before fail() ends the process without destructors. Never throws.
+  std::function<void()> leaving = {};
 };
 
 /// Without a launcher a world of one, over Local; else over MPI. On GPUs NCCL stands on either, or Staged
@@ -61,6 +63,7 @@ class World {
   std::chrono::milliseconds edge_limit_;
   std::optional<Deadline> edge_;
   Launch launch_;
+  std::function<void()> leaving_;
   std::mutex act_mutex_;
   LastActs last_acts_;
   std::unique_ptr<MpiWorld> mpi_;

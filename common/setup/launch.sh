@@ -221,6 +221,8 @@ if signal_file=$(mktemp -t stagecraft-signal-XXXXXXXXXX 2>/dev/null); then
   rm "$signal_file"
   STAGECRAFT_SIGNAL_FILE=/proc/$$/fd/$signal_fd
 fi
+# What a run writes it holds; between two attempts, when no program runs, this script is the holder (common/storage/hold.h).
+if [[ -n $max_restarts ]]; then settings+=("STAGECRAFT_HOLDER=$$ $(started_at $$) $(uname -n)"); fi
 export STAGECRAFT_SIGNAL_FILE "${settings[@]}"
 child='' asked=0
 

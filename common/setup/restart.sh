@@ -74,6 +74,13 @@ steps_done() {
   say "${steps%%$'\n'*}" "${steps##*$'\n'}" | awk -v none="$resumed_at" '{print NF ? $1 " " $2 + 1 : none " " none}'
 }
 
+# started_at PID: in clock ticks since the boot; no later process of that number has the same.
+started_at() {
+  local -a fields
+  read -ra fields <<<"$(sed 's/.*) //' "/proc/$1/stat")" # from the third on
+  say "${fields[19]}"
+}
+
 # Before the first attempt.
 check_restarts() {
   local dir newest resume

@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -17,10 +18,21 @@ struct Temporary {
   std::unique_ptr<FileLock> lock;
 };
 
+/// Whether `name` is what make_temporary() gives to a target with that prefix.
+bool is_temporary(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix) || name.size() == prefix.size()) return false;
+  return std::ranges::all_of(name.substr(prefix.size()), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+void remove_leftovers(FileOps& ops, const Path& target, Leftover kind, FileNames names) {
+  const std::string prefix = temporary_prefix(target);
+  for (const std::string& name : ops.list(parent_of(target))) {
+    if (is_temporary(name, prefix)) remove_leftover(ops, parent_of(target) / name, kind, names);
+  }
+}
+
 /// A new, locked name beside `target`; `make` creates it and says whether it did (false: the name is taken).
 Temporary make_temporary(FileOps& ops, const Path& target, const std::function<bool(const Path&)>& make) {
-  make_dirs(ops, target.parent_path());
-  remove_leftovers(ops, target);
   for (std::int64_t k = 0;; ++k) {
     Path path = parent_of(target) / fmt::format("{}{}", temporary_prefix(target), k);
     if (!make(path)) continue;
@@ -40,22 +52,45 @@ void discard(FileOps& ops, const Path& temporary) noexcept {
 
 }  // namespace
 
-void remove_leftovers(FileOps& ops, const Path& target) {
-  const Path parent = parent_of(target);
-  const std::string prefix = temporary_prefix(target);
-  for (const std::string& name : ops.list(parent)) {
-    if (name.compare(0, prefix.size(), prefix) != 0) continue;
-    if (const auto lock = ops.try_lock(parent / name)) remove_tree(ops, parent / name);
+void remove_leftover(FileOps& ops, const Path& path, Leftover kind, FileNames names) {
+  const PathKind expected = kind == Leftover::file ? PathKind::file : PathKind::directory;
+  if (ops.kind_of_name(path) != expected || !ops.is_own(path)) return;
+  const auto lock = ops.try_lock(path);
+  if (lock == nullptr) return;
+  if (kind == Leftover::directory) {
+    for (const std::string& name : ops.list(path)) {
+      if (!names(name) || ops.kind_of_name(path / name) != PathKind::file) return;
+    }
+  }
+  remove_tree(ops, path);
+}
+
+void require_replaceable(FileOps& ops, const Path& path) {
+  switch (ops.kind_of_name(path)) {
+    case PathKind::absent:
+    case PathKind::file:
+      return;
+    case PathKind::link:
+      throw InputError(ExitCode::usage, path.string(), "is a symbolic link, and would be replaced",
+                       "give the path of the file that it leads to, or remove the link");
+    case PathKind::directory:
+      throw InputError(ExitCode::cannot_write, path.string(), "is a directory, and a file is to be written",
+                       "give the path of a file");
+    case PathKind::other:
+      throw not_regular(FileIntent::write, path);
   }
 }
 
 void write_synced_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill) {
-  const auto file = ops.create(path);
+  const auto file = create_only(ops, path);
   fill(*file);
   file->sync();
 }
 
 void atomic_write_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill) {
+  require_replaceable(ops, path);
+  make_dirs(ops, path.parent_path());
+  remove_leftovers(ops, path, Leftover::file, any_name);
   std::unique_ptr<File> file;
   const Temporary temporary = make_temporary(ops, path, [&](const Path& name) {
     file = ops.create_new(name);
@@ -80,6 +115,7 @@ void atomic_write_file(FileOps& ops, const Path& path, std::string_view content)
 std::unique_ptr<File> create_unnamed(FileOps& ops, const Path& path) {
   std::unique_ptr<File> file = ops.create_unnamed(path);
   if (file != nullptr) return file;
+  remove_leftovers(ops, path, Leftover::file, any_name);
   const Temporary temporary = make_temporary(ops, path, [&](const Path& name) {
     file = ops.create_new(name);
     return file != nullptr;
@@ -88,19 +124,24 @@ std::unique_ptr<File> create_unnamed(FileOps& ops, const Path& path) {
   return file;
 }
 
-AtomicDir::AtomicDir(FileOps& ops, Path target, Existing existing)
+AtomicDir::AtomicDir(FileOps& ops, Path target, Existing existing, FileNames names)
     : ops_(ops), target_(std::move(target)), existing_(existing) {
   const PathKind kind = ops_.kind(target_);
-  if (kind != PathKind::absent && existing_ == Existing::refuse) {
+  const bool taken = ops_.kind_of_name(target_) != PathKind::absent;  // also by a link that leads nowhere
+  if (taken && existing_ == Existing::refuse) {
     throw InputError(ExitCode::cannot_write, target_.string(), "is there already and would be overwritten",
                      "name another directory or remove this one");
   }
-  if (kind != PathKind::absent && kind != PathKind::directory) {
+  if (taken && kind != PathKind::directory) {
     throw InputError(ExitCode::cannot_write, target_.string(),
                      "is not a directory, so none can take its place",
                      "name another directory or remove this file");
   }
-  Temporary temporary = make_temporary(ops_, target_, [&](const Path& name) { return ops_.make_dir(name); });
+  make_dirs(ops_, target_.parent_path());
+  remove_leftovers(ops_, target_, Leftover::directory, names);
+  Temporary temporary = make_temporary(ops_, target_, [&](const Path& name) {
+    return ops_.kind_of_name(name) == PathKind::absent && ops_.make_dir(name);
+  });
   temporary_ = std::move(temporary.path);
   lock_ = std::move(temporary.lock);
 }

@@ -4,8 +4,9 @@
 // What is new is written under a temporary name beside its target (".<name>.tmp-<k>"), flushed to the device,
 // and takes the target's name in one step; then the parent directory is flushed. A reader sees the old
 // content or the whole new one, never a part. A temporary name is locked while its writer lives, so the next
-// writer of the same target removes what crashed attempts left and nothing else. Two writers of one target do
-// not disturb each other: the later commit wins.
+// writer of the same target removes what crashed attempts left and nothing else: what somebody else owns, what
+// is of another kind, and directories that hold more than such a writer puts there stay. Two writers of one
+// target do not disturb each other: the later commit wins.
 #pragma once
 
 #include <functional>
@@ -16,16 +17,25 @@
 
 namespace sc {
 
-/// Creates (or empties) `path`, lets `fill` write it and returns when data is on the device; the name is not
-/// (sync_dir).
+/// Creates `path`, lets `fill` write it and returns when data is on the device; the name is not (sync_dir).
+///   Errors  InputError (exit 73) also where something has that name.
 void write_synced_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill);
 
 /// One file: complete with `fill`'s content afterwards, or as it was before if anything throws (the last
 /// step, sync_dir, aside: the new content stands then, but a power cut may undo it). A file at `path` is
 /// replaced; missing parent directories are made.
-///   Errors  InputError (exit 73), or whatever `fill` throws.
+///   Errors  require_replaceable()'s before anything is written, InputError (exit 73), or whatever `fill` throws.
 void atomic_write_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill);
 void atomic_write_file(FileOps& ops, const Path& path, std::string_view content);
+
+/// That a file may take the name `path`: nothing has it, or a file.
+///   Errors  InputError: a symbolic link (exit 64: to replace it, or what it leads to, may both be meant), or a
+///           directory, a pipe, a device or a socket (exit 73).
+void require_replaceable(FileOps& ops, const Path& path);
+
+/// Says of a name whether the writers of a directory give it to a file there.
+using FileNames = bool (*)(std::string_view name);
+inline bool any_name(std::string_view) { return true; }
 
 /// One directory of files.
 ///   AtomicDir out(ops, "runs/x/step_100", AtomicDir::Existing::refuse);
@@ -40,7 +50,8 @@ class AtomicDir {
   /// 69 at commit elsewhere).
   enum class Existing { refuse, replace };
 
-  AtomicDir(FileOps& ops, Path target, Existing existing);
+  /// names: of the files that will be in it. A leftover that holds anything else is none.
+  AtomicDir(FileOps& ops, Path target, Existing existing, FileNames names = any_name);
   ~AtomicDir();
   AtomicDir(const AtomicDir&) = delete;
   AtomicDir& operator=(const AtomicDir&) = delete;
@@ -66,7 +77,11 @@ class AtomicDir {
 ///   Errors  InputError (exit 73).
 std::unique_ptr<File> create_unnamed(FileOps& ops, const Path& path);
 
-/// Removes what crashed writers of `target` left beside it. The writers above call it themselves.
-void remove_leftovers(FileOps& ops, const Path& target);
+/// What a temporary name belongs to.
+enum class Leftover { file, directory };
+
+/// Removes `path`, a temporary name, if a crashed writer left it: it is of that kind, this user's, not locked, and
+/// a directory holds only regular files with such names.
+void remove_leftover(FileOps& ops, const Path& path, Leftover kind, FileNames names = any_name);
 
 }  // namespace sc

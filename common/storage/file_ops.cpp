@@ -1,5 +1,6 @@
 #include "common/storage/file_ops.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <spdlog/fmt/fmt.h>
@@ -38,15 +39,74 @@ auto retry(Call call) {
   }
 }
 
+// O_NONBLOCK: opening a pipe would wait for whoever opens its other end. For files it means nothing.
 UniqueFd open_fd(const Path& path, int flags) {
   constexpr mode_t kMode = 0666;  // the user's umask takes away
-  return UniqueFd(Fd{retry([&] { return ::open(path.c_str(), flags | O_CLOEXEC, kMode); })});
+  return UniqueFd(Fd{retry([&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, kMode); })});
 }
 
-void check_not_directory(int fd, const Path& path, FileIntent intent) {
+void check_regular(int fd, const Path& path, FileIntent intent) {
   struct stat info {};
-  if (::fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) throw file_error(intent, path, "open", EISDIR);
+  if (::fstat(fd, &info) != 0 || S_ISREG(info.st_mode)) return;
+  if (S_ISDIR(info.st_mode)) throw file_error(intent, path, "open", EISDIR);
+  throw not_regular(intent, path);
 }
+
+PathKind kind_of(const struct stat& info) {
+  if (S_ISREG(info.st_mode)) return PathKind::file;
+  if (S_ISLNK(info.st_mode)) return PathKind::link;
+  return S_ISDIR(info.st_mode) ? PathKind::directory : PathKind::other;
+}
+
+// Names behind `fd`, which is used up.
+std::vector<std::string> names_in(UniqueFd fd, const Path& path, FileIntent intent) {
+  DIR* stream = ::fdopendir(fd.get().value);
+  if (stream == nullptr) throw file_error(intent, path, "list the directory", errno);
+  (void)fd.release();  // the stream's now
+  std::vector<std::string> names;
+  errno = 0;
+  for (const dirent* entry = ::readdir(stream); entry != nullptr; entry = ::readdir(stream)) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  const int error = errno;
+  ::closedir(stream);
+  if (error != 0) throw file_error(intent, path, "list the directory", error);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class PosixDirectory final : public Directory {
+ public:
+  PosixDirectory(UniqueFd fd, Path path) : fd_(std::move(fd)), path_(std::move(path)) {}
+
+  std::vector<std::string> list() override {
+    return names_in(open_here(".", O_RDONLY | O_DIRECTORY), path_, FileIntent::write);
+  }
+
+  std::unique_ptr<Directory> open(const std::string& name) override {
+    UniqueFd fd = open_here(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    if (!fd && (errno == ENOTDIR || errno == ELOOP || errno == ENOENT)) return nullptr;
+    if (!fd) throw file_error(FileIntent::write, path_ / name, "open the directory", errno);
+    return std::make_unique<PosixDirectory>(std::move(fd), path_ / name);
+  }
+
+  void remove(const std::string& name) override {
+    if (::unlinkat(fd_.get().value, name.c_str(), 0) == 0 || errno == ENOENT) return;
+    if (errno == EISDIR && ::unlinkat(fd_.get().value, name.c_str(), AT_REMOVEDIR) == 0) return;
+    throw file_error(FileIntent::write, path_ / name, "remove", errno);
+  }
+
+  [[nodiscard]] const Path& path() const override { return path_; }
+
+ private:
+  [[nodiscard]] UniqueFd open_here(const std::string& name, int flags) const {
+    return UniqueFd(Fd{retry([&] { return ::openat(fd_.get().value, name.c_str(), flags | O_CLOEXEC); })});
+  }
+
+  UniqueFd fd_;
+  Path path_;
+};
 
 class PosixFile final : public File {
  public:
@@ -118,11 +178,9 @@ class PosixFile final : public File {
   }
 
   void allocate(Bytes size) override {
-    rlimit limit{};  // past it the system would end the program (SIGXFSZ) before it says EFBIG
+    require_size_allowed(path_, size);
     int error = 0;
-    if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(size.value())) {
-      error = EFBIG;
-    } else if (retry([&] { return ::fallocate(fd_.get().value, 0, 0, size.value()); }) != 0) {
+    if (retry([&] { return ::fallocate(fd_.get().value, 0, 0, size.value()); }) != 0) {
       error = errno == EOPNOTSUPP || errno == ENOSYS ? 0 : errno;
     }
     if (error != 0)
@@ -164,8 +222,9 @@ class PosixFileOps final : public FileOps {
   explicit PosixFileOps(Syncing syncing) : syncing_(syncing) {}
 
   std::unique_ptr<File> create(const Path& path) override {
-    UniqueFd fd = open_fd(path, O_RDWR | O_CREAT | O_TRUNC);
+    UniqueFd fd = open_fd(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW);
     if (!fd) throw file_error(FileIntent::write, path, "create", errno);
+    check_regular(fd.get().value, path, FileIntent::write);
     return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
   }
 
@@ -186,13 +245,14 @@ class PosixFileOps final : public FileOps {
   std::unique_ptr<File> open_write(const Path& path) override {
     UniqueFd fd = open_fd(path, O_RDWR);
     if (!fd) throw file_error(FileIntent::write, path, "open for writing", errno);
+    check_regular(fd.get().value, path, FileIntent::write);
     return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
   }
 
   std::unique_ptr<File> open_read(const Path& path) override {
     UniqueFd fd = open_fd(path, O_RDONLY);
     if (!fd) throw file_error(FileIntent::read, path, "open", errno);
-    check_not_directory(fd.get().value, path, FileIntent::read);
+    check_regular(fd.get().value, path, FileIntent::read);
     return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
   }
 
@@ -231,11 +291,16 @@ class PosixFileOps final : public FileOps {
     throw file_error(FileIntent::write, path, "create the directory", error);
   }
 
-  std::unique_ptr<FileLock> try_lock(const Path& path) override {
-    UniqueFd fd = open_fd(path, O_RDONLY);
-    if (!fd && errno == ENOENT) return nullptr;
+  using FileOps::try_lock;
+  std::unique_ptr<FileLock> try_lock(const Path& path, LockMode mode) override {
+    // Network file systems demand a file that is open for writing.
+    UniqueFd fd = open_fd(path, O_RDWR | O_NOFOLLOW);
+    if (!fd && (errno == EISDIR || errno == EACCES || errno == EROFS))
+      fd = open_fd(path, O_RDONLY | O_NOFOLLOW);
+    if (!fd && (errno == ENOENT || errno == ELOOP || errno == ENXIO)) return nullptr;
     if (!fd) throw file_error(FileIntent::write, path, "open for locking", errno);
-    if (retry([&] { return ::flock(fd.get().value, LOCK_EX | LOCK_NB); }) != 0) {
+    const int how = mode == LockMode::exclusive ? LOCK_EX : LOCK_SH;
+    if (retry([&] { return ::flock(fd.get().value, how | LOCK_NB); }) != 0) {
       if (errno == EWOULDBLOCK) return nullptr;
       throw file_error(FileIntent::write, path, "lock", errno);
     }
@@ -243,7 +308,7 @@ class PosixFileOps final : public FileOps {
     // names now.
     struct stat locked {
     }, named{};
-    const bool same = ::fstat(fd.get().value, &locked) == 0 && ::stat(path.c_str(), &named) == 0 &&
+    const bool same = ::fstat(fd.get().value, &locked) == 0 && ::lstat(path.c_str(), &named) == 0 &&
                       locked.st_ino == named.st_ino && locked.st_dev == named.st_dev;
     return same ? std::make_unique<PosixLock>(std::move(fd)) : nullptr;
   }
@@ -252,10 +317,29 @@ class PosixFileOps final : public FileOps {
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0) {
       if (errno == ENOENT || errno == ENOTDIR) return PathKind::absent;
+      if (errno == ELOOP) return PathKind::other;
       throw file_error(FileIntent::read, path, "look at", errno);
     }
-    if (S_ISREG(info.st_mode)) return PathKind::file;
-    return S_ISDIR(info.st_mode) ? PathKind::directory : PathKind::other;
+    return kind_of(info);
+  }
+
+  PathKind kind_of_name(const Path& path) override {
+    struct stat info {};
+    if (::lstat(path.c_str(), &info) == 0) return kind_of(info);
+    if (errno == ENOENT || errno == ENOTDIR) return PathKind::absent;
+    throw file_error(FileIntent::read, path, "look at", errno);
+  }
+
+  bool is_own(const Path& path) override {
+    struct stat info {};
+    return ::lstat(path.c_str(), &info) == 0 && info.st_uid == ::geteuid();
+  }
+
+  std::unique_ptr<Directory> open_dir(const Path& path) override {
+    UniqueFd fd = open_fd(path, O_RDONLY | O_DIRECTORY);
+    if (!fd && (errno == ENOTDIR || errno == ELOOP || errno == ENOENT)) return nullptr;
+    if (!fd) throw file_error(FileIntent::write, path, "open the directory", errno);
+    return std::make_unique<PosixDirectory>(std::move(fd), path);
   }
 
   Bytes size(const Path& path) override {
@@ -265,15 +349,9 @@ class PosixFileOps final : public FileOps {
   }
 
   std::vector<std::string> list(const Path& path) override {
-    std::error_code error;
-    std::filesystem::directory_iterator at(path, error);
-    std::vector<std::string> names;
-    for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
-      names.push_back(at->path().filename().string());
-    }
-    if (error) throw file_error(FileIntent::read, path, "list the directory", error.value());
-    std::sort(names.begin(), names.end());
-    return names;
+    UniqueFd fd = open_fd(path, O_RDONLY | O_DIRECTORY);
+    if (!fd) throw file_error(FileIntent::read, path, "list the directory", errno);
+    return names_in(std::move(fd), path, FileIntent::read);
   }
 
   Bytes free_space(const Path& path) override {
@@ -309,6 +387,15 @@ std::string fix_for(FileIntent intent, const Path& path, int error) {
       return "a part of the path is a file: check the path";
     case EISDIR:
       return "give the path of a file, not of a directory";
+    case EEXIST:
+      return "something else has that name: give another one, or move it away";
+    case ELOOP:
+      return "it is a symbolic link, or its links lead in a circle: give the path of the thing itself";
+    case ENAMETOOLONG:
+      return "give a shorter path";
+    case ENOTEMPTY:
+    case EBUSY:
+      return "something else uses it: see what it holds, and give another path";
     case EIO:
       return "the device reports an error (see dmesg): use another disk";
     case EMFILE:
@@ -316,6 +403,7 @@ std::string fix_for(FileIntent intent, const Path& path, int error) {
       return "raise the limit of open files: ulimit -n 4096";
     case EOPNOTSUPP:
     case ENOSYS:
+    case ENOLCK:
       return "use a local file system (ext4, xfs, btrfs, tmpfs)";
     default:
       return "check the path and the file system that holds it";
@@ -340,9 +428,16 @@ std::string errno_text(int error) {
 
 InputError file_error(FileIntent intent, const Path& path, const std::string& action, int error) {
   ExitCode code = intent == FileIntent::write ? ExitCode::cannot_write : ExitCode::data;
-  if (error == EOPNOTSUPP || error == ENOSYS) code = ExitCode::missing;
+  if (error == EOPNOTSUPP || error == ENOSYS || error == ENOLCK) code = ExitCode::missing;
   return {code, path.string(), fmt::format("cannot {}: {}", action, errno_text(error)),
           fix_for(intent, path, error)};
+}
+
+InputError not_regular(FileIntent intent, const Path& path) {
+  return {
+      intent == FileIntent::write ? ExitCode::cannot_write : ExitCode::data, path.string(),
+      "is not a regular file (it is a pipe, a device or a socket)",
+      intent == FileIntent::write ? "give the path of a file" : "copy its content to a file and give that"};
 }
 
 void make_dirs(FileOps& ops, const Path& path) {
@@ -351,13 +446,31 @@ void make_dirs(FileOps& ops, const Path& path) {
   if (ops.make_dir(path)) ops.sync_dir(parent_of(path));
 }
 
-void remove_tree(FileOps& ops, const Path& path) {
-  const PathKind kind = ops.kind(path);
-  if (kind == PathKind::absent) return;
-  if (kind == PathKind::directory) {
-    for (const std::string& name : ops.list(path)) remove_tree(ops, path / name);
+namespace {
+
+void remove_entry(Directory& parent, const std::string& name) {
+  if (const auto inner = parent.open(name)) {
+    for (const std::string& below : inner->list()) remove_entry(*inner, below);
   }
-  ops.remove(path);
+  parent.remove(name);
+}
+
+}  // namespace
+
+void remove_tree(FileOps& ops, const Path& path) {
+  if (const auto parent = ops.open_dir(parent_of(path))) remove_entry(*parent, path.filename().string());
+}
+
+void require_size_allowed(const Path& path, Bytes size) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(size.value()))
+    throw file_error(FileIntent::write, path, fmt::format("make it {} bytes long", size.value()), EFBIG);
+}
+
+std::unique_ptr<File> create_only(FileOps& ops, const Path& path) {
+  std::unique_ptr<File> file = ops.create_new(path);
+  if (file == nullptr) throw file_error(FileIntent::write, path, "create", EEXIST);
+  return file;
 }
 
 std::string read_file(FileOps& ops, const Path& path) {

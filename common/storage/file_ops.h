@@ -19,8 +19,9 @@ namespace sc {
 
 using Path = std::filesystem::path;
 
-/// What stands at a path. Symbolic links are followed; a dangling one is `absent`.
-enum class PathKind { absent, file, directory, other };
+/// What stands at a path. `link` is said by kind_of_name() alone; kind() follows symbolic links, and one that leads
+/// nowhere is `absent` to it, one that leads in a circle `other`.
+enum class PathKind { absent, file, directory, other, link };
 
 /// One open file. Destruction closes it and reports nothing: what must survive is synced before.
 class File {
@@ -52,6 +53,24 @@ class File {
   [[nodiscard]] virtual int descriptor() const = 0;
 };
 
+/// One open directory. Names are looked up in it, whatever its path names by now, and no symbolic link is followed:
+/// what is done here happens nowhere else.
+///   Errors  InputError (exit 73).
+class Directory {
+ public:
+  virtual ~Directory() = default;
+  /// Names in it, without "." and "..", in ascending order.
+  [[nodiscard]] virtual std::vector<std::string> list() = 0;
+  /// A directory in it; null if `name` is none (a link to one is none).
+  virtual std::unique_ptr<Directory> open(const std::string& name) = 0;
+  /// A file, a link (not what it leads to), a pipe, or an empty directory. Nothing happens if it is absent.
+  virtual void remove(const std::string& name) = 0;
+  [[nodiscard]] virtual const Path& path() const = 0;
+};
+
+/// Whether a lock may be shared with others that share it.
+enum class LockMode { exclusive, shared };
+
 /// A held lock; destruction (or the death of the process) releases it.
 class FileLock {
  public:
@@ -61,13 +80,14 @@ class FileLock {
 /// Files and directories of one machine.
 ///   Errors   InputError with the path, the call, the system's text and a fix: exit 73 where something was to
 ///            be written, 65 where something was to be read, 69 where the file system lacks the feature.
+///            Files are regular ones: a pipe, a device or a socket is refused, and no call waits for another process.
 ///   Threads  any number; two threads share no File.
 class FileOps {
  public:
   virtual ~FileOps() = default;
-  /// A file open for writing and reading; what was there is emptied.
+  /// A file open for writing and reading; what was there is emptied, but a symbolic link is not followed.
   virtual std::unique_ptr<File> create(const Path& path) = 0;
-  /// The same, but null if something is there already.
+  /// The same, but null if something is there already, a link that leads nowhere included.
   virtual std::unique_ptr<File> create_new(const Path& path) = 0;
   /// A file that has no name, in `path`'s directory: it vanishes with its last handle, so also with a process
   /// that is killed. `path` is what errors show. Null where the file system has no such files (O_TMPFILE);
@@ -82,14 +102,21 @@ class FileOps {
   virtual void rename(const Path& from, const Path& to) = 0;
   /// Two existing paths swap their names in one step (Linux; exit 69 where the file system cannot).
   virtual void exchange(const Path& a, const Path& b) = 0;
-  /// A file or an empty directory.
+  /// A file, a symbolic link or an empty directory.
   virtual void remove(const Path& path) = 0;
+  /// Null if `path` is no directory (after links have been followed) or absent.
+  virtual std::unique_ptr<Directory> open_dir(const Path& path) = 0;
   /// False if a directory is there already. The parent must exist: see make_dirs().
   virtual bool make_dir(const Path& path) = 0;
-  /// Null if somebody else (another process, or another call in this one) holds it. `path` is an existing
-  /// file or directory.
-  virtual std::unique_ptr<FileLock> try_lock(const Path& path) = 0;
+  /// Null if somebody else (another process, or another call in this one) holds it, or `path` is no file or
+  /// directory: a symbolic link is not followed. Exit 69 where the file system has no locks.
+  virtual std::unique_ptr<FileLock> try_lock(const Path& path, LockMode mode) = 0;
+  std::unique_ptr<FileLock> try_lock(const Path& path) { return try_lock(path, LockMode::exclusive); }
   [[nodiscard]] virtual PathKind kind(const Path& path) = 0;
+  /// What bears this name itself: a symbolic link is a `link`.
+  [[nodiscard]] virtual PathKind kind_of_name(const Path& path) = 0;
+  /// Whether what bears this name (itself) belongs to the user of this process.
+  [[nodiscard]] virtual bool is_own(const Path& path) = 0;
   [[nodiscard]] virtual Bytes size(const Path& path) = 0;
   /// Names in a directory, without "." and "..", in ascending order.
   [[nodiscard]] virtual std::vector<std::string> list(const Path& path) = 0;
@@ -104,8 +131,15 @@ std::unique_ptr<FileOps> posix_file_ops(Syncing syncing = Syncing::device);
 
 /// Creates `path` and its missing parents, each name synced.
 void make_dirs(FileOps& ops, const Path& path);
-/// Removes a file, or a directory with all below it; nothing happens if it is absent. Not atomic.
+/// Removes a file, or a directory with all below it; nothing happens if it is absent. Symbolic links are removed,
+/// never followed, whatever other processes rename meanwhile. Not atomic.
 void remove_tree(FileOps& ops, const Path& path);
+/// That the user's limit (ulimit -f) allows a file of that size.
+///   Errors  InputError (exit 73).
+void require_size_allowed(const Path& path, Bytes size);
+/// A file that nobody has made yet.
+///   Errors  InputError (exit 73) also where something has that name.
+std::unique_ptr<File> create_only(FileOps& ops, const Path& path);
 /// The whole file.
 std::string read_file(FileOps& ops, const Path& path);
 /// `path`'s directory, "." if it names none.
@@ -116,6 +150,8 @@ std::string errno_text(int error);
 /// What the system refused, as every FileOps reports it: "cannot <action>: <errno_text>".
 enum class FileIntent { read, write };
 InputError file_error(FileIntent intent, const Path& path, const std::string& action, int error);
+/// What is refused of a pipe, a device or a socket: exit 65 or 73.
+InputError not_regular(FileIntent intent, const Path& path);
 
 inline std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span<const char>(text.data(), text.size()));

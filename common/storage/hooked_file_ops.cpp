@@ -109,6 +109,32 @@ class HookedFileOps::HookedFile final : public File {
   std::unique_ptr<File> inner_;
 };
 
+class HookedFileOps::HookedDirectory final : public Directory {
+ public:
+  HookedDirectory(HookedFileOps& ops, std::unique_ptr<Directory> inner)
+      : ops_(ops), inner_(std::move(inner)) {}
+
+  std::vector<std::string> list() override {
+    return ops_.hooked({.op = FileOp::look, .path = inner_->path()}, [&] { return inner_->list(); });
+  }
+  std::unique_ptr<Directory> open(const std::string& name) override {
+    return ops_.hooked({.op = FileOp::look, .path = inner_->path() / name},
+                       [&] { return wrap(ops_, inner_->open(name)); });
+  }
+  void remove(const std::string& name) override {
+    ops_.hooked({.op = FileOp::remove, .path = inner_->path() / name}, [&] { inner_->remove(name); });
+  }
+  [[nodiscard]] const Path& path() const override { return inner_->path(); }
+
+  static std::unique_ptr<Directory> wrap(HookedFileOps& ops, std::unique_ptr<Directory> inner) {
+    return inner == nullptr ? nullptr : std::make_unique<HookedDirectory>(ops, std::move(inner));
+  }
+
+ private:
+  HookedFileOps& ops_;
+  std::unique_ptr<Directory> inner_;
+};
+
 std::unique_ptr<File> HookedFileOps::create(const Path& path) {
   return hooked({.op = FileOp::create, .path = path}, [&]() -> std::unique_ptr<File> {
     return std::make_unique<HookedFile>(*this, inner_.create(path));
@@ -167,12 +193,25 @@ bool HookedFileOps::make_dir(const Path& path) {
   return made;
 }
 
-std::unique_ptr<FileLock> HookedFileOps::try_lock(const Path& path) {
-  return hooked({.op = FileOp::lock, .path = path}, [&] { return inner_.try_lock(path); });
+std::unique_ptr<Directory> HookedFileOps::open_dir(const Path& path) {
+  return hooked({.op = FileOp::look, .path = path},
+                [&] { return HookedDirectory::wrap(*this, inner_.open_dir(path)); });
+}
+
+std::unique_ptr<FileLock> HookedFileOps::try_lock(const Path& path, LockMode mode) {
+  return hooked({.op = FileOp::lock, .path = path}, [&] { return inner_.try_lock(path, mode); });
 }
 
 PathKind HookedFileOps::kind(const Path& path) {
   return hooked({.op = FileOp::look, .path = path}, [&] { return inner_.kind(path); });
+}
+
+PathKind HookedFileOps::kind_of_name(const Path& path) {
+  return hooked({.op = FileOp::look, .path = path}, [&] { return inner_.kind_of_name(path); });
+}
+
+bool HookedFileOps::is_own(const Path& path) {
+  return hooked({.op = FileOp::look, .path = path}, [&] { return inner_.is_own(path); });
 }
 
 Bytes HookedFileOps::size(const Path& path) {

@@ -25,7 +25,7 @@ enum class FileOp : std::uint8_t {
   remove,
   make_dir,
   lock,
-  look,  // kind, size, list, free_space
+  look,  // kind, kind_of_name, is_own, size, list, free_space, open_dir
 };
 inline constexpr int kFileOps = 16;
 std::string_view name_of(FileOp op);
@@ -59,8 +59,12 @@ class HookedFileOps : public FileOps {
   void exchange(const Path& a, const Path& b) override;
   void remove(const Path& path) override;
   bool make_dir(const Path& path) override;
-  std::unique_ptr<FileLock> try_lock(const Path& path) override;
+  std::unique_ptr<Directory> open_dir(const Path& path) override;
+  using FileOps::try_lock;
+  std::unique_ptr<FileLock> try_lock(const Path& path, LockMode mode) override;
   PathKind kind(const Path& path) override;
+  PathKind kind_of_name(const Path& path) override;
+  bool is_own(const Path& path) override;
   Bytes size(const Path& path) override;
   std::vector<std::string> list(const Path& path) override;
   Bytes free_space(const Path& path) override;
@@ -74,6 +78,7 @@ class HookedFileOps : public FileOps {
 
  private:
   class HookedFile;
+  class HookedDirectory;
   template <class Call>
   auto hooked(const FileCall& call, Call forward);
 };

@@ -16,10 +16,7 @@ std::span<const std::byte> map_fd(int fd, const Path& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) throw file_error(FileIntent::read, path, "read the size", errno);
   if (S_ISDIR(info.st_mode)) throw file_error(FileIntent::read, path, "open", EISDIR);
-  if (!S_ISREG(info.st_mode)) {
-    throw InputError(ExitCode::data, path.string(), "is not a regular file, so it cannot be mapped",
-                     "copy its content to a file and give that");
-  }
+  if (!S_ISREG(info.st_mode)) throw not_regular(FileIntent::read, path);
   const auto size = static_cast<std::size_t>(info.st_size);
   if (size == 0) return {};
   void* at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);

@@ -94,12 +94,7 @@ void for_each_whole_unit(AnyStrategy& strategy, const ParamLayout& layout, Commu
 }
 
 void check_save_path(FileOps& ops, const Path& path) {
-  const PathKind kind = ops.kind(path);
-  if (kind != PathKind::absent && kind != PathKind::file) {
-    throw InputError(ExitCode::cannot_write, path.string(),
-                     kind == PathKind::directory ? "is a directory" : "is not a file",
-                     "--save takes the path of the file to write");
-  }
+  require_replaceable(ops, path);
   const Path directory = parent_of(path);
   make_dirs(ops, directory);
   if (::access(directory.c_str(), W_OK) != 0)

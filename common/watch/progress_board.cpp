@@ -44,7 +44,7 @@ std::int64_t now_ns() {
 }
 
 std::byte* map_file(const std::string& path, std::size_t size) {
-  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (file < 0) fail(path, "open");
   if (::ftruncate(file, static_cast<off_t>(size)) != 0) {
     ::close(file);

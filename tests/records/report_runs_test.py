@@ -340,6 +340,21 @@ class BadInput(Case):
             )
         self.assertIn("--across", command("report", "--help")[1])
 
+    def test_links_and_pipes(self):
+        ended_run(self.path("a"), [step(0)])
+        with open(self.path("keep"), "w", encoding="utf-8") as file:
+            file.write("kept")
+        for name in ("x.svg", "y.svg.new"):
+            os.symlink(self.path("keep"), self.path(name))
+        code, _, err = command("report", "a", "--svg", "x.svg", cwd=self.folder)
+        self.assertEqual((code, err.split("\n")[0]), (64, "error: x.svg: is a symbolic link, and would be replaced"))
+        self.assertEqual(command("report", "a", "--svg", "y.svg", cwd=self.folder)[0], 0)
+        with open(self.path("keep"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "kept")
+        os.mkfifo(self.path("pipe"))
+        code, _, err = command("report", "pipe", cwd=self.folder)
+        self.assertEqual((code, err.split("\n")[0]), (65, "error: pipe: cannot be read: it is no regular file"))
+
     def test_a_figure_that_cannot_be_written(self):
         ended_run(self.path("a"), [step(0)])
         code, _, err = command("report", "a", "--svg", "none/x.svg", cwd=self.folder)

@@ -214,8 +214,7 @@ TEST(AtomicFile, MakesItsParentsAndRefusesADirectory) {
   atomic_write_file(*disk, dir / "x/y/target", "text");
   EXPECT_EQ(read_file(*disk, dir / "x/y/target"), "text");
   EXPECT_EQ(input_error([&] { atomic_write_file(*disk, dir / "x", "text"); }, dir.path().string()),
-            "73|DIR/x: cannot rename DIR/.x.tmp-0 to it: Is a directory (EISDIR)|give the path of a file, "
-            "not of a directory");
+            "73|DIR/x: is a directory, and a file is to be written|give the path of a file");
 }
 
 TEST(AtomicFile, TwoWritersOfOneTargetDoNotDisturbEachOther) {

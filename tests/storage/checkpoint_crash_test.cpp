@@ -146,7 +146,7 @@ TEST(CheckpointRemoval, TakesLeftoversOfTheDeadAndLeavesTheLivingAlone) {
   for (const char* dead :
        {".step-000007.tmp-0", ".step-000010.tmp-removed", ".notes.tmp-0", ".step-7.tmp-0"}) {
     disk->make_dir(dir / dead);
-    disk->create(dir / dead / "x");
+    disk->create(dir / dead / "rank-0000.safetensors");
   }
   remove_old_generations(*disk, dir.path(), 10, 2);
   EXPECT_EQ(disk->list(dir.path()),

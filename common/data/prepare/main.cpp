@@ -1,5 +1,5 @@
 // prepare: any text as a token file (prepare --help).
-#include <cstdio>
+#include <csignal>
 #include <iostream>
 
 #include "common/base/check.h"
@@ -16,6 +16,7 @@ void print_error(const sc::InputError& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ::signal(SIGXFSZ, SIG_IGN);  // a file past ulimit -f is an error of its write
   try {
     const auto options = sc::prepare::parse_options(argc, argv);
     if (!options) {

@@ -2,6 +2,7 @@
 Called by lessons/report.sh; standard library only."""
 
 import argparse
+import contextlib
 import difflib
 import math
 import os
@@ -390,11 +391,19 @@ def draw(runs):
 
 
 def write_figure(svg, path):
+    """As atomic_write_file of common/storage: through no link, over no file but the one that is replaced."""
+    if os.path.islink(path):
+        fix = "give the path of the file that it leads to, or remove the link"
+        raise Refused(USAGE, path, "is a symbolic link, and would be replaced", fix)
+    temporary = f"{path}.tmp-{os.getpid()}"
     try:
-        with open(path + ".new", "w", encoding="utf-8") as file:
+        with open(temporary, "x", encoding="utf-8") as file:
             file.write(svg)
-        os.replace(path + ".new", path)
+        os.replace(temporary, path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            if not isinstance(error, FileExistsError):
+                os.remove(temporary)
         raise Refused(
             CANNOT_WRITE, path, f"cannot be written: {error.strerror}", "name another file: --svg FILE"
         ) from None

@@ -2,10 +2,12 @@
 line per step while the run goes on. Standard library only."""
 
 import dataclasses
+import errno
 import glob
 import json
 import math
 import os
+import stat
 import sys
 
 USAGE, DATA, MISSING, CANNOT_WRITE = 64, 65, 69, 73  # exit codes; docs/troubleshooting.md, "How a run ends"
@@ -87,6 +89,15 @@ def checked_step(values, place, fix):
     return {**values, **{key: number(values[key]) for key in NUMBERS}}
 
 
+def open_file(path):
+    """For reading. A pipe or a device is no file of a run, and would be waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return open(descriptor, "rb")
+
+
 class StepFile:
     """steps.jsonl: each read() gives the steps that came since the last one."""
 
@@ -95,7 +106,7 @@ class StepFile:
 
     def read(self):
         try:
-            with open(self.path, "rb") as file:
+            with open_file(self.path) as file:
                 file.seek(self._at)
                 new = file.read()
         except FileNotFoundError:  # the run has only begun
@@ -148,7 +159,7 @@ class Run:
 
 def load_record(path):
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             text = file.read()
     except OSError as error:
         raise Refused(DATA, path, f"cannot be read: {error.strerror}", some_run()) from None

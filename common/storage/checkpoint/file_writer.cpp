@@ -71,7 +71,7 @@ FileWriter::FileWriter(FileOps& ops, const Path& dir, FileId id, std::vector<Ent
   sums_.name = file_name(id.rank);
   sums_.header_bytes = static_cast<std::int64_t>(header.size());
   sums_.header_sum = sum_of(as_bytes(header));
-  file_ = ops.create(dir / sums_.name);
+  file_ = create_only(ops, dir / sums_.name);
   put(as_bytes(header));
   left_ = bytes_of_current();
 }

@@ -15,22 +15,29 @@ constexpr std::string_view kPrefix = "step-";
 
 /// Temporary names of generations, as AtomicDir gives them and remove_generation().
 bool is_leftover(std::string_view name) {
-  const std::size_t end = name.find(".tmp-");
-  return end != std::string_view::npos && name.starts_with('.') && step_of_name(name.substr(1, end - 1));
+  constexpr std::string_view kTemporary = ".tmp-";
+  const std::size_t end = name.find(kTemporary);
+  if (end == std::string_view::npos || !name.starts_with('.') || !step_of_name(name.substr(1, end - 1)))
+    return false;
+  const std::string_view k = name.substr(end + kTemporary.size());
+  return k == "removed" || (!k.empty() && k.find_first_not_of("0123456789") == std::string_view::npos);
 }
 
 void remove_all_leftovers(FileOps& ops, const Path& dir) {
   for (const std::string& name : ops.list(dir)) {
-    if (!is_leftover(name)) continue;
-    if (const auto lock = ops.try_lock(dir / name)) remove_tree(ops, dir / name);
+    if (is_leftover(name)) remove_leftover(ops, dir / name, Leftover::directory, is_file_of_checkpoint);
   }
 }
 
 /// [anchor: name-first]
-/// The name goes first, and for good: a crash leaves the whole checkpoint or a leftover.
+/// The name goes first, and for good: a crash leaves the whole checkpoint or a leftover. Of a symbolic link there is
+/// nothing but the name.
 void remove_generation(FileOps& ops, const Path& dir, std::int64_t step) {
   const std::string name = generation_name(step);
-  const Path removed = dir / fmt::format(".{}.tmp-removed", name);
+  Path removed = dir / fmt::format(".{}.tmp-removed", name);
+  for (int k = 0; ops.kind_of_name(removed) != PathKind::absent; ++k)
+    removed = dir / fmt::format(".{}.tmp-{}", name, k);
+  if (ops.kind_of_name(dir / name) == PathKind::link) return ops.remove(dir / name);
   ops.rename(dir / name, removed);
   ops.sync_dir(dir);
   remove_tree(ops, removed);
@@ -46,6 +53,10 @@ std::optional<std::int64_t> step_of_name(std::string_view name) {
   const std::string_view digits = name.substr(kPrefix.size());
   std::from_chars(digits.data(), digits.data() + digits.size(), step);
   return step >= 0 && generation_name(step) == name ? std::optional(step) : std::nullopt;
+}
+
+bool is_file_of_checkpoint(std::string_view name) {
+  return name == kManifestName || (name.starts_with("rank-") && name.ends_with(".safetensors"));
 }
 
 std::vector<Generation> generations(FileOps& ops, const Path& dir) {

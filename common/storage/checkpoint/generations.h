@@ -20,6 +20,9 @@ std::string generation_name(std::int64_t step);
 /// Nothing if `name` is not what generation_name() writes.
 std::optional<std::int64_t> step_of_name(std::string_view name);
 
+/// The manifest, or a rank's file.
+bool is_file_of_checkpoint(std::string_view name);
+
 struct Generation {
   std::int64_t step = 0;
   Path path;
@@ -47,7 +50,8 @@ void commit_generation(FileOps& ops, AtomicDir& out, const Manifest& manifest);
 
 /// Keeps the newest `keep` generations up to `newest_step` (the one just committed) and removes older ones.
 /// Newer ones, which a run that was taken back to an earlier step finds, stay. Removes as well what crashed
-/// saves and removals left, whatever their step; what a living process writes is locked and stays.
+/// saves and removals left, whatever their step (remove_leftover()); what a living process writes is locked and
+/// stays. Of a generation that is a symbolic link the link goes.
 ///   keep    at least 1
 ///   Errors  InputError (exit 73). What was kept is whole in any case.
 void remove_old_generations(FileOps& ops, const Path& dir, std::int64_t newest_step, std::int64_t keep);

@@ -1,4 +1,5 @@
 // checkpoint: shows, checks, compares and exports checkpoints (checkpoint --help).
+#include <csignal>
 #include <iostream>
 
 #include "common/base/check.h"
@@ -25,6 +26,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ::signal(SIGXFSZ, SIG_IGN);  // a file past ulimit -f is an error of its write
   try {
     const int code = run(argc, argv);
     if (std::cout.flush()) return code;

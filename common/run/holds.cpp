@@ -1,0 +1,72 @@
+#include "common/run/holds.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "common/run/resume.h"
+#include "common/storage/atomic_dir.h"
+#include "common/storage/checkpoint/generations.h"
+#include "common/strategy/weights.h"
+
+namespace sc::detail {
+namespace {
+
+constexpr const char* kLock = ".lock";
+
+bool same(const Path& a, const Path& b) {
+  std::error_code is_none;
+  return std::filesystem::weakly_canonical(a, is_none) == std::filesystem::weakly_canonical(b, is_none);
+}
+
+/// The directory of checkpoints that a run goes on from.
+Path resumed_dir(const TrainJob& job) {
+  const std::string& asked = job.line.checkpoints.resume;
+  if (asked == "latest") return checkpoints_dir(job);
+  const Path named = asked.ends_with('/') ? Path(asked).parent_path() : Path(asked);
+  return checkpoint::step_of_name(named.filename().string()) ? parent_of(named) : named;
+}
+
+}  // namespace
+
+Holds::Holds(const TrainJob& job)
+    : ops_(posix_file_ops()), holder_(this_holder(std::getenv("STAGECRAFT_HOLDER"))) {
+  if (job.launch.rank != Rank{0}) return;
+  take_checkpoints(job);
+  if (job.line.save.empty()) return;
+  const Path save = job.line.save;
+  check_save_path(*ops_, save);
+  take(parent_of(save) / fmt::format(".{}.lock", save.filename().string()), LockMode::exclusive,
+       "--save " + job.line.save, "the file", "wait until that run has ended, or save to another file");
+}
+
+void Holds::take_checkpoints(const TrainJob& job) {
+  const CheckpointFlags& asked = job.line.checkpoints;
+  const Path dir = checkpoints_dir(job);
+  if (asked.every > 0)
+    take(dir / kLock, LockMode::exclusive, "--save-every", dir.string(),
+         "another directory with --checkpoints, or wait until that run has ended");
+  if (asked.resume.empty()) return;
+  const Path from = resumed_dir(job);
+  if (asked.every > 0 && same(from, dir)) return;
+  take(from / kLock, LockMode::shared, "--resume " + asked.resume, from.string(),
+       "wait until that run has ended; or copy a checkpoint, go on from the copy, and save elsewhere with "
+       "--checkpoints");
+}
+
+void Holds::take(const Path& lock_file, LockMode mode, const std::string& where, const std::string& what,
+                 const std::string& fix) {
+  Holder holder = holder_;
+  holder.mode = mode;
+  holds_.push_back(std::make_unique<Hold>(*ops_, Hold::Asked{lock_file, holder, where, what, fix}));
+  if (!holds_.back()->warning().empty()) spdlog::warn(holds_.back()->warning());
+}
+
+void Holds::leave() {
+  if (holder_.pid == ::getpid()) holds_.clear();
+}
+
+}  // namespace sc::detail

@@ -1,0 +1,31 @@
+// What a run writes, held against other runs for its life.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/run/train_job.h"
+#include "common/storage/hold.h"
+
+namespace sc::detail {
+
+/// On rank 0: the directory of checkpoints where it saves, exclusively; the one that it goes on from, shared; the
+/// file of --save. On other ranks nothing.
+class Holds {
+ public:
+  ///   Errors  InputError: another run holds one of them (exit 64), or it cannot be written (exit 73).
+  explicit Holds(const TrainJob& job);
+  /// At the end of a process that runs no destructors. What run.sh starts again stays held by run.sh.
+  void leave();
+
+ private:
+  void take(const Path& lock_file, LockMode mode, const std::string& where, const std::string& what,
+            const std::string& fix);
+  void take_checkpoints(const TrainJob& job);
+
+  std::unique_ptr<FileOps> ops_;
+  Holder holder_;
+  std::vector<std::unique_ptr<Hold>> holds_;
+};
+
+}  // namespace sc::detail

@@ -1,0 +1,72 @@
+// What one run at a time may write: a folder of checkpoints, a file of weights. No torch.
+//
+// A hold is a locked file beside or inside it, in which the holder is named. The lock goes with the process that has
+// it, so what a killed run leaves is free. Where the file system has no locks the file itself is the hold (made by
+// O_EXCL), and counts as long as the process that it names lives.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/storage/file_ops.h"
+
+namespace sc {
+
+/// A process, in a way that no later one shares.
+struct Holder {
+  std::int64_t pid = 0;
+  std::int64_t started = 0;  // clock ticks from its host's boot to its start (/proc/<pid>/stat)
+  std::string host;
+  LockMode mode = LockMode::exclusive;
+  bool operator==(const Holder&) const = default;
+};
+
+/// This process; or the one that starts runs in turn and holds what they write between them, too, if `named`
+/// ("pid started host", STAGECRAFT_HOLDER of launch.sh) is one.
+Holder this_holder(const char* named);
+
+/// What a lock file says. Nothing where it is empty or somebody else's.
+std::string text_of(const Holder& holder);
+std::optional<Holder> holder_of_text(const std::string& text);
+
+/// Held until it is destroyed, or the process ends.
+class Hold {
+ public:
+  struct Asked {
+    Path file;          // the lock file; missing directories are made for an exclusive hold
+    Holder holder;      // with the mode
+    std::string where;  // of a refusal: the flag that asked for it
+    std::string what;   // "runs/x/checkpoints"
+    std::string fix;
+  };
+  /// Shared: several runs that only read may hold it together; where nobody could write the lock file there is
+  /// nothing to hold it against.
+  ///   Errors  InputError: exit 64, naming the process that holds it; exit 73 where it cannot be written.
+  Hold(FileOps& ops, Asked asked);
+  /// Removes the lock file, and the directory if this hold made it and nothing else is in it.
+  ~Hold();
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+  /// Not empty: the file system has no locks; what that means.
+  [[nodiscard]] const std::string& warning() const { return warning_; }
+
+ private:
+  bool take();
+  bool make_file();
+  bool take_without_locks(bool made);
+  void sign();
+  void release();
+  [[nodiscard]] std::optional<Holder> named() const;
+  [[noreturn]] void refuse() const;
+
+  FileOps& ops_;
+  const Asked asked_;
+  std::unique_ptr<FileLock> lock_;
+  bool held_ = false, made_dir_ = false;
+  std::string warning_;
+};
+
+}  // namespace sc

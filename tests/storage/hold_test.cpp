@@ -1,0 +1,228 @@
+// Who holds a directory: one writer, several readers, the dead and the living, with and without locks.
+#include "common/storage/hold.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tests/storage/temp_dir.h"
+#include "tests/support/file_ops_decorators.h"
+
+namespace sc {
+namespace {
+
+using testing::input_error;
+using testing::TempDir;
+using Names = std::vector<std::string>;
+
+/// A process that does nothing, until it is killed.
+class Sleeper {
+ public:
+  Sleeper() : pid_(::fork()) {
+    if (pid_ == 0) {
+      for (;;) ::pause();
+    }
+  }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+  ~Sleeper() { kill(); }
+  [[nodiscard]] std::int64_t pid() const { return pid_; }
+  void kill() {
+    if (pid_ == 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+/// As launch.sh computes it, from /proc/<pid>/stat.
+std::int64_t start_of(std::int64_t pid) {
+  const std::string stat = [&] {
+    std::string text(4096, '\0');
+    std::FILE* file = std::fopen(("/proc/" + std::to_string(pid) + "/stat").c_str(), "r");
+    text.resize(std::fread(text.data(), 1, text.size(), file));
+    std::fclose(file);
+    return text.substr(text.rfind(')') + 2);
+  }();
+  std::size_t at = 0;
+  for (int field = 3; field < 22; ++field) at = stat.find(' ', at) + 1;
+  return std::stoll(stat.substr(at));
+}
+
+class HoldTest : public ::testing::Test {
+ protected:
+  std::string asks(LockMode mode, Holder holder, std::unique_ptr<Hold>& hold) {
+    return asks(*ops_, mode, holder, hold);
+  }
+  std::string asks(FileOps& ops, LockMode mode, Holder holder, std::unique_ptr<Hold>& hold) {
+    holder.mode = mode;
+    return input_error(
+        [&] {
+          hold = std::make_unique<Hold>(ops, Hold::Asked{dir_ / "ck/.lock", holder, "--save-every",
+                                                         (dir_ / "ck").string(), "elsewhere"});
+        },
+        dir_.path().string());
+  }
+  std::string writes(std::unique_ptr<Hold>& hold) { return asks(LockMode::exclusive, me_, hold); }
+  std::string reads(std::unique_ptr<Hold>& hold) { return asks(LockMode::shared, me_, hold); }
+  void sign(const Holder& holder) {
+    make_dirs(*ops_, dir_ / "ck");
+    ops_->create(dir_ / "ck/.lock")->append(as_bytes(text_of(holder)));
+  }
+  [[nodiscard]] Holder of(std::int64_t pid, std::int64_t started) const {
+    Holder other = me_;
+    other.pid = pid;
+    other.started = started;
+    return other;
+  }
+  [[nodiscard]] std::string refused(const Holder& by, const char* how) const {
+    return "64|--save-every: DIR/ck is in use: process " + std::to_string(by.pid) + " on " + me_.host + " " +
+           how + "|elsewhere";
+  }
+
+  TempDir dir_;
+  std::unique_ptr<FileOps> ops_ = posix_file_ops(Syncing::skip);
+  const Holder me_ = this_holder(nullptr);
+};
+
+TEST_F(HoldTest, AHolderIsThisProcessOrTheLivingOneThatIsNamed) {
+  EXPECT_EQ(me_.pid, ::getpid());
+  EXPECT_EQ(me_.started, start_of(::getpid()));
+  Sleeper other;
+  const std::string named =
+      std::to_string(other.pid()) + " " + std::to_string(start_of(other.pid())) + " " + me_.host;
+  EXPECT_EQ(this_holder(named.c_str()), of(other.pid(), start_of(other.pid())));
+  EXPECT_EQ(this_holder((named + "x").c_str()), me_) << "another host's";
+  for (const char* nobody : {"", "x", "1", "1 2"}) EXPECT_EQ(this_holder(nobody), me_) << nobody;
+  other.kill();
+  EXPECT_EQ(this_holder(named.c_str()), me_) << "it is gone";
+}
+
+TEST_F(HoldTest, TextsOfHolders) {
+  Holder holder{12, 345, "node-1", LockMode::shared};
+  EXPECT_EQ(text_of(holder), "read by process 12 started 345 on node-1\n");
+  EXPECT_EQ(holder_of_text(text_of(holder)), holder);
+  holder.mode = LockMode::exclusive;
+  EXPECT_EQ(holder_of_text(text_of(holder)), holder);
+  for (const char* other :
+       {"", "written by process 12 started 345 on ", "written by process x started 345 on h\n",
+        "written by process 12 started 345 on h", "anything"})
+    EXPECT_EQ(holder_of_text(other), std::nullopt) << other;
+}
+
+TEST_F(HoldTest, OneWrites) {
+  std::unique_ptr<Hold> first, second;
+  EXPECT_EQ(writes(first), "no InputError");
+  EXPECT_EQ(ops_->list(dir_ / "ck"), Names{".lock"});
+  Sleeper sleeper;  // another process in this one's place: the lock is this one's, whoever asks
+  EXPECT_EQ(asks(LockMode::exclusive, of(sleeper.pid(), start_of(sleeper.pid())), second),
+            refused(me_, "writes there"));
+  EXPECT_EQ(asks(LockMode::shared, of(sleeper.pid(), start_of(sleeper.pid())), second),
+            refused(me_, "writes there"));
+  first.reset();
+  EXPECT_EQ(ops_->kind(dir_ / "ck"), PathKind::absent) << "it made the directory, and nothing was written";
+  EXPECT_EQ(writes(second), "no InputError");
+}
+
+TEST_F(HoldTest, SeveralRead) {
+  std::unique_ptr<Hold> first, second, writer;
+  make_dirs(*ops_, dir_ / "ck");
+  Sleeper sleeper;
+  const Holder other = of(sleeper.pid(), start_of(sleeper.pid()));
+  EXPECT_EQ(reads(first), "no InputError");
+  EXPECT_EQ(asks(LockMode::shared, other, second), "no InputError");
+  EXPECT_EQ(asks(LockMode::exclusive, other, writer), refused(me_, "goes on from there"));
+  first.reset();
+  EXPECT_EQ(asks(LockMode::exclusive, of(1, start_of(1)), writer).substr(0, 3), "64|");
+  second.reset();
+  EXPECT_TRUE(ops_->list(dir_ / "ck").empty()) << "the last one removes it";
+  EXPECT_EQ(writes(writer), "no InputError");
+}
+
+TEST_F(HoldTest, WhatTheDeadLeftIsFree) {
+  std::unique_ptr<Hold> hold;
+  Sleeper sleeper;
+  const Holder other = of(sleeper.pid(), start_of(sleeper.pid()));
+  sign(of(other.pid, other.started - 1));  // the number was given again: it is another process
+  EXPECT_EQ(writes(hold), "no InputError");
+  hold.reset();
+  sleeper.kill();
+  sign(other);
+  EXPECT_EQ(writes(hold), "no InputError");
+  EXPECT_EQ(holder_of_text(read_file(*ops_, dir_ / "ck/.lock")), me_);
+}
+
+// Between two attempts of --max-restarts no program runs, and launch.sh, which is named, does.
+TEST_F(HoldTest, WhoStartsRunsInTurnHoldsBetweenThem) {
+  std::unique_ptr<Hold> hold;
+  Sleeper launcher;
+  const Holder other = of(launcher.pid(), start_of(launcher.pid()));
+  sign(other);
+  EXPECT_EQ(writes(hold), refused(other, "writes there"));
+  EXPECT_EQ(reads(hold), refused(other, "writes there"));
+  EXPECT_EQ(asks(LockMode::exclusive, other, hold), "no InputError") << "its own next attempt";
+}
+
+TEST_F(HoldTest, AReaderNeedsNothing) {
+  std::unique_ptr<Hold> hold;
+  EXPECT_EQ(reads(hold), "no InputError") << "no such directory";
+  EXPECT_EQ(ops_->kind(dir_ / "ck"), PathKind::absent);
+  ops_->make_dir(dir_ / "ck");
+  FaultyFileOps read_only(*ops_, {.op = FileOp::create, .error = EROFS, .lasting = true});
+  EXPECT_EQ(asks(read_only, LockMode::shared, me_, hold), "no InputError");
+  EXPECT_TRUE(ops_->list(dir_ / "ck").empty());
+  EXPECT_EQ(
+      asks(read_only, LockMode::exclusive, me_, hold),
+      "73|DIR/ck/.lock: cannot create: Read-only file system (EROFS)|write to a file system that is not "
+      "read-only");
+}
+
+TEST_F(HoldTest, ALockFileThatIsSomethingElse) {
+  std::unique_ptr<Hold> hold;
+  ops_->make_dir(dir_ / "ck");
+  ops_->make_dir(dir_ / "precious");
+  ops_->create(dir_ / "precious/keep")->append(as_bytes("kept"));
+  ASSERT_EQ(::symlink("../precious/keep", (dir_ / "ck/.lock").c_str()), 0);
+  const std::string error =
+      "64|DIR/ck/.lock: says who writes there, and is not a file of such a run|remove it";
+  EXPECT_EQ(writes(hold), error);
+  EXPECT_EQ(read_file(*ops_, dir_ / "precious/keep"), "kept");
+  ops_->remove(dir_ / "ck/.lock");
+  ASSERT_EQ(::mkfifo((dir_ / "ck/.lock").c_str(), 0600), 0);
+  EXPECT_EQ(writes(hold), error);
+  ops_->remove(dir_ / "ck/.lock");
+  ops_->create(dir_ / "ck/.lock")->append(as_bytes("notes of mine"));  // taken as a crashed run's
+  EXPECT_EQ(writes(hold), "no InputError");
+}
+
+TEST_F(HoldTest, WithoutLocksTheFileIsTheHold) {
+  FaultyFileOps no_locks(*ops_, {.op = FileOp::lock, .error = EOPNOTSUPP, .lasting = true});
+  std::unique_ptr<Hold> first, second;
+  Sleeper sleeper;
+  const Holder other = of(sleeper.pid(), start_of(sleeper.pid()));
+  EXPECT_EQ(asks(no_locks, LockMode::exclusive, other, first), "no InputError");
+  EXPECT_NE(first->warning().find("has no locks"), std::string::npos);
+  EXPECT_EQ(asks(no_locks, LockMode::exclusive, me_, second), refused(other, "writes there"));
+  EXPECT_EQ(asks(no_locks, LockMode::shared, me_, second), refused(other, "writes there"));
+  sleeper.kill();
+  EXPECT_EQ(asks(no_locks, LockMode::exclusive, me_, second), "no InputError") << "it is gone";
+  EXPECT_EQ(ops_->list(dir_ / "ck"), Names{".lock"});
+  second.reset();
+  first.reset();
+  EXPECT_EQ(ops_->kind(dir_ / "ck"), PathKind::absent);
+  Holder elsewhere = other;
+  elsewhere.host = "another-host";
+  sign(elsewhere);
+  EXPECT_EQ(asks(no_locks, LockMode::exclusive, me_, second), "64|--save-every: DIR/ck is in use: process " +
+                                                                  std::to_string(other.pid) +
+                                                                  " on another-host writes there|elsewhere");
+}
+
+}  // namespace
+}  // namespace sc
