@@ -42,6 +42,7 @@ if ((${#only[@]} == 0)); then
   stage "mutants of the base" tests/mutate/base.sh --report docs/results/mutation_base.json
   stage "mutants of pipedream" tests/mutate/pipedream.sh
   stage "100 runs killed twice" env STAGECRAFT_KILLS=100 python3 -B tests/processes/checkpoint_test.py build/cpu/bin Killed
+  stage "20 pairs of runs in one folder" env STAGECRAFT_RUN_PAIRS=20 python3 -B tests/processes/folders_test.py build/cpu/bin TwoRuns
   stage "all pairs of layouts" env STAGECRAFT_PAIRS=0 python3 -B tests/processes/checkpoint_test.py build/cpu/bin AnyToAny.test_pairs_of_layouts
 fi
 round=0 end=$((SECONDS + 60 * minutes))

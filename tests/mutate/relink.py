@@ -37,6 +37,8 @@ TESTS = {
     "common/model/param_layout.cpp": ["param_layout_test"],
     "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
     "common/storage/atomic_dir.cpp": [CHECKPOINT],
+    "common/storage/file_ops.cpp": ["storage_links_test"],
+    "common/storage/hold.cpp": ["storage_hold_test"],
     **{f"common/storage/checkpoint/{name}.cpp": [CHECKPOINT] for name in ("entry", "file_writer", "generations", "manifest", "rank_file", "reader", "sums")},
     "common/strategy/holders.cpp": [SAVED],
     "common/strategy/owned_slice.cpp": [ZERO],
