@@ -46,7 +46,8 @@ void refuse_without_kernels(int index) {
   const std::string gpu = fmt::format("GPU {} ({})", index, properties.name);
   if (!architectures_serve(STAGECRAFT_GPU_ARCHITECTURES, capability))
     throw no_kernels_for(gpu, capability, STAGECRAFT_GPU_ARCHITECTURES);
-  const cudaError_t loaded = load_a_kernel();
+  cudaFuncAttributes of_kernel{};
+  const cudaError_t loaded = load_a_kernel(of_kernel);
   if (loaded == cudaSuccess) return;
   throw InputError(ExitCode::missing, fmt::format("{}, compute capability {}", gpu, capability.text()),
                    fmt::format("its driver does not load this build's kernels ({}): {}",

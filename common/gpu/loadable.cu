@@ -7,8 +7,7 @@ __global__ void nothing() {}
 
 }  // namespace
 
-cudaError_t load_a_kernel() {
-  cudaFuncAttributes of_kernel{};
+cudaError_t load_a_kernel(cudaFuncAttributes& of_kernel) {
   return cudaFuncGetAttributes(&of_kernel, nothing);
 }
 
