@@ -606,6 +606,12 @@ class Parts(unittest.TestCase):
             rest = sum(size for buffer, size in plan["buffers"].items() if buffer != "tokens_staging") - states - activations
             self.assertIn(f"| {registry.bytes_text(states)} | {registry.bytes_text(activations)} | {registry.bytes_text(rest)} | {registry.bytes_text(plan['total'])} |", shown)
 
+    def test_commands_of_the_record_of_bytes_repeat_its_runs(self):
+        for run in registry.record("memory")["runs"]:  # notebook 01 prints them
+            self.assertEqual(run["command"].split()[:3], [f"lessons/{run['lesson']}/run.sh", "-n", str(run["world"])])
+            self.assertIn(f" --workload {workloads.FILES['four_blocks']} ", run["command"])
+            self.assertEqual([one for one in workloads.settings_in(run["command"]) if not one.startswith("steps=")], run["settings"])
+
     def test_a_fault_names_its_test(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "x.patch"
