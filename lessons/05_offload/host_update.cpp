@@ -51,7 +51,7 @@ void HostUpdate::run(const std::stop_token& stop) {
 }
 
 // [anchor: adam-after-the-norm]
-// Everybody's norm is known when the scalars are here, and no piece is updated before; most gradients have landed by then.
+// Nothing is updated before everybody's norm is known: when the scalars are here, most gradients have landed.
 void HostUpdate::apply(const UpdateOrder& order, const std::stop_token& stop) {
   order.scalars_landed.wait();
   const AdamWFactors factors =
