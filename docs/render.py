@@ -25,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
 
 import rendering  # noqa: E402
-from rendering import checks, faults, marks, pipelines  # noqa: E402
+from rendering import checks, course, faults, marks, pipelines  # noqa: E402
 from rendering.registry import FIGURES, ROOT, Page, RenderError  # noqa: E402
 
 for module in pkgutil.iter_modules(rendering.__path__):  # every module there adds its own renderers and figures
@@ -92,6 +92,7 @@ def main():
             if name.endswith(".md"):
                 check_page(name, text, problems)
         problems += checks.records_without_commit(checks.gpu_records())
+        problems += course.problems_of(dict(written))
         drawn = {name for name, _ in written}
         problems += [f"docs/figures/{path.name}: nothing draws it, or its record is not there" for path in sorted((ROOT / "docs/figures").iterdir())
                      if f"docs/figures/{path.name}" not in drawn]

@@ -84,7 +84,17 @@ constexpr auto kNames = std::to_array<Name>({
     {"compile", "nothing is compiled at run time; a GPU's step is a CUDA graph (--graph)"},
 });
 
+constexpr auto kOtherLessons = std::to_array<Name>({
+    {"overlap",
+     "in lesson 04 --set prefetch=0 gathers no unit ahead; lessons 01, 02, 03 and 05 have overlap=off"},
+});
+
 }  // namespace
+
+std::string instead_of(std::string_view key) {
+  const auto found = std::ranges::find(kOtherLessons, key, &Name::theirs);
+  return found == kOtherLessons.end() ? "" : std::string(found->ours);
+}
 
 std::string ours_for(std::string_view name) {
   std::string dashed(name.substr(std::min(name.find_first_not_of('-'), name.size())));

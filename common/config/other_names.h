@@ -9,5 +9,7 @@ namespace sc {
 /// The fix for a flag or a key of those programs ("--batch-size", "zero_optimization.stage"): what to use. Empty: none
 /// of theirs.
 std::string ours_for(std::string_view name);
+/// The fix for a strategy's key in a lesson that does not have it, although others do. Empty: no such key.
+std::string instead_of(std::string_view key);
 
 }  // namespace sc

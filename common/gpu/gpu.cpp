@@ -15,6 +15,7 @@
 #include <cstdlib>
 
 #include "common/base/cuda_check.h"
+#include "common/gpu/loadable.h"
 #include "common/memory/stream_scratch.h"
 
 namespace sc {
@@ -37,6 +38,23 @@ DeviceMemory device_memory() {
   return {Bytes(static_cast<std::int64_t>(free)), Bytes(static_cast<std::int64_t>(total))};
 }
 
+// Of the current device. A list of architectures says what is wrong before CUDA's words have to.
+void refuse_without_kernels(int index) {
+  cudaDeviceProp properties{};
+  SC_CHECK(cudaGetDeviceProperties(&properties, index));
+  const Capability capability{properties.major, properties.minor};
+  const std::string gpu = fmt::format("GPU {} ({})", index, properties.name);
+  if (!architectures_serve(STAGECRAFT_GPU_ARCHITECTURES, capability))
+    throw no_kernels_for(gpu, capability, STAGECRAFT_GPU_ARCHITECTURES);
+  cudaFuncAttributes of_kernel{};
+  const cudaError_t loaded = load_a_kernel(of_kernel);
+  if (loaded == cudaSuccess) return;
+  throw InputError(ExitCode::missing, fmt::format("{}, compute capability {}", gpu, capability.text()),
+                   fmt::format("its driver does not load this build's kernels ({}): {}",
+                               STAGECRAFT_GPU_ARCHITECTURES, StatusTraits<cudaError_t>::text(loaded)),
+                   "a driver of this CUDA or a newer one; common/setup/doctor.sh shows both");
+}
+
 }  // namespace
 
 struct Gpu::State {
@@ -54,6 +72,7 @@ Gpu::Gpu(int index) {
     c10::CachingAllocator::setAllocatorSettings("expandable_segments:True");
   at::globalContext().lazyInitDevice(at::kCUDA);  // its allocator may be asked before it hands anything out
   state_ = std::make_unique<State>(index);
+  refuse_without_kernels(index);
 }
 
 Gpu::~Gpu() {
@@ -71,7 +90,7 @@ GpuFacts Gpu::facts() const {
   const std::size_t cublas = cublasLtGetVersion();
   return {properties->name,
           Bytes(static_cast<std::int64_t>(properties->totalGlobalMem)),
-          properties->major,
+          {properties->major, properties->minor},
           cuda_version(runtime),
           cuda_version(driver),
           fmt::format("{}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100),

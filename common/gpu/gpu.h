@@ -9,15 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "common/base/gpu_architectures.h"
 #include "common/base/types.h"
 #include "common/records/report.h"
 
 namespace sc {
 
 struct GpuFacts {
-  std::string name;           // "NVIDIA H200"
-  Bytes memory;               // of the device
-  int capability = 0;         // compute capability, the part before the point: 9 is Hopper
+  std::string name;  // "NVIDIA H200"
+  Bytes memory;      // of the device
+  Capability capability;
   std::string cuda, driver;   // "13.0"
   std::string cudnn, cublas;  // versions
 };
@@ -25,7 +26,7 @@ struct GpuFacts {
 /// From construction to destruction the calling thread computes on this GPU, on a stream of its own.
 ///   Allocator  expandable segments (unless the user has set PYTORCH_CUDA_ALLOC_CONF): blocks are cut to 512
 ///              bytes, so what is asked for is what is taken.
-///   Errors     InputError 69 without GPU code; DeviceError.
+///   Errors     InputError 69 without GPU code, or for a GPU that this build has no kernels for; DeviceError.
 class Gpu {
  public:
   explicit Gpu(int index);

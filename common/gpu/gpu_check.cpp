@@ -10,6 +10,8 @@
 namespace sc {
 namespace {
 
+constexpr int kHopper = 9;
+
 const char* operations_of(OpsBackend ops) {
   switch (ops) {
     case OpsBackend::aten:
@@ -34,7 +36,8 @@ std::string why_not_cudnn_attention(const RunShape& shape) {
   const std::int64_t head = shape.workload.model.head_dim();
   const std::int64_t sequence = shape.workload.batch.sequence;
   const DType dtype = shape.workload.precision.dtype;
-  if (attention_uses_cudnn(to_aten(dtype), sequence, head)) return "";
+  if (attention_uses_cudnn(to_aten(dtype), sequence, head))
+    return shape.cudnn_attention ? "" : "cuDNN has no kernel of this shape for this GPU";
   if (dtype != DType::bf16 && dtype != DType::f16) {
     return fmt::format("its kernel takes 16-bit numbers, and precision.dtype is {}", name_of(dtype));
   }
@@ -44,12 +47,10 @@ std::string why_not_cudnn_attention(const RunShape& shape) {
 }
 
 std::string warn_of_attention(const GpuFacts& gpu, const RunShape& shape) {
-  constexpr int kHopper = 9;
   const std::string reason = why_not_cudnn_attention(shape);
-  if (gpu.capability != kHopper || reason.empty()) return "";
-  return fmt::format(
-      "  warning  attention is not cuDNN's, whose kernel is made for this GPU, but written out in ATen: {}\n",
-      reason);
+  if (reason.empty() || (gpu.capability.major != kHopper && shape.cudnn_attention)) return "";
+  return fmt::format("  warning  attention is not cuDNN's{}, but written out in ATen: {}\n",
+                     shape.cudnn_attention ? ", whose kernel is made for this GPU" : "", reason);
 }
 
 std::string describe_gpu(const GpuFacts& f, const RunShape& shape, bool graph) {
@@ -65,9 +66,9 @@ AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& le
   AllocatorCheck check;
   if (op_scratch_is_exact(shape)) check.allocations = gpu.allocations() - allocations_before;
   check.parts = gpu.constants();
-  // What cuDNN's deterministic backward wants is in no formula here.
-  const Bytes scratch =
-      shape.ops == OpsBackend::deterministic ? gpu.scratch() : plan_stream_scratch_bytes(shape);
+  // What cuDNN's deterministic backward wants is in no formula here, nor what it wants on a GPU that none of us had.
+  const bool formula = shape.ops != OpsBackend::deterministic && gpu.facts().capability.major == kHopper;
+  const Bytes scratch = formula ? plan_stream_scratch_bytes(shape) : gpu.scratch();
   check.parts.insert(check.parts.begin(),
                      {{"ledger", ledger.peak_total()}, {"scratch of our kernels", scratch}});
   check.parts.push_back({"an operation's own", plan_op_scratch_bytes(shape)});

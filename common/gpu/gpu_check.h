@@ -18,7 +18,7 @@ std::string describe_gpu(const GpuFacts& gpu, const RunShape& shape, bool graph)
 /// Why cuDNN's attention cannot serve; empty where it does (attention_uses_cudnn, model/ops_cuda.h).
 std::string why_not_cudnn_attention(const RunShape& shape);
 /// A line of warning where a GPU for which cuDNN has the fastest kernel (Hopper) computes attention another
-/// way; else empty.
+/// way, or where a GPU has none for a shape that cuDNN takes elsewhere; else empty.
 std::string warn_of_attention(const GpuFacts& gpu, const RunShape& shape);
 /// LibTorch's allocator since reset_peak(), and windows, none of which came or went since, beside the
 /// ledger's peak, the libraries' constants and what one operation takes for itself. Where that is exactly

@@ -32,6 +32,8 @@ struct RunShape {
   OpsBackend ops = OpsBackend::aten;
   CommBackend comm = CommBackend::local;
   int threads = 1;  // intra-op threads of a rank: attention's scratch on the CPU depends on it
+  bool cudnn_attention =
+      true;  // a GPU's cuDNN has a kernel for this attention; a plan without a GPU says yes
 };
 
 /// How many ranks share a step's micro-batches, and which of them this one is. Ranks of one stage are

@@ -112,10 +112,10 @@ Bytes plan_stream_scratch_bytes(const RunShape& run) {
   return std::max(attention, kStreamScratch);
 }
 
-// The conditions of attention_uses_cudnn (ops_cuda.h).
+// The conditions of attention_uses_cudnn (ops_cuda.h), and a GPU that has it.
 bool op_scratch_is_exact(const RunShape& run) {
   const Sizes s(run);
-  const bool cudnn = s.e != kF32 && s.T > 1 && s.d / s.H % 8 == 0 && s.d / s.H <= 128;
+  const bool cudnn = run.cudnn_attention && s.e != kF32 && s.T > 1 && s.d / s.H % 8 == 0 && s.d / s.H <= 128;
   return run.device == DeviceKind::cuda && run.ops != OpsBackend::aten && cudnn && s.d <= kWidestFusedRow;
 }
 

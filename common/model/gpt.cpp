@@ -60,11 +60,12 @@ GptShape shape_of(const RunShape& run) {
           .activations = w.activations,
           .ops = run.ops,
           .device = run.device,
-          .threads = run.threads};
+          .threads = run.threads,
+          .cudnn_attention = run.cudnn_attention};
 }
 
 Gpt::Gpt(const GptShape& shape, const ParamLayout& layout)
-    : shape_(shape), layout_(layout), ops_(make_ops(shape.ops, shape.device)) {
+    : shape_(shape), layout_(layout), ops_(make_ops(shape.ops, shape.device, shape.cudnn_attention)) {
   if (OpProfiler::current() != nullptr) ops_ = make_profiled_ops(ops_);
   if (shape.sequence > shape.config.context) {
     throw InputError(ExitCode::usage, "batch.sequence",

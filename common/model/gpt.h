@@ -76,6 +76,7 @@ struct GptShape {
   OpsBackend ops = OpsBackend::aten;
   DeviceKind device = DeviceKind::cpu;
   int threads = 1;
+  bool cudnn_attention = true;  // as RunShape's
 };
 GptShape shape_of(const RunShape& run);
 

@@ -104,7 +104,8 @@ class Ops {
 std::unique_ptr<const Ops> make_reference_ops();
 /// aten, cpu: the reference with ATen's fused attention, and own loops in fp32 where they were measured to be
 /// faster (ops_cpu.cpp).
-///   Errors  InputError (exit 69) for a backend that this build or device does not have.
-std::unique_ptr<const Ops> make_ops(OpsBackend backend, DeviceKind device);
+///   cudnn_attention  whether a GPU's attention may be cuDNN's (attention_uses_cudnn); written out otherwise.
+///   Errors           InputError (exit 69) for a backend that this build or device does not have.
+std::unique_ptr<const Ops> make_ops(OpsBackend backend, DeviceKind device, bool cudnn_attention = true);
 
 }  // namespace sc

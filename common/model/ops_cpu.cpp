@@ -82,8 +82,8 @@ void CpuOps::cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::i
 
 }  // namespace
 
-std::unique_ptr<const Ops> make_ops(OpsBackend backend, DeviceKind device) {
-  if (device == DeviceKind::cuda) return make_cuda_ops(backend);
+std::unique_ptr<const Ops> make_ops(OpsBackend backend, DeviceKind device, bool cudnn_attention) {
+  if (device == DeviceKind::cuda) return make_cuda_ops(backend, cudnn_attention);
   if (backend == OpsBackend::aten) return std::make_unique<CpuOps>();
   throw InputError(ExitCode::missing, "--ops fused", "the fused operations are GPU kernels",
                    "--ops aten, or --device cuda");

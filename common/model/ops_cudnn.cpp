@@ -15,8 +15,8 @@ at::Tensor part(const at::Tensor& qkv, std::int64_t i) { return qkv.select(2, i)
 
 }  // namespace
 
-bool CudnnOps::uses_cudnn(const at::Tensor& qkv) {
-  return qkv.is_cuda() && attention_uses_cudnn(qkv.scalar_type(), qkv.size(1), qkv.size(4));
+bool CudnnOps::uses_cudnn(const at::Tensor& qkv) const {
+  return cudnn_ && qkv.is_cuda() && attention_uses_cudnn(qkv.scalar_type(), qkv.size(1), qkv.size(4));
 }
 
 void CudnnOps::attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const {

@@ -14,16 +14,19 @@ namespace sc {
 ///              allocator, freed at once).
 class CudnnOps : public AtenOps {
  public:
+  /// cudnn false: this GPU has none, attention is the reference's.
+  explicit CudnnOps(bool cudnn) : cudnn_(cudnn) {}
   void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override;
   void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
                           const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override;
 
  protected:
-  [[nodiscard]] static bool uses_cudnn(const at::Tensor& qkv);
+  [[nodiscard]] bool uses_cudnn(const at::Tensor& qkv) const;
 
  private:
   // Dropout's random state, which the operation asks for although there is no dropout: [] int64, 0.
   const at::Tensor& no_seed(const at::Tensor& like) const;
+  const bool cudnn_;
   mutable std::once_flag seed_once_;
   mutable at::Tensor seed_;
 };

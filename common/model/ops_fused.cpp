@@ -231,9 +231,18 @@ void FusedOps::cross_entropy(at::Tensor& logits, const at::Tensor& targets, std:
   fused::cross_entropy(op, stream_scratch(fused::cross_entropy_scratch_bytes()), stream_counters(), stream());
 }
 
-std::unique_ptr<const Ops> make_cuda_ops(OpsBackend backend) {
-  if (backend == OpsBackend::aten) return std::make_unique<CudnnOps>();
-  return std::make_unique<FusedOps>(backend == OpsBackend::deterministic);
+std::unique_ptr<const Ops> make_cuda_ops(OpsBackend backend, bool cudnn_attention) {
+  if (backend == OpsBackend::aten) return std::make_unique<CudnnOps>(cudnn_attention);
+  return std::make_unique<FusedOps>(backend == OpsBackend::deterministic, cudnn_attention);
+}
+
+bool cudnn_lacks_attention(const RunShape& run) {
+  const GptConfig& model = run.workload.model;
+  const BatchConfig& batch = run.workload.batch;
+  const DType dtype = run.workload.precision.dtype;
+  if (!attention_uses_cudnn(to_aten(dtype), batch.sequence, model.head_dim())) return false;
+  return !fused::Attention(run.ops == OpsBackend::deterministic)
+              .has({dtype, batch.micro, batch.sequence, model.heads, model.head_dim()});
 }
 
 }  // namespace sc

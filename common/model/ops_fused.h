@@ -2,7 +2,7 @@
 // columns, the residual in a product, cross entropy, embedding. Attention is cuDNN's, without copies; all
 // other products are ATen's.
 //   The 16-bit path is what they are made for; fp32 works too. A step allocates nothing, but where ATen
-//   computes: attention in fp32 or of heads that cuDNN does not take, rows of more than kWidestFusedRow elements. Scratch: common/memory/stream_scratch.h. Bit-equal run to run,
+//   computes: attention in fp32 or that cuDNN does not take, rows of more than kWidestFusedRow elements. Scratch: common/memory/stream_scratch.h. Bit-equal run to run,
 //   attention's backward only if `deterministic`: otherwise it adds up dq as blocks finish, which is faster.
 //   An operation whose rows are not whole multiples of 8 elements at 16-byte addresses goes to its ATen twin, too:
 //   GPT's shapes and ParamLayout's alignment never do.
@@ -16,7 +16,7 @@ namespace sc {
 
 class FusedOps final : public CudnnOps {
  public:
-  explicit FusedOps(bool deterministic) : attention_(deterministic) {}
+  FusedOps(bool deterministic, bool cudnn) : CudnnOps(cudnn), attention_(deterministic) {}
   void embed(const at::Tensor& tokens, const at::Tensor& wte, const at::Tensor& wpe,
              at::Tensor& x) const override;
   void embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte, Write wte,

@@ -4,6 +4,7 @@
 
 namespace sc {
 
-std::unique_ptr<const Ops> make_cuda_ops(OpsBackend) { refuse_without_gpu_code(); }
+std::unique_ptr<const Ops> make_cuda_ops(OpsBackend, bool) { refuse_without_gpu_code(); }
+bool cudnn_lacks_attention(const RunShape&) { refuse_without_gpu_code(); }
 
 }  // namespace sc

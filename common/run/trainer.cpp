@@ -10,6 +10,7 @@
 #include "common/base/text.h"
 #include "common/gpu/gpu_check.h"
 #include "common/gpu/profile_comm.h"
+#include "common/model/ops_cuda.h"
 #include "common/optim/loss_scale.h"
 #include "common/optim/lr_schedule.h"
 #include "common/records/ending.h"
@@ -69,12 +70,19 @@ RunFiles::Facts facts_of(const Gpu* gpu, const TrainJob& job, const Dataset& dat
   return facts;
 }
 
+// The job's, on the GPU that is there.
+RunShape shape_on(const Gpu* gpu, const TrainJob& job) {
+  RunShape shape = shape_of_run(job);
+  if (gpu != nullptr) shape.cudnn_attention = !cudnn_lacks_attention(shape);
+  return shape;
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainJob& job, const Ground& ground)
     : job_(job),
       on_(ground),
-      shape_(shape_of_run(job)),
+      shape_(shape_on(ground.gpu, job)),
       fault_(fault_of(job)),
       file_ops_(posix_file_ops()),
       data_(Dataset::open(*file_ops_, shape_.workload, kCache, job.line.evaluation.validation)),

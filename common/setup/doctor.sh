@@ -95,6 +95,8 @@ done
 say "GPU"
 if gpu_visible; then
   nvidia-smi --query-gpu=index,name,memory.total,driver_version --format=csv,noheader | while read -r line; do row GPU "$line"; done
+  too_old=$(too_old_gpu)
+  if [[ -n $too_old ]]; then row '' "$too_old: runs use the CPU"; fi
 else
   row GPU "none visible: runs use the CPU"
 fi

@@ -1,3 +1,4 @@
+#include "common/base/gpu_architectures.h"
 #include "common/comm/nccl/cuda_check.h"
 #include "common/setup/doctor_lines.h"
 
@@ -17,13 +18,13 @@ DoctorLine device_line(int device) {
   cudaDeviceProp properties{};
   SC_CHECK(cudaGetDeviceProperties(&properties, device));
   const std::string name = "GPU " + std::to_string(device);
+  const Capability capability{properties.major, properties.minor};
   const std::string value = std::string(properties.name) + ", " +
                             std::to_string(properties.totalGlobalMem / (std::size_t{1} << 30)) +
-                            " GiB, compute " + std::to_string(properties.major) + "." +
-                            std::to_string(properties.minor);
-  if (properties.major == 9) return {name, value};
-  return {name, value,
-          "kernels are built for compute 9.0: configure with -DCMAKE_CUDA_ARCHITECTURES=<this GPU's>"};
+                            " GiB, compute capability " + capability.text();
+  if (architectures_serve(STAGECRAFT_GPU_ARCHITECTURES, capability)) return {name, value};
+  const InputError refused = no_kernels_for(name, capability, STAGECRAFT_GPU_ARCHITECTURES);
+  return {name, value + "; " + refused.message(), refused.fix()};
 }
 
 }  // namespace
@@ -34,7 +35,8 @@ std::vector<DoctorLine> gpu_lines() {
   SC_CHECK(cudaDriverGetVersion(&driver));  // 0 without a driver
   SC_CHECK(ncclGetVersion(&nccl));
   std::vector<DoctorLine> lines = {{"CUDA runtime", cuda_version(runtime)},
-                                   {"CUDA of driver", driver == 0 ? "no driver" : cuda_version(driver)}};
+                                   {"CUDA of driver", driver == 0 ? "no driver" : cuda_version(driver)},
+                                   {"kernels for", STAGECRAFT_GPU_ARCHITECTURES}};
   lines.push_back(
       {"NCCL", nccl_version(nccl) + ", header " + nccl_version(NCCL_VERSION_CODE),
        nccl == NCCL_VERSION_CODE ? "" : "another NCCL is loaded first: leave it off LD_LIBRARY_PATH"});

@@ -96,7 +96,10 @@ case $preset in
   auto)
     preset=cpu
     if gpu_visible; then
-      if [[ -n $(torch_for cuda) && -n $(find_nvcc) ]]; then
+      gpu_note=$(too_old_gpu)
+      if [[ -n $gpu_note ]]; then
+        gpu_note+=". This run uses the CPU"
+      elif [[ -n $(torch_for cuda) && -n $(find_nvcc) ]]; then
         preset=cuda
       else
         gpu_note="a GPU is here, but LibTorch with CUDA or nvcc 13 is not: this run uses the CPU. For the GPU: common/setup/setup.sh --cuda"
@@ -106,6 +109,10 @@ case $preset in
   cuda)
     ((dry_run || build_only || alone)) || gpu_visible ||
       die "$exit_missing" "--preset cuda" "no GPU is visible on this machine" "--preset cpu, or --build-only to compile the GPU code"
+    if ((dry_run == 0 && build_only == 0 && alone == 0)); then
+      too_old=$(too_old_gpu)
+      [[ -z $too_old ]] || die "$exit_missing" "--preset cuda" "$too_old" "--preset cpu, or a newer GPU"
+    fi
     ;;
   *) die "$exit_usage" "--preset" "'$preset' is neither cpu nor cuda" "lessons/$lesson/run.sh --preset cpu" ;;
 esac

@@ -100,6 +100,12 @@ gpu_visible() {
   have nvidia-smi && nvidia-smi -L 2>/dev/null | grep -q '^GPU '
 }
 
+# The newest GPU here, if it is older than the kernels need (base/gpu_architectures.h); empty otherwise, or where nothing says so.
+too_old_gpu() {
+  { nvidia-smi --query-gpu=compute_cap,name --format=csv,noheader 2>/dev/null || true; } | sort -rV |
+    awk -F', ' 'NR == 1 && $1 ~ /^[0-9]+\.[0-9]+$/ && $1 + 0 < 8 {print $2 ", compute capability " $1 ": the kernels need 8.0 or newer"}'
+}
+
 # --- configure and build ---------------------------------------------------------------------------------------------
 
 # configure PRESET: makes build/PRESET ready for a build. What CMake prints is shown only if it fails. A build folder from

@@ -264,7 +264,7 @@ def draw_held(drawing, x, y, held):
 
 
 def draw_pipeline(drawing, left, top, scale):
-    """What is to come, in outline: two of four stages, all forwards and then all backwards."""
+    """Lesson 07 in outline: two of four stages, all forwards and then all backwards."""
     stages, count, wide = 4, 4, 0.62
     for stage in range(2):
         for i in range(count):
@@ -292,7 +292,8 @@ def parallelism_strategies():
         " update of one slice, all-gathers of parameters during forward. 03, ZeRO-2: the same operations, and"
         " a gradient's memory is used again. 04, ZeRO-3: parameters are gathered before each block, in"
         " forward and again in backward. Next to each: which of parameters, gradients"
-        " and optimizer states a rank holds whole, and of which it holds one slice of four."
+        " and optimizer states a rank holds whole, and of which it holds one slice of four. Last, in outline, 07, a"
+        " pipeline: two of its stages, each with some of the blocks, forwards and then backwards of four micro-batches."
     )
     top, high = 84, 92
     drawing = Drawing(top + high * (len(ROWS) + 1) + 34, "One step, and what each lesson changes in it", alt)
@@ -320,7 +321,7 @@ def parallelism_strategies():
         draw_held(drawing, 818, y + 4, HELD[lesson])
     y = top + high * len(ROWS)
     drawing.line(16, y - 10, 944, y - 10)
-    drawing.text(16, y + 12, "pipelines: to come")
+    drawing.text(16, y + 12, "07 pipeline, in outline")
     for j, line in enumerate(
         ("ranks hold different blocks;", "activations travel between them,", "in micro-batches")
     ):

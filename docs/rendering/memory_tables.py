@@ -2,7 +2,7 @@
 from .lesson_tables import PURPOSES, stored
 from .machine_tables import beside_copies
 from .registry import RenderError, bytes_text, has, record, renders, source, table
-from .workloads import command_of, with_settings, workload
+from .workloads import with_settings, workload
 
 MPI_PIECE, MPI_SLOTS = 256 * 1024, 4  # common/comm/mpi/mpi_exchange.h
 
@@ -55,7 +55,7 @@ def memory_by_formula(page):
         wrong = [p for p in (*PURPOSES, "total") if ours.get(p, 0) != run["measured_bytes"].get(p, 0)]
         if wrong:
             raise RenderError(f"{run['command']}: the formulas give {ours}, the run held {run['measured_bytes']}: they differ in {', '.join(wrong)}")
-        rows.append([f"`{command_of(run['command'], 'four_blocks')}`", f"{ours['parameters'] * 4:,}", f"{ours['activations']:,}", f"{ours['workspace']:,}",
+        rows.append([f"`{run['command']}`", f"{ours['parameters'] * 4:,}", f"{ours['activations']:,}", f"{ours['workspace']:,}",
                      f"{ours.get('communication', 0):,}", f"{ours['total']:,}", f"{run['measured_bytes']['total']:,}"])
     return (table(["run", "states, 16 P", "activations", "workspace", "communication", "sum by these formulas", "measured"], rows)
             + f"\n\nFrom {source(page, 'memory')}. docs/render.py works the formulas out and stops where one purpose of one run differs by one byte.")

@@ -50,8 +50,8 @@ void HostUpdate::run(const std::stop_token& stop) {
   }
 }
 
-// [anchor: adam-as-gradients-land]
-// Everybody's norm is known when the scalars are here; most gradients have landed by then.
+// [anchor: adam-after-the-norm]
+// Nothing is updated before everybody's norm is known: when the scalars are here, most gradients have landed.
 void HostUpdate::apply(const UpdateOrder& order, const std::stop_token& stop) {
   order.scalars_landed.wait();
   const AdamWFactors factors =

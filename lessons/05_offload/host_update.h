@@ -84,7 +84,7 @@ class PieceUpdates {
   const std::vector<Piece> pieces_;
 };
 
-/// States that stay in memory. Updates one after the other; each takes its pieces as they land, of those the one first that forward needs
+/// States that stay in memory. Updates one after the other; each waits for its scalars, then takes of the pieces that have landed the one first that forward needs
 /// first. Nothing waits for an update but who needs its parameters.
 class HostUpdate final : public PieceUpdates {
  public:

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "common/base/gpu_architectures.h"
 #include "common/base/types.h"
 
 namespace sc::choose {
@@ -12,6 +13,8 @@ namespace sc::choose {
 /// What the vendor's data sheet says of one GPU. Rates are one way, in units a second.
 struct Gpu {
   const char* name;
+  Capability capability;
+  bool has_run;             // whether lessons have been run on one
   double flops, flops_f32;  // dense products: bf16 (summed in fp32), fp32
   Bytes memory;
   double memory_rate;      // bytes

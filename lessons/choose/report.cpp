@@ -42,8 +42,10 @@ std::string rates_text(const Options& options) {
   if (options.other_machine)
     return "estimated with an H200's rates, since no --gpu is named (--gpu RTX4090, for example)";
   const bool measured = std::string(options.machine.gpu.name) == "H200";
-  return fmt::format("{}: shares of the peaks as measured on an H200 (docs/choosing.md)",
-                     measured ? "predicted" : "estimated");
+  return fmt::format(
+      "{}: shares of the peaks as measured on an H200 (docs/choosing.md){}",
+      measured ? "predicted" : "estimated",
+      options.machine.gpu.has_run ? "" : "; no lesson has been run on this GPU (docs/gpus.md)");
 }
 
 std::string machine_text(const Options& options, const Rates& rates) {

@@ -159,7 +159,9 @@ Schedule Flags::schedule(GenerateOptions& options, bool& generated) const {
   if (given("file")) return read_schedule(text("file"));
   const std::string name = text("schedule");
   if (name == "deadlock_send_first" || name == "deadlock_ring") {
-    refuse_beside("schedule", joined({"versions"}, shape_flags()));
+    for (const std::string& flag : joined({"versions"}, shape_flags()))
+      if (given(flag))
+        refuse(flag, name + " is one schedule, of 4 stages and 4 microbatches", "leave it out");
     return name == "deadlock_ring" ? deadlock_ring() : deadlock_send_first();
   }
   Family family = Family::naive;

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Bytes by purpose of runs on the CPU, predicted and measured, and plans of runs on GPUs: docs/results/memory.json.
 
-Nothing here depends on the machine's speed: made again, the file is the same but for commit and versions. Needs build/cpu
-(tests/run.sh), or --bin.
+Nothing here depends on the machine's speed: made again, the file is the same but for commit and versions. Each command on record is
+the one that ran, but for --no-build and --out. Needs build/cpu (tests/run.sh).
 
-  tests/benchmarks/memory.py [--bin build/cpu/bin] [--out docs/results/memory.json]
+  tests/benchmarks/memory.py [--out docs/results/memory.json]
 """
 import argparse
 import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -33,56 +34,49 @@ BUFFER = re.compile(r"^(?:  [a-z]+ +[\d.]+ [kMG]?B|\s+) +(\S.*?) {2,}([\d,]+) {1
 
 def command_of(lesson, ranks, settings):
     sets = "".join(f" --set {one}" for one in settings)
-    return f"lessons/{lesson}/run.sh{f' -n {ranks}' if ranks > 1 else ''} --workload {WORKLOAD} --steps {STEPS}{sets}"
+    return f"lessons/{lesson}/run.sh -n {ranks} --workload {WORKLOAD} --steps {STEPS}{sets} --threads 1"
 
 
-def words_of(program, lesson, settings):
-    return [str(program / lesson), "--workload", WORKLOAD, "--strategy", f"lessons/{lesson}/config.json",
-            *(word for one in settings for word in ("--set", one))]
-
-
-def run(words, ranks=1):
-    mpirun = ["mpirun", "-q", "-n", str(ranks), "--oversubscribe", "--bind-to", "none"] if ranks > 1 else []
-    done = subprocess.run([*mpirun, *words], cwd=ROOT, text=True, capture_output=True, check=False,
-                          env={**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+def run(command, *more):
+    words = [*shlex.split(command), "--no-build", *more]
+    done = subprocess.run(words, cwd=ROOT, text=True, capture_output=True, check=False, env={**os.environ, "STAGECRAFT_PRESET": "cpu"})
     if done.returncode != 0:
         sys.exit(f"error: {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
-def measured(program, lesson, ranks, settings):
+def measured(lesson, ranks, settings):
+    command = command_of(lesson, ranks, settings)
     with tempfile.TemporaryDirectory() as out:
-        run([*words_of(program, lesson, settings), "--steps", str(STEPS), "--threads", "1", "--out", out], ranks)
+        run(command, "--out", out)
         record = json.loads((pathlib.Path(out) / "record.json").read_text())
     rank = record["ranks"][0]
-    return record, {"command": command_of(lesson, ranks, settings), "lesson": lesson, "world": ranks, "settings": settings,
+    return record, {"command": command, "lesson": lesson, "world": ranks, "settings": settings,
                     "predicted_bytes": rank["predicted_bytes"], "measured_bytes": rank["measured_bytes"], "as_predicted": record["as_predicted"]}
 
 
-def planned(program, workload):
+def planned(workload):
     """The buffers of lesson 00's plan on a GPU, as --plan prints them."""
-    said = run([str(program / "00_one_device"), "--plan", "--world", "1", "--device", "cuda", "--workload", f"configs/{workload}.json",
-                "--strategy", "lessons/00_one_device/config.json"])
+    command = f"lessons/00_one_device/run.sh --plan --device cuda --workload configs/{workload}.json"
+    said = run(command)
     buffers = {name: int(count.replace(",", "")) for name, count, _ in BUFFER.findall(said)}
     total = int(re.search(r"^  total .* ([\d,]+)$", said, re.M)[1].replace(",", ""))
     if sum(buffers.values()) - buffers["tokens_staging"] != total:
         sys.exit(f"error: the buffers of {workload} do not add up to its total\n{said}")
-    return {"command": f"lessons/00_one_device/run.sh --plan --device cuda --workload configs/{workload}.json", "buffers": buffers, "total": total}
+    return {"command": command, "buffers": buffers, "total": total}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/cpu/bin")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results/memory.json")
     args = parser.parse_args()
-    program = args.bin.resolve()
     runs = []
     for one in RUNS:
-        record, row = measured(program, *one)
+        record, row = measured(*one)
         runs.append(row)
         print(f"{row['command']}: {row['measured_bytes']['total']:,} bytes, as predicted: {row['as_predicted']}")
     result = {"about": __doc__.split("\n", maxsplit=1)[0], "commit": record["commit"], "versions": record["versions"], "threads": 1,
-              "runs": runs, "plans": {workload: planned(program, workload) for workload in PLANS}}
+              "runs": runs, "plans": {workload: planned(workload) for workload in PLANS}}
     args.out.write_text(json.dumps(result, indent=1) + "\n")
 
 

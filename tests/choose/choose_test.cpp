@@ -193,6 +193,12 @@ TEST(CommandLine, RefusesWithOneMessage) {
                  "--memori: there is no such flag; did you mean --memory?\n  fix: --help lists all");
 }
 
+// Nothing is advised for a GPU that the build has no kernels for.
+TEST(Gpus, TheBuildServesAllOfTheTable) {
+  for (const Gpu& gpu : known_gpus())
+    EXPECT_TRUE(architectures_serve(STAGECRAFT_GPU_ARCHITECTURES, gpu.capability)) << gpu.name;
+}
+
 TEST(CommandLine, TakesTheTablesMemory) {
   const char* const words[] = {"choose", "--gpus", "2", "--gpu", "L4", "--disk", "1.5GB/s"};
   const auto options = parse_options(7, words);

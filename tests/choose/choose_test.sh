@@ -10,7 +10,9 @@ said=$(lessons/choose.sh --no-build --gpus 8 --memory 24GB --link 25GB/s --host-
 # The one that the help shows names its GPU. What is advised is a command, and holds what the table says.
 example=$(sed -n 's|^  \(lessons/choose.sh --gpus .*\)|\1|p' <<<"$help")
 said=$($example --no-build)
-[[ $said == *"8 x RTX4090 ("*"seconds are estimated: shares"* ]]
+[[ $said == *"8 x RTX4090 ("*"seconds are estimated: shares"*"; no lesson has been run on this GPU"* ]]
+said=$(lessons/choose.sh --no-build --gpus 8 --gpu H100)
+[[ $said == *"seconds are estimated: shares"* && $said != *"no lesson has been run"* ]]
 said=$(lessons/choose.sh --gpus 1 --gpu RTX4090 --host-memory 8GB --no-build --disk 4GB/s --workload configs/gpt2_1558m.json)
 advised=$(sed -n 's|^  \(lessons/06_infinity/run.sh .*\)|\1|p' <<<"$said")
 [[ $advised == *" --device cuda "*" --disk DIR "* ]]

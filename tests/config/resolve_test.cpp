@@ -44,6 +44,23 @@ TEST(Resolve, EqualSettingsDoNotContradict) {
             5);
 }
 
+// Lesson 04 has no overlap=off; what comes nearest is another key.
+TEST(Resolve, AKeyOfOtherLessonsNamesWhatToUseInstead) {
+  FieldTable<Options> table;
+  table.add({"prefetch", "units", "x"}, integer(0, 16), &Options::verify_replicas);
+  Options options;
+  try {
+    (void)resolve({"", "", {set("overlap", "off")}}, table.bind(options));
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_EQ(
+        std::string(error.what()),
+        "--set overlap=off: this lesson has no key \"overlap\"\n  fix: in lesson 04 --set prefetch=0 gathers "
+        "no unit ahead; lessons 01, 02, 03 and 05 have overlap=off");
+  }
+}
+
 TEST(Resolve, AKeyOfWorkloadAndStrategyIsAMistakeOfTheProgram) {
   FieldTable<Options> table;
   table.add(

@@ -48,6 +48,7 @@ SETUP = "common/setup/setup.sh"
 DISK = """printf 'Filesystem 1M-blocks Used Available Use Mounted\\ndisk 9999 9999 %s 0 /\\n'"""
 BUILT = {"files": {"torch/lib/libtorch_cpu.so": ""}, "environment": {"LIBTORCH_ROOT": "torch"}}
 ONE_GPU = "[[ $1 == -L ]] && echo 'GPU 0: a GPU'"
+OLD_GPU = "if [[ $1 == -L ]]; then echo 'GPU 0: a GPU'; else echo '7.5, Tesla T4'; fi"
 
 CASES = {
     "setup-root": Case(SETUP, tools={"id": "echo 1000", "mpirun": None, "mpicc": None}),
@@ -60,6 +61,7 @@ CASES = {
     "configure": Case(f"{ONE} --steps 2", tools={"cmake": "[[ $1 == --version ]] && echo cmake version 3.25.1"}, **BUILT),
     "build": Case(f"{ONE} --steps 2", tools={"ninja": "echo 'FAILED: gpt.cpp.o'; exit 1"}, **BUILT),
     "no-gpu": Case(f"{ONE} --preset cuda", tools={}, **BUILT),
+    "old-gpu": Case(f"{ONE} --preset cuda", tools={"nvidia-smi": OLD_GPU}, **BUILT),
     "gpu-without-setup": Case(f"{ONE} --steps 2", tools={"nvidia-smi": ONE_GPU, "ninja": "exit 1"}, keep="^a GPU is here", **BUILT),
     "container": Case("common/setup/doctor.sh", tools={"df": DISK % 64}, keep=r"^  (disk|/dev/shm) |hint: (the first use|ranks on one)", **BUILT),
     "batch": Case(f"{TWO} -n 2 --set batch.micro=5"),

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
 from rendering import (  # noqa: E402
-    checks, collective_tables, faults, front_page, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks,
+    checks, collective_tables, course, faults, front_page, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks,
     memory_tables, offload_tables, outputs, registry, svg, workloads, zero_figures, zero_tables)
 from rendering.registry import Page, RenderError  # noqa: E402
 
@@ -141,6 +141,21 @@ class Checks(unittest.TestCase):
         self.assertEqual(wrong("gpu_profile", {"runs": [good, dirty]}), [])
         self.assertEqual(wrong("gpu_profile", {"runs": [good, {}]}), ["docs/results/gpu_profile.json: it names no commit"])
         self.assertGreater(len(checks.gpu_records()), 5)
+
+    def test_the_course_has_one_order_and_one_count_of_hours(self):
+        row = "| 1 | [{0}](lessons/{0}/README.md) | {1} | words |\n"
+        page = "You need two cores. Allow {} with the exercise.\n\n## Next\n\n[On](../{}/README.md).\n"
+        pages = {"README.md": row.format("00_a", 1.5) + row.format("01_b", 2) + "| 1 | [tour](tour/README.md) | 1 | words |\n" + row.format("02_c", 4),
+                 "lessons/00_a/README.md": page.format("an hour and a half", "01_b"),
+                 "lessons/01_b/README.md": page.format("two hours", "../tour"),
+                 "tour/README.md": "no hours",
+                 "lessons/02_c/README.md": page.format("four hours", "00_a")}
+        self.assertEqual(list(course.problems_of(pages)), [])
+        wrong = {"lessons/00_a/README.md": page.format("an hour", "02_c"), "lessons/01_b/README.md": "nothing\n"}
+        self.assertEqual(list(course.problems_of({**pages, **wrong})),
+                         ["lessons/00_a/README.md: it allows an hour, README.md 1.5",
+                          "lessons/00_a/README.md: its '## Next' never links lessons/01_b/README.md, the next row of README.md",
+                          "lessons/01_b/README.md: it says no hours, README.md 2", "lessons/01_b/README.md: there is no '## Next'"])
 
     def test_a_mark_of_commands_that_means_nothing(self):
         with self.assertRaisesRegex(RenderError, "is none of"):
@@ -590,6 +605,12 @@ class Parts(unittest.TestCase):
             states, activations = 16 * memory_tables.Sizes(workloads.workload(name)).P, plan["buffers"]["x"] + plan["buffers"]["saved"]
             rest = sum(size for buffer, size in plan["buffers"].items() if buffer != "tokens_staging") - states - activations
             self.assertIn(f"| {registry.bytes_text(states)} | {registry.bytes_text(activations)} | {registry.bytes_text(rest)} | {registry.bytes_text(plan['total'])} |", shown)
+
+    def test_commands_of_the_record_of_bytes_repeat_its_runs(self):
+        for run in registry.record("memory")["runs"]:  # notebook 01 prints them
+            self.assertEqual(run["command"].split()[:3], [f"lessons/{run['lesson']}/run.sh", "-n", str(run["world"])])
+            self.assertIn(f" --workload {workloads.FILES['four_blocks']} ", run["command"])
+            self.assertEqual([one for one in workloads.settings_in(run["command"]) if not one.startswith("steps=")], run["settings"])
 
     def test_a_fault_names_its_test(self):
         with tempfile.TemporaryDirectory() as folder:

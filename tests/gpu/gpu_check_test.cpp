@@ -12,7 +12,7 @@ namespace {
 GpuFacts h200() {
   return {.name = "NVIDIA H200",
           .memory = Bytes(std::int64_t{140} << 30),
-          .capability = 9,
+          .capability = {9, 0},
           .cuda = "13.0",
           .driver = "13.1",
           .cudnn = "9.19.0",
@@ -54,8 +54,23 @@ TEST(GpuCheck, WarnsWithTheReasonOnHopper) {
   EXPECT_NE(warn_of_attention(h200(), shape_of_gpt2(DType::bf16, 64, 1)).find("batch.sequence is 1"),
             std::string::npos);
   GpuFacts ampere = h200();
-  ampere.capability = 8;
+  ampere.capability = {8, 0};
   EXPECT_EQ(warn_of_attention(ampere, shape_of_gpt2(DType::f32)), "");
+}
+
+// One line, on whichever GPU; and what describes the run says it, too.
+TEST(GpuCheck, WarnsWhereAGpuLacksTheKernel) {
+  RunShape lacks = shape_of_gpt2(DType::bf16);
+  lacks.cudnn_attention = false;
+  GpuFacts ampere = h200();
+  ampere.capability = {8, 6};
+  for (const GpuFacts& gpu : {h200(), ampere}) {
+    EXPECT_EQ(
+        warn_of_attention(gpu, lacks),
+        "  warning  attention is not cuDNN's, but written out in ATen: cuDNN has no kernel of this shape for "
+        "this GPU\n");
+    EXPECT_NE(describe_gpu(gpu, lacks, false).find("attention by ATen, written out"), std::string::npos);
+  }
 }
 
 // The reasons are those of the operation that decides.

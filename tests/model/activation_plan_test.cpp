@@ -206,6 +206,7 @@ TEST(OpScratch, IsNothingWhereOurKernelsAndCudnnComputeAll) {
   EXPECT_TRUE(exact_with([](RunShape& r) { r.ops = OpsBackend::deterministic; }));
   EXPECT_TRUE(exact_with([](RunShape& r) { r.workload.precision.dtype = DType::f16; }));
   EXPECT_FALSE(exact_with([](RunShape& r) { r.ops = OpsBackend::aten; }));
+  EXPECT_FALSE(exact_with([](RunShape& r) { r.cudnn_attention = false; }));
   EXPECT_FALSE(exact_with([](RunShape& r) { r.device = DeviceKind::cpu; }));
   EXPECT_FALSE(exact_with([](RunShape& r) { r.workload.precision.dtype = DType::f32; }));
   EXPECT_FALSE(exact_with([](RunShape& r) { r.workload.model.heads = 8; }));  // 256 elements a head

@@ -329,6 +329,43 @@ TEST_F(FusedOpsTest, Attention) {
   }
 }
 
+// A GPU whose cuDNN has none computes as the reference does, bit for bit; this one has it for what the rule says.
+TEST_F(FusedOpsTest, AttentionWithoutCudnnIsTheReferences) {
+  const at::Tensor qkv = random({2, 129, 3, 2, 64}, at::kBFloat16),
+                   grad_out = random({2, 129, 2, 64}, at::kBFloat16);
+  const auto results_of = [&](const Ops& ops) {
+    std::vector<at::Tensor> results = {poison(grad_out.sizes(), at::kBFloat16),
+                                       poison({2, 2, 129}, at::kFloat), poison(qkv.sizes(), at::kBFloat16)};
+    at::Tensor columns = poison({3 * 2 * 64}, at::kFloat);  // by kernels of their own
+    ops.attention(qkv, results[0], results[1]);
+    ops.attention_backward(grad_out, qkv, results[0], results[1], results[2], columns);
+    return results;
+  };
+  const auto want = results_of(*reference_);
+  EXPECT_FALSE(at::equal(results_of(*fused_)[0], want[0])) << "cuDNN's would be compared with itself";
+  for (const OpsBackend backend : {OpsBackend::aten, OpsBackend::fused, OpsBackend::deterministic}) {
+    const auto found = results_of(*make_ops(backend, DeviceKind::cuda, /*cudnn_attention=*/false));
+    for (std::size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(found[i], want[i])) << i;
+  }
+}
+
+TEST_F(FusedOpsTest, CudnnIsAskedForTheRunsAttention) {
+  RunShape run;
+  run.device = DeviceKind::cuda;
+  run.workload.model = {.layers = 1, .heads = 4, .width = 256, .context = 256};
+  run.workload.batch = {.sequence = 256, .global = 2, .micro = 2};
+  for (const OpsBackend backend : {OpsBackend::aten, OpsBackend::fused, OpsBackend::deterministic}) {
+    run.ops = backend;
+    for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+      run.workload.precision.dtype = dtype;
+      EXPECT_FALSE(cudnn_lacks_attention(run));
+    }
+  }
+  fused::Attention attention(/*deterministic=*/false);
+  EXPECT_FALSE(attention.has({.dtype = DType::bf16, .batch = 1, .length = 64, .heads = 1, .head = 12}))
+      << "heads that cuDNN takes nowhere";
+}
+
 // One step's worth of every operation on fixed inputs; the outputs, in order.
 class EveryOperation {
  public:

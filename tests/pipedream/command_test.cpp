@@ -521,13 +521,26 @@ TEST_F(Command, RefusesBadFlags) {
   EXPECT_NE(run("draw --color blue").err.find("'blue' is no choice"), std::string::npos);
 }
 
+TEST_F(Command, WhatDeadlocksOnPurposeHasOneShape) {
+  for (const std::string name : {"deadlock_send_first", "deadlock_ring"}) {
+    for (const auto& [words, flag] :
+         std::vector<std::array<std::string, 2>>{{"--stages 2", "stages"},
+                                                 {"-m 8", "microbatches"},
+                                                 {"-v 2", "chunks"},
+                                                 {"-b 2", "batches"},
+                                                 {"--versions none", "versions"}}) {
+      EXPECT_EQ(refused("check --schedule " + name + " " + words),
+                "error: pipedream check --" + flag + ": " + name +
+                    " is one schedule, of 4 stages and 4 microbatches\n  fix: leave it out\n");
+    }
+  }
+}
+
 TEST_F(Command, RefusesFlagsThatNothingWouldRead) {
   for (const auto& [line, flag, other] : std::vector<std::array<std::string, 3>>{
            {"simulate --file a.csv -s 2", "stages", "file"},
            {"check --file a.csv --schedule gpipe", "schedule", "file"},
            {"explain --file a.csv --versions none", "versions", "file"},
-           {"check --schedule deadlock_ring -m 8", "microbatches", "schedule"},
-           {"check --schedule deadlock_send_first --versions none", "versions", "schedule"},
            {"simulate --costs c.json --forward 2", "forward", "costs"},
            {"simulate --costs c.json --weight-bytes 2", "weight-bytes", "costs"},
            {"compare --against-zero --latency 1", "latency", "against-zero"},

@@ -56,6 +56,24 @@ check "root is allowed" contains "$out" "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN
 launch --no-build --preset cuda
 check "no GPU, no run of the cuda preset" equal "$code $err" "69 error: --preset cuda: no GPU is visible on this machine
   fix: --preset cpu, or --build-only to compile the GPU code"
+shim nvidia-smi <<'E'
+if [[ $1 == -L ]]; then echo "GPU 0: a GPU (UUID: 1)"; elif [[ $1 == --query-gpu=compute_cap,name ]]; then echo "$CAPABILITY"; fi
+E
+export CAPABILITY=$'6.1, Quadro P400\n7.5, Tesla T4'
+launch --no-build --preset cuda
+check "a GPU that is too old" equal "$code $err" "69 error: --preset cuda: Tesla T4, compute capability 7.5: the kernels need 8.0 or newer
+  fix: --preset cpu, or a newer GPU"
+printf '#!/bin/sh\n' >"$repo/build/cpu/bin/99_fake"
+chmod +x "$repo/build/cpu/bin/99_fake"
+launch --no-build
+check "the run is the CPU's, and says why" contains "$code $out" "0 Tesla T4, compute capability 7.5: the kernels need 8.0 or newer. This run uses the CPU"
+rm "$repo/build/cpu/bin/99_fake"
+for CAPABILITY in $'7.5, Tesla T4\n8.6, RTX 3090' "10.0, B200" "[N/A], what" "Field \"compute_cap\" is not a valid field to query." ""; do
+  launch --no-build --preset cuda
+  check "not too old, or nothing says so: '$CAPABILITY'" contains "$code $err" "69 error: build/cuda/bin/99_fake: is not built"
+done
+unset CAPABILITY
+shim nvidia-smi <<<'exit 1'
 launch --dry-run --preset cuda
 check "the preset picks the build" contains "$out" " build/cuda/bin/99_fake "
 STAGECRAFT_PRESET=cuda launch --dry-run

@@ -150,6 +150,17 @@ Attention::Plans& Attention::plans(const AttentionShape& shape) {
   return *plans;
 }
 
+bool Attention::has(const AttentionShape& shape) {
+  const std::lock_guard lock(mutex_);
+  if (!handle_) handle_ = std::make_unique<Handle>();
+  try {
+    (void)plans(shape);
+  } catch (const DeviceError&) {
+    return false;
+  }
+  return true;
+}
+
 std::int64_t Attention::workspace_bytes(const AttentionShape& shape) {
   const std::lock_guard lock(mutex_);
   return plans(shape).workspace;

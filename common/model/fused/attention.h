@@ -36,6 +36,8 @@ class Attention {
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;
 
+  /// Whether this GPU's cuDNN has kernels for both directions; builds them.
+  bool has(const AttentionShape& shape);
   /// Of the larger of the two directions; builds both.
   std::int64_t workspace_bytes(const AttentionShape& shape);
   void forward(const AttentionShape& shape, const void* qkv, void* out, float* lse, void* workspace,
