@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -34,6 +36,11 @@ std::optional<std::int64_t> first_with(std::span<const std::byte> bytes, Bits ex
 }
 
 }  // namespace detail
+
+/// A NaN has a sign, which says nothing and would be shown.
+inline double without_sign_of_nan(double x) {
+  return std::isnan(x) ? std::numeric_limits<double>::quiet_NaN() : x;
+}
 
 /// The first element that is not finite, if there is one; integers all are.
 inline std::optional<std::int64_t> first_nonfinite(std::span<const std::byte> bytes, DType dtype) {

@@ -53,18 +53,17 @@ class Nonfinite(support.ProcessTest):
         return run.job(), run
 
     def test_initial_weights_are_refused_by_tensor(self):
-        for value in (math.nan, math.inf, -math.inf):
-            for tensor, element in (("h.1.attn.c_attn.weight", 5), ("wte.weight", 0), ("ln_f.bias", 31)):
+        wanted = [(lesson, "", math.nan, "h.1.attn.c_attn.weight", 5) for lesson in LESSONS]
+        wanted += [("00_one_device", "", math.inf, "wte.weight", 0), ("00_one_device", "optim.nonfinite=skip", -math.inf, "ln_f.bias", 31)]
+        for lesson, keys, value, tensor, element in wanted:
+            with self.subTest(value=value, tensor=tensor, lesson=lesson):
                 path = spoiled(self.weights, tensor, value, element)
-                for lesson in LESSONS if value != value else ("00_one_device",):
-                    for keys in ("", "optim.nonfinite=skip"):
-                        with self.subTest(value=value, tensor=tensor, lesson=lesson):
-                            ended, run = self.train(lesson, keys, "--init", path, "--steps", "2")
-                            self.expect_one_error(ended, 65, re.compile(
-                                re.escape(path) + rf": tensor 'transformer\.{re.escape(tensor)}' holds a number that is not finite \(NaN or infinite\), "
-                                rf"element {element} of \d+\n  fix: weights that were saved before the training that made them went wrong"))
-                            self.assertFalse(os.path.exists(run.weights))
-                            self.assertNotIn("\nstep ", ended.out)
+                ended, run = self.train(lesson, keys, "--init", path, "--steps", "2")
+                self.expect_one_error(ended, 65, re.compile(
+                    re.escape(path) + rf": tensor 'transformer\.{re.escape(tensor)}' holds a number that is not finite \(NaN or infinite\), "
+                    rf"element {element} of \d+\n  fix: weights that were saved before the training that made them went wrong"))
+                self.assertFalse(os.path.exists(run.weights))
+                self.assertNotIn("\nstep ", ended.out)
 
     def test_every_text_is_named(self):
         large, no_tail = self.large(), "data.validation_fraction=0"
@@ -121,9 +120,9 @@ class Nonfinite(support.ProcessTest):
                 ended, run = self.train(lesson, "optim.nonfinite=skip", "--init", large, "--steps", "2", "--eval-every", "1", "--test", self.text, "--sample", "4")
                 self.assertEqual((ended.code, ended.errors), (0, []), ended)
                 said = ended.out + ended.err
-                self.assertRegex(said, r"after 1 steps: validation -?nan\n")
-                self.assertRegex(said, r"loss -?nan -> -?nan, validation -?nan nats a token")
-                self.assertRegex(said, r"perplexity -?nan on the validation text, -?nan on ")
+                self.assertRegex(said, r"after 1 steps: validation nan\n")
+                self.assertRegex(said, r"loss nan -> nan, validation nan nats a token")
+                self.assertRegex(said, r"perplexity nan on the validation text, nan on ")
                 for warning in ("validation (tokens.bin): the loss is not finite", f"--test {self.text}: the loss is not finite", "--sample: after 0 tokens"):
                     self.assertIn(warning, said)
                 record = run.record()

@@ -176,11 +176,11 @@ TEST_P(Weights, AFileWithANumberThatIsNoneIsRefused) {
       detail::save_weights(whole, plain, comm, path);
     }));
     test::FakeStrategy strategy = sharded_strategy(layout, Rank{0}, false, true);
-    EXPECT_EQ(
-        testing::input_error([&] { detail::load_weights(strategy, layout, path); }),
-        "65|" + path +
-            "|tensor 'transformer.h.1.attn.c_proj.bias' holds a number that is not finite (NaN or infinite), "
-            "element 11 of 12|weights that were saved before the training that made them went wrong");
+    EXPECT_EQ(testing::input_error([&] { detail::load_weights(strategy, layout, path); }),
+              "65|" + path +
+                  ": tensor 'transformer.h.1.attn.c_proj.bias' holds a number that is not finite (NaN or "
+                  "infinite), "
+                  "element 11 of 12|weights that were saved before the training that made them went wrong");
   }
 }
 
