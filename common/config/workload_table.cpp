@@ -96,7 +96,7 @@ void add_optim(FieldTable<Workload>& table) {
       [](auto& w) -> auto& { return w.optim.min_lr_fraction; });
   table.add(
       {"optim.nonfinite", "",
-       "a step whose loss or gradient is not finite: stop, or skip its update (ten in a row stop)"},
+       "what is not finite: stop; or skip an update (ten in a row stop) and warn of a result"},
       choice<OnNonFinite>({{"stop", OnNonFinite::stop}, {"skip", OnNonFinite::skip}}),
       [](auto& w) -> auto& { return w.optim.nonfinite; });
 }

@@ -54,9 +54,10 @@ TokenFile open_tokens(FileOps& ops, const std::string& named, const Workload& wo
 }
 
 RowFormat format_of(const Workload& workload) {
+  const bool packed = workload.data.packing == Packing::pack;
   return {.packing = workload.data.packing,
           .sequence = workload.batch.sequence,
-          .end_of_text = end_of_text_of(workload.data.tokenizer)};
+          .end_of_text = packed ? TokenId{0} : end_of_text_of(workload.data.tokenizer)};
 }
 
 std::string count_of(const char* part, const Rows& rows) {
@@ -137,6 +138,12 @@ Path tokenize_once(FileOps& ops, const Path& text, const Tokenizer& tokenizer, P
   return tokens;
 }
 
+RowOrder row_order(const Workload& workload, std::int64_t all) {
+  const auto held_out =
+      static_cast<std::int64_t>(std::floor(static_cast<double>(all) * workload.data.validation_fraction));
+  return {.format = format_of(workload), .tokens = all - held_out, .seed = workload.seed};
+}
+
 Dataset Dataset::open(FileOps& ops, const Workload& workload, const Path& cache,
                       const std::string& validation) {
   TokenFile file = open_tokens(ops, workload.data.source, workload, cache);
@@ -148,17 +155,14 @@ Dataset Dataset::open(FileOps& ops, const Workload& workload, const Path& cache,
 Dataset::Dataset(TokenFile file, std::optional<TokenFile> validation, const Workload& workload,
                  const std::string& validation_source)
     : file_(std::move(file)), validation_file_(std::move(validation)) {
-  const auto all = static_cast<std::int64_t>(file_.tokens().size());
-  const auto held_out =
-      static_cast<std::int64_t>(std::floor(static_cast<double>(all) * workload.data.validation_fraction));
-  const RowFormat format = format_of(workload);
-  train_ = Rows(file_.tokens().first(static_cast<std::size_t>(all - held_out)), format);
-  validation_ = Rows(
-      validation_file_ ? validation_file_->tokens() : file_.tokens().last(static_cast<std::size_t>(held_out)),
-      format);
+  const RowOrder order = row_order(workload, num_tokens());
+  const auto trained_on = static_cast<std::size_t>(order.tokens);
+  train_ = Rows(file_.tokens().first(trained_on), order.format);
+  validation_ =
+      Rows(validation_file_ ? validation_file_->tokens() : file_.tokens().subspan(trained_on), order.format);
   check_training(train_, workload.data.source);
   if (validation_file_ || workload.data.validation_fraction > 0)
-    check_validation(validation_, workload, validation_file_ ? 0 : all, validation_source);
+    check_validation(validation_, workload, validation_file_ ? 0 : num_tokens(), validation_source);
 }
 
 TestSet::TestSet(FileOps& ops, const std::string& source, const Workload& workload, const Path& cache)

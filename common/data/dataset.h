@@ -27,6 +27,17 @@ std::vector<std::string_view> paragraphs(std::string_view text);
 Path tokenize_once(FileOps& ops, const Path& text, const Tokenizer& tokenizer, Packing packing,
                    const Path& cache);
 
+/// What the order of training rows follows from, besides the content of the file: of two runs for which this is equal a
+/// position is the same row.
+struct RowOrder {
+  RowFormat format;
+  std::int64_t tokens = 0;  // that are trained on: so many of the file's, from the first on
+  std::uint64_t seed = 0;   // of every epoch's permutation
+  bool operator==(const RowOrder&) const = default;
+};
+/// `all`: tokens of the file.
+RowOrder row_order(const Workload& workload, std::int64_t all);
+
 /// The data of a run, mapped. Movable; rows stay valid.
 class Dataset {
  public:
@@ -44,6 +55,8 @@ class Dataset {
   [[nodiscard]] const Rows& train() const { return train_; }
   /// No rows if validation_fraction is 0.
   [[nodiscard]] const Rows& validation() const { return validation_; }
+  /// Of the token file, whatever they are used for.
+  [[nodiscard]] std::int64_t num_tokens() const { return static_cast<std::int64_t>(file_.tokens().size()); }
   /// The token file that is mapped.
   [[nodiscard]] const Path& tokens_path() const { return file_.path(); }
   /// That of the validation text, if it is a file of its own.

@@ -29,6 +29,7 @@ struct RowFormat {
   Packing packing = Packing::pack;
   std::int64_t sequence = 1;  // T
   TokenId end_of_text = 0;    // ends documents and fills rows; unused by pack
+  bool operator==(const RowFormat&) const = default;
 };
 
 class Rows {

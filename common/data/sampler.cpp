@@ -43,10 +43,11 @@ std::int64_t Permutation::value(std::int64_t i) const {
   return static_cast<std::int64_t>(x);
 }
 
-Sampler::Sampler(const Dataset& data, const Workload& workload)
+Sampler::Sampler(const Dataset& data, const Workload& workload, RowStart start)
     : train_(data.train()),
       validation_(data.validation()),
       batch_(workload.batch),
+      start_(start),
       seed_(workload.seed),
       validation_batches_(validation_.count() > 0 ? workload.data.validation_batches : 0),
       evaluated_at_once_(workload.data.validation_batches) {
@@ -65,8 +66,8 @@ RowIndex Sampler::row_at(std::int64_t position) const {
 
 std::vector<RowIndex> Sampler::rows(std::int64_t step, std::int64_t j) const {
   std::vector<RowIndex> rows(static_cast<std::size_t>(batch_.micro));
-  std::int64_t position = step * batch_.global + j * batch_.micro;
-  std::generate(rows.begin(), rows.end(), [&] { return row_at(position++); });
+  std::int64_t at = position(step) + j * batch_.micro;
+  std::generate(rows.begin(), rows.end(), [&] { return row_at(at++); });
   return rows;
 }
 
@@ -78,7 +79,7 @@ void Sampler::fill(std::int64_t step, std::int64_t j, std::span<std::int64_t> to
 std::int64_t Sampler::step_targets(std::int64_t step) const {
   if (train_.format().packing != Packing::pad_masked) return batch_.global * batch_.sequence;
   std::int64_t sum = 0;
-  for (std::int64_t i = 0; i < batch_.global; ++i) sum += train_.targets(row_at(step * batch_.global + i));
+  for (std::int64_t i = 0; i < batch_.global; ++i) sum += train_.targets(row_at(position(step) + i));
   return sum;
 }
 

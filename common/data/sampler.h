@@ -24,21 +24,30 @@ class Permutation {
   int half_bits_ = 1;
 };
 
+/// Where a run begins: its first step takes the rows from position `row` on.
+struct RowStart {
+  std::int64_t step = 0, row = 0;
+};
+
 /// Rows of every training step and of the evaluation.
 ///   Training    Rows stand in an endless sequence: all rows in the order of epoch 0, all rows in the order
-///               of epoch 1, ... (another permutation each). Step s takes `global` of them from position s x
-///               global, micro-batch j of it `micro` from j x micro. So every row comes once an epoch, an
-///               epoch may end inside a step, and none is dropped; micro-batch j of step s is a function of
-///               (seed, s, j) and of the data.
+///               of epoch 1, ... (another permutation each). A step takes the next `global` of them, micro-batch
+///               j of it `micro` from j x micro. So every row comes once an epoch, an epoch may end inside a step,
+///               and none is dropped; micro-batch j of step s is a function of (seed, s, j), of where the run
+///               begins, and of the data.
 ///   Evaluation  validation_batches micro-batches of fixed rows, spread evenly over the validation part.
 class Sampler {
  public:
   /// `data` must outlive it.
   ///   Errors  InputError (exit 64) if batch.global is not a multiple of batch.micro.
-  Sampler(const Dataset& data, const Workload& workload);
+  Sampler(const Dataset& data, const Workload& workload, RowStart start = {});
 
   /// Micro-batches of one step, over all ranks.
   [[nodiscard]] std::int64_t micro_batches() const { return batch_.global / batch_.micro; }
+  /// Where step s begins in the sequence: so many rows are done when the step before it is.
+  [[nodiscard]] std::int64_t position(std::int64_t step) const {
+    return start_.row + (step - start_.step) * batch_.global;
+  }
   /// The rows of micro-batch j of step s, `micro` of them.
   [[nodiscard]] std::vector<RowIndex> rows(std::int64_t step, std::int64_t j) const;
   /// tokens, targets: [micro x T] of that micro-batch.
@@ -66,6 +75,7 @@ class Sampler {
   const Rows& train_;
   const Rows& validation_;
   BatchConfig batch_;
+  RowStart start_;
   std::uint64_t seed_;
   std::int64_t validation_batches_, evaluated_at_once_;
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/finite.h"
 #include "common/model/hf_names.h"
 
 namespace sc {
@@ -152,6 +153,19 @@ std::string HfWeights::model_in_file() const {
   return out;
 }
 
+// A model with such a number computes nothing but such numbers, some steps later.
+void HfWeights::require_finite(const SafeTensor& tensor) const {
+  const std::span<const std::byte> bytes = reader_.bytes(tensor);
+  const std::optional<std::int64_t> at = first_nonfinite(bytes, *tensor.dtype);
+  if (!at) return;
+  throw InputError(ExitCode::data, reader_.path().string(),
+                   "tensor '" + tensor.name +
+                       "' holds a number that is not finite (NaN or infinite), element " +
+                       std::to_string(*at) + " of " +
+                       std::to_string(static_cast<std::int64_t>(bytes.size()) / size_of(*tensor.dtype)),
+                   "weights that were saved before the training that made them went wrong");
+}
+
 void HfWeights::load_unit(const ParamLayout& layout, int unit, const UnitTensors& params) const {
   const c10::InferenceMode guard;
   params.sharded.zero_();
@@ -161,6 +175,7 @@ void HfWeights::load_unit(const ParamLayout& layout, int unit, const UnitTensors
     const at::Tensor stored =
         at::empty(found.shape, to_aten(*found.dtype));  // aligned, unlike the file's bytes
     const std::span<const std::byte> bytes = reader_.bytes(found);
+    require_finite(found);
     std::memcpy(stored.mutable_data_ptr(), bytes.data(), bytes.size());
     file_view(t, config_, params).copy_(stored);
   }

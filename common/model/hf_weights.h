@@ -25,6 +25,7 @@ class HfWeights {
 
   /// Fills one unit: padding rows and gaps between tensors become zeros. Any layout of the config's model;
   /// any dtype and device. An untied model and a file without lm_head.weight: the head starts from wte.
+  ///   Errors  InputError (exit 65) naming a tensor that holds a number that is not finite.
   void load_unit(const ParamLayout& layout, int unit, const UnitTensors& params) const;
 
  private:
@@ -33,6 +34,7 @@ class HfWeights {
   void check_tensor(const ParamTensor& wanted) const;
   void check_names(const ParamLayout& layout) const;
   void check_tied_head() const;
+  void require_finite(const SafeTensor& tensor) const;
   [[nodiscard]] std::string model_in_file() const;
 
   GptConfig config_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/finite.h"
 #include "common/base/types.h"
 #include "common/optim/loss_scale.h"
 #include "common/optim/optim_cuda.h"
@@ -125,7 +126,8 @@ void global_norm_and_clip(const at::Tensor& sums, double max_norm, const StepSca
 
 double mean_loss(const at::Tensor& sums) {
   const at::Tensor host = sums.cpu();
-  return host.const_data_ptr<double>()[kLossSum] / host.const_data_ptr<double>()[kTokens];
+  return without_sign_of_nan(host.const_data_ptr<double>()[kLossSum] /
+                             host.const_data_ptr<double>()[kTokens]);
 }
 
 }  // namespace sc

@@ -141,7 +141,8 @@ std::string loss_table(const RunRecord& run, const RunRecord& other) {
   const std::size_t steps = std::min(run.steps.size(), other.steps.size());
   std::size_t largest = 0;
   const auto difference = [&](std::size_t i) { return std::abs(run.steps[i].loss - other.steps[i].loss); };
-  for (std::size_t i = 1; i < steps; ++i)
+  for (std::size_t i = 1; i < steps && !std::isnan(difference(largest));
+       ++i)  // where it is none, the first one
     if (!(difference(i) <= difference(largest))) largest = i;
   if (steps > 0) {
     add(fmt::format("step {}, where it is largest", run.steps[largest].step), other.steps[largest].loss,

@@ -19,6 +19,15 @@ using Json = nlohmann::ordered_json;
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
+// Of what may be missing, which is null.
+Json number_or_word(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+Json number_or_word(const std::optional<double>& value) {
+  return value ? number_or_word(*value) : Json(nullptr);
+}
+
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 Json json_of(const StepRecord& s) {
@@ -33,7 +42,7 @@ Json json_of(const StepRecord& s) {
   json["waited_seconds"] = number(s.waited_seconds);
   json["wait_share"] = number(share(s.waited_seconds, s.seconds));
   json["skipped"] = s.skipped;
-  if (s.validation_loss) json["validation_loss"] = number(*s.validation_loss);
+  if (s.validation_loss) json["validation_loss"] = number_or_word(s.validation_loss);
   return json;
 }
 
@@ -204,9 +213,8 @@ Json json_of(const std::vector<StepRecord>& steps) {
   json["waited_seconds"] = column(steps, [](const StepRecord& s) { return number(s.waited_seconds); });
   json["skipped"] = column(steps, [](const StepRecord& s) { return Json(s.skipped); });
   if (std::ranges::any_of(steps, [](const StepRecord& s) { return s.validation_loss.has_value(); }))
-    json["validation_loss"] = column(steps, [](const StepRecord& s) {
-      return s.validation_loss ? number(*s.validation_loss) : Json(nullptr);
-    });
+    json["validation_loss"] =
+        column(steps, [](const StepRecord& s) { return number_or_word(s.validation_loss); });
   return json;
 }
 
@@ -216,17 +224,16 @@ Json json_of(const TestRecord& t) {
   Json json = json_of(t.text);
   json["rows"] = t.rows;
   json["loss"] = number(t.loss);
-  json["perplexity"] = number(std::exp(t.loss));
+  json["perplexity"] = number_or_word(std::exp(t.loss));  // infinite long before the loss is
   return json;
 }
 
 // Besides the workload.
 void add_what_was_given(Json& json, const RunRecord& r) {
   if (r.resumed_from)
-    json["resumed_from"] = {{"path", r.resumed_from->path},
-                            {"lesson", r.resumed_from->lesson},
-                            {"step", r.resumed_from->step},
-                            {"world", r.resumed_from->world}};
+    json["resumed_from"] = {{"path", r.resumed_from->path}, {"lesson", r.resumed_from->lesson},
+                            {"step", r.resumed_from->step}, {"world", r.resumed_from->world},
+                            {"rows", r.resumed_from->rows}, {"tokens", r.resumed_from->tokens}};
   if (r.init) json["init"] = json_of(*r.init);
   if (r.validation) json["validation"] = json_of(*r.validation);
 }
@@ -260,7 +267,7 @@ Json json_of(const RunRecord& r) {
   for (const SaveRecord& save : r.saves)
     json["saves"].push_back(
         {{"step", save.step}, {"blocked", number(save.blocked)}, {"seconds", number(save.seconds)}});
-  json["validation_loss"] = r.validation_loss ? number(*r.validation_loss) : Json(nullptr);
+  json["validation_loss"] = number_or_word(r.validation_loss);
   if (r.test) json["test"] = json_of(*r.test);
   json["ranks"] = Json::array();
   for (const RankRecord& rank : r.ranks) json["ranks"].push_back(json_of(rank, r.world));

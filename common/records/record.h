@@ -21,7 +21,8 @@
 
 namespace sc {
 
-/// One optimizer step: a line of steps.jsonl. What is not finite is written as null and read as NaN.
+/// One optimizer step: a line of steps.jsonl. What is not finite is written as null and read as NaN; a validation loss,
+/// which may be missing, as "nan", "inf" or "-inf".
 struct StepRecord {
   std::int64_t step = 0;  // 0-based
   double loss = 0;        // nats a token, mean over the global batch
@@ -89,6 +90,7 @@ struct TestRecord {
 struct ResumedFrom {
   std::string path, lesson;
   std::int64_t step = 0, world = 0;
+  std::int64_t rows = 0, tokens = 0;  // where the run begins in the order of rows; trained on before it
 };
 
 struct RunRecord {

@@ -63,6 +63,15 @@ class Node {
     if (!json_.is_number()) fail("is no number");
     return json_.get<double>();
   }
+  /// The same of what may be missing: null is nothing, and a word stands for what is not finite.
+  [[nodiscard]] std::optional<double> optional_number() const {
+    if (json_.is_null()) return {};
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const std::string word = json_.is_string() ? text() : "";
+    if (word == "nan") return std::numeric_limits<double>::quiet_NaN();
+    if (word == "inf" || word == "-inf") return word == "inf" ? kInfinity : -kInfinity;
+    return number();
+  }
   [[nodiscard]] std::map<std::string, std::string> texts() const {
     if (!json_.is_object()) fail("is no object");
     std::map<std::string, std::string> all;
@@ -175,7 +184,11 @@ StepRecord read_step(const Node& node) {
   s.seconds = node["seconds"].number();
   s.waited_seconds = node["waited_seconds"].number();
   s.skipped = node["skipped"].truth();
-  if (node.has("validation_loss")) s.validation_loss = node["validation_loss"].number();
+  if (node.has("validation_loss")) {
+    s.validation_loss = node["validation_loss"].optional_number();
+    if (!s.validation_loss)
+      s.validation_loss = std::numeric_limits<double>::quiet_NaN();  // as it was written before
+  }
   return s;
 }
 
@@ -197,9 +210,7 @@ std::vector<StepRecord> read_columns(const Node& node) {
   fill("waited_seconds", [](StepRecord& s, const Node& n) { s.waited_seconds = n.number(); });
   fill("skipped", [](StepRecord& s, const Node& n) { s.skipped = n.truth(); });
   if (node.has("validation_loss"))
-    fill("validation_loss", [](StepRecord& s, const Node& n) {
-      if (!n.is_null()) s.validation_loss = n.number();
-    });
+    fill("validation_loss", [](StepRecord& s, const Node& n) { s.validation_loss = n.optional_number(); });
   return steps;
 }
 
@@ -242,7 +253,7 @@ RunRecord read_record(FileOps& ops, const Path& path) {
   r.versions = node["versions"].texts();
   if (node.has("init")) r.init = read_file_record(node["init"]);
   if (node.has("validation")) r.validation = read_file_record(node["validation"]);
-  if (const Node n = node["validation_loss"]; !n.is_null()) r.validation_loss = n.number();
+  r.validation_loss = node["validation_loss"].optional_number();
   if (const Node n = node["flops"]; !n.is_null()) r.flops = read_flops(n);
   for (const Node& rank : node["ranks"].elements()) r.ranks.push_back(read_rank(rank, r.world));
   r.steps = read_columns(node["steps"]);

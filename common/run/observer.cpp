@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "common/base/finite.h"
 #include "common/comm/nccl/nccl_communicator.h"
 #include "common/optim/grad_norm.h"
 #include "common/optim/lr_schedule.h"
@@ -108,7 +109,7 @@ const StepRecord* Observer::record(const StepResult& result) {
   StepRecord record;
   record.skipped = sums[kNonFinite] != 0;
   record.step = result.of_step.value_or(step_);
-  record.loss = sums[kLossSum] / sums[kTokens];
+  record.loss = without_sign_of_nan(sums[kLossSum] / sums[kTokens]);
   const Workload& workload = seen_.shape.workload;
   record.lr =
       static_cast<float>(result.lr.value_or(learning_rate(workload.optim, record.step, workload.steps)));

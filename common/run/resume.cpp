@@ -77,25 +77,6 @@ std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communi
                    one ? "an older one" : "begin again without --resume");
 }
 
-void refuse_other_data(const TrainJob& job, const checkpoint::Manifest& manifest, const Path& tokens,
-                       Communicator& comm) {
-  const std::vector<std::string>& may_differ = job.line.checkpoints.may_differ;
-  if (std::ranges::find(may_differ, "data.source") != may_differ.end()) return;
-  std::string differs;
-  if (comm.rank() == Rank{0}) {
-    const checkpoint::DataFingerprint now = fingerprint_of(tokens), then = manifest.data;
-    if (now != then)
-      differs = fmt::format(
-          "it holds other tokens than the file that was trained on: {} bytes with the sum {:016x}, "
-          "which was {} with {:016x}",
-          now.bytes, now.sum, then.bytes, then.sum);
-  }
-  differs = broadcast_string(comm, differs);
-  if (!differs.empty())
-    throw InputError(ExitCode::data, tokens.string(), differs,
-                     "that file; or, if other data are meant, --resume-with data.source");
-}
-
 void refuse_other_workload(const TrainJob& job, const checkpoint::Manifest& manifest) {
   const std::string& asked = job.line.checkpoints.resume;
   const std::set<std::string> may_differ(job.line.checkpoints.may_differ.begin(),

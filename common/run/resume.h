@@ -21,10 +21,6 @@ Path checkpoints_dir(const TrainJob& job);
 std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communicator& comm);
 /// Before anything is allocated: it is of this workload but for the keys that may differ.
 void refuse_other_workload(const TrainJob& job, const checkpoint::Manifest& manifest);
-/// The token file is the one that was trained on, unless data.source may differ. Rank 0 reads it. Collective.
-///   Errors  InputError (exit 65) on all ranks.
-void refuse_other_data(const TrainJob& job, const checkpoint::Manifest& manifest, const Path& tokens,
-                       Communicator& comm);
 /// Updates that were made, and the loss scaler.
 void restore_scalars(const checkpoint::Manifest& from, const StepScalars& scalars);
 /// Of the tokens that are trained on: all of the file is read.

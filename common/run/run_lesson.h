@@ -38,6 +38,7 @@ struct AnyLesson {
   std::function<std::string(const RunShape&)> predict;
   std::function<SlowLinks()> slow_links;
   std::function<Bytes(const RunShape&)> pending_bytes;  // that a checkpoint has besides states
+  std::function<std::int64_t(const RunShape&)> updates_a_step;
   std::function<std::unique_ptr<AnyStrategy>(RunContext&)> make;
   std::string no_graph;                        // why no CUDA graph can hold a step; empty: it can
   std::string no_evaluation;                   // why it does so at the end alone; empty: it does not
@@ -61,6 +62,7 @@ int run_lesson(const LessonInfo& info, int argc, char** argv) {
   lesson.predict = [&](const RunShape& shape) { return predict<S>(shape, options); };
   lesson.slow_links = [&] { return slow_links_of<S>(options); };
   lesson.pending_bytes = [&](const RunShape& shape) { return pending_bytes_of<S>(shape, options); };
+  lesson.updates_a_step = [&](const RunShape& shape) { return updates_a_step_of<S>(shape, options); };
   lesson.make = [&](RunContext& context) {
     return std::make_unique<detail::ErasedStrategy<S>>(context, options);
   };

@@ -1,6 +1,7 @@
 #include "common/run/sample.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/mv.h>
 #include <ATen/ops/zeros.h>
@@ -74,18 +75,25 @@ void TextModel::set_unit(int unit, const UnitTensors& values) {
   if (mine.whole.defined() && mine.whole.numel() > 0) mine.whole.copy_(values.whole);
 }
 
-// Attention looks back only, so what stands behind the last token does not matter.
-at::Tensor TextModel::next_logits(std::span<const std::int64_t> tokens) {
+// Attention looks back only, so what stands behind the last token does not matter. `after` sees what every unit but the
+// last has made of the tokens that are seen.
+at::Tensor TextModel::forward(std::span<const std::int64_t> tokens,
+                              const std::function<void(int unit, const at::Tensor& x)>& after) {
   const auto row = static_cast<std::size_t>(gpt_.shape().sequence);
   const std::span<const std::int64_t> seen = tokens.last(std::min(tokens.size(), row));
   const at::Tensor host = at::zeros({1, static_cast<std::int64_t>(row)}, at::kLong);
   std::copy(seen.begin(), seen.end(), host.mutable_data_ptr<std::int64_t>());
   tokens_.copy_(host);
+  const auto of_seen = [&](int unit) {
+    return x_[unit % 2].select(0, 0).narrow(0, 0, static_cast<std::int64_t>(seen.size()));
+  };
   gpt_.embed(params_[0], tokens_, x_[0]);
+  after(0, of_seen(0));
   const int blocks = gpt_.layout().num_blocks(), last = gpt_.layout().last_unit();
   for (int unit = 1; unit <= blocks; ++unit) {
     gpt_.forward_block(unit, params_[static_cast<std::size_t>(unit)], x_[(unit - 1) % 2], saved_, ws_,
                        x_[unit % 2]);
+    after(unit, of_seen(unit));
   }
   const UnitTensors& norm = params_[static_cast<std::size_t>(last)];
   const at::Tensor x = x_[blocks % 2].select(0, 0).select(0, static_cast<std::int64_t>(seen.size()) - 1);
@@ -97,6 +105,18 @@ at::Tensor TextModel::next_logits(std::span<const std::int64_t> tokens) {
       .narrow(0, 0, gpt_.shape().config.vocab)
       .to(at::kFloat)
       .cpu();
+}
+
+at::Tensor TextModel::next_logits(std::span<const std::int64_t> tokens) {
+  return forward(tokens, [](int, const at::Tensor&) {});
+}
+
+int TextModel::first_nonfinite_unit(std::span<const std::int64_t> tokens) {
+  int first = gpt_.layout().last_unit();
+  (void)forward(tokens, [&](int unit, const at::Tensor& x) {
+    if (!at::isfinite(x).all().item<bool>()) first = std::min(first, unit);
+  });
+  return first;
 }
 
 std::vector<TokenId> beginning_of(const Rows& rows) {
@@ -116,17 +136,23 @@ Sample make_sample(AnyStrategy& strategy, const SampleSource& source, Ledger& le
   for_each_whole_unit(strategy, source.layout, comm, [&](int unit, const UnitTensors& values) {
     if (computes) model->set_unit(unit, values);
   });
-  Sample sample{source.prompt, {}};
+  Sample sample{source.prompt, {}, {}};
   std::vector<std::int64_t> tokens(source.prompt.begin(), source.prompt.end());
   const std::uint64_t key = mix64(source.shape.workload.seed) ^ kPurpose;
   const std::int64_t vocab = std::min(source.vocab, source.shape.workload.model.vocab);
   at::Tensor next = at::zeros({1}, at::kLong);
   for (std::int64_t i = 0; i < count; ++i) {
     if (computes) {
-      next.fill_(draw(model->next_logits(tokens), vocab, source.temperature,
-                      uniform(key, static_cast<std::uint64_t>(i))));
+      const at::Tensor logits = model->next_logits(tokens);
+      const bool finite = at::isfinite(logits).all().item<bool>();
+      next.fill_(finite ? draw(logits, vocab, source.temperature, uniform(key, static_cast<std::uint64_t>(i)))
+                        : std::int64_t{-1} - model->first_nonfinite_unit(tokens));
     }
     comm.broadcast(next, Rank{0}).wait();
+    if (const std::int64_t said = next.const_data_ptr<std::int64_t>()[0]; said < 0) {
+      sample.nonfinite_unit = static_cast<int>(-1 - said);  // no token: nothing can be drawn
+      break;
+    }
     tokens.push_back(next.const_data_ptr<std::int64_t>()[0]);
     sample.made.push_back(static_cast<TokenId>(tokens.back()));
   }

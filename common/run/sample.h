@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,8 +26,14 @@ class TextModel {
   void set_unit(int unit, const UnitTensors& values);
   /// Logits of the token after the last of `tokens`, of which the last T count: [vocab] fp32 in host memory.
   [[nodiscard]] at::Tensor next_logits(std::span<const std::int64_t> tokens);
+  /// In next_logits() of the same tokens: the first unit whose output is not finite; the last one if only the logits
+  /// are not.
+  [[nodiscard]] int first_nonfinite_unit(std::span<const std::int64_t> tokens);
 
  private:
+  at::Tensor forward(std::span<const std::int64_t> tokens,
+                     const std::function<void(int unit, const at::Tensor& x)>& after);
+
   Gpt gpt_;
   std::vector<UnitTensors> params_;
   at::Tensor tokens_;  // [1, T] i64
@@ -36,6 +44,7 @@ class TextModel {
 
 struct Sample {
   std::vector<TokenId> prompt, made;
+  std::optional<int> nonfinite_unit = {};  // the text ends where the model's output was not finite
 };
 
 /// The first kPromptTokens of the first row, at most half of it.

@@ -71,10 +71,10 @@ MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape) {
 }
 
 Position position_of(const StepScalars& scalars, std::int64_t step, std::int64_t skips_in_a_row) {
-  Position position{.step = step,
-                    .updates = scalars.step.item<std::int64_t>(),
-                    .scaler = {},
-                    .skips_in_a_row = skips_in_a_row};
+  Position position;
+  position.step = step;
+  position.updates = scalars.step.item<std::int64_t>();
+  position.skips_in_a_row = skips_in_a_row;
   if (scalars.loss_scale.defined()) {
     const at::Tensor state = scalars.scaler_state.cpu();
     position.scaler = {scalars.loss_scale.item<float>(), state[0].item<std::int64_t>(),
@@ -361,6 +361,8 @@ checkpoint::Manifest Saver::manifest(const Position& position) {
   checkpoint::Manifest manifest;
   manifest.step = position.step;
   manifest.updates = position.updates;
+  manifest.rows = position.rows;
+  manifest.tokens = position.tokens;
   manifest.tokens_per_step = job.config.workload.batch.global * job.config.workload.batch.sequence;
   manifest.scaler = position.scaler;
   manifest.skips_in_a_row = position.skips_in_a_row;

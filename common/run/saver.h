@@ -24,11 +24,13 @@ MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape);
 
 /// What a checkpoint knows of a run besides the strategy's state.
 struct Position {
-  std::int64_t step = 0;  // that is done next
+  std::int64_t step = 0;              // that is done next
+  std::int64_t rows = 0, tokens = 0;  // as a manifest has them
   std::int64_t updates = 0;
   checkpoint::LossScaler scaler;
   std::int64_t skips_in_a_row = 0;
 };
+/// Without rows and tokens.
 Position position_of(const StepScalars& scalars, std::int64_t step, std::int64_t skips_in_a_row);
 
 /// All ranks call the same functions at the same steps.

@@ -91,7 +91,10 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
                 : std::optional<TestSet>(std::in_place, *file_ops_, job.line.evaluation.test, shape_.workload,
                                          kCache)),
       prompt_(prompt_of(job.line.evaluation, shape_.workload, data_)),
-      sampler_(data_, shape_.workload),
+      goes_on_(on_.resume == nullptr
+                   ? Continuation{}
+                   : continuation_of(job, shape_, on_.resume->manifest(), data_, on_.world.comm())),
+      sampler_(data_, shape_.workload, {.step = job.first_step, .row = goes_on_.rows}),
       scalars_(make_scalars(shape_, on_.ledger)),
       loader_(sampler_, on_.ledger, {.rank = data_rank(shape_), .ranks = data_ranks(shape_)}),
       copies_(on_.gpu == nullptr ? make_host_copies(job.lesson.slow_links().copy_mbps) : make_gpu_copies(),
@@ -115,7 +118,8 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
       runner_(job, {shape_, *strategy_, scalars_, fault_, on_.gpu, profile_.get()}, observer_) {
   if (ground.resume != nullptr) {
     const checkpoint::Manifest& from = ground.resume->manifest();
-    records_.resumed_from({ground.resume->path().string(), from.lesson, from.step, from.world});
+    records_.resumed_from(
+        {ground.resume->path().string(), from.lesson, from.step, from.world, goes_on_.rows, from.tokens});
     skipped_in_a_row_ = from.skips_in_a_row;
   }
 }
@@ -137,15 +141,15 @@ std::unique_ptr<AnyStrategy> Trainer::make_strategy() {
   if (!line.init.empty()) load_weights(*strategy, strategy->layout(), line.init);
   if (on_.resume != nullptr) {
     const checkpoint::Manifest& from = on_.resume->manifest();
-    refuse_other_data(job_, from, data_.tokens_path(), on_.world.comm());
     restore_scalars(from, scalars_);
-    const bool all =
-        strategy->resume({.pending = from.extra,
-                          .restore = [&] { restore_state(*strategy, strategy->layout(), *on_.resume); },
-                          .last_batches = [&] { return loader_.train(from.step - 1); }});
+    ResumeFrom with{.pending = from.extra,
+                    .restore = [&] { restore_state(*strategy, strategy->layout(), *on_.resume); },
+                    .last_batches = [&] { return loader_.train(from.step - 1); }};
+    if (!goes_on_.last_rows) with.last_batches = nullptr;
+    const bool all = strategy->resume(with);
     if (!all && speaks())
-      spdlog::warn("what {} had put off is dropped, since this strategy cannot go on with it: {}",
-                   from.lesson, checkpoint::put_off_in(from));
+      spdlog::warn("what {} had put off is dropped, since this {} cannot go on with it: {}", from.lesson,
+                   goes_on_.last_rows ? "strategy" : "order of rows", checkpoint::put_off_in(from));
   }
   return strategy;
 }
@@ -194,11 +198,18 @@ void Trainer::save(std::int64_t done) {
   const bool stops = on_.world.stops_after().value_or(done) < done;
   on_.world.watchdog().saving(stops);
   saver_->settle(false);
-  if (stops || saver_->due(done)) saver_->save(position_of(scalars_, done, skipped_in_a_row_));
+  if (stops || saver_->due(done)) saver_->save(position_after(done));
   if (stops) saver_->settle(true);
   if (!saver_->saves().empty()) observer_.saved(saver_->saves().back().step);
   if (stops) on_.world.watchdog().end_now();
   on_.world.watchdog().step_end();
+}
+
+Position Trainer::position_after(std::int64_t done) const {
+  Position position = position_of(scalars_, done, skipped_in_a_row_);
+  position.rows = sampler_.position(done);
+  position.tokens = goes_on_.tokens + (position.rows - goes_on_.rows) * sampler_.batch().sequence;
+  return position;
 }
 
 // The watchdog looks on: a disk may not answer in the last save, either.
@@ -239,7 +250,27 @@ std::optional<double> Trainer::validation_loss() {
   on_.world.comm().set_phase("eval");
   const std::span<const Batch> batches = loader_.validation();
   if (batches.empty()) return {};
-  return sc::evaluate(*strategy_, on_.world.comm(), batches);
+  const double loss = sc::evaluate(*strategy_, on_.world.comm(), batches);
+  const std::string& named = job_.line.evaluation.validation;
+  require_finite(loss, fmt::format("validation ({})", named.empty() ? shape_.workload.data.source : named));
+  return loss;
+}
+
+// What is no number is no result, unless the run was told to live with such.
+void Trainer::stop_or_warn(const std::string& said, const char* fix) const {
+  if (shape_.workload.optim.nonfinite == OnNonFinite::stop)
+    throw ClaimError(fmt::format("{}\n  fix: {}; with optim.nonfinite=skip this is a warning", said, fix));
+  if (speaks()) spdlog::warn("{}", said);
+}
+
+void Trainer::require_finite(double loss, const std::string& where) {
+  if (std::isfinite(loss)) return;
+  on_.world.comm().set_phase("check");
+  const std::string weight =
+      nonfinite_weight(*strategy_, strategy_->layout(), on_.world.comm(), /*exact=*/false);
+  stop_or_warn(fmt::format("{}: the loss is not finite{}", where,
+                           weight.empty() ? ", though all weights are" : ": neither is " + weight),
+               "a checkpoint of before it, then a smaller optim.lr");
 }
 
 void Trainer::evaluate() {
@@ -249,6 +280,7 @@ void Trainer::evaluate() {
     const Rows& rows = test_->rows();
     const auto next = [&](std::int64_t round) { return loader_.rows(rows, round); };
     tested_ = TestRecord{{}, rows.count(), evaluate_rounds(*strategy_, on_.world.comm(), next)};
+    require_finite(tested_->loss, "--test " + job_.line.evaluation.test);
     if (speaks()) tested_->text = record_of_file(job_.line.evaluation.test, test_->tokens_path());
   }
   if (job_.line.evaluation.sample > 0) sample();
@@ -261,6 +293,12 @@ void Trainer::sample() {
   const SampleSource source{shape_, strategy_->layout(), prompt_, tokenizer->vocab(),
                             asked.temperature.value_or(1)};
   const Sample made = make_sample(*strategy_, source, on_.ledger, on_.world.comm(), asked.sample);
+  if (made.nonfinite_unit)
+    stop_or_warn(
+        fmt::format("--sample: after {} tokens of {} the model's output is not finite, first seen in unit {}",
+                    made.made.size(), asked.prompt ? "--prompt" : "the text's beginning as its prompt",
+                    *made.nonfinite_unit),
+        "a checkpoint of before it, then a smaller optim.lr");
   if (speaks())
     std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed, source.temperature);
 }
@@ -276,12 +314,21 @@ void Trainer::finish() {
   timetable_ = strategy_->timetable(comm);
   // After the last operation that all ranks share: rank 0 may write for long, and nobody may wait for it in
   // one.
-  if (!job_.line.save.empty()) save_weights(*strategy_, strategy_->layout(), comm, job_.line.save);
+  if (!job_.line.save.empty()) save_weights_if_finite();
   if (profile_) finish_profile();
   const Path written = records_.finish({observer_.steps(), validation_loss_, tested_, seconds(), profiled_,
                                         claims_.allocator(), timetable_,
                                         saver_ ? saver_->saves() : std::vector<SaveRecord>{}});
   if (speaks()) say_the_end(written);
+}
+
+void Trainer::save_weights_if_finite() {
+  RecordingCommunicator& comm = on_.world.comm();
+  const std::string weight = nonfinite_weight(*strategy_, strategy_->layout(), comm, /*exact=*/true);
+  if (!weight.empty())
+    stop_or_warn(fmt::format("--save {}: {} is not finite", job_.line.save, weight),
+                 "a checkpoint of before it, then a smaller optim.lr; nothing was written");
+  save_weights(*strategy_, strategy_->layout(), comm, job_.line.save);
 }
 
 // Nothing else runs any more.
@@ -313,7 +360,8 @@ std::string Trainer::says_of_checkpoints() const {
   if (on_.resume != nullptr) {
     const checkpoint::Manifest& from = on_.resume->manifest();
     text += fmt::format("resumes after {} steps: {}, by {} on {} rank{}\n", from.step,
-                        on_.resume->path().string(), from.lesson, from.world, from.world == 1 ? "" : "s");
+                        on_.resume->path().string(), from.lesson, from.world, from.world == 1 ? "" : "s") +
+            goes_on_.says;
   }
   if (!saver_) return text;
   const CheckpointFlags& flags = job_.line.checkpoints;

@@ -14,6 +14,7 @@
 #include "common/gpu/gpu_profile.h"
 #include "common/memory/allocator_witness.h"
 #include "common/run/claims.h"
+#include "common/run/continuation.h"
 #include "common/run/observer.h"
 #include "common/run/run_files.h"
 #include "common/run/saver.h"
@@ -49,11 +50,15 @@ class Trainer {
   void train();
   void skip_or_stop(const StepRecord& step);
   void save(std::int64_t done);
+  [[nodiscard]] Position position_after(std::int64_t done) const;
   void end_saves();
   [[nodiscard]] bool evaluates_after(std::int64_t done) const;
   std::optional<double> validation_loss();
+  void require_finite(double loss, const std::string& where);
+  void stop_or_warn(const std::string& said, const char* fix) const;
   void evaluate();
   void sample();
+  void save_weights_if_finite();
   void finish();
   void finish_profile();
   void say_the_end(const Path& record) const;
@@ -72,6 +77,7 @@ class Trainer {
   Dataset data_;
   std::optional<TestSet> test_;
   std::vector<TokenId> prompt_;  // of --sample
+  const Continuation goes_on_;
   Sampler sampler_;
   StepScalars scalars_;
   Loader loader_;

@@ -6,8 +6,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
 
 #include "common/base/check.h"
+#include "common/base/finite.h"
 #include "common/strategy/any_strategy.h"
 
 namespace sc::detail {
@@ -45,7 +49,66 @@ Scan scan_of(AnyStrategy& strategy) {
   return scan;
 }
 
+// A tensor of the model, ordered as the model computes.
+struct Found {
+  std::int64_t unit = std::numeric_limits<std::int64_t>::max(), tensor = 0;
+  auto operator<=>(const Found&) const = default;
+  [[nodiscard]] bool none() const { return *this == Found{}; }
+};
+
+// Of the slice's elements the first that is not finite, from the start of its unit's segment.
+std::optional<std::int64_t> first_nonfinite_of(const StateSlice& slice) {
+  at::Tensor values = at::empty({std::min(slice.range.size(), kStatePiece)}, at::kFloat);
+  std::optional<std::int64_t> found;
+  for_each_piece(slice.range, [&](Range piece) {
+    if (found) return;
+    at::Tensor part = values.narrow(0, 0, piece.size());
+    slice.read(piece, part);
+    found =
+        first_nonfinite({static_cast<const std::byte*>(part.const_data_ptr()), part.nbytes()}, DType::f32);
+    if (found) *found += piece.begin;
+  });
+  return found;
+}
+
+Found found_in(const StateSlice& slice, const ParamLayout& layout) {
+  const std::optional<std::int64_t> at = first_nonfinite_of(slice);
+  if (!at) return {};
+  Found found{.unit = slice.unit, .tensor = 0};
+  for (const ParamTensor& t : layout.unit(slice.unit).tensors) {
+    if (t.segment == slice.segment && t.offset <= *at && *at < t.offset + t.numel()) break;
+    ++found.tensor;
+  }
+  return found;
+}
+
 }  // namespace
+
+std::string nonfinite_weight(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
+                             bool exact) {
+  const std::vector<StateSlice> slices = strategy.state();
+  const bool has_master = std::ranges::any_of(
+      slices, [](const StateSlice& s) { return s.version == 0 && s.purpose == Purpose::master; });
+  Found own;
+  for (const StateSlice& slice : slices) {
+    const bool master = slice.purpose == Purpose::master;
+    if (slice.version != 0 || !(master || slice.purpose == Purpose::parameters)) continue;
+    if (exact && has_master && !master) continue;
+    own = std::min(own, found_in(slice, layout));
+  }
+  const std::int64_t world = to_int(comm.size());
+  at::Tensor mine = at::empty({2}, at::kLong), all = at::empty({2 * world}, at::kLong);
+  mine.mutable_data_ptr<std::int64_t>()[0] = own.unit;
+  mine.mutable_data_ptr<std::int64_t>()[1] = own.tensor;
+  comm.all_gather(mine, all).wait();
+  const auto* found = all.const_data_ptr<std::int64_t>();
+  for (std::int64_t r = 0; r < world; ++r) own = std::min(own, {found[2 * r], found[2 * r + 1]});
+  if (own.none()) return "";
+  const UnitLayout& unit = layout.unit(static_cast<int>(own.unit));
+  const auto index = static_cast<std::size_t>(own.tensor);
+  return fmt::format("{} of unit {}", index < unit.tensors.size() ? unit.tensors[index].name : "padding",
+                     own.unit);
+}
 
 void throw_nonfinite(AnyStrategy& strategy, double loss, std::int64_t step, Communicator& comm) {
   const Scan scan = scan_of(strategy);

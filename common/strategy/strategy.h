@@ -55,9 +55,10 @@ struct InFlight {
 
 /// What a run goes on from.
 struct ResumeFrom {
-  std::string pending;                                   // what the strategy that saved it had to say
-  std::function<void()> restore;                         // overwrites what state() and in_flight() show then
-  std::function<std::span<const Batch>()> last_batches;  // of the last step that is done
+  std::string pending;            // what the strategy that saved it had to say
+  std::function<void()> restore;  // overwrites what state() and in_flight() show then
+  std::function<std::span<const Batch>()>
+      last_batches;  // of the last step that is done; empty: the run has no such rows any more
 };
 
 /// What the ranks of a run are to each other.
@@ -81,6 +82,7 @@ struct SlowLinks {
 ///   sums          [4] fp64: what train_step and evaluate add up
 ///   state         what this rank holds between steps; layout() names it
 /// A strategy may also have
+///   updates_a_step(shape, options)  -> std::int64_t, where warm-up and decay count several updates a step. Static
 ///   drain()           -> std::vector<StepResult>: applies what was put off, at the end of a run, and returns
 ///                     the results that were still to come, in order
 ///   division(options, world)  -> Division; without it every rank has micro-batches of its own
@@ -199,6 +201,13 @@ template <class S>
 std::string pending_of(S& strategy) {
   if constexpr (requires { strategy.pending(); }) return strategy.pending();
   return "{}";
+}
+
+/// What the learning rate's schedule counts.
+template <class S>
+std::int64_t updates_a_step_of(const RunShape& shape, const typename S::Options& options) {
+  if constexpr (requires { S::updates_a_step(shape, options); }) return S::updates_a_step(shape, options);
+  return 1;
 }
 
 template <class S>

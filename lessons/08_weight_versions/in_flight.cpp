@@ -144,7 +144,8 @@ std::string WeightVersions::pending() {
 bool WeightVersions::resume(const ResumeFrom& from) {
   const json pending = json::parse(from.pending);
   const auto own = pending.find(kName);
-  if (own == pending.end() || own->at("layout") != layout_of(endless_, options_, context_.shape)) {
+  if (own == pending.end() || own->at("layout") != layout_of(endless_, options_, context_.shape) ||
+      !from.last_batches) {
     from.restore();
     return pending.empty();
   }

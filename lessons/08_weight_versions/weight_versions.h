@@ -29,6 +29,9 @@ class WeightVersions {
       "the stages would have to finish what is on its way, and every later step would be another one";
   static std::string no_checkpoint(const Options& options);
   static Bytes pending_bytes(const RunShape& shape, const Options& options);
+  static std::int64_t updates_a_step(const RunShape& shape, const Options& options) {
+    return Endless(shape, options).updates_a_step;
+  }
   static constexpr const char* kNoGraph =
       "micro-batches of one step end in the next one, and every update has a learning rate of its own";
 

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
 
+#include "common/config/workload_table.h"
 #include "tests/storage/temp_dir.h"
 
 namespace sc {
@@ -116,6 +118,89 @@ TEST_F(SamplerTest, ADataSetSmallerThanTheBatchRepeatsWithinAStep) {
   const auto rows = step_rows(sampler(), 5);
   EXPECT_EQ(std::count(rows.begin(), rows.end(), 0), 3);
   EXPECT_EQ(std::count(rows.begin(), rows.end(), 1), 3);
+}
+
+// A run that goes on elsewhere begins at a position, not at a step: whatever the batches were, no row is left out or
+// comes twice. 17 rows: epochs end inside steps, and inside the runs.
+TEST_F(SamplerTest, RunsWithOtherBatchesGoOnWhereTheLastOneEnded) {
+  make(17, 1, 1);
+  std::vector<RowIndex> whole, chain;
+  for (std::int64_t step = 0; step < 3 * (12 + 6 + 24 + 12); ++step)
+    whole.push_back(sampler().rows(step, 0)[0]);
+  RowStart start;
+  for (const std::int64_t global : {12, 6, 24, 12}) {
+    workload_.batch = {.sequence = 2, .global = global, .micro = global / 3};
+    const Sampler run(*data_, workload_, start);
+    for (std::int64_t step = start.step; step < start.step + 3; ++step) {
+      const auto rows = step_rows(run, step);
+      EXPECT_EQ(run.step_targets(step), 2 * global);
+      chain.insert(chain.end(), rows.begin(), rows.end());
+    }
+    EXPECT_EQ(run.position(start.step), start.row);
+    start = {.step = start.step + 3, .row = run.position(start.step + 3)};
+  }
+  EXPECT_EQ(start.row, static_cast<std::int64_t>(whole.size()));
+  EXPECT_EQ(chain, whole);
+}
+
+// row_order() says of every key whether it makes other rows, or another order: as the rows themselves do.
+TEST_F(SamplerTest, RowOrderDiffersWhereTheRowsDo) {
+  make(100, 6, 2);
+  const auto rows_of = [&](const Workload& workload) {
+    const Dataset data = Dataset::open(*ops_, workload, dir_ / "cache");
+    const Sampler sampler(data, workload);
+    std::vector<std::int64_t> all;
+    const auto count = static_cast<std::size_t>(workload.batch.micro * workload.batch.sequence);
+    std::vector<std::int64_t> tokens(count), targets(count);
+    for (std::int64_t row = 0; row < 120; row += workload.batch.micro) {
+      const std::int64_t step = row / workload.batch.global,
+                         j = row % workload.batch.global / workload.batch.micro;
+      sampler.fill(step, j, tokens, targets);
+      all.insert(all.end(), tokens.begin(), tokens.end());
+      all.insert(all.end(), targets.begin(), targets.end());
+    }
+    return all;
+  };
+  // A value of each key that is another one and that this file takes.
+  const std::map<std::string, std::string> other = {{"data.packing", "pad_masked"},
+                                                    {"data.tokenizer", "gpt2"},
+                                                    {"data.validation_fraction", "0.3"},
+                                                    {"data.validation_batches", "1"},
+                                                    {"batch.sequence", "3"},
+                                                    {"batch.global", "12"},
+                                                    {"batch.micro", "3"},
+                                                    {"optim.schedule", "linear"},
+                                                    {"optim.nonfinite", "skip"},
+                                                    {"precision.dtype", "bf16"},
+                                                    {"precision.grad_dtype", "fp32"},
+                                                    {"precision.reduce_dtype", "fp32"},
+                                                    {"activations", "recompute"},
+                                                    {"model.tied", "off"}};
+  const std::int64_t tokens = data_->num_tokens();
+  Workload probe = workload_;
+  std::set<std::string> differing;
+  const FieldSet fields = workload_fields().bind(probe);
+  for (const Field& field : fields.fields()) {
+    if (field.path == "data.source") continue;  // a file is known by its content
+    Workload changed = workload_;
+    const auto found = other.find(field.path);
+    std::string value = found == other.end() ? "" : found->second;
+    if (value.empty()) value = field.type == "integer" ? std::to_string(std::stoll(field.get()) + 1) : "0.5";
+    if (field.path == "model.vocab") value = "60000";
+    workload_fields().bind(changed).set(field.path, {Value::Form::flag, value}, field.path);
+    const bool same = row_order(changed, tokens) == row_order(workload_, tokens);
+    // Rows of another length or of batches that are cut otherwise are compared as one stream of numbers.
+    if (field.path != "batch.micro" && field.path != "batch.global") {
+      EXPECT_EQ(same, rows_of(changed) == rows_of(workload_)) << field.path;
+    }
+    if (!same) differing.insert(field.path);
+  }
+  EXPECT_EQ(differing,
+            (std::set<std::string>{"batch.sequence", "data.packing", "data.validation_fraction", "seed"}));
+  workload_.data.packing = Packing::pad_masked;  // where documents end, the tokenizer says
+  Workload gpt2 = workload_;
+  gpt2.data.tokenizer = "gpt2";
+  EXPECT_NE(row_order(gpt2, tokens), row_order(workload_, tokens));
 }
 
 TEST_F(SamplerTest, OnlySeedStepAndMicroBatchDecide) {

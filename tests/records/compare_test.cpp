@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "common/storage/atomic_dir.h"
 #include "tests/storage/temp_dir.h"
 
@@ -45,6 +47,17 @@ std::string line_of(const std::string& text, const std::string& first) {
   for (const char c : line)
     if (c != ' ' || words.back() != ' ') words += c;
   return words;
+}
+
+// A step whose loss is none is the largest difference there can be, whatever follows it.
+TEST(Compare, ALossThatIsNotFiniteIsShown) {
+  RunRecord run = reduced(some_run("01_data_parallel", 4000, 0.02, 5), CommKind::all_reduce, 3);
+  const OtherRun other{"there", run};
+  run.steps[7].loss = std::numeric_limits<double>::quiet_NaN();
+  run.validation_loss = std::numeric_limits<double>::quiet_NaN();
+  const std::string text = format_comparison(run, other);
+  EXPECT_EQ(line_of(text, "step 7"), "step 7, where it is largest 4.300000 nan nan");
+  EXPECT_EQ(line_of(text, "validation"), "validation 5.000000 nan nan");
 }
 
 TEST(Compare, EveryQuantityBesideTheOtherRun) {

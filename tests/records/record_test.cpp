@@ -118,6 +118,29 @@ TEST_F(Record, KeepsWhatIsNotKnownApart) {
   EXPECT_FALSE(got.as_predicted());
 }
 
+// null means that there was no evaluation.
+TEST_F(Record, AValidationLossThatIsNotFiniteIsNotNone) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  RunRecord r = some_record();
+  r.validation_loss = std::numeric_limits<double>::quiet_NaN();
+  r.steps[3].validation_loss = 2.5;
+  r.steps[5].validation_loss = kInfinity;
+  r.steps[7].validation_loss = -kInfinity;
+  r.test = TestRecord{{}, 3, 1000};
+  const auto json = nlohmann::json::parse(written(r));
+  EXPECT_EQ(json["validation_loss"], "nan");
+  EXPECT_EQ(json["test"]["loss"], 1000);
+  EXPECT_EQ(json["test"]["perplexity"], "inf");
+  EXPECT_TRUE(json["steps"]["validation_loss"][4].is_null());
+  const RunRecord got = read_record(*ops, file);
+  ASSERT_TRUE(got.validation_loss);
+  EXPECT_TRUE(std::isnan(*got.validation_loss));
+  EXPECT_EQ(got.steps[3].validation_loss, 2.5);
+  EXPECT_EQ(got.steps[4].validation_loss, std::nullopt);
+  EXPECT_EQ(got.steps[5].validation_loss, kInfinity);
+  EXPECT_EQ(got.steps[7].validation_loss, -kInfinity);
+}
+
 TEST_F(Record, WritesNonFiniteNumbersAsNull) {
   RunRecord r = some_record();
   r.steps[29].loss = std::numeric_limits<double>::quiet_NaN();

@@ -73,9 +73,24 @@ class Table(Case):
         rows = self.rows(*runs)
         self.assertEqual(
             [rows[name] for name in ("perplexity", "test loss", "test perplexity")],
-            [["9.488", "-", "9.488"], ["2.0000", "-", "-"], ["7.389", "-", "-"]],
+            [["9.488", "-", "9.488"], ["2.0000", "nan", "-"], ["7.389", "nan", "-"]],
         )
         self.assertNotIn("test loss", self.rows(runs[2]), "this run had no test")
+
+    # A loss that is no number is one that is there, and a perplexity may be infinite where the loss is not.
+    def test_losses_that_are_not_finite(self):
+        runs = [
+            ended_run(self.path("a"), [step(0)], validation_loss="nan"),
+            ended_run(self.path("b"), [step(0, validation_loss="inf")], validation_loss="inf"),
+            ended_run(self.path("c"), [step(0)], validation_loss=710),
+            ended_run(self.path("d"), [step(0)], validation_loss=None),
+        ]
+        rows = self.rows(*runs)
+        self.assertEqual(rows["validation"], ["nan", "inf", "710.0000", "-"])
+        self.assertEqual(rows["perplexity"], ["nan", "inf", "inf", "-"])
+        ended_run(self.path("e"), [step(0)], validation_loss="much")
+        code, _, err = command("report", "e", cwd=self.folder)
+        self.assertEqual((code, err.splitlines()[0]), (65, 'error: e/record.json: "validation_loss" is no number'))
 
     # As wire_bytes() of common/watch/comm_op.h counts them.
     def test_bytes_sent(self):
@@ -398,6 +413,12 @@ class Figure(Case):
         self.assertEqual(report.curve_of(run_files.read_run(self.path("a")))[3], (4 * 1536, 4.7))
         ended_run(self.path("c"), [step(10), step(11)])
         self.assertEqual(report.curve_of(run_files.read_run(self.path("c")))[0][0], 11 * 1536)
+        before = {"step": 10, "rows": 60, "tokens": 10 * 768}  # with half the batch
+        ended_run(self.path("d"), [step(10), step(11)], resumed_from=before)
+        self.assertEqual(
+            [tokens for tokens, _ in report.curve_of(run_files.read_run(self.path("d")))],
+            [10 * 768 + 1536, 10 * 768 + 2 * 1536],
+        )
         with open(path, encoding="utf-8") as first:
             before = first.read()
         self.drawn("a", "b")

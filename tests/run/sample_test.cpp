@@ -6,6 +6,9 @@
 #include <ATen/ops/log_softmax.h>
 #include <c10/core/InferenceMode.h>
 
+#include <limits>
+#include <optional>
+
 #include "common/model/activation_buffers.h"
 #include "common/model/unit_views.h"
 #include "tests/support/fake_strategy.h"
@@ -49,9 +52,9 @@ test::FakeStrategy strategy_of(const ParamLayout& layout, const std::vector<Unit
   return strategy;
 }
 
-/// Ranks that hold a slice each; every rank's sample.
+/// Ranks that hold a slice each; every rank's sample. spoiled: a unit whose weights are infinite.
 std::vector<Sample> sample_on(int world, std::int64_t count, std::uint64_t seed, bool tied = true,
-                              double temperature = 1) {
+                              double temperature = 1, std::optional<int> spoiled = {}) {
   std::vector<Sample> samples(static_cast<std::size_t>(world));
   std::vector<TokenId> text;
   for (TokenId i = 0; i < 40; ++i) text.push_back(static_cast<TokenId>(i * 7 % 37));
@@ -62,6 +65,8 @@ std::vector<Sample> sample_on(int world, std::int64_t count, std::uint64_t seed,
     shape.workload.seed = seed;
     const ParamLayout layout(shape.workload.model, WorldSize{world});
     const auto units = weights(layout, at::full({layout.arena_size().value()}, 0.0, at::kFloat));
+    if (spoiled)
+      units[static_cast<std::size_t>(*spoiled)].sharded.fill_(std::numeric_limits<float>::infinity());
     test::FakeStrategy strategy = strategy_of(layout, units, comm.rank());
     Ledger ledger(at::kCPU);
     samples[static_cast<std::size_t>(to_int(comm.rank()))] = make_sample(
@@ -124,6 +129,19 @@ TEST(Sample, IsAFunctionOfModelAndSeed) {
     EXPECT_NE(sample_on(1, 50, 8, tied).at(0).made, sample.made);
     const Sample shorter = sample_on(1, 20, 7, tied).at(0);
     EXPECT_TRUE(std::equal(shorter.made.begin(), shorter.made.end(), sample.made.begin()));
+  }
+}
+
+// No token can be drawn from numbers that are none: the text ends there, on all ranks, with the unit that made them.
+TEST(Sample, EndsWhereTheModelIsNotFinite) {
+  for (const int world : {1, 3}) {
+    for (const int unit : {0, 2, 4}) {
+      for (const Sample& sample : sample_on(world, 20, 7, true, 1, unit)) {
+        EXPECT_EQ(sample.nonfinite_unit, unit) << world;
+        EXPECT_TRUE(sample.made.empty());
+      }
+    }
+    for (const Sample& sample : sample_on(world, 5, 7)) EXPECT_EQ(sample.nonfinite_unit, std::nullopt);
   }
 }
 

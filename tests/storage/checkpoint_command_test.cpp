@@ -55,6 +55,39 @@ class CheckpointProcess : public ::testing::Test {
   std::unique_ptr<FileOps> ops_ = posix_file_ops(Syncing::skip);
 };
 
+// Weights that are none are not passed on, and neither is what the asked type makes none of.
+TEST_F(CheckpointProcess, ExportsNothingThatIsNotFinite) {
+  for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF, 70000.0F}) {
+    for (const std::size_t tensor : {std::size_t{0}, std::size_t{1}}) {  // as it stands, and transposed
+      Manifest manifest = manifest_of(5, 1, kSmallModel);
+      const Path target = dir_ / "run" / generation_name(5);
+      const Entries entries = cut(1, kSmallModel, {"master"});
+      AtomicDir out(*ops_, target, AtomicDir::Existing::replace);
+      FileWriter file(*ops_, out.path(), {5, 0}, entries[0]);
+      for (std::size_t e = 0; e < entries[0].size(); ++e) {
+        auto values = values_of(entries[0][e].key, entries[0][e].range);
+        if (e == tensor) values[7] = bad;
+        file.write(e, std::as_bytes(std::span(values)));
+      }
+      manifest.files.push_back(file.finish());
+      commit_generation(*ops_, out, manifest);
+      const std::string name = tensor == 0 ? "wte.weight" : "h.0.attn.c_attn.weight";
+      if (std::isfinite(bad)) {
+        EXPECT_EQ(run_checkpoint("export run large --dtype bf16 --replace").code, 0);
+        expect("export run none --dtype f16", 70,
+               "error: transformer." + name +
+                   ": holds a number that is too large for f16\n  fix: --dtype f32 or bf16\n");
+      } else {
+        expect("export run none", 70,
+               "error: run/step-000005: " + name +
+                   "@master holds a number that is not finite (NaN or infinite)\n" +
+                   "  fix: an older checkpoint, of before the training went wrong; nothing was written\n");
+      }
+      EXPECT_EQ(ops_->kind(dir_ / "none"), PathKind::absent);
+    }
+  }
+}
+
 TEST_F(CheckpointProcess, ShowsOneOrADirectoryOfThem) {
   save_small("run", 20, 2);
   Entries entries = cut(1, kSmallModel);

@@ -6,7 +6,12 @@
 #include <ATen/ops/full.h>
 #include <c10/core/InferenceMode.h>
 
+#include <limits>
+#include <mutex>
+#include <set>
+
 #include "common/model/hf_weights.h"
+#include "common/strategy/nonfinite.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/fake_strategy.h"
 
@@ -111,6 +116,71 @@ TEST_P(Weights, AFileFillsEverySliceAndTheMaster) {
     test::FakeStrategy strategy = sharded_strategy(layout, Rank{r}, false, true);
     detail::load_weights(strategy, layout, (dir / "w.safetensors").string());
     expect_filled(strategy, layout);
+  }
+}
+
+/// The strategy's value of `purpose` in element `at` of a tensor becomes `value`, where this rank holds it.
+void spoil(test::FakeStrategy& strategy, const ParamLayout& layout, Purpose purpose, int unit,
+           const std::string& tensor, float value) {
+  const ParamTensor& t = *layout.find(unit, tensor);
+  const std::int64_t at = t.offset + t.numel() - 1;
+  for (StateSlice& slice : strategy.slices) {
+    const bool here = slice.purpose == purpose && slice.unit == unit && slice.segment == t.segment &&
+                      slice.range.begin <= at && at < slice.range.end;
+    if (here) slice.write({at, at + 1}, at::full({1}, value, at::kFloat));
+  }
+}
+
+TEST_P(Weights, TheFirstThatIsNotFiniteIsNamedOnAllRanks) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),
+                  kInf = std::numeric_limits<float>::infinity();
+  const ParamLayout layout = this->layout();
+  const auto named = [&](bool exact, const std::function<void(test::FakeStrategy&)>& change) {
+    std::set<std::string> said;
+    std::mutex lock;
+    rethrow_first(test::on_ranks(world(), [&](Communicator& comm) {
+      const c10::InferenceMode inference;
+      test::FakeStrategy strategy = sharded_strategy(layout, comm.rank(), true, true);
+      change(strategy);
+      const std::string name = detail::nonfinite_weight(strategy, layout, comm, exact);
+      const std::scoped_lock hold(lock);
+      said.insert(name);
+    }));
+    return said.size() == 1 ? *said.begin() : "not the same on all ranks";
+  };
+  const auto spoils = [&](Purpose purpose, std::initializer_list<std::pair<int, const char*>> tensors,
+                          float value) {
+    return [&, purpose, value, all = std::vector(tensors)](test::FakeStrategy& strategy) {
+      for (const auto& [unit, tensor] : all) spoil(strategy, layout, purpose, unit, tensor, value);
+    };
+  };
+  EXPECT_EQ(named(false, [](auto&) {}), "");
+  EXPECT_EQ(named(false, spoils(Purpose::momentum, {{1, "h.0.ln_1.bias"}}, kNan)), "") << "no weight";
+  const std::initializer_list<std::pair<int, const char*>> two = {{2, "h.1.ln_2.bias"},
+                                                                  {1, "h.0.mlp.c_fc.weight"}};
+  EXPECT_EQ(named(true, spoils(Purpose::master, two, kNan)), "h.0.mlp.c_fc.weight of unit 1");
+  EXPECT_EQ(named(false, spoils(Purpose::parameters, {{3, "ln_f.bias"}}, -kInf)), "ln_f.bias of unit 3");
+  EXPECT_EQ(named(true, spoils(Purpose::parameters, {{3, "ln_f.bias"}}, kInf)), "") << "the master is exact";
+}
+
+TEST_P(Weights, AFileWithANumberThatIsNoneIsRefused) {
+  const TempDir dir;
+  const std::string path = (dir / "w.safetensors").string();
+  const ParamLayout layout = this->layout(), plain(layout.config(), WorldSize{1});
+  for (const float value :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    rethrow_first(test::on_ranks(1, [&](Communicator& comm) {
+      const c10::InferenceMode inference;
+      test::FakeStrategy whole = sharded_strategy(plain, Rank{0}, true, false);
+      spoil(whole, plain, Purpose::parameters, 2, "h.1.attn.c_proj.bias", value);
+      detail::save_weights(whole, plain, comm, path);
+    }));
+    test::FakeStrategy strategy = sharded_strategy(layout, Rank{0}, false, true);
+    EXPECT_EQ(testing::input_error([&] { detail::load_weights(strategy, layout, path); }),
+              "65|" + path +
+                  ": tensor 'transformer.h.1.attn.c_proj.bias' holds a number that is not finite (NaN or "
+                  "infinite), "
+                  "element 11 of 12|weights that were saved before the training that made them went wrong");
   }
 }
 

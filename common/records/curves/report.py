@@ -9,7 +9,7 @@ import os
 import pathlib
 import sys
 
-from run_files import CANNOT_WRITE, DATA, USAGE, WHOLE, Refused, read_run, run_program
+from run_files import CANNOT_WRITE, DATA, USAGE, WHOLE, Refused, number, read_run, run_program
 
 # The pages' figures are drawn with the same writer.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "docs"))
@@ -38,6 +38,7 @@ COPIES = {
 WARM_UP, TIMED = 5, 20  # kWarmupSteps and kTimedSteps of record.h
 WIDTH = 110  # characters of a line
 MOST_POINTS = 500  # of a curve
+MOST_LOSS = math.log(sys.float_info.max)  # of a larger one exp() is infinite
 NONE = "-"
 
 
@@ -128,7 +129,7 @@ def checked(run):
 
 
 def perplexity(loss):
-    return NONE if loss is None else f"{math.exp(min(loss, 700)):.3f}"
+    return NONE if loss is None else "inf" if loss > MOST_LOSS else f"{math.exp(loss):.3f}"
 
 
 def decimals(value):
@@ -154,7 +155,8 @@ def loss_rows(run):
         "perplexity": perplexity(validation),
     }
     if test:  # --test
-        rows |= {"test loss": decimals(test["loss"]), "test perplexity": perplexity(test["loss"])}
+        loss = number(test["loss"])
+        rows |= {"test loss": decimals(loss), "test perplexity": perplexity(loss)}
     return rows
 
 
@@ -323,8 +325,14 @@ def refuse_other_work(runs, across):
 
 def curve_of(run):
     """[(tokens, loss)]: means of neighbouring steps where there are many; what is not finite is left out."""
+    # A run that went on from a checkpoint: the steps before it may have had other batches.
+    before = run.record.get("resumed_from") or {}
+    first, trained = before.get("step", 0), before.get("tokens")
     points = [
-        ((step["step"] + 1) * step["tokens"], step["loss"])
+        (
+            (step["step"] - first + 1) * step["tokens"] + (first * step["tokens"] if trained is None else trained),
+            step["loss"],
+        )
         for step in run.steps
         if math.isfinite(step["loss"])
     ]

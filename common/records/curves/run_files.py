@@ -23,7 +23,7 @@ NEEDED = {
     "workload": dict,
     "device": str,
     "world": int,
-    "validation_loss": (int, float, NONE),
+    "validation_loss": (int, float, str, NONE),
     "ranks": list,
     "steps": dict,
 }
@@ -74,8 +74,22 @@ def parsed(text, path, fix, first_line=1):
         raise Refused(DATA, f"{path}:{first_line + line - 1}:{column}", "is not JSON", fix) from None
 
 
+# A loss that a run need not have: null is none, and what is not finite is a word.
+WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
 def number(value):
     return math.nan if value is None else value
+
+
+def with_numbers(values, place, fix):
+    """`values` with a number in place of the word of a validation loss."""
+    loss = values.get("validation_loss")
+    if not isinstance(loss, str):
+        return values
+    if loss not in WORDS:
+        raise Refused(DATA, place, '"validation_loss" is no number', fix)
+    return {**values, "validation_loss": WORDS[loss]}
 
 
 def checked_step(values, place, fix):
@@ -86,7 +100,7 @@ def checked_step(values, place, fix):
             raise Refused(DATA, place, f'"{key}" is missing', fix)
         if not isinstance(values[key], (int, float)) and not (values[key] is None and key in NUMBERS):
             raise Refused(DATA, place, f'"{key}" is no number', fix)
-    return {**values, **{key: number(values[key]) for key in NUMBERS}}
+    return with_numbers({**values, **{key: number(values[key]) for key in NUMBERS}}, place, fix)
 
 
 def open_file(path):
@@ -180,7 +194,7 @@ def load_record(path):
             raise Refused(DATA, path, f'"{key}" is missing', WHOLE)
         if not isinstance(record[key], kind):
             raise Refused(DATA, path, f'"{key}" is not what a run writes', WHOLE)
-    return record
+    return with_numbers(record, path, WHOLE)
 
 
 def columns_to_steps(columns, path):

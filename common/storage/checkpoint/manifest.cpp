@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <charconv>
 #include <stdexcept>
 
 #include "common/storage/checkpoint/fields.h"
@@ -38,6 +39,26 @@ void read_tensors(Manifest& manifest, const Fields& fields) {
   }
 }
 
+// A checkpoint of before they were counted is of a run whose steps all had one batch.
+void read_progress(Manifest& manifest, const Fields& fields) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 60;  // more can follow without leaving 64 bits
+  if (fields.json().contains("rows")) {
+    manifest.rows = fields.count("rows");
+    manifest.tokens = fields.count("tokens");
+  } else {
+    const auto found = manifest.workload.find("batch.global");
+    const std::string text = found == manifest.workload.end() ? "" : found->second;
+    std::int64_t global = 0;
+    std::from_chars(text.data(), text.data() + text.size(), global);
+    if (global <= 0) fields.refuse("\"workload\" does not say batch.global, the rows of a step");
+    if (__builtin_mul_overflow(manifest.step, global, &manifest.rows) ||
+        __builtin_mul_overflow(manifest.step, manifest.tokens_per_step, &manifest.tokens))
+      fields.refuse("\"step\" is larger than a run can get");
+  }
+  if (manifest.rows > kMost || manifest.tokens > kMost)
+    fields.refuse("\"rows\" or \"tokens\" is larger than a run can get");
+}
+
 }  // namespace
 
 std::int64_t TensorShape::numel() const { return shape_numel(shape); }
@@ -54,6 +75,8 @@ std::string text_of(const Manifest& m) {
       {"step", m.step},
       {"updates", m.updates},
       {"tokens_per_step", m.tokens_per_step},
+      {"rows", m.rows},
+      {"tokens", m.tokens},
       {"scaler",
        {{"scale", m.scaler.scale}, {"good_steps", m.scaler.good_steps}, {"overflows", m.scaler.overflows}}},
       {"skips_in_a_row", m.skips_in_a_row},
@@ -95,6 +118,8 @@ Manifest manifest_of_text(std::string_view text, const std::string& where) {
   Manifest m{.step = fields.count("step"),
              .updates = fields.count("updates"),
              .tokens_per_step = fields.count("tokens_per_step"),
+             .rows = 0,
+             .tokens = 0,
              .scaler = {scaler.number("scale"), scaler.count("good_steps"), scaler.count("overflows")},
              .skips_in_a_row = fields.count("skips_in_a_row"),
              .lesson = fields.text("lesson"),
@@ -107,6 +132,7 @@ Manifest manifest_of_text(std::string_view text, const std::string& where) {
              .tensors = {},
              .extra = fields.object("extra").json().dump(),
              .files = {}};
+  read_progress(m, fields);
   read_tensors(m, fields);
   for (const Fields& file : fields.objects("files")) m.files.push_back(file_sums_of(file));
   check_files(m, fields);

@@ -37,6 +37,8 @@ struct Manifest {
   std::int64_t step = 0;             // the next one to do: how many are done
   std::int64_t updates = 0;          // of parameters; skipped steps do not count
   std::int64_t tokens_per_step = 0;  // over all ranks
+  std::int64_t rows = 0;    // done, in the order of rows that the run trains in: the next step begins there
+  std::int64_t tokens = 0;  // trained on so far, by this run and those that it went on from
   LossScaler scaler;
   std::int64_t skips_in_a_row = 0;
   std::string lesson;  // "04_zero3"
@@ -58,6 +60,7 @@ std::string put_off_in(const Manifest& manifest);
 /// The content of manifest.json: a JSON object whose first line is the sum of all that follows it.
 ///   Errors  std::logic_error if `extra` is not a JSON object.
 std::string text_of(const Manifest& manifest);
+/// Without "rows" and "tokens", which were not counted before: every step had the workload's batch.
 /// Errors  InputError (exit 65) naming `where` and the key: another sum, another format version, a key that is
 ///         missing or of another type, files that are not those of `world` ranks.
 Manifest manifest_of_text(std::string_view text, const std::string& where);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "common/base/finite.h"
 #include "common/base/text.h"
 #include "common/model/hf_names.h"
 #include "common/storage/atomic_dir.h"
@@ -44,9 +45,14 @@ class Exporter {
     put_number(&out_[static_cast<std::size_t>(to * size_of(dtype_))], dtype_,
                static_cast<float>(number_at(from, dtype)));
   }
+  void require_finite(const Key& key, std::span<const std::byte> from, DType dtype) const;
   void flush(const Key& key, std::int64_t numbers) {
-    writer_->write(hf_name(key.tensor),
-                   std::span(out_).first(static_cast<std::size_t>(numbers * size_of(dtype_))));
+    const auto bytes = std::span(out_).first(static_cast<std::size_t>(numbers * size_of(dtype_)));
+    if (first_nonfinite(bytes, dtype_))
+      throw InputError(ExitCode::claim, hf_name(key.tensor),
+                       fmt::format("holds a number that is too large for {}", name_of(dtype_)),
+                       "--dtype f32 or bf16");
+    writer_->write(hf_name(key.tensor), bytes);
   }
   void resize(std::vector<std::byte>& bytes, std::int64_t numbers, DType dtype) {
     bytes.resize(static_cast<std::size_t>(numbers * size_of(dtype)));
@@ -76,6 +82,14 @@ void Exporter::write(File& file) {
   writer_->finish();
 }
 
+// Weights that are none are not passed on as if they were.
+void Exporter::require_finite(const Key& key, std::span<const std::byte> from, DType dtype) const {
+  if (!first_nonfinite(from, dtype)) return;
+  throw InputError(ExitCode::claim, reader_.path().string(),
+                   fmt::format("{} holds a number that is not finite (NaN or infinite)", text_of(key)),
+                   "an older checkpoint, of before the training went wrong; nothing was written");
+}
+
 void Exporter::write_plain(const Key& key, std::int64_t numel) {
   const DType dtype = reader_.dtype(key);
   std::vector<std::byte> from;
@@ -84,6 +98,7 @@ void Exporter::write_plain(const Key& key, std::int64_t numel) {
     const Range range{begin, std::min(begin + kPiece, numel)};
     resize(from, range.size(), dtype);
     reader_.read(key, range, from);
+    require_finite(key, from, dtype);
     for (std::int64_t i = 0; i < range.size(); ++i)
       convert(&from[static_cast<std::size_t>(i * size_of(dtype))], dtype, i);
     flush(key, range.size());
@@ -96,6 +111,7 @@ void Exporter::write_transposed(const Key& key, const Shape& shape) {
   std::vector<std::byte> from;
   resize(from, rows * columns, dtype);
   reader_.read(key, {0, rows * columns}, from);
+  require_finite(key, from, dtype);
   resize(out_, kRows * rows, dtype_);
   for (std::int64_t begin = 0; begin < columns; begin += kRows) {
     const std::int64_t end = std::min(begin + kRows, columns);

@@ -27,7 +27,8 @@ that is whole.
   verify   reads every byte and compares it with the check sums
   diff     weights and optimizer states of two checkpoints, whatever their strategies and worlds;
            ends with 0 if they are equal to the bit, 1 if not; pending work that only one has is named
-  export   weights as Hugging Face's GPT-2 names and turns them: fp32 master if there is one, else parameters
+  export   weights as Hugging Face's GPT-2 names and turns them: fp32 master if there is one, else parameters;
+           refuses weights that are not finite (70)
 
   --dtype KIND   export: f32 (default), bf16 or f16
   --replace      export: overwrite OUT.safetensors
@@ -38,7 +39,7 @@ examples:
   checkpoint export runs/04_zero3/checkpoints/step-000400 model.safetensors --dtype bf16
 
 exit codes: 0, 1 diff found differences, 64 command line, 65 a checkpoint is damaged or is none,
-73 the output cannot be written
+70 weights to export are not finite, 73 the output cannot be written
 )";
 
 struct Usage {

@@ -1,0 +1,134 @@
+#include "common/run/continuation.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "common/base/check.h"
+#include "common/comm/gather_text.h"
+#include "common/config/workload_table.h"
+#include "common/optim/lr_schedule.h"
+#include "common/run/resume.h"
+#include "common/run/run_files.h"
+
+namespace sc::detail {
+namespace {
+
+Value flag(const std::string& text) { return {.form = Value::Form::flag, .text = text}; }
+
+std::string joined(const std::string& some, const std::string& more) {
+  return some.empty() || more.empty() ? some + more : some + ", " + more;
+}
+
+// The keys that change `of` a workload, each by itself, or all that differ where only several together do. No list of
+// keys: what is computed says which ones count.
+template <class Of>
+std::string keys_that_change(const Workload& then, const Workload& now, const Of& of) {
+  const std::map<std::string, std::string> before = values_of(then);
+  std::string some, all;
+  for (const auto& [key, value] : values_of(now)) {
+    if (before.at(key) == value) continue;
+    const std::string said = fmt::format("{} is {} now and was {}", key, value, before.at(key));
+    Workload changed = then;
+    workload_fields().bind(changed).set(key, flag(value), key);
+    if (of(changed) != of(then)) some = joined(some, said);
+    all = joined(all, said);
+  }
+  return some.empty() ? all : some;
+}
+
+// What is known of other tokens in the file, or empty: they are those that were trained on. A file that was moved is
+// the same.
+std::string other_tokens(const TrainJob& job, const checkpoint::Manifest& from, const Path& tokens,
+                         Communicator& comm) {
+  std::string differs;
+  if (comm.rank() == Rank{0}) {
+    const checkpoint::DataFingerprint now = fingerprint_of(tokens), then = from.data;
+    if (now != then)
+      differs = fmt::format(
+          "it holds other tokens than the file that was trained on: {} bytes with the sum {:016x}, "
+          "which was {} with {:016x}",
+          now.bytes, now.sum, then.bytes, then.sum);
+  }
+  differs = broadcast_string(comm, differs);
+  const std::vector<std::string>& may_differ = job.line.checkpoints.may_differ;
+  if (differs.empty() || std::ranges::find(may_differ, "data.source") != may_differ.end()) return differs;
+  throw InputError(ExitCode::data, tokens.string(), differs,
+                   "that file; or, if other data are meant, --resume-with data.source");
+}
+
+// Empty: a position is the row that it was.
+std::string why_anew(const Workload& then, const Workload& now, std::int64_t tokens, bool other_file) {
+  const auto order = [tokens](const Workload& w) { return row_order(w, tokens); };
+  std::string why = other_file ? "data.source holds other tokens now" : "";
+  if (order(then) != order(now)) why = joined(why, keys_that_change(then, now, order));
+  return why;
+}
+
+// With the fewest digits that tell one from the other.
+std::pair<std::string, std::string> told_apart(double a, double b) {
+  for (int digits = 3;; ++digits) {
+    const std::string one = fmt::format("{:.{}g}", a, digits), other = fmt::format("{:.{}g}", b, digits);
+    if (one != other || digits == std::numeric_limits<double>::max_digits10) return {one, other};
+  }
+}
+
+// Of the first step, by both schedules: where a warm-up or a decay has other steps, it may jump.
+std::string other_learning_rate(const TrainJob& job, const RunShape& shape, const Workload& then) {
+  const std::int64_t step = job.first_step;
+  const auto rate = [&](const Workload& w) {
+    RunShape of = shape;
+    of.workload = w;
+    std::int64_t updates = 1;
+    try {
+      updates = job.lesson.updates_a_step(of);
+    } catch (const InputError&) {  // this lesson could not have run it: whichever did counted steps
+    }
+    return learning_rate(w.optim, step * updates, w.steps * updates);
+  };
+  const double before = rate(then), here = rate(shape.workload);
+  if (before == here || step >= shape.workload.steps) return "";
+  const auto [is, was] = told_apart(here, before);
+  return fmt::format("the learning rate of step {} is {}, where the checkpoint's keys gave {}: {}\n", step,
+                     is, was, keys_that_change(then, shape.workload, rate));
+}
+
+}  // namespace
+
+Workload workload_of(const checkpoint::Manifest& manifest) {
+  Workload workload;
+  const FieldSet fields = workload_fields().bind(workload);
+  for (const Field& field : fields.fields()) {
+    const auto found = manifest.workload.find(field.path);
+    if (found == manifest.workload.end()) continue;
+    try {
+      field.set(flag(found->second));
+    } catch (const FieldError& error) {
+      throw InputError(ExitCode::data, checkpoint::kManifestName,
+                       fmt::format("\"workload.{}\": {}", field.path, error.what()),
+                       "use another checkpoint: this one is of another program");
+    }
+  }
+  resolve_dtypes(workload.precision);
+  return workload;
+}
+
+// Not steps x batch.global: the steps so far may have had other batches.
+Continuation continuation_of(const TrainJob& job, const RunShape& shape, const checkpoint::Manifest& from,
+                             const Dataset& data, Communicator& comm) {
+  const Workload then = workload_of(from), &now = shape.workload;
+  const bool other_file = !other_tokens(job, from, data.tokens_path(), comm).empty();
+  const std::string anew = why_anew(then, now, data.num_tokens(), other_file);
+  Continuation on{
+      .rows = from.rows, .tokens = from.tokens, .last_rows = from.rows >= now.batch.global, .says = ""};
+  if (!anew.empty()) {
+    on.rows = 0, on.last_rows = false;
+    on.says = fmt::format("the order of rows begins anew, at its first row: {}\n", anew);
+  }
+  on.says += other_learning_rate(job, shape, then);
+  return on;
+}
+
+}  // namespace sc::detail
