@@ -132,10 +132,12 @@ std::unique_ptr<AnyStrategy> Trainer::make_strategy() {
     const checkpoint::Manifest& from = on_.resume->manifest();
     refuse_other_data(job_, from, data_.tokens_path(), on_.world.comm());
     restore_scalars(from, scalars_);
-    const bool all =
-        strategy->resume({.pending = from.extra,
-                          .restore = [&] { restore_state(*strategy, strategy->layout(), *on_.resume); },
-                          .last_batches = [&] { return loader_.train(from.step - 1); }});
+    bool all = false;
+    checkpoint::reading_extra(on_.resume->path(), [&] {
+      all = strategy->resume({.pending = from.extra,
+                              .restore = [&] { restore_state(*strategy, strategy->layout(), *on_.resume); },
+                              .last_batches = [&] { return loader_.train(from.step - 1); }});
+    });
     if (!all && speaks())
       spdlog::warn("what {} had put off is dropped, since this strategy cannot go on with it: {}",
                    from.lesson, checkpoint::put_off_in(from));
