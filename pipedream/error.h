@@ -1,10 +1,11 @@
-// Errors that a user of pipedream can act on. The standard library alone: pipedream/ depends on no other
-// room.
+// Errors that a user of pipedream can act on.
 #pragma once
 
 #include <stdexcept>
 #include <string>
-#include <utility>
+#include <string_view>
+
+#include "common/input/printable.h"
 
 namespace sc::pipedream {
 
@@ -20,8 +21,10 @@ enum class ExitCode : int {
 /// <fix>".
 class InputError : public std::runtime_error {
  public:
-  InputError(ExitCode code, const std::string& where, const std::string& what, std::string fix)
-      : std::runtime_error(where + ": " + what), code_(code), fix_(std::move(fix)) {}
+  InputError(ExitCode code, std::string_view where, std::string_view what, std::string_view fix)
+      : std::runtime_error(shown_message(std::string(where) + ": " + std::string(what))),
+        code_(code),
+        fix_(shown_message(fix)) {}
   [[nodiscard]] ExitCode code() const { return code_; }
   [[nodiscard]] const std::string& fix() const { return fix_; }
 

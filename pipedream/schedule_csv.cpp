@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
+#include "common/input/json_text.h"
 #include "pipedream/error.h"
 #include "pipedream/schedule_file.h"
 
@@ -167,13 +167,20 @@ void require_readable(const Schedule& schedule, const std::string& where) {
 }
 
 std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file.is_open() || std::filesystem::is_directory(path)) {
+  std::error_code absent;
+  std::ifstream file;  // opening a pipe would wait for whoever writes it
+  if (std::filesystem::is_regular_file(path, absent)) file.open(path, std::ios::binary);
+  if (!file.is_open()) {
     throw InputError(ExitCode::usage, path, "cannot be read", "check the name");
   }
-  return std::move(text).str();
+  std::string text(kMostTextBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMostTextBytes) {
+    throw InputError(ExitCode::data, path, too_large(kMostTextBytes), "a schedule of fewer micro-batches");
+  }
+  text.shrink_to_fit();
+  return text;
 }
 
 void write_text(const std::string& path, const std::string& text) {

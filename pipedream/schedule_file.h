@@ -12,6 +12,7 @@
 //     "actions": [["F0", ...], [...]] }
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "pipedream/schedule.h"
@@ -33,7 +34,10 @@ Schedule read_schedule(const std::string& path);
 /// Messages start with `where`.
 void require_readable(const Schedule& schedule, const std::string& where);
 
-/// A file's text. Throws InputError (usage) if it cannot be read.
+/// The largest text that is read: a schedule of 600,000 actions, 64 stages with 2,000 micro-batches.
+inline constexpr std::size_t kMostTextBytes = std::size_t{8} << 20U;
+
+/// A file's text. Throws InputError: usage if it cannot be read, data if it has more than kMostTextBytes.
 std::string read_text(const std::string& path);
 /// Throws InputError (cannot_write).
 void write_text(const std::string& path, const std::string& text);

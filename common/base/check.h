@@ -3,6 +3,10 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/input/printable.h"
 
 namespace sc {
 
@@ -19,20 +23,26 @@ enum class ExitCode : int {
 };
 
 /// Bad input: printed once by rank 0 as "error: <where>: <what>" and "  fix: <fix>"; never a stack trace.
+/// Whatever its parts held, what it says can be shown: no text from a file or a command line steers a terminal.
 class InputError : public std::runtime_error {
  public:
-  InputError(ExitCode code, std::string where, std::string what, std::string fix)
-      : std::runtime_error(where + ": " + what + (fix.empty() ? "" : "\n  fix: " + fix)),
-        code_(code),
-        where_(std::move(where)),
-        message_(std::move(what)),
-        fix_(std::move(fix)) {}
+  InputError(ExitCode code, std::string_view where, std::string_view what, std::string_view fix)
+      : InputError(Shown{}, code, shown(where, kMostWhere), shown_message(what), shown_message(fix)) {}
   [[nodiscard]] ExitCode code() const { return code_; }
   [[nodiscard]] const std::string& where() const { return where_; }
   [[nodiscard]] const std::string& message() const { return message_; }
   [[nodiscard]] const std::string& fix() const { return fix_; }
 
  private:
+  static constexpr std::size_t kMostWhere = 5000;  // a path has up to 4096 bytes
+  struct Shown {};
+  InputError(Shown, ExitCode code, std::string where, std::string what, std::string fix)
+      : std::runtime_error(where + ": " + what + (fix.empty() ? "" : "\n  fix: " + fix)),
+        code_(code),
+        where_(std::move(where)),
+        message_(std::move(what)),
+        fix_(std::move(fix)) {}
+
   ExitCode code_;
   std::string where_, message_, fix_;
 };

@@ -13,9 +13,16 @@
 
 #include "common/base/check.h"
 #include "common/base/text.h"
+#include "common/input/json_parse.h"
+#include "common/input/printable.h"
 
 namespace sc {
 namespace {
+
+// The largest file in configs/ has 1.1 kB. Keys stand in messages, each with its path: 64 levels of long names would
+// take memory by their square.
+constexpr JsonLimits kLimits{.bytes = std::size_t{64} << 10U};
+constexpr std::size_t kMostPath = 200;
 
 // Follows what the JSON lexer consumes and remembers where tokens start. The lexer reads one character past a
 // number, which may be structural: the starts of scalars are kept apart for that reason.
@@ -127,20 +134,6 @@ struct Problem {
   std::string what, fix;
 };
 
-// The library's words without its prefix and without the bytes of the file.
-std::string library_words(std::string message) {
-  if (const auto dash = message.find(" - "); dash != std::string::npos) message.erase(0, dash + 3);
-  const auto expected = message.find("; expected ");
-  if (const auto read = message.find("; last read: "); read != std::string::npos) {
-    message.erase(read,
-                  expected != std::string::npos && expected > read ? expected - read : std::string::npos);
-  }
-  for (char& c : message) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return message;
-}
-
 bool says(const std::string& message, std::string_view words) {
   return message.find(words) != std::string::npos;
 }
@@ -168,7 +161,7 @@ Problem explain_syntax(const Scanner& scanner, const Scanner::Token& refused, co
   if (token == '"' && says(message, "expected '}'")) {
     return {"a comma is missing before this key", "add the comma"};
   }
-  return {"not JSON: " + library_words(message), kJsonRules};
+  return {"not JSON: " + json_words(message), kJsonRules};
 }
 
 // Receives the parser's events; the first thing that a configuration cannot hold is thrown.
@@ -202,6 +195,11 @@ class Reader {
   bool end_array() { return false; }
 
   bool key(std::string& name) {
+    const std::size_t length = (groups_.empty() ? 0 : groups_.back().size()) + name.size();
+    if (length > kMostPath) {
+      fail(scanner_.scalar().start, fmt::format("\"{}\": no key is that long", shown(name)),
+           "docs/config.md lists all keys");
+    }
     key_ = name;
     key_where_ = places_.at(scanner_.scalar().start);
     const auto [first, is_new] = seen_.emplace(path(), key_where_);
@@ -270,6 +268,11 @@ std::vector<std::string> files_beside(const std::string& path) {
 }  // namespace
 
 std::vector<JsonEntry> read_json(std::string_view text, const std::string& name) {
+  try {
+    require_bounded(text, kLimits);
+  } catch (const JsonError& error) {
+    throw InputError(ExitCode::usage, Places(text, name).at(error.byte()), error.what(), kJsonRules);
+  }
   Scanner scanner(text);
   Reader reader(scanner, name);
   nlohmann::json::sax_parse(CountingIterator(&scanner), CountingIterator(nullptr), &reader);
@@ -277,9 +280,13 @@ std::vector<JsonEntry> read_json(std::string_view text, const std::string& name)
 }
 
 std::string read_config_file(const std::string& path, const std::string& asked_by) {
-  std::ifstream file(path, std::ios::binary);
-  const bool readable = file && !std::filesystem::is_directory(path);
-  std::string content = readable ? std::string(std::istreambuf_iterator<char>(file), {}) : "";
+  std::error_code absent;
+  std::ifstream file;  // opening a pipe would wait for whoever writes it
+  if (std::filesystem::is_regular_file(path, absent)) file.open(path, std::ios::binary);
+  const bool readable = file.is_open();
+  std::string content(readable ? kLimits.bytes + 1 : 0, '\0');  // one more: read_json() refuses it
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  content.resize(static_cast<std::size_t>(file.gcount()));
   if (!readable || file.bad()) {
     const std::string near = nearest(path, files_beside(path));
     throw InputError(

@@ -19,10 +19,11 @@ struct JsonEntry {
 
 /// The scalars of `text` in order. `name` is what messages call the file.
 ///   Errors  InputError(usage) at name:line:col for anything that is not one JSON object of scalars and
-///           objects, and for a key that is given twice (in one object or by two spellings of one path).
+///           objects, for a key that is given twice (in one object or by two spellings of one path), and for a text
+///           out of bounds (common/input/json_text.h; 64 KiB, paths of 200 bytes).
 std::vector<JsonEntry> read_json(std::string_view text, const std::string& name);
 
-/// The whole file.
+/// The whole file; of one that is larger than read_json() takes, as much as shows that.
 ///   Errors  InputError(usage) at `asked_by` ("--workload x.json") if it cannot be read.
 std::string read_config_file(const std::string& path, const std::string& asked_by);
 

@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/text.h"
+#include "common/input/printable.h"
 
 namespace sc {
 namespace {
@@ -183,7 +184,7 @@ std::string format_comparison(const RunRecord& run, const OtherRun& other) {
   text += "\n";
   text +=
       bytes_table(run, other.record) + operations_table(run, other.record) + time_table(run, other.record);
-  return text + loss_table(run, other.record);
+  return printable(text + loss_table(run, other.record));
 }
 
 }  // namespace sc

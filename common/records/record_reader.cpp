@@ -1,12 +1,14 @@
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "common/input/json_parse.h"
+#include "common/input/printable.h"
 #include "common/records/record.h"
+#include "common/storage/bounded_file.h"
 
 namespace sc {
 namespace {
@@ -16,6 +18,10 @@ using Json = nlohmann::json;
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
   throw InputError(ExitCode::data, where, what, "a record that a run of this version wrote, unchanged");
 }
+
+// A record of 100,000 steps has 13 MB and 900,000 values.
+constexpr JsonLimits kLimits{.bytes = std::size_t{32} << 20U};
+constexpr JsonLimits kLineLimits{.bytes = std::size_t{16} << 10U};  // of steps.jsonl; a line has 200 bytes
 
 /// A value of the file and its name for messages: "ranks[1].cores".
 class Node {
@@ -85,7 +91,7 @@ class Node {
     return all;
   }
   [[noreturn]] void fail(const std::string& what) const {
-    refuse(file_, (name_.empty() ? "the file" : "\"" + name_ + "\"") + " " + what);
+    refuse(file_, (name_.empty() ? "the file" : "\"" + shown(name_) + "\"") + " " + what);
   }
 
  private:
@@ -100,7 +106,7 @@ Enum enum_of(const Node& node, Enum last) {
   for (int i = 0; i <= static_cast<int>(last); ++i) {
     if (name_of(static_cast<Enum>(i)) == text) return static_cast<Enum>(i);
   }
-  node.fail(fmt::format("is \"{}\", which this version does not know", text));
+  node.fail(fmt::format("is \"{}\", which this version does not know", shown(text)));
 }
 
 Purpose purpose_of(const Node& bytes, const std::string& key) {
@@ -214,24 +220,20 @@ std::vector<StepRecord> read_columns(const Node& node) {
   return steps;
 }
 
-// The parser's own message names itself and a byte; this one names line and column, as every message here
-// does.
-Json parse(std::string_view text, const std::string& file, std::int64_t first_line) {
+Json parse(std::string_view text, const JsonLimits& limits, const std::string& file,
+           std::int64_t first_line) {
   try {
-    return Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    const std::size_t at = std::min(text.size(), error.byte > 0 ? error.byte - 1 : 0);
-    const std::string_view before = text.substr(0, at);
-    const auto line = first_line + std::count(before.begin(), before.end(), '\n');
-    const auto column = at - (before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1) + 1;
-    refuse(fmt::format("{}:{}:{}", file, line, column), "is not JSON");
+    return parse_json(text, limits);
+  } catch (const JsonError& error) {
+    const auto line = first_line + static_cast<std::int64_t>(error.line()) - 1;
+    refuse(fmt::format("{}:{}:{}", file, line, error.column()), error.what());
   }
 }
 
 }  // namespace
 
 RunRecord read_record(FileOps& ops, const Path& path) {
-  const Json json = parse(read_file(ops, path), path.string(), 1);
+  const Json json = parse(read_file_up_to(ops, path, kLimits.bytes), kLimits, path.string(), 1);
   const Node node(json, path.string(), "");
   if (const Node format = node["format"]; format.integer() != 1)
     format.fail("is not 1, the one this version reads");
@@ -261,13 +263,11 @@ RunRecord read_record(FileOps& ops, const Path& path) {
 }
 
 std::vector<StepRecord> read_steps(FileOps& ops, const Path& path) {
-  const std::string text = read_file(ops, path);
   std::vector<StepRecord> steps;
-  std::size_t begin = 0, end = 0;
-  for (std::int64_t line = 1; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1, ++line) {
-    const Json json = parse(std::string_view(text).substr(begin, end - begin), path.string(), line);
+  for_each_line(ops, path, kLineLimits.bytes, [&](std::string_view text, std::int64_t line) {
+    const Json json = parse(text, kLineLimits, path.string(), line);
     steps.push_back(read_step(Node(json, fmt::format("{}:{}", path.string(), line), "")));
-  }
+  });
   return steps;
 }
 

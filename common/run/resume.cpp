@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/comm/gather_text.h"
 #include "common/config/workload_table.h"
+#include "common/input/printable.h"
 #include "common/run/run_files.h"
 #include "common/storage/checkpoint/generations.h"
 #include "common/storage/mapped_file.h"
@@ -67,6 +68,8 @@ std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communi
       reader->verify(to_int(comm.rank()), to_int(comm.size()));
     } catch (const InputError& damaged) {
       error = text_without_fix(damaged);
+    } catch (const std::exception& unforeseen) {  // no memory for it, for instance: the others must not wait
+      error = shown(path->string(), 4096) + ": " + shown(unforeseen.what());
     }
     refused = said_by_all(comm, error);
     if (refused.empty()) return reader;

@@ -14,6 +14,7 @@
 #include "common/config/command_line.h"
 #include "common/config/workload_table.h"
 #include "common/gpu/gpu.h"
+#include "common/input/printable.h"
 #include "common/model/param_layout.h"
 #include "common/records/report.h"
 #include "common/run/describe.h"
@@ -23,6 +24,7 @@
 #include "common/run/run_lesson.h"
 #include "common/run/run_shape.h"
 #include "common/run/train.h"
+#include "common/storage/cut_off.h"
 #include "common/watch/launch.h"
 
 namespace sc::detail {
@@ -240,13 +242,16 @@ int place_in_line() {
   return 0;
 }
 
+constexpr unsigned kOthersSpeak = 5;  // seconds
+
 // Every rank finds the same mistake; the first one says it, and the launcher ends the others with it. Whoever
 // is still there some seconds later found something that only it could find.
 int report(ExitCode code, const std::string& text) {
   const int place = place_in_line();
-  if (place > 0) std::this_thread::sleep_for(std::chrono::seconds(5));
+  if (place > 0) std::this_thread::sleep_for(std::chrono::seconds(kOthersSpeak));
   std::cout.flush();
-  std::cerr << "error: " << (place > 0 ? "rank " + std::to_string(place) + ": " : "") << text << std::endl;
+  std::cerr << "error: " << (place > 0 ? "rank " + std::to_string(place) + ": " : "") << shown_message(text)
+            << std::endl;
   return static_cast<int>(code);
 }
 
@@ -258,6 +263,7 @@ int run(const AnyLesson& lesson, int argc, char** argv) {
     const Launch launch = detect_launch(process_environment());
     // A rank dies with the launcher that started it: no orphan goes on computing.
     if (launch.launched()) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    set_cut_off_patience(place_in_line() > 0 ? kOthersSpeak : 0);
     const int code = run_checked(lesson, launch, argc, argv);
     std::cout.flush();
     if (code != 0 || std::cout) return code;

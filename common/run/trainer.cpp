@@ -146,7 +146,8 @@ std::unique_ptr<AnyStrategy> Trainer::make_strategy() {
                     .restore = [&] { restore_state(*strategy, strategy->layout(), *on_.resume); },
                     .last_batches = [&] { return loader_.train(from.step - 1); }};
     if (!goes_on_.last_rows) with.last_batches = nullptr;
-    const bool all = strategy->resume(with);
+    bool all = false;
+    checkpoint::reading_extra(on_.resume->path(), [&] { all = strategy->resume(with); });
     if (!all && speaks())
       spdlog::warn("what {} had put off is dropped, since this {} cannot go on with it: {}", from.lesson,
                    goes_on_.last_rows ? "strategy" : "order of rows", checkpoint::put_off_in(from));

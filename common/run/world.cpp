@@ -16,6 +16,7 @@
 #include "common/comm/local_communicator.h"
 #include "common/comm/nccl/nccl_communicator.h"
 #include "common/comm/staged/staged_communicator.h"
+#include "common/input/printable.h"
 
 namespace sc::detail {
 namespace {
@@ -125,7 +126,7 @@ void World::set_last_acts(LastActs acts) {
 
 void World::speak(int exit_code, const std::string& text) noexcept {
   std::cout.flush();
-  std::cerr << "error: " << text << std::endl;
+  std::cerr << "error: " << shown_message(text) << std::endl;
   const std::lock_guard lock(act_mutex_);
   if (last_acts_.failed) last_acts_.failed(exit_code, text);
 }

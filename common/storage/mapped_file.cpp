@@ -32,6 +32,7 @@ MappedFile::MappedFile(const Path& path) : path_(path) {
   if (fd < 0) throw file_error(FileIntent::read, path, "open", errno);
   try {
     bytes_ = map_fd(fd, path);
+    if (!bytes_.empty()) guarded_ = guard(bytes_, path);
   } catch (...) {
     ::close(fd);
     throw;
@@ -40,13 +41,16 @@ MappedFile::MappedFile(const Path& path) : path_(path) {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+    : path_(std::move(other.path_)),
+      bytes_(std::exchange(other.bytes_, {})),
+      guarded_(std::exchange(other.guarded_, nullptr)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   if (this != &other) {
     unmap();
     path_ = std::move(other.path_);
     bytes_ = std::exchange(other.bytes_, {});
+    guarded_ = std::exchange(other.guarded_, nullptr);
   }
   return *this;
 }
@@ -54,6 +58,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 MappedFile::~MappedFile() { unmap(); }
 
 void MappedFile::unmap() noexcept {
+  if (guarded_ != nullptr) unguard(*std::exchange(guarded_, nullptr));
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
   bytes_ = {};
 }

@@ -4,13 +4,15 @@
 #include <cstddef>
 #include <span>
 
+#include "common/storage/cut_off.h"
 #include "common/storage/file_ops.h"
 
 namespace sc {
 
 /// A whole file, mapped read-only: pages are read when they are touched and shared between processes.
-/// The bytes live as long as this object; a file that another process shortens meanwhile ends the program
-/// (SIGBUS), so files are replaced by rename, never rewritten in place.
+/// The bytes live as long as this object. A file that another process shortens meanwhile ends this one with 65 and the
+/// file's name (cut_off.h): what must survive that reads through File. Our own files are replaced by rename, never
+/// rewritten in place.
 ///   Errors  InputError (exit 65) if it is absent, unreadable or not a regular file.
 class MappedFile {
  public:
@@ -34,6 +36,7 @@ class MappedFile {
 
   Path path_;
   std::span<const std::byte> bytes_;
+  Guarded* guarded_ = nullptr;  // of the mapping; null if there is none
 };
 
 }  // namespace sc

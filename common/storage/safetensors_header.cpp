@@ -4,20 +4,24 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 
 #include "common/base/text.h"
+#include "common/input/counting_iterator.h"
+#include "common/input/json_text.h"
+#include "common/input/printable.h"
 
 namespace sc {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t kHeaderBegin = 8;  // byte of the file where the JSON starts
+constexpr std::size_t kHeaderBegin = 8;  // byte of the file where the JSON starts
+// A tensor of it takes about 1 kB as json_text.h counts: 30,000 of them.
+constexpr JsonLimits kLimits{.bytes = kMaxSafetensorsHeader};
 constexpr const char* kMetadata = "__metadata__";
 constexpr const char* kHeaderFix = "the file was written wrongly or is damaged: write or fetch it again";
 
@@ -45,36 +49,16 @@ const StoredType* find_type(std::string_view name) {
   return at == kStoredTypes.end() ? nullptr : at;
 }
 
-/// Counts how many characters the parser has taken, so that an event knows where it is.
-struct CountingIterator {
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  const char* at;
-  std::int64_t* taken;
-  reference operator*() const { return *at; }
-  CountingIterator& operator++() {
-    ++at;
-    ++*taken;
-    return *this;
-  }
-  bool operator==(const CountingIterator& other) const { return at == other.at; }
-  bool operator!=(const CountingIterator& other) const { return at != other.at; }
-};
-
 /// Receives the parser's events and keeps what the format allows at each place; anything else throws.
 class HeaderSax : public nlohmann::json_sax<Json> {
  public:
-  HeaderSax(SafetensorsHeader& header, const Path& path, const std::int64_t& taken)
+  HeaderSax(SafetensorsHeader& header, const Path& path, const std::size_t& taken)
       : header_(header), path_(path), taken_(taken) {}
 
   bool null() override { return unexpected("null"); }
   bool boolean(bool value) override { return unexpected(value ? "true" : "false"); }
   bool number_integer(std::int64_t value) override { return unexpected(std::to_string(value)); }
-  bool number_float(double /*value*/, const std::string& text) override { return unexpected(text); }
+  bool number_float(double /*value*/, const std::string& text) override { return unexpected(shown(text)); }
   bool binary(binary_t& /*value*/) override { return unexpected("binary data"); }
 
   bool number_unsigned(std::uint64_t value) override {
@@ -94,7 +78,7 @@ class HeaderSax : public nlohmann::json_sax<Json> {
     }
     if (place_ != Place::field_value || field_ != "dtype") return unexpected("a string");
     const StoredType* type = find_type(value);
-    if (type == nullptr) fail(fmt::format("{}: unknown dtype \"{}\"", who(), value));
+    if (type == nullptr) fail(fmt::format("{}: unknown dtype \"{}\"", who(), shown(value)));
     tensor_.stored_dtype = value;
     tensor_.dtype = type->dtype;
     place_ = Place::fields;
@@ -129,21 +113,21 @@ class HeaderSax : public nlohmann::json_sax<Json> {
 
   bool key(std::string& value) override {
     if (place_ == Place::names) {
-      if (!names_.insert(value).second) fail(fmt::format("the name \"{}\" occurs twice", value));
+      if (!names_.insert(value).second) fail(fmt::format("the name \"{}\" occurs twice", shown(value)));
       tensor_ = SafeTensor{};
       tensor_.name = value;
       offsets_.clear();
       place_ = Place::entry;
       return true;
     }
-    if (!fields_.insert(value).second) fail(fmt::format("{}: \"{}\" occurs twice", who(), value));
+    if (!fields_.insert(value).second) fail(fmt::format("{}: \"{}\" occurs twice", who(), shown(value)));
     field_ = value;
     if (place_ == Place::metadata) {
       place_ = Place::metadata_value;
       return true;
     }
     if (value != "dtype" && value != "shape" && value != "data_offsets") {
-      fail(fmt::format("{}: unknown field \"{}\"", who(), value));
+      fail(fmt::format("{}: unknown field \"{}\"", who(), shown(value)));
     }
     place_ = Place::field_value;
     return true;
@@ -162,7 +146,7 @@ class HeaderSax : public nlohmann::json_sax<Json> {
   bool parse_error(std::size_t /*position*/, const std::string& last_token,
                    const Json::exception& /*error*/) override {
     fail(last_token.empty() ? std::string("not valid JSON")
-                            : fmt::format("not valid JSON near '{}'", printable_tail(last_token)));
+                            : fmt::format("not valid JSON near '{}'", tail_of(last_token)));
   }
 
  private:
@@ -182,7 +166,7 @@ class HeaderSax : public nlohmann::json_sax<Json> {
 
   [[nodiscard]] bool in_metadata() const { return tensor_.name == kMetadata; }
   [[nodiscard]] std::string who() const {
-    return in_metadata() ? kMetadata : fmt::format("tensor \"{}\"", tensor_.name);
+    return in_metadata() ? kMetadata : fmt::format("tensor \"{}\"", shown(tensor_.name));
   }
 
   [[noreturn]] void fail(const std::string& what) const {
@@ -190,13 +174,10 @@ class HeaderSax : public nlohmann::json_sax<Json> {
                      fmt::format("header, byte {}: {}", kHeaderBegin + taken_, what), kHeaderFix);
   }
 
-  /// The last few characters of what the parser could not read, with anything unprintable as '?'.
-  static std::string printable_tail(const std::string& token) {
+  /// The last few characters of what the parser could not read.
+  static std::string tail_of(const std::string& token) {
     constexpr std::size_t kLongest = 24;
-    std::string tail = token.size() > kLongest ? token.substr(token.size() - kLongest) : token;
-    std::replace_if(
-        tail.begin(), tail.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-    return tail;
+    return shown(token.size() > kLongest ? std::string_view(token).substr(token.size() - kLongest) : token);
   }
 
   [[noreturn]] bool unexpected(const std::string& found) const {
@@ -218,7 +199,7 @@ class HeaderSax : public nlohmann::json_sax<Json> {
         wanted = who() + ": data_offsets must hold integers from 0 to 2^63 - 1";
         break;
       case Place::metadata_value:
-        wanted = fmt::format("{}: \"{}\" must be a string", kMetadata, field_);
+        wanted = fmt::format("{}: \"{}\" must be a string", kMetadata, shown(field_));
         break;
       default:
         break;
@@ -236,6 +217,10 @@ class HeaderSax : public nlohmann::json_sax<Json> {
     header_.tensors.push_back(tensor_);
   }
 
+  [[nodiscard]] std::string shape_text() const {
+    return shown(fmt::format("{}", fmt::join(tensor_.shape, ", ")));
+  }
+
   void check_size() const {
     if (tensor_.begin > tensor_.end) {
       fail(fmt::format("{}: data_offsets [{}, {}] end before they begin", who(), tensor_.begin, tensor_.end));
@@ -243,22 +228,21 @@ class HeaderSax : public nlohmann::json_sax<Json> {
     const std::int64_t numel = shape_numel(tensor_.shape);
     const std::int64_t bits = find_type(tensor_.stored_dtype)->bits;
     if (numel < 0 || numel > std::numeric_limits<std::int64_t>::max() / bits) {
-      fail(fmt::format("{}: shape [{}] has more elements than 64 bits can count", who(),
-                       fmt::join(tensor_.shape, ", ")));
+      fail(fmt::format("{}: shape [{}] has more elements than 64 bits can count", who(), shape_text()));
     }
     if (numel * bits % 8 != 0) {
       fail(fmt::format("{}: {} elements of {} bits are not whole bytes", who(), numel, bits));
     }
     if (numel * bits / 8 != tensor_.end - tensor_.begin) {
       fail(fmt::format("{}: {} [{}] takes {} bytes, data_offsets [{}, {}] hold {}", who(),
-                       tensor_.stored_dtype, fmt::join(tensor_.shape, ", "), numel * bits / 8, tensor_.begin,
-                       tensor_.end, tensor_.end - tensor_.begin));
+                       tensor_.stored_dtype, shape_text(), numel * bits / 8, tensor_.begin, tensor_.end,
+                       tensor_.end - tensor_.begin));
     }
   }
 
   SafetensorsHeader& header_;
   const Path& path_;
-  const std::int64_t& taken_;
+  const std::size_t& taken_;
   Place place_ = Place::start;
   SafeTensor tensor_;
   std::vector<std::int64_t> offsets_;
@@ -275,16 +259,16 @@ void check_cover(const SafetensorsHeader& header, std::int64_t data_bytes, const
   std::string last;
   for (const SafeTensor& tensor : header.tensors) {
     if (tensor.end > data_bytes) {
-      fail(fmt::format("tensor \"{}\": data_offsets [{}, {}] reach past the {} bytes of data", tensor.name,
-                       tensor.begin, tensor.end, data_bytes));
+      fail(fmt::format("tensor \"{}\": data_offsets [{}, {}] reach past the {} bytes of data",
+                       shown(tensor.name), tensor.begin, tensor.end, data_bytes));
     }
     if (tensor.begin < covered) {
       fail(fmt::format("tensor \"{}\" begins at data byte {}, inside tensor \"{}\", which ends at {}",
-                       tensor.name, tensor.begin, last, covered));
+                       shown(tensor.name), tensor.begin, shown(last), covered));
     }
     if (tensor.begin > covered) {
       fail(fmt::format("data bytes {} to {}, before tensor \"{}\", belong to no tensor", covered,
-                       tensor.begin, tensor.name));
+                       tensor.begin, shown(tensor.name)));
     }
     covered = tensor.end;
     last = tensor.name;
@@ -310,11 +294,17 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, std::int64_t d
     throw InputError(ExitCode::data, path.string(), "the header at byte 8 does not start with '{'",
                      kHeaderFix);
   }
+  try {
+    require_bounded(json, kLimits);
+  } catch (const JsonError& error) {
+    throw InputError(ExitCode::data, path.string(),
+                     fmt::format("header, byte {}: {}", kHeaderBegin + error.byte(), error.what()),
+                     kHeaderFix);
+  }
   SafetensorsHeader header;
-  std::int64_t taken = 0;
+  std::size_t taken = 0;
   HeaderSax sax(header, path, taken);
-  Json::sax_parse(CountingIterator{json.data(), &taken}, CountingIterator{json.data() + json.size(), &taken},
-                  &sax);
+  Json::sax_parse(begin_of(json, &taken), end_of(json, &taken), &sax);
   std::sort(header.tensors.begin(), header.tensors.end(), [](const SafeTensor& a, const SafeTensor& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });

@@ -31,7 +31,7 @@ bool Offload::resume(const ResumeFrom& from) {
   const nlohmann::json pending = nlohmann::json::parse(from.pending);
   restoring_ = pending.contains("delayed_update") && puts_off();
   for (std::size_t i = 0; restoring_ && i < 3; ++i) {
-    const nlohmann::json& number = pending["delayed_update"][i];
+    const nlohmann::json& number = pending.at("delayed_update").at(i);
     scalars[i] = number.is_null() ? std::nan("") : number.get<double>();  // JSON has no NaN
   }
   from.restore();

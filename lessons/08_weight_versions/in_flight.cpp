@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "common/comm/gather_text.h"
 #include "weight_versions.h"
@@ -150,7 +151,9 @@ bool WeightVersions::resume(const ResumeFrom& from) {
     return pending.empty();
   }
   // From window kSteady on all are alike: a pipeline that has run for long is as one that has run for a few.
-  windows_ = std::min<std::int64_t>(context_.first_step - own->at("since").get<std::int64_t>(),
+  const auto since = own->at("since").get<std::int64_t>();
+  if (since < 0 || since >= context_.first_step) throw std::out_of_range("since");
+  windows_ = std::min<std::int64_t>(context_.first_step - since,
                                     pipedream::Windows::kSteady + 2 + endless_.result_lag);
   since_ = context_.first_step - windows_;
   const std::vector<Done> last_window = follow_the_list();
@@ -186,6 +189,7 @@ void WeightVersions::restore_numbers(const SavedNumbers& saved) {
   // Stage 0 is the last to note what an update came to: the others have noted some of these already.
   const std::int64_t noted = std::max<std::int64_t>(0, updates_ - endless_.norm_lag);
   noted_ = std::max<std::int64_t>(0, common - endless_.norm_lag);
+  if (static_cast<std::int64_t>(saved.sums.size()) > common) throw std::out_of_range("sums");
   for (const std::vector<double>& row : saved.sums) {
     const std::int64_t update = common - static_cast<std::int64_t>(&saved.sums.back() - &row) - 1;
     at::Tensor sums = sums_[update % n];
@@ -196,7 +200,7 @@ void WeightVersions::restore_numbers(const SavedNumbers& saved) {
   }
   for (std::int64_t update = common; update < updates_; ++update) {
     at::Tensor sums = sums_[update % n];
-    fill_row(sums, saved.own[static_cast<std::size_t>(update - common)]);
+    fill_row(sums, saved.own.at(static_cast<std::size_t>(update - common)));
     own_sums_[update % n].copy_(sums);
     summed_[update % n] = everyone_->all_reduce(sums);
   }

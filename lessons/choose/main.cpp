@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
     std::cerr << "error: " << error.what() << "\n";
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << "\n";
+    std::cerr << "error: " << sc::shown_message(error.what()) << "\n";
     return 1;
   }
 }

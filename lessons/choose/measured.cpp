@@ -1,14 +1,18 @@
 #include "measured.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/base/check.h"
 #include "common/config/resolve.h"
+#include "common/input/json_parse.h"
+#include "common/storage/bounded_file.h"
 #include "predict.h"
 
 namespace sc::choose {
 namespace {
+
+constexpr JsonLimits kLimits{.bytes = std::size_t{1} << 20U};
+constexpr const char* kFix = "python3 tests/benchmarks/choosing.py";
 
 MeasuredStep step_of(const nlohmann::json& row, const std::string& usual_gpu) {
   MeasuredStep step;
@@ -51,7 +55,7 @@ Fit fit_products(const Measured& measured, double memory) {
 Measured Measured::read(const std::string& path) {
   Measured measured;
   try {
-    const nlohmann::json file = nlohmann::json::parse(std::ifstream(path));
+    const nlohmann::json file = parse_json(read_file_up_to(*posix_file_ops(), path, kLimits.bytes), kLimits);
     file.at("gpu").get_to(measured.gpu);
     file.at("memory_bytes_per_second").get_to(measured.memory);
     file.at("link_bytes_per_second").get_to(measured.link);
@@ -60,7 +64,9 @@ Measured Measured::read(const std::string& path) {
     file.at("adam_parameters_per_second").get_to(measured.adam);
     for (const nlohmann::json& row : file.at("steps")) measured.steps.push_back(step_of(row, measured.gpu));
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(ExitCode::data, path, error.what(), "python3 tests/benchmarks/choosing.py");
+    throw InputError(ExitCode::data, path, json_words(error.what()), kFix);
+  } catch (const JsonError& error) {
+    throw InputError(ExitCode::data, path, error.what(), kFix);
   }
   return measured;
 }

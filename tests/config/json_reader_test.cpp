@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "tests/config/support.h"
+#include "tests/support/bad_json.h"
 
 namespace sc {
 namespace {
@@ -53,6 +55,31 @@ TEST(JsonReader, ColumnsCountCharactersNotBytes) {
 }
 
 TEST(JsonReader, AnEmptyObjectChangesNothing) { EXPECT_TRUE(read_json(" {} \n", "f").empty()); }
+
+TEST(JsonReader, WhatNoJsonMayBe) {
+  for (const testing::BadJson& bad : testing::bad_json(read_file("configs/tiny.json")))
+    expect_refused(bad, "f.json:", refusal([&] { (void)read_json(bad.text, "f.json"); }));
+}
+
+// Each entry keeps its path: a long name above many of them would take memory by their product.
+TEST(JsonReader, PathsAreShort) {
+  const std::string long_path = "{\"a\": {\"" + std::string(300, 'k') + "\": 1}}";
+  EXPECT_EQ(refusal([&] { (void)read_json(long_path, "f.json"); }),
+            "f.json:1:8: \"" + std::string(80, 'k') +
+                "... (300 bytes)\": no key is that long\n  fix: docs/config.md lists all keys");
+  EXPECT_EQ(read_json("{\"" + std::string(200, 'k') + "\": 1}", "f").size(), 1U);
+}
+
+TEST(JsonReader, AFileThatIsTooLargeIsNotReadWhole) {
+  const std::string path = ::testing::TempDir() + "/large.json";
+  std::ofstream(path) << "{}";
+  std::filesystem::resize_file(path, std::uintmax_t{1} << 33U);
+  const std::string text = read_config_file(path, "--workload");
+  EXPECT_LT(text.size(), 100'000U);
+  EXPECT_EQ(refusal([&] { (void)read_json(text, "f.json"); }).substr(0, 35),
+            "f.json:1:1: is larger than 64 KiB: ");
+  std::filesystem::remove(path);
+}
 
 struct Case {
   std::string text, message;

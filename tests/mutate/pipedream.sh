@@ -11,12 +11,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 build='
 set -e
 mkdir -p build/mutant
-sources="$(ls pipedream/*.cpp | grep -v main.cpp) $(ls tests/pipedream/*_test.cpp | grep -v command_test) tests/pipedream/support.cpp"
+sources="$(ls common/input/*.cpp) $(ls pipedream/*.cpp | grep -v main.cpp) $(ls tests/pipedream/*_test.cpp | grep -v command_test) tests/pipedream/support.cpp"
 objects=
 for source in $sources; do
   object=build/mutant/$(echo "$source" | tr / _).o
   objects="$objects $object"
-  if [ ! -f "$object" ] || [ "$source" -nt "$object" ] || [ -n "$(find pipedream tests/pipedream -name "*.h" -newer "$object" -print -quit)" ]; then
+  if [ ! -f "$object" ] || [ "$source" -nt "$object" ] || [ -n "$(find common/input pipedream tests/pipedream -name "*.h" -newer "$object" -print -quit)" ]; then
     ${CXX:-c++} -std=c++20 -O1 -D_GLIBCXX_ASSERTIONS -I. -c "$source" -o "$object"
   fi
 done
@@ -24,7 +24,7 @@ ${CXX:-c++} -o build/mutant/tests $objects -lgtest -lgtest_main -lpthread'
 
 # A mutant may loop or allocate for ever: 60 s, 4 GB.
 test='ulimit -v 4000000; build/mutant/tests --gtest_fail_fast --gtest_brief=1 --gtest_filter="{filter}"'
-common=(--build "$build" --copy pipedream tests/pipedream --timeout 60 --work build/mutate_pipedream)
+common=(--build "$build" --copy common/input pipedream tests/pipedream tests/support/bad_json.h --timeout 60 --work build/mutate_pipedream)
 
 if [[ ${1:-} == --faults ]]; then
   shift

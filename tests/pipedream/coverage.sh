@@ -6,13 +6,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 least=${1:-95}
 build=build/pipedream_coverage
 mkdir -p "$build"
-sources=(pipedream/*.cpp pipedream/command/*.cpp)
+sources=(pipedream/*.cpp pipedream/command/*.cpp common/input/*.cpp)
 tests=(tests/pipedream/*_test.cpp tests/pipedream/support.cpp)
 
 compile() {
   local source=$1 flags=-O0 object=$build/${1//\//_}.o
   [[ $source == pipedream/* ]] && flags='-O0 --coverage'
-  if [[ -f $object && ! $source -nt $object && -z $(find pipedream tests/pipedream -name '*.h' -newer "$object" -print -quit) ]]; then return 0; fi
+  if [[ -f $object && ! $source -nt $object && -z $(find pipedream tests/pipedream common/input -name '*.h' -newer "$object" -print -quit) ]]; then return 0; fi
   # shellcheck disable=SC2086
   g++ -std=c++20 $flags -I. -c "$source" -o "$object"
 }
@@ -25,7 +25,7 @@ for source in "${sources[@]}" "${tests[@]}"; do
   if [[ $source != pipedream/main.cpp ]]; then objects+=("$build/${source//\//_}.o"); fi
 done
 g++ --coverage -o "$build/tests" "${objects[@]}" -lgtest -lgtest_main -lpthread
-g++ --coverage -o "$build/pipedream" "$build"/pipedream_*.o
+g++ --coverage -o "$build/pipedream" "$build"/pipedream_*.o "$build"/common_input_*.o
 "$build/tests" --gtest_brief=1
 tests/pipedream/process_test.sh "$build/pipedream"
 

@@ -4,6 +4,7 @@
 
 #include "pipedream/schedule_file.h"
 #include "tests/pipedream/support.h"
+#include "tests/support/bad_json.h"
 
 namespace sc::pipedream {
 namespace {
@@ -115,9 +116,9 @@ TEST(Files, JsonErrorsNameThePlace) {
   };
   EXPECT_EQ(with("none", "1"), "nothing thrown");
   EXPECT_EQ(refuse("[]"), "a.json: is no JSON object | write { \"key\": value, ... }");
-  EXPECT_EQ(refuse("{\n \"a\": }").find("a.json: parse error at line 2, column 7"), 0U);
+  EXPECT_EQ(refuse("{\n \"a\": }").find("a.json:2:7: is not JSON: unexpected '}'"), 0U);
   EXPECT_EQ(refuse("{\"stages\": 1, \"stages\": 2}"),
-            "a.json: key 'stages' is given twice | leave one of them");
+            "a.json:1:22: key \"stages\" is given twice | write valid JSON, every key once");
   EXPECT_EQ(with("stages", ""), "a.json, key 'stages': is missing | add it");
   EXPECT_EQ(with("stages", "1.5"),
             "a.json, key 'stages': is no whole number from 0 to 2147483647 | write for example 4");
@@ -138,6 +139,23 @@ TEST(Files, JsonErrorsNameThePlace) {
   EXPECT_EQ(refuse("{\"schedule\":\"x\",\"stages\":1,\"microbatches\":1,\"chunks\":1,\"versions\":\"flush\","
                    "\"actions\":[[]],\"more\":1}"),
             "a.json, key 'more': is unknown | remove it, or correct its name");
+}
+
+TEST(Files, WhatNoJsonMayBe) {
+  const std::string good = to_json(generate({.stages = 2, .microbatches = 2}));
+  for (const sc::testing::BadJson& bad : sc::testing::bad_json(good))
+    expect_refused(bad, "a.json", error_of([&] { schedule_from_json(bad.text, "a.json"); }));
+}
+
+TEST(Files, OneThatIsTooLargeIsNotRead) {
+  const std::string path = testing::TempDir() + "/pipedream_large.json";
+  write_text(path, "{");
+  std::filesystem::resize_file(path, std::uintmax_t{1} << 33U);
+  EXPECT_EQ(
+      error_of([&] { read_schedule(path); }),
+      path +
+          ": is larger than 8 MiB: nothing of its kind needs that much | a schedule of fewer micro-batches");
+  std::filesystem::remove(path);
 }
 
 TEST(Files, OnDisk) {

@@ -600,6 +600,35 @@ class Damaged(CheckpointTest):
         self.expect_one_error(ended, 65, f"--resume {nothing}: no checkpoint in {nothing}\n  fix: leave --resume out to begin, or name where they are: --checkpoints DIR")
 
 
+class Forged(CheckpointTest):
+    """Manifests whose sums are right and nothing else: no rank dies of one, and all take the older checkpoint."""
+    SAID = {
+        "empty": r"rank-0000\.safetensors: the header is damaged",
+        "deep": r"manifest\.json:\d+:\d+: lists and objects are nested deeper than 64",
+        "large": r"manifest\.json: is larger than 8 MiB",
+        "behind": r"manifest\.json:\d+:\d+: a zero byte",
+        "int": r"rank-0000\.safetensors: \S+@momentum\S+ is i32: no momentum is saved so",
+    }
+
+    def test_each_is_passed_over_by_all_ranks(self):
+        whole = support.new_path("checkpoints")
+        quiet = Job("01_data_parallel", 2, "", "--steps", str(STEPS), *saves(whole, 4))
+        self.expect_well(quiet.job())
+        forge = os.path.join(os.path.dirname(support.programs), "tests/storage/forge_checkpoint")
+        for how, said in self.SAID.items():
+            with self.subTest(forged=how):
+                folder = support.new_path("checkpoints")
+                shutil.copytree(whole, folder)
+                newest = os.path.join(folder, step(8))
+                subprocess.run([forge, newest, how], check=True)
+                self.expect_one_error(command("verify", newest), 65, re.compile(rf"{newest}/{said}.*\n  fix: .*"))
+                after = Job("01_data_parallel", 2, "", "--steps", str(STEPS), "--resume", "latest", "--checkpoints", folder)
+                ended = after.job()
+                self.assertEqual((ended.code, ended.errors), (0, []), ended)
+                self.assertRegex(ended.out + ended.err, rf"{step(8)} is passed over: .*{said}")
+                self.expect_same(after, quiet)
+
+
 class Refused(CheckpointTest):
     @classmethod
     def setUpClass(cls):

@@ -3,16 +3,22 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "common/storage/atomic_dir.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/bad_json.h"
 
 namespace sc {
 namespace {
 
+using testing::bad_json;
+using testing::BadJson;
+using testing::expect_refused;
 using testing::input_error;
+using testing::repeated;
 using testing::TempDir;
 
 CommPlan some_operations() {
@@ -276,8 +282,26 @@ TEST_F(Record, RefusesWhatIsMalformed) {
 TEST_F(Record, NamesLineAndColumnOfBadJson) {
   atomic_write_file(*ops, file, "{\n \"format\": 1,\n \"lesson\" 3}\n");
   EXPECT_EQ(input_error([&] { read_record(*ops, file); }, dir.path().string()),
-            "65|DIR/record.json:3:11: is not JSON|a record that a run of this version wrote, unchanged");
+            "65|DIR/record.json:3:11: is not JSON: unexpected number literal; expected ':'|a record that a "
+            "run of this version wrote, unchanged");
   EXPECT_EQ(input_error([&] { read_record(*ops, dir / "none"); }, dir.path().string()).substr(0, 3), "65|");
+}
+
+TEST_F(Record, WhatNoJsonMayBe) {
+  const std::string good = written(some_record());
+  for (const BadJson& bad : bad_json(good)) {
+    atomic_write_file(*ops, file, bad.text);
+    expect_refused(bad, "65|", input_error([&] { read_record(*ops, file); }, dir.path().string()));
+  }
+}
+
+TEST_F(Record, OneThatIsTooLargeIsNotRead) {
+  ops->create(file);
+  std::filesystem::resize_file(file, std::uintmax_t{1} << 33U);
+  EXPECT_EQ(input_error([&] { read_record(*ops, file); }, dir.path().string()),
+            "65|DIR/record.json: is larger than 32 MiB: nothing of its kind needs that much|a file that a "
+            "run of this "
+            "program wrote");
 }
 
 TEST(RankRecords, AreAsPredictedIfEveryNumberIs) {
@@ -337,7 +361,23 @@ TEST_F(Steps, OfAKilledRunCanBeRead) {
       "65|DIR/steps.jsonl:2: the file has no \"loss\"|a record that a run of this version wrote, unchanged");
   atomic_write_file(*ops, dir / "steps.jsonl", text + "{\"step\": \n");
   EXPECT_EQ(input_error([&] { read_steps(*ops, dir / "steps.jsonl"); }, dir.path().string()),
-            "65|DIR/steps.jsonl:2:10: is not JSON|a record that a run of this version wrote, unchanged");
+            "65|DIR/steps.jsonl:2:10: is not JSON: unexpected end of input; expected '[', '{', or a "
+            "literal|a record that a run of this version wrote, unchanged");
+}
+
+TEST_F(Steps, WhatNoLineMayBe) {
+  { StepLog(*ops, dir.path()).append({.step = 0, .loss = 1}); }
+  const std::string good = read_file(*ops, dir / "steps.jsonl");
+  for (BadJson bad : bad_json(good.substr(0, good.size() - 1))) {
+    atomic_write_file(*ops, dir / "steps.jsonl", repeated(good, 2000) + bad.text + "\n");
+    const std::string said = input_error([&] { read_steps(*ops, dir / "steps.jsonl"); }, dir.path().string());
+    expect_refused(bad, "65|", said);
+    EXPECT_EQ(said.substr(0, 24), "65|DIR/steps.jsonl:2001:") << bad.name;
+  }
+  ops->create(dir / "steps.jsonl");
+  std::filesystem::resize_file(dir / "steps.jsonl", std::uintmax_t{1} << 33U);  // one line that never ends
+  EXPECT_EQ(input_error([&] { read_steps(*ops, dir / "steps.jsonl"); }, dir.path().string()).substr(0, 41),
+            "65|DIR/steps.jsonl:1: is larger than 16 K");
 }
 
 TEST_F(Steps, CannotBeWrittenWhereThereIsNoDirectory) {

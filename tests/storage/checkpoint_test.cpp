@@ -51,9 +51,9 @@ TEST(CheckpointSums, GoToTextAndBack) {
   EXPECT_EQ(
       input_error([&] { (void)sums_of_text("{}", "rank 1"); }),
       "65|rank 1: \"name\" is missing|the file is damaged or another program's: use another checkpoint");
-  EXPECT_EQ(
-      input_error([&] { (void)sums_of_text("nonsense", "rank 1"); }),
-      "65|rank 1: is not a JSON object|the file is damaged or another program's: use another checkpoint");
+  EXPECT_EQ(input_error([&] { (void)sums_of_text("nonsense", "rank 1"); }),
+            "65|rank 1:1:2: is not JSON: invalid literal|the file is damaged or another program's: use "
+            "another checkpoint");
   EXPECT_FALSE(sums_of_hex("0123456789abcdeF"));
   EXPECT_FALSE(sums_of_hex("0123456789abcde"));
 }

@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
     print_error(error);
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << "\n";
+    std::cerr << "error: " << sc::shown_message(error.what()) << "\n";
     return 1;
   }
 }

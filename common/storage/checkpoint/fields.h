@@ -5,12 +5,20 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "common/storage/checkpoint/file_writer.h"
 
 namespace sc::checkpoint {
 
-using Json = nlohmann::ordered_json;
+/// What is read: its objects are trees, so that a file of a great many keys is not read in time by their square.
+using Json = nlohmann::json;
+/// What is written keeps its order.
+using OrderedJson = nlohmann::ordered_json;
+
+/// The text of a manifest, or of a part of one, within its bounds (kMostManifestBytes).
+///   Errors  InputError (exit 65) naming `where`.
+Json json_of_text(std::string_view text, const std::string& where);
 
 /// The members of one JSON object.
 ///   where   names the file in errors; `path`: the object within it ("scaler", "files[3]"), "" for the whole.
@@ -41,7 +49,7 @@ class Fields {
   std::string where_, path_;
 };
 
-Json json_of(const FileSums& sums);
+OrderedJson json_of(const FileSums& sums);
 FileSums file_sums_of(const Fields& fields);
 
 }  // namespace sc::checkpoint

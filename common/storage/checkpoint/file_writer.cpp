@@ -43,7 +43,7 @@ std::string file_name(std::int64_t rank) { return fmt::format("rank-{:04}.safete
 std::string text_of(const FileSums& sums) { return json_of(sums).dump(); }
 
 FileSums sums_of_text(std::string_view text, const std::string& where) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = json_of_text(text, where);
   return file_sums_of(Fields(json, where));
 }
 

@@ -3,8 +3,11 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <charconv>
+#include <set>
 #include <stdexcept>
 
+#include "common/input/json_parse.h"
+#include "common/input/printable.h"
 #include "common/storage/checkpoint/fields.h"
 #include "common/storage/safetensors_header.h"
 
@@ -25,17 +28,23 @@ void check_files(const Manifest& manifest, const Fields& fields) {
   for (std::size_t r = 0; r < manifest.files.size(); ++r) {
     const std::string wanted = file_name(static_cast<std::int64_t>(r));
     if (manifest.files[r].name == wanted) continue;
-    fields.refuse(
-        fmt::format("\"files[{}].name\" must be \"{}\", not \"{}\"", r, wanted, manifest.files[r].name));
+    fields.refuse(fmt::format("\"files[{}].name\" must be \"{}\", not \"{}\"", r, wanted,
+                              shown(manifest.files[r].name)));
   }
 }
 
 void read_tensors(Manifest& manifest, const Fields& fields) {
+  std::set<std::string> names;
   for (const Fields& tensor : fields.objects("tensors")) {
     manifest.tensors.push_back({tensor.text("name"), tensor.counts("shape")});
-    if (manifest.tensors.back().numel() > 0) continue;
-    fields.refuse(fmt::format("\"tensors\": \"{}\" has no elements, or more than 64 bits can count",
-                              manifest.tensors.back().name));
+    const TensorShape& added = manifest.tensors.back();
+    if (added.numel() <= 0) {
+      fields.refuse(fmt::format("\"tensors\": \"{}\" has no elements, or more than 64 bits can count",
+                                shown(added.name)));
+    }
+    if (!names.insert(added.name).second) {
+      fields.refuse(fmt::format("\"tensors\": \"{}\" is given twice", shown(added.name)));
+    }
   }
 }
 
@@ -63,14 +72,29 @@ void read_progress(Manifest& manifest, const Fields& fields) {
 
 std::int64_t TensorShape::numel() const { return shape_numel(shape); }
 
+void reading_extra(const Path& dir, const std::function<void()>& read) {
+  const auto refuse = [&](const std::exception& error) {
+    throw InputError(ExitCode::data, (dir / kManifestName).string(),
+                     fmt::format("\"extra\" is not what its lesson writes: {}", json_words(error.what())),
+                     "use another checkpoint");
+  };
+  try {
+    read();
+  } catch (const nlohmann::json::exception& error) {
+    refuse(error);
+  } catch (const std::out_of_range& error) {
+    refuse(error);
+  }
+}
+
 std::string put_off_in(const Manifest& manifest) {
-  const Json extra = Json::parse(manifest.extra, nullptr, false);
+  const Json extra = json_of_text(manifest.extra, kManifestName);
   const auto words = extra.find("put_off");
-  return words != extra.end() && words->is_string() ? words->get<std::string>() : manifest.extra;
+  return shown(words != extra.end() && words->is_string() ? words->get<std::string>() : manifest.extra);
 }
 
 std::string text_of(const Manifest& m) {
-  Json json = {
+  OrderedJson json = {
       {"format", kFormat},
       {"step", m.step},
       {"updates", m.updates},
@@ -87,16 +111,16 @@ std::string text_of(const Manifest& m) {
       {"strategy", m.strategy},
       {"commit", m.commit},
       {"data", {{"bytes", m.data.bytes}, {"sum", hex_of(m.data.sum)}}},
-      {"tensors", Json::array()},
-      {"extra", Json::parse(m.extra, nullptr, false)},
-      {"files", Json::array()}};
+      {"tensors", OrderedJson::array()},
+      {"extra", OrderedJson::parse(m.extra, nullptr, false)},
+      {"files", OrderedJson::array()}};
   if (!json["extra"].is_object()) throw std::logic_error("checkpoint: extra is not a JSON object");
   for (const TensorShape& tensor : m.tensors) {
     json["tensors"].push_back({{"name", tensor.name}, {"shape", tensor.shape}});
   }
   for (const FileSums& file : m.files) json["files"].push_back(json_of(file));
   // Without "{\n", which the head brings. Paths among the values may hold any bytes.
-  const std::string rest = json.dump(1, ' ', false, Json::error_handler_t::replace).substr(2) + "\n";
+  const std::string rest = json.dump(1, ' ', false, OrderedJson::error_handler_t::replace).substr(2) + "\n";
   return head_for(rest) + rest;
 }
 
@@ -109,7 +133,7 @@ Manifest manifest_of_text(std::string_view text, const std::string& where) {
     throw InputError(ExitCode::data, where, "is damaged: its content does not have its check sum",
                      "use another checkpoint");
   }
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = json_of_text(text, where);
   const Fields fields(json, where);
   if (const std::int64_t format = fields.count("format"); format != kFormat) {
     fields.refuse(fmt::format("\"format\" is {}; this program reads {}", format, kFormat));
@@ -133,6 +157,7 @@ Manifest manifest_of_text(std::string_view text, const std::string& where) {
              .extra = fields.object("extra").json().dump(),
              .files = {}};
   read_progress(m, fields);
+  if (!(m.scaler.scale > 0)) fields.refuse("\"scaler.scale\" must be above 0");
   read_tensors(m, fields);
   for (const Fields& file : fields.objects("files")) m.files.push_back(file_sums_of(file));
   check_files(m, fields);

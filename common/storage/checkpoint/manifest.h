@@ -1,7 +1,9 @@
 // What a checkpoint says about itself: everything of a run but its tensors' values. No torch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -11,6 +13,8 @@
 namespace sc::checkpoint {
 
 inline constexpr const char* kManifestName = "manifest.json";
+/// 16 digits a block of 1 MiB: half a TiB of state, 28 times that of GPT-2's 1558M parameters. A larger one is not read.
+inline constexpr std::size_t kMostManifestBytes = std::size_t{8} << 20U;
 
 /// Of fp16's dynamic loss scale.
 struct LossScaler {
@@ -53,6 +57,10 @@ struct Manifest {
   std::vector<FileSums> files;       // rank r's at r; as many as `world`
   bool operator==(const Manifest&) const = default;
 };
+
+/// Runs `read`, which takes `extra` apart with nlohmann-json and at(): what is not there or of another type is an
+/// InputError (exit 65) naming the manifest in `dir`, like everything else that it can lack.
+void reading_extra(const Path& dir, const std::function<void()>& read);
 
 /// What its strategy had put off, in words.
 std::string put_off_in(const Manifest& manifest);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/input/printable.h"
 #include "common/storage/safetensors_header.h"
 
 namespace sc::checkpoint {
@@ -18,80 +19,100 @@ constexpr std::int64_t kLengthBytes = 8;
 
 }  // namespace
 
-RankFile::RankFile(const Path& path, FileId id, FileSums sums) : file_(path), sums_(std::move(sums)) {
-  if (file_.size().value() != sums_.bytes) {
-    refuse(path, fmt::format("has {} bytes, the manifest says {}", file_.size().value(), sums_.bytes));
+RankFile::RankFile(FileOps& ops, const Path& path, FileId id, FileSums sums)
+    : file_(ops.open_read(path)), sums_(std::move(sums)) {
+  if (file_->size().value() != sums_.bytes) {
+    refuse(path, fmt::format("has {} bytes, the manifest says {}", file_->size().value(), sums_.bytes));
   }
-  check_header();
   read_header(id);
-  checked_.resize(sums_.block_sums.size());
 }
 
-void RankFile::check_header() const {
+void RankFile::fill(std::span<std::byte> bytes, std::int64_t begin) const {
+  if (file_->read_at(bytes, Bytes(begin)).value() == static_cast<std::int64_t>(bytes.size())) return;
+  refuse(path(), "was cut off while it was read");
+}
+
+/// The header's JSON. Sizes are compared without adding: all of them are claims of a file.
+std::string RankFile::checked_header() const {
   const std::int64_t size = sums_.header_bytes;
-  std::int64_t length = 0;
-  if (size >= kLengthBytes && size <= sums_.bytes) {
-    std::memcpy(&length, file_.bytes().data(), sizeof(length));
-  }
-  if (length + kLengthBytes == size &&
-      sum_of(file_.bytes().first(static_cast<std::size_t>(size))) == sums_.header_sum) {
-    return;
+  std::int64_t length = -1;
+  if (size >= kLengthBytes && size <= sums_.bytes && size - kLengthBytes <= kMaxSafetensorsHeader) {
+    std::string header(static_cast<std::size_t>(size), '\0');
+    fill(std::as_writable_bytes(std::span(header)), 0);
+    std::memcpy(&length, header.data(), sizeof(length));
+    if (length == size - kLengthBytes && sum_of(as_bytes(header)) == sums_.header_sum) {
+      return header.substr(static_cast<std::size_t>(kLengthBytes));
+    }
   }
   refuse(path(), "the header is damaged, or the file is another checkpoint's or rank's");
 }
 
 void RankFile::read_header(FileId id) {
-  const std::string_view json = file_.text().substr(
-      static_cast<std::size_t>(kLengthBytes), static_cast<std::size_t>(sums_.header_bytes - kLengthBytes));
-  SafetensorsHeader header = parse_safetensors_header(json, sums_.bytes - sums_.header_bytes, path());
+  SafetensorsHeader header =
+      parse_safetensors_header(checked_header(), sums_.bytes - sums_.header_bytes, path());
   if (header.metadata["step"] != std::to_string(id.step) ||
       header.metadata["rank"] != std::to_string(id.rank)) {
-    refuse(path(), fmt::format("belongs to step {} of rank {}, not to step {} of rank {}",
-                               header.metadata["step"], header.metadata["rank"], id.step, id.rank));
+    refuse(path(),
+           fmt::format("belongs to step {} of rank {}, not to step {} of rank {}",
+                       shown(header.metadata["step"]), shown(header.metadata["rank"]), id.step, id.rank));
   }
   std::int64_t block = 0;
   for (const SafeTensor& tensor : header.tensors) {
     const auto entry = entry_of_name(tensor.name, tensor.dtype.value_or(DType::u8));
     if (!entry || !tensor.dtype || tensor.numel().value() != entry->range.size()) {
       refuse(path(), fmt::format("tensor \"{}\" ({}, {} elements) is not named as a checkpoint's",
-                                 tensor.name, tensor.stored_dtype, tensor.numel().value()));
+                                 shown(tensor.name), tensor.stored_dtype, tensor.numel().value()));
     }
     entries_.push_back(*entry);
     places_.push_back({sums_.header_bytes + tensor.begin, tensor.end - tensor.begin, block});
-    block += ceil_div(tensor.end - tensor.begin, kBlock);
+    const std::int64_t bytes = tensor.end - tensor.begin;
+    block += bytes / kBlock + (bytes % kBlock == 0 ? 0 : 1);
   }
   if (block == blocks()) return;
   refuse(path(), fmt::format("has {} blocks, the manifest has sums of {}", block, blocks()));
 }
 
-void RankFile::check_block(std::size_t entry, std::int64_t block) {
-  const Place& place = places_[entry];
-  const auto index = static_cast<std::size_t>(place.block + block);
-  if (checked_[index]) return;
-  const std::int64_t begin = block * kBlock, size = std::min(kBlock, place.bytes - begin);
-  const auto bytes =
-      file_.bytes().subspan(static_cast<std::size_t>(place.byte + begin), static_cast<std::size_t>(size));
-  if (sum_of(bytes) != sums_.block_sums[index]) {
-    refuse(path(), fmt::format("tensor {} is damaged: the {} bytes at byte {} do not have their check sum",
-                               text_of(entries_[entry].key), size, place.byte + begin));
-  }
-  checked_[index] = true;
+std::int64_t RankFile::block_bytes(std::size_t entry, std::int64_t block) const {
+  return std::min(kBlock, places_[entry].bytes - block * kBlock);
 }
 
-void RankFile::read(std::size_t entry, Range part, std::span<std::byte> out) {
+/// `bytes`: as many as the block has.
+void RankFile::fill_checked(std::span<std::byte> bytes, std::size_t entry, std::int64_t block) const {
+  const Place& place = places_[entry];
+  fill(bytes, place.byte + block * kBlock);
+  if (sum_of(bytes) == sums_.block_sums[static_cast<std::size_t>(place.block + block)]) return;
+  refuse(path(), fmt::format("tensor {} is damaged: the {} bytes at byte {} do not have their check sum",
+                             shown(text_of(entries_[entry].key)), bytes.size(), place.byte + block * kBlock));
+}
+
+void RankFile::read(std::size_t entry, Range part, std::span<std::byte> out) const {
   const std::int64_t width = size_of(entries_[entry].dtype);
   const std::int64_t begin = (part.begin - entries_[entry].range.begin) * width;
   const std::int64_t end = begin + part.size() * width;
-  for (std::int64_t block = begin / kBlock; block * kBlock < end; ++block) check_block(entry, block);
-  std::memcpy(out.data(), file_.bytes().data() + places_[entry].byte + begin,
-              static_cast<std::size_t>(end - begin));
+  std::vector<std::byte> edge;  // a block of which only a part is asked for
+  for (std::int64_t block = begin / kBlock; block * kBlock < end; ++block) {
+    const std::int64_t size = block_bytes(entry, block), at = block * kBlock;
+    const std::int64_t first = std::max(begin, at), last = std::min(end, at + size);
+    const auto wanted =
+        out.subspan(static_cast<std::size_t>(first - begin), static_cast<std::size_t>(last - first));
+    if (last - first == size) {
+      fill_checked(wanted, entry, block);
+      continue;
+    }
+    edge.resize(static_cast<std::size_t>(size));
+    fill_checked(edge, entry, block);
+    std::memcpy(wanted.data(), edge.data() + (first - at), wanted.size());
+  }
 }
 
-void RankFile::verify(std::int64_t first, std::int64_t stride) {
+void RankFile::verify(std::int64_t first, std::int64_t stride) const {
   std::size_t entry = 0;
+  std::vector<std::byte> bytes;
   for (std::int64_t block = first; block < blocks(); block += stride) {
     while (entry + 1 < places_.size() && places_[entry + 1].block <= block) ++entry;
-    check_block(entry, block - places_[entry].block);
+    const std::int64_t of_entry = block - places_[entry].block;
+    bytes.resize(static_cast<std::size_t>(block_bytes(entry, of_entry)));
+    fill_checked(bytes, entry, of_entry);
   }
 }
 

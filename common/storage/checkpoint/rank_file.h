@@ -1,11 +1,14 @@
-// One rank's file, read through a mapping and checked block by block. Internal to checkpoints; no torch.
+// One rank's file, read and checked block by block. Internal to checkpoints; no torch.
+//
+// Not mapped: a file that somebody shortens meanwhile is an error like any other damage, so that a run takes an older
+// checkpoint.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "common/storage/checkpoint/file_writer.h"
-#include "common/storage/mapped_file.h"
 
 namespace sc::checkpoint {
 
@@ -13,33 +16,33 @@ class RankFile {
  public:
   /// Checks size and header; after that its entries are what the writer wrote.
   ///   Errors  InputError (exit 65) naming the file.
-  RankFile(const Path& path, FileId id, FileSums sums);
+  RankFile(FileOps& ops, const Path& path, FileId id, FileSums sums);
 
-  [[nodiscard]] const Path& path() const { return file_.path(); }
+  [[nodiscard]] const Path& path() const { return file_->path(); }
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
   [[nodiscard]] std::int64_t blocks() const { return static_cast<std::int64_t>(sums_.block_sums.size()); }
 
-  /// Elements `part` of the tensor, which lie within entry number `entry`. Blocks that nobody has read yet are
-  /// checked first.
+  /// Elements `part` of the tensor, which lie within entry number `entry`: out of blocks that have their sum.
   ///   Errors  InputError (exit 65) naming the file, the block's byte and the tensor.
-  void read(std::size_t entry, Range part, std::span<std::byte> out);
+  void read(std::size_t entry, Range part, std::span<std::byte> out) const;
   /// Checks blocks number `first`, `first` + `stride`, ...
-  void verify(std::int64_t first, std::int64_t stride);
+  void verify(std::int64_t first, std::int64_t stride) const;
 
  private:
   /// Where an entry's bytes and blocks begin.
   struct Place {
     std::int64_t byte, bytes, block;
   };
-  void check_header() const;
   void read_header(FileId id);
-  void check_block(std::size_t entry, std::int64_t block);
+  [[nodiscard]] std::string checked_header() const;
+  void fill(std::span<std::byte> bytes, std::int64_t begin) const;
+  [[nodiscard]] std::int64_t block_bytes(std::size_t entry, std::int64_t block) const;
+  void fill_checked(std::span<std::byte> bytes, std::size_t entry, std::int64_t block) const;
 
-  MappedFile file_;
+  std::unique_ptr<File> file_;
   FileSums sums_;
   std::vector<Entry> entries_;
   std::vector<Place> places_;
-  std::vector<bool> checked_;  // blocks
 };
 
 }  // namespace sc::checkpoint

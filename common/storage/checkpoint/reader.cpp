@@ -6,6 +6,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "common/input/printable.h"
+#include "common/storage/bounded_file.h"
 #include "common/storage/checkpoint/generations.h"
 
 namespace sc::checkpoint {
@@ -25,7 +27,8 @@ Manifest read_manifest(FileOps& ops, const Path& dir) {
                      fmt::format("is not a checkpoint: it holds no {}", kManifestName),
                      "give a directory step-NNNNNN");
   }
-  Manifest manifest = manifest_of_text(read_file(ops, dir / kManifestName), (dir / kManifestName).string());
+  const Path file = dir / kManifestName;
+  Manifest manifest = manifest_of_text(read_file_up_to(ops, file, kMostManifestBytes), file.string());
   const auto step = step_of_name(dir.filename().string());
   if (step && *step != manifest.step) {
     refuse_at(dir, fmt::format("its manifest is of step {}: another checkpoint was given this name",
@@ -43,10 +46,13 @@ Reader::Reader(FileOps& ops, const Path& dir) : dir_(dir), manifest_(read_manife
   refuse_foreign_files(ops);
   for (const FileSums& sums : manifest_.files) {
     const FileId id{manifest_.step, static_cast<std::int64_t>(files_.size())};
-    files_.emplace_back(dir_ / sums.name, id, sums);
+    files_.emplace_back(ops, dir_ / sums.name, id, sums);
   }
   collect();
-  for (const auto& [key, pieces] : pieces_) check_pieces(key, pieces);
+  for (const auto& [key, pieces] : pieces_) {
+    check_pieces(key, pieces);
+    check_dtype(key, pieces.front());
+  }
   check_coverage();
 }
 
@@ -63,7 +69,7 @@ void Reader::collect() {
   for (std::size_t f = 0; f < files_.size(); ++f) {
     const std::vector<Entry>& entries = files_[f].entries();
     for (std::size_t e = 0; e < entries.size(); ++e) {
-      if (entries[e].key.purpose == kInFlight) numel_[entries[e].key.tensor] = entries[e].range.end;
+      if (entries[e].key.purpose == kInFlight) add_in_flight(entries[e], files_[f].path());
       pieces_[entries[e].key].push_back({entries[e].range, entries[e].dtype, f, e});
     }
   }
@@ -73,19 +79,25 @@ void Reader::collect() {
   }
 }
 
+void Reader::add_in_flight(const Entry& entry, const Path& file) {
+  const bool is_new = numel_.emplace(entry.key.tensor, entry.range.end).second;
+  if (is_new && entry.range.begin == 0) return;
+  refuse_at(file, fmt::format("{} is not one whole tensor beside the model's", shown(name_of(entry))));
+}
+
 void Reader::check_pieces(const Key& key, const std::vector<Piece>& pieces) const {
   const auto tensor = numel_.find(key.tensor);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
     const Path& file = files_[piece.file].path();
-    const std::string name = name_of({key, piece.range, piece.dtype});
+    const std::string name = shown(name_of({key, piece.range, piece.dtype}));
     if (tensor == numel_.end()) refuse_at(file, fmt::format("{}: the manifest has no such tensor", name));
     if (piece.range.end > tensor->second) {
       refuse_at(file, fmt::format("{}: the tensor has {} elements", name, tensor->second));
     }
     if (i == 0) continue;
     const Piece& before = pieces[i - 1];
-    const std::string other = fmt::format("{} of {}", name_of({key, before.range, before.dtype}),
+    const std::string other = fmt::format("{} of {}", shown(name_of({key, before.range, before.dtype})),
                                           files_[before.file].path().filename().string());
     if (piece.range.begin < before.range.end) refuse_at(file, fmt::format("{} overlaps {}", name, other));
     if (piece.dtype != before.dtype) {
@@ -93,6 +105,16 @@ void Reader::check_pieces(const Key& key, const std::vector<Piece>& pieces) cons
                                   sc::name_of(before.dtype)));
     }
   }
+}
+
+/// What strategies save: AdamW's state in fp32, parameters and gradients as they are computed with.
+void Reader::check_dtype(const Key& key, const Piece& piece) const {
+  const bool exact = key.purpose == "master" || key.purpose == "momentum" || key.purpose == "variance",
+             half = piece.dtype == DType::bf16 || piece.dtype == DType::f16;
+  if (key.purpose == kInFlight || piece.dtype == DType::f32 || (half && !exact)) return;
+  refuse_at(files_[piece.file].path(),
+            fmt::format("{} is {}: no {} is saved so", shown(name_of({key, piece.range, piece.dtype})),
+                        sc::name_of(piece.dtype), shown(key.purpose)));
 }
 
 void Reader::check_coverage() const {
@@ -115,8 +137,8 @@ void Reader::check_covered(const Key& key, std::int64_t numel) const {
 }
 
 void Reader::refuse(const Key& key, Range missing) const {
-  refuse_at(dir_,
-            fmt::format("elements {} to {} of {} are in no file", missing.begin, missing.end, text_of(key)));
+  refuse_at(dir_, fmt::format("elements {} to {} of {} are in no file", missing.begin, missing.end,
+                              shown(text_of(key))));
 }
 
 const std::vector<Reader::Piece>& Reader::pieces(const Key& key) const {
@@ -143,7 +165,7 @@ std::string Reader::weights() const {
 std::int64_t Reader::numel(std::string_view tensor) const {
   const auto found = numel_.find(tensor);
   if (found == numel_.end())
-    refuse_at(dir_, fmt::format("has no tensor \"{}\": it is another model's", tensor));
+    refuse_at(dir_, fmt::format("has no tensor \"{}\": it is another model's", shown(tensor)));
   return found->second;
 }
 

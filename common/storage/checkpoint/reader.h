@@ -16,10 +16,10 @@ namespace sc::checkpoint {
 /// to another.
 ///   Opening  costs manifest and headers, and checks that they fit together: all files are there in their
 ///            size, no other rank-*.safetensors stands beside them, and for every key the entries have one
-///            dtype and do not overlap. Coverage: a purpose of which version 0 holds anything holds each
+///            dtype, one that its purpose is saved in, and do not overlap. Coverage: a purpose of which version 0 holds anything holds each
 ///            tensor of the manifest whole, and there are weights (`master` or `parameters`). Older versions
 ///            may have holes. What is in flight is no tensor of the model.
-///   Memory   that of its callers' pieces; files are mapped.
+///   Memory   that of its callers' pieces, and a block.
 ///   Threads  one.
 ///   Errors   InputError (exit 65): the file, and the key or the tensor.
 class Reader {
@@ -41,11 +41,11 @@ class Reader {
 
   /// Elements [range.begin, range.end) of the flattened tensor, bit by bit as they were written.
   ///   out     range.size() * size_of(dtype(key)) bytes, any alignment.
-  ///   Checks  each block that it touches, once in the reader's life.
+  ///   Checks  each block that it touches.
   ///   Errors  InputError if the key does not hold all of the range, or a block is damaged.
   void read(const Key& key, Range range, std::span<std::byte> out);
 
-  /// Checks every block that has not been checked; with `parts` > 1 about one in so many, so that ranks can
+  /// Checks every block; with `parts` > 1 about one in so many, so that ranks can
   /// share the work: parts 0 .. parts - 1 together check all.
   void verify(std::int64_t part = 0, std::int64_t parts = 1);
   [[nodiscard]] std::int64_t blocks() const;
@@ -61,7 +61,9 @@ class Reader {
   };
   void refuse_foreign_files(FileOps& ops) const;
   void collect();
+  void add_in_flight(const Entry& entry, const Path& file);
   void check_pieces(const Key& key, const std::vector<Piece>& pieces) const;
+  void check_dtype(const Key& key, const Piece& piece) const;
   void check_coverage() const;
   void check_covered(const Key& key, std::int64_t numel) const;
   [[nodiscard]] const std::vector<Piece>& pieces(const Key& key) const;

@@ -5,10 +5,13 @@
 #include <set>
 
 #include "common/base/text.h"
+#include "common/input/printable.h"
 #include "common/storage/checkpoint/generations.h"
 
 namespace sc::checkpoint {
 namespace {
+
+constexpr std::size_t kMostPath = 5000;
 
 [[noreturn]] void refuse_empty(const Path& path) {
   throw InputError(ExitCode::data, path.string(), "holds no checkpoint",
@@ -52,7 +55,7 @@ Path one_checkpoint(FileOps& ops, const Path& path, std::ostream& log) {
   if (all_checkpoints(ops, path).front() == path) return path;
   const Newest newest = newest_whole(ops, path);
   for (const PassedOver& passed : newest.passed_over) {
-    log << fmt::format("passed over {}: {}\n", passed.path.string(), passed.why);
+    log << fmt::format("passed over {}: {}\n", shown(passed.path.string(), kMostPath), passed.why);
   }
   if (newest.found) return newest.found->path;
   throw InputError(ExitCode::data, path.string(), "none of its checkpoints is whole",
@@ -67,8 +70,8 @@ int show(FileOps& ops, const Path& dir, std::ostream& log) {
     try {
       const Reader reader(ops, path);
       const Manifest& m = reader.manifest();
-      rows.push_back({path.filename().string(), std::to_string(m.step), m.lesson, std::to_string(m.world),
-                      human_bytes(reader.bytes()), purposes_of(reader)});
+      rows.push_back({shown(path.filename().string()), std::to_string(m.step), shown(m.lesson),
+                      std::to_string(m.world), human_bytes(reader.bytes()), shown(purposes_of(reader))});
     } catch (const InputError& error) {
       if (has_gone(ops, path) && paths.size() > 1) continue;
       if (paths.size() == 1) throw;
@@ -87,13 +90,14 @@ int verify(FileOps& ops, const Path& dir, std::ostream& log) {
       Reader reader(ops, path);
       reader.verify();
       ++looked_at;
-      log << fmt::format("{}: whole, {} in {} file{}\n", path.string(), human_bytes(reader.bytes()),
-                         reader.manifest().world, reader.manifest().world == 1 ? "" : "s");
+      log << fmt::format("{}: whole, {} in {} file{}\n", shown(path.string(), kMostPath),
+                         human_bytes(reader.bytes()), reader.manifest().world,
+                         reader.manifest().world == 1 ? "" : "s");
     } catch (const InputError& error) {
       if (has_gone(ops, path) && paths.size() > 1) continue;
       if (paths.size() == 1) throw;
       ++looked_at;
-      log << fmt::format("{}: damaged: {}\n", path.string(), reason(error));
+      log << fmt::format("{}: damaged: {}\n", shown(path.string(), kMostPath), reason(error));
       ++damaged;
     }
   }

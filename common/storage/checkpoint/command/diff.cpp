@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "common/base/text.h"
+#include "common/input/printable.h"
 #include "common/storage/checkpoint/command/command.h"
 #include "common/storage/checkpoint/command/numbers.h"
 
@@ -37,9 +38,9 @@ void print_manifests(const Manifest& a, const Manifest& b, std::ostream& log) {
       return json.contains(key) ? json[key].dump() : std::string("not there");
     };
     if (value(in_a) == value(in_b)) continue;
-    std::string shown = name.substr(1);
-    std::replace(shown.begin(), shown.end(), '/', '.');
-    log << fmt::format("{}: {}, {}\n", shown, value(in_a), value(in_b));
+    std::string key = name.substr(1);
+    std::replace(key.begin(), key.end(), '/', '.');
+    log << fmt::format("{}: {}, {}\n", shown(key), shown(value(in_a)), shown(value(in_b)));
   }
 }
 
@@ -83,7 +84,7 @@ void Comparison::compare_all() {
 }
 
 void Comparison::only(const Key& key, const Reader& holder) {
-  rows_.push_back({text_of(key), "", fmt::format("only in {}", &holder == &a_ ? "A" : "B"), ""});
+  rows_.push_back({shown(text_of(key)), "", fmt::format("only in {}", &holder == &a_ ? "A" : "B"), ""});
   const bool state = key.version == 0 && (key.purpose == holder.weights() || key.purpose == "momentum" ||
                                           key.purpose == "variance");
   if (state) equal_ = false;
@@ -92,7 +93,7 @@ void Comparison::only(const Key& key, const Reader& holder) {
 void Comparison::compare(const Key& in_a, const Key& in_b) {
   const std::int64_t numel = a_.numel(in_a.tensor), other = b_.numel(in_b.tensor);
   if (numel != other) {
-    rows_.push_back({text_of(in_a), fmt::format("{}, {}", numel, other), "another shape", ""});
+    rows_.push_back({shown(text_of(in_a)), fmt::format("{}, {}", numel, other), "another shape", ""});
     equal_ = false;
     return;
   }
@@ -101,7 +102,7 @@ void Comparison::compare(const Key& in_a, const Key& in_b) {
     ++equal_tensors_[text_of(Key{"", in_a.purpose, in_a.version}).substr(1)];
     return;
   }
-  rows_.push_back({text_of(in_a), std::to_string(numel), std::to_string(found.elements),
+  rows_.push_back({shown(text_of(in_a)), std::to_string(numel), std::to_string(found.elements),
                    fmt::format("{:.3g}", found.largest)});
   equal_ = false;
 }
@@ -134,7 +135,7 @@ Difference Comparison::difference(const Key& in_a, const Key& in_b, std::int64_t
 
 void Comparison::print(std::ostream& log) const {
   for (const auto& [purpose, count] : equal_tensors_)
-    log << fmt::format("{}: {} tensor{} equal\n", purpose, count, count == 1 ? "" : "s");
+    log << fmt::format("{}: {} tensor{} equal\n", shown(purpose), count, count == 1 ? "" : "s");
   if (rows_.size() > 1) log << table(rows_);
 }
 
@@ -143,7 +144,7 @@ void Comparison::print(std::ostream& log) const {
 int diff(FileOps& ops, const Path& a, const Path& b, std::ostream& log) {
   const Path path_a = one_checkpoint(ops, a, log), path_b = one_checkpoint(ops, b, log);
   Reader reader_a(ops, path_a), reader_b(ops, path_b);
-  log << fmt::format("A: {}\nB: {}\n", path_a.string(), path_b.string());
+  log << printable(fmt::format("A: {}\nB: {}\n", path_a.string(), path_b.string()));
   print_manifests(reader_a.manifest(), reader_b.manifest(), log);
   Comparison comparison(reader_a, reader_b);
   comparison.compare_all();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "common/base/finite.h"
 #include "common/base/text.h"
@@ -26,7 +27,11 @@ std::int64_t vocab_of(const Reader& reader) {
     const std::string& text = found->second;
     std::from_chars(text.data(), text.data() + text.size(), vocab);
   }
-  if (vocab > 0) return vocab;
+  std::int64_t rows = std::numeric_limits<std::int64_t>::max();
+  for (const TensorShape& tensor : reader.manifest().tensors) {
+    if (tensor.name == "wte.weight" && tensor.shape.size() == 2) rows = tensor.shape[0];
+  }
+  if (vocab > 0 && vocab <= rows) return vocab;
   throw InputError(ExitCode::data, (reader.path() / kManifestName).string(),
                    "\"workload\" does not say model.vocab, the rows of wte.weight without padding",
                    "export a checkpoint of this program's lessons");

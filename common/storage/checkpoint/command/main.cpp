@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   } catch (const sc::InputError& error) {
     return fail(error);
   } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << "\n";
+    std::cerr << "error: " << sc::shown_message(error.what()) << "\n";
     return 70;  // 1 means that diff found differences
   }
 }
