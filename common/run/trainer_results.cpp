@@ -1,0 +1,82 @@
+// What a run does with the model that it has trained: losses of texts, a sample, the weights. What is not finite is none
+// of these.
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
+
+#include <cmath>
+#include <iostream>
+
+#include "common/run/sample.h"
+#include "common/run/trainer.h"
+#include "common/strategy/nonfinite.h"
+#include "common/strategy/weights.h"
+
+namespace sc::detail {
+
+std::optional<double> Trainer::validation_loss() {
+  on_.world.comm().set_phase("eval");
+  const std::span<const Batch> batches = loader_.validation();
+  if (batches.empty()) return {};
+  const double loss = sc::evaluate(*strategy_, on_.world.comm(), batches);
+  const std::string& named = job_.line.evaluation.validation;
+  require_finite(loss, fmt::format("validation ({})", named.empty() ? shape_.workload.data.source : named));
+  return loss;
+}
+
+// What is no number is no result, unless the run was told to live with such.
+void Trainer::stop_or_warn(const std::string& said, const char* fix) const {
+  if (shape_.workload.optim.nonfinite == OnNonFinite::stop)
+    throw ClaimError(fmt::format("{}\n  fix: {}; with optim.nonfinite=skip this is a warning", said, fix));
+  if (speaks()) spdlog::warn("{}", said);
+}
+
+void Trainer::require_finite(double loss, const std::string& where) {
+  if (std::isfinite(loss)) return;
+  on_.world.comm().set_phase("check");
+  const std::string weight =
+      nonfinite_weight(*strategy_, strategy_->layout(), on_.world.comm(), /*exact=*/false);
+  stop_or_warn(fmt::format("{}: the loss is not finite{}", where,
+                           weight.empty() ? ", though all weights are" : ": neither is " + weight),
+               "a checkpoint of before it, then a smaller optim.lr");
+}
+
+void Trainer::evaluate() {
+  on_.world.watchdog().step_begin(shape_.workload.steps);
+  validation_loss_ = validation_loss();
+  if (test_) {
+    const Rows& rows = test_->rows();
+    const auto next = [&](std::int64_t round) { return loader_.rows(rows, round); };
+    tested_ = TestRecord{{}, rows.count(), evaluate_rounds(*strategy_, on_.world.comm(), next)};
+    require_finite(tested_->loss, "--test " + job_.line.evaluation.test);
+    if (speaks()) tested_->text = record_of_file(job_.line.evaluation.test, test_->tokens_path());
+  }
+  if (job_.line.evaluation.sample > 0) sample();
+  on_.world.watchdog().step_end();
+}
+
+void Trainer::sample() {
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
+  const EvaluationFlags& asked = job_.line.evaluation;
+  const SampleSource source{shape_, strategy_->layout(), prompt_, tokenizer->vocab(),
+                            asked.temperature.value_or(1)};
+  const Sample made = make_sample(*strategy_, source, on_.ledger, on_.world.comm(), asked.sample);
+  if (made.nonfinite_unit)
+    stop_or_warn(
+        fmt::format("--sample: after {} tokens of {} the model's output is not finite, first seen in unit {}",
+                    made.made.size(), asked.prompt ? "--prompt" : "the text's beginning as its prompt",
+                    *made.nonfinite_unit),
+        "a checkpoint of before it, then a smaller optim.lr");
+  if (speaks())
+    std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed, source.temperature);
+}
+
+void Trainer::save_weights_if_finite() {
+  RecordingCommunicator& comm = on_.world.comm();
+  const std::string weight = nonfinite_weight(*strategy_, strategy_->layout(), comm, /*exact=*/true);
+  if (!weight.empty())
+    stop_or_warn(fmt::format("--save {}: {} is not finite", job_.line.save, weight),
+                 "a checkpoint of before it, then a smaller optim.lr; nothing was written");
+  save_weights(*strategy_, strategy_->layout(), comm, job_.line.save);
+}
+
+}  // namespace sc::detail
