@@ -10,6 +10,7 @@
 #include "common/base/text.h"
 #include "common/gpu/gpu_check.h"
 #include "common/gpu/profile_comm.h"
+#include "common/input/printable.h"
 #include "common/optim/loss_scale.h"
 #include "common/optim/lr_schedule.h"
 #include "common/records/ending.h"
@@ -140,7 +141,7 @@ std::unique_ptr<AnyStrategy> Trainer::make_strategy() {
     });
     if (!all && speaks())
       spdlog::warn("what {} had put off is dropped, since this strategy cannot go on with it: {}",
-                   from.lesson, checkpoint::put_off_in(from));
+                   shown(from.lesson), checkpoint::put_off_in(from));
   }
   return strategy;
 }
@@ -297,7 +298,7 @@ void Trainer::announce() const {
                             on_.gpu == nullptr ? "" : describe_gpu(on_.gpu->facts(), shape_, job_.graph()))
             << (on_.gpu == nullptr ? "" : warn_of_attention(on_.gpu->facts(), shape_))
             << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
-                           shape_.workload.data.source, human_count(data_.train().count()),
+                           shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
             << format_plan_table(rank_plans_of(job_.lesson, shape_), shape_.world, data_ranks(shape_))
             << job_.lesson.predict(shape_) << says_of_checkpoints() << std::flush;
@@ -307,8 +308,9 @@ std::string Trainer::says_of_checkpoints() const {
   std::string text;
   if (on_.resume != nullptr) {
     const checkpoint::Manifest& from = on_.resume->manifest();
-    text += fmt::format("resumes after {} steps: {}, by {} on {} rank{}\n", from.step,
-                        on_.resume->path().string(), from.lesson, from.world, from.world == 1 ? "" : "s");
+    text +=
+        fmt::format("resumes after {} steps: {}, by {} on {} rank{}\n", from.step,
+                    on_.resume->path().string(), shown(from.lesson), from.world, from.world == 1 ? "" : "s");
   }
   if (!saver_) return text;
   const CheckpointFlags& flags = job_.line.checkpoints;

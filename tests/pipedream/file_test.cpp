@@ -148,7 +148,7 @@ TEST(Files, WhatNoJsonMayBe) {
 }
 
 TEST(Files, OneThatIsTooLargeIsNotRead) {
-  const std::string path = testing::TempDir() + "/pipedream_large.json";
+  const std::string path = ::testing::TempDir() + "/pipedream_large.json";
   write_text(path, "{");
   std::filesystem::resize_file(path, std::uintmax_t{1} << 33U);
   EXPECT_EQ(
@@ -159,7 +159,7 @@ TEST(Files, OneThatIsTooLargeIsNotRead) {
 }
 
 TEST(Files, OnDisk) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "pipedream_file_test";
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "pipedream_file_test";
   std::filesystem::create_directories(folder);
   const Schedule s = generate({.family = Family::two_bw, .stages = 2, .microbatches = 2, .batches = 2});
   const std::string csv = (folder / "s.csv").string();
