@@ -5,6 +5,7 @@
 namespace sc {
 namespace {
 
+constexpr std::size_t kMostKey = 1000;  // bytes as written; the longest of this project has 80
 // What nlohmann-json takes, rounded up: an entry of a growing list; an empty list or object; a key in its tree; a string
 // beside its characters.
 constexpr std::size_t kValue = 32, kContainer = 64, kKey = 96, kString = 48;
@@ -33,6 +34,7 @@ class Bounds {
   void step(char c) {
     if (c == '"') {
       in_string_ = true;
+      begin_ = at_ + 1;
       memory_ += kString;
     } else if (c == '{' || c == '[') {
       if (++depth_ > kMostJsonDepth) {
@@ -42,6 +44,9 @@ class Bounds {
     } else if (c == '}' || c == ']') {
       depth_ = std::max(0, depth_ - 1);
     } else if (c == ':') {
+      if (end_ - begin_ > kMostKey) {
+        fail("a key of " + std::to_string(end_ - begin_) + " bytes: no key is that long");
+      }
       memory_ += kKey;
     } else if (c == ',') {
       memory_ += kValue;
@@ -56,6 +61,7 @@ class Bounds {
       escaped_ = true;
     } else if (c == '"') {
       in_string_ = false;
+      end_ = at_;
     }
   }
 
@@ -64,6 +70,7 @@ class Bounds {
   std::string_view text_;
   const JsonLimits& limits_;
   std::size_t at_ = 0, memory_ = 0;
+  std::size_t begin_ = 0, end_ = 0;  // of the string that was read last
   int depth_ = 0;
   bool in_string_ = false, escaped_ = false;
 };

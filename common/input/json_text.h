@@ -14,7 +14,7 @@ inline constexpr int kMostJsonDepth = 64;
 /// What a file of one kind may be: follows from what the largest useful one needs.
 struct JsonLimits {
   std::size_t bytes;                           // of the text
-  std::size_t memory = std::size_t{32} << 20;  // of its values in memory, as json_memory() counts them
+  std::size_t memory = std::size_t{32} << 20;  // of its values in memory, rounded up
 };
 
 /// What is wrong with a text, in words for a message; and where, as offset, line and column (1-based, of bytes).
@@ -29,7 +29,7 @@ class JsonError : public std::runtime_error {
   std::size_t byte_, line_, column_;
 };
 
-/// One pass without memory: size, zero bytes, depth, and what the values would take. A text that passes may still be no JSON.
+/// One pass without memory: size, zero bytes, depth, keys' lengths, and what the values would take. A text that passes may still be no JSON.
 ///   Errors  JsonError
 void require_bounded(std::string_view text, const JsonLimits& limits);
 

@@ -11,6 +11,7 @@
 
 #include "common/base/check.h"
 #include "common/base/finite.h"
+#include "common/input/printable.h"
 #include "common/model/hf_names.h"
 
 namespace sc {
@@ -96,14 +97,14 @@ void HfWeights::check_tensor(const ParamTensor& wanted) const {
   const SafeTensor& found = source(wanted.name);
   const Shape shape = file_shape(wanted, config_);
   if (found.shape != shape) {
-    throw InputError(
-        ExitCode::data, reader_.path().string(),
-        "tensor '" + found.name + "' is " + text(found.shape) + ", the workload's model needs " + text(shape),
-        "a workload with the file's model: " + model_in_file());
+    throw InputError(ExitCode::data, reader_.path().string(),
+                     "tensor '" + shown(found.name) + "' is " + shown(text(found.shape)) +
+                         ", the workload's model needs " + text(shape),
+                     "a workload with the file's model: " + model_in_file());
   }
   if (found.dtype != DType::f32 && found.dtype != DType::bf16 && found.dtype != DType::f16) {
     throw InputError(ExitCode::data, reader_.path().string(),
-                     "tensor '" + found.name + "' holds " + found.stored_dtype + " numbers",
+                     "tensor '" + shown(found.name) + "' holds " + found.stored_dtype + " numbers",
                      "weights saved as F32, BF16 or F16");
   }
 }
@@ -117,7 +118,7 @@ void HfWeights::check_names(const ParamLayout& layout) const {
     const std::string_view name = without_prefix(t.name);
     if (known.contains(name) || is_mask(name)) continue;
     throw InputError(ExitCode::data, reader_.path().string(),
-                     "tensor '" + t.name + "' does not belong to the workload's model",
+                     "tensor '" + shown(t.name) + "' does not belong to the workload's model",
                      "a workload with the file's model: " + model_in_file());
   }
 }

@@ -95,7 +95,7 @@ void refuse_other_workload(const TrainJob& job, const checkpoint::Manifest& mani
     const auto then = manifest.workload.find(key);
     if ((then != manifest.workload.end() && then->second == value) || may_differ.contains(key)) continue;
     differ += fmt::format("{}{} is {} now and was {}", differ.empty() ? "" : ", ", key, value,
-                          then == manifest.workload.end() ? "not there" : then->second);
+                          then == manifest.workload.end() ? "not there" : shown(then->second));
     names += (names.empty() ? "" : ",") + key;
   }
   if (!differ.empty())

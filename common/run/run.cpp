@@ -118,7 +118,7 @@ std::string command_text(int argc, char** argv) {
 }
 
 int print_once(const Launch& launch, const std::string& text) {
-  if (launch.rank == Rank{0}) std::cout << text;
+  if (launch.rank == Rank{0}) std::cout << printable(text);
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "common/base/text.h"
 #include "common/gpu/gpu_check.h"
 #include "common/gpu/profile_comm.h"
+#include "common/input/printable.h"
 #include "common/model/ops_cuda.h"
 #include "common/optim/loss_scale.h"
 #include "common/optim/lr_schedule.h"
@@ -149,8 +150,9 @@ std::unique_ptr<AnyStrategy> Trainer::make_strategy() {
     bool all = false;
     checkpoint::reading_extra(on_.resume->path(), [&] { all = strategy->resume(with); });
     if (!all && speaks())
-      spdlog::warn("what {} had put off is dropped, since this {} cannot go on with it: {}", from.lesson,
-                   goes_on_.last_rows ? "strategy" : "order of rows", checkpoint::put_off_in(from));
+      spdlog::warn("what {} had put off is dropped, since this {} cannot go on with it: {}",
+                   shown(from.lesson), goes_on_.last_rows ? "strategy" : "order of rows",
+                   checkpoint::put_off_in(from));
   }
   return strategy;
 }
@@ -284,7 +286,7 @@ void Trainer::announce() const {
                             on_.gpu == nullptr ? "" : describe_gpu(on_.gpu->facts(), shape_, job_.graph()))
             << (on_.gpu == nullptr ? "" : warn_of_attention(on_.gpu->facts(), shape_))
             << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
-                           shape_.workload.data.source, human_count(data_.train().count()),
+                           shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
             << format_plan_table(rank_plans_of(job_.lesson, shape_), shape_.world, data_ranks(shape_))
             << job_.lesson.predict(shape_) << says_of_checkpoints() << std::flush;
@@ -294,9 +296,10 @@ std::string Trainer::says_of_checkpoints() const {
   std::string text;
   if (on_.resume != nullptr) {
     const checkpoint::Manifest& from = on_.resume->manifest();
-    text += fmt::format("resumes after {} steps: {}, by {} on {} rank{}\n", from.step,
-                        on_.resume->path().string(), from.lesson, from.world, from.world == 1 ? "" : "s") +
-            goes_on_.says;
+    text +=
+        fmt::format("resumes after {} steps: {}, by {} on {} rank{}\n", from.step,
+                    on_.resume->path().string(), shown(from.lesson), from.world, from.world == 1 ? "" : "s") +
+        goes_on_.says;
   }
   if (!saver_) return text;
   const CheckpointFlags& flags = job_.line.checkpoints;

@@ -118,7 +118,7 @@ TEST(Files, JsonErrorsNameThePlace) {
   EXPECT_EQ(refuse("[]"), "a.json: is no JSON object | write { \"key\": value, ... }");
   EXPECT_EQ(refuse("{\n \"a\": }").find("a.json:2:7: is not JSON: unexpected '}'"), 0U);
   EXPECT_EQ(refuse("{\"stages\": 1, \"stages\": 2}"),
-            "a.json:1:22: key \"stages\" is given twice | write valid JSON, every key once");
+            "a.json:1:23: key \"stages\" is given twice | write valid JSON, every key once");
   EXPECT_EQ(with("stages", ""), "a.json, key 'stages': is missing | add it");
   EXPECT_EQ(with("stages", "1.5"),
             "a.json, key 'stages': is no whole number from 0 to 2147483647 | write for example 4");
@@ -148,7 +148,7 @@ TEST(Files, WhatNoJsonMayBe) {
 }
 
 TEST(Files, OneThatIsTooLargeIsNotRead) {
-  const std::string path = testing::TempDir() + "/pipedream_large.json";
+  const std::string path = ::testing::TempDir() + "/pipedream_large.json";
   write_text(path, "{");
   std::filesystem::resize_file(path, std::uintmax_t{1} << 33U);
   EXPECT_EQ(
@@ -159,7 +159,7 @@ TEST(Files, OneThatIsTooLargeIsNotRead) {
 }
 
 TEST(Files, OnDisk) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "pipedream_file_test";
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "pipedream_file_test";
   std::filesystem::create_directories(folder);
   const Schedule s = generate({.family = Family::two_bw, .stages = 2, .microbatches = 2, .batches = 2});
   const std::string csv = (folder / "s.csv").string();

@@ -607,7 +607,7 @@ class Forged(CheckpointTest):
         "deep": r"manifest\.json:\d+:\d+: lists and objects are nested deeper than 64",
         "large": r"manifest\.json: is larger than 8 MiB",
         "behind": r"manifest\.json:\d+:\d+: a zero byte",
-        "int": r"rank-0000\.safetensors: \S+@momentum\S+ is i32: no momentum is saved so",
+        "int": r"rank-000\d\.safetensors: \S+@momentum\S+ is (i32|f32)",  # against its other half, or by itself
     }
 
     def test_each_is_passed_over_by_all_ranks(self):
