@@ -46,7 +46,9 @@ kind_of() {
     *)
       if ((ranks > 1)) && left joined; then
         say lost
-      elif (($1 > 128)) && { ((ranks == 1 || known == 0)) || left started; }; then
+      elif [[ -n $(signal_of "$1") ]] && { ((ranks == 1 || known == 0)) || left started; }; then
+        say lost
+      elif (($1 == 205 && several_hosts)); then
         say lost
       elif ((ranks == 1)) && left started; then
         say code
