@@ -201,7 +201,8 @@ if ((alone == 0)); then check_restarts; fi
 
 # --- run -------------------------------------------------------------------------------------------------------------
 
-tasks=$(whole SLURM_STEP_NUM_TASKS 1) task=$(whole SLURM_PROCID 0)
+tasks=$(whole SLURM_STEP_NUM_TASKS 1)
+task=$(whole SLURM_PROCID 0)
 if ((alone == 0 && tasks > 1)); then
   ((task == 0)) || exit "$exit_missing" # one of them says it
   die "$exit_missing" "launcher" "srun started run.sh $tasks times, and each would start a run of its own" \
