@@ -208,11 +208,13 @@ configure() {
 # build PRESET WHAT-TO-SAY TARGET...: nothing is printed where nothing is to be done; otherwise WHAT-TO-SAY and one line of
 # progress, redrawn on a terminal, every 20 s elsewhere. The compilers' output is in build/PRESET/build.log.
 build() {
-  local preset=$1 label=$2 log=$root/build/$1/build.log pid
+  local preset=$1 label=$2 log=$root/build/$1/build.log pid jobs
   shift 2
+  jobs=$(jobs_for_build)
+  : >"$log"
   # CCACHE_BASEDIR: another copy of the repository, elsewhere, finds the same objects.
   CCACHE_BASEDIR=$root NINJA_STATUS='[%f/%t] ' setpriv --pdeathsig TERM -- \
-    ninja -C "$root/build/$preset" -j "$(jobs_for_build)" "$@" >"$log" 2>&1 </dev/null &
+    ninja -C "$root/build/$preset" -j "$jobs" "$@" >"$log" 2>&1 </dev/null &
   pid=$!
   show_progress "$pid" "$label" "$log"
   wait "$pid" || {
