@@ -95,7 +95,7 @@ done
 unset CDPATH
 # Where a script goes into a folder that it names, that is said, or lib.sh has done away with CDPATH.
 cd "$checkout"
-plain=$(git grep -nE '(^|\$?\()cd ("\$\(|")' -- '*.sh' | grep -vE 'cd "\$(root|sandbox|repo|deps|build|here/)' | grep -v "CDPATH=''" | grep -v '^common/setup/lib.sh:' || true)
+plain=$(git grep -nE '(^|\$?\()cd ("\$\(|")' -- '*.sh' | grep -vE 'cd "\$(root|sandbox|repo|deps|build|checkout|here/)' | grep -v "CDPATH=''" | grep -v '^common/setup/lib.sh:' || true)
 check "every cd" equal "$plain" ""
 
 # --- somebody else's checkout ----------------------------------------------------------------------------------------
