@@ -18,13 +18,9 @@ if [[ " ${arguments[*]} " == *" --help "* ]]; then
   fi
   do_build=0
 fi
-make_ready() {
-  configure cpu
-  build cpu "building choose with $(jobs_for_build) compilers at once" choose
-}
 if ((do_build)); then
   common/setup/setup.sh --quiet
-  locked build-cpu make_ready >&2
+  made cpu "building choose with $(jobs_for_build) compilers at once" choose >&2
 fi
 [[ -x $program ]] || die "$exit_missing" "$program" "is not built" "leave out --no-build"
 exec "$program" "${arguments[@]}"

@@ -4,7 +4,7 @@
 #   usage  pipedream/run.sh simulate --schedule gpipe        (pipedream/run.sh --help)
 #   exit   the command's; 69 if the compiler or a header is missing
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build/pipedream_command
 program=$build/pipedream
 compiler=${CXX:-c++}
@@ -24,12 +24,19 @@ compile() {
   mv "$object.new" "$object"
 }
 
+up_to_date() { [[ -x $program && -z $(find pipedream common/input \( -name '*.h' -o -name '*.cpp' \) -newer "$program" -print -quit) ]]; }
+
 build_program() {
   cd "$root"
+  if up_to_date; then return 0; fi
+  if [[ -x $program && ! -w $build ]]; then
+    echo "$root is not yours to write: what was built there last is taken as it is" >&2
+    return 0
+  fi
   mkdir -p "$build"
   exec 9>"$build/lock"
   flock 9
-  if [[ -x $program && -z $(find pipedream common/input \( -name '*.h' -o -name '*.cpp' \) -newer "$program" -print -quit) ]]; then return 0; fi
+  if up_to_date; then return 0; fi
   command -v "$compiler" >/dev/null || missing "the compiler $compiler" "apt-get install g++"
   printf '#include <cxxopts.hpp>\n#include <nlohmann/json.hpp>\n' | "$compiler" -std=c++20 -E -x c++ - >/dev/null 2>&1 ||
     missing "cxxopts or nlohmann-json" "apt-get install libcxxopts-dev nlohmann-json3-dev"

@@ -56,8 +56,7 @@ done
 if [[ -z $build_dir ]]; then
   build_dir=build/cpu
   common/setup/setup.sh --quiet
-  configure cpu
-  locked build-cpu build cpu "building what exercises need; the first time takes minutes" exercises_lent
+  made cpu "building what exercises need; the first time takes minutes" exercises_lent
 else
   ninja -C "$build_dir" exercises_lent >"$build_dir/exercises.log" 2>&1 </dev/null ||
     die "$exit_missing" "$build_dir" "what exercises need does not build, see $build_dir/exercises.log" "cmake --preset cpu"

@@ -58,8 +58,7 @@ cpu_tests() {
 }
 
 cuda_build() {
-  configure cuda
-  locked build-cuda build cuda "building the cuda preset" all
+  made cuda "building the cuda preset" all
 }
 
 # Without a GPU: what needs none runs, what needs one says so and ends with 69, and no test of the gpu label fails.

@@ -7,7 +7,7 @@
 #   exit   0 only what is wrong on purpose was found; 1 something else was, that was not, or a test failed or was skipped;
 #          69 no compute-sanitizer
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 folder=${1:-build/cuda}
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null) ||
   { echo "error: compute-sanitizer is not on PATH

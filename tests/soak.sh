@@ -14,8 +14,8 @@ minutes=30 only=()
 while (($#)); do
   case $1 in
     --minutes)
-      [[ ${2:-} =~ ^[0-9]+$ ]] || die "$exit_usage" "--minutes" "'${2:-}' is not a number" "tests/soak.sh --minutes 30"
-      minutes=$2
+      [[ ${2:-} =~ ^[0-9]{1,6}$ ]] || die "$exit_usage" "--minutes" "'${2:-}' is not a number" "tests/soak.sh --minutes 30"
+      minutes=$((10#$2))
       shift
       ;;
     -R)

@@ -31,17 +31,14 @@ stage() {
 
 counts_file=build/ctest-counts
 
-cpu_build() {
-  configure cpu
-  locked build-cpu build cpu "building everything with $(jobs_for_build) compilers at once" all
-}
+cpu_build() { made cpu "building everything with $(jobs_for_build) compilers at once" all; }
 
 collect_counts() {
   local a b c
   [[ -f $counts_file ]] || return 0
   read -r a b c <"$counts_file"
   rm -f "$counts_file"
-  passed=$((passed + a)) failed=$((failed + b)) skipped=$((skipped + c))
+  passed=$((passed + $(number "$a" 0))) failed=$((failed + $(number "$b" 0))) skipped=$((skipped + $(number "$c" 0)))
 }
 
 # run_ctest PRESET ARGUMENTS...: the output of tests that fail, one line for each that was skipped.
@@ -90,8 +87,7 @@ check_format() {
 sanitized() {
   local preset=$1 target=$2
   shift 2
-  configure "$preset"
-  locked "build-$preset" build "$preset" "building $target with $preset" "$target"
+  made "$preset" "building $target with $preset" "$target"
   # Open MPI and torch never free what they make once. Both were built without these checks: their own races are not ours.
   ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
     TSAN_OPTIONS="halt_on_error=1:suppressions=$root/tests/setup/tsan.supp" run_ctest "$preset" "$@"

@@ -1,7 +1,6 @@
 #include "common/run/describe.h"
 
 #include <mpi.h>
-#include <sched.h>
 #include <spdlog/fmt/fmt.h>
 #include <torch/headeronly/version.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <fstream>
 #include <memory>
 
+#include "common/base/control_group.h"
 #include "common/base/text.h"
 #include "common/model/param_layout.h"
 
@@ -52,9 +52,7 @@ Hardware describe_hardware() {
   char name[256] = "";
   if (::gethostname(name, sizeof name - 1) == 0) h.host = name;
   h.cpu = field_of("/proc/cpuinfo", "model name");
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  h.cores = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  h.cores = usable_cores();
   h.memory = Bytes(static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE));
   return h;
 }
@@ -76,7 +74,10 @@ namespace {
 std::string ask_git() {
   const std::string git = std::string("git -C '") + STAGECRAFT_SOURCE_DIR + "' ";
   const std::string commit = first_line_of(git + "rev-parse --short=12 HEAD 2>/dev/null");
-  if (commit.empty()) return "unknown";
+  if (commit.empty()) {
+    const std::string why = first_line_of(git + "rev-parse HEAD 2>&1 >/dev/null");
+    return "unknown" + (why.empty() ? "" : " (" + why + ")");
+  }
   return commit +
          (first_line_of(git + "status --porcelain --untracked-files=no 2>/dev/null").empty() ? "" : "-dirty");
 }

@@ -21,7 +21,8 @@ std::string describe_versions();
 std::string libtorch_version();
 std::string mpi_version();
 std::string compiler_version();
-/// The commit of the source tree this program was built from, "-dirty" if changed; "unknown" outside git.
+/// The commit of the source tree this program was built from, "-dirty" if changed; "unknown"
+/// and what git said in brackets where it names none: no git, no checkout, or one of another user.
 /// STAGECRAFT_COMMIT says it where the tree is a copy that git does not know, as on a lent machine.
 std::string source_commit();
 

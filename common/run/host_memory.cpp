@@ -2,17 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <string>
+
+#include "common/base/control_group.h"
 
 namespace sc {
 namespace {
-
-std::string content_of(const char* path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::optional<Bytes> number_at(std::string_view text, std::int64_t unit) {
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
@@ -22,28 +17,52 @@ std::optional<Bytes> number_at(std::string_view text, std::int64_t unit) {
   return Bytes(value * unit);
 }
 
+// The number behind `name`, which begins a line.
+std::optional<Bytes> number_named(std::string_view text, std::string_view name, std::int64_t unit) {
+  for (std::size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    if (at == 0 || text[at - 1] == '\n') return number_at(text.substr(at + name.size()), unit);
+  }
+  return {};
+}
+
+// In version 1 the lines without "total_" leave out the groups below.
+Bytes pages_of_files(std::string_view stat) {
+  Bytes pages;
+  for (const std::string name : {"active_file ", "inactive_file "}) {
+    const std::optional<Bytes> total = number_named(stat, "total_" + name, 1);
+    pages += total ? *total : number_named(stat, name, 1).value_or(Bytes(0));
+  }
+  return pages;
+}
+
+std::optional<Bytes> least(std::optional<Bytes> a, std::optional<Bytes> b) {
+  return a && b ? std::min(*a, *b) : a ? a : b;
+}
+
 }  // namespace
 
-std::optional<Bytes> available_of(std::string_view meminfo, std::string_view memory_max,
-                                  std::string_view memory_current) {
-  constexpr std::string_view kName = "MemAvailable:";
-  const std::size_t at = meminfo.find(kName);
-  const std::optional<Bytes> machine =
-      at == std::string_view::npos ? std::nullopt : number_at(meminfo.substr(at + kName.size()), 1024);
-  const std::optional<Bytes> limit = number_at(memory_max, 1), used = number_at(memory_current, 1);
-  if (!limit || !used) return machine;
-  const Bytes left = std::max(*limit - *used, Bytes(0));
-  return machine ? std::min(*machine, left) : left;
+std::optional<Bytes> left_of_limit(std::string_view limit_text, std::string_view used_text,
+                                   std::string_view stat) {
+  const std::optional<Bytes> limit = number_at(limit_text, 1), used = number_at(used_text, 1);
+  if (!limit || !used) return {};
+  return std::max(*limit - *used + std::min(pages_of_files(stat), *used), Bytes(0));
 }
 
-std::optional<Bytes> available_host_memory() {
-  return available_of(content_of("/proc/meminfo"), content_of("/sys/fs/cgroup/memory.max"),
-                      content_of("/sys/fs/cgroup/memory.current"));
+std::optional<Bytes> host_memory_left_of_limit(const std::string& top) {
+  std::optional<Bytes> left;
+  for (const std::string& group : control_groups("memory", top)) {
+    const std::string stat = content_of(group + "/memory.stat");
+    left = least(
+        left, left_of_limit(content_of(group + "/memory.max"), content_of(group + "/memory.current"), stat));
+    left = least(left, left_of_limit(content_of(group + "/memory.limit_in_bytes"),
+                                     content_of(group + "/memory.usage_in_bytes"), stat));
+  }
+  return left;
 }
 
-std::optional<Bytes> host_memory_left_of_limit() {
-  return available_of("", content_of("/sys/fs/cgroup/memory.max"),
-                      content_of("/sys/fs/cgroup/memory.current"));
+std::optional<Bytes> available_host_memory(const std::string& top) {
+  return least(number_named(content_of(top + "/proc/meminfo"), "MemAvailable:", 1024),
+               host_memory_left_of_limit(top));
 }
 
 }  // namespace sc

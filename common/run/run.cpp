@@ -1,5 +1,7 @@
 // From argv to an exit code: what every lesson's main() does before and after training.
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include <thread>
 
 #include "common/base/check.h"
+#include "common/base/message.h"
 #include "common/base/text.h"
 #include "common/config/command_line.h"
 #include "common/config/workload_table.h"
@@ -24,6 +27,7 @@
 #include "common/run/run_lesson.h"
 #include "common/run/run_shape.h"
 #include "common/run/train.h"
+#include "common/run/world.h"
 #include "common/storage/cut_off.h"
 #include "common/watch/launch.h"
 
@@ -250,9 +254,22 @@ int report(ExitCode code, const std::string& text) {
   const int place = place_in_line();
   if (place > 0) std::this_thread::sleep_for(std::chrono::seconds(kOthersSpeak));
   std::cout.flush();
-  std::cerr << "error: " << (place > 0 ? "rank " + std::to_string(place) + ": " : "") << shown_message(text)
-            << std::endl;
+  say_error((place > 0 ? "rank " + std::to_string(place) + ": " : "") + text);
+  leave_sign("spoke", process_environment());
   return static_cast<int>(code);
+}
+
+// Without colours: under mpirun every rank's stdout is a terminal, though a file may be behind it.
+void log_plainly() {
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::stdout_sink_mt>()));
+}
+
+// run.sh asks once more where mpirun could not start the ranks: they meet, and end.
+int only_meet(const Launch& launch) {
+  Ledger ledger(at::Device(at::kCPU));
+  const World world(launch, ledger, {});
+  return 0;
 }
 
 }  // namespace
@@ -260,10 +277,13 @@ int report(ExitCode code, const std::string& text) {
 int run(const AnyLesson& lesson, int argc, char** argv) {
   ::signal(SIGXFSZ, SIG_IGN);  // a file past ulimit -f is an error of its write
   try {
+    leave_sign("started", process_environment());
+    log_plainly();
     const Launch launch = detect_launch(process_environment());
     // A rank dies with the launcher that started it: no orphan goes on computing.
     if (launch.launched()) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     set_cut_off_patience(place_in_line() > 0 ? kOthersSpeak : 0);
+    if (process_environment()("STAGECRAFT_ONLY_MEET")) return only_meet(launch);
     const int code = run_checked(lesson, launch, argc, argv);
     std::cout.flush();
     if (code != 0 || std::cout) return code;

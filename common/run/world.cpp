@@ -11,12 +11,12 @@
 #include <iostream>
 #include <thread>
 
+#include "common/base/message.h"
 #include "common/comm/gather_text.h"
 #include "common/comm/late_messages.h"
 #include "common/comm/local_communicator.h"
 #include "common/comm/nccl/nccl_communicator.h"
 #include "common/comm/staged/staged_communicator.h"
-#include "common/input/printable.h"
 
 namespace sc::detail {
 namespace {
@@ -62,6 +62,7 @@ World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
   comm_->barrier();  // all have joined
   if (to_int(launch.local_rank) == 0) board_->remove_file();
   edge_.reset();
+  leave_sign("joined", process_environment());
 }
 
 void World::connect(Ledger& ledger, const WorldOptions& options) {
@@ -126,7 +127,8 @@ void World::set_last_acts(LastActs acts) {
 
 void World::speak(int exit_code, const std::string& text) noexcept {
   std::cout.flush();
-  std::cerr << "error: " << shown_message(text) << std::endl;
+  say_error(text);
+  leave_sign("spoke", process_environment());
   const std::lock_guard lock(act_mutex_);
   if (last_acts_.failed) last_acts_.failed(exit_code, text);
 }

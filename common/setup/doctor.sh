@@ -34,8 +34,9 @@ row system "$(. /etc/os-release && printf '%s' "${PRETTY_NAME:-unknown}"), $(una
 row cores "$(cores) usable of $(nproc --all)"
 gib() { awk -v kib="$1" 'BEGIN {printf "%.1f GiB", kib / 1048576}'; }
 row memory "$(gib "$(awk '/^MemAvailable/ {print $2}' /proc/meminfo)") free of $(gib "$(awk '/^MemTotal/ {print $2}' /proc/meminfo)")"
-if [[ -r /sys/fs/cgroup/memory.max && $(</sys/fs/cgroup/memory.max) != max ]]; then
-  row "container limit" "$(gib $(($(</sys/fs/cgroup/memory.max) / 1024))) of memory"
+limit=$(memory_limit '')
+if [[ -n $limit ]] && ((limit >> 50 == 0)); then # version 1 says a huge number where there is none
+  row "container limit" "$(gib $((limit / 1024))) of memory"
 fi
 disk=$(free_mib "$root")
 if ((disk < 3000)); then
@@ -43,7 +44,7 @@ if ((disk < 3000)); then
 else
   row disk "$((disk / 1000)) GB free here"
 fi
-shm=$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 {print $4}' || true)
+shm=$(number "$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 {print $4}' || true)" '')
 if [[ -z $shm ]]; then
   hint "/dev/shm" "not there" "ranks on one host exchange messages through it"
 elif ((shm < 256)); then
@@ -64,14 +65,13 @@ if have mpirun; then
   # On this host alone, whatever job of Slurm's this is a part of.
   if ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
     missing "Open MPI" "mpirun on PATH is another MPI's; apt-get install openmpi-bin, or put Open MPI's first"
-  elif OMPI_MCA_plm=${OMPI_MCA_plm:-^slurm} OMPI_MCA_ras=${OMPI_MCA_ras:-^slurm} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 20 \
-    mpirun -q -n 2 --oversubscribe --bind-to none true </dev/null >"${TMPDIR:-/tmp}/doctor.$$" 2>&1; then
+  elif words=$(OMPI_MCA_plm=${OMPI_MCA_plm:-^slurm} OMPI_MCA_ras=${OMPI_MCA_ras:-^slurm} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 20 \
+    mpirun -n 2 --oversubscribe --bind-to none true </dev/null 2>&1); then
     row '' "starts two processes"
   else
-    row '' "$(head -n 3 "${TMPDIR:-/tmp}/doctor.$$" | tr '\n' ' ')"
+    row '' "$(head -n 3 <<<"$words" | tr '\n' ' ')"
     missing "two processes" "mpirun cannot start two processes here (its words are above); is the host's own name in /etc/hosts?"
   fi
-  rm -f "${TMPDIR:-/tmp}/doctor.$$"
 fi
 if wanted=$("$root/common/setup/setup.sh" --check 2>&1); then
   row setup "complete"

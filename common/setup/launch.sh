@@ -7,18 +7,19 @@
 #     --dry-run     prints the command line that would run; installs, builds and runs nothing
 #     --build-only  stops before the run
 #     --no-build    runs what was built before
-#     --max-restarts K  after a run that lost a rank (75, or a rank killed with 137 or 139): starts again, at most K times, from the newest
+#     --max-restarts K  after a run that lost a rank (75, or a rank that a signal killed): starts again, at most K times, from the newest
 #                   checkpoint, if there is one. Needs --save-every. --inject and --crash-at are left out then, and --out DIR
 #                   becomes DIR-restart-1. Ends where a restart saves no later step than the one that it began at
 #     --min-ranks R  a restart takes the next smaller number of ranks, R at least, among which the micro-batches of a step can be divided
 #     --help        what the program takes, as it was built last; before the first build this text
-#   exit   the program's own code; 75 where a rank was killed; 129, 130, 143 after SIGHUP, SIGINT, SIGTERM. docs/troubleshooting.md, "How a run ends".
+#   exit   the program's own code; 69 where mpirun could not start the ranks; 75 where a rank was killed; 129, 130, 143 after SIGHUP, SIGINT, SIGTERM. docs/troubleshooting.md, "How a run ends".
 # Open MPI needs help in three places, all said in one line at the start: it refuses root, it refuses more ranks than cores, and
 # it ties a rank to one core.
 # In Slurm: call run.sh from the sbatch script, where mpirun finds the allocation. docs/cluster.md.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/restart.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/ending.sh"
 
 # --- command line ----------------------------------------------------------------------------------------------------
 
@@ -141,7 +142,9 @@ fi
 # Slurm counts a batch script as task 0 of the job's tasks; started by srun is only what is part of a step.
 if [[ ${ENVIRONMENT:-} == BATCH && -z ${SLURM_STEP_ID:-} ]]; then unset SLURM_PROCID; fi
 several_hosts=0 # as far as can be seen from here
-if [[ -n ${OMPI_MCA_orte_default_hostfile:-} ]] || ((${SLURM_JOB_NUM_NODES:-1} > 1)); then several_hosts=1; fi
+nodes=$(whole SLURM_JOB_NUM_NODES 1)
+hosts=${OMPI_MCA_orte_default_hostfile:-}
+if ((nodes > 1)) || [[ -n $hosts && -z $(hostfile_trouble "$hosts") ]]; then several_hosts=1; fi
 # Over ssh mpirun takes along what it is told to.
 for name in $(compgen -e NCCL_ || true); do passed_on+=(-x "$name"); done
 # Under mpirun every rank writes to a pseudo-terminal, so that it cannot see itself whether a person looks on.
@@ -194,13 +197,9 @@ if ((do_build)); then
   setup_flags=(--quiet)
   if [[ $preset == cuda ]]; then setup_flags+=(--cuda); fi
   "$root/common/setup/setup.sh" "${setup_flags[@]}"
-  make_ready() {
-    configure "$preset"
-    local first=' (the first time takes about 5 minutes on 2 cores)'
-    if compgen -G "$root/build/$preset/bin/[0-9][0-9]_*" >/dev/null; then first=''; fi
-    build "$preset" "building $lesson with $(jobs_for_build) compilers at once$first" "$lesson"
-  }
-  locked "build-$preset" make_ready
+  first=' (the first time takes about 5 minutes on 2 cores)'
+  if compgen -G "$root/build/$preset/bin/[0-9][0-9]_*" >/dev/null; then first=''; fi
+  made "$preset" "building $lesson with $(jobs_for_build) compilers at once$first" "$lesson"
 fi
 [[ -x $root/build/$preset/bin/$lesson ]] ||
   die "$exit_missing" "build/$preset/bin/$lesson" "is not built" "lessons/$lesson/run.sh --build-only"
@@ -209,9 +208,11 @@ if ((alone == 0)); then check_restarts; fi
 
 # --- run -------------------------------------------------------------------------------------------------------------
 
-if ((alone == 0 && ${SLURM_STEP_NUM_TASKS:-1} > 1)); then
-  ((${SLURM_PROCID:-0} == 0)) || exit "$exit_missing" # one of them says it
-  die "$exit_missing" "launcher" "srun started run.sh $SLURM_STEP_NUM_TASKS times, and each would start a run of its own" \
+tasks=$(whole SLURM_STEP_NUM_TASKS 1)
+task=$(whole SLURM_PROCID 0)
+if ((alone == 0 && tasks > 1)); then
+  ((task == 0)) || exit "$exit_missing" # one of them says it
+  die "$exit_missing" "launcher" "srun started run.sh $tasks times, and each would start a run of its own" \
     "run.sh without srun, in the batch script: mpirun finds the job's nodes; or srun --mpi=pmix build/$preset/bin/$lesson ..."
 fi
 if ((alone == 0)); then
@@ -220,17 +221,11 @@ if ((alone == 0)); then
   say "$line"
 fi
 
-# mpirun ends its ranks with SIGTERM, whatever it was sent itself: the number of the first signal stands in this file for them.
-# It has no name any more: nobody else opens it, and nothing is left of it. Where none can be made the record has mpirun's signal.
-STAGECRAFT_SIGNAL_FILE=''
-if signal_file=$(mktemp -t stagecraft-signal-XXXXXXXXXX 2>/dev/null); then
-  exec {signal_fd}<>"$signal_file"
-  rm "$signal_file"
-  STAGECRAFT_SIGNAL_FILE=/proc/$$/fd/$signal_fd
-fi
 # What a run writes it holds; between two attempts, when no program runs, this script is the holder (common/storage/hold.h).
 if [[ -n $max_restarts ]]; then settings+=("STAGECRAFT_HOLDER=$$ $(started_at $$) $(uname -n)"); fi
-export STAGECRAFT_SIGNAL_FILE "${settings[@]}"
+make_files_of_ranks
+export "${settings[@]}"
+refuse_what_mpirun_cannot
 child='' asked=0
 
 # The run is a process group of its own: a Ctrl-C at the terminal reaches this script alone, which passes it on once. mpirun
@@ -281,6 +276,7 @@ run_once() {
 
 while :; do
   began=$(date +%s.%N)
+  forget_signs
   run_once
   ((asked == 0)) || break
   prepare_restart "$status" "$began" || break
@@ -288,29 +284,8 @@ while :; do
 done
 
 if ((asked)); then exit "$asked"; fi
-# lost WHAT: after mpirun's own words, which name the host.
-lost() {
-  printf '  %s\n' "$1" >&2
-  exit "$exit_lost_rank"
-}
-if ((several_hosts && ranks > 1)); then
-  case $status in
-    132) lost "where mpirun says above that it could not start the program: the same path must lead to it on every host; otherwise a processor lacks an instruction (SIGILL)" ;;
-    205) lost "mpirun lost a host, named above: start again without it; with --save-every, --resume latest goes on" ;;
-  esac
-fi
-# A rank that a signal ended. Where there are several, one that was left has named it.
-case $status in
-  137)
-    signal=SIGKILL
-    advice="if nobody did it, memory ran out (dmesg says so): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
-    ;;
-  132 | 134 | 135 | 136 | 139)
-    signal=SIG$(kill -l $((status - 128)))
-    advice="that is an error in the program: please report it with the command line and the lines above"
-    ;;
-  *) exit "$status" ;;
+case $(kind_of "$status") in
+  lost) lost "$status" ;;
+  unstarted) unstarted "$status" ;;
 esac
-if ((ranks == 1)); then die "$exit_lost_rank" "$lesson" "rank 0 was killed ($signal)" "$advice"; fi
-printf '  killed with %s; %s\n' "$signal" "$advice" >&2
-exit "$exit_lost_rank"
+exit "$status"

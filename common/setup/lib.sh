@@ -1,17 +1,24 @@
 # shellcheck shell=bash disable=SC2034
 # What the scripts of this folder and of tests/ share; sourced, never run. Sets `root` (the repository) and `deps`.
+unset CDPATH # with it `cd` goes elsewhere, and prints where
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 deps=$root/.deps  # what setup.sh installs beside the system's packages; ignored by git
+
+# Of a user without an entry in the system's list; without HOME mpirun crashes then.
+if [[ ! -v HOME ]]; then
+  HOME=~
+  export HOME
+fi
 
 # Names of exit codes; docs/troubleshooting.md, "How a run ends".
 readonly exit_usage=64 exit_missing=69 exit_lost_rank=75
 
 say() { printf '%s\n' "$*"; }
 
-# die CODE WHERE WHAT FIX: the one form of an error in this project.
+# die CODE WHERE WHAT FIX [MORE]: the one form of an error in this project; MORE are lines below it. One write, so that nothing that ranks
+# say comes between its lines: bash itself writes line by line.
 die() {
-  printf 'error: %s: %s\n' "$2" "$3" >&2
-  [[ -z ${4:-} ]] || printf '  fix: %s\n' "$4" >&2
+  cat >&2 <<<"error: $2: $3${4:+$'\n'  fix: $4}${5:+$'\n'$5}"
   exit "$1"
 }
 
@@ -20,26 +27,104 @@ print_header() { sed -n '2,/^set /s/^# \{0,1\}//p' "$1" | grep -v '^set '; }
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
+# Bash runs what stands in an index where it counts: (( x )) with x='a[$(command)]'. So nothing from outside is counted with before it is
+# known to be a number.
+# whole NAME DEFAULT: the variable of that name, a whole number; DEFAULT where it is not set or empty. Anything else is refused.
+whole() {
+  local text=${!1:-$2}
+  [[ $text =~ ^[0-9]{1,9}$ ]] || die "$exit_usage" "$1" "'$text' is not a whole number" "unset $1"
+  say $((10#$text))
+}
+
+# number TEXT OTHERWISE: TEXT, where it is a whole number, and OTHERWISE where it is anything else ("max", an empty file).
+number() { if [[ $1 =~ ^[0-9]{1,18}$ ]]; then say $((10#$1)); else say "$2"; fi; }
+
+# content FILE: its first line; empty where it cannot be read.
+content() {
+  local line=''
+  if [[ -r $1 ]]; then read -r line <"$1" || true; fi
+  say "$line"
+}
+
+# --- what this process may use of the machine ------------------------------------------------------------------------
+
+# control_groups CONTROLLER [TOP]: the folders of this process's control group and of all above it, of version 2 and of version 1; TOP stands
+# before every path (tests). common/base/control_group.cpp does the same.
+control_groups() {
+  local top=${2:-} names path mount below
+  while IFS=: read -r _ names path; do
+    [[ -z $names || ,$names, == *,$1,* ]] || continue
+    while read -r mount below; do
+      while [[ -n $below ]]; do
+        if [[ -d $top$mount$below ]]; then say "$top$mount$below"; fi
+        below=${below%/*}
+      done
+      if [[ -d $top$mount ]]; then say "$top$mount"; fi
+    done < <(group_mounts "${names:+$1}" "${path%/}" "$top" | awk '!seen[$0]++')
+  done < <(cat "$top/proc/self/cgroup" 2>/dev/null || true)
+}
+
+# group_mounts CONTROLLER PATH TOP: where the group PATH lies, as the mount and what is below it; CONTROLLER empty: of version 2. A container sees
+# its own part of the tree, and perhaps not under the name that the host has for it.
+group_mounts() {
+  local base mount
+  {
+    say / "/sys/fs/cgroup${1:+/$1}"
+    awk -v controller="$1" '{
+      for (i = 7; $i != "-" && i < NF; i++) {}
+      if (controller == "" ? $(i + 1) == "cgroup2" : $(i + 1) == "cgroup" && index("," $(i + 3) ",", "," controller ",")) print $4, $5
+    }' "$3/proc/self/mountinfo" 2>/dev/null || true
+  } | while read -r base mount; do
+    base=${base%/}
+    if [[ $2 == "$base"/* ]]; then say "$mount ${2#"$base"}"; else say "$mount"; fi
+  done
+}
+
+# core_quota TOP: how many cores its control groups let it use; empty: they say nothing.
+core_quota() {
+  local group quota period least='' top=$1
+  while read -r group; do
+    read -r quota period < <(content "$group/cpu.max")
+    quota=$(number "${quota:-$(content "$group/cpu.cfs_quota_us")}" 0)
+    period=$(number "${period:-$(content "$group/cpu.cfs_period_us")}" 0)
+    ((quota > 0 && period > 0)) || continue
+    quota=$(((quota + period - 1) / period))
+    least=$((${least:-$quota} < quota ? least : quota))
+  done < <(control_groups cpu "$top")
+  say "$least"
+}
+
+# memory_limit TOP: how many bytes its control groups let it have; empty: they say nothing.
+memory_limit() {
+  local group limit least='' top=$1
+  while read -r group; do
+    limit=$(content "$group/memory.max")
+    limit=$(number "${limit:-$(content "$group/memory.limit_in_bytes")}" 0)
+    ((limit > 0)) || continue
+    least=$((${least:-$limit} < limit ? least : limit))
+  done < <(control_groups memory "$top")
+  say "$least"
+}
+
 # Cores that this process may use: its affinity, or less where a container's quota says so.
 cores() {
-  local count quota period
-  count=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
-  if [[ -r /sys/fs/cgroup/cpu.max ]]; then
-    read -r quota period </sys/fs/cgroup/cpu.max
-    if [[ $quota != max ]] && ((quota / period < count)); then count=$(((quota + period - 1) / period)); fi
-  fi
-  say $((count > 0 ? count : 1))
+  local count quota
+  count=$(number "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)" 1)
+  quota=$(core_quota '')
+  say $((${quota:-$count} < count ? quota : count))
 }
 
 # Compilations at once: one a core, and 1 GiB of memory for each (files with torch's headers need that).
 jobs_for_build() {
-  local gib at_most
-  gib=$(($(awk '/^MemAvailable/ {print $2}' /proc/meminfo) / 1048576))
+  local gib at_most limit
+  gib=$(($(number "$(awk '/^MemAvailable/ {print $2}' /proc/meminfo)" 0) / 1048576))
+  limit=$(memory_limit '')
+  if [[ -n $limit ]] && ((limit >> 30 < gib)); then gib=$((limit >> 30)); fi
   at_most=$(cores)
   say $((gib < 1 ? 1 : gib < at_most ? gib : at_most))
 }
 
-free_mib() { df -Pm "$1" | awk 'NR == 2 {print $4}'; }
+free_mib() { number "$(df -Pm "$1" | awk 'NR == 2 {print $4}')" 0; }
 
 # --- LibTorch and CUDA: where they are -------------------------------------------------------------------------------
 
@@ -129,11 +214,13 @@ configure() {
 # build PRESET WHAT-TO-SAY TARGET...: nothing is printed where nothing is to be done; otherwise WHAT-TO-SAY and one line of
 # progress, redrawn on a terminal, every 20 s elsewhere. The compilers' output is in build/PRESET/build.log.
 build() {
-  local preset=$1 label=$2 log=$root/build/$1/build.log pid
+  local preset=$1 label=$2 log=$root/build/$1/build.log pid jobs
   shift 2
+  jobs=$(jobs_for_build)
+  : >"$log"
   # CCACHE_BASEDIR: another copy of the repository, elsewhere, finds the same objects.
   CCACHE_BASEDIR=$root NINJA_STATUS='[%f/%t] ' setpriv --pdeathsig TERM -- \
-    ninja -C "$root/build/$preset" -j "$(jobs_for_build)" "$@" >"$log" 2>&1 </dev/null &
+    ninja -C "$root/build/$preset" -j "$jobs" "$@" >"$log" 2>&1 </dev/null &
   pid=$!
   show_progress "$pid" "$label" "$log"
   wait "$pid" || {
@@ -144,12 +231,13 @@ build() {
 }
 
 show_progress() {
-  local pid=$1 label=$2 log=$3 ticks=0 line
+  local pid=$1 label=$2 log=$3 ticks=0 line width
+  width=$(number "${COLUMNS:-}" 80)
   while kill -0 "$pid" 2>/dev/null; do
     sleep 0.1
     ticks=$((ticks + 1))
     if ((ticks == 10)); then say "$label"; fi
-    line=$(tail -n 1 "$log" | cut -c "1-$((${COLUMNS:-80} - 3))")
+    line=$(tail -n 1 "$log" | cut -c "1-$((width > 3 ? width - 3 : 1))")
     if [[ -t 1 ]]; then
       if ((ticks > 10 && ticks % 3 == 0)); then printf '\r\033[K  %s' "$line"; fi
     elif ((ticks % 200 == 0)); then
@@ -159,11 +247,42 @@ show_progress() {
   if [[ -t 1 ]] && ((ticks > 10)); then printf '\r\033[K'; fi
 }
 
+# may_build PRESET: build/PRESET and the lock can be written.
+may_build() {
+  local place
+  for place in "$root/build/$1" "$deps"; do
+    while [[ ! -e $place ]]; do place=$(dirname "$place"); done
+    [[ -w $place ]] || return 1
+  done
+}
+
+# up_to_date PRESET TARGET...: no source is newer than what was built. Writes nothing: ninja makes no file again that it is given by another
+# name than the one that its own rules have for it.
+up_to_date() {
+  [[ $(ninja -C "$root/build/$1" -f "$root/build/$1/build.ninja" -n "${@:2}" 2>&1 </dev/null) == *"ninja: no work to do."* ]]
+}
+
+# made PRESET WHAT-TO-SAY TARGET...: they are built, by one at a time. Somebody else's checkout is taken as it was built.
+made() {
+  local preset=$1
+  if [[ -d $root/build/$preset ]] && ! may_build "$preset"; then
+    up_to_date "$preset" "${@:3}" || say "$root is not yours to write: what was built there last is taken as it is"
+    return 0
+  fi
+  configure_and_build() {
+    configure "$preset"
+    build "$@"
+  }
+  locked "build-$preset" configure_and_build "$@"
+}
+
 # locked NAME COMMAND...: one at a time in this repository (a build folder, .deps).
 locked() {
   local name=$1
   shift
-  mkdir -p "$deps"
+  { mkdir -p "$deps" && : >>"$deps/.$name.lock"; } 2>/dev/null ||
+    die "$exit_missing" "$deps" "it cannot be written, so nothing can be installed or built in $root" \
+      "as the user who owns it, or in a clone of your own"
   exec 9>"$deps/.$name.lock"
   if ! flock -n 9; then
     say "waiting for another $name in this repository"

@@ -53,7 +53,7 @@ checkpoints_in() {
   local path step
   for path in "$1"/step-*; do
     step=${path##*/step-}
-    [[ $step =~ ^[0-9]{6,}$ && -f $path/manifest.json ]] || continue
+    [[ $step =~ ^[0-9]{6,18}$ && -f $path/manifest.json ]] || continue
     say "$((10#$step)) $(written "$path/manifest.json")"
   done | sort -n
 }
@@ -69,7 +69,7 @@ steps_done() {
     for log in runs/"$lesson"/*/steps.jsonl; do :; done # their names are times
   fi
   steps=''
-  if [[ -f $log && $(written "$log") > $1 ]]; then steps=$(grep -o '"step":[0-9]*' "$log" || true); fi
+  if [[ -f $log && $(written "$log") > $1 ]]; then steps=$(grep -o '"step":[0-9]\{1,15\}' "$log" || true); fi
   steps=${steps//'"step":'/}
   say "${steps%%$'\n'*}" "${steps##*$'\n'}" | awk -v none="$resumed_at" '{print NF ? $1 " " $2 + 1 : none " " none}'
 }
@@ -103,7 +103,7 @@ check_restarts() {
   [[ -z $newest ]] ||
     die "$exit_usage" "--max-restarts" "$dir holds checkpoints of an earlier run, up to step $newest" \
       "--resume latest to go on from them, or another directory: --checkpoints DIR"
-  if [[ $resume =~ /step-([0-9]{6,})/?$ ]]; then
+  if [[ $resume =~ /step-([0-9]{6,18})/?$ ]]; then
     resumed_at=$((10#${BASH_REMATCH[1]}))
   elif [[ -n $resume ]]; then
     resume=$(newest_step "$resume")
@@ -151,12 +151,10 @@ is_of_use() {
 prepare_restart() {
   local what dir first reached there made saved since again fewer line
   [[ -n $max_restarts ]] || return 1
-  case $1 in
-    75) what="a rank was lost" ;;
-    137) what="a rank was killed (SIGKILL)" ;;
-    139) what="a rank was killed (SIGSEGV)" ;;
-    *) return 1 ;;
-  esac
+  [[ $1 == 75 || $(kind_of "$1") == lost ]] || return 1
+  if ((several_hosts && ranks > 1)) && [[ $1 == 132 || $1 == 205 ]]; then return 1; fi # a host is lost, or has no program
+  what=$(signal_of "$1")
+  if [[ -n $what ]]; then what="a rank was killed ($what)"; else what="a rank was lost"; fi
   dir=$(checkpoints_dir)
   read -r first reached < <(steps_done "$2")
   there=$(checkpoints_in "$dir")

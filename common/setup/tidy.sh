@@ -2,7 +2,7 @@
 # clang-tidy over the files that include no torch. usage: common/setup/tidy.sh [build folder, default build/cpu] [files...]
 # Exits 1 on findings. A file whose preprocessed text, wherever it stands, was clean before is skipped (build folder, tidy/).
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 build=${1:-build/cpu}
 shift || true
 if [[ ! -f $build/compile_commands.json ]]; then

@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/message.h"
 
 namespace sc {
 
@@ -17,7 +17,7 @@ Deadline::Deadline(std::chrono::milliseconds limit, std::function<void()> expire
 
 Deadline::Deadline(std::chrono::milliseconds limit, std::string text)
     : Deadline(limit, [text = std::move(text)] {
-        std::fprintf(stderr, "error: %s\n", text.c_str());
+        say_error(text);
         ::_exit(static_cast<int>(ExitCode::lost_rank));
       }) {}
 

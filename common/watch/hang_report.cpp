@@ -1,4 +1,6 @@
 // Who is missing, and how to say it: describe_hang of watchdog.h.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -157,8 +159,10 @@ std::string operation_text(const OutstandingOp& op) {
 
 std::string fix_text(const std::vector<Peer>& lost, std::chrono::milliseconds limit) {
   if (!of_state(lost, State::gone).empty()) {
-    return "\n  fix: look above for its own last words; without any, the system may have killed it (out of "
-           "memory?)";
+    rlimit cpu{};
+    const bool limited = ::getrlimit(RLIMIT_CPU, &cpu) == 0 && cpu.rlim_cur != RLIM_INFINITY;
+    return "\n  fix: look above for its own last words; without any, the system may have killed it (" +
+           std::string(limited ? "processor time used up, ulimit -t" : "out of memory") + "?)";
   }
   return "\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog (now " +
          milliseconds_text(limit.count()) + ")";

@@ -1,5 +1,8 @@
 #include "common/watch/launch.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
@@ -173,6 +176,20 @@ int signal_asked(int signal, const Environment& environment) {
   std::ifstream file(environment("STAGECRAFT_SIGNAL_FILE").value_or(""));
   int asked = 0;
   return file >> asked ? asked : signal;
+}
+
+void leave_sign(const std::string& sign, const Environment& environment) noexcept {
+  const std::string signs = environment("STAGECRAFT_SIGNS").value_or("");
+  const std::size_t blank = signs.find(' ');
+  if (blank == 0 || blank == std::string::npos) return;
+  const std::string token = signs.substr(0, blank) + "\n", line = sign + "\n";
+  const int file = ::open(signs.c_str() + blank + 1, O_RDWR | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  if (file < 0) return;
+  std::string begin(token.size(), '\0');
+  if (::pread(file, begin.data(), begin.size(), 0) == static_cast<ssize_t>(begin.size()) && begin == token)
+      [[maybe_unused]]
+    const ssize_t written = ::write(file, line.data(), line.size());
+  ::close(file);
 }
 
 }  // namespace sc

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "common/base/check.h"
+#include "common/base/message.h"
 #include "common/watch/process_alive.h"
 
 namespace sc {
@@ -35,7 +36,7 @@ std::chrono::milliseconds stale_after(std::chrono::milliseconds limit) {
 
 void fill_defaults(WatchdogOptions& options, WorldSize world) {
   if (!options.print) {
-    options.print = [](const std::string& message) { std::fprintf(stderr, "error: %s\n", message.c_str()); };
+    options.print = say_error;
   }
   if (!options.abort) options.abort = [] {};
   if (!options.interrupted) options.interrupted = [](int) {};

@@ -2,9 +2,9 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "common/base/check.h"
+#include "common/base/control_group.h"
 #include "common/strategy/gradient_dtype.h"
 #include "offload.h"
 
@@ -43,7 +43,7 @@ std::vector<Range> cut(Range slice, std::int64_t piece) {
   return ranges;
 }
 
-int cores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
+int cores() { return usable_cores(); }
 
 }  // namespace
 

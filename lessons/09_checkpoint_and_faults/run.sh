@@ -2,14 +2,13 @@
 # Without arguments: the lesson's story, in about a minute on two cores. With arguments it sets up and builds on first use, then trains, as every
 # lesson's run.sh does; --help lists everything it takes.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 lesson=09_checkpoint_and_faults
-if (($#)); then exec "$here/../../common/setup/launch.sh" "$lesson" --default-ranks 2 "$@"; fi
+if (($#)); then exec "$(dirname "${BASH_SOURCE[0]}")/../../common/setup/launch.sh" "$lesson" --default-ranks 2 "$@"; fi
 
-source "$here/../../common/setup/lib.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../common/setup/lib.sh"
 cd "$root"
 for program in "$lesson" 01_data_parallel; do "lessons/$program/run.sh" --preset cpu --build-only; done
-locked build-cpu build cpu "building checkpoint" checkpoint
+made cpu "building checkpoint" checkpoint
 
 story=runs/$lesson/story # of the last time
 rm -rf "$story"

@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "common/base/check.h"
+#include "common/base/message.h"
 #include "report.h"
 
 namespace {
@@ -42,10 +43,10 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const sc::InputError& error) {
-    std::cerr << "error: " << error.what() << "\n";
+    sc::say_error(error.what());
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    std::cerr << "error: " << sc::shown_message(error.what()) << "\n";
+    sc::say_error(error.what());
     return 1;
   }
 }

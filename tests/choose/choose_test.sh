@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # lessons/choose.sh as a user calls it: choose_test.sh BUILD_FOLDER
 set -euo pipefail
-[[ -x $1/bin/choose && $(cd "$1" && pwd -P) == "$PWD/build/cpu" ]] || exit 77 # the script runs the cpu preset's
+[[ -x $1/bin/choose && $(CDPATH='' cd "$1" && pwd -P) == "$PWD/build/cpu" ]] || exit 77 # the script runs the cpu preset's
 help=$(lessons/choose.sh --help)
 [[ $help == *--host-memory*"docs/choosing.md"* ]]
 said=$(lessons/choose.sh --no-build --gpus 8 --memory 24GB --link 25GB/s --host-memory 512GB --disk 4GB/s)

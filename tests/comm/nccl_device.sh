@@ -6,7 +6,7 @@
 #     REGEX  only entries that match, as ctest -R (default: all of comm that need GPUs), where a machine is lent for minutes
 #   exit   0 all ran and passed; 1 otherwise
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 build=${1:-build/cuda}
 regex=${2:-^comm_(local_test|nccl|staged)}
 gpus=$(nvidia-smi --list-gpus | wc -l)

@@ -88,6 +88,7 @@ CASES = {
     "no-checkpoint": Case(f"{TWO} -n 2 --resume latest --checkpoints mine"),
     "no-saves": Case(f"{TWO} -n 2 --steps 6 --max-restarts 3"),
     "restart": Case(f"{TWO} -n 2 --steps 6 --save-every 2 --save-async off --checkpoints mine --max-restarts 3 --inject kill@1,3", keep="^restart "),
+    "hosts": Case(f"{TWO} -n 2 --steps 2", {"hosts": "localhost slots=2\r\n"}, environment={"OMPI_MCA_orte_default_hostfile": "hosts"}),
     "srun": Case(f"{TWO} -n 1 --steps 2", environment={"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7"}),
 }
 
@@ -97,6 +98,7 @@ def steady(text):
     text = re.sub(r"runs/(\w+)/[\dT:-]+", r"runs/\1/<time>", text)
     text = re.sub(r"/\S*/repository/", "", text)
     text = re.sub(r"\bprocess \d+", "process <id>", text)
+    text = re.sub(r"\[\[\d+,\d+\],\d+\]", "[[<job>]]", text)
     text = re.sub(r"\b\d+\.\d s\b", "<seconds> s", text)
     text = re.sub(r"/\S*/repository\b", "<repository>", text)
     return re.sub(r"stagecraft-pages-\w+", "<folder>", text)

@@ -5,14 +5,14 @@
 #   exit   as mutate.py: 0 if at least 90 % of the mutants die, or every fault is noticed
 # A mutant compiles one file, links one or two tests with the objects of DIR, and runs them: some seconds.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 build_dir=build/cpu
 if [[ ${1:-} == --build ]]; then
   build_dir=$2
   shift 2
 fi
-build_dir=$(cd "$build_dir" && pwd)
+build_dir=$(CDPATH='' cd "$build_dir" && pwd)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 export CCACHE_BASEDIR=$PWD/build/mutate_base # another copy of the repository finds the same objects
 

@@ -4,7 +4,7 @@
 #   exit   as mutate.py: 0 if at least 90 % of the mutants die, or every fault is noticed
 # Needs a compiler, nlohmann-json and GoogleTest; no LibTorch. A mutant takes about two seconds.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 # One object a source, only where it or a header is newer; then the tests of the library.
 # shellcheck disable=SC2016

@@ -2,7 +2,7 @@
 # Which lines of pipedream/ its tests run. usage: tests/pipedream/coverage.sh [least percent, default 95]
 # Prints the lines that never run and a table; exit 1 if fewer run than asked for. Needs g++ and gcov, no LibTorch.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 least=${1:-95}
 build=build/pipedream_coverage
 mkdir -p "$build"
@@ -29,7 +29,7 @@ g++ --coverage -o "$build/pipedream" "$build"/pipedream_*.o "$build"/common_inpu
 "$build/tests" --gtest_brief=1
 tests/pipedream/process_test.sh "$build/pipedream"
 
-(cd "$build" && gcov --json-format --stdout pipedream_*.o 2>/dev/null) | python3 -c '
+(CDPATH='' cd "$build" && gcov --json-format --stdout pipedream_*.o 2>/dev/null) | python3 -c '
 import collections, json, sys
 lines = collections.defaultdict(dict)
 for text in sys.stdin:

@@ -222,7 +222,7 @@ class WithoutARun(support.ProcessTest):
 
     def test_version(self):
         self.assertRegex(support.execute([support.program(LESSON), "--version"]).out,
-                         r"\AStagecraft ([0-9a-f]{12}(-dirty)?|unknown)\nLibTorch \d+\.\d+\.\d+\nOpen MPI \d+\.\d+\.\d+\ng\+\+ \d+\.\d+\.\d+\n\Z")
+                         r"\AStagecraft ([0-9a-f]{12}(-dirty)?|unknown \(.+\))\nLibTorch \d+\.\d+\.\d+\nOpen MPI \d+\.\d+\.\d+\ng\+\+ \d+\.\d+\.\d+\n\Z")
 
     def test_under_mpirun_it_is_printed_once(self):
         command = support.mpirun(3) + [support.program(LESSON), "--plan", "--workload", support.WORKLOAD]

@@ -3,26 +3,83 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/fake_machine.h"
+
 namespace sc {
 namespace {
 
+using testing::FakeMachine;
+
 TEST(HostMemory, IsReadFromMeminfo) {
-  EXPECT_EQ(available_of("MemTotal:       25769803 kB\nMemAvailable:   12345 kB\nBuffers: 1 kB\n", "", ""),
-            Bytes(12345 * 1024));
-  EXPECT_FALSE(available_of("MemTotal:       25769803 kB\n", "", ""));
-  EXPECT_FALSE(available_of("MemAvailable: much", "", ""));
+  FakeMachine machine;
+  machine.file("/proc/meminfo", "MemTotal:       25769803 kB\nMemAvailable:   12345 kB\nBuffers: 1 kB\n");
+  EXPECT_EQ(available_host_memory(machine.top()), Bytes(12345 * 1024));
+  machine.file("/proc/meminfo", "MemTotal:       25769803 kB\n");
+  EXPECT_FALSE(available_host_memory(machine.top()));
+  machine.file("/proc/meminfo", "MemAvailable: much");
+  EXPECT_FALSE(available_host_memory(machine.top()));
   const std::optional<Bytes> here = available_host_memory();
   ASSERT_TRUE(here);
   EXPECT_GT(here->value(), std::int64_t{64} << 20);
 }
 
-TEST(HostMemory, OfAContainerIsWhatIsLeftOfItsLimit) {
-  const char* machine = "MemAvailable: 12345 kB\n";
-  EXPECT_EQ(available_of(machine, "max\n", "5000\n"), Bytes(12345 * 1024));
-  EXPECT_EQ(available_of(machine, "7000\n", "5000\n"), Bytes(2000));
-  EXPECT_EQ(available_of(machine, "7000\n", "7001\n"), Bytes(0));
-  EXPECT_EQ(available_of(machine, "99000000\n", "5000\n"), Bytes(12345 * 1024));
-  EXPECT_EQ(available_of("", "7000\n", "5000\n"), Bytes(2000));
+TEST(HostMemory, OfAGroupIsWhatIsLeftOfItsLimit) {
+  EXPECT_FALSE(left_of_limit("max\n", "5000\n", ""));
+  EXPECT_FALSE(left_of_limit("", "", ""));
+  EXPECT_EQ(left_of_limit("7000\n", "5000\n", ""), Bytes(2000));
+  EXPECT_EQ(left_of_limit("7000\n", "7001\n", ""), Bytes(0));
+  // Pages of files are given back.
+  EXPECT_EQ(left_of_limit("7000\n", "6000\n", "anon 3000\ninactive_file 1000\nactive_file 500\n"),
+            Bytes(2500));
+  // Version 1 counts the groups below apart.
+  EXPECT_EQ(
+      left_of_limit("7000\n", "6000\n", "inactive_file 1\ntotal_inactive_file 10\ntotal_active_file 20\n"),
+      Bytes(1030));
+}
+
+TEST(HostMemory, IsNoMoreThanAGroupOfThisProcessHasLeft) {
+  FakeMachine machine;
+  machine.file("/proc/meminfo", "MemAvailable: 12345 kB\n");
+  machine.file("/proc/self/cgroup", "0::/job/step\n");
+  machine.file("/sys/fs/cgroup/job/step/memory.max", "max\n");
+  machine.file("/sys/fs/cgroup/job/step/memory.current", "10\n");
+  EXPECT_EQ(available_host_memory(machine.top()), Bytes(12345 * 1024));
+  EXPECT_FALSE(host_memory_left_of_limit(machine.top()));
+  machine.file("/sys/fs/cgroup/job/memory.max", "7000\n");
+  machine.file("/sys/fs/cgroup/job/memory.current", "5000\n");
+  EXPECT_EQ(available_host_memory(machine.top()), Bytes(2000)) << "the group above has a limit";
+  machine.file("/sys/fs/cgroup/job/step/memory.max", "1010\n");
+  EXPECT_EQ(host_memory_left_of_limit(machine.top()), Bytes(1000)) << "the least counts";
+  machine.file("/sys/fs/cgroup/other/memory.max", "1\n");
+  machine.file("/sys/fs/cgroup/other/memory.current", "1\n");
+  EXPECT_EQ(host_memory_left_of_limit(machine.top()), Bytes(1000)) << "another process's does not";
+}
+
+TEST(HostMemory, KnowsGroupsOfVersion1) {
+  FakeMachine machine;
+  machine.file("/proc/meminfo", "MemAvailable: 12345 kB\n");
+  machine.file("/proc/self/cgroup", "4:memory:/job\n2:cpu,cpuacct:/elsewhere\n0::/\n");
+  machine.file("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  machine.file("/sys/fs/cgroup/memory/memory.usage_in_bytes", "400000000\n");
+  EXPECT_EQ(available_host_memory(machine.top()), Bytes(12345 * 1024)) << "no limit is a huge one";
+  machine.file("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "52428800\n");
+  machine.file("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "45000000\n");
+  EXPECT_EQ(available_host_memory(machine.top()), Bytes(7428800));
+}
+
+// A container without a name space of its own reads the host's name, and sees its own group at the mount.
+TEST(HostMemory, IsFoundWhereAContainerSeesItsOwnPartOfTheTree) {
+  FakeMachine machine;
+  machine.file("/proc/self/cgroup", "0::/docker/4711/inner\n");
+  machine.file("/proc/self/mountinfo",
+               "30 23 0:26 /docker/4711 /groups ro,nosuid - cgroup2 cgroup rw,nsdelegate\n"
+               "31 23 0:27 / /sys rw - sysfs sysfs rw\n");
+  machine.file("/groups/memory.max", "9000\n");
+  machine.file("/groups/memory.current", "1000\n");
+  EXPECT_EQ(host_memory_left_of_limit(machine.top()), Bytes(8000));
+  machine.file("/groups/inner/memory.max", "3000\n");
+  machine.file("/groups/inner/memory.current", "1000\n");
+  EXPECT_EQ(host_memory_left_of_limit(machine.top()), Bytes(2000));
 }
 
 }  // namespace

@@ -46,8 +46,11 @@ NCCL_SOCKET_IFNAME=eth0 launch -n 2 --dry-run
 check "and so do NCCL's variables" contains "$out" " -x NCCL_SOCKET_IFNAME "
 SLURM_JOB_NUM_NODES=2 launch -n 2 --dry-run
 check "on two nodes of Slurm mpirun says its own words" contains "$out" " mpirun.openmpi -n 2 "
+echo "localhost slots=2" >hosts
 OMPI_MCA_orte_default_hostfile=hosts launch -n 2 --dry-run
 check "and on those of a hostfile" contains "$out" " mpirun.openmpi -n 2 "
+OMPI_MCA_orte_default_hostfile=none launch -n 2 --dry-run
+check "not on those of one that is not there" contains "$out" " $mpirun "
 SLURM_JOB_NUM_NODES=1 launch -n 2 --dry-run
 check "on one node it does not" contains "$out" " $mpirun "
 shim id <<<'echo 0'

@@ -18,6 +18,7 @@ if [[ " $* " == *" --plan "* ]]; then
   [[ " $*" == *" --world 3" || " $*" == *" --world 1" ]] && exit 0 || exit 64
 fi
 echo "$*" >>attempts
+for sign in started joined; do echo "$sign" >>"${STAGECRAFT_SIGNS#* }"; done
 number=$(wc -l <attempts)
 end=END_$number saved=SAVED_$number from=FROM_$number reached=DONE_$number
 for step in ${!saved:-}; do
@@ -30,6 +31,7 @@ if [[ -n ${!reached:-} ]]; then
 fi
 [[ ${!end} != kill ]] || kill -KILL $$
 [[ ${!end} != segv ]] || kill -SEGV $$
+[[ ${!end} != xfsz ]] || kill -XFSZ $$
 [[ ${!end} != term ]] || kill -TERM "$PPID"
 exit "${!end}"
 EOF
@@ -45,10 +47,10 @@ fresh() { rm -rf runs attempts plans mine OUT*; }
 # "N s are lost" is what a clock says.
 restarts() { grep -E '^restart ' <<<"$out" | sed -E 's/[0-9.]+ s are lost/T s are lost/' || true; }
 
-for end in 75 137 139 kill segv; do
+for end in 75 137 139 153 kill segv xfsz; do
   fresh
   END_1=$end SAVED_1='10 20' DONE_1=25 END_2=0 launch "${saves[@]}" --max-restarts 2
-  case $end in 75) what='a rank was lost' ;; 139 | segv) what='a rank was killed (SIGSEGV)' ;; *) what='a rank was killed (SIGKILL)' ;; esac
+  case $end in 75) what='a rank was lost' ;; 139 | segv) what='a rank was killed (SIGSEGV)' ;; 153 | xfsz) what='a rank was killed (SIGXFSZ)' ;; *) what='a rank was killed (SIGKILL)' ;; esac
   check "after $end" equal "$code $err$(restarts)" \
     "0 restart 1 of 2: $what; goes on at step 20, 5 steps are redone, T s are lost"
   check "after $end: what runs" equal "$(<attempts)" "$files ${saves[*]}

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034
 # A copy of common/setup in a repository of its own, a PATH of our own choice, and assertions. Sourced by the tests of this folder.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+here=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 sandbox=$(mktemp -d)
 trap 'rm -rf "$sandbox"' EXIT
 repo=$sandbox/repo

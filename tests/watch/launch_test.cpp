@@ -171,5 +171,28 @@ TEST(Launch, TheSignalThatRunShWasSentCountsNotMpirunsOwn) {
   EXPECT_EQ(signal_asked(SIGHUP, environment({})), SIGHUP);
 }
 
+TEST(Launch, SignsGoIntoTheFileOfRunShAlone) {
+  const std::string path = ::testing::TempDir() + "launch_signs_" + std::to_string(::getpid());
+  const auto content = [&] {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const Environment under_run_sh = environment({{"STAGECRAFT_SIGNS", "12-34 " + path}});
+  leave_sign("started", under_run_sh);
+  EXPECT_FALSE(std::filesystem::exists(path)) << "it makes none";
+  std::ofstream(path) << "12-345\n";
+  leave_sign("started", under_run_sh);
+  EXPECT_EQ(content(), "12-345\n") << "another host's file of that name";
+  std::ofstream(path) << "12-34\n";
+  leave_sign("started", under_run_sh);
+  leave_sign("joined", under_run_sh);
+  EXPECT_EQ(content(), "12-34\nstarted\njoined\n");
+  std::filesystem::remove(path);
+  for (const char* odd : {"", " ", "token", " /dev/null", "token "}) {
+    leave_sign("started", environment({{"STAGECRAFT_SIGNS", odd}}));
+  }
+  leave_sign("started", environment({}));
+}
+
 }  // namespace
 }  // namespace sc

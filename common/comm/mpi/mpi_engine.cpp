@@ -8,6 +8,7 @@
 #include <exception>
 
 #include "common/base/check.h"
+#include "common/base/message.h"
 #include "common/comm/communicator.h"
 #include "common/comm/mpi/mpi_check.h"
 
@@ -199,7 +200,7 @@ void MpiEngine::run(Completion& started) {
     drain();
     if (!leave_badly_) MPI_Finalize();
   } catch (const std::exception& error) {  // MPI itself fails: nobody can be told through it
-    std::fprintf(stderr, "error: the thread that speaks to MPI failed: %s\n", error.what());
+    say_error(std::string("the thread that speaks to MPI failed: ") + error.what());
     ::_exit(static_cast<int>(ExitCode::lost_rank));
   }
 }

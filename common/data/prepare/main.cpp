@@ -3,15 +3,13 @@
 #include <iostream>
 
 #include "common/base/check.h"
+#include "common/base/message.h"
 #include "common/data/prepare/options.h"
 #include "common/data/prepare/prepare.h"
 
 namespace {
 
-void print_error(const sc::InputError& error) {
-  std::cerr << "error: " << error.where() << ": " << error.message() << "\n";
-  if (!error.fix().empty()) std::cerr << "  fix: " << error.fix() << "\n";
-}
+void print_error(const sc::InputError& error) { sc::say_error(error.what()); }
 
 }  // namespace
 
@@ -30,7 +28,7 @@ int main(int argc, char** argv) {
     print_error(error);
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    std::cerr << "error: " << sc::shown_message(error.what()) << "\n";
+    sc::say_error(error.what());
     return 1;
   }
 }

@@ -4,7 +4,7 @@
 # a parquet file; PYTHON names the interpreter (python3).
 # Exit codes: 0, 69 (python3, its pip or the network is missing).
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../../setup/lib.sh"
 
 if "$deps/prepare/bin/python" -c 'import pyarrow' 2>/dev/null; then

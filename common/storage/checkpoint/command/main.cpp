@@ -3,13 +3,13 @@
 #include <iostream>
 
 #include "common/base/check.h"
+#include "common/base/message.h"
 #include "common/storage/checkpoint/command/command.h"
 
 namespace {
 
 int fail(const sc::InputError& error) {
-  std::cerr << "error: " << error.where() << ": " << error.message() << "\n";
-  if (!error.fix().empty()) std::cerr << "  fix: " << error.fix() << "\n";
+  sc::say_error(error.what());
   return static_cast<int>(error.code());
 }
 
@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   } catch (const sc::InputError& error) {
     return fail(error);
   } catch (const std::exception& error) {
-    std::cerr << "error: " << sc::shown_message(error.what()) << "\n";
+    sc::say_error(error.what());
     return 70;  // 1 means that diff found differences
   }
 }

@@ -1,0 +1,184 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# How a run ended, for launch.sh: what mpirun's status means, and what is said where no rank was left to say it. Sourced, never run.
+
+# --- what ranks leave behind -----------------------------------------------------------------------------------------
+
+# Two files that this script hands to its ranks as /proc/PID/fd/N. They have no name: nobody else opens them, and nothing is left of them.
+# Where none can be made a run goes on without.
+#   STAGECRAFT_SIGNAL_FILE  the number of the first signal: mpirun ends its ranks with SIGTERM, whatever it was sent itself
+#   STAGECRAFT_SIGNS        "TOKEN FILE": ranks append `started` in main(), `joined` when all have met, `spoke` after an error. Its first line
+#                           is the token: on another host the same path may lead to somebody else's file
+# nameless NAME: sets `nameless`.
+nameless() {
+  local place path descriptor
+  nameless=''
+  for place in "${TMPDIR:-/tmp}" /dev/shm /tmp; do
+    if path=$(mktemp -p "$place" "stagecraft-$1-XXXXXXXXXX" 2>/dev/null); then
+      exec {descriptor}<>"$path"
+      rm -f "$path"
+      nameless=/proc/$$/fd/$descriptor
+      return
+    fi
+  done
+}
+
+make_files_of_ranks() {
+  nameless signal
+  STAGECRAFT_SIGNAL_FILE=$nameless
+  nameless signs
+  signs=$nameless
+  STAGECRAFT_SIGNS=${signs:+$$-$RANDOM$RANDOM$RANDOM $signs}
+  export STAGECRAFT_SIGNAL_FILE STAGECRAFT_SIGNS
+}
+forget_signs() { if [[ -n $signs ]]; then say "${STAGECRAFT_SIGNS%% *}" >"$signs"; fi; }
+left() { [[ -n $signs ]] && grep -qxF "$1" "$signs"; } # left SIGN: some rank has
+
+# --- what a status means ---------------------------------------------------------------------------------------------
+
+# kind_of STATUS: `code` of the table in docs/troubleshooting.md; `lost`, a rank ended by a signal, or mpirun in the middle of a run;
+# `unstarted`, mpirun or the program ended before the ranks had met.
+kind_of() {
+  local known=0 # whether its ranks are all here and can leave signs
+  if [[ -n $signs && $several_hosts == 0 ]]; then known=1; fi
+  case $1 in
+    64 | 65 | 69 | 70 | 73 | 75 | 129 | 130 | 143) say code ;;
+    0) if ((ranks == 1 || known == 0)) || left started; then say code; else say unstarted; fi ;;
+    *)
+      if ((ranks > 1)) && left joined; then
+        say lost
+      elif [[ -n $(signal_of "$1") ]] && { ((ranks == 1 || known == 0)) || left started; }; then
+        say lost
+      elif (($1 == 205 && several_hosts)); then
+        say lost
+      elif ((ranks == 1)) && left started; then
+        say code
+      else
+        say unstarted
+      fi
+      ;;
+  esac
+}
+
+# signal_of STATUS: "SIGKILL" of 137; empty: it is none.
+signal_of() {
+  local name
+  if (($1 > 128 && $1 <= 192)) && name=$(kill -l $(($1 - 128)) 2>/dev/null); then say "SIG$name"; fi
+}
+
+# killed_advice SIGNAL
+killed_advice() {
+  local limit
+  case $1 in
+    SIGKILL)
+      limit=$(ulimit -t)
+      if [[ $limit == unlimited ]]; then
+        say "if nobody did it, memory ran out (dmesg says so): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
+      else
+        say "if nobody did it, it had used the $limit s of processor time that it may have: ulimit -t unlimited, or fewer --steps"
+      fi
+      ;;
+    SIGXCPU) say "it has used the processor time that it may have: ulimit -t unlimited, or fewer --steps" ;;
+    SIGXFSZ) say "a file would have grown past what is allowed: ulimit -f unlimited" ;;
+    SIGPIPE) say "nobody reads any more what it prints: let it print to a file" ;;
+    SIGILL | SIGTRAP | SIGABRT | SIGBUS | SIGFPE | SIGSEGV | SIGSYS)
+      say "that is an error in the program: please report it with the command line and the lines above"
+      ;;
+    *) say "it was sent that signal; with --save-every, --resume latest goes on" ;;
+  esac
+}
+
+# lost STATUS: ends with 75. Usually a rank that was left, or on several hosts mpirun, has said an error already; then this is its last line.
+lost() {
+  local signal what advice
+  if ((several_hosts && ranks > 1)); then
+    case $1 in
+      132) last_words "where mpirun says above that it could not start the program: the same path must lead to it on every host; otherwise a processor lacks an instruction (SIGILL)" ;;
+      205) last_words "mpirun lost a host, named above: start again without it; with --save-every, --resume latest goes on" ;;
+    esac
+  fi
+  signal=$(signal_of "$1")
+  what="a rank or mpirun was killed ($signal)" advice=$(killed_advice "$signal")
+  if ((ranks == 1)); then what="rank 0 was killed ($signal)"; fi
+  if [[ -z $signal ]]; then
+    what="mpirun ended with exit code $1 in the middle of the run" advice="look at what is said above; with --save-every, --resume latest goes on"
+  fi
+  if left spoke || ((several_hosts && ranks > 1)); then last_words "${signal:+killed with $signal; }$advice"; fi
+  die "$exit_lost_rank" "$lesson" "$what" "$advice"
+}
+last_words() {
+  cat >&2 <<<"  $1"
+  exit "$exit_lost_rank"
+}
+
+# --- before any rank runs --------------------------------------------------------------------------------------------
+
+# hostfile_trouble FILE: what is wrong with a file of hosts that mpirun is told to read; empty: nothing that can be seen from here.
+hostfile_trouble() {
+  if [[ ! -e $1 ]]; then
+    say "there is no such file"
+  elif [[ ! -f $1 || ! -r $1 ]]; then
+    say "it cannot be read"
+  elif LC_ALL=C grep -qaP '[^\t\n\r\x20-\x7e\x80-\xff]' "$1"; then
+    say "it is no text"
+  elif grep -qa $'\r' "$1"; then
+    say "its lines end as on Windows (CR LF)"
+  fi
+}
+
+# mpirun_settings: variables by which somebody has told Open MPI what it would not do by itself.
+mpirun_settings() { compgen -e | grep -E '^(OMPI_MCA|PMIX_MCA|OPAL|PRTE_MCA)_' | grep -vx OMPI_MCA_orte_base_help_aggregate || true; }
+
+# suspect: sets `where`, `what`, `fix` where something that mpirun needs does not look as it must; 1: nothing does.
+suspect() {
+  local place=${TMPDIR:-${TEMP:-${TMP:-/tmp}}} hosts=${OMPI_MCA_orte_default_hostfile:-} folder
+  ((ranks > 1)) || return 1
+  if [[ -n $hosts && -n $(hostfile_trouble "$hosts") ]]; then
+    where="OMPI_MCA_orte_default_hostfile $hosts" what=$(hostfile_trouble "$hosts")
+    fix="a text file with a host on each line, its path absolute; or unset OMPI_MCA_orte_default_hostfile"
+  elif folder=$(mktemp -d -p "$place" 2>/dev/null); then
+    rmdir "$folder"
+    return 1
+  else
+    where="TMPDIR $place" what="mpirun needs a folder there, and none can be made"
+    fix="export TMPDIR=/tmp, or another folder that you may write to"
+  fi
+}
+
+# ask_mpirun: once more, aloud, for ranks that only meet. Sets `answer`, 0 if they have, and `words`.
+ask_mpirun() {
+  local -a again=("${command[0]}")
+  local word
+  for word in "${command[@]:1}"; do
+    if [[ $word != -q ]]; then again+=("$word"); fi
+  done
+  answer=0
+  forget_signs
+  words=$(STAGECRAFT_ONLY_MEET=1 OMPI_MCA_orte_base_help_aggregate=0 timeout 60 "${again[@]}" </dev/null 2>&1) || answer=$?
+  if [[ -n $signs && $answer == 0 ]] && ! left joined; then answer=1; fi # it does as if
+  words=$(sed -e '/^-*$/d' -e 's/^/    /' <<<"$words" | awk '!seen[$0]++' | head -n 40)
+}
+
+# refuse_what_mpirun_cannot: before the run. mpirun itself says whether it can do with what looks wrong.
+refuse_what_mpirun_cannot() {
+  local where what fix words answer
+  suspect || return 0
+  ask_mpirun
+  ((answer == 0)) || die "$exit_missing" "$where" "$what" "$fix" "  mpirun's own words:"$'\n'"$words"
+}
+
+# unstarted STATUS: ends with 69, for whatever reason mpirun or the program has ended before the ranks have met.
+unstarted() {
+  local where=mpirun what="it could not start the $ranks ranks" fix="common/setup/doctor.sh tries mpirun alone" settings words answer more='' how
+  how=$(signal_of "$1")
+  if left started; then what="the $ranks ranks were started and could not reach each other"; fi
+  settings=$(mpirun_settings)
+  if [[ -n $settings ]]; then fix="without the settings of Open MPI that are not its own: unset ${settings//$'\n'/ }"; fi
+  if ((ranks == 1)); then
+    where=$lesson what="the program could not be started" fix="what it lacks is said above; common/setup/doctor.sh names what is missing"
+  elif ((several_hosts == 0)); then # there it has said it already
+    ask_mpirun
+    more="  mpirun's own words:"$'\n'"$words"
+    if ((answer == 0)); then more="  asked once more, mpirun started them: perhaps the same command works now"; fi
+  fi
+  die "$exit_missing" "$where" "$what (${how:-exit code $1})" "$fix" "$more"
+}

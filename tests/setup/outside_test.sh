@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# shellcheck disable=SC2016  # payloads are not expanded here, or anywhere else
+# What comes from outside into the scripts: variables, files of the system, somebody else's checkout.
+source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
+checkout=$(CDPATH='' cd "$here/../.." && pwd -P)
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+# Bash runs $(...) in an index where it counts. Every variable that a script reads, and every flag, brings one.
+payload='root[$(touch '$sandbox'/executed)]'
+shim mpirun.openmpi <<<'exit 0'
+shim nproc <<<'echo "$FAKE_NPROC"'
+printf '#!/bin/sh\nexit 0\n' >"$repo/build/cpu/bin/99_fake"
+chmod +x "$repo/build/cpu/bin/99_fake"
+names=$(cd "$checkout" && grep -ohE '(\$\{?!?|whole )[A-Z][A-Z0-9_]+' common/setup/*.sh lessons/*.sh lessons/*/run.sh pipedream/run.sh tests/*.sh | sed 's/^whole //' | tr -d '${!' | sort -u |
+  grep -vE '^(BASH.*|PATH|PWD|HOME|SECONDS|RANDOM|EUID|UID|IFS|PPID)$')
+check "variables are found" contains "$names" "SLURM_JOB_NUM_NODES"
+was=$PATH
+for name in $names SLURM_JOB_NUM_NODES SLURM_STEP_NUM_TASKS SLURM_PROCID FAKE_NPROC ranks cores i status asked nodes tasks least quota; do
+  PATH=$shims:$was run env FAKE_NPROC=2 STAGECRAFT_PRESET=cpu "$name=$payload" "$repo/common/setup/launch.sh" 99_fake --no-build -n 2
+  if [[ -e $sandbox/executed ]]; then
+    check "$name is not run" false
+    rm "$sandbox/executed"
+  fi
+done
+all=()
+for name in $names; do all+=("$name=$payload"); done
+PATH=$shims:$was run env "${all[@]}" FAKE_NPROC="$payload" "$repo/common/setup/doctor.sh" # stops at none of them
+check "doctor.sh runs none" test ! -e "$sandbox/executed"
+for flag in -n --default-ranks --max-restarts --min-ranks --save-every --world --resume --steps --checkpoints --out; do
+  PATH=$shims:$was STAGECRAFT_PRESET=cpu FAKE_NPROC=2 run "$repo/common/setup/launch.sh" 99_fake --no-build "$flag" "$payload"
+  check "$flag is not run" test ! -e "$sandbox/executed"
+  PATH=$shims:$was STAGECRAFT_PRESET=cpu FAKE_NPROC=2 run "$repo/common/setup/launch.sh" 99_fake --no-build --save-every 1 --max-restarts 1 "$flag=$payload"
+  check "$flag= is not run" test ! -e "$sandbox/executed"
+done
+for name in SLURM_JOB_NUM_NODES SLURM_STEP_NUM_TASKS SLURM_PROCID; do
+  PATH=$shims:$was STAGECRAFT_PRESET=cpu FAKE_NPROC=2 run env "$name=two" "$repo/common/setup/launch.sh" 99_fake --no-build
+  check "$name must be a number" equal "$code $err" "64 error: $name: 'two' is not a whole number
+  fix: unset $name"
+done
+PATH=$shims:$was STAGECRAFT_PRESET=cpu FAKE_NPROC=2 SLURM_JOB_NUM_NODES=08 run "$repo/common/setup/launch.sh" 99_fake --no-build
+check "08 is a number" equal "$code" 0
+
+# --- control groups --------------------------------------------------------------------------------------------------
+# in_machine COMMAND...: a function of lib.sh with the files of `machine`.
+machine=$sandbox/machine
+# shellcheck source=common/setup/lib.sh
+in_machine() { (source "$repo/common/setup/lib.sh" && "$@" "$machine"); }
+put() { mkdir -p "$(dirname "$machine$1")" && printf '%s\n' "$2" >"$machine$1"; }
+check "no files, no limit" equal "$(in_machine core_quota)$(in_machine memory_limit)" ""
+put /proc/self/cgroup "0::/job/step"
+put /sys/fs/cgroup/job/step/cpu.max "max 100000"
+put /sys/fs/cgroup/job/step/memory.max "max"
+check "max is none" equal "$(in_machine core_quota)$(in_machine memory_limit)" ""
+put /sys/fs/cgroup/job/cpu.max "150000 100000"
+put /sys/fs/cgroup/job/memory.max 7000
+check "of the group above" equal "$(in_machine core_quota) $(in_machine memory_limit)" "2 7000"
+put /sys/fs/cgroup/job/step/cpu.max "100000 100000"
+put /sys/fs/cgroup/job/step/memory.max 8000
+check "the least" equal "$(in_machine core_quota) $(in_machine memory_limit)" "1 7000"
+rm -r "$machine"
+put /proc/self/cgroup $'5:cpu,cpuacct:/docker/1/job\n4:memory:/job\n0::/'
+put /proc/self/mountinfo '32 31 0:29 /docker/1 /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct'
+put /sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us 300000
+put /sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us 100000
+put /sys/fs/cgroup/memory/job/memory.limit_in_bytes 52428800
+check "of version 1, in a container" equal "$(in_machine core_quota) $(in_machine memory_limit)" "3 52428800"
+put /sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us "$payload"
+put /sys/fs/cgroup/memory/job/memory.limit_in_bytes "$payload"
+check "what is no number is no limit" equal "$(in_machine core_quota)$(in_machine memory_limit)" ""
+check "and is not run" test ! -e "$sandbox/executed"
+
+# --- CDPATH ----------------------------------------------------------------------------------------------------------
+# With it `cd lessons` goes to another folder of that name, and prints where.
+decoy=$sandbox/decoy
+mkdir -p "$decoy"/{lessons/09_checkpoint_and_faults,common/setup,pipedream,tests} "$repo"/{pipedream,tests,lessons/09_checkpoint_and_faults}
+cp "$checkout"/lessons/*.sh "$repo/lessons"
+cp "$checkout"/lessons/09_checkpoint_and_faults/run.sh "$repo/lessons/09_checkpoint_and_faults"
+cp "$checkout"/pipedream/run.sh "$repo/pipedream"
+cp "$checkout"/tests/*.sh "$repo/tests"
+mkdir -p "$repo/build/pipedream_command"
+printf '#!/bin/sh\necho "pipedream: $*"\n' >"$repo/build/pipedream_command/pipedream"
+chmod +x "$repo/build/pipedream_command/pipedream"
+export CDPATH=$decoy:.:$repo
+cd "$repo"
+for script in "lessons/choose.sh --gpus 0 --no-build" "lessons/report.sh no-run" "lessons/curves.sh" "lessons/09_checkpoint_and_faults/run.sh --dry-run" \
+  "pipedream/run.sh --help" "tests/run.sh --nonsense" "tests/exercises.sh nonsense" "tests/soak.sh --nonsense" "common/setup/setup.sh --nonsense" \
+  "common/setup/launch.sh none" "common/setup/tidy.sh $sandbox"; do
+  # shellcheck disable=SC2086  # words
+  run env -u CDPATH $script
+  without=$code$out$err
+  # shellcheck disable=SC2086
+  run $script
+  check "$script" equal "$code$out$err" "$without"
+done
+unset CDPATH
+# Where a script goes into a folder that it names, that is said, or lib.sh has done away with CDPATH.
+cd "$checkout"
+plain=$(git grep -nE '(^|\$?\()cd ("\$\(|")' -- '*.sh' | grep -vE 'cd "\$(root|sandbox|repo|deps|build|checkout|here/)' | grep -v "CDPATH=''" | grep -v '^common/setup/lib.sh:' || true)
+check "every cd" equal "$plain" ""
+
+# --- somebody else's checkout ----------------------------------------------------------------------------------------
+if [[ $(id -u) == 0 ]]; then
+  chmod 755 "$sandbox"
+  mkdir -p "$repo/.deps" "$repo/lessons/99_fake"
+  printf '#!/bin/sh\nexit 0\n' >"$repo/common/setup/setup.sh"
+  touch "$repo/build/cpu/build.ninja"
+  shim ninja <<<'[[ " $* " == *" -n "* ]] || { echo "built" >>"$0.log"; exit 1; }; echo "ninja: ${NINJA:-no work to do.}"'
+  mine() { PATH=$shims:$was STAGECRAFT_PRESET=cpu FAKE_NPROC=2 run setpriv --reuid 12345 --regid 12345 --clear-groups env "$@" "$repo/common/setup/launch.sh" 99_fake; }
+  before=$(find "$repo" | sort)
+  mine
+  check "built by another user: it runs" equal "$code $out$err" "0 1 rank on 2 cores"
+  mine NINJA="[1/2] gpt.cpp.o"
+  check "not as new as its sources: it says so" equal "$code $out$err" "0 $repo is not yours to write: what was built there last is taken as it is
+1 rank on 2 cores"
+  check "nothing was written" equal "$(find "$repo" | sort)" "$before"
+  rm -r "$repo/build/cpu" && chmod 755 "$repo"
+  mine
+  check "not built at all: what to do" equal "$code $err" "69 error: $repo/.deps: it cannot be written, so nothing can be installed or built in $repo
+  fix: as the user who owns it, or in a clone of your own"
+fi
+finish_test
