@@ -11,6 +11,9 @@ for program in "$lesson" 01_data_parallel; do "lessons/$program/run.sh" --preset
 made cpu "building checkpoint" checkpoint
 
 story=runs/$lesson/story # of the last time
+mkdir -p "runs/$lesson"
+exec 8<>"runs/$lesson/.story.lock"
+flock -n 8 || die "$exit_usage" "$story" "another process plays the story there" "wait until it has ended"
 rm -rf "$story"
 mkdir -p "$story"
 # run NAME LESSON RANKS FLAG...: all that it prints goes to story/NAME.txt, its record and its weights beside it; what matters of it, here.
