@@ -5,7 +5,6 @@
 #include <linux/magic.h>
 #include <spdlog/fmt/fmt.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -366,50 +365,6 @@ class PosixFileOps final : public FileOps {
   Syncing syncing_;
 };
 
-std::string fix_for(FileIntent intent, const Path& path, int error) {
-  const bool writes = intent == FileIntent::write;
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-      return "free space on the file system that holds it, or write elsewhere";
-    case EFBIG:
-      return "raise the limit of a file's size (ulimit -f unlimited), or use another file system";
-    case EROFS:
-      return "write to a file system that is not read-only";
-    case EACCES:
-    case EPERM:
-      return writes ? "write where you have permission, or change the directory's owner or mode"
-                    : fmt::format("make it readable: chmod u+r {}", path.string());
-    case ENOENT:
-      return writes ? fmt::format("create its directory: mkdir -p {}", parent_of(path).string())
-                    : "check the path (it is relative to the working directory)";
-    case ENOTDIR:
-      return "a part of the path is a file: check the path";
-    case EISDIR:
-      return "give the path of a file, not of a directory";
-    case EEXIST:
-      return "something else has that name: give another one, or move it away";
-    case ELOOP:
-      return "it is a symbolic link, or its links lead in a circle: give the path of the thing itself";
-    case ENAMETOOLONG:
-      return "give a shorter path";
-    case ENOTEMPTY:
-    case EBUSY:
-      return "something else uses it: see what it holds, and give another path";
-    case EIO:
-      return "the device reports an error (see dmesg): use another disk";
-    case EMFILE:
-    case ENFILE:
-      return "raise the limit of open files: ulimit -n 4096";
-    case EOPNOTSUPP:
-    case ENOSYS:
-    case ENOLCK:
-      return "use a local file system (ext4, xfs, btrfs, tmpfs)";
-    default:
-      return "check the path and the file system that holds it";
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<FileOps> posix_file_ops(Syncing syncing) { return std::make_unique<PosixFileOps>(syncing); }
@@ -417,27 +372,6 @@ std::unique_ptr<FileOps> posix_file_ops(Syncing syncing) { return std::make_uniq
 Path parent_of(const Path& path) {
   const Path parent = path.parent_path();
   return parent.empty() ? Path(".") : parent;
-}
-
-std::string errno_text(int error) {
-  const char* name = ::strerrorname_np(error);
-  const char* text = ::strerrordesc_np(error);
-  return fmt::format("{} ({})", text != nullptr ? text : "unknown error",
-                     name != nullptr ? name : std::to_string(error));
-}
-
-InputError file_error(FileIntent intent, const Path& path, const std::string& action, int error) {
-  ExitCode code = intent == FileIntent::write ? ExitCode::cannot_write : ExitCode::data;
-  if (error == EOPNOTSUPP || error == ENOSYS || error == ENOLCK) code = ExitCode::missing;
-  return {code, path.string(), fmt::format("cannot {}: {}", action, errno_text(error)),
-          fix_for(intent, path, error)};
-}
-
-InputError not_regular(FileIntent intent, const Path& path) {
-  return {
-      intent == FileIntent::write ? ExitCode::cannot_write : ExitCode::data, path.string(),
-      "is not a regular file (it is a pipe, a device or a socket)",
-      intent == FileIntent::write ? "give the path of a file" : "copy its content to a file and give that"};
 }
 
 void make_dirs(FileOps& ops, const Path& path) {
@@ -459,12 +393,6 @@ void remove_entry(Directory& parent, const std::string& name) {
 
 void remove_tree(FileOps& ops, const Path& path) {
   if (const auto parent = ops.open_dir(parent_of(path))) remove_entry(*parent, path.filename().string());
-}
-
-void require_size_allowed(const Path& path, Bytes size) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(size.value()))
-    throw file_error(FileIntent::write, path, fmt::format("make it {} bytes long", size.value()), EFBIG);
 }
 
 std::unique_ptr<File> create_only(FileOps& ops, const Path& path) {
