@@ -16,7 +16,7 @@ gpu_visible || die "$exit_missing" "$0" "no GPU is visible on this machine" "run
 out=${1:-build/other_architectures} folder=build/cuda_architectures
 mkdir -p "$out" "$folder"
 rm -f "$out/steps.log"
-out=$(cd "$out" && pwd -P)
+out=$(realpath -- "$out")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 CUDACXX=$(find_nvcc)
