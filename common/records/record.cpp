@@ -350,6 +350,10 @@ void write_record(FileOps& ops, const Path& dir, const RunRecord& record) {
   atomic_write_file(ops, dir / "record.json", text_of(json_of(record), 0) + "\n");
 }
 
+bool write_new_record(FileOps& ops, const Path& dir, const RunRecord& record) {
+  return atomic_write_new(ops, dir / "record.json", text_of(json_of(record), 0) + "\n");
+}
+
 // What an earlier run left is replaced, and where a run was told to write into somebody's link nothing is.
 StepLog::StepLog(FileOps& ops, const Path& dir) {
   const Path path = dir / "steps.jsonl";

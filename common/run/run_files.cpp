@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <array>
+#include <filesystem>
 #include <sstream>
 
 #include "common/comm/gather_text.h"
@@ -11,6 +12,7 @@
 #include "common/run/describe.h"
 #include "common/run/resume.h"
 #include "common/storage/atomic_dir.h"
+#include "common/watch/launch.h"
 
 namespace sc::detail {
 namespace {
@@ -127,10 +129,6 @@ Path make_run_dir(FileOps& files, const TrainJob& job) {
   const Path dir = job.line.out;
   make_dirs(files, dir);
   for (const char* name : {"steps.jsonl", "trace.json", "costs.json"}) require_replaceable(files, dir / name);
-  // Who makes the record owns the directory: of two runs that come together one does.
-  if (files.kind_of_name(dir / kRecord) != PathKind::absent || files.create_new(dir / kRecord) == nullptr)
-    throw InputError(ExitCode::usage, "--out " + job.line.out, "it holds the record of another run",
-                     "another directory, or remove that one");
   return dir;
 }
 
@@ -190,7 +188,11 @@ RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, c
     record_.flops = facts.flops;
     record_.init = facts.init;
     record_.validation = facts.validation;
-    write_record(files_, dir_, record_);
+    // Who makes the record owns the directory: of two runs that come together one does.
+    if (!write_new_record(files_, dir_, record_))
+      throw InputError(ExitCode::usage, "--out " + job.line.out, "it holds the record of another run",
+                       "another directory, or remove that one");
+    leave_sign("out " + std::filesystem::absolute(dir_).string(), process_environment());
   }
   dir_ = broadcast_string(comm, dir_.string());
   if (shape.rank != Rank{0}) return;

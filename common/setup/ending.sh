@@ -7,7 +7,7 @@
 # Where none can be made a run goes on without.
 #   STAGECRAFT_SIGNAL_FILE  the number of the first signal: mpirun ends its ranks with SIGTERM, whatever it was sent itself
 #   STAGECRAFT_SIGNS        "TOKEN FILE": ranks append `started` in main(), `joined` when all have met, `spoke` after an error. Its first line
-#                           is the token: on another host the same path may lead to somebody else's file
+#                           is the token: on another host the same path may lead to somebody else's file. Rank 0 adds `out DIR`
 # nameless NAME: sets `nameless`.
 nameless() {
   local place path descriptor
@@ -135,6 +135,8 @@ suspect() {
   if [[ -n $hosts && -n $(hostfile_trouble "$hosts") ]]; then
     where="OMPI_MCA_orte_default_hostfile $hosts" what=$(hostfile_trouble "$hosts")
     fix="a text file with a host on each line, its path absolute; or unset OMPI_MCA_orte_default_hostfile"
+  elif [[ $(ulimit -n) != unlimited ]] && (($(ulimit -n) < 64)); then
+    where="ulimit -n $(ulimit -n)" what="mpirun needs more open files" fix="ulimit -n 1024"
   elif folder=$(mktemp -d -p "$place" 2>/dev/null); then
     rmdir "$folder"
     return 1
@@ -153,7 +155,7 @@ ask_mpirun() {
   done
   answer=0
   forget_signs
-  words=$(STAGECRAFT_ONLY_MEET=1 OMPI_MCA_orte_base_help_aggregate=0 timeout 60 "${again[@]}" </dev/null 2>&1) || answer=$?
+  words=$(STAGECRAFT_ONLY_MEET=1 OMPI_MCA_orte_base_help_aggregate=0 timeout -k 5 60 "${again[@]}" </dev/null 2>&1) || answer=$?
   if [[ -n $signs && $answer == 0 ]] && ! left joined; then answer=1; fi # it does as if
   words=$(sed -e '/^-*$/d' -e 's/^/    /' <<<"$words" | awk '!seen[$0]++' | head -n 40)
 }

@@ -64,7 +64,9 @@ newest_step() { checkpoints_in "$1" | tail -n 1 | cut -d ' ' -f 1; }
 # steps_done SINCE: the steps that the attempt that began then has written down, as "FIRST AFTER_LAST".
 steps_done() {
   local log steps
-  log=$(value_of --out)/steps.jsonl
+  # It has said where: beside it another run may write in runs/, too.
+  log=$(sed -n 's/^out //p' "${signs:-/dev/null}" | tail -n 1)
+  log=${log:-$(value_of --out)}/steps.jsonl
   if [[ $log == /steps.jsonl ]]; then
     for log in runs/"$lesson"/*/steps.jsonl; do :; done # their names are times
   fi

@@ -87,8 +87,11 @@ void write_synced_file(FileOps& ops, const Path& path, const std::function<void(
   file->sync();
 }
 
-void atomic_write_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill) {
-  require_replaceable(ops, path);
+namespace {
+
+/// Whether `give_name` did: it renames the temporary file, complete and on the device.
+bool write_and_name(FileOps& ops, const Path& path, const std::function<void(File&)>& fill,
+                    const std::function<bool(const Path& temporary)>& give_name) {
   make_dirs(ops, path.parent_path());
   remove_leftovers(ops, path, Leftover::file, any_name);
   std::unique_ptr<File> file;
@@ -100,12 +103,32 @@ void atomic_write_file(FileOps& ops, const Path& path, const std::function<void(
     fill(*file);
     file->sync();
     file.reset();
-    ops.rename(temporary.path, path);
+    if (!give_name(temporary.path)) {
+      discard(ops, temporary.path);
+      return false;
+    }
   } catch (...) {
     discard(ops, temporary.path);
     throw;
   }
   ops.sync_dir(parent_of(path));
+  return true;
+}
+
+}  // namespace
+
+void atomic_write_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill) {
+  require_replaceable(ops, path);
+  write_and_name(ops, path, fill, [&](const Path& temporary) {
+    ops.rename(temporary, path);
+    return true;
+  });
+}
+
+bool atomic_write_new(FileOps& ops, const Path& path, std::string_view content) {
+  return write_and_name(
+      ops, path, [&](File& file) { file.append(as_bytes(content)); },
+      [&](const Path& temporary) { return ops.rename_new(temporary, path); });
 }
 
 void atomic_write_file(FileOps& ops, const Path& path, std::string_view content) {

@@ -27,6 +27,10 @@ void write_synced_file(FileOps& ops, const Path& path, const std::function<void(
 ///   Errors  require_replaceable()'s before anything is written, InputError (exit 73), or whatever `fill` throws.
 void atomic_write_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill);
 void atomic_write_file(FileOps& ops, const Path& path, std::string_view content);
+/// One file that nobody has written yet: of several writers one succeeds. False, and nothing has changed, if something
+/// bears the name already.
+///   Errors  InputError (exit 73).
+bool atomic_write_new(FileOps& ops, const Path& path, std::string_view content);
 
 /// That a file may take the name `path`: nothing has it, or a file.
 ///   Errors  InputError: a symbolic link (exit 64: to replace it, or what it leads to, may both be meant), or a

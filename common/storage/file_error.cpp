@@ -80,7 +80,7 @@ InputError not_regular(FileIntent intent, const Path& path) {
 void require_size_allowed(const Path& path, Bytes size) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(size.value()))
-    throw file_error(FileIntent::write, path, fmt::format("make it {} bytes long", size.value()), EFBIG);
+    throw file_error(FileIntent::write, path, fmt::format("allocate {} bytes", size.value()), EFBIG);
 }
 
 }  // namespace sc

@@ -270,6 +270,15 @@ class PosixFileOps final : public FileOps {
     }
   }
 
+  bool rename_new(const Path& from, const Path& to) override {
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+    // Where the file system does not know the flag a second name is given, which replaces nothing, either.
+    if (errno == EINVAL && ::link(from.c_str(), to.c_str()) == 0) return ::unlink(from.c_str()) == 0;
+    const int error = errno;
+    if (error == EEXIST) return false;
+    throw file_error(FileIntent::write, to, fmt::format("rename {} to it", from.string()), error);
+  }
+
   void exchange(const Path& a, const Path& b) override {
     if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) != 0) {
       // EINVAL is how a file system says that it does not know the flag.

@@ -100,6 +100,8 @@ class FileOps {
   virtual void sync_dir(const Path& path) = 0;
   /// `from` takes the name `to` in one step; a file at `to` is replaced, a directory there must be empty.
   virtual void rename(const Path& from, const Path& to) = 0;
+  /// The same, but false, and nothing has changed, if something bears the name `to`.
+  virtual bool rename_new(const Path& from, const Path& to) = 0;
   /// Two existing paths swap their names in one step (Linux; exit 69 where the file system cannot).
   virtual void exchange(const Path& a, const Path& b) = 0;
   /// A file, a symbolic link or an empty directory.

@@ -177,6 +177,14 @@ void HookedFileOps::rename(const Path& from, const Path& to) {
   hooked({.op = FileOp::rename, .path = from, .other = to}, [&] { inner_.rename(from, to); });
 }
 
+bool HookedFileOps::rename_new(const Path& from, const Path& to) {
+  const FileCall call{.op = FileOp::rename, .path = from, .other = to};
+  before(call);
+  const bool renamed = inner_.rename_new(from, to);
+  after(call, renamed);
+  return renamed;
+}
+
 void HookedFileOps::exchange(const Path& a, const Path& b) {
   hooked({.op = FileOp::exchange, .path = a, .other = b}, [&] { inner_.exchange(a, b); });
 }

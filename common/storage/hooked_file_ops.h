@@ -20,7 +20,7 @@ enum class FileOp : std::uint8_t {
   direct,  // set_direct
   sync,
   sync_dir,
-  rename,
+  rename,  // rename and rename_new
   exchange,
   remove,
   make_dir,
@@ -56,6 +56,7 @@ class HookedFileOps : public FileOps {
   std::unique_ptr<File> open_read(const Path& path) override;
   void sync_dir(const Path& path) override;
   void rename(const Path& from, const Path& to) override;
+  bool rename_new(const Path& from, const Path& to) override;
   void exchange(const Path& a, const Path& b) override;
   void remove(const Path& path) override;
   bool make_dir(const Path& path) override;
@@ -71,8 +72,8 @@ class HookedFileOps : public FileOps {
 
  protected:
   virtual void before(const FileCall& call) {}
-  /// After success; `changed` is false if create_new or make_dir found the name taken, or create_unnamed made
-  /// nothing.
+  /// After success; `changed` is false if create_new, make_dir or rename_new found the name taken, or
+  /// create_unnamed made nothing.
   virtual void after(const FileCall& call, bool changed) {}
   FileOps& inner_;
 

@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const sc::InputError& error) {
+    std::cout.flush();
     sc::say_error(error.what());
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {

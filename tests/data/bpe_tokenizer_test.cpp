@@ -96,7 +96,7 @@ TEST(Bpe, BadMergesAreRefusedWithTheLine) {
   };
   EXPECT_EQ(error("#\na b\nab\n"), "65|vocab.bpe:3: \"ab\" is not two symbols");
   EXPECT_EQ(error("#\na b c\n"), "65|vocab.bpe:2: \"a b c\" is not two symbols");
-  EXPECT_EQ(error("#\na \xFF\n"), "65|vocab.bpe:2: \"a \xFF\" is not two symbols");
+  EXPECT_EQ(error("#\na \xFF\n"), "65|vocab.bpe:2: \"a \\xff\" is not two symbols");
   EXPECT_EQ(error("#\nab c\n"), "65|vocab.bpe:2: merges a symbol that no line before it has made");
   EXPECT_EQ(error("#\na b\nb c\nab c\na bc\n"),
             "65|vocab.bpe:5: makes a symbol that a line before it has made");

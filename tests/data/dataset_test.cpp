@@ -188,8 +188,8 @@ TEST_F(DatasetTest, ACacheThatCannotBeWrittenIsExit73) {
   put("text.txt", "some text");
   put("cache", "a file where the directory should be");
   EXPECT_EQ(error(),
-            "73|DIR/cache: cannot create the directory: File exists (EEXIST)|check the path and the file "
-            "system that holds it");
+            "73|DIR/cache: cannot create the directory: File exists (EEXIST)|something else has that name: "
+            "give another one, or move it away");
 }
 
 TEST_F(DatasetTest, TheDefaultIsAusten) {

@@ -12,7 +12,7 @@ FORMAT = ("\n  fix: give a text file, or a 2-byte token file of llm.c (magic 202
 PATH = "\n  fix: check the path (it is relative to the working directory)"
 FLAGS = "\n  fix: --help lists the flags"
 ARGUMENTS = "\n  fix: --help lists the flags and their arguments"
-FILE_SYSTEM = "\n  fix: check the path and the file system that holds it"
+FILE_SYSTEM = "\n  fix: something else has that name: give another one, or move it away"
 LAUNCHER = "\n  fix: start this program with mpirun or srun --mpi=pmix, or unset these variables"
 NOT_SAFETENSORS = "\n  fix: the file is cut off or is not safetensors: fetch or write it again"
 
@@ -88,14 +88,14 @@ WEIGHTS = {
         65, "right.safetensors: tensor 'h.2.ln_1.weight' is missing\n"
             "  fix: a GPT-2 file; it holds layers 2, vocab 257, width 32, context 32"),
     "--init long_header.safetensors": (
-        65, "long_header.safetensors: header length 18446744073709551615 at byte 0 is above the limit of 100000000"
+        65, "long_header.safetensors: header length 18446744073709551615 at byte 0 is above the limit of 16000000"
         + NOT_SAFETENSORS),
     "--init cut.safetensors": (65, "cut.safetensors: header of 16 bytes at byte 8 ends past the file's 9 bytes" + NOT_SAFETENSORS),
 }
 PATHS = {
     "--out file/below": (73, "file: cannot create the directory: File exists (EEXIST)" + FILE_SYSTEM),
     "--save file/below": (73, "file: cannot create the directory: File exists (EEXIST)" + FILE_SYSTEM),
-    "--save folder": (73, "folder: is a directory\n  fix: --save takes the path of the file to write"),
+    "--save folder": (73, "folder: is a directory, and a file is to be written\n  fix: give the path of a file"),
 }
 LIMITS = {
     "--memory-cap 150000": (69, re.compile(

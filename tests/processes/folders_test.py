@@ -247,6 +247,26 @@ class TwoRuns(FoldersTest):
             else:
                 self.assertIn("resumes after 60 steps", other.out, "only when the first has ended")
 
+    # Both write into runs/, and what it has done itself decides whether another restart is of use.
+    def test_a_run_that_is_started_again_beside_another(self):
+        place = support.new_path("place")
+        os.mkdir(place)
+        far = os.path.join(support.scratch, "far")
+        self.expect_well(support.run("00_one_device", 0, *saves(far, 500), "--steps", "500", "--out", support.new_path("out")))
+        crash = ["--steps", "400", "--max-restarts", "2", "--crash-at", "30"]
+        here = f"cd {place} && exec \"$@\""
+        first = support.start(["bash", "-c", here, "bash", *support.run_sh("00_one_device", 1, *saves("mine", 4), *crash, "--data", f"{support.scratch}/tokens.bin")])
+        self.assertTrue(support.comes_true(lambda: os.path.isdir(f"{place}/runs"), seconds=60))
+        other = support.start(["bash", "-c", here, "bash", *command("00_one_device", 0, "--resume", far, "--resume-with", "steps,data.source", "--steps", "100000",
+                                                                    "--data", f"{support.scratch}/tokens.bin")])
+        try:
+            ended = support.end(first)
+        finally:
+            os.killpg(other.pid, signal.SIGKILL)
+            support.end(other)
+        self.assertEqual(ended.code, 0, ended)
+        self.assertRegex(ended.out, r"restart 1 of 2: a rank was killed \(SIGKILL\); goes on at step \d{1,2}, [0-4] steps? (is|are) redone")
+
     def test_looking_at_what_is_being_pruned(self):
         folder = support.new_path("checkpoints")
         run = support.start(command("00_one_device", 0, *saves(folder, 1, "--keep", "2"), "--steps", "150", "--out", support.new_path("out")))

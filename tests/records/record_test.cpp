@@ -381,6 +381,7 @@ TEST_F(Steps, WhatNoLineMayBe) {
 }
 
 TEST_F(Steps, CannotBeWrittenWhereThereIsNoDirectory) {
+  ops->create(dir / "none");  // a file
   EXPECT_EQ(input_error([&] { StepLog(*ops, dir / "none"); }).substr(0, 3), "73|");
 }
 

@@ -217,6 +217,19 @@ TEST(AtomicFile, MakesItsParentsAndRefusesADirectory) {
             "73|DIR/x: is a directory, and a file is to be written|give the path of a file");
 }
 
+TEST(AtomicFile, ANewOneIsWrittenOnce) {
+  const auto disk = posix_file_ops(Syncing::skip);
+  const TempDir dir;
+  EXPECT_TRUE(atomic_write_new(*disk, dir / "x/target", "first"));
+  EXPECT_FALSE(atomic_write_new(*disk, dir / "x/target", "second"));
+  EXPECT_EQ(read_file(*disk, dir / "x/target"), "first");
+  std::filesystem::create_symlink("nowhere", (dir / "x/link").string());
+  disk->make_dir(dir / "x/directory");
+  for (const char* taken : {"x/link", "x/directory"})
+    EXPECT_FALSE(atomic_write_new(*disk, dir / taken, "new"));
+  EXPECT_EQ(disk->list(dir / "x"), (std::vector<std::string>{"directory", "link", "target"}));
+}
+
 TEST(AtomicFile, TwoWritersOfOneTargetDoNotDisturbEachOther) {
   const auto disk = posix_file_ops(Syncing::skip);
   const TempDir dir;

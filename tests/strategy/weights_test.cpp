@@ -271,8 +271,11 @@ TEST(SavePath, IsCheckedBeforeARun) {
   EXPECT_EQ(ops->kind(dir / "w.safetensors"), PathKind::absent) << "the check leaves no file";
   EXPECT_EQ(answer(dir / "new" / "folder" / "w.safetensors"), "no InputError");
   EXPECT_EQ(ops->kind(dir / "new" / "folder"), PathKind::directory);
-  EXPECT_EQ(answer(dir / "new"), "73|DIR/new: is a directory|--save takes the path of the file to write");
-  EXPECT_EQ(answer("/dev/null"), "73|/dev/null: is not a file|--save takes the path of the file to write");
+  EXPECT_EQ(answer(dir / "new"),
+            "73|DIR/new: is a directory, and a file is to be written|give the path of a file");
+  EXPECT_EQ(
+      answer("/dev/null"),
+      "73|/dev/null: is not a regular file (it is a pipe, a device or a socket)|give the path of a file");
 }
 
 }  // namespace

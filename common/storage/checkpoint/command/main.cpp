@@ -9,6 +9,7 @@
 namespace {
 
 int fail(const sc::InputError& error) {
+  std::cout.flush();
   sc::say_error(error.what());
   return static_cast<int>(error.code());
 }
