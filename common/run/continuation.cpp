@@ -54,7 +54,9 @@ std::string other_tokens(const TrainJob& job, const checkpoint::Manifest& from, 
   }
   differs = broadcast_string(comm, differs);
   const std::vector<std::string>& may_differ = job.line.checkpoints.may_differ;
-  if (differs.empty() || std::ranges::find(may_differ, "data.source") != may_differ.end()) return differs;
+  // Which tokens a file has follows from its tokenizer and packing as well.
+  const auto of_data = [](const std::string& key) { return key.starts_with("data."); };
+  if (differs.empty() || std::ranges::any_of(may_differ, of_data)) return differs;
   throw InputError(ExitCode::data, tokens.string(), differs,
                    "that file; or, if other data are meant, --resume-with data.source");
 }

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <atomic>
@@ -298,6 +299,15 @@ void Saver::write() {
   save.done = true;
 }
 
+// The new one is complete: an old one that cannot go is no reason to end.
+void Saver::remove_old(std::int64_t newest) {
+  try {
+    checkpoint::remove_old_generations(*ops_, dir_, newest, parts_.job.line.checkpoints.keep);
+  } catch (const InputError& refused) {
+    spdlog::warn("an old checkpoint stays: {}", text_without_fix(refused));
+  }
+}
+
 bool Saver::all_written() {
   in_flight_->asked = Clock::now();
   return said_by_all(parts_.comm, in_flight_->done ? "" : "writes").empty();
@@ -345,10 +355,10 @@ void Saver::commit() {
       for (const std::string& text : sums)
         all.files.push_back(checkpoint::sums_of_text(text, "a rank's sums"));
       checkpoint::commit_generation(*ops_, *save.dir, all);
-      checkpoint::remove_old_generations(*ops_, dir_, save.position.step, parts_.job.line.checkpoints.keep);
     } catch (const InputError& refused) {
       trouble.note(refused);
     }
+    if (trouble.text.empty()) remove_old(save.position.step);
   }
   agree(trouble, "a checkpoint was not completed");
   saves_.push_back({save.position.step, save.blocked, seconds_since(save.began)});

@@ -73,6 +73,7 @@ class Saver {
   /// Collective: until then.
   void wait();
   void commit();
+  void remove_old(std::int64_t newest);
   [[nodiscard]] checkpoint::Manifest manifest(const Position& position);
   /// What went wrong on this rank; empty: nothing.
   struct Trouble {

@@ -23,6 +23,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/ending.sh"
 
 # --- command line ----------------------------------------------------------------------------------------------------
 
+unset STAGECRAFT_ONLY_MEET STAGECRAFT_HOLDER STAGECRAFT_SIGNS STAGECRAFT_SIGNAL_FILE # this script's own words to its ranks
 lesson=${1:-}
 [[ -n $lesson && -d $root/lessons/$lesson ]] ||
   die "$exit_usage" "launch.sh" "'$lesson' is no folder in lessons/" "lessons/01_data_parallel/run.sh"

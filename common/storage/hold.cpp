@@ -99,8 +99,8 @@ bool Hold::take() {
   try {
     made = make_file();
   } catch (const InputError&) {
-    if (!shared) throw;
-    if (ops_.kind_of_name(asked_.file) == PathKind::absent) return true;  // nobody like this user writes here
+    if (!shared || ops_.kind_of_name(asked_.file) != PathKind::absent) throw;
+    return true;  // nobody like this user writes here
   }
   try {
     lock_ = ops_.try_lock(asked_.file, asked_.holder.mode);
@@ -123,8 +123,7 @@ bool Hold::make_file() {
   if (ops_.create_new(asked_.file) != nullptr) return true;
   const PathKind kind = ops_.kind_of_name(asked_.file);
   if (kind == PathKind::file || kind == PathKind::absent) return false;
-  throw InputError(ExitCode::usage, asked_.file.string(),
-                   "says who writes there, and is not a file of such a run", "remove it");
+  refuse_foreign();
 }
 
 // The file is the hold: who made it has it, until the process that it names is gone.
@@ -179,12 +178,25 @@ void Hold::release() {
   ops_.remove(asked_.file);
 }
 
+void Hold::refuse_foreign() const {
+  throw InputError(ExitCode::usage, asked_.file.string(),
+                   "says who writes there, and is not a file of such a run", "remove it");
+}
+
+// Empty: nobody yet. Anything else was not written by a run, perhaps under another name, too (a hard link).
 std::optional<Holder> Hold::named() const {
+  constexpr std::size_t kMost = 1024;
+  std::string text(kMost, '\0');
   try {
-    return holder_of_text(read_file(ops_, asked_.file));
+    const auto file = ops_.open_read(asked_.file);
+    text.resize(
+        static_cast<std::size_t>(file->read_at(std::as_writable_bytes(std::span(text)), Bytes(0)).value()));
   } catch (const InputError&) {  // just removed, or unreadable
     return std::nullopt;
   }
+  const std::optional<Holder> holder = holder_of_text(text);
+  if (!holder && !text.empty()) refuse_foreign();
+  return holder;
 }
 
 void Hold::refuse() const {

@@ -61,6 +61,7 @@ class Hold {
   void release();
   [[nodiscard]] std::optional<Holder> named() const;
   [[noreturn]] void refuse() const;
+  [[noreturn]] void refuse_foreign() const;
 
   FileOps& ops_;
   const Asked asked_;

@@ -367,6 +367,7 @@ class BadInput(Case):
         with open(self.path("keep"), encoding="utf-8") as file:
             self.assertEqual(file.read(), "kept")
         os.mkfifo(self.path("pipe"))
+        self.assertEqual(command("report", "a", "--svg", "pipe", cwd=self.folder)[0], 73)
         code, _, err = command("report", "pipe", cwd=self.folder)
         self.assertEqual((code, err.split("\n")[0]), (65, "error: pipe: cannot be read: it is no regular file"))
 

@@ -3,6 +3,7 @@
 # What comes from outside into the scripts: variables, files of the system, somebody else's checkout.
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 checkout=$(CDPATH='' cd "$here/../.." && pwd -P)
+cd "$sandbox" # a payload that is taken as the name of a folder is made there
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
 # Bash runs $(...) in an index where it counts. Every variable that a script reads, and every flag, brings one.

@@ -197,7 +197,18 @@ TEST_F(HoldTest, ALockFileThatIsSomethingElse) {
   ASSERT_EQ(::mkfifo((dir_ / "ck/.lock").c_str(), 0600), 0);
   EXPECT_EQ(writes(hold), error);
   ops_->remove(dir_ / "ck/.lock");
-  ops_->create(dir_ / "ck/.lock")->append(as_bytes("notes of mine"));  // taken as a crashed run's
+  EXPECT_EQ(reads(hold), error);
+  ops_->remove(dir_ / "ck/.lock");
+  for (const std::string& content : {std::string("notes of mine"), std::string(5000, 'x')}) {
+    ops_->create(dir_ / "ck/.lock")->append(as_bytes(content));
+    ASSERT_EQ(::link((dir_ / "ck/.lock").c_str(), (dir_ / "precious/linked").c_str()), 0);
+    EXPECT_EQ(writes(hold), error);
+    EXPECT_EQ(reads(hold), error);
+    EXPECT_EQ(read_file(*ops_, dir_ / "precious/linked"), content);
+    ops_->remove(dir_ / "ck/.lock");
+    ops_->remove(dir_ / "precious/linked");
+  }
+  ops_->create(dir_ / "ck/.lock");  // of a run that was killed before it could sign
   EXPECT_EQ(writes(hold), "no InputError");
 }
 

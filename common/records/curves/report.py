@@ -403,6 +403,8 @@ def write_figure(svg, path):
     if os.path.islink(path):
         fix = "give the path of the file that it leads to, or remove the link"
         raise Refused(USAGE, path, "is a symbolic link, and would be replaced", fix)
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise Refused(CANNOT_WRITE, path, "is not a file that could be replaced", "name another file: --svg FILE")
     temporary = f"{path}.tmp-{os.getpid()}"
     try:
         with open(temporary, "x", encoding="utf-8") as file:
