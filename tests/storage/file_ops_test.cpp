@@ -166,10 +166,10 @@ TEST_F(FileOpsTest, AMappedFileIsItsBytes) {
   EXPECT_EQ(moved.text(), "mapped");
   EXPECT_EQ(MappedFile(dir_ / "empty").size(), Bytes(0));
   ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
-  EXPECT_EQ(
-      error_of([&] { MappedFile(dir_ / "pipe"); }),
-      "65|DIR/pipe: is not a regular file (it is a pipe, a device or a socket)|copy its content to a file and give "
-      "that");
+  EXPECT_EQ(error_of([&] { MappedFile(dir_ / "pipe"); }),
+            "65|DIR/pipe: is not a regular file (it is a pipe, a device or a socket)|copy its content to a "
+            "file and give "
+            "that");
   EXPECT_EQ(error_of([&] { MappedFile{dir_.path()}; }),
             "65|DIR: cannot open: Is a directory (EISDIR)|give the path of a file, not of a directory");
 }
