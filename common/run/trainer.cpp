@@ -204,6 +204,7 @@ void Trainer::save(std::int64_t done) {
   if (stops || saver_->due(done)) saver_->save(position_after(done));
   if (stops) saver_->settle(true);
   if (!saver_->saves().empty()) observer_.saved(saver_->saves().back().step);
+  if (stops) on_.world.leave();
   if (stops) on_.world.watchdog().end_now();
   on_.world.watchdog().step_end();
 }

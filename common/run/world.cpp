@@ -143,7 +143,7 @@ void World::fail(ExitCode code, const std::string& text) noexcept {
     for (int i = 0; i < 40 && !board_->reported(); ++i) std::this_thread::sleep_for(50ms);
     exit_code = board_->reported().value_or(exit_code);
   }
-  if (leaving_) leaving_();
+  leave();
   if (mpi_) mpi_->abort_job(exit_code);
   ::_exit(exit_code);
 }

@@ -51,6 +51,10 @@ class World {
   void set_last_acts(LastActs acts);
   /// After which step all ranks save and call watchdog().end_now(). Empty: nobody has asked.
   [[nodiscard]] std::optional<std::int64_t> stops_after() const { return board_->stops_after(); }
+  /// WorldOptions::leaving, for an end that runs no destructors.
+  void leave() const {
+    if (leaving_) leaving_();
+  }
   /// Prints `text` and ends all ranks with `code`; if another rank has spoken for the job, silently and with
   /// that one's code. Never returns.
   [[noreturn]] void fail(ExitCode code, const std::string& text) noexcept;

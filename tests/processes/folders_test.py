@@ -253,7 +253,7 @@ class TwoRuns(FoldersTest):
         os.mkdir(place)
         far = os.path.join(support.scratch, "far")
         self.expect_well(support.run("00_one_device", 0, *saves(far, 500), "--steps", "500", "--out", support.new_path("out")))
-        crash = ["--steps", "400", "--max-restarts", "2", "--crash-at", "30"]
+        crash = ["--steps", "400", "--max-restarts", "2", "--crash-at", "100"]
         here = f"cd {place} && exec \"$@\""
         first = support.start(["bash", "-c", here, "bash", *support.run_sh("00_one_device", 1, *saves("mine", 4), *crash, "--data", f"{support.scratch}/tokens.bin")])
         self.assertTrue(support.comes_true(lambda: os.path.isdir(f"{place}/runs"), seconds=60))
@@ -265,7 +265,7 @@ class TwoRuns(FoldersTest):
             os.killpg(other.pid, signal.SIGKILL)
             support.end(other)
         self.assertEqual(ended.code, 0, ended)
-        self.assertRegex(ended.out, r"restart 1 of 2: a rank was killed \(SIGKILL\); goes on at step \d{1,2}, [0-4] steps? (is|are) redone")
+        self.assertRegex(ended.out, r"restart 1 of 2: a rank was killed \(SIGKILL\); goes on at step \d{1,2}, \d steps? (is|are) redone")
 
     def test_looking_at_what_is_being_pruned(self):
         folder = support.new_path("checkpoints")
