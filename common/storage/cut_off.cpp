@@ -1,9 +1,9 @@
 #include "common/storage/cut_off.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <mutex>
 
 namespace sc {

@@ -35,8 +35,6 @@ std::string fix_for(FileIntent intent, const Path& path, int error) {
       return "something else has that name: give another one, or move it away";
     case ELOOP:
       return "it is a symbolic link, or its links lead in a circle: give the path of the thing itself";
-    case ENAMETOOLONG:
-      return "give a shorter path";
     case ENOTEMPTY:
     case EBUSY:
       return "something else uses it: see what it holds, and give another path";

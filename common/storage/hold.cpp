@@ -194,7 +194,7 @@ std::optional<Holder> Hold::named() const {
   } catch (const InputError&) {  // just removed, or unreadable
     return std::nullopt;
   }
-  const std::optional<Holder> holder = holder_of_text(text);
+  std::optional<Holder> holder = holder_of_text(text);
   if (!holder && !text.empty()) refuse_foreign();
   return holder;
 }
