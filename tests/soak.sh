@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is too long for CI: every test under both sanitizers, all mutants, then all tests of the cpu preset again and again in changing order.
+# What is too long for CI: every test under both sanitizers, all planted faults and mutants, then all tests of the cpu preset again and again in changing order.
 #   usage  tests/soak.sh [--minutes N] [-R REGEX]
 #     --minutes N   how long the repeats go on after the sanitizers (default 30); a round that has begun is ended
 #     -R REGEX      only tests whose name matches, and no mutants
@@ -39,6 +39,7 @@ stage "address and undefined" sanitized cpu-asan all "${only[@]}"
 stage "threads" sanitized cpu-tsan all -LE mpi "${only[@]}"
 if ((${#only[@]} == 0)); then
   # Half an hour each. The record says which survived.
+  stage "planted faults" tests/mutate/base.sh --faults
   stage "mutants of the base" tests/mutate/base.sh --report docs/results/mutation_base.json
   stage "mutants of pipedream" tests/mutate/pipedream.sh
   stage "100 runs killed twice" env STAGECRAFT_KILLS=100 python3 -B tests/processes/checkpoint_test.py build/cpu/bin Killed

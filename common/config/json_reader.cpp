@@ -172,6 +172,7 @@ class Reader {
   std::vector<JsonEntry> take() { return std::move(entries_); }
 
   bool null() {
+    require_object(scanner_.scalar().start);
     fail(scanner_.scalar().start, path() + ": null is not a value", "remove the key: its default holds then");
   }
   bool boolean(bool on) { return scalar({Value::Form::boolean, on ? "true" : "false"}); }

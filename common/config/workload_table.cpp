@@ -1,5 +1,10 @@
 #include "common/config/workload_table.h"
 
+#include <spdlog/fmt/fmt.h>
+
+#include "common/base/check.h"
+#include "common/input/printable.h"
+
 namespace sc {
 namespace {
 
@@ -158,6 +163,25 @@ std::string workload_text(const Workload& workload) {
 std::string workload_hash(const Workload& workload) {
   Workload copy = workload;
   return workload_fields().bind(copy).hash();
+}
+
+Workload workload_of_texts(const std::map<std::string, std::string>& texts, const std::string& where) {
+  constexpr std::size_t kMostWords = 300;
+  Workload workload;
+  const FieldSet fields = workload_fields().bind(workload);
+  for (const Field& field : fields.fields()) {
+    const auto found = texts.find(field.path);
+    if (found == texts.end()) continue;
+    try {
+      field.set({.form = Value::Form::flag, .text = found->second});
+    } catch (const FieldError& error) {
+      throw InputError(ExitCode::data, where,
+                       fmt::format("\"workload.{}\": {}", field.path, shown(error.what(), kMostWords)),
+                       "use another one: this is of another program, or damaged");
+    }
+  }
+  resolve_dtypes(workload.precision);
+  return workload;
 }
 
 void resolve_dtypes(PrecisionConfig& precision) {

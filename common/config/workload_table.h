@@ -1,6 +1,7 @@
 // The fields of a workload (docs/config.md), and the hash by which two records may be compared. No torch.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "common/config/field_table.h"
@@ -14,6 +15,11 @@ FieldTable<Workload> workload_fields();
 std::string workload_text(const Workload& workload);
 /// SHA-256 of workload_text.
 std::string workload_hash(const Workload& workload);
+
+/// What another program of this project wrote down, keys and values as text: of fields that it does not name the defaults, of
+/// names that are no fields' nothing.
+///   Errors  InputError (exit 65) naming `where` and the key of a value that cannot be.
+Workload workload_of_texts(const std::map<std::string, std::string>& texts, const std::string& where);
 
 /// Works out the dtypes that follow others (`grad_dtype: same`). resolve() calls it; so must code that
 /// changes a dtype by hand.

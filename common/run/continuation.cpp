@@ -99,28 +99,10 @@ std::string other_learning_rate(const TrainJob& job, const RunShape& shape, cons
 
 }  // namespace
 
-Workload workload_of(const checkpoint::Manifest& manifest) {
-  Workload workload;
-  const FieldSet fields = workload_fields().bind(workload);
-  for (const Field& field : fields.fields()) {
-    const auto found = manifest.workload.find(field.path);
-    if (found == manifest.workload.end()) continue;
-    try {
-      field.set(flag(found->second));
-    } catch (const FieldError& error) {
-      throw InputError(ExitCode::data, checkpoint::kManifestName,
-                       fmt::format("\"workload.{}\": {}", field.path, error.what()),
-                       "use another checkpoint: this one is of another program");
-    }
-  }
-  resolve_dtypes(workload.precision);
-  return workload;
-}
-
 // Not steps x batch.global: the steps so far may have had other batches.
 Continuation continuation_of(const TrainJob& job, const RunShape& shape, const checkpoint::Manifest& from,
                              const Dataset& data, Communicator& comm) {
-  const Workload then = workload_of(from), &now = shape.workload;
+  const Workload then = workload_of_texts(from.workload, checkpoint::kManifestName), &now = shape.workload;
   const bool other_file = !other_tokens(job, from, data.tokens_path(), comm).empty();
   const std::string anew = why_anew(then, now, data.num_tokens(), other_file);
   Continuation on{

@@ -25,8 +25,4 @@ struct Continuation {
 Continuation continuation_of(const TrainJob& job, const RunShape& shape, const checkpoint::Manifest& from,
                              const Dataset& data, Communicator& comm);
 
-/// What a checkpoint was trained on; keys that it does not have are the defaults.
-///   Errors  InputError (exit 65).
-Workload workload_of(const checkpoint::Manifest& manifest);
-
 }  // namespace sc::detail

@@ -46,14 +46,14 @@ std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communi
   const Path dir = asked == "latest" ? checkpoints_dir(job) : Path(asked);
   const bool one = checkpoint::is_checkpoint(*ops, dir);
   std::string listed;
-  if (comm.rank() == Rank{0}) {
+  if (comm.rank() == Rank{0} && !one) {
     for (const checkpoint::Generation& generation : checkpoint::generations(*ops, dir))
-      listed += generation.path.string() + "\n";
-    if (one) listed = dir.string() + "\n";
+      listed += fmt::format("{} ", generation.step);
   }
   std::istringstream in(broadcast_string(comm, listed));
   std::vector<Path> found;
-  for (std::string line; std::getline(in, line);) found.emplace_back(line);
+  if (one) found.push_back(dir);
+  for (std::int64_t step = 0; in >> step;) found.push_back(dir / checkpoint::generation_name(step));
   if (found.empty())
     throw InputError(ExitCode::data, "--resume " + asked, fmt::format("no checkpoint in {}", dir.string()),
                      "leave --resume out to begin, or name where they are: --checkpoints DIR");
@@ -66,6 +66,7 @@ std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communi
     try {
       reader = std::make_unique<checkpoint::Reader>(*ops, *path);
       reader->verify(to_int(comm.rank()), to_int(comm.size()));
+      (void)workload_of_texts(reader->manifest().workload, (*path / checkpoint::kManifestName).string());
     } catch (const InputError& damaged) {
       error = text_without_fix(damaged);
     } catch (const std::exception& unforeseen) {  // no memory for it, for instance: the others must not wait

@@ -2,8 +2,10 @@
 
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <sstream>
 
@@ -27,6 +29,13 @@ RankBytes bytes_of_plan(const MemoryPlan& plan) {
   bytes.total = plan.total();
   return bytes;
 }
+
+Path from_environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? Path() : Path(value);
+}
+
+bool may_write(const Path& path) { return ::access(path.c_str(), W_OK) == 0; }
 
 // One rank's numbers as a line of text, for the way to rank 0: host, cpu, cores, memory, then bytes and
 // operations.
@@ -171,6 +180,15 @@ std::map<std::string, std::string> values_of(const FieldSet& fields) {
 
 std::map<std::string, std::string> values_of(Workload workload) {
   return values_of(workload_fields().bind(workload));
+}
+
+Path cache_dir() {
+  const Path repository = STAGECRAFT_SOURCE_DIR, here = repository / ".cache";
+  if (const Path named = from_environment("STAGECRAFT_CACHE"); !named.empty()) return named;
+  if (may_write(here) || (!std::filesystem::exists(here) && may_write(repository))) return here;
+  if (const Path own = from_environment("XDG_CACHE_HOME"); own.is_absolute()) return own / "stagecraft";
+  if (const Path home = from_environment("HOME"); home.is_absolute()) return home / ".cache/stagecraft";
+  return here;
 }
 
 FileRecord record_of_file(const std::string& named, const Path& path) {

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <filesystem>
 
+#include "common/base/check.h"
+#include "common/base/finite.h"
 #include "common/comm/gather_text.h"
 #include "common/config/workload_table.h"
 #include "common/memory/ledger.h"
@@ -98,6 +100,7 @@ struct Saver::InFlight {
   std::atomic<std::int64_t> written = 0;  // bytes
   // The thread's, until `done`:
   std::string sums;
+  std::string nonfinite;  // the first weight that holds such a number
   Trouble trouble;
   std::atomic<bool> done = false;
   std::jthread thread;
@@ -163,6 +166,7 @@ void Saver::require_place() {
   if (parts_.comm.rank() == Rank{0}) {
     try {
       checkpoint::require_free_space(*ops, dir_, all);
+      require_names(*ops);
       trial.emplace(*ops, dir_ / "trial", AtomicDir::Existing::replace, checkpoint::is_file_of_checkpoint);
     } catch (const InputError& refused) {
       trouble.note(refused);
@@ -178,6 +182,16 @@ void Saver::require_place() {
     trouble.note(refused);
   }
   agree(trouble, "no checkpoint can be written here");
+}
+
+// Names of generations that anything else bears.
+void Saver::require_names(FileOps& ops) const {
+  if (ops.kind(dir_) == PathKind::absent) return;
+  for (const std::string& name : ops.list(dir_)) {
+    if (!checkpoint::step_of_name(name) || ops.kind(dir_ / name) == PathKind::directory) continue;
+    throw InputError(ExitCode::cannot_write, (dir_ / name).string(),
+                     "bears a checkpoint's name, and is no directory", "move it away");
+  }
 }
 
 Saver::~Saver() = default;
@@ -205,8 +219,9 @@ std::string Saver::fix_for_all(const Trouble& mine) const {
   if (parts_.comm.rank() == Rank{0}) {
     std::string newest;
     try {
-      const std::vector<checkpoint::Generation> there = checkpoint::generations(*ops_, dir_);
-      if (!there.empty()) newest = there.back().path.filename().string();
+      for (const checkpoint::Generation& there : checkpoint::generations(*ops_, dir_)) {
+        if (checkpoint::is_checkpoint(*ops_, there.path)) newest = there.path.filename().string();
+      }
     } catch (const InputError&) {  // it cannot even be listed
     }
     fix += newest.empty() ? "; or another directory with --checkpoints"
@@ -273,9 +288,17 @@ void Saver::write() {
     const checkpoint::FileId id{.step = save.position.step, .rank = to_int(parts_.comm.rank())};
     checkpoint::require_free_space(*ops_, save.path, checkpoint::bytes_needed(id, save.entries));
     checkpoint::FileWriter out(*ops_, save.path, id, save.entries);
+    const auto put = [&](std::size_t i, std::span<const std::byte> piece) {
+      const checkpoint::Entry& entry = save.entries[i];
+      const bool weights =
+          entry.key.purpose == name_of(Purpose::parameters) || entry.key.purpose == name_of(Purpose::master);
+      if (weights && save.nonfinite.empty() && first_nonfinite(piece, entry.dtype))
+        save.nonfinite = entry.key.tensor;
+      out.write(i, piece);
+    };
     if (save.state) {
       save.state->read([&](std::size_t entry, std::span<const std::byte> piece) {
-        out.write(entry, piece);
+        put(entry, piece);
         const double often = std::min(1.0, parts_.job.line.watchdog_seconds / 4);
         if (seconds_since(save.asked) > often) (void)all_written();
       });
@@ -284,7 +307,7 @@ void Saver::write() {
       for (std::size_t i = 0; i < save.entries.size(); ++i) {
         for_each_piece({0, save.entries[i].range.size()}, [&](Range piece) {
           const Bytes size = bytes_of(Elements(piece.size()), save.entries[i].dtype);
-          out.write(i, {from, static_cast<std::size_t>(size.value())});
+          put(i, {from, static_cast<std::size_t>(size.value())});
           from += size.value();
           save.written += size.value();
         });
@@ -302,7 +325,10 @@ void Saver::write() {
 // The new one is complete: an old one that cannot go is no reason to end.
 void Saver::remove_old(std::int64_t newest) {
   try {
-    checkpoint::remove_old_generations(*ops_, dir_, newest, parts_.job.line.checkpoints.keep);
+    for (const checkpoint::PassedOver& old :
+         checkpoint::remove_old_generations(*ops_, dir_, newest, parts_.job.line.checkpoints.keep)) {
+      if (stays_.insert(old.path).second) spdlog::warn("an old checkpoint stays: {}", old.why);
+    }
   } catch (const InputError& refused) {
     spdlog::warn("an old checkpoint stays: {}", text_without_fix(refused));
   }
@@ -347,6 +373,7 @@ void Saver::settle(bool must_end) {
 void Saver::commit() {
   InFlight& save = *in_flight_;
   agree(save.trouble, "a checkpoint was not written");
+  require_finite();
   const std::vector<std::string> sums = gather_strings(parts_.comm, save.sums);
   Trouble trouble;
   if (parts_.comm.rank() == Rank{0}) {
@@ -363,6 +390,21 @@ void Saver::commit() {
   agree(trouble, "a checkpoint was not completed");
   saves_.push_back({save.position.step, save.blocked, seconds_since(save.began)});
   in_flight_.reset();
+}
+
+// Whoever resumes from it would compute nothing but such numbers, and an older one would have been removed for it.
+void Saver::require_finite() {
+  const std::string said = said_by_all(parts_.comm, in_flight_->nonfinite);
+  if (said.empty()) return;
+  const std::string what = fmt::format("the checkpoint after {} steps: {} holds a number that is not finite",
+                                       in_flight_->position.step, said);
+  if (parts_.shape.workload.optim.nonfinite == OnNonFinite::stop) {
+    in_flight_.reset();
+    throw ClaimError(what +
+                     "\n  fix: a checkpoint of before it, then a smaller optim.lr; nothing was written; with "
+                     "optim.nonfinite=skip this is a warning");
+  }
+  if (parts_.comm.rank() == Rank{0}) spdlog::warn("{}", what);
 }
 
 checkpoint::Manifest Saver::manifest(const Position& position) {

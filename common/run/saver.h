@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -73,6 +74,8 @@ class Saver {
   /// Collective: until then.
   void wait();
   void commit();
+  void require_finite();
+  void require_names(FileOps& ops) const;
   void remove_old(std::int64_t newest);
   [[nodiscard]] checkpoint::Manifest manifest(const Position& position);
   /// What went wrong on this rank; empty: nothing.
@@ -91,6 +94,7 @@ class Saver {
   std::optional<checkpoint::DataFingerprint> data_;
   std::unique_ptr<InFlight> in_flight_;
   std::vector<SaveRecord> saves_;
+  std::set<Path> stays_;  // old ones that could not be removed: said once
 };
 
 }  // namespace sc::detail

@@ -28,7 +28,6 @@ namespace {
 
 /// optim.nonfinite=skip: so many skipped updates in a row are no outlier any more.
 constexpr std::int64_t kMostSkipped = 10;
-const Path kCache = Path(STAGECRAFT_SOURCE_DIR) / ".cache";
 
 StepScalars make_scalars(const RunShape& shape, Ledger& ledger) {
   const auto zero = [&](DType dtype) { return ledger.zeros(Purpose::workspace, "step scalars", {}, dtype); };
@@ -86,11 +85,11 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
       shape_(shape_on(ground.gpu, job)),
       fault_(fault_of(job)),
       file_ops_(posix_file_ops()),
-      data_(Dataset::open(*file_ops_, shape_.workload, kCache, job.line.evaluation.validation)),
+      data_(Dataset::open(*file_ops_, shape_.workload, cache_dir(), job.line.evaluation.validation)),
       test_(job.line.evaluation.test.empty()
                 ? std::nullopt
                 : std::optional<TestSet>(std::in_place, *file_ops_, job.line.evaluation.test, shape_.workload,
-                                         kCache)),
+                                         cache_dir())),
       prompt_(prompt_of(job.line.evaluation, shape_.workload, data_)),
       goes_on_(on_.resume == nullptr
                    ? Continuation{}

@@ -6,7 +6,7 @@
 # Two files that this script hands to its ranks as /proc/PID/fd/N. They have no name: nobody else opens them, and nothing is left of them.
 # Where none can be made a run goes on without.
 #   STAGECRAFT_SIGNAL_FILE  the number of the first signal: mpirun ends its ranks with SIGTERM, whatever it was sent itself
-#   STAGECRAFT_SIGNS        "TOKEN FILE": ranks append `started` in main(), `joined` when all have met, `spoke` after an error. Its first line
+#   STAGECRAFT_SIGNS        "TOKEN FILE": watch_start() appends `late`, ranks append `started` in main(), `joined` when all have met, `spoke` after an error. Its first line
 #                           is the token: on another host the same path may lead to somebody else's file. Rank 0 adds `out DIR`
 # nameless NAME: sets `nameless`.
 nameless() {
@@ -33,6 +33,34 @@ make_files_of_ranks() {
 forget_signs() { if [[ -n $signs ]]; then say "${STAGECRAFT_SIGNS%% *}" >"$signs"; fi; }
 left() { [[ -n $signs ]] && grep -qxF "$1" "$signs"; } # left SIGN: some rank has
 
+# Ranks meet within seconds, or never: mpirun waits for a host or a file of its own that does not come, and says nothing. Busy machines and
+# many hosts take longer.
+start_limit=$(whole STAGECRAFT_START_SECONDS 300)
+watch_start() {
+  ((ranks > 1)) && [[ -n $signs ]] || return 0
+  ( # This watcher ends with the start.
+    for ((i = 0; i < 2 * start_limit; i++)); do
+      sleep 0.5
+      kill -0 "$child" && ! left joined || exit 0
+    done
+    say late >>"$signs"
+    kill -TERM "$child"
+    for ((i = 0; i < 20; i++)); do
+      sleep 0.5
+      kill -0 "$child" || exit 0
+    done
+    kill -KILL -- "-$child"
+  ) </dev/null >/dev/null 2>&1 &
+}
+
+# require_limits: what not even this script can do with.
+require_limits() {
+  local files size
+  files=$(ulimit -n) size=$(ulimit -f)
+  if [[ $files != unlimited ]] && ((files < 32)); then die "$exit_missing" "ulimit -n $files" "a run needs more open files" "ulimit -n 1024"; fi
+  if [[ $size != unlimited ]] && ((size < 64)); then die "$exit_missing" "ulimit -f $size" "a run writes larger files" "ulimit -f unlimited"; fi
+}
+
 # --- what a status means ---------------------------------------------------------------------------------------------
 
 # kind_of STATUS: `code` of the table in docs/troubleshooting.md; `lost`, a rank ended by a signal, or mpirun in the middle of a run;
@@ -40,6 +68,10 @@ left() { [[ -n $signs ]] && grep -qxF "$1" "$signs"; } # left SIGN: some rank ha
 kind_of() {
   local known=0 # whether its ranks are all here and can leave signs
   if [[ -n $signs && $several_hosts == 0 ]]; then known=1; fi
+  if left late && ! left joined; then
+    say unstarted
+    return
+  fi
   case $1 in
     64 | 65 | 69 | 70 | 73 | 75 | 129 | 130 | 143) say code ;;
     0) if ((ranks == 1 || known == 0)) || left started; then say code; else say unstarted; fi ;;
@@ -137,6 +169,8 @@ suspect() {
     fix="a text file with a host on each line, its path absolute; or unset OMPI_MCA_orte_default_hostfile"
   elif [[ $(ulimit -n) != unlimited ]] && (($(ulimit -n) < 64)); then
     where="ulimit -n $(ulimit -n)" what="mpirun needs more open files" fix="ulimit -n 1024"
+  elif [[ $(ulimit -f) != unlimited ]] && (($(ulimit -f) < 65536)); then
+    where="ulimit -f $(ulimit -f)" what="mpirun's ranks share files that are larger" fix="ulimit -f unlimited"
   elif folder=$(mktemp -d -p "$place" 2>/dev/null); then
     rmdir "$folder"
     return 1
@@ -155,7 +189,7 @@ ask_mpirun() {
   done
   answer=0
   forget_signs
-  words=$(STAGECRAFT_ONLY_MEET=1 OMPI_MCA_orte_base_help_aggregate=0 timeout -k 5 60 "${again[@]}" </dev/null 2>&1) || answer=$?
+  words=$(STAGECRAFT_ONLY_MEET=1 OMPI_MCA_orte_base_help_aggregate=0 timeout -k 5 $((start_limit < 60 ? start_limit : 60)) "${again[@]}" </dev/null 2>&1) || answer=$?
   if [[ -n $signs && $answer == 0 ]] && ! left joined; then answer=1; fi # it does as if
   words=$(sed -e '/^-*$/d' -e 's/^/    /' <<<"$words" | awk '!seen[$0]++' | head -n 40)
 }
@@ -173,6 +207,7 @@ unstarted() {
   local where=mpirun what="it could not start the $ranks ranks" fix="common/setup/doctor.sh tries mpirun alone" settings words answer more='' how
   how=$(signal_of "$1")
   if left started; then what="the $ranks ranks were started and could not reach each other"; fi
+  if left late; then what="its $ranks ranks have not met in $start_limit s" how="it was ended then"; fi
   settings=$(mpirun_settings)
   if [[ -n $settings ]]; then fix="without the settings of Open MPI that are not its own: unset ${settings//$'\n'/ }"; fi
   if ((ranks == 1)); then

@@ -21,6 +21,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/restart.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/ending.sh"
 
+require_limits
+
 # --- command line ----------------------------------------------------------------------------------------------------
 
 unset STAGECRAFT_ONLY_MEET STAGECRAFT_HOLDER STAGECRAFT_SIGNS STAGECRAFT_SIGNAL_FILE # this script's own words to its ranks
@@ -264,6 +266,7 @@ run_once() {
   setpriv --pdeathsig TERM -- "${command[@]}" </dev/null 2>&"$errors" {errors}>&- &
   child=$!
   set +m
+  watch_start
 
   status=0
   while :; do

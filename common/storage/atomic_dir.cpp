@@ -148,7 +148,7 @@ std::unique_ptr<File> create_unnamed(FileOps& ops, const Path& path) {
 }
 
 AtomicDir::AtomicDir(FileOps& ops, Path target, Existing existing, FileNames names)
-    : ops_(ops), target_(std::move(target)), existing_(existing) {
+    : ops_(ops), target_(std::move(target)), existing_(existing), names_(names) {
   const PathKind kind = ops_.kind(target_);
   const bool taken = ops_.kind_of_name(target_) != PathKind::absent;  // also by a link that leads nowhere
   if (taken && existing_ == Existing::refuse) {
@@ -189,7 +189,23 @@ void AtomicDir::commit() {
   }
   committed_ = true;
   ops_.sync_dir(parent_of(target_));
-  if (replaces) discard(ops_, temporary_);  // the old content; the new one is safe whatever happens here
+  if (replaces) discard_old();
+}
+
+// The new content is safe whatever happens here.
+void AtomicDir::discard_old() noexcept {
+  try {
+    const bool linked =
+        ops_.kind_of_name(temporary_) == PathKind::link;  // what it leads to is not this directory's
+    for (const std::string& name : linked ? std::vector<std::string>() : ops_.list(temporary_)) {
+      const bool own = names_(name) && ops_.kind_of_name(temporary_ / name) == PathKind::file;
+      if (!own && !ops_.rename_new(temporary_ / name, target_ / name)) return;
+    }
+    ops_.sync_dir(target_);
+  } catch (...) {  // it stays where it is: remove_leftover() leaves a directory with such a thing alone
+    return;
+  }
+  discard(ops_, temporary_);
 }
 
 }  // namespace sc

@@ -50,8 +50,8 @@ inline bool any_name(std::string_view) { return true; }
 class AtomicDir {
  public:
   /// What happens if the target is there already: refuse throws InputError (exit 73) at once. replace swaps
-  /// old and new in one step and then removes the old one; it needs a file system that can swap names (exit
-  /// 69 at commit elsewhere).
+  /// old and new in one step and then removes the old one, but what is no file of these names moves into the new one; it
+  /// needs a file system that can swap names (exit 69 at commit elsewhere).
   enum class Existing { refuse, replace };
 
   /// names: of the files that will be in it. A leftover that holds anything else is none.
@@ -68,9 +68,12 @@ class AtomicDir {
   void commit();
 
  private:
+  void discard_old() noexcept;
+
   FileOps& ops_;
   Path target_, temporary_;
   Existing existing_;
+  FileNames names_;
   std::unique_ptr<FileLock> lock_;
   bool committed_ = false;
 };

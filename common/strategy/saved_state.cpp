@@ -2,10 +2,15 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
+#include "common/base/check.h"
+#include "common/base/finite.h"
+#include "common/comm/op_check.h"
 #include "common/memory/ledger.h"
 #include "common/strategy/holders.h"
 
@@ -117,6 +122,21 @@ void SavedState::copy(const at::Tensor& bytes) const {
 }
 
 // [anchor: by-name-and-range]
+namespace {
+
+// Nothing can be trained from such a number; steps later the loss would be one, and nobody would know whence.
+void require_finite(const checkpoint::Reader& from, const checkpoint::Key& key, Range of_tensor,
+                    const at::Tensor& read) {
+  const std::optional<std::int64_t> at = first_nonfinite(bytes_of(read), dtype_of(read));
+  if (!at) return;
+  throw InputError(ExitCode::data, from.path().string(),
+                   fmt::format("{} {} holds a number that is not finite, element {}", key.purpose, key.tensor,
+                               of_tensor.begin + *at),
+                   "an older checkpoint, of before the training went wrong: --resume DIR/step-NNNNNN");
+}
+
+}  // namespace
+
 void restore_state(AnyStrategy& strategy, const ParamLayout& layout, checkpoint::Reader& from) {
   const std::string weights = from.weights();
   for (const StateSlice& slice : strategy.state()) {
@@ -134,6 +154,7 @@ void restore_state(AnyStrategy& strategy, const ParamLayout& layout, checkpoint:
                         const checkpoint::Key key{tensor.name, purpose, slice.version};
                         const at::Tensor read = at::empty({of_tensor.size()}, to_aten(from.dtype(key)));
                         from.read(key, of_tensor, bytes_of(read));
+                        if (is_weights || is_state) require_finite(from, key, of_tensor, read);
                         values.narrow(0, of_segment.begin - part.begin, of_segment.size()).copy_(read);
                       });
       slice.write(part, values);

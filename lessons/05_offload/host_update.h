@@ -60,8 +60,12 @@ class PieceUpdates {
   ///   Errors   of wait: what the update failed with.
   [[nodiscard]] virtual bool ready(std::size_t piece, std::int64_t updates) = 0;
   virtual std::shared_ptr<const HostPiece> wait(std::size_t piece, std::int64_t updates) = 0;
-  /// After wait(): whether they have to be sent (again), and from where.
+  /// After wait(): whether they have to be sent (again), as which step's operation (empty: the present one's), and from where.
   [[nodiscard]] virtual bool to_send(std::size_t /*piece*/, std::int64_t /*updates*/) { return true; }
+  [[nodiscard]] virtual std::optional<std::int64_t> step_of_sending(std::size_t /*piece*/,
+                                                                    std::int64_t /*updates*/) {
+    return {};
+  }
   [[nodiscard]] virtual at::Tensor params(std::size_t piece, std::int64_t /*updates*/) {
     return pieces_[piece].params;
   }

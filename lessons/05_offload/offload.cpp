@@ -84,7 +84,8 @@ void Offload::fetch_params(int unit) {
 // A piece's, from the host to their place on the device.
 Ticket Offload::send_params(std::size_t piece, bool in_step) {
   at::Tensor on_device = update_->pieces()[piece].on_device;
-  Ticket ticket = context_.copies.to_device(update_->params(piece, due()), on_device);
+  Ticket ticket = context_.copies.to_device(update_->params(piece, due()), on_device,
+                                            update_->step_of_sending(piece, due()));
   update_->sent(piece, ticket.end(), in_step);
   return ticket;
 }
@@ -223,7 +224,7 @@ void Offload::quiet() {
   for (std::size_t i = 0; i < update_->pieces().size(); ++i) {
     update_->wait(i, due());
     if (!update_->to_send(i, due())) continue;
-    send_params(i, false).wait_on_host();  // no step's: counts nowhere
+    send_params(i, false).wait_on_host();
   }
 }
 

@@ -72,7 +72,7 @@ void StreamedUpdate::post(UpdateOrder order) {
 
 // [anchor: gradients-when-it-is-their-turn]
 // Where gradients wait on the device they come down a window ahead of the update. The strategy's thread issues these
-// copies, in forward: so they are a step's operations, whatever the disk does.
+// copies, in forward, or before it where an evaluation or a save needs what the update makes: the step's either way.
 void StreamedUpdate::land_gradients(std::int64_t number) {
   const auto pieces = static_cast<std::int64_t>(pieces_.size());
   const std::int64_t last =
@@ -81,7 +81,7 @@ void StreamedUpdate::land_gradients(std::int64_t number) {
     const Piece& piece = pieces_[piece_of(next_landing_)];
     const std::size_t buffer = buffer_of(next_landing_);
     at::Tensor landing = window_.grads[buffer].narrow(0, 0, piece.range.size());
-    Ticket ticket = context_.copies.to_host(piece.grads_on_device, landing);
+    Ticket ticket = context_.copies.to_host(piece.grads_on_device, landing, step_of(next_landing_));
     const OpEnd end = ticket.end();
     keep(update_of(next_landing_), std::move(ticket));
     {
@@ -108,6 +108,12 @@ std::shared_ptr<const HostPiece> StreamedUpdate::wait(std::size_t piece, std::in
   file_->clock.waited(began, StepClock::Clock::now());
   if (error_) std::rethrow_exception(error_);
   return states_[piece].work;
+}
+
+std::optional<std::int64_t> StreamedUpdate::step_of_sending(std::size_t piece, std::int64_t updates) {
+  if (!sends_from_window()) return {};
+  return step_of((updates - 1) * static_cast<std::int64_t>(pieces_.size()) +
+                 static_cast<std::int64_t>(piece));
 }
 
 bool StreamedUpdate::to_send(std::size_t piece, std::int64_t updates) {

@@ -69,6 +69,7 @@ class StreamedUpdate final : public PieceUpdates {
   [[nodiscard]] bool ready(std::size_t piece, std::int64_t updates) override;
   std::shared_ptr<const HostPiece> wait(std::size_t piece, std::int64_t updates) override;
   [[nodiscard]] bool to_send(std::size_t piece, std::int64_t updates) override;
+  [[nodiscard]] std::optional<std::int64_t> step_of_sending(std::size_t piece, std::int64_t updates) override;
   [[nodiscard]] at::Tensor params(std::size_t piece, std::int64_t updates) override;
   void expect(const std::vector<std::size_t>& pieces) override;
   void sent(std::size_t piece, OpEnd end, bool in_step) override;

@@ -69,7 +69,7 @@ class GatedCopies final : public Copies {
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
 
  private:
-  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to) override {
+  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/) override {
     gate_.wait();
     at::Tensor into = to;
     return op.kind == CommKind::to_host ? inner_->to_host(from, into) : inner_->to_device(from, into);

@@ -111,6 +111,7 @@ TEST(JsonReader, RefusesWithPlaceReasonAndFix) {
       {"{\"a\": 01}", "f:1:7: not JSON: unexpected number literal; expected '}'" + rules},
       {"[1, 2]", "f:1:1: the file must hold one object" + rules},
       {"7", "f:1:1: the file must hold one object" + rules},
+      {"null", "f:1:1: the file must hold one object" + rules},
       {"{\"a\": [1]}", "f:1:7: a: no key takes a list\n  fix: give one value"},
       {"{\"m\": {\"a\": null}}",
        "f:1:13: m.a: null is not a value\n  fix: remove the key: its default holds then"},

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -106,6 +107,25 @@ TEST_F(PrepareTest, FoldersAreReadInTheOrderOfTheirPaths) {
   options_.inputs = {(dir_ / "in").string()};
   EXPECT_EQ(text(), "first|second|third");
   EXPECT_EQ(tokens().sources[0].path, (dir_ / "in/a/z.txt").string());
+}
+
+// Folders that are links are read, each folder once: the link leads up, and another to what is read anyway.
+TEST_F(PrepareTest, LinkedFoldersAreReadOnce) {
+  put("elsewhere/z.txt", "4");
+  put("in/a.txt", "1");
+  put("in/sub/b.txt", "2");
+  std::filesystem::create_directory_symlink("..", dir_ / "in/sub/loop");
+  std::filesystem::create_directory_symlink("../elsewhere", dir_ / "in/linked");
+  std::filesystem::create_directory_symlink("sub", dir_ / "in/twice");
+  options_.inputs = {(dir_ / "in").string()};
+  EXPECT_EQ(text(), "1|4|2");
+}
+
+TEST_F(PrepareTest, NothingIsWrittenWhereTheSidecarCannotBe) {
+  put("a.txt", "text");
+  std::filesystem::create_symlink("elsewhere", dir_ / "out.bin.json");
+  EXPECT_EQ(error().substr(0, 45), "64|DIR/out.bin.json: is a symbolic link, and ");
+  EXPECT_EQ(disk_->kind_of_name(options_.out), PathKind::absent);
 }
 
 TEST_F(PrepareTest, WikiTextIsKnownByItsName) {

@@ -106,7 +106,7 @@ class PoisoningCopies final : public Copies {
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
 
  private:
-  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to) override {
+  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/) override {
     at::Tensor into = to;
     if (op.kind != CommKind::to_host) return inner_->to_device(from, into);
     Ticket ticket = inner_->to_host(from, into);

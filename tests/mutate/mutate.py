@@ -10,12 +10,13 @@ repository is changed, built and tested: the mutant is killed if the test comman
 does not count if it does not compile.
 
 Patches: each is applied to the copy alone; its line `Test: FILTER` names the tests that must fail, which replace {filter} in --test. A patch
-that does not apply or compile, or whose test passes, fails the run.
+that does not apply or compile, or whose test passes, fails the run. With --sample N all must apply, and N, drawn anew when one of the files
+changes, are tried.
 
   --work DIR        where the copy lives, default build/mutate (kept between runs, so that only what changed is compiled)
   --copy PATHS      what is copied, default: everything that git knows or would add
   --names A,B       index names, default rank,unit,stage
-  --sample N        only N mutants, evenly spread over all (a fixed choice)
+  --sample N        only N mutants, evenly spread over all (a fixed choice), or N patches
   --only FILE:LINE  only mutants of that line
   --least SHARE     exit 1 if fewer are killed, default 0.9
   --timeout S       of one test, default 120
@@ -32,6 +33,7 @@ import glob
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -210,20 +212,42 @@ def test_of(text):
     return re.search(r"^Test: (.+)$", text, re.M)
 
 
+def files_of(text):
+    return re.findall(r"^\+\+\+ b/(\S+)", text, re.M)
+
+
+def drawn(patches, count):
+    """Those that are tried; with a count so many of them, which change with the patches' files."""
+    if not count or count >= len(patches):
+        return patches
+    texts = [pathlib.Path(patch).read_text() for patch in patches]
+    sources = [pathlib.Path(name).read_text() for name in sorted({name for text in texts for name in files_of(text)})]
+    return sorted(random.Random("".join(texts + sources)).sample(patches, count))
+
+
 def named_tests(patches):
     """What the unchanged copy must pass: the tests that the patches name, or all."""
     found = [test_of(pathlib.Path(patch).read_text()) for patch in patches]
     return ":".join(sorted({match.group(1) for match in found if match})) or "*"
 
 
-def try_patches(options, copy, patches):
+def applies(copy, patch, *flags):
+    command = ["patch", "-s", "-p1", "-F0", *flags, "-i", str(pathlib.Path(patch).resolve())]
+    return subprocess.run(command, cwd=copy.root, check=False).returncode == 0
+
+
+def try_patches(options, copy, patches, chosen):
     failures = 0
     for patch in patches:
         text = pathlib.Path(patch).read_text()
         test = test_of(text)
-        files = re.findall(r"^\+\+\+ b/(\S+)", text, re.M)
-        path = pathlib.Path(patch).resolve()
-        applied = test and subprocess.run(["patch", "-s", "-p1", "-F0", "-i", str(path)], cwd=copy.root, check=False).returncode == 0
+        if patch not in chosen:
+            if not applies(copy, patch, "--dry-run"):
+                failures += 1
+                print(f"does not apply: {patch}", flush=True)
+            continue
+        files = files_of(text)
+        applied = test and applies(copy, patch)
         if not test:
             verdict = "no line 'Test: FILTER'"
         elif not applied:
@@ -236,7 +260,8 @@ def try_patches(options, copy, patches):
             copy.write(name, pathlib.Path(name).read_text())
         failures += verdict != "noticed"
         print(f"{verdict}: {patch}" + (f" by {test.group(1)}" if test else ""), flush=True)
-    print(f"{len(patches)} patches: {len(patches) - failures} noticed, {failures} not")
+    tried = f", {len(chosen)} of them tried" if len(chosen) < len(patches) else ""
+    print(f"{len(patches)} patches{tried}: {len(chosen) - failures} noticed, {failures} not")
     return 1 if failures or not patches else 0
 
 
@@ -275,12 +300,13 @@ def main():
     copy = Copy(options.work, options.copy, options.build, options.timeout)
     copy.timeout = max(1800.0, options.timeout)  # the first build compiles everything
     patches = sorted(glob.glob(options.patches)) if options.patches else []
-    if not (copy.run(options.build) and copy.run(options.test.replace("{filter}", named_tests(patches)))):
+    chosen = drawn(patches, options.sample)
+    if not (copy.run(options.build) and copy.run(options.test.replace("{filter}", named_tests(chosen)))):
         print("error: the unchanged copy fails: mutants would prove nothing\n  fix: run --build and --test in " + str(copy.root), file=sys.stderr)
         return 70
     copy.timeout = options.timeout
     if options.patches:
-        return try_patches(options, copy, patches)
+        return try_patches(options, copy, patches, chosen)
     mutants = [m for name in options.files for m in find_mutants(name, pathlib.Path(name).read_text(), options.names.split(","))]
     if options.only:
         mutants = [m for m in mutants if f"{m.path}:{m.line + 1}" == options.only]

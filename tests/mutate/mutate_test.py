@@ -2,6 +2,7 @@
 """Tests of mutate.py: which mutants it finds, and that it tells killed from survived. Runs in a scratch repository with a "program" in Python."""
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,22 @@ def judges():
             (folder / f"p{number}.patch").write_text(patch.format(text))
             result = run(folder, *commands, "--patches", f"p{number}.patch")
             check(result.returncode == code, f"patch {number}: {result.stdout}{result.stderr}")
+        # Of many some are tried, others when the file changes; one that does not apply is always said.
+        for number in range(10, 20):
+            (folder / f"s{number}.patch").write_text(patch.format(number))
+        def some():
+            result = run(folder, *commands, "--patches", "s*.patch", "--sample", "2")
+            return result, re.findall(r"^noticed: (\S+)", result.stdout, re.M)
+        first, tried = some()
+        check(first.returncode == 0 and "10 patches, 2 of them tried: 2 noticed, 0 not" in first.stdout, first.stdout + first.stderr)
+        check(some()[1] == tried, "nothing changed")
+        sources = []
+        for number in range(5):
+            (folder / "sum.py").write_text(f"def f(a, b):\n    c = a * 1\n    return c + b\n\n\n# {number}\n")
+            sources.append(some()[1])
+        check(any(one != tried for one in sources), "the file changed")
+        (folder / "s30.patch").write_text(patch.format(1).replace("c = a * 1", "c = a * 2"))
+        check(run(folder, *commands, "--patches", "s*.patch", "--sample", "2").returncode == 1, "it does not apply")
 
 
 if __name__ == "__main__":

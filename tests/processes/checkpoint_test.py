@@ -607,6 +607,8 @@ class Forged(CheckpointTest):
         "deep": r"manifest\.json:\d+:\d+: lists and objects are nested deeper than 64",
         "large": r"manifest\.json: is larger than 8 MiB",
         "behind": r"manifest\.json:\d+:\d+: a zero byte",
+        "none": r"manifest\.json: \"workload\.batch\.sequence\": 0 is outside its range",
+        "steers": r"manifest\.json: \"workload\.optim\.lr\": \"?\\x1b\[2Jx{,300}\W",
         "int": r"rank-000\d\.safetensors: \S+@momentum\S+ is (i32|f32)",  # against its other half, or by itself
     }
 

@@ -112,6 +112,19 @@ class Links(FoldersTest):
                                      "--out", support.new_path("out")))
         self.assertEqual(sorted(os.listdir(checkpoints)), [step(5), step(6)])
 
+    # Of an old checkpoint somebody has written notes into: it stays, and one line says so.
+    def test_notes_in_a_generation(self):
+        checkpoints = self.new_folder("checkpoints")
+        self.expect_well(support.run("00_one_device", 0, *saves(checkpoints, 1, "--keep", "9"), "--steps", "2", "--out", support.new_path("out")))
+        shutil.copytree(self.precious, f"{checkpoints}/{step(1)}/notes")
+        before = tree(f"{checkpoints}/{step(1)}")
+        ended = support.run("00_one_device", 0, *saves(checkpoints, 1, "--keep", "1"), "--steps", "5", "--resume", "latest", "--resume-with", "steps",
+                            "--out", support.new_path("out"))
+        self.expect_well(ended)
+        self.assertEqual((ended.out + ended.err).count(f"an old checkpoint stays: {checkpoints}/{step(1)}/notes: no run has put it there"), 1, ended)
+        self.assertEqual(sorted(os.listdir(checkpoints)), [step(1), step(5)])
+        self.assertEqual(tree(f"{checkpoints}/{step(1)}"), before)
+
     def test_nothing_is_written_through_a_link(self):
         for name in ("record.json", "steps.jsonl", "trace.json", "costs.json"):
             for target in ("keep", "absent"):
@@ -159,6 +172,8 @@ class Pipes(FoldersTest):
         for words in (["verify", checkpoint], ["show", checkpoint]):
             ended = support.execute([support.program("checkpoint"), *words])
             self.assertEqual((ended.code, len(ended.errors)), (65, 1), ended)
+        ended = support.execute([support.program("checkpoint"), "export", checkpoint, pipe, "--replace"])
+        self.assertIn((ended.code, len(ended.errors)), ((65, 1), (73, 1)), ended)
         ended = support.execute([support.program("prepare"), pipe, "--out", support.new_path("tokens"), "--tokenizer", "byte"])
         self.assertEqual((ended.code, len(ended.errors)), (65, 1), ended)
         ended = support.execute([support.program("pipedream"), "check", "--schedule", pipe])
@@ -303,6 +318,13 @@ class TooLate(FoldersTest):
             with self.subTest(folder=folder):
                 self.refused(folder, r"\n  fix: \S")
         self.refused(a_file, "something else has that name|a part of the path is a file")
+
+    def test_what_bears_a_checkpoints_name(self):
+        for make in (lambda path: open(path, "wb").close(), lambda path: os.symlink("nowhere", path), os.mkfifo):
+            folder = self.new_folder("checkpoints")
+            make(f"{folder}/{step(4)}")
+            self.refused(folder, rf"{folder}/{step(4)}: bears a checkpoint's name, and is no directory\n  fix: move it away; or another directory with --checkpoints", ranks=0)
+            self.assertEqual(os.listdir(folder), [step(4)])
 
     def test_a_file_system_that_is_read_only(self):
         disk = self.new_folder("disk")

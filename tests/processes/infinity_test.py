@@ -266,6 +266,21 @@ class Bits(support.ProcessTest):
             run = runs[settings]
             self.assertTrue(filecmp.cmp(run.weights, trained, shallow=False), "a step too small to change a bit")
 
+    # What a save or an evaluation makes the host do early is still the next step's: every step holds what was predicted.
+    def test_what_comes_between_two_steps(self):
+        text = os.path.join(support.scratch, "validation.txt")
+        with open(text, "w", encoding="utf-8") as file:
+            file.write("the rank waits for a sum\n" * 20)
+        between = {"saves": lambda: ["--save-every", "1", "--checkpoints", support.new_path("ck")], "evaluations": lambda: ["--eval-every", "1", "--validation", text]}
+        plain = infinity(2, "", self.disk, "--steps", "4")
+        runs = {(s, what): infinity(2, s, self.disk, "--steps", "4", *flags()) for s in ("", "grads_at=host", ON_DISK, LATE) for what, flags in between.items()}
+        self.assertEqual(plain.job().code, 0)
+        for (settings, what), ended in support.side_by_side({name: run.job for name, run in runs.items()}, at_once=2).items():
+            with self.subTest(settings=settings, what=what):
+                self.assertEqual((ended.code, ended.err), (0, ""), ended)
+                if settings != LATE:
+                    self.assertTrue(filecmp.cmp(runs[settings, what].weights, plain.weights, shallow=False))
+
     def test_a_gradient_that_is_not_finite(self):
         poisoned = ["--steps", "4", "--inject", "nan@0,2"]
         for how in ("stop", "skip"):
@@ -576,7 +591,8 @@ class Counted(InfinityTest):
                 return
         self.fail(f"beside the plan of place device: {beside}")
 
-    # Parameters lie on the disk too; of what grows with the model only gradients are in memory. Lesson 05, which keeps the states there, is ended.
+    # Parameters lie on the disk too; of what grows with the model only gradients are in memory. Lesson 05, which keeps the states there, is refused
+    # before it takes them: the control group's limit is known.
     def test_a_limit_of_memory_below_the_states(self):
         limit = 400 << 20
         group, missing = memory_group(limit)
@@ -602,7 +618,8 @@ class Counted(InfinityTest):
         states = sum(support.record(outs["limited"])["ranks"][0]["measured_bytes"]["disk"][name] for name in ("master", "momentum", "variance"))
         self.assertGreater(states, 1.1 * limit)
         self.assertTrue(filecmp.cmp(weights["limited"], weights["free"], shallow=False))
-        self.assertEqual(ended["states in memory"].code, 128 + signal.SIGKILL, ended["states in memory"])
+        self.assertEqual(ended["states in memory"].code, 69, ended["states in memory"])
+        self.assertRegex(ended["states in memory"].err, "of host memory free, ranks here: 1")
 
 
 if __name__ == "__main__":

@@ -95,23 +95,29 @@ class Nonfinite(support.ProcessTest):
         for lesson in LESSONS:
             with self.subTest(lesson=lesson):
                 folder = support.new_path("checkpoints")
-                keys = f"{DECAY} batch.sequence=16"
-                ended, run = self.train(lesson, keys, "--init", unseen, "--steps", "1", "--save-every", "1", "--checkpoints", folder)
+                keys, saves = f"{DECAY} batch.sequence=16", ["--save-every", "1", "--checkpoints", folder]
+                ended, run = self.train(lesson, keys, "--init", unseen, "--steps", "1")
                 self.expect_one_error(ended, 70, re.compile(rf"--save {re.escape(run.weights)}: wpe\.weight of unit 0 is not finite{FIX}; nothing was written.*"))
                 self.assertFalse(os.path.exists(run.weights))
+                ended, _ = self.train(lesson, keys, "--init", unseen, "--steps", "1", *saves)
+                self.expect_one_error(ended, 70, re.compile(
+                    rf"the checkpoint after 1 steps: (rank \d: )?wpe\.weight holds a number that is not finite{FIX}; nothing was written.*"))
+                self.assertFalse(os.path.exists(folder))
+                ended, run = self.train(lesson, f"{keys} optim.nonfinite=skip", "--init", unseen, "--steps", "1", *saves)
+                self.assertEqual((ended.code, ended.errors), (0, []), ended)
+                said = ended.out + ended.err
+                self.assertIn(f"--save {run.weights}: wpe.weight of unit 0 is not finite", said)
+                self.assertRegex(said, r"the checkpoint after 1 steps: (rank \d: )?wpe\.weight holds a number that is not finite")
+                self.assertTrue(os.path.exists(run.weights))
                 out = support.new_path("export")
                 ended = support.execute([support.program("checkpoint"), "export", folder, out])
                 self.assertEqual((ended.code, len(ended.errors)), (70, 1), ended)
                 self.assertRegex(ended.err, r"step-000001: wpe\.weight@parameters holds a number that is not finite")
                 self.assertFalse(os.path.exists(out))
-                # An evaluation that meets them names them.
                 ended, _ = self.train(lesson, "", "--resume", folder, "--steps", "1", "--resume-with", ",".join(
-                    ["steps", "batch.sequence", *(key.split("=")[0] for key in DECAY.split())]))
-                self.expect_one_error(ended, 70, re.compile(rf"validation \(tokens\.bin\): the loss is not finite: neither is wpe\.weight of unit 0{FIX}.*"))
-                ended, run = self.train(lesson, f"{keys} optim.nonfinite=skip", "--init", unseen, "--steps", "1")
-                self.assertEqual((ended.code, ended.errors), (0, []), ended)
-                self.assertIn(f"--save {run.weights}: wpe.weight of unit 0 is not finite", ended.out + ended.err)
-                self.assertTrue(os.path.exists(run.weights))
+                    ["steps", "batch.sequence", "optim.nonfinite", *(key.split("=")[0] for key in DECAY.split())]))
+                self.expect_one_error(ended, 65, re.compile(
+                    rf"{folder}/step-000001: (parameters|master) wpe\.weight holds a number that is not finite, element \d+\n  fix: an older checkpoint.*"))
 
     def test_with_skip_it_is_shown_as_nan(self):
         large = self.large()

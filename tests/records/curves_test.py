@@ -35,6 +35,10 @@ def init(**given):
 programs = ""
 
 
+def steps_of(path):
+    return run_files.StepFile(path).read()
+
+
 def f32(value):
     """An event file's scalars are single precision."""
     return struct.unpack("f", struct.pack("f", value))[0]
@@ -440,6 +444,28 @@ class BadInput(Case):
         self.refused(65, f'a/steps.jsonl:2: "step" is missing\n  fix: {line}', "a")
         code, _, err = command("curves", "a", "--follow", cwd=self.folder)
         self.assertEqual((code, err), (65, f'error: a/steps.jsonl:2: "step" is missing\n  fix: {line}\n'))
+
+    # Whatever somebody has made of it: no trace of Python's, and no more memory than a record of that kind needs.
+    def test_deep_and_large(self):
+        deep = "[" * 100000 + "]" * 100000
+        begun_run(self.path("a"), lines([step(0)]) + deep[:10000] + "\n")
+        write(self.path("a/deep.json"), deep)
+        begun_run(self.path("b"), lines([step(0)]) + " " * 20000)
+        begun_run(self.path("c"), "")
+        for name in ("record.json", "steps.jsonl"):
+            os.truncate(self.path(f"c/{name}"), 1 << 33)
+        for read, file, said in (
+            (run_files.load_record, "a/deep.json", ":1: lists and objects are nested too deep"),
+            (run_files.load_record, "c/record.json", ": is larger than 32768 KiB"),
+            (steps_of, "a/steps.jsonl", ":2: lists and objects are nested too deep"),
+            (steps_of, "b/steps.jsonl", ":2: is larger than 16 KiB"),
+            (steps_of, "c/steps.jsonl", ":1: is larger than 16 KiB"),
+        ):
+            with self.subTest(file=file):
+                with self.assertRaises(run_files.Refused) as refused:
+                    read(self.path(file))
+                self.assertEqual(refused.exception.code, 65)
+                self.assertTrue(str(refused.exception).startswith(f"error: {self.path(file)}{said}"), refused.exception)
 
     def test_usage(self):
         self.refused(64, "lessons/curves.sh: RUN is missing\n  fix: lessons/curves.sh --help")

@@ -41,6 +41,22 @@ done
 PATH=$shims:$was STAGECRAFT_PRESET=cpu FAKE_NPROC=2 SLURM_JOB_NUM_NODES=08 run "$repo/common/setup/launch.sh" 99_fake --no-build
 check "08 is a number" equal "$code" 0
 
+# --- a start that does not come ---------------------------------------------------------------------------------------
+# mpirun starts nothing, says nothing and does not end; what it started itself ends with it.
+shim mpirun.openmpi <<<'sleep 1234.56 & trap "kill $!; exit 143" TERM; wait'
+began=$SECONDS
+PATH=$shims:$was STAGECRAFT_PRESET=cpu FAKE_NPROC=2 STAGECRAFT_START_SECONDS=1 run "$repo/common/setup/launch.sh" 99_fake --no-build -n 2
+check "it is ended" equal "$code $(head -n 2 <<<"$err")" "69 error: mpirun: its 2 ranks have not met in 1 s (it was ended then)
+  fix: common/setup/doctor.sh tries mpirun alone"
+check "soon" test $((SECONDS - began)) -lt 30
+check "nothing is left" equal "$(pgrep -f 'sleep 1234\.56' || true)" ""
+shim mpirun.openmpi <<<'exit 0'
+for limit in "-n 16" "-f 0"; do
+  # shellcheck disable=SC2086  # words
+  PATH=$shims:$was STAGECRAFT_PRESET=cpu FAKE_NPROC=2 run bash -c '(ulimit '"$limit"' && exec "$0" 99_fake --no-build -n 1) 2>&1 | head -n 1' "$repo/common/setup/launch.sh"
+  check "ulimit $limit" contains "$out" "error: ulimit $limit: a run "
+done
+
 # --- control groups --------------------------------------------------------------------------------------------------
 # in_machine COMMAND...: a function of lib.sh with the files of `machine`.
 machine=$sandbox/machine

@@ -1,7 +1,9 @@
 // Checkpoints that somebody made to do harm: their sums are right (a sum is no secret), and nothing else is. Each is refused
 // with 65 by its file, in little memory, and an older one is taken.
+#include <spdlog/fmt/fmt.h>
 #include <sys/resource.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "common/base/counter_random.h"
@@ -87,8 +89,8 @@ TEST_F(Forged, SumsOnTheirWayToTheManifest) {
 
 TEST_F(Forged, AFileWithoutAHeader) {
   put("rank-0000.safetensors", "");
-  for (const std::int64_t claimed : {std::int64_t{0}, std::int64_t{7}, std::int64_t{8}, std::int64_t{9},
-                                     std::numeric_limits<std::int64_t>::max()}) {
+  for (const std::int64_t claimed :
+       {std::int64_t{0}, std::int64_t{7}, std::int64_t{8}, std::int64_t{9}, std::int64_t{1} << 60}) {
     forge([&](Json& json) {
       json["files"][0].update({{"bytes", 0},
                                {"header_bytes", claimed},
@@ -147,6 +149,10 @@ TEST_F(Forged, ValuesOutOfRange) {
   EXPECT_EQ(refusal(), "65|DIR/manifest.json: \"scaler.scale\" must be above 0");
   forge([](Json& json) { json["step"] = 18446744073709551615U; });
   EXPECT_EQ(refusal().substr(0, 40), "65|DIR/manifest.json: \"step\" must be an ");
+  for (const char* key : {"step", "updates", "rows", "tokens", "tokens_per_step"}) {
+    forge([&](Json& json) { json[key] = std::numeric_limits<std::int64_t>::max(); });
+    EXPECT_EQ(refusal(), fmt::format("65|DIR/manifest.json: \"{}\" is larger than a run can get", key));
+  }
 }
 
 TEST_F(Forged, EscapeCodesAreShown) {

@@ -131,7 +131,7 @@ TEST(CheckpointManifest, WithoutRowsStepsSayHowMany) {
   const std::string large = "65|M: \"step\" is larger than a run can get";
   EXPECT_EQ(refusal(older([](auto& j) { j["step"] = std::int64_t{1} << 61; })), large);
   EXPECT_EQ(refusal(changed(manifest, [](auto& j) { j["rows"] = (std::int64_t{1} << 60) + 1; })),
-            "65|M: \"rows\" or \"tokens\" is larger than a run can get");
+            "65|M: \"rows\" is larger than a run can get");
 }
 
 TEST(CheckpointManifest, WrongValuesAreNamed) {

@@ -1,10 +1,12 @@
 // Damages a checkpoint and makes the manifest's own sum right again, as anybody can: for tests of whole programs.
-//   usage  forge_checkpoint DIR empty | deep | large | behind | int
+//   usage  forge_checkpoint DIR empty | deep | large | behind | int | none | steers
 //     empty   rank 0's file has no byte, and the manifest a header of 8 for it
 //     deep    100,000 lists within each other in "extra"
 //     large   a manifest of 8 GiB, most of it a hole
 //     behind  a zero byte and more behind the manifest's object
 //     int     rank 0's file says that its first momentum is I32
+//     none    it was trained on rows of 0 tokens
+//     steers  its learning rate is a text of 50,000 bytes with codes for the terminal
 #include <cstring>
 #include <iostream>
 
@@ -27,6 +29,8 @@ class Forgery {
       replace("\"extra\": {",
               "\"extra\": {\"a\": " + lists + (text_.find("\"extra\": {}") == std::string::npos ? "," : ""));
     }
+    if (what == "none") set("batch.sequence", "0");
+    if (what == "steers") set("optim.lr", "\x1b[2J" + std::string(50000, 'x'));
     if (what == "behind") text_ += std::string(1, '\0') + "garbage";
     const std::string rest = text_.substr(kHeadBytes);
     put(kManifestName, "{\"xxh3\": \"" + hex_of(sum_of(as_bytes(rest))) + "\",\n" + rest);
@@ -41,6 +45,11 @@ class Forgery {
     const std::size_t at = text_.find(from);
     if (at == std::string::npos) throw std::runtime_error("the manifest has no " + from);
     text_.replace(at, from.size(), to);
+  }
+  void set(const std::string& key, const std::string& value) {
+    Manifest manifest = manifest_of_text(text_, "the manifest");
+    manifest.workload[key] = value;
+    text_ = text_of(manifest);
   }
   /// The manifest's entry of rank 0's file.
   void replace_sums(const FileSums& now) {

@@ -160,10 +160,38 @@ TEST_F(LinksTest, AGenerationThatIsALinkIsUnlinked) {
   ops_->make_dir(dir_ / "here/step-000002");
   link("../../precious", "here/step-000002/directory");
   link("../../precious/keep", "here/step-000002/rank-0000.safetensors");
+  link("../../precious/keep", "here/step-000002/named");
   ops_->make_dir(dir_ / "here/step-000003");
   EXPECT_EQ(checkpoint::generations(*ops_, dir_ / "here").size(), 3U);
   checkpoint::remove_old_generations(*ops_, dir_ / "here", 3, 1);
   EXPECT_EQ(here(), Names{"step-000003"});
+}
+
+// Somebody's notes are no run's: an old generation that holds them stays whole, and a new one of its name takes them over.
+TEST_F(LinksTest, WhatNoRunHasWrittenInAGenerationStays) {
+  const auto generation = [&](const std::string& name) {
+    ops_->make_dir(dir_ / "here" / name);
+    put("here/" + name + "/rank-0000.safetensors", "x");
+  };
+  for (const char* name : {"step-000001", "step-000002", "step-000003", "step-000004"}) generation(name);
+  put("here/step-000001/notes.txt", "kept");
+  ops_->make_dir(dir_ / "here/step-000002/plots");
+  put("here/step-000002/plots/a.png", "kept");
+  const auto stay = checkpoint::remove_old_generations(*ops_, dir_ / "here", 4, 1);
+  EXPECT_EQ(here(), (Names{"step-000001", "step-000002", "step-000004"}));
+  ASSERT_EQ(stay.size(), 2U);
+  EXPECT_EQ(stay[0].path, dir_ / "here/step-000001");
+  EXPECT_EQ(stay[0].why, (dir_ / "here/step-000001/notes.txt").string() + ": no run has put it there");
+  EXPECT_EQ(ops_->list(dir_ / "here/step-000001"), (Names{"notes.txt", "rank-0000.safetensors"}));
+  {
+    AtomicDir out(*ops_, dir_ / "here/step-000002", AtomicDir::Existing::replace,
+                  checkpoint::is_file_of_checkpoint);
+    out.write_file("manifest.json", [](File& file) { file.append(as_bytes("new")); });
+    out.commit();
+  }
+  EXPECT_EQ(here(), (Names{"step-000001", "step-000002", "step-000004"}));
+  EXPECT_EQ(ops_->list(dir_ / "here/step-000002"), (Names{"manifest.json", "plots"}));
+  EXPECT_EQ(read_file(*ops_, dir_ / "here/step-000002/plots/a.png"), "kept");
 }
 
 TEST_F(LinksTest, ANameThatIsTakenIsNotWaitedFor) {

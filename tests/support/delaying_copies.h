@@ -22,7 +22,7 @@ class DelayingCopies final : public Copies {
   }
 
  private:
-  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to) override {
+  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/) override {
     poison(to);
     const bool down = op.kind == CommKind::to_host;
     return (down ? down_ : up_).post([this, down, from, into = at::Tensor(to)]() mutable {

@@ -80,7 +80,7 @@ class HostCopies final : public Copies {
   [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
 
  private:
-  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to) override {
+  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/) override {
     std::unique_ptr<Lane>& lane = op.kind == CommKind::to_host ? down_ : up_;
     if (!lane) lane = std::make_unique<Lane>();
     auto end = std::make_shared<Completion>();
@@ -102,8 +102,8 @@ class HostCopies final : public Copies {
 
 }  // namespace
 
-Ticket Copies::checked(CommKind kind, const at::Tensor& from, const at::Tensor& to) {
-  return copy(check_copy(kind, from, to), from, to);
+Ticket Copies::checked(CommKind kind, const at::Tensor& from, const at::Tensor& to, OfStep of_step) {
+  return copy(check_copy(kind, from, to), from, to, of_step);
 }
 
 std::unique_ptr<Copies> make_host_copies(double mbps) { return std::make_unique<HostCopies>(mbps); }

@@ -69,7 +69,7 @@ class GpuCopies final : public Copies {
   [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
 
  private:
-  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to) override {
+  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/) override {
     CudaStream& own = op.kind == CommKind::to_host ? down_ : up_;
     if (!own) own = make_priority_stream();
     const cudaStream_t lane = own.get();

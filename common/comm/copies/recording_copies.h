@@ -17,7 +17,7 @@ class RecordingCopies final : public Copies {
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
 
  private:
-  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to) override;
+  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step) override;
 
   const std::unique_ptr<Copies> inner_;
   const std::shared_ptr<CommRecord> record_;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <set>
 
 #include "common/data/token_file.h"
 
@@ -41,12 +43,15 @@ Format format_of(FileOps& ops, const Path& path) {
   return is_wikitext_name(path.filename().string()) ? Format::wikitext : Format::text;
 }
 
-void add_texts_below(FileOps& ops, const Path& folder, std::vector<Path>& found) {
+// Folders may be links, also to what is read already or to one above: each is read once.
+void add_texts_below(FileOps& ops, const Path& folder, std::set<Path>& seen, std::vector<Path>& found) {
+  std::error_code unknown;
+  if (!seen.insert(std::filesystem::canonical(folder, unknown)).second) return;
   for (const std::string& name : ops.list(folder)) {
     const Path path = folder / name;
     const PathKind kind = ops.kind(path);
     if (kind == PathKind::directory) {
-      add_texts_below(ops, path, found);
+      add_texts_below(ops, path, seen, found);
     } else if (kind == PathKind::file && path.extension() == ".txt") {
       found.push_back(path);
     }
@@ -55,7 +60,8 @@ void add_texts_below(FileOps& ops, const Path& folder, std::vector<Path>& found)
 
 std::vector<Path> texts_below(FileOps& ops, const Path& folder) {
   std::vector<Path> found;
-  add_texts_below(ops, folder, found);
+  std::set<Path> seen;
+  add_texts_below(ops, folder, seen, found);
   if (!found.empty()) return found;
   for (const std::string& name : ops.list(folder)) {
     if (is_wikitext_name(name)) refuse(folder, "holds no .txt file, but " + name, (folder / name).string());

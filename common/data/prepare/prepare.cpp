@@ -194,10 +194,11 @@ std::string sidecar(const Options& options, const Tokenizer& tokenizer, const Pr
 
 void run(FileOps& ops, const Options& options, std::ostream& log) {
   refuse_existing(ops, options);
+  const Path beside = options.out.string() + ".json";
+  for (const Path& written : {options.out, beside}) require_replaceable(ops, written);
   const auto tokenizer = make_tokenizer(options.tokenizer);
   const Prepared prepared = tokenize(ops, options, *tokenizer);
   for (const Source& source : prepared.sources) report(log, source);
-  const Path beside = options.out.string() + ".json";
   write_token_file(ops, options.out, prepared.tokens);
   atomic_write_file(ops, beside, sidecar(options, *tokenizer, prepared));
   log << fmt::format("wrote {}: {} tokens of {} (vocabulary {}), and {}\n", options.out.string(),

@@ -27,6 +27,7 @@ NEEDED = {
     "ranks": list,
     "steps": dict,
 }
+MOST_OF_A_RECORD, MOST_OF_A_LINE = 32 << 20, 16 << 10  # bytes, as in common/records/record_reader.cpp
 WHOLE = "a run writes it whole or not at all, so it was damaged later: take another run, or train again"
 A_LINE = (
     "a run writes one JSON object per line, so it was damaged later: remove that line, or take another run"
@@ -69,6 +70,8 @@ def some_run(below="runs"):
 def parsed(text, path, fix, first_line=1):
     try:
         return json.loads(text)
+    except RecursionError:
+        raise Refused(DATA, f"{path}:{first_line}", "lists and objects are nested too deep", fix) from None
     except ValueError as error:  # also of bytes that are no text
         line, column = getattr(error, "lineno", 1), getattr(error, "colno", 1)
         raise Refused(DATA, f"{path}:{first_line + line - 1}:{column}", "is not JSON", fix) from None
@@ -112,6 +115,10 @@ def open_file(path):
     return open(descriptor, "rb")
 
 
+def too_large(path, most):
+    return Refused(DATA, path, f"is larger than {most >> 10} KiB: nothing of its kind needs that much", some_run())
+
+
 class StepFile:
     """steps.jsonl: each read() gives the steps that came since the last one."""
 
@@ -119,21 +126,30 @@ class StepFile:
         self.path, self._at, self._rest, self._lines = path, 0, b"", 0
 
     def read(self):
+        steps = []
         try:
             with open_file(self.path) as file:
                 file.seek(self._at)
-                new = file.read()
+                while new := file.read(1 << 20):
+                    self._at += len(new)
+                    steps += self._steps_of(new)
         except FileNotFoundError:  # the run has only begun
             return []
         except OSError as error:
             raise Refused(DATA, self.path, f"cannot be read: {error.strerror}", some_run()) from None
-        self._at += len(new)
+        return steps
+
+    def _steps_of(self, new):
         *lines, self._rest = (self._rest + new).split(b"\n")
         steps = []
         for line in lines:
             self._lines += 1
+            if len(line) > MOST_OF_A_LINE:
+                raise too_large(f"{self.path}:{self._lines}", MOST_OF_A_LINE)
             values = parsed(line, self.path, A_LINE, self._lines)
             steps.append(checked_step(values, f"{self.path}:{self._lines}", A_LINE))
+        if len(self._rest) > MOST_OF_A_LINE:
+            raise too_large(f"{self.path}:{self._lines + 1}", MOST_OF_A_LINE)
         return steps
 
     @property
@@ -174,9 +190,11 @@ class Run:
 def load_record(path):
     try:
         with open_file(path) as file:
-            text = file.read()
+            text = file.read(MOST_OF_A_RECORD + 1)
     except OSError as error:
         raise Refused(DATA, path, f"cannot be read: {error.strerror}", some_run()) from None
+    if len(text) > MOST_OF_A_RECORD:
+        raise too_large(path, MOST_OF_A_RECORD)
     if not text.strip():
         raise Refused(DATA, path, "is empty", WHOLE)
     record = parsed(text, path, WHOLE)

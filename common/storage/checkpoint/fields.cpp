@@ -9,6 +9,8 @@ namespace sc::checkpoint {
 namespace {
 
 constexpr const char* kFix = "the file is damaged or another program's: use another checkpoint";
+// Bytes, tokens, steps: four times of it are still 64 bits' when a run goes on counting.
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 60;
 // Of 48,000 tensors; GPT-2 of 1558M parameters has 580.
 constexpr JsonLimits kLimits{.bytes = kMostManifestBytes, .memory = std::size_t{24} << 20U};
 
@@ -45,6 +47,8 @@ const Json& Fields::at(const char* key) const {
 std::int64_t Fields::count(const char* key) const {
   const Json& value = at(key);
   if (!value.is_number_integer() || value.get<std::int64_t>() < 0) refuse_type(key, "an integer from 0");
+  if (value.get<std::int64_t>() > kMostCounted)
+    refuse(fmt::format("\"{}\" is larger than a run can get", full(key)));
   return value.get<std::int64_t>();
 }
 

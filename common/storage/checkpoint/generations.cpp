@@ -6,6 +6,7 @@
 #include <charconv>
 #include <stdexcept>
 
+#include "common/input/printable.h"
 #include "common/storage/checkpoint/reader.h"
 
 namespace sc::checkpoint {
@@ -27,6 +28,16 @@ void remove_all_leftovers(FileOps& ops, const Path& dir) {
   for (const std::string& name : ops.list(dir)) {
     if (is_leftover(name)) remove_leftover(ops, dir / name, Leftover::directory, is_file_of_checkpoint);
   }
+}
+
+/// What a removal would take along and no save has put there; empty: nothing. Links are not it: of them nothing but the name is there.
+std::string foreign_file(FileOps& ops, const Path& generation) {
+  if (ops.kind_of_name(generation) != PathKind::directory) return {};
+  for (const std::string& name : ops.list(generation)) {
+    const PathKind kind = ops.kind_of_name(generation / name);
+    if (kind != PathKind::link && !(kind == PathKind::file && is_file_of_checkpoint(name))) return name;
+  }
+  return {};
 }
 
 /// [anchor: name-first]
@@ -95,15 +106,28 @@ void commit_generation(FileOps& ops, AtomicDir& out, const Manifest& manifest) {
   out.commit();
 }
 
-void remove_old_generations(FileOps& ops, const Path& dir, std::int64_t newest_step, std::int64_t keep) {
+std::vector<PassedOver> remove_old_generations(FileOps& ops, const Path& dir, std::int64_t newest_step,
+                                               std::int64_t keep) {
   if (keep < 1) throw std::logic_error("checkpoint: at least one generation is kept");
   remove_all_leftovers(ops, dir);
   std::vector<Generation> all = generations(ops, dir);
   std::erase_if(all, [&](const Generation& generation) { return generation.step > newest_step; });
   const auto total = static_cast<std::int64_t>(all.size());
+  std::vector<PassedOver> stay;
   for (std::int64_t i = 0; i < total - keep; ++i) {
-    remove_generation(ops, dir, all[static_cast<std::size_t>(i)].step);
+    const auto& [step, path] = all[static_cast<std::size_t>(i)];
+    try {
+      const std::string foreign = foreign_file(ops, path);
+      if (foreign.empty())
+        remove_generation(ops, dir, step);
+      else
+        stay.push_back(
+            {path, fmt::format("{}: no run has put it there", printable((path / foreign).string()))});
+    } catch (const InputError& refused) {
+      stay.push_back({path, fmt::format("{}: {}", refused.where(), refused.message())});
+    }
   }
+  return stay;
 }
 
 }  // namespace sc::checkpoint

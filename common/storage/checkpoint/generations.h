@@ -52,8 +52,10 @@ void commit_generation(FileOps& ops, AtomicDir& out, const Manifest& manifest);
 /// Newer ones, which a run that was taken back to an earlier step finds, stay. Removes as well what crashed
 /// saves and removals left, whatever their step (remove_leftover()); what a living process writes is locked and
 /// stays. Of a generation that is a symbolic link the link goes.
-///   keep    at least 1
-///   Errors  InputError (exit 73). What was kept is whole in any case.
-void remove_old_generations(FileOps& ops, const Path& dir, std::int64_t newest_step, std::int64_t keep);
+///   keep     at least 1
+///   Returns  old generations that stay, and why: something in them is no file of a checkpoint, or cannot be removed.
+///   Errors   InputError (exit 73). What was kept is whole in any case.
+std::vector<PassedOver> remove_old_generations(FileOps& ops, const Path& dir, std::int64_t newest_step,
+                                               std::int64_t keep);
 
 }  // namespace sc::checkpoint

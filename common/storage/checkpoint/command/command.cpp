@@ -5,6 +5,7 @@
 #include <set>
 
 #include "common/base/text.h"
+#include "common/config/workload_table.h"
 #include "common/input/printable.h"
 #include "common/storage/checkpoint/generations.h"
 
@@ -89,6 +90,7 @@ int verify(FileOps& ops, const Path& dir, std::ostream& log) {
     try {
       Reader reader(ops, path);
       reader.verify();
+      (void)workload_of_texts(reader.manifest().workload, (path / kManifestName).string());
       ++looked_at;
       log << fmt::format("{}: whole, {} in {} file{}\n", shown(path.string(), kMostPath),
                          human_bytes(reader.bytes()), reader.manifest().world,

@@ -132,6 +132,7 @@ void Exporter::write_transposed(const Key& key, const Shape& shape) {
 void refuse_existing(FileOps& ops, const Path& out, bool replace) {
   const PathKind kind = ops.kind(out);
   if (kind == PathKind::absent || (kind == PathKind::file && replace)) return;
+  if (kind == PathKind::other) throw not_regular(FileIntent::write, out);
   throw InputError(ExitCode::cannot_write, out.string(),
                    kind == PathKind::directory ? "is a directory" : "is there already",
                    kind == PathKind::directory ? "give the name of a file" : "--replace, or another name");
