@@ -8,6 +8,7 @@
 
 #include "common/base/text.h"
 #include "common/data/corpus.h"
+#include "common/data/prose.h"
 #include "common/storage/mapped_file.h"
 
 namespace sc {
@@ -25,14 +26,13 @@ std::vector<TokenId> encode_documents(std::string_view text, const Tokenizer& to
   return tokens;
 }
 
-void check_is_text(std::string_view text, const Path& path) {
-  if (text.empty()) {
-    throw InputError(ExitCode::data, path.string(), "is empty", "give a text file with some text in it");
-  }
-  const std::size_t zero = text.find('\0');
-  if (zero == std::string_view::npos) return;
-  throw InputError(ExitCode::data, path.string(), fmt::format("is not text: byte {} is zero", zero),
-                   "give a text file (UTF-8), or a token file of llm.c's format");
+// Several files are given to a shell by a pattern; a run has one.
+void refuse_pattern(FileOps& ops, const Path& source) {
+  if (ops.kind(source) != PathKind::absent || source.string().find_first_of("*?[") == std::string::npos)
+    return;
+  throw InputError(ExitCode::data, source.string(), "is a pattern, and a run reads one file",
+                   fmt::format("one file of all that match: prepare {} --out all.bin, then --data all.bin",
+                               source.string()));
 }
 
 bool is_token_file(const MappedFile& file) {
@@ -43,6 +43,7 @@ bool is_token_file(const MappedFile& file) {
 TokenFile open_tokens(FileOps& ops, const std::string& named, const Workload& workload, const Path& cache) {
   const DataConfig& data = workload.data;
   const Path source = named == "austen" ? austen_text(ops, cache) : Path(named);
+  refuse_pattern(ops, source);
   const auto open = [&] {
     if (is_token_file(MappedFile(source))) return TokenFile(source);
     const auto tokenizer = make_tokenizer(data.tokenizer);
@@ -51,6 +52,13 @@ TokenFile open_tokens(FileOps& ops, const std::string& named, const Workload& wo
   TokenFile file = open();
   file.check_tokens(workload.model.vocab);
   return file;
+}
+
+// What whoever trains on a text should know; of a token file nothing.
+std::string note_of(const std::string& named) {
+  if (named == "austen") return "";
+  const MappedFile file(named);
+  return is_token_file(file) ? "" : crlf_note(file.text(), named);
 }
 
 RowFormat format_of(const Workload& workload) {
@@ -127,14 +135,14 @@ std::vector<std::string_view> paragraphs(std::string_view text) {
 Path tokenize_once(FileOps& ops, const Path& text, const Tokenizer& tokenizer, Packing packing,
                    const Path& cache) {
   const MappedFile file(text);
-  check_is_text(file.text(), text);
+  require_text(file.text(), text, /*as_text=*/false);
+  const std::string_view content = without_bom(file.text());
   constexpr std::size_t kKeyDigits = 16;
   const bool stream = packing == Packing::pack;
-  Path tokens = cache / fmt::format("{}-{}-{}.bin", hex_sha256(file.text()).substr(0, kKeyDigits),
+  Path tokens = cache / fmt::format("{}-{}-{}.bin", hex_sha256(content).substr(0, kKeyDigits),
                                     tokenizer.name(), stream ? "stream" : "documents");
   if (ops.kind(tokens) == PathKind::file) return tokens;
-  write_token_file(ops, tokens,
-                   stream ? tokenizer.encode(file.text()) : encode_documents(file.text(), tokenizer));
+  write_token_file(ops, tokens, stream ? tokenizer.encode(content) : encode_documents(content, tokenizer));
   return tokens;
 }
 
@@ -149,7 +157,10 @@ Dataset Dataset::open(FileOps& ops, const Workload& workload, const Path& cache,
   TokenFile file = open_tokens(ops, workload.data.source, workload, cache);
   std::optional<TokenFile> own;
   if (!validation.empty()) own = open_tokens(ops, validation, workload, cache);
-  return {std::move(file), std::move(own), workload, validation.empty() ? workload.data.source : validation};
+  Dataset data(std::move(file), std::move(own), workload,
+               validation.empty() ? workload.data.source : validation);
+  data.note_ = note_of(workload.data.source);
+  return data;
 }
 
 Dataset::Dataset(TokenFile file, std::optional<TokenFile> validation, const Workload& workload,

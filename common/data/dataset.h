@@ -59,6 +59,8 @@ class Dataset {
   [[nodiscard]] std::int64_t num_tokens() const { return static_cast<std::int64_t>(file_.tokens().size()); }
   /// The token file that is mapped.
   [[nodiscard]] const Path& tokens_path() const { return file_.path(); }
+  /// Of the text that is trained on, a line that its owner should read; or empty.
+  [[nodiscard]] const std::string& note() const { return note_; }
   /// That of the validation text, if it is a file of its own.
   [[nodiscard]] std::optional<Path> validation_path() const {
     return validation_file_ ? std::optional(validation_file_->path()) : std::nullopt;
@@ -71,6 +73,7 @@ class Dataset {
   TokenFile file_;
   std::optional<TokenFile> validation_file_;
   Rows train_, validation_;
+  std::string note_;
 };
 
 /// All of a file as rows, to be evaluated.

@@ -10,6 +10,7 @@
 
 #include "common/base/text.h"
 #include "common/storage/atomic_dir.h"
+#include "common/storage/git_lfs.h"
 
 namespace sc {
 
@@ -23,14 +24,25 @@ constexpr const char* kFormatFix =
     "give a text file, or a 2-byte token file of llm.c (magic 20240520, version 1); a damaged file in the "
     "cache can be removed";
 
-[[noreturn]] void refuse(const Path& path, const std::string& what) {
-  throw InputError(ExitCode::data, path.string(), what, kFormatFix);
+[[noreturn]] void refuse(const Path& path, const std::string& what, const std::string& fix = kFormatFix) {
+  throw InputError(ExitCode::data, path.string(), what, fix);
+}
+
+// What nanoGPT writes: ids and nothing else.
+std::string fix_for_bare_ids(const MappedFile& file) {
+  if (file.size().value() % std::int64_t{sizeof(TokenId)} != 0) return kFormatFix;
+  return fmt::format(
+      "if it holds bare 2-byte ids (nanoGPT's): prepare {} --format u16 --out TOKENS.bin; otherwise {}",
+      file.path().string(), kFormatFix);
 }
 
 Header read_header(const MappedFile& file) {
+  require_no_lfs_pointer(file.text(), file.path());
   if (file.size().value() < kTokenFileHeaderBytes) {
-    refuse(file.path(), fmt::format("{} bytes; a token file starts with a header of {}", file.size().value(),
-                                    kTokenFileHeaderBytes));
+    refuse(file.path(),
+           fmt::format("{} bytes; a token file starts with a header of {}", file.size().value(),
+                       kTokenFileHeaderBytes),
+           fix_for_bare_ids(file));
   }
   Header header{};
   std::memcpy(header.data(), file.bytes().data(), sizeof(header));
@@ -71,8 +83,10 @@ TokenFile::TokenFile(const Path& path) : file_(path) {
   const Header header = read_header(file_);
   const std::int32_t magic = header[0], version = header[1], count = header[2];
   if (magic != kTokenFileMagic) {
-    refuse(path, fmt::format("magic {} instead of {}{}", magic, kTokenFileMagic,
-                             magic == kLlama3Magic ? ": these are llm.c's 4-byte tokens of Llama 3" : ""));
+    refuse(path,
+           fmt::format("magic {} instead of {}{}", magic, kTokenFileMagic,
+                       magic == kLlama3Magic ? ": these are llm.c's 4-byte tokens of Llama 3" : ""),
+           looks_like_token_file(file_.text()) ? kFormatFix : fix_for_bare_ids(file_));
   }
   if (version != kTokenFileVersion)
     refuse(path, fmt::format("version {} instead of {}", version, kTokenFileVersion));

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "common/base/text.h"
+#include "common/storage/git_lfs.h"
 #include "common/storage/safetensors_header.h"
 
 namespace sc {
@@ -47,6 +48,7 @@ std::int64_t header_length(const MappedFile& file) {
 Elements SafeTensor::numel() const { return Elements(shape_numel(shape)); }
 
 SafetensorsReader::SafetensorsReader(const Path& path) : file_(path) {
+  require_no_lfs_pointer(file_.text(), path);
   const std::int64_t length = header_length(file_);
   data_begin_ = kLengthBytes + length;
   const std::string_view json =

@@ -128,6 +128,77 @@ TEST_F(PrepareTest, NothingIsWrittenWhereTheSidecarCannotBe) {
   EXPECT_EQ(disk_->kind_of_name(options_.out), PathKind::absent);
 }
 
+// The same documents, however the system ends lines that the file was written on, and whether an editor put a mark before it.
+TEST_F(PrepareTest, MarksAndLineEndsChangeNoDocument) {
+  const auto windows = [](std::string text) {
+    for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) text.insert(at, "\r");
+    return text;
+  };
+  const std::string mark = "\xef\xbb\xbf";
+  const std::string wiki = " = One = \n \n Text . \n \n = Two = \n \n Text . \n \n = Three = \n \n Text . \n";
+  const std::string parts = "one\n---\ntwo\n---\nthree\n";
+  for (const bool marked : {false, true}) {
+    for (const bool crlf : {false, true}) {
+      const auto written = [&](const std::string& text) {
+        return (marked ? mark : "") + (crlf ? windows(text) : text);
+      };
+      put("wiki.train.raw", written(wiki));
+      const Prepared articles = tokens();
+      EXPECT_EQ(articles.sources[0].documents, 3) << marked << crlf;
+      EXPECT_EQ(articles.tokens[0], ' ') << "the mark is no token";
+      EXPECT_EQ(articles.sources[0].notes.size(), crlf ? 1U : 0U);
+      put("a.txt", written(parts));
+      for (const char* separator : {"\n---\n", "---\n", "---"}) {
+        options_.separator = separator;
+        EXPECT_EQ(tokens().sources[0].documents, 3) << marked << crlf << separator;
+      }
+      EXPECT_EQ(text().substr(0, 3), "one");
+      options_.separator.clear();
+    }
+  }
+  put("a.txt", "a\r\nb\nc\r\n");
+  EXPECT_EQ(tokens().sources[0].notes[0].substr(0, 25), "2 of 3 lines end in CR LF");
+  options_.format = Format::wikitext;
+  EXPECT_EQ(tokens().sources[0].notes[1].substr(0, 22), "fewer than two heading");
+}
+
+TEST_F(PrepareTest, LinesOfJson) {
+  put("a.jsonl",
+      "\xef\xbb\xbf{\"text\": \"one\\n\", \"id\": 1}\r\n\n{\"body\": \"x\", \"text\": \"two\"}\n{\"text\": "
+      "null}");
+  EXPECT_EQ(text(), "one\n|two");
+  put("a.data", "{\"body\": \"x\", \"text\": 3}\n{\"body\": \"y\"}\n");
+  EXPECT_EQ(error().substr(0, 42), "65|DIR/a.data: holds lines of JSON, whose ");
+  options_.format = Format::jsonl;
+  EXPECT_EQ(error(), "65|DIR/a.data:1: \"text\" is no text|--column NAME; texts are in: body");
+  options_.column = "body";
+  EXPECT_EQ(text(), "x|y");
+  options_.column = "none";
+  EXPECT_EQ(error(), "65|DIR/a.data:1: \"none\" is not there|--column NAME; texts are in: body");
+  put("a.data", "{\"body\": \"x\"}\nno\n");
+  options_.column = "body";
+  EXPECT_EQ(error().substr(0, 19), "65|DIR/a.data:2:2: ");
+  put("a.data", "{\"body\": \"x\"}\n[]\n");
+  EXPECT_EQ(error(), "65|DIR/a.data:2: is array, and no object|one JSON object a line; or --format text");
+  options_.format = Format::text;
+  EXPECT_EQ(text(), "{\"body\": \"x\"}\n[]\n") << "as it stands, where that is asked for";
+}
+
+TEST_F(PrepareTest, PointersOfGitLfsAreNamed) {
+  const std::string lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 99\n";
+  for (const char* name : {"a.txt", "a.bin", "wiki.train.raw", "a.parquet", "a.jsonl"}) {
+    for (const Format format :
+         {Format::automatic, Format::text, Format::u16, Format::jsonl, Format::tokens, Format::parquet}) {
+      put(name, lfs);
+      options_.format = format;
+      EXPECT_EQ(error().substr(0, 3), "65|");
+      EXPECT_NE(error().find("is a pointer of Git LFS and not the file itself, which has 99 bytes"),
+                std::string::npos)
+          << name << error();
+    }
+  }
+}
+
 TEST_F(PrepareTest, WikiTextIsKnownByItsName) {
   put("wiki.test.raw", " \n = A = \n \n x \n \n = B = \n \n y \n");
   EXPECT_EQ(text(), " \n = A = \n \n x \n \n| = B = \n \n y \n");

@@ -96,10 +96,12 @@ TEST_F(DatasetTest, ReadsTokenFilesByContentOrSuffix) {
   EXPECT_EQ(open().train().count(), 2);  // split at 50256
   workload_.data.source = (dir_ / "b.bin").string();
   put("b.bin", "text");
-  EXPECT_EQ(error(),
-            "65|DIR/b.bin: 4 bytes; a token file starts with a header of 1024|give a text file, or a 2-byte "
-            "token file of llm.c "
-            "(magic 20240520, version 1); a damaged file in the cache can be removed");
+  EXPECT_EQ(
+      error(),
+      "65|DIR/b.bin: 4 bytes; a token file starts with a header of 1024|if it holds bare 2-byte ids "
+      "(nanoGPT's): prepare DIR/b.bin --format u16 --out TOKENS.bin; otherwise give a text file, or a 2-byte "
+      "token file of llm.c "
+      "(magic 20240520, version 1); a damaged file in the cache can be removed");
 }
 
 TEST_F(DatasetTest, BadSourcesAreRefusedWithTheReason) {
@@ -111,8 +113,8 @@ TEST_F(DatasetTest, BadSourcesAreRefusedWithTheReason) {
   EXPECT_EQ(error(), "65|DIR/text.txt: is empty|give a text file with some text in it");
   put("text.txt", std::string("text\0text", 9));
   EXPECT_EQ(error(),
-            "65|DIR/text.txt: is not text: byte 4 is zero|give a text file (UTF-8), or a token file of "
-            "llm.c's format");
+            "65|DIR/text.txt: is not text: byte 4 is zero|give UTF-8; for UTF-16: iconv -f UTF-16 -t UTF-8; "
+            "unpack what is compressed");
   put("text.txt", "some text");
   workload_.data.tokenizer = "word";
   EXPECT_EQ(
@@ -123,6 +125,67 @@ TEST_F(DatasetTest, BadSourcesAreRefusedWithTheReason) {
   workload_.data.source = dir_.path().string();
   EXPECT_EQ(error(),
             "65|DIR: cannot open: Is a directory (EISDIR)|give the path of a file, not of a directory");
+}
+
+// The mark at a file's beginning is no text; lines that end as on Windows are said.
+TEST_F(DatasetTest, TextsAsOtherSystemsWriteThem) {
+  const std::string text = "a line\nand another, long enough for a row\n", mark = "\xef\xbb\xbf";
+  put("text.txt", text);
+  const Path plain = open().tokens_path();
+  EXPECT_EQ(open().note(), "");
+  put("text.txt", mark + text);
+  EXPECT_EQ(open().tokens_path(), plain);
+  put("text.txt", mark + "a line\r\nand another, long enough for a row\n");
+  EXPECT_EQ(open().note().substr(0, 36), "1 of 2 lines end in CR LF, as on Win");
+  EXPECT_NE(open().tokens_path(), plain);
+  put("text.txt", mark);
+  EXPECT_EQ(error(), "65|DIR/text.txt: is empty|give a text file with some text in it");
+}
+
+// Each would be trained as it stands, with nobody knowing.
+TEST_F(DatasetTest, WhatIsNoProseIsRefused) {
+  const std::string lfs =
+      "version https://git-lfs.github.com/spec/v1\noid "
+      "sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
+  put("text.txt", lfs);
+  EXPECT_EQ(error(),
+            "65|DIR/text.txt: is a pointer of Git LFS and not the file itself, which has 12,345 bytes|git "
+            "lfs pull, in the "
+            "clone that it lies in; or download the file");
+  put("text.txt", "\xef\xbb\xbf\n{\"text\": \"a\", \"meta\": {}}\r\n{\"text\": \"b\"}\r\n");
+  EXPECT_EQ(error(),
+            "65|DIR/text.txt: holds lines of JSON, whose braces and names would be trained|prepare "
+            "DIR/text.txt --format jsonl "
+            "--column text --out FILE.bin; or --format text, if it is to be trained as it stands");
+  for (const char* json : {"{\n  \"text\": \"a\"\n}\n", "[\n  {\"text\": \"a\"},\n  {\"text\": \"b\"}\n]\n",
+                           "[\"a\", \"b\"]", "{\"text\": \"a\"}"}) {
+    put("text.txt", json);
+    EXPECT_EQ(error().substr(0, 28), "65|DIR/text.txt: is JSON, wh") << json;
+  }
+  for (const char* other : {"%PDF-1.7\nx", "<!DOCTYPE HTML>\n<p>a", "\n<html lang=en>"}) {
+    put("text.txt", other);
+    EXPECT_EQ(error().substr(0, 20), "65|DIR/text.txt: is ") << other;
+  }
+  for (const char* prose : {"{He said: a text in braces, long enough to train on.}",
+                            "[1] A footnote, and what follows it.\n[2] Another]",
+                            "version https is no pointer, but a text of some length",
+                            "\"{\" is a brace, of which texts may speak"}) {
+    put("text.txt", prose);
+    EXPECT_EQ(error(), "no InputError") << prose;
+  }
+  workload_.data.source = (dir_ / "part_*.bin").string();
+  EXPECT_EQ(error(),
+            "65|DIR/part_*.bin: is a pattern, and a run reads one file|one file of all that match: prepare "
+            "DIR/part_*.bin "
+            "--out all.bin, then --data all.bin");
+  put("ids.bin", std::string(4000, 'a'));
+  workload_.data.source = (dir_ / "ids.bin").string();
+  EXPECT_EQ(error().substr(0, 108),
+            "65|DIR/ids.bin: magic 1633771873 instead of 20240520|if it holds bare 2-byte ids (nanoGPT's): "
+            "prepare DIR/ids");
+  put("lfs.bin", lfs);
+  workload_.data.source = (dir_ / "lfs.bin").string();
+  EXPECT_EQ(error().substr(0, 45), "65|DIR/lfs.bin: is a pointer of Git LFS and n");
 }
 
 TEST_F(DatasetTest, TokensOutsideTheModelsVocabularyAreRefused) {

@@ -31,6 +31,8 @@ const std::string kA =
 const Case kCases[] = {
     {"EmptyFile", "", "0 bytes; a safetensors file starts with an 8-byte header length"},
     {"SevenBytes", "1234567", "7 bytes; a safetensors file starts with an 8-byte header length"},
+    {"PointerOfGitLfs", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n",
+     "is a pointer of Git LFS and not the file itself, which has 7 bytes"},
     {"LengthAboveTheLimit", file_of("{}", 0, 16'000'001),
      "header length 16000001 at byte 0 is above the limit of 16000000"},
     {"LengthOfAllOnes", std::string(8, '\xff') + "{}",

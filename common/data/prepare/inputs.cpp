@@ -8,6 +8,7 @@
 #include <set>
 
 #include "common/data/token_file.h"
+#include "common/storage/git_lfs.h"
 
 namespace sc::prepare {
 namespace {
@@ -22,6 +23,10 @@ bool ends_with(std::string_view text, std::string_view tail) {
   return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail;
 }
 
+std::string_view without_cr(std::string_view line) {
+  return line.ends_with('\r') ? line.substr(0, line.size() - 1) : line;
+}
+
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
 
 /// WikiText's own file names.
@@ -30,16 +35,18 @@ bool is_wikitext_name(const std::string& name) {
 }
 
 Format format_of(FileOps& ops, const Path& path) {
-  constexpr std::size_t kHead = 4;
+  constexpr std::size_t kHead = 200;
   std::array<std::byte, kHead> head{};
   const auto read = static_cast<std::size_t>(ops.open_read(path)->read_at(head, Bytes(0)).value());
   const std::string_view first(reinterpret_cast<const char*>(head.data()), read);
-  if (first == "PAR1" || path.extension() == ".parquet") return Format::parquet;
+  require_no_lfs_pointer(first, path);
+  if (first.starts_with("PAR1") || path.extension() == ".parquet") return Format::parquet;
   if (looks_like_token_file(first)) return Format::tokens;
   if (path.extension() == ".bin") {
     refuse(path, "does not begin as llm.c's token files do",
            "--format u16 if it holds bare 2-byte ids (nanoGPT's), or --format text");
   }
+  if (path.extension() == ".jsonl" || path.extension() == ".ndjson") return Format::jsonl;
   return is_wikitext_name(path.filename().string()) ? Format::wikitext : Format::text;
 }
 
@@ -76,7 +83,8 @@ std::string_view line_at(std::string_view text, std::size_t begin, std::size_t& 
   return text.substr(begin, end - begin);
 }
 
-bool is_article_heading(std::string_view line) {
+bool is_article_heading(std::string_view with_cr) {
+  const std::string_view line = without_cr(with_cr);
   constexpr std::string_view kMark = " = ", kSection = " = = ";
   return line.size() > 2 * kMark.size() && starts_with(line, kMark) && ends_with(line, kMark) &&
          !starts_with(line, kSection);
@@ -123,15 +131,36 @@ std::vector<std::string_view> wikitext_articles(std::string_view text) {
   return articles;
 }
 
+namespace {
+
+// How many bytes of `text` are `separator`, in which a line may end in LF where the text has CR LF; 0: it does not begin so.
+std::size_t length_of(std::string_view separator, std::string_view text) {
+  std::size_t at = 0;
+  for (const char c : separator) {
+    if (c == '\n' && text.substr(at).starts_with("\r\n")) ++at;
+    if (at >= text.size() || text[at] != c) return 0;
+    ++at;
+  }
+  return at;
+}
+
+}  // namespace
+
 std::vector<std::string_view> split_at(std::string_view text, std::string_view separator) {
   std::vector<std::string_view> parts;
-  while (!separator.empty()) {
-    const std::size_t end = text.find(separator);
-    if (end == std::string_view::npos) break;
-    parts.push_back(text.substr(0, end));
-    text.remove_prefix(end + separator.size());
+  std::size_t begin = 0;
+  const std::string_view first = separator.starts_with('\n') ? "\r\n" : separator.substr(0, 1);
+  for (std::size_t at = 0;
+       !separator.empty() && (at = text.find_first_of(first, at)) != std::string_view::npos;) {
+    const std::size_t length = length_of(separator, text.substr(at));
+    if (length == 0) {
+      ++at;
+      continue;
+    }
+    parts.push_back(text.substr(begin, at - begin));
+    begin = at += length;
   }
-  parts.push_back(text);
+  parts.push_back(text.substr(begin));
   return parts;
 }
 

@@ -12,7 +12,8 @@
 namespace sc::prepare {
 namespace {
 
-constexpr std::array<std::string_view, 6> kFormats = {"auto", "text", "wikitext", "tokens", "u16", "parquet"};
+constexpr std::array<std::string_view, 7> kFormats = {"auto",   "text", "wikitext", "jsonl",
+                                                      "tokens", "u16",  "parquet"};
 
 struct Flag {
   const char* name;
@@ -23,10 +24,11 @@ constexpr std::array<Flag, 9> kFlags = {{
     {"out", "FILE.bin", "the token file to write"},
     {"tokenizer", "NAME", "gpt2 (default) or byte"},
     {"format", "KIND",
-     "auto (default), text, wikitext, tokens (llm.c's files),\n"
-     "u16 (bare 2-byte ids, as nanoGPT writes them) or parquet"},
+     "auto (default), text (whatever it looks like), wikitext,\n"
+     "jsonl (an object a line), tokens (llm.c's files), u16 (bare\n"
+     "2-byte ids, as nanoGPT writes them) or parquet"},
     {"separator", "TEXT", "ends a document within a text, e.g. '<|endoftext|>'; is not tokenised"},
-    {"column", "NAME", "parquet: the column that holds the texts (default: text)"},
+    {"column", "NAME", "jsonl, parquet: what holds the texts (default: text)"},
     {"licence", "LINE", "a line about licence and authors, kept in the sidecar"},
     {"replace", "", "overwrite FILE.bin"},
     {"python", "PATH", "parquet: an interpreter that has pyarrow (default: .deps/prepare's)"},
@@ -38,7 +40,7 @@ constexpr const char* kHead = R"(Turns text into a file of tokens that every les
 usage: prepare INPUT... --out FILE.bin [flags]
 
 INPUT is a text file, a folder (all .txt files below it, in the order of their paths), a raw file of WikiText,
-a file of tokens, a parquet file, or the word austen: the six novels that this repository carries.
+lines of JSON, a file of tokens, a parquet file, or the word austen: the six novels that this repository carries.
 End-of-text stands between documents. Beside FILE.bin, FILE.bin.json says where the tokens come from.
 
 )";

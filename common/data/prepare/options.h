@@ -10,7 +10,7 @@
 namespace sc::prepare {
 
 /// What an input holds. `automatic` decides by its content and name.
-enum class Format { automatic, text, wikitext, tokens, u16, parquet };
+enum class Format { automatic, text, wikitext, jsonl, tokens, u16, parquet };
 std::string_view name_of(Format format);
 
 struct Options {

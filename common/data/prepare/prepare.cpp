@@ -9,8 +9,12 @@
 #include "common/data/bpe/utf8.h"
 #include "common/data/corpus.h"
 #include "common/data/prepare/parquet.h"
+#include "common/data/prose.h"
 #include "common/data/token_file.h"
+#include "common/input/json_parse.h"
+#include "common/input/printable.h"
 #include "common/storage/atomic_dir.h"
+#include "common/storage/git_lfs.h"
 #include "common/storage/mapped_file.h"
 
 namespace sc::prepare {
@@ -40,7 +44,8 @@ class Reader {
 
  private:
   void read_content(const Input& input, std::string_view content, Source& source);
-  void read_text(const Input& input, std::string_view text, Source& source);
+  void read_text(const Input& input, std::string_view content, Source& source);
+  void read_lines_of_json(std::string_view text, const Source& source);
   void add_document(std::string_view text);
   void add_ids(const Input& input, std::span<const TokenId> ids);
 
@@ -72,6 +77,7 @@ void Reader::read_content(const Input& input, std::string_view content, Source& 
   source.sha256 = hex_sha256(content);
   switch (input.format) {
     case Format::parquet:
+      require_no_lfs_pointer(content, input.path);
       read_parquet(input.path, options_.column, options_.python,
                    [&](std::string_view text) { add_document(text); });
       return;
@@ -84,19 +90,22 @@ void Reader::read_content(const Input& input, std::string_view content, Source& 
         refuse(source.path, fmt::format("{} bytes are not a whole number of 2-byte ids", content.size()),
                "--format text, or give another file");
       }
+      require_no_lfs_pointer(content, input.path);
       // A mapping begins at a page, so the ids are aligned.
       return add_ids(input,
                      {reinterpret_cast<const TokenId*>(content.data()), content.size() / sizeof(TokenId)});
+    case Format::jsonl:
+      require_no_lfs_pointer(content, input.path);
+      return read_lines_of_json(without_bom(content), source);
     default:
       return read_text(input, content, source);
   }
 }
 
-void Reader::read_text(const Input& input, std::string_view text, Source& source) {
-  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
-    refuse(source.path, fmt::format("is not text: byte {} is zero", zero),
-           "give UTF-8; for UTF-16: iconv -f UTF-16 -t UTF-8; unpack what is compressed");
-  }
+void Reader::read_text(const Input& input, std::string_view content, Source& source) {
+  require_text(content, input.path, options_.format != Format::automatic);
+  const std::string_view text = without_bom(content);
+  if (std::string note = crlf_note(text, input.path); !note.empty()) source.notes.push_back(std::move(note));
   for (std::size_t at = 0; at < text.size();) {
     const Utf8Char c = first_utf8(text.substr(at));
     if (c.state != Utf8Char::State::complete) {
@@ -106,9 +115,48 @@ void Reader::read_text(const Input& input, std::string_view text, Source& source
     at += c.length;
   }
   if (input.format == Format::wikitext) {
-    for (const std::string_view article : wikitext_articles(text)) add_document(article);
+    const std::vector<std::string_view> articles = wikitext_articles(text);
+    if (articles.size() < 2)
+      source.notes.emplace_back(
+          "fewer than two headings \" = Title = \" between blank lines: it is one document; is it WikiText?");
+    for (const std::string_view article : articles) add_document(article);
   } else {
     for (const std::string_view document : split_at(text, options_.separator)) add_document(document);
+  }
+}
+
+void Reader::read_lines_of_json(std::string_view text, const Source& source) {
+  constexpr JsonLimits kLimits{.bytes = std::size_t{64} << 20U, .memory = std::size_t{256} << 20U};
+  const std::string_view column = options_.column;
+  std::int64_t number = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const std::string where = fmt::format("{}:{}", source.path, ++number);
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    nlohmann::json object;
+    try {
+      object = parse_json(line, kLimits);
+    } catch (const JsonError& error) {
+      refuse(fmt::format("{}:{}", where, error.column()), error.what(),
+             "one JSON object a line; or --format text");
+    }
+    if (!object.is_object())
+      refuse(where, fmt::format("is {}, and no object", object.type_name()),
+             "one JSON object a line; or --format text");
+    const auto found = object.find(column);
+    if (found != object.end() && found->is_null()) continue;
+    if (found == object.end() || !found->is_string()) {
+      std::string names;
+      for (const auto& [name, value] : object.items()) {
+        if (value.is_string() && names.size() < 200) names += (names.empty() ? "" : ", ") + shown(name);
+      }
+      refuse(where,
+             fmt::format("\"{}\" is {}", shown(column), found == object.end() ? "not there" : "no text"),
+             names.empty() ? "--column NAME" : fmt::format("--column NAME; texts are in: {}", names));
+    }
+    add_document(found->get_ref<const std::string&>());
   }
 }
 
@@ -148,6 +196,7 @@ void refuse_existing(FileOps& ops, const Options& options) {
 }
 
 void report(std::ostream& log, const Source& source) {
+  for (const std::string& note : source.notes) log << fmt::format("note: {}: {}\n", source.path, note);
   log << fmt::format("{}: {}, {}, {} document{}, {} tokens\n", source.path, name_of(source.format),
                      human_bytes(source.bytes), human_count(source.documents),
                      source.documents == 1 ? "" : "s", human_count(source.tokens));

@@ -20,6 +20,7 @@ struct Source {
   std::int64_t documents = 0;                           // without empty ones
   std::int64_t tokens = 0;                              // end-of-text among them
   std::int64_t wrong_bytes = 0, first_wrong_byte = -1;  // not UTF-8; text and wikitext only
+  std::vector<std::string> notes = {};                  // what its reader should know
 };
 
 struct Prepared {

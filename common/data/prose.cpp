@@ -1,0 +1,104 @@
+#include "common/data/prose.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "common/base/text.h"
+#include "common/input/json_parse.h"
+#include "common/storage/git_lfs.h"
+
+namespace sc {
+namespace {
+
+constexpr std::string_view kBlank = " \t\r\n";
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(kBlank);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+}
+
+// Whether all of it is one object.
+bool is_object(std::string_view line) {
+  constexpr JsonLimits kLimits{.bytes = std::size_t{16} << 20U};
+  if (!line.starts_with('{') || !line.ends_with('}')) return false;
+  try {
+    return parse_json(line, kLimits).is_object();
+  } catch (const JsonError&) {
+    return false;
+  }
+}
+
+bool is_marked_up(std::string_view begin) {
+  std::string head(begin.substr(0, 14));
+  std::ranges::transform(head, head.begin(), [](unsigned char c) { return c < 128 ? std::tolower(c) : c; });
+  return head.starts_with("<!doctype html") || head.starts_with("<html") || head.starts_with("<?xml");
+}
+
+}  // namespace
+
+std::string_view without_bom(std::string_view text) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
+}
+
+std::int64_t count_crlf(std::string_view text) {
+  std::int64_t count = 0;
+  for (std::size_t at = text.find("\r\n"); at != std::string_view::npos; at = text.find("\r\n", at + 2))
+    ++count;
+  return count;
+}
+
+std::string crlf_note(std::string_view text, const Path& path) {
+  const std::int64_t windows = count_crlf(text);
+  if (windows == 0) return "";
+  return fmt::format(
+      "{} of {} lines end in CR LF, as on Windows: each CR is trained with the rest (dos2unix {} removes "
+      "them)",
+      human_count(windows), human_count(std::ranges::count(text, '\n')), path.string());
+}
+
+std::optional<NoProse> what_is_no_prose(std::string_view content) {
+  const std::string_view text = trimmed(without_bom(content));
+  const std::string_view first = trimmed(text.substr(0, text.find('\n')));
+  if (text.starts_with("%PDF-")) return NoProse{"is a PDF"};
+  if (is_marked_up(text)) return NoProse{"is HTML or XML, whose marks would be trained"};
+  if (first.size() < text.size() && is_object(first))
+    return NoProse{"holds lines of JSON, whose braces and names would be trained", true};
+  if (is_object(text))
+    return NoProse{"is JSON, whose braces and names would be trained", first.size() == text.size()};
+  const auto opens = [&](char bracket, std::string_view next) {
+    if (!text.starts_with(bracket)) return false;
+    const std::string_view rest = trimmed(text.substr(1));
+    return !rest.empty() && next.find(rest.front()) != std::string_view::npos;
+  };
+  if (opens('{', "\"") || (opens('[', "{[\"") && text.ends_with(']')))
+    return NoProse{"is JSON, whose braces and names would be trained"};
+  return {};
+}
+
+void require_text(std::string_view content, const Path& path, bool as_text) {
+  const auto refuse = [&](const std::string& what, const std::string& fix) {
+    throw InputError(ExitCode::data, path.string(), what, fix);
+  };
+  if (without_bom(content).empty()) refuse("is empty", "give a text file with some text in it");
+  if (const std::size_t zero = content.find('\0'); zero != std::string_view::npos)
+    refuse(fmt::format("is not text: byte {} is zero", zero),
+           "give UTF-8; for UTF-16: iconv -f UTF-16 -t UTF-8; unpack what is compressed");
+  require_no_lfs_pointer(content, path);
+  if (as_text) return;
+  const std::optional<NoProse> found = what_is_no_prose(content);
+  if (!found) return;
+  const std::string name = path.string();
+  refuse(found->what, found->lines_of_json
+                          ? fmt::format("prepare {} --format jsonl --column text --out FILE.bin; or --format "
+                                        "text, if it is to be trained as it stands",
+                                        name)
+                          : fmt::format("give the text in it; or prepare {} --format text --out FILE.bin, if "
+                                        "it is to be trained as it stands",
+                                        name));
+}
+
+}  // namespace sc

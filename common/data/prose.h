@@ -1,0 +1,34 @@
+// Text files as people have them: a byte order mark, lines that end as on Windows, and files that hold no prose. No torch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/storage/file_ops.h"
+
+namespace sc {
+
+/// Without the byte order mark that some editors put at a file's beginning: no text, and no token.
+std::string_view without_bom(std::string_view text);
+
+/// "\r\n" of a text.
+std::int64_t count_crlf(std::string_view text);
+
+/// "3 of 5 lines end in CR LF: the CR is trained with the rest (dos2unix FILE removes it)"; empty: none does.
+std::string crlf_note(std::string_view text, const Path& path);
+
+/// What a file that was given as a text holds instead.
+struct NoProse {
+  std::string what;  // "holds lines of JSON, ..."
+  bool lines_of_json = false;
+};
+/// Nothing where it may be prose: what its beginning looks like decides.
+std::optional<NoProse> what_is_no_prose(std::string_view content);
+
+/// That a file may be tokenised as it stands. As the user says so, `as_text`, anything may but zero bytes.
+///   Errors  InputError (exit 65): empty, a zero byte, a pointer of Git LFS; JSON or lines of it.
+void require_text(std::string_view content, const Path& path, bool as_text);
+
+}  // namespace sc
