@@ -16,6 +16,11 @@ inline constexpr const char* kHfPrefix = "transformer.";
 /// What save_pretrained calls our tensor `name`.
 std::string hf_name(std::string_view name);
 
+/// Our name of a tensor that others have written: without what DDP, torch.compile, FSDP and others put into the names of what
+/// they wrap, and without what stands before the model ("module._orig_mod.transformer.h.0.ln_1.weight" -> "h.0.ln_1.weight").
+/// Empty: it is no part of a GPT-2, but of something beside it (a classifier's head).
+std::string our_name(std::string_view in_file);
+
 /// Whether a tensor of our name and shape stands transposed in a file: every matrix of a block is a Conv1D
 /// there, [in, out], and [out, in] here.
 bool hf_transposed(std::string_view name, const std::vector<std::int64_t>& shape);

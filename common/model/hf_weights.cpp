@@ -5,20 +5,20 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <set>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/base/finite.h"
+#include "common/base/text.h"
 #include "common/input/printable.h"
 #include "common/model/hf_names.h"
 
 namespace sc {
 namespace {
 
-const std::string kPrefix = kHfPrefix;
 const std::string kHead = kHfHead;
+constexpr const char* kEmbedding = "wte.weight";
 
 using Shape = std::vector<std::int64_t>;
 
@@ -28,37 +28,46 @@ std::string text(const Shape& shape) {
   return out + "]";
 }
 
-// The shape of `t` in a file.
-Shape file_shape(const ParamTensor& t, const GptConfig& config) {
-  return hf_shape(t.name, t.shape, config.vocab);
-}
-
 // Buffers that old files carry: the causal mask and the score of masked positions.
 bool is_mask(std::string_view name) {
   return name.starts_with("h.") && (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
 }
 
-std::string_view without_prefix(std::string_view name) {
-  return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
-}
+bool is_bias(std::string_view name) { return name.ends_with(".bias") && !is_mask(name); }
 
 // The part of a tensor that exists in a file, in the file's orientation: a view of the unit's vector.
-at::Tensor file_view(const ParamTensor& t, const GptConfig& config, const UnitTensors& tensors) {
+at::Tensor file_view(const ParamTensor& t, const GptConfig& config, const UnitTensors& tensors, bool linear) {
   const at::Tensor whole = tensors.segment(t.segment).narrow(0, t.offset, t.numel()).view(t.shape);
-  if (hf_transposed(t.name, t.shape)) return whole.t();
-  return whole.narrow(0, 0, file_shape(t, config)[0]);
+  if (hf_transposed(t.name, t.shape)) return linear ? whole : whole.t();
+  return whole.narrow(0, 0, hf_shape(t.name, t.shape, config.vocab)[0]);
+}
+
+constexpr const char* kOwn = "is of a checkpoint of this program, which ranks have written in parts";
+
+std::string own_fix(const Path& checkpoint) {
+  const std::string dir = checkpoint.string();
+  return "checkpoint export " + dir + " FILE.safetensors, then --init FILE.safetensors; or --resume " + dir +
+         ", to go on with its run";
 }
 
 // What people have beside a safetensors file.
 const Path& one_safetensors_file(const Path& path) {
-  const auto refuse = [&](const char* what, const char* fix) {
+  const auto refuse = [&](const std::string& what, const std::string& fix) {
     throw InputError(ExitCode::data, path.string(), what, fix);
   };
+  const auto ops = posix_file_ops();
+  if (ops->kind(path) == PathKind::directory) {
+    if (ops->kind(path / "model.safetensors") == PathKind::file)
+      refuse("is a folder, and a file is to be read", (path / "model.safetensors").string());
+    for (const std::string& name : ops->list(path)) {
+      if (name == "manifest.json" || name.starts_with("step-")) refuse(kOwn, own_fix(path));
+    }
+  }
   if (path.filename().string().ends_with(".index.json"))
     refuse("it lists the files of a model that is stored in several",
            "store it in one: model.save_pretrained(dir, max_shard_size=\"100GB\")");
   std::string begin(2, '\0');
-  posix_file_ops()->open_read(path)->read_at(std::as_writable_bytes(std::span(begin)), Bytes(0));
+  ops->open_read(path)->read_at(std::as_writable_bytes(std::span(begin)), Bytes(0));
   if (begin == "PK" || (begin[0] == '\x80' && begin[1] >= '\x02' && begin[1] <= '\x05'))
     refuse("it is a pickle (torch.save), which can run any program when it is read",
            "convert it where you trust it: GPT2LMHeadModel.from_pretrained(dir).save_pretrained(out, "
@@ -71,6 +80,8 @@ const Path& one_safetensors_file(const Path& path) {
 HfWeights::HfWeights(const Path& path, const GptConfig& config)
     : config_(config), reader_(one_safetensors_file(path)) {
   const ParamLayout layout(config, WorldSize{1});
+  read_names();
+  read_orientation(layout);
   for (int u = 0; u < layout.num_units(); ++u) {
     for (const ParamTensor& t : layout.unit(u).tensors) check_tensor(t);
   }
@@ -78,70 +89,146 @@ HfWeights::HfWeights(const Path& path, const GptConfig& config)
   if (config.tied) check_tied_head();
 }
 
-const SafeTensor* HfWeights::find(const std::string& name) const {
-  const SafeTensor* plain = reader_.find(name);
-  return plain != nullptr ? plain : reader_.find(kPrefix + name);
+void HfWeights::refuse(const std::string& what, const std::string& fix) const {
+  throw InputError(ExitCode::data, reader_.path().string(), what, fix);
 }
 
-const SafeTensor& HfWeights::source(const std::string& name) const {
-  const SafeTensor* found = find(name);
-  if (found == nullptr && name == kHead) found = find("wte.weight");
-  if (found == nullptr) {
-    throw InputError(ExitCode::data, reader_.path().string(), "tensor '" + name + "' is missing",
-                     "a GPT-2 file; it holds " + model_in_file());
+void HfWeights::read_names() {
+  std::string beside;
+  for (const SafeTensor& t : reader_.tensors()) {
+    if (t.name.find('@') != std::string::npos) refuse(kOwn, own_fix(parent_of(reader_.path())));
+    const std::string name = our_name(t.name);
+    if (name.empty()) {
+      beside += (beside.empty() ? "" : ", ") + shown(t.name);
+      continue;
+    }
+    has_biases_ = has_biases_ || is_bias(name);
+    const auto [there, is_new] = tensors_.emplace(name, &t);
+    if (!is_new)
+      refuse(
+          "tensors '" + shown(there->second->name) + "' and '" + shown(t.name) + "' are both " + shown(name),
+          "a file with one model in it");
   }
-  return *found;
+  if (!beside.empty() && !tensors_.empty())
+    notes_.push_back("left out, since they are no part of a GPT-2: " + shown(beside, 1000));
+  if (!has_biases_ && !tensors_.empty())
+    notes_.emplace_back("has no biases: they begin at zero, and are trained");
+}
+
+// Conv1D's [in, out], as Hugging Face has it, or Linear's [out, in].
+void HfWeights::read_orientation(const ParamLayout& layout) {
+  const SafeTensor *conv = nullptr, *linear = nullptr;
+  for (const ParamTensor& t : layout.unit(1).tensors) {
+    if (!t.name.ends_with(".c_attn.weight") && !t.name.ends_with(".c_fc.weight")) continue;
+    const SafeTensor* found = find(t.name);
+    if (found == nullptr) continue;
+    if (found->shape == t.shape) linear = found;
+    if (found->shape == Shape{t.shape[1], t.shape[0]}) conv = found;
+  }
+  if (conv != nullptr && linear != nullptr)
+    refuse("tensor '" + shown(conv->name) + "' stands as [in, out], and '" + shown(linear->name) +
+               "' as [out, in]",
+           "all matrices of a file one way: as GPT2LMHeadModel saves them ([in, out]), or as Linear layers "
+           "have them");
+  linear_ = linear != nullptr;
+  if (linear_) notes_.emplace_back("has its matrices as Linear layers do, [out, in] (nanoGPT's way)");
+}
+
+const SafeTensor* HfWeights::find(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : found->second;
+}
+
+// Null: a bias of a file that has none. A matrix that embedding and head share is kept under one of its names.
+const SafeTensor* HfWeights::source(const std::string& name) const {
+  const SafeTensor* found = find(name);
+  if (found == nullptr && name == kHead) found = find(kEmbedding);
+  if (found == nullptr && name == kEmbedding) found = find(kHead);
+  if (found == nullptr && !(name.ends_with(".bias") && !has_biases_))
+    refuse("tensor '" + name + "' is missing", "a GPT-2 file; it holds " + model_in_file());
+  return found;
+}
+
+Shape HfWeights::file_shape(const ParamTensor& tensor) const {
+  if (linear_ && hf_transposed(tensor.name, tensor.shape)) return tensor.shape;
+  return hf_shape(tensor.name, tensor.shape, config_.vocab);
+}
+
+// Rows behind the vocabulary's, up to a multiple of a power of two: what is fast on a GPU.
+bool HfWeights::is_padded(const SafeTensor& found, const Shape& wanted) const {
+  if (found.shape.size() != 2 || wanted.size() != 2 || found.shape[1] != wanted[1]) return false;
+  for (std::int64_t to = 2; to <= 1024; to *= 2) {
+    if (found.shape[0] != wanted[0] && found.shape[0] == round_up(wanted[0], to)) return true;
+  }
+  return false;
 }
 
 void HfWeights::check_tensor(const ParamTensor& wanted) const {
-  const SafeTensor& found = source(wanted.name);
-  const Shape shape = file_shape(wanted, config_);
-  if (found.shape != shape) {
-    throw InputError(ExitCode::data, reader_.path().string(),
-                     "tensor '" + shown(found.name) + "' is " + shown(text(found.shape)) +
-                         ", the workload's model needs " + text(shape),
-                     "a workload with the file's model: " + model_in_file());
+  const SafeTensor* source_of = source(wanted.name);
+  if (source_of == nullptr) return;
+  const SafeTensor& found = *source_of;
+  const Shape shape = file_shape(wanted);
+  const bool table = wanted.name == kEmbedding || wanted.name == kHead;
+  if (found.shape != shape && !(table && is_padded(found, shape))) {
+    const bool turned = shape.size() == 2 && found.shape == Shape{shape[1], shape[0]} && !table;
+    refuse("tensor '" + shown(found.name) + "' is " + shown(text(found.shape)) + ", " +
+               (turned ? "turned round, since the file's c_attn and c_fc need "
+                       : "the workload's model needs ") +
+               text(shape),
+           turned ? "all matrices of a file one way: as GPT2LMHeadModel saves them ([in, out]), or as Linear "
+                    "layers have them"
+                  : "a workload with the file's model: " + model_in_file());
   }
-  if (found.dtype != DType::f32 && found.dtype != DType::bf16 && found.dtype != DType::f16) {
-    throw InputError(ExitCode::data, reader_.path().string(),
-                     "tensor '" + shown(found.name) + "' holds " + found.stored_dtype + " numbers",
-                     "weights saved as F32, BF16 or F16");
-  }
+  if (found.dtype != DType::f32 && found.dtype != DType::bf16 && found.dtype != DType::f16)
+    refuse("tensor '" + shown(found.name) + "' holds " + found.stored_dtype + " numbers",
+           "weights saved as F32, BF16 or F16");
 }
 
-void HfWeights::check_names(const ParamLayout& layout) const {
+void HfWeights::check_names(const ParamLayout& layout) {
   std::set<std::string_view> known = {kHead};
   for (int u = 0; u < layout.num_units(); ++u) {
     for (const ParamTensor& t : layout.unit(u).tensors) known.insert(t.name);
   }
-  for (const SafeTensor& t : reader_.tensors()) {
-    const std::string_view name = without_prefix(t.name);
+  for (const auto& [name, tensor] : tensors_) {
     if (known.contains(name) || is_mask(name)) continue;
-    throw InputError(ExitCode::data, reader_.path().string(),
-                     "tensor '" + shown(t.name) + "' does not belong to the workload's model",
-                     "a workload with the file's model: " + model_in_file());
+    const bool of_more_layers = name.starts_with("h.") && std::stoll(name.substr(2)) >= config_.layers;
+    refuse("tensor '" + shown(tensor->name) + "' does not belong to the workload's model",
+           of_more_layers ? "a workload with the file's model: " + model_in_file()
+                          : "a GPT-2 file: with this tensor it computes something else");
   }
+  const SafeTensor& wte = *source(kEmbedding);
+  if (wte.shape[0] > config_.vocab)
+    notes_.push_back("has " + std::to_string(wte.shape[0]) + " rows in " + shown(wte.name) +
+                     ", of which the first " + std::to_string(config_.vocab) +
+                     " are the vocabulary: the rest is padding, and left out");
 }
 
 void HfWeights::check_tied_head() const {
   const SafeTensor* head = find(kHead);
-  if (head == nullptr) return;
-  const SafeTensor& wte = source("wte.weight");
-  const auto a = reader_.bytes(*head), b = reader_.bytes(wte);
-  if (head->shape == wte.shape && a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0)
-    return;
-  throw InputError(ExitCode::data, reader_.path().string(),
-                   "tensor '" + head->name + "' differs from wte.weight, but the workload's model is tied",
-                   "model.tied = false");
+  const SafeTensor& wte = *source(kEmbedding);
+  if (head == nullptr || head == &wte) return;
+  const auto rows = [&](const SafeTensor& t) {
+    const std::span<const std::byte> bytes = reader_.bytes(t);
+    return bytes.first(bytes.size() / static_cast<std::size_t>(t.shape[0]) *
+                       static_cast<std::size_t>(config_.vocab));
+  };
+  const bool alike = head->dtype == wte.dtype && head->shape.size() == 2 && head->shape[1] == wte.shape[1] &&
+                     (head->shape[0] == config_.vocab || is_padded(*head, {config_.vocab, wte.shape[1]}));
+  if (alike && std::ranges::equal(rows(*head), rows(wte))) return;
+  refuse("tensor '" + shown(head->name) + "' differs from wte.weight, but the workload's model is tied",
+         "model.tied = false");
 }
 
 // What a workload must say to fit this file, as far as shapes tell.
 std::string HfWeights::model_in_file() const {
   std::set<std::string> blocks;
-  for (const SafeTensor& t : reader_.tensors()) {
-    const std::string_view name = without_prefix(t.name);
+  for (const auto& [name, tensor] : tensors_) {
     if (name.starts_with("h.")) blocks.emplace(name.substr(0, name.find('.', 2)));
   }
+  if (tensors_.empty())
+    return reader_.tensors().empty()
+               ? "nothing"
+               : "other tensors, such as '" + shown(reader_.tensors().front().name) + "'";
   std::string out = "layers " + std::to_string(blocks.size());
   const auto add = [&](const char* tensor, const char* first, const char* second) {
     const SafeTensor* t = find(tensor);
@@ -172,13 +259,16 @@ void HfWeights::load_unit(const ParamLayout& layout, int unit, const UnitTensors
   params.sharded.zero_();
   if (params.whole.defined()) params.whole.zero_();
   for (const ParamTensor& t : layout.unit(unit).tensors) {
-    const SafeTensor& found = source(t.name);
+    const SafeTensor* source_of = source(t.name);
+    if (source_of == nullptr) continue;  // zero
+    const SafeTensor& found = *source_of;
     const at::Tensor stored =
         at::empty(found.shape, to_aten(*found.dtype));  // aligned, unlike the file's bytes
     const std::span<const std::byte> bytes = reader_.bytes(found);
     require_finite(found);
     std::memcpy(stored.mutable_data_ptr(), bytes.data(), bytes.size());
-    file_view(t, config_, params).copy_(stored);
+    const at::Tensor here = file_view(t, config_, params, linear_);
+    here.copy_(stored.dim() == 2 ? stored.narrow(0, 0, here.size(0)) : stored);
   }
 }
 
@@ -188,14 +278,14 @@ void export_hf_weights(File& file, const ParamLayout& layout, DType dtype,
   std::vector<SafeTensorSpec> specs;
   for (int u = 0; u < layout.num_units(); ++u) {
     for (const ParamTensor& t : layout.unit(u).tensors) {
-      specs.push_back({hf_name(t.name), dtype, file_shape(t, layout.config())});
+      specs.push_back({hf_name(t.name), dtype, hf_shape(t.name, t.shape, layout.config().vocab)});
     }
   }
   SafetensorsWriter writer(file, std::move(specs), {{"format", "pt"}});
   for (int u = 0; u < layout.num_units(); ++u) {
     const UnitTensors tensors = unit(u);
     for (const ParamTensor& t : layout.unit(u).tensors) {
-      const at::Tensor part = file_view(t, layout.config(), tensors);
+      const at::Tensor part = file_view(t, layout.config(), tensors, /*linear=*/false);
       const at::Tensor out = part.to(at::kCPU, to_aten(dtype)).contiguous();
       writer.write(hf_name(t.name), {static_cast<const std::byte*>(out.const_data_ptr()), out.nbytes()});
     }

@@ -1,27 +1,34 @@
 // GPT-2 weights in Hugging Face's safetensors form, in and out, one tensor at a time.
-//   Their Conv1D matrices (c_attn, c_proj, c_fc) are [in, out] and ours [out, in]: transposed on the way. wte
-//   and an untied lm_head have `vocab` rows there and V_pad here: padding rows are cut on the way out and
-//   zero on the way in.
+//   Their Conv1D matrices (c_attn, c_proj, c_fc) are [in, out] and ours [out, in]: transposed on the way. Who builds the
+//   model of Linear layers (nanoGPT) has them as here: a file's c_attn and c_fc say which it is. wte and an untied lm_head
+//   have `vocab` rows there, or more that fill up a multiple of 2 .. 1024, and V_pad here: padding rows are cut on the way
+//   out and zero on the way in.
 //   Source: transformers' modeling_gpt2.py (names), github.com/huggingface/safetensors (file).
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "common/model/gpt.h"
 #include "common/storage/safetensors.h"
 
 namespace sc {
 
-/// Weights in one file. Names with or without "transformer."; f32, bf16 or f16; the buffers h.N.attn.bias and
-/// h.N.attn.masked_bias of old files are ignored.
+/// Weights in one file. Names as our_name() understands them; f32, bf16 or f16; the buffers h.N.attn.bias and
+/// h.N.attn.masked_bias of old files are ignored. Loads what has all data, and notes what it made of it: matrices of either
+/// orientation, no biases at all (they begin at zero), rows of padding, heads of other tasks, the shared matrix under either
+/// of its names.
 class HfWeights {
  public:
   /// Reads the header alone and compares it with `config`, tensor by tensor.
-  ///   Errors  InputError (exit 65) naming the file and the first tensor that is missing, unknown, of another
+  ///   Errors  InputError (exit 65) naming the file and the first tensor that is missing, unknown, there twice, of another
   ///           shape (both shapes) or of another kind of number; a tied model and a file whose lm_head.weight
-  ///           is not its wte.weight.
+  ///           is not its wte.weight; a file or folder of this program's checkpoints.
   HfWeights(const Path& path, const GptConfig& config);
+  /// What whoever gave the file should know, a line each.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
   /// Fills one unit: padding rows and gaps between tensors become zeros. Any layout of the config's model;
   /// any dtype and device. An untied model and a file without lm_head.weight: the head starts from wte.
@@ -29,16 +36,25 @@ class HfWeights {
   void load_unit(const ParamLayout& layout, int unit, const UnitTensors& params) const;
 
  private:
+  [[noreturn]] void refuse(const std::string& what, const std::string& fix) const;
   [[nodiscard]] const SafeTensor* find(const std::string& name) const;
-  [[nodiscard]] const SafeTensor& source(const std::string& name) const;
+  [[nodiscard]] const SafeTensor* source(const std::string& name) const;
+  void read_names();
+  void read_orientation(const ParamLayout& layout);
+  [[nodiscard]] std::vector<std::int64_t> file_shape(const ParamTensor& tensor) const;
+  [[nodiscard]] bool is_padded(const SafeTensor& found, const std::vector<std::int64_t>& wanted) const;
   void check_tensor(const ParamTensor& wanted) const;
-  void check_names(const ParamLayout& layout) const;
+  void check_names(const ParamLayout& layout);
   void check_tied_head() const;
   void require_finite(const SafeTensor& tensor) const;
   [[nodiscard]] std::string model_in_file() const;
 
   GptConfig config_;
   SafetensorsReader reader_;
+  std::map<std::string, const SafeTensor*> tensors_;  // by our names
+  bool linear_ = false;                               // matrices stand as here: [out, in]
+  bool has_biases_ = false;
+  std::vector<std::string> notes_;
 };
 
 /// Writes a whole model to `file` (empty; usually inside atomic_write_file), named as save_pretrained names

@@ -138,7 +138,10 @@ std::unique_ptr<AnyStrategy> Trainer::make_strategy() {
   timeline_.on_coming_to([this](std::string_view what) { on_.world.comm().record().set_doing(what); });
   if (speaks() && line.evaluation.sample > 0)
     (void)TextModel(shape_, strategy->layout(), on_.ledger);  // it fits
-  if (!line.init.empty()) load_weights(*strategy, strategy->layout(), line.init);
+  if (!line.init.empty()) {
+    for (const std::string& note : load_weights(*strategy, strategy->layout(), line.init))
+      if (speaks()) std::cout << fmt::format("note: --init {}: {}\n", line.init, note);
+  }
   if (on_.resume != nullptr) {
     const checkpoint::Manifest& from = on_.resume->manifest();
     restore_scalars(from, scalars_);
@@ -288,6 +291,7 @@ void Trainer::announce() const {
             << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
                            shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
+            << (data_.note().empty() ? "" : fmt::format("  note     {}\n", shown(data_.note(), 4096)))
             << format_plan_table(rank_plans_of(job_.lesson, shape_), shape_.world, data_ranks(shape_))
             << job_.lesson.predict(shape_) << says_of_checkpoints() << std::flush;
 }

@@ -70,7 +70,8 @@ UnitTensors whole_unit(const Weights& state, const Holders& holders, const Param
 
 }  // namespace
 
-void load_weights(AnyStrategy& strategy, const ParamLayout& layout, const std::string& path) {
+std::vector<std::string> load_weights(AnyStrategy& strategy, const ParamLayout& layout,
+                                      const std::string& path) {
   const HfWeights file(path, layout.config());
   const Weights state(strategy);
   for (int unit = 0; unit < layout.num_units(); ++unit) {
@@ -83,6 +84,7 @@ void load_weights(AnyStrategy& strategy, const ParamLayout& layout, const std::s
       });
     }
   }
+  return file.notes();
 }
 
 void for_each_whole_unit(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "common/comm/communicator.h"
 #include "common/storage/file_ops.h"
@@ -14,8 +15,10 @@ class AnyStrategy;
 
 /// Overwrites the strategy's parameters (and fp32 master) with those of `path`. One unit is in memory at a
 /// time, beside the ledger.
-///   Errors  InputError (exit 65) for a file that is not this model's.
-void load_weights(AnyStrategy& strategy, const ParamLayout& layout, const std::string& path);
+///   Returns  HfWeights::notes().
+///   Errors   InputError (exit 65) for a file that is not this model's.
+std::vector<std::string> load_weights(AnyStrategy& strategy, const ParamLayout& layout,
+                                      const std::string& path);
 
 /// Calls take(unit, values) for every unit in turn, on every rank: all of its parameters, exact (the fp32
 /// master's where there is one), fp32 in host memory, whatever the strategy shards. Collective.

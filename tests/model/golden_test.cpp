@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/model/hf_weights.h"
+#include "common/storage/atomic_dir.h"
 #include "tests/model/model_fixture.h"
 
 namespace sc {
@@ -66,6 +67,43 @@ TEST_P(Golden, LogitsLossAndEveryGradient) {
     });
     EXPECT_EQ(tensors, GetParam() ? 40 : 41);
   }
+}
+
+// A copy of a file whose matrices stand as Linear layers have them.
+Path as_linear(const Path& path) {
+  const SafetensorsReader in(path);
+  std::vector<SafeTensorSpec> specs;
+  std::vector<at::Tensor> values;
+  for (const SafeTensor& t : in.tensors()) {
+    at::Tensor value = read(in, t.name);
+    if (value.dim() == 2 && t.name.find("h.") != std::string::npos) value = value.t();
+    specs.push_back({t.name, *t.dtype, value.sizes().vec()});
+    values.push_back(value.contiguous());
+  }
+  Path copy = Path(testing::TempDir()) / "linear.safetensors";
+  const auto ops = posix_file_ops(Syncing::skip);
+  atomic_write_file(*ops, copy, [&](File& file) {
+    SafetensorsWriter out(file, specs);
+    for (std::size_t i = 0; i < specs.size(); ++i)
+      out.write(specs[i].name,
+                {static_cast<const std::byte*>(values[i].const_data_ptr()), values[i].nbytes()});
+    out.finish();
+  });
+  return copy;
+}
+
+TEST_P(Golden, LogitsOfEitherOrientation) {
+  const RunShape run = golden_run(GetParam());
+  Model model(run);
+  const HfWeights weights(as_linear(kFolder / (name() + ".safetensors")), run.workload.model);
+  EXPECT_EQ(weights.notes().size(), 1U);
+  for (int u = 0; u < model.layout.num_units(); ++u) weights.load_unit(model.layout, u, model.params[u]);
+  const SafetensorsReader io(kFolder / (name() + "_io.safetensors"));
+  model.forward_backward(read(io, "tokens"), read(io, "targets"), at::full({}, 1.0, at::kFloat),
+                         Write::overwrite);
+  const at::Tensor head = model.gpt.head_matrix(model.params[model.gpt.head_unit()]);
+  const at::Tensor logits = at::matmul(model.buffers.ws.head_in, head.t()).narrow(2, 0, 97);
+  EXPECT_LE(relative_error(logits, read(io, "logits")), kTolerance);
 }
 
 TEST_P(Golden, HeadLossEqualsHead) {

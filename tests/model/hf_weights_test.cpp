@@ -3,6 +3,7 @@
 #include "common/model/hf_weights.h"
 
 #include <ATen/ops/equal.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/model/hf_names.h"
 #include "common/storage/atomic_dir.h"
 #include "tests/model/model_fixture.h"
 
@@ -195,6 +197,158 @@ TEST(HfWeights, IgnoresMasksOfOldFiles) {
   EXPECT_EQ(refusal(old.write("old.safetensors"), golden_config(false)), "accepted");
 }
 
+// What wraps a model leaves its names in it.
+TEST(HfWeights, NamesThatOthersGive) {
+  EXPECT_EQ(our_name("transformer.h.0.ln_1.weight"), "h.0.ln_1.weight");
+  EXPECT_EQ(our_name("wte.weight"), "wte.weight");
+  EXPECT_EQ(our_name("_orig_mod.module.transformer.lm_head.weight"), "lm_head.weight");
+  EXPECT_EQ(our_name("module.model._orig_mod.gpt.h.11._checkpoint_wrapped_module.mlp.c_fc.bias"),
+            "h.11.mlp.c_fc.bias");
+  EXPECT_EQ(our_name("_fsdp_wrapped_module.transformer.h.1._fsdp_wrapped_module.attn.c_attn.weight"),
+            "h.1.attn.c_attn.weight");
+  for (const char* other :
+       {"score.weight", "v_head.summary.weight", "h.weight", "model.layers.0.mlp.weight", "", "wte", "."})
+    EXPECT_EQ(our_name(other), "") << other;
+  const ParamLayout layout(golden_config(true), WorldSize{1});
+  const Path plain = kFolder / "tied.safetensors";
+  const auto expected = load_all(plain, layout);
+  for (const char* prefix :
+       {"", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.model.", "a.b.c."}) {
+    Edited file(plain);
+    for (SafeTensorSpec& spec : file.specs) {
+      std::vector<std::byte> bytes = file.data.at(spec.name);
+      spec.name = prefix + spec.name;
+      file.data[spec.name] = std::move(bytes);
+    }
+    const auto units = load_all(file.write("prefixed.safetensors"), layout);
+    for (std::size_t u = 0; u < units.size(); ++u)
+      EXPECT_TRUE(at::equal(units[u].sharded, expected[u].sharded)) << prefix << u;
+  }
+  Edited twice(plain);
+  twice.add("teacher.wte.weight", DType::f32, {97, 32}, twice.data["transformer.wte.weight"]);
+  EXPECT_EQ(refusal(twice.write("twice.safetensors"), golden_config(true)),
+            "tensors 'transformer.wte.weight' and 'teacher.wte.weight' are both wte.weight | a file with one "
+            "model in it");
+}
+
+TEST(HfWeights, TheSharedMatrixUnderItsOtherName) {
+  Edited file(kFolder / "tied.safetensors");
+  file.add("lm_head.weight", DType::f32, {97, 32}, file.data["transformer.wte.weight"]);
+  file.erase("transformer.wte.weight");
+  const Path path = file.write("head_only.safetensors");
+  for (const bool tied : {true, false}) {
+    const ParamLayout layout(golden_config(tied), WorldSize{1});
+    const auto expected = load_all(kFolder / "tied.safetensors", layout), units = load_all(path, layout);
+    for (std::size_t u = 0; u < units.size(); ++u)
+      EXPECT_TRUE(at::equal(units[u].sharded, expected[u].sharded));
+  }
+}
+
+std::vector<std::string> notes(const Path& path, const GptConfig& config) {
+  return HfWeights(path, config).notes();
+}
+
+TEST(HfWeights, AFileWithoutBiases) {
+  Edited file(kFolder / "tied.safetensors");
+  std::erase_if(file.specs, [](const SafeTensorSpec& s) { return s.name.ends_with(".bias"); });
+  file.add("h.0.attn.bias", DType::u8, {1, 1, 2, 2}, std::vector<std::byte>(4));
+  const Path path = file.write("no_bias.safetensors");
+  EXPECT_EQ(notes(path, golden_config(true)),
+            std::vector<std::string>{"has no biases: they begin at zero, and are trained"});
+  const ParamLayout layout(golden_config(true), WorldSize{1});
+  const auto units = load_all(path, layout), with = load_all(kFolder / "tied.safetensors", layout);
+  for (int u = 0; u < layout.num_units(); ++u) {
+    for (const ParamTensor& t : layout.unit(u).tensors) {
+      const at::Tensor found = units[u].segment(t.segment).narrow(0, t.offset, t.numel());
+      const at::Tensor before = with[u].segment(t.segment).narrow(0, t.offset, t.numel());
+      EXPECT_TRUE(at::equal(found, t.name.ends_with(".bias") ? at::zeros_like(before) : before)) << t.name;
+    }
+  }
+  file = Edited(kFolder / "tied.safetensors");
+  file.erase("transformer.h.1.mlp.c_fc.bias");  // one of many is a damaged file
+  EXPECT_EQ(refusal(file.write("one_gone.safetensors"), golden_config(true)).substr(0, 39),
+            "tensor 'h.1.mlp.c_fc.bias' is missing |");
+}
+
+TEST(HfWeights, RowsOfPadding) {
+  const GptConfig config = golden_config(true);
+  for (const std::int64_t rows : {98, 100, 104, 112, 128, 256, 512, 1024}) {
+    Edited file(kFolder / "tied.safetensors");
+    file.spec("transformer.wte.weight").shape = {rows, 32};
+    file.data["transformer.wte.weight"].resize(static_cast<std::size_t>(rows) * 32 * 4, std::byte{1});
+    file.add("lm_head.weight", DType::f32, {rows, 32}, file.data["transformer.wte.weight"]);
+    const Path path = file.write("padded.safetensors");
+    ASSERT_EQ(refusal(path, config), "accepted") << rows;
+    EXPECT_EQ(notes(path, config)[0], "has " + std::to_string(rows) +
+                                          " rows in transformer.wte.weight, of which the first 97 "
+                                          "are the vocabulary: the rest is padding, and left out");
+    const ParamLayout layout(config, WorldSize{1});
+    EXPECT_TRUE(at::equal(load_all(path, layout)[0].sharded,
+                          load_all(kFolder / "tied.safetensors", layout)[0].sharded));
+  }
+  for (const std::int64_t rows : {99, 101, 120, 2048}) {  // another vocabulary
+    Edited file(kFolder / "tied.safetensors");
+    file.spec("transformer.wte.weight").shape = {rows, 32};
+    file.data["transformer.wte.weight"].resize(static_cast<std::size_t>(rows) * 32 * 4);
+    EXPECT_EQ(refusal(file.write("other.safetensors"), config).substr(0, 44),
+              "tensor 'transformer.wte.weight' is [" + std::to_string(rows) + ", 32], t" +
+                  (rows < 1000 ? "h" : ""));
+  }
+}
+
+TEST(HfWeights, HeadsOfOtherTasksAreLeftOut) {
+  Edited file(kFolder / "tied.safetensors");
+  file.add("score.weight", DType::f32, {2, 32}, std::vector<std::byte>(256));
+  file.add("v_head.summary.weight", DType::i64, {1}, std::vector<std::byte>(8));
+  EXPECT_EQ(notes(file.write("heads.safetensors"), golden_config(true)),
+            std::vector<std::string>{
+                "left out, since they are no part of a GPT-2: score.weight, v_head.summary.weight"});
+  file.add("transformer.h.0.attn.q_norm.weight", DType::f32, {8}, std::vector<std::byte>(32));
+  EXPECT_EQ(refusal(file.write("norm.safetensors"), golden_config(true)),
+            "tensor 'transformer.h.0.attn.q_norm.weight' does not belong to the workload's model | a GPT-2 "
+            "file: with this "
+            "tensor it computes something else");
+  Edited other(kFolder / "tied.safetensors");
+  for (SafeTensorSpec& spec : other.specs) {
+    other.data["model.layers." + spec.name.substr(14)] = other.data[spec.name];
+    spec.name = "model.layers." + spec.name.substr(14);
+  }
+  EXPECT_EQ(refusal(other.write("llama.safetensors"), golden_config(true)).substr(0, 75),
+            "tensor 'wte.weight' is missing | a GPT-2 file; it holds other tensors, such");
+}
+
+TEST(HfWeights, OurOwnCheckpointsAreNamed) {
+  const Path folder = Path(testing::TempDir()) / "own";
+  const auto ops = posix_file_ops(Syncing::skip);
+  remove_tree(*ops, folder);
+  make_dirs(*ops, folder / "step-000020");
+  Edited file(kFolder / "tied.safetensors");
+  file.add("wte.weight@master", DType::f32, {97, 32}, file.data["transformer.wte.weight"]);
+  atomic_write_file(*ops, folder / "step-000020/rank-0000.safetensors",
+                    read_file(*ops, file.write("rank.safetensors")));
+  atomic_write_file(*ops, folder / "step-000020/manifest.json", "{}");
+  for (const char* path : {"", "step-000020", "step-000020/rank-0000.safetensors"}) {
+    const Path given = folder / path, named = given.has_extension() ? given.parent_path() : given;
+    EXPECT_EQ(refusal(given, golden_config(true)),
+              "is of a checkpoint of this program, which ranks have written in parts | checkpoint export " +
+                  named.string() + " FILE.safetensors, then --init FILE.safetensors; or --resume " +
+                  named.string() + ", to go on with its run");
+  }
+  make_dirs(*ops, folder / "hf");
+  atomic_write_file(*ops, folder / "hf/model.safetensors", "x");
+  EXPECT_EQ(refusal(folder / "hf", golden_config(true)),
+            "is a folder, and a file is to be read | " + (folder / "hf/model.safetensors").string());
+}
+
+TEST(HfWeights, HalfOfTheMatricesTurnedRound) {
+  Edited file(kFolder / "tied.safetensors");
+  for (SafeTensorSpec& spec : file.specs) {
+    if (spec.name.ends_with(".c_fc.weight")) spec.shape = {128, 32};
+  }
+  EXPECT_EQ(refusal(file.write("half.safetensors"), golden_config(true)).substr(0, 95),
+            "tensor 'transformer.h.0.attn.c_attn.weight' stands as [in, out], and 'transformer.h.0.mlp.c_fc");
+}
+
 TEST(HfWeights, RefusalsNameTensorShapesAndFix) {
   const Path tied = kFolder / "tied.safetensors";
   const std::string model = "a workload with the file's model: layers 3, vocab 97, width 32, context 32";
@@ -222,8 +376,12 @@ TEST(HfWeights, RefusalsNameTensorShapesAndFix) {
       "tensor 'ln_f.bias' is missing | a GPT-2 file; it holds layers 3, vocab 97, width 32, context 32");
   file = Edited(kFolder / "untied.safetensors");
   file.spec("h.1.mlp.c_fc.weight").shape = {128, 32};  // not transposed
-  EXPECT_EQ(refusal(file.write("flipped.safetensors"), golden_config(false)),
-            "tensor 'h.1.mlp.c_fc.weight' is [128, 32], the workload's model needs [32, 128] | " + model);
+  EXPECT_EQ(
+      refusal(file.write("flipped.safetensors"), golden_config(false)),
+      "tensor 'h.1.mlp.c_fc.weight' is [128, 32], turned round, since the file's c_attn and c_fc need [32, "
+      "128] | all matrices of a file one way: as GPT2LMHeadModel saves them ([in, out]), or as Linear layers "
+      "have "
+      "them");
   file = Edited(kFolder / "untied.safetensors");
   file.spec("h.1.ln_1.bias").dtype = DType::i32;
   EXPECT_EQ(refusal(file.write("integers.safetensors"), golden_config(false)),
