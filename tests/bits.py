@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Do lessons 00 to 04 still compute the same bits, hold the same bytes and send the same messages as another build of them?
+"""Do lessons 00 to 08 still compute the same bits, hold the same bytes and send the same messages as another build of them?
 
 usage: tests/bits.py --store FILE [--bin DIR]      runs every case with the programs of DIR and writes what it ended in
        tests/bits.py --against FILE [--bin DIR]    runs them again and compares; exit 1 where anything differs
+       tests/bits.py --list                        the cases' names
   --bin DIR   where the lessons' programs are (default: build/cpu/bin)
-  -k WORD     only cases whose name contains it
+  -k WORD     only cases whose name contains it; given more than once: one of the words
   --workload  default: tests/workloads/four_blocks.json
 
-A case is 20 steps: the SHA-256 of the file that --save writes, of losses and norms, and what was predicted. Bits depend on the processor,
-so FILE belongs to one machine: store it from a build of the commit to compare with (git worktree add), under build/.
+A case is 20 steps: the SHA-256 of the file that --save writes, of losses and norms, and each rank's bytes and operations, predicted and
+measured. A case with "resumed" saves after 10 steps, and goes on from there. Bits depend on the processor, so FILE belongs to one machine:
+store it from a build of the commit to compare with (git worktree add), under build/.
 """
 import argparse
 import hashlib
@@ -20,47 +22,110 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-LESSONS = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
-SETTINGS = {"default": (), "recompute": ("activations=recompute",), "micro 3": ("batch.micro=3",)}
-OF_ONE_LESSON = {("03_zero2", "bucket"): ("bucket=50000",), ("04_zero3", "persist"): ("persist_below=1000",),
-                 ("04_zero3", "prefetch"): ("prefetch=2",), ("04_zero3", "no reshard"): ("reshard_after_forward=false",)}
+SHARDING = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
+SETTINGS = {"default": "", "recompute": "activations=recompute", "micro 3": "batch.micro=3"}
+OF_ONE_LESSON = {("03_zero2", "bucket"): "bucket=50000", ("04_zero3", "persist"): "persist_below=1000", ("04_zero3", "prefetch"): "prefetch=2",
+                 ("04_zero3", "no reshard"): "reshard_after_forward=false"}
+DELAYED = "update=delayed warm_steps=5"
+OFFLOAD = [f"{update} {parameters} {rows}" for update in ("update=exact", DELAYED) for parameters in ("parameters=whole", "parameters=sharded")
+           for rows in ("", "batch.micro=3", "optim.clip=1e-3")]
+INFINITY = [f"{where} {gradients} buffers={buffers}" for where in ("parameters=whole", "parameters=sharded params_at=device", "parameters=sharded params_at=host",
+                                                                  "parameters=sharded params_at=disk")
+            for gradients in ("grads_at=device", "grads_at=host") for buffers in (1, 3)] + [f"{DELAYED} grads_at=host buffers=3"]
+PIPELINE = [f"schedule={schedule} batch.micro=3 {tied}" for schedule in ("naive", "gpipe", "1f1b", "interleaved chunks=2", "zb_h1", "file")
+            for tied in ("model.tied=on", "model.tied=off")]
+REPLICAS = [f"schedule=1f1b replicas=2 states={states}" for states in ("whole", "sharded")]
+VERSIONS = [f"versions={rule} update_every={every}" for rule in ("none", "stash", "vertical_sync") for every in (1, 2)] + ["versions=two_buffers"]
+UNTIED = "model.tied=off batch.micro=3 optim.warmup_steps=10"
+RESUMED = [("00_one_device", 1, ""), *((lesson, 2, "") for lesson in SHARDING), ("05_offload", 2, ""), ("05_offload", 2, DELAYED), ("06_infinity", 2, "buffers=1"),
+           ("06_infinity", 2, "parameters=sharded params_at=disk buffers=3"), ("07_pipeline", 2, "schedule=1f1b batch.micro=3"),
+           *(("08_weight_versions", 2, f"versions={rule} {UNTIED}") for rule in ("none", "stash", "vertical_sync", "two_buffers"))]
 
 
 def cases():
-    """(name, program, ranks, arguments)"""
+    """name -> (program, ranks, settings, more flags, whether it is resumed)"""
+    found = {}
+
+    def add(name, program, ranks, settings, *flags, resumed=False):
+        found[" ".join(name.split())] = (program, ranks, settings, flags, resumed)
+
     for world in (1, 2, 3, 4):
         for label, settings in SETTINGS.items():
             if label == "micro 3" and world == 3:
                 continue  # 12 rows are not 3 ranks of whole micro-batches of 3
-            for lesson in LESSONS:
-                yield f"{lesson} x{world} {label}", lesson, world, sets(settings)
+            for lesson in SHARDING:
+                add(f"{lesson} x{world} {label}", lesson, world, settings)
             for every in ("step", "micro_batch"):
-                order = [f"--virtual-ranks={world}", f"--reduce-every={every}"]
-                yield f"00_one_device as {world} {every} {label}", "00_one_device", 1, sets(settings) + order
+                add(f"00_one_device as {world} {every} {label}", "00_one_device", 1, settings, f"--virtual-ranks={world}", f"--reduce-every={every}")
         for (lesson, label), settings in OF_ONE_LESSON.items():
-            yield f"{lesson} x{world} {label}", lesson, world, sets(settings)
-    yield "00_one_device split", "00_one_device", 1, ["--tied-sum=split"]
+            add(f"{lesson} x{world} {label}", lesson, world, settings)
+    add("00_one_device split", "00_one_device", 1, "", "--tied-sum=split")
+    for lesson, settings in (("05_offload", OFFLOAD), ("06_infinity", INFINITY)):
+        for setting in settings:
+            add(f"{lesson} x2 {setting}", lesson, 2, setting)
+    for setting in PIPELINE:
+        add(f"07_pipeline x2 {setting}", "07_pipeline", 2, setting)
+    for setting in REPLICAS:
+        add(f"07_pipeline x4 {setting}", "07_pipeline", 4, setting)
+    for setting in VERSIONS:
+        add(f"08_weight_versions x2 {setting}", "08_weight_versions", 2, f"{setting} {UNTIED}")
+    for lesson, ranks, settings in RESUMED:
+        add(f"{lesson} x{ranks} {settings} resumed", lesson, ranks, settings, resumed=True)
+    return found
 
 
 def sets(settings):
-    return [word for setting in settings for word in ("--set", setting)]
+    return [word for setting in settings.split() for word in ("--set", setting)]
 
 
-def run(program, ranks, arguments, workload):
-    launcher = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
+def schedule_file(programs, folder):
+    """A list of pipedream's for 2 stages and 4 micro-batches."""
+    path = pathlib.Path(folder, "schedule.json")
+    subprocess.run([programs / "pipedream", "check", "--schedule", "1f1b", "--stages", "2", "--microbatches", "4", "--write", path], stdout=subprocess.DEVNULL, check=True)
+    return path
+
+
+def ended(command):
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "STAGECRAFT_TERMINAL": "0"}
-    with tempfile.TemporaryDirectory() as folder:
-        weights = pathlib.Path(folder, "weights.safetensors")
-        command = [*launcher, program, "--workload", workload, "--steps", "20", "--threads", "1", "--set", "data.validation_batches=1",
-                   "--save", weights, "--out", pathlib.Path(folder, "run"), *arguments]
-        done = subprocess.run([str(word) for word in command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            return {"failed": f"exit {done.returncode}: {done.stderr[-500:]}"}
-        record = json.loads(next(pathlib.Path(folder).rglob("record.json")).read_text())
-        lines = [json.loads(line) for line in next(pathlib.Path(folder).rglob("steps.jsonl")).read_text().splitlines()]
-        numbers = json.dumps([(line["loss"], line["grad_norm"]) for line in lines] + [record["validation_loss"]])
-        return {"weights": hashlib.sha256(weights.read_bytes()).hexdigest(), "losses": hashlib.sha256(numbers.encode()).hexdigest(),
-                "predicted": {key: record[key] for key in ("memory", "operations") if key in record}}
+    done = subprocess.run([str(word) for word in command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return f"exit {done.returncode}: {done.stderr[-500:]}" if done.returncode else ""
+
+
+def run(programs, case, workload):
+    program, ranks, settings, flags, resumed = case
+    launcher = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        if "schedule=file" in settings:
+            settings = settings.replace("schedule=file", f"schedule=file:{schedule_file(programs, folder)}")
+        command = [*launcher, programs / program, "--workload", workload, "--steps", "20", "--threads", "1", "--set", "data.validation_batches=1", *sets(settings), *flags]
+        if program == "06_infinity":
+            command += ["--disk", folder]
+        failed = ""
+        if resumed:
+            command += ["--checkpoints", folder / "checkpoints"]
+            failed = ended([*command, "--save-every", "10", "--keep", "2", "--out", folder / "first"])
+            command += ["--resume", folder / "checkpoints/step-000010"]
+        weights = folder / "weights.safetensors"
+        failed = failed or ended([*command, "--save", weights, "--out", folder / "run"])
+        if failed:
+            return {"failed": failed}
+        return result(weights, json.loads((folder / "run/record.json").read_text()), (folder / "run/steps.jsonl").read_text().splitlines())
+
+
+def result(weights, record, lines):
+    steps = [json.loads(line) for line in lines]
+    numbers = json.dumps([(step["loss"], step["grad_norm"]) for step in steps] + [record["validation_loss"]])
+    found = {"weights": hashlib.sha256(weights.read_bytes()).hexdigest(), "losses": hashlib.sha256(numbers.encode()).hexdigest()}
+    for what in ("predicted", "measured"):
+        found[what] = [{"bytes": rank[f"{what}_bytes"], "operations": rank[f"{what}_operations"]} for rank in record["ranks"]]
+        if not found[what] or not all(rank["bytes"] for rank in found[what]):
+            return {"failed": f"the record has no {what} bytes"}
+    return found
+
+
+def parts_that_differ(new, old):
+    return [part for part in {**new, **old} if new.get(part) != old.get(part)]
 
 
 def main():
@@ -68,28 +133,29 @@ def main():
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--store", type=pathlib.Path)
     what.add_argument("--against", type=pathlib.Path)
+    what.add_argument("--list", action="store_true")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/cpu/bin")
     parser.add_argument("--workload", type=pathlib.Path, default=ROOT / "tests/workloads/four_blocks.json")
-    parser.add_argument("-k", default="")
+    parser.add_argument("-k", action="append", default=[])
     options = parser.parse_args()
-    options.workload = options.workload.resolve()
+    chosen = {name: case for name, case in cases().items() if not options.k or any(word in name for word in options.k)}
+    if options.list:
+        print(*chosen, sep="\n")
+        return 0
     old = json.loads(options.against.read_text()) if options.against else {}
     new, different = {}, 0
-    for name, program, ranks, arguments in cases():
-        if options.k not in name:
-            continue
-        new[name] = run((options.bin / program).resolve(), ranks, arguments, options.workload)
-        if options.against:
-            same = "failed" not in new[name] and new[name] == old.get(name)
-            different += not same
-            if not same:
-                parts = [part for part in {**new[name], **old.get(name, {})} if new[name].get(part) != old.get(name, {}).get(part)]
-                print(f"differs: {name}: {', '.join(parts)} {new[name].get('failed', '')}", flush=True)
+    for name, case in chosen.items():
+        new[name] = run(options.bin.resolve(), case, options.workload.resolve())
+        if options.against and ("failed" in new[name] or new[name] != old.get(name)):
+            different += 1
+            print(f"differs: {name}: {', '.join(parts_that_differ(new[name], old.get(name, {})))} {new[name].get('failed', '')}", flush=True)
     if options.store:
         options.store.write_text(json.dumps(new, indent=1) + "\n")
-    failed = [name for name, result in new.items() if "failed" in result]
+    failed = {name: one["failed"] for name, one in new.items() if "failed" in one}
+    for name, why in failed.items():
+        print(f"failed: {name}: {why}")
     print(f"{len(new)} cases, {len(failed)} failed" + (f", {different} differ" if options.against else ", stored"))
-    return 1 if failed or different else 0
+    return 1 if failed or different or not new else 0
 
 
 if __name__ == "__main__":
