@@ -273,13 +273,12 @@ class Bits(support.ProcessTest):
             file.write("the rank waits for a sum\n" * 20)
         between = {"saves": lambda: ["--save-every", "1", "--checkpoints", support.new_path("ck")], "evaluations": lambda: ["--eval-every", "1", "--validation", text]}
         plain = infinity(2, "", self.disk, "--steps", "4")
-        runs = {(s, what): infinity(2, s, self.disk, "--steps", "4", *flags()) for s in ("", "grads_at=host", ON_DISK, LATE) for what, flags in between.items()}
+        runs = {(s, what): infinity(2, s, self.disk, "--steps", "4", *flags()) for s in ("", ON_DISK) for what, flags in between.items()}
         self.assertEqual(plain.job().code, 0)
         for (settings, what), ended in support.side_by_side({name: run.job for name, run in runs.items()}, at_once=2).items():
             with self.subTest(settings=settings, what=what):
                 self.assertEqual((ended.code, ended.err), (0, ""), ended)
-                if settings != LATE:
-                    self.assertTrue(filecmp.cmp(runs[settings, what].weights, plain.weights, shallow=False))
+                self.assertTrue(filecmp.cmp(runs[settings, what].weights, plain.weights, shallow=False))
 
     def test_a_gradient_that_is_not_finite(self):
         poisoned = ["--steps", "4", "--inject", "nan@0,2"]
