@@ -30,7 +30,7 @@ constexpr const char* kFormatFix =
 
 // What nanoGPT writes: ids and nothing else.
 std::string fix_for_bare_ids(const MappedFile& file) {
-  if (file.size().value() % std::int64_t{sizeof(TokenId)} != 0) return kFormatFix;
+  if (file.size().value() == 0 || file.size().value() % std::int64_t{sizeof(TokenId)} != 0) return kFormatFix;
   return fmt::format(
       "if it holds bare 2-byte ids (nanoGPT's): prepare {} --format u16 --out TOKENS.bin; otherwise {}",
       file.path().string(), kFormatFix);

@@ -64,7 +64,11 @@ TEST(TokenFile, WrongFilesAreRefusedWithTheReason) {
   EXPECT_EQ(error(""), "65|DIR/a.bin: 0 bytes; a token file starts with a header of 1024" + fix);
   EXPECT_EQ(error(std::string(1023, 'x')),
             "65|DIR/a.bin: 1023 bytes; a token file starts with a header of 1024" + fix);
-  EXPECT_EQ(error(file_of(1, 1, 4, 4)), "65|DIR/a.bin: magic 1 instead of 20240520" + fix);
+  const std::string bare =
+      "|if it holds bare 2-byte ids (nanoGPT's): prepare DIR/a.bin --format u16 --out TOKENS.bin; otherwise ";
+  EXPECT_EQ(error(file_of(1, 1, 4, 4)), "65|DIR/a.bin: magic 1 instead of 20240520" + bare + fix.substr(1));
+  EXPECT_EQ(error(std::string(1000, 'x')),
+            "65|DIR/a.bin: 1000 bytes; a token file starts with a header of 1024" + bare + fix.substr(1));
   EXPECT_EQ(
       error(file_of(20240801, 7, 4, 8)),
       "65|DIR/a.bin: magic 20240801 instead of 20240520: these are llm.c's 4-byte tokens of Llama 3" + fix);

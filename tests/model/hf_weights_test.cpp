@@ -290,9 +290,9 @@ TEST(HfWeights, RowsOfPadding) {
     Edited file(kFolder / "tied.safetensors");
     file.spec("transformer.wte.weight").shape = {rows, 32};
     file.data["transformer.wte.weight"].resize(static_cast<std::size_t>(rows) * 32 * 4);
-    EXPECT_EQ(refusal(file.write("other.safetensors"), config).substr(0, 44),
-              "tensor 'transformer.wte.weight' is [" + std::to_string(rows) + ", 32], t" +
-                  (rows < 1000 ? "h" : ""));
+    EXPECT_TRUE(
+        refusal(file.write("other.safetensors"), config)
+            .starts_with("tensor 'transformer.wte.weight' is [" + std::to_string(rows) + ", 32], the w"));
   }
 }
 
@@ -309,9 +309,10 @@ TEST(HfWeights, HeadsOfOtherTasksAreLeftOut) {
             "file: with this "
             "tensor it computes something else");
   Edited other(kFolder / "tied.safetensors");
-  for (SafeTensorSpec& spec : other.specs) {
-    other.data["model.layers." + spec.name.substr(14)] = other.data[spec.name];
-    spec.name = "model.layers." + spec.name.substr(14);
+  for (std::size_t n = 0; n < other.specs.size(); ++n) {
+    const std::string name = "model.layers." + std::to_string(n) + ".weight";
+    other.data[name] = other.data.at(other.specs[n].name);
+    other.specs[n].name = name;
   }
   EXPECT_EQ(refusal(other.write("llama.safetensors"), golden_config(true)).substr(0, 75),
             "tensor 'wte.weight' is missing | a GPT-2 file; it holds other tensors, such");
@@ -345,8 +346,9 @@ TEST(HfWeights, HalfOfTheMatricesTurnedRound) {
   for (SafeTensorSpec& spec : file.specs) {
     if (spec.name.ends_with(".c_fc.weight")) spec.shape = {128, 32};
   }
-  EXPECT_EQ(refusal(file.write("half.safetensors"), golden_config(true)).substr(0, 95),
-            "tensor 'transformer.h.0.attn.c_attn.weight' stands as [in, out], and 'transformer.h.0.mlp.c_fc");
+  EXPECT_TRUE(refusal(file.write("half.safetensors"), golden_config(true))
+                  .starts_with("tensor 'transformer.h.0.attn.c_attn.weight' stands as [in, out], and "
+                               "'transformer.h.0.mlp.c_fc.weight' as [out, in] | "));
 }
 
 TEST(HfWeights, RefusalsNameTensorShapesAndFix) {

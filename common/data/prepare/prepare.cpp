@@ -75,9 +75,9 @@ void Reader::read(const Input& input) {
 void Reader::read_content(const Input& input, std::string_view content, Source& source) {
   source.bytes = Bytes(static_cast<std::int64_t>(content.size()));
   source.sha256 = hex_sha256(content);
+  require_no_lfs_pointer(content, input.path);
   switch (input.format) {
     case Format::parquet:
-      require_no_lfs_pointer(content, input.path);
       read_parquet(input.path, options_.column, options_.python,
                    [&](std::string_view text) { add_document(text); });
       return;
@@ -90,12 +90,10 @@ void Reader::read_content(const Input& input, std::string_view content, Source& 
         refuse(source.path, fmt::format("{} bytes are not a whole number of 2-byte ids", content.size()),
                "--format text, or give another file");
       }
-      require_no_lfs_pointer(content, input.path);
       // A mapping begins at a page, so the ids are aligned.
       return add_ids(input,
                      {reinterpret_cast<const TokenId*>(content.data()), content.size() / sizeof(TokenId)});
     case Format::jsonl:
-      require_no_lfs_pointer(content, input.path);
       return read_lines_of_json(without_bom(content), source);
     default:
       return read_text(input, content, source);
