@@ -16,7 +16,7 @@ tidy=$(command -v clang-tidy-14 || command -v clang-tidy) ||
 
 patterns=(common/input/*.cpp common/base/*.cpp common/config/*.cpp common/watch/*.cpp
   common/memory/plan*.cpp common/model/{param_layout,activation_plan,hf_names}*.cpp
-  common/data/{sampler,token_file,tokenizer,bpe_tokenizer}*.cpp common/data/{bpe,prepare}/*.cpp
+  common/data/{prose,sampler,token_file,tokenizer,bpe_tokenizer}*.cpp common/data/{bpe,prepare}/*.cpp
   common/storage/*.cpp common/storage/checkpoint/*.cpp common/storage/checkpoint/command/*.cpp common/records/*.cpp pipedream/*.cpp pipedream/command/*.cpp)
 files=("$@")
 if [[ $# -eq 0 ]]; then

@@ -73,8 +73,8 @@ DATA = {
                              "  fix: give a longer text or a smaller batch.sequence"),
     "--data few.bin": (65, "few.bin: the validation part has 25 tokens, 0 rows of 32; needed: 2 (data.validation_batches 2 x "
                            "batch.micro 1)\n  fix: give a longer text, or --set data.validation_fraction=0.13"),
-    "--data zero.txt": (65, "zero.txt: is not text: byte 3 is zero\n  fix: give a text file (UTF-8), or a token file of llm.c's "
-                            "format"),
+    "--data zero.txt": (65, "zero.txt: is not text: byte 3 is zero\n  fix: give UTF-8; for UTF-16: iconv -f UTF-16 -t UTF-8; unpack what "
+                            "is compressed"),
 }
 WEIGHTS = {
     "--init nowhere.safetensors": (65, "nowhere.safetensors: cannot open: No such file or directory (ENOENT)" + PATH),
@@ -82,7 +82,7 @@ WEIGHTS = {
         65, "right.safetensors: tensor 'transformer.wte.weight' is [257, 32], the workload's model needs [257, 64]\n"
             "  fix: a workload with the file's model: layers 2, vocab 257, width 32, context 32"),
     "--init right.safetensors --set model.layers=1": (
-        65, "right.safetensors: tensor 'transformer.h.1.ln_1.weight' does not belong to the workload's model\n"
+        65, "right.safetensors: tensor 'transformer.h.1.attn.c_attn.bias' does not belong to the workload's model\n"
             "  fix: a workload with the file's model: layers 2, vocab 257, width 32, context 32"),
     "--init right.safetensors --set model.layers=3": (
         65, "right.safetensors: tensor 'h.2.ln_1.weight' is missing\n"

@@ -34,6 +34,34 @@ std::int64_t count_documents(std::span<const TokenId> tokens, TokenId end_of_tex
   return count;
 }
 
+[[noreturn]] void refuse_column(const nlohmann::json& object, const std::string& column,
+                                const std::string& where) {
+  constexpr std::size_t kMost = 200;
+  std::string names;
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_string() && names.size() < kMost) names += (names.empty() ? "" : ", ") + shown(name);
+  }
+  refuse(where, fmt::format("\"{}\" is {}", shown(column), object.contains(column) ? "no text" : "not there"),
+         names.empty() ? "--column NAME" : fmt::format("--column NAME; texts are in: {}", names));
+}
+
+/// The text that a line of JSON has in `column`; null is none.
+std::string text_in(std::string_view line, const std::string& column, const std::string& where) {
+  constexpr JsonLimits kLimits{.bytes = std::size_t{64} << 20U, .memory = std::size_t{256} << 20U};
+  constexpr const char* kFix = "one JSON object a line; or --format text";
+  nlohmann::json object;
+  try {
+    object = parse_json(line, kLimits);
+  } catch (const JsonError& error) {
+    refuse(fmt::format("{}:{}", where, error.column()), error.what(), kFix);
+  }
+  if (!object.is_object()) refuse(where, fmt::format("is {}, and no object", object.type_name()), kFix);
+  const auto found = object.find(column);
+  if (found != object.end() && found->is_null()) return "";
+  if (found == object.end() || !found->is_string()) refuse_column(object, column, where);
+  return found->get<std::string>();
+}
+
 /// Tokenises one input after the other.
 class Reader {
  public:
@@ -124,37 +152,14 @@ void Reader::read_text(const Input& input, std::string_view content, Source& sou
 }
 
 void Reader::read_lines_of_json(std::string_view text, const Source& source) {
-  constexpr JsonLimits kLimits{.bytes = std::size_t{64} << 20U, .memory = std::size_t{256} << 20U};
-  const std::string_view column = options_.column;
   std::int64_t number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view line = text.substr(begin, end - begin);
     begin = end + 1;
-    const std::string where = fmt::format("{}:{}", source.path, ++number);
+    ++number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    nlohmann::json object;
-    try {
-      object = parse_json(line, kLimits);
-    } catch (const JsonError& error) {
-      refuse(fmt::format("{}:{}", where, error.column()), error.what(),
-             "one JSON object a line; or --format text");
-    }
-    if (!object.is_object())
-      refuse(where, fmt::format("is {}, and no object", object.type_name()),
-             "one JSON object a line; or --format text");
-    const auto found = object.find(column);
-    if (found != object.end() && found->is_null()) continue;
-    if (found == object.end() || !found->is_string()) {
-      std::string names;
-      for (const auto& [name, value] : object.items()) {
-        if (value.is_string() && names.size() < 200) names += (names.empty() ? "" : ", ") + shown(name);
-      }
-      refuse(where,
-             fmt::format("\"{}\" is {}", shown(column), found == object.end() ? "not there" : "no text"),
-             names.empty() ? "--column NAME" : fmt::format("--column NAME; texts are in: {}", names));
-    }
-    add_document(found->get_ref<const std::string&>());
+    add_document(text_in(line, options_.column, fmt::format("{}:{}", source.path, number)));
   }
 }
 
