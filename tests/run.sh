@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up, builds, and runs the tests of the cpu preset, all but the slow ones: at most 15 minutes on two cores after the first build.
 #   usage  tests/run.sh [--all] [--cuda] [-R REGEX]
-#     --all      also what is labelled slow (planted faults and mutants), format, clang-tidy, and the sanitizers: 20 minutes more
+#     --all      also what is labelled slow (planted faults, mutants of pipedream), format, clang-tidy, and the sanitizers: 20 minutes more
 #     --cuda     also installs LibTorch with CUDA, compiles and links the cuda preset, and runs what runs without a GPU
 #     -R REGEX   only tests whose name matches (ctest -R), slow ones, too; not with --all. Everything is built first all the same:
 #                many tests run programs that others build. To build one alone: cmake --build build/cpu --target NAME

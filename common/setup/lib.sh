@@ -270,7 +270,6 @@ made() {
     return 0
   fi
   configure_and_build() {
-    export CCACHE_DEPEND=1 # what a file includes is known from the compiler's own list: nothing is preprocessed twice
     configure "$preset"
     build "$@"
   }

@@ -1,8 +1,15 @@
 #!/usr/bin/env bash
-# clang-tidy over the files that include no torch. usage: common/setup/tidy.sh [build folder, default build/cpu] [files...]
-# Exits 1 on findings. A file whose preprocessed text, wherever it stands, was clean before is skipped (build folder, tidy/).
+# clang-tidy over the files that include no torch. usage: common/setup/tidy.sh [--record] [build folder, default build/cpu] [files...]
+# Exits 1 on findings. A file whose preprocessed text, wherever it stands, was clean before is skipped: with the same version of
+# clang-tidy and the same settings it would be again. Known from the build folder (tidy/) and from tests/setup/tidy_clean.txt, which
+# --record writes when all files are clean; where a system header differs the text does, and the file is checked.
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+record=0
+if [[ ${1:-} == --record ]]; then
+  record=1
+  shift
+fi
 build=${1:-build/cpu}
 shift || true
 if [[ ! -f $build/compile_commands.json ]]; then
@@ -24,6 +31,7 @@ if [[ $# -eq 0 ]]; then
 fi
 
 mkdir -p "$build/tidy"
+: >"$build/tidy_keys"
 # One line a file: the file, a tab, its compile command. A file that no target builds would be checked with guessed flags: an error.
 commands=$(python3 - "$build/compile_commands.json" "${files[@]}" <<'PY'
 import json, os, re, sys
@@ -38,8 +46,9 @@ PY
 check() {
   local file=${1%%$'\t'*} command=${1#*$'\t'} key
   # -P, and no path of this repository: neither a file that was moved nor another clone changes the text.
-  key=$({ "$tidy" --version; cat .clang-tidy; eval "$command -E -C -P" | sed "s|$PWD/||g"; } | sha256sum | cut -c1-64)
-  [[ -f $build/tidy/$key ]] && return 0
+  key=$({ "$tidy" --version; cat .clang-tidy; eval "$command -E -C -P" | sed "s|$PWD/||g; s|$PWD||g"; } | sha256sum | cut -c1-64)
+  echo "$key" >>"$build/tidy_keys"
+  if [[ -f $build/tidy/$key ]] || grep -qxF "$key" tests/setup/tidy_clean.txt 2>/dev/null; then return 0; fi
   if "$tidy" -p "$build" --quiet "$file" 2> >(grep -vE "warnings? (generated|treated)|^Suppressed|^$" >&2); then
     touch "$build/tidy/$key"
   else
@@ -52,6 +61,7 @@ export build tidy
 # shellcheck disable=SC2016  # xargs's bash expands it
 if printf '%s\n' "$commands" | xargs -d '\n' -n 1 -P "${JOBS:-2}" bash -c 'check "$1"' check; then
   echo "tidy: ${#files[@]} files clean"
+  if ((record)); then sort -u "$build/tidy_keys" >tests/setup/tidy_clean.txt; fi
 else
   echo "tidy: findings above" >&2
   exit 1
