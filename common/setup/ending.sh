@@ -6,7 +6,7 @@
 # Two files that this script hands to its ranks as /proc/PID/fd/N. They have no name: nobody else opens them, and nothing is left of them.
 # Where none can be made a run goes on without.
 #   STAGECRAFT_SIGNAL_FILE  the number of the first signal: mpirun ends its ranks with SIGTERM, whatever it was sent itself
-#   STAGECRAFT_SIGNS        "TOKEN FILE": watch_start() appends `late`, ranks append `started` in main(), `joined` when all have met, `spoke` after an error. Its first line
+#   STAGECRAFT_SIGNS        "TOKEN FILE": ranks append `started` in main(), `joined` when all have met, `spoke` after an error; watch_start(), `late`. Its first line
 #                           is the token: on another host the same path may lead to somebody else's file. Rank 0 adds `out DIR`
 # nameless NAME: sets `nameless`.
 nameless() {
@@ -33,6 +33,16 @@ make_files_of_ranks() {
 forget_signs() { if [[ -n $signs ]]; then say "${STAGECRAFT_SIGNS%% *}" >"$signs"; fi; }
 left() { [[ -n $signs ]] && grep -qxF "$1" "$signs"; } # left SIGN: some rank has
 
+# kill_after TENTHS: the run's process group, if the run has not ended by then. Ends with the run.
+kill_after() {
+  local i
+  for ((i = 0; i < $1; i++)); do
+    sleep 0.1
+    kill -0 "$child" || return 0
+  done
+  kill -KILL -- "-$child" || true
+}
+
 # Ranks meet within seconds, or never: mpirun waits for a host or a file of its own that does not come, and says nothing. Busy machines and
 # many hosts take longer.
 start_limit=$(whole STAGECRAFT_START_SECONDS 300)
@@ -45,11 +55,7 @@ watch_start() {
     done
     say late >>"$signs"
     kill -TERM "$child"
-    for ((i = 0; i < 20; i++)); do
-      sleep 0.5
-      kill -0 "$child" || exit 0
-    done
-    kill -KILL -- "-$child"
+    kill_after 100
   ) </dev/null >/dev/null 2>&1 &
 }
 

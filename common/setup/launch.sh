@@ -242,13 +242,7 @@ forward() {
     # mpirun gives its ranks a second to end. Those that save first are told by the signal that it only passes on.
     if ((saves && ranks > 1)) && [[ $signal == TERM ]]; then signal=USR1; fi
     kill -"$signal" "$child" 2>/dev/null || true
-    ( # This watcher ends with the run.
-      for ((i = 0; i < (saves ? 1200 : 100); i++)); do
-        sleep 0.1
-        kill -0 "$child" 2>/dev/null || exit 0
-      done
-      kill -KILL -- "-$child" 2>/dev/null || true
-    ) </dev/null >/dev/null 2>&1 &
+    kill_after $((saves ? 1200 : 100)) </dev/null >/dev/null 2>&1 &
   fi
   asked=$2
 }

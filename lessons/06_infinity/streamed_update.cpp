@@ -99,8 +99,7 @@ bool StreamedUpdate::ready(std::size_t piece, std::int64_t updates) {
 }
 
 std::shared_ptr<const HostPiece> StreamedUpdate::wait(std::size_t piece, std::int64_t updates) {
-  const auto number =
-      (updates - 1) * static_cast<std::int64_t>(pieces_.size()) + static_cast<std::int64_t>(piece);
+  const std::int64_t number = number_of(piece, updates);
   if (!window_.grads.empty() && updates > 0) land_gradients(number);
   const auto began = StepClock::Clock::now();
   std::unique_lock lock(mutex_);
@@ -112,8 +111,7 @@ std::shared_ptr<const HostPiece> StreamedUpdate::wait(std::size_t piece, std::in
 
 std::optional<std::int64_t> StreamedUpdate::step_of_sending(std::size_t piece, std::int64_t updates) {
   if (!sends_from_window()) return {};
-  return step_of((updates - 1) * static_cast<std::int64_t>(pieces_.size()) +
-                 static_cast<std::int64_t>(piece));
+  return step_of(number_of(piece, updates));
 }
 
 bool StreamedUpdate::to_send(std::size_t piece, std::int64_t updates) {
@@ -131,8 +129,7 @@ at::Tensor StreamedUpdate::params(std::size_t piece, std::int64_t updates) {
   }
   if (!sends_from_window()) return pieces_[piece].params;
   const std::lock_guard lock(mutex_);
-  const std::int64_t number = (states_[piece].updates - 1) * static_cast<std::int64_t>(pieces_.size()) +
-                              static_cast<std::int64_t>(piece);
+  const std::int64_t number = number_of(piece, states_[piece].updates);
   if (window_.params.empty()) return vectors(number).master;
   return window_.params[buffer_of(number)].narrow(0, 0, pieces_[piece].range.size());
 }

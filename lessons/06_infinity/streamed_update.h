@@ -115,6 +115,10 @@ class StreamedUpdate final : public PieceUpdates {
   [[nodiscard]] Vectors vectors(std::int64_t number) const;
   [[nodiscard]] std::span<std::byte> bytes(std::int64_t number) const;
   [[nodiscard]] at::Tensor grad_of(std::int64_t number, const UpdateOrder& order) const;
+  /// Of a piece in the last of `updates` updates.
+  [[nodiscard]] std::int64_t number_of(std::size_t piece, std::int64_t updates) const {
+    return (updates - 1) * static_cast<std::int64_t>(pieces_.size()) + static_cast<std::int64_t>(piece);
+  }
   [[nodiscard]] std::size_t piece_of(std::int64_t number) const {
     return static_cast<std::size_t>(number % static_cast<std::int64_t>(pieces_.size()));
   }
