@@ -121,7 +121,7 @@ Whole whole_of(const Path& dir) {
 }
 
 /// A world of S, for as long as a test looks at it.
-template <Strategy S>
+template <Lesson S>
 class WorldOf {
  public:
   WorldOf(int world, Workload w, typename S::Options options = {})
@@ -138,7 +138,7 @@ class WorldOf {
            const StepScalars scalars = test::step_scalars(1e-2, 0);
            test::Beside beside;
            RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
-           ErasedStrategy<S> strategy(context, options_);
+           S strategy(context, options_);
            f(strategy, comm, shape);
          })) {
       if (error) std::rethrow_exception(error);
@@ -148,7 +148,7 @@ class WorldOf {
   /// Trains, and saves to `dir`.
   void train_and_save(const Path& dir) const {
     Saving saving(dir, world_);
-    on_ranks([&](AnyStrategy& strategy, Communicator& comm, const RunShape& shape) {
+    on_ranks([&](Strategy& strategy, Communicator& comm, const RunShape& shape) {
       for (std::int64_t step = 0; step < kSteps; ++step) strategy.train_step(test::made_up_step(shape, step));
       strategy.quiet();
       saving.write(strategy, comm);
@@ -159,7 +159,7 @@ class WorldOf {
   /// Loads `from` into a strategy whose every number is nonsense, and saves it to `to`.
   void take_over(const Path& from, const Path& to) const {
     Saving saving(to, world_);
-    on_ranks([&](AnyStrategy& strategy, Communicator& comm, const RunShape& /*shape*/) {
+    on_ranks([&](Strategy& strategy, Communicator& comm, const RunShape& /*shape*/) {
       for (StateSlice& slice : strategy.state())
         slice.write(slice.range, at::full({slice.range.size()}, NAN, at::kFloat));
       const std::unique_ptr<FileOps> ops = posix_file_ops();
@@ -178,7 +178,7 @@ class WorldOf {
         : ops(posix_file_ops(Syncing::skip)),
           out(*ops, dir, AtomicDir::Existing::refuse),
           files(static_cast<std::size_t>(world)) {}
-    void write(AnyStrategy& strategy, Communicator& comm) {
+    void write(Strategy& strategy, Communicator& comm) {
       const SavedState state(strategy, strategy.layout(), comm);
       const checkpoint::FileId id{.step = kSteps, .rank = to_int(comm.rank())};
       checkpoint::FileWriter file(*ops, out.path(), id, state.entries());
@@ -211,7 +211,7 @@ class WorldOf {
     std::vector<checkpoint::TensorShape> tensors;
   };
 
-  static void expect_zero_padding_and_rounded_weights(AnyStrategy& strategy) {
+  static void expect_zero_padding_and_rounded_weights(Strategy& strategy) {
     std::map<StateKey, at::Tensor> masters;
     std::vector<StateSlice> slices = strategy.state();
     for (const StateSlice& slice : slices) {

@@ -150,7 +150,7 @@ struct RankResult {
   std::vector<CommPlan> recorded;                 // of every step
   double evaluation = 0, evaluation_between = 0;  // after the last step; after step `evaluate_after`
   std::int64_t dropped = 0;
-  std::int64_t steady_from = 0;        // the first step whose operations are those of the plan
+  std::int64_t planned_from = 0;       // the first step whose operations are those of the plan
   std::optional<Timetable> timetable;  // rank 0's
   Bytes batches, op_scratch;  // of the witnessed step: the test's own tensors; what one operation may take
 };
@@ -165,7 +165,7 @@ inline void note(const StepResult& result, RankResult& rank) {
   if (result.lr) rank.rates.push_back(*result.lr);
 }
 
-template <Strategy S>
+template <Lesson S>
 RankResult run_rank(Communicator& transport, const RunShape& shape, const typename S::Options& options,
                     std::int64_t steps, Ledger& ledger, StepWitness* witness = nullptr,
                     std::optional<std::int64_t> evaluate_after = {},
@@ -175,10 +175,11 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
   RankResult result;
   RecordingCommunicator comm(transport);
   const StepScalars scalars = step_scalars(0, 0);
-  result.memory_plan = S::memory_plan(shape, options);
-  result.comm_plan = S::comm_plan(shape, options);
+  const typename S::Plans plans(options);
+  result.memory_plan = plans.memory_plan(shape);
+  result.comm_plan = plans.comm_plan(shape);
   result.op_scratch = plan_op_scratch_bytes(shape);
-  if constexpr (requires { S::kSteadyFrom; }) result.steady_from = S::kSteadyFrom;
+  result.planned_from = plans.facts(shape).planned_from;
   RecordingCopies copies(std::move(copies_of_rank), comm.shared_record());
   Timeline timeline;
   RunContext context{shape, comm, ledger, scalars, copies, timeline, comm.shared_record()};
@@ -206,14 +207,14 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     note(out, result);
     result.recorded.push_back(comm.recorded("train", step));
     comm.set_phase("check");
-    after_step(strategy, step);
+    strategy.after_step(step);
     comm.set_phase("eval");
     if (step == evaluate_after) result.evaluation_between = evaluate();
   }
   comm.set_phase("eval");
   for (const StepResult& late : drain(strategy)) note(late, result);
   result.evaluation = evaluate();
-  result.timetable = timetable_of(strategy, comm);
+  result.timetable = strategy.timetable(comm);
   for (StateSlice& slice : strategy.state()) {
     if (slice.purpose == Purpose::gradients || slice.purpose == Purpose::workspace)
       continue;  // dead between steps
@@ -261,7 +262,7 @@ inline std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm)
   static std::atomic<std::uint64_t> seed = 1;
   return std::make_unique<DelayingCommunicator>(std::move(comm), seed++);
 }
-template <Strategy S>
+template <Lesson S>
 std::vector<RankResult> run_local(int world, const Workload& w, const typename S::Options& options,
                                   std::int64_t steps, const Wrap& wrap = {},
                                   std::optional<std::int64_t> evaluate_after = {}) {
@@ -277,8 +278,8 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
         if (wrap) comm = wrap(std::move(comm));
         try {
           Ledger ledger(at::kCPU);
-          const RunShape shape =
-              shape_for(w, world, r, CommBackend::local, division_of<S>(options, WorldSize{world}));
+          const RunShape shape = shape_for(w, world, r, CommBackend::local,
+                                           typename S::Plans(options).division(WorldSize{world}));
           std::unique_ptr<Copies> copies = make_host_copies();
           if (wrap) copies = std::make_unique<DelayingCopies>(std::move(copies), 7 + r);
           results[r] =
@@ -338,7 +339,7 @@ inline void expect_as_planned(const RankResult& rank) {
     });
   });
   EXPECT_EQ(rank.peak_total.value(), rank.memory_plan.total().value());
-  for (auto step = static_cast<std::size_t>(rank.steady_from); step < rank.recorded.size(); ++step) {
+  for (auto step = static_cast<std::size_t>(rank.planned_from); step < rank.recorded.size(); ++step) {
     EXPECT_TRUE(rank.recorded[step] == rank.comm_plan) << "operations of step " << step;
   }
   EXPECT_EQ(rank.dropped, 0) << "tickets dropped without a wait";
