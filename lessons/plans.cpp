@@ -5,7 +5,7 @@
 #include "02_zero1/zero1.h"
 #include "03_zero2/zero2.h"
 #include "04_zero3/zero3.h"
-#include "05_offload/offload.h"
+#include "05_offload/offload_plan.h"
 #include "07_pipeline/pipeline.h"
 
 namespace sc {

@@ -1,45 +1,40 @@
 // What lesson 05 holds between steps: for a checkpoint, and from one.
-#include <spdlog/fmt/fmt.h>
-
-#include <cmath>
-#include <nlohmann/json.hpp>
-
 #include "offload.h"
 
 namespace sc {
 
 std::vector<StateSlice> Offload::state() const {
-  for (const OpEnd& end : landed_) end.wait();
-  std::vector<StateSlice> state = update_->state(
-      options_.update == UpdateKind::delayed && steps_ > 0 ? static_cast<int>((steps_ + 1) % 2) : 0);
-  for (StateSlice& slice : state)
-    slice.pending = slice.purpose == Purpose::gradients && puts_off() && (steps_ > 0 || restoring_);
-  state.insert(state.begin(), passes_.last_local());
+  const std::int64_t posted = clock_.posted(step_);
+  const int last = posted > 0 ? turn(posted - 1) : 0;  // where the last step's gradients are
+  optimizer_->wait_landed(posted - 1);
+  std::vector<StateSlice> state = {passes_.last_local()};
+  for (std::size_t i = 0; i < host_.size(); ++i) {
+    const Piece& piece = optimizer_->pieces()[i];
+    const OnHost& host = host_[i];
+    const auto add = [&](Purpose purpose, const at::Tensor& values, Place place) {
+      state.push_back({purpose, piece.unit, Segment::sharded, piece.range, in_tensor(values), place});
+    };
+    add(Purpose::parameters, host.params, Place::pinned);
+    if (!host.params.is_same(host.states.master)) add(Purpose::master, host.states.master, Place::host);
+    add(Purpose::momentum, host.states.momentum, Place::host);
+    add(Purpose::variance, host.states.variance, Place::host);
+    add(Purpose::gradients, host.grads[last], Place::pinned);
+    state.back().pending = clock_.puts_off(step_) && posted > 0;
+  }
   return state;
 }
 
 std::string Offload::pending() {
-  if (!puts_off() || steps_ == 0) return "{}";
-  const auto* scalars = scalars_host_[(steps_ + 1) % 2].const_data_ptr<double>();
-  const nlohmann::json pending = {{"put_off", fmt::format("the update by step {}'s gradient", done() - 1)},
-                                  {"delayed_update", {scalars[0], scalars[1], scalars[2]}}};
-  return pending.dump();
+  const std::int64_t posted = clock_.posted(step_);
+  return clock_.puts_off(step_) && posted > 0 ? scalars_.saved(turn(posted - 1), step_ - 1) : "{}";
 }
 
 bool Offload::resume(const ResumeFrom& from) {
-  auto* scalars = scalars_host_[0].mutable_data_ptr<double>();
-  const nlohmann::json pending = nlohmann::json::parse(from.pending);
-  restoring_ = pending.contains("delayed_update") && puts_off();
-  for (std::size_t i = 0; restoring_ && i < 3; ++i) {
-    const nlohmann::json& number = pending.at("delayed_update").at(i);
-    scalars[i] = number.is_null() ? std::nan("") : number.get<double>();  // JSON has no NaN
-  }
+  if (clock_.puts_off(step_) && scalars_.restore(from.pending)) clock_.taken_over = 1;
   from.restore();
-  if (!restoring_) return pending.empty();
-  restoring_ = false;
-  taken_over_ = 1;
-  update_->post({.landed = landed_, .scalars_landed = {}, .scalars = scalars, .turn = 0, .after_sends = 1});
-  ++steps_;
+  if (clock_.taken_over == 0) return from.pending == "{}";
+  for (std::size_t i = 0; i < host_.size(); ++i) optimizer_->lands(i, 0, host_[i].grads[0], {});
+  optimizer_->post({.scalars_landed = {}, .scalars = scalars_.of(0), .after_sends = 1});
   return true;
 }
 

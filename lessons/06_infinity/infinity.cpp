@@ -1,128 +1,279 @@
 #include "infinity.h"
 
 #include <spdlog/fmt/fmt.h>
-#include <spdlog/spdlog.h>
 
-#include <sstream>
-
-#include "common/comm/gather_text.h"
-#include "streamed_update.h"
-#include "window_plan.h"
+#include <algorithm>
 
 namespace sc {
-namespace {
 
-// What a machine refuses, once for all ranks that say the same as the first one.
-void say(const std::vector<std::string>& notes, Communicator& comm) {
-  const std::string mine = fmt::format("{}", fmt::join(notes, "\n")), first = broadcast_string(comm, mine);
-  const bool speaks = comm.rank() == Rank{0};
-  if (!speaks && mine == first) return;
-  for (const std::string& note : notes)
-    spdlog::warn("{}{}", speaks ? std::string() : fmt::format("rank {}: ", to_int(comm.rank())), note);
+// [anchor: through-the-window]
+// The host's thread asks for this before each piece of an update: the states behind the one that is updated
+// are read while the one before it is written. Between two updates the whole window fills.
+bool StatesOnDisk::fetch_ahead(const HostOptimizer& host) {
+  const bool between = next_update_ % window_.pieces() == 0;
+  const Number last =
+      next_update_ + (between ? window_.buffers() - 1 : std::max<Number>(0, window_.buffers() - 2));
+  for (; next_read_ <= last; ++next_read_) {
+    if (!free(next_read_ - window_.buffers(), host)) return true;
+    const std::size_t piece = window_.piece_of(next_read_), buffer = window_.buffer_of(next_read_);
+    read_[buffer] = file_.read(piece, bytes(buffer, piece), next_read_ / window_.pieces());
+  }
+  return false;
 }
 
-// [anchor: states-on-the-disk]
-// A file without a name, an extent a piece: master, momentum and variance behind each other. In memory: the window.
-std::unique_ptr<PieceUpdates> on_disk(const InfinityOptions& options, RunContext& context,
-                                      const ParamLayout& layout, std::vector<Piece> pieces) {
-  const PrecisionConfig& precision = context.shape.workload.precision;
-  const WindowPlan plan(pieces, context.shape, options);
-  const std::int64_t slice = plan.elements;
-  const auto flat = [&](Purpose purpose, const char* name, std::int64_t n, DType dtype, Place place) {
-    return context.ledger.zeros(purpose, name, {n}, dtype, place);
-  };
-  const auto blocks_of_params = [&](const char* name, Place place) {
-    std::vector<at::Tensor> buffers;
-    const std::int64_t n = plan.params_extent(plan.largest).value() / size_of(plan.dtype);
-    for (std::int64_t b = 0; b < plan.buffers; ++b)
-      buffers.push_back(flat(Purpose::parameters, name, n, plan.dtype, place));
-    return buffers;
-  };
-  StateWindow window;
-  for (std::int64_t b = 0; b < plan.buffers; ++b) {
-    window.states.push_back(flat(Purpose::workspace, "window of states",
-                                 StreamedUpdate::extent_of(plan.largest).value() / 4, DType::f32,
-                                 plan.states));
-    if (keeps_gradients(options))
-      window.grads.push_back(
-          flat(Purpose::gradients, "window of gradients", plan.largest, precision.grad_dtype, Place::pinned));
-    if (plan.to_device)
-      window.params.push_back(
-          flat(Purpose::parameters, "window of parameters", plan.largest, precision.dtype, Place::pinned));
-  }
-  const int turns = options.update == UpdateKind::delayed ? 2 : 1;
-  at::Tensor grads;
-  if (!keeps_gradients(options))
-    grads = flat(Purpose::gradients, "grads_host", slice * turns, precision.grad_dtype, Place::pinned);
-  std::vector<at::Tensor> params;  // on the host
-  for (std::int64_t version = 0; version < params_on_host(options); ++version)
-    params.push_back(flat(Purpose::parameters, "params_host", slice, precision.dtype, Place::pinned));
-  std::vector<std::int64_t> sizes;
-  std::int64_t begin = 0;
-  for (Piece& p : pieces) {
-    for (int turn = 0; grads.defined() && turn < turns; ++turn)
-      p.grads[turn] = grads.narrow(0, turn * slice + begin, p.range.size());
-    if (!params.empty() && options.params_at == ParamsAt::device)
-      p.params = params.front().narrow(0, begin, p.range.size());
-    sizes.push_back(p.range.size());
-    begin += p.range.size();
-  }
-  auto file = std::make_unique<StateFile>(
-      posix_file_ops(),
-      BlockFile::Options{
-          .path = Path(options.disk) / fmt::format("states of rank {}", to_int(context.comm.rank())),
-          .block = Bytes(options.block),
-          .depth = static_cast<int>(options.depth),
-          .engine = options.engine,
-          .mbps = options.disk_mbps,
-          .wrap = options.wrap},
-      plan.extents, context.record);
-  for (const DiskBytes& bytes : disk_bytes(plan, precision, options))
-    file->reserved.push_back(context.ledger.reserve(bytes.purpose, bytes.name, bytes.bytes, Place::disk));
-  say(file->blocks.notes(), context.comm);
-  std::unique_ptr<ParamHome> home;
-  if (options.params_at == ParamsAt::host) home = std::make_unique<ParamsInMemory>(std::move(params), sizes);
-  if (options.params_at == ParamsAt::disk)
-    home = std::make_unique<ParamsOnDisk>(
-        ParamsOnDisk::Setting{.file = file->blocks,
-                              .transfers = file->transfers,
-                              .first_extent = pieces.size(),
-                              .versions = versions_of(options),
-                              .first_step = context.first_step,
-                              .sizes = sizes,
-                              .out = blocks_of_params("parameters to the disk", Place::host),
-                              .in = blocks_of_params("parameters from the disk", Place::pinned)});
-  const std::vector<Piece> known = pieces;
-  return std::make_unique<StreamedUpdate>(
-      std::move(pieces), std::move(window), std::move(file), std::move(home),
-      StreamedUpdate::Setting{.context = context,
-                              .hyper = hyper_of(context.shape.workload.optim),
-                              .threads = Offload::threads_of(options, context.shape.world),
-                              .first_values = [&](std::size_t i, at::Tensor& master) {
-                                init_slice(layout, known[i].unit, Segment::sharded, known[i].range,
-                                           context.shape.workload.seed, master);
-                              }});
+// [anchor: a-buffer-is-free]
+// When what was in it has been written, and its parameters are on the device.
+bool StatesOnDisk::free(Number before, const HostOptimizer& host) const {
+  if (before < 0) return true;
+  const OpEnd& written = written_[window_.buffer_of(before)];
+  if (!written.passed() || !params_.left(before, host)) return false;
+  written.wait();  // throws what it failed with
+  return true;
 }
 
-}  // namespace
+// One after the other: only what comes next is there.
+bool StatesOnDisk::fetched(Number number) const {
+  return number == next_update_ && number < next_read_ && read_[window_.buffer_of(number)].passed();
+}
 
-Infinity::Infinity(RunContext& context, const Options& options)
-    : Offload(context, options, kept_by(options), [&](const ParamLayout& layout, std::vector<Piece> pieces) {
-        return on_disk(options, context, layout, std::move(pieces));
-      }) {}
+PieceStates StatesOnDisk::states(Number number) {
+  read_[window_.buffer_of(number)].wait();  // has passed; throws what it failed with
+  return vectors(window_.buffer_of(number), window_.piece_of(number));
+}
 
-std::optional<Timetable> Infinity::timetable(Communicator& comm) {
-  std::vector<Timetable::Share> shares = time_of_a_step();
-  std::string mine;
-  for (const Timetable::Share& share : shares) mine += fmt::format("{} ", share.seconds.front());
-  const std::vector<std::string> all = gather_strings(comm, mine);
-  if (comm.rank() != Rank{0} || shares.empty()) return {};
-  for (Timetable::Share& share : shares) share.seconds.clear();
-  for (const std::string& of_rank : all) {
-    std::istringstream in(of_rank);
-    for (Timetable::Share& share : shares) in >> share.seconds.emplace_back();
+void StatesOnDisk::put_back(Number number, const std::shared_ptr<const HostPiece>& work) {
+  if (work) {
+    work->wait();
+    file_.clock.updated(work->began_at(), work->ended_at());
   }
-  return Timetable{.shares = std::move(shares)};
+  const std::size_t piece = window_.piece_of(number), buffer = window_.buffer_of(number);
+  written_[buffer] = file_.write(piece, bytes(buffer, piece), number / window_.pieces());
+  ++next_update_;
+}
+
+// One optimizer step: lesson 05's, around an update for which the disk has to be told what comes next.
+StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
+  begin_step();
+  sums_.zero_();
+  for (std::size_t j = 0; j < micro_batches.size(); ++j) {
+    const Batch& batch = micro_batches[j];
+    const Write slice = j == 0 ? Write::overwrite : Write::accumulate;
+    const bool last = j + 1 == micro_batches.size();
+    expect_gathers(true);
+    forward(batch, j == 0);
+    wait_left(0);
+    wait_left(layout_.last_unit());
+    passes_.head(batch, units_.params(), units_.grads(), Write::overwrite, sums_);
+    units_.reduce(layout_.last_unit(), slice);
+    for (int unit = layout_.num_blocks(), next = unit; unit >= 1; --unit) {
+      while (next > std::max<std::int64_t>(1, unit - options_.prefetch)) gather_params(--next);
+      units_.wait_gathered(unit);
+      passes_.backward_input(unit, units_.params()[unit]);
+      leave(unit + 1, last);
+      wait_left(unit);
+      passes_.backward_weights(unit, units_.grads()[unit], Write::overwrite);
+      units_.reduce(unit, slice);
+    }
+    passes_.embed_backward(batch, units_.grads()[0], Write::overwrite);
+    units_.reduce(0, slice);
+    leave(1, last);
+    leave(0, last);
+  }
+  end_updates();
+  units_.norm(sums_);
+  post_update();
+  return {sums_, context_.scalars.grad_norm};
+}
+
+// What gathers of the step before brought may be written over.
+void Infinity::begin_step() {
+  units_.release();
+  states_->give_first_buffer_back();
+  if (delivery_ != Delivery::by_gathers) return;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) optimizer_->sent(i, {});
+}
+
+// What counts as this step's has ended when the step has.
+void Infinity::end_updates() {
+  const std::int64_t posted = clock_.posted(step_);
+  for (std::size_t i = 0; i < pieces_.size(); ++i) optimizer_->wait(i, posted);
+  for (Ticket& ticket : landing_) ticket.wait_on_host();
+  landing_.clear();
+  file_->end_updates(posted);
+  file_->clock.end_step();
+}
+
+// fetch: the step's first micro-batch.
+void Infinity::forward(const Batch& batch, bool fetch) {
+  const int last = layout_.last_unit();
+  for (int unit = 0, fetched = fetch ? 0 : last + 1, gathered = 0; unit <= last; ++unit) {
+    while (fetched <= last && (fetched <= unit || updated(fetched))) fetch_params(fetched++);
+    while (gathered <= std::min<std::int64_t>(last, unit + options_.prefetch) &&
+           (gathered <= unit || (gathered < fetched && arrived(gathered))))
+      gather_params(gathered++);
+    units_.wait_gathered(unit);
+    passes_.forward(unit, batch, units_.params()[unit]);
+  }
+}
+
+void Infinity::forward_loss(const Batch& batch, at::Tensor& sums) {
+  expect_gathers(false);
+  forward(batch, false);
+  passes_.head_loss(batch, units_.params(), sums);
+}
+
+// The only place where a forward meets an update.
+void Infinity::fetch_params(int unit) {
+  for (const std::size_t i : pieces_of(unit)) {
+    land_gradients(i);
+    if (const std::shared_ptr<const HostPiece> work = wait_updated(i))
+      context_.timeline.add(fmt::format("AdamW, unit {}", unit), work->began_at(), work->ended_at());
+    if (!to_send(i)) continue;
+    Ticket ticket = send_params(i);
+    optimizer_->sent(i, ticket.end());
+    fetched_[unit].push_back(std::move(ticket));
+  }
+}
+
+// [anchor: gradients-when-it-is-their-turn]
+// Where gradients wait on the device they come down a window ahead of the piece that is waited for: in
+// forward, or before it where an evaluation or a save needs what the update makes. They are the step's either
+// way.
+void Infinity::land_gradients(std::size_t piece) {
+  const std::int64_t update = clock_.posted(step_) - 1;
+  if (options_.grads_at == GradsAt::host || update < 0) return;
+  const Number end = std::min(optimizer_->number_of(update, piece) + window_.buffers(),
+                              optimizer_->number_of(update + 1, 0));
+  for (; next_landing_ < end; ++next_landing_) {
+    const std::size_t i = window_.piece_of(next_landing_);
+    at::Tensor landing = grads_window_[window_.buffer_of(next_landing_)].narrow(0, 0, window_.sizes[i]);
+    landing_.push_back(context_.copies.to_host(units_.grads_of(pieces_[i]), landing, step_));
+    optimizer_->lands(i, update, landing, landing_.back().end());
+  }
+}
+
+std::shared_ptr<const HostPiece> Infinity::wait_updated(std::size_t piece) {
+  const auto began = StepClock::Clock::now();
+  const std::shared_ptr<const HostPiece> work = optimizer_->wait(piece, due());
+  file_->clock.waited(began, StepClock::Clock::now());
+  return work;
+}
+
+// An evaluation may have taken them out of the window.
+bool Infinity::to_send(std::size_t piece) const {
+  if (delivery_ == Delivery::from_window) return optimizer_->sends(piece) < due();
+  return delivery_ == Delivery::once_a_step;
+}
+
+// From the host to their place on the device.
+Ticket Infinity::send_params(std::size_t piece, Copies::OfStep of_step) {
+  at::Tensor on_device = units_.params_of(pieces_[piece]);
+  return context_.copies.to_device(params_->bring(piece, due()), on_device, of_step);
+}
+
+bool Infinity::updated(int unit) const {
+  return std::ranges::all_of(pieces_of(unit), [&](std::size_t i) { return optimizer_->ready(i, due()); });
+}
+
+bool Infinity::arrived(int unit) {
+  return std::ranges::all_of(fetched_[unit], [](Ticket& ticket) { return ticket.ready(); });
+}
+
+// Every rank's slice to all, into the unit's buffer, unless it is there still.
+void Infinity::gather_params(int unit) {
+  if (units_.resident(unit)) return;
+  if (delivery_ == Delivery::by_gathers) bring_params(unit);
+  for (Ticket& ticket : fetched_[unit]) ticket.wait();
+  fetched_[unit].clear();
+  units_.gather(unit);
+}
+
+// Where the slice is elsewhere: into its place in the unit's buffer, each time that the unit is gathered.
+void Infinity::bring_params(int unit) {
+  for (const std::size_t i : pieces_of(unit)) {
+    const auto began = StepClock::Clock::now();
+    Ticket ticket = send_params(i);
+    file_->clock.waited(began, StepClock::Clock::now());
+    params_->sent(ticket.end());
+    fetched_[unit].push_back(std::move(ticket));
+  }
+}
+
+// Whoever brings them may begin before it is asked.
+void Infinity::expect_gathers(bool backward) {
+  if (delivery_ != Delivery::by_gathers) return;
+  std::vector<std::size_t> pieces;
+  std::vector<int> resident = units_.residents();
+  const auto gather = [&](int unit) {
+    int& there = resident[units_.params_buffer(unit)];
+    if (there != unit) pieces.insert(pieces.end(), pieces_of(unit).begin(), pieces_of(unit).end());
+    there = unit;
+  };
+  for (int unit = 0; unit <= layout_.last_unit(); ++unit) gather(unit);
+  for (int unit = layout_.num_blocks(); backward && unit >= 1; --unit) gather(unit);
+  params_->expect(pieces);
+}
+
+// Its sum is there, one block after it was issued: square it, and with grads_at=host off to the host.
+void Infinity::leave(int unit, bool last_micro_batch) {
+  units_.wait_reduced(unit);
+  if (!last_micro_batch) return;
+  units_.square(unit);
+  if (options_.grads_at == GradsAt::device) return;
+  const std::int64_t update = clock_.posted(step_);
+  for (const std::size_t i : pieces_of(unit)) {
+    at::Tensor landing = grads_host_[turn(update)][i];
+    Ticket ticket = context_.copies.to_host(units_.grads_of(pieces_[i]), landing);
+    optimizer_->lands(i, update, landing, ticket.end());
+    left_[units_.grads_buffer(unit)].push_back(std::move(ticket));
+  }
+}
+
+// Afterwards the unit's buffer may be written again.
+void Infinity::wait_left(int unit) {
+  std::vector<Ticket>& tickets = left_[units_.grads_buffer(unit)];
+  for (Ticket& ticket : tickets) ticket.wait();
+  tickets.clear();
+}
+
+// Returns at once. Nothing is overwritten in the window: a buffer is read into when it is free.
+void Infinity::post_update() {
+  states_->give_first_buffer_back();
+  const int place = turn(clock_.posted(step_));
+  optimizer_->post({.scalars_landed = scalars_.send(context_, place),
+                    .scalars = scalars_.of(place),
+                    .after_sends = delivery_ == Delivery::from_window ? 0 : clock_.after_sends(step_)});
+  ++step_;
+}
+
+// A delayed update still reads its gradients while the next ones land.
+int Infinity::turn(std::int64_t update) const {
+  return options_.update == UpdateKind::delayed ? static_cast<int>(update % 2) : 0;
+}
+
+void Infinity::quiet() {
+  for (int unit = 0; unit < layout_.num_units(); ++unit) wait_left(unit);
+  scalars_.wait_sent();
+  units_.release();
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    land_gradients(i);
+    (void)wait_updated(i);
+    if (!to_send(i)) continue;
+    if (delivery_ == Delivery::from_window) {
+      Ticket ticket = send_params(i, step_);  // the coming step's: it does not send them again
+      optimizer_->sent(i, ticket.end());
+      ticket.wait_on_host();
+    } else {
+      send_params(i).wait_on_host();
+    }
+  }
+}
+
+std::vector<StepResult> Infinity::drain() {
+  states_->give_first_buffer_back();
+  optimizer_->release();
+  clock_.delayed = false;
+  return {};
 }
 
 }  // namespace sc

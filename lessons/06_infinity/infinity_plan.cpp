@@ -1,9 +1,9 @@
-// What lesson 06 holds, sends and moves over the disk, and its settings.
+#include "infinity_plan.h"
+
 #include <spdlog/fmt/fmt.h>
 
 #include "common/base/check.h"
 #include "common/base/text.h"
-#include "infinity.h"
 #include "window_plan.h"
 
 namespace sc {
@@ -58,7 +58,7 @@ std::int64_t gathers_beyond_the_first(const RunShape& shape, const InfinityOptio
 }
 
 void refuse(const RunShape& shape, const InfinityOptions& options) {
-  Offload::refuse_contradictions(shape, options);
+  refuse_contradictions(shape, options);
   if (options.update == UpdateKind::delayed && keeps_gradients(options))
     throw InputError(ExitCode::usage, "update=delayed",
                      "the next gradient would overwrite the one on the device that the update still reads",
@@ -79,14 +79,14 @@ void refuse(const RunShape& shape, const InfinityOptions& options) {
 MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
   refuse(shape, options_);
   MemoryPlan plan;
-  Offload::plan_device(shape, options_, kept_by(options_), plan);
+  plan_device(shape, options_, kept_by(options_), plan);
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout(shape.workload.model, shape.world);
-  const WindowPlan window(Offload::cut_pieces(layout, shape.rank, options_), shape, options_);
+  const WindowPlan window(cut_pieces(layout, shape.rank, options_.piece), shape, options_);
   const Elements slice(window.elements);
   const Elements pieces(window.buffers * window.largest);
   plan.add(Purpose::workspace, "window of states", "buffers x 12 piece",
-           window.buffers * StreamedUpdate::extent_of(window.largest), window.states);
+           window.buffers * extent_of(window.largest), window.states);
   const int turns = options_.update == UpdateKind::delayed ? 2 : 1;
   if (keeps_gradients(options_)) {
     plan.add(Purpose::gradients, "window of gradients", "buffers x piece",
@@ -111,14 +111,14 @@ MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
-// Lesson 05's, and each piece's states once each way over the disk. Parameters that do not stay on the device come with
-// each gather; from the disk, to which they go once.
+// An optimizer's on the host, and each piece's states once each way over the disk. Parameters that do not
+// stay on the device come with each gather; from the disk, to which they go once.
 CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
-  CommPlan plan = OffloadPlans(options_).comm_plan(shape);
+  CommPlan plan = plan_operations(shape, options_);
   const ParamLayout layout(shape.workload.model, shape.world);
   const std::int64_t again =
       options_.params_at == ParamsAt::device ? 0 : gathers_beyond_the_first(shape, options_);
-  const std::vector<Piece> pieces = Offload::cut_pieces(layout, shape.rank, options_);
+  const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options_.piece);
   const WindowPlan window(pieces, shape, options_);
   for (const Piece& piece : pieces) {
     const std::int64_t more = piece.unit == 1 ? again : 0;  // all blocks are alike
@@ -129,7 +129,7 @@ CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
       plan.add(CommKind::disk_read, DType::f32, params, WorldSize{1}, 1 + more);
       plan.add(CommKind::disk_write, DType::f32, params, WorldSize{1});
     }
-    const Elements extent(StreamedUpdate::extent_of(piece.range.size()).value() / 4);
+    const Elements extent(extent_of(piece.range.size()).value() / 4);
     plan.add(CommKind::disk_read, DType::f32, extent, WorldSize{1});
     plan.add(CommKind::disk_write, DType::f32, extent, WorldSize{1});
   }
@@ -137,14 +137,14 @@ CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
 }
 
 Facts InfinityPlans::facts(const RunShape& shape) const {
-  Facts facts = Offload::facts_of(shape, options_);
+  Facts facts = facts_of_host(shape, options_);
   facts.planned_from = 1;  // the first step has no update behind it
   return facts;
 }
 
 std::string InfinityPlans::predict(const RunShape& shape) const {
   const ParamLayout layout(shape.workload.model, shape.world);
-  const std::vector<Piece> pieces = Offload::cut_pieces(layout, shape.rank, options_);
+  const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options_.piece);
   const WindowPlan window(pieces, shape, options_);
   const CommPlan operations = comm_plan(shape);
   const auto moved = [&](CommKind kind) {
@@ -155,7 +155,7 @@ std::string InfinityPlans::predict(const RunShape& shape) const {
   };
   const Bytes read = moved(CommKind::disk_read), written = moved(CommKind::disk_write);
   std::string text =
-      OffloadPlans(options_).predict(shape) +
+      updates_in_words(shape, options_) +
       fmt::format("the disk: {} pieces, a window of {}; {} read and {} written by a rank in a step",
                   pieces.size(), window.buffers, human_bytes(read), human_bytes(written));
   if (options_.disk_mbps > 0)

@@ -1,107 +1,73 @@
-// Where this rank's slice of the parameters lies if the device does not keep it: params_at=host and params_at=disk.
+// Where this rank's slice of the parameters lies between the update that makes it and the device.
 #pragma once
 
-#include <cstdint>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <vector>
 
-#include "common/comm/disk/recorded_file.h"
-#include "common/strategy/state_slice.h"
+#include "common/offload/host_optimizer.h"
+#include "window.h"
 
 namespace sc {
 
-/// A version of a piece's parameters is a number of updates. Of as many versions as there is room for the newest
-/// ones are there: one, or two where updates are delayed.
-class ParamHome {
+class ParamHome : public ParamSlots {
  public:
-  virtual ~ParamHome() = default;
-  [[nodiscard]] virtual Place place() const = 0;
-  /// Once in the beginning: what is in landing(piece, 0, buffer) is there to stay.
-  virtual void keep_first_values(std::size_t /*piece*/, std::size_t /*buffer*/) {}
-  // The thread that updates:
-  /// [n]: where an update leaves a piece's parameters. buffer: of the window.
-  virtual at::Tensor landing(std::size_t piece, std::int64_t version, std::size_t buffer) = 0;
-  /// They have landed there. The ticket's end frees that buffer.
-  virtual Ticket store(std::size_t /*piece*/, std::int64_t /*version*/, std::size_t /*buffer*/) { return {}; }
+  /// The thread that updates: whether a number's buffer of the window holds nothing more that is needed
+  /// there.
+  [[nodiscard]] virtual bool left(Number /*number*/, const HostOptimizer& /*host*/) const { return true; }
   // The strategy's thread:
+  /// Once in the beginning: a copy of the piece's master is there to stay.
+  virtual void keep_first_values(std::size_t piece, const at::Tensor& master) {
+    landing(piece, 0).copy_(master);
+  }
   /// These pieces will be brought, in this order, and no others before all of them have been.
   virtual void expect(const std::vector<std::size_t>& /*pieces*/) {}
-  /// [n], pinned: a version that has been stored. sent() says when it has been read: before the next call.
+  /// [n], pinned: a version that is there. sent() says when it has been read: before the next call.
   virtual at::Tensor bring(std::size_t piece, std::int64_t version) = 0;
   virtual void sent(OpEnd /*end*/) {}
   /// While neither thread does anything.
   virtual std::shared_ptr<StateValues> values(std::size_t piece, std::int64_t version) = 0;
+  [[nodiscard]] virtual Place place() const = 0;
+};
+
+/// In the window, until they have been sent to the device, where they stay.
+class ParamsInWindow final : public ParamHome {
+ public:
+  /// rounded: by buffer, or none where the master itself is sent, out of `states`. on_device: by piece.
+  ParamsInWindow(const Window& window, std::vector<at::Tensor> rounded, std::vector<at::Tensor> on_device)
+      : window_(window), rounded_(std::move(rounded)), on_device_(std::move(on_device)) {}
+  at::Tensor landing(std::size_t piece, std::int64_t version) override;
+  [[nodiscard]] bool left(Number number, const HostOptimizer& host) const override {
+    return host.sent_since(number);
+  }
+  void keep_first_values(std::size_t piece, const at::Tensor& master) override {
+    on_device_[piece].copy_(master);
+  }
+  at::Tensor bring(std::size_t piece, std::int64_t version) override;
+  std::shared_ptr<StateValues> values(std::size_t piece, std::int64_t /*version*/) override {
+    return in_tensor(on_device_[piece]);
+  }
+  [[nodiscard]] Place place() const override { return Place::device; }
+
+ private:
+  const Window& window_;
+  const std::vector<at::Tensor> rounded_, on_device_;
 };
 
 /// In host memory; arenas: one for each version that is kept, [all pieces, behind each other].
-class ParamsInMemory final : public ParamHome {
+class ParamsOnHost final : public ParamHome {
  public:
-  ParamsInMemory(std::vector<at::Tensor> arenas, const std::vector<std::int64_t>& sizes);
-  [[nodiscard]] Place place() const override { return Place::pinned; }
-  at::Tensor landing(std::size_t piece, std::int64_t version, std::size_t /*buffer*/) override {
-    return at(piece, version);
-  }
-  at::Tensor bring(std::size_t piece, std::int64_t version) override { return at(piece, version); }
+  ParamsOnHost(const Window& window, std::vector<at::Tensor> arenas)
+      : window_(window), arenas_(std::move(arenas)) {}
+  at::Tensor landing(std::size_t piece, std::int64_t version) override;
+  at::Tensor bring(std::size_t piece, std::int64_t version) override { return landing(piece, version); }
   std::shared_ptr<StateValues> values(std::size_t piece, std::int64_t version) override {
-    return in_tensor(at(piece, version));
+    return in_tensor(landing(piece, version));
   }
+  [[nodiscard]] Place place() const override { return Place::pinned; }
 
  private:
-  [[nodiscard]] at::Tensor at(std::size_t piece, std::int64_t version) const;
+  const Window& window_;
   const std::vector<at::Tensor> arenas_;
-  const std::vector<std::int64_t> sizes_;
-  std::vector<std::int64_t> begins_;
-};
-
-/// On the disk, behind the states in their file: extent first_extent + version % versions * pieces + piece.
-class ParamsOnDisk final : public ParamHome {
- public:
-  struct Setting {
-    BlockFile& file;
-    RecordedFile& transfers;  // of it
-    std::size_t first_extent = 0;
-    std::int64_t versions = 1;
-    std::int64_t first_step = 0;      // of the run, which made version 0
-    std::vector<std::int64_t> sizes;  // elements of the pieces
-    std::vector<at::Tensor> out;      // by the window's buffers: on their way to the disk; of whole blocks
-    std::vector<at::Tensor> in;       // pinned, as many as are read ahead; of whole blocks
-  };
-  explicit ParamsOnDisk(Setting setting);
-  [[nodiscard]] Place place() const override { return Place::disk; }
-  void keep_first_values(std::size_t piece, std::size_t buffer) override;
-  at::Tensor landing(std::size_t piece, std::int64_t version, std::size_t buffer) override;
-  Ticket store(std::size_t piece, std::int64_t version, std::size_t buffer) override;
-  void expect(const std::vector<std::size_t>& pieces) override;
-  at::Tensor bring(std::size_t piece, std::int64_t version) override;
-  void sent(OpEnd end) override;
-  std::shared_ptr<StateValues> values(std::size_t piece, std::int64_t version) override;
-
- private:
-  friend class ParamsOfExtent;
-  struct Stored {
-    std::int64_t version = 0;
-    OpEnd end;
-  };
-  struct Arriving {
-    std::size_t piece, buffer;
-    Ticket read;
-  };
-  [[nodiscard]] std::size_t extent_of(std::size_t piece, std::int64_t version) const;
-  [[nodiscard]] std::span<std::byte> bytes(const at::Tensor& buffer, std::size_t piece) const;
-  [[nodiscard]] Stored stored(std::size_t piece, std::int64_t version);
-  void start_reading(std::size_t piece, std::int64_t version);
-  void read_ahead(std::int64_t version);
-
-  const Setting its_;
-  std::mutex mutex_;            // for stored_
-  std::vector<Stored> stored_;  // by extent, less first_extent
-  // The strategy's thread:
-  std::deque<std::size_t> expected_;
-  std::deque<Arriving> arriving_;
-  std::vector<OpEnd> sent_;  // by buffer of `in`
-  std::size_t next_in_ = 0, sending_ = 0;
 };
 
 }  // namespace sc

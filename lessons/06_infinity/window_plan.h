@@ -1,17 +1,20 @@
-// What the window is made of, for one rank: from the shape and the settings alone.
+// What the window is made of, for one rank: from the shape and the settings alone. No torch.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
-#include "lessons/05_offload/offload.h"
-#include "options.h"
-#include "streamed_update.h"
+#include "common/offload/offload_plan.h"
+#include "infinity_plan.h"
 
 namespace sc {
 
+/// Bytes of a piece's extent: three vectors, up to kBlockAlign.
+inline Bytes extent_of(std::int64_t elements) { return Bytes(round_up(12 * elements, kBlockAlign)); }
+
 inline bool keeps_gradients(const InfinityOptions& options) { return options.grads_at == GradsAt::device; }
-/// How often this rank's slice of the parameters is kept: a delayed update makes new ones while the old ones are gathered.
+/// How often this rank's slice of the parameters is kept: a delayed update makes new ones while the old ones
+/// are gathered.
 inline std::int64_t versions_of(const InfinityOptions& options) {
   return options.update == UpdateKind::delayed && options.params_at != ParamsAt::device ? 2 : 1;
 }
@@ -23,7 +26,7 @@ inline std::int64_t params_on_host(const InfinityOptions& options) {
 inline std::int64_t params_on_disk(const InfinityOptions& options) {
   return options.params_at == ParamsAt::disk ? versions_of(options) : 0;
 }
-inline Offload::Keeps kept_by(const InfinityOptions& options) {
+inline Keeps kept_by(const InfinityOptions& options) {
   return {.gradients = keeps_gradients(options), .parameters = options.params_at == ParamsAt::device};
 }
 
@@ -34,7 +37,7 @@ struct WindowPlan {
     for (const Piece& piece : pieces) {
       largest = std::max(largest, piece.range.size());
       elements += piece.range.size();
-      extents.push_back(StreamedUpdate::extent_of(piece.range.size()));
+      extents.push_back(extent_of(piece.range.size()));
       file = file + extents.back();
     }
     for (std::int64_t version = 0; version < params_on_disk(options); ++version) {

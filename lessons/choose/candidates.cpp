@@ -10,7 +10,8 @@
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
-#include "lessons/06_infinity/infinity.h"
+#include "lessons/05_offload/offload_plan.h"
+#include "lessons/06_infinity/infinity_plan.h"
 #include "lessons/07_pipeline/pipeline.h"
 #include "lessons/08_weight_versions/weight_versions.h"
 
@@ -45,7 +46,7 @@ Candidate whole_model(const StrategyPlans& strategy, const Overlap& overlap, con
 template <class P>
 Candidate on_host(const char* folder, const char* name, const Settings& settings) {
   const auto plans = plans_with<P>(settings);
-  const OffloadOptions& options = plans->options();
+  const HostOptions& options = plans->options();
   const bool sharded = options.parameters == ParametersOn::sharded;
   const Overlap overlap{
       .reduces_in_each = true,

@@ -9,7 +9,7 @@
 #include "common/config/json_reader.h"
 #include "common/config/validate.h"
 #include "common/run/run_shape.h"
-#include "lessons/05_offload/offload.h"
+#include "lessons/05_offload/offload_plan.h"
 #include "tests/exercises/check.h"
 
 namespace sc::exercise {

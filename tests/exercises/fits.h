@@ -9,7 +9,7 @@
 #include "common/config/workload.h"
 #include "common/memory/plan.h"
 #include "common/strategy/plans.h"
-#include "lessons/05_offload/options.h"
+#include "lessons/05_offload/offload_plan.h"
 
 namespace sc::exercise {
 

@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "common/config/resolve.h"
-#include "lessons/06_infinity/infinity.h"
-#include "lessons/06_infinity/streamed_update.h"
+#include "lessons/06_infinity/infinity_plan.h"
+#include "lessons/06_infinity/window_plan.h"
 
 namespace sc::exercise {
 namespace {
@@ -31,7 +31,7 @@ class Disk {
   explicit Disk(double mbps) : bytes_per_second_(1e6 * mbps) {}
   /// When a piece's states have passed that were asked for at `issued`.
   double pass(std::int64_t elements, double issued) {
-    const auto bytes = static_cast<double>(StreamedUpdate::extent_of(elements).value());
+    const auto bytes = static_cast<double>(extent_of(elements).value());
     return free_ = std::max(free_, issued) + bytes / bytes_per_second_;
   }
 
@@ -44,8 +44,7 @@ class Disk {
 std::vector<std::int64_t> pieces_of(const WindowCase& window) {
   const RunShape rank = shape();
   std::vector<std::int64_t> elements;
-  for (const Piece& piece :
-       Offload::cut_pieces(ParamLayout(rank.workload.model, rank.world), rank.rank, options(window)))
+  for (const Piece& piece : cut_pieces(ParamLayout(rank.workload.model, rank.world), rank.rank, window.piece))
     elements.push_back(piece.range.size());
   return elements;
 }
@@ -84,7 +83,7 @@ double seconds_per_update(const WindowCase& window) {
 double seconds_by_formula(const WindowCase& window) {
   double disk = 0, adam = 0;
   for (const std::int64_t elements : pieces_of(window)) {
-    disk += 2 * static_cast<double>(StreamedUpdate::extent_of(elements).value()) / (1e6 * window.disk_mbps);
+    disk += 2 * static_cast<double>(extent_of(elements).value()) / (1e6 * window.disk_mbps);
     adam += static_cast<double>(elements) / (1e6 * window.adam_mparams_per_second);
   }
   return window.buffers == 1 ? disk + adam : std::max(disk, adam);

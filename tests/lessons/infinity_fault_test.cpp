@@ -7,7 +7,7 @@
 #include "common/watch/deadline.h"
 #include "lessons/00_one_device/reference_order.h"
 #include "lessons/06_infinity/infinity.h"
-#include "lessons/06_infinity/streamed_update.h"
+#include "lessons/06_infinity/window_plan.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/fake_strategy.h"
 #include "tests/support/faulty_block_io.h"
@@ -115,8 +115,8 @@ class InfinityFaults : public ::testing::Test {
   static std::pair<std::int64_t, std::int64_t> unit_1(int rank, const InfinityOptions& o) {
     std::int64_t begin = 0, end = 0;
     for (const Piece& piece :
-         Offload::cut_pieces(ParamLayout(workload().model, WorldSize{kWorld}), Rank{rank}, o)) {
-      end += StreamedUpdate::extent_of(piece.range.size()).value();
+         cut_pieces(ParamLayout(workload().model, WorldSize{kWorld}), Rank{rank}, o.piece)) {
+      end += extent_of(piece.range.size()).value();
       if (piece.unit == 0) begin = end;
     }
     return {begin, end};

@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "lessons/00_one_device/reference_order.h"
+#include "lessons/05_offload/offload.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/harness.h"
 

@@ -47,7 +47,7 @@ TEST_P(OffloadWorlds, ExactUpdatesEndInTheSameBits) {
     const test::RankResult expected = reference(w, world);
     for (const ParametersOn parameters : kParameters)
       for (const std::int64_t piece : {64, 999, 4'000'000})
-        expect_offload_equals(expected, world, w, {.parameters = parameters, .piece = piece});
+        expect_offload_equals(expected, world, w, {{.parameters = parameters, .piece = piece}});
   }
 }
 INSTANTIATE_TEST_SUITE_P(Worlds, OffloadWorlds, ::testing::Values(1, 2, 3));
@@ -58,10 +58,10 @@ TEST(Offload, ThreadsPrefetchAndOverlapChangeNoBit) {
   for (const ParametersOn parameters : kParameters) {
     for (const std::int64_t threads : {1, 2, 5})
       expect_offload_equals(expected, 2, w,
-                            {.parameters = parameters, .piece = 200, .adam_threads = threads});
+                            {{.parameters = parameters, .piece = 200, .adam_threads = threads}});
     for (const std::int64_t prefetch : {0, 2, 9})
-      expect_offload_equals(expected, 2, w, {.parameters = parameters, .piece = 500, .prefetch = prefetch});
-    expect_offload_equals(expected, 2, w, {.parameters = parameters, .overlap = false});
+      expect_offload_equals(expected, 2, w, {{.parameters = parameters, .piece = 500, .prefetch = prefetch}});
+    expect_offload_equals(expected, 2, w, {{.parameters = parameters}, false});
   }
 }
 
@@ -69,7 +69,7 @@ TEST(Offload, EveryModelEndsInTheSameBits) {
   test::for_each_model([](const Workload& w) {
     const test::RankResult expected = reference(w, 2);
     for (const ParametersOn parameters : kParameters)
-      expect_offload_equals(expected, 2, w, {.parameters = parameters, .piece = 700});
+      expect_offload_equals(expected, 2, w, {{.parameters = parameters, .piece = 700}});
   });
 }
 
@@ -78,7 +78,7 @@ TEST(Offload, AClipThatAlwaysActs) {
   w.optim.clip = 1e-3;
   const test::RankResult expected = reference(w, 2);
   for (const ParametersOn parameters : kParameters)
-    expect_offload_equals(expected, 2, w, {.parameters = parameters, .piece = 300});
+    expect_offload_equals(expected, 2, w, {{.parameters = parameters, .piece = 300}});
 }
 
 TEST(Offload, SixteenBitsBesideFp32) {
@@ -87,7 +87,7 @@ TEST(Offload, SixteenBitsBesideFp32) {
     w.precision = {.dtype = DType::bf16, .grad_dtype = grad, .reduce_dtype = grad};
     const test::RankResult expected = reference(w, 2);
     for (const ParametersOn parameters : kParameters)
-      expect_offload_equals(expected, 2, w, {.parameters = parameters, .piece = 300});
+      expect_offload_equals(expected, 2, w, {{.parameters = parameters, .piece = 300}});
   }
 }
 
@@ -97,7 +97,7 @@ TEST(Offload, DelaysChangeNothing) {
     const test::RankResult expected = reference(w, 3);
     for (int k = 0; k < 5; ++k)
       for (const ParametersOn parameters : kParameters)
-        expect_offload_equals(expected, 3, w, {.parameters = parameters, .piece = 600}, test::delayed);
+        expect_offload_equals(expected, 3, w, {{.parameters = parameters, .piece = 600}}, test::delayed);
   }
 }
 
@@ -127,7 +127,7 @@ TEST(Offload, TheHostReadsNothingOfTheDevice) {
       LocalWorld world(1);
       const std::unique_ptr<Communicator> comm = world.communicator(Rank{0});
       Ledger ledger(at::kCPU);
-      const OffloadOptions options{.parameters = parameters, .piece = 300};
+      const OffloadOptions options{{.parameters = parameters, .piece = 300}};
       const test::RankResult found =
           test::run_rank<Offload>(*comm, test::shape_for(w, 1, 0, CommBackend::local), options, kSteps,
                                   ledger, nullptr, {}, std::make_unique<PoisoningCopies>());
@@ -272,7 +272,7 @@ TEST_P(OffloadWorlds, DelayedUpdatesEqualTheirDirectComputation) {
           test::run_local<DelayedDirectly>(world, w, {.warm_steps = warm}, kDelayedSteps).at(0);
       for (const ParametersOn parameters : kParameters) {
         OffloadOptions options{
-            .parameters = parameters, .update = UpdateKind::delayed, .warm_steps = warm, .piece = 999};
+            {.parameters = parameters, .update = UpdateKind::delayed, .warm_steps = warm, .piece = 999}};
         expect_equals_direct(test::run_local<Offload>(world, w, options, kDelayedSteps), direct);
         if (warm == 2)
           expect_equals_direct(test::run_local<Offload>(world, w, options, kDelayedSteps, test::delayed),
@@ -288,7 +288,7 @@ TEST(OffloadDelayed, AnEvaluationInTheMiddleChangesNoBit) {
     const Workload w = workload_of(3, world);
     const test::RankResult direct = test::run_local<DelayedDirectly>(world, w, {}, kDelayedSteps).at(0);
     for (const std::int64_t after : {0, 1, 2, 4})
-      expect_equals_direct(test::run_local<Offload>(world, w, {.update = UpdateKind::delayed, .piece = 500},
+      expect_equals_direct(test::run_local<Offload>(world, w, {{.update = UpdateKind::delayed, .piece = 500}},
                                                     kDelayedSteps, {}, after),
                            direct);
   }
@@ -297,9 +297,9 @@ TEST(OffloadDelayed, AnEvaluationInTheMiddleChangesNoBit) {
 TEST(OffloadDelayed, WithWarmStepsToTheEndItIsExact) {
   const Workload w = workload_of(3, 2);
   const test::RankResult expected = reference(w, 2);
-  expect_offload_equals(expected, 2, w, {.update = UpdateKind::delayed, .warm_steps = kSteps});
+  expect_offload_equals(expected, 2, w, {{.update = UpdateKind::delayed, .warm_steps = kSteps}});
   const std::vector<double> late =
-      test::run_local<Offload>(2, w, {.update = UpdateKind::delayed, .warm_steps = 1}, kSteps).at(0).losses;
+      test::run_local<Offload>(2, w, {{.update = UpdateKind::delayed, .warm_steps = 1}}, kSteps).at(0).losses;
   EXPECT_NE(late, expected.losses) << "the comparison could not fail";
 }
 
@@ -327,7 +327,7 @@ TEST(OffloadDelayed, TheStateHasTheLastStepsGradients) {
   for (const std::int64_t steps : {3, 4}) {
     const std::vector<at::Tensor> exact = gradients_after(steps, {}),
                                   found = gradients_after(steps,
-                                                          {.update = UpdateKind::delayed, .warm_steps = 9});
+                                                          {{.update = UpdateKind::delayed, .warm_steps = 9}});
     ASSERT_EQ(found.size(), exact.size());
     for (std::size_t i = 0; i < exact.size(); ++i) EXPECT_TRUE(exact[i].equal(found[i]));
   }
@@ -346,18 +346,18 @@ std::string refusal(const OffloadOptions& options, DeviceKind device = DeviceKin
 
 TEST(Offload, RefusesWhatContradictsItself) {
   EXPECT_EQ(refusal({}), "taken");
-  EXPECT_EQ(refusal({.update = UpdateKind::delayed, .overlap = false}),
+  EXPECT_EQ(refusal({{.update = UpdateKind::delayed}, false}),
             "update=delayed: an update that is put off runs beside the device");
   EXPECT_EQ(refusal({}, DeviceKind::cuda), "taken");
-  EXPECT_EQ(refusal({.link_mbps = 5}), "taken");
-  EXPECT_EQ(refusal({.link_mbps = 5}, DeviceKind::cuda),
+  EXPECT_EQ(refusal({{.link_mbps = 5}}), "taken");
+  EXPECT_EQ(refusal({{.link_mbps = 5}}, DeviceKind::cuda),
             "link_mbps: it is about ranks on the CPU, and these are GPUs");
 }
 
 TEST(Offload, SaysHowTheHostComputes) {
   RunShape shape = test::shape_for(workload_of(1, 1), 1, 0, CommBackend::local);
-  EXPECT_EQ(OffloadPlans({.adam_threads = 1}).predict(shape), "the host's AdamW: 1 thread a rank\n");
-  EXPECT_NE(OffloadPlans({.adam_threads = 1000})
+  EXPECT_EQ(OffloadPlans({{.adam_threads = 1}}).predict(shape), "the host's AdamW: 1 thread a rank\n");
+  EXPECT_NE(OffloadPlans({{.adam_threads = 1000}})
                 .predict(shape)
                 .find("1000 threads a rank; with 1 ranks more than the "),
             std::string::npos);
@@ -369,7 +369,7 @@ TEST(Offload, SaysHowTheHostComputes) {
   }
   const auto take_turns = [&](int world, std::int64_t threads) {
     shape.world = WorldSize{world};
-    return OffloadPlans({.adam_threads = threads}).predict(shape).find("take turns") != std::string::npos;
+    return OffloadPlans({{.adam_threads = threads}}).predict(shape).find("take turns") != std::string::npos;
   };
   EXPECT_FALSE(take_turns(1, cores));
   EXPECT_TRUE(take_turns(1, cores + 1));
@@ -377,9 +377,9 @@ TEST(Offload, SaysHowTheHostComputes) {
   EXPECT_FALSE(take_turns(2 * cores, 0)) << "nobody has asked for so many";
   shape.world = WorldSize{1};
   EXPECT_NE(
-      OffloadPlans({.update = UpdateKind::delayed}).predict(shape).find("\nupdate=delayed: from step 2 on"),
+      OffloadPlans({{.update = UpdateKind::delayed}}).predict(shape).find("\nupdate=delayed: from step 2 on"),
       std::string::npos);
-  EXPECT_NE(OffloadPlans({.update = UpdateKind::delayed, .warm_steps = 20})
+  EXPECT_NE(OffloadPlans({{.update = UpdateKind::delayed, .warm_steps = 20}})
                 .predict(shape)
                 .find("\nupdate=delayed: all 20 steps are exact, since warm_steps=20\n"),
             std::string::npos);
@@ -392,14 +392,14 @@ TEST(OffloadPlan, StatesLieOnTheHost) {
     return OffloadPlans(options).memory_plan(test::shape_for(w, world, 0, CommBackend::local));
   };
   const std::int64_t P = 4 * ParamLayout(w.model, WorldSize{2}).arena_size().value();
-  const MemoryPlan two = plan(2, {}), delayed = plan(2, {.update = UpdateKind::delayed});
+  const MemoryPlan two = plan(2, {}), delayed = plan(2, {{.update = UpdateKind::delayed}});
   EXPECT_EQ(two.of(Purpose::parameters).value(), P);
   EXPECT_EQ(two.of(Purpose::momentum).value(), 0);
   EXPECT_EQ(two.of(Purpose::momentum, Place::host).value(), P / 2);
   EXPECT_EQ(two.of(Purpose::gradients, Place::pinned).value(), P / 2);
   EXPECT_EQ(delayed.of(Purpose::gradients, Place::pinned).value(), P);
   EXPECT_EQ(delayed.total().value(), two.total().value());
-  EXPECT_LT(plan(2, {.parameters = ParametersOn::sharded, .prefetch = 0}).of(Purpose::parameters).value(),
+  EXPECT_LT(plan(2, {{.parameters = ParametersOn::sharded, .prefetch = 0}}).of(Purpose::parameters).value(),
             3 * P / 2);
 }
 

@@ -50,16 +50,19 @@ TESTS = {
     **{f"lessons/02_zero1/{name}.cpp": [ZERO] for name in ("zero1", "zero1_memory", "zero1_plan")},
     **{f"lessons/03_zero2/{name}.cpp": [ZERO] for name in ("zero2", "zero2_memory", "zero2_plan", "grad_bucket", "grad_buffers", "shard_buckets")},
     **{f"lessons/04_zero3/{name}.cpp": [ZERO] for name in ("zero3", "zero3_buffers", "zero3_memory", "zero3_plan", "persist_below")},
-    **{f"lessons/05_offload/{name}.cpp": [OFFLOAD] for name in ("offload_memory", "offload_plan", "places_plan", "host_update")},
-    "lessons/05_offload/offload.cpp": [OFFLOAD, INFINITY],  # 06 alone is told what will be gathered
-    **{f"lessons/06_infinity/{name}.cpp": [INFINITY] for name in ("infinity", "infinity_plan", "param_home")},
-    **{f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW] for name in ("streamed_thread", "streamed_update")},
+    **{f"common/offload/{name}.cpp": [OFFLOAD, INFINITY] for name in ("offload_plan", "unit_buffers", "update_scalars")},
+    "common/offload/host_optimizer.cpp": [OFFLOAD, INFINITY, OVERFLOW],
+    "common/offload/update_clock.h": [OFFLOAD, INFINITY],
+    **{f"lessons/05_offload/{name}.cpp": [OFFLOAD] for name in ("offload", "offload_memory", "offload_plan", "offload_state")},
+    **{f"lessons/06_infinity/{name}.cpp": [INFINITY] for name in ("infinity_memory", "infinity_plan", "infinity_state", "param_home", "params_on_disk")},
+    **{f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW] for name in ("infinity", "state_file", "states_on_disk")},
     **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline", "pipeline_plan", "stage", "stage_plan", "split", "share")},
     **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("executor", "slots")},
     **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "weight_versions_plan", "endless")},
 }
 SOURCES_OF_HEADERS = {
     "common/watch/comm_op.h": ["common/watch/comm_op.cpp", "common/watch/comm_record.cpp", "common/comm/mpi/mpi_exchange.cpp"],
+    "common/offload/update_clock.h": [f"lessons/{lesson}{part}.cpp" for lesson in ("05_offload/offload", "06_infinity/infinity") for part in ("", "_memory", "_state")],
 }
 # Of a test that many files share, what looks at this one: a mutant runs all tests (*), and these alone are all that can notice it.
 NARROW = {name: f"*Zero{int(name[9]) - 1}*:*PlansOf*:*ModelStates*" for name in TESTS if re.match(r"lessons/0[234]_", name)}

@@ -1,4 +1,4 @@
-// The settings of lesson 05.
+// The settings that lessons 05 and 06 share.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@ namespace sc {
 
 /// Parameters on the device: all of them on every rank, or lesson 04's slices.
 enum class ParametersOn { whole, sharded };
-/// exact: forward waits for the update before it. delayed: it runs on, one update behind, while the host computes.
+/// exact: forward waits for the update before it. delayed: it runs on, one update behind, while the host
+/// computes.
 enum class UpdateKind { exact, delayed };
 
-struct OffloadOptions {
+struct HostOptions {
   ParametersOn parameters = ParametersOn::whole;
   UpdateKind update = UpdateKind::exact;
   std::int64_t warm_steps = 2;     // delayed: the first steps, which are exact
   std::int64_t piece = 4'000'000;  // elements that are copied and updated at a time
   std::int64_t prefetch = 1;       // units whose gather is issued ahead of the one that computes
-  bool overlap = true;             // off: every copy and every update is waited for at once
   std::int64_t adam_threads = 0;   // a rank's threads for AdamW; 0: its share of the cores, less one
   double link_mbps = 0;            // copies between device and host are no faster; 0: no limit
 };

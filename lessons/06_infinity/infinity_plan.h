@@ -1,12 +1,13 @@
-// The settings of lesson 06.
+// What lesson 06 holds, sends and moves over the disk, known before a run; and its settings. No torch.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "common/offload/options.h"
 #include "common/storage/block_io.h"
-#include "lessons/05_offload/options.h"
+#include "common/strategy/plans.h"
 
 namespace sc {
 
@@ -16,8 +17,7 @@ enum class GradsAt { device, host };
 /// Where this rank's slice of the parameters is between steps.
 enum class ParamsAt { device, host, disk };
 
-/// What they share with lesson 05 means the same.
-struct InfinityOptions : OffloadOptions {
+struct InfinityOptions : HostOptions {
   std::int64_t buffers = 4;  // pieces of states that are in memory at a time
   GradsAt grads_at = GradsAt::device;
   ParamsAt params_at = ParamsAt::device;
@@ -28,6 +28,18 @@ struct InfinityOptions : OffloadOptions {
   double disk_mbps = 0;                  // the disk is no faster; 0: as fast as it is
   /// Tests: what stands between the file and the engine. No key.
   std::function<std::unique_ptr<BlockIo>(std::unique_ptr<BlockIo>)> wrap = {};
+};
+
+class InfinityPlans final : public PlansWith<InfinityOptions> {
+ public:
+  using PlansWith::PlansWith;
+  [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
+  [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Facts facts(const RunShape& shape) const override;
+  [[nodiscard]] std::string predict(const RunShape& shape) const override;
+
+ private:
+  [[nodiscard]] FieldTable<Options> table() const override;
 };
 
 }  // namespace sc

@@ -1,0 +1,246 @@
+#include "common/offload/host_optimizer.h"
+
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "common/memory/ledger.h"
+
+namespace sc {
+
+using namespace std::chrono_literals;
+
+namespace {
+// How soon the thread looks again whether a copy or a transfer has ended.
+constexpr auto kNap = 50us;
+}  // namespace
+
+// [anchor: adam-after-the-norm]
+// Nothing is updated before everybody's norm is known: when the scalars are here, most gradients have landed.
+void HostOptimizer::apply(const UpdateOrder& order, const std::stop_token& stop) {
+  order.scalars_landed.wait();
+  const AdamWFactors factors =
+      adamw_factors(hyper_, static_cast<float>(order.scalars[0]), static_cast<std::int64_t>(order.scalars[1]),
+                    static_cast<float>(order.scalars[2]));
+  std::vector<bool> begun(pieces_.size());
+  for (std::size_t left = pieces_.size(); left > 0 && !stop.stop_requested();) {
+    const bool more = store_.fetch_ahead(*this);
+    if (const std::optional<std::size_t> piece = first_ready(order, begun, more)) {
+      update(*piece, factors);
+      begun[*piece] = true;
+      --left;
+    } else {
+      std::this_thread::sleep_for(kNap);
+    }
+  }
+}
+
+// Of the pieces that have landed, and that the update before has left, the one that forward needs first.
+std::optional<std::size_t> HostOptimizer::first_ready(const UpdateOrder& order,
+                                                      const std::vector<bool>& begun, bool more) {
+  const std::lock_guard lock(mutex_);
+  bool held = true;  // by the strategy, all that is left
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const State& state = states_[i];
+    if (begun[i] || !may_begin(state, order)) continue;
+    held = false;
+    if (!state.gradient(done_).landed.passed() || !store_.fetched(number_of(done_, i)) || !state.done())
+      continue;
+    // [anchor: not-overwritten-on-its-way]
+    // What is on its way to the device is not overwritten.
+    if (state.sent.passed()) {
+      held_ = false;
+      return i;
+    }
+  }
+  if (!std::exchange(held_, held && !more) && held_) changed_.notify_all();
+  return {};
+}
+
+// What the strategy has to have done: its gradient is on the way, and the parameters that it changes have
+// been sent for the last time.
+bool HostOptimizer::may_begin(const State& state, const UpdateOrder& order) const {
+  if (state.gradient(done_).update != done_) return false;
+  return released_ || state.sends >= order.after_sends;
+}
+
+// Where what AdamW reads lies, and where what it makes goes. params: rounded ones; undefined or fp32: none.
+AdamWVectors HostOptimizer::places_of(std::size_t piece, const at::Tensor& grad, const PieceStates& states,
+                                      at::Tensor& params) const {
+  AdamWVectors places{.grad = grad.const_data_ptr(),
+                      .grad_dtype = from_aten(grad.scalar_type()),
+                      .param = states.master.mutable_data_ptr<float>(),
+                      .m = states.momentum.mutable_data_ptr<float>(),
+                      .v = states.variance.mutable_data_ptr<float>()};
+  if (params.defined() && params.scalar_type() != at::kFloat) {
+    places.param16 = params.mutable_data_ptr();
+    places.param16_dtype = from_aten(params.scalar_type());
+    places.store = Store::streamed;
+  }
+  return places;
+}
+
+void HostOptimizer::update(std::size_t piece, const AdamWFactors& factors) {
+  const Piece& p = pieces_[piece];
+  State::Gradient gradient;
+  {
+    const std::lock_guard lock(mutex_);
+    gradient = states_[piece].gradient(done_);
+  }
+  gradient.landed.wait();  // has passed; throws what the copy failed with
+  const PieceStates states = store_.states(number_of(done_, piece));
+  at::Tensor params = slots_.landing(piece, done_ + 1);
+  const AdamWVectors places = places_of(piece, gradient.values, states, params);
+  std::shared_ptr<const HostPiece> work;
+  if (factors.clip != kNoUpdate)
+    work = pool_.post(p.range.size(), [factors, places, &p](std::int64_t begin, std::int64_t end) {
+      adamw_chunk(factors, places, p.decay, {begin, end});
+    });
+  // A step that is skipped still sends what there is: its slot may hold another piece's.
+  if (params.defined() && (places.param16 == nullptr || factors.clip == kNoUpdate)) {
+    if (work) work->wait();
+    params.copy_(states.master);
+  }
+  slots_.landed(piece, done_ + 1, work);
+  store_.put_back(number_of(done_, piece), work);
+  {
+    const std::lock_guard lock(mutex_);
+    states_[piece].work = std::move(work);
+    ++states_[piece].updates;
+  }
+  changed_.notify_all();
+}
+
+HostOptimizer::HostOptimizer(std::vector<Piece> pieces, const AdamWHyper& hyper, int threads,
+                             StateStore& store, ParamSlots& slots)
+    : pieces_(std::move(pieces)),
+      hyper_(hyper),
+      store_(store),
+      slots_(slots),
+      states_(pieces_.size()),
+      pool_(threads),
+      thread_([this](const std::stop_token& stop) { run(stop); }) {}
+
+HostOptimizer::~HostOptimizer() {
+  thread_.request_stop();
+  changed_.notify_all();
+}
+
+void HostOptimizer::run(const std::stop_token& stop) {
+  const c10::InferenceMode inference;
+  try {
+    for (bool more = false; !stop.stop_requested();) {
+      const std::optional<UpdateOrder> order = next_order(more, stop);
+      if (order) {
+        apply(*order, stop);
+        const std::lock_guard lock(mutex_);
+        ++done_;
+      }
+      // [anchor: ahead-of-the-gradients]
+      // The next update's first states do not depend on its gradients: they come while the device computes
+      // those.
+      if (order || more) more = store_.fetch_ahead(*this);
+    }
+  } catch (...) {
+    {
+      const std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+    }
+    changed_.notify_all();
+  }
+}
+
+// more: soon the store will have room.
+std::optional<UpdateOrder> HostOptimizer::next_order(bool more, const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  const auto posted = [this] { return !orders_.empty(); };
+  if (more) {
+    changed_.wait_for(lock, stop, kNap, posted);
+  } else {
+    if (!posted()) idle_ = true, changed_.notify_all();
+    changed_.wait(lock, stop, posted);
+  }
+  if (stop.stop_requested() || !posted()) return {};
+  UpdateOrder order = std::move(orders_.front());
+  orders_.pop_front();
+  return order;
+}
+
+void HostOptimizer::lands(std::size_t piece, std::int64_t update, const at::Tensor& grad, OpEnd end) {
+  const std::lock_guard lock(mutex_);
+  states_[piece].gradients[update % 2] = {update, grad, std::move(end)};
+  held_ = false;
+}
+
+void HostOptimizer::wait_landed(std::int64_t update) const {
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    State::Gradient gradient;
+    {
+      const std::lock_guard lock(mutex_);
+      gradient = states_[i].gradients[std::max<std::int64_t>(0, update) % 2];
+    }
+    if (gradient.update == update) gradient.landed.wait();
+  }
+}
+
+void HostOptimizer::post(UpdateOrder order) {
+  {
+    const std::lock_guard lock(mutex_);
+    orders_.push_back(std::move(order));
+    idle_ = false;
+  }
+  changed_.notify_all();
+}
+
+bool HostOptimizer::ready(std::size_t piece, std::int64_t updates) const {
+  const std::lock_guard lock(mutex_);
+  return !error_ && states_[piece].updates >= updates && states_[piece].done();
+}
+
+std::shared_ptr<const HostPiece> HostOptimizer::wait(std::size_t piece, std::int64_t updates) const {
+  std::shared_ptr<const HostPiece> work;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return error_ || states_[piece].updates >= updates; });
+    if (error_) std::rethrow_exception(error_);
+    work = states_[piece].work;
+  }
+  if (work) work->wait();
+  return work;
+}
+
+void HostOptimizer::sent(std::size_t piece, OpEnd end) {
+  const std::lock_guard lock(mutex_);
+  ++states_[piece].sends;
+  states_[piece].sent = std::move(end);
+  held_ = false;
+}
+
+std::int64_t HostOptimizer::sends(std::size_t piece) const {
+  const std::lock_guard lock(mutex_);
+  return states_[piece].sends;
+}
+
+void HostOptimizer::release() {
+  const std::lock_guard lock(mutex_);
+  released_ = true;
+  held_ = false;
+}
+
+std::int64_t HostOptimizer::settle() const {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return error_ || idle_ || held_; });
+  if (error_) std::rethrow_exception(error_);
+  return done_;
+}
+
+bool HostOptimizer::sent_since(Number number) const {
+  const auto pieces = static_cast<Number>(pieces_.size());
+  const std::lock_guard lock(mutex_);
+  const State& state = states_[static_cast<std::size_t>(number % pieces)];
+  return state.sends > number / pieces && state.sent.passed();
+}
+
+}  // namespace sc

@@ -1,0 +1,167 @@
+// The optimizer on the host: gradients land in pieces, and a pool of threads updates what they belong to,
+// wherever the states lie and the new parameters go.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "common/base/host_pool.h"
+#include "common/comm/communicator.h"
+#include "common/offload/offload_plan.h"
+#include "common/optim/host_adam.h"
+#include "common/strategy/state_slice.h"
+
+namespace sc {
+
+class HostOptimizer;
+
+/// A piece's turn in the endless row of updates: update u, piece i of n is number u n + i.
+using Number = std::int64_t;
+
+/// [n] fp32 on the host.
+struct PieceStates {
+  at::Tensor master, momentum, variance;
+};
+
+/// Where states lie while nobody updates them. Called by the thread that updates.
+class StateStore {
+ public:
+  virtual ~StateStore() = default;
+  /// Begins to bring what comes next, as far as there is room. Never blocks.  Returns whether there will be
+  /// room for more without another update.
+  virtual bool fetch_ahead(const HostOptimizer& /*host*/) { return false; }
+  /// Never blocks.
+  [[nodiscard]] virtual bool fetched(Number /*number*/) const { return true; }
+  virtual PieceStates states(Number number) = 0;
+  /// They are updated when `work` is done; null: nothing changes.
+  virtual void put_back(Number /*number*/, const std::shared_ptr<const HostPiece>& /*work*/) {}
+};
+
+/// Where an update leaves the new parameters for those who send them to the device. A version is a number of
+/// updates.
+class ParamSlots {
+ public:
+  virtual ~ParamSlots() = default;
+  /// [n] on the host. Undefined: the master itself, where it lies.
+  virtual at::Tensor landing(std::size_t piece, std::int64_t version) = 0;
+  /// They will be there when `work` is done.
+  virtual void landed(std::size_t /*piece*/, std::int64_t /*version*/,
+                      const std::shared_ptr<const HostPiece>& /*work*/) {}
+};
+
+class StatesInMemory final : public StateStore {
+ public:
+  explicit StatesInMemory(std::vector<PieceStates> pieces) : pieces_(std::move(pieces)) {}
+  PieceStates states(Number number) override {
+    return pieces_[static_cast<std::size_t>(number) % pieces_.size()];
+  }
+
+ private:
+  const std::vector<PieceStates> pieces_;
+};
+
+class ParamsInMemory final : public ParamSlots {
+ public:
+  /// versions: how many of them are kept, in turn; of each all pieces.
+  explicit ParamsInMemory(std::vector<std::vector<at::Tensor>> versions) : versions_(std::move(versions)) {}
+  at::Tensor landing(std::size_t piece, std::int64_t version) override {
+    return versions_[static_cast<std::size_t>(version) % versions_.size()][piece];
+  }
+
+ private:
+  const std::vector<std::vector<at::Tensor>> versions_;
+};
+
+/// What all pieces of an update need to know.
+struct UpdateOrder {
+  OpEnd scalars_landed;
+  const double* scalars = nullptr;  // lr, step, clip, as StepScalars has them
+  std::int64_t after_sends = 0;     // a piece may be overwritten when it has been sent so often
+};
+
+/// Updates one after the other; each waits for its scalars, then takes of the pieces that may be updated the
+/// one first that forward needs first. Nothing waits for an update but who needs its parameters. Called by
+/// the strategy's thread.
+class HostOptimizer {
+ public:
+  HostOptimizer(std::vector<Piece> pieces, const AdamWHyper& hyper, int threads, StateStore& store,
+                ParamSlots& slots);
+  /// What has begun ends; what has not is forgotten.
+  ~HostOptimizer();
+  HostOptimizer(const HostOptimizer&) = delete;
+  HostOptimizer& operator=(const HostOptimizer&) = delete;
+
+  /// In forward's order.
+  [[nodiscard]] const std::vector<Piece>& pieces() const { return pieces_; }
+  /// A piece's gradient for that update, before or after post(): where it is when `end` has passed.
+  void lands(std::size_t piece, std::int64_t update, const at::Tensor& grad, OpEnd end);
+  /// Until that update's gradients have landed, as far as they are on their way.
+  void wait_landed(std::int64_t update) const;
+  /// The next update. Returns at once.
+  void post(UpdateOrder order);
+  /// Whether, and until, that piece's parameters are those of `updates` updates.
+  ///   Returns  of wait: the last update's work; null where it had nothing to do.
+  ///   Errors   of wait: what an update failed with.
+  [[nodiscard]] bool ready(std::size_t piece, std::int64_t updates) const;
+  std::shared_ptr<const HostPiece> wait(std::size_t piece, std::int64_t updates) const;
+  /// The piece's parameters are on their way to the device.
+  void sent(std::size_t piece, OpEnd end);
+  [[nodiscard]] std::int64_t sends(std::size_t piece) const;
+  /// Nothing more will be sent: what waits for that begins.
+  void release();
+  /// Until nothing happens here before the strategy goes on.  Returns the updates that are done.
+  std::int64_t settle() const;
+
+  /// Any thread: whether what a number's update has made is on the device.
+  [[nodiscard]] bool sent_since(Number number) const;
+  [[nodiscard]] Number number_of(std::int64_t update, std::size_t piece) const {
+    return update * static_cast<Number>(pieces_.size()) + static_cast<Number>(piece);
+  }
+
+ private:
+  struct State {
+    std::int64_t updates = 0, sends = 0;
+    std::shared_ptr<const HostPiece> work;  // of the last update; null: there was nothing to do
+    OpEnd sent;
+    struct Gradient {
+      std::int64_t update = -1;
+      at::Tensor values;
+      OpEnd landed;
+    } gradients[2];  // of an update and the one behind it
+    [[nodiscard]] bool done() const { return !work || work->done(); }
+    [[nodiscard]] const Gradient& gradient(std::int64_t update) const { return gradients[update % 2]; }
+  };
+  void run(const std::stop_token& stop);
+  std::optional<UpdateOrder> next_order(bool more, const std::stop_token& stop);
+  void apply(const UpdateOrder& order, const std::stop_token& stop);
+  [[nodiscard]] std::optional<std::size_t> first_ready(const UpdateOrder& order,
+                                                       const std::vector<bool>& begun, bool more);
+  [[nodiscard]] bool may_begin(const State& state, const UpdateOrder& order) const;
+  [[nodiscard]] AdamWVectors places_of(std::size_t piece, const at::Tensor& grad, const PieceStates& states,
+                                       at::Tensor& params) const;
+  void update(std::size_t piece, const AdamWFactors& factors);
+
+  const std::vector<Piece> pieces_;
+  const AdamWHyper hyper_;
+  StateStore& store_;
+  ParamSlots& slots_;
+  mutable std::mutex mutex_;  // for what follows
+  mutable std::condition_variable_any changed_;
+  std::vector<State> states_;  // by piece
+  std::deque<UpdateOrder> orders_;
+  std::int64_t done_ = 0;  // updates; changed by the thread
+  bool released_ = false;
+  bool idle_ = true;   // the thread waits for an order, and its store has no room for more
+  bool held_ = false;  // or it has one, and all that is left of it waits for the strategy
+  std::exception_ptr error_;
+  HostPool pool_;
+  std::jthread thread_;  // last: ends first
+};
+
+}  // namespace sc

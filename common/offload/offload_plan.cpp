@@ -1,0 +1,149 @@
+#include "common/offload/offload_plan.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "common/base/control_group.h"
+#include "common/model/activation_plan.h"
+#include "common/strategy/gradient_dtype.h"
+
+namespace sc {
+
+std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, std::int64_t piece) {
+  std::vector<Piece> pieces;
+  for (int unit = 0; unit < layout.num_units(); ++unit) {
+    const Range slice = layout.slice(unit, Segment::sharded, rank);
+    for (std::int64_t begin = slice.begin; begin < slice.end; begin += piece) {
+      const Range range{begin, std::min(begin + piece, slice.end)};
+      pieces.push_back({unit, range, layout.decay_ranges(unit, Segment::sharded, range)});
+    }
+  }
+  return pieces;
+}
+
+std::size_t buffer_of(const ParamLayout& layout, int pool, int unit) {
+  if (unit == 0) return 0;
+  if (unit == layout.last_unit()) return 1;
+  return static_cast<std::size_t>(2 + unit % pool);
+}
+
+int pool_of(const ParamLayout& layout, const HostOptions& options) {
+  return std::min<int>(layout.num_blocks(), static_cast<int>(options.prefetch) + 1);
+}
+
+std::vector<std::int64_t> sizes_of(const ParamLayout& layout, int pool) {
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(2 + pool));
+  for (int unit = 0; unit < layout.num_units(); ++unit) {
+    std::int64_t& size = sizes[buffer_of(layout, pool, unit)];
+    size = std::max(size, layout.unit(unit).sharded_size);
+  }
+  return sizes;
+}
+
+namespace {
+
+std::string name_of_buffer(const char* what, std::size_t buffer) {
+  return std::string(what) + (buffer == 0 ? ", unit 0" : buffer == 1 ? ", last unit" : ", a block");
+}
+
+}  // namespace
+
+void plan_device(const RunShape& shape, const HostOptions& options, const Keeps& keeps, MemoryPlan& plan) {
+  const PrecisionConfig& precision = shape.workload.precision;
+  const ParamLayout layout(shape.workload.model, shape.world);
+  const std::int64_t world = to_int(shape.world);
+  const Elements whole = layout.arena_size(), slice(whole.value() / world);
+  const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
+                       DType dtype) {
+    plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype));
+  };
+  if (options.parameters == ParametersOn::whole) {
+    add(Purpose::parameters, "params_full", " P", whole, precision.dtype);
+  } else {
+    if (keeps.parameters) add(Purpose::parameters, "params_shard", " P/N", slice, precision.dtype);
+    const std::vector<std::int64_t> sizes = sizes_of(layout, pool_of(layout, options));
+    for (std::size_t b = 0; b < sizes.size(); ++b)
+      add(Purpose::parameters, name_of_buffer("params_full", b), " unit", Elements(sizes[b]),
+          precision.dtype);
+  }
+  const bool several = keeps.gradients || micro_batches_of(shape) > 1;
+  if (several) add(Purpose::gradients, "grads_shard", " P/N", slice, precision.grad_dtype);
+  const std::vector<std::int64_t> grads = sizes_of(layout, kGradPool);
+  for (std::size_t b = 0; b < grads.size(); ++b) {
+    add(Purpose::gradients, name_of_buffer("grads_full", b), " unit", Elements(grads[b]),
+        precision.grad_dtype);
+    if (several)
+      add(Purpose::gradients, "grads_scratch", " unit/N", Elements(grads[b] / world), precision.grad_dtype);
+  }
+  add(Purpose::workspace, "squares, scalars", " (4 units + 4)", Elements(4 * layout.num_units() + 4),
+      DType::f64);
+  plan_activation_buffers(shape, plan);
+  plan.add(Purpose::workspace, "scalars_host", "8 x 8", bytes_of(Elements(8), DType::f64), Place::pinned);
+}
+
+CommPlan plan_operations(const RunShape& shape, const HostOptions& options) {
+  CommPlan plan;
+  const ParamLayout layout(shape.workload.model, shape.world);
+  const PrecisionConfig& precision = shape.workload.precision;
+  const std::int64_t micro = micro_batches_of(shape), blocks = layout.num_blocks(),
+                     pool = pool_of(layout, options);
+  const bool whole = options.parameters == ParametersOn::whole;
+  for (int unit = 0; unit < layout.num_units(); ++unit) {
+    const Elements size(layout.unit(unit).sharded_size);
+    if (whole || unit == 0 || unit == layout.last_unit())
+      plan.add(CommKind::all_gather, precision.dtype, size, shape.world);
+    plan.add(CommKind::reduce_scatter, precision.grad_dtype, size, shape.world, micro);
+  }
+  for (const Piece& piece : cut_pieces(layout, shape.rank, options.piece)) {
+    plan.add(CommKind::to_host, precision.grad_dtype, Elements(piece.range.size()), WorldSize{1});
+    plan.add(CommKind::to_device, precision.dtype, Elements(piece.range.size()), WorldSize{1});
+  }
+  if (!whole)
+    plan.add(CommKind::all_gather, precision.dtype, Elements(layout.unit(1).sharded_size), shape.world,
+             blocks + (2 * micro - 1) * (blocks - pool));
+  plan.add(CommKind::all_reduce, DType::f64, Elements(4),
+           shape.world);  // loss, tokens, sum of squares, overflow
+  plan.add(CommKind::to_host, DType::f64, Elements(4), WorldSize{1});  // lr, step, clip
+  return plan;
+}
+
+Facts facts_of_host(const RunShape& shape, const HostOptions& options) {
+  Facts facts{.links = {.copy_mbps = options.link_mbps},
+              .no_graph = "the host computes in the middle of a step, and a graph cannot wait for it"};
+  const Elements slice = ParamLayout(shape.workload.model, shape.world).arena_size() / to_int(shape.world);
+  if (options.update == UpdateKind::delayed)
+    facts.pending = bytes_of(slice, shape.workload.precision.grad_dtype);
+  return facts;
+}
+
+int adam_threads(const HostOptions& options, WorldSize world) {
+  if (options.adam_threads > 0) return static_cast<int>(options.adam_threads);
+  return std::max<int>(1, usable_cores() / static_cast<int>(to_int(world)) - 1);
+}
+
+std::string updates_in_words(const RunShape& shape, const HostOptions& options) {
+  const int threads = adam_threads(options, shape.world),
+            all = threads * static_cast<int>(to_int(shape.world));
+  std::string text = fmt::format("the host's AdamW: {} thread{} a rank", threads, threads == 1 ? "" : "s");
+  if (options.adam_threads > 0 && all > usable_cores())
+    text += fmt::format("; with {} ranks more than the {} cores here, so that they take turns",
+                        to_int(shape.world), usable_cores());
+  text += "\n";
+  if (options.update == UpdateKind::exact) return text;
+  if (options.warm_steps >= shape.workload.steps)
+    return text + fmt::format("update=delayed: all {} steps are exact, since warm_steps={}\n",
+                              shape.workload.steps, options.warm_steps);
+  return text + fmt::format("update=delayed: from step {} on forward computes one update behind\n",
+                            options.warm_steps);
+}
+
+void refuse_contradictions(const RunShape& shape, const HostOptions& options) {
+  refuse_other_reduce_dtype(shape);
+  if (options.link_mbps > 0 && shape.device == DeviceKind::cuda)
+    throw InputError(ExitCode::usage, "link_mbps", "it is about ranks on the CPU, and these are GPUs",
+                     "leave it out, or --device cpu");
+}
+
+}  // namespace sc

@@ -1,0 +1,52 @@
+// What strategies hold and send whose optimizer runs on the host, as far as it does not matter where states
+// lie. No torch.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "common/model/param_layout.h"
+#include "common/offload/options.h"
+#include "common/strategy/plans.h"
+
+namespace sc {
+
+/// Elements of one unit's slice that are copied and updated together.
+struct Piece {
+  int unit = 0;
+  Range range;               // of the unit
+  std::vector<Range> decay;  // in the piece's own elements
+};
+/// A rank's, in forward's order.
+std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, std::int64_t piece);
+
+/// What stays on the device between steps.
+struct Keeps {
+  bool gradients = false;  // this rank's slice of them, until the next step's forward
+  bool parameters = true;  // this rank's slice of them; otherwise every gather brings it from the host
+};
+
+/// Buffers as in lesson 04: of parameters unit 0's, the last unit's and the blocks' pool, or with whole
+/// parameters one for every unit; of full gradients unit 0's, the last unit's, and two for the blocks.
+std::size_t buffer_of(const ParamLayout& layout, int pool, int unit);
+inline constexpr int kGradPool = 2;
+/// Buffers that blocks' parameters take turns in.
+int pool_of(const ParamLayout& layout, const HostOptions& options);
+/// Elements of the largest unit that uses each buffer.
+std::vector<std::int64_t> sizes_of(const ParamLayout& layout, int pool);
+
+/// What UnitBuffers, UpdateScalars and Passes take from the ledger.
+void plan_device(const RunShape& shape, const HostOptions& options, const Keeps& keeps, MemoryPlan& plan);
+/// Sums and gathers of lesson 04, or with whole parameters of lesson 02; each piece goes down and up once,
+/// and the step's scalars go down.
+CommPlan plan_operations(const RunShape& shape, const HostOptions& options);
+Facts facts_of_host(const RunShape& shape, const HostOptions& options);
+/// A rank's threads for AdamW, and what a plan says of them and of when updates happen.
+int adam_threads(const HostOptions& options, WorldSize world);
+std::string updates_in_words(const RunShape& shape, const HostOptions& options);
+
+///   Errors  InputError (exit 64) for settings that this shape cannot have.
+void refuse_contradictions(const RunShape& shape, const HostOptions& options);
+
+}  // namespace sc

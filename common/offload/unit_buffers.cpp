@@ -1,0 +1,88 @@
+#include "common/offload/unit_buffers.h"
+
+#include <algorithm>
+
+#include "common/model/unit_views.h"
+
+namespace sc {
+
+void UnitBuffers::gather(int unit) {
+  resident_[params_buffer_[unit]] = unit;
+  gathered_[unit] = context_.comm.all_gather(slices_[unit].params, params_[unit].sharded);
+}
+
+void UnitBuffers::release() { std::fill(resident_.begin(), resident_.end(), -1); }
+
+void UnitBuffers::reduce(int unit, Write write) {
+  const std::size_t buffer = grads_buffer_[unit];
+  at::Tensor& sum = in_flight_[buffer].lands_in(slices_[unit].grads, scratch_[buffer], write);
+  in_flight_[buffer].ticket = context_.comm.reduce_scatter(grads_[unit].sharded, sum);
+}
+
+void UnitBuffers::square(int unit) {
+  at::Tensor squares = squares_.select(0, unit);
+  squares.zero_();
+  add_sums_of_squares({&slices_[unit].grads, 1}, squares);
+}
+
+void UnitBuffers::norm(at::Tensor& sums) {
+  at::Tensor all = sums.select(0, kSquares);
+  for (std::int64_t unit = 0; unit < squares_.size(0); ++unit)
+    all.add_(squares_.select(0, unit).select(0, kSquares));
+  finish_sums(sums);
+  context_.comm.all_reduce(sums).wait();
+  global_norm_and_clip(sums, context_.shape.workload.optim.clip, context_.scalars);
+}
+
+UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const HostOptions& options,
+                         const Keeps& keeps)
+    : context_(context),
+      gathered_(static_cast<std::size_t>(layout.num_units())),
+      in_flight_(kGradBuffers),
+      scratch_(kGradBuffers) {
+  const PrecisionConfig& precision = context.shape.workload.precision;
+  const std::int64_t world = to_int(context.shape.world), units = layout.num_units();
+  const Elements whole = layout.arena_size(), slice = whole / world;
+  const auto flat = [&](Purpose purpose, const char* name, std::int64_t n, DType dtype) {
+    return context.ledger.zeros(purpose, name, {n}, dtype);
+  };
+  const at::Tensor small = flat(Purpose::workspace, "squares, scalars", 4 * units + 4, DType::f64);
+  squares_ = small.narrow(0, 0, 4 * units).view({units, 4}), scalars_ = small.narrow(0, 4 * units, 4);
+
+  const bool is_whole = options.parameters == ParametersOn::whole;
+  std::vector<at::Tensor> params, grads;
+  at::Tensor params_shard, grads_shard;
+  if (is_whole) {
+    params_ = unit_views(
+        layout, zeros_in_window(context, Purpose::parameters, "params_full", whole, precision.dtype));
+  } else {
+    if (keeps.parameters)
+      params_shard = zeros_in_window(context, Purpose::parameters, "params_shard", slice, precision.dtype);
+    for (const std::int64_t n : sizes_of(layout, pool_of(layout, options)))
+      params.push_back(
+          zeros_in_window(context, Purpose::parameters, "params_full", Elements(n), precision.dtype));
+  }
+  resident_.assign(is_whole ? static_cast<std::size_t>(units) : params.size(), -1);
+  const bool several = keeps.gradients || micro_batches_of(context.shape) > 1;
+  if (several) grads_shard = flat(Purpose::gradients, "grads_shard", slice.value(), precision.grad_dtype);
+  for (const std::int64_t n : sizes_of(layout, kGradPool)) {
+    grads.push_back(flat(Purpose::gradients, "grads_full", n, precision.grad_dtype));
+    if (several)
+      scratch_[grads.size() - 1] = flat(Purpose::gradients, "grads_scratch", n / world, precision.grad_dtype);
+  }
+  for (int unit = 0; unit < layout.num_units(); ++unit) {
+    const std::int64_t size = layout.unit(unit).sharded_size;
+    params_buffer_.push_back(is_whole ? static_cast<std::size_t>(unit)
+                                      : buffer_of(layout, pool_of(layout, options), unit));
+    grads_buffer_.push_back(buffer_of(layout, kGradPool, unit));
+    if (!is_whole) params_.push_back({params[params_buffer_.back()].narrow(0, 0, size), {}});
+    grads_.push_back({grads[grads_buffer_.back()].narrow(0, 0, size), {}});
+    OwnedSlice s = slice_of_rank(layout, unit, context.comm.rank());
+    s.params = params_shard.defined() ? part_of_arena(layout, s, params_shard)
+                                      : s.of_unit(params_[static_cast<std::size_t>(unit)].sharded);
+    s.grads = several ? part_of_arena(layout, s, grads_shard) : s.of_unit(grads_.back().sharded);
+    slices_.push_back(std::move(s));
+  }
+}
+
+}  // namespace sc

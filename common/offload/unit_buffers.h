@@ -1,0 +1,70 @@
+// The device's half of a strategy whose optimizer runs on the host: units' parameters and gradients while
+// they are whole, and this rank's slices of them. Gathers and sums are lesson 04's, or with whole parameters
+// every unit has a buffer.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "common/offload/offload_plan.h"
+#include "common/strategy/owned_slice.h"
+#include "common/strategy/strategy.h"
+
+namespace sc {
+
+class UnitBuffers {
+ public:
+  /// As plan_device says.
+  UnitBuffers(RunContext& context, const ParamLayout& layout, const HostOptions& options, const Keeps& keeps);
+
+  /// By unit.
+  [[nodiscard]] std::span<const UnitTensors> params() const { return params_; }
+  [[nodiscard]] std::span<const UnitTensors> grads() const { return grads_; }
+  /// A piece's place in this rank's slice.
+  [[nodiscard]] at::Tensor params_of(const Piece& piece) const {
+    return of_slice(piece, &OwnedSlice::params);
+  }
+  [[nodiscard]] at::Tensor grads_of(const Piece& piece) const { return of_slice(piece, &OwnedSlice::grads); }
+
+  /// Whether the unit is in its buffer, or on its way there; by buffer, for those who look ahead.
+  [[nodiscard]] bool resident(int unit) const { return resident_[params_buffer_[unit]] == unit; }
+  [[nodiscard]] std::vector<int> residents() const { return resident_; }
+  [[nodiscard]] std::size_t params_buffer(int unit) const { return params_buffer_[unit]; }
+  /// Every rank's slice to all, into the unit's buffer.
+  void gather(int unit);
+  void wait_gathered(int unit) { gathered_[unit].wait(); }
+  /// What is in the buffers is from before the update, or from an evaluation.
+  void release();
+
+  /// The sum of a slice goes to its owner, out of the full gradient. Where the slice has no memory of its own
+  /// (one micro-batch) it stays in that buffer.
+  void reduce(int unit, Write write);
+  void wait_reduced(int unit) { in_flight_[grads_buffer_[unit]].wait(); }
+  [[nodiscard]] std::size_t grads_buffer(int unit) const { return grads_buffer_[unit]; }
+  static constexpr std::size_t kGradBuffers = 2 + kGradPool;
+
+  /// The sum of a slice's squares, once it is complete. norm() adds them in the order of units, whatever the
+  /// order in which they came, and over all ranks.
+  void square(int unit);
+  void norm(at::Tensor& sums);
+  /// [4] fp64 of the same allocation, for UpdateScalars.
+  [[nodiscard]] at::Tensor scalars() const { return scalars_; }
+
+ private:
+  [[nodiscard]] at::Tensor of_slice(const Piece& piece, at::Tensor OwnedSlice::*what) const {
+    const OwnedSlice& slice = slices_[static_cast<std::size_t>(piece.unit)];
+    return (slice.*what).narrow(0, piece.range.begin - slice.range.begin, piece.range.size());
+  }
+
+  RunContext& context_;
+  std::vector<OwnedSlice> slices_;                         // by unit; their states are on the host
+  std::vector<UnitTensors> params_, grads_;                // by unit
+  std::vector<std::size_t> params_buffer_, grads_buffer_;  // by unit: which buffer
+  std::vector<int> resident_;          // by buffer of parameters: the unit that is in it, or none
+  std::vector<Ticket> gathered_;       // by unit
+  std::vector<PendingSum> in_flight_;  // by buffer of gradients
+  std::vector<at::Tensor> scratch_;    // the same: where later micro-batches' sums land
+  at::Tensor squares_, scalars_;       // [units, 4] and [4] fp64
+};
+
+}  // namespace sc

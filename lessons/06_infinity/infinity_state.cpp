@@ -1,0 +1,68 @@
+// What lesson 06 holds between steps: for a checkpoint, and from one; and where a step's time went.
+#include <spdlog/fmt/fmt.h>
+
+#include <sstream>
+
+#include "common/comm/gather_text.h"
+#include "infinity.h"
+
+namespace sc {
+
+std::vector<StateSlice> Infinity::state() const {
+  const std::int64_t posted = clock_.posted(step_),
+                     done = delivery_ == Delivery::by_gathers ? optimizer_->settle() : 0;
+  const bool on_host = options_.grads_at == GradsAt::host;
+  if (on_host) optimizer_->wait_landed(posted - 1);
+  std::vector<StateSlice> state = {passes_.last_local()};
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const Piece& p = pieces_[i];
+    const auto add = [&](Purpose purpose, std::shared_ptr<StateValues> values, Place place) {
+      state.push_back({purpose, p.unit, Segment::sharded, p.range, std::move(values), place});
+    };
+    const std::shared_ptr<StateValues> params = params_->values(i, done);
+    if (params->dtype() == DType::f32) {
+      add(Purpose::parameters, states_->values(*optimizer_, i, 0, params), Place::disk);
+    } else {
+      add(Purpose::parameters, params, params_->place());
+      add(Purpose::master, states_->values(*optimizer_, i, 0), Place::disk);
+    }
+    add(Purpose::momentum, states_->values(*optimizer_, i, 1), Place::disk);
+    add(Purpose::variance, states_->values(*optimizer_, i, 2), Place::disk);
+    add(Purpose::gradients,
+        in_tensor(on_host ? grads_host_[posted > 0 ? turn(posted - 1) : 0][i] : units_.grads_of(p)),
+        on_host ? Place::pinned : Place::device);
+    state.back().pending = clock_.puts_off(step_) && posted > 0;
+  }
+  return state;
+}
+
+std::string Infinity::pending() {
+  const std::int64_t posted = clock_.posted(step_);
+  return clock_.puts_off(step_) && posted > 0 ? scalars_.saved(turn(posted - 1), step_ - 1) : "{}";
+}
+
+bool Infinity::resume(const ResumeFrom& from) {
+  if (clock_.puts_off(step_) && scalars_.restore(from.pending)) clock_.taken_over = 1;
+  from.restore();
+  if (clock_.taken_over == 0) return from.pending == "{}";
+  states_->give_first_buffer_back();
+  for (std::size_t i = 0; i < pieces_.size(); ++i) optimizer_->lands(i, 0, grads_host_[0][i], {});
+  optimizer_->post({.scalars_landed = {}, .scalars = scalars_.of(0), .after_sends = 1});
+  return true;
+}
+
+std::optional<Timetable> Infinity::timetable(Communicator& comm) {
+  std::vector<Timetable::Share> shares = file_->clock.of_a_step();
+  std::string mine;
+  for (const Timetable::Share& share : shares) mine += fmt::format("{} ", share.seconds.front());
+  const std::vector<std::string> all = gather_strings(comm, mine);
+  if (comm.rank() != Rank{0} || shares.empty()) return {};
+  for (Timetable::Share& share : shares) share.seconds.clear();
+  for (const std::string& of_rank : all) {
+    std::istringstream in(of_rank);
+    for (Timetable::Share& share : shares) in >> share.seconds.emplace_back();
+  }
+  return Timetable{.shares = std::move(shares)};
+}
+
+}  // namespace sc

@@ -1,0 +1,50 @@
+#include "state_file.h"
+
+#include <algorithm>
+
+namespace sc {
+
+StateFile::StateFile(std::shared_ptr<FileOps> file_ops, const BlockFile::Options& options,
+                     const std::vector<Bytes>& extents, std::shared_ptr<CommRecord> record,
+                     std::int64_t first_step)
+    : ops_(std::move(file_ops)),
+      blocks(*ops_, options, extents),
+      transfers(blocks, std::move(record),
+                [this](CommKind kind, DiskTransfer::Clock::time_point issued, DiskTransfer transfer) {
+                  clock.issued(kind, issued, std::move(transfer));
+                }),
+      first_step_(first_step) {}
+
+OpEnd StateFile::read(std::size_t extent, std::span<std::byte> into, std::int64_t update) {
+  return keep(update, transfers.read(extent, into, step_of(update)));
+}
+
+OpEnd StateFile::write(std::size_t extent, std::span<const std::byte> from, std::int64_t update) {
+  return keep(update, transfers.write(extent, from, step_of(update)));
+}
+
+OpEnd StateFile::keep(std::int64_t update, Ticket ticket) {
+  OpEnd end = ticket.end();
+  const std::lock_guard lock(mutex_);
+  kept_.push_back({update, std::move(ticket)});
+  return end;
+}
+
+void StateFile::end_updates(std::int64_t updates) {
+  std::vector<Kept> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto first = std::stable_partition(kept_.begin(), kept_.end(),
+                                             [&](const Kept& kept) { return kept.update >= updates; });
+    std::move(first, kept_.end(), std::back_inserter(ended));
+    kept_.erase(first, kept_.end());
+  }
+  for (Kept& kept : ended) kept.ticket.wait_on_host();
+}
+
+void StateFile::wait() {
+  const std::lock_guard lock(mutex_);
+  for (Kept& kept : kept_) kept.ticket.end().wait();
+}
+
+}  // namespace sc

@@ -1,0 +1,48 @@
+// A rank's file: what its transfers count for, who waits for them, and how long they take.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "common/comm/disk/recorded_file.h"
+#include "step_clock.h"
+
+namespace sc {
+
+/// Transfers of an update count for the step behind the one that posts it, whose forward waits for them. Both
+/// threads.
+class StateFile {
+ public:
+  /// first_step: of the run; it posts update 0.
+  StateFile(std::shared_ptr<FileOps> file_ops, const BlockFile::Options& options,
+            const std::vector<Bytes>& extents, std::shared_ptr<CommRecord> record, std::int64_t first_step);
+  OpEnd read(std::size_t extent, std::span<std::byte> into, std::int64_t update);
+  OpEnd write(std::size_t extent, std::span<const std::byte> from, std::int64_t update);
+  /// Until the transfers of so many updates have ended; by the thread that records.
+  void end_updates(std::int64_t updates);
+  /// Until nothing is in flight, while nobody begins anything.
+  void wait();
+
+ private:
+  const std::shared_ptr<FileOps> ops_;
+
+ public:
+  BlockFile blocks;  // for what counts for no step
+  StepClock clock;
+  RecordedFile transfers;                       // for what counts for the present one
+  std::vector<std::shared_ptr<void>> reserved;  // the ledger's bytes
+
+ private:
+  struct Kept {
+    std::int64_t update;
+    Ticket ticket;
+  };
+  OpEnd keep(std::int64_t update, Ticket ticket);
+  [[nodiscard]] std::int64_t step_of(std::int64_t update) const { return first_step_ + update + 1; }
+
+  const std::int64_t first_step_;
+  std::mutex mutex_;  // for kept_
+  std::vector<Kept> kept_;
+};
+
+}  // namespace sc

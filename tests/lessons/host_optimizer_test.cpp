@@ -1,0 +1,125 @@
+// The optimizer on the host by itself: which piece is updated when, and what waits for it.
+#include "common/offload/host_optimizer.h"
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "common/base/check.h"
+
+namespace sc {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// An operation that ends when the test says so.
+class Gate {
+ public:
+  void open() { open_ = true; }
+  [[nodiscard]] OpEnd end() {
+    return {[this] { return open_.load(); },
+            [this] {
+              while (!open_) std::this_thread::sleep_for(100us);
+            }};
+  }
+
+ private:
+  std::atomic<bool> open_ = false;
+};
+
+at::Tensor one_element(float value) { return at::full({1}, value, at::kFloat); }
+
+/// Two pieces of one element, 1, whose gradient is 1: an update at lr 0.5 takes half away.
+class HostOptimizerOfTwo : public ::testing::Test {
+ protected:
+  HostOptimizerOfTwo() {
+    for (std::size_t i = 0; i < 2; ++i) lands(i, landed_[i].end());
+  }
+  void lands(std::size_t piece, OpEnd end) { optimizer_.lands(piece, 0, one_element(1), std::move(end)); }
+  UpdateOrder order(std::int64_t after_sends = 0) {
+    return {.scalars_landed = scalars_landed_.end(), .scalars = scalars_.data(), .after_sends = after_sends};
+  }
+  // After a failure the update may still wait.
+  void TearDown() override {
+    for (Gate* gate : {&landed_[0], &landed_[1], &scalars_landed_, &arrived_}) gate->open();
+  }
+  float parameter(std::size_t piece) {
+    return states_.states(static_cast<Number>(piece)).master.item<float>();
+  }
+  // Has a thread that may begin done nothing? A slow one is not noticed; a prompt one is.
+  void expect_untouched(std::size_t piece) {
+    std::this_thread::sleep_for(5ms);
+    EXPECT_FALSE(optimizer_.ready(piece, 1));
+    EXPECT_EQ(parameter(piece), 1);
+  }
+
+  std::array<Gate, 2> landed_;
+  Gate scalars_landed_, arrived_;
+  std::array<double, 4> scalars_ = {0.5, 1, 1, 0};  // lr, step, clip
+  StatesInMemory states_{
+      {{one_element(1), one_element(0), one_element(0)}, {one_element(1), one_element(0), one_element(0)}}};
+  ParamsInMemory params_{{{at::Tensor(), at::Tensor()}}};
+  HostOptimizer optimizer_{
+      {{.unit = 0, .range = {0, 1}, .decay = {}}, {.unit = 1, .range = {0, 1}, .decay = {}}},
+      {.weight_decay = 0},
+      1,
+      states_,
+      params_};
+};
+
+TEST_F(HostOptimizerOfTwo, APieceIsUpdatedWhenItHasLanded) {
+  landed_[1].open();
+  optimizer_.post(order());
+  expect_untouched(1);  // without its learning rate
+  scalars_landed_.open();
+  optimizer_.wait(1, 1);
+  EXPECT_TRUE(optimizer_.ready(1, 1));
+  EXPECT_FALSE(optimizer_.ready(1, 2));
+  EXPECT_NEAR(parameter(1), 0.5, 1e-6);
+  expect_untouched(0);
+  landed_[0].open();
+  optimizer_.wait(0, 1);
+  EXPECT_NEAR(parameter(0), 0.5, 1e-6);
+}
+
+TEST_F(HostOptimizerOfTwo, WhatIsToBeSentFirstIsNotOverwritten) {
+  for (Gate& gate : landed_) gate.open();
+  scalars_landed_.open();
+  optimizer_.post(order(1));
+  expect_untouched(0);
+  optimizer_.sent(0, arrived_.end());
+  expect_untouched(0);  // on its way
+  arrived_.open();
+  optimizer_.wait(0, 1);
+  expect_untouched(1);
+  optimizer_.release();  // nothing more is sent
+  optimizer_.wait(1, 1);
+  EXPECT_NEAR(parameter(1), 0.5, 1e-6);
+}
+
+TEST_F(HostOptimizerOfTwo, AnUpdateThatIsSkippedChangesNothing) {
+  for (Gate& gate : landed_) gate.open();
+  scalars_landed_.open();
+  scalars_[2] = kNoUpdate;
+  optimizer_.post(order());
+  optimizer_.wait(0, 1);
+  EXPECT_TRUE(optimizer_.ready(0, 1));
+  EXPECT_EQ(parameter(0), 1);
+}
+
+TEST_F(HostOptimizerOfTwo, WhoWaitsIsToldWhatFailed) {
+  landed_[1].open();
+  scalars_landed_.open();
+  lands(0, {[] { return true; }, [] { throw DeviceError("the copy failed"); }});
+  optimizer_.post(order());
+  EXPECT_THROW(optimizer_.wait(0, 1), DeviceError);
+  EXPECT_THROW(optimizer_.wait(1, 2), DeviceError);
+  EXPECT_FALSE(optimizer_.ready(0, 0));
+}
+
+}  // namespace
+}  // namespace sc
