@@ -98,7 +98,7 @@ def run(programs, case, workload):
         folder = pathlib.Path(name)
         if "schedule=file" in settings:
             settings = settings.replace("schedule=file", f"schedule=file:{schedule_file(programs, folder)}")
-        command = [*launcher, programs / program, "--workload", workload, "--steps", "20", "--threads", "1", "--set", "data.validation_batches=1", *sets(settings), *flags]
+        command = [*launcher, programs / program, "--workload", workload, "--steps", "20", "--threads", "1", "--set", "data.validation_rows=3", *sets(settings), *flags]
         if program == "06_infinity":
             command += ["--disk", folder]
         failed = ""

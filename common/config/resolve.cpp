@@ -28,6 +28,8 @@ struct Scope {
   }
   if (const std::string ours = ours_for(key); !ours.empty())
     throw InputError(ExitCode::usage, where, fmt::format("\"{}\" is a key of other programs", key), ours);
+  if (const std::string newer = newer_for(key); !newer.empty())
+    throw InputError(ExitCode::usage, where, fmt::format("\"{}\" is no key any more", key), newer);
   if (const std::string instead = instead_of(key); !instead.empty())
     throw InputError(ExitCode::usage, where, fmt::format("this lesson has no key \"{}\"", key), instead);
   const std::string near = nearest_key(key, {&a, &b});

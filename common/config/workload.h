@@ -35,7 +35,7 @@ struct DataConfig {
   std::string tokenizer = "byte";       // byte | gpt2
   Packing packing = Packing::pack;      // how documents become rows of T tokens
   double validation_fraction = 0.05;    // the tail of the text
-  std::int64_t validation_batches = 8;  // micro-batches of one evaluation, over all ranks
+  std::int64_t validation_rows = 8;     // rows of one evaluation, over all ranks
 };
 
 struct BatchConfig {

@@ -92,9 +92,8 @@ void check_training(const Rows& rows, const std::string& source) {
 void check_validation(const Rows& rows, const Workload& workload, std::int64_t all_tokens,
                       const std::string& source) {
   const DataConfig& data = workload.data;
-  const std::int64_t needed = data.validation_batches * workload.batch.micro;
+  const std::int64_t needed = data.validation_rows;
   if (rows.count() >= needed) return;
-  const std::int64_t possible = rows.count() / workload.batch.micro;
   std::string fix = "give a longer text";
   if (rows.format().packing == Packing::pack && all_tokens > 0) {
     constexpr double kPercent = 100, kLargestProposal = 0.5;
@@ -103,11 +102,10 @@ void check_validation(const Rows& rows, const Workload& workload, std::int64_t a
     if (fraction <= kLargestProposal)
       fix += fmt::format(", or --set data.validation_fraction={:.2f}", fraction);
   }
-  if (possible > 0) fix += fmt::format(", or --set data.validation_batches={}", possible);
+  if (rows.count() > 0) fix += fmt::format(", or --set data.validation_rows={}", rows.count());
   throw InputError(ExitCode::data, source,
-                   fmt::format("{}; needed: {} (data.validation_batches {} x batch.micro {})",
-                               count_of("the validation part", rows), human_count(needed),
-                               data.validation_batches, workload.batch.micro),
+                   fmt::format("{}; needed: {} (data.validation_rows)", count_of("the validation part", rows),
+                               human_count(needed)),
                    fix);
 }
 

@@ -7,9 +7,12 @@
 namespace sc {
 namespace {
 
+// Micro-batches of a rank that are there at once.
 std::int64_t buffers(const Workload& workload, std::int64_t ranks) {
-  const std::int64_t train = micro_batch_run(workload.batch.global / workload.batch.micro, 0, ranks).size;
-  return std::max(train, micro_batch_run(workload.data.validation_batches, 0, ranks).size);
+  const std::int64_t micro = workload.batch.micro;
+  const auto of_rank = [&](std::int64_t all) { return micro_batch_run(all, 0, ranks).size; };
+  return std::max(of_rank(workload.batch.global / micro),
+                  of_rank(evaluation_micro_batches(workload.data.validation_rows, micro)));
 }
 
 std::span<std::int64_t> values(const at::Tensor& host) {
@@ -80,7 +83,7 @@ std::span<const Batch> Loader::train(std::int64_t step) {
 }
 
 std::span<const Batch> Loader::validation() {
-  const MicroBatchRun run = micro_batch_run(sampler_.validation_batches(), share_.rank, share_.ranks);
+  const MicroBatchRun run = micro_batch_run(sampler_.validation_micro_batches(), share_.rank, share_.ranks);
   const std::int64_t free = filled_step_ + 1;  // not what a step was prefetched into
   fill(host_side(free), run.size, [&](std::int64_t m, auto tokens, auto targets) {
     sampler_.fill_validation(run.begin + m, tokens, targets);

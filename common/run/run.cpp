@@ -178,8 +178,7 @@ void refuse_too_large(const TrainJob& job) {
 int run_job(TrainJob job) {
   refuse_too_large(job);
   if (!job.line.compare.empty()) {
-    job.other = read_other_run(*posix_file_ops(), job.line.compare, values_of(job.config.workload),
-                               workload_hash(job.config.workload));
+    job.other = read_other_run(*posix_file_ops(), job.line.compare, values_of(job.config.workload));
   }
   return train(job);
 }

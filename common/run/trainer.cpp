@@ -249,7 +249,7 @@ void Trainer::skip_or_stop(const StepRecord& step) {
 // The last step's is the run's own, at its end.
 bool Trainer::evaluates_after(std::int64_t done) const {
   const std::int64_t every = job_.line.evaluation.every;
-  return every > 0 && done % every == 0 && done < shape_.workload.steps && sampler_.validation_batches() > 0;
+  return every > 0 && done % every == 0 && done < shape_.workload.steps && sampler_.validation_rows() > 0;
 }
 
 void Trainer::finish() {
@@ -317,7 +317,7 @@ std::string Trainer::says_of_checkpoints() const {
 
 // Of a text that was named a reader expects all of it.
 std::string Trainer::part_of_validation() const {
-  const std::int64_t used = sampler_.validation_batches() * shape_.workload.batch.micro;
+  const std::int64_t used = sampler_.validation_rows();
   const std::int64_t all = data_.validation().count();
   if (!data_.validation_path() || used >= all) return "";
   return fmt::format(" ({} of {} rows)", human_count(used), human_count(all));

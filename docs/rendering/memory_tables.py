@@ -19,7 +19,8 @@ class Sizes:
         self.e = 4 if work["precision"]["dtype"] == "fp32" else 2
         self.chunk = min(work["head_chunk"], self.N)
         self.ranks = ranks
-        self.micro_batches = max(batch["global"] // (batch["micro"] * ranks), -(-work["data"]["validation_batches"] // ranks))
+        evaluated = -(-work["data"]["validation_rows"] // batch["micro"])
+        self.micro_batches = max(batch["global"] // (batch["micro"] * ranks), -(-evaluated // ranks))
         self.activations = work["activations"]
 
     def saved(self, mode=None):

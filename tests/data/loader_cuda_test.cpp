@@ -26,7 +26,7 @@ class LoaderCudaTest : public test::GpuTest {
     workload_.data.source = (dir_ / "a.bin").string();
     workload_.data.packing = Packing::pad_masked;
     workload_.data.validation_fraction = 0.2;
-    workload_.data.validation_batches = 5;
+    workload_.data.validation_rows = 10;
     workload_.batch = {.sequence = 6, .global = 12, .micro = 2};
     data_.emplace(Dataset::open(*ops_, workload_, dir_ / "cache"));
     sampler_.emplace(*data_, workload_);

@@ -22,7 +22,7 @@ class LoaderTest : public ::testing::Test {
     workload_.data.source = (dir_ / "text.txt").string();
     workload_.batch = {.sequence = 16, .global = 12, .micro = 2};
     workload_.data.validation_fraction = 0.2;
-    workload_.data.validation_batches = 5;
+    workload_.data.validation_rows = 10;
     data_.emplace(Dataset::open(*ops_, workload_, dir_ / "cache"));
     sampler_.emplace(*data_, workload_);
   }
