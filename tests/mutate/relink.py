@@ -20,6 +20,7 @@ import sys
 LOCAL, MPI, SAMPLER, LOADER = "comm_local_test", "comm_mpi_test", "data_sampler_test", "data_loader_test"
 LESSONS, ZERO, OFFLOAD, PIPELINE = "data_parallel_test", "zero_test", "offload_test", "pipeline_test"
 INFINITY, OVERFLOW, VERSIONS = "infinity_test", "overflow_test", "versions_test"
+COPIES, STEADY = "copies_test", "steady_test"
 SAVED, CHECKPOINT = "saved_state_test", "storage_checkpoint_test"
 # Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
 TESTS = {
@@ -45,7 +46,8 @@ TESTS = {
     "common/strategy/passes.cpp": [LESSONS, ZERO],
     "common/strategy/saved_state.cpp": [SAVED],
     **{f"lessons/00_one_device/{name}.cpp": [LESSONS] for name in ("one_device", "one_device_plan", "reference_order")},
-    **{f"lessons/01_data_parallel/{name}.cpp": [LESSONS] for name in ("data_parallel", "data_parallel_plan", "buckets")},
+    "lessons/01_data_parallel/data_parallel.cpp": [LESSONS, COPIES],
+    **{f"lessons/01_data_parallel/{name}.cpp": [LESSONS] for name in ("data_parallel_plan", "buckets")},
     **{f"lessons/02_zero1/{name}.cpp": [ZERO] for name in ("zero1", "zero1_plan")},
     **{f"lessons/03_zero2/{name}.cpp": [ZERO] for name in ("zero2", "zero2_plan", "grad_bucket", "grad_buffers")},
     **{f"lessons/04_zero3/{name}.cpp": [ZERO] for name in ("zero3", "zero3_plan", "persist_below")},
@@ -53,9 +55,13 @@ TESTS = {
     "lessons/05_offload/offload.cpp": [OFFLOAD, INFINITY],  # 06 alone is told what will be gathered
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY] for name in ("infinity", "infinity_plan", "param_home")},
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW] for name in ("streamed_thread", "streamed_update")},
-    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline", "pipeline_plan", "stage", "stage_plan", "split", "share")},
+    "lessons/07_pipeline/pipeline.cpp": [PIPELINE, COPIES],
+    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline_plan", "stage", "split", "share")},
+    "lessons/07_pipeline/stage_plan.cpp": [PIPELINE, STEADY],
     **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("executor", "slots")},
-    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "weight_versions_plan", "endless")},
+    "lessons/08_weight_versions/weight_versions.cpp": [VERSIONS],
+    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS, STEADY] for name in ("weight_versions_plan", "endless")},
+    "lessons/08_weight_versions/steady.cpp": [STEADY],
 }
 SOURCES_OF_HEADERS = {
     "common/watch/comm_op.h": ["common/watch/comm_op.cpp", "common/watch/comm_record.cpp", "common/comm/mpi/mpi_exchange.cpp"],
