@@ -122,7 +122,7 @@ Workload counted() {
   w.model = {.layers = 3, .heads = 1, .width = 64, .context = 16, .vocab = 128, .tied = false};
   w.batch = {.sequence = 16, .global = 4, .micro = 1};
   w.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
-  w.data.validation_batches = 1;
+  w.data.validation_rows = 1;
   return w;
 }
 // Elements: wte 128 x 64 and wpe 16 x 64; a block 12 d^2 + 13 d; ln_f 2 d and the head 128 x 64. On two ranks
