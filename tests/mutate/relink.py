@@ -53,9 +53,10 @@ TESTS = {
     "lessons/05_offload/offload.cpp": [OFFLOAD, INFINITY],  # 06 alone is told what will be gathered
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY] for name in ("infinity", "infinity_plan", "param_home")},
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW] for name in ("streamed_thread", "streamed_update")},
+    "lessons/06_infinity/streamed_state.cpp": [INFINITY],
     **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline", "pipeline_plan", "stage", "stage_plan", "split", "share")},
     **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("executor", "slots")},
-    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "weight_versions_plan", "endless")},
+    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "weight_versions_plan", "endless", "in_flight")},
 }
 SOURCES_OF_HEADERS = {
     "common/watch/comm_op.h": ["common/watch/comm_op.cpp", "common/watch/comm_record.cpp", "common/comm/mpi/mpi_exchange.cpp"],
