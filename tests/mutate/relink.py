@@ -55,11 +55,12 @@ TESTS = {
     "lessons/05_offload/offload.cpp": [OFFLOAD, INFINITY],  # 06 alone is told what will be gathered
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY] for name in ("infinity", "infinity_plan", "param_home")},
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW] for name in ("streamed_thread", "streamed_update")},
+    "lessons/06_infinity/streamed_state.cpp": [INFINITY],
     "lessons/07_pipeline/pipeline.cpp": [PIPELINE, COPIES],
     **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline_plan", "stage", "split", "share")},
     "lessons/07_pipeline/stage_plan.cpp": [PIPELINE, STEADY],
     **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("executor", "slots")},
-    "lessons/08_weight_versions/weight_versions.cpp": [VERSIONS],
+    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "in_flight")},
     **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS, STEADY] for name in ("weight_versions_plan", "endless")},
     "lessons/08_weight_versions/steady.cpp": [STEADY],
 }

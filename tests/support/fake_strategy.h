@@ -20,6 +20,7 @@ class FakeStrategy final : public detail::AnyStrategy {
  public:
   std::vector<StateSlice> slices;
   std::vector<InFlight> flying = {};
+  const ParamLayout* of_layout = nullptr;
 
   StepResult train_step(std::span<const Batch> /*batches*/) override {
     throw std::logic_error("a fake does not train");
@@ -39,7 +40,10 @@ class FakeStrategy final : public detail::AnyStrategy {
     return true;
   }
   std::optional<Timetable> timetable(Communicator& /*comm*/) override { return {}; }
-  [[nodiscard]] const ParamLayout& layout() const override { throw std::logic_error("a fake has no layout"); }
+  [[nodiscard]] const ParamLayout& layout() const override {
+    if (of_layout == nullptr) throw std::logic_error("a fake has no layout");
+    return *of_layout;
+  }
 };
 
 /// Runs `rank_main` on `world` ranks at once; what it threw, rank by rank (null: nothing).
