@@ -294,16 +294,16 @@ TEST_F(SamplerTest, MaskedTargetsAreCountedPerStep) {
 TEST_F(SamplerTest, EvaluationRowsAreFixedDistinctAndSpread) {
   make(100, 4, 2, 0.2);  // 40 of 201 tokens: 19 rows
   ASSERT_EQ(data_->validation().count(), 19);
-  // First tokens are numbers of rows of the whole file: validation begins at row 81 of 100, rows 0, 3, 6, 9, 12, 15 of it.
-  EXPECT_EQ(evaluated(), (std::vector<std::int64_t>{81, 84, 87, 90, 93, 96}));
+  // Token i of the file is i / 2, and the validation part begins at token 161: its rows 0, 3, 6, 9, 12, 15.
+  EXPECT_EQ(evaluated(), (std::vector<std::int64_t>{80, 83, 86, 89, 92, 95}));
   workload_.seed = 99;
-  EXPECT_EQ(evaluated(), (std::vector<std::int64_t>{81, 84, 87, 90, 93, 96}));
+  EXPECT_EQ(evaluated(), (std::vector<std::int64_t>{80, 83, 86, 89, 92, 95}));
 }
 
 TEST_F(SamplerTest, RowsOfAnEvaluationDoNotDependOnTheMicroBatch) {
   for (const std::int64_t micro : {1, 2, 3, 4, 5, 6, 7, 12}) {
     make(100, 12 * micro, micro, 0.2);
-    EXPECT_EQ(evaluated(), (std::vector<std::int64_t>{81, 84, 87, 90, 93, 96})) << "micro " << micro;
+    EXPECT_EQ(evaluated(), (std::vector<std::int64_t>{80, 83, 86, 89, 92, 95})) << "micro " << micro;
     EXPECT_EQ(sampler().validation_micro_batches(), (6 + micro - 1) / micro) << "micro " << micro;
   }
 }

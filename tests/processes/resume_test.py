@@ -166,7 +166,7 @@ class Rows(ResumeTest):
         self.assertEqual(self.manifest(folder, 4)["workload"]["data.validation_batches"], "2")
         resume = ["--steps", "6", "--resume", checkpoint, "--resume-with", "steps"]
         self.train("00_one_device", 0, f"{STILL} {keys}", *resume)
-        ended = support.run("00_one_device", 0, *settings(f"{STILL} {keys}".replace("rows=6", "rows=4")), *resume, "--out", support.new_path("out"))
+        ended = support.run("00_one_device", 0, "--data", self.data, *settings(f"{STILL} {keys}".replace("rows=6", "rows=4")), *resume, "--out", support.new_path("out"))
         self.expect_one_error(ended, 64, re.compile(r"--resume \S+: the checkpoint is of another workload: data\.validation_rows is 4 now and was 6\n"
                                                     r"  fix: .*--resume-with data\.validation_rows"))
 
