@@ -10,13 +10,13 @@
 
 namespace sc {
 std::vector<StrategyPlans> lesson_plans() {
-  return {plans_of<ReferenceOrder>("00_one_device", "one device (lesson 00)"),
-          plans_of<DataParallel>("01_data_parallel", "data parallel (lesson 01)"),
-          plans_of<Zero1>("02_zero1", "ZeRO-1 (lesson 02)"),
-          plans_of<Zero2>("03_zero2", "ZeRO-2 (lesson 03)"),
-          plans_of<Zero3>("04_zero3", "ZeRO-3 (lesson 04)"),
-          plans_of<Offload>("05_offload", "offload to the host (lesson 05)"),
-          plans_of<Pipeline>("07_pipeline", "a pipeline (lesson 07)")};
+  return {{"00_one_device", "one device (lesson 00)", std::make_shared<ReferenceOrderPlans>()},
+          {"01_data_parallel", "data parallel (lesson 01)", std::make_shared<DataParallelPlans>()},
+          {"02_zero1", "ZeRO-1 (lesson 02)", std::make_shared<Zero1Plans>()},
+          {"03_zero2", "ZeRO-2 (lesson 03)", std::make_shared<Zero2Plans>()},
+          {"04_zero3", "ZeRO-3 (lesson 04)", std::make_shared<Zero3Plans>()},
+          {"05_offload", "offload to the host (lesson 05)", std::make_shared<OffloadPlans>()},
+          {"07_pipeline", "a pipeline (lesson 07)", std::make_shared<PipelinePlans>()}};
 }
 
 }  // namespace sc

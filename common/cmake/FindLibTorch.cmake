@@ -2,7 +2,7 @@
 # what setup.sh installed in .deps/, at python3's own torch. common/setup/lib.sh, torch_for(), looks in the same order.
 #   LibTorch::cpu   c10 + torch_cpu
 #   LibTorch::cuda  also c10_cuda + torch_cuda, kept although nothing names their symbols; with STAGECRAFT_CUDA only
-# Sets LIBTORCH_SITE, the directory that holds the torch package and the nvidia packages beside it.
+# Sets LIBTORCH_SITE, the directory that holds the torch package and the nvidia packages beside it, and LIBTORCH_INCLUDE.
 set(LIBTORCH_ROOT "" CACHE PATH "The torch package directory of a wheel, holding include/ and lib/")
 set(_deps "${CMAKE_SOURCE_DIR}/.deps")
 set(_version 2.11.0)
@@ -61,6 +61,7 @@ function(_libtorch_include_last target)
       "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${_dir}>" "$<$<COMPILE_LANGUAGE:CUDA>:-idirafter${_dir}>")
   endforeach()
 endfunction()
+set(LIBTORCH_INCLUDE "${_include}")
 _libtorch_include_last(LibTorch::cpu "${_include}" "${_include}/torch/csrc/api/include")
 target_compile_definitions(LibTorch::cpu INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
 target_link_libraries(LibTorch::cpu INTERFACE LibTorch::torch_cpu LibTorch::c10)

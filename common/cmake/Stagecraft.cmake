@@ -131,8 +131,8 @@ function(sc_mpi_test name)
   endforeach()
 endfunction()
 
-# add_lesson(FOLDER STRATEGY file [SOURCES x.cpp] [PLAN y.cpp]): file_plan.cpp and PLAN go into the library lesson_plans, file.cpp and
-# SOURCES into lesson_FOLDER (the strategy, also for tests); an executable of the folder's name, and a ctest entry that runs its
+# add_lesson(FOLDER STRATEGY file [SOURCES x.cpp] [PLAN y.cpp]): file_plan.cpp and PLAN go into the library lesson_plans, which needs no torch;
+# file.cpp, file_memory.cpp and SOURCES into lesson_FOLDER (the strategy, also for tests); an executable of the folder's name, and a ctest entry that runs its
 # run.sh --dry-run.
 # add_lesson(FOLDER OF OTHER): the strategy is that of another lesson.
 function(add_lesson folder)
@@ -142,7 +142,8 @@ function(add_lesson folder)
     set(_strategy lesson_${ARG_OF})
   else()
     set(_strategy lesson_${folder})
-    add_library(${_strategy} STATIC ${_dir}/${ARG_STRATEGY}.cpp ${ARG_SOURCES})
+    file(GLOB _memory ${_dir}/${ARG_STRATEGY}_memory.cpp)
+    add_library(${_strategy} STATIC ${_dir}/${ARG_STRATEGY}.cpp ${_memory} ${ARG_SOURCES})
     target_sources(lesson_plans PRIVATE ${_dir}/${ARG_STRATEGY}_plan.cpp)
     foreach(_file IN LISTS ARG_PLAN)
       target_sources(lesson_plans PRIVATE ${_dir}/${_file})

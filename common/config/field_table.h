@@ -1,12 +1,12 @@
 // ONE table of fields gives the JSON reader, --set, --explain, "did you mean", the hash and docs/config.md.
 //
-//   FieldTable<Options> Strategy::fields() {
+//   FieldTable<Options> MyPlans::table() const {
 //     FieldTable<Options> table;
 //     table.add({"overlap", "", "send a bucket while backward still runs"}, on_off(), &Options::overlap);
 //     return table;
 //   }
 //   Options options;
-//   const FieldSet fields = Strategy::fields().bind(options);
+//   const FieldSet fields = table().bind(options);
 //   fields.set("overlap", {Value::Form::flag, "off"}, "--set overlap=off");
 //
 // No torch.

@@ -1,6 +1,7 @@
 #include "common/model/activation_plan.h"
 
 #include <algorithm>
+#include <string>
 
 #include "common/memory/stream_scratch.h"
 
@@ -117,6 +118,34 @@ bool op_scratch_is_exact(const RunShape& run) {
   const Sizes s(run);
   const bool cudnn = run.cudnn_attention && s.e != kF32 && s.T > 1 && s.d / s.H % 8 == 0 && s.d / s.H <= 128;
   return run.device == DeviceKind::cuda && run.ops != OpsBackend::aten && cudnn && s.d <= kWidestFusedRow;
+}
+
+BufferShape whole_model(const GptConfig& model) { return {.blocks = static_cast<int>(model.layers)}; }
+
+void plan_activation_buffers(const RunShape& run, MemoryPlan& plan) {
+  plan_activation_buffers(run, whole_model(run.workload.model), plan);
+}
+
+void plan_activation_buffers(const RunShape& run, const BufferShape& shape, MemoryPlan& plan) {
+  const Workload& w = run.workload;
+  const std::int64_t tokens = w.batch.micro * w.batch.sequence;
+  const Bytes slab = bytes_of(Elements(tokens * w.model.width), w.precision.dtype);
+  const bool whole = shape == whole_model(w.model);
+  const std::string blocks = std::to_string(shape.blocks),
+                    sets = shape.sets == 1 ? "" : std::to_string(shape.sets) + " x ";
+  plan.add(Purpose::activations, "x",
+           whole ? "(L + 1) B T d" : "(" + std::to_string(shape.inputs) + " + " + sets + blocks + ") B T d",
+           slab * (shape.inputs + shape.blocks * shape.sets));
+  plan.add(Purpose::activations, "saved", (whole ? "L" : sets + blocks) + " x saved of a block",
+           plan_saved_bytes(run) * shape.blocks * shape.sets);
+  plan.add(Purpose::workspace, "workspace", shape.head ? "one block, head and logits" : "one block",
+           plan_workspace_bytes(run, shape.head));
+  if (shape.pending > 0) {
+    plan.add(Purpose::workspace, "pending", std::to_string(shape.pending) + " x what weights wait with",
+             plan_block_grads_bytes(run) * shape.pending);
+  }
+  plan.add(Purpose::workspace, "grad_x", std::to_string(shape.grads) + " B T d", slab * shape.grads);
+  plan.add(Purpose::workspace, "sums", "4 numbers", Bytes(4 * size_of(DType::f64)));
 }
 
 }  // namespace sc

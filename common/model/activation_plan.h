@@ -32,4 +32,21 @@ Bytes plan_stream_scratch_bytes(const RunShape& run);
 bool op_scratch_is_exact(const RunShape& run);
 inline constexpr std::int64_t kWidestFusedRow = 2048;
 
+/// What of the model is computed with them, and how much at a time.
+struct BufferShape {
+  int first = 1, blocks = 1;  // blocks first, first + 1, ...
+  int sets = 1;               // micro-batches whose activations are kept at the same time
+  bool head = true;           // the last unit is computed here, too
+  int inputs = 1;             // inputs of the first block: one a set, or more where they come ahead
+  int grads = 2;              // gradients of x at the same time
+  int pending = 0;            // blocks that wait for backward_weights while others compute
+  bool operator==(const BufferShape&) const = default;
+};
+/// All blocks and the head, one micro-batch at a time.
+BufferShape whole_model(const GptConfig& model);
+
+/// Adds what ActivationBuffers takes from the ledger, by formula.
+void plan_activation_buffers(const RunShape& run, const BufferShape& shape, MemoryPlan& plan);
+void plan_activation_buffers(const RunShape& run, MemoryPlan& plan);  // of the whole model
+
 }  // namespace sc

@@ -85,7 +85,7 @@ std::string other_learning_rate(const TrainJob& job, const RunShape& shape, cons
     of.workload = w;
     std::int64_t updates = 1;
     try {
-      updates = job.lesson.updates_a_step(of);
+      updates = job.lesson.plans.facts(of).updates_a_step;
     } catch (const InputError&) {  // this lesson could not have run it: whichever did counted steps
     }
     return learning_rate(w.optim, step * updates, w.steps * updates);

@@ -122,8 +122,9 @@ bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Cha
   const std::size_t before = changes.size();
   std::int64_t fewer_than = std::numeric_limits<std::int64_t>::max();
   for (const StrategyPlans& strategy : run.strategies) {
+    const auto division = [&](WorldSize world) { return strategy.plans->division(world); };
     for (const RunShape& shape :
-         larger_worlds(from, std::max<std::int64_t>(2, to_int(from.world)), strategy.division)) {
+         larger_worlds(from, std::max<std::int64_t>(2, to_int(from.world)), division)) {
       if (to_int(shape.world) >= fewer_than) break;
       const std::vector<MemoryPlan> stages =
           or_none([&] { return detail::plans_of_stages(strategy, shape); });

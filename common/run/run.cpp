@@ -84,7 +84,7 @@ RunShape shape_of_plan(const AnyLesson& lesson, const CommandLine& line, const R
   RunShape shape;
   shape.workload = config.workload;
   shape.world = WorldSize{static_cast<int>(world)};
-  shape.stages = lesson.division(shape.world).stages;
+  shape.stages = lesson.plans.division(shape.world).stages;
   shape.device = device;
   shape.comm = comm_backend(device, line.share_gpu, world > 1);
   shape.ops = ops_backend(shape.device, line.ops);
@@ -97,7 +97,7 @@ int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedC
   const RunShape shape = shape_of_plan(lesson, line, config, world, device);
   const std::vector<RankPlan> plans = rank_plans_of(lesson, shape);
   std::cout << describe_plan(lesson.info.name, shape, batch)
-            << format_plan_table(plans, shape.world, data_ranks(shape)) << lesson.predict(shape);
+            << format_plan_table(plans, shape.world, data_ranks(shape)) << lesson.plans.predict(shape);
   if (!batch.note.empty()) std::cout << "  note: " << batch.note << "\n";
   Bytes most, on_host, on_disk;
   for (const RankPlan& plan : plans) {
@@ -183,9 +183,15 @@ int run_job(TrainJob job) {
   return train(job);
 }
 
-// A strategy whose state between steps cannot be saved.
-void refuse_checkpoints_of(const AnyLesson& lesson, const CheckpointFlags& asked) {
-  const std::string reason = lesson.no_checkpoint();
+// What this strategy cannot do.
+void refuse_by(const Facts& facts, const CommandLine& line) {
+  if (line.graph.value_or(false) && !facts.no_graph.empty())
+    throw InputError(ExitCode::usage, "--graph on", facts.no_graph, "leave it out");
+  if (line.evaluation.every > 0 && !facts.no_evaluation.empty())
+    throw InputError(ExitCode::usage, "--eval-every", facts.no_evaluation,
+                     "leave it out: a run evaluates at its end");
+  const CheckpointFlags& asked = line.checkpoints;
+  const std::string& reason = facts.no_checkpoint;
   if (reason.empty()) return;
   if (asked.every > 0)
     throw InputError(ExitCode::usage, "--save-every", reason, "--save FILE writes the weights at the end");
@@ -212,7 +218,7 @@ int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** 
                      "-n 1, and " + lesson.info.ranks_flag + " " + std::to_string(world) +
                          " to add gradients as that world would");
   }
-  const Division division = lesson.division(WorldSize{static_cast<int>(world)});
+  const Division division = lesson.plans.division(WorldSize{static_cast<int>(world)});
   const RunFacts facts{.world = world * division.virtual_ranks,
                        .stages = division.stages,
                        .device = run_device(config.workload, line.device),
@@ -221,19 +227,15 @@ int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** 
   const BatchPlan batch = validate(config, facts);
   const DeviceKind device = device_kind(line.plan ? plan_device(config.workload, line.device) : facts.device);
   if (device == DeviceKind::cpu) refuse_gpu_flags(line);
-  if (line.graph.value_or(false) && !lesson.no_graph.empty())
-    throw InputError(ExitCode::usage, "--graph on", lesson.no_graph, "leave it out");
-  if (line.evaluation.every > 0 && !lesson.no_evaluation.empty())
-    throw InputError(ExitCode::usage, "--eval-every", lesson.no_evaluation,
-                     "leave it out: a run evaluates at its end");
-  refuse_checkpoints_of(lesson, line.checkpoints);
+  const Facts known = lesson.plans.facts(shape_of_plan(lesson, line, config, world, device));
+  refuse_by(known, line);
   if (line.plan && !line.compare.empty()) {
     throw InputError(ExitCode::usage, "--compare " + line.compare, "a plan has no steps to compare",
                      "leave out --plan or --compare");
   }
   if (line.plan) return launch.rank == Rank{0} ? print_plan(lesson, line, config, world, batch, device) : 0;
-  return run_job(
-      {lesson, launch, line, config, batch, command_text(argc, argv), device, ops_backend(device, line.ops)});
+  return run_job({lesson, launch, line, config, known, batch, command_text(argc, argv), device,
+                  ops_backend(device, line.ops)});
 }
 
 // Where this process stands among those that make the same mistake, even if the launcher contradicts itself

@@ -28,7 +28,7 @@ RunShape shape_of_run(const TrainJob& job) {
   shape.workload = job.config.workload;
   shape.world = job.launch.world;
   shape.rank = job.launch.rank;
-  shape.stages = job.lesson.division(shape.world).stages;
+  shape.stages = job.lesson.plans.division(shape.world).stages;
   shape.device = job.device;
   shape.ops = job.ops;
   shape.comm = comm_backend(job.device, job.line.share_gpu, job.launch.launched());
@@ -53,7 +53,7 @@ void plan_surroundings(const RunShape& shape, MemoryPlan& plan) {
 }
 
 MemoryPlan plan_of_run(const AnyLesson& lesson, const RunShape& shape) {
-  MemoryPlan plan = lesson.memory_plan(shape);
+  MemoryPlan plan = lesson.plans.memory_plan(shape);
   plan_surroundings(shape, plan);
   return plan;
 }
@@ -78,9 +78,9 @@ std::vector<MemoryPlan> plans_of_stages(const AnyLesson& lesson, const RunShape&
 
 std::vector<MemoryPlan> plans_of_stages(const StrategyPlans& strategy, const RunShape& shape) {
   RunShape divided = shape;
-  divided.stages = strategy.division(shape.world).stages;
+  divided.stages = strategy.plans->division(shape.world).stages;
   return of_stages(divided, [&](const RunShape& rank) {
-    MemoryPlan plan = strategy.memory_plan(rank);
+    MemoryPlan plan = strategy.plans->memory_plan(rank);
     plan_surroundings(rank, plan);
     return plan;
   });
@@ -88,7 +88,7 @@ std::vector<MemoryPlan> plans_of_stages(const StrategyPlans& strategy, const Run
 
 std::vector<RankPlan> rank_plans_of(const AnyLesson& lesson, const RunShape& shape) {
   return of_stages(shape, [&](const RunShape& rank) {
-    return RankPlan{plan_of_run(lesson, rank), lesson.comm_plan(rank)};
+    return RankPlan{plan_of_run(lesson, rank), lesson.plans.comm_plan(rank)};
   });
 }
 
@@ -107,7 +107,7 @@ LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, Bytes cap
   return {.shape = shape,
           .cap = cap,
           .strategies = strategies_after(lesson.info),
-          .division = lesson.division,
+          .division = [&lesson](WorldSize world) { return lesson.plans.division(world); },
           .one_rank_only = lesson.info.one_rank_only,
           .plans = [&lesson](const RunShape& changed) { return plans_of_stages(lesson, changed); }};
 }

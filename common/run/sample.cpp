@@ -14,7 +14,7 @@
 #include "common/base/counter_random.h"
 #include "common/data/bpe/utf8.h"
 #include "common/model/unit_views.h"
-#include "common/strategy/any_strategy.h"
+#include "common/strategy/strategy.h"
 #include "common/strategy/weights.h"
 
 namespace sc::detail {
@@ -127,7 +127,7 @@ std::vector<TokenId> beginning_of(const Rows& rows) {
   return {tokens.begin(), tokens.end()};
 }
 
-Sample make_sample(AnyStrategy& strategy, const SampleSource& source, Ledger& ledger, Communicator& comm,
+Sample make_sample(Strategy& strategy, const SampleSource& source, Ledger& ledger, Communicator& comm,
                    std::int64_t count) {
   constexpr std::uint64_t kPurpose = 0x73616d706c65;  // no other use of the seed has this key
   const bool computes = comm.rank() == Rank{0};

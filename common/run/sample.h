@@ -12,9 +12,11 @@
 #include "common/data/dataset.h"
 #include "common/model/gpt.h"
 
-namespace sc::detail {
+namespace sc {
+class Strategy;
+}  // namespace sc
 
-class AnyStrategy;
+namespace sc::detail {
 
 /// A model's forward alone, for one row of T = batch.sequence tokens.
 ///   Memory  from the ledger: all parameters in precision.dtype, the activations of one block, a workspace.
@@ -63,7 +65,7 @@ struct SampleSource {
   std::int64_t vocab = 0;       // tokens that have a text
   double temperature = 1;
 };
-Sample make_sample(AnyStrategy& strategy, const SampleSource& source, Ledger& ledger, Communicator& comm,
+Sample make_sample(Strategy& strategy, const SampleSource& source, Ledger& ledger, Communicator& comm,
                    std::int64_t count);
 
 /// What stands on the screen: "sample ...:" and the text, with " | " between prompt and what was made.

@@ -41,7 +41,7 @@ Bytes checkpoint_copy_bytes(const TrainJob& job, const RunShape& shape) {
   if (job.line.checkpoints.every == 0 || !job.line.checkpoints.async) return Bytes(0);
   // Of optimizer states, wherever they lie: elements of this rank, and of all.
   const auto elements = [&](const RunShape& of) {
-    const MemoryPlan plan = job.lesson.memory_plan(of);
+    const MemoryPlan plan = job.lesson.plans.memory_plan(of);
     Bytes bytes;
     for_each_place([&](Place place) { bytes += plan.of(Purpose::momentum, place); });
     return bytes.value() / size_of(DType::f32);
@@ -59,7 +59,7 @@ Bytes checkpoint_copy_bytes(const TrainJob& job, const RunShape& shape) {
   const std::int64_t own = replicated
                                ? ceil_div(elements(shape), replicas) + 2 * (shape.workload.model.layers + 2)
                                : elements(shape);
-  return bytes_of(Elements(3 * own), DType::f32) + job.lesson.pending_bytes(shape);
+  return bytes_of(Elements(3 * own), DType::f32) + job.lesson.plans.facts(shape).pending;
 }
 
 }  // namespace

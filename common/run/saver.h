@@ -40,7 +40,7 @@ class Saver {
   struct Parts {
     const TrainJob& job;
     const RunShape& shape;
-    AnyStrategy& strategy;
+    Strategy& strategy;
     Communicator& comm;
     Ledger& ledger;
     Path tokens;   // the file that is trained on

@@ -16,7 +16,7 @@ namespace sc::detail {
 /// What a runner needs. All outlive it.
 struct StepParts {
   const RunShape& shape;
-  AnyStrategy& strategy;
+  Strategy& strategy;
   const StepScalars& scalars;
   const Fault& fault;   // --inject
   Gpu* gpu;             // null on the CPU

@@ -59,7 +59,7 @@ int train(const TrainJob& job) {
                                                        : 0,
                        .gpu = {},
                        .share_gpu = job.line.share_gpu,
-                       .link_ms = job.lesson.slow_links().message_ms,
+                       .link_ms = job.facts.links.message_ms,
                        .leaving = [&holds] { holds.leave(); }};
   const std::unique_ptr<Gpu> gpu = open_gpu(job, options);
   AllocatorWitness witness;

@@ -26,6 +26,7 @@ struct TrainJob {
   const Launch& launch;
   const CommandLine& line;
   const ResolvedConfig& config;
+  const Facts& facts;
   const BatchPlan& batch;
   std::string command;  // as typed
   DeviceKind device;
@@ -42,7 +43,7 @@ struct TrainJob {
   }
   /// Whether a GPU's step is captured once and replayed.
   [[nodiscard]] bool graph() const {
-    return lesson.no_graph.empty() && line.graph.value_or(!line.profile && !line.share_gpu);
+    return facts.no_graph.empty() && line.graph.value_or(!line.profile && !line.share_gpu);
   }
 };
 

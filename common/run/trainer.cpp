@@ -97,7 +97,7 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
       sampler_(data_, shape_.workload, {.step = job.first_step, .row = goes_on_.rows}),
       scalars_(make_scalars(shape_, on_.ledger)),
       loader_(sampler_, on_.ledger, {.rank = data_rank(shape_), .ranks = data_ranks(shape_)}),
-      copies_(on_.gpu == nullptr ? make_host_copies(job.lesson.slow_links().copy_mbps) : make_gpu_copies(),
+      copies_(on_.gpu == nullptr ? make_host_copies(job.facts.links.copy_mbps) : make_gpu_copies(),
               on_.world.comm().shared_record()),
       context_{shape_,
                on_.world.comm(),
@@ -107,7 +107,7 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
                timeline_,
                on_.world.comm().shared_record(),
                job.first_step},
-      claims_(shape_, plan_of_job(job, shape_), job.lesson.comm_plan(shape_),
+      claims_(shape_, plan_of_job(job, shape_), job.lesson.plans.comm_plan(shape_),
               {on_.ledger, on_.witness, on_.gpu}),
       profile_(job.line.profile ? std::make_unique<GpuProfile>() : nullptr),
       strategy_(make_strategy()),
@@ -132,8 +132,8 @@ std::unique_ptr<Saver> Trainer::make_saver() {
 }
 
 // And what it can be refused for.
-std::unique_ptr<AnyStrategy> Trainer::make_strategy() {
-  std::unique_ptr<AnyStrategy> strategy = job_.lesson.make(context_);
+std::unique_ptr<Strategy> Trainer::make_strategy() {
+  std::unique_ptr<Strategy> strategy = job_.lesson.make(context_);
   const CommandLine& line = job_.line;
   timeline_.on_coming_to([this](std::string_view what) { on_.world.comm().record().set_doing(what); });
   if (speaks() && line.evaluation.sample > 0)
@@ -191,7 +191,7 @@ void Trainer::train() {
   }
   if (saver_ && job_.first_step == steps) save(steps);  // nothing to train: taken over as it is
   if (saver_) end_saves();
-  for (const StepResult& late : strategy_->drain()) {
+  for (const StepResult& late : drain(*strategy_)) {
     if (const StepRecord* done = observer_.record(late)) skip_or_stop(*done);
     observer_.end();
   }
@@ -293,7 +293,7 @@ void Trainer::announce() const {
                            sampler_.steps_per_epoch())
             << (data_.note().empty() ? "" : fmt::format("  note     {}\n", shown(data_.note(), 4096)))
             << format_plan_table(rank_plans_of(job_.lesson, shape_), shape_.world, data_ranks(shape_))
-            << job_.lesson.predict(shape_) << says_of_checkpoints() << std::flush;
+            << job_.lesson.plans.predict(shape_) << says_of_checkpoints() << std::flush;
 }
 
 std::string Trainer::says_of_checkpoints() const {

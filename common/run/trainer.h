@@ -44,7 +44,7 @@ class Trainer {
   void run();
 
  private:
-  std::unique_ptr<AnyStrategy> make_strategy();
+  std::unique_ptr<Strategy> make_strategy();
   std::unique_ptr<Saver> make_saver();
   void announce() const;
   void train();
@@ -86,7 +86,7 @@ class Trainer {
   RunContext context_;
   Claims claims_;
   std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
-  std::unique_ptr<AnyStrategy> strategy_;
+  std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<Saver> saver_;  // null: the run saves nothing
   const RunFiles::Facts facts_;
   RunFiles records_;  // after all that may refuse: a run that cannot start leaves no folder

@@ -12,7 +12,7 @@
 
 #include "common/base/check.h"
 #include "common/base/finite.h"
-#include "common/strategy/any_strategy.h"
+#include "common/strategy/strategy.h"
 
 namespace sc::detail {
 namespace {
@@ -37,7 +37,7 @@ bool is_finite(const StateSlice& slice) {
   return finite;
 }
 
-Scan scan_of(AnyStrategy& strategy) {
+Scan scan_of(Strategy& strategy) {
   Scan scan;
   for (const StateSlice& slice : strategy.state()) {
     const bool local = slice.purpose == Purpose::workspace;
@@ -84,8 +84,7 @@ Found found_in(const StateSlice& slice, const ParamLayout& layout) {
 
 }  // namespace
 
-std::string nonfinite_weight(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
-                             bool exact) {
+std::string nonfinite_weight(Strategy& strategy, const ParamLayout& layout, Communicator& comm, bool exact) {
   const std::vector<StateSlice> slices = strategy.state();
   const bool has_master = std::ranges::any_of(
       slices, [](const StateSlice& s) { return s.version == 0 && s.purpose == Purpose::master; });
@@ -110,7 +109,7 @@ std::string nonfinite_weight(AnyStrategy& strategy, const ParamLayout& layout, C
                      own.unit);
 }
 
-void throw_nonfinite(AnyStrategy& strategy, double loss, std::int64_t step, Communicator& comm) {
+void throw_nonfinite(Strategy& strategy, double loss, std::int64_t step, Communicator& comm) {
   const Scan scan = scan_of(strategy);
   const std::int64_t world = to_int(comm.size());
   at::Tensor mine = at::empty({2}, at::kLong), all = at::empty({2 * world}, at::kLong);

@@ -7,19 +7,20 @@
 #include "common/comm/communicator.h"
 #include "common/model/param_layout.h"
 
-namespace sc::detail {
+namespace sc {
+class Strategy;
+}  // namespace sc
 
-class AnyStrategy;
+namespace sc::detail {
 
 /// Every rank scans what it holds: its last micro-batch's gradient (state()'s Purpose::workspace), then
 /// the summed gradients. Collective. Throws ClaimError with step, rank (if a last micro-batch shows it) and
 /// unit: the same text on all ranks.
-[[noreturn]] void throw_nonfinite(AnyStrategy& strategy, double loss, std::int64_t step, Communicator& comm);
+[[noreturn]] void throw_nonfinite(Strategy& strategy, double loss, std::int64_t step, Communicator& comm);
 
 /// The first of the newest weights that holds a number that is not finite, "h.0.ln_1.bias of unit 1"; empty: there is
 /// none. exact: only what --save writes is looked at, not its rounded copy. Every rank scans what it holds. Collective:
 /// the same text on all ranks.
-std::string nonfinite_weight(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
-                             bool exact);
+std::string nonfinite_weight(Strategy& strategy, const ParamLayout& layout, Communicator& comm, bool exact);
 
 }  // namespace sc::detail

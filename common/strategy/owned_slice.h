@@ -37,10 +37,8 @@ at::Tensor part_of_arena(const ParamLayout& layout, const OwnedSlice& slice, con
 /// AdamW's state of what a rank steps, from the ledger: an fp32 master (beside 16-bit parameters alone) and
 /// two moments, `elements` each.
 struct OptimizerState {
-  /// where: "shard" or "full", the end of the buffers' names.
+  /// As plan_optimizer_state says.
   OptimizerState(const RunContext& context, Elements elements, const std::string& where = "shard");
-  static void plan(const RunShape& shape, Elements elements, MemoryPlan& plan,
-                   const std::string& where = "shard");
 
   at::Tensor master, momentum, variance;  // master undefined where there is none
 };

@@ -1,30 +1,79 @@
-// A strategy by its plans alone: what it would hold and send, without its mechanism.
+// What is known of a strategy with its settings before a run: keys, bytes, operations, facts. No torch.
 #pragma once
 
-#include <functional>
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
+#include "common/config/field_table.h"
 #include "common/memory/plan.h"
-#include "common/strategy/strategy.h"
 #include "common/watch/comm_op.h"
 
 namespace sc {
 
-/// With the strategy's options bound, the default ones unless others are given.
+/// What the ranks of a run are to each other.
+struct Division {
+  std::int64_t stages = 1;         // of a pipeline; they divide the world
+  std::int64_t virtual_ranks = 1;  // that each rank stands for where micro-batches are dealt
+};
+
+/// What a rank on the CPU may have that is slower than it is.
+struct SlowLinks {
+  double message_ms = 0;  // messages between ranks arrive so much later
+  double copy_mbps =
+      0;  // copies between device and host: at most so many 10^6 bytes a second each way; 0: no limit
+};
+
+struct Facts {
+  SlowLinks links;
+  std::int64_t updates_a_step = 1;  // what warm-up and decay count
+  std::int64_t planned_from = 0;    // the first step whose operations comm_plan says; the second one at most
+  Bytes pending = {};         // a checkpoint's besides states: in_flight(), and what state() marks as pending
+  std::string no_graph = {};  // why no CUDA graph can hold a step; empty: one can
+  std::string no_evaluation =
+      {};  // why it evaluates at a run's end alone; empty: --eval-every does in between
+  std::string no_checkpoint = {};  // why its state between steps cannot be saved; empty: it can
+};
+
+/// Needs no device and no ranks. Plans and facts are of the rank in `shape`.
+///   Errors  InputError (exit 64) for settings that contradict each other or the shape.
+class Plans {
+ public:
+  Plans() = default;
+  Plans(const Plans&) = delete;
+  Plans& operator=(const Plans&) = delete;
+  virtual ~Plans() = default;
+  /// The settings by key. They are this object's, and it outlives them.
+  [[nodiscard]] virtual FieldSet fields() = 0;
+  [[nodiscard]] virtual Division division(WorldSize /*world*/) const { return {}; }
+  [[nodiscard]] virtual MemoryPlan memory_plan(const RunShape& shape) const = 0;
+  /// Of every step from facts().planned_from on.
+  [[nodiscard]] virtual CommPlan comm_plan(const RunShape& shape) const = 0;
+  [[nodiscard]] virtual Facts facts(const RunShape& /*shape*/) const { return {}; }
+  /// Lines under the plan: what else is known. Empty: nothing.
+  [[nodiscard]] virtual std::string predict(const RunShape& /*shape*/) const { return ""; }
+};
+
+/// With settings of this type, the default ones unless others are given.
+template <class O>
+class PlansWith : public Plans {
+ public:
+  using Options = O;
+  explicit PlansWith(O options = {}) : options_(std::move(options)) {}
+  [[nodiscard]] FieldSet fields() final { return table().bind(options_); }
+  [[nodiscard]] const O& options() const { return options_; }
+
+ protected:
+  [[nodiscard]] virtual FieldTable<O> table() const = 0;
+  O options_;
+};
+
+/// One of several strategies of which somebody asks which fits.
 struct StrategyPlans {
   std::string folder;  // the lesson's
   std::string name;    // for messages
-  std::function<MemoryPlan(const RunShape&)> memory_plan;
-  std::function<CommPlan(const RunShape&)> comm_plan;
-  std::function<Division(WorldSize)> division = [](WorldSize) { return Division{}; };
+  std::shared_ptr<const Plans> plans;
 };
-
-template <Strategy S>
-StrategyPlans plans_of(const std::string& folder, const std::string& name,
-                       const typename S::Options& options = {}) {
-  return {folder, name, [options](const RunShape& shape) { return S::memory_plan(shape, options); },
-          [options](const RunShape& shape) { return S::comm_plan(shape, options); },
-          [options](WorldSize world) { return division_of<S>(options, world); }};
-}
 
 }  // namespace sc

@@ -54,7 +54,7 @@ std::vector<checkpoint::TensorShape> tensors_of(const ParamLayout& layout) {
   return tensors;
 }
 
-SavedState::SavedState(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm) {
+SavedState::SavedState(Strategy& strategy, const ParamLayout& layout, Communicator& comm) {
   std::vector<std::pair<checkpoint::Entry, Source>> saved;
   std::vector<StateSlice> slices = strategy.state();
   const bool has_master =
@@ -137,7 +137,7 @@ void require_finite(const checkpoint::Reader& from, const checkpoint::Key& key, 
 
 }  // namespace
 
-void restore_state(AnyStrategy& strategy, const ParamLayout& layout, checkpoint::Reader& from) {
+void restore_state(Strategy& strategy, const ParamLayout& layout, checkpoint::Reader& from) {
   const std::string weights = from.weights();
   for (const StateSlice& slice : strategy.state()) {
     const bool is_weights = slice.purpose == Purpose::parameters || slice.purpose == Purpose::master,

@@ -10,7 +10,7 @@
 #include "common/comm/communicator.h"
 #include "common/storage/checkpoint/manifest.h"
 #include "common/storage/checkpoint/reader.h"
-#include "common/strategy/any_strategy.h"
+#include "common/strategy/strategy.h"
 
 namespace sc::detail {
 
@@ -23,7 +23,7 @@ std::vector<checkpoint::TensorShape> tensors_of(const ParamLayout& layout);
 class SavedState {
  public:
   /// Collective. The strategy is quiet.
-  SavedState(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm);
+  SavedState(Strategy& strategy, const ParamLayout& layout, Communicator& comm);
 
   [[nodiscard]] const std::vector<checkpoint::Entry>& entries() const { return entries_; }
   [[nodiscard]] Bytes bytes() const;
@@ -44,6 +44,6 @@ class SavedState {
 
 /// Overwrites what the strategy holds with what `from` has. Nobody talks to anybody; in memory at a time: a piece.
 ///   Errors  InputError (exit 65).
-void restore_state(AnyStrategy& strategy, const ParamLayout& layout, checkpoint::Reader& from);
+void restore_state(Strategy& strategy, const ParamLayout& layout, checkpoint::Reader& from);
 
 }  // namespace sc::detail

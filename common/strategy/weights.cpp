@@ -11,15 +11,15 @@
 #include "common/comm/gather_text.h"
 #include "common/model/hf_weights.h"
 #include "common/storage/atomic_dir.h"
-#include "common/strategy/any_strategy.h"
 #include "common/strategy/holders.h"
+#include "common/strategy/strategy.h"
 
 namespace sc::detail {
 namespace {
 
 /// What --save and --init are about.
 struct Weights {
-  explicit Weights(AnyStrategy& strategy) {
+  explicit Weights(Strategy& strategy) {
     for (StateSlice& slice : strategy.state()) {
       if (slice.version != 0) continue;
       if (slice.purpose == Purpose::master) exact = Purpose::master;
@@ -70,7 +70,7 @@ UnitTensors whole_unit(const Weights& state, const Holders& holders, const Param
 
 }  // namespace
 
-std::vector<std::string> load_weights(AnyStrategy& strategy, const ParamLayout& layout,
+std::vector<std::string> load_weights(Strategy& strategy, const ParamLayout& layout,
                                       const std::string& path) {
   const HfWeights file(path, layout.config());
   const Weights state(strategy);
@@ -87,7 +87,7 @@ std::vector<std::string> load_weights(AnyStrategy& strategy, const ParamLayout& 
   return file.notes();
 }
 
-void for_each_whole_unit(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
+void for_each_whole_unit(Strategy& strategy, const ParamLayout& layout, Communicator& comm,
                          const std::function<void(int unit, const UnitTensors& values)>& take) {
   const Weights state(strategy);
   const Holders holders(state.slices, comm);
@@ -103,7 +103,7 @@ void check_save_path(FileOps& ops, const Path& path) {
     throw file_error(FileIntent::write, directory, "write in this directory", errno);
 }
 
-void save_weights(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
+void save_weights(Strategy& strategy, const ParamLayout& layout, Communicator& comm,
                   const std::string& path) {
   const Weights state(strategy);
   const Holders holders(state.slices, comm);

@@ -11,18 +11,15 @@
 
 namespace sc::detail {
 
-class AnyStrategy;
-
 /// Overwrites the strategy's parameters (and fp32 master) with those of `path`. One unit is in memory at a
 /// time, beside the ledger.
 ///   Returns  HfWeights::notes().
 ///   Errors   InputError (exit 65) for a file that is not this model's.
-std::vector<std::string> load_weights(AnyStrategy& strategy, const ParamLayout& layout,
-                                      const std::string& path);
+std::vector<std::string> load_weights(Strategy& strategy, const ParamLayout& layout, const std::string& path);
 
 /// Calls take(unit, values) for every unit in turn, on every rank: all of its parameters, exact (the fp32
 /// master's where there is one), fp32 in host memory, whatever the strategy shards. Collective.
-void for_each_whole_unit(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
+void for_each_whole_unit(Strategy& strategy, const ParamLayout& layout, Communicator& comm,
                          const std::function<void(int unit, const UnitTensors& values)>& take);
 
 /// Before a run whose end would be too late for it: can a file be written at `path`? Makes missing parent
@@ -32,7 +29,6 @@ void check_save_path(FileOps& ops, const Path& path);
 
 /// Writes all parameters to `path` on rank 0, complete or not at all. Collective: what a rank does not hold
 /// comes from the others, a unit at a time.
-void save_weights(AnyStrategy& strategy, const ParamLayout& layout, Communicator& comm,
-                  const std::string& path);
+void save_weights(Strategy& strategy, const ParamLayout& layout, Communicator& comm, const std::string& path);
 
 }  // namespace sc::detail

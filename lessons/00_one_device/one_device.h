@@ -8,16 +8,17 @@
 
 namespace sc {
 
-class OneDevice {
+class OneDevice : public Strategy {
  public:
   /// ranks: the world whose slices padding makes room for.
   explicit OneDevice(RunContext& context, WorldSize ranks = WorldSize{1});
-  StepResult train_step(std::span<const Batch> micro_batches);
-  void quiet() {}
-  void forward_loss(const Batch& batch, at::Tensor& sums);
-  [[nodiscard]] at::Tensor& sums() { return sums_; }
-  [[nodiscard]] std::vector<StateSlice> state() const { return state_of(passes_.last_local(), slices_); }
-  [[nodiscard]] const ParamLayout& layout() const { return layout_; }
+  StepResult train_step(std::span<const Batch> micro_batches) override;
+  void forward_loss(const Batch& batch, at::Tensor& sums) override;
+  [[nodiscard]] at::Tensor& sums() override { return sums_; }
+  [[nodiscard]] std::vector<StateSlice> state() const override {
+    return state_of(passes_.last_local(), slices_);
+  }
+  [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
 
  protected:
   void forward(const Batch& batch);

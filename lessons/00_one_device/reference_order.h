@@ -2,35 +2,19 @@
 // orders, and must end with the bits that one device has which adds in it.
 #pragma once
 
-#include "common/config/field_table.h"
 #include "one_device.h"
+#include "one_device_plan.h"
 
 namespace sc {
 
-enum class ReduceEvery { step, micro_batch };
-enum class TiedSum { joint, split };
-
-struct ReduceOrder {
-  std::int64_t virtual_ranks = 1;  // W: the micro-batches are dealt to W ranks as a real world of W would
-  ReduceEvery reduce_every = ReduceEvery::step;  // sum over ranks once a step, or after every micro-batch
-  TiedSum tied_sum =
-      TiedSum::joint;  // split: the head's and the embedding's part of wte's gradient meet at the end
-  bool operator==(const ReduceOrder&) const = default;
-};
-
 /// Lesson 00 as a program: OneDevice, and every other order of its sums.
-class ReferenceOrder : public OneDevice {
+class ReferenceOrder final : public OneDevice {
  public:
-  using Options = ReduceOrder;
-  static FieldTable<Options> fields();
-  static MemoryPlan memory_plan(const RunShape& shape, const Options& order);
-  static CommPlan comm_plan(const RunShape& shape, const Options& order);
-  static Division division(const Options& order, WorldSize /*world*/) {
-    return {.virtual_ranks = order.virtual_ranks};
-  }
+  using Plans = ReferenceOrderPlans;
+  using Options = Plans::Options;
 
   ReferenceOrder(RunContext& context, const Options& order);
-  StepResult train_step(std::span<const Batch> micro_batches);
+  StepResult train_step(std::span<const Batch> micro_batches) override;
 
  private:
   /// One whole gradient; with tied_sum = split the head's part of wte is a vector of its own.

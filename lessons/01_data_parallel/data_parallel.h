@@ -6,34 +6,26 @@
 
 #include <vector>
 
-#include "buckets.h"
-#include "common/config/field_table.h"
 #include "common/strategy/owned_slice.h"
 #include "common/strategy/passes.h"
+#include "data_parallel_plan.h"
 
 namespace sc {
 
-struct DataParallelOptions {
-  BucketSize bucket;
-  bool overlap = true;  // issue a bucket as soon as backward has completed it; off: all after backward
-  std::int64_t verify_replicas = 50;  // every k steps all ranks compare a hash of their parameters; 0 = never
-};
-
-class DataParallel {
+class DataParallel : public Strategy {
  public:
-  using Options = DataParallelOptions;
-  static FieldTable<Options> fields();
-  static MemoryPlan memory_plan(const RunShape& shape, const Options& options);
-  static CommPlan comm_plan(const RunShape& shape, const Options& options);
+  using Plans = DataParallelPlans;
+  using Options = Plans::Options;
 
   DataParallel(RunContext& context, const Options& options);
-  StepResult train_step(std::span<const Batch> micro_batches);
-  void quiet() {}
-  void forward_loss(const Batch& batch, at::Tensor& sums);
-  void after_step(std::int64_t step);
-  [[nodiscard]] at::Tensor& sums() { return sums_; }
-  [[nodiscard]] std::vector<StateSlice> state() const { return state_of(passes_.last_local(), slices_); }
-  [[nodiscard]] const ParamLayout& layout() const { return layout_; }
+  StepResult train_step(std::span<const Batch> micro_batches) override;
+  void forward_loss(const Batch& batch, at::Tensor& sums) override;
+  void after_step(std::int64_t step) override;
+  [[nodiscard]] at::Tensor& sums() override { return sums_; }
+  [[nodiscard]] std::vector<StateSlice> state() const override {
+    return state_of(passes_.last_local(), slices_);
+  }
+  [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
 
  private:
   /// A bucket on its way.

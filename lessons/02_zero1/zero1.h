@@ -5,31 +5,27 @@
 
 #include <vector>
 
-#include "common/config/field_table.h"
 #include "common/strategy/owned_slice.h"
 #include "common/strategy/passes.h"
+#include "zero1_plan.h"
 
 namespace sc {
 
-struct Zero1Options {
-  bool overlap = true;  // reduce while backward runs, publish while forward runs; off: wait for each at once
-};
-
-class Zero1 {
+class Zero1 final : public Strategy {
  public:
-  using Options = Zero1Options;
-  static FieldTable<Options> fields();
-  static MemoryPlan memory_plan(const RunShape& shape, const Options& options);
-  static CommPlan comm_plan(const RunShape& shape, const Options& options);
+  using Plans = Zero1Plans;
+  using Options = Plans::Options;
 
   Zero1(RunContext& context, const Options& options);
-  StepResult train_step(std::span<const Batch> micro_batches);
+  StepResult train_step(std::span<const Batch> micro_batches) override;
   /// After it every rank holds all parameters of the last update.
-  void quiet();
-  void forward_loss(const Batch& batch, at::Tensor& sums);
-  [[nodiscard]] at::Tensor& sums() { return sums_; }
-  [[nodiscard]] std::vector<StateSlice> state() const { return state_of(passes_.last_local(), slices_); }
-  [[nodiscard]] const ParamLayout& layout() const { return layout_; }
+  void quiet() override;
+  void forward_loss(const Batch& batch, at::Tensor& sums) override;
+  [[nodiscard]] at::Tensor& sums() override { return sums_; }
+  [[nodiscard]] std::vector<StateSlice> state() const override {
+    return state_of(passes_.last_local(), slices_);
+  }
+  [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
 
  private:
   void forward(const Batch& batch, bool publish);

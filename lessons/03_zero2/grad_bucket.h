@@ -4,20 +4,9 @@
 #include <vector>
 
 #include "common/strategy/owned_slice.h"
+#include "shard_buckets.h"
 
 namespace sc {
-
-/// Elements of every rank's slice arena that travel as one reduce-scatter: `range`, relative to the arena;
-/// complete once backward is done with `ready_after`.
-struct ShardBucket {
-  Range range;
-  int ready_after;
-};
-/// From the arena's end, the order in which they are filled.  bucket: full elements, at least one slice alignment a
-/// rank.
-std::vector<ShardBucket> make_shard_buckets(const ParamLayout& layout, std::int64_t bucket);
-/// Of all ranks' parts of the largest of them; 0 if there is none.
-Elements largest_of(const std::vector<ShardBucket>& buckets, WorldSize world);
 
 /// One buffer, in which bucket after bucket is filled and travels.
 class GradBucket {

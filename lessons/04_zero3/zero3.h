@@ -7,33 +7,27 @@
 #include <array>
 #include <vector>
 
-#include "common/config/field_table.h"
 #include "common/strategy/owned_slice.h"
 #include "common/strategy/passes.h"
+#include "zero3_plan.h"
 
 namespace sc {
 
-struct Zero3Options {
-  std::int64_t prefetch = 1;          // units whose gather is issued ahead of the one that computes
-  bool reshard_after_forward = true;  // off: every block has a buffer, and is gathered once a step
-  std::int64_t persist_below = 0;     // tensors of fewer elements stay whole on every rank
-};
-
-class Zero3 {
+class Zero3 final : public Strategy {
  public:
-  using Options = Zero3Options;
-  static FieldTable<Options> fields();
-  static MemoryPlan memory_plan(const RunShape& shape, const Options& options);
-  static CommPlan comm_plan(const RunShape& shape, const Options& options);
+  using Plans = Zero3Plans;
+  using Options = Plans::Options;
 
   Zero3(RunContext& context, const Options& options);
-  StepResult train_step(std::span<const Batch> micro_batches);
+  StepResult train_step(std::span<const Batch> micro_batches) override;
   /// After it every rank holds the whole segments of the last update; the rest stays sharded.
-  void quiet();
-  void forward_loss(const Batch& batch, at::Tensor& sums);
-  [[nodiscard]] at::Tensor& sums() { return sums_; }
-  [[nodiscard]] std::vector<StateSlice> state() const { return state_of(passes_.last_local(), slices_); }
-  [[nodiscard]] const ParamLayout& layout() const { return layout_; }
+  void quiet() override;
+  void forward_loss(const Batch& batch, at::Tensor& sums) override;
+  [[nodiscard]] at::Tensor& sums() override { return sums_; }
+  [[nodiscard]] std::vector<StateSlice> state() const override {
+    return state_of(passes_.last_local(), slices_);
+  }
+  [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
 
  private:
   void forward(const Batch& batch);

@@ -15,17 +15,22 @@
 
 namespace sc {
 
-class Offload {
+class OffloadPlans final : public PlansWith<OffloadOptions> {
  public:
-  using Options = OffloadOptions;
-  static FieldTable<Options> fields();
-  static MemoryPlan memory_plan(const RunShape& shape, const Options& options);
-  static CommPlan comm_plan(const RunShape& shape, const Options& options);
-  static std::string predict(const RunShape& shape, const Options& options);
-  static Bytes pending_bytes(const RunShape& shape, const Options& options);
-  static SlowLinks slow_links(const Options& options) { return {.copy_mbps = options.link_mbps}; }
-  static constexpr const char* kNoGraph =
-      "the host computes in the middle of a step, and a graph cannot wait for it";
+  using PlansWith::PlansWith;
+  [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
+  [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Facts facts(const RunShape& shape) const override;
+  [[nodiscard]] std::string predict(const RunShape& shape) const override;
+
+ private:
+  [[nodiscard]] FieldTable<Options> table() const override;
+};
+
+class Offload : public Strategy {
+ public:
+  using Plans = OffloadPlans;
+  using Options = Plans::Options;
 
   Offload(RunContext& context, const Options& options);
 
@@ -41,28 +46,29 @@ class Offload {
   static void refuse_contradictions(const RunShape& shape, const Options& options);
   static void plan_device(const RunShape& shape, const Options& options, const Keeps& keeps,
                           MemoryPlan& plan);
+  static void plan_host(const RunShape& shape, const Options& options, MemoryPlan& plan);
+  static Facts facts_of(const RunShape& shape, const Options& options);
+  /// Buffers that blocks' parameters take turns in.
+  static int pool_of(const ParamLayout& layout, const Options& options);
   /// This rank's, without memory.
   static std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, const Options& options);
   static int threads_of(const Options& options, WorldSize world);
 
-  StepResult train_step(std::span<const Batch> micro_batches);
+  StepResult train_step(std::span<const Batch> micro_batches) override;
   /// A delayed update stays put off; what is due is on every rank's device.
-  void quiet();
+  void quiet() override;
   /// And what was put off is applied.
-  std::vector<StepResult> drain();
-  void forward_loss(const Batch& batch, at::Tensor& sums);
-  [[nodiscard]] at::Tensor& sums() { return sums_; }
-  [[nodiscard]] std::vector<StateSlice> state() const;
+  std::vector<StepResult> drain() override;
+  void forward_loss(const Batch& batch, at::Tensor& sums) override;
+  [[nodiscard]] at::Tensor& sums() override { return sums_; }
+  [[nodiscard]] std::vector<StateSlice> state() const override;
   /// A delayed update that is still to come: its gradients are in state(), its scalars here.
-  [[nodiscard]] std::string pending() const;
-  bool resume(const ResumeFrom& from);
+  std::string pending() override;
+  bool resume(const ResumeFrom& from) override;
   [[nodiscard]] std::vector<Timetable::Share> time_of_a_step() { return update_->time_of_a_step(); }
-  [[nodiscard]] const ParamLayout& layout() const { return layout_; }
+  [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
 
  private:
-  static void plan_host(const RunShape& shape, const Options& options, MemoryPlan& plan);
-  /// Buffers that blocks' parameters take turns in.
-  static int pool_of(const ParamLayout& layout, const Options& options);
   void forward(const Batch& batch, bool fetch);
   void fetch_params(int unit);
   Ticket send_params(std::size_t piece, bool in_step);

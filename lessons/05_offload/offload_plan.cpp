@@ -10,7 +10,7 @@
 
 namespace sc {
 
-FieldTable<OffloadOptions> Offload::fields() {
+FieldTable<OffloadOptions> OffloadPlans::table() const {
   FieldTable<Options> table;
   table.add({"parameters", "",
              "on the device: all of them on every rank, or slices that are gathered unit by unit"},
@@ -76,30 +76,30 @@ std::vector<Piece> Offload::cut_pieces(const ParamLayout& layout, Rank rank, con
   return pieces;
 }
 
-MemoryPlan Offload::memory_plan(const RunShape& shape, const Options& options) {
-  refuse_contradictions(shape, options);
+MemoryPlan OffloadPlans::memory_plan(const RunShape& shape) const {
+  Offload::refuse_contradictions(shape, options_);
   MemoryPlan plan;
-  plan_device(shape, options, {}, plan);
-  plan_host(shape, options, plan);
+  Offload::plan_device(shape, options_, {}, plan);
+  Offload::plan_host(shape, options_, plan);
   return plan;
 }
 
 // Sums and gathers of lesson 04, or with whole parameters of lesson 02; each piece of this rank's slice goes down and
 // up once, and the step's scalars go down.
-CommPlan Offload::comm_plan(const RunShape& shape, const Options& options) {
+CommPlan OffloadPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const ParamLayout layout(shape.workload.model, shape.world);
   const PrecisionConfig& precision = shape.workload.precision;
   const std::int64_t micro = micro_batches_of(shape), blocks = layout.num_blocks(),
-                     pool = pool_of(layout, options);
-  const bool whole = options.parameters == ParametersOn::whole;
+                     pool = Offload::pool_of(layout, options_);
+  const bool whole = options_.parameters == ParametersOn::whole;
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const Elements size(layout.unit(unit).sharded_size);
     if (whole || unit == 0 || unit == layout.last_unit())
       plan.add(CommKind::all_gather, precision.dtype, size, shape.world);
     plan.add(CommKind::reduce_scatter, precision.grad_dtype, size, shape.world, micro);
   }
-  for (const Piece& piece : cut_pieces(layout, shape.rank, options)) {
+  for (const Piece& piece : Offload::cut_pieces(layout, shape.rank, options_)) {
     plan.add(CommKind::to_host, precision.grad_dtype, Elements(piece.range.size()), WorldSize{1});
     plan.add(CommKind::to_device, precision.dtype, Elements(piece.range.size()), WorldSize{1});
   }
@@ -112,25 +112,31 @@ CommPlan Offload::comm_plan(const RunShape& shape, const Options& options) {
   return plan;
 }
 
-std::string Offload::predict(const RunShape& shape, const Options& options) {
-  const int threads = threads_of(options, shape.world), all = threads * static_cast<int>(to_int(shape.world));
+std::string OffloadPlans::predict(const RunShape& shape) const {
+  const int threads = Offload::threads_of(options_, shape.world),
+            all = threads * static_cast<int>(to_int(shape.world));
   std::string text = fmt::format("the host's AdamW: {} thread{} a rank", threads, threads == 1 ? "" : "s");
-  if (options.adam_threads > 0 && all > cores())
+  if (options_.adam_threads > 0 && all > cores())
     text += fmt::format("; with {} ranks more than the {} cores here, so that they take turns",
                         to_int(shape.world), cores());
   text += "\n";
-  if (options.update == UpdateKind::exact) return text;
-  if (options.warm_steps >= shape.workload.steps)
+  if (options_.update == UpdateKind::exact) return text;
+  if (options_.warm_steps >= shape.workload.steps)
     return text + fmt::format("update=delayed: all {} steps are exact, since warm_steps={}\n",
-                              shape.workload.steps, options.warm_steps);
+                              shape.workload.steps, options_.warm_steps);
   return text + fmt::format("update=delayed: from step {} on forward computes one update behind\n",
-                            options.warm_steps);
+                            options_.warm_steps);
 }
 
-Bytes Offload::pending_bytes(const RunShape& shape, const Options& options) {
-  if (options.update != UpdateKind::delayed) return Bytes(0);
+Facts Offload::facts_of(const RunShape& shape, const Options& options) {
+  Facts facts{.links = {.copy_mbps = options.link_mbps},
+              .no_graph = "the host computes in the middle of a step, and a graph cannot wait for it"};
   const Elements slice = ParamLayout(shape.workload.model, shape.world).arena_size() / to_int(shape.world);
-  return sc::bytes_of(slice, shape.workload.precision.grad_dtype);
+  if (options.update == UpdateKind::delayed)
+    facts.pending = sc::bytes_of(slice, shape.workload.precision.grad_dtype);
+  return facts;
 }
+
+Facts OffloadPlans::facts(const RunShape& shape) const { return Offload::facts_of(shape, options_); }
 
 }  // namespace sc

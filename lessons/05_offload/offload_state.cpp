@@ -18,7 +18,7 @@ std::vector<StateSlice> Offload::state() const {
   return state;
 }
 
-std::string Offload::pending() const {
+std::string Offload::pending() {
   if (!puts_off() || steps_ == 0) return "{}";
   const auto* scalars = scalars_host_[(steps_ + 1) % 2].const_data_ptr<double>();
   const nlohmann::json pending = {{"put_off", fmt::format("the update by step {}'s gradient", done() - 1)},

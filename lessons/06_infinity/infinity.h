@@ -8,19 +8,26 @@
 
 namespace sc {
 
-/// Lesson 05 with another place for the states.
-class Infinity : public Offload {
+class InfinityPlans final : public PlansWith<InfinityOptions> {
  public:
-  using Options = InfinityOptions;
-  static FieldTable<Options> fields();
-  static MemoryPlan memory_plan(const RunShape& shape, const Options& options);
-  static CommPlan comm_plan(const RunShape& shape, const Options& options);
-  static std::string predict(const RunShape& shape, const Options& options);
-  static SlowLinks slow_links(const Options& options) { return Offload::slow_links(options); }
-  static constexpr std::int64_t kSteadyFrom = 1;  // the first step has no update behind it
+  using PlansWith::PlansWith;
+  [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
+  [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Facts facts(const RunShape& shape) const override;
+  [[nodiscard]] std::string predict(const RunShape& shape) const override;
+
+ private:
+  [[nodiscard]] FieldTable<Options> table() const override;
+};
+
+/// Lesson 05 with another place for the states.
+class Infinity final : public Offload {
+ public:
+  using Plans = InfinityPlans;
+  using Options = Plans::Options;
 
   Infinity(RunContext& context, const Options& options);
-  std::optional<Timetable> timetable(Communicator& comm);
+  std::optional<Timetable> timetable(Communicator& comm) override;
 };
 
 }  // namespace sc

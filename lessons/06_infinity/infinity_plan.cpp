@@ -8,7 +8,7 @@
 
 namespace sc {
 
-FieldTable<InfinityOptions> Infinity::fields() {
+FieldTable<InfinityOptions> InfinityPlans::table() const {
   FieldTable<Options> table;
   table.add({"parameters", "",
              "on the device: all of them on every rank, or slices that are gathered unit by unit"},
@@ -76,19 +76,19 @@ void refuse(const RunShape& shape, const InfinityOptions& options) {
 
 }  // namespace
 
-MemoryPlan Infinity::memory_plan(const RunShape& shape, const Options& options) {
-  refuse(shape, options);
+MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
+  refuse(shape, options_);
   MemoryPlan plan;
-  plan_device(shape, options, kept_by(options), plan);
+  Offload::plan_device(shape, options_, kept_by(options_), plan);
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout(shape.workload.model, shape.world);
-  const WindowPlan window(cut_pieces(layout, shape.rank, options), shape, options);
+  const WindowPlan window(Offload::cut_pieces(layout, shape.rank, options_), shape, options_);
   const Elements slice(window.elements);
   const Elements pieces(window.buffers * window.largest);
   plan.add(Purpose::workspace, "window of states", "buffers x 12 piece",
            window.buffers * StreamedUpdate::extent_of(window.largest), window.states);
-  const int turns = options.update == UpdateKind::delayed ? 2 : 1;
-  if (keeps_gradients(options)) {
+  const int turns = options_.update == UpdateKind::delayed ? 2 : 1;
+  if (keeps_gradients(options_)) {
     plan.add(Purpose::gradients, "window of gradients", "buffers x piece",
              bytes_of(pieces, precision.grad_dtype), Place::pinned);
   } else {
@@ -98,33 +98,33 @@ MemoryPlan Infinity::memory_plan(const RunShape& shape, const Options& options) 
   if (window.to_device)
     plan.add(Purpose::parameters, "window of parameters", "buffers x piece",
              bytes_of(pieces, precision.dtype), Place::pinned);
-  if (const std::int64_t slices = params_on_host(options); slices > 0)
+  if (const std::int64_t slices = params_on_host(options_); slices > 0)
     plan.add(Purpose::parameters, "params_host", slices == 2 ? "2 x P/N" : "P/N",
              bytes_of(slice * slices, precision.dtype), Place::pinned);
-  if (params_on_disk(options) > 0) {
+  if (params_on_disk(options_) > 0) {
     const Bytes buffers = window.buffers * window.params_extent(window.largest);
     plan.add(Purpose::parameters, "parameters to the disk", "buffers x piece", buffers, Place::host);
     plan.add(Purpose::parameters, "parameters from the disk", "buffers x piece", buffers, Place::pinned);
   }
-  for (const DiskBytes& bytes : disk_bytes(window, precision, options))
+  for (const DiskBytes& bytes : disk_bytes(window, precision, options_))
     plan.add(bytes.purpose, bytes.name, bytes.formula, bytes.bytes, Place::disk);
   return plan;
 }
 
 // Lesson 05's, and each piece's states once each way over the disk. Parameters that do not stay on the device come with
 // each gather; from the disk, to which they go once.
-CommPlan Infinity::comm_plan(const RunShape& shape, const Options& options) {
-  CommPlan plan = Offload::comm_plan(shape, options);
+CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
+  CommPlan plan = OffloadPlans(options_).comm_plan(shape);
   const ParamLayout layout(shape.workload.model, shape.world);
   const std::int64_t again =
-      options.params_at == ParamsAt::device ? 0 : gathers_beyond_the_first(shape, options);
-  const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options);
-  const WindowPlan window(pieces, shape, options);
+      options_.params_at == ParamsAt::device ? 0 : gathers_beyond_the_first(shape, options_);
+  const std::vector<Piece> pieces = Offload::cut_pieces(layout, shape.rank, options_);
+  const WindowPlan window(pieces, shape, options_);
   for (const Piece& piece : pieces) {
     const std::int64_t more = piece.unit == 1 ? again : 0;  // all blocks are alike
     plan.add(CommKind::to_device, shape.workload.precision.dtype, Elements(piece.range.size()), WorldSize{1},
              more);
-    if (params_on_disk(options) > 0) {
+    if (params_on_disk(options_) > 0) {
       const Elements params(window.params_extent(piece.range.size()).value() / 4);
       plan.add(CommKind::disk_read, DType::f32, params, WorldSize{1}, 1 + more);
       plan.add(CommKind::disk_write, DType::f32, params, WorldSize{1});
@@ -136,11 +136,17 @@ CommPlan Infinity::comm_plan(const RunShape& shape, const Options& options) {
   return plan;
 }
 
-std::string Infinity::predict(const RunShape& shape, const Options& options) {
+Facts InfinityPlans::facts(const RunShape& shape) const {
+  Facts facts = Offload::facts_of(shape, options_);
+  facts.planned_from = 1;  // the first step has no update behind it
+  return facts;
+}
+
+std::string InfinityPlans::predict(const RunShape& shape) const {
   const ParamLayout layout(shape.workload.model, shape.world);
-  const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options);
-  const WindowPlan window(pieces, shape, options);
-  const CommPlan operations = comm_plan(shape, options);
+  const std::vector<Piece> pieces = Offload::cut_pieces(layout, shape.rank, options_);
+  const WindowPlan window(pieces, shape, options_);
+  const CommPlan operations = comm_plan(shape);
   const auto moved = [&](CommKind kind) {
     Bytes sum;
     for (const auto& [op, count] : operations.count)
@@ -149,13 +155,13 @@ std::string Infinity::predict(const RunShape& shape, const Options& options) {
   };
   const Bytes read = moved(CommKind::disk_read), written = moved(CommKind::disk_write);
   std::string text =
-      Offload::predict(shape, options) +
+      OffloadPlans(options_).predict(shape) +
       fmt::format("the disk: {} pieces, a window of {}; {} read and {} written by a rank in a step",
                   pieces.size(), window.buffers, human_bytes(read), human_bytes(written));
-  if (options.disk_mbps > 0)
+  if (options_.disk_mbps > 0)
     text += fmt::format(": {:.2f} s at {:g} MB/s",
-                        1e-6 * static_cast<double>((read + written).value()) / options.disk_mbps,
-                        options.disk_mbps);
+                        1e-6 * static_cast<double>((read + written).value()) / options_.disk_mbps,
+                        options_.disk_mbps);
   return text + "\n";
 }
 

@@ -12,27 +12,34 @@
 
 namespace sc {
 
-class Pipeline {
+class PipelinePlans final : public PlansWith<PipelineOptions> {
  public:
-  using Options = PipelineOptions;
-  static FieldTable<Options> fields();
-  static MemoryPlan memory_plan(const RunShape& shape, const Options& options);
-  static CommPlan comm_plan(const RunShape& shape, const Options& options);
-  static Division division(const Options& options, WorldSize world);
-  static std::string predict(const RunShape& shape, const Options& options);
-  static SlowLinks slow_links(const Options& options) { return {.message_ms = options.link_ms}; }
+  using PlansWith::PlansWith;
+  [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
+  [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Division division(WorldSize world) const override;
+  [[nodiscard]] Facts facts(const RunShape& shape) const override;
+  [[nodiscard]] std::string predict(const RunShape& shape) const override;
+
+ private:
+  [[nodiscard]] FieldTable<Options> table() const override;
+};
+
+class Pipeline final : public Strategy {
+ public:
+  using Plans = PipelinePlans;
+  using Options = Plans::Options;
 
   Pipeline(RunContext& context, const Options& options);
-  StepResult train_step(std::span<const Batch> micro_batches);
-  void quiet() {}
-  void forward_loss(const Batch& batch, at::Tensor& sums) { executor_.forward_loss(batch, 0, sums); }
-  void after_step(std::int64_t step);
-  std::optional<Timetable> timetable(Communicator& comm);
-  [[nodiscard]] at::Tensor& sums() { return sums_; }
-  [[nodiscard]] std::vector<StateSlice> state() const {
+  StepResult train_step(std::span<const Batch> micro_batches) override;
+  void forward_loss(const Batch& batch, at::Tensor& sums) override { executor_.forward_loss(batch, 0, sums); }
+  void after_step(std::int64_t step) override;
+  std::optional<Timetable> timetable(Communicator& comm) override;
+  [[nodiscard]] at::Tensor& sums() override { return sums_; }
+  [[nodiscard]] std::vector<StateSlice> state() const override {
     return state_of(stage_.last_local(), stage_.slices());
   }
-  [[nodiscard]] const ParamLayout& layout() const { return share_.layout; }
+  [[nodiscard]] const ParamLayout& layout() const override { return share_.layout; }
 
  private:
   void perform(const pipedream::Action& action, const Slot& slot, std::span<const Batch> micro_batches);

@@ -12,7 +12,7 @@
 
 namespace sc {
 
-FieldTable<PipelineOptions> Pipeline::fields() {
+FieldTable<PipelineOptions> PipelinePlans::table() const {
   FieldTable<Options> table;
   table.add(
       {"schedule", "", "naive, gpipe, 1f1b, interleaved, zb_h1, or file:PATH with a schedule of pipedream's"},
@@ -47,14 +47,18 @@ FieldTable<PipelineOptions> Pipeline::fields() {
   return table;
 }
 
-Division Pipeline::division(const Options& options, WorldSize world) {
-  return {.stages = std::max<std::int64_t>(1, to_int(world) / options.replicas)};
+Division PipelinePlans::division(WorldSize world) const {
+  return {.stages = std::max<std::int64_t>(1, to_int(world) / options_.replicas)};
 }
 
-MemoryPlan Pipeline::memory_plan(const RunShape& shape, const Options& options) {
+Facts PipelinePlans::facts(const RunShape& /*shape*/) const {
+  return {.links = {.message_ms = options_.link_ms}};
+}
+
+MemoryPlan PipelinePlans::memory_plan(const RunShape& shape) const {
   refuse_other_reduce_dtype(shape);
   MemoryPlan plan;
-  const Share share(shape, options);
+  const Share share(shape, options_);
   Stage::plan(shape, share, plan);
   if (share.replicas > 1) plan_group(shape, WorldSize{share.replicas}, plan);
   if (share.has_two_ends() && share.is_an_end()) plan_group(shape, WorldSize{2}, plan);
@@ -62,9 +66,9 @@ MemoryPlan Pipeline::memory_plan(const RunShape& shape, const Options& options) 
 }
 
 // Messages as the list has them; gradients over the replicas, unit by unit; the tied matrix between the ends.
-CommPlan Pipeline::comm_plan(const RunShape& shape, const Options& options) {
+CommPlan PipelinePlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
-  const Share share(shape, options);
+  const Share share(shape, options_);
   const Workload& w = shape.workload;
   plan_messages(shape, share.actions(), plan);
   const auto over_replicas = [&](std::int64_t elements) {
@@ -92,14 +96,14 @@ CommPlan Pipeline::comm_plan(const RunShape& shape, const Options& options) {
   return plan;
 }
 
-std::string Pipeline::predict(const RunShape& shape, const Options& options) {
-  const Share share(shape, options);
+std::string PipelinePlans::predict(const RunShape& shape) const {
+  const Share share(shape, options_);
   if (!share.costs) return "";
   const pipedream::Timeline timeline = pipedream::simulate(share.schedule, *share.costs);
   const BatchConfig& batch = shape.workload.batch;
   const double rate = static_cast<double>(batch.global * batch.sequence) / timeline.makespan;
   return fmt::format("time of a step, by {}\n  makespan {:.2f} ms, idle {:.1f} %, {} tokens a second\n",
-                     options.costs, 1e3 * timeline.makespan, 1e2 * (1 - timeline.utilization),
+                     options_.costs, 1e3 * timeline.makespan, 1e2 * (1 - timeline.utilization),
                      human_count(std::llround(rate)));
 }
 

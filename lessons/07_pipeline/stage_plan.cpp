@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "common/strategy/state_plan.h"
 #include "stage.h"
 
 namespace sc {
@@ -16,7 +17,7 @@ void Stage::plan(const RunShape& shape, const Share& share, MemoryPlan& plan) {
   if (const int older = share.slots.pools.weights - 1; older > 0)
     whole(Purpose::stash, "params_stage, older", precision.dtype, older);
   whole(Purpose::gradients, "grads_stage", precision.grad_dtype);
-  OptimizerState::plan(shape, share.elements / share.shards, plan, share.shards > 1 ? "shard" : "stage");
+  plan_optimizer_state(shape, share.elements / share.shards, plan, share.shards > 1 ? "shard" : "stage");
   plan_activation_buffers(shape, share.buffers, plan);
 }
 

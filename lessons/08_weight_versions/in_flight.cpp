@@ -62,24 +62,6 @@ struct SavedNumbers {
   Rows results;  // of the steps that are not complete, and of the last one that is
 };
 
-std::string WeightVersions::no_checkpoint(const Options& options) {
-  if (options.versions != VersionRule::none) return "";
-  return "with versions=none a micro-batch on its way has been forward with weights that are gone, and "
-         "cannot be again";
-}
-
-// Older versions, what an update is being added up in, and the gradient that has arrived.
-Bytes WeightVersions::pending_bytes(const RunShape& shape, const Options& options) {
-  const Endless endless(shape, options);
-  const PrecisionConfig& precision = shape.workload.precision;
-  Bytes bytes = (endless.share.slots.pools.weights - 1) * bytes_of(endless.share.elements, precision.dtype);
-  if (endless.update_every > 1) bytes += bytes_of(endless.share.elements, precision.grad_dtype);
-  const Workload& w = shape.workload;
-  if (!endless.share.last)
-    bytes += bytes_of(Elements(w.batch.micro * w.batch.sequence * w.model.width), precision.dtype);
-  return bytes;
-}
-
 std::vector<StateSlice> WeightVersions::state() const {
   std::vector<StateSlice> state = state_of(stage_.last_local(), stage_.slices());
   if (endless_.update_every > 1 && windows_ > 0) {  // nothing is being added up before the first step

@@ -16,43 +16,40 @@ namespace sc {
 
 struct SavedNumbers;
 
-class WeightVersions {
+class WeightVersionsPlans final : public PlansWith<VersionOptions> {
  public:
-  using Options = VersionOptions;
-  static FieldTable<Options> fields();
-  static MemoryPlan memory_plan(const RunShape& shape, const Options& options);
-  static CommPlan comm_plan(const RunShape& shape, const Options& options);
-  static Division division(const Options& /*options*/, WorldSize world) { return {.stages = to_int(world)}; }
-  static std::string predict(const RunShape& shape, const Options& options);
-  static SlowLinks slow_links(const Options& options) { return {.message_ms = options.link_ms}; }
-  static constexpr const char* kNoEvaluation =
-      "the stages would have to finish what is on its way, and every later step would be another one";
-  static std::string no_checkpoint(const Options& options);
-  static Bytes pending_bytes(const RunShape& shape, const Options& options);
-  static std::int64_t updates_a_step(const RunShape& shape, const Options& options) {
-    return Endless(shape, options).updates_a_step;
-  }
-  static constexpr const char* kNoGraph =
-      "micro-batches of one step end in the next one, and every update has a learning rate of its own";
+  using PlansWith::PlansWith;
+  [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
+  [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Division division(WorldSize world) const override;
+  [[nodiscard]] Facts facts(const RunShape& shape) const override;
+  [[nodiscard]] std::string predict(const RunShape& shape) const override;
 
-  static constexpr std::int64_t kSteadyFrom = 1;  // the first step has fewer backwards
+ private:
+  [[nodiscard]] FieldTable<Options> table() const override;
+};
+
+class WeightVersions final : public Strategy {
+ public:
+  using Plans = WeightVersionsPlans;
+  using Options = Plans::Options;
 
   WeightVersions(RunContext& context, const Options& options);
   /// Forwards of its micro-batches, and the updates that have come due meanwhile. The result is an earlier step's.
-  StepResult train_step(std::span<const Batch> micro_batches);
+  StepResult train_step(std::span<const Batch> micro_batches) override;
   /// Messages have arrived. Micro-batches stay on their way through the stages.
-  void quiet() { executor_.wait_received(); }
+  void quiet() override { executor_.wait_received(); }
   /// What is in the pipeline ends, with the updates it makes.
-  std::vector<StepResult> drain();
-  void forward_loss(const Batch& batch, at::Tensor& sums);
-  void after_step(std::int64_t step) { executor_.pace().check(step); }
-  std::optional<Timetable> timetable(Communicator& comm);
-  [[nodiscard]] at::Tensor& sums() { return evaluated_; }
-  [[nodiscard]] std::vector<StateSlice> state() const;
-  std::string pending();
-  std::vector<InFlight> in_flight();
-  bool resume(const ResumeFrom& from);
-  [[nodiscard]] const ParamLayout& layout() const { return endless_.share.layout; }
+  std::vector<StepResult> drain() override;
+  void forward_loss(const Batch& batch, at::Tensor& sums) override;
+  void after_step(std::int64_t step) override { executor_.pace().check(step); }
+  std::optional<Timetable> timetable(Communicator& comm) override;
+  [[nodiscard]] at::Tensor& sums() override { return evaluated_; }
+  [[nodiscard]] std::vector<StateSlice> state() const override;
+  std::string pending() override;
+  std::vector<InFlight> in_flight() override;
+  bool resume(const ResumeFrom& from) override;
+  [[nodiscard]] const ParamLayout& layout() const override { return endless_.share.layout; }
 
  private:
   using Action = pipedream::Action;

@@ -14,7 +14,7 @@ namespace sc {
 
 using pipedream::VersionRule;
 
-FieldTable<VersionOptions> WeightVersions::fields() {
+FieldTable<VersionOptions> WeightVersionsPlans::table() const {
   FieldTable<Options> table;
   table.add(
       {"versions", "", "which weights a micro-batch may see: the newest, or older ones that are kept for it"},
@@ -45,10 +45,10 @@ FieldTable<VersionOptions> WeightVersions::fields() {
   return table;
 }
 
-MemoryPlan WeightVersions::memory_plan(const RunShape& shape, const Options& options) {
+MemoryPlan WeightVersionsPlans::memory_plan(const RunShape& shape) const {
   refuse_other_reduce_dtype(shape);
   MemoryPlan plan;
-  const Endless endless(shape, options);
+  const Endless endless(shape, options_);
   Stage::plan(shape, endless.share, plan);
   plan.add(Purpose::workspace, "sums and results in flight", "8 x numbers",
            bytes_of(Elements(2 * endless.numbers_of_sums() + 4 + endless.numbers_of_results()), DType::f64));
@@ -65,17 +65,51 @@ MemoryPlan WeightVersions::memory_plan(const RunShape& shape, const Options& opt
 
 // Of a window in the steady state, which the second one is: as many forwards as backwards, an all-reduce an update, and
 // a step's numbers to the host.
-CommPlan WeightVersions::comm_plan(const RunShape& shape, const Options& options) {
+CommPlan WeightVersionsPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
-  const Endless endless(shape, options);
+  const Endless endless(shape, options_);
   plan_messages(shape, endless.windows.window(endless.share.stage, pipedream::Windows::kSteady), plan);
   plan.add(CommKind::all_reduce, DType::f64, Elements(4), shape.world, endless.updates_a_step);
   plan.add(CommKind::to_host, DType::f64, Elements(Endless::kResult), WorldSize{1});
   return plan;
 }
 
-std::string WeightVersions::predict(const RunShape& shape, const Options& options) {
-  const Endless endless(shape, options);
+Division WeightVersionsPlans::division(WorldSize world) const { return {.stages = to_int(world)}; }
+
+namespace {
+
+// Older versions, what an update is being added up in, and the gradient that has arrived.
+Bytes bytes_in_flight(const Endless& endless, const Workload& w) {
+  const Share& share = endless.share;
+  Bytes bytes = (share.slots.pools.weights - 1) * bytes_of(share.elements, w.precision.dtype);
+  if (endless.update_every > 1) bytes += bytes_of(share.elements, w.precision.grad_dtype);
+  if (!share.last)
+    bytes += bytes_of(Elements(w.batch.micro * w.batch.sequence * w.model.width), w.precision.dtype);
+  return bytes;
+}
+
+}  // namespace
+
+Facts WeightVersionsPlans::facts(const RunShape& shape) const {
+  const Endless endless(shape, options_);
+  return {
+      .links = {.message_ms = options_.link_ms},
+      .updates_a_step = endless.updates_a_step,
+      .planned_from = 1,  // the first step has fewer backwards
+      .pending = bytes_in_flight(endless, shape.workload),
+      .no_graph =
+          "micro-batches of one step end in the next one, and every update has a learning rate of its own",
+      .no_evaluation =
+          "the stages would have to finish what is on its way, and every later step would be another one",
+      .no_checkpoint =
+          options_.versions != VersionRule::none
+              ? ""
+              : "with versions=none a micro-batch on its way has been forward with weights that are "
+                "gone, and cannot be again"};
+}
+
+std::string WeightVersionsPlans::predict(const RunShape& shape) const {
+  const Endless endless(shape, options_);
   std::string versions;
   for (const pipedream::StageCounts& count : pipedream::count(endless.windows.proven()))
     versions += (versions.empty() ? "" : ", ") + std::to_string(count.versions);
@@ -94,7 +128,7 @@ std::string WeightVersions::predict(const RunShape& shape, const Options& option
   const BatchConfig& batch = shape.workload.batch;
   return text +
          fmt::format(
-             "time of a step, by {}\n  {:.2f} ms, idle {:.1f} %, {} tokens a second\n", options.costs,
+             "time of a step, by {}\n  {:.2f} ms, idle {:.1f} %, {} tokens a second\n", options_.costs,
              1e3 * steady.seconds, 1e2 * steady.idle,
              human_count(std::llround(static_cast<double>(batch.global * batch.sequence) / steady.seconds)));
 }

@@ -19,77 +19,77 @@ namespace {
 
 using Settings = std::vector<std::string>;
 
-// A strategy whose ranks have the whole model each.
-template <Strategy S>
-Candidate whole_model(const char* folder, const char* name, const Overlap& overlap,
-                      const typename S::Options& options = {}, const Settings& settings = {}) {
-  StrategyPlans plans = plans_of<S>(folder, name, options);
-  const auto comm_plan = plans.comm_plan;
-  return {.plans = std::move(plans),
-          .settings = settings,
-          .late = overlap.updates == Updates::on_host_late,
-          .host = overlap.updates != Updates::on_gpu,
-          .seconds = [overlap, comm_plan](const RunShape& shape, const Rates& rates) {
-            return step_seconds(shape, comm_plan(shape), overlap, rates);
-          }};
-}
-
-// A lesson's options with these settings.
-template <Strategy S>
-typename S::Options options_of(const Settings& settings) {
-  typename S::Options options;
-  const FieldSet fields = S::fields().bind(options);
+// A lesson's plans with these settings.
+template <class P>
+std::shared_ptr<P> plans_with(const Settings& settings) {
+  auto plans = std::make_shared<P>();
+  const FieldSet fields = plans->fields();
   for (const std::string& setting : settings) {
     const auto equals = setting.find('=');
     fields.set(setting.substr(0, equals), {Value::Form::flag, setting.substr(equals + 1)}, setting);
   }
-  return options;
+  return plans;
 }
 
-template <class Options>
-Candidate on_host(const Settings& settings) {
-  constexpr bool kOnDisk = std::is_same_v<Options, InfinityOptions>;
-  using S = std::conditional_t<kOnDisk, Infinity, Offload>;
-  const Options options = options_of<S>(settings);
+// A strategy whose ranks have the whole model each.
+Candidate whole_model(const StrategyPlans& strategy, const Overlap& overlap, const Settings& settings = {}) {
+  return {.plans = strategy,
+          .settings = settings,
+          .late = overlap.updates == Updates::on_host_late,
+          .host = overlap.updates != Updates::on_gpu,
+          .seconds = [overlap, plans = strategy.plans](const RunShape& shape, const Rates& rates) {
+            return step_seconds(shape, plans->comm_plan(shape), overlap, rates);
+          }};
+}
+
+template <class P>
+Candidate on_host(const char* folder, const char* name, const Settings& settings) {
+  const auto plans = plans_with<P>(settings);
+  const OffloadOptions& options = plans->options();
   const bool sharded = options.parameters == ParametersOn::sharded;
   const Overlap overlap{
       .reduces_in_each = true,
       .gathers_in_each = sharded,
       .updates = options.update == UpdateKind::delayed ? Updates::on_host_late : Updates::on_host};
-  Candidate c = whole_model<S>(kOnDisk ? "06_infinity" : "05_offload", kOnDisk ? "infinity" : "offload",
-                               overlap, options, settings);
-  c.disk = kOnDisk;
-  return c;
+  return whole_model({folder, name, plans}, overlap, settings);
+}
+Candidate offload(const Settings& settings) {
+  return on_host<OffloadPlans>("05_offload", "offload", settings);
+}
+Candidate infinity(const Settings& settings) {
+  Candidate candidate = on_host<InfinityPlans>("06_infinity", "infinity", settings);
+  candidate.disk = true;
+  return candidate;
 }
 
 void add_offloads(bool several, std::vector<Candidate>& all) {
-  all.push_back(on_host<OffloadOptions>({}));
-  all.push_back(on_host<OffloadOptions>({"update=delayed"}));
+  all.push_back(offload({}));
+  all.push_back(offload({"update=delayed"}));
   if (several) {  // one rank's slice is the whole
-    all.push_back(on_host<OffloadOptions>({"parameters=sharded"}));
-    all.push_back(on_host<OffloadOptions>({"parameters=sharded", "update=delayed"}));
+    all.push_back(offload({"parameters=sharded"}));
+    all.push_back(offload({"parameters=sharded", "update=delayed"}));
   }
-  all.push_back(on_host<InfinityOptions>({}));
-  all.push_back(on_host<InfinityOptions>({"update=delayed", "grads_at=host"}));
-  all.push_back(on_host<InfinityOptions>({"parameters=sharded", "params_at=disk"}));
+  all.push_back(infinity({}));
+  all.push_back(infinity({"update=delayed", "grads_at=host"}));
+  all.push_back(infinity({"parameters=sharded", "params_at=disk"}));
 }
 
 Candidate pipelined(const Settings& settings) {
-  const auto options = options_of<Pipeline>(settings);
-  return {.plans = plans_of<Pipeline>("07_pipeline", "pipeline", options),
+  const auto plans = plans_with<PipelinePlans>(settings);
+  return {.plans = {"07_pipeline", "pipeline", plans},
           .settings = settings,
-          .seconds = [options](const RunShape& shape, const Rates& rates) {
-            return pipeline_seconds(shape, options, rates);
+          .seconds = [plans](const RunShape& shape, const Rates& rates) {
+            return pipeline_seconds(shape, plans->options(), rates);
           }};
 }
 
 Candidate without_flush(const Settings& settings) {
-  const auto options = options_of<WeightVersions>(settings);
-  return {.plans = plans_of<WeightVersions>("08_weight_versions", "weight versions", options),
+  const auto plans = plans_with<WeightVersionsPlans>(settings);
+  return {.plans = {"08_weight_versions", "weight versions", plans},
           .settings = settings,
           .late = true,
-          .seconds = [options](const RunShape& shape, const Rates& rates) {
-            return endless_seconds(shape, options, rates);
+          .seconds = [plans](const RunShape& shape, const Rates& rates) {
+            return endless_seconds(shape, plans->options(), rates);
           }};
 }
 
@@ -104,14 +104,18 @@ void add_pipelines(std::int64_t gpus, std::vector<Candidate>& all) {
 
 std::vector<Candidate> candidates(std::int64_t gpus) {
   std::vector<Candidate> all;
+  const auto add = [&](const char* folder, const char* name, std::shared_ptr<const Plans> plans,
+                       Overlap overlap) {
+    all.push_back(whole_model({folder, name, std::move(plans)}, overlap));
+  };
   if (gpus == 1) {
-    all.push_back(whole_model<ReferenceOrder>("00_one_device", "one device", {.whole_update = true}));
+    add("00_one_device", "one device", std::make_shared<ReferenceOrderPlans>(), {.whole_update = true});
   } else {
-    all.push_back(whole_model<DataParallel>("01_data_parallel", "data parallel", {.whole_update = true}));
-    all.push_back(whole_model<Zero1>("02_zero1", "ZeRO-1", {}));
-    all.push_back(whole_model<Zero2>("03_zero2", "ZeRO-2", {.reduces_in_each = true}));
-    all.push_back(
-        whole_model<Zero3>("04_zero3", "ZeRO-3", {.reduces_in_each = true, .gathers_in_each = true}));
+    add("01_data_parallel", "data parallel", std::make_shared<DataParallelPlans>(), {.whole_update = true});
+    add("02_zero1", "ZeRO-1", std::make_shared<Zero1Plans>(), {});
+    add("03_zero2", "ZeRO-2", std::make_shared<Zero2Plans>(), {.reduces_in_each = true});
+    add("04_zero3", "ZeRO-3", std::make_shared<Zero3Plans>(),
+        {.reduces_in_each = true, .gathers_in_each = true});
   }
   add_offloads(gpus > 1, all);
   if (gpus > 1) add_pipelines(gpus, all);

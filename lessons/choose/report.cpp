@@ -159,7 +159,7 @@ std::vector<Checked> check(const Measured& measured) {
     const Candidate candidate = candidate_named(step.lesson, step.settings);
     RunShape shape;
     shape.workload = step.workload, shape.world = WorldSize{static_cast<int>(step.gpus)};
-    shape.stages = candidate.plans.division(shape.world).stages;
+    shape.stages = candidate.plans.plans->division(shape.world).stages;
     shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
     const Rates rates = rates_of(machine, measured, step.workload.precision.dtype);
     all.push_back({step, candidate.seconds(shape, rates)});

@@ -69,7 +69,7 @@ void count_bytes(Row& row) {
   RunShape rank = row.shape;
   for (std::int64_t stage = 0; stage < row.shape.stages; ++stage) {
     rank.rank = Rank{static_cast<int>(stage * data_ranks(rank))};
-    const CommPlan plan = row.candidate.plans.comm_plan(rank);
+    const CommPlan plan = row.candidate.plans.plans->comm_plan(rank);
     row.sent = std::max(row.sent, moved_bytes(plan, Way::wire, rank.rank));
     row.copied = std::max(row.copied, moved_bytes(plan, Way::link, rank.rank));
     row.on_disk = std::max(row.on_disk, moved_bytes(plan, Way::disk, rank.rank));
@@ -95,7 +95,7 @@ RunShape shape_on(const Candidate& candidate, const Machine& machine, const Work
   RunShape shape;
   shape.workload = workload;
   shape.world = WorldSize{static_cast<int>(machine.gpus)};
-  shape.stages = candidate.plans.division(shape.world).stages;
+  shape.stages = candidate.plans.plans->division(shape.world).stages;
   shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
   return shape;
 }

@@ -424,7 +424,7 @@ TEST(Predict, AStepTakesComputeOrMessagesWhicheverIsLonger) {
   Rates quick = slow;
   quick.link = 1e15, quick.call_seconds = 1;
   std::int64_t calls = 0;  // nothing hides them: gathers in the first forward, sums in each backward
-  for (const auto& [op, count] : row.candidate.plans.comm_plan(row.shape).count) calls += count;
+  for (const auto& [op, count] : row.candidate.plans.plans->comm_plan(row.shape).count) calls += count;
   EXPECT_NEAR(row.candidate.seconds(row.shape, quick), static_cast<double>(calls), 1e-3);
   quick.call_seconds = 0, quick.flops = 1e9;
   const PassTimes pass = pass_times(row.shape.workload, row.shape.workload.model.layers, true, quick);

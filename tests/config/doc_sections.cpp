@@ -15,11 +15,10 @@ namespace sc {
 namespace {
 
 // The keys of one lesson, bound to options that live as long as the page is written.
-template <class S>
+template <Lesson S>
 DocSection section_of(const std::string& folder) {
-  static typename S::Options options;
-  return {"Strategy of lessons/" + folder, "In lessons/" + folder + "/config.json.",
-          S::fields().bind(options)};
+  static typename S::Plans plans;
+  return {"Strategy of lessons/" + folder, "In lessons/" + folder + "/config.json.", plans.fields()};
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ void expect_equal(const std::string& text, const nlohmann::json& expected) {
   const std::vector<TokenId> ids = gpt2().encode(text);
   EXPECT_EQ(ids.size(), expected.at("tokens").get<std::size_t>());
   const auto bytes = std::as_bytes(std::span(ids));
-  EXPECT_EQ(hex_sha256({reinterpret_cast<const char*>(bytes.data()), bytes.size()}), expected.at("sha256").get<std::string>());
+  EXPECT_EQ(hex_sha256({reinterpret_cast<const char*>(bytes.data()), bytes.size()}),
+            expected.at("sha256").get<std::string>());
   EXPECT_EQ(gpt2().decode(ids), text);
 }
 

@@ -74,12 +74,13 @@ FitsAnswer read_answer(const std::string& json, const std::string& name) {
   try {
     FitsAnswer answer;
     const std::vector<Setting> settings = settings_in(json, name);
-    const ResolvedConfig config =
-        resolve({kFitsWorkload, "", settings}, Offload::fields().bind(answer.options));
+    OffloadPlans plans;
+    const ResolvedConfig config = resolve({kFitsWorkload, "", settings}, plans.fields());
+    answer.options = plans.options();
     refuse_part_of_a_micro_batch(config);
     validate(config, {.world = kFitsLimits.ranks, .device = DeviceChoice::cuda});
     answer.shape = shape_of(config.workload);
-    answer.plan = Offload::memory_plan(answer.shape, answer.options);
+    answer.plan = plans.memory_plan(answer.shape);
     detail::plan_surroundings(answer.shape, answer.plan);
     answer.plan_command =
         fmt::format("lessons/05_offload/run.sh --plan --world {} --device cuda --workload {}",

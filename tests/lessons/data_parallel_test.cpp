@@ -135,7 +135,7 @@ TEST(DataParallel, PlansABufferForSumsOnlyWhereTheyAreOfAnotherDtype) {
   const auto bytes_to_convert = [&](const Workload& workload) {
     std::vector<std::int64_t> found;
     const MemoryPlan plan =
-        DataParallel::memory_plan(test::shape_for(workload, 2, 0, CommBackend::local), {});
+        DataParallelPlans().memory_plan(test::shape_for(workload, 2, 0, CommBackend::local));
     for (const MemoryPlan::Item& item : plan.items()) {
       if (item.purpose == Purpose::communication) found.push_back(item.bytes.value());
     }

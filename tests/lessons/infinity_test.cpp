@@ -157,14 +157,14 @@ TEST_F(InfinityTest, DelayedUpdatesAreLessonFives) {
 TEST_F(InfinityTest, SaysHowLongTheDiskTakes) {
   const RunShape shape = test::shape_for(workload_of(2, 1), 1, 0, CommBackend::local);
   InfinityOptions o = options(500);
-  EXPECT_EQ(Infinity::predict(shape, o).find(" MB/s\n"), std::string::npos) << "no rate is known";
+  EXPECT_EQ(InfinityPlans(o).predict(shape).find(" MB/s\n"), std::string::npos) << "no rate is known";
   o.disk_mbps = 0.01;
   Bytes bytes;
-  for (const auto& [op, count] : Infinity::comm_plan(shape, o).count)
+  for (const auto& [op, count] : InfinityPlans(o).comm_plan(shape).count)
     if (op.kind == CommKind::disk_read || op.kind == CommKind::disk_write)
       bytes += count * bytes_of(op.elements, op.dtype);
   EXPECT_GT(bytes, Bytes(0));
-  const std::string said = Infinity::predict(shape, o);
+  const std::string said = InfinityPlans(o).predict(shape);
   const std::string wanted =
       fmt::format(": {:.2f} s at 0.01 MB/s\n", static_cast<double>(bytes.value()) / 1e4);
   EXPECT_NE(said.find(wanted), std::string::npos) << said << wanted;
@@ -175,7 +175,8 @@ TEST_F(InfinityTest, TheWindowIsAllThatTheHostHolds) {
   const auto bytes = [&](std::int64_t layers, Place place) {
     Workload w = workload_of(2, 1);
     w.model.layers = layers;
-    return Infinity::memory_plan(test::shape_for(w, 1, 0, CommBackend::local), options(500))
+    return InfinityPlans(options(500))
+        .memory_plan(test::shape_for(w, 1, 0, CommBackend::local))
         .total(place)
         .value();
   };
@@ -188,7 +189,7 @@ TEST_F(InfinityTest, RefusesWhatCannotBe) {
   const Workload w = workload_of(2, 1);
   const auto refusal = [&](const InfinityOptions& o) -> std::string {
     try {
-      Infinity::memory_plan(test::shape_for(w, 1, 0, CommBackend::local), o);
+      (void)InfinityPlans(o).memory_plan(test::shape_for(w, 1, 0, CommBackend::local));
     } catch (const InputError& error) {
       return std::to_string(static_cast<int>(error.code())) + " " + error.where();
     }

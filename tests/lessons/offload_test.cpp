@@ -10,6 +10,7 @@
 #include "common/model/unit_views.h"
 #include "lessons/00_one_device/reference_order.h"
 #include "tests/support/harness.h"
+#include "tests/support/no_plans.h"
 
 namespace sc {
 namespace {
@@ -135,15 +136,16 @@ TEST(Offload, TheHostReadsNothingOfTheDevice) {
   }
 }
 
+struct WarmSteps {
+  std::int64_t warm_steps = 2;
+};
+
 /// Delayed updates as their definition says: step t computes with the parameters that updates 0 to t - 2 have made
 /// (t - 1 in warm steps), and update t - 1 happens afterwards. Every rank holds everything.
-class DelayedDirectly {
+class DelayedDirectly final : public Strategy {
  public:
-  struct Options {
-    std::int64_t warm_steps = 2;
-  };
-  static MemoryPlan memory_plan(const RunShape& /*shape*/, const Options& /*options*/) { return {}; }
-  static CommPlan comm_plan(const RunShape& /*shape*/, const Options& /*options*/) { return {}; }
+  using Plans = test::NoPlans<WarmSteps>;
+  using Options = WarmSteps;
 
   DelayedDirectly(RunContext& context, const Options& options)
       : context_(context),
@@ -162,7 +164,7 @@ class DelayedDirectly {
       init_unit(layout_, unit, context.shape.workload.seed, params_of_[static_cast<std::size_t>(unit)]);
     master_.copy_(params_);
   }
-  StepResult train_step(std::span<const Batch> batches) {
+  StepResult train_step(std::span<const Batch> batches) override {
     sums_.zero_();
     for (std::size_t j = 0; j < batches.size(); ++j) {
       for (int unit = 0; unit <= layout_.last_unit(); ++unit)
@@ -199,19 +201,18 @@ class DelayedDirectly {
     params_.copy_(master_);
     return {sums_, context_.scalars.grad_norm};
   }
-  void quiet() {}
-  std::vector<StepResult> drain() {
+  std::vector<StepResult> drain() override {
     if (waits_) update(pending_, before_);
     waits_ = false;
     params_.copy_(master_);
     return {};
   }
-  void forward_loss(const Batch& batch, at::Tensor& sums) {
+  void forward_loss(const Batch& batch, at::Tensor& sums) override {
     for (int unit = 0; unit <= layout_.last_unit(); ++unit) passes_.forward(unit, batch, params_of_[unit]);
     passes_.head_loss(batch, params_of_, sums);
   }
-  at::Tensor& sums() { return sums_; }
-  std::vector<StateSlice> state() const {
+  [[nodiscard]] at::Tensor& sums() override { return sums_; }
+  [[nodiscard]] std::vector<StateSlice> state() const override {
     std::vector<StateSlice> state;
     for (int unit = 0; unit < layout_.num_units(); ++unit) {
       const Range all{0, layout_.unit(unit).sharded_size};
@@ -223,7 +224,7 @@ class DelayedDirectly {
     }
     return state;
   }
-  [[nodiscard]] const ParamLayout& layout() const { return layout_; }
+  [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
 
  private:
   void update(const at::Tensor& grads, const StepScalars& scalars) {
@@ -336,7 +337,7 @@ std::string refusal(const OffloadOptions& options, DeviceKind device = DeviceKin
   RunShape shape = test::shape_for(workload_of(1, 1), 1, 0, CommBackend::local);
   shape.device = device;
   try {
-    Offload::memory_plan(shape, options);
+    (void)OffloadPlans(options).memory_plan(shape);
   } catch (const InputError& error) {
     return error.where() + ": " + error.message();
   }
@@ -355,28 +356,31 @@ TEST(Offload, RefusesWhatContradictsItself) {
 
 TEST(Offload, SaysHowTheHostComputes) {
   RunShape shape = test::shape_for(workload_of(1, 1), 1, 0, CommBackend::local);
-  EXPECT_EQ(Offload::predict(shape, {.adam_threads = 1}), "the host's AdamW: 1 thread a rank\n");
-  EXPECT_NE(Offload::predict(shape, {.adam_threads = 1000})
+  EXPECT_EQ(OffloadPlans({.adam_threads = 1}).predict(shape), "the host's AdamW: 1 thread a rank\n");
+  EXPECT_NE(OffloadPlans({.adam_threads = 1000})
+                .predict(shape)
                 .find("1000 threads a rank; with 1 ranks more than the "),
             std::string::npos);
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   for (const int world : {1, 2}) {  // a rank's share of the cores, less one
     shape.world = WorldSize{world};
     const std::string threads = std::to_string(std::max(1, cores / world - 1));
-    EXPECT_EQ(Offload::predict(shape, {}).find("the host's AdamW: " + threads + " thread"), 0U);
+    EXPECT_EQ(OffloadPlans().predict(shape).find("the host's AdamW: " + threads + " thread"), 0U);
   }
   const auto take_turns = [&](int world, std::int64_t threads) {
     shape.world = WorldSize{world};
-    return Offload::predict(shape, {.adam_threads = threads}).find("take turns") != std::string::npos;
+    return OffloadPlans({.adam_threads = threads}).predict(shape).find("take turns") != std::string::npos;
   };
   EXPECT_FALSE(take_turns(1, cores));
   EXPECT_TRUE(take_turns(1, cores + 1));
   EXPECT_TRUE(take_turns(2, cores));
   EXPECT_FALSE(take_turns(2 * cores, 0)) << "nobody has asked for so many";
   shape.world = WorldSize{1};
-  EXPECT_NE(Offload::predict(shape, {.update = UpdateKind::delayed}).find("\nupdate=delayed: from step 2 on"),
-            std::string::npos);
-  EXPECT_NE(Offload::predict(shape, {.update = UpdateKind::delayed, .warm_steps = 20})
+  EXPECT_NE(
+      OffloadPlans({.update = UpdateKind::delayed}).predict(shape).find("\nupdate=delayed: from step 2 on"),
+      std::string::npos);
+  EXPECT_NE(OffloadPlans({.update = UpdateKind::delayed, .warm_steps = 20})
+                .predict(shape)
                 .find("\nupdate=delayed: all 20 steps are exact, since warm_steps=20\n"),
             std::string::npos);
 }
@@ -385,7 +389,7 @@ TEST(Offload, SaysHowTheHostComputes) {
 TEST(OffloadPlan, StatesLieOnTheHost) {
   const Workload w = workload_of(1, 2);
   const auto plan = [&](int world, const OffloadOptions& options) {
-    return Offload::memory_plan(test::shape_for(w, world, 0, CommBackend::local), options);
+    return OffloadPlans(options).memory_plan(test::shape_for(w, world, 0, CommBackend::local));
   };
   const std::int64_t P = 4 * ParamLayout(w.model, WorldSize{2}).arena_size().value();
   const MemoryPlan two = plan(2, {}), delayed = plan(2, {.update = UpdateKind::delayed});

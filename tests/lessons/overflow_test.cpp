@@ -48,7 +48,7 @@ Workload sixteen_bits() {
   return w;
 }
 
-template <Strategy S>
+template <Lesson S>
 typename S::Options default_options() {
   return {};
 }
@@ -61,8 +61,8 @@ InfinityOptions default_options<Infinity>() {
 }
 
 /// One rank's lesson, stepped as run_lesson does it.
-template <Strategy S>
-class SteppedByHand final : public detail::AnyStrategy {
+template <Lesson S>
+class SteppedByHand {
  public:
   SteppedByHand(Communicator& comm, const Workload& w, bool scales_loss)
       : comm_(comm),
@@ -84,13 +84,13 @@ class SteppedByHand final : public detail::AnyStrategy {
       if (scalars_.loss_scale.defined()) batch.scale.mul_(scalars_.loss_scale);
       if (poisoned) batch.scale.fill_(std::numeric_limits<double>::quiet_NaN());
     }
-    return train_step(batches).sums.template data_ptr<double>()[kNonFinite] != 0;
+    return lesson_->train_step(batches).sums.template data_ptr<double>()[kNonFinite] != 0;
   }
   /// All that this rank holds between steps, cloned.
   std::vector<at::Tensor> held() {
-    quiet();
+    lesson_->quiet();
     std::vector<at::Tensor> values;
-    for (const StateSlice& slice : state()) {
+    for (const StateSlice& slice : lesson_->state()) {
       if (slice.purpose != Purpose::gradients && slice.purpose != Purpose::workspace)
         values.push_back(slice.copy());
     }
@@ -100,21 +100,7 @@ class SteppedByHand final : public detail::AnyStrategy {
   [[nodiscard]] std::int64_t updates() const { return scalars_.step.template item<std::int64_t>(); }
   [[nodiscard]] float loss_scale() const { return scalars_.loss_scale.template item<float>(); }
 
-  StepResult train_step(std::span<const Batch> batches) override { return lesson_->train_step(batches); }
-  void quiet() override { lesson_->quiet(); }
-  std::vector<StepResult> drain() override { return sc::drain(*lesson_); }
-  void forward_loss(const Batch& batch, at::Tensor& sums) override { lesson_->forward_loss(batch, sums); }
-  at::Tensor& sums() override { return lesson_->sums(); }
-  std::vector<StateSlice> state() override { return lesson_->state(); }
-  void after_step(std::int64_t step) override { sc::after_step(*lesson_, step); }
-  std::string pending() override { return "{}"; }
-  std::vector<InFlight> in_flight() override { return {}; }
-  bool resume(const ResumeFrom& from) override {
-    from.restore();
-    return true;
-  }
-  std::optional<Timetable> timetable(Communicator& /*comm*/) override { return {}; }
-  [[nodiscard]] const ParamLayout& layout() const override { return lesson_->layout(); }
+  Strategy& strategy() { return *lesson_; }
 
  private:
   OverflowingCommunicator comm_;
@@ -132,7 +118,7 @@ bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
 }
 
 /// f(this rank's lesson) on worlds of two and of three ranks.
-template <Strategy S, class F>
+template <Lesson S, class F>
 void on_worlds(const Workload& w, bool scales_loss, const F& f) {
   for (const int world : {2, 3}) {
     SCOPED_TRACE(world);
@@ -148,7 +134,7 @@ void on_worlds(const Workload& w, bool scales_loss, const F& f) {
   }
 }
 
-template <Strategy S>
+template <Lesson S>
 class Overflow : public ::testing::Test {};
 using Lessons = ::testing::Types<Zero1, Zero2, Zero3, Offload, Infinity>;
 TYPED_TEST_SUITE(Overflow, Lessons);
@@ -176,7 +162,7 @@ TYPED_TEST(Overflow, TheMessageNamesTheRankAndTheUnit) {
     EXPECT_TRUE(lesson.step(1, lesson.comm().rank() == Rank{1}));
     std::string said;
     try {
-      detail::throw_nonfinite(lesson, 2.5, 1, lesson.comm());
+      detail::throw_nonfinite(lesson.strategy(), 2.5, 1, lesson.comm());
     } catch (const ClaimError& error) {
       said = error.what();
     }

@@ -211,9 +211,9 @@ TEST(PipelineSlots, HoldWhatTheScheduleKeeps) {
 
 std::string refusal(const PipelineOptions& options, const Workload& w, int world) {
   RunShape shape = test::shape_for(w, world, 0, CommBackend::local);
-  shape.stages = Pipeline::division(options, shape.world).stages;
+  shape.stages = PipelinePlans(options).division(shape.world).stages;
   try {
-    Pipeline::memory_plan(shape, options);
+    (void)PipelinePlans(options).memory_plan(shape);
   } catch (const InputError& error) {
     return std::to_string(static_cast<int>(error.code())) + " " + error.where() + ": " + error.message();
   }
@@ -305,7 +305,7 @@ TEST(Pipeline, SlicesOfStatesAreHalfOfThem) {
   const auto bytes = [&](ReplicaStates states, Purpose purpose, int rank) {
     RunShape shape = test::shape_for(w, 4, rank, CommBackend::local);
     shape.stages = 2;
-    return Pipeline::memory_plan(shape, {.replicas = 2, .states = states}).of(purpose).value();
+    return PipelinePlans({.replicas = 2, .states = states}).memory_plan(shape).of(purpose).value();
   };
   const std::int64_t whole = bytes(ReplicaStates::whole, Purpose::momentum, 0);
   EXPECT_EQ(bytes(ReplicaStates::sharded, Purpose::momentum, 0), whole / 2);
@@ -320,12 +320,12 @@ TEST(Pipeline, PredictsAStepsTimeFromCosts) {
   const Workload w = workload_of(4, 4, 1);
   RunShape shape = test::shape_for(w, 2, 0, CommBackend::local);
   shape.stages = 2;
-  EXPECT_EQ(Pipeline::predict(shape, {}), "");
+  EXPECT_EQ(PipelinePlans().predict(shape), "");
   const std::string path = (dir / "costs.json").string();
   pipedream::write_text(
       path, R"({"times": [{"forward": 0.01, "backward_input": 0.01, "backward_weights": 0.01}]})");
   // (M + S - 1)(f + b) = 5 x 30 ms; 4 rows of 9 tokens in it.
-  EXPECT_EQ(Pipeline::predict(shape, {.costs = path}),
+  EXPECT_EQ(PipelinePlans({.costs = path}).predict(shape),
             "time of a step, by " + path + "\n  makespan 150.00 ms, idle 20.0 %, 240 tokens a second\n");
 }
 

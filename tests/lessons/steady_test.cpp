@@ -102,7 +102,7 @@ TEST(VersionCounts, AreThoseOfTheTable) {
       line += (stage > 0 ? ", " : "") + std::to_string(versions);
       const Bytes one(4 * elements(c.stages, stage)), older = one * (versions - 1);
       const MemoryPlan plan =
-          WeightVersions::memory_plan(shape_of(c.stages, c.micro_batches, stage), options);
+          WeightVersionsPlans(options).memory_plan(shape_of(c.stages, c.micro_batches, stage));
       EXPECT_EQ(plan.of(Purpose::parameters), one) << "stage " << stage;
       EXPECT_EQ(plan.of(Purpose::stash), older) << "stage " << stage;
       const test::RankResult& rank = ran[static_cast<std::size_t>(stage)];
@@ -111,11 +111,11 @@ TEST(VersionCounts, AreThoseOfTheTable) {
       // What a checkpoint takes beside the newest: the older versions, gradients that are being added up, and
       // the gradient that the next stage has sent.
       const std::int64_t flying = stage + 1 < c.stages ? 4 * 180 : 0;
-      EXPECT_EQ(WeightVersions::pending_bytes(shape_of(c.stages, c.micro_batches, stage), options),
+      EXPECT_EQ(WeightVersionsPlans(options).facts(shape_of(c.stages, c.micro_batches, stage)).pending,
                 older + (c.every > 1 ? one : Bytes(0)) + Bytes(flying))
           << "stage " << stage;
     }
-    const std::string text = WeightVersions::predict(shape_of(c.stages, c.micro_batches, 0), options);
+    const std::string text = WeightVersionsPlans(options).predict(shape_of(c.stages, c.micro_batches, 0));
     EXPECT_NE(text.find(line + "\n"), std::string::npos) << text;
     EXPECT_NE(text.find(", " + std::to_string(c.micro_batches / c.every) + " a step, "), std::string::npos)
         << text;
@@ -138,8 +138,8 @@ TEST(SteadyMessages, AreThoseOfEachEdge) {
         expected.add(CommKind::all_reduce, DType::f64, Elements(4), WorldSize{stages}, micro_batches / every);
         expected.add(CommKind::to_host, DType::f64, Elements(5), WorldSize{1}, 1);
         for (const VersionRule rule : {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync})
-          EXPECT_TRUE(WeightVersions::comm_plan(shape_of(stages, micro_batches, stage),
-                                                options_of(rule, every)) == expected)
+          EXPECT_TRUE(WeightVersionsPlans(options_of(rule, every))
+                          .comm_plan(shape_of(stages, micro_batches, stage)) == expected)
               << stages << " stages, stage " << stage << ", M " << micro_batches << ", E " << every;
       }
     }
@@ -174,7 +174,7 @@ TEST(InFlight, NumbersAndTokensAreCounted) {
       EXPECT_EQ(endless.norm_lag, c.norm_lag);
       EXPECT_EQ(endless.result_lag, c.result_lag);
       std::map<std::string, std::int64_t> items;
-      const MemoryPlan plan = WeightVersions::memory_plan(shape, options);
+      const MemoryPlan plan = WeightVersionsPlans(options).memory_plan(shape);
       for (const MemoryPlan::Item& item : plan.items()) items[item.name] += item.bytes.value();
       EXPECT_EQ(items["sums and results in flight"], c.device);
       EXPECT_EQ(items["results_host"], c.host);

@@ -168,7 +168,7 @@ TEST(WeightVersions, ExtraCopiesAreThoseOfTheRule) {
   const auto copies = [&](VersionRule versions, int stage) {
     RunShape shape = test::shape_for(w, 4, stage, CommBackend::local);
     shape.stages = 4;
-    const MemoryPlan plan = WeightVersions::memory_plan(shape, rule(versions));
+    const MemoryPlan plan = WeightVersionsPlans(rule(versions)).memory_plan(shape);
     EXPECT_EQ(plan.of(Purpose::stash).value() % plan.of(Purpose::parameters).value(), 0);
     return plan.of(Purpose::stash).value() / plan.of(Purpose::parameters).value();
   };
@@ -188,7 +188,7 @@ TEST(WeightVersions, PredictsUpdatesVersionsAndTime) {
   const auto predicted = [&](VersionOptions options, int stages) {
     RunShape shape = test::shape_for(w, stages, 0, CommBackend::local);
     shape.stages = stages;
-    return WeightVersions::predict(shape, options);
+    return WeightVersionsPlans(options).predict(shape);
   };
   EXPECT_EQ(predicted(rule(VersionRule::stash), 4),
             "updates: one per micro-batch, 4 a step, 80 in all: warm-up and decay count them\n"
@@ -216,7 +216,7 @@ std::string refusal(const VersionOptions& options, const Workload& w, int world)
   RunShape shape = test::shape_for(w, world, 0, CommBackend::local);
   shape.stages = world;
   try {
-    WeightVersions::memory_plan(shape, options);
+    (void)WeightVersionsPlans(options).memory_plan(shape);
   } catch (const InputError& error) {
     return std::to_string(static_cast<int>(error.code())) + " " + error.where() + ": " + error.message();
   }

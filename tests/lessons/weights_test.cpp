@@ -50,7 +50,7 @@ Taken run_rank(Communicator& comm, const RunShape& shape, const Zero3Options& op
   const StepScalars scalars = test::step_scalars(1e-2, 0);
   test::Beside beside;
   RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
-  detail::ErasedStrategy<Zero3> lesson(context, options);
+  Zero3 lesson(context, options);
   const std::vector<Batch> batches = test::made_up_step(shape, 0);
   lesson.train_step(batches);
   const auto taken_by = [&](const auto& f) {

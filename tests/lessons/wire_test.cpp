@@ -15,18 +15,19 @@ namespace sc {
 namespace {
 
 /// One rank of a run of a lesson over MPI.
-template <Strategy S>
+template <Lesson S>
 class RankOf {
  public:
   RankOf(const Workload& workload, const typename S::Options& options)
       : shape_(test::shape_for(workload, to_int(test::mpi_world().size()), to_int(test::mpi_world().rank()),
-                               CommBackend::mpi, division_of<S>(options, test::mpi_world().size()))),
+                               CommBackend::mpi,
+                               typename S::Plans(options).division(test::mpi_world().size()))),
         ledger_(at::kCPU),
         comm_(test::mpi_world()),
         scalars_(test::step_scalars(1e-3, 0)),
         context_{shape_, comm_, ledger_, scalars_, *beside_.copies, beside_.timeline},
         lesson_(context_, options),
-        predicted_(moved_bytes(S::comm_plan(shape_, options), Way::wire, shape_.rank)) {}
+        predicted_(moved_bytes(typename S::Plans(options).comm_plan(shape_), Way::wire, shape_.rank)) {}
 
   /// Every ticket of a step has been waited for when it ends: nothing is sent later.
   test::WireCount count_step(std::int64_t step) {
@@ -36,7 +37,7 @@ class RankOf {
     lesson_.train_step(batches);
     return test::wire_count();
   }
-  void after_step() { sc::after_step(lesson_, 0); }
+  void after_step() { lesson_.after_step(0); }
   void quiet() { lesson_.quiet(); }
   [[nodiscard]] std::int64_t predicted() const { return predicted_.value(); }
 
@@ -51,7 +52,7 @@ class RankOf {
   Bytes predicted_;
 };
 
-template <Strategy S>
+template <Lesson S>
 void expect_steps_send_what_is_planned(const Workload& workload, const typename S::Options& options) {
   const c10::InferenceMode inference;
   at::set_num_threads(1);

@@ -39,8 +39,9 @@ TEST(Zero2, ABucketAsLargeAsTheModelCostsMoreThanZero1) {
   Workload w = odd_workload();
   w.model.layers = 12;
   const RunShape shape = test::shape_for(w, 2, 0, CommBackend::local);
-  EXPECT_LT(Zero2::memory_plan(shape, {}).total(), Zero1::memory_plan(shape, {}).total());
-  EXPECT_GT(Zero2::memory_plan(shape, {.bucket = 1'000'000}).total(), Zero1::memory_plan(shape, {}).total());
+  EXPECT_LT(Zero2Plans().memory_plan(shape).total(), Zero1Plans().memory_plan(shape).total());
+  EXPECT_GT(Zero2Plans({.bucket = 1'000'000}).memory_plan(shape).total(),
+            Zero1Plans().memory_plan(shape).total());
 }
 
 // A model of one block has no even block, and without a bucket nothing travels out of one: what is not
@@ -50,7 +51,7 @@ TEST(Zero2, APlanHasNoEmptyLine) {
   w.model.layers = 1;
   const RunShape shape = test::shape_for(w, 2, 0, CommBackend::local);
   for (const Zero2Options& options : {Zero2Options{}, {.bucket = 5000}}) {
-    const MemoryPlan plan = Zero2::memory_plan(shape, options);  // which the loop's range does not keep
+    const MemoryPlan plan = Zero2Plans(options).memory_plan(shape);  // which the loop's range does not keep
     for (const MemoryPlan::Item& item : plan.items()) EXPECT_GT(item.bytes.value(), 0) << item.name;
   }
 }
@@ -59,7 +60,7 @@ TEST(Zero2, APlanHasNoEmptyLine) {
 TEST(Zero3, APlanHasNoEmptyLine) {
   const RunShape shape = test::shape_for(odd_workload(), 2, 0, CommBackend::local);
   for (const std::int64_t persist_below : {0, 100, 1 << 30}) {
-    const MemoryPlan plan = Zero3::memory_plan(shape, {.persist_below = persist_below});
+    const MemoryPlan plan = Zero3Plans({.persist_below = persist_below}).memory_plan(shape);
     for (const MemoryPlan::Item& item : plan.items()) {
       EXPECT_GT(item.bytes.value(), 0) << item.name;
       if (item.name != "params_shard") continue;
@@ -92,11 +93,11 @@ TEST_P(ZeroPlans, TheTableHasTheLessonsOwn) {
   const RunShape shape = test::shape_for(odd_workload(), GetParam(), 0, CommBackend::mpi);
   const std::vector<StrategyPlans> table = lesson_plans();
   ASSERT_GE(table.size(), 5U);
-  EXPECT_EQ(table[0].memory_plan(shape).total(), ReferenceOrder::memory_plan(shape, {}).total());
-  EXPECT_EQ(table[1].memory_plan(shape).total(), DataParallel::memory_plan(shape, {}).total());
-  EXPECT_EQ(table[2].comm_plan(shape), Zero1::comm_plan(shape, {}));
-  EXPECT_EQ(table[3].comm_plan(shape), Zero2::comm_plan(shape, {}));
-  EXPECT_EQ(table[4].comm_plan(shape), Zero3::comm_plan(shape, {}));
+  EXPECT_EQ(table[0].plans->memory_plan(shape).total(), ReferenceOrderPlans().memory_plan(shape).total());
+  EXPECT_EQ(table[1].plans->memory_plan(shape).total(), DataParallelPlans().memory_plan(shape).total());
+  EXPECT_EQ(table[2].plans->comm_plan(shape), Zero1Plans().comm_plan(shape));
+  EXPECT_EQ(table[3].plans->comm_plan(shape), Zero2Plans().comm_plan(shape));
+  EXPECT_EQ(table[4].plans->comm_plan(shape), Zero3Plans().comm_plan(shape));
 }
 
 /// Of a plan the rows of model states: neither units that are full for a moment, nor scratch, nor
@@ -122,10 +123,10 @@ TEST_P(ZeroPlans, ModelStatesAreThePapersFormulas) {
       const RunShape shape = test::shape_for(w, GetParam(), 0, CommBackend::mpi);
       const Elements psi = ParamLayout(w.model, shape.world).arena_size();
       const auto paper = [&](ZeroStage stage) { return model_states(psi, shape.world, stage, w.precision); };
-      EXPECT_EQ(model_states_in(DataParallel::memory_plan(shape, {})), paper(ZeroStage::none));
-      EXPECT_EQ(model_states_in(Zero1::memory_plan(shape, {})), paper(ZeroStage::optimizer));
-      EXPECT_EQ(model_states_in(Zero2::memory_plan(shape, {})), paper(ZeroStage::gradients));
-      EXPECT_EQ(model_states_in(Zero3::memory_plan(shape, {})), paper(ZeroStage::parameters));
+      EXPECT_EQ(model_states_in(DataParallelPlans().memory_plan(shape)), paper(ZeroStage::none));
+      EXPECT_EQ(model_states_in(Zero1Plans().memory_plan(shape)), paper(ZeroStage::optimizer));
+      EXPECT_EQ(model_states_in(Zero2Plans().memory_plan(shape)), paper(ZeroStage::gradients));
+      EXPECT_EQ(model_states_in(Zero3Plans().memory_plan(shape)), paper(ZeroStage::parameters));
     }
   }
 }
@@ -141,10 +142,10 @@ TEST(ZeroPaper, ThePapersExampleIsTheLessons) {
     return static_cast<double>(model_states_in(plan).value()) / 1e9;
   };
   EXPECT_NEAR(static_cast<double>(ParamLayout(w.model, shape.world).parameters().value()), 7.5e9, 0.01e9);
-  EXPECT_NEAR(gigabytes(DataParallel::memory_plan(shape, {})), 120, 0.5);
-  EXPECT_NEAR(gigabytes(Zero1::memory_plan(shape, {})), 31.4, 0.05);
-  EXPECT_NEAR(gigabytes(Zero2::memory_plan(shape, {})), 16.6, 0.05);
-  EXPECT_NEAR(gigabytes(Zero3::memory_plan(shape, {})), 1.9, 0.05);
+  EXPECT_NEAR(gigabytes(DataParallelPlans().memory_plan(shape)), 120, 0.5);
+  EXPECT_NEAR(gigabytes(Zero1Plans().memory_plan(shape)), 31.4, 0.05);
+  EXPECT_NEAR(gigabytes(Zero2Plans().memory_plan(shape)), 16.6, 0.05);
+  EXPECT_NEAR(gigabytes(Zero3Plans().memory_plan(shape)), 1.9, 0.05);
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ class SumsInOrder : public ForwardingCommunicator {
 };
 
 /// What `Noting` has noted of rank 0, of one step on two ranks and the evaluation after it.
-template <Strategy S, class Noting, class Notes>
+template <Lesson S, class Noting, class Notes>
 Notes noted(const Workload& w) {
   std::array<Notes, 2> notes;
   test::run_local<S>(2, w, {}, 1, [&](std::unique_ptr<Communicator> comm) -> std::unique_ptr<Communicator> {
@@ -73,7 +73,7 @@ Notes noted(const Workload& w) {
 }
 
 /// Units in the order in which one rank sums their gradients.
-template <Strategy S>
+template <Lesson S>
 std::vector<int> units_summed(const Workload& w) {
   const ParamLayout layout(w.model, WorldSize{2});
   std::vector<int> units;
@@ -187,7 +187,7 @@ class Windows : public ForwardingCommunicator {
 
 /// What two ranks of a strategy gather between windows: all that is planned for gathers lies there, and
 /// gathered data lies at the same place on both. Their parameters are the reference's as ever.
-template <Strategy S, class Options>
+template <Lesson S, class Options>
 void expect_gathers_between_windows(const Options& options, ReduceEvery every, bool others) {
   const Workload w = odd_workload();
   std::array<Windows::Seen, 2> seen;
@@ -386,7 +386,7 @@ void expect_equal_named_tensors_of_world(const std::vector<test::RankResult>& ra
   }
 }
 
-template <Strategy S>
+template <Lesson S>
 void expect_equal_to_reference(const Setting& s, const typename S::Options& options) {
   const test::RankResult expected = reference(s, order_of(options));
   const auto ranks =
@@ -409,7 +409,7 @@ void expect_equal_to_reference(const Setting& s, const typename S::Options& opti
 
 /// In the worlds of `world` ranks every value of every option meets every value of every other one (worlds,
 /// too, are one of them, so that it takes all worlds for all pairs).
-template <Strategy S>
+template <Lesson S>
 void expect_every_pair(int world) {
   struct Case {
     Setting setting;

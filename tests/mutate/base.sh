@@ -25,10 +25,10 @@ if [[ ${1:-} == --faults ]]; then
   exec python3 tests/mutate/mutate.py "${common[@]}" --test "$test" --patches 'tests/faults/0[0-9]_*.patch' "$@"
 fi
 files=(common/watch/comm_op.{h,cpp} common/comm/{op_check.cpp,rank_sum.cpp,local_communicator.cpp,mpi/mpi_exchange.cpp}
-  common/memory/{ledger,allocator_witness}.cpp common/data/{sampler,rows}.cpp common/strategy/{owned_slice,passes}.cpp
-  lessons/01_data_parallel/{data_parallel,data_parallel_plan,buckets}.cpp lessons/02_zero1/{zero1,zero1_plan}.cpp
-  lessons/03_zero2/{grad_buffers,grad_bucket,zero2,zero2_plan}.cpp lessons/04_zero3/{zero3,zero3_plan,persist_below}.cpp
-  lessons/05_offload/{offload,offload_plan,device_memory,host_memory,host_update}.cpp
+  common/memory/{ledger,allocator_witness}.cpp common/data/{sampler,rows}.cpp common/strategy/{owned_slice,passes,state_plan}.cpp
+  lessons/01_data_parallel/{data_parallel,data_parallel_{memory,plan},buckets}.cpp lessons/02_zero1/{zero1,zero1_{memory,plan}}.cpp
+  lessons/03_zero2/{grad_buffers,grad_bucket,shard_buckets,zero2,zero2_{memory,plan}}.cpp lessons/04_zero3/{zero3,zero3_{buffers,memory,plan},persist_below}.cpp
+  lessons/05_offload/{offload,offload_{memory,plan},places_plan,host_update}.cpp
   lessons/06_infinity/{infinity,infinity_plan,param_home,streamed_thread,streamed_update}.cpp
   lessons/07_pipeline/{pipeline,pipeline_plan,executor,stage,stage_plan,slots,split,share}.cpp
   lessons/08_weight_versions/{weight_versions,weight_versions_plan,endless}.cpp)

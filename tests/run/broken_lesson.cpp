@@ -34,10 +34,19 @@ class DroppingCommunicator : public ForwardingCommunicator {
   bool drops_;
 };
 
-class Broken {
+constexpr DataParallelOptions kRight{.bucket = {}, .overlap = true, .verify_replicas = 1};
+
+class BrokenPlans final : public PlansWith<BrokenOptions> {
  public:
-  using Options = BrokenOptions;
-  static FieldTable<Options> fields() {
+  [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override {
+    return DataParallelPlans(kRight).memory_plan(shape);
+  }
+  [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override {
+    return DataParallelPlans(kRight).comm_plan(shape);
+  }
+
+ private:
+  [[nodiscard]] FieldTable<Options> table() const override {
     FieldTable<Options> table;
     table.add({"fault", "", "what goes wrong"},
               choice<Wrong>({{"nothing", Wrong::nothing},
@@ -50,20 +59,19 @@ class Broken {
               &Options::fault);
     return table;
   }
-  static MemoryPlan memory_plan(const RunShape& shape, const Options& /*options*/) {
-    return DataParallel::memory_plan(shape, kRight);
-  }
-  static CommPlan comm_plan(const RunShape& shape, const Options& /*options*/) {
-    return DataParallel::comm_plan(shape, kRight);
-  }
+};
 
-  Broken(RunContext& context, const Options& options)
+class Broken final : public Strategy {
+ public:
+  using Plans = BrokenPlans;
+
+  Broken(RunContext& context, const BrokenOptions& options)
       : fault_(options.fault),
         comm_(context.comm, fault_ == Wrong::ticket),
         context_{context.shape, comm_, context.ledger, context.scalars, context.copies, context.timeline},
         lesson_(context_, kRight) {}
 
-  StepResult train_step(std::span<const Batch> batches) {
+  StepResult train_step(std::span<const Batch> batches) override {
     StepResult result = lesson_.train_step(batches);
     if (fault_ == Wrong::nonfinite) result.sums.mutable_data_ptr<double>()[kNonFinite] = 1;
     if (++steps_ != 2) return result;
@@ -83,15 +91,14 @@ class Broken {
     params.read({0, 1}, first);
     params.write({0, 1}, first.add_(1e-6));
   }
-  void quiet() { lesson_.quiet(); }
-  void forward_loss(const Batch& batch, at::Tensor& sums) { lesson_.forward_loss(batch, sums); }
-  at::Tensor& sums() { return lesson_.sums(); }
-  std::vector<StateSlice> state() { return lesson_.state(); }
-  void after_step(std::int64_t step) { lesson_.after_step(step); }
-  [[nodiscard]] const ParamLayout& layout() const { return lesson_.layout(); }
+  void quiet() override { lesson_.quiet(); }
+  void forward_loss(const Batch& batch, at::Tensor& sums) override { lesson_.forward_loss(batch, sums); }
+  at::Tensor& sums() override { return lesson_.sums(); }
+  [[nodiscard]] std::vector<StateSlice> state() const override { return lesson_.state(); }
+  void after_step(std::int64_t step) override { lesson_.after_step(step); }
+  [[nodiscard]] const ParamLayout& layout() const override { return lesson_.layout(); }
 
  private:
-  static constexpr DataParallelOptions kRight{.bucket = {}, .overlap = true, .verify_replicas = 1};
   Wrong fault_;
   DroppingCommunicator comm_;
   RunContext context_;

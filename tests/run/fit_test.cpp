@@ -164,8 +164,8 @@ TEST(Fit, SettingsThatRefuseAWorldAreLeftOut) {
   run.shape.stages = 2;
   run.strategies.clear();
   const PipelineOptions options{.split = "1,3"};
-  run.division = [=](WorldSize ranks) { return Pipeline::division(options, ranks); };
-  run.plans = [=](const RunShape& shape) { return std::vector{Pipeline::memory_plan(shape, options)}; };
+  run.division = [=](WorldSize ranks) { return PipelinePlans(options).division(ranks); };
+  run.plans = [=](const RunShape& shape) { return std::vector{PipelinePlans(options).memory_plan(shape)}; };
   run.cap = run.plans(run.shape).at(0).total() - Bytes(1);
   for (const Change& change : changes_that_fit(run))
     EXPECT_EQ(change.what.find("-n"), std::string::npos) << change.what;

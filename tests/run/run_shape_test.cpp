@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/run/step_runner.h"
+#include "lessons/00_one_device/reference_order.h"
 
 namespace sc {
 namespace {
@@ -52,11 +53,13 @@ TEST(Stages, AnInjectedNanReachesTheRankThatHasTheLoss) {
 TEST(TrainJobs, CountFromTheirFirstStep) {
   CommandLine line;
   line.trace = line.profile = true;
-  const detail::AnyLesson lesson{};
+  ReferenceOrderPlans plans;
+  const detail::AnyLesson lesson{.info = {}, .plans = plans, .make = {}};
+  const Facts facts{};
   const Launch launch{};
   const ResolvedConfig config{};
   const BatchPlan batch{};
-  detail::TrainJob job{lesson, launch, line, config, batch, "", DeviceKind::cpu, OpsBackend::aten};
+  detail::TrainJob job{lesson, launch, line, config, facts, batch, "", DeviceKind::cpu, OpsBackend::aten};
   EXPECT_EQ(job.checked_step(), 1);
   EXPECT_TRUE(job.traces(7));
   EXPECT_FALSE(job.traces(8));

@@ -178,7 +178,7 @@ Whole whole_of(const Path& dir) {
 }
 
 /// A world of S, for as long as a test looks at it.
-template <Strategy S>
+template <Lesson S>
 class WorldOf {
  public:
   WorldOf(int world, Workload w, typename S::Options options = {})
@@ -195,7 +195,7 @@ class WorldOf {
            const StepScalars scalars = test::step_scalars(1e-2, 0);
            test::Beside beside;
            RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
-           ErasedStrategy<S> strategy(context, options_);
+           S strategy(context, options_);
            f(strategy, comm, scalars, shape);
          })) {
       if (error) std::rethrow_exception(error);
@@ -205,33 +205,31 @@ class WorldOf {
   /// Trains, and saves to `dir`.
   void train_and_save(const Path& dir) const {
     test::Saving saving(dir, world_, kSteps, true);
-    on_ranks(
-        [&](AnyStrategy& strategy, Communicator& comm, const StepScalars& scalars, const RunShape& shape) {
-          for (std::int64_t step = 0; step < kSteps; ++step)
-            strategy.train_step(test::made_up_step(shape, step));
-          saving.write(strategy, comm, scalars);
-        });
+    on_ranks([&](Strategy& strategy, Communicator& comm, const StepScalars& scalars, const RunShape& shape) {
+      for (std::int64_t step = 0; step < kSteps; ++step) strategy.train_step(test::made_up_step(shape, step));
+      saving.write(strategy, comm, scalars);
+    });
     saving.commit();
   }
 
   /// Loads `from` into a strategy whose every number is nonsense, and saves it to `to`.
   void take_over(const Path& from, const Path& to) const {
     test::Saving saving(to, world_, kSteps, true);
-    on_ranks([&](AnyStrategy& strategy, Communicator& comm, const StepScalars& scalars,
-                 const RunShape& /*shape*/) {
-      for (StateSlice& slice : strategy.state())
-        slice.write(slice.range, at::full({slice.range.size()}, NAN, at::kFloat));
-      const std::unique_ptr<FileOps> ops = posix_file_ops();
-      Reader reader(*ops, from);
-      restore_state(strategy, strategy.layout(), reader);
-      expect_zero_padding_and_rounded_weights(strategy);
-      saving.write(strategy, comm, scalars);
-    });
+    on_ranks(
+        [&](Strategy& strategy, Communicator& comm, const StepScalars& scalars, const RunShape& /*shape*/) {
+          for (StateSlice& slice : strategy.state())
+            slice.write(slice.range, at::full({slice.range.size()}, NAN, at::kFloat));
+          const std::unique_ptr<FileOps> ops = posix_file_ops();
+          Reader reader(*ops, from);
+          restore_state(strategy, strategy.layout(), reader);
+          expect_zero_padding_and_rounded_weights(strategy);
+          saving.write(strategy, comm, scalars);
+        });
     saving.commit();
   }
 
  private:
-  static void expect_zero_padding_and_rounded_weights(AnyStrategy& strategy) {
+  static void expect_zero_padding_and_rounded_weights(Strategy& strategy) {
     std::map<StateKey, at::Tensor> masters;
     std::vector<StateSlice> slices = strategy.state();
     for (const StateSlice& slice : slices) {

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "common/comm/local_communicator.h"
-#include "common/strategy/any_strategy.h"
+#include "common/strategy/strategy.h"
 
 namespace sc::test {
 
-class FakeStrategy final : public detail::AnyStrategy {
+class FakeStrategy final : public Strategy {
  public:
   std::vector<StateSlice> slices;
   std::vector<InFlight> flying = {};
@@ -25,21 +25,16 @@ class FakeStrategy final : public detail::AnyStrategy {
   StepResult train_step(std::span<const Batch> /*batches*/) override {
     throw std::logic_error("a fake does not train");
   }
-  void quiet() override {}
-  std::vector<StepResult> drain() override { return {}; }
   void forward_loss(const Batch& /*batch*/, at::Tensor& /*sums*/) override {
     throw std::logic_error("a fake does not evaluate");
   }
   at::Tensor& sums() override { throw std::logic_error("a fake does not evaluate"); }
-  std::vector<StateSlice> state() override { return slices; }
-  void after_step(std::int64_t /*step*/) override {}
-  std::string pending() override { return "{}"; }
+  [[nodiscard]] std::vector<StateSlice> state() const override { return slices; }
   std::vector<InFlight> in_flight() override { return flying; }
   bool resume(const ResumeFrom& from) override {
     from.restore();
     return true;
   }
-  std::optional<Timetable> timetable(Communicator& /*comm*/) override { return {}; }
   [[nodiscard]] const ParamLayout& layout() const override {
     if (of_layout == nullptr) throw std::logic_error("a fake has no layout");
     return *of_layout;

@@ -24,7 +24,7 @@
 #include "common/memory/allocator_witness.h"
 #include "common/model/activation_plan.h"
 #include "common/optim/lr_schedule.h"
-#include "common/strategy/any_strategy.h"
+#include "common/strategy/strategy.h"
 #include "tests/support/delaying_communicator.h"
 #include "tests/support/delaying_copies.h"
 
@@ -152,7 +152,7 @@ struct RankResult {
   std::vector<double> evaluations;                // between steps, where a run asks for several
   std::int64_t first_result = 0;                  // the step of losses[0]
   std::int64_t dropped = 0;
-  std::int64_t steady_from = 0;        // the first step whose operations are those of the plan
+  std::int64_t planned_from = 0;       // the first step whose operations are those of the plan
   std::optional<Timetable> timetable;  // rank 0's
   Bytes batches, op_scratch;  // of the witnessed step: the test's own tensors; what one operation may take
 };
@@ -173,15 +173,14 @@ inline void note(const StepResult& result, RankResult& rank) {
 struct Around {
   std::int64_t first_step = 0, evaluate_every = 0;
   /// Before the first step: goes on from another run.
-  std::function<void(const RunShape& shape, detail::AnyStrategy& strategy, const StepScalars& scalars)>
-      begins = [](auto&&...) {};
+  std::function<void(const RunShape& shape, Strategy& strategy, const StepScalars& scalars)> begins =
+      [](auto&&...) {};
   /// When so many steps are done.
-  std::function<void(detail::AnyStrategy& strategy, Communicator& comm, const StepScalars& scalars,
-                     std::int64_t done)>
+  std::function<void(Strategy& strategy, Communicator& comm, const StepScalars& scalars, std::int64_t done)>
       between = [](auto&&...) {};
 };
 
-template <Strategy S>
+template <Lesson S>
 RankResult run_rank(Communicator& transport, const RunShape& shape, const typename S::Options& options,
                     std::int64_t steps, Ledger& ledger, StepWitness* witness = nullptr,
                     std::optional<std::int64_t> evaluate_after = {},
@@ -191,14 +190,15 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
   RankResult result;
   RecordingCommunicator comm(transport);
   const StepScalars scalars = step_scalars(0, 0);
-  result.memory_plan = S::memory_plan(shape, options);
-  result.comm_plan = S::comm_plan(shape, options);
+  const typename S::Plans plans(options);
+  result.memory_plan = plans.memory_plan(shape);
+  result.comm_plan = plans.comm_plan(shape);
   result.op_scratch = plan_op_scratch_bytes(shape);
-  if constexpr (requires { S::kSteadyFrom; }) result.steady_from = S::kSteadyFrom;
+  result.planned_from = plans.facts(shape).planned_from;
   RecordingCopies copies(std::move(copies_of_rank), comm.shared_record());
   Timeline timeline;
   RunContext context{shape, comm, ledger, scalars, copies, timeline, comm.shared_record(), around.first_step};
-  detail::ErasedStrategy<S> strategy(context, options);
+  S strategy(context, options);
   const Workload& w = shape.workload;
   const auto evaluate = [&] {
     std::vector<Batch> validation;
@@ -232,7 +232,7 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     around.between(strategy, comm, scalars, step + 1);
   }
   comm.set_phase("eval");
-  for (const StepResult& late : strategy.drain()) note(late, result);
+  for (const StepResult& late : drain(strategy)) note(late, result);
   result.evaluation = evaluate();
   result.timetable = strategy.timetable(comm);
   for (StateSlice& slice : strategy.state()) {
@@ -282,7 +282,7 @@ inline std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm)
   static std::atomic<std::uint64_t> seed = 1;
   return std::make_unique<DelayingCommunicator>(std::move(comm), seed++);
 }
-template <Strategy S>
+template <Lesson S>
 std::vector<RankResult> run_local(int world, const Workload& w, const typename S::Options& options,
                                   std::int64_t steps, const Wrap& wrap = {},
                                   std::optional<std::int64_t> evaluate_after = {},
@@ -300,8 +300,8 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
         if (wrap) comm = wrap(std::move(comm));
         try {
           Ledger ledger(at::kCPU);
-          const RunShape shape =
-              shape_for(w, world, r, CommBackend::local, division_of<S>(options, WorldSize{world}));
+          const RunShape shape = shape_for(w, world, r, CommBackend::local,
+                                           typename S::Plans(options).division(WorldSize{world}));
           std::unique_ptr<Copies> copies = make_host_copies();
           if (wrap) copies = std::make_unique<DelayingCopies>(std::move(copies), 7 + r);
           results[r] = run_rank<S>(*comm, shape, options, steps, ledger, witnesses ? &witness : nullptr,
@@ -361,7 +361,7 @@ inline void expect_as_planned(const RankResult& rank) {
     });
   });
   EXPECT_EQ(rank.peak_total.value(), rank.memory_plan.total().value());
-  for (auto step = static_cast<std::size_t>(rank.steady_from); step < rank.recorded.size(); ++step) {
+  for (auto step = static_cast<std::size_t>(rank.planned_from); step < rank.recorded.size(); ++step) {
     EXPECT_TRUE(rank.recorded[step] == rank.comm_plan) << "operations of step " << step;
   }
   EXPECT_EQ(rank.dropped, 0) << "tickets dropped without a wait";

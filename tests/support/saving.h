@@ -29,7 +29,7 @@ class Saving {
     manifest_.files.resize(static_cast<std::size_t>(world));
   }
   /// On every rank, between steps.
-  void write(detail::AnyStrategy& strategy, Communicator& comm, const StepScalars& scalars) {
+  void write(Strategy& strategy, Communicator& comm, const StepScalars& scalars) {
     strategy.quiet();
     const detail::SavedState state(strategy, strategy.layout(), comm);
     const checkpoint::FileId id{.step = manifest_.step, .rank = to_int(comm.rank())};
@@ -77,7 +77,7 @@ struct Part {
 inline Path saved_after(std::int64_t steps, const Path& dir) { return dir / std::to_string(steps); }
 
 /// On a world of threads.
-template <Strategy S>
+template <Lesson S>
 std::vector<RankResult> run_part(int world, const Workload& w, const typename S::Options& options,
                                  const Part& part, const Wrap& wrap = {}) {
   std::map<std::int64_t, std::unique_ptr<Saving>> saves;
@@ -85,7 +85,7 @@ std::vector<RankResult> run_part(int world, const Workload& w, const typename S:
     if (done % part.save_every == 0)
       saves[done] = std::make_unique<Saving>(saved_after(done, part.dir), world, done);
   }
-  const auto begins = [&](const RunShape& shape, detail::AnyStrategy& strategy, const StepScalars& scalars) {
+  const auto begins = [&](const RunShape& shape, Strategy& strategy, const StepScalars& scalars) {
     if (part.first == 0) return;
     const std::unique_ptr<FileOps> ops = posix_file_ops();
     checkpoint::Reader reader(*ops, part.from);
@@ -97,7 +97,7 @@ std::vector<RankResult> run_part(int world, const Workload& w, const typename S:
                          .last_batches = [&] { return std::span<const Batch>(last); }}))
         << "something was dropped";
   };
-  const auto between = [&](detail::AnyStrategy& strategy, Communicator& comm, const StepScalars& scalars,
+  const auto between = [&](Strategy& strategy, Communicator& comm, const StepScalars& scalars,
                            std::int64_t done) {
     if (const auto due = saves.find(done); due != saves.end()) due->second->write(strategy, comm, scalars);
   };

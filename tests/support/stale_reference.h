@@ -12,20 +12,22 @@
 #include "common/optim/lr_schedule.h"
 #include "common/strategy/owned_slice.h"
 #include "common/strategy/passes.h"
+#include "tests/support/no_plans.h"
 
 namespace sc::test {
 
 enum class Stale { none, stash, vertical_sync, two_buffers };
 
-class StaleReference {
+struct StaleOptions {
+  Stale rule = Stale::stash;
+  std::vector<int> blocks = {};   // of each stage
+  std::int64_t update_every = 1;  // micro-batches
+};
+
+class StaleReference final : public Strategy {
  public:
-  struct Options {
-    Stale rule = Stale::stash;
-    std::vector<int> blocks = {};   // of each stage
-    std::int64_t update_every = 1;  // micro-batches
-  };
-  static MemoryPlan memory_plan(const RunShape& /*shape*/, const Options& /*o*/) { return {}; }
-  static CommPlan comm_plan(const RunShape& /*shape*/, const Options& /*o*/) { return {}; }
+  using Plans = NoPlans<StaleOptions>;
+  using Options = StaleOptions;
 
   StaleReference(RunContext& context, const Options& options)
       : context_(context),
@@ -48,7 +50,7 @@ class StaleReference {
     }
   }
 
-  StepResult train_step(std::span<const Batch> micro_batches) {
+  StepResult train_step(std::span<const Batch> micro_batches) override {
     at::Tensor step_sums = at::zeros({4}, at::kDouble);
     for (std::size_t j = 0; j < micro_batches.size(); ++j, ++microbatch_) {
       const std::int64_t k = microbatch_, every = options_.update_every;
@@ -69,16 +71,17 @@ class StaleReference {
     }
     return {step_sums, context_.scalars.grad_norm.clone().copy_(norms_.back())};
   }
-  void quiet() {}
-  void forward_loss(const Batch& batch, at::Tensor& sums) {
+  void forward_loss(const Batch& batch, at::Tensor& sums) override {
     std::vector<UnitTensors> newest;
     for (const std::vector<at::Tensor>& of_unit : versions_) newest.push_back({of_unit.back(), {}});
     for (int unit = 0; unit <= layout_.last_unit(); ++unit) passes_.forward(unit, batch, newest[unit]);
     passes_.head_loss(batch, newest, sums);
   }
-  at::Tensor& sums() { return evaluated_; }
-  [[nodiscard]] std::vector<StateSlice> state() const { return state_of(passes_.last_local(), slices_); }
-  [[nodiscard]] const ParamLayout& layout() const { return layout_; }
+  [[nodiscard]] at::Tensor& sums() override { return evaluated_; }
+  [[nodiscard]] std::vector<StateSlice> state() const override {
+    return state_of(passes_.last_local(), slices_);
+  }
+  [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
 
  private:
   [[nodiscard]] std::int64_t stages() const { return static_cast<std::int64_t>(options_.blocks.size()); }

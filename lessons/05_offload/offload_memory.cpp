@@ -1,74 +1,11 @@
-// The device's memory of lesson 05: planned, and then allocated.
+// What lesson 05 takes from the ledger on the device and on the host, as places_plan.cpp says.
 #include <algorithm>
 
 #include "common/model/unit_views.h"
+#include "device_buffers.h"
 #include "offload.h"
 
 namespace sc {
-namespace {
-
-// Buffers as in lesson 04: of parameters unit 0's, the last unit's and the blocks' pool, or with whole parameters one
-// for every unit; of full gradients unit 0's, the last unit's, and two for the blocks.
-std::size_t buffer_of(const ParamLayout& layout, int pool, int unit) {
-  if (unit == 0) return 0;
-  if (unit == layout.last_unit()) return 1;
-  return static_cast<std::size_t>(2 + unit % pool);
-}
-constexpr int kGradPool = 2;
-
-std::string name_of_buffer(const char* what, std::size_t buffer) {
-  return std::string(what) + (buffer == 0 ? ", unit 0" : buffer == 1 ? ", last unit" : ", a block");
-}
-
-// Elements of the largest unit that uses each buffer.
-std::vector<std::int64_t> sizes_of(const ParamLayout& layout, int pool) {
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(2 + pool));
-  for (int unit = 0; unit < layout.num_units(); ++unit) {
-    std::int64_t& size = sizes[buffer_of(layout, pool, unit)];
-    size = std::max(size, layout.unit(unit).sharded_size);
-  }
-  return sizes;
-}
-
-}  // namespace
-
-int Offload::pool_of(const ParamLayout& layout, const Options& options) {
-  return std::min<int>(layout.num_blocks(), static_cast<int>(options.prefetch) + 1);
-}
-
-void Offload::plan_device(const RunShape& shape, const Options& options, const Keeps& keeps,
-                          MemoryPlan& plan) {
-  const PrecisionConfig& precision = shape.workload.precision;
-  const ParamLayout layout(shape.workload.model, shape.world);
-  const std::int64_t world = to_int(shape.world);
-  const Elements whole = layout.arena_size(), slice(whole.value() / world);
-  const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
-                       DType dtype) {
-    plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype));
-  };
-  if (options.parameters == ParametersOn::whole) {
-    add(Purpose::parameters, "params_full", " P", whole, precision.dtype);
-  } else {
-    if (keeps.parameters) add(Purpose::parameters, "params_shard", " P/N", slice, precision.dtype);
-    const std::vector<std::int64_t> sizes = sizes_of(layout, pool_of(layout, options));
-    for (std::size_t b = 0; b < sizes.size(); ++b)
-      add(Purpose::parameters, name_of_buffer("params_full", b), " unit", Elements(sizes[b]),
-          precision.dtype);
-  }
-  const bool several = keeps.gradients || micro_batches_of(shape) > 1;
-  if (several) add(Purpose::gradients, "grads_shard", " P/N", slice, precision.grad_dtype);
-  const std::vector<std::int64_t> grads = sizes_of(layout, kGradPool);
-  for (std::size_t b = 0; b < grads.size(); ++b) {
-    add(Purpose::gradients, name_of_buffer("grads_full", b), " unit", Elements(grads[b]),
-        precision.grad_dtype);
-    if (several)
-      add(Purpose::gradients, "grads_scratch", " unit/N", Elements(grads[b] / world), precision.grad_dtype);
-  }
-  add(Purpose::workspace, "squares, scalars", " (4 units + 4)", Elements(4 * layout.num_units() + 4),
-      DType::f64);
-  plan_activation_buffers(shape, plan);
-  plan.add(Purpose::workspace, "scalars_host", "8 x 8", bytes_of(Elements(8), DType::f64), Place::pinned);
-}
 
 Offload::Offload(RunContext& context, const Options& options, const Keeps& keeps,
                  const MakeUpdates& make_updates)
@@ -142,5 +79,49 @@ Offload::Offload(RunContext& context, const Options& options, const Keeps& keeps
   landed_.resize(pieces.size());
   update_ = make_updates(layout_, std::move(pieces));
 }
+
+namespace {
+
+// [anchor: states-on-the-host]
+// The host: 12 bytes a parameter of states (8 in fp32, where the master is what goes back), its gradient, and the
+// rounded parameters. Pieces follow each other as units and their slices do.
+std::unique_ptr<PieceUpdates> in_host_memory(const OffloadOptions& options, RunContext& context,
+                                             const ParamLayout& layout, std::vector<Piece> pieces) {
+  const PrecisionConfig& precision = context.shape.workload.precision;
+  const std::int64_t n = layout.arena_size().value() / to_int(context.shape.world);
+  const int turns = options.update == UpdateKind::delayed ? 2 : 1;
+  const auto flat = [&](Purpose purpose, const char* name, std::int64_t size, DType dtype, Place place) {
+    return context.ledger.zeros(purpose, name, {size}, dtype, place);
+  };
+  const at::Tensor grads =
+                       flat(Purpose::gradients, "grads_host", n * turns, precision.grad_dtype, Place::pinned),
+                   params = flat(Purpose::parameters, "params_host", n, precision.dtype, Place::pinned),
+                   master = precision.has_master()
+                                ? flat(Purpose::master, "master_host", n, DType::f32, Place::host)
+                                : params,
+                   momentum = flat(Purpose::momentum, "momentum_host", n, DType::f32, Place::host),
+                   variance = flat(Purpose::variance, "variance_host", n, DType::f32, Place::host);
+  std::int64_t begin = 0;
+  for (Piece& p : pieces) {
+    const auto part = [&](const at::Tensor& of, std::int64_t at = 0) {
+      return of.narrow(0, at + begin, p.range.size());
+    };
+    for (int turn = 0; turn < turns; ++turn) p.grads[turn] = part(grads, turn * n);
+    p.master = part(master), p.momentum = part(momentum), p.variance = part(variance);
+    p.params = precision.has_master() ? part(params) : p.master;
+    init_slice(layout, p.unit, Segment::sharded, p.range, context.shape.workload.seed, p.master);
+    if (precision.has_master()) p.params.copy_(p.master);
+    begin += p.range.size();
+  }
+  return std::make_unique<HostUpdate>(std::move(pieces), hyper_of(context.shape.workload.optim),
+                                      Offload::threads_of(options, context.shape.world));
+}
+
+}  // namespace
+
+Offload::Offload(RunContext& context, const Options& options)
+    : Offload(context, options, {}, [&](const ParamLayout& layout, std::vector<Piece> pieces) {
+        return in_host_memory(options, context, layout, std::move(pieces));
+      }) {}
 
 }  // namespace sc

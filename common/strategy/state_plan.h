@@ -1,0 +1,15 @@
+// AdamW's state of what a rank steps, by formula. No torch.
+#pragma once
+
+#include <string>
+
+#include "common/memory/plan.h"
+
+namespace sc {
+
+/// An fp32 master (beside 16-bit parameters alone) and two moments, `elements` each.
+///   where  "shard" or "full", the end of the buffers' names
+void plan_optimizer_state(const RunShape& shape, Elements elements, MemoryPlan& plan,
+                          const std::string& where = "shard");
+
+}  // namespace sc

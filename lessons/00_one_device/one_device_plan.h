@@ -1,0 +1,38 @@
+// What lesson 00 holds and sends, known before a run; and its settings. No torch.
+#pragma once
+
+#include "common/model/param_layout.h"
+#include "common/strategy/plans.h"
+
+namespace sc {
+
+enum class ReduceEvery { step, micro_batch };
+enum class TiedSum { joint, split };
+
+struct ReduceOrder {
+  std::int64_t virtual_ranks = 1;  // W: the micro-batches are dealt to W ranks as a real world of W would
+  ReduceEvery reduce_every = ReduceEvery::step;  // sum over ranks once a step, or after every micro-batch
+  TiedSum tied_sum =
+      TiedSum::joint;  // split: the head's and the embedding's part of wte's gradient meet at the end
+  bool operator==(const ReduceOrder&) const = default;
+};
+
+WorldSize ranks_of(const ReduceOrder& order);
+/// The head's own part of wte's gradient; 0: it has none.
+std::int64_t head_elements(const RunShape& shape, const ReduceOrder& order);
+/// Whole gradients: the sum itself; the virtual rank that computes now (W > 1); the sum over ranks of one micro-batch
+/// (micro_batch).
+int gradients_held(const ReduceOrder& order);
+
+class ReferenceOrderPlans final : public PlansWith<ReduceOrder> {
+ public:
+  using PlansWith::PlansWith;
+  [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
+  [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Division division(WorldSize world) const override;
+
+ private:
+  [[nodiscard]] FieldTable<Options> table() const override;
+};
+
+}  // namespace sc

@@ -1,0 +1,44 @@
+// What lesson 01 takes from the ledger, as data_parallel_plan.cpp says.
+#include "common/model/unit_views.h"
+#include "data_parallel.h"
+
+namespace sc {
+
+DataParallel::DataParallel(RunContext& context, const Options& options)
+    : context_(context),
+      options_(options),
+      layout_(context.shape.workload.model, context.shape.world),
+      passes_(context, layout_),
+      sums_(passes_.sums()) {
+  const Elements psi = layout_.arena_size();
+  const PrecisionConfig& precision = context.shape.workload.precision;
+  Ledger& ledger = context.ledger;
+  params_arena_ = ledger.zeros(Purpose::parameters, "params_full", {psi.value()}, precision.dtype);
+  const at::Tensor grads_arena =
+      ledger.zeros(Purpose::gradients, "grads_full", {psi.value()}, precision.grad_dtype);
+  // What AdamW steps: an fp32 master beside 16-bit parameters, else the parameters themselves; and two
+  // moments.
+  const OptimizerState state(context, psi, "full");
+  params_full_ = unit_views(layout_, params_arena_);
+  grads_full_ = unit_views(layout_, grads_arena);
+  for (int unit = 0; unit < layout_.num_units(); ++unit) {
+    OwnedSlice s = whole_unit(layout_, unit);
+    s.params = params_full_[unit].sharded;
+    s.grads = grads_full_[unit].sharded;
+    // Replicas start equal because initialisation is a function of the seed alone; no broadcast is needed.
+    take_over(context, layout_, state, s);
+    slices_.push_back(std::move(s));
+  }
+  for (const Bucket& b : make_buckets(layout_, options.bucket)) {
+    const int ready_after = options.overlap ? b.ready_after : 0;  // after unit 0 backward is done
+    buckets_.push_back({ready_after, grads_arena.narrow(0, b.range.begin, b.range.size()), {}, {}});
+  }
+  if (const std::int64_t largest = elements_to_convert(context.shape, options.bucket); largest > 0) {
+    grads_bucket_ = ledger.zeros(Purpose::communication, "grads_bucket", {largest}, precision.reduce_dtype);
+  }
+  hash_ = ledger.zeros(Purpose::workspace, "replica hashes", {1}, DType::i64);
+  hashes_full_ =
+      ledger.zeros(Purpose::workspace, "replica hashes", {to_int(context.shape.world)}, DType::i64);
+}
+
+}  // namespace sc

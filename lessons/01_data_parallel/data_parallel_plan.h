@@ -1,0 +1,30 @@
+// What lesson 01 holds and sends, known before a run; and its settings. No torch.
+#pragma once
+
+#include "buckets.h"
+#include "common/model/param_layout.h"
+#include "common/strategy/plans.h"
+
+namespace sc {
+
+struct DataParallelOptions {
+  BucketSize bucket;
+  bool overlap = true;  // issue a bucket as soon as backward has completed it; off: all after backward
+  std::int64_t verify_replicas = 50;  // every k steps all ranks compare a hash of their parameters; 0 = never
+};
+
+/// Of the buffer in which a bucket is converted to precision.reduce_dtype: the largest bucket; 0 where gradients travel as
+/// they are.
+std::int64_t elements_to_convert(const RunShape& shape, BucketSize size);
+
+class DataParallelPlans final : public PlansWith<DataParallelOptions> {
+ public:
+  using PlansWith::PlansWith;
+  [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
+  [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+
+ private:
+  [[nodiscard]] FieldTable<Options> table() const override;
+};
+
+}  // namespace sc

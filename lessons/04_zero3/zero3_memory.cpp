@@ -1,0 +1,71 @@
+// What lesson 04 takes from the ledger, as zero3_plan.cpp says.
+#include "zero3.h"
+#include "zero3_buffers.h"
+
+namespace sc {
+
+Zero3::Zero3(RunContext& context, const Options& options)
+    : context_(context),
+      options_(options),
+      layout_(layout_of(context.shape, options)),
+      passes_(context, layout_),
+      sums_(passes_.sums()),
+      gathered_(static_cast<std::size_t>(layout_.num_units())),
+      published_(static_cast<std::size_t>(layout_.num_units())),
+      in_flight_(kZero3GradBuffers),
+      scratch_(kZero3GradBuffers) {
+  const PrecisionConfig& precision = context.shape.workload.precision;
+  const std::int64_t world = to_int(context.shape.world);
+  const Elements slice = layout_.arena_size() / world, whole = layout_.arena_size(Segment::whole);
+  const auto flat = [&](Purpose purpose, const char* name, std::int64_t n, DType dtype) {
+    return n == 0 ? at::Tensor() : context.ledger.zeros(purpose, name, {n}, dtype);
+  };
+  const auto gathered = [&](const char* name, std::int64_t n) {
+    return n == 0 ? at::Tensor()
+                  : zeros_in_window(context, Purpose::parameters, name, Elements(n), precision.dtype);
+  };
+  // [anchor: everything-sharded]
+  const at::Tensor params_shard = gathered("params_shard", (layout_.arena_size() - whole).value() / world);
+  const at::Tensor params_whole = flat(Purpose::parameters, "params_whole", whole.value(), precision.dtype);
+  const at::Tensor grads_shard = flat(Purpose::gradients, "grads_shard", slice.value(), precision.grad_dtype);
+  const OptimizerState state(context, slice);
+
+  // What is gathered, and the gradients that backward computes, for a moment and in full.
+  const int pool = pool_of(layout_, options);
+  const auto part = [](const at::Tensor& of, std::int64_t begin, std::int64_t n) {
+    return n == 0 ? at::Tensor() : of.narrow(0, begin, n);
+  };
+  std::vector<at::Tensor> params, grads;
+  for (const UnitLayout& u : sizes_of(layout_, static_cast<std::size_t>(2 + pool), pool))
+    params.push_back(gathered("params_full", u.sharded_size));
+  resident_.assign(params.size(), -1);
+  for (const UnitLayout& u : sizes_of(layout_, kZero3GradBuffers, 2)) {
+    const std::int64_t sharded = u.sharded_size / world, size = sharded + u.whole_size / world;
+    grads.push_back(flat(Purpose::gradients, "grads_full", size * world, precision.grad_dtype));
+    if (micro_batches_of(context.shape) == 1) continue;
+    const at::Tensor beside = flat(Purpose::gradients, "grads_scratch", size, precision.grad_dtype);
+    scratch_[grads.size() - 1] = {part(beside, 0, sharded), part(beside, sharded, size - sharded)};
+  }
+  for (int unit = 0; unit < layout_.num_units(); ++unit) {
+    const UnitLayout& u = layout_.unit(unit);
+    params_buffer_.push_back(params_buffer_of(layout_, pool, unit));
+    grads_buffer_.push_back(grads_buffer_of(layout_, unit));
+    const at::Tensor& p = params[params_buffer_.back()];
+    const at::Tensor& g = grads[grads_buffer_.back()];
+    params_full_.push_back({part(p, 0, u.sharded_size), part(params_whole, u.whole_begin, u.whole_size)});
+    grads_full_.push_back({part(g, 0, u.sharded_size), part(g, u.sharded_size, u.whole_size)});
+    for (const Segment segment : {Segment::sharded, Segment::whole}) {
+      OwnedSlice s = slice_of_rank(layout_, unit, context.comm.rank(), segment);
+      if (!s.empty()) {
+        if (segment == Segment::whole) s.replica = params_full_[unit].whole;
+        s.params =
+            segment == Segment::sharded ? part_of_arena(layout_, s, params_shard) : s.of_unit(s.replica);
+        s.grads = part_of_arena(layout_, s, grads_shard);
+        take_over(context, layout_, state, s);
+      }
+      slices_.push_back(std::move(s));
+    }
+  }
+}
+
+}  // namespace sc

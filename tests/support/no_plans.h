@@ -1,0 +1,19 @@
+// For strategies that exist in tests alone: nothing is planned.
+#pragma once
+
+#include "common/strategy/plans.h"
+
+namespace sc::test {
+
+template <class O>
+class NoPlans final : public PlansWith<O> {
+ public:
+  using PlansWith<O>::PlansWith;
+  [[nodiscard]] MemoryPlan memory_plan(const RunShape& /*shape*/) const override { return {}; }
+  [[nodiscard]] CommPlan comm_plan(const RunShape& /*shape*/) const override { return {}; }
+
+ private:
+  [[nodiscard]] FieldTable<O> table() const override { return {}; }
+};
+
+}  // namespace sc::test
