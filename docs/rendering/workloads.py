@@ -68,6 +68,12 @@ def named(workload_hash, settings):
     raise RenderError(f"a run with the settings {' '.join(settings)}: its workload is none of {', '.join(FILES.values())}; make its record again")
 
 
+def in_todays_keys(command):
+    """An evaluation of one micro-batch is one of as many rows."""
+    settings = dict(one.split("=", 1) for one in settings_in(command))
+    return command.replace("data.validation_batches=1 ", f"data.validation_rows={settings.get('batch.micro')} ")
+
+
 def workload_of(run):
     return named(run["workload_hash"], settings_in(run["command"]))
 
