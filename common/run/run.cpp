@@ -156,7 +156,7 @@ void refuse_what_the_host_lacks(const TrainJob& job, const std::vector<MemoryPla
 
 // What a GPU has free is known once it is in use: train() asks.
 void refuse_too_large(const TrainJob& job) {
-  const std::vector<MemoryPlan> plans = plans_of_stages(job.lesson, shape_of_run(job));
+  const std::vector<MemoryPlan> plans = plans_of_stages(job.lesson.plans, shape_of_run(job));
   for (const MemoryPlan& plan : plans) {
     refuse_past("--host-cap", job.line.host_cap, plan.total(Place::pinned) + plan.total(Place::host),
                 "in the host's memory");

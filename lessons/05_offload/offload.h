@@ -15,7 +15,7 @@
 
 namespace sc {
 
-class OffloadPlans final : public PlansWith<OffloadOptions> {
+class OffloadPlans final : public PlansWith<OffloadPlans, OffloadOptions> {
  public:
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;

@@ -130,6 +130,7 @@ std::string OffloadPlans::predict(const RunShape& shape) const {
 
 Facts Offload::facts_of(const RunShape& shape, const Options& options) {
   Facts facts{.links = {.copy_mbps = options.link_mbps},
+              .smaller = {"parameters=sharded", "parameters=sharded prefetch=0"},
               .no_graph = "the host computes in the middle of a step, and a graph cannot wait for it"};
   const Elements slice = ParamLayout(shape.workload.model, shape.world).arena_size() / to_int(shape.world);
   if (options.update == UpdateKind::delayed)

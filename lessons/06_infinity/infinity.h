@@ -8,7 +8,7 @@
 
 namespace sc {
 
-class InfinityPlans final : public PlansWith<InfinityOptions> {
+class InfinityPlans final : public PlansWith<InfinityPlans, InfinityOptions> {
  public:
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;

@@ -139,6 +139,10 @@ CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
 Facts InfinityPlans::facts(const RunShape& shape) const {
   Facts facts = Offload::facts_of(shape, options_);
   facts.planned_from = 1;  // the first step has no update behind it
+  for (const char* setting : {"grads_at=host", "parameters=sharded grads_at=host",
+                              "parameters=sharded grads_at=host params_at=host",
+                              "parameters=sharded grads_at=host params_at=disk prefetch=0"})
+    facts.smaller.emplace_back(setting);
   return facts;
 }
 

@@ -12,7 +12,7 @@
 
 namespace sc {
 
-class PipelinePlans final : public PlansWith<PipelineOptions> {
+class PipelinePlans final : public PlansWith<PipelinePlans, PipelineOptions> {
  public:
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;

@@ -52,7 +52,7 @@ Division PipelinePlans::division(WorldSize world) const {
 }
 
 Facts PipelinePlans::facts(const RunShape& /*shape*/) const {
-  return {.links = {.message_ms = options_.link_ms}};
+  return {.links = {.message_ms = options_.link_ms}, .smaller = {"states=sharded", "schedule=1f1b chunks=1"}};
 }
 
 MemoryPlan PipelinePlans::memory_plan(const RunShape& shape) const {

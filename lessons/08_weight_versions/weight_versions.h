@@ -16,7 +16,7 @@ namespace sc {
 
 struct SavedNumbers;
 
-class WeightVersionsPlans final : public PlansWith<VersionOptions> {
+class WeightVersionsPlans final : public PlansWith<WeightVersionsPlans, VersionOptions> {
  public:
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;

@@ -36,7 +36,7 @@ const Row& row_of(const std::vector<Row>& rows, const std::string& folder) {
 Bytes planned(const Row& row, std::int64_t micro) {
   RunShape shape = row.shape;
   shape.workload.batch.micro = micro;
-  return detail::plans_of_stages(row.candidate.plans, shape).front().total() + kBesideThePlan;
+  return detail::plans_of_stages(*row.candidate.plans.plans, shape).front().total() + kBesideThePlan;
 }
 
 TEST(Choose, TakesTheLargestMicroBatchThatFits) {
@@ -61,7 +61,7 @@ TEST(Choose, TheHostIsSharedByAllRanks) {
   Machine host = machine(4, Bytes(100'000'000'000));
   const Row row = row_of(search(host, measured(), tiny()), "05_offload");
   ASSERT_TRUE(row.fits);
-  const MemoryPlan one = detail::plans_of_stages(row.candidate.plans, row.shape).front();
+  const MemoryPlan one = detail::plans_of_stages(*row.candidate.plans.plans, row.shape).front();
   EXPECT_EQ(row.needs.host, 4 * (one.total(Place::pinned) + one.total(Place::host)));
   host.host_memory = Bytes(1'000'000);
   const Row refused = row_of(search(host, measured(), tiny()), "05_offload");
@@ -264,7 +264,7 @@ const std::vector<Counted> kCounted = {
 std::vector<Row> rows_of(const Machine& m) { return search(m, measured(), counted()); }
 Row row_of(const Machine& m, const Counted& c) {
   for (const Row& row : rows_of(m))
-    if (row.candidate.plans.folder == c.folder && row.candidate.settings == c.settings) return row;
+    if (row.candidate.plans.folder == c.folder && row.candidate.plans.settings == c.settings) return row;
   ADD_FAILURE() << "no candidate";
   return {};
 }
@@ -284,7 +284,7 @@ TEST(ChooseCounts, BytesOfEveryCandidateAreThoseByHand) {
   for (const std::int64_t gpus : {2, 4}) {  // none is left out
     for (const Candidate& candidate : candidates(gpus))
       EXPECT_TRUE(std::ranges::any_of(kCounted, [&](const Counted& c) {
-        return c.folder == candidate.plans.folder && c.settings == candidate.settings;
+        return c.folder == candidate.plans.folder && c.settings == candidate.plans.settings;
       })) << candidate.plans.folder;
   }
 }

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "common/data/loader.h"
+#include "common/data/loader_plan.h"
 #include "common/data/token_file.h"
 #include "common/data/tokenizer.h"
 #include "tests/storage/temp_dir.h"
@@ -83,7 +84,7 @@ TEST_F(LoaderCudaTest, BatchesAreTheCpusInEveryOrder) {
 
 TEST_F(LoaderCudaTest, BytesAreThePlans) {
   MemoryPlan plan;
-  Loader::plan(workload_, 2, DeviceKind::cuda, plan);
+  plan_loader(workload_, 2, DeviceKind::cuda, plan);
   EXPECT_EQ(gpu_ledger_->peak(Purpose::workspace), plan.of(Purpose::workspace));
   EXPECT_EQ(gpu_ledger_->peak(Purpose::workspace, Place::pinned), plan.of(Purpose::workspace, Place::pinned));
   EXPECT_EQ(gpu_ledger_->peak_total(), plan.total());

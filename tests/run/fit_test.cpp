@@ -26,8 +26,8 @@ LimitedRun limited(const std::string& folder = "01_data_parallel") {
   for (const StrategyPlans& lesson : lesson_plans()) {
     const bool divides_states = lesson.folder < "05";  // a pipeline has tests of its own below
     if (run.plans && divides_states) run.strategies.push_back(lesson);
-    if (lesson.folder == folder)
-      run.plans = [lesson](const RunShape& shape) { return detail::plans_of_stages(lesson, shape); };
+    if (lesson.folder == folder && !run.plans)
+      run.plans = [lesson](const RunShape& shape) { return detail::plans_of_stages(*lesson.plans, shape); };
   }
   return run;
 }
@@ -182,6 +182,29 @@ TEST(Fit, StagesOfOneMachineNeedTheirSum) {
   EXPECT_NE(fix_of(run), "it fits");
 }
 
+// What costs least comes first: another place for the same numbers.
+TEST(Fit, ItsOwnSettingsComeFirst) {
+  LimitedRun run = limited("05_offload");
+  run.smaller = {lesson_plans_of("05_offload", {"prefetch=3"}),  // which takes more
+                 lesson_plans_of("05_offload", {"parameters=sharded"}),
+                 lesson_plans_of("05_offload", {"parameters=sharded", "prefetch=0"})};
+  run.cap = detail::plans_of_stages(*run.smaller[1].plans, run.shape).at(0).total();
+  ASSERT_GT(run.plans(run.shape).at(0).total(), run.cap);
+  EXPECT_EQ(changes_that_fit(run).front().what, "--set parameters=sharded");
+  EXPECT_EQ(changes_that_fit(run).front().bytes, run.cap);
+  run.cap = run.cap - Bytes(1);
+  EXPECT_EQ(changes_that_fit(run).front().what, "--set parameters=sharded --set prefetch=0");
+}
+
+// Strategies of the list with their settings, and the number of their lesson.
+TEST(Fit, OtherStrategiesComeWithTheirSettings) {
+  LimitedRun run = limited();
+  run.strategies = {lesson_plans_of("06_infinity", {"parameters=sharded", "params_at=disk"})};
+  run.cap = detail::plans_of_stages(*run.strategies[0].plans, run.shape).at(0).total();
+  EXPECT_EQ(changes_that_fit(run).back().what,
+            "infinity (lesson 06) -n 2 --set parameters=sharded --set params_at=disk");
+}
+
 TEST(Fit, StrategiesThatDivideMoreAndComputeAgain) {
   LimitedRun run = limited();
   run.cap = Bytes(INT64_MAX);
@@ -191,7 +214,7 @@ TEST(Fit, StrategiesThatDivideMoreAndComputeAgain) {
     if (12 % world != 0) continue;
     shape.world = WorldSize{world};
     for (const StrategyPlans& strategy : run.strategies)
-      run.cap = std::min(run.cap, detail::plans_of_stages(strategy, shape).at(0).total());
+      run.cap = std::min(run.cap, detail::plans_of_stages(*strategy.plans, shape).at(0).total());
   }
   const std::vector<Change> changes = changes_that_fit(run);
   ASSERT_FALSE(changes.empty());
