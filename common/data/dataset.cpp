@@ -133,7 +133,8 @@ std::vector<std::string_view> paragraphs(std::string_view text) {
 Path tokenize_once(FileOps& ops, const Path& text, const Tokenizer& tokenizer, Packing packing,
                    const Path& cache) {
   const MappedFile file(text);
-  require_text(file.text(), text, /*as_text=*/false);
+  require_text(file.text(), text, /*as_text=*/false,
+               fmt::format(" --tokenizer {}", tokenizer.name()));  // prepare's own is gpt2
   const std::string_view content = without_bom(file.text());
   constexpr std::size_t kKeyDigits = 16;
   const bool stream = packing == Packing::pack;
@@ -158,6 +159,10 @@ Dataset Dataset::open(FileOps& ops, const Workload& workload, const Path& cache,
   Dataset data(std::move(file), std::move(own), workload,
                validation.empty() ? workload.data.source : validation);
   data.note_ = note_of(workload.data.source);
+  if (!validation.empty() && validation != workload.data.source) {
+    const std::string other = note_of(validation);
+    data.note_ += (data.note_.empty() || other.empty() ? "" : "; ") + other;
+  }
   return data;
 }
 

@@ -90,7 +90,9 @@ void refuse_other_workload(const TrainJob& job, const checkpoint::Manifest& mani
   for (const std::string& key : may_differ) {
     if (!now.contains(key))
       throw InputError(ExitCode::usage, "--resume-with " + key, "no key of the workload has that name",
-                       "--explain all lists them; the strategy's own keys may differ anyway");
+                       newer_for(key).empty()
+                           ? "--explain all lists them; the strategy's own keys may differ anyway"
+                           : newer_for(key));
   }
   const std::map<std::string, std::string> before = in_todays_keys(manifest.workload);
   std::string differ, names;

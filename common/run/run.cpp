@@ -98,6 +98,7 @@ int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedC
   const std::vector<RankPlan> plans = rank_plans_of(lesson, shape);
   std::cout << describe_plan(lesson.info.name, shape, batch)
             << format_plan_table(plans, shape.world, data_ranks(shape)) << lesson.plans.predict(shape);
+  if (!config.note.empty()) std::cout << "  note: " << shown(config.note, 4096) << "\n";
   if (!batch.note.empty()) std::cout << "  note: " << batch.note << "\n";
   Bytes most, on_host, on_disk;
   for (const RankPlan& plan : plans) {

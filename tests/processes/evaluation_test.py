@@ -69,6 +69,14 @@ class EvaluationTest(support.ProcessTest):
         self.expect_well(other.job())
         self.assertNotAlmostEqual(other.record()["validation_loss"], found["00_one_device", 0, 1], places=4)
 
+    # A file of before evaluations were counted in rows means what it meant then, and one line says so.
+    def test_an_older_workload_file(self):
+        with open(os.path.join(support.scratch, "older.json"), "w", encoding="utf-8") as file:
+            json.dump({"data": {"validation_batches": 2}, "batch": {"micro": 3}}, file)
+        ended = support.execute([support.program("00_one_device"), "--workload", file.name, "--plan"])
+        self.expect_well(ended)
+        self.assertRegex(ended.out, r"\n  note: \S+/older\.json:1:\d+: validation_batches 2 of batch\.micro 3 rows: taken as \"validation_rows\": 6\n")
+
     def test_a_comparison_knows_the_files(self):
         weights, texts = support.Run("00_one_device", 0, "", "--steps", "1"), [text_file(4000), text_file(4001)]
         self.expect_well(weights.job())

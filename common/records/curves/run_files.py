@@ -218,7 +218,7 @@ def load_record(path):
 def in_todays_keys(workload):
     """Older records have evaluations in micro-batches (common/config/other_names.cpp)."""
     batches, micro = (str(workload.get(key, "")) for key in ("data.validation_batches", "batch.micro"))
-    if not (batches.isdecimal() and micro.isdecimal()):
+    if not all(number.isascii() and number.isdecimal() and len(number) <= 8 for number in (batches, micro)):
         return workload
     kept = {key: value for key, value in workload.items() if key != "data.validation_batches"}
     return {"data.validation_rows": str(int(batches) * int(micro)), **kept}
