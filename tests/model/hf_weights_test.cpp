@@ -272,7 +272,7 @@ TEST(HfWeights, AFileWithoutBiases) {
 
 TEST(HfWeights, RowsOfPadding) {
   const GptConfig config = golden_config(true);
-  for (const std::int64_t rows : {98, 100, 104, 112, 128, 256, 512, 1024}) {
+  for (const std::int64_t rows : {104, 112, 128, 256, 512, 1024}) {
     Edited file(kFolder / "tied.safetensors");
     file.spec("transformer.wte.weight").shape = {rows, 32};
     file.data["transformer.wte.weight"].resize(static_cast<std::size_t>(rows) * 32 * 4, std::byte{1});
@@ -286,7 +286,7 @@ TEST(HfWeights, RowsOfPadding) {
     EXPECT_TRUE(at::equal(load_all(path, layout)[0].sharded,
                           load_all(kFolder / "tied.safetensors", layout)[0].sharded));
   }
-  for (const std::int64_t rows : {99, 101, 120, 2048}) {  // another vocabulary
+  for (const std::int64_t rows : {98, 99, 100, 101, 120, 2048}) {  // another vocabulary
     Edited file(kFolder / "tied.safetensors");
     file.spec("transformer.wte.weight").shape = {rows, 32};
     file.data["transformer.wte.weight"].resize(static_cast<std::size_t>(rows) * 32 * 4);
