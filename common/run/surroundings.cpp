@@ -17,7 +17,7 @@ void plan_surroundings(const RunShape& shape, MemoryPlan& plan) {
     plan.add(Purpose::workspace, "loss scaler", "scale, good steps, overflows",
              Bytes(size_of(DType::f32) + 2 * size_of(DType::i64)));
   }
-  Loader::plan(shape.workload, data_ranks(shape), shape.device, plan);
+  plan_loader(shape.workload, data_ranks(shape), shape.device, plan);
   plan_group(shape, shape.world, plan);
 }
 
