@@ -4,7 +4,7 @@ from .machine_tables import beside_copies
 from .registry import RenderError, bytes_text, has, record, renders, source, table
 from .workloads import with_settings, workload
 
-MPI_PIECE, MPI_SLOTS = 256 * 1024, 4  # common/comm/mpi/mpi_exchange.h
+MPI_PIECE, MPI_SLOTS = 256 * 1024, 4  # common/comm/scratch.h
 
 
 class Sizes:
