@@ -38,6 +38,7 @@ constexpr DataParallelOptions kRight{.bucket = {}, .overlap = true, .verify_repl
 
 class BrokenPlans final : public PlansWith<BrokenPlans, BrokenOptions> {
  public:
+  using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override {
     return DataParallelPlans(kRight).memory_plan(shape);
   }
