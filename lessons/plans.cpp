@@ -6,7 +6,7 @@
 #include "03_zero2/zero2.h"
 #include "04_zero3/zero3.h"
 #include "05_offload/offload.h"
-#include "07_pipeline/pipeline.h"
+#include "07_pipeline/pipeline_plan.h"
 
 namespace sc {
 std::vector<StrategyPlans> lesson_plans() {

@@ -11,8 +11,8 @@
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
 #include "lessons/06_infinity/infinity.h"
-#include "lessons/07_pipeline/pipeline.h"
-#include "lessons/08_weight_versions/weight_versions.h"
+#include "lessons/07_pipeline/pipeline_plan.h"
+#include "lessons/08_weight_versions/weight_versions_plan.h"
 
 namespace sc::choose {
 namespace {

@@ -54,12 +54,15 @@ TESTS = {
     "lessons/05_offload/offload.cpp": [OFFLOAD, INFINITY],  # 06 alone is told what will be gathered
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY] for name in ("infinity", "infinity_plan", "param_home")},
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW] for name in ("streamed_thread", "streamed_update")},
-    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline", "pipeline_plan", "stage", "stage_plan", "split", "share")},
-    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("executor", "slots")},
-    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "weight_versions_plan", "endless")},
+    **{f"common/pipeline/{name}.cpp": [PIPELINE] for name in ("share", "split", "stage", "stage_memory", "stage_plan")},
+    **{f"common/pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("messages", "slots")},
+    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline", "pipeline_memory", "pipeline_plan", "proven")},
+    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "weight_versions_memory", "weight_versions_plan", "endless")},
+    "lessons/08_weight_versions/ring.h": [VERSIONS],
 }
 SOURCES_OF_HEADERS = {
     "common/watch/comm_op.h": ["common/watch/comm_op.cpp", "common/watch/comm_record.cpp", "common/comm/mpi/mpi_exchange.cpp"],
+    "lessons/08_weight_versions/ring.h": [f"lessons/08_weight_versions/{name}.cpp" for name in ("weight_versions", "weight_versions_memory", "in_flight")],
 }
 # Of a test that many files share, what looks at this one: a mutant runs all tests (*), and these alone are all that can notice it.
 NARROW = {name: f"*Zero{int(name[9]) - 1}*:*PlansOf*:*ModelStates*" for name in TESTS if re.match(r"lessons/0[234]_", name)}
