@@ -9,8 +9,8 @@
 #include "03_zero2/zero2_plan.h"
 #include "04_zero3/zero3_plan.h"
 #include "06_infinity/infinity.h"
-#include "08_weight_versions/weight_versions.h"
-#include "lessons/07_pipeline/pipeline.h"
+#include "07_pipeline/pipeline_plan.h"
+#include "08_weight_versions/weight_versions_plan.h"
 
 namespace sc {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "common/base/check.h"
 #include "lessons/06_infinity/infinity.h"
-#include "lessons/07_pipeline/pipeline.h"
-#include "lessons/08_weight_versions/weight_versions.h"
+#include "lessons/07_pipeline/pipeline_plan.h"
+#include "lessons/08_weight_versions/weight_versions_plan.h"
 #include "lessons/plans.h"
 
 namespace sc::choose {

@@ -1,9 +1,9 @@
 // Lesson 08 in numbers that were counted by hand: versions, buffers, messages, what is in flight, idle time.
 // S stages, M micro-batches a step, an update every E of them.
-#include "lessons/08_weight_versions/steady.h"
-
 #include <algorithm>
 
+#include "common/pipeline/measured.h"
+#include "lessons/08_weight_versions/versions_read.h"
 #include "lessons/08_weight_versions/weight_versions.h"
 #include "pipedream/cost_files.h"
 #include "pipedream/schedule_file.h"
@@ -265,7 +265,7 @@ TEST(SteadyIdle, IsWhatTheSlowestStageOrTheLinksLeave) {
     for (const std::int64_t micro_batches : {4, 8}) {
       for (const VersionRule rule : {VersionRule::none, VersionRule::stash}) {
         const Endless endless(shape_of(c.stages, micro_batches, 0), options_of(rule, c.every));
-        const Steady steady = steady_by(endless, costs(c.times, c.latency));
+        const StepTime steady = endless.steps().time_by(costs(c.times, c.latency));
         SCOPED_TRACE(std::to_string(&c - cases.data()) + ", M " + std::to_string(micro_batches));
         EXPECT_NEAR(steady.seconds, c.each * static_cast<double>(micro_batches), 1e-9);
         EXPECT_NEAR(steady.idle, c.idle, 1e-9);
@@ -316,7 +316,7 @@ Timetable timetable_of_marks(const VersionOptions& options, const std::string& l
     const int stage = to_int(comm.rank());
     const Endless endless(shape_of(2, 4, stage), options);
     Timeline timeline;
-    timeline.keep_recent(kTimedSteps);
+    timeline.keep_recent(kMeasuredSteps);
     const Timeline::Clock::time_point zero{std::chrono::hours(1)};
     const auto at = [&](double ms) { return zero + std::chrono::microseconds(std::llround(1e3 * ms)); };
     for (std::int64_t t = 1; t <= last_window; ++t) {
@@ -330,7 +330,12 @@ Timetable timetable_of_marks(const VersionOptions& options, const std::string& l
     }
     VersionsRead read;
     read.forward = {{stage, 5}, {7, 3}}, read.backward = {{stage + 1, 8}};
-    Timetable mine = steady_timetable(endless, options, timeline, kSince, read, comm);
+    const StageOptions of_stage = stage_options(options);
+    std::vector<VersionsRead> versions = gather_versions(read, comm);
+    Timetable mine =
+        timetable_of({.share = endless.share, .options = of_stage, .steps = endless.steps(), .first = kSince},
+                     timeline, comm);
+    mine.length = "period", mine.versions = std::move(versions);
     if (stage == 0) table = std::move(mine);
   });
   for (const std::exception_ptr& error : thrown) EXPECT_FALSE(error);

@@ -1,7 +1,7 @@
 // What the tests of lesson 08 train, and what it must come to.
 #pragma once
 
-#include "lessons/07_pipeline/split.h"
+#include "common/pipeline/split.h"
 #include "lessons/08_weight_versions/weight_versions.h"
 #include "tests/support/harness.h"
 #include "tests/support/stale_reference.h"

@@ -57,16 +57,18 @@ TESTS = {
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY] for name in ("infinity", "infinity_plan", "param_home")},
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW] for name in ("streamed_thread", "streamed_update")},
     "lessons/06_infinity/streamed_state.cpp": [INFINITY],
+    **{f"common/pipeline/{name}.cpp": [PIPELINE] for name in ("share", "split", "stage", "stage_memory")},
+    **{f"common/pipeline/{name}.cpp": [PIPELINE, STEADY] for name in ("stage_plan", "steps")},
+    **{f"common/pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("messages", "slots")},
     "lessons/07_pipeline/pipeline.cpp": [PIPELINE, COPIES],
-    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline_plan", "stage", "split", "share")},
-    "lessons/07_pipeline/stage_plan.cpp": [PIPELINE, STEADY],
-    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("executor", "slots")},
-    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "in_flight")},
+    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline_memory", "pipeline_plan", "proven")},
+    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "weight_versions_memory", "in_flight")},
     **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS, STEADY] for name in ("weight_versions_plan", "endless")},
-    "lessons/08_weight_versions/steady.cpp": [STEADY],
+    "lessons/08_weight_versions/ring.h": [VERSIONS],
 }
 SOURCES_OF_HEADERS = {
     "common/watch/comm_op.h": ["common/watch/comm_op.cpp", "common/watch/comm_record.cpp", "common/comm/mpi/mpi_exchange.cpp"],
+    "lessons/08_weight_versions/ring.h": [f"lessons/08_weight_versions/{name}.cpp" for name in ("weight_versions", "weight_versions_memory", "in_flight")],
 }
 # Of a test that many files share, what looks at this one: a mutant runs all tests (*), and these alone are all that can notice it.
 NARROW = {name: f"*Zero{int(name[9]) - 1}*:*PlansOf*:*ModelStates*" for name in TESTS if re.match(r"lessons/0[234]_", name)}

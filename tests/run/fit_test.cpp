@@ -10,7 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/text.h"
 #include "common/run/run_shape.h"
-#include "lessons/07_pipeline/pipeline.h"
+#include "lessons/07_pipeline/pipeline_plan.h"
 #include "lessons/plans.h"
 
 namespace sc {

@@ -1,25 +1,11 @@
-// What a stage holds.
-#include <algorithm>
-#include <string>
+// What a stage takes from the ledger, as plan_stage says.
+#include <ATen/ops/zeros.h>
 
-#include "common/strategy/state_plan.h"
-#include "stage.h"
+#include <algorithm>
+
+#include "common/pipeline/stage.h"
 
 namespace sc {
-
-void Stage::plan(const RunShape& shape, const Share& share, MemoryPlan& plan) {
-  const PrecisionConfig& precision = shape.workload.precision;
-  const auto whole = [&](Purpose purpose, const char* name, DType dtype, int times = 1) {
-    plan.add(purpose, name, std::to_string(size_of(dtype)) + " of this stage",
-             times * bytes_of(share.elements, dtype));
-  };
-  whole(Purpose::parameters, "params_stage", precision.dtype);
-  if (const int older = share.slots.pools.weights - 1; older > 0)
-    whole(Purpose::stash, "params_stage, older", precision.dtype, older);
-  whole(Purpose::gradients, "grads_stage", precision.grad_dtype);
-  plan_optimizer_state(shape, share.elements / share.shards, plan, share.shards > 1 ? "shard" : "stage");
-  plan_activation_buffers(shape, share.buffers, plan);
-}
 
 Stage::Stage(const RunContext& context, const Share& share)
     : share_(share),
@@ -57,7 +43,8 @@ Stage::Stage(const RunContext& context, const Share& share)
       own.master = has_master_ ? of(state.master, begin / share.shards) : own.params;
       own.momentum = of(state.momentum, begin / share.shards),
       own.variance = of(state.variance, begin / share.shards);
-      // A function of seed, name and element: every stage has the bits that lesson 00 has, the copy those of wte.
+      // A function of seed, name and element: every stage has the bits that lesson 00 has, the copy those of
+      // wte.
       init_slice(share.layout, unit, own.segment, own.range, context.shape.workload.seed, own.master);
       if (has_master_) own.params.copy_(own.master);
     }
@@ -66,6 +53,36 @@ Stage::Stage(const RunContext& context, const Share& share)
   for (int unit = 0; unit < share.layout.num_units(); ++unit)
     if (share.begin(unit) >= 0) hold(unit, share.begin(unit), false);
   if (share.tied_copy > 0) hold(0, share.elements.value() - share.tied_copy, true);
+}
+
+// On a GPU the first use of an operation sets up what its library needs, and that waits for all that the
+// device was given, a posted receive included. Where that message comes only after this stage's answer, as in
+// naive, both stages would wait for ever.
+void Stage::warm_up(const BatchConfig& b) {
+  const int stages = share_.schedule.stages;
+  const auto on_device = sums().options();
+  if (!on_device.device().is_cuda() || stages == 1) return;
+  const at::Tensor tokens = at::zeros({b.micro, b.sequence}, on_device.dtype(at::kLong)),
+                   scale = at::zeros({}, on_device.dtype(at::kFloat));
+  at::Tensor sums = at::zeros({4}, on_device);
+  const Pools& pools = share_.slots.pools;
+  for (int position = share_.stage; position < share_.schedule.positions(); position += stages) {
+    const Part& part = share_.part(position);
+    Slot slot{.set = 0, .input = 0};
+    if (!share_.has_head(position)) slot.grad_in = 0;
+    if (!share_.embeds(position)) slot.grad_out = pools.grads - 1;
+    if (pools.pending > 0) slot.pending = 0;
+    forward(position, tokens, slot);
+    for (const Write write : {Write::overwrite, Write::accumulate}) {
+      if (share_.has_head(position)) head(tokens, scale, slot, write, sums);
+      const auto blocks = [&](Halves halves) {
+        for (int unit = part.last(); unit >= part.first; --unit) backward(unit, slot, write, halves);
+      };
+      blocks({.weights = slot.pending < 0});
+      if (share_.embeds(position)) embed_backward(tokens, slot, write);
+      if (slot.pending >= 0) blocks({.inputs = false});
+    }
+  }
 }
 
 void Stage::hold_params(Held& held, int version) const {

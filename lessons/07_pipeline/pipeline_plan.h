@@ -1,8 +1,11 @@
-// The settings of lesson 07.
+// What lesson 07 holds and sends, known before a run; and its settings. No torch.
 #pragma once
 
 #include <cstdint>
 #include <string>
+
+#include "common/pipeline/share.h"
+#include "common/strategy/plans.h"
 
 namespace sc {
 
@@ -24,6 +27,24 @@ struct PipelineOptions {
   Sends sends = Sends::posted;
   bool unchecked = false;             // a list that deadlocks runs, to see it hang
   std::int64_t verify_replicas = 50;  // every k steps all copies of a stage are compared; 0 = never
+};
+
+/// This rank's share of a schedule that pipedream has proven (proven.cpp).
+///   Errors  InputError 64: settings that do not fit each other, the model or the ranks; 65: a schedule that breaks a
+///           rule of pipedream::check, or a file that is none.
+Share share_of(const RunShape& shape, const PipelineOptions& options);
+
+class PipelinePlans final : public PlansWith<PipelinePlans, PipelineOptions> {
+ public:
+  using PlansWith::PlansWith;
+  [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
+  [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Division division(WorldSize world) const override;
+  [[nodiscard]] Facts facts(const RunShape& shape) const override;
+  [[nodiscard]] std::string predict(const RunShape& shape) const override;
+
+ private:
+  [[nodiscard]] FieldTable<Options> table() const override;
 };
 
 }  // namespace sc

@@ -1,4 +1,4 @@
-#include "pace.h"
+#include "common/pipeline/pace.h"
 
 #include <spdlog/fmt/fmt.h>
 

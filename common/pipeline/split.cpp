@@ -1,4 +1,4 @@
-#include "split.h"
+#include "common/pipeline/split.h"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/pipeline/translated.h"
 #include "pipedream/cost_files.h"
 #include "pipedream/error.h"
 #include "pipedream/partition.h"
-#include "translated.h"
 
 namespace sc {
 namespace {

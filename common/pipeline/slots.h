@@ -41,7 +41,8 @@ class Pool {
   std::vector<bool> taken_;
 };
 
-/// For any list that pipedream::check passes, whoever wrote it, however long: action by action, in the list's order.
+/// For any list that pipedream::check passes, whoever wrote it, however long: action by action, in the list's
+/// order.
 ///   input     from the post of its receive (or the forward that embeds it) to the end of that microbatch's
 ///             backward, which reads it again
 ///   set       from forward to the end of backward; where the next chunk is on the same stage, of its as well

@@ -1,4 +1,5 @@
-// Which blocks each position of a pipeline computes: a model is cut once, and the cut is what balance is about.
+// Which blocks each position of a pipeline computes: a model is cut once, and the cut is what balance is
+// about.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-#include "slots.h"
+#include "common/pipeline/slots.h"
 
 #include <utility>
 
@@ -86,8 +86,8 @@ Slot SlotWalk::begin_backward(const Action& a, Slot& alive) {
   return used;
 }
 
-// What the microbatch leaves behind is its outgoing gradient alone, and its set where the next chunk, on the same
-// stage, still reads its input there.
+// What the microbatch leaves behind is its outgoing gradient alone, and its set where the next chunk, on the
+// same stage, still reads its input there.
 void SlotWalk::end_backward(const Key& key, Slot& alive) {
   const auto next = alive_.find({key.first, key.second + 1});
   if (next != alive_.end() && next->second.set >= 0 && next->second.from_set == alive.set) {

@@ -1,16 +1,12 @@
-#include "share.h"
-
+// Which list a stage executes, and that it can be executed.
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
-#include <utility>
-
 #include "common/base/check.h"
+#include "common/pipeline/translated.h"
 #include "pipedream/check.h"
-#include "pipedream/cost_files.h"
 #include "pipedream/generate.h"
 #include "pipedream/schedule_file.h"
-#include "translated.h"
+#include "pipeline_plan.h"
 
 namespace sc {
 namespace {
@@ -57,8 +53,8 @@ pipedream::Schedule from_file(const PipelineOptions& options, int stages, int mi
   return schedule;
 }
 
-// What executing a list asks for beyond pipedream's rules: the step, in which all stages meet, comes once and at
-// the end, and the gradient of a chunk's weights is summed in the order of its micro-batches.
+// What executing a list asks for beyond pipedream's rules: the step, in which all stages meet, comes once and
+// at the end, and the gradient of a chunk's weights is summed in the order of its micro-batches.
 void require_one_step(const pipedream::Schedule& schedule, const std::string& name) {
   for (int stage = 0; stage < schedule.stages; ++stage) {
     const std::vector<pipedream::Action>& actions = schedule.actions[static_cast<std::size_t>(stage)];
@@ -101,88 +97,18 @@ pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int 
   });
 }
 
-// A costs file, or nothing.
-std::optional<pipedream::Costs> costs_in(const std::string& key, const std::string& path, int stages) {
-  if (path == "none") return {};
-  return translated(key, [&] {
-    const pipedream::Costs costs = pipedream::read_costs(path);
-    pipedream::require_costs(costs, stages);
-    return costs;
-  });
-}
-
-// What slows a run down, or makes its sends wait, does so on the host.
-void refuse_on_gpus(const RunShape& shape, const PipelineOptions& options) {
-  if (shape.device == DeviceKind::cpu) return;
-  const char* key = options.pace != "none"             ? "pace"
-                    : options.link_ms > 0              ? "link_ms"
-                    : options.sends == Sends::blocking ? "sends"
-                                                       : nullptr;
-  if (key != nullptr)
-    refuse(key, "it is about ranks on the CPU, and these are GPUs", "leave it out, or --device cpu");
-}
-
 }  // namespace
 
-Share::Share(const RunShape& shape, const PipelineOptions& options)
-    : Share(shape, options,
-            schedule_of(options, static_cast<int>(shape.stages), static_cast<int>(micro_batches_of(shape)))) {
-}
-
-Share::Share(const RunShape& shape, const PipelineOptions& options, pipedream::Schedule proven)
-    : schedule(std::move(proven)),
-      stage(static_cast<int>(stage_of(shape))),
-      replica(static_cast<int>(data_rank(shape))),
-      replicas(static_cast<int>(data_ranks(shape))),
-      parts(cut_blocks(shape.workload, schedule.positions(), options.split, options.profile_in)),
-      layout(shape.workload.model, WorldSize{replicas}),
-      first(stage == 0),
-      last(stage + 1 == schedule.stages),
-      begins(static_cast<std::size_t>(layout.num_units()), -1),
-      slots(assign_slots(schedule, stage)),
-      costs(costs_in("costs", options.costs, schedule.stages)),
-      pace(costs_in("pace", options.pace, schedule.stages)),
-      shards(options.states == ReplicaStates::sharded ? replicas : 1) {
-  refuse_on_gpus(shape, options);
-  if (options.replicas != replicas) {
+Share share_of(const RunShape& shape, const PipelineOptions& options) {
+  Share share(shape, stage_options(options),
+              schedule_of(options, static_cast<int>(shape.stages), static_cast<int>(micro_batches_of(shape))),
+              options.states == ReplicaStates::sharded);
+  if (shape.device == DeviceKind::cuda && options.sends == Sends::blocking)
+    refuse("sends", "it is about ranks on the CPU, and these are GPUs", "leave it out, or --device cpu");
+  if (options.replicas != share.replicas)
     refuse("replicas", fmt::format("{} replicas on {} ranks", options.replicas, to_int(shape.world)),
            "as many ranks as replicas at least: they divide the ranks");
-  }
-  const GptConfig& model = shape.workload.model;
-  std::int64_t size = 0;
-  const auto hold = [&](int unit) {
-    begins[static_cast<std::size_t>(unit)] = size;
-    size += layout.unit(unit).sharded_size;
-  };
-  if (first) hold(0);
-  for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
-    const Part& p = part(chunk * schedule.stages + stage);
-    for (int unit = p.first; unit <= p.last(); ++unit) hold(unit);
-    most_blocks = std::max(most_blocks, p.blocks);
-  }
-  if (last) hold(layout.last_unit());
-  if (model.tied) tied = model.vocab_padded() * model.width;
-  // Where states are cut, the copy is as long as unit 0, so that a replica's slices of both are the same.
-  if (last && !first) tied_copy = shards > 1 && model.tied ? layout.unit(0).sharded_size : tied;
-  elements = Elements(size + tied_copy);
-  const Pools& pools = slots.pools;
-  buffers = {.first = 1,
-             .blocks = most_blocks,
-             .sets = pools.sets,
-             .head = last,
-             .inputs = pools.inputs,
-             .grads = pending_slab(pools.pending, 0),
-             .pending = pools.pending * most_blocks};
-}
-
-void plan_messages(const RunShape& shape, const std::vector<pipedream::Action>& actions, CommPlan& plan) {
-  const Workload& w = shape.workload;
-  const Elements message(w.batch.micro * w.batch.sequence * w.model.width);
-  for (const pipedream::Action& action : actions) {
-    if (!pipedream::is_message(action.kind)) continue;
-    plan.add(pipedream::is_send(action.kind) ? CommKind::send : CommKind::recv, w.precision.dtype, message,
-             shape.world);
-  }
+  return share;
 }
 
 }  // namespace sc
