@@ -48,13 +48,24 @@ StrategyPlans with(const Listed& lesson, const Settings& settings) {
   return {lesson.folder, lesson.name, lesson.plans->with(settings), settings};
 }
 
+// What changes when weights are updated, or adds copies, saves no memory.
+bool saves_memory(const Settings& settings) {
+  return std::ranges::none_of(settings, [](const std::string& setting) {
+    return setting.starts_with("update=") || setting.starts_with("replicas=") ||
+           setting.starts_with("versions=");
+  });
+}
+
 }  // namespace
 
 std::vector<StrategyPlans> lesson_plans() {
   std::vector<StrategyPlans> plans;
   for (const Listed& lesson : all_lessons()) {
     plans.push_back(with(lesson, {}));
-    for (const Settings& settings : lesson.variants) plans.push_back(with(lesson, settings));
+    for (const Settings& settings : lesson.variants) {
+      plans.push_back(with(lesson, settings));
+      plans.back().advised = saves_memory(settings);
+    }
   }
   return plans;
 }

@@ -247,13 +247,10 @@ std::int64_t HfWeights::layers_in_file() const {
 
 // Whether the workload says what the file's shapes do: then another workload is no help.
 bool HfWeights::is_workloads_model() const {
-  const auto is = [&](const char* name, std::int64_t rows) {
-    const SafeTensor* t = find(name);
-    const Shape wanted{rows, config_.width};
-    return t != nullptr && (t->shape == wanted || is_padded(*t, wanted));
-  };
-  return layers_in_file() == config_.layers && is(kEmbedding, config_.vocab) &&
-         is("wpe.weight", config_.context);
+  const SafeTensor *wte = find(kEmbedding), *wpe = find("wpe.weight");
+  const Shape tokens{config_.vocab, config_.width}, positions{config_.context, config_.width};
+  return layers_in_file() == config_.layers && wte != nullptr && wpe != nullptr &&
+         (wte->shape == tokens || is_padded(*wte, tokens)) && wpe->shape == positions;
 }
 
 std::string HfWeights::fix_of_shapes() const {

@@ -64,7 +64,7 @@ std::vector<StrategyPlans> strategies_after(const LessonInfo& info) {
   std::vector<StrategyPlans> after;
   bool found = false;
   for (const StrategyPlans& strategy : info.strategies) {
-    if (found && strategy.folder != info.name) after.push_back(strategy);
+    if (found && strategy.folder != info.name && strategy.advised) after.push_back(strategy);
     found = found || strategy.folder == info.name;
   }
   return after;

@@ -90,6 +90,7 @@ struct StrategyPlans {
   std::string name;                        // for messages
   std::shared_ptr<const Plans> plans;      // with `settings`
   std::vector<std::string> settings = {};  // "update=delayed", beyond the lesson's defaults
+  bool advised = true;                     // where memory is short: it holds less than what stands before it
 };
 
 }  // namespace sc

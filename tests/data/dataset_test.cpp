@@ -153,10 +153,11 @@ TEST_F(DatasetTest, WhatIsNoProseIsRefused) {
             "lfs pull, in the "
             "clone that it lies in; or download the file");
   put("text.txt", "\xef\xbb\xbf\n{\"text\": \"a\", \"meta\": {}}\r\n{\"text\": \"b\"}\r\n");
-  EXPECT_EQ(error(),
-            "65|DIR/text.txt: holds lines of JSON, whose braces and names would be trained|prepare "
-            "DIR/text.txt --format jsonl "
-            "--column text --out FILE.bin; or --format text, if it is to be trained as it stands");
+  EXPECT_EQ(
+      error(),
+      "65|DIR/text.txt: holds lines of JSON, whose braces and names would be trained|prepare "
+      "DIR/text.txt --format jsonl --column text --tokenizer byte --out FILE.bin; or there --format text, if "
+      "it is to be trained as it stands");
   for (const char* json : {"{\n  \"text\": \"a\"\n}\n", "[\n  {\"text\": \"a\"},\n  {\"text\": \"b\"}\n]\n",
                            "[\"a\", \"b\"]", "{\"text\": \"a\"}"}) {
     put("text.txt", json);

@@ -186,8 +186,8 @@ TEST(HfWeights, HeadOfTheOtherKind) {
   EXPECT_EQ(refusal(copy.write("repeated.safetensors"), golden_config(true)), "accepted");
   copy.data["lm_head.weight"][5] ^= std::byte{1};
   EXPECT_EQ(refusal(copy.write("other_head.safetensors"), golden_config(true)),
-            "tensor 'lm_head.weight' differs from wte.weight, but the workload's model is tied | model.tied "
-            "= false");
+            "tensor 'lm_head.weight' differs from wte.weight, but the workload's model is tied | --set "
+            "model.tied=off");
 }
 
 TEST(HfWeights, IgnoresMasksOfOldFiles) {

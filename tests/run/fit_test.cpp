@@ -185,6 +185,7 @@ TEST(Fit, StagesOfOneMachineNeedTheirSum) {
 // What costs least comes first: another place for the same numbers.
 TEST(Fit, ItsOwnSettingsComeFirst) {
   LimitedRun run = limited("05_offload");
+  run.shape.workload.model.layers = 24;  // of which the sharded one holds two at a time
   run.smaller = {lesson_plans_of("05_offload", {"prefetch=3"}),  // which takes more
                  lesson_plans_of("05_offload", {"parameters=sharded"}),
                  lesson_plans_of("05_offload", {"parameters=sharded", "prefetch=0"})};
