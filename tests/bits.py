@@ -28,7 +28,7 @@ OF_ONE_LESSON = {("03_zero2", "bucket"): "bucket=50000", ("04_zero3", "persist")
                  ("04_zero3", "no reshard"): "reshard_after_forward=false"}
 DELAYED = "update=delayed warm_steps=5"
 OFFLOAD = [f"{update} {parameters} {rows}" for update in ("update=exact", DELAYED) for parameters in ("parameters=whole", "parameters=sharded")
-           for rows in ("", "batch.micro=3", "optim.clip=1e-3")]
+           for rows in ("batch.micro=2", "batch.micro=6", "optim.clip=1e-3")]
 INFINITY = [f"{where} {gradients} buffers={buffers}" for where in ("parameters=whole", "parameters=sharded params_at=device", "parameters=sharded params_at=host",
                                                                   "parameters=sharded params_at=disk")
             for gradients in ("grads_at=device", "grads_at=host") for buffers in (1, 3)] + [f"{DELAYED} grads_at=host buffers=3"]
@@ -98,7 +98,7 @@ def run(programs, case, workload):
         folder = pathlib.Path(name)
         if "schedule=file" in settings:
             settings = settings.replace("schedule=file", f"schedule=file:{schedule_file(programs, folder)}")
-        command = [*launcher, programs / program, "--workload", workload, "--steps", "20", "--threads", "1", "--set", "data.validation_batches=1", *sets(settings), *flags]
+        command = [*launcher, programs / program, "--workload", workload, "--steps", "20", "--threads", "1", "--set", "data.validation_rows=3", *sets(settings), *flags]
         if program == "06_infinity":
             command += ["--disk", folder]
         failed = ""

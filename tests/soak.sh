@@ -33,7 +33,7 @@ while (($#)); do
 done
 
 mkdir -p build
-stage "setup" common/setup/setup.sh --quiet
+stage "setup" common/setup/setup.sh --quiet --dev
 stage "build, preset cpu" cpu_build
 stage "address and undefined" sanitized cpu-asan all "${only[@]}"
 stage "threads" sanitized cpu-tsan all -LE mpi "${only[@]}"
@@ -42,6 +42,8 @@ if ((${#only[@]} == 0)); then
   stage "planted faults" tests/mutate/base.sh --faults
   stage "mutants of the base" tests/mutate/base.sh --report docs/results/mutation_base.json
   stage "mutants of pipedream" tests/mutate/pipedream.sh
+  # 10 minutes a target. An input that breaks a rule lies in build/fuzz/found afterwards.
+  stage "fuzz targets" tests/fuzz/run.sh --seconds 600
   stage "100 runs killed twice" env STAGECRAFT_KILLS=100 python3 -B tests/processes/checkpoint_test.py build/cpu/bin Killed
   stage "20 pairs of runs in one folder" env STAGECRAFT_RUN_PAIRS=20 python3 -B tests/processes/folders_test.py build/cpu/bin TwoRuns
   stage "all pairs of layouts" env STAGECRAFT_PAIRS=0 python3 -B tests/processes/checkpoint_test.py build/cpu/bin AnyToAny.test_pairs_of_layouts

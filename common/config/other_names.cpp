@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstdint>
+#include <span>
+#include <system_error>
 #include <utility>
 
 namespace sc {
@@ -58,7 +62,7 @@ constexpr auto kNames = std::to_array<Name>({
     {"gradient-checkpointing", "--set activations=recompute"},
     {"eval-interval", "--eval-every STEPS"},
     {"eval-steps", "--eval-every STEPS"},
-    {"eval-iters", "--set data.validation_batches=N"},
+    {"eval-iters", "--set data.validation_rows=N, in rows"},
     {"output-dir", "--out DIR for the record, --checkpoints DIR for checkpoints"},
     {"out-dir", "--out DIR for the record, --checkpoints DIR for checkpoints"},
     {"save-steps", "--save-every STEPS"},
@@ -89,18 +93,45 @@ constexpr auto kOtherLessons = std::to_array<Name>({
      "in lesson 04 --set prefetch=0 gathers no unit ahead; lessons 01, 02, 03 and 05 have overlap=off"},
 });
 
+// Keys that this program had.
+constexpr auto kOlder = std::to_array<Name>({
+    {"data.validation_batches",
+     "data.validation_rows: the old number times batch.micro, so that batch.micro no longer changes the "
+     "rows"},
+});
+
+// 0: it is none, or more than that.
+std::int64_t count_of(std::string_view text, std::int64_t most) {
+  std::int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  return error == std::errc() && end == text.data() + text.size() && count > 0 && count <= most ? count : 0;
+}
+
+std::string ours_among(std::span<const Name> names, std::string_view theirs) {
+  const auto found = std::ranges::find(names, theirs, &Name::theirs);
+  return found == names.end() ? "" : std::string(found->ours);
+}
+
 }  // namespace
 
-std::string instead_of(std::string_view key) {
-  const auto found = std::ranges::find(kOtherLessons, key, &Name::theirs);
-  return found == kOtherLessons.end() ? "" : std::string(found->ours);
+std::string newer_for(std::string_view key) { return ours_among(kOlder, key); }
+
+std::map<std::string, std::string> in_todays_keys(std::map<std::string, std::string> workload) {
+  const auto batches = workload.find("data.validation_batches"), micro = workload.find("batch.micro");
+  if (batches == workload.end() || micro == workload.end()) return workload;
+  constexpr std::int64_t kMost = 1 << 24;  // of either
+  const std::int64_t b = count_of(batches->second, kMost), m = count_of(micro->second, kMost);
+  workload.emplace("data.validation_rows", b * m > 0 ? std::to_string(b * m) : batches->second);
+  workload.erase("data.validation_batches");
+  return workload;
 }
+
+std::string instead_of(std::string_view key) { return ours_among(kOtherLessons, key); }
 
 std::string ours_for(std::string_view name) {
   std::string dashed(name.substr(std::min(name.find_first_not_of('-'), name.size())));
   std::ranges::replace(dashed, '_', '-');
-  const auto found = std::ranges::find(kNames, std::string_view(dashed), &Name::theirs);
-  return found == kNames.end() ? "" : std::string(found->ours);
+  return ours_among(kNames, dashed);
 }
 
 }  // namespace sc

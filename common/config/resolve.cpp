@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <map>
 
 #include "common/base/check.h"
@@ -28,6 +29,8 @@ struct Scope {
   }
   if (const std::string ours = ours_for(key); !ours.empty())
     throw InputError(ExitCode::usage, where, fmt::format("\"{}\" is a key of other programs", key), ours);
+  if (const std::string newer = newer_for(key); !newer.empty())
+    throw InputError(ExitCode::usage, where, fmt::format("\"{}\" is no key any more", key), newer);
   if (const std::string instead = instead_of(key); !instead.empty())
     throw InputError(ExitCode::usage, where, fmt::format("this lesson has no key \"{}\"", key), instead);
   const std::string near = nearest_key(key, {&a, &b});
@@ -37,9 +40,26 @@ struct Scope {
       "--explain all lists every key; docs/config.md describes them");
 }
 
-void apply_file(const std::string& path, const std::string& asked_by, const Scope& scope, Origins& origins) {
+// A file of before evaluations were counted in rows means the rows that it meant then.
+std::vector<JsonEntry> with_older_keys(std::vector<JsonEntry> entries, std::string& note) {
+  std::map<std::string, std::string> values;
+  for (const JsonEntry& entry : entries) values.emplace(entry.path, entry.value.text);
+  if (values.contains("data.validation_rows")) return entries;
+  values.emplace("batch.micro", std::to_string(BatchConfig().micro));
+  const std::map<std::string, std::string> today = in_todays_keys(values);
+  const auto old = std::ranges::find(entries, "data.validation_batches", &JsonEntry::path);
+  const auto rows = today.find("data.validation_rows");
+  if (old == entries.end() || rows == today.end()) return entries;
+  note = fmt::format("{}: validation_batches {} of batch.micro {} rows: taken as \"validation_rows\": {}",
+                     old->key_where, old->value.text, values.at("batch.micro"), rows->second);
+  old->path = rows->first, old->value.text = rows->second;
+  return entries;
+}
+
+void apply_file(const std::string& path, const std::string& asked_by, const Scope& scope, Origins& origins,
+                std::string& note) {
   if (path.empty()) return;
-  for (const JsonEntry& entry : read_json(read_config_file(path, asked_by), path)) {
+  for (const JsonEntry& entry : with_older_keys(read_json(read_config_file(path, asked_by), path), note)) {
     if (scope.own.find(entry.path) == nullptr) {
       if (scope.other.find(entry.path) == nullptr)
         refuse_key(entry.path, entry.key_where, scope.own, scope.other);
@@ -88,10 +108,10 @@ ResolvedConfig resolve(const ConfigSources& sources, const FieldSet& strategy) {
   }
   apply_file(sources.workload_file, "--workload " + sources.workload_file,
              {workload, strategy, "a key of the strategy, not of the workload", "the strategy's config.json"},
-             config.origins);
+             config.origins, config.note);
   apply_file(sources.strategy_file, "--strategy " + sources.strategy_file,
              {strategy, workload, "a key of the workload, not of the strategy", "a workload file (configs/)"},
-             config.origins);
+             config.origins, config.note);
   apply_settings(sources.settings, workload, strategy, config.origins);
   resolve_dtypes(config.workload.precision);
   return config;

@@ -22,7 +22,8 @@ struct ConfigSources {
 
 struct ResolvedConfig {
   Workload workload;
-  Origins origins;  // of workload and strategy keys alike
+  Origins origins;        // of workload and strategy keys alike
+  std::string note = {};  // what its owner should know of a file: a key that has another name now
 };
 
 /// Later wins: defaults, workload file, strategy file, --set. `strategy` holds the lesson's own keys, bound

@@ -31,11 +31,11 @@ enum class OnNonFinite { stop, skip };
 enum class LrSchedule { cosine, linear, constant };
 
 struct DataConfig {
-  std::string source = "austen";        // austen | a token file | a text file (--data)
-  std::string tokenizer = "byte";       // byte | gpt2
-  Packing packing = Packing::pack;      // how documents become rows of T tokens
-  double validation_fraction = 0.05;    // the tail of the text
-  std::int64_t validation_batches = 8;  // micro-batches of one evaluation, over all ranks
+  std::string source = "austen";      // austen | a token file | a text file (--data)
+  std::string tokenizer = "byte";     // byte | gpt2
+  Packing packing = Packing::pack;    // how documents become rows of T tokens
+  double validation_fraction = 0.05;  // the tail of the text
+  std::int64_t validation_rows = 8;   // rows of one evaluation, over all ranks
 };
 
 struct BatchConfig {

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "common/base/check.h"
+#include "common/config/other_names.h"
 #include "common/input/printable.h"
 
 namespace sc {
@@ -51,8 +52,9 @@ void add_data(FieldTable<Workload>& table) {
       {"data.validation_fraction", "", "share of the text, its tail, that is never trained on"},
       real({.low = 0, .high = 0.5}), [](auto& w) -> auto& { return w.data.validation_fraction; });
   table.add(
-      {"data.validation_batches", "micro-batches", "length of one evaluation, over all ranks"},
-      integer(1, kMaxRows), [](auto& w) -> auto& { return w.data.validation_batches; });
+      {"data.validation_rows", "rows",
+       "rows of one evaluation, over all ranks; which ones the data decides, not batch.micro"},
+      integer(1, kMaxRows), [](auto& w) -> auto& { return w.data.validation_rows; });
 }
 
 void add_batch(FieldTable<Workload>& table) {
@@ -165,7 +167,8 @@ std::string workload_hash(const Workload& workload) {
   return workload_fields().bind(copy).hash();
 }
 
-Workload workload_of_texts(const std::map<std::string, std::string>& texts, const std::string& where) {
+Workload workload_of_texts(const std::map<std::string, std::string>& written, const std::string& where) {
+  const std::map<std::string, std::string> texts = in_todays_keys(written);
   constexpr std::size_t kMostWords = 300;
   Workload workload;
   const FieldSet fields = workload_fields().bind(workload);

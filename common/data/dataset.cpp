@@ -92,9 +92,8 @@ void check_training(const Rows& rows, const std::string& source) {
 void check_validation(const Rows& rows, const Workload& workload, std::int64_t all_tokens,
                       const std::string& source) {
   const DataConfig& data = workload.data;
-  const std::int64_t needed = data.validation_batches * workload.batch.micro;
+  const std::int64_t needed = data.validation_rows;
   if (rows.count() >= needed) return;
-  const std::int64_t possible = rows.count() / workload.batch.micro;
   std::string fix = "give a longer text";
   if (rows.format().packing == Packing::pack && all_tokens > 0) {
     constexpr double kPercent = 100, kLargestProposal = 0.5;
@@ -103,11 +102,10 @@ void check_validation(const Rows& rows, const Workload& workload, std::int64_t a
     if (fraction <= kLargestProposal)
       fix += fmt::format(", or --set data.validation_fraction={:.2f}", fraction);
   }
-  if (possible > 0) fix += fmt::format(", or --set data.validation_batches={}", possible);
+  if (rows.count() > 0) fix += fmt::format(", or --set data.validation_rows={}", rows.count());
   throw InputError(ExitCode::data, source,
-                   fmt::format("{}; needed: {} (data.validation_batches {} x batch.micro {})",
-                               count_of("the validation part", rows), human_count(needed),
-                               data.validation_batches, workload.batch.micro),
+                   fmt::format("{}; needed: {} (data.validation_rows)", count_of("the validation part", rows),
+                               human_count(needed)),
                    fix);
 }
 
@@ -135,7 +133,8 @@ std::vector<std::string_view> paragraphs(std::string_view text) {
 Path tokenize_once(FileOps& ops, const Path& text, const Tokenizer& tokenizer, Packing packing,
                    const Path& cache) {
   const MappedFile file(text);
-  require_text(file.text(), text, /*as_text=*/false);
+  require_text(file.text(), text, /*as_text=*/false,
+               fmt::format(" --tokenizer {}", tokenizer.name()));  // prepare's own is gpt2
   const std::string_view content = without_bom(file.text());
   constexpr std::size_t kKeyDigits = 16;
   const bool stream = packing == Packing::pack;
@@ -160,6 +159,10 @@ Dataset Dataset::open(FileOps& ops, const Workload& workload, const Path& cache,
   Dataset data(std::move(file), std::move(own), workload,
                validation.empty() ? workload.data.source : validation);
   data.note_ = note_of(workload.data.source);
+  if (!validation.empty() && validation != workload.data.source) {
+    const std::string other = note_of(validation);
+    data.note_ += (data.note_.empty() || other.empty() ? "" : "; ") + other;
+  }
   return data;
 }
 

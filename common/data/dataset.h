@@ -45,7 +45,7 @@ class Dataset {
   /// text file. The tail of the tokens, validation_fraction of them rounded down, is the validation part;
   /// rows never cross the border.
   ///   Errors  InputError: exit 65 with have, need and fix if a token is not below model.vocab, if there is
-  ///           no training row, or if validation has fewer than validation_batches x micro rows; those of
+  ///           no training row, or if validation has fewer than validation_rows; those of
   ///           tokenize_once and TokenFile; exit 64 for a tokenizer that cannot read text.
   ///   validation   a file of the same kinds, which is the validation part instead of the tail; empty: none. Then
   ///                the tail is neither trained on nor read.

@@ -7,11 +7,6 @@
 namespace sc {
 namespace {
 
-std::int64_t buffers(const Workload& workload, std::int64_t ranks) {
-  const std::int64_t train = micro_batch_run(workload.batch.global / workload.batch.micro, 0, ranks).size;
-  return std::max(train, micro_batch_run(workload.data.validation_batches, 0, ranks).size);
-}
-
 std::span<std::int64_t> values(const at::Tensor& host) {
   return {host.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(host.numel())};
 }
@@ -80,7 +75,7 @@ std::span<const Batch> Loader::train(std::int64_t step) {
 }
 
 std::span<const Batch> Loader::validation() {
-  const MicroBatchRun run = micro_batch_run(sampler_.validation_batches(), share_.rank, share_.ranks);
+  const MicroBatchRun run = micro_batch_run(sampler_.validation_micro_batches(), share_.rank, share_.ranks);
   const std::int64_t free = filled_step_ + 1;  // not what a step was prefetched into
   fill(host_side(free), run.size, [&](std::int64_t m, auto tokens, auto targets) {
     sampler_.fill_validation(run.begin + m, tokens, targets);
@@ -107,15 +102,6 @@ std::span<const Batch> Loader::rows(const Rows& rows, std::int64_t round) {
        });
   send(free, count);
   return batches_;
-}
-
-void Loader::plan(const Workload& workload, std::int64_t ranks, DeviceKind device, MemoryPlan& plan) {
-  const Elements one(buffers(workload, ranks) * workload.batch.micro * workload.batch.sequence);
-  plan.add(Purpose::workspace, "tokens", "8 M B T", bytes_of(one, DType::i64));
-  plan.add(Purpose::workspace, "targets", "8 M B T", bytes_of(one, DType::i64));
-  plan.add(Purpose::workspace, "scale", "4", bytes_of(Elements(1), DType::f32));
-  if (device == DeviceKind::cpu) return;
-  plan.add(Purpose::workspace, "tokens_staging", "32 M B T", 4 * bytes_of(one, DType::i64), Place::pinned);
 }
 
 }  // namespace sc

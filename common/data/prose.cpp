@@ -79,11 +79,13 @@ std::optional<NoProse> what_is_no_prose(std::string_view content) {
   return {};
 }
 
-void require_text(std::string_view content, const Path& path, bool as_text) {
+void require_text(std::string_view content, const Path& path, bool as_text, std::string_view flags) {
   const auto refuse = [&](const std::string& what, const std::string& fix) {
     throw InputError(ExitCode::data, path.string(), what, fix);
   };
   if (without_bom(content).empty()) refuse("is empty", "give a text file with some text in it");
+  if (content.starts_with("PAR1"))
+    refuse("is parquet", fmt::format("prepare {}{} --out FILE.bin", path.string(), flags));
   if (const std::size_t zero = content.find('\0'); zero != std::string_view::npos)
     refuse(fmt::format("is not text: byte {} is zero", zero),
            "give UTF-8; for UTF-16: iconv -f UTF-16 -t UTF-8; unpack what is compressed");
@@ -92,13 +94,14 @@ void require_text(std::string_view content, const Path& path, bool as_text) {
   const std::optional<NoProse> found = what_is_no_prose(content);
   if (!found) return;
   const std::string name = path.string();
-  refuse(found->what, found->lines_of_json
-                          ? fmt::format("prepare {} --format jsonl --column text --out FILE.bin; or --format "
-                                        "text, if it is to be trained as it stands",
-                                        name)
-                          : fmt::format("give the text in it; or prepare {} --format text --out FILE.bin, if "
-                                        "it is to be trained as it stands",
-                                        name));
+  refuse(found->what,
+         found->lines_of_json
+             ? fmt::format("prepare {} --format jsonl --column text{} --out FILE.bin; or there "
+                           "--format text, if it is to be trained as it stands",
+                           name, flags)
+             : fmt::format("give the text in it; or prepare {} --format text{} --out FILE.bin, if "
+                           "it is to be trained as it stands",
+                           name, flags));
 }
 
 }  // namespace sc

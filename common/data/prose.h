@@ -28,7 +28,8 @@ struct NoProse {
 std::optional<NoProse> what_is_no_prose(std::string_view content);
 
 /// That a file may be tokenised as it stands. As the user says so, `as_text`, anything may but zero bytes.
-///   Errors  InputError (exit 65): empty, a zero byte, a pointer of Git LFS; JSON or lines of it.
-void require_text(std::string_view content, const Path& path, bool as_text);
+///   flags   of `prepare` in the fix: " --tokenizer byte"
+///   Errors  InputError (exit 65): empty, a zero byte, a pointer of Git LFS, parquet; JSON or lines of it.
+void require_text(std::string_view content, const Path& path, bool as_text, std::string_view flags = "");
 
 }  // namespace sc

@@ -49,8 +49,7 @@ Sampler::Sampler(const Dataset& data, const Workload& workload, RowStart start)
       batch_(workload.batch),
       start_(start),
       seed_(workload.seed),
-      validation_batches_(validation_.count() > 0 ? workload.data.validation_batches : 0),
-      evaluated_at_once_(workload.data.validation_batches) {
+      validation_rows_(workload.data.validation_rows) {
   if (batch_.global % batch_.micro != 0) {
     throw InputError(
         ExitCode::usage, "batch.global",
@@ -87,23 +86,20 @@ double Sampler::steps_per_epoch() const {
   return static_cast<double>(train_.count()) / static_cast<double>(batch_.global);
 }
 
-std::vector<RowIndex> Sampler::validation_rows(std::int64_t i) const {
-  const std::int64_t all = validation_batches_ * batch_.micro;
-  std::vector<RowIndex> rows(static_cast<std::size_t>(batch_.micro));
-  std::int64_t k = i * batch_.micro;
-  // all <= count (Dataset checks), so no row comes twice.
-  std::generate(rows.begin(), rows.end(), [&] { return k++ * validation_.count() / all; });
-  return rows;
+RowIndex Sampler::validation_row(std::int64_t k) const {
+  return k * validation_.count() /
+         validation_rows_;  // of at least so many (Dataset checks): none comes twice
 }
 
 void Sampler::fill_validation(std::int64_t i, std::span<std::int64_t> tokens,
                               std::span<std::int64_t> targets) const {
-  if (i < validation_batches_) {
-    fill_rows(validation_, validation_rows(i), tokens, targets);
-  } else {
-    std::fill(tokens.begin(), tokens.end(), 0);
-    std::fill(targets.begin(), targets.end(), kNoTarget);
-  }
+  std::vector<RowIndex> rows;
+  for (std::int64_t k = i * batch_.micro; k < std::min((i + 1) * batch_.micro, validation_rows()); ++k)
+    rows.push_back(validation_row(k));
+  fill_rows(validation_, rows, tokens, targets);
+  const std::size_t filled = rows.size() * static_cast<std::size_t>(batch_.sequence);
+  std::ranges::fill(tokens.subspan(filled), 0);
+  std::ranges::fill(targets.subspan(filled), kNoTarget);
 }
 
 MicroBatchRun micro_batch_run(std::int64_t total, std::int64_t rank, std::int64_t ranks) {

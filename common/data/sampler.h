@@ -24,6 +24,11 @@ class Permutation {
   int half_bits_ = 1;
 };
 
+/// Micro-batches that so many rows stand in.
+inline std::int64_t evaluation_micro_batches(std::int64_t rows, std::int64_t micro) {
+  return ceil_div(rows, micro);
+}
+
 /// Where a run begins: its first step takes the rows from position `row` on.
 struct RowStart {
   std::int64_t step = 0, row = 0;
@@ -35,7 +40,8 @@ struct RowStart {
 ///               j of it `micro` from j x micro. So every row comes once an epoch, an epoch may end inside a step,
 ///               and none is dropped; micro-batch j of step s is a function of (seed, s, j), of where the run
 ///               begins, and of the data.
-///   Evaluation  validation_batches micro-batches of fixed rows, spread evenly over the validation part.
+///   Evaluation  validation_rows fixed rows, spread evenly over the validation part: the same ones whatever micro is.
+///               They stand in micro-batches, of which the last one may have rows without a target.
 class Sampler {
  public:
   /// `data` must outlive it.
@@ -58,13 +64,22 @@ class Sampler {
   /// Steps that one pass over the training rows takes.
   [[nodiscard]] double steps_per_epoch() const;
 
-  /// Micro-batches of one evaluation, over all ranks; 0 if there is no validation part.
-  [[nodiscard]] std::int64_t validation_batches() const { return validation_batches_; }
-  /// The same, whether there is one or not.
-  [[nodiscard]] std::int64_t evaluated_at_once() const { return evaluated_at_once_; }
-  [[nodiscard]] std::vector<RowIndex> validation_rows(std::int64_t i) const;
-  /// Micro-batch i of the evaluation. From validation_batches() on: tokens 0 and no targets, so that ranks
-  /// whose share is smaller can take part in the same operations.
+  /// Rows of one evaluation, over all ranks; 0 if there is no validation part.
+  [[nodiscard]] std::int64_t validation_rows() const {
+    return validation_.count() > 0 ? validation_rows_ : 0;
+  }
+  /// Micro-batches that they stand in.
+  [[nodiscard]] std::int64_t validation_micro_batches() const {
+    return evaluation_micro_batches(validation_rows(), batch_.micro);
+  }
+  /// The same, whether there is a validation part or not.
+  [[nodiscard]] std::int64_t evaluated_at_once() const {
+    return evaluation_micro_batches(validation_rows_, batch_.micro);
+  }
+  /// Row k of the evaluation, 0 <= k < validation_rows(), in the validation part.
+  [[nodiscard]] RowIndex validation_row(std::int64_t k) const;
+  /// Micro-batch i of the evaluation. After the last row: tokens 0 and no targets, so that ranks whose share is smaller
+  /// can take part in the same operations.
   void fill_validation(std::int64_t i, std::span<std::int64_t> tokens, std::span<std::int64_t> targets) const;
 
   [[nodiscard]] const BatchConfig& batch() const { return batch_; }
@@ -77,7 +92,7 @@ class Sampler {
   BatchConfig batch_;
   RowStart start_;
   std::uint64_t seed_;
-  std::int64_t validation_batches_, evaluated_at_once_;
+  std::int64_t validation_rows_;
 };
 
 /// The micro-batches [begin, begin + size) of a rank.

@@ -25,9 +25,8 @@ bool begins_model(const std::vector<std::string_view>& words, std::size_t i) {
          (words[i] == "wte" || words[i] == "wpe" || words[i] == "ln_f" || words[i] == "lm_head");
 }
 
-}  // namespace
-
-std::string our_name(std::string_view in_file) {
+// Those of no wrapper.
+std::vector<std::string_view> words_of(std::string_view in_file) {
   std::vector<std::string_view> words;
   for (std::size_t begin = 0; begin <= in_file.size();) {
     const std::size_t end = std::min(in_file.find('.', begin), in_file.size());
@@ -35,6 +34,25 @@ std::string our_name(std::string_view in_file) {
     if (std::ranges::find(kWrappers, word) == kWrappers.end()) words.push_back(word);
     begin = end + 1;
   }
+  return words;
+}
+
+}  // namespace
+
+std::string without_wrappers(std::string_view in_file) {
+  const std::vector<std::string_view> words = words_of(in_file);
+  std::string name;
+  for (const std::string_view word : words) name += (name.empty() ? "" : ".") + std::string(word);
+  return name;
+}
+
+std::string prefix_of(std::string_view in_file) {
+  const std::string name = without_wrappers(in_file);
+  return name.substr(0, name.size() - our_name(in_file).size());
+}
+
+std::string our_name(std::string_view in_file) {
+  const std::vector<std::string_view> words = words_of(in_file);
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (!begins_model(words, i)) continue;
     std::string name(words[i]);

@@ -20,6 +20,10 @@ std::string hf_name(std::string_view name);
 /// they wrap, and without what stands before the model ("module._orig_mod.transformer.h.0.ln_1.weight" -> "h.0.ln_1.weight").
 /// Empty: it is no part of a GPT-2, but of something beside it (a classifier's head).
 std::string our_name(std::string_view in_file);
+/// The name in a file without the words of wrappers ("module.", "_orig_mod.").
+std::string without_wrappers(std::string_view in_file);
+/// What stands before our_name() there: "transformer.", or nothing.
+std::string prefix_of(std::string_view in_file);
 
 /// Whether a tensor of our name and shape stands transposed in a file: every matrix of a block is a Conv1D
 /// there, [in, out], and [out, in] here.

@@ -4,7 +4,9 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -75,6 +77,14 @@ const Path& one_safetensors_file(const Path& path) {
   return path;
 }
 
+// Of "h.3.ln_1.weight" 3; a number that no model has where it has too many digits. -1: of no block.
+std::int64_t block_of(std::string_view name) {
+  if (!name.starts_with("h.")) return -1;
+  std::int64_t block = 0;
+  const auto [end, error] = std::from_chars(name.data() + 2, name.data() + name.size(), block);
+  return error == std::errc::result_out_of_range ? std::numeric_limits<std::int64_t>::max() : block;
+}
+
 }  // namespace
 
 HfWeights::HfWeights(const Path& path, const GptConfig& config)
@@ -93,12 +103,21 @@ void HfWeights::refuse(const std::string& what, const std::string& fix) const {
   throw InputError(ExitCode::data, reader_.path().string(), what, fix);
 }
 
+void HfWeights::refuse_stranger(const SafeTensor& tensor, bool of_more_layers) const {
+  refuse("tensor '" + shown(tensor.name) + "' does not belong to the workload's model",
+         of_more_layers ? fix_of_shapes() : "a GPT-2 file: with this tensor it computes something else");
+}
+
+// Heads of other tasks stand beside the model. What stands inside it would change what it computes.
 void HfWeights::read_names() {
-  std::string beside;
+  std::string beside, prefix;
+  for (const SafeTensor& t : reader_.tensors())
+    if (our_name(t.name) == kEmbedding) prefix = prefix_of(t.name);
   for (const SafeTensor& t : reader_.tensors()) {
     if (t.name.find('@') != std::string::npos) refuse(kOwn, own_fix(parent_of(reader_.path())));
     const std::string name = our_name(t.name);
     if (name.empty()) {
+      if (!prefix.empty() && without_wrappers(t.name).starts_with(prefix)) refuse_stranger(t, false);
       beside += (beside.empty() ? "" : ", ") + shown(t.name);
       continue;
     }
@@ -145,7 +164,9 @@ const SafeTensor* HfWeights::source(const std::string& name) const {
   if (found == nullptr && name == kHead) found = find(kEmbedding);
   if (found == nullptr && name == kEmbedding) found = find(kHead);
   if (found == nullptr && !(name.ends_with(".bias") && !has_biases_))
-    refuse("tensor '" + name + "' is missing", "a GPT-2 file; it holds " + model_in_file());
+    refuse("tensor '" + name + "' is missing", block_of(name) >= layers_in_file() && layers_in_file() > 0
+                                                   ? fix_of_shapes()
+                                                   : "a GPT-2 file; it holds " + model_in_file());
   return found;
 }
 
@@ -157,7 +178,7 @@ Shape HfWeights::file_shape(const ParamTensor& tensor) const {
 // Rows behind the vocabulary's, up to a multiple of a power of two: what is fast on a GPU.
 bool HfWeights::is_padded(const SafeTensor& found, const Shape& wanted) const {
   if (found.shape.size() != 2 || wanted.size() != 2 || found.shape[1] != wanted[1]) return false;
-  for (std::int64_t to = 2; to <= 1024; to *= 2) {
+  for (std::int64_t to = 8; to <= 1024; to *= 2) {
     if (found.shape[0] != wanted[0] && found.shape[0] == round_up(wanted[0], to)) return true;
   }
   return false;
@@ -170,14 +191,14 @@ void HfWeights::check_tensor(const ParamTensor& wanted) const {
   const Shape shape = file_shape(wanted);
   const bool table = wanted.name == kEmbedding || wanted.name == kHead;
   if (found.shape != shape && !(table && is_padded(found, shape))) {
-    const bool turned = shape.size() == 2 && found.shape == Shape{shape[1], shape[0]} && !table;
+    const bool turned = hf_transposed(wanted.name, wanted.shape) && found.shape == Shape{shape[1], shape[0]};
     refuse("tensor '" + shown(found.name) + "' is " + shown(text(found.shape)) + ", " +
                (turned ? "turned round, since the file's c_attn and c_fc need "
                        : "the workload's model needs ") +
                text(shape),
            turned ? "all matrices of a file one way: as GPT2LMHeadModel saves them ([in, out]), or as Linear "
                     "layers have them"
-                  : "a workload with the file's model: " + model_in_file());
+                  : fix_of_shapes());
   }
   if (found.dtype != DType::f32 && found.dtype != DType::bf16 && found.dtype != DType::f16)
     refuse("tensor '" + shown(found.name) + "' holds " + found.stored_dtype + " numbers",
@@ -191,10 +212,7 @@ void HfWeights::check_names(const ParamLayout& layout) {
   }
   for (const auto& [name, tensor] : tensors_) {
     if (known.contains(name) || is_mask(name)) continue;
-    const bool of_more_layers = name.starts_with("h.") && std::stoll(name.substr(2)) >= config_.layers;
-    refuse("tensor '" + shown(tensor->name) + "' does not belong to the workload's model",
-           of_more_layers ? "a workload with the file's model: " + model_in_file()
-                          : "a GPT-2 file: with this tensor it computes something else");
+    refuse_stranger(*tensor, block_of(name) >= config_.layers);
   }
   const SafeTensor& wte = *source(kEmbedding);
   if (wte.shape[0] > config_.vocab)
@@ -216,20 +234,39 @@ void HfWeights::check_tied_head() const {
                      (head->shape[0] == config_.vocab || is_padded(*head, {config_.vocab, wte.shape[1]}));
   if (alike && std::ranges::equal(rows(*head), rows(wte))) return;
   refuse("tensor '" + shown(head->name) + "' differs from wte.weight, but the workload's model is tied",
-         "model.tied = false");
+         "--set model.tied=off");
 }
 
-// What a workload must say to fit this file, as far as shapes tell.
-std::string HfWeights::model_in_file() const {
+std::int64_t HfWeights::layers_in_file() const {
   std::set<std::string> blocks;
   for (const auto& [name, tensor] : tensors_) {
     if (name.starts_with("h.")) blocks.emplace(name.substr(0, name.find('.', 2)));
   }
+  return static_cast<std::int64_t>(blocks.size());
+}
+
+// Whether the workload says what the file's shapes do: then another workload is no help.
+bool HfWeights::is_workloads_model() const {
+  const SafeTensor *wte = find(kEmbedding), *wpe = find("wpe.weight");
+  const Shape tokens{config_.vocab, config_.width}, positions{config_.context, config_.width};
+  return layers_in_file() == config_.layers && wte != nullptr && wpe != nullptr &&
+         (wte->shape == tokens || is_padded(*wte, tokens)) && wpe->shape == positions;
+}
+
+std::string HfWeights::fix_of_shapes() const {
+  if (is_workloads_model())
+    return "weights of a GPT-2, whose other sizes follow from its width d: c_attn 3 d, c_fc 4 d";
+  return (tensors_.empty() ? "a GPT-2 file; it holds " : "a workload with the file's model: ") +
+         model_in_file();
+}
+
+// What a workload must say to fit this file, as far as shapes tell.
+std::string HfWeights::model_in_file() const {
   if (tensors_.empty())
     return reader_.tensors().empty()
                ? "nothing"
                : "other tensors, such as '" + shown(reader_.tensors().front().name) + "'";
-  std::string out = "layers " + std::to_string(blocks.size());
+  std::string out = "layers " + std::to_string(layers_in_file());
   const auto add = [&](const char* tensor, const char* first, const char* second) {
     const SafeTensor* t = find(tensor);
     if (t == nullptr || t->shape.size() != 2) return;
@@ -242,8 +279,11 @@ std::string HfWeights::model_in_file() const {
 }
 
 // A model with such a number computes nothing but such numbers, some steps later.
-void HfWeights::require_finite(const SafeTensor& tensor) const {
-  const std::span<const std::byte> bytes = reader_.bytes(tensor);
+// rows: of them that are used, where the rest is padding.
+void HfWeights::require_finite(const SafeTensor& tensor, std::int64_t rows) const {
+  const std::span<const std::byte> all = reader_.bytes(tensor);
+  const std::span<const std::byte> bytes =
+      all.first(all.size() / static_cast<std::size_t>(tensor.shape.at(0)) * static_cast<std::size_t>(rows));
   const std::optional<std::int64_t> at = first_nonfinite(bytes, *tensor.dtype);
   if (!at) return;
   throw InputError(ExitCode::data, reader_.path().string(),
@@ -265,9 +305,9 @@ void HfWeights::load_unit(const ParamLayout& layout, int unit, const UnitTensors
     const at::Tensor stored =
         at::empty(found.shape, to_aten(*found.dtype));  // aligned, unlike the file's bytes
     const std::span<const std::byte> bytes = reader_.bytes(found);
-    require_finite(found);
     std::memcpy(stored.mutable_data_ptr(), bytes.data(), bytes.size());
     const at::Tensor here = file_view(t, config_, params, linear_);
+    require_finite(found, here.size(0));
     here.copy_(stored.dim() == 2 ? stored.narrow(0, 0, here.size(0)) : stored);
   }
 }

@@ -46,8 +46,12 @@ class HfWeights {
   void check_tensor(const ParamTensor& wanted) const;
   void check_names(const ParamLayout& layout);
   void check_tied_head() const;
-  void require_finite(const SafeTensor& tensor) const;
+  void require_finite(const SafeTensor& tensor, std::int64_t rows) const;
   [[nodiscard]] std::string model_in_file() const;
+  [[nodiscard]] std::int64_t layers_in_file() const;
+  [[nodiscard]] bool is_workloads_model() const;
+  [[nodiscard]] std::string fix_of_shapes() const;
+  [[noreturn]] void refuse_stranger(const SafeTensor& tensor, bool of_more_layers) const;
 
   GptConfig config_;
   SafetensorsReader reader_;

@@ -111,6 +111,7 @@ CommPlan plan_operations(const RunShape& shape, const HostOptions& options) {
 
 Facts facts_of_host(const RunShape& shape, const HostOptions& options) {
   Facts facts{.links = {.copy_mbps = options.link_mbps},
+              .smaller = {"parameters=sharded", "parameters=sharded prefetch=0"},
               .no_graph = "the host computes in the middle of a step, and a graph cannot wait for it"};
   const Elements slice = ParamLayout(shape.workload.model, shape.world).arena_size() / to_int(shape.world);
   if (options.update == UpdateKind::delayed)

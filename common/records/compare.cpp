@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/text.h"
+#include "common/config/other_names.h"
 #include "common/input/printable.h"
 
 namespace sc {
@@ -162,16 +163,15 @@ std::string loss_table(const RunRecord& run, const RunRecord& other) {
 }  // namespace
 
 OtherRun read_other_run(FileOps& ops, const std::string& path,
-                        const std::map<std::string, std::string>& workload, const std::string& hash) {
+                        const std::map<std::string, std::string>& workload) {
   OtherRun other{path, read_record(ops, path)};
   const std::string where = "--compare " + path;
   if (other.record.ranks.empty() || other.record.exit_code != 0) {
     throw InputError(ExitCode::data, where, "that run came to no end", "the record of a run that ended well");
   }
-  if (other.record.workload_hash != hash) {
-    const std::string keys = differing_keys(workload, other.record.workload);
-    throw InputError(ExitCode::usage, where,
-                     "it did other work: " + (keys.empty() ? "the hashes of the workloads differ" : keys),
+  const std::string keys = differing_keys(workload, in_todays_keys(other.record.workload));
+  if (!keys.empty()) {
+    throw InputError(ExitCode::usage, where, "it did other work: " + keys,
                      "runs are compared that train the same; --set the keys, or use that run's --workload");
   }
   return other;

@@ -8,7 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/text.h"
 #include "common/config/workload_table.h"
-#include "common/run/run_shape.h"
+#include "common/run/surroundings.h"
 
 namespace sc {
 namespace {
@@ -117,6 +117,21 @@ bool add_first(const LimitedRun& run, const std::vector<RunShape>& shapes, std::
   return false;
 }
 
+std::string settings_of(const StrategyPlans& strategy) {
+  return strategy.settings.empty() ? "" : fmt::format(" --set {}", fmt::join(strategy.settings, " --set "));
+}
+
+// The first of the strategy's own settings that fits.
+void add_smaller(const LimitedRun& run, std::vector<Change>& changes) {
+  for (const StrategyPlans& same : run.smaller) {
+    const std::vector<MemoryPlan> stages =
+        or_none([&] { return detail::plans_of_stages(*same.plans, run.shape); });
+    if (stages.empty() || !fits(run, run.shape, stages)) continue;
+    changes.push_back({settings_of(same).substr(1), largest_of(stages).total()});
+    return;
+  }
+}
+
 // Each strategy with the fewest ranks it needs, if it needs fewer than the one before it. False: none fits.
 bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Change>& changes) {
   const std::size_t before = changes.size();
@@ -127,11 +142,11 @@ bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Cha
          larger_worlds(from, std::max<std::int64_t>(2, to_int(from.world)), division)) {
       if (to_int(shape.world) >= fewer_than) break;
       const std::vector<MemoryPlan> stages =
-          or_none([&] { return detail::plans_of_stages(strategy, shape); });
+          or_none([&] { return detail::plans_of_stages(*strategy.plans, shape); });
       if (stages.empty() || !fits(run, shape, stages)) continue;
-      changes.push_back(
-          {fmt::format("{} -n {}{}", strategy.name, to_int(shape.world), settings(from, run.shape)),
-           largest_of(stages).total()});
+      changes.push_back({fmt::format("{} (lesson {}) -n {}{}{}", strategy.name, strategy.folder.substr(0, 2),
+                                     to_int(shape.world), settings_of(strategy), settings(from, run.shape)),
+                         largest_of(stages).total()});
       fewer_than = to_int(shape.world);
     }
   }
@@ -155,6 +170,7 @@ std::string or_more_of(const LimitedRun& run) {
 
 std::vector<Change> changes_that_fit(const LimitedRun& run) {
   std::vector<Change> changes;
+  add_smaller(run, changes);
   const std::vector<RunShape> smaller = smaller_micro_batches(run), again = more_recomputed(run.shape);
   const bool one = add_first(run, smaller, changes), other = add_first(run, again, changes);
   if (!one && !other) {

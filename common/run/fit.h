@@ -18,6 +18,8 @@ struct LimitedRun {
   Bytes cap;
   std::string place = {};    // that has no more free: "this machine", "GPU 0"; empty: --memory-cap says so
   std::int64_t sharing = 0;  // of the shape's world; 0: each rank has the cap to itself
+  std::vector<StrategyPlans> smaller =
+      {};  // this strategy with settings that take less, what costs least first
   std::vector<StrategyPlans> strategies = {};  // that divide more
   std::function<Division(WorldSize)> division = [](WorldSize) { return Division{}; };
   bool one_rank_only = false;
@@ -31,8 +33,8 @@ struct Change {
   Bytes bytes;
 };
 
-/// What would fit, what costs least first: rows of a micro-batch, activations computed again, both; more
-/// ranks of this strategy; a strategy that divides more. The global batch stays. May be empty.
+/// What would fit, what costs least first: settings of this strategy; rows of a micro-batch, activations computed again,
+/// both; more ranks of this strategy; a strategy that divides more. The global batch stays. May be empty.
 std::vector<Change> changes_that_fit(const LimitedRun& run);
 
 /// The lines of those changes, and the cap that would do where each rank has one.

@@ -11,6 +11,7 @@
 
 #include "common/base/check.h"
 #include "common/comm/gather_text.h"
+#include "common/config/other_names.h"
 #include "common/config/workload_table.h"
 #include "common/input/printable.h"
 #include "common/run/run_files.h"
@@ -89,14 +90,17 @@ void refuse_other_workload(const TrainJob& job, const checkpoint::Manifest& mani
   for (const std::string& key : may_differ) {
     if (!now.contains(key))
       throw InputError(ExitCode::usage, "--resume-with " + key, "no key of the workload has that name",
-                       "--explain all lists them; the strategy's own keys may differ anyway");
+                       newer_for(key).empty()
+                           ? "--explain all lists them; the strategy's own keys may differ anyway"
+                           : newer_for(key));
   }
+  const std::map<std::string, std::string> before = in_todays_keys(manifest.workload);
   std::string differ, names;
   for (const auto& [key, value] : now) {
-    const auto then = manifest.workload.find(key);
-    if ((then != manifest.workload.end() && then->second == value) || may_differ.contains(key)) continue;
+    const auto then = before.find(key);
+    if ((then != before.end() && then->second == value) || may_differ.contains(key)) continue;
     differ += fmt::format("{}{} is {} now and was {}", differ.empty() ? "" : ", ", key, value,
-                          then == manifest.workload.end() ? "not there" : shown(then->second));
+                          then == before.end() ? "not there" : shown(then->second));
     names += (names.empty() ? "" : ",") + key;
   }
   if (!differ.empty())

@@ -98,6 +98,7 @@ int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedC
   const std::vector<RankPlan> plans = rank_plans_of(lesson, shape);
   std::cout << describe_plan(lesson.info.name, shape, batch)
             << format_plan_table(plans, shape.world, data_ranks(shape)) << lesson.plans.predict(shape);
+  if (!config.note.empty()) std::cout << "  note: " << shown(config.note, 4096) << "\n";
   if (!batch.note.empty()) std::cout << "  note: " << batch.note << "\n";
   Bytes most, on_host, on_disk;
   for (const RankPlan& plan : plans) {
@@ -156,7 +157,7 @@ void refuse_what_the_host_lacks(const TrainJob& job, const std::vector<MemoryPla
 
 // What a GPU has free is known once it is in use: train() asks.
 void refuse_too_large(const TrainJob& job) {
-  const std::vector<MemoryPlan> plans = plans_of_stages(job.lesson, shape_of_run(job));
+  const std::vector<MemoryPlan> plans = plans_of_stages(job.lesson.plans, shape_of_run(job));
   for (const MemoryPlan& plan : plans) {
     refuse_past("--host-cap", job.line.host_cap, plan.total(Place::pinned) + plan.total(Place::host),
                 "in the host's memory");
@@ -178,8 +179,7 @@ void refuse_too_large(const TrainJob& job) {
 int run_job(TrainJob job) {
   refuse_too_large(job);
   if (!job.line.compare.empty()) {
-    job.other = read_other_run(*posix_file_ops(), job.line.compare, values_of(job.config.workload),
-                               workload_hash(job.config.workload));
+    job.other = read_other_run(*posix_file_ops(), job.line.compare, values_of(job.config.workload));
   }
   return train(job);
 }

@@ -4,17 +4,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
+#include <sstream>
 
-#include "common/data/loader.h"
 #include "common/run/describe.h"
-#include "common/strategy/group_plan.h"
 
 namespace sc::detail {
-
-CommBackend comm_backend(DeviceKind device, bool share_gpu, bool apart) {
-  if (device == DeviceKind::cuda) return share_gpu ? CommBackend::staged : CommBackend::nccl;
-  return apart ? CommBackend::mpi : CommBackend::local;
-}
 
 // More cores of a CPU are for more ranks, and OpenMP's threads spin where a core is taken. Beside a GPU the
 // host makes the first weights and gathers tokens.
@@ -41,49 +36,10 @@ RunShape shape_of_run(const TrainJob& job) {
   return shape;
 }
 
-void plan_surroundings(const RunShape& shape, MemoryPlan& plan) {
-  plan.add(Purpose::workspace, "step scalars", "lr, step, clip factor, norm",
-           Bytes(3 * size_of(DType::f32) + size_of(DType::i64)));
-  if (scales_loss(shape)) {
-    plan.add(Purpose::workspace, "loss scaler", "scale, good steps, overflows",
-             Bytes(size_of(DType::f32) + 2 * size_of(DType::i64)));
-  }
-  Loader::plan(shape.workload, data_ranks(shape), shape.device, plan);
-  plan_group(shape, shape.world, plan);
-}
-
 MemoryPlan plan_of_run(const AnyLesson& lesson, const RunShape& shape) {
   MemoryPlan plan = lesson.plans.memory_plan(shape);
   plan_surroundings(shape, plan);
   return plan;
-}
-
-namespace {
-
-template <class Of>
-auto of_stages(RunShape shape, const Of& of) {
-  std::vector<decltype(of(shape))> plans;
-  for (std::int64_t stage = 0; stage < shape.stages; ++stage) {
-    shape.rank = Rank{static_cast<int>(stage * data_ranks(shape))};
-    plans.push_back(of(shape));
-  }
-  return plans;
-}
-
-}  // namespace
-
-std::vector<MemoryPlan> plans_of_stages(const AnyLesson& lesson, const RunShape& shape) {
-  return of_stages(shape, [&](const RunShape& rank) { return plan_of_run(lesson, rank); });
-}
-
-std::vector<MemoryPlan> plans_of_stages(const StrategyPlans& strategy, const RunShape& shape) {
-  RunShape divided = shape;
-  divided.stages = strategy.plans->division(shape.world).stages;
-  return of_stages(divided, [&](const RunShape& rank) {
-    MemoryPlan plan = strategy.plans->memory_plan(rank);
-    plan_surroundings(rank, plan);
-    return plan;
-  });
 }
 
 std::vector<RankPlan> rank_plans_of(const AnyLesson& lesson, const RunShape& shape) {
@@ -92,12 +48,23 @@ std::vector<RankPlan> rank_plans_of(const AnyLesson& lesson, const RunShape& sha
   });
 }
 
+// This lesson with what takes less.
+std::vector<StrategyPlans> smaller_of(const AnyLesson& lesson, const RunShape& shape) {
+  std::vector<StrategyPlans> smaller;
+  for (const std::string& setting : lesson.plans.facts(shape).smaller) {
+    std::istringstream words(setting);
+    const std::vector<std::string> settings{std::istream_iterator<std::string>(words), {}};
+    smaller.push_back({lesson.info.name, lesson.info.name, lesson.plans.with(settings), settings});
+  }
+  return smaller;
+}
+
 // Those that divide more than this lesson.
 std::vector<StrategyPlans> strategies_after(const LessonInfo& info) {
   std::vector<StrategyPlans> after;
   bool found = false;
   for (const StrategyPlans& strategy : info.strategies) {
-    if (found) after.push_back(strategy);
+    if (found && strategy.folder != info.name && strategy.advised) after.push_back(strategy);
     found = found || strategy.folder == info.name;
   }
   return after;
@@ -106,10 +73,11 @@ std::vector<StrategyPlans> strategies_after(const LessonInfo& info) {
 LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, Bytes cap) {
   return {.shape = shape,
           .cap = cap,
+          .smaller = smaller_of(lesson, shape),
           .strategies = strategies_after(lesson.info),
           .division = [&lesson](WorldSize world) { return lesson.plans.division(world); },
           .one_rank_only = lesson.info.one_rank_only,
-          .plans = [&lesson](const RunShape& changed) { return plans_of_stages(lesson, changed); }};
+          .plans = [&lesson](const RunShape& changed) { return plans_of_stages(lesson.plans, changed); }};
 }
 
 }  // namespace sc::detail

@@ -6,12 +6,10 @@
 #include "common/memory/plan.h"
 #include "common/records/report.h"
 #include "common/run/fit.h"
+#include "common/run/surroundings.h"
 #include "common/run/train_job.h"
 
 namespace sc::detail {
-
-/// What the ranks communicate through. apart: they are processes of their own.
-CommBackend comm_backend(DeviceKind device, bool share_gpu, bool apart);
 
 /// Intra-op threads of a rank that neither --threads nor OMP_NUM_THREADS names: one on a CPU; beside a GPU
 /// its share of this machine's cores.
@@ -20,19 +18,9 @@ int default_threads(DeviceKind device, std::int64_t cores, WorldSize ranks_here)
 /// The shape of this rank. Sets LibTorch's intra-op threads, which are part of it.
 RunShape shape_of_run(const TrainJob& job);
 
-/// fp16 alone has so few exponents that gradients vanish.
-inline bool scales_loss(const RunShape& shape) { return shape.workload.precision.dtype == DType::f16; }
-
-/// Adds what run_lesson itself takes from the ledger beside the strategy: a step's scalars, the loader, the
-/// transport's scratch.
-void plan_surroundings(const RunShape& shape, MemoryPlan& plan);
-
 /// All that this rank of the lesson holds: the strategy's plan and its surroundings.
 MemoryPlan plan_of_run(const AnyLesson& lesson, const RunShape& shape);
-/// What the first rank of each stage holds, and so every rank of it; of another strategy in that world.
-std::vector<MemoryPlan> plans_of_stages(const AnyLesson& lesson, const RunShape& shape);
-std::vector<MemoryPlan> plans_of_stages(const StrategyPlans& strategy, const RunShape& shape);
-/// The same with their operations, for format_plan_table.
+/// What the first rank of each stage holds, with its operations, for format_plan_table.
 std::vector<RankPlan> rank_plans_of(const AnyLesson& lesson, const RunShape& shape);
 
 /// That run with a limit.

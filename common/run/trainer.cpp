@@ -249,7 +249,7 @@ void Trainer::skip_or_stop(const StepRecord& step) {
 // The last step's is the run's own, at its end.
 bool Trainer::evaluates_after(std::int64_t done) const {
   const std::int64_t every = job_.line.evaluation.every;
-  return every > 0 && done % every == 0 && done < shape_.workload.steps && sampler_.validation_batches() > 0;
+  return every > 0 && done % every == 0 && done < shape_.workload.steps && sampler_.validation_rows() > 0;
 }
 
 void Trainer::finish() {
@@ -291,6 +291,7 @@ void Trainer::announce() const {
             << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
                            shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
+            << (job_.config.note.empty() ? "" : fmt::format("  note     {}\n", shown(job_.config.note, 4096)))
             << (data_.note().empty() ? "" : fmt::format("  note     {}\n", shown(data_.note(), 4096)))
             << format_plan_table(rank_plans_of(job_.lesson, shape_), shape_.world, data_ranks(shape_))
             << job_.lesson.plans.predict(shape_) << says_of_checkpoints() << std::flush;
@@ -317,7 +318,7 @@ std::string Trainer::says_of_checkpoints() const {
 
 // Of a text that was named a reader expects all of it.
 std::string Trainer::part_of_validation() const {
-  const std::int64_t used = sampler_.validation_batches() * shape_.workload.batch.micro;
+  const std::int64_t used = sampler_.validation_rows();
   const std::int64_t all = data_.validation().count();
   if (!data_.validation_path() || used >= all) return "";
   return fmt::format(" ({} of {} rows)", human_count(used), human_count(all));

@@ -27,6 +27,9 @@ print_header() { sed -n '2,/^set /s/^# \{0,1\}//p' "$1" | grep -v '^set '; }
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
+# have_libfuzzer: clang 14's, which is a package of its own.
+have_libfuzzer() { [[ -e $(clang++-14 -print-file-name=libclang_rt.fuzzer-x86_64.a 2>/dev/null) ]]; }
+
 # Bash runs what stands in an index where it counts: (( x )) with x='a[$(command)]'. So nothing from outside is counted with before it is
 # known to be a number.
 # whole NAME DEFAULT: the variable of that name, a whole number; DEFAULT where it is not set or empty. Anything else is refused.

@@ -7,7 +7,7 @@
 #     --quiet        prints only what it installs, and errors
 #     --cuda         also LibTorch with CUDA, cuDNN's frontend headers, and nvcc where no CUDA 13 toolkit is found
 #     --oracle       also the Python packages that golden files are made with (.deps/oracle/bin/python)
-#     --dev          also clang-format, clang-tidy, shellcheck, strace, and pyarrow, with which a test has `prepare` read parquet
+#     --dev          also clang, clang-format, clang-tidy, shellcheck, strace, and pyarrow, with which a test has `prepare` read parquet
 #     --curves       also TensorBoard's package, with which lessons/curves.sh writes event files (.deps/curves)
 #     --keep-wheels  keeps the downloaded files for the next call
 #   exit   0 all is there; 64 usage; 69 something is missing and could not be installed (the fix is printed)
@@ -69,6 +69,8 @@ needed_packages() {
   if ((dev)); then
     have clang-format-14 || say clang-format-14
     have clang-tidy-14 || say clang-tidy-14
+    have clang++-14 || say clang-14
+    have_libfuzzer || say libclang-rt-14-dev
     have shellcheck || say shellcheck
     have git || say git
     have strace || say strace

@@ -1,18 +1,16 @@
 #include "common/strategy/group_plan.h"
 
-#include "common/comm/mpi/mpi_communicator.h"
-#include "common/comm/staged/staged_communicator.h"
+#include "common/comm/scratch.h"
 
 namespace sc {
 
 void plan_group(const RunShape& shape, WorldSize ranks, MemoryPlan& plan) {
   if (shape.comm != CommBackend::local && to_int(ranks) > 1) {
-    plan.add(Purpose::communication, "mpi scratch", "4 (N-1) 256 KiB", MpiCommunicator::scratch_bytes(ranks),
+    plan.add(Purpose::communication, "mpi scratch", "4 (N-1) 256 KiB", mpi_scratch_bytes(ranks),
              shape.device == DeviceKind::cpu ? Place::device : Place::pinned);
   }
   if (shape.comm == CommBackend::staged) {
-    plan.add(Purpose::communication, "staged scratch", "2 N MiB", StagedCommunicator::scratch_bytes(ranks),
-             Place::pinned);
+    plan.add(Purpose::communication, "staged scratch", "2 N MiB", staged_scratch_bytes(ranks), Place::pinned);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/config/field_table.h"
 #include "common/memory/plan.h"
@@ -25,11 +26,18 @@ struct SlowLinks {
       0;  // copies between device and host: at most so many 10^6 bytes a second each way; 0: no limit
 };
 
+/// Sets "key=value" each.
+///   Errors  InputError (exit 64) for a value that a key does not take; the keys exist.
+void set_all(const FieldSet& fields, const std::vector<std::string>& settings);
+
 struct Facts {
   SlowLinks links;
   std::int64_t updates_a_step = 1;  // what warm-up and decay count
   std::int64_t planned_from = 0;    // the first step whose operations comm_plan says; the second one at most
-  Bytes pending = {};         // a checkpoint's besides states: in_flight(), and what state() marks as pending
+  Bytes pending = {};  // a checkpoint's besides states: in_flight(), and what state() marks as pending
+  /// Settings with which a rank's device holds less ("params_at=disk parameters=sharded" belong together), what costs least
+  /// first.
+  std::vector<std::string> smaller = {};
   std::string no_graph = {};  // why no CUDA graph can hold a step; empty: one can
   std::string no_evaluation =
       {};  // why it evaluates at a run's end alone; empty: --eval-every does in between
@@ -51,17 +59,24 @@ class Plans {
   /// Of every step from facts().planned_from on.
   [[nodiscard]] virtual CommPlan comm_plan(const RunShape& shape) const = 0;
   [[nodiscard]] virtual Facts facts(const RunShape& /*shape*/) const { return {}; }
+  /// The same with these settings ("prefetch=0") changed.
+  [[nodiscard]] virtual std::unique_ptr<Plans> with(const std::vector<std::string>& settings) const = 0;
   /// Lines under the plan: what else is known. Empty: nothing.
   [[nodiscard]] virtual std::string predict(const RunShape& /*shape*/) const { return ""; }
 };
 
-/// With settings of this type, the default ones unless others are given.
-template <class O>
+/// With settings of this type, the default ones unless others are given. Self: the class that derives from it.
+template <class Self, class O>
 class PlansWith : public Plans {
  public:
   using Options = O;
   explicit PlansWith(O options = {}) : options_(std::move(options)) {}
   [[nodiscard]] FieldSet fields() final { return table().bind(options_); }
+  [[nodiscard]] std::unique_ptr<Plans> with(const std::vector<std::string>& settings) const final {
+    auto changed = std::make_unique<Self>(options_);
+    set_all(changed->fields(), settings);
+    return changed;
+  }
   [[nodiscard]] const O& options() const { return options_; }
 
  protected:
@@ -69,11 +84,13 @@ class PlansWith : public Plans {
   O options_;
 };
 
-/// One of several strategies of which somebody asks which fits.
+/// A strategy as somebody may run it, of several of which one asks which fits.
 struct StrategyPlans {
-  std::string folder;  // the lesson's
-  std::string name;    // for messages
-  std::shared_ptr<const Plans> plans;
+  std::string folder;                      // the lesson's
+  std::string name;                        // for messages
+  std::shared_ptr<const Plans> plans;      // with `settings`
+  std::vector<std::string> settings = {};  // "update=delayed", beyond the lesson's defaults
+  bool advised = true;                     // where memory is short: it holds less than what stands before it
 };
 
 }  // namespace sc

@@ -7,7 +7,7 @@ import pathlib
 from .lesson_tables import stored
 from .registry import RESULTS, ROOT, bytes_text, figure, has, record, renders, source, table, times_text
 from .svg import LINES, Drawing, Plot
-from .workloads import workload
+from .workloads import in_todays_keys, workload
 
 
 def gpu_table():
@@ -202,7 +202,7 @@ def gpu_bits(page, world):
     for group in found["groups"].values():
         for name in group["runs"]:
             run = found["runs"][name]
-            rows.append([f"`{run['command'].split(' --save')[0].replace(' -q --oversubscribe --bind-to none', '')}`", f"`{run['last_loss']!r}`", f"`{run['weights_sha256'][:12]}`",
+            rows.append([f"`{in_todays_keys(run['command']).split(' --save')[0].replace(' -q --oversubscribe --bind-to none', '')}`", f"`{run['last_loss']!r}`", f"`{run['weights_sha256'][:12]}`",
                          ("equal" if group["equal_weights"] and group["equal_losses"] else "different") if name == group["runs"][-1] else ""])
     versions = next(iter(found["runs"].values()))["versions"]
     return (table(["run", f"loss of step {found['steps']}", "weights", "beside those above"], rows, left=1)

@@ -4,7 +4,7 @@ from .machine_tables import beside_copies
 from .registry import RenderError, bytes_text, has, record, renders, source, table
 from .workloads import with_settings, workload
 
-MPI_PIECE, MPI_SLOTS = 256 * 1024, 4  # common/comm/mpi/mpi_exchange.h
+MPI_PIECE, MPI_SLOTS = 256 * 1024, 4  # common/comm/scratch.h
 
 
 class Sizes:
@@ -19,7 +19,8 @@ class Sizes:
         self.e = 4 if work["precision"]["dtype"] == "fp32" else 2
         self.chunk = min(work["head_chunk"], self.N)
         self.ranks = ranks
-        self.micro_batches = max(batch["global"] // (batch["micro"] * ranks), -(-work["data"]["validation_batches"] // ranks))
+        evaluated = -(-work["data"]["validation_rows"] // batch["micro"])
+        self.micro_batches = max(batch["global"] // (batch["micro"] * ranks), -(-evaluated // ranks))
         self.activations = work["activations"]
 
     def saved(self, mode=None):
@@ -66,9 +67,9 @@ def memory_worked(page, name):
     """One GPU workload line by line, beside the buffers that its plan lists."""
     work, plan = workload(name), record("memory")["plans"][name]
     s, buffers = Sizes(work), plan["buffers"]
-    lines = [("parameters", f"2 P = 2 x {s.P:,}", 2 * s.P, buffers["params"]), ("gradients", "2 P", 2 * s.P, buffers["grads"]),
-             ("master", "4 P", 4 * s.P, buffers["master"]), ("momentum", "4 P", 4 * s.P, buffers["momentum"]),
-             ("variance", "4 P", 4 * s.P, buffers["variance"]),
+    lines = [("parameters", f"2 P = 2 x {s.P:,}", 2 * s.P, buffers["params_full"]), ("gradients", "2 P", 2 * s.P, buffers["grads_full"]),
+             ("master", "4 P", 4 * s.P, buffers["master_full"]), ("momentum", "4 P", 4 * s.P, buffers["momentum_full"]),
+             ("variance", "4 P", 4 * s.P, buffers["variance_full"]),
              ("activations: x", f"(L + 1) 2 B T d = {s.L + 1} x 2 x {s.N:,} x {s.d}", (s.L + 1) * 2 * s.N * s.d, buffers["x"]),
              ("activations: saved", f"L B T (30 d + 16 + 4 H) = {s.L} x {s.N:,} x ({30 * s.d} + 16 + {4 * s.H})", s.L * s.saved(), buffers["saved"]),
              ("workspace: blocks and head", f"20 B T d + 8 B T + 52 d + 2 chunk V = ... + 2 x {s.chunk:,} x {s.V:,}", s.workspace(), buffers["workspace"]),

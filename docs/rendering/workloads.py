@@ -47,6 +47,13 @@ def hash_of(work, settings=()):
     return hashlib.sha256("".join(f"{key}={value}\n" for key, value in sorted(values.items())).encode()).hexdigest()
 
 
+def hash_before(work, settings=()):
+    """The same in a record of when evaluations were counted in micro-batches (common/config/other_names.h)."""
+    data, micro = dict(work["data"]), work["batch"]["micro"]
+    data["validation_batches"] = data.pop("validation_rows") // micro
+    return hash_of({**work, "data": data}, settings)
+
+
 def settings_in(command):
     """What --set and --steps say in a command."""
     words = shlex.split(command)
@@ -56,9 +63,15 @@ def settings_in(command):
 def named(workload_hash, settings):
     """Of FILES the one whose values have that hash with these settings."""
     for name in FILES:
-        if hash_of(workload(name), settings) == workload_hash:
+        if workload_hash in (hash_of(workload(name), settings), hash_before(workload(name), settings)):
             return name
     raise RenderError(f"a run with the settings {' '.join(settings)}: its workload is none of {', '.join(FILES.values())}; make its record again")
+
+
+def in_todays_keys(command):
+    """An evaluation of one micro-batch is one of as many rows."""
+    settings = dict(one.split("=", 1) for one in settings_in(command))
+    return command.replace("data.validation_batches=1 ", f"data.validation_rows={settings.get('batch.micro')} ")
 
 
 def workload_of(run):

@@ -24,7 +24,7 @@ std::int64_t head_elements(const RunShape& shape, const ReduceOrder& order);
 /// (micro_batch).
 int gradients_held(const ReduceOrder& order);
 
-class ReferenceOrderPlans final : public PlansWith<ReduceOrder> {
+class ReferenceOrderPlans final : public PlansWith<ReferenceOrderPlans, ReduceOrder> {
  public:
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;

@@ -17,7 +17,7 @@ struct DataParallelOptions {
 /// they are.
 std::int64_t elements_to_convert(const RunShape& shape, BucketSize size);
 
-class DataParallelPlans final : public PlansWith<DataParallelOptions> {
+class DataParallelPlans final : public PlansWith<DataParallelPlans, DataParallelOptions> {
  public:
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;

@@ -10,7 +10,7 @@ struct Zero1Options {
   bool overlap = true;  // reduce while backward runs, publish while forward runs; off: wait for each at once
 };
 
-class Zero1Plans final : public PlansWith<Zero1Options> {
+class Zero1Plans final : public PlansWith<Zero1Plans, Zero1Options> {
  public:
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;

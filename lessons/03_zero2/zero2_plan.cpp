@@ -84,4 +84,6 @@ CommPlan Zero2Plans::comm_plan(const RunShape& shape) const {
   return plan;
 }
 
+Facts Zero2Plans::facts(const RunShape& /*shape*/) const { return {.smaller = {"bucket=unit"}}; }
+
 }  // namespace sc

@@ -14,11 +14,12 @@ struct Zero2Options {
 /// Later micro-batches' sums land in scratch as large as what travels at once.
 bool needs_scratch(const RunShape& shape);
 
-class Zero2Plans final : public PlansWith<Zero2Options> {
+class Zero2Plans final : public PlansWith<Zero2Plans, Zero2Options> {
  public:
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Facts facts(const RunShape& shape) const override;
 
  private:
   [[nodiscard]] FieldTable<Options> table() const override;

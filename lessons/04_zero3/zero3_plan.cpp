@@ -90,4 +90,8 @@ CommPlan Zero3Plans::comm_plan(const RunShape& shape) const {
   return plan;
 }
 
+Facts Zero3Plans::facts(const RunShape& /*shape*/) const {
+  return {.smaller = {"persist_below=0", "reshard_after_forward=on", "prefetch=0"}};
+}
+
 }  // namespace sc

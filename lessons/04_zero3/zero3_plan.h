@@ -12,11 +12,12 @@ struct Zero3Options {
   std::int64_t persist_below = 0;     // tensors of fewer elements stay whole on every rank
 };
 
-class Zero3Plans final : public PlansWith<Zero3Options> {
+class Zero3Plans final : public PlansWith<Zero3Plans, Zero3Options> {
  public:
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Facts facts(const RunShape& shape) const override;
 
  private:
   [[nodiscard]] FieldTable<Options> table() const override;

@@ -10,7 +10,7 @@ struct OffloadOptions : HostOptions {
   bool overlap = true;  // off: every copy and every update is waited for at once
 };
 
-class OffloadPlans final : public PlansWith<OffloadOptions> {
+class OffloadPlans final : public PlansWith<OffloadPlans, OffloadOptions> {
  public:
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;

@@ -76,13 +76,28 @@ void refuse(const RunShape& shape, const InfinityOptions& options) {
 
 }  // namespace
 
+namespace {
+
+// As cut_pieces cuts them.
+std::vector<PieceRun> runs_of_pieces(const ParamLayout& layout, Rank rank, std::int64_t piece) {
+  std::vector<PieceRun> runs;
+  for (int unit = 0; unit < layout.num_units(); ++unit) {
+    const std::int64_t n = layout.slice(unit, Segment::sharded, rank).size();
+    if (n / piece > 0) runs.push_back({piece, n / piece});
+    if (n % piece > 0) runs.push_back({n % piece, 1});
+  }
+  return runs;
+}
+
+}  // namespace
+
 MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
   refuse(shape, options_);
   MemoryPlan plan;
   plan_device(shape, options_, kept_by(options_), plan);
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout(shape.workload.model, shape.world);
-  const WindowPlan window(cut_pieces(layout, shape.rank, options_.piece), shape, options_);
+  const WindowPlan window(runs_of_pieces(layout, shape.rank, options_.piece), shape, options_);
   const Elements slice(window.elements);
   const Elements pieces(window.buffers * window.largest);
   plan.add(Purpose::workspace, "window of states", "buffers x 12 piece",
@@ -139,6 +154,10 @@ CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
 Facts InfinityPlans::facts(const RunShape& shape) const {
   Facts facts = facts_of_host(shape, options_);
   facts.planned_from = 1;  // the first step has no update behind it
+  for (const char* setting : {"grads_at=host", "parameters=sharded grads_at=host",
+                              "parameters=sharded grads_at=host params_at=host",
+                              "parameters=sharded grads_at=host params_at=disk prefetch=0"})
+    facts.smaller.emplace_back(setting);
   return facts;
 }
 

@@ -30,7 +30,7 @@ struct InfinityOptions : HostOptions {
   std::function<std::unique_ptr<BlockIo>(std::unique_ptr<BlockIo>)> wrap = {};
 };
 
-class InfinityPlans final : public PlansWith<InfinityOptions> {
+class InfinityPlans final : public PlansWith<InfinityPlans, InfinityOptions> {
  public:
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;

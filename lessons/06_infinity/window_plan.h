@@ -30,7 +30,23 @@ inline Keeps kept_by(const InfinityOptions& options) {
   return {.gradients = keeps_gradients(options), .parameters = options.params_at == ParamsAt::device};
 }
 
+/// So many pieces of one size.
+struct PieceRun {
+  std::int64_t size, count;
+};
+
 struct WindowPlan {
+  /// Sizes alone, without `extents`: a plan of a model that has millions of pieces.
+  WindowPlan(const std::vector<PieceRun>& runs, const RunShape& shape, const InfinityOptions& options)
+      : WindowPlan(std::vector<Piece>(), shape, options) {
+    std::int64_t count = 0;
+    for (const PieceRun& run : runs) {
+      largest = std::max(largest, run.size), elements += run.size * run.count, count += run.count;
+      file = file + run.count * (extent_of(run.size) +
+                                 params_extent(run.size) * params_on_disk(options));
+    }
+    buffers = std::min<std::int64_t>(options.buffers, count);
+  }
   WindowPlan(const std::vector<Piece>& pieces, const RunShape& shape, const InfinityOptions& options)
       : buffers(std::min<std::int64_t>(options.buffers, static_cast<std::int64_t>(pieces.size()))),
         dtype(shape.workload.precision.dtype) {

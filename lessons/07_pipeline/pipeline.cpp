@@ -4,47 +4,97 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "common/base/check.h"
+#include "common/pipeline/measured.h"
 #include "common/strategy/replica_hash.h"
-#include "measured.h"
 
 namespace sc {
 
 using pipedream::Action;
 using pipedream::Kind;
 
-// One optimizer step: this stage's list, as pipedream proved it.
+// [anchor: perform]
+// One optimizer step: this stage's list, as pipedream proved it. A receive is posted and does not block:
+// whoever needs the value waits for it. Nor does a send: whoever uses its buffer again waits for it.
 StepResult Pipeline::train_step(std::span<const Batch> micro_batches) {
   sums_.zero_();
-  const std::vector<Action>& actions = share_.actions();
-  for (std::size_t i = 0; i < actions.size(); ++i) {
-    executor_.comes_to(i, actions[i]);
-    perform(actions[i], share_.slots.of[i], micro_batches);
+  for (std::size_t i = 0; i < share_.actions().size(); ++i) {
+    const Action& a = share_.actions()[i];
+    const Slot& slot = share_.slots.of[i];
+    context_.timeline.comes_to(share_.in_words(i, a));
+    switch (a.kind) {
+      case Kind::receive_activation:
+        messages_.receive_activation(a, slot);
+        break;
+      case Kind::forward:
+        forward(a, slot, micro_batches[static_cast<std::size_t>(a.microbatch)]);
+        break;
+      case Kind::send_activation:
+        messages_.send_activation(a, slot);
+        break;
+      case Kind::receive_gradient:
+        messages_.receive_gradient(a, slot);
+        break;
+      case Kind::backward:
+      case Kind::backward_input:
+      case Kind::backward_weights:
+        backward(a, slot, micro_batches[static_cast<std::size_t>(a.microbatch)]);
+        break;
+      case Kind::send_gradient:
+        messages_.send_gradient(a, slot);
+        break;
+      case Kind::step:
+        wait_reduced();
+        add_tied();
+        global_norm();
+        step(a);
+        break;
+      case Kind::stash:
+      case Kind::drop:
+        break;  // of schedules without a flush, which this lesson refuses
+    }
   }
-  executor_.wait_sent();  // nothing of a step outlives it: one graph can hold it
+  messages_.wait_sent();  // nothing of a step outlives it: one graph can hold it
   return {sums_, context_.scalars.grad_norm};
 }
 
-// A gradient is the sum over the step's micro-batches, of a chunk in ascending order.
-void Pipeline::perform(const Action& action, const Slot& slot, std::span<const Batch> micro_batches) {
-  if (action.kind == Kind::step) {
-    wait_reduced();
-    add_tied();
-    global_norm();
-    return executor_.compute(action, [&] { step(); });
+void Pipeline::forward(const Action& a, const Slot& slot, const Batch& batch) {
+  messages_.wait_activation(slot);
+  messages_.wait_activation_sent(slot);
+  const auto turn = pace_.turn(a);
+  stage_.forward(share_.schedule.position(a), batch.tokens, slot);
+}
+
+// [anchor: backward]
+// Last block first. A gradient of weights is the sum over the step's micro-batches, of a chunk in ascending
+// order: with the last one it is complete, and leaves while the blocks before it compute.
+void Pipeline::backward(const Action& a, const Slot& slot, const Batch& batch) {
+  const int position = share_.schedule.position(a);
+  const Part& part = share_.part(position);
+  const Halves halves = halves_of(a.kind);
+  const Write write = a.microbatch == 0 ? Write::overwrite : Write::accumulate;
+  const bool last = a.microbatch + 1 == share_.schedule.microbatches;
+  if (halves.inputs) messages_.wait_gradient(slot);
+  const auto turn = pace_.turn(a);
+  if (halves.inputs && share_.has_head(position)) {
+    stage_.head(batch.targets, batch.scale, slot, write, sums_);
+    if (last) reduce_grads(share_.layout.last_unit());
   }
-  if (!pipedream::is_compute(action.kind)) return executor_.perform(action, slot, nullptr, nullptr);
-  const bool last = action.microbatch + 1 == share_.schedule.microbatches;
-  const Executor::Sum sum{.write = action.microbatch == 0 ? Write::overwrite : Write::accumulate,
-                          .sums = sums_,
-                          .done = [this, last](int unit) { reduce_grads(unit, last); }};
-  executor_.perform(action, slot, &micro_batches[static_cast<std::size_t>(action.microbatch)], &sum);
+  for (int unit = part.last(); unit >= part.first; --unit) {
+    if (halves.inputs && unit == part.first) messages_.wait_gradient_sent(slot);  // this one's goes there
+    stage_.backward(unit, slot, write, halves);
+    if (halves.weights && last) reduce_grads(unit);
+  }
+  if (halves.inputs && share_.embeds(position)) {
+    stage_.embed_backward(batch.tokens, slot, write);
+    if (last) reduce_grads(0);
+  }
 }
 
 // [anchor: reduce-over-replicas]
-// Each unit leaves behind its last micro-batch, as in lesson 01, but over the ranks of this stage alone; where
+// Each unit leaves after its last micro-batch, as in lesson 01, but over the ranks of this stage alone; where
 // states are cut, as in lesson 02: to the replica that owns the slice.
-void Pipeline::reduce_grads(int unit, bool last_micro_batch) {
-  if (!replicas_ || !last_micro_batch) return;
+void Pipeline::reduce_grads(int unit) {
+  if (!replicas_) return;
   std::vector<Stage::Held>& held = stage_.held();
   for (std::size_t i = 0; i < held.size(); ++i) {
     Stage::Held& h = held[i];
@@ -83,7 +133,8 @@ void Pipeline::global_norm() {
 }
 
 // The tied copies too: the same numbers in, the same bits out.
-void Pipeline::step() {
+void Pipeline::step(const Action& action) {
+  const auto turn = pace_.turn(action);
   for (Stage::Held& h : stage_.held())
     if (!h.own.empty()) step_unit(h.own);
   if (options_.states == ReplicaStates::sharded) publish_params();
@@ -106,7 +157,7 @@ void Pipeline::publish_params() {
 // [anchor: verify-copies]
 // The replicas of this stage, and the two copies of wte, are equal to the bit.
 void Pipeline::after_step(std::int64_t step) {
-  executor_.pace().check(step);
+  pace_.check(step);
   if (options_.verify_replicas == 0 || (step + 1) % options_.verify_replicas != 0) return;
   for (const Stage::Held& held : stage_.held()) {
     if (replicas_) compare(*replicas_, held, held.copy ? share_.tied : held.params.numel(), step);
@@ -125,25 +176,18 @@ void Pipeline::compare(Communicator& group, const Stage::Held& held, std::int64_
       fmt::format("step {}: two copies of unit {} differ: they must stay equal to the bit", step, held.unit));
 }
 
-Pipeline::Pipeline(RunContext& context, const Options& options)
-    : context_(context),
-      options_(options),
-      share_(context.shape, options),
-      executor_(context, share_, options),
-      stage_(executor_.stage()),
-      sums_(stage_.sums()),
-      reduced_(stage_.held().size()),
-      published_(stage_.held().size()) {
-  if (share_.replicas > 1) replicas_ = context.comm.split(share_.stage);
-  if (share_.has_two_ends()) ends_ = context.comm.split(share_.is_an_end() ? share_.replica : -1);
-  if (replicas_ && share_.shards > 1)
-    for (Stage::Held& held : stage_.held()) replicas_->all_gather(held.params_slice, held.params).wait();
-  context.timeline.keep_recent(kMeasuredSteps);
-  executor_.warm_up();
-}
-
 std::optional<Timetable> Pipeline::timetable(Communicator& comm) {
-  return timetable_of(share_, options_, context_.shape, context_.timeline, comm);
+  const StageOptions options = stage_options(options_);
+  pipedream::Family family{};
+  const bool known = pipedream::family_from_name(options_.schedule, family);
+  Timetable table = timetable_of({.share = share_,
+                                  .options = options,
+                                  .steps = {share_.schedule},
+                                  .last_alone = context_.shape.device == DeviceKind::cuda,
+                                  .family = known ? std::optional(family) : std::nullopt},
+                                 context_.timeline, comm);
+  if (table.rows.empty()) return {};
+  return table;
 }
 
 }  // namespace sc

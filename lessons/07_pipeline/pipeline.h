@@ -7,23 +7,11 @@
 #include <memory>
 #include <vector>
 
-#include "common/config/field_table.h"
-#include "executor.h"
+#include "common/pipeline/messages.h"
+#include "common/pipeline/pace.h"
+#include "pipeline_plan.h"
 
 namespace sc {
-
-class PipelinePlans final : public PlansWith<PipelineOptions> {
- public:
-  using PlansWith::PlansWith;
-  [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
-  [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
-  [[nodiscard]] Division division(WorldSize world) const override;
-  [[nodiscard]] Facts facts(const RunShape& shape) const override;
-  [[nodiscard]] std::string predict(const RunShape& shape) const override;
-
- private:
-  [[nodiscard]] FieldTable<Options> table() const override;
-};
 
 class Pipeline final : public Strategy {
  public:
@@ -32,7 +20,7 @@ class Pipeline final : public Strategy {
 
   Pipeline(RunContext& context, const Options& options);
   StepResult train_step(std::span<const Batch> micro_batches) override;
-  void forward_loss(const Batch& batch, at::Tensor& sums) override { executor_.forward_loss(batch, 0, sums); }
+  void forward_loss(const Batch& batch, at::Tensor& sums) override { messages_.forward_loss(batch, sums); }
   void after_step(std::int64_t step) override;
   std::optional<Timetable> timetable(Communicator& comm) override;
   [[nodiscard]] at::Tensor& sums() override { return sums_; }
@@ -42,12 +30,13 @@ class Pipeline final : public Strategy {
   [[nodiscard]] const ParamLayout& layout() const override { return share_.layout; }
 
  private:
-  void perform(const pipedream::Action& action, const Slot& slot, std::span<const Batch> micro_batches);
-  void reduce_grads(int unit, bool last_micro_batch);
+  void forward(const pipedream::Action& a, const Slot& slot, const Batch& batch);
+  void backward(const pipedream::Action& a, const Slot& slot, const Batch& batch);
+  void reduce_grads(int unit);
   void wait_reduced();
   void add_tied();
   void global_norm();
-  void step();
+  void step(const pipedream::Action& action);
   void step_unit(OwnedSlice& slice);
   void publish_params();
   void compare(Communicator& group, const Stage::Held& held, std::int64_t elements, std::int64_t step);
@@ -55,8 +44,9 @@ class Pipeline final : public Strategy {
   RunContext& context_;
   Options options_;
   const Share share_;
-  Executor executor_;
-  Stage& stage_;
+  Stage stage_;
+  Messages messages_;
+  Pace pace_;
   at::Tensor sums_;  // [4] fp64: loss, tokens, sum of squares, overflow flag
   std::unique_ptr<Communicator> replicas_,
       ends_;                                 // of this stage; with the tied matrix's other copy. Or null

@@ -1,14 +1,15 @@
 // What lesson 07 holds and sends, and its settings.
+#include "pipeline_plan.h"
+
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "common/base/text.h"
+#include "common/pipeline/steps.h"
 #include "common/strategy/gradient_dtype.h"
 #include "common/strategy/group_plan.h"
-#include "measured.h"
-#include "pipeline.h"
 
 namespace sc {
 
@@ -25,18 +26,7 @@ FieldTable<PipelineOptions> PipelinePlans::table() const {
       {"states", "", "gradients' sums and optimizer states on each replica, or lesson 02's slices of them"},
       choice<ReplicaStates>({{"whole", ReplicaStates::whole}, {"sharded", ReplicaStates::sharded}}),
       &Options::states);
-  table.add({"split", "",
-             "blocks of each position: balanced (by operations, the head's counted), uniform, or 7,7,7,3"},
-            text(), &Options::split);
-  table.add(
-      {"profile_in", "", "a file with pipedream's profile of the layers, for a balanced split; or none"},
-      text(), &Options::profile_in);
-  table.add({"costs", "", "a file with pipedream's costs, in seconds: predicts a step's time; or none"},
-            text(), &Options::costs);
-  table.add({"pace", "", "a file with pipedream's costs, in seconds: every action takes that long; or none"},
-            text(), &Options::pace);
-  table.add({"link_ms", "ms", "every message arrives so much later"}, real({.low = 0, .high = 60'000}),
-            &Options::link_ms);
+  add_stage_fields(table, "position");
   table.add({"sends", "", "a send returns at once, or blocks until its receive has begun"},
             choice<Sends>({{"posted", Sends::posted}, {"blocking", Sends::blocking}}), &Options::sends);
   table.add({"unchecked", "", "run a list that pipedream finds in a deadlock, to see it hang"}, on_off(),
@@ -52,14 +42,14 @@ Division PipelinePlans::division(WorldSize world) const {
 }
 
 Facts PipelinePlans::facts(const RunShape& /*shape*/) const {
-  return {.links = {.message_ms = options_.link_ms}};
+  return {.links = {.message_ms = options_.link_ms}, .smaller = {"states=sharded", "schedule=1f1b chunks=1"}};
 }
 
 MemoryPlan PipelinePlans::memory_plan(const RunShape& shape) const {
   refuse_other_reduce_dtype(shape);
   MemoryPlan plan;
-  const Share share(shape, options_);
-  Stage::plan(shape, share, plan);
+  const Share share = share_of(shape, options_);
+  plan_stage(shape, share, plan);
   if (share.replicas > 1) plan_group(shape, WorldSize{share.replicas}, plan);
   if (share.has_two_ends() && share.is_an_end()) plan_group(shape, WorldSize{2}, plan);
   return plan;
@@ -68,7 +58,7 @@ MemoryPlan PipelinePlans::memory_plan(const RunShape& shape) const {
 // Messages as the list has them; gradients over the replicas, unit by unit; the tied matrix between the ends.
 CommPlan PipelinePlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
-  const Share share(shape, options_);
+  const Share share = share_of(shape, options_);
   const Workload& w = shape.workload;
   plan_messages(shape, share.actions(), plan);
   const auto over_replicas = [&](std::int64_t elements) {
@@ -97,14 +87,13 @@ CommPlan PipelinePlans::comm_plan(const RunShape& shape) const {
 }
 
 std::string PipelinePlans::predict(const RunShape& shape) const {
-  const Share share(shape, options_);
+  const Share share = share_of(shape, options_);
   if (!share.costs) return "";
-  const pipedream::Timeline timeline = pipedream::simulate(share.schedule, *share.costs);
+  const StepTime step = Steps{share.schedule}.time_by(*share.costs);
   const BatchConfig& batch = shape.workload.batch;
-  const double rate = static_cast<double>(batch.global * batch.sequence) / timeline.makespan;
+  const double rate = static_cast<double>(batch.global * batch.sequence) / step.seconds;
   return fmt::format("time of a step, by {}\n  makespan {:.2f} ms, idle {:.1f} %, {} tokens a second\n",
-                     options_.costs, 1e3 * timeline.makespan, 1e2 * (1 - timeline.utilization),
-                     human_count(std::llround(rate)));
+                     options_.costs, 1e3 * step.seconds, 1e2 * step.idle, human_count(std::llround(rate)));
 }
 
 }  // namespace sc

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
-#include "lessons/07_pipeline/translated.h"
+#include "common/pipeline/translated.h"
 
 namespace sc {
 namespace {
@@ -82,14 +82,15 @@ const RunShape& checked(const RunShape& shape, const VersionOptions& options) {
 }  // namespace
 
 // [anchor: how-far-behind]
-// Stage 0 makes an update S - 1 micro-batches later than the last stage: so many updates (rounded up) the norm may
-// lag without anybody waiting. What a step came to is known when stage 0 has made its last update, and its norm.
+// Stage 0 makes an update S - 1 micro-batches later than the last stage: so many updates (rounded up) the
+// norm may lag without anybody waiting. What a step came to is known when stage 0 has made its last update,
+// and its norm.
 Endless::Endless(const RunShape& shape, const VersionOptions& options)
     : microbatches(micro_batches_of(checked(shape, options))),
       update_every(update_every_of(shape, options)),
       updates_a_step(microbatches / update_every),
       windows(windows_of(shape, options, update_every)),
-      share(shape, options, windows.proven()),
+      share(shape, stage_options(options), windows.proven()),
       norm_lag(options.clip_norm == ClipNorm::lagged ? ceil_div(shape.stages - 1, update_every) : 0),
       result_lag(ceil_div(2 * norm_lag * update_every, microbatches)) {}
 

@@ -1,10 +1,11 @@
-// What a run without a flush is made of, from the shape and the settings alone: its schedule in windows, and how far
-// results lag behind.
+// What a run without a flush is made of, from the shape and the settings alone: its schedule in windows, and
+// how far results lag behind. No torch.
 #pragma once
 
-#include "lessons/07_pipeline/share.h"
-#include "options.h"
+#include "common/pipeline/share.h"
+#include "common/pipeline/steps.h"
 #include "pipedream/windows.h"
+#include "weight_versions_plan.h"
 
 namespace sc {
 
@@ -26,6 +27,7 @@ struct Endless {
   /// Of what is in flight.
   [[nodiscard]] std::int64_t numbers_of_sums() const { return 4 * (norm_lag + 1); }  // twice: own and all
   [[nodiscard]] std::int64_t numbers_of_results() const { return kResult * (result_lag + 2); }
+  [[nodiscard]] Steps steps() const { return {share.schedule, &windows}; }
   /// Made by a stage when so many windows are done.
   [[nodiscard]] std::int64_t updates_after(int stage, std::int64_t windows) const;
   /// The first stage's backward needs tokens that the loader has overwritten by then.

@@ -1,6 +1,7 @@
-// What is on its way when a step of lesson 08 ends: for a checkpoint, and from one. A stage holds micro-batches between
-// forward and backward, older versions of its weights for them, gradients of an update that is not complete, the
-// gradient that the next stage has sent, and sums that stages behind it have yet to add to.
+// What is on its way when a step of lesson 08 ends: for a checkpoint, and from one. A stage holds
+// micro-batches between forward and backward, older versions of its weights for them, gradients of an update
+// that is not complete, the gradient that the next stage has sent, and sums that stages behind it have yet to
+// add to.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -92,20 +93,20 @@ std::vector<InFlight> WeightVersions::in_flight() {
 }
 
 // [anchor: what-is-on-its-way]
-// Numbers are few and go into the manifest. Sums of an update are complete when stage 0 has made it: until then
-// each stage says what it has added itself.
+// Numbers are few and go into the manifest. Sums of an update are complete when stage 0 has made it: until
+// then each stage says what it has added itself.
 std::string WeightVersions::pending() {
   if (windows_ == 0) return "{}";  // it has been filled by no step yet
-  const std::int64_t common = endless_.updates_after(0, windows_), n = sums_.size(0);
+  const std::int64_t common = endless_.updates_after(0, windows_);
   Rows own, sums, results;
-  for (std::int64_t u = common; u < updates_; ++u) own.push_back(row_of(own_sums_[u % n]));
+  for (std::int64_t u = common; u < updates_; ++u) own.push_back(row_of(own_sums_[u]));
   for (std::int64_t u = std::max<std::int64_t>(0, common - endless_.norm_lag); u < common; ++u) {
     if (!endless_.share.first) break;
-    summed_[u % n].wait();
-    sums.push_back(row_of(sums_[u % n]));
+    summed_[u].wait();
+    sums.push_back(row_of(sums_[u]));
   }
   for (std::int64_t step = windows_ - 1 - endless_.result_lag; step < windows_; ++step)
-    results.push_back(row_of(results_[(step + results_.size(0)) % results_.size(0)]));
+    results.push_back(row_of(results_[step]));
   json of_stages = json::array();
   for (const std::string& text : gather_strings(context_.comm, json(own).dump()))
     of_stages.push_back(json::parse(text));
@@ -122,8 +123,8 @@ std::string WeightVersions::pending() {
 }
 
 // [anchor: on-its-way-again]
-// Which buffer holds what follows from the list. Its content is restored, and what no checkpoint holds, activations,
-// is computed again: forward with the version that the micro-batch had.
+// Which buffer holds what follows from the list. Its content is restored, and what no checkpoint holds,
+// activations, is computed again: forward with the version that the micro-batch had.
 bool WeightVersions::resume(const ResumeFrom& from) {
   const json pending = json::parse(from.pending);
   const auto own = pending.find(kName);
@@ -163,28 +164,27 @@ std::vector<WeightVersions::Done> WeightVersions::follow_the_list() {
 }
 
 void WeightVersions::restore_numbers(const SavedNumbers& saved) {
-  const std::int64_t n = sums_.size(0), common = endless_.updates_after(0, windows_);
+  const std::int64_t common = endless_.updates_after(0, windows_);
   for (std::size_t i = 0; i < saved.results.size(); ++i) {
     const std::int64_t step = windows_ - 1 - endless_.result_lag + static_cast<std::int64_t>(i);
-    fill_row(results_[(step + results_.size(0)) % results_.size(0)], saved.results[i]);
+    fill_row(results_[step], saved.results[i]);
   }
   // Stage 0 is the last to note what an update came to: the others have noted some of these already.
   const std::int64_t noted = std::max<std::int64_t>(0, updates_ - endless_.norm_lag);
   noted_ = std::max<std::int64_t>(0, common - endless_.norm_lag);
   if (static_cast<std::int64_t>(saved.sums.size()) > common) throw std::out_of_range("sums");
+  std::int64_t next = common - static_cast<std::int64_t>(saved.sums.size());
   for (const std::vector<double>& row : saved.sums) {
-    const std::int64_t update = common - static_cast<std::int64_t>(&saved.sums.back() - &row) - 1;
-    at::Tensor sums = sums_[update % n];
-    fill_row(sums, row);
+    const std::int64_t update = next++;
+    fill_row(sums_[update], row);
     if (update >= noted) continue;
     note_sums(update);
-    sums.zero_();
+    sums_[update].zero_();
   }
   for (std::int64_t update = common; update < updates_; ++update) {
-    at::Tensor sums = sums_[update % n];
-    fill_row(sums, saved.own.at(static_cast<std::size_t>(update - common)));
-    own_sums_[update % n].copy_(sums);
-    summed_[update % n] = everyone_->all_reduce(sums);
+    fill_row(sums_[update], saved.own.at(static_cast<std::size_t>(update - common)));
+    own_sums_[update].copy_(sums_[update]);
+    summed_[update] = everyone_->all_reduce(sums_[update]);
   }
   at::Tensor made = context_.scalars.step;
   made.add_(updates_ - common);  // stage 0's are the manifest's
@@ -194,18 +194,14 @@ void WeightVersions::restore_numbers(const SavedNumbers& saved) {
 void WeightVersions::forward_again(const std::vector<Done>& last_window,
                                    std::span<const Batch> micro_batches) {
   const int stage = endless_.share.stage;
-  for (const Done& done : last_window) {
-    const Action& action = done.action;
-    if (action.kind == Kind::receive_activation || action.kind == Kind::forward) {
-      if (!on_its_way(stage, action.microbatch)) continue;
-    } else if (action.kind != Kind::send_activation || !on_its_way(stage + 1, action.microbatch)) {
-      continue;
-    }
-    const std::int64_t i = action.microbatch - (windows_ - 1) * endless_.microbatches;
-    if (action.kind == Kind::forward)
-      forward(action, done.slot, micro_batches[static_cast<std::size_t>(i)]);
-    else
-      executor_.perform(action, done.slot, nullptr, nullptr);
+  for (const auto& [a, slot] : last_window) {
+    const std::int64_t i = a.microbatch - (windows_ - 1) * endless_.microbatches;
+    if (a.kind == Kind::receive_activation && on_its_way(stage, a.microbatch))
+      messages_.receive_activation(a, slot);
+    if (a.kind == Kind::forward && on_its_way(stage, a.microbatch))
+      forward(a, slot, micro_batches[static_cast<std::size_t>(i)]);
+    if (a.kind == Kind::send_activation && on_its_way(stage + 1, a.microbatch))
+      messages_.send_activation(a, slot);
   }
 }
 

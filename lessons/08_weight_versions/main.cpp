@@ -1,4 +1,5 @@
 #include "common/run/run_lesson.h"
+#include "lessons/plans.h"
 #include "weight_versions.h"
 
 int main(int argc, char** argv) {
@@ -10,6 +11,7 @@ int main(int argc, char** argv) {
                  {"link-ms", "MS", "every message arrives so much later", "link_ms"},
                  {"costs", "FILE", "predicts a step's time from pipedream's costs file, in seconds", "costs"},
                  {"profile-in", "FILE", "pipedream's profile of the layers, for a balanced split",
-                  "profile_in"}}},
+                  "profile_in"}},
+       .strategies = sc::lesson_plans()},
       argc, argv);
 }

@@ -1,4 +1,6 @@
 // What lesson 08 holds and sends, and its settings.
+#include "weight_versions_plan.h"
+
 #include <spdlog/fmt/fmt.h>
 
 #include <cmath>
@@ -6,9 +8,8 @@
 #include "common/base/text.h"
 #include "common/strategy/gradient_dtype.h"
 #include "common/strategy/group_plan.h"
+#include "endless.h"
 #include "pipedream/check.h"
-#include "steady.h"
-#include "weight_versions.h"
 
 namespace sc {
 
@@ -30,18 +31,7 @@ FieldTable<VersionOptions> WeightVersionsPlans::table() const {
   table.add({"clip_norm", "",
              "whose norm clips an update: that of the newest one that all stages have made by then"},
             choice<ClipNorm>({{"lagged", ClipNorm::lagged}}), &Options::clip_norm);
-  table.add({"split", "",
-             "blocks of each stage: balanced (by operations, the head's counted), uniform, or 7,7,7,3"},
-            text(), &Options::split);
-  table.add(
-      {"profile_in", "", "a file with pipedream's profile of the layers, for a balanced split; or none"},
-      text(), &Options::profile_in);
-  table.add({"costs", "", "a file with pipedream's costs, in seconds: predicts a step's time; or none"},
-            text(), &Options::costs);
-  table.add({"pace", "", "a file with pipedream's costs, in seconds: every action takes that long; or none"},
-            text(), &Options::pace);
-  table.add({"link_ms", "ms", "every message arrives so much later"}, real({.low = 0, .high = 60'000}),
-            &Options::link_ms);
+  add_stage_fields(table, "stage");
   return table;
 }
 
@@ -49,7 +39,7 @@ MemoryPlan WeightVersionsPlans::memory_plan(const RunShape& shape) const {
   refuse_other_reduce_dtype(shape);
   MemoryPlan plan;
   const Endless endless(shape, options_);
-  Stage::plan(shape, endless.share, plan);
+  plan_stage(shape, endless.share, plan);
   plan.add(Purpose::workspace, "sums and results in flight", "8 x numbers",
            bytes_of(Elements(2 * endless.numbers_of_sums() + 4 + endless.numbers_of_results()), DType::f64));
   plan.add(Purpose::workspace, "divisor", "4", bytes_of(Elements(1), DType::f32));
@@ -63,8 +53,8 @@ MemoryPlan WeightVersionsPlans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
-// Of a window in the steady state, which the second one is: as many forwards as backwards, an all-reduce an update, and
-// a step's numbers to the host.
+// Of a window in the steady state, which the second one is: as many forwards as backwards, an all-reduce an
+// update, and a step's numbers to the host.
 CommPlan WeightVersionsPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const Endless endless(shape, options_);
@@ -124,13 +114,13 @@ std::string WeightVersionsPlans::predict(const RunShape& shape) const {
                         endless.norm_lag, endless.norm_lag == 1 ? "" : "s",
                         endless.norm_lag == 1 ? "is" : fmt::format("{} are", endless.norm_lag));
   if (!endless.share.costs) return text;
-  const Steady steady = steady_by(endless, *endless.share.costs);
+  const StepTime step = endless.steps().time_by(*endless.share.costs);
   const BatchConfig& batch = shape.workload.batch;
   return text +
          fmt::format(
              "time of a step, by {}\n  {:.2f} ms, idle {:.1f} %, {} tokens a second\n", options_.costs,
-             1e3 * steady.seconds, 1e2 * steady.idle,
-             human_count(std::llround(static_cast<double>(batch.global * batch.sequence) / steady.seconds)));
+             1e3 * step.seconds, 1e2 * step.idle,
+             human_count(std::llround(static_cast<double>(batch.global * batch.sequence) / step.seconds)));
 }
 
 }  // namespace sc

@@ -1,4 +1,4 @@
-// What is tried: each lesson as it is, and the settings that change where things are or when they are updated.
+// What is tried: of the list of all lessons what so many GPUs can run, with what a step takes.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,6 @@ namespace sc::choose {
 
 struct Candidate {
   StrategyPlans plans;
-  std::vector<std::string> settings = {};  // "update=delayed", beyond the lesson's defaults
   bool late = false;  // weights that a gradient was not computed with: not the losses of the others
   bool host = false, disk = false;  // it keeps states there
   std::function<double(const RunShape&, const Rates&)> seconds;
@@ -20,8 +19,7 @@ struct Candidate {
 
 /// For so many GPUs, in the order of the lessons.
 std::vector<Candidate> candidates(std::int64_t gpus);
-/// The one of a lesson's folder and settings, in any order.
-///   Errors  InputError 65: there is none.
-Candidate candidate_named(const std::string& folder, std::vector<std::string> settings);
+/// A lesson with these settings.
+Candidate candidate_of(const std::string& folder, const std::vector<std::string>& settings);
 
 }  // namespace sc::choose

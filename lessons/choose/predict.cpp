@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lessons/08_weight_versions/steady.h"
+#include "lessons/08_weight_versions/endless.h"
 
 namespace sc::choose {
 namespace {
@@ -113,13 +113,13 @@ pipedream::Costs costs_of(const RunShape& shape, const Share& share, const Rates
 }  // namespace
 
 double pipeline_seconds(const RunShape& shape, const PipelineOptions& options, const Rates& rates) {
-  const Share share(shape, options);
+  const Share share = share_of(shape, options);
   return pipedream::simulate(share.schedule, costs_of(shape, share, rates)).makespan;
 }
 
 double endless_seconds(const RunShape& shape, const VersionOptions& options, const Rates& rates) {
   const Endless endless(shape, options);
-  return steady_by(endless, costs_of(shape, endless.share, rates)).seconds;
+  return endless.steps().time_by(costs_of(shape, endless.share, rates)).seconds;
 }
 
 }  // namespace sc::choose

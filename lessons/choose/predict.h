@@ -3,7 +3,8 @@
 
 #include "common/memory/plan.h"
 #include "common/watch/comm_op.h"
-#include "lessons/08_weight_versions/endless.h"
+#include "lessons/07_pipeline/pipeline_plan.h"
+#include "lessons/08_weight_versions/weight_versions_plan.h"
 #include "machine.h"
 
 namespace sc::choose {

@@ -156,7 +156,7 @@ std::vector<Checked> check(const Measured& measured) {
   for (const MeasuredStep& step : measured.steps) {
     Machine machine{.gpu = gpu_named(step.gpu), .gpus = step.gpus};
     if (step.disk > 0) machine.disk = step.disk;
-    const Candidate candidate = candidate_named(step.lesson, step.settings);
+    const Candidate candidate = candidate_of(step.lesson, step.settings);
     RunShape shape;
     shape.workload = step.workload, shape.world = WorldSize{static_cast<int>(step.gpus)};
     shape.stages = candidate.plans.plans->division(shape.world).stages;

@@ -7,7 +7,7 @@
 #include "common/base/check.h"
 #include "common/base/text.h"
 #include "common/config/workload_table.h"
-#include "common/run/run_shape.h"
+#include "common/run/surroundings.h"
 
 namespace sc::choose {
 namespace {
@@ -21,7 +21,7 @@ bool host_needed(const Candidate& candidate, const Machine& machine) {
 
 Needs needs_of(const Candidate& candidate, const RunShape& shape) {
   Needs needs;
-  for (const MemoryPlan& plan : detail::plans_of_stages(candidate.plans, shape)) {
+  for (const MemoryPlan& plan : detail::plans_of_stages(*candidate.plans.plans, shape)) {
     needs.device = std::max(needs.device, plan.total() + kBesideThePlan);
     needs.host += data_ranks(shape) * (plan.total(Place::pinned) + plan.total(Place::host));
     needs.disk += data_ranks(shape) * plan.total(Place::disk);
@@ -134,7 +134,7 @@ double Row::tokens_per_second() const {
 }
 
 std::vector<std::string> Row::settings() const {
-  std::vector<std::string> all = candidate.settings;
+  std::vector<std::string> all = candidate.plans.settings;
   if (shape.workload.activations != Activations::keep) all.push_back(activations_setting(shape.workload));
   return all;
 }

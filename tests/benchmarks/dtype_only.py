@@ -25,7 +25,7 @@ WHAT = ("one program, one workload, precision.dtype alone differs (16-bit runs k
 
 
 def lesson(args, row, dtype, folder):
-    settings = ["--workload", f"configs/{row.workload}.json", "--set", f"precision.dtype={dtype}", "--set", "data.validation_batches=1",
+    settings = ["--workload", f"configs/{row.workload}.json", "--set", f"precision.dtype={dtype}", "--set", f"data.validation_rows={row.rows}",
                 "--device", "cuda"]
     return Lesson(lesson_program(args.bin, "00_one_device"), settings, 1, folder / dtype, True, args.rounds,
                   {"NVIDIA_TF32_OVERRIDE": "0"})

@@ -358,7 +358,7 @@ class Comparison(Bench):
     def lesson(self, row, name, turns):
         world = self.world_of(name)
         settings = ["--workload", f"configs/{row.workload}.json", "--set", f"batch.global={row.step_rows(world)}",
-                    "--set", f"batch.micro={row.rows}", "--set", "data.validation_batches=1", "--device", "cuda"]
+                    "--set", f"batch.micro={row.rows}", "--set", f"data.validation_rows={row.rows}", "--device", "cuda"]
         source = [] if name == "text" else [f"data.source={self.tokens(row)}"]
         own = [*LESSONS[self.known_as(row, name)][1], *([f"split={','.join(map(str, row.split))}"] if row.split else [])]
         settings += [part for s in (*source, *own) for part in ("--set", s)]

@@ -37,7 +37,7 @@ def measure(args, program, ops, folder):
     workload, rows = WORKLOADS[args.world]
     weights = folder / "weights.safetensors"
     settings = ["--workload", f"configs/{workload}.json", "--set", f"batch.global={rows * args.world}", "--set", f"batch.micro={rows}",
-                "--set", "data.validation_batches=1", "--device", "cuda", "--ops", ops, "--save", weights]
+                "--set", f"data.validation_rows={rows}", "--device", "cuda", "--ops", ops, "--save", weights]
     environment = {"STAGECRAFT_COMMIT": args.commit} if args.commit else {}
     lesson = Lesson(args.bin / program, settings, args.world, folder / "run", False, 1, environment)
     lesson.measure(0, args.steps, time.monotonic() + args.limit)

@@ -44,7 +44,7 @@ class Lessons:
         shutil.rmtree(out, ignore_errors=True)
         command = [self.args.bin / lesson, "--workload", f"configs/gpt2_{model}.json",
                    "--strategy", f"lessons/{lesson}/config.json", "--device", "cuda", "--watchdog", "120"]
-        for setting in (f"batch.global={rows}", f"batch.micro={rows // ranks}", "data.validation_batches=1"):
+        for setting in (f"batch.global={rows}", f"batch.micro={rows // ranks}", f"data.validation_rows={rows // ranks}"):
             command += ["--set", setting]
         return whole_runs.record_of([*command, *flags], out, ranks)
 

@@ -399,7 +399,7 @@ def compares_pipelines():
         said, _ = run("--world", "2", "--rows", "355m", "--peers", "1f1b")
         check(said.returncode == 1 and "'1f1b' is none of compile" in said.stderr, "no peer of another lesson")
     rows = [gpu.ROWS[name] for name in gpu.GROUPS["pipeline"]]
-    for row in rows:  # by operations, as lessons/07_pipeline/split.cpp counts them
+    for row in rows:  # by operations, as common/pipeline/split.cpp counts them
         d, (_, _, vocab), config = row.config()["model"]["width"], gpu.sizes(row), row.config()
         block, head, blocks = 24 * d * d + 2 * config["batch"]["sequence"] * d, 2 * vocab * d, config["model"]["layers"]
         balanced = min(range(1, blocks), key=lambda n: max(n * block, (blocks - n) * block + head))

@@ -17,7 +17,7 @@ import whole_runs
 from gpu_watch import machine
 
 WORKLOAD = ("--workload configs/gpt2_355m.json --set model.tied=false --set batch.micro=4 --set batch.global=32 "
-            "--set data.validation_batches=1")
+            "--set data.validation_rows=4")
 STEPS, WARM_UP = 50, 15
 TOKENS = 32 * 1024  # a step's
 PROGRAMS = {

@@ -29,7 +29,7 @@ RUNS = (("00_one_device", 1, []),
         ("01_data_parallel", 2, []),
         ("01_data_parallel", 4, []))
 PLANS = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
-BUFFER = re.compile(r"^(?:  [a-z]+ +[\d.]+ [kMG]?B|\s+) +(\S.*?) {2,}([\d,]+) {1,}= (.+)$", re.M)
+BUFFER = re.compile(r"^(?:  [a-z, ]+? +[\d.]+ [kMG]?B|\s+) +(\S.*?) {2,}([\d,]+) {1,}= (.+)$", re.M)
 
 
 def command_of(lesson, ranks, settings):

@@ -29,7 +29,7 @@ UNCHANGED = "1e-30"  # learning rate that leaves every fp32 parameter as it is
 # The small model on rows as long as WikiText tutorials pad them to, relative to its paragraphs.
 SMALL = ["model.context=1024", "batch.global=4", "optim.warmup_steps=20"]
 LENGTHS = (256, 512, 1024)
-EVALUATED = "data.validation_batches=128"
+EVALUATED = "data.validation_rows=128"
 
 
 def token_file(workload):
@@ -54,7 +54,7 @@ def share_of_text(workload):
             lengths.append(length)
             length = 0
     lengths += [length] if length else []
-    rows, sequence = int(workload["data.validation_batches"]) * int(workload["batch.micro"]), int(workload["batch.sequence"])
+    rows, sequence = (int(workload[key]) for key in ("data.validation_rows", "batch.sequence"))
     return sum(min(lengths[k * len(lengths) // rows], sequence) for k in range(rows)) / (rows * sequence)
 
 

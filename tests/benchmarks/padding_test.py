@@ -22,7 +22,7 @@ class Share(unittest.TestCase):
             file.write(bytes(256 * 4) + array.array("H", tokens).tobytes())
             file.flush()
             return padding.share_of_text({"data.source": file.name, "data.tokenizer": "byte", "data.validation_fraction": "0.5",
-                                          "data.validation_batches": str(rows), "batch.micro": "1", "batch.sequence": str(sequence)})
+                                          "data.validation_rows": str(rows), "batch.sequence": str(sequence)})
 
     def test_counts_the_tail_cut_at_the_rows_length(self):
         # The tail is the second half: documents of 2, 4 and 20 tokens and their ends.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/base/text.h"
 #include "common/run/run_shape.h"
 #include "lessons/choose/report.h"
 
@@ -35,7 +36,7 @@ const Row& row_of(const std::vector<Row>& rows, const std::string& folder) {
 Bytes planned(const Row& row, std::int64_t micro) {
   RunShape shape = row.shape;
   shape.workload.batch.micro = micro;
-  return detail::plans_of_stages(row.candidate.plans, shape).front().total() + kBesideThePlan;
+  return detail::plans_of_stages(*row.candidate.plans.plans, shape).front().total() + kBesideThePlan;
 }
 
 TEST(Choose, TakesTheLargestMicroBatchThatFits) {
@@ -60,7 +61,7 @@ TEST(Choose, TheHostIsSharedByAllRanks) {
   Machine host = machine(4, Bytes(100'000'000'000));
   const Row row = row_of(search(host, measured(), tiny()), "05_offload");
   ASSERT_TRUE(row.fits);
-  const MemoryPlan one = detail::plans_of_stages(row.candidate.plans, row.shape).front();
+  const MemoryPlan one = detail::plans_of_stages(*row.candidate.plans.plans, row.shape).front();
   EXPECT_EQ(row.needs.host, 4 * (one.total(Place::pinned) + one.total(Place::host)));
   host.host_memory = Bytes(1'000'000);
   const Row refused = row_of(search(host, measured(), tiny()), "05_offload");
@@ -112,6 +113,305 @@ TEST(Choose, AdviceTrainsAsOneDeviceDoesAndIsTheSameEveryTime) {
     EXPECT_LE((1 - kAsGood) * row.tokens_per_second(), chosen->tokens_per_second());
   }
   EXPECT_EQ(report_json(rows), report_json(search(eight, measured(), tiny())));
+}
+
+// Three blocks of width 64 with one head, 128 tokens in the vocabulary, an untied head; four rows of 16
+// tokens a step, in 16 bits. All bytes below are counted by hand from these, as docs/glossary.md names them.
+Workload counted() {
+  Workload w;
+  w.model = {.layers = 3, .heads = 1, .width = 64, .context = 16, .vocab = 128, .tied = false};
+  w.batch = {.sequence = 16, .global = 4, .micro = 1};
+  w.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
+  w.data.validation_rows = 1;
+  return w;
+}
+// Elements: wte 128 x 64 and wpe 16 x 64; a block 12 d^2 + 13 d; ln_f 2 d and the head 128 x 64. On two ranks
+// each is padded to a multiple of 128.
+constexpr std::int64_t kFirst = 9216, kBlock = 49984, kBlockOf2 = 50048, kLast = 8320;
+constexpr std::int64_t kP1 = kFirst + 3 * kBlock + kLast, kP2 = kFirst + 3 * kBlockOf2 + kLast;
+// Whole gradients, or gathered parameters, alive at a time: the first unit, the last, two blocks.
+constexpr std::int64_t kAlive = 2 * (kFirst + 2 * kBlockOf2 + kLast);
+constexpr std::int64_t kStage0 = kFirst + 2 * kBlock, kStage0Of2 = kFirst + 2 * kBlockOf2;
+constexpr std::int64_t kScratch = 1 << 20;  // 4 (N - 1) x 256 KiB for two ranks
+
+// n tokens of a micro-batch; a slab is 2 n d = 128 n. A block saves 15 slabs and 4 n (4 + H); its workspace
+// has 8 and a temporary, and 4 x 13 d of vectors' gradients; the head's a slab, 8 n of statistics, and 2 n V
+// of logits.
+constexpr std::int64_t blocks_save(std::int64_t blocks, std::int64_t n) {
+  return blocks * (15 * 128 + 4 * (4 + 1)) * n;
+}
+constexpr std::int64_t workspace(std::int64_t n) { return 9 * 128 * n + 4 * 13 * 64; }
+constexpr std::int64_t of_head(std::int64_t n) { return 128 * n + 8 * n + 2 * 128 * n; }
+// The whole model: x of four places, two gradients of x.
+constexpr std::int64_t whole(std::int64_t n) {
+  return (4 + 2) * 128 * n + blocks_save(3, n) + workspace(n) + of_head(n);
+}
+// Four sums, four scalars of the step, the scale, and r rows of tokens and of targets.
+constexpr std::int64_t step(std::int64_t r) { return 4 * 8 + 20 + 4 + 2 * 8 * 16 * r; }
+constexpr std::int64_t staging(std::int64_t r) { return 32 * 16 * r; }
+
+// Of lesson 06 a piece is a unit's slice: three of them are a block's, of 25024 elements. 12 bytes an element
+// of states, up to whole blocks of 4096: 57344 of the first unit's, 303104 of a block's, 53248 of the last
+// one's.
+constexpr std::int64_t kStates = 57344 + 3 * 303104 + 53248, kWindow = 4 * 303104, kPieces = 4 * 25024;
+// 2 bytes an element of parameters: 12288, 53248, 12288.
+constexpr std::int64_t kParams = 12288 + 3 * 53248 + 12288;
+
+struct Counted {
+  std::int64_t gpus;
+  std::string folder;
+  std::vector<std::string> settings;
+  std::int64_t micro;               // rows
+  std::int64_t device, host, disk;  // of a GPU, without what is beside the plan; of all ranks
+};
+const std::vector<Counted> kCounted = {
+    {1, "00_one_device", {}, 4, 16 * kP1 + whole(64) + step(4) + 32, staging(4), 0},
+    {2, "01_data_parallel", {}, 2, 16 * kP2 + whole(32) + step(2) + 24, 2 * (staging(2) + kScratch), 0},
+    {2, "02_zero1", {}, 2, (4 + 6) * kP2 + whole(32) + step(2), 2 * (staging(2) + kScratch), 0},
+    {2, "03_zero2", {}, 2, (2 + 1 + 6) * kP2 + kAlive + whole(32) + step(2), 2 * (staging(2) + kScratch), 0},
+    {2, "04_zero3", {}, 2, 8 * kP2 + 2 * kAlive + whole(32) + step(2), 2 * (staging(2) + kScratch), 0},
+    // Squares and scalars: 8 (4 units + 4). On the host 64 of scalars, and gradients, parameters and states
+    // of P / 2: 2, 2 and 12 bytes each.
+    {2,
+     "05_offload",
+     {},
+     2,
+     2 * kP2 + kAlive + 192 + whole(32) + step(2),
+     2 * (64 + (1 + 1 + 6) * kP2 + staging(2) + kScratch),
+     0},
+    {2,
+     "05_offload",
+     {"update=delayed"},
+     2,
+     2 * kP2 + kAlive + 192 + whole(32) + step(2),
+     2 * (64 + (2 + 1 + 6) * kP2 + staging(2) + kScratch),
+     0},
+    {2,
+     "05_offload",
+     {"parameters=sharded"},
+     2,
+     kP2 + 2 * kAlive + 192 + whole(32) + step(2),
+     2 * (64 + (1 + 1 + 6) * kP2 + staging(2) + kScratch),
+     0},
+    {2,
+     "05_offload",
+     {"parameters=sharded", "update=delayed"},
+     2,
+     kP2 + 2 * kAlive + 192 + whole(32) + step(2),
+     2 * (64 + (2 + 1 + 6) * kP2 + staging(2) + kScratch),
+     0},
+    // Gradients stay on the device: a slice of all, and of what is alive a slice that later sums arrive in.
+    // On the host the windows: states, gradients, parameters.
+    {2,
+     "06_infinity",
+     {},
+     2,
+     (2 + 1) * kP2 + kAlive + kAlive / 2 + 192 + whole(32) + step(2),
+     2 * (64 + kWindow + 2 * kPieces + 2 * kPieces + staging(2) + kScratch),
+     2 * kStates},
+    {2,
+     "06_infinity",
+     {"update=delayed", "grads_at=host"},
+     2,
+     2 * kP2 + kAlive + 192 + whole(32) + step(2),
+     2 * (64 + kWindow + 2 * kP2 + kP2 + staging(2) + kScratch),
+     2 * kStates},
+    {2,
+     "06_infinity",
+     {"parameters=sharded", "params_at=disk"},
+     2,
+     kAlive + kP2 + kAlive + kAlive / 2 + 192 + whole(32) + step(2),
+     2 * (64 + kWindow + 2 * kPieces + 2 * 4 * 53248 + staging(2) + kScratch),
+     2 * (kStates + kParams)},
+    // The first stage has two blocks and holds the most: one micro-batch of four rows, its input, two
+    // outputs; two gradients of x, and the one that it receives.
+    {2,
+     "07_pipeline",
+     {},
+     4,
+     16 * kStage0 + (3 + 3) * 128 * 64 + blocks_save(2, 64) + workspace(64) + step(4),
+     2 * (staging(4) + kScratch),
+     0},
+    // Replicas have half of the states each, a group of two and the world of four.
+    {4,
+     "07_pipeline",
+     {"replicas=2", "states=sharded"},
+     2,
+     (4 + 6) * kStage0Of2 + (3 + 3) * 128 * 32 + blocks_save(2, 32) + workspace(32) + step(2),
+     4 * (staging(2) + kScratch + 3 * kScratch),
+     0},
+    // Two micro-batches of two rows are under way on the first stage, with one older version of the
+    // parameters. Numbers in flight: 280 and 120 bytes, a divisor, tokens of two micro-batches; two groups of
+    // all.
+    {2,
+     "08_weight_versions",
+     {},
+     2,
+     (16 + 2) * kStage0 + (2 * 2 + 2 + 3) * 128 * 32 + blocks_save(4, 32) + workspace(32) + step(4) + 280 +
+         4 + 2 * 8 * 32,
+     2 * (120 + staging(4) + 2 * kScratch),
+     0},
+    {2,
+     "08_weight_versions",
+     {"versions=two_buffers"},
+     2,
+     (16 + 2) * kStage0 + (2 * 2 + 2 + 3) * 128 * 32 + blocks_save(4, 32) + workspace(32) + step(4) + 320 +
+         4 + 2 * 8 * 32,
+     2 * (160 + staging(4) + 2 * kScratch),
+     0},
+};
+
+std::vector<Row> rows_of(const Machine& m) { return search(m, measured(), counted()); }
+Row row_of(const Machine& m, const Counted& c) {
+  for (const Row& row : rows_of(m))
+    if (row.candidate.plans.folder == c.folder && row.candidate.plans.settings == c.settings) return row;
+  ADD_FAILURE() << "no candidate";
+  return {};
+}
+
+// Every candidate's, on a machine where all fit.
+TEST(ChooseCounts, BytesOfEveryCandidateAreThoseByHand) {
+  for (const Counted& c : kCounted) {
+    SCOPED_TRACE(c.folder + (c.settings.empty() ? "" : " " + c.settings.back()));
+    const Row row = row_of(machine(c.gpus, Bytes(100'000'000'000)), c);
+    ASSERT_TRUE(row.fits) << row.reason;
+    EXPECT_EQ(row.shape.workload.batch.micro, c.micro);
+    EXPECT_EQ(row.shape.workload.activations, Activations::keep);
+    EXPECT_EQ(row.needs.device, Bytes(c.device) + kBesideThePlan);
+    EXPECT_EQ(row.needs.host, Bytes(c.host));
+    EXPECT_EQ(row.needs.disk, Bytes(c.disk));
+  }
+  for (const std::int64_t gpus : {2, 4}) {  // none is left out
+    for (const Candidate& candidate : candidates(gpus))
+      EXPECT_TRUE(std::ranges::any_of(kCounted, [&](const Counted& c) {
+        return c.folder == candidate.plans.folder && c.settings == candidate.plans.settings;
+      })) << candidate.plans.folder;
+  }
+}
+
+// By a rank in a step of one micro-batch: what it sends to the other, copies, and moves over the disk.
+TEST(ChooseCounts, BytesSentAreThoseByHand) {
+  const std::vector<Row> rows = rows_of(machine(2, Bytes(100'000'000'000)));
+  constexpr std::int64_t kSums = 4 * 8;  // to the other rank, and down to the host
+  // Two ranks send half of what is reduced or gathered, and of an all-reduce all of it; 2 bytes an element.
+  EXPECT_EQ(row_of(rows, "01_data_parallel").sent, Bytes(2 * kP2 + kSums));
+  EXPECT_EQ(row_of(rows, "02_zero1").sent, Bytes(kP2 + kP2 + kSums));
+  EXPECT_EQ(row_of(rows, "03_zero2").sent, Bytes(kP2 + kP2 + kSums));
+  // The last two blocks, whose buffers they are, stay from forward to backward; the first is gathered twice.
+  EXPECT_EQ(row_of(rows, "04_zero3").sent, Bytes(kP2 + kFirst + 4 * kBlockOf2 + kLast + kSums));
+  EXPECT_EQ(row_of(rows, "05_offload").sent, Bytes(kP2 + kP2 + kSums));
+  EXPECT_EQ(row_of(rows, "05_offload").copied, Bytes(kP2 + kP2 + kSums));
+  EXPECT_EQ(row_of(rows, "05_offload").on_disk, Bytes(0));
+  EXPECT_EQ(row_of(rows, "06_infinity").copied, Bytes(kP2 + kP2 + kSums));
+  EXPECT_EQ(row_of(rows, "06_infinity").on_disk, Bytes(2 * kStates));
+  EXPECT_EQ(row_of(rows, "07_pipeline").sent, Bytes(128 * 64 + kSums));  // an activation, or its gradient
+  EXPECT_EQ(row_of(rows, "08_weight_versions").sent, Bytes(2 * 128 * 32 + 2 * kSums));
+  EXPECT_EQ(row_of(rows, "08_weight_versions").copied, Bytes(5 * 8));
+}
+
+// To the byte: what is there is enough, one byte less is not.
+TEST(ChooseLimits, ACandidateFitsIntoWhatItNeeds) {
+  for (const Counted& c : kCounted) {
+    SCOPED_TRACE(c.folder + (c.settings.empty() ? "" : " " + c.settings.back()));
+    Machine m = machine(c.gpus, Bytes(c.device) + kBesideThePlan);
+    m.host_memory = Bytes(c.host), m.disk_size = Bytes(c.disk);
+    Row row = row_of(m, c);
+    EXPECT_TRUE(row.fits) << row.reason;
+    EXPECT_EQ(row.needs.device, m.memory);
+    m.memory -= Bytes(1);
+    row = row_of(m, c);
+    EXPECT_TRUE(row.fits) << row.reason;  // with a smaller micro-batch, or computed again
+    EXPECT_LT(row.needs.device, m.memory);
+    EXPECT_TRUE(row.shape.workload.batch.micro < c.micro ||
+                row.shape.workload.activations != Activations::keep);
+    m.memory += Bytes(1), m.host_memory = Bytes(c.host - 1);
+    row = row_of(m, c);
+    EXPECT_FALSE(row.fits);
+    EXPECT_EQ(row.reason, "needs " + human_bytes(Bytes(c.host)) + " in the host's memory, " +
+                              human_bytes(Bytes(c.host - 1)) + " there");
+    m.host_memory = Bytes(c.host), m.disk_size = Bytes(c.disk - 1);
+    row = row_of(m, c);
+    EXPECT_EQ(row.fits, c.disk - 1 >= c.disk);
+    EXPECT_EQ(row.reason, "needs " + human_bytes(Bytes(c.disk)) + " on the disk, " +
+                              human_bytes(Bytes(c.disk - 1)) + " there");
+    m.disk_size.reset();  // as large as it takes
+    EXPECT_TRUE(row_of(m, c).fits);
+  }
+}
+
+TEST(ChooseLimits, WhatIsMissingIsSaidOfEachPlace) {
+  Machine m = machine(2, Bytes(1));
+  m.host_memory = Bytes(2), m.disk_size = Bytes(3);
+  const std::string reason = row_of(rows_of(m), "06_infinity").reason;
+  for (const char* lack :
+       {"on a GPU, 1 B there; ", "in the host's memory, 2 B there; ", "on the disk, 3 B there"})
+    EXPECT_NE(reason.find(lack), std::string::npos) << reason;
+  m = machine(2, Bytes(100'000'000'000));
+  m.disk.reset(), m.disk_size = Bytes(1'000'000'000'000);  // a size without a rate is no disk
+  EXPECT_EQ(row_of(rows_of(m), "06_infinity").reason, "cannot: it keeps states on a disk; give --disk");
+  m.host_memory.reset();
+  EXPECT_EQ(row_of(rows_of(m), "06_infinity").reason,
+            "cannot: it keeps states on the host; give --host-memory");
+  EXPECT_TRUE(row_of(rows_of(m), "04_zero3").fits) << "a little of the host every machine has";
+}
+
+// 24 blocks of width 1024, 50304 x 1024 in the embedding and in the head, 1024 x 1024 positions: 406 382 592
+// parameters. Data parallel takes 16 bytes of each, 6.50 GB. With lesson 05 these lie on the host, beside 2
+// of each on the GPU; lesson 06 has less than 1 GB there, and 12 bytes a parameter on a disk: 4.88 GB.
+Workload large() {
+  Workload w = counted();
+  w.model = {.layers = 24, .heads = 16, .width = 1024, .context = 1024, .vocab = 50257, .tied = false};
+  w.batch = {.sequence = 1024, .global = 8, .micro = 1};
+  return w;
+}
+
+std::vector<std::string> advice(const Machine& m) {
+  std::vector<std::string> lines;
+  for (const std::string& line : nearest_that_works(m, measured(), large()))
+    lines.push_back(line.substr(0, line.find(" batch.micro=")));
+  return lines;
+}
+
+TEST(ChooseAdvice, NamesTheHostsMemoryTheDiskAndTheGpus) {
+  Machine m = machine(1, Bytes(5'000'000'000));
+  m.host_memory.reset(), m.disk.reset();
+  const std::vector<std::string> bare = advice(m);
+  ASSERT_EQ(bare.size(), 4U);
+  EXPECT_EQ(bare[0], "--host-memory 7GB: lesson 05_offload");
+  EXPECT_EQ(bare[1], "--host-memory 1GB --disk 4GB/s: lesson 06_infinity");
+  EXPECT_EQ(bare[2].substr(0, 16), "--gpus 2: lesson");  // ZeRO-3: 8 bytes a parameter, and its units: 3.8 GB
+  EXPECT_EQ(bare[3], "--memory 8GB: lesson 00_one_device");  // 6.50 GB, 1 beside the plan, activations
+  // A disk that is too small is asked for anew, at its own rate; host memory is never taken away.
+  m.host_memory = Bytes(3'000'000'000), m.disk = 2e9, m.disk_size = Bytes(4'000'000'000);
+  const std::vector<std::string> small = advice(m);
+  ASSERT_EQ(small.size(), 4U);
+  EXPECT_EQ(small[0], "--host-memory 7GB: lesson 05_offload");
+  EXPECT_EQ(small[1], "--host-memory 3GB --disk 2GB/s: lesson 06_infinity");
+  m.disk_size = Bytes(4'900'000'000);
+  EXPECT_NE(best(search(m, measured(), large())), nullptr) << "12 bytes a parameter fit there";
+}
+
+// The numbers of the table and of its advice are of all ranks: eight share the host's memory.
+TEST(ChooseAdvice, HostMemoryIsThatOfAllRanks) {
+  Machine m = machine(8, Bytes(2'300'000'000));  // 2.1 GB and activations: parameters alone are on the GPU
+  m.host_memory.reset(), m.disk.reset();
+  const std::vector<std::string> lines = advice(m);
+  ASSERT_FALSE(lines.empty());
+  EXPECT_EQ(lines[0].substr(0, 19), "--host-memory 7GB: ") << "6.50 GB in slices, and little for each";
+}
+
+TEST(CommandLine, TakesHostDiskAndItsSize) {
+  const char* const words[] = {"choose", "--gpus",      "2",     "--memory", "24GB", "--host-memory",
+                               "512GB",  "--disk-size", "1.5TB", "--disk",   "4GB/s"};
+  const auto options = parse_options(11, words);
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->machine.memory, Bytes(24'000'000'000));
+  EXPECT_EQ(options->machine.host_memory, Bytes(512'000'000'000));
+  EXPECT_EQ(options->machine.disk_size, Bytes(1'500'000'000'000));
+  EXPECT_EQ(options->machine.disk, 4e9);
+  const char* const bare[] = {"choose", "--gpus", "2"};
+  EXPECT_FALSE(parse_options(3, bare)->machine.disk_size);
+  EXPECT_FALSE(parse_options(3, bare)->machine.host_memory);
 }
 
 // A slow link shows in a step; what backward hides does not.

@@ -10,6 +10,7 @@
 
 #include <functional>
 
+#include "common/comm/scratch.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/mpi_test_main.h"
 #include "tests/comm/pmpi_counter.h"
@@ -108,18 +109,18 @@ TEST(Mpi, SumOfWireBytesOverRanks) {  // every element of every contribution tra
 }
 
 TEST(Mpi, ScratchIsFourPiecesFromEveryOtherRankAndAllocatedOnce) {
-  EXPECT_EQ(MpiCommunicator::scratch_bytes(WorldSize{1}).value(), 0);
-  EXPECT_EQ(MpiCommunicator::scratch_bytes(WorldSize{2}).value(), 4 * 262144);
-  EXPECT_EQ(MpiCommunicator::scratch_bytes(WorldSize{4}).value(), 12 * 262144);
+  EXPECT_EQ(mpi_scratch_bytes(WorldSize{1}).value(), 0);
+  EXPECT_EQ(mpi_scratch_bytes(WorldSize{2}).value(), 4 * 262144);
+  EXPECT_EQ(mpi_scratch_bytes(WorldSize{4}).value(), 12 * 262144);
   const std::int64_t before = test::mpi_scratch_bytes();
-  EXPECT_GE(before, MpiCommunicator::scratch_bytes(test::mpi_world().size()).value());
+  EXPECT_GE(before, mpi_scratch_bytes(test::mpi_world().size()).value());
   at::Tensor t = at::full({300000}, 1.0);
   test::mpi_world().all_reduce(t).wait();
   EXPECT_EQ(test::mpi_scratch_bytes(), before);
   const auto part = test::mpi_world().split(static_cast<int>(to_int(test::mpi_world().rank()) % 2));
-  EXPECT_EQ(test::mpi_scratch_bytes(), before + MpiCommunicator::scratch_bytes(part->size()).value());
+  EXPECT_EQ(test::mpi_scratch_bytes(), before + mpi_scratch_bytes(part->size()).value());
   part->all_reduce(t).wait();
-  EXPECT_EQ(test::mpi_scratch_bytes(), before + MpiCommunicator::scratch_bytes(part->size()).value());
+  EXPECT_EQ(test::mpi_scratch_bytes(), before + mpi_scratch_bytes(part->size()).value());
 }
 
 // A rank that expects another length learns of it, and the group is of no use any more.

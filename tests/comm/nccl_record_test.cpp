@@ -193,8 +193,8 @@ TEST(Gpu, MoreRanksThanGpusAreRefusedWithTheFix) {
 }
 
 TEST(Staged, ScratchIsTwoPiecesAndTwoForEachOtherRank) {
-  EXPECT_EQ(StagedCommunicator::scratch_bytes(WorldSize{1}).value(), 2 * 1048576);
-  EXPECT_EQ(StagedCommunicator::scratch_bytes(WorldSize{4}).value(), 8 * 1048576);
+  EXPECT_EQ(staged_scratch_bytes(WorldSize{1}).value(), 2 * 1048576);
+  EXPECT_EQ(staged_scratch_bytes(WorldSize{4}).value(), 8 * 1048576);
 }
 
 #ifdef STAGECRAFT_NO_GPU_CODE

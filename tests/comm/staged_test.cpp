@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 
 #include "common/comm/recording_communicator.h"
+#include "common/comm/scratch.h"
 #include "common/comm/staged/staged_communicator.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/nccl_world.h"
@@ -40,12 +41,12 @@ INSTANTIATE_TEST_SUITE_P(Staged, StagedConformance,
 
 TEST_F(StagedTest, ScratchIsAllocatedOnceAGroup) {
   const std::int64_t before = pinned_bytes;
-  EXPECT_GE(before, StagedCommunicator::scratch_bytes(comm().size()).value());
+  EXPECT_GE(before, staged_scratch_bytes(comm().size()).value());
   at::Tensor t = at::full({3 * StagedCommunicator::kPiece}, 1.0, test::f32_on_gpu());
   comm().all_reduce(t).wait();
   EXPECT_EQ(pinned_bytes, before);
   const auto part = comm().split(static_cast<int>(rank() % 2));
-  EXPECT_EQ(pinned_bytes, before + StagedCommunicator::scratch_bytes(part->size()).value());
+  EXPECT_EQ(pinned_bytes, before + staged_scratch_bytes(part->size()).value());
   part->barrier();
 }
 

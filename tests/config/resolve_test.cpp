@@ -141,7 +141,7 @@ TEST(Hash, IsStable) {
       workload_text(Workload()),
       "activations=keep\nbatch.global=12\nbatch.micro=1\nbatch.sequence=128\ndata.packing=pack\ndata.source="
       "austen\n"
-      "data.tokenizer=byte\ndata.validation_batches=8\ndata.validation_fraction=0.05\nhead_chunk=4096\n"
+      "data.tokenizer=byte\ndata.validation_fraction=0.05\ndata.validation_rows=8\nhead_chunk=4096\n"
       "model.context=128\nmodel.heads=4\nmodel.layers=4\nmodel.tied=on\nmodel.vocab=257\nmodel.width=128\n"
       "optim.beta1=0.9\noptim.beta2=0.99\noptim.clip=1\noptim.eps=1e-08\noptim.lr=0.002\noptim.min_lr_"
       "fraction=0.1\noptim.nonfinite=stop\n"

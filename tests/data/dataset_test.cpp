@@ -19,7 +19,7 @@ class DatasetTest : public ::testing::Test {
     workload_.batch = {.sequence = 4, .global = 2, .micro = 1};
     workload_.data.source = (dir_ / "text.txt").string();
     workload_.data.validation_fraction = 0;
-    workload_.data.validation_batches = 2;
+    workload_.data.validation_rows = 2 * workload_.batch.micro;
   }
   void put(const std::string& name, std::string_view content) {
     disk_->create(dir_ / name)->append(as_bytes(content));
@@ -153,10 +153,11 @@ TEST_F(DatasetTest, WhatIsNoProseIsRefused) {
             "lfs pull, in the "
             "clone that it lies in; or download the file");
   put("text.txt", "\xef\xbb\xbf\n{\"text\": \"a\", \"meta\": {}}\r\n{\"text\": \"b\"}\r\n");
-  EXPECT_EQ(error(),
-            "65|DIR/text.txt: holds lines of JSON, whose braces and names would be trained|prepare "
-            "DIR/text.txt --format jsonl "
-            "--column text --out FILE.bin; or --format text, if it is to be trained as it stands");
+  EXPECT_EQ(
+      error(),
+      "65|DIR/text.txt: holds lines of JSON, whose braces and names would be trained|prepare "
+      "DIR/text.txt --format jsonl --column text --tokenizer byte --out FILE.bin; or there --format text, if "
+      "it is to be trained as it stands");
   for (const char* json : {"{\n  \"text\": \"a\"\n}\n", "[\n  {\"text\": \"a\"},\n  {\"text\": \"b\"}\n]\n",
                            "[\"a\", \"b\"]", "{\"text\": \"a\"}"}) {
     put("text.txt", json);
@@ -219,32 +220,28 @@ TEST_F(DatasetTest, ShortTextsSayHaveNeedAndFix) {
 
 TEST_F(DatasetTest, ShortValidationSaysHaveNeedAndFix) {
   workload_.data.validation_fraction = 0.05;
-  workload_.data.validation_batches = 3;
-  workload_.batch.micro = 2;
+  workload_.data.validation_rows = 6;
   put("text.txt", std::string(200, 'x'));
-  EXPECT_EQ(
-      error(),
-      "65|DIR/text.txt: the validation part has 10 tokens, 2 rows of 4; needed: 6 (data.validation_batches 3 "
-      "x batch.micro "
-      "2)|give a longer text, or --set data.validation_fraction=0.13, or --set data.validation_batches=1");
+  EXPECT_EQ(error(),
+            "65|DIR/text.txt: the validation part has 10 tokens, 2 rows of 4; needed: 6 "
+            "(data.validation_rows)|give a longer text, or --set data.validation_fraction=0.13, or --set "
+            "data.validation_rows=2");
   workload_.data.validation_fraction = 0.13;  // the proposal works
   EXPECT_EQ(open().validation().count(), 6);
   workload_.data.validation_fraction = 0.05;
-  workload_.data.validation_batches = 1;
+  workload_.data.validation_rows = 2;
   EXPECT_EQ(open().validation().count(), 2);
-  workload_.data.validation_batches = 100;
+  workload_.data.validation_rows = 200;
   put("text.txt", std::string(60, 'x'));
   EXPECT_EQ(error(),
             "65|DIR/text.txt: the validation part has 3 tokens, 0 rows of 4; needed: 200 "
-            "(data.validation_batches 100 x "
-            "batch.micro 2)|give a longer text");
+            "(data.validation_rows)|give a longer text");
   workload_.data.packing = Packing::pad_masked;
   put("text.txt", "a\n\nb\n\nc\n\nd\n\ne");
   workload_.data.validation_fraction = 0.5;
   EXPECT_EQ(error(),
             "65|DIR/text.txt: the validation part has 5 tokens in 2 documents; needed: 200 "
-            "(data.validation_batches 100 x "
-            "batch.micro 2)|give a longer text, or --set data.validation_batches=1");
+            "(data.validation_rows)|give a longer text, or --set data.validation_rows=2");
 }
 
 TEST_F(DatasetTest, ACacheThatCannotBeWrittenIsExit73) {

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "common/data/loader.h"
+#include "common/data/loader_plan.h"
 #include "common/data/token_file.h"
 #include "common/data/tokenizer.h"
 #include "tests/storage/temp_dir.h"
@@ -26,7 +27,7 @@ class LoaderCudaTest : public test::GpuTest {
     workload_.data.source = (dir_ / "a.bin").string();
     workload_.data.packing = Packing::pad_masked;
     workload_.data.validation_fraction = 0.2;
-    workload_.data.validation_batches = 5;
+    workload_.data.validation_rows = 10;
     workload_.batch = {.sequence = 6, .global = 12, .micro = 2};
     data_.emplace(Dataset::open(*ops_, workload_, dir_ / "cache"));
     sampler_.emplace(*data_, workload_);
@@ -83,7 +84,7 @@ TEST_F(LoaderCudaTest, BatchesAreTheCpusInEveryOrder) {
 
 TEST_F(LoaderCudaTest, BytesAreThePlans) {
   MemoryPlan plan;
-  Loader::plan(workload_, 2, DeviceKind::cuda, plan);
+  plan_loader(workload_, 2, DeviceKind::cuda, plan);
   EXPECT_EQ(gpu_ledger_->peak(Purpose::workspace), plan.of(Purpose::workspace));
   EXPECT_EQ(gpu_ledger_->peak(Purpose::workspace, Place::pinned), plan.of(Purpose::workspace, Place::pinned));
   EXPECT_EQ(gpu_ledger_->peak_total(), plan.total());

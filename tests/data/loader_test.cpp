@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "common/data/loader_plan.h"
 #include "tests/storage/temp_dir.h"
 
 namespace sc {
@@ -22,7 +23,7 @@ class LoaderTest : public ::testing::Test {
     workload_.data.source = (dir_ / "text.txt").string();
     workload_.batch = {.sequence = 16, .global = 12, .micro = 2};
     workload_.data.validation_fraction = 0.2;
-    workload_.data.validation_batches = 5;
+    workload_.data.validation_rows = 10;
     data_.emplace(Dataset::open(*ops_, workload_, dir_ / "cache"));
     sampler_.emplace(*data_, workload_);
   }
@@ -100,7 +101,7 @@ TEST_F(LoaderTest, BytesAreThePlansAndAllocatedOnce) {
     loader.train(0);
     loader.validation();
     MemoryPlan plan;
-    Loader::plan(workload_, ranks, DeviceKind::cpu, plan);
+    plan_loader(workload_, ranks, DeviceKind::cpu, plan);
     EXPECT_EQ(ledger.peak(Purpose::workspace), plan.of(Purpose::workspace)) << ranks;
     EXPECT_EQ(ledger.peak_total(), plan.total()) << ranks;
   }
@@ -108,7 +109,7 @@ TEST_F(LoaderTest, BytesAreThePlansAndAllocatedOnce) {
   // and the scale.
   workload_.batch.micro = 2;
   MemoryPlan plan;
-  Loader::plan(workload_, 2, DeviceKind::cpu, plan);
+  plan_loader(workload_, 2, DeviceKind::cpu, plan);
   EXPECT_EQ(plan.total(), Bytes(3 * 2 * 16 * 16 + 4));
 }
 

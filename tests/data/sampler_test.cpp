@@ -69,11 +69,24 @@ class SamplerTest : public ::testing::Test {
     workload_.batch = {.sequence = 2, .global = global, .micro = micro};
     workload_.data.source = (dir_ / "a.bin").string();
     workload_.data.validation_fraction = validation;
-    workload_.data.validation_batches = 3;
+    workload_.data.validation_rows = 6;
     data_.reset();
     data_.emplace(Dataset::open(*ops_, workload_, dir_ / "cache"));
   }
   [[nodiscard]] Sampler sampler() const { return {*data_, workload_}; }
+  /// First tokens of the rows that an evaluation reads, those with targets, of two micro-batches more than there are.
+  [[nodiscard]] std::vector<std::int64_t> evaluated() const {
+    const Sampler one = sampler();
+    std::vector<std::int64_t> found;
+    for (std::int64_t i = 0; i < one.validation_micro_batches() + 2; ++i) {
+      std::vector<std::int64_t> tokens(static_cast<std::size_t>(2 * workload_.batch.micro), 777),
+          targets = tokens;
+      one.fill_validation(i, tokens, targets);
+      for (std::size_t row = 0; row < tokens.size(); row += 2)
+        if (targets[row] >= 0) found.push_back(tokens[row]);
+    }
+    return found;
+  }
 
   TempDir dir_;
   std::unique_ptr<FileOps> ops_ = posix_file_ops(Syncing::skip);
@@ -165,7 +178,7 @@ TEST_F(SamplerTest, RowOrderDiffersWhereTheRowsDo) {
   const std::map<std::string, std::string> other = {{"data.packing", "pad_masked"},
                                                     {"data.tokenizer", "gpt2"},
                                                     {"data.validation_fraction", "0.3"},
-                                                    {"data.validation_batches", "1"},
+                                                    {"data.validation_rows", "1"},
                                                     {"batch.sequence", "3"},
                                                     {"batch.global", "12"},
                                                     {"batch.micro", "3"},
@@ -280,16 +293,19 @@ TEST_F(SamplerTest, MaskedTargetsAreCountedPerStep) {
 
 TEST_F(SamplerTest, EvaluationRowsAreFixedDistinctAndSpread) {
   make(100, 4, 2, 0.2);  // 40 of 201 tokens: 19 rows
-  const Sampler one = sampler();
   ASSERT_EQ(data_->validation().count(), 19);
-  EXPECT_EQ(one.validation_batches(), 3);
-  std::vector<RowIndex> rows;
-  for (std::int64_t i = 0; i < 3; ++i) {
-    for (const RowIndex row : one.validation_rows(i)) rows.push_back(row);
-  }
-  EXPECT_EQ(rows, (std::vector<RowIndex>{0, 3, 6, 9, 12, 15}));
+  // Token i of the file is i / 2, and the validation part begins at token 161: its rows 0, 3, 6, 9, 12, 15.
+  EXPECT_EQ(evaluated(), (std::vector<std::int64_t>{80, 83, 86, 89, 92, 95}));
   workload_.seed = 99;
-  EXPECT_EQ(sampler().validation_rows(1), one.validation_rows(1));
+  EXPECT_EQ(evaluated(), (std::vector<std::int64_t>{80, 83, 86, 89, 92, 95}));
+}
+
+TEST_F(SamplerTest, RowsOfAnEvaluationDoNotDependOnTheMicroBatch) {
+  for (const std::int64_t micro : {1, 2, 3, 4, 5, 6, 7, 12}) {
+    make(100, 12 * micro, micro, 0.2);
+    EXPECT_EQ(evaluated(), (std::vector<std::int64_t>{80, 83, 86, 89, 92, 95})) << "micro " << micro;
+    EXPECT_EQ(sampler().validation_micro_batches(), (6 + micro - 1) / micro) << "micro " << micro;
+  }
 }
 
 TEST_F(SamplerTest, SurplusEvaluationMicroBatchesHaveNoTargets) {
@@ -305,7 +321,9 @@ TEST_F(SamplerTest, SurplusEvaluationMicroBatchesHaveNoTargets) {
 
 TEST_F(SamplerTest, WithoutAValidationPartThereIsNoEvaluation) {
   make(10, 4, 2);
-  EXPECT_EQ(sampler().validation_batches(), 0);
+  EXPECT_EQ(sampler().validation_rows(), 0);
+  EXPECT_EQ(sampler().validation_micro_batches(), 0);
+  EXPECT_EQ(sampler().evaluated_at_once(), 3);
 }
 
 TEST_F(SamplerTest, AGlobalBatchThatIsNotWholeIsRefused) {

@@ -160,7 +160,7 @@ def compute(rule, weights, text, case):
 def run(rule, case, folder):
     stages, micro_batches, every, steps, split = case
     workload = {"model": {"layers": LAYERS, "heads": HEADS, "width": WIDTH, "context": LENGTH, "vocab": VOCAB, "tied": False},
-                "data": {"source": "tokens.bin", "validation_fraction": 0.05, "validation_batches": 1},
+                "data": {"source": "tokens.bin", "validation_fraction": 0.05, "validation_rows": 1},
                 "batch": {"sequence": LENGTH, "global": ROWS * micro_batches, "micro": ROWS}, "optim": OPTIM, "steps": steps, "seed": SEED}
     paths = {name: f"{folder}/{rule}-{stages}.{name}" for name in ("json", "out", "safetensors")}
     pathlib.Path(paths["json"]).write_text(json.dumps(workload), encoding="utf-8")

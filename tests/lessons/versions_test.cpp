@@ -1,50 +1,21 @@
 // Lesson 08 against one process that keeps every version: the four rules of weight versions, to the bit.
 #include "common/base/check.h"
+#include "common/pipeline/split.h"
 #include "lessons/00_one_device/reference_order.h"
-#include "lessons/07_pipeline/split.h"
 #include "lessons/08_weight_versions/weight_versions.h"
 #include "pipedream/schedule_file.h"
+#include "tests/lessons/versions_support.h"
 #include "tests/storage/temp_dir.h"
-#include "tests/support/harness.h"
-#include "tests/support/stale_reference.h"
 
 namespace sc {
 namespace {
 
 using pipedream::VersionRule;
-using test::Stale;
+using test::kRules;
+using test::rule;
+using test::workload_of;
 
 constexpr std::int64_t kSteps = 5;
-constexpr VersionRule kRules[] = {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync,
-                                  VersionRule::two_buffers};
-
-VersionOptions rule(VersionRule versions) {
-  VersionOptions options;
-  options.versions = versions;
-  return options;
-}
-
-Workload workload_of(std::int64_t layers, std::int64_t micro_batches) {
-  Workload w = test::odd_workload();
-  w.model.layers = layers;
-  w.model.tied = false;
-  w.batch.global = micro_batches * w.batch.micro;
-  w.optim.warmup_steps = 7;  // updates
-  w.optim.clip = 0.5;        // acts on every one
-  return w;
-}
-
-test::RankResult reference(const Workload& w, int stages, const VersionOptions& options) {
-  test::StaleReference::Options o;
-  o.rule = static_cast<Stale>(static_cast<int>(options.versions) - static_cast<int>(VersionRule::none));
-  for (const Part& part : cut_blocks(w, stages, options.split)) o.blocks.push_back(part.blocks);
-  const std::int64_t M = w.batch.global / w.batch.micro;
-  o.update_every = options.update_every > 0 ? options.update_every : o.rule == Stale::two_buffers ? M : 1;
-  LocalWorld alone(1);
-  Ledger ledger(at::kCPU);
-  return test::run_rank<test::StaleReference>(
-      *alone.communicator(Rank{0}), test::shape_for(w, 1, 0, CommBackend::local), o, kSteps, ledger);
-}
 
 void expect_equal(const Workload& w, int stages, const VersionOptions& options, const test::Wrap& wrap = {}) {
   SCOPED_TRACE(std::string(name_of(options.versions)) + ", " + std::to_string(stages) + " stages, " +
@@ -52,7 +23,7 @@ void expect_equal(const Workload& w, int stages, const VersionOptions& options, 
                std::to_string(options.update_every));
   const std::vector<test::RankResult> found =
       test::run_local<WeightVersions>(stages, w, options, kSteps, wrap);
-  test::expect_equals_reference(found, reference(w, stages, options));
+  test::expect_equals_reference(found, test::stale_reference(w, stages, options, kSteps));
   const std::int64_t micro = w.batch.global / w.batch.micro,
                      every = options.update_every > 0                       ? options.update_every
                              : options.versions == VersionRule::two_buffers ? micro
@@ -125,7 +96,8 @@ TEST(WeightVersions, DelaysChangeNothing) {
 TEST(WeightVersions, TheRulesDiffer) {
   const Workload w = workload_of(4, 4);
   std::vector<test::RankResult> ends;
-  for (const VersionRule versions : kRules) ends.push_back(reference(w, 4, rule(versions)));
+  for (const VersionRule versions : kRules)
+    ends.push_back(test::stale_reference(w, 4, rule(versions), kSteps));
   for (std::size_t a = 0; a < ends.size(); ++a)
     for (std::size_t b = 0; b < a; ++b) EXPECT_FALSE(test::bit_equal(ends[a], ends[b])) << a << " and " << b;
 }

@@ -20,6 +20,7 @@ import sys
 LOCAL, MPI, SAMPLER, LOADER = "comm_local_test", "comm_mpi_test", "data_sampler_test", "data_loader_test"
 LESSONS, ZERO, OFFLOAD, PIPELINE = "data_parallel_test", "zero_test", "offload_test", "pipeline_test"
 INFINITY, OVERFLOW, VERSIONS = "infinity_test", "overflow_test", "versions_test"
+COPIES, STEADY = "copies_test", "steady_test"
 SAVED, CHECKPOINT = "saved_state_test", "storage_checkpoint_test"
 # Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
 TESTS = {
@@ -46,7 +47,8 @@ TESTS = {
     "common/strategy/state_plan.cpp": [ZERO],
     "common/strategy/saved_state.cpp": [SAVED],
     **{f"lessons/00_one_device/{name}.cpp": [LESSONS] for name in ("one_device", "one_device_memory", "one_device_plan", "reference_order")},
-    **{f"lessons/01_data_parallel/{name}.cpp": [LESSONS] for name in ("data_parallel", "data_parallel_memory", "data_parallel_plan", "buckets")},
+    "lessons/01_data_parallel/data_parallel.cpp": [LESSONS, COPIES],
+    **{f"lessons/01_data_parallel/{name}.cpp": [LESSONS] for name in ("data_parallel_memory", "data_parallel_plan", "buckets")},
     **{f"lessons/02_zero1/{name}.cpp": [ZERO] for name in ("zero1", "zero1_memory", "zero1_plan")},
     **{f"lessons/03_zero2/{name}.cpp": [ZERO] for name in ("zero2", "zero2_memory", "zero2_plan", "grad_bucket", "grad_buffers", "shard_buckets")},
     **{f"lessons/04_zero3/{name}.cpp": [ZERO] for name in ("zero3", "zero3_buffers", "zero3_memory", "zero3_plan", "persist_below")},
@@ -56,12 +58,18 @@ TESTS = {
     **{f"lessons/05_offload/{name}.cpp": [OFFLOAD] for name in ("offload", "offload_memory", "offload_plan", "offload_state")},
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY] for name in ("infinity_memory", "infinity_plan", "infinity_state", "param_home", "params_on_disk")},
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW] for name in ("infinity", "state_file", "states_on_disk")},
-    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline", "pipeline_plan", "stage", "stage_plan", "split", "share")},
-    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("executor", "slots")},
-    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "weight_versions_plan", "endless")},
+    **{f"common/pipeline/{name}.cpp": [PIPELINE] for name in ("share", "split", "stage", "stage_memory")},
+    **{f"common/pipeline/{name}.cpp": [PIPELINE, STEADY] for name in ("stage_plan", "steps")},
+    **{f"common/pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("messages", "slots")},
+    "lessons/07_pipeline/pipeline.cpp": [PIPELINE, COPIES],
+    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline_memory", "pipeline_plan", "proven")},
+    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "weight_versions_memory", "in_flight")},
+    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS, STEADY] for name in ("weight_versions_plan", "endless")},
+    "lessons/08_weight_versions/ring.h": [VERSIONS],
 }
 SOURCES_OF_HEADERS = {
     "common/watch/comm_op.h": ["common/watch/comm_op.cpp", "common/watch/comm_record.cpp", "common/comm/mpi/mpi_exchange.cpp"],
+    "lessons/08_weight_versions/ring.h": [f"lessons/08_weight_versions/{name}.cpp" for name in ("weight_versions", "weight_versions_memory", "in_flight")],
     "common/offload/update_clock.h": [f"lessons/{lesson}{part}.cpp" for lesson in ("05_offload/offload", "06_infinity/infinity") for part in ("", "_memory", "_state")],
 }
 # Of a test that many files share, what looks at this one: a mutant runs all tests (*), and these alone are all that can notice it.

@@ -71,8 +71,8 @@ DATA = {
     "--data cut.bin": (65, "cut.bin: 3 bytes; a token file starts with a header of 1024" + FORMAT),
     "--data short.bin": (65, "short.bin: the training part has 19 tokens, 0 rows of 32; needed: one row, 33 tokens\n"
                              "  fix: give a longer text or a smaller batch.sequence"),
-    "--data few.bin": (65, "few.bin: the validation part has 25 tokens, 0 rows of 32; needed: 2 (data.validation_batches 2 x "
-                           "batch.micro 1)\n  fix: give a longer text, or --set data.validation_fraction=0.13"),
+    "--data few.bin": (65, "few.bin: the validation part has 25 tokens, 0 rows of 32; needed: 2 (data.validation_rows)\n"
+                           "  fix: give a longer text, or --set data.validation_fraction=0.13"),
     "--data zero.txt": (65, "zero.txt: is not text: byte 3 is zero\n  fix: give UTF-8; for UTF-16: iconv -f UTF-16 -t UTF-8; unpack what "
                             "is compressed"),
 }

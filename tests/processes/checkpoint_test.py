@@ -464,7 +464,7 @@ class Killed(CheckpointTest):
 class CrashAt(CheckpointTest):
     """One rank is killed in place of the K-th operation of its second save, for every K."""
 
-    SMALL = "model.layers=1 model.width=8 model.context=8 batch.sequence=8 batch.global=1 data.validation_batches=1"
+    SMALL = "model.layers=1 model.width=8 model.context=8 batch.sequence=8 batch.global=1 data.validation_rows=1"
 
     def job(self, folder, steps, *flags):
         return Job("00_one_device", 0, self.SMALL, "--steps", str(steps), *saves(folder, 1, "--keep", "1", *flags))

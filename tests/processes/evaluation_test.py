@@ -56,6 +56,27 @@ class EvaluationTest(support.ProcessTest):
         for lesson, test in found.items():
             self.assertAlmostEqual(test["loss"], one["loss"], places=12, msg=lesson)
 
+    # Of 5 rows the last micro-batch, or a rank's share, may have fewer than the others.
+    def test_the_rows_depend_on_the_data_alone(self):
+        found = {}
+        for lesson, ranks, micro in (("00_one_device", 0, 1), ("00_one_device", 0, 2), ("00_one_device", 0, 12), ("01_data_parallel", 3, 2),
+                                     ("03_zero2", 2, 3), ("04_zero3", 4, 1), ("07_pipeline", 2, 4), ("08_weight_versions", 2, 3)):
+            run = support.Run(lesson, ranks, f"model.tied=off batch.micro={micro} data.validation_rows=5", "--steps", "0")
+            self.expect_well(run.job())
+            found[lesson, ranks, micro] = run.record()["validation_loss"]
+            self.assertAlmostEqual(found[lesson, ranks, micro], found["00_one_device", 0, 1], places=6, msg=(lesson, ranks, micro))
+        other = support.Run("00_one_device", 0, "model.tied=off data.validation_rows=4", "--steps", "0")
+        self.expect_well(other.job())
+        self.assertNotAlmostEqual(other.record()["validation_loss"], found["00_one_device", 0, 1], places=4)
+
+    # A file of before evaluations were counted in rows means what it meant then, and one line says so.
+    def test_an_older_workload_file(self):
+        with open(os.path.join(support.scratch, "older.json"), "w", encoding="utf-8") as file:
+            json.dump({"data": {"validation_batches": 2}, "batch": {"micro": 3}}, file)
+        ended = support.execute([support.program("00_one_device"), "--workload", file.name, "--plan"])
+        self.expect_well(ended)
+        self.assertRegex(ended.out, r"\n  note: \S+/older\.json:1:\d+: validation_batches 2 of batch\.micro 3 rows: taken as \"validation_rows\": 6\n")
+
     def test_a_comparison_knows_the_files(self):
         weights, texts = support.Run("00_one_device", 0, "", "--steps", "1"), [text_file(4000), text_file(4001)]
         self.expect_well(weights.job())
@@ -73,7 +94,7 @@ class EvaluationTest(support.ProcessTest):
     def test_it_says_how_much_of_a_named_text_it_read(self):
         text = text_file()
         rows = (os.path.getsize(text) - 1) // 32
-        whole = ["--set", f"data.validation_batches={rows}", "--set", "batch.micro=1"]
+        whole = ["--set", f"data.validation_rows={rows}"]
         for flags, part in (([], r" \(\d+ of %s rows\)" % f"{rows:,}"), (whole, "")):
             ended = support.run("00_one_device", 0, "--steps", "0", "--validation", text, *flags, "--out", support.new_path("out"))
             self.expect_well(ended)
@@ -124,6 +145,8 @@ class EvaluationTest(support.ProcessTest):
                 (64, "--eval-every 2: there is no validation text: data.validation_fraction is 0\n  fix: add --validation FILE, or --set "),
             ("--lr", "0.1"): (64, "--lr: it is a flag of other programs\n  fix: --set optim.lr=0.001"),
             ("--batch_size", "8"): (64, "--batch_size: it is a flag of other programs\n  fix: --set batch.global=N"),
+            ("--set", "data.validation_batches=3"): (64, "--set data.validation_batches=3: \"data.validation_batches\" is no key any more\n"
+                                                         "  fix: data.validation_rows: the old number times batch.micro"),
             ("--set", "stage=3"): (64, "--set stage=3: \"stage\" is a key of other programs\n  fix: a stage is a lesson: lessons/02_zero1 (1)"),
         }
         for flags, (code, text) in wanted.items():

@@ -136,7 +136,7 @@ class Caps(support.ProcessTest):
                 r"  fix: one of these fits(.*\n?)*"
             ),
         )
-        self.assertIn("\n  offload to the host (lesson 05) -n 2  ", stopped.errors[0])
+        self.assertIn("\n  offload (lesson 05) -n 2  ", stopped.errors[0])
         out = support.new_path("out")
         fits = support.run(LESSON, 2, *self.DEEP, *cap, "--out", out)
         self.assertEqual((fits.code, fits.err), (0, ""), fits)

@@ -8,7 +8,9 @@ import json
 import math
 import os
 import random
+import re
 import shutil
+import subprocess
 
 import support
 
@@ -149,11 +151,24 @@ class Rows(ResumeTest):
     def test_what_changes_no_row(self):
         folder = support.new_path("checkpoints")
         self.begin(folder)
-        keys = "batch.micro=3 data.validation_batches=1 optim.clip=0.5 activations=recompute head_chunk=7"
+        keys = "batch.micro=3 data.validation_rows=3 optim.clip=0.5 activations=recompute head_chunk=7"
         names = ",".join(setting.split("=")[0] for setting in keys.split()) + ",steps"
         ended, losses, _ = self.train("00_one_device", 0, f"{STILL} {keys}", "--steps", "6", "--resume", os.path.join(folder, step(4)), "--resume-with", names)
         self.assertNotIn(ANEW, ended.out)
         self.expect_rows(losses, self.rows(), 48, 12)
+
+    def test_a_checkpoint_that_counted_its_evaluation_in_micro_batches(self):
+        folder, keys = support.new_path("checkpoints"), "batch.micro=3 data.validation_rows=6"
+        ended, _, _ = self.begin(folder, keys)
+        self.expect_well(ended)
+        checkpoint = os.path.join(folder, step(4))
+        subprocess.run([os.path.join(os.path.dirname(support.programs), "tests/storage/forge_checkpoint"), checkpoint, "older"], check=True)
+        self.assertEqual(self.manifest(folder, 4)["workload"]["data.validation_batches"], "2")
+        resume = ["--steps", "6", "--resume", checkpoint, "--resume-with", "steps"]
+        self.train("00_one_device", 0, f"{STILL} {keys}", *resume)
+        ended = support.run("00_one_device", 0, "--data", self.data, *settings(f"{STILL} {keys}".replace("rows=6", "rows=4")), *resume, "--out", support.new_path("out"))
+        self.expect_one_error(ended, 64, re.compile(r"--resume \S+: the checkpoint is of another workload: data\.validation_rows is 4 now and was 6\n"
+                                                    r"  fix: .*--resume-with data\.validation_rows"))
 
     # What was on its way were rows of the old order.
     def test_lesson_08_drops_rows_of_another_order(self):

@@ -271,7 +271,7 @@ class Following(Case):
             "model.width=32",
             "batch.sequence=32",
             "batch.global=2",
-            "data.validation_batches=1",
+            "data.validation_rows=1",
         ]
         run = subprocess.Popen(
             [

@@ -208,12 +208,18 @@ class OtherWork(Case):
             "other",
         )
 
-    def test_hashes_alone_differ(self):
-        ended_run(self.other, [step(0)], workload_hash="def")
+    def test_an_older_record_counted_its_evaluation_in_micro_batches(self):
+        today = {**fake_runs.WORKLOAD, "batch.micro": "3", "data.validation_rows": "6"}
+        older = {**fake_runs.WORKLOAD, "batch.micro": "3", "data.validation_batches": "2"}
+        ended_run(self.one, [step(0)], workload=today)
+        ended_run(self.other, [step(0)], workload=older, workload_hash="def")
+        self.assertEqual(command("report", "one", "other", cwd=self.folder)[0], 0)
+        ended_run(self.other, [step(0)], workload={**older, "data.validation_batches": "1"}, workload_hash="def")
+        said = "error: other: did other work than one: data.validation_rows is 3 here and 6 there\n"
         self.refused(
             64,
-            "error: other: did other work than one: the workloads' hashes differ, though no key does\n"
-            "  fix: compare runs of one version of the programs\n",
+            said + "  fix: compare runs of one workload, or say that they may differ in it: "
+            "--across data.validation_rows\n",
             "one",
             "other",
         )

@@ -36,8 +36,9 @@ class DroppingCommunicator : public ForwardingCommunicator {
 
 constexpr DataParallelOptions kRight{.bucket = {}, .overlap = true, .verify_replicas = 1};
 
-class BrokenPlans final : public PlansWith<BrokenOptions> {
+class BrokenPlans final : public PlansWith<BrokenPlans, BrokenOptions> {
  public:
+  using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override {
     return DataParallelPlans(kRight).memory_plan(shape);
   }

@@ -10,7 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/text.h"
 #include "common/run/run_shape.h"
-#include "lessons/07_pipeline/pipeline.h"
+#include "lessons/07_pipeline/pipeline_plan.h"
 #include "lessons/plans.h"
 
 namespace sc {
@@ -26,8 +26,8 @@ LimitedRun limited(const std::string& folder = "01_data_parallel") {
   for (const StrategyPlans& lesson : lesson_plans()) {
     const bool divides_states = lesson.folder < "05";  // a pipeline has tests of its own below
     if (run.plans && divides_states) run.strategies.push_back(lesson);
-    if (lesson.folder == folder)
-      run.plans = [lesson](const RunShape& shape) { return detail::plans_of_stages(lesson, shape); };
+    if (lesson.folder == folder && !run.plans)
+      run.plans = [lesson](const RunShape& shape) { return detail::plans_of_stages(*lesson.plans, shape); };
   }
   return run;
 }
@@ -182,6 +182,30 @@ TEST(Fit, StagesOfOneMachineNeedTheirSum) {
   EXPECT_NE(fix_of(run), "it fits");
 }
 
+// What costs least comes first: another place for the same numbers.
+TEST(Fit, ItsOwnSettingsComeFirst) {
+  LimitedRun run = limited("05_offload");
+  run.shape.workload.model.layers = 24;  // of which the sharded one holds two at a time
+  run.smaller = {lesson_plans_of("05_offload", {"prefetch=3"}),  // which takes more
+                 lesson_plans_of("05_offload", {"parameters=sharded"}),
+                 lesson_plans_of("05_offload", {"parameters=sharded", "prefetch=0"})};
+  run.cap = detail::plans_of_stages(*run.smaller[1].plans, run.shape).at(0).total();
+  ASSERT_GT(run.plans(run.shape).at(0).total(), run.cap);
+  EXPECT_EQ(changes_that_fit(run).front().what, "--set parameters=sharded");
+  EXPECT_EQ(changes_that_fit(run).front().bytes, run.cap);
+  run.cap = run.cap - Bytes(1);
+  EXPECT_EQ(changes_that_fit(run).front().what, "--set parameters=sharded --set prefetch=0");
+}
+
+// Strategies of the list with their settings, and the number of their lesson.
+TEST(Fit, OtherStrategiesComeWithTheirSettings) {
+  LimitedRun run = limited();
+  run.strategies = {lesson_plans_of("06_infinity", {"parameters=sharded", "params_at=disk"})};
+  run.cap = detail::plans_of_stages(*run.strategies[0].plans, run.shape).at(0).total();
+  EXPECT_EQ(changes_that_fit(run).back().what,
+            "infinity (lesson 06) -n 2 --set parameters=sharded --set params_at=disk");
+}
+
 TEST(Fit, StrategiesThatDivideMoreAndComputeAgain) {
   LimitedRun run = limited();
   run.cap = Bytes(INT64_MAX);
@@ -191,7 +215,7 @@ TEST(Fit, StrategiesThatDivideMoreAndComputeAgain) {
     if (12 % world != 0) continue;
     shape.world = WorldSize{world};
     for (const StrategyPlans& strategy : run.strategies)
-      run.cap = std::min(run.cap, detail::plans_of_stages(strategy, shape).at(0).total());
+      run.cap = std::min(run.cap, detail::plans_of_stages(*strategy.plans, shape).at(0).total());
   }
   const std::vector<Change> changes = changes_that_fit(run);
   ASSERT_FALSE(changes.empty());
@@ -289,6 +313,184 @@ TEST(Fit, MoreRanksOfAMachineHaveASmallerShare) {
   EXPECT_FALSE(found(changes_that_fit(run), "-n 3"));
   run.sharing = 0;
   EXPECT_TRUE(found(changes_that_fit(run), "-n 3"));
+}
+
+/// A rank of a made-up lesson holds 100 bytes a row of its micro-batch and `whole`, and shares `shared` with
+/// all ranks; beside its device 40 pinned and 60 on the host. Recomputed, a row takes 70 or 30. 12 rows a
+/// step, 3 in a micro-batch.
+LimitedRun counted(int world, std::int64_t whole, std::int64_t shared, DeviceKind device = DeviceKind::cpu) {
+  LimitedRun run;
+  run.shape.workload.batch = {.sequence = 128, .global = 12, .micro = 3};
+  run.shape.world = WorldSize{world};
+  run.shape.device = device;
+  run.shape.comm = device == DeviceKind::cpu ? CommBackend::mpi : CommBackend::nccl;
+  run.plans = [whole, shared](const RunShape& shape) {
+    const Activations again = shape.workload.activations;
+    const std::int64_t row = again == Activations::keep             ? 100
+                             : again == Activations::recompute_gelu ? 70
+                                                                    : 30;
+    MemoryPlan plan;
+    plan.add(Purpose::activations, "rows", "", Bytes(row * shape.workload.batch.micro));
+    plan.add(Purpose::parameters, "states", "", Bytes(whole + shared / to_int(shape.world)));
+    plan.add(Purpose::workspace, "staging", "", Bytes(40), Place::pinned);
+    plan.add(Purpose::master, "master", "", Bytes(60), Place::host);
+    plan.add(Purpose::momentum, "momentum", "", Bytes(1'000'000), Place::disk);
+    return std::vector{plan};
+  };
+  return run;
+}
+
+std::vector<std::string> found(const LimitedRun& run) {
+  std::vector<std::string> lines;
+  for (const Change& change : changes_that_fit(run))
+    lines.push_back(change.what + ": " + std::to_string(change.bytes.value()));
+  return lines;
+}
+using Lines = std::vector<std::string>;
+
+bool refused(const LimitedRun& run) { return fix_of(run) != "it fits"; }
+
+std::string excess(const LimitedRun& run) {
+  try {
+    refuse_what_does_not_fit(run);
+  } catch (const InputError& error) {
+    return error.message().substr(0, error.message().find('\n'));
+  }
+  return "it fits";
+}
+
+// On the CPU ranks that share a machine share it with what lies beside their devices, which is the same
+// memory: each 300 + 50 of its device and 40 + 60 beside it. A disk is no memory, and a GPU's host is another
+// one.
+TEST(FitCounts, RanksOfAMachineWithTheirHostsBytes) {
+  for (const int here : {1, 2, 4}) {
+    LimitedRun run = counted(4, 50, 0);
+    run.place = "this machine", run.sharing = here;  // of four
+    run.cap = Bytes(450 * here);
+    EXPECT_EQ(excess(run), "it fits") << here;
+    run.cap -= Bytes(1);
+    EXPECT_EQ(excess(run), "a rank would hold 350 B, 1 B more than its share") << here;
+    run.cap = Bytes(450 * here - 2 * here);
+    EXPECT_EQ(excess(run), "a rank would hold 350 B, 2 B more than its share") << here;
+    run = counted(4, 50, 0, DeviceKind::cuda);
+    run.place = "GPU 0", run.sharing = here;
+    run.cap = Bytes(350 * here);
+    EXPECT_EQ(excess(run), "it fits") << here;
+    run.cap -= Bytes(1);
+    EXPECT_TRUE(refused(run)) << here;
+  }
+  LimitedRun capped = counted(4, 50, 0);  // --memory-cap is each rank's, and of its device
+  capped.cap = Bytes(350);
+  EXPECT_EQ(excess(capped), "it fits");
+  capped.cap = Bytes(349);
+  EXPECT_EQ(excess(capped), "a rank would hold 350 B, 1 B more than that");
+}
+
+// 12 rows are two ranks' in micro-batches of 1, 2, 3, 6 rows; with two virtual ranks on one rank the same;
+// with three on each of two ranks, 1 or 2.
+TEST(FitCounts, SmallerMicroBatchesDivideTheRowsOfAllRanksVirtualOnesToo) {
+  const auto smaller = [](int world, std::int64_t virtual_ranks, std::int64_t micro, std::int64_t cap) {
+    LimitedRun run = counted(world, 0, 0);
+    run.one_rank_only = true;
+    run.shape.workload.batch.micro = micro;
+    run.division = [=](WorldSize) { return Division{.virtual_ranks = virtual_ranks}; };
+    run.cap = Bytes(cap);
+    const std::vector<Change> changes = changes_that_fit(run);
+    return changes.empty() ? std::string() : changes[0].what;
+  };
+  EXPECT_EQ(smaller(1, 1, 12, 1199), "--set batch.micro=6");
+  EXPECT_EQ(smaller(1, 1, 6, 599), "--set batch.micro=4") << "5 does not divide 12";
+  EXPECT_EQ(smaller(2, 1, 6, 599), "--set batch.micro=3") << "4 rows on two ranks do not divide 12";
+  EXPECT_EQ(smaller(1, 2, 6, 599), "--set batch.micro=3");
+  EXPECT_EQ(smaller(1, 3, 4, 399), "--set batch.micro=2");
+  EXPECT_EQ(smaller(2, 3, 2, 199), "--set batch.micro=1");
+  EXPECT_EQ(smaller(2, 1, 6, 300), "--set batch.micro=3");
+  EXPECT_EQ(smaller(2, 1, 6, 299), "--set batch.micro=2");
+  EXPECT_EQ(smaller(1, 4, 3, 99), "--set activations=recompute") << "100 a row, or 90 of three";
+}
+
+// Four rows at 100, 70, 30 bytes; 120 whole: 420, 330, 210; of 3, 2 and 1 rows 420 - 100 each.
+TEST(FitCounts, WhatCostsLeastComesFirst) {
+  LimitedRun run = counted(2, 120, 0);
+  run.cap = Bytes(419);
+  EXPECT_EQ(found(run), (Lines{"--set batch.micro=2: 320", "--set activations=recompute_gelu: 330"}));
+  run.cap = Bytes(320);
+  EXPECT_EQ(found(run), (Lines{"--set batch.micro=2: 320", "--set activations=recompute: 210"}));
+  run.cap = Bytes(210);
+  EXPECT_EQ(found(run), (Lines{"--set activations=recompute: 210"})) << "one row takes 220";
+  run.cap = Bytes(209);  // 120 + 2 x 30 is 180
+  EXPECT_EQ(found(run), (Lines{"--set batch.micro=2 --set activations=recompute: 180"}));
+  run.cap = Bytes(179);
+  EXPECT_EQ(found(run), (Lines{"--set batch.micro=1 --set activations=recompute: 150"}));
+  run.cap = Bytes(149);
+  EXPECT_EQ(found(run), Lines{});
+}
+
+// Two ranks of 300 + 600 / 2. Four micro-batches of three rows: on four ranks one each, 300 + 150.
+TEST(FitCounts, MoreRanksAreAsManyAsShareTheMicroBatches) {
+  LimitedRun run = counted(2, 0, 600);
+  run.shape.workload.activations = Activations::recompute;  // 90 + 300
+  run.cap = Bytes(389);
+  EXPECT_EQ(found(run), (Lines{"--set batch.micro=2: 360", "-n 4: 240"})) << "three ranks cannot share four";
+  run.shape.workload.batch.global = 18;  // six micro-batches: three ranks, 90 + 200
+  EXPECT_EQ(found(run), (Lines{"--set batch.micro=1: 330", "-n 3: 290"}));
+  run.cap = Bytes(289);  // six, 90 + 100
+  EXPECT_EQ(found(run), (Lines{"-n 6: 190"}));
+  run.cap = Bytes(189);
+  EXPECT_EQ(found(run), Lines{}) << "more ranks than micro-batches have nothing to do";
+}
+
+// Two of four ranks are on a machine: of six three, of twelve six. Each has 30 of its row, 100 beside its
+// device, and of 2000 its part: four ranks 630 each, six 463, twelve 296.
+TEST(FitCounts, MoreRanksHaveTheirPartOfEachMachine) {
+  LimitedRun run = counted(4, 0, 2000);
+  run.shape.workload.batch.micro = 1;
+  run.shape.workload.activations = Activations::recompute;
+  run.place = "this machine", run.sharing = 2;
+  run.cap = Bytes(2 * 630);
+  EXPECT_EQ(excess(run), "it fits");
+  run.cap -= Bytes(1);  // of six three, with 419 each
+  EXPECT_EQ(excess(run), "a rank would hold 530 B, 1 B more than its share");
+  EXPECT_EQ(found(run), Lines{});
+  run.sharing = 1;  // of six two, the rest of them on other machines
+  run.cap = Bytes(629);
+  EXPECT_EQ(found(run), Lines{});
+  run.place = "", run.sharing = 0;  // each has the cap to itself, for its device: 530, 363, 196
+  run.cap = Bytes(529);
+  EXPECT_EQ(found(run), (Lines{"-n 6: 363"}));
+  run.cap = Bytes(362);
+  EXPECT_EQ(found(run), (Lines{"-n 12: 196"}));
+}
+
+// Two stages of one machine, on the CPU: 100 + 10 pinned, and 300 + 30 on the host. On one GPU 100 and 300.
+TEST(FitCounts, StagesOfAMachineNeedTheirSumWithTheirHostsBytes) {
+  for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::cuda}) {
+    LimitedRun run = counted(2, 0, 0, device);
+    run.shape.stages = 2;
+    run.one_rank_only = true;
+    run.plans = [](const RunShape& shape) {
+      const std::int64_t row = 50 * shape.workload.batch.micro;
+      std::vector<MemoryPlan> plans(2);
+      plans[0].add(Purpose::activations, "x", "", Bytes(row - 50));
+      plans[0].add(Purpose::workspace, "staging", "", Bytes(10), Place::pinned);
+      plans[1].add(Purpose::activations, "x", "", Bytes(row + 150));
+      plans[1].add(Purpose::workspace, "states", "", Bytes(30), Place::host);
+      plans[1].add(Purpose::workspace, "file", "", Bytes(7000), Place::disk);
+      return plans;
+    };
+    run.place = "this machine", run.sharing = 2;
+    const std::int64_t all = device == DeviceKind::cpu ? 440 : 400;
+    run.cap = Bytes(all);
+    EXPECT_EQ(excess(run), "it fits");
+    run.cap -= Bytes(1);
+    EXPECT_EQ(excess(run), "a rank of stage 1 would hold 300 B, 1 B more than its share");
+    EXPECT_EQ(found(run), (Lines{"--set batch.micro=2: 250"})) << "50 + 250 of its rows";
+    run.place = "", run.sharing = 0;  // the largest decides
+    run.cap = Bytes(300);
+    EXPECT_EQ(excess(run), "it fits");
+    run.cap = Bytes(299);
+    EXPECT_EQ(excess(run), "a rank of stage 1 would hold 300 B, 1 B more than that");
+  }
 }
 
 }  // namespace

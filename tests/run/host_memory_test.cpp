@@ -67,6 +67,30 @@ TEST(HostMemory, KnowsGroupsOfVersion1) {
   EXPECT_EQ(available_host_memory(machine.top()), Bytes(7428800));
 }
 
+// Pages of files are a part of what is used, and no more than that comes back; the least of machine and
+// groups counts, whichever version says it.
+TEST(HostMemory, IsTheLeastOfAllThatLimitIt) {
+  EXPECT_EQ(left_of_limit("7000", "100", "inactive_file 500\nactive_file 300\n"), Bytes(7000));
+  EXPECT_EQ(left_of_limit("7000", "6800", "active_file 300\n"), Bytes(500));
+  EXPECT_EQ(left_of_limit("7000", "7400", "active_file 300\n"), Bytes(0));
+  EXPECT_EQ(left_of_limit("7000", "7200", "active_file 300\n"), Bytes(100));
+  EXPECT_EQ(left_of_limit("7000", "6000", "workingset_active_file 900\nactive_file 5\n"), Bytes(1005));
+  FakeMachine machine;
+  machine.file("/proc/meminfo", "MemAvailable: 5 kB\n");
+  machine.file("/proc/self/cgroup", "4:memory:/old\n0::/new\n");
+  machine.file("/sys/fs/cgroup/new/memory.max", "9000\n");
+  machine.file("/sys/fs/cgroup/new/memory.current", "2000\n");
+  EXPECT_EQ(available_host_memory(machine.top()), Bytes(5120)) << "the machine's";
+  EXPECT_EQ(host_memory_left_of_limit(machine.top()), Bytes(7000));
+  machine.file("/sys/fs/cgroup/memory/old/memory.limit_in_bytes", "6000\n");
+  machine.file("/sys/fs/cgroup/memory/old/memory.usage_in_bytes", "2000\n");
+  EXPECT_EQ(available_host_memory(machine.top()), Bytes(4000)) << "the older group's";
+  machine.file("/sys/fs/cgroup/new/memory.max", "5000\n");
+  EXPECT_EQ(available_host_memory(machine.top()), Bytes(3000)) << "the newer group's";
+  machine.file("/sys/fs/cgroup/new/memory.stat", "inactive_file 1500\n");
+  EXPECT_EQ(available_host_memory(machine.top()), Bytes(4000)) << "with pages of files the older one's again";
+}
+
 // A container without a name space of its own reads the host's name, and sees its own group at the mount.
 TEST(HostMemory, IsFoundWhereAContainerSeesItsOwnPartOfTheTree) {
   FakeMachine machine;

@@ -145,6 +145,14 @@ mkdir -p "$repo/common/data/prepare"
 cp "$here"/../../common/data/prepare/{setup_parquet.sh,requirements-parquet.txt} "$repo/common/data/prepare"
 for tool in clang-format-14 clang-tidy-14 shellcheck git strace; do shim $tool <<<'exit 0'; done
 setup --check --dev
+check "--dev needs clang and its libFuzzer" contains "$code $out" "69 setup: missing
+  packages  clang-14 libclang-rt-14-dev ccache"
+shim clang++-14 <<<'echo libclang_rt.fuzzer-x86_64.a' # as it answers where there is none
+setup --check --dev
+check "a clang without libFuzzer" contains "$code $out" "69 setup: missing
+  packages  libclang-rt-14-dev ccache"
+shim clang++-14 <<<"echo $sandbox"
+setup --check --dev
 check "--dev needs pyarrow" equal "$code $out" "69 setup: missing
   .deps/prepare  pyarrow, with which prepare reads parquet files: 48 MB to download, 150 MB on disk
   fix: common/setup/setup.sh --dev"

@@ -1,11 +1,12 @@
 // Damages a checkpoint and makes the manifest's own sum right again, as anybody can: for tests of whole programs.
-//   usage  forge_checkpoint DIR empty | deep | large | behind | int | none | steers
+//   usage  forge_checkpoint DIR empty | deep | large | behind | int | none | older | steers
 //     empty   rank 0's file has no byte, and the manifest a header of 8 for it
 //     deep    100,000 lists within each other in "extra"
 //     large   a manifest of 8 GiB, most of it a hole
 //     behind  a zero byte and more behind the manifest's object
 //     int     rank 0's file says that its first momentum is I32
 //     none    it was trained on rows of 0 tokens
+//     older   as written when evaluations were counted in micro-batches
 //     steers  its learning rate is a text of 50,000 bytes with codes for the terminal
 #include <cstring>
 #include <iostream>
@@ -30,6 +31,7 @@ class Forgery {
               "\"extra\": {\"a\": " + lists + (text_.find("\"extra\": {}") == std::string::npos ? "," : ""));
     }
     if (what == "none") set("batch.sequence", "0");
+    if (what == "older") make_older();
     if (what == "steers") set("optim.lr", "\x1b[2J" + std::string(50000, 'x'));
     if (what == "behind") text_ += std::string(1, '\0') + "garbage";
     const std::string rest = text_.substr(kHeadBytes);
@@ -49,6 +51,16 @@ class Forgery {
   void set(const std::string& key, const std::string& value) {
     Manifest manifest = manifest_of_text(text_, "the manifest");
     manifest.workload[key] = value;
+    text_ = text_of(manifest);
+  }
+  void make_older() {
+    Manifest manifest = manifest_of_text(text_, "the manifest");
+    auto key = manifest.workload.extract("data.validation_rows");
+    const int rows = std::stoi(key.mapped()), micro = std::stoi(manifest.workload.at("batch.micro"));
+    if (rows % micro != 0) throw std::runtime_error("an older one had whole micro-batches");
+    key.key() = "data.validation_batches";
+    key.mapped() = std::to_string(rows / micro);
+    manifest.workload.insert(std::move(key));
     text_ = text_of(manifest);
   }
   /// The manifest's entry of rank 0's file.

@@ -5,7 +5,7 @@ namespace sc {
 
 struct MyOptions {};
 
-class MyPlans : public PlansWith<MyOptions> {
+class MyPlans : public PlansWith<MyPlans, MyOptions> {
  public:
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& /*shape*/) const override { return {}; }

@@ -17,7 +17,7 @@
 #include "lessons/04_zero3/zero3.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/fake_strategy.h"
-#include "tests/support/harness.h"
+#include "tests/support/saving.h"
 
 namespace sc::detail {
 namespace {
@@ -101,6 +101,63 @@ TEST(SavedState, EntriesAreAlignedWhateverTheirSizes) {
   }
 }
 
+// --- rounded weights, older ones among them -----------------------------------------------------------------------
+
+/// Weights in 16 bits, their master, both moments and two older versions of the weights; every number is another one.
+test::FakeStrategy with_older_versions(const ParamLayout& layout, float first) {
+  test::FakeStrategy strategy;
+  strategy.of_layout = &layout;
+  for (int unit = 0; unit < layout.num_units(); ++unit) {
+    const std::int64_t n = layout.unit(unit).sharded_size;
+    const auto add = [&](Purpose purpose, at::ScalarType type, std::int64_t version) {
+      const at::Tensor values = at::arange(n, at::kFloat).mul_(1.0 / 512).add_(first);
+      strategy.slices.push_back({purpose, unit, Segment::sharded, {0, n}, in_tensor(values.to(type))});
+      strategy.slices.back().version = version, strategy.slices.back().pending = version != 0;
+      first += 16;
+    };
+    add(Purpose::parameters, at::kBFloat16, 0);
+    add(Purpose::master, at::kFloat, 0);
+    add(Purpose::momentum, at::kFloat, 0);
+    add(Purpose::variance, at::kFloat, 0);
+    add(Purpose::parameters, at::kBFloat16, 1);
+    add(Purpose::parameters, at::kBFloat16, 2);
+  }
+  return strategy;
+}
+
+// An older version is what it was, and not the master.
+TEST(SavedState, OlderVersionsComeBackBesideTheirMaster) {
+  const ParamLayout layout(test::odd_workload().model, WorldSize{1});
+  const testing::TempDir dir;
+  test::FakeStrategy saved = with_older_versions(layout, 1), found = with_older_versions(layout, -5000);
+  test::Saving saving(dir / "saved", 1, kSteps);
+  for (const auto& error : test::on_ranks(1, [&](Communicator& comm) {
+         const c10::InferenceMode inference;
+         saving.write(saved, comm, test::step_scalars(0, 7));
+         saving.commit();
+         const std::unique_ptr<FileOps> ops = posix_file_ops();
+         Reader reader(*ops, dir / "saved");
+         EXPECT_EQ(reader.manifest().updates, 7);
+         restore_state(found, layout, reader);
+         const std::vector<StateSlice> was = saved.state(), is = found.state();
+         for (std::size_t i = 0; i < was.size(); ++i) {
+           SCOPED_TRACE(std::string(name_of(was[i].purpose)) + " of unit " + std::to_string(was[i].unit) +
+                        ", version " + std::to_string(was[i].version));
+           const bool rounded = was[i].purpose == Purpose::parameters && was[i].version == 0;
+           for (const ParamTensor& tensor : layout.unit(was[i].unit).tensors) {
+             if (tensor.segment != was[i].segment) continue;
+             at::Tensor wanted = was[rounded ? i + 1 : i].copy().narrow(0, tensor.offset, tensor.numel());
+             EXPECT_TRUE(is[i]
+                             .copy()
+                             .narrow(0, tensor.offset, tensor.numel())
+                             .equal(wanted.to(is[i].copy().scalar_type())));
+           }
+         }
+       })) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
 // --- from one strategy to another ---------------------------------------------------------------------------------
 
 /// A whole state: (tensor, purpose) -> its bytes.
@@ -127,7 +184,7 @@ class WorldOf {
   WorldOf(int world, Workload w, typename S::Options options = {})
       : world_(world), w_(std::move(w)), options_(std::move(options)) {}
 
-  /// f(strategy, comm, scalars) on every rank.
+  /// f(strategy, comm, scalars, shape) on every rank.
   template <class F>
   void on_ranks(const F& f) const {
     for (const auto& error : test::on_ranks(world_, [&](Communicator& comm) {
@@ -139,7 +196,7 @@ class WorldOf {
            test::Beside beside;
            RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
            S strategy(context, options_);
-           f(strategy, comm, shape);
+           f(strategy, comm, scalars, shape);
          })) {
       if (error) std::rethrow_exception(error);
     }
@@ -147,70 +204,31 @@ class WorldOf {
 
   /// Trains, and saves to `dir`.
   void train_and_save(const Path& dir) const {
-    Saving saving(dir, world_);
-    on_ranks([&](Strategy& strategy, Communicator& comm, const RunShape& shape) {
+    test::Saving saving(dir, world_, kSteps, true);
+    on_ranks([&](Strategy& strategy, Communicator& comm, const StepScalars& scalars, const RunShape& shape) {
       for (std::int64_t step = 0; step < kSteps; ++step) strategy.train_step(test::made_up_step(shape, step));
-      strategy.quiet();
-      saving.write(strategy, comm);
+      saving.write(strategy, comm, scalars);
     });
     saving.commit();
   }
 
   /// Loads `from` into a strategy whose every number is nonsense, and saves it to `to`.
   void take_over(const Path& from, const Path& to) const {
-    Saving saving(to, world_);
-    on_ranks([&](Strategy& strategy, Communicator& comm, const RunShape& /*shape*/) {
-      for (StateSlice& slice : strategy.state())
-        slice.write(slice.range, at::full({slice.range.size()}, NAN, at::kFloat));
-      const std::unique_ptr<FileOps> ops = posix_file_ops();
-      Reader reader(*ops, from);
-      restore_state(strategy, strategy.layout(), reader);
-      expect_zero_padding_and_rounded_weights(strategy);
-      saving.write(strategy, comm);
-    });
+    test::Saving saving(to, world_, kSteps, true);
+    on_ranks(
+        [&](Strategy& strategy, Communicator& comm, const StepScalars& scalars, const RunShape& /*shape*/) {
+          for (StateSlice& slice : strategy.state())
+            slice.write(slice.range, at::full({slice.range.size()}, NAN, at::kFloat));
+          const std::unique_ptr<FileOps> ops = posix_file_ops();
+          Reader reader(*ops, from);
+          restore_state(strategy, strategy.layout(), reader);
+          expect_zero_padding_and_rounded_weights(strategy);
+          saving.write(strategy, comm, scalars);
+        });
     saving.commit();
   }
 
  private:
-  /// One checkpoint, written by threads.
-  struct Saving {
-    Saving(const Path& dir, int world)
-        : ops(posix_file_ops(Syncing::skip)),
-          out(*ops, dir, AtomicDir::Existing::refuse),
-          files(static_cast<std::size_t>(world)) {}
-    void write(Strategy& strategy, Communicator& comm) {
-      const SavedState state(strategy, strategy.layout(), comm);
-      const checkpoint::FileId id{.step = kSteps, .rank = to_int(comm.rank())};
-      checkpoint::FileWriter file(*ops, out.path(), id, state.entries());
-      std::vector<std::byte> read;
-      state.read([&](std::size_t entry, std::span<const std::byte> piece) {
-        file.write(entry, piece);
-        read.insert(read.end(), piece.begin(), piece.end());
-      });
-      const at::Tensor copy = at::empty({state.bytes().value()}, at::kByte);
-      state.copy(copy);
-      ASSERT_EQ(static_cast<std::int64_t>(read.size()), copy.numel());
-      EXPECT_EQ(std::memcmp(read.data(), copy.const_data_ptr(), read.size()), 0)
-          << "what is copied is what is read";
-      EXPECT_THROW(state.copy(copy.narrow(0, 0, copy.numel() - 1)), ClaimError);
-      files[static_cast<std::size_t>(id.rank)] = file.finish();
-      if (id.rank == 0) tensors = tensors_of(strategy.layout());
-    }
-    void commit() {
-      checkpoint::Manifest manifest;
-      manifest.step = kSteps;
-      manifest.lesson = "a test";
-      manifest.world = static_cast<std::int64_t>(files.size());
-      manifest.tensors = tensors;
-      manifest.files = files;
-      checkpoint::commit_generation(*ops, out, manifest);
-    }
-    std::unique_ptr<FileOps> ops;
-    AtomicDir out;
-    std::vector<checkpoint::FileSums> files;
-    std::vector<checkpoint::TensorShape> tensors;
-  };
-
   static void expect_zero_padding_and_rounded_weights(Strategy& strategy) {
     std::map<StateKey, at::Tensor> masters;
     std::vector<StateSlice> slices = strategy.state();

@@ -1,6 +1,6 @@
 #include "tests/support/delaying_communicator.h"
 
-#include <cstring>
+#include <utility>
 
 #include "common/comm/completion.h"
 #include "common/comm/op_check.h"
@@ -13,6 +13,10 @@ bool alias(const at::Tensor& full, const at::Tensor& shard, Rank rank) {
   return shard.numel() > 0 && static_cast<const char*>(shard.const_data_ptr()) ==
                                   static_cast<const char*>(full.const_data_ptr()) +
                                       to_int(rank) * static_cast<std::int64_t>(shard.nbytes());
+}
+
+at::Tensor slice_of(const at::Tensor& full, const at::Tensor& shard, Rank rank) {
+  return full.view({-1}).narrow(0, to_int(rank) * shard.numel(), shard.numel()).view(shard.sizes());
 }
 
 }  // namespace
@@ -56,40 +60,63 @@ std::unique_ptr<Communicator> DelayingCommunicator::split(int color) {
 
 Ticket DelayingCommunicator::all_reduce(at::Tensor& t) {
   check_all_reduce({rank(), size()}, t);
-  return worker_->post([this, t]() mutable { return inner_->all_reduce(t); });
+  SetApart apart;
+  at::Tensor sum = apart.changed(t);
+  return worker_->post(std::move(apart), [this, sum]() mutable { return inner_->all_reduce(sum); });
 }
 
 Ticket DelayingCommunicator::reduce_scatter(const at::Tensor& full, at::Tensor& shard) {
   check_reduce_scatter({rank(), size()}, full, shard);
-  if (!alias(full, shard, rank())) poison(shard);
-  return worker_->post([this, full, shard]() mutable { return inner_->reduce_scatter(full, shard); });
+  SetApart apart;
+  const at::Tensor all = apart.read(full);
+  at::Tensor mine;
+  if (alias(full, shard, rank())) {
+    mine = slice_of(all, shard, rank());
+    apart.lands(mine, shard);
+  } else {
+    mine = apart.written(shard);
+  }
+  return worker_->post(std::move(apart),
+                       [this, all, mine]() mutable { return inner_->reduce_scatter(all, mine); });
 }
 
 Ticket DelayingCommunicator::all_gather(const at::Tensor& shard, at::Tensor& full) {
   check_all_gather({rank(), size()}, shard, full);
-  auto* bytes = static_cast<char*>(full.mutable_data_ptr());
-  for (std::int64_t r = 0; r < to_int(size()) && shard.numel() > 0; ++r) {
-    if (r == to_int(rank()) && alias(full, shard, rank())) continue;
-    std::memset(bytes + r * static_cast<std::int64_t>(shard.nbytes()), 0xff, shard.nbytes());
+  SetApart apart;
+  at::Tensor mine = apart.read(shard), all;
+  if (alias(full, shard, rank())) {
+    all = apart.copied(full);
+    for (std::int64_t r = 0; r < to_int(size()); ++r)
+      if (r != to_int(rank())) poison(slice_of(full, shard, Rank{static_cast<int>(r)}));
+    apart.lands(all, full);
+    mine = slice_of(all, shard, rank());
+  } else {
+    all = apart.written(full);
   }
-  return worker_->post([this, shard, full]() mutable { return inner_->all_gather(shard, full); });
+  return worker_->post(std::move(apart),
+                       [this, mine, all]() mutable { return inner_->all_gather(mine, all); });
 }
 
 Ticket DelayingCommunicator::broadcast(at::Tensor& t, Rank root) {
   check_broadcast({rank(), size()}, t, root);
-  if (root != rank()) poison(t);
-  return worker_->post([this, t, root]() mutable { return inner_->broadcast(t, root); });
+  SetApart apart;
+  at::Tensor copy = root == rank() ? apart.read(t) : apart.written(t);
+  return worker_->post(std::move(apart),
+                       [this, copy, root]() mutable { return inner_->broadcast(copy, root); });
 }
 
 Ticket DelayingCommunicator::send(const at::Tensor& t, Rank to) {
   check_send({rank(), size()}, t, to);
-  return worker_->post([this, t, to] { return inner_->send(t, to); });
+  SetApart apart;
+  const at::Tensor copy = apart.read(t);
+  return worker_->post(std::move(apart), [this, copy, to] { return inner_->send(copy, to); });
 }
 
 Ticket DelayingCommunicator::recv(at::Tensor& t, Rank from) {
   check_recv({rank(), size()}, t, from);
-  poison(t);
-  return worker_->post([this, t, from]() mutable { return inner_->recv(t, from); });
+  SetApart apart;
+  at::Tensor copy = apart.written(t);
+  return worker_->post(std::move(apart), [this, copy, from]() mutable { return inner_->recv(copy, from); });
 }
 
 }  // namespace sc

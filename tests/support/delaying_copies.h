@@ -9,7 +9,7 @@
 
 namespace sc {
 
-/// Decorator for tests, as DelayingCommunicator: what a copy will write is NaN at once.
+/// Decorator for tests, as DelayingCommunicator: what a copy writes is NaN until its wait, or that of its end.
 class DelayingCopies final : public Copies {
  public:
   DelayingCopies(std::unique_ptr<Copies> inner, std::uint64_t seed,
@@ -23,10 +23,12 @@ class DelayingCopies final : public Copies {
 
  private:
   Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/) override {
-    poison(to);
     const bool down = op.kind == CommKind::to_host;
-    return (down ? down_ : up_).post([this, down, from, into = at::Tensor(to)]() mutable {
-      return down ? inner_->to_host(from, into) : inner_->to_device(from, into);
+    SetApart apart;
+    const at::Tensor source = apart.read(from);
+    at::Tensor into = apart.written(to);
+    return (down ? down_ : up_).post(std::move(apart), [this, down, source, into]() mutable {
+      return down ? inner_->to_host(source, into) : inner_->to_device(source, into);
     });
   }
 

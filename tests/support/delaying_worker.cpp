@@ -1,7 +1,12 @@
 #include "tests/support/delaying_worker.h"
 
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
 #include <cstring>
 #include <optional>
+#include <stdexcept>
+#include <utility>
 
 #include "common/comm/completion.h"
 
@@ -17,12 +22,72 @@ void Pause::operator()() {
   std::this_thread::sleep_for(length);
 }
 
+void poison(const at::Tensor& t) {
+  if (t.numel() > 0) std::memset(t.mutable_data_ptr(), 0xff, t.nbytes());
+}
+
+namespace {
+
+void copy_bytes(const at::Tensor& from, const at::Tensor& to) {
+  if (from.numel() > 0) std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+}
+
+at::Tensor apart(const at::Tensor& t) {
+  auto* bytes = new std::byte[std::max<std::size_t>(1, t.nbytes())];
+  return at::from_blob(
+      bytes, t.sizes(), [bytes](void*) { delete[] bytes; }, t.options());
+}
+
+}  // namespace
+
+at::Tensor SetApart::copied(const at::Tensor& t) {
+  at::Tensor copy = apart(t);
+  copy_bytes(t, copy);
+  return copy;
+}
+
+at::Tensor SetApart::read(const at::Tensor& t) {
+  reads_.push_back({copied(t), t});
+  return copied(t);
+}
+
+at::Tensor SetApart::changed(const at::Tensor& t) {
+  at::Tensor copy = copied(t);
+  poison(t);
+  lands(copy, t);
+  return copy;
+}
+
+at::Tensor SetApart::written(const at::Tensor& t) {
+  at::Tensor copy = apart(t);
+  poison(t);
+  lands(copy, t);
+  return copy;
+}
+
+void SetApart::land() {
+  for (const Pair& read : std::exchange(reads_, {})) {
+    if (read.copy.numel() > 0 &&
+        std::memcmp(read.copy.const_data_ptr(), read.callers.const_data_ptr(), read.copy.nbytes()) != 0)
+      throw std::logic_error("what an operation reads was overwritten before anybody waited for it");
+  }
+  for (const Pair& landing : std::exchange(landings_, {})) copy_bytes(landing.copy, landing.callers);
+}
+
 /// An operation on its way.
 struct DelayingWorker::Job {
   std::function<Ticket()> issue;
   Completion issued;
   Ticket ticket;  // written before `issued` ends, as its end is
   OpEnd end;
+  std::mutex landing;
+  SetApart apart;
+
+  /// It has ended well.
+  void land() {
+    const std::lock_guard lock(landing);
+    apart.land();
+  }
 };
 
 class DelayingWorker::DelayedTicket : public TicketState {
@@ -32,7 +97,7 @@ class DelayingWorker::DelayedTicket : public TicketState {
   bool ready() override {
     if (!job_->issued.done()) return false;
     const std::lock_guard lock(mutex_);
-    return state_ ? state_->ready() : job_->ticket.ready();
+    return state_ ? state_->ready() : job_->ticket.ready();  // the watchdog's question, too: nothing lands
   }
   void wait() override {
     job_->issued.wait();
@@ -42,12 +107,18 @@ class DelayingWorker::DelayedTicket : public TicketState {
       state_ = job_->ticket.release();
     }
     if (state_) state_->wait();
+    job_->land();
   }
   OpEnd end() override {
-    return {[job = job_] { return job->issued.done() && job->end.passed(); },
+    return {[job = job_] {
+              if (!job->issued.done() || !job->end.passed()) return false;
+              job->land();
+              return true;
+            },
             [job = job_] {
               job->issued.wait();
               job->end.wait();
+              job->land();
             }};
   }
   void dropped() noexcept override { drops_->add(); }
@@ -81,8 +152,9 @@ void DelayingWorker::flush() {
   changed_.wait(lock, [this] { return jobs_.empty(); });
 }
 
-Ticket DelayingWorker::post(std::function<Ticket()> issue) {
+Ticket DelayingWorker::post(SetApart apart, std::function<Ticket()> issue) {
   auto job = std::make_shared<Job>();
+  job->apart = std::move(apart);
   job->issue = std::move(issue);
   {
     const std::lock_guard lock(mutex_);
@@ -114,10 +186,6 @@ void DelayingWorker::run() {
     jobs_.pop_front();
     changed_.notify_all();
   }
-}
-
-void poison(const at::Tensor& t) {
-  if (t.numel() > 0) std::memset(t.mutable_data_ptr(), 0xff, t.nbytes());
 }
 
 }  // namespace sc

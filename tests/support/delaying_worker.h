@@ -12,6 +12,7 @@
 #include <mutex>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "common/comm/communicator.h"
 
@@ -31,12 +32,42 @@ class Pause {
   const std::chrono::microseconds longest_;
 };
 
+/// Fills what an operation will overwrite with 0xff bytes (NaN): who reads it before the wait sees them.
+void poison(const at::Tensor& t);
+
+/// The tensors of one operation, which works on copies of them. So nothing depends on when it really happens: what
+/// it writes comes to the caller's tensor with the wait and not before, and what it reads must be the same then as
+/// now.
+/// The copies are no memory of LibTorch's.
+class SetApart {
+ public:
+  /// What it reads.
+  at::Tensor read(const at::Tensor& t);
+  /// What it overwrites; NaN until the wait.
+  at::Tensor written(const at::Tensor& t);
+  /// What it sums in place: both.
+  at::Tensor changed(const at::Tensor& t);
+  /// What is not looked at again.
+  static at::Tensor copied(const at::Tensor& t);
+  /// `copy`, or a part of one, goes to `t` with the wait. Until then t stays as it is.
+  void lands(const at::Tensor& copy, const at::Tensor& t) { landings_.push_back({copy, t}); }
+  /// With the wait.  Errors: logic_error: the caller has written to what was being read.
+  void land();
+
+ private:
+  struct Pair {
+    at::Tensor copy, callers;
+  };
+  std::vector<Pair> reads_, landings_;
+};
+
 class DelayingWorker {
  public:
   DelayingWorker(std::uint64_t seed, std::chrono::microseconds longest, std::shared_ptr<DropCounter> drops);
   ~DelayingWorker();
-  /// Calls `issue` on the worker's thread, in order, each after a pause.
-  Ticket post(std::function<Ticket()> issue);
+  /// Calls `issue` on the worker's thread, in order, each after a pause. `apart` lands when somebody waits for
+  /// the ticket or its end, or is told that the end has passed.
+  Ticket post(SetApart apart, std::function<Ticket()> issue);
   /// Blocks until every operation so far has been issued.
   void flush();
   [[nodiscard]] const std::shared_ptr<DropCounter>& drops() const { return drops_; }
@@ -55,8 +86,5 @@ class DelayingWorker {
   bool stop_ = false;
   std::thread thread_;  // last: starts when the rest is there
 };
-
-/// Fills what an operation will overwrite with 0xff bytes (NaN): who reads it before the wait sees them.
-void poison(const at::Tensor& t);
 
 }  // namespace sc

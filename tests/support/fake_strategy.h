@@ -20,6 +20,7 @@ class FakeStrategy final : public Strategy {
  public:
   std::vector<StateSlice> slices;
   std::vector<InFlight> flying = {};
+  const ParamLayout* of_layout = nullptr;
 
   StepResult train_step(std::span<const Batch> /*batches*/) override {
     throw std::logic_error("a fake does not train");
@@ -34,7 +35,10 @@ class FakeStrategy final : public Strategy {
     from.restore();
     return true;
   }
-  [[nodiscard]] const ParamLayout& layout() const override { throw std::logic_error("a fake has no layout"); }
+  [[nodiscard]] const ParamLayout& layout() const override {
+    if (of_layout == nullptr) throw std::logic_error("a fake has no layout");
+    return *of_layout;
+  }
 };
 
 /// Runs `rank_main` on `world` ranks at once; what it threw, rank by rank (null: nothing).

@@ -149,6 +149,8 @@ struct RankResult {
   CommPlan comm_plan;
   std::vector<CommPlan> recorded;                 // of every step
   double evaluation = 0, evaluation_between = 0;  // after the last step; after step `evaluate_after`
+  std::vector<double> evaluations;                // between steps, where a run asks for several
+  std::int64_t first_result = 0;                  // the step of losses[0]
   std::int64_t dropped = 0;
   std::int64_t planned_from = 0;       // the first step whose operations are those of the plan
   std::optional<Timetable> timetable;  // rank 0's
@@ -158,18 +160,31 @@ struct RankResult {
 /// A step's result, whenever it comes.
 inline void note(const StepResult& result, RankResult& rank) {
   if (!result.sums.defined()) return;
-  EXPECT_EQ(result.of_step.value_or(static_cast<std::int64_t>(rank.losses.size())),
-            static_cast<std::int64_t>(rank.losses.size()));
+  if (rank.first_result > 0 && rank.losses.empty())
+    rank.first_result = result.of_step.value_or(rank.first_result);
+  const std::int64_t expected = rank.first_result + static_cast<std::int64_t>(rank.losses.size());
+  EXPECT_EQ(result.of_step.value_or(expected), expected);
   rank.losses.push_back(result.sums.data_ptr<double>()[0] / result.sums.data_ptr<double>()[1]);
   rank.norms.push_back(result.grad_norm.item<float>());
   if (result.lr) rank.rates.push_back(*result.lr);
 }
 
+/// What a rank does besides training from the first step on, and evaluating when it is over.
+struct Around {
+  std::int64_t first_step = 0, evaluate_every = 0;
+  /// Before the first step: goes on from another run.
+  std::function<void(const RunShape& shape, Strategy& strategy, const StepScalars& scalars)> begins =
+      [](auto&&...) {};
+  /// When so many steps are done.
+  std::function<void(Strategy& strategy, Communicator& comm, const StepScalars& scalars, std::int64_t done)>
+      between = [](auto&&...) {};
+};
+
 template <Lesson S>
 RankResult run_rank(Communicator& transport, const RunShape& shape, const typename S::Options& options,
                     std::int64_t steps, Ledger& ledger, StepWitness* witness = nullptr,
                     std::optional<std::int64_t> evaluate_after = {},
-                    std::unique_ptr<Copies> copies_of_rank = make_host_copies()) {
+                    std::unique_ptr<Copies> copies_of_rank = make_host_copies(), const Around& around = {}) {
   c10::InferenceMode inference;
   at::set_num_threads(1);
   RankResult result;
@@ -182,7 +197,7 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
   result.planned_from = plans.facts(shape).planned_from;
   RecordingCopies copies(std::move(copies_of_rank), comm.shared_record());
   Timeline timeline;
-  RunContext context{shape, comm, ledger, scalars, copies, timeline, comm.shared_record()};
+  RunContext context{shape, comm, ledger, scalars, copies, timeline, comm.shared_record(), around.first_step};
   S strategy(context, options);
   const Workload& w = shape.workload;
   const auto evaluate = [&] {
@@ -190,7 +205,9 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     for (std::int64_t j = 0; j < 4; ++j) validation.push_back(made_up_batch(w, 1'000'000, j));
     return sc::evaluate(strategy, comm, validation);
   };
-  for (std::int64_t step = 0; step < steps; ++step) {
+  result.first_result = around.first_step;
+  around.begins(shape, strategy, scalars);
+  for (std::int64_t step = around.first_step; step < steps; ++step) {
     const std::vector<Batch> batches = made_up_step(shape, step);
     scalars.lr.fill_(learning_rate(w.optim, step, w.steps));
     comm.set_phase("train");
@@ -210,6 +227,9 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     strategy.after_step(step);
     comm.set_phase("eval");
     if (step == evaluate_after) result.evaluation_between = evaluate();
+    if (around.evaluate_every > 0 && (step + 1) % around.evaluate_every == 0)
+      result.evaluations.push_back(evaluate());
+    around.between(strategy, comm, scalars, step + 1);
   }
   comm.set_phase("eval");
   for (const StepResult& late : drain(strategy)) note(late, result);
@@ -265,7 +285,9 @@ inline std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm)
 template <Lesson S>
 std::vector<RankResult> run_local(int world, const Workload& w, const typename S::Options& options,
                                   std::int64_t steps, const Wrap& wrap = {},
-                                  std::optional<std::int64_t> evaluate_after = {}) {
+                                  std::optional<std::int64_t> evaluate_after = {},
+                                  const Around& around = {}) {
+  const bool witnesses = around.first_step == 0 && steps > kWitnessedStep;
   StepWitness witness(world);
   LocalWorld ranks(world);
   std::vector<RankResult> results(static_cast<std::size_t>(world));
@@ -282,9 +304,9 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
                                            typename S::Plans(options).division(WorldSize{world}));
           std::unique_ptr<Copies> copies = make_host_copies();
           if (wrap) copies = std::make_unique<DelayingCopies>(std::move(copies), 7 + r);
-          results[r] =
-              run_rank<S>(*comm, shape, options, steps, ledger, steps > kWitnessedStep ? &witness : nullptr,
-                          evaluate_after, std::move(copies));
+          results[r] = run_rank<S>(*comm, shape, options, steps, ledger, witnesses ? &witness : nullptr,
+                                   evaluate_after, std::move(copies), around);
+          EXPECT_EQ(comm->dropped_tickets(), 0) << "in flight when the lesson's object went";
         } catch (...) {
           errors[r] = std::current_exception();
           comm->abort();
@@ -296,7 +318,7 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
   }
-  if (steps > kWitnessedStep) expect_nothing_beside_the_ledger(witness, results);
+  if (witnesses) expect_nothing_beside_the_ledger(witness, results);
   return results;
 }
 

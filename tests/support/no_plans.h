@@ -6,9 +6,9 @@
 namespace sc::test {
 
 template <class O>
-class NoPlans final : public PlansWith<O> {
+class NoPlans final : public PlansWith<NoPlans<O>, O> {
  public:
-  using PlansWith<O>::PlansWith;
+  using PlansWith<NoPlans, O>::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& /*shape*/) const override { return {}; }
   [[nodiscard]] CommPlan comm_plan(const RunShape& /*shape*/) const override { return {}; }
 

@@ -6,6 +6,7 @@
 #include "common/comm/mpi/mpi_check.h"
 #include "common/comm/mpi/mpi_engine.h"
 #include "common/comm/op_check.h"
+#include "common/comm/scratch.h"
 
 namespace sc {
 namespace {
@@ -25,7 +26,7 @@ void form_group(MpiGroup& group, MPI_Comm comm) {
 }
 
 void allocate_scratch(MpiGroup& group, const ScratchAllocator& allocate) {
-  const Bytes bytes = MpiCommunicator::scratch_bytes(group.world);
+  const Bytes bytes = mpi_scratch_bytes(group.world);
   if (bytes.value() > 0 && !group.scratch.defined()) group.scratch = allocate(bytes);
 }
 
@@ -78,10 +79,6 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiEngine> engine, std::shared_
       group_(std::move(group)),
       scratch_(std::move(scratch)),
       drops_(std::move(drops)) {}
-
-Bytes MpiCommunicator::scratch_bytes(WorldSize world) {
-  return Bytes(kSumPiecesInFlight * kSumPiece) * (to_int(world) - 1);
-}
 
 Rank MpiCommunicator::rank() const { return group_->rank; }
 WorldSize MpiCommunicator::size() const { return group_->world; }

@@ -29,9 +29,6 @@ using ScratchAllocator = std::function<at::Tensor(Bytes)>;
 ///               watchdog ends that.
 class MpiCommunicator : public Communicator {
  public:
-  /// Bytes of scratch of a group: 4 (N-1) 256 KiB, four pieces from every other rank. 0 for a world of one.
-  static Bytes scratch_bytes(WorldSize world);
-
   [[nodiscard]] Rank rank() const override;
   [[nodiscard]] WorldSize size() const override;
   void barrier() override;

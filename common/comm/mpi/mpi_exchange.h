@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/types.h"
+#include "common/comm/scratch.h"
 #include "common/watch/comm_op.h"
 
 namespace sc {
@@ -38,11 +39,6 @@ struct SlicedTensor {
 };
 SlicedTensor equal_slices(const CommOp& op, Rank me, WorldSize world);   // reduce_scatter, all_gather
 SlicedTensor ragged_slices(const CommOp& op, Rank me, WorldSize world);  // all_reduce: slice_of
-
-/// A piece of a reduce_scatter: big enough for the transport's bandwidth, small enough for the caches. Four
-/// in flight leave work for a thread that naps between polls.
-inline constexpr std::int64_t kSumPiece = 256 * 1024;
-inline constexpr std::int64_t kSumPiecesInFlight = 4;
 
 /// Every rank sends slice p of `full` to rank p, and sums what it receives in rank order into `shard`.
 /// `scratch`: kSumPiecesInFlight * (N - 1) * kSumPiece bytes.

@@ -70,7 +70,7 @@ StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> inner, int 
       drops_(std::move(drops)),
       moments_(std::make_shared<EventPool>(EventPool::Kind::timed)) {
   SC_CHECK(cudaSetDevice(device_));
-  scratch_ = pinned_(scratch_bytes(size()));
+  scratch_ = pinned_(staged_scratch_bytes(size()));
   collectives_ = std::make_unique<StagedLane>(device_, scratch_, 0, false);
 }
 

@@ -8,6 +8,7 @@
 
 #include "common/comm/communicator.h"
 #include "common/comm/mpi/mpi_communicator.h"
+#include "common/comm/scratch.h"
 
 namespace sc {
 
@@ -31,8 +32,7 @@ class StagedCommunicator : public Communicator {
  public:
   /// Pinned host memory that a group asks for, at construction or split: 2 pieces of 1 MiB for the
   /// collectives, one for each pair that can be.
-  static Bytes scratch_bytes(WorldSize world) { return Bytes(2 * to_int(world) * kPiece); }
-  static constexpr std::int64_t kPiece = 1024 * 1024;
+  static constexpr std::int64_t kPiece = kStagedPiece;
 
   /// `device`: the GPU of this rank (gpu_of in nccl_devices.h). `pinned`: a u8 tensor of that many bytes in
   /// pinned host memory (run asks the ledger). Rank 0 says once, on stderr, that this is slow.

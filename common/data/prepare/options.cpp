@@ -103,6 +103,22 @@ Format format_of(const std::string& name) {
   refuse("--format " + name, "not a format", near.empty() ? "prepare --help" : "--format " + near);
 }
 
+/// "\\n" is a line's end, as in most shells it is not; an end of a line is one whatever the system, so that CR is left out.
+std::string separator_of(const std::string& given) {
+  std::string text;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const char next = i + 1 < given.size() ? given[i + 1] : '\0';
+    if (given[i] == '\\' && (next == 'n' || next == 't' || next == 'r')) {
+      if (next != 'r') text += next == 'n' ? '\n' : '\t';
+      ++i;
+    } else if (given[i] != '\r') {
+      text += given[i];
+    }
+  }
+  if (text.empty() && !given.empty()) refuse("--separator", "it is a CR alone", "--separator '\\n'");
+  return text;
+}
+
 /// As a shell would have to be given it: quoted if it holds anything that a shell reads.
 std::string shell_word(const std::string& word) {
   constexpr std::string_view kPlain =
@@ -141,7 +157,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     refuse("--tokenizer " + options.tokenizer, "not a tokenizer", "--tokenizer gpt2, or --tokenizer byte");
   }
   options.format = format_of(argument(given, "format", "auto"));
-  options.separator = argument(given, "separator", "");
+  options.separator = separator_of(argument(given, "separator", ""));
+  if (!options.separator.empty() && options.format != Format::automatic && options.format != Format::text)
+    refuse("--separator", fmt::format("--format {} has documents of its own", name_of(options.format)),
+           "leave it out, or --format text");
   options.column = argument(given, "column", options.column);
   options.licence = argument(given, "licence", options.licence);
   options.python = argument(given, "python", default_python().string());

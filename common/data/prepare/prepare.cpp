@@ -147,7 +147,10 @@ void Reader::read_text(const Input& input, std::string_view content, Source& sou
           "fewer than two headings \" = Title = \" between blank lines: it is one document; is it WikiText?");
     for (const std::string_view article : articles) add_document(article);
   } else {
-    for (const std::string_view document : split_at(text, options_.separator)) add_document(document);
+    const std::vector<std::string_view> documents = split_at(text, options_.separator);
+    if (documents.size() < 2 && !options_.separator.empty())
+      source.notes.emplace_back("the separator stands nowhere in it: it is one document");
+    for (const std::string_view document : documents) add_document(document);
   }
 }
 

@@ -1,0 +1,14 @@
+// What a Loader holds, by formula. No torch.
+#pragma once
+
+#include <cstdint>
+
+#include "common/memory/plan.h"
+
+namespace sc {
+
+/// Bytes of "tokens", "targets" and "scale", 16 M B T + 4 on a CPU, by the names that the ledger will see.
+///   ranks  that share a step's micro-batches
+void plan_loader(const Workload& workload, std::int64_t ranks, DeviceKind device, MemoryPlan& plan);
+
+}  // namespace sc

@@ -1,0 +1,86 @@
+#include "common/pipeline/share.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/pipeline/translated.h"
+#include "pipedream/cost_files.h"
+
+namespace sc {
+namespace {
+
+// A costs file, or nothing.
+std::optional<pipedream::Costs> costs_in(const std::string& key, const std::string& path, int stages) {
+  if (path == "none") return {};
+  return translated(key, [&] {
+    const pipedream::Costs costs = pipedream::read_costs(path);
+    pipedream::require_costs(costs, stages);
+    return costs;
+  });
+}
+
+// What slows a run down does so on the host.
+void refuse_on_gpus(const RunShape& shape, const StageOptions& options) {
+  if (shape.device == DeviceKind::cpu) return;
+  const char* key = options.pace != "none" ? "pace" : options.link_ms > 0 ? "link_ms" : nullptr;
+  if (key != nullptr)
+    throw InputError(ExitCode::usage, key, "it is about ranks on the CPU, and these are GPUs",
+                     "leave it out, or --device cpu");
+}
+
+}  // namespace
+
+Share::Share(const RunShape& shape, const StageOptions& options, pipedream::Schedule proven, bool sharded)
+    : schedule(std::move(proven)),
+      stage(static_cast<int>(stage_of(shape))),
+      replica(static_cast<int>(data_rank(shape))),
+      replicas(static_cast<int>(data_ranks(shape))),
+      parts(cut_blocks(shape.workload, schedule.positions(), options.split, options.profile_in)),
+      layout(shape.workload.model, WorldSize{replicas}),
+      first(stage == 0),
+      last(stage + 1 == schedule.stages),
+      begins(static_cast<std::size_t>(layout.num_units()), -1),
+      slots(assign_slots(schedule, stage)),
+      costs(costs_in("costs", options.costs, schedule.stages)),
+      pace(costs_in("pace", options.pace, schedule.stages)),
+      shards(sharded ? replicas : 1) {
+  refuse_on_gpus(shape, options);
+  const GptConfig& model = shape.workload.model;
+  std::int64_t size = 0;
+  const auto hold = [&](int unit) {
+    begins[static_cast<std::size_t>(unit)] = size;
+    size += layout.unit(unit).sharded_size;
+  };
+  if (first) hold(0);
+  for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
+    const Part& p = part(chunk * schedule.stages + stage);
+    for (int unit = p.first; unit <= p.last(); ++unit) hold(unit);
+    most_blocks = std::max(most_blocks, p.blocks);
+  }
+  if (last) hold(layout.last_unit());
+  if (model.tied) tied = model.vocab_padded() * model.width;
+  // Where states are cut, the copy is as long as unit 0, so that a replica's slices of both are the same.
+  if (last && !first) tied_copy = shards > 1 && model.tied ? layout.unit(0).sharded_size : tied;
+  elements = Elements(size + tied_copy);
+  const Pools& pools = slots.pools;
+  buffers = {.first = 1,
+             .blocks = most_blocks,
+             .sets = pools.sets,
+             .head = last,
+             .inputs = pools.inputs,
+             .grads = pending_slab(pools.pending, 0),
+             .pending = pools.pending * most_blocks};
+}
+
+const Part& Share::part_of(int unit) const {
+  return *std::ranges::find_if(parts, [&](const Part& part) { return unit <= part.last(); });
+}
+
+std::string Share::in_words(std::size_t index, const pipedream::Action& action) const {
+  return fmt::format("stage {}, action {}: {}", stage, index, pipedream::to_text(action));
+}
+
+}  // namespace sc

@@ -1,0 +1,71 @@
+// What of the model and of the work one rank of a pipeline has: its list, its units, its buffers. From the
+// shape and the settings alone, so that plan and execution cannot differ. No torch.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/memory/plan.h"
+#include "common/model/activation_plan.h"
+#include "common/model/param_layout.h"
+#include "common/pipeline/options.h"
+#include "common/pipeline/slots.h"
+#include "common/pipeline/split.h"
+#include "common/watch/comm_op.h"
+#include "pipedream/schedule.h"
+#include "pipedream/simulate.h"
+
+namespace sc {
+
+struct Share {
+  /// Of a schedule that is proven. Slots are of its list.
+  ///   sharded  replicas of a stage cut its states into slices
+  ///   Errors   InputError 64: settings that fit neither the model nor the ranks; 65: a file that is none.
+  Share(const RunShape& shape, const StageOptions& options, pipedream::Schedule proven, bool sharded = false);
+
+  [[nodiscard]] const std::vector<pipedream::Action>& actions() const {
+    return schedule.actions[static_cast<std::size_t>(stage)];
+  }
+  /// Whether a position's blocks are the first or the last ones of the model.
+  [[nodiscard]] bool embeds(int position) const { return position == 0; }
+  [[nodiscard]] bool has_head(int position) const { return position + 1 == schedule.positions(); }
+  [[nodiscard]] const Part& part(int position) const { return parts[static_cast<std::size_t>(position)]; }
+  /// The part that a block belongs to.
+  [[nodiscard]] const Part& part_of(int unit) const;
+  /// The first or the last of all stages; whether those are two, with the tied matrix on both.
+  [[nodiscard]] bool is_an_end() const { return first || last; }
+  [[nodiscard]] bool has_two_ends() const { return tied > 0 && !(first && last); }
+  /// Where a unit's vectors begin in this rank's arenas; -1: it has none.
+  [[nodiscard]] std::int64_t begin(int unit) const { return begins[static_cast<std::size_t>(unit)]; }
+  /// What a rank says that it does, as pipedream names it.
+  [[nodiscard]] std::string in_words(std::size_t index, const pipedream::Action& action) const;
+
+  pipedream::Schedule schedule;  // of one step
+  int stage = 0, replica = 0, replicas = 1;
+  std::vector<Part> parts;           // by position
+  ParamLayout layout;                // of the whole model, padded for the replicas' slices
+  bool first = false, last = false;  // of all stages
+  std::int64_t tied = 0;             // elements of wte, where it is the head's matrix too; 0: it is not
+  std::int64_t tied_copy = 0;        // what the last stage holds of unit 0 for its head; 0: nothing
+  std::vector<std::int64_t> begins;
+  Elements elements;  // of all vectors: units in order, then the copy
+  Slots slots;
+  std::optional<pipedream::Costs> costs, pace;  // in seconds
+  std::int64_t shards = 1;                      // into which replicas cut the states
+  int most_blocks = 0;                          // of this rank's positions
+  BufferShape buffers;
+
+  /// Gradients of x: two in turn, the pool's, and those that a pending backward_weights reads.
+  [[nodiscard]] int grad_slab(int of_pool) const { return 2 + of_pool; }
+  [[nodiscard]] int pending_slab(int pending, int block) const {
+    return 2 + slots.pools.grads + pending * most_blocks + block;
+  }
+};
+
+/// What a Stage takes from the ledger.
+void plan_stage(const RunShape& shape, const Share& share, MemoryPlan& plan);
+/// The messages of a list.
+void plan_messages(const RunShape& shape, const std::vector<pipedream::Action>& actions, CommPlan& plan);
+
+}  // namespace sc

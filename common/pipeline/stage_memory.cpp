@@ -1,0 +1,110 @@
+// What a stage takes from the ledger, as plan_stage says.
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "common/pipeline/stage.h"
+
+namespace sc {
+
+Stage::Stage(const RunContext& context, const Share& share)
+    : share_(share),
+      gpt_(shape_of(context.shape), share.layout),
+      buffers_(gpt_, context.ledger, share.buffers),
+      last_grad_(buffers_.grad_x[0]) {
+  const PrecisionConfig& precision = context.shape.workload.precision;
+  const auto arena = [&](Purpose purpose, const char* name, DType dtype) {
+    return context.ledger.zeros(purpose, name, {share.elements.value()}, dtype);
+  };
+  for (int version = 0; version < share.slots.pools.weights; ++version) {
+    versions_.push_back(version == 0 ? arena(Purpose::parameters, "params_stage", precision.dtype)
+                                     : arena(Purpose::stash, "params_stage, older", precision.dtype));
+    params_.push_back(units_of(versions_.back()));
+  }
+  grads_ = units_of(arena(Purpose::gradients, "grads_stage", precision.grad_dtype));
+  const OptimizerState state(context, share.elements / share.shards, share.shards > 1 ? "shard" : "stage");
+  has_master_ = state.master.defined();
+  // [anchor: a-replicas-slice]
+  // Of each unit all of the states, or 1/R of them: lesson 02's slice, over the replicas of one stage.
+  const auto hold = [&](int unit, std::int64_t begin, bool copy) {
+    const at::Tensor grads = grads_[static_cast<std::size_t>(unit)].sharded;
+    const std::int64_t part = grads.numel() / share.shards,
+                       first = share.shards > 1 ? share.replica * part : 0;
+    Held held{.unit = unit, .copy = copy, .grads = grads};
+    held.grads_slice = grads.narrow(0, first, part);
+    OwnedSlice& own = held.own = {.unit = unit, .range = {first, first + part}};
+    if (copy) own.range.end = std::max(first, std::min(own.range.end, share.tied));  // of wte alone
+    const auto of = [&](const at::Tensor& of_arena, std::int64_t at) {
+      return of_arena.narrow(0, at, own.range.size());
+    };
+    hold_params(held, 0);
+    if (!own.empty()) {
+      own.grads = of(held.grads_slice, 0);
+      own.master = has_master_ ? of(state.master, begin / share.shards) : own.params;
+      own.momentum = of(state.momentum, begin / share.shards),
+      own.variance = of(state.variance, begin / share.shards);
+      // A function of seed, name and element: every stage has the bits that lesson 00 has, the copy those of
+      // wte.
+      init_slice(share.layout, unit, own.segment, own.range, context.shape.workload.seed, own.master);
+      if (has_master_) own.params.copy_(own.master);
+    }
+    held_.push_back(std::move(held));
+  };
+  for (int unit = 0; unit < share.layout.num_units(); ++unit)
+    if (share.begin(unit) >= 0) hold(unit, share.begin(unit), false);
+  if (share.tied_copy > 0) hold(0, share.elements.value() - share.tied_copy, true);
+}
+
+// On a GPU the first use of an operation sets up what its library needs, and that waits for all that the
+// device was given, a posted receive included. Where that message comes only after this stage's answer, as in
+// naive, both stages would wait for ever.
+void Stage::warm_up(const BatchConfig& b) {
+  const int stages = share_.schedule.stages;
+  const auto on_device = sums().options();
+  if (!on_device.device().is_cuda() || stages == 1) return;
+  const at::Tensor tokens = at::zeros({b.micro, b.sequence}, on_device.dtype(at::kLong)),
+                   scale = at::zeros({}, on_device.dtype(at::kFloat));
+  at::Tensor sums = at::zeros({4}, on_device);
+  const Pools& pools = share_.slots.pools;
+  for (int position = share_.stage; position < share_.schedule.positions(); position += stages) {
+    const Part& part = share_.part(position);
+    Slot slot{.set = 0, .input = 0};
+    if (!share_.has_head(position)) slot.grad_in = 0;
+    if (!share_.embeds(position)) slot.grad_out = pools.grads - 1;
+    if (pools.pending > 0) slot.pending = 0;
+    forward(position, tokens, slot);
+    for (const Write write : {Write::overwrite, Write::accumulate}) {
+      if (share_.has_head(position)) head(tokens, scale, slot, write, sums);
+      const auto blocks = [&](Halves halves) {
+        for (int unit = part.last(); unit >= part.first; --unit) backward(unit, slot, write, halves);
+      };
+      blocks({.weights = slot.pending < 0});
+      if (share_.embeds(position)) embed_backward(tokens, slot, write);
+      if (slot.pending >= 0) blocks({.inputs = false});
+    }
+  }
+}
+
+void Stage::hold_params(Held& held, int version) const {
+  OwnedSlice& own = held.own;
+  const std::int64_t part = held.grads_slice.numel();
+  held.params = params_[static_cast<std::size_t>(version)][static_cast<std::size_t>(held.unit)].sharded;
+  held.params_slice = held.params.narrow(0, own.range.begin, part);
+  if (own.empty()) return;
+  own.params = held.params_slice.narrow(0, 0, own.range.size());
+  if (share_.shards > 1) own.replica = held.copy ? held.params.narrow(0, 0, share_.tied) : held.params;
+}
+
+std::vector<UnitTensors> Stage::units_of(const at::Tensor& arena) const {
+  std::vector<UnitTensors> units(static_cast<std::size_t>(share_.layout.num_units()));
+  for (int unit = 0; unit < share_.layout.num_units(); ++unit) {
+    if (share_.begin(unit) >= 0)
+      units[static_cast<std::size_t>(unit)].sharded =
+          arena.narrow(0, share_.begin(unit), share_.layout.unit(unit).sharded_size);
+  }
+  if (share_.tied_copy > 0)
+    units[0].sharded = arena.narrow(0, arena.numel() - share_.tied_copy, share_.tied_copy);
+  return units;
+}
+
+}  // namespace sc

@@ -1,0 +1,34 @@
+#include "common/run/surroundings.h"
+
+#include "common/data/loader_plan.h"
+#include "common/strategy/group_plan.h"
+
+namespace sc::detail {
+
+CommBackend comm_backend(DeviceKind device, bool share_gpu, bool apart) {
+  if (device == DeviceKind::cuda) return share_gpu ? CommBackend::staged : CommBackend::nccl;
+  return apart ? CommBackend::mpi : CommBackend::local;
+}
+
+void plan_surroundings(const RunShape& shape, MemoryPlan& plan) {
+  plan.add(Purpose::workspace, "step scalars", "lr, step, clip factor, norm",
+           Bytes(3 * size_of(DType::f32) + size_of(DType::i64)));
+  if (scales_loss(shape)) {
+    plan.add(Purpose::workspace, "loss scaler", "scale, good steps, overflows",
+             Bytes(size_of(DType::f32) + 2 * size_of(DType::i64)));
+  }
+  plan_loader(shape.workload, data_ranks(shape), shape.device, plan);
+  plan_group(shape, shape.world, plan);
+}
+
+std::vector<MemoryPlan> plans_of_stages(const Plans& strategy, const RunShape& shape) {
+  RunShape divided = shape;
+  divided.stages = strategy.division(shape.world).stages;
+  return of_stages(divided, [&](const RunShape& rank) {
+    MemoryPlan plan = strategy.memory_plan(rank);
+    plan_surroundings(rank, plan);
+    return plan;
+  });
+}
+
+}  // namespace sc::detail

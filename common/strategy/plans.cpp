@@ -1,0 +1,12 @@
+#include "common/strategy/plans.h"
+
+namespace sc {
+
+void set_all(const FieldSet& fields, const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) {
+    const auto equals = setting.find('=');
+    fields.set(setting.substr(0, equals), {Value::Form::flag, setting.substr(equals + 1)}, setting);
+  }
+}
+
+}  // namespace sc

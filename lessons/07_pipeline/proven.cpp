@@ -1,0 +1,114 @@
+// Which list a stage executes, and that it can be executed.
+#include <spdlog/fmt/fmt.h>
+
+#include "common/base/check.h"
+#include "common/pipeline/translated.h"
+#include "pipedream/check.h"
+#include "pipedream/generate.h"
+#include "pipedream/schedule_file.h"
+#include "pipeline_plan.h"
+
+namespace sc {
+namespace {
+
+constexpr const char* kFile = "file:";
+
+[[noreturn]] void refuse(const std::string& key, const std::string& what, const std::string& fix) {
+  throw InputError(ExitCode::usage, key, what, fix);
+}
+
+pipedream::Schedule generated(const PipelineOptions& options, int stages, int microbatches) {
+  pipedream::Family family{};
+  const bool known = pipedream::family_from_name(options.schedule, family);
+  if (known && pipedream::is_asynchronous(family))
+    refuse("schedule", options.schedule + " updates weights without a flush, which this lesson does not do",
+           "naive, gpipe, 1f1b, interleaved or zb_h1");
+  if (!known)
+    refuse("schedule", fmt::format("there is no schedule \"{}\"", options.schedule),
+           "naive, gpipe, 1f1b, interleaved, zb_h1, or file:PATH");
+  const bool alone = family == pipedream::Family::interleaved && options.chunks == 1;
+  return pipedream::generate({.family = family,
+                              .stages = stages,
+                              .microbatches = microbatches,
+                              .chunks = alone ? 2 : static_cast<int>(options.chunks)});
+}
+
+pipedream::Schedule from_file(const PipelineOptions& options, int stages, int microbatches) {
+  const std::string path = options.schedule.substr(std::string(kFile).size());
+  pipedream::Schedule schedule = pipedream::read_schedule(path);
+  if (schedule.stages != stages || schedule.microbatches != microbatches) {
+    refuse("schedule",
+           fmt::format("{} is for {} stages and {} micro-batches; this run has {} and {}", path,
+                       schedule.stages, schedule.microbatches, stages, microbatches),
+           fmt::format("-n {}, and batch.global and batch.micro that make {} micro-batches a replica",
+                       schedule.stages, schedule.microbatches));
+  }
+  if (options.chunks != 1 && options.chunks != schedule.chunks)
+    refuse("chunks",
+           fmt::format("{} has {} chunks, and {} were asked for", path, schedule.chunks, options.chunks),
+           "leave out chunks: a file says how many it has");
+  if (schedule.versions != pipedream::VersionRule::flush)
+    refuse("schedule", path + " keeps several versions of the weights, which this lesson does not do",
+           "a schedule with versions: flush");
+  return schedule;
+}
+
+// What executing a list asks for beyond pipedream's rules: the step, in which all stages meet, comes once and
+// at the end, and the gradient of a chunk's weights is summed in the order of its micro-batches.
+void require_one_step(const pipedream::Schedule& schedule, const std::string& name) {
+  for (int stage = 0; stage < schedule.stages; ++stage) {
+    const std::vector<pipedream::Action>& actions = schedule.actions[static_cast<std::size_t>(stage)];
+    std::vector<int> next(static_cast<std::size_t>(schedule.chunks));  // micro-batch, by chunk
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      const pipedream::Action& a = actions[i];
+      const bool ends = pipedream::ends_microbatch(a.kind), step = a.kind == pipedream::Kind::step;
+      if (step != (i + 1 == actions.size())) {
+        throw InputError(
+            ExitCode::data, "schedule " + name,
+            fmt::format("stage {}, action {}: a list of this lesson has one step, at its end", stage, i),
+            "one batch: pipedream/run.sh check --schedule 1f1b --batches 1 --write FILE");
+      }
+      if (ends && a.microbatch != next[static_cast<std::size_t>(a.chunk)]++) {
+        throw InputError(
+            ExitCode::data, "schedule " + name,
+            fmt::format("stage {}, action {}: {} is not the chunk's next micro-batch: a sum of gradients "
+                        "has one order",
+                        stage, i, pipedream::to_text(a)),
+            "backwards, and the weights' halves, of a chunk in ascending order");
+      }
+    }
+  }
+}
+
+// [anchor: proven-before-it-runs]
+// Nothing is executed that pipedream has not proven: complete, in order, every message met, free of deadlock.
+pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int microbatches) {
+  return translated("schedule", [&] {
+    const bool file = options.schedule.starts_with(kFile);
+    pipedream::Schedule schedule =
+        file ? from_file(options, stages, microbatches) : generated(options, stages, microbatches);
+    for (const pipedream::Violation& violation : pipedream::check(schedule).violations) {
+      if (options.unchecked && violation.rule == pipedream::Rule::deadlock) continue;
+      throw InputError(ExitCode::data, "schedule " + options.schedule, pipedream::to_text(violation),
+                       "pipedream/run.sh check --file FILE lists every violation");
+    }
+    require_one_step(schedule, options.schedule);
+    return schedule;
+  });
+}
+
+}  // namespace
+
+Share share_of(const RunShape& shape, const PipelineOptions& options) {
+  Share share(shape, stage_options(options),
+              schedule_of(options, static_cast<int>(shape.stages), static_cast<int>(micro_batches_of(shape))),
+              options.states == ReplicaStates::sharded);
+  if (shape.device == DeviceKind::cuda && options.sends == Sends::blocking)
+    refuse("sends", "it is about ranks on the CPU, and these are GPUs", "leave it out, or --device cpu");
+  if (options.replicas != share.replicas)
+    refuse("replicas", fmt::format("{} replicas on {} ranks", options.replicas, to_int(shape.world)),
+           "as many ranks as replicas at least: they divide the ranks");
+  return share;
+}
+
+}  // namespace sc

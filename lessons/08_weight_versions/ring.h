@@ -1,0 +1,30 @@
+// What is in flight, by a number that only grows (an update, a step, a micro-batch): of the last `size` of
+// them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace sc {
+
+template <class T>
+class Ring {
+ public:
+  Ring() = default;
+  explicit Ring(std::int64_t size) : items_(static_cast<std::size_t>(size)) {}
+  explicit Ring(std::vector<T> items) : items_(std::move(items)) {}
+
+  [[nodiscard]] T& operator[](std::int64_t number) {
+    const auto size = static_cast<std::int64_t>(items_.size());
+    return items_[static_cast<std::size_t>((number % size + size) % size)];  // -1 comes before 0
+  }
+  auto begin() { return items_.begin(); }
+  auto end() { return items_.end(); }
+
+ private:
+  std::vector<T> items_;
+};
+
+}  // namespace sc

@@ -1,0 +1,60 @@
+// What lesson 08 takes from the ledger beside a stage's memory (common/pipeline), and what it has before its
+// first step.
+#include "common/pipeline/measured.h"
+#include "weight_versions.h"
+
+namespace sc {
+
+WeightVersions::WeightVersions(RunContext& context, const Options& options)
+    : context_(context),
+      endless_(context.shape, options),
+      options_(options),
+      stage_(context, endless_.share),
+      messages_(context, endless_.share, stage_),
+      pace_(context.timeline, endless_.share),
+      slots_(endless_.share.schedule),
+      everyone_(context.comm.split(0)),
+      evaluated_(stage_.sums()),
+      summed_(endless_.norm_lag + 1),
+      results_left_(endless_.result_lag + 2),
+      forward_read_(context.shape.stages),
+      tags_(static_cast<std::size_t>(endless_.share.slots.pools.weights)),
+      since_(context.first_step) {
+  const std::int64_t sums = endless_.numbers_of_sums(), results = endless_.numbers_of_results();
+  const at::Tensor numbers = context.ledger.zeros(Purpose::workspace, "sums and results in flight",
+                                                  {2 * sums + 4 + results}, DType::f64);
+  const auto rows = [](const at::Tensor& of, std::int64_t width) {
+    return Ring<at::Tensor>(of.view({-1, width}).unbind());
+  };
+  sums_ = rows(numbers.narrow(0, 0, sums), 4);
+  own_sums_ = rows(numbers.narrow(0, sums, sums), 4);
+  clip_by_ = numbers.narrow(0, 2 * sums, 4);
+  results_ = rows(numbers.narrow(0, 2 * sums + 4, results), Endless::kResult);
+  divisor_ = context.ledger.zeros(Purpose::workspace, "divisor", {}, DType::f32);
+  results_host_ =
+      rows(context.ledger.zeros(Purpose::workspace, "results_host", {results}, DType::f64, Place::pinned),
+           Endless::kResult);
+  const BatchConfig& batch = context.shape.workload.batch;
+  if (endless_.keeps_tokens())
+    tokens_ = Ring(context.ledger
+                       .zeros(Purpose::workspace, "tokens in flight",
+                              {context.shape.stages, batch.micro, batch.sequence}, DType::i64)
+                       .unbind());
+  context.timeline.keep_recent(kMeasuredSteps);
+  stage_.warm_up(batch);
+  warm_up();
+}
+
+// On a GPU whatever a first use allocates is there when the second step is checked, in which stage 0 may make
+// its first update. One is skipped, as of a gradient that is not finite: AdamW changes nothing then, and
+// nothing is counted.
+void WeightVersions::warm_up() {
+  sum_over_stages(0);
+  summed_[0].wait();
+  clip_by_[kNonFinite].fill_(1);
+  global_norm_and_clip(clip_by_, 0, context_.scalars);
+  step({});
+  sums_[0].zero_(), own_sums_[0].zero_();
+}
+
+}  // namespace sc

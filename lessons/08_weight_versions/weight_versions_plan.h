@@ -1,0 +1,39 @@
+// What lesson 08 holds and sends, known before a run; and its settings. No torch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/strategy/plans.h"
+#include "pipedream/schedule.h"
+
+namespace sc {
+
+/// Of which update the norm is that clips one: of the newest that all stages have made when this one is made.
+enum class ClipNorm { lagged };
+
+struct VersionOptions {
+  pipedream::VersionRule versions = pipedream::VersionRule::stash;
+  std::int64_t update_every = 0;  // micro-batches; 0: auto, 1 or with two_buffers M
+  ClipNorm clip_norm = ClipNorm::lagged;
+  std::string split = "balanced";  // these five as in lesson 07
+  std::string profile_in = "none";
+  std::string costs = "none";
+  std::string pace = "none";
+  double link_ms = 0;
+};
+
+class WeightVersionsPlans final : public PlansWith<WeightVersionsPlans, VersionOptions> {
+ public:
+  using PlansWith::PlansWith;
+  [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
+  [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Division division(WorldSize world) const override;
+  [[nodiscard]] Facts facts(const RunShape& shape) const override;
+  [[nodiscard]] std::string predict(const RunShape& shape) const override;
+
+ private:
+  [[nodiscard]] FieldTable<Options> table() const override;
+};
+
+}  // namespace sc

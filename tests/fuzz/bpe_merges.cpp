@@ -1,0 +1,13 @@
+// The merges of a tokenizer, up to the first empty line; behind it a text, which its tokens must give back.
+#include "common/data/bpe_tokenizer.h"
+#include "tests/fuzz/support.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace sc::fuzz;  // NOLINT
+  const std::string input = text_of(data, size);
+  const std::size_t end = std::min(input.find("\n\n"), input.size());
+  const std::string merges = input.substr(0, std::min(end + 1, size)), text = input.substr(end);
+  if (const auto bpe = taken([&] { return sc::BpeTokenizer("fuzz", merges, "merges"); }))
+    require(bpe->decode(bpe->encode(text)) == text, "tokens do not give their text back");
+  return 0;
+}

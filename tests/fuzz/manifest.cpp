@@ -1,0 +1,21 @@
+// What stands in a checkpoint's manifest behind its sum, which is no secret and is put before the input here. What is taken
+// is written, and read back equal. The same for the sums of one file on their way to the manifest.
+#include "common/storage/checkpoint/manifest.h"
+
+#include "tests/fuzz/support.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace sc::checkpoint;  // NOLINT
+  using sc::fuzz::require;
+  using sc::fuzz::taken;
+  const std::string text = sc::fuzz::text_of(data, size);
+  const std::string summed = "{\"xxh3\": \"" + hex_of(sum_of(sc::as_bytes(text))) + "\",\n" + text;
+  if (const auto manifest = taken([&] { return manifest_of_text(summed, "M"); })) {
+    (void)put_off_in(*manifest);
+    require(manifest_of_text(text_of(*manifest), "written") == *manifest,
+            "a manifest does not read back equal");
+  }
+  if (const auto sums = taken([&] { return sums_of_text(text, "S"); }))
+    require(sums_of_text(text_of(*sums), "written") == *sums, "sums do not read back equal");
+  return 0;
+}

@@ -1,0 +1,44 @@
+// What all fuzz targets do with an input: a reader takes it, or refuses it with its own error and does nothing else.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/base/check.h"
+#include "common/storage/file_ops.h"
+
+namespace sc::fuzz {
+
+/// Ends the process, and libFuzzer keeps the input.
+void require(bool holds, const char* what);
+
+/// How many inputs were taken and how many refused is said at the end: run.sh wants both.
+void count_taken();
+void count_refused(std::string_view message);
+
+/// What `read` returns; nothing where it refuses. Any other exception leaves, and is a find.
+template <class Refusal = InputError, class Read>
+auto taken(Read read) {
+  std::optional<decltype(read())> result;
+  try {
+    result.emplace(read());
+    count_taken();
+  } catch (const Refusal& refusal) {
+    count_refused(refusal.what());
+  }
+  return result;
+}
+
+/// A folder in memory, of this process.
+const Path& folder();
+/// A file of that content in it.
+Path file_of(std::string_view content, const std::string& name = "input");
+
+/// A copy, so that reading past its end is seen.
+inline std::string text_of(const std::uint8_t* data, std::size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
+
+}  // namespace sc::fuzz

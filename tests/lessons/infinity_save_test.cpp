@@ -1,0 +1,141 @@
+// Lesson 06 saved and evaluated between its steps, and resumed: the bits of a run that is left alone. A save
+// borrows a buffer of the window, into which the coming update's states have been read already.
+#include "common/watch/deadline.h"
+#include "lessons/00_one_device/reference_order.h"
+#include "lessons/06_infinity/infinity.h"
+#include "tests/storage/temp_dir.h"
+#include "tests/support/saving.h"
+#include "tests/support/shuffling_block_io.h"
+
+namespace sc {
+namespace {
+
+using namespace std::chrono_literals;
+using Order = ShufflingBlockIo::Order;
+
+constexpr int kWorld = 2;
+constexpr std::int64_t kSteps = 5;
+
+/// Where things are, and when they are updated.
+struct Setting {
+  GradsAt grads;
+  ParamsAt params;
+  UpdateKind update = UpdateKind::exact;
+};
+constexpr Setting kSettings[] = {
+    {GradsAt::device, ParamsAt::device},
+    {GradsAt::host, ParamsAt::device},
+    {GradsAt::device, ParamsAt::host},
+    {GradsAt::host, ParamsAt::host},
+    {GradsAt::device, ParamsAt::disk},
+    {GradsAt::host, ParamsAt::disk},
+    {GradsAt::host, ParamsAt::device, UpdateKind::delayed},
+    {GradsAt::host, ParamsAt::host, UpdateKind::delayed},
+    {GradsAt::host, ParamsAt::disk, UpdateKind::delayed},
+};
+
+/// By buffers and type of the weights.
+class InfinitySaves : public ::testing::TestWithParam<std::tuple<std::int64_t, DType>> {
+ protected:
+  static Workload workload() {
+    Workload w = test::odd_workload();
+    w.model.layers = 2;
+    w.batch.global = 2 * kWorld;
+    w.precision.dtype = std::get<DType>(GetParam());
+    return w;
+  }
+  [[nodiscard]] InfinityOptions options(const Setting& s) const {
+    InfinityOptions o;
+    o.piece = 800, o.buffers = std::get<std::int64_t>(GetParam()), o.block = 4096,
+    o.disk = dir_.path().string();
+    o.grads_at = s.grads, o.params_at = s.params, o.update = s.update, o.warm_steps = 1;
+    if (s.params != ParamsAt::device) o.parameters = ParametersOn::sharded;
+    return o;
+  }
+  static InfinityOptions with(InfinityOptions o, Order order) {
+    o.wrap = [order](auto io) { return std::make_unique<ShufflingBlockIo>(std::move(io), order, 11); };
+    return o;
+  }
+  /// f(setting, workload, what an undisturbed run comes to: on every rank, or on one that holds everything).
+  template <class F>
+  static void for_each_setting(const F& f) {
+    const Workload w = workload();
+    const std::vector<test::RankResult> exact = test::run_local<ReferenceOrder>(
+        1, w, {.virtual_ranks = kWorld, .reduce_every = ReduceEvery::micro_batch}, kSteps);
+    OffloadOptions five;
+    five.update = UpdateKind::delayed, five.warm_steps = 1;
+    const std::vector<test::RankResult> late = test::run_local<Offload>(kWorld, w, five, kSteps);
+    for (const Setting& s : kSettings) {
+      SCOPED_TRACE(std::string("gradients on the ") + (s.grads == GradsAt::device ? "device" : "host") +
+                   ", parameters at " + std::to_string(static_cast<int>(s.params)) +
+                   (s.update == UpdateKind::delayed ? ", delayed" : ""));
+      f(s, w, s.update == UpdateKind::exact ? exact : late);
+    }
+  }
+  static void expect_equal(const std::vector<test::RankResult>& found,
+                           const std::vector<test::RankResult>& expected) {
+    for (std::size_t r = 0; r < found.size(); ++r) {
+      const test::RankResult &rank = found[r], &of_rank = expected[r % expected.size()];
+      EXPECT_TRUE(test::bit_equal(rank, of_rank));
+      EXPECT_EQ(rank.losses,
+                std::vector<double>(of_rank.losses.begin() + rank.first_result, of_rank.losses.end()));
+      test::expect_as_planned(rank);
+    }
+  }
+
+  const Deadline deadline_{60s, "a save left a rank behind"};
+  sc::testing::TempDir dir_;
+};
+
+// What the window has read ahead into the buffer that a save borrows is read again: in turn that is each of the last
+// pieces.
+TEST_P(InfinitySaves, ChangeNothing) {
+  const ParamLayout layout(workload().model, WorldSize{kWorld});
+  for (int rank = 0; rank < kWorld; ++rank) {
+    const std::size_t pieces = cut_pieces(layout, Rank{rank}, options({}).piece).size();
+    ASSERT_TRUE(pieces % 2 != 0 && pieces % 3 != 0) << pieces << ": the same buffers in every step";
+  }
+  for_each_setting([&](const Setting& s, const Workload& w, const std::vector<test::RankResult>& expected) {
+    for (const auto& [save, evaluate] : {std::pair(1, 0), std::pair(2, 1)}) {
+      SCOPED_TRACE("saved every " + std::to_string(save) + ", evaluated every " + std::to_string(evaluate));
+      const sc::testing::TempDir saves;
+      expect_equal(test::run_part<Infinity>(
+                       kWorld, w, options(s),
+                       {.last = kSteps, .save_every = save, .dir = saves.path(), .evaluate_every = evaluate}),
+                   expected);
+    }
+  });
+}
+
+TEST_P(InfinitySaves, AreGoneOnFrom) {
+  for_each_setting([&](const Setting& s, const Workload& w, const std::vector<test::RankResult>& expected) {
+    const sc::testing::TempDir saves;
+    test::run_part<Infinity>(kWorld, w, options(s), {.last = 3, .save_every = 1, .dir = saves.path()});
+    for (const std::int64_t done : {1, 3}) {
+      SCOPED_TRACE("resumed after " + std::to_string(done));
+      expect_equal(test::run_part<Infinity>(
+                       kWorld, w, options(s),
+                       {.first = done, .last = kSteps, .from = test::saved_after(done, saves.path())}),
+                   expected);
+    }
+  });
+}
+
+// Of reads and writes the newest ends first, or any one: nothing is read before it has been written, and no
+// buffer is used before that.
+TEST_P(InfinitySaves, ChangeNothingOnADiskThatAnswersInAnotherOrder) {
+  for_each_setting([&](const Setting& s, const Workload& w, const std::vector<test::RankResult>& expected) {
+    const sc::testing::TempDir saves;
+    const Order order = w.precision.has_master() ? Order::any : Order::newest_first;
+    expect_equal(test::run_part<Infinity>(kWorld, w, with(options(s), order),
+                                          {.last = kSteps, .save_every = 2, .dir = saves.path()}),
+                 expected);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Buffers, InfinitySaves,
+                         ::testing::Combine(::testing::Values(1, 2, 3),
+                                            ::testing::Values(DType::f32, DType::bf16)));
+
+}  // namespace
+}  // namespace sc

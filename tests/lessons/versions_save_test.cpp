@@ -1,0 +1,120 @@
+// Lesson 08 saved and resumed while micro-batches are on their way: the bits of a run that is left alone, however
+// many windows lie behind it. Its rings of sums, results and versions have been round several times by then.
+#include "common/watch/deadline.h"
+#include "tests/lessons/versions_support.h"
+#include "tests/storage/temp_dir.h"
+#include "tests/support/saving.h"
+
+namespace sc {
+namespace {
+
+using namespace std::chrono_literals;
+using pipedream::VersionRule;
+using test::rule;
+using test::workload_of;
+
+constexpr std::int64_t kSteps = 14;
+
+void expect_equal(const std::vector<test::RankResult>& found, const test::RankResult& expected) {
+  for (const test::RankResult& rank : found) {
+    const auto from = [&](const std::vector<double>& all) {
+      return std::vector<double>(all.begin() + rank.first_result, all.end());
+    };
+    EXPECT_TRUE(test::bit_equal(rank, expected));
+    EXPECT_EQ(rank.losses, from(expected.losses));
+    EXPECT_EQ(rank.norms, from(expected.norms));
+    test::expect_as_planned(rank);
+  }
+}
+
+/// By stages and rule.
+class VersionsSaved : public ::testing::TestWithParam<std::tuple<int, VersionRule>> {
+ protected:
+  [[nodiscard]] static int stages() { return std::get<0>(GetParam()); }
+  [[nodiscard]] static VersionOptions options(std::int64_t update_every) {
+    VersionOptions o = rule(std::get<1>(GetParam()));
+    o.update_every = update_every;
+    return o;
+  }
+  /// That many micro-batches, an update every so many; 0: as the rule has it.
+  static constexpr std::pair<std::int64_t, std::int64_t> kUpdates[] = {{4, 0}, {8, 4}};
+
+  const Deadline deadline_{60s, "a save left a stage behind"};
+  sc::testing::TempDir dir_;
+};
+
+// Every save, and each of the runs that go on, and what the last of them saves.
+TEST_P(VersionsSaved, RunsGoOnAfterAnyNumberOfWindows) {
+  for (const auto& [micro, every] : kUpdates) {
+    SCOPED_TRACE("an update every " + std::to_string(every));
+    const Workload w = workload_of(4, micro);
+    const VersionOptions o = options(every);
+    const test::RankResult expected = test::stale_reference(w, stages(), o, kSteps);
+    const sc::testing::TempDir saves;
+    expect_equal(test::run_part<WeightVersions>(stages(), w, o,
+                                                {.last = kSteps, .save_every = 1, .dir = saves.path()}),
+                 expected);
+    for (const std::int64_t done : {1, 3, 7, 8, 9, 10, 11, 12, 13}) {
+      SCOPED_TRACE("resumed after " + std::to_string(done));
+      expect_equal(
+          test::run_part<WeightVersions>(
+              stages(), w, o, {.first = done, .last = kSteps, .from = test::saved_after(done, saves.path())}),
+          expected);
+    }
+  }
+}
+
+// Each step is a run of its own, and what arrives does so with the wait for it.
+TEST_P(VersionsSaved, ARunOfManyPartsIsOneRun) {
+  for (const auto& [micro, every] : kUpdates) {
+    SCOPED_TRACE("an update every " + std::to_string(every));
+    Workload w = workload_of(4, micro);
+    w.precision.dtype = every == 0 ? DType::bf16 : DType::f32;
+    const VersionOptions o = options(every);
+    const test::RankResult expected = test::stale_reference(w, stages(), o, kSteps);
+    const sc::testing::TempDir saves;
+    for (std::int64_t done = 0; done < kSteps; ++done) {
+      SCOPED_TRACE("step " + std::to_string(done));
+      const std::vector<test::RankResult> found =
+          test::run_part<WeightVersions>(stages(), w, o,
+                                         {.first = done,
+                                          .last = done + 1,
+                                          .from = test::saved_after(done, saves.path()),
+                                          .save_every = 1,
+                                          .dir = saves.path()},
+                                         test::delayed);
+      if (done + 1 == kSteps) {
+        expect_equal(found, expected);
+        continue;
+      }
+      for (const test::RankResult& rank : found) {
+        for (std::size_t i = 0; i < rank.losses.size(); ++i)
+          EXPECT_EQ(rank.losses[i], expected.losses[static_cast<std::size_t>(rank.first_result) + i]);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(StagesAndRules, VersionsSaved,
+                         ::testing::Combine(::testing::Values(2, 3, 4),
+                                            ::testing::Values(VersionRule::stash, VersionRule::vertical_sync,
+                                                              VersionRule::two_buffers)));
+
+// Without versions nothing can be saved; a run that is longer than any ring is another matter.
+TEST(WeightVersions, EveryRuleGoesOnForManyWindows) {
+  for (const VersionRule versions : test::kRules) {
+    for (const int stages : {2, 3, 4}) {
+      const Workload w = workload_of(4, 4);
+      const RunShape first = test::shape_for(w, stages, 0, CommBackend::local, {.stages = stages});
+      EXPECT_EQ(WeightVersionsPlans(rule(versions)).facts(first).no_checkpoint.empty(),
+                versions != VersionRule::none);
+      SCOPED_TRACE(std::string(name_of(versions)) + ", " + std::to_string(stages) + " stages");
+      test::expect_equals_reference(
+          test::run_local<WeightVersions>(stages, w, rule(versions), kSteps, test::delayed),
+          test::stale_reference(w, stages, rule(versions), kSteps));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sc

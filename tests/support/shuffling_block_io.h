@@ -1,0 +1,47 @@
+// A disk that takes its time and answers in another order than it was asked in. No torch.
+#pragma once
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/storage/block_io.h"
+
+namespace sc {
+
+/// Holds all that it is asked for, and does one thing at a time: the newest, or any. What will be read is 0xff
+/// bytes (NaN) from the request on, and what is written is what is in memory when its turn has come: who reads
+/// before the end, or writes, is seen.
+class ShufflingBlockIo final : public BlockIo {
+ public:
+  enum class Order : std::uint8_t { newest_first, any };
+  ShufflingBlockIo(std::unique_ptr<BlockIo> inner, Order order, std::uint64_t seed)
+      : inner_(std::move(inner)), order_(order), random_(seed) {}
+  void submit(const BlockRequest& request) override {
+    if (request.kind == BlockRequest::Kind::read)
+      std::memset(request.bytes.data(), 0xff, request.bytes.size());
+    held_.push_back(request);
+  }
+  BlockResult reap() override {
+    std::this_thread::sleep_for(std::chrono::microseconds(up_to(300)));  // others come meanwhile
+    const std::size_t last = held_.size() - 1, i = order_ == Order::newest_first ? last : up_to(last);
+    std::swap(held_[i], held_.back());
+    inner_->submit(held_.back());
+    held_.pop_back();
+    return inner_->reap();
+  }
+
+ private:
+  std::size_t up_to(std::size_t most) { return std::uniform_int_distribution<std::size_t>(0, most)(random_); }
+
+  const std::unique_ptr<BlockIo> inner_;
+  const Order order_;
+  std::mt19937_64 random_;
+  std::vector<BlockRequest> held_;
+};
+
+}  // namespace sc
