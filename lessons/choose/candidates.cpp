@@ -28,7 +28,7 @@ bool runs_on(std::int64_t gpus, const StrategyPlans& strategy) {
   return gpus > 1;
 }
 
-Overlap overlap_on_host(const OffloadOptions& options) {
+Overlap overlap_on_host(const HostOptions& options) {
   return {.reduces_in_each = true,
           .gathers_in_each = options.parameters == ParametersOn::sharded,
           .updates = options.update == UpdateKind::delayed ? Updates::on_host_late : Updates::on_host};
