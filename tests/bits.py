@@ -146,9 +146,16 @@ def main():
     new, different = {}, 0
     for name, case in chosen.items():
         new[name] = run(options.bin.resolve(), case, options.workload.resolve())
-        if options.against and ("failed" in new[name] or new[name] != old.get(name)):
+        if options.against and name not in old:
             different += 1
-            print(f"differs: {name}: {', '.join(parts_that_differ(new[name], old.get(name, {})))} {new[name].get('failed', '')}", flush=True)
+            print(f"not in {options.against}: {name}", flush=True)
+        elif options.against and ("failed" in new[name] or new[name] != old[name]):
+            different += 1
+            print(f"differs: {name}: {', '.join(parts_that_differ(new[name], old[name]))} {new[name].get('failed', '')}", flush=True)
+    for name in old:
+        if name not in cases() and (not options.k or any(word in name for word in options.k)):
+            different += 1
+            print(f"no longer a case: {name}", flush=True)
     if options.store:
         options.store.write_text(json.dumps(new, indent=1) + "\n")
     failed = {name: one["failed"] for name, one in new.items() if "failed" in one}

@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/text.h"
+#include "common/config/other_names.h"
 
 namespace sc {
 namespace {
@@ -105,6 +106,8 @@ std::string explain(std::string_view key, const std::vector<const FieldSet*>& se
   }
   if (!out.empty()) return out;
   const std::string near = nearest_key(key, sets);
+  if (const std::string newer = newer_for(key); !newer.empty())
+    throw InputError(ExitCode::usage, fmt::format("--explain {}", key), "is no key any more", newer);
   throw InputError(ExitCode::usage, fmt::format("--explain {}", key),
                    fmt::format("there is no key \"{}\"", key),
                    near.empty() ? "--explain all lists every key" : fmt::format("--explain {}", near));

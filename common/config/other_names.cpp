@@ -121,8 +121,8 @@ std::map<std::string, std::string> in_todays_keys(std::map<std::string, std::str
   if (batches == workload.end() || micro == workload.end()) return workload;
   constexpr std::int64_t kMost = 1 << 24;  // of either
   const std::int64_t b = count_of(batches->second, kMost), m = count_of(micro->second, kMost);
-  workload.emplace("data.validation_rows", b * m > 0 ? std::to_string(b * m) : batches->second);
-  workload.erase("data.validation_batches");
+  if (workload.emplace("data.validation_rows", b * m > 0 ? std::to_string(b * m) : batches->second).second)
+    workload.erase("data.validation_batches");  // else both are there: no file of ours, and refused
   return workload;
 }
 

@@ -180,7 +180,9 @@ Dataset::Dataset(TokenFile file, std::optional<TokenFile> validation, const Work
 }
 
 TestSet::TestSet(FileOps& ops, const std::string& source, const Workload& workload, const Path& cache)
-    : file_(open_tokens(ops, source, workload, cache)), rows_(file_.tokens(), format_of(workload)) {
+    : file_(open_tokens(ops, source, workload, cache)),
+      rows_(file_.tokens(), format_of(workload)),
+      note_(note_of(source)) {
   if (rows_.count() > 0) return;
   throw InputError(ExitCode::data, source,
                    fmt::format("{}; needed: one row, {} tokens", count_of("the test text", rows_),

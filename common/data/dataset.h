@@ -83,10 +83,12 @@ class TestSet {
   TestSet(FileOps& ops, const std::string& source, const Workload& workload, const Path& cache);
   [[nodiscard]] const Rows& rows() const { return rows_; }
   [[nodiscard]] const Path& tokens_path() const { return file_.path(); }
+  [[nodiscard]] const std::string& note() const { return note_; }  // as Dataset's
 
  private:
   TokenFile file_;
   Rows rows_;
+  std::string note_;
 };
 
 }  // namespace sc

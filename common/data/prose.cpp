@@ -31,10 +31,35 @@ bool is_object(std::string_view line) {
   }
 }
 
+// Whether an object begins here, whole or not: {"name":
+bool opens_an_object(std::string_view text) {
+  if (!text.starts_with('{')) return false;
+  const std::string_view rest = trimmed(text.substr(1));
+  if (!rest.starts_with('"')) return false;
+  std::size_t end = 1;
+  while (end < rest.size() && rest[end] != '"') end += rest[end] == '\\' ? 2 : 1;
+  return end < rest.size() && trimmed(rest.substr(end + 1)).starts_with(':');
+}
+
+// Whether all of it is one array; "[Illustration]" is none.
+bool is_array(std::string_view text) {
+  if (!text.starts_with('[') || !text.ends_with(']')) return false;
+  const std::string_view rest = trimmed(text.substr(1));
+  return rest.find_first_of("{[\"") == 0 ||
+         text.find_first_not_of("0123456789+-.,eE[] \t\r\n") == std::string_view::npos;
+}
+
+// Whether it begins with a tag, a declaration or a comment. "<unk>" and "<|endoftext|>" are words of texts.
 bool is_marked_up(std::string_view begin) {
-  std::string head(begin.substr(0, 14));
-  std::ranges::transform(head, head.begin(), [](unsigned char c) { return c < 128 ? std::tolower(c) : c; });
-  return head.starts_with("<!doctype html") || head.starts_with("<html") || head.starts_with("<?xml");
+  if (!begin.starts_with('<') || begin.size() < 2) return false;
+  if (begin[1] == '?' || begin[1] == '!') return true;
+  const std::string_view tag = begin.substr(1, begin.find_first_of(" \t\r\n>") - 1);
+  std::string name(tag.substr(0, 16));
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return c < 128 ? std::tolower(c) : c; });
+  const bool closes = begin.find(fmt::format("</{}>", tag)) != std::string_view::npos;
+  return name == "html" || (closes && !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
+                              return std::isalnum(c) != 0 || c == '-' || c == '_' || c == ':';
+                            }));
 }
 
 }  // namespace
@@ -69,12 +94,7 @@ std::optional<NoProse> what_is_no_prose(std::string_view content) {
     return NoProse{"holds lines of JSON, whose braces and names would be trained", true};
   if (is_object(text))
     return NoProse{"is JSON, whose braces and names would be trained", first.size() == text.size()};
-  const auto opens = [&](char bracket, std::string_view next) {
-    if (!text.starts_with(bracket)) return false;
-    const std::string_view rest = trimmed(text.substr(1));
-    return !rest.empty() && next.find(rest.front()) != std::string_view::npos;
-  };
-  if (opens('{', "\"") || (opens('[', "{[\"") && text.ends_with(']')))
+  if (opens_an_object(text) || is_array(text))
     return NoProse{"is JSON, whose braces and names would be trained"};
   return {};
 }
@@ -89,9 +109,12 @@ void require_text(std::string_view content, const Path& path, bool as_text, std:
   if (const std::size_t zero = content.find('\0'); zero != std::string_view::npos)
     refuse(fmt::format("is not text: byte {} is zero", zero),
            "give UTF-8; for UTF-16: iconv -f UTF-16 -t UTF-8; unpack what is compressed");
-  require_no_lfs_pointer(content, path);
+  require_no_lfs_pointer(without_bom(content), path);
   if (as_text) return;
-  const std::optional<NoProse> found = what_is_no_prose(content);
+  const std::string kind = path.extension().string();
+  const std::optional<NoProse> found = kind == ".csv" || kind == ".tsv"
+                                           ? NoProse{"is a table, whose columns would be trained"}
+                                           : what_is_no_prose(content);
   if (!found) return;
   const std::string name = path.string();
   refuse(found->what,

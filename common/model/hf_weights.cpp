@@ -1,6 +1,7 @@
 #include "common/model/hf_weights.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -63,8 +64,11 @@ const Path& one_safetensors_file(const Path& path) {
       refuse("is a folder, and a file is to be read", (path / "model.safetensors").string());
     for (const std::string& name : ops->list(path)) {
       if (name == "manifest.json" || name.starts_with("step-")) refuse(kOwn, own_fix(path));
+      if (name == "checkpoints" && ops->kind(path / name) == PathKind::directory)
+        refuse(kOwn, own_fix(path / name));
     }
   }
+  if (path.filename() == "manifest.json") refuse(kOwn, own_fix(parent_of(path)));
   if (path.filename().string().ends_with(".index.json"))
     refuse("it lists the files of a model that is stored in several",
            "store it in one: model.save_pretrained(dir, max_shard_size=\"100GB\")");
@@ -221,18 +225,22 @@ void HfWeights::check_names(const ParamLayout& layout) {
                      " are the vocabulary: the rest is padding, and left out");
 }
 
+// A copy that is aligned, unlike the file's bytes.
+at::Tensor HfWeights::stored(const SafeTensor& tensor) const {
+  at::Tensor copy = at::empty(tensor.shape, to_aten(*tensor.dtype));
+  const std::span<const std::byte> bytes = reader_.bytes(tensor);
+  std::memcpy(copy.mutable_data_ptr(), bytes.data(), bytes.size());
+  return copy;
+}
+
 void HfWeights::check_tied_head() const {
   const SafeTensor* head = find(kHead);
   const SafeTensor& wte = *source(kEmbedding);
   if (head == nullptr || head == &wte) return;
-  const auto rows = [&](const SafeTensor& t) {
-    const std::span<const std::byte> bytes = reader_.bytes(t);
-    return bytes.first(bytes.size() / static_cast<std::size_t>(t.shape[0]) *
-                       static_cast<std::size_t>(config_.vocab));
-  };
-  const bool alike = head->dtype == wte.dtype && head->shape.size() == 2 && head->shape[1] == wte.shape[1] &&
+  const bool alike = head->shape.size() == 2 && head->shape[1] == wte.shape[1] &&
                      (head->shape[0] == config_.vocab || is_padded(*head, {config_.vocab, wte.shape[1]}));
-  if (alike && std::ranges::equal(rows(*head), rows(wte))) return;
+  const auto rows = [&](const SafeTensor& t) { return stored(t).narrow(0, 0, config_.vocab).to(at::kFloat); };
+  if (alike && at::equal(rows(*head), rows(wte))) return;
   refuse("tensor '" + shown(head->name) + "' differs from wte.weight, but the workload's model is tied",
          "--set model.tied=off");
 }
@@ -302,13 +310,10 @@ void HfWeights::load_unit(const ParamLayout& layout, int unit, const UnitTensors
     const SafeTensor* source_of = source(t.name);
     if (source_of == nullptr) continue;  // zero
     const SafeTensor& found = *source_of;
-    const at::Tensor stored =
-        at::empty(found.shape, to_aten(*found.dtype));  // aligned, unlike the file's bytes
-    const std::span<const std::byte> bytes = reader_.bytes(found);
-    std::memcpy(stored.mutable_data_ptr(), bytes.data(), bytes.size());
     const at::Tensor here = file_view(t, config_, params, linear_);
     require_finite(found, here.size(0));
-    here.copy_(stored.dim() == 2 ? stored.narrow(0, 0, here.size(0)) : stored);
+    const at::Tensor whole = stored(found);
+    here.copy_(whole.dim() == 2 ? whole.narrow(0, 0, here.size(0)) : whole);
   }
 }
 

@@ -43,6 +43,7 @@ class HfWeights {
   void read_orientation(const ParamLayout& layout);
   [[nodiscard]] std::vector<std::int64_t> file_shape(const ParamTensor& tensor) const;
   [[nodiscard]] bool is_padded(const SafeTensor& found, const std::vector<std::int64_t>& wanted) const;
+  [[nodiscard]] at::Tensor stored(const SafeTensor& tensor) const;
   void check_tensor(const ParamTensor& wanted) const;
   void check_names(const ParamLayout& layout);
   void check_tied_head() const;

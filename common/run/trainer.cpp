@@ -77,6 +77,10 @@ RunShape shape_on(const Gpu* gpu, const TrainJob& job) {
   return shape;
 }
 
+std::string note_line(const std::string& note) {
+  return note.empty() ? "" : fmt::format("  note     {}\n", shown(note, 4096));
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainJob& job, const Ground& ground)
@@ -291,8 +295,7 @@ void Trainer::announce() const {
             << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
                            shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
-            << (job_.config.note.empty() ? "" : fmt::format("  note     {}\n", shown(job_.config.note, 4096)))
-            << (data_.note().empty() ? "" : fmt::format("  note     {}\n", shown(data_.note(), 4096)))
+            << note_line(job_.config.note) << note_line(data_.note()) << note_line(test_ ? test_->note() : "")
             << format_plan_table(rank_plans_of(job_.lesson, shape_), shape_.world, data_ranks(shape_))
             << job_.lesson.plans.predict(shape_) << says_of_checkpoints() << std::flush;
 }

@@ -225,6 +225,14 @@ TEST_F(PrepareTest, TokenFilesAreCheckedAndJoined) {
             "65|DIR/bad.bin: token 0 is 50257, but gpt2 has 50,257 ids|give tokens of GPT-2's vocabulary");
 }
 
+TEST_F(PrepareTest, PatternsAreTheShells) {
+  options_.inputs = {(dir_ / "a_*.bin").string()};
+  EXPECT_EQ(
+      error(),
+      "65|DIR/a_*.bin: is a pattern that matches no file, or stands in quotes|leave the quotes out: the "
+      "shell puts the files' names there");
+}
+
 TEST_F(PrepareTest, BareIdsNeedToBeAskedFor) {
   put("train.bin", std::string_view("h\0i\0", 4));
   EXPECT_EQ(error(),

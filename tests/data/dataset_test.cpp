@@ -159,18 +159,29 @@ TEST_F(DatasetTest, WhatIsNoProseIsRefused) {
       "DIR/text.txt --format jsonl --column text --tokenizer byte --out FILE.bin; or there --format text, if "
       "it is to be trained as it stands");
   for (const char* json : {"{\n  \"text\": \"a\"\n}\n", "[\n  {\"text\": \"a\"},\n  {\"text\": \"b\"}\n]\n",
-                           "[\"a\", \"b\"]", "{\"text\": \"a\"}"}) {
+                           "[\"a\", \"b\"]", "{\"text\": \"a\"}", "[1, 2,\n -3e5]", "{ \"cut\" : [1,"}) {
     put("text.txt", json);
     EXPECT_EQ(error().substr(0, 28), "65|DIR/text.txt: is JSON, wh") << json;
   }
-  for (const char* other : {"%PDF-1.7\nx", "<!DOCTYPE HTML>\n<p>a", "\n<html lang=en>"}) {
+  for (const char* other :
+       {"%PDF-1.7\nx", "<!DOCTYPE HTML>\n<p>a", "\n<html lang=en>", "<!-- saved -->\n<html>a",
+        "<?xml version='1.0'?><a/>", "<doc id=\"1\">\nA text.\n</doc>\n"}) {
     put("text.txt", other);
     EXPECT_EQ(error().substr(0, 20), "65|DIR/text.txt: is ") << other;
   }
-  for (const char* prose : {"{He said: a text in braces, long enough to train on.}",
-                            "[1] A footnote, and what follows it.\n[2] Another]",
-                            "version https is no pointer, but a text of some length",
-                            "\"{\" is a brace, of which texts may speak"}) {
+  put("text.txt", "\xef\xbb\xbf" + lfs);
+  EXPECT_EQ(error().substr(0, 31), "65|DIR/text.txt: is a pointer o");
+  put("table.csv", "id,text\n1,hello there\n");
+  workload_.data.source = (dir_ / "table.csv").string();
+  EXPECT_EQ(error().substr(0, 29), "65|DIR/table.csv: is a table,");
+  workload_.data.source = (dir_ / "text.txt").string();
+  for (const char* prose :
+       {"{He said: a text in braces, long enough to train on.}",
+        "[1] A footnote, and what follows it.\n[2] Another]",
+        "version https is no pointer, but a text of some length",
+        "\"{\" is a brace, of which texts may speak", "{ \"Hello\" } she said, and went on to say",
+        "<unk> is a word of WikiText's, and no tag at all", "[1] [2] are notes in a text of some length",
+        "<|endoftext|> is what ends a document of GPT-2"}) {
     put("text.txt", prose);
     EXPECT_EQ(error(), "no InputError") << prose;
   }

@@ -184,6 +184,16 @@ TEST(HfWeights, HeadOfTheOtherKind) {
   Edited copy(kFolder / "tied.safetensors");
   copy.add("lm_head.weight", DType::f32, {97, 32}, copy.data["transformer.wte.weight"]);
   EXPECT_EQ(refusal(copy.write("repeated.safetensors"), golden_config(true)), "accepted");
+  // The same numbers in another type are the same head.
+  Edited narrow(kFolder / "tied.safetensors");
+  std::vector<std::byte> halves;
+  auto& wte = narrow.data["transformer.wte.weight"];
+  for (std::size_t n = 0; n < wte.size(); n += 4) {
+    wte[n] = wte[n + 1] = std::byte{0};
+    halves.insert(halves.end(), {wte[n + 2], wte[n + 3]});
+  }
+  narrow.add("lm_head.weight", DType::bf16, {97, 32}, halves);
+  EXPECT_EQ(refusal(narrow.write("narrow_head.safetensors"), golden_config(true)), "accepted");
   copy.data["lm_head.weight"][5] ^= std::byte{1};
   EXPECT_EQ(refusal(copy.write("other_head.safetensors"), golden_config(true)),
             "tensor 'lm_head.weight' differs from wte.weight, but the workload's model is tied | --set "
@@ -348,13 +358,17 @@ TEST(HfWeights, OurOwnCheckpointsAreNamed) {
   atomic_write_file(*ops, folder / "step-000020/rank-0000.safetensors",
                     read_file(*ops, file.write("rank.safetensors")));
   atomic_write_file(*ops, folder / "step-000020/manifest.json", "{}");
-  for (const char* path : {"", "step-000020", "step-000020/rank-0000.safetensors"}) {
+  for (const char* path :
+       {"", "step-000020", "step-000020/rank-0000.safetensors", "step-000020/manifest.json"}) {
     const Path given = folder / path, named = given.has_extension() ? given.parent_path() : given;
     EXPECT_EQ(refusal(given, golden_config(true)),
               "is of a checkpoint of this program, which ranks have written in parts | checkpoint export " +
                   named.string() + " FILE.safetensors, then --init FILE.safetensors; or --resume " +
                   named.string() + ", to go on with its run");
   }
+  make_dirs(*ops, folder / "run/checkpoints/step-000020");
+  EXPECT_EQ(refusal(folder / "run", golden_config(true)),
+            refusal(folder / "run/checkpoints", golden_config(true)));
   make_dirs(*ops, folder / "hf");
   atomic_write_file(*ops, folder / "hf/model.safetensors", "x");
   EXPECT_EQ(refusal(folder / "hf", golden_config(true)),

@@ -86,7 +86,7 @@ WEIGHTS = {
             "  fix: a workload with the file's model: layers 2, vocab 257, width 32, context 32"),
     "--init right.safetensors --set model.layers=3": (
         65, "right.safetensors: tensor 'h.2.ln_1.weight' is missing\n"
-            "  fix: a GPT-2 file; it holds layers 2, vocab 257, width 32, context 32"),
+            "  fix: a workload with the file's model: layers 2, vocab 257, width 32, context 32"),
     "--init long_header.safetensors": (
         65, "long_header.safetensors: header length 18446744073709551615 at byte 0 is above the limit of 16000000"
         + NOT_SAFETENSORS),

@@ -104,6 +104,9 @@ std::vector<Input> find_inputs(FileOps& ops, const Options& options) {
       for (const Path& path : texts_below(ops, name)) add(path);
     } else if (kind == PathKind::absent && name == "austen") {
       inputs.push_back({name, Format::text});
+    } else if (kind == PathKind::absent && name.find_first_of("*?[") != std::string::npos) {
+      refuse(name, "is a pattern that matches no file, or stands in quotes",
+             "leave the quotes out: the shell puts the files' names there");
     } else {
       add(name);
     }

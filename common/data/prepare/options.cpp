@@ -41,13 +41,15 @@ usage: prepare INPUT... --out FILE.bin [flags]
 
 INPUT is a text file, a folder (all .txt files below it, in the order of their paths), a raw file of WikiText,
 lines of JSON, a file of tokens, a parquet file, or the word austen: the six novels that this repository carries.
-End-of-text stands between documents. Beside FILE.bin, FILE.bin.json says where the tokens come from.
+Several become one file; a byte order mark is dropped. End-of-text stands between documents. Beside FILE.bin, FILE.bin.json says where the tokens come from.
 
 )";
 
 constexpr const char* kTail = R"(
 examples:
   prepare notes/ --out notes.bin --licence "CC BY 4.0, by the authors of notes"
+  prepare chats.jsonl --column text --out chats.bin
+  prepare shard_*.bin --format u16 --out all.bin
   prepare wiki.train.raw --out wiki_train.bin --licence "CC BY-SA 3.0, Wikipedia's contributors"
 
 exit codes: 0, 64 command line, 65 an input is not what it must be, 69 something is not installed,
