@@ -14,13 +14,13 @@ namespace {
 constexpr std::array<std::string_view, 7> kNames = {"naive", "gpipe",     "1f1b", "interleaved",
                                                     "zb_h1", "pipedream", "2bw"};
 
-void refuse(const std::string& where, const std::string& what, const std::string& fix) {
+void refuse_setting(const std::string& where, const std::string& what, const std::string& fix) {
   throw InputError(ExitCode::usage, where, what, fix);
 }
 
-void require_range(const char* name, std::int64_t value, std::int64_t most) {
+void require_setting(const char* name, std::int64_t value, std::int64_t most) {
   if (value >= 1 && value <= most) return;
-  refuse(name, std::to_string(value) + " is out of range", "choose 1 to " + std::to_string(most));
+  refuse_setting(name, std::to_string(value) + " is out of range", "choose 1 to " + std::to_string(most));
 }
 
 // How many microbatches a step applies.
@@ -32,19 +32,19 @@ int update_every(const GenerateOptions& o) {
 void require_update_every(const GenerateOptions& o) {
   if (o.update_every != 0) {
     if (!is_asynchronous(o.family)) {
-      refuse("update_every", std::string(name_of(o.family)) + " steps once a batch",
+      refuse_setting("update_every", std::string(name_of(o.family)) + " steps once a batch",
              "leave update_every at 0, or choose pipedream or 2bw");
     }
-    require_range("update_every", o.update_every, o.microbatches);
+    require_setting("update_every", o.update_every, o.microbatches);
     if (o.microbatches % o.update_every != 0) {
-      refuse("update_every",
+      refuse_setting("update_every",
              std::to_string(o.update_every) + " does not divide the " + std::to_string(o.microbatches) +
                  " microbatches of a batch",
              "choose a divisor");
     }
   }
   if (o.family == Family::two_bw && update_every(o) < o.stages) {
-    refuse("microbatches",
+    refuse_setting("microbatches",
            "two weight versions need an update every M >= S microbatches, here M = " +
                std::to_string(update_every(o)) + " and S = " + std::to_string(o.stages),
            "choose at least " + std::to_string(o.stages) + " microbatches a batch");
@@ -52,22 +52,22 @@ void require_update_every(const GenerateOptions& o) {
 }
 
 void require_options(const GenerateOptions& o) {
-  require_range("stages", o.stages, kMostStages);
-  require_range("microbatches", o.microbatches, kMostMicrobatches);
-  require_range("batches", o.batches, kMostMicrobatches);
-  require_range("chunks", o.chunks, kMostChunks);
-  require_range("microbatches x batches", std::int64_t{o.microbatches} * o.batches, kMostMicrobatches);
-  require_range("stages x chunks x microbatches x batches",
+  require_setting("stages", o.stages, kMostStages);
+  require_setting("microbatches", o.microbatches, kMostMicrobatches);
+  require_setting("batches", o.batches, kMostMicrobatches);
+  require_setting("chunks", o.chunks, kMostChunks);
+  require_setting("microbatches x batches", std::int64_t{o.microbatches} * o.batches, kMostMicrobatches);
+  require_setting("stages x chunks x microbatches x batches",
                 std::int64_t{o.stages} * o.chunks * o.microbatches * o.batches, kMostCells);
   const bool chunked = o.family == Family::interleaved || o.family == Family::zb_h1;
   if (o.chunks > 1 && !chunked) {
-    refuse("chunks", std::string(name_of(o.family)) + " has one chunk a stage",
+    refuse_setting("chunks", std::string(name_of(o.family)) + " has one chunk a stage",
            "leave chunks at 1, or choose interleaved or zb_h1");
   }
   const bool pipedream_rule = o.versions == VersionRule::none || o.versions == VersionRule::stash ||
                               o.versions == VersionRule::vertical_sync;
   if (o.family == Family::pipedream && !pipedream_rule) {
-    refuse("versions", "pipedream has no rule " + std::string(name_of(o.versions)),
+    refuse_setting("versions", "pipedream has no rule " + std::string(name_of(o.versions)),
            "choose none, stash or vertical_sync");
   }
   require_update_every(o);

@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, kKinds> kKindNames = {"forward",
                                                              "drop"};
 constexpr std::array<std::string_view, kKinds> kKindMarks = {"F",  "B",  "I",    "W",     "SA",  "RA",
                                                              "SG", "RG", "step", "stash", "drop"};
-constexpr std::array<std::string_view, 5> kRuleNames = {"flush", "none", "stash", "vertical_sync",
+constexpr std::array<std::string_view, 5> kVersionRuleNames = {"flush", "none", "stash", "vertical_sync",
                                                         "two_buffers"};
 
 bool has_microbatch(Kind kind) { return is_compute(kind) || is_message(kind); }
@@ -202,7 +202,7 @@ Action parse_action(std::string_view text, int stage, const std::string& where) 
 }
 
 std::string_view name_of(Kind kind) { return kKindNames[static_cast<std::size_t>(kind)]; }
-std::string_view name_of(VersionRule rule) { return kRuleNames[static_cast<std::size_t>(rule)]; }
+std::string_view name_of(VersionRule rule) { return kVersionRuleNames[static_cast<std::size_t>(rule)]; }
 
 bool kind_from_name(std::string_view name, Kind& kind) {
   for (std::size_t i = 0; i < kKindNames.size(); ++i) {
@@ -214,8 +214,8 @@ bool kind_from_name(std::string_view name, Kind& kind) {
 }
 
 bool rule_from_name(std::string_view name, VersionRule& rule) {
-  for (std::size_t i = 0; i < kRuleNames.size(); ++i) {
-    if (kRuleNames[i] != name) continue;
+  for (std::size_t i = 0; i < kVersionRuleNames.size(); ++i) {
+    if (kVersionRuleNames[i] != name) continue;
     rule = static_cast<VersionRule>(i);
     return true;
   }

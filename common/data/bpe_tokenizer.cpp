@@ -64,7 +64,7 @@ std::string_view take_line(std::string_view& text) {
 
 constexpr std::uint32_t key_of(TokenId left, TokenId right) { return std::uint32_t{left} << kIdBits | right; }
 
-[[noreturn]] void refuse(const std::string& where, std::size_t line, const std::string& what) {
+[[noreturn]] void refuse_merge(const std::string& where, std::size_t line, const std::string& what) {
   throw InputError(ExitCode::data, fmt::format("{}:{}", where, line), what, kFetch);
 }
 
@@ -100,7 +100,7 @@ BpeTokenizer::BpeTokenizer(std::string_view name, std::string_view merges, const
     const std::string left = bytes_of(text.substr(0, blank), byte_of);
     const std::string right =
         blank == std::string_view::npos ? std::string() : bytes_of(text.substr(blank + 1), byte_of);
-    if (left.empty() || right.empty()) refuse(where, line, fmt::format("\"{}\" is not two symbols", text));
+    if (left.empty() || right.empty()) refuse_merge(where, line, fmt::format("\"{}\" is not two symbols", text));
     add_merge(left, right, where, line);
   }
 }
@@ -109,13 +109,13 @@ void BpeTokenizer::add_merge(std::string_view left, std::string_view right, cons
                              std::size_t line) {
   const auto left_id = id_of_.find(std::string(left)), right_id = id_of_.find(std::string(right));
   if (left_id == id_of_.end() || right_id == id_of_.end()) {
-    refuse(where, line, "merges a symbol that no line before it has made");
+    refuse_merge(where, line, "merges a symbol that no line before it has made");
   }
-  if (tokens_.size() == std::numeric_limits<TokenId>::max()) refuse(where, line, "more than 65,536 ids");
+  if (tokens_.size() == std::numeric_limits<TokenId>::max()) refuse_merge(where, line, "more than 65,536 ids");
   const auto id = static_cast<TokenId>(tokens_.size());
   const Merge merge{left_id->second, right_id->second};
   if (!id_of_.emplace(std::string(left).append(right), id).second) {
-    refuse(where, line, "makes a symbol that a line before it has made");
+    refuse_merge(where, line, "makes a symbol that a line before it has made");
   }
   tokens_.push_back(std::string(left).append(right));
   parts_.push_back(merge);

@@ -27,7 +27,7 @@ struct Inflater {
   }
 };
 
-[[noreturn]] void refuse(const Path& path, const std::string& what) {
+[[noreturn]] void refuse_corpus(const Path& path, const std::string& what) {
   throw InputError(ExitCode::data, path.string(), what,
                    "restore the file: git checkout -- common/data/corpus");
 }
@@ -51,9 +51,9 @@ std::string unpack_gzip(std::string_view packed, const Path& path) {
     status = inflate(&stream, Z_NO_FLUSH);
     text.append(chunk, 0, chunk.size() - stream.avail_out);
   }
-  if (status == Z_BUF_ERROR) refuse(path, fmt::format("cut off after {} bytes", packed.size()));
+  if (status == Z_BUF_ERROR) refuse_corpus(path, fmt::format("cut off after {} bytes", packed.size()));
   if (status != Z_STREAM_END) {
-    refuse(path, fmt::format("not gzip or damaged at byte {}: {}", stream.total_in,
+    refuse_corpus(path, fmt::format("not gzip or damaged at byte {}: {}", stream.total_in,
                              stream.msg != nullptr ? stream.msg : "unknown error"));
   }
   return text;
@@ -68,7 +68,7 @@ Path austen_text(FileOps& ops, const Path& cache) {
   const std::string text = unpack_gzip(MappedFile(archive).text(), archive);
   const std::string sha256 = hex_sha256(text);
   if (sha256 != kAustenSha256) {
-    refuse(archive, fmt::format("unpacks to a text with sha256 {} instead of {}", sha256, kAustenSha256));
+    refuse_corpus(archive, fmt::format("unpacks to a text with sha256 {} instead of {}", sha256, kAustenSha256));
   }
   atomic_write_file(ops, text_path, text);
   return text_path;

@@ -127,7 +127,7 @@ void against_zero(const Flags& flags, std::ostream& out) {
   if (pipeline > 0 && least > 0) out << times_as_much(least / pipeline, most / pipeline);
 }
 
-void refuse_unread(const Flags& flags) {
+void refuse_unread_by_compare(const Flags& flags) {
   flags.refuse_beside("against-zero", cost_flags());
   flags.refuse_beside("against-zero", {"batches", "chunks", "json"});
   flags.refuse_without("against-zero", {"micro-batch", "sequence", "hidden", "parameters"});
@@ -147,7 +147,7 @@ int compare_command(const std::vector<std::string>& arguments, const Console& co
   flags.add("hidden", "h, width of the model", "1024");
   flags.add("parameters", "P, parameters of the model", "354823168");
   if (flags.parse(arguments, console)) return 0;
-  refuse_unread(flags);
+  refuse_unread_by_compare(flags);
   if (flags.on("against-zero")) {
     against_zero(flags, console.out);
     return 0;

@@ -95,7 +95,7 @@ std::string utilization_comparison() {
   return bars_svg(figure);
 }
 
-void refuse_unread(const Flags& flags) {
+void refuse_unread_by_draw(const Flags& flags) {
   flags.refuse_beside("figure", schedule_flags());
   flags.refuse_beside("figure", cost_flags());
   flags.refuse_beside("figure", {"show-versions", "color"});
@@ -132,7 +132,7 @@ int draw_command(const std::vector<std::string>& arguments, const Console& conso
   flags.add("out", "writes SVG to this file; without it the terminal shows a timeline");
   flags.add_switch("show-versions", "SVG: colours by weight version");
   if (flags.parse(arguments, console)) return 0;
-  refuse_unread(flags);
+  refuse_unread_by_draw(flags);
   if (flags.given("figure")) {
     const std::string svg = figure_svg(flags.text("figure"));
     if (flags.given("out")) write_text(flags.text("out"), svg);

@@ -115,7 +115,7 @@ const Partition& choose(const std::string& name, const std::vector<Split>& all) 
   return *found->partition;
 }
 
-void refuse_unread(const Flags& flags) {
+void refuse_unread_by_partition(const Flags& flags) {
   flags.refuse_beside("profile", {"model", "micro-batch", "sequence", "flops"});
   flags.refuse_without("costs-out", {"split"});
 }
@@ -141,7 +141,7 @@ int partition_command(const std::vector<std::string>& arguments, const Console& 
             "writes that split's times and bytes to this .json file, for --costs of the other commands");
   flags.add("profile-out", "writes the profile to this .json file");
   if (flags.parse(arguments, console)) return 0;
-  refuse_unread(flags);
+  refuse_unread_by_partition(flags);
   const Profile profile = profile_of(flags);
   const Reduction reduction = reduction_of(flags);
   const std::vector<Split> all = splits(profile, flags.integer("ranks"), reduction);

@@ -19,10 +19,10 @@ constexpr CharClass class_by_search(std::uint32_t code) {
   return static_cast<CharClass>(*std::prev(after) & kClassMask);
 }
 
-constexpr std::uint32_t kAsciiEnd = 0x80;
-constexpr std::array<CharClass, kAsciiEnd> kAscii = [] {
-  std::array<CharClass, kAsciiEnd> classes{};
-  for (std::uint32_t code = 0; code < kAsciiEnd; ++code) classes[code] = class_by_search(code);
+constexpr std::uint32_t kAsciiCodes = 0x80;
+constexpr std::array<CharClass, kAsciiCodes> kAscii = [] {
+  std::array<CharClass, kAsciiCodes> classes{};
+  for (std::uint32_t code = 0; code < kAsciiCodes; ++code) classes[code] = class_by_search(code);
   return classes;
 }();
 
@@ -49,7 +49,7 @@ std::size_t contraction(std::string_view text) {
 }  // namespace
 
 CharClass char_class(char32_t code) {
-  if (code < kAsciiEnd) return kAscii[code];
+  if (code < kAsciiCodes) return kAscii[code];
   return code < kUnicodeEnd ? class_by_search(code) : CharClass::other;
 }
 

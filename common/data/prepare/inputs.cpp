@@ -13,7 +13,7 @@
 namespace sc::prepare {
 namespace {
 
-[[noreturn]] void refuse(const Path& path, const std::string& what, const std::string& fix) {
+[[noreturn]] void refuse_input(const Path& path, const std::string& what, const std::string& fix) {
   throw InputError(ExitCode::data, path.string(), what, fix);
 }
 
@@ -43,7 +43,7 @@ Format format_of(FileOps& ops, const Path& path) {
   if (first.starts_with("PAR1") || path.extension() == ".parquet") return Format::parquet;
   if (looks_like_token_file(first)) return Format::tokens;
   if (path.extension() == ".bin") {
-    refuse(path, "does not begin as llm.c's token files do",
+    refuse_input(path, "does not begin as llm.c's token files do",
            "--format u16 if it holds bare 2-byte ids (nanoGPT's), or --format text");
   }
   if (path.extension() == ".jsonl" || path.extension() == ".ndjson") return Format::jsonl;
@@ -71,9 +71,9 @@ std::vector<Path> texts_below(FileOps& ops, const Path& folder) {
   add_texts_below(ops, folder, seen, found);
   if (!found.empty()) return found;
   for (const std::string& name : ops.list(folder)) {
-    if (is_wikitext_name(name)) refuse(folder, "holds no .txt file, but " + name, (folder / name).string());
+    if (is_wikitext_name(name)) refuse_input(folder, "holds no .txt file, but " + name, (folder / name).string());
   }
-  refuse(folder, "holds no .txt file", "name the files, or a folder with .txt files");
+  refuse_input(folder, "holds no .txt file", "name the files, or a folder with .txt files");
 }
 
 /// A line without its newline; `next` becomes where the following one begins.
@@ -105,7 +105,7 @@ std::vector<Input> find_inputs(FileOps& ops, const Options& options) {
     } else if (kind == PathKind::absent && name == "austen") {
       inputs.push_back({name, Format::text});
     } else if (kind == PathKind::absent && name.find_first_of("*?[") != std::string::npos) {
-      refuse(name, "is a pattern that matches no file, or stands in quotes",
+      refuse_input(name, "is a pattern that matches no file, or stands in quotes",
              "leave the quotes out: the shell puts the files' names there");
     } else {
       add(name);

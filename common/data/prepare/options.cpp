@@ -56,7 +56,7 @@ exit codes: 0, 64 command line, 65 an input is not what it must be, 69 something
 73 the output cannot be written
 )";
 
-[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& fix) {
+[[noreturn]] void refuse_usage(const std::string& where, const std::string& what, const std::string& fix) {
   throw InputError(ExitCode::usage, where, what, fix);
 }
 
@@ -73,7 +73,7 @@ cxxopts::ParseResult parse(int argc, const char* const* argv) {
   try {
     return options.parse(argc, argv);
   } catch (const cxxopts::exceptions::exception& error) {
-    refuse("command line", ascii_quotes(error.what()), "prepare --help");
+    refuse_usage("command line", ascii_quotes(error.what()), "prepare --help");
   }
 }
 
@@ -81,19 +81,19 @@ std::vector<std::string> read_inputs(const std::vector<std::string>& words) {
   std::vector<std::string> names;
   for (const Flag& flag : kFlags) names.push_back(std::string("--") + flag.name);
   for (const std::string& word : words) {
-    if (word.empty()) refuse("command line", "an input is empty", "prepare my.txt --out my.bin");
+    if (word.empty()) refuse_usage("command line", "an input is empty", "prepare my.txt --out my.bin");
     if (word[0] == '-') refuse_flag(word, names, "prepare --help");
   }
-  if (words.empty()) refuse("command line", "no input", "prepare my.txt --out my.bin");
+  if (words.empty()) refuse_usage("command line", "no input", "prepare my.txt --out my.bin");
   return words;
 }
 
 /// The argument of a flag, or `otherwise` if it was not given.
 std::string argument(const cxxopts::ParseResult& given, const std::string& name, std::string otherwise) {
   if (given.count(name) == 0) return otherwise;
-  if (given.count(name) > 1) refuse("--" + name, "given twice", "give it once");
+  if (given.count(name) > 1) refuse_usage("--" + name, "given twice", "give it once");
   std::string value = given[name].as<std::string>();
-  if (value.empty()) refuse("--" + name, "its argument is empty", "prepare --help");
+  if (value.empty()) refuse_usage("--" + name, "its argument is empty", "prepare --help");
   return value;
 }
 
@@ -102,7 +102,7 @@ Format format_of(const std::string& name) {
     if (name == kFormats[i]) return static_cast<Format>(i);
   }
   const std::string near = nearest(name, {kFormats.begin(), kFormats.end()});
-  refuse("--format " + name, "not a format", near.empty() ? "prepare --help" : "--format " + near);
+  refuse_usage("--format " + name, "not a format", near.empty() ? "prepare --help" : "--format " + near);
 }
 
 /// "\\n" is a line's end, as in most shells it is not; an end of a line is one whatever the system, so that CR is left out.
@@ -117,7 +117,7 @@ std::string separator_of(const std::string& given) {
       text += given[i];
     }
   }
-  if (text.empty() && !given.empty()) refuse("--separator", "it is a CR alone", "--separator '\\n'");
+  if (text.empty() && !given.empty()) refuse_usage("--separator", "it is a CR alone", "--separator '\\n'");
   return text;
 }
 
@@ -153,15 +153,15 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   Options options;
   options.inputs = read_inputs(given.unmatched());
   options.out = argument(given, "out", "");
-  if (options.out.empty()) refuse("command line", "--out is missing", "--out FILE.bin");
+  if (options.out.empty()) refuse_usage("command line", "--out is missing", "--out FILE.bin");
   options.tokenizer = argument(given, "tokenizer", options.tokenizer);
   if (options.tokenizer != "gpt2" && options.tokenizer != "byte") {
-    refuse("--tokenizer " + options.tokenizer, "not a tokenizer", "--tokenizer gpt2, or --tokenizer byte");
+    refuse_usage("--tokenizer " + options.tokenizer, "not a tokenizer", "--tokenizer gpt2, or --tokenizer byte");
   }
   options.format = format_of(argument(given, "format", "auto"));
   options.separator = separator_of(argument(given, "separator", ""));
   if (!options.separator.empty() && options.format != Format::automatic && options.format != Format::text)
-    refuse("--separator", fmt::format("--format {} has documents of its own", name_of(options.format)),
+    refuse_usage("--separator", fmt::format("--format {} has documents of its own", name_of(options.format)),
            "leave it out, or --format text");
   options.column = argument(given, "column", options.column);
   options.licence = argument(given, "licence", options.licence);

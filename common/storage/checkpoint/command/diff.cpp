@@ -15,7 +15,7 @@ namespace sc::checkpoint {
 namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
-constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements compared at a time
+constexpr std::int64_t kComparedAtOnce = std::int64_t{1} << 20;  // elements compared at a time
 
 struct Difference {
   std::int64_t elements = 0;
@@ -112,8 +112,8 @@ Difference Comparison::difference(const Key& in_a, const Key& in_b, std::int64_t
   const std::int64_t width_a = size_of(type_a), width_b = size_of(type_b);
   std::vector<std::byte> from_a, from_b;
   Difference found;
-  for (std::int64_t begin = 0; begin < numel; begin += kPiece) {
-    const Range range{begin, std::min(begin + kPiece, numel)};
+  for (std::int64_t begin = 0; begin < numel; begin += kComparedAtOnce) {
+    const Range range{begin, std::min(begin + kComparedAtOnce, numel)};
     from_a.resize(static_cast<std::size_t>(range.size() * width_a));
     from_b.resize(static_cast<std::size_t>(range.size() * width_b));
     a_.read(in_a, range, from_a);

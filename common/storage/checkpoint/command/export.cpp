@@ -16,7 +16,7 @@
 namespace sc::checkpoint {
 namespace {
 
-constexpr std::int64_t kPiece = std::int64_t{1} << 18;  // elements written at a time
+constexpr std::int64_t kWrittenAtOnce = std::int64_t{1} << 18;  // elements written at a time
 constexpr std::int64_t kRows = 16;                      // of a transposed matrix: a cache line of its columns
 
 std::int64_t vocab_of(const Reader& reader) {
@@ -98,9 +98,9 @@ void Exporter::require_finite(const Key& key, std::span<const std::byte> from, D
 void Exporter::write_plain(const Key& key, std::int64_t numel) {
   const DType dtype = reader_.dtype(key);
   std::vector<std::byte> from;
-  resize(out_, kPiece, dtype_);
-  for (std::int64_t begin = 0; begin < numel; begin += kPiece) {
-    const Range range{begin, std::min(begin + kPiece, numel)};
+  resize(out_, kWrittenAtOnce, dtype_);
+  for (std::int64_t begin = 0; begin < numel; begin += kWrittenAtOnce) {
+    const Range range{begin, std::min(begin + kWrittenAtOnce, numel)};
     resize(from, range.size(), dtype);
     reader_.read(key, range, from);
     require_finite(key, from, dtype);
