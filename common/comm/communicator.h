@@ -141,8 +141,8 @@ class Communicator {
   Ticket send(const at::Tensor& t, Rank to, const What& what = {});
   Ticket recv(at::Tensor& t, Rank from, const What& what = {});
 
-  /// What all of these come to, once their arguments have been checked: backends carry it out, decorators hand
-  /// it on.
+  /// What all of these come to when their arguments have been checked: backends carry it out, decorators
+  /// hand it on.
   ///   from, to  what is read and what is written; of an operation with one tensor both are that one
   ///   peer      the root of a broadcast, the other end of a message
   virtual Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,

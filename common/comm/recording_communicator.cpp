@@ -50,7 +50,7 @@ RecordingCommunicator::RecordingCommunicator(std::unique_ptr<Communicator> inner
       members_(std::move(members)),
       group_(RankSet::of(members_)) {}
 
-// Every collective of the group has its number on all of its ranks: they issue the same ones in the same order.
+// A collective has the same number on all ranks of the group: they issue the same ones in the same order.
 Meeting RecordingCommunicator::next_collective() { return {group_, {}, ++collectives_}; }
 
 Meeting RecordingCommunicator::message_with(Rank peer) const {

@@ -70,7 +70,6 @@ enum class OpPurpose : std::uint8_t {
   text,      // the same in words
   addresses  // what ranks need to reach each other
 };
-inline constexpr int kOpPurposes = 13;
 constexpr std::string_view name_of(OpPurpose purpose) {
   constexpr std::string_view kNames[] = {
       "none",    "parameters", "gradients", "activations", "activation_gradients",
@@ -79,11 +78,11 @@ constexpr std::string_view name_of(OpPurpose purpose) {
   return kNames[static_cast<int>(purpose)];
 }
 
-/// unit: of the model (0 the embedding, 1 to L the blocks, the last one the head); kNoUnit: of none, or of several.
 inline constexpr int kNoUnit = -1;
+/// The same, and of which unit of the model.
 struct What {
   OpPurpose purpose = OpPurpose::none;
-  int unit = kNoUnit;
+  int unit = kNoUnit;  // 0 the embedding, 1 to L the blocks, then the head; kNoUnit: of none, or of several
   bool operator==(const What&) const = default;
 };
 
@@ -168,11 +167,11 @@ Bytes wire_bytes(const Operation& op);
 /// Of a part of the world the rank in it is taken to be rank % ranks, as neighbours have it.
 Bytes moved_bytes(const CommPlan& plan, Way way, Rank rank);
 
-/// For messages: "all_reduce of block 7's gradients (50,048 f32)", without a purpose "all_reduce of 50,048 f32".
+/// "all_reduce of block 7's gradients (50,048 f32)"; without a purpose "all_reduce of 50,048 f32".
 ///   last_unit  of the model; without it a unit is a number: "unit 7's".
 std::string describe(const Operation& op, int last_unit = kNoUnit);
-/// For tables: with a unit's number, and with how many ranks take part where a group is not all `world`:
-/// "..., 2 ranks", and how far apart they are where that is not one.
+/// For tables: the same with a unit's number, and with how many ranks take part where a group is not all
+/// `world`: "..., 2 ranks", and how far apart they are where that is not one.
 std::string describe(const Operation& op, WorldSize world);
 
 }  // namespace sc
