@@ -21,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 
+from operations import without_names
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SHARDING = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
 SETTINGS = {"default": "", "recompute": "activations=recompute", "micro 3": "batch.micro=3"}
@@ -118,7 +120,7 @@ def result(weights, record, lines):
     numbers = json.dumps([(step["loss"], step["grad_norm"]) for step in steps] + [record["validation_loss"]])
     found = {"weights": hashlib.sha256(weights.read_bytes()).hexdigest(), "losses": hashlib.sha256(numbers.encode()).hexdigest()}
     for what in ("predicted", "measured"):
-        found[what] = [{"bytes": rank[f"{what}_bytes"], "operations": rank[f"{what}_operations"]} for rank in record["ranks"]]
+        found[what] = [{"bytes": rank[f"{what}_bytes"], "operations": without_names(rank[f"{what}_operations"])} for rank in record["ranks"]]
         if not found[what] or not all(rank["bytes"] for rank in found[what]):
             return {"failed": f"the record has no {what} bytes"}
     return found

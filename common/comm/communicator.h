@@ -128,17 +128,25 @@ class Communicator {
   virtual std::shared_ptr<void> window(Bytes bytes) { return (void)bytes, nullptr; }
 
   /// Sums `t` over all ranks, in place.  Cost: each rank sends 2 (N-1)/N of it.
-  virtual Ticket all_reduce(at::Tensor& t) = 0;
+  ///   what  it carries, here and below: for the plan, the record and messages.
+  Ticket all_reduce(at::Tensor& t, const What& what = {});
   /// Sums `full` [N * n] over all ranks and leaves slice rank() in `shard` [n]. `shard` may be exactly that
   /// slice of `full`; no other overlap. `full` is clobbered only where `shard` aliases it.  Cost: (N-1)/N of
   /// full.
-  virtual Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) = 0;
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard, const What& what = {});
   /// Writes every rank's `shard` [n] to slice r of `full` [N * n]. In place as above.  Cost: (N-1)/N of full.
-  virtual Ticket all_gather(const at::Tensor& shard, at::Tensor& full) = 0;
-  virtual Ticket broadcast(at::Tensor& t, Rank root) = 0;
+  Ticket all_gather(const at::Tensor& shard, at::Tensor& full, const What& what = {});
+  Ticket broadcast(at::Tensor& t, Rank root, const What& what = {});
   /// Matched in issue order within a directed pair. A pending receive never blocks another operation.
-  virtual Ticket send(const at::Tensor& t, Rank to) = 0;
-  virtual Ticket recv(at::Tensor& t, Rank from) = 0;
+  Ticket send(const at::Tensor& t, Rank to, const What& what = {});
+  Ticket recv(at::Tensor& t, Rank from, const What& what = {});
+
+  /// What all of these come to when their arguments have been checked: backends carry it out, decorators
+  /// hand it on.
+  ///   from, to  what is read and what is written; of an operation with one tensor both are that one
+  ///   peer      the root of a broadcast, the other end of a message
+  virtual Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+                       std::optional<Rank> peer) = 0;
 
   /// Tickets of this group (and its splits) that were dropped without a wait.
   [[nodiscard]] virtual std::int64_t dropped_tickets() const = 0;

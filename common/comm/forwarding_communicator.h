@@ -1,4 +1,4 @@
-// A communicator that hands everything to another: a decorator overrides the operations that it is about.
+// A communicator that hands everything to another: a decorator overrides what it is about.
 #pragma once
 
 #include "common/comm/communicator.h"
@@ -15,16 +15,10 @@ class ForwardingCommunicator : public Communicator {
   void abort() noexcept override { inner_.abort(); }
   std::unique_ptr<Communicator> split(int color) override { return inner_.split(color); }
   std::shared_ptr<void> window(Bytes bytes) override { return inner_.window(bytes); }
-  Ticket all_reduce(at::Tensor& t) override { return inner_.all_reduce(t); }
-  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override {
-    return inner_.reduce_scatter(full, shard);
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               std::optional<Rank> peer) override {
+    return inner_.issue(op, from, to, peer);
   }
-  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override {
-    return inner_.all_gather(shard, full);
-  }
-  Ticket broadcast(at::Tensor& t, Rank root) override { return inner_.broadcast(t, root); }
-  Ticket send(const at::Tensor& t, Rank to) override { return inner_.send(t, to); }
-  Ticket recv(at::Tensor& t, Rank from) override { return inner_.recv(t, from); }
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_.dropped_tickets(); }
 
  private:

@@ -32,16 +32,16 @@ std::vector<std::string> gather_strings(Communicator& comm, const std::string& t
   const c10::InferenceMode inference;
   const std::int64_t world = to_int(comm.size());
   at::Tensor lengths = at::empty({world}, at::kLong);
-  comm.all_gather(one_number(static_cast<std::int64_t>(text.size())), lengths).wait();
+  comm.all_gather(one_number(static_cast<std::int64_t>(text.size())), lengths, {OpPurpose::numbers}).wait();
   if (comm.rank() != Rank{0}) {
-    if (!text.empty()) comm.send(bytes_of_text(text), Rank{0}).wait();
+    if (!text.empty()) comm.send(bytes_of_text(text), Rank{0}, {OpPurpose::text}).wait();
     return {};
   }
   std::vector<std::string> texts(static_cast<std::size_t>(world));
   texts[0] = text;
   for (int r = 1; r < world; ++r) {
     at::Tensor bytes = at::empty({lengths.const_data_ptr<std::int64_t>()[r]}, at::kByte);
-    if (bytes.numel() > 0) comm.recv(bytes, Rank{r}).wait();
+    if (bytes.numel() > 0) comm.recv(bytes, Rank{r}, {OpPurpose::text}).wait();
     texts[static_cast<std::size_t>(r)] = text_of_bytes(bytes);
   }
   return texts;
@@ -50,10 +50,10 @@ std::vector<std::string> gather_strings(Communicator& comm, const std::string& t
 std::string broadcast_string(Communicator& comm, const std::string& text) {
   const c10::InferenceMode inference;
   at::Tensor length = one_number(static_cast<std::int64_t>(text.size()));
-  comm.broadcast(length, Rank{0}).wait();
+  comm.broadcast(length, Rank{0}, {OpPurpose::numbers}).wait();
   at::Tensor bytes = comm.rank() == Rank{0} ? bytes_of_text(text)
                                             : at::empty({*length.const_data_ptr<std::int64_t>()}, at::kByte);
-  if (bytes.numel() > 0) comm.broadcast(bytes, Rank{0}).wait();
+  if (bytes.numel() > 0) comm.broadcast(bytes, Rank{0}, {OpPurpose::text}).wait();
   return text_of_bytes(bytes);
 }
 

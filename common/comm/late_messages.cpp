@@ -37,8 +37,11 @@ std::unique_ptr<Communicator> LateMessages::split(int color) {
   return part ? std::make_unique<LateMessages>(std::move(part), late_) : nullptr;
 }
 
-Ticket LateMessages::recv(at::Tensor& t, Rank from) {
-  return Ticket(std::make_unique<LateTicket>(owned_->recv(t, from).release(), late_));
+Ticket LateMessages::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+                           std::optional<Rank> peer) {
+  Ticket ticket = owned_->issue(op, from, to, peer);
+  if (op.kind != CommKind::recv) return ticket;
+  return Ticket(std::make_unique<LateTicket>(ticket.release(), late_));
 }
 
 }  // namespace sc

@@ -15,7 +15,8 @@ class LateMessages : public ForwardingCommunicator {
  public:
   LateMessages(std::unique_ptr<Communicator> inner, std::chrono::nanoseconds late);
   std::unique_ptr<Communicator> split(int color) override;
-  Ticket recv(at::Tensor& t, Rank from) override;
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               std::optional<Rank> peer) override;
 
  private:
   std::unique_ptr<Communicator> owned_;

@@ -27,10 +27,12 @@ struct Part {
 
 /// What all ranks must agree on.
 struct Request {
-  CommOp op;
+  Operation op;
   int root = -1;
   bool split = false;
-  bool operator==(const Request&) const = default;
+  [[nodiscard]] bool same_as(const Request& other) const {
+    return op.without_names() == other.op.without_names() && root == other.root && split == other.split;
+  }
   [[nodiscard]] std::string text() const {
     if (split) return "split";
     return describe(op) + (root >= 0 ? " from rank " + std::to_string(root) : "");
@@ -47,7 +49,7 @@ struct Collective {
 
 /// One side of a message that waits for the other side.
 struct Message {
-  CommOp op;
+  Operation op;
   Part part;
   std::shared_ptr<Completion> end = std::make_shared<Completion>();
 };
@@ -158,32 +160,8 @@ class LocalCommunicator : public Communicator {
   void abort() noexcept override { abort_group(*group_); }
   std::unique_ptr<Communicator> split(int color) override;
 
-  Ticket all_reduce(at::Tensor& t) override {
-    const CommOp op = checked(check_all_reduce(me(), t), t);
-    return ticket(post({op}, part(t, t)), t);
-  }
-  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override {
-    const CommOp op = checked(check_reduce_scatter(me(), full, shard), full);
-    return ticket(post({op}, part(full, shard)), full, shard);
-  }
-  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override {
-    const CommOp op = checked(check_all_gather(me(), shard, full), full);
-    return ticket(post({op}, part(shard, full)), shard, full);
-  }
-  Ticket broadcast(at::Tensor& t, Rank root) override {
-    const CommOp op = checked(check_broadcast(me(), t, root), t);
-    return ticket(post({op, static_cast<int>(root)}, part(t, t)), t);
-  }
-  Ticket send(const at::Tensor& t, Rank to) override {
-    const CommOp op = checked(check_send(me(), t, to), t);
-    Part mine = part(t, at::Tensor());
-    return Ticket(std::make_unique<HostTicket>(match(op, std::move(mine), rank_, to), drops_, t));
-  }
-  Ticket recv(at::Tensor& t, Rank from) override {
-    const CommOp op = checked(check_recv(me(), t, from), t);
-    Part mine = part(at::Tensor(), t);
-    return Ticket(std::make_unique<HostTicket>(match(op, std::move(mine), from, rank_), drops_, t));
-  }
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               std::optional<Rank> peer) override;
   std::int64_t dropped_tickets() const override { return drops_->count(); }
 
  private:
@@ -191,24 +169,8 @@ class LocalCommunicator : public Communicator {
   [[nodiscard]] std::string where(const std::string& operation) const {
     return "rank " + std::to_string(to_int(rank_)) + ": " + operation;
   }
-  CommOp checked(const CommOp& op, const at::Tensor& t) const {
-    check_on_cpu(me(), op, t);
-    return op;
-  }
-  static Part part(const at::Tensor& in, const at::Tensor& out) {
-    Part p;
-    p.in_tensor = in;
-    p.out_tensor = out;
-    if (in.defined()) p.in = in.const_data_ptr();
-    if (out.defined()) p.out = out.mutable_data_ptr();
-    return p;
-  }
-  Ticket ticket(const std::shared_ptr<Collective>& c, const at::Tensor& first,
-                const at::Tensor& second = {}) {
-    return Ticket(std::make_unique<HostTicket>(c->end, drops_, first, second));
-  }
   std::shared_ptr<Collective> post(const Request& request, Part mine);
-  std::shared_ptr<Completion> match(const CommOp& op, Part mine, Rank from, Rank to);
+  std::shared_ptr<Completion> match(const Operation& op, Part mine, Rank from, Rank to);
   void require_alive(const std::string& operation) const {
     if (group_->aborted) throw AbortedError(where(operation) + ": the group was aborted");
   }
@@ -218,6 +180,23 @@ class LocalCommunicator : public Communicator {
   const Rank rank_;
   std::shared_ptr<DropCounter> drops_;
 };
+
+Ticket LocalCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+                                std::optional<Rank> peer) {
+  check_on_cpu(me(), op, from);
+  Part mine;
+  mine.in_tensor = from, mine.in = from.const_data_ptr();
+  mine.out_tensor = to, mine.out = to.mutable_data_ptr();
+  std::shared_ptr<Completion> end;
+  if (op.kind == CommKind::send) {
+    end = match(op, std::move(mine), rank_, *peer);
+  } else if (op.kind == CommKind::recv) {
+    end = match(op, std::move(mine), *peer, rank_);
+  } else {
+    end = post({op, peer ? static_cast<int>(*peer) : -1}, std::move(mine))->end;
+  }
+  return Ticket(std::make_unique<HostTicket>(std::move(end), drops_, from, to));
+}
 
 // The slot of this rank's next collective: opened by the first rank to come, carried out by the last.
 std::shared_ptr<Collective> LocalCommunicator::post(const Request& request, Part mine) {
@@ -235,7 +214,7 @@ std::shared_ptr<Collective> LocalCommunicator::post(const Request& request, Part
       slot->parts.resize(group_->next.size());
     }
     c = slot;
-    if (!(c->request == request)) {
+    if (!c->request.same_as(request)) {
       c->end->fail({OpFailure::Kind::input, "operation " + std::to_string(number) + " of this group",
                     "ranks disagree: rank " + std::to_string(c->first_rank) + " issued " + c->request.text() +
                         ", rank " + std::to_string(me) + " issued " + request.text()});
@@ -250,7 +229,7 @@ std::shared_ptr<Collective> LocalCommunicator::post(const Request& request, Part
   return c;
 }
 
-std::shared_ptr<Completion> LocalCommunicator::match(const CommOp& op, Part mine, Rank from, Rank to) {
+std::shared_ptr<Completion> LocalCommunicator::match(const Operation& op, Part mine, Rank from, Rank to) {
   auto message = std::make_shared<Message>(Message{op, std::move(mine)});
   const bool sending = op.kind == CommKind::send;
   std::shared_ptr<Message> other;

@@ -23,10 +23,10 @@ void check_peer(Member me, CommKind kind, Rank peer, bool self_allowed) {
     refuse(me, kind, "a rank cannot send to itself or receive from itself");
 }
 
-CommOp check_tensor(Member me, CommKind kind, const at::Tensor& t) {
+Operation check_tensor(Member me, CommKind kind, const at::Tensor& t) {
   if (!t.defined()) refuse(me, kind, "the tensor is not defined");
   if (!t.is_contiguous()) refuse(me, kind, "the tensor is not contiguous");
-  return {kind, dtype_of(t), Elements(t.numel()), me.world};
+  return {kind, dtype_of(t), Elements(t.numel()), me.world, 1, me.what.purpose, me.what.unit};
 }
 
 // `shard` lies apart from `full`, or is exactly slice rank() of it.
@@ -39,9 +39,9 @@ bool overlap_allowed(Member me, const at::Tensor& full, const at::Tensor& shard)
   return apart || s == f + to_int(me.rank) * shard_bytes;
 }
 
-CommOp check_shards(Member me, CommKind kind, const at::Tensor& full, const at::Tensor& shard) {
-  const CommOp whole = check_tensor(me, kind, full);
-  const CommOp part = check_tensor(me, kind, shard);
+Operation check_shards(Member me, CommKind kind, const at::Tensor& full, const at::Tensor& shard) {
+  const Operation whole = check_tensor(me, kind, full);
+  const Operation part = check_tensor(me, kind, shard);
   if (whole.dtype != part.dtype) {
     refuse(
         me, kind,
@@ -84,32 +84,34 @@ DType dtype_of(const at::Tensor& t) {
   }
 }
 
-CommOp check_all_reduce(Member me, const at::Tensor& t) { return check_tensor(me, CommKind::all_reduce, t); }
+Operation check_all_reduce(Member me, const at::Tensor& t) {
+  return check_tensor(me, CommKind::all_reduce, t);
+}
 
-CommOp check_reduce_scatter(Member me, const at::Tensor& full, const at::Tensor& shard) {
+Operation check_reduce_scatter(Member me, const at::Tensor& full, const at::Tensor& shard) {
   return check_shards(me, CommKind::reduce_scatter, full, shard);
 }
 
-CommOp check_all_gather(Member me, const at::Tensor& shard, const at::Tensor& full) {
+Operation check_all_gather(Member me, const at::Tensor& shard, const at::Tensor& full) {
   return check_shards(me, CommKind::all_gather, full, shard);
 }
 
-CommOp check_broadcast(Member me, const at::Tensor& t, Rank root) {
+Operation check_broadcast(Member me, const at::Tensor& t, Rank root) {
   check_peer(me, CommKind::broadcast, root, true);
   return check_tensor(me, CommKind::broadcast, t);
 }
 
-CommOp check_send(Member me, const at::Tensor& t, Rank to) {
+Operation check_send(Member me, const at::Tensor& t, Rank to) {
   check_peer(me, CommKind::send, to, false);
   return check_tensor(me, CommKind::send, t);
 }
 
-CommOp check_recv(Member me, const at::Tensor& t, Rank from) {
+Operation check_recv(Member me, const at::Tensor& t, Rank from) {
   check_peer(me, CommKind::recv, from, false);
   return check_tensor(me, CommKind::recv, t);
 }
 
-void check_on_cpu(Member me, const CommOp& op, const at::Tensor& t) {
+void check_on_cpu(Member me, const Operation& op, const at::Tensor& t) {
   if (!t.device().is_cpu())
     refuse(me, op.kind, "the tensor is on " + t.device().str() + ", this transport needs host memory");
 }

@@ -57,7 +57,7 @@ class RecordedTicket : public TicketState {
 
 /// Issues an operation and its place in the record; one that is refused counts nowhere.
 template <class Issue>
-Ticket record_operation(const std::shared_ptr<CommRecord>& record, const CommOp& op, Bytes sent,
+Ticket record_operation(const std::shared_ptr<CommRecord>& record, const Operation& op, Bytes sent,
                         const Meeting& with, Issue&& issue, std::optional<std::int64_t> of_step = {}) {
   const std::int64_t number = record->issuing(op, sent, with, CommRecord::Clock::now(), of_step);
   std::unique_ptr<TicketState> state;

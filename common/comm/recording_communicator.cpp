@@ -5,7 +5,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "common/comm/op_check.h"
 #include "common/comm/recorded_ticket.h"
 
 namespace sc {
@@ -15,7 +14,7 @@ namespace {
 std::vector<Rank> members_of(Communicator& group, Rank me) {
   at::Tensor mine = at::empty({1}, at::kLong), all = at::empty({to_int(group.size())}, at::kLong);
   mine.mutable_data_ptr<std::int64_t>()[0] = to_int(me);
-  group.all_gather(mine, all).wait();
+  group.all_gather(mine, all, {OpPurpose::addresses}).wait();
   std::vector<Rank> members;
   for (std::int64_t i = 0; i < all.numel(); ++i)
     members.push_back(Rank{static_cast<int>(all.const_data_ptr<std::int64_t>()[i])});
@@ -51,10 +50,11 @@ RecordingCommunicator::RecordingCommunicator(std::unique_ptr<Communicator> inner
       members_(std::move(members)),
       group_(RankSet::of(members_)) {}
 
-// Every collective of the group has its number on all of its ranks: they issue the same ones in the same order.
-Meeting RecordingCommunicator::meeting(std::optional<Rank> peer) {
-  if (!peer) return {group_, {}, ++collectives_};
-  return {group_, members_.at(static_cast<std::size_t>(to_int(*peer))), 0};
+// A collective has the same number on all ranks of the group: they issue the same ones in the same order.
+Meeting RecordingCommunicator::next_collective() { return {group_, {}, ++collectives_}; }
+
+Meeting RecordingCommunicator::message_with(Rank peer) const {
+  return {group_, members_.at(static_cast<std::size_t>(to_int(peer))), 0};
 }
 
 void RecordingCommunicator::set_phase(std::string_view phase) { record_->set_phase(phase_from(phase)); }
@@ -63,20 +63,10 @@ CommPlan RecordingCommunicator::recorded(std::string_view phase, std::int64_t st
   return record_->recorded(phase_from(phase), step);
 }
 
-template <class Issue>
-Ticket RecordingCommunicator::record_op(const CommOp& op, std::optional<Rank> peer, Issue&& issue) {
-  try {
-    return record_operation(record_, op, wire_bytes(op, rank()), meeting(peer), issue);
-  } catch (...) {
-    if (!peer) --collectives_;  // refused
-    throw;
-  }
-}
-
 template <class Block>
 void RecordingCommunicator::record_blocking(Block&& block) {
-  const CommOp op{CommKind::barrier, DType::u8, Elements(0), size()};
-  const std::int64_t number = record_->issuing(op, Bytes(0), meeting({}), CommRecord::Clock::now());
+  const Operation op{CommKind::barrier, DType::u8, Elements(0), size(), stride()};
+  const std::int64_t number = record_->issuing(op, Bytes(0), next_collective(), CommRecord::Clock::now());
   record_->wait_began(number);
   try {
     block();
@@ -109,31 +99,19 @@ std::shared_ptr<void> RecordingCommunicator::window(Bytes bytes) {
   return memory;
 }
 
-Ticket RecordingCommunicator::all_reduce(at::Tensor& t) {
-  return record_op(check_all_reduce({rank(), size()}, t), {}, [&] { return inner_->all_reduce(t); });
-}
-
-Ticket RecordingCommunicator::reduce_scatter(const at::Tensor& full, at::Tensor& shard) {
-  return record_op(check_reduce_scatter({rank(), size()}, full, shard), {},
-                   [&] { return inner_->reduce_scatter(full, shard); });
-}
-
-Ticket RecordingCommunicator::all_gather(const at::Tensor& shard, at::Tensor& full) {
-  return record_op(check_all_gather({rank(), size()}, shard, full), {},
-                   [&] { return inner_->all_gather(shard, full); });
-}
-
-Ticket RecordingCommunicator::broadcast(at::Tensor& t, Rank root) {
-  return record_op(check_broadcast({rank(), size()}, t, root), {},
-                   [&] { return inner_->broadcast(t, root); });
-}
-
-Ticket RecordingCommunicator::send(const at::Tensor& t, Rank to) {
-  return record_op(check_send({rank(), size()}, t, to), to, [&] { return inner_->send(t, to); });
-}
-
-Ticket RecordingCommunicator::recv(at::Tensor& t, Rank from) {
-  return record_op(check_recv({rank(), size()}, t, from), from, [&] { return inner_->recv(t, from); });
+Ticket RecordingCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+                                    std::optional<Rank> peer) {
+  Operation recorded = op;
+  recorded.stride = stride();
+  const bool message = op.kind == CommKind::send || op.kind == CommKind::recv;
+  const Meeting with = message ? message_with(*peer) : next_collective();
+  try {
+    return record_operation(record_, recorded, wire_bytes(op, rank()), with,
+                            [&] { return inner_->issue(recorded, from, to, peer); });
+  } catch (...) {
+    if (!message) --collectives_;  // refused
+    throw;
+  }
 }
 
 }  // namespace sc

@@ -37,20 +37,16 @@ class RecordingCommunicator : public Communicator {
   void abort() noexcept override { inner_->abort(); }
   std::unique_ptr<Communicator> split(int color) override;
   std::shared_ptr<void> window(Bytes bytes) override;
-  Ticket all_reduce(at::Tensor& t) override;
-  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override;
-  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override;
-  Ticket broadcast(at::Tensor& t, Rank root) override;
-  Ticket send(const at::Tensor& t, Rank to) override;
-  Ticket recv(at::Tensor& t, Rank from) override;
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               std::optional<Rank> peer) override;
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
 
  private:
   RecordingCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<CommRecord> record,
                         std::vector<Rank> members);
-  template <class Issue>
-  Ticket record_op(const CommOp& op, std::optional<Rank> peer, Issue&& issue);
-  Meeting meeting(std::optional<Rank> peer);
+  Meeting next_collective();
+  [[nodiscard]] Meeting message_with(Rank peer) const;
+  [[nodiscard]] int stride() const { return group_.count > 0 ? group_.stride : 0; }
   /// Runs `block` as an operation that is waited for at once.
   template <class Block>
   void record_blocking(Block&& block);

@@ -44,11 +44,11 @@ at::Tensor room_on_all(Communicator& comm, std::int64_t bytes) {
     room = at::Tensor();
   }
   at::Tensor have = at::full({1}, room.defined() ? 1.0 : 0.0, options.dtype(at::kDouble));
-  comm.all_reduce(have).wait();
+  comm.all_reduce(have, {OpPurpose::numbers}).wait();
   return have.item<double>() < to_int(comm.size()) ? at::Tensor() : room;
 }
 
-double milliseconds_alone(Communicator& comm, const CommOp& op, const at::Tensor& room) {
+double milliseconds_alone(Communicator& comm, const Operation& op, const at::Tensor& room) {
   constexpr int kTimes = 10;
   const std::int64_t bytes = bytes_of(op.elements, op.dtype).value(), world = to_int(comm.size());
   at::Tensor full = room.narrow(0, 0, bytes).view(to_aten(op.dtype));
@@ -63,7 +63,7 @@ double milliseconds_alone(Communicator& comm, const CommOp& op, const at::Tensor
   return Milliseconds(gpu_origin().at - began).count() / kTimes;
 }
 
-std::string word_of(const CommOp& op) {
+std::string word_of(const Operation& op) {
   return fmt::format("{}:{}:{} ", static_cast<int>(op.kind), static_cast<int>(op.dtype), op.elements.value());
 }
 
@@ -107,7 +107,7 @@ std::vector<ProfileCommRow> communication_rows(std::span<const OpSpan> operation
 
 void measure_alone(Communicator& comm, const CommPlan& own, Profile& profile) {
   if (own.count.empty()) return;
-  const CommPlan plan = shared_by_all(comm, own);
+  const CommPlan plan = shared_by_all(comm, own.without_names());
   const std::int64_t bytes = room_of(plan, to_int(comm.size()));
   const at::Tensor room = bytes == 0 ? at::Tensor() : room_on_all(comm, bytes);
   if (!room.defined()) return;

@@ -8,6 +8,7 @@
 #include "common/base/control_group.h"
 #include "common/model/activation_plan.h"
 #include "common/strategy/gradient_dtype.h"
+#include "common/strategy/pool_gathers.h"
 
 namespace sc {
 
@@ -83,29 +84,30 @@ void plan_device(const RunShape& shape, const HostOptions& options, const Keeps&
   plan.add(Purpose::workspace, "scalars_host", "8 x 8", bytes_of(Elements(8), DType::f64), Place::pinned);
 }
 
+std::int64_t gathers_of(const ParamLayout& layout, const HostOptions& options, std::int64_t micro, int unit) {
+  if (options.parameters == ParametersOn::whole) return 1;
+  return gathers_of(layout, pool_of(layout, options), micro, unit);
+}
+
 CommPlan plan_operations(const RunShape& shape, const HostOptions& options) {
   CommPlan plan;
   const ParamLayout layout(shape.workload.model, shape.world);
   const PrecisionConfig& precision = shape.workload.precision;
-  const std::int64_t micro = micro_batches_of(shape), blocks = layout.num_blocks(),
-                     pool = pool_of(layout, options);
-  const bool whole = options.parameters == ParametersOn::whole;
+  const std::int64_t micro = micro_batches_of(shape);
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const Elements size(layout.unit(unit).sharded_size);
-    if (whole || unit == 0 || unit == layout.last_unit())
-      plan.add(CommKind::all_gather, precision.dtype, size, shape.world);
-    plan.add(CommKind::reduce_scatter, precision.grad_dtype, size, shape.world, micro);
+    plan.add(CommKind::all_gather, precision.dtype, size, shape.world, {OpPurpose::parameters, unit},
+             gathers_of(layout, options, micro, unit));
+    plan.add(CommKind::reduce_scatter, precision.grad_dtype, size, shape.world, {OpPurpose::gradients, unit},
+             micro);
   }
   for (const Piece& piece : cut_pieces(layout, shape.rank, options.piece)) {
-    plan.add(CommKind::to_host, precision.grad_dtype, Elements(piece.range.size()), WorldSize{1});
-    plan.add(CommKind::to_device, precision.dtype, Elements(piece.range.size()), WorldSize{1});
+    const Elements size(piece.range.size());
+    plan.add(CommKind::to_host, precision.grad_dtype, size, WorldSize{1}, {OpPurpose::gradients, piece.unit});
+    plan.add(CommKind::to_device, precision.dtype, size, WorldSize{1}, {OpPurpose::parameters, piece.unit});
   }
-  if (!whole)
-    plan.add(CommKind::all_gather, precision.dtype, Elements(layout.unit(1).sharded_size), shape.world,
-             blocks + (2 * micro - 1) * (blocks - pool));
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4),
-           shape.world);  // loss, tokens, sum of squares, overflow
-  plan.add(CommKind::to_host, DType::f64, Elements(4), WorldSize{1});  // lr, step, clip
+  plan.add(CommKind::all_reduce, DType::f64, Elements(4), shape.world, {OpPurpose::sums});
+  plan.add(CommKind::to_host, DType::f64, Elements(4), WorldSize{1}, {OpPurpose::scalars});
   return plan;
 }
 

@@ -8,7 +8,8 @@ namespace sc {
 
 void UnitBuffers::gather(int unit) {
   resident_[params_buffer_[unit]] = unit;
-  gathered_[unit] = context_.comm.all_gather(slices_[unit].params, params_[unit].sharded);
+  gathered_[unit] =
+      context_.comm.all_gather(slices_[unit].params, params_[unit].sharded, {OpPurpose::parameters, unit});
 }
 
 void UnitBuffers::release() { std::fill(resident_.begin(), resident_.end(), -1); }
@@ -16,7 +17,8 @@ void UnitBuffers::release() { std::fill(resident_.begin(), resident_.end(), -1);
 void UnitBuffers::reduce(int unit, Write write) {
   const std::size_t buffer = grads_buffer_[unit];
   at::Tensor& sum = in_flight_[buffer].lands_in(slices_[unit].grads, scratch_[buffer], write);
-  in_flight_[buffer].ticket = context_.comm.reduce_scatter(grads_[unit].sharded, sum);
+  in_flight_[buffer].ticket =
+      context_.comm.reduce_scatter(grads_[unit].sharded, sum, {OpPurpose::gradients, unit});
 }
 
 void UnitBuffers::square(int unit) {
@@ -30,7 +32,7 @@ void UnitBuffers::norm(at::Tensor& sums) {
   for (std::int64_t unit = 0; unit < squares_.size(0); ++unit)
     all.add_(squares_.select(0, unit).select(0, kSquares));
   finish_sums(sums);
-  context_.comm.all_reduce(sums).wait();
+  context_.comm.all_reduce(sums, {OpPurpose::sums}).wait();
   global_norm_and_clip(sums, context_.shape.workload.optim.clip, context_.scalars);
 }
 

@@ -15,7 +15,7 @@ OpEnd UpdateScalars::send(const RunContext& context, int turn) {
   device_.select(0, 0).copy_(context.scalars.lr);
   device_.select(0, 1).copy_(context.scalars.step);
   device_.select(0, 2).copy_(context.scalars.clip);
-  sent_ = context.copies.to_host(device_, host_[turn]);
+  sent_ = context.copies.to_host(device_, host_[turn], {OpPurpose::scalars});
   return sent_.end();
 }
 

@@ -57,14 +57,16 @@ void Messages::wait_sent() {
 
 Ticket Messages::send(const at::Tensor& t, const Action& action) {
   const auto mark = context_.timeline.mark(pipedream::to_text(action));
-  Ticket ticket = context_.comm.send(t, rank_of_stage(pipedream::peer_of(share_.schedule, action)));
+  Ticket ticket =
+      context_.comm.send(t, rank_of_stage(pipedream::peer_of(share_.schedule, action)), share_.what(action));
   if (blocking_) ticket.wait();
   return ticket;
 }
 
 Ticket Messages::receive(at::Tensor& t, const Action& action) {
   const auto mark = context_.timeline.mark(pipedream::to_text(action));
-  return context_.comm.recv(t, rank_of_stage(pipedream::peer_of(share_.schedule, action)));
+  return context_.comm.recv(t, rank_of_stage(pipedream::peer_of(share_.schedule, action)),
+                            share_.what(action));
 }
 
 void Messages::forward_loss(const Batch& batch, at::Tensor& sums) {
@@ -75,12 +77,18 @@ void Messages::forward_loss(const Batch& batch, at::Tensor& sums) {
     Slot slot{.set = alone ? chunk : 0, .input = 0};
     if (alone && position > 0) slot.from_set = chunk - 1;
     if (!alone && position > 0)
-      context_.comm.recv(stage_.input(slot), rank_of_stage((position - 1) % stages)).wait();
+      context_.comm
+          .recv(stage_.input(slot), rank_of_stage((position - 1) % stages),
+                {OpPurpose::activations, share_.part(position - 1).last()})
+          .wait();
     stage_.forward(position, batch.tokens, slot);
     if (share_.has_head(position)) {
       stage_.head_loss(batch.targets, slot, sums);
     } else if (!alone) {
-      context_.comm.send(stage_.output(slot), rank_of_stage((position + 1) % stages)).wait();
+      context_.comm
+          .send(stage_.output(slot), rank_of_stage((position + 1) % stages),
+                {OpPurpose::activations, share_.part(position).last()})
+          .wait();
     }
   }
 }

@@ -79,6 +79,14 @@ const Part& Share::part_of(int unit) const {
   return *std::ranges::find_if(parts, [&](const Part& part) { return unit <= part.last(); });
 }
 
+What Share::what(const pipedream::Action& message) const {
+  using pipedream::Kind;
+  const bool out = message.kind == Kind::send_activation || message.kind == Kind::receive_gradient,
+             activation = message.kind == Kind::send_activation || message.kind == Kind::receive_activation;
+  const int position = schedule.position(message) - (out ? 0 : 1);
+  return {activation ? OpPurpose::activations : OpPurpose::activation_gradients, part(position).last()};
+}
+
 std::string Share::in_words(std::size_t index, const pipedream::Action& action) const {
   return fmt::format("stage {}, action {}: {}", stage, index, pipedream::to_text(action));
 }

@@ -40,6 +40,8 @@ struct Share {
   [[nodiscard]] std::int64_t begin(int unit) const { return begins[static_cast<std::size_t>(unit)]; }
   /// What a rank says that it does, as pipedream names it.
   [[nodiscard]] std::string in_words(std::size_t index, const pipedream::Action& action) const;
+  /// What a message carries: the output of a position's last block, or its gradient.
+  [[nodiscard]] What what(const pipedream::Action& message) const;
 
   pipedream::Schedule schedule;  // of one step
   int stage = 0, replica = 0, replicas = 1;
@@ -66,6 +68,7 @@ struct Share {
 /// What a Stage takes from the ledger.
 void plan_stage(const RunShape& shape, const Share& share, MemoryPlan& plan);
 /// The messages of a list.
-void plan_messages(const RunShape& shape, const std::vector<pipedream::Action>& actions, CommPlan& plan);
+void plan_messages(const RunShape& shape, const Share& share, const std::vector<pipedream::Action>& actions,
+                   CommPlan& plan);
 
 }  // namespace sc

@@ -62,7 +62,7 @@ Json json_of(const RankBytes& bytes) {
   return json;
 }
 
-// How many ranks take part is said where it is not all of them.
+// How many ranks take part is said where it is not all of them, how far apart they are where it is not one.
 Json json_of(const CommPlan& plan, int world) {
   Json json = Json::array();
   for (const auto& [op, count] : plan.count) {
@@ -71,6 +71,9 @@ Json json_of(const CommPlan& plan, int world) {
                     {"elements", op.elements.value()},
                     {"count", count}});
     if (to_int(op.ranks) != world) json.back()["ranks"] = to_int(op.ranks);
+    if (op.stride != 1) json.back()["stride"] = op.stride;
+    if (op.purpose != OpPurpose::none) json.back()["purpose"] = name_of(op.purpose);
+    if (op.unit != kNoUnit) json.back()["unit"] = op.unit;
   }
   return json;
 }

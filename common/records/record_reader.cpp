@@ -141,12 +141,18 @@ RankBytes read_bytes(const Node& node) {
   return bytes;
 }
 
+// Records from before operations had names lack stride, purpose and unit.
 CommPlan read_operations(const Node& node, int world) {
   CommPlan plan;
-  for (const Node& op : node.elements()) {
-    plan.count[{enum_of(op["kind"], CommKind::disk_write), enum_of(op["dtype"], DType::u8),
-                Elements(op["elements"].integer()),
-                WorldSize{op.has("ranks") ? op["ranks"].small() : world}}] = op["count"].integer();
+  for (const Node& row : node.elements()) {
+    const auto small = [&](const char* key, int otherwise) {
+      return row.has(key) ? row[key].small() : otherwise;
+    };
+    Operation op{enum_of(row["kind"], CommKind::disk_write), enum_of(row["dtype"], DType::u8),
+                 Elements(row["elements"].integer()), WorldSize{small("ranks", world)}, small("stride", 1)};
+    if (row.has("purpose")) op.purpose = enum_of(row["purpose"], OpPurpose::addresses);
+    op.unit = small("unit", kNoUnit);
+    plan.count[op] = row["count"].integer();
   }
   return plan;
 }

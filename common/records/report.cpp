@@ -13,7 +13,7 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-std::int64_t count_of(const CommPlan& plan, const CommOp& op) {
+std::int64_t count_of(const CommPlan& plan, const Operation& op) {
   const auto found = plan.count.find(op);
   return found == plan.count.end() ? 0 : found->second;
 }
@@ -55,7 +55,8 @@ std::string memory_table(const MemoryPlan& plan) {
 // Beside messages there are copies and transfers; each way has a sum of its own.
 std::string sum_name(Way way) { return way == Way::wire ? "total" : "over the " + std::string(name_of(way)); }
 
-std::string operation_table(const CommPlan& plan) {
+std::string operation_table(const CommPlan& named) {
+  const CommPlan plan = named.without_names();
   if (plan.count.empty()) return "  none\n";
   Rows rows = {{"operation", "count", "elements", "dtype", "a rank sends"}};
   for (const Way way : {Way::wire, Way::link, Way::disk}) {
@@ -74,10 +75,10 @@ std::string operation_table(const CommPlan& plan) {
   return table(rows);
 }
 
-// Ranks [first, last] with equal plans.
+// Ranks [first, last] with plans that tables show alike.
 struct Alike {
   std::int64_t first, last;
-  const RankPlan* plan;
+  RankPlan plan;  // without names
   [[nodiscard]] std::string name() const {
     return first == last ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, last);
   }
@@ -87,10 +88,11 @@ std::vector<Alike> group_equal(const std::vector<RankPlan>& plans, std::int64_t 
   std::vector<Alike> groups;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const std::int64_t last = static_cast<std::int64_t>(i + 1) * alike - 1;
-    if (!groups.empty() && *groups.back().plan == plans[i]) {
+    RankPlan plan{plans[i].memory, plans[i].operations.without_names()};
+    if (!groups.empty() && groups.back().plan == plan) {
       groups.back().last = last;
     } else {
-      groups.push_back({last + 1 - alike, last, &plans[i]});
+      groups.push_back({last + 1 - alike, last, std::move(plan)});
     }
   }
   return groups;
@@ -103,7 +105,7 @@ void add_bytes_row(const std::string& name, const std::vector<Alike>& groups, co
   std::vector<std::string> row = {name};
   bool any = false;
   for (const Alike& group : groups) {
-    const Bytes bytes = bytes_in(group.plan->memory);
+    const Bytes bytes = bytes_in(group.plan.memory);
     any = any || bytes.value() > 0;
     row.push_back(human_bytes(bytes));
   }
@@ -127,21 +129,20 @@ std::string memory_by_group(const std::vector<Alike>& groups) {
 
 std::string operations_by_group(const std::vector<Alike>& groups, WorldSize world) {
   Rows rows = {{"operation"}};
-  std::set<CommOp> all;
+  std::set<Operation> all;
   for (const Alike& group : groups) {
     rows[0].push_back(group.name());
-    for (const auto& entry : group.plan->operations.count) all.insert(entry.first);
+    for (const auto& entry : group.plan.operations.count) all.insert(entry.first);
   }
-  for (const CommOp& op : all) {
+  for (const Operation& op : all) {
     rows.push_back({describe(op, world)});
-    for (const Alike& group : groups)
-      rows.back().push_back(human_count(count_of(group.plan->operations, op)));
+    for (const Alike& group : groups) rows.back().push_back(human_count(count_of(group.plan.operations, op)));
   }
   for (const Way way : {Way::wire, Way::link, Way::disk}) {
     std::vector<std::string> row = {way == Way::wire ? "a rank sends" : sum_name(way)};
     bool any = way == Way::wire;
     for (const Alike& group : groups) {
-      const Bytes bytes = moved_bytes(group.plan->operations, way, Rank{static_cast<int>(group.first)});
+      const Bytes bytes = moved_bytes(group.plan.operations, way, Rank{static_cast<int>(group.first)});
       any = any || bytes.value() > 0;
       row.push_back(human_bytes(bytes));
     }
@@ -155,6 +156,26 @@ void compare(const std::string& what, std::int64_t predicted, std::int64_t measu
       {what, human_count(predicted), human_count(measured), predicted == measured ? "equal" : "DIFFERENT"});
 }
 
+std::set<Operation> all_of(const CommPlan& a, const CommPlan& b) {
+  std::set<Operation> all;
+  for (const CommPlan* plan : {&a, &b})
+    for (const auto& entry : plan->count) all.insert(entry.first);
+  return all;
+}
+
+// Alike ones together; where those are equal in number and differ in what they carry, what does.
+void compare_operations(const CommPlan& predicted, const CommPlan& measured, WorldSize world, Rows& rows) {
+  const CommPlan a = predicted.without_names(), b = measured.without_names();
+  for (const Operation& alike : all_of(a, b)) {
+    compare(describe(alike, world), count_of(a, alike), count_of(b, alike), rows);
+    if (count_of(a, alike) != count_of(b, alike)) continue;
+    for (const Operation& op : all_of(predicted, measured)) {
+      if (op.without_names() == alike && count_of(predicted, op) != count_of(measured, op))
+        compare(describe(op, world), count_of(predicted, op), count_of(measured, op), rows);
+    }
+  }
+}
+
 }  // namespace
 
 std::string format_plan_table(const std::vector<RankPlan>& ranks, WorldSize world, std::int64_t alike) {
@@ -164,10 +185,10 @@ std::string format_plan_table(const std::vector<RankPlan>& ranks, WorldSize worl
            operation_table(ranks[0].operations);
   }
   const Alike& most = *std::max_element(groups.begin(), groups.end(), [](const Alike& a, const Alike& b) {
-    return a.plan->memory.total() < b.plan->memory.total();
+    return a.plan.memory.total() < b.plan.memory.total();
   });
   return "memory of the ranks\n" + memory_by_group(groups) + "of them " + most.name() + ", which hold" +
-         (most.first == most.last ? "s" : "") + " most\n" + memory_table(most.plan->memory) +
+         (most.first == most.last ? "s" : "") + " most\n" + memory_table(most.plan.memory) +
          "operations of the ranks in one step\n" + operations_by_group(groups, world);
 }
 
@@ -184,11 +205,7 @@ std::string format_predicted_measured(const MemoryPlan& memory, const CommPlan& 
   });
 
   Rows operations = {{"operations of one step", "predicted", "measured"}};
-  std::set<CommOp> all;
-  for (const auto& entry : comm.count) all.insert(entry.first);
-  for (const auto& entry : measured.operations.count) all.insert(entry.first);
-  for (const CommOp& op : all)
-    compare(describe(op, world), count_of(comm, op), count_of(measured.operations, op), operations);
+  compare_operations(comm, measured.operations, world, operations);
   for (const Way way : {Way::wire, Way::link, Way::disk}) {
     const Bytes planned = moved_bytes(comm, way, rank), found = moved_bytes(measured.operations, way, rank);
     if (way == Way::wire) {

@@ -105,13 +105,13 @@ void Trace::add(Lane lane, std::string name, Clock::time_point begin, Clock::tim
   add({lane, std::move(name), std::string(name_of(lane)), us(begin), us(end) - us(begin), {}});
 }
 
-void Trace::add_operation(const OpSpan& op) {
+void Trace::add_operation(const OpSpan& op, const std::string& name) {
   const std::optional<Clock::time_point> end = op.ended ? op.ended : op.wait_ended;
   if (!end) return;
   const Clock::time_point begin = op.began.value_or(op.issued);
   constexpr Lane kLanes[] = {Lane::communication, Lane::copies, Lane::disk};  // by Way
   TraceSpan span{kLanes[static_cast<int>(way_of(op.op.kind))],
-                 describe(op.op),
+                 name,
                  std::string(name_of(op.phase)),
                  us(begin),
                  us(*end) - us(begin),
@@ -123,13 +123,14 @@ void Trace::add_operation(const OpSpan& op) {
   add(std::move(span));
 }
 
-void Trace::add_run(std::span<const Step> steps, std::span<const OpSpan> operations) {
+void Trace::add_run(std::span<const Step> steps, std::span<const OpSpan> operations, int last_unit) {
   std::vector<std::pair<Clock::time_point, Clock::time_point>> waits;
   for (const OpSpan& op : operations) {
-    add_operation(op);
+    const std::string name = describe(op.op, last_unit);
+    add_operation(op, name);
     if (!op.wait_began || !op.wait_ended) continue;
     waits.emplace_back(*op.wait_began, *op.wait_ended);
-    add(Lane::wait, fmt::format("wait for {}", describe(op.op)), *op.wait_began, *op.wait_ended);
+    add(Lane::wait, fmt::format("wait for {}", name), *op.wait_began, *op.wait_ended);
   }
   std::sort(waits.begin(), waits.end());
   for (const Step& step : steps) {

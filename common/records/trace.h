@@ -51,7 +51,8 @@ class Trace {
   /// A whole run: operations from issue (on GPUs: from their beginning) to end (to the end of their wait
   /// where the transport does not know better), waits, and compute, which is what the waits leave of each
   /// step (of its time on the GPU, if it has one). Operations without an end are left out.
-  void add_run(std::span<const Step> steps, std::span<const OpSpan> operations);
+  ///   last_unit  of the model, for names
+  void add_run(std::span<const Step> steps, std::span<const OpSpan> operations, int last_unit = kNoUnit);
   /// What a strategy marked.
   void add_marks(std::span<const Timeline::Span> marks);
 
@@ -62,7 +63,7 @@ class Trace {
 
  private:
   [[nodiscard]] double us(Clock::time_point at) const;
-  void add_operation(const OpSpan& op);
+  void add_operation(const OpSpan& op, const std::string& name);
 
   Rank rank_;
   Clock::time_point origin_;

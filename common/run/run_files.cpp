@@ -44,7 +44,8 @@ std::string pack(const CommPlan& plan) {
   out << plan.count.size();
   for (const auto& [op, count] : plan.count) {
     out << ' ' << static_cast<int>(op.kind) << ' ' << static_cast<int>(op.dtype) << ' ' << op.elements.value()
-        << ' ' << to_int(op.ranks) << ' ' << count;
+        << ' ' << to_int(op.ranks) << ' ' << op.stride << ' ' << static_cast<int>(op.purpose) << ' '
+        << op.unit << ' ' << count;
   }
   return out.str();
 }
@@ -54,11 +55,11 @@ CommPlan unpack_operations(std::istream& in) {
   std::size_t size = 0;
   in >> size;
   for (std::size_t i = 0; i < size; ++i) {
-    int kind = 0, dtype = 0, ranks = 0;
+    int kind = 0, dtype = 0, ranks = 0, stride = 0, purpose = 0, unit = 0;
     std::int64_t elements = 0, count = 0;
-    in >> kind >> dtype >> elements >> ranks >> count;
-    plan.count[{static_cast<CommKind>(kind), static_cast<DType>(dtype), Elements(elements),
-                WorldSize{ranks}}] = count;
+    in >> kind >> dtype >> elements >> ranks >> stride >> purpose >> unit >> count;
+    plan.count[{static_cast<CommKind>(kind), static_cast<DType>(dtype), Elements(elements), WorldSize{ranks},
+                stride, static_cast<OpPurpose>(purpose), unit}] = count;
   }
   return plan;
 }
@@ -226,7 +227,7 @@ void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const
     std::vector<OpSpan> spans = comm.record().spans();
     std::erase_if(
         spans, [&](const OpSpan& s) { return s.step >= job_.traced_end(); });  // --profile keeps later ones
-    trace.add_run(traced_, spans);
+    trace.add_run(traced_, spans, static_cast<int>(shape_.workload.model.layers) + 1);
     trace.add_marks(marks);
     const std::vector<std::string> parts = gather_strings(comm, trace.serialise());
     if (shape_.rank == Rank{0}) {

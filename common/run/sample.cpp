@@ -148,7 +148,7 @@ Sample make_sample(Strategy& strategy, const SampleSource& source, Ledger& ledge
       next.fill_(finite ? draw(logits, vocab, source.temperature, uniform(key, static_cast<std::uint64_t>(i)))
                         : std::int64_t{-1} - model->first_nonfinite_unit(tokens));
     }
-    comm.broadcast(next, Rank{0}).wait();
+    comm.broadcast(next, Rank{0}, {OpPurpose::tokens}).wait();
     if (const std::int64_t said = next.const_data_ptr<std::int64_t>()[0]; said < 0) {
       sample.nonfinite_unit = static_cast<int>(-1 - said);  // no token: nothing can be drawn
       break;

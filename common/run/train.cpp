@@ -60,6 +60,7 @@ int train(const TrainJob& job) {
                        .gpu = {},
                        .share_gpu = job.line.share_gpu,
                        .link_ms = job.facts.links.message_ms,
+                       .last_unit = static_cast<int>(job.config.workload.model.layers) + 1,
                        .leaving = [&holds] { holds.leave(); }};
   const std::unique_ptr<Gpu> gpu = open_gpu(job, options);
   AllocatorWitness witness;

@@ -68,6 +68,7 @@ World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
 void World::connect(Ledger& ledger, const WorldOptions& options) {
   RecordOptions record;
   record.trace_steps = options.trace_steps;
+  record.last_unit = options.last_unit;
   if (!launch_.launched()) {
     board_.emplace(launch_.world);
     record.board = &*board_;

@@ -99,7 +99,7 @@ std::string nonfinite_weight(Strategy& strategy, const ParamLayout& layout, Comm
   at::Tensor mine = at::empty({2}, at::kLong), all = at::empty({2 * world}, at::kLong);
   mine.mutable_data_ptr<std::int64_t>()[0] = own.unit;
   mine.mutable_data_ptr<std::int64_t>()[1] = own.tensor;
-  comm.all_gather(mine, all).wait();
+  comm.all_gather(mine, all, {OpPurpose::numbers}).wait();
   const auto* found = all.const_data_ptr<std::int64_t>();
   for (std::int64_t r = 0; r < world; ++r) own = std::min(own, {found[2 * r], found[2 * r + 1]});
   if (own.none()) return "";
@@ -115,7 +115,7 @@ void throw_nonfinite(Strategy& strategy, double loss, std::int64_t step, Communi
   at::Tensor mine = at::empty({2}, at::kLong), all = at::empty({2 * world}, at::kLong);
   mine.mutable_data_ptr<std::int64_t>()[0] = scan.own;
   mine.mutable_data_ptr<std::int64_t>()[1] = scan.summed;
-  comm.all_gather(mine, all).wait();
+  comm.all_gather(mine, all, {OpPurpose::numbers}).wait();
   const auto* found = all.const_data_ptr<std::int64_t>();
   std::string who = "no rank's last micro-batch shows it: an earlier one, or the sum, made it";
   std::int64_t unit = kNone, own = kNone;

@@ -110,7 +110,7 @@ inline double evaluate(Strategy& strategy, Communicator& comm, std::span<const B
   at::Tensor& sums = strategy.sums();
   sums.zero_();
   for (const Batch& batch : batches) strategy.forward_loss(batch, sums);
-  comm.all_reduce(sums).wait();
+  comm.all_reduce(sums, {OpPurpose::sums}).wait();
   return mean_loss(sums);
 }
 
@@ -126,7 +126,7 @@ double evaluate_rounds(Strategy& strategy, Communicator& comm, Next next) {
     for (const Batch& batch : batches) strategy.forward_loss(batch, sums);
     (void)sums[kTokens].item();  // the next round's tokens go where these were
   }
-  comm.all_reduce(sums).wait();
+  comm.all_reduce(sums, {OpPurpose::sums}).wait();
   return mean_loss(sums);
 }
 

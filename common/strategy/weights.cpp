@@ -63,7 +63,7 @@ UnitTensors whole_unit(const Weights& state, const Holders& holders, const Param
     }
     if (here) continue;
     at::Tensor sum = whole.segment(segment);
-    comm.all_reduce(sum).wait();
+    comm.all_reduce(sum, {OpPurpose::parameters, unit}).wait();
   }
   return whole;
 }

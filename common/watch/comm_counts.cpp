@@ -10,16 +10,16 @@ CommCounts::CommCounts(std::int64_t keep_steps) : keep_steps_(keep_steps) {
   phases_.fill({{}, std::numeric_limits<std::int64_t>::min()});
 }
 
-void CommCounts::add(Phase phase, std::int64_t step, const CommOp& op) {
+void CommCounts::add(Phase phase, std::int64_t step, const Operation& op) {
   Steps& steps = in(phase);
-  steps.plans[step].add(op.kind, op.dtype, op.elements, op.ranks);
+  steps.plans[step].add(op);
   while (static_cast<std::int64_t>(steps.plans.size()) > keep_steps_) {
     steps.forgotten_before = steps.plans.begin()->first + 1;
     steps.plans.erase(steps.plans.begin());
   }
 }
 
-void CommCounts::take_back(Phase phase, std::int64_t step, const CommOp& op) {
+void CommCounts::take_back(Phase phase, std::int64_t step, const Operation& op) {
   const auto plan = in(phase).plans.find(step);
   if (plan == in(phase).plans.end()) return;
   auto& count = plan->second.count;

@@ -15,9 +15,9 @@ class CommCounts {
   /// At least that many of the last steps of each phase are kept.
   explicit CommCounts(std::int64_t keep_steps);
 
-  void add(Phase phase, std::int64_t step, const CommOp& op);
+  void add(Phase phase, std::int64_t step, const Operation& op);
   /// The operation was refused.
-  void take_back(Phase phase, std::int64_t step, const CommOp& op);
+  void take_back(Phase phase, std::int64_t step, const Operation& op);
   /// Empty if there were none.  Errors: std::out_of_range for a step that is not kept any more.
   [[nodiscard]] CommPlan of(Phase phase, std::int64_t step) const;
 

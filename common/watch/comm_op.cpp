@@ -1,11 +1,28 @@
 #include "common/watch/comm_op.h"
 
+#include <algorithm>
+
 #include "common/base/text.h"
 
 namespace sc {
 
+void CommPlan::add(const Operation& op, std::int64_t times) {
+  if (op.elements.value() > 0 && times > 0) count[op] += times;
+}
+
 void CommPlan::add(CommKind kind, DType dtype, Elements elements, WorldSize ranks, std::int64_t times) {
-  if (elements.value() > 0 && times > 0) count[{kind, dtype, elements, ranks}] += times;
+  add(Operation{kind, dtype, elements, ranks}, times);
+}
+
+void CommPlan::add(CommKind kind, DType dtype, Elements elements, WorldSize ranks, const What& what,
+                   std::int64_t times) {
+  add(Operation{kind, dtype, elements, ranks, 1, what.purpose, what.unit}, times);
+}
+
+CommPlan CommPlan::without_names() const {
+  CommPlan plan;
+  for (const auto& [op, times] : count) plan.count[op.without_names()] += times;
+  return plan;
 }
 
 bool RankSet::contains(Rank rank) const {
@@ -23,7 +40,7 @@ RankSet RankSet::of(const std::vector<Rank>& members) {
   return set;
 }
 
-Bytes wire_bytes(const CommOp& op, Rank rank) {
+Bytes wire_bytes(const Operation& op, Rank rank) {
   const std::int64_t others = to_int(op.ranks) - 1;
   if (others == 0) return Bytes(0);
   switch (op.kind) {
@@ -48,7 +65,7 @@ Bytes wire_bytes(const CommOp& op, Rank rank) {
   return Bytes(0);
 }
 
-Bytes wire_bytes(const CommOp& op) { return wire_bytes(op, Rank{0}); }
+Bytes wire_bytes(const Operation& op) { return wire_bytes(op, Rank{0}); }
 
 Bytes moved_bytes(const CommPlan& plan, Way way, Rank rank) {
   Bytes sum;
@@ -60,16 +77,32 @@ Bytes moved_bytes(const CommPlan& plan, Way way, Rank rank) {
   return sum;
 }
 
-std::string describe(const CommOp& op) {
-  if (op.kind == CommKind::barrier) return "barrier";
-  return std::string(name_of(op.kind)) + " of " + human_count(op.elements.value()) + " " +
-         std::string(name_of(op.dtype));
+namespace {
+
+std::string unit_in_words(int unit, int last_unit) {
+  if (last_unit == kNoUnit) return "unit " + std::to_string(unit);
+  if (unit == 0) return "the embedding";
+  return unit == last_unit ? "the head" : "block " + std::to_string(unit);
 }
 
-std::string describe(const CommOp& op, WorldSize world) {
+}  // namespace
+
+std::string describe(const Operation& op, int last_unit) {
+  if (op.kind == CommKind::barrier) return "barrier";
+  const std::string size = human_count(op.elements.value()) + " " + std::string(name_of(op.dtype));
+  std::string text = std::string(name_of(op.kind)) + " of ";
+  if (op.purpose == OpPurpose::none) return text + size;
+  if (op.unit != kNoUnit) text += unit_in_words(op.unit, last_unit) + "'s ";
+  std::string purpose(name_of(op.purpose));
+  std::replace(purpose.begin(), purpose.end(), '_', ' ');
+  return text + purpose + " (" + size + ")";
+}
+
+std::string describe(const Operation& op, WorldSize world) {
   const bool between_two = op.kind == CommKind::send || op.kind == CommKind::recv;
   if (op.ranks == world || between_two || way_of(op.kind) != Way::wire) return describe(op);
-  return describe(op) + ", " + std::to_string(to_int(op.ranks)) + " ranks";
+  const std::string text = describe(op) + ", " + std::to_string(to_int(op.ranks)) + " ranks";
+  return op.stride == 1 ? text : text + ", " + std::to_string(op.stride) + " apart";
 }
 
 }  // namespace sc

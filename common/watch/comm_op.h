@@ -54,21 +54,64 @@ constexpr Way way_of(CommKind kind) {
   return kind < CommKind::disk_read ? Way::link : Way::disk;
 }
 
+/// What an operation carries.
+enum class OpPurpose : std::uint8_t {
+  none,  // not said
+  parameters,
+  gradients,  // of parameters
+  activations,
+  activation_gradients,
+  states,   // of the optimizer: master, momentum, variance
+  sums,     // loss, tokens, sum of squares, overflow flag
+  scalars,  // learning rate, step, clip
+  hashes,   // of parameters, to be compared
+  tokens,
+  numbers,   // anything else that ranks tell each other
+  text,      // the same in words
+  addresses  // what ranks need to reach each other
+};
+constexpr std::string_view name_of(OpPurpose purpose) {
+  constexpr std::string_view kNames[] = {
+      "none",    "parameters", "gradients", "activations", "activation_gradients",
+      "states",  "sums",       "scalars",   "hashes",      "tokens",
+      "numbers", "text",       "addresses"};
+  return kNames[static_cast<int>(purpose)];
+}
+
+inline constexpr int kNoUnit = -1;
+/// The same, and of which unit of the model.
+struct What {
+  OpPurpose purpose = OpPurpose::none;
+  int unit = kNoUnit;  // 0 the embedding, 1 to L the blocks, then the head; kNoUnit: of none, or of several
+  bool operator==(const What&) const = default;
+};
+
 /// One kind of operation. `elements` counts the whole logical tensor: all_reduce, broadcast, send, recv: the
 /// tensor; reduce_scatter and all_gather: the full one, ranks * shard.
-struct CommOp {
+struct Operation {
   CommKind kind{};
   DType dtype{};
   Elements elements;
   WorldSize ranks{1};  // of the group; of a copy or a transfer: this one
-  auto operator<=>(const CommOp&) const = default;
+  int stride = 1;      // from one rank of the group to the next, in the world; 0: they are not evenly spaced
+  OpPurpose purpose = OpPurpose::none;
+  int unit = kNoUnit;
+  auto operator<=>(const Operation&) const = default;
+  [[nodiscard]] What what() const { return {purpose, unit}; }
+  /// Alike in kind, dtype, elements and ranks.
+  [[nodiscard]] Operation without_names() const { return {kind, dtype, elements, ranks}; }
 };
 
 /// How often each operation happens in one training step on one rank.
 struct CommPlan {
-  std::map<CommOp, std::int64_t> count;
+  std::map<Operation, std::int64_t> count;
   /// An operation of nothing is none.
+  void add(const Operation& op, std::int64_t times = 1);
   void add(CommKind kind, DType dtype, Elements elements, WorldSize ranks, std::int64_t times = 1);
+  void add(CommKind kind, DType dtype, Elements elements, WorldSize ranks, const What& what,
+           std::int64_t times = 1);
+  /// The same operations, alike ones together: what tables show.
+  [[nodiscard]] CommPlan without_names() const;
   bool operator==(const CommPlan&) const = default;
 };
 
@@ -117,16 +160,18 @@ constexpr Slice slice_of(Elements elements, Rank rank, WorldSize world) {
 ///   recv, barrier, and what is no message: none
 /// A group of one sends nothing. Without `rank`: of the rank that sends the most, which is every rank where
 /// the counts divide.
-Bytes wire_bytes(const CommOp& op, Rank rank);
-Bytes wire_bytes(const CommOp& op);
+Bytes wire_bytes(const Operation& op, Rank rank);
+Bytes wire_bytes(const Operation& op);
 
 /// Bytes that `rank` of the world moves over one way: it sends them, or copies them, or reads and writes them.
 /// Of a part of the world the rank in it is taken to be rank % ranks, as neighbours have it.
 Bytes moved_bytes(const CommPlan& plan, Way way, Rank rank);
 
-/// "all_reduce of 1,000 f32", for messages.
-std::string describe(const CommOp& op);
-/// The same, and how many ranks take part where a group is not all `world`: "..., 2 ranks".
-std::string describe(const CommOp& op, WorldSize world);
+/// "all_reduce of block 7's gradients (50,048 f32)"; without a purpose "all_reduce of 50,048 f32".
+///   last_unit  of the model; without it a unit is a number: "unit 7's".
+std::string describe(const Operation& op, int last_unit = kNoUnit);
+/// For tables: the same with a unit's number, and with how many ranks take part where a group is not all
+/// `world`: "..., 2 ranks", and how far apart they are where that is not one.
+std::string describe(const Operation& op, WorldSize world);
 
 }  // namespace sc

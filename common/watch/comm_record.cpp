@@ -5,7 +5,9 @@
 namespace sc {
 
 CommRecord::CommRecord(Rank world_rank, const RecordOptions& options)
-    : rank_(world_rank), board_(options.board), counts_(options.keep_steps), times_(options.trace_steps) {}
+    : rank_(world_rank), board_(options.board), counts_(options.keep_steps), times_(options.trace_steps) {
+  if (board_ != nullptr && options.last_unit != kNoUnit) board_->set_last_unit(options.last_unit);
+}
 
 void CommRecord::set_phase(Phase phase) {
   const std::lock_guard lock(mutex_);
@@ -68,7 +70,7 @@ std::int64_t CommRecord::operations() const {
   return operations_;
 }
 
-std::int64_t CommRecord::issuing(const CommOp& op, Bytes sent, const Meeting& with, Clock::time_point at,
+std::int64_t CommRecord::issuing(const Operation& op, Bytes sent, const Meeting& with, Clock::time_point at,
                                  std::optional<std::int64_t> of_step) {
   const std::lock_guard lock(mutex_);
   sweep(false);

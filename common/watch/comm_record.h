@@ -21,7 +21,7 @@ namespace sc {
 /// An operation that has not ended as far as this rank knows.
 struct OutstandingOp {
   std::int64_t number = 0;
-  CommOp op;
+  Operation op;
   Meeting with;
   bool waiting = false;  // somebody is inside its wait or is issuing it, or a GPU waits for it
   Phase phase{};
@@ -32,6 +32,7 @@ struct RecordOptions {
   std::int64_t keep_steps = 64;    // recorded() knows at least that many of the last steps of each phase
   std::int64_t trace_steps = 0;    // spans are kept of steps below this, of every phase
   ProgressBoard* board = nullptr;  // told of every operation; outlives the record
+  int last_unit = kNoUnit;         // of the model, for the board's words
 };
 
 /// One record a rank, shared by its world communicator and all splits. Thread-safe.
@@ -61,7 +62,7 @@ class CommRecord {
   /// An operation is being issued: until issued() or withdrawn() the rank counts as waiting, since a backend
   /// may have to meet the others first. Returns the operation's number.
   ///   of_step  the training step it counts for, where a thread beside the steps issues it; empty: the present one.
-  std::int64_t issuing(const CommOp& op, Bytes sent, const Meeting& with, Clock::time_point at,
+  std::int64_t issuing(const Operation& op, Bytes sent, const Meeting& with, Clock::time_point at,
                        std::optional<std::int64_t> of_step = {});
   /// `ended` is asked by outstanding() under the record's lock until wait_ended() or forget().
   void issued(std::int64_t number, std::function<bool()> ended);

@@ -20,7 +20,7 @@ struct OpSpan {
   std::int64_t number = 0;  // 1, 2, ... on this rank
   Phase phase{};
   std::int64_t step = 0;
-  CommOp op;
+  Operation op;
   Bytes sent;  // by formula (wire_bytes)
   Clock::time_point issued;
   std::optional<Clock::time_point> began, ended;  // where the transport knows them

@@ -133,7 +133,7 @@ std::string position_text(const RankProgress& p) {
 
 std::string last_text(const RankProgress& p) {
   if (!p.last) return "no operation yet, " + position_text(p);
-  return "last operation " + std::to_string(p.operations) + " (" + describe(*p.last) + "), " +
+  return "last operation " + std::to_string(p.operations) + " (" + describe(*p.last, p.last_unit) + "), " +
          position_text(p);
 }
 
@@ -149,8 +149,8 @@ std::string names(const std::vector<Peer>& peers) {
   return text;
 }
 
-std::string operation_text(const OutstandingOp& op) {
-  std::string text = "its operation " + std::to_string(op.number) + " (" + describe(op.op);
+std::string operation_text(const OutstandingOp& op, int last_unit) {
+  std::string text = "its operation " + std::to_string(op.number) + " (" + describe(op.op, last_unit);
   if (op.with.peer)
     text +=
         (op.op.kind == CommKind::send ? " to rank " : " from rank ") + std::to_string(to_int(*op.with.peer));
@@ -228,14 +228,14 @@ std::string describe_hang(const ProgressBoard& board, Rank rank,
            last_text(mine) + fix_text(lost, limit);
   }
   if (waits_for && way_of(waits_for->op.kind) == Way::disk && of_state(lost, State::gone).empty()) {
-    return me + " is stuck: " + operation_text(*waits_for) + " has not ended" + over +
+    return me + " is stuck: " + operation_text(*waits_for, mine.last_unit) + " has not ended" + over +
            "\n  fix: see whether the disk still answers (dmesg); one that is only slow needs a longer "
            "--watchdog "
            "(now " +
            milliseconds_text(limit.count()) + ")";
   }
   const std::string seen =
-      waits_for ? me + " waits for " + operation_text(*waits_for) + over : "noticed by " + me;
+      waits_for ? me + " waits for " + operation_text(*waits_for, mine.last_unit) + over : "noticed by " + me;
   if (!ring.empty()) return ring_text(ring, seen) + fix_text(ring, limit);
   return (lost.empty() ? all_wait_text(peers, seen) : lost_text(lost, seen)) + fix_text(lost, limit);
 }

@@ -21,12 +21,14 @@ struct alignas(64) ProgressBoard::Header {
   std::atomic<std::int32_t> claimed;
   std::atomic<std::int32_t> reported;
   std::atomic<std::int64_t> stops_after_plus_one;
+  std::atomic<std::int32_t> units;
 };
 
 struct alignas(64) ProgressBoard::Slot {
   std::atomic<std::int64_t> pid, heartbeat_ns, step, operations, last_elements, collective;
-  std::atomic<std::int32_t> waiting, last_ranks, peer_plus_one, group_first, group_count, group_stride;
-  std::atomic<std::uint8_t> left, phase, last_kind, last_dtype;
+  std::atomic<std::int32_t> waiting, last_ranks, last_stride, last_unit, peer_plus_one, group_first,
+      group_count, group_stride;
+  std::atomic<std::uint8_t> left, phase, last_kind, last_dtype, last_purpose;
   std::atomic<std::uint64_t> doing[6];  // text, ended by a zero
 };
 
@@ -101,12 +103,15 @@ void ProgressBoard::set_position(Rank rank, Phase phase, std::int64_t step) {
   slot(rank).step = step;
 }
 
-void ProgressBoard::set_issued(Rank rank, std::int64_t operations, const CommOp& last) {
+void ProgressBoard::set_issued(Rank rank, std::int64_t operations, const Operation& last) {
   Slot& s = slot(rank);
   s.last_kind = static_cast<std::uint8_t>(last.kind);
   s.last_dtype = static_cast<std::uint8_t>(last.dtype);
   s.last_elements = last.elements.value();
   s.last_ranks = static_cast<std::int32_t>(to_int(last.ranks));
+  s.last_stride = last.stride;
+  s.last_purpose = static_cast<std::uint8_t>(last.purpose);
+  s.last_unit = last.unit;
   s.operations = operations;
 }
 
@@ -137,9 +142,15 @@ RankProgress ProgressBoard::read(Rank rank) const {
   p.step = s.step;
   p.operations = s.operations;
   if (p.operations > 0) {
-    p.last = CommOp{static_cast<CommKind>(s.last_kind.load()), static_cast<DType>(s.last_dtype.load()),
-                    Elements(s.last_elements), WorldSize{s.last_ranks.load()}};
+    p.last = Operation{static_cast<CommKind>(s.last_kind.load()),
+                       static_cast<DType>(s.last_dtype.load()),
+                       Elements(s.last_elements),
+                       WorldSize{s.last_ranks.load()},
+                       s.last_stride,
+                       static_cast<OpPurpose>(s.last_purpose.load()),
+                       s.last_unit};
   }
+  p.last_unit = last_unit();
   p.waiting = s.waiting > 0;
   p.meeting = {{s.group_first, s.group_count, s.group_stride}, {}, s.collective};
   std::uint64_t words[6] = {};
@@ -150,6 +161,10 @@ RankProgress ProgressBoard::read(Rank rank) const {
       std::chrono::nanoseconds(s.heartbeat_ns.load())));
   return p;
 }
+
+void ProgressBoard::set_last_unit(int unit) { header().units = unit + 1; }
+
+int ProgressBoard::last_unit() const { return header().units - 1; }
 
 bool ProgressBoard::claim() {
   std::int32_t nobody = 0;

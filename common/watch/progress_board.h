@@ -22,11 +22,12 @@ struct RankProgress {
   bool left = false;     // ended well
   Phase phase = Phase::setup;
   std::int64_t step = 0;
-  std::int64_t operations = 0;  // issued so far, all groups together
-  std::optional<CommOp> last;   // the last one issued
-  bool waiting = false;         // inside a wait or a barrier
-  Meeting meeting;              // the one it waits for, or waited for last
-  std::string doing;            // what its strategy has come to, "action 7: SA1"; empty: it does not say
+  std::int64_t operations = 0;    // issued so far, all groups together
+  std::optional<Operation> last;  // the last one issued
+  int last_unit = kNoUnit;        // of the model, for names
+  bool waiting = false;           // inside a wait or a barrier
+  Meeting meeting;                // the one it waits for, or waited for last
+  std::string doing;              // what its strategy has come to, "action 7: SA1"; empty: it does not say
   Clock::time_point heartbeat;
 };
 
@@ -53,7 +54,7 @@ class ProgressBoard {
   void leave(Rank rank);
   void heartbeat(Rank rank);
   void set_position(Rank rank, Phase phase, std::int64_t step);
-  void set_issued(Rank rank, std::int64_t operations, const CommOp& last);
+  void set_issued(Rank rank, std::int64_t operations, const Operation& last);
   /// What the rank's wait is for.
   void set_meeting(Rank rank, const Meeting& meeting);
   /// What its strategy has come to; cut after kMostDoing characters.
@@ -62,6 +63,10 @@ class ProgressBoard {
   /// How many waits and barriers the rank is inside of.
   void add_waiting(Rank rank, int change);
   [[nodiscard]] RankProgress read(Rank rank) const;
+
+  /// The model's last unit, for names of operations; kNoUnit: nobody has said.
+  void set_last_unit(int unit);
+  [[nodiscard]] int last_unit() const;
 
   /// True for exactly one caller in the life of the board: the one who speaks for the job.
   bool claim();

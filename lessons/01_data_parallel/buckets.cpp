@@ -28,4 +28,9 @@ std::vector<Bucket> make_buckets(const ParamLayout& layout, BucketSize size) {
   return buckets;
 }
 
+int unit_of(const ParamLayout& layout, const Bucket& bucket) {
+  const UnitLayout& first = layout.unit(bucket.ready_after);
+  return bucket.range.end <= first.sharded_begin + first.sharded_size ? bucket.ready_after : kNoUnit;
+}
+
 }  // namespace sc

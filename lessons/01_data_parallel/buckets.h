@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/model/param_layout.h"
+#include "common/watch/comm_op.h"
 
 namespace sc {
 
@@ -21,6 +22,8 @@ struct Bucket {
   Range range;
   int ready_after;  // unit; backward completes them from the last to the first
 };
+/// The unit that it lies in; kNoUnit: it has parts of several.
+int unit_of(const ParamLayout& layout, const Bucket& bucket);
 /// All buckets, in the order in which backward completes them.
 std::vector<Bucket> make_buckets(const ParamLayout& layout, BucketSize size);
 

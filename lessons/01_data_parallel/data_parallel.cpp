@@ -47,7 +47,8 @@ void DataParallel::reduce_grads(int unit) {
   for (Message& bucket : buckets_) {
     if (bucket.ready_after != unit) continue;
     if (grads_bucket_.defined()) convert(bucket);
-    bucket.ticket = context_.comm.all_reduce(bucket.sums.defined() ? bucket.sums : bucket.grads);
+    bucket.ticket = context_.comm.all_reduce(bucket.sums.defined() ? bucket.sums : bucket.grads,
+                                             {OpPurpose::gradients, bucket.unit});
   }
 }
 
@@ -83,7 +84,7 @@ void DataParallel::global_norm() {
     mine.push_back(slice_of_rank(layout_, unit, context_.comm.rank()).of_unit(grads_full_[unit].sharded));
   add_sums_of_squares(mine, sums_);
   finish_sums(sums_);
-  context_.comm.all_reduce(sums_).wait();
+  context_.comm.all_reduce(sums_, {OpPurpose::sums}).wait();
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
 }
 
@@ -101,7 +102,7 @@ void DataParallel::step_unit(int unit) {
 void DataParallel::after_step(std::int64_t step) {
   if (options_.verify_replicas == 0 || (step + 1) % options_.verify_replicas != 0) return;
   hash_.fill_(replica_hash(params_arena_));
-  context_.comm.all_gather(hash_, hashes_full_).wait();
+  context_.comm.all_gather(hash_, hashes_full_, {OpPurpose::hashes}).wait();
   const int odd = first_different(hashes_full_);
   if (odd >= 0) {
     throw ClaimError("step " + std::to_string(step) + ": rank " + std::to_string(odd) +

@@ -31,6 +31,7 @@ class DataParallel : public Strategy {
   /// A bucket on its way.
   struct Message {
     int ready_after;   // the unit that completes it
+    int unit;          // that it lies in; kNoUnit: it has parts of several
     at::Tensor grads;  // its range of all units' gradients
     at::Tensor sums;   // where they are summed while they travel in another dtype, else undefined
     Ticket ticket;

@@ -31,7 +31,8 @@ DataParallel::DataParallel(RunContext& context, const Options& options)
   }
   for (const Bucket& b : make_buckets(layout_, options.bucket)) {
     const int ready_after = options.overlap ? b.ready_after : 0;  // after unit 0 backward is done
-    buckets_.push_back({ready_after, grads_arena.narrow(0, b.range.begin, b.range.size()), {}, {}});
+    buckets_.push_back(
+        {ready_after, unit_of(layout_, b), grads_arena.narrow(0, b.range.begin, b.range.size()), {}, {}});
   }
   if (const std::int64_t largest = elements_to_convert(context.shape, options.bucket); largest > 0) {
     grads_bucket_ = ledger.zeros(Purpose::communication, "grads_bucket", {largest}, precision.reduce_dtype);

@@ -66,12 +66,12 @@ MemoryPlan DataParallelPlans::memory_plan(const RunShape& shape) const {
 
 CommPlan DataParallelPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
-  for (const Bucket& bucket : make_buckets(layout_of(shape), options_.bucket)) {
+  const ParamLayout layout = layout_of(shape);
+  for (const Bucket& bucket : make_buckets(layout, options_.bucket)) {
     plan.add(CommKind::all_reduce, shape.workload.precision.reduce_dtype, Elements(bucket.range.size()),
-             shape.world);
+             shape.world, {OpPurpose::gradients, unit_of(layout, bucket)});
   }
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4),
-           shape.world);  // loss, tokens, sum of squares, overflow flag
+  plan.add(CommKind::all_reduce, DType::f64, Elements(4), shape.world, {OpPurpose::sums});
   return plan;
 }
 

@@ -56,7 +56,8 @@ void Zero1::forward_loss(const Batch& batch, at::Tensor& sums) {
 // [anchor: publish]
 // Half of 01's all-reduce, of parameters instead of gradients: every owner's updated slice to all.
 void Zero1::publish_params(int unit) {
-  published_[unit] = context_.comm.all_gather(slices_[unit].params, params_full_[unit].sharded);
+  published_[unit] = context_.comm.all_gather(slices_[unit].params, params_full_[unit].sharded,
+                                              {OpPurpose::parameters, unit});
   if (!options_.overlap) published_[unit].wait();
 }
 
@@ -64,7 +65,8 @@ void Zero1::publish_params(int unit) {
 // The other half: the sum of a slice goes to its owner alone, in place. The rest of the unit's gradient stays
 // what this rank computed, and nobody reads it any more.
 void Zero1::reduce_grads(int unit) {
-  reduced_[unit] = context_.comm.reduce_scatter(grads_full_[unit].sharded, slices_[unit].grads);
+  reduced_[unit] = context_.comm.reduce_scatter(grads_full_[unit].sharded, slices_[unit].grads,
+                                                {OpPurpose::gradients, unit});
   if (!options_.overlap) reduced_[unit].wait();
 }
 
@@ -75,7 +77,7 @@ void Zero1::wait_reduced(int unit) { reduced_[unit].wait(); }
 void Zero1::global_norm() {
   add_sums_of_squares(grads_of(slices_), sums_);
   finish_sums(sums_);
-  context_.comm.all_reduce(sums_).wait();
+  context_.comm.all_reduce(sums_, {OpPurpose::sums}).wait();
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
 }
 

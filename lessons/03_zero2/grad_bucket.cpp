@@ -54,7 +54,8 @@ void GradBucket::add(int unit, const at::Tensor& full, Write write) {
     copy_rank_major(layout_, unit, b, full, packed);
     if (b.ready_after != unit) continue;
     const at::Tensor slice = shard_.narrow(0, b.range.begin, b.range.size());
-    pending_.ticket = context_.comm.reduce_scatter(packed, pending_.lands_in(slice, scratch_, write));
+    pending_.ticket = context_.comm.reduce_scatter(packed, pending_.lands_in(slice, scratch_, write),
+                                                   {OpPurpose::gradients, unit_of(layout_, b)});
   }
 }
 

@@ -19,6 +19,12 @@ std::vector<ShardBucket> make_shard_buckets(const ParamLayout& layout, std::int6
   return buckets;
 }
 
+int unit_of(const ParamLayout& layout, const ShardBucket& bucket) {
+  const UnitLayout& first = layout.unit(bucket.ready_after);
+  const std::int64_t end = (first.sharded_begin + first.sharded_size) / to_int(layout.world());
+  return bucket.range.end <= end ? bucket.ready_after : kNoUnit;
+}
+
 Elements largest_of(const std::vector<ShardBucket>& buckets, WorldSize world) {
   std::int64_t largest = 0;
   for (const ShardBucket& b : buckets) largest = std::max(largest, b.range.size());

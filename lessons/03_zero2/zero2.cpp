@@ -59,7 +59,8 @@ void Zero2::forward_loss(const Batch& batch, at::Tensor& sums) {
 
 // Every owner's updated slice to all.
 void Zero2::publish_params(int unit) {
-  published_[unit] = context_.comm.all_gather(slices_[unit].params, params_full_[unit].sharded);
+  published_[unit] = context_.comm.all_gather(slices_[unit].params, params_full_[unit].sharded,
+                                              {OpPurpose::parameters, unit});
   if (!options_.overlap) published_[unit].wait();
 }
 
@@ -73,8 +74,8 @@ void Zero2::reduce_grads(int unit, Write write) {
   } else {
     const std::size_t buffer = grad_buffer_of(layout_, unit);
     PendingSum& pending = in_flight_[buffer];
-    pending.ticket =
-        context_.comm.reduce_scatter(full, pending.lands_in(slices_[unit].grads, scratch_[buffer], write));
+    pending.ticket = context_.comm.reduce_scatter(
+        full, pending.lands_in(slices_[unit].grads, scratch_[buffer], write), {OpPurpose::gradients, unit});
   }
   if (!options_.overlap) wait_all_reduced();
 }
@@ -92,7 +93,7 @@ void Zero2::wait_all_reduced() {
 void Zero2::global_norm() {
   add_sums_of_squares(grads_of(slices_), sums_);
   finish_sums(sums_);
-  context_.comm.all_reduce(sums_).wait();
+  context_.comm.all_reduce(sums_, {OpPurpose::sums}).wait();
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
 }
 

@@ -62,7 +62,8 @@ void Zero3::gather_params(int unit) {
   int& resident = resident_[params_buffer_[unit]];
   if (resident == unit) return;
   resident = unit;
-  gathered_[unit] = context_.comm.all_gather(slices_of(unit)[0].params, params_full_[unit].sharded);
+  gathered_[unit] = context_.comm.all_gather(slices_of(unit)[0].params, params_full_[unit].sharded,
+                                             {OpPurpose::parameters, unit});
 }
 
 void Zero3::wait_gathered(int unit) {
@@ -81,7 +82,8 @@ void Zero3::reduce_grads(int unit, Write write) {
     if (s.empty()) continue;
     PendingSum& pending = in_flight_[buffer][static_cast<std::size_t>(s.segment)];
     at::Tensor& sum = pending.lands_in(s.grads, scratch_[buffer].segment(s.segment), write);
-    pending.ticket = context_.comm.reduce_scatter(grads_full_[unit].segment(s.segment), sum);
+    pending.ticket =
+        context_.comm.reduce_scatter(grads_full_[unit].segment(s.segment), sum, {OpPurpose::gradients, unit});
   }
 }
 
@@ -95,7 +97,7 @@ void Zero3::wait_reduced(int unit) {
 void Zero3::global_norm() {
   add_sums_of_squares(grads_of(slices_), sums_);
   finish_sums(sums_);
-  context_.comm.all_reduce(sums_).wait();
+  context_.comm.all_reduce(sums_, {OpPurpose::sums}).wait();
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
 }
 

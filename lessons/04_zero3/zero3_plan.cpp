@@ -5,6 +5,7 @@
 
 #include "common/model/activation_plan.h"
 #include "common/strategy/gradient_dtype.h"
+#include "common/strategy/pool_gathers.h"
 #include "common/strategy/state_plan.h"
 #include "zero3_buffers.h"
 
@@ -67,26 +68,24 @@ MemoryPlan Zero3Plans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
-// Units 0 and L+1 are gathered once a step, since their buffers are theirs alone. A pass over the blocks
-// gathers those that the pass before has not left in the pool; the first pass of a step finds nothing there.
+// Units 0 and L+1 are gathered once a step, since their buffers are theirs alone; a block, when the pass before
+// has not left it in the pool.
 CommPlan Zero3Plans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const ParamLayout layout = layout_of(shape, options_);
   const PrecisionConfig& precision = shape.workload.precision;
-  const std::int64_t micro = micro_batches_of(shape), blocks = layout.num_blocks(),
-                     pool = pool_of(layout, options_);
+  const std::int64_t micro = micro_batches_of(shape);
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const UnitLayout& u = layout.unit(unit);
-    const bool own_buffer = unit == 0 || unit == layout.last_unit();
-    if (own_buffer) plan.add(CommKind::all_gather, precision.dtype, Elements(u.sharded_size), shape.world);
-    plan.add(CommKind::all_gather, precision.dtype, Elements(u.whole_size), shape.world);
-    plan.add(CommKind::reduce_scatter, precision.grad_dtype, Elements(u.sharded_size), shape.world, micro);
-    plan.add(CommKind::reduce_scatter, precision.grad_dtype, Elements(u.whole_size), shape.world, micro);
+    const Elements sharded(u.sharded_size), whole(u.whole_size);
+    const What params{OpPurpose::parameters, unit}, grads{OpPurpose::gradients, unit};
+    plan.add(CommKind::all_gather, precision.dtype, sharded, shape.world, params,
+             gathers_of(layout, pool_of(layout, options_), micro, unit));
+    plan.add(CommKind::all_gather, precision.dtype, whole, shape.world, params);
+    plan.add(CommKind::reduce_scatter, precision.grad_dtype, sharded, shape.world, grads, micro);
+    plan.add(CommKind::reduce_scatter, precision.grad_dtype, whole, shape.world, grads, micro);
   }
-  plan.add(CommKind::all_gather, precision.dtype, Elements(layout.unit(1).sharded_size), shape.world,
-           blocks + (2 * micro - 1) * (blocks - pool));
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4),
-           shape.world);  // loss, tokens, sum of squares, overflow flag
+  plan.add(CommKind::all_reduce, DType::f64, Elements(4), shape.world, {OpPurpose::sums});
   return plan;
 }
 

@@ -79,8 +79,9 @@ void Offload::fetch_params(int unit) {
 
 // From the host to their place on the device.
 Ticket Offload::send_params(std::size_t piece) {
-  at::Tensor on_device = units_.params_of(optimizer_->pieces()[piece]);
-  return context_.copies.to_device(host_[piece].params, on_device);
+  const Piece& p = optimizer_->pieces()[piece];
+  at::Tensor on_device = units_.params_of(p);
+  return context_.copies.to_device(host_[piece].params, on_device, {OpPurpose::parameters, p.unit});
 }
 
 bool Offload::updated(int unit) const {
@@ -108,7 +109,8 @@ void Offload::leave(int unit, bool last_micro_batch) {
   const std::int64_t update = clock_.posted(step_);
   for (const std::size_t i : pieces_of(unit)) {
     at::Tensor landing = host_[i].grads[turn(update)];
-    Ticket ticket = context_.copies.to_host(units_.grads_of(optimizer_->pieces()[i]), landing);
+    Ticket ticket = context_.copies.to_host(units_.grads_of(optimizer_->pieces()[i]), landing,
+                                            {OpPurpose::gradients, unit});
     optimizer_->lands(i, update, landing, ticket.end());
     if (!options_.overlap) ticket.end().wait();
     left_[units_.grads_buffer(unit)].push_back(std::move(ticket));

@@ -16,7 +16,7 @@ bool StatesOnDisk::fetch_ahead(const HostOptimizer& host) {
   for (; next_read_ <= last; ++next_read_) {
     if (!free(next_read_ - window_.buffers(), host)) return true;
     const std::size_t piece = window_.piece_of(next_read_), buffer = window_.buffer_of(next_read_);
-    read_[buffer] = file_.read(piece, bytes(buffer, piece), next_read_ / window_.pieces());
+    read_[buffer] = file_.read(piece, bytes(buffer, piece), what(piece), next_read_ / window_.pieces());
   }
   return false;
 }
@@ -47,7 +47,7 @@ void StatesOnDisk::put_back(Number number, const std::shared_ptr<const HostPiece
     file_.clock.updated(work->began_at(), work->ended_at());
   }
   const std::size_t piece = window_.piece_of(number), buffer = window_.buffer_of(number);
-  written_[buffer] = file_.write(piece, bytes(buffer, piece), number / window_.pieces());
+  written_[buffer] = file_.write(piece, bytes(buffer, piece), what(piece), number / window_.pieces());
   ++next_update_;
 }
 
@@ -147,7 +147,8 @@ void Infinity::land_gradients(std::size_t piece) {
   for (; next_landing_ < end; ++next_landing_) {
     const std::size_t i = window_.piece_of(next_landing_);
     at::Tensor landing = grads_window_[window_.buffer_of(next_landing_)].narrow(0, 0, window_.sizes[i]);
-    landing_.push_back(context_.copies.to_host(units_.grads_of(pieces_[i]), landing, step_));
+    landing_.push_back(context_.copies.to_host(units_.grads_of(pieces_[i]), landing,
+                                               {OpPurpose::gradients, pieces_[i].unit}, step_));
     optimizer_->lands(i, update, landing, landing_.back().end());
   }
 }
@@ -168,7 +169,8 @@ bool Infinity::to_send(std::size_t piece) const {
 // From the host to their place on the device.
 Ticket Infinity::send_params(std::size_t piece, Copies::OfStep of_step) {
   at::Tensor on_device = units_.params_of(pieces_[piece]);
-  return context_.copies.to_device(params_->bring(piece, due()), on_device, of_step);
+  return context_.copies.to_device(params_->bring(piece, due()), on_device,
+                                   {OpPurpose::parameters, pieces_[piece].unit}, of_step);
 }
 
 bool Infinity::updated(int unit) const {
@@ -223,7 +225,8 @@ void Infinity::leave(int unit, bool last_micro_batch) {
   const std::int64_t update = clock_.posted(step_);
   for (const std::size_t i : pieces_of(unit)) {
     at::Tensor landing = grads_host_[turn(update)][i];
-    Ticket ticket = context_.copies.to_host(units_.grads_of(pieces_[i]), landing);
+    Ticket ticket =
+        context_.copies.to_host(units_.grads_of(pieces_[i]), landing, {OpPurpose::gradients, unit});
     optimizer_->lands(i, update, landing, ticket.end());
     left_[units_.grads_buffer(unit)].push_back(std::move(ticket));
   }

@@ -92,7 +92,7 @@ void Infinity::open_file(const WindowPlan& plan) {
 void Infinity::take_window(const WindowPlan& plan) {
   std::int64_t begin = 0;
   for (const Piece& p : pieces_) {
-    window_.sizes.push_back(p.range.size()), window_.begins.push_back(begin);
+    window_.sizes.push_back(p.range.size()), window_.begins.push_back(begin), window_.units.push_back(p.unit);
     begin += p.range.size();
   }
   window_.states = buffers(context_, plan.buffers, Purpose::workspace, "window of states",

@@ -51,12 +51,6 @@ FieldTable<InfinityOptions> InfinityPlans::table() const {
 
 namespace {
 
-// Of blocks, over a step: lesson 04's, after each block's first.
-std::int64_t gathers_beyond_the_first(const RunShape& shape, const InfinityOptions& options) {
-  const std::int64_t blocks = shape.workload.model.layers, pool = std::min(blocks, options.prefetch + 1);
-  return (2 * micro_batches_of(shape) - 1) * (blocks - pool);
-}
-
 void refuse(const RunShape& shape, const InfinityOptions& options) {
   refuse_contradictions(shape, options);
   if (options.update == UpdateKind::delayed && keeps_gradients(options))
@@ -131,22 +125,23 @@ MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
 CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan = plan_operations(shape, options_);
   const ParamLayout layout(shape.workload.model, shape.world);
-  const std::int64_t again =
-      options_.params_at == ParamsAt::device ? 0 : gathers_beyond_the_first(shape, options_);
+  const bool by_gathers = options_.params_at != ParamsAt::device;
   const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options_.piece);
   const WindowPlan window(pieces, shape, options_);
   for (const Piece& piece : pieces) {
-    const std::int64_t more = piece.unit == 1 ? again : 0;  // all blocks are alike
+    const What params{OpPurpose::parameters, piece.unit}, states{OpPurpose::states, piece.unit};
+    const std::int64_t times =
+        by_gathers ? gathers_of(layout, options_, micro_batches_of(shape), piece.unit) : 1;
     plan.add(CommKind::to_device, shape.workload.precision.dtype, Elements(piece.range.size()), WorldSize{1},
-             more);
+             params, times - 1);
     if (params_on_disk(options_) > 0) {
-      const Elements params(window.params_extent(piece.range.size()).value() / 4);
-      plan.add(CommKind::disk_read, DType::f32, params, WorldSize{1}, 1 + more);
-      plan.add(CommKind::disk_write, DType::f32, params, WorldSize{1});
+      const Elements extent(window.params_extent(piece.range.size()).value() / 4);
+      plan.add(CommKind::disk_read, DType::f32, extent, WorldSize{1}, params, times);
+      plan.add(CommKind::disk_write, DType::f32, extent, WorldSize{1}, params);
     }
     const Elements extent(extent_of(piece.range.size()).value() / 4);
-    plan.add(CommKind::disk_read, DType::f32, extent, WorldSize{1});
-    plan.add(CommKind::disk_write, DType::f32, extent, WorldSize{1});
+    plan.add(CommKind::disk_read, DType::f32, extent, WorldSize{1}, states);
+    plan.add(CommKind::disk_write, DType::f32, extent, WorldSize{1}, states);
   }
   return plan;
 }

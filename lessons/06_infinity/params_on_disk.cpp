@@ -53,8 +53,9 @@ void ParamsOnDisk::start_reading(std::size_t piece, std::int64_t version) {
   there.end.wait();
   const std::size_t buffer = std::exchange(next_in_, (next_in_ + 1) % its_.in.size());
   sent_[buffer].wait();
-  arriving_.push_back(
-      {piece, buffer, its_.file.transfers.read(extent_of(piece, version), bytes(its_.in[buffer], piece))});
+  arriving_.push_back({piece, buffer,
+                       its_.file.transfers.read(extent_of(piece, version), bytes(its_.in[buffer], piece),
+                                                {OpPurpose::parameters, its_.window.units[piece]})});
 }
 
 ParamsOnDisk::ParamsOnDisk(Setting setting)
@@ -90,7 +91,8 @@ void ParamsOnDisk::landed(std::size_t piece, std::int64_t version,
   if (work) work->wait();
   stored(piece, version - its_.versions).end.wait();  // of what is written over
   const std::size_t extent = extent_of(piece, version), buffer = its_.window.buffer_of(piece, version);
-  out_[buffer] = its_.file.write(extent, bytes(its_.out[buffer], piece), version - 1);
+  out_[buffer] = its_.file.write(extent, bytes(its_.out[buffer], piece),
+                                 {OpPurpose::parameters, its_.window.units[piece]}, version - 1);
   const std::lock_guard lock(mutex_);
   stored_[extent - its_.first_extent] = {version, out_[buffer]};
 }

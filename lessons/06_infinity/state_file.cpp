@@ -15,12 +15,13 @@ StateFile::StateFile(std::shared_ptr<FileOps> file_ops, const BlockFile::Options
                 }),
       first_step_(first_step) {}
 
-OpEnd StateFile::read(std::size_t extent, std::span<std::byte> into, std::int64_t update) {
-  return keep(update, transfers.read(extent, into, step_of(update)));
+OpEnd StateFile::read(std::size_t extent, std::span<std::byte> into, const What& what, std::int64_t update) {
+  return keep(update, transfers.read(extent, into, what, step_of(update)));
 }
 
-OpEnd StateFile::write(std::size_t extent, std::span<const std::byte> from, std::int64_t update) {
-  return keep(update, transfers.write(extent, from, step_of(update)));
+OpEnd StateFile::write(std::size_t extent, std::span<const std::byte> from, const What& what,
+                       std::int64_t update) {
+  return keep(update, transfers.write(extent, from, what, step_of(update)));
 }
 
 OpEnd StateFile::keep(std::int64_t update, Ticket ticket) {

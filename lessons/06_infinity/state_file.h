@@ -16,8 +16,8 @@ class StateFile {
   /// first_step: of the run; it posts update 0.
   StateFile(std::shared_ptr<FileOps> file_ops, const BlockFile::Options& options,
             const std::vector<Bytes>& extents, std::shared_ptr<CommRecord> record, std::int64_t first_step);
-  OpEnd read(std::size_t extent, std::span<std::byte> into, std::int64_t update);
-  OpEnd write(std::size_t extent, std::span<const std::byte> from, std::int64_t update);
+  OpEnd read(std::size_t extent, std::span<std::byte> into, const What& what, std::int64_t update);
+  OpEnd write(std::size_t extent, std::span<const std::byte> from, const What& what, std::int64_t update);
   /// Until the transfers of so many updates have ended; by the thread that records.
   void end_updates(std::int64_t updates);
   /// Until nothing is in flight, while nobody begins anything.

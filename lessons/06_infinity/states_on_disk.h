@@ -46,6 +46,7 @@ class StatesOnDisk final : public StateStore {
   [[nodiscard]] bool free(Number before, const HostOptimizer& host) const;
   [[nodiscard]] PieceStates vectors(std::size_t buffer, std::size_t piece) const;
   [[nodiscard]] std::span<std::byte> bytes(std::size_t buffer, std::size_t piece) const;
+  [[nodiscard]] What what(std::size_t piece) const { return {OpPurpose::states, window_.units[piece]}; }
   [[nodiscard]] at::Tensor in_first_buffer(const HostOptimizer& host, std::size_t piece);
 
   const Window& window_;

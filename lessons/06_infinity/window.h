@@ -12,6 +12,7 @@ namespace sc {
 /// Numbers are HostOptimizer's: update u, piece i is number u * pieces + i, in buffer number % buffers.
 struct Window {
   std::vector<std::int64_t> sizes, begins;  // by piece: its elements, and those before it
+  std::vector<int> units;                   // by piece: the one it is of
   std::vector<at::Tensor>
       states;  // by buffer: [extent / 4] fp32, aligned to kBlockAlign: master, momentum, variance
 

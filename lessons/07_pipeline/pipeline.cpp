@@ -100,8 +100,10 @@ void Pipeline::reduce_grads(int unit) {
     Stage::Held& h = held[i];
     // The copy of wte is complete when the head is.
     if ((h.copy ? share_.layout.last_unit() : h.unit) != unit) continue;
-    reduced_[i] = options_.states == ReplicaStates::whole ? replicas_->all_reduce(h.grads)
-                                                          : replicas_->reduce_scatter(h.grads, h.grads_slice);
+    const What what{OpPurpose::gradients, h.unit};
+    reduced_[i] = options_.states == ReplicaStates::whole
+                      ? replicas_->all_reduce(h.grads, what)
+                      : replicas_->reduce_scatter(h.grads, h.grads_slice, what);
   }
 }
 
@@ -115,7 +117,7 @@ void Pipeline::wait_reduced() {
 void Pipeline::add_tied() {
   if (!ends_) return;
   at::Tensor grad = stage_.tied_grad();
-  if (grad.defined()) ends_->all_reduce(grad).wait();
+  if (grad.defined()) ends_->all_reduce(grad, {OpPurpose::gradients, 0}).wait();
 }
 
 // [anchor: one-norm-over-stages]
@@ -128,7 +130,7 @@ void Pipeline::global_norm() {
   }
   add_sums_of_squares(mine, sums_);
   finish_sums(sums_);
-  context_.comm.all_reduce(sums_).wait();
+  context_.comm.all_reduce(sums_, {OpPurpose::sums}).wait();
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
 }
 
@@ -149,8 +151,10 @@ void Pipeline::step_unit(OwnedSlice& s) {
 // Lesson 02's publish, between the replicas of one stage. Every replica has every slice when the step ends.
 void Pipeline::publish_params() {
   if (!replicas_) return;
-  for (std::size_t i = 0; i < published_.size(); ++i)
-    published_[i] = replicas_->all_gather(stage_.held()[i].params_slice, stage_.held()[i].params);
+  for (std::size_t i = 0; i < published_.size(); ++i) {
+    Stage::Held& h = stage_.held()[i];
+    published_[i] = replicas_->all_gather(h.params_slice, h.params, {OpPurpose::parameters, h.unit});
+  }
   for (Ticket& ticket : published_) ticket.wait();
 }
 
@@ -169,7 +173,7 @@ void Pipeline::compare(Communicator& group, const Stage::Held& held, std::int64_
                        std::int64_t step) {
   at::Tensor mine = at::empty({1}, at::kLong), all = at::empty({to_int(group.size())}, at::kLong);
   mine.mutable_data_ptr<std::int64_t>()[0] = replica_hash(held.params.narrow(0, 0, elements));
-  group.all_gather(mine, all).wait();
+  group.all_gather(mine, all, {OpPurpose::hashes, held.unit}).wait();
   const int odd = first_different(all);
   if (odd < 0) return;
   throw ClaimError(

@@ -17,7 +17,8 @@ Pipeline::Pipeline(RunContext& context, const Options& options)
   if (share_.replicas > 1) replicas_ = context.comm.split(share_.stage);
   if (share_.has_two_ends()) ends_ = context.comm.split(share_.is_an_end() ? share_.replica : -1);
   if (replicas_ && share_.shards > 1)
-    for (Stage::Held& held : stage_.held()) replicas_->all_gather(held.params_slice, held.params).wait();
+    for (Stage::Held& held : stage_.held())
+      replicas_->all_gather(held.params_slice, held.params, {OpPurpose::parameters, held.unit}).wait();
   context.timeline.keep_recent(kMeasuredSteps);
   stage_.warm_up(context.shape.workload.batch);
 }

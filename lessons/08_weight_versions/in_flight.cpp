@@ -184,7 +184,7 @@ void WeightVersions::restore_numbers(const SavedNumbers& saved) {
   for (std::int64_t update = common; update < updates_; ++update) {
     fill_row(sums_[update], saved.own.at(static_cast<std::size_t>(update - common)));
     own_sums_[update].copy_(sums_[update]);
-    summed_[update] = everyone_->all_reduce(sums_[update]);
+    summed_[update] = everyone_->all_reduce(sums_[update], {OpPurpose::sums});
   }
   at::Tensor made = context_.scalars.step;
   made.add_(updates_ - common);  // stage 0's are the manifest's

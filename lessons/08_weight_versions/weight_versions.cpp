@@ -132,7 +132,7 @@ void WeightVersions::sum_over_stages(std::int64_t update) {
   finish_sums(sums);
   clip_by_.copy_(sums);  // before other stages' are added: whether this stage's gradient is finite
   own_sums_[update].copy_(sums);
-  summed_[update] = everyone_->all_reduce(sums);
+  summed_[update] = everyone_->all_reduce(sums, {OpPurpose::sums});
 }
 
 // [anchor: lagged-norm]
@@ -190,7 +190,7 @@ void WeightVersions::note_sums(std::int64_t update) {
 void WeightVersions::send_result(std::int64_t step) {
   if (noted_ < std::max<std::int64_t>(0, step + 1) * endless_.updates_a_step)
     throw ClaimError(fmt::format("step {} is not complete where every stage should know it", step));
-  results_left_[step] = context_.copies.to_host(results_[step], results_host_[step]);
+  results_left_[step] = context_.copies.to_host(results_[step], results_host_[step], {OpPurpose::sums});
 }
 
 StepResult WeightVersions::result_of(std::int64_t step) {

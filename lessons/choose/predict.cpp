@@ -10,7 +10,7 @@ namespace {
 // Bytes that a rank copies, or moves over the disk, in operations of these kinds.
 double bytes_in(const CommPlan& plan, std::initializer_list<CommKind> kinds) {
   double sum = 0;
-  for (const auto& [op, count] : plan.count)
+  for (const auto& [op, count] : plan.without_names().count)
     if (std::ranges::find(kinds, op.kind) != kinds.end())
       sum += static_cast<double>((bytes_of(op.elements, op.dtype) * count).value());
   return sum;
@@ -19,7 +19,7 @@ double bytes_in(const CommPlan& plan, std::initializer_list<CommKind> kinds) {
 // Seconds of these kinds of operations between GPUs: each of them a call, and its bytes over the link.
 double seconds_in(const CommPlan& plan, std::initializer_list<CommKind> kinds, const Rates& rates) {
   double sum = 0;
-  for (const auto& [op, count] : plan.count) {
+  for (const auto& [op, count] : plan.without_names().count) {
     const auto bytes = static_cast<double>(wire_bytes(op).value());
     if (bytes > 0 && std::ranges::find(kinds, op.kind) != kinds.end())
       sum += static_cast<double>(count) * (rates.call_seconds + bytes / rates.link);

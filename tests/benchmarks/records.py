@@ -31,6 +31,8 @@ from gpu_programs import command_text, sources
 from gpu_table import spread
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+from operations import span_without_names, without_names  # noqa: E402
 RESULTS = ROOT / "docs/results"
 FOUR_BLOCKS = ("--workload", "tests/workloads/four_blocks.json")  # sweeps and traces; other runs have the default
 WARM_UP = 5  # steps that timings leave out, as a record's own does
@@ -79,8 +81,8 @@ class Run:
         rank = self.record["ranks"][0]
         predicted, measured = self.bytes_sent()
         return {"command": self.command, "world": self.record["world"], "workload_hash": self.record["workload_hash"],
-                "strategy": self.record["strategy"], "bytes": rank["measured_bytes"], "operations": rank["measured_operations"],
-                "predicted_bytes": rank["predicted_bytes"], "predicted_operations": rank["predicted_operations"],
+                "strategy": self.record["strategy"], "bytes": rank["measured_bytes"], "operations": without_names(rank["measured_operations"]),
+                "predicted_bytes": rank["predicted_bytes"], "predicted_operations": without_names(rank["predicted_operations"]),
                 "predicted_bytes_sent": predicted, "bytes_sent": measured, "as_predicted": self.record["as_predicted"], "loss": self.record["steps"]["loss"],
                 "validation_loss": self.record["validation_loss"], **({"weights_sha256": self.weights} if self.weights else {})}
 
@@ -189,7 +191,7 @@ def spans(trace, step):
     begin, end = whole["ts"], whole["ts"] + whole["dur"]
     inside = [e for e in mine if e["cat"] in rows and not e["name"].startswith("step ") and begin - 1 <= e["ts"] <= end]
     return {"microseconds": round(whole["dur"], 1),
-            "spans": [[rows[e["cat"]], e["name"], round(e["ts"] - begin, 1), round(e["ts"] - begin + e["dur"], 1)] for e in inside]}
+            "spans": [[rows[e["cat"]], span_without_names(e["name"]), round(e["ts"] - begin, 1), round(e["ts"] - begin + e["dur"], 1)] for e in inside]}
 
 
 UNUSUAL = 2  # steps at the start of a traced run
@@ -371,7 +373,7 @@ def pipeline_order():
     def piped(schedule, stages, replicas):
         run = Run("07_pipeline", stages * replicas, "--set", f"schedule={schedule}", "--set", f"replicas={replicas}", *steps, save=True)
         return {**run.exact(), "bytes_of_ranks": [rank["measured_bytes"] for rank in run.record["ranks"]],
-                "sent_by_ranks": [rank["measured_operations"] for rank in run.record["ranks"]]}
+                "sent_by_ranks": [without_names(rank["measured_operations"]) for rank in run.record["ranks"]]}
 
     shapes = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2))
     machine = Run("07_pipeline", 4, "--steps", "2").machine()

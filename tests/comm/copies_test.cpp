@@ -67,14 +67,12 @@ class GatedCopies final : public Copies {
  public:
   explicit GatedCopies(std::latch& gate) : gate_(gate) {}
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
-
- private:
-  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/) override {
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step) override {
     gate_.wait();
-    at::Tensor into = to;
-    return op.kind == CommKind::to_host ? inner_->to_host(from, into) : inner_->to_device(from, into);
+    return inner_->issue(op, from, to, of_step);
   }
 
+ private:
   std::latch& gate_;
   const std::unique_ptr<Copies> inner_ = make_host_copies();
 };
@@ -102,7 +100,7 @@ TEST(Copies, AreOperationsOfTheRecord) {
   comm.set_phase("train");
   comm.set_step(2);
   at::Tensor device = at::full({64}, 1.0, at::kBFloat16), host = at::empty({64}, at::kBFloat16);
-  Ticket down = copies.to_host(device, host);
+  Ticket down = copies.to_host(device, host, {OpPurpose::gradients, 3});
   const std::vector<OutstandingOp> out = comm.record().outstanding();
   gate.count_down();
   down.wait_on_host();
@@ -110,13 +108,13 @@ TEST(Copies, AreOperationsOfTheRecord) {
   at::Tensor two = host.narrow(0, 0, 2);
   EXPECT_THROW(copies.to_device(host, two).wait(), InputError);
   CommPlan expected;
-  expected.add(CommKind::to_host, DType::bf16, Elements(64), WorldSize{1});
+  expected.add(CommKind::to_host, DType::bf16, Elements(64), WorldSize{1}, {OpPurpose::gradients, 3});
   expected.add(CommKind::to_device, DType::bf16, Elements(64), WorldSize{1});
   EXPECT_TRUE(comm.recorded("train", 2) == expected) << "the refused one counts nowhere";
   EXPECT_EQ(moved_bytes(expected, Way::wire, Rank{0}), Bytes(0));
   EXPECT_EQ(moved_bytes(expected, Way::link, Rank{0}), Bytes(2 * 128));
   ASSERT_EQ(out.size(), 1u) << "the watchdog sees it";
-  EXPECT_EQ(describe(out[0].op), "to_host of 64 bf16");
+  EXPECT_EQ(describe(out[0].op), "to_host of unit 3's gradients (64 bf16)");
   EXPECT_TRUE(comm.record().outstanding().empty());
   EXPECT_GT(comm.record().waited().count(), 0);
   ASSERT_EQ(comm.record().spans().size(), 2u);

@@ -45,7 +45,7 @@ GpuOrigin origin_at(std::chrono::nanoseconds gpu) {
   return {moment, kHost};
 }
 
-const CommOp kOp{CommKind::all_reduce, DType::f32, Elements(10)};
+const Operation kOp{CommKind::all_reduce, DType::f32, Elements(10)};
 
 void issue_and_wait(CommRecord& record, const GpuTimes& times) {
   const std::int64_t number = record.issuing(kOp, Bytes(40), {}, Clock::now());

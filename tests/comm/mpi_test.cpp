@@ -44,7 +44,7 @@ TEST(Mpi, SendsExactlyTheWireBytes) {
         comm.barrier();
         test::reset_wire_count();
         issue().wait();
-        const CommOp op{kind, dtype, Elements(elements), comm.size()};
+        const Operation op{kind, dtype, Elements(elements), comm.size()};
         const std::int64_t expected = last_of_chain ? 0 : wire_bytes(op, comm.rank()).value();
         EXPECT_EQ(test::wire_count().bytes, expected) << describe(op) << ", rank " << to_int(comm.rank());
         EXPECT_EQ(test::wire_count().collectives, 0);
@@ -96,7 +96,7 @@ TEST(Mpi, SumOfWireBytesOverRanks) {  // every element of every contribution tra
   for (const std::int64_t n : {0, 1, 3, 63, 64, 100003}) {
     for (int world = 1; world <= 5; ++world) {
       std::int64_t sum = 0, most = 0;
-      const CommOp op{CommKind::all_reduce, DType::f32, Elements(n), WorldSize{world}};
+      const Operation op{CommKind::all_reduce, DType::f32, Elements(n), WorldSize{world}};
       for (int r = 0; r < world; ++r) {
         const std::int64_t sent = wire_bytes(op, Rank{r}).value();
         sum += sent;

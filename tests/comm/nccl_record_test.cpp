@@ -40,15 +40,11 @@ class LateCommunicator : public Communicator {
   void barrier() override {}
   void abort() noexcept override {}
   std::unique_ptr<Communicator> split(int) override { return nullptr; }
-  Ticket all_reduce(at::Tensor&) override {
+  Ticket issue(const Operation& op, const at::Tensor&, const at::Tensor&, std::optional<Rank>) override {
+    if (op.kind != CommKind::all_reduce) return {};
     if (while_issuing) while_issuing();
     return Ticket(std::make_unique<LateTicket>(done));
   }
-  Ticket reduce_scatter(const at::Tensor&, at::Tensor&) override { return {}; }
-  Ticket all_gather(const at::Tensor&, at::Tensor&) override { return {}; }
-  Ticket broadcast(at::Tensor&, Rank) override { return {}; }
-  Ticket send(const at::Tensor&, Rank) override { return {}; }
-  Ticket recv(at::Tensor&, Rank) override { return {}; }
   std::int64_t dropped_tickets() const override { return 0; }
 
   Flag done = std::make_shared<std::atomic<bool>>(false);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "common/comm/late_messages.h"
 #include "common/comm/local_communicator.h"
 #include "common/comm/recording_communicator.h"
 #include "tests/comm/conformance.h"
@@ -57,6 +58,57 @@ TEST(Record, CountsByPhaseAndStep) {
   });
 }
 
+// Copies do the same (copies_test.cpp).
+TEST(Record, KnowsWhatAnOperationCarriesAndHowItsGroupLies) {
+  test::run_local(4, [](Communicator& inner) {
+    RecordingCommunicator comm(inner);
+    comm.set_phase("train");
+    at::Tensor t = at::full({10}, 1.0);
+    const int me = static_cast<int>(to_int(comm.rank()));
+    const auto same_parity = comm.split(me % 2), uneven = comm.split(me == 2 ? 1 : 0);
+    comm.all_reduce(t, {OpPurpose::sums}).wait();
+    same_parity->all_reduce(t, {OpPurpose::gradients, 3}).wait();
+    uneven->all_reduce(t).wait();
+    CommPlan expected;
+    expected.add(CommKind::all_reduce, DType::f32, Elements(10), WorldSize{4}, {OpPurpose::sums});
+    expected.add({CommKind::all_reduce, DType::f32, Elements(10), WorldSize{2}, 2, OpPurpose::gradients, 3});
+    expected.add({CommKind::all_reduce, DType::f32, Elements(10), uneven->size(), me == 2 ? 1 : 0});
+    EXPECT_TRUE(comm.recorded("train", 0) == expected) << "rank " << me;
+  });
+}
+
+/// A backend that takes anything, and notes what it was asked for.
+class Notes : public Communicator {
+ public:
+  Rank rank() const override { return Rank{0}; }
+  WorldSize size() const override { return WorldSize{2}; }
+  void barrier() override {}
+  void abort() noexcept override {}
+  std::unique_ptr<Communicator> split(int /*color*/) override { return nullptr; }
+  Ticket issue(const Operation& op, const at::Tensor& /*from*/, const at::Tensor& /*to*/,
+               std::optional<Rank> /*peer*/) override {
+    asked.push_back(op);
+    return {};
+  }
+  std::int64_t dropped_tickets() const override { return 0; }
+  std::vector<Operation> asked;
+};
+
+// A tensor that no check lets through goes through decorators, which hand on what was checked before.
+TEST(Record, ArgumentsAreCheckedOnceBeforeAnybodyIssues) {
+  auto owned = std::make_unique<Notes>();
+  Notes& backend = *owned;
+  RecordingCommunicator comm(std::make_unique<LateMessages>(std::move(owned), std::chrono::nanoseconds(0)));
+  at::Tensor columns = at::full({4, 4}, 1.0).select(1, 0);
+  EXPECT_THROW(comm.all_reduce(columns), InputError);
+  EXPECT_THROW(comm.send(columns, Rank{1}), InputError);
+  EXPECT_TRUE(backend.asked.empty());
+  const Operation checked{CommKind::all_reduce, DType::f32, Elements(4), WorldSize{2}, 1, OpPurpose::sums};
+  comm.issue(checked, columns, columns, {}).wait();
+  ASSERT_EQ(backend.asked.size(), 1U);
+  EXPECT_TRUE(backend.asked[0] == checked);
+}
+
 TEST(Record, WhatIsNotKeptIsNotEmpty) {
   LocalWorld world(1);
   RecordingCommunicator comm(world.communicator(Rank{0}), {.keep_steps = 3});
@@ -90,7 +142,7 @@ TEST(Record, WaitingTimeAndOutstandingOperations) {
     std::vector<OutstandingOp> out = comm.record().outstanding();
     ASSERT_EQ(out.size(), 2u);
     EXPECT_EQ(out[0].number, 1);
-    EXPECT_TRUE(out[0].op == (CommOp{CommKind::recv, DType::f32, Elements(3), WorldSize{2}}));
+    EXPECT_TRUE(out[0].op == (Operation{CommKind::recv, DType::f32, Elements(3), WorldSize{2}}));
     EXPECT_EQ(to_int(out[0].with.peer.value()), 1);
     EXPECT_EQ(out[1].op.kind, CommKind::all_reduce);
     EXPECT_EQ(out[1].step, 7);

@@ -106,12 +106,6 @@ class WatchedTicket : public TicketState {
   std::string text_;
 };
 
-std::string text_of(CommKind kind, const at::Tensor& t, const char* side = "", int peer = 0) {
-  const std::string what =
-      "its " + std::string(name_of(kind)) + " of " + std::to_string(t.numel()) + " elements";
-  return *side == 0 ? what : what + side + std::to_string(peer);
-}
-
 class WatchedCommunicator : public Communicator {
  public:
   WatchedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<RankWatch> watch)
@@ -125,26 +119,15 @@ class WatchedCommunicator : public Communicator {
   }
   void abort() noexcept override { inner_->abort(); }
   std::unique_ptr<Communicator> split(int) override { throw NotReached("this exercise needs no split"); }
-  Ticket all_reduce(at::Tensor& t) override {
-    return watched(inner_->all_reduce(t), text_of(CommKind::all_reduce, t));
-  }
-  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override {
-    return watched(inner_->reduce_scatter(full, shard), text_of(CommKind::reduce_scatter, full));
-  }
-  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override {
-    return watched(inner_->all_gather(shard, full), text_of(CommKind::all_gather, full));
-  }
-  Ticket broadcast(at::Tensor& t, Rank root) override {
-    return watched(inner_->broadcast(t, root),
-                   text_of(CommKind::broadcast, t, " from rank ", static_cast<int>(root)));
-  }
-  Ticket send(const at::Tensor& t, Rank to) override {
-    if (t.numel() > 0) messages().to.push_back(static_cast<int>(to));
-    return watched(inner_->send(t, to), text_of(CommKind::send, t, " to rank ", static_cast<int>(to)));
-  }
-  Ticket recv(at::Tensor& t, Rank from) override {
-    if (t.numel() > 0) messages().from.push_back(static_cast<int>(from));
-    return watched(inner_->recv(t, from), text_of(CommKind::recv, t, " from rank ", static_cast<int>(from)));
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               std::optional<Rank> peer) override {
+    const bool sends = op.kind == CommKind::send, receives = op.kind == CommKind::recv;
+    if (op.elements.value() > 0 && sends) messages().to.push_back(static_cast<int>(*peer));
+    if (op.elements.value() > 0 && receives) messages().from.push_back(static_cast<int>(*peer));
+    std::string text =
+        "its " + std::string(name_of(op.kind)) + " of " + std::to_string(op.elements.value()) + " elements";
+    if (peer) text += (sends ? " to rank " : " from rank ") + std::to_string(to_int(*peer));
+    return watched(inner_->issue(op, from, to, peer), std::move(text));
   }
   std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
 

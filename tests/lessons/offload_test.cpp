@@ -105,17 +105,16 @@ TEST(Offload, DelaysChangeNothing) {
 class PoisoningCopies final : public Copies {
  public:
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
-
- private:
-  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/) override {
-    at::Tensor into = to;
-    if (op.kind != CommKind::to_host) return inner_->to_device(from, into);
-    Ticket ticket = inner_->to_host(from, into);
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step) override {
+    Ticket ticket = inner_->issue(op, from, to, of_step);
+    if (op.kind != CommKind::to_host) return ticket;
     ticket.end().wait();
     at::Tensor left = from;
     left.masked_fill_(left.ne(0), std::numeric_limits<double>::quiet_NaN());  // padding is written by nobody
     return ticket;
   }
+
+ private:
   const std::unique_ptr<Copies> inner_ = make_host_copies();
 };
 

@@ -28,13 +28,14 @@ class OverflowingCommunicator : public ForwardingCommunicator {
   void overflow_next() { armed_ = true; }
   [[nodiscard]] bool armed() const { return armed_; }
 
-  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override {
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               std::optional<Rank> peer) override {
     constexpr std::int64_t kOfABlock = 1000;  // smaller ones begin with padding on some ranks
-    Ticket ticket = ForwardingCommunicator::reduce_scatter(full, shard);
-    if (!armed_ || shard.numel() < kOfABlock) return ticket;
+    Ticket ticket = ForwardingCommunicator::issue(op, from, to, peer);
+    if (!armed_ || op.kind != CommKind::reduce_scatter || to.numel() < kOfABlock) return ticket;
     armed_ = false;
     ticket.wait();
-    shard.select(0, 0).fill_(std::numeric_limits<double>::infinity());
+    to.select(0, 0).fill_(std::numeric_limits<double>::infinity());
     return {};
   }
 

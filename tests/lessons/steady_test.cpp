@@ -140,7 +140,8 @@ TEST(SteadyMessages, AreThoseOfEachEdge) {
         expected.add(CommKind::to_host, DType::f64, Elements(5), WorldSize{1}, 1);
         for (const VersionRule rule : {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync})
           EXPECT_TRUE(WeightVersionsPlans(options_of(rule, every))
-                          .comm_plan(shape_of(stages, micro_batches, stage)) == expected)
+                          .comm_plan(shape_of(stages, micro_batches, stage))
+                          .without_names() == expected)
               << stages << " stages, stage " << stage << ", M " << micro_batches << ", E " << every;
       }
     }

@@ -47,13 +47,11 @@ class SumsInOrder : public ForwardingCommunicator {
  public:
   SumsInOrder(std::unique_ptr<Communicator> inner, std::vector<std::int64_t>& sums)
       : ForwardingCommunicator(*inner), inner_(std::move(inner)), sums_(sums) {}
-  Ticket all_reduce(at::Tensor& t) override {
-    sums_.push_back(t.numel());
-    return ForwardingCommunicator::all_reduce(t);
-  }
-  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override {
-    sums_.push_back(full.numel());
-    return ForwardingCommunicator::reduce_scatter(full, shard);
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               std::optional<Rank> peer) override {
+    if (op.kind == CommKind::all_reduce || op.kind == CommKind::reduce_scatter)
+      sums_.push_back(op.elements.value());
+    return ForwardingCommunicator::issue(op, from, to, peer);
   }
 
  private:
@@ -102,10 +100,13 @@ class GathersInOrder : public ForwardingCommunicator {
  public:
   GathersInOrder(std::unique_ptr<Communicator> inner, std::string& seen)
       : ForwardingCommunicator(*inner), inner_(std::move(inner)), seen_(seen) {}
-  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override {
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               std::optional<Rank> peer) override {
+    Ticket ticket = ForwardingCommunicator::issue(op, from, to, peer);
+    if (op.kind != CommKind::all_gather) return ticket;
     const std::string number = std::to_string(issued_++);
     seen_ += " g" + number;
-    return Ticket(std::make_unique<Noted>(ForwardingCommunicator::all_gather(shard, full), seen_, number));
+    return Ticket(std::make_unique<Noted>(std::move(ticket), seen_, number));
   }
 
  private:
@@ -159,14 +160,15 @@ class Windows : public ForwardingCommunicator {
     seen_.bytes += bytes.value();
     return {std::make_shared<at::Tensor>(windows_.back()), windows_.back().mutable_data_ptr()};
   }
-  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override {
-    const auto place = place_of(full);
-    if (place && place_of(shard)) {
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               std::optional<Rank> peer) override {
+    const auto place = place_of(to);
+    if (op.kind == CommKind::all_gather && place && place_of(from)) {
       seen_.places.push_back(*place);
-    } else {
+    } else if (op.kind == CommKind::all_gather) {
       ++seen_.others;
     }
-    return ForwardingCommunicator::all_gather(shard, full);
+    return ForwardingCommunicator::issue(op, from, to, peer);
   }
 
  private:

@@ -4,13 +4,17 @@ import os
 import stat
 import subprocess
 import sys
+import unittest
 
 import support
+
+sys.path.insert(0, os.path.join(support.ROOT, "tests"))
+import operations  # noqa: E402
 
 TOOL = os.path.join(support.ROOT, "tests/bits.py")
 CASE = "00_one_device split"
 CHANGES = {
-    "predicted": "record['ranks'][0]['predicted_operations'].append(['broadcast', 'f32', 64, 1, 1])",
+    "predicted": "record['ranks'][0]['predicted_operations'].append({'kind': 'broadcast', 'dtype': 'f32', 'elements': 64, 'count': 1})",
     "measured": "record['ranks'][0]['measured_bytes']['total'] = 64",
 }
 STAND_IN = """#!{python}
@@ -22,6 +26,20 @@ record = json.load(open(path))
 json.dump(record, open(path, "w"))
 sys.exit(code)
 """
+
+
+class Names(unittest.TestCase):
+    def test_rows_that_differ_in_names_alone_are_one(self):
+        row = {"count": 2, "dtype": "f32", "elements": 64, "kind": "all_reduce"}
+        named = [{**row, "purpose": "gradients", "unit": unit} for unit in (0, 1)]
+        of_two = {**row, "ranks": 2, "stride": 3, "purpose": "gradients"}
+        self.assertEqual(operations.without_names([*named, of_two]), [{**row, "count": 4}, {**row, "ranks": 2}])
+        self.assertEqual(operations.without_names([row]), [row])
+
+    def test_spans_are_called_as_they_were(self):
+        for named, name in (("wait for all_reduce of block 7's gradients (50,048 f32)", "wait for all_reduce of 50,048 f32"),
+                            ("send of activation gradients (8 bf16)", "send of 8 bf16"), ("all_reduce of 4 f64", "all_reduce of 4 f64"), ("step 3", "step 3")):
+            self.assertEqual(operations.span_without_names(named), name)
 
 
 class BitsTest(support.ProcessTest):

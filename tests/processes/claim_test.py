@@ -13,6 +13,12 @@ EXPECTED = {
               r"  stash  +0  1,048,576  DIFFERENT\n" + SOMETHING + r".*",
     "broadcast": r"rank \d: step 1 did not hold what was predicted\n" + SOMETHING +
                  r"  broadcast of 1 f32  +0  +1  DIFFERENT\n" + SOMETHING + r".*",
+    "purpose": r"rank \d: step 1 did not hold what was predicted\n" + SOMETHING +
+               r"  all_reduce of unit 0's parameters \([\d,]+ f32\) +1 +0  DIFFERENT\n"
+               r"  all_reduce of unit 0's gradients \([\d,]+ f32\) +0 +1  DIFFERENT\n" + SOMETHING + r".*",
+    "unit": r"rank \d: step 1 did not hold what was predicted\n" + SOMETHING +
+            r"  all_reduce of unit 1's gradients \([\d,]+ f32\) +0 +1  DIFFERENT\n"
+            r"  all_reduce of unit 2's gradients \([\d,]+ f32\) +2 +1  DIFFERENT\n" + SOMETHING + r".*",
     "ticket": r"rank \d: 4 operations were never waited for",  # one a step
     "replica": r"step 1: rank 2's parameters differ from rank 0's: replicas must stay equal to the bit",
 }

@@ -6,7 +6,8 @@ import re
 
 import support
 
-ONE_OPERATION = r"last operation \d+ \(all_reduce of [\d,]+ f\d\d\), train step 2"
+SUM = r"all_reduce of (?:(?:the embedding|the head|block \d)'s gradients|sums) \([\d,]+ f\d\d\)"
+ONE_OPERATION = rf"last operation \d+ \({SUM}\), train step 2"
 FIX_HANG = r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 2\.0 s\)"
 FIX_GONE = r"\n  fix: look above for its own last words; without any, the system may have killed it \(out of memory\?\)"
 ADVICE = r"if nobody did it, memory ran out \(dmesg says so\): fewer ranks, batch\.micro smaller, or --memory-cap to see it named"
@@ -15,7 +16,7 @@ FIX_NAN = r"\n  fix: a smaller optim\.lr, a longer optim\.warmup_steps, or optim
 # (kind, ranks): code under run.sh, message. The fault is rank ranks // 2's, in step 2.
 EXPECTED = {
     ("hang", 1): (75, r"rank 0 is stuck: nothing has moved for more than 2\.0 s in train step 2\n  " + ONE_OPERATION + FIX_HANG),
-    ("hang", 3): (75, r"lost rank 1: rank [02] waits for its operation \d+ \(all_reduce of [\d,]+ f32, train step 2\) for more than "
+    ("hang", 3): (75, rf"lost rank 1: rank [02] waits for its operation \d+ \({SUM}, train step 2\) for more than "
                       r"2\.0 s\n  rank 1: process \d+ is alive, but does not come to the next operation; " + ONE_OPERATION + FIX_HANG),
     ("kill", 1): (75, r"01_data_parallel: rank 0 was killed \(SIGKILL\)\n  fix: " + ADVICE),
     ("kill", 3): (75, r"lost rank 1: noticed by rank [02]\n  rank 1: process \d+ is gone; " + ONE_OPERATION + FIX_GONE +

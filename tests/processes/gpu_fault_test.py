@@ -14,7 +14,7 @@ FLAGS = [*(part for s in SETTINGS for part in ("--set", s)), "--device", "cuda",
 CASES = [(kind, lesson, graph) for kind in ("hang", "kill") for lesson in ("01_data_parallel", "04_zero3") for graph in ("on", "off")]
 CASES += [(kind, "07_pipeline", graph) for kind in ("hang", "kill") for graph in ("on", "off")]
 
-OPERATION = r"[a-z_]+ of [\d,]+ [a-z]+\d\d(?: (?:to|from) rank \d)?"
+OPERATION = r"[a-z_]+ of (?:(?:the embedding|the head|block \d+)'s )?[a-z ]+ \([\d,]+ [a-z]+\d\d\)(?: (?:to|from) rank \d)?"
 LAST = rf"last operation \d+ \({OPERATION}\), train step {STEP}(?:, stage \d, action \d+: \S+)?"  # a pipeline says what it does
 WAITS = rf"rank 0 waits for its operation \d+ \({OPERATION}, train step {STEP}\) for more than 3\.0 s"
 # What the program says, and what run.sh adds where mpirun sees the death before it sees the watchdog's code.

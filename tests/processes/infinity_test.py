@@ -32,7 +32,7 @@ DELAYED = [LATE, f"{LATE} parameters=sharded piece=1000 buffers=1", f"{LATE} {ON
 ROOM = r"; the file takes \d+\.\d\d kB, \S+ k?B are free\n  fix: free space on the file system that holds it, or write elsewhere"
 NO_DIRECT = "{}: no O_DIRECT there: transfers go through the page cache, which takes memory"
 OTHER_ENGINE = r"io_uring is refused here: .*; threads takes its place"
-STUCK = (r"rank \d is stuck: its operation [\d]+ \(disk_(read|write) of [\d,]+ f32, train step \d+\) has not ended for more than {} s\n"
+STUCK = (r"rank \d is stuck: its operation [\d]+ \(disk_(read|write) of (the embedding|the head|block \d+)'s (states|parameters) \([\d,]+ f32\), train step \d+\) has not ended for more than {} s\n"
          r"  fix: see whether the disk still answers \(dmesg\); one that is only slow needs a longer --watchdog \(now {} s\)")
 
 # As a container does it: from now on this system call fails. No launcher has a flag for that.

@@ -49,6 +49,17 @@ std::string line_of(const std::string& text, const std::string& first) {
   return words;
 }
 
+// What operations carry is no row: a record from before they said so has the same tables.
+TEST(Compare, OperationsWithoutNamesAreTheSameRows) {
+  RunRecord run = some_run("01_data_parallel", 4000, 0.02, 5), old = reduced(run, CommKind::all_reduce, 3);
+  for (RankRecord& rank : run.ranks) {
+    for (int unit = 0; unit < 3; ++unit)
+      rank.measured_operations->add(CommKind::all_reduce, DType::f32, Elements(1000), WorldSize{2},
+                                    {OpPurpose::gradients, unit});
+  }
+  EXPECT_EQ(format_comparison(run, {"there", old}), format_comparison(old, {"there", old}));
+}
+
 // A step whose loss is none is the largest difference there can be, whatever follows it.
 TEST(Compare, ALossThatIsNotFiniteIsShown) {
   RunRecord run = reduced(some_run("01_data_parallel", 4000, 0.02, 5), CommKind::all_reduce, 3);

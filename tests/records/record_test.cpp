@@ -27,6 +27,8 @@ CommPlan some_operations() {
   plan.add(CommKind::all_reduce, DType::f64, Elements(4), WorldSize{2});
   plan.add(CommKind::barrier, DType::u8, Elements(1), WorldSize{2});
   plan.add(CommKind::reduce_scatter, DType::bf16, Elements(64), WorldSize{1}, 3);  // of a part of the world
+  plan.add(CommKind::all_gather, DType::bf16, Elements(64), WorldSize{2}, {OpPurpose::parameters, 0});
+  plan.add({CommKind::all_gather, DType::bf16, Elements(64), WorldSize{2}, 3, OpPurpose::hashes}, 2);
   return plan;
 }
 
@@ -103,6 +105,22 @@ TEST_F(Record, ComesBackAsItWas) {
   EXPECT_EQ(written(got), text);                // and so is everything else
 }
 
+// As records were before operations had a stride, a purpose and a unit.
+TEST_F(Record, ReadsOperationsWithoutNames) {
+  auto json = nlohmann::json::parse(written(some_record()));
+  for (const char* what : {"predicted_operations", "measured_operations"}) {
+    json["ranks"][0][what] = nlohmann::json::array(
+        {{{"kind", "all_gather"}, {"dtype", "bf16"}, {"elements", 64}, {"count", 3}, {"ranks", 4}}});
+  }
+  atomic_write_file(*ops, file, json.dump());
+  const RunRecord got = read_record(*ops, file);
+  CommPlan expected;
+  expected.add(CommKind::all_gather, DType::bf16, Elements(64), WorldSize{4}, 3);
+  EXPECT_TRUE(got.ranks[0].predicted_operations == expected);
+  EXPECT_TRUE(got.ranks[0].as_predicted());
+  EXPECT_TRUE(got.ranks[1].predicted_operations == some_operations());
+}
+
 TEST_F(Record, KeepsWhatIsNotKnownApart) {
   RunRecord r = some_record();
   r.exit_code.reset();
@@ -172,6 +190,13 @@ TEST_F(Record, HasTheKeysThatReadersUse) {
   EXPECT_EQ(json["ranks"][1]["predicted_bytes"]["gradients"], 4'000'000);
   EXPECT_EQ(json["ranks"][1]["predicted_operations"][0]["kind"], "all_reduce");
   EXPECT_EQ(json["ranks"][1]["predicted_operations"][1]["count"], 4);
+  const std::string gathers =
+      R"([{"count":1,"dtype":"bf16","elements":64,"kind":"all_gather","purpose":"parameters","unit":0},)"
+      R"({"count":2,"dtype":"bf16","elements":64,"kind":"all_gather","purpose":"hashes","stride":3}])";
+  EXPECT_EQ(nlohmann::json(
+                {json["ranks"][1]["predicted_operations"][3], json["ranks"][1]["predicted_operations"][4]})
+                .dump(),
+            gathers);
   EXPECT_EQ(json["timing"]["steps"], 25);
   EXPECT_EQ(json["timing"]["tokens_per_second"], 3072 / 0.05);
   EXPECT_NEAR(json["timing"]["mfu"], 3072 / 0.05 * 8e8 / (2 * 1e12), 1e-9);
@@ -312,6 +337,13 @@ TEST(RankRecords, AreAsPredictedIfEveryNumberIs) {
   r = some_rank(0);
   r.measured_operations->add(CommKind::broadcast, DType::f32, Elements(1), WorldSize{2});
   EXPECT_FALSE(r.as_predicted());
+  for (const What what : {What{OpPurpose::parameters, 1}, What{OpPurpose::gradients, 0}}) {
+    r = some_rank(0);
+    r.predicted_operations.add(CommKind::broadcast, DType::f32, Elements(1), WorldSize{2},
+                               {OpPurpose::parameters, 0});
+    r.measured_operations->add(CommKind::broadcast, DType::f32, Elements(1), WorldSize{2}, what);
+    EXPECT_FALSE(r.as_predicted());
+  }
   EXPECT_FALSE(RunRecord().as_predicted());
 }
 

@@ -203,6 +203,55 @@ TEST(AsPredicted, ComparesPurposesTotalAndOperations) {
   EXPECT_FALSE(as_predicted(memory, operations, measured));
 }
 
+CommPlan of_unit(int unit, OpPurpose purpose = OpPurpose::gradients) {
+  CommPlan plan;
+  plan.add(CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}, {purpose, unit});
+  plan.add(CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}, {OpPurpose::gradients, 2}, 3);
+  return plan;
+}
+
+// Tables group what is alike; a difference in what it carries is one all the same, and has rows of its own.
+TEST(AsPredicted, WhatAnOperationCarriesCounts) {
+  const MemoryPlan memory = some_memory();
+  const Measured equal = as_measured(memory, of_unit(1));
+  EXPECT_TRUE(as_predicted(memory, of_unit(1), equal));
+  const auto table = [&](const CommPlan& plan, const Measured& measured) {
+    const std::string text = format_predicted_measured(memory, plan, measured, WorldSize{2}, Rank{0});
+    return text.substr(text.find("  operations of one step"));
+  };
+  EXPECT_EQ(table(of_unit(1), equal),
+            "  operations of one step     predicted  measured\n"
+            "  all_reduce of 250,000 f32          4          4  equal\n"
+            "  bytes sent                 4,000,000  4,000,000  equal\n");
+
+  const Measured other_unit = as_measured(memory, of_unit(3));
+  EXPECT_FALSE(as_predicted(memory, of_unit(1), other_unit));
+  EXPECT_EQ(table(of_unit(1), other_unit),
+            "  operations of one step                            predicted  measured\n"
+            "  all_reduce of 250,000 f32                                 4          4  equal\n"
+            "  all_reduce of unit 1's gradients (250,000 f32)            1          0  DIFFERENT\n"
+            "  all_reduce of unit 3's gradients (250,000 f32)            0          1  DIFFERENT\n"
+            "  bytes sent                                        4,000,000  4,000,000  equal\n");
+
+  const Measured other_purpose = as_measured(memory, of_unit(1, OpPurpose::parameters));
+  EXPECT_FALSE(as_predicted(memory, of_unit(1), other_purpose));
+  EXPECT_NE(table(of_unit(1), other_purpose).find("all_reduce of unit 1's parameters (250,000 f32)"),
+            std::string::npos);
+}
+
+TEST(PlanTable, RanksWhoseOperationsOnlyCarryOtherThingsAreAlike) {
+  const std::vector<RankPlan> named = {{some_memory(), of_unit(1)}, {some_memory(), of_unit(3)}};
+  const RankPlan alike{some_memory(), of_unit(1).without_names()};
+  EXPECT_EQ(format_plan_table(named, WorldSize{2}), format_plan_table({alike, alike}, WorldSize{2}));
+}
+
+TEST(CommPlans, AreGroupedByKindDtypeElementsAndRanks) {
+  CommPlan expected;
+  expected.add(CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}, 4);
+  EXPECT_TRUE(of_unit(1).without_names() == expected);
+  EXPECT_FALSE(of_unit(1) == of_unit(3));
+}
+
 TEST(MovedBytes, DependOnTheRankWhereSlicesDiffer) {
   CommPlan plan;
   plan.add(CommKind::all_reduce, DType::f64, Elements(4), WorldSize{3}, 2);  // slices of 2, 2, 0

@@ -157,6 +157,16 @@ TEST(Trace, ShowsOperationsWaitsAndWhatIsLeft) {
   EXPECT_NE(text.find("\"bytes this rank sends\":\"4,000\""), std::string::npos) << text;
 }
 
+TEST(Trace, NamesWhatAnOperationCarries) {
+  Trace trace(Rank{0}, kOrigin);
+  OpSpan gradients = operation(1, 10, 60, 40, 62);
+  gradients.op.purpose = OpPurpose::gradients, gradients.op.unit = 7;
+  trace.add_run({}, {&gradients, 1}, 13);
+  ASSERT_EQ(trace.spans().size(), 2U);
+  EXPECT_EQ(trace.spans()[0].name, "all_reduce of block 7's gradients (1,000 f32)");
+  EXPECT_EQ(trace.spans()[1].name, "wait for all_reduce of block 7's gradients (1,000 f32)");
+}
+
 TEST(Trace, CutsWaitsOutWhereverTheyLie) {
   Trace trace(Rank{0}, kOrigin);
   // Waits before, across the begin, inside (two that overlap: two threads; two back to back), across the end

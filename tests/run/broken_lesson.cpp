@@ -13,7 +13,7 @@
 namespace sc {
 namespace {
 
-enum class Wrong { nothing, allocation, buffer, broadcast, ticket, replica, nonfinite };
+enum class Wrong { nothing, allocation, buffer, broadcast, purpose, unit, ticket, replica, nonfinite };
 
 struct BrokenOptions {
   Wrong fault = Wrong::nothing;
@@ -23,9 +23,10 @@ struct BrokenOptions {
 class DroppingCommunicator : public ForwardingCommunicator {
  public:
   DroppingCommunicator(Communicator& inner, bool drops) : ForwardingCommunicator(inner), drops_(drops) {}
-  Ticket all_reduce(at::Tensor& t) override {
-    Ticket ticket = ForwardingCommunicator::all_reduce(t);
-    if (!drops_ || t.numel() != 4) return ticket;
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               std::optional<Rank> peer) override {
+    Ticket ticket = ForwardingCommunicator::issue(op, from, to, peer);
+    if (!drops_ || op.kind != CommKind::all_reduce || op.elements != Elements(4)) return ticket;
     while (!ticket.ready()) std::this_thread::yield();
     return {};
   }
@@ -43,7 +44,14 @@ class BrokenPlans final : public PlansWith<BrokenPlans, BrokenOptions> {
     return DataParallelPlans(kRight).memory_plan(shape);
   }
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override {
-    return DataParallelPlans(kRight).comm_plan(shape);
+    CommPlan plan;
+    for (const auto& [planned, times] : DataParallelPlans(kRight).comm_plan(shape).count) {
+      Operation op = planned;
+      if (options_.fault == Wrong::purpose && op.unit == 0) op.purpose = OpPurpose::parameters;
+      if (options_.fault == Wrong::unit && op.unit == 1) op.unit = 2;
+      plan.add(op, times);
+    }
+    return plan;
   }
 
  private:
@@ -54,6 +62,8 @@ class BrokenPlans final : public PlansWith<BrokenPlans, BrokenOptions> {
                              {"allocation", Wrong::allocation},
                              {"buffer", Wrong::buffer},
                              {"broadcast", Wrong::broadcast},
+                             {"purpose", Wrong::purpose},
+                             {"unit", Wrong::unit},
                              {"ticket", Wrong::ticket},
                              {"replica", Wrong::replica},
                              {"nonfinite", Wrong::nonfinite}}),

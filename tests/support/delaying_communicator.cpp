@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/comm/completion.h"
-#include "common/comm/op_check.h"
 #include "tests/support/delaying_worker.h"
 
 namespace sc {
@@ -58,65 +57,47 @@ std::unique_ptr<Communicator> DelayingCommunicator::split(int color) {
       std::move(part), seed_ * 31 + 1, longest_, std::make_shared<DropCounter>(worker_->drops())));
 }
 
-Ticket DelayingCommunicator::all_reduce(at::Tensor& t) {
-  check_all_reduce({rank(), size()}, t);
+// Of what an operation reads there is a copy, and of what it writes; a slice of the other one stays one.
+Ticket DelayingCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+                                   std::optional<Rank> peer) {
   SetApart apart;
-  at::Tensor sum = apart.changed(t);
-  return worker_->post(std::move(apart), [this, sum]() mutable { return inner_->all_reduce(sum); });
-}
-
-Ticket DelayingCommunicator::reduce_scatter(const at::Tensor& full, at::Tensor& shard) {
-  check_reduce_scatter({rank(), size()}, full, shard);
-  SetApart apart;
-  const at::Tensor all = apart.read(full);
-  at::Tensor mine;
-  if (alias(full, shard, rank())) {
-    mine = slice_of(all, shard, rank());
-    apart.lands(mine, shard);
-  } else {
-    mine = apart.written(shard);
+  at::Tensor in, out;
+  switch (op.kind) {
+    case CommKind::all_reduce:
+      in = out = apart.changed(to);
+      break;
+    case CommKind::reduce_scatter:
+      in = apart.read(from);
+      if (alias(from, to, rank())) {
+        out = slice_of(in, to, rank());
+        apart.lands(out, to);
+      } else {
+        out = apart.written(to);
+      }
+      break;
+    case CommKind::all_gather:
+      in = apart.read(from);
+      if (alias(to, from, rank())) {
+        out = apart.copied(to);
+        for (std::int64_t r = 0; r < to_int(size()); ++r)
+          if (r != to_int(rank())) poison(slice_of(to, from, Rank{static_cast<int>(r)}));
+        apart.lands(out, to);
+        in = slice_of(out, from, rank());
+      } else {
+        out = apart.written(to);
+      }
+      break;
+    case CommKind::broadcast:
+      in = out = peer == rank() ? apart.read(from) : apart.written(to);
+      break;
+    case CommKind::send:
+      in = out = apart.read(from);
+      break;
+    default:
+      in = out = apart.written(to);
   }
   return worker_->post(std::move(apart),
-                       [this, all, mine]() mutable { return inner_->reduce_scatter(all, mine); });
-}
-
-Ticket DelayingCommunicator::all_gather(const at::Tensor& shard, at::Tensor& full) {
-  check_all_gather({rank(), size()}, shard, full);
-  SetApart apart;
-  at::Tensor mine = apart.read(shard), all;
-  if (alias(full, shard, rank())) {
-    all = apart.copied(full);
-    for (std::int64_t r = 0; r < to_int(size()); ++r)
-      if (r != to_int(rank())) poison(slice_of(full, shard, Rank{static_cast<int>(r)}));
-    apart.lands(all, full);
-    mine = slice_of(all, shard, rank());
-  } else {
-    all = apart.written(full);
-  }
-  return worker_->post(std::move(apart),
-                       [this, mine, all]() mutable { return inner_->all_gather(mine, all); });
-}
-
-Ticket DelayingCommunicator::broadcast(at::Tensor& t, Rank root) {
-  check_broadcast({rank(), size()}, t, root);
-  SetApart apart;
-  at::Tensor copy = root == rank() ? apart.read(t) : apart.written(t);
-  return worker_->post(std::move(apart),
-                       [this, copy, root]() mutable { return inner_->broadcast(copy, root); });
-}
-
-Ticket DelayingCommunicator::send(const at::Tensor& t, Rank to) {
-  check_send({rank(), size()}, t, to);
-  SetApart apart;
-  const at::Tensor copy = apart.read(t);
-  return worker_->post(std::move(apart), [this, copy, to] { return inner_->send(copy, to); });
-}
-
-Ticket DelayingCommunicator::recv(at::Tensor& t, Rank from) {
-  check_recv({rank(), size()}, t, from);
-  SetApart apart;
-  at::Tensor copy = apart.written(t);
-  return worker_->post(std::move(apart), [this, copy, from]() mutable { return inner_->recv(copy, from); });
+                       [this, op, in, out, peer] { return inner_->issue(op, in, out, peer); });
 }
 
 }  // namespace sc

@@ -20,18 +20,17 @@ class DelayingCopies final : public Copies {
   [[nodiscard]] std::int64_t dropped_tickets() const override {
     return down_.drops()->count() + up_.drops()->count();
   }
-
- private:
-  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/) override {
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step) override {
     const bool down = op.kind == CommKind::to_host;
     SetApart apart;
     const at::Tensor source = apart.read(from);
-    at::Tensor into = apart.written(to);
-    return (down ? down_ : up_).post(std::move(apart), [this, down, source, into]() mutable {
-      return down ? inner_->to_host(source, into) : inner_->to_device(source, into);
+    const at::Tensor into = apart.written(to);
+    return (down ? down_ : up_).post(std::move(apart), [this, op, source, into, of_step] {
+      return inner_->issue(op, source, into, of_step);
     });
   }
 
+ private:
   const std::unique_ptr<Copies> inner_;
   DelayingWorker down_, up_;  // after inner_: they end first
 };

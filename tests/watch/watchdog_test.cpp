@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const CommOp kSum{CommKind::all_reduce, DType::f32, Elements(1000)};
+const Operation kSum{CommKind::all_reduce, DType::f32, Elements(1000)};
 const OutstandingOp kWait{9, kSum, {}, true, Phase::train, 4};
 
 /// A rank that beats its heart and has issued `operations`.
@@ -49,6 +49,43 @@ TEST(HangReport, NamesTheRankThatDoesNotCome) {
           " is alive, but does not come to the next operation; last operation 8 (all_reduce of 1,000 "
           "f32), train step 4\n"
           "  fix: see what it does there; a rank that is only slow needs a longer --watchdog (now 30 s)");
+}
+
+TEST(Descriptions, SayWhatAnOperationCarriesAndOfWhichUnit) {
+  Operation op{CommKind::all_reduce, DType::f32, Elements(50'048), WorldSize{2}};
+  EXPECT_EQ(describe(op, 13), "all_reduce of 50,048 f32");
+  op.purpose = OpPurpose::gradients;
+  EXPECT_EQ(describe(op, 13), "all_reduce of gradients (50,048 f32)");
+  op.unit = 7;
+  EXPECT_EQ(describe(op, 13), "all_reduce of block 7's gradients (50,048 f32)");
+  EXPECT_EQ(describe(op), "all_reduce of unit 7's gradients (50,048 f32)");
+  op.unit = 0;
+  EXPECT_EQ(describe(op, 13), "all_reduce of the embedding's gradients (50,048 f32)");
+  op.unit = 13;
+  EXPECT_EQ(describe(op, 13), "all_reduce of the head's gradients (50,048 f32)");
+  EXPECT_EQ(describe(op, WorldSize{2}), "all_reduce of unit 13's gradients (50,048 f32)");
+  op.stride = 3;
+  EXPECT_EQ(describe(op, WorldSize{8}), "all_reduce of unit 13's gradients (50,048 f32), 2 ranks, 3 apart");
+  const Operation message{CommKind::send, DType::bf16, Elements(8),
+                          WorldSize{4},   1,           OpPurpose::activation_gradients};
+  EXPECT_EQ(describe(message), "send of activation gradients (8 bf16)");
+}
+
+TEST(HangReport, NamesWhatIsMissing) {
+  ProgressBoard board(WorldSize{2});
+  board.set_last_unit(13);
+  alive(board, Rank{0}, 9, true);
+  alive(board, Rank{1}, 8, false);
+  Operation last = kSum, gradient = kSum;
+  last.purpose = OpPurpose::sums;
+  gradient.purpose = OpPurpose::gradients, gradient.unit = 7;
+  board.set_issued(Rank{1}, 8, last);
+  const std::string text = report(board, OutstandingOp{9, gradient, {}, true, Phase::train, 4});
+  EXPECT_NE(text.find("its operation 9 (all_reduce of block 7's gradients (1,000 f32), train step 4)"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("last operation 8 (all_reduce of sums (1,000 f32)), train step 4"), std::string::npos)
+      << text;
 }
 
 TEST(HangReport, NamesSeveral) {
@@ -362,13 +399,17 @@ TEST(Board, IsSharedThroughAFile) {
   const std::string path = ::testing::TempDir() + "board_" + pid();
   ProgressBoard one(path, WorldSize{2}), other(path, WorldSize{2});
   one.join(Rank{1});
-  one.set_issued(Rank{1}, 5, kSum);
+  Operation last = kSum;
+  last.stride = 3, last.purpose = OpPurpose::parameters, last.unit = 4;
+  one.set_issued(Rank{1}, 5, last);
+  one.set_last_unit(5);
   one.set_position(Rank{1}, Phase::eval, 3);
   one.add_waiting(Rank{1}, 1);
   const RankProgress seen = other.read(Rank{1});
   EXPECT_EQ(seen.pid, ::getpid());
   EXPECT_EQ(seen.operations, 5);
-  EXPECT_TRUE(seen.last == kSum);
+  EXPECT_TRUE(seen.last == last);
+  EXPECT_EQ(seen.last_unit, 5);
   EXPECT_EQ(seen.phase, Phase::eval);
   EXPECT_EQ(seen.step, 3);
   EXPECT_TRUE(seen.waiting);

@@ -61,7 +61,7 @@ class Lane {
 };
 
 // The operation that the arguments describe, or an InputError where they cannot be copied.
-CommOp check_copy(CommKind kind, const at::Tensor& from, const at::Tensor& to) {
+Operation check_copy(CommKind kind, const at::Tensor& from, const at::Tensor& to, const What& what) {
   if (!from.defined() || !to.defined()) refuse(kind, "a tensor is not defined");
   if (!from.is_contiguous() || !to.is_contiguous()) refuse(kind, "a tensor is not contiguous");
   if (from.scalar_type() != to.scalar_type())
@@ -71,7 +71,7 @@ CommOp check_copy(CommKind kind, const at::Tensor& from, const at::Tensor& to) {
     refuse(kind, std::to_string(from.numel()) + " elements to " + std::to_string(to.numel()));
   const at::Tensor& host = kind == CommKind::to_host ? to : from;
   if (!host.is_cpu()) refuse(kind, "the host's tensor lies on a GPU");
-  return {kind, dtype_of(from), Elements(from.numel()), WorldSize{1}};
+  return {kind, dtype_of(from), Elements(from.numel()), WorldSize{1}, 1, what.purpose, what.unit};
 }
 
 class HostCopies final : public Copies {
@@ -79,8 +79,8 @@ class HostCopies final : public Copies {
   explicit HostCopies(double mbps) : mbps_(mbps) {}
   [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
 
- private:
-  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/) override {
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               OfStep /*of_step*/) override {
     std::unique_ptr<Lane>& lane = op.kind == CommKind::to_host ? down_ : up_;
     if (!lane) lane = std::make_unique<Lane>();
     auto end = std::make_shared<Completion>();
@@ -95,6 +95,7 @@ class HostCopies final : public Copies {
     return Ticket(std::make_unique<HostTicket>(std::move(end), drops_, from, to));
   }
 
+ private:
   const double mbps_;
   std::shared_ptr<DropCounter> drops_ = std::make_shared<DropCounter>();
   std::unique_ptr<Lane> down_, up_;  // from the first copy on
@@ -102,8 +103,9 @@ class HostCopies final : public Copies {
 
 }  // namespace
 
-Ticket Copies::checked(CommKind kind, const at::Tensor& from, const at::Tensor& to, OfStep of_step) {
-  return copy(check_copy(kind, from, to), from, to, of_step);
+Ticket Copies::checked(CommKind kind, const at::Tensor& from, const at::Tensor& to, const What& what,
+                       OfStep of_step) {
+  return issue(check_copy(kind, from, to, what), from, to, of_step);
 }
 
 std::unique_ptr<Copies> make_host_copies(double mbps) { return std::make_unique<HostCopies>(mbps); }

@@ -18,18 +18,21 @@ namespace sc {
 ///            (Place::pinned).
 ///   Ticket   wait() makes the caller's stream wait, wait_on_host() the caller itself. Nobody reads what is
 ///            written, or writes what is read, before.
+///   what     it carries: for the plan, the record and messages.
 ///   of_step  the training step that a copy counts for, whenever it is issued; empty: the present one.
 ///   Errors   InputError (exit 64) on tensors that do not match or lie elsewhere; DeviceError from the wait.
 class Copies {
  public:
   using OfStep = std::optional<std::int64_t>;
   virtual ~Copies() = default;
-  Ticket to_host(const at::Tensor& device, at::Tensor& host, OfStep of_step = {}) {
-    return checked(CommKind::to_host, device, host, of_step);
+  Ticket to_host(const at::Tensor& device, at::Tensor& host, const What& what = {}, OfStep of_step = {}) {
+    return checked(CommKind::to_host, device, host, what, of_step);
   }
-  Ticket to_device(const at::Tensor& host, at::Tensor& device, OfStep of_step = {}) {
-    return checked(CommKind::to_device, host, device, of_step);
+  Ticket to_device(const at::Tensor& host, at::Tensor& device, const What& what = {}, OfStep of_step = {}) {
+    return checked(CommKind::to_device, host, device, what, of_step);
   }
+  /// What both come to, once their arguments have been checked. op: the copy's kind, and what is copied.
+  virtual Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step) = 0;
   /// Tickets that were dropped without a wait.
   [[nodiscard]] virtual std::int64_t dropped_tickets() const = 0;
 
@@ -40,9 +43,8 @@ class Copies {
   Copies() = default;
 
  private:
-  Ticket checked(CommKind kind, const at::Tensor& from, const at::Tensor& to, OfStep of_step);
-  /// op: the copy's kind, and what is copied.
-  virtual Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step) = 0;
+  Ticket checked(CommKind kind, const at::Tensor& from, const at::Tensor& to, const What& what,
+                 OfStep of_step);
 };
 
 /// Of a rank whose device is the CPU: a thread a lane copies. mbps: no faster than so many 10^6 bytes a second each

@@ -68,8 +68,8 @@ class GpuCopies final : public Copies {
   }
   [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
 
- private:
-  Ticket copy(const CommOp& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/) override {
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               OfStep /*of_step*/) override {
     CudaStream& own = op.kind == CommKind::to_host ? down_ : up_;
     if (!own) own = make_priority_stream();
     const cudaStream_t lane = own.get();
@@ -86,6 +86,7 @@ class GpuCopies final : public Copies {
                                                   capturing(caller), drops_, from, to));
   }
 
+ private:
   const int device_;
   std::shared_ptr<EventPool> order_ = std::make_shared<EventPool>();
   std::shared_ptr<EventPool> moments_ = std::make_shared<EventPool>(EventPool::Kind::timed);

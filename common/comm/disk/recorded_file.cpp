@@ -23,8 +23,8 @@ class DiskTicket final : public TicketState {
 }  // namespace
 
 template <class Start>
-Ticket RecordedFile::transfer(CommKind kind, std::size_t extent, std::optional<std::int64_t> of_step,
-                              const Start& start) {
+Ticket RecordedFile::transfer(CommKind kind, std::size_t extent, const What& what,
+                              std::optional<std::int64_t> of_step, const Start& start) {
   const auto issue = [&] {
     const auto now = DiskTransfer::Clock::now();
     const DiskTransfer started = start();
@@ -32,18 +32,19 @@ Ticket RecordedFile::transfer(CommKind kind, std::size_t extent, std::optional<s
     return Ticket(std::make_unique<DiskTicket>(started));
   };
   if (!record_) return issue();
-  const CommOp op{kind, DType::f32, Elements(file_.extent_bytes(extent).value() / 4)};
+  const Elements elements(file_.extent_bytes(extent).value() / 4);
+  const Operation op{kind, DType::f32, elements, WorldSize{1}, 1, what.purpose, what.unit};
   return record_operation(record_, op, Bytes(0), {}, issue, of_step);
 }
 
-Ticket RecordedFile::read(std::size_t extent, std::span<std::byte> into,
+Ticket RecordedFile::read(std::size_t extent, std::span<std::byte> into, const What& what,
                           std::optional<std::int64_t> of_step) {
-  return transfer(CommKind::disk_read, extent, of_step, [&] { return file_.read(extent, into); });
+  return transfer(CommKind::disk_read, extent, what, of_step, [&] { return file_.read(extent, into); });
 }
 
-Ticket RecordedFile::write(std::size_t extent, std::span<const std::byte> from,
+Ticket RecordedFile::write(std::size_t extent, std::span<const std::byte> from, const What& what,
                            std::optional<std::int64_t> of_step) {
-  return transfer(CommKind::disk_write, extent, of_step, [&] { return file_.write(extent, from); });
+  return transfer(CommKind::disk_write, extent, what, of_step, [&] { return file_.write(extent, from); });
 }
 
 }  // namespace sc

@@ -17,6 +17,7 @@ namespace sc {
 
 /// Transfers of whole extents, counted as fp32 elements. BlockFile says what a caller owes.
 ///   Ticket   wait() and wait_on_host() are the same; end() may be waited for by another thread.
+///   what     it carries: for the plan, the record and messages.
 ///   of_step  the training step that the transfer counts for, whenever it is issued; empty: the present one.
 class RecordedFile {
  public:
@@ -26,12 +27,15 @@ class RecordedFile {
   /// record: null where nobody asks.
   RecordedFile(BlockFile& file, std::shared_ptr<CommRecord> record, Watch watch = {})
       : file_(file), record_(std::move(record)), watch_(std::move(watch)) {}
-  Ticket read(std::size_t extent, std::span<std::byte> into, std::optional<std::int64_t> of_step = {});
-  Ticket write(std::size_t extent, std::span<const std::byte> from, std::optional<std::int64_t> of_step = {});
+  Ticket read(std::size_t extent, std::span<std::byte> into, const What& what = {},
+              std::optional<std::int64_t> of_step = {});
+  Ticket write(std::size_t extent, std::span<const std::byte> from, const What& what = {},
+               std::optional<std::int64_t> of_step = {});
 
  private:
   template <class Start>
-  Ticket transfer(CommKind kind, std::size_t extent, std::optional<std::int64_t> of_step, const Start& start);
+  Ticket transfer(CommKind kind, std::size_t extent, const What& what, std::optional<std::int64_t> of_step,
+                  const Start& start);
 
   BlockFile& file_;
   const std::shared_ptr<CommRecord> record_;

@@ -45,7 +45,7 @@ class MpiCommunicator::Issue {
     operation_->text = "rank " + std::to_string(to_int(comm.rank())) + ": " + text;
     if (comm.group_->aborted->is_set()) throw AbortedError(operation_->text + ": the group was aborted");
   }
-  Issue(MpiCommunicator& comm, const CommOp& op, const at::Tensor& first, const at::Tensor& second = {})
+  Issue(MpiCommunicator& comm, const Operation& op, const at::Tensor& first, const at::Tensor& second)
       : Issue(comm, describe(op)) {
     check_on_cpu({comm.rank(), comm.size()}, op, first);
     operation_->collective = op.kind != CommKind::send && op.kind != CommKind::recv;
@@ -87,52 +87,38 @@ void MpiCommunicator::abort() noexcept { engine_->abort_group(*group_); }
 
 void MpiCommunicator::barrier() { Issue(*this, "barrier").then(meet()).wait(); }
 
-Ticket MpiCommunicator::all_reduce(at::Tensor& t) {
-  const CommOp op = check_all_reduce({rank(), size()}, t);
-  Issue issue(*this, op, t);
-  if (size() == WorldSize{1}) return issue.ticket();
-  const SlicedTensor shape = ragged_slices(op, rank(), size());
-  char* data = static_cast<char*>(t.mutable_data_ptr());
-  char* own = data + shape.slices[static_cast<std::size_t>(rank())].begin * size_of(op.dtype);
-  issue.then(exchange_and_sum(shape, data, own, scratch_of(*group_)));
-  return issue.then(exchange_slices(shape, own, data)).ticket();
-}
-
-Ticket MpiCommunicator::reduce_scatter(const at::Tensor& full, at::Tensor& shard) {
-  const CommOp op = check_reduce_scatter({rank(), size()}, full, shard);
-  Issue issue(*this, op, full, shard);
-  return issue
-      .then(exchange_and_sum(equal_slices(op, rank(), size()), full.const_data_ptr(),
-                             shard.mutable_data_ptr(), scratch_of(*group_)))
-      .ticket();
-}
-
-Ticket MpiCommunicator::all_gather(const at::Tensor& shard, at::Tensor& full) {
-  const CommOp op = check_all_gather({rank(), size()}, shard, full);
-  Issue issue(*this, op, shard, full);
-  return issue
-      .then(
-          exchange_slices(equal_slices(op, rank(), size()), shard.const_data_ptr(), full.mutable_data_ptr()))
-      .ticket();
-}
-
-Ticket MpiCommunicator::broadcast(at::Tensor& t, Rank root) {
-  const CommOp op = check_broadcast({rank(), size()}, t, root);
-  Issue issue(*this, op, t);
-  return issue.then(pass_along(bytes_of(op.elements, op.dtype), t.mutable_data_ptr(), rank(), root, size()))
-      .ticket();
-}
-
-Ticket MpiCommunicator::send(const at::Tensor& t, Rank to) {
-  const CommOp op = check_send({rank(), size()}, t, to);
-  Issue issue(*this, op, t);
-  return issue.then(send_message(bytes_of(op.elements, op.dtype), t.const_data_ptr(), to)).ticket();
-}
-
-Ticket MpiCommunicator::recv(at::Tensor& t, Rank from) {
-  const CommOp op = check_recv({rank(), size()}, t, from);
-  Issue issue(*this, op, t);
-  return issue.then(receive_message(bytes_of(op.elements, op.dtype), t.mutable_data_ptr(), from)).ticket();
+Ticket MpiCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+                              std::optional<Rank> peer) {
+  Issue issue(*this, op, from, to);
+  const Bytes bytes = bytes_of(op.elements, op.dtype);
+  const void* in = from.const_data_ptr();
+  void* out = to.mutable_data_ptr();
+  switch (op.kind) {
+    case CommKind::all_reduce: {
+      if (size() == WorldSize{1}) break;
+      const SlicedTensor shape = ragged_slices(op, rank(), size());
+      char* data = static_cast<char*>(out);
+      char* own = data + shape.slices[static_cast<std::size_t>(rank())].begin * size_of(op.dtype);
+      issue.then(exchange_and_sum(shape, data, own, scratch_of(*group_)));
+      issue.then(exchange_slices(shape, own, data));
+      break;
+    }
+    case CommKind::reduce_scatter:
+      issue.then(exchange_and_sum(equal_slices(op, rank(), size()), in, out, scratch_of(*group_)));
+      break;
+    case CommKind::all_gather:
+      issue.then(exchange_slices(equal_slices(op, rank(), size()), in, out));
+      break;
+    case CommKind::broadcast:
+      issue.then(pass_along(bytes, out, rank(), *peer, size()));
+      break;
+    case CommKind::send:
+      issue.then(send_message(bytes, in, *peer));
+      break;
+    default:
+      issue.then(receive_message(bytes, out, *peer));
+  }
+  return issue.ticket();
 }
 
 // MPI_Comm_split blocks the MPI thread. Behind a barrier all members' threads enter it at about the same

@@ -186,14 +186,14 @@ class Meet : public Exchange {
 
 }  // namespace
 
-SlicedTensor equal_slices(const CommOp& op, Rank me, WorldSize world) {
+SlicedTensor equal_slices(const Operation& op, Rank me, WorldSize world) {
   const std::int64_t n = op.elements.value() / to_int(world);
   SlicedTensor shape{op.dtype, {}, me};
   for (std::int64_t r = 0; r < to_int(world); ++r) shape.slices.push_back({r * n, (r + 1) * n});
   return shape;
 }
 
-SlicedTensor ragged_slices(const CommOp& op, Rank me, WorldSize world) {
+SlicedTensor ragged_slices(const Operation& op, Rank me, WorldSize world) {
   SlicedTensor shape{op.dtype, {}, me};
   for (int r = 0; r < to_int(world); ++r) shape.slices.push_back(slice_of(op.elements, Rank{r}, world));
   return shape;

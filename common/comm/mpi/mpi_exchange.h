@@ -37,8 +37,8 @@ struct SlicedTensor {
   std::vector<Slice> slices;  // elements, by rank
   Rank me;
 };
-SlicedTensor equal_slices(const CommOp& op, Rank me, WorldSize world);   // reduce_scatter, all_gather
-SlicedTensor ragged_slices(const CommOp& op, Rank me, WorldSize world);  // all_reduce: slice_of
+SlicedTensor equal_slices(const Operation& op, Rank me, WorldSize world);   // reduce_scatter, all_gather
+SlicedTensor ragged_slices(const Operation& op, Rank me, WorldSize world);  // all_reduce: slice_of
 
 /// Every rank sends slice p of `full` to rank p, and sums what it receives in rank order into `shard`.
 /// `scratch`: kSumPiecesInFlight * (N - 1) * kSumPiece bytes.

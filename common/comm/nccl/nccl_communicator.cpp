@@ -13,7 +13,6 @@
 #include "common/comm/nccl/nccl_pairs.h"
 #include "common/comm/nccl/nccl_ticket.h"
 #include "common/comm/nccl/peer_channel.h"
-#include "common/comm/op_check.h"
 
 namespace sc {
 namespace {
@@ -56,7 +55,7 @@ void check_version() {
 /// An operation on GPU tensors that is being put together, and its ticket.
 class NcclCommunicator::Issue {
  public:
-  Issue(NcclCommunicator& comm, const CommOp& op, const at::Tensor& first, const at::Tensor& second = {})
+  Issue(NcclCommunicator& comm, const Operation& op, const at::Tensor& first, const at::Tensor& second)
       : comm_(comm),
         count_(static_cast<std::size_t>(op.elements.value())),
         type_(type_of(op.dtype)),
@@ -165,7 +164,7 @@ std::unique_ptr<Communicator> NcclCommunicator::make(std::unique_ptr<Communicato
 void NcclCommunicator::connect() {
   at::Tensor bytes = at::empty({NCCL_UNIQUE_ID_BYTES}, at::kByte);
   if (rank() == Rank{0}) SC_CHECK(ncclGetUniqueId(static_cast<ncclUniqueId*>(bytes.mutable_data_ptr())));
-  host_->broadcast(bytes, Rank{0}).wait();
+  host_->broadcast(bytes, Rank{0}, {OpPurpose::addresses}).wait();
   ncclUniqueId id;
   std::memcpy(&id, bytes.const_data_ptr(), sizeof id);
   collectives_->join(id, static_cast<int>(to_int(rank())), static_cast<int>(to_int(size())));
@@ -242,69 +241,42 @@ std::shared_ptr<void> NcclCommunicator::window(Bytes bytes) {
   return memory;
 }
 
-Ticket NcclCommunicator::all_reduce(at::Tensor& t) {
-  const CommOp op = check_all_reduce({rank(), size()}, t);
-  if (t.is_cpu()) return host_->all_reduce(t);
-  void* data = t.mutable_data_ptr();
-  return Issue(*this, op, t).collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
-    return ncclAllReduce(data, data, n, type, ncclSum, nccl, stream);
-  });
-}
-
-Ticket NcclCommunicator::reduce_scatter(const at::Tensor& full, at::Tensor& shard) {
-  const CommOp op = check_reduce_scatter({rank(), size()}, full, shard);
-  if (full.is_cpu()) return host_->reduce_scatter(full, shard);
-  const void* from = full.const_data_ptr();
-  void* to = shard.mutable_data_ptr();
-  const std::size_t world = static_cast<std::size_t>(to_int(size()));
-  return Issue(*this, op, full, shard)
-      .collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
-        return ncclReduceScatter(from, to, n / world, type, ncclSum, nccl, stream);
-      });
-}
-
-Ticket NcclCommunicator::all_gather(const at::Tensor& shard, at::Tensor& full) {
-  const CommOp op = check_all_gather({rank(), size()}, shard, full);
-  if (full.is_cpu()) return host_->all_gather(shard, full);
-  const void* from = shard.const_data_ptr();
-  void* to = full.mutable_data_ptr();
-  const std::size_t world = static_cast<std::size_t>(to_int(size()));
-  return Issue(*this, op, shard, full)
-      .collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
-        return ncclAllGather(from, to, n / world, type, nccl, stream);
-      });
-}
-
-Ticket NcclCommunicator::broadcast(at::Tensor& t, Rank root) {
-  const CommOp op = check_broadcast({rank(), size()}, t, root);
-  if (t.is_cpu()) return host_->broadcast(t, root);
-  void* data = t.mutable_data_ptr();
-  return Issue(*this, op, t).collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
-    return ncclBroadcast(data, data, n, type, static_cast<int>(root), nccl, stream);
-  });
-}
-
 // In a pair's own communicator the sender is rank 0, the receiver rank 1.
-Ticket NcclCommunicator::send(const at::Tensor& t, Rank to) {
-  const CommOp op = check_send({rank(), size()}, t, to);
-  if (t.is_cpu()) return host_->send(t, to);
-  const void* data = t.const_data_ptr();
-  return Issue(*this, op, t)
-      .message(NcclPairs::Way::to, to,
-               [data](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
-                 return ncclSend(data, n, type, 1, nccl, stream);
-               });
-}
-
-Ticket NcclCommunicator::recv(at::Tensor& t, Rank from) {
-  const CommOp op = check_recv({rank(), size()}, t, from);
-  if (t.is_cpu()) return host_->recv(t, from);
-  void* data = t.mutable_data_ptr();
-  return Issue(*this, op, t)
-      .message(NcclPairs::Way::from, from,
-               [data](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
-                 return ncclRecv(data, n, type, 0, nccl, stream);
-               });
+Ticket NcclCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+                               std::optional<Rank> peer) {
+  if (from.is_cpu()) return host_->issue(op, from, to, peer);
+  const void* in = from.const_data_ptr();
+  void* out = to.mutable_data_ptr();
+  const std::size_t world = static_cast<std::size_t>(to_int(size()));
+  Issue issue(*this, op, from, to);
+  switch (op.kind) {
+    case CommKind::all_reduce:
+      return issue.collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
+        return ncclAllReduce(in, out, n, type, ncclSum, nccl, stream);
+      });
+    case CommKind::reduce_scatter:
+      return issue.collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
+        return ncclReduceScatter(in, out, n / world, type, ncclSum, nccl, stream);
+      });
+    case CommKind::all_gather:
+      return issue.collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
+        return ncclAllGather(in, out, n / world, type, nccl, stream);
+      });
+    case CommKind::broadcast:
+      return issue.collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
+        return ncclBroadcast(in, out, n, type, static_cast<int>(*peer), nccl, stream);
+      });
+    case CommKind::send:
+      return issue.message(NcclPairs::Way::to, *peer,
+                           [in](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
+                             return ncclSend(in, n, type, 1, nccl, stream);
+                           });
+    default:
+      return issue.message(NcclPairs::Way::from, *peer,
+                           [out](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
+                             return ncclRecv(out, n, type, 0, nccl, stream);
+                           });
+  }
 }
 
 std::function<bool()> ended_on_current_stream() {

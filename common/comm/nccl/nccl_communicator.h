@@ -68,12 +68,8 @@ class NcclCommunicator : public Communicator {
   void abort() noexcept override;
   std::unique_ptr<Communicator> split(int color) override;
   std::shared_ptr<void> window(Bytes bytes) override;
-  Ticket all_reduce(at::Tensor& t) override;
-  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override;
-  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override;
-  Ticket broadcast(at::Tensor& t, Rank root) override;
-  Ticket send(const at::Tensor& t, Rank to) override;
-  Ticket recv(at::Tensor& t, Rank from) override;
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               std::optional<Rank> peer) override;
   [[nodiscard]] std::int64_t dropped_tickets() const override;
 
  private:

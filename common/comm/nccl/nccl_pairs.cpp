@@ -69,7 +69,9 @@ NcclPairs::Pair& NcclPairs::find_or_open(Way way, Rank peer) {
   } else if (way == Way::to) {
     SC_CHECK(ncclGetUniqueId(static_cast<ncclUniqueId*>(made->id.mutable_data_ptr())));
   }
-  made->id_travels = way == Way::to ? host_.send(made->id, peer) : host_.recv(made->id, peer);
+  const What address{OpPurpose::addresses};
+  made->id_travels =
+      way == Way::to ? host_.send(made->id, peer, address) : host_.recv(made->id, peer, address);
   if (!made->by_copy) {
     made->channel = std::make_shared<NcclChannel>(
         group_, "rank " + std::to_string(to_int(group_->rank)) +

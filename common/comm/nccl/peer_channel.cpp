@@ -217,14 +217,14 @@ std::vector<bool> peers_within_reach(Communicator& host, int device) {
   const auto bytes = static_cast<std::int64_t>(sizeof(Offer));
   at::Tensor offer = at::empty({bytes}, at::kByte), offers = at::empty({bytes * world}, at::kByte);
   std::memcpy(offer.mutable_data_ptr(), &mine, sizeof mine);
-  host.all_gather(offer, offers).wait();
+  host.all_gather(offer, offers, {OpPurpose::addresses}).wait();
   at::Tensor row = at::empty({world}, at::kByte), rows = at::empty({world * world}, at::kByte);
   for (std::int64_t r = 0; r < world; ++r) {
     Offer other;
     std::memcpy(&other, offers.const_data_ptr<std::uint8_t>() + r * bytes, sizeof other);
     row.mutable_data_ptr<std::uint8_t>()[r] = r != to_int(host.rank()) && can_open(mine, other) ? 1 : 0;
   }
-  host.all_gather(row, rows).wait();  // and nobody frees what another tries
+  host.all_gather(row, rows, {OpPurpose::addresses}).wait();  // and nobody frees what another tries
   for (std::size_t i = 0; i < reach.size(); ++i) reach[i] = rows.const_data_ptr<std::uint8_t>()[i] != 0;
   (void)cudaFree(memory);
   if (mine.hello.file >= 0) ::close(mine.hello.file);

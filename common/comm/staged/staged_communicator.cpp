@@ -7,13 +7,13 @@
 
 #include "common/comm/host_ticket.h"
 #include "common/comm/nccl/cuda_check.h"
-#include "common/comm/op_check.h"
 #include "common/comm/staged/staged_lane.h"
 
 namespace sc {
 namespace {
 
 using Work = StagedLane::Work;
+constexpr std::int64_t kPiece = StagedCommunicator::kPiece;
 
 /// A tensor's elements where they lie, as bytes.
 struct Place {
@@ -38,6 +38,85 @@ void in_pieces(std::int64_t n, std::int64_t most, const F& f) {
 std::int64_t part_of_slices(std::int64_t world, std::int64_t element) {
   return std::max<std::int64_t>(1, StagedCommunicator::kPiece / world / element);
 }
+
+/// An operation on GPU tensors, piece by piece through a lane's memory.
+struct Pieces {
+  Communicator& inner;
+  Operation op;
+  Place from, to;
+  std::int64_t n;  // elements
+  std::optional<Rank> peer;
+
+  void all_reduce(Work& work) const {
+    in_pieces(n, kPiece / from.element, [&](std::int64_t begin, std::int64_t count) {
+      at::Tensor host = work.piece(0, count, from.type);
+      work.to_host(host.mutable_data_ptr(), from.at(begin), count * from.element);
+      work.sync();
+      work.wait(inner.all_reduce(host, op.what()));
+      work.to_gpu(to.at(begin), host.const_data_ptr(), count * from.element);
+      work.sync();
+    });
+  }
+  // Part [begin, begin + count) of every slice goes rank-major into the piece: so a rank's part stays its own.
+  void reduce_scatter(Work& work) const {
+    const std::int64_t world = to_int(inner.size()), slice = n / world;
+    in_pieces(slice, part_of_slices(world, from.element), [&](std::int64_t begin, std::int64_t count) {
+      const at::Tensor host = work.piece(0, count * world, from.type);
+      at::Tensor sum = work.piece(kPiece, count, from.type);
+      const std::int64_t bytes = count * from.element;
+      char* parts = static_cast<char*>(host.mutable_data_ptr());
+      for (std::int64_t r = 0; r < world; ++r)
+        work.to_host(parts + r * bytes, from.at(r * slice + begin), bytes);
+      work.sync();
+      work.wait(inner.reduce_scatter(host, sum, op.what()));
+      work.to_gpu(to.at(begin), sum.const_data_ptr(), bytes);
+      work.sync();
+    });
+  }
+  void all_gather(Work& work) const {
+    const std::int64_t world = to_int(inner.size()), slice = n / world;
+    in_pieces(slice, part_of_slices(world, from.element), [&](std::int64_t begin, std::int64_t count) {
+      const at::Tensor own = work.piece(kPiece, count, from.type);
+      at::Tensor host = work.piece(0, count * world, from.type);
+      const std::int64_t bytes = count * from.element;
+      work.to_host(own.mutable_data_ptr(), from.at(begin), bytes);
+      work.sync();
+      work.wait(inner.all_gather(own, host, op.what()));
+      const char* parts = static_cast<const char*>(host.const_data_ptr());
+      for (std::int64_t r = 0; r < world; ++r)
+        work.to_gpu(to.at(r * slice + begin), parts + r * bytes, bytes);
+      work.sync();
+    });
+  }
+  void broadcast(Work& work) const {
+    const bool root = inner.rank() == *peer;
+    in_pieces(n, kPiece / from.element, [&](std::int64_t begin, std::int64_t count) {
+      at::Tensor host = work.piece(0, count, from.type);
+      const std::int64_t bytes = count * from.element;
+      if (root) work.to_host(host.mutable_data_ptr(), from.at(begin), bytes);
+      work.sync();
+      work.wait(inner.broadcast(host, *peer, op.what()));
+      if (!root) work.to_gpu(to.at(begin), host.const_data_ptr(), bytes);
+      work.sync();
+    });
+  }
+  void send(Work& work) const {
+    in_pieces(n, kPiece / from.element, [&](std::int64_t begin, std::int64_t count) {
+      const at::Tensor host = work.piece(0, count, from.type);
+      work.to_host(host.mutable_data_ptr(), from.at(begin), count * from.element);
+      work.sync();
+      work.wait(inner.send(host, *peer, op.what()));
+    });
+  }
+  void recv(Work& work) const {
+    in_pieces(n, kPiece / to.element, [&](std::int64_t begin, std::int64_t count) {
+      at::Tensor host = work.piece(0, count, to.type);
+      work.wait(inner.recv(host, *peer, op.what()));
+      work.to_gpu(to.at(begin), host.const_data_ptr(), count * to.element);
+      work.sync();
+    });
+  }
+};
 
 /// Of GPU tensors.
 class StagedTicket final : public HostTicket {
@@ -121,7 +200,7 @@ StagedLane& StagedCommunicator::messages(bool to, Rank peer) {
 }
 
 template <class Body>
-Ticket StagedCommunicator::post(StagedLane& lane, const CommOp& op, const at::Tensor& first,
+Ticket StagedCommunicator::post(StagedLane& lane, const Operation& op, const at::Tensor& first,
                                 const at::Tensor& second, Body&& body) {
   const std::string text = "rank " + std::to_string(to_int(rank())) + ": " + describe(op);
   EventLease start;
@@ -152,119 +231,29 @@ Ticket StagedCommunicator::post(StagedLane& lane, const CommOp& op, const at::Te
   return Ticket(std::move(ticket));
 }
 
-Ticket StagedCommunicator::all_reduce(at::Tensor& t) {
-  const CommOp op = check_all_reduce({rank(), size()}, t);
-  if (t.is_cpu()) {
-    return post(*collectives_, op, t, {},
-                [this, t](Work& work) mutable { work.wait(inner_->all_reduce(t)); });
+Ticket StagedCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+                                 std::optional<Rank> peer) {
+  const bool sends = op.kind == CommKind::send, message = sends || op.kind == CommKind::recv;
+  StagedLane& lane = message ? messages(sends, *peer) : *collectives_;
+  if (from.is_cpu()) {
+    return post(lane, op, from, to,
+                [this, op, from, to, peer](Work& work) { work.wait(inner_->issue(op, from, to, peer)); });
   }
-  return post(*collectives_, op, t, {}, [this, gpu = place_of(t), n = t.numel()](Work& work) {
-    in_pieces(n, kPiece / gpu.element, [&](std::int64_t begin, std::int64_t count) {
-      at::Tensor host = work.piece(0, count, gpu.type);
-      work.to_host(host.mutable_data_ptr(), gpu.at(begin), count * gpu.element);
-      work.sync();
-      work.wait(inner_->all_reduce(host));
-      work.to_gpu(gpu.at(begin), host.const_data_ptr(), count * gpu.element);
-      work.sync();
-    });
-  });
-}
-
-// Part [begin, begin + count) of every slice goes rank-major into the piece: so a rank's part stays its own.
-Ticket StagedCommunicator::reduce_scatter(const at::Tensor& full, at::Tensor& shard) {
-  const CommOp op = check_reduce_scatter({rank(), size()}, full, shard);
-  if (full.is_cpu()) {
-    return post(*collectives_, op, full, shard,
-                [this, full, shard](Work& work) mutable { work.wait(inner_->reduce_scatter(full, shard)); });
+  const Pieces pieces{*inner_, op, place_of(from), place_of(to), op.elements.value(), peer};
+  switch (op.kind) {
+    case CommKind::all_reduce:
+      return post(lane, op, from, to, [pieces](Work& work) { pieces.all_reduce(work); });
+    case CommKind::reduce_scatter:
+      return post(lane, op, from, to, [pieces](Work& work) { pieces.reduce_scatter(work); });
+    case CommKind::all_gather:
+      return post(lane, op, from, to, [pieces](Work& work) { pieces.all_gather(work); });
+    case CommKind::broadcast:
+      return post(lane, op, from, to, [pieces](Work& work) { pieces.broadcast(work); });
+    case CommKind::send:
+      return post(lane, op, from, to, [pieces](Work& work) { pieces.send(work); });
+    default:
+      return post(lane, op, from, to, [pieces](Work& work) { pieces.recv(work); });
   }
-  const auto body = [this, from = place_of(full), to = place_of(shard), n = shard.numel()](Work& work) {
-    const std::int64_t world = to_int(size());
-    in_pieces(n, part_of_slices(world, from.element), [&](std::int64_t begin, std::int64_t count) {
-      const at::Tensor host = work.piece(0, count * world, from.type);
-      at::Tensor sum = work.piece(kPiece, count, from.type);
-      const std::int64_t bytes = count * from.element;
-      char* parts = static_cast<char*>(host.mutable_data_ptr());
-      for (std::int64_t r = 0; r < world; ++r) work.to_host(parts + r * bytes, from.at(r * n + begin), bytes);
-      work.sync();
-      work.wait(inner_->reduce_scatter(host, sum));
-      work.to_gpu(to.at(begin), sum.const_data_ptr(), bytes);
-      work.sync();
-    });
-  };
-  return post(*collectives_, op, full, shard, body);
-}
-
-Ticket StagedCommunicator::all_gather(const at::Tensor& shard, at::Tensor& full) {
-  const CommOp op = check_all_gather({rank(), size()}, shard, full);
-  if (full.is_cpu()) {
-    return post(*collectives_, op, full, shard,
-                [this, full, shard](Work& work) mutable { work.wait(inner_->all_gather(shard, full)); });
-  }
-  const auto body = [this, from = place_of(shard), to = place_of(full), n = shard.numel()](Work& work) {
-    const std::int64_t world = to_int(size());
-    in_pieces(n, part_of_slices(world, from.element), [&](std::int64_t begin, std::int64_t count) {
-      const at::Tensor own = work.piece(kPiece, count, from.type);
-      at::Tensor host = work.piece(0, count * world, from.type);
-      const std::int64_t bytes = count * from.element;
-      work.to_host(own.mutable_data_ptr(), from.at(begin), bytes);
-      work.sync();
-      work.wait(inner_->all_gather(own, host));
-      const char* parts = static_cast<const char*>(host.const_data_ptr());
-      for (std::int64_t r = 0; r < world; ++r) work.to_gpu(to.at(r * n + begin), parts + r * bytes, bytes);
-      work.sync();
-    });
-  };
-  return post(*collectives_, op, full, shard, body);
-}
-
-Ticket StagedCommunicator::broadcast(at::Tensor& t, Rank root) {
-  const CommOp op = check_broadcast({rank(), size()}, t, root);
-  if (t.is_cpu()) {
-    return post(*collectives_, op, t, {},
-                [this, t, root](Work& work) mutable { work.wait(inner_->broadcast(t, root)); });
-  }
-  return post(*collectives_, op, t, {}, [this, gpu = place_of(t), n = t.numel(), root](Work& work) {
-    in_pieces(n, kPiece / gpu.element, [&](std::int64_t begin, std::int64_t count) {
-      at::Tensor host = work.piece(0, count, gpu.type);
-      const std::int64_t bytes = count * gpu.element;
-      if (rank() == root) work.to_host(host.mutable_data_ptr(), gpu.at(begin), bytes);
-      work.sync();
-      work.wait(inner_->broadcast(host, root));
-      if (rank() != root) work.to_gpu(gpu.at(begin), host.const_data_ptr(), bytes);
-      work.sync();
-    });
-  });
-}
-
-Ticket StagedCommunicator::send(const at::Tensor& t, Rank to) {
-  const CommOp op = check_send({rank(), size()}, t, to);
-  if (t.is_cpu()) {
-    return post(messages(true, to), op, t, {}, [this, t, to](Work& work) { work.wait(inner_->send(t, to)); });
-  }
-  return post(messages(true, to), op, t, {}, [this, gpu = place_of(t), n = t.numel(), to](Work& work) {
-    in_pieces(n, kPiece / gpu.element, [&](std::int64_t begin, std::int64_t count) {
-      const at::Tensor host = work.piece(0, count, gpu.type);
-      work.to_host(host.mutable_data_ptr(), gpu.at(begin), count * gpu.element);
-      work.sync();
-      work.wait(inner_->send(host, to));
-    });
-  });
-}
-
-Ticket StagedCommunicator::recv(at::Tensor& t, Rank from) {
-  const CommOp op = check_recv({rank(), size()}, t, from);
-  if (t.is_cpu()) {
-    return post(messages(false, from), op, t, {},
-                [this, t, from](Work& work) mutable { work.wait(inner_->recv(t, from)); });
-  }
-  return post(messages(false, from), op, t, {}, [this, gpu = place_of(t), n = t.numel(), from](Work& work) {
-    in_pieces(n, kPiece / gpu.element, [&](std::int64_t begin, std::int64_t count) {
-      at::Tensor host = work.piece(0, count, gpu.type);
-      work.wait(inner_->recv(host, from));
-      work.to_gpu(gpu.at(begin), host.const_data_ptr(), count * gpu.element);
-      work.sync();
-    });
-  });
 }
 
 }  // namespace sc

@@ -45,12 +45,8 @@ class StagedCommunicator : public Communicator {
   void barrier() override;
   void abort() noexcept override { inner_->abort(); }
   std::unique_ptr<Communicator> split(int color) override;
-  Ticket all_reduce(at::Tensor& t) override;
-  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard) override;
-  Ticket all_gather(const at::Tensor& shard, at::Tensor& full) override;
-  Ticket broadcast(at::Tensor& t, Rank root) override;
-  Ticket send(const at::Tensor& t, Rank to) override;
-  Ticket recv(at::Tensor& t, Rank from) override;
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               std::optional<Rank> peer) override;
   [[nodiscard]] std::int64_t dropped_tickets() const override;
 
  private:
@@ -59,7 +55,7 @@ class StagedCommunicator : public Communicator {
   StagedLane& messages(bool to, Rank peer);
   void run_on_lane(const char* what, const std::function<void()>& work);
   template <class Body>
-  Ticket post(StagedLane& lane, const CommOp& op, const at::Tensor& first, const at::Tensor& second,
+  Ticket post(StagedLane& lane, const Operation& op, const at::Tensor& first, const at::Tensor& second,
               Body&& body);
 
   std::unique_ptr<Communicator> inner_;
