@@ -218,7 +218,7 @@ bool apply_switch(const Given& flag, CommandLine& line) {
   const std::map<std::string, bool*> switches = {{"plan", &line.plan},           {"trace", &line.trace},
                                                  {"share-gpu", &line.share_gpu}, {"profile", &line.profile},
                                                  {"help", &line.help},           {"version", &line.version},
-                                                 {"brief", &line.brief}};
+                                                 {"brief", &line.brief},         {"json", &line.json}};
   const auto found = switches.find(flag.name);
   if (found == switches.end()) return false;
   if (flag.value != "true") refuse(flag.where(), "a switch takes no value", "--" + flag.name + " alone");
@@ -257,6 +257,7 @@ void refuse_contradictions(const std::vector<Given>& given, const CommandLine& l
   if (line.profile && line.share_gpu)
     refuse("--profile", "it measures what operations take alone, and ranks that share a GPU never are",
            "leave out --share-gpu");
+  if (line.json && !line.plan) refuse("--json", "it is how --plan prints", "--plan --json");
   if (line.world == 0 || line.plan) return;
   refuse(fmt::format("--world {}", line.world),
          "it belongs to --plan; a run has as many ranks as were started",

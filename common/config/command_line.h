@@ -63,6 +63,7 @@ struct CommandLine {
   std::string out;               // directory of the records; empty: runs/<lesson>/<time>
   std::string compare;           // record.json of another run; empty: none
   bool plan = false;             // --plan: print what a run would hold and send, and exit
+  bool json = false;             // the plan for programs
   std::int64_t world = 0;        // --world of a plan; 0: the ranks that are there
   bool trace = false;            // write trace.json
   std::optional<OpsChoice> ops;  // of a GPU; not asked: fused

@@ -90,6 +90,7 @@ std::vector<Flag> all_flags(const Program& program) {
       {"share-gpu", "", "let several ranks share a GPU: slow, for machines with fewer GPUs than ranks"},
       {"threads", "N", "intra-op threads of a rank (default: 1; beside a GPU cores / ranks)"},
       {"plan", "", "print bytes by purpose and operations a step, and exit"},
+      {"json", "", "with --plan: the same for programs, buffer by buffer and unit by unit"},
       {"world", "N", "ranks of the plan; a real run has those of run.sh -n"},
       {"memory-cap", "SIZE", "bytes a rank may hold on its device, e.g. 6GB or 512MiB"},
       {"host-cap", "SIZE", "bytes a rank may hold in the host's memory beside its device"},

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/records/plan_json.h"
 #include "common/storage/atomic_dir.h"
 
 namespace sc {
@@ -59,22 +60,6 @@ Json json_of(const RankBytes& bytes) {
   json["total"] = bytes.total.value();
   for (const Place place : {Place::pinned, Place::host, Place::disk})
     if (Json beside = at(place); !beside.empty()) json[std::string(name_of(place))] = std::move(beside);
-  return json;
-}
-
-// How many ranks take part is said where it is not all of them, how far apart they are where it is not one.
-Json json_of(const CommPlan& plan, int world) {
-  Json json = Json::array();
-  for (const auto& [op, count] : plan.count) {
-    json.push_back({{"kind", name_of(op.kind)},
-                    {"dtype", name_of(op.dtype)},
-                    {"elements", op.elements.value()},
-                    {"count", count}});
-    if (to_int(op.ranks) != world) json.back()["ranks"] = to_int(op.ranks);
-    if (op.stride != 1) json.back()["stride"] = op.stride;
-    if (op.purpose != OpPurpose::none) json.back()["purpose"] = name_of(op.purpose);
-    if (op.unit != kNoUnit) json.back()["unit"] = op.unit;
-  }
   return json;
 }
 

@@ -13,7 +13,7 @@
 namespace sc {
 namespace {
 
-using Node = nlohmann::json;
+using Parsed = nlohmann::json;
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
   throw InputError(ExitCode::data, where, what, "a record that a run of this version wrote, unchanged");
@@ -26,7 +26,7 @@ constexpr JsonLimits kLineLimits{.bytes = std::size_t{16} << 10U};  // of steps.
 /// A value of the file and its name for messages: "ranks[1].cores".
 class Node {
  public:
-  Node(const Node& json, std::string file, std::string name)
+  Node(const Parsed& json, std::string file, std::string name)
       : json_(json), file_(std::move(file)), name_(std::move(name)) {}
 
   [[nodiscard]] Node operator[](const std::string& key) const {
@@ -95,7 +95,7 @@ class Node {
   }
 
  private:
-  const Node& json_;
+  const Parsed& json_;
   std::string file_, name_;
 };
 
@@ -226,7 +226,7 @@ std::vector<StepRecord> read_columns(const Node& node) {
   return steps;
 }
 
-Node parse(std::string_view text, const JsonLimits& limits, const std::string& file,
+Parsed parse(std::string_view text, const JsonLimits& limits, const std::string& file,
            std::int64_t first_line) {
   try {
     return parse_json(text, limits);
@@ -239,7 +239,7 @@ Node parse(std::string_view text, const JsonLimits& limits, const std::string& f
 }  // namespace
 
 RunRecord read_record(FileOps& ops, const Path& path) {
-  const Node json = parse(read_file_up_to(ops, path, kLimits.bytes), kLimits, path.string(), 1);
+  const Parsed json = parse(read_file_up_to(ops, path, kLimits.bytes), kLimits, path.string(), 1);
   const Node node(json, path.string(), "");
   if (const Node format = node["format"]; format.integer() != 1)
     format.fail("is not 1, the one this version reads");
@@ -271,7 +271,7 @@ RunRecord read_record(FileOps& ops, const Path& path) {
 std::vector<StepRecord> read_steps(FileOps& ops, const Path& path) {
   std::vector<StepRecord> steps;
   for_each_line(ops, path, kLineLimits.bytes, [&](std::string_view text, std::int64_t line) {
-    const Node json = parse(text, kLineLimits, path.string(), line);
+    const Parsed json = parse(text, kLineLimits, path.string(), line);
     steps.push_back(read_step(Node(json, fmt::format("{}:{}", path.string(), line), "")));
   });
   return steps;

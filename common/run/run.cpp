@@ -19,6 +19,7 @@
 #include "common/gpu/gpu.h"
 #include "common/input/printable.h"
 #include "common/model/param_layout.h"
+#include "common/records/plan_json.h"
 #include "common/records/report.h"
 #include "common/run/describe.h"
 #include "common/run/fit.h"
@@ -96,6 +97,10 @@ int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedC
                std::int64_t world, const BatchPlan& batch, DeviceKind device) {
   const RunShape shape = shape_of_plan(lesson, line, config, world, device);
   const std::vector<RankPlan> plans = rank_plans_of(lesson, shape);
+  if (line.json) {
+    std::cout << format_plan_json(lesson.info.name, shape, plans, data_ranks(shape));
+    return 0;
+  }
   std::cout << describe_plan(lesson.info.name, shape, batch)
             << format_plan_table(plans, shape.world, data_ranks(shape)) << lesson.plans.predict(shape);
   if (!config.note.empty()) std::cout << "  note: " << shown(config.note, 4096) << "\n";

@@ -33,6 +33,7 @@ COMMAND_LINES = {
                                      r"  fix: (run\.sh --preset cuda, or --device cpu|--device cpu, which trains in fp32 \(--plan needs no GPU\): no GPU is visible on this machine)")),
     "--threads 0": (64, "--threads 0: 0 is outside its range, 1 .. 1024\n  fix: --threads takes 1 .. 1024"),
     "--watchdog 0": (64, "--watchdog 0: 0 is outside its range, 0.1 <= x <= 86400\n  fix: --watchdog takes 0.1 <= x <= 86400"),
+    "--json": (64, "--json: it is how --plan prints\n  fix: --plan --json"),
     "--plan=1": (64, "--plan 1: a switch takes no value\n  fix: --plan alone"),
     "--plan --inject kill@0,1": (64, "--inject: it belongs to a run; --plan only predicts one\n  fix: leave one of them out"),
     "--inject kill@0,1000": (64, "--inject kill@0,1000: the run ends after step 3\n  fix: a smaller step (they count from 0), or more --steps"),

@@ -1,0 +1,79 @@
+#include "common/records/plan_json.h"
+
+#include "common/model/param_layout.h"
+
+namespace sc {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const CommPlan& plan, int world) {
+  Json json = Json::array();
+  for (const auto& [op, count] : plan.count) {
+    json.push_back({{"kind", name_of(op.kind)},
+                    {"dtype", name_of(op.dtype)},
+                    {"elements", op.elements.value()},
+                    {"count", count}});
+    if (to_int(op.ranks) != world) json.back()["ranks"] = to_int(op.ranks);
+    if (op.stride != 1) json.back()["stride"] = op.stride;
+    if (op.purpose != OpPurpose::none) json.back()["purpose"] = name_of(op.purpose);
+    if (op.unit != kNoUnit) json.back()["unit"] = op.unit;
+  }
+  return json;
+}
+
+namespace {
+
+Json json_of(const MemoryPlan& plan) {
+  Json json = Json::array();
+  for (const MemoryPlan::Item& item : plan.items())
+    json.push_back({{"purpose", name_of(item.purpose)},
+                    {"place", name_of(item.place)},
+                    {"name", item.name},
+                    {"formula", item.formula},
+                    {"bytes", item.bytes.value()}});
+  return json;
+}
+
+// Elements of each unit as ranks that cut it evenly hold it: padded for as many as share the data.
+Json units_of(const RunShape& shape) {
+  const ParamLayout layout(shape.workload.model, WorldSize{static_cast<int>(data_ranks(shape))});
+  Json json = Json::array();
+  for (int unit = 0; unit < layout.num_units(); ++unit) {
+    std::int64_t parameters = 0;
+    for (const ParamTensor& tensor : layout.unit(unit).tensors) parameters += tensor.numel();
+    json.push_back({{"parameters", parameters}, {"elements", layout.unit(unit).sharded_size}});
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string format_plan_json(const std::string& lesson, const RunShape& shape,
+                             const std::vector<RankPlan>& ranks, std::int64_t alike) {
+  const int world = to_int(shape.world);
+  Json json = {{"lesson", lesson},
+               {"device", shape.device == DeviceKind::cpu ? "cpu" : "cuda"},
+               {"communication", name_of(shape.comm)},
+               {"world", world},
+               {"stages", shape.stages},
+               {"micro_batches", micro_batches_of(shape)},
+               {"units", units_of(shape)},
+               {"ranks", Json::array()}};
+  std::int64_t first = 0;
+  for (const RankPlan& plan : ranks) {
+    Json bytes = Json::object();
+    for_each_place(
+        [&](Place place) { bytes[std::string(name_of(place))] = plan.memory.total(place).value(); });
+    json["ranks"].push_back(
+        {{"rank", first},
+         {"alike", alike},
+         {"bytes", std::move(bytes)},
+         {"bytes_sent", moved_bytes(plan.operations, Way::wire, Rank{static_cast<int>(first)}).value()},
+         {"buffers", json_of(plan.memory)},
+         {"operations", json_of(plan.operations, world)}});
+    first += alike;
+  }
+  return json.dump(1) + "\n";
+}
+
+}  // namespace sc

@@ -1,0 +1,22 @@
+// A plan for programs: what --plan --json prints. No torch.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/memory/plan.h"
+#include "common/records/report.h"
+
+namespace sc {
+
+/// [{kind, dtype, elements, count, ranks, stride, purpose, unit}]: `ranks` only where it is not all `world`,
+/// `stride` where it is not 1, `purpose` and `unit` where the operation has them.
+nlohmann::ordered_json json_of(const CommPlan& plan, int world);
+
+/// One object: the run, the model's units, and of each rank its buffers and the operations of a step.
+///   ranks  as format_plan_table takes them: of all ranks, or of one of each `alike` neighbours
+std::string format_plan_json(const std::string& lesson, const RunShape& shape,
+                             const std::vector<RankPlan>& ranks, std::int64_t alike = 1);
+
+}  // namespace sc
