@@ -33,21 +33,21 @@ void require_update_every(const GenerateOptions& o) {
   if (o.update_every != 0) {
     if (!is_asynchronous(o.family)) {
       refuse_setting("update_every", std::string(name_of(o.family)) + " steps once a batch",
-             "leave update_every at 0, or choose pipedream or 2bw");
+                     "leave update_every at 0, or choose pipedream or 2bw");
     }
     require_setting("update_every", o.update_every, o.microbatches);
     if (o.microbatches % o.update_every != 0) {
       refuse_setting("update_every",
-             std::to_string(o.update_every) + " does not divide the " + std::to_string(o.microbatches) +
-                 " microbatches of a batch",
-             "choose a divisor");
+                     std::to_string(o.update_every) + " does not divide the " +
+                         std::to_string(o.microbatches) + " microbatches of a batch",
+                     "choose a divisor");
     }
   }
   if (o.family == Family::two_bw && update_every(o) < o.stages) {
     refuse_setting("microbatches",
-           "two weight versions need an update every M >= S microbatches, here M = " +
-               std::to_string(update_every(o)) + " and S = " + std::to_string(o.stages),
-           "choose at least " + std::to_string(o.stages) + " microbatches a batch");
+                   "two weight versions need an update every M >= S microbatches, here M = " +
+                       std::to_string(update_every(o)) + " and S = " + std::to_string(o.stages),
+                   "choose at least " + std::to_string(o.stages) + " microbatches a batch");
   }
 }
 
@@ -58,17 +58,17 @@ void require_options(const GenerateOptions& o) {
   require_setting("chunks", o.chunks, kMostChunks);
   require_setting("microbatches x batches", std::int64_t{o.microbatches} * o.batches, kMostMicrobatches);
   require_setting("stages x chunks x microbatches x batches",
-                std::int64_t{o.stages} * o.chunks * o.microbatches * o.batches, kMostCells);
+                  std::int64_t{o.stages} * o.chunks * o.microbatches * o.batches, kMostCells);
   const bool chunked = o.family == Family::interleaved || o.family == Family::zb_h1;
   if (o.chunks > 1 && !chunked) {
     refuse_setting("chunks", std::string(name_of(o.family)) + " has one chunk a stage",
-           "leave chunks at 1, or choose interleaved or zb_h1");
+                   "leave chunks at 1, or choose interleaved or zb_h1");
   }
   const bool pipedream_rule = o.versions == VersionRule::none || o.versions == VersionRule::stash ||
                               o.versions == VersionRule::vertical_sync;
   if (o.family == Family::pipedream && !pipedream_rule) {
     refuse_setting("versions", "pipedream has no rule " + std::string(name_of(o.versions)),
-           "choose none, stash or vertical_sync");
+                   "choose none, stash or vertical_sync");
   }
   require_update_every(o);
 }

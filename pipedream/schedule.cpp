@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, kKinds> kKindNames = {"forward",
 constexpr std::array<std::string_view, kKinds> kKindMarks = {"F",  "B",  "I",    "W",     "SA",  "RA",
                                                              "SG", "RG", "step", "stash", "drop"};
 constexpr std::array<std::string_view, 5> kVersionRuleNames = {"flush", "none", "stash", "vertical_sync",
-                                                        "two_buffers"};
+                                                               "two_buffers"};
 
 bool has_microbatch(Kind kind) { return is_compute(kind) || is_message(kind); }
 

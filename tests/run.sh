@@ -88,7 +88,8 @@ stage "build, preset cpu" cpu_build
 stage "tests, preset cpu" cpu_tests
 if ((all)); then
   stage "format" check_format
-  stage "clang-tidy" common/setup/tidy.sh build/cpu
+  stage "single files" made single "compiling every room file by file" rooms
+  stage "clang-tidy" common/setup/tidy.sh build/single
   stage "address and undefined" sanitized cpu-asan core_tests -L core
   stage "threads" sanitized cpu-tsan core_tests -L core -LE mpi
 fi

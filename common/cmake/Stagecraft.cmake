@@ -20,12 +20,14 @@ endif()
 option(STAGECRAFT_UNITY "Compile up to 8 files of a room as one, in a third of the time; OFF for what looks at single files" ON)
 
 # sc_library(comm SOURCES a.cpp b.cpp DEPENDS base LibTorch::cpu): library sc_comm; DEPENDS names rooms or targets.
-# CUDA_SOURCES c.cu d.cpp are built in the cuda preset only; they, and no other file, see STAGECRAFT_CUDA (so that all other
+# The target `rooms` builds them all. CUDA_SOURCES c.cu d.cpp are built in the cuda preset only; they, and no other file, see STAGECRAFT_CUDA (so that all other
 # files compile to the same objects in both presets).
+add_custom_target(rooms)
 function(sc_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;CUDA_SOURCES;DEPENDS" ${ARGN})
   add_library(sc_${name} STATIC ${ARG_SOURCES})
   set_target_properties(sc_${name} PROPERTIES UNITY_BUILD ${STAGECRAFT_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  add_dependencies(rooms sc_${name})
   sc_link(sc_${name} ${ARG_DEPENDS})
   if(STAGECRAFT_CUDA AND ARG_CUDA_SOURCES)
     target_sources(sc_${name} PRIVATE ${ARG_CUDA_SOURCES})
@@ -152,6 +154,7 @@ function(add_lesson folder)
       target_sources(lesson_plans PRIVATE ${_dir}/${_file})
     endforeach()
     sc_link(${_strategy} lesson_plans strategy)
+    add_dependencies(rooms ${_strategy})
   endif()
   add_executable(${folder} ${_dir}/main.cpp)
   sc_link(${folder} ${_strategy} run)

@@ -100,7 +100,8 @@ BpeTokenizer::BpeTokenizer(std::string_view name, std::string_view merges, const
     const std::string left = bytes_of(text.substr(0, blank), byte_of);
     const std::string right =
         blank == std::string_view::npos ? std::string() : bytes_of(text.substr(blank + 1), byte_of);
-    if (left.empty() || right.empty()) refuse_merge(where, line, fmt::format("\"{}\" is not two symbols", text));
+    if (left.empty() || right.empty())
+      refuse_merge(where, line, fmt::format("\"{}\" is not two symbols", text));
     add_merge(left, right, where, line);
   }
 }
@@ -111,7 +112,8 @@ void BpeTokenizer::add_merge(std::string_view left, std::string_view right, cons
   if (left_id == id_of_.end() || right_id == id_of_.end()) {
     refuse_merge(where, line, "merges a symbol that no line before it has made");
   }
-  if (tokens_.size() == std::numeric_limits<TokenId>::max()) refuse_merge(where, line, "more than 65,536 ids");
+  if (tokens_.size() == std::numeric_limits<TokenId>::max())
+    refuse_merge(where, line, "more than 65,536 ids");
   const auto id = static_cast<TokenId>(tokens_.size());
   const Merge merge{left_id->second, right_id->second};
   if (!id_of_.emplace(std::string(left).append(right), id).second) {

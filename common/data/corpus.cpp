@@ -54,7 +54,7 @@ std::string unpack_gzip(std::string_view packed, const Path& path) {
   if (status == Z_BUF_ERROR) refuse_corpus(path, fmt::format("cut off after {} bytes", packed.size()));
   if (status != Z_STREAM_END) {
     refuse_corpus(path, fmt::format("not gzip or damaged at byte {}: {}", stream.total_in,
-                             stream.msg != nullptr ? stream.msg : "unknown error"));
+                                    stream.msg != nullptr ? stream.msg : "unknown error"));
   }
   return text;
 }
@@ -68,7 +68,8 @@ Path austen_text(FileOps& ops, const Path& cache) {
   const std::string text = unpack_gzip(MappedFile(archive).text(), archive);
   const std::string sha256 = hex_sha256(text);
   if (sha256 != kAustenSha256) {
-    refuse_corpus(archive, fmt::format("unpacks to a text with sha256 {} instead of {}", sha256, kAustenSha256));
+    refuse_corpus(archive,
+                  fmt::format("unpacks to a text with sha256 {} instead of {}", sha256, kAustenSha256));
   }
   atomic_write_file(ops, text_path, text);
   return text_path;

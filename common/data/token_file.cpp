@@ -24,7 +24,8 @@ constexpr const char* kFormatFix =
     "give a text file, or a 2-byte token file of llm.c (magic 20240520, version 1); a damaged file in the "
     "cache can be removed";
 
-[[noreturn]] void refuse_tokens(const Path& path, const std::string& what, const std::string& fix = kFormatFix) {
+[[noreturn]] void refuse_tokens(const Path& path, const std::string& what,
+                                const std::string& fix = kFormatFix) {
   throw InputError(ExitCode::data, path.string(), what, fix);
 }
 
@@ -40,9 +41,9 @@ Header read_header(const MappedFile& file) {
   require_no_lfs_pointer(file.text(), file.path());
   if (file.size().value() < kTokenFileHeaderBytes) {
     refuse_tokens(file.path(),
-           fmt::format("{} bytes; a token file starts with a header of {}", file.size().value(),
-                       kTokenFileHeaderBytes),
-           fix_for_bare_ids(file));
+                  fmt::format("{} bytes; a token file starts with a header of {}", file.size().value(),
+                              kTokenFileHeaderBytes),
+                  fix_for_bare_ids(file));
   }
   Header header{};
   std::memcpy(header.data(), file.bytes().data(), sizeof(header));
@@ -84,16 +85,16 @@ TokenFile::TokenFile(const Path& path) : file_(path) {
   const std::int32_t magic = header[0], version = header[1], count = header[2];
   if (magic != kTokenFileMagic) {
     refuse_tokens(path,
-           fmt::format("magic {} instead of {}{}", magic, kTokenFileMagic,
-                       magic == kLlama3Magic ? ": these are llm.c's 4-byte tokens of Llama 3" : ""),
-           looks_like_token_file(file_.text()) ? kFormatFix : fix_for_bare_ids(file_));
+                  fmt::format("magic {} instead of {}{}", magic, kTokenFileMagic,
+                              magic == kLlama3Magic ? ": these are llm.c's 4-byte tokens of Llama 3" : ""),
+                  looks_like_token_file(file_.text()) ? kFormatFix : fix_for_bare_ids(file_));
   }
   if (version != kTokenFileVersion)
     refuse_tokens(path, fmt::format("version {} instead of {}", version, kTokenFileVersion));
   const std::int64_t wanted = kTokenFileHeaderBytes + std::int64_t{count} * std::int64_t{sizeof(TokenId)};
   if (count < 0 || wanted != file_.size().value()) {
-    refuse_tokens(path, fmt::format("the header counts {} tokens, {} bytes in all, but the file has {}", count,
-                             wanted, file_.size().value()));
+    refuse_tokens(path, fmt::format("the header counts {} tokens, {} bytes in all, but the file has {}",
+                                    count, wanted, file_.size().value()));
   }
   // The mapping starts at a page and the header is 1024 bytes, so the tokens are aligned.
   tokens_ = {reinterpret_cast<const TokenId*>(file_.bytes().data() + kTokenFileHeaderBytes),

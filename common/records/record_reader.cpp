@@ -227,7 +227,7 @@ std::vector<StepRecord> read_columns(const Node& node) {
 }
 
 Parsed parse(std::string_view text, const JsonLimits& limits, const std::string& file,
-           std::int64_t first_line) {
+             std::int64_t first_line) {
   try {
     return parse_json(text, limits);
   } catch (const JsonError& error) {

@@ -46,7 +46,8 @@ void Trainer::evaluate() {
   if (test_) {
     const Rows& rows = test_->rows();
     const auto next = [&](std::int64_t round) { return loader_.rows(rows, round); };
-    tested_ = TestRecord{{}, rows.count(), evaluate_rounds(*strategy_, on_.world.comm(), next)};
+    tested_.emplace();
+    tested_->rows = rows.count(), tested_->loss = evaluate_rounds(*strategy_, on_.world.comm(), next);
     require_finite(tested_->loss, "--test " + job_.line.evaluation.test);
     if (speaks()) tested_->text = record_of_file(job_.line.evaluation.test, test_->tokens_path());
   }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# clang-tidy over the files that include no torch. usage: common/setup/tidy.sh [--record] [build folder, default build/cpu] [files...]
+# clang-tidy over the files that include no torch. usage: common/setup/tidy.sh [--record] [build folder, default build/single] [files...]
 # Exits 1 on findings. A file whose preprocessed text, wherever it stands, was clean before is skipped: with the same version of
 # clang-tidy and the same settings it would be again. Known from the build folder (tidy/) and from tests/setup/tidy_clean.txt, which
 # --record writes when all files are clean; where a system header differs the text does, and the file is checked.
@@ -10,11 +10,11 @@ if [[ ${1:-} == --record ]]; then
   record=1
   shift
 fi
-build=${1:-build/cpu}
+build=${1:-build/single}
 shift || true
 if [[ ! -f $build/compile_commands.json ]]; then
   echo "error: $build/compile_commands.json: not there" >&2
-  echo "  fix: cmake --preset cpu" >&2
+  echo "  fix: cmake --preset single" >&2
   exit 69
 fi
 # Debian 12's version, also where the unversioned name is a newer one: its findings are those of CI.

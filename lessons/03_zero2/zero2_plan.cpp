@@ -84,6 +84,10 @@ CommPlan Zero2Plans::comm_plan(const RunShape& shape) const {
   return plan;
 }
 
-Facts Zero2Plans::facts(const RunShape& /*shape*/) const { return {.smaller = {"bucket=unit"}}; }
+Facts Zero2Plans::facts(const RunShape& /*shape*/) const {
+  Facts facts;
+  facts.smaller = {"bucket=unit"};
+  return facts;
+}
 
 }  // namespace sc

@@ -90,7 +90,9 @@ CommPlan Zero3Plans::comm_plan(const RunShape& shape) const {
 }
 
 Facts Zero3Plans::facts(const RunShape& /*shape*/) const {
-  return {.smaller = {"persist_below=0", "reshard_after_forward=on", "prefetch=0"}};
+  Facts facts;
+  facts.smaller = {"persist_below=0", "reshard_after_forward=on", "prefetch=0"};
+  return facts;
 }
 
 }  // namespace sc

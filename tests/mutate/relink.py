@@ -10,6 +10,7 @@ exit: 0; 1 a file does not compile or link
 """
 import concurrent.futures
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -92,18 +93,28 @@ class Linker:
         self.out = self.here / "build/mutant"
         self.out.mkdir(parents=True, exist_ok=True)
         self.commands = {e["file"]: e["command"] for e in json.loads((self.build / "compile_commands.json").read_text())}
+        self.units = {source: unit for unit in self.commands if "/Unity/unity_" in unit
+                      for source in re.findall(r'^#include "(.*)"$', pathlib.Path(unit).read_text(), re.MULTILINE)}
 
     def differing(self):
         return [name for name in TESTS if (self.here / name).read_bytes() != (self.root / name).read_bytes()]
 
-    def compile(self, source):
-        """The object of the copy's `source`: flags as in the build, but quick to compile, and with the library's own assertions."""
-        words = shlex.split(self.commands[str(self.root / source)])
-        target = self.out / (source.replace("/", "_") + ".o")
+    def unit_of(self, source):
+        """What the build compiles: the file, or the unity source that includes it."""
+        return self.units.get(str(self.root / source), str(self.root / source))
+
+    def compile(self, unit):
+        """Its object, of the copy's files: flags as in the build, but quick to compile, and with the library's own assertions."""
+        words = shlex.split(self.commands[unit])
+        name = os.path.relpath(unit, self.build if self.build in pathlib.Path(unit).parents else self.root)
+        target, source = self.out / (name.replace("/", "_") + ".o"), self.here / name
+        if name.endswith("_cxx.cxx"):
+            source = self.out / name.replace("/", "_")
+            source.write_text(pathlib.Path(unit).read_text().replace(f'"{self.root}/', f'"{self.here}/'))
         kept = words[: words.index("-o")]
         kept = [f"-I{self.here}" if word == f"-I{self.root}" else word for word in kept]
         launcher = ["ccache"] if shutil.which("ccache") else []
-        run(launcher + kept + ["-w", "-O1", "-D_GLIBCXX_ASSERTIONS", "-o", str(target), "-c", str(self.here / source)], self.here)
+        run(launcher + kept + ["-w", "-O1", "-D_GLIBCXX_ASSERTIONS", "-o", str(target), "-c", str(source)], self.here)
         return str(target)
 
     def link(self, test, objects):
@@ -142,7 +153,7 @@ def main():
     changed = linker.differing()
     sources = sorted({source for name in changed for source in SOURCES_OF_HEADERS.get(name, [name])})
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(linker.compile, sources))
+        objects = list(pool.map(linker.compile, sorted({linker.unit_of(source) for source in sources})))
     tests = [t for t in all_tests() if any(t in TESTS[name] for name in changed)] if changed else all_tests()
     lines = [line_of(test, linker.link(test, objects)) for test in tests]
     if len(changed) == 1 and changed[0] in NARROW:

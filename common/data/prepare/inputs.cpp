@@ -44,7 +44,7 @@ Format format_of(FileOps& ops, const Path& path) {
   if (looks_like_token_file(first)) return Format::tokens;
   if (path.extension() == ".bin") {
     refuse_input(path, "does not begin as llm.c's token files do",
-           "--format u16 if it holds bare 2-byte ids (nanoGPT's), or --format text");
+                 "--format u16 if it holds bare 2-byte ids (nanoGPT's), or --format text");
   }
   if (path.extension() == ".jsonl" || path.extension() == ".ndjson") return Format::jsonl;
   return is_wikitext_name(path.filename().string()) ? Format::wikitext : Format::text;
@@ -71,7 +71,8 @@ std::vector<Path> texts_below(FileOps& ops, const Path& folder) {
   add_texts_below(ops, folder, seen, found);
   if (!found.empty()) return found;
   for (const std::string& name : ops.list(folder)) {
-    if (is_wikitext_name(name)) refuse_input(folder, "holds no .txt file, but " + name, (folder / name).string());
+    if (is_wikitext_name(name))
+      refuse_input(folder, "holds no .txt file, but " + name, (folder / name).string());
   }
   refuse_input(folder, "holds no .txt file", "name the files, or a folder with .txt files");
 }
@@ -106,7 +107,7 @@ std::vector<Input> find_inputs(FileOps& ops, const Options& options) {
       inputs.push_back({name, Format::text});
     } else if (kind == PathKind::absent && name.find_first_of("*?[") != std::string::npos) {
       refuse_input(name, "is a pattern that matches no file, or stands in quotes",
-             "leave the quotes out: the shell puts the files' names there");
+                   "leave the quotes out: the shell puts the files' names there");
     } else {
       add(name);
     }

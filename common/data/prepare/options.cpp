@@ -156,13 +156,14 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   if (options.out.empty()) refuse_usage("command line", "--out is missing", "--out FILE.bin");
   options.tokenizer = argument(given, "tokenizer", options.tokenizer);
   if (options.tokenizer != "gpt2" && options.tokenizer != "byte") {
-    refuse_usage("--tokenizer " + options.tokenizer, "not a tokenizer", "--tokenizer gpt2, or --tokenizer byte");
+    refuse_usage("--tokenizer " + options.tokenizer, "not a tokenizer",
+                 "--tokenizer gpt2, or --tokenizer byte");
   }
   options.format = format_of(argument(given, "format", "auto"));
   options.separator = separator_of(argument(given, "separator", ""));
   if (!options.separator.empty() && options.format != Format::automatic && options.format != Format::text)
     refuse_usage("--separator", fmt::format("--format {} has documents of its own", name_of(options.format)),
-           "leave it out, or --format text");
+                 "leave it out, or --format text");
   options.column = argument(given, "column", options.column);
   options.licence = argument(given, "licence", options.licence);
   options.python = argument(given, "python", default_python().string());

@@ -17,7 +17,7 @@ namespace sc::checkpoint {
 namespace {
 
 constexpr std::int64_t kWrittenAtOnce = std::int64_t{1} << 18;  // elements written at a time
-constexpr std::int64_t kRows = 16;                      // of a transposed matrix: a cache line of its columns
+constexpr std::int64_t kRows = 16;  // of a transposed matrix: a cache line of its columns
 
 std::int64_t vocab_of(const Reader& reader) {
   const auto& workload = reader.manifest().workload;
