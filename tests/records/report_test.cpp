@@ -227,11 +227,11 @@ TEST(AsPredicted, WhatAnOperationCarriesCounts) {
   const Measured other_unit = as_measured(memory, of_unit(3));
   EXPECT_FALSE(as_predicted(memory, of_unit(1), other_unit));
   EXPECT_EQ(table(of_unit(1), other_unit),
-            "  operations of one step                            predicted  measured\n"
-            "  all_reduce of 250,000 f32                                 4          4  equal\n"
-            "  all_reduce of unit 1's gradients (250,000 f32)            1          0  DIFFERENT\n"
-            "  all_reduce of unit 3's gradients (250,000 f32)            0          1  DIFFERENT\n"
-            "  bytes sent                                        4,000,000  4,000,000  equal\n");
+            "  operations of one step                          predicted  measured\n"
+            "  all_reduce of 250,000 f32                               4          4  equal\n"
+            "  all_reduce of unit 1's gradients (250,000 f32)          1          0  DIFFERENT\n"
+            "  all_reduce of unit 3's gradients (250,000 f32)          0          1  DIFFERENT\n"
+            "  bytes sent                                      4,000,000  4,000,000  equal\n");
 
   const Measured other_purpose = as_measured(memory, of_unit(1, OpPurpose::parameters));
   EXPECT_FALSE(as_predicted(memory, of_unit(1), other_purpose));
