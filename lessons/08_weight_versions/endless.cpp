@@ -12,29 +12,26 @@ namespace {
 
 using pipedream::VersionRule;
 
-[[noreturn]] void refuse_option(const std::string& key, const std::string& what, const std::string& fix) {
+[[noreturn]] void refuse(const std::string& key, const std::string& what, const std::string& fix) {
   throw InputError(ExitCode::usage, key, what, fix);
 }
 
 void refuse_what_has_no_meaning(const RunShape& shape, const VersionOptions& options) {
   const Workload& w = shape.workload;
   if (w.model.tied)
-    refuse_option(
-        "model.tied",
-        "the head and the embedding would be one matrix on two stages, which update it at different times",
-        "an untied model: --workload configs/tiny_untied.json, or --set model.tied=false");
+    refuse("model.tied",
+           "the head and the embedding would be one matrix on two stages, which update it at different times",
+           "an untied model: --workload configs/tiny_untied.json, or --set model.tied=false");
   if (w.precision.dtype == DType::f16)
-    refuse_option(
-        "precision.dtype",
-        "fp16 needs one loss scale for a whole step, and micro-batches in flight would have several",
-        "bf16 or fp32");
+    refuse("precision.dtype",
+           "fp16 needs one loss scale for a whole step, and micro-batches in flight would have several",
+           "bf16 or fp32");
   if (w.optim.nonfinite == OnNonFinite::skip)
-    refuse_option(
-        "optim.nonfinite",
-        "a stage has made its update before it knows of the others' gradients: none can be skipped by all",
-        "optim.nonfinite=stop");
+    refuse("optim.nonfinite",
+           "a stage has made its update before it knows of the others' gradients: none can be skipped by all",
+           "optim.nonfinite=stop");
   if (options.versions == VersionRule::none && w.activations == Activations::recompute)
-    refuse_option(
+    refuse(
         "activations",
         "with versions=none backward would recompute with other weights than forward had: another algorithm",
         "activations=keep or recompute_gelu, or versions=stash");
@@ -44,7 +41,7 @@ void refuse_what_has_no_meaning(const RunShape& shape, const VersionOptions& opt
 std::int64_t update_every_of(const RunShape& shape, const VersionOptions& options) {
   const std::int64_t M = micro_batches_of(shape), S = shape.stages;
   if (M < S)
-    refuse_option(
+    refuse(
         "batch.micro",
         fmt::format("{} micro-batches a step are fewer than the {} stages: they would not fill the pipeline",
                     M, S),
@@ -52,17 +49,16 @@ std::int64_t update_every_of(const RunShape& shape, const VersionOptions& option
   const bool two = options.versions == VersionRule::two_buffers;
   if (options.update_every == 0) return two ? M : 1;
   if (M % options.update_every != 0)
-    refuse_option("update_every",
-                  fmt::format("{} does not divide the {} micro-batches of a step", options.update_every, M),
-                  "a divisor, or auto");
+    refuse("update_every",
+           fmt::format("{} does not divide the {} micro-batches of a step", options.update_every, M),
+           "a divisor, or auto");
   if (two && options.update_every < S)
-    refuse_option(
-        "update_every",
-        fmt::format(
-            "two versions are enough for an update every {} micro-batches at least, as many as there are "
-            "stages, and not every {}",
-            S, options.update_every),
-        fmt::format("{} or more, auto, or versions=stash", S));
+    refuse("update_every",
+           fmt::format(
+               "two versions are enough for an update every {} micro-batches at least, as many as there are "
+               "stages, and not every {}",
+               S, options.update_every),
+           fmt::format("{} or more, auto, or versions=stash", S));
   return options.update_every;
 }
 
