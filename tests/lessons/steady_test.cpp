@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/pipeline/measured.h"
+#include "lessons/07_pipeline/pipeline_plan.h"
 #include "lessons/08_weight_versions/versions_read.h"
 #include "lessons/08_weight_versions/weight_versions.h"
 #include "pipedream/cost_files.h"
@@ -206,7 +207,7 @@ TEST(InFlight, BuffersAreCounted) {
           expect(Endless(shape_of(stages, micro_batches, stage), options_of(rule, 4)).share.slots.pools, 8,
                  false);
       for (const int micro_batches : {1, 2, 4, 8})
-        expect(Share(shape_of(stages, micro_batches, stage), PipelineOptions{}).slots.pools, micro_batches,
+        expect(share_of(shape_of(stages, micro_batches, stage), PipelineOptions{}).slots.pools, micro_batches,
                micro_batches > 1);
     }
   }
