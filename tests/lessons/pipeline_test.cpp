@@ -102,8 +102,10 @@ TEST(Pipeline, DelaysChangeNothing) {
 class LateOneWay : public LateMessages {
  public:
   LateOneWay(std::unique_ptr<Communicator> inner, bool up) : LateMessages(std::move(inner), kLate), up_(up) {}
-  Ticket recv(at::Tensor& t, Rank from) override {
-    return (from < rank()) == up_ ? LateMessages::recv(t, from) : ForwardingCommunicator::recv(t, from);
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               std::optional<Rank> peer) override {
+    if (peer && (*peer < rank()) == up_) return LateMessages::issue(op, from, to, peer);
+    return ForwardingCommunicator::issue(op, from, to, peer);
   }
 
  private:
