@@ -1,8 +1,11 @@
-// Short texts between ranks, over any communicator. For the start and the end of a run: the tensors are not
-// in the ledger.
+// Short texts and lists of numbers between ranks, over any communicator. For the start and the end of a run:
+// the tensors are not in the ledger.
 #pragma once
 
+#include <cstring>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "common/comm/communicator.h"
@@ -12,8 +15,37 @@ namespace sc {
 /// Every rank's text, by rank, on rank 0; empty on the others. Any length, any bytes. Collective.
 ///   Cost  one all_gather of i64 [1], and one message from each other rank that has anything to say.
 std::vector<std::string> gather_strings(Communicator& comm, const std::string& text);
+template <class T>
+std::string bytes_of_values(const std::vector<T>& values) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+template <class T>
+std::vector<T> values_of_bytes(std::string_view bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+/// The same of values, of which each rank may have another number.
+template <class T>
+std::vector<std::vector<T>> gather_values(Communicator& comm, const std::vector<T>& mine) {
+  std::vector<std::vector<T>> all;
+  for (const std::string& of_rank : gather_strings(comm, bytes_of_values(mine)))
+    all.push_back(values_of_bytes<T>(of_rank));
+  return all;
+}
 /// Rank 0's text on every rank. Collective.  Cost: two broadcasts.
 std::string broadcast_string(Communicator& comm, const std::string& text);
+/// Every rank's values, by rank, on every rank. Collective.  Cost: gather_values and two broadcasts each.
+template <class T>
+std::vector<std::vector<T>> all_gather_values(Communicator& comm, const std::vector<T>& mine) {
+  std::vector<std::vector<T>> all = gather_values(comm, mine);
+  all.resize(static_cast<std::size_t>(to_int(comm.size())));
+  for (std::vector<T>& of_rank : all)
+    of_rank = values_of_bytes<T>(broadcast_string(comm, bytes_of_values(of_rank)));
+  return all;
+}
 /// What the ranks have to say, on every rank: "rank 1: ...; rank 3: ..."; empty if none has. Collective.
 std::string said_by_all(Communicator& comm, const std::string& mine);
 

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <map>
 #include <numeric>
-#include <sstream>
 #include <tuple>
 #include <utility>
 
@@ -22,23 +21,26 @@ double seconds(Timeline::Clock::time_point at) {
   return std::chrono::duration<double>(at.time_since_epoch()).count();
 }
 
-std::string pack(const std::vector<Timeline::Span>& spans, std::int64_t first) {
-  std::ostringstream out;
-  out.precision(17);
+struct OfStep {
+  std::int64_t step;  // of the run
+  pipedream::Span span;
+};
+
+std::vector<OfStep> spans_of(const std::vector<Timeline::Span>& spans, std::int64_t first) {
+  std::vector<OfStep> of_steps;
   for (const Timeline::Span& s : spans)
-    out << s.step - first << ' ' << seconds(s.begin) << ' ' << seconds(s.end) << '\n';
-  return out.str();
+    of_steps.push_back({s.step - first, {seconds(s.begin), seconds(s.end)}});
+  return of_steps;
 }
 
 // Every action has left one mark, in the list's order: steps of which a stage has more or fewer are left out,
 // and those that are unlike the rest, in which what is made once is made, or a pipeline is filled.
-std::map<std::int64_t, StepSpans> whole_steps(const Steps& steps, const std::vector<std::string>& of_stages) {
+std::map<std::int64_t, StepSpans> whole_steps(const Steps& steps,
+                                              const std::vector<std::vector<OfStep>>& of_stages) {
   std::map<std::int64_t, StepSpans> whole;
   for (std::size_t s = 0; s < of_stages.size(); ++s) {
     std::map<std::int64_t, std::vector<pipedream::Span>> of_stage;
-    std::istringstream in(of_stages[s]);
-    std::int64_t step = 0;
-    for (pipedream::Span span; in >> step >> span.start >> span.end;) of_stage[step].push_back(span);
+    for (const auto& [step, span] : of_stages[s]) of_stage[step].push_back(span);
     for (auto& [t, spans] : of_stage) {
       if (t < 0) continue;
       StageSpans stage{steps.actions(static_cast<int>(s), t), std::move(spans)};
@@ -191,8 +193,9 @@ void add_rows(const MeasuredRun& run, const std::map<std::int64_t, StepSpans>& w
 
 Timetable timetable_of(const MeasuredRun& run, const Timeline& timeline, Communicator& comm) {
   Timetable table;
-  const std::vector<std::string> of_ranks = gather_strings(comm, pack(timeline.recent(), run.first));
-  std::vector<std::string> of_stages;
+  const std::vector<std::vector<OfStep>> of_ranks =
+      gather_values(comm, spans_of(timeline.recent(), run.first));
+  std::vector<std::vector<OfStep>> of_stages;
   for (std::size_t r = 0; r < of_ranks.size(); r += static_cast<std::size_t>(run.share.replicas))
     of_stages.push_back(of_ranks[r]);
   if (!of_stages.empty()) add_rows(run, whole_steps(run.steps, of_stages), table);

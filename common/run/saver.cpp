@@ -158,8 +158,8 @@ void Saver::require_place() {
   const checkpoint::FileId id{.step = 0, .rank = to_int(parts_.comm.rank())};
   const Bytes own = checkpoint::bytes_needed(id, state.entries());
   Bytes all(0);
-  for (const std::string& text : gather_strings(parts_.comm, std::to_string(own.value())))
-    all += Bytes(std::stoll(text));
+  for (const std::vector<std::int64_t>& of_rank : gather_values<std::int64_t>(parts_.comm, {own.value()}))
+    all += Bytes(of_rank.front());
   const std::shared_ptr<FileOps> ops = posix_file_ops();  // --crash-at counts what a save does
   std::optional<AtomicDir> trial;
   Trouble trouble;

@@ -1,36 +1,29 @@
 #include "common/strategy/holders.h"
 
-#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <set>
-#include <sstream>
 #include <string>
 
 #include "common/comm/gather_text.h"
 
 namespace sc::detail {
+namespace {
+
+struct Held {
+  StateKey key;
+  Range range;
+};
+
+}  // namespace
 
 Holders::Holders(const std::vector<StateSlice>& slices, Communicator& comm)
     : rank_(static_cast<std::size_t>(to_int(comm.rank()))) {
-  std::string mine;
-  for (const StateSlice& s : slices) {
-    mine += fmt::format("{} {} {} {} {} {}\n", static_cast<int>(s.purpose), s.version, s.unit,
-                        static_cast<int>(s.segment), s.range.begin, s.range.end);
-  }
-  std::string all;
-  for (const std::string& text : gather_strings(comm, mine)) all += text + "end ";
-  std::istringstream in(broadcast_string(comm, all));
-  for (int rank = 0; rank < to_int(comm.size()); ++rank) {
+  std::vector<Held> mine;
+  for (const StateSlice& s : slices) mine.push_back({key_of(s), s.range});
+  for (const std::vector<Held>& of_rank : all_gather_values(comm, mine)) {
     held_.emplace_back();
-    for (std::string word; in >> word && word != "end";) {
-      int segment = 0;
-      StateKey key{static_cast<Purpose>(std::stoi(word)), 0, 0, {}};
-      Range range;
-      in >> key.version >> key.unit >> segment >> range.begin >> range.end;
-      key.segment = static_cast<Segment>(segment);
-      held_.back()[key].push_back(range);
-    }
+    for (const Held& held : of_rank) held_.back()[held.key].push_back(held.range);
   }
 }
 

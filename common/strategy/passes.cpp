@@ -8,45 +8,41 @@ HeadResult result_in(const at::Tensor& sums) { return {sums.select(0, kLossSum),
 }  // namespace
 
 Passes::Passes(const RunContext& context, const ParamLayout& layout)
-    : Passes(context, layout, whole_model(layout.config())) {}
+    : gpt_(shape_of(context.shape), layout), buffers_(gpt_, context.ledger, whole_model(layout.config())) {}
 
-Passes::Passes(const RunContext& context, const ParamLayout& layout, const BufferShape& shape)
-    : gpt_(shape_of(context.shape), layout), buffers_(gpt_, context.ledger, shape) {}
-
-void Passes::forward(int unit, const Batch& batch, const UnitTensors& params, int set) {
+void Passes::forward(int unit, const Batch& batch, const UnitTensors& params) {
   if (unit == gpt_.layout().last_unit()) return;
-  at::Tensor& out = buffers_.x(unit, set);
+  at::Tensor& out = buffers_.x(unit);
   if (unit == 0) {
     gpt_.embed(params, batch.tokens, out);
   } else {
-    gpt_.forward_block(unit, params, buffers_.x(unit - 1, set), buffers_.saved(unit, set), buffers_.ws, out);
+    gpt_.forward_block(unit, params, buffers_.x(unit - 1), buffers_.saved(unit), buffers_.ws, out);
   }
 }
 
 void Passes::head(const Batch& batch, std::span<const UnitTensors> params, std::span<const UnitTensors> grads,
-                  Write write, at::Tensor& sums, int set) {
+                  Write write, at::Tensor& sums) {
   HeadResult result = result_in(sums);
   at::Tensor grad_head = gpt_.head_matrix(grads[gpt_.head_unit()]);
-  gpt_.head(gpt_.head_matrix(params[gpt_.head_unit()]), params.back(), buffers_.x(buffers_.last(), set),
+  gpt_.head(gpt_.head_matrix(params[gpt_.head_unit()]), params.back(), buffers_.x(buffers_.last()),
             batch.targets, batch.scale, buffers_.grad_x[gpt_.layout().num_blocks() % 2], grad_head,
             grads.back(), write, buffers_.ws, result);
 }
 
-void Passes::head_loss(const Batch& batch, std::span<const UnitTensors> params, at::Tensor& sums, int set) {
+void Passes::head_loss(const Batch& batch, std::span<const UnitTensors> params, at::Tensor& sums) {
   HeadResult result = result_in(sums);
-  gpt_.head_loss(gpt_.head_matrix(params[gpt_.head_unit()]), params.back(), buffers_.x(buffers_.last(), set),
+  gpt_.head_loss(gpt_.head_matrix(params[gpt_.head_unit()]), params.back(), buffers_.x(buffers_.last()),
                  batch.targets, buffers_.ws, result);
 }
 
-void Passes::backward_input(int unit, const UnitTensors& params, int set) {
+void Passes::backward_input(int unit, const UnitTensors& params) {
   const at::Tensor& grad_y = buffers_.grad_x[unit % 2];
   at::Tensor& grad_x = buffers_.grad_x[(unit - 1) % 2];
-  gpt_.backward_input(unit, params, buffers_.saved(unit, set), grad_y, buffers_.ws, buffers_.ws.grads,
-                      grad_x);
+  gpt_.backward_input(unit, params, buffers_.saved(unit), grad_y, buffers_.ws, buffers_.ws.grads, grad_x);
 }
 
-void Passes::backward_weights(int unit, const UnitTensors& grads, Write write, int set) {
-  gpt_.backward_weights(unit, buffers_.saved(unit, set), buffers_.ws, buffers_.ws.grads, grads, write);
+void Passes::backward_weights(int unit, const UnitTensors& grads, Write write) {
+  gpt_.backward_weights(unit, buffers_.saved(unit), buffers_.ws, buffers_.ws.grads, grads, write);
 }
 
 void Passes::embed_backward(const Batch& batch, const UnitTensors& grads0, Write write) {

@@ -9,26 +9,23 @@
 
 namespace sc {
 
-/// `params` and `grads` are one unit's vectors, or (spans) those of all units. `set`: which micro-batch's
-/// activations, where the buffers have room for several.
+/// `params` and `grads` are one unit's vectors, or (spans) those of all units.
 /// Bytes: plan_activation_buffers.
 class Passes {
  public:
   Passes(const RunContext& context, const ParamLayout& layout);
-  /// Of some of the blocks.
-  Passes(const RunContext& context, const ParamLayout& layout, const BufferShape& shape);
 
   /// Unit 0 embeds the batch, units 1 to L are the blocks, in this order; the last unit computes in head().
-  void forward(int unit, const Batch& batch, const UnitTensors& params, int set = 0);
+  void forward(int unit, const Batch& batch, const UnitTensors& params);
   /// Loss and tokens onto `sums`; gradients of the blocks' output, of the head's matrix and of ln_f.
   void head(const Batch& batch, std::span<const UnitTensors> params, std::span<const UnitTensors> grads,
-            Write write, at::Tensor& sums, int set = 0);
+            Write write, at::Tensor& sums);
   /// Loss and tokens alone: evaluation.
-  void head_loss(const Batch& batch, std::span<const UnitTensors> params, at::Tensor& sums, int set = 0);
+  void head_loss(const Batch& batch, std::span<const UnitTensors> params, at::Tensor& sums);
   /// From block L down. Leaves what backward_weights of the same unit needs; nothing else may be computed
   /// between the two.
-  void backward_input(int unit, const UnitTensors& params, int set = 0);
-  void backward_weights(int unit, const UnitTensors& grads, Write write, int set = 0);
+  void backward_input(int unit, const UnitTensors& params);
+  void backward_weights(int unit, const UnitTensors& grads, Write write);
   /// Tied: wte's gradient goes onto the head's part of it, which head() has written.
   void embed_backward(const Batch& batch, const UnitTensors& grads0, Write write);
   /// The same where the head's part of wte's gradient is elsewhere, or there is none.
@@ -36,8 +33,6 @@ class Passes {
 
   /// [4] fp64, see common/optim/grad_norm.h: where a step adds them up.
   [[nodiscard]] at::Tensor sums() const { return buffers_.sums; }
-  /// What blocks read and write: a stage's input and output are received into and sent from it.
-  [[nodiscard]] ActivationBuffers& buffers() { return buffers_; }
   /// The last local gradient, of the first block's input, as StateSlice has it.
   [[nodiscard]] StateSlice last_local() const;
   [[nodiscard]] const Gpt& gpt() const { return gpt_; }

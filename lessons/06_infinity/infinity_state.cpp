@@ -1,8 +1,4 @@
 // What lesson 06 holds between steps: for a checkpoint, and from one; and where a step's time went.
-#include <spdlog/fmt/fmt.h>
-
-#include <sstream>
-
 #include "common/comm/gather_text.h"
 #include "infinity.h"
 
@@ -53,14 +49,13 @@ bool Infinity::resume(const ResumeFrom& from) {
 
 std::optional<Timetable> Infinity::timetable(Communicator& comm) {
   std::vector<Timetable::Share> shares = file_->clock.of_a_step();
-  std::string mine;
-  for (const Timetable::Share& share : shares) mine += fmt::format("{} ", share.seconds.front());
-  const std::vector<std::string> all = gather_strings(comm, mine);
+  std::vector<double> mine;
+  for (const Timetable::Share& share : shares) mine.push_back(share.seconds.front());
+  const std::vector<std::vector<double>> all = gather_values(comm, mine);
   if (comm.rank() != Rank{0} || shares.empty()) return {};
-  for (Timetable::Share& share : shares) share.seconds.clear();
-  for (const std::string& of_rank : all) {
-    std::istringstream in(of_rank);
-    for (Timetable::Share& share : shares) in >> share.seconds.emplace_back();
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    shares[i].seconds.clear();
+    for (const std::vector<double>& of_rank : all) shares[i].seconds.push_back(of_rank.at(i));
   }
   return Timetable{.shares = std::move(shares)};
 }

@@ -1,38 +1,22 @@
 #include "versions_read.h"
 
-#include <sstream>
+#include <array>
 
 #include "common/comm/gather_text.h"
 
 namespace sc {
-namespace {
-
-std::string pack(const VersionsRead& read) {
-  std::ostringstream out;
-  for (const auto& counts : {read.forward, read.backward}) {
-    out << counts.size();
-    for (const auto& [updates, microbatches] : counts) out << ' ' << updates << ' ' << microbatches;
-    out << '\n';
-  }
-  return out.str();
-}
-
-VersionsRead unpack(const std::string& text) {
-  VersionsRead read;
-  std::istringstream in(text);
-  for (auto* counts : {&read.forward, &read.backward}) {
-    std::size_t size = 0;
-    in >> size;
-    for (std::int64_t updates = 0, n = 0; size > 0 && in >> updates >> n; --size) (*counts)[updates] = n;
-  }
-  return read;
-}
-
-}  // namespace
 
 std::vector<VersionsRead> gather_versions(const VersionsRead& mine, Communicator& comm) {
+  using Row = std::array<std::int64_t, 3>;  // backward's or forward's, updates, micro-batches
+  std::vector<Row> rows;
+  for (const auto& [updates, microbatches] : mine.forward) rows.push_back({0, updates, microbatches});
+  for (const auto& [updates, microbatches] : mine.backward) rows.push_back({1, updates, microbatches});
   std::vector<VersionsRead> all;
-  for (const std::string& text : gather_strings(comm, pack(mine))) all.push_back(unpack(text));
+  for (const std::vector<Row>& of_rank : gather_values(comm, rows)) {
+    VersionsRead& read = all.emplace_back();
+    for (const auto& [backward, updates, microbatches] : of_rank)
+      (backward != 0 ? read.backward : read.forward)[updates] = microbatches;
+  }
   return all;
 }
 
