@@ -7,23 +7,30 @@
 namespace sc {
 namespace {
 
-// Micro-batches of a rank that are there at once.
-std::int64_t buffers(const Workload& workload, std::int64_t ranks) {
-  const std::int64_t micro = workload.batch.micro;
-  const auto of_rank = [&](std::int64_t all) { return micro_batch_run(all, 0, ranks).size; };
-  return std::max(of_rank(workload.batch.global / micro),
-                  of_rank(evaluation_micro_batches(workload.data.validation_rows, micro)));
-}
+// Micro-batches of a rank that are there at once: of a step, or of an evaluation if those are more.
+struct AtOnce {
+  AtOnce(const Workload& workload, std::int64_t ranks) {
+    const std::int64_t micro = workload.batch.micro;
+    const auto of_rank = [&](std::int64_t all) { return micro_batch_run(all, 0, ranks).size; };
+    step = of_rank(workload.batch.global / micro);
+    evaluation = of_rank(evaluation_micro_batches(workload.data.validation_rows, micro));
+  }
+  [[nodiscard]] std::int64_t most() const { return std::max(step, evaluation); }
+  [[nodiscard]] const char* symbol() const { return step >= evaluation ? "M" : "M_eval"; }
+  std::int64_t step, evaluation;
+};
 
 }  // namespace
 
 void plan_loader(const Workload& workload, std::int64_t ranks, DeviceKind device, MemoryPlan& plan) {
-  const Elements one(buffers(workload, ranks) * workload.batch.micro * workload.batch.sequence);
-  plan.add(Purpose::workspace, "tokens", "8 M B T", bytes_of(one, DType::i64));
-  plan.add(Purpose::workspace, "targets", "8 M B T", bytes_of(one, DType::i64));
+  const AtOnce at_once(workload, ranks);
+  const Elements one(at_once.most() * workload.batch.micro * workload.batch.sequence);
+  const std::string of = std::string(at_once.symbol()) + " B T";
+  plan.add(Purpose::workspace, "tokens", "8 " + of, bytes_of(one, DType::i64));
+  plan.add(Purpose::workspace, "targets", "8 " + of, bytes_of(one, DType::i64));
   plan.add(Purpose::workspace, "scale", "4", bytes_of(Elements(1), DType::f32));
   if (device == DeviceKind::cpu) return;
-  plan.add(Purpose::workspace, "tokens_staging", "32 M B T", 4 * bytes_of(one, DType::i64), Place::pinned);
+  plan.add(Purpose::workspace, "tokens_staging", "8 x 4 " + of, 4 * bytes_of(one, DType::i64), Place::pinned);
 }
 
 }  // namespace sc

@@ -54,7 +54,7 @@ class MemoryPlan {
   struct Item {
     Purpose purpose;
     std::string name;     // the name the ledger will see, e.g. "grads"
-    std::string formula;  // for the reader: "4 P"
+    std::string formula;  // of its bytes, for the reader: "4 P" (common/memory/formula.h)
     Bytes bytes;
     Place place = Place::device;
     bool operator==(const Item&) const = default;

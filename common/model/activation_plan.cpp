@@ -132,20 +132,23 @@ void plan_activation_buffers(const RunShape& run, const BufferShape& shape, Memo
   const Bytes slab = bytes_of(Elements(tokens * w.model.width), w.precision.dtype);
   const bool whole = shape == whole_model(w.model);
   const std::string blocks = std::to_string(shape.blocks),
-                    sets = shape.sets == 1 ? "" : std::to_string(shape.sets) + " x ";
-  plan.add(Purpose::activations, "x",
-           whole ? "(L + 1) B T d" : "(" + std::to_string(shape.inputs) + " + " + sets + blocks + ") B T d",
-           slab * (shape.inputs + shape.blocks * shape.sets));
-  plan.add(Purpose::activations, "saved", (whole ? "L" : sets + blocks) + " x saved of a block",
+                    sets = shape.sets == 1 ? "" : std::to_string(shape.sets) + " x ",
+                    e = std::to_string(size_of(w.precision.dtype)) + " ";
+  plan.add(
+      Purpose::activations, "x",
+      e + (whole ? "(L + 1)" : "(" + std::to_string(shape.inputs) + " + " + sets + blocks + ")") + " B T d",
+      slab * (shape.inputs + shape.blocks * shape.sets));
+  plan.add(Purpose::activations, "saved", (whole ? "L" : sets + blocks) + " saved",
            plan_saved_bytes(run) * shape.blocks * shape.sets);
-  plan.add(Purpose::workspace, "workspace", shape.head ? "one block, head and logits" : "one block",
+  plan.add(Purpose::workspace, "workspace", shape.head ? "work + head" : "work",
            plan_workspace_bytes(run, shape.head));
   if (shape.pending > 0) {
-    plan.add(Purpose::workspace, "pending", std::to_string(shape.pending) + " x what weights wait with",
+    plan.add(Purpose::workspace, "pending", std::to_string(shape.pending) + " waiting",
              plan_block_grads_bytes(run) * shape.pending);
   }
-  plan.add(Purpose::workspace, "grad_x", std::to_string(shape.grads) + " B T d", slab * shape.grads);
-  plan.add(Purpose::workspace, "sums", "4 numbers", Bytes(4 * size_of(DType::f64)));
+  plan.add(Purpose::workspace, "grad_x", e + "x " + std::to_string(shape.grads) + " B T d",
+           slab * shape.grads);
+  plan.add(Purpose::workspace, "sums", "8 x 4", Bytes(4 * size_of(DType::f64)));
 }
 
 }  // namespace sc

@@ -76,9 +76,10 @@ void plan_device(const RunShape& shape, const HostOptions& options, const Keeps&
     add(Purpose::gradients, name_of_buffer("grads_full", b), " unit", Elements(grads[b]),
         precision.grad_dtype);
     if (several)
-      add(Purpose::gradients, "grads_scratch", " unit/N", Elements(grads[b] / world), precision.grad_dtype);
+      add(Purpose::gradients, name_of_buffer("grads_scratch", b), " unit/N", Elements(grads[b] / world),
+          precision.grad_dtype);
   }
-  add(Purpose::workspace, "squares, scalars", " (4 units + 4)", Elements(4 * layout.num_units() + 4),
+  add(Purpose::workspace, "squares, scalars", " (4 (L + 2) + 4)", Elements(4 * layout.num_units() + 4),
       DType::f64);
   plan_activation_buffers(shape, plan);
   plan.add(Purpose::workspace, "scalars_host", "8 x 8", bytes_of(Elements(8), DType::f64), Place::pinned);

@@ -9,14 +9,17 @@ namespace sc {
 void plan_stage(const RunShape& shape, const Share& share, MemoryPlan& plan) {
   const PrecisionConfig& precision = shape.workload.precision;
   const auto whole = [&](Purpose purpose, const char* name, DType dtype, int times = 1) {
-    plan.add(purpose, name, std::to_string(size_of(dtype)) + " of this stage",
+    plan.add(purpose, name,
+             std::to_string(size_of(dtype)) + (times > 1 ? " x " + std::to_string(times) : "") + " stage",
              times * bytes_of(share.elements, dtype));
   };
   whole(Purpose::parameters, "params_stage", precision.dtype);
   if (const int older = share.slots.pools.weights - 1; older > 0)
     whole(Purpose::stash, "params_stage, older", precision.dtype, older);
   whole(Purpose::gradients, "grads_stage", precision.grad_dtype);
-  plan_optimizer_state(shape, share.elements / share.shards, plan, share.shards > 1 ? "shard" : "stage");
+  const bool sharded = share.shards > 1;
+  plan_optimizer_state(shape, share.elements / share.shards, plan, sharded ? "stage/R" : "stage",
+                       sharded ? "shard" : "stage");
   plan_activation_buffers(shape, share.buffers, plan);
 }
 

@@ -69,7 +69,9 @@ MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape) {
   const bool from_gpu =
       shape.device == DeviceKind::cuda && plan.of(Purpose::momentum, Place::device).value() > 0;
   if (const Bytes copy = checkpoint_copy_bytes(job, shape); copy.value() > 0)
-    plan.add(Purpose::checkpoint, kCopy, "12 P/N", copy, from_gpu ? Place::pinned : Place::host);
+    plan.add(Purpose::checkpoint, kCopy,
+             job.lesson.plans.facts(shape).pending.value() > 0 ? "12 copied + pending" : "12 copied", copy,
+             from_gpu ? Place::pinned : Place::host);
   return plan;
 }
 

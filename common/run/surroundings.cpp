@@ -11,10 +11,12 @@ CommBackend comm_backend(DeviceKind device, bool share_gpu, bool apart) {
 }
 
 void plan_surroundings(const RunShape& shape, MemoryPlan& plan) {
-  plan.add(Purpose::workspace, "step scalars", "lr, step, clip factor, norm",
+  // lr, clip factor and norm; updates so far.
+  plan.add(Purpose::workspace, "step scalars", "3 x 4 + 8",
            Bytes(3 * size_of(DType::f32) + size_of(DType::i64)));
   if (scales_loss(shape)) {
-    plan.add(Purpose::workspace, "loss scaler", "scale, good steps, overflows",
+    // The scale; good steps and overflows.
+    plan.add(Purpose::workspace, "loss scaler", "4 + 2 x 8",
              Bytes(size_of(DType::f32) + 2 * size_of(DType::i64)));
   }
   plan_loader(shape.workload, data_ranks(shape), shape.device, plan);

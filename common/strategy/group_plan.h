@@ -6,6 +6,7 @@
 namespace sc {
 
 /// Scratch of a communicator of `ranks` ranks. A group of one sends nothing and has none.
-void plan_group(const RunShape& shape, WorldSize ranks, MemoryPlan& plan);
+///   of  that number as a formula: "N", of the whole world
+void plan_group(const RunShape& shape, WorldSize ranks, MemoryPlan& plan, const std::string& of = "N");
 
 }  // namespace sc

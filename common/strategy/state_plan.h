@@ -8,8 +8,9 @@
 namespace sc {
 
 /// An fp32 master (beside 16-bit parameters alone) and two moments, `elements` each.
-///   where  "shard" or "full", the end of the buffers' names
+///   of     those elements as a formula: "P/N"
+///   where  "shard", "full" or "stage", the end of the buffers' names
 void plan_optimizer_state(const RunShape& shape, Elements elements, MemoryPlan& plan,
-                          const std::string& where = "shard");
+                          const std::string& of = "P/N", const std::string& where = "shard");
 
 }  // namespace sc

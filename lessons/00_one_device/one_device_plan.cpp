@@ -56,11 +56,12 @@ MemoryPlan ReferenceOrderPlans::memory_plan(const RunShape& shape) const {
   plan.add(Purpose::parameters, "params_full", std::to_string(size_of(precision.dtype)) + " P",
            bytes_of(psi, precision.dtype));
   plan.add(Purpose::gradients, "grads_full",
-           std::to_string(held * size_of(precision.grad_dtype)) + " P" + (gradient > psi ? " + heads" : ""),
+           std::to_string(size_of(precision.grad_dtype)) + (held > 1 ? " x " + std::to_string(held) : "") +
+               (gradient > psi ? " (P + V d)" : " P"),
            bytes_of(gradient, precision.grad_dtype) * held);
-  plan_optimizer_state(shape, psi, plan, "full");
+  plan_optimizer_state(shape, psi, plan, "P", "full");
   plan_activation_buffers(shape, plan);
-  plan.add(Purpose::workspace, "rank_sums", "4 numbers a virtual rank",
+  plan.add(Purpose::workspace, "rank_sums", "8 x 4 virtual_ranks",
            Bytes(4 * size_of(DType::f64) * options_.virtual_ranks));
   return plan;
 }

@@ -52,14 +52,14 @@ MemoryPlan DataParallelPlans::memory_plan(const RunShape& shape) const {
   };
   whole(Purpose::parameters, "params_full", precision.dtype);
   whole(Purpose::gradients, "grads_full", precision.grad_dtype);
-  plan_optimizer_state(shape, psi, plan, "full");
+  plan_optimizer_state(shape, psi, plan, "P", "full");
   if (const std::int64_t largest = elements_to_convert(shape, options_.bucket); largest > 0) {
     plan.add(Purpose::communication, "grads_bucket",
-             std::to_string(size_of(precision.reduce_dtype)) + " x the largest bucket",
+             std::to_string(size_of(precision.reduce_dtype)) + " bucket",
              bytes_of(Elements(largest), precision.reduce_dtype));
   }
   plan_activation_buffers(shape, plan);
-  plan.add(Purpose::workspace, "replica hashes", "1 + N numbers",
+  plan.add(Purpose::workspace, "replica hashes", "8 (1 + N)",
            Bytes((1 + to_int(shape.world)) * size_of(DType::i64)));
   return plan;
 }

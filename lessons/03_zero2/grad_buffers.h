@@ -11,8 +11,9 @@ namespace sc {
 /// Full gradients: unit 0, which the tied head opens and only the embedding completes; two blocks, the one
 /// that is computed and the one that travels; the last unit. Each is a buffer.
 enum GradBuffer : std::size_t { kUnit0, kEvenBlocks, kOddBlocks, kLastUnit, kGradBuffers };
-constexpr std::array<const char*, kGradBuffers> kGradBufferNames = {
-    "grads_full, unit 0", "grads_full, even blocks", "grads_full, odd blocks", "grads_full, last unit"};
+/// The ends of their names.
+constexpr std::array<const char*, kGradBuffers> kGradBufferNames = {", unit 0", ", even blocks",
+                                                                    ", odd blocks", ", last unit"};
 std::size_t grad_buffer_of(const ParamLayout& layout, int unit);
 
 /// Elements of each buffer: the largest unit that uses it.

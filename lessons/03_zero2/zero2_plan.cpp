@@ -38,7 +38,7 @@ MemoryPlan Zero2Plans::memory_plan(const RunShape& shape) const {
   const ParamLayout layout = layout_of(shape);
   const std::int64_t world = to_int(shape.world);
   const Elements psi = layout.arena_size(), slice = psi / world;
-  const auto add = [&](Purpose purpose, const char* name, const std::string& of, Elements elements,
+  const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
                        DType dtype) {
     plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype));
   };
@@ -47,10 +47,11 @@ MemoryPlan Zero2Plans::memory_plan(const RunShape& shape) const {
   const auto sizes = grad_buffer_sizes(layout);
   for (std::size_t buffer = 0; buffer < kGradBuffers; ++buffer) {
     if (sizes[buffer] == 0) continue;  // a model of one block
-    add(Purpose::gradients, kGradBufferNames[buffer], " unit", Elements(sizes[buffer]), precision.grad_dtype);
+    add(Purpose::gradients, std::string("grads_full") + kGradBufferNames[buffer], " unit",
+        Elements(sizes[buffer]), precision.grad_dtype);
     if (needs_scratch(shape) && options_.bucket == 0)
-      add(Purpose::gradients, "grads_scratch", " unit/N", Elements(sizes[buffer] / world),
-          precision.grad_dtype);
+      add(Purpose::gradients, std::string("grads_scratch") + kGradBufferNames[buffer], " unit/N",
+          Elements(sizes[buffer] / world), precision.grad_dtype);
   }
   if (options_.bucket > 0) {
     const Elements bucket = largest_of(make_shard_buckets(layout, options_.bucket), shape.world);

@@ -54,14 +54,16 @@ MemoryPlan Zero3Plans::memory_plan(const RunShape& shape) const {
   const std::vector<UnitLayout> params = sizes_of(layout, static_cast<std::size_t>(2 + pool), pool),
                                 grads = sizes_of(layout, kZero3GradBuffers, 2);
   for (std::size_t b = 0; b < params.size(); ++b)
-    add(Purpose::parameters, name_of_buffer("params_full", b), " unit", Elements(params[b].sharded_size),
+    add(Purpose::parameters, name_of_buffer("params_full", b),
+        params[b].whole_size == 0 ? " unit" : " (unit - whole)", Elements(params[b].sharded_size),
         precision.dtype);
   add(Purpose::gradients, "grads_shard", " P/N", slice, precision.grad_dtype);
   for (std::size_t b = 0; b < grads.size(); ++b) {
     const std::int64_t size = grads[b].sharded_size + grads[b].whole_size;
     add(Purpose::gradients, name_of_buffer("grads_full", b), " unit", Elements(size), precision.grad_dtype);
     if (micro_batches_of(shape) > 1)
-      add(Purpose::gradients, "grads_scratch", " unit/N", Elements(size / world), precision.grad_dtype);
+      add(Purpose::gradients, name_of_buffer("grads_scratch", b), " unit/N", Elements(size / world),
+          precision.grad_dtype);
   }
   plan_optimizer_state(shape, slice, plan);
   plan_activation_buffers(shape, plan);

@@ -94,26 +94,30 @@ MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
   const WindowPlan window(runs_of_pieces(layout, shape.rank, options_.piece), shape, options_);
   const Elements slice(window.elements);
   const Elements pieces(window.buffers * window.largest);
-  plan.add(Purpose::workspace, "window of states", "buffers x 12 piece",
+  const auto times = [](DType dtype, std::int64_t n, const char* of) {
+    return std::to_string(size_of(dtype)) + (n > 1 ? " x " + std::to_string(n) : "") + of;
+  };
+  plan.add(Purpose::workspace, "window of states", "buffers (12 piece + rounding)",
            window.buffers * extent_of(window.largest), window.states);
   const int turns = options_.update == UpdateKind::delayed ? 2 : 1;
   if (keeps_gradients(options_)) {
-    plan.add(Purpose::gradients, "window of gradients", "buffers x piece",
+    plan.add(Purpose::gradients, "window of gradients", times(precision.grad_dtype, 1, " buffers x piece"),
              bytes_of(pieces, precision.grad_dtype), Place::pinned);
   } else {
-    plan.add(Purpose::gradients, "grads_host", turns == 2 ? "2 x P/N" : "P/N",
+    plan.add(Purpose::gradients, "grads_host", times(precision.grad_dtype, turns, " P/N"),
              bytes_of(slice * turns, precision.grad_dtype), Place::pinned);
   }
   if (window.to_device)
-    plan.add(Purpose::parameters, "window of parameters", "buffers x piece",
+    plan.add(Purpose::parameters, "window of parameters", times(precision.dtype, 1, " buffers x piece"),
              bytes_of(pieces, precision.dtype), Place::pinned);
   if (const std::int64_t slices = params_on_host(options_); slices > 0)
-    plan.add(Purpose::parameters, "params_host", slices == 2 ? "2 x P/N" : "P/N",
+    plan.add(Purpose::parameters, "params_host", times(precision.dtype, slices, " P/N"),
              bytes_of(slice * slices, precision.dtype), Place::pinned);
   if (params_on_disk(options_) > 0) {
     const Bytes buffers = window.buffers * window.params_extent(window.largest);
-    plan.add(Purpose::parameters, "parameters to the disk", "buffers x piece", buffers, Place::host);
-    plan.add(Purpose::parameters, "parameters from the disk", "buffers x piece", buffers, Place::pinned);
+    const std::string of = "buffers (" + times(precision.dtype, 1, " piece") + " + rounding)";
+    plan.add(Purpose::parameters, "parameters to the disk", of, buffers, Place::host);
+    plan.add(Purpose::parameters, "parameters from the disk", of, buffers, Place::pinned);
   }
   for (const DiskBytes& bytes : disk_bytes(window, precision, options_))
     plan.add(bytes.purpose, bytes.name, bytes.formula, bytes.bytes, Place::disk);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "common/offload/offload_plan.h"
@@ -42,8 +43,7 @@ struct WindowPlan {
     std::int64_t count = 0;
     for (const PieceRun& run : runs) {
       largest = std::max(largest, run.size), elements += run.size * run.count, count += run.count;
-      file = file + run.count * (extent_of(run.size) +
-                                 params_extent(run.size) * params_on_disk(options));
+      file = file + run.count * (extent_of(run.size) + params_extent(run.size) * params_on_disk(options));
     }
     buffers = std::min<std::int64_t>(options.buffers, count);
   }
@@ -83,7 +83,8 @@ struct WindowPlan {
 /// What a rank's file holds.
 struct DiskBytes {
   Purpose purpose;
-  const char *name, *formula;
+  const char* name;
+  std::string formula;
   Bytes bytes;
 };
 inline std::vector<DiskBytes> disk_bytes(const WindowPlan& plan, const PrecisionConfig& precision,
@@ -94,9 +95,11 @@ inline std::vector<DiskBytes> disk_bytes(const WindowPlan& plan, const Precision
                                 {Purpose::momentum, "momentum on disk", "4 P/N", vector},
                                 {Purpose::variance, "variance on disk", "4 P/N", vector}};
   if (params.value() > 0)
-    all.push_back({Purpose::parameters, "parameters on disk",
-                   params_on_disk(options) == 2 ? "2 versions" : "1 version", params});
-  all.push_back({Purpose::workspace, "up to whole blocks", "4096", plan.file - 3 * vector - params});
+    all.push_back(
+        {Purpose::parameters, "parameters on disk",
+         std::to_string(size_of(precision.dtype)) + (params_on_disk(options) == 2 ? " x 2 P/N" : " P/N"),
+         params});
+  all.push_back({Purpose::workspace, "up to whole blocks", "rounding", plan.file - 3 * vector - params});
   return all;
 }
 

@@ -40,10 +40,10 @@ MemoryPlan WeightVersionsPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   const Endless endless(shape, options_);
   plan_stage(shape, endless.share, plan);
-  plan.add(Purpose::workspace, "sums and results in flight", "8 x numbers",
+  plan.add(Purpose::workspace, "sums and results in flight", "8 (8 (norm_lag + 1) + 4 + 5 (result_lag + 2))",
            bytes_of(Elements(2 * endless.numbers_of_sums() + 4 + endless.numbers_of_results()), DType::f64));
   plan.add(Purpose::workspace, "divisor", "4", bytes_of(Elements(1), DType::f32));
-  plan.add(Purpose::workspace, "results_host", "8 x numbers",
+  plan.add(Purpose::workspace, "results_host", "8 x 5 (result_lag + 2)",
            bytes_of(Elements(endless.numbers_of_results()), DType::f64), Place::pinned);
   const BatchConfig& batch = shape.workload.batch;
   if (endless.keeps_tokens())

@@ -170,7 +170,7 @@ const std::vector<Counted> kCounted = {
     {2, "02_zero1", {}, 2, (4 + 6) * kP2 + whole(32) + step(2), 2 * (staging(2) + kScratch), 0},
     {2, "03_zero2", {}, 2, (2 + 1 + 6) * kP2 + kAlive + whole(32) + step(2), 2 * (staging(2) + kScratch), 0},
     {2, "04_zero3", {}, 2, 8 * kP2 + 2 * kAlive + whole(32) + step(2), 2 * (staging(2) + kScratch), 0},
-    // Squares and scalars: 8 (4 units + 4). On the host 64 of scalars, and gradients, parameters and states
+    // Squares and scalars: 8 (4 (L + 2) + 4). On the host 64 of scalars, and gradients, parameters and states
     // of P / 2: 2, 2 and 12 bytes each.
     {2,
      "05_offload",

@@ -9,8 +9,8 @@ MemoryPlan some_memory() {
   MemoryPlan plan;
   plan.add(Purpose::gradients, "grads", "4 P", Bytes(4'000'000));
   plan.add(Purpose::parameters, "params", "4 P", Bytes(4'000'000));
-  plan.add(Purpose::workspace, "workspace", "one block, head and logits", Bytes(1'500'000));
-  plan.add(Purpose::workspace, "sums", "4 numbers", Bytes(32));
+  plan.add(Purpose::workspace, "workspace", "work + head", Bytes(1'500'000));
+  plan.add(Purpose::workspace, "sums", "8 x 4", Bytes(32));
   plan.add(Purpose::stash, "old", "0", Bytes(0));
   return plan;
 }
@@ -39,8 +39,8 @@ TEST(PlanTable, ShowsPurposesBuffersFormulasAndOperations) {
             "  purpose     bytes    buffer     bytes      formula\n"
             "  parameters  4.00 MB  params     4,000,000  = 4 P\n"
             "  gradients   4.00 MB  grads      4,000,000  = 4 P\n"
-            "  workspace   1.50 MB  workspace  1,500,000  = one block, head and logits\n"
-            "                       sums              32  = 4 numbers\n"
+            "  workspace   1.50 MB  workspace  1,500,000  = work + head\n"
+            "                       sums              32  = 8 x 4\n"
             "  total       9.50 MB             9,500,032\n"
             "operations of a rank in one step\n"
             "  operation   count  elements  dtype  a rank sends\n"
