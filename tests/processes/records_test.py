@@ -77,6 +77,23 @@ class Records(support.ProcessTest):
                 first, last = f"{steps[0]['loss']:.4f}", f"{steps[-1]['loss']:.4f}"
                 self.assertIn(f"\nloss {first} -> {last}, validation ", self.ended[ranks].out)
 
+    def test_a_plan_for_programs_is_the_runs(self):
+        ended = support.run(LESSON, 0, "--plan", "--world", "3", "--json")
+        self.assertEqual((ended.code, ended.err), (0, ""), ended)
+        plan, record = json.loads(ended.out), read_json(self.outs[3], "record.json")
+        self.assertEqual((plan["world"], plan["stages"], [rank["alike"] for rank in plan["ranks"]]), (3, 1, [3]))
+        mine, ran = plan["ranks"][0], record["ranks"][0]
+        self.assertEqual(mine["operations"], ran["predicted_operations"])
+        self.assertEqual(mine["bytes"]["device"], ran["predicted_bytes"]["total"])
+        by_purpose = {}
+        for buffer in mine["buffers"]:
+            self.assertEqual(buffer["place"], "device")
+            by_purpose[buffer["purpose"]] = by_purpose.get(buffer["purpose"], 0) + buffer["bytes"]
+        self.assertEqual({**by_purpose, "total": sum(by_purpose.values())}, {k: v for k, v in ran["predicted_bytes"].items() if v})
+        # What is summed is every unit once, padded for three ranks.
+        summed = {row["unit"]: row["elements"] for row in mine["operations"] if row.get("purpose") == "gradients"}
+        self.assertEqual([summed[unit] for unit in range(len(plan["units"]))], [unit["elements"] for unit in plan["units"]])
+
     def test_one_trace_of_all_ranks(self):
         for ranks, out in self.outs.items():
             with self.subTest(ranks=ranks):
