@@ -15,7 +15,6 @@
 #include "common/comm/communicator.h"
 #include "common/offload/offload_plan.h"
 #include "common/optim/host_adam.h"
-#include "common/strategy/state_slice.h"
 
 namespace sc {
 
@@ -82,12 +81,12 @@ class ParamsInMemory final : public ParamSlots {
 struct UpdateOrder {
   OpEnd scalars_landed;
   const double* scalars = nullptr;  // lr, step, clip, as StepScalars has them
-  std::int64_t after_sends = 0;     // a piece may be overwritten when it has been sent so often
+  std::int64_t after_sends = 0;     // a piece may be overwritten once it has been sent this many times
 };
 
 /// Updates one after the other; each waits for its scalars, then takes of the pieces that may be updated the
-/// one first that forward needs first. Nothing waits for an update but who needs its parameters. Called by
-/// the strategy's thread.
+/// one first that forward needs first. Only who needs its
+/// parameters waits for an update. Called by the strategy's thread.
 class HostOptimizer {
  public:
   HostOptimizer(std::vector<Piece> pieces, const AdamWHyper& hyper, int threads, StateStore& store,
@@ -105,7 +104,7 @@ class HostOptimizer {
   void wait_landed(std::int64_t update) const;
   /// The next update. Returns at once.
   void post(UpdateOrder order);
-  /// Whether, and until, that piece's parameters are those of `updates` updates.
+  /// Whether the piece has seen that many updates; wait blocks until it has.
   ///   Returns  of wait: the last update's work; null where it had nothing to do.
   ///   Errors   of wait: what an update failed with.
   [[nodiscard]] bool ready(std::size_t piece, std::int64_t updates) const;

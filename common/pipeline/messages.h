@@ -1,6 +1,6 @@
 // The messages between neighbouring stages: activations forward, gradients back. A receive is posted and does
-// not block: whoever needs the value waits for it. Nor does a send: whoever uses its buffer again waits for
-// it.
+// not block, except that receive_gradient first waits until its buffer's last send has left. Who needs the
+// value waits for it. A send does not block either: who uses its buffer again waits for it.
 #pragma once
 
 #include <vector>
@@ -16,7 +16,7 @@ class Messages {
 
   void receive_activation(const pipedream::Action& action, const Slot& slot);
   void send_activation(const pipedream::Action& action, const Slot& slot);
-  /// First waits until what its buffer held has left.
+  /// First waits until the last gradient that was sent from its buffer has left.
   void receive_gradient(const pipedream::Action& action, const Slot& slot);
   void send_gradient(const pipedream::Action& action, const Slot& slot);
 
@@ -24,7 +24,7 @@ class Messages {
   /// for.
   void wait_activation(const Slot& slot);
   void wait_gradient(const Slot& slot);
-  /// What the last user of the buffer that forward, or backward, writes has made has left.
+  /// Waits until the old contents of the buffer that forward, or backward, will write have been sent.
   void wait_activation_sent(const Slot& slot);
   void wait_gradient_sent(const Slot& slot);
   /// All that has been asked for has arrived; everything sent has left.

@@ -17,7 +17,7 @@ class Pace {
   /// share.pace: pipedream's costs, in seconds; without it actions take what they take.
   Pace(Timeline& timeline, const Share& share) : timeline_(timeline), share_(share) {}
 
-  /// An action that computes, and waits for nothing: it takes its time until this goes.
+  /// An action that computes: its time ends when this goes. What it waits for inside counts as its time.
   class Turn {
    public:
     Turn(Pace& pace, const pipedream::Action& action)

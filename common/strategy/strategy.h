@@ -69,10 +69,11 @@ class Strategy {
 
   /// One optimizer step; may return with work in flight, which quiet() ends.
   virtual StepResult train_step(std::span<const Batch> micro_batches) = 0;
-  /// Nothing is in flight any more, and the ranks agree on what they have published; what an update has put off stays
-  /// put off. Training goes on as if it had not been called.
+  /// What a checkpoint or an evaluation reads is there, and the ranks agree on what they have published; what an update
+  /// has put off stays put off. Training goes on as if it had not been called.
   virtual void quiet() {}
-  /// Applies what was put off, at the end of a run. The results that were still to come, in order. Collective.
+  /// The end of a run: from here on nothing is put off; the quiet() behind it waits for what was. Returns the results
+  /// that were still to come, in order. Collective.
   virtual std::vector<StepResult> drain() { return {}; }
   /// A forward alone, which adds the batch's loss and tokens to `sums`.
   virtual void forward_loss(const Batch& batch, at::Tensor& sums) = 0;

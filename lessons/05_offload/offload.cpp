@@ -64,8 +64,8 @@ void Offload::forward_loss(const Batch& batch, at::Tensor& sums) {
 }
 
 // [anchor: wait-for-the-host]
-// The only place where a forward meets an update: the host waits until the unit's pieces have been updated,
-// the device until they have arrived.
+// The only place where a forward meets an update: the host waits until the unit's pieces have been updated.
+// The device waits in gather_params until they have arrived.
 void Offload::fetch_params(int unit) {
   for (const std::size_t i : pieces_of(unit)) {
     if (const std::shared_ptr<const HostPiece> work = optimizer_->wait(i, due()))
@@ -125,7 +125,7 @@ void Offload::wait_left(int unit) {
 }
 
 // [anchor: update-on-the-host]
-// Returns at once: the host computes while the device begins the next step.
+// Returns at once (not with overlap=off): the host computes while the device begins the next step.
 void Offload::post_update() {
   const int place = turn(clock_.posted(step_));
   optimizer_->post({.scalars_landed = scalars_.send(context_, place),

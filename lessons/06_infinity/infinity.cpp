@@ -22,7 +22,8 @@ bool StatesOnDisk::fetch_ahead(const HostOptimizer& host) {
 }
 
 // [anchor: a-buffer-is-free]
-// When what was in it has been written, and its parameters are on the device.
+// When what was in it has been written, and its parameters have left the window: for the device, the host's
+// memory or the disk.
 bool StatesOnDisk::free(Number before, const HostOptimizer& host) const {
   if (before < 0) return true;
   const OpEnd& written = written_[window_.buffer_of(before)];
@@ -93,7 +94,7 @@ void Infinity::begin_step() {
   for (std::size_t i = 0; i < pieces_.size(); ++i) optimizer_->sent(i, {});
 }
 
-// What counts as this step's has ended when the step has.
+// A delayed update ends here, too, so that its transfers belong to this step.
 void Infinity::end_updates() {
   const std::int64_t posted = clock_.posted(step_);
   for (std::size_t i = 0; i < pieces_.size(); ++i) optimizer_->wait(i, posted);
@@ -122,7 +123,7 @@ void Infinity::forward_loss(const Batch& batch, at::Tensor& sums) {
   passes_.head_loss(batch, units_.params(), sums);
 }
 
-// The only place where a forward meets an update.
+// The only place where a forward meets an update: gradients whose turn it is come down, new parameters go up.
 void Infinity::fetch_params(int unit) {
   for (const std::size_t i : pieces_of(unit)) {
     land_gradients(i);
@@ -137,8 +138,8 @@ void Infinity::fetch_params(int unit) {
 
 // [anchor: gradients-when-it-is-their-turn]
 // Where gradients wait on the device they come down a window ahead of the piece that is waited for: in
-// forward, or before it where an evaluation or a save needs what the update makes. They are the step's either
-// way.
+// forward, or before it where an evaluation or a save needs what the update makes. Either way they
+// count as the coming step's copies.
 void Infinity::land_gradients(std::size_t piece) {
   const std::int64_t update = clock_.posted(step_) - 1;
   if (options_.grads_at == GradsAt::host || update < 0) return;
@@ -201,7 +202,7 @@ void Infinity::bring_params(int unit) {
   }
 }
 
-// Whoever brings them may begin before it is asked.
+// Tells the parameters' home the order of the coming gathers, so that a disk can read ahead.
 void Infinity::expect_gathers(bool backward) {
   if (delivery_ != Delivery::by_gathers) return;
   std::vector<std::size_t> pieces;
@@ -241,7 +242,6 @@ void Infinity::wait_left(int unit) {
 
 // Returns at once. Nothing is overwritten in the window: a buffer is read into when it is free.
 void Infinity::post_update() {
-  states_->give_first_buffer_back();
   const int place = turn(clock_.posted(step_));
   optimizer_->post({.scalars_landed = scalars_.send(context_, place),
                     .scalars = scalars_.of(place),

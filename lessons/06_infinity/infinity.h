@@ -29,7 +29,7 @@ class Infinity final : public Strategy {
   StepResult train_step(std::span<const Batch> micro_batches) override;
   /// A delayed update stays put off; what is due is on every rank's device.
   void quiet() override;
-  /// And what was put off is applied.
+  /// From here on nothing is put off.
   std::vector<StepResult> drain() override;
   void forward_loss(const Batch& batch, at::Tensor& sums) override;
   [[nodiscard]] at::Tensor& sums() override { return sums_; }

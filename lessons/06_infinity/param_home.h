@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "common/offload/host_optimizer.h"
+#include "common/strategy/state_slice.h"
 #include "window.h"
 
 namespace sc {
 
 class ParamHome : public ParamSlots {
  public:
-  /// The thread that updates: whether a number's buffer of the window holds nothing more that is needed
-  /// there.
+  /// The thread that updates: true when the buffer of the window that this update used may be reused.
   [[nodiscard]] virtual bool left(Number /*number*/, const HostOptimizer& /*host*/) const { return true; }
   // The strategy's thread:
   /// Once in the beginning: a copy of the piece's master is there to stay.

@@ -13,7 +13,8 @@
 namespace sc {
 
 /// In forward's order, update after update:
-///   read    of a number begins when what was in its buffer before has been written, and sent
+///   read    of a number begins when what was in its buffer before has been written, and its parameters
+///           have left the window
 ///   update  when it is there, its gradient has landed, and the norm is known
 ///   write   right behind
 /// So with three buffers piece i + 1 is read and piece i - 1 written while piece i is updated; with one

@@ -24,7 +24,7 @@ struct Window {
   [[nodiscard]] std::size_t buffer_of(std::int64_t number) const {
     return static_cast<std::size_t>(number % buffers());
   }
-  /// Where the update is made that makes this version of a piece; version 0 is made in the beginning.
+  /// The buffer in which this version of a piece is computed; version 0 is made in the beginning.
   [[nodiscard]] std::size_t buffer_of(std::size_t piece, std::int64_t version) const {
     return buffer_of(std::max<std::int64_t>(0, version - 1) * pieces() + static_cast<std::int64_t>(piece));
   }

@@ -20,8 +20,6 @@ class Ring {
     const auto size = static_cast<std::int64_t>(items_.size());
     return items_[static_cast<std::size_t>((number % size + size) % size)];  // -1 comes before 0
   }
-  auto begin() { return items_.begin(); }
-  auto end() { return items_.end(); }
 
  private:
   std::vector<T> items_;

@@ -4,6 +4,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "common/base/check.h"
 #include "common/optim/lr_schedule.h"
@@ -50,8 +51,12 @@ void WeightVersions::execute(const std::vector<Action>& actions, std::span<const
       case Kind::step:
         update(a, slot);
         break;
-      default:  // stash and drop: slots_ has kept a version, or freed its buffer
+      case Kind::stash:
+      case Kind::drop:  // slots_ has kept a version, or freed its buffer
         break;
+      case Kind::backward_input:
+      case Kind::backward_weights:
+        throw std::logic_error("no version rule has a list with halves of a backward");
     }
   }
 }
@@ -77,8 +82,8 @@ void WeightVersions::forward(const Action& a, const Slot& slot, const Batch& bat
 }
 
 // [anchor: old-weights]
-// Lesson 07's backward but for its first line: weights that updates have replaced since, those of this
-// micro-batch's forward (PipeDream's load_old_params). Its gradient goes to the newest ones.
+// As lesson 07's, with the weights that this micro-batch's forward read, which updates have replaced since
+// (PipeDream's load_old_params), and no exchange with replicas. Its gradient goes to the newest weights.
 void WeightVersions::backward(const Action& a, const Slot& slot, std::span<const Batch> micro_batches) {
   load_params(a, slot);
   const Share& share = endless_.share;
@@ -113,7 +118,8 @@ void WeightVersions::divide_by_targets(std::span<const Batch> of_update) {
 }
 
 // [anchor: an-update]
-// Nobody is waited for: the gradient of these micro-batches is complete on this stage, and so is the update.
+// No stage waits for another's part of this update: the gradient of these micro-batches is complete here, and
+// the norm that clips it is an older one.
 void WeightVersions::update(const Action& action, const Slot& slot) {
   sum_over_stages(updates_);
   norm_and_clip(updates_);

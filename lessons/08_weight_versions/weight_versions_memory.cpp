@@ -45,9 +45,8 @@ WeightVersions::WeightVersions(RunContext& context, const Options& options)
   warm_up();
 }
 
-// On a GPU whatever a first use allocates is there when the second step is checked, in which stage 0 may make
-// its first update. One is skipped, as of a gradient that is not finite: AdamW changes nothing then, and
-// nothing is counted.
+// Makes one update that changes nothing, as of a gradient that is not finite, so that what a first use
+// allocates on a GPU is there before the second step, which is checked.
 void WeightVersions::warm_up() {
   sum_over_stages(0);
   summed_[0].wait();

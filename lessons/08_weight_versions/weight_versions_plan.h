@@ -9,7 +9,7 @@
 
 namespace sc {
 
-/// Of which update the norm is that clips one: of the newest that all stages have made when this one is made.
+/// Which update's norm clips an update; lagged: the newest that every stage has made.
 enum class ClipNorm { lagged };
 
 struct VersionOptions {
