@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Did the house get lighter? Counts in two commits of this repository what a reader meets: a Markdown table.
+
+usage: python3 -B tests/setup/house.py [COMMIT_BEFORE COMMIT_AFTER]       (default: 68848a5 HEAD)
+
+Needs git and clang-format-14, builds nothing. Cells: "before / after / change", "-" where nothing is counted.
+Rows: lessons 00 to 08 (*.cpp, *.h; no main.cpp, no exercise/), common/ and its rooms (*.cu and *.cuh, too).
+  statements  semicolons outside parentheses, so that for (;;) counts once, and blocks: braces that initialize
+              nothing. Comments, strings and the preprocessor's lines do not count; for `lines` only comments
+  lines       that are not blank, after clang-format as the second commit's .clang-format says
+  function    data members whose type has std::function in it; an alias of one is not found
+  members     of the lesson's class and its bases, data that is not static: what outlives a step
+  empty       functions marked `override` whose body is empty
+  forwards    functions whose body is one call, with their own parameters in order (none where they have none)
+  outside     distinct names that the step (train_step and what it calls in the main file NAME/name.cpp) has
+              before `(` or after `.` or `->`, without std:: and without what the folder declares as function,
+              class, data member or lambda. By name alone: passes_.forward is inside if the lesson has a
+              `forward`, a vector's `size` is outside
+  diff        lines added and removed by git diff between the main files of the lesson before and of this one
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COLUMNS = ["statements", "lines", "function", "members", "empty", "forwards", "outside", "diff"]
+NOISE = re.compile(r"""//[^\n]*|/\*.*?\*/                                 # comments, strings, characters
+                   |R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])+'""", re.S | re.X)
+CLASS = re.compile(r"(?<!enum )\b(?:class|struct)\s+(\w+)(?:\s+final)?\s*(?::(?!:)([^;{}()=]*))?\{")
+KEYWORDS = set("if for while switch catch return else throw new delete case constexpr sizeof alignof and "
+               "or not do decltype noexcept requires static_cast const_cast reinterpret_cast".split())
+TAIL = re.compile(r"((?:\s|const\b|noexcept\b|override\b|final\b|&|->\s*[\w:<>&*, ]+?)*)\{")
+BLOCK = re.compile(r"(?:[)\]]|\b(?:else|do|try|const|noexcept|override|final|mutable)|->\s*[\w:<>&*, ]+)$")
+HEAD = re.compile(r"(?:^|[;{}:]|\b(?:class|struct|enum|union|namespace|extern)\b[^;{}]*)$")
+NESTED = re.compile(r"(?:template\s*)?(?:class|struct|enum|union)\b")
+INITIALIZER = re.compile(r"(?<!\bconst)(?<!noexcept)(?<!override)(?<!final)[\w>]$")
+CALL = re.compile(r"(?<![\w.>:])((?:\w+::)*)([A-Za-z_]\w*)\s*(?:<[\w:, *<>]*>)?\(")
+DECLARED = re.compile(r"(\w+|\w>)[&*]*\s+(\w+)\s*\(")
+ACCESS = re.compile(r"(?<=[\w)\]])(?:\.|->)([A-Za-z_]\w*)")
+FORWARD = re.compile(r"(?:return\s+|\(void\))?(?!throw)(?:[\w:.]|->|<[\w:, ]*>)+\(([\w\s,]*)\);")
+NO_DATA = re.compile(r"(?:using|friend|typedef|inline|static|template|class|struct|enum)\b|[^;]*\boperator\b")
+
+
+def git(*words):
+    return subprocess.run(["git", "-C", ROOT, *words], check=True, capture_output=True).stdout
+
+
+def bare(text):
+    """Without what is in strings and on the preprocessor's lines; comments are gone already."""
+    text = NOISE.sub(lambda match: match[0][-1] * 2, text)
+    return re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", text, flags=re.M)
+
+
+def without_templates(text):
+    text = text.replace("->", "")
+    while text != (text := re.sub(r"<[^<>]*>", "", text)):
+        pass
+    return text
+
+
+def close(text, at):  # where the bracket that opens there closes
+    end, depth = at, 1
+    while depth:
+        end += 1
+        depth += (text[end] == text[at]) - (text[end] == {"(": ")", "{": "}"}[text[at]])
+    return end
+
+
+def statements(text):
+    count, inside = 0, ["block"]
+    for match in re.finditer(r"[(){}\[\];]", text):
+        head = text[max(0, match.start() - 400):match.start()].rstrip()
+        if match[0] == ";":
+            count += inside[-1] != "("
+        elif match[0] in ")]}":
+            inside.pop()
+        else:
+            block = match[0] == "{" and (BLOCK.search(head) or inside[-1] == "block" and HEAD.search(head))
+            count += bool(block)
+            inside.append("block" if block else match[0])
+    return count
+
+
+def declarations(body):
+    """What a class declares besides function bodies and nested types; initializers in braces are {}."""
+    piece, i = "", 0
+    while i < len(body):
+        if body[i] == "(":
+            piece, i = piece + body[i:close(body, i) + 1], close(body, i)
+        elif body[i] == "{":
+            plain, i = without_templates(piece).strip(), close(body, i)
+            drop = NESTED.match(plain) or "(" in plain and not INITIALIZER.search(plain)
+            piece = "" if drop else piece + "{}"
+        elif body[i] == ";":
+            yield piece.strip()
+            piece = ""
+        else:
+            piece = re.sub(r"^\s*(?:public|private|protected):$", "", piece + body[i])
+        i += 1
+
+
+def data_names(declaration):
+    plain = re.sub(r"=\s*[^,(]*\([^()]*\)|=[^,]*|\{\}|\[\w*\]", "", without_templates(declaration))
+    if NO_DATA.match(plain) or "(" in plain or not re.search(r"\w[\s&*]+\w+\s*(?:,|$)", plain):
+        return []
+    return [part.split()[-1].lstrip("&*") for part in plain.split(",") if part.split()]
+
+
+def classes(text):  # (name, words of its bases, declarations) of each, nested ones, too
+    for m in CLASS.finditer(text):
+        yield m[1], re.findall(r"\w+", m[2] or ""), list(declarations(text[m.end():close(text, m.end() - 1)]))
+
+
+def functions(text):
+    """(name, parameters, what stands before the body, body) of every function that is defined."""
+    for match in re.finditer(r"(~?\b[A-Za-z_]\w*)\s*\(", text):
+        end = close(text, match.end() - 1)
+        tail = TAIL.match(text, end + 1)
+        if tail and match[1] not in KEYWORDS:
+            body = text[tail.end():close(text, tail.end() - 1)]
+            yield match[1], text[match.end():end], tail[1], body.strip()
+
+
+def forwards(parameters, body):
+    parts = [re.findall(r"\w+", part.split("=")[0]) for part in without_templates(parameters).split(",")]
+    call = FORWARD.fullmatch(re.sub(r"std::(?:move|forward)(?:<[^()]*>)?\((\w+)\)", r"\1", body))
+    return call is not None and re.findall(r"\w+", call[1]) == [words[-1] for words in parts if words]
+
+
+def names_outside(main, folder):
+    bodies = {}
+    for name, _, _, body in functions(main):
+        bodies[name] = bodies.get(name, "") + body
+    inside = {name for before, name in DECLARED.findall(folder) if before not in KEYWORDS} | KEYWORDS
+    inside.update(re.findall(r"\b(?:auto|class|struct) (\w+)(?= = \[|\s*[:{]| final)", folder))
+    inside.update(name for _, _, pieces in classes(folder) for piece in pieces for name in data_names(piece))
+    used, seen, todo = set(), set(), {"train_step"} & bodies.keys()
+    while todo:
+        seen.add(name := min(todo))
+        called = {call for scope, call in CALL.findall(bodies[name]) if not scope.startswith("std::")}
+        used |= called | set(ACCESS.findall(bodies[name]))
+        todo = (todo | called & bodies.keys()) - seen
+    return len(used - inside) if seen else None
+
+
+def counted(text):
+    plain = bare(text)
+    data = [piece for _, _, pieces in classes(plain) for piece in pieces if "std::function" in piece]
+    return {"statements": statements(plain), "lines": len(re.findall(r"^.*\S", text, re.M)),
+            "function": sum(len(data_names(piece)) for piece in data),
+            "empty": sum("override" in tail and not body for _, _, tail, body in functions(plain)),
+            "forwards": sum(forwards(parameters, body) for _, parameters, _, body in functions(plain))}
+
+
+def measure(commit, top):  # {row: {column: number}} of the commit, laid out in a new folder under top
+    folder = pathlib.Path(tempfile.mkdtemp(dir=top))
+    subprocess.run(["tar", "x", "-C", folder], input=git("archive", commit, "lessons", "common"), check=True)
+    lessons, rooms = sorted((folder / "lessons").glob("0[0-8]_*")), sorted((folder / "common").iterdir())
+    places = {lesson.name: [p for p in lesson.iterdir() if p.name != "main.cpp"] for lesson in lessons}
+    places["lessons 00 to 08"] = sum(places.values(), [])
+    places["common/"] = [path for room in rooms for path in room.rglob("*")]
+    places.update((f"common/{room.name}/", list(room.rglob("*"))) for room in rooms)
+    paths = {p for files in places.values() for p in files if p.suffix in (".cpp", ".h", ".cu", ".cuh")}
+    for path in paths:
+        path.write_text(NOISE.sub(lambda match: " " if match[0][0] == "/" else match[0], path.read_text()))
+    subprocess.run(["clang-format-14", "--style=file", "-i", *paths], check=True)
+    texts = {row: "\n".join(path.read_text() for path in sorted(paths & {*places[row]})) for row in places}
+    rows = {row: counted(text) for row, text in texts.items() if text}
+    found = {name: rest for name, *rest in classes(bare(texts["lessons 00 to 08"]))}
+    for name in [lesson.name for lesson in lessons]:
+        main, strategy = f"lessons/{name}/{name[3:]}.cpp", name[3:].replace("_", " ").title().replace(" ", "")
+        pieces = sum((found[base][1] for base in (strategy, *found[strategy][0]) if base in found), [])
+        rows[name]["members"] = sum(len(data_names(piece)) for piece in pieces)
+        rows[name]["outside"] = names_outside(bare((folder / main).read_text()), bare(texts[name]))
+        if name >= "05":
+            before = lessons[int(name[:2]) - 1].name
+            stat = git("diff", "--numstat", f"{commit}:lessons/{before}/{before[3:]}.cpp", f"{commit}:{main}")
+            rows[name]["diff"] = sum(map(int, stat.split()[:2]))
+    return rows
+
+
+def cell(a, b):
+    change = "new" if a is None else "gone" if b is None else f"{b - a:+d}" if a != b else "0"
+    return "-" if a is b is None else f"{a} / {b} / {change}".replace("None", "-")
+
+
+def main(before="68848a5", after="HEAD"):
+    with tempfile.TemporaryDirectory() as top:
+        (pathlib.Path(top) / ".clang-format").write_bytes(git("show", f"{after}:.clang-format"))
+        old, new = measure(before, top), measure(after, top)
+    print("| folder | " + " | ".join(COLUMNS) + " |\n| --- |" + " ---: |" * len(COLUMNS))
+    for row in sorted(old | new, key=lambda row: (row.startswith("common"), row.startswith("lessons"), row)):
+        cells = [cell(old.get(row, {}).get(column), new.get(row, {}).get(column)) for column in COLUMNS]
+        print(f"| {row} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:]) if len(sys.argv) in (1, 3) else sys.exit(__doc__)
