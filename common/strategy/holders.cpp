@@ -1,6 +1,5 @@
 #include "common/strategy/holders.h"
 
-
 #include <algorithm>
 #include <set>
 #include <string>
