@@ -334,6 +334,8 @@ std::optional<StepTiming> timing_of(const std::vector<StepRecord>& steps) {
   return t;
 }
 
+std::string text_of(const RankRecord& rank, int world) { return line_of(json_of(rank, world)); }
+
 void write_record(FileOps& ops, const Path& dir, const RunRecord& record) {
   atomic_write_file(ops, dir / "record.json", text_of(json_of(record), 0) + "\n");
 }

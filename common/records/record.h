@@ -146,6 +146,10 @@ bool write_new_record(FileOps& ops, const Path& dir, const RunRecord& record);
 /// Errors: InputError (exit 65) with the path and the key (or line and column) that is wrong.
 RunRecord read_record(FileOps& ops, const Path& path);
 
+/// A rank as record.json has it, on its way to the rank that writes that, and what such a text says.
+std::string text_of(const RankRecord& rank, int world);
+RankRecord rank_of_text(const std::string& text, int world);
+
 /// dir/steps.jsonl, a line a step while the run goes on, so that a killed run leaves what it had.
 class StepLog {
  public:

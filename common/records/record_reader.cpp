@@ -268,6 +268,11 @@ RunRecord read_record(FileOps& ops, const Path& path) {
   return r;
 }
 
+RankRecord rank_of_text(const std::string& text, int world) {
+  const Parsed json = parse(text, kLimits, "a rank's record", 1);
+  return read_rank(Node(json, "a rank's record", ""), world);
+}
+
 std::vector<StepRecord> read_steps(FileOps& ops, const Path& path) {
   std::vector<StepRecord> steps;
   for_each_line(ops, path, kLineLimits.bytes, [&](std::string_view text, std::int64_t line) {
