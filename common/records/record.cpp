@@ -20,30 +20,24 @@ using Json = nlohmann::ordered_json;
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-// Of what may be missing, which is null.
 Json number_or_word(double value) {
   if (std::isfinite(value)) return value;
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
-Json number_or_word(const std::optional<double>& value) {
-  return value ? number_or_word(*value) : Json(nullptr);
-}
+
+// Of a step. What may be missing is null then, and has a word where it is not finite.
+Json json_of(std::int64_t value) { return value; }
+Json json_of(double value) { return number(value); }
+Json json_of(bool value) { return value; }
+Json json_of(const std::optional<double>& value) { return value ? number_or_word(*value) : Json(nullptr); }
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 Json json_of(const StepRecord& s) {
   Json json;
-  json["step"] = s.step;
-  json["loss"] = number(s.loss);
-  json["lr"] = number(s.lr);
-  json["grad_norm"] = number(s.grad_norm);
-  json["tokens"] = s.tokens;
-  json["seconds"] = number(s.seconds);
-  json["tokens_per_second"] = number(share(static_cast<double>(s.tokens), s.seconds));
-  json["waited_seconds"] = number(s.waited_seconds);
-  json["wait_share"] = number(share(s.waited_seconds, s.seconds));
-  json["skipped"] = s.skipped;
-  if (s.validation_loss) json["validation_loss"] = number_or_word(s.validation_loss);
+  visit_step([&](const char* key, auto field) { json[key] = json_of(s.*field); },
+             [&](const char* key, auto rate) { json[key] = number((s.*rate)()); });
+  if (s.validation_loss) json["validation_loss"] = json_of(s.validation_loss);
   return json;
 }
 
@@ -183,26 +177,15 @@ Json json_of(const RankRecord& r, int world) {
 }
 
 // Columns instead of rows: one array a quantity, so that thousands of steps stay small.
-template <class Value>
-Json column(const std::vector<StepRecord>& steps, Value value) {
-  Json json = Json::array();
-  for (const StepRecord& step : steps) json.push_back(value(step));
-  return json;
-}
-
 Json json_of(const std::vector<StepRecord>& steps) {
   Json json;
-  json["step"] = column(steps, [](const StepRecord& s) { return Json(s.step); });
-  json["loss"] = column(steps, [](const StepRecord& s) { return number(s.loss); });
-  json["lr"] = column(steps, [](const StepRecord& s) { return number(s.lr); });
-  json["grad_norm"] = column(steps, [](const StepRecord& s) { return number(s.grad_norm); });
-  json["tokens"] = column(steps, [](const StepRecord& s) { return Json(s.tokens); });
-  json["seconds"] = column(steps, [](const StepRecord& s) { return number(s.seconds); });
-  json["waited_seconds"] = column(steps, [](const StepRecord& s) { return number(s.waited_seconds); });
-  json["skipped"] = column(steps, [](const StepRecord& s) { return Json(s.skipped); });
+  const auto column = [&](const char* key, auto field) {
+    json[key] = Json::array();
+    for (const StepRecord& step : steps) json[key].push_back(json_of(step.*field));
+  };
+  visit_step(column, [](const char*, auto) {});
   if (std::ranges::any_of(steps, [](const StepRecord& s) { return s.validation_loss.has_value(); }))
-    json["validation_loss"] =
-        column(steps, [](const StepRecord& s) { return number_or_word(s.validation_loss); });
+    column("validation_loss", &StepRecord::validation_loss);
   return json;
 }
 
@@ -255,7 +238,7 @@ Json json_of(const RunRecord& r) {
   for (const SaveRecord& save : r.saves)
     json["saves"].push_back(
         {{"step", save.step}, {"blocked", number(save.blocked)}, {"seconds", number(save.seconds)}});
-  json["validation_loss"] = number_or_word(r.validation_loss);
+  json["validation_loss"] = json_of(r.validation_loss);
   if (r.test) json["test"] = json_of(*r.test);
   json["ranks"] = Json::array();
   for (const RankRecord& rank : r.ranks) json["ranks"].push_back(json_of(rank, r.world));
@@ -302,6 +285,10 @@ std::int64_t skipped_updates(const std::vector<StepRecord>& steps) {
   return std::count_if(steps.begin(), steps.end(), [](const StepRecord& s) { return s.skipped; });
 }
 
+double StepRecord::tokens_per_second() const { return share(static_cast<double>(tokens), seconds); }
+
+double StepRecord::wait_share() const { return share(waited_seconds, seconds); }
+
 bool RankRecord::as_predicted() const {
   return measured_bytes && measured_operations && *measured_bytes == predicted_bytes &&
          *measured_operations == predicted_operations;
@@ -333,6 +320,8 @@ std::optional<StepTiming> timing_of(const std::vector<StepRecord>& steps) {
   t.wait_share = share(waited, total);
   return t;
 }
+
+std::string text_of(const RankRecord& rank, int world) { return line_of(json_of(rank, world)); }
 
 void write_record(FileOps& ops, const Path& dir, const RunRecord& record) {
   atomic_write_file(ops, dir / "record.json", text_of(json_of(record), 0) + "\n");

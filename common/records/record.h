@@ -21,8 +21,9 @@
 
 namespace sc {
 
-/// One optimizer step: a line of steps.jsonl. What is not finite is written as null and read as NaN; a validation loss,
-/// which may be missing, as "nan", "inf" or "-inf".
+/// One optimizer step: a line of steps.jsonl, and in record.json an element of each column. What is not
+/// finite is written as null and read as NaN; a validation loss, which may be missing, as "nan", "inf" or
+/// "-inf".
 struct StepRecord {
   std::int64_t step = 0;  // 0-based
   double loss = 0;        // nats a token, mean over the global batch
@@ -34,7 +35,27 @@ struct StepRecord {
                               // compute stream, by events (comm/gpu_moment.h)
   bool skipped = false;       // loss or gradient was not finite: no update
   std::optional<double> validation_loss = {};  // after it, where --eval-every asked
+  [[nodiscard]] double tokens_per_second() const;
+  [[nodiscard]] double wait_share() const;
 };
+
+/// The fields of a step by their keys, in the order of the JSON: one list for lines and columns, written and
+/// read. The validation loss comes behind them: each of the four does something else where there is none.
+///   field(key, member)  &StepRecord::loss and so on: step.*member is the value
+///   rate(key, member)   follows from the fields: written in lines alone, never read
+template <class Field, class Rate>
+void visit_step(const Field& field, const Rate& rate) {
+  field("step", &StepRecord::step);
+  field("loss", &StepRecord::loss);
+  field("lr", &StepRecord::lr);
+  field("grad_norm", &StepRecord::grad_norm);
+  field("tokens", &StepRecord::tokens);
+  field("seconds", &StepRecord::seconds);
+  rate("tokens_per_second", &StepRecord::tokens_per_second);
+  field("waited_seconds", &StepRecord::waited_seconds);
+  rate("wait_share", &StepRecord::wait_share);
+  field("skipped", &StepRecord::skipped);
+}
 
 /// How many of the steps left their update out.
 std::int64_t skipped_updates(const std::vector<StepRecord>& steps);
@@ -145,6 +166,11 @@ bool write_new_record(FileOps& ops, const Path& dir, const RunRecord& record);
 
 /// Errors: InputError (exit 65) with the path and the key (or line and column) that is wrong.
 RunRecord read_record(FileOps& ops, const Path& path);
+
+/// A rank as record.json has it, for the way to the rank that writes the record; and a rank from such a text.
+///   Errors  InputError (exit 65): a text that text_of() with this world did not make
+std::string text_of(const RankRecord& rank, int world);
+RankRecord rank_of_text(const std::string& text, int world);
 
 /// dir/steps.jsonl, a line a step while the run goes on, so that a killed run leaves what it had.
 class StepLog {

@@ -186,16 +186,15 @@ FileRecord read_file_record(const Node& node) {
   return {node["file"].text(), node["bytes"].integer(), node["sum"].text()};
 }
 
+// Of a step.
+void read(const Node& node, std::int64_t& field) { field = node.integer(); }
+void read(const Node& node, double& field) { field = node.number(); }
+void read(const Node& node, bool& field) { field = node.truth(); }
+void read(const Node& node, std::optional<double>& field) { field = node.optional_number(); }
+
 StepRecord read_step(const Node& node) {
   StepRecord s;
-  s.step = node["step"].integer();
-  s.loss = node["loss"].number();
-  s.lr = node["lr"].number();
-  s.grad_norm = node["grad_norm"].number();
-  s.tokens = node["tokens"].integer();
-  s.seconds = node["seconds"].number();
-  s.waited_seconds = node["waited_seconds"].number();
-  s.skipped = node["skipped"].truth();
+  visit_step([&](const char* key, auto field) { read(node[key], s.*field); }, [](const char*, auto) {});
   if (node.has("validation_loss")) {
     s.validation_loss = node["validation_loss"].optional_number();
     if (!s.validation_loss)
@@ -205,24 +204,15 @@ StepRecord read_step(const Node& node) {
 }
 
 std::vector<StepRecord> read_columns(const Node& node) {
-  const std::vector<Node> step = node["step"].elements();
-  std::vector<StepRecord> steps(step.size());
-  for (std::size_t i = 0; i < step.size(); ++i) steps[i].step = step[i].integer();
-  const auto fill = [&](const std::string& key, const auto& set) {
+  std::vector<StepRecord> steps(node["step"].elements().size());
+  const auto fill = [&](const char* key, auto field) {
     const std::vector<Node> column = node[key].elements();
     if (column.size() != steps.size())
       node[key].fail(fmt::format("has {} values for {} steps", column.size(), steps.size()));
-    for (std::size_t i = 0; i < steps.size(); ++i) set(steps[i], column[i]);
+    for (std::size_t i = 0; i < steps.size(); ++i) read(column[i], steps[i].*field);
   };
-  fill("loss", [](StepRecord& s, const Node& n) { s.loss = n.number(); });
-  fill("lr", [](StepRecord& s, const Node& n) { s.lr = n.number(); });
-  fill("grad_norm", [](StepRecord& s, const Node& n) { s.grad_norm = n.number(); });
-  fill("tokens", [](StepRecord& s, const Node& n) { s.tokens = n.integer(); });
-  fill("seconds", [](StepRecord& s, const Node& n) { s.seconds = n.number(); });
-  fill("waited_seconds", [](StepRecord& s, const Node& n) { s.waited_seconds = n.number(); });
-  fill("skipped", [](StepRecord& s, const Node& n) { s.skipped = n.truth(); });
-  if (node.has("validation_loss"))
-    fill("validation_loss", [](StepRecord& s, const Node& n) { s.validation_loss = n.optional_number(); });
+  visit_step(fill, [](const char*, auto) {});
+  if (node.has("validation_loss")) fill("validation_loss", &StepRecord::validation_loss);
   return steps;
 }
 
@@ -266,6 +256,11 @@ RunRecord read_record(FileOps& ops, const Path& path) {
   for (const Node& rank : node["ranks"].elements()) r.ranks.push_back(read_rank(rank, r.world));
   r.steps = read_columns(node["steps"]);
   return r;
+}
+
+RankRecord rank_of_text(const std::string& text, int world) {
+  const Parsed json = parse(text, kLimits, "a rank's record", 1);
+  return read_rank(Node(json, "a rank's record", ""), world);
 }
 
 std::vector<StepRecord> read_steps(FileOps& ops, const Path& path) {

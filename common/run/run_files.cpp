@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
-#include <sstream>
 
 #include "common/comm/gather_text.h"
 #include "common/config/workload_table.h"
@@ -36,83 +35,6 @@ Path from_environment(const char* name) {
 }
 
 bool may_write(const Path& path) { return ::access(path.c_str(), W_OK) == 0; }
-
-// One rank's numbers as a line of text, for the way to rank 0: host, cpu, cores, memory, then bytes and
-// operations.
-std::string pack(const CommPlan& plan) {
-  std::ostringstream out;
-  out << plan.count.size();
-  for (const auto& [op, count] : plan.count) {
-    out << ' ' << static_cast<int>(op.kind) << ' ' << static_cast<int>(op.dtype) << ' ' << op.elements.value()
-        << ' ' << to_int(op.ranks) << ' ' << op.stride << ' ' << static_cast<int>(op.purpose) << ' '
-        << op.unit << ' ' << count;
-  }
-  return out.str();
-}
-
-CommPlan unpack_operations(std::istream& in) {
-  CommPlan plan;
-  std::size_t size = 0;
-  in >> size;
-  for (std::size_t i = 0; i < size; ++i) {
-    int kind = 0, dtype = 0, ranks = 0, stride = 0, purpose = 0, unit = 0;
-    std::int64_t elements = 0, count = 0;
-    in >> kind >> dtype >> elements >> ranks >> stride >> purpose >> unit >> count;
-    plan.count[{static_cast<CommKind>(kind), static_cast<DType>(dtype), Elements(elements), WorldSize{ranks},
-                stride, static_cast<OpPurpose>(purpose), unit}] = count;
-  }
-  return plan;
-}
-
-std::string pack(const RankBytes& bytes) {
-  std::string out = std::to_string(bytes.total.value());
-  for_each_place([&](Place place) {
-    for_each_purpose(
-        [&](Purpose purpose) { out += " " + std::to_string(bytes.of.at(purpose, place).value()); });
-  });
-  return out;
-}
-
-RankBytes unpack_bytes(std::istream& in) {
-  RankBytes bytes;
-  const auto next = [&] {
-    std::int64_t value = 0;
-    in >> value;
-    return Bytes(value);
-  };
-  bytes.total = next();
-  for_each_place(
-      [&](Place place) { for_each_purpose([&](Purpose purpose) { bytes.of.at(purpose, place) = next(); }); });
-  return bytes;
-}
-
-std::string pack(const RankRecord& r) {
-  std::string out =
-      fmt::format("{}\n{}\n{} {} {} {} {}", r.host, r.cpu, r.cores, r.memory.value(), pack(r.predicted_bytes),
-                  pack(r.predicted_operations), r.measured_bytes ? 1 : 0);
-  if (r.measured_bytes) out += " " + pack(*r.measured_bytes) + " " + pack(*r.measured_operations);
-  return out;
-}
-
-RankRecord unpack_rank(int rank, const std::string& text) {
-  std::istringstream in(text);
-  RankRecord r;
-  r.rank = Rank{rank};
-  std::getline(in, r.host);
-  std::getline(in, r.cpu);
-  std::int64_t memory = 0;
-  in >> r.cores >> memory;
-  r.memory = Bytes(memory);
-  r.predicted_bytes = unpack_bytes(in);
-  r.predicted_operations = unpack_operations(in);
-  int measured = 0;
-  in >> measured;
-  if (measured == 1) {
-    r.measured_bytes = unpack_bytes(in);
-    r.measured_operations = unpack_operations(in);
-  }
-  return r;
-}
 
 RankRecord this_rank(const RunShape& shape, const MemoryPlan& memory, const CommPlan& comm_plan,
                      const Measured* measured) {
@@ -220,8 +142,9 @@ RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, c
 
 void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured,
                       std::span<const Timeline::Span> marks, RecordingCommunicator& comm) {
+  const int world = static_cast<int>(to_int(shape_.world));
   const std::vector<std::string> ranks =
-      gather_strings(comm, pack(this_rank(shape_, memory, comm_plan, measured)));
+      gather_strings(comm, text_of(this_rank(shape_, memory, comm_plan, measured), world));
   if (job_.line.trace && !traced_.empty()) {
     Trace trace(shape_.rank, Trace::Clock::time_point{});  // the clock of a host is one: ranks line up
     std::vector<OpSpan> spans = comm.record().spans();
@@ -236,8 +159,7 @@ void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const
     }
   }
   if (shape_.rank != Rank{0}) return;
-  for (std::size_t r = 0; r < ranks.size(); ++r)
-    record_.ranks.push_back(unpack_rank(static_cast<int>(r), ranks[r]));
+  for (const std::string& rank : ranks) record_.ranks.push_back(rank_of_text(rank, world));
 }
 
 Path RunFiles::finish(const Outcome& outcome) {

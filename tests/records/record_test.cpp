@@ -347,6 +347,16 @@ TEST(RankRecords, AreAsPredictedIfEveryNumberIs) {
   EXPECT_FALSE(RunRecord().as_predicted());
 }
 
+TEST(RankRecords, ComeFromOtherRanksAsTheyAre) {
+  RankRecord r = some_rank(1);
+  EXPECT_EQ(rank_of_text(text_of(r, 2), 2), r);
+  r.measured_bytes.reset();
+  r.measured_operations.reset();
+  r.host = "";
+  r.cpu = "two\nlines";
+  EXPECT_EQ(rank_of_text(text_of(r, 2), 2), r);
+}
+
 TEST(Timing, IsTheMedianAfterTheWarmUp) {
   std::vector<StepRecord> steps;
   for (int i = 0; i < 5; ++i) steps.push_back({.step = i, .tokens = 100, .seconds = 9, .waited_seconds = 9});
