@@ -100,8 +100,7 @@ std::vector<Flag> all_flags(const Program& program) {
       {"brief", "", "the run ends with three lines: bytes held, bytes sent, loss"},
       {"trace", "", "write trace.json: compute, communication and waiting of every rank"},
       {"watchdog", "SECONDS", "longest time of one operation (default 30)"},
-      {"inject", "KIND@RANK,STEP",
-       "a fault, to see it handled: hang, kill, throw or nan; steps count from 0"},
+      {"inject", "KIND@RANK,STEP", "a fault, to see it handled: hang, kill, throw or nan; steps from 0"},
       {"help", "", "this text"},
       {"version", "", "version of program and libraries"},
   };

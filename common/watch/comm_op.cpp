@@ -14,6 +14,7 @@ void CommPlan::add(CommKind kind, DType dtype, Elements elements, WorldSize rank
   add(Operation{kind, dtype, elements, ranks}, times);
 }
 
+// NOLINTNEXTLINE(readability-function-size): an operation's parts, and how often
 void CommPlan::add(CommKind kind, DType dtype, Elements elements, WorldSize ranks, const What& what,
                    std::int64_t times) {
   add(Operation{kind, dtype, elements, ranks, 1, what.purpose, what.unit}, times);
