@@ -324,12 +324,14 @@ Timetable timetable_of_marks(const VersionOptions& options, const std::string& l
     for (std::int64_t t = 1; t <= last_window; ++t) {
       timeline.begin_step(kSince + t, false);
       const double begins = kBegins[t];
-      auto mark = (stage == 0 ? kStage0 : kStage1).begin();
-      for (const pipedream::Action& action : endless.windows.window(stage, t)) {
-        if (pipedream::is_message(action.kind)) {  // which is no stage's time
+      const std::vector<Marked>& marks = stage == 0 ? kStage0 : kStage1;
+      auto mark = marks.begin();
+      for (const pipedream::Action& action : endless.steps().actions(stage, t)) {
+        if (!takes_time(action.kind)) {  // a message, which is no stage's time
           timeline.add("message", at(begins - 3), at(begins + 16));
           continue;
         }
+        if (mark == marks.end()) break;
         const std::string name = later(mark->name, t - 2);
         if (stage != 0 || name != left_out)
           timeline.add(name, at(begins + mark->begin), at(begins + mark->end));
