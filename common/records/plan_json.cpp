@@ -50,7 +50,7 @@ Json units_of(const RunShape& shape) {
 
 std::string format_plan_json(const std::string& lesson, const RunShape& shape,
                              const std::vector<RankPlan>& ranks, std::int64_t alike) {
-  const int world = to_int(shape.world);
+  const int world = static_cast<int>(to_int(shape.world));
   Json json = {{"lesson", lesson},
                {"device", shape.device == DeviceKind::cpu ? "cpu" : "cuda"},
                {"communication", name_of(shape.comm)},
