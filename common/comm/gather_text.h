@@ -2,6 +2,7 @@
 // the tensors are not in the ledger.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -37,13 +38,24 @@ std::vector<std::vector<T>> gather_values(Communicator& comm, const std::vector<
 }
 /// Rank 0's text on every rank. Collective.  Cost: two broadcasts.
 std::string broadcast_string(Communicator& comm, const std::string& text);
-/// Every rank's values, by rank, on every rank. Collective.  Cost: gather_values and two broadcasts each.
+/// Every rank's values, by rank, on every rank. Collective.  Cost: gather_values and four broadcasts.
 template <class T>
 std::vector<std::vector<T>> all_gather_values(Communicator& comm, const std::vector<T>& mine) {
-  std::vector<std::vector<T>> all = gather_values(comm, mine);
-  all.resize(static_cast<std::size_t>(to_int(comm.size())));
-  for (std::vector<T>& of_rank : all)
-    of_rank = values_of_bytes<T>(broadcast_string(comm, bytes_of_values(of_rank)));
+  std::vector<std::int64_t> ends;
+  std::vector<T> values;
+  for (const std::vector<T>& of_rank : gather_values(comm, mine)) {
+    values.insert(values.end(), of_rank.begin(), of_rank.end());
+    ends.push_back(static_cast<std::int64_t>(values.size()));
+  }
+  ends = values_of_bytes<std::int64_t>(broadcast_string(comm, bytes_of_values(ends)));
+  values = values_of_bytes<T>(broadcast_string(comm, bytes_of_values(values)));
+  std::vector<std::vector<T>> all;
+  auto next = values.begin();
+  for (const std::int64_t end : ends) {
+    const auto last = values.begin() + end;
+    all.emplace_back(next, last);
+    next = last;
+  }
   return all;
 }
 /// What the ranks have to say, on every rank: "rank 1: ...; rank 3: ..."; empty if none has. Collective.

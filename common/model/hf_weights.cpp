@@ -239,8 +239,17 @@ void HfWeights::check_tied_head() const {
   if (head == nullptr || head == &wte) return;
   const bool alike = head->shape.size() == 2 && head->shape[1] == wte.shape[1] &&
                      (head->shape[0] == config_.vocab || is_padded(*head, {config_.vocab, wte.shape[1]}));
-  const auto rows = [&](const SafeTensor& t) { return stored(t).narrow(0, 0, config_.vocab).to(at::kFloat); };
-  if (alike && at::equal(rows(*head), rows(wte))) return;
+  const auto bytes = [&](const SafeTensor& t) {
+    const std::span<const std::byte> all = reader_.bytes(t);
+    return all.first(all.size() / static_cast<std::size_t>(t.shape[0]) *
+                     static_cast<std::size_t>(config_.vocab));
+  };
+  const auto values = [&](const SafeTensor& t) {
+    return stored(t).narrow(0, 0, config_.vocab).to(at::kFloat);
+  };
+  if (alike && (head->dtype == wte.dtype ? std::ranges::equal(bytes(*head), bytes(wte))
+                                         : at::equal(values(*head), values(wte))))
+    return;
   refuse("tensor '" + shown(head->name) + "' differs from wte.weight, but the workload's model is tied",
          "--set model.tied=off");
 }

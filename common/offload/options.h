@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "common/config/field_table.h"
+
 namespace sc {
 
 /// Parameters on the device: all of them on every rank, or lesson 04's slices.
@@ -20,5 +22,26 @@ struct HostOptions {
   std::int64_t adam_threads = 0;   // a rank's threads for AdamW; 0: its share of the cores, less one
   double link_mbps = 0;            // copies between device and host are no faster; 0: no limit
 };
+
+/// Keys of what is common to both: when updates happen; and what the host and its link are like.
+template <class Options>
+void add_update_fields(FieldTable<Options>& table) {
+  table.add({"parameters", "",
+             "on the device: all of them on every rank, or slices that are gathered unit by unit"},
+            choice<ParametersOn>({{"whole", ParametersOn::whole}, {"sharded", ParametersOn::sharded}}),
+            &Options::parameters);
+  table.add({"update", "", "forward waits for the update before it, or computes one update behind"},
+            choice<UpdateKind>({{"exact", UpdateKind::exact}, {"delayed", UpdateKind::delayed}}),
+            &Options::update);
+  table.add({"warm_steps", "steps", "delayed: so many steps are exact first"}, integer(0),
+            &Options::warm_steps);
+}
+template <class Options>
+void add_host_fields(FieldTable<Options>& table) {
+  table.add({"adam_threads", "threads", "a rank's for AdamW; 0: its share of the cores, less one"},
+            integer(0, 1024), &Options::adam_threads);
+  table.add({"link_mbps", "MB/s", "copies between device and host are no faster, on the CPU; 0: no limit"},
+            real({.low = 0}), &Options::link_mbps);
+}
 
 }  // namespace sc

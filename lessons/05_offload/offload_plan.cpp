@@ -6,24 +6,13 @@ namespace sc {
 
 FieldTable<OffloadOptions> OffloadPlans::table() const {
   FieldTable<Options> table;
-  table.add({"parameters", "",
-             "on the device: all of them on every rank, or slices that are gathered unit by unit"},
-            choice<ParametersOn>({{"whole", ParametersOn::whole}, {"sharded", ParametersOn::sharded}}),
-            &Options::parameters);
-  table.add({"update", "", "forward waits for the update before it, or computes one update behind"},
-            choice<UpdateKind>({{"exact", UpdateKind::exact}, {"delayed", UpdateKind::delayed}}),
-            &Options::update);
-  table.add({"warm_steps", "steps", "delayed: so many steps are exact first"}, integer(0),
-            &Options::warm_steps);
+  add_update_fields(table);
   table.add({"piece", "elements", "what is copied and updated at a time"}, integer(64), &Options::piece);
   table.add({"prefetch", "units", "how many units ahead of the one that computes are on their way"},
             integer(0, 16), &Options::prefetch);
   table.add({"overlap", "", "copies and updates run beside the device; off: each is waited for at once"},
             on_off(), &Options::overlap);
-  table.add({"adam_threads", "threads", "a rank's for AdamW; 0: its share of the cores, less one"},
-            integer(0, 1024), &Options::adam_threads);
-  table.add({"link_mbps", "MB/s", "copies between device and host are no faster, on the CPU; 0: no limit"},
-            real({.low = 0}), &Options::link_mbps);
+  add_host_fields(table);
   return table;
 }
 

@@ -10,15 +10,7 @@ namespace sc {
 
 FieldTable<InfinityOptions> InfinityPlans::table() const {
   FieldTable<Options> table;
-  table.add({"parameters", "",
-             "on the device: all of them on every rank, or slices that are gathered unit by unit"},
-            choice<ParametersOn>({{"whole", ParametersOn::whole}, {"sharded", ParametersOn::sharded}}),
-            &Options::parameters);
-  table.add({"update", "", "forward waits for the update before it, or computes one update behind"},
-            choice<UpdateKind>({{"exact", UpdateKind::exact}, {"delayed", UpdateKind::delayed}}),
-            &Options::update);
-  table.add({"warm_steps", "steps", "delayed: so many steps are exact first"}, integer(0),
-            &Options::warm_steps);
+  add_update_fields(table);
   table.add({"piece", "elements", "what is read, updated and written at a time"}, integer(64),
             &Options::piece);
   table.add({"buffers", "pieces", "whose states are in memory at a time"}, integer(1, 1024),
@@ -42,10 +34,7 @@ FieldTable<InfinityOptions> InfinityPlans::table() const {
             real({.low = 0}), &Options::disk_mbps);
   table.add({"prefetch", "units", "how many units ahead of the one that computes are on their way"},
             integer(0, 16), &Options::prefetch);
-  table.add({"adam_threads", "threads", "a rank's for AdamW; 0: its share of the cores, less one"},
-            integer(0, 1024), &Options::adam_threads);
-  table.add({"link_mbps", "MB/s", "copies between device and host are no faster, on the CPU; 0: no limit"},
-            real({.low = 0}), &Options::link_mbps);
+  add_host_fields(table);
   return table;
 }
 
@@ -67,10 +56,6 @@ void refuse(const RunShape& shape, const InfinityOptions& options) {
                      fmt::format("{} is no multiple of {}", options.block, kBlockAlign),
                      fmt::format("block={}", round_up(options.block, kBlockAlign)));
 }
-
-}  // namespace
-
-namespace {
 
 // As cut_pieces cuts them.
 std::vector<PieceRun> runs_of_pieces(const ParamLayout& layout, Rank rank, std::int64_t piece) {
