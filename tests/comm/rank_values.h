@@ -25,10 +25,8 @@ struct Values {
   at::Device device = at::kCPU;
   bool any_order = false;  // sums are exact in whatever order a backend adds
 };
-inline Values& values() {
-  static Values values;
-  return values;
-}
+inline Values value_settings;  // not a static of a function: its guard would be taken for each element
+inline Values& values() { return value_settings; }
 
 // Numbers of mixed size and sign, so that another order of summing gives another result.
 template <class T>
@@ -79,7 +77,8 @@ T expected_sum(std::int64_t world, std::int64_t i, std::int64_t salt) {
 template <class T>
 at::Tensor filled(std::int64_t rank, std::int64_t n, std::int64_t salt) {
   at::Tensor t = at::empty({n}, c10::CppTypeToScalarType<T>::value);
-  for (std::int64_t i = 0; i < n; ++i) t.mutable_data_ptr<T>()[i] = number<T>(rank, i, salt);
+  T* data = t.mutable_data_ptr<T>();
+  for (std::int64_t i = 0; i < n; ++i) data[i] = number<T>(rank, i, salt);
   return values().device.is_cpu() ? t : t.to(values().device);
 }
 
@@ -92,8 +91,9 @@ template <class T, class Want>
 void expect_values(const at::Tensor& t, std::int64_t begin, std::int64_t n, const Want& want,
                    const std::string& what) {
   const at::Tensor host = t.cpu();  // of a GPU: on the current stream, so after the ticket's wait
+  const T* data = host.const_data_ptr<T>();
   for (std::int64_t i = 0; i < n; ++i) {
-    const T got = host.const_data_ptr<T>()[begin + i], wanted = want(i);
+    const T got = data[begin + i], wanted = want(i);
     if (std::memcmp(&got, &wanted, sizeof(T)) != 0) {
       ADD_FAILURE() << what << ": element " << i << " of " << n << " " << name_of(dtype_of(t)) << " is "
                     << static_cast<double>(got) << ", not " << static_cast<double>(wanted);
