@@ -15,6 +15,16 @@ using namespace std::chrono_literals;
 namespace {
 // How soon the thread looks again whether a copy or a transfer has ended.
 constexpr auto kNap = 50us;
+
+std::vector<std::vector<std::size_t>> by_unit(const std::vector<Piece>& pieces) {
+  std::vector<std::vector<std::size_t>> numbers;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const auto unit = static_cast<std::size_t>(pieces[i].unit);
+    if (numbers.size() <= unit) numbers.resize(unit + 1);
+    numbers[unit].push_back(i);
+  }
+  return numbers;
+}
 }  // namespace
 
 // [anchor: adam-after-the-norm]
@@ -116,6 +126,7 @@ void HostOptimizer::update(std::size_t piece, const AdamWFactors& factors) {
 HostOptimizer::HostOptimizer(std::vector<Piece> pieces, const AdamWHyper& hyper, int threads,
                              StateStore& store, ParamSlots& slots)
     : pieces_(std::move(pieces)),
+      pieces_of_(by_unit(pieces_)),
       hyper_(hyper),
       store_(store),
       slots_(slots),
@@ -179,7 +190,7 @@ void HostOptimizer::wait_landed(std::int64_t update) const {
     State::Gradient gradient;
     {
       const std::lock_guard lock(mutex_);
-      gradient = states_[i].gradients[std::max<std::int64_t>(0, update) % 2];
+      gradient = states_[i].gradient(update);
     }
     if (gradient.update == update) gradient.landed.wait();
   }
@@ -194,9 +205,11 @@ void HostOptimizer::post(UpdateOrder order) {
   changed_.notify_all();
 }
 
-bool HostOptimizer::ready(std::size_t piece, std::int64_t updates) const {
+bool HostOptimizer::updated(int unit, std::int64_t updates) const {
   const std::lock_guard lock(mutex_);
-  return !error_ && states_[piece].updates >= updates && states_[piece].done();
+  return !error_ && std::ranges::all_of(pieces_of(unit), [&](std::size_t i) {
+    return states_[i].updates >= updates && states_[i].done();
+  });
 }
 
 std::shared_ptr<const HostPiece> HostOptimizer::wait(std::size_t piece, std::int64_t updates) const {

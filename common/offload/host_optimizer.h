@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -98,16 +99,19 @@ class HostOptimizer {
 
   /// In forward's order.
   [[nodiscard]] const std::vector<Piece>& pieces() const { return pieces_; }
+  [[nodiscard]] std::span<const std::size_t> pieces_of(int unit) const {
+    return pieces_of_.at(static_cast<std::size_t>(unit));
+  }
   /// A piece's gradient for that update, before or after post(): where it is when `end` has passed.
   void lands(std::size_t piece, std::int64_t update, const at::Tensor& grad, OpEnd end);
   /// Until that update's gradients have landed, as far as they are on their way.
   void wait_landed(std::int64_t update) const;
   /// The next update. Returns at once.
   void post(UpdateOrder order);
-  /// Whether the piece has seen that many updates; wait blocks until it has.
-  ///   Returns  of wait: the last update's work; null where it had nothing to do.
-  ///   Errors   of wait: what an update failed with.
-  [[nodiscard]] bool ready(std::size_t piece, std::int64_t updates) const;
+  /// Whether a unit's pieces have all seen that many updates.
+  [[nodiscard]] bool updated(int unit, std::int64_t updates) const;
+  /// Blocks until a piece has seen that many.  Returns the last update's work; null: it had nothing to do.
+  ///   Errors  what an update failed with.
   std::shared_ptr<const HostPiece> wait(std::size_t piece, std::int64_t updates) const;
   /// The piece's parameters are on their way to the device.
   void sent(std::size_t piece, OpEnd end);
@@ -147,6 +151,7 @@ class HostOptimizer {
   void update(std::size_t piece, const AdamWFactors& factors);
 
   const std::vector<Piece> pieces_;
+  std::vector<std::vector<std::size_t>> pieces_of_;  // by unit
   const AdamWHyper hyper_;
   StateStore& store_;
   ParamSlots& slots_;

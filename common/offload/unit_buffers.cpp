@@ -5,8 +5,24 @@
 #include "common/model/unit_views.h"
 
 namespace sc {
+namespace {
+
+// Of gradients: unit 0's, the last unit's, and those that blocks take turns in.
+constexpr std::size_t kGradBuffers = 2 + kGradPool;
+
+void wait_all(std::vector<Ticket>& copies) {
+  for (Ticket& copy : copies) copy.wait();
+  copies.clear();
+}
+
+}  // namespace
+
+bool UnitBuffers::arrived(int unit) {
+  return std::ranges::all_of(arriving_[unit], [](Ticket& copy) { return copy.ready(); });
+}
 
 void UnitBuffers::gather(int unit) {
+  wait_all(arriving_[unit]);
   resident_[params_buffer_[unit]] = unit;
   gathered_[unit] =
       context_.comm.all_gather(slices_[unit].params, params_[unit].sharded, {OpPurpose::parameters, unit});
@@ -20,6 +36,8 @@ void UnitBuffers::reduce(int unit, Write write) {
   in_flight_[buffer].ticket =
       context_.comm.reduce_scatter(grads_[unit].sharded, sum, {OpPurpose::gradients, unit});
 }
+
+void UnitBuffers::wait_left(int unit) { wait_all(leaving_[grads_buffer_[unit]]); }
 
 void UnitBuffers::square(int unit) {
   at::Tensor squares = squares_.select(0, unit);
@@ -40,7 +58,9 @@ UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const H
                          const Keeps& keeps)
     : context_(context),
       gathered_(static_cast<std::size_t>(layout.num_units())),
+      arriving_(gathered_.size()),
       in_flight_(kGradBuffers),
+      leaving_(kGradBuffers),
       scratch_(kGradBuffers) {
   const PrecisionConfig& precision = context.shape.workload.precision;
   const std::int64_t world = to_int(context.shape.world), units = layout.num_units();

@@ -30,6 +30,9 @@ class UnitBuffers {
   [[nodiscard]] bool resident(int unit) const { return resident_[params_buffer_[unit]] == unit; }
   [[nodiscard]] std::vector<int> residents() const { return resident_; }
   [[nodiscard]] std::size_t params_buffer(int unit) const { return params_buffer_[unit]; }
+  /// A copy of a part of this rank's slice is on its way to the device: gather() waits for it.
+  void arrives(int unit, Ticket copy) { arriving_[unit].push_back(std::move(copy)); }
+  [[nodiscard]] bool arrived(int unit);
   /// Every rank's slice to all, into the unit's buffer.
   void gather(int unit);
   void wait_gathered(int unit) { gathered_[unit].wait(); }
@@ -40,8 +43,9 @@ class UnitBuffers {
   /// (one micro-batch) it stays in that buffer.
   void reduce(int unit, Write write);
   void wait_reduced(int unit) { in_flight_[grads_buffer_[unit]].wait(); }
-  [[nodiscard]] std::size_t grads_buffer(int unit) const { return grads_buffer_[unit]; }
-  static constexpr std::size_t kGradBuffers = 2 + kGradPool;
+  /// A copy to the host reads the unit's buffer. After wait_left() it may be written again.
+  void leaves(int unit, Ticket copy) { leaving_[grads_buffer_[unit]].push_back(std::move(copy)); }
+  void wait_left(int unit);
 
   /// The sum of a slice's squares, once it is complete. norm() adds them in the order of units, whatever the
   /// order in which they came, and over all ranks.
@@ -60,11 +64,13 @@ class UnitBuffers {
   std::vector<OwnedSlice> slices_;                         // by unit; their states are on the host
   std::vector<UnitTensors> params_, grads_;                // by unit
   std::vector<std::size_t> params_buffer_, grads_buffer_;  // by unit: which buffer
-  std::vector<int> resident_;          // by buffer of parameters: the unit that is in it, or none
-  std::vector<Ticket> gathered_;       // by unit
-  std::vector<PendingSum> in_flight_;  // by buffer of gradients
-  std::vector<at::Tensor> scratch_;    // the same: where later micro-batches' sums land
-  at::Tensor squares_, scalars_;       // [units, 4] and [4] fp64
+  std::vector<int> resident_;                  // by buffer of parameters: the unit that is in it, or none
+  std::vector<Ticket> gathered_;               // by unit
+  std::vector<std::vector<Ticket>> arriving_;  // the same: copies from the host
+  std::vector<PendingSum> in_flight_;          // by buffer of gradients
+  std::vector<std::vector<Ticket>> leaving_;   // the same: copies to the host
+  std::vector<at::Tensor> scratch_;            // the same: where later micro-batches' sums land
+  at::Tensor squares_, scalars_;               // [units, 4] and [4] fp64
 };
 
 }  // namespace sc

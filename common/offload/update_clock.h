@@ -23,6 +23,12 @@ struct UpdateClock {
   [[nodiscard]] std::int64_t due(std::int64_t step) const {
     return std::max<std::int64_t>(0, posted(step) - (puts_off(step) ? 1 : 0));
   }
+  /// Whether an update has been posted that forward of `step` leaves to the host.
+  [[nodiscard]] bool pending(std::int64_t step) const { return puts_off(step) && posted(step) > 0; }
+  /// The step whose forward, exact, waits for that update; its copies and transfers count for it.
+  [[nodiscard]] std::int64_t step_after(std::int64_t update) const {
+    return first_step + update + 1 - taken_over;
+  }
   /// How many steps here have sent a piece's parameters when the update of `step`'s gradient may overwrite
   /// them: those up to the last one that computes with them.
   [[nodiscard]] std::int64_t after_sends(std::int64_t step) const {

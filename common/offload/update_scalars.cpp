@@ -10,18 +10,19 @@ namespace sc {
 UpdateScalars::UpdateScalars(const at::Tensor& device, const at::Tensor& host)
     : device_(device), host_{host.narrow(0, 0, 4), host.narrow(0, 4, 4)} {}
 
-OpEnd UpdateScalars::send(const RunContext& context, int turn) {
+OpEnd UpdateScalars::send(const RunContext& context, std::int64_t update) {
   sent_.wait();
   device_.select(0, 0).copy_(context.scalars.lr);
   device_.select(0, 1).copy_(context.scalars.step);
   device_.select(0, 2).copy_(context.scalars.clip);
-  sent_ = context.copies.to_host(device_, host_[turn], {OpPurpose::scalars});
+  sent_ = context.copies.to_host(device_, host_[update % 2], {OpPurpose::scalars});
   return sent_.end();
 }
 
-std::string UpdateScalars::saved(int turn, std::int64_t step) const {
-  const double* numbers = of(turn);
-  const nlohmann::json pending = {{"put_off", fmt::format("the update by step {}'s gradient", step)},
+std::string UpdateScalars::pending(const UpdateClock& clock, std::int64_t step) const {
+  if (!clock.pending(step)) return "{}";
+  const double* numbers = of(clock.posted(step) - 1);
+  const nlohmann::json pending = {{"put_off", fmt::format("the update by step {}'s gradient", step - 1)},
                                   {"delayed_update", {numbers[0], numbers[1], numbers[2]}}};
   return pending.dump();
 }

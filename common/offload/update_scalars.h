@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/offload/update_clock.h"
 #include "common/strategy/strategy.h"
 
 namespace sc {
@@ -13,14 +14,16 @@ class UpdateScalars {
  public:
   /// device [4], host [8] fp64, pinned.
   UpdateScalars(const at::Tensor& device, const at::Tensor& host);
-  /// Sends those of the coming update. Until `end` has passed they are not in of(turn).
-  OpEnd send(const RunContext& context, int turn);
-  [[nodiscard]] const double* of(int turn) const { return host_[turn].const_data_ptr<double>(); }
+  /// Sends that update's. Until `end` has passed they are not in of(update).
+  OpEnd send(const RunContext& context, std::int64_t update);
+  [[nodiscard]] const double* of(std::int64_t update) const {
+    return host_[update % 2].const_data_ptr<double>();
+  }
   void wait_sent() { sent_.wait(); }
 
-  /// For Strategy::pending(): an update that is put off.
-  [[nodiscard]] std::string saved(int turn, std::int64_t step) const;
-  /// Whether there was one: then its numbers are in of(0).
+  /// Strategy::pending() before `step`: the update that is put off, or "{}".
+  [[nodiscard]] std::string pending(const UpdateClock& clock, std::int64_t step) const;
+  /// Whether there was one: then it is update 0 here.
   bool restore(const std::string& pending);
 
  private:

@@ -16,8 +16,8 @@ StepResult Offload::train_step(std::span<const Batch> micro_batches) {
     const Write slice = j == 0 ? Write::overwrite : Write::accumulate;  // full gradients are always fresh
     const bool last = j + 1 == micro_batches.size();                    // only then is the sum complete
     forward(batch, j == 0);
-    wait_left(0);
-    wait_left(layout_.last_unit());
+    units_.wait_left(0);
+    units_.wait_left(layout_.last_unit());
     passes_.head(batch, units_.params(), units_.grads(), Write::overwrite,
                  sums_);  // loss; gradients of x, head, ln_f
     units_.reduce(layout_.last_unit(), slice);
@@ -28,7 +28,7 @@ StepResult Offload::train_step(std::span<const Batch> micro_batches) {
       units_.wait_gathered(unit);
       passes_.backward_input(unit, units_.params()[unit]);
       leave(unit + 1, last);
-      wait_left(unit);  // what block unit + 2 computed must have left
+      units_.wait_left(unit);  // what block unit + 2 computed must have left
       passes_.backward_weights(unit, units_.grads()[unit], Write::overwrite);
       units_.reduce(unit, slice);
     }
@@ -48,10 +48,10 @@ StepResult Offload::train_step(std::span<const Batch> micro_batches) {
 void Offload::forward(const Batch& batch, bool fetch) {
   const int last = layout_.last_unit();
   for (int unit = 0, fetched = fetch ? 0 : last + 1, gathered = 0; unit <= last; ++unit) {
-    while (fetched <= last && (fetched <= unit || (options_.overlap && updated(fetched))))
+    while (fetched <= last && (fetched <= unit || (options_.overlap && optimizer_->updated(fetched, due()))))
       fetch_params(fetched++);
     while (gathered <= std::min<std::int64_t>(last, unit + options_.prefetch) &&
-           (gathered <= unit || (gathered < fetched && arrived(gathered))))
+           (gathered <= unit || (gathered < fetched && units_.arrived(gathered))))
       gather_params(gathered++);
     units_.wait_gathered(unit);
     passes_.forward(unit, batch, units_.params()[unit]);
@@ -65,15 +65,15 @@ void Offload::forward_loss(const Batch& batch, at::Tensor& sums) {
 
 // [anchor: wait-for-the-host]
 // The only place where a forward meets an update: the host waits until the unit's pieces have been updated.
-// The device waits in gather_params until they have arrived.
+// The device waits for their arrival where the unit is gathered.
 void Offload::fetch_params(int unit) {
-  for (const std::size_t i : pieces_of(unit)) {
+  for (const std::size_t i : optimizer_->pieces_of(unit)) {
     if (const std::shared_ptr<const HostPiece> work = optimizer_->wait(i, due()))
       context_.timeline.add(fmt::format("AdamW, unit {}", unit), work->began_at(), work->ended_at());
     Ticket ticket = send_params(i);
     optimizer_->sent(i, ticket.end());
     if (!options_.overlap) ticket.wait();
-    fetched_[unit].push_back(std::move(ticket));
+    units_.arrives(unit, std::move(ticket));
   }
 }
 
@@ -84,20 +84,9 @@ Ticket Offload::send_params(std::size_t piece) {
   return context_.copies.to_device(host_[piece].params, on_device, {OpPurpose::parameters, p.unit});
 }
 
-bool Offload::updated(int unit) const {
-  return std::ranges::all_of(pieces_of(unit), [&](std::size_t i) { return optimizer_->ready(i, due()); });
-}
-
-bool Offload::arrived(int unit) {
-  return std::ranges::all_of(fetched_[unit], [](Ticket& ticket) { return ticket.ready(); });
-}
-
 // Every rank's slice to all, into the unit's buffer, unless it is there still.
 void Offload::gather_params(int unit) {
-  if (units_.resident(unit)) return;
-  for (Ticket& ticket : fetched_[unit]) ticket.wait();
-  fetched_[unit].clear();
-  units_.gather(unit);
+  if (!units_.resident(unit)) units_.gather(unit);
 }
 
 // [anchor: gradient-leaves]
@@ -107,42 +96,30 @@ void Offload::leave(int unit, bool last_micro_batch) {
   if (!last_micro_batch) return;
   units_.square(unit);
   const std::int64_t update = clock_.posted(step_);
-  for (const std::size_t i : pieces_of(unit)) {
-    at::Tensor landing = host_[i].grads[turn(update)];
+  for (const std::size_t i : optimizer_->pieces_of(unit)) {
+    at::Tensor landing = host_[i].grads[update % 2];
     Ticket ticket = context_.copies.to_host(units_.grads_of(optimizer_->pieces()[i]), landing,
                                             {OpPurpose::gradients, unit});
     optimizer_->lands(i, update, landing, ticket.end());
     if (!options_.overlap) ticket.end().wait();
-    left_[units_.grads_buffer(unit)].push_back(std::move(ticket));
+    units_.leaves(unit, std::move(ticket));
   }
-}
-
-// Afterwards the unit's buffer may be written again.
-void Offload::wait_left(int unit) {
-  std::vector<Ticket>& tickets = left_[units_.grads_buffer(unit)];
-  for (Ticket& ticket : tickets) ticket.wait();
-  tickets.clear();
 }
 
 // [anchor: update-on-the-host]
 // Returns at once (not with overlap=off): the host computes while the device begins the next step.
 void Offload::post_update() {
-  const int place = turn(clock_.posted(step_));
-  optimizer_->post({.scalars_landed = scalars_.send(context_, place),
-                    .scalars = scalars_.of(place),
+  const std::int64_t update = clock_.posted(step_);
+  optimizer_->post({.scalars_landed = scalars_.send(context_, update),
+                    .scalars = scalars_.of(update),
                     .after_sends = clock_.after_sends(step_)});
   ++step_;
   if (options_.overlap) return;
   for (std::size_t i = 0; i < host_.size(); ++i) optimizer_->wait(i, clock_.posted(step_));
 }
 
-// A delayed update still reads its gradients while the next ones land.
-int Offload::turn(std::int64_t update) const {
-  return options_.update == UpdateKind::delayed ? static_cast<int>(update % 2) : 0;
-}
-
 void Offload::quiet() {
-  for (int unit = 0; unit < layout_.num_units(); ++unit) wait_left(unit);
+  for (int unit = 0; unit < layout_.num_units(); ++unit) units_.wait_left(unit);
   scalars_.wait_sent();
   units_.release();
   for (std::size_t i = 0; i < host_.size(); ++i) {

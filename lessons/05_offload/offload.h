@@ -3,7 +3,6 @@
 //   Source: Ren et al., ZeRO-Offload, arXiv:2101.06840 (sections 4 and 5: delayed parameter update).
 #pragma once
 
-#include <array>
 #include <memory>
 #include <vector>
 
@@ -36,27 +35,20 @@ class Offload final : public Strategy {
   [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
 
  private:
-  /// A piece on the host. Gradients land in two buffers in turn; the second is there for delayed updates
-  /// alone.
+  /// A piece on the host.
   struct OnHost {
-    at::Tensor grads[2], params;  // pinned; parameters rounded, or the master itself
+    at::Tensor params;    // pinned; rounded, or the master itself
+    at::Tensor grads[2];  // pinned; update u's land in u % 2: one and the same where updates are exact
     PieceStates states;
   };
 
   void forward(const Batch& batch, bool fetch);
   void fetch_params(int unit);
   [[nodiscard]] Ticket send_params(std::size_t piece);
-  [[nodiscard]] bool updated(int unit) const;
-  [[nodiscard]] bool arrived(int unit);
   void gather_params(int unit);
   void leave(int unit, bool last_micro_batch);
-  void wait_left(int unit);
   void post_update();
-  [[nodiscard]] int turn(std::int64_t update) const;
   [[nodiscard]] std::int64_t due() const { return clock_.due(step_); }
-  [[nodiscard]] std::span<const std::size_t> pieces_of(int unit) const {
-    return pieces_of_[static_cast<std::size_t>(unit)];
-  }
 
   RunContext& context_;
   Options options_;
@@ -66,12 +58,8 @@ class Offload final : public Strategy {
   UnitBuffers units_;
   UpdateScalars scalars_;
   UpdateClock clock_;
-  std::int64_t step_;                                // the coming one
-  std::vector<std::vector<std::size_t>> pieces_of_;  // by unit
-  std::vector<OnHost> host_;                         // by piece
-  std::vector<std::vector<Ticket>> fetched_;         // by unit: its pieces, on their way to the device
-  std::array<std::vector<Ticket>, UnitBuffers::kGradBuffers>
-      left_;  // by buffer: copies to the host that read it
+  std::int64_t step_;         // the coming one
+  std::vector<OnHost> host_;  // by piece
   std::unique_ptr<StatesInMemory> states_;
   std::unique_ptr<ParamsInMemory> params_;
   std::unique_ptr<HostOptimizer> optimizer_;  // last: its threads end first

@@ -15,9 +15,7 @@ Offload::Offload(RunContext& context, const Options& options)
       clock_{.delayed = options.update == UpdateKind::delayed,
              .warm_steps = options.warm_steps,
              .first_step = context.first_step},
-      step_(context.first_step),
-      pieces_of_(static_cast<std::size_t>(layout_.num_units())),
-      fetched_(static_cast<std::size_t>(layout_.num_units())) {
+      step_(context.first_step) {
   // [anchor: states-on-the-host]
   // The host: 12 bytes a parameter of states (8 in fp32, where the master is what goes back), its gradient,
   // and the rounded parameters. Pieces follow each other as units and their slices do.
@@ -44,12 +42,12 @@ Offload::Offload(RunContext& context, const Options& options)
       return of.narrow(0, at + begin, p.range.size());
     };
     OnHost host;
-    for (int turn = 0; turn < turns; ++turn) host.grads[turn] = part(grads, turn * n);
+    // A delayed update still reads its gradients while the next ones land.
+    for (int turn : {0, 1}) host.grads[turn] = part(grads, turn % turns * n);
     host.states = {part(master), part(momentum), part(variance)};
     host.params = rounds ? part(params) : host.states.master;
     init_slice(layout_, p.unit, Segment::sharded, p.range, context.shape.workload.seed, host.states.master);
     if (rounds) host.params.copy_(host.states.master);
-    pieces_of_[static_cast<std::size_t>(p.unit)].push_back(host_.size());
     states.push_back(host.states);
     landing.push_back(rounds ? host.params : at::Tensor());
     host_.push_back(std::move(host));

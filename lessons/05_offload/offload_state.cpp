@@ -1,12 +1,13 @@
 // What lesson 05 holds between steps: for a checkpoint, and from one.
+#include <algorithm>
+
 #include "offload.h"
 
 namespace sc {
 
 std::vector<StateSlice> Offload::state() const {
-  const std::int64_t posted = clock_.posted(step_);
-  const int last = posted > 0 ? turn(posted - 1) : 0;  // where the last step's gradients are
-  optimizer_->wait_landed(posted - 1);
+  const std::int64_t last = std::max<std::int64_t>(0, clock_.posted(step_) - 1);  // update
+  optimizer_->wait_landed(last);
   std::vector<StateSlice> state = {passes_.last_local()};
   for (std::size_t i = 0; i < host_.size(); ++i) {
     const Piece& piece = optimizer_->pieces()[i];
@@ -18,16 +19,13 @@ std::vector<StateSlice> Offload::state() const {
     if (!host.params.is_same(host.states.master)) add(Purpose::master, host.states.master, Place::host);
     add(Purpose::momentum, host.states.momentum, Place::host);
     add(Purpose::variance, host.states.variance, Place::host);
-    add(Purpose::gradients, host.grads[last], Place::pinned);
-    state.back().pending = clock_.puts_off(step_) && posted > 0;
+    add(Purpose::gradients, host.grads[last % 2], Place::pinned);
+    state.back().pending = clock_.pending(step_);
   }
   return state;
 }
 
-std::string Offload::pending() {
-  const std::int64_t posted = clock_.posted(step_);
-  return clock_.puts_off(step_) && posted > 0 ? scalars_.saved(turn(posted - 1), step_ - 1) : "{}";
-}
+std::string Offload::pending() { return scalars_.pending(clock_, step_); }
 
 bool Offload::resume(const ResumeFrom& from) {
   if (clock_.puts_off(step_) && scalars_.restore(from.pending)) clock_.taken_over = 1;

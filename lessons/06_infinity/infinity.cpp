@@ -62,8 +62,8 @@ StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
     const bool last = j + 1 == micro_batches.size();
     expect_gathers(true);
     forward(batch, j == 0);
-    wait_left(0);
-    wait_left(layout_.last_unit());
+    units_.wait_left(0);
+    units_.wait_left(layout_.last_unit());
     passes_.head(batch, units_.params(), units_.grads(), Write::overwrite, sums_);
     units_.reduce(layout_.last_unit(), slice);
     for (int unit = layout_.num_blocks(), next = unit; unit >= 1; --unit) {
@@ -71,7 +71,7 @@ StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
       units_.wait_gathered(unit);
       passes_.backward_input(unit, units_.params()[unit]);
       leave(unit + 1, last);
-      wait_left(unit);
+      units_.wait_left(unit);
       passes_.backward_weights(unit, units_.grads()[unit], Write::overwrite);
       units_.reduce(unit, slice);
     }
@@ -108,9 +108,10 @@ void Infinity::end_updates() {
 void Infinity::forward(const Batch& batch, bool fetch) {
   const int last = layout_.last_unit();
   for (int unit = 0, fetched = fetch ? 0 : last + 1, gathered = 0; unit <= last; ++unit) {
-    while (fetched <= last && (fetched <= unit || updated(fetched))) fetch_params(fetched++);
+    while (fetched <= last && (fetched <= unit || optimizer_->updated(fetched, due())))
+      finish_update(fetched++);
     while (gathered <= std::min<std::int64_t>(last, unit + options_.prefetch) &&
-           (gathered <= unit || (gathered < fetched && arrived(gathered))))
+           (gathered <= unit || (gathered < fetched && units_.arrived(gathered))))
       gather_params(gathered++);
     units_.wait_gathered(unit);
     passes_.forward(unit, batch, units_.params()[unit]);
@@ -123,16 +124,17 @@ void Infinity::forward_loss(const Batch& batch, at::Tensor& sums) {
   passes_.head_loss(batch, units_.params(), sums);
 }
 
-// The only place where a forward meets an update: gradients whose turn it is come down, new parameters go up.
-void Infinity::fetch_params(int unit) {
-  for (const std::size_t i : pieces_of(unit)) {
+// The only place where a forward meets an update: gradients whose turn it is come down, the host is waited
+// for, new parameters go up.
+void Infinity::finish_update(int unit) {
+  for (const std::size_t i : optimizer_->pieces_of(unit)) {
     land_gradients(i);
     if (const std::shared_ptr<const HostPiece> work = wait_updated(i))
       context_.timeline.add(fmt::format("AdamW, unit {}", unit), work->began_at(), work->ended_at());
     if (!to_send(i)) continue;
     Ticket ticket = send_params(i);
     optimizer_->sent(i, ticket.end());
-    fetched_[unit].push_back(std::move(ticket));
+    units_.arrives(unit, std::move(ticket));
   }
 }
 
@@ -174,31 +176,21 @@ Ticket Infinity::send_params(std::size_t piece, Copies::OfStep of_step) {
                                    {OpPurpose::parameters, pieces_[piece].unit}, of_step);
 }
 
-bool Infinity::updated(int unit) const {
-  return std::ranges::all_of(pieces_of(unit), [&](std::size_t i) { return optimizer_->ready(i, due()); });
-}
-
-bool Infinity::arrived(int unit) {
-  return std::ranges::all_of(fetched_[unit], [](Ticket& ticket) { return ticket.ready(); });
-}
-
 // Every rank's slice to all, into the unit's buffer, unless it is there still.
 void Infinity::gather_params(int unit) {
   if (units_.resident(unit)) return;
   if (delivery_ == Delivery::by_gathers) bring_params(unit);
-  for (Ticket& ticket : fetched_[unit]) ticket.wait();
-  fetched_[unit].clear();
   units_.gather(unit);
 }
 
 // Where the slice is elsewhere: into its place in the unit's buffer, each time that the unit is gathered.
 void Infinity::bring_params(int unit) {
-  for (const std::size_t i : pieces_of(unit)) {
+  for (const std::size_t i : optimizer_->pieces_of(unit)) {
     const auto began = StepClock::Clock::now();
     Ticket ticket = send_params(i);
     file_->clock.waited(began, StepClock::Clock::now());
     params_->sent(ticket.end());
-    fetched_[unit].push_back(std::move(ticket));
+    units_.arrives(unit, std::move(ticket));
   }
 }
 
@@ -209,7 +201,8 @@ void Infinity::expect_gathers(bool backward) {
   std::vector<int> resident = units_.residents();
   const auto gather = [&](int unit) {
     int& there = resident[units_.params_buffer(unit)];
-    if (there != unit) pieces.insert(pieces.end(), pieces_of(unit).begin(), pieces_of(unit).end());
+    const std::span<const std::size_t> its = optimizer_->pieces_of(unit);
+    if (there != unit) pieces.insert(pieces.end(), its.begin(), its.end());
     there = unit;
   };
   for (int unit = 0; unit <= layout_.last_unit(); ++unit) gather(unit);
@@ -224,38 +217,26 @@ void Infinity::leave(int unit, bool last_micro_batch) {
   units_.square(unit);
   if (options_.grads_at == GradsAt::device) return;
   const std::int64_t update = clock_.posted(step_);
-  for (const std::size_t i : pieces_of(unit)) {
-    at::Tensor landing = grads_host_[turn(update)][i];
+  for (const std::size_t i : optimizer_->pieces_of(unit)) {
+    at::Tensor landing = grads_host_[update % 2][i];
     Ticket ticket =
         context_.copies.to_host(units_.grads_of(pieces_[i]), landing, {OpPurpose::gradients, unit});
     optimizer_->lands(i, update, landing, ticket.end());
-    left_[units_.grads_buffer(unit)].push_back(std::move(ticket));
+    units_.leaves(unit, std::move(ticket));
   }
-}
-
-// Afterwards the unit's buffer may be written again.
-void Infinity::wait_left(int unit) {
-  std::vector<Ticket>& tickets = left_[units_.grads_buffer(unit)];
-  for (Ticket& ticket : tickets) ticket.wait();
-  tickets.clear();
 }
 
 // Returns at once. Nothing is overwritten in the window: a buffer is read into when it is free.
 void Infinity::post_update() {
-  const int place = turn(clock_.posted(step_));
-  optimizer_->post({.scalars_landed = scalars_.send(context_, place),
-                    .scalars = scalars_.of(place),
+  const std::int64_t update = clock_.posted(step_);
+  optimizer_->post({.scalars_landed = scalars_.send(context_, update),
+                    .scalars = scalars_.of(update),
                     .after_sends = delivery_ == Delivery::from_window ? 0 : clock_.after_sends(step_)});
   ++step_;
 }
 
-// A delayed update still reads its gradients while the next ones land.
-int Infinity::turn(std::int64_t update) const {
-  return options_.update == UpdateKind::delayed ? static_cast<int>(update % 2) : 0;
-}
-
 void Infinity::quiet() {
-  for (int unit = 0; unit < layout_.num_units(); ++unit) wait_left(unit);
+  for (int unit = 0; unit < layout_.num_units(); ++unit) units_.wait_left(unit);
   scalars_.wait_sent();
   units_.release();
   for (std::size_t i = 0; i < pieces_.size(); ++i) {

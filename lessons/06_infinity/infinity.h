@@ -4,7 +4,6 @@
 //   6.3).
 #pragma once
 
-#include <array>
 #include <memory>
 #include <vector>
 
@@ -48,24 +47,17 @@ class Infinity final : public Strategy {
   void begin_step();
   void end_updates();
   void forward(const Batch& batch, bool fetch);
-  void fetch_params(int unit);
+  void finish_update(int unit);
   [[nodiscard]] std::shared_ptr<const HostPiece> wait_updated(std::size_t piece);
   [[nodiscard]] bool to_send(std::size_t piece) const;
   [[nodiscard]] Ticket send_params(std::size_t piece, Copies::OfStep of_step = {});
-  [[nodiscard]] bool updated(int unit) const;
-  [[nodiscard]] bool arrived(int unit);
   void gather_params(int unit);
   void bring_params(int unit);
   void expect_gathers(bool backward);
   void leave(int unit, bool last_micro_batch);
-  void wait_left(int unit);
   void land_gradients(std::size_t piece);
   void post_update();
-  [[nodiscard]] int turn(std::int64_t update) const;
   [[nodiscard]] std::int64_t due() const { return clock_.due(step_); }
-  [[nodiscard]] std::span<const std::size_t> pieces_of(int unit) const {
-    return pieces_of_[static_cast<std::size_t>(unit)];
-  }
   // infinity_memory.cpp
   void take_window(const WindowPlan& plan);
   void take_gradients(const WindowPlan& plan);
@@ -83,16 +75,13 @@ class Infinity final : public Strategy {
   UpdateClock clock_;
   std::int64_t step_;  // the coming one
   const std::vector<Piece> pieces_;
-  std::vector<std::vector<std::size_t>> pieces_of_;  // by unit
   Window window_;
   std::vector<at::Tensor>
-      grads_window_;  // grads_at=device: by buffer, where they come down at their piece's turn
-  std::vector<at::Tensor> grads_host_[2];     // grads_at=host: by piece; the second for delayed updates alone
-  Number next_landing_ = 0;                   // grads_at=device
-  std::vector<Ticket> landing_;               // the same: of the update that is under way
-  std::vector<std::vector<Ticket>> fetched_;  // by unit: its pieces, on their way to the device
-  std::array<std::vector<Ticket>, UnitBuffers::kGradBuffers>
-      left_;  // by buffer: copies to the host that read it
+      grads_window_;             // grads_at=device: by buffer, where they come down at their piece's turn
+  Number next_landing_ = 0;      // the same
+  std::vector<Ticket> landing_;  // the same: of the update that is under way
+  // grads_at=host: by piece. Update u's land in u % 2: one and the same where updates are exact.
+  std::vector<at::Tensor> grads_host_[2];
   std::unique_ptr<StateFile> file_;
   std::unique_ptr<ParamHome> params_;
   std::unique_ptr<StatesOnDisk> states_;

@@ -46,11 +46,7 @@ Infinity::Infinity(RunContext& context, const Options& options)
              .warm_steps = options.warm_steps,
              .first_step = context.first_step},
       step_(context.first_step),
-      pieces_(cut_pieces(layout_, context.comm.rank(), options.piece)),
-      pieces_of_(static_cast<std::size_t>(layout_.num_units())),
-      fetched_(static_cast<std::size_t>(layout_.num_units())) {
-  for (std::size_t i = 0; i < pieces_.size(); ++i)
-    pieces_of_[static_cast<std::size_t>(pieces_[i].unit)].push_back(i);
+      pieces_(cut_pieces(layout_, context.comm.rank(), options.piece)) {
   const WindowPlan plan(pieces_, context.shape, options);
   take_window(plan);
   take_gradients(plan);
@@ -83,7 +79,7 @@ void Infinity::open_file(const WindowPlan& plan) {
           .engine = options_.engine,
           .mbps = options_.disk_mbps,
           .wrap = options_.wrap},
-      plan.extents, context_.record, context_.first_step);
+      plan.extents, context_.record, clock_);
   for (const DiskBytes& bytes : disk_bytes(plan, context_.shape.workload.precision, options_))
     file_->reserved.push_back(context_.ledger.reserve(bytes.purpose, bytes.name, bytes.bytes, Place::disk));
   say(file_->blocks.notes(), context_.comm);
@@ -109,10 +105,10 @@ void Infinity::take_gradients(const WindowPlan& plan) {
   const int turns = options_.update == UpdateKind::delayed ? 2 : 1;
   const at::Tensor grads =
       context_.ledger.zeros(Purpose::gradients, "grads_host", {plan.elements * turns}, dtype, Place::pinned);
-  for (int turn = 0; turn < turns; ++turn)
+  for (const int turn : {0, 1})
     for (std::size_t i = 0; i < pieces_.size(); ++i)
       grads_host_[turn].push_back(
-          grads.narrow(0, turn * plan.elements + window_.begins[i], window_.sizes[i]));
+          grads.narrow(0, turn % turns * plan.elements + window_.begins[i], window_.sizes[i]));
 }
 
 std::unique_ptr<ParamHome> Infinity::make_home(const WindowPlan& plan) {

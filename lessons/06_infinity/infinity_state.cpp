@@ -1,14 +1,16 @@
 // What lesson 06 holds between steps: for a checkpoint, and from one; and where a step's time went.
+#include <algorithm>
+
 #include "common/comm/gather_text.h"
 #include "infinity.h"
 
 namespace sc {
 
 std::vector<StateSlice> Infinity::state() const {
-  const std::int64_t posted = clock_.posted(step_),
-                     done = delivery_ == Delivery::by_gathers ? optimizer_->settle() : 0;
+  const std::int64_t last = std::max<std::int64_t>(0, clock_.posted(step_) - 1),  // update
+      done = delivery_ == Delivery::by_gathers ? optimizer_->settle() : 0;
   const bool on_host = options_.grads_at == GradsAt::host;
-  if (on_host) optimizer_->wait_landed(posted - 1);
+  if (on_host) optimizer_->wait_landed(last);
   std::vector<StateSlice> state = {passes_.last_local()};
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const Piece& p = pieces_[i];
@@ -24,18 +26,14 @@ std::vector<StateSlice> Infinity::state() const {
     }
     add(Purpose::momentum, states_->values(*optimizer_, i, 1), Place::disk);
     add(Purpose::variance, states_->values(*optimizer_, i, 2), Place::disk);
-    add(Purpose::gradients,
-        in_tensor(on_host ? grads_host_[posted > 0 ? turn(posted - 1) : 0][i] : units_.grads_of(p)),
+    add(Purpose::gradients, in_tensor(on_host ? grads_host_[last % 2][i] : units_.grads_of(p)),
         on_host ? Place::pinned : Place::device);
-    state.back().pending = clock_.puts_off(step_) && posted > 0;
+    state.back().pending = clock_.pending(step_);
   }
   return state;
 }
 
-std::string Infinity::pending() {
-  const std::int64_t posted = clock_.posted(step_);
-  return clock_.puts_off(step_) && posted > 0 ? scalars_.saved(turn(posted - 1), step_ - 1) : "{}";
-}
+std::string Infinity::pending() { return scalars_.pending(clock_, step_); }
 
 bool Infinity::resume(const ResumeFrom& from) {
   if (clock_.puts_off(step_) && scalars_.restore(from.pending)) clock_.taken_over = 1;

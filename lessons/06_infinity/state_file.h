@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/comm/disk/recorded_file.h"
+#include "common/offload/update_clock.h"
 #include "step_clock.h"
 
 namespace sc {
@@ -13,9 +14,10 @@ namespace sc {
 /// threads.
 class StateFile {
  public:
-  /// first_step: of the run; it posts update 0.
+  /// updates: outlives this.
   StateFile(std::shared_ptr<FileOps> file_ops, const BlockFile::Options& options,
-            const std::vector<Bytes>& extents, std::shared_ptr<CommRecord> record, std::int64_t first_step);
+            const std::vector<Bytes>& extents, std::shared_ptr<CommRecord> record,
+            const UpdateClock& updates);
   OpEnd read(std::size_t extent, std::span<std::byte> into, const What& what, std::int64_t update);
   OpEnd write(std::size_t extent, std::span<const std::byte> from, const What& what, std::int64_t update);
   /// Until the transfers of so many updates have ended; by the thread that records.
@@ -38,9 +40,8 @@ class StateFile {
     Ticket ticket;
   };
   OpEnd keep(std::int64_t update, Ticket ticket);
-  [[nodiscard]] std::int64_t step_of(std::int64_t update) const { return first_step_ + update + 1; }
 
-  const std::int64_t first_step_;
+  const UpdateClock& updates_;
   std::mutex mutex_;  // for kept_
   std::vector<Kept> kept_;
 };

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "common/base/check.h"
+#include "common/offload/update_clock.h"
 
 namespace sc {
 namespace {
@@ -53,7 +54,7 @@ class HostOptimizerOfTwo : public ::testing::Test {
   // Has a thread that may begin done nothing? A slow one is not noticed; a prompt one is.
   void expect_untouched(std::size_t piece) {
     std::this_thread::sleep_for(5ms);
-    EXPECT_FALSE(optimizer_.ready(piece, 1));
+    EXPECT_FALSE(optimizer_.updated(static_cast<int>(piece), 1));
     EXPECT_EQ(parameter(piece), 1);
   }
 
@@ -77,8 +78,8 @@ TEST_F(HostOptimizerOfTwo, APieceIsUpdatedWhenItHasLanded) {
   expect_untouched(1);  // without its learning rate
   scalars_landed_.open();
   optimizer_.wait(1, 1);
-  EXPECT_TRUE(optimizer_.ready(1, 1));
-  EXPECT_FALSE(optimizer_.ready(1, 2));
+  EXPECT_TRUE(optimizer_.updated(1, 1));
+  EXPECT_FALSE(optimizer_.updated(1, 2));
   EXPECT_NEAR(parameter(1), 0.5, 1e-6);
   expect_untouched(0);
   landed_[0].open();
@@ -107,7 +108,7 @@ TEST_F(HostOptimizerOfTwo, AnUpdateThatIsSkippedChangesNothing) {
   scalars_[2] = kNoUpdate;
   optimizer_.post(order());
   optimizer_.wait(0, 1);
-  EXPECT_TRUE(optimizer_.ready(0, 1));
+  EXPECT_TRUE(optimizer_.updated(0, 1));
   EXPECT_EQ(parameter(0), 1);
 }
 
@@ -118,7 +119,22 @@ TEST_F(HostOptimizerOfTwo, WhoWaitsIsToldWhatFailed) {
   optimizer_.post(order());
   EXPECT_THROW(optimizer_.wait(0, 1), DeviceError);
   EXPECT_THROW(optimizer_.wait(1, 2), DeviceError);
-  EXPECT_FALSE(optimizer_.ready(0, 0));
+  EXPECT_FALSE(optimizer_.updated(0, 0));
+}
+
+TEST(UpdateClockTest, AnUpdateBelongsToTheStepWhoseForwardWaitsForIt) {
+  const UpdateClock begun{.delayed = true, .warm_steps = 2};
+  EXPECT_EQ(begun.step_after(begun.posted(0)), 1);
+  EXPECT_EQ(begun.due(1), 1);  // exact
+  EXPECT_EQ(begun.due(3), 2);  // one behind
+  EXPECT_FALSE(begun.pending(1));
+  EXPECT_TRUE(begun.pending(3));
+  // Resumed before step 5 with the update by step 4's gradient, which had been put off.
+  const UpdateClock resumed{.delayed = true, .warm_steps = 2, .first_step = 5, .taken_over = 1};
+  EXPECT_EQ(resumed.step_after(0), 5);
+  EXPECT_EQ(resumed.step_after(resumed.posted(5)), 6);
+  EXPECT_EQ(resumed.due(5), 0);
+  EXPECT_TRUE(resumed.pending(5));
 }
 
 }  // namespace
