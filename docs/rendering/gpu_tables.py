@@ -4,8 +4,8 @@ import re
 
 from . import checks
 from .lesson_figures import took
-from .lesson_tables import stored
 from .machine_tables import beside_copies, gpu_table, has_peer, held_back_by_host
+from .plans import stored
 from .registry import ROOT, RenderError, has, record, renders, source, table, times_text
 from .workloads import workload
 from .zero_figures import forward_begins

@@ -1,31 +1,12 @@
 """Tables of lessons 00 and 01, from docs/results/lesson_*.json."""
 import statistics
 
+from .plans import stored
 from .registry import RenderError, bytes_text, record, renders, source, table
 from .workloads import FILES, named, shown, workload, workload_of
 
 MODELS = (("tiny", "tiny"), ("GPT-2 124M", "gpt2_124m"), ("GPT-2 355M", "gpt2_355m"), ("GPT-2 774M", "gpt2_774m"), ("GPT-2 1.5B", "gpt2_1558m"))
-PURPOSES = ("parameters", "gradients", "master", "momentum", "variance", "activations", "workspace", "communication")
 CPU_WARM_UP = 5  # steps of tests/benchmarks/cpu.py that are not timed
-ALIGN = 64  # elements; every tensor starts at a multiple, every unit ends at a multiple of this x ranks
-
-
-def units_of(model, ranks=1):
-    """Elements of every unit as it is stored, first to last (common/model/param_layout.h)."""
-    def padded(tensors):
-        whole = sum(-(-t // ALIGN) * ALIGN for t in tensors)
-        return -(-whole // (ALIGN * ranks)) * ALIGN * ranks
-
-    d, vocabulary = model["width"], -(-model["vocab"] // 128) * 128
-    block = padded([3 * d * d, d * d, 4 * d * d, 4 * d * d, 3 * d, d, 4 * d, d, d, d, d, d])
-    first, last = [vocabulary * d, model["context"] * d], [d, d]
-    if not model["tied"]:
-        last.append(vocabulary * d)
-    return [padded(first), *[block] * model["layers"], padded(last)]
-
-
-def stored(model, ranks=1):
-    return sum(units_of(model, ranks))
 
 
 def loads(value):
@@ -67,9 +48,6 @@ def tail(page, *names, more=""):
 @renders
 def states_of_models(page):
     """Bytes of model states: fp32, and 16 bits with an fp32 master."""
-    run = record("lesson_00")["default"]
-    if run["bytes"]["parameters"] != 4 * stored(workload(workload_of(run))["model"]):
-        raise RenderError("units_of() no longer agrees with the parameters that a run holds")
     rows = [[name, f"{p:,}", bytes_text(4 * p), bytes_text(4 * p), bytes_text(8 * p), bytes_text(16 * p)]
             for name, p in ((name, stored(workload(file)["model"])) for name, file in MODELS)]
     return table(["model", "P as stored", "parameters 4 P", "gradients 4 P", "momentum, variance 8 P", "together 16 P"], rows)
@@ -148,8 +126,8 @@ def bytes_sent_of_models(page):
     """The same for models that need GPUs: bf16 gradients."""
     rows = []
     for name, file in MODELS[1:]:
-        model = workload(file)["model"]
-        rows.append([name] + [bytes_text(2 * stored(model, n) * 2 * (n - 1) / n) for n in (2, 4, 8, 64)] + [bytes_text(16 * stored(model))])
+        planned = record("zero_plans")["models"][file]["01_data_parallel"]
+        rows.append([name] + [bytes_text(planned[str(n)]["bytes"]["gradients"] * 2 * (n - 1) / n) for n in (2, 4, 8, 64)] + [bytes_text(16 * stored(workload(file)["model"]))])
     return table(["model, bf16 gradients (2 P)", "N = 2", "N = 4", "N = 8", "N = 64", "states a rank holds, 16 P, for every N"], rows)
 
 

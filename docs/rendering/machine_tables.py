@@ -4,7 +4,7 @@ import json
 import math
 import pathlib
 
-from .lesson_tables import stored
+from .plans import stored
 from .registry import RESULTS, ROOT, bytes_text, figure, has, record, renders, source, table, times_text
 from .svg import LINES, Drawing, Plot
 from .workloads import in_todays_keys, workload
@@ -51,7 +51,7 @@ def replayed_in_words():
     """A peer whose peak leaves out what its captured graphs hold: exactly the fp32 parameters and AdamW's two averages are counted."""
     found = []
     for key, row in record("gpu_peers")["rows"].items():
-        parameters = stored(workload(pathlib.PurePath(row["workload"]).stem)["model"], 1)
+        parameters = stored(workload(pathlib.PurePath(row["workload"]).stem)["model"])
         for program in row["programs"].values():
             if "reduce-overhead" in program.get("label", "") and abs((program.get("peak_allocated") or 0) / (12 * parameters) - 1) < 0.001:
                 found.append(f"The peak of `{key}`, {program['label']}, is no peak of a step: its steps are replayed graphs, whose gradients and activations lie in a pool that "
