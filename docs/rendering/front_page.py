@@ -62,7 +62,8 @@ class Step:
 
 
 def step_of(lesson):
-    """The step of lessons 00 to 04, as their train_step orders it, with one micro-batch."""
+    """The step of lessons 00 to 04, as their train_step orders it, with one micro-batch. Written here again, because plans have no
+    order and stored traces do not name what computes."""
     step, arrives, reduced = Step(), {}, []
     publishes, gathers = lesson in ("02_zero1", "03_zero2"), lesson == "04_zero3"
     sends = "all-reduce" if lesson == "01_data_parallel" else "reduce-scatter"
