@@ -83,37 +83,19 @@ def missed():
     return text[:1].upper() + text[1:], below
 
 
-def stored_alone(key, row):
-    """Whether FSDP2's stored rate is the one to show: this host held FSDP2 back."""
-    return "zero3_over_fsdp_stored" in row["ratios"] and held_back_by_host(key, row)
-
-
-def fsdp_text(key, row):
-    """Lesson 04 over FSDP2; where this host held FSDP2 back, over its stored rate alone."""
-    return closest_text(row, *([] if stored_alone(key, row) else ["zero3_over_fsdp"]), "zero3_over_fsdp_stored")
-
-
-def marks_in_words(page, runs):
-    """What the reader of that table should know of some of its rows."""
-    old = ", ".join(f"`{key}`" for key, row in runs.items() if stored_alone(key, row))
-    apart = ", ".join(f"`{key}`" for key, row in runs.items() if len({one.get("commit") for one in row["rounds"]}) > 1)
-    words = [f"Of {old} FSDP2's stored rate stands here: in turns its GPUs waited, for the host or for each other, and the ratio is larger."] if old else []
-    words += [f"{apart}: rounds by programs of more than one commit ([which]({page.link(WHY[0])}#side-by-side))."] if apart else []
-    return "\n\n" + " ".join(words) if words else ""
-
-
 @renders
 def gpu_ratios(page):
     """A line a run."""
     runs, rate = beside_peers(), gpu_table().median_of
     if not runs:
         return ""
+    if wrong := [key for key, row in runs.items() if "zero3_over_fsdp" in row["ratios"] and not held_back_by_host(row)]:
+        raise RenderError(f"gpu_peers: FSDP2 was not held back in {', '.join(wrong)}, and the page says so")
     rows = [[f"`{key}`", row["world"], f"{rate(row, 'ours', 'tokens_per_second') / 1e3:.1f}", closest_text(row, r"ours_over_(compile|wire).*"),
-             closest_text(row, "ours_over_llmc"), fsdp_text(key, row)] for key, row in runs.items()]
+             closest_text(row, "ours_over_llmc"), closest_text(row, "zero3_over_fsdp_stored")] for key, row in runs.items()]
     gpu = " and ".join(sorted({row["gpu"] for row in runs.values()}))
     return (table(["run", "GPUs", "k tok/s", "over torch.compile", "over llm.c", "lesson 04 over FSDP2"], rows)
             + f"\n\n{missed()[0]} ([which, and why]({page.link(WHY[0])}#{WHY[1]}))."
-            + marks_in_words(page, runs)
             + f"\n\nFrom {source(page, 'gpu_peers')} ({gpu}).")
 
 

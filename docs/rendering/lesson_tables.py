@@ -97,15 +97,6 @@ def order_of_sums(page):
 
 
 @renders
-def spread_of_order(page):
-    """In words: how far apart the orders are."""
-    losses = [run["loss"][-1] for run in record("lesson_01_order")["ranks"].values()]
-    apart = max(losses) - min(losses)
-    return (f"After 20 steps the four worlds' losses lie {apart:.1e} nats apart, {apart / losses[0]:.1e} of the loss. That is rounding: "
-            f"fp32 keeps 24 bits, a relative error of 2^-24 = {2.0**-24:.1e} a sum, and 20 steps of training carry it on.")
-
-
-@renders
 def data_parallel_bytes(page):
     """What rank 0 of lesson 01 holds and sends: formula, prediction, measurement."""
     rows = []
@@ -147,28 +138,6 @@ def variants(page):
                    f"{file_text(found['variants'][0])} in micro-batches of 6 rows, 2 ranks; {machine_text('lesson_01_variants')}"))
 
 
-def wait_of(bucket, overlap):
-    for run in record("lesson_01_variants")["variants"]:
-        if (run["bucket"], run["overlap"]) == (bucket, overlap):
-            return median_of(run["rounds"], "wait_share")
-    raise RenderError(f"lesson_01_variants has no {bucket}, {overlap}")
-
-
-@renders
-def variants_in_words(page):
-    """What follows from the table, whatever the numbers are."""
-    if is_busy("lesson_01_variants"):
-        return "Operations and bytes above hold; the times do not, because other work ran beside these runs."
-    found = []
-    for bucket, name in (("tensor", "a bucket a tensor"), ("unit", "a bucket a unit")):
-        (on, _, highest), (off, lowest, _) = wait_of(bucket, "on"), wait_of(bucket, "off")
-        text = f"With {name} the share of waiting is {100 * off:.1f} % without overlap and {100 * on:.1f} % with it"
-        found.append(f"{text}, in every round less." if highest < lowest else f"{text}; rounds overlap, so that this is no difference yet.")
-    (on, *_), (off, *_) = wait_of("model", "on"), wait_of("model", "off")
-    return " ".join(found) + (f" With one bucket for the whole model it is {100 * off:.1f} % without and {100 * on:.1f} % with: that bucket is complete when backward ends, so there "
-                              "is nothing to hide it behind, and what differs between those two rows is the noise of this machine.")
-
-
 @renders
 def batch_cuts(page):
     """One global batch as micro-batches of several sizes."""
@@ -190,18 +159,6 @@ def learning_rates(page):
              f"{run['loss'][run['steps'] // 10]:.4f}", f"{run['validation_loss']:.4f}"] for run in found["runs"]]
     return (table(["rows a step", "steps", "tokens", "peak learning rate", "warm-up steps", "loss after a tenth of the tokens", "validation loss"], rows, left=0)
             + tail(page, "lesson_01_lr", more=file_text(found["runs"][0])))
-
-
-@renders
-def learning_rates_in_words(page):
-    """What the table says, with its numbers."""
-    runs = {(run["rows"], run["factor"], run["warmup_steps"]): run["validation_loss"] for run in record("lesson_01_lr")["runs"]}
-    small, same, scaled, cold = runs[12, 1, 40], runs[48, 1, 10], runs[48, 4, 10], runs[48, 4, 0]
-    far, far_warm = runs[48, 16, 10], runs[48, 16, 40]
-    return (f"Steps of 48 rows at the old rate end at {same:.3f} nats where steps of 12 rows end at {small:.3f}: the tokens are the same, the steps a quarter. "
-            f"Four times the rate, the linear rule, takes that to {scaled:.3f}; without warm-up the same rate ends at {cold:.3f}. Sixteen times the rate with the "
-            f"same ten steps of warm-up ends at {far:.3f}, with forty at {far_warm:.3f}: how far the rate can go is a question of how it is reached. "
-            "These are single runs of a small model; the rule is where to begin a search, not its result.")
 
 
 @renders
