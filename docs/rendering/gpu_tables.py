@@ -211,7 +211,7 @@ def gpu_commits(page):
 @renders
 def gpu_links(page):
     """One GPU beside small copies between GPUs, beside such within each, and all GPUs in one run."""
-    median, rows, words = gpu_table().median_of, [], []
+    median, rows = gpu_table().median_of, []
     for key, row in rows_of_peers().items():
         copied = beside_copies(row)
         # Not those that failed, or were not asked for.
@@ -220,15 +220,10 @@ def gpu_links(page):
             clock, watts = (median(row, name, "power", field, "median") for field in ("sm_mhz", "watts"))
             rows.append([f"`{key}`", row["programs"][name]["label"].replace("Stagecraft, ", ""), f"{1e3 * median(row, name, 'median_seconds'):.2f}",
                          gpu_table().spread_text(ratio) if ratio else "", *(gpu_table().text_of(x, ".0f") for x in (clock, watts))])
-        apart = gpu_table().ratio_of(row, *gpu_table().BESIDE_COPIES)
-        lost = [100 * (1 - row["ratios"][name]["median"]) for name in ("ours_1_awake_over_ours_1", "ours_1_within_over_ours_1", "scaling") if name in row["ratios"]]
-        if copied and len(lost) == 3:
-            words.append(f" Of one GPU's rate, `{key}`: copies between GPUs take {lost[0]:.1f} %, as many within each {lost[1]:.1f} %; all that lesson 01 does on {row['world']} GPUs takes {lost[2]:.1f} %. "
-                         f"One GPU beside copies between GPUs has {gpu_table().spread_text(apart)} of its rate beside copies within each: that is the links' part.")
     if not rows:
         return "What awake links cost is not measured yet: no run of `gpu.sh --world 2 --rows links` is on record."
     return (table(["run", "program", "ms a step", "rate over one GPU alone, within a round", "SM MHz", "W"], rows, left=2)
-            + f"\n\nFrom {source(page, 'gpu_peers')}.{''.join(words)}")
+            + f"\n\nFrom {source(page, 'gpu_peers')}.")
 
 
 @renders
