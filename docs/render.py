@@ -10,7 +10,7 @@ usage: python3 docs/render.py [--check] [--program PATH]     (from anywhere; def
   figures    docs/figures/*.svg, each drawn from a record whose name is in its caption
   pipedream  docs/results/pipedream_m*.json and the outputs of notebooks/03_pipelines.ipynb, as the command computes them
   checks     anchors, links inside the repository, fenced blocks (the commands in them run in tests/docs/commands_test.py), the commit that
-             every record of GPUs names
+             every record of GPUs names, sentences that a record no longer bears out
 
 --check writes nothing and exits 1, naming what is stale or broken. What has no record yet is left out, and named.
 """
@@ -92,6 +92,7 @@ def main():
             if name.endswith(".md"):
                 check_page(name, text, problems)
         problems += checks.records_without_commit(checks.gpu_records())
+        problems += checks.broken_claims()
         problems += course.problems_of(dict(written))
         drawn = {name for name, _ in written}
         problems += [f"docs/figures/{path.name}: nothing draws it, or its record is not there" for path in sorted((ROOT / "docs/figures").iterdir())

@@ -1,9 +1,9 @@
 """Lesson 09: its story as run.sh prints it, and what saving costs a run (docs/results/lesson_09.json)."""
 import statistics
 
+from .plans import plan_of
 from .registry import record, renders, source, table
-from .workloads import workload, workload_of
-from .zero_tables import Shape
+from .workloads import workload_of
 
 ROWS = {"off": "`--save-async off`", "on": "`--save-async on`"}
 
@@ -52,10 +52,10 @@ def checkpoint_gpu(page):
 def checkpoint_bytes(page):
     """By formula and on the disk."""
     run = record("lesson_09")["runs"]["on"]
-    shape = Shape(workload(workload_of(run)), run["world"])
+    P = plan_of("04_zero3", workload_of(run), run["world"]).P
     shards = [size for name, size in run["files"].items() if name.startswith("rank-")]
-    predicted, measured = 12 * shape.P, sum(shards)
+    predicted, measured = 12 * P, sum(shards)
     copy = run["bytes"]["host"]["checkpoint"]
     rows = [["all shards", "12 P, and names", f"{predicted:,}", f"{measured:,}"],
             ["the copy of a rank", "12 P / N", f"{predicted // run['world']:,}", f"{copy:,}"]]
-    return table(["", "formula", "bytes by it", "measured"], rows, left=2) + f"\n\nFrom {source(page, 'lesson_09')} (two ranks; P = {shape.P:,} as padded for them)."
+    return table(["", "formula", "bytes by it", "measured"], rows, left=2) + f"\n\nFrom {source(page, 'lesson_09')} (two ranks; P = {P:,} as padded for them)."

@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 
-from .registry import RESULTS, ROOT, RenderError
+from .registry import RESULTS, ROOT, RenderError, record
 
 LANGUAGES = ("sh", "text", "json", "cpp", "python", "markdown", "csv")
 FENCE = re.compile(r"^([ ]*)```(\S*)[ ]*\n(.*?)^\1```[ ]*$", re.S | re.M)
@@ -145,3 +145,23 @@ def records_without_commit(records):
     for name, found in records:
         nameless = [part for part, one in measured_parts(found) if not COMMIT.fullmatch(str(one.get("commit")))]
         yield from (f"docs/results/{name}.json: {part or 'it'} names no commit; fix: measure it again, with --commit where there is no git" for part in nameless)
+
+
+def broken_claims():
+    """Sentences of pages that a record, made again, no longer bears out."""
+    def waits(bucket, overlap):
+        return [turn["wait_share"] for run in record("lesson_01_variants")["variants"] if (run["bucket"], run["overlap"]) == (bucket, overlap) for turn in run["rounds"]]
+
+    orders = [run["loss"][-1] for run in record("lesson_01_order")["ranks"].values()]
+    rates = {(run["rows"], run["factor"], run["warmup_steps"]): run["validation_loss"] for run in record("lesson_01_lr")["runs"]}
+    padded = {run["trained"]: run["evaluated"]["pad_masked"] for run in record("padding_cpu")["runs"] if run["sequence"] == 1024}
+    latencies = [{one["kind"]: one["fit"]["latency_s"] for one in json.loads(path.read_text())["operations"]} for path in RESULTS.glob("collectives_*.json")]
+    claims = {
+        "data_parallel.md: with a bucket per tensor every round waits less with overlap": max(waits("tensor", "on")) < min(waits("tensor", "off")),
+        "data_parallel.md: orders of summation end less than 1e-8 of the loss apart": max(orders) - min(orders) < 1e-8 * min(orders),
+        "data_parallel.md: the linear rule helps, and so does warm-up":
+            rates[48, 4, 10] < rates[48, 4, 0] < rates[48, 1, 10] and rates[48, 16, 40] < rates[48, 16, 10],
+        "what_the_numbers_hide.md: counting padding makes no better model of text": padded["pad_unmasked"] >= padded["pack"],
+        "collectives.md: an all-reduce's call takes less than twice a half's": all(2 * one["all_reduce"] < one["reduce_scatter"] + one["all_gather"] for one in latencies),
+    }
+    return [f"{claim}: its record says otherwise" for claim, holds in claims.items() if not holds]

@@ -89,19 +89,6 @@ def sweep_fits(page):
                   "fit over measured"], rows, left=3)
 
 
-@renders
-def calls_in_words(page):
-    """Whether an all-reduce's call costs its messages or its call, by record."""
-    found = []
-    for name, said in records():
-        call = {o["kind"]: call_seconds(KINDS[o["kind"]], said["ranks"], o["fit"]) for o in said["operations"]}
-        half = (call["reduce_scatter"] + call["all_gather"]) / 2
-        found.append(f"{source(page, name)}: a call that sends nothing takes {time_text(call['all_reduce'])} for an all-reduce, {time_text(call['reduce_scatter'])} and "
-                     f"{time_text(call['all_gather'])} for its halves, {call['all_reduce'] / half:.2f} times as much for twice the messages.")
-    return (" ".join(found) + " Were it paid a message, that factor would be 2; were it paid a call (issuing it, waiting for it), 1. Where it lies nearer to 1, an all-reduce's a "
-            "is smaller than the others' only because the same time is divided by more messages.")
-
-
 def f32(value):
     return struct.unpack("f", struct.pack("f", value))[0]
 

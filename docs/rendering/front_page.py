@@ -6,8 +6,7 @@ from .lesson_figures import COMPUTED
 from .outputs import lines_between
 from .registry import ROOT, RenderError, figure, record, renders
 from .svg import COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS, WAITING, Drawing
-from .workloads import workload
-from .zero_tables import LESSONS, Shape
+from .zero_tables import LESSONS, states_of
 
 BLOCKS = 4
 LAST = BLOCKS + 1  # the unit behind the blocks: the last norm and the head
@@ -63,7 +62,8 @@ class Step:
 
 
 def step_of(lesson):
-    """The step of lessons 00 to 04, as their train_step orders it, with one micro-batch."""
+    """The step of lessons 00 to 04, as their train_step orders it, with one micro-batch. Written here again, because plans have no
+    order and stored traces do not name what computes."""
     step, arrives, reduced = Step(), {}, []
     publishes, gathers = lesson in ("02_zero1", "03_zero2"), lesson == "04_zero3"
     sends = "all-reduce" if lesson == "01_data_parallel" else "reduce-scatter"
@@ -123,15 +123,11 @@ def ends_of(step, what):
 
 def states_panel(drawing, left, base, height):
     """Bars: what a rank holds of a large model's states."""
-    model, ranks = "gpt2_1558m", 8
-    shape, gap = Shape(workload(model), ranks), 74
-    most = shape.states("01_data_parallel")
+    ranks, gap = 8, 74
+    plans = {lesson: one[str(ranks)] for lesson, one in record("zero_plans")["models"]["gpt2_1558m"].items()}
+    most = states_of(plans["01_data_parallel"])
     for i, (lesson, name) in enumerate(LESSONS.items()):
-        parameters, gradients, states = (
-            shape.parameters(lesson),
-            shape.gradients(lesson),
-            shape.states(lesson),
-        )
+        parameters, gradients, states = (*(plans[lesson]["bytes"][one] for one in ("parameters", "gradients")), states_of(plans[lesson]))
         x, y = left + i * gap, base
         for fill, count in (
             (PARAMETERS, parameters),
@@ -198,8 +194,7 @@ def hero():
         ),
     )
     return drawing.done(
-        f"{COMPUTED}: lengths are chosen so that all can be seen; bytes come from the formulas that every run"
-        " checks."
+        f"{COMPUTED}: lengths are chosen so that all can be seen; bytes as planned, docs/results/zero_plans.json."
     )
 
 

@@ -4,8 +4,8 @@ import re
 
 from . import checks
 from .lesson_figures import took
-from .lesson_tables import stored
 from .machine_tables import beside_copies, gpu_table, has_peer, held_back_by_host
+from .plans import stored
 from .registry import ROOT, RenderError, has, record, renders, source, table, times_text
 from .workloads import workload
 from .zero_figures import forward_begins
@@ -83,37 +83,19 @@ def missed():
     return text[:1].upper() + text[1:], below
 
 
-def stored_alone(key, row):
-    """Whether FSDP2's stored rate is the one to show: this host held FSDP2 back."""
-    return "zero3_over_fsdp_stored" in row["ratios"] and held_back_by_host(key, row)
-
-
-def fsdp_text(key, row):
-    """Lesson 04 over FSDP2; where this host held FSDP2 back, over its stored rate alone."""
-    return closest_text(row, *([] if stored_alone(key, row) else ["zero3_over_fsdp"]), "zero3_over_fsdp_stored")
-
-
-def marks_in_words(page, runs):
-    """What the reader of that table should know of some of its rows."""
-    old = ", ".join(f"`{key}`" for key, row in runs.items() if stored_alone(key, row))
-    apart = ", ".join(f"`{key}`" for key, row in runs.items() if len({one.get("commit") for one in row["rounds"]}) > 1)
-    words = [f"Of {old} FSDP2's stored rate stands here: in turns its GPUs waited, for the host or for each other, and the ratio is larger."] if old else []
-    words += [f"{apart}: rounds by programs of more than one commit ([which]({page.link(WHY[0])}#side-by-side))."] if apart else []
-    return "\n\n" + " ".join(words) if words else ""
-
-
 @renders
 def gpu_ratios(page):
     """A line a run."""
     runs, rate = beside_peers(), gpu_table().median_of
     if not runs:
         return ""
+    if wrong := [key for key, row in runs.items() if "zero3_over_fsdp" in row["ratios"] and not held_back_by_host(row)]:
+        raise RenderError(f"gpu_peers: FSDP2 was not held back in {', '.join(wrong)}, and the page says so")
     rows = [[f"`{key}`", row["world"], f"{rate(row, 'ours', 'tokens_per_second') / 1e3:.1f}", closest_text(row, r"ours_over_(compile|wire).*"),
-             closest_text(row, "ours_over_llmc"), fsdp_text(key, row)] for key, row in runs.items()]
+             closest_text(row, "ours_over_llmc"), closest_text(row, "zero3_over_fsdp_stored")] for key, row in runs.items()]
     gpu = " and ".join(sorted({row["gpu"] for row in runs.values()}))
     return (table(["run", "GPUs", "k tok/s", "over torch.compile", "over llm.c", "lesson 04 over FSDP2"], rows)
             + f"\n\n{missed()[0]} ([which, and why]({page.link(WHY[0])}#{WHY[1]}))."
-            + marks_in_words(page, runs)
             + f"\n\nFrom {source(page, 'gpu_peers')} ({gpu}).")
 
 
@@ -229,7 +211,7 @@ def gpu_commits(page):
 @renders
 def gpu_links(page):
     """One GPU beside small copies between GPUs, beside such within each, and all GPUs in one run."""
-    median, rows, words = gpu_table().median_of, [], []
+    median, rows = gpu_table().median_of, []
     for key, row in rows_of_peers().items():
         copied = beside_copies(row)
         # Not those that failed, or were not asked for.
@@ -238,15 +220,10 @@ def gpu_links(page):
             clock, watts = (median(row, name, "power", field, "median") for field in ("sm_mhz", "watts"))
             rows.append([f"`{key}`", row["programs"][name]["label"].replace("Stagecraft, ", ""), f"{1e3 * median(row, name, 'median_seconds'):.2f}",
                          gpu_table().spread_text(ratio) if ratio else "", *(gpu_table().text_of(x, ".0f") for x in (clock, watts))])
-        apart = gpu_table().ratio_of(row, *gpu_table().BESIDE_COPIES)
-        lost = [100 * (1 - row["ratios"][name]["median"]) for name in ("ours_1_awake_over_ours_1", "ours_1_within_over_ours_1", "scaling") if name in row["ratios"]]
-        if copied and len(lost) == 3:
-            words.append(f" Of one GPU's rate, `{key}`: copies between GPUs take {lost[0]:.1f} %, as many within each {lost[1]:.1f} %; all that lesson 01 does on {row['world']} GPUs takes {lost[2]:.1f} %. "
-                         f"One GPU beside copies between GPUs has {gpu_table().spread_text(apart)} of its rate beside copies within each: that is the links' part.")
     if not rows:
         return "What awake links cost is not measured yet: no run of `gpu.sh --world 2 --rows links` is on record."
     return (table(["run", "program", "ms a step", "rate over one GPU alone, within a round", "SM MHz", "W"], rows, left=2)
-            + f"\n\nFrom {source(page, 'gpu_peers')}.{''.join(words)}")
+            + f"\n\nFrom {source(page, 'gpu_peers')}.")
 
 
 @renders

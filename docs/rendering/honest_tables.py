@@ -23,17 +23,6 @@ def dtype_only(page):
             f"{found['workload']['batch.global']} rows of {found['workload']['batch.sequence']} tokens a step; {found['about']}.")
 
 
-@renders
-def dtype_only_in_words(page):
-    """What follows from it, whatever the numbers are."""
-    if not has("gpu_dtype_only"):
-        return ""
-    found = record("gpu_dtype_only")
-    fp16, fp32 = found["programs"]["fp16"], found["programs"]["fp32"]
-    return (f"Changing `precision.dtype` from fp32 to fp16, and no other setting, makes this run {found['ratios']['fp32_over_fp16']['median']:.1f} times faster and takes "
-            f"{100 * (1 - fp16['bytes_measured'] / fp32['bytes_measured']):.0f} % of its bytes away, on one GPU, where ZeRO has nothing to shard.")
-
-
 WAYS = {"pack": "packed: every target is text", "pad_masked": "padded, padding masked", "pad_unmasked": "padded, padding counted"}
 
 
@@ -70,24 +59,6 @@ def padding_explained(page):
         rows.append([run["sequence"], f"{100 * share:.1f} %", f"{text:.3f}", f"{share * text:.3f}", f"{reported:.3f}", f"{filling:.4f}"])
     return (table(["T", "share of text s", "loss of the text l", "s l", "reported loss", "loss of the padding, (reported - s l) / (1 - s)"], rows)
             + f"\n\nFrom {source(page, 'padding_cpu')}: models trained and evaluated on unmasked padding, then evaluated with the mask.")
-
-
-@renders
-def padding_in_words(page):
-    if not has("padding_cpu"):
-        return ""
-    length, runs = longest()
-    low, honest = runs["pad_unmasked"]["evaluated"], runs["pack"]["evaluated"]
-    if low["pad_masked"] < honest["pad_masked"]:
-        raise RenderError("padding_cpu: the run that counts padding is the better model on text: the page says otherwise")
-    ended, share = runs["pad_unmasked"]["loss_at_end"], runs["pad_unmasked"]["share_of_text"]
-    share_of_training = ended / runs["pad_masked"]["loss_at_end"]  # the same rows, and padding costs next to nothing
-    return (f"At T = {length} the unmasked run reports {low['pad_unmasked']:.2f} nats on held-out rows where the run on packed text reports {honest['pack']:.2f}. On the text "
-            f"itself, counted alike, it has {low['pad_masked']:.2f} and the packed one {honest['pad_masked']:.2f}: it is not the better model. (The packed run has also seen "
-            f"more text: all of its {length} targets a row are text.)\n\nThe figure says {ended:.2f} of that run, not {low['pad_unmasked']:.2f}: it shows training rows, the table "
-            f"held-out ones, and {100 * share:.1f} % of the targets of these are text, of the last {runs['pad_unmasked']['last_steps']} steps' training rows about "
-            f"{100 * share_of_training:.0f} % ({ended:.2f} over the {runs['pad_masked']['loss_at_end']:.2f} of the masked run on the same rows). A loss that counts padding "
-            "moves with the share of padding; the other two end where the table has them.")
 
 
 @renders

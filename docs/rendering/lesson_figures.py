@@ -2,7 +2,8 @@
 import math
 import re
 
-from .lesson_tables import bytes_text, file_text, load_text, stored, units_of
+from .lesson_tables import bytes_text, file_text, load_text
+from .plans import plan_of
 from .registry import FIGURES, RENDERERS, RenderError, figure, has, record
 from .svg import COMPUTE, GRADIENTS, LINES, OPTIMIZER, PARAMETERS, WAITING, Drawing, Plot
 from .workloads import FILES, command_of, workload
@@ -24,9 +25,8 @@ def shown_figure(page, name):
 RENDERERS["figure"] = shown_figure
 
 
-def columns(drawing, model, top):
+def columns(drawing, units, top):
     """A column a unit: (left, width) of each, with its name on top."""
-    units = units_of(model)
     left, width = 150, (800 - 150) / len(units)
     places = [(left + i * width, width) for i in range(len(units))]
     narrow = width < NARROW
@@ -37,7 +37,7 @@ def columns(drawing, model, top):
         drawing.text(x + w / 2, top - 5, what, "small mid")
     if narrow:
         drawing.text(16, top - 20, "unit")
-    return units, places
+    return places
 
 
 def elements_text(count, width):
@@ -47,13 +47,13 @@ def elements_text(count, width):
 @figure
 def one_device_step():
     """What a step does, in order, and which vectors it touches."""
-    model = workload("tiny")["model"]
-    blocks, p = model["layers"], stored(model)
+    planned = plan_of("00_one_device", "tiny", 1)
+    units, blocks, p = planned.units, planned.L, planned.P
     alt = (f"The model's parameters lie in {blocks + 2} units: the embeddings, {blocks} blocks, the last norm. Forward visits them from first to last "
            f"in steps 1 to {blocks + 2}; backward from last to first, writing each unit's gradient; the update then reads the gradient and rewrites "
            "momentum, variance and parameters. Each of the four vectors has one part a unit.")
     drawing = Drawing(438, "One training step: what is visited, and in which order", alt, "numbers: order in time")
-    units, places = columns(drawing, model, 84)
+    places = columns(drawing, units, 84)
     y = 92
     drawing.text(16, y + 24, "forward")
     for i, (x, w) in enumerate(places):
@@ -175,7 +175,7 @@ def draw_spans(drawing, run, top, begin, end, name):
 def traced(run):
     """Which of FILES was traced, by the elements of a block."""
     for name in FILES:
-        block = f" of {units_of(workload(name)['model'], 2)[1]:,} "
+        block = f" of {plan_of('04_zero3', name, 2).block:,} "
         if any(block in what for _, what, *_ in run["spans"]):
             return name
     raise RenderError(f"{run['command']}: its trace is of none of {', '.join(FILES.values())}")

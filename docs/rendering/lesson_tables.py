@@ -1,31 +1,12 @@
 """Tables of lessons 00 and 01, from docs/results/lesson_*.json."""
 import statistics
 
+from .plans import stored
 from .registry import RenderError, bytes_text, record, renders, source, table
 from .workloads import FILES, named, shown, workload, workload_of
 
 MODELS = (("tiny", "tiny"), ("GPT-2 124M", "gpt2_124m"), ("GPT-2 355M", "gpt2_355m"), ("GPT-2 774M", "gpt2_774m"), ("GPT-2 1.5B", "gpt2_1558m"))
-PURPOSES = ("parameters", "gradients", "master", "momentum", "variance", "activations", "workspace", "communication")
 CPU_WARM_UP = 5  # steps of tests/benchmarks/cpu.py that are not timed
-ALIGN = 64  # elements; every tensor starts at a multiple, every unit ends at a multiple of this x ranks
-
-
-def units_of(model, ranks=1):
-    """Elements of every unit as it is stored, first to last (common/model/param_layout.h)."""
-    def padded(tensors):
-        whole = sum(-(-t // ALIGN) * ALIGN for t in tensors)
-        return -(-whole // (ALIGN * ranks)) * ALIGN * ranks
-
-    d, vocabulary = model["width"], -(-model["vocab"] // 128) * 128
-    block = padded([3 * d * d, d * d, 4 * d * d, 4 * d * d, 3 * d, d, 4 * d, d, d, d, d, d])
-    first, last = [vocabulary * d, model["context"] * d], [d, d]
-    if not model["tied"]:
-        last.append(vocabulary * d)
-    return [padded(first), *[block] * model["layers"], padded(last)]
-
-
-def stored(model, ranks=1):
-    return sum(units_of(model, ranks))
 
 
 def loads(value):
@@ -67,9 +48,6 @@ def tail(page, *names, more=""):
 @renders
 def states_of_models(page):
     """Bytes of model states: fp32, and 16 bits with an fp32 master."""
-    run = record("lesson_00")["default"]
-    if run["bytes"]["parameters"] != 4 * stored(workload(workload_of(run))["model"]):
-        raise RenderError("units_of() no longer agrees with the parameters that a run holds")
     rows = [[name, f"{p:,}", bytes_text(4 * p), bytes_text(4 * p), bytes_text(8 * p), bytes_text(16 * p)]
             for name, p in ((name, stored(workload(file)["model"])) for name, file in MODELS)]
     return table(["model", "P as stored", "parameters 4 P", "gradients 4 P", "momentum, variance 8 P", "together 16 P"], rows)
@@ -119,15 +97,6 @@ def order_of_sums(page):
 
 
 @renders
-def spread_of_order(page):
-    """In words: how far apart the orders are."""
-    losses = [run["loss"][-1] for run in record("lesson_01_order")["ranks"].values()]
-    apart = max(losses) - min(losses)
-    return (f"After 20 steps the four worlds' losses lie {apart:.1e} nats apart, {apart / losses[0]:.1e} of the loss. That is rounding: "
-            f"fp32 keeps 24 bits, a relative error of 2^-24 = {2.0**-24:.1e} a sum, and 20 steps of training carry it on.")
-
-
-@renders
 def data_parallel_bytes(page):
     """What rank 0 of lesson 01 holds and sends: formula, prediction, measurement."""
     rows = []
@@ -148,8 +117,8 @@ def bytes_sent_of_models(page):
     """The same for models that need GPUs: bf16 gradients."""
     rows = []
     for name, file in MODELS[1:]:
-        model = workload(file)["model"]
-        rows.append([name] + [bytes_text(2 * stored(model, n) * 2 * (n - 1) / n) for n in (2, 4, 8, 64)] + [bytes_text(16 * stored(model))])
+        planned = record("zero_plans")["models"][file]["01_data_parallel"]
+        rows.append([name] + [bytes_text(planned[str(n)]["bytes"]["gradients"] * 2 * (n - 1) / n) for n in (2, 4, 8, 64)] + [bytes_text(16 * stored(workload(file)["model"]))])
     return table(["model, bf16 gradients (2 P)", "N = 2", "N = 4", "N = 8", "N = 64", "states a rank holds, 16 P, for every N"], rows)
 
 
@@ -167,28 +136,6 @@ def variants(page):
     return (table(["bucket", "overlap", "operations a step", "bytes sent", "waiting", "k tok/s"], rows, left=2)
             + tail(page, "lesson_01_variants", more=f"{turns_text(found['variants'][0]['rounds'])}, lowest and highest round in brackets; "
                    f"{file_text(found['variants'][0])} in micro-batches of 6 rows, 2 ranks; {machine_text('lesson_01_variants')}"))
-
-
-def wait_of(bucket, overlap):
-    for run in record("lesson_01_variants")["variants"]:
-        if (run["bucket"], run["overlap"]) == (bucket, overlap):
-            return median_of(run["rounds"], "wait_share")
-    raise RenderError(f"lesson_01_variants has no {bucket}, {overlap}")
-
-
-@renders
-def variants_in_words(page):
-    """What follows from the table, whatever the numbers are."""
-    if is_busy("lesson_01_variants"):
-        return "Operations and bytes above hold; the times do not, because other work ran beside these runs."
-    found = []
-    for bucket, name in (("tensor", "a bucket a tensor"), ("unit", "a bucket a unit")):
-        (on, _, highest), (off, lowest, _) = wait_of(bucket, "on"), wait_of(bucket, "off")
-        text = f"With {name} the share of waiting is {100 * off:.1f} % without overlap and {100 * on:.1f} % with it"
-        found.append(f"{text}, in every round less." if highest < lowest else f"{text}; rounds overlap, so that this is no difference yet.")
-    (on, *_), (off, *_) = wait_of("model", "on"), wait_of("model", "off")
-    return " ".join(found) + (f" With one bucket for the whole model it is {100 * off:.1f} % without and {100 * on:.1f} % with: that bucket is complete when backward ends, so there "
-                              "is nothing to hide it behind, and what differs between those two rows is the noise of this machine.")
 
 
 @renders
@@ -212,18 +159,6 @@ def learning_rates(page):
              f"{run['loss'][run['steps'] // 10]:.4f}", f"{run['validation_loss']:.4f}"] for run in found["runs"]]
     return (table(["rows a step", "steps", "tokens", "peak learning rate", "warm-up steps", "loss after a tenth of the tokens", "validation loss"], rows, left=0)
             + tail(page, "lesson_01_lr", more=file_text(found["runs"][0])))
-
-
-@renders
-def learning_rates_in_words(page):
-    """What the table says, with its numbers."""
-    runs = {(run["rows"], run["factor"], run["warmup_steps"]): run["validation_loss"] for run in record("lesson_01_lr")["runs"]}
-    small, same, scaled, cold = runs[12, 1, 40], runs[48, 1, 10], runs[48, 4, 10], runs[48, 4, 0]
-    far, far_warm = runs[48, 16, 10], runs[48, 16, 40]
-    return (f"Steps of 48 rows at the old rate end at {same:.3f} nats where steps of 12 rows end at {small:.3f}: the tokens are the same, the steps a quarter. "
-            f"Four times the rate, the linear rule, takes that to {scaled:.3f}; without warm-up the same rate ends at {cold:.3f}. Sixteen times the rate with the "
-            f"same ten steps of warm-up ends at {far:.3f}, with forty at {far_warm:.3f}: how far the rate can go is a question of how it is reached. "
-            "These are single runs of a small model; the rule is where to begin a search, not its result.")
 
 
 @renders

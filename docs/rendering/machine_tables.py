@@ -2,12 +2,10 @@
 import importlib.util
 import json
 import math
-import pathlib
 
-from .lesson_tables import stored
-from .registry import RESULTS, ROOT, bytes_text, figure, has, record, renders, source, table, times_text
+from .registry import RESULTS, ROOT, bytes_text, figure, has, record, renders, source, table
 from .svg import LINES, Drawing, Plot
-from .workloads import in_todays_keys, workload
+from .workloads import in_todays_keys
 
 
 def gpu_table():
@@ -16,9 +14,6 @@ def gpu_table():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-ZERO_LESSONS = "zero1", "zero2", "zero3"
 
 
 def has_peer(row):
@@ -31,42 +26,16 @@ def beside_copies(row):
     return [name for name in gpu_table().BESIDE_COPIES if name in row["programs"]]
 
 
-def runs_in_words(page):
-    """What the first column of the tables of gpu_peers.json means."""
-    found = []
-    for key, row in record("gpu_peers")["rows"].items():
-        tutorial = ", the run of tutorials that fine-tune on one GPU" if row["workload"].endswith("seed_355m.json") else ""
-        ranks = f" a GPU, {row['world']} GPUs" if row["world"] > 1 else ""
-        tokens = row.get("tokens")
-        tokens = {None: "lessons on the workload's text, peers on random tokens, ours always first", "random": "random tokens"}.get(tokens, f"tokens of {tokens}")
-        alone = "" if has_peer(row) else ", lessons among themselves"
-        alone += ", where nothing is sharded" if row["world"] == 1 and "zero1" in row["programs"] else ""
-        count = row.get("micro_batches", 1)
-        count = "one micro-batch" if count == 1 else f"{count} micro-batches"
-        found.append(f"- `{key}`: [{row['workload']}]({page.link(row['workload'])}), {row['rows_a_rank']} rows of {row['sequence']} tokens a micro-batch{ranks}, {count} a step, {tokens}{tutorial}{alone}, {times_text(len(row['rounds']), 'round')}" + (f" of {row['timed_steps']} steps" if "timed_steps" in row else ""))
-    return "Runs:\n\n" + "\n".join(found)
-
-
-def replayed_in_words():
-    """A peer whose peak leaves out what its captured graphs hold: exactly the fp32 parameters and AdamW's two averages are counted."""
-    found = []
-    for key, row in record("gpu_peers")["rows"].items():
-        parameters = stored(workload(pathlib.PurePath(row["workload"]).stem)["model"], 1)
-        for program in row["programs"].values():
-            if "reduce-overhead" in program.get("label", "") and abs((program.get("peak_allocated") or 0) / (12 * parameters) - 1) < 0.001:
-                found.append(f"The peak of `{key}`, {program['label']}, is no peak of a step: its steps are replayed graphs, whose gradients and activations lie in a pool that "
-                             f"LibTorch's counter leaves out once it is made. What is counted is 12 P bytes, parameters, momentum and variance; reserved are "
-                             f"{program['peak_reserved'] / 2**30:.2f} GiB.")
-    return " ".join(found)
-
-
 @renders
 def gpu_peers(page):
     """Lessons and their peers on the same GPUs."""
     if not has("gpu_peers"):
         return ""
-    return (runs_in_words(page) + "\n\n"
-            + gpu_table().markdown(record("gpu_peers")) + "\n" + replayed_in_words() + "\n\n" + other_words() + f"\n\nFrom {source(page, 'gpu_peers')}.")
+    found = record("gpu_peers")
+    runs = [[f"`{key}`", f"[{row['workload']}]({page.link(row['workload'])})", f"{row['rows_a_rank']} x {row['sequence']}", row["world"], row.get("micro_batches", 1),
+             f"{len(row['rounds'])} of {row['timed_steps']} steps"] for key, row in found["rows"].items()]
+    return (table(["run", "workload", "rows x tokens of a micro-batch", "GPUs", "micro-batches", "rounds"], runs, left=2)
+            + "\n\n" + gpu_table().markdown(found).rstrip("\n") + f"\n\nFrom {source(page, 'gpu_peers')}.")
 
 
 @renders
@@ -87,80 +56,10 @@ def gpu_scaling(page, heading="##"):
             + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [GPUs](" + page.link("docs/gpus.md") + ").")
 
 
-def held_back_by_host(key, row, peer="fsdp"):
-    """A peer on several GPUs where they stayed below the power that lesson 01 drew, in words; None elsewhere."""
-    watts, mhz, ours = (gpu_table().median_of(row, name, "power", field, "median") for name, field in ((peer, "watts"), (peer, "sm_mhz"), ("ours", "watts")))
-    name = {"fsdp": "FSDP2", "zero": "ZeroRedundancyOptimizer", "compile": "DDP"}[peer]
-    return f"`{key}`: {name}'s GPUs drew {watts:.0f} W at {mhz:.0f} MHz, ours {ours:.0f} W" if row["world"] > 1 and watts and ours and watts < 0.98 * ours else None
-
-
-def below_the_limit(key, row):
-    """Peers on one GPU that drew clearly less power than lesson 00, in words; None without any."""
-    median, less = gpu_table().median_of, []
-    ours = median(row, "ours", "power", "watts", "median") if row["world"] == 1 else None
-    for name, program in row["programs"].items():
-        watts = median(row, name, "power", "watts", "median") if ours and name != "ours" else None
-        if watts and watts < 0.95 * ours:
-            less.append(f"{program['label']} {watts:.0f} W")
-    return f"In `{key}` ours drew {ours:.0f} W, {', '.join(less)}" if less else None
-
-
-def waiting_in_words(idle):
-    return (f"{'; '.join(idle)}: they waited, for the host that launches their operations or for each other. Read these ratios as "
-            "those of this host; a stored rate is of another.")
-
-
-def other_words():
-    """What the table of gpu_peers.json cannot say in its cells."""
-    rows = record("gpu_peers")["rows"]
-    mixed = [f"`{key}`" for key, row in rows.items() if len({tuple(sorted(r["programs"])) for r in row["rounds"]}) > 1]
-    # A peer that has milliseconds of its own chose for itself; later gpu.sh measures once a row, before anything else runs.
-    noisy = [f"`{key}`" for key, row in rows.items()
-             if row["world"] == 1 and any(p.get("attention") == "flash" and p.get("attention_milliseconds") for p in row["programs"].values())]
-    rested = {f"`{key}`": row["warm_up"] for key, row in rows.items() if row["world"] > 1 and "warm_seconds" not in row}
-    once_rested = {key: row for key, row in rows.items() if row["world"] > 1 and "warm_seconds" in row and "warm_from" not in row}
-    fresh = {f"`{key}`": row["warm_up"] for key, row in rows.items() if "warm_seconds" not in row and any("llmc" in r["programs"] for r in row["rounds"])}
-    idle = [text for key, row in rows.items() for peer in ("compile", "zero", "fsdp") if (text := held_back_by_host(key, row, peer))]
-    found = []
-    if mixed:
-        found.append(f"In {', '.join(mixed)} not every program had its turn in every round: ratios are of rounds that both had, rates are medians of each program's own.")
-    if rested:
-        found.append(f"In {', '.join(rested)} a lesson's turn began after some seconds of rest, while its ranks started, and was timed after {min(rested.values())} steps; "
-                     "DDP and FSDP2 began right behind the turn before: this favours the lessons, by how much is not measured.")
-    if once_rested:
-        only = [f"`{key}`" for key, row in once_rested.items() if len(row["rounds"]) == 1]
-        found.append(f"In {', '.join(f'`{key}`' for key in once_rested)} the first turn of a lesson" + (f" (its only one in {', '.join(only)})" if only else "") + f" began on chips that had rested while its ranks started, and was timed after "
-                     f"{min(row['warm_up'] for row in once_rested.values())} steps; in later turns it computed for some seconds first. Peers began right behind the turn before. This favours the lessons.")
-    if fresh:
-        found.append(f"In {', '.join(fresh)} llm.c's first turn was timed {min(fresh.values())} steps after its start, on a chip that had rested; before later ones it computed for some seconds.")
-    if noisy:
-        found.append(f"Peers choose cuDNN's attention or flash attention by a measurement at their start; those of {', '.join(noisy)} measured while others started beside them, and some took flash, "
-                     "which alone is the slower one on this GPU (numbers of the two-GPU rows): their ratios may be a few percent too good.")
-    if launching := [text for key, row in rows.items() if (text := below_the_limit(key, row))]:
-        found.append(f"{'; '.join(launching)}: a GPU that draws less waits for launches, or has less to do at once.")
-    if idle:
-        found.append(waiting_in_words(idle))
-    return "\n\n".join(found)
-
-
-def zero_in_words(shown, names):
-    """What the rows of lessons 02 to 04 come to: rates beside lesson 01's with one micro-batch and with several, and peaks beside FSDP2's."""
-    of = gpu_table()
-    for name in names:
-        ratios = [(row.get("micro_batches", 1), row["ratios"][f"{name}_over_ours"]["median"]) for _, row in shown if row["world"] > 1 and f"{name}_over_ours" in row["ratios"]]
-        one = [f"{ratio:.3f}" for count, ratio in sorted(ratios) if count == 1]
-        several = [f"{ratio:.3f} with {count}" for count, ratio in ratios if count > 1]
-        if one:
-            yield (f"Over the runs above lesson {of.LESSON_OF[name]} has {' to '.join(dict.fromkeys((one[0], one[-1])))} times the rate of lesson 01 with one micro-batch a GPU"
-                   f"{', ' + ', '.join(several) if several else ''}.")
-    peaks = []
-    for key, row in shown if "zero3" in names else ():
-        own, again, theirs = (row["programs"].get(name, {}).get("peak_allocated") for name in ("zero3", "zero3_gelu", "fsdp"))
-        if own and theirs:
-            price = of.ratio_of(row, "zero3_gelu", "zero3")
-            peaks.append(f"`{key}` {own / 2**30:.2f} and {theirs / 2**30:.2f}" + (f", with GELU computed again {again / 2**30:.2f} at {price['median']:.3f} times lesson 04's rate" if again and price else ""))
-    if peaks:
-        yield f"Peaks of lesson 04 and of FSDP2 beside it, GiB: {'; '.join(peaks)}."
+def held_back_by_host(row):
+    """Whether FSDP2's GPUs stayed below the power that lesson 01 drew: they waited, for the host or for each other."""
+    watts, ours = (gpu_table().median_of(row, name, "power", "watts", "median") for name in ("fsdp", "ours"))
+    return bool(watts and ours and watts < 0.98 * ours)
 
 
 @renders
@@ -183,13 +82,10 @@ def gpu_zero(page, heading, *names):
             waits, planned, peak = program.get("wait_share"), program.get("peak_planned"), program.get("peak_allocated")
             lines.append([f"`{key}`", program["label"].replace("Stagecraft, ", ""), f"{rate / 1e3:.1f}", table_of.spread_text(over) if over else "", "; ".join(kin),
                           "" if waits is None else f"{100 * waits:.1f} %", "" if planned is None else f"{planned / 2**30:.2f}", "" if peak is None else f"{peak / 2**30:.2f}"])
-    told = " ".join(zero_in_words(shown, [name for name in asked if name in ZERO_LESSONS]))
-    idle = [text for key, row in shown if (text := held_back_by_host(key, row))] if any("FSDP2" in line[1] for line in lines) else []
-    words = (f"\n\n{told}" if told else "") + (f"\n\n{waiting_in_words(idle)}" if idle else "")
     return (f"{heading} On GPUs\n\nThe programs of a run took turns within each round; ratios are of rates within a round: median (lowest to highest). Peaks are those "
             "of LibTorch's allocator and of windows, which NCCL allocates: the ledger's bytes and what libraries take, in GiB (1.074 GB). What the runs are: [record](" + page.link("docs/records/gpu_peers.md") + "#side-by-side).\n\n"
             + table(["run", "program", "k tok/s", "over lesson 01" + (" (on one GPU: 00)" if any(row["world"] == 1 for _, row in shown) else ""), "lessons over this peer", "waiting, last round", "peak planned, GiB", "measured, GiB"], lines, left=2)
-            + words + f"\n\nFrom {source(page, 'gpu_peers')}; all programs of these runs, clocks and power: [record](" + page.link("docs/records/gpu_peers.md") + ").")
+            + f"\n\nFrom {source(page, 'gpu_peers')}; all programs of these runs, clocks and power: [record](" + page.link("docs/records/gpu_peers.md") + ").")
 
 
 @renders

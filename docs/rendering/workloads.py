@@ -16,21 +16,6 @@ def workload(name):
     return json.loads((ROOT / file_of(name)).read_text())
 
 
-def setting(text):
-    """A value of --set as JSON has it."""
-    return {"on": True, "off": False}.get(text, int(text) if text.isdigit() else text)
-
-
-def with_settings(base, settings):
-    for one in settings:
-        *path, key = one.split("=")[0].split(".")
-        place = base
-        for part in path:
-            place = place[part]
-        place[key] = setting(one.split("=")[1])
-    return base
-
-
 def resolved(work, prefix=""):
     """(key, value) as a run resolves them (common/config/workload_table.h)."""
     for key, value in work.items():

@@ -1,10 +1,11 @@
 """Drawings of lessons 02 to 04: who holds what, bytes by purpose side by side, what travels when."""
 from .lesson_figures import COMPUTED, lanes_of, steps_text, took, traced
 from .lesson_tables import bytes_text, is_busy, load_text
+from .plans import plan_of
 from .registry import RenderError, figure, has, record
 from .svg import FILLS, LINES, Drawing, Plot
 from .workloads import command_of, workload, workload_of
-from .zero_tables import LESSONS, Shape, states_of
+from .zero_tables import LESSONS, states_of
 
 RANKS = 4
 PARAMETERS, GRADIENTS, OPTIMIZER, REST, PLAIN, MOMENT = FILLS[0], FILLS[1], FILLS[2], FILLS[7], "none", FILLS[6]
@@ -21,9 +22,8 @@ def unit_row(drawing, x, y, units, fill, kept):
 
 def holds(lesson, whole, moment, title, note):
     """A column a rank; `whole`: vectors kept in full; `moment`: by vector, how many blocks are whole for a moment beside units 0 and L + 1."""
-    layers, units = workload("tiny")["model"]["layers"], len(Shape(workload("tiny"), RANKS).units)
-    if units != layers + 2:
-        raise RenderError("the units are not the embedding, the blocks and the last norm")
+    planned = plan_of("04_zero3", "tiny", 2)
+    layers, units = planned.L, len(planned.units)
     names = (("parameters", PARAMETERS), ("gradients", GRADIENTS), ("momentum", OPTIMIZER), ("variance", OPTIMIZER))
     kept = ", ".join(name for name, _ in names if name in whole) or "nothing"
     alt = (f"{RANKS} ranks in {LESSONS[lesson]}. Whole on every rank: {kept}. Of the other vectors a rank keeps its slice of every unit, one of {RANKS}."
@@ -63,10 +63,11 @@ def zero2_holds():
 
 @figure
 def zero3_holds():
-    shape = Shape(workload("tiny"), RANKS)
-    return holds("04_zero3", (), {"parameters": shape.pool, "gradients": 2},
-                 "ZeRO-3: parameters are cut too", f"Gathered parameters live in {2 + shape.pool} buffers: unit 0, the last unit, and a pool of prefetch + 1 = {shape.pool} for "
-                 f"all {shape.L} blocks.")
+    planned = plan_of("04_zero3", "tiny", 2)
+    pool = planned.pool()
+    return holds("04_zero3", (), {"parameters": pool, "gradients": 2},
+                 "ZeRO-3: parameters are cut too", f"Gathered parameters live in {2 + pool} buffers: unit 0, the last unit, and a pool of prefetch + 1 = {pool} for "
+                 f"all {planned.L} blocks.")
 
 
 def bars(drawing, x, base, height, parts, most, label):

@@ -10,11 +10,12 @@ import argparse
 import json
 import os
 import pathlib
-import re
 import shlex
 import subprocess
 import sys
 import tempfile
+
+from plans import printed
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKLOAD = "tests/workloads/four_blocks.json"
@@ -29,7 +30,6 @@ RUNS = (("00_one_device", 1, []),
         ("01_data_parallel", 2, []),
         ("01_data_parallel", 4, []))
 PLANS = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
-BUFFER = re.compile(r"^(?:  [a-z, ]+? +[\d.]+ [kMG]?B|\s+) +(\S.*?) {2,}([\d,]+) {1,}= (.+)$", re.M)
 
 
 def command_of(lesson, ranks, settings):
@@ -56,14 +56,11 @@ def measured(lesson, ranks, settings):
 
 
 def planned(workload):
-    """The buffers of lesson 00's plan on a GPU, as --plan prints them."""
-    command = f"lessons/00_one_device/run.sh --plan --device cuda --workload configs/{workload}.json"
-    said = run(command)
-    buffers = {name: int(count.replace(",", "")) for name, count, _ in BUFFER.findall(said)}
-    total = int(re.search(r"^  total .* ([\d,]+)$", said, re.M)[1].replace(",", ""))
-    if sum(buffers.values()) - buffers["tokens_staging"] != total:
-        sys.exit(f"error: the buffers of {workload} do not add up to its total\n{said}")
-    return {"command": command, "buffers": buffers, "total": total}
+    """The buffers of lesson 00's plan on a GPU."""
+    file = f"configs/{workload}.json"
+    rank = printed(ROOT / "build/cpu/bin", "00_one_device", file, 1)["ranks"][0]
+    return {"command": f"lessons/00_one_device/run.sh --plan --device cuda --workload {file}",
+            "buffers": {one["name"]: one["bytes"] for one in rank["buffers"]}, "total": rank["bytes"]["device"]}
 
 
 def main():

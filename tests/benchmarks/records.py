@@ -29,6 +29,7 @@ import time
 
 from gpu_programs import command_text, sources
 from gpu_table import spread
+from plans import operations_of, printed
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -630,25 +631,13 @@ def plan_of(lesson, world, workload, settings=()):
     """What --plan says of a run on GPUs: no rank, no GPU. Buffers of one name are one entry, in their order."""
     sets = [word for one in settings for word in ("--set", one)]
     words = [f"lessons/{lesson}/run.sh", "--plan", "--world", str(world), "--device", "cuda", "--workload", f"configs/{workload}.json", *sets]
-    done = subprocess.run([words[0], "--no-build", "--preset", "cpu", *words[1:]], cwd=ROOT, text=True, capture_output=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"error: {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-    memory, operations = done.stdout.split("memory of a rank\n")[1].split("operations of a rank in one step\n")
-    purposes, buffers, purpose = {}, {}, None
-    for line in memory.splitlines()[1:]:
-        if line[2:3].isalpha():  # "workspace", or "workspace, pinned", which is no part of the total
-            purpose = re.split(r" {2,}", line[2:])[0].split(", ")[-1]
-        found = re.search(r"^(?:  [a-z, ]+? +[\d.]+ [kMG]?B|\s+) +(\S.*?) {2,}([\d,]+) {1,}= ", line)
-        if found:
-            count = int(found[2].replace(",", ""))
-            buffers[found[1]] = [*buffers.get(found[1], []), count]
-            purposes[purpose] = purposes.get(purpose, 0) + count
-    purposes["total"] = int(re.search(r"^  total .* ([\d,]+)$", memory, re.M)[1].replace(",", ""))
-    if sum(count for name, count in purposes.items() if name not in ("total", "pinned")) != purposes["total"]:
-        sys.exit(f"error: the buffers of {' '.join(words)} do not add up to its total\n{done.stdout}")
-    listed = [[kind, int(count.replace(",", "")), int(elements.replace(",", "")), dtype] for kind, count, elements, dtype
-              in re.findall(r"^  (\w+) +([\d,]+) +([\d,]+)  (\w+) ", operations, re.M)]
-    return {"command": " ".join(words), "bytes": purposes, "buffers": buffers, "operations": listed}
+    plan = printed(ROOT / "build/cpu/bin", lesson, f"configs/{workload}.json", world, settings)
+    rank, purposes, buffers = plan["ranks"][0], {}, {}
+    for one in rank["buffers"]:
+        purpose = one["purpose"] if one["place"] == "device" else one["place"]  # which is no part of the total
+        purposes[purpose] = purposes.get(purpose, 0) + one["bytes"]
+        buffers.setdefault(one["name"], []).append(one["bytes"])
+    return {"command": " ".join(words), "bytes": {**purposes, "total": rank["bytes"]["device"]}, "buffers": buffers, "operations": operations_of(plan)}
 
 
 def zero_plans():

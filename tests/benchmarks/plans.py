@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""What `--plan --json` says of the runs that pages and figures work out: docs/results/plans.json.
+
+usage: tests/benchmarks/plans.py [--check] [--programs build/cpu/bin]
+
+--check writes nothing and exits 1 where the programs say something else than the record (ctest runs that). Nothing is
+measured: the record is the same on every machine.
+"""
+import argparse
+import concurrent.futures
+import json
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RECORD = ROOT / "docs/results/plans.json"
+FILES = {"tiny": "configs/tiny.json", "four_blocks": "tests/workloads/four_blocks.json"}  # on the CPU; all others on a GPU
+READ = ("parameters", "gradients", "master", "momentum", "variance", "activations")  # purposes
+ONE, ALL = "00_one_device", ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
+GPT2 = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
+PLANS = (  # lesson, workload, ranks, settings
+    (ONE, "tiny", 1, ()), (ONE, "seed_355m", 1, ()),
+    *((lesson, "tiny", 2, ()) for lesson in ALL),
+    *((lesson, "four_blocks", 2, ()) for lesson in ALL[2:]), ("03_zero2", "four_blocks", 4, ()),
+    *((lesson, "gpt2_355m", ranks, ()) for ranks in (2, 4, 8, 32) for lesson in ALL),
+    *(("04_zero3", name, 1, (f"persist_below={below}",)) for name in GPT2 for below in (100_000, 1_000_000)),
+    ("04_zero3", "gpt2_355m", 4, ("batch.micro=4", "batch.global=32")),  # as pipedream's comparison has them
+    ("04_zero3", "gpt2_124m", 2, ("batch.micro=64", "batch.global=2048")),
+)
+
+
+def printed(programs, lesson, workload, ranks, settings=(), device="cuda"):
+    """The plan as the program prints it."""
+    words = [programs / lesson, "--plan", "--json", "--world", str(ranks), "--device", device, "--workload", workload]
+    words += [word for one in settings for word in ("--set", one)]
+    done = subprocess.run(words, cwd=ROOT, text=True, capture_output=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"error: {' '.join(map(str, words))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def buffers_of(plan, purposes=READ):
+    """{purpose: {name: bytes of each buffer of that name}} of rank 0's device."""
+    found = {}
+    for one in plan["ranks"][0]["buffers"]:
+        if one["place"] == "device" and one["purpose"] in purposes:
+            found.setdefault(one["purpose"], {}).setdefault(one["name"], []).append(one["bytes"])
+    return found
+
+
+def operations_of(plan):
+    """[kind, count, elements, dtype] of rank 0's step; alike ones together, of whatever unit."""
+    counts = {}
+    for one in plan["ranks"][0]["operations"]:
+        key = one["kind"], one["elements"], one["dtype"]
+        counts[key] = counts.get(key, 0) + one["count"]
+    return [[kind, count, elements, dtype] for (kind, elements, dtype), count in counts.items()]
+
+
+def units_of(plan):
+    """[parameters, elements as stored, how many such units follow one another]."""
+    found = []
+    for unit in plan["units"]:
+        if found and found[-1][:2] == list(unit.values()):
+            found[-1][2] += 1
+        else:
+            found.append([*unit.values(), 1])
+    return found
+
+
+def row_of(programs, lesson, workload, ranks, settings):
+    plan = printed(programs, lesson, FILES.get(workload, f"configs/{workload}.json"), ranks, settings,
+                   "cpu" if workload in FILES else "cuda")
+    return {"lesson": lesson, "workload": workload, "world": ranks, "settings": settings, "micro_batches": plan["micro_batches"],
+            "units": units_of(plan), "buffers": buffers_of(plan), "operations": operations_of(plan),
+            "bytes_sent": plan["ranks"][0]["bytes_sent"]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/cpu/bin")
+    args = parser.parse_args()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        rows = list(pool.map(lambda plan: json.dumps(row_of(args.programs.resolve(), *plan)), PLANS))
+    about = json.dumps(__doc__.split("\n", maxsplit=1)[0])
+    lines = [f'{{"about": {about}, "plans": [', *(f"{row}," for row in rows[:-1]), rows[-1], "]}"]
+    before = RECORD.read_text().splitlines() if RECORD.exists() else []
+    if not args.check:
+        RECORD.write_text("\n".join(lines) + "\n")
+        return 0
+    for stored, said in zip([*before, *[""] * len(lines)], lines):
+        if stored != said:
+            print(f"docs/results/plans.json has\n  {stored}\nthe programs say\n  {said}")
+    if before != lines:
+        print("fix: python3 tests/benchmarks/plans.py, then python3 docs/render.py")
+    return int(before != lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
