@@ -20,7 +20,7 @@ import sys
 
 LOCAL, MPI, SAMPLER, LOADER = "comm_local_test", "comm_mpi_test", "data_sampler_test", "data_loader_test"
 LESSONS, ZERO, OFFLOAD, PIPELINE = "data_parallel_test", "zero_test", "offload_test", "pipeline_test"
-INFINITY, OVERFLOW, VERSIONS = "infinity_test", "overflow_test", "versions_test"
+HOST, INFINITY, OVERFLOW, VERSIONS = "host_optimizer_test", "infinity_test", "overflow_test", "versions_test"
 COPIES, STEADY = "copies_test", "steady_test"
 SAVED, CHECKPOINT = "saved_state_test", "storage_checkpoint_test"
 # Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
@@ -54,8 +54,8 @@ TESTS = {
     **{f"lessons/03_zero2/{name}.cpp": [ZERO] for name in ("zero2", "zero2_memory", "zero2_plan", "grad_bucket", "grad_buffers", "shard_buckets")},
     **{f"lessons/04_zero3/{name}.cpp": [ZERO] for name in ("zero3", "zero3_buffers", "zero3_memory", "zero3_plan", "persist_below")},
     **{f"common/offload/{name}.cpp": [OFFLOAD, INFINITY] for name in ("offload_plan", "unit_buffers", "update_scalars")},
-    "common/offload/host_optimizer.cpp": [OFFLOAD, INFINITY, OVERFLOW],
-    "common/offload/update_clock.h": [OFFLOAD, INFINITY],
+    "common/offload/host_optimizer.cpp": [HOST, OFFLOAD, INFINITY, OVERFLOW],
+    "common/offload/update_clock.h": [HOST, OFFLOAD, INFINITY],
     **{f"lessons/05_offload/{name}.cpp": [OFFLOAD] for name in ("offload", "offload_memory", "offload_plan", "offload_state")},
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY] for name in ("infinity_memory", "infinity_plan", "infinity_state", "param_home", "params_on_disk")},
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW] for name in ("infinity", "state_file", "states_on_disk")},
@@ -71,7 +71,8 @@ TESTS = {
 SOURCES_OF_HEADERS = {
     "common/watch/comm_op.h": ["common/watch/comm_op.cpp", "common/watch/comm_record.cpp", "common/comm/mpi/mpi_exchange.cpp"],
     "lessons/08_weight_versions/ring.h": [f"lessons/08_weight_versions/{name}.cpp" for name in ("weight_versions", "weight_versions_memory", "in_flight")],
-    "common/offload/update_clock.h": [f"lessons/{lesson}{part}.cpp" for lesson in ("05_offload/offload", "06_infinity/infinity") for part in ("", "_memory", "_state")],
+    "common/offload/update_clock.h": ["common/offload/update_scalars.cpp", "lessons/06_infinity/state_file.cpp",
+                                      *(f"lessons/{lesson}{part}.cpp" for lesson in ("05_offload/offload", "06_infinity/infinity") for part in ("", "_memory", "_state"))],
 }
 # Of a test that many files share, what looks at this one: a mutant runs all tests (*), and these alone are all that can notice it.
 NARROW = {name: f"*Zero{int(name[9]) - 1}*:*PlansOf*:*ModelStates*" for name in TESTS if re.match(r"lessons/0[234]_", name)}
