@@ -52,8 +52,9 @@ struct Ledger::State {
     return {"--host-cap", caps.host, of(total, Place::pinned) + of(total, Place::host)};
   }
 
-  void take(Purpose purpose, Place place, const std::string& name, Bytes bytes) {
+  void take(const BufferName& buffer, Bytes bytes) {
     const std::scoped_lock lock(mutex);
+    const auto& [purpose, place, name] = buffer;
     const Cap cap = cap_of(place);
     if (cap.limit.value() > 0 && cap.in_use + bytes > cap.limit) {
       throw InputError(ExitCode::missing, std::string(cap.flag) + " " + human_bytes(cap.limit),
@@ -61,17 +62,20 @@ struct Ledger::State {
                            ", " + human_bytes(cap.in_use) + " are in use",
                        std::string("a larger cap, ") + kSmaller);
     }
-    Bytes& now = live.at(purpose, place);
-    now += bytes;
-    peak.at(purpose, place) = std::max(peak.at(purpose, place), now);
-    of(total, place) += bytes;
-    of(peak_total, place) = std::max(of(peak_total, place), of(total, place));
+    const auto add = [bytes](Bytes& now, Bytes& most) {
+      now += bytes;
+      most = std::max(most, now);
+    };
+    add(live.at(purpose, place), peak.at(purpose, place));
+    add(live_by_name[buffer], peak_by_name[buffer]);
+    add(of(total, place), of(peak_total, place));
   }
 
-  void give_back(Purpose purpose, Place place, Bytes bytes) {
+  void give_back(const BufferName& buffer, Bytes bytes) {
     const std::scoped_lock lock(mutex);
-    live.at(purpose, place) -= bytes;
-    of(total, place) -= bytes;
+    live.at(buffer.purpose, buffer.place) -= bytes;
+    live_by_name[buffer] -= bytes;
+    of(total, buffer.place) -= bytes;
   }
 
   void adopt(Bytes bytes) {
@@ -89,6 +93,7 @@ struct Ledger::State {
   const Caps caps;
   mutable std::mutex mutex;
   ByPlace<Bytes> live, peak;
+  ByName live_by_name, peak_by_name;
   Totals total{}, peak_total{};
   Bytes adopted;
 };
@@ -97,10 +102,10 @@ Ledger::Ledger(at::Device device, const Caps& caps) : state_(std::make_shared<St
 Ledger::~Ledger() = default;
 
 std::shared_ptr<void> Ledger::reserve(Purpose purpose, const std::string& name, Bytes bytes, Place place) {
-  state_->take(purpose, place, name, bytes);
+  const BufferName buffer{purpose, place, name};
+  state_->take(buffer, bytes);
   // Not null, so that the deleter is called; nobody reads what it points to.
-  return {state_.get(),
-          [state = state_, purpose, place, bytes](void*) { state->give_back(purpose, place, bytes); }};
+  return {state_.get(), [state = state_, buffer, bytes](void*) { state->give_back(buffer, bytes); }};
 }
 
 at::Tensor Ledger::allocate(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype,
@@ -138,12 +143,13 @@ at::Tensor Ledger::allocate(Purpose purpose, const std::string& name, at::IntArr
 at::Tensor Ledger::adopt(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype,
                          std::shared_ptr<void> memory) {
   const Bytes bytes = bytes_of(Elements(c10::multiply_integers(shape)), dtype);
-  state_->take(purpose, Place::device, name, bytes);
+  const BufferName buffer{purpose, Place::device, name};
+  state_->take(buffer, bytes);
   state_->adopt(bytes);
   void* data = memory.get();
-  auto give_back = [state = state_, memory = std::move(memory), purpose, bytes](void*) mutable {
+  auto give_back = [state = state_, memory = std::move(memory), buffer, bytes](void*) mutable {
     memory.reset();
-    state->give_back(purpose, Place::device, bytes);
+    state->give_back(buffer, bytes);
     state->adopt(Bytes(0) - bytes);
   };
   return at::from_blob(data, shape, std::move(give_back),
@@ -171,6 +177,10 @@ ByPlace<Bytes> Ledger::peaks() const {
   const std::scoped_lock lock(state_->mutex);
   return state_->peak;
 }
+ByName Ledger::peaks_by_name() const {
+  const std::scoped_lock lock(state_->mutex);
+  return state_->peak_by_name;
+}
 Bytes Ledger::live_total(Place place) const {
   const std::scoped_lock lock(state_->mutex);
   return State::of(state_->total, place);
@@ -186,6 +196,7 @@ Bytes Ledger::adopted() const {
 void Ledger::reset_peaks() {
   const std::scoped_lock lock(state_->mutex);
   state_->peak = state_->live;
+  state_->peak_by_name = state_->live_by_name;
   state_->peak_total = state_->total;
 }
 

@@ -20,8 +20,9 @@ struct Caps {
   Bytes device{0}, host{0}, disk{0};  // host: pinned memory, too
 };
 
-/// Counts live and peak bytes by purpose and place. A tensor's bytes are given back when its storage dies,
-/// whoever holds it last. Thread-safe (the communicator's thread asks for scratch). One ledger a rank.
+/// Counts live and peak bytes by purpose and place, and by name. A tensor's bytes are given back when its
+/// storage dies, whoever holds it last. Thread-safe (the communicator's thread asks for scratch). One ledger a
+/// rank.
 class Ledger {
  public:
   explicit Ledger(at::Device device, const Caps& caps = {});
@@ -52,6 +53,7 @@ class Ledger {
   [[nodiscard]] Bytes live(Purpose purpose, Place place = Place::device) const;
   [[nodiscard]] Bytes peak(Purpose purpose, Place place = Place::device) const;
   [[nodiscard]] ByPlace<Bytes> peaks() const;
+  [[nodiscard]] ByName peaks_by_name() const;
   [[nodiscard]] Bytes live_total(Place place = Place::device) const;
   [[nodiscard]] Bytes peak_total(Place place = Place::device) const;  // of the sum
   [[nodiscard]] Bytes adopted() const;                                // live, of live_total()

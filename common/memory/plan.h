@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,7 +54,7 @@ class MemoryPlan {
  public:
   struct Item {
     Purpose purpose;
-    std::string name;     // the name the ledger will see, e.g. "grads"
+    std::string name;     // the ledger's, e.g. "grads"; buffers that are alike have one name
     std::string formula;  // of its bytes, for the reader: "4 P" (common/memory/formula.h)
     Bytes bytes;
     Place place = Place::device;
@@ -69,6 +70,12 @@ class MemoryPlan {
       if (item.purpose == purpose && item.place == place) sum += item.bytes;
     return sum;
   }
+  /// The sum of the buffers of each name.
+  [[nodiscard]] ByName by_name() const {
+    ByName sums;
+    for (const Item& item : items_) sums[{item.purpose, item.place, item.name}] += item.bytes;
+    return sums;
+  }
   /// All bytes at one place.
   [[nodiscard]] Bytes total(Place place = Place::device) const {
     Bytes sum;
@@ -81,5 +88,17 @@ class MemoryPlan {
  private:
   std::vector<Item> items_;
 };
+
+/// The names whose bytes are not as planned; a name that only one side has stands for 0 bytes on the other.
+struct PlannedFound {
+  Bytes planned, found;
+};
+inline std::map<BufferName, PlannedFound> differences(const ByName& planned, const ByName& found) {
+  std::map<BufferName, PlannedFound> all;
+  for (const auto& [buffer, bytes] : planned) all[buffer].planned = bytes;
+  for (const auto& [buffer, bytes] : found) all[buffer].found = bytes;
+  std::erase_if(all, [](const auto& entry) { return entry.second.planned == entry.second.found; });
+  return all;
+}
 
 }  // namespace sc

@@ -2,9 +2,14 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <string_view>
+
+#include "common/base/types.h"
 
 namespace sc {
 
@@ -55,6 +60,15 @@ class ByPlace {
  private:
   std::array<std::array<T, kPurposes>, kPlaces> values_{};
 };
+
+/// What a plan and the ledger call one buffer, or several alike.
+struct BufferName {
+  Purpose purpose{};
+  Place place{};
+  std::string name;
+  auto operator<=>(const BufferName&) const = default;
+};
+using ByName = std::map<BufferName, Bytes>;
 
 /// Calls f(purpose) for each, in the order in which tables show them; f(place) likewise.
 template <class F>

@@ -20,7 +20,7 @@ ActivationBuffers::ActivationBuffers(const Gpt& gpt, Ledger& ledger, const Buffe
     }
   }
   ws = gpt.allocate_workspace(ledger, of.head);
-  for (int i = 0; i < of.pending; ++i) pending.push_back(gpt.allocate_block_grads(ledger));
+  for (int i = 0; i < of.pending; ++i) pending.push_back(gpt.allocate_block_grads(ledger, "pending"));
   for (int i = 0; i < of.grads; ++i)
     grad_x.push_back(ledger.allocate(Purpose::workspace, "grad_x", slab, model.dtype));
   sums = ledger.zeros(Purpose::workspace, "sums", {4}, DType::f64);

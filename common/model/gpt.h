@@ -120,9 +120,10 @@ class Gpt {
   /// A named tensor inside a unit's vectors, in its shape.
   [[nodiscard]] at::Tensor view(int unit, const UnitTensors& tensors, std::string_view name) const;
 
-  /// Everything from the ledger. Bytes: plan_saved_bytes, plan_block_grads_bytes, plan_workspace_bytes.
+  /// Everything from the ledger, as "saved", `name` and "workspace". Bytes: plan_saved_bytes,
+  /// plan_block_grads_bytes, plan_workspace_bytes.
   [[nodiscard]] BlockSaved allocate_saved(Ledger& ledger) const;
-  [[nodiscard]] BlockGrads allocate_block_grads(Ledger& ledger) const;
+  [[nodiscard]] BlockGrads allocate_block_grads(Ledger& ledger, const char* name) const;
   [[nodiscard]] Workspace allocate_workspace(Ledger& ledger, bool with_head = true) const;
 
   [[nodiscard]] const ParamLayout& layout() const { return layout_; }
@@ -132,7 +133,8 @@ class Gpt {
   [[nodiscard]] at::Tensor view(int unit, const UnitTensors& tensors, std::size_t index) const;
   void forward_to_gelu(int unit, const UnitTensors& params, const at::Tensor& x, BlockSaved& s,
                        at::Tensor& gelu) const;
-  [[nodiscard]] BlockSaved allocate_block(Ledger& ledger, Purpose purpose, bool with_gelu) const;
+  [[nodiscard]] BlockSaved allocate_block(Ledger& ledger, Purpose purpose, const char* name,
+                                          bool with_gelu) const;
   void head_norm(const UnitTensors& ln_f, const at::Tensor& x, Workspace& ws) const;
 
   GptShape shape_;

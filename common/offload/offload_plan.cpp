@@ -43,14 +43,6 @@ std::vector<std::int64_t> sizes_of(const ParamLayout& layout, int pool) {
   return sizes;
 }
 
-namespace {
-
-std::string name_of_buffer(const char* what, std::size_t buffer) {
-  return std::string(what) + (buffer == 0 ? ", unit 0" : buffer == 1 ? ", last unit" : ", a block");
-}
-
-}  // namespace
-
 void plan_device(const RunShape& shape, const HostOptions& options, const Keeps& keeps, MemoryPlan& plan) {
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout(shape.workload.model, shape.world);
@@ -97,18 +89,19 @@ CommPlan plan_operations(const RunShape& shape, const HostOptions& options) {
   const std::int64_t micro = micro_batches_of(shape);
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const Elements size(layout.unit(unit).sharded_size);
-    plan.add(CommKind::all_gather, precision.dtype, size, shape.world, {OpPurpose::parameters, unit},
+    plan.add({CommKind::all_gather, precision.dtype, size, shape.world}, {OpPurpose::parameters, unit},
              gathers_of(layout, options, micro, unit));
-    plan.add(CommKind::reduce_scatter, precision.grad_dtype, size, shape.world, {OpPurpose::gradients, unit},
-             micro);
+    plan.add({CommKind::reduce_scatter, precision.grad_dtype, size, shape.world},
+             {OpPurpose::gradients, unit}, micro);
   }
   for (const Piece& piece : cut_pieces(layout, shape.rank, options.piece)) {
     const Elements size(piece.range.size());
-    plan.add(CommKind::to_host, precision.grad_dtype, size, WorldSize{1}, {OpPurpose::gradients, piece.unit});
-    plan.add(CommKind::to_device, precision.dtype, size, WorldSize{1}, {OpPurpose::parameters, piece.unit});
+    plan.add({CommKind::to_host, precision.grad_dtype, size, WorldSize{1}},
+             {OpPurpose::gradients, piece.unit});
+    plan.add({CommKind::to_device, precision.dtype, size, WorldSize{1}}, {OpPurpose::parameters, piece.unit});
   }
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4), shape.world, {OpPurpose::sums});
-  plan.add(CommKind::to_host, DType::f64, Elements(4), WorldSize{1}, {OpPurpose::scalars});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
+  plan.add({CommKind::to_host, DType::f64, Elements(4), WorldSize{1}}, {OpPurpose::scalars});
   return plan;
 }
 

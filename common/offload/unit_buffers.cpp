@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/model/unit_views.h"
+#include "common/strategy/pool_gathers.h"
 
 namespace sc {
 namespace {
@@ -65,7 +66,7 @@ UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const H
   const PrecisionConfig& precision = context.shape.workload.precision;
   const std::int64_t world = to_int(context.shape.world), units = layout.num_units();
   const Elements whole = layout.arena_size(), slice = whole / world;
-  const auto flat = [&](Purpose purpose, const char* name, std::int64_t n, DType dtype) {
+  const auto flat = [&](Purpose purpose, const std::string& name, std::int64_t n, DType dtype) {
     return context.ledger.zeros(purpose, name, {n}, dtype);
   };
   const at::Tensor small = flat(Purpose::workspace, "squares, scalars", 4 * units + 4, DType::f64);
@@ -81,16 +82,19 @@ UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const H
     if (keeps.parameters)
       params_shard = zeros_in_window(context, Purpose::parameters, "params_shard", slice, precision.dtype);
     for (const std::int64_t n : sizes_of(layout, pool_of(layout, options)))
-      params.push_back(
-          zeros_in_window(context, Purpose::parameters, "params_full", Elements(n), precision.dtype));
+      params.push_back(zeros_in_window(context, Purpose::parameters,
+                                       name_of_buffer("params_full", params.size()), Elements(n),
+                                       precision.dtype));
   }
   resident_.assign(is_whole ? static_cast<std::size_t>(units) : params.size(), -1);
   const bool several = keeps.gradients || micro_batches_of(context.shape) > 1;
   if (several) grads_shard = flat(Purpose::gradients, "grads_shard", slice.value(), precision.grad_dtype);
   for (const std::int64_t n : sizes_of(layout, kGradPool)) {
-    grads.push_back(flat(Purpose::gradients, "grads_full", n, precision.grad_dtype));
+    const std::size_t b = grads.size();
+    grads.push_back(flat(Purpose::gradients, name_of_buffer("grads_full", b), n, precision.grad_dtype));
     if (several)
-      scratch_[grads.size() - 1] = flat(Purpose::gradients, "grads_scratch", n / world, precision.grad_dtype);
+      scratch_[b] =
+          flat(Purpose::gradients, name_of_buffer("grads_scratch", b), n / world, precision.grad_dtype);
   }
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const std::int64_t size = layout.unit(unit).sharded_size;

@@ -29,8 +29,9 @@ void plan_messages(const RunShape& shape, const Share& share, const std::vector<
   const Elements message(w.batch.micro * w.batch.sequence * w.model.width);
   for (const pipedream::Action& action : actions) {
     if (!pipedream::is_message(action.kind)) continue;
-    plan.add(pipedream::is_send(action.kind) ? CommKind::send : CommKind::recv, w.precision.dtype, message,
-             shape.world, share.what(action));
+    plan.add({pipedream::is_send(action.kind) ? CommKind::send : CommKind::recv, w.precision.dtype, message,
+              shape.world},
+             share.what(action));
   }
 }
 

@@ -195,11 +195,16 @@ std::string format_plan_table(const std::vector<RankPlan>& ranks, WorldSize worl
 std::string format_predicted_measured(const MemoryPlan& memory, const CommPlan& comm,
                                       const Measured& measured, WorldSize world, Rank rank) {
   Rows bytes = {{fmt::format("peak bytes of rank {}", to_int(rank)), "predicted", "measured"}};
+  const auto unlike = differences(memory.by_name(), measured.peak_by_name);
   for_each_place([&](Place place) {
     for_each_purpose([&](Purpose purpose) {
       const Bytes found = measured.peak.at(purpose, place), planned = memory.of(purpose, place);
       if (planned.value() != 0 || found.value() != 0)
         compare(row_name(purpose, place), planned.value(), found.value(), bytes);
+      if (planned == found) return;
+      for (const auto& [buffer, its] : unlike)
+        if (buffer.purpose == purpose && buffer.place == place)
+          compare("  " + buffer.name, its.planned.value(), its.found.value(), bytes);
     });
     if (place == Place::device) compare("total", memory.total().value(), measured.peak_total.value(), bytes);
   });

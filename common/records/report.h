@@ -17,6 +17,7 @@ namespace sc {
 /// What one rank's ledger and recording found.
 struct Measured {
   ByPlace<Bytes> peak;
+  ByName peak_by_name;
   Bytes peak_total;     // peak of the sum on the device
   CommPlan operations;  // of one training step
 };
@@ -60,11 +61,11 @@ struct RankPlan {
 std::string format_plan_table(const std::vector<RankPlan>& ranks, WorldSize world, std::int64_t alike = 1);
 
 /// The same numbers side by side: purposes, their total, operations and bytes sent by `rank`; a row that
-/// differs says so.
+/// differs says so, and a purpose that does names the buffers that do.
 std::string format_predicted_measured(const MemoryPlan& memory, const CommPlan& comm,
                                       const Measured& measured, WorldSize world, Rank rank);
 
-/// Whether every row of it is equal.
+/// Whether every row of it is equal; names of buffers may differ.
 bool as_predicted(const MemoryPlan& memory, const CommPlan& comm, const Measured& measured);
 
 }  // namespace sc

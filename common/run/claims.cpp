@@ -26,6 +26,7 @@ void Claims::begin() {
 void Claims::check(const CommPlan& operations, std::int64_t step) {
   Measured& found = measured_.emplace();
   found.peak = books_.ledger.peaks();
+  found.peak_by_name = books_.ledger.peaks_by_name();
   found.peak_total = books_.ledger.peak_total();
   found.operations = operations;
   if (!as_predicted(memory_, operations_, found)) {

@@ -10,14 +10,9 @@ void CommPlan::add(const Operation& op, std::int64_t times) {
   if (op.elements.value() > 0 && times > 0) count[op] += times;
 }
 
-void CommPlan::add(CommKind kind, DType dtype, Elements elements, WorldSize ranks, std::int64_t times) {
-  add(Operation{kind, dtype, elements, ranks}, times);
-}
-
-// NOLINTNEXTLINE(readability-function-size): an operation's parts, and how often
-void CommPlan::add(CommKind kind, DType dtype, Elements elements, WorldSize ranks, const What& what,
-                   std::int64_t times) {
-  add(Operation{kind, dtype, elements, ranks, 1, what.purpose, what.unit}, times);
+void CommPlan::add(Operation op, const What& what, std::int64_t times) {
+  op.purpose = what.purpose, op.unit = what.unit;
+  add(op, times);
 }
 
 CommPlan CommPlan::without_names() const {

@@ -107,9 +107,7 @@ struct CommPlan {
   std::map<Operation, std::int64_t> count;
   /// An operation of nothing is none.
   void add(const Operation& op, std::int64_t times = 1);
-  void add(CommKind kind, DType dtype, Elements elements, WorldSize ranks, std::int64_t times = 1);
-  void add(CommKind kind, DType dtype, Elements elements, WorldSize ranks, const What& what,
-           std::int64_t times = 1);
+  void add(Operation op, const What& what, std::int64_t times = 1);
   /// The same operations, alike ones together: what tables show.
   [[nodiscard]] CommPlan without_names() const;
   bool operator==(const CommPlan&) const = default;

@@ -68,10 +68,11 @@ CommPlan DataParallelPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const ParamLayout layout = layout_of(shape);
   for (const Bucket& bucket : make_buckets(layout, options_.bucket)) {
-    plan.add(CommKind::all_reduce, shape.workload.precision.reduce_dtype, Elements(bucket.range.size()),
-             shape.world, {OpPurpose::gradients, unit_of(layout, bucket)});
+    plan.add({CommKind::all_reduce, shape.workload.precision.reduce_dtype, Elements(bucket.range.size()),
+              shape.world},
+             {OpPurpose::gradients, unit_of(layout, bucket)});
   }
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4), shape.world, {OpPurpose::sums});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
   return plan;
 }
 

@@ -42,12 +42,12 @@ CommPlan Zero1Plans::comm_plan(const RunShape& shape) const {
   const ParamLayout layout = layout_of(shape);
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const Elements size(layout.unit(unit).sharded_size);
-    plan.add(CommKind::reduce_scatter, shape.workload.precision.grad_dtype, size, shape.world,
+    plan.add({CommKind::reduce_scatter, shape.workload.precision.grad_dtype, size, shape.world},
              {OpPurpose::gradients, unit});
-    plan.add(CommKind::all_gather, shape.workload.precision.dtype, size, shape.world,
+    plan.add({CommKind::all_gather, shape.workload.precision.dtype, size, shape.world},
              {OpPurpose::parameters, unit});
   }
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4), shape.world, {OpPurpose::sums});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
   return plan;
 }
 

@@ -16,7 +16,7 @@ Zero2::Zero2(RunContext& context, const Options& options)
       scratch_(kGradBuffers) {
   const Elements psi = layout_.arena_size(), slice = psi / to_int(context.shape.world);
   const PrecisionConfig& precision = context.shape.workload.precision;
-  const auto gradient = [&](const char* name, std::int64_t n) {
+  const auto gradient = [&](const std::string& name, std::int64_t n) {
     return n == 0 ? at::Tensor() : context.ledger.zeros(Purpose::gradients, name, {n}, precision.grad_dtype);
   };
   params_full_ =
@@ -26,9 +26,10 @@ Zero2::Zero2(RunContext& context, const Options& options)
   const auto sizes = grad_buffer_sizes(layout_);
   std::vector<at::Tensor> full;
   for (std::size_t buffer = 0; buffer < kGradBuffers; ++buffer) {
-    full.push_back(gradient("grads_full", sizes[buffer]));
+    full.push_back(gradient(std::string("grads_full") + kGradBufferNames[buffer], sizes[buffer]));
     if (scratch && options.bucket == 0)
-      scratch_[buffer] = gradient("grads_scratch", sizes[buffer] / to_int(context.shape.world));
+      scratch_[buffer] = gradient(std::string("grads_scratch") + kGradBufferNames[buffer],
+                                  sizes[buffer] / to_int(context.shape.world));
   }
   const at::Tensor grads_shard = gradient("grads_shard", slice.value());
   if (options.bucket > 0) bucket_.emplace(context, layout_, options.bucket, grads_shard, scratch);

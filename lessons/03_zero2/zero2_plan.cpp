@@ -72,16 +72,17 @@ CommPlan Zero2Plans::comm_plan(const RunShape& shape) const {
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const Elements size(layout.unit(unit).sharded_size);
     if (options_.bucket == 0)
-      plan.add(CommKind::reduce_scatter, precision.grad_dtype, size, shape.world,
+      plan.add({CommKind::reduce_scatter, precision.grad_dtype, size, shape.world},
                {OpPurpose::gradients, unit}, times);
-    plan.add(CommKind::all_gather, precision.dtype, size, shape.world, {OpPurpose::parameters, unit});
+    plan.add({CommKind::all_gather, precision.dtype, size, shape.world}, {OpPurpose::parameters, unit});
   }
   if (options_.bucket > 0) {
     for (const ShardBucket& b : make_shard_buckets(layout, options_.bucket))
-      plan.add(CommKind::reduce_scatter, precision.grad_dtype, Elements(b.range.size() * to_int(shape.world)),
-               shape.world, {OpPurpose::gradients, unit_of(layout, b)}, times);
+      plan.add({CommKind::reduce_scatter, precision.grad_dtype,
+                Elements(b.range.size() * to_int(shape.world)), shape.world},
+               {OpPurpose::gradients, unit_of(layout, b)}, times);
   }
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4), shape.world, {OpPurpose::sums});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
   return plan;
 }
 

@@ -1,4 +1,5 @@
 // What lesson 04 takes from the ledger, as zero3_plan.cpp says.
+#include "common/strategy/pool_gathers.h"
 #include "zero3.h"
 #include "zero3_buffers.h"
 
@@ -17,10 +18,10 @@ Zero3::Zero3(RunContext& context, const Options& options)
   const PrecisionConfig& precision = context.shape.workload.precision;
   const std::int64_t world = to_int(context.shape.world);
   const Elements slice = layout_.arena_size() / world, whole = layout_.arena_size(Segment::whole);
-  const auto flat = [&](Purpose purpose, const char* name, std::int64_t n, DType dtype) {
+  const auto flat = [&](Purpose purpose, const std::string& name, std::int64_t n, DType dtype) {
     return n == 0 ? at::Tensor() : context.ledger.zeros(purpose, name, {n}, dtype);
   };
-  const auto gathered = [&](const char* name, std::int64_t n) {
+  const auto gathered = [&](const std::string& name, std::int64_t n) {
     return n == 0 ? at::Tensor()
                   : zeros_in_window(context, Purpose::parameters, name, Elements(n), precision.dtype);
   };
@@ -37,14 +38,17 @@ Zero3::Zero3(RunContext& context, const Options& options)
   };
   std::vector<at::Tensor> params, grads;
   for (const UnitLayout& u : sizes_of(layout_, static_cast<std::size_t>(2 + pool), pool))
-    params.push_back(gathered("params_full", u.sharded_size));
+    params.push_back(gathered(name_of_buffer("params_full", params.size()), u.sharded_size));
   resident_.assign(params.size(), -1);
   for (const UnitLayout& u : sizes_of(layout_, kZero3GradBuffers, 2)) {
     const std::int64_t sharded = u.sharded_size / world, size = sharded + u.whole_size / world;
-    grads.push_back(flat(Purpose::gradients, "grads_full", size * world, precision.grad_dtype));
+    const std::size_t b = grads.size();
+    grads.push_back(
+        flat(Purpose::gradients, name_of_buffer("grads_full", b), size * world, precision.grad_dtype));
     if (micro_batches_of(context.shape) == 1) continue;
-    const at::Tensor beside = flat(Purpose::gradients, "grads_scratch", size, precision.grad_dtype);
-    scratch_[grads.size() - 1] = {part(beside, 0, sharded), part(beside, sharded, size - sharded)};
+    const at::Tensor beside =
+        flat(Purpose::gradients, name_of_buffer("grads_scratch", b), size, precision.grad_dtype);
+    scratch_[b] = {part(beside, 0, sharded), part(beside, sharded, size - sharded)};
   }
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     const UnitLayout& u = layout_.unit(unit);

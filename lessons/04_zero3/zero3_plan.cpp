@@ -25,15 +25,6 @@ FieldTable<Zero3Options> Zero3Plans::table() const {
   return table;
 }
 
-namespace {
-
-// What a plan calls one.
-std::string name_of_buffer(const char* what, std::size_t buffer) {
-  return std::string(what) + (buffer == 0 ? ", unit 0" : buffer == 1 ? ", last unit" : ", a block");
-}
-
-}  // namespace
-
 MemoryPlan Zero3Plans::memory_plan(const RunShape& shape) const {
   refuse_other_reduce_dtype(shape);
   MemoryPlan plan;
@@ -81,13 +72,13 @@ CommPlan Zero3Plans::comm_plan(const RunShape& shape) const {
     const UnitLayout& u = layout.unit(unit);
     const Elements sharded(u.sharded_size), whole(u.whole_size);
     const What params{OpPurpose::parameters, unit}, grads{OpPurpose::gradients, unit};
-    plan.add(CommKind::all_gather, precision.dtype, sharded, shape.world, params,
+    plan.add({CommKind::all_gather, precision.dtype, sharded, shape.world}, params,
              gathers_of(layout, pool_of(layout, options_), micro, unit));
-    plan.add(CommKind::all_gather, precision.dtype, whole, shape.world, params);
-    plan.add(CommKind::reduce_scatter, precision.grad_dtype, sharded, shape.world, grads, micro);
-    plan.add(CommKind::reduce_scatter, precision.grad_dtype, whole, shape.world, grads, micro);
+    plan.add({CommKind::all_gather, precision.dtype, whole, shape.world}, params);
+    plan.add({CommKind::reduce_scatter, precision.grad_dtype, sharded, shape.world}, grads, micro);
+    plan.add({CommKind::reduce_scatter, precision.grad_dtype, whole, shape.world}, grads, micro);
   }
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4), shape.world, {OpPurpose::sums});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
   return plan;
 }
 

@@ -121,16 +121,17 @@ CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
     const What params{OpPurpose::parameters, piece.unit}, states{OpPurpose::states, piece.unit};
     const std::int64_t times =
         by_gathers ? gathers_of(layout, options_, micro_batches_of(shape), piece.unit) : 1;
-    plan.add(CommKind::to_device, shape.workload.precision.dtype, Elements(piece.range.size()), WorldSize{1},
-             params, times - 1);
+    plan.add(
+        {CommKind::to_device, shape.workload.precision.dtype, Elements(piece.range.size()), WorldSize{1}},
+        params, times - 1);
     if (params_on_disk(options_) > 0) {
       const Elements extent(window.params_extent(piece.range.size()).value() / 4);
-      plan.add(CommKind::disk_read, DType::f32, extent, WorldSize{1}, params, times);
-      plan.add(CommKind::disk_write, DType::f32, extent, WorldSize{1}, params);
+      plan.add({CommKind::disk_read, DType::f32, extent, WorldSize{1}}, params, times);
+      plan.add({CommKind::disk_write, DType::f32, extent, WorldSize{1}}, params);
     }
     const Elements extent(extent_of(piece.range.size()).value() / 4);
-    plan.add(CommKind::disk_read, DType::f32, extent, WorldSize{1}, states);
-    plan.add(CommKind::disk_write, DType::f32, extent, WorldSize{1}, states);
+    plan.add({CommKind::disk_read, DType::f32, extent, WorldSize{1}}, states);
+    plan.add({CommKind::disk_write, DType::f32, extent, WorldSize{1}}, states);
   }
   return plan;
 }

@@ -65,9 +65,9 @@ CommPlan PipelinePlans::comm_plan(const RunShape& shape) const {
     const WorldSize replicas{share.replicas};
     const What grads{OpPurpose::gradients, unit}, params{OpPurpose::parameters, unit};
     if (share.shards == 1)
-      return plan.add(CommKind::all_reduce, w.precision.grad_dtype, Elements(elements), replicas, grads);
-    plan.add(CommKind::reduce_scatter, w.precision.grad_dtype, Elements(elements), replicas, grads);
-    plan.add(CommKind::all_gather, w.precision.dtype, Elements(elements), replicas, params);
+      return plan.add({CommKind::all_reduce, w.precision.grad_dtype, Elements(elements), replicas}, grads);
+    plan.add({CommKind::reduce_scatter, w.precision.grad_dtype, Elements(elements), replicas}, grads);
+    plan.add({CommKind::all_gather, w.precision.dtype, Elements(elements), replicas}, params);
   };
   if (share.replicas > 1) {
     for (int unit = 0; unit < share.layout.num_units(); ++unit)
@@ -87,7 +87,7 @@ CommPlan PipelinePlans::comm_plan(const RunShape& shape) const {
               .purpose = OpPurpose::gradients,
               .unit = 0});
   }
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4), shape.world, {OpPurpose::sums});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
   return plan;
 }
 

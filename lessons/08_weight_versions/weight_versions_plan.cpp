@@ -60,9 +60,9 @@ CommPlan WeightVersionsPlans::comm_plan(const RunShape& shape) const {
   const Endless endless(shape, options_);
   plan_messages(shape, endless.share,
                 endless.windows.window(endless.share.stage, pipedream::Windows::kSteady), plan);
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4), shape.world, {OpPurpose::sums},
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums},
            endless.updates_a_step);
-  plan.add(CommKind::to_host, DType::f64, Elements(Endless::kResult), WorldSize{1}, {OpPurpose::sums});
+  plan.add({CommKind::to_host, DType::f64, Elements(Endless::kResult), WorldSize{1}}, {OpPurpose::sums});
   return plan;
 }
 

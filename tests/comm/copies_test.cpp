@@ -108,8 +108,8 @@ TEST(Copies, AreOperationsOfTheRecord) {
   at::Tensor two = host.narrow(0, 0, 2);
   EXPECT_THROW(copies.to_device(host, two).wait(), InputError);
   CommPlan expected;
-  expected.add(CommKind::to_host, DType::bf16, Elements(64), WorldSize{1}, {OpPurpose::gradients, 3});
-  expected.add(CommKind::to_device, DType::bf16, Elements(64), WorldSize{1});
+  expected.add({CommKind::to_host, DType::bf16, Elements(64), WorldSize{1}}, {OpPurpose::gradients, 3});
+  expected.add({CommKind::to_device, DType::bf16, Elements(64), WorldSize{1}});
   EXPECT_TRUE(comm.recorded("train", 2) == expected) << "the refused one counts nowhere";
   EXPECT_EQ(moved_bytes(expected, Way::wire, Rank{0}), Bytes(0));
   EXPECT_EQ(moved_bytes(expected, Way::link, Rank{0}), Bytes(2 * 128));

@@ -129,7 +129,7 @@ TEST(RecordOfLateTickets, WhatABackendRefusesCountsNowhere) {
   late.while_issuing = nullptr;
   comm.all_reduce(t).wait();
   CommPlan two;
-  two.add(CommKind::all_reduce, DType::f32, Elements(10), WorldSize{1}, 2);
+  two.add({CommKind::all_reduce, DType::f32, Elements(10), WorldSize{1}}, 2);
   EXPECT_TRUE(comm.recorded("train", 0) == two);
   EXPECT_EQ(comm.record().operations(), 2);
   EXPECT_EQ(comm.record().spans().size(), 2u);

@@ -43,10 +43,10 @@ TEST(Record, CountsByPhaseAndStep) {
     comm.all_gather(shard, full).wait();
 
     CommPlan third, fourth, check;
-    third.add(CommKind::all_reduce, DType::f32, Elements(10), WorldSize{2}, 2);
-    fourth.add(CommKind::reduce_scatter, DType::f64, Elements(8), WorldSize{2});
-    fourth.add(CommKind::broadcast, DType::f32, Elements(10), WorldSize{2});
-    check.add(CommKind::all_gather, DType::f64, Elements(8), WorldSize{2});
+    third.add({CommKind::all_reduce, DType::f32, Elements(10), WorldSize{2}}, 2);
+    fourth.add({CommKind::reduce_scatter, DType::f64, Elements(8), WorldSize{2}});
+    fourth.add({CommKind::broadcast, DType::f32, Elements(10), WorldSize{2}});
+    check.add({CommKind::all_gather, DType::f64, Elements(8), WorldSize{2}});
     EXPECT_TRUE(comm.recorded("train", 3) == third);
     EXPECT_TRUE(comm.recorded("train", 4) == fourth);
     EXPECT_TRUE(comm.recorded("check", 4) == check);
@@ -70,7 +70,7 @@ TEST(Record, KnowsWhatAnOperationCarriesAndHowItsGroupLies) {
     same_parity->all_reduce(t, {OpPurpose::gradients, 3}).wait();
     uneven->all_reduce(t).wait();
     CommPlan expected;
-    expected.add(CommKind::all_reduce, DType::f32, Elements(10), WorldSize{4}, {OpPurpose::sums});
+    expected.add({CommKind::all_reduce, DType::f32, Elements(10), WorldSize{4}}, {OpPurpose::sums});
     expected.add({CommKind::all_reduce, DType::f32, Elements(10), WorldSize{2}, 2, OpPurpose::gradients, 3});
     expected.add({CommKind::all_reduce, DType::f32, Elements(10), uneven->size(), me == 2 ? 1 : 0});
     EXPECT_TRUE(comm.recorded("train", 0) == expected) << "rank " << me;

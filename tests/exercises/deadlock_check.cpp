@@ -32,8 +32,8 @@ std::string check() {
       World world(ranks);
       pass_and_compare(world, n);
       CommPlan plan;
-      plan.add(CommKind::send, DType::f32, Elements(n), WorldSize{ranks});
-      plan.add(CommKind::recv, DType::f32, Elements(n), WorldSize{ranks});
+      plan.add({CommKind::send, DType::f32, Elements(n), WorldSize{ranks}});
+      plan.add({CommKind::recv, DType::f32, Elements(n), WorldSize{ranks}});
       for (int r = 0; r < ranks; ++r) {
         require(world.issued(r) == plan, std::to_string(ranks) + " ranks: one message of " +
                                              std::to_string(n) + " elements a rank is enough");

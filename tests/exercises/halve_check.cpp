@@ -74,8 +74,8 @@ void check_world(int ranks) {
   });
   CommPlan target;
   for (const std::int64_t n : kUnits) {
-    target.add(CommKind::reduce_scatter, DType::f32, Elements(n), WorldSize{ranks});
-    target.add(CommKind::all_gather, DType::f32, Elements(n), WorldSize{ranks});
+    target.add({CommKind::reduce_scatter, DType::f32, Elements(n), WorldSize{ranks}});
+    target.add({CommKind::all_gather, DType::f32, Elements(n), WorldSize{ranks}});
   }
   for (int r = 0; r < ranks; ++r) {
     const std::string where = std::to_string(ranks) + " ranks, rank " + std::to_string(r) + ": ";

@@ -101,7 +101,7 @@ void check_world(int ranks, const std::vector<Range>& buckets) {
   });
   CommPlan plan;
   for (const Range& bucket : buckets)
-    plan.add(CommKind::all_reduce, DType::f32, Elements(bucket.size()), WorldSize{ranks});
+    plan.add({CommKind::all_reduce, DType::f32, Elements(bucket.size()), WorldSize{ranks}});
   for (int r = 0; r < ranks; ++r) {
     const MadeUpBackward& mine = *backward[static_cast<std::size_t>(r)];
     const std::string where = std::to_string(buckets.size()) + " buckets, rank " + std::to_string(r) + ": ";

@@ -81,7 +81,7 @@ void check_world(int ranks, int blocks, bool watched) {
                                            std::to_string(blocks) + " blocks were computed");
   });
   CommPlan plan;
-  plan.add(CommKind::all_gather, DType::f32, Elements(kSize), WorldSize{ranks}, blocks);
+  plan.add({CommKind::all_gather, DType::f32, Elements(kSize), WorldSize{ranks}}, blocks);
   for (int r = 0; r < ranks; ++r)
     require(world->issued(r) == plan, "one all-gather a block is needed, and nothing else");
 }

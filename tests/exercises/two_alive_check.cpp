@@ -93,7 +93,7 @@ void check_world(int ranks, bool watched) {
     peak[me] = ledger.peak(Purpose::gradients);
   });
   CommPlan plan;
-  plan.add(CommKind::reduce_scatter, DType::f32, Elements(kSize), WorldSize{ranks}, kBlocks);
+  plan.add({CommKind::reduce_scatter, DType::f32, Elements(kSize), WorldSize{ranks}}, kBlocks);
   constexpr Bytes kTwo{2 * kSize * 4};
   for (int r = 0; r < ranks; ++r) {
     const auto me = static_cast<std::size_t>(r);

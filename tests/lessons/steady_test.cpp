@@ -133,11 +133,12 @@ TEST(SteadyMessages, AreThoseOfEachEdge) {
         const int edges = (stage > 0 ? 1 : 0) + (stage + 1 < stages ? 1 : 0);
         CommPlan expected;
         if (edges > 0) {
-          expected.add(CommKind::send, DType::f32, Elements(180), WorldSize{stages}, edges * micro_batches);
-          expected.add(CommKind::recv, DType::f32, Elements(180), WorldSize{stages}, edges * micro_batches);
+          expected.add({CommKind::send, DType::f32, Elements(180), WorldSize{stages}}, edges * micro_batches);
+          expected.add({CommKind::recv, DType::f32, Elements(180), WorldSize{stages}}, edges * micro_batches);
         }
-        expected.add(CommKind::all_reduce, DType::f64, Elements(4), WorldSize{stages}, micro_batches / every);
-        expected.add(CommKind::to_host, DType::f64, Elements(5), WorldSize{1}, 1);
+        expected.add({CommKind::all_reduce, DType::f64, Elements(4), WorldSize{stages}},
+                     micro_batches / every);
+        expected.add({CommKind::to_host, DType::f64, Elements(5), WorldSize{1}}, 1);
         for (const VersionRule rule : {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync})
           EXPECT_TRUE(WeightVersionsPlans(options_of(rule, every))
                           .comm_plan(shape_of(stages, micro_batches, stage))

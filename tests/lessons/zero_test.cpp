@@ -245,6 +245,23 @@ TEST(Zero2, OneMicroBatchNeedsNoScratch) {
   EXPECT_LT(gradients(ranks[0]), gradients(more[0]));
 }
 
+// Bytes by purpose are equal all the same: names alone tell the buffers apart.
+TEST(Zero2, ABufferOfAnotherNameIsFound) {
+  const test::RankResult rank = test::run_local<Zero2>(2, odd_workload(), {}, 1).at(0);
+  EXPECT_TRUE(test::named_as_planned(rank.peak_by_name, rank.memory_plan.by_name()));
+  MemoryPlan other;
+  for (const MemoryPlan::Item& item : rank.memory_plan.items())
+    other.add(item.purpose, item.name == "grads_full, last unit" ? "grads_full" : item.name, item.formula,
+              item.bytes, item.place);
+  EXPECT_EQ(other.of(Purpose::gradients), rank.memory_plan.of(Purpose::gradients));
+  const ::testing::AssertionResult found = test::named_as_planned(rank.peak_by_name, other.by_name());
+  EXPECT_FALSE(found);
+  const std::string text = found.message();
+  EXPECT_NE(text.find("gradients, device, 'grads_full': planned 160, found 0"), std::string::npos) << text;
+  EXPECT_NE(text.find("gradients, device, 'grads_full, last unit': planned 0, found 160"), std::string::npos)
+      << text;
+}
+
 TEST_P(ZeroWorlds, Zero3TwentySteps) {
   const Workload w = odd_workload();
   expect_equal_world(test::run_local<Zero3>(GetParam(), w, {}, 20),

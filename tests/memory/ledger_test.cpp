@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "common/base/check.h"
 #include "common/memory/allocator_witness.h"
 #include "common/memory/host_pages.h"
+#include "common/memory/plan.h"
 
 namespace sc {
 namespace {
@@ -38,6 +40,50 @@ TEST(Ledger, PeakOfTheSumIsNotTheSumOfPeaks) {
   ledger.reset_peaks();
   EXPECT_EQ(ledger.peak_total(), Bytes(128));
   EXPECT_EQ(ledger.peak(Purpose::gradients), Bytes(0));
+}
+
+// Equal names add up where they are alive at once; a name means one purpose at one place.
+TEST(Ledger, CountsByName) {
+  Ledger ledger(at::kCPU);
+  at::Tensor a = ledger.allocate(Purpose::gradients, "grads", {2}, DType::f32);
+  { at::Tensor b = ledger.allocate(Purpose::gradients, "grads", {3}, DType::f32); }
+  { at::Tensor c = ledger.allocate(Purpose::gradients, "grads", {1}, DType::f32); }
+  at::Tensor host = ledger.allocate(Purpose::gradients, "grads", {8}, DType::f32, Place::host);
+  const std::shared_ptr<void> file =
+      ledger.reserve(Purpose::momentum, "momentum on disk", Bytes(1000), Place::disk);
+  {
+    at::Tensor window = ledger.adopt(Purpose::parameters, "window", {5}, DType::f32,
+                                     std::make_shared<std::array<float, 5>>());
+  }
+  const ByName expected = {{{Purpose::gradients, Place::device, "grads"}, Bytes(20)},
+                           {{Purpose::gradients, Place::host, "grads"}, Bytes(32)},
+                           {{Purpose::momentum, Place::disk, "momentum on disk"}, Bytes(1000)},
+                           {{Purpose::parameters, Place::device, "window"}, Bytes(20)}};
+  EXPECT_EQ(ledger.peaks_by_name(), expected);
+  ledger.reset_peaks();
+  const ByName live = {{{Purpose::gradients, Place::device, "grads"}, Bytes(8)},
+                       {{Purpose::gradients, Place::host, "grads"}, Bytes(32)},
+                       {{Purpose::momentum, Place::disk, "momentum on disk"}, Bytes(1000)}};
+  EXPECT_TRUE(differences(live, ledger.peaks_by_name()).empty());
+}
+
+TEST(MemoryPlan, AddsWhatHasOneNameAndFindsNamesThatDiffer) {
+  MemoryPlan plan;
+  plan.add(Purpose::parameters, "params_full, a block", "4 unit", Bytes(40));
+  plan.add(Purpose::parameters, "params_full, a block", "4 unit", Bytes(40));
+  plan.add(Purpose::gradients, "grads", "4 P", Bytes(8));
+  plan.add(Purpose::gradients, "none", "0", Bytes(0));
+  const BufferName params{Purpose::parameters, Place::device, "params_full, a block"},
+      grads{Purpose::gradients, Place::device, "grads"},
+      other{Purpose::gradients, Place::device, "gradients"};
+  EXPECT_EQ(plan.by_name().at(params), Bytes(80));
+  EXPECT_TRUE(differences(plan.by_name(), {{params, Bytes(80)}, {grads, Bytes(8)}}).empty());
+  const auto unlike = differences(plan.by_name(), {{params, Bytes(80)}, {other, Bytes(8)}});
+  ASSERT_EQ(unlike.size(), 2);
+  EXPECT_EQ(unlike.at(grads).planned, Bytes(8));
+  EXPECT_EQ(unlike.at(grads).found, Bytes(0));
+  EXPECT_EQ(unlike.at(other).planned, Bytes(0));
+  EXPECT_EQ(unlike.at(other).found, Bytes(8));
 }
 
 TEST(Ledger, PlacesAreCountedApart) {

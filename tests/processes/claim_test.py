@@ -10,7 +10,7 @@ EXPECTED = {
     "allocation": r"rank \d: LibTorch's allocator handed out [\d]+ bytes in step 1; the ledger knows \d+, one operation may take \d+ "
                   r"for itself: \d{7} bytes went beside the ledger",
     "buffer": r"rank \d: step 1 did not hold what was predicted\n" + SOMETHING +
-              r"  stash  +0  1,048,576  DIFFERENT\n" + SOMETHING + r".*",
+              r"  stash  +0  1,048,576  DIFFERENT\n    kept  +0  1,048,576  DIFFERENT\n" + SOMETHING + r".*",
     "broadcast": r"rank \d: step 1 did not hold what was predicted\n" + SOMETHING +
                  r"  broadcast of 1 f32  +0  +1  DIFFERENT\n" + SOMETHING + r".*",
     "purpose": r"rank \d: step 1 did not hold what was predicted\n" + SOMETHING +

@@ -35,7 +35,7 @@ RunRecord some_run(const std::string& lesson, std::int64_t gradients, double sec
 
 RunRecord reduced(RunRecord r, CommKind kind, std::int64_t times) {
   for (RankRecord& rank : r.ranks)
-    rank.measured_operations->add(kind, DType::f32, Elements(1000), WorldSize{r.world}, times);
+    rank.measured_operations->add({kind, DType::f32, Elements(1000), WorldSize{r.world}}, times);
   return r;
 }
 
@@ -54,7 +54,7 @@ TEST(Compare, OperationsWithoutNamesAreTheSameRows) {
   RunRecord run = some_run("01_data_parallel", 4000, 0.02, 5), old = reduced(run, CommKind::all_reduce, 3);
   for (RankRecord& rank : run.ranks) {
     for (int unit = 0; unit < 3; ++unit)
-      rank.measured_operations->add(CommKind::all_reduce, DType::f32, Elements(1000), WorldSize{2},
+      rank.measured_operations->add({CommKind::all_reduce, DType::f32, Elements(1000), WorldSize{2}},
                                     {OpPurpose::gradients, unit});
   }
   EXPECT_EQ(format_comparison(run, {"there", old}), format_comparison(old, {"there", old}));

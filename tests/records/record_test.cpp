@@ -23,11 +23,11 @@ using testing::TempDir;
 
 CommPlan some_operations() {
   CommPlan plan;
-  plan.add(CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}, 4);
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4), WorldSize{2});
-  plan.add(CommKind::barrier, DType::u8, Elements(1), WorldSize{2});
-  plan.add(CommKind::reduce_scatter, DType::bf16, Elements(64), WorldSize{1}, 3);  // of a part of the world
-  plan.add(CommKind::all_gather, DType::bf16, Elements(64), WorldSize{2}, {OpPurpose::parameters, 0});
+  plan.add({CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}}, 4);
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), WorldSize{2}});
+  plan.add({CommKind::barrier, DType::u8, Elements(1), WorldSize{2}});
+  plan.add({CommKind::reduce_scatter, DType::bf16, Elements(64), WorldSize{1}}, 3);  // of a part of the world
+  plan.add({CommKind::all_gather, DType::bf16, Elements(64), WorldSize{2}}, {OpPurpose::parameters, 0});
   plan.add({CommKind::all_gather, DType::bf16, Elements(64), WorldSize{2}, 3, OpPurpose::hashes}, 2);
   return plan;
 }
@@ -115,7 +115,7 @@ TEST_F(Record, ReadsOperationsWithoutNames) {
   atomic_write_file(*ops, file, json.dump());
   const RunRecord got = read_record(*ops, file);
   CommPlan expected;
-  expected.add(CommKind::all_gather, DType::bf16, Elements(64), WorldSize{4}, 3);
+  expected.add({CommKind::all_gather, DType::bf16, Elements(64), WorldSize{4}}, 3);
   EXPECT_TRUE(got.ranks[0].predicted_operations == expected);
   EXPECT_TRUE(got.ranks[0].as_predicted());
   EXPECT_TRUE(got.ranks[1].predicted_operations == some_operations());
@@ -335,13 +335,13 @@ TEST(RankRecords, AreAsPredictedIfEveryNumberIs) {
   r.measured_bytes->of.at(Purpose::variance, Place::host) += Bytes(1);
   EXPECT_FALSE(r.as_predicted());
   r = some_rank(0);
-  r.measured_operations->add(CommKind::broadcast, DType::f32, Elements(1), WorldSize{2});
+  r.measured_operations->add({CommKind::broadcast, DType::f32, Elements(1), WorldSize{2}});
   EXPECT_FALSE(r.as_predicted());
   for (const What what : {What{OpPurpose::parameters, 1}, What{OpPurpose::gradients, 0}}) {
     r = some_rank(0);
-    r.predicted_operations.add(CommKind::broadcast, DType::f32, Elements(1), WorldSize{2},
+    r.predicted_operations.add({CommKind::broadcast, DType::f32, Elements(1), WorldSize{2}},
                                {OpPurpose::parameters, 0});
-    r.measured_operations->add(CommKind::broadcast, DType::f32, Elements(1), WorldSize{2}, what);
+    r.measured_operations->add({CommKind::broadcast, DType::f32, Elements(1), WorldSize{2}}, what);
     EXPECT_FALSE(r.as_predicted());
   }
   EXPECT_FALSE(RunRecord().as_predicted());

@@ -17,8 +17,8 @@ MemoryPlan some_memory() {
 
 CommPlan some_operations() {
   CommPlan plan;
-  plan.add(CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}, 4);
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4), WorldSize{2});
+  plan.add({CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}}, 4);
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), WorldSize{2}});
   return plan;
 }
 
@@ -27,6 +27,7 @@ Measured as_measured(const MemoryPlan& memory, const CommPlan& operations) {
   for_each_place([&](Place place) {
     for_each_purpose([&](Purpose purpose) { m.peak.at(purpose, place) = memory.of(purpose, place); });
   });
+  m.peak_by_name = memory.by_name();
   m.peak_total = memory.total();
   m.operations = operations;
   return m;
@@ -99,8 +100,8 @@ TEST(PlanTable, ShowsEachPlaceAndWayByItself) {
   RankPlan plan;
   plan.memory.add(Purpose::momentum, "moments", "8 P", Bytes(800), Place::host);
   plan.memory.add(Purpose::parameters, "params", "2 P", Bytes(200));
-  plan.operations.add(CommKind::to_host, DType::bf16, Elements(100), WorldSize{1}, 2);
-  plan.operations.add(CommKind::disk_write, DType::f32, Elements(10), WorldSize{1});
+  plan.operations.add({CommKind::to_host, DType::bf16, Elements(100), WorldSize{1}}, 2);
+  plan.operations.add({CommKind::disk_write, DType::f32, Elements(10), WorldSize{1}});
   EXPECT_EQ(format_plan_table({plan, plan}, WorldSize{4}, 2),
             "memory of a rank\n"
             "  purpose         bytes  buffer   bytes  formula\n"
@@ -120,11 +121,11 @@ TEST(PlanTable, ShowsEachPlaceAndWayByItself) {
 TEST(PlanTable, RanksThatDifferStandSideBySide) {
   RankPlan inner, last;
   inner.memory.add(Purpose::activations, "saved", "2 sets", Bytes(500));
-  inner.operations.add(CommKind::send, DType::f32, Elements(10), WorldSize{6}, 3);
-  inner.operations.add(CommKind::all_reduce, DType::f32, Elements(100), WorldSize{2});
+  inner.operations.add({CommKind::send, DType::f32, Elements(10), WorldSize{6}}, 3);
+  inner.operations.add({CommKind::all_reduce, DType::f32, Elements(100), WorldSize{2}});
   last.memory.add(Purpose::activations, "saved", "1 set", Bytes(250));
   last.memory.add(Purpose::workspace, "logits", "c V", Bytes(900));
-  last.operations.add(CommKind::all_reduce, DType::f32, Elements(100), WorldSize{2});
+  last.operations.add({CommKind::all_reduce, DType::f32, Elements(100), WorldSize{2}});
   EXPECT_EQ(format_plan_table({inner, inner, last}, WorldSize{6}, 2),
             "memory of the ranks\n"
             "  purpose      ranks 0-3  ranks 4-5\n"
@@ -172,12 +173,16 @@ TEST(PredictedMeasured, NamesEachDifference) {
   const MemoryPlan memory = some_memory();
   Measured measured = as_measured(memory, some_operations());
   measured.peak.at(Purpose::stash) = Bytes(64);
+  measured.peak_by_name[{Purpose::stash, Place::device, "kept"}] = Bytes(64);
   measured.peak_total += Bytes(64);
-  measured.operations.add(CommKind::broadcast, DType::i64, Elements(1), WorldSize{2});
+  measured.operations.add({CommKind::broadcast, DType::i64, Elements(1), WorldSize{2}});
   EXPECT_FALSE(as_predicted(memory, some_operations(), measured));
   const std::string text =
       format_predicted_measured(memory, some_operations(), measured, WorldSize{2}, Rank{0});
-  EXPECT_NE(text.find("stash                         0         64  DIFFERENT"), std::string::npos) << text;
+  EXPECT_NE(text.find("stash                         0         64  DIFFERENT\n"
+                      "    kept                        0         64  DIFFERENT\n"),
+            std::string::npos)
+      << text;
   EXPECT_NE(text.find("total                 9,500,032  9,500,096  DIFFERENT"), std::string::npos) << text;
   EXPECT_NE(text.find("broadcast of 1 i64                 0          1  DIFFERENT"), std::string::npos)
       << text;
@@ -205,8 +210,8 @@ TEST(AsPredicted, ComparesPurposesTotalAndOperations) {
 
 CommPlan of_unit(int unit, OpPurpose purpose = OpPurpose::gradients) {
   CommPlan plan;
-  plan.add(CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}, {purpose, unit});
-  plan.add(CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}, {OpPurpose::gradients, 2}, 3);
+  plan.add({CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}}, {purpose, unit});
+  plan.add({CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}}, {OpPurpose::gradients, 2}, 3);
   return plan;
 }
 
@@ -247,34 +252,34 @@ TEST(PlanTable, RanksWhoseOperationsOnlyCarryOtherThingsAreAlike) {
 
 TEST(CommPlans, AreGroupedByKindDtypeElementsAndRanks) {
   CommPlan expected;
-  expected.add(CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}, 4);
+  expected.add({CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}}, 4);
   EXPECT_TRUE(of_unit(1).without_names() == expected);
   EXPECT_FALSE(of_unit(1) == of_unit(3));
 }
 
 TEST(MovedBytes, DependOnTheRankWhereSlicesDiffer) {
   CommPlan plan;
-  plan.add(CommKind::all_reduce, DType::f64, Elements(4), WorldSize{3}, 2);  // slices of 2, 2, 0
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), WorldSize{3}}, 2);  // slices of 2, 2, 0
   EXPECT_EQ(moved_bytes(plan, Way::wire, Rank{0}), Bytes(2 * 8 * (4 - 2 + 2 * 2)));
   EXPECT_EQ(moved_bytes(plan, Way::wire, Rank{2}), Bytes(2 * 8 * 4));
   EXPECT_EQ(moved_bytes(plan, Way::wire, Rank{5}), Bytes(2 * 8 * 4)) << "the last of the next three";
   CommPlan alone;
-  alone.add(CommKind::all_reduce, DType::f64, Elements(4), WorldSize{1}, 2);
+  alone.add({CommKind::all_reduce, DType::f64, Elements(4), WorldSize{1}}, 2);
   EXPECT_EQ(moved_bytes(alone, Way::wire, Rank{0}), Bytes(0));
 }
 
 // Two of four ranks: (2 - 1) / 2 of the tensor, not (4 - 1) / 4.
 TEST(MovedBytes, AreThoseOfTheGroupNotOfTheWorld) {
   CommPlan plan;
-  plan.add(CommKind::reduce_scatter, DType::f32, Elements(100), WorldSize{2});
+  plan.add({CommKind::reduce_scatter, DType::f32, Elements(100), WorldSize{2}});
   EXPECT_EQ(moved_bytes(plan, Way::wire, Rank{3}), Bytes(200));
   EXPECT_EQ(moved_bytes(plan, Way::link, Rank{3}), Bytes(0));
 }
 
 TEST(CommPlans, LeaveOutOperationsOfNothing) {
   CommPlan plan;
-  plan.add(CommKind::all_reduce, DType::f32, Elements(0), WorldSize{2});
-  plan.add(CommKind::all_reduce, DType::f32, Elements(8), WorldSize{2}, 0);
+  plan.add({CommKind::all_reduce, DType::f32, Elements(0), WorldSize{2}});
+  plan.add({CommKind::all_reduce, DType::f32, Elements(8), WorldSize{2}}, 0);
   EXPECT_TRUE(plan.count.empty());
 }
 
@@ -302,7 +307,7 @@ TEST(Brief, SaysWhatIsHeldAndSentAndWhetherItWasChecked) {
             "held  rank 0, bytes: 9,500,032 (device), predicted, not checked\n"
             "sent  rank 0, bytes a step: 4,000,032 (wire), predicted, not checked\n");
   memory.add(Purpose::momentum, "momentum", "4 P", Bytes(4000), Place::pinned);
-  operations.add(CommKind::to_host, DType::f32, Elements(1000), WorldSize{1});
+  operations.add({CommKind::to_host, DType::f32, Elements(1000), WorldSize{1}});
   const Measured measured = as_measured(memory, operations);
   EXPECT_EQ(format_brief(memory, operations, &measured, Rank{1}),
             "held  rank 1, bytes: 9,500,032 (device), 4,000 (pinned), as predicted\n"

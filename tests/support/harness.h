@@ -144,6 +144,7 @@ struct RankResult {
   std::vector<double> losses, norms;  // of every step
   std::vector<double> rates;          // the same, where results say them
   ByPlace<Bytes> peak;
+  ByName peak_by_name;
   Bytes peak_total;
   MemoryPlan memory_plan;
   CommPlan comm_plan;
@@ -242,6 +243,7 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     result.state.push_back(std::move(slice));
   }
   result.peak = ledger.peaks();
+  result.peak_by_name = ledger.peaks_by_name();
   result.peak_total = ledger.peak_total();
   result.dropped = comm.dropped_tickets() + copies.dropped_tickets();
   return result;
@@ -352,7 +354,18 @@ inline ::testing::AssertionResult bit_equal(const RankResult& rank, const RankRe
   return ::testing::AssertionSuccess();
 }
 
-/// Bytes by purpose, their sum, and the operations of every step equal the plans.
+/// Every buffer has the name and the bytes that the plan gives it.
+inline ::testing::AssertionResult named_as_planned(const ByName& found, const ByName& planned) {
+  const auto unlike = differences(planned, found);
+  if (unlike.empty()) return ::testing::AssertionSuccess();
+  auto failure = ::testing::AssertionFailure();
+  for (const auto& [buffer, its] : unlike)
+    failure << name_of(buffer.purpose) << ", " << name_of(buffer.place) << ", '" << buffer.name
+            << "': planned " << its.planned.value() << ", found " << its.found.value() << "\n";
+  return failure;
+}
+
+/// Bytes by purpose and by name, their sum, and the operations of every step equal the plans.
 inline void expect_as_planned(const RankResult& rank) {
   for_each_place([&](Place place) {
     for_each_purpose([&](Purpose purpose) {
@@ -360,6 +373,7 @@ inline void expect_as_planned(const RankResult& rank) {
           << name_of(purpose) << ", " << name_of(place);
     });
   });
+  EXPECT_TRUE(named_as_planned(rank.peak_by_name, rank.memory_plan.by_name()));
   EXPECT_EQ(rank.peak_total.value(), rank.memory_plan.total().value());
   for (auto step = static_cast<std::size_t>(rank.planned_from); step < rank.recorded.size(); ++step) {
     EXPECT_TRUE(rank.recorded[step] == rank.comm_plan) << "operations of step " << step;
