@@ -20,13 +20,16 @@ endif()
 option(STAGECRAFT_UNITY "Compile up to 8 files of a room as one, in a third of the time; OFF for what looks at single files" ON)
 
 # sc_library(comm SOURCES a.cpp b.cpp DEPENDS base LibTorch::cpu): library sc_comm; DEPENDS names rooms or targets.
-# The target `rooms` builds them all. CUDA_SOURCES c.cu d.cpp are built in the cuda preset only; they, and no other file, see STAGECRAFT_CUDA (so that all other
+# The target `rooms` builds them all. COLD: nothing in it takes time while a step runs, so it is compiled at -O1, in two thirds of the time. CUDA_SOURCES c.cu d.cpp are built in the cuda preset only; they, and no other file, see STAGECRAFT_CUDA (so that all other
 # files compile to the same objects in both presets).
 add_custom_target(rooms)
 function(sc_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;CUDA_SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "" "SOURCES;CUDA_SOURCES;DEPENDS" ${ARGN})
   add_library(sc_${name} STATIC ${ARG_SOURCES})
   set_target_properties(sc_${name} PROPERTIES UNITY_BUILD ${STAGECRAFT_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  if(ARG_COLD)
+    sc_cold(sc_${name})
+  endif()
   add_dependencies(rooms sc_${name})
   sc_link(sc_${name} ${ARG_DEPENDS})
   if(STAGECRAFT_CUDA AND ARG_CUDA_SOURCES)
@@ -34,6 +37,10 @@ function(sc_library name)
     set_source_files_properties(${ARG_CUDA_SOURCES} PROPERTIES COMPILE_DEFINITIONS STAGECRAFT_CUDA)
     target_link_libraries(sc_${name} PUBLIC LibTorch::cuda Nccl::nccl)
   endif()
+endfunction()
+
+function(sc_cold target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 endfunction()
 
 function(sc_link target)
