@@ -28,7 +28,8 @@ std::vector<std::vector<std::size_t>> by_unit(const std::vector<Piece>& pieces) 
 }  // namespace
 
 // [anchor: adam-after-the-norm]
-// Nothing is updated before everybody's norm is known: when the scalars are here, most gradients have landed.
+// Nothing is updated before everybody's norm is known. When the scalars are here, most gradients have landed
+// (none where they wait on the device: they come piece by piece).
 void HostOptimizer::apply(const UpdateOrder& order, const std::stop_token& stop) {
   order.scalars_landed.wait();
   const AdamWFactors factors =
@@ -101,7 +102,7 @@ void HostOptimizer::update(std::size_t piece, const AdamWFactors& factors) {
   }
   gradient.landed.wait();  // has passed; throws what the copy failed with
   const PieceStates states = store_.states(number_of(done_, piece));
-  at::Tensor params = slots_.landing(piece, done_ + 1);
+  at::Tensor params = slots_.destination(piece, done_ + 1);
   const AdamWVectors places = places_of(piece, gradient.values, states, params);
   std::shared_ptr<const HostPiece> work;
   if (factors.clip != kNoUpdate)
@@ -113,7 +114,7 @@ void HostOptimizer::update(std::size_t piece, const AdamWFactors& factors) {
     if (work) work->wait();
     params.copy_(states.master);
   }
-  slots_.landed(piece, done_ + 1, work);
+  slots_.written(piece, done_ + 1, work);
   store_.put_back(number_of(done_, piece), work);
   {
     const std::lock_guard lock(mutex_);

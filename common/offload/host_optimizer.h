@@ -14,7 +14,7 @@
 
 #include "common/base/host_pool.h"
 #include "common/comm/communicator.h"
-#include "common/offload/offload_plan.h"
+#include "common/offload/host_plan.h"
 #include "common/optim/host_adam.h"
 
 namespace sc {
@@ -49,10 +49,10 @@ class ParamSlots {
  public:
   virtual ~ParamSlots() = default;
   /// [n] on the host. Undefined: the master itself, where it lies.
-  virtual at::Tensor landing(std::size_t piece, std::int64_t version) = 0;
+  virtual at::Tensor destination(std::size_t piece, std::int64_t version) = 0;
   /// They will be there when `work` is done.
-  virtual void landed(std::size_t /*piece*/, std::int64_t /*version*/,
-                      const std::shared_ptr<const HostPiece>& /*work*/) {}
+  virtual void written(std::size_t /*piece*/, std::int64_t /*version*/,
+                       const std::shared_ptr<const HostPiece>& /*work*/) {}
 };
 
 class StatesInMemory final : public StateStore {
@@ -68,14 +68,11 @@ class StatesInMemory final : public StateStore {
 
 class ParamsInMemory final : public ParamSlots {
  public:
-  /// versions: how many of them are kept, in turn; of each all pieces.
-  explicit ParamsInMemory(std::vector<std::vector<at::Tensor>> versions) : versions_(std::move(versions)) {}
-  at::Tensor landing(std::size_t piece, std::int64_t version) override {
-    return versions_[static_cast<std::size_t>(version) % versions_.size()][piece];
-  }
+  explicit ParamsInMemory(std::vector<at::Tensor> pieces) : pieces_(std::move(pieces)) {}
+  at::Tensor destination(std::size_t piece, std::int64_t /*version*/) override { return pieces_[piece]; }
 
  private:
-  const std::vector<std::vector<at::Tensor>> versions_;
+  const std::vector<at::Tensor> pieces_;
 };
 
 /// What all pieces of an update need to know.
@@ -136,7 +133,7 @@ class HostOptimizer {
       std::int64_t update = -1;
       at::Tensor values;
       OpEnd landed;
-    } gradients[2];  // of an update and the one behind it
+    } gradients[2];  // of an update and the next
     [[nodiscard]] bool done() const { return !work || work->done(); }
     [[nodiscard]] const Gradient& gradient(std::int64_t update) const { return gradients[update % 2]; }
   };
@@ -162,7 +159,7 @@ class HostOptimizer {
   std::int64_t done_ = 0;  // updates; changed by the thread
   bool released_ = false;
   bool idle_ = true;   // the thread waits for an order, and its store has no room for more
-  bool held_ = false;  // or it has one, and all that is left of it waits for the strategy
+  bool held_ = false;  // or all that is left of its order waits for the strategy: a gradient, or a send
   std::exception_ptr error_;
   HostPool pool_;
   std::jthread thread_;  // last: ends first

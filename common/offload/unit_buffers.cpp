@@ -22,20 +22,18 @@ bool UnitBuffers::arrived(int unit) {
   return std::ranges::all_of(arriving_[unit], [](Ticket& copy) { return copy.ready(); });
 }
 
-void UnitBuffers::gather(int unit) {
-  wait_all(arriving_[unit]);
+void UnitBuffers::wait_arrived(int unit) { wait_all(arriving_[unit]); }
+
+void UnitBuffers::gathers(int unit, Ticket all_gather) {
   resident_[params_buffer_[unit]] = unit;
-  gathered_[unit] =
-      context_.comm.all_gather(slices_[unit].params, params_[unit].sharded, {OpPurpose::parameters, unit});
+  gathered_[unit] = std::move(all_gather);
 }
 
 void UnitBuffers::release() { std::fill(resident_.begin(), resident_.end(), -1); }
 
-void UnitBuffers::reduce(int unit, Write write) {
+at::Tensor& UnitBuffers::sum_of(int unit, Write write) {
   const std::size_t buffer = grads_buffer_[unit];
-  at::Tensor& sum = in_flight_[buffer].lands_in(slices_[unit].grads, scratch_[buffer], write);
-  in_flight_[buffer].ticket =
-      context_.comm.reduce_scatter(grads_[unit].sharded, sum, {OpPurpose::gradients, unit});
+  return in_flight_[buffer].lands_in(slices_[unit].grads, scratch_[buffer], write);
 }
 
 void UnitBuffers::wait_left(int unit) { wait_all(leaving_[grads_buffer_[unit]]); }
@@ -46,19 +44,15 @@ void UnitBuffers::square(int unit) {
   add_sums_of_squares({&slices_[unit].grads, 1}, squares);
 }
 
-void UnitBuffers::norm(at::Tensor& sums) {
+void UnitBuffers::add_squares(at::Tensor& sums) const {
   at::Tensor all = sums.select(0, kSquares);
   for (std::int64_t unit = 0; unit < squares_.size(0); ++unit)
     all.add_(squares_.select(0, unit).select(0, kSquares));
-  finish_sums(sums);
-  context_.comm.all_reduce(sums, {OpPurpose::sums}).wait();
-  global_norm_and_clip(sums, context_.shape.workload.optim.clip, context_.scalars);
 }
 
 UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const HostOptions& options,
                          const Keeps& keeps)
-    : context_(context),
-      gathered_(static_cast<std::size_t>(layout.num_units())),
+    : gathered_(static_cast<std::size_t>(layout.num_units())),
       arriving_(gathered_.size()),
       in_flight_(kGradBuffers),
       leaving_(kGradBuffers),
@@ -87,12 +81,12 @@ UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const H
                                        precision.dtype));
   }
   resident_.assign(is_whole ? static_cast<std::size_t>(units) : params.size(), -1);
-  const bool several = keeps.gradients || micro_batches_of(context.shape) > 1;
-  if (several) grads_shard = flat(Purpose::gradients, "grads_shard", slice.value(), precision.grad_dtype);
+  const bool own_slice = keeps.gradients || micro_batches_of(context.shape) > 1;
+  if (own_slice) grads_shard = flat(Purpose::gradients, "grads_shard", slice.value(), precision.grad_dtype);
   for (const std::int64_t n : sizes_of(layout, kGradPool)) {
     const std::size_t b = grads.size();
     grads.push_back(flat(Purpose::gradients, name_of_buffer("grads_full", b), n, precision.grad_dtype));
-    if (several)
+    if (own_slice)
       scratch_[b] =
           flat(Purpose::gradients, name_of_buffer("grads_scratch", b), n / world, precision.grad_dtype);
   }
@@ -106,7 +100,7 @@ UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const H
     OwnedSlice s = slice_of_rank(layout, unit, context.comm.rank());
     s.params = params_shard.defined() ? part_of_arena(layout, s, params_shard)
                                       : s.of_unit(params_[static_cast<std::size_t>(unit)].sharded);
-    s.grads = several ? part_of_arena(layout, s, grads_shard) : s.of_unit(grads_.back().sharded);
+    s.grads = own_slice ? part_of_arena(layout, s, grads_shard) : s.of_unit(grads_.back().sharded);
     slices_.push_back(std::move(s));
   }
 }

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "common/offload/offload_plan.h"
+#include "common/offload/host_plan.h"
 #include "common/strategy/owned_slice.h"
 #include "common/strategy/strategy.h"
 
@@ -30,27 +30,32 @@ class UnitBuffers {
   [[nodiscard]] bool resident(int unit) const { return resident_[params_buffer_[unit]] == unit; }
   [[nodiscard]] std::vector<int> residents() const { return resident_; }
   [[nodiscard]] std::size_t params_buffer(int unit) const { return params_buffer_[unit]; }
-  /// A copy of a part of this rank's slice is on its way to the device: gather() waits for it.
+  /// A copy of a part of this rank's slice is on its way to the device.
   void arrives(int unit, Ticket copy) { arriving_[unit].push_back(std::move(copy)); }
   [[nodiscard]] bool arrived(int unit);
-  /// Every rank's slice to all, into the unit's buffer.
-  void gather(int unit);
+  void wait_arrived(int unit);
+  /// An all-gather of slice(unit) into the unit's buffer has been issued.
+  [[nodiscard]] const at::Tensor& slice(int unit) const { return slices_[unit].params; }
+  void gathers(int unit, Ticket all_gather);
   void wait_gathered(int unit) { gathered_[unit].wait(); }
   /// What is in the buffers is from before the update, or from an evaluation.
   void release();
 
-  /// The sum of a slice goes to its owner, out of the full gradient. Where the slice has no memory of its own
-  /// (one micro-batch) it stays in that buffer.
-  void reduce(int unit, Write write);
+  /// Where a reduce-scatter of the unit's gradients leaves this rank's sum: in its slice. That lies in the
+  /// unit's buffer itself where a step has one micro-batch and nothing keeps it longer (Keeps::gradients).
+  at::Tensor& sum_of(int unit, Write write);
+  void reduces(int unit, Ticket reduce_scatter) {
+    in_flight_[grads_buffer_[unit]].ticket = std::move(reduce_scatter);
+  }
   void wait_reduced(int unit) { in_flight_[grads_buffer_[unit]].wait(); }
-  /// A copy to the host reads the unit's buffer. After wait_left() it may be written again.
+  /// A copy to the host reads the unit's sum. After wait_left() its buffer may be written again.
   void leaves(int unit, Ticket copy) { leaving_[grads_buffer_[unit]].push_back(std::move(copy)); }
   void wait_left(int unit);
 
-  /// The sum of a slice's squares, once it is complete. norm() adds them in the order of units, whatever the
-  /// order in which they came, and over all ranks.
+  /// The sum of a slice's squares, once it is complete; and those of all units onto `sums`, in the order of
+  /// units, whatever the order in which they came.
   void square(int unit);
-  void norm(at::Tensor& sums);
+  void add_squares(at::Tensor& sums) const;
   /// [4] fp64 of the same allocation, for UpdateScalars.
   [[nodiscard]] at::Tensor scalars() const { return scalars_; }
 
@@ -60,7 +65,6 @@ class UnitBuffers {
     return (slice.*what).narrow(0, piece.range.begin - slice.range.begin, piece.range.size());
   }
 
-  RunContext& context_;
   std::vector<OwnedSlice> slices_;                         // by unit; their states are on the host
   std::vector<UnitTensors> params_, grads_;                // by unit
   std::vector<std::size_t> params_buffer_, grads_buffer_;  // by unit: which buffer

@@ -23,7 +23,6 @@ void Messages::send_activation(const Action& action, const Slot& slot) {
 }
 
 void Messages::receive_gradient(const Action& action, const Slot& slot) {
-  sent_grad_[slot.grad_in].wait();
   received_grad_[slot.grad_in] = receive(stage_.grad(slot.grad_in), action);
 }
 
@@ -41,8 +40,8 @@ void Messages::wait_gradient(const Slot& slot) {
 
 void Messages::wait_activation_sent(const Slot& slot) { sent_x_[slot.set].wait(); }
 
-void Messages::wait_gradient_sent(const Slot& slot) {
-  if (slot.grad_out >= 0) sent_grad_[slot.grad_out].wait();
+void Messages::wait_gradient_sent(int buffer) {
+  if (buffer >= 0) sent_grad_[buffer].wait();
 }
 
 void Messages::wait_received() {

@@ -1,6 +1,5 @@
 // The messages between neighbouring stages: activations forward, gradients back. A receive is posted and does
-// not block, except that receive_gradient first waits until its buffer's last send has left. Who needs the
-// value waits for it. A send does not block either: who uses its buffer again waits for it.
+// not block: whoever needs the value waits for it. Nor does a send: whoever uses its buffer again waits for it.
 #pragma once
 
 #include <vector>
@@ -16,7 +15,6 @@ class Messages {
 
   void receive_activation(const pipedream::Action& action, const Slot& slot);
   void send_activation(const pipedream::Action& action, const Slot& slot);
-  /// First waits until the last gradient that was sent from its buffer has left.
   void receive_gradient(const pipedream::Action& action, const Slot& slot);
   void send_gradient(const pipedream::Action& action, const Slot& slot);
 
@@ -24,9 +22,9 @@ class Messages {
   /// for.
   void wait_activation(const Slot& slot);
   void wait_gradient(const Slot& slot);
-  /// Waits until the old contents of the buffer that forward, or backward, will write have been sent.
+  /// What was sent last from the buffer that forward will write has left; of a gradient's buffer (-1: none).
   void wait_activation_sent(const Slot& slot);
-  void wait_gradient_sent(const Slot& slot);
+  void wait_gradient_sent(int buffer);
   /// All that has been asked for has arrived; everything sent has left.
   void wait_received();
   void wait_sent();

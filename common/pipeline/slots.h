@@ -18,8 +18,8 @@ struct Slot {
   int grad_in = -1;     // the gradient of the last block's output; none where the head makes it
   int grad_out = -1;    // the gradient of the first block's input; none where the embedding takes it
   int pending = -1;     // what backward_input leaves for backward_weights
-  int weights = 0;      // the version of the parameters that is read; of a step: that it begins with
-  int weights_out = 0;  // of a step: the version that it makes, which may be the same buffer
+  int weights = 0;      // the buffer of the version that is read; of a step: that it begins with
+  int weights_out = 0;  // of a step: the buffer of the version that it makes; may be the same
   bool operator==(const Slot&) const = default;
 };
 

@@ -87,10 +87,10 @@ at::Tensor& Stage::grad_of_input(int unit, const Slot& slot) {
 }
 
 void Stage::move_newest(int to) {
-  if (to == newest_) return;
+  if (to == newest_buffer_) return;
   if (!has_master_)
-    versions_[static_cast<std::size_t>(to)].copy_(versions_[static_cast<std::size_t>(newest_)]);
-  newest_ = to;
+    versions_[static_cast<std::size_t>(to)].copy_(versions_[static_cast<std::size_t>(newest_buffer_)]);
+  newest_buffer_ = to;
   for (Held& held : held_) {
     hold_params(held, to);
     if (!has_master_) held.own.master = held.own.params;

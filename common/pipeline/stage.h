@@ -29,7 +29,7 @@ class Stage {
   void warm_up(const BatchConfig& batch);
 
   /// Forward and backward read this version of the parameters from here on: the buffer of a slot's `weights`.
-  void load_params(int buffer) { loaded_ = static_cast<std::size_t>(buffer); }
+  void load_params(int buffer) { loaded_buffer_ = static_cast<std::size_t>(buffer); }
   /// The blocks of a position, on what `slot` names; the first one embeds the tokens.
   void forward(int position, const at::Tensor& tokens, const Slot& slot);
   /// The head is the beginning of backward: loss and tokens onto `sums`, the gradient of the last block's
@@ -76,7 +76,7 @@ class Stage {
   [[nodiscard]] at::Tensor& grad_of_input(int unit, const Slot& slot);
   [[nodiscard]] at::Tensor& slab(int index) { return buffers_.grad_x[static_cast<std::size_t>(index)]; }
   [[nodiscard]] std::vector<UnitTensors> units_of(const at::Tensor& arena) const;
-  [[nodiscard]] const std::vector<UnitTensors>& params() const { return params_[loaded_]; }
+  [[nodiscard]] const std::vector<UnitTensors>& params() const { return params_[loaded_buffer_]; }
   void hold_params(Held& held, int version) const;
 
   const Share& share_;
@@ -85,8 +85,8 @@ class Stage {
   std::vector<at::Tensor> versions_;              // of the parameters: a buffer each
   std::vector<std::vector<UnitTensors>> params_;  // the same, by unit; undefined where this stage has none
   std::vector<UnitTensors> grads_;                // by unit
-  int newest_ = 0;                                // the version that a step writes
-  std::size_t loaded_ = 0;                        // the version that is read
+  int newest_buffer_ = 0;                         // of versions_: the one that a step writes
+  std::size_t loaded_buffer_ = 0;                 // the one that is read
   bool has_master_ = false;
   std::vector<Held> held_;
   at::Tensor last_grad_;

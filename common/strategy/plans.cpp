@@ -1,6 +1,12 @@
 #include "common/strategy/plans.h"
 
+#include "common/base/check.h"
+
 namespace sc {
+
+void refuse_setting(const std::string& key, const std::string& why, const std::string& fix) {
+  throw InputError(ExitCode::usage, key, why, fix);
+}
 
 void set_all(const FieldSet& fields, const std::vector<std::string>& settings) {
   for (const std::string& setting : settings) {

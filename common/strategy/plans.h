@@ -26,6 +26,9 @@ struct SlowLinks {
       0;  // copies between device and host: at most so many 10^6 bytes a second each way; 0: no limit
 };
 
+/// Throws InputError (exit 64): with this value of the key there is no run of that shape, and why.
+[[noreturn]] void refuse_setting(const std::string& key, const std::string& why, const std::string& fix);
+
 /// Sets "key=value" each.
 ///   Errors  InputError (exit 64) for a value that a key does not take; the keys exist.
 void set_all(const FieldSet& fields, const std::vector<std::string>& settings);

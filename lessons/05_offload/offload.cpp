@@ -20,7 +20,7 @@ StepResult Offload::train_step(std::span<const Batch> micro_batches) {
     units_.wait_left(layout_.last_unit());
     passes_.head(batch, units_.params(), units_.grads(), Write::overwrite,
                  sums_);  // loss; gradients of x, head, ln_f
-    units_.reduce(layout_.last_unit(), slice);
+    reduce_grads(layout_.last_unit(), slice);
     // Last block first. While block `unit` computes, the gradient of the one above it is summed, and that of
     // the one above that travels to the host.
     for (int unit = layout_.num_blocks(), next = unit; unit >= 1; --unit) {
@@ -30,14 +30,14 @@ StepResult Offload::train_step(std::span<const Batch> micro_batches) {
       leave(unit + 1, last);
       units_.wait_left(unit);  // what block unit + 2 computed must have left
       passes_.backward_weights(unit, units_.grads()[unit], Write::overwrite);
-      units_.reduce(unit, slice);
+      reduce_grads(unit, slice);
     }
     passes_.embed_backward(batch, units_.grads()[0], Write::overwrite);  // the tied head opened it
-    units_.reduce(0, slice);
+    reduce_grads(0, slice);
     leave(1, last);
     leave(0, last);
   }
-  units_.norm(sums_);
+  global_norm();
   post_update();
   return {sums_, context_.scalars.grad_norm};
 }
@@ -86,7 +86,17 @@ Ticket Offload::send_params(std::size_t piece) {
 
 // Every rank's slice to all, into the unit's buffer, unless it is there still.
 void Offload::gather_params(int unit) {
-  if (!units_.resident(unit)) units_.gather(unit);
+  if (units_.resident(unit)) return;
+  units_.wait_arrived(unit);
+  units_.gathers(unit, context_.comm.all_gather(units_.slice(unit), units_.params()[unit].sharded,
+                                                {OpPurpose::parameters, unit}));
+}
+
+// The sum of a slice goes to its owner, out of the full gradient.
+void Offload::reduce_grads(int unit, Write write) {
+  at::Tensor& sum = units_.sum_of(unit, write);
+  units_.reduces(
+      unit, context_.comm.reduce_scatter(units_.grads()[unit].sharded, sum, {OpPurpose::gradients, unit}));
 }
 
 // [anchor: gradient-leaves]
@@ -104,6 +114,14 @@ void Offload::leave(int unit, bool last_micro_batch) {
     if (!options_.overlap) ticket.end().wait();
     units_.leaves(unit, std::move(ticket));
   }
+}
+
+// As in lesson 04: each element counts once, and the sum over ranks is the mean already.
+void Offload::global_norm() {
+  units_.add_squares(sums_);
+  finish_sums(sums_);
+  context_.comm.all_reduce(sums_, {OpPurpose::sums}).wait();
+  global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
 }
 
 // [anchor: update-on-the-host]

@@ -46,7 +46,9 @@ class Offload final : public Strategy {
   void fetch_params(int unit);
   [[nodiscard]] Ticket send_params(std::size_t piece);
   void gather_params(int unit);
+  void reduce_grads(int unit, Write write);
   void leave(int unit, bool last_micro_batch);
+  void global_norm();
   void post_update();
   [[nodiscard]] std::int64_t due() const { return clock_.due(step_); }
 
@@ -58,8 +60,9 @@ class Offload final : public Strategy {
   UnitBuffers units_;
   UpdateScalars scalars_;
   UpdateClock clock_;
-  std::int64_t step_;         // the coming one
+  std::int64_t step_;         // the one that runs; between steps the coming one
   std::vector<OnHost> host_;  // by piece
+  // What host_ has, as the optimizer asks for it:
   std::unique_ptr<StatesInMemory> states_;
   std::unique_ptr<ParamsInMemory> params_;
   std::unique_ptr<HostOptimizer> optimizer_;  // last: its threads end first

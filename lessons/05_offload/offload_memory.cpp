@@ -35,7 +35,7 @@ Offload::Offload(RunContext& context, const Options& options)
                    variance = flat(Purpose::variance, "variance_host", n, DType::f32, Place::host);
   std::vector<Piece> pieces = cut_pieces(layout_, context.comm.rank(), options.piece);
   std::vector<PieceStates> states;
-  std::vector<at::Tensor> landing;
+  std::vector<at::Tensor> destinations;
   std::int64_t begin = 0;
   for (const Piece& p : pieces) {
     const auto part = [&](const at::Tensor& of, std::int64_t at = 0) {
@@ -49,12 +49,12 @@ Offload::Offload(RunContext& context, const Options& options)
     init_slice(layout_, p.unit, Segment::sharded, p.range, context.shape.workload.seed, host.states.master);
     if (rounds) host.params.copy_(host.states.master);
     states.push_back(host.states);
-    landing.push_back(rounds ? host.params : at::Tensor());
+    destinations.push_back(rounds ? host.params : at::Tensor());
     host_.push_back(std::move(host));
     begin += p.range.size();
   }
   states_ = std::make_unique<StatesInMemory>(std::move(states));
-  params_ = std::make_unique<ParamsInMemory>(std::vector<std::vector<at::Tensor>>{std::move(landing)});
+  params_ = std::make_unique<ParamsInMemory>(std::move(destinations));
   optimizer_ =
       std::make_unique<HostOptimizer>(std::move(pieces), hyper_of(context.shape.workload.optim),
                                       adam_threads(options, context.shape.world), *states_, *params_);

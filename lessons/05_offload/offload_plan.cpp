@@ -16,7 +16,8 @@ FieldTable<OffloadOptions> OffloadPlans::table() const {
   return table;
 }
 
-// The device as lesson 04, without states; the host has those, a gradient and the parameters on their way up.
+// The device as lesson 02 (parameters=whole) or 04, without states, and a slice of gradients only where a step
+// has several micro-batches. The host has the states, a gradient and the parameters on their way up.
 MemoryPlan OffloadPlans::memory_plan(const RunShape& shape) const {
   refuse_contradictions(shape, options_);
   const bool delayed = options_.update == UpdateKind::delayed;

@@ -1,7 +1,7 @@
 // What lesson 05 holds and sends, known before a run; and its settings. No torch.
 #pragma once
 
-#include "common/offload/offload_plan.h"
+#include "common/offload/host_plan.h"
 #include "common/strategy/plans.h"
 
 namespace sc {

@@ -28,11 +28,13 @@ std::vector<StateSlice> Offload::state() const {
 std::string Offload::pending() { return scalars_.pending(clock_, step_); }
 
 bool Offload::resume(const ResumeFrom& from) {
+  // First: state() then shows the gradients as pending, so that they are restored, too.
   if (clock_.puts_off(step_) && scalars_.restore(from.pending)) clock_.taken_over = 1;
   from.restore();
   if (clock_.taken_over == 0) return from.pending == "{}";
   for (std::size_t i = 0; i < host_.size(); ++i) optimizer_->lands(i, 0, host_[i].grads[0], {});
-  optimizer_->post({.scalars_landed = {}, .scalars = scalars_.of(0), .after_sends = 1});
+  optimizer_->post(
+      {.scalars_landed = {}, .scalars = scalars_.of(0), .after_sends = clock_.after_sends(step_ - 1)});
   return true;
 }
 

@@ -7,8 +7,9 @@
 namespace sc {
 
 // [anchor: through-the-window]
-// The host's thread asks for this before each piece of an update: the states behind the one that is updated
-// are read while the one before it is written. Between two updates the whole window fills.
+// The host's thread calls this before each piece of an update (HostOptimizer::apply): the states after the one
+// that is updated are read while the one before it is written, so two buffers are taken. Between two updates
+// the whole window fills.
 bool StatesOnDisk::fetch_ahead(const HostOptimizer& host) {
   const bool between = next_update_ % window_.pieces() == 0;
   const Number last =
@@ -32,7 +33,7 @@ bool StatesOnDisk::free(Number before, const HostOptimizer& host) const {
   return true;
 }
 
-// One after the other: only what comes next is there.
+// Pieces take their turns in order: a later one may have been read, and waits.
 bool StatesOnDisk::fetched(Number number) const {
   return number == next_update_ && number < next_read_ && read_[window_.buffer_of(number)].passed();
 }
@@ -45,14 +46,15 @@ PieceStates StatesOnDisk::states(Number number) {
 void StatesOnDisk::put_back(Number number, const std::shared_ptr<const HostPiece>& work) {
   if (work) {
     work->wait();
-    file_.clock.updated(work->began_at(), work->ended_at());
+    file_.clock().updated(work->began_at(), work->ended_at());
   }
   const std::size_t piece = window_.piece_of(number), buffer = window_.buffer_of(number);
   written_[buffer] = file_.write(piece, bytes(buffer, piece), what(piece), number / window_.pieces());
   ++next_update_;
 }
 
-// One optimizer step: lesson 05's, around an update for which the disk has to be told what comes next.
+// One optimizer step: lesson 05's, with three calls more: begin_step, expect_gathers (params_at=host or disk:
+// which units are gathered, so that the disk can read ahead) and end_updates.
 StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
   begin_step();
   sums_.zero_();
@@ -65,7 +67,7 @@ StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
     units_.wait_left(0);
     units_.wait_left(layout_.last_unit());
     passes_.head(batch, units_.params(), units_.grads(), Write::overwrite, sums_);
-    units_.reduce(layout_.last_unit(), slice);
+    reduce_grads(layout_.last_unit(), slice);
     for (int unit = layout_.num_blocks(), next = unit; unit >= 1; --unit) {
       while (next > std::max<std::int64_t>(1, unit - options_.prefetch)) gather_params(--next);
       units_.wait_gathered(unit);
@@ -73,20 +75,21 @@ StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
       leave(unit + 1, last);
       units_.wait_left(unit);
       passes_.backward_weights(unit, units_.grads()[unit], Write::overwrite);
-      units_.reduce(unit, slice);
+      reduce_grads(unit, slice);
     }
     passes_.embed_backward(batch, units_.grads()[0], Write::overwrite);
-    units_.reduce(0, slice);
+    reduce_grads(0, slice);
     leave(1, last);
     leave(0, last);
   }
   end_updates();
-  units_.norm(sums_);
+  global_norm();
   post_update();
   return {sums_, context_.scalars.grad_norm};
 }
 
-// What gathers of the step before brought may be written over.
+// What gathers of the step before brought may be written over: where they bring parameters any number of times,
+// the beginning of the next step stands for the last time (UpdateClock::after_sends).
 void Infinity::begin_step() {
   units_.release();
   states_->give_first_buffer_back();
@@ -98,10 +101,10 @@ void Infinity::begin_step() {
 void Infinity::end_updates() {
   const std::int64_t posted = clock_.posted(step_);
   for (std::size_t i = 0; i < pieces_.size(); ++i) optimizer_->wait(i, posted);
-  for (Ticket& ticket : landing_) ticket.wait_on_host();
-  landing_.clear();
+  for (Ticket& ticket : coming_down_) ticket.wait_on_host();
+  coming_down_.clear();
   file_->end_updates(posted);
-  file_->clock.end_step();
+  file_->clock().end_step();
 }
 
 // fetch: the step's first micro-batch.
@@ -150,16 +153,16 @@ void Infinity::land_gradients(std::size_t piece) {
   for (; next_landing_ < end; ++next_landing_) {
     const std::size_t i = window_.piece_of(next_landing_);
     at::Tensor landing = grads_window_[window_.buffer_of(next_landing_)].narrow(0, 0, window_.sizes[i]);
-    landing_.push_back(context_.copies.to_host(units_.grads_of(pieces_[i]), landing,
-                                               {OpPurpose::gradients, pieces_[i].unit}, step_));
-    optimizer_->lands(i, update, landing, landing_.back().end());
+    coming_down_.push_back(context_.copies.to_host(units_.grads_of(pieces_[i]), landing,
+                                                   {OpPurpose::gradients, pieces_[i].unit}, step_));
+    optimizer_->lands(i, update, landing, coming_down_.back().end());
   }
 }
 
 std::shared_ptr<const HostPiece> Infinity::wait_updated(std::size_t piece) {
   const auto began = StepClock::Clock::now();
   const std::shared_ptr<const HostPiece> work = optimizer_->wait(piece, due());
-  file_->clock.waited(began, StepClock::Clock::now());
+  file_->clock().waited(began, StepClock::Clock::now());
   return work;
 }
 
@@ -180,7 +183,16 @@ Ticket Infinity::send_params(std::size_t piece, Copies::OfStep of_step) {
 void Infinity::gather_params(int unit) {
   if (units_.resident(unit)) return;
   if (delivery_ == Delivery::by_gathers) bring_params(unit);
-  units_.gather(unit);
+  units_.wait_arrived(unit);
+  units_.gathers(unit, context_.comm.all_gather(units_.slice(unit), units_.params()[unit].sharded,
+                                                {OpPurpose::parameters, unit}));
+}
+
+// The sum of a slice goes to its owner, out of the full gradient.
+void Infinity::reduce_grads(int unit, Write write) {
+  at::Tensor& sum = units_.sum_of(unit, write);
+  units_.reduces(
+      unit, context_.comm.reduce_scatter(units_.grads()[unit].sharded, sum, {OpPurpose::gradients, unit}));
 }
 
 // Where the slice is elsewhere: into its place in the unit's buffer, each time that the unit is gathered.
@@ -188,7 +200,7 @@ void Infinity::bring_params(int unit) {
   for (const std::size_t i : optimizer_->pieces_of(unit)) {
     const auto began = StepClock::Clock::now();
     Ticket ticket = send_params(i);
-    file_->clock.waited(began, StepClock::Clock::now());
+    file_->clock().waited(began, StepClock::Clock::now());
     params_->sent(ticket.end());
     units_.arrives(unit, std::move(ticket));
   }
@@ -224,6 +236,14 @@ void Infinity::leave(int unit, bool last_micro_batch) {
     optimizer_->lands(i, update, landing, ticket.end());
     units_.leaves(unit, std::move(ticket));
   }
+}
+
+// As in lesson 04: each element counts once, and the sum over ranks is the mean already.
+void Infinity::global_norm() {
+  units_.add_squares(sums_);
+  finish_sums(sums_);
+  context_.comm.all_reduce(sums_, {OpPurpose::sums}).wait();
+  global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
 }
 
 // Returns at once. Nothing is overwritten in the window: a buffer is read into when it is free.

@@ -52,10 +52,12 @@ class Infinity final : public Strategy {
   [[nodiscard]] bool to_send(std::size_t piece) const;
   [[nodiscard]] Ticket send_params(std::size_t piece, Copies::OfStep of_step = {});
   void gather_params(int unit);
+  void reduce_grads(int unit, Write write);
   void bring_params(int unit);
   void expect_gathers(bool backward);
   void leave(int unit, bool last_micro_batch);
   void land_gradients(std::size_t piece);
+  void global_norm();
   void post_update();
   [[nodiscard]] std::int64_t due() const { return clock_.due(step_); }
   // infinity_memory.cpp
@@ -73,13 +75,13 @@ class Infinity final : public Strategy {
   UnitBuffers units_;
   UpdateScalars scalars_;
   UpdateClock clock_;
-  std::int64_t step_;  // the coming one
+  std::int64_t step_;  // the one that runs; between steps the coming one
   const std::vector<Piece> pieces_;
   Window window_;
   std::vector<at::Tensor>
-      grads_window_;             // grads_at=device: by buffer, where they come down at their piece's turn
-  Number next_landing_ = 0;      // the same
-  std::vector<Ticket> landing_;  // the same: of the update that is under way
+      grads_window_;                 // grads_at=device: by buffer, where they come down at their piece's turn
+  Number next_landing_ = 0;          // the same
+  std::vector<Ticket> coming_down_;  // the same: of the update that is under way
   // grads_at=host: by piece. Update u's land in u % 2: one and the same where updates are exact.
   std::vector<at::Tensor> grads_host_[2];
   std::unique_ptr<StateFile> file_;

@@ -67,7 +67,7 @@ Infinity::Infinity(RunContext& context, const Options& options)
 }
 
 // [anchor: states-on-the-disk]
-// A file without a name, an extent a piece: master, momentum and variance behind each other. In memory: the
+// A file without a name, an extent a piece: master, then momentum, then variance. In memory: the
 // window.
 void Infinity::open_file(const WindowPlan& plan) {
   file_ = std::make_unique<StateFile>(
@@ -81,8 +81,8 @@ void Infinity::open_file(const WindowPlan& plan) {
           .wrap = options_.wrap},
       plan.extents, context_.record, clock_);
   for (const DiskBytes& bytes : disk_bytes(plan, context_.shape.workload.precision, options_))
-    file_->reserved.push_back(context_.ledger.reserve(bytes.purpose, bytes.name, bytes.bytes, Place::disk));
-  say(file_->blocks.notes(), context_.comm);
+    file_->keep_reserved(context_.ledger.reserve(bytes.purpose, bytes.name, bytes.bytes, Place::disk));
+  say(file_->uncounted().notes(), context_.comm);
 }
 
 void Infinity::take_window(const WindowPlan& plan) {

@@ -138,7 +138,7 @@ CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
 
 Facts InfinityPlans::facts(const RunShape& shape) const {
   Facts facts = facts_of_host(shape, options_);
-  facts.planned_from = 1;  // the first step has no update behind it
+  facts.planned_from = 1;  // no update comes before the first step
   for (const char* setting : {"grads_at=host", "parameters=sharded grads_at=host",
                               "parameters=sharded grads_at=host params_at=host",
                               "parameters=sharded grads_at=host params_at=disk prefetch=0"})

@@ -36,17 +36,19 @@ std::vector<StateSlice> Infinity::state() const {
 std::string Infinity::pending() { return scalars_.pending(clock_, step_); }
 
 bool Infinity::resume(const ResumeFrom& from) {
+  // First: state() then shows the gradients as pending, so that they are restored, too.
   if (clock_.puts_off(step_) && scalars_.restore(from.pending)) clock_.taken_over = 1;
   from.restore();
   if (clock_.taken_over == 0) return from.pending == "{}";
   states_->give_first_buffer_back();
   for (std::size_t i = 0; i < pieces_.size(); ++i) optimizer_->lands(i, 0, grads_host_[0][i], {});
-  optimizer_->post({.scalars_landed = {}, .scalars = scalars_.of(0), .after_sends = 1});
+  optimizer_->post(
+      {.scalars_landed = {}, .scalars = scalars_.of(0), .after_sends = clock_.after_sends(step_ - 1)});
   return true;
 }
 
 std::optional<Timetable> Infinity::timetable(Communicator& comm) {
-  std::vector<Timetable::Share> shares = file_->clock.of_a_step();
+  std::vector<Timetable::Share> shares = file_->clock().of_a_step();
   std::vector<double> mine;
   for (const Timetable::Share& share : shares) mine.push_back(share.seconds.front());
   const std::vector<std::vector<double>> all = gather_values(comm, mine);

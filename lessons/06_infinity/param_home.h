@@ -17,7 +17,7 @@ class ParamHome : public ParamSlots {
   // The strategy's thread:
   /// Once in the beginning: a copy of the piece's master is there to stay.
   virtual void keep_first_values(std::size_t piece, const at::Tensor& master) {
-    landing(piece, 0).copy_(master);
+    destination(piece, 0).copy_(master);
   }
   /// These pieces will be brought, in this order, and no others before all of them have been.
   virtual void expect(const std::vector<std::size_t>& /*pieces*/) {}
@@ -35,7 +35,7 @@ class ParamsInWindow final : public ParamHome {
   /// rounded: by buffer, or none where the master itself is sent, out of `states`. on_device: by piece.
   ParamsInWindow(const Window& window, std::vector<at::Tensor> rounded, std::vector<at::Tensor> on_device)
       : window_(window), rounded_(std::move(rounded)), on_device_(std::move(on_device)) {}
-  at::Tensor landing(std::size_t piece, std::int64_t version) override;
+  at::Tensor destination(std::size_t piece, std::int64_t version) override;
   [[nodiscard]] bool left(Number number, const HostOptimizer& host) const override {
     return host.sent_since(number);
   }
@@ -53,15 +53,15 @@ class ParamsInWindow final : public ParamHome {
   const std::vector<at::Tensor> rounded_, on_device_;
 };
 
-/// In host memory; arenas: one for each version that is kept, [all pieces, behind each other].
+/// In host memory; arenas: one for each version that is kept, [all pieces, one after the other].
 class ParamsOnHost final : public ParamHome {
  public:
   ParamsOnHost(const Window& window, std::vector<at::Tensor> arenas)
       : window_(window), arenas_(std::move(arenas)) {}
-  at::Tensor landing(std::size_t piece, std::int64_t version) override;
-  at::Tensor bring(std::size_t piece, std::int64_t version) override { return landing(piece, version); }
+  at::Tensor destination(std::size_t piece, std::int64_t version) override;
+  at::Tensor bring(std::size_t piece, std::int64_t version) override { return destination(piece, version); }
   std::shared_ptr<StateValues> values(std::size_t piece, std::int64_t version) override {
-    return in_tensor(landing(piece, version));
+    return in_tensor(destination(piece, version));
   }
   [[nodiscard]] Place place() const override { return Place::pinned; }
 

@@ -15,7 +15,7 @@ void ParamsOnDisk::expect(const std::vector<std::size_t>& pieces) {
 }
 
 // [anchor: parameters-from-the-disk]
-// What was expected has been read ahead; the host waits for the rest of it. What comes behind it is read
+// What was expected has been read ahead; the host waits for the rest of it. What comes after it is read
 // meanwhile.
 at::Tensor ParamsOnDisk::bring(std::size_t piece, std::int64_t version) {
   if (arriving_.empty()) {
@@ -54,8 +54,8 @@ void ParamsOnDisk::start_reading(std::size_t piece, std::int64_t version) {
   const std::size_t buffer = std::exchange(next_in_, (next_in_ + 1) % its_.in.size());
   sent_[buffer].wait();
   arriving_.push_back({piece, buffer,
-                       its_.file.transfers.read(extent_of(piece, version), bytes(its_.in[buffer], piece),
-                                                {OpPurpose::parameters, its_.window.units[piece]})});
+                       its_.file.of_this_step().read(extent_of(piece, version), bytes(its_.in[buffer], piece),
+                                                     {OpPurpose::parameters, its_.window.units[piece]})});
 }
 
 ParamsOnDisk::ParamsOnDisk(Setting setting)
@@ -71,23 +71,23 @@ std::size_t ParamsOnDisk::extent_of(std::size_t piece, std::int64_t version) con
 
 std::span<std::byte> ParamsOnDisk::bytes(const at::Tensor& buffer, std::size_t piece) const {
   return {static_cast<std::byte*>(buffer.mutable_data_ptr()),
-          static_cast<std::size_t>(its_.file.blocks.extent_bytes(extent_of(piece, 0)).value())};
+          static_cast<std::size_t>(its_.file.uncounted().extent_bytes(extent_of(piece, 0)).value())};
 }
 
-at::Tensor ParamsOnDisk::landing(std::size_t piece, std::int64_t version) {
+at::Tensor ParamsOnDisk::destination(std::size_t piece, std::int64_t version) {
   return its_.out[its_.window.buffer_of(piece, version)].narrow(0, 0, its_.window.sizes[piece]);
 }
 
 // Every extent is written once before the run begins.
 void ParamsOnDisk::keep_first_values(std::size_t piece, const at::Tensor& master) {
-  landing(piece, 0).copy_(master);
+  destination(piece, 0).copy_(master);
   const at::Tensor& buffer = its_.out[its_.window.buffer_of(piece, 0)];
   for (std::int64_t version = 0; version < its_.versions; ++version)
-    its_.file.blocks.write(extent_of(piece, version), bytes(buffer, piece)).wait();
+    its_.file.uncounted().write(extent_of(piece, version), bytes(buffer, piece)).wait();
 }
 
-void ParamsOnDisk::landed(std::size_t piece, std::int64_t version,
-                          const std::shared_ptr<const HostPiece>& work) {
+void ParamsOnDisk::written(std::size_t piece, std::int64_t version,
+                           const std::shared_ptr<const HostPiece>& work) {
   if (work) work->wait();
   stored(piece, version - its_.versions).end.wait();  // of what is written over
   const std::size_t extent = extent_of(piece, version), buffer = its_.window.buffer_of(piece, version);
@@ -118,7 +118,7 @@ class ParamsOfExtent final : public StateValues {
   void read(Range part, at::Tensor& into) const override { into.copy_(of_extent(part)); }
   void write(Range part, const at::Tensor& from) override {
     of_extent(part).copy_(from);
-    owner_.its_.file.blocks
+    owner_.its_.file.uncounted()
         .write(owner_.extent_of(piece_, version_), owner_.bytes(owner_.its_.out.front(), piece_))
         .wait();
   }
@@ -127,7 +127,9 @@ class ParamsOfExtent final : public StateValues {
   [[nodiscard]] at::Tensor of_extent(Range part) const {
     const at::Tensor& buffer = owner_.its_.out.front();
     owner_.stored(piece_, version_).end.wait();
-    owner_.its_.file.blocks.read(owner_.extent_of(piece_, version_), owner_.bytes(buffer, piece_)).wait();
+    owner_.its_.file.uncounted()
+        .read(owner_.extent_of(piece_, version_), owner_.bytes(buffer, piece_))
+        .wait();
     return buffer.narrow(0, part.begin, part.size());
   }
   ParamsOnDisk& owner_;

@@ -23,8 +23,9 @@ class ParamsOnDisk final : public ParamHome {
     std::vector<at::Tensor> in;   // pinned, as many as are read ahead; of whole blocks
   };
   explicit ParamsOnDisk(Setting setting);
-  at::Tensor landing(std::size_t piece, std::int64_t version) override;
-  void landed(std::size_t piece, std::int64_t version, const std::shared_ptr<const HostPiece>& work) override;
+  at::Tensor destination(std::size_t piece, std::int64_t version) override;
+  void written(std::size_t piece, std::int64_t version,
+               const std::shared_ptr<const HostPiece>& work) override;
   [[nodiscard]] bool left(Number number, const HostOptimizer& host) const override;
   void keep_first_values(std::size_t piece, const at::Tensor& master) override;
   void expect(const std::vector<std::size_t>& pieces) override;

@@ -8,20 +8,20 @@ StateFile::StateFile(std::shared_ptr<FileOps> file_ops, const BlockFile::Options
                      const std::vector<Bytes>& extents, std::shared_ptr<CommRecord> record,
                      const UpdateClock& updates)
     : ops_(std::move(file_ops)),
-      blocks(*ops_, options, extents),
-      transfers(blocks, std::move(record),
-                [this](CommKind kind, DiskTransfer::Clock::time_point issued, DiskTransfer transfer) {
-                  clock.issued(kind, issued, std::move(transfer));
-                }),
+      blocks_(*ops_, options, extents),
+      transfers_(blocks_, std::move(record),
+                 [this](CommKind kind, DiskTransfer::Clock::time_point issued, DiskTransfer transfer) {
+                   clock_.issued(kind, issued, std::move(transfer));
+                 }),
       updates_(updates) {}
 
 OpEnd StateFile::read(std::size_t extent, std::span<std::byte> into, const What& what, std::int64_t update) {
-  return keep(update, transfers.read(extent, into, what, updates_.step_after(update)));
+  return keep(update, transfers_.read(extent, into, what, updates_.step_after(update)));
 }
 
 OpEnd StateFile::write(std::size_t extent, std::span<const std::byte> from, const What& what,
                        std::int64_t update) {
-  return keep(update, transfers.write(extent, from, what, updates_.step_after(update)));
+  return keep(update, transfers_.write(extent, from, what, updates_.step_after(update)));
 }
 
 OpEnd StateFile::keep(std::int64_t update, Ticket ticket) {

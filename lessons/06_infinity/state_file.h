@@ -10,7 +10,7 @@
 
 namespace sc {
 
-/// Transfers of an update count for the step behind the one that posts it, whose forward waits for them. Both
+/// Transfers of an update count for the step after the one that posts it, whose forward waits for them. Both
 /// threads.
 class StateFile {
  public:
@@ -25,14 +25,12 @@ class StateFile {
   /// Until nothing is in flight, while nobody begins anything.
   void wait();
 
- private:
-  const std::shared_ptr<FileOps> ops_;
-
- public:
-  BlockFile blocks;  // for what counts for no step
-  StepClock clock;
-  RecordedFile transfers;                       // for what counts for the present one
-  std::vector<std::shared_ptr<void>> reserved;  // the ledger's bytes
+  /// For what counts for the present step; for what counts for none.
+  [[nodiscard]] RecordedFile& of_this_step() { return transfers_; }
+  [[nodiscard]] BlockFile& uncounted() { return blocks_; }
+  [[nodiscard]] StepClock& clock() { return clock_; }
+  /// The ledger's bytes.
+  void keep_reserved(std::shared_ptr<void> bytes) { reserved_.push_back(std::move(bytes)); }
 
  private:
   struct Kept {
@@ -41,6 +39,11 @@ class StateFile {
   };
   OpEnd keep(std::int64_t update, Ticket ticket);
 
+  const std::shared_ptr<FileOps> ops_;
+  BlockFile blocks_;
+  StepClock clock_;
+  RecordedFile transfers_;
+  std::vector<std::shared_ptr<void>> reserved_;
   const UpdateClock& updates_;
   std::mutex mutex_;  // for kept_
   std::vector<Kept> kept_;

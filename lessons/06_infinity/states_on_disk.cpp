@@ -21,7 +21,7 @@ PieceStates StatesOnDisk::vectors(std::size_t buffer, std::size_t piece) const {
 
 std::span<std::byte> StatesOnDisk::bytes(std::size_t buffer, std::size_t piece) const {
   return {static_cast<std::byte*>(window_.states[buffer].mutable_data_ptr()),
-          static_cast<std::size_t>(file_.blocks.extent_bytes(piece).value())};
+          static_cast<std::size_t>(file_.uncounted().extent_bytes(piece).value())};
 }
 
 at::Tensor StatesOnDisk::first_master(std::size_t piece) {
@@ -33,7 +33,7 @@ at::Tensor StatesOnDisk::first_master(std::size_t piece) {
 
 void StatesOnDisk::write_first(std::size_t piece) {
   const std::size_t buffer = window_.buffer_of(piece, 0);
-  DiskTransfer write = file_.blocks.write(piece, bytes(buffer, piece));
+  DiskTransfer write = file_.uncounted().write(piece, bytes(buffer, piece));
   written_[buffer] = {[write] { return write.done(); }, [write]() mutable { write.wait(); }};
 }
 
@@ -55,7 +55,7 @@ class VectorOnDisk final : public StateValues {
     const at::Tensor extent = owner_.in_first_buffer(host_, piece_);
     if (owner_.next_read_ > 0) throw std::logic_error("states are overwritten before the first step alone");
     of_extent(extent, part).copy_(from);
-    owner_.file_.blocks.write(piece_, owner_.bytes(0, piece_)).wait();
+    owner_.file_.uncounted().write(piece_, owner_.bytes(0, piece_)).wait();
     if (also_) also_->write(part, from);
   }
 
@@ -79,7 +79,7 @@ std::shared_ptr<StateValues> StatesOnDisk::values(const HostOptimizer& host, std
 at::Tensor StatesOnDisk::in_first_buffer(const HostOptimizer& host, std::size_t piece) {
   host.settle();
   file_.wait();
-  if (borrowed_ != piece) file_.blocks.read(piece, bytes(0, piece)).wait();
+  if (borrowed_ != piece) file_.uncounted().read(piece, bytes(0, piece)).wait();
   borrowed_ = piece;
   return window_.states.front();
 }
@@ -89,7 +89,7 @@ void StatesOnDisk::give_first_buffer_back() {
   borrowed_.reset();
   for (Number number = next_update_; number < next_read_; ++number)
     if (window_.buffer_of(number) == 0)
-      file_.blocks.read(window_.piece_of(number), bytes(0, window_.piece_of(number))).wait();
+      file_.uncounted().read(window_.piece_of(number), bytes(0, window_.piece_of(number))).wait();
 }
 
 }  // namespace sc

@@ -16,7 +16,7 @@ namespace sc {
 ///   read    of a number begins when what was in its buffer before has been written, and its parameters
 ///           have left the window
 ///   update  when it is there, its gradient has landed, and the norm is known
-///   write   right behind
+///   write   right after
 /// So with three buffers piece i + 1 is read and piece i - 1 written while piece i is updated; with one
 /// nothing overlaps.
 class StatesOnDisk final : public StateStore {

@@ -1,4 +1,5 @@
-// Where a step's time goes: how long the disk reads and writes, the host updates, and forward waits for that.
+// Where a step's time goes: how long the disk reads and writes, the host updates, and the strategy waits for
+// either: in forward, with parameters elsewhere also in backward, and before an evaluation or a save.
 #pragma once
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/offload/offload_plan.h"
+#include "common/offload/host_plan.h"
 #include "infinity_plan.h"
 
 namespace sc {

@@ -14,7 +14,8 @@ using pipedream::Kind;
 
 // [anchor: perform]
 // One optimizer step: this stage's list, as pipedream proved it. A receive is posted and does not block:
-// whoever needs the value waits for it. Nor does a send: whoever uses its buffer again waits for it.
+// whoever needs the value waits for it. Nor does a send: whoever uses its buffer again waits for it, be it for
+// a receive.
 StepResult Pipeline::train_step(std::span<const Batch> micro_batches) {
   sums_.zero_();
   for (std::size_t i = 0; i < share_.actions().size(); ++i) {
@@ -32,6 +33,7 @@ StepResult Pipeline::train_step(std::span<const Batch> micro_batches) {
         messages_.send_activation(a, slot);
         break;
       case Kind::receive_gradient:
+        messages_.wait_gradient_sent(slot.grad_in);
         messages_.receive_gradient(a, slot);
         break;
       case Kind::backward:
@@ -60,7 +62,7 @@ StepResult Pipeline::train_step(std::span<const Batch> micro_batches) {
 void Pipeline::forward(const Action& a, const Slot& slot, const Batch& batch) {
   messages_.wait_activation(slot);
   messages_.wait_activation_sent(slot);
-  const auto turn = pace_.turn(a);
+  const auto timed = pace_.turn(a);
   stage_.forward(share_.schedule.position(a), batch.tokens, slot);
 }
 
@@ -74,13 +76,14 @@ void Pipeline::backward(const Action& a, const Slot& slot, const Batch& batch) {
   const Write write = a.microbatch == 0 ? Write::overwrite : Write::accumulate;
   const bool last = a.microbatch + 1 == share_.schedule.microbatches;
   if (halves.inputs) messages_.wait_gradient(slot);
-  const auto turn = pace_.turn(a);
+  const auto timed = pace_.turn(a);
   if (halves.inputs && share_.has_head(position)) {
     stage_.head(batch.targets, batch.scale, slot, write, sums_);
     if (last) reduce_grads(share_.layout.last_unit());
   }
   for (int unit = part.last(); unit >= part.first; --unit) {
-    if (halves.inputs && unit == part.first) messages_.wait_gradient_sent(slot);  // this one's goes there
+    if (halves.inputs && unit == part.first)
+      messages_.wait_gradient_sent(slot.grad_out);  // this one's goes there
     stage_.backward(unit, slot, write, halves);
     if (halves.weights && last) reduce_grads(unit);
   }
@@ -136,7 +139,7 @@ void Pipeline::global_norm() {
 
 // The tied copies too: the same numbers in, the same bits out.
 void Pipeline::step(const Action& action) {
-  const auto turn = pace_.turn(action);
+  const auto timed = pace_.turn(action);
   for (Stage::Held& h : stage_.held())
     if (!h.own.empty()) step_unit(h.own);
   if (options_.states == ReplicaStates::sharded) publish_params();

@@ -13,19 +13,16 @@ namespace {
 
 constexpr const char* kFile = "file:";
 
-[[noreturn]] void refuse(const std::string& key, const std::string& what, const std::string& fix) {
-  throw InputError(ExitCode::usage, key, what, fix);
-}
-
 pipedream::Schedule generated(const PipelineOptions& options, int stages, int microbatches) {
   pipedream::Family family{};
   const bool known = pipedream::family_from_name(options.schedule, family);
   if (known && pipedream::is_asynchronous(family))
-    refuse("schedule", options.schedule + " updates weights without a flush, which this lesson does not do",
-           "naive, gpipe, 1f1b, interleaved or zb_h1");
+    refuse_setting("schedule",
+                   options.schedule + " updates weights without a flush, which this lesson does not do",
+                   "naive, gpipe, 1f1b, interleaved or zb_h1");
   if (!known)
-    refuse("schedule", fmt::format("there is no schedule \"{}\"", options.schedule),
-           "naive, gpipe, 1f1b, interleaved, zb_h1, or file:PATH");
+    refuse_setting("schedule", fmt::format("there is no schedule \"{}\"", options.schedule),
+                   "naive, gpipe, 1f1b, interleaved, zb_h1, or file:PATH");
   const bool alone = family == pipedream::Family::interleaved && options.chunks == 1;
   return pipedream::generate({.family = family,
                               .stages = stages,
@@ -37,19 +34,20 @@ pipedream::Schedule from_file(const PipelineOptions& options, int stages, int mi
   const std::string path = options.schedule.substr(std::string(kFile).size());
   pipedream::Schedule schedule = pipedream::read_schedule(path);
   if (schedule.stages != stages || schedule.microbatches != microbatches) {
-    refuse("schedule",
-           fmt::format("{} is for {} stages and {} micro-batches; this run has {} and {}", path,
-                       schedule.stages, schedule.microbatches, stages, microbatches),
-           fmt::format("-n {}, and batch.global and batch.micro that make {} micro-batches a replica",
-                       schedule.stages, schedule.microbatches));
+    refuse_setting("schedule",
+                   fmt::format("{} is for {} stages and {} micro-batches; this run has {} and {}", path,
+                               schedule.stages, schedule.microbatches, stages, microbatches),
+                   fmt::format("-n {}, and batch.global and batch.micro that make {} micro-batches a replica",
+                               schedule.stages, schedule.microbatches));
   }
   if (options.chunks != 1 && options.chunks != schedule.chunks)
-    refuse("chunks",
-           fmt::format("{} has {} chunks, and {} were asked for", path, schedule.chunks, options.chunks),
-           "leave out chunks: a file says how many it has");
+    refuse_setting(
+        "chunks",
+        fmt::format("{} has {} chunks, and {} were asked for", path, schedule.chunks, options.chunks),
+        "leave out chunks: a file says how many it has");
   if (schedule.versions != pipedream::VersionRule::flush)
-    refuse("schedule", path + " keeps several versions of the weights, which this lesson does not do",
-           "a schedule with versions: flush");
+    refuse_setting("schedule", path + " keeps several versions of the weights, which this lesson does not do",
+                   "a schedule with versions: flush");
   return schedule;
 }
 
@@ -104,10 +102,11 @@ Share share_of(const RunShape& shape, const PipelineOptions& options) {
               schedule_of(options, static_cast<int>(shape.stages), static_cast<int>(micro_batches_of(shape))),
               options.states == ReplicaStates::sharded);
   if (shape.device == DeviceKind::cuda && options.sends == Sends::blocking)
-    refuse("sends", "it is about ranks on the CPU, and these are GPUs", "leave it out, or --device cpu");
+    refuse_setting("sends", "it is about ranks on the CPU, and these are GPUs",
+                   "leave it out, or --device cpu");
   if (options.replicas != share.replicas)
-    refuse("replicas", fmt::format("{} replicas on {} ranks", options.replicas, to_int(shape.world)),
-           "as many ranks as replicas at least: they divide the ranks");
+    refuse_setting("replicas", fmt::format("{} replicas on {} ranks", options.replicas, to_int(shape.world)),
+                   "as many ranks as replicas at least: they divide the ranks");
   return share;
 }
 

@@ -12,26 +12,25 @@ namespace {
 
 using pipedream::VersionRule;
 
-[[noreturn]] void refuse(const std::string& key, const std::string& what, const std::string& fix) {
-  throw InputError(ExitCode::usage, key, what, fix);
-}
-
 void refuse_what_has_no_meaning(const RunShape& shape, const VersionOptions& options) {
   const Workload& w = shape.workload;
   if (w.model.tied)
-    refuse("model.tied",
-           "the head and the embedding would be one matrix on two stages, which update it at different times",
-           "an untied model: --workload configs/tiny_untied.json, or --set model.tied=false");
+    refuse_setting(
+        "model.tied",
+        "the head and the embedding would be one matrix on two stages, which update it at different times",
+        "an untied model: --workload configs/tiny_untied.json, or --set model.tied=false");
   if (w.precision.dtype == DType::f16)
-    refuse("precision.dtype",
-           "fp16 needs one loss scale for a whole step, and micro-batches in flight would have several",
-           "bf16 or fp32");
+    refuse_setting(
+        "precision.dtype",
+        "fp16 needs one loss scale for a whole step, and micro-batches in flight would have several",
+        "bf16 or fp32");
   if (w.optim.nonfinite == OnNonFinite::skip)
-    refuse("optim.nonfinite",
-           "a stage has made its update before it knows of the others' gradients: none can be skipped by all",
-           "optim.nonfinite=stop");
+    refuse_setting(
+        "optim.nonfinite",
+        "a stage has made its update before it knows of the others' gradients: none can be skipped by all",
+        "optim.nonfinite=stop");
   if (options.versions == VersionRule::none && w.activations == Activations::recompute)
-    refuse(
+    refuse_setting(
         "activations",
         "with versions=none backward would recompute with other weights than forward had: another algorithm",
         "activations=keep or recompute_gelu, or versions=stash");
@@ -41,7 +40,7 @@ void refuse_what_has_no_meaning(const RunShape& shape, const VersionOptions& opt
 std::int64_t update_every_of(const RunShape& shape, const VersionOptions& options) {
   const std::int64_t M = micro_batches_of(shape), S = shape.stages;
   if (M < S)
-    refuse(
+    refuse_setting(
         "batch.micro",
         fmt::format("{} micro-batches a step are fewer than the {} stages: they would not fill the pipeline",
                     M, S),
@@ -49,16 +48,17 @@ std::int64_t update_every_of(const RunShape& shape, const VersionOptions& option
   const bool two = options.versions == VersionRule::two_buffers;
   if (options.update_every == 0) return two ? M : 1;
   if (M % options.update_every != 0)
-    refuse("update_every",
-           fmt::format("{} does not divide the {} micro-batches of a step", options.update_every, M),
-           "a divisor, or auto");
+    refuse_setting("update_every",
+                   fmt::format("{} does not divide the {} micro-batches of a step", options.update_every, M),
+                   "a divisor, or auto");
   if (two && options.update_every < S)
-    refuse("update_every",
-           fmt::format(
-               "two versions are enough for an update every {} micro-batches at least, as many as there are "
-               "stages, and not every {}",
-               S, options.update_every),
-           fmt::format("{} or more, auto, or versions=stash", S));
+    refuse_setting(
+        "update_every",
+        fmt::format(
+            "two versions are enough for an update every {} micro-batches at least, as many as there are "
+            "stages, and not every {}",
+            S, options.update_every),
+        fmt::format("{} or more, auto, or versions=stash", S));
   return options.update_every;
 }
 
@@ -82,8 +82,8 @@ const RunShape& checked(const RunShape& shape, const VersionOptions& options) {
 }  // namespace
 
 // [anchor: how-far-behind]
-// Stage 0 makes an update S - 1 micro-batches later than the last stage: so many updates (rounded up) the
-// norm may lag without anybody waiting. What a step came to is known when stage 0 has made its last update,
+// Stage 0 makes an update S - 1 micro-batches later than the last stage: so many updates (rounded up) the norm
+// must lag, or somebody waits. What a step came to is known when stage 0 has made its last update,
 // and its norm.
 Endless::Endless(const RunShape& shape, const VersionOptions& options)
     : microbatches(micro_batches_of(checked(shape, options))),

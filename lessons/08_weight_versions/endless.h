@@ -23,7 +23,7 @@ struct Endless {
   std::int64_t norm_lag;    // updates: whose norm clips this one
   std::int64_t result_lag;  // windows, after which every stage knows what a step came to
 
-  static constexpr std::int64_t kResult = 5;  // numbers of a step: its sums, and a norm
+  static constexpr std::int64_t kNorm = 4, kResult = 5;  // of a step's numbers: four sums, and a norm
   /// Of what is in flight.
   [[nodiscard]] std::int64_t numbers_of_sums() const { return 4 * (norm_lag + 1); }  // twice: own and all
   [[nodiscard]] std::int64_t numbers_of_results() const { return kResult * (result_lag + 2); }

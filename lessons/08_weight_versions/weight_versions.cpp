@@ -19,7 +19,8 @@ using pipedream::Kind;
 // due. What the step came to is known some windows later, when stage 0 has made its updates too.
 StepResult WeightVersions::train_step(std::span<const Batch> micro_batches) {
   execute(endless_.windows.window(endless_.share.stage, windows_), micro_batches);
-  const std::int64_t complete = windows_++ - endless_.result_lag;
+  const std::int64_t complete = windows_ - endless_.result_lag;
+  ++windows_;
   send_result(complete);
   return result_of(complete - 1);  // its numbers left a window ago: nobody waits for this one
 }
@@ -40,6 +41,7 @@ void WeightVersions::execute(const std::vector<Action>& actions, std::span<const
         messages_.send_activation(a, slot);
         break;
       case Kind::receive_gradient:
+        messages_.wait_gradient_sent(slot.grad_in);
         messages_.receive_gradient(a, slot);
         break;
       case Kind::backward:
@@ -77,13 +79,14 @@ void WeightVersions::forward(const Action& a, const Slot& slot, const Batch& bat
   if (endless_.keeps_tokens()) tokens_[a.microbatch].copy_(batch.tokens, true);
   messages_.wait_activation(slot);
   messages_.wait_activation_sent(slot);
-  const auto turn = pace_.turn(a);
+  const auto timed = pace_.turn(a);
   stage_.forward(endless_.share.stage, batch.tokens, slot);
 }
 
 // [anchor: old-weights]
-// As lesson 07's, with the weights that this micro-batch's forward read, which updates have replaced since
-// (PipeDream's load_old_params), and no exchange with replicas. Its gradient goes to the newest weights.
+// As lesson 07's, with the version that the list names: the one that this micro-batch's forward read, unless
+// versions=none (PipeDream's load_old_params); and no exchange with replicas. Its gradient goes to the newest
+// weights.
 void WeightVersions::backward(const Action& a, const Slot& slot, std::span<const Batch> micro_batches) {
   load_params(a, slot);
   const Share& share = endless_.share;
@@ -92,14 +95,14 @@ void WeightVersions::backward(const Action& a, const Slot& slot, std::span<const
   const Write write = first ? Write::overwrite : Write::accumulate;
   ++seen_.forward[updates_ - forward_read_[a.microbatch]], ++seen_.backward[updates_ - a.version];
   messages_.wait_gradient(slot);
-  const auto turn = pace_.turn(a);
+  const auto timed = pace_.turn(a);
   if (share.last) {  // it has just been forward with this micro-batch, and has its targets still
     const std::size_t i = in_window(a);
-    if (first) divide_by_targets(micro_batches.subspan(i, static_cast<std::size_t>(endless_.update_every)));
-    stage_.head(micro_batches[i].targets, divisor_, slot, write, sums_[updates_]);
+    if (first) set_loss_scale(micro_batches.subspan(i, static_cast<std::size_t>(endless_.update_every)));
+    stage_.head(micro_batches[i].targets, loss_scale_, slot, write, sums_[updates_]);
   }
   for (int unit = part.last(); unit >= part.first; --unit) {
-    if (unit == part.first) messages_.wait_gradient_sent(slot);
+    if (unit == part.first) messages_.wait_gradient_sent(slot.grad_out);
     stage_.backward(unit, slot, write, {});
   }
   if (!share.first) return;
@@ -107,12 +110,12 @@ void WeightVersions::backward(const Action& a, const Slot& slot, std::span<const
   stage_.embed_backward(share.last ? micro_batches[in_window(a)].tokens : tokens_[a.microbatch], slot, write);
 }
 
-// An update's loss is the mean over its own targets, not over the step's. What --inject has made of the
-// step's scale, NaN, stays in it.
-void WeightVersions::divide_by_targets(std::span<const Batch> of_update) {
+// An update's loss is the mean over its own targets, not over the step's. 0 times the step's scale is 0, or the
+// NaN that --inject has put there.
+void WeightVersions::set_loss_scale(std::span<const Batch> of_update) {
   std::int64_t targets = 0;
   for (const Batch& batch : of_update) targets += batch.with_loss;
-  divisor_.copy_(of_update[0].scale)
+  loss_scale_.copy_(of_update[0].scale)
       .mul_(0)
       .add_(1.0 / static_cast<double>(std::max<std::int64_t>(1, targets)));
 }
@@ -123,7 +126,7 @@ void WeightVersions::divide_by_targets(std::span<const Batch> of_update) {
 void WeightVersions::update(const Action& action, const Slot& slot) {
   sum_over_stages(updates_);
   norm_and_clip(updates_);
-  const auto turn = pace_.turn(action);
+  const auto timed = pace_.turn(action);
   at::Tensor lr = context_.scalars.lr;
   lr.fill_(learning_rate_of(updates_));
   step(slot);
@@ -187,7 +190,7 @@ void WeightVersions::note_sums(std::int64_t update) {
   if (update % endless_.updates_a_step == 0) result.zero_();
   for (const int i : {kLossSum, kTokens, kNonFinite}) result[i].add_(sums[i]);
   result[kSquares].copy_(sums[kSquares]);
-  at::Tensor norm = result[4];
+  at::Tensor norm = result[Endless::kNorm];
   at::sqrt_out(norm, sums[kSquares]);
   noted_ = update + 1;
 }
@@ -203,7 +206,7 @@ StepResult WeightVersions::result_of(std::int64_t step) {
   results_left_[step].wait_on_host();
   if (step < 0) return {};
   return {.sums = results_host_[step].narrow(0, 0, 4),
-          .grad_norm = results_host_[step][4],
+          .grad_norm = results_host_[step][Endless::kNorm],
           .of_step = since_ + step,
           .lr = learning_rate_of((step + 1) * endless_.updates_a_step - 1)};
 }

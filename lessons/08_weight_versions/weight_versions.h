@@ -48,7 +48,7 @@ class WeightVersions final : public Strategy {
   void load_params(const Action& action, const Slot& slot);
   void forward(const Action& action, const Slot& slot, const Batch& batch);
   void backward(const Action& action, const Slot& slot, std::span<const Batch> micro_batches);
-  void divide_by_targets(std::span<const Batch> of_update);
+  void set_loss_scale(std::span<const Batch> of_update);
   void warm_up();
   void update(const Action& action, const Slot& slot);
   void sum_over_stages(std::int64_t update);
@@ -81,7 +81,7 @@ class WeightVersions final : public Strategy {
   std::unique_ptr<Communicator> everyone_;   // all stages, for sums alone: each is at another update
   at::Tensor evaluated_;                     // [4] fp64
   at::Tensor clip_by_;                       // [4] fp64: what the coming update is clipped by
-  at::Tensor divisor_;                       // [] fp32: 1 / targets of an update
+  at::Tensor loss_scale_;                    // [] fp32: 1 / targets of an update
   Ring<at::Tensor> sums_;                    // by update, [4] fp64: loss, tokens, squares, flag
   Ring<at::Tensor> own_sums_;                // the same, before other stages' are added
   Ring<Ticket> summed_;                      // the same
@@ -91,8 +91,8 @@ class WeightVersions final : public Strategy {
   Ring<int> forward_read_;   // by micro-batch in flight: the version
   std::vector<int> tags_;    // by buffer of parameters: the version that is in it
   VersionsRead seen_;
-  std::int64_t since_;                      // the run's step that was window 0
-  std::int64_t windows_ = 0, updates_ = 0;  // executed; made
+  std::int64_t since_;                      // the run's step that counts as window 0
+  std::int64_t windows_ = 0, updates_ = 0;  // executed; made. Resumed: as if this run had done the last few
   std::int64_t noted_ = 0;                  // updates whose sums over all stages are known
 };
 

@@ -30,7 +30,7 @@ WeightVersions::WeightVersions(RunContext& context, const Options& options)
   own_sums_ = rows(numbers.narrow(0, sums, sums), 4);
   clip_by_ = numbers.narrow(0, 2 * sums, 4);
   results_ = rows(numbers.narrow(0, 2 * sums + 4, results), Endless::kResult);
-  divisor_ = context.ledger.zeros(Purpose::workspace, "divisor", {}, DType::f32);
+  loss_scale_ = context.ledger.zeros(Purpose::workspace, "divisor", {}, DType::f32);
   results_host_ =
       rows(context.ledger.zeros(Purpose::workspace, "results_host", {results}, DType::f64, Place::pinned),
            Endless::kResult);

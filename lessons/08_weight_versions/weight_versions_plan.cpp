@@ -53,7 +53,7 @@ MemoryPlan WeightVersionsPlans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
-// Of a window in the steady state, which the second one is: as many forwards as backwards, an all-reduce an
+// Of a window in the steady state; the second one has the same operations already: as many forwards as backwards, an all-reduce an
 // update, and a step's numbers to the host.
 CommPlan WeightVersionsPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;

@@ -28,7 +28,7 @@ files=(common/watch/comm_op.{h,cpp} common/comm/{op_check.cpp,rank_sum.cpp,local
   common/memory/{ledger,allocator_witness}.cpp common/data/{sampler,rows}.cpp common/strategy/{owned_slice,passes,state_plan}.cpp
   lessons/01_data_parallel/{data_parallel,data_parallel_{memory,plan},buckets}.cpp lessons/02_zero1/{zero1,zero1_{memory,plan}}.cpp
   lessons/03_zero2/{grad_buffers,grad_bucket,shard_buckets,zero2,zero2_{memory,plan}}.cpp lessons/04_zero3/{zero3,zero3_{buffers,memory,plan},persist_below}.cpp
-  common/offload/{host_optimizer,offload_plan,unit_buffers,update_scalars}.cpp common/offload/update_clock.h lessons/05_offload/{offload,offload_{memory,plan,state}}.cpp
+  common/offload/{host_optimizer,host_plan,unit_buffers,update_scalars}.cpp common/offload/update_clock.h lessons/05_offload/{offload,offload_{memory,plan,state}}.cpp
   lessons/06_infinity/{infinity,infinity_{memory,plan,state},param_home,params_on_disk,state_file,states_on_disk}.cpp
   common/pipeline/{messages,share,slots,split,stage,stage_memory,stage_plan}.cpp lessons/07_pipeline/{pipeline,pipeline_{memory,plan},proven}.cpp
   lessons/08_weight_versions/{ring.h,weight_versions.cpp,weight_versions_memory.cpp,weight_versions_plan.cpp,endless.cpp})

@@ -53,7 +53,7 @@ TESTS = {
     **{f"lessons/02_zero1/{name}.cpp": [ZERO] for name in ("zero1", "zero1_memory", "zero1_plan")},
     **{f"lessons/03_zero2/{name}.cpp": [ZERO] for name in ("zero2", "zero2_memory", "zero2_plan", "grad_bucket", "grad_buffers", "shard_buckets")},
     **{f"lessons/04_zero3/{name}.cpp": [ZERO] for name in ("zero3", "zero3_buffers", "zero3_memory", "zero3_plan", "persist_below")},
-    **{f"common/offload/{name}.cpp": [OFFLOAD, INFINITY] for name in ("offload_plan", "unit_buffers", "update_scalars")},
+    **{f"common/offload/{name}.cpp": [OFFLOAD, INFINITY] for name in ("host_plan", "unit_buffers", "update_scalars")},
     "common/offload/host_optimizer.cpp": [HOST, OFFLOAD, INFINITY, OVERFLOW],
     "common/offload/update_clock.h": [HOST, OFFLOAD, INFINITY],
     **{f"lessons/05_offload/{name}.cpp": [OFFLOAD] for name in ("offload", "offload_memory", "offload_plan", "offload_state")},

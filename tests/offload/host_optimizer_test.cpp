@@ -63,7 +63,7 @@ class HostOptimizerOfTwo : public ::testing::Test {
   std::array<double, 4> scalars_ = {0.5, 1, 1, 0};  // lr, step, clip
   StatesInMemory states_{
       {{one_element(1), one_element(0), one_element(0)}, {one_element(1), one_element(0), one_element(0)}}};
-  ParamsInMemory params_{{{at::Tensor(), at::Tensor()}}};
+  ParamsInMemory params_{{at::Tensor(), at::Tensor()}};
   HostOptimizer optimizer_{
       {{.unit = 0, .range = {0, 1}, .decay = {}}, {.unit = 1, .range = {0, 1}, .decay = {}}},
       {.weight_decay = 0},

@@ -1,4 +1,4 @@
-#include "common/offload/offload_plan.h"
+#include "common/offload/host_plan.h"
 
 #include <spdlog/fmt/fmt.h>
 
