@@ -123,7 +123,8 @@ void Trace::add_operation(const OpSpan& op, const std::string& name) {
   add(std::move(span));
 }
 
-void Trace::add_run(std::span<const Step> steps, std::span<const OpSpan> operations, int last_unit) {
+void Trace::add_run(std::span<const Step> steps, std::span<const OpSpan> operations,
+                    std::span<const Timeline::Span> marks, int last_unit) {
   std::vector<std::pair<Clock::time_point, Clock::time_point>> waits;
   for (const OpSpan& op : operations) {
     const std::string name = describe(op.op, last_unit);
@@ -135,14 +136,25 @@ void Trace::add_run(std::span<const Step> steps, std::span<const OpSpan> operati
   std::sort(waits.begin(), waits.end());
   for (const Step& step : steps) {
     add(Lane::compute, fmt::format("step {}", step.step), step.begin, step.end);
+    const auto its_pass = [&](const Timeline::Span& mark) { return mark.computed && mark.step == step.step; };
+    if (std::ranges::any_of(marks, its_pass)) continue;
     const auto [first, last] = step.on_gpu.value_or(std::pair(step.begin, step.end));
     for (const auto& [begin, end] : without({step.step, first, last, {}}, waits))
       add(Lane::compute, "compute", begin, end);
   }
+  add_marks(marks, last_unit);
 }
 
-void Trace::add_marks(std::span<const Timeline::Span> marks) {
-  for (const Timeline::Span& mark : marks) add(Lane::marks, mark.name, mark.begin, mark.end);
+void Trace::add_marks(std::span<const Timeline::Span> marks, int last_unit) {
+  const bool several = std::ranges::any_of(
+      marks, [](const Timeline::Span& mark) { return mark.computed && mark.computed->micro_batch > 0; });
+  for (const Timeline::Span& mark : marks) {
+    if (mark.computed) {
+      add(Lane::compute, describe(*mark.computed, last_unit, several), mark.begin, mark.end);
+    } else {
+      add(Lane::marks, mark.name, mark.begin, mark.end);
+    }
+  }
 }
 
 std::string Trace::serialise() const {

@@ -49,12 +49,12 @@ class Trace {
         {};  // from its first to its last work
   };
   /// A whole run: operations from issue (on GPUs: from their beginning) to end (to the end of their wait
-  /// where the transport does not know better), waits, and compute, which is what the waits leave of each
-  /// step (of its time on the GPU, if it has one). Operations without an end are left out.
+  /// where the transport does not know better), waits, and what was computed: the passes that `marks` has of a step, or
+  /// without any what the waits leave of it (of its time on the GPU, if it has one). Operations without an end
+  /// are left out.
   ///   last_unit  of the model, for names
-  void add_run(std::span<const Step> steps, std::span<const OpSpan> operations, int last_unit = kNoUnit);
-  /// What a strategy marked.
-  void add_marks(std::span<const Timeline::Span> marks);
+  void add_run(std::span<const Step> steps, std::span<const OpSpan> operations,
+               std::span<const Timeline::Span> marks = {}, int last_unit = kNoUnit);
 
   [[nodiscard]] const std::vector<TraceSpan>& spans() const { return spans_; }
   [[nodiscard]] std::int64_t left_out() const { return left_out_; }
@@ -63,6 +63,7 @@ class Trace {
 
  private:
   [[nodiscard]] double us(Clock::time_point at) const;
+  void add_marks(std::span<const Timeline::Span> marks, int last_unit);
   void add_operation(const OpSpan& op, const std::string& name);
 
   Rank rank_;

@@ -150,8 +150,7 @@ void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const
     std::vector<OpSpan> spans = comm.record().spans();
     std::erase_if(
         spans, [&](const OpSpan& s) { return s.step >= job_.traced_end(); });  // --profile keeps later ones
-    trace.add_run(traced_, spans, static_cast<int>(shape_.workload.model.layers) + 1);
-    trace.add_marks(marks);
+    trace.add_run(traced_, spans, marks, static_cast<int>(shape_.workload.model.layers) + 1);
     const std::vector<std::string> parts = gather_strings(comm, trace.serialise());
     if (shape_.rank == Rank{0}) {
       trace_ = dir_ / "trace.json";

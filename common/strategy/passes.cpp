@@ -8,10 +8,14 @@ HeadResult result_in(const at::Tensor& sums) { return {sums.select(0, kLossSum),
 }  // namespace
 
 Passes::Passes(const RunContext& context, const ParamLayout& layout)
-    : gpt_(shape_of(context.shape), layout), buffers_(gpt_, context.ledger, whole_model(layout.config())) {}
+    : timeline_(context.timeline),
+      gpt_(shape_of(context.shape), layout),
+      buffers_(gpt_, context.ledger, whole_model(layout.config())) {}
 
 void Passes::forward(int unit, const Batch& batch, const UnitTensors& params) {
   if (unit == gpt_.layout().last_unit()) return;
+  if (unit == 0) timeline_.begin_micro_batch();
+  const auto mark = timeline_.mark(Pass::forward, unit);
   at::Tensor& out = buffers_.x(unit);
   if (unit == 0) {
     gpt_.embed(params, batch.tokens, out);
@@ -22,6 +26,7 @@ void Passes::forward(int unit, const Batch& batch, const UnitTensors& params) {
 
 void Passes::head(const Batch& batch, std::span<const UnitTensors> params, std::span<const UnitTensors> grads,
                   Write write, at::Tensor& sums) {
+  const auto mark = timeline_.mark(Pass::head, gpt_.layout().last_unit());
   HeadResult result = result_in(sums);
   at::Tensor grad_head = gpt_.head_matrix(grads[gpt_.head_unit()]);
   gpt_.head(gpt_.head_matrix(params[gpt_.head_unit()]), params.back(), buffers_.x(buffers_.last()),
@@ -30,27 +35,32 @@ void Passes::head(const Batch& batch, std::span<const UnitTensors> params, std::
 }
 
 void Passes::head_loss(const Batch& batch, std::span<const UnitTensors> params, at::Tensor& sums) {
+  const auto mark = timeline_.mark(Pass::head, gpt_.layout().last_unit());
   HeadResult result = result_in(sums);
   gpt_.head_loss(gpt_.head_matrix(params[gpt_.head_unit()]), params.back(), buffers_.x(buffers_.last()),
                  batch.targets, buffers_.ws, result);
 }
 
 void Passes::backward_input(int unit, const UnitTensors& params) {
+  const auto mark = timeline_.mark(Pass::backward_input, unit);
   const at::Tensor& grad_y = buffers_.grad_x[unit % 2];
   at::Tensor& grad_x = buffers_.grad_x[(unit - 1) % 2];
   gpt_.backward_input(unit, params, buffers_.saved(unit), grad_y, buffers_.ws, buffers_.ws.grads, grad_x);
 }
 
 void Passes::backward_weights(int unit, const UnitTensors& grads, Write write) {
+  const auto mark = timeline_.mark(Pass::backward_weights, unit);
   gpt_.backward_weights(unit, buffers_.saved(unit), buffers_.ws, buffers_.ws.grads, grads, write);
 }
 
 void Passes::embed_backward(const Batch& batch, const UnitTensors& grads0, Write write) {
+  const auto mark = timeline_.mark(Pass::embed_backward, 0);
   const Write wte = gpt_.layout().config().tied ? Write::accumulate : write;
   gpt_.embed_backward(batch.tokens, buffers_.grad_x[0], grads0, wte, write);
 }
 
 void Passes::embed_backward_alone(const Batch& batch, const UnitTensors& grads0, Write write) {
+  const auto mark = timeline_.mark(Pass::embed_backward, 0);
   gpt_.embed_backward(batch.tokens, buffers_.grad_x[0], grads0, write, write);
 }
 

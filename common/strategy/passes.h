@@ -11,6 +11,7 @@ namespace sc {
 
 /// `params` and `grads` are one unit's vectors, or (spans) those of all units.
 /// Bytes: plan_activation_buffers.
+/// Each call is marked on the timeline; forward of unit 0 begins a micro-batch.
 class Passes {
  public:
   Passes(const RunContext& context, const ParamLayout& layout);
@@ -38,6 +39,7 @@ class Passes {
   [[nodiscard]] const Gpt& gpt() const { return gpt_; }
 
  private:
+  Timeline& timeline_;
   Gpt gpt_;
   ActivationBuffers buffers_;
 };

@@ -73,15 +73,11 @@ Bytes moved_bytes(const CommPlan& plan, Way way, Rank rank) {
   return sum;
 }
 
-namespace {
-
 std::string unit_in_words(int unit, int last_unit) {
   if (last_unit == kNoUnit) return "unit " + std::to_string(unit);
   if (unit == 0) return "the embedding";
   return unit == last_unit ? "the head" : "block " + std::to_string(unit);
 }
-
-}  // namespace
 
 std::string describe(const Operation& op, int last_unit) {
   if (op.kind == CommKind::barrier) return "barrier";

@@ -168,6 +168,8 @@ Bytes moved_bytes(const CommPlan& plan, Way way, Rank rank);
 /// "all_reduce of block 7's gradients (50,048 f32)"; without a purpose "all_reduce of 50,048 f32".
 ///   last_unit  of the model; without it a unit is a number: "unit 7's".
 std::string describe(const Operation& op, int last_unit = kNoUnit);
+/// "block 7", "the embedding", "the head"; without last_unit "unit 7".
+std::string unit_in_words(int unit, int last_unit);
 /// For tables: the same with a unit's number, and with how many ranks take part where a group is not all
 /// `world`: "..., 2 ranks", and how far apart they are where that is not one.
 std::string describe(const Operation& op, WorldSize world);

@@ -8,17 +8,29 @@ namespace sc {
 void Timeline::begin_step(std::int64_t step, bool drawn, std::optional<GpuClock> gpu) {
   on_ = drawn || recent_steps_ > 0;
   drawn_ = drawn;
-  step_ = step;
+  step_ = step, micro_batch_ = -1;
   gpu_ = std::move(gpu);
   std::erase_if(noted_, [&](const Noted& n) { return !n.drawn && n.span.step <= step - recent_steps_; });
 }
 
-Timeline::Mark Timeline::mark(std::string_view name) {
-  if (!on_) return {nullptr, 0};
+Timeline::Noted& Timeline::note() {
   Noted& noted = noted_.emplace_back();
-  noted.span.name = name, noted.span.step = step_, noted.span.begin = Clock::now();
+  noted.span.step = step_, noted.span.begin = Clock::now();
   noted.drawn = drawn_, noted.gpu = gpu_;
   if (gpu_) noted.began = gpu_->now();
+  return noted;
+}
+
+Timeline::Mark Timeline::mark(std::string_view name) {
+  if (!on_) return {nullptr, 0};
+  note().span.name = name;
+  return {this, noted_.size() - 1};
+}
+
+Timeline::Mark Timeline::mark(Pass pass, int unit) {
+  if (!on_) return {nullptr, 0};
+  const bool of_all = pass == Pass::norm || pass == Pass::update;
+  note().span.computed = {pass, unit, of_all ? -1 : micro_batch_};
   return {this, noted_.size() - 1};
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/watch/gpu_moment.h"
+#include "common/watch/pass.h"
 
 namespace sc {
 
@@ -19,7 +20,8 @@ class Timeline {
  public:
   using Clock = std::chrono::steady_clock;
   struct Span {
-    std::string name;
+    std::string name;  // empty: what was computed says it
+    std::optional<Computed> computed;
     std::int64_t step = 0;
     Clock::time_point begin, end;
   };
@@ -54,6 +56,10 @@ class Timeline {
   void keep_recent(std::int64_t steps) { recent_steps_ = steps; }
   [[nodiscard]] bool keeps_recent() const { return recent_steps_ > 0; }
   [[nodiscard]] Mark mark(std::string_view name);
+  /// Of the micro-batch that has begun last, but for the norm and updates.
+  [[nodiscard]] Mark mark(Pass pass, int unit = kNoUnit);
+  /// The step's next one.
+  void begin_micro_batch() { ++micro_batch_; }
   /// What another thread of the host did, by its own clock.
   void add(std::string_view name, Clock::time_point begin, Clock::time_point end);
   /// In the order of their beginnings. Those that a GPU has not come past are left out.
@@ -75,10 +81,12 @@ class Timeline {
     std::optional<GpuClock> gpu;
     GpuMomentPtr began, ended;
   };
+  Noted& note();
   void end(std::size_t index);
   static std::optional<Span> times_of(const Noted& noted);
 
   bool on_ = false, drawn_ = false;
+  int micro_batch_ = -1;
   std::int64_t step_ = 0, recent_steps_ = 0;
   std::function<void(std::string_view)> listener_;
   std::optional<GpuClock> gpu_;

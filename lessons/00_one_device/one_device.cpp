@@ -37,6 +37,7 @@ void OneDevice::forward_loss(const Batch& batch, at::Tensor& sums) {
 // before the last square is known. The divisor of the loss was the global batch's tokens (Batch::scale):
 // nothing is divided.
 void OneDevice::global_norm() {
+  const auto mark = context_.timeline.mark(Pass::norm);
   add_sums_of_squares(grads_of(slices_), sums_);
   finish_sums(sums_);
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
@@ -44,6 +45,7 @@ void OneDevice::global_norm() {
 
 // [anchor: update]
 void OneDevice::step_unit(int unit) {
+  const auto mark = context_.timeline.mark(Pass::update, unit);
   OwnedSlice& s = slices_[unit];
   const Workload& w = context_.shape.workload;
   adamw_step(hyper_of(w.optim), context_.scalars, layout_.decay_ranges(unit, s.segment, s.range), s.grads,

@@ -79,6 +79,7 @@ void DataParallel::convert(Message& bucket) {
 // as it will be when the slices are all that a rank has (02). The divisor of the loss was the *global*
 // batch's tokens (Batch::scale), so the sum over ranks is the mean already and nothing is divided here.
 void DataParallel::global_norm() {
+  const auto mark = context_.timeline.mark(Pass::norm);
   std::vector<at::Tensor> mine;
   for (int unit = 0; unit < layout_.num_units(); ++unit)
     mine.push_back(slice_of_rank(layout_, unit, context_.comm.rank()).of_unit(grads_full_[unit].sharded));
@@ -92,6 +93,7 @@ void DataParallel::global_norm() {
 // The same numbers in, the same arithmetic: replicas stay equal to the bit without ever exchanging a
 // parameter.
 void DataParallel::step_unit(int unit) {
+  const auto mark = context_.timeline.mark(Pass::update, unit);
   OwnedSlice& s = slices_[unit];
   const Workload& w = context_.shape.workload;
   adamw_step(hyper_of(w.optim), context_.scalars, layout_.decay_ranges(unit, s.segment, s.range), s.grads,

@@ -91,6 +91,7 @@ void Zero2::wait_all_reduced() {
 // Every rank squares the slices that it owns: each element counts once. The sum over ranks is the mean
 // already: the divisor of the loss was the *global* batch's tokens (Batch::scale).
 void Zero2::global_norm() {
+  const auto mark = context_.timeline.mark(Pass::norm);
   add_sums_of_squares(grads_of(slices_), sums_);
   finish_sums(sums_);
   context_.comm.all_reduce(sums_, {OpPurpose::sums}).wait();
@@ -98,6 +99,7 @@ void Zero2::global_norm() {
 }
 
 void Zero2::step_shard(int unit) {
+  const auto mark = context_.timeline.mark(Pass::update, unit);
   OwnedSlice& s = slices_[unit];
   const Workload& w = context_.shape.workload;
   adamw_step(hyper_of(w.optim), context_.scalars, layout_.decay_ranges(unit, s.segment, s.range), s.grads,

@@ -95,6 +95,7 @@ void Zero3::wait_reduced(int unit) {
 // Every rank squares the slices that it owns: each element counts once. The sum over ranks is the mean
 // already: the divisor of the loss was the *global* batch's tokens (Batch::scale).
 void Zero3::global_norm() {
+  const auto mark = context_.timeline.mark(Pass::norm);
   add_sums_of_squares(grads_of(slices_), sums_);
   finish_sums(sums_);
   context_.comm.all_reduce(sums_, {OpPurpose::sums}).wait();
@@ -102,6 +103,7 @@ void Zero3::global_norm() {
 }
 
 void Zero3::step_shard(int unit) {
+  const auto mark = context_.timeline.mark(Pass::update, unit);
   const Workload& w = context_.shape.workload;
   for (OwnedSlice& s : slices_of(unit)) {
     if (s.empty()) continue;

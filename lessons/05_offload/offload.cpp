@@ -118,6 +118,7 @@ void Offload::leave(int unit, bool last_micro_batch) {
 
 // As in lesson 04: each element counts once, and the sum over ranks is the mean already.
 void Offload::global_norm() {
+  const auto mark = context_.timeline.mark(Pass::norm);
   units_.add_squares(sums_);
   finish_sums(sums_);
   context_.comm.all_reduce(sums_, {OpPurpose::sums}).wait();

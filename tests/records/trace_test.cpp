@@ -161,10 +161,32 @@ TEST(Trace, NamesWhatAnOperationCarries) {
   Trace trace(Rank{0}, kOrigin);
   OpSpan gradients = operation(1, 10, 60, 40, 62);
   gradients.op.purpose = OpPurpose::gradients, gradients.op.unit = 7;
-  trace.add_run({}, {&gradients, 1}, 13);
+  trace.add_run({}, {&gradients, 1}, {}, 13);
   ASSERT_EQ(trace.spans().size(), 2U);
   EXPECT_EQ(trace.spans()[0].name, "all_reduce of block 7's gradients (1,000 f32)");
   EXPECT_EQ(trace.spans()[1].name, "wait for all_reduce of block 7's gradients (1,000 f32)");
+}
+
+TEST(Trace, NamesWhatIsComputed) {
+  Trace trace(Rank{0}, kOrigin);
+  const std::vector<Trace::Step> steps = {{0, at_us(0), at_us(90)}, {1, at_us(100), at_us(190)}};
+  const auto pass = [](std::int64_t step, const Computed& computed, int begin, int end) {
+    return Timeline::Span{
+        .name = "", .computed = computed, .step = step, .begin = at_us(begin), .end = at_us(end)};
+  };
+  const std::vector<Timeline::Span> marks = {pass(0, {Pass::forward, 0, 0}, 10, 20),
+                                             pass(0, {Pass::backward_weights, 7, 1}, 20, 40),
+                                             pass(0, {Pass::update, 13}, 50, 60)};
+  trace.add_run(steps, {}, marks, 13);
+  std::vector<std::string> names;
+  for (const TraceSpan& span : trace.spans()) {
+    EXPECT_EQ(span.lane, Lane::compute);
+    names.push_back(span.name);
+  }
+  // A step that nothing was marked of shows that it computed.
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "step 0", "step 1", "compute", "forward of the embedding, micro-batch 0",
+                       "backward_weights of block 7, micro-batch 1", "update of the head"}));
 }
 
 TEST(Trace, CutsWaitsOutWhereverTheyLie) {

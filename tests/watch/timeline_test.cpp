@@ -30,6 +30,26 @@ TEST(Timeline, KeepsTheSpansOfTheStepsThatItIsAskedFor) {
   EXPECT_GE(spans[1].end - spans[1].begin, 2ms);
 }
 
+TEST(Timeline, CountsMicroBatchesOfAStep) {
+  Timeline timeline;
+  for (int step = 0; step < 2; ++step) {
+    timeline.begin_step(step, true);
+    for (int j = 0; j < 2; ++j) {
+      timeline.begin_micro_batch();
+      const auto mark = timeline.mark(Pass::forward, 3);
+    }
+    { const auto mark = timeline.mark(Pass::update, 3); }
+    timeline.end_step();
+    timeline.begin_micro_batch();  // an evaluation's
+  }
+  std::vector<int> micro_batches;
+  for (const Timeline::Span& span : timeline.drawn()) {
+    EXPECT_EQ(span.computed->unit, 3);
+    micro_batches.push_back(span.computed->micro_batch);
+  }
+  EXPECT_EQ(micro_batches, (std::vector<int>{0, 1, -1, 0, 1, -1}));
+}
+
 TEST(Timeline, KeepsTheLastStepsWhereSomebodyAsks) {
   Timeline timeline;
   EXPECT_FALSE(timeline.keeps_recent());
