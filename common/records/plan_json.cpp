@@ -46,11 +46,19 @@ Json units_of(const RunShape& shape) {
   return json;
 }
 
+// As they are called wherever a run speaks of them.
+Json with_names(Json operations, const CommPlan& plan, int last_unit) {
+  std::size_t row = 0;
+  for (const auto& [op, count] : plan.count) operations[row++]["name"] = describe(op, last_unit);
+  return operations;
+}
+
 }  // namespace
 
 std::string format_plan_json(const std::string& lesson, const RunShape& shape,
                              const std::vector<RankPlan>& ranks, std::int64_t alike) {
-  const int world = static_cast<int>(to_int(shape.world));
+  const int world = static_cast<int>(to_int(shape.world)),
+            last_unit = static_cast<int>(shape.workload.model.layers) + 1;
   Json json = {{"lesson", lesson},
                {"device", shape.device == DeviceKind::cpu ? "cpu" : "cuda"},
                {"communication", name_of(shape.comm)},
@@ -70,7 +78,7 @@ std::string format_plan_json(const std::string& lesson, const RunShape& shape,
          {"bytes", std::move(bytes)},
          {"bytes_sent", moved_bytes(plan.operations, Way::wire, Rank{static_cast<int>(first)}).value()},
          {"buffers", json_of(plan.memory)},
-         {"operations", json_of(plan.operations, world)}});
+         {"operations", with_names(json_of(plan.operations, world), plan.operations, last_unit)}});
     first += alike;
   }
   return json.dump(1) + "\n";
