@@ -4,8 +4,12 @@
 #include <string>
 
 #include "common/memory/plan.h"
+#include "common/model/param_layout.h"
 
 namespace sc {
+
+/// Every unit cut evenly over all ranks.
+inline ParamLayout layout_of(const RunShape& shape) { return ParamLayout(shape.workload.model, shape.world); }
 
 /// An fp32 master (beside 16-bit parameters alone) and two moments, `elements` each.
 ///   of     those elements as a formula: "P/N"

@@ -28,12 +28,6 @@ FieldTable<DataParallelOptions> DataParallelPlans::table() const {
   return table;
 }
 
-namespace {
-
-ParamLayout layout_of(const RunShape& shape) { return ParamLayout(shape.workload.model, shape.world); }
-
-}  // namespace
-
 std::int64_t elements_to_convert(const RunShape& shape, BucketSize size) {
   const PrecisionConfig& precision = shape.workload.precision;
   if (precision.reduce_dtype == precision.grad_dtype) return 0;

@@ -16,12 +16,6 @@ FieldTable<Zero1Options> Zero1Plans::table() const {
   return table;
 }
 
-namespace {
-
-ParamLayout layout_of(const RunShape& shape) { return ParamLayout(shape.workload.model, shape.world); }
-
-}  // namespace
-
 MemoryPlan Zero1Plans::memory_plan(const RunShape& shape) const {
   refuse_other_reduce_dtype(shape);
   MemoryPlan plan;

@@ -23,12 +23,6 @@ FieldTable<Zero2Options> Zero2Plans::table() const {
   return table;
 }
 
-namespace {
-
-ParamLayout layout_of(const RunShape& shape) { return ParamLayout(shape.workload.model, shape.world); }
-
-}  // namespace
-
 bool needs_scratch(const RunShape& shape) { return micro_batches_of(shape) > 1; }
 
 MemoryPlan Zero2Plans::memory_plan(const RunShape& shape) const {

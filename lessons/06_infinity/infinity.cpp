@@ -184,8 +184,8 @@ void Infinity::gather_params(int unit) {
   if (units_.resident(unit)) return;
   if (delivery_ == Delivery::by_gathers) bring_params(unit);
   units_.wait_arrived(unit);
-  units_.gathers(unit, context_.comm.all_gather(units_.slice(unit), units_.params()[unit].sharded,
-                                                {OpPurpose::parameters, unit}));
+  at::Tensor whole = units_.params()[unit].sharded;
+  units_.gathers(unit, context_.comm.all_gather(units_.slice(unit), whole, {OpPurpose::parameters, unit}));
 }
 
 // The sum of a slice goes to its owner, out of the full gradient.
