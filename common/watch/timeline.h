@@ -59,7 +59,9 @@ class Timeline {
   /// Of the micro-batch that has begun last, but for the norm and updates.
   [[nodiscard]] Mark mark(Pass pass, int unit = kNoUnit);
   /// The step's next one.
-  void begin_micro_batch() { ++micro_batch_; }
+  void begin_micro_batch() {
+    if (on_) ++micro_batch_;
+  }
   /// What another thread of the host did, by its own clock.
   void add(std::string_view name, Clock::time_point begin, Clock::time_point end);
   /// In the order of their beginnings. Those that a GPU has not come past are left out.
