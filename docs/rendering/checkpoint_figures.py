@@ -1,8 +1,9 @@
 """Drawings of lesson 09: a save during the steps, and which bytes of a checkpoint other runs read
 (docs/results/lesson_09_timeline.json, lesson_09_reads.json)."""
 from .lesson_tables import is_busy
+from .palette import COMPUTE, FILLS, OPTIMIZER, PARAMETERS, WAITING
 from .registry import RenderError, bytes_text, figure, has, record
-from .svg import COMPUTE, FILLS, OPTIMIZER, PARAMETERS, WAITING, Drawing
+from .svg import Drawing
 
 WRITE, FLUSH = FILLS[6], FILLS[4]
 READERS = (FILLS[4], FILLS[5], FILLS[6])  # a rank's; none of them means anything else here

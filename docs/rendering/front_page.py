@@ -4,8 +4,9 @@ import dataclasses
 
 from .lesson_figures import COMPUTED
 from .outputs import lines_between
+from .palette import COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS, WAITING
 from .registry import ROOT, RenderError, figure, record, renders
-from .svg import COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS, WAITING, Drawing
+from .svg import Drawing
 from .zero_tables import LESSONS, states_of
 
 BLOCKS = 4

@@ -2,8 +2,9 @@
 import math
 
 from .honest_tables import WAYS, longest
+from .palette import LINES
 from .registry import figure, has, record
-from .svg import LINES, Drawing, Plot
+from .svg import Drawing, Plot
 
 WINDOW = 10  # steps that a point is the mean of
 

@@ -3,8 +3,9 @@ import math
 
 from .infinity_tables import by_formulas, efficiencies
 from .lesson_tables import is_busy
+from .palette import COMPUTE, FILLS, LINES, OPTIMIZER
 from .registry import figure, has, record
-from .svg import COMPUTE, FILLS, LINES, OPTIMIZER, Drawing, Plot
+from .svg import Drawing, Plot
 from .version_figures import label_ends
 
 FILL_OF = {"read": FILLS[4], "AdamW": OPTIMIZER, "write": FILLS[6]}

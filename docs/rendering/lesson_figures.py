@@ -4,8 +4,9 @@ import re
 
 from .lesson_tables import bytes_text, file_text, load_text
 from .plans import plan_of
+from .palette import COMPUTE, GRADIENTS, LINES, OPTIMIZER, PARAMETERS, WAITING
 from .registry import FIGURES, RENDERERS, RenderError, figure, has, record
-from .svg import COMPUTE, GRADIENTS, LINES, OPTIMIZER, PARAMETERS, WAITING, Drawing, Plot
+from .svg import Drawing, Plot
 from .workloads import FILES, command_of, workload
 
 COMPUTED = "Computed, not measured"

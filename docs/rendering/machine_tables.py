@@ -3,8 +3,9 @@ import importlib.util
 import json
 import math
 
+from .palette import LINES
 from .registry import RESULTS, ROOT, bytes_text, figure, has, record, renders, source, table
-from .svg import LINES, Drawing, Plot
+from .svg import Drawing, Plot
 from .workloads import in_todays_keys
 
 

@@ -1,6 +1,7 @@
 """Drawings of lesson 05: where its bytes lie, and a step's copies."""
+from .palette import COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
 from .registry import figure, has, record
-from .svg import COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS, Drawing
+from .svg import Drawing
 
 KINDS = (
     ("parameters", PARAMETERS, ("parameters",)),

@@ -1,6 +1,7 @@
 """Drawings of lesson 07: what a run did, laid over what the simulator expected, and what each stage keeps alive."""
+from .palette import COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
 from .registry import figure, has, record, renders, source, table
-from .svg import COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS, Drawing
+from .svg import Drawing
 
 FILL_OF = {"F": PARAMETERS, "B": GRADIENTS, "I": GRADIENTS, "W": COMPUTE, "s": OPTIMIZER}
 

@@ -1,36 +1,40 @@
-"""A small writer of SVG: the same input gives the same bytes. Figures carry their own ground in light and dark, and a title and
-a description for readers who do not see them. The look is that of pipedream's own figures (pipedream/command/svg.cpp)."""
+"""A small writer of SVG for schematics: the same input gives the same bytes. Figures carry their own ground in light and dark, and a title
+and a description for readers who do not see them. Plots are matplotlib's (plots.py)."""
 import dataclasses
 from xml.sax.saxutils import escape
 
-WIDTH = 960
-# Fills on which black text has a contrast of at least 7 : 1.
-FILLS = ("#9cc2f5", "#f7c486", "#a9dcb3", "#f2a9b8", "#cdb7f0", "#8fd6d6", "#e3d98a", "#d0d0d0")
-# What a colour means in every figure: work, parameters, gradients, the optimizer's states and its step, waiting.
-COMPUTE, PARAMETERS, GRADIENTS, OPTIMIZER, WAITING = FILLS[7], FILLS[0], FILLS[1], FILLS[2], FILLS[3]
-# Lines that are legible on both grounds: a contrast of at least 3 : 1 with white and with #0d1117.
-LINES = ("#3b82d6", "#c77700", "#2f9e5b", "#d6496b", "#9067d6", "#0f9090")
+from .palette import ARROW, DARK, EDGE, GRID, GROUND, INK, INSIDE, dark_rules
 
-STYLE = """
-text { font-family: sans-serif; font-size: 13px; fill: #1f2328; }
-.ground { fill: #ffffff; stroke: #d0d7de; }
-.axis { stroke: #d0d7de; }
-.box { stroke: #1f2328; stroke-width: 0.7; }
-.bare { fill: none; stroke: #8b949e; }
-.got { fill: none; stroke: #1f2328; stroke-width: 2; }
-.line { fill: none; stroke-width: 1.8; }
-.arrow { stroke: #8b949e; stroke-width: 1.5; fill: none; }
-.in { fill: #000000; text-anchor: middle; }
-.small { font-size: 12px; }
-.head { font-size: 16px; font-weight: bold; }
-.mid { text-anchor: middle; }
-.end { text-anchor: end; }
-@media (prefers-color-scheme: dark) {
-text { fill: #e6edf3; }
-.ground { fill: #0d1117; stroke: #3d444d; }
-.axis { stroke: #3d444d; }
-.in { fill: #000000; }
-}
+WIDTH = 960
+
+
+def colours(of):
+    """The rules of what stands in every figure; `of` gives a colour of the palette as it is on the ground."""
+    return f"""text {{ fill: {of(INK)}; }}
+.ground {{ fill: {of(GROUND)}; stroke: {of(GRID)}; }}
+.axis {{ stroke: {of(GRID)}; }}
+.box, .got {{ stroke: {of(EDGE)}; }}
+.bare, .arrow {{ stroke: {of(ARROW)}; }}
+.tip {{ fill: {of(ARROW)}; }}
+.in {{ fill: {of(INSIDE)}; }}"""
+
+
+STYLE = f"""
+text {{ font-family: sans-serif; font-size: 13px; }}
+.box {{ stroke-width: 0.7; }}
+.bare, .got, .arrow {{ fill: none; }}
+.pale {{ fill-opacity: 0.35; }}
+.got {{ stroke-width: 2; }}
+.arrow {{ stroke-width: 1.5; }}
+.small {{ font-size: 12px; }}
+.head {{ font-size: 16px; font-weight: bold; }}
+.mid, .in {{ text-anchor: middle; }}
+.end {{ text-anchor: end; }}
+{colours(lambda light: light)}
+@media (prefers-color-scheme: dark) {{
+{colours(DARK.get)}
+{dark_rules()}
+}}
 """
 
 
@@ -55,7 +59,7 @@ class Drawing:
             'role="img" aria-labelledby="title desc">',
             f'<title id="title">{escape(title)}</title>', f'<desc id="desc">{escape(description)}</desc>', f"<style>{STYLE}</style>",
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">'
-            '<path d="M0 0 L8 4 L0 8 z" fill="#8b949e"/></marker></defs>',
+            '<path class="tip" d="M0 0 L8 4 L0 8 z"/></marker></defs>',
             f'<rect class="ground" x="0.5" y="0.5" width="{WIDTH - 1}" height="{number(height - 1)}" rx="8"/>']
         self.text(16, 28, title, "head")
         if note:

@@ -2,8 +2,9 @@
 import re
 
 from .lesson_figures import smooth
+from .palette import FILLS, LINES
 from .registry import figure, has, record
-from .svg import FILLS, LINES, Drawing, Plot, label_ends
+from .svg import Drawing, Plot, label_ends
 from .version_tables import NAMES, ONCE, losses, rate_text
 
 PACE = "lessons/07_pipeline/pace.json"
