@@ -8,6 +8,8 @@ PARAMETERS, GRADIENTS, OPTIMIZER, COMMUNICATION, WAITING = "#9cc2f5", "#f7c486",
 READING, WRITING = "#8fd6d6", "#e3d98a"
 # For what is merely told apart, such as versions of weights.
 FILLS = (PARAMETERS, GRADIENTS, OPTIMIZER, "#f2b8dc", COMMUNICATION, READING, WRITING, "#cfd4da")
+# For bars of one kind that grow with something.
+TINTS = ("#d5f0f0", "#a3dcdc", "#67bcbc", "#2f9696")
 # Curves.
 LINES = ("#1f6feb", "#b35900", "#1a7f37", "#cf222e", "#8250df", "#0b7a7a")
 DARK = {
@@ -15,6 +17,7 @@ DARK = {
     FORWARD: "#6a727c", BACKWARD: "#434a53",
     PARAMETERS: "#1f5fae", GRADIENTS: "#955800", OPTIMIZER: "#23733f", COMMUNICATION: "#6b48b0", WAITING: "#b3263a",
     READING: "#17696e", WRITING: "#736800", FILLS[3]: "#9c3a78", FILLS[7]: "#565d66",
+    **dict(zip(TINTS, ("#123c3e", "#19585b", "#23797d", "#3ba3a8"))),
     **dict(zip(LINES, ("#58a6ff", "#f0883e", "#3fb950", "#ff7b72", "#bc8cff", "#39c5cf"))),
 }
 

@@ -3,13 +3,16 @@ import contextlib
 import io
 import json
 import pathlib
+import re
 import shlex
 import subprocess
 import tempfile
 
+from .palette import BACKWARD, FORWARD, GRADIENTS, PARAMETERS
 from .registry import ROOT, RenderError, renders
+from .svg import STYLE
 
-FIGURE_NAMES = ["naive_pipeline", "microbatch_forward", "microbatch_backward", "weight_versioning", "utilization_comparison"]
+FIGURE_NAMES = ["naive_pipeline", "microbatch_forward", "microbatch_backward", "weight_versioning"]
 MICROBATCHES = [4, 8, 16, 32]
 NOTEBOOK = "notebooks/03_pipelines.ipynb"
 
@@ -47,9 +50,17 @@ def pipedream_fail(page, code, *arguments):
     return block(page, arguments, expected=int(code))
 
 
+def in_palette(drawn, name):
+    """The command's drawing in the colours and the style of the other figures."""
+    drawn = re.sub(r"<style>.*?</style>", lambda match: f"<style>{STYLE}</style>", drawn, flags=re.S)
+    if name == "weight_versioning":  # its colours are versions
+        return drawn
+    return drawn.replace(f'fill="{PARAMETERS}"', f'fill="{FORWARD}"').replace(f'fill="{GRADIENTS}"', f'fill="{BACKWARD}"')
+
+
 def records_and_figures(program):
     for name in FIGURE_NAMES:
-        yield f"docs/figures/{name}.svg", run(program, ["draw", "--figure", name])
+        yield f"docs/figures/{name}.svg", in_palette(run(program, ["draw", "--figure", name]), name)
     with tempfile.TemporaryDirectory() as folder:
         for m in MICROBATCHES:
             path = pathlib.Path(folder) / "record.json"

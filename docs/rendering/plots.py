@@ -87,27 +87,29 @@ def axes(figure, top, height, left=LEFT, right=RIGHT, names=("", ""), log=""):
 
 
 def label_ends(plotted, curves):
-    """A curve's name right of its end, none above another; a bent line leads to it. curves: (name, colour, dashed, points)."""
+    """A curve's name right of its end, none on another; a line leads to it."""
+    plotted.autoscale_view()
     place = plotted.transData.transform
     right, least = plotted.bbox.x1, None
-    for name, colour, dashed, (x, y) in sorted(((*curve[:3], curve[3][-1]) for curve in curves), key=lambda one: one[3][1]):
+    for name, colour, (x, y) in sorted(((name, colour, points[-1]) for name, colour, points in curves), key=lambda one: one[2][1]):
         at = place((x, y))
         least = at[1] if least is None else max(at[1], least + LINE)
         plotted.annotate(name, (x, y), xytext=(right + 22, least), textcoords="figure points", va="center",
-                         arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 1.2, "linestyle": "--" if dashed else "-", "shrinkA": 2, "shrinkB": 0})
+                         arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 1.2, "shrinkA": 2, "shrinkB": 0})
 
 
-def curves(plotted, drawn, label=True):
-    """drawn: (name, colour, dashed, points)."""
-    for _, colour, dashed, points in drawn:
-        plotted.plot(*zip(*points), color=colour, dashes=(3, 2) if dashed else (None, None))
+def curves(plotted, drawn, label=True, **limits):
+    """drawn: (name, colour, points); limits: of the axes, as matplotlib calls them, before names are placed by them."""
+    for _, colour, points in drawn:
+        plotted.plot(*zip(*points), color=colour)
+    plotted.set(**limits)
     if label:
         label_ends(plotted, drawn)
 
 
 def lines_of(named):
     """named: (name, points); the colours in their order."""
-    return [(name, LINES[i % len(LINES)], False, points) for i, (name, points) in enumerate(named)]
+    return [(name, LINES[i % len(LINES)], points) for i, (name, points) in enumerate(named)]
 
 
 def stacked(plotted, places, parts, across=False, thick=0.7):
@@ -129,7 +131,7 @@ def lanes(plotted, rows, end, begin=0):
         for first, last, fill, label in spans:
             wide = (last - first) * plotted.bbox.width / (end - begin)
             plotted.barh(y, max(last - first, (end - begin) / plotted.bbox.width), high, first, align="edge", color=fill, gid="bar", linewidth=0.7 if wide > 3 else 0)
-            if label and wide > 7.5 * len(label) + 2:
+            if label and wide > 7.5 * max(map(len, label.split("\n"))) + 2:
                 plotted.text((first + last) / 2, y + high / 2, label, color=INSIDE, ha="center", va="center_baseline")
         if name:
             plotted.annotate(name, (0, y + high / 2), xycoords=("axes fraction", "data"), xytext=(-8, 0), textcoords="offset points", ha="right", va="center_baseline")

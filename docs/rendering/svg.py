@@ -78,10 +78,6 @@ class Drawing:
         more = ' marker-end="url(#tip)"' if tip else ""
         self.parts.append(f'<line class="{kind}" x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"{more}/>')
 
-    def polyline(self, points, colour, dashed=False):
-        more = ' stroke-dasharray="6 4"' if dashed else ""
-        self.parts.append(f'<polyline class="line" stroke="{colour}"{more} points="' + " ".join(f"{number(x)},{number(y)}" for x, y in points) + '"/>')
-
     def legend(self, x, y, entries):
         """entries: (fill, name)."""
         for fill, name in entries:
@@ -91,42 +87,3 @@ class Drawing:
 
     def done(self, caption):
         return Figure("\n".join(self.parts) + "\n</svg>\n", self.description, caption)
-
-
-class Plot:
-    """Axes in a drawing: `x` and `y` map values to places."""
-
-    def __init__(self, drawing, left, top, width, height, x_range, y_range, x_map=lambda v: v, y_map=lambda v: v):
-        self.drawing, self.left, self.top, self.width, self.height = drawing, left, top, width, height
-        self.x_map, self.y_map = x_map, y_map
-        self.x_range, self.y_range = [x_map(v) for v in x_range], [y_map(v) for v in y_range]
-
-    def x(self, value):
-        return self.left + self.width * (self.x_map(value) - self.x_range[0]) / (self.x_range[1] - self.x_range[0])
-
-    def y(self, value):
-        return self.top + self.height * (1 - (self.y_map(value) - self.y_range[0]) / (self.y_range[1] - self.y_range[0]))
-
-    def axes(self, x_ticks, y_ticks, x_name, y_name):
-        """Ticks: (value, text)."""
-        for value, text in y_ticks:
-            self.drawing.line(self.left, self.y(value), self.left + self.width, self.y(value))
-            self.drawing.text(self.left - 8, self.y(value) + 4, text, "small end")
-        for value, text in x_ticks:
-            self.drawing.line(self.x(value), self.top, self.x(value), self.top + self.height)
-            self.drawing.text(self.x(value), self.top + self.height + 16, text, "small mid")
-        self.drawing.text(self.left + self.width / 2, self.top + self.height + 36, x_name, "small mid")
-        self.drawing.text(self.left, self.top - 10, y_name, "small")
-
-    def curve(self, points, colour, dashed=False):
-        self.drawing.polyline([(self.x(x), self.y(y)) for x, y in points], colour, dashed)
-
-
-def label_ends(drawing, x, ends, top):
-    """A name for each curve, right of it, none above another: (y, colour, dashed, text)."""
-    least = top
-    for y, colour, dashed, text in sorted(ends):
-        y = max(y, least)
-        drawing.polyline([(x, y), (x + 16, y)], colour, dashed)
-        drawing.text(x + 21, y + 4, text, "small")
-        least = y + 16

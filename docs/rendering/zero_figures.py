@@ -146,10 +146,10 @@ def zero_states_over_ranks():
 
     def draw(figure):
         plotted = plots.axes(figure, 72, 270, right=160, names=("ranks N", "states of a rank"), log="xy")
-        plotted.set(xlim=(1, 1024), ylim=(0.3, 50), xticks=[2**i for i in range(11)], yticks=[1, 10])
-        plotted.set_xticklabels([str(2**i) for i in range(11)])
-        plotted.set_yticklabels(["1 GB", "10 GB"])
-        plots.curves(plotted, plots.lines_of([(LESSONS[lesson], [(int(n), count / 1e9) for n, count in one.items()]) for lesson, one in at.items()]))
+        named = plots.lines_of([(LESSONS[lesson], [(int(n), count / 1e9) for n, count in one.items()]) for lesson, one in at.items()])
+        plots.curves(plotted, named, xlim=(1, 1024), ylim=(0.3, 50), xticks=[2**i for i in range(11)])
+        plotted.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        plotted.yaxis.set_major_formatter(lambda value, _: f"{value:g} GB")
 
     return plots.plot(400, "GPT-2 1.5B: states of a rank over the number of ranks", alt,
                       "Record docs/results/zero_plans.json: `--plan --world N --device cuda --workload configs/gpt2_1558m.json`.", draw, "planned, not run")
