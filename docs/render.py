@@ -36,11 +36,11 @@ for module in pkgutil.iter_modules(rendering.__path__):  # every module there ad
 def produce(program, problems):
     """(path, new text) of everything; records before the pages that read them."""
     yield from pipelines.records_and_figures(program)
+    if plots.missing():
+        print(f"note: plots are left as they are: {plots.missing()}")
     for name, draw in FIGURES.items():
         drawn = draw()
-        if drawn and not drawn.svg:
-            print(f"note: docs/figures/{name}.svg is left as it is: {plots.missing()}")
-        elif drawn:
+        if drawn and drawn.svg:
             yield f"docs/figures/{name}.svg", drawn.svg
     for path in marks.pages():
         page = Page(path, program)

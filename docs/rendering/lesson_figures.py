@@ -1,5 +1,6 @@
 """Drawings of lessons 00 and 01."""
 import re
+from xml.sax.saxutils import quoteattr
 
 from . import plots
 from .lesson_tables import bytes_text, file_text
@@ -13,13 +14,16 @@ COMPUTED = "Computed, not measured"
 NARROW = 70  # a column in which a number with its commas no longer fits
 
 
-def shown_figure(page, name):
-    """The figure with its alternative text, and a caption that names its record."""
+def shown_figure(page, name, narrow=""):
+    """The figure with its alternative text, and a caption that names its record; on narrow screens another in its place."""
     if name not in FIGURES:
         raise RenderError(f"nothing draws '{name}'; there are {', '.join(sorted(FIGURES))}")
     drawn = FIGURES[name]()
     if drawn is None:
         return ""
+    if narrow:
+        source, shown = (page.link(f"docs/figures/{one}.svg") for one in (narrow, name))
+        return f'<picture>\n<source media="(max-width: 600px)" srcset="{source}">\n<img alt={quoteattr(drawn.alt)} src="{shown}">\n</picture>\n\n*{drawn.caption}*'
     return f"![{drawn.alt}]({page.link(f'docs/figures/{name}.svg')})\n\n*{drawn.caption}*"
 
 
@@ -101,12 +105,6 @@ def ring_states(ranks):
     return states
 
 
-def summed(count, ranks):
-    """The colour of gradients, the fuller the more ranks are in the sum."""
-    part = count / ranks
-    return "#" + "".join(f"{round(255 + part * (int(GRADIENTS[i:i + 2], 16) - 255)):02x}" for i in (1, 3, 5))
-
-
 @figure
 def ring_all_reduce():
     ranks = 4
@@ -128,8 +126,7 @@ def ring_all_reduce():
             y = 96 + r * 34
             for piece in range(ranks):
                 count = len(state[r][piece])
-                fill = summed(count, ranks)
-                drawing.box(x0 + piece * cell, y, cell, cell, fill, str(count), "in small")
+                drawing.box(x0 + piece * cell, y, cell, cell, GRADIENTS, str(count), "in small", share=count / ranks)  # the fuller the more ranks are in the sum
                 if (r, piece) in arrived:
                     drawing.box(x0 + piece * cell + 2, y + 2, cell - 4, cell - 4, "none", kind_of_box="got")
     for r in range(ranks):

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import tempfile
 
-from .palette import BACKWARD, FORWARD, GRADIENTS, PARAMETERS
+from .palette import BACKWARD, FILLS, FORWARD, GRADIENTS, PARAMETERS
 from .registry import ROOT, RenderError, renders
 from .svg import STYLE
 
@@ -54,7 +54,7 @@ def in_palette(drawn, name):
     """The command's drawing in the colours and the style of the other figures."""
     drawn = re.sub(r"<style>.*?</style>", lambda match: f"<style>{STYLE}</style>", drawn, flags=re.S)
     if name == "weight_versioning":  # its colours are versions
-        return drawn
+        return drawn.replace('fill="#f2a9b8"', f'fill="{FILLS[3]}"').replace('fill="#d0d0d0"', f'fill="{FILLS[7]}"')
     return drawn.replace(f'fill="{PARAMETERS}"', f'fill="{FORWARD}"').replace(f'fill="{GRADIENTS}"', f'fill="{BACKWARD}"')
 
 

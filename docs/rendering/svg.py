@@ -23,7 +23,6 @@ STYLE = f"""
 text {{ font-family: sans-serif; font-size: 13px; }}
 .box {{ stroke-width: 0.7; }}
 .bare, .got, .arrow {{ fill: none; }}
-.pale {{ fill-opacity: 0.35; }}
 .got {{ stroke-width: 2; }}
 .arrow {{ stroke-width: 1.5; }}
 .small {{ font-size: 12px; }}
@@ -36,6 +35,9 @@ text {{ font-family: sans-serif; font-size: 13px; }}
 {dark_rules()}
 }}
 """
+
+
+PALE = 0.35  # the share of a fill that is there for a moment
 
 
 @dataclasses.dataclass
@@ -52,25 +54,26 @@ def number(value):
 
 
 class Drawing:
-    def __init__(self, height, title, description, note=""):
-        self.height, self.description = height, description
+    def __init__(self, height, title, description, note="", width=WIDTH):
+        self.description = description
         self.parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{number(height)}" viewBox="0 0 {WIDTH} {number(height)}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{number(height)}" viewBox="0 0 {width} {number(height)}" '
             'role="img" aria-labelledby="title desc">',
             f'<title id="title">{escape(title)}</title>', f'<desc id="desc">{escape(description)}</desc>', f"<style>{STYLE}</style>",
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">'
             '<path class="tip" d="M0 0 L8 4 L0 8 z"/></marker></defs>',
-            f'<rect class="ground" x="0.5" y="0.5" width="{WIDTH - 1}" height="{number(height - 1)}" rx="8"/>']
+            f'<rect class="ground" x="0.5" y="0.5" width="{width - 1}" height="{number(height - 1)}" rx="8"/>']
         self.text(16, 28, title, "head")
         if note:
-            self.text(WIDTH - 16, 28, note, "small end")
+            self.text(width - 16, 28, note, "small end")
 
     def text(self, x, y, text, kind=""):
         self.parts.append(f'<text class="{kind}" x="{number(x)}" y="{number(y)}">{escape(text)}</text>')
 
-    def box(self, x, y, width, height, fill, label="", kind="in", kind_of_box="box"):
+    def box(self, x, y, width, height, fill, label="", kind="in", kind_of_box="box", share=1):
+        """share: of the fill over its ground."""
         self.parts.append(f'<rect class="{kind_of_box}" x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
-                          + (f' fill="{fill}"' if fill else "") + "/>")
+                          + f' fill="{fill}"' + (f' fill-opacity="{number(share)}"' if share < 1 else "") + "/>")
         if label:
             self.text(x + width / 2, y + height / 2 + 4, label, kind)
 
@@ -83,7 +86,7 @@ class Drawing:
         for fill, name in entries:
             self.box(x, y - 12, 16, 16, fill)
             self.text(x + 22, y, name, "small")
-            x += 40 + 6.9 * len(name)
+            x += 38 + 7.2 * len(name)
 
     def done(self, caption):
         return Figure("\n".join(self.parts) + "\n</svg>\n", self.description, caption)

@@ -4,7 +4,7 @@ from .lesson_figures import COMPUTED, lanes_of, steps_text, took, traced
 from .lesson_tables import bytes_text, is_busy, load_text
 from .palette import COMMUNICATION, COMPUTE, EDGE, GRADIENTS, OPTIMIZER, PARAMETERS, WAITING
 from .registry import RenderError, figure, has, record
-from .svg import Drawing
+from .svg import PALE, Drawing
 from .workloads import command_of, workload_of
 from .zero_tables import LESSONS, states_of
 
@@ -23,7 +23,7 @@ def draw_cells(drawing, x, y, fill, rank, whole, gathered):
             held = whole or piece == rank
             moment = not held and unit in gathered
             drawing.box(x + unit * CELL_WIDE + piece * wide, y, wide, CELL_HIGH - 2, fill if held or moment else "none",
-                        kind_of_box="box" if held else "box pale" if moment else "bare")
+                        kind_of_box="box" if held or moment else "bare", share=PALE if moment else 1)
 
 
 def holds(lesson, whole, gathered, title, note):
