@@ -5,7 +5,7 @@ from xml.sax.saxutils import quoteattr
 from . import plots
 from .lesson_tables import bytes_text, file_text
 from .plans import plan_of
-from .palette import COMPUTE, GRADIENTS, LINES, OPTIMIZER, PARAMETERS, WAITING
+from .palette import BACKWARD, COMPUTE, GRADIENTS, LINES, OPTIMIZER, PARAMETERS, WAITING
 from .registry import FIGURES, RENDERERS, RenderError, figure, has, record
 from .svg import Drawing
 from .workloads import FILES
@@ -69,7 +69,7 @@ def one_device_step():
     drawing.text(16, y + 24, "backward")
     for i, (x, w) in enumerate(places):
         label = f"{len(units)} too" if i == len(units) - 1 and w >= NARROW else f"{len(units)}" if i == len(units) - 1 else f"{2 * len(units) - 1 - i}"
-        drawing.box(x + 3, y, w - 6, 38, COMPUTE, label, "in small")
+        drawing.box(x + 3, y, w - 6, 38, BACKWARD, label, "in small")
     drawing.line(places[-1][0] + places[-1][1], y + 46, places[0][0], y + 46, "arrow", tip=True)
     drawing.text(810, 116, "reads parameters,", "small")
     drawing.text(810, 130, "keeps activations", "small")

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import tempfile
 
-from .palette import BACKWARD, FILLS, FORWARD, GRADIENTS, PARAMETERS
+from .palette import BACKWARD, FILLS, FORWARD
 from .registry import ROOT, RenderError, renders
 from .svg import STYLE
 
@@ -52,10 +52,12 @@ def pipedream_fail(page, code, *arguments):
 
 def in_palette(drawn, name):
     """The command's drawing in the colours and the style of the other figures."""
-    drawn = re.sub(r"<style>.*?</style>", lambda match: f"<style>{STYLE}</style>", drawn, flags=re.S)
+    changed = {FILLS[0]: FORWARD, FILLS[1]: BACKWARD}
     if name == "weight_versioning":  # its colours are versions
-        return drawn.replace('fill="#f2a9b8"', f'fill="{FILLS[3]}"').replace('fill="#d0d0d0"', f'fill="{FILLS[7]}"')
-    return drawn.replace(f'fill="{PARAMETERS}"', f'fill="{FORWARD}"').replace(f'fill="{GRADIENTS}"', f'fill="{BACKWARD}"')
+        changed = {"#f2a9b8": FILLS[3], "#d0d0d0": FILLS[7]}
+    for old, new in changed.items():
+        drawn = drawn.replace(f'fill="{old}"', f'fill="{new}"')
+    return re.sub(r"<style>.*?</style>", lambda match: f"<style>{STYLE}</style>", drawn, flags=re.S)
 
 
 def records_and_figures(program):

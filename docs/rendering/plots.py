@@ -95,7 +95,7 @@ def label_ends(plotted, curves):
         at = place((x, y))
         least = at[1] if least is None else max(at[1], least + LINE)
         plotted.annotate(name, (x, y), xytext=(right + 22, least), textcoords="figure points", va="center",
-                         arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 1.2, "shrinkA": 2, "shrinkB": 0})
+                         arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 1.2, "shrinkA": 2, "shrinkB": 0, "relpos": (0, 0.5)})
 
 
 def curves(plotted, drawn, label=True, **limits):
