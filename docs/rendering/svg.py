@@ -22,7 +22,8 @@ def colours(of):
 STYLE = f"""
 text {{ font-family: sans-serif; font-size: 13px; }}
 .box {{ stroke-width: 0.7; }}
-.bare, .got, .arrow {{ fill: none; }}
+.bare, .got, .arrow, .line {{ fill: none; }}
+.line {{ stroke-width: 1.8; }}
 .got {{ stroke-width: 2; }}
 .arrow {{ stroke-width: 1.5; }}
 .small {{ font-size: 12px; }}
@@ -80,6 +81,11 @@ class Drawing:
     def line(self, x1, y1, x2, y2, kind="axis", tip=False):
         more = ' marker-end="url(#tip)"' if tip else ""
         self.parts.append(f'<line class="{kind}" x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"{more}/>')
+
+    def polyline(self, points, colour, turn=0, of=1):
+        """Of several that lie on each other, `of`, each shows its dashes in turn."""
+        more = f' stroke-dasharray="10 {10 * (of - 1)}" stroke-dashoffset="{-10 * turn}"' if of > 1 else ""
+        self.parts.append(f'<polyline class="line" stroke="{colour}"{more} points="' + " ".join(f"{number(x)},{number(y)}" for x, y in points) + '"/>')
 
     def legend(self, x, y, entries):
         """entries: (fill, name)."""
