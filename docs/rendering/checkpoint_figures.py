@@ -1,11 +1,12 @@
 """Drawings of lesson 09: a save during the steps, and which bytes of a checkpoint other runs read
 (docs/results/lesson_09_timeline.json, lesson_09_reads.json)."""
+from . import plots
 from .lesson_tables import is_busy
+from .palette import ARROW, COMMUNICATION, COMPUTE, OPTIMIZER, PARAMETERS, READING, WAITING, WRITING
 from .registry import RenderError, bytes_text, figure, has, record
-from .svg import COMPUTE, FILLS, OPTIMIZER, PARAMETERS, WAITING, Drawing
+from .svg import Drawing
 
-WRITE, FLUSH = FILLS[6], FILLS[4]
-READERS = (FILLS[4], FILLS[5], FILLS[6])  # a rank's; none of them means anything else here
+READERS = (COMMUNICATION, READING, WRITING)  # a rank's; none of them means anything else here
 
 
 def waits_of(run):
@@ -21,50 +22,30 @@ def checkpoint_behind_steps():
     found = record("lesson_09_timeline")
     runs = found["drawn"]
     end = max(run["steps"][-1][2] for run in runs.values())
-    left, right, top, height = 96, 936, 52, 112
-    drawing = Drawing(
-        top + 2 * height + 56, "A save during the steps",
-        "Timelines of a rank. " + " ".join(f"--save-async {mode}: {waits_of(runs[mode])}." for mode in runs),
-        "measured" + (", on a busy machine" if is_busy("lesson_09_timeline") else ""))
+    last = list(runs.values())[-1]
+    alt = "Timelines of a rank. " + " ".join(f"--save-async {mode}: {waits_of(runs[mode])}." for mode in runs)
 
-    def x(ms):
-        return left + (right - left) * ms / end
+    def draw(figure):
+        for top, (mode, run) in zip((72, 206), runs.items()):
+            plots.words(figure, 16, top - 10, f"--save-async {mode}: {waits_of(run)}", weight="bold")
+            plotted = plots.axes(figure, top, 76, left=96, right=24)
+            plots.lanes(plotted, rows_of(run), end)
+            plotted.annotate("rename: the checkpoint is there", (run["named"][0], 47), xytext=(6, 0), textcoords="offset points", va="center_baseline")
+            plotted.plot([run["flushed"][1], run["named"][0]], [47, 47], color=ARROW, linewidth=1.5, marker=">", markevery=[1], markersize=6)
+        plots.key(figure, 326, [(COMPUTE, "a step"), (WAITING, "the run waits for its save"), (WRITING, "the file is written"), (COMMUNICATION, "flushed")], left=96)
 
-    for tick in range(0, int(end) + 1, 100):
-        for y in (top, top + height):
-            drawing.line(x(tick), y + 20, x(tick), y + 88)
-        drawing.text(x(tick), top + 2 * height + 8, f"{tick} ms", "small mid")
-    for y, (mode, run) in zip((top, top + height), runs.items()):
-        draw_run(drawing, x, y, mode, run)
-    legend = [(COMPUTE, "a step"), (WAITING, "the run waits for its save"), (WRITE, "the file is written"),
-              (FLUSH, "flushed")]
-    drawing.legend(left, top + 2 * height + 38, legend)
     late = f"{found['write_delay_microseconds'] / 1e3:g} ms late"
-    return drawing.done(f"Rank 0 of two with its first checkpoint, a file of {bytes_text(run['bytes'])}; "
-                        f"each of its {run['writes']} writes comes {late}, as on a slower disk "
-                        "(lesson_09_timeline.json).")
+    return plots.plot(344, "A save during the steps", alt,
+                      f"Rank 0 of two with its first checkpoint, a file of {bytes_text(last['bytes'])}; each of its {last['writes']} writes comes {late}, as on a slower disk "
+                      "(lesson_09_timeline.json).", draw, "measured" + (", on a busy machine" if is_busy("lesson_09_timeline") else ""))
 
 
-def draw_run(drawing, x, y, mode, run):
-    steps, (written, wrote), (flushed, flush_ended) = run["steps"], run["written"], run["flushed"]
-    named = run["named"][0]
-    drawing.text(16, y + 12, f"--save-async {mode}: {waits_of(run)}")
-    drawing.text(88, y + 41, "training", "small end")
-    drawing.text(88, y + 75, "its file", "small end")
-    for step, begin, end in steps:
-        drawing.box(x(begin), y + 24, x(end) - x(begin), 26, COMPUTE, f"step {step}", "in small")
-    for (_, _, begin), (_, end, _) in zip(steps, steps[1:]):
-        if begin > named:  # later gaps are not the save's
-            continue
-        width = x(end) - x(begin)
-        drawing.box(x(begin), y + 24, width, 26, WAITING, "waits" if width > 50 else "", "in small")
-    drawing.box(x(written), y + 58, x(wrote) - x(written), 26, WRITE, "write", "in small")
-    drawing.box(x(flushed), y + 58, x(flush_ended) - x(flushed), 26, FLUSH)
-    if x(named) - x(flush_ended) > 12:
-        drawing.line(x(flush_ended), y + 71, x(named), y + 71, "arrow", tip=True)
-    drawing.text(x(named) + 5, y + 75, "rename: the checkpoint is there", "small")
-    if written > steps[1][1]:  # from a copy, which is what the run has waited for first
-        drawing.text(x(written) - 5, y + 75, "copied", "small end")
+def rows_of(run):
+    """Lanes: steps and what they wait for the save; the file. Later gaps are not the save's."""
+    steps = run["steps"]
+    training = [(begin, end, COMPUTE, f"step {step}") for step, begin, end in steps]
+    waits = [(end, begin, WAITING, "waits") for (_, _, end), (_, begin, _) in zip(steps, steps[1:]) if end <= run["named"][0]]
+    return [("training", 26, training + waits), ("its file", 26, [(*run["written"], WRITING, "write"), (*run["flushed"], COMMUNICATION, "")])]
 
 
 def shared_bytes(entry, holds):

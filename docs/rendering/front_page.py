@@ -4,8 +4,11 @@ import dataclasses
 
 from .lesson_figures import COMPUTED
 from .outputs import lines_between
+from .palette import BACKWARD as BACKWARD_FILL
+from .palette import COMMUNICATION, GRADIENTS, OPTIMIZER, PARAMETERS, READING, WAITING, WRITING
+from .palette import FORWARD as FORWARD_FILL
 from .registry import ROOT, RenderError, figure, record, renders
-from .svg import COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS, WAITING, Drawing
+from .svg import PALE, Drawing
 from .zero_tables import LESSONS, states_of
 
 BLOCKS = 4
@@ -18,12 +21,13 @@ FORWARD = {0: 0.5, LAST: 0.7}
 BACKWARD = {0: 0.5, LAST: 0.9}
 SENT = {0: 0.5, LAST: 0.25}  # a reduce-scatter or an all-gather of a unit; an all-reduce is both
 BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_SENT, UPDATE = 1.0, 2.0, 0.7, 1.9
-PALE = {PARAMETERS: "#dbe9fc", GRADIENTS: "#fdecd5"}
+ON_HOST, ON_DISK, UP, DOWN, WINDOW = 0.9, 0.55, 0.25, 0.25, 3  # of a unit in lessons 05 and 06
+STAGES, MICROBATCHES, IN_STAGE = 4, 4, {"F": 0.75, "B": 1.5}
 
 
 @dataclasses.dataclass
 class Span:
-    row: str  # compute, communication, waiting
+    row: str  # compute, communication, waiting, host, disk
     what: str
     unit: int
     begin: float
@@ -44,17 +48,17 @@ class Step:
         self.spans.append(Span("compute", what, unit, self.now, self.now + length))
         self.now += length
 
-    def send(self, what, unit):
+    def send(self, what, unit, length=None):
         """Issues an operation; returns when it will have ended."""
         begin = max(self.now, self.link)
-        self.link = begin + SENT.get(unit, BLOCK_SENT) * (2 if what == "all-reduce" else 1)
+        self.link = begin + (length or SENT.get(unit, BLOCK_SENT) * (2 if what == "all-reduce" else 1))
         self.spans.append(Span("communication", what, unit, begin, self.link))
         return self.link
 
     def wait(self, until):
         if until <= self.now:
             return
-        if self.spans[-1].row == "waiting":
+        if self.spans and self.spans[-1].row == "waiting":
             self.spans[-1].end = until
         else:
             self.spans.append(Span("waiting", "wait", -1, self.now, until))
@@ -89,16 +93,103 @@ def step_of(lesson):
     return step
 
 
+def offload_step(on_disk):
+    """Lessons 05 and 06 from when the norm is known: the host updates unit after unit, forward takes each as it comes up. On a disk the units
+    stream through a window of three: the next are read while one is updated and the one before is written."""
+    step, disk, updated, arrives = Step(), 0.0, 0.0, []
+    for unit in range(LAST + 1):
+        begin = updated
+        if on_disk:
+            step.now = begin
+            begin = step.send("gradient down", unit, DOWN)
+            if unit >= WINDOW:
+                step.spans.append(Span("disk", "read", unit, disk, disk + ON_DISK))
+                disk += ON_DISK
+                begin = max(begin, disk)
+        updated = begin + ON_HOST
+        step.spans.append(Span("host", "update", unit, begin, updated))
+        step.now = updated
+        arrives.append(step.send("parameters up", unit, UP))
+        if on_disk:
+            disk = max(disk, updated)
+            step.spans.append(Span("disk", "write", unit, disk, disk + ON_DISK))
+            disk += ON_DISK
+    step.now = 0.0
+    for unit in range(LAST + 1):
+        step.wait(arrives[unit])
+        step.compute("forward", unit, FORWARD.get(unit, BLOCK_FORWARD))
+    for unit in range(LAST, -1, -1):
+        step.compute("backward", unit, BACKWARD.get(unit, BLOCK_BACKWARD))
+        if not on_disk:
+            landed = step.send("gradient down", unit, DOWN)
+        elif unit >= LAST + 1 - WINDOW:  # the next step's first pieces need no gradient
+            step.spans.append(Span("disk", "read", LAST - unit, step.now, step.now + ON_DISK))
+    if not on_disk:
+        step.wait(landed)
+    return step
+
+
+def order_of(stage):
+    """1F1B of one stage: (F or B, micro-batch)."""
+    warm = min(STAGES - 1 - stage, MICROBATCHES)
+    pairs = [one for k in range(MICROBATCHES - warm) for one in (("F", warm + k), ("B", k))]
+    return [("F", k) for k in range(warm)] + pairs + [("B", k) for k in range(MICROBATCHES - warm, MICROBATCHES)]
+
+
+def pipeline_step(mine):
+    """A step of 1F1B as stage `mine` has it: an action begins when its stage is free and the neighbour's has ended."""
+    left, now, ends, step = [order_of(stage) for stage in range(STAGES)], [0.0] * STAGES, {}, Step()
+    while any(left):
+        for stage, actions in enumerate(left):
+            kind, k = actions[0] if actions else ("", 0)
+            needs = (kind, k, stage - 1 if kind == "F" else stage + 1)
+            if not kind or not (needs in ends or needs[2] in (-1, STAGES)):
+                continue
+            begin = max(now[stage], ends.get(needs, 0.0))
+            now[stage] = ends[kind, k, stage] = begin + IN_STAGE[kind]
+            actions.pop(0)
+            if stage == mine:
+                step.wait(begin)
+                step.compute(f"{kind}{k}", -1, IN_STAGE[kind])
+                step.send("activation", -1, 0.25)
+    step.wait(max(now))  # the norm's
+    step.compute("update", -1, UPDATE / STAGES)
+    return step
+
+
+def endless_step(mine):
+    """Weight stashing in the steady state: what a stage computes, and the version that it reads."""
+    step, behind = Step(), STAGES - 1 - mine
+    for k in range(2 * behind, 2 * behind + MICROBATCHES):
+        step.compute(f"F{k}", k - behind, IN_STAGE["F"])
+        step.send("activation", -1, 0.25)
+        step.compute(f"B{k - behind}", k - 2 * behind, IN_STAGE["B"])
+        step.send("activation", -1, 0.25)
+        step.compute("update", -1, 0.4)
+    return step
+
+
+def step_of_row(lesson):
+    if lesson < "05":
+        return step_of(lesson)
+    return {"05_offload": lambda: offload_step(False), "06_infinity": lambda: offload_step(True), "07_pipeline": lambda: pipeline_step(1), "08_weight_versions": lambda: endless_step(1)}[lesson]()
+
+
 def colour_of(span):
-    if span.row == "waiting":
-        return WAITING
-    if span.row == "compute":
-        return OPTIMIZER if span.what == "update" else COMPUTE
-    return PARAMETERS if span.what == "all-gather" else GRADIENTS
+    if span.row == "compute" and span.what != "update":
+        return FORWARD_FILL if span.what[0] in "fF" else BACKWARD_FILL
+    return {"wait": WAITING, "update": OPTIMIZER, "all-gather": PARAMETERS, "parameters up": PARAMETERS, "activation": COMMUNICATION, "read": READING, "write": WRITING}.get(span.what, GRADIENTS)
+
+
+TOP_AND_HEIGHT = {"compute": (2, 32), "waiting": (2, 32), "communication": (40, 22), "host": (66, 18), "disk": (88, 18)}
 
 
 def draw_span(drawing, span, left, y, scale, height):
-    label = {"update": "AdamW", "wait": ""}.get(span.what, unit_name(span.unit))
+    label = {"update": "AdamW", "wait": "", "activation": ""}.get(span.what, unit_name(span.unit))
+    if span.row == "host":
+        label = unit_name(span.unit)
+    elif span.what[0] in "FB":
+        label = span.what
     wide = (span.end - span.begin) * scale
     drawing.box(
         left + span.begin * scale,
@@ -121,11 +212,12 @@ def ends_of(step, what):
     return spans[0].begin, spans[-1].end
 
 
-def states_panel(drawing, left, base, height):
+def states_panel(drawing, left, base, height, gap=74):
     """Bars: what a rank holds of a large model's states."""
-    ranks, gap = 8, 74
+    ranks = 8
     plans = {lesson: one[str(ranks)] for lesson, one in record("zero_plans")["models"]["gpt2_1558m"].items()}
     most = states_of(plans["01_data_parallel"])
+    drawing.text(left - 8, base - height - 40, f"model states of GPT-2 1.5B, each of {ranks} GPUs")
     for i, (lesson, name) in enumerate(LESSONS.items()):
         parameters, gradients, states = (*(plans[lesson]["bytes"][one] for one in ("parameters", "gradients")), states_of(plans[lesson]))
         x, y = left + i * gap, base
@@ -140,21 +232,11 @@ def states_panel(drawing, left, base, height):
         drawing.text(x + 26, base + 18, name.split(" ", 1)[0], "small mid")
         drawing.text(x + 26, base + 34, name.split(" ", 1)[1], "small mid")
     drawing.line(left - 8, base, left + 3 * gap + 60, base)
-    return ranks
 
 
-@figure
-def hero():
+def step_panel(drawing, left, scale):
+    """Lesson 01's step on two ranks, sums between them."""
     step = step_of("01_data_parallel")
-    alt = (
-        "Left: one step of data parallelism on two ranks. Both compute forward, then backward from the last"
-        " block to the first. Each unit's gradient is summed over the ranks while backward computes the next"
-        " one; only the last sums are waited for; then both make the same update. Right: bytes of parameters,"
-        " gradients and optimizer state that each of eight GPUs holds of GPT-2 1.5B, falling from data"
-        " parallelism over ZeRO-1 and ZeRO-2 to ZeRO-3."
-    )
-    drawing = Drawing(344, "One training step, and the memory each strategy needs for it", alt)
-    left, scale = 72, 556 / step.now
     drawing.text(left, 60, "lesson 01: two ranks, one step")
     (begin, turn), (_, end) = ends_of(step, "forward"), ends_of(step, "backward")
     arrow_with_words(drawing, left + begin * scale, left + turn * scale - 3, 90, "forward")
@@ -172,30 +254,46 @@ def hero():
             drawing.line(middle, 164, middle, 130, "arrow", tip=True)
             drawing.line(middle, 192, middle, 224, "arrow", tip=True)
             draw_span(drawing, span, left, 164, scale, 28)
+
+
+HERO_ALT = (
+    "One step of data parallelism on two ranks: both compute forward, then backward from the last"
+    " block to the first. Each unit's gradient is summed over the ranks while backward computes the next"
+    " one; only the last sums are waited for; then both make the same update. Next to it: bytes of parameters,"
+    " gradients and optimizer state that each of eight GPUs holds of GPT-2 1.5B, falling from data"
+    " parallelism over ZeRO-1 and ZeRO-2 to ZeRO-3."
+)
+HERO_CAPTION = f"{COMPUTED}: lengths are chosen so that all can be seen; bytes as planned, docs/results/zero_plans.json."
+HERO_KEY = ((FORWARD_FILL, "forward"), (BACKWARD_FILL, "backward"), (PARAMETERS, "parameters"), (GRADIENTS, "gradients"), (OPTIMIZER, "optimizer's states and step"), (WAITING, "waiting"))
+
+
+@figure
+def hero():
+    drawing = Drawing(344, "One training step, and the memory each strategy needs for it", HERO_ALT)
+    step_panel(drawing, 72, 556 / step_of("01_data_parallel").now)
     drawing.text(
-        left,
+        72,
         278,
         f"E embedding, 1 to {BLOCKS} blocks, H head. Each gradient is summed over the ranks while",
         "small",
     )
-    drawing.text(left, 294, "backward computes the next one; only the last sums are waited for.", "small")
+    drawing.text(72, 294, "backward computes the next one; only the last sums are waited for.", "small")
     drawing.line(650, 50, 650, 300)
-    ranks = states_panel(drawing, 670, 258, 158)
-    drawing.text(662, 60, f"model states of GPT-2 1.5B, each of {ranks} GPUs")
-    drawing.legend(
-        16,
-        326,
-        (
-            (COMPUTE, "compute"),
-            (PARAMETERS, "parameters"),
-            (GRADIENTS, "gradients"),
-            (OPTIMIZER, "optimizer's states and step"),
-            (WAITING, "waiting"),
-        ),
-    )
-    return drawing.done(
-        f"{COMPUTED}: lengths are chosen so that all can be seen; bytes as planned, docs/results/zero_plans.json."
-    )
+    states_panel(drawing, 670, 258, 158)
+    drawing.legend(16, 326, HERO_KEY)
+    return drawing.done(HERO_CAPTION)
+
+
+@figure
+def hero_narrow():
+    """For narrow screens, which show a wide figure too small to read: the panels below each other."""
+    drawing = Drawing(590, "A step, and the memory it needs", HERO_ALT, width=480)
+    step_panel(drawing, 76, 388 / step_of("01_data_parallel").now)
+    drawing.line(16, 276, 464, 276)
+    states_panel(drawing, 60, 496, 150, gap=106)
+    drawing.legend(16, 556, HERO_KEY[:4])
+    drawing.legend(16, 578, HERO_KEY[4:])
+    return drawing.done(HERO_CAPTION)
 
 
 ROWS = (
@@ -232,6 +330,26 @@ ROWS = (
             "gathered again for backward",
         ),
     ),
+    (
+        "05_offload",
+        "05 offload",
+        ("states and AdamW are the host's;", "forward pulls each unit as soon", "as the host has updated it"),
+    ),
+    (
+        "06_infinity",
+        "06 infinity",
+        ("states stream from a disk through", "a window: read, update, write;", "the next update's first are read", "during backward"),
+    ),
+    (
+        "07_pipeline",
+        "07 pipeline",
+        ("ranks hold different blocks, and", "micro-batches follow each other:", "here 1F1B on the second of four"),
+    ),
+    (
+        "08_weight_versions",
+        "08 weight versions",
+        ("no draining: an update after every", "backward; v: the version it reads,", "older ones are kept until then"),
+    ),
 )
 HELD = {
     "00_one_device": ("all", "all", "all"),
@@ -239,6 +357,10 @@ HELD = {
     "02_zero1": ("all", "all", "slice"),
     "03_zero2": ("all", "pale", "slice"),
     "04_zero3": ("pale", "pale", "slice"),
+    "05_offload": ("all", "pale", "on the host"),
+    "06_infinity": ("all", "pale", "on the disk"),
+    "07_pipeline": ("slice", "slice", "slice"),
+    "08_weight_versions": ("slice", "slice", "slice"),
 }
 
 
@@ -246,37 +368,13 @@ def draw_held(drawing, x, y, held):
     """Three vectors, cut into RANKS slices each."""
     for i, (name, fill, how) in enumerate(zip("PGO", (PARAMETERS, GRADIENTS, OPTIMIZER), held)):
         drawing.text(x, y + 20 * i + 12, name, "small")
+        if how not in ("all", "pale", "slice"):
+            drawing.text(x + 16, y + 20 * i + 12, how, "small")
+            continue
         for piece in range(RANKS):
             full = how == "all" or piece == 1
-            drawing.box(
-                x + 16 + 24 * piece,
-                y + 20 * i,
-                22,
-                15,
-                fill if full else PALE[fill] if how == "pale" else None,
-                kind_of_box="box" if full or how == "pale" else "bare",
-            )
-
-
-def draw_pipeline(drawing, left, top, scale):
-    """Lesson 07 in outline: two of four stages, all forwards and then all backwards."""
-    stages, count, wide = 4, 4, 0.62
-    for stage in range(2):
-        for i in range(count):
-            for name, begin, length in (
-                (f"F{i}", stage + i, 1),
-                (f"B{i}", stages + count - 1 + 2 * (stages - 1 - stage) + 2 * i, 2),
-            ):
-                drawing.box(
-                    left + begin * wide * scale,
-                    top + stage * 26,
-                    length * wide * scale - 2,
-                    22,
-                    None,
-                    name,
-                    "mid small",
-                    "bare",
-                )
+            drawn = full or how == "pale"
+            drawing.box(x + 16 + 24 * piece, y + 20 * i, 22, 15, fill if drawn else "none", kind_of_box="box" if drawn else "bare", share=1 if full else PALE)
 
 
 @figure
@@ -286,60 +384,41 @@ def parallelism_strategies():
         " with all-reduces of gradients during backward. 02, ZeRO-1: reduce-scatters during backward, a short"
         " update of one slice, all-gathers of parameters during forward. 03, ZeRO-2: the same operations, and"
         " a gradient's memory is used again. 04, ZeRO-3: parameters are gathered before each block, in"
-        " forward and again in backward. Next to each: which of parameters, gradients"
-        " and optimizer states a rank holds whole, and of which it holds one slice of four. Last, in outline, 07, a"
-        " pipeline: two of its stages, each with some of the blocks, forwards and then backwards of four micro-batches."
+        " forward and again in backward. 05, offload: the host updates unit after unit while forward runs, parameters"
+        " come up, gradients leave during backward. 06, infinity: the same, with a disk that reads and writes the states."
+        " 07, a pipeline: the second of four stages, forwards and backwards of four micro-batches with waiting between them."
+        " 08, weight versions: the same stage without waiting, an update after every backward."
+        " Next to each: which of parameters, gradients"
+        " and optimizer states a rank holds whole, and of which it holds one slice of four."
     )
-    top, high = 84, 92
-    drawing = Drawing(top + high * (len(ROWS) + 1) + 34, "One step, and what each lesson changes in it", alt)
-    left, steps = 240, {lesson: step_of(lesson) for lesson, *_ in ROWS}
+    left, steps = 240, {lesson: step_of_row(lesson) for lesson, *_ in ROWS}
+    heights = [{"05_offload": 100, "06_infinity": 124}.get(lesson, 94) for lesson, *_ in ROWS]
+    y = 84
+    drawing = Drawing(y + sum(heights) + 64, "One step, and what each lesson changes in it", alt)
     scale = 560 / max(step.now for step in steps.values())
     drawing.text(left, 64, "time of one step, rank 1 of 4: work above, what travels below", "small")
-    drawing.text(818, 64, "what rank 1 holds", "small")
-    for i, (lesson, name, words) in enumerate(ROWS):
-        y = top + high * i
+    drawing.text(818, 64, "rank 1's device holds", "small")
+    for (lesson, name, words), high in zip(ROWS, heights):
         drawing.line(16, y - 10, 944, y - 10)
         drawing.text(16, y + 12, name)
         for j, line in enumerate(words):
             drawing.text(16, y + 30 + 16 * j, line, "small")
         for span in steps[lesson].spans:
-            draw_span(
-                drawing,
-                span,
-                left,
-                y + (40 if span.row == "communication" else 2),
-                scale,
-                22 if span.row == "communication" else 32,
-            )
+            top, height = TOP_AND_HEIGHT[span.row]
+            draw_span(drawing, span, left, y + top, scale, height)
+            if lesson == "08_weight_versions" and span.unit >= 0:
+                drawing.text(left + (span.begin + span.end) / 2 * scale, y + 78, f"v{span.unit}", "small mid")
         if lesson == "00_one_device":
             drawing.text(left, y + 56, "nothing travels", "small")
         draw_held(drawing, 818, y + 4, HELD[lesson])
-    y = top + high * len(ROWS)
-    drawing.line(16, y - 10, 944, y - 10)
-    drawing.text(16, y + 12, "07 pipeline, in outline")
-    for j, line in enumerate(
-        ("ranks hold different blocks;", "activations travel between them,", "in micro-batches")
-    ):
-        drawing.text(16, y + 30 + 16 * j, line, "small")
-    draw_pipeline(drawing, left, y + 6, scale)
-    drawing.text(818, y + 18, "its stage: some", "small")
-    drawing.text(818, y + 34, "of the blocks, whole", "small")
-    drawing.legend(
-        16,
-        y + high + 12,
-        (
-            (COMPUTE, "compute"),
-            (PARAMETERS, "P parameters"),
-            (GRADIENTS, "G gradients"),
-            (OPTIMIZER, "O optimizer"),
-            (WAITING, "waiting"),
-            (PALE[GRADIENTS], "pale: a few units at a time"),
-            ("none", "not held"),
-        ),
-    )
+        y += high
+    drawing.legend(16, y + 14, ((FORWARD_FILL, "forward"), (BACKWARD_FILL, "backward"), (PARAMETERS, "P parameters"), (GRADIENTS, "G gradients"), (OPTIMIZER, "O optimizer, AdamW"),
+                                (WAITING, "waiting"), (COMMUNICATION, "activations and their gradients")))
+    drawing.legend(16, y + 40, ((READING, "read"), (WRITING, "write")))
+    drawing.text(180, y + 40, "Pale: a few units at a time. Outlined: not held. In 07 and 08 a slice is a stage's blocks.", "small")
     return drawing.done(
         f"{COMPUTED}: the order is that of each lesson's `train_step` with one micro-batch; lengths are"
-        f" chosen. E embedding, 1 to {BLOCKS} blocks, H head."
+        f" chosen. E embedding, 1 to {BLOCKS} blocks, H head. In 05 and 06 what travels is on the link to the host; the collectives of 02 come on top."
     )
 
 

@@ -1,9 +1,7 @@
 """Figures of docs/what_the_numbers_hide.md."""
-import math
-
+from . import plots
 from .honest_tables import WAYS, longest
 from .registry import figure, has, record
-from .svg import LINES, Drawing, Plot
 
 WINDOW = 10  # steps that a point is the mean of
 
@@ -22,15 +20,10 @@ def padding_losses():
     ends = "; ".join(f"{WAYS[way]}: {run['loss_at_end']:.2f}" for way, run in runs.items())
     alt = (f"Training loss over {steps} steps of three models on the same text, as each run reports it. Mean of the last {runs['pack']['last_steps']} training steps: "
            f"{ends}. The lowest curve counts padding.")
-    drawing = Drawing(400, f"The same text, three ways to count, T = {length}", alt, f"measured; mean of {WINDOW} steps")
-    curves = {way: windows(run["loss"]) for way, run in runs.items()}
-    high = math.ceil(max(max(curve) for curve in curves.values()))
-    plot = Plot(drawing, 70, 70, 860, 250, (0, steps), (0, high))
-    plot.axes([(steps * i / 6, f"{steps * i / 6:.0f}") for i in range(7)], [(v, str(v)) for v in range(high + 1)], "step", "reported loss, nats a target")
-    x = 70
-    for i, (way, curve) in enumerate(curves.items()):
-        plot.curve([(WINDOW * (k + 1), loss) for k, loss in enumerate(curve)], LINES[i], dashed=i == 1)
-        drawing.polyline([(x, 382), (x + 24, 382)], LINES[i], i == 1)
-        drawing.text(x + 30, 386, WAYS[way], "small")
-        x += 66 + 6.4 * len(WAYS[way])
-    return drawing.done("Record docs/results/padding_cpu.json.")
+    curves = [(WAYS[way], [(WINDOW * (k + 1), loss) for k, loss in enumerate(windows(run["loss"]))]) for way, run in runs.items()]
+
+    def draw(figure):
+        plotted = plots.axes(figure, 72, 270, right=300, names=("step", "reported loss, nats a target"))
+        plots.curves(plotted, plots.lines_of(curves), ylim=(0, None))
+
+    return plots.plot(400, f"The same text, three ways to count, T = {length}", alt, "Record docs/results/padding_cpu.json.", draw, f"measured; mean of {WINDOW} steps")

@@ -1,13 +1,11 @@
 """Drawings of lesson 06: pieces in the window during a step, and how many tokens hide a disk (docs/results/lesson_06_*.json)."""
-import math
-
+from . import plots
 from .infinity_tables import by_formulas, efficiencies
 from .lesson_tables import is_busy
+from .palette import BACKWARD, FORWARD, OPTIMIZER, READING, WRITING
 from .registry import figure, has, record
-from .svg import COMPUTE, FILLS, LINES, OPTIMIZER, Drawing, Plot
-from .version_figures import label_ends
 
-FILL_OF = {"read": FILLS[4], "AdamW": OPTIMIZER, "write": FILLS[6]}
+FILL_OF = {"read": READING, "AdamW": OPTIMIZER, "write": WRITING}
 ROW = 30  # points of a buffer's
 
 
@@ -22,39 +20,26 @@ def infinity_window():
         return None
     found = record("lesson_06_window")
     steps = {int(buffers): step for buffers, step in found["drawn"].items()}
-    end = max(step["microseconds"] for step in steps.values())
-    left, right, high = 96, 940, [64 + ROW * buffers for buffers in steps]
-    drawing = Drawing(
-        112 + sum(high),
-        "One step through the window: reading, updating and writing pieces",
-        "Timelines. "
-        + ". ".join(f"{in_words(buffers, step)}; forward has all parameters after {step['turn'] / 1e3:.0f} ms" for buffers, step in steps.items())
-        + ". With one buffer each piece is read, updated and written before the next is read. With three the disk is never idle while pieces are updated.",
-        f"measured, {found['disk_mbps']} MB/s" + (", on a busy machine" if is_busy("lesson_06_window") else ""),
-    )
+    end = max(step["microseconds"] for step in steps.values()) / 1e3
+    alt = ("Timelines. " + ". ".join(f"{in_words(buffers, step)}; forward has all parameters after {step['turn'] / 1e3:.0f} ms" for buffers, step in steps.items())
+           + ". With one buffer each piece is read, updated and written before the next is read. With three the disk is never idle while pieces are updated.")
 
-    def x(microseconds):
-        return left + (right - left) * min(max(microseconds, 0), end) / end
+    def draw(figure):
+        top = 72
+        for buffers, step in steps.items():
+            high, whole, turn = 36 + ROW * buffers, step["microseconds"] / 1e3, step["turn"] / 1e3
+            rows = [("device", 24, [(0, turn, FORWARD, "forward, as parameters come"), (turn, whole, BACKWARD, "head, backward")])]
+            rows += [(f"buffer {i}", 22, [(max(begin, 0) / 1e3, min(stop / 1e3, whole), FILL_OF[what], str(piece) if what != "AdamW" else "")
+                                          for buffer, what, piece, begin, stop in step["spans"] if buffer == i]) for i in range(buffers)]
+            plots.words(figure, 16, top - 8, in_words(buffers, step), weight="bold")
+            plots.lanes(plots.axes(figure, top, high, left=96, right=24), rows, end)
+            top += high + 58
+        plots.key(figure, top - 16, [(FORWARD, "forward"), (BACKWARD, "backward"), (READING, "reading"), (OPTIMIZER, "AdamW"), (WRITING, "writing")], left=96)
 
-    top = 50
-    for tick in range(0, int(end / 1e3) + 1, 10):
-        drawing.line(x(1e3 * tick), 62, x(1e3 * tick), top + sum(high))
-        drawing.text(x(1e3 * tick), top + sum(high) + 16, f"{tick} ms", "small mid")
-    for (buffers, step), height in zip(steps.items(), high):
-        drawing.text(16, top + 8, in_words(buffers, step))
-        y = top + 18
-        drawing.text(left - 8, y + 17, "device", "small end")
-        drawing.box(left, y, x(step["turn"]) - left, 24, COMPUTE, "forward, as parameters come", "in small")
-        drawing.box(x(step["turn"]), y, x(step["microseconds"]) - x(step["turn"]), 24, COMPUTE, "head, backward", "in small")
-        for buffer in range(buffers):
-            drawing.text(left - 8, y + ROW * (buffer + 1) + 17, f"buffer {buffer}", "small end")
-        for buffer, what, piece, begin, stop in step["spans"]:
-            stop = min(stop, step["microseconds"])
-            width = x(stop) - x(begin)
-            drawing.box(x(begin), y + ROW * (buffer + 1), max(0.8, width), 24, FILL_OF[what], str(piece) if what != "AdamW" and width > 14 else "", "in small")
-        top += height
-    drawing.legend(left, top + 44, [(FILL_OF["read"], "reading"), (OPTIMIZER, "AdamW"), (FILL_OF["write"], "writing")])
-    return drawing.done(f"A number is a piece, of {next(iter(steps.values()))['pieces']} in all; a read or a write lasts from its request to its end (lesson_06_window.json, traced steps).")
+    return plots.plot(
+        72 + sum(94 + ROW * buffers for buffers in steps), "One step through the window: reading, updating and writing pieces", alt,
+        f"A number is a piece, of {next(iter(steps.values()))['pieces']} in all; a read or a write lasts from its request to its end (lesson_06_window.json, traced steps).", draw,
+        f"measured, {found['disk_mbps']} MB/s" + (", on a busy machine" if is_busy("lesson_06_window") else ""))
 
 
 @figure
@@ -75,19 +60,16 @@ def infinity_efficiency():
     alt = "Speed over the speed without a disk, by tokens per step: by the formula, and measured. " + " ".join(
         f"{kind.capitalize()}: " + ", ".join(f"{count} tokens {100 * both[kind][0]:.0f} and {100 * both[kind][1]:.0f} %" for count, _, both in rows) + "." for kind in ("exact", "delayed")
     )
-    drawing = Drawing(
-        372, "How many tokens hide a disk", alt, f"T_disk = {1e3 * disk:.0f} ms, T_forward = {1e3 * forward:.1f} ms; squares: measured" + (", on a busy machine" if is_busy("lesson_06_tokens") else "")
-    )
-    plot = Plot(drawing, 64, 70, 740, 240, (tokens[0], tokens[-1]), (0, 1.05), x_map=math.log2)
-    plot.axes([(count, f"{count}") for count in tokens], [(i / 5, f"{20 * i} %") for i in range(6)], "tokens per step", "of the speed without a disk")
-    ends = []
-    for kind, colour in (("exact", LINES[0]), ("delayed", LINES[1])):
-        points = [(count, by_formulas(gpu_at(count), disk, forward)[kind]) for count in fine]
-        plot.curve(points, colour)
-        for count, _, both in rows:
-            drawing.box(plot.x(count) - 4, plot.y(both[kind][1]) - 4, 8, 8, colour)
-        ends.append((plot.y(points[-1][1]), colour, False, kind))
-    label_ends(drawing, plot.left + plot.width + 8, ends, plot.top)
-    return drawing.done(
-        f"One rank, {found['tokens_per_micro_batch']} tokens in a micro-batch, a disk of {found['disk_mbps']} MB/s. Lines: the two formulas, with T_gpu of lesson 05 in the same session (lesson_06_tokens.json)."
-    )
+    def draw(figure):
+        plotted = plots.axes(figure, 72, 240, right=110, names=("tokens per step", "of the speed without a disk"), log="x")
+        lines = plots.lines_of([(kind, [(count, by_formulas(gpu_at(count), disk, forward)[kind]) for count in fine]) for kind in ("exact", "delayed")])
+        plots.curves(plotted, lines, xticks=tokens, ylim=(0, 1.05), yticks=[i / 5 for i in range(6)])
+        for kind, colour, *_ in lines:
+            plotted.plot(tokens, [both[kind][1] for _, _, both in rows], "s", color=colour, markersize=7)
+        plotted.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        plotted.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+
+    return plots.plot(
+        366, "How many tokens hide a disk", alt,
+        f"One rank, {found['tokens_per_micro_batch']} tokens in a micro-batch, a disk of {found['disk_mbps']} MB/s. Lines: the two formulas, with T_gpu of lesson 05 in the same session (lesson_06_tokens.json).",
+        draw, f"T_disk = {1e3 * disk:.0f} ms, T_forward = {1e3 * forward:.1f} ms; squares: measured" + (", on a busy machine" if is_busy("lesson_06_tokens") else ""))

@@ -1,24 +1,29 @@
 """Drawings of lessons 00 and 01."""
-import math
 import re
+from xml.sax.saxutils import quoteattr
 
-from .lesson_tables import bytes_text, file_text, load_text
+from . import plots
+from .lesson_tables import bytes_text, file_text
 from .plans import plan_of
+from .palette import BACKWARD, COMPUTE, GRADIENTS, LINES, OPTIMIZER, PARAMETERS, WAITING
 from .registry import FIGURES, RENDERERS, RenderError, figure, has, record
-from .svg import COMPUTE, GRADIENTS, LINES, OPTIMIZER, PARAMETERS, WAITING, Drawing, Plot
-from .workloads import FILES, command_of, workload
+from .svg import Drawing
+from .workloads import FILES
 
 COMPUTED = "Computed, not measured"
 NARROW = 70  # a column in which a number with its commas no longer fits
 
 
-def shown_figure(page, name):
-    """The figure with its alternative text, and a caption that names its record."""
+def shown_figure(page, name, narrow=""):
+    """The figure with its alternative text, and a caption that names its record; on narrow screens another in its place."""
     if name not in FIGURES:
         raise RenderError(f"nothing draws '{name}'; there are {', '.join(sorted(FIGURES))}")
     drawn = FIGURES[name]()
     if drawn is None:
         return ""
+    if narrow:
+        source, shown = (page.link(f"docs/figures/{one}.svg") for one in (narrow, name))
+        return f'<picture>\n<source media="(max-width: 600px)" srcset="{source}">\n<img alt={quoteattr(drawn.alt)} src="{shown}">\n</picture>\n\n*{drawn.caption}*'
     return f"![{drawn.alt}]({page.link(f'docs/figures/{name}.svg')})\n\n*{drawn.caption}*"
 
 
@@ -64,7 +69,7 @@ def one_device_step():
     drawing.text(16, y + 24, "backward")
     for i, (x, w) in enumerate(places):
         label = f"{len(units)} too" if i == len(units) - 1 and w >= NARROW else f"{len(units)}" if i == len(units) - 1 else f"{2 * len(units) - 1 - i}"
-        drawing.box(x + 3, y, w - 6, 38, COMPUTE, label, "in small")
+        drawing.box(x + 3, y, w - 6, 38, BACKWARD, label, "in small")
     drawing.line(places[-1][0] + places[-1][1], y + 46, places[0][0], y + 46, "arrow", tip=True)
     drawing.text(810, 116, "reads parameters,", "small")
     drawing.text(810, 130, "keeps activations", "small")
@@ -100,12 +105,6 @@ def ring_states(ranks):
     return states
 
 
-def summed(count, ranks):
-    """The colour of gradients, the fuller the more ranks are in the sum."""
-    part = count / ranks
-    return "#" + "".join(f"{round(255 + part * (int(GRADIENTS[i:i + 2], 16) - 255)):02x}" for i in (1, 3, 5))
-
-
 @figure
 def ring_all_reduce():
     ranks = 4
@@ -127,8 +126,7 @@ def ring_all_reduce():
             y = 96 + r * 34
             for piece in range(ranks):
                 count = len(state[r][piece])
-                fill = summed(count, ranks)
-                drawing.box(x0 + piece * cell, y, cell, cell, fill, str(count), "in small")
+                drawing.box(x0 + piece * cell, y, cell, cell, GRADIENTS, str(count), "in small", share=count / ranks)  # the fuller the more ranks are in the sum
                 if (r, piece) in arrived:
                     drawing.box(x0 + piece * cell + 2, y + 2, cell - 4, cell - 4, "none", kind_of_box="got")
     for r in range(ranks):
@@ -155,23 +153,6 @@ def lanes_of(spans):
     return found, max(1, len(lanes))
 
 
-def draw_spans(drawing, run, top, begin, end, name):
-    """Three rows of one step's tail: compute, communication, waiting."""
-    left, width = 130, 806
-    scale = width / (end - begin)
-    rows = {"compute": (top, 26, COMPUTE), "communication": (top + 34, 58, GRADIENTS), "waiting": (top + 34 * 3, 26, WAITING)}
-    drawing.text(16, top - 10, name)
-    for row, (y, height, fill) in rows.items():
-        drawing.text(16, y + height / 2 + 5, row, "small")
-        inside = [[s[0], s[1], max(s[2], begin), min(s[3], end)] for s in run["spans"] if s[0] == row and min(s[3], end) > max(s[2], begin)]
-        placed, lanes = lanes_of(inside) if row == "communication" else ([(0, s) for s in inside], 1)
-        for lane, (_, what, first, last) in placed:
-            x, wide, high = left + (first - begin) * scale, max((last - first) * scale, 0.8), height / lanes
-            label = what.replace("all_reduce of ", "").split(" ")[0] if row == "communication" else ""
-            drawing.box(x, y + lane * high, wide, high - 1, fill, label if wide > 8 * len(label) and high > 12 else "", "in small")
-    return left, scale
-
-
 def traced(run):
     """Which of FILES was traced, by the elements of a block."""
     for name in FILES:
@@ -193,28 +174,6 @@ def steps_text(run):
     return f"a usual one of {run['runs']} runs, whose steps take {spread('steps_microseconds', '.0f')}, and wait {spread('waited_microseconds', '.1f')}"
 
 
-@figure
-def overlap_trace():
-    if not has("lesson_01_trace"):
-        return None
-    found = record("lesson_01_trace")
-    on, off = found["overlap"]["on"], found["overlap"]["off"]
-    shown = 1.05 * max(run["microseconds"] - min(s[2] for s in run["spans"] if s[0] == "communication") for run in (on, off))
-    alt = ("Rank 0's last part of a step, from two real traces. With overlap the all-reduces of the blocks run while backward still computes, and little "
-           "waiting is left at its end. Without overlap all of them start when backward has ended, and the rank waits for them one after another.")
-    drawing = Drawing(430, "A step's end on rank 0: what travels while backward computes", alt, "measured; numbers: elements of a bucket")
-    tick = 10 ** math.floor(math.log10(shown / 4)) * (1 if shown / 10 ** math.floor(math.log10(shown / 4)) < 8 else 2)
-    for top, name, run in ((76, "overlap=on", on), (254, "overlap=off", off)):
-        begin = run["microseconds"] - shown
-        left, scale = draw_spans(drawing, run, top, begin, run["microseconds"], f"{name}: step of {run['microseconds'] / 1e3:.1f} ms, the last {shown / 1e3:.1f} ms")
-        for i in range(int(shown / tick) + 1):
-            x = left + (shown - i * tick) * scale
-            drawing.line(x, top - 4, x, top + 132)
-            drawing.text(x, top + 146, f"-{i * tick / 1e3:g} ms" if i else "end", "small mid")
-    return drawing.done(f"Record docs/results/lesson_01_trace.json, rank 0 of 2, `{command_of(on['command'], traced(on))}`, and with `overlap=off`; {load_text('lesson_01_trace')}. With overlap: step {on['step']}, {steps_text(on)}. Without: step {off['step']}, {steps_text(off)}. "
-                        "An operation lasts until the other rank has come, too, so that a bucket of few elements may be drawn long.")
-
-
 def workload_file(run):
     return re.search(r"--workload (\S+)", run["command"])[1]
 
@@ -228,17 +187,25 @@ def gpu_trace():
     sent, waited, whole = took(run, "communication"), took(run, "waiting"), run["microseconds"]
     alt = (f"Rank 0 of {found['world']} GPUs in one step of {whole / 1e3:.1f} ms: the buckets are all-reduced while backward computes, for {sent:.1f} ms together; "
            f"the compute stream waits for {waited:.2f} ms of them, at the end.")
-    drawing = Drawing(252, f"A step on {found['world']} GPUs: {sent:.1f} ms of all-reduces, {waited:.2f} ms of waiting", alt, "measured by events")
-    left, scale = draw_spans(drawing, run, 76, 0, whole, f"step of {whole / 1e3:.1f} ms")
-    for i in range(6):
-        x = left + whole * i / 5 * scale
-        drawing.line(x, 72, x, 208)
-        drawing.text(x, 222, f"{whole * i / 5e3:.1f} ms", "small mid" if i < 5 else "small end")
-    return drawing.done(f"Record docs/results/gpu_trace.json: rank 0, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {workload_file(run)}.")
+    sums, count = lanes_of([span for span in run["spans"] if span[0] == "communication"])
+    rows = [("compute", 26, [(begin / 1e3, end / 1e3, COMPUTE, "") for row, _, begin, end in run["spans"] if row == "compute"])]
+    rows += [("all-reduces" if lane == count // 2 else "", 14, [(begin / 1e3, end / 1e3, GRADIENTS, "") for of, (_, _, begin, end) in sums if of == lane]) for lane in range(count)]
+    rows.append(("waiting", 18, [(begin / 1e3, end / 1e3, WAITING, "") for row, _, begin, end in run["spans"] if row == "waiting"]))
+
+    def draw(figure):
+        plots.lanes(plots.axes(figure, 52, 60 + 22 * count, left=110, right=24), rows, whole / 1e3)
+        plots.key(figure, 154 + 22 * count, [(COMPUTE, "compute"), (GRADIENTS, "all-reduce of gradients"), (WAITING, "waiting")], left=110)
+
+    return plots.plot(172 + 22 * count, f"A step on {found['world']} GPUs: {sent:.1f} ms of all-reduces, {waited:.2f} ms of waiting", alt,
+                      f"Record docs/results/gpu_trace.json: rank 0, step {found['step']} of {whole / 1e3:.1f} ms, {found['versions'].get('GPU', 'GPU')}, {workload_file(run)}.", draw,
+                      "measured by events")
 
 
 def smooth(values, window):
     return [sum(values[max(0, i - window + 1):i + 1]) / len(values[max(0, i - window + 1):i + 1]) for i in range(len(values))]
+
+
+DRAWN_RATES = ((12, 1, 40), (48, 1, 10), (48, 4, 10), (48, 16, 40))  # rows, factor, steps of warm-up
 
 
 @figure
@@ -247,24 +214,21 @@ def learning_rate_scaling():
         return None
     found = record("lesson_01_lr")
     named = "; ".join(f"{run['name']}: {run['validation_loss']:.2f}" for run in found["runs"])
-    alt = f"Loss over tokens of {len(found['runs'])} runs that see the same tokens in steps of 12 or 48 rows. Validation loss at the end: {named}."
-    drawing = Drawing(440, "The same tokens in steps four times as large", alt, "measured; mean over 6,144 tokens")
-    most = max(run["rows"] * run["steps"] for run in found["runs"]) * found["tokens_a_row"]
-    curves = []
+    alt = f"Loss over tokens of runs that see the same tokens in steps of 12 or 48 rows. Validation loss at the end: {named}."
+    drawn = []
     for run in found["runs"]:
-        window = 48 // run["rows"]
-        curves.append([((i + 1) * run["rows"] * found["tokens_a_row"], loss) for i, loss in enumerate(smooth(run["loss"], window))][window - 1::window])
-    low = math.floor(10 * min(y for c in curves for _, y in c)) / 10
-    plot = Plot(drawing, 70, 70, 860, 260, (0, most), (low, 4.2))
-    plot.axes([(most * i / 5, f"{most * i / 5:,.0f}") for i in range(6)], [(low + i * (4.2 - low) / 4, f"{low + i * (4.2 - low) / 4:.2f}") for i in range(5)],
-              "tokens trained on", f"loss, nats a token (the curves start at {found['runs'][0]['loss'][0]:.1f}, above the plot)")
-    for i, (run, points) in enumerate(zip(found["runs"], curves)):
-        inside = [(a, b) for a, b in points if b <= 4.2]
-        plot.curve(inside, LINES[i], dashed=run["warmup_steps"] == 0)
-        x, y = 70 + 290 * (i % 3), 396 + 22 * (i // 3)
-        drawing.polyline([(x, y), (x + 24, y)], LINES[i], run["warmup_steps"] == 0)
-        drawing.text(x + 30, y + 4, run["name"], "small")
-    return drawing.done(f"Record docs/results/lesson_01_lr.json, {file_text(found['runs'][0])}.")
+        if (run["rows"], run["factor"], run["warmup_steps"]) in DRAWN_RATES:
+            window = 48 // run["rows"]
+            points = [((i + 1) * run["rows"] * found["tokens_a_row"], loss) for i, loss in enumerate(smooth(run["loss"], window))][window - 1::window]
+            drawn.append((run["name"].split(", warm-up")[0], points))
+
+    def draw(figure):
+        plotted = plots.axes(figure, 72, 290, right=170, names=("tokens trained on", "loss, nats a token"), log="x")
+        plots.curves(plotted, plots.lines_of(drawn))
+        plotted.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+
+    return plots.plot(420, "The same tokens in steps four times as large", alt, f"Record docs/results/lesson_01_lr.json, {file_text(found['runs'][0])}; of each rate the better warm-up.", draw,
+                      "measured; mean over 6,144 tokens")
 
 
 @figure
@@ -272,19 +236,21 @@ def precision_curves():
     if not has("gpu_precision_124m"):
         return None
     found = record("gpu_precision_124m")
-    runs, window = found["runs"], found["window"]
-    alt = (f"Loss of GPT-2 124M over {window * len(runs[0]['loss'])} steps in {len(runs)} precisions. The curves lie on each other: "
-           f"at most {100 * max(r['largest_difference'] for r in runs):.2f} % from the first's, as means of {window} steps.")
-    drawing = Drawing(400, "GPT-2 124M in four precisions: one curve", alt, f"measured; mean of {window} steps")
-    steps = [window * (i + 1) for i in range(len(runs[0]["loss"]))]
-    low, high = math.floor(min(min(r["loss"]) for r in runs)), math.ceil(max(max(r["loss"]) for r in runs))
-    plot = Plot(drawing, 70, 70, 860, 250, (0, steps[-1]), (low, high))
-    plot.axes([(steps[-1] * i / 6, f"{steps[-1] * i / 6:.0f}") for i in range(7)], [(v, str(v)) for v in range(low, high + 1)], "step", "loss, nats a token")
-    x = 70
-    for i, run in enumerate(runs):
-        plot.curve(list(zip(steps, run["loss"])), LINES[i], dashed=i > 0)
-        drawing.polyline([(x, 382), (x + 24, 382)], LINES[i], i > 0)
-        name = f"{run['precision'].replace(', gradients same', '')}: {run['tokens_per_second'] / 1e3:.0f}k tok/s"
-        drawing.text(x + 30, 386, name, "small")
-        x += 60 + 6.6 * len(name)
-    return drawing.done(f"Record docs/results/gpu_precision_124m.json: {found['versions']['GPU']}, the same workload and tokens; only the dtypes differ.")
+    first, *others = found["runs"]
+    window = found["window"]
+    alt = (f"Loss of GPT-2 124M over {window * len(first['loss'])} steps in {len(found['runs'])} precisions. The curves lie on each other: "
+           f"at most {100 * max(r['largest_difference'] for r in others):.2f} % from the first's, as means of {window} steps.")
+    steps = [window * (i + 1) for i in range(len(first["loss"]))]
+
+    def name(run):
+        return run["precision"].replace(", gradients same", "")
+
+    def draw(figure):
+        loss = plots.axes(figure, 72, 240, right=610, names=("step", f"loss of {name(first)}, nats a token"))
+        plots.curves(loss, plots.lines_of([(name(first), list(zip(steps, first["loss"])))]), label=False)
+        apart = plots.axes(figure, 72, 240, left=420, right=180, names=("step", f"loss over {name(first)}'s, %"))
+        plots.curves(apart, [(name(run), LINES[i], [(step, 100 * (loss / base - 1)) for step, loss, base in zip(steps, run["loss"], first["loss"])])
+                             for i, run in enumerate(others, start=1)])
+
+    return plots.plot(366, "GPT-2 124M in four precisions: less than a percent apart", alt,
+                      f"Record docs/results/gpu_precision_124m.json: {found['versions']['GPU']}, the same workload and tokens; only the dtypes differ.", draw, f"measured; mean of {window} steps")

@@ -1,10 +1,9 @@
 """What GPUs and links do: docs/results/gpu_*.json and the sweeps of collectives. What is not there is left out."""
 import importlib.util
 import json
-import math
 
+from . import plots
 from .registry import RESULTS, ROOT, bytes_text, figure, has, record, renders, source, table
-from .svg import LINES, Drawing, Plot
 from .workloads import in_todays_keys
 
 
@@ -154,24 +153,16 @@ def all_reduce_sweep():
     names = ", ".join(f"docs/results/{name}.json" for name, *_ in found)
     alt = ("Time of an all-reduce over its bytes, both logarithmic. Small ones take the same time whatever their size, which is latency; large ones take time in "
            "proportion to their bytes, which is bandwidth. Lines: the fit of a call's time, 2 (N-1) a, plus 2 (N-1)/N bytes over the bandwidth.")
-    drawing = Drawing(430, "All-reduce: latency on the left, bandwidth on the right", alt, "points: measured medians; lines: fitted")
-    sizes = [size["bytes"] for _, _, _, s, _ in found for size in s]
-    times = [size["seconds_median"] for _, _, _, s, _ in found for size in s]
-    low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
-    plot = Plot(drawing, 80, 70, 850, 270, (min(sizes), max(sizes)), (10**low, 10**high), math.log10, math.log10)
-    powers = range(math.ceil(math.log10(min(sizes))), math.floor(math.log10(max(sizes))) + 1)
-    plot.axes([(10**e, bytes_text(10**e).replace(".00", "")) for e in powers], [(10**e, time_text(10.0**e)) for e in range(low, high + 1)],
-              "bytes of the vector", "time")
-    x = 80
-    for i, (name, ranks, place, measured, fit) in enumerate(found):
-        plot.curve([(s["bytes"], fitted(ranks, fit, s["bytes"])) for s in measured], LINES[i % len(LINES)])
-        for size in measured:
-            drawing.parts.append(f'<circle cx="{plot.x(size["bytes"]):.2f}" cy="{plot.y(size["seconds_median"]):.2f}" r="3.5" fill="{LINES[i % len(LINES)]}"/>')
-        label = f"{ranks} ranks, {place}"
-        drawing.polyline([(x, 402), (x + 24, 402)], LINES[i % len(LINES)])
-        drawing.text(x + 30, 406, label, "small")
-        x += 60 + 6.6 * len(label)
-    return drawing.done(f"Records {names}.")
+    def draw(figure):
+        plotted = plots.axes(figure, 72, 290, left=80, right=220, names=("bytes of the vector", "time"), log="xy")
+        named = plots.lines_of([(f"{ranks} ranks, {place}", [(s["bytes"], fitted(ranks, fit, s["bytes"])) for s in measured]) for _, ranks, place, measured, fit in found])
+        plots.curves(plotted, named)
+        for (_, colour, _), (*_, measured, _) in zip(named, found):
+            plotted.plot([size["bytes"] for size in measured], [size["seconds_median"] for size in measured], "o", color=colour, markersize=6)
+        plotted.xaxis.set_major_formatter(lambda value, _: bytes_text(round(value)).replace(".00", ""))
+        plotted.yaxis.set_major_formatter(lambda value, _: time_text(value))
+
+    return plots.plot(420, "All-reduce: latency on the left, bandwidth on the right", alt, f"Records {names}.", draw, "points: measured medians; lines: fitted")
 
 
 @renders

@@ -1,6 +1,7 @@
 """Drawings of lesson 05: where its bytes lie, and a step's copies."""
+from . import plots
+from .palette import BACKWARD, COMPUTE, EDGE, FORWARD, GRADIENTS, OPTIMIZER, PARAMETERS
 from .registry import figure, has, record
-from .svg import COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS, Drawing
 
 KINDS = (
     ("parameters", PARAMETERS, ("parameters",)),
@@ -8,6 +9,13 @@ KINDS = (
     ("optimizer states", OPTIMIZER, ("master", "momentum", "variance")),
     ("activations and the rest", COMPUTE, ("activations", "workspace", "communication")),
 )
+RUNS = (("one_device", "lesson 00"), ("exact", "exact"), ("delayed", "delayed"))
+PLACES = ("device", "pinned", "host")
+
+
+def in_gigabytes(of):
+    """By kind, the bytes of one place."""
+    return [sum(of.get(purpose, 0) for purpose in purposes) / 1e9 for *_, purposes in KINDS]
 
 
 @figure
@@ -16,76 +24,64 @@ def offload_places():
     if not has("gpu_offload"):
         return None
     runs = record("gpu_offload")["runs"]["355m"]
-    one = runs["one_device"]["device_bytes"]
-    bars = [("lesson 00, device", None, one)]
-    for name in ("exact", "delayed"):
-        measured = runs[name]["bytes"]
-        for place, of in (("device", measured), ("pinned", measured["pinned"]), ("host", measured["host"])):
-            bars.append((f"{name}, {place}", of, measured["total"] if place == "device" else sum(of.values())))
-    drawing = Drawing(
-        96 + 38 * len(bars),
-        "Where the bytes of one rank lie: 355M, 16 rows of 1024 tokens",
-        "Bars of bytes. " + "; ".join(f"{name}: {total / 1e9:.2f} GB" for name, _, total in bars) + ".",
-        "measured, equal to the plan",
-    )
-    left, width = 150, 690
-    for i, (name, of, total) in enumerate(bars):
-        y = 50 + 38 * i
-        drawing.text(16, y + 19, name)
-        x = left
-        if of is None:
-            drawing.box(x, y, width * total / one, 26, COMPUTE, "all states on the device", "in small")
-        for _, fill, purposes in KINDS if of else ():
-            size = width * sum(of.get(purpose, 0) for purpose in purposes) / one
-            if size > 0.5:
-                drawing.box(x, y, size, 26, fill)
-            x += size
-        drawing.text(left + width * total / one + 8, y + 18, f"{total / 1e9:.2f} GB", "small")
-    drawing.legend(left, 76 + 38 * len(bars), [(fill, name) for name, fill, _ in KINDS])
-    return drawing.done("One H200, bf16; pinned is the host's memory that the GPU copies from and to (gpu_offload.json).")
+    bars = [(name, place, in_gigabytes(held if place == "device" else held.get(place, {}))) for run, name in RUNS for held in (runs[run]["bytes"],) for place in PLACES]
+    alt = "Bars of bytes. " + "; ".join(f"{name}, {place}: {sum(parts):.2f} GB" for name, place, parts in bars) + "."
+
+    def draw(figure):
+        plotted = plots.axes(figure, 56, 34 * len(bars), left=170, right=90)
+        places = [i + 0.5 * (i // len(PLACES)) for i in range(len(bars))]
+        ends = plots.stacked(plotted, places, [(fill, [parts[k] for *_, parts in bars]) for k, (_, fill, _) in enumerate(KINDS)], across=True)
+        for place, end in zip(places, ends):
+            plotted.annotate(f"{end:.2f} GB", (end, place), xytext=(6, 0), textcoords="offset points", va="center")
+        plotted.set(ylim=(places[-1] + 0.6, -0.6), yticks=places)
+        plotted.set_yticklabels([place for _, place, _ in bars])
+        plotted.xaxis.set_major_formatter(lambda value, _: f"{value:g} GB")
+        plotted.grid(False, axis="y")
+        for i, (_, name) in enumerate(RUNS):
+            middle = plotted.transData.transform((0, places[len(PLACES) * i + 1]))[1]
+            plots.words(figure, 16, figure.get_figheight() * 72 - middle + 4, name, weight="bold")
+        plots.key(figure, 56 + 34 * len(bars) + 46, [(fill, name) for name, fill, _ in KINDS], left=170)
+
+    return plots.plot(120 + 34 * len(bars), "Where the bytes of one rank lie: 355M, 16 rows of 1024 tokens", alt,
+                      "One H200, bf16; pinned is the host's memory that the GPU copies from and to (gpu_offload.json).", draw, "measured, equal to the plan")
+
+
+def rows_of(step):
+    """Lanes of a traced step. Backward begins when the first gradient leaves."""
+    turn = step["to_host"][0][0]
+    work = [(begin, min(end, turn), FORWARD) for begin, end in step["compute"] if begin < turn] + [(max(begin, turn), end, BACKWARD) for begin, end in step["compute"] if end > turn]
+    return [
+        ("GPU", 24, [(*span, "forward" if span[2] == FORWARD else "backward") for span in work]),
+        ("parameters up", 18, [(begin, end, PARAMETERS, "") for begin, end in step["to_device"]]),
+        ("gradients down", 18, [(begin, end, GRADIENTS, "") for begin, end in step["to_host"]]),
+        ("host", 24, [(begin, end, OPTIMIZER, "AdamW") for begin, end in step["adam"]]),
+    ]
 
 
 @figure
 def offload_timeline():
-    """A step of 355M with exact and with delayed updates: copies both ways. Backward begins when the first gradient leaves."""
+    """A step of 355M with exact and with delayed updates: what the GPU and the host compute, copies both ways, and when the norm is known."""
     if not has("gpu_offload"):
         return None
     steps = record("gpu_offload")["steps"]
     end = max(step["milliseconds"] for step in steps.values())
-    lanes = (("to_device", "parameters up", PARAMETERS), ("to_host", "gradients down", GRADIENTS))
-    drawing = Drawing(
-        96 + 138 * len(steps),
-        "One step: when parameters come, and gradients leave",
-        "Timelines. "
-        + " ".join(
-            f"{name.capitalize()}: a step takes {step['milliseconds']:.0f} milliseconds; its first gradient leaves at {step['to_host'][0][0]:.0f}."
-            for name, step in steps.items()
-        ),
-        "355M, 16 rows of 1024 tokens, one H200",
-    )
-    left, right = 130, 940
+    alt = "Timelines. " + " ".join(
+        f"{name.capitalize()}: a step takes {step['milliseconds']:.0f} milliseconds; its first gradient leaves at {step['to_host'][0][0]:.0f}; the host's AdamW runs "
+        + " and ".join(f"from {begin:.0f} to {stop:.0f}" for begin, stop in step["adam"]) + "." for name, step in steps.items())
 
-    def x(ms):
-        return left + (right - left) * ms / end
+    def draw(figure):
+        for i, (name, step) in enumerate(steps.items()):
+            top = 78 + 196 * i
+            known = step["adam"][-1][0]  # the host begins when it knows the norm
+            plots.words(figure, 16, top - 10, f"{name}: {step['milliseconds']:.0f} ms", weight="bold")
+            plotted = plots.axes(figure, top, 124, left=130, right=24)
+            plots.lanes(plotted, rows_of(step), end)
+            plotted.axvline(known, color=EDGE, linewidth=1, linestyle="--")
+            late = known > end / 2
+            plots.words(figure, plotted.transData.transform((known, 0))[0] + (4 if late else 0), top - 10, "norm known" if late else "norm of the step before known", ha="right" if late else "left")
+        plots.key(figure, 78 + 196 * len(steps) - 26, [(FORWARD, "forward"), (BACKWARD, "backward, norm"), (PARAMETERS, "parameters"), (GRADIENTS, "gradients"), (OPTIMIZER, "AdamW on the host")],
+                  left=130)
 
-    for i, (name, step) in enumerate(steps.items()):
-        top = 52 + 138 * i
-        drawing.text(16, top + 4, f"{name}: {step['milliseconds']:.0f} ms")
-        turn = step["to_host"][0][0]
-        drawing.text(left - 8, top + 32, "GPU", "small end")
-        drawing.box(left, top + 14, x(turn) - left, 26, COMPUTE, "forward, as parameters come", "in small")
-        drawing.box(x(turn), top + 14, x(step["milliseconds"]) - x(turn), 26, COMPUTE, "backward, norm", "in small")
-        for j, (lane, label, fill) in enumerate(lanes, start=1):
-            y = top + 14 + 34 * j
-            drawing.text(left - 8, y + 18, label, "small end")
-            for begin, stop in step[lane]:
-                drawing.box(x(begin), y, max(0.8, x(stop) - x(begin)), 26, fill)
-    bottom = 52 + 138 * len(steps)
-    for tick in range(0, int(end) + 1, 20):
-        drawing.line(x(tick), 60, x(tick), bottom - 14)
-        drawing.text(x(tick), bottom + 2, f"{tick} ms", "small mid")
-    drawing.legend(left, bottom + 28, [(PARAMETERS, "parameters"), (GRADIENTS, "gradients")])
-    return drawing.done(
-        "Exact: the host is still updating, and forward gets each unit's parameters as they are ready. Delayed: they were ready before the step "
-        "began (gpu_offload.json, a traced step)."
-    )
+    return plots.plot(78 + 196 * len(steps) - 8, "One step: when parameters come, gradients leave, and the host updates", alt,
+                      "Exact: the host is still updating, and forward gets each unit's parameters as they are ready. Delayed: they were ready before the step "
+                      "began (gpu_offload.json, a traced step).", draw, "355M, 16 rows of 1024 tokens, one H200")

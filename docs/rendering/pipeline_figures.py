@@ -1,8 +1,10 @@
 """Drawings of lesson 07: what a run did, laid over what the simulator expected, and what each stage keeps alive."""
+from . import plots
+from .palette import BACKWARD, EDGE, FORWARD, OPTIMIZER, TINTS
+from .pipelines import MICROBATCHES
 from .registry import figure, has, record, renders, source, table
-from .svg import COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS, Drawing
 
-FILL_OF = {"F": PARAMETERS, "B": GRADIENTS, "I": GRADIENTS, "W": COMPUTE, "s": OPTIMIZER}
+FILL_OF = {"F": FORWARD, "B": BACKWARD, "I": BACKWARD, "W": BACKWARD, "s": OPTIMIZER}
 
 
 @figure
@@ -14,35 +16,25 @@ def pipeline_overlay():
     ranks, run = found["drawn"], found["schedules"]["1f1b"]["4"]
     measured, simulated = (run["rows"][name]["seconds"] for name in ("measured", "simulated"))
     end = max(measured, simulated)
-    left, right, row = 90, 944, 62
-    drawing = Drawing(
-        112 + row * len(ranks),
-        "One step of 1F1B on four real ranks, laid over the simulation",
-        f"Timelines of {len(ranks)} stages. Upper bars: when each forward and backward ran in the median step of a paced run. Lower bars: when the simulator "
-        f"expects them. The run took {1e3 * measured:.0f} milliseconds, the simulation {1e3 * simulated:.0f}; the bars lie above each other.",
-    )
-
-    def x(seconds):
-        return left + (right - left) * seconds / end
-
+    alt = (f"Timelines of {len(ranks)} stages. Upper bars: when each forward and backward ran in the median step of a paced run. Lower bars: when the simulator "
+           f"expects them. The run took {1e3 * measured:.0f} milliseconds, the simulation {1e3 * simulated:.0f}; forwards and backwards lie above each other. The update waits on every stage for the "
+           "norm of all stages, which the simulation leaves out.")
+    rows = []
     for s, spans in enumerate(ranks):
-        y = 58 + row * s
-        drawing.text(16, y + 16, f"stage {s}")
-        drawing.text(16, y + 36, "simulated", "small")
-        for name, begin, stop, expected, expected_stop in spans:
-            fill = FILL_OF[name[0]]
-            label = "" if name.startswith("step") else name
-            drawing.box(x(begin), y, x(stop) - x(begin), 24, fill, label, "in small")
-            drawing.box(x(expected), y + 27, x(expected_stop) - x(expected), 12, fill)
-    y = 58 + row * len(ranks)
-    for tick in range(0, int(1e3 * end) + 1, 100):
-        drawing.line(x(tick / 1e3), 50, x(tick / 1e3), y)
-        drawing.text(x(tick / 1e3), y + 14, f"{tick} ms", "small mid")
-    drawing.legend(left, y + 40, [(PARAMETERS, "forward"), (GRADIENTS, "backward"), (OPTIMIZER, "step")])
-    return drawing.done(
-        "Upper bars: the median of 7 steps of a run on two cores, whose actions take what lessons/07_pipeline/pace.json says. Lower bars: "
-        "pipedream's simulation of that run (pipeline_pace.json)."
-    )
+        rows.append((f"stage {s}", 24, [(1e3 * begin, 1e3 * stop, FILL_OF[name[0]], "" if name.startswith("step") else name) for name, begin, stop, *_ in spans]))
+        rows.append(("simulated", 12, [(1e3 * begin, 1e3 * stop, FILL_OF[name[0]], "") for name, *_, begin, stop in spans]))
+    norm = 1e3 * max(begin for spans in ranks for name, begin, *_ in spans if name.startswith("step"))
+
+    def draw(figure):
+        plotted = plots.axes(figure, 62, 52 * len(ranks) + 8, left=90, right=24)
+        plots.lanes(plotted, rows, 1e3 * end)
+        plotted.axvline(norm, color=EDGE, linewidth=1, linestyle="--")
+        plots.words(figure, plotted.transData.transform((norm, 0))[0] + 4, 54, "the norm's barrier, which is not simulated", ha="right")
+        plots.key(figure, 116 + 52 * len(ranks), [(FORWARD, "forward"), (BACKWARD, "backward"), (OPTIMIZER, "update")], left=90)
+
+    return plots.plot(134 + 52 * len(ranks), "One step of 1F1B on four real ranks, laid over the simulation", alt,
+                      "Upper bars: the median of 7 steps of a run on two cores, whose actions take what lessons/07_pipeline/pace.json says. Lower bars: pipedream's simulation of that run, "
+                      "without the norm over all stages (pipeline_pace.json).", draw)
 
 
 @figure
@@ -52,22 +44,46 @@ def pipeline_in_flight():
         return None
     schedules = record("pipeline_order")["shapes"]["4x1"]["schedules"]
     held = {name: [rank["activations"] + rank["workspace"] for rank in run["bytes_of_ranks"]] for name, run in schedules.items()}
-    most = max(max(several) for several in held.values())
-    drawing = Drawing(
-        78 + 84 * len(held),
-        "What each stage keeps for backward: bytes of activations and workspace",
-        "Bars of four stages for each schedule. " + "; ".join(f"{name}: " + ", ".join(f"{b / 1e6:.1f}" for b in several) + " MB" for name, several in held.items()) + ".",
-        "four stages, 12 micro-batches",
-    )
-    left, width = 130, 700
-    for i, (name, several) in enumerate(held.items()):
-        y = 52 + 84 * i
-        drawing.text(16, y + 38, name)
-        for s, count in enumerate(several):
-            drawing.text(left - 8, y + 13 + 18 * s, f"{s}", "small end")
-            drawing.box(left, y + 18 * s, width * count / most, 15, PARAMETERS)
-            drawing.text(left + width * count / most + 8, y + 12 + 18 * s, f"{count / 1e6:.2f} MB", "small")
-    return drawing.done("Measured, equal to the plan to the byte; 12 micro-batches of the default model (pipeline_order.json).")
+    alt = ("Bars of four stages for each schedule. " + "; ".join(f"{name}: " + ", ".join(f"{b / 1e6:.1f}" for b in several) + " MB" for name, several in held.items()) + ".")
+
+    def draw(figure):
+        plotted = plots.axes(figure, 72, 250, names=("", "MB of activations and workspace"))
+        for s, fill in enumerate(TINTS):
+            places = [i + 0.2 * (s - 1.5) for i in range(len(held))]
+            megabytes = [several[s] / 1e6 for several in held.values()]
+            plots.stacked(plotted, places, [(fill, megabytes)], thick=0.2)
+            for place, count in zip(places, megabytes):
+                plotted.annotate(f"{count:.1f}", (place, count), xytext=(0, 4), textcoords="offset points", ha="center")
+        plotted.set(xticks=range(len(held)), xlim=(-0.6, len(held) - 0.4))
+        plotted.set_xticklabels(list(held))
+        plotted.grid(False, axis="x")
+        plots.key(figure, 374, [(fill, f"stage {s}") for s, fill in enumerate(TINTS)])
+
+    return plots.plot(392, "What each stage keeps for backward: bytes of activations and workspace", alt,
+                      "Measured, equal to the plan to the byte; 12 micro-batches of the default model (pipeline_order.json).", draw, "four stages, 12 micro-batches")
+
+
+@figure
+def utilization_comparison():
+    """Simulated shares of time that stages are busy, as `pipedream compare` writes them (pipelines.py)."""
+    rows = {m: record(f"pipedream_m{m}")["rows"] for m in MICROBATCHES}
+    names = [row["schedule"] for row in rows[MICROBATCHES[0]]]
+    alt = ("Simulated share of time that four stages are busy in four batches of 4, 8, 16 and 32 microbatches. "
+           + " ".join(f"{name}: " + ", ".join(f"{100 * rows[m][i]['utilization']:.1f} %" for m in MICROBATCHES) + "." for i, name in enumerate(names)))
+
+    def draw(figure):
+        plotted = plots.axes(figure, 72, 250, names=("", "% of the time busy"))
+        for k, (m, fill) in enumerate(zip(MICROBATCHES, TINTS)):
+            places, shares = [i + 0.2 * (k - 1.5) for i in range(len(names))], [100 * row["utilization"] for row in rows[m]]
+            plots.stacked(plotted, places, [(fill, shares)], thick=0.2)
+            for place, share in zip(places, shares):
+                plotted.annotate(f"{share:.0f}", (place, share), xytext=(0, 3), textcoords="offset points", ha="center")
+        plotted.set(xticks=range(len(names)), xlim=(-0.6, len(names) - 0.4), ylim=(0, 108), yticks=[0, 25, 50, 75, 100])
+        plotted.set_xticklabels([name.replace(", ", ",\n") for name in names])
+        plotted.grid(False, axis="x")
+        plots.key(figure, 384, [(fill, f"M = {m}") for m, fill in zip(MICROBATCHES, TINTS)])
+
+    return plots.plot(402, "How busy four stages are, by schedule and number of microbatches", alt, "Simulated: four batches of M microbatches (pipedream_m4.json to pipedream_m32.json).", draw, "simulated")
 
 
 @renders

@@ -3,13 +3,16 @@ import contextlib
 import io
 import json
 import pathlib
+import re
 import shlex
 import subprocess
 import tempfile
 
+from .palette import BACKWARD, FILLS, FORWARD
 from .registry import ROOT, RenderError, renders
+from .svg import STYLE
 
-FIGURE_NAMES = ["naive_pipeline", "microbatch_forward", "microbatch_backward", "weight_versioning", "utilization_comparison"]
+FIGURE_NAMES = ["naive_pipeline", "microbatch_forward", "microbatch_backward", "weight_versioning"]
 MICROBATCHES = [4, 8, 16, 32]
 NOTEBOOK = "notebooks/03_pipelines.ipynb"
 
@@ -47,9 +50,19 @@ def pipedream_fail(page, code, *arguments):
     return block(page, arguments, expected=int(code))
 
 
+def in_palette(drawn, name):
+    """The command's drawing in the colours and the style of the other figures."""
+    changed = {FILLS[0]: FORWARD, FILLS[1]: BACKWARD}
+    if name == "weight_versioning":  # its colours are versions
+        changed = {"#f2a9b8": FILLS[3], "#d0d0d0": FILLS[7]}
+    for old, new in changed.items():
+        drawn = drawn.replace(f'fill="{old}"', f'fill="{new}"')
+    return re.sub(r"<style>.*?</style>", lambda match: f"<style>{STYLE}</style>", drawn, flags=re.S)
+
+
 def records_and_figures(program):
     for name in FIGURE_NAMES:
-        yield f"docs/figures/{name}.svg", run(program, ["draw", "--figure", name])
+        yield f"docs/figures/{name}.svg", in_palette(run(program, ["draw", "--figure", name]), name)
     with tempfile.TemporaryDirectory() as folder:
         for m in MICROBATCHES:
             path = pathlib.Path(folder) / "record.json"

@@ -1,4 +1,5 @@
 """What may stand in a page's marks: functions that return Markdown or text, by name; and the records they read."""
+import functools
 import json
 import pathlib
 
@@ -16,7 +17,7 @@ def renders(function):
 
 def figure(function):
     """`<!-- render: figure NAME -->` shows docs/figures/NAME.svg, which is what the function draws."""
-    FIGURES[function.__name__] = function
+    FIGURES[function.__name__] = functools.cache(function)  # a page shows it, too
     return function
 
 

@@ -1,37 +1,44 @@
-"""A small writer of SVG: the same input gives the same bytes. Figures carry their own ground in light and dark, and a title and
-a description for readers who do not see them. The look is that of pipedream's own figures (pipedream/command/svg.cpp)."""
+"""A small writer of SVG for schematics: the same input gives the same bytes. Figures carry their own ground in light and dark, and a title
+and a description for readers who do not see them. Plots are matplotlib's (plots.py)."""
 import dataclasses
 from xml.sax.saxutils import escape
 
-WIDTH = 960
-# Fills on which black text has a contrast of at least 7 : 1.
-FILLS = ("#9cc2f5", "#f7c486", "#a9dcb3", "#f2a9b8", "#cdb7f0", "#8fd6d6", "#e3d98a", "#d0d0d0")
-# What a colour means in every figure: work, parameters, gradients, the optimizer's states and its step, waiting.
-COMPUTE, PARAMETERS, GRADIENTS, OPTIMIZER, WAITING = FILLS[7], FILLS[0], FILLS[1], FILLS[2], FILLS[3]
-# Lines that are legible on both grounds: a contrast of at least 3 : 1 with white and with #0d1117.
-LINES = ("#3b82d6", "#c77700", "#2f9e5b", "#d6496b", "#9067d6", "#0f9090")
+from .palette import ARROW, DARK, EDGE, GRID, GROUND, INK, INSIDE, dark_rules
 
-STYLE = """
-text { font-family: sans-serif; font-size: 13px; fill: #1f2328; }
-.ground { fill: #ffffff; stroke: #d0d7de; }
-.axis { stroke: #d0d7de; }
-.box { stroke: #1f2328; stroke-width: 0.7; }
-.bare { fill: none; stroke: #8b949e; }
-.got { fill: none; stroke: #1f2328; stroke-width: 2; }
-.line { fill: none; stroke-width: 1.8; }
-.arrow { stroke: #8b949e; stroke-width: 1.5; fill: none; }
-.in { fill: #000000; text-anchor: middle; }
-.small { font-size: 12px; }
-.head { font-size: 16px; font-weight: bold; }
-.mid { text-anchor: middle; }
-.end { text-anchor: end; }
-@media (prefers-color-scheme: dark) {
-text { fill: #e6edf3; }
-.ground { fill: #0d1117; stroke: #3d444d; }
-.axis { stroke: #3d444d; }
-.in { fill: #000000; }
-}
+WIDTH = 960
+
+
+def colours(of):
+    """The rules of what stands in every figure; `of` gives a colour of the palette as it is on the ground."""
+    return f"""text {{ fill: {of(INK)}; }}
+.ground {{ fill: {of(GROUND)}; stroke: {of(GRID)}; }}
+.axis {{ stroke: {of(GRID)}; }}
+.box, .got {{ stroke: {of(EDGE)}; }}
+.bare, .arrow {{ stroke: {of(ARROW)}; }}
+.tip {{ fill: {of(ARROW)}; }}
+.in {{ fill: {of(INSIDE)}; }}"""
+
+
+STYLE = f"""
+text {{ font-family: sans-serif; font-size: 13px; }}
+.box {{ stroke-width: 0.7; }}
+.bare, .got, .arrow, .line {{ fill: none; }}
+.line {{ stroke-width: 1.8; }}
+.got {{ stroke-width: 2; }}
+.arrow {{ stroke-width: 1.5; }}
+.small {{ font-size: 12px; }}
+.head {{ font-size: 16px; font-weight: bold; }}
+.mid, .in {{ text-anchor: middle; }}
+.end {{ text-anchor: end; }}
+{colours(lambda light: light)}
+@media (prefers-color-scheme: dark) {{
+{colours(DARK.get)}
+{dark_rules()}
+}}
 """
+
+
+PALE = 0.35  # the share of a fill that is there for a moment
 
 
 @dataclasses.dataclass
@@ -48,25 +55,26 @@ def number(value):
 
 
 class Drawing:
-    def __init__(self, height, title, description, note=""):
-        self.height, self.description = height, description
+    def __init__(self, height, title, description, note="", width=WIDTH):
+        self.description = description
         self.parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{number(height)}" viewBox="0 0 {WIDTH} {number(height)}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{number(height)}" viewBox="0 0 {width} {number(height)}" '
             'role="img" aria-labelledby="title desc">',
             f'<title id="title">{escape(title)}</title>', f'<desc id="desc">{escape(description)}</desc>', f"<style>{STYLE}</style>",
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">'
-            '<path d="M0 0 L8 4 L0 8 z" fill="#8b949e"/></marker></defs>',
-            f'<rect class="ground" x="0.5" y="0.5" width="{WIDTH - 1}" height="{number(height - 1)}" rx="8"/>']
+            '<path class="tip" d="M0 0 L8 4 L0 8 z"/></marker></defs>',
+            f'<rect class="ground" x="0.5" y="0.5" width="{width - 1}" height="{number(height - 1)}" rx="8"/>']
         self.text(16, 28, title, "head")
         if note:
-            self.text(WIDTH - 16, 28, note, "small end")
+            self.text(width - 16, 28, note, "small end")
 
     def text(self, x, y, text, kind=""):
         self.parts.append(f'<text class="{kind}" x="{number(x)}" y="{number(y)}">{escape(text)}</text>')
 
-    def box(self, x, y, width, height, fill, label="", kind="in", kind_of_box="box"):
+    def box(self, x, y, width, height, fill, label="", kind="in", kind_of_box="box", share=1):
+        """share: of the fill over its ground."""
         self.parts.append(f'<rect class="{kind_of_box}" x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
-                          + (f' fill="{fill}"' if fill else "") + "/>")
+                          + f' fill="{fill}"' + (f' fill-opacity="{number(share)}"' if share < 1 else "") + "/>")
         if label:
             self.text(x + width / 2, y + height / 2 + 4, label, kind)
 
@@ -74,8 +82,9 @@ class Drawing:
         more = ' marker-end="url(#tip)"' if tip else ""
         self.parts.append(f'<line class="{kind}" x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"{more}/>')
 
-    def polyline(self, points, colour, dashed=False):
-        more = ' stroke-dasharray="6 4"' if dashed else ""
+    def polyline(self, points, colour, turn=0, of=1):
+        """Of several that lie on each other, `of`, each shows its dashes in turn."""
+        more = f' stroke-dasharray="10 {10 * (of - 1)}" stroke-dashoffset="{-10 * turn}"' if of > 1 else ""
         self.parts.append(f'<polyline class="line" stroke="{colour}"{more} points="' + " ".join(f"{number(x)},{number(y)}" for x, y in points) + '"/>')
 
     def legend(self, x, y, entries):
@@ -83,46 +92,7 @@ class Drawing:
         for fill, name in entries:
             self.box(x, y - 12, 16, 16, fill)
             self.text(x + 22, y, name, "small")
-            x += 40 + 6.9 * len(name)
+            x += 38 + 7.2 * len(name)
 
     def done(self, caption):
         return Figure("\n".join(self.parts) + "\n</svg>\n", self.description, caption)
-
-
-class Plot:
-    """Axes in a drawing: `x` and `y` map values to places."""
-
-    def __init__(self, drawing, left, top, width, height, x_range, y_range, x_map=lambda v: v, y_map=lambda v: v):
-        self.drawing, self.left, self.top, self.width, self.height = drawing, left, top, width, height
-        self.x_map, self.y_map = x_map, y_map
-        self.x_range, self.y_range = [x_map(v) for v in x_range], [y_map(v) for v in y_range]
-
-    def x(self, value):
-        return self.left + self.width * (self.x_map(value) - self.x_range[0]) / (self.x_range[1] - self.x_range[0])
-
-    def y(self, value):
-        return self.top + self.height * (1 - (self.y_map(value) - self.y_range[0]) / (self.y_range[1] - self.y_range[0]))
-
-    def axes(self, x_ticks, y_ticks, x_name, y_name):
-        """Ticks: (value, text)."""
-        for value, text in y_ticks:
-            self.drawing.line(self.left, self.y(value), self.left + self.width, self.y(value))
-            self.drawing.text(self.left - 8, self.y(value) + 4, text, "small end")
-        for value, text in x_ticks:
-            self.drawing.line(self.x(value), self.top, self.x(value), self.top + self.height)
-            self.drawing.text(self.x(value), self.top + self.height + 16, text, "small mid")
-        self.drawing.text(self.left + self.width / 2, self.top + self.height + 36, x_name, "small mid")
-        self.drawing.text(self.left, self.top - 10, y_name, "small")
-
-    def curve(self, points, colour, dashed=False):
-        self.drawing.polyline([(self.x(x), self.y(y)) for x, y in points], colour, dashed)
-
-
-def label_ends(drawing, x, ends, top):
-    """A name for each curve, right of it, none above another: (y, colour, dashed, text)."""
-    least = top
-    for y, colour, dashed, text in sorted(ends):
-        y = max(y, least)
-        drawing.polyline([(x, y), (x + 16, y)], colour, dashed)
-        drawing.text(x + 21, y + 4, text, "small")
-        least = y + 16

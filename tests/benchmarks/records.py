@@ -217,12 +217,6 @@ def typical_spans(lesson, *flags):
             **spans(runs[chosen].trace, step), "machine": runs[chosen].machine()}
 
 
-def lesson_01_trace():
-    """A step of one micro-batch a rank, drawn from trace.json: buckets behind backward, and after it."""
-    drawn = {overlap: typical_spans("01_data_parallel", "--set", f"overlap={overlap}") for overlap in ("on", "off")}
-    return {**machine_of(drawn), "overlap": drawn}
-
-
 ZERO = {"01_data_parallel": "step", "02_zero1": "step", "03_zero2": "micro_batch", "04_zero3": "micro_batch"}  # lesson: its order of sums
 
 
@@ -696,7 +690,7 @@ def gpu_trace(folders):
                         for lesson, (folder, said) in sorted(runs.items())}}
 
 
-TIMED = (lesson_01_variants, lesson_01_batch, lesson_01_trace, lesson_00, lesson_05_link, lesson_06_tokens, lesson_06_window, pipeline_pace, lesson_08, lesson_09,
+TIMED = (lesson_01_variants, lesson_01_batch, lesson_00, lesson_05_link, lesson_06_tokens, lesson_06_window, pipeline_pace, lesson_08, lesson_09,
          lesson_09_timeline)
 ALL = (*TIMED, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, lesson_05, lesson_05_delayed, lesson_06, lesson_07, pipeline_order, lesson_08_losses, lesson_09_reads, zero_order, zero_settings, zero_plans, zero_trace)
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
 from rendering import (  # noqa: E402
     checks, collective_tables, course, faults, front_page, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks,
-    memory_tables, offload_tables, outputs, plans, registry, svg, workloads, zero_figures, zero_tables)
+    memory_tables, offload_tables, outputs, palette, plans, plots, registry, svg, workloads, zero_figures, zero_tables)
 from rendering.registry import Page, RenderError  # noqa: E402
 
 PAGE = "lessons/01_data_parallel/README.md"
@@ -542,6 +542,21 @@ class Parts(unittest.TestCase):
             with self.assertRaises(RenderError):
                 faults.fault_of(path)
 
+    @unittest.skipIf(plots.missing(), plots.missing())
+    def test_a_plot_is_the_same_every_time_and_says_no_date(self):
+        def draw(figure):
+            plots.curves(plots.axes(figure, 60, 200, right=200), plots.lines_of([("a < b", [(0, 0), (1, 2)])]))
+        texts = [plots.plot(300, "t", "a", "c", draw).svg for _ in range(2)]
+        self.assertEqual(*texts)
+        self.assertIn(">a &lt; b</text>", texts[0])
+        self.assertNotIn("date", texts[0].replace("update", ""))
+
+    def test_without_matplotlib_a_plot_is_described_and_not_drawn(self):
+        with unittest.mock.patch.object(plots, "matplotlib", None):
+            drawn = zero_figures.zero_bytes()
+        self.assertEqual(drawn.svg, "")
+        self.assertIn("45.86 GB", drawn.alt)
+
     def test_a_drawing_is_the_same_every_time_and_escapes_text(self):
         drawings = [svg.Drawing(100, "a < b", "x & y").done("c").svg for _ in range(2)]
         self.assertEqual(*drawings)
@@ -555,7 +570,7 @@ class FrontPage(unittest.TestCase):
     # What the lessons promise: units are computed in order, nothing is used before it is there, a link carries one thing at a time.
     def test_a_drawn_step_is_one_that_can_be(self):
         units = list(range(front_page.LAST + 1))
-        for lesson, *_ in front_page.ROWS:
+        for lesson in (lesson for lesson, *_ in front_page.ROWS if lesson < "05"):
             step = front_page.step_of(lesson)
             with self.subTest(lesson=lesson):
                 self.assertEqual([s.unit for s in self.spans(step, "compute", "forward")], units)
@@ -616,56 +631,49 @@ class Zero(unittest.TestCase):
             with self.assertRaisesRegex(RenderError, "one micro-batch"):
                 zero_figures.units_of(wrong, False)
 
-    # 806 points are 806 microseconds: a wait that is seen and one that is not, a line where the first gradient leaves, an operation that is widened.
+    # Milliseconds, lanes for what is under way at once, a label for units 0, 4, 8 ...
     def test_a_timeline_draws_what_it_has(self):
         def sent(kind, *parts):
             return [["communication", f"{kind} of {size} f32", begin, end] for size, begin, end in parts]
-        run = {"microseconds": 806.0, "spans": [["compute", "compute", 0.0, 700.0], *sent("all_gather", (7, 0.0, 1.0), (9, 20.0, 21.0), (9, 30.0, 31.0), (2, 40.0, 90.0)),
-                                                *sent("reduce_scatter", (2, 400.0, 401.0), (9, 500.0, 501.0), (7, 600.0, 601.0), (9, 650.0, 651.0)),
-                                                ["waiting", "wait", 700.0, 700.5], ["waiting", "wait", 710.0, 720.0]]}
-        drawing = svg.Drawing(288, "t", "a")
-        zero_figures.draw_timeline(drawing, run, narrowest=12)
-        drawn = "".join(drawing.parts)
-        waits = [part for part in drawing.parts if f'fill="{zero_figures.FILLS[3]}"' in part and 'y="200"' in part]
-        self.assertEqual(len(waits), 1)
-        self.assertIn('x="840" y="200" width="10"', waits[0])
-        self.assertIn('<line class="axis" x1="530" y1="50" x2="530" y2="226"/>', drawn)
-        self.assertIn('width="12"', drawn)
-        self.assertNotIn('width="1"', drawn)
+        run = {"microseconds": 800.0, "spans": [["compute", "compute", 0.0, 700.0], *sent("all_gather", (7, 0.0, 25.0), (9, 20.0, 31.0), (9, 30.0, 41.0), (2, 40.0, 90.0)),
+                                                *sent("reduce_scatter", (2, 400.0, 401.0), (9, 500.0, 501.0), (7, 600.0, 601.0), (9, 650.0, 651.0)), ["waiting", "wait", 700.0, 700.5]]}
+        rows, labels = zero_figures.rows_of(run)
+        self.assertEqual([name for name, *_ in rows], ["compute", "", "", "gathers", "", "reductions", "waiting"])
+        self.assertEqual([[first for first, *_ in spans] for _, _, spans in rows], [[0.0], [], [0.0, 0.03], [0.02, 0.04], [], [0.4, 0.5, 0.6, 0.65], [0.7]])
+        self.assertEqual({fill for fill in (span[2] for span in rows[5][2])}, {palette.GRADIENTS})
+        self.assertEqual(labels, [(2, 0.0, "0"), (5, 0.6, "0")])
 
     def test_a_drawn_step_is_named_beside_the_others(self):
         run = {"runs": 3, "steps_microseconds": {"median": 75e3, "lowest": 69e3, "highest": 92e3}, "waited_microseconds": {"median": 1500.0, "lowest": 300.0, "highest": 16700.0}}
         self.assertEqual(lesson_figures.steps_text(run), "a usual one of 3 runs, whose steps take 75 ms, 69 to 92, and wait 1.5 ms, 0.3 to 16.7")
 
+    # 36 points a unit, 8 a slice.
     def test_figures_fill_what_a_rank_holds(self):
         boxes = []
-        drawing = unittest.mock.Mock(box=lambda x, y, width, height, fill, kind_of_box: boxes.append((round(x), kind_of_box)))
-        zero_figures.unit_row(drawing, 0, 0, 2, "fill", lambda unit, piece: piece == 1)
-        self.assertEqual([kind for _, kind in boxes], ["bare", "box", "bare", "bare"] * 2)
-        self.assertEqual([x for x, _ in boxes if x >= 95][0], 95)  # the second of two units of 95 points
-        rows = []
-        with unittest.mock.patch.object(zero_figures, "unit_row", lambda drawing, x, y, units, fill, kept: rows.append([[kept(u, p) for p in range(4)] for u in range(units)])), \
-                unittest.mock.patch.object(zero_figures, "plan_of", lambda *which: plans.plan_of("04_zero3", "four_blocks", 2)):
+        drawing = unittest.mock.Mock(box=lambda x, y, width, height, fill, kind_of_box, share: boxes.append((round(x), kind_of_box if share == 1 else "pale")))
+        zero_figures.draw_cells(drawing, 0, 0, "fill", 1, False, (5,))
+        self.assertEqual([kind for _, kind in boxes], ["bare", "box", "bare", "bare"] * 5 + ["pale", "box", "pale", "pale"])
+        self.assertEqual([x for x, _ in boxes if x >= 36][0], 36)
+        cells = []
+        with unittest.mock.patch.object(zero_figures, "draw_cells", lambda drawing, x, y, *what: cells.append(what[1:])):
             zero_figures.zero2_holds()
-        mine = [[piece == 2 for piece in range(4)]] * 6
-        buffers = [[unit in (0, 3, 4, 5)] * 4 for unit in range(6)]
-        # By vector four ranks, gradients with their buffers: parameters whole, then of rank 2 its slice of each unit, and units 0, 5 and two blocks for a moment.
-        self.assertEqual(rows[2], [[True] * 4] * 6)
-        self.assertEqual(rows[8:10], [mine, buffers])
-        self.assertEqual(rows[14], mine)
+        # By moment and vector four ranks.
+        self.assertEqual(cells[:5], [*((rank, True, ()) for rank in range(4)), (0, False, ())])
+        self.assertEqual([whole for rank, vector_whole, whole in cells if whole], [(0, 3, 4, 5)] * 4)
 
     def test_a_timeline_says_whether_its_machine_was_busy(self):
         for load, said in ((0.01, ">measured<"), (0.9, ">measured on a busy machine: order, no times<")):
             found = {**registry.record("zero_trace"), "load_before": load}
             with unittest.mock.patch.object(zero_figures, "record", lambda name, r=found: r), unittest.mock.patch.object(lesson_tables, "record", lambda name, r=found: r):
                 drawn = zero_figures.zero1_trace()
-            self.assertIn(said, drawn.svg)
+            self.assertTrue(plots.missing() or said in drawn.svg)
             self.assertIn(f"up to {load:.1f} cores busy", drawn.caption)
 
+    @unittest.skipIf(plots.missing(), plots.missing())
     def test_a_lesson_draws_bytes_before_and_after(self):
         for draw, names in ((zero_figures.zero1_bytes, ("01 data parallel", "02 ZeRO-1")), (zero_figures.zero2_bytes, ("02 ZeRO-1", "03 ZeRO-2"))):
             svg_text = draw().svg
-            self.assertEqual([svg_text.count(f">{name}<") for name in zero_tables.LESSONS.values()], [4 if name in names else 0 for name in zero_tables.LESSONS.values()])
+            self.assertEqual([svg_text.count(f">{name.split(' ', 1)[1]}<") for name in zero_tables.LESSONS.values()], [2 if name in names else 0 for name in zero_tables.LESSONS.values()])
 
     def test_beside_pipelines(self):
         text = zero_tables.zero_beside_pipelines(Page(PAGE), "gpt2_355m,4,4,8")

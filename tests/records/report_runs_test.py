@@ -432,6 +432,15 @@ class Figure(Case):
         with open(path, encoding="utf-8") as second:
             self.assertEqual(second.read(), before, "the same runs give the same bytes")
 
+    def test_runs_with_equal_bits_share_a_name_and_are_both_seen(self):
+        for name, add in (("a", 0), ("b", 1), ("c", 0)):
+            ended_run(self.path(name), [step(i, loss=5 - 0.1 * i + add) for i in range(20)])
+        _, root = self.drawn("a", "b", "c")
+        words = " ".join(text.text for text in root.iter(f"{SVG}text"))
+        self.assertIn("[1] = [3] 01_data_parallel -n 2: 3.1000", words)
+        lines = [line for line in root.iter(f"{SVG}polyline") if len(line.get("points").split()) == 20]
+        self.assertEqual([line.get("stroke-dashoffset") for line in lines], ["0", "-10", None])
+
     def test_many_steps_are_averaged(self):
         ended_run(self.path("a"), [step(i, loss=float(i % 2)) for i in range(2000)])
         points = report.curve_of(run_files.read_run(self.path("a")))

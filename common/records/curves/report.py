@@ -9,11 +9,13 @@ import os
 import pathlib
 import sys
 
+from axes import Plot, label_ends
 from run_files import CANNOT_WRITE, DATA, USAGE, WHOLE, Refused, number, read_run, run_program
 
 # The pages' figures are drawn with the same writer.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "docs"))
-from rendering.svg import LINES, Drawing, Plot, label_ends  # noqa: E402
+from rendering.palette import LINES  # noqa: E402
+from rendering.svg import Drawing  # noqa: E402
 
 PURPOSES = (
     "parameters",
@@ -348,6 +350,18 @@ def short(value):
     return f"{value:g}"
 
 
+def equal_curves(curves):
+    """[(runs, points)]: runs with equal bits lie on each other; they share a name, and their dashes come in turn."""
+    found = []
+    for run, points in curves:
+        same = next((runs for runs, others in found if others == points), None)
+        if same is None:
+            found.append(([run], points))
+        else:
+            same.append(run)
+    return found
+
+
 def draw(runs):
     """The figure; None where no run has a loss."""
     curves = [(run, points) for run in runs if (points := curve_of(run))]
@@ -376,11 +390,12 @@ def draw(runs):
         "training loss, nats per token",
     )
     labels = []
-    for i, (run, points) in enumerate(curves):
-        # Dashes: of two runs with equal bits both are to be seen.
-        colour, dashed = LINES[i % len(LINES)], i % 2 == 1
-        plot.curve(points, colour, dashed)
-        labels.append((plot.y(points[-1][1]), colour, dashed, f"{numbers[id(run)]}: {points[-1][1]:.4f}"))
+    for same, points in equal_curves(curves):
+        colours = [LINES[curves.index((run, points)) % len(LINES)] for run in same]
+        for turn, colour in enumerate(colours):
+            plot.curve(points, colour, turn, len(same))
+        numbers_of = "".join(f"{numbers[id(run)].split(' ')[0]} = " for run in same[:-1])
+        labels.append((plot.y(points[-1][1]), colours, f"{numbers_of}{numbers[id(same[-1])]}: {points[-1][1]:.4f}"))
     labels = [
         (min(y, plot.top + height - 16 * below), *rest)
         for below, (y, *rest) in enumerate(sorted(labels, reverse=True))
