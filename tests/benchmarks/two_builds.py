@@ -16,10 +16,7 @@ import tempfile
 
 import whole_runs
 
-OF_A_DEVICE = {
-    "cuda": "--workload configs/gpt2_124m.json --set batch.micro={micro} --set batch.global={rows} --set data.validation_rows={micro}",
-    "cpu": "--workload tests/workloads/four_blocks.json --set batch.micro={micro} --set batch.global={rows} --set data.validation_rows={micro}",
-}
+WORKLOADS = {"cuda": "configs/gpt2_124m.json", "cpu": "tests/workloads/four_blocks.json"}  # by device
 # name: (program, ranks, micro-batch, rows of a step, own settings)
 CASES = {
     "00": ("00_one_device", 1, 16, 16, ""),
@@ -42,9 +39,10 @@ class Builds:
     def run(self, case, build, *flags):
         program, ranks, micro, rows, own = CASES[case]
         self.runs += 1
-        workload = OF_A_DEVICE[self.args.device].format(micro=micro, rows=rows)
-        return whole_runs.record_of([self.programs[build] / program, "--strategy", f"lessons/{program}/config.json", *workload.split(),
-                                     *own.split(), "--device", self.args.device, *flags], self.folder / f"run_{self.runs}", ranks)
+        sizes = f"--set batch.micro={micro} --set batch.global={rows} --set data.validation_rows={micro} {own}"
+        return whole_runs.record_of([self.programs[build] / program, "--strategy", f"lessons/{program}/config.json", "--workload",
+                                     WORKLOADS[self.args.device], *sizes.split(), "--device", self.args.device, *flags],
+                                    self.folder / f"run_{self.runs}", ranks)
 
     def seconds(self, case, build):
         record = self.run(case, build, "--steps", self.args.steps)
@@ -76,7 +74,7 @@ def main():
     parser = whole_runs.parser_of(__doc__)
     parser.add_argument("--old", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--device", choices=sorted(OF_A_DEVICE), default="cuda")
+    parser.add_argument("--device", choices=sorted(WORKLOADS), default="cuda")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--warm-up", type=int, default=30)
