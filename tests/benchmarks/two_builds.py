@@ -3,9 +3,10 @@
 
   python3 tests/benchmarks/two_builds.py --old build/before/bin --bin build/cuda/bin --commit COMMIT --out FILE [--rounds 3] [-k WORD]
 
---old: programs of the commit to compare with (git worktree add, and the same preset). A rate is the older build's seconds a step over
-the newer one's: the median over rounds of turns next to each other. Bits: --ops deterministic, the file of --save and all losses.
-With --device cpu on a machine without GPUs, on the tests' small model: of bits alone it says much there.
+--old: programs of the commit to compare with, in a checkout of their own (git worktree add, and the same preset): each build reads
+its own tree's configs. A rate is the older build's seconds a step over the newer one's: the median over rounds of turns next to each
+other. Bits: --ops deterministic, the file of --save and all losses. With --device cpu on a machine without GPUs, on the tests' small
+model: of bits alone it says much there.
 """
 import hashlib
 import json
@@ -39,9 +40,11 @@ class Builds:
     def run(self, case, build, *flags):
         program, ranks, micro, rows, own = CASES[case]
         self.runs += 1
-        sizes = f"--set batch.micro={micro} --set batch.global={rows} --set data.validation_rows={micro} {own}"
-        return whole_runs.record_of([self.programs[build] / program, "--strategy", f"lessons/{program}/config.json", "--workload",
-                                     WORKLOADS[self.args.device], *sizes.split(), "--device", self.args.device, *flags],
+        bin_folder = self.programs[build]
+        tree = bin_folder.parents[2]  # of TREE/build/PRESET/bin
+        sizes = f"--set batch.micro={micro} --set batch.global={rows} {own}"
+        return whole_runs.record_of([bin_folder / program, "--strategy", tree / f"lessons/{program}/config.json", "--workload",
+                                     tree / WORKLOADS[self.args.device], *sizes.split(), "--device", self.args.device, *flags],
                                     self.folder / f"run_{self.runs}", ranks)
 
     def seconds(self, case, build):
