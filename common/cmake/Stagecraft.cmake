@@ -20,8 +20,9 @@ endif()
 option(STAGECRAFT_UNITY "Compile up to 8 files of a room as one, in a third of the time; OFF for what looks at single files" ON)
 
 # sc_library(comm SOURCES a.cpp b.cpp DEPENDS base LibTorch::cpu): library sc_comm; DEPENDS names rooms or targets.
-# The target `rooms` builds them all. COLD: nothing in it takes time while a step runs, so it is compiled at -O1, in two thirds of the time. CUDA_SOURCES c.cu d.cpp are built in the cuda preset only; they, and no other file, see STAGECRAFT_CUDA (so that all other
-# files compile to the same objects in both presets).
+# The target `rooms` builds them all. COLD: nothing in it takes time while a step runs, so it is compiled at -O1, in two thirds of
+# the time. CUDA_SOURCES c.cu d.cpp are built in the cuda preset only; they, and no other file, see STAGECRAFT_CUDA (so that all
+# other files compile to the same objects in both presets).
 add_custom_target(rooms)
 function(sc_library name)
   cmake_parse_arguments(ARG "COLD" "" "SOURCES;CUDA_SOURCES;DEPENDS" ${ARGN})

@@ -9,6 +9,7 @@
 #include "common/model/activation_plan.h"
 #include "common/strategy/gradient_dtype.h"
 #include "common/strategy/pool_gathers.h"
+#include "common/strategy/state_plan.h"
 
 namespace sc {
 
@@ -45,7 +46,7 @@ std::vector<std::int64_t> sizes_of(const ParamLayout& layout, int pool) {
 
 void plan_device(const RunShape& shape, const HostOptions& options, const Keeps& keeps, MemoryPlan& plan) {
   const PrecisionConfig& precision = shape.workload.precision;
-  const ParamLayout layout(shape.workload.model, shape.world);
+  const ParamLayout layout = layout_of(shape);
   const std::int64_t world = to_int(shape.world);
   const Elements whole = layout.arena_size(), slice(whole.value() / world);
   const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
@@ -84,7 +85,7 @@ std::int64_t gathers_of(const ParamLayout& layout, const HostOptions& options, s
 
 CommPlan plan_operations(const RunShape& shape, const HostOptions& options) {
   CommPlan plan;
-  const ParamLayout layout(shape.workload.model, shape.world);
+  const ParamLayout layout = layout_of(shape);
   const PrecisionConfig& precision = shape.workload.precision;
   const std::int64_t micro = micro_batches_of(shape);
   for (int unit = 0; unit < layout.num_units(); ++unit) {
@@ -109,7 +110,7 @@ Facts facts_of_host(const RunShape& shape, const HostOptions& options) {
   Facts facts{.links = {.copy_mbps = options.link_mbps},
               .smaller = {"parameters=sharded", "parameters=sharded prefetch=0"},
               .no_graph = "the host computes in the middle of a step, and a graph cannot wait for it"};
-  const Elements slice = ParamLayout(shape.workload.model, shape.world).arena_size() / to_int(shape.world);
+  const Elements slice = layout_of(shape).arena_size() / to_int(shape.world);
   if (options.update == UpdateKind::delayed)
     facts.pending = bytes_of(slice, shape.workload.precision.grad_dtype);
   return facts;

@@ -296,72 +296,62 @@ def hero_narrow():
     return drawing.done(HERO_CAPTION)
 
 
-ROWS = (
+ROWS = (  # lesson, name, what is new, what a rank's device holds of parameters, gradients and states
     (
         "00_one_device",
         "00 one device",
         ("forward, backward, update:", "the step that all others must", "reproduce bit for bit"),
+        ("all", "all", "all"),
     ),
     (
         "01_data_parallel",
         "01 data parallel",
         ("each rank takes other rows;", "gradients are summed during", "backward (all-reduce)"),
+        ("all", "all", "all"),
     ),
     (
         "02_zero1",
         "02 ZeRO-1",
-        (
-            "a rank receives its slice of the",
-            "sum (reduce-scatter), updates it;",
-            "forward gathers the slices",
-        ),
+        ("a rank receives its slice of the", "sum (reduce-scatter), updates it;", "forward gathers the slices"),
+        ("all", "all", "slice"),
     ),
     (
         "03_zero2",
         "03 ZeRO-2",
         ("a block's full gradient leaves", "at once, and the next block", "uses its buffer again"),
+        ("all", "pale", "slice"),
     ),
     (
         "04_zero3",
         "04 ZeRO-3",
-        (
-            "parameters too: gathered before",
-            "a block computes, released after;",
-            "gathered again for backward",
-        ),
+        ("parameters too: gathered before", "a block computes, released after;", "gathered again for backward"),
+        ("pale", "pale", "slice"),
     ),
     (
         "05_offload",
         "05 offload",
         ("states and AdamW are the host's;", "forward pulls each unit as soon", "as the host has updated it"),
+        ("all", "pale", "on the host"),
     ),
     (
         "06_infinity",
         "06 infinity",
         ("states stream from a disk through", "a window: read, update, write;", "the next update's first are read", "during backward"),
+        ("all", "pale", "on the disk"),
     ),
     (
         "07_pipeline",
         "07 pipeline",
         ("ranks hold different blocks, and", "micro-batches follow each other:", "here 1F1B on the second of four"),
+        ("slice", "slice", "slice"),
     ),
     (
         "08_weight_versions",
         "08 weight versions",
         ("no draining: an update after every", "backward; v: the version it reads,", "older ones are kept until then"),
+        ("slice", "slice", "slice"),
     ),
 )
-HELD = {
-    "00_one_device": ("all", "all", "all"),
-    "01_data_parallel": ("all", "all", "all"),
-    "02_zero1": ("all", "all", "slice"),
-    "03_zero2": ("all", "pale", "slice"),
-    "04_zero3": ("pale", "pale", "slice"),
-    "05_offload": ("all", "pale", "on the host"),
-    "06_infinity": ("all", "pale", "on the disk"),
-    "07_pipeline": ("slice", "slice", "slice"),
-    "08_weight_versions": ("slice", "slice", "slice"),
-}
 
 
 def draw_held(drawing, x, y, held):
@@ -398,7 +388,7 @@ def parallelism_strategies():
     scale = 560 / max(step.now for step in steps.values())
     drawing.text(left, 64, "time of one step, rank 1 of 4: work above, what travels below", "small")
     drawing.text(818, 64, "rank 1's device holds", "small")
-    for (lesson, name, words), high in zip(ROWS, heights):
+    for (lesson, name, words, held), high in zip(ROWS, heights):
         drawing.line(16, y - 10, 944, y - 10)
         drawing.text(16, y + 12, name)
         for j, line in enumerate(words):
@@ -410,7 +400,7 @@ def parallelism_strategies():
                 drawing.text(left + (span.begin + span.end) / 2 * scale, y + 78, f"v{span.unit}", "small mid")
         if lesson == "00_one_device":
             drawing.text(left, y + 56, "nothing travels", "small")
-        draw_held(drawing, 818, y + 4, HELD[lesson])
+        draw_held(drawing, 818, y + 4, held)
         y += high
     drawing.legend(16, y + 14, ((FORWARD_FILL, "forward"), (BACKWARD_FILL, "backward"), (PARAMETERS, "P parameters"), (GRADIENTS, "G gradients"), (OPTIMIZER, "O optimizer, AdamW"),
                                 (WAITING, "waiting"), (COMMUNICATION, "activations and their gradients")))

@@ -1,7 +1,6 @@
 // What lesson 00 holds, and its settings.
 #include "one_device_plan.h"
 
-#include "common/base/check.h"
 #include "common/model/activation_plan.h"
 #include "common/strategy/state_plan.h"
 
@@ -39,9 +38,8 @@ namespace {
 // Virtual ranks are added where their gradients are; nothing travels that could be converted.
 void check_sums(const PrecisionConfig& precision, const ReduceOrder& order) {
   if (order.virtual_ranks == 1 || precision.reduce_dtype == precision.grad_dtype) return;
-  throw InputError(ExitCode::usage, "precision.reduce_dtype",
-                   "virtual ranks are added in the gradients' dtype",
-                   "--set precision.reduce_dtype=same, --set precision.grad_dtype=fp32, or one virtual rank");
+  refuse_setting("precision.reduce_dtype", "virtual ranks are added in the gradients' dtype",
+                 "--set precision.reduce_dtype=same, --set precision.grad_dtype=fp32, or one virtual rank");
 }
 
 }  // namespace

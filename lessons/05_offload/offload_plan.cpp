@@ -1,6 +1,6 @@
 #include "offload_plan.h"
 
-#include "common/base/check.h"
+#include "common/strategy/state_plan.h"
 
 namespace sc {
 
@@ -22,12 +22,12 @@ MemoryPlan OffloadPlans::memory_plan(const RunShape& shape) const {
   refuse_contradictions(shape, options_);
   const bool delayed = options_.update == UpdateKind::delayed;
   if (delayed && !options_.overlap)
-    throw InputError(ExitCode::usage, "update=delayed", "an update that is put off runs beside the device",
-                     "overlap=on, or update=exact");
+    refuse_setting("update=delayed", "an update that is put off runs beside the device",
+                   "overlap=on, or update=exact");
   MemoryPlan plan;
   plan_device(shape, options_, {}, plan);
   const PrecisionConfig& precision = shape.workload.precision;
-  const Elements slice = ParamLayout(shape.workload.model, shape.world).arena_size() / to_int(shape.world);
+  const Elements slice = layout_of(shape).arena_size() / to_int(shape.world);
   const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
                        DType dtype, Place place) {
     plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype), place);

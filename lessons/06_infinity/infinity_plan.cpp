@@ -2,8 +2,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "common/base/check.h"
 #include "common/base/text.h"
+#include "common/strategy/state_plan.h"
 #include "window_plan.h"
 
 namespace sc {
@@ -43,18 +43,16 @@ namespace {
 void refuse(const RunShape& shape, const InfinityOptions& options) {
   refuse_contradictions(shape, options);
   if (options.update == UpdateKind::delayed && keeps_gradients(options))
-    throw InputError(ExitCode::usage, "update=delayed",
-                     "the next gradient would overwrite the one on the device that the update still reads",
-                     "grads_at=host, or update=exact");
+    refuse_setting("update=delayed",
+                   "the next gradient would overwrite the one on the device that the update still reads",
+                   "grads_at=host, or update=exact");
   if (options.params_at != ParamsAt::device && options.parameters == ParametersOn::whole)
-    throw InputError(ExitCode::usage,
-                     options.params_at == ParamsAt::host ? "params_at=host" : "params_at=disk",
-                     "with parameters=whole every rank has all of them on its device",
-                     "parameters=sharded, or params_at=device");
+    refuse_setting(options.params_at == ParamsAt::host ? "params_at=host" : "params_at=disk",
+                   "with parameters=whole every rank has all of them on its device",
+                   "parameters=sharded, or params_at=device");
   if (options.block % kBlockAlign != 0)
-    throw InputError(ExitCode::usage, "block",
-                     fmt::format("{} is no multiple of {}", options.block, kBlockAlign),
-                     fmt::format("block={}", round_up(options.block, kBlockAlign)));
+    refuse_setting("block", fmt::format("{} is no multiple of {}", options.block, kBlockAlign),
+                   fmt::format("block={}", round_up(options.block, kBlockAlign)));
 }
 
 // As cut_pieces cuts them.
@@ -75,7 +73,7 @@ MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   plan_device(shape, options_, kept_by(options_), plan);
   const PrecisionConfig& precision = shape.workload.precision;
-  const ParamLayout layout(shape.workload.model, shape.world);
+  const ParamLayout layout = layout_of(shape);
   const WindowPlan window(runs_of_pieces(layout, shape.rank, options_.piece), shape, options_);
   const Elements slice(window.elements);
   const Elements pieces(window.buffers * window.largest);
@@ -113,7 +111,7 @@ MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
 // stay on the device come with each gather; from the disk, to which they go once.
 CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan = plan_operations(shape, options_);
-  const ParamLayout layout(shape.workload.model, shape.world);
+  const ParamLayout layout = layout_of(shape);
   const bool by_gathers = options_.params_at != ParamsAt::device;
   const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options_.piece);
   const WindowPlan window(pieces, shape, options_);
@@ -147,7 +145,7 @@ Facts InfinityPlans::facts(const RunShape& shape) const {
 }
 
 std::string InfinityPlans::predict(const RunShape& shape) const {
-  const ParamLayout layout(shape.workload.model, shape.world);
+  const ParamLayout layout = layout_of(shape);
   const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options_.piece);
   const WindowPlan window(pieces, shape, options_);
   const CommPlan operations = comm_plan(shape);

@@ -3,9 +3,10 @@
 
   python3 tests/benchmarks/two_builds.py --old build/before/bin --bin build/cuda/bin --commit COMMIT --out FILE [--rounds 3] [-k WORD]
 
---old: programs of the commit to compare with (git worktree add, and the same preset). A rate is the older build's seconds a step over
-the newer one's: the median over rounds of turns next to each other. Bits: --ops deterministic, the file of --save and all losses.
-With --device cpu on a machine without GPUs, on the tests' small model: of bits alone it says much there.
+--old: programs of the commit to compare with, in a checkout of their own (git worktree add, and the same preset): each build reads
+its own tree's configs. A rate is the older build's seconds a step over the newer one's: the median over rounds of turns next to each
+other. Bits: --ops deterministic, the file of --save and all losses. With --device cpu on a machine without GPUs, on the tests' small
+model: of bits alone it says much there.
 """
 import hashlib
 import json
@@ -16,10 +17,7 @@ import tempfile
 
 import whole_runs
 
-OF_A_DEVICE = {
-    "cuda": "--workload configs/gpt2_124m.json --set batch.micro={micro} --set batch.global={rows} --set data.validation_rows={micro}",
-    "cpu": "--workload tests/workloads/four_blocks.json --set batch.micro={micro} --set batch.global={rows} --set data.validation_rows={micro}",
-}
+WORKLOADS = {"cuda": "configs/gpt2_124m.json", "cpu": "tests/workloads/four_blocks.json"}  # by device
 # name: (program, ranks, micro-batch, rows of a step, own settings)
 CASES = {
     "00": ("00_one_device", 1, 16, 16, ""),
@@ -42,9 +40,12 @@ class Builds:
     def run(self, case, build, *flags):
         program, ranks, micro, rows, own = CASES[case]
         self.runs += 1
-        workload = OF_A_DEVICE[self.args.device].format(micro=micro, rows=rows)
-        return whole_runs.record_of([self.programs[build] / program, "--strategy", f"lessons/{program}/config.json", *workload.split(),
-                                     *own.split(), "--device", self.args.device, *flags], self.folder / f"run_{self.runs}", ranks)
+        bin_folder = self.programs[build]
+        tree = bin_folder.parents[2]  # of TREE/build/PRESET/bin
+        sizes = f"--set batch.micro={micro} --set batch.global={rows} {own}"
+        return whole_runs.record_of([bin_folder / program, "--strategy", tree / f"lessons/{program}/config.json", "--workload",
+                                     tree / WORKLOADS[self.args.device], *sizes.split(), "--device", self.args.device, *flags],
+                                    self.folder / f"run_{self.runs}", ranks)
 
     def seconds(self, case, build):
         record = self.run(case, build, "--steps", self.args.steps)
@@ -76,7 +77,7 @@ def main():
     parser = whole_runs.parser_of(__doc__)
     parser.add_argument("--old", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--device", choices=sorted(OF_A_DEVICE), default="cuda")
+    parser.add_argument("--device", choices=sorted(WORKLOADS), default="cuda")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--warm-up", type=int, default=30)
