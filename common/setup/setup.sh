@@ -7,7 +7,7 @@
 #     --quiet        prints only what it installs, and errors
 #     --cuda         also LibTorch with CUDA, cuDNN's frontend headers, and nvcc where no CUDA 13 toolkit is found
 #     --oracle       also the Python packages that golden files are made with (.deps/oracle/bin/python)
-#     --dev          also clang, clang-format, clang-tidy, shellcheck, strace, and pyarrow, with which a test has `prepare` read parquet
+#     --dev          also clang, clang-format, clang-tidy, shellcheck, strace, chromium (it looks at pages of runs), and pyarrow, with which a test has `prepare` read parquet
 #     --curves       also TensorBoard's package, with which lessons/curves.sh writes event files (.deps/curves)
 #     --keep-wheels  keeps the downloaded files for the next call
 #   exit   0 all is there; 64 usage; 69 something is missing and could not be installed (the fix is printed)
@@ -74,6 +74,8 @@ needed_packages() {
     have shellcheck || say shellcheck
     have git || say git
     have strace || say strace
+    # Ubuntu has it as a snap only: the test of pages is skipped there.
+    have chromium || grep -qs '^ID=ubuntu' /etc/os-release || say chromium
   fi
 }
 
