@@ -45,14 +45,13 @@ class Reader(html.parser.HTMLParser):
                 self.texts[name] = self.texts.get(name, "") + text
 
 
-def browse(text, width=1280):
+def browse(text, width=1280, more=()):
     """{id: text} of the page after it has checked itself."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "page.html"
         file.write_text(text, encoding="utf-8")
         flags = ["--headless", "--disable-gpu", "--no-first-run", f"--user-data-dir={folder}/profile", f"--window-size={width},1600"]
-        if os.geteuid() == 0:
-            flags.append("--no-sandbox")
+        flags += [*more, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         done = subprocess.run([CHROMIUM, *flags, "--dump-dom", f"file://{file}#selftest"], capture_output=True, text=True, timeout=150)
         return Reader(done.stdout).texts
 
@@ -154,6 +153,53 @@ class Passes(Case):
         texts = self.found(data)[1]
         self.assertEqual(texts["question"], hard)
         self.assertIn(hard, texts["origin"])
+
+
+# What a person does; each line's value is written to #done. `key` presses one, `at` is the playhead in us.
+HANDS = """
+const done = [], key = (name) => dispatchEvent(new KeyboardEvent("keydown", { key: name, cancelable: true }));
+const at = () => Number($("timeline").getAttribute("aria-valuenow"));
+const write = () => document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "done" }, esc(JSON.stringify(done))));
+const point = (e, name) => e.dispatchEvent(new PointerEvent(name, { bubbles: true, clientX: 700, clientY: 300, pointerId: 1 }));
+SVGElement.prototype.setPointerCapture = () => {};
+try {
+  const first = at();
+  key("ArrowRight"); done.push(["right", at() > first]);
+  key("ArrowLeft"); done.push(["left", Math.abs(at() - first) < 2000]);
+  key("End"); done.push(["end", at() === Math.round(view.d1 - view.d0)]);
+  key("Home"); done.push(["home", at() === 0]);
+  key("0"); const whole = view.v1 - view.v0;
+  key("+"); done.push(["zoom in", Math.abs((view.v1 - view.v0) / whole - 0.5) < 0.01]);
+  key("-"); done.push(["zoom out", view.v1 - view.v0 === whole]);
+  $("steps").children[1].click(); done.push(["step 4", $("when").textContent.includes("into step 4")]);
+  point($("timeline").querySelector(".op rect"), "pointermove"); done.push(["tip", !$("tip").hidden && /^Rank 0: .* Begins at/.test($("tip").textContent)]);
+  point($("timeline").querySelector(".op rect"), "pointerdown"); done.push(["message", /issued.*under way.*waited for/.test($("message").textContent)]);
+  key("Escape"); done.push(["no message", $("message").textContent === ""]);
+  point($("timeline"), "pointerdown"); done.push(["playhead", Math.abs(x(view.t) - 700 + $("timeline").getBoundingClientRect().left) < 1]);
+  $("explain").querySelector("button")?.click(); done.push(["from the text", view.chosen === null || $("message").textContent !== ""]);
+  $("memory").querySelector("button").click(); done.push(["buffers", /params_shard.*4 P\/N/.test($("buffers").textContent)]);
+  $("events").open = true; listEvents(); const row = $("list").querySelectorAll("button")[20]; row.click();
+  done.push(["list", Math.abs(view.t - row.dataset.t) < 1 && $("list").textContent.includes("Forward of block 2")]);
+  key("Home"); key("p"); done.push(["pause is offered", $("play").textContent === "Pause"]);
+} catch (error) { done.push([String(error), false]); }
+const still = performance.now(); while (performance.now() - still < 50);
+setTimeout(() => { done.push(["plays", at() > 0]); play(false); write(); }, 1300);
+"""
+
+
+class Hands(Case):
+    def acted(self, *flags):
+        before, after = TEMPLATE.read_text(encoding="utf-8").rsplit("showAll();\n", 1)
+        template = f"{before}showAll();\n{HANDS}{after}"
+        done = json.loads(browse(page(sample(ZERO3), template), more=("--virtual-time-budget=4000", *flags))["done"])
+        self.assertEqual([name for name, well in done if not well], [], done)
+        return done
+
+    def test_keys_pointer_and_text(self):
+        self.acted()
+
+    def test_without_motion_it_plays_from_event_to_event(self):
+        self.acted("--force-prefers-reduced-motion")
 
 
 class Planted(Case):
