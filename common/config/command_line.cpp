@@ -135,6 +135,8 @@ bool apply_run_flag(const Given& flag, CommandLine& line) {
                     flag);
   } else if (flag.name == "graph") {
     line.graph = read(on_off(), flag);
+  } else if (flag.name == "page") {
+    line.page = read(on_off(), flag);
   } else if (flag.name == "threads") {
     line.threads = static_cast<int>(read(integer(1, 1024), flag));
   } else if (flag.name == "world") {
@@ -231,7 +233,7 @@ void refuse_contradictions(const std::vector<Given>& given, const CommandLine& l
   const std::set<std::string> of_a_run = {
       "init",       "save",       "sample", "trace",      "inject",      "graph",       "profile",
       "keep",       "save-every", "resume", "save-async", "resume-with", "checkpoints", "crash-at",
-      "eval-every", "validation", "test",   "prompt",     "temperature", "brief"};
+      "eval-every", "validation", "test",   "prompt",     "temperature", "brief",       "page"};
   for (const Given& flag : given) {
     if (line.plan && of_a_run.contains(flag.name))
       refuse("--" + flag.name, "it belongs to a run; --plan only predicts one", "leave one of them out");

@@ -66,6 +66,7 @@ struct CommandLine {
   bool json = false;             // the plan for programs
   std::int64_t world = 0;        // --world of a plan; 0: the ranks that are there
   bool trace = false;            // write trace.json
+  bool page = true;              // write page.html
   std::optional<OpsChoice> ops;  // of a GPU; not asked: fused
   std::optional<bool> graph;     // --graph on|off: a GPU's step is captured once and replayed; not asked: on
   bool profile = false;          // time by class of operation, on a GPU

@@ -99,6 +99,7 @@ std::vector<Flag> all_flags(const Program& program) {
       {"compare", "RECORD", "at the end, this run beside another one of the same workload: its record.json"},
       {"brief", "", "the run ends with three lines: bytes held, bytes sent, loss"},
       {"trace", "", "write trace.json: compute, communication and waiting of every rank"},
+      {"page", "on|off", "write page.html: two steps on a clock, and what every rank held (default on)"},
       {"watchdog", "SECONDS", "longest time of one operation (default 30)"},
       {"inject", "KIND@RANK,STEP", "a fault, to see it handled: hang, kill, throw or nan; steps from 0"},
       {"help", "", "this text"},

@@ -106,6 +106,14 @@ CommPlan plan_operations(const RunShape& shape, const HostOptions& options) {
   return plan;
 }
 
+Contents contents_of_device(const RunShape& shape, const HostOptions& options) {
+  const ParamLayout layout(shape.workload.model, shape.world);
+  Contents contents{.parameters = Extent::slice, .states = Extent::slice};
+  contents.most_gradients = 2 + kGradPool;
+  if (options.parameters == ParametersOn::sharded) contents.most_parameters = 2 + pool_of(layout, options);
+  return contents;
+}
+
 Facts facts_of_host(const RunShape& shape, const HostOptions& options) {
   Facts facts{.links = {.copy_mbps = options.link_mbps},
               .smaller = {"parameters=sharded", "parameters=sharded prefetch=0"},

@@ -44,6 +44,8 @@ void plan_device(const RunShape& shape, const HostOptions& options, const Keeps&
 /// Sums and gathers of lesson 04, or with whole parameters of lesson 02; each piece goes down and up once,
 /// and the step's scalars go down.
 CommPlan plan_operations(const RunShape& shape, const HostOptions& options);
+/// Parameters come from the host, unit by unit, and gradients leave for it.
+Contents contents_of_device(const RunShape& shape, const HostOptions& options);
 Facts facts_of_host(const RunShape& shape, const HostOptions& options);
 /// A rank's threads for AdamW, and what a plan says of them and of when updates happen.
 int adam_threads(const HostOptions& options, WorldSize world);

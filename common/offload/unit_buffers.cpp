@@ -25,11 +25,18 @@ bool UnitBuffers::arrived(int unit) {
 void UnitBuffers::wait_arrived(int unit) { wait_all(arriving_[unit]); }
 
 void UnitBuffers::gathers(int unit, Ticket all_gather) {
-  resident_[params_buffer_[unit]] = unit;
+  int& resident = resident_[params_buffer_[unit]];
+  timeline_.gives_up_params(resident);
+  resident = unit;
   gathered_[unit] = std::move(all_gather);
 }
 
-void UnitBuffers::release() { std::fill(resident_.begin(), resident_.end(), -1); }
+void UnitBuffers::release() {
+  for (int& resident : resident_) {
+    timeline_.gives_up_params(resident);
+    resident = -1;
+  }
+}
 
 at::Tensor& UnitBuffers::sum_of(int unit, Write write) {
   const std::size_t buffer = grads_buffer_[unit];
@@ -52,7 +59,8 @@ void UnitBuffers::add_squares(at::Tensor& sums) const {
 
 UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const HostOptions& options,
                          const Keeps& keeps)
-    : gathered_(static_cast<std::size_t>(layout.num_units())),
+    : timeline_(context.timeline),
+      gathered_(static_cast<std::size_t>(layout.num_units())),
       arriving_(gathered_.size()),
       in_flight_(kGradBuffers),
       leaving_(kGradBuffers),

@@ -65,6 +65,7 @@ class UnitBuffers {
     return (slice.*what).narrow(0, piece.range.begin - slice.range.begin, piece.range.size());
   }
 
+  Timeline& timeline_;
   std::vector<OwnedSlice> slices_;                         // by unit; their states are on the host
   std::vector<UnitTensors> params_, grads_;                // by unit
   std::vector<std::size_t> params_buffer_, grads_buffer_;  // by unit: which buffer

@@ -21,7 +21,9 @@ class Pace {
   class Turn {
    public:
     Turn(Pace& pace, const pipedream::Action& action)
-        : mark_(pace.timeline_.mark(pipedream::to_text(action))), pace_(pace), action_(action) {}
+        : mark_(pace.timeline_.mark(pipedream::to_text(action), computed_in(pace.share_, action))),
+          pace_(pace),
+          action_(action) {}
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
     ~Turn() {

@@ -91,4 +91,30 @@ std::string Share::in_words(std::size_t index, const pipedream::Action& action) 
   return fmt::format("stage {}, action {}: {}", stage, index, pipedream::to_text(action));
 }
 
+Computed computed_in(const Share& share, const pipedream::Action& action) {
+  using pipedream::Kind;
+  const Pass pass = action.kind == Kind::forward            ? Pass::forward
+                    : action.kind == Kind::backward         ? Pass::backward
+                    : action.kind == Kind::backward_input   ? Pass::backward_input
+                    : action.kind == Kind::backward_weights ? Pass::backward_weights
+                    : action.kind == Kind::step             ? Pass::update
+                                                            : Pass::none;
+  if (pass == Pass::none || pass == Pass::update) return {pass};
+  return {pass, share.part(share.schedule.position(action)).first, action.microbatch};
+}
+
+Contents contents_of(const Share& share) {
+  Contents contents;
+  for (int chunk = 0; chunk < share.schedule.chunks; ++chunk) {
+    const int position = chunk * share.schedule.stages + share.stage;
+    UnitRange& units = contents.parts.emplace_back(share.part(position).first, share.part(position).last());
+    if (share.embeds(position)) units.first = 0;
+    if (share.has_head(position)) ++units.last;
+  }
+  if (share.shards > 1) contents.states = Extent::slice;
+  contents.most_sets = share.slots.pools.sets;
+  contents.most_versions = share.slots.pools.weights;
+  return contents;
+}
+
 }  // namespace sc

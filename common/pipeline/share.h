@@ -13,6 +13,7 @@
 #include "common/pipeline/slots.h"
 #include "common/pipeline/split.h"
 #include "common/watch/comm_op.h"
+#include "common/watch/contents.h"
 #include "pipedream/schedule.h"
 #include "pipedream/simulate.h"
 
@@ -65,6 +66,10 @@ struct Share {
   }
 };
 
+/// The pass that an action is, of its part's first unit; Pass::none: it computes nothing.
+Computed computed_in(const Share& share, const pipedream::Action& action);
+/// What a rank holds: the units of its parts, and as many sets of activations as its list needs at once.
+Contents contents_of(const Share& share);
 /// What a Stage takes from the ledger.
 void plan_stage(const RunShape& shape, const Share& share, MemoryPlan& plan);
 /// The messages of a list.

@@ -323,6 +323,8 @@ std::optional<StepTiming> timing_of(const std::vector<StepRecord>& steps) {
 
 std::string text_of(const RankRecord& rank, int world) { return line_of(json_of(rank, world)); }
 
+std::string line_of(const RunRecord& record) { return line_of(json_of(record)); }
+
 void write_record(FileOps& ops, const Path& dir, const RunRecord& record) {
   atomic_write_file(ops, dir / "record.json", text_of(json_of(record), 0) + "\n");
 }

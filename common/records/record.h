@@ -161,6 +161,8 @@ std::optional<StepTiming> timing_of(const std::vector<StepRecord>& steps);
 /// Writes dir/record.json, complete or not at all; one that is there is replaced.  Errors: InputError (exit
 /// 73).
 void write_record(FileOps& ops, const Path& dir, const RunRecord& record);
+/// What is written there, on one line.
+std::string line_of(const RunRecord& record);
 /// The same, but false, and nothing is written, if the directory has a record.
 bool write_new_record(FileOps& ops, const Path& dir, const RunRecord& record);
 

@@ -136,7 +136,7 @@ void Trace::add_run(std::span<const Step> steps, std::span<const OpSpan> operati
   std::sort(waits.begin(), waits.end());
   for (const Step& step : steps) {
     add(Lane::compute, fmt::format("step {}", step.step), step.begin, step.end);
-    const auto its_pass = [&](const Timeline::Span& mark) { return mark.computed && mark.step == step.step; };
+    const auto its_pass = [&](const Timeline::Span& mark) { return mark.name.empty() && !mark.on_host && mark.step == step.step; };
     if (std::ranges::any_of(marks, its_pass)) continue;
     const auto [first, last] = step.on_gpu.value_or(std::pair(step.begin, step.end));
     for (const auto& [begin, end] : without({step.step, first, last, {}}, waits))
@@ -149,11 +149,10 @@ void Trace::add_marks(std::span<const Timeline::Span> marks, int last_unit) {
   const bool several = std::ranges::any_of(
       marks, [](const Timeline::Span& mark) { return mark.computed && mark.computed->micro_batch > 0; });
   for (const Timeline::Span& mark : marks) {
-    if (mark.computed) {
-      add(Lane::compute, describe(*mark.computed, last_unit, several), mark.begin, mark.end);
-    } else {
-      add(Lane::marks, mark.name, mark.begin, mark.end);
-    }
+    const bool named = !mark.name.empty();
+    const std::string name = named ? mark.name : describe(*mark.computed, last_unit, several);
+    add(named || mark.on_host ? Lane::marks : Lane::compute, mark.on_host ? name + ", on the host" : name,
+        mark.begin, mark.end);
   }
 }
 

@@ -79,15 +79,19 @@ void Observer::begin(std::int64_t step) {
 
 void Observer::computing() {
   if (step_ == job_.checked_step()) seen_.claims.begin();
+  const bool timed = job_.traces(step_) || job_.profiles(step_) || job_.marks(step_);
   // A GPU's moments cost launches: a step has them only where somebody asked for its times.
-  if (on_gpu() && !job_.traces(step_) && !job_.profiles(step_)) return;
+  seen_.world.time_operations(timed);
+  if (on_gpu() && !timed) return;
   if (on_gpu()) {
     gpu_began_ = gpu_origin();
     comm_.record().set_gpu_origin(gpu_began_);
   }
-  const bool replays = on_gpu() && job_.graph() && step_ > job_.checked_step();  // at other times than these
+  const bool replays = graph_replays();  // at other times than these
+  // A graph's marks are made where it is captured; the second marked step passes them again.
+  if (replays && job_.marks(step_ - 1) && step_ - 1 > job_.checked_step()) return;
   seen_.timeline.begin_step(
-      step_, job_.traces(step_) && !replays,
+      step_, {.drawn = job_.traces(step_) && !replays, .marked = job_.marks(step_)},
       on_gpu() ? std::optional<Timeline::GpuClock>({gpu_began_, gpu_moment}) : std::nullopt);
 }
 
@@ -104,6 +108,10 @@ const StepRecord* Observer::record(const StepResult& result) {
   const auto waited = std::chrono::duration<double>(comm_.record().waited()).count();
   // A step takes what it takes, whenever its result comes.
   if (times_.emplace(step_, Times{seconds_of(now - began_), waited}).second && job_.traces(step_)) trace(now);
+  if (job_.marks(step_)) {
+    if (graph_replays()) seen_.timeline.replayed(step_);
+    seen_.files.mark_step({step_, began_});
+  }
   if (!host_sums.defined()) return nullptr;
   const double* sums = host_sums.const_data_ptr<double>();
   StepRecord record;
@@ -146,7 +154,14 @@ void Observer::end() {
   }
 }
 
+bool Observer::graph_replays() const { return on_gpu() && job_.graph() && step_ > job_.checked_step(); }
+
+// Marks are nodes of the graph: it is captured anew, without them.
+bool Observer::drops_graph() const { return job_.marks(step_ - 1) && !job_.marks(step_); }
+
 void Observer::replayed() { comm_.record().replayed(ended_on_current_stream()); }
+
+void Observer::dropped() { comm_.record().forget_captured(); }
 
 void Observer::validated(double loss) {
   if (!steps_.empty()) steps_.back().validation_loss = loss;

@@ -61,6 +61,9 @@ class Observer {
 
   /// A graph was launched on the current stream: all its operations run again.
   void replayed();
+  /// The graph has marks that this step is not to have.
+  [[nodiscard]] bool drops_graph() const;
+  void dropped();
   /// A checkpoint of so many steps is durable, which this run has made.
   void saved(std::int64_t done) { saved_ = done; }
   /// A line of its own on the screen.
@@ -76,6 +79,7 @@ class Observer {
   void interrupted(int signal);
   [[nodiscard]] std::string change_to_go_on(std::int64_t saved) const;
   void trace(Clock::time_point ended);
+  [[nodiscard]] bool graph_replays() const;
   [[nodiscard]] bool on_gpu() const { return seen_.shape.device == DeviceKind::cuda; }
   [[nodiscard]] bool speaks() const { return seen_.shape.rank == Rank{0}; }
 

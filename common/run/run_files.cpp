@@ -141,7 +141,7 @@ RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, c
 }
 
 void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured,
-                      std::span<const Timeline::Span> marks, RecordingCommunicator& comm) {
+                      const Done& done, RecordingCommunicator& comm) {
   const int world = static_cast<int>(to_int(shape_.world));
   const std::vector<std::string> ranks =
       gather_strings(comm, text_of(this_rank(shape_, memory, comm_plan, measured), world));
@@ -150,15 +150,49 @@ void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const
     std::vector<OpSpan> spans = comm.record().spans();
     std::erase_if(
         spans, [&](const OpSpan& s) { return s.step >= job_.traced_end(); });  // --profile keeps later ones
-    trace.add_run(traced_, spans, marks, static_cast<int>(shape_.workload.model.layers) + 1);
+    trace.add_run(traced_, spans, done.timeline.drawn(), static_cast<int>(shape_.workload.model.layers) + 1);
     const std::vector<std::string> parts = gather_strings(comm, trace.serialise());
     if (shape_.rank == Rank{0}) {
       trace_ = dir_ / "trace.json";
       atomic_write_file(files_, trace_, merge_traces(parts));
     }
   }
+  if (job_.line.page) {
+    layout_ = done.layout;
+    const Contents contents = job_.lesson.plans.contents(shape_);
+    const RankMarks marks = marks_of(done.timeline, comm.record().spans());
+    page_ranks_ = gather_strings(comm, text_of(shape_.rank, marks, contents, memory));
+  }
   if (shape_.rank != Rank{0}) return;
   for (const std::string& rank : ranks) record_.ranks.push_back(rank_of_text(rank, world));
+}
+
+RankMarks RunFiles::marks_of(Timeline& timeline, const std::vector<OpSpan>& spans) const {
+  timeline.settle();
+  RankMarks marks{marked_, timeline.marked(), {}, {}};
+  for (const OpSpan& op : spans)
+    if (op.phase == Phase::train && job_.marks(op.step)) marks.operations.push_back(op);
+  if (marked_.empty()) return marks;
+  const GptConfig& model = shape_.workload.model;
+  const HeldModel held{static_cast<int>(model.layers) + 1, model.tied, shape_.world == WorldSize{1}};
+  marks.holdings = holdings_of(job_.lesson.plans.contents(shape_), held,
+                               {marks.spans, timeline.changes(), marks.operations, marked_[0].begin});
+  return marks;
+}
+
+void RunFiles::write_page() noexcept {
+  const Path path = dir_ / "page.html";
+  try {
+    const Path frame = Path(STAGECRAFT_SOURCE_DIR) / "common/records/page/template.html";
+    atomic_write_file(
+        files_, path,
+        html_of({job_.lesson.info.question, record_, *layout_, page_ranks_}, read_file(files_, frame)));
+    page_ = path;
+  } catch (const InputError& error) {
+    spdlog::warn("no page: {}", text_without_fix(error));
+  } catch (const std::exception& error) {
+    spdlog::warn("no page: {}", error.what());
+  }
 }
 
 Path RunFiles::finish(const Outcome& outcome) {
@@ -168,6 +202,7 @@ Path RunFiles::finish(const Outcome& outcome) {
   if (outcome.timetable && !outcome.timetable->costs.empty())
     atomic_write_file(files_, dir_ / "costs.json", outcome.timetable->costs);
   write_record(files_, dir_, record_);
+  if (job_.line.page) write_page();
   return dir_ / kRecord;
 }
 

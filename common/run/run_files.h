@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/comm/recording_communicator.h"
+#include "common/records/page.h"
 #include "common/records/record.h"
 #include "common/records/report.h"
 #include "common/records/trace.h"
@@ -42,6 +43,7 @@ class RunFiles {
   void resumed_from(const ResumedFrom& checkpoint) { record_.resumed_from = checkpoint; }
   void append(const StepRecord& step) { log_->append(step); }
   void trace_step(const Trace::Step& step) { traced_.push_back(step); }
+  void mark_step(const RankMarks::Step& step) { marked_.push_back(step); }
   /// What a run ended with.
   struct Outcome {
     std::vector<StepRecord> steps;
@@ -55,12 +57,18 @@ class RunFiles {
   };
   /// Collective: rank 0 learns what the others predicted and measured, and writes the trace. measured: null
   /// if the run was too short to be checked.
-  /// marks: of the steps that are traced.
-  void gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured,
-              std::span<const Timeline::Span> marks, RecordingCommunicator& comm);
+  struct Done {
+    Timeline& timeline;
+    const ParamLayout& layout;  // the strategy's
+  };
+  void gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured, const Done& done,
+              RecordingCommunicator& comm);
   /// Rank 0, after gather(): where the trace lies; empty without one.
   [[nodiscard]] Path trace() const { return trace_; }
-  /// Not collective. Writes the whole record and returns its path (rank 0).
+  /// Rank 0, after finish(): where the page lies; empty without one.
+  [[nodiscard]] Path page() const { return page_; }
+  /// Not collective. Writes the whole record and returns its path (rank 0), and the page: where that cannot be
+  /// written, a warning says so.
   Path finish(const Outcome& outcome);
   /// Rank 0, after finish(): what was written.
   [[nodiscard]] const RunRecord& record() const { return record_; }
@@ -74,9 +82,15 @@ class RunFiles {
   const TrainJob& job_;
   const RunShape& shape_;
   RunRecord record_;  // rank 0: what is known so far
-  Path dir_, trace_;
+  [[nodiscard]] RankMarks marks_of(Timeline& timeline, const std::vector<OpSpan>& spans) const;
+  void write_page() noexcept;
+
+  Path dir_, trace_, page_;
   std::optional<StepLog> log_;
   std::vector<Trace::Step> traced_;
+  std::vector<RankMarks::Step> marked_;
+  std::optional<ParamLayout> layout_;
+  std::vector<std::string> page_ranks_;  // rank 0: parts of the page
 };
 
 }  // namespace sc::detail

@@ -58,6 +58,10 @@ StepResult StepRunner::profiled(std::span<const Batch> batches) {
 }
 
 StepResult StepRunner::replayed(std::span<const Batch> batches) {
+  if (parts_.gpu->captured() && observer_.drops_graph()) {
+    parts_.gpu->drop_graph();
+    observer_.dropped();
+  }
   if (!parts_.gpu->captured()) parts_.gpu->capture([&] { captured_ = parts_.strategy.train_step(batches); });
   parts_.gpu->replay();
   observer_.replayed();

@@ -47,6 +47,12 @@ std::unique_ptr<Gpu> open_gpu(const TrainJob& job, WorldOptions& options) {
   return gpu;
 }
 
+// Operations of steps below this are kept.
+std::int64_t steps_with_times(const TrainJob& job) {
+  if (job.line.profile) return job.config.workload.steps;
+  return std::max(job.line.trace ? job.traced_end() : 0, job.line.page ? job.marked_end() : 0);
+}
+
 }  // namespace
 
 int train(const TrainJob& job) {
@@ -54,9 +60,7 @@ int train(const TrainJob& job) {
   const c10::InferenceMode inference;
   Holds holds(job);
   WorldOptions options{.watchdog_seconds = job.line.watchdog_seconds,
-                       .trace_steps = job.line.profile ? job.config.workload.steps
-                                      : job.line.trace ? job.traced_end()
-                                                       : 0,
+                       .trace_steps = steps_with_times(job),
                        .gpu = {},
                        .share_gpu = job.line.share_gpu,
                        .link_ms = job.facts.links.message_ms,

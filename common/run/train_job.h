@@ -1,6 +1,7 @@
 // What one run was asked for: the lesson, the command line and the configuration that came of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,6 +21,8 @@ namespace sc::detail {
 inline constexpr std::int64_t kCheckedStep = 1;
 /// Steps that --trace draws: the first ones.
 inline constexpr std::int64_t kTracedSteps = 8;
+/// Steps that a page shows.
+inline constexpr std::int64_t kMarkedSteps = 2;
 
 struct TrainJob {
   const AnyLesson& lesson;
@@ -38,6 +41,14 @@ struct TrainJob {
   [[nodiscard]] std::int64_t checked_step() const { return first_step + kCheckedStep; }
   [[nodiscard]] std::int64_t traced_end() const { return first_step + kTracedSteps; }
   [[nodiscard]] bool traces(std::int64_t step) const { return line.trace && step < traced_end(); }
+  /// Steps that the page shows: two after the checked one; of a short run the last ones.
+  [[nodiscard]] std::int64_t marked_begin() const {
+    return std::max(first_step, std::min(checked_step() + 1, config.workload.steps - kMarkedSteps));
+  }
+  [[nodiscard]] std::int64_t marked_end() const { return marked_begin() + kMarkedSteps; }
+  [[nodiscard]] bool marks(std::int64_t step) const {
+    return line.page && step >= marked_begin() && step < marked_end();
+  }
   [[nodiscard]] bool profiles(std::int64_t step) const {
     return line.profile && step >= first_step + kWarmupSteps;
   }

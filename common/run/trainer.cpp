@@ -263,7 +263,8 @@ void Trainer::finish() {
     throw ClaimError(
         fmt::format("rank {}: {} operations were never waited for", to_int(shape_.rank), dropped));
   }
-  records_.gather(claims_.memory(), claims_.operations(), claims_.measured(), timeline_.drawn(), comm);
+  records_.gather(claims_.memory(), claims_.operations(), claims_.measured(),
+                  {timeline_, strategy_->layout()}, comm);
   timetable_ = strategy_->timetable(comm);
   // After the last operation that all ranks share: rank 0 may write for long, and nobody may wait for it in
   // one.

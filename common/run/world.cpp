@@ -38,14 +38,14 @@ std::string edge_text(const Launch& launch, const char* what, std::chrono::milli
 
 // The communicator of the strategies over that of the host.
 std::unique_ptr<Communicator> for_strategies(std::unique_ptr<Communicator> host, Ledger& ledger,
-                                             const WorldOptions& options) {
+                                             const WorldOptions& options,
+                                             std::shared_ptr<const std::atomic<bool>> trace) {
   if (options.link_ms > 0)
     return std::make_unique<LateMessages>(std::move(host),
                                           std::chrono::nanoseconds(std::llround(options.link_ms * 1e6)));
   if (!options.gpu) return host;
   if (!options.share_gpu)
-    return NcclCommunicator::make(std::move(host),
-                                  {.device = *options.gpu, .trace = options.trace_steps > 0});
+    return NcclCommunicator::make(std::move(host), {.device = *options.gpu, .trace = std::move(trace)});
   return StagedCommunicator::make(std::move(host), *options.gpu, [&ledger](Bytes bytes) {
     return ledger.allocate(Purpose::communication, "staged scratch", {bytes.value()}, DType::u8,
                            Place::pinned);
@@ -72,7 +72,8 @@ void World::connect(Ledger& ledger, const WorldOptions& options) {
   if (!launch_.launched()) {
     board_.emplace(launch_.world);
     record.board = &*board_;
-    comm_.emplace(for_strategies(LocalWorld(1).communicator(Rank{0}), ledger, options), record);
+    comm_.emplace(for_strategies(LocalWorld(1).communicator(Rank{0}), ledger, options, operation_times_),
+                  record);
   } else {
     const Place place = options.gpu ? Place::pinned : Place::device;
     mpi_ = std::make_unique<MpiWorld>([&ledger, place](Bytes bytes) {
@@ -87,7 +88,7 @@ void World::connect(Ledger& ledger, const WorldOptions& options) {
                                              std::chrono::steady_clock::now().time_since_epoch().count()));
     board_.emplace(board_directory() + "/" + name, launch_.world);
     record.board = &*board_;
-    comm_.emplace(for_strategies(std::move(world), ledger, options), record);
+    comm_.emplace(for_strategies(std::move(world), ledger, options, operation_times_), record);
   }
 }
 

@@ -1,6 +1,7 @@
 // The connected ranks of one run, and what watches over them.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -39,6 +40,8 @@ class World {
 
   [[nodiscard]] RecordingCommunicator& comm() { return *comm_; }
   [[nodiscard]] Watchdog& watchdog() { return *watchdog_; }
+  /// On GPUs: operations that are issued from here on know when they began and ended, which costs launches; or not.
+  void time_operations(bool timed) { *operation_times_ = timed; }
   struct LastActs {
     /// Called once by the rank that speaks for the job, after its message and before the end: with the exit
     /// code and the message.
@@ -71,6 +74,7 @@ class World {
   std::function<void()> leaving_;
   std::mutex act_mutex_;
   LastActs last_acts_;
+  std::shared_ptr<std::atomic<bool>> operation_times_ = std::make_shared<std::atomic<bool>>(false);
   std::unique_ptr<MpiWorld> mpi_;
   std::optional<ProgressBoard> board_;
   std::optional<RecordingCommunicator> comm_;

@@ -10,6 +10,7 @@
 #include "common/config/field_table.h"
 #include "common/memory/plan.h"
 #include "common/watch/comm_op.h"
+#include "common/watch/contents.h"
 
 namespace sc {
 
@@ -62,6 +63,8 @@ class Plans {
   /// Of every step from facts().planned_from on.
   [[nodiscard]] virtual CommPlan comm_plan(const RunShape& shape) const = 0;
   [[nodiscard]] virtual Facts facts(const RunShape& /*shape*/) const { return {}; }
+  /// What the rank holds of each unit.
+  [[nodiscard]] virtual Contents contents(const RunShape& /*shape*/) const { return {}; }
   /// The same with these settings ("prefetch=0") changed.
   [[nodiscard]] virtual std::unique_ptr<Plans> with(const std::vector<std::string>& settings) const = 0;
   /// Lines under the plan: what else is known. Empty: nothing.

@@ -78,7 +78,7 @@ std::int64_t CommRecord::issuing(const Operation& op, Bytes sent, const Meeting&
   const Phase phase = of_step ? Phase::train : phase_;
   counts_.add(phase, step, op);
   Pending pending{{number, op, with, false, phase, step},
-                  times_.issued({number, phase, step, op, sent, at, {}, {}, {}, {}}),
+                  times_.issued({number, phase, step, op, sent, with.peer, at, {}, {}, {}, {}}),
                   [] { return false; }};
   last_ = pending.op;
   set_waiting(pending_.emplace(number, std::move(pending)).first->second, true);
@@ -139,6 +139,11 @@ void CommRecord::wait_ended(std::int64_t number, std::optional<Clock::time_point
 void CommRecord::forget(std::int64_t number) {
   const std::lock_guard lock(mutex_);
   pending_.erase(number);
+}
+
+void CommRecord::forget_captured() {
+  const std::lock_guard lock(mutex_);
+  times_.forget_captured();
 }
 
 void CommRecord::replayed(std::function<bool()> ended) {

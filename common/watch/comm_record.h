@@ -79,6 +79,8 @@ class CommRecord {
   /// until `ended`; the waits of all captured operations are read again. Does nothing before the first
   /// operation, and adds nothing to recorded().
   void replayed(std::function<bool()> ended);
+  /// That graph is gone.
+  void forget_captured();
 
  private:
   struct Pending {

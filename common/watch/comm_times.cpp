@@ -53,6 +53,11 @@ void CommTimes::replayed(Phase phase, std::int64_t step) {
   }
 }
 
+void CommTimes::forget_captured() {
+  std::erase_if(timed_, [](const Timed& timed) { return timed.times.captured; });
+  captured_.clear();
+}
+
 // What has been measured before belongs to what came before.
 void CommTimes::reset_waited() {
   read_gpu_times();

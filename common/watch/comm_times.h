@@ -21,7 +21,8 @@ struct OpSpan {
   Phase phase{};
   std::int64_t step = 0;
   Operation op;
-  Bytes sent;  // by formula (wire_bytes)
+  Bytes sent;                // by formula (wire_bytes)
+  std::optional<Rank> peer;  // of a send or receive, in the world
   Clock::time_point issued;
   std::optional<Clock::time_point> began, ended;  // where the transport knows them
   std::optional<Clock::time_point> wait_began, wait_ended;
@@ -49,6 +50,9 @@ class CommTimes {
   void wait_ended(const Op& op, std::optional<Clock::time_point> op_ended, const GpuTimes& times);
   /// A captured graph was launched, in that step: its waits will be measured again.
   void replayed(Phase phase, std::int64_t step);
+
+  /// The graph is gone, and what it held happens no more.
+  void forget_captured();
 
   /// Inside waits since the last reset; of several threads: the sum. Of waits that a GPU measures: what
   /// read_gpu_times() has found.

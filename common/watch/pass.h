@@ -9,10 +9,13 @@
 
 namespace sc {
 
-/// head: logits, loss, and the gradients of both. norm: of the whole gradient, and what clips it. update: AdamW.
+/// head: logits, loss, and the gradients of both. backward: both halves, of an action of a pipeline, the head's with them.
+/// norm: of the whole gradient, and what clips it. update: AdamW.
 enum class Pass : std::uint8_t {
+  none,
   forward,
   head,
+  backward,
   backward_input,
   backward_weights,
   embed_backward,

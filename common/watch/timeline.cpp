@@ -5,40 +5,83 @@
 
 namespace sc {
 
-void Timeline::begin_step(std::int64_t step, bool drawn, std::optional<GpuClock> gpu) {
-  on_ = drawn || recent_steps_ > 0;
-  drawn_ = drawn;
+void Timeline::begin_step(std::int64_t step, Wanted wanted, std::optional<GpuClock> gpu) {
+  on_ = wanted.drawn || wanted.marked || recent_steps_ > 0;
+  wanted_ = wanted;
   step_ = step, micro_batch_ = -1;
   gpu_ = std::move(gpu);
-  std::erase_if(noted_, [&](const Noted& n) { return !n.drawn && n.span.step <= step - recent_steps_; });
+  std::erase_if(noted_, [&](const Noted& n) {
+    return !n.wanted.drawn && !n.wanted.marked && n.span.step <= step - recent_steps_;
+  });
 }
 
 Timeline::Noted& Timeline::note() {
   Noted& noted = noted_.emplace_back();
   noted.span.step = step_, noted.span.begin = Clock::now();
-  noted.drawn = drawn_, noted.gpu = gpu_;
+  noted.wanted = wanted_, noted.gpu = gpu_;
   if (gpu_) noted.began = gpu_->now();
   return noted;
 }
 
-Timeline::Mark Timeline::mark(std::string_view name) {
+Timeline::Mark Timeline::mark(std::string_view name) { return mark(name, {}); }
+
+Timeline::Mark Timeline::mark(std::string_view name, const Computed& computed) {
   if (!on_) return {nullptr, 0};
-  note().span.name = name;
+  Span& span = note().span;
+  span.name = name;
+  if (computed.pass != Pass::none) span.computed = computed;
   return {this, noted_.size() - 1};
 }
 
 Timeline::Mark Timeline::mark(Pass pass, int unit) {
-  if (!on_) return {nullptr, 0};
   const bool of_all = pass == Pass::norm || pass == Pass::update;
-  note().span.computed = {pass, unit, of_all ? -1 : micro_batch_};
-  return {this, noted_.size() - 1};
+  return mark("", {pass, unit, of_all ? -1 : micro_batch_});
 }
 
-void Timeline::add(std::string_view name, Clock::time_point begin, Clock::time_point end) {
+void Timeline::add(const Computed& computed, Clock::time_point begin, Clock::time_point end) {
   if (!on_) return;
   Noted& noted = noted_.emplace_back();
-  noted.span.name = name, noted.span.step = step_, noted.span.begin = begin, noted.span.end = end;
-  noted.drawn = drawn_;
+  noted.span = {.name = {}, .computed = computed, .step = step_, .begin = begin, .end = end, .on_host = true};
+  noted.wanted = wanted_;
+}
+
+void Timeline::gives_up_params(int unit) {
+  if (unit >= 0) note({.unit = unit});
+}
+
+void Timeline::has_versions(int versions) { note({.versions = versions}); }
+
+void Timeline::note(const Change& change) {
+  if (!on_ || !wanted_.marked) return;
+  NotedChange& noted = noted_changes_.emplace_back(NotedChange{change, gpu_, gpu_ ? gpu_->now() : nullptr});
+  noted.change.step = step_, noted.change.at = Clock::now();
+}
+
+void Timeline::replayed(std::int64_t step) { settle(step); }
+
+void Timeline::settle() { settle({}); }
+
+void Timeline::settle(std::optional<std::int64_t> replayed) {
+  for (Noted& noted : noted_) {
+    if (!noted.wanted.marked || (noted.settled && !replayed)) continue;
+    std::optional<Span> span = times_of(noted);
+    if (!span) continue;
+    noted.settled = true;
+    span->step = replayed.value_or(span->step);
+    marked_.push_back(*std::move(span));
+  }
+  for (NotedChange& noted : noted_changes_) {
+    if (noted.settled && !replayed) continue;
+    Change change = noted.change;
+    change.step = replayed.value_or(change.step);
+    if (noted.gpu) {
+      const auto at = noted.gpu->origin.on_host(*noted.moment);
+      if (!at) continue;
+      change.at = *at;
+    }
+    noted.settled = true;
+    changes_.push_back(change);
+  }
 }
 
 void Timeline::end(std::size_t index) {
@@ -66,7 +109,7 @@ std::optional<Timeline::Span> Timeline::times_of(const Noted& noted) {
 std::vector<Timeline::Span> Timeline::drawn() const {
   std::vector<Span> spans;
   for (const Noted& noted : noted_) {
-    if (!noted.drawn) continue;
+    if (!noted.wanted.drawn) continue;
     if (std::optional<Span> span = times_of(noted)) spans.push_back(*std::move(span));
   }
   return spans;

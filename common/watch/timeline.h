@@ -24,6 +24,14 @@ class Timeline {
     std::optional<Computed> computed;
     std::int64_t step = 0;
     Clock::time_point begin, end;
+    bool on_host = false;  // by another thread than the one that computes
+  };
+  /// Of what a rank holds of the parameters, where no operation says it.
+  struct Change {
+    int unit = kNoUnit;                // whose whole parameters are given up
+    std::optional<int> versions = {};  // else: so many of all units are there
+    std::int64_t step = 0;
+    Clock::time_point at = {};
   };
   /// Ends its span when it goes.
   class Mark {
@@ -48,22 +56,39 @@ class Timeline {
     GpuOrigin origin;
     std::function<GpuMomentPtr()> now;
   };
-  /// From here on spans are of that step. drawn: the trace wants them.
-  void begin_step(std::int64_t step, bool drawn, std::optional<GpuClock> gpu = {});
+  /// Who wants a step's spans.
+  struct Wanted {
+    bool drawn = false;   // the trace
+    bool marked = false;  // the page, and changes too
+  };
+  /// From here on spans are of that step.
+  void begin_step(std::int64_t step, Wanted wanted, std::optional<GpuClock> gpu = {});
   /// From here on none are kept.
   void end_step() { on_ = false; }
+  /// The GPU has come past a graph in which marked spans were captured: they are that step's, too.
+  void replayed(std::int64_t step);
+  /// Nothing of the marked steps goes on any more: from here on marked() and changes() know them.
+  void settle();
+  [[nodiscard]] const std::vector<Span>& marked() const { return marked_; }
+  [[nodiscard]] const std::vector<Change>& changes() const { return changes_; }
   /// Spans of the last `steps` steps are kept as well, whether they are drawn or not.
   void keep_recent(std::int64_t steps) { recent_steps_ = steps; }
   [[nodiscard]] bool keeps_recent() const { return recent_steps_ > 0; }
   [[nodiscard]] Mark mark(std::string_view name);
   /// Of the micro-batch that has begun last, but for the norm and updates.
   [[nodiscard]] Mark mark(Pass pass, int unit = kNoUnit);
+  /// Of a micro-batch that the name says, too: an action of a pipeline. unit: the first one of its part.
+  [[nodiscard]] Mark mark(std::string_view name, const Computed& computed);
+  /// Its whole parameters may be written over from here on. Of no unit (-1): nothing happens.
+  void gives_up_params(int unit);
+  /// So many versions of all parameters are there from here on.
+  void has_versions(int versions);
   /// The step's next one.
   void begin_micro_batch() {
     if (on_) ++micro_batch_;
   }
   /// What another thread of the host did, by its own clock.
-  void add(std::string_view name, Clock::time_point begin, Clock::time_point end);
+  void add(const Computed& computed, Clock::time_point begin, Clock::time_point end);
   /// In the order of their beginnings. Those that a GPU has not come past are left out.
   [[nodiscard]] std::vector<Span> drawn() const;
   /// The same, of the last steps. What a GPU's graph replays counts as the step that was captured, and has the
@@ -79,20 +104,33 @@ class Timeline {
  private:
   struct Noted {
     Span span;
-    bool drawn = false;
+    Wanted wanted;
     std::optional<GpuClock> gpu;
     GpuMomentPtr began, ended;
+    bool settled = false;
+  };
+  struct NotedChange {
+    Change change;
+    std::optional<GpuClock> gpu;
+    GpuMomentPtr moment;
+    bool settled = false;
   };
   Noted& note();
+  void note(const Change& change);
+  void settle(std::optional<std::int64_t> replayed);
   void end(std::size_t index);
   static std::optional<Span> times_of(const Noted& noted);
 
-  bool on_ = false, drawn_ = false;
+  bool on_ = false;
+  Wanted wanted_;
   int micro_batch_ = -1;
   std::int64_t step_ = 0, recent_steps_ = 0;
   std::function<void(std::string_view)> listener_;
   std::optional<GpuClock> gpu_;
   std::vector<Noted> noted_;
+  std::vector<NotedChange> noted_changes_;
+  std::vector<Span> marked_;
+  std::vector<Change> changes_;
 };
 
 }  // namespace sc

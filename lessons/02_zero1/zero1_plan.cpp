@@ -31,6 +31,10 @@ MemoryPlan Zero1Plans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
+Contents Zero1Plans::contents(const RunShape& /*shape*/) const {
+  return {.parameters = Extent::slice, .states = Extent::slice};
+}
+
 CommPlan Zero1Plans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const ParamLayout layout = layout_of(shape);

@@ -15,6 +15,7 @@ class Zero1Plans final : public PlansWith<Zero1Plans, Zero1Options> {
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Contents contents(const RunShape& shape) const override;
 
  private:
   [[nodiscard]] FieldTable<Options> table() const override;

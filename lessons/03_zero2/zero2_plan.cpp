@@ -58,6 +58,14 @@ MemoryPlan Zero2Plans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
+Contents Zero2Plans::contents(const RunShape& shape) const {
+  const int blocks = static_cast<int>(shape.workload.model.layers);
+  Contents contents{.parameters = Extent::slice, .states = Extent::slice};
+  if (options_.bucket > 0) contents.unknown = "a bucket carries gradients of several units";
+  contents.most_gradients = 2 + std::min(2, blocks);
+  return contents;
+}
+
 CommPlan Zero2Plans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const ParamLayout layout = layout_of(shape);

@@ -19,6 +19,7 @@ class Zero2Plans final : public PlansWith<Zero2Plans, Zero2Options> {
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Contents contents(const RunShape& shape) const override;
   [[nodiscard]] Facts facts(const RunShape& shape) const override;
 
  private:

@@ -61,6 +61,7 @@ void Zero3::gather_params(int unit) {
   if (!params_full_[unit].sharded.defined()) return;
   int& resident = resident_[params_buffer_[unit]];
   if (resident == unit) return;
+  context_.timeline.gives_up_params(resident);
   resident = unit;
   gathered_[unit] = context_.comm.all_gather(slices_of(unit)[0].params, params_full_[unit].sharded,
                                              {OpPurpose::parameters, unit});
@@ -72,7 +73,12 @@ void Zero3::wait_gathered(int unit) {
 }
 
 // What is in the buffers is from before the update, or from an evaluation.
-void Zero3::release_params() { std::fill(resident_.begin(), resident_.end(), -1); }
+void Zero3::release_params() {
+  for (int& resident : resident_) {
+    context_.timeline.gives_up_params(resident);
+    resident = -1;
+  }
+}
 
 // [anchor: reduce-to-the-owner]
 // The sum of a slice goes to its owner, out of the full gradient, whose memory is free when it has left.

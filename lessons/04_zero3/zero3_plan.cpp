@@ -61,6 +61,14 @@ MemoryPlan Zero3Plans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
+Contents Zero3Plans::contents(const RunShape& shape) const {
+  Contents contents{.parameters = Extent::slice, .states = Extent::slice};
+  if (options_.persist_below > 0) contents.unknown = "with persist_below a part of a unit is always whole";
+  contents.most_gradients = static_cast<int>(kZero3GradBuffers);
+  contents.most_parameters = 2 + pool_of(layout_of(shape, options_), options_);
+  return contents;
+}
+
 // Units 0 and L+1 are gathered once a step, since their buffers are theirs alone; a block, when the pass before
 // has not left it in the pool.
 CommPlan Zero3Plans::comm_plan(const RunShape& shape) const {

@@ -17,6 +17,7 @@ class Zero3Plans final : public PlansWith<Zero3Plans, Zero3Options> {
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Contents contents(const RunShape& shape) const override;
   [[nodiscard]] Facts facts(const RunShape& shape) const override;
 
  private:

@@ -1,7 +1,5 @@
 #include "offload.h"
 
-#include <spdlog/fmt/fmt.h>
-
 #include <algorithm>
 
 namespace sc {
@@ -69,7 +67,7 @@ void Offload::forward_loss(const Batch& batch, at::Tensor& sums) {
 void Offload::fetch_params(int unit) {
   for (const std::size_t i : optimizer_->pieces_of(unit)) {
     if (const std::shared_ptr<const HostPiece> work = optimizer_->wait(i, due()))
-      context_.timeline.add(fmt::format("AdamW, unit {}", unit), work->began_at(), work->ended_at());
+      context_.timeline.add({Pass::update, unit}, work->began_at(), work->ended_at());
     Ticket ticket = send_params(i);
     optimizer_->sent(i, ticket.end());
     if (!options_.overlap) ticket.wait();

@@ -41,6 +41,8 @@ MemoryPlan OffloadPlans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
+Contents OffloadPlans::contents(const RunShape& shape) const { return contents_of_device(shape, options_); }
+
 CommPlan OffloadPlans::comm_plan(const RunShape& shape) const { return plan_operations(shape, options_); }
 Facts OffloadPlans::facts(const RunShape& shape) const { return facts_of_host(shape, options_); }
 std::string OffloadPlans::predict(const RunShape& shape) const { return updates_in_words(shape, options_); }

@@ -15,6 +15,7 @@ class OffloadPlans final : public PlansWith<OffloadPlans, OffloadOptions> {
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Contents contents(const RunShape& shape) const override;
   [[nodiscard]] Facts facts(const RunShape& shape) const override;
   [[nodiscard]] std::string predict(const RunShape& shape) const override;
 

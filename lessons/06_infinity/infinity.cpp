@@ -1,7 +1,5 @@
 #include "infinity.h"
 
-#include <spdlog/fmt/fmt.h>
-
 #include <algorithm>
 
 namespace sc {
@@ -133,7 +131,7 @@ void Infinity::finish_update(int unit) {
   for (const std::size_t i : optimizer_->pieces_of(unit)) {
     land_gradients(i);
     if (const std::shared_ptr<const HostPiece> work = wait_updated(i))
-      context_.timeline.add(fmt::format("AdamW, unit {}", unit), work->began_at(), work->ended_at());
+      context_.timeline.add({Pass::update, unit}, work->began_at(), work->ended_at());
     if (!to_send(i)) continue;
     Ticket ticket = send_params(i);
     optimizer_->sent(i, ticket.end());

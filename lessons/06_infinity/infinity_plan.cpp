@@ -109,6 +109,13 @@ MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
 
 // An optimizer's on the host, and each piece's states once each way over the disk. Parameters that do not
 // stay on the device come with each gather; from the disk, to which they go once.
+Contents InfinityPlans::contents(const RunShape& shape) const {
+  Contents contents = contents_of_device(shape, options_);
+  contents.states = Extent::free;  // on the disk
+  if (options_.params_at != ParamsAt::device) contents.parameters = Extent::free;
+  return contents;
+}
+
 CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan = plan_operations(shape, options_);
   const ParamLayout layout = layout_of(shape);

@@ -35,6 +35,7 @@ class InfinityPlans final : public PlansWith<InfinityPlans, InfinityOptions> {
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Contents contents(const RunShape& shape) const override;
   [[nodiscard]] Facts facts(const RunShape& shape) const override;
   [[nodiscard]] std::string predict(const RunShape& shape) const override;
 

@@ -45,6 +45,10 @@ Facts PipelinePlans::facts(const RunShape& /*shape*/) const {
   return {.links = {.message_ms = options_.link_ms}, .smaller = {"states=sharded", "schedule=1f1b chunks=1"}};
 }
 
+Contents PipelinePlans::contents(const RunShape& shape) const {
+  return contents_of(share_of(shape, options_));
+}
+
 MemoryPlan PipelinePlans::memory_plan(const RunShape& shape) const {
   refuse_other_reduce_dtype(shape);
   MemoryPlan plan;

@@ -39,6 +39,7 @@ class PipelinePlans final : public PlansWith<PipelinePlans, PipelineOptions> {
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Contents contents(const RunShape& shape) const override;
   [[nodiscard]] Division division(WorldSize world) const override;
   [[nodiscard]] Facts facts(const RunShape& shape) const override;
   [[nodiscard]] std::string predict(const RunShape& shape) const override;

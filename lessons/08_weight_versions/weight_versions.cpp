@@ -29,6 +29,7 @@ void WeightVersions::execute(const std::vector<Action>& actions, std::span<const
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const Action& a = actions[i];
     const Slot slot = slots_.next(a);
+    context_.timeline.has_versions(static_cast<int>(slots_.versions().size()));
     context_.timeline.comes_to(endless_.share.in_words(i, a));
     switch (a.kind) {
       case Kind::receive_activation:

@@ -66,6 +66,10 @@ CommPlan WeightVersionsPlans::comm_plan(const RunShape& shape) const {
   return plan;
 }
 
+Contents WeightVersionsPlans::contents(const RunShape& shape) const {
+  return contents_of(Endless(shape, options_).share);
+}
+
 Division WeightVersionsPlans::division(WorldSize world) const { return {.stages = to_int(world)}; }
 
 namespace {

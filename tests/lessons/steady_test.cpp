@@ -323,7 +323,7 @@ Timetable timetable_of_marks(const VersionOptions& options, const std::string& l
     const Timeline::Clock::time_point zero{std::chrono::hours(1)};
     const auto at = [&](double ms) { return zero + std::chrono::microseconds(std::llround(1e3 * ms)); };
     for (std::int64_t t = 1; t <= last_window; ++t) {
-      timeline.begin_step(kSince + t, false);
+      timeline.begin_step(kSince + t, {});
       const double begins = kBegins[t];
       const std::vector<Marked>& marks = stage == 0 ? kStage0 : kStage1;
       auto mark = marks.begin();

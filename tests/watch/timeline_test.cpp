@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 TEST(Timeline, KeepsTheSpansOfTheStepsThatItIsAskedFor) {
   Timeline timeline;
   { const auto before = timeline.mark("before"); }
-  timeline.begin_step(4, true);
+  timeline.begin_step(4, {.drawn = true});
   {
     const auto outer = timeline.mark("outer");
     const auto inner = timeline.mark("inner");
@@ -33,7 +33,7 @@ TEST(Timeline, KeepsTheSpansOfTheStepsThatItIsAskedFor) {
 TEST(Timeline, CountsMicroBatchesOfAStep) {
   Timeline timeline;
   for (int step = 0; step < 2; ++step) {
-    timeline.begin_step(step, true);
+    timeline.begin_step(step, {.drawn = true});
     for (int j = 0; j < 2; ++j) {
       timeline.begin_micro_batch();
       const auto mark = timeline.mark(Pass::forward, 3);
@@ -56,7 +56,7 @@ TEST(Timeline, KeepsTheLastStepsWhereSomebodyAsks) {
   timeline.keep_recent(2);
   EXPECT_TRUE(timeline.keeps_recent());
   for (int step = 0; step < 5; ++step) {
-    timeline.begin_step(step, step == 1);
+    timeline.begin_step(step, {.drawn = step == 1});
     const auto mark = timeline.mark("F" + std::to_string(step));
     timeline.end_step();
   }
@@ -72,7 +72,7 @@ TEST(Timeline, KeepsTheLastStepsWhereSomebodyAsks) {
 TEST(Timeline, TakesWhatOtherThreadsDid) {
   Timeline timeline;
   timeline.add("before", {}, {});
-  timeline.begin_step(2, true);
+  timeline.begin_step(2, {.drawn = true});
   timeline.add("AdamW", Timeline::Clock::time_point(1s), Timeline::Clock::time_point(3s));
   timeline.end_step();
   ASSERT_EQ(timeline.drawn().size(), 1u);
@@ -104,7 +104,7 @@ class Passed : public GpuMoment {
 TEST(Timeline, OfAGpuAreItsOwnTimesOnTheHostsClock) {
   std::chrono::nanoseconds now = 350ns;
   Timeline timeline;
-  timeline.begin_step(0, true,
+  timeline.begin_step(0, {.drawn = true},
                       Timeline::GpuClock{{std::make_shared<Passed>(100ns), Timeline::Clock::time_point(1s)},
                                          [&] { return std::make_shared<Passed>(now); }});
   {

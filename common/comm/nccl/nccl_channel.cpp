@@ -114,7 +114,7 @@ void NcclChannel::begin_join(const ncclUniqueId& id, int rank, int ranks) {
 
 void NcclChannel::begin(const EventLease& start, const Call& call) {
   SC_CHECK(cudaStreamWaitEvent(stream(), start.get(), 0));
-  if (group_->trace) began_ = mark(stream(), *group_->moments);
+  if (group_->traces()) began_ = mark(stream(), *group_->moments);
   call_nccl([&] { return call(comm_, stream()); });
 }
 
@@ -139,7 +139,7 @@ bool NcclChannel::accepted() {
 // for.
 NcclEnd NcclChannel::end() {
   NcclEnd end{group_->events->lease(), std::move(began_), {}};
-  if (group_->trace) end.ended = mark(stream(), *group_->moments);
+  if (group_->traces()) end.ended = mark(stream(), *group_->moments);
   SC_CHECK(cudaEventRecord(end.event.get(), stream()));
   return end;
 }

@@ -26,7 +26,8 @@ struct NcclGroup {
   Rank rank{0};
   WorldSize world{1};
   std::chrono::milliseconds limit{0};
-  bool trace = false;  // mark where operations begin and end
+  std::shared_ptr<const std::atomic<bool>> trace = {};  // true: mark where operations begin and end
+  [[nodiscard]] bool traces() const { return trace && *trace; }
   std::shared_ptr<EventPool> events = std::make_shared<EventPool>();
   std::shared_ptr<EventPool> moments = std::make_shared<EventPool>(EventPool::Kind::timed);
   std::atomic<bool> aborted = false;

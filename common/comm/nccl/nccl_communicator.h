@@ -21,7 +21,8 @@ struct NcclOptions {
   /// How long NCCL may take to accept an operation or to connect. The watchdog's limit is shorter and its
   /// message better; this one is for programs without.
   std::chrono::milliseconds limit{120'000};
-  bool trace = false;  // also measure when operations run (gpu_moment.h); waits are measured always
+  /// While it is true: also measure when operations run (gpu_moment.h); waits are measured always. Null: never.
+  std::shared_ptr<const std::atomic<bool>> trace = {};
   /// Messages between GPUs of one host go by copy engine, where the other side's memory can be opened. All ranks
   /// say the same.
   bool messages_by_copy = true;

@@ -127,7 +127,7 @@ NcclEnd PeerChannel::issue(const EventLease& start, const at::Tensor& tensor) {
   const cudaStream_t stream = stream_.get();
   NcclEnd end{group_->events->lease(), {}, {}};
   SC_CHECK(cudaStreamWaitEvent(stream, start.get(), 0));
-  if (group_->trace) end.began = mark(stream, *group_->moments);
+  if (group_->traces()) end.began = mark(stream, *group_->moments);
   char* data = const_cast<char*>(static_cast<const char*>(tensor.const_data_ptr()));
   const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
   for (std::int64_t begin = 0; begin < bytes; begin += kSlotBytes) {
@@ -141,7 +141,7 @@ NcclEnd PeerChannel::issue(const EventLease& start, const at::Tensor& tensor) {
     require(memory.write(stream, word, sends_ ? 1 : 0, CU_STREAM_WRITE_VALUE_DEFAULT),
             "cuStreamWriteValue32");
   }
-  if (group_->trace) end.ended = mark(stream, *group_->moments);
+  if (group_->traces()) end.ended = mark(stream, *group_->moments);
   SC_CHECK(cudaEventRecord(end.event.get(), stream));
   return end;
 }

@@ -1,0 +1,246 @@
+#include "common/records/page.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace sc {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using At = OpSpan::Clock::time_point;
+constexpr std::size_t kMostSteps = 2'000;  // rows of the curves
+
+// Of the host's clock, to a tenth; rank 0 subtracts where the page begins.
+double us(At at) { return std::chrono::duration<double, std::micro>(at.time_since_epoch()).count(); }
+Json us(const std::optional<At>& at) { return at ? Json(us(*at)) : Json(-1); }
+double rounded(double us) { return std::round(us * 10) / 10; }
+
+std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+// What is left of a span while it did not wait.
+std::vector<std::pair<At, At>> without_waits(const Timeline::Span& span,
+                                             const std::vector<OpSpan>& operations) {
+  std::vector<std::pair<At, At>> waits, left;
+  for (const OpSpan& op : operations)
+    if (op.wait_began && op.wait_ended && *op.wait_began<span.end&& * op.wait_ended> span.begin)
+      waits.emplace_back(*op.wait_began, *op.wait_ended);
+  std::ranges::sort(waits);
+  At from = span.begin;
+  for (const auto& [began, ended] : waits) {
+    if (began > from) left.emplace_back(from, began);
+    from = std::max(from, ended);
+  }
+  if (from < span.end) left.emplace_back(from, span.end);
+  return left;
+}
+
+Json spans_of(const RankMarks& marks) {
+  Json rows = Json::array();
+  for (const Timeline::Span& span : marks.spans) {
+    if (!span.computed) continue;
+    const Computed& c = *span.computed;
+    const auto add = [&](const char* lane, At begin, At end) {
+      rows.push_back(
+          {lane, name_of(c.pass), c.unit, c.micro_batch, us(begin), us(end) - us(begin), span.name});
+    };
+    if (span.on_host) {
+      add("host", span.begin, span.end);
+    } else {
+      for (const auto& [begin, end] : without_waits(span, marks.operations)) add("compute", begin, end);
+    }
+  }
+  return rows;
+}
+
+Json operations_of(const RankMarks& marks) {
+  Json rows = Json::array();
+  for (const OpSpan& op : marks.operations) {
+    const bool waited = op.wait_began && op.wait_ended && *op.wait_ended > *op.wait_began;
+    rows.push_back({name_of(op.op.kind), name_of(op.op.purpose), op.op.unit, op.peer ? to_int(*op.peer) : -1,
+                    bytes_of(op.op.elements, op.op.dtype).value(), op.sent.value(), us(op.issued),
+                    us(op.began), us(op.ended), waited ? us(op.wait_began) : Json(-1),
+                    waited ? us(op.wait_ended) : Json(-1), op.step});
+  }
+  return rows;
+}
+
+Json holds_of(const RankMarks& marks) {
+  constexpr const char* kLetters[] = {"P", "G", "O", "A"};
+  Json rows = Json::array();
+  for (const Holding& h : marks.holdings) {
+    Json row = {us(h.at), kLetters[static_cast<int>(h.what)], h.unit, name_of(h.extent)};
+    if (h.copies != 1) row.push_back(h.copies);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Json buffers_of(const MemoryPlan& plan) {
+  Json rows = Json::array();
+  for (const MemoryPlan::Item& item : plan.items())
+    rows.push_back({name_of(item.purpose), name_of(item.place), item.name, item.formula, item.bytes.value()});
+  return rows;
+}
+
+Json limits_of(const Contents& contents) {
+  Json limits = Json::object();
+  const auto add = [&](const char* name, const std::optional<int>& most) {
+    if (most) limits[name] = *most;
+  };
+  add("gradients_whole", contents.most_gradients);
+  add("parameters_whole", contents.most_parameters);
+  add("sets", contents.most_sets);
+  add("versions", contents.most_versions);
+  return limits;
+}
+
+// The columns of the steps, thinned.
+Json steps_of(const Json& record) {
+  Json steps = Json::object();
+  const Json& all = record["steps"];
+  const std::size_t rows = all["step"].size(), every = (rows + kMostSteps - 1) / kMostSteps;
+  for (const char* key : {"step", "loss", "lr", "grad_norm", "tokens", "seconds", "waited_seconds"}) {
+    steps[key] = Json::array();
+    for (std::size_t row = 0; row < rows; ++row)
+      if (row % std::max<std::size_t>(1, every) == 0 || row + 1 == rows) steps[key].push_back(all[key][row]);
+  }
+  steps["validation"] = Json::array();
+  if (const auto column = all.find("validation_loss"); column != all.end())
+    for (std::size_t row = 0; row < rows; ++row)
+      if ((*column)[row].is_number()) steps["validation"].push_back({all["step"][row], (*column)[row]});
+  return steps;
+}
+
+void shift(Json& time, double origin) {
+  if (time.get<double>() >= 0) time = rounded(time.get<double>() - origin);
+}
+
+// Times from the page's beginning on.
+void shift_all(Json& rank, double origin) {
+  for (Json& begin : rank["begins"]) shift(begin, origin);
+  for (Json& span : rank["spans"]) shift(span[4], origin), span[5] = rounded(span[5].get<double>());
+  for (Json& op : rank["operations"])
+    for (std::size_t i = 6; i <= 10; ++i) shift(op[i], origin);
+  for (Json& hold : rank["holds"]) shift(hold[0], origin);
+}
+
+std::size_t marks_in(const Json& ranks) {
+  std::size_t marks = 0;
+  for (const Json& rank : ranks) marks += rank["spans"].size() + rank["operations"].size();
+  return marks;
+}
+
+void keep_first_step(Json& marks) {
+  const Json first = marks["steps"][0];
+  marks["steps"] = {first};
+  for (Json& rank : marks["ranks"]) {
+    const double end = rank["begins"][1].get<double>();
+    const auto erase = [](Json& rows, auto&& gone) {
+      rows.erase(std::remove_if(rows.begin(), rows.end(), gone), rows.end());
+    };
+    rank["begins"] = {rank["begins"][0]};
+    erase(rank["spans"], [&](const Json& span) { return span[4].get<double>() >= end; });
+    erase(rank["operations"], [&](const Json& op) { return op[11] != first; });
+    erase(rank["holds"], [&](const Json& hold) { return hold[0].get<double>() >= end; });
+  }
+}
+
+void leave_out(Json& marks) {
+  std::string& left_out = marks["left_out"].get_ref<std::string&>();
+  const auto too_many = [&] { return marks_in(marks["ranks"]) > kMostMarks; };
+  if (too_many() && marks["steps"].size() > 1) {
+    keep_first_step(marks);
+    left_out += "One step is shown: two have more marks than a page has room for. ";
+  }
+  if (!too_many() || marks["ranks"].size() <= 3) return;
+  const Json all = marks["ranks"];
+  marks["ranks"] = {all.front(), all[1], all.back()};
+  left_out += "The first, the second and the last rank are shown. ";
+}
+
+// Takes what is no mark out of the ranks' parts.
+Json marks_of(Json ranks, Json& data) {
+  double origin = INFINITY;
+  bool several_hosts = false;
+  const Json& hosts = data["record"]["ranks"];
+  for (const Json& host : hosts) several_hosts |= host["host"] != hosts[0]["host"];
+  Json marks = {{"steps", ranks[0]["steps"]}, {"left_out", ""}, {"ranks", Json::array()}};
+  for (Json& rank : ranks) {
+    data["buffers"].push_back(rank["buffers"]);
+    for (const auto& [name, most] : rank["limits"].items()) data["limits"][name].push_back(most);
+    if (!rank["begins"].empty()) origin = std::min(origin, rank["begins"][0].get<double>());
+  }
+  if (!std::isfinite(origin)) return Json::object();
+  if (const std::string why = ranks[0]["unknown"]; !why.empty())
+    marks["left_out"] = "What is held at a moment is not shown: " + why + ". ";
+  if (several_hosts) marks["left_out"] = "Hosts have clocks of their own: compare times within one. ";
+  for (Json& rank : ranks) {
+    for (const char* key : {"steps", "buffers", "limits", "unknown"}) rank.erase(key);
+    shift_all(rank, origin);
+    marks["ranks"].push_back(std::move(rank));
+  }
+  leave_out(marks);
+  return marks;
+}
+
+Json data_of(const Page& page) {
+  Json record = Json::parse(line_of(page.record)), data;
+  data["format"] = 1;
+  data["lesson"] = page.record.lesson;
+  data["question"] = page.question;
+  data["steps"] = steps_of(record);
+  record.erase("steps");
+  if (record.contains("timetable")) record["timetable"].erase("ranks");
+  data["record"] = std::move(record);
+  const int last = page.layout.last_unit();
+  for (int unit = 0; unit <= last; ++unit) {
+    std::string name = unit_in_words(unit, last);
+    if (name.starts_with("the ")) name.erase(0, 4);
+    data["units"].push_back(name);
+    const UnitLayout& u = page.layout.unit(unit);
+    data["sizes"].push_back(u.sharded_size + u.whole_size);
+  }
+  data["buffers"] = Json::array();
+  data["limits"] = Json::object();
+  Json ranks = Json::array();
+  for (const std::string& rank : page.ranks) ranks.push_back(Json::parse(rank));
+  data["marks"] = marks_of(std::move(ranks), data);
+  return data;
+}
+
+}  // namespace
+
+std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents, const MemoryPlan& plan) {
+  Json json = {{"rank", to_int(rank)},
+               {"unknown", contents.unknown},
+               {"steps", Json::array()},
+               {"begins", Json::array()}};
+  for (const RankMarks::Step& step : marks.steps)
+    json["steps"].push_back(step.step), json["begins"].push_back(us(step.begin));
+  json["spans"] = spans_of(marks);
+  json["operations"] = operations_of(marks);
+  json["holds"] = holds_of(marks);
+  json["limits"] = limits_of(contents);
+  json["buffers"] = buffers_of(plan);
+  return line_of(json);
+}
+
+std::string html_of(const Page& page, const std::string& frame) {
+  const std::string slot = R"(<script id="data" type="application/json">{}</script>)";
+  const std::size_t at = frame.find(slot);
+  if (at == std::string::npos) throw std::runtime_error("the template has no place for data");
+  const std::size_t hole = at + slot.find("{}");
+  std::string html = frame.substr(0, hole);
+  for (const char c : line_of(data_of(page))) {
+    if (c == '<') {
+      html += "\\u003c";
+    } else {
+      html += c;
+    }
+  }
+  return html + frame.substr(hole + 2);
+}
+
+}  // namespace sc

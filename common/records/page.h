@@ -1,0 +1,43 @@
+// page.html: what a run leaves to look at. A committed template with one line of data (common/records/page/). No torch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/memory/plan.h"
+#include "common/model/param_layout.h"
+#include "common/records/record.h"
+#include "common/watch/contents.h"
+
+namespace sc {
+
+/// What one rank did in the marked steps, and what it had planned to hold.
+struct RankMarks {
+  struct Step {
+    std::int64_t step = 0;
+    OpSpan::Clock::time_point begin;
+  };
+  std::vector<Step> steps;
+  std::vector<Timeline::Span> spans;
+  std::vector<OpSpan> operations;  // of these steps
+  std::vector<Holding> holdings;
+};
+
+/// A rank's part of a page, for rank 0: a JSON object.
+std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents, const MemoryPlan& plan);
+
+/// Spans and operations of all ranks that a page has room for. Of more it has one step, then the first, the second and the
+/// last rank; and says so.
+inline constexpr std::size_t kMostMarks = 5'000;
+
+struct Page {
+  std::string question;  // the lesson's
+  const RunRecord& record;
+  const ParamLayout& layout;
+  const std::vector<std::string>& ranks;  // text_of() of each
+};
+/// The page.
+///   Errors  std::runtime_error: `frame` is not the template
+std::string html_of(const Page& page, const std::string& frame);
+
+}  // namespace sc
