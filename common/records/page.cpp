@@ -41,9 +41,9 @@ Json spans_of(const RankMarks& marks) {
   for (const Timeline::Span& span : marks.spans) {
     if (!span.computed) continue;
     const Computed& c = *span.computed;
+    const int unit = span.name.empty() ? c.unit : kNoUnit;  // an action is of all units of its part
     const auto add = [&](const char* lane, At begin, At end) {
-      rows.push_back(
-          {lane, name_of(c.pass), c.unit, c.micro_batch, us(begin), us(end) - us(begin), span.name});
+      rows.push_back({lane, name_of(c.pass), unit, c.micro_batch, us(begin), us(end) - us(begin), span.name});
     };
     if (span.on_host) {
       add("host", span.begin, span.end);

@@ -107,11 +107,7 @@ const StepRecord* Observer::record(const StepResult& result) {
   comm_.record().read_gpu_times();
   const auto waited = std::chrono::duration<double>(comm_.record().waited()).count();
   // A step takes what it takes, whenever its result comes.
-  if (times_.emplace(step_, Times{seconds_of(now - began_), waited}).second && job_.traces(step_)) trace(now);
-  if (job_.marks(step_)) {
-    if (graph_replays()) seen_.timeline.replayed(step_);
-    seen_.files.mark_step({step_, began_});
-  }
+  if (times_.emplace(step_, Times{seconds_of(now - began_), waited}).second) draw(now);
   if (!host_sums.defined()) return nullptr;
   const double* sums = host_sums.const_data_ptr<double>();
   StepRecord record;
@@ -131,7 +127,13 @@ const StepRecord* Observer::record(const StepResult& result) {
   return &steps_.emplace_back(record);
 }
 
-void Observer::trace(Clock::time_point ended) {
+// For the page and the trace, where they want this step.
+void Observer::draw(Clock::time_point ended) {
+  if (job_.marks(step_)) {
+    if (graph_replays()) seen_.timeline.replayed(step_);
+    seen_.files.mark_step({step_, began_});
+  }
+  if (!job_.traces(step_)) return;
   Trace::Step traced{step_, began_, ended, {}};
   if (on_gpu()) {
     const auto gpu_ended = gpu_began_.on_host(*gpu_ended_);

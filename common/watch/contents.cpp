@@ -32,6 +32,18 @@ class Effects {
   }
   [[nodiscard]] const std::vector<Effect>& all() const { return all_; }
 
+  // Sets of a unit's activations that are there when the first step begins: forward of these micro-batches is over.
+  [[nodiscard]] int sets_before(int unit) const {
+    std::optional<int> forward, backward;
+    for (const Timeline::Span& span : happened_.spans) {
+      if (!span.computed || span.on_host || span.computed->micro_batch < 0) continue;
+      const std::vector<int> units = units_of(span.computed->unit, !span.name.empty());
+      if (std::ranges::find(units, unit) == units.end()) continue;
+      if (span.computed->pass == Pass::forward) forward = forward.value_or(span.computed->micro_batch);
+      if (ends_backward(span.computed->pass)) backward = backward.value_or(span.computed->micro_batch);
+    }
+    return forward && backward ? std::max(0, *forward - *backward) : 0;
+  }
   // All units that a span or a change speaks of: its own, or those of the part that it lies in, or of all parts.
   [[nodiscard]] std::vector<int> units_of(int unit, bool whole_part) const {
     std::vector<int> units;
@@ -137,16 +149,6 @@ void apply(const Effect& effect, Holding& cell) {
   cell.extent = cell.copies > 0 ? Extent::whole : Extent::free;
 }
 
-// Begun before the first step and not given up yet: as many as are taken away before they were added.
-int sets_there(const std::vector<Effect>& effects, int unit) {
-  int now = 0, least = 0;
-  for (const Effect& effect : effects) {
-    if (effect.what == Content::activations && effect.unit == unit)
-      least = std::min(least, now += effect.more);
-  }
-  return -least;
-}
-
 }  // namespace
 
 std::string_view name_of(Extent extent) {
@@ -167,7 +169,7 @@ std::vector<Holding> holdings_of(const Contents& contents, const HeldModel& mode
     rest(Content::parameters, unit, contents.parameters);
     rest(Content::states, unit, contents.states);
     rest(Content::gradients, unit, Extent::free);
-    const int sets = sets_there(effects.all(), unit);
+    const int sets = effects.sets_before(unit);
     rest(Content::activations, unit, sets > 0 ? Extent::whole : Extent::free, sets);
   }
   std::vector<Holding> rows;

@@ -1,10 +1,17 @@
-"""What a trace shows has names: every operation the one that the plan gives it, and every pass a unit and a micro-batch."""
+"""What a trace shows has names: every operation the one that the plan gives it, and every pass a unit and a micro-batch. The page of
+the same run finds nothing wrong with itself, in a browser where there is one."""
 import collections
 import json
+import os
+import pathlib
 import re
+import sys
 import unittest
 
 import support
+
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "records"))
+from page_browser import CHROMIUM, browse
 
 STEP = 2  # of three: the first one differs in lessons 05 and 06, the last one is followed by an evaluation
 SETTINGS = {"00_one_device": (), "07_pipeline": ("--set", "batch.micro=3"), "08_weight_versions": ("--set", "model.tied=off", "--set", "batch.micro=3")}
@@ -21,6 +28,24 @@ def events_of(trace, step):
 
 
 class Names(unittest.TestCase):
+    def test_a_page_that_cannot_be_written_is_a_warning(self):
+        for flags, warned in (((), 1), (("--page", "off"), 0)):
+            out = support.new_path("out")
+            os.makedirs(out + "/page.html/in the way")
+            ended = support.run("01_data_parallel", 2, "--steps", "3", "--out", out, *flags)
+            self.assertEqual(ended.code, 0, ended)
+            self.assertEqual(ended.out.count("page.html") + ended.err.count("page.html"), warned, ended)
+            self.assertTrue(support.record(out)["as_predicted"])
+
+    def test_marks_change_no_bit(self):
+        losses = []
+        for page in ("on", "off"):
+            out = support.new_path("out")
+            self.assertEqual(support.run("04_zero3", 2, "--steps", "5", "--page", page, "--out", out).code, 0)
+            losses.append((support.record(out)["steps"]["loss"], os.path.exists(out + "/page.html")))
+        self.assertEqual(losses[0][0], losses[1][0])
+        self.assertEqual([there for _, there in losses], [True, False])
+
     def test_of_every_lesson(self):
         for lesson in LESSONS:
             with self.subTest(lesson=lesson):
@@ -44,8 +69,21 @@ class Names(unittest.TestCase):
         self.assertEqual(operations, expected)
         for name in operations:
             self.assertRegex(name, r"\A\w+ of .* \([\d,]+ \w+\)\Z")  # each carries something
+        self.check_page(lesson, out + "/page.html", plan)
         if lesson < "07":
             self.check_passes([e["name"] for e in inside if e["cat"] == "compute"], len(plan["units"]) - 2, plan["micro_batches"])
+
+    def check_page(self, lesson, page, plan):
+        text = pathlib.Path(page).read_text(encoding="utf-8")
+        self.assertLess(len(text), 1_000_000)
+        data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text).group(1))
+        self.assertEqual((data["lesson"], data["units"][0], len(data["units"])), (lesson, "embedding", len(plan["units"])))
+        marks = data["marks"]
+        self.assertEqual((marks["steps"], marks["left_out"], len(marks["ranks"])), ([2, 3], "", plan["world"]))
+        for rank in marks["ranks"]:
+            self.assertTrue(rank["spans"] and rank["holds"], (lesson, rank["rank"]))
+        if CHROMIUM:
+            self.assertEqual(json.loads(browse(text)["selftest"])["faults"], [], lesson)
 
     def check_passes(self, names, blocks, micro_batches):
         self.assertNotIn("compute", names)

@@ -71,13 +71,35 @@ TEST(Timeline, KeepsTheLastStepsWhereSomebodyAsks) {
 
 TEST(Timeline, TakesWhatOtherThreadsDid) {
   Timeline timeline;
-  timeline.add("before", {}, {});
+  timeline.add({Pass::update, 0}, {}, {});
   timeline.begin_step(2, {.drawn = true});
-  timeline.add("AdamW", Timeline::Clock::time_point(1s), Timeline::Clock::time_point(3s));
+  timeline.add({Pass::update, 3}, Timeline::Clock::time_point(1s), Timeline::Clock::time_point(3s));
   timeline.end_step();
   ASSERT_EQ(timeline.drawn().size(), 1u);
-  EXPECT_EQ(timeline.drawn()[0].name, "AdamW");
+  EXPECT_EQ(timeline.drawn()[0].computed->unit, 3);
+  EXPECT_TRUE(timeline.drawn()[0].on_host);
   EXPECT_EQ(timeline.drawn()[0].end - timeline.drawn()[0].begin, 2s);
+}
+
+TEST(Timeline, AMarkedStepKeepsChangesAndAReplayedOneIsTakenEachTime) {
+  Timeline timeline;
+  timeline.gives_up_params(1);  // nobody asked
+  timeline.begin_step(2, {.marked = true});
+  {
+    const auto mark = timeline.mark(Pass::forward, 4);
+    timeline.gives_up_params(-1);
+    timeline.gives_up_params(3);
+  }
+  timeline.end_step();
+  EXPECT_TRUE(timeline.marked().empty());
+  timeline.replayed(2);
+  timeline.replayed(3);
+  timeline.settle();
+  ASSERT_EQ(timeline.marked().size(), 2u);
+  EXPECT_EQ(timeline.marked()[1].step, 3);
+  ASSERT_EQ(timeline.changes().size(), 2u);
+  EXPECT_EQ(timeline.changes()[0].unit, 3);
+  EXPECT_TRUE(timeline.drawn().empty());
 }
 
 TEST(Timeline, SaysWhatComesNext) {
