@@ -55,6 +55,25 @@ void refuse_without_kernels(int index) {
                    "a driver of this CUDA or a newer one; common/setup/doctor.sh shows both");
 }
 
+// Of the graph that the current stream captures.
+GraphNodes nodes_of_capture() {
+  cudaStreamCaptureStatus status{};
+  cudaGraph_t graph = nullptr;
+  SC_CHECK(cudaStreamGetCaptureInfo(c10::cuda::getCurrentCUDAStream(), &status, nullptr, &graph, nullptr,
+                                    nullptr, nullptr));
+  std::size_t count = 0;
+  SC_CHECK(cudaGraphGetNodes(graph, nullptr, &count));
+  std::vector<cudaGraphNode_t> nodes(count);
+  SC_CHECK(cudaGraphGetNodes(graph, nodes.data(), &count));
+  GraphNodes of{static_cast<std::int64_t>(count), 0};
+  for (const cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type{};
+    SC_CHECK(cudaGraphNodeGetType(node, &type));
+    of.events += type == cudaGraphNodeTypeEventRecord ? 1 : 0;
+  }
+  return of;
+}
+
 }  // namespace
 
 struct Gpu::State {
@@ -64,6 +83,7 @@ struct Gpu::State {
   c10::cuda::CUDAStream stream;
   c10::cuda::CUDAStreamGuard guard;
   std::unique_ptr<at::cuda::CUDAGraph> graph;
+  std::optional<GraphNodes> nodes;
   std::vector<AllocatorCheck::Part> beside;
 };
 
@@ -132,8 +152,11 @@ void Gpu::capture(const std::function<void()>& step) {
   state_->graph = std::make_unique<at::cuda::CUDAGraph>();
   state_->graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
   step();
+  state_->nodes = nodes_of_capture();
   state_->graph->capture_end();
 }
+
+std::optional<GraphNodes> Gpu::graph_nodes() const { return state_->nodes; }
 
 bool Gpu::captured() const { return state_->graph != nullptr; }
 

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,8 @@ class Gpu {
   /// Captures what `step` enqueues on the current stream, instead of running it. Once.
   void capture(const std::function<void()>& step);
   [[nodiscard]] bool captured() const;
+  /// Of the last one that was captured; empty: none was.
+  [[nodiscard]] std::optional<GraphNodes> graph_nodes() const;
   /// Forgets it. The communicators whose operations it holds end after this.
   void drop_graph() noexcept;
   /// Enqueues it again.

@@ -20,6 +20,7 @@ void Gpu::note_beside_allocator(const std::string&, Bytes) { refuse_without_gpu_
 const std::vector<AllocatorCheck::Part>& Gpu::beside_allocator() const { refuse_without_gpu_code(); }
 void Gpu::capture(const std::function<void()>&) { refuse_without_gpu_code(); }
 bool Gpu::captured() const { refuse_without_gpu_code(); }
+std::optional<GraphNodes> Gpu::graph_nodes() const { refuse_without_gpu_code(); }
 void Gpu::drop_graph() noexcept {}
 void Gpu::replay() { refuse_without_gpu_code(); }
 struct GpuProfile::State {};

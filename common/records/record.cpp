@@ -233,6 +233,7 @@ Json json_of(const RunRecord& r) {
   json["flops"] = json_of(r.flops);
   if (r.profile) json["profile"] = json_of(*r.profile);
   if (r.allocator) json["allocator"] = json_of(*r.allocator);
+  if (r.graph) json["graph"] = {{"nodes", r.graph->all}, {"events", r.graph->events}};
   if (r.timetable) json["timetable"] = json_of(*r.timetable);
   add_what_was_given(json, r);
   for (const SaveRecord& save : r.saves)

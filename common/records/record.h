@@ -130,6 +130,7 @@ struct RunRecord {
   // Of rank 0, on GPUs; written, not read back.
   std::optional<Profile> profile;  // --profile
   std::optional<AllocatorCheck> allocator;
+  std::optional<GraphNodes> graph;
   std::optional<Timetable> timetable;       // written, not read back
   std::optional<ResumedFrom> resumed_from;  // written, not read back, as saves
   std::optional<FileRecord> init;           // --init; empty: none, or a record of before it was kept

@@ -22,6 +22,11 @@ struct Measured {
   CommPlan operations;  // of one training step
 };
 
+/// What a captured step consists of. An event is a moment that is measured, or an edge between streams.
+struct GraphNodes {
+  std::int64_t all = 0, events = 0;
+};
+
 /// A GPU: what LibTorch's allocator handed out at its peak, and windows (Communicator::window), beside what
 /// should be the sum of it.
 struct AllocatorCheck {

@@ -89,6 +89,7 @@ void set_outcome(RunRecord& record, const RunFiles::Outcome& outcome) {
   record.seconds = outcome.seconds;
   record.profile = outcome.profile;
   record.allocator = outcome.allocator;
+  record.graph = outcome.graph;
   record.timetable = outcome.timetable;
   record.saves = outcome.saves;
 }

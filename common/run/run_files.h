@@ -52,6 +52,7 @@ class RunFiles {
     double seconds = 0;  // from start to end
     std::optional<Profile> profile = {};
     std::optional<AllocatorCheck> allocator = {};
+    std::optional<GraphNodes> graph = {};
     std::optional<Timetable> timetable = {};
     std::vector<SaveRecord> saves = {};
   };

@@ -270,9 +270,10 @@ void Trainer::finish() {
   // one.
   if (!job_.line.save.empty()) save_weights_if_finite();
   if (profile_) finish_profile();
-  const Path written = records_.finish({observer_.steps(), validation_loss_, tested_, seconds(), profiled_,
-                                        claims_.allocator(), timetable_,
-                                        saver_ ? saver_->saves() : std::vector<SaveRecord>{}});
+  const Path written =
+      records_.finish({observer_.steps(), validation_loss_, tested_, seconds(), profiled_,
+                       claims_.allocator(), on_.gpu == nullptr ? std::nullopt : on_.gpu->graph_nodes(),
+                       timetable_, saver_ ? saver_->saves() : std::vector<SaveRecord>{}});
   if (speaks()) say_the_end(written);
 }
 
