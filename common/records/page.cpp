@@ -57,10 +57,12 @@ Json spans_of(const RankMarks& marks) {
 Json operations_of(const RankMarks& marks) {
   Json rows = Json::array();
   for (const OpSpan& op : marks.operations) {
+    // A graph's are issued by its launch, which the host knows of when they have begun.
+    const At issued = std::min(op.issued, op.began.value_or(op.issued));
     const bool waited = op.wait_began && op.wait_ended && *op.wait_ended > *op.wait_began;
     rows.push_back({name_of(op.op.kind), name_of(op.op.purpose), op.op.unit, op.peer ? to_int(*op.peer) : -1,
-                    bytes_of(op.op.elements, op.op.dtype).value(), op.sent.value(), us(op.issued),
-                    us(op.began), us(op.ended), waited ? us(op.wait_began) : Json(-1),
+                    bytes_of(op.op.elements, op.op.dtype).value(), op.sent.value(), us(issued), us(op.began),
+                    us(op.ended), waited ? us(op.wait_began) : Json(-1),
                     waited ? us(op.wait_ended) : Json(-1), op.step});
   }
   return rows;
