@@ -60,6 +60,8 @@ class RunFiles {
               std::span<const Timeline::Span> marks, RecordingCommunicator& comm);
   /// Rank 0, after gather(): where the trace lies; empty without one.
   [[nodiscard]] Path trace() const { return trace_; }
+  /// The same of the run's page.
+  [[nodiscard]] Path page() const { return {}; }
   /// Not collective. Writes the whole record and returns its path (rank 0).
   Path finish(const Outcome& outcome);
   /// Rank 0, after finish(): what was written.

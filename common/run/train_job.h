@@ -38,6 +38,10 @@ struct TrainJob {
   [[nodiscard]] std::int64_t checked_step() const { return first_step + kCheckedStep; }
   [[nodiscard]] std::int64_t traced_end() const { return first_step + kTracedSteps; }
   [[nodiscard]] bool traces(std::int64_t step) const { return line.trace && step < traced_end(); }
+  /// Whether its screen has room for text that nobody asked for: a cap may leave none for a second model.
+  [[nodiscard]] bool shows_text() const {
+    return !line.evaluation.sample && !line.verbose && !line.brief && !line.memory_cap;
+  }
   [[nodiscard]] bool profiles(std::int64_t step) const {
     return line.profile && step >= first_step + kWarmupSteps;
   }

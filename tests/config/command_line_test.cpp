@@ -155,7 +155,7 @@ TEST(CommandLine, RefusesWithTheFlagThatIsNear) {
        "cpu, cuda"},
       {{"--threads", "0"},
        "--threads 0: 0 is outside its range, 1 .. 1024\n  fix: --threads takes 1 .. 1024"},
-      {{"--sample", "0"},
+      {{"--sample", "-1"},
        "--sample 0: 0 is outside its range, 1 .. 1000000\n  fix: --sample takes 1 .. 1000000"},
       {{"--sample", "5", "--plan"},
        "--sample: it belongs to a run; --plan only predicts one\n  fix: leave one of them out"},
