@@ -128,8 +128,8 @@ std::string Trainer::losses() const {
                          : fmt::format("  loss {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss);
   if (validation_loss_) text += fmt::format(", validation {:.4f}{}", *validation_loss_, part_of_validation());
   if (tested_)
-    text += fmt::format(", test {:.4f} ({}, {} rows)", tested_->loss, tested_->text.file,
-                        human_count(tested_->rows));
+    text += fmt::format(", test {:.4f} (perplexity {:.4f}, {}, {} rows)", tested_->loss,
+                        std::exp(tested_->loss), shown(tested_->text.file), human_count(tested_->rows));
   text += " nats a token, " + human_seconds(seconds()) + "\n";
   if (const std::int64_t skipped = skipped_updates(steps); skipped > 0)
     text += fmt::format("  {} updates skipped: their gradient was not finite\n", skipped);

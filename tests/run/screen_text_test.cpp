@@ -18,18 +18,20 @@ using detail::TrainJob;
 struct Job {
   StrategyPlans strategy = lesson_plans_of("01_data_parallel", {});
   std::unique_ptr<Plans> plans = strategy.plans->with({});
-  AnyLesson lesson{.info = {.name = "01_data_parallel",
-                            .does = "each does its part",
-                            .next = {"02_next", "less memory"},
-                            .strategies = lesson_plans()},
+  AnyLesson lesson{.info = {.name = "01_data_parallel", .question = "Why?", .does = "each does its part"},
                    .plans = *plans,
                    .make = nullptr};
   Launch launch{.world = WorldSize{2}};
-  CommandLine line{.sources = {"/somewhere/configs/tiny.json", "", {}}};
+  CommandLine line;
   ResolvedConfig config;
   Facts facts;
   BatchPlan batch{.global = 12, .micro = 1, .data_parallel = 2, .accumulation = 6, .note = ""};
 
+  Job() {
+    lesson.info.next = {"02_next", "less memory"};
+    lesson.info.strategies = lesson_plans();
+    line.sources.workload_file = "/somewhere/configs/tiny.json";
+  }
   [[nodiscard]] std::string next() const {
     return format_next({lesson, launch, line, config, facts, batch, "", DeviceKind::cpu, OpsBackend::aten},
                        "runs/a/record.json");
