@@ -92,11 +92,15 @@ std::string text_of(const std::vector<Line>& lines, Look look) {
   return text;
 }
 
-// "15 all-reduces"
+// "15 checks"
+std::string counted(std::int64_t times, const std::string& what) {
+  return fmt::format("{} {}{}", human_count(times), what, times == 1 ? "" : "s");
+}
+
 std::string counted(std::int64_t times, CommKind kind) {
   std::string name(kind == CommKind::recv ? "receive" : name_of(kind));
   std::ranges::replace(name, '_', '-');
-  return fmt::format("{} {}{}", human_count(times), name, times == 1 ? "" : "s");
+  return counted(times, name);
 }
 
 std::int64_t count_of(const CommPlan& plan, Way way) {
@@ -167,6 +171,35 @@ std::string of_several(const std::vector<RankPlan>& ranks, std::int64_t alike, L
   for (std::size_t i = 0; i < ranks.size(); ++i)
     rows[i + 1].push_back(bar(cells_of(ranks[i].memory.total(), most), 0, look));
   return table(rows) + fmt::format("  and at most {} sent by a rank per step\n", human_bytes(sent));
+}
+
+// "18,164,048 bytes held, 8 purposes"
+std::string held_in_words(const MemoryPlan& memory) {
+  std::string text = human_count(memory.total().value()) + " bytes held";
+  for (const Place place : {Place::pinned, Place::host, Place::disk})
+    if (const Bytes bytes = memory.total(place); bytes.value() > 0)
+      text += fmt::format(", {} {}", human_count(bytes.value()),
+                          place == Place::pinned ? "pinned" : "on the " + std::string(name_of(place)));
+  std::int64_t purposes = 0;
+  for_each_purpose([&](Purpose purpose) {
+    Bytes bytes;
+    for_each_place([&](Place place) { bytes += memory.of(purpose, place); });
+    purposes += bytes.value() > 0 ? 1 : 0;
+  });
+  return text + ", " + counted(purposes, "purpose");
+}
+
+// "15 operations, 2,533,920 bytes sent"
+std::string moved_in_words(const CommPlan& plan, Rank rank) {
+  std::int64_t operations = 0;
+  for (const auto& entry : plan.count) operations += entry.second;
+  std::string text = counted(operations, "operation") + ", " +
+                     human_count(moved_bytes(plan, Way::wire, rank).value()) + " bytes sent";
+  for (const Way way : {Way::link, Way::disk})
+    if (const Bytes bytes = moved_bytes(plan, way, rank); bytes.value() > 0)
+      text += fmt::format(", {} {}", human_count(bytes.value()),
+                          way == Way::link ? "copied" : "read and written");
+  return text;
 }
 
 // What a stage does most of the time in each column of a timeline of `seconds`.
@@ -264,36 +297,13 @@ std::string format_predicted(const std::vector<RankPlan>& ranks, std::int64_t al
 
 std::string format_checks(const RankPlan& plan, Rank rank, const std::optional<AllocatorCheck>& allocator,
                           std::int64_t replicas, Look look) {
-  std::string held, moved;
-  for_each_place([&](Place place) {
-    if (const Bytes bytes = plan.memory.total(place); bytes.value() > 0 || place == Place::device)
-      held += fmt::format("{}{} {}", held.empty() ? "" : ", ", human_count(bytes.value()),
-                          place == Place::device   ? "bytes held"
-                          : place == Place::pinned ? "pinned"
-                                                   : "on the " + std::string(name_of(place)));
-  });
-  std::int64_t purposes = 0, operations = 0;
-  for_each_purpose([&](Purpose purpose) {
-    Bytes bytes;
-    for_each_place([&](Place place) { bytes += plan.memory.of(purpose, place); });
-    purposes += bytes.value() > 0 ? 1 : 0;
-  });
-  for (const auto& entry : plan.operations.count) operations += entry.second;
-  for (const Way way : {Way::link, Way::disk})
-    if (const Bytes bytes = moved_bytes(plan.operations, way, rank); bytes.value() > 0)
-      moved += fmt::format(", {} over the {}", human_count(bytes.value()), name_of(way));
   std::vector<std::pair<std::string, std::string>> rows = {
-      {fmt::format("{}, {} purposes", held, purposes), "as predicted"},
-      {fmt::format("{} operation{}, {} bytes sent{}", human_count(operations), operations == 1 ? "" : "s",
-                   human_count(moved_bytes(plan.operations, Way::wire, rank).value()), moved),
-       "as predicted"}};
+      {held_in_words(plan.memory), "as predicted"}, {moved_in_words(plan.operations, rank), "as predicted"}};
   if (allocator)
     rows.emplace_back(fmt::format("{} bytes allocated on the GPU", human_count(allocator->peak.value())),
                       fmt::format("predicted: {}{}", allocator->at_most ? "at most " : "",
                                   human_count(allocator->predicted().value())));
-  if (replicas > 0)
-    rows.emplace_back("replicas equal bit for bit",
-                      fmt::format("{} check{}", replicas, replicas == 1 ? "" : "s"));
+  if (replicas > 0) rows.emplace_back("replicas equal bit for bit", counted(replicas, "check"));
   std::size_t width = 0;
   for (const auto& row : rows) width = std::max(width, row.first.size());
   std::string text;

@@ -10,6 +10,7 @@
 #include "common/optim/grad_norm.h"
 #include "common/optim/lr_schedule.h"
 #include "common/run/resume.h"
+#include "common/run/screen_text.h"
 #include "common/storage/checkpoint/generations.h"
 
 namespace sc::detail {
@@ -29,8 +30,7 @@ Observer::Observer(const TrainJob& job, const Observed& observed)
                 {.total_steps = observed.shape.workload.steps,
                  .quiet = observed.shape.rank != Rank{0} || job.line.brief,
                  .terminal = on_terminal(),
-                 .bar = job.line.verbose ? std::nullopt
-                                         : std::optional(look_of(on_terminal(), process_environment())),
+                 .bar = job.line.verbose ? std::nullopt : std::optional(look_of(job.launch)),
                  .flops = observed.flops}) {
   seen_.world.set_last_acts(
       {.failed = [this](int exit_code, const std::string& text) { failed(exit_code, text); },

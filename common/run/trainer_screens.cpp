@@ -32,7 +32,7 @@ std::string Trainer::notes() const {
 void Trainer::announce() const {
   if (!speaks() || job_.line.brief) return;
   if (job_.line.verbose) return announce_all();
-  const Look look = look_of(on_terminal(), process_environment());
+  const Look look = look_of(job_.launch);
   std::cout << format_header(job_.lesson, shape_, job_.batch)
             << (on_.gpu == nullptr ? ""
                                    : "  GPU   " + describe_gpu(on_.gpu->facts(), shape_, job_.graph()) +
@@ -95,7 +95,7 @@ void Trainer::say_briefly(const Path& record) const {
 void Trainer::say_the_end(const Path& record) const {
   if (job_.line.brief) return say_briefly(record);
   if (job_.line.verbose) return say_all(record);
-  const Look look = look_of(on_terminal(), process_environment());
+  const Look look = look_of(job_.launch);
   std::cout << heading("MEASURED", look) << "\n" << checks(look) << losses();
   if (timetable_) {
     std::cout << format_timelines(*timetable_) << format_ages(timetable_->versions);

@@ -38,6 +38,13 @@ class Lines(support.ProcessTest):
             self.assertRegex(said, r"replicas equal bit for bit +2 checks\n")
         self.assertNotIn("replicas equal", self.said(LESSON, 2, *STEPS, "--set", "verify_replicas=0", "--out", support.new_path("out")))
 
+    def test_no_escape_codes_in_a_file(self):
+        """mpirun gives each rank a terminal."""
+        ended = support.run(LESSON, 2, *STEPS, "--out", support.new_path("out"), env=support.environment(TERM="xterm", LC_ALL="C.UTF-8"))
+        self.assertEqual(ended.code, 0, ended)
+        self.assertNotIn("\x1b", ended.out + ended.err)
+        self.assertTrue(ended.out.isascii(), ended)
+
     def test_the_next_command_runs(self):
         said = self.said(LESSON, 2, *STEPS, "--out", support.new_path("out"))
         words = re.search(r"\nNEXT  .*: lessons/(\w+)/run\.sh -n 2 (.*)\n", said)
