@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <ostream>
 #include <utility>
 
 #include "common/base/text.h"
+#include "common/watch/launch.h"
 
 namespace sc {
 namespace {
@@ -31,9 +31,12 @@ std::string bar_of(std::int64_t done, std::int64_t total, Look look) {
 }  // namespace
 
 bool on_terminal() {
-  const char* said = std::getenv("STAGECRAFT_TERMINAL");
-  return said != nullptr ? std::string(said) == "1" : ::isatty(STDOUT_FILENO) == 1;
+  const Environment variable = process_environment();
+  if (const std::optional<std::string> said = variable("STAGECRAFT_TERMINAL")) return *said == "1";
+  return !detect_launch(variable).launched() && ::isatty(STDOUT_FILENO) == 1;
 }
+
+Look look_here() { return look_of(on_terminal(), process_environment()); }
 
 const char* fresh_line() { return on_terminal() ? "\n" : ""; }
 

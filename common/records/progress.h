@@ -25,8 +25,10 @@ struct ProgressOptions {
 };
 
 /// Whether a person looks on: run.sh says so (STAGECRAFT_TERMINAL), since under mpirun every rank's stdout is
-/// a pseudo-terminal; without run.sh: whether stdout is a terminal.
+/// a pseudo-terminal, whatever lies behind it; without run.sh and any launcher: whether stdout is a terminal.
 bool on_terminal();
+/// What it shows.
+Look look_here();
 /// What text that somebody else prints begins with: a redrawn line may stand there.
 const char* fresh_line();
 

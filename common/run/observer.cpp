@@ -10,7 +10,6 @@
 #include "common/optim/grad_norm.h"
 #include "common/optim/lr_schedule.h"
 #include "common/run/resume.h"
-#include "common/run/screen_text.h"
 #include "common/storage/checkpoint/generations.h"
 
 namespace sc::detail {
@@ -30,7 +29,7 @@ Observer::Observer(const TrainJob& job, const Observed& observed)
                 {.total_steps = observed.shape.workload.steps,
                  .quiet = observed.shape.rank != Rank{0} || job.line.brief,
                  .terminal = on_terminal(),
-                 .bar = job.line.verbose ? std::nullopt : std::optional(look_of(job.launch)),
+                 .bar = job.line.verbose ? std::nullopt : std::optional(look_here()),
                  .flops = observed.flops}) {
   seen_.world.set_last_acts(
       {.failed = [this](int exit_code, const std::string& text) { failed(exit_code, text); },

@@ -7,7 +7,6 @@
 #include "common/config/workload_table.h"
 #include "common/input/printable.h"
 #include "common/model/param_layout.h"
-#include "common/records/progress.h"
 
 namespace sc::detail {
 namespace {
@@ -47,11 +46,6 @@ std::string workload_flags(const TrainJob& job) {
 }
 
 }  // namespace
-
-Look look_of(const Launch& launch) {
-  const Environment variable = process_environment();
-  return sc::look_of(on_terminal() && (variable("STAGECRAFT_TERMINAL") || !launch.launched()), variable);
-}
 
 std::string format_header(const AnyLesson& lesson, const RunShape& shape, const BatchPlan& batch) {
   const GptConfig& model = shape.workload.model;

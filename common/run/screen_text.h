@@ -3,14 +3,9 @@
 
 #include <string>
 
-#include "common/records/screen.h"
 #include "common/run/train_job.h"
 
 namespace sc::detail {
-
-/// Of this process's stdout. mpirun gives every rank a terminal, whatever lies behind it: there run.sh has to say that a
-/// person looks on.
-Look look_of(const Launch& launch);
 
 /// "Lesson 01, data parallel, on 2 ranks: each holds ...", and a line of model and batch.
 std::string format_header(const AnyLesson& lesson, const RunShape& shape, const BatchPlan& batch);

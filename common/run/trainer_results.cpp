@@ -6,8 +6,8 @@
 #include <cmath>
 #include <iostream>
 
+#include "common/records/progress.h"
 #include "common/run/sample.h"
-#include "common/run/screen_text.h"
 #include "common/run/trainer.h"
 #include "common/strategy/nonfinite.h"
 #include "common/strategy/weights.h"
@@ -83,7 +83,7 @@ void Trainer::write_unasked() {
   on_.world.watchdog().step_begin(shape_.workload.steps);
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
   const Sample made = sample(*tokenizer, unasked_);
-  if (!made.nonfinite_unit) written_ = format_written(made, *tokenizer, look_of(job_.launch));
+  if (!made.nonfinite_unit) written_ = format_written(made, *tokenizer, look_here());
   on_.world.watchdog().step_end();
 }
 

@@ -9,6 +9,7 @@
 #include "common/gpu/gpu_check.h"
 #include "common/input/printable.h"
 #include "common/records/ending.h"
+#include "common/records/progress.h"
 #include "common/records/screen.h"
 #include "common/run/describe.h"
 #include "common/run/resume.h"
@@ -32,7 +33,7 @@ std::string Trainer::notes() const {
 void Trainer::announce() const {
   if (!speaks() || job_.line.brief) return;
   if (job_.line.verbose) return announce_all();
-  const Look look = look_of(job_.launch);
+  const Look look = look_here();
   std::cout << format_header(job_.lesson, shape_, job_.batch)
             << (on_.gpu == nullptr ? ""
                                    : "  GPU   " + describe_gpu(on_.gpu->facts(), shape_, job_.graph()) +
@@ -95,7 +96,7 @@ void Trainer::say_briefly(const Path& record) const {
 void Trainer::say_the_end(const Path& record) const {
   if (job_.line.brief) return say_briefly(record);
   if (job_.line.verbose) return say_all(record);
-  const Look look = look_of(job_.launch);
+  const Look look = look_here();
   std::cout << heading("MEASURED", look) << "\n" << checks(look) << losses();
   if (timetable_) {
     std::cout << format_timelines(*timetable_) << format_ages(timetable_->versions);
@@ -127,10 +128,10 @@ std::string Trainer::losses() const {
                          ? "  no step was trained"
                          : fmt::format("  loss {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss);
   if (validation_loss_) text += fmt::format(", validation {:.4f}{}", *validation_loss_, part_of_validation());
-  if (tested_)
-    text += fmt::format(", test {:.4f} (perplexity {:.4f}, {}, {} rows)", tested_->loss,
-                        std::exp(tested_->loss), shown(tested_->text.file), human_count(tested_->rows));
   text += " nats a token, " + human_seconds(seconds()) + "\n";
+  if (tested_)
+    text += fmt::format("  test {:.4f}, perplexity {:.4f} ({}, {} rows)\n", tested_->loss,
+                        std::exp(tested_->loss), shown(tested_->text.file), human_count(tested_->rows));
   if (const std::int64_t skipped = skipped_updates(steps); skipped > 0)
     text += fmt::format("  {} updates skipped: their gradient was not finite\n", skipped);
   return text;
