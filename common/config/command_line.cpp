@@ -169,7 +169,7 @@ bool apply_evaluation_flag(const Given& flag, EvaluationFlags& evaluation) {
   } else if (flag.name == "test") {
     evaluation.test = flag.value;
   } else if (flag.name == "sample") {
-    evaluation.sample = read(integer(1, 1'000'000), flag);
+    evaluation.sample = read(integer(0, 1'000'000), flag);
   } else if (flag.name == "prompt") {
     evaluation.prompt = flag.value;
   } else if (flag.name == "temperature") {
@@ -217,10 +217,10 @@ void refuse_idle_checkpoint_flags(const std::vector<Given>& given, const Checkpo
 }
 
 bool apply_switch(const Given& flag, CommandLine& line) {
-  const std::map<std::string, bool*> switches = {{"plan", &line.plan},           {"trace", &line.trace},
-                                                 {"share-gpu", &line.share_gpu}, {"profile", &line.profile},
-                                                 {"help", &line.help},           {"version", &line.version},
-                                                 {"brief", &line.brief},         {"json", &line.json}};
+  const std::map<std::string, bool*> switches = {
+      {"plan", &line.plan},       {"trace", &line.trace},     {"share-gpu", &line.share_gpu},
+      {"profile", &line.profile}, {"help", &line.help},       {"version", &line.version},
+      {"brief", &line.brief},     {"verbose", &line.verbose}, {"json", &line.json}};
   const auto found = switches.find(flag.name);
   if (found == switches.end()) return false;
   if (flag.value != "true") refuse(flag.where(), "a switch takes no value", "--" + flag.name + " alone");
@@ -233,7 +233,7 @@ void refuse_contradictions(const std::vector<Given>& given, const CommandLine& l
   const std::set<std::string> of_a_run = {
       "init",       "save",       "sample", "trace",      "inject",      "graph",       "profile",
       "keep",       "save-every", "resume", "save-async", "resume-with", "checkpoints", "crash-at",
-      "eval-every", "validation", "test",   "prompt",     "temperature", "brief",       "page"};
+      "eval-every", "validation", "test",   "prompt",     "temperature", "page"};
   for (const Given& flag : given) {
     if (line.plan && of_a_run.contains(flag.name))
       refuse("--" + flag.name, "it belongs to a run; --plan only predicts one", "leave one of them out");
@@ -247,7 +247,7 @@ void refuse_contradictions(const std::vector<Given>& given, const CommandLine& l
   refuse_idle_checkpoint_flags(given, line.checkpoints);
   for (const char* of_sample : {"prompt", "temperature"}) {
     const bool there = std::ranges::find(given, of_sample, &Given::name) != given.end();
-    if (there && line.evaluation.sample == 0)
+    if (there && line.evaluation.sample.value_or(0) == 0)
       refuse(fmt::format("--{}", of_sample), "this run makes no text", "add --sample N");
   }
   if (!line.init.empty() && !line.checkpoints.resume.empty())
@@ -255,6 +255,9 @@ void refuse_contradictions(const std::vector<Given>& given, const CommandLine& l
   if (line.brief && (line.profile || !line.compare.empty()))
     refuse("--brief",
            fmt::format("it leaves out what {} is there to show", line.profile ? "--profile" : "--compare"),
+           "leave one of them out");
+  if (line.brief && (line.verbose || line.json))
+    refuse("--brief", fmt::format("{} prints more than three lines", line.verbose ? "--verbose" : "--json"),
            "leave one of them out");
   if (line.profile && line.share_gpu)
     refuse("--profile", "it measures what operations take alone, and ranks that share a GPU never are",

@@ -48,9 +48,10 @@ struct CheckpointFlags {
 
 /// What a run evaluates besides the tail of its data, and the text it makes.
 struct EvaluationFlags {
-  std::int64_t every = 0;             // steps between two evaluations; 0: at the end only
-  std::string validation, test;       // files; empty: the tail of the data, none
-  std::int64_t sample = 0;            // tokens of text that the trained model makes; 0: none
+  std::int64_t every = 0;        // steps between two evaluations; 0: at the end only
+  std::string validation, test;  // files; empty: the tail of the data, none
+  std::optional<std::int64_t>
+      sample;  // tokens of text that the trained model makes; 0: none; not asked: the run decides
   std::optional<std::string> prompt;  // of the sample; not asked: the beginning of the validation text
   std::optional<double> temperature;  // of the sample; not asked: 1
 };
@@ -70,7 +71,8 @@ struct CommandLine {
   std::optional<OpsChoice> ops;  // of a GPU; not asked: fused
   std::optional<bool> graph;     // --graph on|off: a GPU's step is captured once and replayed; not asked: on
   bool profile = false;          // time by class of operation, on a GPU
-  bool brief = false;            // a run ends with three lines
+  bool brief = false;            // three lines in all
+  bool verbose = false;          // every buffer and every operation
   bool share_gpu = false;        // several ranks on one GPU
   std::optional<Bytes> memory_cap;  // bytes of a rank on its device
   std::optional<Bytes> host_cap;    // in the host's memory beside it, pinned or not

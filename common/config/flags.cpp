@@ -60,7 +60,9 @@ std::vector<Flag> flags_of_evaluation() {
       {"eval-every", "STEPS", "the loss on the validation text after every so many steps, too"},
       {"validation", "FILE", "a text or token file to validate on, instead of the data's tail"},
       {"test", "FILE", "a text or token file: loss and perplexity of the trained model on all of it"},
-      {"sample", "N", "prints N tokens of text that the trained model makes"},
+      {"sample", "N",
+       "prints N tokens of text that the trained model makes (default: some, of a small model on the CPU; 0: "
+       "none)"},
       {"prompt", "TEXT", "what the sample begins with (default: as the validation text does)"},
       {"temperature", "T", "of the sample; 0: always the likeliest token (default 1)"},
   };
@@ -97,7 +99,8 @@ std::vector<Flag> all_flags(const Program& program) {
       {"disk-cap", "SIZE", "bytes a rank may hold on a disk"},
       {"out", "DIR", "directory of the records (default runs/<lesson>/<time>)"},
       {"compare", "RECORD", "at the end, this run beside another one of the same workload: its record.json"},
-      {"brief", "", "the run ends with three lines: bytes held, bytes sent, loss"},
+      {"brief", "", "three lines and no more: bytes held, bytes sent, loss; of --plan, too"},
+      {"verbose", "", "every buffer and every operation, predicted beside measured"},
       {"trace", "", "write trace.json: compute, communication and waiting of every rank"},
       {"page", "on|off", "write page.html: two steps on a clock, and what every rank held (default on)"},
       {"watchdog", "SECONDS", "longest time of one operation (default 30)"},

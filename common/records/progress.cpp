@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <ostream>
 #include <utility>
 
 #include "common/base/text.h"
+#include "common/watch/launch.h"
 
 namespace sc {
 namespace {
@@ -22,12 +22,21 @@ std::string rate(double tokens_per_second) {
   return fmt::format("{:.2f}M", tokens_per_second / 1e6);
 }
 
+std::string bar_of(std::int64_t done, std::int64_t total, Look look) {
+  constexpr std::int64_t kCells = 20;
+  const std::int64_t full = std::min(kCells, kCells * done / std::max<std::int64_t>(1, total));
+  return bar(full, kCells - full, look);
+}
+
 }  // namespace
 
 bool on_terminal() {
-  const char* said = std::getenv("STAGECRAFT_TERMINAL");
-  return said != nullptr ? std::string(said) == "1" : ::isatty(STDOUT_FILENO) == 1;
+  const Environment variable = process_environment();
+  if (const std::optional<std::string> said = variable("STAGECRAFT_TERMINAL")) return *said == "1";
+  return !detect_launch(variable).launched() && ::isatty(STDOUT_FILENO) == 1;
 }
+
+Look look_here() { return look_of(on_terminal(), process_environment()); }
 
 const char* fresh_line() { return on_terminal() ? "\n" : ""; }
 
@@ -45,14 +54,20 @@ std::string Progress::line() const {
   }
   const StepProgress& now = last_.back();
   const auto left = static_cast<double>(std::max<std::int64_t>(0, options_.total_steps - now.step - 1));
+  const double seconds_left = left * seconds / static_cast<double>(last_.size());
   const std::string total = std::to_string(options_.total_steps);
-  std::string text = fmt::format("step {:>{}}/{}  loss {:.4f}", now.step + 1, total.size(), total, now.loss);
+  const bool drawn = options_.terminal && options_.bar;
+  std::string text =
+      drawn ? fmt::format("  {:>{}}/{} [{}] loss {:.2f}", now.step + 1, total.size(), total,
+                          bar_of(now.step + 1, options_.total_steps, *options_.bar), now.loss)
+            : fmt::format("step {:>{}}/{}  loss {:.4f}", now.step + 1, total.size(), total, now.loss);
   if (seconds <= 0) return text;
   text += fmt::format("  {} tok/s", rate(tokens / seconds));
   const std::optional<double> mfu = options_.flops ? options_.flops->mfu(tokens / seconds) : std::nullopt;
   if (mfu) text += fmt::format("  MFU {:.0f} %", 100 * *mfu);
-  return text + fmt::format("  waiting {:>2.0f} %  left {}", 100 * waited / seconds,
-                            human_seconds(left * seconds / static_cast<double>(last_.size())));
+  const std::string remains = human_seconds(seconds_left);
+  return text + (drawn ? fmt::format("  waiting {:.0f} %  {} left", 100 * waited / seconds, remains)
+                       : fmt::format("  waiting {:>2.0f} %  left {}", 100 * waited / seconds, remains));
 }
 
 void Progress::draw(const std::string& text) {

@@ -9,22 +9,26 @@
 #include <string>
 
 #include "common/records/mfu.h"
+#include "common/records/screen.h"
 
 namespace sc {
 
 struct ProgressOptions {
   std::int64_t total_steps = 0;
-  bool quiet = false;     // prints notes and nothing else
-  bool terminal = false;  // one line, redrawn; otherwise plain lines: the first step, one every
-                          // plain_seconds, the last step
+  bool quiet = false;            // prints notes and nothing else
+  bool terminal = false;         // one line, redrawn; otherwise plain lines: the first step, one every
+                                 // plain_seconds, the last step
+  std::optional<Look> bar = {};  // the redrawn line begins with a bar that looks so
   std::optional<ModelFlops> flops = {};  // on GPUs
   double plain_seconds = 2.0;            // of the clock
   double redraw_seconds = 0.1;
 };
 
 /// Whether a person looks on: run.sh says so (STAGECRAFT_TERMINAL), since under mpirun every rank's stdout is
-/// a pseudo-terminal; without run.sh: whether stdout is a terminal.
+/// a pseudo-terminal, whatever lies behind it; without run.sh and any launcher: whether stdout is a terminal.
 bool on_terminal();
+/// What it shows.
+Look look_here();
 /// What text that somebody else prints begins with: a redrawn line may stand there.
 const char* fresh_line();
 
@@ -38,7 +42,8 @@ struct StepProgress {
 };
 
 /// "step  12/200  loss 2.5821  52.0k tok/s  waiting  8 %  left 1 min 05 s", with "MFU 41 %" where a GPU's
-/// peak is known. Rates are means over the last steps (at most 20), so that a slow start is forgotten. Only
+/// peak is known; with a bar "  12/200 [#-------------------] loss 2.58  52.0k tok/s  waiting 8 %  1 min 05 s left".
+/// Rates are means over the last steps (at most 20), so that a slow start is forgotten. Only
 /// one rank has one.
 class Progress {
  public:

@@ -27,8 +27,9 @@ Observer::Observer(const TrainJob& job, const Observed& observed)
       comm_(observed.world.comm()),
       progress_(std::cout, [] { return seconds_of(Clock::now().time_since_epoch()); },
                 {.total_steps = observed.shape.workload.steps,
-                 .quiet = observed.shape.rank != Rank{0},
+                 .quiet = observed.shape.rank != Rank{0} || job.line.brief,
                  .terminal = on_terminal(),
+                 .bar = job.line.verbose ? std::nullopt : std::optional(look_here()),
                  .flops = observed.flops}) {
   seen_.world.set_last_acts(
       {.failed = [this](int exit_code, const std::string& text) { failed(exit_code, text); },

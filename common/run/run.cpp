@@ -19,6 +19,7 @@
 #include "common/gpu/gpu.h"
 #include "common/input/printable.h"
 #include "common/model/param_layout.h"
+#include "common/records/ending.h"
 #include "common/records/plan_json.h"
 #include "common/records/report.h"
 #include "common/run/describe.h"
@@ -93,6 +94,16 @@ RunShape shape_of_plan(const AnyLesson& lesson, const CommandLine& line, const R
   return shape;
 }
 
+// Of the rank that holds most.
+std::string brief_plan(const std::string& lesson, const RunShape& shape, const BatchPlan& batch,
+                       const std::vector<RankPlan>& plans) {
+  const auto most =
+      std::ranges::max_element(plans, {}, [](const RankPlan& plan) { return plan.memory.total(); });
+  const Rank rank{static_cast<int>((most - plans.begin()) * data_ranks(shape))};
+  const std::string first = describe_plan(lesson, shape, batch);
+  return format_brief(most->memory, most->operations, nullptr, rank) + first.substr(0, first.find('\n') + 1);
+}
+
 int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedConfig& config,
                std::int64_t world, const BatchPlan& batch, DeviceKind device) {
   const RunShape shape = shape_of_plan(lesson, line, config, world, device);
@@ -101,10 +112,14 @@ int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedC
     std::cout << format_plan_json(lesson.info.name, shape, plans, data_ranks(shape));
     return 0;
   }
-  std::cout << describe_plan(lesson.info.name, shape, batch)
-            << format_plan_table(plans, shape.world, data_ranks(shape)) << lesson.plans.predict(shape);
-  if (!config.note.empty()) std::cout << "  note: " << shown(config.note, 4096) << "\n";
-  if (!batch.note.empty()) std::cout << "  note: " << batch.note << "\n";
+  if (line.brief) {
+    std::cout << brief_plan(lesson.info.name, shape, batch, plans);
+  } else {
+    std::cout << describe_plan(lesson.info.name, shape, batch)
+              << format_plan_table(plans, shape.world, data_ranks(shape)) << lesson.plans.predict(shape);
+    if (!config.note.empty()) std::cout << "  note: " << shown(config.note, 4096) << "\n";
+    if (!batch.note.empty()) std::cout << "  note: " << batch.note << "\n";
+  }
   Bytes most, on_host, on_disk;
   for (const RankPlan& plan : plans) {
     most = std::max(most, plan.memory.total());

@@ -16,13 +16,22 @@
 
 namespace sc {
 
+/// What to run after a lesson.
+struct NextLesson {
+  std::string folder;    // empty: it is the last one
+  std::string why;       // "same loss, less memory"
+  bool compares = true;  // it trains the same workload
+};
+
 struct LessonInfo {
-  std::string name;                            // the folder's
-  std::string question;                        // one sentence, for --help
+  std::string name;       // the folder's
+  std::string question;   // one sentence, for --help
+  std::string does = {};  // what its ranks do, behind "Lesson 01, data parallel, on 2 ranks: "
   std::string workload = "configs/tiny.json";  // without --workload; its run.sh says the same
   bool one_rank_only = false;                  // a second rank is an error
   std::vector<Flag> flags = {};                // that stand for keys of the strategy
   std::string ranks_flag = "-n";               // what changes the number of ranks that share a step
+  NextLesson next = {};
   std::vector<StrategyPlans> strategies =
       {};  // the other lessons: what to advise where this one does not fit
 };

@@ -51,6 +51,14 @@ std::string without_control_characters(std::string text) {
   return text;
 }
 
+std::string text_of(const Sample& sample, const Tokenizer& tokenizer) {
+  Utf8Stream text;
+  std::string shown = text.push(tokenizer.decode(sample.prompt)) + " | ";
+  shown += text.push(tokenizer.decode(sample.made));
+  shown += text.finish();
+  return without_control_characters(std::move(shown));
+}
+
 }  // namespace
 
 TextModel::TextModel(const RunShape& run, const ParamLayout& layout, Ledger& ledger)
@@ -159,15 +167,35 @@ Sample make_sample(Strategy& strategy, const SampleSource& source, Ledger& ledge
   return sample;
 }
 
+std::int64_t tokens_to_show(const RunShape& shape, const Dataset& data) {
+  constexpr std::int64_t kTokens = 80;
+  constexpr double kMostOperations = 2.5e10;  // 2.5 s at 10 GFLOP/s
+  const Workload& w = shape.workload;
+  const double parameters = static_cast<double>(ParamLayout(w.model, shape.world).parameters().value());
+  const double operations = 2.0 * static_cast<double>(kTokens * w.batch.sequence) * parameters;
+  const bool small = operations <= kMostOperations;
+  return shape.device == DeviceKind::cpu && small && data.validation().count() > 0 ? kTokens : 0;
+}
+
+std::string format_written(const Sample& sample, const Tokenizer& tokenizer, Look look) {
+  std::string text = text_of(sample, tokenizer), line;
+  text.erase(0, text.find_first_not_of(" \n"));
+  for (char& c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool goes_on = (byte & 0xc0U) == 0x80U;  // inside a character of several bytes
+    if (byte < 0x80U || look.utf8) {
+      line += c == '\n' ? ' ' : c;
+    } else if (!goes_on) {
+      line += '?';
+    }
+  }
+  return fmt::format("  it writes: \"{}\"\n", line);
+}
+
 std::string format_sample(const Sample& sample, const Tokenizer& tokenizer, std::uint64_t seed,
                           double temperature) {
-  Utf8Stream text;
-  std::string shown = text.push(tokenizer.decode(sample.prompt)) + " | ";
-  shown += text.push(tokenizer.decode(sample.made));
-  shown += text.finish();
   return fmt::format("sample: {} tokens (temperature {}, seed {}) after a prompt of {}\n{}\n",
-                     sample.made.size(), temperature, seed, sample.prompt.size(),
-                     without_control_characters(std::move(shown)));
+                     sample.made.size(), temperature, seed, sample.prompt.size(), text_of(sample, tokenizer));
 }
 
 }  // namespace sc::detail

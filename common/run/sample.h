@@ -11,6 +11,7 @@
 #include "common/comm/communicator.h"
 #include "common/data/dataset.h"
 #include "common/model/gpt.h"
+#include "common/records/screen.h"
 
 namespace sc {
 class Strategy;
@@ -67,6 +68,13 @@ struct SampleSource {
 };
 Sample make_sample(Strategy& strategy, const SampleSource& source, Ledger& ledger, Communicator& comm,
                    std::int64_t count);
+
+/// How many tokens a run shows of its own accord: some on the CPU, where there is a validation text to begin with and a
+/// core makes them in about three seconds; else 0.
+std::int64_t tokens_to_show(const RunShape& shape, const Dataset& data);
+
+/// A line of the default screen, without line breaks: "it writes: ", and in quotes prompt and text as below.
+std::string format_written(const Sample& sample, const Tokenizer& tokenizer, Look look);
 
 /// What stands on the screen: "sample ...:" and the text, with " | " between prompt and what was made.
 /// Control characters other than line breaks become '?', bytes that are no character U+FFFD.

@@ -49,6 +49,10 @@ struct TrainJob {
   [[nodiscard]] bool marks(std::int64_t step) const {
     return line.page && step >= marked_begin() && step < marked_end();
   }
+  /// Whether its screen has room for text that nobody asked for: a cap may leave none for a second model.
+  [[nodiscard]] bool shows_text() const {
+    return !line.evaluation.sample && !line.verbose && !line.brief && !line.memory_cap;
+  }
   [[nodiscard]] bool profiles(std::int64_t step) const {
     return line.profile && step >= first_step + kWarmupSteps;
   }

@@ -39,9 +39,10 @@ StepScalars make_scalars(const RunShape& shape, Ledger& ledger) {
   return scalars;
 }
 
-// What --sample begins with; empty without it.
-std::vector<TokenId> prompt_of(const EvaluationFlags& asked, const Workload& workload, const Dataset& data) {
-  if (asked.sample == 0) return {};
+// What text begins with; empty where none is made.
+std::vector<TokenId> prompt_of(const EvaluationFlags& asked, std::int64_t unasked, const Workload& workload,
+                               const Dataset& data) {
+  if (asked.sample.value_or(unasked) == 0) return {};
   if (!asked.prompt) return beginning_of(data.validation().count() > 0 ? data.validation() : data.train());
   const std::vector<TokenId> prompt = make_tokenizer(workload.data.tokenizer)->encode(*asked.prompt);
   const auto unknown =
@@ -77,10 +78,6 @@ RunShape shape_on(const Gpu* gpu, const TrainJob& job) {
   return shape;
 }
 
-std::string note_line(const std::string& note) {
-  return note.empty() ? "" : fmt::format("  note     {}\n", shown(note, 4096));
-}
-
 }  // namespace
 
 Trainer::Trainer(const TrainJob& job, const Ground& ground)
@@ -94,7 +91,8 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
                 ? std::nullopt
                 : std::optional<TestSet>(std::in_place, *file_ops_, job.line.evaluation.test, shape_.workload,
                                          cache_dir())),
-      prompt_(prompt_of(job.line.evaluation, shape_.workload, data_)),
+      unasked_(job.shows_text() ? tokens_to_show(shape_, data_) : 0),
+      prompt_(prompt_of(job.line.evaluation, unasked_, shape_.workload, data_)),
       goes_on_(on_.resume == nullptr
                    ? Continuation{}
                    : continuation_of(job, shape_, on_.resume->manifest(), data_, on_.world.comm())),
@@ -266,6 +264,7 @@ void Trainer::finish() {
   records_.gather(claims_.memory(), claims_.operations(), claims_.measured(),
                   {timeline_, strategy_->layout()}, comm);
   timetable_ = strategy_->timetable(comm);
+  write_unasked();
   // After the last operation that all ranks share: rank 0 may write for long, and nobody may wait for it in
   // one.
   if (!job_.line.save.empty()) save_weights_if_finite();
@@ -287,87 +286,6 @@ void Trainer::finish_profile() {
 
 double Trainer::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
-}
-
-void Trainer::announce() const {
-  if (!speaks()) return;
-  std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher,
-                            on_.gpu == nullptr ? "" : describe_gpu(on_.gpu->facts(), shape_, job_.graph()))
-            << (on_.gpu == nullptr ? "" : warn_of_attention(on_.gpu->facts(), shape_))
-            << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
-                           shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
-                           sampler_.steps_per_epoch())
-            << note_line(job_.config.note) << note_line(data_.note()) << note_line(test_ ? test_->note() : "")
-            << format_plan_table(rank_plans_of(job_.lesson, shape_), shape_.world, data_ranks(shape_))
-            << job_.lesson.plans.predict(shape_) << says_of_checkpoints() << std::flush;
-}
-
-std::string Trainer::says_of_checkpoints() const {
-  std::string text;
-  if (on_.resume != nullptr) {
-    const checkpoint::Manifest& from = on_.resume->manifest();
-    text +=
-        fmt::format("resumes after {} steps: {}, by {} on {} rank{}\n", from.step,
-                    on_.resume->path().string(), shown(from.lesson), from.world, from.world == 1 ? "" : "s") +
-        goes_on_.says;
-  }
-  if (!saver_) return text;
-  const CheckpointFlags& flags = job_.line.checkpoints;
-  text += fmt::format("a checkpoint every {} steps in {}", flags.every, checkpoints_dir(job_).string());
-  if (flags.async)
-    text += fmt::format(", from a copy of {} in a rank's host memory",
-                        human_bytes(claims_.memory().of(Purpose::checkpoint, Place::host) +
-                                    claims_.memory().of(Purpose::checkpoint, Place::pinned)));
-  return text + "\n";
-}
-
-// Of a text that was named a reader expects all of it.
-std::string Trainer::part_of_validation() const {
-  const std::int64_t used = sampler_.validation_rows();
-  const std::int64_t all = data_.validation().count();
-  if (!data_.validation_path() || used >= all) return "";
-  return fmt::format(" ({} of {} rows)", human_count(used), human_count(all));
-}
-
-void Trainer::say_briefly(const Path& record) const {
-  const std::vector<StepRecord>& steps = observer_.steps();
-  std::cout << "\n"
-            << claims_.brief()
-            << (steps.empty() ? "loss  no step was trained"
-                              : fmt::format("loss  {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss))
-            << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
-            << (tested_ ? fmt::format(", test {:.4f}", tested_->loss) : std::string())
-            << "; record: " << record.string() << std::endl;
-}
-
-void Trainer::say_the_end(const Path& record) const {
-  if (job_.line.brief) return say_briefly(record);
-  const std::vector<StepRecord>& steps = observer_.steps();
-  std::cout << (steps.empty() ? "\nno step was trained"
-                              : fmt::format("\nloss {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss))
-            << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
-            << " nats a token, " << human_seconds(seconds()) << "\n"
-            << format_rates(steps, shape_.workload.batch.sequence, sampler_.steps_per_epoch());
-  if (validation_loss_)
-    std::cout << fmt::format("perplexity {:.4f} on the validation text{}", std::exp(*validation_loss_),
-                             part_of_validation());
-  if (tested_)
-    std::cout << fmt::format("{}{:.4f} on {} ({} rows, loss {:.6f})", validation_loss_ ? ", " : "perplexity ",
-                             std::exp(tested_->loss), tested_->text.file, human_count(tested_->rows),
-                             tested_->loss);
-  if (validation_loss_ || tested_) std::cout << "\n";
-  if (const std::int64_t skipped = skipped_updates(steps); skipped > 0)
-    std::cout << skipped << " updates skipped: their gradient was not finite\n";
-  std::cout << "\n"
-            << (steps.empty() ? "nothing was trained, and so no claim was checked\n" : claims_.report());
-  if (timetable_) std::cout << format_timetable(*timetable_);
-  if (profiled_) std::cout << format_profile(*profiled_);
-  if (job_.other) std::cout << "\n" << format_comparison(records_.record(), *job_.other);
-  if (!records_.trace().empty()) {
-    std::cout << "trace: " << records_.trace().string() << " (the first " << kTracedSteps << " steps"
-              << (on_.gpu != nullptr ? "; waits and compute at the GPU's times" : "") << ")\n";
-  }
-  std::cout << "record: " << record.string() << std::endl;
 }
 
 }  // namespace sc::detail

@@ -13,10 +13,12 @@
 #include "common/gpu/gpu.h"
 #include "common/gpu/gpu_profile.h"
 #include "common/memory/allocator_witness.h"
+#include "common/records/screen.h"
 #include "common/run/claims.h"
 #include "common/run/continuation.h"
 #include "common/run/observer.h"
 #include "common/run/run_files.h"
+#include "common/run/sample.h"
 #include "common/run/saver.h"
 #include "common/run/step_runner.h"
 #include "common/run/train_job.h"
@@ -47,6 +49,7 @@ class Trainer {
   std::unique_ptr<Strategy> make_strategy();
   std::unique_ptr<Saver> make_saver();
   void announce() const;
+  void announce_all() const;
   void train();
   void skip_or_stop(const StepRecord& step);
   void save(std::int64_t done);
@@ -57,12 +60,18 @@ class Trainer {
   void require_finite(double loss, const std::string& where);
   void stop_or_warn(const std::string& said, const char* fix) const;
   void evaluate();
-  void sample();
+  [[nodiscard]] Sample sample(const Tokenizer& tokenizer, std::int64_t tokens);
+  void print_sample();
+  void write_unasked();
   void save_weights_if_finite();
   void finish();
   void finish_profile();
   void say_the_end(const Path& record) const;
+  void say_all(const Path& record) const;
   void say_briefly(const Path& record) const;
+  [[nodiscard]] std::string checks(Look look) const;
+  [[nodiscard]] std::string losses() const;
+  [[nodiscard]] std::string notes() const;
   [[nodiscard]] std::string says_of_checkpoints() const;
   [[nodiscard]] std::string part_of_validation() const;
   [[nodiscard]] double seconds() const;
@@ -76,7 +85,8 @@ class Trainer {
   std::unique_ptr<FileOps> file_ops_;
   Dataset data_;
   std::optional<TestSet> test_;
-  std::vector<TokenId> prompt_;  // of --sample
+  const std::int64_t unasked_;   // tokens of text that the default screen shows
+  std::vector<TokenId> prompt_;  // of --sample, or of that text
   const Continuation goes_on_;
   Sampler sampler_;
   StepScalars scalars_;
@@ -96,6 +106,7 @@ class Trainer {
   std::optional<TestRecord> tested_;
   std::optional<Profile> profiled_;
   std::optional<Timetable> timetable_;
+  std::string written_;  // the line of that text
   std::int64_t skipped_in_a_row_ = 0;
 };
 

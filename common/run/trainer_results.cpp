@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "common/records/progress.h"
 #include "common/run/sample.h"
 #include "common/run/trainer.h"
 #include "common/strategy/nonfinite.h"
@@ -51,16 +52,20 @@ void Trainer::evaluate() {
     require_finite(tested_->loss, "--test " + job_.line.evaluation.test);
     if (speaks()) tested_->text = record_of_file(job_.line.evaluation.test, test_->tokens_path());
   }
-  if (job_.line.evaluation.sample > 0) sample();
+  if (job_.line.evaluation.sample > 0) print_sample();
   on_.world.watchdog().step_end();
 }
 
-void Trainer::sample() {
+Sample Trainer::sample(const Tokenizer& tokenizer, std::int64_t tokens) {
+  const SampleSource source{shape_, strategy_->layout(), prompt_, tokenizer.vocab(),
+                            job_.line.evaluation.temperature.value_or(1)};
+  return make_sample(*strategy_, source, on_.ledger, on_.world.comm(), tokens);
+}
+
+void Trainer::print_sample() {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
   const EvaluationFlags& asked = job_.line.evaluation;
-  const SampleSource source{shape_, strategy_->layout(), prompt_, tokenizer->vocab(),
-                            asked.temperature.value_or(1)};
-  const Sample made = make_sample(*strategy_, source, on_.ledger, on_.world.comm(), asked.sample);
+  const Sample made = sample(*tokenizer, *asked.sample);
   if (made.nonfinite_unit)
     stop_or_warn(
         fmt::format("--sample: after {} tokens of {} the model's output is not finite, first seen in unit {}",
@@ -68,7 +73,18 @@ void Trainer::sample() {
                     *made.nonfinite_unit),
         "a checkpoint of before it, then a smaller optim.lr");
   if (speaks())
-    std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed, source.temperature);
+    std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed, asked.temperature.value_or(1));
+}
+
+// When all that is measured has been gathered. Where the model's output is not finite there is no text, and no error:
+// nobody asked.
+void Trainer::write_unasked() {
+  if (unasked_ == 0 || observer_.steps().empty()) return;
+  on_.world.watchdog().step_begin(shape_.workload.steps);
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
+  const Sample made = sample(*tokenizer, unasked_);
+  if (!made.nonfinite_unit) written_ = format_written(made, *tokenizer, look_here());
+  on_.world.watchdog().step_end();
 }
 
 void Trainer::save_weights_if_finite() {

@@ -13,7 +13,7 @@
 #     --min-ranks R  a restart takes the next smaller number of ranks, R at least, among which the micro-batches of a step can be divided
 #     --help        what the program takes, as it was built last; before the first build this text
 #   exit   the program's own code; 69 where mpirun could not start the ranks; 75 where a rank was killed; 129, 130, 143 after SIGHUP, SIGINT, SIGTERM. docs/troubleshooting.md, "How a run ends".
-# Open MPI needs help in three places, all said in one line at the start: it refuses root, it refuses more ranks than cores, and
+# Open MPI needs help in three places, all said in one line at the start of a run with --verbose: it refuses root, it refuses more ranks than cores, and
 # it ties a rank to one core.
 # In Slurm: call run.sh from the sbatch script, where mpirun finds the allocation. docs/cluster.md.
 set -euo pipefail
@@ -32,7 +32,7 @@ lesson=${1:-}
 shift
 
 ranks='' default_ranks=1 default_workload=configs/tiny.json preset=${STAGECRAFT_PRESET:-auto} dry_run=0 build_only=0 do_build=1
-alone=0 help=0 plan=0 has_world=0 has_workload=0 has_strategy=0 saves=0 # what the program's flags ask for
+alone=0 help=0 plan=0 verbose=0 has_world=0 has_workload=0 has_strategy=0 saves=0 # what the program's flags ask for
 max_restarts='' min_ranks='' first_out=''
 arguments=()
 
@@ -50,6 +50,7 @@ see_program_flag() {
     --world) has_world=1 ;;
     --workload) has_workload=1 ;;
     --save-every) saves=1 ;;
+    --verbose) verbose=1 ;;
     --strategy) has_strategy=1 ;;
   esac
 }
@@ -202,6 +203,8 @@ if ((do_build)); then
   "$root/common/setup/setup.sh" "${setup_flags[@]}"
   first=' (the first time takes about 5 minutes on 2 cores)'
   if compgen -G "$root/build/$preset/bin/[0-9][0-9]_*" >/dev/null; then first=''; fi
+  sample=docs/pages/$lesson.html # what its run will leave
+  if [[ -n $first && -f $root/$sample ]]; then say "meanwhile, a run of this lesson as a page: $sample"; fi
   made "$preset" "building $lesson with $(jobs_for_build) compilers at once$first" "$lesson"
 fi
 [[ -x $root/build/$preset/bin/$lesson ]] ||
@@ -218,7 +221,7 @@ if ((alone == 0 && tasks > 1)); then
   die "$exit_missing" "launcher" "srun started run.sh $tasks times, and each would start a run of its own" \
     "run.sh without srun, in the batch script: mpirun finds the job's nodes; or srun --mpi=pmix build/$preset/bin/$lesson ..."
 fi
-if ((alone == 0)); then
+if ((alone == 0 && verbose)); then
   line="$ranks rank$( ((ranks == 1)) || printf s) on $cores core$( ((cores == 1)) || printf s)"
   for note in "${notes[@]}"; do line+=", $note"; done
   say "$line"

@@ -26,7 +26,7 @@ drop() {
   for ((i = 0; i < ${#arguments[@]}; i++)); do
     for flag in "$@"; do
       case ${arguments[i]} in
-        --trace | --profile | --brief) [[ $flag != "${arguments[i]}" ]] || continue 2 ;;
+        --trace | --profile) [[ $flag != "${arguments[i]}" ]] || continue 2 ;;
         "$flag")
           i=$((i + 1))
           continue 2
@@ -117,7 +117,7 @@ check_restarts() {
 accepts() (
   # All that --plan refuses (common/config/command_line.cpp, and --compare), and records.
   drop --init --save --sample --trace --inject --graph --profile --keep --save-every --resume --save-async --resume-with \
-    --checkpoints --crash-at --eval-every --validation --test --prompt --temperature --brief --compare --out
+    --checkpoints --crash-at --eval-every --validation --test --prompt --temperature --compare --out
   "${prefix}build/$preset/bin/$lesson" "${arguments[@]}" --plan --world "$1" >/dev/null 2>&1 </dev/null
 )
 

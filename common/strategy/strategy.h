@@ -86,6 +86,8 @@ class Strategy {
   /// Checks what the strategy itself claims (equal replicas, say) after a step of the run, which count from 0, outside the
   /// operations of a training step.
   virtual void after_step(std::int64_t /*step*/) {}
+  /// How often after_step() has compared replicas, and found them equal to the bit.
+  [[nodiscard]] virtual std::int64_t replica_checks() const { return 0; }
   /// A JSON object: what is put off, beside its slices in state(). Its "put_off" says so in words. Collective; rank 0's
   /// counts.
   virtual std::string pending() { return "{}"; }

@@ -6,11 +6,13 @@ int main(int argc, char** argv) {
   return sc::run_lesson<sc::ReferenceOrder>(
       {.name = "00_one_device",
        .question = "What does one training step hold, compute and move?",
+       .does = "it holds the whole model and computes every micro-batch",
        .one_rank_only = true,
        .flags = {{"virtual-ranks", "W", "adds gradients as W ranks would", "virtual_ranks"},
                  {"reduce-every", "WHEN", "when ranks are summed: step or micro_batch", "reduce_every"},
                  {"tied-sum", "HOW", "the tied matrix's two gradients: joint or split", "tied_sum"}},
        .ranks_flag = "--virtual-ranks",
+       .next = {"01_data_parallel", "the same batch on two ranks"},
        .strategies = sc::lesson_plans()},
       argc, argv);
 }

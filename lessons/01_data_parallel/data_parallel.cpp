@@ -110,6 +110,7 @@ void DataParallel::after_step(std::int64_t step) {
     throw ClaimError("step " + std::to_string(step) + ": rank " + std::to_string(odd) +
                      "'s parameters differ from rank 0's: replicas must stay equal to the bit");
   }
+  ++replica_checks_;
 }
 
 }  // namespace sc

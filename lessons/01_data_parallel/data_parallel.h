@@ -21,6 +21,7 @@ class DataParallel : public Strategy {
   StepResult train_step(std::span<const Batch> micro_batches) override;
   void forward_loss(const Batch& batch, at::Tensor& sums) override;
   void after_step(std::int64_t step) override;
+  [[nodiscard]] std::int64_t replica_checks() const override { return replica_checks_; }
   [[nodiscard]] at::Tensor& sums() override { return sums_; }
   [[nodiscard]] std::vector<StateSlice> state() const override {
     return state_of(passes_.last_local(), slices_);
@@ -57,6 +58,7 @@ class DataParallel : public Strategy {
   at::Tensor
       grads_bucket_;  // one bucket in precision.reduce_dtype; undefined if that is the gradients' dtype
   at::Tensor hash_, hashes_full_;  // of this rank's parameters; of every rank's
+  std::int64_t replica_checks_ = 0;
 };
 
 }  // namespace sc

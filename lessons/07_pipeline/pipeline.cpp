@@ -170,6 +170,7 @@ void Pipeline::after_step(std::int64_t step) {
     if (replicas_) compare(*replicas_, held, held.copy ? share_.tied : held.params.numel(), step);
     if (ends_ && held.unit == 0) compare(*ends_, held, share_.tied, step);
   }
+  if (replicas_ || ends_) ++replica_checks_;
 }
 
 void Pipeline::compare(Communicator& group, const Stage::Held& held, std::int64_t elements,

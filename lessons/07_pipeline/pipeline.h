@@ -22,6 +22,7 @@ class Pipeline final : public Strategy {
   StepResult train_step(std::span<const Batch> micro_batches) override;
   void forward_loss(const Batch& batch, at::Tensor& sums) override { messages_.forward_loss(batch, sums); }
   void after_step(std::int64_t step) override;
+  [[nodiscard]] std::int64_t replica_checks() const override { return replica_checks_; }
   std::optional<Timetable> timetable(Communicator& comm) override;
   [[nodiscard]] at::Tensor& sums() override { return sums_; }
   [[nodiscard]] std::vector<StateSlice> state() const override {
@@ -51,6 +52,7 @@ class Pipeline final : public Strategy {
   std::unique_ptr<Communicator> replicas_,
       ends_;                                 // of this stage; with the tied matrix's other copy. Or null
   std::vector<Ticket> reduced_, published_;  // by what the stage holds
+  std::int64_t replica_checks_ = 0;
 };
 
 }  // namespace sc

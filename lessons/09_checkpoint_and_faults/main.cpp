@@ -6,6 +6,7 @@ int main(int argc, char** argv) {
   return sc::run_lesson<sc::Zero3>({.name = "09_checkpoint_and_faults",
                                     .question = "What must be on a disk, and when, so that a run that loses "
                                                 "a rank ends as if nothing had happened?",
+                                    .does = "what it takes to go on when a rank is lost",
                                     .strategies = sc::lesson_plans()},
                                    argc, argv);
 }

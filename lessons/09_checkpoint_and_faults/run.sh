@@ -21,7 +21,7 @@ run() {
   local name=$1 of=$2 ranks=$3 status=0
   shift 3
   say "\$ lessons/$of/run.sh -n $ranks $*"
-  "lessons/$of/run.sh" --preset cpu --no-build -n "$ranks" "$@" --out "$story/$name" --save "$story/$name.safetensors" >"$story/$name.txt" 2>&1 || status=$?
+  "lessons/$of/run.sh" --preset cpu --no-build -n "$ranks" "$@" --verbose --out "$story/$name" --save "$story/$name.safetensors" >"$story/$name.txt" 2>&1 || status=$?
   grep -hE '^(error: |restart |no more restarts|resumes after |loss )' "$story/$name.txt" | sed 's/^/    /' || true
   if ((status)); then die "$status" "$lesson" "this run ended with exit code $status" "see $story/$name.txt"; fi
 }

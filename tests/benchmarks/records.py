@@ -62,7 +62,7 @@ class Run:
             out = pathlib.Path(folder) / "out"
             more = ["--save", f"{folder}/weights.safetensors"] if save else []
             command = [ROOT / "lessons" / lesson / "run.sh", "--no-build", "--preset", "cpu", *(["-n", str(ranks)] if ranks else []), *flags]
-            done = subprocess.run([*under, *command, "--threads", "1", "--out", out, *more], cwd=ROOT, text=True, capture_output=True, check=False,
+            done = subprocess.run([*under, *command, "--threads", "1", "--verbose", "--out", out, *more], cwd=ROOT, text=True, capture_output=True, check=False,
                                   env={**os.environ, "OMP_NUM_THREADS": "1"})
             if done.returncode != 0:
                 sys.exit(f"error: {self.command}: exit {done.returncode}\n{done.stdout}{done.stderr}")

@@ -184,7 +184,7 @@ def check_path(place, found):
     _, killed = the_one(found, "--init", "--eval-every 50")
     assert [step for step, loss in zip(killed["steps"]["step"], killed["steps"]["validation_loss"]) if loss] == [49, 99], killed["steps"]
     said, resumed = the_one(found, "--resume latest")
-    assert "resumes after 100 steps" in said and re.search(r"on the validation text \(16 of \d+ rows\), \d", said), said
+    assert "resumes after 100 steps" in said and re.search(r"validation [\d.]+ \(16 of \d+ rows\)", said), said
     assert resumed["as_predicted"] and resumed["steps"]["step"][-1] == STEPS - 1, resumed
     assert resumed["test"]["perplexity"] < given["test"]["perplexity"] / 2, "it has learned"
     expect_equal(resumed["test"], place / "mine", place / "wiki_test.bin")

@@ -96,10 +96,10 @@ class EvaluationTest(support.ProcessTest):
         rows = (os.path.getsize(text) - 1) // 32
         whole = ["--set", f"data.validation_rows={rows}"]
         for flags, part in (([], r" \(\d+ of %s rows\)" % f"{rows:,}"), (whole, "")):
-            ended = support.run("00_one_device", 0, "--steps", "0", "--validation", text, *flags, "--out", support.new_path("out"))
+            ended = support.run("00_one_device", 0, "--steps", "0", "--validation", text, *flags, "--verbose", "--out", support.new_path("out"))
             self.expect_well(ended)
             self.assertRegex(ended.out, r"\nperplexity \S+ on the validation text" + part + "\n")
-        ended = support.run("00_one_device", 0, "--steps", "0", "--out", support.new_path("out"))
+        ended = support.run("00_one_device", 0, "--steps", "0", "--verbose", "--out", support.new_path("out"))
         self.assertRegex(ended.out, r"\nperplexity \S+ on the validation text\n", "as ever where no text is named")
 
     def test_a_prompt_is_looked_at_before_the_first_step(self):

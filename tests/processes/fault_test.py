@@ -101,7 +101,7 @@ class Skipping(support.ProcessTest):
         ended = support.run("01_data_parallel", 3, "--out", out, "--inject", "nan@1,2", "--set", "optim.nonfinite=skip")
         self.assertEqual((ended.code, ended.err), (0, ""), ended)
         self.assertIn("\nstep 2: the gradient is not finite; its update is skipped\n", ended.out)
-        self.assertIn("\n1 updates skipped: their gradient was not finite\n", ended.out)
+        self.assertIn("1 updates skipped: their gradient was not finite\n", ended.out)
         with open(out + "/record.json", encoding="utf-8") as file:
             record = json.load(file)
         self.assertEqual((record["skipped_updates"], record["exit_code"]), (1, 0))

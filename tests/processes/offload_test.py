@@ -25,7 +25,7 @@ DELAYED = [LATE, f"{LATE} parameters=sharded piece=1000", f"{LATE} {LINK}"]  # o
 def offload(world, text):
     """A run of 20 steps. text: settings, then flags."""
     settings, dashes, flags = text.partition("--")
-    return support.Run(LESSON, world, settings, *(dashes + flags).split(), *STEPS)
+    return support.Run(LESSON, world, settings, *(dashes + flags).split(), *STEPS, "--verbose")
 
 
 def link_bytes(run, kind):

@@ -25,8 +25,7 @@ class Records(support.ProcessTest):
         for ranks, ended in self.ended.items():
             with self.subTest(ranks=ranks):
                 self.assertEqual((ended.code, ended.err), (0, ""), ended)
-                self.assertTrue(ended.out.endswith(f"record: {self.outs[ranks]}/record.json\n"), ended)
-                self.assertNotIn("DIFFERENT", ended.out)
+                self.assertIn(f"{self.outs[ranks]}/record.json", ended.out)
 
     def test_every_rank_measured_what_was_predicted(self):
         for ranks, out in self.outs.items():
@@ -75,7 +74,7 @@ class Records(support.ProcessTest):
                     self.assertGreaterEqual(step["seconds"], step["waited_seconds"])
                 self.assertLess(steps[-1]["loss"], steps[0]["loss"])
                 first, last = f"{steps[0]['loss']:.4f}", f"{steps[-1]['loss']:.4f}"
-                self.assertIn(f"\nloss {first} -> {last}, validation ", self.ended[ranks].out)
+                self.assertIn(f"loss {first} -> {last}, validation ", self.ended[ranks].out)
 
     def test_a_plan_for_programs_is_the_runs(self):
         ended = support.run(LESSON, 0, "--plan", "--world", "3", "--json")
@@ -140,7 +139,7 @@ class Records(support.ProcessTest):
 class Sampled(support.ProcessTest):
     def test_text_is_the_same_every_time(self):
         ended = support.side_by_side({
-            (ranks, turn): lambda ranks=ranks: support.run(LESSON, ranks, "--sample", "40", "--out", support.new_path("out"))
+            (ranks, turn): lambda ranks=ranks: support.run(LESSON, ranks, "--verbose", "--sample", "40", "--out", support.new_path("out"))
             for ranks in (0, 3) for turn in (0, 1)})
         for ranks in (0, 3):
             texts = []
@@ -197,7 +196,7 @@ class WithoutARun(support.ProcessTest):
         self.assertRegex(out, r"\n  note: .*12 / \(1 x 5\)")
 
     def test_the_plan_is_the_run_s(self):
-        run = support.run(LESSON, 2, "--steps", "2", "--out", support.new_path("out"))
+        run = support.run(LESSON, 2, "--steps", "2", "--verbose", "--out", support.new_path("out"))
         table = lambda text: text[text.index("memory of a rank\n"):text.index("  total", text.index("operations of a rank"))]
         planned = self.quick("--plan", "--world", "2", "--device", "cpu", "--workload", support.WORKLOAD)
         self.assertEqual(table(planned), table(run.out))

@@ -95,6 +95,15 @@ TEST(Progress, RedrawsAtMostTenTimesASecondButAlwaysTheLastStep) {
   EXPECT_NE(text.rfind("\rstep 50/50"), std::string::npos);
 }
 
+TEST(Progress, DrawsABarOnATerminalAndPlainLinesElsewhere) {
+  Screen drawn({.total_steps = 4, .terminal = true, .bar = Look{}});
+  drawn.step(0, 0.5);
+  EXPECT_EQ(drawn.out.str(), "\r  1/4 [#####---------------] loss 2.50  6.1k tok/s  waiting 0 %  2 s left");
+  Screen plain({.total_steps = 4, .bar = Look{}});
+  plain.step(0, 0.5);
+  EXPECT_EQ(plain.out.str(), "step 1/4  loss 2.5000  6.1k tok/s  waiting  0 %  left 2 s\n");
+}
+
 // What a screen shows: each line after its last carriage return, written over what was there.
 std::vector<std::string> shown(const std::string& text) {
   std::vector<std::string> screen(1);

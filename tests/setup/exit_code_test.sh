@@ -171,8 +171,8 @@ wait "$pid" || code=$?
 check "the second signal kills" equal "$code" 143
 check "nothing is left after it" until_true none_alive
 
-DO=exit:0 run "${launch[@]}" -n 2
-check "one line says how ranks are started" contains "$out" "2 ranks on "
+DO=exit:0 run "${launch[@]}" -n 2 --verbose
+check "with --verbose one line says how ranks are started" contains "$out" "2 ranks on "
 DO=exit:0 run "${launch[@]}" --help
 check "nothing is said for --help" equal "$out" ""
 

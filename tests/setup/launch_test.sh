@@ -129,6 +129,10 @@ printf '#!/bin/sh\necho "flags of 99_fake: $*"\n' >"$repo/build/cpu/bin/99_fake"
 launch --help
 check "help of a program that is built" contains "$code $out" "0 flags of 99_fake: "
 check "help of a program that is built: its argument" contains "$out" " --help"
+launch --no-build
+check "how ranks are started goes unsaid" contains "$code $out" "0 flags of 99_fake: "
+launch --no-build --verbose
+check "but with --verbose" contains "$code $out" "0 1 rank on "
 
 # The real lessons, as their run.sh calls it.
 cd "$here/../.."

@@ -108,7 +108,7 @@ for flag in $OF_A_RUN; do
   case $flag in
     save-every) ;;
     resume) flags+=(--resume elsewhere/step-000004) ;;
-    trace | profile | brief) flags+=("--$flag") ;;
+    trace | profile) flags+=("--$flag") ;;
     *) flags+=("--$flag" 1) ;;
   esac
 done

@@ -1,0 +1,353 @@
+#include "common/records/screen.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string_view>
+
+#include "common/base/text.h"
+
+namespace sc {
+namespace {
+
+constexpr std::int64_t kCells = 16;  // of the longest bar
+constexpr std::size_t kLongestFormula = 24;
+constexpr std::int64_t kColumns = 72;  // of a timeline
+
+// The rows of a table by purpose.
+struct Kind {
+  const char* name;
+  std::vector<Purpose> purposes;
+};
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> all = {
+      {"parameters", {Purpose::parameters}},
+      {"gradients", {Purpose::gradients}},
+      {"optimizer", {Purpose::master, Purpose::momentum, Purpose::variance}},
+      {"older weights", {Purpose::stash}},
+      {"activations", {Purpose::activations}},
+      {"other", {Purpose::workspace, Purpose::communication, Purpose::checkpoint}}};
+  return all;
+}
+
+Bytes bytes_of_kind(const MemoryPlan& plan, const Kind& kind, Place place) {
+  Bytes sum;
+  for (const Purpose purpose : kind.purposes) sum += plan.of(purpose, place);
+  return sum;
+}
+
+std::string formula_of(const MemoryPlan& plan, const Kind& kind) {
+  std::vector<std::string> formulas;
+  for (const MemoryPlan::Item& item : plan.items())
+    if (item.place == Place::device && item.bytes.value() > 0 &&
+        std::ranges::find(kind.purposes, item.purpose) != kind.purposes.end())
+      formulas.push_back(item.formula);
+  const std::string sum = sum_of_formulas(formulas);
+  return sum.size() <= kLongestFormula ? sum : "";
+}
+
+// Which kinds of bytes lie there: "gradients, optimizer".
+std::string kinds_at(const MemoryPlan& plan, Place place) {
+  std::string text;
+  for (const Kind& kind : kinds())
+    if (bytes_of_kind(plan, kind, place).value() > 0)
+      text += (text.empty() ? "" : ", ") + std::string(kind.name);
+  return text;
+}
+
+// Of the longest bar, which `most` has; at least one for anything.
+std::int64_t cells_of(Bytes bytes, Bytes most) {
+  return bytes.value() == 0 ? 0 : std::max<std::int64_t>(1, bytes.value() * kCells / most.value());
+}
+
+// A line of bytes, its bar and what follows it.
+struct Line {
+  std::string name;
+  Bytes bytes;
+  bool bar = true;
+  std::string more;
+};
+
+std::string text_of(const std::vector<Line>& lines, Look look) {
+  std::size_t name = 0, number = 0;
+  std::int64_t most = 1;
+  for (const Line& line : lines) {
+    name = std::max(name, line.name.size());
+    number = std::max(number, human_bytes(line.bytes).size());
+    if (line.bar) most = std::max(most, line.bytes.value());
+  }
+  std::string text;
+  for (const Line& line : lines) {
+    const std::int64_t cells = line.bar && line.bytes.value() > 0
+                                   ? std::max<std::int64_t>(1, line.bytes.value() * kCells / most)
+                                   : 0;
+    text += fmt::format("  {:<{}}  {:>{}}", line.name, name, human_bytes(line.bytes), number);
+    if (cells > 0) text += "  " + bar(cells, 0, look);
+    if (!line.more.empty())
+      text += std::string(static_cast<std::size_t>(kCells - cells) + (cells > 0 ? 2 : 4), ' ') + line.more;
+    text += "\n";
+  }
+  return text;
+}
+
+// "15 checks"
+std::string counted(std::int64_t times, const std::string& what) {
+  return fmt::format("{} {}{}", human_count(times), what, times == 1 ? "" : "s");
+}
+
+std::string counted(std::int64_t times, CommKind kind) {
+  std::string name(kind == CommKind::recv ? "receive" : name_of(kind));
+  std::ranges::replace(name, '_', '-');
+  return counted(times, name);
+}
+
+std::int64_t count_of(const CommPlan& plan, Way way) {
+  std::int64_t sum = 0;
+  for (const auto& [op, times] : plan.count) sum += way_of(op.kind) == way ? times : 0;
+  return sum;
+}
+
+// "15 all-reduces, 2.53 MB sent"
+std::string step_in_words(const CommPlan& plan, Rank rank) {
+  std::map<CommKind, std::int64_t> messages;
+  for (const auto& [op, times] : plan.count)
+    if (way_of(op.kind) == Way::wire) messages[op.kind] += times;
+  std::string text;
+  for (const auto& [kind, times] : messages) text += counted(times, kind) + ", ";
+  text += human_bytes(moved_bytes(plan, Way::wire, rank)) + " sent";
+  if (const std::int64_t copies = count_of(plan, Way::link); copies > 0)
+    text += fmt::format(", {} copied", human_bytes(moved_bytes(plan, Way::link, rank)));
+  if (const std::int64_t transfers = count_of(plan, Way::disk); transfers > 0)
+    text += fmt::format(", {} read and written", human_bytes(moved_bytes(plan, Way::disk, rank)));
+  return text + " per step";
+}
+
+std::string of_one(const RankPlan& plan, Look look) {
+  const MemoryPlan& memory = plan.memory;
+  std::vector<Line> lines;
+  for (const Kind& kind : kinds())
+    if (const Bytes bytes = bytes_of_kind(memory, kind, Place::device); bytes.value() > 0)
+      lines.push_back({kind.name, bytes, true, formula_of(memory, kind)});
+  std::vector<Line> beside;
+  for (const Place place : {Place::pinned, Place::host, Place::disk})
+    if (const Bytes bytes = memory.total(place); bytes.value() > 0)
+      beside.push_back({std::string(name_of(place)), bytes, true, kinds_at(memory, place)});
+  const std::string step = "and " + step_in_words(plan.operations, Rank{0});
+  if (beside.empty()) {
+    lines.push_back({"total", memory.total(), false, ""});
+    std::string text = text_of(lines, look);
+    text.pop_back();
+    return text + "     " + step + "\n";
+  }
+  lines.push_back({"device", memory.total(), true, "all of the above"});
+  lines.insert(lines.end(), beside.begin(), beside.end());
+  return text_of(lines, look) + "  " + step + "\n";
+}
+
+// A line for each rank, or for neighbours that are alike; bars last, since their cells may take several bytes.
+std::string of_several(const std::vector<RankPlan>& ranks, std::int64_t alike, Look look) {
+  std::vector<std::vector<std::string>> rows = {{""}};
+  Bytes most, sent;
+  for (const RankPlan& plan : ranks) most = std::max(most, plan.memory.total());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto first = static_cast<std::int64_t>(i) * alike;
+    rows.push_back(
+        {alike == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, first + alike - 1)});
+    sent = std::max(sent, moved_bytes(ranks[i].operations, Way::wire, Rank{static_cast<int>(first)}));
+  }
+  const auto add = [&](const std::string& name, const auto& bytes_in) {
+    const bool any =
+        std::ranges::any_of(ranks, [&](const RankPlan& plan) { return bytes_in(plan.memory).value() > 0; });
+    if (!any) return;
+    rows[0].push_back(name);
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      rows[i + 1].push_back(human_bytes(bytes_in(ranks[i].memory)));
+  };
+  for (const Kind& kind : kinds())
+    add(kind.name, [&](const MemoryPlan& plan) { return bytes_of_kind(plan, kind, Place::device); });
+  add("total", [](const MemoryPlan& plan) { return plan.total(); });
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    rows[i + 1].push_back(bar(cells_of(ranks[i].memory.total(), most), 0, look));
+  return table(rows) + fmt::format("  and at most {} sent by a rank per step\n", human_bytes(sent));
+}
+
+// "18,164,048 bytes held, 8 purposes"
+std::string held_in_words(const MemoryPlan& memory) {
+  std::string text = human_count(memory.total().value()) + " bytes held";
+  for (const Place place : {Place::pinned, Place::host, Place::disk})
+    if (const Bytes bytes = memory.total(place); bytes.value() > 0)
+      text += fmt::format(", {} {}", human_count(bytes.value()),
+                          place == Place::pinned ? "pinned" : "on the " + std::string(name_of(place)));
+  std::int64_t purposes = 0;
+  for_each_purpose([&](Purpose purpose) {
+    Bytes bytes;
+    for_each_place([&](Place place) { bytes += memory.of(purpose, place); });
+    purposes += bytes.value() > 0 ? 1 : 0;
+  });
+  return text + ", " + counted(purposes, "purpose");
+}
+
+// "15 operations, 2,533,920 bytes sent"
+std::string moved_in_words(const CommPlan& plan, Rank rank) {
+  std::int64_t operations = 0;
+  for (const auto& entry : plan.count) operations += entry.second;
+  std::string text = counted(operations, "operation") + ", " +
+                     human_count(moved_bytes(plan, Way::wire, rank).value()) + " bytes sent";
+  for (const Way way : {Way::link, Way::disk})
+    if (const Bytes bytes = moved_bytes(plan, way, rank); bytes.value() > 0)
+      text += fmt::format(", {} {}", human_count(bytes.value()),
+                          way == Way::link ? "copied" : "read and written");
+  return text;
+}
+
+// What a stage does most of the time in each column of a timeline of `seconds`.
+std::string drawn(const std::vector<Timetable::Span>& spans, double seconds, bool expected) {
+  const double column = seconds / kColumns;
+  std::string text(kColumns, '.');
+  std::vector<double> most(kColumns, column / 2);
+  for (const Timetable::Span& span : spans) {
+    const double begin = expected ? span.expected_begin : span.begin,
+                 end = expected ? span.expected_end : span.end;
+    const auto last = std::min(kColumns, static_cast<std::int64_t>(std::ceil(end / column)));
+    for (auto i = std::max<std::int64_t>(0, static_cast<std::int64_t>(begin / column)); i < last; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const double covered = std::min(end, static_cast<double>(i + 1) * column) -
+                             std::max(begin, static_cast<double>(i) * column);
+      if (covered < most[at]) continue;
+      most[at] = covered;
+      text[at] = span.name.front();
+    }
+  }
+  return text;
+}
+
+std::string drawn(const Timetable& timetable, double seconds, bool expected) {
+  std::string text;
+  for (std::size_t stage = 0; stage < timetable.ranks.size(); ++stage)
+    text += fmt::format("    stage {}  {}\n", stage, drawn(timetable.ranks[stage], seconds, expected));
+  return text;
+}
+
+// The letters that are there, and what they stand for.
+std::string legend_of(const Timetable& timetable) {
+  std::string text;
+  for (const char* named :
+       {"F forward", "B backward", "I backward of inputs", "W backward of weights", "s update"}) {
+    const auto has = [&](const std::vector<Timetable::Span>& spans) {
+      return std::ranges::any_of(spans, [&](const Timetable::Span& s) { return s.name.front() == named[0]; });
+    };
+    if (std::ranges::any_of(timetable.ranks, has)) text += (text.empty() ? "" : ", ") + std::string(named);
+  }
+  return text;
+}
+
+// Of updates behind, the one that most micro-batches had.
+std::int64_t usual(const std::map<std::int64_t, std::int64_t>& counts) {
+  const auto most = std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; });
+  return most == counts.end() ? 0 : most->first;
+}
+
+}  // namespace
+
+Look look_of(bool terminal, const Environment& variable) {
+  if (!terminal) return {};
+  const auto value = [&](const char* name) { return variable(name).value_or(""); };
+  std::string locale;
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
+    if (locale.empty()) locale = value(name);
+  for (char& c : locale) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return {.utf8 = locale.find("UTF-8") != std::string::npos || locale.find("UTF8") != std::string::npos,
+          .colour = value("NO_COLOR").empty() && value("TERM") != "dumb"};
+}
+
+std::string bar(std::int64_t full, std::int64_t empty, Look look) {
+  std::string text;
+  for (std::int64_t i = 0; i < full; ++i) text += look.utf8 ? "\xe2\x96\x88" : "#";   // full block
+  for (std::int64_t i = 0; i < empty; ++i) text += look.utf8 ? "\xe2\x96\x91" : "-";  // light shade
+  return text;
+}
+
+std::string heading(const std::string& text, Look look) {
+  return look.colour ? "\x1b[1m" + text + "\x1b[0m" : text;
+}
+
+std::string sum_of_formulas(const std::vector<std::string>& formulas) {
+  if (formulas.size() == 1) return formulas.front();
+  std::int64_t sum = 0;
+  std::string of;
+  for (const std::string& formula : formulas) {
+    const std::size_t digits = std::min(formula.find_first_not_of("0123456789"), formula.size());
+    const std::string rest = formula.substr(digits);
+    if (digits == 0 || digits > 9 || rest.empty() || rest.find_first_of("+-") != std::string::npos) return "";
+    if (!of.empty() && rest != of) return "";
+    of = rest, sum += std::stoll(formula.substr(0, digits));
+  }
+  return of.empty() ? "" : std::to_string(sum) + of;
+}
+
+std::string format_predicted(const std::vector<RankPlan>& ranks, std::int64_t alike, Look look) {
+  const bool same =
+      std::ranges::all_of(ranks, [&](const RankPlan& plan) { return plan.memory == ranks.front().memory; });
+  return fmt::format("{}{:>{}}\n", heading("PREDICTED", look) + (same ? " for each rank" : " by rank"),
+                     "(every buffer: --plan)", same ? 52 : 58) +
+         (same ? of_one(ranks.front(), look) : of_several(ranks, alike, look));
+}
+
+std::string format_checks(const RankPlan& plan, Rank rank, const std::optional<AllocatorCheck>& allocator,
+                          std::int64_t replicas, Look look) {
+  std::vector<std::pair<std::string, std::string>> rows = {
+      {held_in_words(plan.memory), "as predicted"}, {moved_in_words(plan.operations, rank), "as predicted"}};
+  if (allocator)
+    rows.emplace_back(fmt::format("{} bytes allocated on the GPU", human_count(allocator->peak.value())),
+                      fmt::format("predicted: {}{}", allocator->at_most ? "at most " : "",
+                                  human_count(allocator->predicted().value())));
+  if (replicas > 0) rows.emplace_back("replicas equal bit for bit", counted(replicas, "check"));
+  std::size_t width = 0;
+  for (const auto& row : rows) width = std::max(width, row.first.size());
+  std::string text;
+  for (const auto& [what, said] : rows)
+    text += fmt::format("  {}  {:<{}}   {}\n", look.colour ? "\x1b[32mok\x1b[0m" : "ok", what, width, said);
+  return text;
+}
+
+std::string format_timelines(const Timetable& timetable) {
+  double seconds = 0;
+  for (const std::vector<Timetable::Span>& spans : timetable.ranks)
+    for (const Timetable::Span& span : spans) seconds = std::max({seconds, span.end, span.expected_end});
+  std::string text;
+  for (const Timetable::Row& row : timetable.rows) {
+    text += fmt::format("  {:<9}  {:>9.2f} ms  {:>4.1f} % idle  {}\n", row.name, 1e3 * row.seconds,
+                        1e2 * row.idle, row.from);
+    if (seconds > 0 && (row.name == "measured" || row.name == "simulated"))
+      text += drawn(timetable, seconds, row.name == "simulated");
+  }
+  if (text.empty() || seconds <= 0) return text;
+  return text + fmt::format("    {}, . idle; a column is {:.2f} ms{}\n", legend_of(timetable),
+                            1e3 * seconds / kColumns,
+                            timetable.length == "period" ? "; two steps are drawn" : "");
+}
+
+std::string format_ages(const std::vector<VersionsRead>& versions) {
+  if (versions.empty()) return "";
+  std::string forward, backward;
+  for (const VersionsRead& rank : versions) {
+    forward += fmt::format("{}{}", forward.empty() ? "" : ", ", usual(rank.forward));
+    backward += fmt::format("{}{}", backward.empty() ? "" : ", ", usual(rank.backward));
+  }
+  const std::string ranks =
+      versions.size() == 1 ? "rank 0" : fmt::format("ranks 0 to {}", versions.size() - 1);
+  if (forward == backward)
+    return fmt::format("  gradients are of weights {} updates old ({})\n", forward, ranks);
+  return fmt::format("  gradients are of weights {} updates old in forward, {} in backward ({})\n", forward,
+                     backward, ranks);
+}
+
+std::string format_crowd(std::int64_t ranks, std::int64_t cores) {
+  if (ranks <= cores) return "";
+  return fmt::format("  {} ranks share {} core{}: stages wait for a core; --pace shows the schedule\n", ranks,
+                     cores, cores == 1 ? "" : "s");
+}
+
+}  // namespace sc

@@ -1,0 +1,169 @@
+// What a run says: at its start and at its end, on the default screen, all of it (--verbose), or in three lines (--brief).
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "common/base/text.h"
+#include "common/gpu/gpu_check.h"
+#include "common/input/printable.h"
+#include "common/records/ending.h"
+#include "common/records/progress.h"
+#include "common/records/screen.h"
+#include "common/run/describe.h"
+#include "common/run/resume.h"
+#include "common/run/run_shape.h"
+#include "common/run/screen_text.h"
+#include "common/run/trainer.h"
+
+namespace sc::detail {
+namespace {
+
+std::string note_line(const std::string& note) {
+  return note.empty() ? "" : fmt::format("  note     {}\n", shown(note, 4096));
+}
+
+}  // namespace
+
+std::string Trainer::notes() const {
+  return note_line(job_.config.note) + note_line(data_.note()) + (test_ ? note_line(test_->note()) : "");
+}
+
+void Trainer::announce() const {
+  if (!speaks() || job_.line.brief) return;
+  if (job_.line.verbose) return announce_all();
+  const Look look = look_here();
+  std::cout << format_header(job_.lesson, shape_, job_.batch)
+            << (on_.gpu == nullptr ? ""
+                                   : "  GPU   " + describe_gpu(on_.gpu->facts(), shape_, job_.graph()) +
+                                         "\n" + warn_of_attention(on_.gpu->facts(), shape_))
+            << notes() << format_predicted(rank_plans_of(job_.lesson, shape_), data_ranks(shape_), look)
+            << says_of_checkpoints()
+            << (job_.first_step < shape_.workload.steps ? heading("TRAINING", look) + "\n" : "")
+            << std::flush;
+}
+
+void Trainer::announce_all() const {
+  std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher,
+                            on_.gpu == nullptr ? "" : describe_gpu(on_.gpu->facts(), shape_, job_.graph()))
+            << (on_.gpu == nullptr ? "" : warn_of_attention(on_.gpu->facts(), shape_))
+            << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
+                           shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
+                           sampler_.steps_per_epoch())
+            << notes()
+            << format_plan_table(rank_plans_of(job_.lesson, shape_), shape_.world, data_ranks(shape_))
+            << job_.lesson.plans.predict(shape_) << says_of_checkpoints() << std::flush;
+}
+
+std::string Trainer::says_of_checkpoints() const {
+  std::string text;
+  if (on_.resume != nullptr) {
+    const checkpoint::Manifest& from = on_.resume->manifest();
+    text +=
+        fmt::format("resumes after {} steps: {}, by {} on {} rank{}\n", from.step,
+                    on_.resume->path().string(), shown(from.lesson), from.world, from.world == 1 ? "" : "s") +
+        goes_on_.says;
+  }
+  if (!saver_) return text;
+  const CheckpointFlags& flags = job_.line.checkpoints;
+  text += fmt::format("a checkpoint every {} steps in {}", flags.every, checkpoints_dir(job_).string());
+  if (flags.async)
+    text += fmt::format(", from a copy of {} in a rank's host memory",
+                        human_bytes(claims_.memory().of(Purpose::checkpoint, Place::host) +
+                                    claims_.memory().of(Purpose::checkpoint, Place::pinned)));
+  return text + "\n";
+}
+
+// Of a text that was named a reader expects all of it.
+std::string Trainer::part_of_validation() const {
+  const std::int64_t used = sampler_.validation_rows();
+  const std::int64_t all = data_.validation().count();
+  if (!data_.validation_path() || used >= all) return "";
+  return fmt::format(" ({} of {} rows)", human_count(used), human_count(all));
+}
+
+void Trainer::say_briefly(const Path& record) const {
+  const std::vector<StepRecord>& steps = observer_.steps();
+  std::cout << claims_.brief()
+            << (steps.empty() ? "loss  no step was trained"
+                              : fmt::format("loss  {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss))
+            << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
+            << (tested_ ? fmt::format(", test {:.4f}", tested_->loss) : std::string())
+            << "; record: " << record.string() << std::endl;
+}
+
+void Trainer::say_the_end(const Path& record) const {
+  if (job_.line.brief) return say_briefly(record);
+  if (job_.line.verbose) return say_all(record);
+  const Look look = look_here();
+  std::cout << heading("MEASURED", look) << "\n" << checks(look) << losses();
+  if (timetable_) {
+    std::cout << format_timelines(*timetable_) << format_ages(timetable_->versions);
+    const bool paced =
+        std::ranges::find(timetable_->rows, "paced", &Timetable::Row::name) != timetable_->rows.end();
+    if (shape_.device == DeviceKind::cpu && !paced)
+      std::cout << format_crowd(to_int(job_.launch.local_world), describe_hardware().cores);
+  }
+  std::cout << written_ << (profiled_ ? format_profile(*profiled_) : "")
+            << (job_.other ? format_comparison(records_.record(), *job_.other) : "");
+  std::cout << heading("LOOK", look) << "  " << (records_.page().empty() ? record : records_.page()).string()
+            << "\n";
+  if (!records_.trace().empty()) std::cout << "      " << records_.trace().string() << "\n";
+  if (const std::string next = format_next(job_, record.string()); !next.empty())
+    std::cout << heading("NEXT", look) << "  " << next << "\n";
+  std::cout << std::flush;
+}
+
+std::string Trainer::checks(Look look) const {
+  if (observer_.steps().empty()) return "  nothing was trained, and so no claim was checked\n";
+  if (claims_.measured() == nullptr) return "  " + claims_.report();
+  return format_checks({claims_.memory(), claims_.operations()}, shape_.rank, claims_.allocator(),
+                       to_int(shape_.world) > 1 ? strategy_->replica_checks() : 0, look);
+}
+
+std::string Trainer::losses() const {
+  const std::vector<StepRecord>& steps = observer_.steps();
+  std::string text = steps.empty()
+                         ? "  no step was trained"
+                         : fmt::format("  loss {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss);
+  if (validation_loss_) text += fmt::format(", validation {:.4f}{}", *validation_loss_, part_of_validation());
+  text += " nats a token, " + human_seconds(seconds()) + "\n";
+  if (tested_)
+    text += fmt::format("  test {:.4f}, perplexity {:.4f} ({}, {} rows)\n", tested_->loss,
+                        std::exp(tested_->loss), shown(tested_->text.file), human_count(tested_->rows));
+  if (const std::int64_t skipped = skipped_updates(steps); skipped > 0)
+    text += fmt::format("  {} updates skipped: their gradient was not finite\n", skipped);
+  return text;
+}
+
+void Trainer::say_all(const Path& record) const {
+  const std::vector<StepRecord>& steps = observer_.steps();
+  std::cout << (steps.empty() ? "\nno step was trained"
+                              : fmt::format("\nloss {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss))
+            << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
+            << " nats a token, " << human_seconds(seconds()) << "\n"
+            << format_rates(steps, shape_.workload.batch.sequence, sampler_.steps_per_epoch());
+  if (validation_loss_)
+    std::cout << fmt::format("perplexity {:.4f} on the validation text{}", std::exp(*validation_loss_),
+                             part_of_validation());
+  if (tested_)
+    std::cout << fmt::format("{}{:.4f} on {} ({} rows, loss {:.6f})", validation_loss_ ? ", " : "perplexity ",
+                             std::exp(tested_->loss), tested_->text.file, human_count(tested_->rows),
+                             tested_->loss);
+  if (validation_loss_ || tested_) std::cout << "\n";
+  if (const std::int64_t skipped = skipped_updates(steps); skipped > 0)
+    std::cout << skipped << " updates skipped: their gradient was not finite\n";
+  std::cout << "\n"
+            << (steps.empty() ? "nothing was trained, and so no claim was checked\n" : claims_.report());
+  if (timetable_) std::cout << format_timetable(*timetable_);
+  if (profiled_) std::cout << format_profile(*profiled_);
+  if (job_.other) std::cout << "\n" << format_comparison(records_.record(), *job_.other);
+  if (!records_.trace().empty()) {
+    std::cout << "trace: " << records_.trace().string() << " (the first " << kTracedSteps << " steps"
+              << (on_.gpu != nullptr ? "; waits and compute at the GPU's times" : "") << ")\n";
+  }
+  std::cout << "record: " << record.string() << std::endl;
+}
+
+}  // namespace sc::detail

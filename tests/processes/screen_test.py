@@ -1,0 +1,112 @@
+"""What a run shows: three lines where few were asked for, bars and one sentence else, no escape codes in a file; and that text which nobody
+asked for changes no bit of a run."""
+import filecmp
+import os
+import pty
+import re
+import subprocess
+import unittest
+
+import support
+
+LESSON = "01_data_parallel"
+STEPS = ("--steps", "5")
+
+
+class Lines(support.ProcessTest):
+    def said(self, lesson, ranks, *flags):
+        ended = support.run(lesson, ranks, *flags)
+        self.assertEqual((ended.code, ended.err), (0, ""), ended)
+        return ended.out
+
+    def test_brief_is_three_lines(self):
+        out = support.new_path("out")
+        lines = self.said(LESSON, 2, *STEPS, "--brief", "--out", out).splitlines()
+        self.assertEqual(len(lines), 3, lines)
+        self.assertIn(f'{support.record(out)["ranks"][0]["measured_bytes"]["total"]:,}', lines[0])
+        self.assertEqual(len(self.said("07_pipeline", 0, "--plan", "--world", "2", "--brief", "--set", "batch.micro=3").splitlines()), 3)
+        started = support.execute(support.run_sh(LESSON, 2, *STEPS, "--brief", "--out", support.new_path("out")))
+        self.assertEqual((started.code, len(started.out.splitlines())), (0, 3), started)
+
+    def test_brief_beside_what_is_longer_is_refused(self):
+        for other in (("--verbose",), ("--plan", "--json")):
+            self.expect_one_error(support.run(LESSON, 0, "--brief", *other), 64, re.compile(rf"--brief: {other[-1]} prints more.*\n  fix: .*"))
+
+    def test_checks_of_replicas_are_counted(self):
+        for lesson, ranks, settings in ((LESSON, 2, ()), ("07_pipeline", 2, ("--set", "batch.micro=3"))):
+            said = self.said(lesson, ranks, *STEPS, "--set", "verify_replicas=2", *settings, "--out", support.new_path("out"))
+            self.assertRegex(said, r"replicas equal bit for bit +2 checks\n")
+        self.assertNotIn("replicas equal", self.said(LESSON, 2, *STEPS, "--set", "verify_replicas=0", "--out", support.new_path("out")))
+
+    def test_no_escape_codes_in_a_file(self):
+        """mpirun gives each rank a terminal."""
+        ended = support.run(LESSON, 2, *STEPS, "--out", support.new_path("out"), env=support.environment(TERM="xterm", LC_ALL="C.UTF-8"))
+        self.assertEqual(ended.code, 0, ended)
+        self.assertNotIn("\x1b", ended.out + ended.err)
+        self.assertTrue(ended.out.isascii(), ended)
+
+    def test_the_next_command_runs(self):
+        said = self.said(LESSON, 2, *STEPS, "--out", support.new_path("out"))
+        words = re.search(r"\nNEXT  .*: lessons/(\w+)/run\.sh -n 2 (.*)\n", said)
+        flags = words[2].split()
+        ended = support.run(words[1], 2, *flags[flags.index("--set"):], "--out", support.new_path("out"))
+        self.assertEqual(ended.code, 0, ended)
+        self.assertIn("compared with ", ended.out)
+
+
+class Unasked(support.ProcessTest):
+    """The text at the end of a run."""
+
+    def test_no_bit_of_the_run_depends_on_it(self):
+        for lesson, ranks, settings in ((LESSON, 2, ""), ("04_zero3", 2, ""), ("05_offload", 2, "update=delayed"), ("07_pipeline", 2, "batch.micro=3"),
+                                        ("08_weight_versions", 2, "batch.micro=3 model.tied=off")):
+            with self.subTest(lesson=lesson):
+                runs = [support.Run(lesson, ranks, settings, *STEPS, *more) for more in ((), ("--sample", "0"))]
+                texts = [run.job().out for run in runs]
+                self.assertEqual(["it writes: " in text for text in texts], [True, False], texts)
+                self.assertEqual(runs[0].losses(), runs[1].losses())
+                self.assertTrue(filecmp.cmp(runs[0].weights, runs[1].weights, shallow=False))
+                records = [run.record() for run in runs]
+                for key in ("ranks", "as_predicted", "validation_loss"):
+                    self.assertEqual(records[0][key], records[1][key])
+
+    def test_not_where_nothing_can_be_said(self):
+        for flags in (("--set", "data.validation_fraction=0"), ("--memory-cap", "1GB"), ("--verbose",), ("--steps", "0")):
+            ended = support.run(LESSON, 0, *(STEPS if "--steps" not in flags else ()), *flags, "--out", support.new_path("out"))
+            self.assertEqual(ended.code, 0, ended)
+            self.assertNotIn("it writes: ", ended.out)
+
+
+class Terminal(unittest.TestCase):
+    def shown(self, **variables):
+        """On a terminal of 24 lines."""
+        main, end = pty.openpty()
+        command = [support.program(LESSON), *support.files_of(LESSON), *STEPS, "--out", support.new_path("out")]
+        env = {**support.environment(), "TERM": "xterm", **variables}
+        with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=end, stderr=end, cwd=support.scratch) as process:
+            os.close(end)
+            text = b""
+            while True:
+                try:
+                    part = os.read(main, 65536)
+                except OSError:
+                    break  # the other end is closed
+                if not part:
+                    break
+                text += part
+            self.assertEqual(process.wait(), 0, text)
+        os.close(main)
+        return text
+
+    def test_colours_and_blocks_where_they_are_wanted(self):
+        plain = {"LC_ALL": "C", "NO_COLOR": "1"}
+        for variables, colour, blocks in ((plain, False, False), ({"LC_ALL": "C"}, True, False), ({"LC_ALL": "C.UTF-8", "NO_COLOR": "1"}, False, True)):
+            text = self.shown(**variables)
+            self.assertEqual((b"\x1b" in text, "\u2588".encode() in text), (colour, blocks), text)
+            self.assertRegex(text, rb"\r  5/5 \[")
+        with self.assertRaises(UnicodeDecodeError):
+            self.shown(LC_ALL="C.UTF-8").decode("ascii")
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,136 @@
+// The default screen, from made-up plans and times.
+#include "common/records/screen.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+namespace sc {
+namespace {
+
+Environment variables(const std::map<std::string, std::string>& values) {
+  return [values](const std::string& name) {
+    const auto found = values.find(name);
+    return found == values.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+RankPlan some_plan() {
+  RankPlan plan;
+  plan.memory.add(Purpose::parameters, "params", "4 P", Bytes(4'000'000));
+  plan.memory.add(Purpose::momentum, "momentum", "4 P", Bytes(4'000'000));
+  plan.memory.add(Purpose::variance, "variance", "4 P", Bytes(4'000'000));
+  plan.memory.add(Purpose::workspace, "workspace", "work + head", Bytes(1'000));
+  plan.operations.add({CommKind::all_reduce, DType::f32, Elements(1'000'000), WorldSize{2}});
+  return plan;
+}
+
+std::int64_t lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(Look, IsPlainWhereNoTerminalIs) {
+  const Look look = look_of(false, variables({{"LANG", "en_GB.UTF-8"}, {"TERM", "xterm"}}));
+  EXPECT_FALSE(look.utf8 || look.colour);
+}
+
+TEST(Look, FollowsTheLocaleAndNoColor) {
+  EXPECT_TRUE(look_of(true, variables({{"LANG", "en_GB.UTF-8"}})).utf8);
+  EXPECT_TRUE(look_of(true, variables({{"LC_CTYPE", "C.utf8"}, {"LANG", "C"}})).utf8);
+  EXPECT_FALSE(look_of(true, variables({{"LC_ALL", "C"}, {"LANG", "en_GB.UTF-8"}})).utf8);
+  EXPECT_FALSE(look_of(true, variables({})).utf8);
+  EXPECT_TRUE(look_of(true, variables({{"TERM", "xterm"}})).colour);
+  EXPECT_TRUE(look_of(true, variables({{"NO_COLOR", ""}})).colour) << "no-color.org: where it is not empty";
+  EXPECT_FALSE(look_of(true, variables({{"NO_COLOR", "1"}})).colour);
+  EXPECT_FALSE(look_of(true, variables({{"TERM", "dumb"}})).colour);
+}
+
+TEST(Formulas, AddUpWhereTheyAreMultiplesOfTheSame) {
+  EXPECT_EQ(sum_of_formulas({"4 P", "4 P"}), "8 P");
+  EXPECT_EQ(sum_of_formulas({"4 P / N", "4 P / N", "2 P / N"}), "10 P / N");
+  EXPECT_EQ(sum_of_formulas({"work + head"}), "work + head");
+  EXPECT_EQ(sum_of_formulas({"4 P", "4 P / N"}), "");
+  EXPECT_EQ(sum_of_formulas({"4 P + 8", "4 P + 8"}), "") << "not 8 P + 8";
+  EXPECT_EQ(sum_of_formulas({"work", "work"}), "");
+  EXPECT_EQ(sum_of_formulas({"8", "8"}), "");
+  EXPECT_EQ(sum_of_formulas({}), "");
+}
+
+TEST(Predicted, HasALineForEachKindOfBytes) {
+  EXPECT_EQ(format_predicted({some_plan()}, 1, {}),
+            "PREDICTED for each rank                              (every buffer: --plan)\n"
+            "  parameters   4.00 MB  ########          4 P\n"
+            "  optimizer    8.00 MB  ################  8 P\n"
+            "  other        1.00 kB  #                 work + head\n"
+            "  total       12.00 MB     and 1 all-reduce, 4.00 MB sent per step\n");
+}
+
+TEST(Predicted, ShowsWhatLiesBesideTheDevice) {
+  RankPlan plan = some_plan();
+  plan.memory.add(Purpose::master, "master", "4 P", Bytes(24'000'000), Place::host);
+  plan.operations.add({CommKind::to_host, DType::f32, Elements(1'000'000), WorldSize{1}});
+  const std::string text = format_predicted({plan}, 1, {});
+  EXPECT_TRUE(has(text, "\n  device      12.00 MB  ########          all of the above\n")) << text;
+  EXPECT_TRUE(has(text, "\n  host        24.00 MB  ################  optimizer\n")) << text;
+  EXPECT_TRUE(has(text, "4.00 MB sent, 4.00 MB copied per step\n")) << text;
+}
+
+TEST(Predicted, HasALineForEachRankWhereTheyDiffer) {
+  RankPlan more = some_plan();
+  more.memory.add(Purpose::stash, "older", "4 P", Bytes(12'000'000));
+  const std::string text = format_predicted({more, some_plan()}, 2, {});
+  EXPECT_TRUE(has(text, "\n  ranks 0-1  ")) << text;
+  EXPECT_TRUE(has(text, "\n  ranks 2-3  ")) << text;
+  EXPECT_TRUE(has(text, "older weights")) << text;
+  EXPECT_EQ(lines(text), 5);
+}
+
+TEST(Screen, IsAsciiUnlessTheTerminalIsNot) {
+  for (const Look look : {Look{}, Look{.utf8 = true}, Look{.colour = true}}) {
+    const std::string text = format_predicted({some_plan()}, 1, look) +
+                             format_checks(some_plan(), Rank{0}, std::nullopt, 1, look) + bar(3, 4, look);
+    const bool ascii = std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+    EXPECT_EQ(ascii, !look.utf8);
+    EXPECT_EQ(has(text, "\x1b"), look.colour);
+  }
+}
+
+TEST(Checks, SayHowOftenReplicasWereCompared) {
+  EXPECT_EQ(format_checks(some_plan(), Rank{0}, std::nullopt, 8, {}),
+            "  ok  12,001,000 bytes held, 4 purposes   as predicted\n"
+            "  ok  1 operation, 4,000,000 bytes sent   as predicted\n"
+            "  ok  replicas equal bit for bit          8 checks\n");
+  EXPECT_EQ(lines(format_checks(some_plan(), Rank{0}, std::nullopt, 0, {})), 2) << "no replicas, no line";
+}
+
+TEST(Timelines, DrawMeasuredOverSimulatedOnOneScale) {
+  Timetable table;
+  table.rows = {
+      {"measured", 0.072, 0.5, "one step"}, {"simulated", 0.036, 0.25, ""}, {"formula", 0.02, 0.1, ""}};
+  table.ranks = {{{"F0", 0, 0.036, 0, 0.018}, {"B0", 0.036, 0.072, 0.018, 0.036}}};
+  const std::string text = format_timelines(table);
+  EXPECT_TRUE(has(text, "    stage 0  " + std::string(36, 'F') + std::string(36, 'B') + "\n")) << text;
+  EXPECT_TRUE(
+      has(text, "    stage 0  " + std::string(18, 'F') + std::string(18, 'B') + std::string(36, '.') + "\n"))
+      << text;
+  EXPECT_TRUE(has(text, "F forward, B backward, . idle; a column is 1.00 ms\n")) << text;
+  EXPECT_EQ(lines(text), 6);
+}
+
+TEST(Timelines, OfNothingAreNothing) { EXPECT_EQ(format_timelines({}), ""); }
+
+TEST(Ages, AreWhatMostMicroBatchesHad) {
+  EXPECT_EQ(format_ages({{{{0, 1}, {3, 9}}, {{0, 1}, {3, 9}}}, {{{0, 10}}, {{0, 10}}}}),
+            "  gradients are of weights 3, 0 updates old (ranks 0 to 1)\n");
+  EXPECT_TRUE(has(format_ages({{{{3, 9}}, {{0, 9}}}}), "3 updates old in forward, 0 in backward (rank 0)"));
+  EXPECT_EQ(format_ages({}), "");
+}
+
+TEST(Crowd, IsSaidWhereRanksShareCores) {
+  EXPECT_EQ(lines(format_crowd(4, 2)), 1);
+  EXPECT_EQ(format_crowd(2, 2), "");
+}
+
+}  // namespace
+}  // namespace sc
