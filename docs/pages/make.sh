@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Makes the sample pages: a short run of each lesson on this machine's CPU, its page.html, and a picture of it for the lesson's README.
+#   usage  docs/pages/make.sh [LESSON...]     04_zero3; default: 00 to 08. Needs chromium and python3-pil (setup.sh --dev).
+#   exit   0; 1 a page finds a fault with itself, or is larger than 200 kB
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../../common/setup/lib.sh"
+cd "$root"
+lessons=("$@")
+[[ $# -gt 0 ]] || lessons=(00_one_device 01_data_parallel 02_zero1 03_zero2 04_zero3 05_offload 06_infinity 07_pipeline 08_weight_versions)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+browser=(chromium --headless --disable-gpu --hide-scrollbars --user-data-dir="$scratch/profile")
+[[ $EUID -ne 0 ]] || browser+=(--no-sandbox)
+
+for lesson in "${lessons[@]}"; do
+  ranks=2 settings=(--set batch.micro=3)
+  case $lesson in
+    00_*) ranks=1 ;;
+    07_*) ranks=4 settings=() ;;
+    08_*) ranks=4 settings=(--workload configs/tiny_untied.json) ;;
+  esac
+  out=runs/sample_page page=docs/pages/$lesson.html
+  rm -rf "$out"
+  "lessons/$lesson/run.sh" -n "$ranks" --device cpu --steps 60 "${settings[@]}" --brief --out "$out" </dev/null
+  sed 's/"host":"[^"]*"/"host":"laptop"/g' "$out/page.html" >"$page"
+  [[ $(wc -c <"$page") -le 200000 ]] || die 1 "$page" "is larger than 200 kB" "fewer micro-batches"
+  found=$("${browser[@]}" --dump-dom "file://$root/$page#selftest" 2>/dev/null | grep -o '<pre id="selftest">[^<]*')
+  [[ $found == *'"pass":true'* ]] || die 1 "$page" "finds a fault with itself: $found" "open it with #selftest"
+  "${browser[@]}" --window-size=1280,1340 --screenshot="$scratch/page.png" "file://$root/$page" 2>/dev/null
+  /usr/bin/python3 -c 'import sys; from PIL import Image; Image.open(sys.argv[1]).convert("RGB").quantize(40).save(sys.argv[2], optimize=True)' \
+    "$scratch/page.png" "docs/pages/$lesson.png"
+done
