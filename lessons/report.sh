@@ -2,10 +2,11 @@
 # Puts runs side by side: tokens per second, peak bytes by purpose and place, bytes sent, losses; and draws
 # their loss over tokens.
 # Bytes are those of the rank that holds most, and of the rank that moves most.
-#   usage  lessons/report.sh RUN... [--svg FILE] [--across KEY[,KEY...]]
+#   usage  lessons/report.sh RUN... [--svg FILE] [--across KEY[,KEY...]] [--pages]
 #     RUN       the folder of a run, or its record.json; of a run that goes on, or was killed, what it has
 #               written
 #     --svg     the figure; default: loss.svg next to the first run's record
+#     --pages   page.html beside the record of each run that left none (of before runs wrote it, or --page off): without the clock
 #     --across  keys of the workload in which the runs may differ; runs that differ in another one are refused, and so are those
 #               with a --validation or --test of another text, unless --across names `validation` or `test`
 #   exit   0; 64 usage, or runs of different workloads; 65 a RUN is no run, or is damaged; 69 python3 is

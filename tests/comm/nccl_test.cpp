@@ -22,7 +22,9 @@ struct Nccl {
   static constexpr bool kShare = false;
   static std::unique_ptr<Communicator> make(int device) {
     test::values().any_order = true;
-    return NcclCommunicator::make(test::mpi().world(), {.device = device, .limit = 30s, .trace = std::make_shared<std::atomic<bool>>(true)});
+    return NcclCommunicator::make(
+        test::mpi().world(),
+        {.device = device, .limit = 30s, .trace = std::make_shared<std::atomic<bool>>(true)});
   }
 };
 

@@ -4,11 +4,13 @@
 import json
 import math
 import os
+import re
 import sys
 import unittest
 import xml.etree.ElementTree
 
 import fake_runs
+from page_browser import CHROMIUM, browse
 from fake_runs import FolderCase, begun_run, command, ended_run, rank, record, step, write
 
 sys.path.insert(0, f"{fake_runs.ROOT}/common/records/curves")
@@ -16,6 +18,11 @@ import report  # noqa: E402
 import run_files  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
+
+
+def text_of(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 class Case(FolderCase):
@@ -388,6 +395,29 @@ class BadInput(Case):
                 "  fix: name another file: --svg FILE\n",
             ),
         )
+
+
+class Pages(Case):
+    def test_a_page_for_a_run_that_left_none(self):
+        ended_run(self.path("a"), [step(i, loss=math.nan if i == 3 else None) for i in range(30)], command="</script>", message="\u2028")
+        write(self.path("b/page.html"), "the run's own")
+        ended_run(self.path("b"), [step(i) for i in range(30)])
+        code, out, err = command("report", "a", "b", "--pages", cwd=self.folder)
+        self.assertEqual((code, err), (0, ""), out)
+        self.assertEqual(text_of(self.path("b/page.html")), "the run's own")
+        line = re.search(r'<script id="data" type="application/json">(.*?)</script>', text_of(self.path("a/page.html"))).group(1)
+        data = json.loads(line)
+        self.assertEqual((data["record"]["command"], data["steps"]["loss"][3], data["marks"]), ("</script>", None, {}))
+        if CHROMIUM:
+            self.assertEqual(json.loads(browse(text_of(self.path("a/page.html")))["selftest"])["faults"], [])
+
+    def test_a_page_that_cannot_be_written(self):
+        ended_run(self.path("a"), [step(0)])
+        os.chmod(self.path("a"), 0o500)
+        if os.access(self.path("a"), os.W_OK):
+            self.skipTest("this user may write everywhere")
+        code, _, err = command("report", "a", "--pages", "--svg", self.path("loss.svg"), cwd=self.folder)
+        self.assertEqual(code, 73, err)
 
 
 class Figure(Case):

@@ -2,7 +2,6 @@
 Called by lessons/report.sh; standard library only."""
 
 import argparse
-import contextlib
 import difflib
 import math
 import os
@@ -10,7 +9,8 @@ import pathlib
 import sys
 
 from axes import Plot, label_ends
-from run_files import CANNOT_WRITE, DATA, USAGE, WHOLE, Refused, number, read_run, run_program
+from run_files import DATA, USAGE, WHOLE, Refused, number, read_run, run_program, write_whole
+from run_page import write_page
 
 # The pages' figures are drawn with the same writer.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "docs"))
@@ -404,27 +404,6 @@ def draw(runs):
     return drawing.done("").svg
 
 
-def write_figure(svg, path):
-    """As atomic_write_file of common/storage: through no link, over no file but the one that is replaced."""
-    if os.path.islink(path):
-        fix = "give the path of the file that it leads to, or remove the link"
-        raise Refused(USAGE, path, "is a symbolic link, and would be replaced", fix)
-    if os.path.lexists(path) and not os.path.isfile(path):
-        raise Refused(CANNOT_WRITE, path, "is not a file that could be replaced", "name another file: --svg FILE")
-    temporary = f"{path}.tmp-{os.getpid()}"
-    try:
-        with open(temporary, "x", encoding="utf-8") as file:
-            file.write(svg)
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            if not isinstance(error, FileExistsError):
-                os.remove(temporary)
-        raise Refused(
-            CANNOT_WRITE, path, f"cannot be written: {error.strerror}", "name another file: --svg FILE"
-        ) from None
-
-
 class Arguments(argparse.ArgumentParser):
     def error(self, message):
         raise Refused(USAGE, "lessons/report.sh", message, "lessons/report.sh --help")
@@ -435,18 +414,22 @@ def main(arguments):
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--svg")
     parser.add_argument("--across", action="append", default=[])
+    parser.add_argument("--pages", action="store_true")
     asked = parser.parse_intermixed_args(arguments)
     runs = [read_run(path) for path in asked.runs]
     across = [key for keys in asked.across for key in keys.split(",") if key]
     refuse_other_work(runs, across)
     refuse_other_texts(runs, across)
     print(report(runs))
+    for run in runs if asked.pages else ():
+        path = write_page(run)
+        print(f"\npage: {path or os.path.join(run.folder, 'page.html') + ', which was there'}")
     svg = draw(runs)
     if svg is None:
         print("\nno figure: no run here has a finite loss")
         return 0
     path = asked.svg or os.path.join(runs[0].folder, "loss.svg")
-    write_figure(svg, path)
+    write_whole(svg, path, "name another file: --svg FILE")
     print(f"\nfigure: {path}")
     return 0
 

@@ -1,6 +1,7 @@
 """Reads what a run leaves behind (common/records/record.h): record.json, and steps.jsonl, which grows by a
 line per step while the run goes on. Standard library only."""
 
+import contextlib
 import dataclasses
 import errno
 import glob
@@ -253,3 +254,27 @@ def read_run(path):
         steps = StepFile(run.steps_file)
         run.steps, run.note = steps.read(), steps.torn
     return run
+
+
+def finite(value):
+    """A number for JSON: null where it is not finite, or missing."""
+    return value if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def write_whole(text, path, otherwise):
+    """As atomic_write_file of common/storage: through no link, over no file but the one that is replaced."""
+    if os.path.islink(path):
+        fix = "give the path of the file that it leads to, or remove the link"
+        raise Refused(USAGE, path, "is a symbolic link, and would be replaced", fix)
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise Refused(CANNOT_WRITE, path, "is not a file that could be replaced", otherwise)
+    temporary = f"{path}.tmp-{os.getpid()}"
+    try:
+        with open(temporary, "x", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            if not isinstance(error, FileExistsError):
+                os.remove(temporary)
+        raise Refused(CANNOT_WRITE, path, f"cannot be written: {error.strerror}", otherwise) from None

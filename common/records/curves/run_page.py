@@ -1,0 +1,59 @@
+"""The page of a run that left none: its record and its steps in the template of common/records/page/, without the clock, since
+nobody kept the marks. Standard library only."""
+
+import json
+import os
+import pathlib
+
+from run_files import CANNOT_WRITE, Refused, finite, write_whole
+
+TEMPLATE = pathlib.Path(__file__).resolve().parents[1] / "page/template.html"
+SLOT = '<script id="data" type="application/json">{}</script>'
+COLUMNS = ("step", "loss", "lr", "grad_norm", "tokens", "seconds", "waited_seconds")
+MOST_STEPS = 2_000  # kMostSteps of page.cpp
+
+
+def cleaned(value):
+    """Of JSON: null for a number that is not finite."""
+    if isinstance(value, dict):
+        return {key: cleaned(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [cleaned(member) for member in value]
+    return finite(value) if isinstance(value, float) else value
+
+
+def data_of(run):
+    record = cleaned({key: value for key, value in run.record.items() if key != "steps"})
+    if isinstance(record.get("timetable"), dict):
+        record["timetable"].pop("ranks", None)
+    every = max(1, -(-len(run.steps) // MOST_STEPS))
+    rows = [step for i, step in enumerate(run.steps) if i % every == 0 or i + 1 == len(run.steps)]
+    steps = {key: [finite(step.get(key)) for step in rows] for key in COLUMNS}
+    steps["validation"] = [[step["step"], step["validation_loss"]] for step in run.steps if finite(step.get("validation_loss")) is not None]
+    layers = str(run.record["workload"].get("model.layers", ""))
+    blocks = int(layers) if layers.isdecimal() and len(layers) < 5 else 0
+    return {
+        "format": 1,
+        "lesson": run.record["lesson"],
+        "question": run.name,
+        "record": record,
+        "steps": steps,
+        "units": ["embedding", *(f"block {i + 1}" for i in range(blocks)), "head"],
+        "buffers": [],
+        "limits": {},
+        "marks": {},
+    }
+
+
+def write_page(run):
+    """Returns its path; None: the run has a page, with more on it."""
+    path = os.path.join(run.folder, "page.html")
+    if os.path.lexists(path):
+        return None
+    line = json.dumps(data_of(run), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    try:
+        page = TEMPLATE.read_text(encoding="utf-8").replace(SLOT, SLOT.replace("{}", line))
+    except OSError as error:
+        raise Refused(CANNOT_WRITE, path, f"has no template: {error.strerror}", "restore common/records/page") from None
+    write_whole(page, path, "leave out --pages")
+    return path
