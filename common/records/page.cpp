@@ -56,14 +56,18 @@ Json spans_of(const RankMarks& marks) {
 
 Json operations_of(const RankMarks& marks) {
   Json rows = Json::array();
+  if (marks.steps.empty()) return rows;
+  const At end = marks.steps.back().end;
   for (const OpSpan& op : marks.operations) {
     // A graph's are issued by its launch, which the host knows of when they have begun.
     const At issued = std::min(op.issued, op.began.value_or(op.issued));
-    const bool waited = op.wait_began && op.wait_ended && *op.wait_ended > *op.wait_began;
+    // What is waited for after the marked steps is not shown as a wait.
+    const std::optional<At> wait_ended = op.wait_ended ? std::min(*op.wait_ended, end) : op.wait_ended;
+    const bool waited = op.wait_began && wait_ended && *wait_ended > *op.wait_began;
     rows.push_back({name_of(op.op.kind), name_of(op.op.purpose), op.op.unit, op.peer ? to_int(*op.peer) : -1,
                     bytes_of(op.op.elements, op.op.dtype).value(), op.sent.value(), us(issued), us(op.began),
-                    us(op.ended), waited ? us(op.wait_began) : Json(-1),
-                    waited ? us(op.wait_ended) : Json(-1), op.step});
+                    us(op.ended ? op.ended : op.wait_ended), waited ? us(op.wait_began) : Json(-1),
+                    waited ? us(wait_ended) : Json(-1), op.step});
   }
   return rows;
 }
@@ -142,7 +146,7 @@ void keep_first_step(Json& marks) {
     const auto erase = [](Json& rows, auto&& gone) {
       rows.erase(std::remove_if(rows.begin(), rows.end(), gone), rows.end());
     };
-    rank["begins"] = {rank["begins"][0]};
+    rank["begins"].erase(2);
     erase(rank["spans"], [&](const Json& span) { return span[4].get<double>() >= end; });
     erase(rank["operations"], [&](const Json& op) { return op[11] != first; });
     erase(rank["holds"], [&](const Json& hold) { return hold[0].get<double>() >= end; });
@@ -221,6 +225,7 @@ std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents,
                {"begins", Json::array()}};
   for (const RankMarks::Step& step : marks.steps)
     json["steps"].push_back(step.step), json["begins"].push_back(us(step.begin));
+  if (!marks.steps.empty()) json["begins"].push_back(us(marks.steps.back().end));
   json["spans"] = spans_of(marks);
   json["operations"] = operations_of(marks);
   json["holds"] = holds_of(marks);

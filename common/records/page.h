@@ -15,7 +15,7 @@ namespace sc {
 struct RankMarks {
   struct Step {
     std::int64_t step = 0;
-    OpSpan::Clock::time_point begin;
+    OpSpan::Clock::time_point begin, end;
   };
   std::vector<Step> steps;
   std::vector<Timeline::Span> spans;

@@ -38,11 +38,13 @@ Timeline::Mark Timeline::mark(Pass pass, int unit) {
   return mark("", {pass, unit, of_all ? -1 : micro_batch_});
 }
 
-void Timeline::add(const Computed& computed, Clock::time_point begin, Clock::time_point end) {
+void Timeline::add(const Computed& computed, Clock::time_point begin, Clock::time_point end,
+                   std::string_view name) {
   if (!on_) return;
-  Noted& noted = noted_.emplace_back();
-  noted.span = {.name = {}, .computed = computed, .step = step_, .begin = begin, .end = end, .on_host = true};
-  noted.wanted = wanted_;
+  Span& span = noted_.emplace_back().span;
+  span.name = name, span.step = step_, span.begin = begin, span.end = end, span.on_host = true;
+  if (computed.pass != Pass::none) span.computed = computed;
+  noted_.back().wanted = wanted_;
 }
 
 void Timeline::gives_up_params(int unit) {

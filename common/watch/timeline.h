@@ -88,7 +88,8 @@ class Timeline {
     if (on_) ++micro_batch_;
   }
   /// What another thread of the host did, by its own clock.
-  void add(const Computed& computed, Clock::time_point begin, Clock::time_point end);
+  void add(const Computed& computed, Clock::time_point begin, Clock::time_point end,
+           std::string_view name = "");
   /// In the order of their beginnings. Those that a GPU has not come past are left out.
   [[nodiscard]] std::vector<Span> drawn() const;
   /// The same, of the last steps. What a GPU's graph replays counts as the step that was captured, and has the

@@ -329,13 +329,13 @@ Timetable timetable_of_marks(const VersionOptions& options, const std::string& l
       auto mark = marks.begin();
       for (const pipedream::Action& action : endless.steps().actions(stage, t)) {
         if (!takes_time(action.kind)) {  // a message, which is no stage's time
-          timeline.add("message", at(begins - 3), at(begins + 16));
+          timeline.add({}, at(begins - 3), at(begins + 16), "message");
           continue;
         }
         if (mark == marks.end()) break;
         const std::string name = later(mark->name, t - 2);
         if (stage != 0 || name != left_out)
-          timeline.add(name, at(begins + mark->begin), at(begins + mark->end));
+          timeline.add({}, at(begins + mark->begin), at(begins + mark->end), name);
         ++mark;
       }
     }

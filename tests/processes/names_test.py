@@ -82,6 +82,9 @@ class Names(unittest.TestCase):
         self.assertEqual((marks["steps"], marks["left_out"], len(marks["ranks"])), ([2, 3], "", plan["world"]))
         for rank in marks["ranks"]:
             self.assertTrue(rank["spans"] and rank["holds"], (lesson, rank["rank"]))
+        for name, what in (("sets", "A"), ("versions", "P")):  # as many as pipedream counts for each stage, and not fewer
+            for rank, most in zip(marks["ranks"], data["limits"].get(name, ())):
+                self.assertEqual(max(row[4] if len(row) > 4 else 1 for row in rank["holds"] if row[1] == what), most, (lesson, name))
         if CHROMIUM:
             self.assertEqual(json.loads(browse(text)["selftest"])["faults"], [], lesson)
 

@@ -33,7 +33,7 @@ RunRecord record_of(int ranks) {
 
 // So many spans in each of two steps.
 RankMarks marks_of(int spans) {
-  RankMarks marks{{{2, at(1'000)}, {3, at(9'000)}}, {}, {}, {}};
+  RankMarks marks{{{2, at(1'000), at(9'000)}, {3, at(9'000), at(17'000)}}, {}, {}, {}};
   for (int step = 0; step < 2; ++step)
     for (int i = 0; i < spans; ++i)
       marks.spans.push_back({.name = {},
@@ -69,7 +69,7 @@ TEST(Page, TimesBeginWithTheFirstStepAndWaitsAreNotComputed) {
   op.step = 2, op.issued = at(1'010), op.wait_began = at(1'020), op.wait_ended = op.ended.emplace(at(1'050));
   marks.operations.push_back(op);
   const Json rank = data_of(record_of(1), {text_of(Rank{0}, marks, {}, {})})["marks"]["ranks"][0];
-  EXPECT_EQ(rank["begins"], Json({0.0, 8'000.0}));
+  EXPECT_EQ(rank["begins"], Json({0.0, 8'000.0, 16'000.0}));
   ASSERT_EQ(rank["spans"].size(), 3u);
   EXPECT_EQ(rank["spans"][0], Json({"compute", "forward", 1, 0, 0.0, 20.0, ""}));
   EXPECT_EQ(rank["spans"][1], Json({"compute", "forward", 1, 0, 50.0, 50.0, ""}));
