@@ -27,6 +27,6 @@ for lesson in "${lessons[@]}"; do
   found=$("${browser[@]}" --dump-dom "file://$root/$page#selftest" 2>/dev/null | grep -o '<pre id="selftest">[^<]*')
   [[ $found == *'"pass":true'* ]] || die 1 "$page" "finds a fault with itself: $found" "open it with #selftest"
   "${browser[@]}" --window-size=1280,1340 --screenshot="$scratch/page.png" "file://$root/$page" 2>/dev/null
-  /usr/bin/python3 -c 'import sys; from PIL import Image; Image.open(sys.argv[1]).convert("RGB").quantize(40).save(sys.argv[2], optimize=True)' \
+  /usr/bin/python3 -c 'import sys; from PIL import Image; Image.open(sys.argv[1]).convert("RGB").quantize(128).save(sys.argv[2], optimize=True)' \
     "$scratch/page.png" "docs/pages/$lesson.png"
 done
