@@ -152,7 +152,7 @@ SCREENS = {"00": ("00_one_device", 0), "01": ("01_data_parallel", 0), "01 brief"
 def screens():
     """What runs show where nothing else is asked of them, and with --brief."""
     runs = {name: Run(*flags, screen=True) for name, flags in SCREENS.items()}
-    return {**runs["00"].machine(), "runs": {name: {"command": run.command, "said": run.said} for name, run in runs.items()}}
+    return {**runs["00"].machine(), **{name: {"command": run.command, "said": run.said} for name, run in runs.items()}}
 
 
 def lesson_01_order():
