@@ -26,7 +26,9 @@ for lesson in "${lessons[@]}"; do
   [[ $(wc -c <"$page") -le 200000 ]] || die 1 "$page" "is larger than 200 kB" "fewer micro-batches"
   found=$("${browser[@]}" --dump-dom "file://$root/$page#selftest" 2>/dev/null | grep -o '<pre id="selftest">[^<]*')
   [[ $found == *'"pass":true'* ]] || die 1 "$page" "finds a fault with itself: $found" "open it with #selftest"
-  "${browser[@]}" --window-size=1280,1340 --screenshot="$scratch/page.png" "file://$root/$page" 2>/dev/null
-  /usr/bin/python3 -c 'import sys; from PIL import Image; Image.open(sys.argv[1]).convert("RGB").quantize(96, method=Image.Quantize.MAXCOVERAGE).save(sys.argv[2], optimize=True)' \
+  tall=1340 # as far as the explanation of the moment
+  [[ $lesson != 0[5-8]* ]] || tall=1800
+  "${browser[@]}" --window-size="1280,$tall" --screenshot="$scratch/page.png" "file://$root/$page" 2>/dev/null
+  /usr/bin/python3 -c 'import sys; from PIL import Image; Image.open(sys.argv[1]).convert("RGB").quantize(128).save(sys.argv[2], optimize=True)' \
     "$scratch/page.png" "docs/pages/$lesson.png"
 done

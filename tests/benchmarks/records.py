@@ -55,22 +55,23 @@ def busy_cores(seconds=1.0):
 class Run:
     """A run of a lesson: its command as a reader would type it, what it printed, and its record."""
 
-    def __init__(self, lesson, ranks, *flags, save=False, under=()):
+    def __init__(self, lesson, ranks, *flags, save=False, under=(), screen=False):
         self.command = " ".join([f"lessons/{lesson}/run.sh", *(["-n", str(ranks)] if ranks else []), *flags])
         print(self.command, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder) / "out"
             more = ["--save", f"{folder}/weights.safetensors"] if save else []
             command = [ROOT / "lessons" / lesson / "run.sh", "--no-build", "--preset", "cpu", *(["-n", str(ranks)] if ranks else []), *flags]
-            done = subprocess.run([*under, *command, "--threads", "1", "--verbose", "--out", out, *more], cwd=ROOT, text=True, capture_output=True, check=False,
+            say = [] if screen else ["--verbose"]
+            done = subprocess.run([*under, *command, "--threads", "1", *say, "--out", out, *more], cwd=ROOT, text=True, capture_output=True, check=False,
                                   env={**os.environ, "OMP_NUM_THREADS": "1"})
             if done.returncode != 0:
                 sys.exit(f"error: {self.command}: exit {done.returncode}\n{done.stdout}{done.stderr}")
             self.record = json.loads((out / "record.json").read_text())
             self.trace = json.loads((out / "trace.json").read_text())["traceEvents"] if "--trace" in flags else []
             self.weights = hashlib.sha256((pathlib.Path(folder) / "weights.safetensors").read_bytes()).hexdigest() if save else None
-        # launch.sh's first line speaks of this machine's user and environment; the record lies in a folder that is gone.
-        self.said = re.sub(r"record: .*/out/record\.json", f"record: runs/{lesson}/<time>/record.json", done.stdout).splitlines()[1:]
+        # launch.sh's first line (--verbose) speaks of this machine's user and environment; the files lie in a folder that is gone.
+        self.said = done.stdout.replace(str(out), f"runs/{lesson}/<time>").splitlines()[0 if screen else 1:]
 
     def bytes_sent(self):
         """Of rank 0 in one step, as predicted and as measured; a world of one sends nothing."""
@@ -140,6 +141,18 @@ def lesson_01():
     """The whole run with what it prints."""
     whole = Run("01_data_parallel", 2)
     return {**whole.machine(), "workload": whole.record["workload"], "default": {**curve(whole), "said": whole.said}}
+
+
+PACE = ("--steps", "8", "--pace", "lessons/07_pipeline/pace.json")
+SCREENS = {"00": ("00_one_device", 0), "01": ("01_data_parallel", 0), "01 brief": ("01_data_parallel", 0, "--brief"), "02": ("02_zero1", 0),
+           "03": ("03_zero2", 0), "04": ("04_zero3", 0), "05": ("05_offload", 0), "06": ("06_infinity", 0), "07": ("07_pipeline", 0, *PACE),
+           "08": ("08_weight_versions", 0, *PACE)}
+
+
+def screens():
+    """What runs show where nothing else is asked of them, and with --brief."""
+    runs = {name: Run(*flags, screen=True) for name, flags in SCREENS.items()}
+    return {**runs["00"].machine(), **{name: {"command": run.command, "said": run.said} for name, run in runs.items()}}
 
 
 def lesson_01_order():
@@ -692,7 +705,7 @@ def gpu_trace(folders):
 
 TIMED = (lesson_01_variants, lesson_01_batch, lesson_00, lesson_05_link, lesson_06_tokens, lesson_06_window, pipeline_pace, lesson_08, lesson_09,
          lesson_09_timeline)
-ALL = (*TIMED, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, lesson_05, lesson_05_delayed, lesson_06, lesson_07, pipeline_order, lesson_08_losses, lesson_09_reads, zero_order, zero_settings, zero_plans, zero_trace)
+ALL = (*TIMED, screens, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, lesson_05, lesson_05_delayed, lesson_06, lesson_07, pipeline_order, lesson_08_losses, lesson_09_reads, zero_order, zero_settings, zero_plans, zero_trace)
 
 
 def text_of(value):
