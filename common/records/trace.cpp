@@ -136,7 +136,9 @@ void Trace::add_run(std::span<const Step> steps, std::span<const OpSpan> operati
   std::sort(waits.begin(), waits.end());
   for (const Step& step : steps) {
     add(Lane::compute, fmt::format("step {}", step.step), step.begin, step.end);
-    const auto its_pass = [&](const Timeline::Span& mark) { return mark.name.empty() && !mark.on_host && mark.step == step.step; };
+    const auto its_pass = [&](const Timeline::Span& mark) {
+      return mark.name.empty() && !mark.on_host && mark.step == step.step;
+    };
     if (std::ranges::any_of(marks, its_pass)) continue;
     const auto [first, last] = step.on_gpu.value_or(std::pair(step.begin, step.end));
     for (const auto& [begin, end] : without({step.step, first, last, {}}, waits))

@@ -3,9 +3,9 @@
 namespace sc {
 
 std::string_view name_of(Pass pass) {
-  constexpr std::string_view kNames[] = {"none",           "forward",          "head",           "backward",
-                                         "backward_input", "backward_weights", "embed_backward", "norm",
-                                         "update"};
+  constexpr std::string_view kNames[] = {"none",           "forward",        "head",
+                                         "backward",       "backward_input", "backward_weights",
+                                         "embed_backward", "norm",           "update"};
   return kNames[static_cast<int>(pass)];
 }
 
