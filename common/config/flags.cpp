@@ -54,6 +54,18 @@ std::vector<Flag> flags_of_what_is_kept() {
   };
 }
 
+// What a run shows and leaves behind.
+std::vector<Flag> flags_of_what_is_shown() {
+  return {
+      {"out", "DIR", "directory of the records (default runs/<lesson>/<time>)"},
+      {"compare", "RECORD", "at the end, this run beside another one of the same workload: its record.json"},
+      {"brief", "", "three lines and no more: bytes held, bytes sent, loss; of --plan, too"},
+      {"verbose", "", "every buffer and every operation, predicted beside measured"},
+      {"trace", "", "write trace.json: compute, communication and waiting of every rank"},
+      {"page", "on|off", "write page.html: two steps on a clock, and what every rank held (default on)"},
+  };
+}
+
 // What the trained model is looked at with.
 std::vector<Flag> flags_of_evaluation() {
   return {
@@ -97,12 +109,6 @@ std::vector<Flag> all_flags(const Program& program) {
       {"memory-cap", "SIZE", "bytes a rank may hold on its device, e.g. 6GB or 512MiB"},
       {"host-cap", "SIZE", "bytes a rank may hold in the host's memory beside its device"},
       {"disk-cap", "SIZE", "bytes a rank may hold on a disk"},
-      {"out", "DIR", "directory of the records (default runs/<lesson>/<time>)"},
-      {"compare", "RECORD", "at the end, this run beside another one of the same workload: its record.json"},
-      {"brief", "", "three lines and no more: bytes held, bytes sent, loss; of --plan, too"},
-      {"verbose", "", "every buffer and every operation, predicted beside measured"},
-      {"trace", "", "write trace.json: compute, communication and waiting of every rank"},
-      {"page", "on|off", "write page.html: two steps on a clock, and what every rank held (default on)"},
       {"watchdog", "SECONDS", "longest time of one operation (default 30)"},
       {"inject", "KIND@RANK,STEP", "a fault, to see it handled: hang, kill, throw or nan; steps from 0"},
       {"help", "", "this text"},
@@ -110,6 +116,8 @@ std::vector<Flag> all_flags(const Program& program) {
   };
   for (const std::vector<Flag>& more : {flags_of_what_is_kept(), flags_of_evaluation()})
     flags.insert(std::ranges::find(flags, "device", &Flag::name), more.begin(), more.end());
+  const std::vector<Flag> shown = flags_of_what_is_shown();
+  flags.insert(std::ranges::find(flags, "watchdog", &Flag::name), shown.begin(), shown.end());
   flags.insert(flags.end(), program.extra.begin(), program.extra.end());
   return flags;
 }

@@ -230,16 +230,19 @@ std::string drawn(const Timetable& timetable, double seconds, bool expected) {
   return text;
 }
 
+bool has_action(const Timetable& timetable, char letter) {
+  return std::ranges::any_of(timetable.ranks, [letter](const std::vector<Timetable::Span>& spans) {
+    return std::ranges::any_of(spans,
+                               [letter](const Timetable::Span& s) { return s.name.front() == letter; });
+  });
+}
+
 // The letters that are there, and what they stand for.
 std::string legend_of(const Timetable& timetable) {
   std::string text;
   for (const char* named :
-       {"F forward", "B backward", "I backward of inputs", "W backward of weights", "s update"}) {
-    const auto has = [&](const std::vector<Timetable::Span>& spans) {
-      return std::ranges::any_of(spans, [&](const Timetable::Span& s) { return s.name.front() == named[0]; });
-    };
-    if (std::ranges::any_of(timetable.ranks, has)) text += (text.empty() ? "" : ", ") + std::string(named);
-  }
+       {"F forward", "B backward", "I backward of inputs", "W backward of weights", "s update"})
+    if (has_action(timetable, named[0])) text += (text.empty() ? "" : ", ") + std::string(named);
   return text;
 }
 
