@@ -24,11 +24,11 @@ bool UnitBuffers::arrived(int unit) {
 
 void UnitBuffers::wait_arrived(int unit) { wait_all(arriving_[unit]); }
 
-void UnitBuffers::gathers(int unit, Ticket all_gather) {
+at::Tensor UnitBuffers::taken(int unit) {
   int& resident = resident_[params_buffer_[unit]];
   timeline_.gives_up_params(resident);
   resident = unit;
-  gathered_[unit] = std::move(all_gather);
+  return params_[unit].sharded;
 }
 
 void UnitBuffers::release() {

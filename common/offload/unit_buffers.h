@@ -34,9 +34,10 @@ class UnitBuffers {
   void arrives(int unit, Ticket copy) { arriving_[unit].push_back(std::move(copy)); }
   [[nodiscard]] bool arrived(int unit);
   void wait_arrived(int unit);
-  /// An all-gather of slice(unit) into the unit's buffer has been issued.
+  /// An all-gather of slice(unit) goes into taken(unit), the buffer that whoever was in it gives up.
   [[nodiscard]] const at::Tensor& slice(int unit) const { return slices_[unit].params; }
-  void gathers(int unit, Ticket all_gather);
+  [[nodiscard]] at::Tensor taken(int unit);
+  void gathers(int unit, Ticket all_gather) { gathered_[unit] = std::move(all_gather); }
   void wait_gathered(int unit) { gathered_[unit].wait(); }
   /// What is in the buffers is from before the update, or from an evaluation.
   void release();

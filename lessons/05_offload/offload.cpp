@@ -86,7 +86,7 @@ Ticket Offload::send_params(std::size_t piece) {
 void Offload::gather_params(int unit) {
   if (units_.resident(unit)) return;
   units_.wait_arrived(unit);
-  at::Tensor whole = units_.params()[unit].sharded;
+  at::Tensor whole = units_.taken(unit);
   units_.gathers(unit, context_.comm.all_gather(units_.slice(unit), whole, {OpPurpose::parameters, unit}));
 }
 

@@ -182,7 +182,7 @@ void Infinity::gather_params(int unit) {
   if (units_.resident(unit)) return;
   if (delivery_ == Delivery::by_gathers) bring_params(unit);
   units_.wait_arrived(unit);
-  at::Tensor whole = units_.params()[unit].sharded;
+  at::Tensor whole = units_.taken(unit);
   units_.gathers(unit, context_.comm.all_gather(units_.slice(unit), whole, {OpPurpose::parameters, unit}));
 }
 
