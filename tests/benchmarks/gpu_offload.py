@@ -60,7 +60,7 @@ def lanes(trace, step):
     found = {"compute": [], "to_host": [], "to_device": [], "adam": []}
     for e in events:
         name = e["name"]
-        kind = "adam" if name.startswith("AdamW") else "compute" if e["cat"] == "compute" and e is not whole else name.split(" ")[0]
+        kind = "adam" if e["cat"] == "marks" and name.startswith("update") else "compute" if e["cat"] == "compute" and e is not whole else name.split(" ")[0]
         if kind not in found or e["ts"] + e["dur"] <= begin or e["ts"] >= end:
             continue
         found[kind].append([round((max(begin, e["ts"]) - begin) / 1e3, 3), round((min(end, e["ts"] + e["dur"]) - begin) / 1e3, 3)])

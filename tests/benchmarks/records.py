@@ -309,7 +309,7 @@ def window_spans(trace, step, buffers):
     def of(what, kind):
         return sorted((e for e in mine if e["cat"] == kind and e["name"].startswith(what)), key=lambda e: (int(e["args"]["number"].replace(",", "")) if "args" in e else e["ts"]))
 
-    rows = {"read": of("disk_read", "train"), "AdamW": of("AdamW", "marks"), "write": of("disk_write", "train")}
+    rows = {"read": of("disk_read", "train"), "AdamW": of("update", "marks"), "write": of("disk_write", "train")}
     pieces = len([e for e in rows["AdamW"] if begin <= e["ts"] <= end])
     found = [[number % buffers, what, number % pieces, round(e["ts"] - begin, 1), round(e["ts"] - begin + e["dur"], 1)]
              for what, several in rows.items() for number, e in enumerate(several) if e["ts"] < end and e["ts"] + e["dur"] > begin]
