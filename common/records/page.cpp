@@ -19,25 +19,10 @@ double rounded(double us) { return std::round(us * 10) / 10; }
 
 std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-// What is left of a span while it did not wait.
-std::vector<std::pair<At, At>> without_waits(const Timeline::Span& span,
-                                             const std::vector<OpSpan>& operations) {
-  std::vector<std::pair<At, At>> waits, left;
-  for (const OpSpan& op : operations)
-    if (op.wait_began && op.wait_ended && *op.wait_began<span.end&& * op.wait_ended> span.begin)
-      waits.emplace_back(*op.wait_began, *op.wait_ended);
-  std::ranges::sort(waits);
-  At from = span.begin;
-  for (const auto& [began, ended] : waits) {
-    if (began > from) left.emplace_back(from, began);
-    from = std::max(from, ended);
-  }
-  if (from < span.end) left.emplace_back(from, span.end);
-  return left;
-}
-
+// What was computed, less the waits inside.
 Json spans_of(const RankMarks& marks) {
   Json rows = Json::array();
+  const std::vector<Stretch> waits = waits_for(marks.operations);
   for (const Timeline::Span& span : marks.spans) {
     if (!span.computed) continue;
     const Computed& c = *span.computed;
@@ -48,7 +33,7 @@ Json spans_of(const RankMarks& marks) {
     if (span.on_host) {
       add("host", span.begin, span.end);
     } else {
-      for (const auto& [begin, end] : without_waits(span, marks.operations)) add("compute", begin, end);
+      for (const auto& [begin, end] : without({span.begin, span.end}, waits)) add("compute", begin, end);
     }
   }
   return rows;
@@ -181,7 +166,8 @@ Json marks_of(Json ranks, Json& data) {
   if (!std::isfinite(origin)) return Json::object();
   if (const std::string why = ranks[0]["unknown"]; !why.empty())
     marks["left_out"] = "What is held at a moment is not shown: " + why + ". ";
-  if (several_hosts) marks["left_out"] = "Hosts have clocks of their own: compare times within one. ";
+  if (several_hosts)
+    marks["left_out"].get_ref<std::string&>() += "Hosts have clocks of their own: compare times within one. ";
   for (Json& rank : ranks) {
     for (const char* key : {"steps", "buffers", "limits", "unknown"}) rank.erase(key);
     shift_all(rank, origin);
@@ -223,7 +209,7 @@ std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents,
                {"unknown", contents.unknown},
                {"steps", Json::array()},
                {"begins", Json::array()}};
-  for (const RankMarks::Step& step : marks.steps)
+  for (const Trace::Step& step : marks.steps)
     json["steps"].push_back(step.step), json["begins"].push_back(us(step.begin));
   if (!marks.steps.empty()) json["begins"].push_back(us(marks.steps.back().end));
   json["spans"] = spans_of(marks);

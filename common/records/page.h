@@ -7,17 +7,14 @@
 #include "common/memory/plan.h"
 #include "common/model/param_layout.h"
 #include "common/records/record.h"
+#include "common/records/trace.h"
 #include "common/watch/contents.h"
 
 namespace sc {
 
 /// What one rank did in the marked steps, and what it had planned to hold.
 struct RankMarks {
-  struct Step {
-    std::int64_t step = 0;
-    OpSpan::Clock::time_point begin, end;
-  };
-  std::vector<Step> steps;
+  std::vector<Trace::Step> steps;
   std::vector<Timeline::Span> spans;
   std::vector<OpSpan> operations;  // of these steps
   std::vector<Holding> holdings;

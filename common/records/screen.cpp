@@ -72,17 +72,15 @@ struct Line {
 
 std::string text_of(const std::vector<Line>& lines, Look look) {
   std::size_t name = 0, number = 0;
-  std::int64_t most = 1;
+  Bytes most(1);
   for (const Line& line : lines) {
     name = std::max(name, line.name.size());
     number = std::max(number, human_bytes(line.bytes).size());
-    if (line.bar) most = std::max(most, line.bytes.value());
+    if (line.bar) most = std::max(most, line.bytes);
   }
   std::string text;
   for (const Line& line : lines) {
-    const std::int64_t cells = line.bar && line.bytes.value() > 0
-                                   ? std::max<std::int64_t>(1, line.bytes.value() * kCells / most)
-                                   : 0;
+    const std::int64_t cells = line.bar ? cells_of(line.bytes, most) : 0;
     text += fmt::format("  {:<{}}  {:>{}}", line.name, name, human_bytes(line.bytes), number);
     if (cells > 0) text += "  " + bar(cells, 0, look);
     if (!line.more.empty())

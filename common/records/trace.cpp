@@ -69,22 +69,27 @@ Json event_of(const TraceSpan& span, std::int64_t pid, std::int64_t tid) {
   return json;
 }
 
-// [begin, end) without `holes`, which are sorted by begin.
-std::vector<std::pair<Trace::Clock::time_point, Trace::Clock::time_point>> without(
-    const Trace::Step& step,
-    const std::vector<std::pair<Trace::Clock::time_point, Trace::Clock::time_point>>& holes) {
-  std::vector<std::pair<Trace::Clock::time_point, Trace::Clock::time_point>> left;
-  auto at = step.begin;
+}  // namespace
+
+std::vector<Stretch> waits_for(std::span<const OpSpan> operations) {
+  std::vector<Stretch> waits;
+  for (const OpSpan& op : operations)
+    if (op.wait_began && op.wait_ended) waits.emplace_back(*op.wait_began, *op.wait_ended);
+  std::ranges::sort(waits);
+  return waits;
+}
+
+std::vector<Stretch> without(const Stretch& whole, std::span<const Stretch> holes) {
+  std::vector<Stretch> left;
+  auto at = whole.first;
   for (const auto& [begin, end] : holes) {
-    if (end <= at || begin >= step.end) continue;
+    if (end <= at || begin >= whole.second) continue;
     if (begin > at) left.emplace_back(at, begin);
     at = end;
   }
-  if (at < step.end) left.emplace_back(at, step.end);
+  if (at < whole.second) left.emplace_back(at, whole.second);
   return left;
 }
-
-}  // namespace
 
 Trace::Trace(Rank rank, Clock::time_point origin, std::size_t limit)
     : rank_(rank), origin_(origin), limit_(limit) {}
@@ -125,23 +130,20 @@ void Trace::add_operation(const OpSpan& op, const std::string& name) {
 
 void Trace::add_run(std::span<const Step> steps, std::span<const OpSpan> operations,
                     std::span<const Timeline::Span> marks, int last_unit) {
-  std::vector<std::pair<Clock::time_point, Clock::time_point>> waits;
+  const std::vector<Stretch> waits = waits_for(operations);
   for (const OpSpan& op : operations) {
     const std::string name = describe(op.op, last_unit);
     add_operation(op, name);
     if (!op.wait_began || !op.wait_ended) continue;
-    waits.emplace_back(*op.wait_began, *op.wait_ended);
     add(Lane::wait, fmt::format("wait for {}", name), *op.wait_began, *op.wait_ended);
   }
-  std::sort(waits.begin(), waits.end());
   for (const Step& step : steps) {
     add(Lane::compute, fmt::format("step {}", step.step), step.begin, step.end);
     const auto its_pass = [&](const Timeline::Span& mark) {
       return mark.name.empty() && !mark.on_host && mark.step == step.step;
     };
     if (std::ranges::any_of(marks, its_pass)) continue;
-    const auto [first, last] = step.on_gpu.value_or(std::pair(step.begin, step.end));
-    for (const auto& [begin, end] : without({step.step, first, last, {}}, waits))
+    for (const auto& [begin, end] : without(step.on_gpu.value_or(Stretch(step.begin, step.end)), waits))
       add(Lane::compute, "compute", begin, end);
   }
   add_marks(marks, last_unit);

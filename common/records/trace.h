@@ -23,6 +23,13 @@ constexpr std::string_view name_of(Lane lane) {
   return kNames[static_cast<int>(lane)];
 }
 
+/// [begin, end) of the host's clock.
+using Stretch = std::pair<OpSpan::Clock::time_point, OpSpan::Clock::time_point>;
+/// When operations were waited for, sorted.
+std::vector<Stretch> waits_for(std::span<const OpSpan> operations);
+/// What is left of it; `holes` are sorted.
+std::vector<Stretch> without(const Stretch& whole, std::span<const Stretch> holes);
+
 struct TraceSpan {
   Lane lane{};
   std::string name, category;
@@ -45,8 +52,7 @@ class Trace {
   struct Step {
     std::int64_t step = 0;
     Clock::time_point begin, end;
-    std::optional<std::pair<Clock::time_point, Clock::time_point>> on_gpu =
-        {};  // from its first to its last work
+    std::optional<Stretch> on_gpu = {};  // from its first to its last work
   };
   /// A whole run: operations from issue (on GPUs: from their beginning) to end (to the end of their wait
   /// where the transport does not know better), waits, and what was computed: the passes that `marks` has of a step, or

@@ -161,14 +161,15 @@ void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const
   if (job_.line.page) {
     layout_ = done.layout;
     const Contents contents = job_.lesson.plans.contents(shape_);
-    const RankMarks marks = marks_of(done.timeline, comm.record().spans());
+    const RankMarks marks = marks_of(done.timeline, comm.record().spans(), contents);
     page_ranks_ = gather_strings(comm, text_of(shape_.rank, marks, contents, memory));
   }
   if (shape_.rank != Rank{0}) return;
   for (const std::string& rank : ranks) record_.ranks.push_back(rank_of_text(rank, world));
 }
 
-RankMarks RunFiles::marks_of(Timeline& timeline, const std::vector<OpSpan>& spans) const {
+RankMarks RunFiles::marks_of(Timeline& timeline, const std::vector<OpSpan>& spans,
+                             const Contents& contents) const {
   timeline.settle();
   RankMarks marks{marked_, timeline.marked(), {}, {}};
   for (const OpSpan& op : spans)
@@ -176,8 +177,8 @@ RankMarks RunFiles::marks_of(Timeline& timeline, const std::vector<OpSpan>& span
   if (marked_.empty()) return marks;
   const GptConfig& model = shape_.workload.model;
   const HeldModel held{static_cast<int>(model.layers) + 1, model.tied, shape_.world == WorldSize{1}};
-  marks.holdings = holdings_of(job_.lesson.plans.contents(shape_), held,
-                               {marks.spans, timeline.changes(), marks.operations, marked_[0].begin});
+  marks.holdings =
+      holdings_of(contents, held, {marks.spans, timeline.changes(), marks.operations, marked_[0].begin});
   return marks;
 }
 

@@ -43,7 +43,7 @@ class RunFiles {
   void resumed_from(const ResumedFrom& checkpoint) { record_.resumed_from = checkpoint; }
   void append(const StepRecord& step) { log_->append(step); }
   void trace_step(const Trace::Step& step) { traced_.push_back(step); }
-  void mark_step(const RankMarks::Step& step) { marked_.push_back(step); }
+  void mark_step(const Trace::Step& step) { marked_.push_back(step); }
   /// What a run ended with.
   struct Outcome {
     std::vector<StepRecord> steps;
@@ -56,12 +56,12 @@ class RunFiles {
     std::optional<Timetable> timetable = {};
     std::vector<SaveRecord> saves = {};
   };
-  /// Collective: rank 0 learns what the others predicted and measured, and writes the trace. measured: null
-  /// if the run was too short to be checked.
   struct Done {
     Timeline& timeline;
     const ParamLayout& layout;  // the strategy's
   };
+  /// Collective: rank 0 learns what the others predicted and measured, and writes the trace. measured: null
+  /// if the run was too short to be checked.
   void gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured, const Done& done,
               RecordingCommunicator& comm);
   /// Rank 0, after gather(): where the trace lies; empty without one.
@@ -79,17 +79,17 @@ class RunFiles {
   Path fail(int exit_code, const std::string& message, double seconds) noexcept;
 
  private:
+  [[nodiscard]] RankMarks marks_of(Timeline& timeline, const std::vector<OpSpan>& spans,
+                                   const Contents& contents) const;
+  void write_page() noexcept;
+
   FileOps& files_;
   const TrainJob& job_;
   const RunShape& shape_;
   RunRecord record_;  // rank 0: what is known so far
-  [[nodiscard]] RankMarks marks_of(Timeline& timeline, const std::vector<OpSpan>& spans) const;
-  void write_page() noexcept;
-
   Path dir_, trace_, page_;
   std::optional<StepLog> log_;
-  std::vector<Trace::Step> traced_;
-  std::vector<RankMarks::Step> marked_;
+  std::vector<Trace::Step> traced_, marked_;
   std::optional<ParamLayout> layout_;
   std::vector<std::string> page_ranks_;  // rank 0: parts of the page
 };

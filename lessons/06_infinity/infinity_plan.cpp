@@ -107,8 +107,6 @@ MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
-// An optimizer's on the host, and each piece's states once each way over the disk. Parameters that do not
-// stay on the device come with each gather; from the disk, to which they go once.
 Contents InfinityPlans::contents(const RunShape& shape) const {
   Contents contents = contents_of_device(shape, options_);
   contents.states = Extent::free;  // on the disk
@@ -116,6 +114,8 @@ Contents InfinityPlans::contents(const RunShape& shape) const {
   return contents;
 }
 
+// An optimizer's on the host, and each piece's states once each way over the disk. Parameters that do not
+// stay on the device come with each gather; from the disk, to which they go once.
 CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan = plan_operations(shape, options_);
   const ParamLayout layout = layout_of(shape);

@@ -105,6 +105,17 @@ TEST(Page, LongRunsAreThinnedAndKeepTheirLastStep) {
   EXPECT_EQ(steps["validation"], Json({{7, 3.0}}));
 }
 
+TEST(Page, SaysEverythingThatItLeavesOut) {
+  RunRecord record = record_of(2);
+  record.ranks[1].host = "there";
+  const Contents unknown{.unknown = "a bucket carries several units"};
+  const std::string left_out =
+      data_of(record, {text_of(Rank{0}, marks_of(1), unknown, {}),
+                       text_of(Rank{1}, marks_of(1), unknown, {})})["marks"]["left_out"];
+  EXPECT_NE(left_out.find("a bucket carries several units"), std::string::npos);
+  EXPECT_NE(left_out.find("clocks"), std::string::npos);
+}
+
 TEST(Page, ARunWithoutMarksHasNone) {
   const Json data = data_of(record_of(1), {text_of(Rank{0}, {}, {}, {})});
   EXPECT_TRUE(data["marks"].empty());
