@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Makes the sample pages: a short run of each lesson on this machine's CPU, its page.html, and a picture of it for the lesson's README.
-#   usage  docs/pages/make.sh [LESSON...]     04_zero3; default: 00 to 08. Needs chromium and python3-pil (setup.sh --dev).
+#   usage  docs/pages/make.sh [--refit] [LESSON...]     04_zero3; default: 00 to 08. Needs chromium and python3-pil (setup.sh --dev).
+#     --refit  no run: the page's own data in today's template
 #   exit   0; 1 a page finds a fault with itself, or is larger than 200 kB
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../common/setup/lib.sh"
 cd "$root"
+refit=0
+if [[ ${1:-} == --refit ]]; then refit=1 && shift; fi
 lessons=("$@")
 [[ $# -gt 0 ]] || lessons=(00_one_device 01_data_parallel 02_zero1 03_zero2 04_zero3 05_offload 06_infinity 07_pipeline 08_weight_versions)
 scratch=$(mktemp -d)
@@ -20,9 +23,13 @@ for lesson in "${lessons[@]}"; do
     08_*) ranks=4 settings=(--workload configs/tiny_untied.json) ;;
   esac
   out=runs/sample_page page=docs/pages/$lesson.html
-  rm -rf "$out"
-  "lessons/$lesson/run.sh" -n "$ranks" --device cpu --steps 60 "${settings[@]}" --brief --out "$out" </dev/null
-  sed 's/"host":"[^"]*"/"host":"laptop"/g' "$out/page.html" >"$page"
+  if ((refit)); then
+    python3 -B common/records/curves/run_page.py "$page"
+  else
+    rm -rf "$out"
+    "lessons/$lesson/run.sh" -n "$ranks" --device cpu --steps 60 "${settings[@]}" --brief --out "$out" </dev/null
+    sed 's/"host":"[^"]*"/"host":"laptop"/g' "$out/page.html" >"$page"
+  fi
   [[ $(wc -c <"$page") -le 200000 ]] || die 1 "$page" "is larger than 200 kB" "fewer micro-batches"
   found=$("${browser[@]}" --dump-dom "file://$root/$page#selftest" 2>/dev/null | grep -o '<pre id="selftest">[^<]*')
   [[ $found == *'"pass":true'* ]] || die 1 "$page" "finds a fault with itself: $found" "open it with #selftest"

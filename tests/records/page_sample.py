@@ -11,10 +11,11 @@ import json
 import math
 import pathlib
 import random
+import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TEMPLATE = ROOT / "common/records/page/template.html"
-SLOT = '<script id="data" type="application/json">{}</script>'
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[2] / "common/records/curves"))
+from run_page import page_of  # noqa: E402
+
 BLOCK, EMBEDDING, LAST, SAVED, STREAM = 50_048, 32_768, 128, 123_904, 8_192  # elements
 NAMES = {
     "01_data_parallel": "How do ranks that each hold the whole model share one batch, and stay equal without ever "
@@ -541,15 +542,6 @@ def sample(lesson, ranks=2, blocks=4, micro=2, steps=400):
     }
 
 
-def page(data, template=None):
-    """The template, filled as rank 0 fills it."""
-    text = template or TEMPLATE.read_text(encoding="utf-8")
-    assert text.count(SLOT) == 1
-    line = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
-    before, after = text.split(SLOT)
-    return before + SLOT.replace("{}", line) + after
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("lesson", choices=["01", "04", "05", "07"])
@@ -557,4 +549,4 @@ if __name__ == "__main__":
         parser.add_argument(f"--{name}", type=int, default=value)
     given = vars(parser.parse_args())
     prefix = given.pop("lesson")
-    print(page(sample(next(n for n in NAMES if n.startswith(prefix)), **given)), end="")
+    print(page_of(sample(next(n for n in NAMES if n.startswith(prefix)), **given)), end="")

@@ -9,9 +9,10 @@ import re
 import sys
 import unittest
 
-import page_sample
 from page_browser import CHROMIUM, browse
-from page_sample import NAMES, TEMPLATE, page, sample
+from page_sample import NAMES, sample
+from run_page import SLOT, TEMPLATE, data_in
+from run_page import page_of as page
 
 LIMIT = 1_000_000  # bytes of a page
 ZERO3, OFFLOAD, PIPELINE, REPLICAS = "04_zero3", "05_offload", "07_pipeline", "01_data_parallel"
@@ -245,7 +246,7 @@ class Template(unittest.TestCase):
         self.assertNotRegex(text, r"https?:|@import|url\(|\bsrc=|\bhref=|\bfetch\(|XMLHttpRequest|import\(")
         self.assertIn("default-src 'none'", text)
         self.assertTrue(text.isascii())
-        self.assertEqual(text.count(page_sample.SLOT), 1)
+        self.assertEqual(text.count(SLOT), 1)
 
     def test_what_is_written_is_read(self):
         data = sample(ZERO3)
@@ -253,6 +254,15 @@ class Template(unittest.TestCase):
         line = re.search(r'<script id="data" type="application/json">(.*?)</script>', page(data)).group(1)
         self.assertNotIn("<", line)
         self.assertEqual(json.loads(line), json.loads(json.dumps(copy.deepcopy(data))))
+
+    def test_sample_pages_have_todays_template(self):
+        pages = sorted((TEMPLATE.parents[3] / "docs/pages").glob("*.html"))
+        self.assertGreaterEqual(len(pages), 9)
+        for path in pages:
+            text = path.read_text(encoding="utf-8")
+            before, after = TEMPLATE.read_text(encoding="utf-8").split("{}</script>\n<script>", 1)
+            self.assertTrue(text.startswith(before) and text.endswith(after), f"{path.name}; fix: docs/pages/make.sh --refit")
+            self.assertEqual(data_in(text)["format"], 1)
 
 
 if __name__ == "__main__":

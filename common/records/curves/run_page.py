@@ -1,9 +1,13 @@
 """The page of a run that left none: its record and its steps in the template of common/records/page/, without the clock, since
-nobody kept the marks. Standard library only."""
+nobody kept the marks. Standard library only.
+usage: run_page.py PAGE...   their own data in today's template
+"""
 
 import json
 import os
 import pathlib
+import re
+import sys
 
 from run_files import CANNOT_WRITE, Refused, finite, write_whole
 
@@ -45,15 +49,32 @@ def data_of(run):
     }
 
 
+def page_of(data, template=None):
+    """The template, filled as rank 0 fills it."""
+    text = template or TEMPLATE.read_text(encoding="utf-8")
+    assert text.count(SLOT) == 1
+    line = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    return text.replace(SLOT, SLOT.replace("{}", line))
+
+
+def data_in(page):
+    before, after = SLOT.split("{}")
+    return json.loads(re.search(f"{re.escape(before)}(.*?){re.escape(after)}", page, re.DOTALL).group(1))
+
+
 def write_page(run):
     """Returns its path; None: the run has a page, with more on it."""
     path = os.path.join(run.folder, "page.html")
     if os.path.lexists(path):
         return None
-    line = json.dumps(data_of(run), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     try:
-        page = TEMPLATE.read_text(encoding="utf-8").replace(SLOT, SLOT.replace("{}", line))
+        page = page_of(data_of(run))
     except OSError as error:
         raise Refused(CANNOT_WRITE, path, f"has no template: {error.strerror}", "restore common/records/page") from None
     write_whole(page, path, "leave out --pages")
     return path
+
+
+if __name__ == "__main__":
+    for path in map(pathlib.Path, sys.argv[1:]):
+        path.write_text(page_of(data_in(path.read_text(encoding="utf-8"))), encoding="utf-8")
