@@ -220,7 +220,7 @@ class Planted(Case):
     def test_a_wrong_colour(self):
         self.in_template("--gradients: light-dark(#f9bd6c", "--gradients: light-dark(#94bdf5", "colour, light: gradients is blue")
         self.in_template("#a32b22", "#1d6b38", "colour, dark: waiting is green")
-        self.in_template('item.pass === "update" ? "optimizer"\n', 'item.pass === "update" ? "parameters"\n', "colour, light: optimizer is blue")
+        self.in_template('item.pass === "update" ? "optimizer" : /', 'item.pass === "update" ? "parameters" : /', "colour, light: optimizer is blue")
 
     def test_a_faint_text(self):
         self.in_template("--dim: light-dark(#555b64", "--dim: light-dark(#9aa0a8", "contrast, light")
