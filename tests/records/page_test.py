@@ -164,7 +164,116 @@ class Hands(Case):
         self.acted("--force-prefers-reduced-motion")
 
 
+# What the page says at a moment, and what its list of events says; `drawn` are the hollow parts of boxes, [rank, kind, from, to] in ms.
+SAYS = """
+chooseStep(0); look(view.d0, view.d1); moveTo(view.d0 + MOMENT); $("events").open = true; listEvents();
+const timeOf = (px) => Number((timeAt(px, view.v0, view.v1) - view.d0).toFixed(0));
+const drawn = [...$("timeline").querySelectorAll(".hollow")].map((e) => [view.drawn[e.parentNode.dataset.i], Number(e.getAttribute("x")), Number(e.getAttribute("width"))]);
+const said = { explain: $("explain").innerText, list: $("list").innerText, flows: [...document.querySelectorAll("#timeline .flow")].map((e) => Number(e.dataset.t0) - view.d0),
+  drawn: drawn.map(([item, left, wide]) => [item.rank, item.kind, timeOf(left), timeOf(left + wide)]) };
+document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "said" }, esc(JSON.stringify(said))));
+"""
+
+
+class Says(Case):
+    """Marks written by hand, of one step from 0 to 10 ms, and the sentences that follow from them."""
+
+    def said(self, lesson, moment, *ranks, left_out=""):
+        data = sample(lesson, ranks=len(ranks))
+        data["marks"] = {"steps": [3], "left_out": left_out, "ranks": [
+            {"rank": r, "begins": [0, 10_000], "spans": [], "operations": [], "holds": [], **marks} for r, marks in enumerate(ranks)]}
+        before, after = TEMPLATE.read_text(encoding="utf-8").rsplit("showAll();\n", 1)
+        texts = browse(page(data, f"{before}showAll();\n{SAYS.replace('MOMENT', str(moment))}{after}"))
+        self.assertIn("said", texts)
+        said = json.loads(texts["said"])
+        return {**said, "explain": " ".join(said["explain"].split()), "list": " ".join(said["list"].split())}
+
+    def message(self, moment, **how):
+        gradient = ["activation_gradients", 2]
+        return self.said(PIPELINE, moment,
+            {"spans": [["compute", "forward", -1, 0, 0, 1000, "F0"], ["compute", "backward", -1, 0, 6050, 1000, "B0"]],
+             "operations": [["recv", *gradient, 1, 32_768, 0, 1000, -1, 6000, 1100, 6040, 3]]},
+            {"spans": [["compute", "forward", -1, 0, 1000, 1500, "F0"], ["compute", "backward", -1, 0, 2500, 2480, "B0"]],
+             "operations": [["send", *gradient, 0, 32_768, 32_768, 5000, -1, 5900, -1, -1, 3]]}, **how)
+
+    def test_a_receive_before_its_send(self):
+        said = self.message(3000)
+        self.assertIn("Not yet travelling: rank 0 waits to receive the gradient of block 2's output for micro-batch 0; rank 1 has not sent it yet.", said["explain"])
+        self.assertIn("No message is travelling.", said["explain"])
+        self.assertEqual(said["drawn"], [[0, "recv", 1000, 5000]])
+        self.assertEqual(said["flows"], [5000])
+
+    def test_a_message_under_way(self):
+        said = self.message(5500)
+        self.assertIn("Travelling: the gradient of block 2's output for micro-batch 0 goes from rank 1 to rank 0", said["explain"])
+        self.assertNotIn("Not yet", said["explain"])
+
+    def test_why_a_stage_waits(self):
+        why = "waiting for the gradient of block 2's output for micro-batch 0, because rank 1 sends it only at 5.000 ms; until then rank 1 computes the forward of F0, and it computes the backward of B0"
+        said = self.message(3000)
+        self.assertIn(f"Rank 0: {why}.", said["explain"])
+        self.assertIn(why[1:], said["list"])
+        self.assertIn("The gradient of block 2's output for micro-batch 0 goes from rank 1 to rank 0, which waits for rank 1 until 5.000 ms", said["list"])
+
+    def test_ranks_with_clocks_of_their_own_are_not_compared(self):
+        said = self.message(3000, left_out="Hosts have clocks of their own: compare times within one. ")
+        self.assertNotRegex(said["explain"], "because|Not yet")
+        self.assertEqual(said["drawn"], [])
+
+    def collective(self, moment, ended):
+        def operation(issued, end, *wait):
+            return ["all_reduce", "gradients", 1, -1, 200_192, 200_192, issued, -1, end, *wait, 3]
+        return self.said(REPLICAS, moment,
+            {"spans": [["compute", "backward_weights", 1, 0, 0, 1000, ""]], "operations": [operation(1000, ended, 1050, ended)]},
+            {"spans": [["compute", "backward_input", 1, 0, 0, 1500, ""], ["compute", "backward_weights", 1, 0, 1500, 1500, ""]],
+             "operations": [operation(3000, 3600, -1, -1)]})
+
+    def test_why_a_rank_waits_for_another(self):
+        said = self.collective(2000, 3500)
+        self.assertIn("Rank 0: waiting for block 1's gradients, because rank 1 joins only at 3.000 ms; until then rank 1 computes the backward of block 1.", said["explain"])
+        self.assertIn("Not yet travelling: rank 0 joined the all_reduce of block 1's gradients, which waits for rank 1 to join.", said["explain"])
+        self.assertEqual(said["drawn"], [[0, "all_reduce", 1000, 3000]])
+        self.assertIn("Travelling: block 1's gradients are summed over the ranks (all_reduce", self.collective(3200, 3500)["explain"])
+
+    def test_ranks_at_different_operations_are_not_compared(self):  # as those of no flush, whose steps are not the same updates
+        self.assertNotRegex(self.collective(2000, 2500)["explain"], "because|Not yet")
+
+    def test_why_a_rank_waits_for_its_host(self):
+        said = self.said(OFFLOAD, 200, {
+            "spans": [["host", "update", 2, -1, 0, 150, ""], ["host", "update", 3, -1, 150, 250, ""]],
+            "operations": [["to_device", "parameters", 3, -1, 100_096, 0, 100, -1, 500, 120, 510, 3]]})
+        self.assertIn("Rank 0: waiting for the copy of block 3's parameters, because its host is still updating block 3, until 0.400 ms.", said["explain"])
+
+    def test_what_another_ranks_host_holds_up(self):
+        def gather(issued, end, *wait):
+            return ["all_gather", "parameters", 1, -1, 200_192, 100_096, issued, -1, end, *wait, 3]
+        said = self.said(OFFLOAD, 500, {"operations": [gather(200, 1500, 210, 1510)]}, {
+            "spans": [["host", "update", unit, -1, 200 + 250 * unit, 250, ""] for unit in range(4)], "operations": [gather(1200, 1500, -1, -1)]})
+        self.assertIn("because rank 1 joins only at 1.200 ms; until then rank 1's host updates the embedding to block 3.", said["explain"])
+
+    def test_what_is_given_up(self):
+        start = [[0, "P", unit, "slice"] for unit in range(6)]
+        whole = [[100, "P", 0, "arriving"], [150, "P", 0, "whole"], [200, "P", 1, "arriving"], [300, "P", 1, "whole"]]
+        given = [[2000, "P", 1, "slice"], [2001, "P", 3, "arriving"], [2500, "P", 3, "whole"], [4000, "P", 3, "slice"], [4001, "P", 5, "arriving"]]
+        said = self.said(ZERO3, 3000, {"holds": start + whole + given})
+        self.assertIn("Rank 0, at 2.000 ms: block 1's full copy is given up (overwritten by block 3's).", said["explain"])
+        self.assertIn("Blocks take turns in 2 buffers. Whole, in buffers of their own that nothing overwrites: the embedding.", said["explain"])
+        self.assertIn("Block 3's full copy is given up", said["list"])  # what comes next has another size: it takes a place of its own
+        self.assertNotIn("(overwritten by the head's", said["list"])
+
+    def test_short_waits_are_counted(self):
+        waits = [["wait", "", -1, -1, 1000 * i, 9 if i % 2 else 11, "the host"] for i in range(1, 6)]
+        said = self.said(REPLICAS, 0, {"spans": waits})
+        self.assertIn("Waits shorter than 0.01 ms are left out: 3.", said["list"])
+        self.assertEqual(said["list"].count("Waiting for the host"), 2)
+
+
 class Planted(Case):
+    def test_a_receive_that_ends_before_its_send(self):
+        data = sample(PIPELINE)
+        move(data, 1, "operations", lambda o: o[0] == "recv", lambda o: [*o[:7], -1, o[6] + 1, -1, -1, o[11]])
+        self.fails("ended before rank 0 sends it", data)
+
     def test_a_missing_release(self):
         for what, state in (("G", "slice"), ("P", "slice")):
             with self.subTest(what):
@@ -247,6 +356,11 @@ class Template(unittest.TestCase):
         self.assertIn("default-src 'none'", text)
         self.assertTrue(text.isascii())
         self.assertEqual(text.count(SLOT), 1)
+
+    def test_each_letter_of_a_formula_has_a_meaning(self):
+        legend = (TEMPLATE.parents[2] / "memory/formula.h").read_text(encoding="utf-8")
+        words = json.loads(re.search(r'<script id="words" type="application/json">(.*?)</script>', TEMPLATE.read_text(encoding="utf-8"), re.DOTALL).group(1))
+        self.assertEqual(sorted(words["letters"]), sorted(re.findall(r'FormulaSymbol\{"(\w+)"', legend)))
 
     def test_what_is_written_is_read(self):
         data = sample(ZERO3)
