@@ -31,11 +31,20 @@ for lesson in "${lessons[@]}"; do
     sed 's/"host":"[^"]*"/"host":"laptop"/g' "$out/page.html" >"$page"
   fi
   [[ $(wc -c <"$page") -le 200000 ]] || die 1 "$page" "is larger than 200 kB" "fewer micro-batches"
-  found=$("${browser[@]}" --dump-dom "file://$root/$page#selftest" 2>/dev/null | grep -o '<pre id="selftest">[^<]*')
+  dom=$("${browser[@]}" --window-size=1280,1600 --dump-dom "file://$root/$page#selftest" 2>/dev/null)
+  found=$(grep -o '<pre id="selftest">[^<]*' <<<"$dom") || die 1 "$page" "did not come to its end" "open it with #selftest"
   [[ $found == *'"pass":true'* ]] || die 1 "$page" "finds a fault with itself: $found" "open it with #selftest"
-  tall=1340 # as far as the explanation of the moment
-  [[ $lesson != 0[5-8]* ]] || tall=1800
+  tall=$(grep -o 'data-tall="[0-9]*' <<<"$dom" | grep -o '[0-9]*$') # as far as the explanation of the moment
   "${browser[@]}" --window-size="1280,$tall" --screenshot="$scratch/page.png" "file://$root/$page" 2>/dev/null
-  /usr/bin/python3 -c 'import sys; from PIL import Image; Image.open(sys.argv[1]).convert("RGB").quantize(128).save(sys.argv[2], optimize=True)' \
-    "$scratch/page.png" "docs/pages/$lesson.png"
+  /usr/bin/python3 - "$scratch/page.png" "docs/pages/$lesson.png" <<'EOF' # the 256 colours that cover most stay as they are
+import sys
+from PIL import Image
+picture = Image.open(sys.argv[1]).convert("RGB")
+colours = [colour for _, colour in sorted(picture.getcolors(picture.width * picture.height), reverse=True)]
+nearest = {c: min(range(min(256, len(colours))), key=lambda i: sum((p - q) ** 2 for p, q in zip(c, colours[i]))) for c in colours}
+small = Image.new("P", picture.size)
+small.putpalette([value for colour in colours[:256] for value in colour])
+small.putdata([nearest[colour] for colour in picture.getdata()])
+small.save(sys.argv[2], optimize=True)
+EOF
 done

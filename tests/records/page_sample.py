@@ -406,6 +406,8 @@ def marks_of(lesson, model, size, micro, steps, first_step):
                 else:
                     rank.holds = [h for h in rank.holds if not (h[1] == "A" and h[2] in (0, model.last))]
         world.run([program(world, rank, model, micro) for rank in world.ranks])
+    for rank in world.ranks:
+        rank.begins.append(rank.now)
     return world
 
 

@@ -52,6 +52,22 @@ class Passes(Case):
                 texts = self.passes(sample(lesson))
                 self.assertIn("exactly as predicted", texts["verdict"])
 
+    def test_numbers_have_names(self):
+        data = sample(PIPELINE)
+        data["record"]["timing"] = {"median_seconds": 0.126}
+        texts = self.passes(data)
+        self.assertIn("by the formula (S - 1) / (M + S - 1) for S equal stages", texts["tiles"])
+        self.assertIn("simulated by pipedream with the measured times", texts["tiles"])
+        self.assertRegex(texts["took"], r"^Step 4 \(counted from 0\) took [\d.]+ ms; the run's median is 126 ms\.$")
+        self.assertIn("B2 its backward", texts["names"])
+        self.assertNotIn("@", texts["names"])
+        self.assertIn("momentum", texts["purposes"])
+
+    def test_it_opens_where_a_rank_waits(self):
+        for lesson, what in ((ZERO3, "gradients|parameters"), (OFFLOAD, "the host|parameters"), (PIPELINE, "the gradient of|output")):
+            with self.subTest(lesson):
+                self.assertRegex(self.passes(sample(lesson))["explain"], f"waiting for [^.]*({what})")
+
     def test_a_moment_in_words(self):
         texts = self.passes(sample(ZERO3))
         self.assertRegex(texts["explain"], r"Travelling: block \d's (parameters|gradients) (go to every rank|are summed)")
@@ -65,7 +81,9 @@ class Passes(Case):
                 self.passes(sample(lesson, ranks=8, blocks=8))
 
     def test_one_rank(self):
-        self.assertIn("No message is travelling", self.passes(sample(REPLICAS, ranks=1))["explain"])
+        texts = self.passes(sample(REPLICAS, ranks=1))
+        self.assertIn("No message is travelling", texts["explain"])
+        self.assertIn("0 messages per step", texts["verdict"])
 
     def test_many_marks(self):
         self.passes(sample(ZERO3, blocks=12, micro=6))
@@ -209,7 +227,8 @@ class Says(Case):
         self.assertNotIn("Not yet", said["explain"])
 
     def test_why_a_stage_waits(self):
-        why = "waiting for the gradient of block 2's output for micro-batch 0, because rank 1 sends it only at 5.000 ms; until then rank 1 computes the forward of F0, and it computes the backward of B0"
+        why = ("waiting for the gradient of block 2's output for micro-batch 0, because rank 1 sends it only at 5.000 ms; "
+               "until then rank 1 computes the forward of F0, and it computes the backward of B0")
         said = self.message(3000)
         self.assertIn(f"Rank 0: {why}.", said["explain"])
         self.assertIn(why[1:], said["list"])
