@@ -157,7 +157,7 @@ try {
   key("Escape"); done.push(["no message", $("message").textContent === ""]);
   point($("timeline"), "pointerdown"); done.push(["playhead", Math.abs(x(view.t) - 700 + $("timeline").getBoundingClientRect().left) < 1]);
   $("explain").querySelector("button")?.click(); done.push(["from the text", view.chosen === null || $("message").textContent !== ""]);
-  $("memory").querySelector("button").click(); done.push(["buffers", /params_shard.*4 P\/N/.test($("buffers").textContent)]);
+  $("memory").querySelector("button").click(); done.push(["buffers", /params_shard.*4 P\/N.*P: elements of all units.*N: ranks/.test($("buffers").textContent)]);
   $("events").open = true; listEvents(); const row = $("list").querySelectorAll("button")[20]; row.click();
   done.push(["list", Math.abs(view.t - row.dataset.t) < 1 && $("list").textContent.includes("Forward of block 2")]);
   key("Home"); key("p"); done.push(["pause is offered", $("play").textContent === "Pause"]);
@@ -182,12 +182,14 @@ class Hands(Case):
         self.acted("--force-prefers-reduced-motion")
 
 
-# What the page says at a moment, and what its list of events says; `drawn` are the hollow parts of boxes, [rank, kind, from, to] in ms.
+# What the page says at a moment, and what its list of events says; `drawn` are the hollow parts of boxes, [rank, kind, from, to] in us;
+# `boxes` how many operations each stands for.
 SAYS = """
 chooseStep(0); look(view.d0, view.d1); moveTo(view.d0 + MOMENT); $("events").open = true; listEvents();
 const timeOf = (px) => Number((timeAt(px, view.v0, view.v1) - view.d0).toFixed(0));
 const drawn = [...$("timeline").querySelectorAll(".hollow")].map((e) => [view.drawn[e.parentNode.dataset.i], Number(e.getAttribute("x")), Number(e.getAttribute("width"))]);
 const said = { explain: $("explain").innerText, list: $("list").innerText, flows: [...document.querySelectorAll("#timeline .flow")].map((e) => Number(e.dataset.t0) - view.d0),
+  boxes: [...$("timeline").querySelectorAll(".op")].map((e) => (view.drawn[e.dataset.i].parts ?? [0]).length),
   drawn: drawn.map(([item, left, wide]) => [item.rank, item.kind, timeOf(left), timeOf(left + wide)]) };
 document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "said" }, esc(JSON.stringify(said))));
 """
@@ -279,6 +281,11 @@ class Says(Case):
         self.assertIn("Blocks take turns in 2 buffers. Whole, in buffers of their own that nothing overwrites: the embedding.", said["explain"])
         self.assertIn("Block 3's full copy is given up", said["list"])  # what comes next has another size: it takes a place of its own
         self.assertNotIn("(overwritten by the head's", said["list"])
+
+    def test_short_copies_are_one_box(self):
+        copies = [["to_device", "parameters", unit % 6, -1, 100, 0, 100 + 7 * unit, -1, 115 + 7 * unit, -1, -1, 3] for unit in range(14)]
+        longer = ["to_device", "parameters", 1, -1, 100, 0, 1000, -1, 1200, -1, -1, 3]
+        self.assertEqual(self.said(OFFLOAD, 150, {"operations": [*copies, longer]})["boxes"], [14, 1])
 
     def test_short_waits_are_counted(self):
         waits = [["wait", "", -1, -1, 1000 * i, 9 if i % 2 else 11, "the host"] for i in range(1, 6)]
