@@ -46,14 +46,14 @@ void fill_normal(std::uint64_t key, std::int64_t begin, double stddev, std::span
   });
 }
 
-// Elements [begin, end) of the tensor into `out`.
+// Elements `range` of the whole tensor into `out`.
 void init_matrix(const ParamTensor& t, const GptConfig& config, std::uint64_t seed, Range range,
                  const at::Tensor& out) {
   constexpr std::int64_t kPiece = 1 << 20;  // even; keeps a large tensor out of host memory
   const bool residual = t.name.ends_with("c_proj.weight");
   const double stddev = residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(config.layers)) : 0.02;
   const bool padded = t.name == "wte.weight" || t.name == "lm_head.weight";
-  const std::int64_t end = std::min(range.end, padded ? config.vocab * config.width : t.numel());
+  const std::int64_t end = std::min(range.end, padded ? config.vocab * config.width : t.whole.numel());
   const std::uint64_t key = spread64(spread64(seed) ^ hash(t.name));
   std::vector<float> piece;
   for (std::int64_t begin = range.begin; begin < end; begin += kPiece) {
@@ -76,7 +76,11 @@ void init_slice(const ParamLayout& layout, int unit, Segment segment, Range rang
     if (shared.size() <= 0) continue;
     const at::Tensor part = out.narrow(0, shared.begin - range.begin, shared.size());
     if (t.decay) {
-      init_matrix(t, layout.config(), seed, {shared.begin - t.offset, shared.end - t.offset}, part);
+      const std::int64_t first = shared.begin - t.offset;
+      for_each_run(t, {first, shared.end - t.offset}, [&](Range here, std::int64_t whole) {
+        init_matrix(t, layout.config(), seed, {whole, whole + here.size()},
+                    part.narrow(0, here.begin - first, here.size()));
+      });
     } else if (t.name.ends_with(".weight")) {
       part.fill_(1.0);  // a norm
     }

@@ -12,49 +12,97 @@ ParamTensor tensor(std::string name, std::vector<std::int64_t> shape) {
   ParamTensor t;
   t.name = std::move(name);
   t.decay = shape.size() == 2;  // matrices, embeddings included; never biases and norms
+  std::int64_t numel = 1;
+  for (const std::int64_t size : shape) numel *= size;
+  t.whole = {.shape = shape, .split = numel, .part = {0, numel}};
   t.shape = std::move(shape);
   return t;
 }
 
-std::vector<ParamTensor> embeddings(const GptConfig& c) {
-  return {tensor("wte.weight", {c.vocab_padded(), c.width}), tensor("wpe.weight", {c.context, c.width})};
-}
+// [anchor: one-rule-cuts-every-matrix]
+// A rank's tensors: [outer, split, inner] of the whole one, and a range of split. Rows of a matrix are cut with
+// outer = 1 (fused qkv: 3, so that a rank has its heads of each), columns with inner = 1.
+class Tensors {
+ public:
+  Tensors(const GptConfig& config, const TensorCut& cut) : c_(config), cut_(cut) {}
 
-std::vector<ParamTensor> block(const GptConfig& c, std::int64_t index) {
-  const std::int64_t d = c.width;
-  const std::string h = "h." + std::to_string(index) + ".";
-  return {tensor(h + "ln_1.weight", {d}),
-          tensor(h + "ln_1.bias", {d}),
-          tensor(h + "attn.c_attn.weight", {3 * d, d}),
-          tensor(h + "attn.c_attn.bias", {3 * d}),
-          tensor(h + "attn.c_proj.weight", {d, d}),
-          tensor(h + "attn.c_proj.bias", {d}),
-          tensor(h + "ln_2.weight", {d}),
-          tensor(h + "ln_2.bias", {d}),
-          tensor(h + "mlp.c_fc.weight", {4 * d, d}),
-          tensor(h + "mlp.c_fc.bias", {4 * d}),
-          tensor(h + "mlp.c_proj.weight", {d, 4 * d}),
-          tensor(h + "mlp.c_proj.bias", {d})};
-}
+  [[nodiscard]] Range heads() const { return cut_.part(c_.heads, 1); }
+  [[nodiscard]] Range hidden() const { return cut_.part(4 * c_.width, granule(4 * c_.width)); }
+  [[nodiscard]] Range vocab() const { return cut_.part(c_.vocab_padded(), granule(c_.vocab_padded())); }
 
-std::vector<ParamTensor> last(const GptConfig& c) {
-  std::vector<ParamTensor> tensors = {tensor("ln_f.weight", {c.width}), tensor("ln_f.bias", {c.width})};
-  if (!c.tied) tensors.push_back(tensor("lm_head.weight", {c.vocab_padded(), c.width}));
-  return tensors;
-}
+  [[nodiscard]] std::vector<ParamTensor> embeddings() const {
+    return {rows("wte.weight", {c_.vocab_padded(), c_.width}, vocab()),
+            replicated("wpe.weight", {c_.context, c_.width})};
+  }
+  [[nodiscard]] std::vector<ParamTensor> block(std::int64_t index) const {
+    const std::int64_t d = c_.width;
+    const std::string h = "h." + std::to_string(index) + ".";
+    const Range attention{heads().begin * c_.head_dim(), heads().end * c_.head_dim()};
+    return {replicated(h + "ln_1.weight", {d}),
+            replicated(h + "ln_1.bias", {d}),
+            rows(h + "attn.c_attn.weight", {3 * d, d}, attention, 3),
+            rows(h + "attn.c_attn.bias", {3 * d}, attention, 3),
+            columns(h + "attn.c_proj.weight", {d, d}, attention),
+            replicated(h + "attn.c_proj.bias", {d}),
+            replicated(h + "ln_2.weight", {d}),
+            replicated(h + "ln_2.bias", {d}),
+            rows(h + "mlp.c_fc.weight", {4 * d, d}, hidden()),
+            rows(h + "mlp.c_fc.bias", {4 * d}, hidden()),
+            columns(h + "mlp.c_proj.weight", {d, 4 * d}, hidden()),
+            replicated(h + "mlp.c_proj.bias", {d})};
+  }
+  [[nodiscard]] std::vector<ParamTensor> last() const {
+    std::vector<ParamTensor> tensors = {replicated("ln_f.weight", {c_.width}),
+                                        replicated("ln_f.bias", {c_.width})};
+    if (!c_.tied) tensors.push_back(rows("lm_head.weight", {c_.vocab_padded(), c_.width}, vocab()));
+    return tensors;
+  }
+
+ private:
+  // Products like whole vectors of 64; where there are fewer than ranks, each has some all the same.
+  [[nodiscard]] std::int64_t granule(std::int64_t size) const {
+    constexpr std::int64_t kFew = 4;
+    return size % kAlign == 0 && size / kAlign >= cut_.ranks ? kAlign : kFew;
+  }
+  [[nodiscard]] ParamTensor replicated(std::string name, std::vector<std::int64_t> shape) const {
+    ParamTensor t = tensor(std::move(name), std::move(shape));
+    if (cut_.ranks > 1) t.segment = Segment::whole;
+    return t;
+  }
+  // The first dimension is [outer, split].
+  [[nodiscard]] static ParamTensor rows(std::string name, std::vector<std::int64_t> shape, Range part,
+                                        std::int64_t outer = 1) {
+    ParamTensor t = tensor(std::move(name), std::move(shape));
+    const std::int64_t split = t.shape[0] / outer, inner = t.shape.size() == 2 ? t.shape[1] : 1;
+    if (part.size() == split) return t;
+    t.whole = {t.shape, outer, split, inner, part};
+    t.shape[0] = outer * part.size();
+    return t;
+  }
+  [[nodiscard]] static ParamTensor columns(std::string name, std::vector<std::int64_t> shape, Range part) {
+    ParamTensor t = tensor(std::move(name), std::move(shape));
+    if (part.size() == t.shape[1]) return t;
+    t.whole = {t.shape, t.shape[0], t.shape[1], 1, part};
+    t.shape[1] = part.size();
+    return t;
+  }
+
+  const GptConfig& c_;
+  TensorCut cut_;
+};
 
 // Elements of a tensor that are parameters: wte and lm_head carry padding rows.
 std::int64_t real_numel(const ParamTensor& t, const GptConfig& c) {
   const bool padded = t.name == "wte.weight" || t.name == "lm_head.weight";
-  return padded ? c.vocab * c.width : t.numel();
+  if (!padded) return t.numel();
+  const std::int64_t first = t.is_cut() ? t.whole.part.begin : 0;
+  return std::clamp<std::int64_t>(c.vocab - first, 0, t.shape[0]) * c.width;
 }
 
 // Puts the tensors one behind the other into their segments and pads each segment for `world` slices.
-UnitLayout place(std::vector<ParamTensor> tensors, const GptConfig& c, std::int64_t world,
-                 std::int64_t persist_below) {
+UnitLayout place(std::vector<ParamTensor> tensors, std::int64_t world) {
   UnitLayout unit;
   for (ParamTensor& t : tensors) {
-    t.segment = real_numel(t, c) < persist_below ? Segment::whole : Segment::sharded;
     std::int64_t& size = t.segment == Segment::whole ? unit.whole_size : unit.sharded_size;
     t.offset = size;
     size = round_up(size + t.numel(), kAlign);
@@ -65,7 +113,7 @@ UnitLayout place(std::vector<ParamTensor> tensors, const GptConfig& c, std::int6
   return unit;
 }
 
-void check(const GptConfig& c, WorldSize world) {
+void check(const GptConfig& c, WorldSize world, const TensorCut& cut) {
   const auto refuse = [](const char* what, const char* fix) {
     throw InputError(ExitCode::usage, "model", what, fix);
   };
@@ -76,25 +124,41 @@ void check(const GptConfig& c, WorldSize world) {
   if (c.width % c.heads != 0)
     refuse("width is not a multiple of heads", "choose a width that the heads divide evenly");
   if (to_int(world) < 1) refuse("a layout needs a world of at least 1 rank", "pass --world 1 or more");
+  if (cut.ranks > c.heads) {
+    throw InputError(ExitCode::usage, "model.heads",
+                     std::to_string(c.heads) + " heads cannot be shared by " + std::to_string(cut.ranks) +
+                         " tensor ranks: each has at least one",
+                     "at most " + std::to_string(c.heads) + " of them, or --set model.heads=" +
+                         std::to_string(cut.ranks) + " or more that divide model.width");
+  }
 }
 
 }  // namespace
 
-std::int64_t ParamTensor::numel() const {
-  std::int64_t n = 1;
-  for (const std::int64_t size : shape) n *= size;
-  return n;
+Range TensorCut::part(std::int64_t size, std::int64_t granule) const {
+  const std::int64_t granules = size / granule;
+  return {granules * rank / ranks * granule, granules * (rank + 1) / ranks * granule};
 }
 
 ParamLayout::ParamLayout(const GptConfig& config, WorldSize world, std::int64_t persist_below)
-    : config_(config), world_(world) {
-  check(config, world);
-  const auto add = [&](std::vector<ParamTensor> tensors) {
-    units_.push_back(place(std::move(tensors), config, to_int(world), persist_below));
+    : ParamLayout(config, world, persist_below, {}) {}
+
+ParamLayout::ParamLayout(const GptConfig& config, WorldSize world, const TensorCut& cut)
+    : ParamLayout(config, world, 0, cut) {}
+
+ParamLayout::ParamLayout(const GptConfig& config, WorldSize world, std::int64_t persist_below,
+                         const TensorCut& cut)
+    : config_(config), world_(world), persist_below_(persist_below), cut_(cut) {
+  check(config, world, cut);
+  const Tensors tensors(config, cut);
+  const auto add = [&](std::vector<ParamTensor> of_unit) {
+    for (ParamTensor& t : of_unit)
+      if (real_numel(t, config) < persist_below) t.segment = Segment::whole;
+    units_.push_back(place(std::move(of_unit), to_int(world)));
   };
-  add(embeddings(config));
-  for (std::int64_t i = 0; i < config.layers; ++i) add(block(config, i));
-  add(last(config));
+  add(tensors.embeddings());
+  for (std::int64_t i = 0; i < config.layers; ++i) add(tensors.block(i));
+  add(tensors.last());
   for (std::size_t u = 1; u < units_.size(); ++u) {
     units_[u].sharded_begin = units_[u - 1].sharded_begin + units_[u - 1].sharded_size;
     units_[u].whole_begin = units_[u - 1].whole_begin + units_[u - 1].whole_size;
@@ -119,6 +183,10 @@ Elements ParamLayout::parameters() const {
   }
   return Elements(n);
 }
+
+Range ParamLayout::heads() const { return Tensors(config_, cut_).heads(); }
+Range ParamLayout::hidden() const { return Tensors(config_, cut_).hidden(); }
+Range ParamLayout::vocab_rows() const { return Tensors(config_, cut_).vocab(); }
 
 Range ParamLayout::slice(int unit, Segment segment, Rank rank) const {
   const std::int64_t size = this->unit(unit).size(segment) / to_int(world_);

@@ -17,6 +17,14 @@ inline constexpr std::int64_t kAlign = 64;
 
 enum class Segment : std::uint8_t { sharded, whole };
 
+/// Tensor parallelism: which part of every matrix that is cut a layout has. One rank: nothing is cut.
+struct TensorCut {
+  int rank = 0, ranks = 1;
+  bool operator==(const TensorCut&) const = default;
+  /// Of `size` elements in granules, which are never divided and which `granule` divides.
+  [[nodiscard]] Range part(std::int64_t size, std::int64_t granule) const;
+};
+
 struct ParamTensor {
   std::string name;  // Hugging Face's: "h.0.attn.c_attn.weight"; untied head: "lm_head.weight"
   std::vector<std::int64_t>
@@ -24,8 +32,33 @@ struct ParamTensor {
   Segment segment = Segment::sharded;
   std::int64_t offset = 0;  // elements from the start of the unit's segment
   bool decay = false;       // weight decay applies (matrices, embeddings included)
-  [[nodiscard]] std::int64_t numel() const;
+  /// The whole tensor, seen as [outer, split, inner]: `part` of the split dimension is here.
+  struct Whole {
+    std::vector<std::int64_t> shape;
+    std::int64_t outer = 1, split = 1, inner = 1;
+    Range part;
+    [[nodiscard]] std::int64_t numel() const { return outer * split * inner; }
+  } whole;
+  [[nodiscard]] std::int64_t numel() const { return whole.outer * run(); }
+  /// So many elements lie in one piece here and in the whole tensor.
+  [[nodiscard]] std::int64_t run() const { return whole.part.size() * whole.inner; }
+  [[nodiscard]] bool is_cut() const { return whole.part.size() < whole.split; }
+  /// Of a matrix some of its columns: a run is a part of a row.
+  [[nodiscard]] bool is_columns() const { return is_cut() && whole.inner == 1 && shape.size() == 2; }
 };
+
+/// Calls f(Range of the tensor as it is here, where in the whole tensor that begins) for the pieces of `range` that lie in
+/// one piece in both, in order.
+template <class F>
+void for_each_run(const ParamTensor& tensor, Range range, F&& f) {
+  const ParamTensor::Whole& whole = tensor.whole;
+  const std::int64_t run = tensor.run();
+  for (std::int64_t at = range.begin; at < range.end;) {
+    const std::int64_t next = at / run * run + run, end = next < range.end ? next : range.end;
+    f(Range{at, end}, (at / run * whole.split + whole.part.begin) * whole.inner + at % run);
+    at = end;
+  }
+}
 
 /// One unit: its tensors in order, and the padded length of each segment (a multiple of world * kAlign; whole
 /// may be 0).
@@ -42,12 +75,17 @@ struct UnitLayout {
   }
 };
 
-/// The flat layout of a whole model for `world` slices.  Source: design of ZeRO's flat buffers,
-/// arXiv:1910.02054 section 5.
+/// The flat layout of a model for `world` slices.  Source: design of ZeRO's flat buffers, arXiv:1910.02054
+/// section 5.
+/// With a tensor cut it is that of one tensor rank: what it has a part of lies in the sharded segment (its heads
+/// of attention, its columns of the MLP, its rows of the vocabulary), what every one of them has in the whole one
+/// (norms, the biases of c_proj, wpe). Cuts may be uneven. Source: arXiv:1909.08053 section 3.
 class ParamLayout {
  public:
   /// persist_below: tensors with fewer elements (before padding) go to the whole segment; 0 = none.
+  ///   Errors  InputError (exit 64) for a model without a layout, or fewer heads than tensor ranks.
   ParamLayout(const GptConfig& config, WorldSize world, std::int64_t persist_below = 0);
+  ParamLayout(const GptConfig& config, WorldSize world, const TensorCut& cut);
 
   [[nodiscard]] const GptConfig& config() const { return config_; }
   [[nodiscard]] WorldSize world() const { return world_; }
@@ -66,6 +104,14 @@ class ParamLayout {
   /// Real parameters, padding aside (wte counted with `vocab` rows: GPT-2's published counts).
   [[nodiscard]] Elements parameters() const;
 
+  [[nodiscard]] const TensorCut& cut() const { return cut_; }
+  /// What of the model is here: heads of attention, columns of the MLP, rows of the padded vocabulary.
+  [[nodiscard]] Range heads() const;
+  [[nodiscard]] Range hidden() const;
+  [[nodiscard]] Range vocab_rows() const;
+  /// The same without its cut: where whole tensors lie.
+  [[nodiscard]] ParamLayout whole() const { return {config_, world_, persist_below_}; }
+
   /// Rank r's slice of a unit's segment, relative to the segment's start.
   [[nodiscard]] Range slice(int unit, Segment segment, Rank rank) const;
   /// The parts of `range` (of the unit's segment) that weight decay applies to, relative to range.begin: what
@@ -73,8 +119,12 @@ class ParamLayout {
   [[nodiscard]] std::vector<Range> decay_ranges(int unit, Segment segment, Range range) const;
 
  private:
+  ParamLayout(const GptConfig& config, WorldSize world, std::int64_t persist_below, const TensorCut& cut);
+
   GptConfig config_;
   WorldSize world_;
+  std::int64_t persist_below_;
+  TensorCut cut_;
   std::vector<UnitLayout> units_;
 };
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <set>
 
 #include "common/base/check.h"
@@ -147,6 +149,90 @@ TEST(ParamLayout, DecayRangesAreTheMatricesAndNothingElse) {
   EXPECT_EQ(decayed, (128 + 17 + 128 + 12 * 45) * 45);
 }
 
+// Of every tensor each element is on one tensor rank, or on all of them in the whole segment; parts differ by a granule at most.
+TEST(ParamLayout, TensorRanksHaveEachElementOnce) {
+  const GptConfig odd{.layers = 2, .heads = 5, .width = 45, .context = 17, .vocab = 257, .tied = false};
+  for (const GptConfig& config : {odd, kXl}) {
+    const ParamLayout whole(config, WorldSize{1});
+    for (const int ranks : {1, 2, 3, 4, 5}) {
+      for (int unit : {0, 1, whole.last_unit()}) {
+        for (const ParamTensor& t : whole.unit(unit).tensors) {
+          std::vector<int> found(static_cast<std::size_t>(t.numel()), 0);
+          const bool replicated = ranks > 1 && (t.shape.size() == 1 ? !t.name.ends_with("c_attn.bias") &&
+                                                                          !t.name.ends_with("c_fc.bias")
+                                                                    : t.name == "wpe.weight");
+          for (int rank = 0; rank < ranks; ++rank) {
+            const ParamLayout layout(config, WorldSize{1}, TensorCut{rank, ranks});
+            const ParamTensor& part = *layout.find(unit, t.name);
+            EXPECT_EQ(part.segment, replicated ? Segment::whole : Segment::sharded) << t.name;
+            EXPECT_EQ(part.whole.shape, t.shape);
+            std::int64_t numel = 1, here = 0;
+            for (const std::int64_t size : part.shape) numel *= size;
+            EXPECT_EQ(part.numel(), numel) << t.name;
+            for_each_run(part, {0, part.numel()}, [&](Range run, std::int64_t at) {
+              EXPECT_EQ(run.begin, here) << "runs follow each other";
+              here = run.end;
+              for (std::int64_t i = 0; i < run.size(); ++i) ++found[static_cast<std::size_t>(at + i)];
+            });
+            EXPECT_EQ(here, numel);
+          }
+          EXPECT_EQ(std::ranges::count(found, replicated ? ranks : 1), t.numel())
+              << t.name << " on " << ranks;
+        }
+      }
+    }
+  }
+}
+
+// A row of a matrix whose columns are cut is in one piece here, and so is a rank's range of rows; a range may begin anywhere.
+TEST(ParamLayout, RunsOfARangeAreThoseOfItsElements) {
+  const GptConfig odd{.layers = 1, .heads = 5, .width = 45, .context = 17, .vocab = 257, .tied = true};
+  const ParamLayout layout(odd, WorldSize{1}, TensorCut{1, 3});
+  for (const char* name : {"h.0.attn.c_attn.weight", "h.0.attn.c_proj.weight", "h.0.mlp.c_proj.weight",
+                           "h.0.attn.c_attn.bias"}) {
+    const ParamTensor& t = *layout.find(1, name);
+    std::vector<std::int64_t> of_element(static_cast<std::size_t>(t.numel()));
+    for_each_run(t, {0, t.numel()}, [&](Range run, std::int64_t at) {
+      for (std::int64_t i = run.begin; i < run.end; ++i)
+        of_element[static_cast<std::size_t>(i)] = at + i - run.begin;
+    });
+    for (const Range range : {Range{7, 7}, Range{3, 4}, Range{5, t.numel() - 11}}) {
+      for_each_run(t, range, [&](Range run, std::int64_t at) {
+        for (std::int64_t i = run.begin; i < run.end; ++i)
+          EXPECT_EQ(of_element[static_cast<std::size_t>(i)], at + i - run.begin) << name;
+      });
+    }
+  }
+}
+
+TEST(ParamLayout, TensorRanksHaveHeadsAndColumnsOfTheirOwn) {
+  const auto sizes = [](const GptConfig& config, int ranks) {
+    std::vector<std::array<std::int64_t, 3>> all;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const ParamLayout layout(config, WorldSize{1}, TensorCut{rank, ranks});
+      all.push_back({layout.heads().size(), layout.hidden().size(), layout.vocab_rows().size()});
+    }
+    return all;
+  };
+  using Sizes = std::vector<std::array<std::int64_t, 3>>;
+  EXPECT_EQ(sizes(kXl, 2), (Sizes{{12, 3200, 25152}, {13, 3200, 25152}}));
+  EXPECT_EQ(sizes({.layers = 1, .heads = 3, .width = 12, .context = 4, .vocab = 37}, 3),
+            (Sizes{{1, 16, 40}, {1, 16, 44}, {1, 16, 44}}))
+      << "fewer granules of 64 than ranks";
+  EXPECT_EQ(sizes({.layers = 1, .heads = 4, .width = 128, .context = 4, .vocab = 257}, 4),
+            (Sizes{{1, 128, 64}, {1, 128, 128}, {1, 128, 64}, {1, 128, 128}}));
+}
+
+// Fused qkv: of each the same heads.
+TEST(ParamLayout, ATensorRankHasQueriesKeysAndValuesOfItsHeads) {
+  const GptConfig config{.layers = 1, .heads = 3, .width = 12, .context = 4, .vocab = 37};
+  const ParamLayout layout(config, WorldSize{1}, TensorCut{1, 3});
+  std::vector<std::int64_t> begins;
+  const ParamTensor& bias = *layout.find(1, "h.0.attn.c_attn.bias");
+  for_each_run(bias, {0, bias.numel()}, [&](Range /*here*/, std::int64_t whole) { begins.push_back(whole); });
+  EXPECT_EQ(begins, (std::vector<std::int64_t>{4, 12 + 4, 24 + 4}));
+}
+
 TEST(ParamLayout, RefusesImpossibleShapes) {
   const auto code = [](const GptConfig& c, int world) {
     try {
@@ -160,6 +246,12 @@ TEST(ParamLayout, RefusesImpossibleShapes) {
   EXPECT_EQ(code({.layers = 0}, 1), ExitCode::usage);
   EXPECT_EQ(code({}, 0), ExitCode::usage);
   EXPECT_EQ(code({}, 1), ExitCode::ok);
+  try {
+    ParamLayout(kSmall, WorldSize{1}, TensorCut{0, 13});
+    ADD_FAILURE() << "12 heads on 13 ranks";
+  } catch (const InputError& e) {
+    EXPECT_EQ(e.message(), "12 heads cannot be shared by 13 tensor ranks: each has at least one");
+  }
 }
 
 }  // namespace
