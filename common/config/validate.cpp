@@ -96,7 +96,8 @@ BatchPlan validate(const ResolvedConfig& config, const RunFacts& facts) {
   checks.size();
   checks.device(facts);
   checks.stages(facts);
-  return plan_batch(config.workload.batch, {facts.world, facts.stages, facts.plan_only, facts.ranks_flag},
+  return plan_batch(config.workload.batch,
+                    {facts.world, facts.stages, facts.tensor, facts.plan_only, facts.ranks_flag},
                     config.origins);
 }
 

@@ -22,13 +22,14 @@ constexpr std::string_view name_of(CommBackend backend) {
   return kNames[static_cast<int>(backend)];
 }
 
-/// Everything a plan depends on. `rank` matters where ranks differ (pipeline stages); the ranks of one stage
-/// have equal plans.
+/// Everything a plan depends on. `rank` matters where ranks differ (pipeline stages, tensor ranks); those that share
+/// micro-batches have equal plans.
 struct RunShape {
   Workload workload;
   WorldSize world{1};
   Rank rank{0};
-  std::int64_t stages = 1;  // of a pipeline, which divides the world by them
+  std::int64_t stages = 1;  // of a pipeline
+  std::int64_t tensor = 1;  // ranks that share every matrix; with stages they divide the world
   DeviceKind device = DeviceKind::cpu;
   OpsBackend ops = OpsBackend::aten;
   CommBackend comm = CommBackend::local;
@@ -37,11 +38,30 @@ struct RunShape {
       true;  // a GPU's cuDNN has a kernel for this attention; a plan without a GPU says yes
 };
 
-/// How many ranks share a step's micro-batches, and which of them this one is. Ranks of one stage are
-/// neighbours: rank = stage x data_ranks + data_rank.
-inline std::int64_t data_ranks(const RunShape& shape) { return to_int(shape.world) / shape.stages; }
-inline std::int64_t data_rank(const RunShape& shape) { return to_int(shape.rank) % data_ranks(shape); }
-inline std::int64_t stage_of(const RunShape& shape) { return to_int(shape.rank) / data_ranks(shape); }
+/// How many ranks share a step's micro-batches, and which of them this one is. Who has much to say to each other is near:
+/// rank = (stage x data_ranks + data_rank) x tensor + tensor_rank.
+inline std::int64_t data_ranks(const RunShape& shape) {
+  return to_int(shape.world) / (shape.stages * shape.tensor);
+}
+inline std::int64_t tensor_rank(const RunShape& shape) { return to_int(shape.rank) % shape.tensor; }
+inline std::int64_t data_rank(const RunShape& shape) {
+  return to_int(shape.rank) / shape.tensor % data_ranks(shape);
+}
+inline std::int64_t stage_of(const RunShape& shape) {
+  return to_int(shape.rank) / (data_ranks(shape) * shape.tensor);
+}
+
+/// Of ranks with equal plans one stands for `count`, which are `stride` apart in the world: those that share
+/// micro-batches.
+struct AlikeRanks {
+  std::int64_t count = 1, stride = 1;
+  /// The first rank of the index-th such set, in the order of their first ranks.
+  [[nodiscard]] Rank first(std::size_t index) const {
+    const auto i = static_cast<std::int64_t>(index);
+    return Rank{static_cast<int>(i / stride * count * stride + i % stride)};
+  }
+};
+inline AlikeRanks alike_ranks(const RunShape& shape) { return {data_ranks(shape), shape.tensor}; }
 
 /// Micro-batches of one rank in a step; rounded up in a plan for a world that does not divide them evenly.
 inline std::int64_t micro_batches_of(const RunShape& shape) {

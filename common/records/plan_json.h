@@ -15,8 +15,8 @@ namespace sc {
 nlohmann::ordered_json json_of(const CommPlan& plan, int world);
 
 /// One object: the run, the model's units, and of each rank its buffers and the operations of a step.
-///   ranks  as format_plan_table takes them: of all ranks, or of one of each `alike` neighbours
+///   ranks  as format_plan_table takes them: of all ranks, or of one of each that are alike
 std::string format_plan_json(const std::string& lesson, const RunShape& shape,
-                             const std::vector<RankPlan>& ranks, std::int64_t alike = 1);
+                             const std::vector<RankPlan>& ranks, const AlikeRanks& alike = {});
 
 }  // namespace sc

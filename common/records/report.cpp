@@ -75,36 +75,34 @@ std::string operation_table(const CommPlan& named) {
   return table(rows);
 }
 
-// Ranks [first, last] with plans that tables show alike.
-struct Alike {
-  std::int64_t first, last;
-  RankPlan plan;  // without names
-  [[nodiscard]] std::string name() const {
-    return first == last ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, last);
-  }
+// Ranks with plans that tables show alike.
+struct Group {
+  std::vector<std::int64_t> ranks;  // ascending
+  RankPlan plan;                    // without names
+  [[nodiscard]] std::string name() const { return ranks_in_words(ranks); }
+  [[nodiscard]] Rank first() const { return Rank{static_cast<int>(ranks.front())}; }
 };
 
-std::vector<Alike> group_equal(const std::vector<RankPlan>& plans, std::int64_t alike) {
-  std::vector<Alike> groups;
+std::vector<Group> group_equal(const std::vector<RankPlan>& plans, const AlikeRanks& alike) {
+  std::vector<Group> groups;
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    const std::int64_t last = static_cast<std::int64_t>(i + 1) * alike - 1;
     RankPlan plan{plans[i].memory, plans[i].operations.without_names()};
-    if (!groups.empty() && groups.back().plan == plan) {
-      groups.back().last = last;
-    } else {
-      groups.push_back({last + 1 - alike, last, std::move(plan)});
-    }
+    auto group = std::ranges::find_if(groups, [&](const Group& g) { return g.plan == plan; });
+    if (group == groups.end()) group = groups.insert(group, Group{{}, std::move(plan)});
+    for (std::int64_t r = 0; r < alike.count; ++r)
+      group->ranks.push_back(to_int(alike.first(i)) + r * alike.stride);
   }
+  for (Group& group : groups) std::ranges::sort(group.ranks);
   return groups;
 }
 
 // One row: what it is about, and the bytes of each group; left out where none has any.
 template <class BytesIn>
-void add_bytes_row(const std::string& name, const std::vector<Alike>& groups, const BytesIn& bytes_in,
+void add_bytes_row(const std::string& name, const std::vector<Group>& groups, const BytesIn& bytes_in,
                    Rows& rows) {
   std::vector<std::string> row = {name};
   bool any = false;
-  for (const Alike& group : groups) {
+  for (const Group& group : groups) {
     const Bytes bytes = bytes_in(group.plan.memory);
     any = any || bytes.value() > 0;
     row.push_back(human_bytes(bytes));
@@ -113,9 +111,9 @@ void add_bytes_row(const std::string& name, const std::vector<Alike>& groups, co
 }
 
 // A column a group.
-std::string memory_by_group(const std::vector<Alike>& groups) {
+std::string memory_by_group(const std::vector<Group>& groups) {
   Rows rows = {{"purpose"}};
-  for (const Alike& group : groups) rows[0].push_back(group.name());
+  for (const Group& group : groups) rows[0].push_back(group.name());
   for (int i = 0; i < kPlaces * kPurposes; ++i) {
     const auto place = static_cast<Place>(i / kPurposes);
     const auto purpose = static_cast<Purpose>(i % kPurposes);
@@ -127,22 +125,22 @@ std::string memory_by_group(const std::vector<Alike>& groups) {
   return table(rows);
 }
 
-std::string operations_by_group(const std::vector<Alike>& groups, WorldSize world) {
+std::string operations_by_group(const std::vector<Group>& groups, WorldSize world) {
   Rows rows = {{"operation"}};
   std::set<Operation> all;
-  for (const Alike& group : groups) {
+  for (const Group& group : groups) {
     rows[0].push_back(group.name());
     for (const auto& entry : group.plan.operations.count) all.insert(entry.first);
   }
   for (const Operation& op : all) {
     rows.push_back({describe(op, world)});
-    for (const Alike& group : groups) rows.back().push_back(human_count(count_of(group.plan.operations, op)));
+    for (const Group& group : groups) rows.back().push_back(human_count(count_of(group.plan.operations, op)));
   }
   for (const Way way : {Way::wire, Way::link, Way::disk}) {
     std::vector<std::string> row = {way == Way::wire ? "a rank sends" : sum_name(way)};
     bool any = way == Way::wire;
-    for (const Alike& group : groups) {
-      const Bytes bytes = moved_bytes(group.plan.operations, way, Rank{static_cast<int>(group.first)});
+    for (const Group& group : groups) {
+      const Bytes bytes = moved_bytes(group.plan.operations, way, group.first());
       any = any || bytes.value() > 0;
       row.push_back(human_bytes(bytes));
     }
@@ -178,17 +176,25 @@ void compare_operations(const CommPlan& predicted, const CommPlan& measured, Wor
 
 }  // namespace
 
-std::string format_plan_table(const std::vector<RankPlan>& ranks, WorldSize world, std::int64_t alike) {
-  const std::vector<Alike> groups = group_equal(ranks, alike);
+std::string ranks_in_words(const std::vector<std::int64_t>& ranks) {
+  if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
+  const bool neighbours = ranks.back() - ranks.front() + 1 == static_cast<std::int64_t>(ranks.size());
+  if (neighbours) return fmt::format("ranks {}-{}", ranks.front(), ranks.back());
+  constexpr std::size_t kAll = 4;
+  if (ranks.size() <= kAll) return fmt::format("ranks {}", fmt::join(ranks, ", "));
+  return fmt::format("ranks {}, {}, ..., {}", ranks[0], ranks[1], ranks.back());
+}
+
+std::string format_plan_table(const std::vector<RankPlan>& ranks, WorldSize world, const AlikeRanks& alike) {
+  const std::vector<Group> groups = group_equal(ranks, alike);
   if (groups.size() == 1) {
     return "memory of a rank\n" + memory_table(ranks[0].memory) + "operations of a rank in one step\n" +
            operation_table(ranks[0].operations);
   }
-  const Alike& most = *std::max_element(groups.begin(), groups.end(), [](const Alike& a, const Alike& b) {
-    return a.plan.memory.total() < b.plan.memory.total();
-  });
+  const Group& most =
+      *std::ranges::max_element(groups, {}, [](const Group& group) { return group.plan.memory.total(); });
   return "memory of the ranks\n" + memory_by_group(groups) + "of them " + most.name() + ", which hold" +
-         (most.first == most.last ? "s" : "") + " most\n" + memory_table(most.plan.memory) +
+         (most.ranks.size() == 1 ? "s" : "") + " most\n" + memory_table(most.plan.memory) +
          "operations of the ranks in one step\n" + operations_by_group(groups, world);
 }
 

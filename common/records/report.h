@@ -59,11 +59,15 @@ struct RankPlan {
   bool operator==(const RankPlan&) const = default;
 };
 
+/// "rank 3", "ranks 0-3", "ranks 0, 2, ..., 14" of ascending numbers.
+std::string ranks_in_words(const std::vector<std::int64_t>& ranks);
+
 /// Two tables: bytes of a rank by purpose, each buffer with its formula; operations of a step with what a
 /// rank sends for them (the one that sends the most, where ranks of a group differ).
-///   ranks  the plans of all ranks, or, where neighbours have equal ones, of one of each `alike` neighbours.
+///   ranks  the plans of all ranks, or of one of each that are alike.
 ///          Plans that differ stand side by side, and the formulas are those of the rank that holds most.
-std::string format_plan_table(const std::vector<RankPlan>& ranks, WorldSize world, std::int64_t alike = 1);
+std::string format_plan_table(const std::vector<RankPlan>& ranks, WorldSize world,
+                              const AlikeRanks& alike = {});
 
 /// The same numbers side by side: purposes, their total, operations and bytes sent by `rank`; a row that
 /// differs says so, and a purpose that does names the buffers that do.

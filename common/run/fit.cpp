@@ -75,11 +75,12 @@ std::vector<RunShape> larger_worlds(const RunShape& shape, std::int64_t from,
   std::vector<RunShape> shapes;
   RunShape larger = shape;
   larger.comm = detail::comm_backend(shape.device, shape.comm == CommBackend::staged, true);
-  const std::int64_t most = std::max(micro_batches(shape), shape.workload.model.layers);
+  const GptConfig& model = shape.workload.model;
+  const std::int64_t most = std::max({micro_batches(shape), model.layers, model.heads});
   for (std::int64_t world = from; world <= most; ++world) {
-    larger.world = WorldSize{static_cast<int>(world)};
-    larger.stages = division(larger.world).stages;
-    if (larger.stages > shape.workload.model.layers || world % larger.stages != 0) continue;
+    const WorldSize ranks{static_cast<int>(world)};
+    divide(larger, ranks, division(ranks));
+    if (larger.stages > shape.workload.model.layers || world % (larger.stages * larger.tensor) != 0) continue;
     if (micro_batches(shape) % data_ranks(larger) == 0) shapes.push_back(larger);
   }
   return shapes;
@@ -125,7 +126,7 @@ std::string settings_of(const StrategyPlans& strategy) {
 void add_smaller(const LimitedRun& run, std::vector<Change>& changes) {
   for (const StrategyPlans& same : run.smaller) {
     const std::vector<MemoryPlan> stages =
-        or_none([&] { return detail::plans_of_stages(*same.plans, run.shape); });
+        or_none([&] { return detail::plans_of_world(*same.plans, run.shape); });
     if (stages.empty() || !fits(run, run.shape, stages)) continue;
     changes.push_back({settings_of(same).substr(1), largest_of(stages).total()});
     return;
@@ -142,7 +143,7 @@ bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Cha
          larger_worlds(from, std::max<std::int64_t>(2, to_int(from.world)), division)) {
       if (to_int(shape.world) >= fewer_than) break;
       const std::vector<MemoryPlan> stages =
-          or_none([&] { return detail::plans_of_stages(*strategy.plans, shape); });
+          or_none([&] { return detail::plans_of_world(*strategy.plans, shape); });
       if (stages.empty() || !fits(run, shape, stages)) continue;
       changes.push_back({fmt::format("{} (lesson {}) -n {}{}{}", strategy.name, strategy.folder.substr(0, 2),
                                      to_int(shape.world), settings_of(strategy), settings(from, run.shape)),

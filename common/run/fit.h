@@ -23,7 +23,7 @@ struct LimitedRun {
   std::vector<StrategyPlans> strategies = {};  // that divide more
   std::function<Division(WorldSize)> division = [](WorldSize) { return Division{}; };
   bool one_rank_only = false;
-  /// All that a rank of each stage would hold.
+  /// All that ranks would hold, one of each that are alike.
   std::function<std::vector<MemoryPlan>(const RunShape&)> plans;
 };
 

@@ -85,8 +85,8 @@ RunShape shape_of_plan(const AnyLesson& lesson, const CommandLine& line, const R
                        std::int64_t world, DeviceKind device) {
   RunShape shape;
   shape.workload = config.workload;
-  shape.world = WorldSize{static_cast<int>(world)};
-  shape.stages = lesson.plans.division(shape.world).stages;
+  const WorldSize ranks{static_cast<int>(world)};
+  divide(shape, ranks, lesson.plans.division(ranks));
   shape.device = device;
   shape.comm = comm_backend(device, line.share_gpu, world > 1);
   shape.ops = ops_backend(shape.device, line.ops);
@@ -99,7 +99,7 @@ std::string brief_plan(const std::string& lesson, const RunShape& shape, const B
                        const std::vector<RankPlan>& plans) {
   const auto most =
       std::ranges::max_element(plans, {}, [](const RankPlan& plan) { return plan.memory.total(); });
-  const Rank rank{static_cast<int>((most - plans.begin()) * data_ranks(shape))};
+  const Rank rank = alike_ranks(shape).first(static_cast<std::size_t>(most - plans.begin()));
   const std::string first = describe_plan(lesson, shape, batch);
   return format_brief(most->memory, most->operations, nullptr, rank) + first.substr(0, first.find('\n') + 1);
 }
@@ -109,14 +109,14 @@ int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedC
   const RunShape shape = shape_of_plan(lesson, line, config, world, device);
   const std::vector<RankPlan> plans = rank_plans_of(lesson, shape);
   if (line.json) {
-    std::cout << format_plan_json(lesson.info.name, shape, plans, data_ranks(shape));
+    std::cout << format_plan_json(lesson.info.name, shape, plans, alike_ranks(shape));
     return 0;
   }
   if (line.brief) {
     std::cout << brief_plan(lesson.info.name, shape, batch, plans);
   } else {
     std::cout << describe_plan(lesson.info.name, shape, batch)
-              << format_plan_table(plans, shape.world, data_ranks(shape)) << lesson.plans.predict(shape);
+              << format_plan_table(plans, shape.world, alike_ranks(shape)) << lesson.plans.predict(shape);
     if (!config.note.empty()) std::cout << "  note: " << shown(config.note, 4096) << "\n";
     if (!batch.note.empty()) std::cout << "  note: " << batch.note << "\n";
   }
@@ -177,7 +177,7 @@ void refuse_what_the_host_lacks(const TrainJob& job, const std::vector<MemoryPla
 
 // What a GPU has free is known once it is in use: train() asks.
 void refuse_too_large(const TrainJob& job) {
-  const std::vector<MemoryPlan> plans = plans_of_stages(job.lesson.plans, shape_of_run(job));
+  const std::vector<MemoryPlan> plans = plans_of_world(job.lesson.plans, shape_of_run(job));
   for (const MemoryPlan& plan : plans) {
     refuse_past("--host-cap", job.line.host_cap, plan.total(Place::pinned) + plan.total(Place::host),
                 "in the host's memory");
@@ -242,6 +242,7 @@ int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** 
   const Division division = lesson.plans.division(WorldSize{static_cast<int>(world)});
   const RunFacts facts{.world = world * division.virtual_ranks,
                        .stages = division.stages,
+                       .tensor = division.tensor,
                        .device = run_device(config.workload, line.device),
                        .plan_only = line.plan,
                        .ranks_flag = lesson.info.ranks_flag};

@@ -21,9 +21,8 @@ int default_threads(DeviceKind device, std::int64_t cores, WorldSize ranks_here)
 RunShape shape_of_run(const TrainJob& job) {
   RunShape shape;
   shape.workload = job.config.workload;
-  shape.world = job.launch.world;
+  divide(shape, job.launch.world, job.lesson.plans.division(job.launch.world));
   shape.rank = job.launch.rank;
-  shape.stages = job.lesson.plans.division(shape.world).stages;
   shape.device = job.device;
   shape.ops = job.ops;
   shape.comm = comm_backend(job.device, job.line.share_gpu, job.launch.launched());
@@ -43,7 +42,7 @@ MemoryPlan plan_of_run(const AnyLesson& lesson, const RunShape& shape) {
 }
 
 std::vector<RankPlan> rank_plans_of(const AnyLesson& lesson, const RunShape& shape) {
-  return of_stages(shape, [&](const RunShape& rank) {
+  return of_world(shape, [&](const RunShape& rank) {
     return RankPlan{plan_of_run(lesson, rank), lesson.plans.comm_plan(rank)};
   });
 }
@@ -77,7 +76,7 @@ LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, Bytes cap
           .strategies = strategies_after(lesson.info),
           .division = [&lesson](WorldSize world) { return lesson.plans.division(world); },
           .one_rank_only = lesson.info.one_rank_only,
-          .plans = [&lesson](const RunShape& changed) { return plans_of_stages(lesson.plans, changed); }};
+          .plans = [&lesson](const RunShape& changed) { return plans_of_world(lesson.plans, changed); }};
 }
 
 }  // namespace sc::detail

@@ -20,7 +20,7 @@ RunShape shape_of_run(const TrainJob& job);
 
 /// All that this rank of the lesson holds: the strategy's plan and its surroundings.
 MemoryPlan plan_of_run(const AnyLesson& lesson, const RunShape& shape);
-/// What the first rank of each stage holds, with its operations, for format_plan_table.
+/// What ranks hold, one of each that are alike, with its operations, for format_plan_table.
 std::vector<RankPlan> rank_plans_of(const AnyLesson& lesson, const RunShape& shape);
 
 /// That run with a limit.

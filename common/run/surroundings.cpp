@@ -23,10 +23,10 @@ void plan_surroundings(const RunShape& shape, MemoryPlan& plan) {
   plan_group(shape, shape.world, plan);
 }
 
-std::vector<MemoryPlan> plans_of_stages(const Plans& strategy, const RunShape& shape) {
+std::vector<MemoryPlan> plans_of_world(const Plans& strategy, const RunShape& shape) {
   RunShape divided = shape;
-  divided.stages = strategy.division(shape.world).stages;
-  return of_stages(divided, [&](const RunShape& rank) {
+  divide(divided, shape.world, strategy.division(shape.world));
+  return of_world(divided, [&](const RunShape& rank) {
     MemoryPlan plan = strategy.memory_plan(rank);
     plan_surroundings(rank, plan);
     return plan;

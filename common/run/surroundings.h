@@ -18,15 +18,15 @@ inline bool scales_loss(const RunShape& shape) { return shape.workload.precision
 /// transport's scratch.
 void plan_surroundings(const RunShape& shape, MemoryPlan& plan);
 
-/// All that the first rank of each stage holds, and so every rank of it, in the world of `shape`, which the strategy divides.
-std::vector<MemoryPlan> plans_of_stages(const Plans& strategy, const RunShape& shape);
+/// All that ranks hold, one of each that are alike, in the world of `shape`, which the strategy divides.
+std::vector<MemoryPlan> plans_of_world(const Plans& strategy, const RunShape& shape);
 
-/// f(shape of the first rank of each stage).
+/// f(shape of a rank), of one of each that are alike: every stage's, and every tensor rank's of it.
 template <class Of>
-auto of_stages(RunShape shape, const Of& of) {
+auto of_world(RunShape shape, const Of& of) {
   std::vector<decltype(of(shape))> plans;
-  for (std::int64_t stage = 0; stage < shape.stages; ++stage) {
-    shape.rank = Rank{static_cast<int>(stage * data_ranks(shape))};
+  for (std::int64_t i = 0; i < shape.stages * shape.tensor; ++i) {
+    shape.rank = alike_ranks(shape).first(static_cast<std::size_t>(i));
     plans.push_back(of(shape));
   }
   return plans;

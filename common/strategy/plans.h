@@ -16,9 +16,14 @@ namespace sc {
 
 /// What the ranks of a run are to each other.
 struct Division {
-  std::int64_t stages = 1;         // of a pipeline; they divide the world
+  std::int64_t stages = 1;         // of a pipeline
   std::int64_t virtual_ranks = 1;  // that each rank stands for where micro-batches are dealt
+  std::int64_t tensor = 1;         // ranks that share every matrix; with stages they divide the world
 };
+/// A world of this size, divided so.
+inline void divide(RunShape& shape, WorldSize world, const Division& division) {
+  shape.world = world, shape.stages = division.stages, shape.tensor = division.tensor;
+}
 
 /// What a rank on the CPU may have that is slower than it is.
 struct SlowLinks {

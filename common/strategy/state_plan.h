@@ -11,6 +11,11 @@ namespace sc {
 /// Every unit cut evenly over all ranks.
 inline ParamLayout layout_of(const RunShape& shape) { return ParamLayout(shape.workload.model, shape.world); }
 
+/// Of every matrix, what the tensor rank has.
+inline TensorCut cut_of(const RunShape& shape) {
+  return {static_cast<int>(tensor_rank(shape)), static_cast<int>(shape.tensor)};
+}
+
 /// An fp32 master (beside 16-bit parameters alone) and two moments, `elements` each.
 ///   of     those elements as a formula: "P/N"
 ///   where  "shard", "full" or "stage", the end of the buffers' names

@@ -67,7 +67,7 @@ Bytes moved_bytes(const CommPlan& plan, Way way, Rank rank) {
   Bytes sum;
   for (const auto& [op, times] : plan.count) {
     if (way_of(op.kind) != way) continue;
-    const Rank in_group{static_cast<int>(to_int(rank) % to_int(op.ranks))};
+    const Rank in_group{static_cast<int>(to_int(rank) / std::max(1, op.stride) % to_int(op.ranks))};
     sum += (way == Way::wire ? wire_bytes(op, in_group) : bytes_of(op.elements, op.dtype)) * times;
   }
   return sum;

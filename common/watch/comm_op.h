@@ -162,7 +162,7 @@ Bytes wire_bytes(const Operation& op, Rank rank);
 Bytes wire_bytes(const Operation& op);
 
 /// Bytes that `rank` of the world moves over one way: it sends them, or copies them, or reads and writes them.
-/// Of a part of the world the rank in it is taken to be rank % ranks, as neighbours have it.
+/// Of a part of the world the rank in it is taken to be rank / stride % ranks, as a mesh has it.
 Bytes moved_bytes(const CommPlan& plan, Way way, Rank rank);
 
 /// "all_reduce of block 7's gradients (50,048 f32)"; without a purpose "all_reduce of 50,048 f32".

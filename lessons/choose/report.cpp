@@ -158,8 +158,9 @@ std::vector<Checked> check(const Measured& measured) {
     if (step.disk > 0) machine.disk = step.disk;
     const Candidate candidate = candidate_of(step.lesson, step.settings);
     RunShape shape;
-    shape.workload = step.workload, shape.world = WorldSize{static_cast<int>(step.gpus)};
-    shape.stages = candidate.plans.plans->division(shape.world).stages;
+    const WorldSize gpus{static_cast<int>(step.gpus)};
+    shape.workload = step.workload;
+    divide(shape, gpus, candidate.plans.plans->division(gpus));
     shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
     const Rates rates = rates_of(machine, measured, step.workload.precision.dtype);
     all.push_back({step, candidate.seconds(shape, rates)});

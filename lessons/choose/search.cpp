@@ -21,7 +21,7 @@ bool host_needed(const Candidate& candidate, const Machine& machine) {
 
 Needs needs_of(const Candidate& candidate, const RunShape& shape) {
   Needs needs;
-  for (const MemoryPlan& plan : detail::plans_of_stages(*candidate.plans.plans, shape)) {
+  for (const MemoryPlan& plan : detail::plans_of_world(*candidate.plans.plans, shape)) {
     needs.device = std::max(needs.device, plan.total() + kBesideThePlan);
     needs.host += data_ranks(shape) * (plan.total(Place::pinned) + plan.total(Place::host));
     needs.disk += data_ranks(shape) * plan.total(Place::disk);
@@ -66,14 +66,13 @@ std::vector<RunShape> variants(RunShape shape, std::int64_t rows) {
 }
 
 void count_bytes(Row& row) {
-  RunShape rank = row.shape;
-  for (std::int64_t stage = 0; stage < row.shape.stages; ++stage) {
-    rank.rank = Rank{static_cast<int>(stage * data_ranks(rank))};
+  detail::of_world(row.shape, [&](const RunShape& rank) {
     const CommPlan plan = row.candidate.plans.plans->comm_plan(rank);
     row.sent = std::max(row.sent, moved_bytes(plan, Way::wire, rank.rank));
     row.copied = std::max(row.copied, moved_bytes(plan, Way::link, rank.rank));
     row.on_disk = std::max(row.on_disk, moved_bytes(plan, Way::disk, rank.rank));
-  }
+    return plan;
+  });
 }
 
 // One shape: better than what the row has, or the one that misses least.
@@ -94,8 +93,8 @@ void consider(Row& row, const RunShape& shape, const Machine& machine, const Rat
 RunShape shape_on(const Candidate& candidate, const Machine& machine, const Workload& workload) {
   RunShape shape;
   shape.workload = workload;
-  shape.world = WorldSize{static_cast<int>(machine.gpus)};
-  shape.stages = candidate.plans.plans->division(shape.world).stages;
+  const WorldSize gpus{static_cast<int>(machine.gpus)};
+  divide(shape, gpus, candidate.plans.plans->division(gpus));
   shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
   return shape;
 }

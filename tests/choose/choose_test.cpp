@@ -36,7 +36,7 @@ const Row& row_of(const std::vector<Row>& rows, const std::string& folder) {
 Bytes planned(const Row& row, std::int64_t micro) {
   RunShape shape = row.shape;
   shape.workload.batch.micro = micro;
-  return detail::plans_of_stages(*row.candidate.plans.plans, shape).front().total() + kBesideThePlan;
+  return detail::plans_of_world(*row.candidate.plans.plans, shape).front().total() + kBesideThePlan;
 }
 
 TEST(Choose, TakesTheLargestMicroBatchThatFits) {
@@ -61,7 +61,7 @@ TEST(Choose, TheHostIsSharedByAllRanks) {
   Machine host = machine(4, Bytes(100'000'000'000));
   const Row row = row_of(search(host, measured(), tiny()), "05_offload");
   ASSERT_TRUE(row.fits);
-  const MemoryPlan one = detail::plans_of_stages(*row.candidate.plans.plans, row.shape).front();
+  const MemoryPlan one = detail::plans_of_world(*row.candidate.plans.plans, row.shape).front();
   EXPECT_EQ(row.needs.host, 4 * (one.total(Place::pinned) + one.total(Place::host)));
   host.host_memory = Bytes(1'000'000);
   const Row refused = row_of(search(host, measured(), tiny()), "05_offload");

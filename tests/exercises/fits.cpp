@@ -114,7 +114,7 @@ std::vector<std::string> missed_limits(const FitsAnswer& answer) {
 
 Bytes device_bytes(const StrategyPlans& lesson, const Workload& workload) {
   Bytes most;
-  for (const MemoryPlan& plan : detail::plans_of_stages(*lesson.plans, shape_of(workload)))
+  for (const MemoryPlan& plan : detail::plans_of_world(*lesson.plans, shape_of(workload)))
     most = std::max(most, plan.total());
   return most;
 }

@@ -27,7 +27,7 @@ LimitedRun limited(const std::string& folder = "01_data_parallel") {
     const bool divides_states = lesson.folder < "05";  // a pipeline has tests of its own below
     if (run.plans && divides_states) run.strategies.push_back(lesson);
     if (lesson.folder == folder && !run.plans)
-      run.plans = [lesson](const RunShape& shape) { return detail::plans_of_stages(*lesson.plans, shape); };
+      run.plans = [lesson](const RunShape& shape) { return detail::plans_of_world(*lesson.plans, shape); };
   }
   return run;
 }
@@ -189,7 +189,7 @@ TEST(Fit, ItsOwnSettingsComeFirst) {
   run.smaller = {lesson_plans_of("05_offload", {"prefetch=3"}),  // which takes more
                  lesson_plans_of("05_offload", {"parameters=sharded"}),
                  lesson_plans_of("05_offload", {"parameters=sharded", "prefetch=0"})};
-  run.cap = detail::plans_of_stages(*run.smaller[1].plans, run.shape).at(0).total();
+  run.cap = detail::plans_of_world(*run.smaller[1].plans, run.shape).at(0).total();
   ASSERT_GT(run.plans(run.shape).at(0).total(), run.cap);
   EXPECT_EQ(changes_that_fit(run).front().what, "--set parameters=sharded");
   EXPECT_EQ(changes_that_fit(run).front().bytes, run.cap);
@@ -201,7 +201,7 @@ TEST(Fit, ItsOwnSettingsComeFirst) {
 TEST(Fit, OtherStrategiesComeWithTheirSettings) {
   LimitedRun run = limited();
   run.strategies = {lesson_plans_of("06_infinity", {"parameters=sharded", "params_at=disk"})};
-  run.cap = detail::plans_of_stages(*run.strategies[0].plans, run.shape).at(0).total();
+  run.cap = detail::plans_of_world(*run.strategies[0].plans, run.shape).at(0).total();
   EXPECT_EQ(changes_that_fit(run).back().what,
             "infinity (lesson 06) -n 2 --set parameters=sharded --set params_at=disk");
 }
@@ -215,7 +215,7 @@ TEST(Fit, StrategiesThatDivideMoreAndComputeAgain) {
     if (12 % world != 0) continue;
     shape.world = WorldSize{world};
     for (const StrategyPlans& strategy : run.strategies)
-      run.cap = std::min(run.cap, detail::plans_of_stages(*strategy.plans, shape).at(0).total());
+      run.cap = std::min(run.cap, detail::plans_of_world(*strategy.plans, shape).at(0).total());
   }
   const std::vector<Change> changes = changes_that_fit(run);
   ASSERT_FALSE(changes.empty());
