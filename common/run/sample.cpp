@@ -140,8 +140,8 @@ Sample make_sample(Strategy& strategy, const SampleSource& source, Ledger& ledge
   constexpr std::uint64_t kPurpose = 0x73616d706c65;  // no other use of the seed has this key
   const bool computes = comm.rank() == Rank{0};
   std::unique_ptr<TextModel> model;
-  if (computes) model = std::make_unique<TextModel>(source.shape, source.layout, ledger);
-  for_each_whole_unit(strategy, source.layout, comm, [&](int unit, const UnitTensors& values) {
+  if (computes) model = std::make_unique<TextModel>(source.shape, strategy.layout().whole(), ledger);
+  for_each_whole_unit(strategy, strategy.layout(), comm, [&](int unit, const UnitTensors& values) {
     if (computes) model->set_unit(unit, values);
   });
   Sample sample{source.prompt, {}, {}};

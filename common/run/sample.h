@@ -61,7 +61,6 @@ std::vector<TokenId> beginning_of(const Rows& rows);
 ///   Errors  InputError 69 if the parameters do not fit below --memory-cap a second time.
 struct SampleSource {
   const RunShape& shape;
-  ParamLayout layout;           // the strategy's
   std::vector<TokenId> prompt;  // empty: the text begins with end-of-text
   std::int64_t vocab = 0;       // tokens that have a text
   double temperature = 1;

@@ -48,11 +48,7 @@ Bytes checkpoint_copy_bytes(const TrainJob& job, const RunShape& shape) {
   };
   const std::int64_t replicas = data_ranks(shape);
   std::int64_t all = 0;
-  RunShape first = shape;
-  for (std::int64_t stage = 0; stage < shape.stages; ++stage) {
-    first.rank = Rank{static_cast<int>(stage * replicas)};
-    all += replicas * elements(first);
-  }
+  for (const std::int64_t held : of_world(shape, elements)) all += replicas * held;
   const std::int64_t model = ParamLayout(shape.workload.model, WorldSize{1}).arena_size().value();
   const bool replicated = replicas > 1 && all >= replicas * model;
   // Parts of a unit are rounded up.

@@ -139,7 +139,7 @@ std::unique_ptr<Strategy> Trainer::make_strategy() {
   const CommandLine& line = job_.line;
   timeline_.on_coming_to([this](std::string_view what) { on_.world.comm().record().set_doing(what); });
   if (speaks() && line.evaluation.sample > 0)
-    (void)TextModel(shape_, strategy->layout(), on_.ledger);  // it fits
+    (void)TextModel(shape_, strategy->layout().whole(), on_.ledger);  // it fits
   if (!line.init.empty()) {
     for (const std::string& note : load_weights(*strategy, strategy->layout(), line.init))
       if (speaks()) std::cout << fmt::format("note: --init {}: {}\n", line.init, note);

@@ -57,8 +57,7 @@ void Trainer::evaluate() {
 }
 
 Sample Trainer::sample(const Tokenizer& tokenizer, std::int64_t tokens) {
-  const SampleSource source{shape_, strategy_->layout(), prompt_, tokenizer.vocab(),
-                            job_.line.evaluation.temperature.value_or(1)};
+  const SampleSource source{shape_, prompt_, tokenizer.vocab(), job_.line.evaluation.temperature.value_or(1)};
   return make_sample(*strategy_, source, on_.ledger, on_.world.comm(), tokens);
 }
 

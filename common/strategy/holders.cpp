@@ -16,10 +16,10 @@ struct Held {
 
 }  // namespace
 
-Holders::Holders(const std::vector<StateSlice>& slices, Communicator& comm)
+Holders::Holders(const std::vector<StateSlice>& slices, const ParamLayout& layout, Communicator& comm)
     : rank_(static_cast<std::size_t>(to_int(comm.rank()))) {
   std::vector<Held> mine;
-  for (const StateSlice& s : slices) mine.push_back({key_of(s), s.range});
+  for (const StateSlice& s : slices) mine.push_back({key_of(s, layout), s.range});
   for (const std::vector<Held>& of_rank : all_gather_values(comm, mine)) {
     held_.emplace_back();
     for (const Held& held : of_rank) held_.back()[held.key].push_back(held.range);

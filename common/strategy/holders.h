@@ -11,16 +11,19 @@
 
 namespace sc::detail {
 
-/// One vector of a unit, of which a slice holds a part.
+/// One vector of a unit, of which a slice holds a part. Tensor ranks have other vectors in a sharded segment each, and the
+/// same in a whole one.
 struct StateKey {
   Purpose purpose;
   std::int64_t version;
   int unit;
   Segment segment;
+  int tensor_rank = 0;  // of a sharded segment
   auto operator<=>(const StateKey&) const = default;
 };
-inline StateKey key_of(const StateSlice& slice) {
-  return {slice.purpose, slice.version, slice.unit, slice.segment};
+inline StateKey key_of(const StateSlice& slice, const ParamLayout& layout) {
+  return {slice.purpose, slice.version, slice.unit, slice.segment,
+          slice.segment == Segment::sharded ? layout.cut().rank : 0};
 }
 
 inline Range shared(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
@@ -29,8 +32,8 @@ inline Range shared(Range a, Range b) { return {std::max(a.begin, b.begin), std:
 /// pipeline).
 class Holders {
  public:
-  /// Collective.
-  Holders(const std::vector<StateSlice>& slices, Communicator& comm);
+  /// layout: of the slices.  Collective.
+  Holders(const std::vector<StateSlice>& slices, const ParamLayout& layout, Communicator& comm);
 
   /// Whether every rank has all of it, so that nobody has to send anything.
   [[nodiscard]] bool on_all(const StateKey& key, std::int64_t size) const;

@@ -44,13 +44,28 @@ void for_each_tensor(const UnitLayout& unit, Segment segment, Range range, F&& f
   }
 }
 
+/// Elements `range` of a tensor as it is here, as parts of the whole one: its runs, or where those are rows of a matrix its
+/// columns.
+std::vector<std::pair<checkpoint::Entry, Range>> entries_of(const ParamTensor& tensor, Range range) {
+  std::vector<std::pair<checkpoint::Entry, Range>> entries;
+  if (tensor.is_columns()) {
+    entries.push_back({{.key = {}, .range = range}, range});
+    entries.back().first.columns = {tensor.whole.part.begin, tensor.whole.part.end, tensor.whole.split};
+    return entries;
+  }
+  for_each_run(tensor, range, [&](Range here, std::int64_t whole) {
+    entries.push_back({{.key = {}, .range = {whole, whole + here.size()}}, here});
+  });
+  return entries;
+}
+
 }  // namespace
 
 std::vector<checkpoint::TensorShape> tensors_of(const ParamLayout& layout) {
   std::vector<checkpoint::TensorShape> tensors;
   for (int unit = 0; unit < layout.num_units(); ++unit)
     for (const ParamTensor& tensor : layout.unit(unit).tensors)
-      tensors.push_back({tensor.name, tensor.shape});
+      tensors.push_back({tensor.name, tensor.whole.shape});
   return tensors;
 }
 
@@ -60,18 +75,18 @@ SavedState::SavedState(Strategy& strategy, const ParamLayout& layout, Communicat
   const bool has_master =
       std::ranges::any_of(slices, [](const StateSlice& s) { return s.purpose == Purpose::master; });
   std::erase_if(slices, [&](const StateSlice& slice) { return !is_saved(slice, has_master); });
-  const Holders holders(slices, comm);
+  const Holders holders(slices, layout, comm);
   for (const StateSlice& slice : slices) {
-    for (const Range& mine : holders.even_share(key_of(slice), slice.range)) {
-      for_each_tensor(
-          layout.unit(slice.unit), slice.segment, mine,
-          [&](const ParamTensor& tensor, Range of_tensor, Range of_segment) {
-            saved.push_back(
-                {{.key = {tensor.name, std::string(name_of(slice.purpose)), slice.version},
-                  .range = of_tensor,
-                  .dtype = slice.values->dtype()},
-                 {slice.values, {of_segment.begin - slice.range.begin, of_segment.end - slice.range.begin}}});
-          });
+    for (const Range& mine : holders.even_share(key_of(slice, layout), slice.range)) {
+      for_each_tensor(layout.unit(slice.unit), slice.segment, mine,
+                      [&](const ParamTensor& tensor, Range of_tensor, Range /*of_segment*/) {
+                        for (auto& [entry, part] : entries_of(tensor, of_tensor)) {
+                          entry.key = {tensor.name, std::string(name_of(slice.purpose)), slice.version};
+                          entry.dtype = slice.values->dtype();
+                          const std::int64_t begin = tensor.offset + part.begin - slice.range.begin;
+                          saved.push_back({entry, {slice.values, {begin, begin + part.size()}}});
+                        }
+                      });
     }
   }
   for (const InFlight& tensor : strategy.in_flight()) {
@@ -135,6 +150,41 @@ void require_finite(const checkpoint::Reader& from, const checkpoint::Key& key, 
                    "an older checkpoint, of before the training went wrong: --resume DIR/step-NNNNNN");
 }
 
+/// What of a checkpoint.
+struct Source {
+  checkpoint::Reader& from;
+  const checkpoint::Key& key;
+  bool finite;  // it must be
+
+  /// Elements `range` of the whole tensor.
+  [[nodiscard]] at::Tensor read(Range range) const {
+    const at::Tensor values = at::empty({range.size()}, to_aten(from.dtype(key)));
+    from.read(key, range, bytes_of(values));
+    if (finite) require_finite(from, key, range, values);
+    return values;
+  }
+};
+
+/// Elements `range` of a tensor as it is here: run by run, or where those are short whole rows, of which some columns are
+/// taken.
+void read_tensor(const Source& source, const ParamTensor& tensor, Range range, at::Tensor& out) {
+  if (!tensor.is_columns()) {
+    for_each_run(tensor, range, [&](Range here, std::int64_t whole) {
+      out.narrow(0, here.begin - range.begin, here.size()).copy_(source.read({whole, whole + here.size()}));
+    });
+    return;
+  }
+  const std::int64_t row = tensor.whole.split, mine = tensor.run(), first = tensor.whole.part.begin,
+                     rows = std::max<std::int64_t>(1, kStatePiece / row);
+  for (std::int64_t begin = range.begin; begin < range.end;) {
+    const std::int64_t top = begin / mine, end = std::min(range.end, (top + rows) * mine);
+    const at::Tensor whole = source.read({top * row, ceil_div(end, mine) * row});
+    const at::Tensor columns = whole.view({-1, row}).narrow(1, first, mine).reshape({-1});
+    out.narrow(0, begin - range.begin, end - begin).copy_(columns.narrow(0, begin - top * mine, end - begin));
+    begin = end;
+  }
+}
+
 }  // namespace
 
 void restore_state(Strategy& strategy, const ParamLayout& layout, checkpoint::Reader& from) {
@@ -152,10 +202,9 @@ void restore_state(Strategy& strategy, const ParamLayout& layout, checkpoint::Re
       for_each_tensor(layout.unit(slice.unit), slice.segment, part,
                       [&](const ParamTensor& tensor, Range of_tensor, Range of_segment) {
                         const checkpoint::Key key{tensor.name, purpose, slice.version};
-                        const at::Tensor read = at::empty({of_tensor.size()}, to_aten(from.dtype(key)));
-                        from.read(key, of_tensor, bytes_of(read));
-                        if (is_weights || is_state) require_finite(from, key, of_tensor, read);
-                        values.narrow(0, of_segment.begin - part.begin, of_segment.size()).copy_(read);
+                        const Source source{from, key, is_weights || is_state};
+                        at::Tensor here = values.narrow(0, of_segment.begin - part.begin, of_segment.size());
+                        read_tensor(source, tensor, of_tensor, here);
                       });
       slice.write(part, values);
     });

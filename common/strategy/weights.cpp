@@ -1,5 +1,6 @@
 #include "common/strategy/weights.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
@@ -38,30 +39,72 @@ UnitTensors zeros_of(const ParamLayout& layout, int unit) {
           u.whole_size > 0 ? at::zeros({u.whole_size}, at::kFloat) : at::Tensor()};
 }
 
-bool is_of(const StateSlice& slice, int unit, Segment segment) {
-  return slice.unit == unit && slice.segment == segment;
+/// A strategy's vectors, and where what is in them lies in those of the whole model: the same place, unless tensor ranks have
+/// parts of matrices.
+struct Cut {
+  explicit Cut(const ParamLayout& layout) : here(layout), whole(layout.whole()) {}
+
+  [[nodiscard]] bool is_cut() const { return here.cut().ranks > 1; }
+  /// Calls f(elements of `piece` of the segment here, as many of a segment of the whole unit).
+  template <class F>
+  void for_each_place(int unit, Segment segment, Range piece, const UnitTensors& of_whole, const F& f) const {
+    for (const ParamTensor& tensor : here.unit(unit).tensors) {
+      const Range part = shared(piece, {tensor.offset, tensor.offset + tensor.numel()});
+      if (tensor.segment != segment || part.size() <= 0) continue;
+      const ParamTensor& all = *whole.find(unit, tensor.name);
+      for_each_run(tensor, {part.begin - tensor.offset, part.end - tensor.offset},
+                   [&](Range run, std::int64_t at) {
+                     f(Range{tensor.offset + run.begin, tensor.offset + run.end},
+                       of_whole.segment(all.segment).narrow(0, all.offset + at, run.size()));
+                   });
+    }
+  }
+
+  const ParamLayout& here;
+  ParamLayout whole;
+};
+
+void read_piece(const StateSlice& slice, Range piece, const Cut& cut, const UnitTensors& whole) {
+  if (!cut.is_cut()) {
+    at::Tensor into = whole.segment(slice.segment).narrow(0, piece.begin, piece.size());
+    slice.read(piece, into);
+    return;
+  }
+  at::Tensor values = at::empty({piece.size()}, at::kFloat);
+  slice.read(piece, values);
+  cut.for_each_place(slice.unit, slice.segment, piece, whole, [&](Range here, const at::Tensor& into) {
+    into.copy_(values.narrow(0, here.begin - piece.begin, here.size()));
+  });
+}
+
+void write_piece(const StateSlice& slice, Range piece, const Cut& cut, const UnitTensors& whole) {
+  if (!cut.is_cut())
+    return slice.write(piece, whole.segment(slice.segment).narrow(0, piece.begin, piece.size()));
+  at::Tensor values = at::zeros({piece.size()}, at::kFloat);  // padding is zero
+  cut.for_each_place(slice.unit, slice.segment, piece, whole, [&](Range here, const at::Tensor& from) {
+    values.narrow(0, here.begin - piece.begin, here.size()).copy_(from);
+  });
+  slice.write(piece, values);
 }
 
 // The unit's parameters on every rank. What not all ranks have is summed: exact, because one rank provides
 // each element, and the others have zeros there.
-UnitTensors whole_unit(const Weights& state, const Holders& holders, const ParamLayout& layout, int unit,
+UnitTensors whole_unit(const Weights& state, const Holders& holders, const Cut& cut, int unit,
                        Communicator& comm) {
-  UnitTensors whole = zeros_of(layout, unit);
+  UnitTensors whole = zeros_of(cut.whole, unit);
+  for (const StateSlice& slice : state.slices) {
+    if (slice.unit != unit || slice.purpose != state.exact) continue;
+    const Range all{0, cut.here.unit(unit).size(slice.segment)};
+    const StateKey key = key_of(slice, cut.here);
+    const bool here = !cut.is_cut() && holders.on_all(key, all.size());
+    for (const Range& part : here ? std::vector{all} : holders.lowest(key, all))
+      for_each_piece(shared(part, slice.range), [&](Range piece) { read_piece(slice, piece, cut, whole); });
+  }
   for (const Segment segment : {Segment::sharded, Segment::whole}) {
-    const Range all{0, layout.unit(unit).size(segment)};
     const StateKey key{state.exact, 0, unit, segment};
-    const bool here = holders.on_all(key, all.size());
-    const std::vector<Range> provided = here ? std::vector{all} : holders.lowest(key, all);
-    for (const StateSlice& slice : state.slices) {
-      if (!is_of(slice, unit, segment) || slice.purpose != state.exact) continue;
-      for (const Range& part : provided) {
-        for_each_piece(shared(part, slice.range), [&](Range piece) {
-          at::Tensor into = whole.segment(segment).narrow(0, piece.begin, piece.size());
-          slice.read(piece, into);
-        });
-      }
-    }
-    if (here) continue;
+    const Range all{0, cut.whole.unit(unit).size(segment)};
+    if (!cut.is_cut() && holders.on_all(key, all.size())) continue;
+    if (!whole.segment(segment).defined()) continue;
     at::Tensor sum = whole.segment(segment);
     comm.all_reduce(sum, {OpPurpose::parameters, unit}).wait();
   }
@@ -74,14 +117,13 @@ std::vector<std::string> load_weights(Strategy& strategy, const ParamLayout& lay
                                       const std::string& path) {
   const HfWeights file(path, layout.config());
   const Weights state(strategy);
+  const Cut cut(layout);
   for (int unit = 0; unit < layout.num_units(); ++unit) {
-    const UnitTensors whole = zeros_of(layout, unit);
-    file.load_unit(layout, unit, whole);
+    const UnitTensors whole = zeros_of(cut.whole, unit);
+    file.load_unit(cut.whole, unit, whole);
     for (const StateSlice& slice : state.slices) {
       if (slice.unit != unit) continue;
-      for_each_piece(slice.range, [&](Range piece) {
-        slice.write(piece, whole.segment(slice.segment).narrow(0, piece.begin, piece.size()));
-      });
+      for_each_piece(slice.range, [&](Range piece) { write_piece(slice, piece, cut, whole); });
     }
   }
   return file.notes();
@@ -90,9 +132,10 @@ std::vector<std::string> load_weights(Strategy& strategy, const ParamLayout& lay
 void for_each_whole_unit(Strategy& strategy, const ParamLayout& layout, Communicator& comm,
                          const std::function<void(int unit, const UnitTensors& values)>& take) {
   const Weights state(strategy);
-  const Holders holders(state.slices, comm);
+  const Holders holders(state.slices, layout, comm);
+  const Cut cut(layout);
   for (int unit = 0; unit < layout.num_units(); ++unit)
-    take(unit, whole_unit(state, holders, layout, unit, comm));
+    take(unit, whole_unit(state, holders, cut, unit, comm));
 }
 
 void check_save_path(FileOps& ops, const Path& path) {
@@ -106,15 +149,16 @@ void check_save_path(FileOps& ops, const Path& path) {
 void save_weights(Strategy& strategy, const ParamLayout& layout, Communicator& comm,
                   const std::string& path) {
   const Weights state(strategy);
-  const Holders holders(state.slices, comm);
+  const Holders holders(state.slices, layout, comm);
+  const Cut cut(layout);
   if (comm.rank() != Rank{0}) {
-    for (int unit = 0; unit < layout.num_units(); ++unit) whole_unit(state, holders, layout, unit, comm);
+    for (int unit = 0; unit < layout.num_units(); ++unit) whole_unit(state, holders, cut, unit, comm);
     return;
   }
   const std::unique_ptr<FileOps> ops = posix_file_ops();
   atomic_write_file(*ops, path, [&](File& file) {
-    export_hf_weights(file, layout, DType::f32,
-                      [&](int unit) { return whole_unit(state, holders, layout, unit, comm); });
+    export_hf_weights(file, cut.whole, DType::f32,
+                      [&](int unit) { return whole_unit(state, holders, cut, unit, comm); });
   });
 }
 

@@ -18,7 +18,8 @@ namespace sc::detail {
 std::vector<std::string> load_weights(Strategy& strategy, const ParamLayout& layout, const std::string& path);
 
 /// Calls take(unit, values) for every unit in turn, on every rank: all of its parameters, exact (the fp32
-/// master's where there is one), fp32 in host memory, whatever the strategy shards. Collective.
+/// master's where there is one), fp32 in host memory, laid out as layout.whole() says, whatever the strategy shards or
+/// cuts. Collective.
 void for_each_whole_unit(Strategy& strategy, const ParamLayout& layout, Communicator& comm,
                          const std::function<void(int unit, const UnitTensors& values)>& take);
 

@@ -42,6 +42,7 @@ std::vector<UnitTensors> weights(const ParamLayout& layout, const at::Tensor& ar
 
 test::FakeStrategy strategy_of(const ParamLayout& layout, const std::vector<UnitTensors>& units, Rank rank) {
   test::FakeStrategy strategy;
+  strategy.of_layout = &layout;
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const Range mine = layout.slice(unit, Segment::sharded, rank);
     strategy.slices.push_back(
@@ -69,8 +70,8 @@ std::vector<Sample> sample_on(int world, std::int64_t count, std::uint64_t seed,
       units[static_cast<std::size_t>(*spoiled)].sharded.fill_(std::numeric_limits<float>::infinity());
     test::FakeStrategy strategy = strategy_of(layout, units, comm.rank());
     Ledger ledger(at::kCPU);
-    samples[static_cast<std::size_t>(to_int(comm.rank()))] = make_sample(
-        strategy, {shape, layout, detail::beginning_of(rows), 30, temperature}, ledger, comm, count);
+    samples[static_cast<std::size_t>(to_int(comm.rank()))] =
+        make_sample(strategy, {shape, detail::beginning_of(rows), 30, temperature}, ledger, comm, count);
     EXPECT_EQ(ledger.live_total(), Bytes(0)) << "all of it is given back";
     EXPECT_EQ(ledger.peak_total() > Bytes(0), comm.rank() == Rank{0});
   });

@@ -86,12 +86,22 @@ inline Entries cut(std::int64_t world, const std::vector<TensorShape>& model = k
   return entries;
 }
 
+/// An entry's values: of the whole tensor's elements that it holds.
+inline std::vector<float> values_of(const Entry& entry) {
+  const Columns& c = entry.columns;
+  const std::vector<float> whole = values_of(entry.key, {0, ceil_div(entry.range.end, c.size()) * c.of});
+  std::vector<float> values;
+  for (std::int64_t i = entry.range.begin; i < entry.range.end; ++i)
+    values.push_back(whole[static_cast<std::size_t>(i / c.size() * c.of + c.begin + i % c.size())]);
+  return values;
+}
+
 /// Writes the files and completes the manifest; pieces of odd sizes.
 inline void write_files(FileOps& ops, const Path& dir, const Entries& entries, Manifest& manifest) {
   for (std::size_t rank = 0; rank < entries.size(); ++rank) {
     FileWriter out(ops, dir, {manifest.step, static_cast<std::int64_t>(rank)}, entries[rank]);
     for (std::size_t e = 0; e < entries[rank].size(); ++e) {
-      const auto values = values_of(entries[rank][e].key, entries[rank][e].range);
+      const auto values = values_of(entries[rank][e]);
       auto bytes = std::as_bytes(std::span(values));
       for (std::size_t size = 5; !bytes.empty(); size = size * 3 + 1) {
         const std::size_t take = std::min(size, bytes.size());

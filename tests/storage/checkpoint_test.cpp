@@ -23,11 +23,35 @@ TEST(CheckpointNames, GoToTextAndBack) {
   EXPECT_EQ(name_of(newest), "h.3.attn.c_attn.weight@momentum[0:65536]");
   const Entry old{{"a@b[0:1]", "parameters", 2}, {7, 9}, DType::bf16};
   EXPECT_EQ(name_of(old), "a@b[0:1]@parameters.v2[7:9]");
-  for (const Entry& entry : {newest, old}) EXPECT_EQ(entry_of_name(name_of(entry), entry.dtype), entry);
-  for (const char* bad : {"", "wte", "wte@master", "wte@[0:1]", "@master[0:1]", "wte@master[1:1]",
-                          "wte@master[2:1]", "wte@master[-1:1]", "wte@master[01:2]", "wte@master[0:1] ",
-                          "wte@master[0:1", "wte@master[0:]", "wte@master.v0[0:1]", "wte@master.v-1[0:1]",
-                          "wte@Master[0:1]", "wte@master.2[0:1]", "wte@master[0:99999999999999999999]"}) {
+  const Entry columns{{"c_proj.weight", "master"}, {0, 8192}, DType::f32, {64, 128, 192}};
+  EXPECT_EQ(name_of(columns), "c_proj.weight@master(64:128 of 192)[0:8192]");
+  for (const Entry& entry : {newest, old, columns})
+    EXPECT_EQ(entry_of_name(name_of(entry), entry.dtype), entry);
+  for (const char* bad : {"",
+                          "wte",
+                          "wte@master",
+                          "wte@[0:1]",
+                          "@master[0:1]",
+                          "wte@master[1:1]",
+                          "wte@master[2:1]",
+                          "wte@master[-1:1]",
+                          "wte@master[01:2]",
+                          "wte@master[0:1] ",
+                          "wte@master[0:1",
+                          "wte@master[0:]",
+                          "wte@master.v0[0:1]",
+                          "wte@master.v-1[0:1]",
+                          "wte@Master[0:1]",
+                          "wte@master.2[0:1]",
+                          "wte@master[0:99999999999999999999]",
+                          "wte@master(0:1 of 1)[0:1]",
+                          "wte@master(0:2 of 1)[0:1]",
+                          "wte@master(1:1 of 2)[0:1]",
+                          "wte@master(-1:1 of 2)[0:1]",
+                          "wte@master(0:1)[0:1]",
+                          "wte@master(0:1 of 02)[0:1]",
+                          "wte@master 0:1 of 2)[0:1]",
+                          "wte@master(0 of 2)[0:1]"}) {
     EXPECT_FALSE(entry_of_name(bad, DType::f32)) << bad;
   }
 }
@@ -236,6 +260,63 @@ TEST_F(Checkpoints, TheRoomIsKnownBefore) {
   const std::string error = input_error(
       [&] { require_free_space(*ops_, dir_ / "x", Bytes(std::int64_t{1} << 60)); }, dir_.path().string());
   EXPECT_EQ(error.rfind("73|DIR/x: a checkpoint takes 1152921.50 TB, ", 0), 0U) << error;
+}
+
+// Three ranks with columns of a matrix each, of which two share theirs.
+Entries in_columns() {
+  Entries entries = cut(4, kSmallModel);
+  for (std::vector<Entry>& of_rank : entries)
+    std::erase_if(of_rank, [](const Entry& entry) { return entry.key.tensor == "h.0.attn.c_attn.weight"; });
+  for (const std::string& purpose : kPurposes) {
+    const Key key{"h.0.attn.c_attn.weight", purpose};  // [18, 6]
+    entries[2].push_back({key, {0, 18}, DType::f32, {0, 1, 6}});
+    entries[0].push_back({key, {0, 20}, DType::f32, {1, 4, 6}});
+    entries[3].push_back({key, {20, 54}, DType::f32, {1, 4, 6}});
+    entries[1].push_back({key, {0, 36}, DType::f32, {4, 6, 6}});
+  }
+  return entries;
+}
+
+TEST_F(Checkpoints, ColumnsAreReadAsTheWholeTensor) {
+  const Path saved = save(*ops_, dir_ / "x", manifest_of(3, 4, kSmallModel), in_columns());
+  Reader reader(*ops_, saved);
+  const Key key{"h.0.attn.c_attn.weight", "momentum"};
+  for (std::int64_t begin = 0; begin < 108; ++begin) {
+    for (std::int64_t end = begin; end <= 108; end += 7) {
+      std::vector<float> read(static_cast<std::size_t>(end - begin));
+      reader.read(key, {begin, end}, std::as_writable_bytes(std::span(read)));
+      ASSERT_EQ(read, values_of(key, {begin, end})) << begin << " to " << end;
+    }
+  }
+}
+
+TEST_F(Checkpoints, ColumnsThatDoNotFitTogetherAreNamed) {
+  const auto refused = [&](const auto& change) {
+    Entries entries = in_columns();
+    change(entries);
+    return input_error([&] { save(*ops_, dir_ / "x", manifest_of(3, 4, kSmallModel), entries); });
+  };
+  const auto expect = [&](const std::string& what, const auto& change) {
+    const std::string found = refused(change);
+    EXPECT_NE(found.find(what), std::string::npos) << found;
+  };
+  const std::string name = "h.0.attn.c_attn.weight@master";
+  expect("columns 0 to 1 of 6 of " + name + " are in no file",
+         [](Entries& e) { std::erase_if(e[2], [](const Entry& x) { return x.columns.of == 6; }); });
+  expect("columns 4 to 6 of 6 of " + name + " are in no file",
+         [](Entries& e) { std::erase_if(e[1], [](const Entry& x) { return x.columns.of == 6; }); });
+  expect("elements 0 to 20 of " + name + " are in no file",
+         [](Entries& e) { std::erase_if(e[0], [](const Entry& x) { return x.columns.of == 6; }); });
+  const auto first = [](std::vector<Entry>& entries) -> Entry& {
+    return *std::ranges::find_if(entries, [](const Entry& x) { return x.columns.of == 6; });
+  };
+  expect(name + "(3:6 of 6)[0:36] overlaps", [&](Entries& e) { first(e[1]).columns.begin = 3; });
+  expect("sees other rows than", [&](Entries& e) {
+    Entry& changed = first(e[1]);
+    changed.columns = {10, 12, 12}, changed.range.end = 18;
+  });
+  expect("the tensor has 108 elements", [&](Entries& e) { first(e[1]).range.end = 37; });
+  expect("the tensor has 108 elements", [&](Entries& e) { first(e[1]).columns = {4, 6, 7}; });
 }
 
 TEST_F(Checkpoints, RoundTrip) {

@@ -31,7 +31,9 @@ std::string text_of(const Key& key) {
 }
 
 std::string name_of(const Entry& entry) {
-  return fmt::format("{}[{}:{}]", text_of(entry.key), entry.range.begin, entry.range.end);
+  const Columns& c = entry.columns;
+  const std::string columns = c == Columns{} ? "" : fmt::format("({}:{} of {})", c.begin, c.end, c.of);
+  return fmt::format("{}{}[{}:{}]", text_of(entry.key), columns, entry.range.begin, entry.range.end);
 }
 
 std::optional<Entry> entry_of_name(std::string_view name, DType dtype) {
@@ -40,6 +42,10 @@ std::optional<Entry> entry_of_name(std::string_view name, DType dtype) {
   if (!take_number(rest, ":", "]", entry.range.end) || !take_number(rest, "[", "", entry.range.begin)) {
     return std::nullopt;
   }
+  Columns& c = entry.columns;
+  if (take_number(rest, " of ", ")", c.of) &&
+      !(take_number(rest, ":", "", c.end) && take_number(rest, "(", "", c.begin)))
+    return std::nullopt;
   const std::size_t at = rest.rfind('@');
   if (at == std::string_view::npos || at == 0) return std::nullopt;
   entry.key.tensor = rest.substr(0, at);
@@ -49,7 +55,8 @@ std::optional<Entry> entry_of_name(std::string_view name, DType dtype) {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz_";
   const bool valid = !rest.empty() && rest.find_first_not_of(kLetters) == std::string_view::npos &&
                      entry.key.version >= 0 && entry.range.begin >= 0 &&
-                     entry.range.begin < entry.range.end && name_of(entry) == name;
+                     entry.range.begin < entry.range.end && c.begin >= 0 && c.begin < c.end &&
+                     c.end <= c.of && name_of(entry) == name;
   return valid ? std::optional(entry) : std::nullopt;
 }
 

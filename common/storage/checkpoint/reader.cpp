@@ -3,8 +3,10 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <stdexcept>
+#include <tuple>
 
 #include "common/input/printable.h"
 #include "common/storage/bounded_file.h"
@@ -70,12 +72,12 @@ void Reader::collect() {
     const std::vector<Entry>& entries = files_[f].entries();
     for (std::size_t e = 0; e < entries.size(); ++e) {
       if (entries[e].key.purpose == kInFlight) add_in_flight(entries[e], files_[f].path());
-      pieces_[entries[e].key].push_back({entries[e].range, entries[e].dtype, f, e});
+      pieces_[entries[e].key].push_back({entries[e].columns, entries[e].range, entries[e].dtype, f, e});
     }
   }
   for (auto& [key, pieces] : pieces_) {
-    std::sort(pieces.begin(), pieces.end(),
-              [](const Piece& a, const Piece& b) { return a.range.begin < b.range.begin; });
+    std::ranges::sort(
+        pieces, {}, [](const Piece& p) { return std::tuple(p.columns.begin, p.columns.end, p.range.begin); });
   }
 }
 
@@ -85,25 +87,39 @@ void Reader::add_in_flight(const Entry& entry, const Path& file) {
   refuse_at(file, fmt::format("{} is not one whole tensor beside the model's", shown(name_of(entry))));
 }
 
-void Reader::check_pieces(const Key& key, const std::vector<Piece>& pieces) const {
+std::string Reader::name_of_piece(const Key& key, const Piece& piece) const {
+  return shown(name_of({key, piece.range, piece.dtype, piece.columns}));
+}
+
+void Reader::check_pieces(const Key& key, const Pieces& pieces) const {
   const auto tensor = numel_.find(key.tensor);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
     const Path& file = files_[piece.file].path();
-    const std::string name = shown(name_of({key, piece.range, piece.dtype}));
-    if (tensor == numel_.end()) refuse_at(file, fmt::format("{}: the manifest has no such tensor", name));
-    if (piece.range.end > tensor->second) {
-      refuse_at(file, fmt::format("{}: the tensor has {} elements", name, tensor->second));
+    if (tensor == numel_.end())
+      refuse_at(file, fmt::format("{}: the manifest has no such tensor", name_of_piece(key, piece)));
+    const std::int64_t of = piece.columns.of, rows = tensor->second / of;
+    if (tensor->second % of != 0 || piece.range.end > rows * piece.columns.size()) {
+      refuse_at(file,
+                fmt::format("{}: the tensor has {} elements", name_of_piece(key, piece), tensor->second));
     }
-    if (i == 0) continue;
-    const Piece& before = pieces[i - 1];
-    const std::string other = fmt::format("{} of {}", shown(name_of({key, before.range, before.dtype})),
-                                          files_[before.file].path().filename().string());
-    if (piece.range.begin < before.range.end) refuse_at(file, fmt::format("{} overlaps {}", name, other));
-    if (piece.dtype != before.dtype) {
-      refuse_at(file, fmt::format("{} is {}, but {} is {}", name, sc::name_of(piece.dtype), other,
-                                  sc::name_of(before.dtype)));
-    }
+    if (i > 0) check_pair(key, piece, pieces[i - 1]);
+  }
+}
+
+void Reader::check_pair(const Key& key, const Piece& piece, const Piece& before) const {
+  const Path& file = files_[piece.file].path();
+  const std::string name = name_of_piece(key, piece),
+                    other = fmt::format("{} of {}", name_of_piece(key, before),
+                                        files_[before.file].path().filename().string());
+  const bool same = piece.columns == before.columns;
+  if (piece.columns.of != before.columns.of)
+    refuse_at(file, fmt::format("{} sees other rows than {}", name, other));
+  if (same ? piece.range.begin < before.range.end : piece.columns.begin < before.columns.end)
+    refuse_at(file, fmt::format("{} overlaps {}", name, other));
+  if (piece.dtype != before.dtype) {
+    refuse_at(file, fmt::format("{} is {}, but {} is {}", name, sc::name_of(piece.dtype), other,
+                                sc::name_of(before.dtype)));
   }
 }
 
@@ -112,9 +128,8 @@ void Reader::check_dtype(const Key& key, const Piece& piece) const {
   const bool exact = key.purpose == "master" || key.purpose == "momentum" || key.purpose == "variance",
              half = piece.dtype == DType::bf16 || piece.dtype == DType::f16;
   if (key.purpose == kInFlight || piece.dtype == DType::f32 || (half && !exact)) return;
-  refuse_at(files_[piece.file].path(),
-            fmt::format("{} is {}: no {} is saved so", shown(name_of({key, piece.range, piece.dtype})),
-                        sc::name_of(piece.dtype), shown(key.purpose)));
+  refuse_at(files_[piece.file].path(), fmt::format("{} is {}: no {} is saved so", name_of_piece(key, piece),
+                                                   sc::name_of(piece.dtype), shown(key.purpose)));
 }
 
 void Reader::check_coverage() const {
@@ -127,13 +142,39 @@ void Reader::check_coverage() const {
   }
 }
 
+namespace {
+
+// The pieces with the columns of the first.
+template <class Pieces>
+Pieces same_columns(Pieces pieces) {
+  std::size_t count = 0;
+  while (count < pieces.size() && pieces[count].columns == pieces.front().columns) ++count;
+  return pieces.first(count);
+}
+
+}  // namespace
+
+// Columns from the first to the last, and in each of these groups elements from the first to the last.
 void Reader::check_covered(const Key& key, std::int64_t numel) const {
-  std::int64_t covered = 0;
-  for (const Piece& piece : pieces(key)) {
-    if (piece.range.begin > covered) refuse(key, {covered, piece.range.begin});
-    covered = piece.range.end;
+  std::span<const Piece> left = pieces(key);
+  const std::int64_t of = left.front().columns.of, rows = numel / of;
+  for (std::int64_t column = 0; column < of;) {
+    const Columns found = left.empty() ? Columns{of, of, of} : left.front().columns;
+    if (found.begin > column) refuse(key, {column, found.begin}, of);
+    const std::span<const Piece> group = same_columns(left);
+    std::int64_t covered = 0;
+    for (const Piece& piece : group) {
+      if (piece.range.begin > covered) refuse(key, {covered, piece.range.begin});
+      covered = piece.range.end;
+    }
+    if (covered < rows * found.size()) refuse(key, {covered, rows * found.size()});
+    left = left.subspan(group.size()), column = found.end;
   }
-  if (covered < numel) refuse(key, {covered, numel});
+}
+
+void Reader::refuse(const Key& key, Range columns, std::int64_t of) const {
+  refuse_at(dir_, fmt::format("columns {} to {} of {} of {} are in no file", columns.begin, columns.end, of,
+                              shown(text_of(key))));
 }
 
 void Reader::refuse(const Key& key, Range missing) const {
@@ -141,7 +182,7 @@ void Reader::refuse(const Key& key, Range missing) const {
                               shown(text_of(key))));
 }
 
-const std::vector<Reader::Piece>& Reader::pieces(const Key& key) const {
+const Reader::Pieces& Reader::pieces(const Key& key) const {
   const auto found = pieces_.find(key);
   if (found == pieces_.end()) refuse(key, {0, numel(key.tensor)});
   return found->second;
@@ -170,22 +211,51 @@ std::int64_t Reader::numel(std::string_view tensor) const {
 }
 
 void Reader::read(const Key& key, Range range, std::span<std::byte> out) {
-  const std::vector<Piece>& all = pieces(key);
+  const Pieces& all = pieces(key);
   const std::int64_t width = size_of(all.front().dtype);
   if (range.begin < 0 || range.begin > range.end ||
       static_cast<std::int64_t>(out.size()) != range.size() * width) {
     throw std::logic_error(fmt::format("checkpoint: {} bytes for elements {} to {} of {}", out.size(),
                                        range.begin, range.end, text_of(key)));
   }
-  auto piece = std::upper_bound(all.begin(), all.end(), range.begin,
-                                [](std::int64_t begin, const Piece& p) { return begin < p.range.end; });
+  all.front().columns == Columns{} ? read_columns(key, all, range, out) : read_rows(key, range, out);
+}
+
+// Elements `range` of those columns, of which `of` are all pieces.
+void Reader::read_columns(const Key& key, std::span<const Piece> of, Range range, std::span<std::byte> out) {
+  const std::int64_t width = size_of(of.front().dtype);
+  auto piece = std::ranges::upper_bound(of, range.begin, {}, [](const Piece& p) { return p.range.end; });
   for (std::int64_t at = range.begin; at < range.end; ++piece) {
-    if (piece == all.end() || piece->range.begin > at) refuse(key, {at, range.end});
+    if (piece == of.end() || piece->range.begin > at) refuse(key, {at, range.end});
     const Range part{at, std::min(range.end, piece->range.end)};
     files_[piece->file].read(piece->entry, part,
                              out.subspan(static_cast<std::size_t>((at - range.begin) * width),
                                          static_cast<std::size_t>(part.size() * width)));
     at = part.end;
+  }
+}
+
+// [anchor: columns-become-rows]
+// Of each group of columns the rows that `range` touches, in one piece; their elements go where they belong.
+void Reader::read_rows(const Key& key, Range range, std::span<std::byte> out) {
+  std::span<const Piece> left = pieces(key);
+  const std::int64_t of = left.front().columns.of, width = size_of(left.front().dtype);
+  const Range rows{range.begin / of, ceil_div(range.end, of)};
+  std::vector<std::byte> values;
+  while (!left.empty()) {
+    const std::span<const Piece> group = same_columns(left);
+    const Columns& c = group.front().columns;
+    values.resize(static_cast<std::size_t>(rows.size() * c.size() * width));
+    read_columns(key, group, {rows.begin * c.size(), rows.end * c.size()}, values);
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      const std::int64_t begin = std::max(range.begin, row * of + c.begin),
+                         end = std::min(range.end, row * of + c.end);
+      if (begin >= end) continue;
+      const std::int64_t from = (row - rows.begin) * c.size() + (begin - row * of - c.begin);
+      std::memcpy(out.data() + (begin - range.begin) * width, values.data() + from * width,
+                  static_cast<std::size_t>((end - begin) * width));
+    }
+    left = left.subspan(group.size());
   }
 }
 

@@ -16,7 +16,7 @@ namespace sc::checkpoint {
 /// to another.
 ///   Opening  costs manifest and headers, and checks that they fit together: all files are there in their
 ///            size, no other rank-*.safetensors stands beside them, and for every key the entries have one
-///            dtype, one that its purpose is saved in, and do not overlap. Coverage: a purpose of which version 0 holds anything holds each
+///            dtype, one that its purpose is saved in, see rows of one length, and do not overlap. Coverage: a purpose of which version 0 holds anything holds each
 ///            tensor of the manifest whole, and there are weights (`master` or `parameters`). Older versions
 ///            may have holes. What is in flight is no tensor of the model.
 ///   Memory   that of its callers' pieces, and a block.
@@ -55,25 +55,32 @@ class Reader {
  private:
   /// One entry: where it is.
   struct Piece {
+    Columns columns;
     Range range;
     DType dtype;
     std::size_t file, entry;
   };
+  using Pieces = std::vector<Piece>;  // of one key: ascending columns, of equal ones ascending ranges
   void refuse_foreign_files(FileOps& ops) const;
   void collect();
   void add_in_flight(const Entry& entry, const Path& file);
-  void check_pieces(const Key& key, const std::vector<Piece>& pieces) const;
+  void check_pieces(const Key& key, const Pieces& pieces) const;
+  void check_pair(const Key& key, const Piece& piece, const Piece& before) const;
   void check_dtype(const Key& key, const Piece& piece) const;
   void check_coverage() const;
   void check_covered(const Key& key, std::int64_t numel) const;
-  [[nodiscard]] const std::vector<Piece>& pieces(const Key& key) const;
+  [[nodiscard]] const Pieces& pieces(const Key& key) const;
+  [[nodiscard]] std::string name_of_piece(const Key& key, const Piece& piece) const;
+  void read_columns(const Key& key, std::span<const Piece> of, Range range, std::span<std::byte> out);
+  void read_rows(const Key& key, Range range, std::span<std::byte> out);
   [[noreturn]] void refuse(const Key& key, Range missing) const;
+  [[noreturn]] void refuse(const Key& key, Range columns, std::int64_t of) const;
 
   Path dir_;
   Manifest manifest_;
   std::map<std::string, std::int64_t, std::less<>> numel_;
   std::vector<RankFile> files_;
-  std::map<Key, std::vector<Piece>> pieces_;  // ascending ranges
+  std::map<Key, Pieces> pieces_;
 };
 
 /// Whether `dir` holds a manifest.
