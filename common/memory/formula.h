@@ -15,7 +15,7 @@ struct FormulaSymbol {
 
 inline constexpr std::array kFormulaSymbols = {
     // Counts of elements. `unit` and `whole` are of the unit that the buffer's name says.
-    FormulaSymbol{"P", "of all units, padded for the ranks that share them"},
+    FormulaSymbol{"P", "of all units, padded for the ranks that share them; of tensor ranks this one's"},
     FormulaSymbol{"W", "of P, those that persist_below keeps whole on every rank"},
     FormulaSymbol{"unit", "of the unit, padded as in P; of blocks, the largest one's"},
     FormulaSymbol{"whole", "of unit, those that persist_below keeps whole on every rank"},
@@ -30,6 +30,15 @@ inline constexpr std::array kFormulaSymbols = {
     FormulaSymbol{"T", "tokens of a row"},
     FormulaSymbol{"M", "micro-batches of a rank in a step"},
     FormulaSymbol{"M_eval", "micro-batches of a rank in an evaluation, where those are more"},
+    // Of one tensor rank.
+    FormulaSymbol{"t", "tensor ranks"},
+    FormulaSymbol{"n", "tokens of a micro-batch that are its own: B T/t, or with tokens=whole B T"},
+    FormulaSymbol{"a", "elements of its heads of attention, a token"},
+    FormulaSymbol{"m", "its columns of the MLP"},
+    FormulaSymbol{"v", "its rows of the vocabulary"},
+    FormulaSymbol{"chunk", "rows of logits at a time"},
+    FormulaSymbol{"part", "what forward keeps of its part of a block for backward"},
+    FormulaSymbol{"parts", "what as many tensor ranks together compute with, on one"},
     // Ranks, and how far they are behind.
     FormulaSymbol{"N", "ranks; of a pipeline S R"},
     FormulaSymbol{"S", "stages of a pipeline"},

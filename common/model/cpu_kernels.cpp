@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace sc {
 namespace {
@@ -149,6 +150,78 @@ CrossEntropySums cross_entropy_f32(const LogitRows& logits, const std::int64_t* 
     if (scale == nullptr) continue;
     row_scale(logits.vocab, static_cast<float>(*scale / sum), row);
     row[target] -= *scale;
+    std::fill(row + logits.vocab, row + logits.stride, 0.0F);
+  }
+  return sums;
+}
+
+namespace {
+
+// The sum of exp(row - max), which row_exp would leave there.
+[[gnu::target_clones("arch=x86-64-v3", "default")]] double row_exp_sum(std::int64_t n, float max,
+                                                                       const float* row) {
+  Lanes lanes = Lanes{};
+  double sum = 0;
+  for_lanes(
+      n, [&](std::int64_t i, std::int64_t count) __attribute__((always_inline)) {
+        Lanes v;
+        load(row + i, count, v);
+        v -= max;
+        exp_lanes(v);
+        if (count == kLanes) {
+          lanes += v;
+        } else {
+          for (std::int64_t j = 0; j < count; ++j) sum += v[j];
+        }
+      });
+  for (std::int64_t j = 0; j < kLanes; ++j) sum += lanes[j];
+  return sum;
+}
+
+// Over all ranks, in rank order.
+struct RowSum {
+  RowSum(const SoftmaxParts& parts, std::int64_t rows, std::int64_t row) {
+    const auto of = [&](std::int64_t rank) { return parts.statistics + 2 * (rank * rows + row); };
+    max = of(0)[0];
+    for (std::int64_t rank = 1; rank < parts.ranks; ++rank) max = std::max(max, of(rank)[0]);
+    for (std::int64_t rank = 0; rank < parts.ranks; ++rank) sum += of(rank)[1] * std::exp(of(rank)[0] - max);
+  }
+  float max = 0, sum = 0;
+};
+
+}  // namespace
+
+void softmax_part_f32(const LogitRows& logits, float* statistics) {
+  for (std::int64_t r = 0; r < logits.rows; ++r) {
+    const float* row = logits.data + r * logits.stride;
+    const bool none = logits.vocab == 0;
+    const float max = none ? -std::numeric_limits<float>::infinity() : row_max(logits.vocab, row);
+    statistics[2 * r] = max;
+    statistics[2 * r + 1] = none ? 0.0F : static_cast<float>(row_exp_sum(logits.vocab, max, row));
+  }
+}
+
+CrossEntropySums softmax_gradient_f32(const LogitRows& logits, const RowTargets& wanted,
+                                      const SoftmaxParts& parts, const float* scale) {
+  CrossEntropySums sums;
+  for (std::int64_t r = 0; r < logits.rows; ++r) {
+    float* row = logits.data + r * logits.stride;
+    if (wanted.targets[r] < 0) {
+      if (scale != nullptr) std::fill(row, row + logits.stride, 0.0F);
+      continue;
+    }
+    const std::int64_t target = wanted.targets[r] - wanted.first;
+    const bool here = 0 <= target && target < logits.vocab;
+    const RowSum of(parts, logits.rows, r);
+    if (here) {
+      sums.loss += std::log(static_cast<double>(of.sum)) +
+                   (static_cast<double>(of.max) - static_cast<double>(row[target]));
+      ++sums.tokens;
+    }
+    if (scale == nullptr) continue;
+    row_exp(logits.vocab, of.max, row);
+    row_scale(logits.vocab, *scale / of.sum, row);
+    if (here) row[target] -= *scale;
     std::fill(row + logits.vocab, row + logits.stride, 0.0F);
   }
   return sums;

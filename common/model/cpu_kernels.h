@@ -32,4 +32,22 @@ struct LogitRows {
 ///          in the columns from `vocab` on and in rows whose target is < 0.
 CrossEntropySums cross_entropy_f32(const LogitRows& logits, const std::int64_t* targets, const float* scale);
 
+/// Of a vocabulary that several ranks share: maximum and sum of exp(logit - maximum) of each row's columns here,
+/// statistics [rows, 2]; -inf and 0 where `vocab` is 0. The logits stay.
+void softmax_part_f32(const LogitRows& logits, float* statistics);
+
+/// Targets by row, and the number of the first column here.
+struct RowTargets {
+  const std::int64_t* targets = nullptr;
+  std::int64_t first = 0;
+};
+/// statistics [ranks, rows, 2] as softmax_part_f32 leaves them.
+struct SoftmaxParts {
+  std::int64_t ranks = 1;
+  const float* statistics = nullptr;
+};
+/// cross_entropy_f32 of the columns here; rows whose target is elsewhere count there.
+CrossEntropySums softmax_gradient_f32(const LogitRows& logits, const RowTargets& wanted,
+                                      const SoftmaxParts& parts, const float* scale);
+
 }  // namespace sc

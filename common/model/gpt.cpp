@@ -8,29 +8,11 @@
 
 #include "common/base/check.h"
 #include "common/base/op_profile.h"
+#include "common/model/block_tensors.h"
 #include "common/model/ops_profiled.h"
 
 namespace sc {
 namespace {
-
-// Positions of a block's tensors in its UnitLayout (param_layout.cpp).
-enum BlockTensor : std::size_t {
-  kLn1Weight,
-  kLn1Bias,
-  kQkvWeight,
-  kQkvBias,
-  kProjWeight,
-  kProjBias,
-  kLn2Weight,
-  kLn2Bias,
-  kFcWeight,
-  kFcBias,
-  kOutWeight,
-  kOutBias
-};
-// Positions in the last unit, and in unit 0.
-enum LastTensor : std::size_t { kLnfWeight, kLnfBias, kHeadWeight };
-enum FirstTensor : std::size_t { kWte, kWpe };
 
 at::Tensor rows(const at::Tensor& t) { return t.view({-1, t.size(-1)}); }
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 
+#include "common/base/range.h"
 #include "common/memory/plan.h"
 
 namespace sc {
@@ -97,6 +98,34 @@ class Ops {
   ///   in padding columns and rows without a target. Otherwise they are left undefined.
   virtual void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                              const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const = 0;
+
+  // --- of a tensor rank: a part of the vocabulary, a run of a micro-batch's tokens, sums that came over ranks ---
+
+  /// x [N, d] = wte[tokens] where the row is in `rows` of the vocabulary, else 0.  tokens [B, T]; wte [rows.size(), d].
+  virtual void embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range rows,
+                          at::Tensor& x) const = 0;
+  /// Rows of grad_x [N, d] added in token order to those of grad_wte [rows.size(), d] that `rows` has.
+  virtual void embed_part_backward(const at::Tensor& tokens, const at::Tensor& grad_x, Range rows,
+                                   at::Tensor& grad_wte, Write write) const = 0;
+  /// x [n, d] = sum + wpe, of tokens `run` of a micro-batch with `length` a row.
+  virtual void add_positions(const at::Tensor& sum, const at::Tensor& wpe, Range run, std::int64_t length,
+                             at::Tensor& x) const = 0;
+  /// Rows of grad_x [n, d] added in token order to grad_wpe [context, d].
+  virtual void positions_backward(const at::Tensor& grad_x, Range run, std::int64_t length,
+                                  at::Tensor& grad_wpe, Write write) const = 0;
+  /// y = (x + bias) + sum, all [n, d] but bias [d].
+  virtual void add_sum(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& sum,
+                       at::Tensor& y) const = 0;
+  /// A softmax over columns that several ranks have, in two steps with a gather between them. First statistics
+  /// [n, 2] fp32 of this rank's columns: their maximum m and the sum of exp(logit - m); -inf and 0 of none.
+  ///   logits [n, v], of which the first `columns` count.
+  virtual void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const = 0;
+  /// Then, of the rows' cross entropy, what belongs to targets among this rank's columns [first, first + columns)
+  /// of the vocabulary; so much is added to loss_sum and tokens. `scale` and logits as in cross_entropy.
+  ///   statistics [ranks, n, 2]: of all ranks, which are added up in rank order.
+  virtual void softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
+                                const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
+                                at::Tensor& tokens) const = 0;
 };
 
 /// ATen on any device and dtype: the reference of every other implementation. Attention is written out and

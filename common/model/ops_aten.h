@@ -39,6 +39,20 @@ class AtenOps : public Ops {
   void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                      const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override;
 
+  void embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range rows, at::Tensor& x) const override;
+  void embed_part_backward(const at::Tensor& tokens, const at::Tensor& grad_x, Range rows,
+                           at::Tensor& grad_wte, Write write) const override;
+  void add_positions(const at::Tensor& sum, const at::Tensor& wpe, Range run, std::int64_t length,
+                     at::Tensor& x) const override;
+  void positions_backward(const at::Tensor& grad_x, Range run, std::int64_t length, at::Tensor& grad_wpe,
+                          Write write) const override;
+  void add_sum(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& sum,
+               at::Tensor& y) const override;
+  void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const override;
+  void softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
+                        const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
+                        at::Tensor& tokens) const override;
+
  protected:
   /// grad_wpe's half of embed_backward.
   static void position_backward(const at::Tensor& grad_x, at::Tensor& grad_wpe, Write write);

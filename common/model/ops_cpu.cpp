@@ -18,6 +18,10 @@ class CpuOps final : public AtenOps {
   void gelu_backward(at::Tensor& grad, const at::Tensor& pre, at::Tensor& sums) const override;
   void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                      const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override;
+  void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const override;
+  void softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
+                        const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
+                        at::Tensor& tokens) const override;
   void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override;
   void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
                           const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override;
@@ -76,6 +80,27 @@ void CpuOps::cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::i
   const LogitRows rows{logits.size(0), vocab, logits.size(1), logits.mutable_data_ptr<float>()};
   const CrossEntropySums sums = cross_entropy_f32(rows, targets.const_data_ptr<std::int64_t>(),
                                                   scale.defined() ? scale.const_data_ptr<float>() : nullptr);
+  *loss_sum.mutable_data_ptr<double>() += sums.loss;
+  *tokens.mutable_data_ptr<double>() += static_cast<double>(sums.tokens);
+}
+
+void CpuOps::softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const {
+  if (logits.scalar_type() != at::kFloat) return AtenOps::softmax_part(logits, columns, statistics);
+  // The logits stay as they are.
+  const LogitRows rows{logits.size(0), columns, logits.size(1), logits.mutable_data_ptr<float>()};
+  softmax_part_f32(rows, statistics.mutable_data_ptr<float>());
+}
+
+void CpuOps::softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
+                              const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
+                              at::Tensor& tokens) const {
+  if (logits.scalar_type() != at::kFloat)
+    return AtenOps::softmax_gradient(logits, targets, columns, statistics, scale, loss_sum, tokens);
+  const LogitRows rows{logits.size(0), columns.size(), logits.size(1), logits.mutable_data_ptr<float>()};
+  const RowTargets wanted{targets.const_data_ptr<std::int64_t>(), columns.begin};
+  const SoftmaxParts parts{statistics.size(0), statistics.const_data_ptr<float>()};
+  const CrossEntropySums sums =
+      softmax_gradient_f32(rows, wanted, parts, scale.defined() ? scale.const_data_ptr<float>() : nullptr);
   *loss_sum.mutable_data_ptr<double>() += sums.loss;
   *tokens.mutable_data_ptr<double>() += static_cast<double>(sums.tokens);
 }

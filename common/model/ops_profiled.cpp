@@ -101,6 +101,40 @@ class ProfiledOps final : public Ops {
     const ProfiledOp op("cross entropy", {0, 2 * size(logits)});
     inner_->cross_entropy(logits, targets, vocab, scale, loss_sum, tokens);
   }
+  void embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range rows, at::Tensor& x) const override {
+    const ProfiledOp op("embedding", {0, 2 * size(x)});
+    inner_->embed_part(tokens, wte, rows, x);
+  }
+  void embed_part_backward(const at::Tensor& tokens, const at::Tensor& grad_x, Range rows,
+                           at::Tensor& grad_wte, Write write) const override {
+    const ProfiledOp op("embedding backward", {0, size(grad_x) + size(grad_wte)});
+    inner_->embed_part_backward(tokens, grad_x, rows, grad_wte, write);
+  }
+  void add_positions(const at::Tensor& sum, const at::Tensor& wpe, Range run, std::int64_t length,
+                     at::Tensor& x) const override {
+    const ProfiledOp op("embedding", {0, 3 * size(x)});
+    inner_->add_positions(sum, wpe, run, length, x);
+  }
+  void positions_backward(const at::Tensor& grad_x, Range run, std::int64_t length, at::Tensor& grad_wpe,
+                          Write write) const override {
+    const ProfiledOp op("embedding backward", {0, size(grad_x) + size(grad_wpe)});
+    inner_->positions_backward(grad_x, run, length, grad_wpe, write);
+  }
+  void add_sum(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& sum,
+               at::Tensor& y) const override {
+    const ProfiledOp op("sum + residual", {0, 3 * size(x)});
+    inner_->add_sum(x, bias, sum, y);
+  }
+  void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const override {
+    const ProfiledOp op("softmax, statistics", {0, size(logits)});
+    inner_->softmax_part(logits, columns, statistics);
+  }
+  void softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
+                        const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
+                        at::Tensor& tokens) const override {
+    const ProfiledOp op("cross entropy", {0, 2 * size(logits)});
+    inner_->softmax_gradient(logits, targets, columns, statistics, scale, loss_sum, tokens);
+  }
 
  private:
   std::shared_ptr<const Ops> inner_;

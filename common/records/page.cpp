@@ -84,6 +84,7 @@ Json limits_of(const Contents& contents) {
   add("parameters_whole", contents.most_parameters);
   add("sets", contents.most_sets);
   add("versions", contents.most_versions);
+  if (contents.cut) limits["cut"] = 1;  // a rank never has more of a unit than its part
   return limits;
 }
 
@@ -186,12 +187,13 @@ Json data_of(const Page& page) {
   record.erase("steps");
   if (record.contains("timetable")) record["timetable"].erase("ranks");
   data["record"] = std::move(record);
-  const int last = page.layout.last_unit();
+  const ParamLayout whole = page.layout.whole();
+  const int last = whole.last_unit();
   for (int unit = 0; unit <= last; ++unit) {
     std::string name = unit_in_words(unit, last);
     if (name.starts_with("the ")) name.erase(0, 4);
     data["units"].push_back(name);
-    const UnitLayout& u = page.layout.unit(unit);
+    const UnitLayout& u = whole.unit(unit);
     data["sizes"].push_back(u.sharded_size + u.whole_size);
   }
   data["buffers"] = Json::array();

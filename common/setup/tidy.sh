@@ -22,7 +22,7 @@ tidy=$(command -v clang-tidy-14 || command -v clang-tidy) ||
   { echo "error: clang-tidy is missing"$'\n'"  fix: common/setup/setup.sh --dev" >&2; exit 69; }
 
 patterns=(common/input/*.cpp common/base/*.cpp common/config/*.cpp common/watch/*.cpp
-  common/memory/plan*.cpp common/model/{param_layout,activation_plan,hf_names}*.cpp
+  common/memory/plan*.cpp common/model/{param_layout,activation_plan,part_plan,hf_names}*.cpp
   common/data/{prose,sampler,token_file,tokenizer,bpe_tokenizer}*.cpp common/data/{bpe,prepare}/*.cpp
   common/storage/*.cpp common/storage/checkpoint/*.cpp common/storage/checkpoint/command/*.cpp common/records/*.cpp pipedream/*.cpp pipedream/command/*.cpp)
 files=("$@")

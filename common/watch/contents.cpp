@@ -59,6 +59,7 @@ class Effects {
 
  private:
   void put(At at, Content what, int unit, Extent extent) {
+    if (contents_.cut && extent == Extent::whole) extent = Extent::slice;
     const bool all = model_.alone && extent == Extent::slice;
     all_.push_back({at, what, unit, all ? Extent::whole : extent});
   }
@@ -140,13 +141,14 @@ class Effects {
   std::vector<Effect> all_;
 };
 
-void apply(const Effect& effect, Holding& cell) {
+// whole: what is there of all that a rank computes with.
+void apply(const Effect& effect, Extent whole, Holding& cell) {
   cell.at = effect.at;
   if (effect.extent) cell.extent = *effect.extent;
   if (effect.copies) cell.copies = *effect.copies;
   if (effect.what != Content::activations) return;
   cell.copies += effect.more;
-  cell.extent = cell.copies > 0 ? Extent::whole : Extent::free;
+  cell.extent = cell.copies > 0 ? whole : Extent::free;
 }
 
 }  // namespace
@@ -159,7 +161,8 @@ std::string_view name_of(Extent extent) {
 std::vector<Holding> holdings_of(const Contents& contents, const HeldModel& model, const Happened& happened) {
   if (!contents.unknown.empty()) return {};
   const Effects effects(contents, model, happened);
-  const Extent slice = model.alone ? Extent::whole : Extent::slice;
+  const Extent slice = model.alone ? Extent::whole : Extent::slice,
+               whole = contents.cut ? slice : Extent::whole;
   std::map<std::pair<Content, int>, Holding> cells;
   const auto rest = [&](Content what, int unit, Extent extent, int copies = 1) {
     const Extent there = extent == Extent::slice ? slice : extent;
@@ -170,7 +173,7 @@ std::vector<Holding> holdings_of(const Contents& contents, const HeldModel& mode
     rest(Content::states, unit, contents.states);
     rest(Content::gradients, unit, Extent::free);
     const int sets = effects.sets_before(unit);
-    rest(Content::activations, unit, sets > 0 ? Extent::whole : Extent::free, sets);
+    rest(Content::activations, unit, sets > 0 ? whole : Extent::free, sets);
   }
   std::vector<Holding> rows;
   const auto add = [&rows](const Holding& cell) {
@@ -181,7 +184,7 @@ std::vector<Holding> holdings_of(const Contents& contents, const HeldModel& mode
   // What a step counts as its own may have begun before it, on another thread.
   for (; effect != effects.all().end() && effect->at <= happened.begin; ++effect)
     if (const auto found = cells.find({effect->what, effect->unit}); found != cells.end())
-      apply(*effect, found->second);
+      apply(*effect, whole, found->second);
   for (auto& [key, cell] : cells) {
     cell.at = happened.begin;
     add(cell);
@@ -190,7 +193,7 @@ std::vector<Holding> holdings_of(const Contents& contents, const HeldModel& mode
     const auto found = cells.find({effect->what, effect->unit});
     if (found == cells.end()) continue;  // of a unit of another rank: the copy of a tied matrix
     const Holding before = found->second;
-    apply(*effect, found->second);
+    apply(*effect, whole, found->second);
     if (found->second.extent != before.extent || found->second.copies != before.copies) add(found->second);
   }
   return rows;

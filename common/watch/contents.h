@@ -34,6 +34,7 @@ struct Contents {
       {};  // of which it computes; a pipeline's stage has one for each chunk. Empty: all units
   Extent parameters = Extent::whole;  // slice: an update makes slices, which are gathered
   Extent states = Extent::whole;      // of the optimizer
+  bool cut = false;                   // tensor ranks: of no unit there is ever more than this rank's slice
   // Whole (or on their way) at the same time; empty: not said.
   std::optional<int> most_gradients = {}, most_parameters = {};  // units
   std::optional<int> most_sets = {};                             // of one unit's activations

@@ -59,6 +59,18 @@ TEST(Contents, AGatheredUnitIsWholeUntilItIsGivenUp) {
   EXPECT_EQ(story(rows, Content::activations, 1), "0 free, 20 whole");
 }
 
+TEST(Contents, ATensorRankNeverHasMoreThanItsPart) {
+  Step step;
+  step.compute(Pass::forward, 1, 10, 20);
+  step.compute(Pass::backward, 1, 20, 30);
+  step.compute(Pass::update, 1, 30, 40);
+  const auto rows =
+      step.holdings({.parameters = Extent::slice, .states = Extent::slice, .cut = true}, kOneBlock);
+  EXPECT_EQ(story(rows, Content::parameters, 1), "0 slice");
+  EXPECT_EQ(story(rows, Content::gradients, 1), "0 free, 20 slice, 40 free");
+  EXPECT_EQ(story(rows, Content::activations, 1), "0 free, 10 slice, 30 free");
+}
+
 TEST(Contents, AGradientLeavesWithAllMessagesThatCarryIt) {
   Step step;
   step.compute(Pass::head, 2, 5, 9);  // tied: it writes unit 0's part of the gradient, too

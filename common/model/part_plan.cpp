@@ -1,0 +1,96 @@
+#include "common/model/part_plan.h"
+
+#include <algorithm>
+#include <string>
+
+#include "common/base/check.h"
+
+namespace sc {
+namespace {
+
+constexpr std::int64_t kFp32 = 4;  // statistics and sums are fp32 whatever the dtype
+
+Range tokens_of(std::int64_t all, const TensorCut& cut, TokenShare share) {
+  if (share == TokenShare::whole) return {0, all};
+  return {all * cut.rank / cut.ranks, all * (cut.rank + 1) / cut.ranks};
+}
+
+// Everything that backward of one block reads, its input aside: norms (2) and mid of this rank's tokens; qkv (3), att, fc, gelu
+// of all; four statistics a token of its own, one lse a token and head.
+std::int64_t block_bytes(const PartSizes& s, std::int64_t e, bool with_gelu, bool kept) {
+  const std::int64_t norms = kept ? 2 * s.N : 2 * s.n();
+  return e * ((norms + s.n()) * s.d + s.N * (4 * s.att + (with_gelu ? 2 : 1) * s.hidden)) +
+         kFp32 * (4 * s.n() + s.heads * s.N);
+}
+
+}  // namespace
+
+PartSizes::PartSizes(const RunShape& run, const ParamLayout& layout, TokenShare share)
+    : B(run.workload.batch.micro),
+      T(run.workload.batch.sequence),
+      N(B * T),
+      d(run.workload.model.width),
+      tokens(tokens_of(N, layout.cut(), share)),
+      heads(layout.heads().size()),
+      att(heads * run.workload.model.head_dim()),
+      hidden(layout.hidden().size()),
+      vocab(layout.vocab_rows()),
+      chunk(std::min(run.workload.head_chunk, N)),
+      ranks(layout.cut().ranks) {
+  if (share == TokenShare::whole || N % ranks == 0) return;
+  std::int64_t rows = B + 1;
+  while (rows * T % ranks != 0) ++rows;
+  throw InputError(ExitCode::usage, "batch.micro",
+                   std::to_string(B) + (B == 1 ? " row of " : " rows of ") + std::to_string(T) +
+                       " tokens cannot be shared evenly by " + std::to_string(ranks) + " tensor ranks",
+                   "--set batch.micro=" + std::to_string(rows) + ", or --set tokens=whole");
+}
+
+Bytes plan_part_saved_bytes(const RunShape& run, const PartSizes& sizes, bool kept) {
+  const std::int64_t e = size_of(run.workload.precision.dtype);
+  const bool gathered = kept && sizes.split();
+  switch (run.workload.activations) {
+    case Activations::keep:
+      return Bytes(block_bytes(sizes, e, true, gathered));
+    case Activations::recompute_gelu:
+      return Bytes(block_bytes(sizes, e, false, gathered));
+    case Activations::recompute:
+      return Bytes(0);
+  }
+  return Bytes(0);
+}
+
+void plan_part_buffers(const RunShape& run, const PartSizes& s, bool kept, std::int64_t lanes,
+                       MemoryPlan& plan) {
+  const Workload& w = run.workload;
+  const std::int64_t e = size_of(w.precision.dtype);
+  const std::string bytes = std::to_string(e) + " ";
+  const auto add = [&](Purpose purpose, const char* name, const std::string& formula, std::int64_t size) {
+    plan.add(purpose, name, lanes == 1 ? formula : std::to_string(lanes) + " (" + formula + ")",
+             Bytes(lanes * size));
+  };
+  const auto work = [&](const char* name, const std::string& formula, std::int64_t size) {
+    add(Purpose::workspace, name, formula, size);
+  };
+  add(Purpose::activations, "x", bytes + "(L + 1) n d", e * (w.model.layers + 1) * s.n() * s.d);
+  if (w.activations == Activations::recompute) {
+    work("recomputed", "part", block_bytes(s, e, true, kept && s.split()));
+  } else {
+    add(Purpose::activations, "saved", "L part",
+        plan_part_saved_bytes(run, s, kept).value() * w.model.layers);
+  }
+  if (w.activations == Activations::recompute_gelu) work("recomputed", bytes + "B T m", e * s.N * s.hidden);
+  if (s.split()) {
+    work("gathered", bytes + "x 3 B T d", e * 3 * s.N * s.d);  // norms, gradients, a summand
+    work("rows", bytes + "x 4 n d", e * 4 * s.n() * s.d);      // a sum, two gradients, ln_f's output
+  } else {
+    work("gathered", bytes + "B T d", e * s.N * s.d);
+    work("rows", bytes + "x 3 B T d", e * 3 * s.N * s.d);
+  }
+  work("block_grads", bytes + "B T (m + 4 a) + 4 (6 d + 3 a + m)",
+       e * s.N * (s.hidden + 4 * s.att) + kFp32 * s.vectors());
+  work("logits", bytes + "chunk v", e * s.chunk * s.vocab.size());
+  work("statistics", "4 (2 n + 2 chunk (1 + t))", kFp32 * (2 * s.n() + 2 * s.chunk * (1 + s.ranks)));
+}
+
+}  // namespace sc
