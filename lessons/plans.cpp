@@ -12,6 +12,7 @@
 #include "06_infinity/infinity_plan.h"
 #include "07_pipeline/pipeline_plan.h"
 #include "08_weight_versions/weight_versions_plan.h"
+#include "10_tensor_parallel/tensor_parallel_plan.h"
 
 namespace sc {
 namespace {
@@ -42,7 +43,11 @@ std::vector<Listed> all_lessons() {
           {"08_weight_versions",
            "weight versions",
            std::make_shared<WeightVersionsPlans>(),
-           {{"versions=two_buffers"}}}};
+           {{"versions=two_buffers"}}},
+          {"10_tensor_parallel",
+           "tensor parallel",
+           std::make_shared<TensorParallelPlans>(),
+           {{"gathered=kept"}}}};
 }
 
 StrategyPlans with(const Listed& lesson, const Settings& settings) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Do lessons 00 to 08 still compute the same bits, hold the same bytes and send the same messages as another build of them?
+"""Do the lessons still compute the same bits, hold the same bytes and send the same messages as another build of them?
 
 usage: tests/bits.py --store FILE [--bin DIR]      runs every case with the programs of DIR and writes what it ended in
        tests/bits.py --against FILE [--bin DIR]    runs them again and compares; exit 1 where anything differs
@@ -37,6 +37,8 @@ INFINITY = [f"{where} {gradients} buffers={buffers}" for where in ("parameters=w
 PIPELINE = [f"schedule={schedule} batch.micro=3 {tied}" for schedule in ("naive", "gpipe", "1f1b", "interleaved chunks=2", "zb_h1", "file")
             for tied in ("model.tied=on", "model.tied=off")]
 REPLICAS = [f"schedule=1f1b replicas=2 states={states}" for states in ("whole", "sharded")]
+TENSOR = [f"tokens={tokens} gathered={gathered} {settings}" for tokens in ("split", "whole") for gathered in ("again", "kept")
+          for settings in ("batch.micro=3", "batch.micro=6 activations=recompute", "batch.micro=3 lanes=2")]
 VERSIONS = [f"versions={rule} update_every={every}" for rule in ("none", "stash", "vertical_sync") for every in (1, 2)] + ["versions=two_buffers"]
 UNTIED = "model.tied=off batch.micro=3 optim.warmup_steps=10"
 RESUMED = [("00_one_device", 1, ""), *((lesson, 2, "") for lesson in SHARDING), ("05_offload", 2, ""), ("05_offload", 2, DELAYED), ("06_infinity", 2, "buffers=1"),
@@ -71,6 +73,10 @@ def cases():
         add(f"07_pipeline x4 {setting}", "07_pipeline", 4, setting)
     for setting in VERSIONS:
         add(f"08_weight_versions x2 {setting}", "08_weight_versions", 2, f"{setting} {UNTIED}")
+    for setting in TENSOR:
+        add(f"10_tensor_parallel x2 {setting}", "10_tensor_parallel", 2, setting)
+    for tokens in ("split", "whole"):
+        add(f"00_one_device in 2 parts {tokens}", "00_one_device", 1, "batch.micro=3", "--tensor-ranks=2", f"--tokens={tokens}")
     for lesson, ranks, settings in RESUMED:
         add(f"{lesson} x{ranks} {settings} resumed", lesson, ranks, settings, resumed=True)
     return found

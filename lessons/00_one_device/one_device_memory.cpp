@@ -44,6 +44,38 @@ ReferenceOrder::ReferenceOrder(RunContext& context, const Options& order)
     gradients_.push_back(make_gradient(gradient(grads_arena_.numel()), gradient(head)));
   for (std::int64_t r = 0; r < order.virtual_ranks; ++r)
     rank_sums_.push_back(context.ledger.zeros(Purpose::workspace, "rank_sums", {4}, DType::f64));
+  if (order.tensor_ranks > 1) parts_ = std::make_unique<TensorOrder>(context, layout_, order);
+}
+
+TensorOrder::Part::Part(const RunContext& context, const ReduceOrder& order, int rank)
+    : layout(layout_of_part(context.shape, order, rank)),
+      gpt(shape_of(context.shape), layout, PartSizes(context.shape, layout, order.tokens)),
+      buffers(shape_of(shape_of_parts(context.shape)), gpt.sizes(), /*kept=*/false, context.ledger),
+      sums(context.ledger.zeros(Purpose::workspace, "part_sums", {4}, DType::f64)) {
+  if (order.lanes > 1)
+    waiting = context.ledger.zeros(Purpose::workspace, "part_waiting", gradient().sizes(),
+                                   context.shape.workload.precision.dtype);
+  const PrecisionConfig& precision = context.shape.workload.precision;
+  const std::int64_t cut = layout.arena_size(Segment::sharded).value(), all = layout.arena_size().value();
+  const auto views = [&](const at::Tensor& arena) {
+    return unit_views(layout, arena.narrow(0, 0, cut), arena.narrow(0, cut, all - cut));
+  };
+  params_arena = context.ledger.zeros(Purpose::parameters, "params_part", {all}, precision.dtype);
+  grads_arena = context.ledger.zeros(Purpose::gradients, "grads_part", {all}, precision.grad_dtype);
+  params = views(params_arena);
+  grads = views(grads_arena);
+}
+
+PartSaved& TensorOrder::Part::saved(int unit) {
+  const auto block = static_cast<std::size_t>(unit - 1);
+  buffers.saved[block].x = buffers.x[block];
+  return buffers.saved[block];
+}
+
+TensorOrder::TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order)
+    : whole_(whole) {
+  for (int rank = 0; rank < order.tensor_ranks; ++rank) parts_.emplace_back(context, order, rank);
+  split_ = parts_[0].gpt.sizes().split();
 }
 
 // head_matrix() finds wte's matrix at the beginning of unit 0's vector, so that a vector of the matrix alone

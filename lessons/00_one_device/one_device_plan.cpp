@@ -19,6 +19,16 @@ FieldTable<ReduceOrder> ReferenceOrderPlans::table() const {
              "split: the head's and the embedding's part of wte's gradient meet at the end of the step "
              "(pipelines)"},
             choice<TiedSum>({{"joint", TiedSum::joint}, {"split", TiedSum::split}}), &Options::tied_sum);
+  table.add({"tensor_ranks", "ranks",
+             "compute in parts, as so many ranks would that share every matrix (lesson 10)"},
+            integer(1, 64), &Options::tensor_ranks);
+  table.add(
+      {"lanes", "", "micro-batches that those ranks compute together, which a tied matrix's gradient shows"},
+      integer(1, 2), &Options::lanes);
+  table.add({"tokens", "",
+             "of those ranks: between the halves of a block each has a run of the tokens, or all of them"},
+            choice<TokenShare>({{"split", TokenShare::split}, {"whole", TokenShare::whole}}),
+            &Options::tokens);
   return table;
 }
 
@@ -27,6 +37,17 @@ WorldSize ranks_of(const ReduceOrder& order) { return WorldSize{static_cast<int>
 std::int64_t head_elements(const RunShape& shape, const ReduceOrder& order) {
   const GptConfig& model = shape.workload.model;
   return order.tied_sum == TiedSum::split && model.tied ? model.vocab_padded() * model.width : 0;
+}
+
+ParamLayout layout_of_part(const RunShape& shape, const ReduceOrder& order, int rank) {
+  return ParamLayout(shape.workload.model, WorldSize{1},
+                     TensorCut{rank, static_cast<int>(order.tensor_ranks)});
+}
+
+RunShape shape_of_parts(const RunShape& shape) {
+  RunShape parts = shape;
+  parts.workload.activations = Activations::keep;
+  return parts;
 }
 
 int gradients_held(const ReduceOrder& order) {
@@ -42,12 +63,42 @@ void check_sums(const PrecisionConfig& precision, const ReduceOrder& order) {
                  "--set precision.reduce_dtype=same, --set precision.grad_dtype=fp32, or one virtual rank");
 }
 
+void check_parts(const ReduceOrder& order) {
+  ReduceOrder alone = order;
+  alone.tensor_ranks = 1, alone.lanes = 1, alone.tokens = TokenShare::split;
+  if (order.tensor_ranks == 1 && order.lanes > 1)
+    refuse_setting("lanes", "one device has no messages to hide", "lanes=1, or tensor_ranks=2");
+  if (order.tensor_ranks == 1 || alone == ReduceOrder{}) return;
+  refuse_setting("tensor_ranks", "it goes with one virtual rank, reduce_every=step and tied_sum=joint",
+                 "leave those out, or tensor_ranks=1");
+}
+
+// What the parts hold, all of them.
+void plan_parts(const RunShape& shape, const ReduceOrder& order, MemoryPlan& plan) {
+  const PrecisionConfig& precision = shape.workload.precision;
+  MemoryPlan parts;
+  for (int rank = 0; rank < order.tensor_ranks; ++rank) {
+    const ParamLayout layout = layout_of_part(shape, order, rank);
+    const RunShape kept = shape_of_parts(shape);
+    parts.add(Purpose::parameters, "params_part", "", bytes_of(layout.arena_size(), precision.dtype));
+    parts.add(Purpose::gradients, "grads_part", "", bytes_of(layout.arena_size(), precision.grad_dtype));
+    plan_part_buffers(kept, PartSizes(kept, layout, order.tokens), /*kept=*/false, /*lanes=*/1, parts);
+  }
+  for (const auto& [buffer, bytes] : parts.by_name()) plan.add(buffer.purpose, buffer.name, "parts", bytes);
+  plan.add(Purpose::workspace, "part_sums", "8 x 4 t", Bytes(4 * size_of(DType::f64) * order.tensor_ranks));
+  if (order.lanes == 1) return;
+  const PartSizes sizes(shape, layout_of_part(shape, order, 0), order.tokens);
+  plan.add(Purpose::workspace, "part_waiting", std::to_string(size_of(precision.dtype)) + " t n d",
+           bytes_of(Elements(order.tensor_ranks * sizes.n() * sizes.d), precision.dtype));
+}
+
 }  // namespace
 
 MemoryPlan ReferenceOrderPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
   check_sums(precision, options_);
+  check_parts(options_);
   const Elements psi = ParamLayout(shape.workload.model, ranks_of(options_)).arena_size();
   const Elements gradient = psi + Elements(head_elements(shape, options_));
   const int held = gradients_held(options_);
@@ -61,6 +112,7 @@ MemoryPlan ReferenceOrderPlans::memory_plan(const RunShape& shape) const {
   plan_activation_buffers(shape, plan);
   plan.add(Purpose::workspace, "rank_sums", "8 x 4 virtual_ranks",
            Bytes(4 * size_of(DType::f64) * options_.virtual_ranks));
+  if (options_.tensor_ranks > 1) plan_parts(shape, options_, plan);
   return plan;
 }
 

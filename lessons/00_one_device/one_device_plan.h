@@ -1,7 +1,7 @@
 // What lesson 00 holds and sends, known before a run; and its settings. No torch.
 #pragma once
 
-#include "common/model/param_layout.h"
+#include "common/model/part_plan.h"
 #include "common/strategy/plans.h"
 
 namespace sc {
@@ -14,6 +14,10 @@ struct ReduceOrder {
   ReduceEvery reduce_every = ReduceEvery::step;  // sum over ranks once a step, or after every micro-batch
   TiedSum tied_sum =
       TiedSum::joint;  // split: the head's and the embedding's part of wte's gradient meet at the end
+  std::int64_t tensor_ranks = 1;  // t: products in parts, as t ranks that share every matrix would
+  std::int64_t lanes =
+      1;  // micro-batches that those compute together: the heads' parts of wte's gradient come first
+  TokenShare tokens = TokenShare::split;  // of what lies between those
   bool operator==(const ReduceOrder&) const = default;
 };
 
@@ -23,6 +27,9 @@ std::int64_t head_elements(const RunShape& shape, const ReduceOrder& order);
 /// Whole gradients: the sum itself; the virtual rank that computes now (W > 1); the sum over ranks of one micro-batch
 /// (micro_batch).
 int gradients_held(const ReduceOrder& order);
+/// Each tensor rank's layout, and the sizes of what it computes; everything is kept for backward.
+ParamLayout layout_of_part(const RunShape& shape, const ReduceOrder& order, int rank);
+RunShape shape_of_parts(const RunShape& shape);
 
 class ReferenceOrderPlans final : public PlansWith<ReferenceOrderPlans, ReduceOrder> {
  public:

@@ -1,9 +1,12 @@
 #include "reference_order.h"
 
+#include <algorithm>
+
 namespace sc {
 
 StepResult ReferenceOrder::train_step(std::span<const Batch> micro_batches) {
   if (order_ == ReduceOrder{}) return OneDevice::train_step(micro_batches);
+  if (parts_) return step_in_parts(micro_batches);
   for (at::Tensor& sums : rank_sums_) sums.zero_();
   order_.reduce_every == ReduceEvery::step ? sum_of_step(micro_batches) : sum_of_micro_batches(micro_batches);
   if (gradients_[0].head_arena.defined()) {
@@ -12,6 +15,24 @@ StepResult ReferenceOrder::train_step(std::span<const Batch> micro_batches) {
   global_norm();
   for (int unit = 0; unit < layout_.num_units(); ++unit) step_unit(unit);
   return {sums_, context_.scalars.grad_norm};
+}
+
+StepResult ReferenceOrder::step_in_parts(std::span<const Batch> micro_batches) {
+  parts_->cut(params_full_);
+  const auto lanes = static_cast<std::size_t>(order_.lanes);
+  for (std::size_t j = 0; j < micro_batches.size(); j += lanes)
+    parts_->forward_backward(micro_batches.subspan(j, std::min(lanes, micro_batches.size() - j)),
+                             j == 0 ? Write::overwrite : Write::accumulate);
+  parts_->put_together(grads_full_, sums_);
+  global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
+  for (int unit = 0; unit < layout_.num_units(); ++unit) step_unit(unit);
+  return {sums_, context_.scalars.grad_norm};
+}
+
+void ReferenceOrder::forward_loss(const Batch& batch, at::Tensor& sums) {
+  if (!parts_) return OneDevice::forward_loss(batch, sums);
+  parts_->cut(params_full_);
+  parts_->forward_loss(batch, sums);
 }
 
 // OneDevice's loop, onto a gradient of its own.

@@ -2,8 +2,11 @@
 // orders, and must end with the bits that one device has which adds in it.
 #pragma once
 
+#include <memory>
+
 #include "one_device.h"
 #include "one_device_plan.h"
+#include "tensor_order.h"
 
 namespace sc {
 
@@ -15,6 +18,7 @@ class ReferenceOrder final : public OneDevice {
 
   ReferenceOrder(RunContext& context, const Options& order);
   StepResult train_step(std::span<const Batch> micro_batches) override;
+  void forward_loss(const Batch& batch, at::Tensor& sums) override;
 
  private:
   /// One whole gradient; with tied_sum = split the head's part of wte is a vector of its own.
@@ -28,10 +32,12 @@ class ReferenceOrder final : public OneDevice {
   void sum_of_step(std::span<const Batch> micro_batches);
   void sum_of_micro_batches(std::span<const Batch> micro_batches);
   void global_norm();
+  StepResult step_in_parts(std::span<const Batch> micro_batches);
 
   ReduceOrder order_;
-  std::vector<Gradient> gradients_;    // [0] is OneDevice's, and ends up with the step's sum
-  std::vector<at::Tensor> rank_sums_;  // of each virtual rank: loss sum, tokens, sum of squares, flag
+  std::vector<Gradient> gradients_;     // [0] is OneDevice's, and ends up with the step's sum
+  std::vector<at::Tensor> rank_sums_;   // of each virtual rank: loss sum, tokens, sum of squares, flag
+  std::unique_ptr<TensorOrder> parts_;  // with tensor_ranks > 1
 };
 
 }  // namespace sc

@@ -10,6 +10,7 @@
 #include "lessons/06_infinity/infinity.h"
 #include "lessons/07_pipeline/pipeline.h"
 #include "lessons/08_weight_versions/weight_versions.h"
+#include "lessons/10_tensor_parallel/tensor_parallel.h"
 
 namespace sc {
 namespace {
@@ -37,6 +38,7 @@ DocSections doc_sections() {
   docs.sections.push_back(section_of<Infinity>("06_infinity"));
   docs.sections.push_back(section_of<Pipeline>("07_pipeline"));
   docs.sections.push_back(section_of<WeightVersions>("08_weight_versions"));
+  docs.sections.push_back(section_of<TensorParallel>("10_tensor_parallel"));
   return docs;
 }
 

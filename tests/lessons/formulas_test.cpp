@@ -45,8 +45,9 @@ std::int64_t bytes_in(DType dtype) { return size_of(dtype); }
 /// Symbols of the model, the batch and the ranks; P and W as `layout` has them.
 SymbolValues symbols_of(const Case& c, const ParamLayout& layout) {
   const Workload& w = c.shape.workload;
-  const std::int64_t N = to_int(c.shape.world), S = c.shape.stages, R = N / S, B = w.batch.micro,
-                     T = w.batch.sequence, d = w.model.width, V = (w.model.vocab + 127) / 128 * 128;
+  const std::int64_t N = to_int(c.shape.world), S = c.shape.stages, R = N / (S * c.shape.tensor),
+                     B = w.batch.micro, T = w.batch.sequence, d = w.model.width,
+                     V = (w.model.vocab + 127) / 128 * 128;
   const std::int64_t e = bytes_in(w.precision.dtype), tokens = B * T;
   const auto share_of = [&](std::int64_t rows) { return ((rows + B - 1) / B + R - 1) / R; };
   // A block: ln1, qkv, att, mid, ln2, fc and, unless it is computed again, GELU; four statistics and an lse a
@@ -192,6 +193,71 @@ TEST(Formulas, OfOneDevice) {
     c.more = {{"virtual_ranks", ranks}};
     SCOPED_TRACE(choose.text());
     expect_formulas_hold(c, layout_for(c.shape, ranks));
+  });
+}
+
+/// A tensor rank's own symbols, in bytes of `e`.
+void add_tensor_rank(Case& c, const ParamLayout& layout, bool split, bool kept) {
+  const Workload& w = c.shape.workload;
+  const std::int64_t e = bytes_in(w.precision.dtype), t = c.shape.tensor,
+                     N = w.batch.micro * w.batch.sequence, n = split ? N / t : N, d = w.model.width,
+                     h = layout.heads().size(), a = h * d / w.model.heads, m = layout.hidden().size();
+  std::int64_t part = e * ((kept ? 2 * N : 2 * n) * d + n * d + N * (4 * a + 2 * m)) + 4 * (4 * n + h * N);
+  if (w.activations == Activations::recompute_gelu) part -= e * N * m;
+  c.more = {{"t", t},
+            {"n", n},
+            {"a", a},
+            {"m", m},
+            {"v", layout.vocab_rows().size()},
+            {"part", part},
+            {"chunk", std::min(w.head_chunk, N)}};
+}
+
+TEST(Formulas, OfTensorParallel) {
+  for_every_pair([](Choose& choose) {
+    Case c{"10_tensor_parallel", {}, any_shape(choose), {}};
+    c.shape.workload.model.heads = 5;
+    c.shape.tensor = to_int(c.shape.world);
+    c.shape.rank = Rank{choose("last", {true, false}) ? static_cast<int>(c.shape.tensor) - 1 : 0};
+    const std::int64_t N = c.shape.workload.batch.micro * c.shape.workload.batch.sequence;
+    const bool split = choose("split", {true, false}) && N % c.shape.tensor == 0,
+               kept = choose("kept", {true, false});
+    c.settings = {split ? "tokens=split" : "tokens=whole", kept ? "gathered=kept" : "gathered=again",
+                  setting("lanes", choose("lanes", {1, 2}))};
+    const ParamLayout layout(
+        c.shape.workload.model, WorldSize{1},
+        TensorCut{static_cast<int>(to_int(c.shape.rank)), static_cast<int>(c.shape.tensor)});
+    add_tensor_rank(c, layout, split, kept && split && c.shape.tensor > 1);
+    SCOPED_TRACE(choose.text());
+    expect_formulas_hold(c, layout);
+  });
+}
+
+// One device that computes in parts holds, beside its own, what as many tensor ranks would.
+TEST(Formulas, OfOneDeviceInParts) {
+  for_every_pair([](Choose& choose) {
+    Case c{"00_one_device", {}, any_shape(choose), {}};
+    c.shape.workload.model.heads = 5;
+    c.shape.world = WorldSize{1};
+    const int t = choose("t", {2, 3});
+    c.settings = {setting("tensor_ranks", t), "tokens=whole", setting("lanes", choose("lanes", {1, 2}))};
+    c.more = {{"virtual_ranks", 1},
+              {"t", t},
+              {"n", c.shape.workload.batch.micro * c.shape.workload.batch.sequence}};
+    ByName parts;
+    for (int rank = 0; rank < t; ++rank) {
+      RunShape shape = c.shape;
+      shape.world = WorldSize{t}, shape.tensor = t, shape.rank = Rank{rank};
+      shape.workload.activations = Activations::keep;
+      for (const auto& [buffer, bytes] :
+           lesson_plans_of("10_tensor_parallel", {"tokens=whole"}).plans->memory_plan(shape).by_name())
+        parts[buffer] += bytes;
+    }
+    SCOPED_TRACE(choose.text());
+    expect_formulas_hold(c, layout_for(c.shape, 1), [&](const std::string& name, SymbolValues& values) {
+      for (const auto& [buffer, bytes] : parts)
+        if (buffer.name == name) values["parts"] = bytes.value();
+    });
   });
 }
 

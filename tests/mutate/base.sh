@@ -22,7 +22,7 @@ common=(--build "python3 '$PWD/tests/mutate/relink.py' '$PWD' '$build_dir'" --co
 
 if [[ ${1:-} == --faults ]]; then
   shift
-  exec python3 tests/mutate/mutate.py "${common[@]}" --test "$test" --patches 'tests/faults/0[0-9]_*.patch' "$@"
+  exec python3 tests/mutate/mutate.py "${common[@]}" --test "$test" --patches 'tests/faults/[01][0-9]_*.patch' "$@"
 fi
 files=(common/watch/comm_op.{h,cpp} common/comm/{op_check.cpp,rank_sum.cpp,local_communicator.cpp,mpi/mpi_exchange.cpp}
   common/memory/{ledger,allocator_witness}.cpp common/data/{sampler,rows}.cpp common/strategy/{owned_slice,passes,state_plan}.cpp

@@ -21,7 +21,7 @@ import sys
 LOCAL, MPI, SAMPLER, LOADER = "comm_local_test", "comm_mpi_test", "data_sampler_test", "data_loader_test"
 LESSONS, ZERO, OFFLOAD, PIPELINE = "data_parallel_test", "zero_test", "offload_test", "pipeline_test"
 HOST, INFINITY, OVERFLOW, VERSIONS = "host_optimizer_test", "infinity_test", "overflow_test", "versions_test"
-COPIES, STEADY = "copies_test", "steady_test"
+COPIES, STEADY, TENSOR, PARTS = "copies_test", "steady_test", "tensor_test", "model_parts_test"
 SAVED, CHECKPOINT = "saved_state_test", "storage_checkpoint_test"
 # Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
 TESTS = {
@@ -37,12 +37,14 @@ TESTS = {
     "common/data/sampler.cpp": [SAMPLER],
     "common/data/loader.cpp": [LOADER],
     "common/model/param_layout.cpp": ["param_layout_test"],
+    **{f"common/model/{name}.cpp": [PARTS] for name in ("cpu_kernels", "init", "ops_aten_parts")},
+    **{f"common/model/{name}.cpp": [TENSOR] for name in ("gpt_parts", "part_buffers", "part_plan")},
     "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
     "common/storage/atomic_dir.cpp": [CHECKPOINT],
     "common/storage/file_ops.cpp": ["storage_links_test"],
     "common/storage/hold.cpp": ["storage_hold_test"],
     **{f"common/storage/checkpoint/{name}.cpp": [CHECKPOINT] for name in ("entry", "file_writer", "generations", "manifest", "rank_file", "reader", "sums")},
-    "common/strategy/holders.cpp": [SAVED],
+    **{f"common/strategy/holders.{end}": [SAVED] for end in ("cpp", "h")},
     "common/strategy/owned_slice.cpp": [ZERO],
     "common/strategy/passes.cpp": [LESSONS, ZERO],
     "common/strategy/state_plan.cpp": [ZERO],
@@ -67,8 +69,11 @@ TESTS = {
     **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "weight_versions_memory", "in_flight")},
     **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS, STEADY] for name in ("weight_versions_plan", "endless")},
     "lessons/08_weight_versions/ring.h": [VERSIONS],
+    "lessons/00_one_device/tensor_order.cpp": [TENSOR],
+    **{f"lessons/10_tensor_parallel/{name}.cpp": [TENSOR] for name in ("tensor_layers", "tensor_parallel", "tensor_parallel_memory", "tensor_parallel_plan")},
 }
 SOURCES_OF_HEADERS = {
+    "common/strategy/holders.h": [f"common/strategy/{name}.cpp" for name in ("holders", "saved_state", "weights")],
     "common/watch/comm_op.h": ["common/watch/comm_op.cpp", "common/watch/comm_record.cpp", "common/comm/mpi/mpi_exchange.cpp"],
     "lessons/08_weight_versions/ring.h": [f"lessons/08_weight_versions/{name}.cpp" for name in ("weight_versions", "weight_versions_memory", "in_flight")],
     "common/offload/update_clock.h": ["common/offload/update_scalars.cpp", "lessons/06_infinity/state_file.cpp",
@@ -81,7 +86,7 @@ MPI_RANKS = 3  # the fewest at which left and right neighbour differ
 
 def seconds(test):
     """A mutant may loop or wait for ever; three times what the test takes on a busy machine."""
-    return 90 if test in (LESSONS, ZERO, OFFLOAD, INFINITY, PIPELINE, VERSIONS) else 30
+    return 90 if test in (LESSONS, ZERO, OFFLOAD, INFINITY, PIPELINE, VERSIONS, TENSOR) else 30
 
 
 def all_tests():

@@ -32,7 +32,7 @@ LESSONS = {
     "07_pipeline": (2, ""),
 }
 CHAIN = [("01_data_parallel", 4, ""), ("04_zero3", 3, ""), ("05_offload", 2, ""), ("06_infinity", 1, "params_at=disk parameters=sharded"),
-         ("02_zero1", 4, ""), ("07_pipeline", 2, "")]
+         ("10_tensor_parallel", 2, ""), ("02_zero1", 4, ""), ("10_tensor_parallel", 2, "tokens=whole"), ("07_pipeline", 2, "")]
 CHAINED = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "05_offload", "06_infinity")
 # Runs a command where `$2` is a file system in memory of `$1` bytes.
 ON_TMPFS = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"', "sh"]
@@ -351,6 +351,7 @@ class AnyToAny(CheckpointTest):
         model = "model.tied=off model.layers=4"
         layouts = [("00_one_device", 0, model)] + [(lesson, ranks, model) for lesson in CHAINED for ranks in (1, 2, 3, 4)]
         layouts += [(lesson, ranks, model) for lesson in ("07_pipeline", "08_weight_versions") for ranks in (2, 3, 4)]
+        layouts += [("10_tensor_parallel", ranks, model) for ranks in (1, 2)]
         layouts += [("08_weight_versions", 3, f"{model} {settings}") for settings in ("versions=two_buffers", "update_every=2")]
         pairs = [(one, other) for one in layouts for other in layouts]
         chance = random.Random(time.time_ns())

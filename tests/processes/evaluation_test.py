@@ -60,7 +60,8 @@ class EvaluationTest(support.ProcessTest):
     def test_the_rows_depend_on_the_data_alone(self):
         found = {}
         for lesson, ranks, micro in (("00_one_device", 0, 1), ("00_one_device", 0, 2), ("00_one_device", 0, 12), ("01_data_parallel", 3, 2),
-                                     ("03_zero2", 2, 3), ("04_zero3", 4, 1), ("07_pipeline", 2, 4), ("08_weight_versions", 2, 3)):
+                                     ("03_zero2", 2, 3), ("04_zero3", 4, 1), ("07_pipeline", 2, 4), ("08_weight_versions", 2, 3), ("10_tensor_parallel", 2, 3),
+                                     ("10_tensor_parallel", 2, 4)):
             run = support.Run(lesson, ranks, f"model.tied=off batch.micro={micro} data.validation_rows=5", "--steps", "0")
             self.expect_well(run.job())
             found[lesson, ranks, micro] = run.record()["validation_loss"]

@@ -59,7 +59,7 @@ class Unasked(support.ProcessTest):
 
     def test_no_bit_of_the_run_depends_on_it(self):
         for lesson, ranks, settings in ((LESSON, 2, ""), ("04_zero3", 2, ""), ("05_offload", 2, "update=delayed"), ("07_pipeline", 2, "batch.micro=3"),
-                                        ("08_weight_versions", 2, "batch.micro=3 model.tied=off")):
+                                        ("08_weight_versions", 2, "batch.micro=3 model.tied=off"), ("10_tensor_parallel", 2, "batch.micro=3")):
             with self.subTest(lesson=lesson):
                 runs = [support.Run(lesson, ranks, settings, *STEPS, *more) for more in ((), ("--sample", "0"))]
                 texts = [run.job().out for run in runs]

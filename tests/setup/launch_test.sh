@@ -139,7 +139,10 @@ cd "$here/../.."
 for lesson in lessons/[0-9]*; do
   run "$lesson/run.sh" --dry-run
   workload=configs/tiny.json
-  if [[ $lesson == */08_weight_versions ]]; then workload=configs/tiny_untied.json; fi
+  case $lesson in
+    */08_weight_versions) workload=configs/tiny_untied.json ;;
+    */10_tensor_parallel) workload=configs/tiny_rows.json ;;
+  esac
   check "$lesson/run.sh --dry-run" contains "$code $out" "bin/$(basename "$lesson") --workload $workload --strategy"
 done
 finish_test

@@ -15,6 +15,7 @@
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/04_zero3/zero3.h"
+#include "lessons/10_tensor_parallel/tensor_parallel.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/fake_strategy.h"
 #include "tests/support/saving.h"
@@ -33,16 +34,17 @@ StateSlice slice_of(Range range) {
 
 /// held: by rank, of one vector. Which rank saves an element; rank -1: nobody does.
 std::vector<int> savers_of(const std::vector<std::vector<Range>>& held, std::int64_t size) {
+  const ParamLayout layout(test::odd_workload().model, WorldSize{1});
   std::vector<int> saver(static_cast<std::size_t>(size), -1);
   std::mutex mutex;
   for (const auto& error : test::on_ranks(static_cast<int>(held.size()), [&](Communicator& comm) {
          std::vector<StateSlice> slices;
          for (const Range& range : held[static_cast<std::size_t>(to_int(comm.rank()))])
            slices.push_back(slice_of(range));
-         const Holders holders(slices, comm);
+         const Holders holders(slices, layout, comm);
          const std::lock_guard lock(mutex);
          for (const StateSlice& slice : slices) {
-           for (const Range& mine : holders.even_share(key_of(slice), slice.range)) {
+           for (const Range& mine : holders.even_share(key_of(slice, layout), slice.range)) {
              EXPECT_LE(slice.range.begin, mine.begin);
              EXPECT_LE(mine.end, slice.range.end);
              for (std::int64_t i = mine.begin; i < mine.end; ++i) {
@@ -190,7 +192,8 @@ class WorldOf {
     for (const auto& error : test::on_ranks(world_, [&](Communicator& comm) {
            const c10::InferenceMode inference;
            at::set_num_threads(1);
-           const RunShape shape = test::shape_for(w_, world_, to_int(comm.rank()), CommBackend::local);
+           const RunShape shape = test::shape_for(w_, world_, to_int(comm.rank()), CommBackend::local,
+                                                  typename S::Plans(options_).division(WorldSize{world_}));
            Ledger ledger(at::kCPU);
            const StepScalars scalars = test::step_scalars(1e-2, 0);
            test::Beside beside;
@@ -292,9 +295,32 @@ TEST_P(BetweenStrategies, StateIsTakenOverToTheBit) {
   WorldOf<Zero1>(4, w).take_over(dir / "04", dir / "02");
   WorldOf<Zero3>(1, w).take_over(dir / "02", dir / "04 alone");
   WorldOf<DataParallel>(2, w).take_over(dir / "04 alone", dir / "01 again");
-  for (const char* name : {"04", "02", "04 alone", "01 again"})
+  WorldOf<TensorParallel>(2, w, {.tokens = TokenShare::whole}).take_over(dir / "01 again", dir / "10");
+  WorldOf<TensorParallel>(1, w).take_over(dir / "10", dir / "10 alone");
+  WorldOf<Zero3>(3, w).take_over(dir / "10", dir / "04 of 10");
+  for (const char* name : {"04", "02", "04 alone", "01 again", "10", "10 alone", "04 of 10"})
     EXPECT_TRUE(whole_of(dir / name) == first) << name;
   EXPECT_GT(first.size(), 0U);
+}
+
+// What tensor ranks share is saved by one of them, and columns of a matrix as such.
+TEST_P(BetweenStrategies, TensorRanksSaveEachElementOnce) {
+  Workload w = workload();
+  w.model.heads = 5;
+  w.batch.micro = 2;
+  const testing::TempDir dir;
+  WorldOf<TensorParallel>(3, w).train_and_save(dir / "10");
+  const std::unique_ptr<FileOps> ops = posix_file_ops();
+  const Reader reader(*ops, dir / "10");
+  std::int64_t elements = 0, bytes = 0;
+  for (const checkpoint::TensorShape& tensor : reader.manifest().tensors) elements += 3 * tensor.numel();
+  for (const checkpoint::FileSums& file : reader.manifest().files) bytes += file.bytes - file.header_bytes;
+  EXPECT_EQ(bytes, 4 * elements);
+  const Whole whole = whole_of(dir / "10");
+  WorldOf<TensorParallel>(2, w).take_over(dir / "10", dir / "10 on 2");
+  WorldOf<Zero3>(4, w).take_over(dir / "10 on 2", dir / "04");
+  WorldOf<TensorParallel>(5, w, {.tokens = TokenShare::whole}).take_over(dir / "04", dir / "10 on 5");
+  for (const char* name : {"10 on 2", "04", "10 on 5"}) EXPECT_TRUE(whole_of(dir / name) == whole) << name;
 }
 
 TEST_P(BetweenStrategies, WeightsAndBothMomentsAreSavedOnceAndPaddingNever) {

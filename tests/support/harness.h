@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
@@ -140,6 +141,7 @@ class StepWitness {
 constexpr std::int64_t kWitnessedStep = 1;
 
 struct RankResult {
+  std::optional<ParamLayout> layout;  // of the state
   std::vector<StateSlice> state;      // clones, after the last step
   std::vector<double> losses, norms;  // of every step
   std::vector<double> rates;          // the same, where results say them
@@ -206,6 +208,7 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     for (std::int64_t j = 0; j < 4; ++j) validation.push_back(made_up_batch(w, 1'000'000, j));
     return sc::evaluate(strategy, comm, validation);
   };
+  result.layout = strategy.layout();
   result.first_result = around.first_step;
   around.begins(shape, strategy, scalars);
   for (std::int64_t step = around.first_step; step < steps; ++step) {
@@ -255,6 +258,7 @@ inline RunShape shape_for(const Workload& w, int world, int rank, CommBackend ba
           .world = WorldSize{world},
           .rank = Rank{rank},
           .stages = division.stages,
+          .tensor = division.tensor,
           .device = DeviceKind::cpu,
           .ops = OpsBackend::aten,
           .comm = backend,
@@ -324,16 +328,33 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
   return results;
 }
 
+/// What a slice holds if the whole unit's vector is `whole`, laid out without a tensor cut.
+inline at::Tensor expected_of(const StateSlice& slice, const ParamLayout& layout, const StateSlice& whole) {
+  at::Tensor expected = at::zeros({slice.range.size()}, to_aten(slice.values->dtype()));
+  if (layout.cut().ranks == 1) return whole.read(slice.range, expected), expected;
+  const at::Tensor values = whole.copy();
+  const ParamLayout uncut = layout.whole();
+  for (const ParamTensor& t : layout.unit(slice.unit).tensors) {
+    if (t.segment != slice.segment) continue;
+    const std::int64_t offset = uncut.find(slice.unit, t.name)->offset;
+    for_each_run(t, {0, t.numel()}, [&](Range here, std::int64_t at) {
+      expected.narrow(0, t.offset + here.begin - slice.range.begin, here.size())
+          .copy_(values.narrow(0, offset + at, here.size()));
+    });
+  }
+  return expected;
+}
+
 /// Every slice that a rank holds equals, bit for bit, that range of the reference's whole vector.
 inline ::testing::AssertionResult bit_equal(const RankResult& rank, const RankResult& reference) {
   std::size_t compared = 0;
+  const bool cut = rank.layout->cut().ranks > 1;
   for (const StateSlice& slice : rank.state) {
     for (const StateSlice& whole : reference.state) {
-      if (whole.purpose != slice.purpose || whole.unit != slice.unit || whole.segment != slice.segment)
+      if (whole.purpose != slice.purpose || whole.unit != slice.unit ||
+          whole.segment != (cut ? Segment::sharded : slice.segment))
         continue;
-      const at::Tensor found = slice.copy();
-      at::Tensor expected = at::empty_like(found);
-      whole.read(slice.range, expected);
+      const at::Tensor found = slice.copy(), expected = expected_of(slice, *rank.layout, whole);
       if (std::memcmp(expected.const_data_ptr(), found.const_data_ptr(), found.nbytes()) != 0) {
         const at::Tensor wanted = expected.to(at::kFloat), have = found.to(at::kFloat);
         const float* a = wanted.const_data_ptr<float>();

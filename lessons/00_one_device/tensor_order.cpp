@@ -1,0 +1,226 @@
+#include "tensor_order.h"
+
+namespace sc {
+
+void TensorOrder::cut(std::span<const UnitTensors> params) {
+  for (Part& part : parts_) {
+    for (int unit = 0; unit < whole_.num_units(); ++unit) {
+      for (const ParamTensor& t : part.layout.unit(unit).tensors) {
+        const std::int64_t begin = whole_.find(unit, t.name)->offset;
+        for_each_run(t, {0, t.numel()}, [&](Range here, std::int64_t at) {
+          part.params[unit]
+              .segment(t.segment)
+              .narrow(0, t.offset + here.begin, here.size())
+              .copy_(params[unit].sharded.narrow(0, begin + at, here.size()));
+        });
+      }
+    }
+  }
+}
+
+// --- what would be messages --------------------------------------------------------------------------------------------
+
+// Each part's rows, one behind the other; where every part has all tokens nobody needs another's.
+template <class Rows>
+void TensorOrder::gather(at::Tensor PartBuffers::*into, const Rows& rows) {
+  if (!split_) return;
+  for (Part& part : parts_) {
+    const Range tokens = part.gpt.sizes().tokens;
+    (parts_[0].buffers.*into).narrow(0, tokens.begin, tokens.size()).copy_(rows(part));
+  }
+}
+const at::Tensor& TensorOrder::all(at::Tensor PartBuffers::*gathered, const at::Tensor& own) {
+  return split_ ? parts_[0].buffers.*gathered : own;
+}
+
+// [anchor: summands-in-rank-order]
+// ((p0 + p1) + p2) + ..., in fp32, rounded once: what a reduce_scatter or an all_reduce over ranks does.
+void TensorOrder::add_partials() {
+  at::Tensor sum = parts_[0].buffers.partial.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  for (std::size_t i = 1; i < parts_.size(); ++i) sum.add_(parts_[i].buffers.partial);
+  for (Part& part : parts_) {
+    const Range tokens = part.gpt.sizes().tokens;
+    part.buffers.sum.copy_(sum.narrow(0, tokens.begin, tokens.size()));
+  }
+}
+
+// --- forward -----------------------------------------------------------------------------------------------------------
+
+void TensorOrder::forward(const Batch& batch) {
+  for (Part& part : parts_) part.gpt.embed(part.params[0], batch.tokens, part.buffers.partial);
+  add_partials();
+  for (Part& part : parts_) part.gpt.positions(part.params[0], part.buffers.sum, part.buffers.x[0]);
+  for (int unit = 1; unit <= whole_.num_blocks(); ++unit) {
+    forward_half(unit, Half::attention);
+    for (Part& part : parts_) {
+      PartSaved& s = part.saved(unit);
+      part.gpt.add(unit, Half::attention, part.params[unit], s.x, part.buffers.sum, s.mid);
+    }
+    forward_half(unit, Half::mlp);
+    for (Part& part : parts_)
+      part.gpt.add(unit, Half::mlp, part.params[unit], part.saved(unit).mid, part.buffers.sum,
+                   part.buffers.x[static_cast<std::size_t>(unit)]);
+  }
+}
+
+void TensorOrder::forward_half(int unit, Half half) {
+  for (Part& part : parts_) part.gpt.norm(unit, half, part.params[unit], part.saved(unit));
+  gather(&PartBuffers::norms, [&](Part& part) { return part.saved(unit).norm(half).out; });
+  for (Part& part : parts_) {
+    PartSaved& s = part.saved(unit);
+    part.gpt.first_product(unit, half, part.params[unit], all(&PartBuffers::norms, s.norm(half).out), s,
+                           s.gelu);
+    part.gpt.second_product(unit, half, part.params[unit], s, s.gelu, part.buffers.partial);
+  }
+  add_partials();
+}
+
+// --- head --------------------------------------------------------------------------------------------------------------
+
+// scale undefined: the loss alone.
+void TensorOrder::head(const Batch& batch, const at::Tensor& scale, Write write) {
+  for (Part& part : parts_) part.gpt.head_norm(part.params.back(), part.buffers.x.back(), part.buffers);
+  gather(&PartBuffers::norms, [](Part& part) { return part.buffers.head_in; });
+  const PartSizes& s = parts_[0].gpt.sizes();
+  for (std::int64_t begin = 0; begin < s.N; begin += s.chunk)
+    head_chunk(batch, scale, begin == 0 ? write : Write::accumulate, {begin, std::min(s.N, begin + s.chunk)});
+  if (!scale.defined()) return;
+  add_partials();
+  for (Part& part : parts_) {
+    part.newest = 0;
+    part.gpt.head_norm_backward(part.params.back(), part.buffers.x.back(), part.buffers.sum,
+                                part.grads.back(), write, part.buffers, part.gradient());
+  }
+}
+
+void TensorOrder::head_chunk(const Batch& batch, const at::Tensor& scale, Write write, Range rows) {
+  const auto norms = [&](Part& part) {
+    return all(&PartBuffers::norms, part.buffers.head_in).narrow(0, rows.begin, rows.size());
+  };
+  const auto head_of = [](Part& part, std::vector<UnitTensors>& units) {
+    return part.gpt.head_matrix(units[static_cast<std::size_t>(part.gpt.head_unit())]);
+  };
+  const auto ranks = static_cast<std::int64_t>(parts_.size());
+  at::Tensor statistics = parts_[0].buffers.of_all.view({-1}).narrow(0, 0, 2 * ranks * rows.size());
+  std::int64_t rank = 0;
+  for (Part& part : parts_) {
+    at::Tensor logits = part.buffers.logits.narrow(0, 0, rows.size());
+    at::Tensor mine = statistics.narrow(0, 2 * rank++ * rows.size(), 2 * rows.size()).view({rows.size(), 2});
+    part.gpt.logits(head_of(part, part.params), norms(part), logits, mine);
+  }
+  for (Part& part : parts_) {
+    at::Tensor logits = part.buffers.logits.narrow(0, 0, rows.size());
+    HeadResult result{part.sums.select(0, kLossSum), part.sums.select(0, kTokens)};
+    part.gpt.loss(logits, batch.targets.view({-1}).narrow(0, rows.begin, rows.size()),
+                  statistics.view({ranks, rows.size(), 2}), scale, result);
+    if (!scale.defined()) continue;
+    at::Tensor grad = head_of(part, part.grads),
+               partial = part.buffers.partial.narrow(0, rows.begin, rows.size());
+    part.gpt.head_products(head_of(part, part.params), logits, norms(part), grad, write, partial);
+  }
+}
+
+void TensorOrder::forward_loss(const Batch& batch, at::Tensor& sums) {
+  for (Part& part : parts_) part.sums.zero_();
+  forward(batch);
+  head(batch, /*scale=*/{}, Write::overwrite);
+  for (Part& part : parts_) sums.add_(part.sums);
+}
+
+// --- backward ----------------------------------------------------------------------------------------------------------
+
+void TensorOrder::forward_backward(std::span<const Batch> batches, Write write) {
+  if (write == Write::overwrite)
+    for (Part& part : parts_) part.sums.zero_();
+  const bool two = batches.size() > 1;
+  backward(batches.front(), write);
+  if (two) {
+    for (Part& part : parts_) part.waiting.copy_(part.gradient());
+    backward(batches.back(), Write::accumulate);
+    embed_backward(batches.front(), write, /*waited=*/true);
+  }
+  embed_backward(batches.back(), two ? Write::accumulate : write, /*waited=*/false);
+}
+
+// But for the embedding's.
+void TensorOrder::backward(const Batch& batch, Write write) {
+  forward(batch);
+  head(batch, batch.scale, write);
+  for (int unit = whole_.num_blocks(); unit >= 1; --unit) {
+    backward_half(unit, Half::mlp, write);
+    backward_half(unit, Half::attention, write);
+    for (Part& part : parts_) part.gpt.vectors(unit, part.buffers.grads, part.grads[unit], write);
+  }
+}
+
+void TensorOrder::embed_backward(const Batch& batch, Write write, bool waited) {
+  const auto rows = [&](Part& part) -> at::Tensor& { return waited ? part.waiting : part.gradient(); };
+  gather(&PartBuffers::gradient, rows);
+  for (Part& part : parts_) {
+    const Write wte = whole_.config().tied ? Write::accumulate : write;
+    part.gpt.embed_backward(batch.tokens, all(&PartBuffers::gradient, rows(part)), part.grads[0], wte);
+    part.gpt.positions_backward(rows(part), part.grads[0], write);
+  }
+}
+
+void TensorOrder::backward_half(int unit, Half half, Write write) {
+  gather(&PartBuffers::gradient, [](Part& part) { return part.gradient(); });
+  gather(&PartBuffers::norms, [&](Part& part) { return part.saved(unit).norm(half).out; });
+  for (Part& part : parts_) {
+    PartSaved& s = part.saved(unit);
+    const at::Tensor& gradient = all(&PartBuffers::gradient, part.gradient());
+    part.gpt.backward_to_norm(unit, half, part.params[unit], s, gradient, part.buffers.grads,
+                              part.buffers.partial);
+    part.gpt.second_weights(unit, half, s, s.gelu, gradient, part.grads[unit], write);
+    part.gpt.first_weights(unit, half, all(&PartBuffers::norms, s.norm(half).out), part.buffers.grads,
+                           part.grads[unit], write);
+  }
+  add_partials();
+  for (Part& part : parts_) {
+    const at::Tensor& grad_y = part.gradient();
+    part.newest = 1 - part.newest;
+    part.gpt.norm_backward(unit, half, part.params[unit], part.saved(unit), part.buffers.sum, grad_y,
+                           part.buffers.grads, part.gradient());
+  }
+}
+
+// --- a step's end ------------------------------------------------------------------------------------------------------
+
+// What every part has, and of which each has seen its own tokens: summed in rank order, too.
+void TensorOrder::add_replicated() {
+  if (!split_) return;
+  const auto replicated = [&](Part& part) {
+    const std::int64_t begin = part.layout.arena_size(Segment::sharded).value();
+    return part.grads_arena.narrow(0, begin, part.grads_arena.numel() - begin);
+  };
+  at::Tensor sum = replicated(parts_[0]).to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  for (std::size_t i = 1; i < parts_.size(); ++i) sum.add_(replicated(parts_[i]));
+  replicated(parts_[0]).copy_(sum);
+}
+
+void TensorOrder::put_together(std::span<const UnitTensors> grads, at::Tensor& sums) {
+  add_replicated();
+  sums.zero_();
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    Part& part = parts_[i];
+    std::vector<at::Tensor> mine;  // what every part has counts once
+    for (int unit = 0; unit < whole_.num_units(); ++unit) {
+      if (part.layout.unit(unit).sharded_size > 0) mine.push_back(part.grads[unit].sharded);
+      if (i == 0 && part.grads[unit].whole.defined()) mine.push_back(part.grads[unit].whole);
+      for (const ParamTensor& t : part.layout.unit(unit).tensors) {
+        if (i > 0 && t.segment == Segment::whole) continue;
+        const std::int64_t begin = whole_.find(unit, t.name)->offset;
+        for_each_run(t, {0, t.numel()}, [&](Range here, std::int64_t at) {
+          grads[unit]
+              .sharded.narrow(0, begin + at, here.size())
+              .copy_(part.grads[unit].segment(t.segment).narrow(0, t.offset + here.begin, here.size()));
+        });
+      }
+    }
+    add_sums_of_squares(mine, part.sums);
+    finish_sums(part.sums);
+    sums.add_(part.sums);
+  }
+}
+
+}  // namespace sc

@@ -1,0 +1,63 @@
+// The order in which tensor ranks add: every product in parts, every sum of parts in rank order.
+#pragma once
+
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "common/model/gpt_parts.h"
+#include "common/strategy/strategy.h"
+#include "one_device_plan.h"
+
+namespace sc {
+
+/// Forward and backward of one device's model as `tensor_ranks` ranks would compute them, one rank after the other: with their
+/// parts of the parameters, cut anew for every step, and gradients of their own, which are put together at its end.
+class TensorOrder {
+ public:
+  TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order);
+
+  /// The next calls compute with the parts of these parameters, by unit.
+  void cut(std::span<const UnitTensors> params);
+  /// Micro-batches' gradients, losses and tokens, in the parts; of two lanes both heads come before both embeddings. write: of
+  /// the first micro-batch.
+  void forward_backward(std::span<const Batch> batches, Write write);
+  /// Loss and tokens alone, onto `sums`.
+  void forward_loss(const Batch& batch, at::Tensor& sums);
+  /// Each tensor's gradient to where `grads` has it; loss, tokens, squares and flag of all parts, added in rank order.
+  void put_together(std::span<const UnitTensors> grads, at::Tensor& sums);
+
+ private:
+  struct Part {
+    Part(const RunContext& context, const ReduceOrder& order, int rank);
+    [[nodiscard]] at::Tensor& gradient() { return buffers.grad_rows[newest]; }
+    [[nodiscard]] PartSaved& saved(int unit);
+
+    ParamLayout layout;
+    GptParts gpt;
+    PartBuffers buffers;
+    at::Tensor sums;     // [4] fp64
+    at::Tensor waiting;  // [n, d] of two lanes: the first one's gradient of its embedded tokens
+    at::Tensor params_arena, grads_arena;
+    std::vector<UnitTensors> params, grads;  // by unit: what is cut, and what every part has
+    std::size_t newest = 0;                  // of buffers.grad_rows
+  };
+  template <class Rows>
+  void gather(at::Tensor PartBuffers::*into, const Rows& rows);
+  [[nodiscard]] const at::Tensor& all(at::Tensor PartBuffers::*gathered, const at::Tensor& own);
+  void add_partials();
+  void forward(const Batch& batch);
+  void forward_half(int unit, Half half);
+  void head(const Batch& batch, const at::Tensor& scale, Write write);
+  void head_chunk(const Batch& batch, const at::Tensor& scale, Write write, Range rows);
+  void backward(const Batch& batch, Write write);
+  void embed_backward(const Batch& batch, Write write, bool waited);
+  void backward_half(int unit, Half half, Write write);
+  void add_replicated();
+
+  ParamLayout whole_;
+  bool split_ = false;
+  std::deque<Part> parts_;  // by tensor rank
+};
+
+}  // namespace sc

@@ -1,0 +1,49 @@
+// What lesson 10 takes from the ledger, as tensor_parallel_plan.cpp says.
+#include "common/model/unit_views.h"
+#include "tensor_parallel.h"
+
+namespace sc {
+
+TensorParallel::TensorParallel(RunContext& context, const Options& options)
+    : context_(context),
+      options_(options),
+      layout_(tensor_layout(context.shape)),
+      sizes_(context.shape, layout_, options.tokens),
+      layers_(context, context.comm, layout_, sizes_, {options.kept(), options.lanes}),
+      sums_(layers_.sums()) {
+  const std::int64_t cut = layout_.arena_size(Segment::sharded).value(),
+                     replicated = layout_.arena_size(Segment::whole).value();
+  const PrecisionConfig& precision = context.shape.workload.precision;
+  Ledger& ledger = context.ledger;
+  const at::Tensor params =
+                       ledger.zeros(Purpose::parameters, "params_part", {cut + replicated}, precision.dtype),
+                   grads = ledger.zeros(Purpose::gradients, "grads_part", {cut + replicated},
+                                        precision.grad_dtype);
+  const OptimizerState state(context, Elements(cut + replicated), "part");
+  // [anchor: cut-and-replicated]
+  // What is cut lies in front, what every rank has behind it: whatever needs a sum over ranks is in one piece.
+  const auto views = [&](const at::Tensor& arena) {
+    return unit_views(layout_, arena.narrow(0, 0, cut),
+                      replicated > 0 ? arena.narrow(0, cut, replicated) : at::Tensor());
+  };
+  params_ = views(params);
+  grads_ = views(grads);
+  layers_.use(params_, grads_);
+  replicated_grads_ = grads.narrow(0, cut, replicated);
+  for (int unit = 0; unit < layout_.num_units(); ++unit) {
+    for (const Segment segment : {Segment::sharded, Segment::whole}) {
+      OwnedSlice s{.unit = unit, .segment = segment, .range = {0, layout_.unit(unit).size(segment)}};
+      if (s.empty()) continue;
+      s.params = params_[unit].segment(segment);
+      s.grads = grads_[unit].segment(segment);
+      // Each rank makes its part of the whole model's first weights, and equal copies of the rest.
+      take_over(context, layout_, state, s);
+      slices_.push_back(std::move(s));
+    }
+  }
+  const std::int64_t hashes = hashes_of(context.shape), ranks = to_int(context.shape.world);
+  hashes_ = ledger.zeros(Purpose::workspace, "replica hashes", {hashes}, DType::i64);
+  hashes_of_all_ = ledger.zeros(Purpose::workspace, "replica hashes", {ranks * hashes}, DType::i64);
+}
+
+}  // namespace sc

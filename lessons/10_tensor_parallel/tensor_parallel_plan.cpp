@@ -1,0 +1,120 @@
+// What lesson 10 holds and sends, and its settings.
+#include "tensor_parallel_plan.h"
+
+#include "common/strategy/gradient_dtype.h"
+#include "common/strategy/state_plan.h"
+
+namespace sc {
+
+FieldTable<TensorParallelOptions> TensorParallelPlans::table() const {
+  FieldTable<Options> table;
+  table.add(
+      {"tokens", "",
+       "between the halves of a block each rank has a run of the tokens (split) or all of them (whole)"},
+      choice<TokenShare>({{"split", TokenShare::split}, {"whole", TokenShare::whole}}), &Options::tokens);
+  table.add({"gathered", "", "norms of all tokens are gathered again for backward, or kept from forward"},
+            choice<NormsForBackward>({{"again", NormsForBackward::again}, {"kept", NormsForBackward::kept}}),
+            &Options::gathered);
+  table.add({"lanes", "", "micro-batches that take turns: one's messages travel behind the other's products"},
+            integer(1, 2), &Options::lanes);
+  table.add({"verify_replicas", "steps",
+             "every k steps the ranks compare hashes of what each has whole, and of the tokens; 0 = never"},
+            integer(0), &Options::verify_replicas);
+  return table;
+}
+
+ParamLayout tensor_layout(const RunShape& shape) {
+  return ParamLayout(shape.workload.model, WorldSize{1}, cut_of(shape));
+}
+
+bool replicated_are_parts(const PartSizes& sizes) { return sizes.split(); }
+
+std::int64_t hashes_of(const RunShape& shape) { return shape.workload.model.layers + 3; }
+
+Facts TensorParallelPlans::facts(const RunShape& /*shape*/) const {
+  Facts facts;
+  facts.smaller = {"tokens=split gathered=again"};
+  return facts;
+}
+
+Contents TensorParallelPlans::contents(const RunShape& /*shape*/) const {
+  return {.parameters = Extent::slice, .states = Extent::slice, .cut = true};
+}
+
+namespace {
+
+void check_lanes(const RunShape& shape, std::int64_t lanes) {
+  const BatchConfig& batch = shape.workload.batch;
+  const std::int64_t micro_batches = micro_batches_of(shape);
+  if (micro_batches % lanes == 0) return;
+  const std::string half =
+      batch.micro % 2 == 0 ? "--set batch.micro=" + std::to_string(batch.micro / 2) + ", or " : "";
+  refuse_setting("lanes",
+                 "two lanes take turns with a micro-batch each, and a step has " +
+                     std::to_string(micro_batches) + (micro_batches == 1 ? " micro-batch" : " micro-batches"),
+                 half + "--set lanes=1");
+}
+
+}  // namespace
+
+MemoryPlan TensorParallelPlans::memory_plan(const RunShape& shape) const {
+  refuse_other_reduce_dtype(shape);
+  check_lanes(shape, options_.lanes);
+  MemoryPlan plan;
+  const PrecisionConfig& precision = shape.workload.precision;
+  const ParamLayout layout = tensor_layout(shape);
+  const Elements psi = layout.arena_size();
+  const auto whole = [&](Purpose purpose, const char* name, DType dtype) {
+    plan.add(purpose, name, std::to_string(size_of(dtype)) + " P", bytes_of(psi, dtype));
+  };
+  whole(Purpose::parameters, "params_part", precision.dtype);
+  whole(Purpose::gradients, "grads_part", precision.grad_dtype);
+  plan_optimizer_state(shape, psi, plan, "P", "part");
+  plan_part_buffers(shape, PartSizes(shape, layout, options_.tokens), options_.kept(), options_.lanes, plan);
+  plan.add(Purpose::workspace, "sums", "8 x 4", Bytes(4 * size_of(DType::f64)));
+  plan.add(Purpose::workspace, "replica hashes", "8 (L + 3) (1 + t)",
+           Bytes(hashes_of(shape) * (1 + to_int(shape.world)) * size_of(DType::i64)));
+  return plan;
+}
+
+// [anchor: ten-messages-a-block]
+CommPlan TensorParallelPlans::comm_plan(const RunShape& shape) const {
+  CommPlan plan;
+  const ParamLayout layout = tensor_layout(shape);
+  const PartSizes s(shape, layout, options_.tokens);
+  const DType dtype = shape.workload.precision.dtype;
+  const std::int64_t M = micro_batches_of(shape), last = layout.last_unit();
+  const auto add = [&](CommKind kind, OpPurpose purpose, std::int64_t unit, std::int64_t times) {
+    plan.add({kind, dtype, Elements(s.N * s.d), shape.world}, {purpose, static_cast<int>(unit)}, M * times);
+  };
+  // Tokens of all ranks, of each a run; where each has all there is nothing to gather.
+  const auto gathers = [&](OpPurpose purpose, std::int64_t unit, std::int64_t times) {
+    if (s.split()) add(CommKind::all_gather, purpose, unit, times);
+  };
+  const CommKind sum = s.split() ? CommKind::reduce_scatter : CommKind::all_reduce;
+  const bool recompute = shape.workload.activations == Activations::recompute;
+  add(sum, OpPurpose::activations, 0, 1);  // the embedding
+  for (std::int64_t unit = 1; unit < last; ++unit) {
+    // Forward: before and behind each half. Backward: norms again, gradients behind each half.
+    gathers(OpPurpose::activations, unit, 2 + (options_.kept() ? 0 : 2) + (recompute ? 2 : 0));
+    gathers(OpPurpose::activation_gradients, unit, 2);
+    add(sum, OpPurpose::activations, unit, 2 + (recompute ? 1 : 0));
+    add(sum, OpPurpose::activation_gradients, unit, 2);
+  }
+  gathers(OpPurpose::activations, last, 1);
+  gathers(OpPurpose::activation_gradients, last, 1);
+  add(sum, OpPurpose::activation_gradients, last, 1);
+  for (std::int64_t begin = 0; begin < s.N; begin += s.chunk) {
+    plan.add({CommKind::all_gather, DType::f32, Elements(2 * s.ranks * std::min(s.chunk, s.N - begin)),
+              shape.world},
+             {OpPurpose::sums, static_cast<int>(last)}, M);
+  }
+  if (replicated_are_parts(s))
+    plan.add({CommKind::all_reduce, shape.workload.precision.grad_dtype, layout.arena_size(Segment::whole),
+              shape.world},
+             {OpPurpose::gradients});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
+  return plan;
+}
+
+}  // namespace sc

@@ -1,0 +1,40 @@
+// What lesson 10 holds and sends, known before a run; and its settings. No torch.
+#pragma once
+
+#include "common/model/part_plan.h"
+#include "common/strategy/plans.h"
+
+namespace sc {
+
+enum class NormsForBackward { again, kept };
+
+struct TensorParallelOptions {
+  TokenShare tokens = TokenShare::split;  // of what lies between the halves of a block
+  NormsForBackward gathered =
+      NormsForBackward::again;  // norms of all tokens: gathered again, or kept from forward
+  std::int64_t lanes = 1;  // micro-batches that take turns: one's messages travel behind the other's products
+  std::int64_t verify_replicas = 50;  // every k steps the ranks compare what each has whole; 0 = never
+  [[nodiscard]] bool kept() const { return gathered == NormsForBackward::kept; }
+};
+
+/// All ranks share every matrix.
+ParamLayout tensor_layout(const RunShape& shape);
+/// Whether a rank's replicated gradients are of its own tokens, and have to be summed.
+bool replicated_are_parts(const PartSizes& sizes);
+/// What is compared: a hash of every unit's replicated parameters, and one of the step's tokens.
+std::int64_t hashes_of(const RunShape& shape);
+
+class TensorParallelPlans final : public PlansWith<TensorParallelPlans, TensorParallelOptions> {
+ public:
+  using PlansWith::PlansWith;
+  [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
+  [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Division division(WorldSize world) const override { return {.tensor = to_int(world)}; }
+  [[nodiscard]] Facts facts(const RunShape& shape) const override;
+  [[nodiscard]] Contents contents(const RunShape& shape) const override;
+
+ private:
+  [[nodiscard]] FieldTable<Options> table() const override;
+};
+
+}  // namespace sc
