@@ -106,8 +106,10 @@ namespace {
   return max;
 }
 
-// row becomes exp(row - max); returns its sum.
-[[gnu::target_clones("arch=x86-64-v3", "default")]] double row_exp(std::int64_t n, float max, float* row) {
+// The sum of exp(row - max); `keep(exponentials, count, first)` sees them.
+template <class Keep>
+[[gnu::always_inline]] inline double sum_of_exponentials(std::int64_t n, float max, const float* row,
+                                                         const Keep& keep) {
   Lanes lanes = Lanes{};
   double sum = 0;
   for_lanes(
@@ -116,7 +118,7 @@ namespace {
         load(row + i, count, v);
         v -= max;
         exp_lanes(v);
-        store(v, count, row + i);
+        keep(v, count, i);
         if (count == kLanes) {
           lanes += v;
         } else {
@@ -125,6 +127,21 @@ namespace {
       });
   for (std::int64_t j = 0; j < kLanes; ++j) sum += lanes[j];
   return sum;
+}
+
+// row becomes exp(row - max); returns its sum.
+[[gnu::target_clones("arch=x86-64-v3", "default")]] double row_exp(std::int64_t n, float max, float* row) {
+  return sum_of_exponentials(
+      n, max, row, [&](const Lanes& v, std::int64_t count, std::int64_t i) __attribute__((always_inline)) {
+        store(v, count, row + i);
+      });
+}
+
+// The same sum alone.
+[[gnu::target_clones("arch=x86-64-v3", "default")]] double row_exp_sum(std::int64_t n, float max,
+                                                                       const float* row) {
+  return sum_of_exponentials(n, max, row,
+                             [](const Lanes&, std::int64_t, std::int64_t) __attribute__((always_inline)){});
 }
 
 [[gnu::target_clones("arch=x86-64-v3", "default")]] void row_scale(std::int64_t n, float factor, float* row) {
@@ -156,27 +173,6 @@ CrossEntropySums cross_entropy_f32(const LogitRows& logits, const std::int64_t* 
 }
 
 namespace {
-
-// The sum of exp(row - max), which row_exp would leave there.
-[[gnu::target_clones("arch=x86-64-v3", "default")]] double row_exp_sum(std::int64_t n, float max,
-                                                                       const float* row) {
-  Lanes lanes = Lanes{};
-  double sum = 0;
-  for_lanes(
-      n, [&](std::int64_t i, std::int64_t count) __attribute__((always_inline)) {
-        Lanes v;
-        load(row + i, count, v);
-        v -= max;
-        exp_lanes(v);
-        if (count == kLanes) {
-          lanes += v;
-        } else {
-          for (std::int64_t j = 0; j < count; ++j) sum += v[j];
-        }
-      });
-  for (std::int64_t j = 0; j < kLanes; ++j) sum += lanes[j];
-  return sum;
-}
 
 // Over all ranks, in rank order.
 struct RowSum {

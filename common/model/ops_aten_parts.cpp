@@ -3,10 +3,10 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/sum.h>
-#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 

@@ -46,20 +46,6 @@ PartSizes::PartSizes(const RunShape& run, const ParamLayout& layout, TokenShare 
                    "--set batch.micro=" + std::to_string(rows) + ", or --set tokens=whole");
 }
 
-Bytes plan_part_saved_bytes(const RunShape& run, const PartSizes& sizes, bool kept) {
-  const std::int64_t e = size_of(run.workload.precision.dtype);
-  const bool gathered = kept && sizes.split();
-  switch (run.workload.activations) {
-    case Activations::keep:
-      return Bytes(block_bytes(sizes, e, true, gathered));
-    case Activations::recompute_gelu:
-      return Bytes(block_bytes(sizes, e, false, gathered));
-    case Activations::recompute:
-      return Bytes(0);
-  }
-  return Bytes(0);
-}
-
 void plan_part_buffers(const RunShape& run, const PartSizes& s, bool kept, std::int64_t lanes,
                        MemoryPlan& plan) {
   const Workload& w = run.workload;
@@ -73,11 +59,12 @@ void plan_part_buffers(const RunShape& run, const PartSizes& s, bool kept, std::
     add(Purpose::workspace, name, formula, size);
   };
   add(Purpose::activations, "x", bytes + "(L + 1) n d", e * (w.model.layers + 1) * s.n() * s.d);
+  const std::int64_t block =
+      block_bytes(s, e, w.activations != Activations::recompute_gelu, kept && s.split());
   if (w.activations == Activations::recompute) {
-    work("recomputed", "part", block_bytes(s, e, true, kept && s.split()));
+    work("recomputed", "part", block);
   } else {
-    add(Purpose::activations, "saved", "L part",
-        plan_part_saved_bytes(run, s, kept).value() * w.model.layers);
+    add(Purpose::activations, "saved", "L part", block * w.model.layers);
   }
   if (w.activations == Activations::recompute_gelu) work("recomputed", bytes + "B T m", e * s.N * s.hidden);
   if (s.split()) {

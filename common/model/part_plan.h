@@ -30,11 +30,8 @@ struct PartSizes {
   [[nodiscard]] std::int64_t vectors() const { return 6 * d + 3 * att + hidden; }
 };
 
-/// Kept from forward for backward by one block (PartSaved's own buffers; the block's input aside).
-///   kept  what the halves' norms gathered, too
-Bytes plan_part_saved_bytes(const RunShape& run, const PartSizes& sizes, bool kept);
-
 /// Adds what `lanes` PartBuffers take from the ledger, by formula.
+///   kept  what the halves' norms gathered stays for backward
 void plan_part_buffers(const RunShape& run, const PartSizes& sizes, bool kept, std::int64_t lanes,
                        MemoryPlan& plan);
 

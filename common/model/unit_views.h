@@ -20,6 +20,17 @@ inline std::vector<UnitTensors> unit_views(const ParamLayout& layout, const at::
   return units;
 }
 
+/// Of an arena [layout.arena_size()] that has all sharded segments in front, and all whole ones behind them.
+inline at::Tensor whole_segments(const ParamLayout& layout, const at::Tensor& arena) {
+  const std::int64_t sharded = layout.arena_size(Segment::sharded).value();
+  return arena.narrow(0, sharded, arena.numel() - sharded);
+}
+inline std::vector<UnitTensors> unit_views_of_both(const ParamLayout& layout, const at::Tensor& arena) {
+  const at::Tensor whole = whole_segments(layout, arena);
+  return unit_views(layout, arena.narrow(0, 0, layout.arena_size(Segment::sharded).value()),
+                    whole.numel() > 0 ? whole : at::Tensor());
+}
+
 /// Of units first ... last alone, whose sharded segments lie one behind the other in `sharded`; the others'
 /// are undefined.
 inline std::vector<UnitTensors> unit_views(const ParamLayout& layout, int first, int last,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/comm/gather_text.h"
+#include "common/model/cut_places.h"
 #include "common/model/hf_weights.h"
 #include "common/storage/atomic_dir.h"
 #include "common/strategy/holders.h"
@@ -45,19 +46,15 @@ struct Cut {
   explicit Cut(const ParamLayout& layout) : here(layout), whole(layout.whole()) {}
 
   [[nodiscard]] bool is_cut() const { return here.cut().ranks > 1; }
-  /// Calls f(elements of `piece` of the segment here, as many of a segment of the whole unit).
+  /// Calls f(elements of `piece`, counted from its first, as many of a segment of the whole unit).
   template <class F>
-  void for_each_place(int unit, Segment segment, Range piece, const UnitTensors& of_whole, const F& f) const {
-    for (const ParamTensor& tensor : here.unit(unit).tensors) {
-      const Range part = shared(piece, {tensor.offset, tensor.offset + tensor.numel()});
-      if (tensor.segment != segment || part.size() <= 0) continue;
-      const ParamTensor& all = *whole.find(unit, tensor.name);
-      for_each_run(tensor, {part.begin - tensor.offset, part.end - tensor.offset},
-                   [&](Range run, std::int64_t at) {
-                     f(Range{tensor.offset + run.begin, tensor.offset + run.end},
-                       of_whole.segment(all.segment).narrow(0, all.offset + at, run.size()));
+  void for_each_piece_of(const StateSlice& slice, Range piece, const UnitTensors& of_whole,
+                         const F& f) const {
+    for_each_place(here, whole, slice.unit, slice.segment, piece,
+                   [&](Range mine, Segment segment, std::int64_t at) {
+                     f(Range{mine.begin - piece.begin, mine.end - piece.begin},
+                       of_whole.segment(segment).narrow(0, at, mine.size()));
                    });
-    }
   }
 
   const ParamLayout& here;
@@ -72,8 +69,8 @@ void read_piece(const StateSlice& slice, Range piece, const Cut& cut, const Unit
   }
   at::Tensor values = at::empty({piece.size()}, at::kFloat);
   slice.read(piece, values);
-  cut.for_each_place(slice.unit, slice.segment, piece, whole, [&](Range here, const at::Tensor& into) {
-    into.copy_(values.narrow(0, here.begin - piece.begin, here.size()));
+  cut.for_each_piece_of(slice, piece, whole, [&](Range here, const at::Tensor& into) {
+    into.copy_(values.narrow(0, here.begin, here.size()));
   });
 }
 
@@ -81,8 +78,8 @@ void write_piece(const StateSlice& slice, Range piece, const Cut& cut, const Uni
   if (!cut.is_cut())
     return slice.write(piece, whole.segment(slice.segment).narrow(0, piece.begin, piece.size()));
   at::Tensor values = at::zeros({piece.size()}, at::kFloat);  // padding is zero
-  cut.for_each_place(slice.unit, slice.segment, piece, whole, [&](Range here, const at::Tensor& from) {
-    values.narrow(0, here.begin - piece.begin, here.size()).copy_(from);
+  cut.for_each_piece_of(slice, piece, whole, [&](Range here, const at::Tensor& from) {
+    values.narrow(0, here.begin, here.size()).copy_(from);
   });
   slice.write(piece, values);
 }

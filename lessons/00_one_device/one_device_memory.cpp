@@ -56,14 +56,11 @@ TensorOrder::Part::Part(const RunContext& context, const ReduceOrder& order, int
     waiting = context.ledger.zeros(Purpose::workspace, "part_waiting", gradient().sizes(),
                                    context.shape.workload.precision.dtype);
   const PrecisionConfig& precision = context.shape.workload.precision;
-  const std::int64_t cut = layout.arena_size(Segment::sharded).value(), all = layout.arena_size().value();
-  const auto views = [&](const at::Tensor& arena) {
-    return unit_views(layout, arena.narrow(0, 0, cut), arena.narrow(0, cut, all - cut));
-  };
+  const std::int64_t all = layout.arena_size().value();
   params_arena = context.ledger.zeros(Purpose::parameters, "params_part", {all}, precision.dtype);
   grads_arena = context.ledger.zeros(Purpose::gradients, "grads_part", {all}, precision.grad_dtype);
-  params = views(params_arena);
-  grads = views(grads_arena);
+  params = unit_views_of_both(layout, params_arena);
+  grads = unit_views_of_both(layout, grads_arena);
 }
 
 PartSaved& TensorOrder::Part::saved(int unit) {

@@ -29,9 +29,13 @@ StepResult ReferenceOrder::step_in_parts(std::span<const Batch> micro_batches) {
   return {sums_, context_.scalars.grad_norm};
 }
 
+// An evaluation computes with what the last step, or a file, has left.
+void ReferenceOrder::quiet() {
+  if (parts_) parts_->cut(params_full_);
+}
+
 void ReferenceOrder::forward_loss(const Batch& batch, at::Tensor& sums) {
   if (!parts_) return OneDevice::forward_loss(batch, sums);
-  parts_->cut(params_full_);
   parts_->forward_loss(batch, sums);
 }
 

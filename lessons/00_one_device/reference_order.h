@@ -18,6 +18,7 @@ class ReferenceOrder final : public OneDevice {
 
   ReferenceOrder(RunContext& context, const Options& order);
   StepResult train_step(std::span<const Batch> micro_batches) override;
+  void quiet() override;
   void forward_loss(const Batch& batch, at::Tensor& sums) override;
 
  private:

@@ -1,21 +1,32 @@
 #include "tensor_order.h"
 
+#include "common/model/cut_places.h"
+#include "common/model/unit_views.h"
+
 namespace sc {
 
 void TensorOrder::cut(std::span<const UnitTensors> params) {
   for (Part& part : parts_) {
     for (int unit = 0; unit < whole_.num_units(); ++unit) {
-      for (const ParamTensor& t : part.layout.unit(unit).tensors) {
-        const std::int64_t begin = whole_.find(unit, t.name)->offset;
-        for_each_run(t, {0, t.numel()}, [&](Range here, std::int64_t at) {
+      for (const Segment segment : {Segment::sharded, Segment::whole}) {
+        for_each_piece(part, unit, segment, [&](Range here, Range whole) {
           part.params[unit]
-              .segment(t.segment)
-              .narrow(0, t.offset + here.begin, here.size())
-              .copy_(params[unit].sharded.narrow(0, begin + at, here.size()));
+              .segment(segment)
+              .narrow(0, here.begin, here.size())
+              .copy_(params[unit].sharded.narrow(0, whole.begin, whole.size()));
         });
       }
     }
   }
+}
+
+// f(Range of the part's segment, of the whole unit's) for all that the part has in it.
+template <class F>
+void TensorOrder::for_each_piece(const Part& part, int unit, Segment segment, const F& f) const {
+  for_each_place(part.layout, whole_, unit, segment, {0, part.layout.unit(unit).size(segment)},
+                 [&](Range here, Segment /*sharded*/, std::int64_t at) {
+                   f(here, Range{at, at + here.size()});
+                 });
 }
 
 // --- what would be messages --------------------------------------------------------------------------------------------
@@ -189,10 +200,7 @@ void TensorOrder::backward_half(int unit, Half half, Write write) {
 // What every part has, and of which each has seen its own tokens: summed in rank order, too.
 void TensorOrder::add_replicated() {
   if (!split_) return;
-  const auto replicated = [&](Part& part) {
-    const std::int64_t begin = part.layout.arena_size(Segment::sharded).value();
-    return part.grads_arena.narrow(0, begin, part.grads_arena.numel() - begin);
-  };
+  const auto replicated = [](Part& part) { return whole_segments(part.layout, part.grads_arena); };
   at::Tensor sum = replicated(parts_[0]).to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
   for (std::size_t i = 1; i < parts_.size(); ++i) sum.add_(replicated(parts_[i]));
   replicated(parts_[0]).copy_(sum);
@@ -201,19 +209,19 @@ void TensorOrder::add_replicated() {
 void TensorOrder::put_together(std::span<const UnitTensors> grads, at::Tensor& sums) {
   add_replicated();
   sums.zero_();
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    Part& part = parts_[i];
-    std::vector<at::Tensor> mine;  // what every part has counts once
+  for (Part& part : parts_) {
+    std::vector<at::Tensor> mine;
     for (int unit = 0; unit < whole_.num_units(); ++unit) {
-      if (part.layout.unit(unit).sharded_size > 0) mine.push_back(part.grads[unit].sharded);
-      if (i == 0 && part.grads[unit].whole.defined()) mine.push_back(part.grads[unit].whole);
-      for (const ParamTensor& t : part.layout.unit(unit).tensors) {
-        if (i > 0 && t.segment == Segment::whole) continue;
-        const std::int64_t begin = whole_.find(unit, t.name)->offset;
-        for_each_run(t, {0, t.numel()}, [&](Range here, std::int64_t at) {
+      for (const Segment segment : {Segment::sharded, Segment::whole}) {
+        const bool repeated =
+            segment == Segment::whole && &part != &parts_.front();  // every part has it: once
+        if (repeated || part.layout.unit(unit).size(segment) == 0) continue;
+        const at::Tensor& gradient = part.grads[unit].segment(segment);
+        mine.push_back(gradient);
+        for_each_piece(part, unit, segment, [&](Range here, Range whole) {
           grads[unit]
-              .sharded.narrow(0, begin + at, here.size())
-              .copy_(part.grads[unit].segment(t.segment).narrow(0, t.offset + here.begin, here.size()));
+              .sharded.narrow(0, whole.begin, whole.size())
+              .copy_(gradient.narrow(0, here.begin, here.size()));
         });
       }
     }

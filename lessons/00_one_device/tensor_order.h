@@ -17,7 +17,7 @@ class TensorOrder {
  public:
   TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order);
 
-  /// The next calls compute with the parts of these parameters, by unit.
+  /// The next calls compute with the parts of these parameters, by unit, as they are now.
   void cut(std::span<const UnitTensors> params);
   /// Micro-batches' gradients, losses and tokens, in the parts; of two lanes both heads come before both embeddings. write: of
   /// the first micro-batch.
@@ -42,6 +42,8 @@ class TensorOrder {
     std::vector<UnitTensors> params, grads;  // by unit: what is cut, and what every part has
     std::size_t newest = 0;                  // of buffers.grad_rows
   };
+  template <class F>
+  void for_each_piece(const Part& part, int unit, Segment segment, const F& f) const;
   template <class Rows>
   void gather(at::Tensor PartBuffers::*into, const Rows& rows);
   [[nodiscard]] const at::Tensor& all(at::Tensor PartBuffers::*gathered, const at::Tensor& own);

@@ -8,8 +8,6 @@ namespace {
 
 constexpr Half kForward[] = {Half::attention, Half::mlp}, kBackward[] = {Half::mlp, Half::attention};
 
-HeadResult result_in(const at::Tensor& sums) { return {sums.select(0, kLossSum), sums.select(0, kTokens)}; }
-
 // "forward of block 7's attention", for whoever says where a rank hangs.
 std::string in_words(int unit, Half half, const char* pass) {
   return std::string(pass) + " of block " + std::to_string(unit) + "'s " +
@@ -170,23 +168,23 @@ at::Tensor TensorLayers::statistics(Lane& lane, Range rows) {
   return all.view({ranks, size, 2});
 }
 
-void TensorLayers::head_products(Lane& lane, Write write, at::Tensor& sums) {
+// scale undefined: the loss alone.
+void TensorLayers::head_chunks(Lane& lane, const at::Tensor& scale, Write write, at::Tensor& sums) {
   const PartSizes& s = parts_.sizes();
   PartBuffers& b = lane.buffers;
-  HeadResult result = result_in(sums);
-  const at::Tensor head = parts_.head_matrix(params_[parts_.head_unit()]);
-  at::Tensor grad_head = parts_.head_matrix(grads_[parts_.head_unit()]);
+  HeadResult result{sums.select(0, kLossSum), sums.select(0, kTokens)};
   lane.norms.wait();
   for (std::int64_t begin = 0; begin < s.N; begin += s.chunk) {
     const std::int64_t size = std::min(s.chunk, s.N - begin);
-    at::Tensor logits = b.logits.narrow(0, 0, size), partial = b.partial.narrow(0, begin, size);
     const at::Tensor of_ranks = statistics(lane, {begin, begin + size});
-    parts_.loss(logits, lane.batch->targets.view({-1}).narrow(0, begin, size), of_ranks, lane.batch->scale,
-                result);
-    parts_.head_products(head, logits, of_all(b.norms, b.head_in).narrow(0, begin, size), grad_head,
+    at::Tensor logits = b.logits.narrow(0, 0, size), partial = b.partial.narrow(0, begin, size);
+    parts_.loss(logits, lane.batch->targets.view({-1}).narrow(0, begin, size), of_ranks, scale, result);
+    if (!scale.defined()) continue;
+    at::Tensor grad_head = parts_.head_matrix(grads_[parts_.head_unit()]);
+    parts_.head_products(parts_.head_matrix(params_[parts_.head_unit()]), logits,
+                         of_all(b.norms, b.head_in).narrow(0, begin, size), grad_head,
                          begin == 0 ? write : Write::accumulate, partial);
   }
-  sum_partial(lane, {OpPurpose::activation_gradients, parts_.layout().last_unit()});
 }
 
 void TensorLayers::head(Write write, at::Tensor& sums) {
@@ -194,7 +192,10 @@ void TensorLayers::head(Write write, at::Tensor& sums) {
   const auto mark = timeline_.mark(Pass::head, last);
   timeline_.comes_to("the head");
   if (active_.size() > 1) advance(active_.back(), last, Half::attention);
-  for (Lane& lane : active_) head_products(lane, write_of(lane, write), sums);
+  for (Lane& lane : active_) {
+    head_chunks(lane, lane.batch->scale, write_of(lane, write), sums);
+    sum_partial(lane, {OpPurpose::activation_gradients, last});
+  }
   for (Lane& lane : active_) {
     PartBuffers& b = lane.buffers;
     lane.sum.wait();
@@ -208,19 +209,8 @@ void TensorLayers::head(Write write, at::Tensor& sums) {
 void TensorLayers::head_loss(at::Tensor& sums) {
   const int last = parts_.layout().last_unit();
   const auto mark = timeline_.mark(Pass::head, last);
-  const PartSizes& s = parts_.sizes();
-  HeadResult result = result_in(sums);
   if (active_.size() > 1) advance(active_.back(), last, Half::attention);
-  for (Lane& lane : active_) {
-    lane.norms.wait();
-    for (std::int64_t begin = 0; begin < s.N; begin += s.chunk) {
-      const std::int64_t size = std::min(s.chunk, s.N - begin);
-      const at::Tensor of_ranks = statistics(lane, {begin, begin + size});
-      at::Tensor logits = lane.buffers.logits.narrow(0, 0, size);
-      parts_.loss(logits, lane.batch->targets.view({-1}).narrow(0, begin, size), of_ranks, /*scale=*/{},
-                  result);
-    }
-  }
+  for (Lane& lane : active_) head_chunks(lane, /*scale=*/{}, Write::overwrite, sums);
 }
 
 // --- backward ----------------------------------------------------------------------------------------------------------

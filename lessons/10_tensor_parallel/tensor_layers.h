@@ -61,7 +61,7 @@ class TensorLayers {
   void second(Lane& lane, int unit, Half half);
   void to_head(Lane& lane);
   [[nodiscard]] at::Tensor statistics(Lane& lane, Range rows);
-  void head_products(Lane& lane, Write write, at::Tensor& sums);
+  void head_chunks(Lane& lane, const at::Tensor& scale, Write write, at::Tensor& sums);
   void backward_to_norm(Lane& lane, int unit, Half half);
   void backward_of_norm(Lane& lane, int unit, Half half);
   void recompute(Lane& lane, int unit);

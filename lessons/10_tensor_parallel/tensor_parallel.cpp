@@ -38,8 +38,7 @@ void TensorParallel::forward_loss(const Batch& batch, at::Tensor& sums) {
 // summands. Where every rank has seen all tokens (tokens=whole) they are equal already, and a sum would count them t times.
 void TensorParallel::sum_replicated() {
   context_.timeline.comes_to("the sum of what every rank has");
-  if (replicated_are_parts(sizes_))
-    context_.comm.all_reduce(replicated_grads_, {OpPurpose::gradients}).wait();
+  if (sizes_.split()) context_.comm.all_reduce(replicated_grads_, {OpPurpose::gradients}).wait();
 }
 
 // [anchor: global-norm]

@@ -11,25 +11,19 @@ TensorParallel::TensorParallel(RunContext& context, const Options& options)
       sizes_(context.shape, layout_, options.tokens),
       layers_(context, context.comm, layout_, sizes_, {options.kept(), options.lanes}),
       sums_(layers_.sums()) {
-  const std::int64_t cut = layout_.arena_size(Segment::sharded).value(),
-                     replicated = layout_.arena_size(Segment::whole).value();
+  const Elements psi = layout_.arena_size();
   const PrecisionConfig& precision = context.shape.workload.precision;
   Ledger& ledger = context.ledger;
-  const at::Tensor params =
-                       ledger.zeros(Purpose::parameters, "params_part", {cut + replicated}, precision.dtype),
-                   grads = ledger.zeros(Purpose::gradients, "grads_part", {cut + replicated},
-                                        precision.grad_dtype);
-  const OptimizerState state(context, Elements(cut + replicated), "part");
+  const at::Tensor params = ledger.zeros(Purpose::parameters, "params_part", {psi.value()}, precision.dtype),
+                   grads =
+                       ledger.zeros(Purpose::gradients, "grads_part", {psi.value()}, precision.grad_dtype);
+  const OptimizerState state(context, psi, "part");
   // [anchor: cut-and-replicated]
   // What is cut lies in front, what every rank has behind it: whatever needs a sum over ranks is in one piece.
-  const auto views = [&](const at::Tensor& arena) {
-    return unit_views(layout_, arena.narrow(0, 0, cut),
-                      replicated > 0 ? arena.narrow(0, cut, replicated) : at::Tensor());
-  };
-  params_ = views(params);
-  grads_ = views(grads);
+  params_ = unit_views_of_both(layout_, params);
+  grads_ = unit_views_of_both(layout_, grads);
   layers_.use(params_, grads_);
-  replicated_grads_ = grads.narrow(0, cut, replicated);
+  replicated_grads_ = whole_segments(layout_, grads);
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     for (const Segment segment : {Segment::sharded, Segment::whole}) {
       OwnedSlice s{.unit = unit, .segment = segment, .range = {0, layout_.unit(unit).size(segment)}};

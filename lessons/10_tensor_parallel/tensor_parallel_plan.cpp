@@ -27,8 +27,6 @@ ParamLayout tensor_layout(const RunShape& shape) {
   return ParamLayout(shape.workload.model, WorldSize{1}, cut_of(shape));
 }
 
-bool replicated_are_parts(const PartSizes& sizes) { return sizes.split(); }
-
 std::int64_t hashes_of(const RunShape& shape) { return shape.workload.model.layers + 3; }
 
 Facts TensorParallelPlans::facts(const RunShape& /*shape*/) const {
@@ -109,7 +107,7 @@ CommPlan TensorParallelPlans::comm_plan(const RunShape& shape) const {
               shape.world},
              {OpPurpose::sums, static_cast<int>(last)}, M);
   }
-  if (replicated_are_parts(s))
+  if (s.split())
     plan.add({CommKind::all_reduce, shape.workload.precision.grad_dtype, layout.arena_size(Segment::whole),
               shape.world},
              {OpPurpose::gradients});

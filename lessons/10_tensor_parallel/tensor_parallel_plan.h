@@ -19,8 +19,6 @@ struct TensorParallelOptions {
 
 /// All ranks share every matrix.
 ParamLayout tensor_layout(const RunShape& shape);
-/// Whether a rank's replicated gradients are of its own tokens, and have to be summed.
-bool replicated_are_parts(const PartSizes& sizes);
 /// What is compared: a hash of every unit's replicated parameters, and one of the step's tokens.
 std::int64_t hashes_of(const RunShape& shape);
 

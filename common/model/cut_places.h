@@ -1,0 +1,25 @@
+// Where what one tensor rank has of a unit lies in the whole unit. No torch.
+#pragma once
+
+#include <algorithm>
+
+#include "common/model/param_layout.h"
+
+namespace sc {
+
+/// Calls f(Range of the unit's segment `here`, segment of the whole unit, where in it that begins) for the pieces of `piece` that
+/// lie in one piece in both, in order. Padding is in none.  whole: here.whole().
+template <class F>
+void for_each_place(const ParamLayout& here, const ParamLayout& whole, int unit, Segment segment, Range piece,
+                    const F& f) {
+  for (const ParamTensor& t : here.unit(unit).tensors) {
+    const Range part{std::max(piece.begin, t.offset), std::min(piece.end, t.offset + t.numel())};
+    if (t.segment != segment || part.size() <= 0) continue;
+    const ParamTensor& all = *whole.find(unit, t.name);
+    for_each_run(t, {part.begin - t.offset, part.end - t.offset}, [&](Range run, std::int64_t at) {
+      f(Range{t.offset + run.begin, t.offset + run.end}, all.segment, all.offset + at);
+    });
+  }
+}
+
+}  // namespace sc
