@@ -57,21 +57,59 @@ void FusedOps::embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x
   if (!in_pieces(grad_x.size(2), {&grad_x, &grad_wte, &grad_wpe})) {
     return AtenOps::embed_backward(tokens, grad_x, grad_wte, wte, grad_wpe, wpe);
   }
+  const std::int64_t rows = grad_x.size(0) * grad_x.size(1), width = grad_x.size(2);
+  const at::Tensor of_rows = grad_x.view({rows, width});
+  embed_part_backward(tokens, of_rows, {0, grad_wte.size(0)}, grad_wte, wte);
+  positions_backward(of_rows, {0, rows}, grad_x.size(1), grad_wpe, wpe);
+}
+
+void FusedOps::embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range rows, at::Tensor& x) const {
+  if (!in_pieces(x.size(1), {&wte, &x})) return AtenOps::embed_part(tokens, wte, rows, x);
+  fused::embed_part({from_aten(x.scalar_type()), x.size(0), x.size(1), rows.begin, rows.size(),
+                     tokens.const_data_ptr<std::int64_t>(), wte.const_data_ptr(), x.mutable_data_ptr()},
+                    stream());
+}
+
+void FusedOps::embed_part_backward(const at::Tensor& tokens, const at::Tensor& grad_x, Range rows,
+                                   at::Tensor& grad_wte, Write write) const {
+  if (!in_pieces(grad_x.size(1), {&grad_x, &grad_wte}))
+    return AtenOps::embed_part_backward(tokens, grad_x, rows, grad_wte, write);
   const fused::EmbedBackward op{.dtype = from_aten(grad_x.scalar_type()),
                                 .grad_dtype = from_aten(grad_wte.scalar_type()),
-                                .batch = grad_x.size(0),
-                                .length = grad_x.size(1),
-                                .width = grad_x.size(2),
-                                .vocab = grad_wte.size(0),
-                                .context = grad_wpe.size(0),
+                                .rows = grad_x.size(0),
+                                .width = grad_x.size(1),
+                                .first = rows.begin,
+                                .vocab = rows.size(),
                                 .tokens = tokens.const_data_ptr<std::int64_t>(),
                                 .grad_x = grad_x.const_data_ptr(),
                                 .grad_wte = grad_wte.mutable_data_ptr(),
-                                .grad_wpe = grad_wpe.mutable_data_ptr(),
-                                .accumulate_wte = wte == Write::accumulate,
-                                .accumulate_wpe = wpe == Write::accumulate};
-  fused::embed_backward(
-      op, stream_scratch(fused::embed_backward_scratch_bytes(op.batch * op.length, op.vocab)), stream());
+                                .accumulate = write == Write::accumulate};
+  fused::embed_backward(op, stream_scratch(fused::embed_backward_scratch_bytes(op.rows, op.vocab)), stream());
+}
+
+void FusedOps::positions_backward(const at::Tensor& grad_x, Range run, std::int64_t length,
+                                  at::Tensor& grad_wpe, Write write) const {
+  if (!in_pieces(grad_x.size(1), {&grad_x, &grad_wpe}))
+    return AtenOps::positions_backward(grad_x, run, length, grad_wpe, write);
+  fused::positions_backward({.dtype = from_aten(grad_x.scalar_type()),
+                             .grad_dtype = from_aten(grad_wpe.scalar_type()),
+                             .rows = grad_x.size(0),
+                             .width = grad_x.size(1),
+                             .first = run.begin,
+                             .length = length,
+                             .context = grad_wpe.size(0),
+                             .grad_x = grad_x.const_data_ptr(),
+                             .grad_wpe = grad_wpe.mutable_data_ptr(),
+                             .accumulate = write == Write::accumulate},
+                            stream());
+}
+
+void FusedOps::add_sum(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& sum,
+                       at::Tensor& y) const {
+  if (!in_pieces(x.size(1), {&x, &bias, &sum, &y})) return AtenOps::add_sum(x, bias, sum, y);
+  fused::add_sum({from_aten(x.scalar_type()), x.size(0), x.size(1), x.const_data_ptr(), bias.const_data_ptr(),
+                  sum.const_data_ptr(), y.mutable_data_ptr()},
+                 stream());
 }
 
 // Row-major y [N, out] = x [N, in] w^T is column-major y [out, N] = w^T x with w [in, out], x [in, N].
@@ -229,6 +267,34 @@ void FusedOps::cross_entropy(at::Tensor& logits, const at::Tensor& targets, std:
                                .loss_sum = loss_sum.mutable_data_ptr<double>(),
                                .tokens = tokens.mutable_data_ptr<double>()};
   fused::cross_entropy(op, stream_scratch(fused::cross_entropy_scratch_bytes()), stream_counters(), stream());
+}
+
+void FusedOps::softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const {
+  if (!in_pieces(logits.size(1), {&logits})) return AtenOps::softmax_part(logits, columns, statistics);
+  fused::softmax_part({from_aten(logits.scalar_type()), logits.size(0), columns, logits.size(1),
+                       logits.const_data_ptr(), statistics.mutable_data_ptr<float>()},
+                      stream());
+}
+
+void FusedOps::softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
+                                const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
+                                at::Tensor& tokens) const {
+  if (!in_pieces(logits.size(1), {&logits}))
+    return AtenOps::softmax_gradient(logits, targets, columns, statistics, scale, loss_sum, tokens);
+  const fused::SoftmaxGradient op{.dtype = from_aten(logits.scalar_type()),
+                                  .rows = logits.size(0),
+                                  .first = columns.begin,
+                                  .columns = columns.size(),
+                                  .padded = logits.size(1),
+                                  .ranks = statistics.size(0),
+                                  .logits = logits.mutable_data_ptr(),
+                                  .targets = targets.const_data_ptr<std::int64_t>(),
+                                  .statistics = floats(statistics),
+                                  .scale = scale.defined() ? floats(scale) : nullptr,
+                                  .loss_sum = loss_sum.mutable_data_ptr<double>(),
+                                  .tokens = tokens.mutable_data_ptr<double>()};
+  fused::softmax_gradient(op, stream_scratch(fused::cross_entropy_scratch_bytes()), stream_counters(),
+                          stream());
 }
 
 std::unique_ptr<const Ops> make_cuda_ops(OpsBackend backend, bool cudnn_attention) {

@@ -44,6 +44,17 @@ class FusedOps final : public CudnnOps {
                           const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override;
   void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                      const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override;
+  void embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range rows, at::Tensor& x) const override;
+  void embed_part_backward(const at::Tensor& tokens, const at::Tensor& grad_x, Range rows,
+                           at::Tensor& grad_wte, Write write) const override;
+  void positions_backward(const at::Tensor& grad_x, Range run, std::int64_t length, at::Tensor& grad_wpe,
+                          Write write) const override;
+  void add_sum(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& sum,
+               at::Tensor& y) const override;
+  void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const override;
+  void softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
+                        const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
+                        at::Tensor& tokens) const override;
 
  private:
   mutable fused::Attention attention_;

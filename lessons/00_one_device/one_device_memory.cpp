@@ -72,7 +72,12 @@ PartSaved& TensorOrder::Part::saved(int unit) {
 TensorOrder::TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order)
     : whole_(whole) {
   for (int rank = 0; rank < order.tensor_ranks; ++rank) parts_.emplace_back(context, order, rank);
-  split_ = parts_[0].gpt.sizes().split();
+  const PartSizes& s = parts_[0].gpt.sizes();
+  split_ = s.split();
+  total_ = context.ledger.zeros(Purpose::workspace, "total_of_parts", {s.N, s.d}, DType::f32);
+  if (split_)
+    total_of_whole_ = context.ledger.zeros(Purpose::workspace, "total_of_whole",
+                                           {parts_[0].layout.arena_size(Segment::whole).value()}, DType::f32);
 }
 
 // head_matrix() finds wte's matrix at the beginning of unit 0's vector, so that a vector of the matrix alone

@@ -45,13 +45,18 @@ const at::Tensor& TensorOrder::all(at::Tensor PartBuffers::*gathered, const at::
 }
 
 // [anchor: summands-in-rank-order]
-// ((p0 + p1) + p2) + ..., in fp32, rounded once: what a reduce_scatter or an all_reduce over ranks does.
+// ((p0 + p1) + p2) + ..., in fp32: what a reduce_scatter or an all_reduce over ranks does, and rounds once.
+template <class Summand>
+void TensorOrder::add_in_rank_order(at::Tensor& total, const Summand& summand) {
+  total.copy_(summand(parts_.front()));
+  for (std::size_t i = 1; i < parts_.size(); ++i) total.add_(summand(parts_[i]));
+}
+
 void TensorOrder::add_partials() {
-  at::Tensor sum = parts_[0].buffers.partial.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
-  for (std::size_t i = 1; i < parts_.size(); ++i) sum.add_(parts_[i].buffers.partial);
+  add_in_rank_order(total_, [](Part& part) { return part.buffers.partial; });
   for (Part& part : parts_) {
     const Range tokens = part.gpt.sizes().tokens;
-    part.buffers.sum.copy_(sum.narrow(0, tokens.begin, tokens.size()));
+    part.buffers.sum.copy_(total_.narrow(0, tokens.begin, tokens.size()));
   }
 }
 
@@ -201,9 +206,8 @@ void TensorOrder::backward_half(int unit, Half half, Write write) {
 void TensorOrder::add_replicated() {
   if (!split_) return;
   const auto replicated = [](Part& part) { return whole_segments(part.layout, part.grads_arena); };
-  at::Tensor sum = replicated(parts_[0]).to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
-  for (std::size_t i = 1; i < parts_.size(); ++i) sum.add_(replicated(parts_[i]));
-  replicated(parts_[0]).copy_(sum);
+  add_in_rank_order(total_of_whole_, replicated);
+  replicated(parts_.front()).copy_(total_of_whole_);
 }
 
 void TensorOrder::put_together(std::span<const UnitTensors> grads, at::Tensor& sums) {

@@ -47,6 +47,8 @@ class TensorOrder {
   template <class Rows>
   void gather(at::Tensor PartBuffers::*into, const Rows& rows);
   [[nodiscard]] const at::Tensor& all(at::Tensor PartBuffers::*gathered, const at::Tensor& own);
+  template <class Summand>
+  void add_in_rank_order(at::Tensor& total, const Summand& summand);
   void add_partials();
   void forward(const Batch& batch);
   void forward_half(int unit, Half half);
@@ -59,6 +61,9 @@ class TensorOrder {
 
   ParamLayout whole_;
   bool split_ = false;
+  at::Tensor total_;  // [N, d] fp32: the sum of all parts' summands
+  at::Tensor
+      total_of_whole_;  // of the gradients that every part has, fp32; undefined where all have seen all tokens
   std::deque<Part> parts_;  // by tensor rank
 };
 

@@ -168,9 +168,48 @@ void embeddings(const std::filesystem::path& folder, DType t, std::int64_t lengt
     Case c(folder, fmt::format("embed_backward{} {}", accumulate ? " added" : "", shape));
     void* wte = c.note("grad_wte", t, kVocab * d, c.input(t, kVocab * d));
     void* wpe = c.note("grad_wpe", t, length * d, c.input(t, length * d));
-    fused::embed_backward({t, t, kBatch, length, d, kVocab, length, c.tokens(n, kVocab), c.input(t, n * d),
-                           wte, wpe, accumulate, accumulate},
+    const std::int64_t* tokens = c.tokens(n, kVocab);
+    const void* grad_x = c.input(t, n * d);
+    fused::embed_backward({t, t, n, d, 0, kVocab, tokens, grad_x, wte, accumulate},
                           c.bytes(fused::embed_backward_scratch_bytes(n, kVocab), 0), nullptr);
+    fused::positions_backward({t, t, n, d, 0, length, length, grad_x, wpe, accumulate}, nullptr);
+    c.write();
+  }
+}
+
+// The second of two tensor ranks: rows 192 and on of the vocabulary, tokens 100 and on of the micro-batch.
+void parts(const std::filesystem::path& folder, DType t, std::int64_t length, std::int64_t d) {
+  constexpr std::int64_t kFirst = 192, kRows = 320, kBegin = 100;
+  const std::int64_t n = 2 * length;
+  Case c(folder, fmt::format("embed_part {} 2x{}x{}", name_of(t), length, d));
+  const std::int64_t* tokens = c.tokens(n, kFirst + kRows);
+  const void* rows = c.input(t, n * d);
+  fused::embed_part({t, n, d, kFirst, kRows, tokens, c.input(t, kRows * d), c.output("x", t, n * d)},
+                    nullptr);
+  fused::embed_backward({t, t, n, d, kFirst, kRows, tokens, rows, c.output("grad_wte", t, kRows * d), false},
+                        c.bytes(fused::embed_backward_scratch_bytes(n, kRows), 0), nullptr);
+  fused::positions_backward(
+      {t, t, n - kBegin, d, kBegin, length, length, rows, c.output("grad_wpe", t, length * d), false},
+      nullptr);
+  fused::add_sum({t, n, d, rows, c.input(t, d), c.input(t, n * d), c.output("y", t, n * d)}, nullptr);
+  c.write();
+}
+
+void losses_of_parts(const std::filesystem::path& folder, DType t, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t padded = (columns + 63) / 64 * 64;
+  for (const bool gradient : {false, true}) {
+    Case c(folder,
+           fmt::format("softmax_part{} {} {}x{}", gradient ? "" : " loss", name_of(t), rows, columns));
+    void* logits = c.input(t, rows * padded);
+    float* statistics = c.sums("statistics", 2 * rows);
+    auto* totals = c.copy(std::vector<double>{0, 0});
+    c.note("totals", DType::f64, 2, totals);
+    if (gradient) c.note("grad", t, rows * padded, logits);
+    fused::softmax_part({t, rows, columns, padded, logits, statistics}, nullptr);
+    fused::softmax_gradient({t, rows, columns, columns, padded, 1, logits, c.tokens(rows, 2 * columns),
+                             statistics, gradient ? c.floats(1) : nullptr, totals, totals + 1},
+                            c.bytes(fused::cross_entropy_scratch_bytes(), 0),
+                            static_cast<unsigned*>(c.bytes(4096, 0)), nullptr);
     c.write();
   }
 }
@@ -232,8 +271,10 @@ int run(const std::filesystem::path& folder) {
         columns(folder, t, rows, d);
       }
       embeddings(folder, t, 257, d);
+      parts(folder, t, 257, d);
     }
     for (const std::int64_t vocab : {500, 50257, 120000}) losses(folder, t, 131, vocab);
+    for (const std::int64_t columns : {500, 25152}) losses_of_parts(folder, t, 131, columns);
     for (const std::int64_t n : {1037, 1000003}) updates(folder, t, n);
   }
   cudaDeviceProp gpu{};

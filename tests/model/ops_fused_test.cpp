@@ -264,6 +264,93 @@ TEST_F(FusedOpsTest, EmbeddingBothWays) {
   }
 }
 
+// Runs of tokens that begin and end anywhere, a vocabulary whose first rows are another rank's.
+TEST_F(FusedOpsTest, EmbeddingOfATensorRank) {
+  constexpr std::int64_t kBatch = 3, kLength = 101, kContext = 110, kTokens = kBatch * kLength;
+  for (const at::ScalarType type : kTypes) {
+    for (const std::int64_t d : kWidths) {
+      SCOPED_TRACE(label(type, kTokens, d));
+      at::Tensor tokens = at::randint(384, {kBatch, kLength}, test::on_gpu(at::kLong));
+      tokens.select(0, 1).fill_(5);  // most of them another rank's
+      tokens.select(0, 2).fill_(200);
+      const Range rows{128, 320};
+      const at::Tensor wte = random({rows.size(), d}, type), grad = random({kTokens, d}, type);
+      at::Tensor x = poison({kTokens, d}, type), want = poison({kTokens, d}, type);
+      fused_->embed_part(tokens, wte, rows, x);
+      reference_->embed_part(tokens, wte, rows, want);
+      EXPECT_TRUE(at::equal(x, want));
+      for (const Write write : {Write::overwrite, Write::accumulate}) {
+        const at::Tensor te = random({rows.size(), d}, type), pe = random({kContext, d}, type);
+        at::Tensor got = te.clone(), want_te = f32(te);
+        fused_->embed_part_backward(tokens, grad, rows, got, write);
+        reference_->embed_part_backward(tokens, f32(grad), rows, want_te, write);
+        const double tolerance = d % 8 == 0 ? rounding(type) : 8 * rounding(type);
+        EXPECT_LE(relative_error(got, want_te), tolerance);
+        for (const Range run : {Range{0, kTokens}, Range{60, 202}, Range{101, 110}, Range{200, kTokens}}) {
+          at::Tensor got_pe = pe.clone(), want_pe = f32(pe);
+          const at::Tensor of_run = grad.narrow(0, run.begin, run.size()).contiguous();
+          fused_->positions_backward(of_run, run, kLength, got_pe, write);
+          reference_->positions_backward(f32(of_run), run, kLength, want_pe, write);
+          EXPECT_LE(relative_error(got_pe, want_pe), tolerance);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(FusedOpsTest, ASumBehindItsBias) {
+  for_each_shape([&](at::ScalarType type, std::int64_t n, std::int64_t d) {
+    const at::Tensor x = random({n, d}, type), bias = random({d}, type), sum = random({n, d}, type);
+    at::Tensor y = poison({n, d}, type), want = poison({n, d}, at::kFloat);
+    fused_->add_sum(x, bias, sum, y);
+    reference_->add_sum(f32(x), f32(bias), f32(sum), want);
+    EXPECT_LE(relative_error(y, want), d % 8 == 0 ? rounding(type) : 2 * rounding(type));
+  });
+}
+
+// Three ranks, the last one with a single column that counts; logits whose maxima are far apart.
+TEST_F(FusedOpsTest, SoftmaxOfTensorRanks) {
+  constexpr std::int64_t kRanks = 3;
+  for (const at::ScalarType type : kTypes) {
+    for (const std::int64_t n : {7, 1037}) {
+      for (const std::int64_t v : {64, 4160, 25152}) {
+        SCOPED_TRACE(label(type, n, v));
+        const std::int64_t vocab = 2 * v + 1;
+        const at::Tensor logits = (random({n, kRanks * v}, type) - 0.5) * 20,
+                         targets = at::randint(-1, vocab, {n}, test::on_gpu(at::kLong)),
+                         scale = scalar(0.125, at::kFloat);
+        at::Tensor whole = f32(logits).clone(), loss = scalar(0, at::kDouble),
+                   counted = scalar(0, at::kDouble);
+        reference_->cross_entropy(whole, targets, vocab, scale, loss, counted);
+        const at::Tensor statistics = poison({kRanks, n, 2}, at::kFloat);
+        const auto part_of = [&](const at::Tensor& of, std::int64_t rank) {
+          return of.narrow(1, rank * v, v).contiguous();
+        };
+        const auto columns = [&](std::int64_t rank) {
+          return Range{rank * v, std::min(vocab, (rank + 1) * v)};
+        };
+        for (std::int64_t rank = 0; rank < kRanks; ++rank) {
+          at::Tensor mine = statistics.select(0, rank);
+          fused_->softmax_part(part_of(logits, rank), columns(rank).size(), mine);
+        }
+        for (const bool gradient : {false, true}) {
+          at::Tensor got_loss = scalar(0, at::kDouble), got_counted = scalar(0, at::kDouble);
+          for (std::int64_t rank = 0; rank < kRanks; ++rank) {
+            at::Tensor piece = part_of(logits, rank);
+            fused_->softmax_gradient(piece, targets, columns(rank), statistics,
+                                     gradient ? scale : at::Tensor(), got_loss, got_counted);
+            if (!gradient) continue;
+            const double difference = (f32(piece) - part_of(whole, rank)).abs().max().item<double>();
+            EXPECT_LE(difference, rounding(type) * whole.abs().max().item<double>());
+          }
+          EXPECT_NEAR(got_loss.item<double>(), loss.item<double>(), 1e-5 * loss.item<double>());
+          EXPECT_EQ(got_counted.item<double>(), counted.item<double>());
+        }
+      }
+    }
+  }
+}
+
 TEST_F(FusedOpsTest, ProductsWithMoreThanAProduct) {
   struct Shape {
     std::int64_t rows, in, out;

@@ -29,6 +29,7 @@ int gpu_of(const Launch& launch, bool share) { return gpu_of(launch, visible_gpu
 
 void set_nccl_environment() {
   ::setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
+  ::setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
 }
 

@@ -7,121 +7,24 @@
 #include <cmath>
 
 #include "common/model/fused/kernels.h"
-#include "common/model/fused/vector.cuh"
+#include "common/model/fused/softmax.cuh"
 
 namespace sc::fused {
 namespace {
 
-constexpr int kMaxBlocks = 1024;
 constexpr int kMaxThreads = 512;  // leaves a thread 128 registers,
 constexpr int kMaxPieces = 14;    // of which fourteen times four hold logits
 constexpr int kThreadsTwice = 512;
-constexpr float kLog2E = 1.4426950408889634F;
-
-struct Partial {
-  double loss, tokens;
-};
 
 template <class T>
 struct Arguments {
   T* logits;
   const std::int64_t* targets;
   const float* scale;
-  Partial* partial;  // [blocks]
-  unsigned* counter;
-  double *loss_sum, *tokens;
+  LossTotals totals;
   std::int64_t rows;
   int vocab, padded;
 };
-
-// The sum of exp(x - highest) over some elements; both -infinity and 0 for none.
-struct SoftmaxSum {
-  float highest, sum;
-};
-
-// 2^x to 22 bits, in one instruction; 0 below 2^-126.
-__device__ inline float exp2_of(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ inline float exp_of(float x) { return exp2_of(x * kLog2E); }
-
-__device__ inline SoftmaxSum operator+(SoftmaxSum a, SoftmaxSum b) {
-  const float highest = fmaxf(a.highest, b.highest);
-  if (highest == -INFINITY) return {highest, a.sum + b.sum};
-  return {highest, a.sum * exp_of(a.highest - highest) + b.sum * exp_of(b.highest - highest)};
-}
-
-__device__ inline SoftmaxSum warp_total(SoftmaxSum v) {
-#pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    v = v + SoftmaxSum{__shfl_xor_sync(~0U, v.highest, offset), __shfl_xor_sync(~0U, v.sum, offset)};
-  }
-  return v;
-}
-
-// Over the block, the same in all threads. `shared` alternates from row to row, so that one barrier is
-// enough.
-__device__ inline SoftmaxSum block_total(SoftmaxSum v, SoftmaxSum (&shared)[kWarp]) {
-  v = warp_total(v);
-  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = v;
-  __syncthreads();
-  const int lane = threadIdx.x % kWarp;
-  return warp_total(lane < static_cast<int>(blockDim.x / kWarp) ? shared[lane] : SoftmaxSum{-INFINITY, 0});
-}
-
-// Eight logits from column `begin` on; padding is -infinity.
-template <class T>
-__device__ inline void masked(const Packed<T>& packed, int begin, int vocab, float (&x)[kVec]) {
-  packed.unpack(x);
-  if (begin + kVec <= vocab) return;
-#pragma unroll
-  for (int i = 0; i < kVec; ++i) {
-    if (begin + i >= vocab) x[i] = -INFINITY;
-  }
-}
-
-__device__ inline float highest_of(const float (&x)[kVec], float highest) {
-#pragma unroll
-  for (int i = 0; i < kVec; ++i) highest = fmaxf(highest, x[i]);
-  return highest;
-}
-
-// Adds exp(x - s.highest) of eight logits. Nothing but padding so far: 0 stands for the maximum; a NaN stays
-// one.
-__device__ inline void add_exps(const float (&x)[kVec], SoftmaxSum& s) {
-  const float base = s.highest == -INFINITY ? 0.0F : s.highest;
-#pragma unroll
-  for (int i = 0; i < kVec; ++i) s.sum += exp_of(x[i] - base);
-}
-
-// (softmax - onehot) * scale of eight logits, in place.
-__device__ inline void gradient(float (&x)[kVec], int begin, int target, SoftmaxSum total, float inverse,
-                                float scale) {
-#pragma unroll
-  for (int i = 0; i < kVec; ++i) {
-    float p = exp_of(x[i] - total.highest) * inverse;
-    if (begin + i == target) p -= 1.0F;
-    x[i] = p * scale;
-  }
-}
-
-// The block's rows are summed by its first thread, the blocks by the last one to finish, in order.
-template <class T>
-__device__ void add_losses(const Arguments<T>& a, Partial mine) {
-  if (threadIdx.x != 0) return;
-  a.partial[blockIdx.x] = mine;
-  if (!last_block(a.counter)) return;
-  double loss = 0, tokens = 0;
-  for (unsigned b = 0; b < gridDim.x; ++b) {
-    const volatile Partial& p = a.partial[b];
-    loss += p.loss;
-    tokens += p.tokens;
-  }
-  *a.loss_sum += loss;
-  *a.tokens += tokens;
-}
 
 __device__ inline __nv_bfloat162 higher(__nv_bfloat162 a, __nv_bfloat162 b) { return __hmax2_nan(a, b); }
 __device__ inline __half2 higher(__half2 a, __half2 b) { return __hmax2_nan(a, b); }
@@ -195,7 +98,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(Arguments<T>
     commit_copies();
   };
   const float scale = kGradient ? *a.scale : 0.0F;
-  Partial mine{};
+  Loss mine{};
   std::int64_t row = blockIdx.x;
   fetch(row, 0);
   fetch(row + gridDim.x, 1);
@@ -230,7 +133,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(Arguments<T>
       });
     }
   }
-  add_losses(a, mine);
+  a.totals.add(mine);
 }
 
 // Any dtype and width: the row is read twice.
@@ -239,7 +142,7 @@ __global__ void __launch_bounds__(kThreadsTwice) cross_entropy_twice_kernel(Argu
   __shared__ SoftmaxSum warps[2][kWarp];
   const int step = static_cast<int>(blockDim.x) * kVec, first = static_cast<int>(threadIdx.x) * kVec;
   const float scale = kGradient ? *a.scale : 0.0F;
-  Partial mine{};
+  Loss mine{};
   int parity = 0;
   for (std::int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, parity ^= 1) {
     T* logits = a.logits + row * a.padded;
@@ -271,7 +174,7 @@ __global__ void __launch_bounds__(kThreadsTwice) cross_entropy_twice_kernel(Argu
       }
     }
   }
-  add_losses(a, mine);
+  a.totals.add(mine);
 }
 
 template <class T>
@@ -282,7 +185,7 @@ void launch(void (*kernel)(Arguments<T>), int threads, std::size_t bytes, const 
   int each = 0;
   SC_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, bytes));
   const std::int64_t resident =
-      std::min<std::int64_t>(kMaxBlocks, static_cast<std::int64_t>(each) * multiprocessors());
+      std::min<std::int64_t>(kMaxLossBlocks, static_cast<std::int64_t>(each) * multiprocessors());
   const auto blocks = static_cast<unsigned>(std::clamp<std::int64_t>(a.rows, 1, resident));
   kernel<<<blocks, threads, bytes, stream>>>(a);
   SC_CHECK(cudaGetLastError());
@@ -316,17 +219,16 @@ void run(const Arguments<T>& a, cudaStream_t stream) {
 
 }  // namespace
 
-std::int64_t cross_entropy_scratch_bytes() { return static_cast<std::int64_t>(sizeof(Partial)) * kMaxBlocks; }
+std::int64_t cross_entropy_scratch_bytes() {
+  return static_cast<std::int64_t>(sizeof(Loss)) * kMaxLossBlocks;
+}
 
 void cross_entropy(const CrossEntropy& op, void* scratch, unsigned* counters, cudaStream_t stream) {
   with_type(op.dtype, [&]<class T>(T*) {
     const Arguments<T> a{static_cast<T*>(op.logits),
                          op.targets,
                          op.scale,
-                         static_cast<Partial*>(scratch),
-                         counters,
-                         op.loss_sum,
-                         op.tokens,
+                         {static_cast<Loss*>(scratch), counters, op.loss_sum, op.tokens},
                          op.rows,
                          static_cast<int>(op.vocab),
                          static_cast<int>(op.padded)};

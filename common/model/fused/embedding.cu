@@ -29,11 +29,25 @@ __global__ void __launch_bounds__(kThreads)
   store(x + row * width + column, token);
 }
 
+template <class T>
+__global__ void __launch_bounds__(kThreads) embed_part_kernel(EmbedPart op) {
+  const std::int64_t pieces = op.width / kVec;
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= op.rows * pieces) return;
+  const std::int64_t row = i / pieces, column = i % pieces * kVec, token = op.tokens[row] - op.first;
+  float value[kVec] = {};
+  if (0 <= token && token < op.vocab) load(static_cast<const T*>(op.wte) + token * op.width + column, value);
+  store(static_cast<T*>(op.x) + row * op.width + column, value);
+}
+
+// Tokens of other ranks' rows are last: their key is `vocab`.
 __global__ void __launch_bounds__(kThreads)
-    keys_kernel(const std::int64_t* tokens, std::uint32_t* keys, std::uint32_t* rows, std::int64_t n) {
+    keys_kernel(const std::int64_t* tokens, std::int64_t first, std::int64_t vocab, std::uint32_t* keys,
+                std::uint32_t* rows, std::int64_t n) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= n) return;
-  keys[i] = static_cast<std::uint32_t>(tokens[i]);
+  const std::int64_t token = tokens[i] - first;
+  keys[i] = static_cast<std::uint32_t>(0 <= token && token < vocab ? token : vocab);
   rows[i] = static_cast<std::uint32_t>(i);
 }
 
@@ -90,10 +104,11 @@ __device__ inline bool is_long(const std::uint32_t* keys, std::int64_t first, st
 // The block at the first position of a short run sums it.
 template <class T, class G>
 __global__ void short_runs_kernel(const std::uint32_t* keys, const std::uint32_t* rows, const T* grad_x,
-                                  G* grad_wte, std::int64_t n, std::int64_t width, bool accumulate) {
+                                  G* grad_wte, std::int64_t n, std::int64_t vocab, std::int64_t width,
+                                  bool accumulate) {
   const std::int64_t first = blockIdx.x;
   const std::uint32_t key = keys[first];
-  if ((first > 0 && keys[first - 1] == key) || is_long(keys, first, n)) return;
+  if (key == vocab || (first > 0 && keys[first - 1] == key) || is_long(keys, first, n)) return;
   std::int64_t end = first + 1;
   while (end < n && keys[end] == key) ++end;
   sum_run(rows, first, end, grad_x, grad_wte + key * width, width, accumulate);
@@ -103,10 +118,10 @@ __global__ void short_runs_kernel(const std::uint32_t* keys, const std::uint32_t
 template <class T, class G>
 __global__ void __launch_bounds__(kThreadsOfLong)
     long_runs_kernel(const std::uint32_t* keys, const std::uint32_t* rows, const T* grad_x, G* grad_wte,
-                     std::int64_t n, std::int64_t width, bool accumulate) {
+                     std::int64_t n, std::int64_t vocab, std::int64_t width, bool accumulate) {
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kLong;
   const std::uint32_t key = keys[at];
-  if (at > 0 && keys[at - kLong] == key) return;
+  if (key == vocab || (at > 0 && keys[at - kLong] == key)) return;
   const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
   const int threads = static_cast<int>(blockDim.x * blockDim.y);
   const std::int64_t before = at - 1 - thread;
@@ -119,28 +134,29 @@ __global__ void __launch_bounds__(kThreadsOfLong)
   sum_run(rows, first, end, grad_x, grad_wte + key * width, width, accumulate);
 }
 
-// Position `t` of all rows of the batch; positions that the sequence does not reach become zero or stay.
+// A position's tokens; positions that have none become zero or stay.
 template <class T, class G>
-__global__ void __launch_bounds__(kThreads)
-    positions_kernel(const T* grad_x, G* grad_wpe, std::int64_t batch, std::int64_t length,
-                     std::int64_t width, std::int64_t context, bool accumulate) {
+__global__ void __launch_bounds__(kThreads) positions_kernel(PositionsBackward op) {
   const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kVec;
-  if (i >= context * width) return;
+  if (i >= op.context * op.width) return;
+  const std::int64_t position = i / op.width, column = i % op.width, begin = op.first % op.length;
+  const std::int64_t first = position - begin + (position < begin ? op.length : 0);  // of the run's rows
   float sum[kVec] = {};
-  if (i < length * width) {
+  if (position < op.length) {
 #pragma unroll 4
-    for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t row = first; row < op.rows; row += op.length) {
       float value[kVec];
-      load(grad_x + b * length * width + i, value);
+      load(static_cast<const T*>(op.grad_x) + row * op.width + column, value);
 #pragma unroll
       for (int k = 0; k < kVec; ++k) sum[k] += value[k];
     }
   }
-  add_to(grad_wpe + i, sum, accumulate);
+  add_to(static_cast<G*>(op.grad_wpe) + i, sum, op.accumulate);
 }
 
+// Of keys 0 to vocab.
 int key_bits(std::int64_t vocab) {
-  return std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(vocab - 1))));
+  return std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(vocab))));
 }
 
 // Where the sort keeps what: keys and rows before and after it, then CUB's own.
@@ -162,36 +178,32 @@ struct SortScratch {
 
 template <class T, class G>
 void run(const EmbedBackward& op, void* scratch, cudaStream_t stream) {
-  const std::int64_t n = op.batch * op.length;
+  const std::int64_t n = op.rows;
   SortScratch sort(n, op.vocab);
   std::uint32_t *keys = SortScratch::at(scratch, 0), *rows = SortScratch::at(scratch, sort.array),
                 *sorted_keys = SortScratch::at(scratch, 2 * sort.array),
                 *sorted_rows = SortScratch::at(scratch, 3 * sort.array);
   auto* grad_wte = static_cast<G*>(op.grad_wte);
   const auto* grad_x = static_cast<const T*>(op.grad_x);
-  keys_kernel<<<static_cast<unsigned>(ceil_div(n, kThreads)), kThreads, 0, stream>>>(op.tokens, keys, rows,
-                                                                                     n);
+  keys_kernel<<<static_cast<unsigned>(ceil_div(n, kThreads)), kThreads, 0, stream>>>(op.tokens, op.first,
+                                                                                     op.vocab, keys, rows, n);
   SC_CHECK(cudaGetLastError());
   SC_CHECK(cub::DeviceRadixSort::SortPairs(
       SortScratch::at(scratch, 4 * sort.array), sort.cub_bytes, static_cast<const std::uint32_t*>(keys),
       sorted_keys, static_cast<const std::uint32_t*>(rows), sorted_rows, n, 0, key_bits(op.vocab), stream));
-  if (!op.accumulate_wte) {
+  if (!op.accumulate) {
     SC_CHECK(cudaMemsetAsync(grad_wte, 0, static_cast<std::size_t>(op.vocab * op.width) * sizeof(G), stream));
   }
   const auto columns = static_cast<unsigned>(std::min<std::int64_t>(kThreads, op.width / kVec));
   const auto sum_runs = [&](auto kernel, std::int64_t blocks, int threads) {
     const dim3 block(columns, std::max(1U, threads / columns));
     const std::size_t bytes = std::size_t{block.x} * block.y * kVec * sizeof(float);
-    kernel<<<static_cast<unsigned>(blocks), block, bytes, stream>>>(sorted_keys, sorted_rows, grad_x,
-                                                                    grad_wte, n, op.width, op.accumulate_wte);
+    kernel<<<static_cast<unsigned>(blocks), block, bytes, stream>>>(
+        sorted_keys, sorted_rows, grad_x, grad_wte, n, op.vocab, op.width, op.accumulate);
     SC_CHECK(cudaGetLastError());
   };
   sum_runs(short_runs_kernel<T, G>, n, kThreads);
   sum_runs(long_runs_kernel<T, G>, ceil_div(n, kLong), kThreadsOfLong);
-  positions_kernel<T, G>
-      <<<static_cast<unsigned>(ceil_div(op.context * op.width, kThreads * kVec)), kThreads, 0, stream>>>(
-          grad_x, static_cast<G*>(op.grad_wpe), op.batch, op.length, op.width, op.context, op.accumulate_wpe);
-  SC_CHECK(cudaGetLastError());
 }
 
 }  // namespace
@@ -206,6 +218,12 @@ void embed(const Embed& op, cudaStream_t stream) {
   SC_CHECK(cudaGetLastError());
 }
 
+void embed_part(const EmbedPart& op, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(ceil_div(op.rows * op.width / kVec, kThreads));
+  with_type(op.dtype, [&]<class T>(T*) { embed_part_kernel<T><<<blocks, kThreads, 0, stream>>>(op); });
+  SC_CHECK(cudaGetLastError());
+}
+
 std::int64_t embed_backward_scratch_bytes(std::int64_t tokens, std::int64_t vocab) {
   return SortScratch(tokens, vocab).total();
 }
@@ -214,6 +232,15 @@ void embed_backward(const EmbedBackward& op, void* scratch, cudaStream_t stream)
   with_type(op.dtype, [&]<class T>(T*) {
     op.grad_dtype == op.dtype ? run<T, T>(op, scratch, stream) : run<T, float>(op, scratch, stream);
   });
+}
+
+void positions_backward(const PositionsBackward& op, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(ceil_div(op.context * op.width, kThreads * kVec));
+  with_type(op.dtype, [&]<class T>(T*) {
+    const auto kernel = op.grad_dtype == op.dtype ? positions_kernel<T, T> : positions_kernel<T, float>;
+    kernel<<<blocks, kThreads, 0, stream>>>(op);
+  });
+  SC_CHECK(cudaGetLastError());
 }
 
 }  // namespace sc::fused

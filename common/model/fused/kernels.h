@@ -89,6 +89,36 @@ struct CrossEntropy {
 std::int64_t cross_entropy_scratch_bytes();
 void cross_entropy(const CrossEntropy& op, void* scratch, unsigned* counters, cudaStream_t stream);
 
+/// As Ops::softmax_part: statistics [rows, 2] of the first `columns` of `padded` logits a row.
+struct SoftmaxPart {
+  DType dtype;
+  std::int64_t rows, columns, padded;
+  const void* logits;
+  float* statistics;
+};
+void softmax_part(const SoftmaxPart& op, cudaStream_t stream);
+
+/// As Ops::softmax_gradient: columns [first, first + columns) of the vocabulary, statistics [ranks, rows, 2]. `scale` null: loss
+/// only, and logits stay. Scratch: cross_entropy_scratch_bytes().
+struct SoftmaxGradient {
+  DType dtype;
+  std::int64_t rows, first, columns, padded, ranks;
+  void* logits;
+  const std::int64_t* targets;
+  const float *statistics, *scale;
+  double *loss_sum, *tokens;
+};
+void softmax_gradient(const SoftmaxGradient& op, void* scratch, unsigned* counters, cudaStream_t stream);
+
+/// y [rows, width] = (x + bias) + sum, rounded once.
+struct AddSum {
+  DType dtype;
+  std::int64_t rows, width;
+  const void *x, *bias, *sum;
+  void* y;
+};
+void add_sum(const AddSum& op, cudaStream_t stream);
+
 /// x [batch, length, width] = wte[tokens] + wpe.
 struct Embed {
   DType dtype;
@@ -99,16 +129,37 @@ struct Embed {
 };
 void embed(const Embed& op, cudaStream_t stream);
 
-/// Rows of grad_x summed in fp32, in token order, then rounded once to grad_dtype.
+/// x [rows, width] = wte[tokens - first] where that is one of wte's `vocab` rows, else 0.
+struct EmbedPart {
+  DType dtype;
+  std::int64_t rows, width, first, vocab;
+  const std::int64_t* tokens;
+  const void* wte;
+  void* x;
+};
+void embed_part(const EmbedPart& op, cudaStream_t stream);
+
+/// Rows of grad_x summed in fp32, in token order, then rounded once to grad_dtype. Tokens other than [first, first + vocab) are
+/// nobody's here.
 struct EmbedBackward {
   DType dtype, grad_dtype;
-  std::int64_t batch, length, width, vocab, context;  // rows of grad_wte and of grad_wpe
+  std::int64_t rows, width, first, vocab;  // vocab: rows of grad_wte
   const std::int64_t* tokens;
   const void* grad_x;
-  void *grad_wte, *grad_wpe;
-  bool accumulate_wte, accumulate_wpe;
+  void* grad_wte;
+  bool accumulate;
 };
-std::int64_t embed_backward_scratch_bytes(std::int64_t tokens, std::int64_t vocab);
+std::int64_t embed_backward_scratch_bytes(std::int64_t rows, std::int64_t vocab);
 void embed_backward(const EmbedBackward& op, void* scratch, cudaStream_t stream);
+
+/// The same for positions: grad_x has tokens [first, first + rows) of a micro-batch with `length` a row.
+struct PositionsBackward {
+  DType dtype, grad_dtype;
+  std::int64_t rows, width, first, length, context;  // context: rows of grad_wpe
+  const void* grad_x;
+  void* grad_wpe;
+  bool accumulate;
+};
+void positions_backward(const PositionsBackward& op, cudaStream_t stream);
 
 }  // namespace sc::fused
