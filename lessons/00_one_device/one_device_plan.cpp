@@ -88,7 +88,8 @@ void plan_parts(const RunShape& shape, const ReduceOrder& order, MemoryPlan& pla
   plan.add(Purpose::workspace, "part_sums", "8 x 4 t", Bytes(4 * size_of(DType::f64) * order.tensor_ranks));
   const ParamLayout first = layout_of_part(shape, order, 0);
   const PartSizes sizes(shape, first, order.tokens);
-  plan.add(Purpose::workspace, "total_of_parts", "4 B T d", bytes_of(Elements(sizes.N * sizes.d), DType::f32));
+  plan.add(Purpose::workspace, "total_of_parts", "4 B T d",
+           bytes_of(Elements(sizes.N * sizes.d), DType::f32));
   if (sizes.split())
     plan.add(Purpose::workspace, "total_of_whole", "parts",
              bytes_of(first.arena_size(Segment::whole), DType::f32));
