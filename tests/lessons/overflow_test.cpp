@@ -1,4 +1,4 @@
-// Lessons 02-06 where a gradient is not finite: no rank updates, whichever rank's slice it is in; a loss
+// Lessons 02-06 and 10 where a gradient is not finite: no rank updates, whichever rank's slice it is in; a loss
 // scale falls on all ranks alike and leaves no trace in the numbers.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
@@ -15,6 +15,7 @@
 #include "lessons/04_zero3/zero3.h"
 #include "lessons/05_offload/offload.h"
 #include "lessons/06_infinity/infinity.h"
+#include "lessons/10_tensor_parallel/tensor_parallel.h"
 #include "tests/support/fake_strategy.h"
 #include "tests/support/harness.h"
 
@@ -25,14 +26,13 @@ namespace {
 class OverflowingCommunicator : public ForwardingCommunicator {
  public:
   using ForwardingCommunicator::ForwardingCommunicator;
-  void overflow_next() { armed_ = true; }
+  void overflow_next(std::int64_t of_at_least = kOfABlock) { armed_ = true, of_at_least_ = of_at_least; }
   [[nodiscard]] bool armed() const { return armed_; }
 
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                std::optional<Rank> peer) override {
-    constexpr std::int64_t kOfABlock = 1000;  // smaller ones begin with padding on some ranks
     Ticket ticket = ForwardingCommunicator::issue(op, from, to, peer);
-    if (!armed_ || op.kind != CommKind::reduce_scatter || to.numel() < kOfABlock) return ticket;
+    if (!armed_ || op.kind != CommKind::reduce_scatter || to.numel() < of_at_least_) return ticket;
     armed_ = false;
     ticket.wait();
     to.select(0, 0).fill_(std::numeric_limits<double>::infinity());
@@ -40,7 +40,9 @@ class OverflowingCommunicator : public ForwardingCommunicator {
   }
 
  private:
+  static constexpr std::int64_t kOfABlock = 1000;  // smaller ones begin with padding on some ranks
   bool armed_ = false;
+  std::int64_t of_at_least_ = 0;
 };
 
 Workload sixteen_bits() {
@@ -68,7 +70,8 @@ class SteppedByHand {
   SteppedByHand(Communicator& comm, const Workload& w, bool scales_loss)
       : comm_(comm),
         shape_(test::shape_for(w, static_cast<int>(to_int(comm.size())),
-                               static_cast<int>(to_int(comm.rank())), CommBackend::local)),
+                               static_cast<int>(to_int(comm.rank())), CommBackend::local,
+                               typename S::Plans(default_options<S>()).division(comm.size()))),
         scalars_(test::step_scalars(1e-2, 0)),
         context_{shape_, comm_, ledger_, scalars_, *beside_.copies, beside_.timeline} {
     if (scales_loss) {
@@ -208,6 +211,32 @@ TYPED_TEST(Overflow, OfOneSliceSkipsTheStepOnAllRanksAndHalvesTheScale) {
     EXPECT_FALSE(scaled[3 * 2 + 1].empty());
     EXPECT_FALSE(scaled[3 * 3 + 2].empty());
   }
+}
+
+// Tensor ranks have one model and one micro-batch between them: what one rank's summand spoils, forward or backward, reaches all.
+TEST(OverflowOfTensorRanks, SkipsTheStepOnAllRanksAndHalvesTheScale) {
+  Workload w = sixteen_bits();
+  w.model.heads = 5;
+  w.model.vocab = 200;  // every rank has columns that count
+  w.batch = {.sequence = 12, .global = 4, .micro = 2};
+  on_worlds<TensorParallel>(w, true, [](SteppedByHand<TensorParallel>& lesson) {
+    EXPECT_FALSE(lesson.step(0));
+    const std::vector<at::Tensor> before = lesson.held();
+    const auto skips = [&](std::int64_t step, bool poisoned) {
+      EXPECT_EQ(lesson.loss_scale(), LossScale::kStart);
+      EXPECT_TRUE(lesson.step(step, poisoned));
+      EXPECT_TRUE(equal(lesson.held(), before));
+    };
+    static_assert(LossScale::kHysteresis == 2);
+    if (lesson.comm().rank() == Rank{1}) lesson.comm().overflow_next(1);
+    skips(1, false);
+    EXPECT_FALSE(lesson.comm().armed()) << "it has overflowed";
+    skips(2, lesson.comm().rank() == Rank{1});  // in its part of the logits' gradient alone
+    EXPECT_EQ(lesson.loss_scale(), LossScale::kStart / 2);
+    EXPECT_FALSE(lesson.step(3)) << "nothing of it is left in a buffer";
+    EXPECT_FALSE(equal(lesson.held(), before));
+    EXPECT_EQ(lesson.updates(), 2);
+  });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
 #include "lessons/07_pipeline/pipeline.h"
+#include "lessons/10_tensor_parallel/tensor_parallel.h"
 #include "tests/comm/mpi_test_main.h"
 #include "tests/comm/pmpi_counter.h"
 #include "tests/support/harness.h"
@@ -31,10 +32,10 @@ class RankOf {
 
   /// Every ticket of a step has been waited for when it ends: nothing is sent later.
   test::WireCount count_step(std::int64_t step) {
-    const std::vector<Batch> batches = test::made_up_step(shape_, step);
+    batches_ = test::made_up_step(shape_, step);
     comm_.barrier();  // whatever was before has been sent
     test::reset_wire_count();
-    lesson_.train_step(batches);
+    lesson_.train_step(batches_);
     return test::wire_count();
   }
   void after_step() { lesson_.after_step(0); }
@@ -49,6 +50,7 @@ class RankOf {
   test::Beside beside_;
   RunContext context_;
   S lesson_;
+  std::vector<Batch> batches_;  // of the last step: after_step may look at them
   Bytes predicted_;
 };
 
@@ -122,6 +124,23 @@ TEST(WireBytes, OfAPipelineAreThePlans) {
   for_each_precision([](const Workload& w) {
     for (const char* schedule : {"naive", "gpipe", "1f1b", "zb_h1"})
       expect_steps_send_what_is_planned<Pipeline>(w, {.schedule = schedule, .verify_replicas = 1});
+  });
+}
+
+// Ranks with one and two heads of five, a run of tokens that begins inside a row, a chunk that is shorter.
+TEST(WireBytes, OfTensorRanksAreThePlans) {
+  for_each_precision([](Workload w) {
+    w.model.heads = 5;
+    w.batch = {.sequence = 12, .global = 8, .micro = 2};
+    for (const TokenShare tokens : {TokenShare::split, TokenShare::whole}) {
+      for (const NormsForBackward gathered : {NormsForBackward::again, NormsForBackward::kept}) {
+        for (const int lanes : {1, 2})
+          expect_steps_send_what_is_planned<TensorParallel>(
+              w, {.tokens = tokens, .gathered = gathered, .lanes = lanes, .verify_replicas = 1});
+      }
+    }
+    w.activations = Activations::recompute;
+    expect_steps_send_what_is_planned<TensorParallel>(w, {});
   });
 }
 

@@ -16,9 +16,10 @@ namespace {
 
 class Network {
  public:
-  explicit Network(const Model& model) : config_(model.layout.config()) {
+  Network(const Model& model, std::optional<at::ScalarType> dtype) : config_(model.layout.config()) {
     model.for_each_tensor([&](int unit, const std::string& name) {
-      of_[name] = model.param(unit, name).clone().detach().requires_grad_(true);
+      const at::Tensor param = model.param(unit, name);
+      of_[name] = param.to(dtype.value_or(param.scalar_type())).clone().detach().requires_grad_(true);
     });
   }
 
@@ -61,13 +62,14 @@ class Network {
 }  // namespace
 
 AutogradResult autograd_step(const Model& model, const at::Tensor& tokens, const at::Tensor& targets,
-                             double scale) {
+                             double scale, std::optional<at::ScalarType> dtype) {
   const c10::InferenceMode normal(false);
-  const Network network(model);
+  const Network network(model, dtype);
   // Copies: autograd saves no tensor of inference mode.
-  const at::Tensor loss = at::cross_entropy_loss(network.logits(tokens.clone()).to(at::kFloat),
-                                                 targets.clone().flatten(), /*weight=*/{}, at::Reduction::Sum,
-                                                 /*ignore_index=*/-1);
+  const at::Tensor loss =
+      at::cross_entropy_loss(network.logits(tokens.clone()).to(dtype.value_or(at::kFloat)),
+                             targets.clone().flatten(), /*weight=*/{}, at::Reduction::Sum,
+                             /*ignore_index=*/-1);
   std::vector<at::Tensor> inputs;
   for (const auto& [name, param] : network.params()) inputs.push_back(param);
   const std::vector<at::Tensor> grads = torch::autograd::grad({loss * scale}, inputs);

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "tests/model/model_fixture.h"
@@ -18,8 +19,8 @@ struct AutogradResult {
 };
 
 /// One micro-batch with `model`'s parameters, of which it makes copies; the loss is scaled by `scale` before
-/// backward. Leaves inference mode for the call.
+/// backward. Leaves inference mode for the call.  dtype: of parameters and arithmetic; the parameters' own if none.
 AutogradResult autograd_step(const Model& model, const at::Tensor& tokens, const at::Tensor& targets,
-                             double scale);
+                             double scale, std::optional<at::ScalarType> dtype = {});
 
 }  // namespace sc::test

@@ -1,0 +1,99 @@
+// Outside truth for what lessons 00 and 10 share: every named gradient of tensor ranks is no farther from fp64 than one device's,
+// but for chance: at most twice. Both distances are taken here: a constant would be too wide for one model and too narrow for
+// another.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "common/model/cut_places.h"
+#include "lessons/00_one_device/reference_order.h"
+#include "lessons/10_tensor_parallel/tensor_parallel.h"
+#include "tests/model/autograd_model.h"
+#include "tests/support/harness.h"
+
+namespace sc {
+namespace {
+
+using Gradients = std::map<std::string, at::Tensor>;  // whole tensors by name
+
+/// LibTorch's autograd in fp64 over ATen's operations, with this project's first weights.
+Gradients exact(const Workload& w) {
+  const c10::InferenceMode inference;
+  RunShape run;
+  run.workload = w;
+  const Model model(run, WorldSize{1}, 0, w.seed);
+  Gradients sum;
+  for (std::int64_t j = 0; j < w.batch.global / w.batch.micro; ++j) {
+    const Batch batch = test::made_up_batch(w, 0, j);
+    const test::AutogradResult one =
+        test::autograd_step(model, batch.tokens, batch.targets, batch.scale.item<float>(), at::kDouble);
+    for (const auto& [name, gradient] : one.grads)
+      sum[name] = sum.contains(name) ? sum[name] + gradient : gradient;
+  }
+  return sum;
+}
+
+/// Of the first step, put together from what the ranks have.
+template <Lesson S>
+Gradients of_run(const Workload& w, int ranks, const typename S::Options& options) {
+  const ParamLayout whole(w.model, WorldSize{1});
+  std::vector<at::Tensor> units;
+  for (int unit = 0; unit < whole.num_units(); ++unit)
+    units.push_back(at::full({whole.unit(unit).size(Segment::sharded)}, NAN, at::kFloat));
+  std::mutex mutex;
+  const auto collect = [&](Strategy& strategy, Communicator& /*comm*/, const StepScalars& /*scalars*/,
+                           std::int64_t /*done*/) {
+    const std::lock_guard lock(mutex);
+    for (const StateSlice& slice : strategy.state()) {
+      if (slice.purpose != Purpose::gradients) continue;
+      const at::Tensor values = slice.copy();
+      for_each_place(strategy.layout(), whole, slice.unit, slice.segment, slice.range,
+                     [&](Range here, Segment /*sharded*/, std::int64_t at) {
+                       units[static_cast<std::size_t>(slice.unit)]
+                           .narrow(0, at, here.size())
+                           .copy_(values.narrow(0, here.begin - slice.range.begin, here.size()));
+                     });
+    }
+  };
+  (void)test::run_local<S>(ranks, w, options, 1, {}, {}, {.between = collect});
+  Gradients gradients;
+  for (int unit = 0; unit < whole.num_units(); ++unit)
+    for (const ParamTensor& t : whole.unit(unit).tensors)
+      gradients[t.name] = units[static_cast<std::size_t>(unit)].narrow(0, t.offset, t.numel()).view(t.shape);
+  return gradients;
+}
+
+void expect_as_near_as_one_device(const Workload& w) {
+  const Gradients truth = exact(w), one = of_run<ReferenceOrder>(w, 1, {});
+  ASSERT_EQ(one.size(), truth.size());
+  for (const int ranks : {2, 4}) {
+    for (const TokenShare tokens : {TokenShare::split, TokenShare::whole}) {
+      const Gradients parts = of_run<TensorParallel>(w, ranks, {.tokens = tokens});
+      for (const auto& [name, exact] : truth) {
+        constexpr double kTwoRoundings = 0x1p-22;  // whoever has less than that has been lucky
+        const double single = std::max(kTwoRoundings, relative_error(one.at(name), exact));
+        EXPECT_LE(single, 1e-5) << name << ": the yardstick itself";
+        EXPECT_LE(relative_error(parts.at(name), exact), 2 * single)
+            << name << " on " << ranks << " ranks, tokens "
+            << (tokens == TokenShare::split ? "split" : "whole");
+      }
+    }
+  }
+}
+
+Workload model_of(std::int64_t heads, std::int64_t width, std::int64_t layers, bool tied) {
+  Workload w = test::odd_workload();
+  w.model = {.layers = layers, .heads = heads, .width = width, .context = 32, .vocab = 257, .tied = tied};
+  w.batch = {.sequence = 32, .global = 4, .micro = 2};
+  return w;
+}
+
+TEST(DistanceFromFp64, OfFiveHeads) { expect_as_near_as_one_device(model_of(5, 40, 3, true)); }
+TEST(DistanceFromFp64, OfAnUntiedHead) { expect_as_near_as_one_device(model_of(4, 64, 2, false)); }
+TEST(DistanceFromFp64, OfAWiderModel) { expect_as_near_as_one_device(model_of(8, 256, 4, true)); }
+
+}  // namespace
+}  // namespace sc
