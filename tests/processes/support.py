@@ -197,6 +197,15 @@ def processes_with(text):
     return found
 
 
+def process_of(text, rank):
+    """The id of the process of that rank, of those whose command line contains `text`."""
+    for pid in processes_with(text):
+        with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
+            if f"OMPI_COMM_WORLD_RANK={rank}\0" in file.read():
+                return pid
+    raise AssertionError(f"no process of rank {rank}")
+
+
 def peak_memory(lesson, ranks, *flags):
     """A run, what it planned, and what the kernel counted: (Ended, predicted_bytes by rank, VmHWM in bytes by rank); two Nones if it failed."""
     out = new_path("out")

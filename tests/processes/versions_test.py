@@ -156,20 +156,12 @@ class Faults(support.ProcessTest):
         job = support.start(support.run_sh(LESSON, STAGES, *sets(MODEL), "--steps", "1000000", "--watchdog", "2", "--out", out))
         steps = out + "/steps.jsonl"
         trains = support.comes_true(lambda: os.path.exists(steps) and os.path.getsize(steps) > 1000, 60)
-        os.kill(self.process_of(out, rank), number)
+        os.kill(support.process_of(out, rank), number)
         ended = end(job)
         self.assertTrue(trains, ended)
         self.expect_nothing_left(out, boards)
         self.assertEqual(support.record(out)["exit_code"], 75)
         return ended
-
-    @staticmethod
-    def process_of(out, rank):
-        for pid in support.processes_with(out):
-            with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
-                if f"OMPI_COMM_WORLD_RANK={rank}\0" in file.read():
-                    return pid
-        raise AssertionError(f"no process of rank {rank}")
 
     # No stage waits for the others between updates; but each waits for the next message sooner or later.
     def test_a_stopped_rank_is_named(self):
