@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Mutants of the sums, messages, rows and bytes of lessons 01-09 and beneath them, or the lessons' planted faults, against the tests.
+# Mutants of the sums, messages, rows and bytes of lessons 01-10 and beneath them, or the lessons' planted faults, against the tests.
 #   usage  tests/mutate/base.sh [--build DIR] [--faults] [flags of mutate.py, for example --sample 20]
 #     --build DIR   a build folder of the cpu preset, up to date; default build/cpu
 #   exit   as mutate.py: 0 if at least 90 % of the mutants die, or every fault is noticed
@@ -31,5 +31,6 @@ files=(common/watch/comm_op.{h,cpp} common/comm/{op_check.cpp,rank_sum.cpp,local
   common/offload/{host_optimizer,host_plan,unit_buffers,update_scalars}.cpp common/offload/update_clock.h lessons/05_offload/{offload,offload_{memory,plan,state}}.cpp
   lessons/06_infinity/{infinity,infinity_{memory,plan,state},param_home,params_on_disk,state_file,states_on_disk}.cpp
   common/pipeline/{messages,share,slots,split,stage,stage_memory,stage_plan}.cpp lessons/07_pipeline/{pipeline,pipeline_{memory,plan},proven}.cpp
-  lessons/08_weight_versions/{ring.h,weight_versions.cpp,weight_versions_memory.cpp,weight_versions_plan.cpp,endless.cpp})
+  lessons/08_weight_versions/{ring.h,weight_versions.cpp,weight_versions_memory.cpp,weight_versions_plan.cpp,endless.cpp}
+  common/model/{param_layout,part_plan}.cpp lessons/10_tensor_parallel/{tensor_layers,tensor_parallel,tensor_parallel_memory,tensor_parallel_plan}.cpp)
 exec python3 tests/mutate/mutate.py "${common[@]}" --test "${test/'{filter}'/*}" --names rank,unit --accept tests/mutate/base_equivalent.txt "$@" "${files[@]}"
