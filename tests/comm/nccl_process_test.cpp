@@ -106,6 +106,9 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{2, "message", "hang@1,5", "1", "is alive, but does not come to the next operation"},
         Broken{2, "message", "stop@0,5", "0", "has stopped (no heartbeat for"},
         Broken{2, "message", "kill@0,5", "0", "is gone", true},
+        Broken{2, "sum", "hang@1,5", "1", "is alive, but does not come to the next operation"},
+        Broken{2, "sum", "stop@0,5", "0", "has stopped (no heartbeat for"},
+        Broken{2, "sum", "kill@0,5", "0", "is gone", true},
         Broken{2, "staged", "hang@1,4", "1", "is alive, but does not come to the next operation"},
         Broken{2, "staged", "kill@1,4", "1", "is gone", true}),
     [](const auto& info) {
@@ -130,7 +133,7 @@ TEST_P(WholeJob, EndsWell) {
 INSTANTIATE_TEST_SUITE_P(Jobs, WholeJob,
                          ::testing::Values(std::pair(2, "nccl"), std::pair(2, "graph"), std::pair(4, "graph"),
                                            std::pair(2, "window"), std::pair(2, "message"),
-                                           std::pair(2, "staged")),
+                                           std::pair(2, "sum"), std::pair(2, "staged")),
                          [](const auto& info) {
                            return std::to_string(info.param.first) + info.param.second;
                          });

@@ -1,6 +1,6 @@
 // The job that nccl_process_test.cpp breaks: steps of one all_reduce (window: of one all_gather between
-// windows, message: of a message to the next rank, both in a graph, too) on GPUs under a watchdog, over MPI's ranks.
-//   nccl_program <nccl|graph|window|message|staged|refuse> <board file> <limit in ms> <fault as in --inject, or
+// windows, sum: by copy engine, message: of a message to the next rank, both in a graph, too) on GPUs under a watchdog, over MPI's ranks.
+//   nccl_program <nccl|graph|window|message|sum|staged|refuse> <board file> <limit in ms> <fault as in --inject, or
 //   stop@rank,step, or none>
 // Exit 77, with the reason, where there are not enough GPUs.
 #include <ATen/ops/empty.h>
@@ -30,7 +30,9 @@ struct Arguments {
 };
 
 std::unique_ptr<Communicator> connect(MpiWorld& mpi, const std::string& mode, int device) {
-  if (mode != "staged") return NcclCommunicator::make(mpi.world(), {.device = device});
+  NcclOptions options{.device = device};
+  if (mode == "sum") options.sums_by_copy = [](OpPurpose /*any*/) { return true; };
+  if (mode != "staged") return NcclCommunicator::make(mpi.world(), options);
   return StagedCommunicator::make(mpi.world(), device, [](Bytes bytes) {
     return at::empty({bytes.value()}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
   });
@@ -57,7 +59,7 @@ void steps(RecordingCommunicator& comm, const Arguments& arguments, at::Device d
   const c10::cuda::CUDAStreamGuard guard(
       c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index()));
   const bool windows = arguments.mode == "window", messages = arguments.mode == "message",
-             graphed = windows || messages || arguments.mode == "graph";
+             graphed = windows || messages || arguments.mode == "graph" || arguments.mode == "sum";
   const at::TensorOptions options = at::TensorOptions().dtype(at::kFloat).device(device);
   constexpr std::int64_t kElements = 1 << 20;
   const auto ones_in_window = [&](std::int64_t n) { return test::in_window(comm, n, options).fill_(1.0); };

@@ -151,22 +151,23 @@ TEST(TensorParallel, SavesTheWholeModelsFileAndLoadsIt) {
 // --- what is claimed and refused ---------------------------------------------------------------------------------------
 
 TEST(TensorParallel, CopiesThatPartAreNamed) {
-  const auto spoil = [](Strategy& strategy, Communicator& comm, const StepScalars& /*scalars*/,
-                        std::int64_t /*done*/) {
-    if (comm.rank() != Rank{2}) return;
-    for (const StateSlice& slice : strategy.state())
-      if (slice.purpose == Purpose::parameters && slice.segment == Segment::whole && slice.unit == 1)
-        slice.write({0, 1}, at::full({1}, 7.0, at::kFloat));
-  };
-  try {
-    (void)test::run_local<TensorParallel>(3, five_heads(), {.verify_replicas = 2}, kSteps, {}, {},
-                                          {.between = spoil});
-    ADD_FAILURE() << "nobody noticed";
-  } catch (const ClaimError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "step 1: rank 2's copy of the norms and biases of unit 1 differs from rank 0's: replicas must "
-        "stay equal to the bit");
+  for (const int unit : {0, 1, 4}) {
+    const auto spoil = [&](Strategy& strategy, Communicator& comm, const StepScalars& /*scalars*/,
+                           std::int64_t /*done*/) {
+      if (comm.rank() != Rank{2}) return;
+      for (const StateSlice& slice : strategy.state())
+        if (slice.purpose == Purpose::parameters && slice.segment == Segment::whole && slice.unit == unit)
+          slice.write({0, 1}, at::full({1}, 7.0, at::kFloat));
+    };
+    try {
+      (void)test::run_local<TensorParallel>(3, five_heads(), {.verify_replicas = 2}, kSteps, {}, {},
+                                            {.between = spoil});
+      ADD_FAILURE() << "nobody noticed";
+    } catch (const ClaimError& error) {
+      EXPECT_EQ(error.what(), "step 1: rank 2's copy of the norms and biases of unit " +
+                                  std::to_string(unit) +
+                                  " differs from rank 0's: replicas must stay equal to the bit");
+    }
   }
 }
 

@@ -233,6 +233,19 @@ TEST(ParamLayout, ATensorRankHasQueriesKeysAndValuesOfItsHeads) {
   EXPECT_EQ(begins, (std::vector<std::int64_t>{4, 12 + 4, 24 + 4}));
 }
 
+// Padding of the vocabulary is nobody's parameter, whichever rank has it.
+TEST(ParamLayout, TensorRanksHaveTheModelsParametersBetweenThem) {
+  const GptConfig config{.layers = 2, .heads = 6, .width = 48, .context = 16, .vocab = 257, .tied = false};
+  const std::int64_t all = ParamLayout(config, WorldSize{1}).parameters().value();
+  for (const int ranks : {2, 3, 6}) {
+    std::int64_t sum = 0;
+    for (int rank = 0; rank < ranks; ++rank)
+      sum += ParamLayout(config, WorldSize{1}, TensorCut{rank, ranks}).parameters().value();
+    const std::int64_t replicated = 2 * 6 * 48 + 16 * 48 + 2 * 48;  // norms, second biases, positions
+    EXPECT_EQ(sum, all + (ranks - 1) * replicated) << ranks;
+  }
+}
+
 TEST(ParamLayout, RefusesImpossibleShapes) {
   const auto code = [](const GptConfig& c, int world) {
     try {

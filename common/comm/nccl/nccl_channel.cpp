@@ -8,6 +8,7 @@
 #include "common/comm/nccl/cuda_check.h"
 #include "common/comm/nccl/nccl_devices.h"
 #include "common/comm/nccl/peer_channel.h"
+#include "common/comm/nccl/peer_sums.h"
 
 namespace sc {
 namespace {
@@ -62,6 +63,9 @@ void NcclGroup::begin_abort(std::vector<std::function<void()>>& ends) {
   for (const auto& weak : peers_) {
     if (auto channel = weak.lock()) ends.push_back([channel = std::move(channel)] { channel->let_go(); });
   }
+  for (const auto& weak : sums_) {
+    if (auto sums = weak.lock()) ends.push_back([sums = std::move(sums)] { sums->let_go(); });
+  }
 }
 
 void NcclGroup::add(const std::shared_ptr<NcclChannel>& channel) {
@@ -72,6 +76,11 @@ void NcclGroup::add(const std::shared_ptr<NcclChannel>& channel) {
 void NcclGroup::add(const std::shared_ptr<PeerChannel>& channel) {
   const std::lock_guard lock(mutex_);
   peers_.push_back(channel);
+}
+
+void NcclGroup::add(const std::shared_ptr<PeerSums>& sums) {
+  const std::lock_guard lock(mutex_);
+  sums_.push_back(sums);
 }
 
 void NcclGroup::add(const std::shared_ptr<NcclGroup>& part) {

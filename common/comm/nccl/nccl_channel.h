@@ -19,6 +19,7 @@ namespace sc {
 
 class NcclChannel;
 class PeerChannel;
+class PeerSums;
 
 /// What the channels of one group of ranks share. A group that was split from an aborted one is aborted, too.
 struct NcclGroup {
@@ -40,6 +41,7 @@ struct NcclGroup {
   void abort() noexcept;
   void add(const std::shared_ptr<NcclChannel>& channel);
   void add(const std::shared_ptr<PeerChannel>& channel);
+  void add(const std::shared_ptr<PeerSums>& sums);
   void add(const std::shared_ptr<NcclGroup>& part);
 
  private:
@@ -49,6 +51,7 @@ struct NcclGroup {
   std::mutex mutex_;
   std::vector<std::weak_ptr<NcclChannel>> channels_;
   std::vector<std::weak_ptr<PeerChannel>> peers_;
+  std::vector<std::weak_ptr<PeerSums>> sums_;
   std::vector<std::weak_ptr<NcclGroup>> parts_;
 };
 

@@ -13,6 +13,7 @@
 #include "common/comm/nccl/nccl_pairs.h"
 #include "common/comm/nccl/nccl_ticket.h"
 #include "common/comm/nccl/peer_channel.h"
+#include "common/comm/nccl/peer_sums.h"
 
 namespace sc {
 namespace {
@@ -39,6 +40,12 @@ ncclDataType_t type_of(DType dtype) {
       break;
   }
   return ncclUint8;
+}
+
+bool all_within_reach(const std::vector<bool>& reach, std::size_t world) {
+  for (std::size_t i = 0; i < world * world; ++i)
+    if (i / world != i % world && !reach[i]) return false;
+  return true;
 }
 
 void check_version() {
@@ -80,6 +87,11 @@ class NcclCommunicator::Issue {
     NcclEnd end = comm_.collectives_->issue(
         start_, [&](ncclComm_t nccl, cudaStream_t stream) { return call(nccl, stream, count_, type_); });
     operation_->issued(comm_.collectives_, std::move(end), captured);
+    return ticket();
+  }
+  Ticket by_copy(PeerSums& sums, const Operation& op) {
+    const bool captured = mark_start();
+    operation_->issued(nullptr, sums.issue(start_, op, first_, second_, captured), captured);
     return ticket();
   }
   template <class Call>
@@ -136,18 +148,23 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host, const Ncc
   collectives_ = std::make_shared<NcclChannel>(
       group_, "rank " + std::to_string(to_int(rank())) + " of " + std::to_string(to_int(size())));
   group_->add(collectives_);
-  pairs_ = make_pairs();
+  make_peers();
   connect();
   warm_up();
 }
 
 NcclCommunicator::~NcclCommunicator() = default;
 
-std::unique_ptr<NcclPairs> NcclCommunicator::make_pairs() {
+void NcclCommunicator::make_peers() {
   std::vector<bool> reach;
-  if (options_.messages_by_copy) reach = peers_within_reach(*host_, options_.device);
+  if (options_.messages_by_copy || options_.sums_by_copy) reach = peers_within_reach(*host_, options_.device);
   const auto world = static_cast<std::size_t>(to_int(size()));
-  return std::make_unique<NcclPairs>(group_, *host_, [reach = std::move(reach), world](Rank from, Rank to) {
+  if (options_.sums_by_copy && world > 1 && all_within_reach(reach, world)) {
+    sums_ = std::make_shared<PeerSums>(group_, *host_);
+    group_->add(sums_);
+  }
+  if (!options_.messages_by_copy) reach.clear();
+  pairs_ = std::make_unique<NcclPairs>(group_, *host_, [reach = std::move(reach), world](Rank from, Rank to) {
     return !reach.empty() &&
            reach[static_cast<std::size_t>(to_int(to)) * world + static_cast<std::size_t>(to_int(from))];
   });
@@ -249,6 +266,8 @@ Ticket NcclCommunicator::issue(const Operation& op, const at::Tensor& from, cons
   void* out = to.mutable_data_ptr();
   const std::size_t world = static_cast<std::size_t>(to_int(size()));
   Issue issue(*this, op, from, to);
+  if (sums_ && op.elements.value() > 0 && options_.sums_by_copy(op.purpose) && sums_->can(op))
+    return issue.by_copy(*sums_, op);
   switch (op.kind) {
     case CommKind::all_reduce:
       return issue.collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {

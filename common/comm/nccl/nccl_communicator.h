@@ -14,6 +14,7 @@ struct NcclGroup;
 class NcclChannel;
 struct NcclEnd;
 class NcclPairs;
+class PeerSums;
 class DropCounter;
 
 struct NcclOptions {
@@ -26,6 +27,9 @@ struct NcclOptions {
   /// Messages between GPUs of one host go by copy engine, where the other side's memory can be opened. All ranks
   /// say the same.
   bool messages_by_copy = true;
+  /// Sums and gathers of which purposes go by copy engine, where all GPUs are on one host and within reach (PeerSums). All ranks
+  /// say the same. Null: none.
+  std::function<bool(OpPurpose)> sums_by_copy = {};
 };
 
 /// GPU tensors over NCCL.
@@ -78,7 +82,7 @@ class NcclCommunicator : public Communicator {
   NcclCommunicator(std::unique_ptr<Communicator> host, const NcclOptions& options, NcclGroup* parent,
                    std::shared_ptr<DropCounter> drops);
   void connect();
-  std::unique_ptr<NcclPairs> make_pairs();
+  void make_peers();
   void warm_up();
   void warm_up_copies(char* window);
   void wait_for(const NcclEnd& end);
@@ -88,6 +92,7 @@ class NcclCommunicator : public Communicator {
   std::shared_ptr<DropCounter> drops_;
   std::shared_ptr<NcclGroup> group_;
   std::shared_ptr<NcclChannel> collectives_;
+  std::shared_ptr<PeerSums> sums_;  // null where nothing is left to it
   bool has_windows_ = false;
   std::unique_ptr<NcclPairs> pairs_;  // last: its thread ends first
 };

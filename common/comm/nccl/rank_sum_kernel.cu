@@ -1,0 +1,85 @@
+// A sum over ranks whose summands are all in reach: memory-bound, each number read once.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <type_traits>
+
+#include "common/base/cuda_check.h"
+#include "common/comm/nccl/rank_sum_kernel.h"
+
+namespace sc {
+namespace {
+
+constexpr int kThreads = 256;
+
+__device__ inline float to_float(float x) { return x; }
+__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ inline float to_float(__half x) { return __half2float(x); }
+template <class T>
+__device__ inline T from_float(float x) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return __float2bfloat16_rn(x);
+  if constexpr (std::is_same_v<T, __half>) return __float2half_rn(x);
+  return x;
+}
+
+/// What a thread reads at once where addresses allow it.
+template <class T>
+struct alignas(16) Pack {
+  static constexpr int kSize = 16 / sizeof(T);
+  T of[kSize];
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) packs_kernel(RankSum op, std::int64_t packs) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= packs) return;
+  float sum[Pack<T>::kSize];
+  for (int r = 0; r < op.count; ++r) {
+    const Pack<T> part = static_cast<const Pack<T>*>(op.parts[r])[i];
+#pragma unroll
+    for (int k = 0; k < Pack<T>::kSize; ++k)
+      sum[k] = r == 0 ? to_float(part.of[k]) : sum[k] + to_float(part.of[k]);
+  }
+  Pack<T> out;
+#pragma unroll
+  for (int k = 0; k < Pack<T>::kSize; ++k) out.of[k] = from_float<T>(sum[k]);
+  static_cast<Pack<T>*>(op.to)[i] = out;
+}
+
+// From `first` on, one by one.
+template <class T>
+__global__ void __launch_bounds__(kThreads) elements_kernel(RankSum op, std::int64_t first) {
+  const std::int64_t i = first + static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= op.n) return;
+  float sum = to_float(static_cast<const T*>(op.parts[0])[i]);
+  for (int r = 1; r < op.count; ++r) sum += to_float(static_cast<const T*>(op.parts[r])[i]);
+  static_cast<T*>(op.to)[i] = from_float<T>(sum);
+}
+
+unsigned blocks_of(std::int64_t threads) { return static_cast<unsigned>(ceil_div(threads, kThreads)); }
+
+template <class T>
+void run(const RankSum& op, cudaStream_t stream) {
+  bool aligned = reinterpret_cast<std::uintptr_t>(op.to) % sizeof(Pack<T>) == 0;
+  for (int r = 0; r < op.count; ++r)
+    aligned = aligned && reinterpret_cast<std::uintptr_t>(op.parts[r]) % sizeof(Pack<T>) == 0;
+  const std::int64_t packs = aligned ? op.n / Pack<T>::kSize : 0, rest = packs * Pack<T>::kSize;
+  if (packs > 0) packs_kernel<T><<<blocks_of(packs), kThreads, 0, stream>>>(op, packs);
+  if (rest < op.n) elements_kernel<T><<<blocks_of(op.n - rest), kThreads, 0, stream>>>(op, rest);
+  SC_CHECK(cudaGetLastError());
+}
+
+}  // namespace
+
+void add_in_rank_order(const RankSum& op, cudaStream_t stream) {
+  switch (op.dtype) {
+    case DType::bf16:
+      return run<__nv_bfloat16>(op, stream);
+    case DType::f16:
+      return run<__half>(op, stream);
+    default:
+      return run<float>(op, stream);
+  }
+}
+
+}  // namespace sc

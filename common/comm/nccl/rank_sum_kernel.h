@@ -1,0 +1,23 @@
+// The kernel behind PeerSums: no torch. Internal to comm.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "common/base/types.h"
+
+namespace sc {
+
+/// to [n] = the sum of parts[0] ... parts[count - 1], each [n], in that order.
+struct RankSum {
+  static constexpr int kMost = 16;
+  DType dtype;  // fp32, bf16, fp16
+  std::int64_t n;
+  int count;
+  const void* parts[kMost];
+  void* to;
+};
+void add_in_rank_order(const RankSum& op, cudaStream_t stream);
+
+}  // namespace sc
