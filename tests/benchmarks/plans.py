@@ -27,6 +27,9 @@ PLANS = (  # lesson, workload, ranks, settings
     *(("04_zero3", name, 1, (f"persist_below={below}",)) for name in GPT2 for below in (100_000, 1_000_000)),
     ("04_zero3", "gpt2_355m", 4, ("batch.micro=4", "batch.global=32")),  # as pipedream's comparison has them
     ("04_zero3", "gpt2_124m", 2, ("batch.micro=64", "batch.global=2048")),
+    ("10_tensor_parallel", "tiny_rows", 2, ()), (ONE, "tiny_rows", 1, ()),
+    *(("10_tensor_parallel", name, ranks, setting) for name in ("gpt2_355m", "gpt2_1558m") for ranks in (1, 2, 4, 8, 16) for setting in ((), ("tokens=whole",))),
+    *((lesson, "gpt2_355m", 2, (f"batch.micro={rows}",)) for lesson, several in (("10_tensor_parallel", (2, 4)), ("04_zero3", (1, 2, 8))) for rows in several),
 )
 
 
