@@ -5,7 +5,7 @@ import shlex
 
 from .registry import ROOT, RenderError
 
-FILES = {"tiny": "configs/tiny.json", "tiny_rows": "configs/tiny_rows.json", "four_blocks": "tests/workloads/four_blocks.json"}  # of the records of CPU runs
+FILES = {"tiny": "configs/tiny.json", "four_blocks": "tests/workloads/four_blocks.json"}  # of the records of CPU runs
 
 
 def file_of(name):
