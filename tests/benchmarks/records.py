@@ -681,7 +681,7 @@ def lesson_10():
     device = Run("00_one_device", 0, *ROWS, *steps, save=True)
     return {**whole.machine(), "workload": whole.record["workload"],
             "default": {"command": whole.command, "loss": rounded(whole.record["steps"]["loss"]), "validation_loss": whole.record["validation_loss"], "said": whole.said},
-            "ranks": {shape: {**run.exact(), **({"said": run.said} if shape == "2 split" else {})} for shape, run in ranks.items()},
+            "plan": {"command": ranks["2 split"].command, "said": ranks["2 split"].said}, "ranks": {shape: run.exact() for shape, run in ranks.items()},
             "parts": {shape: run.exact() for shape, run in parts.items()}, "one_device": device.exact()}
 
 
