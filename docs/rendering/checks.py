@@ -7,7 +7,7 @@ import shlex
 
 from .registry import RESULTS, ROOT, RenderError, record
 
-LANGUAGES = ("sh", "text", "json", "cpp", "python", "markdown", "csv")
+LANGUAGES = ("sh", "text", "json", "cpp", "diff", "python", "markdown", "csv")
 FENCE = re.compile(r"^([ ]*)```(\S*)[ ]*\n(.*?)^\1```[ ]*$", re.S | re.M)
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 CODE = re.compile(r"`[^`\n]*`")
