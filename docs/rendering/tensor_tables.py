@@ -71,7 +71,7 @@ def tensor_turns(page):
         ratio = statistics.median(turn["tokens_per_second"] / one for turn, one in zip(run["rounds"], alone))
         rows.append([name, bytes_text(run["bytes"]["total"]), bytes_text(run["bytes_sent"]), f"{100 * median_of(run['rounds'], 'wait_share')[0]:.0f} %", f"{ratio:.2f}"])
     more = f"{FILE} in micro-batches of 4 rows, medians of {len(alone)} rounds of {runs['split']['rounds'][0]['steps']} steps; {machine_text('lesson_10_turns')}"
-    return table(["lesson", "a rank holds", "sends a step", "waits", "rate over lesson 00's"], rows) + tail(page, "lesson_10_turns", more=more)
+    return table(["lesson", "a rank holds", "sends a step", "waits", "tok/s over lesson 00's"], rows) + tail(page, "lesson_10_turns", more=more)
 
 
 @renders
