@@ -204,6 +204,7 @@ def tensor_step():
     step.wait(message())
     gradient = message()
     for unit in (unit for unit in range(BLOCKS, 0, -1) for _ in range(2)):
+        message()  # norms of all tokens again
         step.wait(gradient)
         step.compute("backward", unit, BLOCK_BACKWARD / 4)
         message()

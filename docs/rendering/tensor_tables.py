@@ -3,7 +3,7 @@ import difflib
 import re
 import statistics
 
-from .lesson_tables import equal_text, machine_text, median_of, tail
+from .lesson_tables import machine_text, median_of, tail
 from .plans import plan_of
 from .registry import ROOT, RenderError, bytes_text, has, record, renders, table
 
@@ -18,6 +18,8 @@ def runs_of(tokens):
         run = found["ranks"][f"{ranks} {tokens}"]
         if any(run[f"predicted_{key}"] != run[key] for key in ("bytes", "operations", "bytes_sent")):
             raise RenderError(f"{run['command']}: not as predicted")
+        if any(run[key] != found["parts"][f"{ranks} {tokens}"][key] for key in ("loss", "weights_sha256")):
+            raise RenderError(f"{run['command']}: its losses or weights are not those of lesson 00 in parts")
         yield ranks, run, found["parts"][f"{ranks} {tokens}"]
 
 
@@ -50,10 +52,10 @@ def tensor_bits(page):
     for tokens in ("split", "whole"):
         for ranks, run, parts in runs_of(tokens):
             apart = max(abs(ours - one) for ours, one in zip(run["loss"], device["loss"]))
-            same = equal_text(*([one[key] for key in ("loss", "weights_sha256")] for one in (parts, run)))
-            rows.append([ranks, f"`{tokens}`", f"`{run['loss'][-1]!r}`", f"`{run['weights_sha256'][:12]}`", same, f"{apart:.1e}"])
-    heads = ["t", "`tokens`", "loss of step 20", "weights, SHA-256", "20 losses and weights of lesson 00, `--tensor-ranks t`", "largest distance from one device's losses"]
-    return table(heads, rows, left=2) + tail(page, "lesson_10", more=f"{FILE}, fp32; one device: `{device['loss'][-1]!r}`, `{device['weights_sha256'][:12]}`")
+            same = [f"`{one['weights_sha256'][:12]}`" for one in (run, parts)]
+            rows.append([ranks, f"`{tokens}`", f"`{run['loss'][-1]!r}`", *same, f"{apart:.1e}"])
+    heads = ["t", "`tokens`", "loss of step 20", "weights, SHA-256", "lesson 00's, `--tensor-ranks t`", "largest distance from one device's losses"]
+    return table(heads, rows, left=2) + tail(page, "lesson_10", more=f"{FILE}, fp32, all 20 losses equal; one device: `{device['loss'][-1]!r}`, `{device['weights_sha256'][:12]}`")
 
 
 TURNS = {"one_device": "00, one core", "data_parallel": "01, 2 rows a rank", "split": "10", "whole": "10, `tokens=whole`", "lanes": "10, `lanes=2` of 2 rows"}
