@@ -5,9 +5,10 @@ import json
 import re
 import shlex
 
+from .plans import plan_of
 from .registry import RESULTS, ROOT, RenderError, record
 
-LANGUAGES = ("sh", "text", "json", "cpp", "python", "markdown", "csv")
+LANGUAGES = ("sh", "text", "json", "cpp", "diff", "python", "markdown", "csv")
 FENCE = re.compile(r"^([ ]*)```(\S*)[ ]*\n(.*?)^\1```[ ]*$", re.S | re.M)
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 CODE = re.compile(r"`[^`\n]*`")
@@ -156,12 +157,18 @@ def broken_claims():
     rates = {(run["rows"], run["factor"], run["warmup_steps"]): run["validation_loss"] for run in record("lesson_01_lr")["runs"]}
     padded = {run["trained"]: run["evaluated"]["pad_masked"] for run in record("padding_cpu")["runs"] if run["sequence"] == 1024}
     latencies = [{one["kind"]: one["fit"]["latency_s"] for one in json.loads(path.read_text())["operations"]} for path in RESULTS.glob("collectives_*.json")]
+    tensor, zero3 = ({rows * share: plan_of(lesson, "gpt2_355m", 2, f"batch.micro={rows}").sent for rows in several}
+                     for lesson, share, several in (("10_tensor_parallel", 1, (2, 4)), ("04_zero3", 2, (1, 2))))
+    turns = {name: [one["tokens_per_second"] for one in run["rounds"]] for name, run in record("lesson_10_turns")["runs"].items()}
     claims = {
         "data_parallel.md: with a bucket per tensor every round waits less with overlap": max(waits("tensor", "on")) < min(waits("tensor", "off")),
         "data_parallel.md: orders of summation end less than 1e-8 of the loss apart": max(orders) - min(orders) < 1e-8 * min(orders),
         "data_parallel.md: the linear rule helps, and so does warm-up":
             rates[48, 4, 10] < rates[48, 4, 0] < rates[48, 1, 10] and rates[48, 16, 40] < rates[48, 16, 10],
         "what_the_numbers_hide.md: counting padding makes no better model of text": padded["pad_unmasked"] >= padded["pack"],
+        "10_tensor_parallel: of GPT-2 355M, 3.6 d = 3,686, it sends less than ZeRO-3 with 2 rows of 1024 tokens and more with 4": tensor[2] < zero3[2] and tensor[4] > zero3[4],
+        "10_tensor_parallel: in every round lesson 01 trains more tokens than any form of lesson 10":
+            all(one > max(others) for one, *others in zip(*(turns[name] for name in ("data_parallel", "split", "whole", "lanes")))),
         "collectives.md: an all-reduce's call takes less than twice a half's": all(2 * one["all_reduce"] < one["reduce_scatter"] + one["all_gather"] for one in latencies),
     }
     return [f"{claim}: its record says otherwise" for claim, holds in claims.items() if not holds]

@@ -22,6 +22,7 @@ BACKWARD = {0: 0.5, LAST: 0.9}
 SENT = {0: 0.5, LAST: 0.25}  # a reduce-scatter or an all-gather of a unit; an all-reduce is both
 BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_SENT, UPDATE = 1.0, 2.0, 0.7, 1.9
 ON_HOST, ON_DISK, UP, DOWN, WINDOW = 0.9, 0.55, 0.25, 0.25, 3  # of a unit in lessons 05 and 06
+SENT_TOKENS = 0.15  # a message of lesson 10
 STAGES, MICROBATCHES, IN_STAGE = 4, 4, {"F": 0.75, "B": 1.5}
 
 
@@ -44,7 +45,15 @@ class Step:
     def __init__(self):
         self.now, self.link, self.spans = 0.0, 0.0, []
 
+    def last(self):
+        """What it did until now: computed or waited."""
+        return next((span for span in reversed(self.spans) if span.row in ("compute", "waiting")), None)
+
     def compute(self, what, unit, length):
+        before = self.last()
+        if before and (before.what, before.unit) == (what, unit) != ("wait", -1):  # goes on
+            before.end = self.now = self.now + length
+            return
         self.spans.append(Span("compute", what, unit, self.now, self.now + length))
         self.now += length
 
@@ -58,8 +67,9 @@ class Step:
     def wait(self, until):
         if until <= self.now:
             return
-        if self.spans and self.spans[-1].row == "waiting":
-            self.spans[-1].end = until
+        before = self.last()
+        if before and before.row == "waiting":
+            before.end = until
         else:
             self.spans.append(Span("waiting", "wait", -1, self.now, until))
         self.now = until
@@ -169,10 +179,49 @@ def endless_step(mine):
     return step
 
 
+def tensor_step():
+    """Lesson 10: the tokens' norms are gathered before each half of a block and its results summed behind it; backward hides its messages
+    behind the products of weights' gradients."""
+    step = Step()
+
+    def message():
+        return step.send("activation", -1, SENT_TOKENS)
+
+    def forward(unit, length, halves, arrives):
+        for _ in range(halves):
+            step.wait(arrives)
+            step.wait(message())
+            step.compute("forward", unit, length / halves)
+            arrives = message() if unit < LAST else 0
+        return arrives
+
+    step.compute("forward", 0, FORWARD[0])
+    arrives = message()
+    for unit in range(1, LAST):
+        arrives = forward(unit, BLOCK_FORWARD, 2, arrives)
+    forward(LAST, FORWARD[LAST], 1, arrives)
+    step.compute("backward", LAST, BACKWARD[LAST])
+    step.wait(message())
+    gradient = message()
+    for unit in (unit for unit in range(BLOCKS, 0, -1) for _ in range(2)):
+        message()  # norms of all tokens again
+        step.wait(gradient)
+        step.compute("backward", unit, BLOCK_BACKWARD / 4)
+        message()
+        step.compute("backward", unit, BLOCK_BACKWARD / 8)
+        gradient = message()
+        step.compute("backward", unit, BLOCK_BACKWARD / 8)
+    step.wait(gradient)
+    step.compute("backward", 0, BACKWARD[0])
+    step.wait(message())  # the gradients of what every rank has
+    step.compute("update", -1, UPDATE / RANKS)
+    return step
+
+
 def step_of_row(lesson):
     if lesson < "05":
         return step_of(lesson)
-    return {"05_offload": lambda: offload_step(False), "06_infinity": lambda: offload_step(True), "07_pipeline": lambda: pipeline_step(1), "08_weight_versions": lambda: endless_step(1)}[lesson]()
+    return {"05_offload": lambda: offload_step(False), "06_infinity": lambda: offload_step(True), "07_pipeline": lambda: pipeline_step(1), "08_weight_versions": lambda: endless_step(1), "10_tensor_parallel": tensor_step}[lesson]()
 
 
 def colour_of(span):
@@ -351,6 +400,12 @@ ROWS = (  # lesson, name, what is new, what a rank's device holds of parameters,
         ("no draining: an update after every", "backward; v: the version it reads,", "older ones are kept until then"),
         ("slice", "slice", "slice"),
     ),
+    (
+        "10_tensor_parallel",
+        "10 tensor parallel",
+        ("all ranks have the same rows, and", "each a part of every matrix; tokens", "travel around each half of a block"),
+        ("slice", "slice", "slice"),
+    ),
 )
 
 
@@ -378,6 +433,7 @@ def parallelism_strategies():
         " come up, gradients leave during backward. 06, infinity: the same, with a disk that reads and writes the states."
         " 07, a pipeline: the second of four stages, forwards and backwards of four micro-batches with waiting between them."
         " 08, weight versions: the same stage without waiting, an update after every backward."
+        " 10, tensor parallelism: every half of a block's forward waits for two messages, backward hides its own."
         " Next to each: which of parameters, gradients"
         " and optimizer states a rank holds whole, and of which it holds one slice of four."
     )
@@ -405,7 +461,7 @@ def parallelism_strategies():
     drawing.legend(16, y + 14, ((FORWARD_FILL, "forward"), (BACKWARD_FILL, "backward"), (PARAMETERS, "P parameters"), (GRADIENTS, "G gradients"), (OPTIMIZER, "O optimizer, AdamW"),
                                 (WAITING, "waiting"), (COMMUNICATION, "activations and their gradients")))
     drawing.legend(16, y + 40, ((READING, "read"), (WRITING, "write")))
-    drawing.text(180, y + 40, "Pale: a few units at a time. Outlined: not held. In 07 and 08 a slice is a stage's blocks.", "small")
+    drawing.text(180, y + 40, "Pale: a few units at a time. Outlined: not held. In 07 and 08 a slice is a stage's blocks, in 10 a part of every matrix.", "small")
     return drawing.done(
         f"{COMPUTED}: the order is that of each lesson's `train_step` with one micro-batch; lengths are"
         f" chosen. E embedding, 1 to {BLOCKS} blocks, H head. In 05 and 06 what travels is on the link to the host; the collectives of 02 come on top."

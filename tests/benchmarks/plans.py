@@ -15,8 +15,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECORD = ROOT / "docs/results/plans.json"
-FILES = {"tiny": "configs/tiny.json", "four_blocks": "tests/workloads/four_blocks.json"}  # on the CPU; all others on a GPU
+FILES = {"tiny": "configs/tiny.json", "tiny_rows": "configs/tiny_rows.json", "four_blocks": "tests/workloads/four_blocks.json"}  # on the CPU; all others on a GPU
 READ = ("parameters", "gradients", "master", "momentum", "variance", "activations")  # purposes
+TENSOR = "10_tensor_parallel"  # whose pages read the others, too
 ONE, ALL = "00_one_device", ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
 GPT2 = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
 PLANS = (  # lesson, workload, ranks, settings
@@ -27,6 +28,8 @@ PLANS = (  # lesson, workload, ranks, settings
     *(("04_zero3", name, 1, (f"persist_below={below}",)) for name in GPT2 for below in (100_000, 1_000_000)),
     ("04_zero3", "gpt2_355m", 4, ("batch.micro=4", "batch.global=32")),  # as pipedream's comparison has them
     ("04_zero3", "gpt2_124m", 2, ("batch.micro=64", "batch.global=2048")),
+    (TENSOR, "tiny_rows", 2, ()), *((TENSOR, "gpt2_1558m", ranks, setting) for ranks in (1, 2, 4, 8, 16) for setting in ((), ("tokens=whole",))),
+    *((lesson, "gpt2_355m", 2, (f"batch.micro={rows // share}",)) for lesson, share in ((TENSOR, 1), ("04_zero3", 2)) for rows in (2, 4, 16)),  # rows of both ranks
 )
 
 
@@ -40,10 +43,15 @@ def printed(programs, lesson, workload, ranks, settings=(), device="cuda"):
     return json.loads(done.stdout)
 
 
+def fullest(plan):
+    """The rank that holds most: the first one, but for cuts that are uneven."""
+    return max(plan["ranks"], key=lambda rank: rank["bytes"]["device"])
+
+
 def buffers_of(plan, purposes=READ):
-    """{purpose: {name: bytes of each buffer of that name}} of rank 0's device."""
+    """{purpose: {name: bytes of each buffer of that name}} of its device, on the rank that holds most."""
     found = {}
-    for one in plan["ranks"][0]["buffers"]:
+    for one in fullest(plan)["buffers"]:
         if one["place"] == "device" and one["purpose"] in purposes:
             found.setdefault(one["purpose"], {}).setdefault(one["name"], []).append(one["bytes"])
     return found
@@ -73,7 +81,7 @@ def row_of(programs, lesson, workload, ranks, settings):
     plan = printed(programs, lesson, FILES.get(workload, f"configs/{workload}.json"), ranks, settings,
                    "cpu" if workload in FILES else "cuda")
     return {"lesson": lesson, "workload": workload, "world": ranks, "settings": settings, "micro_batches": plan["micro_batches"],
-            "units": units_of(plan), "buffers": buffers_of(plan), "operations": operations_of(plan),
+            "units": units_of(plan), "buffers": buffers_of(plan, (*READ, "workspace", "communication") if lesson == TENSOR else READ), "operations": operations_of(plan),
             "bytes_sent": plan["ranks"][0]["bytes_sent"]}
 
 

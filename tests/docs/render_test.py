@@ -13,7 +13,8 @@ sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
 from rendering import (  # noqa: E402
     checks, collective_tables, course, faults, front_page, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks,
-    memory_tables, offload_tables, outputs, palette, plans, plots, registry, svg, workloads, zero_figures, zero_tables)
+    memory_tables, offload_tables, outputs, palette, plans, plots, registry, svg, tensor_figures, tensor_tables, workloads,
+    zero_figures, zero_tables)
 from rendering.registry import Page, RenderError  # noqa: E402
 
 PAGE = "lessons/01_data_parallel/README.md"
@@ -701,6 +702,33 @@ class Zero(unittest.TestCase):
         with unittest.mock.patch.object(zero_tables, "record", lambda name: found):
             text = zero_tables.zero_same_loss(Page("lessons/04_zero3/README.md"), "04_zero3")
         self.assertEqual((text.count("| equal |"), text.count("| DIFFERENT |")), (3, 1))
+
+
+class Tensor(unittest.TestCase):
+    PAGE = Page("lessons/10_tensor_parallel/README.md")
+
+    def stopped(self, change, words):
+        found = registry.record("lesson_10")
+        change(found["ranks"]["4 split"])
+        with unittest.mock.patch.object(tensor_tables, "record", lambda name: found), self.assertRaisesRegex(RenderError, words):
+            tensor_tables.tensor_predicted(self.PAGE, "split")
+
+    def test_what_was_not_as_predicted_stops_the_page(self):
+        self.stopped(lambda run: run["bytes"].update(workspace=run["bytes"]["workspace"] + 1), "not as predicted")
+        self.stopped(lambda run: run["operations"][0].update(count=2), "not as predicted")
+        self.stopped(lambda run: run["loss"].append(run["loss"].pop() + 1e-15), "not those of lesson 00 in parts")
+        self.stopped(lambda run: run.update(weights_sha256="0"), "not those of lesson 00 in parts")
+
+    def test_drawn_steps_have_the_plans_messages(self):
+        sent = [sum(span.row == "communication" for span in step.spans) for step in (*tensor_figures.block_steps(), front_page.tensor_step())]
+        self.assertEqual(sent, [4, 6, 10 * front_page.BLOCKS + 4 + 1])  # the last one: of what every rank has
+
+    def test_a_difference_is_of_one_function(self):
+        text = tensor_tables.difference(self.PAGE, "lessons/01_data_parallel/data_parallel.cpp", "lessons/10_tensor_parallel/tensor_parallel.cpp", "train_step")
+        self.assertIn("-  for (int unit = layout_.last_unit(); unit >= 0; --unit) wait_reduced(unit);\n+  sum_replicated();\n   global_norm();", text)
+        self.assertNotIn("hashes_", text)
+        with self.assertRaisesRegex(RenderError, "data_parallel.cpp defines no step_slice"):
+            tensor_tables.difference(self.PAGE, "lessons/01_data_parallel/data_parallel.cpp", "lessons/10_tensor_parallel/tensor_parallel.cpp", "step_slice")
 
 
 class Offload(unittest.TestCase):
