@@ -42,7 +42,8 @@ inline constexpr std::array kFormulaSymbols = {
     // Ranks, and how far they are behind.
     FormulaSymbol{"N", "ranks; of a pipeline S R"},
     FormulaSymbol{"S", "stages of a pipeline"},
-    FormulaSymbol{"R", "replicas of a stage"},
+    FormulaSymbol{"R", "replicas of a stage, or of k ranks"},
+    FormulaSymbol{"k", "neighbours that share each vector out (shard_ranks)"},
     FormulaSymbol{"virtual_ranks", "whose order of summation one rank copies"},
     FormulaSymbol{"norm_lag", "updates after which the norm of one clips another"},
     FormulaSymbol{"result_lag", "steps after which every stage knows what one came to"},

@@ -43,7 +43,12 @@ void take_over(const RunContext& context, const ParamLayout& layout, const Optim
 
 at::Tensor zeros_in_window(const RunContext& context, Purpose purpose, const std::string& name,
                            Elements elements, DType dtype) {
-  std::shared_ptr<void> memory = context.comm.window(bytes_of(elements, dtype));
+  return zeros_in_window(context, context.comm, purpose, name, elements, dtype);
+}
+
+at::Tensor zeros_in_window(const RunContext& context, Communicator& ranks, Purpose purpose,
+                           const std::string& name, Elements elements, DType dtype) {
+  std::shared_ptr<void> memory = ranks.window(bytes_of(elements, dtype));
   if (!memory) return context.ledger.zeros(purpose, name, {elements.value()}, dtype);
   return context.ledger.adopt(purpose, name, {elements.value()}, dtype, std::move(memory)).zero_();
 }

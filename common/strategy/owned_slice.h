@@ -49,6 +49,9 @@ void take_over(const RunContext& context, const ParamLayout& layout, const Optim
 
 /// A flat tensor of zeros for all_gathers, from the ledger, in a window where the backend has such
 /// (Communicator::window).  Collective, with equal `elements`.
+///   ranks  those that gather; all of them if not said.
+at::Tensor zeros_in_window(const RunContext& context, Communicator& ranks, Purpose purpose,
+                           const std::string& name, Elements elements, DType dtype);
 at::Tensor zeros_in_window(const RunContext& context, Purpose purpose, const std::string& name,
                            Elements elements, DType dtype);
 

@@ -15,6 +15,11 @@ FieldTable<ReduceOrder> ReferenceOrderPlans::table() const {
       {"reduce_every", "", "sum over ranks once a step (01, 02) or after every micro-batch (ZeRO-2, ZeRO-3)"},
       choice<ReduceEvery>({{"step", ReduceEvery::step}, {"micro_batch", ReduceEvery::micro_batch}}),
       &Options::reduce_every);
+  table.add(
+      {"groups", "",
+       "with reduce_every=micro_batch: so many groups of ranks sum after every micro-batch, and meet once a "
+       "step (hybrid sharding)"},
+      integer(1, 1024), &Options::groups);
   table.add({"tied_sum", "",
              "split: the head's and the embedding's part of wte's gradient meet at the end of the step "
              "(pipelines)"},
@@ -32,7 +37,9 @@ FieldTable<ReduceOrder> ReferenceOrderPlans::table() const {
   return table;
 }
 
-WorldSize ranks_of(const ReduceOrder& order) { return WorldSize{static_cast<int>(order.virtual_ranks)}; }
+WorldSize ranks_of(const ReduceOrder& order) {
+  return WorldSize{static_cast<int>(order.virtual_ranks / order.groups)};
+}
 
 std::int64_t head_elements(const RunShape& shape, const ReduceOrder& order) {
   const GptConfig& model = shape.workload.model;
@@ -51,7 +58,8 @@ RunShape shape_of_parts(const RunShape& shape) {
 }
 
 int gradients_held(const ReduceOrder& order) {
-  return 1 + (order.virtual_ranks > 1 ? 1 : 0) + (order.reduce_every == ReduceEvery::micro_batch ? 1 : 0);
+  return 1 + (order.virtual_ranks > 1 ? 1 : 0) + (order.reduce_every == ReduceEvery::micro_batch ? 1 : 0) +
+         (order.groups > 1 ? 1 : 0);
 }
 
 namespace {
@@ -61,6 +69,18 @@ void check_sums(const PrecisionConfig& precision, const ReduceOrder& order) {
   if (order.virtual_ranks == 1 || precision.reduce_dtype == precision.grad_dtype) return;
   refuse_setting("precision.reduce_dtype", "virtual ranks are added in the gradients' dtype",
                  "--set precision.reduce_dtype=same, --set precision.grad_dtype=fp32, or one virtual rank");
+}
+
+void check_groups(const ReduceOrder& order) {
+  if (order.groups == 1) return;
+  if (order.reduce_every == ReduceEvery::step)
+    refuse_setting("groups", "ranks that sum once a step have no groups",
+                   "--set reduce_every=micro_batch, or groups=1");
+  if (order.virtual_ranks % order.groups != 0)
+    refuse_setting("groups",
+                   std::to_string(order.virtual_ranks) + " virtual ranks cannot be divided into " +
+                       std::to_string(order.groups) + " groups",
+                   "a number that divides virtual_ranks");
 }
 
 void check_parts(const ReduceOrder& order) {
@@ -104,6 +124,7 @@ MemoryPlan ReferenceOrderPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
   check_sums(precision, options_);
+  check_groups(options_);
   check_parts(options_);
   const Elements psi = ParamLayout(shape.workload.model, ranks_of(options_)).arena_size();
   const Elements gradient = psi + Elements(head_elements(shape, options_));

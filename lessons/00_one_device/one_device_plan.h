@@ -14,6 +14,8 @@ struct ReduceOrder {
   ReduceEvery reduce_every = ReduceEvery::step;  // sum over ranks once a step, or after every micro-batch
   TiedSum tied_sum =
       TiedSum::joint;  // split: the head's and the embedding's part of wte's gradient meet at the end
+  std::int64_t groups =
+      1;  // with micro_batch: so many groups of ranks sum after every micro-batch, and meet once a step
   std::int64_t tensor_ranks = 1;  // t: products in parts, as t ranks that share every matrix would
   std::int64_t lanes =
       1;  // micro-batches that those compute together: the heads' parts of wte's gradient come first
@@ -21,11 +23,12 @@ struct ReduceOrder {
   bool operator==(const ReduceOrder&) const = default;
 };
 
+/// Ranks that share a vector out, a slice each.
 WorldSize ranks_of(const ReduceOrder& order);
 /// The head's own part of wte's gradient; 0: it has none.
 std::int64_t head_elements(const RunShape& shape, const ReduceOrder& order);
 /// Whole gradients: the sum itself; the virtual rank that computes now (W > 1); the sum over ranks of one micro-batch
-/// (micro_batch).
+/// (micro_batch); the sum of the group that computes now (groups > 1).
 int gradients_held(const ReduceOrder& order);
 /// Each tensor rank's layout, and the sizes of what it computes; everything is kept for backward.
 ParamLayout layout_of_part(const RunShape& shape, const ReduceOrder& order, int rank);

@@ -76,26 +76,32 @@ void ReferenceOrder::sum_of_step(std::span<const Batch> micro_batches) {
 
 // [anchor: reduce-every-micro-batch]
 // The ranks' j-th micro-batches are fresh gradients, added in rank order; that sum is then added to the
-// step's.
+// step's. Where there are groups, each does that with its own ranks, and their sums are added in order.
 void ReferenceOrder::sum_of_micro_batches(std::span<const Batch> micro_batches) {
-  const std::size_t per_rank = micro_batches.size() / rank_sums_.size();
-  for (std::size_t j = 0; j < per_rank; ++j) {
-    Gradient& over_ranks = j == 0 ? gradients_[0] : gradients_[1];
-    for (std::size_t r = 0; r < rank_sums_.size(); ++r) {
-      Gradient& into = r == 0 ? over_ranks : gradients_.back();
-      forward_backward(micro_batches[r * per_rank + j], into, Write::overwrite, rank_sums_[r]);
-      if (r > 0) over_ranks.add(into);
+  const std::size_t per_rank = micro_batches.size() / rank_sums_.size(),
+                    ranks = static_cast<std::size_t>(to_int(ranks_of(order_)));  // of a group
+  for (std::size_t first = 0; first < rank_sums_.size(); first += ranks) {
+    Gradient& of_group = first == 0 ? gradients_[0] : gradients_[2];
+    for (std::size_t j = 0; j < per_rank; ++j) {
+      Gradient& over_ranks = j == 0 ? of_group : gradients_[1];
+      for (std::size_t r = first; r < first + ranks; ++r) {
+        Gradient& into = r == first ? over_ranks : gradients_.back();
+        forward_backward(micro_batches[r * per_rank + j], into, Write::overwrite, rank_sums_[r]);
+        if (r > first) over_ranks.add(into);
+      }
+      if (j > 0) of_group.add(over_ranks);
     }
-    if (j > 0) gradients_[0].add(over_ranks);
+    if (first > 0) gradients_[0].add(of_group);
   }
 }
 
-// Every virtual rank squares its own slices, as real ones do.
+// Every virtual rank squares its own slices, as real ones do; of groups, which have the same ones, the first.
 void ReferenceOrder::global_norm() {
   sums_.zero_();
   for (std::size_t r = 0; r < rank_sums_.size(); ++r) {
     std::vector<at::Tensor> mine;
-    for (int unit = 0; unit < layout_.num_units(); ++unit) {
+    const bool squares = r < static_cast<std::size_t>(to_int(ranks_of(order_)));
+    for (int unit = 0; squares && unit < layout_.num_units(); ++unit) {
       mine.push_back(
           slice_of_rank(layout_, unit, Rank{static_cast<int>(r)}).of_unit(grads_full_[unit].sharded));
     }

@@ -10,8 +10,7 @@ void Zero3::publish_params() {
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     at::Tensor& whole = params_full_[unit].whole;
     if (whole.defined())
-      published_[unit] =
-          context_.comm.all_gather(slices_of(unit)[1].params, whole, {OpPurpose::parameters, unit});
+      published_[unit] = shards_.all_gather(slices_of(unit)[1].params, whole, {OpPurpose::parameters, unit});
   }
 }
 

@@ -32,7 +32,10 @@ StepResult Zero3::train_step(std::span<const Batch> micro_batches) {
     passes_.embed_backward(batch, grads_full_[0], Write::overwrite);  // the tied head opened it
     reduce_grads(0, slice);
   }
-  for (int unit = layout_.last_unit(); unit >= 0; --unit) wait_reduced(unit);
+  for (int unit = layout_.last_unit(); unit >= 0; --unit) {
+    wait_reduced(unit);
+    sum_replicas(unit);
+  }
   global_norm();
   for (int unit = 0; unit < layout_.num_units(); ++unit) step_shard(unit);
   return {sums_, context_.scalars.grad_norm};
@@ -63,8 +66,8 @@ void Zero3::gather_params(int unit) {
   if (resident == unit) return;
   context_.timeline.gives_up_params(resident);
   resident = unit;
-  gathered_[unit] = context_.comm.all_gather(slices_of(unit)[0].params, params_full_[unit].sharded,
-                                             {OpPurpose::parameters, unit});
+  gathered_[unit] = shards_.all_gather(slices_of(unit)[0].params, params_full_[unit].sharded,
+                                       {OpPurpose::parameters, unit});
 }
 
 void Zero3::wait_gathered(int unit) {
@@ -89,7 +92,7 @@ void Zero3::reduce_grads(int unit, Write write) {
     PendingSum& pending = in_flight_[buffer][static_cast<std::size_t>(s.segment)];
     at::Tensor& sum = pending.lands_in(s.grads, scratch_[buffer].segment(s.segment), write);
     pending.ticket =
-        context_.comm.reduce_scatter(grads_full_[unit].segment(s.segment), sum, {OpPurpose::gradients, unit});
+        shards_.reduce_scatter(grads_full_[unit].segment(s.segment), sum, {OpPurpose::gradients, unit});
   }
 }
 
@@ -98,11 +101,21 @@ void Zero3::wait_reduced(int unit) {
   for (PendingSum& pending : in_flight_[grads_buffer_[unit]]) pending.wait();
 }
 
-// Every rank squares the slices that it owns: each element counts once. The sum over ranks is the mean
+// [anchor: sum-over-replicas]
+// A group has summed its own rows. Once a step its slices meet those of the other groups: that is all that they send each other.
+void Zero3::sum_replicas(int unit) {
+  if (!replicas_) return;
+  for (OwnedSlice& s : slices_of(unit))
+    if (!s.empty()) summed_.push_back(replicas_->all_reduce(s.grads, {OpPurpose::gradients, unit}));
+}
+
+// Every rank squares the slices that it owns, of replicas the first: each element counts once. The sum over ranks is the mean
 // already: the divisor of the loss was the *global* batch's tokens (Batch::scale).
 void Zero3::global_norm() {
   const auto mark = context_.timeline.mark(Pass::norm);
-  add_sums_of_squares(grads_of(slices_), sums_);
+  for (Ticket& ticket : summed_) ticket.wait();
+  summed_.clear();
+  if (!replicas_ || replicas_->rank() == Rank{0}) add_sums_of_squares(grads_of(slices_), sums_);
   finish_sums(sums_);
   context_.comm.all_reduce(sums_, {OpPurpose::sums}).wait();
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <vector>
 
 #include "common/strategy/owned_slice.h"
@@ -36,6 +37,7 @@ class Zero3 final : public Strategy {
   void release_params();
   void reduce_grads(int unit, Write write);
   void wait_reduced(int unit);
+  void sum_replicas(int unit);
   void global_norm();
   void step_shard(int unit);
   void publish_params();  // persist_below.cpp
@@ -49,13 +51,17 @@ class Zero3 final : public Strategy {
   Options options_;
   ParamLayout layout_;
   Passes passes_;
-  at::Tensor sums_;                       // [4] fp64: loss, tokens, sum of squares, overflow flag
-  std::vector<OwnedSlice> slices_;        // [2 unit + segment]
-  std::vector<UnitTensors> params_full_;  // by unit; blocks take turns in a pool of buffers
-  std::vector<UnitTensors> grads_full_;   // by unit; blocks take turns in two buffers
+  std::unique_ptr<Communicator> part_;      // of the ranks that share each vector out; null: all
+  std::unique_ptr<Communicator> replicas_;  // ranks with the same slices; null: there are no others
+  Communicator& shards_;                    // the former, or all
+  at::Tensor sums_;                         // [4] fp64: loss, tokens, sum of squares, overflow flag
+  std::vector<OwnedSlice> slices_;          // [2 unit + segment]
+  std::vector<UnitTensors> params_full_;    // by unit; blocks take turns in a pool of buffers
+  std::vector<UnitTensors> grads_full_;     // by unit; blocks take turns in two buffers
   std::vector<std::size_t> params_buffer_, grads_buffer_;  // by unit: which buffer
   std::vector<int> resident_;  // by buffer of parameters: the unit whose parameters are in it, or none
   std::vector<Ticket> gathered_, published_;          // by unit: its sharded segment, its whole one
+  std::vector<Ticket> summed_;                        // by slice, over replicas
   std::vector<std::array<PendingSum, 2>> in_flight_;  // by buffer of gradients, and segment
   std::vector<UnitTensors> scratch_;                  // the same: where later micro-batches' sums land
 };

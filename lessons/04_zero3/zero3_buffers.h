@@ -8,6 +8,12 @@
 
 namespace sc {
 
+/// Ranks that share a vector out, one slice each, and groups of them, which are copies of one another.
+///   Errors  InputError (exit 64): they do not divide the ranks.
+struct Sharing {
+  Sharing(const RunShape& shape, const Zero3Options& options);
+  int shards, replicas;
+};
 ParamLayout layout_of(const RunShape& shape, const Zero3Options& options);
 
 /// Buffers of gathered parameters: unit 0's, which tied embedding and head share, the last unit's, and the blocks' pool:

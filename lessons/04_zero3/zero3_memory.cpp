@@ -4,29 +4,46 @@
 #include "zero3_buffers.h"
 
 namespace sc {
+namespace {
+
+// Neighbours share: what they gather and sum in every pass stays near; the copies are far apart, and meet once a step.
+std::unique_ptr<Communicator> neighbours(const RunContext& context, const Sharing& sharing) {
+  if (sharing.replicas == 1) return nullptr;
+  return context.comm.split(static_cast<int>(to_int(context.comm.rank())) / sharing.shards);
+}
+std::unique_ptr<Communicator> copies(const RunContext& context, const Sharing& sharing) {
+  if (sharing.replicas == 1) return nullptr;
+  return context.comm.split(static_cast<int>(to_int(context.comm.rank())) % sharing.shards);
+}
+
+}  // namespace
 
 Zero3::Zero3(RunContext& context, const Options& options)
     : context_(context),
       options_(options),
       layout_(layout_of(context.shape, options)),
       passes_(context, layout_),
+      part_(neighbours(context, Sharing(context.shape, options))),
+      replicas_(copies(context, Sharing(context.shape, options))),
+      shards_(part_ ? *part_ : context.comm),
       sums_(passes_.sums()),
       gathered_(static_cast<std::size_t>(layout_.num_units())),
       published_(static_cast<std::size_t>(layout_.num_units())),
       in_flight_(kZero3GradBuffers),
       scratch_(kZero3GradBuffers) {
   const PrecisionConfig& precision = context.shape.workload.precision;
-  const std::int64_t world = to_int(context.shape.world);
-  const Elements slice = layout_.arena_size() / world, whole = layout_.arena_size(Segment::whole);
+  const std::int64_t shards = to_int(shards_.size());
+  const Elements slice = layout_.arena_size() / shards, whole = layout_.arena_size(Segment::whole);
   const auto flat = [&](Purpose purpose, const std::string& name, std::int64_t n, DType dtype) {
     return n == 0 ? at::Tensor() : context.ledger.zeros(purpose, name, {n}, dtype);
   };
   const auto gathered = [&](const std::string& name, std::int64_t n) {
-    return n == 0 ? at::Tensor()
-                  : zeros_in_window(context, Purpose::parameters, name, Elements(n), precision.dtype);
+    return n == 0
+               ? at::Tensor()
+               : zeros_in_window(context, shards_, Purpose::parameters, name, Elements(n), precision.dtype);
   };
   // [anchor: everything-sharded]
-  const at::Tensor params_shard = gathered("params_shard", (layout_.arena_size() - whole).value() / world);
+  const at::Tensor params_shard = gathered("params_shard", (layout_.arena_size() - whole).value() / shards);
   const at::Tensor params_whole = flat(Purpose::parameters, "params_whole", whole.value(), precision.dtype);
   const at::Tensor grads_shard = flat(Purpose::gradients, "grads_shard", slice.value(), precision.grad_dtype);
   const OptimizerState state(context, slice);
@@ -41,10 +58,10 @@ Zero3::Zero3(RunContext& context, const Options& options)
     params.push_back(gathered(name_of_buffer("params_full", params.size()), u.sharded_size));
   resident_.assign(params.size(), -1);
   for (const UnitLayout& u : sizes_of(layout_, kZero3GradBuffers, 2)) {
-    const std::int64_t sharded = u.sharded_size / world, size = sharded + u.whole_size / world;
+    const std::int64_t sharded = u.sharded_size / shards, size = sharded + u.whole_size / shards;
     const std::size_t b = grads.size();
     grads.push_back(
-        flat(Purpose::gradients, name_of_buffer("grads_full", b), size * world, precision.grad_dtype));
+        flat(Purpose::gradients, name_of_buffer("grads_full", b), size * shards, precision.grad_dtype));
     if (micro_batches_of(context.shape) == 1) continue;
     const at::Tensor beside =
         flat(Purpose::gradients, name_of_buffer("grads_scratch", b), size, precision.grad_dtype);
@@ -59,7 +76,7 @@ Zero3::Zero3(RunContext& context, const Options& options)
     params_full_.push_back({part(p, 0, u.sharded_size), part(params_whole, u.whole_begin, u.whole_size)});
     grads_full_.push_back({part(g, 0, u.sharded_size), part(g, u.sharded_size, u.whole_size)});
     for (const Segment segment : {Segment::sharded, Segment::whole}) {
-      OwnedSlice s = slice_of_rank(layout_, unit, context.comm.rank(), segment);
+      OwnedSlice s = slice_of_rank(layout_, unit, shards_.rank(), segment);
       if (!s.empty()) {
         if (segment == Segment::whole) s.replica = params_full_[unit].whole;
         s.params =

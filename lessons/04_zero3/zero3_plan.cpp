@@ -5,6 +5,7 @@
 
 #include "common/model/activation_plan.h"
 #include "common/strategy/gradient_dtype.h"
+#include "common/strategy/group_plan.h"
 #include "common/strategy/pool_gathers.h"
 #include "common/strategy/state_plan.h"
 #include "zero3_buffers.h"
@@ -22,6 +23,10 @@ FieldTable<Zero3Options> Zero3Plans::table() const {
       on_off(), &Options::reshard_after_forward);
   table.add({"persist_below", "elements", "tensors with fewer elements stay whole on every rank; 0: none"},
             integer(0), &Options::persist_below);
+  table.add({"shard_ranks", "ranks",
+             "neighbours that share each vector out; groups of them are replicas, summed once a step (hybrid "
+             "sharding); 0: all ranks"},
+            integer(0, 1 << 20), &Options::shard_ranks);
   return table;
 }
 
@@ -30,15 +35,17 @@ MemoryPlan Zero3Plans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout = layout_of(shape, options_);
-  const std::int64_t world = to_int(shape.world);
-  const Elements sharded(layout.arena_size(Segment::sharded).value() / world),
-      whole = layout.arena_size(Segment::whole), slice(layout.arena_size().value() / world);
+  const Sharing sharing(shape, options_);
+  const std::int64_t shards = sharing.shards;
+  const std::string over = sharing.replicas == 1 ? "/N" : "/k";
+  const Elements sharded(layout.arena_size(Segment::sharded).value() / shards),
+      whole = layout.arena_size(Segment::whole), slice(layout.arena_size().value() / shards);
   const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
                        DType dtype) {
     if (elements.value() > 0)
       plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype));
   };
-  add(Purpose::parameters, "params_shard", whole.value() == 0 ? " P/N" : " (P - W)/N", sharded,
+  add(Purpose::parameters, "params_shard", (whole.value() == 0 ? " P" : " (P - W)") + over, sharded,
       precision.dtype);
   add(Purpose::parameters, "params_whole", " W", whole, precision.dtype);
   const int pool = pool_of(layout, options_);
@@ -48,21 +55,27 @@ MemoryPlan Zero3Plans::memory_plan(const RunShape& shape) const {
     add(Purpose::parameters, name_of_buffer("params_full", b),
         params[b].whole_size == 0 ? " unit" : " (unit - whole)", Elements(params[b].sharded_size),
         precision.dtype);
-  add(Purpose::gradients, "grads_shard", " P/N", slice, precision.grad_dtype);
+  add(Purpose::gradients, "grads_shard", " P" + over, slice, precision.grad_dtype);
   for (std::size_t b = 0; b < grads.size(); ++b) {
     const std::int64_t size = grads[b].sharded_size + grads[b].whole_size;
     add(Purpose::gradients, name_of_buffer("grads_full", b), " unit", Elements(size), precision.grad_dtype);
     if (micro_batches_of(shape) > 1)
-      add(Purpose::gradients, name_of_buffer("grads_scratch", b), " unit/N", Elements(size / world),
+      add(Purpose::gradients, name_of_buffer("grads_scratch", b), " unit" + over, Elements(size / shards),
           precision.grad_dtype);
   }
-  plan_optimizer_state(shape, slice, plan);
+  plan_optimizer_state(shape, slice, plan, "P" + over);
   plan_activation_buffers(shape, plan);
+  if (sharing.replicas > 1) {
+    plan_group(shape, WorldSize{sharing.shards}, plan, "k");
+    plan_group(shape, WorldSize{sharing.replicas}, plan, "R");
+  }
   return plan;
 }
 
 Contents Zero3Plans::contents(const RunShape& shape) const {
   Contents contents{.parameters = Extent::slice, .states = Extent::slice};
+  if (Sharing(shape, options_).replicas > 1)
+    contents.unknown = "with shard_ranks a slice is one of a group's";
   if (options_.persist_below > 0) contents.unknown = "with persist_below a part of a unit is always whole";
   contents.most_gradients = static_cast<int>(kZero3GradBuffers);
   contents.most_parameters = 2 + pool_of(layout_of(shape, options_), options_);
@@ -76,15 +89,21 @@ CommPlan Zero3Plans::comm_plan(const RunShape& shape) const {
   const ParamLayout layout = layout_of(shape, options_);
   const PrecisionConfig& precision = shape.workload.precision;
   const std::int64_t micro = micro_batches_of(shape);
+  const Sharing sharing(shape, options_);
+  const WorldSize shards{sharing.shards}, replicas{sharing.replicas};
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const UnitLayout& u = layout.unit(unit);
     const Elements sharded(u.sharded_size), whole(u.whole_size);
     const What params{OpPurpose::parameters, unit}, grads{OpPurpose::gradients, unit};
-    plan.add({CommKind::all_gather, precision.dtype, sharded, shape.world}, params,
+    plan.add({CommKind::all_gather, precision.dtype, sharded, shards}, params,
              gathers_of(layout, pool_of(layout, options_), micro, unit));
-    plan.add({CommKind::all_gather, precision.dtype, whole, shape.world}, params);
-    plan.add({CommKind::reduce_scatter, precision.grad_dtype, sharded, shape.world}, grads, micro);
-    plan.add({CommKind::reduce_scatter, precision.grad_dtype, whole, shape.world}, grads, micro);
+    plan.add({CommKind::all_gather, precision.dtype, whole, shards}, params);
+    plan.add({CommKind::reduce_scatter, precision.grad_dtype, sharded, shards}, grads, micro);
+    plan.add({CommKind::reduce_scatter, precision.grad_dtype, whole, shards}, grads, micro);
+    if (sharing.replicas == 1) continue;
+    for (const Elements& of : {sharded, whole})
+      plan.add({CommKind::all_reduce, precision.grad_dtype, of / sharing.shards, replicas, sharing.shards},
+               grads);
   }
   plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
   return plan;
@@ -92,7 +111,7 @@ CommPlan Zero3Plans::comm_plan(const RunShape& shape) const {
 
 Facts Zero3Plans::facts(const RunShape& /*shape*/) const {
   Facts facts;
-  facts.smaller = {"persist_below=0", "reshard_after_forward=on", "prefetch=0"};
+  facts.smaller = {"shard_ranks=0", "persist_below=0", "reshard_after_forward=on", "prefetch=0"};
   return facts;
 }
 

@@ -10,6 +10,7 @@ struct Zero3Options {
   std::int64_t prefetch = 1;          // units whose gather is issued ahead of the one that computes
   bool reshard_after_forward = true;  // off: every block has a buffer, and is gathered once a step
   std::int64_t persist_below = 0;     // tensors of fewer elements stay whole on every rank
+  std::int64_t shard_ranks = 0;       // neighbours that share each vector out; 0: all ranks
 };
 
 class Zero3Plans final : public PlansWith<Zero3Plans, Zero3Options> {

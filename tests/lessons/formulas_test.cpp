@@ -119,7 +119,7 @@ void expect_formulas_hold(const Case& c, const ParamLayout& layout, const OfItem
   MemoryPlan plan = lesson_plans_of(c.folder, c.settings).plans->memory_plan(c.shape);
   detail::plan_surroundings(c.shape, plan);
   SymbolValues all = symbols_of(c, layout);
-  all.insert(c.more.begin(), c.more.end());
+  for (const auto& [symbol, value] : c.more) all[symbol] = value;
   for (const auto& [symbol, value] : all) EXPECT_TRUE(in_legend(symbol)) << symbol;
   for (const MemoryPlan::Item& item : plan.items()) {
     SymbolValues values = all;
@@ -326,8 +326,12 @@ TEST(Formulas, OfZero3) {
         choose("persist_below", {std::int64_t{0}, std::int64_t{100}, std::int64_t{1} << 30});
     c.settings = {setting("persist_below", below), setting("prefetch", choose("prefetch", {0, 1, 3})),
                   std::string("reshard_after_forward=") + choose("reshard", {"on", "off"})};
+    const int groups = choose("groups", {1, 2});
+    const std::int64_t N = to_int(c.shape.world), k = N % groups == 0 ? N / groups : N;
+    if (k < N) c.settings.push_back(setting("shard_ranks", k));
+    c.more = {{"k", k}, {"R", N / k}};
     SCOPED_TRACE(choose.text());
-    expect_formulas_hold(c, layout_for(c.shape, to_int(c.shape.world), below));
+    expect_formulas_hold(c, layout_for(c.shape, k, below));
   });
 }
 

@@ -116,6 +116,7 @@ TEST(WireBytes, OfZero3AreThePlans) {
         expect_steps_send_what_is_planned<Zero3>(w, {.prefetch = prefetch, .persist_below = persist_below});
     }
     expect_steps_send_what_is_planned<Zero3>(w, {.reshard_after_forward = false});
+    expect_steps_send_what_is_planned<Zero3>(w, {.shard_ranks = 1});
   });
 }
 

@@ -8,6 +8,7 @@
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
+#include "tests/storage/temp_dir.h"
 #include "tests/support/harness.h"
 #include "tests/support/pairwise.h"
 
@@ -267,6 +268,40 @@ TEST_P(ZeroWorlds, Zero3TwentySteps) {
                      reference(w, GetParam(), ReduceEvery::micro_batch, 20));
 }
 
+// Groups of neighbours share vectors out and sum after every micro-batch; copies meet once a step.
+TEST(Zero3, HybridShardingIsTheSameOnGroups) {
+  struct Case {
+    int world;
+    std::int64_t shards, micro_batches;
+  };
+  for (const Case& c :
+       {Case{4, 2, 1}, Case{4, 2, 3}, Case{4, 1, 3}, Case{4, 4, 3}, Case{6, 3, 2}, Case{6, 2, 1}}) {
+    for (const bool tied : {true, false}) {
+      SCOPED_TRACE(std::to_string(c.world) + " ranks in groups of " + std::to_string(c.shards));
+      Workload w = odd_workload();
+      w.model.tied = tied;
+      w.batch.global = w.batch.micro * c.world * c.micro_batches;
+      w.optim.clip = 1e-3;
+      const ReduceOrder order{
+          .virtual_ranks = c.world, .reduce_every = ReduceEvery::micro_batch, .groups = c.world / c.shards};
+      test::expect_equals_reference(test::run_local<Zero3>(c.world, w, {.shard_ranks = c.shards}, 4, delayed),
+                                    test::run_local<ReferenceOrder>(1, w, order, 4).at(0));
+    }
+  }
+}
+
+TEST(Zero3, HybridShardingSendsOtherGroupsOneSumAStep) {
+  const Workload w = odd_workload();
+  const RunShape shape = test::shape_for(w, 4, 1, CommBackend::local);
+  const CommPlan plan = Zero3Plans({.shard_ranks = 2}).comm_plan(shape);
+  std::int64_t far = 0;
+  for (const auto& [op, times] : plan.count)
+    if (op.stride == 2) far += op.elements.value() * times;
+  EXPECT_EQ(far, ParamLayout(w.model, WorldSize{2}).arena_size().value() / 2);
+  EXPECT_EQ(testing::input_error([&] { (void)Zero3Plans({.shard_ranks = 3}).memory_plan(shape); }),
+            "64|shard_ranks: 4 ranks cannot be divided into groups of 3|--set shard_ranks=1, 2 or 4");
+}
+
 /// The same values of every named tensor, where persist_below has moved tensors between segments.
 void expect_named_tensors_equal(const test::RankResult& rank, const ParamLayout& layout,
                                 const test::RankResult& expected, const ParamLayout& plain) {
@@ -365,7 +400,7 @@ Zero2Options options_of(test::Choose& choose, Zero2Options) {
 Zero3Options options_of(test::Choose& choose, Zero3Options) {
   return {.prefetch = choose("prefetch", {0, 1, 2, 5}),
           .reshard_after_forward = choose("reshard", {true, false}),
-          .persist_below = choose("persist_below", {0, 21, 500, 100'000})};
+          .persist_below = choose("persist_below", {0, 21, 500, 100'000})};  // shard_ranks: a test of its own
 }
 
 ReduceEvery order_of(const Zero1Options&) { return ReduceEvery::step; }
