@@ -92,7 +92,7 @@ TEST(TensorParallel, SixteenBits) {
 
 // Nobody may read or write what still travels.
 TEST(TensorParallel, DelaysChangeNothing) {
-  for (int again = 0; again < 3; ++again)
+  for (int again = 0; again < 5; ++again)
     for (const TokenShare tokens : {TokenShare::split, TokenShare::whole})
       expect_equal(five_heads(), 3, {.tokens = tokens}, test::delayed);
 }
