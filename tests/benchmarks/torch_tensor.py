@@ -3,7 +3,8 @@
 
 --cut tp: what stands between the products, norms and sums, is computed by all ranks alike. sp: each rank computes it for its part of
 every row's tokens. async: sp, with messages and products in pieces that run beside each other (async TP). A block is one graph, messages
-included; embedding, head and loss are DTensor's (loss_parallel: logits stay cut by vocabulary). q, k and v are three matrices, since a
+included, or all blocks are (--one-graph), which the host launches sooner; embedding, head and loss are DTensor's (loss_parallel: logits
+stay cut by vocabulary). q, k and v are three matrices, since a
 cut is by heads. Run by tests/benchmarks/gpu.py; by hand:
   echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_tensor.py --workload configs/gpt2_355m.json --rows 16 --ranks 2 --cut sp
 """
@@ -78,13 +79,12 @@ class TensorGpt2(nn.Module):
     def __init__(self, model):
         super().__init__()
         self.dtype, self.wte, self.wpe, self.ln_f = model.dtype, model.wte, model.wpe, model.ln_f
-        self.blocks = nn.ModuleList(map(TensorBlock, model.blocks))
+        self.blocks = nn.Sequential(*map(TensorBlock, model.blocks))
         self.head = linear(model.wte.weight.detach())
 
     def forward(self, tokens, targets):
         x = (self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))).to(self.dtype)
-        for block in self.blocks:
-            x = block(x)
+        x = self.blocks(x)
         logits = self.head(self.ln_f(x).to(x.dtype))
         return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten()).to_local()
 
@@ -147,7 +147,7 @@ class TensorTrainer(Trainer):
             torch._inductor.config._micro_pipeline_tp = True
             enable_symm_mem_for_group(mesh.get_group().group_name)
         if args.mode != "eager":
-            for block in self.forward.blocks:
+            for block in [self.forward.blocks] if args.one_graph else self.forward.blocks:
                 block.compile(fullgraph=True, dynamic=False, mode=None if args.mode == "default" else args.mode)
         self.shards = LocalParts(self.forward)
         self.optim = optimizer_of(self.shards, args.optim, split=False)
@@ -166,12 +166,13 @@ class TensorTrainer(Trainer):
         return loss
 
     def about_ranks(self):
-        return {"cut": self.args.cut, **({} if self.fused is None else {"fused_calls": self.fused})}
+        return {"cut": self.args.cut, "one_graph": self.args.one_graph, **({} if self.fused is None else {"fused_calls": self.fused})}
 
 
 def read_arguments():
     parser = arguments(__doc__)
     parser.add_argument("--cut", choices=CUTS, default="tp")
+    parser.add_argument("--one-graph", action="store_true", help="of all blocks, instead of one each")
     args = completed(parser.parse_args())
     wrong = [name for name in ("heads", "width", *(("sequence",) if args.cut != "tp" else ())) if getattr(args, name) % args.ranks]
     if args.ranks < 2 or wrong:
