@@ -31,41 +31,60 @@ from torch_gpt2 import Trainer, arguments, completed, optimizer_of, serve
 CUTS = ("tp", "sp", "async")
 
 
-def linear(weight, bias=None):
-    made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    made.weight, made.bias = nn.Parameter(weight), None if bias is None else nn.Parameter(bias)
+class BareProduct(nn.Linear):
+    """Async TP finds products without a bias alone."""
+
+    def forward(self, x):
+        y = F.linear(x, self.weight)
+        return y + self.bias.to(y.dtype)
+
+
+class Bias(nn.Module):
+    """Of a product that is cut by what it sums over: added once, behind the sum."""
+
+    def __init__(self, bias):
+        super().__init__()
+        self.bias = nn.Parameter(bias.detach())
+
+    def forward(self, x):
+        return x + self.bias.to(x.dtype)
+
+
+def linear(weight, bias=None, kind=nn.Linear):
+    made = kind(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    made.weight, made.bias = nn.Parameter(weight.detach()), None if bias is None else nn.Parameter(bias.detach())
     return made
 
 
 class Attention(nn.Module):
-    def __init__(self, block):
+    def __init__(self, block, kind):
         super().__init__()
         self.size = block.attn_out.in_features // block.heads  # of a head
-        weights, biases = (whole.detach().chunk(3) for whole in (block.attn.weight, block.attn.bias))
-        self.q, self.k, self.v = map(linear, weights, biases)
-        self.out = block.attn_out
+        self.q, self.k, self.v = (linear(*part, kind) for part in zip(block.attn.weight.chunk(3), block.attn.bias.chunk(3), strict=True))
+        self.out, self.out_bias = linear(block.attn_out.weight), Bias(block.attn_out.bias)
 
     def forward(self, x):
         heads = [part(x).unflatten(-1, (-1, self.size)).transpose(1, 2) for part in (self.q, self.k, self.v)]
-        return self.out(F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2))
+        return self.out_bias(self.out(F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2)))
 
 
 class Mlp(nn.Module):
-    def __init__(self, block):
+    def __init__(self, block, kind):
         super().__init__()
-        self.up, self.down = block.mlp, block.mlp_out
+        self.up = linear(block.mlp.weight, block.mlp.bias, kind)
+        self.down, self.down_bias = linear(block.mlp_out.weight), Bias(block.mlp_out.bias)
 
     def forward(self, x):
-        return self.down(F.gelu(self.up(x), approximate="tanh"))
+        return self.down_bias(self.down(F.gelu(self.up(x), approximate="tanh")))
 
 
 class TensorBlock(nn.Module):
     """A block of torch_gpt2.py, in modules as parallelize_module takes them."""
 
-    def __init__(self, block):
+    def __init__(self, block, kind):
         super().__init__()
         self.ln_1, self.ln_2 = block.ln_1, block.ln_2
-        self.attention, self.mlp = Attention(block), Mlp(block)
+        self.attention, self.mlp = Attention(block, kind), Mlp(block, kind)
 
     def forward(self, x):
         # Autocast has norms in fp32: as the residual stream's numbers they travel in half the bytes.
@@ -76,11 +95,11 @@ class TensorBlock(nn.Module):
 class TensorGpt2(nn.Module):
     """With the weights of `model`, a Gpt2; the head is the token embedding's matrix, and cut() sees to it that it stays so."""
 
-    def __init__(self, model):
+    def __init__(self, model, kind):
         super().__init__()
         self.dtype, self.wte, self.wpe, self.ln_f = model.dtype, model.wte, model.wpe, model.ln_f
-        self.blocks = nn.Sequential(*map(TensorBlock, model.blocks))
-        self.head = linear(model.wte.weight.detach())
+        self.blocks = nn.Sequential(*(TensorBlock(block, kind) for block in model.blocks))
+        self.head = linear(model.wte.weight)
 
     def forward(self, tokens, targets):
         x = (self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))).to(self.dtype)
@@ -98,6 +117,7 @@ def cut(model, mesh, by_tokens):
     whole = {"wte": RowwiseParallel(input_layouts=Replicate(), output_layouts=held), "head": ColwiseParallel(input_layouts=held, use_local_output=False)}
     if by_tokens:
         block |= {"ln_1": SequenceParallel(), "ln_2": SequenceParallel()}
+        block |= {name: SequenceParallel(use_local_output=True) for name in ("attention.out_bias", "mlp.down_bias")}
         whole |= {"wpe": ColwiseParallel(output_layouts=Shard(0)), "ln_f": SequenceParallel()}
     for one in model.blocks:
         parallelize_module(one, mesh, block)
@@ -140,7 +160,7 @@ class TensorTrainer(Trainer):
     def prepare(self, rank):
         args, self.batches_a_step, self.steps = self.args, 1, 0  # all ranks have the same rows
         mesh = init_device_mesh(args.device, (args.ranks,))
-        self.forward = TensorGpt2(self.model)
+        self.forward = TensorGpt2(self.model, BareProduct if args.cut == "async" else nn.Linear)
         self.model = None
         cut(self.forward, mesh, args.cut != "tp")
         if args.cut == "async":
