@@ -1,11 +1,12 @@
-"""Tables of lesson 10: what its ranks hold and send, whose bits they end in, and what that costs (docs/results/lesson_10*.json, plans.json)."""
+"""Tables of lesson 10: what its ranks hold and send, whose bits they end in, and what that costs (docs/results/lesson_10*.json, gpu_tensor.json, plans.json)."""
 import difflib
 import re
 import statistics
 
 from .lesson_tables import machine_text, median_of, tail
+from .machine_tables import gpu_table
 from .plans import plan_of
-from .registry import ROOT, RenderError, bytes_text, has, record, renders, table
+from .registry import ROOT, RenderError, bytes_text, has, record, renders, table, times_text
 
 LESSON = "10_tensor_parallel"
 FILE = "`configs/tiny_rows.json`"
@@ -74,6 +75,30 @@ def tensor_turns(page):
         rows.append([name, bytes_text(run["bytes"]["total"]), bytes_text(run["bytes_sent"]), f"{100 * median_of(run['rounds'], 'wait_share')[0]:.0f} %", f"{ratio:.2f}"])
     more = f"{FILE} in micro-batches of 4 rows, medians of {len(alone)} rounds of {runs['split']['rounds'][0]['steps']} steps; {machine_text('lesson_10_turns')}"
     return table(["lesson", "a rank holds", "sends a step", "waits", "tok/s over lesson 00's"], rows) + tail(page, "lesson_10_turns", more=more)
+
+
+@renders
+def tensor_gpu(page):
+    """The same on GPUs, in turns with DTensor, too."""
+    if not has("gpu_tensor"):
+        return ""
+    of, rows, failed = gpu_table(), [], []
+    found = record("gpu_tensor")["rows"]
+    for row in found.values():
+        model = re.sub(r".*gpt2_(\d+)m\.json", r"\1M", row["workload"])
+        for name in sorted(row["programs"], key=lambda name: name != of.ONE):
+            program, rate, ratio = row["programs"][name], of.median_of(row, name, "tokens_per_second"), row["ratios"].get(f"{name}_over_{of.ONE}")
+            label = program["label"].removeprefix("Stagecraft, ") + (", which fused nothing" if program.get("fused_calls") == 0 else "")
+            if "failure" in program:
+                failed.append(f"{model}, {label}: failed: {of.shortened(program['failure'])}")
+            share = program.get("wait_share")
+            rows.append([model, label, "failed" if rate is None else f"{rate / 1e3:.1f}", of.spread_text(ratio) if ratio else "", "" if share is None else f"{100 * share:.0f} %"])
+    one = next(iter(found.values()))
+    commits = dict.fromkeys(turn["commit"] for row in found.values() for turn in row["rounds"])
+    more = (f"{one['world']} x {one['gpu']}, {one['rows_a_rank']} rows of {one['sequence']} tokens a step, {times_text(max(len(row['rounds']) for row in found.values()), 'round')} in turns, commit "
+            f"{', '.join(commits)}; lessons 01 and 04 have {one['rows_a_rank'] // one['world']} rows a GPU; lesson 00 runs on each GPU apart, and the slower one counts; waits: of a step, in the last round")
+    return (table(["model", "program", "k tok/s", "over lesson 00 on one GPU", "waits"], rows, left=2) + tail(page, "gpu_tensor", more=more)
+            + "".join(f"\n\n{line}" for line in failed))
 
 
 @renders

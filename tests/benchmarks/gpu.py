@@ -11,9 +11,11 @@ alone: "accumulate" has four micro-batches a step, "windows" lesson 04 also with
 cost a step on one GPU.
 Run "pipeline" is lesson 07 beside torch.distributed.pipelining, both cut into the same stages, with 4, 8 and 16 micro-batches a step,
 with 8 by GPipe as well: docs/results/gpu_pipeline.json.
+Run "tensor" is lesson 10 in its variants beside lesson 00 on one GPU, lessons 01 and 04 and DTensor, each step of the same rows: docs/results/gpu_tensor.json.
 
   tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
   tests/benchmarks/gpu.sh --world 2 --rows pipeline [--peers 1f1b,1f1b:13+11]
+  tests/benchmarks/gpu.sh --world 2 --rows tensor [--peers tp,sp,async,sp:one-graph]
   tests/benchmarks/gpu.sh --render docs/results/gpu_peers.json
 """
 import argparse
@@ -51,7 +53,8 @@ class Row:
     ddp_peers: tuple = ("compile", "wire", "zero", "fsdp")
     micro_batches: int = 1  # a step and rank; peers have one, but for pipelines
     worlds: tuple = (1, 2)  # 2: of several
-    split: tuple = ()  # blocks of each GPU, a stage of one pipeline: all work on the same micro-batches
+    split: tuple = ()  # blocks of each GPU, a stage of one pipeline
+    ours: str = ""  # which of LESSONS `ours` is, where all GPUs work on the same micro-batches
     record: str = "gpu_peers"
 
     def config(self):
@@ -61,13 +64,25 @@ class Row:
         return min(2, world) in self.worlds and len(self.split) in (0, world)
 
     def step_rows(self, world):
-        return self.rows * self.micro_batches * (1 if self.split else world)
+        return self.rows * self.micro_batches * (1 if self.ours else world)
+
+    def rows_of(self, name, world):
+        """Of a micro-batch and rank: in a step of the same rows data parallelism shares them out, and two lanes have half of them each."""
+        return self.rows // {"dp": world, "zero3": world, "ours_lanes": 2}.get(name, 1) if self.ours == TENSOR[0] else self.rows
 
 
 def pipeline(micro_batches, *schedules):
     """Lesson 07 and its peer, by 1F1B and by `schedules`. The split is what split=balanced makes of 24 blocks and the head."""
     return Row(f"pipeline_{micro_batches}", "gpt2_355m", 4, lessons=("ours", *(f"ours_{name}" for name in schedules)), ddp_peers=("1f1b", *schedules),
-               micro_batches=micro_batches, worlds=(2,), split=(14, 10), record="gpu_pipeline")
+               micro_batches=micro_batches, worlds=(2,), split=(14, 10), ours=PIPELINES[0], record="gpu_pipeline")
+
+
+def tensor(workload, *peers):
+    return Row(f"tensor_{workload}", f"gpt2_{workload}", 16, lessons=("ours", *TENSOR[1:]), ddp_peers=peers, worlds=(2,), ours=TENSOR[0], record="gpu_tensor")
+
+
+PIPELINES = ("ours_1f1b", "ours_gpipe")  # the first is `ours`, as below
+TENSOR = ("ours_split", "ours_whole", "ours_kept", "ours_lanes", "one_device", "dp", "zero3")
 
 
 ROWS = {row.name: row for row in (
@@ -82,8 +97,9 @@ ROWS = {row.name: row for row in (
     # Lesson 04 beside itself without copy engines.
     Row("windows", "gpt2_355m", 16, lessons=("ours", "zero3", "zero3_plain"), ddp_peers=(), worlds=(2,)),
     Row("links", "gpt2_355m", 16, lessons=("ours", "ours_1", "ours_1_awake", "ours_1_within"), ddp_peers=(), worlds=(2,)),
-    pipeline(4), pipeline(8, "gpipe"), pipeline(16))}
-GROUPS = {"pipeline": [name for name in ROWS if name.startswith("pipeline_")]}  # --rows asks for all of them at once
+    pipeline(4), pipeline(8, "gpipe"), pipeline(16),
+    tensor("355m", "tp", "sp", "async"), tensor("774m"))}
+GROUPS = {group: [name for name in ROWS if name.startswith(f"{group}_")] for group in ("pipeline", "tensor")}  # --rows asks for all of them at once
 # Name: program, settings, label.
 LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
            "ours_1_awake": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, beside copies of 1 MiB into it, one every 20 ms"),
@@ -93,10 +109,14 @@ LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload'
            "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again"),
            "zero3_plain": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3), NCCL_WIN_ENABLE=0"),
            "ours_1f1b": ("07_pipeline", ["schedule=1f1b"], "Stagecraft, lesson 07 (pipeline, 1F1B)"),
-           "ours_gpipe": ("07_pipeline", ["schedule=gpipe"], "Stagecraft, lesson 07 (pipeline, GPipe)")}
-PIPELINES = ("ours_1f1b", "ours_gpipe")
+           "ours_gpipe": ("07_pipeline", ["schedule=gpipe"], "Stagecraft, lesson 07 (pipeline, GPipe)"),
+           "one_device": ("00_one_device", [], "Stagecraft, lesson 00 on one GPU"),
+           "ours_split": ("10_tensor_parallel", ["tokens=split"], "Stagecraft, lesson 10 (tensor parallelism)"),
+           "ours_whole": ("10_tensor_parallel", ["tokens=whole"], "Stagecraft, lesson 10, tokens=whole"),
+           "ours_kept": ("10_tensor_parallel", ["gathered=kept"], "Stagecraft, lesson 10, gathered=kept"),
+           "ours_lanes": ("10_tensor_parallel", ["lanes=2"], "Stagecraft, lesson 10, lanes=2 of half the rows")}
 ENVIRONMENT_OF = {"zero3_plain": {"NCCL_WIN_ENABLE": "0"}}  # NCCL registers no window then
-ALONE = ("ours_1", *gpu_table.BESIDE_COPIES)  # on each of several GPUs apart
+ALONE = ("ours_1", *gpu_table.BESIDE_COPIES, gpu_table.ONE)  # on each of several GPUs apart
 VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
             "wire": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16 (bf16_compress_hook)"),
             "bf16": ("bf16", "torch.compile, bf16 parameters and AdamW states, no fp32 master"),
@@ -104,6 +124,7 @@ VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autoca
             "fsdp": ("autocast", "FSDP2, blocks compiled, fp32 parameters, gathered, computed and summed in bf16")}
 SHARDS = {"zero": "optimizer", "fsdp": "all"}  # of several GPUs, as wire
 SCHEDULES = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe"}  # the peers of pipelines; behind a colon another split, 1f1b:13+11
+CUTS = {"tp": "", "sp": ", sequence parallel", "async": ", sequence parallel, async TP"}  # the peers of lesson 10
 
 
 def sizes(row):
@@ -113,10 +134,10 @@ def sizes(row):
     return vocab * d + config["model"]["context"] * d + config["model"]["layers"] * (12 * d * d + 13 * d), row.rows * config["batch"]["sequence"], vocab
 
 
-def expected_seconds(row):
-    """About what a step takes on a GPU that makes 400 TFLOP/s of it: before the first turn, to warm up for about as long as later ones."""
-    parameters, tokens, _ = sizes(row)
-    return 6 * parameters * tokens * row.micro_batches / 400e12 / max(1, len(row.split))
+def expected_seconds(row, world):
+    """About what a step takes on GPUs that make 400 TFLOP/s of it: before the first turn, to warm up for about as long as later ones."""
+    parameters, *_ = sizes(row)
+    return 6 * parameters * row.step_rows(world) * row.config()["batch"]["sequence"] / 400e12 / world
 
 
 def peer_gib(row, name):
@@ -221,7 +242,9 @@ class Comparison(Bench):
             base = name.split(":")[0]
             if row.split and base not in SCHEDULES:
                 sys.exit(f"error: --peers: '{name}' is none of {', '.join(SCHEDULES)}\n  fix: --peers 1f1b,1f1b:13+11, or none")
-            if not row.split and (base not in VARIANTS or (self.world == 1 and (base == "wire" or base in SHARDS))):
+            if row.ours == TENSOR[0] and base not in CUTS:
+                sys.exit(f"error: --peers: '{name}' is none of {', '.join(CUTS)}\n  fix: --peers sp,async, or none")
+            if not row.ours and (base not in VARIANTS or (self.world == 1 and (base == "wire" or base in SHARDS))):
                 sys.exit(f"error: --peers: '{name}' is none of {', '.join(VARIANTS)} (wire, zero, fsdp: on several GPUs)\n"
                          "  fix: --peers compile,bf16:reduce-overhead, or none")
         return names
@@ -229,8 +252,8 @@ class Comparison(Bench):
     def lesson_names(self, row):
         """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU most others are there only if they are asked for."""
         names = self.args.lessons.split(",") if self.args.lessons else row.lessons if self.world > 1 else ("ours", *row.beside)
-        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ALONE) and name not in PIPELINES]
-        known = ["ours", *PIPELINES[1:]] if row.split else known
+        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ALONE) and name not in (*PIPELINES, *TENSOR[:5])]
+        known = ["ours", *next(names for names in (PIPELINES, TENSOR) if names[0] == row.ours)[1:]] if row.ours else known
         for name in names:
             if name not in known:
                 sys.exit(f"error: --lessons: '{name}' is none of {', '.join(known)}\n  fix: --lessons ours,zero3")
@@ -238,8 +261,8 @@ class Comparison(Bench):
 
     def settings(self, row):
         """What rounds must have in common to stand in one row."""
-        pipelined = {"lesson": "07", "split": list(row.split)} if row.split else {}
-        return {"workload": f"configs/{row.workload}.json", **pipelined, "rows_a_rank": row.rows, **({"micro_batches": row.micro_batches} if row.micro_batches > 1 else {}), "sequence": row.config()["batch"]["sequence"],
+        together = {"lesson": LESSONS[row.ours][0][:2], **({"split": list(row.split)} if row.split else {})} if row.ours else {}
+        return {"workload": f"configs/{row.workload}.json", **together, "rows_a_rank": row.rows, **({"micro_batches": row.micro_batches} if row.micro_batches > 1 else {}), "sequence": row.config()["batch"]["sequence"],
                 "tokens": name_of(self.args.tokens) if self.args.tokens else "random", "world": self.world, "warm_up": row.warm_up, "timed_steps": row.steps,
                 "gpu": self.machine.get("gpu")}
 
@@ -264,13 +287,16 @@ class Comparison(Bench):
         if row.split:
             split = more.replace("+", ",") or ",".join(map(str, row.split))
             arguments += ["--micro-batches", row.micro_batches, "--schedule", base, "--split", split]
+        elif base in CUTS:
+            arguments += ["--cut", base, *(["--one-graph"] if more == "one-graph" else ["--mode", more or "default"])]
         else:
             arguments += ["--variant", VARIANTS[base][0], "--mode", more or "default"]
         arguments += ["--attention", self.attention(row), "--ranks", self.world, "--tokens", self.tokens(row)]
-        if not row.split:
+        if not row.ours:
             arguments += ["--bucket-mb", self.args.bucket_mb, "--wire", "bf16" if base == "wire" else "same", "--shard", SHARDS.get(base, "none")]
         threads = str(max(2, (os.cpu_count() or 2) // 8))
-        return Peer(self.args.pipeline_peer if row.split else self.args.peer, arguments, self.args.start_limit, {"TORCHINDUCTOR_COMPILE_THREADS": threads})
+        program = self.args.pipeline_peer if row.split else self.args.tensor_peer if row.ours else self.args.peer
+        return Peer(program, arguments, self.args.start_limit, {"TORCHINDUCTOR_COMPILE_THREADS": threads})
 
     def attention(self, row):
         """The backend of a row's peers: timed once a shape, before anything else uses the GPU."""
@@ -349,8 +375,8 @@ class Comparison(Bench):
     # --- a row -------------------------------------------------------------------------------------------------------
 
     def known_as(self, row, name):
-        """Under which name LESSONS has it: `ours` of a pipeline is lesson 07."""
-        return PIPELINES[0] if row.split and name == "ours" else name
+        """Under which name LESSONS has it."""
+        return row.ours if row.ours and name == "ours" else name
 
     def program(self, row, name):
         return lesson_program(self.args.bin, "00_one_device" if self.world == 1 and name == "ours" else LESSONS[self.known_as(row, name)][0])
@@ -358,16 +384,16 @@ class Comparison(Bench):
     def lesson(self, row, name, turns):
         world = self.world_of(name)
         settings = ["--workload", f"configs/{row.workload}.json", "--set", f"batch.global={row.step_rows(world)}",
-                    "--set", f"batch.micro={row.rows}", "--set", f"data.validation_rows={row.rows}", "--device", "cuda"]
+                    "--set", f"batch.micro={row.rows_of(name, self.world)}", "--set", f"data.validation_rows={row.rows}", "--device", "cuda"]
         source = [] if name == "text" else [f"data.source={self.tokens(row)}"]
         own = [*LESSONS[self.known_as(row, name)][1], *([f"split={','.join(map(str, row.split))}"] if row.split else [])]
         settings += [part for s in (*source, *own) for part in ("--set", s)]
         environment = {**({"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}), **ENVIRONMENT_OF.get(name, {})}
         folder = self.folder / f"{row.name}_{name}"
         if name in ALONE:
-            apart = Apart(lambda gpu, where: Lesson(self.program(row, name), settings, 1, f"{folder}_{gpu}", False, turns, {**environment, **where}, expected_seconds(row)), self.world)
-            return apart if name == "ours_1" else BesideCopies(apart, self.args.copies, self.world, name == "ours_1_within")
-        return Lesson(self.program(row, name), settings, world, folder, self.args.ours == "paused", turns, environment, expected_seconds(row))
+            apart = Apart(lambda gpu, where: Lesson(self.program(row, name), settings, 1, f"{folder}_{gpu}", False, turns, {**environment, **where}, expected_seconds(row, 1)), self.world)
+            return BesideCopies(apart, self.args.copies, self.world, name == "ours_1_within") if name in gpu_table.BESIDE_COPIES else apart
+        return Lesson(self.program(row, name), settings, world, folder, self.args.ours == "paused", turns, environment, expected_seconds(row, world))
 
     def world_of(self, name):
         return 1 if name in ALONE else self.world
@@ -391,6 +417,8 @@ class Comparison(Bench):
         if row.split:
             other = f" ({mode.replace('_', ' + ')} blocks)" if mode else ""
             return f"torch.distributed.pipelining, {SCHEDULES[base]}, stages compiled, fp32 parameters, bf16 autocast{other}"
+        if base in CUTS:
+            return f"DTensor{CUTS[base]}, blocks compiled, loss_parallel, fp32 parameters, bf16 autocast" + (f" ({mode.replace('_', '-')})" if mode else "")
         return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
 
     def new_entry(self, row, programs):
@@ -497,7 +525,7 @@ class Comparison(Bench):
 def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--render", metavar="FILE", help="print the table of a result, and exit")
-    parser.add_argument("--out", help="the result, which is added to (default: docs/results/gpu_peers.json; of pipelines: gpu_pipeline.json)")
+    parser.add_argument("--out", help="the result, which is added to (default: docs/results/gpu_peers.json; of pipelines: gpu_pipeline.json, of tensor: gpu_tensor.json)")
     parser.add_argument("--bin", default="build/cuda/bin", help="where the lessons' programs are")
     parser.add_argument("--world", type=int, help="GPUs, one rank each (default: all of this machine)")
     parser.add_argument("--rows", help=f"of {','.join((*ROWS, *GROUPS))} (default: all; 355m on several GPUs)")
@@ -505,9 +533,9 @@ def read_arguments():
     parser.add_argument("--steps", type=int, help="timed steps of a turn (default 25; 100 of seed)")
     parser.add_argument("--warm-up", type=int, help="steps before them (default 10; 40 of seed)")
     parser.add_argument("--tokens", metavar="FILE", help="token file that all train on, relative to the repository (default: random tokens)")
-    parser.add_argument("--lessons", help=f"of {','.join(name for name in LESSONS if name != PIPELINES[0])} (default: most on several GPUs, ours on one; ours is always there)")
+    parser.add_argument("--lessons", help=f"of {','.join(name for name in LESSONS if name not in (PIPELINES[0], TENSOR[0]))} (default: most on several GPUs, ours on one; ours is always there)")
     parser.add_argument("--peers", help="compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
-                        "(bf16:reduce-overhead); of pipelines 1f1b, gpipe, each also with another split (1f1b:13+11); or none")
+                        "(bf16:reduce-overhead); of pipelines 1f1b, gpipe, each also with another split (1f1b:13+11); of tensor tp, sp, async, each also with all blocks in one graph (sp:one-graph); or none")
     parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto", help="of the peers; auto times both")
     parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
     parser.add_argument("--llmc", metavar="FILE[@COMMIT]", help="train_gpt2cu, and of which commit it is; without it llm.c's stored rates stand in the table, marked so")
@@ -519,6 +547,7 @@ def read_arguments():
     parser.add_argument("--commit", help="of the sources, where this is no git checkout")
     parser.add_argument("--peer", default=HERE / "torch_gpt2.py", help=argparse.SUPPRESS)  # for tests
     parser.add_argument("--pipeline-peer", default=HERE / "torch_pipeline.py", help=argparse.SUPPRESS)
+    parser.add_argument("--tensor-peer", default=HERE / "torch_tensor.py", help=argparse.SUPPRESS)
     parser.add_argument("--copies", default=HERE / "gpu_copies.py", help=argparse.SUPPRESS)
     return parser.parse_args()
 

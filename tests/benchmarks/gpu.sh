@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Stagecraft and its peers side by side on this machine's GPUs; what it takes: tests/benchmarks/gpu.sh --help
-# Needs build/cuda (lessons/NN/run.sh --preset cuda --build-only of lessons 00 to 04, for pipelines 07; or --bin) and a python3 with PyTorch (PYTHON=...).
+# Needs build/cuda (lessons/NN/run.sh --preset cuda --build-only of lessons 00 to 04, for pipelines 07, for tensor 10; or --bin) and a python3 with PyTorch (PYTHON=...).
 set -euo pipefail
 here=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 script=gpu.py

@@ -3,8 +3,11 @@
 
 On one GPU lesson 00 twice with --ops deterministic and twice with --ops fused; on two lessons 01 to 04 with --ops
 deterministic, one micro-batch a rank, so that all add up gradients in the same order: two terms have no other.
+With --tensor lesson 10 on two GPUs in its modes beside lesson 00 that computes on one in as many parts. A group of runs, which must be
+equal, is written when it is measured, and skipped when this commit's is there.
 
   python3 tests/benchmarks/gpu_bits.py [--world 2] [--bin build/cuda/bin] [--out docs/results/gpu_bits.json]
+  python3 tests/benchmarks/gpu_bits.py --tensor ["124M split,1558M split"] [--seconds 540] [--out docs/results/gpu_tensor_bits.json]
 """
 import argparse
 import hashlib
@@ -19,6 +22,17 @@ from gpu_programs import Failed, Lesson
 
 WORKLOADS = {1: ("gpt2_124m", 16), 2: ("gpt2_355m", 16)}  # rows a rank
 LESSONS = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
+# Model: (workload, rows of a step, of a micro-batch, settings, steps). 25 heads and 5 cannot be halved.
+ODD = ["model.width=320", "model.heads=5", "model.layers=4"]
+MODELS = {"124M": ("gpt2_124m", 8, 2, [], 6), "1558M": ("gpt2_1558m", 4, 2, [], 3),
+          **{f"5 heads {dtype}": ("gpt2_124m", 12, 4, [*ODD, f"precision.dtype={dtype}"], 6) for dtype in ("bf16", "fp16", "fp32")}}
+# Order of sums: what lesson 00 is told of it, and lesson 10 in all modes that have it.
+GRAPH_OFF = ["--graph", "off"]
+ORDERS = {"split": ([], {"": [], "kept": ["--set", "gathered=kept"], "recompute": ["--set", "activations=recompute"], "graph off": GRAPH_OFF}),
+          "whole": (["--tokens", "whole"], {"": ["--set", "tokens=whole"]}),
+          "lanes": (["--lanes", "2"], {"": ["--set", "lanes=2"], "graph off": ["--set", "lanes=2", *GRAPH_OFF]})}
+GROUPS = {f"{model} {order}": (model, order) for model, (_, rows, micro, *_) in MODELS.items() for order in ORDERS
+          if order != "lanes" or rows // micro % 2 == 0}  # lanes go in pairs
 
 
 def runs_of(world):
@@ -33,51 +47,105 @@ def sha256(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def measure(args, program, ops, folder):
-    workload, rows = WORKLOADS[args.world]
+def measure(args, program, ranks, settings, steps, folder):
     weights = folder / "weights.safetensors"
-    settings = ["--workload", f"configs/{workload}.json", "--set", f"batch.global={rows * args.world}", "--set", f"batch.micro={rows}",
-                "--set", f"data.validation_rows={rows}", "--device", "cuda", "--ops", ops, "--save", weights]
     environment = {"STAGECRAFT_COMMIT": args.commit} if args.commit else {}
-    lesson = Lesson(args.bin / program, settings, args.world, folder / "run", False, 1, environment)
-    lesson.measure(0, args.steps, time.monotonic() + args.limit)
+    lesson = Lesson(args.bin / program, [*settings, "--device", "cuda", "--save", weights], ranks, folder / "run", False, 1, environment)
+    lesson.measure(0, steps, time.monotonic() + args.limit)
     losses = [(line["loss"], line["grad_norm"]) for line in lesson.lines]
     return {"weights_sha256": sha256(weights), "losses_sha256": hashlib.sha256(json.dumps(losses).encode()).hexdigest(),
-            "last_loss": losses[-1][0], **{key: lesson.about[key] for key in ("commit", "versions", "workload", "strategy")},
+            "last_loss": losses[-1][0], **{key: lesson.about[key] for key in ("commit", "versions", "workload", "strategy", "world")},
             "command": gpu.command_text(lesson.command)}
+
+
+def measured(args, name, *run):
+    with tempfile.TemporaryDirectory(prefix="stagecraft_bits_") as folder:
+        found = measure(args, *run, pathlib.Path(folder))
+    print(f"{name}: last loss {found['last_loss']!r}, weights {found['weights_sha256'][:12]}", flush=True)
+    return found
+
+
+def batch(workload, rows, micro):
+    return ["--workload", f"configs/{workload}.json", "--set", f"batch.global={rows}", "--set", f"batch.micro={micro}", "--set", f"data.validation_rows={micro}"]
 
 
 def equal(runs, names, key):
     return len({runs[name][key] for name in names}) == 1
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--world", type=int, default=1, choices=sorted(WORKLOADS), help="GPUs, one rank each")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--limit", type=float, default=120, help="seconds of a run")
-    parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/cuda/bin"), help="where the lessons' programs are")
-    parser.add_argument("--commit", help="of the sources, where this is no git checkout")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/results/gpu_bits.json"), help="the result, which is added to")
-    args = parser.parse_args()
-    args.bin = args.bin.resolve()
-    runs = {}
+def of_world(args, result):
+    (workload, rows), runs = WORKLOADS[args.world], {}
     for name, (program, ops) in runs_of(args.world).items():
-        with tempfile.TemporaryDirectory(prefix="stagecraft_bits_") as folder:
-            try:
-                runs[name] = measure(args, program, ops, pathlib.Path(folder))
-            except Failed as error:
-                sys.exit(f"error: {name}: {error}")
-        print(f"{name}: last loss {runs[name]['last_loss']!r}, weights {runs[name]['weights_sha256'][:12]}", flush=True)
+        try:
+            runs[name] = measured(args, name, program, args.world, [*batch(workload, rows * args.world, rows), "--ops", ops], args.steps or 20)
+        except Failed as error:
+            sys.exit(f"error: {name}: {error}")
     groups = {"": list(runs)} if args.world > 1 else {ops: [name for name in runs if name.startswith(ops)] for ops in ("deterministic", "fused")}
-    result = json.loads(args.out.read_text()) if args.out.exists() else {}
     said = {ops or "all": {"runs": names, "equal_weights": equal(runs, names, "weights_sha256"), "equal_losses": equal(runs, names, "losses_sha256")}
             for ops, names in groups.items()}
-    result[f"world {args.world}"] = {"started": gpu.now(), "steps": args.steps, "groups": said, "runs": runs}
+    result[f"world {args.world}"] = {"started": gpu.now(), "steps": args.steps or 20, "groups": said, "runs": runs}
     gpu.write(args.out, result)
     print(json.dumps(said, indent=1))
     expected = said["deterministic" if args.world == 1 else "all"]
-    return 0 if expected["equal_weights"] and expected["equal_losses"] else 1
+    return expected["equal_weights"] and expected["equal_losses"]
+
+
+def tensor_runs(group):
+    """Name: (program, ranks, settings, steps)."""
+    model, order = GROUPS[group]
+    workload, rows, micro, own, steps = MODELS[model]
+    settings = [*batch(workload, rows, micro), *(word for one in own for word in ("--set", one)), "--ops", "deterministic"]
+    of_00, modes = ORDERS[order]
+    ten = "10_tensor_parallel"
+    return {"00_one_device": ("00_one_device", 1, [*settings, "--tensor-ranks", "2", *of_00], steps),
+            **{f"{ten} {mode}".strip(): (ten, 2, [*settings, *more], steps) for mode, more in modes.items()}}
+
+
+def of_tensor_ranks(args, result):
+    """What fails, or no longer fits the time, leaves other groups alone."""
+    asked, ends, longest, good = list(GROUPS) if args.tensor == "all" else args.tensor.split(","), time.monotonic() + args.seconds, 0.0, True
+    if unknown := [name for name in asked if name not in GROUPS]:
+        sys.exit(f"error: --tensor: '{unknown[0]}' is none of {', '.join(GROUPS)}\n  fix: --tensor '124M split,1558M split'")
+    commit = args.commit or gpu.sources()
+    for group in asked:
+        if group in result and all(run["commit"] == commit for run in result[group]["runs"].values()):
+            print(f"{group}: is in {args.out}", flush=True)
+            continue
+        began = time.monotonic()
+        if began + longest > ends:
+            print("the time limit is reached: the same command goes on from here", flush=True)
+            return False
+        try:
+            runs = {name: {"lesson": program, **measured(args, f"{group}, {name}", program, ranks, settings, args.steps or steps), "as_predicted": True}
+                    for name, (program, ranks, settings, steps) in tensor_runs(group).items()}
+        except Failed as error:
+            print(f"error: {group}: {error}", file=sys.stderr, flush=True)
+            good = False
+            continue
+        said = {f"equal_{what}": equal(runs, runs, f"{what}_sha256") for what in ("weights", "losses")}
+        good &= all(said.values())
+        result[group] = {"started": gpu.now(), **said, "runs": runs}
+        gpu.write(args.out, result)
+        longest = max(longest, time.monotonic() - began)
+        print(f"{group}: {said}, {time.monotonic() - began:.0f} s", flush=True)
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--world", type=int, default=1, choices=sorted(WORKLOADS), help="GPUs, one rank each")
+    parser.add_argument("--tensor", nargs="?", const="all", metavar="GROUPS", help=f"lesson 10 on two GPUs: of {', '.join(GROUPS)} (default: all)")
+    parser.add_argument("--steps", type=int, help="default: 20; with --tensor 6, of 1558M 3")
+    parser.add_argument("--limit", type=float, default=120, help="seconds of a run")
+    parser.add_argument("--seconds", type=float, default=1e9, help="with --tensor: no group is begun that would end later")
+    parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/cuda/bin"), help="where the lessons' programs are")
+    parser.add_argument("--commit", help="of the sources, where this is no git checkout")
+    parser.add_argument("--out", type=pathlib.Path, help="the result, which is added to (default: docs/results/gpu_bits.json; with --tensor gpu_tensor_bits.json)")
+    args = parser.parse_args()
+    args.bin = args.bin.resolve()
+    args.out = args.out or pathlib.Path("docs/results") / ("gpu_tensor_bits.json" if args.tensor else "gpu_bits.json")
+    result = json.loads(args.out.read_text()) if args.out.exists() else {}
+    return 0 if (of_tensor_ranks if args.tensor else of_world)(args, result) else 1
 
 
 if __name__ == "__main__":

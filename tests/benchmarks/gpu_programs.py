@@ -31,7 +31,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MPIRUN = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none"]
 # Multicast (NVLS) is off for everybody alike.
-ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "EVENT_NOEPOLL": "1", "NCCL_NVLS_ENABLE": "0",
+ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "EVENT_NOEPOLL": "1", "NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
                "STAGECRAFT_TERMINAL": "0"}
 TOKENS = 2**22  # of a file of random ones
 TAIL = 2000  # characters of a failed program's output that are kept

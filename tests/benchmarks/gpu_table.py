@@ -27,11 +27,12 @@ def spread(values):
 
 
 # Ours beside `ours`, and the peers that split what a lesson splits, or do it in the same order.
-ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain", "ours_gpipe")
+ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain", "ours_gpipe", "ours_whole", "ours_kept", "ours_lanes")
 PEERS_OF = {"zero1": ("zero", "zero_stored"), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored"), "ours_gpipe": ("gpipe",)}
 
 
 BESIDE_COPIES = ("ours_1_awake", "ours_1_within")
+ONE = "one_device"  # where it takes turns, every program is compared with it
 
 
 def ratio_of(row, a, b):
@@ -53,6 +54,7 @@ def ratios_of(row):
     pairs = [("ours", name) for name in row["programs"] if name != "ours" and name not in ZERO]
     for name in ZERO:
         pairs += [(name, other) for other in ("ours", *PEERS_OF.get(name, ())) if name in row["programs"]]
+    pairs += [(name, ONE) for name in row["programs"] if name != ONE]
     found = {f"{a}_over_{b}": ratio for a, b in pairs if (ratio := ratio_of(row, a, b)) is not None}
     for name in BESIDE_COPIES:
         found.pop(f"ours_over_{name}", None)
@@ -89,8 +91,13 @@ def spread_text(ratio, form="{:.3f}".format, unit=""):
 
 
 def ratio_text(row, name):
-    """Of lessons 02-04: beside lesson 01. Of a peer: ours over it, or the ratios of those that split what it splits."""
+    """Of lessons 02-04: beside lesson 01. Of a peer: ours over it, or the ratios of those that split what it splits. Beside one device: over it."""
     ratios = row["ratios"]
+    if ONE in row["programs"]:
+        ratio = ratios.get(f"{name}_over_{ONE}")
+        return "" if name == ONE else "-" if ratio is None else f"{spread_text(ratio)} of one GPU"
+    if name == "ours":
+        return ""
     if name in ZERO:
         ratio = ratios.get(f"{name}_over_ours")
         lesson = row.get("lesson", "01" if row["world"] > 1 else "00")
@@ -119,7 +126,7 @@ def program_line(key, row, name):
     if program.get("attention") in ("cudnn", "flash"):
         label += f"; attention: {program['attention']}"
     cells = [key, label, text_of(rate, ".1f", 1e-3), low_high, text_of(median_of(row, name, "median_seconds"), ".2f", 1e3),
-             "" if name == "ours" else ratio_text(row, name), text_of(program.get("peak_allocated"), ".2f", 2.0**-30),
+             ratio_text(row, name), text_of(program.get("peak_allocated"), ".2f", 2.0**-30),
              text_of(median_of(row, name, "power", "sm_mhz", "median"), ".0f"),
              text_of(median_of(row, name, "power", "watts", "median"), ".0f")]
     return "| " + " | ".join(cells) + " |"

@@ -33,7 +33,7 @@ out, steps = pathlib.Path(value("--out")), min(int(value("--steps")), int(os.env
 out.mkdir(parents=True)
 tokens = int(sets.get("batch.global", 4)) * (1024 if "batch.global" in sets else 512) + int(os.environ.get("FAKE_TOKENS", "0"))
 seconds = {"fp32": 0.4, "fp16": 0.1}.get(sets.get("precision.dtype"), float(os.environ.get("FAKE_SECONDS", "0.1")))
-seconds *= {"02": 1.25, "04": 2.0}.get(pathlib.Path(sys.argv[0]).name[:2], 1.0) * (1.5 if "activations" in sets else 1.25 if sets.get("schedule") == "gpipe" else 1.0) * (2.0 if os.environ.get("NCCL_WIN_ENABLE") == "0" else 1.0)
+seconds *= {"02": 1.25, "04": 2.0}.get(pathlib.Path(sys.argv[0]).name[:2], 1.0) * (1.5 if "activations" in sets else 1.25 if sets.get("schedule") == "gpipe" else 0.8 if sets.get("tokens") == "whole" else 1.0) * (2.0 if os.environ.get("NCCL_WIN_ENABLE") == "0" else 1.0)
 seconds *= {"1": 1.25}.get(os.environ.get("CUDA_VISIBLE_DEVICES"), 1.0)
 with (out / "steps.jsonl").open("w") as file, open(os.environ["FAKE_LOG"], "a") as log:
     for step in range(steps):
@@ -52,19 +52,19 @@ record = {"exit_code": 0, "as_predicted": "FAKE_WRONG" not in os.environ, "messa
 (out / "record.json").write_text(json.dumps(record))
 '''
 
-LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "07_pipeline")
+LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "07_pipeline", "10_tensor_parallel")
 
-# A peer: a step of 0.2 s, or 0.25 with bf16 parameters. Of pipelines 0.2 s, by GPipe 0.25. FAKE_BAD names a variant that does not start, FAKE_LOST one that ends at its turn.
+# A peer: a step of 0.2 s, or 0.25 with bf16 parameters. Of pipelines and cuts 0.2 s, by GPipe 0.25. FAKE_BAD names a variant that does not start, FAKE_LOST one that ends at its turn.
 PEER = r'''
 import json, os, sys, time
 if "--attention-only" in sys.argv:
     print(json.dumps({"attention": "cudnn", "attention_milliseconds": {"cudnn": 0.6, "flash": 0.9}}))
     sys.exit(0)
 value = lambda flag, other: sys.argv[sys.argv.index(flag) + 1] if flag in sys.argv else other
-variant = value("--variant", value("--schedule", ""))
+variant = value("--variant", value("--schedule", value("--cut", "")))
 if os.environ.get("FAKE_BAD") == variant:
     sys.exit("no compiler found")
-print(json.dumps({"ready": True, "variant": variant, "shard": value("--shard", None), "split": value("--split", None),
+print(json.dumps({"ready": True, "variant": variant, "shard": value("--shard", None), "split": value("--split", None), "cut": value("--cut", None),
                   "attention": sys.argv[sys.argv.index("--attention") + 1]}), flush=True)
 for text in sys.stdin:
     if os.environ.get("FAKE_LOST") == variant:
@@ -72,7 +72,7 @@ for text in sys.stdin:
     command, began = json.loads(text), time.time()
     time.sleep(float(os.environ.get("FAKE_TURN", "0.02")))
     seconds = [0.25 if variant in ("bf16", "gpipe") else 0.2] * command["steps"]
-    tokens = 1024 * int(value("--rows", 0)) * int(value("--micro-batches", value("--ranks", 0)))
+    tokens = 1024 * int(value("--rows", 0)) * int(value("--micro-batches", 1 if "--cut" in sys.argv else value("--ranks", 0)))
     print(json.dumps({"seconds": seconds, "tokens": tokens, "began": began, "ended": time.time(), "peak_allocated": 2**30,
                       "peak_reserved": 2**31, **({"peak_allocated_of_ranks": [2**30, 2**29]} if "--split" in sys.argv else {})}), flush=True)
 '''
@@ -143,7 +143,7 @@ def stage():
             (folder / program).chmod(0o755)
 
         def run(*arguments, script="gpu.py", **environment):
-            own = [] if script != "gpu.py" else ["--peer", folder / "peer.py", "--pipeline-peer", folder / "peer.py", "--copies", folder / "copies.py"]
+            own = [] if script != "gpu.py" else ["--peer", folder / "peer.py", "--pipeline-peer", folder / "peer.py", "--tensor-peer", folder / "peer.py", "--copies", folder / "copies.py"]
             warm_up = [] if script in ("gpu_bits.py", "loss_curves.py") else ["--warm-up", "2"]
             command = [sys.executable, HERE / script, *own, "--bin", folder, "--out", folder / "out.json", "--commit", "c", "--steps", "3",
                        *warm_up, *arguments]
@@ -282,7 +282,7 @@ def rows_share_the_memory():
         said, _ = run("--rows", "scaling")
         check(said.returncode == 1 and "scaling is none of seed, 124m, 355m, 774m, 1558m, sharding (GPUs: 1)" in said.stderr, said.stderr)
         said, _ = run("--world", "2", "--rows", "sharding")
-        check(said.returncode == 1 and "1558m, accumulate, windows, links, pipeline_4, pipeline_8, pipeline_16, pipeline (GPUs: 2)" in said.stderr, said.stderr)
+        check(said.returncode == 1 and "1558m, accumulate, windows, links, pipeline_4, pipeline_8, pipeline_16, tensor_355m, tensor_774m, pipeline, tensor (GPUs: 2)" in said.stderr, said.stderr)
 
 
 def runs_llmc():
@@ -412,6 +412,41 @@ def compares_pipelines():
         check("fix: ask for them apart, or --out FILE" in str(refusal), f"{refusal}")
 
 
+# All GPUs work on the same rows, and every program beside one GPU that does, too; a peer that fails is a line.
+def compares_tensor_parallelism():
+    with stage() as (_, run):
+        said, result = run("--world", "2", "--rows", "tensor", "--rounds", "1", FAKE_BAD="async")
+        check(said.returncode == 1, said.stdout + said.stderr)
+        rows = result["rows"]
+        ours = ["ours", "ours_whole", "ours_kept", "ours_lanes", "one_device", "dp", "zero3"]
+        check({key: list(row["programs"]) for key, row in rows.items()} == {"tensor_355m x2": [*ours, "tp", "sp", "async"], "tensor_774m x2": ours}, f"{rows}")
+        row = rows["tensor_355m x2"]
+        check((row["lesson"], row["rows_a_rank"], "split" in row) == ("10", 16, False), f"{row}")
+        for name, words in (("ours", ("-n 2", "10_tensor_parallel", "batch.micro=16", "tokens=split")), ("ours_lanes", ("batch.micro=8", "lanes=2")), ("ours_kept", ("gathered=kept",)),
+                            ("one_device", ("00_one_device", "batch.micro=16")), ("dp", ("-n 2", "01_data_parallel", "batch.micro=8")), ("zero3", ("04_zero3", "batch.micro=8"))):
+            command = row["programs"][name]["command"]
+            check(all(word in command for word in ("batch.global=16", *words)), f"{name}: {command}")
+        check("mpirun" not in row["programs"]["one_device"]["command"] and row["rounds"][0]["programs"]["one_device"]["medians_of_gpus"] == [0.1, 0.125], "each GPU alone, the slower one counts")
+        check("--rows 16 --cut sp --mode default --attention cudnn --ranks 2" in row["programs"]["sp"]["command"], row["programs"]["sp"]["command"])
+        rates = {name: cell["tokens_per_second"] for name, cell in row["rounds"][0]["programs"].items()}
+        check(abs(rates["sp"] - 16 * 1024 / 0.2) < 1 and abs(rates["dp"] - 16 * 1024 / 0.1) < 1, f"a step's tokens, not those of each rank: {rates}")
+        found = {name: round(ratio["median"], 9) for name, ratio in row["ratios"].items() if name.endswith("_over_one_device")}
+        expected = {"ours": 1.25, "ours_whole": 1.5625, "ours_kept": 1.25, "ours_lanes": 1.25, "dp": 1.25, "zero3": 0.625, "tp": 0.625, "sp": 0.625}
+        check(found == {f"{name}_over_one_device": value for name, value in expected.items()}, f"{found}")
+        check(row["ratios"]["ours_over_sp"]["median"] == 2 and "scaling" not in row["ratios"], f"{row['ratios']}")
+        check("no compiler found" in row["programs"]["async"]["failure"] and "1.250 (one round) of one GPU" in said.stdout, said.stdout)
+        check("async TP, blocks compiled, loss_parallel, fp32 parameters, bf16 autocast: failed: exit 1" in said.stdout, said.stdout)
+        said, result = run("--world", "2", "--rows", "tensor_355m", "--rounds", "1", "--again", "--peers", "sp,sp:one-graph", "--lessons", "ours")
+        program = result["rows"]["tensor_355m x2"]["programs"]["sp_one_graph"]
+        check(said.returncode == 0 and "--cut sp --one-graph --attention" in program["command"] and program["label"].endswith("(one-graph)"), f"{said} {program}")
+        for more, text in ((("--peers", "compile"), "'compile' is none of tp, sp, async"), (("--lessons", "zero1"), "'zero1' is none of ours, ours_whole")):
+            said, _ = run("--world", "2", "--rows", "tensor_774m", *more)
+            check(said.returncode == 1 and text in said.stderr, f"{said}")
+        said, _ = run("--world", "2", "--rows", "355m", "--lessons", "ours_whole")
+        check(said.returncode == 1 and "'ours_whole' is none of ours, ours_1" in said.stderr, "no variant of another lesson")
+    check(gpu.Comparison.record_of([gpu.ROWS["tensor_355m"], gpu.ROWS["tensor_774m"]]) == "gpu_tensor", "where they are kept")
+
+
 # A program that missed a round says how many it had.
 def says_how_many_rounds():
     rounds = [{"programs": {"ours": {"tokens_per_second": 2e3}, "compile": {"tokens_per_second": 1e3}}}, {"programs": {"ours": {"tokens_per_second": 2e3}}}]
@@ -478,6 +513,21 @@ def compares_bits():
         check(result["world 2"]["groups"]["all"]["equal_weights"] and result["world 2"]["runs"]["04_zero3"]["commit"] == "c", f"{result}")
         said, result = run("--world", "2", script="gpu_bits.py", FAKE_OTHER="03")
         check(said.returncode == 1 and not result["world 2"]["groups"]["all"]["equal_weights"], "one that differs is noticed")
+    with stage() as (_, run):
+        said, result = run("--tensor", "1558M split,124M lanes", script="gpu_bits.py")
+        check(said.returncode == 0 and list(result) == ["1558M split", "124M lanes"], said.stdout + said.stderr)
+        runs = result["1558M split"]["runs"]
+        ten = "10_tensor_parallel"
+        check(list(runs) == ["00_one_device", ten, f"{ten} kept", f"{ten} recompute", f"{ten} graph off"] and result["1558M split"]["equal_weights"], f"{runs}")
+        check("mpirun" not in runs["00_one_device"]["command"] and "--ops deterministic --tensor-ranks 2 " in runs["00_one_device"]["command"], runs["00_one_device"]["command"])
+        check("-n 2" in runs[ten]["command"] and "batch.global=4 --set batch.micro=2" in runs[ten]["command"] and runs[ten]["as_predicted"], f"{runs[ten]}")
+        check("--tensor-ranks 2 --lanes 2" in result["124M lanes"]["runs"]["00_one_device"]["command"], "lesson 00 is told the order")
+        said, _ = run("--tensor", "1558M split,5 heads fp16 whole", "--seconds", "0", script="gpu_bits.py")
+        check(said.returncode == 1 and "1558M split: is in" in said.stdout and "time limit" in said.stdout, said.stdout + said.stderr)
+        said, result = run("--tensor", "5 heads fp16 whole,124M whole", script="gpu_bits.py", FAKE_OTHER="10")
+        check(said.returncode == 1 and not result["124M whole"]["equal_weights"] and result["124M lanes"]["equal_losses"], said.stdout + said.stderr)
+        said, _ = run("--tensor", "5 heads fp16 lanes", script="gpu_bits.py")
+        check(said.returncode == 1 and "'5 heads fp16 lanes' is none of 124M split" in said.stderr, "three micro-batches make no pairs")
 
 
 def compares_dtypes():
@@ -590,7 +640,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, compares_pipelines, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, compares_pipelines, compares_tensor_parallelism, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
         test()
     print("passed")
 

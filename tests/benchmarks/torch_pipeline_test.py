@@ -32,15 +32,19 @@ def losses(script, *flags):
     return ready, answer["losses"]
 
 
-def learn_as_one_rank():
+def workload_in(folder):
     """eps is so large that an update is as long as the clipped gradient, which AdamW would hide otherwise; every gradient is clipped."""
     workload = json.loads((HERE.parents[1] / "configs/tiny.json").read_text())
     workload["optim"].update({"eps": 1.0, "lr": 4.0, "clip": 0.05, "weight_decay": 0.0})
+    path = pathlib.Path(folder) / "workload.json"
+    path.write_text(json.dumps(workload))
+    tokens = token_file(folder, [i % 10 for i in range(4096)])  # that 9 steps can learn from
+    return ["--workload", path, "--tokens", tokens]
+
+
+def learn_as_one_rank():
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "workload.json"
-        path.write_text(json.dumps(workload))
-        tokens = token_file(folder, [i % 10 for i in range(4096)])  # that 9 steps can learn from
-        same = ["--workload", path, "--tokens", tokens]
+        same = workload_in(folder)
         one = {
             v: losses("torch_gpt2.py", *same, "--rows", "8", "--variant", v)[1] for v in ("fp32", "autocast")
         }

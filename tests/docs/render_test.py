@@ -723,6 +723,20 @@ class Tensor(unittest.TestCase):
         sent = [sum(span.row == "communication" for span in step.spans) for step in (*tensor_figures.block_steps(), front_page.tensor_step())]
         self.assertEqual(sent, [4, 6, 10 * front_page.BLOCKS + 4 + 1])  # the last one: of what every rank has
 
+    def test_gpus_are_compared_with_one_device(self):
+        def turn(*rates):
+            return {"commit": "c", "programs": dict(zip(("ours", "one_device"), ({"tokens_per_second": rate} for rate in rates)))}
+
+        ratio = {"median": 1.3, "lowest": 1.25, "highest": 1.35, "rounds": 2}
+        row = {"workload": "configs/gpt2_355m.json", "rows_a_rank": 16, "sequence": 1024, "world": 2, "gpu": "Pretended", "rounds": [turn(125e3, 1e5), turn(135e3, 1e5)],
+               "ratios": {"ours_over_one_device": ratio}, "programs": {"ours": {"label": "Stagecraft, lesson 10", "wait_share": 0.25}, "async": {"label": "DTensor", "failure": "exit 1\n\nno link"},
+                                                                        "one_device": {"label": "Stagecraft, lesson 00", "wait_share": 0.0}}}
+        with unittest.mock.patch.object(tensor_tables, "record", lambda name: {"rows": {"tensor_355m x2": row}}), unittest.mock.patch.object(tensor_tables, "has", lambda name: True):
+            text = tensor_tables.tensor_gpu(self.PAGE)
+        self.assertIn("| 355M | lesson 00 | 100.0 |  | 0 % |\n| 355M | lesson 10 | 130.0 | 1.300 (1.250 to 1.350) | 25 % |\n| 355M | DTensor | failed |  |  |", text)
+        self.assertIn("2 x Pretended, 16 rows of 1024 tokens a step, 2 rounds in turns, commit c; lessons 01 and 04 have 8 rows a GPU", text)
+        self.assertTrue(text.endswith("355M, DTensor: failed: exit 1: no link"))
+
     def test_a_difference_is_of_one_function(self):
         text = tensor_tables.difference(self.PAGE, "lessons/01_data_parallel/data_parallel.cpp", "lessons/10_tensor_parallel/tensor_parallel.cpp", "train_step")
         self.assertIn("-  for (int unit = layout_.last_unit(); unit >= 0; --unit) wait_reduced(unit);\n+  sum_replicated();\n   global_norm();", text)
