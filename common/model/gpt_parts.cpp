@@ -97,7 +97,7 @@ void GptParts::norm(int unit, Half half, const UnitTensors& params, PartSaved& s
                    view(unit, params, t.norm_bias), norm.out, norm.mean, norm.rstd);
 }
 
-// [anchor: my-columns-then-my-rows]
+// [anchor: my-rows-then-my-columns]
 // The first matrix has my rows of it, so that its result is mine alone and complete; the second one has the columns that belong
 // to it, so that its result is a summand of everybody's.
 void GptParts::first_product(int unit, Half half, const UnitTensors& params, const at::Tensor& norms,

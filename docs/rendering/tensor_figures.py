@@ -113,7 +113,7 @@ def tensor_block():
     alt = (f"Half a block on rank {MINE} of {RANKS}, from left to right. The norm of its own tokens; an all-gather makes it all tokens. Times the first matrix, of which it has a quarter of the rows, "
            "gives its heads, or its columns of the MLP, for all tokens. Times the second matrix, of which it has the matching columns, gives a summand of the whole result. A reduce-scatter leaves it the sum "
            "of its own tokens. Below: a block in time. In forward each half waits for its gather and for its sum, four times a block. In backward the sum travels while the second matrix's weights compute, "
-           f"the next half's gradient while the first matrix's do, and norms are gathered again during the way back through both matrices{'' if waits[1] else ', so nothing waits'}.")
+           f"the next half's gradient while the first matrix's do, and norms are gathered again during the way back through both matrices{'' if waits[1] else ', and with the lengths drawn here nothing waits'}.")
     drawing = Drawing(430, "Half a block on four ranks, and a block in time", alt, f"coloured: what rank {MINE} has")
     draw_flow(drawing, 54)
     scale = 850 / max(forward.now, backward.now)

@@ -71,9 +71,9 @@ def tensor_turns(page):
     alone = [turn["tokens_per_second"] for turn in runs["one_device"]["rounds"]]
     for key, name in TURNS.items():
         run = runs[key]
-        ratio = statistics.median(turn["tokens_per_second"] / one for turn, one in zip(run["rounds"], alone))
-        rows.append([name, bytes_text(run["bytes"]["total"]), bytes_text(run["bytes_sent"]), f"{100 * median_of(run['rounds'], 'wait_share')[0]:.0f} %", f"{ratio:.2f}"])
-    more = f"{FILE} in micro-batches of 4 rows, medians of {len(alone)} rounds of {runs['split']['rounds'][0]['steps']} steps; {machine_text('lesson_10_turns')}"
+        ratios = [turn["tokens_per_second"] / one for turn, one in zip(run["rounds"], alone)]
+        rows.append([name, bytes_text(run["bytes"]["total"]), bytes_text(run["bytes_sent"]), f"{100 * median_of(run['rounds'], 'wait_share')[0]:.0f} %", f"{statistics.median(ratios):.2f}" + ("" if key == "one_device" else f" ({min(ratios):.2f} to {max(ratios):.2f})")])
+    more = f"{FILE} in micro-batches of 4 rows, medians (lowest to highest) of {len(alone)} rounds of {runs['split']['rounds'][0]['steps']} steps; {machine_text('lesson_10_turns')}"
     return table(["lesson", "a rank holds", "sends a step", "waits", "tok/s over lesson 00's"], rows) + tail(page, "lesson_10_turns", more=more)
 
 

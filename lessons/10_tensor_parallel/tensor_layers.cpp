@@ -238,10 +238,15 @@ void TensorLayers::backward_block(int unit, Write write) {
   for (Lane& lane : active_) parts_.vectors(unit, lane.buffers.grads, grads_[unit], write_of(lane, write));
 }
 
+// Of all tokens: forward has kept them, or its second time has just gathered them.
+bool TensorLayers::has_norms(Half half) const {
+  return kept_ || (activations_ == Activations::recompute && half == Half::mlp);
+}
+
 void TensorLayers::backward_to_norm(Lane& lane, int unit, Half half) {
   PartBuffers& b = lane.buffers;
-  if (!kept_) gather_norm(lane, unit, half);  // again
-  lane.gradient.wait();                       // issued one half ago
+  if (!has_norms(half)) gather_norm(lane, unit, half);  // again
+  lane.gradient.wait();                                 // issued one half ago
   parts_.backward_to_norm(unit, half, params_[unit], saved(lane, unit), gradient_of_all(lane), b.grads,
                           b.partial);
   sum_partial(lane, {OpPurpose::activation_gradients, unit});

@@ -62,6 +62,7 @@ class TensorLayers {
   void to_head(Lane& lane);
   [[nodiscard]] at::Tensor statistics(Lane& lane, Range rows);
   void head_chunks(Lane& lane, const at::Tensor& scale, Write write, at::Tensor& sums);
+  [[nodiscard]] bool has_norms(Half half) const;
   void backward_to_norm(Lane& lane, int unit, Half half);
   void backward_of_norm(Lane& lane, int unit, Half half);
   void recompute(Lane& lane, int unit);

@@ -94,7 +94,12 @@ CommPlan TensorParallelPlans::comm_plan(const RunShape& shape) const {
   add(sum, OpPurpose::activations, 0, 1);  // the embedding
   for (std::int64_t unit = 1; unit < last; ++unit) {
     // Forward: before and behind each half. Backward: norms again, gradients behind each half.
-    gathers(OpPurpose::activations, unit, 2 + (options_.kept() ? 0 : 2) + (recompute ? 2 : 0));
+    // Recomputed: both once more, and the MLP's are there for its weights.
+    gathers(OpPurpose::activations, unit,
+            2 + (recompute ? 2 : 0) +
+                (options_.kept() ? 0
+                 : recompute     ? 1
+                                 : 2));
     gathers(OpPurpose::activation_gradients, unit, 2);
     add(sum, OpPurpose::activations, unit, 2 + (recompute ? 1 : 0));
     add(sum, OpPurpose::activation_gradients, unit, 2);

@@ -123,7 +123,7 @@ class Faults(support.ProcessTest):
         ended = support.end(job)
         self.assertTrue(trains, ended)
         self.expect_nothing_left(out, boards)
-        place = r"(?:(?:forward|backward) of (?:the embedding|block \d+'s (?:attention|mlp))|the head|the norm|the sum of what every rank has)"
+        place = r"(?:(?:forward|backward) of (?:the embedding|block \d+'s (?:attention|MLP))|the head|the norm|the sum of what every rank has)"
         self.expect_one_error(ended, 75, re.compile(
             r"lost rank 1: rank 0 waits for its operation \d+ \(.*, train step \d+\) for more than 2\.0 s"
             r"\n  rank 1: process \d+ has stopped \(no heartbeat for \d+\.\d s\); last operation \d+ \(.*\), train step \d+, " + place +

@@ -12,7 +12,7 @@ namespace sc {
 /// What one rank's backward has left of a tensor's gradient.
 struct NamedGradient {
   std::string
-      name;  // "wte.weight", "h.0.ln_1.weight", "h.0.attn.c_attn.bias", ..., as --plan and checkpoints
+      name;  // "wte.weight", "h.0.ln_1.weight", "h.0.attn.c_attn.bias", ..., as in Hugging Face's files
   at::Tensor values;  // [elements of the tensor that this rank has] fp32, contiguous
 };
 
