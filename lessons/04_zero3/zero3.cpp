@@ -26,6 +26,7 @@ StepResult Zero3::train_step(std::span<const Batch> micro_batches) {
       wait_gathered(unit);
       passes_.backward_input(unit, params_full_[unit]);
       wait_reduced(unit);  // what block unit + 2 computed must have left
+      if (j + 1 == micro_batches.size() && unit + 2 <= layout_.num_blocks()) sum_replicas(unit + 2);
       passes_.backward_weights(unit, grads_full_[unit], Write::overwrite);
       reduce_grads(unit, slice);
     }
@@ -34,7 +35,7 @@ StepResult Zero3::train_step(std::span<const Batch> micro_batches) {
   }
   for (int unit = layout_.last_unit(); unit >= 0; --unit) {
     wait_reduced(unit);
-    sum_replicas(unit);
+    if (unit <= 2 || unit == layout_.last_unit()) sum_replicas(unit);
   }
   global_norm();
   for (int unit = 0; unit < layout_.num_units(); ++unit) step_shard(unit);
