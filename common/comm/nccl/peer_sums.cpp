@@ -28,7 +28,7 @@ struct MemoryOffer {
   std::int64_t offset = 0;
 };
 
-/// What every rank says, by rank.
+/// What every rank says, by rank. One gather, unlike all_gather_values(): its messages could meet those of a pair that connects.
 template <class T>
 std::vector<T> exchange(Communicator& host, const T& mine) {
   const auto size = static_cast<std::int64_t>(sizeof(T)), ranks = to_int(host.size());
@@ -167,7 +167,8 @@ NcclEnd PeerSums::issue(const EventLease& start, const Operation& op, const at::
                         const at::Tensor& to, bool captured) {
   const auto bytes = static_cast<std::int64_t>(from.nbytes());
   const std::vector<const char*>& parts = opened(from, captured);
-  if (op.kind == CommKind::all_reduce) (void)opened(to, captured);
+  const bool all = op.kind == CommKind::all_reduce;
+  const std::vector<const char*>* sums = all ? &opened(to, captured) : nullptr;
   if (op.kind != CommKind::all_gather) make_slots(bytes / ranks_, captured);
   NcclEnd end{group_->events->lease(), {}, {}};
   SC_CHECK(cudaStreamWaitEvent(stream_.get(), start.get(), 0));
@@ -176,7 +177,6 @@ NcclEnd PeerSums::issue(const EventLease& start, const Operation& op, const at::
     gather(to, parts, 0, bytes);
   } else {
     const std::int64_t part = bytes / ranks_;
-    const bool all = op.kind == CommKind::all_reduce;
     RankSum sum{
         op.dtype, op.elements.value() / ranks_, ranks_, {}, static_cast<char*>(to.mutable_data_ptr())};
     if (all) sum.to = static_cast<char*>(sum.to) + me_ * part;
@@ -190,7 +190,7 @@ NcclEnd PeerSums::issue(const EventLease& start, const Operation& op, const at::
     });
     until_taken();  // an all_reduce may write where it reads
     add_in_rank_order(sum, stream_.get());
-    if (all) gather(to, opened(to, captured), part, part);
+    if (all) gather(to, *sums, part, part);
   }
   if (group_->traces()) end.ended = mark(stream_.get(), *group_->moments);
   SC_CHECK(cudaEventRecord(end.event.get(), stream_.get()));

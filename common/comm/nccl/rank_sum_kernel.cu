@@ -1,26 +1,12 @@
 // A sum over ranks whose summands are all in reach: memory-bound, each number read once.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include <type_traits>
-
 #include "common/base/cuda_check.h"
+#include "common/base/cuda_numbers.cuh"
 #include "common/comm/nccl/rank_sum_kernel.h"
 
 namespace sc {
 namespace {
 
 constexpr int kThreads = 256;
-
-__device__ inline float to_float(float x) { return x; }
-__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ inline float to_float(__half x) { return __half2float(x); }
-template <class T>
-__device__ inline T from_float(float x) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) return __float2bfloat16_rn(x);
-  if constexpr (std::is_same_v<T, __half>) return __float2half_rn(x);
-  return x;
-}
 
 /// What a thread reads at once where addresses allow it.
 template <class T>
@@ -72,14 +58,7 @@ void run(const RankSum& op, cudaStream_t stream) {
 }  // namespace
 
 void add_in_rank_order(const RankSum& op, cudaStream_t stream) {
-  switch (op.dtype) {
-    case DType::bf16:
-      return run<__nv_bfloat16>(op, stream);
-    case DType::f16:
-      return run<__half>(op, stream);
-    default:
-      return run<float>(op, stream);
-  }
+  with_type(op.dtype, [&]<class T>(T*) { run<T>(op, stream); });
 }
 
 }  // namespace sc

@@ -9,22 +9,12 @@
 #include <type_traits>
 
 #include "common/base/cuda_check.h"
-#include "common/base/types.h"
+#include "common/base/cuda_numbers.cuh"
 
 namespace sc::fused {
 
 inline constexpr int kVec = 8;  // elements a thread reads at once: 16 bytes of a 16-bit type
 inline constexpr int kWarp = 32;
-
-__device__ inline float to_float(float x) { return x; }
-__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ inline float to_float(__half x) { return __half2float(x); }
-template <class T>
-__device__ inline T from_float(float x) {
-  if constexpr (std::is_same_v<T, float>) return x;
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) return __float2bfloat16_rn(x);
-  if constexpr (std::is_same_v<T, __half>) return __float2half_rn(x);
-}
 
 /// Eight elements as they lie in memory: one 16-byte load for 16-bit types, two for fp32.
 template <class T>
@@ -93,22 +83,6 @@ __device__ inline bool last_block(unsigned* counter) {
   if (last) *counter = 0;
   __threadfence();
   return last;
-}
-
-/// Calls f with a null pointer of the element type that `dtype` names (fp32, bf16, fp16).
-template <class F>
-void with_type(DType dtype, const F& f) {
-  switch (dtype) {
-    case DType::f32:
-      return f(static_cast<float*>(nullptr));
-    case DType::bf16:
-      return f(static_cast<__nv_bfloat16*>(nullptr));
-    case DType::f16:
-      return f(static_cast<__half*>(nullptr));
-    default:
-      throw InputError(ExitCode::usage, "fused operations", "the dtype must be fp32, bf16 or fp16",
-                       "--ops aten");
-  }
 }
 
 inline int multiprocessors() {
