@@ -54,7 +54,7 @@ def measure(args, program, ranks, settings, steps, folder):
     lesson.measure(0, steps, time.monotonic() + args.limit)
     losses = [(line["loss"], line["grad_norm"]) for line in lesson.lines]
     return {"weights_sha256": sha256(weights), "losses_sha256": hashlib.sha256(json.dumps(losses).encode()).hexdigest(),
-            "last_loss": losses[-1][0], **{key: lesson.about[key] for key in ("commit", "versions", "workload", "strategy", "world")},
+            "last_loss": losses[-1][0], **{key: lesson.about[key] for key in ("commit", "versions", "workload", "strategy", "world", "as_predicted")},
             "command": gpu.command_text(lesson.command)}
 
 
@@ -116,7 +116,7 @@ def of_tensor_ranks(args, result):
             print("the time limit is reached: the same command goes on from here", flush=True)
             return False
         try:
-            runs = {name: {"lesson": program, **measured(args, f"{group}, {name}", program, ranks, settings, args.steps or steps), "as_predicted": True}
+            runs = {name: {"lesson": program, **measured(args, f"{group}, {name}", program, ranks, settings, args.steps or steps)}
                     for name, (program, ranks, settings, steps) in tensor_runs(group).items()}
         except Failed as error:
             print(f"error: {group}: {error}", file=sys.stderr, flush=True)

@@ -207,7 +207,7 @@ class Lesson:
         rank, of_ranks = record["ranks"][0], [one["measured_bytes"]["total"] for one in record["ranks"]]
         peak = re.findall(r"^ *peak +([\d,]+) +([\d,]+)", self.text, re.M)
         allocator = [int(x.replace(",", "")) for x in peak[-1]] if peak else [None, None]
-        kept = {key: record[key] for key in ("versions", "commit", "workload", "strategy", "workload_hash", "device", "world")}
+        kept = {key: record[key] for key in ("versions", "commit", "workload", "strategy", "workload_hash", "device", "world", "as_predicted")}
         wait_share = None if self.paused else (record.get("timing") or {}).get("wait_share")  # it may have stood still within a wait
         kept["workload"] = {key: name_of(value) for key, value in kept["workload"].items()}
         return {**kept, "wait_share": wait_share,
