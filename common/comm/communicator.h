@@ -98,6 +98,9 @@ class Ticket {
   std::unique_ptr<TicketState> state_;
 };
 
+/// Which operations a window is for.
+enum class WindowUse { gathers, sums };
+
 /// Asynchronous operations over one group of ranks. All ranks issue the same collectives in the same order.
 ///   Order    an operation starts after the work already issued on the caller's stream and returns at once.
 ///   Tensors  contiguous, same dtype and element count on every rank; any count, also 0 or fewer than the
@@ -120,12 +123,14 @@ class Communicator {
   /// color < 0: not a member, returns null.
   virtual std::unique_ptr<Communicator> split(int color) = 0;
 
-  /// `bytes` of this rank's memory that the others reach directly: an all_gather from one such block into
-  /// another, or in place, is left to the GPUs' copy engines where the backend can. `full` then lies at the
-  /// same offset of its block on every rank; nobody checks that, and what does not overwrites other data. Not
-  /// initialised. Null: this backend has none, any tensor will do.
+  /// `bytes` of this rank's memory that the others reach directly, so that the GPUs' copy engines carry what they can: for
+  /// `gathers` an all_gather from one such block into another, or in place; for `sums` an all_gather into it from anywhere, and
+  /// what is summed out of it. `full` then lies at the same offset of its block on every rank; nobody checks that, and what does
+  /// not overwrites other data. Not initialised. Null: this backend has none, any tensor will do.
   ///   Collective, with equal `bytes`; ranks also let go of their blocks in the same order.
-  virtual std::shared_ptr<void> window(Bytes bytes) { return (void)bytes, nullptr; }
+  virtual std::shared_ptr<void> window(Bytes bytes, WindowUse use = WindowUse::gathers) {
+    return (void)bytes, (void)use, nullptr;
+  }
 
   /// Sums `t` over all ranks, in place.  Cost: each rank sends 2 (N-1)/N of it.
   ///   what  it carries, here and below: for the plan, the record and messages.

@@ -14,7 +14,7 @@ class ForwardingCommunicator : public Communicator {
   void barrier() override { inner_.barrier(); }
   void abort() noexcept override { inner_.abort(); }
   std::unique_ptr<Communicator> split(int color) override { return inner_.split(color); }
-  std::shared_ptr<void> window(Bytes bytes) override { return inner_.window(bytes); }
+  std::shared_ptr<void> window(Bytes bytes, WindowUse use) override { return inner_.window(bytes, use); }
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                std::optional<Rank> peer) override {
     return inner_.issue(op, from, to, peer);

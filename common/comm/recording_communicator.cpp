@@ -93,9 +93,9 @@ std::unique_ptr<Communicator> RecordingCommunicator::split(int color) {
       new RecordingCommunicator(std::move(part), record_, std::move(members)));
 }
 
-std::shared_ptr<void> RecordingCommunicator::window(Bytes bytes) {
+std::shared_ptr<void> RecordingCommunicator::window(Bytes bytes, WindowUse use) {
   std::shared_ptr<void> memory;
-  record_blocking([&] { memory = inner_->window(bytes); });
+  record_blocking([&] { memory = inner_->window(bytes, use); });
   return memory;
 }
 

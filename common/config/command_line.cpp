@@ -133,6 +133,9 @@ bool apply_run_flag(const Given& flag, CommandLine& line) {
                                        {"fused", OpsChoice::fused},
                                        {"deterministic", OpsChoice::deterministic}}),
                     flag);
+  } else if (flag.name == "transport") {
+    line.transport =
+        read(choice<Transport>({{"copies", Transport::copies}, {"nccl", Transport::nccl}}), flag);
   } else if (flag.name == "graph") {
     line.graph = read(on_off(), flag);
   } else if (flag.name == "page") {
@@ -231,9 +234,9 @@ bool apply_switch(const Given& flag, CommandLine& line) {
 // What belongs to a run beside --plan, and the other way round.
 void refuse_contradictions(const std::vector<Given>& given, const CommandLine& line) {
   const std::set<std::string> of_a_run = {
-      "init",       "save",       "sample", "trace",      "inject",      "graph",       "profile",
-      "keep",       "save-every", "resume", "save-async", "resume-with", "checkpoints", "crash-at",
-      "eval-every", "validation", "test",   "prompt",     "temperature", "page"};
+      "init",      "save",       "sample",     "trace",  "inject",     "graph",       "profile",
+      "transport", "keep",       "save-every", "resume", "save-async", "resume-with", "checkpoints",
+      "crash-at",  "eval-every", "validation", "test",   "prompt",     "temperature", "page"};
   for (const Given& flag : given) {
     if (line.plan && of_a_run.contains(flag.name))
       refuse("--" + flag.name, "it belongs to a run; --plan only predicts one", "leave one of them out");
@@ -244,6 +247,8 @@ void refuse_contradictions(const std::vector<Given>& given, const CommandLine& l
                         : "ranks that share a GPU cannot capture their communication",
            "--graph off");
   }
+  if (line.transport && line.share_gpu)
+    refuse("--transport", "ranks that share a GPU send through the host", "leave one of them out");
   refuse_idle_checkpoint_flags(given, line.checkpoints);
   for (const char* of_sample : {"prompt", "temperature"}) {
     const bool there = std::ranges::find(given, of_sample, &Given::name) != given.end();

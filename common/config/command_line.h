@@ -34,6 +34,8 @@ struct Program {
 
 /// Who computes on a GPU: own kernels where they are faster, or ATen alone.
 enum class OpsChoice { aten, fused, deterministic };
+/// What carries messages and sums of activations between GPUs of one host.
+enum class Transport { copies, nccl };
 
 /// What a run saves while it trains, and what it goes on from.
 struct CheckpointFlags {
@@ -70,14 +72,15 @@ struct CommandLine {
   bool page = true;              // write page.html
   std::optional<OpsChoice> ops;  // of a GPU; not asked: fused
   std::optional<bool> graph;     // --graph on|off: a GPU's step is captured once and replayed; not asked: on
-  bool profile = false;          // time by class of operation, on a GPU
-  bool brief = false;            // three lines in all
-  bool verbose = false;          // every buffer and every operation
-  bool share_gpu = false;        // several ranks on one GPU
-  std::optional<Bytes> memory_cap;  // bytes of a rank on its device
-  std::optional<Bytes> host_cap;    // in the host's memory beside it, pinned or not
-  std::optional<Bytes> disk_cap;    // on a disk
-  std::string init;                 // safetensors file with the initial weights; empty: random from the seed
+  std::optional<Transport> transport;  // between GPUs of one host; not asked: copies
+  bool profile = false;                // time by class of operation, on a GPU
+  bool brief = false;                  // three lines in all
+  bool verbose = false;                // every buffer and every operation
+  bool share_gpu = false;              // several ranks on one GPU
+  std::optional<Bytes> memory_cap;     // bytes of a rank on its device
+  std::optional<Bytes> host_cap;       // in the host's memory beside it, pinned or not
+  std::optional<Bytes> disk_cap;       // on a disk
+  std::string init;  // safetensors file with the initial weights; empty: random from the seed
   CheckpointFlags checkpoints;
   std::string save;  // safetensors file for the trained weights; empty: none
   EvaluationFlags evaluation;

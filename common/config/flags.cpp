@@ -101,6 +101,8 @@ std::vector<Flag> all_flags(const Program& program) {
        "on a GPU: capture the third step, and replay it from then on (default on; off with --profile, "
        "--share-gpu)"},
       {"profile", "", "on a GPU: time by class of operation beside its bound; without a graph"},
+      {"transport", "copies|nccl",
+       "between GPUs of one host: messages and sums of activations by copy engine (default), or all by NCCL"},
       {"share-gpu", "", "let several ranks share a GPU: slow, for machines with fewer GPUs than ranks"},
       {"threads", "N", "intra-op threads of a rank (default: 1; beside a GPU cores / ranks)"},
       {"plan", "", "print bytes by purpose and operations a step, and exit"},

@@ -89,12 +89,11 @@ void GptParts::positions_backward(const at::Tensor& rows, const UnitTensors& gra
 
 // --- a block's halves, forward -----------------------------------------------------------------------------------------
 
-void GptParts::norm(int unit, Half half, const UnitTensors& params, PartSaved& saved) const {
+void GptParts::norm(int unit, const UnitTensors& params, PartSaved& saved) const {
   const c10::InferenceMode guard;
-  const HalfTensors t = tensors_of(half);
-  PartNorm& norm = saved.norm(half);
-  ops_->layer_norm(half == Half::attention ? saved.x : saved.mid, view(unit, params, t.norm_weight),
-                   view(unit, params, t.norm_bias), norm.out, norm.mean, norm.rstd);
+  PartNorm& norm = saved.norm(Half::attention);
+  ops_->layer_norm(saved.x, view(unit, params, kLn1Weight), view(unit, params, kLn1Bias), norm.out, norm.mean,
+                   norm.rstd);
 }
 
 // [anchor: my-rows-then-my-columns]
@@ -106,16 +105,17 @@ void GptParts::first_product(int unit, Half half, const UnitTensors& params, con
   const HalfTensors t = tensors_of(half);
   const at::Tensor first = view(unit, params, t.first_weight), bias = view(unit, params, t.first_bias);
   if (half == Half::mlp) return ops_->linear_gelu(norms, first, bias, saved.fc, gelu);
-  at::Tensor att = by_head(saved.att);
   ops_->linear(norms, first, bias, saved.qkv);
-  ops_->attention(packed(saved.qkv), att, saved.lse);
 }
 
-void GptParts::second_product(int unit, Half half, const UnitTensors& params, const PartSaved& saved,
+void GptParts::second_product(int unit, Half half, const UnitTensors& params, PartSaved& saved,
                               const at::Tensor& gelu, at::Tensor& partial) const {
   const c10::InferenceMode guard;
   const at::Tensor second = view(unit, params, tensors_of(half).second_weight);
-  ops_->matmul(half == Half::attention ? saved.att : gelu, second, partial);
+  if (half == Half::mlp) return ops_->matmul(gelu, second, partial);
+  at::Tensor att = by_head(saved.att);
+  ops_->attention(packed(saved.qkv), att, saved.lse);
+  ops_->matmul(saved.att, second, partial);
 }
 
 void GptParts::gelu_again(const PartSaved& saved, at::Tensor& gelu) const {
@@ -125,10 +125,16 @@ void GptParts::gelu_again(const PartSaved& saved, at::Tensor& gelu) const {
 
 // [anchor: bias-once]
 // The second matrix's bias belongs to the sum, not to a summand: added by every rank it would count t times.
-void GptParts::add(int unit, Half half, const UnitTensors& params, const at::Tensor& in,
-                   const at::Tensor& sum, at::Tensor& out) const {
+void GptParts::add_norm(int unit, Half half, std::span<const UnitTensors> params, const at::Tensor& in,
+                        const at::Tensor& sum, at::Tensor& out, PartNorm& norm) const {
   const c10::InferenceMode guard;
-  ops_->add_sum(in, view(unit, params, tensors_of(half).second_bias), sum, out);
+  const auto of = [&](int of_unit, std::size_t tensor) { return view(of_unit, params[of_unit], tensor); };
+  const int next = half == Half::attention ? unit : unit + 1;
+  const HalfTensors behind = tensors_of(half == Half::attention ? Half::mlp : Half::attention);
+  const bool head = next == layout_.last_unit();
+  ops_->add_norm({in, of(unit, tensors_of(half).second_bias), sum, out,
+                  of(next, head ? std::size_t{kLnfWeight} : behind.norm_weight),
+                  of(next, head ? std::size_t{kLnfBias} : behind.norm_bias), norm.out, norm.mean, norm.rstd});
 }
 
 // --- a block's halves, backward ----------------------------------------------------------------------------------------
@@ -190,13 +196,6 @@ void GptParts::vectors(int unit, const PartGrads& left, const UnitTensors& grads
 
 // --- head --------------------------------------------------------------------------------------------------------------
 
-void GptParts::head_norm(const UnitTensors& ln_f, const at::Tensor& x, PartBuffers& buffers) const {
-  const c10::InferenceMode guard;
-  const int last = layout_.last_unit();
-  ops_->layer_norm(x, view(last, ln_f, kLnfWeight), view(last, ln_f, kLnfBias), buffers.head_in,
-                   buffers.head_mean, buffers.head_rstd);
-}
-
 void GptParts::logits(const at::Tensor& head, const at::Tensor& rows, at::Tensor& logits,
                       at::Tensor& statistics) const {
   const c10::InferenceMode guard;
@@ -231,7 +230,7 @@ void GptParts::head_norm_backward(const UnitTensors& ln_f, const at::Tensor& x, 
   const at::Tensor weight = buffers.grads.vectors.narrow(0, 0, sizes_.d),
                    bias = buffers.grads.vectors.narrow(0, sizes_.d, sizes_.d);
   LayerNormSums sums{weight, bias, {}, {}};
-  ops_->layer_norm_backward(sum, x, buffers.head_mean, buffers.head_rstd, view(last, ln_f, kLnfWeight), {},
+  ops_->layer_norm_backward(sum, x, buffers.head.mean, buffers.head.rstd, view(last, ln_f, kLnfWeight), {},
                             out, sums);
   const StoredSums vectors[] = {{weight, view(last, grads, kLnfWeight)}, {bias, view(last, grads, kLnfBias)}};
   ops_->store_sums(vectors, write);

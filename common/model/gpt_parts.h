@@ -7,7 +7,9 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "common/model/gpt.h"
@@ -42,20 +44,25 @@ struct PartGrads {
   at::Tensor vectors;       // [6 d + 3 a + m] fp32
 };
 
+/// Makes [N, d] that all ranks write to or read from, counted as said: in a window, where the backend has such.
+using SharedRows = std::function<at::Tensor(Purpose purpose, const char* name, Elements elements)>;
+
 /// What forward and backward of one micro-batch write to. Bytes: plan_part_buffers.
 struct PartBuffers {
-  PartBuffers(const GptShape& shape, const PartSizes& sizes, bool kept, Ledger& ledger);
+  /// shared: null takes those from the ledger, too.
+  PartBuffers(const GptShape& shape, const PartSizes& sizes, bool kept, Ledger& ledger,
+              const SharedRows& shared = {});
 
   std::vector<at::Tensor> x;     // [n, d]: unit 0's output, then every block's
   std::vector<PartSaved> saved;  // by block, from 0
   PartSaved recomputed;          // of one block; recompute_gelu: gelu alone
   PartGrads grads;
-  at::Tensor norms, gradient;                // [N, d] gathered; undefined where tokens are whole
-  at::Tensor partial;                        // [N, d] this rank's summand
-  at::Tensor sum;                            // [n, d]; `partial` itself where tokens are whole
-  std::array<at::Tensor, 2> grad_rows;       // [n, d] gradients of rows: the one read, the one written
-  at::Tensor head_in, head_mean, head_rstd;  // [n, d], [n] fp32 x 2
-  at::Tensor logits, statistics, of_all;     // [chunk, v]; [chunk, 2], [t, chunk, 2] fp32
+  at::Tensor norms, gradient;             // [N, d] gathered; undefined where tokens are whole
+  at::Tensor partial;                     // [N, d] this rank's summand
+  at::Tensor sum;                         // [n, d]; `partial` itself where tokens are whole
+  std::array<at::Tensor, 2> grad_rows;    // [n, d] gradients of rows: the one read, the one written
+  PartNorm head;                          // ln_f's
+  at::Tensor logits, statistics, of_all;  // [chunk, v]; [chunk, 2], [t, chunk, 2] fp32
 };
 
 class GptParts {
@@ -67,18 +74,20 @@ class GptParts {
   /// x = sum + wpe.
   void positions(const UnitTensors& params0, const at::Tensor& sum, at::Tensor& x) const;
 
-  /// Of saved.x, or for the MLP of saved.mid.
-  void norm(int unit, Half half, const UnitTensors& params, PartSaved& saved) const;
-  /// From gathered norms to my heads, or my columns of the MLP; from these to a summand of all tokens.
+  /// Of saved.x, the first one of a block that nothing came before.
+  void norm(int unit, const UnitTensors& params, PartSaved& saved) const;
+  /// From gathered norms to what my heads read, or my columns of the MLP; from these to a summand of all tokens.
   ///   gelu  [N, m] where GELU's output goes (saved's own, or a scratch)
   void first_product(int unit, Half half, const UnitTensors& params, const at::Tensor& norms,
                      PartSaved& saved, at::Tensor& gelu) const;
-  void second_product(int unit, Half half, const UnitTensors& params, const PartSaved& saved,
+  void second_product(int unit, Half half, const UnitTensors& params, PartSaved& saved,
                       const at::Tensor& gelu, at::Tensor& partial) const;
   void gelu_again(const PartSaved& saved, at::Tensor& gelu) const;
-  /// What follows a half's sum: out = (in + bias) + sum, all [n, d].
-  void add(int unit, Half half, const UnitTensors& params, const at::Tensor& in, const at::Tensor& sum,
-           at::Tensor& out) const;
+  /// What follows a half's sum, all [n, d]: out = (in + bias) + sum, which the next half begins with, or the head; and the norm of
+  /// that.
+  ///   params  by unit
+  void add_norm(int unit, Half half, std::span<const UnitTensors> params, const at::Tensor& in,
+                const at::Tensor& sum, at::Tensor& out, PartNorm& norm) const;
 
   /// gradient [N, d], of the half's output -> partial, a summand of that of its norm's output.
   void backward_to_norm(int unit, Half half, const UnitTensors& params, const PartSaved& saved,
@@ -94,7 +103,6 @@ class GptParts {
   /// Norms and biases, of which the replicated ones are of this rank's tokens alone.
   void vectors(int unit, const PartGrads& left, const UnitTensors& grads, Write write) const;
 
-  void head_norm(const UnitTensors& ln_f, const at::Tensor& x, PartBuffers& buffers) const;
   /// Logits of rows [c, d] in my columns, and their statistics.
   void logits(const at::Tensor& head, const at::Tensor& rows, at::Tensor& logits,
               at::Tensor& statistics) const;

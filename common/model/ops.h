@@ -33,6 +33,14 @@ struct StoredSums {
   at::Tensor sums, grad;
 };
 
+/// Of a sum over ranks, of the branch that it ends, and of the norm behind it.
+struct AddNorm {
+  at::Tensor in, bias, sum;      // [n, d], [d], [n, d]
+  at::Tensor x;                  // [n, d] written; may be `in`
+  at::Tensor weight, norm_bias;  // [d]
+  at::Tensor y, mean, rstd;      // [n, d], [n] fp32 x 2 written
+};
+
 /// One implementation for a device. Stateless as seen from outside; functions may run on several threads at
 /// once.
 class Ops {
@@ -113,9 +121,8 @@ class Ops {
   /// Rows of grad_x [n, d] added in token order to grad_wpe [context, d].
   virtual void positions_backward(const at::Tensor& grad_x, Range run, std::int64_t length,
                                   at::Tensor& grad_wpe, Write write) const = 0;
-  /// y = (x + bias) + sum, all [n, d] but bias [d].
-  virtual void add_sum(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& sum,
-                       at::Tensor& y) const = 0;
+  /// What follows a sum over ranks: x = (in + bias) + sum, and its layer_norm.
+  virtual void add_norm(const AddNorm& op) const = 0;
   /// A softmax over columns that several ranks have, in two steps with a gather between them. First statistics
   /// [n, 2] fp32 of this rank's columns: their maximum m and the sum of exp(logit - m); -inf and 0 of none.
   ///   logits [n, v], of which the first `columns` count.

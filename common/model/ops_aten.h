@@ -46,8 +46,7 @@ class AtenOps : public Ops {
                      at::Tensor& x) const override;
   void positions_backward(const at::Tensor& grad_x, Range run, std::int64_t length, at::Tensor& grad_wpe,
                           Write write) const override;
-  void add_sum(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& sum,
-               at::Tensor& y) const override;
+  void add_norm(const AddNorm& op) const override;
   void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const override;
   void softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
                         const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,

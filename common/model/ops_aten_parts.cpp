@@ -66,10 +66,11 @@ void AtenOps::positions_backward(const at::Tensor& grad_x, Range run, std::int64
   });
 }
 
-void AtenOps::add_sum(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& sum,
-                      at::Tensor& y) const {
-  at::add_out(y, x, bias);
-  y.add_(sum);
+void AtenOps::add_norm(const AddNorm& op) const {
+  at::Tensor x = op.x, y = op.y, mean = op.mean, rstd = op.rstd;
+  at::add_out(x, op.in, op.bias);
+  x.add_(op.sum);
+  layer_norm(x, op.weight, op.norm_bias, y, mean, rstd);
 }
 
 void AtenOps::softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const {

@@ -104,14 +104,6 @@ void FusedOps::positions_backward(const at::Tensor& grad_x, Range run, std::int6
                             stream());
 }
 
-void FusedOps::add_sum(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& sum,
-                       at::Tensor& y) const {
-  if (!in_pieces(x.size(1), {&x, &bias, &sum, &y})) return AtenOps::add_sum(x, bias, sum, y);
-  fused::add_sum({from_aten(x.scalar_type()), x.size(0), x.size(1), x.const_data_ptr(), bias.const_data_ptr(),
-                  sum.const_data_ptr(), y.mutable_data_ptr()},
-                 stream());
-}
-
 // Row-major y [N, out] = x [N, in] w^T is column-major y [out, N] = w^T x with w [in, out], x [in, N].
 void FusedOps::linear_residual(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
                                const at::Tensor& residual, at::Tensor& y) const {
@@ -204,6 +196,21 @@ void FusedOps::layer_norm(const at::Tensor& x, const at::Tensor& weight, const a
       {from_aten(x.scalar_type()), x.size(0), x.size(1), x.const_data_ptr(), weight.const_data_ptr(),
        bias.const_data_ptr(), y.mutable_data_ptr(), sums_of(mean), sums_of(rstd)},
       stream());
+}
+
+void FusedOps::add_norm(const AddNorm& op) const {
+  const std::int64_t width = op.x.size(1);
+  if (!in_pieces(width, {&op.in, &op.bias, &op.sum, &op.x, &op.weight, &op.norm_bias, &op.y}) ||
+      width > fused::kMaxWidth)
+    return AtenOps::add_norm(op);
+  at::Tensor mean = op.mean, rstd = op.rstd;
+  fused::add_norm({{from_aten(op.x.scalar_type()), op.x.size(0), width, op.in.const_data_ptr(),
+                    op.weight.const_data_ptr(), op.norm_bias.const_data_ptr(), op.y.mutable_data_ptr(),
+                    sums_of(mean), sums_of(rstd)},
+                   op.bias.const_data_ptr(),
+                   op.sum.const_data_ptr(),
+                   op.x.mutable_data_ptr()},
+                  stream());
 }
 
 void FusedOps::layer_norm_backward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& mean,

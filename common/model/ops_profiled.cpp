@@ -120,10 +120,9 @@ class ProfiledOps final : public Ops {
     const ProfiledOp op("embedding backward", {0, size(grad_x) + size(grad_wpe)});
     inner_->positions_backward(grad_x, run, length, grad_wpe, write);
   }
-  void add_sum(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& sum,
-               at::Tensor& y) const override {
-    const ProfiledOp op("sum + residual", {0, 3 * size(x)});
-    inner_->add_sum(x, bias, sum, y);
+  void add_norm(const AddNorm& op) const override {
+    const ProfiledOp profiled("sum + residual, LayerNorm", {0, 4 * size(op.x)});
+    inner_->add_norm(op);
   }
   void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const override {
     const ProfiledOp op("softmax, statistics", {0, size(logits)});

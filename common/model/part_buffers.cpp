@@ -10,6 +10,10 @@ struct Taken {
   Purpose purpose;
   const char* name;
   DType dtype;
+  const SharedRows& made;
+  [[nodiscard]] at::Tensor shared_rows(const PartSizes& s) const {
+    return made ? made(purpose, name, Elements(s.N * s.d)).view({s.N, s.d}) : rows(s.N, s.d);
+  }
   [[nodiscard]] at::Tensor rows(std::int64_t count, std::int64_t columns) const {
     return ledger.allocate(purpose, name, {count, columns}, dtype);
   }
@@ -22,7 +26,7 @@ PartSaved one_block(const Taken& take, const PartSizes& s, bool with_gelu, bool 
   PartSaved saved;
   for (PartNorm& norm : saved.norms) {
     // What is kept has this rank's own rows in it.
-    if (kept) norm.gathered = take.rows(s.N, s.d);
+    if (kept) norm.gathered = take.shared_rows(s);
     norm.out = kept ? norm.gathered.narrow(0, s.tokens.begin, s.n()) : take.rows(s.n(), s.d);
     norm.mean = take.f32({s.n()});
     norm.rstd = take.f32({s.n()});
@@ -38,9 +42,10 @@ PartSaved one_block(const Taken& take, const PartSizes& s, bool with_gelu, bool 
 
 }  // namespace
 
-PartBuffers::PartBuffers(const GptShape& shape, const PartSizes& s, bool kept, Ledger& ledger) {
+PartBuffers::PartBuffers(const GptShape& shape, const PartSizes& s, bool kept, Ledger& ledger,
+                         const SharedRows& shared) {
   const auto take = [&](Purpose purpose, const char* name) {
-    return Taken{ledger, purpose, name, shape.dtype};
+    return Taken{ledger, purpose, name, shape.dtype, shared};
   };
   const auto work = [&](const char* name) { return take(Purpose::workspace, name); };
   const std::int64_t blocks = shape.config.layers;
@@ -58,21 +63,21 @@ PartBuffers::PartBuffers(const GptShape& shape, const PartSizes& s, bool kept, L
     recomputed.gelu = work("recomputed").rows(s.N, s.hidden);
 
   const Taken gathered = work("gathered"), rows = work("rows"), grads_of_block = work("block_grads");
-  partial = gathered.rows(s.N, s.d);
+  partial = gathered.shared_rows(s);
   sum = partial;
   if (s.split()) {
-    norms = gathered.rows(s.N, s.d);
-    gradient = gathered.rows(s.N, s.d);
+    norms = gathered.shared_rows(s);
+    gradient = gathered.shared_rows(s);
     sum = rows.rows(s.n(), s.d);
   }
   for (at::Tensor& grad : grad_rows) grad = rows.rows(s.n(), s.d);
-  head_in = rows.rows(s.n(), s.d);
+  head.out = rows.rows(s.n(), s.d);
   grads = {grads_of_block.rows(s.N, s.hidden), grads_of_block.rows(s.N, 3 * s.att),
            grads_of_block.rows(s.N, s.att), grads_of_block.f32({s.vectors()})};
   logits = work("logits").rows(s.chunk, s.vocab.size());
   const Taken numbers = work("statistics");
-  head_mean = numbers.f32({s.n()});
-  head_rstd = numbers.f32({s.n()});
+  head.mean = numbers.f32({s.n()});
+  head.rstd = numbers.f32({s.n()});
   statistics = numbers.f32({s.chunk, 2});
   of_all = numbers.f32({s.ranks, s.chunk, 2});
 }

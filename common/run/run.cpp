@@ -67,6 +67,7 @@ OpsBackend ops_backend(DeviceKind device, std::optional<OpsChoice> choice) {
 void refuse_gpu_flags(const CommandLine& line) {
   const char* flag = line.ops         ? "--ops"
                      : line.graph     ? "--graph"
+                     : line.transport ? "--transport"
                      : line.share_gpu ? "--share-gpu"
                      : line.profile   ? "--profile"
                                       : nullptr;

@@ -63,6 +63,7 @@ int train(const TrainJob& job) {
                        .trace_steps = steps_with_times(job),
                        .gpu = {},
                        .share_gpu = job.line.share_gpu,
+                       .by_copy = job.line.transport != Transport::nccl,
                        .link_ms = job.facts.links.message_ms,
                        .last_unit = static_cast<int>(job.config.workload.model.layers) + 1,
                        .leaving = [&holds] { holds.leave(); }};

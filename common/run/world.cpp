@@ -45,7 +45,10 @@ std::unique_ptr<Communicator> for_strategies(std::unique_ptr<Communicator> host,
                                           std::chrono::nanoseconds(std::llround(options.link_ms * 1e6)));
   if (!options.gpu) return host;
   if (!options.share_gpu)
-    return NcclCommunicator::make(std::move(host), {.device = *options.gpu, .trace = std::move(trace)});
+    return NcclCommunicator::make(std::move(host), {.device = *options.gpu,
+                                                    .trace = std::move(trace),
+                                                    .messages_by_copy = options.by_copy,
+                                                    .sums_by_copy = options.by_copy});
   return StagedCommunicator::make(std::move(host), *options.gpu, [&ledger](Bytes bytes) {
     return ledger.allocate(Purpose::communication, "staged scratch", {bytes.value()}, DType::u8,
                            Place::pinned);

@@ -116,7 +116,7 @@ check_restarts() {
 # accepts RANKS: whether the workload can be divided among so many. The program says so itself.
 accepts() (
   # All that --plan refuses (common/config/command_line.cpp, and --compare), and records.
-  drop --init --save --sample --trace --inject --graph --profile --keep --save-every --resume --save-async --resume-with \
+  drop --init --save --sample --trace --inject --graph --profile --transport --keep --save-every --resume --save-async --resume-with \
     --checkpoints --crash-at --eval-every --validation --test --prompt --temperature --page --compare --out
   "${prefix}build/$preset/bin/$lesson" "${arguments[@]}" --plan --world "$1" >/dev/null 2>&1 </dev/null
 )

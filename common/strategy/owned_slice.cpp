@@ -47,8 +47,8 @@ at::Tensor zeros_in_window(const RunContext& context, Purpose purpose, const std
 }
 
 at::Tensor zeros_in_window(const RunContext& context, Communicator& ranks, Purpose purpose,
-                           const std::string& name, Elements elements, DType dtype) {
-  std::shared_ptr<void> memory = ranks.window(bytes_of(elements, dtype));
+                           const std::string& name, Elements elements, DType dtype, WindowUse use) {
+  std::shared_ptr<void> memory = ranks.window(bytes_of(elements, dtype), use);
   if (!memory) return context.ledger.zeros(purpose, name, {elements.value()}, dtype);
   return context.ledger.adopt(purpose, name, {elements.value()}, dtype, std::move(memory)).zero_();
 }

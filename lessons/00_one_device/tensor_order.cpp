@@ -65,22 +65,27 @@ void TensorOrder::add_partials() {
 void TensorOrder::forward(const Batch& batch) {
   for (Part& part : parts_) part.gpt.embed(part.params[0], batch.tokens, part.buffers.partial);
   add_partials();
-  for (Part& part : parts_) part.gpt.positions(part.params[0], part.buffers.sum, part.buffers.x[0]);
+  for (Part& part : parts_) {
+    part.gpt.positions(part.params[0], part.buffers.sum, part.buffers.x[0]);
+    part.gpt.norm(1, part.params[1], part.saved(1));
+  }
   for (int unit = 1; unit <= whole_.num_blocks(); ++unit) {
     forward_half(unit, Half::attention);
     for (Part& part : parts_) {
       PartSaved& s = part.saved(unit);
-      part.gpt.add(unit, Half::attention, part.params[unit], s.x, part.buffers.sum, s.mid);
+      part.gpt.add_norm(unit, Half::attention, part.params, s.x, part.buffers.sum, s.mid, s.norm(Half::mlp));
     }
     forward_half(unit, Half::mlp);
-    for (Part& part : parts_)
-      part.gpt.add(unit, Half::mlp, part.params[unit], part.saved(unit).mid, part.buffers.sum,
-                   part.buffers.x[static_cast<std::size_t>(unit)]);
+    for (Part& part : parts_) {
+      PartBuffers& b = part.buffers;
+      PartNorm& behind = unit == whole_.num_blocks() ? b.head : part.saved(unit + 1).norm(Half::attention);
+      part.gpt.add_norm(unit, Half::mlp, part.params, part.saved(unit).mid, b.sum,
+                        b.x[static_cast<std::size_t>(unit)], behind);
+    }
   }
 }
 
 void TensorOrder::forward_half(int unit, Half half) {
-  for (Part& part : parts_) part.gpt.norm(unit, half, part.params[unit], part.saved(unit));
   gather(&PartBuffers::norms, [&](Part& part) { return part.saved(unit).norm(half).out; });
   for (Part& part : parts_) {
     PartSaved& s = part.saved(unit);
@@ -95,8 +100,7 @@ void TensorOrder::forward_half(int unit, Half half) {
 
 // scale undefined: the loss alone.
 void TensorOrder::head(const Batch& batch, const at::Tensor& scale, Write write) {
-  for (Part& part : parts_) part.gpt.head_norm(part.params.back(), part.buffers.x.back(), part.buffers);
-  gather(&PartBuffers::norms, [](Part& part) { return part.buffers.head_in; });
+  gather(&PartBuffers::norms, [](Part& part) { return part.buffers.head.out; });
   const PartSizes& s = parts_[0].gpt.sizes();
   for (std::int64_t begin = 0; begin < s.N; begin += s.chunk)
     head_chunk(batch, scale, begin == 0 ? write : Write::accumulate, {begin, std::min(s.N, begin + s.chunk)});
@@ -111,7 +115,7 @@ void TensorOrder::head(const Batch& batch, const at::Tensor& scale, Write write)
 
 void TensorOrder::head_chunk(const Batch& batch, const at::Tensor& scale, Write write, Range rows) {
   const auto norms = [&](Part& part) {
-    return all(&PartBuffers::norms, part.buffers.head_in).narrow(0, rows.begin, rows.size());
+    return all(&PartBuffers::norms, part.buffers.head.out).narrow(0, rows.begin, rows.size());
   };
   const auto head_of = [](Part& part, std::vector<UnitTensors>& units) {
     return part.gpt.head_matrix(units[static_cast<std::size_t>(part.gpt.head_unit())]);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "common/strategy/owned_slice.h"
+
 namespace sc {
 namespace {
 
@@ -23,8 +25,13 @@ TensorLayers::TensorLayers(const RunContext& context, Communicator& group, const
       parts_(shape_of(context.shape), layout, sizes),
       kept_(how.kept && sizes.split()),
       activations_(context.shape.workload.activations) {
+  // What the others read from or write to lies where they reach it.
+  const auto shared = [&](Purpose purpose, const char* name, Elements elements) {
+    return zeros_in_window(context, group, purpose, name, elements, context.shape.workload.precision.dtype,
+                           WindowUse::sums);
+  };
   for (std::int64_t i = 0; i < how.lanes; ++i)
-    lanes_.push_back({PartBuffers(shape_of(context.shape), sizes, how.kept, context.ledger)});
+    lanes_.push_back({PartBuffers(shape_of(context.shape), sizes, how.kept, context.ledger, shared)});
   sums_ = context.ledger.zeros(Purpose::workspace, "sums", {4}, DType::f64);
 }
 
@@ -113,7 +120,7 @@ void TensorLayers::forward_block(int unit) {
   }
 }
 
-// My heads, or my columns of the MLP; and my summand.
+// What my heads read, or my columns of the MLP; then my summand.
 void TensorLayers::first(Lane& lane, int unit, Half half) {
   lane.norms.wait();
   parts_.first_product(unit, half, params_[unit], norms_of_all(lane, unit, half), saved(lane, unit),
@@ -126,34 +133,32 @@ void TensorLayers::second(Lane& lane, int unit, Half half) {
 
 // To the beginning of a half, or of the head: what came before it is complete, and its norm is on its way to all.
 void TensorLayers::advance(Lane& lane, int unit, Half half) {
-  finish(lane, unit, half);
-  if (unit == parts_.layout().last_unit()) return to_head(lane);
-  parts_.norm(unit, half, params_[unit], saved(lane, unit));
+  PartBuffers& b = lane.buffers;
+  lane.sum.wait();
+  if (unit == parts_.layout().last_unit()) {
+    complete_block(lane, unit - 1, b.head);
+    lane.norms = gather(b.head.out, b.norms, {OpPurpose::activations, unit});
+    return;
+  }
+  PartSaved& s = saved(lane, unit);
+  if (half == Half::mlp) {
+    parts_.add_norm(unit, Half::attention, params_, s.x, b.sum, s.mid, s.norm(half));
+  } else if (unit > 1) {
+    complete_block(lane, unit - 1, s.norm(half));
+  } else {
+    parts_.positions(params_[0], b.sum, b.x[0]);
+    parts_.norm(unit, params_[unit], s);
+  }
   gather_norm(lane, unit, half);
 }
 
-void TensorLayers::finish(Lane& lane, int unit, Half half) {
+void TensorLayers::complete_block(Lane& lane, int unit, PartNorm& norm_behind) {
   PartBuffers& b = lane.buffers;
-  lane.sum.wait();
-  if (half == Half::mlp) {
-    PartSaved& s = saved(lane, unit);
-    parts_.add(unit, Half::attention, params_[unit], s.x, b.sum, s.mid);
-  } else if (unit == 1) {
-    parts_.positions(params_[0], b.sum, b.x[0]);
-  } else {
-    const int before = unit - 1;
-    parts_.add(before, Half::mlp, params_[before], saved(lane, before).mid, b.sum,
-               b.x[static_cast<std::size_t>(before)]);
-  }
+  parts_.add_norm(unit, Half::mlp, params_, saved(lane, unit).mid, b.sum, b.x[static_cast<std::size_t>(unit)],
+                  norm_behind);
 }
 
 // --- head --------------------------------------------------------------------------------------------------------------
-
-void TensorLayers::to_head(Lane& lane) {
-  PartBuffers& b = lane.buffers;
-  parts_.head_norm(params_.back(), b.x.back(), b);
-  lane.norms = gather(b.head_in, b.norms, {OpPurpose::activations, parts_.layout().last_unit()});
-}
 
 // [anchor: logits-are-never-gathered]
 // A row's softmax needs its largest logit and the sum of all exponentials: two numbers of each rank, instead of all logits.
@@ -163,7 +168,7 @@ at::Tensor TensorLayers::statistics(Lane& lane, Range rows) {
   at::Tensor logits = b.logits.narrow(0, 0, size), mine = b.statistics.narrow(0, 0, size),
              all = b.of_all.view({-1}).narrow(0, 0, 2 * ranks * size);
   const at::Tensor head = parts_.head_matrix(params_[parts_.head_unit()]);
-  parts_.logits(head, of_all(b.norms, b.head_in).narrow(0, rows.begin, size), logits, mine);
+  parts_.logits(head, of_all(b.norms, b.head.out).narrow(0, rows.begin, size), logits, mine);
   group_.all_gather(mine, all, {OpPurpose::sums, parts_.layout().last_unit()}).wait();
   return all.view({ranks, size, 2});
 }
@@ -182,7 +187,7 @@ void TensorLayers::head_chunks(Lane& lane, const at::Tensor& scale, Write write,
     if (!scale.defined()) continue;
     at::Tensor grad_head = parts_.head_matrix(grads_[parts_.head_unit()]);
     parts_.head_products(parts_.head_matrix(params_[parts_.head_unit()]), logits,
-                         of_all(b.norms, b.head_in).narrow(0, begin, size), grad_head,
+                         of_all(b.norms, b.head.out).narrow(0, begin, size), grad_head,
                          begin == 0 ? write : Write::accumulate, partial);
   }
 }
@@ -262,18 +267,16 @@ void TensorLayers::backward_of_norm(Lane& lane, int unit, Half half) {
   gather_gradient(lane, unit);
 }
 
-// What forward did not keep: a half's forward again, with its messages.
+// What forward did not keep: its products again, with their messages.
 void TensorLayers::recompute(Lane& lane, int unit) {
   if (activations_ == Activations::recompute_gelu) parts_.gelu_again(saved(lane, unit), gelu(lane, unit));
   if (activations_ != Activations::recompute) return;
-  for (const Half half : kForward) {
-    parts_.norm(unit, half, params_[unit], saved(lane, unit));
-    gather_norm(lane, unit, half);
-    first(lane, unit, half);
-    if (half == Half::mlp) return;  // its sum is the block's output, which nobody needs
-    second(lane, unit, half);
-    finish(lane, unit, Half::mlp);
-  }
+  parts_.norm(unit, params_[unit], saved(lane, unit));
+  gather_norm(lane, unit, Half::attention);
+  first(lane, unit, Half::attention);
+  second(lane, unit, Half::attention);
+  advance(lane, unit, Half::mlp);
+  first(lane, unit, Half::mlp);  // what follows is the block's output, which nobody needs
 }
 
 void TensorLayers::embed_backward(Write write) {

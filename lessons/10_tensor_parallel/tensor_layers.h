@@ -56,10 +56,9 @@ class TensorLayers {
   [[nodiscard]] at::Tensor& gelu(Lane& lane, int unit);
 
   void advance(Lane& lane, int unit, Half half);
-  void finish(Lane& lane, int unit, Half half);
+  void complete_block(Lane& lane, int unit, PartNorm& norm_behind);
   void first(Lane& lane, int unit, Half half);
   void second(Lane& lane, int unit, Half half);
-  void to_head(Lane& lane);
   [[nodiscard]] at::Tensor statistics(Lane& lane, Range rows);
   void head_chunks(Lane& lane, const at::Tensor& scale, Write write, at::Tensor& sums);
   [[nodiscard]] bool has_norms(Half half) const;

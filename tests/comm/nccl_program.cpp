@@ -30,9 +30,7 @@ struct Arguments {
 };
 
 std::unique_ptr<Communicator> connect(MpiWorld& mpi, const std::string& mode, int device) {
-  NcclOptions options{.device = device};
-  if (mode == "sum") options.sums_by_copy = [](OpPurpose /*any*/) { return true; };
-  if (mode != "staged") return NcclCommunicator::make(mpi.world(), options);
+  if (mode != "staged") return NcclCommunicator::make(mpi.world(), {.device = device});
   return StagedCommunicator::make(mpi.world(), device, [](Bytes bytes) {
     return at::empty({bytes.value()}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
   });
@@ -62,8 +60,11 @@ void steps(RecordingCommunicator& comm, const Arguments& arguments, at::Device d
              graphed = windows || messages || arguments.mode == "graph" || arguments.mode == "sum";
   const at::TensorOptions options = at::TensorOptions().dtype(at::kFloat).device(device);
   constexpr std::int64_t kElements = 1 << 20;
-  const auto ones_in_window = [&](std::int64_t n) { return test::in_window(comm, n, options).fill_(1.0); };
-  at::Tensor t = windows ? ones_in_window(kElements) : at::full({kElements}, 1.0, options);
+  const auto ones_in_window = [&](std::int64_t n) {
+    return test::in_window(comm, n, options, windows ? WindowUse::gathers : WindowUse::sums).fill_(1.0);
+  };
+  at::Tensor t =
+      windows || arguments.mode == "sum" ? ones_in_window(kElements) : at::full({kElements}, 1.0, options);
   const at::Tensor shard = windows ? ones_in_window(kElements / to_int(comm.size())) : at::Tensor();
   at::Tensor received = messages ? at::full({kElements}, 0.0, options) : at::Tensor();
   const auto pass_on = [&] {

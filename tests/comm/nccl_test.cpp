@@ -328,27 +328,6 @@ TEST_F(NcclTest, AGroupGivesItsMemoryBack) {
   EXPECT_GE(free_bytes(), after_first - (std::int64_t{16} << 20));
 }
 
-// Nodes of a captured graph that run on multiprocessors.
-template <class Work>
-std::int64_t kernels_of(const Work& work) {
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
-  cudaGraph_t graph = nullptr;
-  EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-  work();
-  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-  std::size_t count = 0;
-  EXPECT_EQ(cudaGraphGetNodes(graph, nullptr, &count), cudaSuccess);
-  std::vector<cudaGraphNode_t> nodes(count);
-  EXPECT_EQ(cudaGraphGetNodes(graph, nodes.data(), &count), cudaSuccess);
-  const auto kernels = std::count_if(nodes.begin(), nodes.end(), [](cudaGraphNode_t node) {
-    cudaGraphNodeType type{};
-    return cudaGraphNodeGetType(node, &type) == cudaSuccess && type == cudaGraphNodeTypeKernel;
-  });
-  (void)cudaGetLastError();  // the runtime has no name for nodes of cuStreamBatchMemOp
-  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-  return kernels;
-}
-
 // Between windows copy engines gather: the same numbers, in place and in a graph, too; sums work there as
 // anywhere.
 TEST_F(NcclTest, WindowsGatherLikeAnyMemory) {
@@ -383,7 +362,7 @@ TEST_F(NcclTest, WindowsGatherLikeAnyMemory) {
       expect_gathered(static_cast<float>(2 + k));
     }
     if (nccl_may_use_copy_engines()) {
-      EXPECT_EQ(kernels_of([&] { comm().all_gather(shard, full).wait(); }), 0);
+      EXPECT_EQ(test::kernels_of([&] { comm().all_gather(shard, full).wait(); }), 0);
     }
     full.zero_();
     at::Tensor own = full.narrow(0, rank() * kElements, kElements);

@@ -7,8 +7,10 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/comm/nccl/nccl_communicator.h"
 #include "common/comm/nccl/nccl_devices.h"
@@ -82,13 +84,36 @@ inline at::TensorOptions f32_on_gpu() {
   return at::TensorOptions().dtype(at::kFloat).device(values().device);
 }
 
-/// fp32 in a window of its own, not initialised. Collective.
+/// In a window of its own, not initialised. Collective.
 inline at::Tensor in_window(Communicator& comm, std::int64_t elements,
-                            const at::TensorOptions& options = f32_on_gpu()) {
-  std::shared_ptr<void> memory = comm.window(bytes_of(Elements(elements), DType::f32));
+                            const at::TensorOptions& options = f32_on_gpu(),
+                            WindowUse use = WindowUse::gathers) {
+  std::shared_ptr<void> memory =
+      comm.window(Bytes(elements * static_cast<std::int64_t>(options.dtype().itemsize())), use);
   void* data = memory.get();
   return at::from_blob(
       data, {elements}, [memory = std::move(memory)](void*) {}, options);
+}
+
+/// Nodes of a captured graph that run on multiprocessors.
+template <class Work>
+std::int64_t kernels_of(const Work& work) {
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  work();
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  std::size_t count = 0;
+  EXPECT_EQ(cudaGraphGetNodes(graph, nullptr, &count), cudaSuccess);
+  std::vector<cudaGraphNode_t> nodes(count);
+  EXPECT_EQ(cudaGraphGetNodes(graph, nodes.data(), &count), cudaSuccess);
+  const auto kernels = std::count_if(nodes.begin(), nodes.end(), [](cudaGraphNode_t node) {
+    cudaGraphNodeType type{};
+    return cudaGraphNodeGetType(node, &type) == cudaSuccess && type == cudaGraphNodeTypeKernel;
+  });
+  (void)cudaGetLastError();  // the runtime has no name for nodes of cuStreamBatchMemOp
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  return kernels;
 }
 
 }  // namespace sc::test

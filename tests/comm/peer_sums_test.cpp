@@ -1,14 +1,12 @@
-// Sums and gathers by copy engine: the conformance list on the GPUs of mpirun's ranks, the order of the sums in every dtype, and
-// what a replayed graph of them leaves.
+// Sums and gathers by copy engine on the GPUs of mpirun's ranks: the order of the sums in every dtype, what a replayed graph of
+// them leaves, and that multiprocessors only add.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/stack.h>
 
 #include <vector>
 
 #include "common/comm/nccl/nccl_communicator.h"
-#include "tests/comm/conformance.h"
 #include "tests/comm/nccl_world.h"
 
 namespace sc {
@@ -19,25 +17,18 @@ using namespace std::chrono_literals;
 struct ByCopy {
   static constexpr bool kShare = false;
   static std::unique_ptr<Communicator> make(int device) {
-    test::values().any_order = true;  // parts that do not come out even are NCCL's
-    return NcclCommunicator::make(
-        test::mpi().world(),
-        {.device = device, .limit = 30s, .sums_by_copy = [](OpPurpose /*any*/) { return true; }});
+    return NcclCommunicator::make(test::mpi().world(), {.device = device, .limit = 30s});
   }
 };
 
 using PeerSumsTest = test::GpuRankTest<ByCopy>;
-using PeerSumsConformance = test::GpuRankTest<ByCopy, ::testing::TestWithParam<std::size_t>>;
 
 [[maybe_unused]] const auto* const the_world = ::testing::AddGlobalTestEnvironment(new test::GpuWorld);
 
-TEST_P(PeerSumsConformance, Holds) { test::conformance_cases()[GetParam()].body(comm()); }
-
-std::string name_of_case(const ::testing::TestParamInfo<std::size_t>& info) {
-  return test::conformance_cases()[info.param].name;
+/// Null for one rank: then nothing travels.
+at::Tensor in_window(Communicator& comm, std::int64_t n, at::ScalarType type = at::kFloat) {
+  return test::in_window(comm, n, test::f32_on_gpu().dtype(type), WindowUse::sums);
 }
-INSTANTIATE_TEST_SUITE_P(PeerSums, PeerSumsConformance,
-                         ::testing::Range<std::size_t>(0, test::conformance_cases().size()), name_of_case);
 
 /// What rank r has: numbers whose sum in another order, or rounded in between, is another one.
 at::Tensor summand(std::int64_t r, std::int64_t n, at::ScalarType type) {
@@ -53,22 +44,30 @@ at::Tensor in_rank_order(std::int64_t world, std::int64_t n, at::ScalarType type
   return sum.to(type);
 }
 
+// A window is given back when no rank works with it any more.
+template <class... Tensors>
+void let_go(Tensors&... windows) {
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  (windows.reset(), ...);
+}
+
 TEST_F(PeerSumsTest, AddInRankOrderAndRoundOnce) {
+  if (world() == 1) GTEST_SKIP() << "nothing travels";
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const std::int64_t part : {1, 7, 1000, 100003, 1 << 22}) {
       SCOPED_TRACE(std::string(at::toString(type)) + " " + std::to_string(part));
       const std::int64_t n = part * world();
-      const at::Tensor mine = summand(rank(), n, type).to(test::values().device),
-                       want = in_rank_order(world(), n, type);
+      const at::Tensor want = in_rank_order(world(), n, type);
+      at::Tensor mine = in_window(comm(), n, type), gathered = in_window(comm(), n, type);
+      mine.copy_(summand(rank(), n, type));
       at::Tensor shard = at::empty({part}, mine.options());
       comm().reduce_scatter(mine, shard).wait();
       EXPECT_TRUE(shard.cpu().equal(want.narrow(0, rank() * part, part)));
-      at::Tensor all = mine.clone();
-      comm().all_reduce(all).wait();
-      EXPECT_TRUE(all.cpu().equal(want));
-      at::Tensor gathered = at::empty({n}, mine.options());
       comm().all_gather(shard, gathered).wait();
       EXPECT_TRUE(gathered.cpu().equal(want));
+      comm().all_reduce(mine).wait();
+      EXPECT_TRUE(mine.cpu().equal(want));
+      let_go(mine, gathered);
     }
   }
 }
@@ -77,10 +76,9 @@ TEST_F(PeerSumsTest, AddInRankOrderAndRoundOnce) {
 struct Step {
   Communicator& comm;
   std::int64_t n = 1 << 18, world = to_int(comm.size());
-  at::TensorOptions options = test::f32_on_gpu();
-  at::Tensor full = at::full({n * world}, 1.0 + static_cast<double>(to_int(comm.rank())), options);
-  at::Tensor other = at::full({n * world}, 2.0, options), shard = at::empty({n}, options),
-             second = at::empty({n}, options);
+  at::Tensor full = in_window(comm, n* world).fill_(1.0 + static_cast<double>(to_int(comm.rank())));
+  at::Tensor other = in_window(comm, n*world).fill_(2.0), shard = at::empty({n}, test::f32_on_gpu()),
+             second = at::empty({n}, test::f32_on_gpu());
 
   void operator()() {
     comm.reduce_scatter(full, shard).wait();
@@ -93,6 +91,7 @@ struct Step {
 };
 
 TEST_F(PeerSumsTest, AGraphReplayedAThousandTimes) {
+  if (world() == 1) GTEST_SKIP() << "nothing travels";
   Step eager{comm()}, graphed{comm()};
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(/*isHighPriority=*/true));
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
@@ -109,17 +108,25 @@ TEST_F(PeerSumsTest, AGraphReplayedAThousandTimes) {
   }
   EXPECT_TRUE(graphed.full.cpu().equal(eager.full.cpu()));
   EXPECT_TRUE(graphed.second.cpu().equal(eager.second.cpu()));
+  let_go(eager.full, eager.other, graphed.full, graphed.other);
 }
 
-TEST_F(PeerSumsTest, AFirstUseIsNotCaptured) {
-  if (world() == 1) GTEST_SKIP() << "nothing travels";
-  at::Tensor t = at::full({1000 * world()}, 1.0, test::f32_on_gpu());
+TEST_F(PeerSumsTest, MultiprocessorsAddAndCarryNothing) {
+  if (world() == 1) {
+    EXPECT_EQ(comm().window(Bytes(1000), WindowUse::sums), nullptr);
+    return;
+  }
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(/*isHighPriority=*/true));
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  at::cuda::CUDAGraph graph;
-  graph.capture_begin();
-  EXPECT_THROW((void)comm().all_reduce(t), DeviceError);
-  graph.capture_end();
+  Step step{comm()};
+  at::Tensor mine = step.full.narrow(0, rank() * step.n, step.n);
+  EXPECT_EQ(test::kernels_of([&] { comm().all_gather(step.shard, step.full).wait(); }), 0);
+  EXPECT_EQ(test::kernels_of([&] { comm().all_gather(mine, step.full).wait(); }), 0);
+  EXPECT_EQ(test::kernels_of([&] { comm().reduce_scatter(step.full, step.shard).wait(); }), 1);
+  EXPECT_EQ(test::kernels_of([&] { comm().all_reduce(step.full).wait(); }), 1);
+  at::Tensor elsewhere = at::full({step.n}, 1.0, test::f32_on_gpu());
+  EXPECT_EQ(test::kernels_of([&] { comm().all_reduce(elsewhere).wait(); }), 1) << "NCCL's";
+  mine.reset();
+  let_go(step.full, step.other);
 }
 
 }  // namespace

@@ -166,6 +166,8 @@ TEST(CommandLine, RefusesWithTheFlagThatIsNear) {
        "bytes, or e.g. 6GB, 512MiB"},
       {{"--graph", "on", "--share-gpu"},
        "--graph on: ranks that share a GPU cannot capture their communication\n  fix: --graph off"},
+      {{"--transport", "nccl", "--share-gpu"},
+       "--transport: ranks that share a GPU send through the host\n  fix: leave one of them out"},
       {{"--profile", "--share-gpu"},
        "--profile: it measures what operations take alone, and ranks that share a GPU never are\n  fix: "
        "leave out "

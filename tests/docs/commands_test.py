@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 from rendering import checks, marks  # noqa: E402
 from rendering.registry import RenderError  # noqa: E402
 
-ONLY_ON_GPU = {"--profile": 0, "--share-gpu": 0, "--graph": 1, "--ops": 1, "--trace": 0, "--sample": 1}  # flag: its values; a plan refuses them
+ONLY_ON_GPU = {"--profile": 0, "--share-gpu": 0, "--transport": 1, "--graph": 1, "--ops": 1, "--trace": 0, "--sample": 1}  # flag: its values; a plan refuses them
 SAMPLE = "The page says: my.txt is your own text. " * 800
 
 

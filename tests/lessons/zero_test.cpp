@@ -156,7 +156,7 @@ class Windows : public ForwardingCommunicator {
   };
   Windows(std::unique_ptr<Communicator> inner, Seen& seen)
       : ForwardingCommunicator(*inner), inner_(std::move(inner)), seen_(seen) {}
-  std::shared_ptr<void> window(Bytes bytes) override {
+  std::shared_ptr<void> window(Bytes bytes, WindowUse /*use*/) override {
     windows_.push_back(at::empty({bytes.value()}, at::kByte));
     seen_.bytes += bytes.value();
     return {std::make_shared<at::Tensor>(windows_.back()), windows_.back().mutable_data_ptr()};

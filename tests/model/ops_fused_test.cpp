@@ -298,13 +298,18 @@ TEST_F(FusedOpsTest, EmbeddingOfATensorRank) {
   }
 }
 
-TEST_F(FusedOpsTest, ASumBehindItsBias) {
+// Added up and rounded once; then the very norm of what was rounded.
+TEST_F(FusedOpsTest, ASumAndItsNorm) {
   for_each_shape([&](at::ScalarType type, std::int64_t n, std::int64_t d) {
-    const at::Tensor x = random({n, d}, type), bias = random({d}, type), sum = random({n, d}, type);
-    at::Tensor y = poison({n, d}, type), want = poison({n, d}, at::kFloat);
-    fused_->add_sum(x, bias, sum, y);
-    reference_->add_sum(f32(x), f32(bias), f32(sum), want);
-    EXPECT_LE(relative_error(y, want), d % 8 == 0 ? rounding(type) : 2 * rounding(type));
+    const AddNorm op{random({n, d}, type), random({d}, type),       random({n, d}, type),
+                     poison({n, d}, type), random({d}, type),       random({d}, type),
+                     poison({n, d}, type), poison({n}, at::kFloat), poison({n}, at::kFloat)};
+    fused_->add_norm(op);
+    const at::Tensor want = (f32(op.in) + f32(op.bias)) + f32(op.sum);
+    EXPECT_LE(relative_error(op.x, want), d % 8 == 0 ? rounding(type) : 2 * rounding(type));
+    at::Tensor y = poison({n, d}, type), mean = poison({n}, at::kFloat), rstd = poison({n}, at::kFloat);
+    fused_->layer_norm(op.x, op.weight, op.norm_bias, y, mean, rstd);
+    EXPECT_TRUE(at::equal(op.y, y) && at::equal(op.mean, mean) && at::equal(op.rstd, rstd));
   });
 }
 

@@ -111,11 +111,15 @@ TEST_P(PartOps, AnEmbeddingsGradientInPartsIsTheWholeOne) {
   }
 }
 
-TEST_P(PartOps, ASumIsAddedBehindItsBias) {
-  const at::Tensor x = some({4, 6}, 1), bias = some({6}, 2), sum = some({4, 6}, 3);
-  at::Tensor y = at::empty({4, 6}, at::kFloat);
-  ops_->add_sum(x, bias, sum, y);
-  EXPECT_TRUE(y.equal((x + bias) + sum));
+TEST_P(PartOps, ASumIsAddedBehindItsBiasAndNormed) {
+  const auto empty = [](std::vector<std::int64_t> shape) { return at::empty(shape, at::kFloat); };
+  const AddNorm op{some({4, 6}, 1), some({6}, 2),  some({4, 6}, 3), empty({4, 6}), some({6}, 4),
+                   some({6}, 5),    empty({4, 6}), empty({4}),      empty({4})};
+  ops_->add_norm(op);
+  EXPECT_TRUE(op.x.equal((op.in + op.bias) + op.sum));
+  at::Tensor y = empty({4, 6}), mean = empty({4}), rstd = empty({4});
+  ops_->layer_norm(op.x, op.weight, op.norm_bias, y, mean, rstd);
+  EXPECT_TRUE(op.y.equal(y) && op.mean.equal(mean) && op.rstd.equal(rstd));
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, PartOps, ::testing::Bool(),

@@ -44,9 +44,9 @@ void DelayingCommunicator::barrier() {
   inner_->barrier();
 }
 
-std::shared_ptr<void> DelayingCommunicator::window(Bytes bytes) {
+std::shared_ptr<void> DelayingCommunicator::window(Bytes bytes, WindowUse use) {
   worker_->flush();
-  return inner_->window(bytes);
+  return inner_->window(bytes, use);
 }
 
 std::unique_ptr<Communicator> DelayingCommunicator::split(int color) {

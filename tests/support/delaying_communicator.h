@@ -32,7 +32,7 @@ class DelayingCommunicator : public Communicator {
   void barrier() override;
   void abort() noexcept override;
   std::unique_ptr<Communicator> split(int color) override;
-  std::shared_ptr<void> window(Bytes bytes) override;
+  std::shared_ptr<void> window(Bytes bytes, WindowUse use) override;
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                std::optional<Rank> peer) override;
   [[nodiscard]] std::int64_t dropped_tickets() const override;

@@ -91,7 +91,7 @@ class NcclCommunicator::Issue {
   }
   Ticket by_copy(PeerSums& sums, const Operation& op) {
     const bool captured = mark_start();
-    operation_->issued(nullptr, sums.issue(start_, op, first_, second_, captured), captured);
+    operation_->issued(nullptr, sums.issue(start_, op, first_, second_), captured);
     return ticket();
   }
   template <class Call>
@@ -159,7 +159,7 @@ void NcclCommunicator::make_peers() {
   std::vector<bool> reach;
   if (options_.messages_by_copy || options_.sums_by_copy) reach = peers_within_reach(*host_, options_.device);
   const auto world = static_cast<std::size_t>(to_int(size()));
-  if (options_.sums_by_copy && world > 1 && all_within_reach(reach, world)) {
+  if (options_.sums_by_copy && world > 1 && world <= PeerSums::kMostRanks && all_within_reach(reach, world)) {
     sums_ = std::make_shared<PeerSums>(group_, *host_);
     group_->add(sums_);
   }
@@ -251,8 +251,9 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color) {
       new NcclCommunicator(std::move(part), options_, group_.get(), std::make_shared<DropCounter>(drops_)));
 }
 
-std::shared_ptr<void> NcclCommunicator::window(Bytes bytes) {
+std::shared_ptr<void> NcclCommunicator::window(Bytes bytes, WindowUse use) {
   if (to_int(size()) == 1 || bytes.value() < to_int(size())) return nullptr;
+  if (use == WindowUse::sums) return sums_ ? sums_->window(bytes) : nullptr;
   std::shared_ptr<void> memory = NcclChannel::window(collectives_, bytes);
   if (!std::exchange(has_windows_, true)) warm_up_copies(static_cast<char*>(memory.get()));
   return memory;
@@ -266,8 +267,7 @@ Ticket NcclCommunicator::issue(const Operation& op, const at::Tensor& from, cons
   void* out = to.mutable_data_ptr();
   const std::size_t world = static_cast<std::size_t>(to_int(size()));
   Issue issue(*this, op, from, to);
-  if (sums_ && op.elements.value() > 0 && options_.sums_by_copy(op.purpose) && sums_->can(op))
-    return issue.by_copy(*sums_, op);
+  if (sums_ && sums_->can(op, from, to)) return issue.by_copy(*sums_, op);
   switch (op.kind) {
     case CommKind::all_reduce:
       return issue.collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {

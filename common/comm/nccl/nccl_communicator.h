@@ -27,9 +27,8 @@ struct NcclOptions {
   /// Messages between GPUs of one host go by copy engine, where the other side's memory can be opened. All ranks
   /// say the same.
   bool messages_by_copy = true;
-  /// Sums and gathers of which purposes go by copy engine, where all GPUs are on one host and within reach (PeerSums). All ranks
-  /// say the same. Null: none.
-  std::function<bool(OpPurpose)> sums_by_copy = {};
+  /// The same for sums and gathers of what lies in a window for sums (PeerSums), where every rank can open every other's memory.
+  bool sums_by_copy = true;
 };
 
 /// GPU tensors over NCCL.
@@ -72,7 +71,7 @@ class NcclCommunicator : public Communicator {
   void barrier() override;
   void abort() noexcept override;
   std::unique_ptr<Communicator> split(int color) override;
-  std::shared_ptr<void> window(Bytes bytes) override;
+  std::shared_ptr<void> window(Bytes bytes, WindowUse use) override;
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                std::optional<Rank> peer) override;
   [[nodiscard]] std::int64_t dropped_tickets() const override;

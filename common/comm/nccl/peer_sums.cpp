@@ -1,13 +1,15 @@
 #include "common/comm/nccl/peer_sums.h"
 
 #include <ATen/ops/empty.h>
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
+#include "common/base/check.h"
+#include "common/base/text.h"
 #include "common/comm/nccl/cuda_check.h"
 #include "common/comm/nccl/rank_sum_kernel.h"
 
@@ -17,15 +19,12 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint32_t kTaken = 0, kOffered = 1;
+constexpr std::uint32_t kDone = 0, kOpen = 1;
+constexpr int kClosed = PeerSums::kMostRanks;  // words of a page behind those
 
 struct PageOffer {
   std::int64_t pid = 0;
   int file = -1;
-};
-struct MemoryOffer {
-  cudaIpcMemHandle_t handle{};
-  std::int64_t offset = 0;
 };
 
 /// What every rank says, by rank. One gather, unlike all_gather_values(): its messages could meet those of a pair that connects.
@@ -62,135 +61,165 @@ PeerSums::~PeerSums() {
   (void)cudaSetDevice(group_->device);
   if (group_->aborted || !idle_within(stream_.get(), 5s)) let_go();
   const bool idle = idle_within(stream_.get(), 1s);
-  if (idle && slots_ != nullptr) (void)cudaFree(slots_);
+  close(slots_);
   if (idle) return;
   for (const auto& page : pages_) page->keep();
 }
 
-bool PeerSums::can(const Operation& op) const {
-  if (ranks_ == 1 || ranks_ > RankSum::kMost) return false;
+// --- windows -----------------------------------------------------------------------------------------------------------
+
+std::shared_ptr<void> PeerSums::window(Bytes bytes) {
+  SC_CHECK(cudaSetDevice(group_->device));
+  if (bytes.value() > slots_.bytes) {
+    SC_CHECK(cudaStreamSynchronize(stream_.get()));
+    host_.barrier();  // nobody writes to the smaller ones any more
+    close(std::exchange(slots_, {}));
+    slots_ = open(bytes.value());
+  }
+  Window made = open(bytes.value());
+  char* memory = made.of[static_cast<std::size_t>(me_)];
+  windows_.emplace(memory, std::move(made));
+  return {memory, [sums = shared_from_this()](void* of) {
+            sums->close(sums->windows_.extract(static_cast<char*>(of)).mapped());
+          }};
+}
+
+PeerSums::Window PeerSums::open(std::int64_t bytes) {
+  void* memory = nullptr;
+  if (cudaMalloc(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {
+    (void)cudaGetLastError();
+    throw InputError(
+        ExitCode::missing, "memory",
+        "a window between GPUs asks for " + human_bytes(Bytes(bytes)) + ", which this GPU does not give",
+        "a smaller batch.micro, activations=recompute, or --transport nccl");
+  }
+  cudaIpcMemHandle_t mine;
+  SC_CHECK(cudaIpcGetMemHandle(&mine, memory));
+  Window made{bytes, {}};
+  const std::vector<cudaIpcMemHandle_t> handles = exchange(host_, mine);
+  for (int r = 0; r < ranks_; ++r) {
+    void* of = memory;
+    if (r != me_)
+      SC_CHECK(
+          cudaIpcOpenMemHandle(&of, handles[static_cast<std::size_t>(r)], cudaIpcMemLazyEnablePeerAccess));
+    made.of.push_back(static_cast<char*>(of));
+  }
+  return made;
+}
+
+// Memory is given back when no other rank has it open any more: all let go of their windows in the same order.
+void PeerSums::close(const Window& window) noexcept {
+  if (window.of.empty()) return;
+  (void)cudaSetDevice(group_->device);
+  stuck_ =
+      stuck_ || group_->aborted || !idle_within(stream_.get(), 5s) || cudaDeviceSynchronize() != cudaSuccess;
+  if (stuck_) return;
+  ++closed_;
+  for (int r = 0; r < ranks_; ++r) {
+    if (r == me_) continue;
+    (void)cudaIpcCloseMemHandle(window.of[static_cast<std::size_t>(r)]);
+    pages_[static_cast<std::size_t>(r)]->word(kClosed + me_).value = closed_;
+  }
+  const Clock::time_point limit = Clock::now() + 5s;
+  for (int r = 0; r < ranks_; ++r) {
+    while (r != me_ && pages_[static_cast<std::size_t>(me_)]->word(kClosed + r).value < closed_) {
+      stuck_ = Clock::now() > limit;
+      if (stuck_) return;
+      std::this_thread::sleep_for(100us);
+    }
+  }
+  (void)cudaFree(window.of[static_cast<std::size_t>(me_)]);
+}
+
+const PeerSums::Window* PeerSums::window_with(const at::Tensor& tensor) const {
+  const char* begin = static_cast<const char*>(tensor.const_data_ptr());
+  auto after = windows_.upper_bound(begin);
+  if (after == windows_.begin()) return nullptr;
+  const auto& [memory, window] = *--after;
+  const bool inside = begin + tensor.nbytes() <= memory + window.bytes;
+  return inside ? &window : nullptr;
+}
+
+// By rank, what is at the same place of its window.
+std::vector<char*> PeerSums::in_windows(const at::Tensor& tensor) const {
+  std::vector<char*> of = window_with(tensor)->of;
+  const std::ptrdiff_t offset =
+      static_cast<const char*>(tensor.const_data_ptr()) - of[static_cast<std::size_t>(me_)];
+  for (char*& memory : of) memory += offset;
+  return of;
+}
+
+// --- operations --------------------------------------------------------------------------------------------------------
+
+bool PeerSums::can(const Operation& op, const at::Tensor& from, const at::Tensor& to) const {
+  if (op.elements.value() == 0) return false;
+  const bool adds = op.dtype == DType::f32 || op.dtype == DType::bf16 || op.dtype == DType::f16;
   switch (op.kind) {
     case CommKind::all_gather:
-      return true;
+      return window_with(to) != nullptr;
     case CommKind::reduce_scatter:
-      return op.dtype == DType::f32 || op.dtype == DType::bf16 || op.dtype == DType::f16;
+      return adds && window_with(from) != nullptr;
     case CommKind::all_reduce:
-      return op.elements.value() % ranks_ == 0 &&
-             (op.dtype == DType::f32 || op.dtype == DType::bf16 || op.dtype == DType::f16);
+      return adds && op.elements.value() % ranks_ == 0 && window_with(to) != nullptr;
     default:
       return false;
   }
 }
 
-// Rank `of` says with it that `reader` may read what it sends from.
-std::uintptr_t PeerSums::word(int of, int reader) const {
-  return pages_[static_cast<std::size_t>(of)]->on_gpu(reader);
+// Rank `of` says with it that `other` may reach its window; `other`, that it has.
+std::uintptr_t PeerSums::word(int of, int other) const {
+  return pages_[static_cast<std::size_t>(of)]->on_gpu(other);
 }
 
-const std::vector<const char*>& PeerSums::opened(const at::Tensor& tensor, bool captured) {
-  const void* data = tensor.const_data_ptr();
-  if (const auto known = tensors_.find(data); known != tensors_.end()) {
-    const auto storage = known->second.storage.lock();
-    if (storage && storage.get() == tensor.storage().unsafeGetStorageImpl()) return known->second.of;
-    tensors_.erase(known);
-  }
-  if (captured)
-    throw DeviceError(
-        "a sum's or gather's first use of a tensor cannot be captured in a graph; run it once before");
-  std::size_t size = 0;
-  char* base =
-      static_cast<char*>(c10::cuda::CUDACachingAllocator::getBaseAllocation(const_cast<void*>(data), &size));
-  MemoryOffer mine;
-  SC_CHECK(cudaIpcGetMemHandle(&mine.handle, base));
-  mine.offset = static_cast<const char*>(data) - base;
-  const std::vector<MemoryOffer> offers = exchange(host_, mine);
-  Opened made{c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
-                  tensor.storage().unsafeGetStorageImpl())),
-              {}};
-  for (int r = 0; r < ranks_; ++r) {
-    const MemoryOffer& of = offers[static_cast<std::size_t>(r)];
-    made.of.push_back(r == me_ ? static_cast<const char*>(data) : memory_.open(r, of.handle) + of.offset);
-  }
-  return tensors_.emplace(data, std::move(made)).first->second.of;
+void PeerSums::copy(char* to, const char* from, std::int64_t bytes) {
+  SC_CHECK(
+      cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream_.get()));
 }
 
-void PeerSums::make_slots(std::int64_t bytes, bool captured) {
-  if (bytes <= slot_bytes_) return;
-  if (captured)
-    throw DeviceError("a larger sum than any before cannot be captured in a graph; run it once before");
-  SC_CHECK(cudaStreamSynchronize(stream_.get()));
-  if (slots_ != nullptr) SC_CHECK(cudaFree(slots_));
-  slots_ = nullptr;
-  void* memory = nullptr;
-  SC_CHECK(cudaMalloc(&memory, static_cast<std::size_t>(bytes * (ranks_ - 1))));
-  slots_ = static_cast<char*>(memory);
-  slot_bytes_ = bytes;
-}
-
-void PeerSums::offer() {
+// reach(rank) of every other, beginning with the next one, so that no two ranks reach for one. Behind it they have all been here.
+template <class Reach>
+void PeerSums::in_turn(const Reach& reach) {
+  std::vector<WordOp> words;
   for (int r = 0; r < ranks_; ++r)
-    if (r != me_) write_word(stream_.get(), word(me_, r), kOffered);
-}
-
-// pull(rank, k): of the k-th other rank, beginning with the next one, so that no two ranks pull from one.
-template <class Pull>
-void PeerSums::pull_from_all(const Pull& pull) {
+    if (r != me_) words.push_back({WordOp::Kind::write, word(me_, r), kOpen});
   for (int k = 1; k < ranks_; ++k) {
-    const int from = (me_ + k) % ranks_;
-    wait_for_word(stream_.get(), word(from, me_), kOffered);
-    pull(from, k - 1);
-    write_word(stream_.get(), word(from, me_), kTaken);
+    const int other = (me_ + k) % ranks_;
+    words.push_back({WordOp::Kind::wait, word(other, me_), kOpen});
+    enqueue(stream_.get(), words);
+    reach(other);
+    words = {{WordOp::Kind::write, word(other, me_), kDone}};
   }
-}
-
-// Then what this rank sent from may be written again.
-void PeerSums::until_taken() {
   for (int r = 0; r < ranks_; ++r)
-    if (r != me_) wait_for_word(stream_.get(), word(me_, r), kTaken);
+    if (r != me_) words.push_back({WordOp::Kind::wait, word(me_, r), kDone});
+  enqueue(stream_.get(), words);
 }
 
-// Part r of `into` is what rank r has at from[r] + offset.
-void PeerSums::gather(const at::Tensor& into, const std::vector<const char*>& from, std::int64_t offset,
-                      std::int64_t bytes) {
-  char* out = static_cast<char*>(into.mutable_data_ptr());
-  const auto place = [&](int r) {
-    SC_CHECK(cudaMemcpyAsync(out + r * bytes, from[static_cast<std::size_t>(r)] + offset * r,
-                             static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream_.get()));
-  };
-  offer();
-  pull_from_all([&](int r, int /*k*/) { place(r); });
-  if (from[static_cast<std::size_t>(me_)] + offset * me_ != out + me_ * bytes) place(me_);
-  until_taken();
+// Part me_ of everybody's is `mine`.
+void PeerSums::gather(const char* mine, const std::vector<char*>& into, std::int64_t bytes) {
+  char* own = into[static_cast<std::size_t>(me_)] + me_ * bytes;
+  if (mine != own) copy(own, mine, bytes);
+  in_turn([&](int r) { copy(into[static_cast<std::size_t>(r)] + me_ * bytes, mine, bytes); });
 }
 
 NcclEnd PeerSums::issue(const EventLease& start, const Operation& op, const at::Tensor& from,
-                        const at::Tensor& to, bool captured) {
-  const auto bytes = static_cast<std::int64_t>(from.nbytes());
-  const std::vector<const char*>& parts = opened(from, captured);
-  const bool all = op.kind == CommKind::all_reduce;
-  const std::vector<const char*>* sums = all ? &opened(to, captured) : nullptr;
-  if (op.kind != CommKind::all_gather) make_slots(bytes / ranks_, captured);
+                        const at::Tensor& to) {
   NcclEnd end{group_->events->lease(), {}, {}};
   SC_CHECK(cudaStreamWaitEvent(stream_.get(), start.get(), 0));
   if (group_->traces()) end.began = mark(stream_.get(), *group_->moments);
   if (op.kind == CommKind::all_gather) {
-    gather(to, parts, 0, bytes);
+    gather(static_cast<const char*>(from.const_data_ptr()), in_windows(to),
+           static_cast<std::int64_t>(from.nbytes()));
   } else {
-    const std::int64_t part = bytes / ranks_;
-    RankSum sum{
-        op.dtype, op.elements.value() / ranks_, ranks_, {}, static_cast<char*>(to.mutable_data_ptr())};
-    if (all) sum.to = static_cast<char*>(sum.to) + me_ * part;
-    sum.parts[me_] = parts[static_cast<std::size_t>(me_)] + me_ * part;
-    offer();
-    pull_from_all([&](int r, int k) {
-      char* slot = slots_ + k * slot_bytes_;
-      SC_CHECK(cudaMemcpyAsync(slot, parts[static_cast<std::size_t>(r)] + me_ * part,
-                               static_cast<std::size_t>(part), cudaMemcpyDeviceToDevice, stream_.get()));
-      sum.parts[r] = slot;
-    });
-    until_taken();  // an all_reduce may write where it reads
+    const std::int64_t part = static_cast<std::int64_t>(from.nbytes()) / ranks_;
+    const char* mine = static_cast<const char*>(from.const_data_ptr());
+    char* out = static_cast<char*>(to.mutable_data_ptr());
+    if (op.kind == CommKind::all_reduce) out += me_ * part;
+    in_turn([&](int r) { copy(slots_.of[static_cast<std::size_t>(r)] + me_ * part, mine + r * part, part); });
+    RankSum sum{op.dtype, op.elements.value() / ranks_, ranks_, {}, out};
+    for (int r = 0; r < ranks_; ++r)
+      sum.parts[r] = r == me_ ? mine + me_ * part : slots_.of[static_cast<std::size_t>(me_)] + r * part;
     add_in_rank_order(sum, stream_.get());
-    if (all) gather(to, *sums, part, part);
+    if (op.kind == CommKind::all_reduce) gather(out, in_windows(to), part);
   }
   if (group_->traces()) end.ended = mark(stream_.get(), *group_->moments);
   SC_CHECK(cudaEventRecord(end.event.get(), stream_.get()));
@@ -203,8 +232,8 @@ void PeerSums::let_go() noexcept {
   while (!idle_within(stream_.get(), 0ms) && Clock::now() < limit) {
     for (int r = 0; r < ranks_; ++r) {
       if (r == me_) continue;
-      pages_[static_cast<std::size_t>(r)]->word(me_).value = kOffered;
-      pages_[static_cast<std::size_t>(me_)]->word(r).value = kTaken;
+      pages_[static_cast<std::size_t>(r)]->word(me_).value = kOpen;
+      pages_[static_cast<std::size_t>(me_)]->word(r).value = kDone;
     }
     std::this_thread::sleep_for(100us);
   }

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/StorageImpl.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include <map>
 #include <memory>
@@ -12,58 +10,61 @@
 
 #include "common/comm/communicator.h"
 #include "common/comm/nccl/nccl_channel.h"
-#include "common/comm/nccl/peer_memory.h"
+#include "common/comm/nccl/shared_page.h"
 
 namespace sc {
 
-/// Every rank opens the memory that the others send from, and pulls its part out of it. A word for each other rank, in memory of the
-/// host that all have mapped and all GPUs' streams wait for and write, says that a rank's tensor may be read, and then that the
-/// other has read it.
+/// Windows are memory that every rank of the group has opened. Everything is pushed, which is faster than to pull: of a gather each
+/// rank copies its part into the others' windows; of a sum, each of the others' parts into a slot of theirs, and they add. A word
+/// for each other rank, in memory of the host that all have mapped and all GPUs' streams wait for and write, says that the other may
+/// write here, and then that it has.
 ///   Sums     in fp32, ((r0 + r1) + r2) + ... whoever asks, rounded once: the contract's order (Communicator).
-///   Graphs   as PeerChannel: a word has the same value after an operation as before it. A tensor's memory is opened when it is first
-///            sent from, by all ranks together: not in a capture.
-///   Memory   what a sum pulls lies in slots of (N - 1) parts, which grow as needed, of this rank's GPU, outside the ledger.
-class PeerSums {
+///   Graphs   as PeerChannel: a word has the same value after an operation as before it.
+///   Memory   slots are as long as the longest window, of this rank's GPU, outside the ledger.
+class PeerSums : public std::enable_shared_from_this<PeerSums> {
  public:
-  /// Collective over `host`; every rank must reach every other (peers_within_reach).
+  static constexpr int kMostRanks = 16;
+  /// Collective over `host`, of at most so many; every rank must reach every other (peers_within_reach).
   PeerSums(std::shared_ptr<NcclGroup> group, Communicator& host);
   /// As ~PeerChannel: lets operations end for 5 s, then lets go what waits.
   ~PeerSums();
   PeerSums(const PeerSums&) = delete;
   PeerSums& operator=(const PeerSums&) = delete;
 
-  /// Whether the operation is one that this can do: reduce_scatter, all_gather, or an all_reduce of equal parts.
-  [[nodiscard]] bool can(const Operation& op) const;
-  /// Enqueues it behind `start`.  Errors: DeviceError in a capture, if a tensor's memory is not open or slots are too small.
-  NcclEnd issue(const EventLease& start, const Operation& op, const at::Tensor& from, const at::Tensor& to,
-                bool captured);
+  /// Communicator::window, for sums.  Errors: InputError(missing) if the GPU has no such memory left.
+  std::shared_ptr<void> window(Bytes bytes);
+  /// Whether the operation is one that this can do: an all_gather into a window, a reduce_scatter out of one, or an all_reduce of
+  /// equal parts in one.
+  [[nodiscard]] bool can(const Operation& op, const at::Tensor& from, const at::Tensor& to) const;
+  /// Enqueues it behind `start`.
+  NcclEnd issue(const EventLease& start, const Operation& op, const at::Tensor& from, const at::Tensor& to);
   /// Any thread, as PeerChannel's.
   void let_go() noexcept;
 
  private:
-  /// This rank's tensor and the others' that are the same one to the program.
-  struct Opened {
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // the memory is another's when that has gone
-    std::vector<const char*> of;                        // by rank
+  /// One of each rank's, opened here; this rank's own among them.
+  struct Window {
+    std::int64_t bytes = 0;
+    std::vector<char*> of = {};  // by rank
   };
-  const std::vector<const char*>& opened(const at::Tensor& tensor, bool captured);
-  void make_slots(std::int64_t bytes, bool captured);
-  void offer();
-  template <class Pull>
-  void pull_from_all(const Pull& pull);
-  void until_taken();
-  void gather(const at::Tensor& into, const std::vector<const char*>& from, std::int64_t offset,
-              std::int64_t bytes);
-  [[nodiscard]] std::uintptr_t word(int of, int reader) const;
+  [[nodiscard]] const Window* window_with(const at::Tensor& tensor) const;
+  [[nodiscard]] std::vector<char*> in_windows(const at::Tensor& tensor) const;
+  [[nodiscard]] Window open(std::int64_t bytes);
+  void close(const Window& window) noexcept;
+  template <class Reach>
+  void in_turn(const Reach& reach);
+  void gather(const char* mine, const std::vector<char*>& into, std::int64_t bytes);
+  void copy(char* to, const char* from, std::int64_t bytes);
+  [[nodiscard]] std::uintptr_t word(int of, int other) const;
 
   const std::shared_ptr<NcclGroup> group_;
-  Communicator& host_;
+  Communicator& host_;  // of window() alone: windows may outlive it
   const int me_, ranks_;
   std::vector<std::unique_ptr<SharedPage>> pages_;  // by rank
-  PeerMemory memory_;                               // of the others
-  std::map<const void*, Opened> tensors_;
-  char* slots_ = nullptr;
-  std::int64_t slot_bytes_ = 0;
+  std::map<const char*, Window> windows_;           // by this rank's memory
+  Window slots_;                                    // part r is what rank r sent
+  std::uint32_t closed_ = 0;                        // windows that this rank has let go of
+  bool stuck_ = false;  // another does not come to let go of its own: memory is left to the process's end
   CudaStream stream_;
 };
 

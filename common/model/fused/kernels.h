@@ -27,6 +27,14 @@ struct LayerNorm {
 };
 void layer_norm(const LayerNorm& op, cudaStream_t stream);
 
+/// The same of (norm.x + bias) + sum, rounded once, which is written to `added`; that may be norm.x.
+struct AddNorm {
+  LayerNorm norm;
+  const void *bias, *sum;
+  void* added;
+};
+void add_norm(const AddNorm& op, cudaStream_t stream);
+
 /// Null pointers: `residual`, and the sums `of_residual` and `of_grad_x`.
 struct LayerNormBackward {
   DType dtype;
@@ -109,15 +117,6 @@ struct SoftmaxGradient {
   double *loss_sum, *tokens;
 };
 void softmax_gradient(const SoftmaxGradient& op, void* scratch, unsigned* counters, cudaStream_t stream);
-
-/// y [rows, width] = (x + bias) + sum, rounded once.
-struct AddSum {
-  DType dtype;
-  std::int64_t rows, width;
-  const void *x, *bias, *sum;
-  void* y;
-};
-void add_sum(const AddSum& op, cudaStream_t stream);
 
 /// x [batch, length, width] = wte[tokens] + wpe.
 struct Embed {

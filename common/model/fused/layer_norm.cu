@@ -1,5 +1,5 @@
-// LayerNorm forward: a warp a row, which stays in registers between the two sums; the next row is on its way
-// meanwhile.
+// LayerNorm forward, of a row or of a sum that is added up on the way: a warp a row, which stays in registers between the two
+// sums; the next row is on its way meanwhile.
 #include <algorithm>
 
 #include "common/model/fused/kernels.h"
@@ -19,6 +19,8 @@ struct Arguments {
   float *mean, *rstd;
   std::int64_t rows;
   int width;
+  const T *added_bias, *sum;  // kAdds: the norm is that of (x + added_bias) + sum
+  T* added;
 };
 
 // A lane holds elements (k * 32 + lane) * 8 .. + 8 for k < K.
@@ -34,25 +36,41 @@ struct RowOfWarp {
   }
 };
 
-template <class T, int K>
+template <class T, int K, bool kAdds>
 __global__ void __launch_bounds__(kThreads) layer_norm_kernel(Arguments<T> a) {
   const int lane = threadIdx.x % kWarp;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kWarps;
   std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   const float inverse_width = 1.0F / static_cast<float>(a.width);
-  RowOfWarp<T, K> next;
-  if (row < a.rows) next.load(a.x + row * a.width, a.width);
+  RowOfWarp<T, K> next, next_sum;
+  const auto load_row = [&](std::int64_t of) {
+    next.load(a.x + of * a.width, a.width);
+    if constexpr (kAdds) next_sum.load(a.sum + of * a.width, a.width);
+  };
+  if (row < a.rows) load_row(row);
   for (; row < a.rows; row += stride) {
     float x[K][kVec];
     float sum = 0;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       next.part[k].unpack(x[k]);
-      if ((k * kWarp + lane) * kVec >= a.width) continue;
+      const int begin = (k * kWarp + lane) * kVec;
+      if (begin >= a.width) continue;
+      if constexpr (kAdds) {
+        float bias[kVec], summand[kVec];
+        load(a.added_bias + begin, bias);
+        next_sum.part[k].unpack(summand);
+#pragma unroll
+        for (int i = 0; i < kVec; ++i) x[k][i] = (x[k][i] + bias[i]) + summand[i];
+        Packed<T> rounded;
+        rounded.pack(x[k]);
+        rounded.store(a.added + row * a.width + begin);
+        rounded.unpack(x[k]);
+      }
 #pragma unroll
       for (int i = 0; i < kVec; ++i) sum += x[k][i];
     }
-    if (row + stride < a.rows) next.load(a.x + (row + stride) * a.width, a.width);
+    if (row + stride < a.rows) load_row(row + stride);
     const float mean = warp_sum(sum) * inverse_width;
     float squares = 0;
 #pragma unroll
@@ -84,36 +102,58 @@ __global__ void __launch_bounds__(kThreads) layer_norm_kernel(Arguments<T> a) {
 }
 
 // As many blocks as fit at once, each warp with the same number of rows where that is possible.
-template <class T, int K>
+template <class T, int K, bool kAdds>
 void launch(const Arguments<T>& a, cudaStream_t stream) {
   static const int resident = [] {
     int blocks = 0;
-    SC_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, layer_norm_kernel<T, K>, kThreads, 0));
+    SC_CHECK(
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, layer_norm_kernel<T, K, kAdds>, kThreads, 0));
     return blocks * multiprocessors();
   }();
   const std::int64_t turns = ceil_div(a.rows, static_cast<std::int64_t>(resident) * kWarps);
   const auto blocks = static_cast<unsigned>(ceil_div(a.rows, turns * kWarps));
-  layer_norm_kernel<T, K><<<blocks, kThreads, 0, stream>>>(a);
+  layer_norm_kernel<T, K, kAdds><<<blocks, kThreads, 0, stream>>>(a);
   SC_CHECK(cudaGetLastError());
 }
 
-template <class T, int K = 1>
+template <class T, bool kAdds, int K = 1>
 void launch_for_width(const Arguments<T>& a, cudaStream_t stream) {
   if constexpr (K * kWarp * kVec < kMaxWidth) {
-    if (a.width > K * kWarp * kVec) return launch_for_width<T, K + 1>(a, stream);
+    if (a.width > K * kWarp * kVec) return launch_for_width<T, kAdds, K + 1>(a, stream);
   }
-  launch<T, K>(a, stream);
+  launch<T, K, kAdds>(a, stream);
+}
+
+template <class T>
+Arguments<T> arguments_of(const LayerNorm& op) {
+  return {static_cast<const T*>(op.x),
+          static_cast<const T*>(op.weight),
+          static_cast<const T*>(op.bias),
+          static_cast<T*>(op.y),
+          op.mean,
+          op.rstd,
+          op.rows,
+          static_cast<int>(op.width),
+          nullptr,
+          nullptr,
+          nullptr};
 }
 
 }  // namespace
 
 void layer_norm(const LayerNorm& op, cudaStream_t stream) {
   if (op.rows == 0) return;
-  with_type(op.dtype, [&]<class T>(T*) {
-    launch_for_width<T>(
-        {static_cast<const T*>(op.x), static_cast<const T*>(op.weight), static_cast<const T*>(op.bias),
-         static_cast<T*>(op.y), op.mean, op.rstd, op.rows, static_cast<int>(op.width)},
-        stream);
+  with_type(op.dtype, [&]<class T>(T*) { launch_for_width<T, false>(arguments_of<T>(op), stream); });
+}
+
+void add_norm(const AddNorm& op, cudaStream_t stream) {
+  if (op.norm.rows == 0) return;
+  with_type(op.norm.dtype, [&]<class T>(T*) {
+    Arguments<T> a = arguments_of<T>(op.norm);
+    a.added_bias = static_cast<const T*>(op.bias);
+    a.sum = static_cast<const T*>(op.sum);
+    a.added = static_cast<T*>(op.added);
+    launch_for_width<T, true>(a, stream);
   });
 }
 

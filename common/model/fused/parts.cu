@@ -1,5 +1,5 @@
-// What a tensor rank computes between two collectives: the softmax over its columns of the vocabulary, and a half's output. All
-// are memory-bound; each number is read once.
+// What a tensor rank computes of the loss: the softmax over its columns of the vocabulary, before and behind the gather of all
+// ranks' statistics. Memory-bound.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,6 @@ namespace sc::fused {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kThreadsOfSum = 256;
 
 // A block takes a row at a time.
 template <class T>
@@ -76,19 +75,6 @@ __global__ void __launch_bounds__(kThreads) softmax_gradient_kernel(SoftmaxGradi
   totals.add(mine);
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreadsOfSum) add_sum_kernel(AddSum op) {
-  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreadsOfSum + threadIdx.x) * kVec;
-  if (i >= op.rows * op.width) return;
-  float x[kVec], bias[kVec], sum[kVec];
-  load(static_cast<const T*>(op.x) + i, x);
-  load(static_cast<const T*>(op.bias) + i % op.width, bias);
-  load(static_cast<const T*>(op.sum) + i, sum);
-#pragma unroll
-  for (int k = 0; k < kVec; ++k) x[k] = (x[k] + bias[k]) + sum[k];
-  store(static_cast<T*>(op.y) + i, x);
-}
-
 unsigned blocks_of(std::int64_t rows) {
   constexpr int kBlocksEach = 4;  // of kThreads on a multiprocessor
   return static_cast<unsigned>(
@@ -110,12 +96,6 @@ void softmax_gradient(const SoftmaxGradient& op, void* scratch, unsigned* counte
         op.scale == nullptr ? softmax_gradient_kernel<T, false> : softmax_gradient_kernel<T, true>;
     kernel<<<blocks_of(op.rows), kThreads, 0, stream>>>(op, totals);
   });
-  SC_CHECK(cudaGetLastError());
-}
-
-void add_sum(const AddSum& op, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(ceil_div(op.rows * op.width, kThreadsOfSum * kVec));
-  with_type(op.dtype, [&]<class T>(T*) { add_sum_kernel<T><<<blocks, kThreadsOfSum, 0, stream>>>(op); });
   SC_CHECK(cudaGetLastError());
 }
 

@@ -1,5 +1,4 @@
-// What ranks on one host share beneath their messages and sums: words that GPUs' streams wait for, and each other's memory. Internal
-// to comm.
+// Words in memory of the host that ranks on it share, and that their GPUs' streams wait for and write. Internal to comm.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,15 +6,21 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <map>
-#include <vector>
+#include <span>
 
 namespace sc {
 
-/// A stream's memory operations are the driver's; LibTorch links the runtime alone. Words are 32 bits in mapped memory.
+/// What a stream does with a word of 32 bits in mapped memory: waits until it has the value, or writes it.
+struct WordOp {
+  enum class Kind : std::uint8_t { wait, write };
+  Kind kind;
+  std::uintptr_t word;
+  std::uint32_t value;
+};
+/// One after the other, as one operation of the stream: each of those takes some us, most of all in a graph. They are the driver's;
+/// LibTorch links the runtime alone.
 ///   Errors  DeviceError if the driver has none or refuses.
-void wait_for_word(cudaStream_t stream, std::uintptr_t word, std::uint32_t value);
-void write_word(cudaStream_t stream, std::uintptr_t word, std::uint32_t value);
+void enqueue(cudaStream_t stream, std::span<const WordOp> ops);
 
 /// Whether what has been enqueued ends within `limit`.
 bool idle_within(cudaStream_t stream, std::chrono::milliseconds limit);
@@ -50,20 +55,6 @@ class SharedPage {
   Word* words_ = nullptr;
   std::uintptr_t on_gpu_ = 0;
   bool kept_ = false;
-};
-
-/// Memory of other processes' GPUs, each allocation opened once.
-class PeerMemory {
- public:
-  PeerMemory() = default;
-  ~PeerMemory();
-  PeerMemory(const PeerMemory&) = delete;
-  PeerMemory& operator=(const PeerMemory&) = delete;
-  /// The beginning of that rank's allocation.  Errors: DeviceError if it cannot be opened.
-  const char* open(int rank, const cudaIpcMemHandle_t& handle);
-
- private:
-  std::map<std::pair<int, std::vector<char>>, void*> open_;
 };
 
 }  // namespace sc

@@ -1,4 +1,4 @@
-#include "common/comm/nccl/peer_memory.h"
+#include "common/comm/nccl/shared_page.h"
 
 #include <cuda.h>
 #include <fcntl.h>
@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "common/comm/nccl/cuda_check.h"
 
@@ -19,38 +20,37 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kPage = 4096;
 
-struct StreamMemory {
-  using Function = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
-  Function wait = entry("cuStreamWaitValue32"), write = entry("cuStreamWriteValue32");
-
-  static Function entry(const char* name) {
-    void* function = nullptr;
+CUresult batch(cudaStream_t stream, std::vector<CUstreamBatchMemOpParams>& ops) {
+  using Function = CUresult (*)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned);
+  static const auto function = [] {
+    void* entry = nullptr;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    SC_CHECK(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found));
-    if (found != cudaDriverEntryPointSuccess) throw DeviceError(std::string(name) + ": this driver has none");
-    return reinterpret_cast<Function>(function);
-  }
-  static const StreamMemory& get() {
-    static const StreamMemory memory;
-    return memory;
-  }
-};
-
-void require(CUresult result, const char* call) {
-  if (result != CUDA_SUCCESS)
-    throw DeviceError(std::string(call) + ": CUDA driver error " + std::to_string(static_cast<int>(result)));
+    SC_CHECK(
+        cudaGetDriverEntryPointByVersion("cuStreamBatchMemOp", &entry, 12000, cudaEnableDefault, &found));
+    if (found != cudaDriverEntryPointSuccess) throw DeviceError("cuStreamBatchMemOp: this driver has none");
+    return reinterpret_cast<Function>(entry);
+  }();
+  return function(stream, static_cast<unsigned>(ops.size()), ops.data(), 0);
 }
 
 [[noreturn]] void fail(const std::string& what) { throw DeviceError(what + ": " + std::strerror(errno)); }
 
 }  // namespace
 
-void wait_for_word(cudaStream_t stream, std::uintptr_t word, std::uint32_t value) {
-  require(StreamMemory::get().wait(stream, word, value, CU_STREAM_WAIT_VALUE_EQ), "cuStreamWaitValue32");
-}
-void write_word(cudaStream_t stream, std::uintptr_t word, std::uint32_t value) {
-  require(StreamMemory::get().write(stream, word, value, CU_STREAM_WRITE_VALUE_DEFAULT),
-          "cuStreamWriteValue32");
+void enqueue(cudaStream_t stream, std::span<const WordOp> ops) {
+  std::vector<CUstreamBatchMemOpParams> batched;
+  for (const WordOp& op : ops) {
+    CUstreamBatchMemOpParams& of = batched.emplace_back();
+    std::memset(&of, 0, sizeof of);
+    if (op.kind == WordOp::Kind::wait) {
+      of.waitValue = {CU_STREAM_MEM_OP_WAIT_VALUE_32, op.word, {op.value}, CU_STREAM_WAIT_VALUE_EQ, 0};
+    } else {
+      of.writeValue = {
+          CU_STREAM_MEM_OP_WRITE_VALUE_32, op.word, {op.value}, CU_STREAM_WRITE_VALUE_DEFAULT, 0};
+    }
+  }
+  if (const CUresult result = batch(stream, batched); result != CUDA_SUCCESS)
+    throw DeviceError("cuStreamBatchMemOp: CUDA driver error " + std::to_string(static_cast<int>(result)));
 }
 
 bool idle_within(cudaStream_t stream, std::chrono::milliseconds limit) {
@@ -95,17 +95,6 @@ SharedPage::~SharedPage() {
   if (kept_) return;
   (void)cudaHostUnregister(words_);
   ::munmap(words_, kPage);
-}
-
-PeerMemory::~PeerMemory() {
-  for (const auto& [key, memory] : open_) (void)cudaIpcCloseMemHandle(memory);
-}
-
-const char* PeerMemory::open(int rank, const cudaIpcMemHandle_t& handle) {
-  const std::vector<char> bytes(handle.reserved, handle.reserved + sizeof handle.reserved);
-  void*& memory = open_[{rank, bytes}];
-  if (memory == nullptr) SC_CHECK(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess));
-  return static_cast<const char*>(memory);
 }
 
 }  // namespace sc
