@@ -89,11 +89,12 @@ void GptParts::positions_backward(const at::Tensor& rows, const UnitTensors& gra
 
 // --- a block's halves, forward -----------------------------------------------------------------------------------------
 
-void GptParts::norm(int unit, const UnitTensors& params, PartSaved& saved) const {
+void GptParts::norm(int unit, Half half, const UnitTensors& params, PartSaved& saved) const {
   const c10::InferenceMode guard;
-  PartNorm& norm = saved.norm(Half::attention);
-  ops_->layer_norm(saved.x, view(unit, params, kLn1Weight), view(unit, params, kLn1Bias), norm.out, norm.mean,
-                   norm.rstd);
+  const HalfTensors t = tensors_of(half);
+  PartNorm& norm = saved.norm(half);
+  ops_->layer_norm(half == Half::attention ? saved.x : saved.mid, view(unit, params, t.norm_weight),
+                   view(unit, params, t.norm_bias), norm.rows.own, norm.mean, norm.rstd);
 }
 
 // [anchor: my-rows-then-my-columns]
@@ -134,7 +135,8 @@ void GptParts::add_norm(int unit, Half half, std::span<const UnitTensors> params
   const bool head = next == layout_.last_unit();
   ops_->add_norm({in, of(unit, tensors_of(half).second_bias), sum, out,
                   of(next, head ? std::size_t{kLnfWeight} : behind.norm_weight),
-                  of(next, head ? std::size_t{kLnfBias} : behind.norm_bias), norm.out, norm.mean, norm.rstd});
+                  of(next, head ? std::size_t{kLnfBias} : behind.norm_bias), norm.rows.own, norm.mean,
+                  norm.rstd});
 }
 
 // --- a block's halves, backward ----------------------------------------------------------------------------------------

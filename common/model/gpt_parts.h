@@ -21,10 +21,16 @@ namespace sc {
 /// the sum added to what came in.
 enum class Half : std::uint8_t { attention, mlp };
 
-/// What one half's norm leaves.
+/// Rows of this rank's tokens within those of all, which its matrices read: gathered in place. Where tokens are whole both are one.
+struct GatheredRows {
+  at::Tensor all, own;  // [N, d], [n, d]
+};
+
+/// What one half's norm leaves. `rows` are the micro-batch's only ones, unless a run keeps them: the next norm overwrites them, and
+/// backward makes them again from the norm's input.
 struct PartNorm {
-  at::Tensor out, mean, rstd;  // [n, d], [n] fp32 x 2
-  at::Tensor gathered;         // [N, d], where a run keeps it for backward; undefined: it is gathered again
+  GatheredRows rows;
+  at::Tensor mean, rstd;  // [n] fp32
 };
 
 /// What backward of a block needs from its forward. With activations = recompute only `x` is set.
@@ -57,10 +63,10 @@ struct PartBuffers {
   std::vector<PartSaved> saved;  // by block, from 0
   PartSaved recomputed;          // of one block; recompute_gelu: gelu alone
   PartGrads grads;
-  at::Tensor norms, gradient;             // [N, d] gathered; undefined where tokens are whole
+  GatheredRows norms;                     // shared by all norms that are not kept
+  std::array<GatheredRows, 2> gradients;  // of rows: those read, those written
   at::Tensor partial;                     // [N, d] this rank's summand
   at::Tensor sum;                         // [n, d]; `partial` itself where tokens are whole
-  std::array<at::Tensor, 2> grad_rows;    // [n, d] gradients of rows: the one read, the one written
   PartNorm head;                          // ln_f's
   at::Tensor logits, statistics, of_all;  // [chunk, v]; [chunk, 2], [t, chunk, 2] fp32
 };
@@ -74,8 +80,8 @@ class GptParts {
   /// x = sum + wpe.
   void positions(const UnitTensors& params0, const at::Tensor& sum, at::Tensor& x) const;
 
-  /// Of saved.x, the first one of a block that nothing came before.
-  void norm(int unit, const UnitTensors& params, PartSaved& saved) const;
+  /// Of saved.x, or for the MLP of saved.mid: where no sum came before it, and for backward again.
+  void norm(int unit, Half half, const UnitTensors& params, PartSaved& saved) const;
   /// From gathered norms to what my heads read, or my columns of the MLP; from these to a summand of all tokens.
   ///   gelu  [N, m] where GELU's output goes (saved's own, or a scratch)
   void first_product(int unit, Half half, const UnitTensors& params, const at::Tensor& norms,

@@ -22,12 +22,17 @@ struct Taken {
   }
 };
 
-PartSaved one_block(const Taken& take, const PartSizes& s, bool with_gelu, bool kept) {
+/// Makes rows of all tokens, in memory that all ranks reach where tokens are split, with this rank's own among them.
+GatheredRows gathered_rows(const Taken& take, const PartSizes& s) {
+  const at::Tensor all = s.split() ? take.shared_rows(s) : take.rows(s.N, s.d);
+  return {all, all.narrow(0, s.tokens.begin, s.n())};
+}
+
+/// shared: rows of every norm; undefined: each has its own.
+PartSaved one_block(const Taken& take, const PartSizes& s, bool with_gelu, const GatheredRows& shared) {
   PartSaved saved;
   for (PartNorm& norm : saved.norms) {
-    // What is kept has this rank's own rows in it.
-    if (kept) norm.gathered = take.shared_rows(s);
-    norm.out = kept ? norm.gathered.narrow(0, s.tokens.begin, s.n()) : take.rows(s.n(), s.d);
+    norm.rows = shared.all.defined() ? shared : gathered_rows(take, s);
     norm.mean = take.f32({s.n()});
     norm.rstd = take.f32({s.n()});
   }
@@ -49,33 +54,30 @@ PartBuffers::PartBuffers(const GptShape& shape, const PartSizes& s, bool kept, L
   };
   const auto work = [&](const char* name) { return take(Purpose::workspace, name); };
   const std::int64_t blocks = shape.config.layers;
-  const bool gathers = kept && s.split();
+  const Taken gathered = work("gathered"), rows = work("rows"), grads_of_block = work("block_grads");
+  norms = gathered_rows(gathered, s);
+  for (GatheredRows& gradient : gradients) gradient = gathered_rows(gathered, s);
+  partial = gathered.shared_rows(s);
+  sum = s.split() ? rows.rows(s.n(), s.d) : partial;
+
   const at::Tensor chain = ledger.allocate(Purpose::activations, "x", {blocks + 1, s.n(), s.d}, shape.dtype);
   for (std::int64_t i = 0; i <= blocks; ++i) x.push_back(chain.select(0, i));
   const bool nothing = shape.activations == Activations::recompute;
+  const GatheredRows of_norms = kept || !s.split() ? GatheredRows{} : norms;
   for (std::int64_t i = 0; i < blocks; ++i) {
     saved.push_back(nothing ? PartSaved{}
                             : one_block(take(Purpose::activations, "saved"), s,
-                                        shape.activations == Activations::keep, gathers));
+                                        shape.activations == Activations::keep, of_norms));
   }
-  if (nothing) recomputed = one_block(work("recomputed"), s, true, gathers);
+  if (nothing) recomputed = one_block(work("recomputed"), s, true, of_norms);
   if (shape.activations == Activations::recompute_gelu)
     recomputed.gelu = work("recomputed").rows(s.N, s.hidden);
 
-  const Taken gathered = work("gathered"), rows = work("rows"), grads_of_block = work("block_grads");
-  partial = gathered.shared_rows(s);
-  sum = partial;
-  if (s.split()) {
-    norms = gathered.shared_rows(s);
-    gradient = gathered.shared_rows(s);
-    sum = rows.rows(s.n(), s.d);
-  }
-  for (at::Tensor& grad : grad_rows) grad = rows.rows(s.n(), s.d);
-  head.out = rows.rows(s.n(), s.d);
   grads = {grads_of_block.rows(s.N, s.hidden), grads_of_block.rows(s.N, 3 * s.att),
            grads_of_block.rows(s.N, s.att), grads_of_block.f32({s.vectors()})};
   logits = work("logits").rows(s.chunk, s.vocab.size());
   const Taken numbers = work("statistics");
+  head.rows = norms;
   head.mean = numbers.f32({s.n()});
   head.rstd = numbers.f32({s.n()});
   statistics = numbers.f32({s.chunk, 2});

@@ -15,10 +15,10 @@ Range tokens_of(std::int64_t all, const TensorCut& cut, TokenShare share) {
   return {all * cut.rank / cut.ranks, all * (cut.rank + 1) / cut.ranks};
 }
 
-// Everything that backward of one block reads, its input aside: norms (2) and mid of this rank's tokens; qkv (3), att, fc, gelu
-// of all; four statistics a token of its own, one lse a token and head.
+// Everything that backward of one block reads, its input aside: mid of this rank's tokens, norms (2) of all if they are kept; qkv
+// (3), att, fc, gelu of all; four statistics a token of its own, one lse a token and head.
 std::int64_t block_bytes(const PartSizes& s, std::int64_t e, bool with_gelu, bool kept) {
-  const std::int64_t norms = kept ? 2 * s.N : 2 * s.n();
+  const std::int64_t norms = kept ? 2 * s.N : 0;
   return e * ((norms + s.n()) * s.d + s.N * (4 * s.att + (with_gelu ? 2 : 1) * s.hidden)) +
          kFp32 * (4 * s.n() + s.heads * s.N);
 }
@@ -60,20 +60,15 @@ void plan_part_buffers(const RunShape& run, const PartSizes& s, bool kept, std::
   };
   add(Purpose::activations, "x", bytes + "(L + 1) n d", e * (w.model.layers + 1) * s.n() * s.d);
   const std::int64_t block =
-      block_bytes(s, e, w.activations != Activations::recompute_gelu, kept && s.split());
+      block_bytes(s, e, w.activations != Activations::recompute_gelu, kept || !s.split());
   if (w.activations == Activations::recompute) {
     work("recomputed", "part", block);
   } else {
     add(Purpose::activations, "saved", "L part", block * w.model.layers);
   }
   if (w.activations == Activations::recompute_gelu) work("recomputed", bytes + "B T m", e * s.N * s.hidden);
-  if (s.split()) {
-    work("gathered", bytes + "x 3 B T d", e * 3 * s.N * s.d);  // norms, gradients, a summand
-    work("rows", bytes + "x 4 n d", e * 4 * s.n() * s.d);      // a sum, two gradients, ln_f's output
-  } else {
-    work("gathered", bytes + "B T d", e * s.N * s.d);
-    work("rows", bytes + "x 3 B T d", e * 3 * s.N * s.d);
-  }
+  work("gathered", bytes + "x 4 B T d", e * 4 * s.N * s.d);     // norms, two gradients, a summand
+  if (s.split()) work("rows", bytes + "n d", e * s.n() * s.d);  // a sum
   work("block_grads", bytes + "B T (m + 4 a) + 4 (6 d + 3 a + m)",
        e * s.N * (s.hidden + 4 * s.att) + kFp32 * s.vectors());
   work("logits", bytes + "chunk v", e * s.chunk * s.vocab.size());

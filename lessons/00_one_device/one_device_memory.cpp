@@ -53,7 +53,7 @@ TensorOrder::Part::Part(const RunContext& context, const ReduceOrder& order, int
       buffers(shape_of(shape_of_parts(context.shape)), gpt.sizes(), /*kept=*/false, context.ledger),
       sums(context.ledger.zeros(Purpose::workspace, "part_sums", {4}, DType::f64)) {
   if (order.lanes > 1)
-    waiting = context.ledger.zeros(Purpose::workspace, "part_waiting", gradient().sizes(),
+    waiting = context.ledger.zeros(Purpose::workspace, "part_waiting", gradient().own.sizes(),
                                    context.shape.workload.precision.dtype);
   const PrecisionConfig& precision = context.shape.workload.precision;
   const std::int64_t all = layout.arena_size().value();

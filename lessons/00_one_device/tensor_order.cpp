@@ -31,17 +31,20 @@ void TensorOrder::for_each_piece(const Part& part, int unit, Segment segment, co
 
 // --- what would be messages --------------------------------------------------------------------------------------------
 
-// Each part's rows, one behind the other; where every part has all tokens nobody needs another's.
+// Each part's rows to the first part's, one behind the other; where every part has all tokens nobody needs another's. What the
+// products then read.
 template <class Rows>
-void TensorOrder::gather(at::Tensor PartBuffers::*into, const Rows& rows) {
+void TensorOrder::gather(const Rows& rows) {
   if (!split_) return;
+  const at::Tensor& all = rows(parts_.front()).all;
   for (Part& part : parts_) {
     const Range tokens = part.gpt.sizes().tokens;
-    (parts_[0].buffers.*into).narrow(0, tokens.begin, tokens.size()).copy_(rows(part));
+    all.narrow(0, tokens.begin, tokens.size()).copy_(rows(part).own);
   }
 }
-const at::Tensor& TensorOrder::all(at::Tensor PartBuffers::*gathered, const at::Tensor& own) {
-  return split_ ? parts_[0].buffers.*gathered : own;
+template <class Rows>
+const at::Tensor& TensorOrder::all(Part& part, const Rows& rows) {
+  return rows(split_ ? parts_.front() : part).all;
 }
 
 // [anchor: summands-in-rank-order]
@@ -67,7 +70,7 @@ void TensorOrder::forward(const Batch& batch) {
   add_partials();
   for (Part& part : parts_) {
     part.gpt.positions(part.params[0], part.buffers.sum, part.buffers.x[0]);
-    part.gpt.norm(1, part.params[1], part.saved(1));
+    part.gpt.norm(1, Half::attention, part.params[1], part.saved(1));
   }
   for (int unit = 1; unit <= whole_.num_blocks(); ++unit) {
     forward_half(unit, Half::attention);
@@ -86,11 +89,11 @@ void TensorOrder::forward(const Batch& batch) {
 }
 
 void TensorOrder::forward_half(int unit, Half half) {
-  gather(&PartBuffers::norms, [&](Part& part) { return part.saved(unit).norm(half).out; });
+  const auto norms = [&](Part& part) -> GatheredRows& { return part.saved(unit).norm(half).rows; };
+  gather(norms);
   for (Part& part : parts_) {
     PartSaved& s = part.saved(unit);
-    part.gpt.first_product(unit, half, part.params[unit], all(&PartBuffers::norms, s.norm(half).out), s,
-                           s.gelu);
+    part.gpt.first_product(unit, half, part.params[unit], all(part, norms), s, s.gelu);
     part.gpt.second_product(unit, half, part.params[unit], s, s.gelu, part.buffers.partial);
   }
   add_partials();
@@ -100,7 +103,7 @@ void TensorOrder::forward_half(int unit, Half half) {
 
 // scale undefined: the loss alone.
 void TensorOrder::head(const Batch& batch, const at::Tensor& scale, Write write) {
-  gather(&PartBuffers::norms, [](Part& part) { return part.buffers.head.out; });
+  gather([](Part& part) -> GatheredRows& { return part.buffers.head.rows; });
   const PartSizes& s = parts_[0].gpt.sizes();
   for (std::int64_t begin = 0; begin < s.N; begin += s.chunk)
     head_chunk(batch, scale, begin == 0 ? write : Write::accumulate, {begin, std::min(s.N, begin + s.chunk)});
@@ -109,13 +112,14 @@ void TensorOrder::head(const Batch& batch, const at::Tensor& scale, Write write)
   for (Part& part : parts_) {
     part.newest = 0;
     part.gpt.head_norm_backward(part.params.back(), part.buffers.x.back(), part.buffers.sum,
-                                part.grads.back(), write, part.buffers, part.gradient());
+                                part.grads.back(), write, part.buffers, part.gradient().own);
   }
 }
 
 void TensorOrder::head_chunk(const Batch& batch, const at::Tensor& scale, Write write, Range rows) {
   const auto norms = [&](Part& part) {
-    return all(&PartBuffers::norms, part.buffers.head.out).narrow(0, rows.begin, rows.size());
+    return all(part, [](Part& of) -> GatheredRows& { return of.buffers.head.rows; })
+        .narrow(0, rows.begin, rows.size());
   };
   const auto head_of = [](Part& part, std::vector<UnitTensors>& units) {
     return part.gpt.head_matrix(units[static_cast<std::size_t>(part.gpt.head_unit())]);
@@ -155,7 +159,7 @@ void TensorOrder::forward_backward(std::span<const Batch> batches, Write write) 
   const bool two = batches.size() > 1;
   backward(batches.front(), write);
   if (two) {
-    for (Part& part : parts_) part.waiting.copy_(part.gradient());
+    for (Part& part : parts_) part.waiting.copy_(part.gradient().own);
     backward(batches.back(), Write::accumulate);
     embed_backward(batches.front(), write, /*waited=*/true);
   }
@@ -174,33 +178,39 @@ void TensorOrder::backward(const Batch& batch, Write write) {
 }
 
 void TensorOrder::embed_backward(const Batch& batch, Write write, bool waited) {
-  const auto rows = [&](Part& part) -> at::Tensor& { return waited ? part.waiting : part.gradient(); };
-  gather(&PartBuffers::gradient, rows);
+  const auto gradient = [&](Part& part) -> GatheredRows& {
+    return part.buffers.gradients[waited ? 1 - part.newest : part.newest];
+  };
+  if (waited)
+    for (Part& part : parts_) gradient(part).own.copy_(part.waiting);
+  gather(gradient);
   for (Part& part : parts_) {
     const Write wte = whole_.config().tied ? Write::accumulate : write;
-    part.gpt.embed_backward(batch.tokens, all(&PartBuffers::gradient, rows(part)), part.grads[0], wte);
-    part.gpt.positions_backward(rows(part), part.grads[0], write);
+    part.gpt.embed_backward(batch.tokens, all(part, gradient), part.grads[0], wte);
+    part.gpt.positions_backward(gradient(part).own, part.grads[0], write);
   }
 }
 
 void TensorOrder::backward_half(int unit, Half half, Write write) {
-  gather(&PartBuffers::gradient, [](Part& part) { return part.gradient(); });
-  gather(&PartBuffers::norms, [&](Part& part) { return part.saved(unit).norm(half).out; });
+  const auto gradient = [](Part& part) -> GatheredRows& { return part.gradient(); };
+  const auto norms = [&](Part& part) -> GatheredRows& { return part.saved(unit).norm(half).rows; };
+  if (split_)
+    for (Part& part : parts_) part.gpt.norm(unit, half, part.params[unit], part.saved(unit));  // again
+  gather(gradient);
+  gather(norms);
   for (Part& part : parts_) {
     PartSaved& s = part.saved(unit);
-    const at::Tensor& gradient = all(&PartBuffers::gradient, part.gradient());
-    part.gpt.backward_to_norm(unit, half, part.params[unit], s, gradient, part.buffers.grads,
+    part.gpt.backward_to_norm(unit, half, part.params[unit], s, all(part, gradient), part.buffers.grads,
                               part.buffers.partial);
-    part.gpt.second_weights(unit, half, s, s.gelu, gradient, part.grads[unit], write);
-    part.gpt.first_weights(unit, half, all(&PartBuffers::norms, s.norm(half).out), part.buffers.grads,
-                           part.grads[unit], write);
+    part.gpt.second_weights(unit, half, s, s.gelu, all(part, gradient), part.grads[unit], write);
+    part.gpt.first_weights(unit, half, all(part, norms), part.buffers.grads, part.grads[unit], write);
   }
   add_partials();
   for (Part& part : parts_) {
-    const at::Tensor& grad_y = part.gradient();
+    const at::Tensor& grad_y = part.gradient().own;
     part.newest = 1 - part.newest;
     part.gpt.norm_backward(unit, half, part.params[unit], part.saved(unit), part.buffers.sum, grad_y,
-                           part.buffers.grads, part.gradient());
+                           part.buffers.grads, part.gradient().own);
   }
 }
 

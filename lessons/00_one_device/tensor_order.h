@@ -30,7 +30,7 @@ class TensorOrder {
  private:
   struct Part {
     Part(const RunContext& context, const ReduceOrder& order, int rank);
-    [[nodiscard]] at::Tensor& gradient() { return buffers.grad_rows[newest]; }
+    [[nodiscard]] GatheredRows& gradient() { return buffers.gradients[newest]; }
     [[nodiscard]] PartSaved& saved(int unit);
 
     ParamLayout layout;
@@ -40,13 +40,14 @@ class TensorOrder {
     at::Tensor waiting;  // [n, d] of two lanes: the first one's gradient of its embedded tokens
     at::Tensor params_arena, grads_arena;
     std::vector<UnitTensors> params, grads;  // by unit: what is cut, and what every part has
-    std::size_t newest = 0;                  // of buffers.grad_rows
+    std::size_t newest = 0;                  // of buffers.gradients
   };
   template <class F>
   void for_each_piece(const Part& part, int unit, Segment segment, const F& f) const;
   template <class Rows>
-  void gather(at::Tensor PartBuffers::*into, const Rows& rows);
-  [[nodiscard]] const at::Tensor& all(at::Tensor PartBuffers::*gathered, const at::Tensor& own);
+  void gather(const Rows& rows);
+  template <class Rows>
+  [[nodiscard]] const at::Tensor& all(Part& part, const Rows& rows);
   template <class Summand>
   void add_in_rank_order(at::Tensor& total, const Summand& summand);
   void add_partials();

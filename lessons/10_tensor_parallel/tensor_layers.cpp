@@ -23,7 +23,7 @@ TensorLayers::TensorLayers(const RunContext& context, Communicator& group, const
     : timeline_(context.timeline),
       group_(group),
       parts_(shape_of(context.shape), layout, sizes),
-      kept_(how.kept && sizes.split()),
+      kept_(how.kept || !sizes.split()),
       activations_(context.shape.workload.activations) {
   // What the others read from or write to lies where they reach it.
   const auto shared = [&](Purpose purpose, const char* name, Elements elements) {
@@ -41,11 +41,8 @@ void TensorLayers::use(std::span<const UnitTensors> params, std::span<const Unit
 
 // [anchor: gather-tokens]
 // Every rank's tokens to all; where each has all of them (tokens=whole), nothing travels.
-Ticket TensorLayers::gather(const at::Tensor& rows, at::Tensor& into, const What& what) {
-  return parts_.sizes().split() ? group_.all_gather(rows, into, what) : Ticket();
-}
-const at::Tensor& TensorLayers::of_all(const at::Tensor& gathered, const at::Tensor& own) const {
-  return parts_.sizes().split() ? gathered : own;
+Ticket TensorLayers::gather(GatheredRows& rows, const What& what) {
+  return parts_.sizes().split() ? group_.all_gather(rows.own, rows.all, what) : Ticket();
 }
 
 // [anchor: sum-to-my-tokens]
@@ -57,20 +54,10 @@ void TensorLayers::sum_partial(Lane& lane, const What& what) {
 }
 
 void TensorLayers::gather_norm(Lane& lane, int unit, Half half) {
-  PartNorm& norm = saved(lane, unit).norm(half);
-  lane.norms = gather(norm.out, kept_ ? norm.gathered : lane.buffers.norms, {OpPurpose::activations, unit});
+  lane.norms = gather(saved(lane, unit).norm(half).rows, {OpPurpose::activations, unit});
 }
-const at::Tensor& TensorLayers::norms_of_all(Lane& lane, int unit, Half half) {
-  const PartNorm& norm = saved(lane, unit).norm(half);
-  return of_all(kept_ ? norm.gathered : lane.buffers.norms, norm.out);
-}
-
 void TensorLayers::gather_gradient(Lane& lane, int unit) {
-  PartBuffers& b = lane.buffers;
-  lane.gradient = gather(b.grad_rows[lane.newest], b.gradient, {OpPurpose::activation_gradients, unit});
-}
-const at::Tensor& TensorLayers::gradient_of_all(const Lane& lane) const {
-  return of_all(lane.buffers.gradient, lane.buffers.grad_rows[lane.newest]);
+  lane.gradient = gather(lane.gradient_rows(), {OpPurpose::activation_gradients, unit});
 }
 
 PartSaved& TensorLayers::saved(Lane& lane, int unit) {
@@ -123,7 +110,7 @@ void TensorLayers::forward_block(int unit) {
 // What my heads read, or my columns of the MLP; then my summand.
 void TensorLayers::first(Lane& lane, int unit, Half half) {
   lane.norms.wait();
-  parts_.first_product(unit, half, params_[unit], norms_of_all(lane, unit, half), saved(lane, unit),
+  parts_.first_product(unit, half, params_[unit], saved(lane, unit).norm(half).rows.all, saved(lane, unit),
                        gelu(lane, unit));
 }
 void TensorLayers::second(Lane& lane, int unit, Half half) {
@@ -137,7 +124,7 @@ void TensorLayers::advance(Lane& lane, int unit, Half half) {
   lane.sum.wait();
   if (unit == parts_.layout().last_unit()) {
     complete_block(lane, unit - 1, b.head);
-    lane.norms = gather(b.head.out, b.norms, {OpPurpose::activations, unit});
+    lane.norms = gather(b.head.rows, {OpPurpose::activations, unit});
     return;
   }
   PartSaved& s = saved(lane, unit);
@@ -147,7 +134,7 @@ void TensorLayers::advance(Lane& lane, int unit, Half half) {
     complete_block(lane, unit - 1, s.norm(half));
   } else {
     parts_.positions(params_[0], b.sum, b.x[0]);
-    parts_.norm(unit, params_[unit], s);
+    parts_.norm(unit, half, params_[unit], s);
   }
   gather_norm(lane, unit, half);
 }
@@ -168,7 +155,7 @@ at::Tensor TensorLayers::statistics(Lane& lane, Range rows) {
   at::Tensor logits = b.logits.narrow(0, 0, size), mine = b.statistics.narrow(0, 0, size),
              all = b.of_all.view({-1}).narrow(0, 0, 2 * ranks * size);
   const at::Tensor head = parts_.head_matrix(params_[parts_.head_unit()]);
-  parts_.logits(head, of_all(b.norms, b.head.out).narrow(0, rows.begin, size), logits, mine);
+  parts_.logits(head, b.head.rows.all.narrow(0, rows.begin, size), logits, mine);
   group_.all_gather(mine, all, {OpPurpose::sums, parts_.layout().last_unit()}).wait();
   return all.view({ranks, size, 2});
 }
@@ -187,7 +174,7 @@ void TensorLayers::head_chunks(Lane& lane, const at::Tensor& scale, Write write,
     if (!scale.defined()) continue;
     at::Tensor grad_head = parts_.head_matrix(grads_[parts_.head_unit()]);
     parts_.head_products(parts_.head_matrix(params_[parts_.head_unit()]), logits,
-                         of_all(b.norms, b.head.out).narrow(0, begin, size), grad_head,
+                         b.head.rows.all.narrow(0, begin, size), grad_head,
                          begin == 0 ? write : Write::accumulate, partial);
   }
 }
@@ -206,7 +193,7 @@ void TensorLayers::head(Write write, at::Tensor& sums) {
     lane.sum.wait();
     lane.newest = 0;
     parts_.head_norm_backward(params_.back(), b.x.back(), b.sum, grads_.back(), write_of(lane, write), b,
-                              b.grad_rows[0]);
+                              b.gradients[0].own);
     gather_gradient(lane, last);
   }
 }
@@ -230,14 +217,14 @@ void TensorLayers::backward_block(int unit, Write write) {
     timeline_.comes_to(in_words(unit, half, "backward"));
     for (Lane& lane : active_) backward_to_norm(lane, unit, half);
     for (Lane& lane : active_) {
-      parts_.second_weights(unit, half, saved(lane, unit), gelu(lane, unit), gradient_of_all(lane),
+      parts_.second_weights(unit, half, saved(lane, unit), gelu(lane, unit), lane.gradient_rows().all,
                             grads_[unit], write_of(lane, write));
       backward_of_norm(lane, unit, half);
     }
     for (Lane& lane : active_) {
       lane.norms.wait();
-      parts_.first_weights(unit, half, norms_of_all(lane, unit, half), lane.buffers.grads, grads_[unit],
-                           write_of(lane, write));
+      parts_.first_weights(unit, half, saved(lane, unit).norm(half).rows.all, lane.buffers.grads,
+                           grads_[unit], write_of(lane, write));
     }
   }
   for (Lane& lane : active_) parts_.vectors(unit, lane.buffers.grads, grads_[unit], write_of(lane, write));
@@ -250,9 +237,12 @@ bool TensorLayers::has_norms(Half half) const {
 
 void TensorLayers::backward_to_norm(Lane& lane, int unit, Half half) {
   PartBuffers& b = lane.buffers;
-  if (!has_norms(half)) gather_norm(lane, unit, half);  // again
-  lane.gradient.wait();                                 // issued one half ago
-  parts_.backward_to_norm(unit, half, params_[unit], saved(lane, unit), gradient_of_all(lane), b.grads,
+  if (!has_norms(half)) {
+    parts_.norm(unit, half, params_[unit], saved(lane, unit));  // again
+    gather_norm(lane, unit, half);
+  }
+  lane.gradient.wait();  // issued one half ago
+  parts_.backward_to_norm(unit, half, params_[unit], saved(lane, unit), lane.gradient_rows().all, b.grads,
                           b.partial);
   sum_partial(lane, {OpPurpose::activation_gradients, unit});
 }
@@ -260,10 +250,10 @@ void TensorLayers::backward_to_norm(Lane& lane, int unit, Half half) {
 void TensorLayers::backward_of_norm(Lane& lane, int unit, Half half) {
   PartBuffers& b = lane.buffers;
   lane.sum.wait();
-  const at::Tensor& grad_y = b.grad_rows[lane.newest];
+  const at::Tensor& grad_y = lane.gradient_rows().own;
   lane.newest = 1 - lane.newest;
   parts_.norm_backward(unit, half, params_[unit], saved(lane, unit), b.sum, grad_y, b.grads,
-                       b.grad_rows[lane.newest]);
+                       lane.gradient_rows().own);
   gather_gradient(lane, unit);
 }
 
@@ -271,7 +261,7 @@ void TensorLayers::backward_of_norm(Lane& lane, int unit, Half half) {
 void TensorLayers::recompute(Lane& lane, int unit) {
   if (activations_ == Activations::recompute_gelu) parts_.gelu_again(saved(lane, unit), gelu(lane, unit));
   if (activations_ != Activations::recompute) return;
-  parts_.norm(unit, params_[unit], saved(lane, unit));
+  parts_.norm(unit, Half::attention, params_[unit], saved(lane, unit));
   gather_norm(lane, unit, Half::attention);
   first(lane, unit, Half::attention);
   second(lane, unit, Half::attention);
@@ -285,8 +275,8 @@ void TensorLayers::embed_backward(Write write) {
   for (Lane& lane : active_) {
     lane.gradient.wait();
     const Write wte = parts_.layout().config().tied ? Write::accumulate : write_of(lane, write);
-    parts_.embed_backward(lane.batch->tokens, gradient_of_all(lane), grads_[0], wte);
-    parts_.positions_backward(lane.buffers.grad_rows[lane.newest], grads_[0], write_of(lane, write));
+    parts_.embed_backward(lane.batch->tokens, lane.gradient_rows().all, grads_[0], wte);
+    parts_.positions_backward(lane.gradient_rows().own, grads_[0], write_of(lane, write));
   }
 }
 
@@ -296,7 +286,7 @@ Write TensorLayers::write_of(const Lane& lane, Write write) const {
 
 StateSlice TensorLayers::last_local() const {
   const Lane& lane = active_.empty() ? lanes_.front() : active_.back();
-  const at::Tensor values = lane.buffers.grad_rows[lane.newest].view({-1});
+  const at::Tensor values = lane.buffers.gradients[lane.newest].own.view({-1});
   return {Purpose::workspace, 0, Segment::sharded, {0, values.numel()}, in_tensor(values)};
 }
 

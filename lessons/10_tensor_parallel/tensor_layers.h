@@ -13,7 +13,7 @@ namespace sc {
 class TensorLayers {
  public:
   struct How {
-    bool kept = false;       // norms of all tokens stay from forward for backward
+    bool kept = false;  // norms of all tokens stay from forward for backward; where tokens are whole they do
     std::int64_t lanes = 1;  // buffers for so many micro-batches
   };
   /// group: the ranks that share the matrices.
@@ -42,16 +42,14 @@ class TensorLayers {
   struct Lane {
     PartBuffers buffers;
     const Batch* batch = nullptr;  // the caller's
-    std::size_t newest = 0;        // of buffers.grad_rows: the gradient that backward has come to
+    std::size_t newest = 0;        // of buffers.gradients: what backward has come to
+    [[nodiscard]] GatheredRows& gradient_rows() { return buffers.gradients[newest]; }
     Ticket norms = {}, sum = {}, gradient = {};  // on their way
   };
-  [[nodiscard]] Ticket gather(const at::Tensor& rows, at::Tensor& into, const What& what);
+  [[nodiscard]] Ticket gather(GatheredRows& rows, const What& what);
   void gather_norm(Lane& lane, int unit, Half half);
   void gather_gradient(Lane& lane, int unit);
   void sum_partial(Lane& lane, const What& what);
-  [[nodiscard]] const at::Tensor& of_all(const at::Tensor& gathered, const at::Tensor& own) const;
-  [[nodiscard]] const at::Tensor& norms_of_all(Lane& lane, int unit, Half half);
-  [[nodiscard]] const at::Tensor& gradient_of_all(const Lane& lane) const;
   [[nodiscard]] PartSaved& saved(Lane& lane, int unit);
   [[nodiscard]] at::Tensor& gelu(Lane& lane, int unit);
 
@@ -70,7 +68,7 @@ class TensorLayers {
   Timeline& timeline_;
   Communicator& group_;
   GptParts parts_;
-  bool kept_;
+  bool kept_;  // or whole
   Activations activations_;
   std::vector<Lane> lanes_;
   std::span<Lane> active_;  // those with a micro-batch

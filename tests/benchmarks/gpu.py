@@ -68,7 +68,7 @@ class Row:
 
     def rows_of(self, name, world):
         """Of a micro-batch and rank: in a step of the same rows data parallelism shares them out, and two lanes have half of them each."""
-        return self.rows // {"dp": world, "zero3": world, "ours_lanes": 2}.get(name, 1) if self.ours == TENSOR[0] else self.rows
+        return self.rows // {"dp": world, "zero3": world, "ours_lanes": 2, "ours_lanes_kept": 2}.get(name, 1) if self.ours == TENSOR[0] else self.rows
 
 
 def pipeline(micro_batches, *schedules):
@@ -82,7 +82,8 @@ def tensor(workload, *peers):
 
 
 PIPELINES = ("ours_1f1b", "ours_gpipe")  # the first is `ours`, as below
-TENSOR = ("ours_split", "ours_whole", "ours_kept", "ours_lanes", "one_device", "dp", "zero3")
+VARIANTS_OF_TENSOR = ("ours_split", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl")
+TENSOR = (*VARIANTS_OF_TENSOR, "one_device", "dp", "zero3")
 
 
 ROWS = {row.name: row for row in (
@@ -114,7 +115,9 @@ LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload'
            "ours_split": ("10_tensor_parallel", ["tokens=split"], "Stagecraft, lesson 10 (tensor parallelism)"),
            "ours_whole": ("10_tensor_parallel", ["tokens=whole"], "Stagecraft, lesson 10, tokens=whole"),
            "ours_kept": ("10_tensor_parallel", ["gathered=kept"], "Stagecraft, lesson 10, gathered=kept"),
-           "ours_lanes": ("10_tensor_parallel", ["lanes=2"], "Stagecraft, lesson 10, lanes=2 of half the rows")}
+           "ours_lanes": ("10_tensor_parallel", ["lanes=2"], "Stagecraft, lesson 10, lanes=2 of half the rows"),
+           "ours_lanes_kept": ("10_tensor_parallel", ["lanes=2", "gathered=kept"], "Stagecraft, lesson 10, lanes=2 of half the rows, gathered=kept"),
+           "ours_nccl": ("10_tensor_parallel", ["--transport=nccl"], "Stagecraft, lesson 10, all messages by NCCL")}
 ENVIRONMENT_OF = {"zero3_plain": {"NCCL_WIN_ENABLE": "0"}}  # NCCL registers no window then
 ALONE = ("ours_1", *gpu_table.BESIDE_COPIES, gpu_table.ONE)  # on each of several GPUs apart
 VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
@@ -252,7 +255,7 @@ class Comparison(Bench):
     def lesson_names(self, row):
         """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU most others are there only if they are asked for."""
         names = self.args.lessons.split(",") if self.args.lessons else row.lessons if self.world > 1 else ("ours", *row.beside)
-        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ALONE) and name not in (*PIPELINES, *TENSOR[:5])]
+        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ALONE) and name not in (*PIPELINES, *VARIANTS_OF_TENSOR, "one_device")]
         known = ["ours", *next(names for names in (PIPELINES, TENSOR) if names[0] == row.ours)[1:]] if row.ours else known
         for name in names:
             if name not in known:
@@ -387,7 +390,7 @@ class Comparison(Bench):
                     "--set", f"batch.micro={row.rows_of(name, self.world)}", "--set", f"data.validation_rows={row.rows}", "--device", "cuda"]
         source = [] if name == "text" else [f"data.source={self.tokens(row)}"]
         own = [*LESSONS[self.known_as(row, name)][1], *([f"split={','.join(map(str, row.split))}"] if row.split else [])]
-        settings += [part for s in (*source, *own) for part in ("--set", s)]
+        settings += [part for s in (*source, *own) for part in ([s] if s.startswith("--") else ["--set", s])]
         environment = {**({"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}), **ENVIRONMENT_OF.get(name, {})}
         folder = self.folder / f"{row.name}_{name}"
         if name in ALONE:

@@ -27,7 +27,7 @@ def spread(values):
 
 
 # Ours beside `ours`, and the peers that split what a lesson splits, or do it in the same order.
-ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain", "ours_gpipe", "ours_whole", "ours_kept", "ours_lanes")
+ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain", "ours_gpipe", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl")
 PEERS_OF = {"zero1": ("zero", "zero_stored"), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored"), "ours_gpipe": ("gpipe",)}
 
 

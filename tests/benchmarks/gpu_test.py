@@ -418,11 +418,11 @@ def compares_tensor_parallelism():
         said, result = run("--world", "2", "--rows", "tensor", "--rounds", "1", FAKE_BAD="async")
         check(said.returncode == 1, said.stdout + said.stderr)
         rows = result["rows"]
-        ours = ["ours", "ours_whole", "ours_kept", "ours_lanes", "one_device", "dp", "zero3"]
+        ours = ["ours", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl", "one_device", "dp", "zero3"]
         check({key: list(row["programs"]) for key, row in rows.items()} == {"tensor_355m x2": [*ours, "tp", "sp", "async"], "tensor_774m x2": ours}, f"{rows}")
         row = rows["tensor_355m x2"]
         check((row["lesson"], row["rows_a_rank"], "split" in row) == ("10", 16, False), f"{row}")
-        for name, words in (("ours", ("-n 2", "10_tensor_parallel", "batch.micro=16", "tokens=split")), ("ours_lanes", ("batch.micro=8", "lanes=2")), ("ours_kept", ("gathered=kept",)),
+        for name, words in (("ours", ("-n 2", "10_tensor_parallel", "batch.micro=16", "tokens=split")), ("ours_lanes", ("batch.micro=8", "lanes=2")), ("ours_kept", ("gathered=kept",)), ("ours_lanes_kept", ("batch.micro=8", "gathered=kept")), ("ours_nccl", ("--transport=nccl",)),
                             ("one_device", ("00_one_device", "batch.micro=16")), ("dp", ("-n 2", "01_data_parallel", "batch.micro=8")), ("zero3", ("04_zero3", "batch.micro=8"))):
             command = row["programs"][name]["command"]
             check(all(word in command for word in ("batch.global=16", *words)), f"{name}: {command}")
@@ -431,7 +431,7 @@ def compares_tensor_parallelism():
         rates = {name: cell["tokens_per_second"] for name, cell in row["rounds"][0]["programs"].items()}
         check(abs(rates["sp"] - 16 * 1024 / 0.2) < 1 and abs(rates["dp"] - 16 * 1024 / 0.1) < 1, f"a step's tokens, not those of each rank: {rates}")
         found = {name: round(ratio["median"], 9) for name, ratio in row["ratios"].items() if name.endswith("_over_one_device")}
-        expected = {"ours": 1.25, "ours_whole": 1.5625, "ours_kept": 1.25, "ours_lanes": 1.25, "dp": 1.25, "zero3": 0.625, "tp": 0.625, "sp": 0.625}
+        expected = {"ours": 1.25, "ours_whole": 1.5625, "ours_kept": 1.25, "ours_lanes": 1.25, "ours_lanes_kept": 1.25, "ours_nccl": 1.25, "dp": 1.25, "zero3": 0.625, "tp": 0.625, "sp": 0.625}
         check(found == {f"{name}_over_one_device": value for name, value in expected.items()}, f"{found}")
         check(row["ratios"]["ours_over_sp"]["median"] == 2 and "scaling" not in row["ratios"], f"{row['ratios']}")
         check("no compiler found" in row["programs"]["async"]["failure"] and "1.250 (one round) of one GPU" in said.stdout, said.stdout)
