@@ -1,6 +1,7 @@
 // Times of all_reduce, reduce_scatter and all_gather over sizes, between CPU ranks (MPI) or GPUs (NCCL):
 //   mpirun -n 2 --bind-to none comm_sweep --help
 // Not a test. tests/benchmarks/comm_sweep.py starts it and fits latency and bandwidth to what it prints.
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <spdlog/fmt/fmt.h>
@@ -33,6 +34,7 @@ constexpr int kMostRepeats = 100;  // of an operation within one measurement
 
 struct Options {
   bool gpu = false;
+  bool windows = false;  // the vector lies in a window for sums: by copy engine
   at::ScalarType dtype = at::kFloat;
   std::int64_t least = 0, most = 0;  // bytes of the whole vector
   int rounds = 0;
@@ -53,7 +55,8 @@ class Sweep {
   Sweep(Communicator& comm, const Options& options, at::Device device)
       : comm_(comm), options_(options), item_(static_cast<std::int64_t>(c10::elementSize(options.dtype))) {
     const std::int64_t most = elements_of(options.most);
-    full_ = at::ones({most}, at::TensorOptions().dtype(options.dtype).device(device));
+    const at::TensorOptions as = at::TensorOptions().dtype(options.dtype).device(device);
+    full_ = options.windows ? in_window(most, as) : at::ones({most}, as);
     shard_ = at::ones({most / world()}, full_.options());
     for (std::int64_t bytes = options.least; bytes <= options.most; bytes *= 2) {
       for (int kind = 0; kind < 3; ++kind) points_.push_back({kind, elements_of(bytes), 1, {}});
@@ -72,6 +75,15 @@ class Sweep {
   [[nodiscard]] std::int64_t bytes(const Point& point) const { return point.elements * item_; }
 
  private:
+  at::Tensor in_window(std::int64_t elements, const at::TensorOptions& options) {
+    std::shared_ptr<void> memory = comm_.window(Bytes(elements * item_), WindowUse::sums);
+    if (!memory)
+      throw InputError(ExitCode::missing, "--windows", "these ranks do not reach each other's memory",
+                       "leave it out");
+    void* data = memory.get();
+    return at::from_blob(
+        data, {elements}, [memory = std::move(memory)](void*) {}, options);
+  }
   [[nodiscard]] std::int64_t world() const { return to_int(comm_.size()); }
   [[nodiscard]] std::int64_t elements_of(std::int64_t bytes) const {
     return std::max<std::int64_t>(1, bytes / item_ / world()) * world();
@@ -97,7 +109,9 @@ class Sweep {
     wait_for_device();
     comm_.barrier();
     const auto start = Clock::now();
-    for (int k = 0; k < point.repeats; ++k) issue(point.kind, full, shard).wait();
+    at::Tensor own = full.narrow(0, to_int(comm_.rank()) * shard.numel(), shard.numel());
+    at::Tensor& part = options_.windows && point.kind == 2 ? own : shard;  // lesson 10 gathers in place
+    for (int k = 0; k < point.repeats; ++k) issue(point.kind, full, part).wait();
     wait_for_device();
     return std::chrono::duration<double>(Clock::now() - start).count() / point.repeats;
   }
@@ -165,6 +179,7 @@ Options parse(int argc, char** argv) {
   add("rounds", "measurements of each size", cxxopts::value<int>()->default_value("25"));
   add("round-ms", "an operation is repeated for about so long in a measurement",
       cxxopts::value<double>()->default_value("5"));
+  add("windows", "on GPUs: in memory that all ranks reach, by copy engine");
   add("help", "this text");
   const auto given = flags.parse(argc, argv);
   if (given.count("help") != 0) {
@@ -176,7 +191,10 @@ Options parse(int argc, char** argv) {
     throw InputError(ExitCode::usage, "--device", "'" + device + "' is neither cpu nor cuda", "--device cpu");
   if (dtype != "f32" && dtype != "bf16")
     throw InputError(ExitCode::usage, "--dtype", "'" + dtype + "' is neither f32 nor bf16", "--dtype f32");
+  if (given.count("windows") != 0 && device != "cuda")
+    throw InputError(ExitCode::usage, "--windows", "only GPUs have copy engines", "--device cuda");
   const Options options{.gpu = device == "cuda",
+                        .windows = given.count("windows") != 0,
                         .dtype = dtype == "f32" ? at::kFloat : at::kBFloat16,
                         .least = given["min-bytes"].as<std::int64_t>(),
                         .most = given["max-bytes"].as<std::int64_t>(),

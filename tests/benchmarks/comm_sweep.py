@@ -72,14 +72,14 @@ def measure(args):
     if not args.program:
         subprocess.run(["cmake", "--build", ROOT / "build" / args.preset, "--target", "comm_sweep"], check=True, stdout=sys.stderr)
     command = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none", "-n", str(args.ranks), str(program), "--device", args.device,
-               "--dtype", args.dtype, "--rounds", str(args.rounds), "--min-bytes", str(args.min_bytes), "--max-bytes", str(args.max_bytes)]
+               *args.windows, "--dtype", args.dtype, "--rounds", str(args.rounds), "--min-bytes", str(args.min_bytes), "--max-bytes", str(args.max_bytes)]
     said = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, check=True, stdout=subprocess.PIPE, text=True).stdout
     result = json.loads(said)
     result["link"] = link(result)
     if args.device == "cuda":
         result["machine"] = gpu_watch.machine()
     result["load_before"] = args.load
-    result["command"] = (f"tests/benchmarks/comm_sweep.py --ranks {args.ranks} --device {args.device} --dtype {args.dtype} "
+    result["command"] = (f"tests/benchmarks/comm_sweep.py --ranks {args.ranks} --device {args.device} {' '.join([*args.windows, ''])}--dtype {args.dtype} "
                          f"--rounds {args.rounds} --min-bytes {args.min_bytes} --max-bytes {args.max_bytes}")
     return result
 
@@ -108,6 +108,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+    parser.add_argument("--windows", action="store_const", const=["--windows"], default=[], help="on GPUs: in memory that all ranks reach, by copy engine")
     parser.add_argument("--rounds", type=int, default=25, help="measurements of each size")
     parser.add_argument("--min-bytes", type=int, default=1024)
     parser.add_argument("--max-bytes", type=int, help="256 MiB; 1 GiB on GPUs")

@@ -191,7 +191,12 @@ void parts(const std::filesystem::path& folder, DType t, std::int64_t length, st
   fused::positions_backward(
       {t, t, n - kBegin, d, kBegin, length, length, rows, c.output("grad_wpe", t, length * d), false},
       nullptr);
-  fused::add_sum({t, n, d, rows, c.input(t, d), c.input(t, n * d), c.output("y", t, n * d)}, nullptr);
+  fused::add_norm({{t, n, d, rows, c.input(t, d), c.input(t, d), c.output("y", t, n * d), c.sums("mean", n),
+                    c.sums("rstd", n)},
+                   c.input(t, d),
+                   c.input(t, n * d),
+                   c.output("added", t, n * d)},
+                  nullptr);
   c.write();
 }
 

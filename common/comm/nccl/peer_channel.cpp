@@ -1,14 +1,11 @@
 #include "common/comm/nccl/peer_channel.h"
 
 #include <ATen/ops/empty.h>
-#include <cuda.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -22,51 +19,16 @@ namespace sc {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// On a page of its own. A word is 1 while its slot is full. Written by GPUs, and by the host at the end.
-struct PeerChannel::Words {
-  struct alignas(64) Word {
-    std::atomic<std::uint32_t> full;
-  };
-  Word slots[kSlots];
-  alignas(64) std::atomic<std::uint32_t> opened, closed;  // by the receiver
-};
-
 namespace {
 
-constexpr std::size_t kPage = 4096;
-
-// A stream's memory operations are the driver's; LibTorch links the runtime alone.
-struct StreamMemory {
-  using Function = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
-  Function wait = entry("cuStreamWaitValue32"), write = entry("cuStreamWriteValue32");
-
-  static Function entry(const char* name) {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    SC_CHECK(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found));
-    if (found != cudaDriverEntryPointSuccess) throw DeviceError(std::string(name) + ": this driver has none");
-    return reinterpret_cast<Function>(function);
-  }
-  static const StreamMemory& get() {
-    static const StreamMemory memory;
-    return memory;
-  }
-};
-
-void require(CUresult result, const char* call) {
-  if (result != CUDA_SUCCESS)
-    throw DeviceError(std::string(call) + ": CUDA driver error " + std::to_string(static_cast<int>(result)));
-}
-
-[[noreturn]] void fail(const std::string& what) { throw DeviceError(what + ": " + std::strerror(errno)); }
+constexpr std::uint32_t kEmpty = 0, kFull = 1;
+constexpr int kClosed = PeerChannel::kSlots;  // behind the slots' words: the receiver has let go of the ring
+constexpr std::size_t kTry = 4096;            // bytes of what peers_within_reach offers
 
 }  // namespace
 
-PeerChannel::PeerChannel(std::shared_ptr<NcclGroup> group) : group_(std::move(group)), sends_(true) {
-  file_ = ::memfd_create("stagecraft messages", MFD_CLOEXEC);
-  if (file_ < 0) fail("memfd_create");
-  if (::ftruncate(file_, kPage) != 0) fail("ftruncate");
-  map(file_);
+PeerChannel::PeerChannel(std::shared_ptr<NcclGroup> group)
+    : group_(std::move(group)), sends_(true), words_(std::make_unique<SharedPage>()) {
   void* ring = nullptr;
   SC_CHECK(cudaMalloc(&ring, kSlots * static_cast<std::size_t>(kSlotBytes)));
   ring_ = static_cast<char*>(ring);
@@ -75,55 +37,39 @@ PeerChannel::PeerChannel(std::shared_ptr<NcclGroup> group) : group_(std::move(gr
 }
 
 PeerChannel::PeerChannel(std::shared_ptr<NcclGroup> group, const Hello& hello)
-    : group_(std::move(group)), sends_(false), handle_(hello.ring) {
-  const std::string path = "/proc/" + std::to_string(hello.pid) + "/fd/" + std::to_string(hello.file);
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) fail(path);
-  map(file);
-  ::close(file);
+    : group_(std::move(group)),
+      sends_(false),
+      words_(std::make_unique<SharedPage>(hello.pid, hello.file)),
+      handle_(hello.ring) {
   void* ring = nullptr;
   SC_CHECK(cudaIpcOpenMemHandle(&ring, handle_, cudaIpcMemLazyEnablePeerAccess));
   ring_ = static_cast<char*>(ring);
   stream_ = make_priority_stream();
-  words_->opened = 1;
-}
-
-void PeerChannel::map(int file) {
-  void* page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  if (page == MAP_FAILED) fail("mmap");
-  words_ = static_cast<Words*>(page);
-  SC_CHECK(cudaHostRegister(page, kPage, cudaHostRegisterMapped));
-  void* on_gpu = nullptr;
-  SC_CHECK(cudaHostGetDevicePointer(&on_gpu, page, 0));
-  words_on_gpu_ = reinterpret_cast<std::uintptr_t>(on_gpu);
 }
 
 PeerChannel::~PeerChannel() {
   (void)cudaSetDevice(group_->device);
-  if (group_->aborted || !idle_within(5s)) let_go();
-  const bool idle = idle_within(1s);
+  if (group_->aborted || !idle_within(stream_.get(), 5s)) let_go();
+  const bool idle = idle_within(stream_.get(), 1s);
+  std::atomic<std::uint32_t>& closed = words_->word(kClosed).value;
   if (!sends_) {
     if (idle) {
       (void)cudaIpcCloseMemHandle(ring_);
-      words_->closed = 1;
+      closed = 1;
     }
   } else {
     // What has been sent lies in the ring until the receiver, who may not have come yet, has taken it; but no
     // longer than one that is gone deserves.
     const Clock::time_point limit = Clock::now() + (group_->aborted ? 0s : 5s);
-    while (words_->closed == 0 && Clock::now() < limit) std::this_thread::sleep_for(1ms);
-    if (idle && words_->closed == 1) (void)cudaFree(ring_);
-    ::close(file_);
+    while (closed == 0 && Clock::now() < limit) std::this_thread::sleep_for(1ms);
+    if (idle && closed == 1) (void)cudaFree(ring_);
   }
-  if (!idle) return;  // the page may still be waited for
-  (void)cudaHostUnregister(words_);
-  ::munmap(words_, kPage);
+  if (!idle) words_->keep();
 }
 
-PeerChannel::Hello PeerChannel::hello() const { return {::getpid(), file_, handle_}; }
+PeerChannel::Hello PeerChannel::hello() const { return {::getpid(), words_->file(), handle_}; }
 
 NcclEnd PeerChannel::issue(const EventLease& start, const at::Tensor& tensor) {
-  const StreamMemory& memory = StreamMemory::get();
   const cudaStream_t stream = stream_.get();
   NcclEnd end{group_->events->lease(), {}, {}};
   SC_CHECK(cudaStreamWaitEvent(stream, start.get(), 0));
@@ -131,37 +77,27 @@ NcclEnd PeerChannel::issue(const EventLease& start, const at::Tensor& tensor) {
   char* data = const_cast<char*>(static_cast<const char*>(tensor.const_data_ptr()));
   const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
   for (std::int64_t begin = 0; begin < bytes; begin += kSlotBytes) {
-    const CUdeviceptr word = words_on_gpu_ + static_cast<std::size_t>(slot_) * sizeof(Words::Word);
+    const std::uintptr_t word = words_->on_gpu(slot_);
+    const WordOp before{WordOp::Kind::wait, word, sends_ ? kEmpty : kFull},
+        behind{WordOp::Kind::write, word, sends_ ? kFull : kEmpty};
     char* slot = ring_ + slot_ * kSlotBytes;
     slot_ = (slot_ + 1) % kSlots;
     const auto size = static_cast<std::size_t>(std::min(kSlotBytes, bytes - begin));
-    require(memory.wait(stream, word, sends_ ? 0 : 1, CU_STREAM_WAIT_VALUE_EQ), "cuStreamWaitValue32");
+    enqueue(stream, {&before, 1});
     SC_CHECK(cudaMemcpyAsync(sends_ ? slot : data + begin, sends_ ? data + begin : slot, size,
                              cudaMemcpyDeviceToDevice, stream));
-    require(memory.write(stream, word, sends_ ? 1 : 0, CU_STREAM_WRITE_VALUE_DEFAULT),
-            "cuStreamWriteValue32");
+    enqueue(stream, {&behind, 1});
   }
   if (group_->traces()) end.ended = mark(stream, *group_->moments);
   SC_CHECK(cudaEventRecord(end.event.get(), stream));
   return end;
 }
 
-bool PeerChannel::idle_within(std::chrono::milliseconds limit) const {
-  const Clock::time_point end = Clock::now() + limit;
-  cudaError_t status = cudaStreamQuery(stream_.get());
-  while (status == cudaErrorNotReady && Clock::now() < end) {
-    std::this_thread::sleep_for(100us);
-    status = cudaStreamQuery(stream_.get());
-  }
-  if (status == cudaErrorNotReady) (void)cudaGetLastError();
-  return status != cudaErrorNotReady;
-}
-
 void PeerChannel::let_go() noexcept {
   (void)cudaSetDevice(group_->device);
   const Clock::time_point limit = Clock::now() + 1s;
-  while (!idle_within(0ms) && Clock::now() < limit) {
-    for (Words::Word& word : words_->slots) word.full = sends_ ? 0 : 1;
+  while (!idle_within(stream_.get(), 0ms) && Clock::now() < limit) {
+    for (int slot = 0; slot < kSlots; ++slot) words_->word(slot).value = sends_ ? kEmpty : kFull;
     std::this_thread::sleep_for(100us);
   }
 }
@@ -209,7 +145,7 @@ std::vector<bool> peers_within_reach(Communicator& host, int device) {
   mine.hello.pid = ::getpid();
   mine.hello.file = ::memfd_create("stagecraft try", MFD_CLOEXEC);
   void* memory = nullptr;
-  SC_CHECK(cudaMalloc(&memory, kPage));
+  SC_CHECK(cudaMalloc(&memory, kTry));
   if (cudaIpcGetMemHandle(&mine.hello.ring, memory) != cudaSuccess) {
     (void)cudaGetLastError();
     mine.host[0] = 0;  // nobody else need try

@@ -4,14 +4,13 @@
 
 #include <cuda_runtime_api.h>
 
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "common/comm/communicator.h"
 #include "common/comm/nccl/nccl_channel.h"
+#include "common/comm/nccl/shared_page.h"
 
 namespace sc {
 
@@ -53,15 +52,9 @@ class PeerChannel {
   void let_go() noexcept;
 
  private:
-  struct Words;
-  void map(int file);
-  [[nodiscard]] bool idle_within(std::chrono::milliseconds limit) const;
-
   const std::shared_ptr<NcclGroup> group_;
   const bool sends_;
-  int file_ = -1;           // the sender's
-  Words* words_ = nullptr;  // mapped by both
-  std::uintptr_t words_on_gpu_ = 0;
+  const std::unique_ptr<SharedPage> words_;  // the sender's: of each slot, 1 while it is full
   char* ring_ = nullptr;
   cudaIpcMemHandle_t handle_{};
   int slot_ = 0;
