@@ -47,7 +47,7 @@ std::vector<Listed> all_lessons() {
           {"10_tensor_parallel",
            "tensor parallel",
            std::make_shared<TensorParallelPlans>(),
-           {{"gathered=kept"}}}};
+           {{"lanes=2"}, {"lanes=2", "gathered=kept"}}}};
 }
 
 StrategyPlans with(const Listed& lesson, const Settings& settings) {
@@ -58,7 +58,7 @@ StrategyPlans with(const Listed& lesson, const Settings& settings) {
 bool saves_memory(const Settings& settings) {
   return std::ranges::none_of(settings, [](const std::string& setting) {
     return setting.starts_with("update=") || setting.starts_with("replicas=") ||
-           setting.starts_with("versions=");
+           setting.starts_with("versions=") || setting.starts_with("lanes=");
   });
 }
 

@@ -10,6 +10,7 @@ KINDS = (  # of timed steps; each belongs to the first that takes it
     ("lesson 00, bf16", lambda row: row["lesson"] == "00_one_device"),
     ("lessons 01 to 04, one GPU", lambda row: row["lesson"][:2] <= "04" and row["gpus"] == 1),
     ("lesson 07, pipelines", lambda row: row["lesson"][:2] == "07"),
+    ("lesson 10, two GPUs", lambda row: row["lesson"][:2] == "10"),
     ("lesson 08, no flush", lambda row: row["lesson"][:2] == "08"),
     ("lessons 01 to 04, two GPUs", lambda row: row["gpus"] == 2),
     ("lessons 01 to 04, four GPUs", lambda row: row["gpus"] == 4),

@@ -9,6 +9,7 @@
 #include "lessons/06_infinity/infinity_plan.h"
 #include "lessons/07_pipeline/pipeline_plan.h"
 #include "lessons/08_weight_versions/weight_versions_plan.h"
+#include "lessons/10_tensor_parallel/tensor_parallel_plan.h"
 #include "lessons/plans.h"
 
 namespace sc::choose {
@@ -22,8 +23,6 @@ bool has(const StrategyPlans& strategy, std::string_view setting) {
 bool runs_on(std::int64_t gpus, const StrategyPlans& strategy) {
   const std::string& folder = strategy.folder;
   if (folder == "00_one_device") return gpus == 1;
-  if (folder == "10_tensor_parallel")
-    return false;  // how long messages between its products take has not been measured
   if (folder == "06_infinity") return true;
   if (folder == "05_offload") return gpus > 1 || !has(strategy, "parameters=sharded");
   if (has(strategy, "replicas=2")) return gpus >= 4 && gpus % 2 == 0;
@@ -46,7 +45,7 @@ Overlap overlap_of(const StrategyPlans& strategy) {
   return {.reduces_in_each = strategy.folder >= "03", .gathers_in_each = strategy.folder >= "04"};
 }
 
-Candidate candidate_of(const StrategyPlans& strategy) {
+Candidate candidate_with(const StrategyPlans& strategy) {
   const std::shared_ptr<const Plans> plans = strategy.plans;
   if (const auto pipeline = std::dynamic_pointer_cast<const PipelinePlans>(plans)) {
     return {.plans = strategy, .seconds = [pipeline](const RunShape& shape, const Rates& rates) {
@@ -56,6 +55,11 @@ Candidate candidate_of(const StrategyPlans& strategy) {
   if (const auto endless = std::dynamic_pointer_cast<const WeightVersionsPlans>(plans)) {
     return {.plans = strategy, .late = true, .seconds = [endless](const RunShape& shape, const Rates& rates) {
               return endless_seconds(shape, endless->options(), rates);
+            }};
+  }
+  if (const auto parts = std::dynamic_pointer_cast<const TensorParallelPlans>(plans)) {
+    return {.plans = strategy, .seconds = [parts](const RunShape& shape, const Rates& rates) {
+              return tensor_seconds(shape, parts->comm_plan(shape), parts->options(), rates);
             }};
   }
   const Overlap overlap = overlap_of(strategy);
@@ -70,15 +74,24 @@ Candidate candidate_of(const StrategyPlans& strategy) {
 
 }  // namespace
 
+RunShape shape_on(const StrategyPlans& plans, std::int64_t gpus, const Workload& workload) {
+  RunShape shape;
+  shape.workload = workload;
+  const WorldSize ranks{static_cast<int>(gpus)};
+  divide(shape, ranks, plans.plans->division(ranks));
+  shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
+  return shape;
+}
+
 std::vector<Candidate> candidates(std::int64_t gpus) {
   std::vector<Candidate> all;
   for (const StrategyPlans& strategy : lesson_plans())
-    if (runs_on(gpus, strategy)) all.push_back(candidate_of(strategy));
+    if (runs_on(gpus, strategy)) all.push_back(candidate_with(strategy));
   return all;
 }
 
 Candidate candidate_of(const std::string& folder, const std::vector<std::string>& settings) {
-  return candidate_of(lesson_plans_of(folder, settings));
+  return candidate_with(lesson_plans_of(folder, settings));
 }
 
 }  // namespace sc::choose

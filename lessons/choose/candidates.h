@@ -19,6 +19,8 @@ struct Candidate {
 
 /// For so many GPUs, in the order of the lessons.
 std::vector<Candidate> candidates(std::int64_t gpus);
+/// The shape of a run of it on so many GPUs.
+RunShape shape_on(const StrategyPlans& plans, std::int64_t gpus, const Workload& workload);
 /// A lesson with these settings.
 Candidate candidate_of(const std::string& folder, const std::vector<std::string>& settings);
 

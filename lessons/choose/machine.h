@@ -34,14 +34,22 @@ struct Machine {
   std::optional<double> link = {}, disk = {};  // bytes a second and way; link: what a GPU sends to others
 };
 
+/// A message of b bytes that a rank sends takes call_seconds + b / bytes.
+struct MessageRate {
+  double call_seconds = 0, bytes = 0;
+};
+
 /// What one of them reaches: a machine's peaks times the shares measured on an H200.
 struct Rates {
   double flops = 0;         // of products, in the run's dtype
   double start_tokens = 0;  // a micro-batch of n tokens takes as long as n + start_tokens at `flops`
   double memory = 0, link = 0, host_link = 0;
   double call_seconds = 0;  // of a collective, or of a message, without its bytes
-  double adam = 0;          // parameters a second, of all of the host's threads
-  double disk = 0;          // bytes, reads and writes together; 0: there is none
+  MessageRate sum = {},
+              gather = {};       // by copy engine, between GPUs that reach each other's memory: lesson 10's
+  double part_start_tokens = 0;  // as start_tokens, of a rank that has a part of each matrix
+  double adam = 0;               // parameters a second, of all of the host's threads
+  double disk = 0;               // bytes, reads and writes together; 0: there is none
 };
 
 }  // namespace sc::choose

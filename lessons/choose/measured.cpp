@@ -1,7 +1,9 @@
 #include "measured.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "candidates.h"
 #include "common/base/check.h"
 #include "common/config/resolve.h"
 #include "common/input/json_parse.h"
@@ -60,6 +62,11 @@ Measured Measured::read(const std::string& path) {
     file.at("memory_bytes_per_second").get_to(measured.memory);
     file.at("link_bytes_per_second").get_to(measured.link);
     file.at("call_seconds").get_to(measured.call_seconds);
+    for (const auto& [name, rate] :
+         {std::pair("sum", &measured.sum), std::pair("gather", &measured.gather)}) {
+      file.at("by_copy").at(name).at("call_seconds").get_to(rate->call_seconds);
+      file.at("by_copy").at(name).at("bytes_per_second").get_to(rate->bytes);
+    }
     file.at("host_link_bytes_per_second").get_to(measured.host_link);
     file.at("adam_parameters_per_second").get_to(measured.adam);
     for (const nlohmann::json& row : file.at("steps")) measured.steps.push_back(step_of(row, measured.gpu));
@@ -71,7 +78,31 @@ Measured Measured::read(const std::string& path) {
   return measured;
 }
 
-Rates rates_of(const Machine& machine, const Measured& measured, DType dtype) {
+namespace {
+
+// Of the machine's link, if it is said; a call takes what it took there.
+MessageRate rate_on(const Machine& machine, const Gpu& there, const MessageRate& measured) {
+  return {measured.call_seconds, machine.link.value_or(machine.gpu.link * measured.bytes / there.link)};
+}
+
+// A step's seconds grow with the start of its products: two predictions say how.
+double fit_parts(const Measured& measured, const Machine& there, Rates rates) {
+  double xx = 0, xy = 0;  // of (predicted - seconds) / seconds
+  for (const MeasuredStep& step : measured.steps) {
+    if (step.lesson != "10_tensor_parallel" || step.gpu != there.gpu.name) continue;
+    const Candidate candidate = candidate_of(step.lesson, step.settings);
+    const RunShape shape = shape_on(candidate.plans, step.gpus, step.workload);
+    const auto with = [&](double tokens) {
+      rates.part_start_tokens = tokens;
+      return candidate.seconds(shape, rates) / step.seconds;
+    };
+    const double at_0 = with(0), slope = with(1) - at_0;
+    xx += slope * slope, xy += slope * (1 - at_0);
+  }
+  return xx > 0 ? xy / xx : rates.start_tokens;
+}
+
+Rates without_parts(const Machine& machine, const Measured& measured, DType dtype) {
   const Gpu& there = gpu_named(measured.gpu);
   const Fit fit = fit_products(measured, measured.memory);
   return {.flops = (dtype == DType::f32 ? machine.gpu.flops_f32 : machine.gpu.flops) * fit.share,
@@ -80,8 +111,20 @@ Rates rates_of(const Machine& machine, const Measured& measured, DType dtype) {
           .link = machine.link.value_or(machine.gpu.link * measured.link / there.link),
           .host_link = machine.gpu.host_link * measured.host_link / there.host_link,
           .call_seconds = measured.call_seconds,
+          .sum = rate_on(machine, there, measured.sum),
+          .gather = rate_on(machine, there, measured.gather),
+          .part_start_tokens = fit.start_tokens,
           .adam = measured.adam,
           .disk = machine.disk.value_or(0)};
+}
+
+}  // namespace
+
+Rates rates_of(const Machine& machine, const Measured& measured, DType dtype) {
+  Rates rates = without_parts(machine, measured, dtype);
+  const Machine there{.gpu = gpu_named(measured.gpu)};
+  rates.part_start_tokens = fit_parts(measured, there, without_parts(there, measured, DType::bf16));
+  return rates;
 }
 
 }  // namespace sc::choose

@@ -122,4 +122,76 @@ double endless_seconds(const RunShape& shape, const VersionOptions& options, con
   return endless.steps().time_by(costs_of(shape, endless.share, rates)).seconds;
 }
 
+namespace {
+
+/// Seconds of a half of a block: the matrix that reads gathered tokens, the one that leaves a summand, attention between them, and
+/// its messages.
+struct HalfTimes {
+  double first = 0, second = 0, attention = 0, sum = 0, gather = 0;
+  [[nodiscard]] double behind_first() const { return attention + second; }
+  [[nodiscard]] double to_norm() const { return first + second + 2 * attention; }  // of backward
+};
+
+double left_of(double message, double hidden_behind) { return std::max(0.0, message - hidden_behind); }
+
+double forward_of(const HalfTimes& h, bool two) {
+  const double products = h.first + h.behind_first();
+  if (!two) return products + h.gather + h.sum;
+  return 2 * (products + left_of(h.sum, h.first) + left_of(h.gather, h.behind_first()));
+}
+
+double backward_of(const HalfTimes& h, bool two, bool again) {
+  const double products = h.to_norm() + h.first + h.second,
+               norms = again ? left_of(h.gather, h.to_norm()) : 0;
+  if (!two) return products + left_of(h.sum, h.second) + left_of(h.gather, h.first) + norms;
+  return 2 * (products + norms) + left_of(h.sum, h.to_norm() + h.second) + left_of(h.sum, 2 * h.second) +
+         left_of(h.gather, h.second + 2 * h.first) + left_of(h.gather, 2 * h.first);
+}
+
+// What recompute computes and sends again: all but the MLP's second product and its sum.
+double again_of(const HalfTimes& attention, const HalfTimes& mlp) {
+  return attention.first + attention.behind_first() + attention.sum + attention.gather + mlp.gather +
+         mlp.first;
+}
+
+}  // namespace
+
+double tensor_seconds(const RunShape& shape, const CommPlan& plan, const TensorParallelOptions& options,
+                      const Rates& rates) {
+  const Workload& w = shape.workload;
+  const auto t = static_cast<double>(shape.tensor), d = static_cast<double>(w.model.width),
+             length = static_cast<double>(w.batch.sequence),
+             tokens = static_cast<double>(w.batch.micro) * length,
+             blocks = static_cast<double>(w.model.layers),
+             e = static_cast<double>(size_of(w.precision.dtype));
+  const auto product = [&](double flops_a_token) {
+    return flops_a_token * (tokens / t + rates.part_start_tokens) / rates.flops;
+  };
+  const auto message = [&](const MessageRate& rate) {
+    return rate.call_seconds + (t - 1) / t * tokens * d * e / rate.bytes;
+  };
+  const bool split = options.tokens == TokenShare::split, two = options.lanes == 2,
+             again = split && !options.kept();
+  const double gather = split ? message(rates.gather) : 0,
+               sum = message(rates.sum) + (split ? 0 : message(rates.gather));  // all_reduce
+  const HalfTimes attention{product(6 * d * d), product(2 * d * d), product(2 * length * d), sum, gather},
+      mlp{product(8 * d * d), product(8 * d * d), 0, sum, gather};
+  double block = 0;  // of one micro-batch, or of a pair
+  for (const HalfTimes& half : {attention, mlp})
+    block += forward_of(half, two) + backward_of(half, two, again);
+  const double lanes = two ? 2 : 1, of_block = 2 * d * e * tokens / t / rates.memory;  // a norm made again
+  if (again) block += lanes * 2 * of_block;
+  if (w.activations == Activations::recompute) block += lanes * again_of(attention, mlp);
+  if (w.activations == Activations::recompute_gelu) block += lanes * 16 * d * tokens / t / rates.memory;
+  const double ends = lanes * 3 * product(2 * static_cast<double>(w.model.vocab_padded()) * d) + 2 * sum +
+                      2 * gather;  // a lane's messages behind the other's logits
+  double others = 0;
+  for (const auto& [op, count] : plan.count)
+    if (op.purpose != OpPurpose::activations && op.purpose != OpPurpose::activation_gradients)
+      others += static_cast<double>(count) *
+                (rates.call_seconds + static_cast<double>(wire_bytes(op).value()) / rates.link);
+  return static_cast<double>(micro_batches_of(shape)) / lanes * (blocks * block + ends) + others +
+         update_seconds(static_cast<double>(tensor_layout(shape).arena_size().value()), rates);
+}
+
 }  // namespace sc::choose

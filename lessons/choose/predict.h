@@ -5,6 +5,7 @@
 #include "common/watch/comm_op.h"
 #include "lessons/07_pipeline/pipeline_plan.h"
 #include "lessons/08_weight_versions/weight_versions_plan.h"
+#include "lessons/10_tensor_parallel/tensor_parallel_plan.h"
 #include "machine.h"
 
 namespace sc::choose {
@@ -41,5 +42,14 @@ double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& 
 double pipeline_seconds(const RunShape& shape, const PipelineOptions& options, const Rates& rates);
 /// A window of one without a flush, in its steady state.
 double endless_seconds(const RunShape& shape, const VersionOptions& options, const Rates& rates);
+
+/// A step of lesson 10. A half of a block is a gather (G), two products, a sum (S) of N d elements; products take their FLOPs / t,
+/// of N + t part_start_tokens tokens.
+///   lanes = 1  forward waits for G and S. Backward hides S behind the second matrix's weights, G behind the first one's.
+///   lanes = 2  one's S hides behind the other's first product, its G behind the second one; backward hides both behind all
+///              products of the other.
+///   Others     the loss' statistics, the sums of what every rank has: each a call, and its bytes over the link
+double tensor_seconds(const RunShape& shape, const CommPlan& plan, const TensorParallelOptions& options,
+                      const Rates& rates);
 
 }  // namespace sc::choose

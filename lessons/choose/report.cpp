@@ -157,11 +157,7 @@ std::vector<Checked> check(const Measured& measured) {
     Machine machine{.gpu = gpu_named(step.gpu), .gpus = step.gpus};
     if (step.disk > 0) machine.disk = step.disk;
     const Candidate candidate = candidate_of(step.lesson, step.settings);
-    RunShape shape;
-    const WorldSize gpus{static_cast<int>(step.gpus)};
-    shape.workload = step.workload;
-    divide(shape, gpus, candidate.plans.plans->division(gpus));
-    shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
+    const RunShape shape = shape_on(candidate.plans, step.gpus, step.workload);
     const Rates rates = rates_of(machine, measured, step.workload.precision.dtype);
     all.push_back({step, candidate.seconds(shape, rates)});
   }
@@ -195,6 +191,9 @@ std::string check_json(const std::vector<Checked>& checked, const Measured& meas
                     {"error", row.error()}});
   const nlohmann::json json = {{"share_of_peak", rates.flops / gpu_named(measured.gpu).flops},
                                {"start_tokens", rates.start_tokens},
+                               {"part_start_tokens", rates.part_start_tokens},
+                               {"sum_microseconds", 1e6 * rates.sum.call_seconds},
+                               {"gather_microseconds", 1e6 * rates.gather.call_seconds},
                                {"call_microseconds", 1e6 * rates.call_seconds},
                                {"adam_billions_per_second", rates.adam / 1e9},
                                {"rows", rows}};

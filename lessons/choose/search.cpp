@@ -90,19 +90,10 @@ void consider(Row& row, const RunShape& shape, const Machine& machine, const Rat
   row.shape = shape, row.needs = needs, row.seconds = seconds;
 }
 
-RunShape shape_on(const Candidate& candidate, const Machine& machine, const Workload& workload) {
-  RunShape shape;
-  shape.workload = workload;
-  const WorldSize gpus{static_cast<int>(machine.gpus)};
-  divide(shape, gpus, candidate.plans.plans->division(gpus));
-  shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
-  return shape;
-}
-
 Row row_of(const Candidate& candidate, const Machine& machine, const Rates& rates, const Workload& workload) {
   Row row{.candidate = candidate, .reason = not_given(candidate, machine)};
   if (!row.reason.empty()) return row;
-  RunShape shape = shape_on(candidate, machine, workload);
+  RunShape shape = shape_on(candidate.plans, machine.gpus, workload);
   const std::int64_t rows = workload.batch.global, ranks = data_ranks(shape);
   if (rows % ranks != 0) {
     row.reason = fmt::format("cannot: batch.global={} rows cannot be shared evenly by {}", rows, ranks);

@@ -82,6 +82,18 @@ def of_pipelines():
                        gpu=gpu_of(found["gpu"]))
 
 
+def of_tensor():
+    """Lesson 10 by copy engine, and what took turns with it."""
+    for run, row in record("gpu_tensor")["rows"].items():
+        for name, program in row["programs"].items():
+            if "Stagecraft" not in program.get("label", "") or "nccl" in program["command"]:
+                continue
+            lesson = program["command"].split("build/cuda/bin/")[1].split()[0]
+            seconds = statistics.median(turn["programs"][name]["median_seconds"] for turn in row["rounds"] if name in turn["programs"])
+            yield step("gpu_tensor", run + (" on one" if name == "one_device" else ""), lesson, program["command"],
+                       1 if name == "one_device" else row["world"], seconds, gpu=gpu_of(row["gpu"]))
+
+
 def of_quoted():
     found = record("quoted")
     for run in found["runs"]:
@@ -127,15 +139,19 @@ def measured():
     parameters = record("gpu_offload")["runs"]["355m"]["exact"]["bytes"]["parameters"] / 2
     spent = {name: 1e-3 * sum(end - begin for begin, end in timeline[name]) for name in ("to_host", "adam")}
     reduce = next(op for op in record("collectives_nvlink_2")["operations"] if op["kind"] == "reduce_scatter")
+    copies = {op["kind"]: op["fit"] for op in record("collectives_copies_2")["operations"]}
+    by_copy = {name: {"call_seconds": copies[kind]["latency_s"], "bytes_per_second": copies[kind]["bytes_per_s"]}
+               for name, kind in (("sum", "reduce_scatter"), ("gather", "all_gather"))}
     return {
         "about": "Made of docs/results/ by tests/benchmarks/choosing.py.",
         "gpu": USUAL,
         "memory_bytes_per_second": record("gpu_profile_one")["runs"][0]["profile"]["memory_rate"],
         "link_bytes_per_second": reduce["fit"]["bytes_per_s"],
         "call_seconds": reduce["fit"]["latency_s"],
+        "by_copy": by_copy,
         "host_link_bytes_per_second": 2 * parameters / spent["to_host"],
         "adam_parameters_per_second": parameters / spent["adam"],
-        "steps": [*of_peers(), *of_pipelines(), *of_dtypes(), *of_offload(), *of_infinity(), *of_quoted()],
+        "steps": [*of_peers(), *of_pipelines(), *of_dtypes(), *of_offload(), *of_infinity(), *of_tensor(), *of_quoted()],
     }
 
 
