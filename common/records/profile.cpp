@@ -2,6 +2,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+
 #include "common/base/text.h"
 
 namespace sc {
@@ -41,7 +43,9 @@ std::string format_operations(const Profile& p, double steps) {
 
 std::string format_communication(const Profile& p, double steps) {
   Rows lines = {{"communication beside them", "ms", "calls", "sent", "rate", "of its bound"}};
+  double all = 0;
   for (const ProfileCommRow& r : p.communication) {
+    all += r.milliseconds / steps;
     const auto sent = static_cast<double>(r.sent.value());
     lines.push_back({std::string(name_of(r.kind)), fmt::format("{:.2f}", r.milliseconds / steps),
                      fmt::format("{:.0f}", static_cast<double>(r.calls) / steps),
@@ -49,6 +53,9 @@ std::string format_communication(const Profile& p, double steps) {
                      r.milliseconds > 0 ? fmt::format("{:.0f} GB/s", sent / r.milliseconds / 1e6) : "-",
                      share_of_bound(r.alone, r.milliseconds)});
   }
+  if (all > 0)  // what nobody waited for
+    lines.push_back({"hidden behind compute",
+                     fmt::format("{:.0f} %", 100 * std::max(0.0, 1 - p.waited_milliseconds / all))});
   return table(lines);
 }
 

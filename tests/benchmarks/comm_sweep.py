@@ -75,7 +75,7 @@ def measure(args):
                *args.windows, "--dtype", args.dtype, "--rounds", str(args.rounds), "--min-bytes", str(args.min_bytes), "--max-bytes", str(args.max_bytes)]
     said = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, check=True, stdout=subprocess.PIPE, text=True).stdout
     result = json.loads(said)
-    result["link"] = link(result)
+    result["link"] = link(result) + (", by copy engine" if args.windows else "")
     if args.device == "cuda":
         result["machine"] = gpu_watch.machine()
     result["load_before"] = args.load

@@ -40,6 +40,7 @@ TEST(Profile, ShowsAMeanStepBesideItsBounds) {
             "  a step (mean of 2)           10.00\n"
             "  communication beside them  ms    calls  sent       rate      of its bound\n"
             "  all_reduce                 3.00      5  600.00 MB  200 GB/s          75 %\n"
+            "  hidden behind compute      83 %\n"
             "  bounds, measured after the run: each product's shape alone (the best at 750 TF/s, which "
             "attention is "
             "held against), memory 4.00 TB/s, each sum over ranks with nothing beside it\n"
