@@ -202,7 +202,8 @@ void add_tensor_rank(Case& c, const ParamLayout& layout, bool split, bool kept) 
   const std::int64_t e = bytes_in(w.precision.dtype), t = c.shape.tensor,
                      N = w.batch.micro * w.batch.sequence, n = split ? N / t : N, d = w.model.width,
                      h = layout.heads().size(), a = h * d / w.model.heads, m = layout.hidden().size();
-  std::int64_t part = e * ((kept ? 2 * N : 2 * n) * d + n * d + N * (4 * a + 2 * m)) + 4 * (4 * n + h * N);
+  std::int64_t part =
+      e * ((kept || n == N ? 2 * N * d : 0) + n * d + N * (4 * a + 2 * m)) + 4 * (4 * n + h * N);
   if (w.activations == Activations::recompute_gelu) part -= e * N * m;
   c.more = {{"t", t},
             {"n", n},
