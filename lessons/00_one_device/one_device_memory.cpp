@@ -51,16 +51,25 @@ TensorOrder::Part::Part(const RunContext& context, const ReduceOrder& order, int
     : layout(layout_of_part(context.shape, order, rank)),
       gpt(shape_of(context.shape), layout, PartSizes(context.shape, layout, order.tokens)),
       buffers(shape_of(shape_of_parts(context.shape)), gpt.sizes(), /*kept=*/false, context.ledger),
-      sums(context.ledger.zeros(Purpose::workspace, "part_sums", {4}, DType::f64)) {
+      gradients(order.virtual_ranks > 1 ? 2 : 1) {
+  for (std::int64_t r = 0; r < order.virtual_ranks; ++r)
+    sums.push_back(context.ledger.zeros(Purpose::workspace, "part_sums", {4}, DType::f64));
   if (order.lanes > 1)
     waiting = context.ledger.zeros(Purpose::workspace, "part_waiting", gradient().own.sizes(),
                                    context.shape.workload.precision.dtype);
   const PrecisionConfig& precision = context.shape.workload.precision;
   const std::int64_t all = layout.arena_size().value();
   params_arena = context.ledger.zeros(Purpose::parameters, "params_part", {all}, precision.dtype);
-  grads_arena = context.ledger.zeros(Purpose::gradients, "grads_part", {all}, precision.grad_dtype);
   params = unit_views_of_both(layout, params_arena);
-  grads = unit_views_of_both(layout, grads_arena);
+  const std::int64_t head = head_elements_of_part(context.shape, order, layout);
+  for (Gradient& gradient : gradients) {
+    gradient.arena = context.ledger.zeros(Purpose::gradients, "grads_part", {all}, precision.grad_dtype);
+    if (head > 0)
+      gradient.head_arena =
+          context.ledger.zeros(Purpose::gradients, "grads_part", {head}, precision.grad_dtype);
+    gradient.unit = unit_views_of_both(layout, gradient.arena);
+  }
+  grads = &gradients[0].unit;
 }
 
 PartSaved& TensorOrder::Part::saved(int unit) {
@@ -70,7 +79,7 @@ PartSaved& TensorOrder::Part::saved(int unit) {
 }
 
 TensorOrder::TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order)
-    : whole_(whole) {
+    : whole_(whole), order_(order) {
   for (int rank = 0; rank < order.tensor_ranks; ++rank) parts_.emplace_back(context, order, rank);
   const PartSizes& s = parts_[0].gpt.sizes();
   split_ = s.split();

@@ -51,6 +51,10 @@ ParamLayout layout_of_part(const RunShape& shape, const ReduceOrder& order, int 
                      TensorCut{rank, static_cast<int>(order.tensor_ranks)});
 }
 
+std::int64_t head_elements_of_part(const RunShape& shape, const ReduceOrder& order, const ParamLayout& part) {
+  return head_elements(shape, order) > 0 ? part.vocab_rows().size() * shape.workload.model.width : 0;
+}
+
 RunShape shape_of_parts(const RunShape& shape) {
   RunShape parts = shape;
   parts.workload.activations = Activations::keep;
@@ -84,13 +88,14 @@ void check_groups(const ReduceOrder& order) {
 }
 
 void check_parts(const ReduceOrder& order) {
-  ReduceOrder alone = order;
-  alone.tensor_ranks = 1, alone.lanes = 1, alone.tokens = TokenShare::split;
   if (order.tensor_ranks == 1 && order.lanes > 1)
     refuse_setting("lanes", "one device has no messages to hide", "lanes=1, or tensor_ranks=2");
-  if (order.tensor_ranks == 1 || alone == ReduceOrder{}) return;
-  refuse_setting("tensor_ranks", "it goes with one virtual rank, reduce_every=step and tied_sum=joint",
-                 "leave those out, or tensor_ranks=1");
+  if (order.tensor_ranks == 1) return;
+  if (order.reduce_every != ReduceEvery::step)
+    refuse_setting("tensor_ranks", "it goes with reduce_every=step", "leave that out, or tensor_ranks=1");
+  if (order.lanes > 1 && (order.virtual_ranks > 1 || order.tied_sum == TiedSum::split))
+    refuse_setting("lanes", "two of them go with one virtual rank and tied_sum=joint",
+                   "leave those out, or lanes=1");
 }
 
 // What the parts hold, all of them.
@@ -101,11 +106,14 @@ void plan_parts(const RunShape& shape, const ReduceOrder& order, MemoryPlan& pla
     const ParamLayout layout = layout_of_part(shape, order, rank);
     const RunShape kept = shape_of_parts(shape);
     parts.add(Purpose::parameters, "params_part", "", bytes_of(layout.arena_size(), precision.dtype));
-    parts.add(Purpose::gradients, "grads_part", "", bytes_of(layout.arena_size(), precision.grad_dtype));
+    const Elements gradient = layout.arena_size() + Elements(head_elements_of_part(shape, order, layout));
+    parts.add(Purpose::gradients, "grads_part", "",
+              (order.virtual_ranks > 1 ? 2 : 1) * bytes_of(gradient, precision.grad_dtype));
     plan_part_buffers(kept, PartSizes(kept, layout, order.tokens), /*kept=*/false, /*lanes=*/1, parts);
   }
   for (const auto& [buffer, bytes] : parts.by_name()) plan.add(buffer.purpose, buffer.name, "parts", bytes);
-  plan.add(Purpose::workspace, "part_sums", "8 x 4 t", Bytes(4 * size_of(DType::f64) * order.tensor_ranks));
+  plan.add(Purpose::workspace, "part_sums", "8 x 4 t virtual_ranks",
+           Bytes(4 * size_of(DType::f64) * order.tensor_ranks * order.virtual_ranks));
   const ParamLayout first = layout_of_part(shape, order, 0);
   const PartSizes sizes(shape, first, order.tokens);
   plan.add(Purpose::workspace, "total_of_parts", "4 B T d",

@@ -33,6 +33,8 @@ int gradients_held(const ReduceOrder& order);
 /// Each tensor rank's layout, and the sizes of what it computes; everything is kept for backward.
 ParamLayout layout_of_part(const RunShape& shape, const ReduceOrder& order, int rank);
 RunShape shape_of_parts(const RunShape& shape);
+/// Of a part's gradients: the head's own part of its rows of wte; 0: none.
+std::int64_t head_elements_of_part(const RunShape& shape, const ReduceOrder& order, const ParamLayout& part);
 
 class ReferenceOrderPlans final : public PlansWith<ReferenceOrderPlans, ReduceOrder> {
  public:

@@ -19,10 +19,7 @@ StepResult ReferenceOrder::train_step(std::span<const Batch> micro_batches) {
 
 StepResult ReferenceOrder::step_in_parts(std::span<const Batch> micro_batches) {
   parts_->cut(params_full_);
-  const auto lanes = static_cast<std::size_t>(order_.lanes);
-  for (std::size_t j = 0; j < micro_batches.size(); j += lanes)
-    parts_->forward_backward(micro_batches.subspan(j, std::min(lanes, micro_batches.size() - j)),
-                             j == 0 ? Write::overwrite : Write::accumulate);
+  parts_->forward_backward(micro_batches);
   parts_->put_together(grads_full_, sums_);
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
   for (int unit = 0; unit < layout_.num_units(); ++unit) step_unit(unit);

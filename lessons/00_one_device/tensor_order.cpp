@@ -112,7 +112,7 @@ void TensorOrder::head(const Batch& batch, const at::Tensor& scale, Write write)
   for (Part& part : parts_) {
     part.newest = 0;
     part.gpt.head_norm_backward(part.params.back(), part.buffers.x.back(), part.buffers.sum,
-                                part.grads.back(), write, part.buffers, part.gradient().own);
+                                part.grads->back(), write, part.buffers, part.gradient().own);
   }
 }
 
@@ -134,28 +134,55 @@ void TensorOrder::head_chunk(const Batch& batch, const at::Tensor& scale, Write 
   }
   for (Part& part : parts_) {
     at::Tensor logits = part.buffers.logits.narrow(0, 0, rows.size());
-    HeadResult result{part.sums.select(0, kLossSum), part.sums.select(0, kTokens)};
+    at::Tensor& sums = part.sums[rank_];
+    HeadResult result{sums.select(0, kLossSum), sums.select(0, kTokens)};
     part.gpt.loss(logits, batch.targets.view({-1}).narrow(0, rows.begin, rows.size()),
                   statistics.view({ranks, rows.size(), 2}), scale, result);
     if (!scale.defined()) continue;
-    at::Tensor grad = head_of(part, part.grads),
+    const at::Tensor& alone = part.gradients[rank_ == 0 ? 0 : 1].head_arena;
+    at::Tensor grad = alone.defined() ? part.gpt.head_matrix({alone, {}}) : head_of(part, *part.grads),
                partial = part.buffers.partial.narrow(0, rows.begin, rows.size());
     part.gpt.head_products(head_of(part, part.params), logits, norms(part), grad, write, partial);
   }
 }
 
 void TensorOrder::forward_loss(const Batch& batch, at::Tensor& sums) {
-  for (Part& part : parts_) part.sums.zero_();
+  rank_ = 0;
+  for (Part& part : parts_) part.sums[0].zero_();
   forward(batch);
   head(batch, /*scale=*/{}, Write::overwrite);
-  for (Part& part : parts_) sums.add_(part.sums);
+  for (Part& part : parts_) sums.add_(part.sums[0]);
 }
 
 // --- backward ----------------------------------------------------------------------------------------------------------
 
-void TensorOrder::forward_backward(std::span<const Batch> batches, Write write) {
-  if (write == Write::overwrite)
-    for (Part& part : parts_) part.sums.zero_();
+// Each virtual rank accumulates over its own micro-batches; then they are added in order. What every part has is summed over the
+// parts of each virtual rank before.
+void TensorOrder::forward_backward(std::span<const Batch> micro_batches) {
+  const auto ranks = static_cast<std::size_t>(order_.virtual_ranks),
+             lanes = static_cast<std::size_t>(order_.lanes);
+  const std::size_t each = micro_batches.size() / ranks;
+  for (rank_ = 0; rank_ < ranks; ++rank_) {
+    const std::size_t of = rank_ == 0 ? 0 : 1;
+    for (Part& part : parts_) {
+      part.sums[rank_].zero_();
+      part.grads = &part.gradients[of].unit;
+    }
+    const std::span<const Batch> mine = micro_batches.subspan(rank_ * each, each);
+    for (std::size_t j = 0; j < each; j += lanes)
+      compute(mine.subspan(j, std::min(lanes, each - j)), j == 0 ? Write::overwrite : Write::accumulate);
+    add_replicated(of);
+    if (of == 0) continue;
+    for (Part& part : parts_) {
+      part.gradients[0].arena.add_(part.gradients[1].arena);
+      if (part.gradients[0].head_arena.defined())
+        part.gradients[0].head_arena.add_(part.gradients[1].head_arena);
+    }
+  }
+}
+
+// Of two lanes both heads come before both embeddings. write: of the first micro-batch.
+void TensorOrder::compute(std::span<const Batch> batches, Write write) {
   const bool two = batches.size() > 1;
   backward(batches.front(), write);
   if (two) {
@@ -173,7 +200,7 @@ void TensorOrder::backward(const Batch& batch, Write write) {
   for (int unit = whole_.num_blocks(); unit >= 1; --unit) {
     backward_half(unit, Half::mlp, write);
     backward_half(unit, Half::attention, write);
-    for (Part& part : parts_) part.gpt.vectors(unit, part.buffers.grads, part.grads[unit], write);
+    for (Part& part : parts_) part.gpt.vectors(unit, part.buffers.grads, (*part.grads)[unit], write);
   }
 }
 
@@ -185,9 +212,10 @@ void TensorOrder::embed_backward(const Batch& batch, Write write, bool waited) {
     for (Part& part : parts_) gradient(part).own.copy_(part.waiting);
   gather(gradient);
   for (Part& part : parts_) {
-    const Write wte = whole_.config().tied ? Write::accumulate : write;
-    part.gpt.embed_backward(batch.tokens, all(part, gradient), part.grads[0], wte);
-    part.gpt.positions_backward(gradient(part).own, part.grads[0], write);
+    const bool joint = whole_.config().tied && order_.tied_sum == TiedSum::joint;
+    const Write wte = joint ? Write::accumulate : write;
+    part.gpt.embed_backward(batch.tokens, all(part, gradient), (*part.grads)[0], wte);
+    part.gpt.positions_backward(gradient(part).own, (*part.grads)[0], write);
   }
 }
 
@@ -202,8 +230,8 @@ void TensorOrder::backward_half(int unit, Half half, Write write) {
     PartSaved& s = part.saved(unit);
     part.gpt.backward_to_norm(unit, half, part.params[unit], s, all(part, gradient), part.buffers.grads,
                               part.buffers.partial);
-    part.gpt.second_weights(unit, half, s, s.gelu, all(part, gradient), part.grads[unit], write);
-    part.gpt.first_weights(unit, half, all(part, norms), part.buffers.grads, part.grads[unit], write);
+    part.gpt.second_weights(unit, half, s, s.gelu, all(part, gradient), (*part.grads)[unit], write);
+    part.gpt.first_weights(unit, half, all(part, norms), part.buffers.grads, (*part.grads)[unit], write);
   }
   add_partials();
   for (Part& part : parts_) {
@@ -217,24 +245,28 @@ void TensorOrder::backward_half(int unit, Half half, Write write) {
 // --- a step's end ------------------------------------------------------------------------------------------------------
 
 // What every part has, and of which each has seen its own tokens: summed in rank order, too.
-void TensorOrder::add_replicated() {
+void TensorOrder::add_replicated(std::size_t gradient) {
   if (!split_) return;
-  const auto replicated = [](Part& part) { return whole_segments(part.layout, part.grads_arena); };
+  const auto replicated = [&](Part& part) {
+    return whole_segments(part.layout, part.gradients[gradient].arena);
+  };
   add_in_rank_order(total_of_whole_, replicated);
   replicated(parts_.front()).copy_(total_of_whole_);
 }
 
 void TensorOrder::put_together(std::span<const UnitTensors> grads, at::Tensor& sums) {
-  add_replicated();
   sums.zero_();
   for (Part& part : parts_) {
+    part.grads = &part.gradients[0].unit;
+    if (part.gradients[0].head_arena.defined())
+      part.gpt.head_matrix((*part.grads)[0]).view({-1}).add_(part.gradients[0].head_arena);
     std::vector<at::Tensor> mine;
     for (int unit = 0; unit < whole_.num_units(); ++unit) {
       for (const Segment segment : {Segment::sharded, Segment::whole}) {
         const bool repeated =
             segment == Segment::whole && &part != &parts_.front();  // every part has it: once
         if (repeated || part.layout.unit(unit).size(segment) == 0) continue;
-        const at::Tensor& gradient = part.grads[unit].segment(segment);
+        const at::Tensor& gradient = (*part.grads)[unit].segment(segment);
         mine.push_back(gradient);
         for_each_piece(part, unit, segment, [&](Range here, Range whole) {
           grads[unit]
@@ -243,10 +275,11 @@ void TensorOrder::put_together(std::span<const UnitTensors> grads, at::Tensor& s
         });
       }
     }
-    add_sums_of_squares(mine, part.sums);
-    finish_sums(part.sums);
-    sums.add_(part.sums);
+    add_sums_of_squares(mine, part.sums[0]);
+    finish_sums(part.sums[0]);
   }
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(order_.virtual_ranks); ++rank)
+    for (Part& part : parts_) sums.add_(part.sums[rank]);
 }
 
 }  // namespace sc

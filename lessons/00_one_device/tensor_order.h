@@ -12,22 +12,26 @@
 namespace sc {
 
 /// Forward and backward of one device's model as `tensor_ranks` ranks would compute them, one rank after the other: with their
-/// parts of the parameters, cut anew for every step, and gradients of their own, which are put together at its end.
+/// parts of the parameters, cut anew for every step, and gradients of their own, which are put together at its end. Virtual ranks
+/// have such a group each, one after the other.
 class TensorOrder {
  public:
   TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order);
 
   /// The next calls compute with the parts of these parameters, by unit, as they are now.
   void cut(std::span<const UnitTensors> params);
-  /// Micro-batches' gradients, losses and tokens, in the parts; of two lanes both heads come before both embeddings. write: of
-  /// the first micro-batch.
-  void forward_backward(std::span<const Batch> batches, Write write);
+  /// A step's gradients, losses and tokens, in the parts: each virtual rank has its run of the micro-batches.
+  void forward_backward(std::span<const Batch> micro_batches);
   /// Loss and tokens alone, onto `sums`.
   void forward_loss(const Batch& batch, at::Tensor& sums);
   /// Each tensor's gradient to where `grads` has it; loss, tokens, squares and flag of all parts, added in rank order.
   void put_together(std::span<const UnitTensors> grads, at::Tensor& sums);
 
  private:
+  struct Gradient {
+    at::Tensor arena, head_arena;   // head_arena [v d], undefined where the head's part of wte is joint
+    std::vector<UnitTensors> unit;  // what is cut, and what every part has
+  };
   struct Part {
     Part(const RunContext& context, const ReduceOrder& order, int rank);
     [[nodiscard]] GatheredRows& gradient() { return buffers.gradients[newest]; }
@@ -36,11 +40,13 @@ class TensorOrder {
     ParamLayout layout;
     GptParts gpt;
     PartBuffers buffers;
-    at::Tensor sums;     // [4] fp64
-    at::Tensor waiting;  // [n, d] of two lanes: the first one's gradient of its embedded tokens
-    at::Tensor params_arena, grads_arena;
-    std::vector<UnitTensors> params, grads;  // by unit: what is cut, and what every part has
-    std::size_t newest = 0;                  // of buffers.gradients
+    std::vector<at::Tensor> sums;  // [4] fp64, of each virtual rank
+    at::Tensor waiting;            // [n, d] of two lanes: the first one's gradient of its embedded tokens
+    at::Tensor params_arena;
+    std::vector<UnitTensors> params;  // by unit
+    std::vector<Gradient> gradients;  // [0] of the step; [1] of a later virtual rank
+    std::vector<UnitTensors>* grads;  // of those, what backward writes to
+    std::size_t newest = 0;           // of buffers.gradients
   };
   template <class F>
   void for_each_piece(const Part& part, int unit, Segment segment, const F& f) const;
@@ -51,6 +57,8 @@ class TensorOrder {
   template <class Summand>
   void add_in_rank_order(at::Tensor& total, const Summand& summand);
   void add_partials();
+  void compute(std::span<const Batch> batches, Write write);
+  void add_replicated(std::size_t gradient);
   void forward(const Batch& batch);
   void forward_half(int unit, Half half);
   void head(const Batch& batch, const at::Tensor& scale, Write write);
@@ -58,9 +66,10 @@ class TensorOrder {
   void backward(const Batch& batch, Write write);
   void embed_backward(const Batch& batch, Write write, bool waited);
   void backward_half(int unit, Half half, Write write);
-  void add_replicated();
 
   ParamLayout whole_;
+  ReduceOrder order_;
+  std::size_t rank_ = 0;  // virtual: the one that computes
   bool split_ = false;
   at::Tensor total_;  // [N, d] fp32: the sum of all parts' summands
   at::Tensor
