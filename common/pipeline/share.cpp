@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/pipeline/translated.h"
+#include "common/strategy/state_plan.h"
 #include "pipedream/cost_files.h"
 
 namespace sc {
@@ -39,7 +40,7 @@ Share::Share(const RunShape& shape, const StageOptions& options, pipedream::Sche
       replica(static_cast<int>(data_rank(shape))),
       replicas(static_cast<int>(data_ranks(shape))),
       parts(cut_blocks(shape.workload, schedule.positions(), options.split, options.profile_in)),
-      layout(shape.workload.model, WorldSize{replicas}),
+      layout(shape.workload.model, WorldSize{replicas}, cut_of(shape)),
       first(stage == 0),
       last(stage + 1 == schedule.stages),
       begins(static_cast<std::size_t>(layout.num_units()), -1),
@@ -52,7 +53,7 @@ Share::Share(const RunShape& shape, const StageOptions& options, pipedream::Sche
   std::int64_t size = 0;
   const auto hold = [&](int unit) {
     begins[static_cast<std::size_t>(unit)] = size;
-    size += layout.unit(unit).sharded_size;
+    size += layout.unit(unit).sharded_size + layout.unit(unit).whole_size;
   };
   if (first) hold(0);
   for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
@@ -61,7 +62,8 @@ Share::Share(const RunShape& shape, const StageOptions& options, pipedream::Sche
     most_blocks = std::max(most_blocks, p.blocks);
   }
   if (last) hold(layout.last_unit());
-  if (model.tied) tied = model.vocab_padded() * model.width;
+  message = shape.workload.batch.micro * shape.workload.batch.sequence * model.width;
+  if (model.tied) tied = layout.vocab_rows().size() * model.width;
   // Where states are cut, the copy is as long as unit 0, so that a replica's slices of both are the same.
   if (last && !first) tied_copy = shards > 1 && model.tied ? layout.unit(0).sharded_size : tied;
   elements = Elements(size + tied_copy);

@@ -37,8 +37,11 @@ struct Share {
   /// The first or the last of all stages; whether those are two, with the tied matrix on both.
   [[nodiscard]] bool is_an_end() const { return first || last; }
   [[nodiscard]] bool has_two_ends() const { return tied > 0 && !(first && last); }
-  /// Where a unit's vectors begin in this rank's arenas; -1: it has none.
-  [[nodiscard]] std::int64_t begin(int unit) const { return begins[static_cast<std::size_t>(unit)]; }
+  /// Where a unit's vectors begin in this rank's arenas, its sharded segment and then its whole one; -1: it has none.
+  [[nodiscard]] std::int64_t begin(int unit, Segment segment = Segment::sharded) const {
+    const std::int64_t at = begins[static_cast<std::size_t>(unit)];
+    return at < 0 || segment == Segment::sharded ? at : at + layout.unit(unit).sharded_size;
+  }
   /// What a rank says that it does, as pipedream names it.
   [[nodiscard]] std::string in_words(std::size_t index, const pipedream::Action& action) const;
   /// What a message carries: the output of a position's last block, or its gradient.
@@ -46,9 +49,10 @@ struct Share {
 
   pipedream::Schedule schedule;  // of one step
   int stage = 0, replica = 0, replicas = 1;
-  std::vector<Part> parts;           // by position
-  ParamLayout layout;                // of the whole model, padded for the replicas' slices
+  std::vector<Part> parts;  // by position
+  ParamLayout layout;       // of the model, or of a tensor rank's part of it, padded for the replicas' slices
   bool first = false, last = false;  // of all stages
+  std::int64_t message = 0;          // elements of an activation that goes to the next stage
   std::int64_t tied = 0;             // elements of wte, where it is the head's matrix too; 0: it is not
   std::int64_t tied_copy = 0;        // what the last stage holds of unit 0 for its head; 0: nothing
   std::vector<std::int64_t> begins;

@@ -1,58 +1,54 @@
-// A stage's part of the model: its vectors and buffers, forward and backward, no messages.
+// A stage's part of the model: its vectors, and the layers that compute with them. No messages.
 #pragma once
 
+#include <memory>
 #include <utility>
 #include <vector>
 
-#include "common/model/activation_buffers.h"
-#include "common/pipeline/share.h"
+#include "common/pipeline/layers.h"
 #include "common/strategy/owned_slice.h"
 
 namespace sc {
 
-/// What of a block's backward is computed: the gradient of what it read, those of its weights. B is both at
-/// once, I and W are one each.
-struct Halves {
-  bool inputs = true, weights = true;
-};
-inline Halves halves_of(pipedream::Kind kind) {
-  return {.inputs = kind != pipedream::Kind::backward_weights,
-          .weights = kind != pipedream::Kind::backward_input};
-}
-
 class Stage {
  public:
-  /// Bytes: plan_stage.
-  Stage(const RunContext& context, const Share& share);
+  /// Bytes: plan_stage. layers: null makes GptLayers.
+  Stage(const RunContext& context, const Share& share, std::unique_ptr<Layers> layers = nullptr);
   /// Forward and backward of nothing, before the first message. Gradients and activations hold numbers
   /// afterwards that the first micro-batch overwrites.
   void warm_up(const BatchConfig& batch);
 
   /// Forward and backward read this version of the parameters from here on: the buffer of a slot's `weights`.
   void load_params(int buffer) { loaded_buffer_ = static_cast<std::size_t>(buffer); }
-  /// The blocks of a position, on what `slot` names; the first one embeds the tokens.
-  void forward(int position, const at::Tensor& tokens, const Slot& slot);
-  /// The head is the beginning of backward: loss and tokens onto `sums`, the gradient of the last block's
-  /// output. scale: [] fp32, of the loss.
+  // As Layers', with this stage's vectors.
+  void forward(int position, const at::Tensor& tokens, const Slot& slot) {
+    layers_->forward(vectors(), position, tokens, slot);
+  }
   void head(const at::Tensor& targets, const at::Tensor& scale, const Slot& slot, Write write,
-            at::Tensor& sums);
-  /// Of a block, from a position's last one down. With inputs alone slot.pending keeps what the weights need.
-  void backward(int unit, const Slot& slot, Write write, Halves halves);
-  /// After block 1's.
-  void embed_backward(const at::Tensor& tokens, const Slot& slot, Write write);
-  /// Loss and tokens of the last position's output.
-  void head_loss(const at::Tensor& targets, const Slot& slot, at::Tensor& sums);
+            at::Tensor& sums) {
+    layers_->head(vectors(), targets, scale, slot, write, sums);
+  }
+  void backward(int unit, const Slot& slot, Write write, Halves halves) {
+    layers_->backward(vectors(), unit, slot, write, halves);
+  }
+  void embed_backward(const at::Tensor& tokens, const Slot& slot, Write write) {
+    layers_->embed_backward(vectors(), tokens, slot, write);
+  }
+  void head_loss(const at::Tensor& targets, const Slot& slot, at::Tensor& sums) {
+    layers_->head_loss(vectors(), targets, slot, sums);
+  }
+  [[nodiscard]] at::Tensor& input(const Slot& slot) { return layers_->input(slot); }
+  [[nodiscard]] at::Tensor& output(const Slot& slot) { return layers_->output(slot); }
+  [[nodiscard]] at::Tensor& grad(int of_pool) { return layers_->gradient(of_pool); }
+  [[nodiscard]] at::Tensor sums() const { return layers_->sums(); }
 
-  [[nodiscard]] at::Tensor& input(const Slot& slot);
-  [[nodiscard]] at::Tensor& output(const Slot& slot) { return set(slot).x.back(); }
-  [[nodiscard]] at::Tensor& grad(int of_pool) { return slab(share_.grad_slab(of_pool)); }
-  [[nodiscard]] at::Tensor sums() const { return buffers_.sums; }
   [[nodiscard]] StateSlice last_local() const;
   /// What all replicas of this stage have of a unit.
   struct Held {
     int unit = 0;
+    Segment segment = Segment::sharded;
     bool copy = false;                               // of unit 0, for the head
-    at::Tensor params = {}, grads = {};              // the whole of it
+    at::Tensor params = {}, grads = {};              // the whole segment
     at::Tensor params_slice = {}, grads_slice = {};  // this replica's; where states are whole, all of it
     OwnedSlice own = {.unit = 0, .range = {}};       // what this replica steps of that
   };
@@ -68,20 +64,12 @@ class Stage {
   [[nodiscard]] at::Tensor tied_grad() const;
 
  private:
-  [[nodiscard]] ActivationSet& set(const Slot& slot) {
-    return buffers_.sets[static_cast<std::size_t>(slot.set)];
-  }
-  [[nodiscard]] BlockSaved& saved(int unit, const Slot& slot);
-  [[nodiscard]] at::Tensor& grad_of_output(int unit, const Slot& slot);
-  [[nodiscard]] at::Tensor& grad_of_input(int unit, const Slot& slot);
-  [[nodiscard]] at::Tensor& slab(int index) { return buffers_.grad_x[static_cast<std::size_t>(index)]; }
   [[nodiscard]] std::vector<UnitTensors> units_of(const at::Tensor& arena) const;
-  [[nodiscard]] const std::vector<UnitTensors>& params() const { return params_[loaded_buffer_]; }
+  [[nodiscard]] StageVectors vectors() const { return {params_[loaded_buffer_], grads_}; }
   void hold_params(Held& held, int version) const;
 
   const Share& share_;
-  Gpt gpt_;
-  ActivationBuffers buffers_;
+  std::unique_ptr<Layers> layers_;
   std::vector<at::Tensor> versions_;              // of the parameters: a buffer each
   std::vector<std::vector<UnitTensors>> params_;  // the same, by unit; undefined where this stage has none
   std::vector<UnitTensors> grads_;                // by unit
@@ -89,7 +77,6 @@ class Stage {
   std::size_t loaded_buffer_ = 0;                 // the one that is read
   bool has_master_ = false;
   std::vector<Held> held_;
-  at::Tensor last_grad_;
 };
 
 }  // namespace sc

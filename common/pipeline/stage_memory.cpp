@@ -7,11 +7,10 @@
 
 namespace sc {
 
-Stage::Stage(const RunContext& context, const Share& share)
+Stage::Stage(const RunContext& context, const Share& share, std::unique_ptr<Layers> layers)
     : share_(share),
-      gpt_(shape_of(context.shape), share.layout),
-      buffers_(gpt_, context.ledger, share.buffers),
-      last_grad_(buffers_.grad_x[0]) {
+      layers_(layers ? std::move(layers)
+                     : std::make_unique<GptLayers>(shape_of(context.shape), share, context.ledger)) {
   const PrecisionConfig& precision = context.shape.workload.precision;
   const auto arena = [&](Purpose purpose, const char* name, DType dtype) {
     return context.ledger.zeros(purpose, name, {share.elements.value()}, dtype);
@@ -26,13 +25,13 @@ Stage::Stage(const RunContext& context, const Share& share)
   has_master_ = state.master.defined();
   // [anchor: a-replicas-slice]
   // Of each unit all of the states, or 1/R of them: lesson 02's slice, over the replicas of one stage.
-  const auto hold = [&](int unit, std::int64_t begin, bool copy) {
-    const at::Tensor grads = grads_[static_cast<std::size_t>(unit)].sharded;
+  const auto hold = [&](int unit, Segment segment, std::int64_t begin, bool copy) {
+    const at::Tensor grads = grads_[static_cast<std::size_t>(unit)].segment(segment);
     const std::int64_t part = grads.numel() / share.shards,
                        first = share.shards > 1 ? share.replica * part : 0;
-    Held held{.unit = unit, .copy = copy, .grads = grads};
+    Held held{.unit = unit, .segment = segment, .copy = copy, .grads = grads};
     held.grads_slice = grads.narrow(0, first, part);
-    OwnedSlice& own = held.own = {.unit = unit, .range = {first, first + part}};
+    OwnedSlice& own = held.own = {.unit = unit, .segment = segment, .range = {first, first + part}};
     if (copy) own.range.end = std::max(first, std::min(own.range.end, share.tied));  // of wte alone
     const auto of = [&](const at::Tensor& of_arena, std::int64_t at) {
       return of_arena.narrow(0, at, own.range.size());
@@ -50,9 +49,12 @@ Stage::Stage(const RunContext& context, const Share& share)
     }
     held_.push_back(std::move(held));
   };
-  for (int unit = 0; unit < share.layout.num_units(); ++unit)
-    if (share.begin(unit) >= 0) hold(unit, share.begin(unit), false);
-  if (share.tied_copy > 0) hold(0, share.elements.value() - share.tied_copy, true);
+  for (int unit = 0; unit < share.layout.num_units(); ++unit) {
+    if (share.begin(unit) < 0) continue;
+    for (const Segment segment : {Segment::sharded, Segment::whole})
+      if (share.layout.unit(unit).size(segment) > 0) hold(unit, segment, share.begin(unit, segment), false);
+  }
+  if (share.tied_copy > 0) hold(0, Segment::sharded, share.elements.value() - share.tied_copy, true);
 }
 
 // On a GPU the first use of an operation sets up what its library needs, and that waits for all that the
@@ -88,7 +90,8 @@ void Stage::warm_up(const BatchConfig& b) {
 void Stage::hold_params(Held& held, int version) const {
   OwnedSlice& own = held.own;
   const std::int64_t part = held.grads_slice.numel();
-  held.params = params_[static_cast<std::size_t>(version)][static_cast<std::size_t>(held.unit)].sharded;
+  held.params =
+      params_[static_cast<std::size_t>(version)][static_cast<std::size_t>(held.unit)].segment(held.segment);
   held.params_slice = held.params.narrow(0, own.range.begin, part);
   if (own.empty()) return;
   own.params = held.params_slice.narrow(0, 0, own.range.size());
@@ -98,9 +101,12 @@ void Stage::hold_params(Held& held, int version) const {
 std::vector<UnitTensors> Stage::units_of(const at::Tensor& arena) const {
   std::vector<UnitTensors> units(static_cast<std::size_t>(share_.layout.num_units()));
   for (int unit = 0; unit < share_.layout.num_units(); ++unit) {
-    if (share_.begin(unit) >= 0)
-      units[static_cast<std::size_t>(unit)].sharded =
-          arena.narrow(0, share_.begin(unit), share_.layout.unit(unit).sharded_size);
+    if (share_.begin(unit) < 0) continue;
+    UnitTensors& of = units[static_cast<std::size_t>(unit)];
+    const UnitLayout& layout = share_.layout.unit(unit);
+    of.sharded = arena.narrow(0, share_.begin(unit), layout.sharded_size);
+    if (layout.whole_size > 0)
+      of.whole = arena.narrow(0, share_.begin(unit, Segment::whole), layout.whole_size);
   }
   if (share_.tied_copy > 0)
     units[0].sharded = arena.narrow(0, arena.numel() - share_.tied_copy, share_.tied_copy);

@@ -26,11 +26,10 @@ void plan_stage(const RunShape& shape, const Share& share, MemoryPlan& plan) {
 void plan_messages(const RunShape& shape, const Share& share, const std::vector<pipedream::Action>& actions,
                    CommPlan& plan) {
   const Workload& w = shape.workload;
-  const Elements message(w.batch.micro * w.batch.sequence * w.model.width);
   for (const pipedream::Action& action : actions) {
     if (!pipedream::is_message(action.kind)) continue;
-    plan.add({pipedream::is_send(action.kind) ? CommKind::send : CommKind::recv, w.precision.dtype, message,
-              shape.world},
+    plan.add({pipedream::is_send(action.kind) ? CommKind::send : CommKind::recv, w.precision.dtype,
+              Elements(share.message), shape.world},
              share.what(action));
   }
 }

@@ -129,7 +129,8 @@ void Pipeline::add_tied() {
 void Pipeline::global_norm() {
   std::vector<at::Tensor> mine;
   for (const Stage::Held& h : stage_.held()) {
-    if (!h.copy) mine.push_back(slice_of_rank(share_.layout, h.unit, Rank{share_.replica}).of_unit(h.grads));
+    if (!h.copy)
+      mine.push_back(slice_of_rank(share_.layout, h.unit, Rank{share_.replica}, h.segment).of_unit(h.grads));
   }
   add_sums_of_squares(mine, sums_);
   finish_sums(sums_);
