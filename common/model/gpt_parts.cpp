@@ -127,16 +127,19 @@ void GptParts::gelu_again(const PartSaved& saved, at::Tensor& gelu) const {
 // [anchor: bias-once]
 // The second matrix's bias belongs to the sum, not to a summand: added by every rank it would count t times.
 void GptParts::add_norm(int unit, Half half, std::span<const UnitTensors> params, const at::Tensor& in,
-                        const at::Tensor& sum, at::Tensor& out, PartNorm& norm) const {
+                        const at::Tensor& sum, at::Tensor& out, PartNorm* norm) const {
   const c10::InferenceMode guard;
   const auto of = [&](int of_unit, std::size_t tensor) { return view(of_unit, params[of_unit], tensor); };
-  const int next = half == Half::attention ? unit : unit + 1;
-  const HalfTensors behind = tensors_of(half == Half::attention ? Half::mlp : Half::attention);
-  const bool head = next == layout_.last_unit();
-  ops_->add_norm({in, of(unit, tensors_of(half).second_bias), sum, out,
-                  of(next, head ? std::size_t{kLnfWeight} : behind.norm_weight),
-                  of(next, head ? std::size_t{kLnfBias} : behind.norm_bias), norm.rows.own, norm.mean,
-                  norm.rstd});
+  AddNorm op{in, of(unit, tensors_of(half).second_bias), sum, out, {}, {}, {}, {}, {}};
+  if (norm != nullptr) {
+    const int next = half == Half::attention ? unit : unit + 1;
+    const HalfTensors behind = tensors_of(half == Half::attention ? Half::mlp : Half::attention);
+    const bool head = next == layout_.last_unit();
+    op.weight = of(next, head ? std::size_t{kLnfWeight} : behind.norm_weight);
+    op.norm_bias = of(next, head ? std::size_t{kLnfBias} : behind.norm_bias);
+    op.y = norm->rows.own, op.mean = norm->mean, op.rstd = norm->rstd;
+  }
+  ops_->add_norm(op);
 }
 
 // --- a block's halves, backward ----------------------------------------------------------------------------------------
@@ -198,6 +201,13 @@ void GptParts::vectors(int unit, const PartGrads& left, const UnitTensors& grads
 
 // --- head --------------------------------------------------------------------------------------------------------------
 
+void GptParts::head_norm(const UnitTensors& ln_f, const at::Tensor& x, PartWork& work) const {
+  const c10::InferenceMode guard;
+  const int last = layout_.last_unit();
+  ops_->layer_norm(x, view(last, ln_f, kLnfWeight), view(last, ln_f, kLnfBias), work.head.rows.own,
+                   work.head.mean, work.head.rstd);
+}
+
 void GptParts::logits(const at::Tensor& head, const at::Tensor& rows, at::Tensor& logits,
                       at::Tensor& statistics) const {
   const c10::InferenceMode guard;
@@ -225,15 +235,15 @@ void GptParts::head_products(const at::Tensor& head, const at::Tensor& logits, c
 }
 
 void GptParts::head_norm_backward(const UnitTensors& ln_f, const at::Tensor& x, const at::Tensor& sum,
-                                  const UnitTensors& grads, Write write, PartBuffers& buffers,
+                                  const UnitTensors& grads, Write write, PartWork& work,
                                   at::Tensor& out) const {
   const c10::InferenceMode guard;
   const int last = layout_.last_unit();
-  const at::Tensor weight = buffers.grads.vectors.narrow(0, 0, sizes_.d),
-                   bias = buffers.grads.vectors.narrow(0, sizes_.d, sizes_.d);
+  const at::Tensor weight = work.grads.vectors.narrow(0, 0, sizes_.d),
+                   bias = work.grads.vectors.narrow(0, sizes_.d, sizes_.d);
   LayerNormSums sums{weight, bias, {}, {}};
-  ops_->layer_norm_backward(sum, x, buffers.head.mean, buffers.head.rstd, view(last, ln_f, kLnfWeight), {},
-                            out, sums);
+  ops_->layer_norm_backward(sum, x, work.head.mean, work.head.rstd, view(last, ln_f, kLnfWeight), {}, out,
+                            sums);
   const StoredSums vectors[] = {{weight, view(last, grads, kLnfWeight)}, {bias, view(last, grads, kLnfBias)}};
   ops_->store_sums(vectors, write);
 }

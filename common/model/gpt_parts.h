@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "common/model/activation_plan.h"
 #include "common/model/gpt.h"
 #include "common/model/part_plan.h"
 
@@ -53,22 +54,41 @@ struct PartGrads {
 /// Makes [N, d] that all ranks write to or read from, counted as said: in a window, where the backend has such.
 using SharedRows = std::function<at::Tensor(Purpose purpose, const char* name, Elements elements)>;
 
-/// What forward and backward of one micro-batch write to. Bytes: plan_part_buffers.
-struct PartBuffers {
-  /// shared: null takes those from the ledger, too.
-  PartBuffers(const GptShape& shape, const PartSizes& sizes, bool kept, Ledger& ledger,
-              const SharedRows& shared = {});
+/// What one micro-batch keeps from forward for backward, of a run of blocks.
+struct PartActivations {
+  at::Tensor input;              // [n, d] of the first block
+  std::vector<at::Tensor> x;     // [n, d] by block: its output
+  std::vector<PartSaved> saved;  // by block; empty ones where all is computed again
+};
 
-  std::vector<at::Tensor> x;     // [n, d]: unit 0's output, then every block's
-  std::vector<PartSaved> saved;  // by block, from 0
-  PartSaved recomputed;          // of one block; recompute_gelu: gelu alone
+/// What forward and backward of one micro-batch at a time write to.
+struct PartWork {
+  PartSaved recomputed;  // of one block; recompute_gelu: gelu alone
   PartGrads grads;
   GatheredRows norms;                     // shared by all norms that are not kept
   std::array<GatheredRows, 2> gradients;  // of rows: those read, those written
   at::Tensor partial;                     // [N, d] this rank's summand
   at::Tensor sum;                         // [n, d]; `partial` itself where tokens are whole
   PartNorm head;                          // ln_f's
-  at::Tensor logits, statistics, of_all;  // [chunk, v]; [chunk, 2], [t, chunk, 2] fp32
+  at::Tensor logits, statistics,
+      of_all;  // [chunk, v]; [chunk, 2], [t, chunk, 2] fp32; undefined without a head
+};
+
+/// Both, of all blocks. Bytes: plan_part_buffers.
+struct PartBuffers : PartActivations, PartWork {
+  /// shared: null takes those from the ledger, too.
+  PartBuffers(const GptShape& shape, const PartSizes& sizes, bool kept, Ledger& ledger,
+              const SharedRows& shared = {});
+};
+
+/// Of a pipeline's stage: sets of activations for the micro-batches that are under way. Bytes: plan_part_stage.
+struct PartStageBuffers {
+  /// shape: grads counts those that travel between stages; pending 0.
+  PartStageBuffers(const GptShape& shape, const PartSizes& sizes, const BufferShape& of, Ledger& ledger,
+                   const SharedRows& shared = {});
+  std::vector<at::Tensor> inputs, grads;  // [n, d]
+  std::vector<PartActivations> sets;
+  PartWork work;
 };
 
 class GptParts {
@@ -90,10 +110,10 @@ class GptParts {
                       const at::Tensor& gelu, at::Tensor& partial) const;
   void gelu_again(const PartSaved& saved, at::Tensor& gelu) const;
   /// What follows a half's sum, all [n, d]: out = (in + bias) + sum, which the next half begins with, or the head; and the norm of
-  /// that.
+  /// that (null: nothing follows here).
   ///   params  by unit
   void add_norm(int unit, Half half, std::span<const UnitTensors> params, const at::Tensor& in,
-                const at::Tensor& sum, at::Tensor& out, PartNorm& norm) const;
+                const at::Tensor& sum, at::Tensor& out, PartNorm* norm) const;
 
   /// gradient [N, d], of the half's output -> partial, a summand of that of its norm's output.
   void backward_to_norm(int unit, Half half, const UnitTensors& params, const PartSaved& saved,
@@ -109,6 +129,7 @@ class GptParts {
   /// Norms and biases, of which the replicated ones are of this rank's tokens alone.
   void vectors(int unit, const PartGrads& left, const UnitTensors& grads, Write write) const;
 
+  void head_norm(const UnitTensors& ln_f, const at::Tensor& x, PartWork& work) const;
   /// Logits of rows [c, d] in my columns, and their statistics.
   void logits(const at::Tensor& head, const at::Tensor& rows, at::Tensor& logits,
               at::Tensor& statistics) const;
@@ -118,7 +139,7 @@ class GptParts {
   void head_products(const at::Tensor& head, const at::Tensor& logits, const at::Tensor& rows,
                      at::Tensor& grad_head, Write write, at::Tensor& partial) const;
   void head_norm_backward(const UnitTensors& ln_f, const at::Tensor& x, const at::Tensor& sum,
-                          const UnitTensors& grads, Write write, PartBuffers& buffers, at::Tensor& out) const;
+                          const UnitTensors& grads, Write write, PartWork& work, at::Tensor& out) const;
 
   /// gradient [N, d]: onto rows of my vocabulary; rows [n, d]: onto positions.
   void embed_backward(const at::Tensor& tokens, const at::Tensor& gradient, const UnitTensors& grads0,

@@ -33,7 +33,7 @@ struct StoredSums {
   at::Tensor sums, grad;
 };
 
-/// Of a sum over ranks, of the branch that it ends, and of the norm behind it.
+/// Of a sum over ranks, of the branch that it ends, and of the norm behind it (weight undefined: none).
 struct AddNorm {
   at::Tensor in, bias, sum;      // [n, d], [d], [n, d]
   at::Tensor x;                  // [n, d] written; may be `in`

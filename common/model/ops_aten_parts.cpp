@@ -70,7 +70,7 @@ void AtenOps::add_norm(const AddNorm& op) const {
   at::Tensor x = op.x, y = op.y, mean = op.mean, rstd = op.rstd;
   at::add_out(x, op.in, op.bias);
   x.add_(op.sum);
-  layer_norm(x, op.weight, op.norm_bias, y, mean, rstd);
+  if (op.weight.defined()) layer_norm(x, op.weight, op.norm_bias, y, mean, rstd);
 }
 
 void AtenOps::softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const {

@@ -200,17 +200,21 @@ void FusedOps::layer_norm(const at::Tensor& x, const at::Tensor& weight, const a
 
 void FusedOps::add_norm(const AddNorm& op) const {
   const std::int64_t width = op.x.size(1);
-  if (!in_pieces(width, {&op.in, &op.bias, &op.sum, &op.x, &op.weight, &op.norm_bias, &op.y}) ||
-      width > fused::kMaxWidth)
+  const bool norm = op.weight.defined();
+  if (!in_pieces(width, {&op.in, &op.bias, &op.sum, &op.x}) || width > fused::kMaxWidth ||
+      (norm && !in_pieces(width, {&op.weight, &op.norm_bias, &op.y})))
     return AtenOps::add_norm(op);
-  at::Tensor mean = op.mean, rstd = op.rstd;
-  fused::add_norm({{from_aten(op.x.scalar_type()), op.x.size(0), width, op.in.const_data_ptr(),
-                    op.weight.const_data_ptr(), op.norm_bias.const_data_ptr(), op.y.mutable_data_ptr(),
-                    sums_of(mean), sums_of(rstd)},
-                   op.bias.const_data_ptr(),
-                   op.sum.const_data_ptr(),
-                   op.x.mutable_data_ptr()},
-                  stream());
+  fused::AddNorm kernel{{from_aten(op.x.scalar_type()), op.x.size(0), width, op.in.const_data_ptr()},
+                        op.bias.const_data_ptr(),
+                        op.sum.const_data_ptr(),
+                        op.x.mutable_data_ptr()};
+  if (norm) {
+    at::Tensor mean = op.mean, rstd = op.rstd;
+    kernel.norm.weight = op.weight.const_data_ptr(), kernel.norm.bias = op.norm_bias.const_data_ptr();
+    kernel.norm.y = op.y.mutable_data_ptr();
+    kernel.norm.mean = sums_of(mean), kernel.norm.rstd = sums_of(rstd);
+  }
+  fused::add_norm(kernel, stream());
 }
 
 void FusedOps::layer_norm_backward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& mean,

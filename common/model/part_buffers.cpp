@@ -45,43 +45,85 @@ PartSaved one_block(const Taken& take, const PartSizes& s, bool with_gelu, const
   return saved;
 }
 
+/// All buffers of a rank come from here.
+struct Maker {
+  const GptShape& shape;
+  const PartSizes& sizes;
+  Ledger& ledger;
+  const SharedRows& shared;
+  [[nodiscard]] Taken take(Purpose purpose, const char* name) const {
+    return {ledger, purpose, name, shape.dtype, shared};
+  }
+  [[nodiscard]] Taken work(const char* name) const { return take(Purpose::workspace, name); }
+  [[nodiscard]] bool nothing_saved() const { return shape.activations == Activations::recompute; }
+
+  /// Inputs and outputs of blocks, one behind the other.
+  [[nodiscard]] at::Tensor chain(std::int64_t count) const {
+    return ledger.allocate(Purpose::activations, "x", {count, sizes.n(), sizes.d}, shape.dtype);
+  }
+  [[nodiscard]] std::vector<PartSaved> saved(std::int64_t blocks, const GatheredRows& norms) const {
+    std::vector<PartSaved> all;
+    for (std::int64_t i = 0; i < blocks; ++i)
+      all.push_back(nothing_saved() ? PartSaved{}
+                                    : one_block(take(Purpose::activations, "saved"), sizes,
+                                                shape.activations == Activations::keep, norms));
+    return all;
+  }
+  [[nodiscard]] PartWork work_of(const GatheredRows& norms, bool kept, bool head) const {
+    const PartSizes& s = sizes;
+    const Taken gathered = work("gathered"), rows = work("rows"), grads_of_block = work("block_grads");
+    PartWork w;
+    w.norms = norms;
+    for (GatheredRows& gradient : w.gradients) gradient = gathered_rows(gathered, s);
+    w.partial = gathered.shared_rows(s);
+    w.sum = s.split() ? rows.rows(s.n(), s.d) : w.partial;
+    if (nothing_saved()) w.recomputed = one_block(work("recomputed"), s, true, of_blocks(norms, kept));
+    if (shape.activations == Activations::recompute_gelu)
+      w.recomputed.gelu = work("recomputed").rows(s.N, s.hidden);
+    w.grads = {grads_of_block.rows(s.N, s.hidden), grads_of_block.rows(s.N, 3 * s.att),
+               grads_of_block.rows(s.N, s.att), grads_of_block.f32({s.vectors()})};
+    if (!head) return w;
+    w.logits = work("logits").rows(s.chunk, s.vocab.size());
+    const Taken numbers = work("statistics");
+    w.head = {norms, numbers.f32({s.n()}), numbers.f32({s.n()})};
+    w.statistics = numbers.f32({s.chunk, 2});
+    w.of_all = numbers.f32({s.ranks, s.chunk, 2});
+    return w;
+  }
+  /// What norms of blocks share; nothing: each has its own.
+  [[nodiscard]] GatheredRows of_blocks(const GatheredRows& norms, bool kept) const {
+    return kept || !sizes.split() ? GatheredRows{} : norms;
+  }
+};
+
 }  // namespace
 
 PartBuffers::PartBuffers(const GptShape& shape, const PartSizes& s, bool kept, Ledger& ledger,
                          const SharedRows& shared) {
-  const auto take = [&](Purpose purpose, const char* name) {
-    return Taken{ledger, purpose, name, shape.dtype, shared};
-  };
-  const auto work = [&](const char* name) { return take(Purpose::workspace, name); };
+  const Maker make{shape, s, ledger, shared};
   const std::int64_t blocks = shape.config.layers;
-  const Taken gathered = work("gathered"), rows = work("rows"), grads_of_block = work("block_grads");
-  norms = gathered_rows(gathered, s);
-  for (GatheredRows& gradient : gradients) gradient = gathered_rows(gathered, s);
-  partial = gathered.shared_rows(s);
-  sum = s.split() ? rows.rows(s.n(), s.d) : partial;
+  const GatheredRows norms_of_all = gathered_rows(make.work("gathered"), s);
+  const at::Tensor chain = make.chain(blocks + 1);
+  input = chain.select(0, 0);
+  for (std::int64_t i = 1; i <= blocks; ++i) x.push_back(chain.select(0, i));
+  saved = make.saved(blocks, make.of_blocks(norms_of_all, kept));
+  static_cast<PartWork&>(*this) = make.work_of(norms_of_all, kept, /*head=*/true);
+}
 
-  const at::Tensor chain = ledger.allocate(Purpose::activations, "x", {blocks + 1, s.n(), s.d}, shape.dtype);
-  for (std::int64_t i = 0; i <= blocks; ++i) x.push_back(chain.select(0, i));
-  const bool nothing = shape.activations == Activations::recompute;
-  const GatheredRows of_norms = kept || !s.split() ? GatheredRows{} : norms;
-  for (std::int64_t i = 0; i < blocks; ++i) {
-    saved.push_back(nothing ? PartSaved{}
-                            : one_block(take(Purpose::activations, "saved"), s,
-                                        shape.activations == Activations::keep, of_norms));
+PartStageBuffers::PartStageBuffers(const GptShape& shape, const PartSizes& s, const BufferShape& of,
+                                   Ledger& ledger, const SharedRows& shared) {
+  const Maker make{shape, s, ledger, shared};
+  const GatheredRows norms = gathered_rows(make.work("gathered"), s);
+  const at::Tensor chain = make.chain(of.inputs + of.sets * of.blocks);
+  std::int64_t next = 0;
+  for (int i = 0; i < of.inputs; ++i) inputs.push_back(chain.select(0, next++));
+  for (int set = 0; set < of.sets; ++set) {
+    PartActivations& kept = sets.emplace_back();
+    for (int i = 0; i < of.blocks; ++i) kept.x.push_back(chain.select(0, next++));
+    kept.saved = make.saved(of.blocks, make.of_blocks(norms, /*kept=*/false));
   }
-  if (nothing) recomputed = one_block(work("recomputed"), s, true, of_norms);
-  if (shape.activations == Activations::recompute_gelu)
-    recomputed.gelu = work("recomputed").rows(s.N, s.hidden);
-
-  grads = {grads_of_block.rows(s.N, s.hidden), grads_of_block.rows(s.N, 3 * s.att),
-           grads_of_block.rows(s.N, s.att), grads_of_block.f32({s.vectors()})};
-  logits = work("logits").rows(s.chunk, s.vocab.size());
-  const Taken numbers = work("statistics");
-  head.rows = norms;
-  head.mean = numbers.f32({s.n()});
-  head.rstd = numbers.f32({s.n()});
-  statistics = numbers.f32({s.chunk, 2});
-  of_all = numbers.f32({s.ranks, s.chunk, 2});
+  for (int i = 0; i < of.grads; ++i) grads.push_back(make.work("grad_x").rows(s.n(), s.d));
+  work = make.work_of(norms, /*kept=*/false, of.head);
 }
 
 }  // namespace sc

@@ -46,33 +46,67 @@ PartSizes::PartSizes(const RunShape& run, const ParamLayout& layout, TokenShare 
                    "--set batch.micro=" + std::to_string(rows) + ", or --set tokens=whole");
 }
 
+namespace {
+
+// What a rank has of purpose and name, for each of `times` micro-batches.
+struct Adds {
+  MemoryPlan& plan;
+  std::int64_t times = 1;
+  void add(Purpose purpose, const char* name, const std::string& formula, std::int64_t size) const {
+    plan.add(purpose, name, times == 1 ? formula : std::to_string(times) + " (" + formula + ")",
+             Bytes(times * size));
+  }
+  void work(const char* name, const std::string& formula, std::int64_t size) const {
+    add(Purpose::workspace, name, formula, size);
+  }
+};
+
+// PartWork.
+void plan_work(const Adds& to, const RunShape& run, const PartSizes& s, std::int64_t block, bool head) {
+  const Workload& w = run.workload;
+  const std::int64_t e = size_of(w.precision.dtype);
+  const std::string bytes = std::to_string(e) + " ";
+  if (w.activations == Activations::recompute) to.work("recomputed", "part", block);
+  if (w.activations == Activations::recompute_gelu)
+    to.work("recomputed", bytes + "B T m", e * s.N * s.hidden);
+  to.work("gathered", bytes + "x 4 B T d", e * 4 * s.N * s.d);     // norms, two gradients, a summand
+  if (s.split()) to.work("rows", bytes + "n d", e * s.n() * s.d);  // a sum
+  to.work("block_grads", bytes + "B T (m + 4 a) + 4 (6 d + 3 a + m)",
+          e * s.N * (s.hidden + 4 * s.att) + kFp32 * s.vectors());
+  if (!head) return;
+  to.work("logits", bytes + "chunk v", e * s.chunk * s.vocab.size());
+  to.work("statistics", "4 (2 n + 2 chunk (1 + t))", kFp32 * (2 * s.n() + 2 * s.chunk * (1 + s.ranks)));
+}
+
+}  // namespace
+
 void plan_part_buffers(const RunShape& run, const PartSizes& s, bool kept, std::int64_t lanes,
                        MemoryPlan& plan) {
   const Workload& w = run.workload;
   const std::int64_t e = size_of(w.precision.dtype);
-  const std::string bytes = std::to_string(e) + " ";
-  const auto add = [&](Purpose purpose, const char* name, const std::string& formula, std::int64_t size) {
-    plan.add(purpose, name, lanes == 1 ? formula : std::to_string(lanes) + " (" + formula + ")",
-             Bytes(lanes * size));
-  };
-  const auto work = [&](const char* name, const std::string& formula, std::int64_t size) {
-    add(Purpose::workspace, name, formula, size);
-  };
-  add(Purpose::activations, "x", bytes + "(L + 1) n d", e * (w.model.layers + 1) * s.n() * s.d);
+  const Adds to{plan, lanes};
+  to.add(Purpose::activations, "x", std::to_string(e) + " (L + 1) n d",
+         e * (w.model.layers + 1) * s.n() * s.d);
   const std::int64_t block =
       block_bytes(s, e, w.activations != Activations::recompute_gelu, kept || !s.split());
-  if (w.activations == Activations::recompute) {
-    work("recomputed", "part", block);
-  } else {
-    add(Purpose::activations, "saved", "L part", block * w.model.layers);
-  }
-  if (w.activations == Activations::recompute_gelu) work("recomputed", bytes + "B T m", e * s.N * s.hidden);
-  work("gathered", bytes + "x 4 B T d", e * 4 * s.N * s.d);     // norms, two gradients, a summand
-  if (s.split()) work("rows", bytes + "n d", e * s.n() * s.d);  // a sum
-  work("block_grads", bytes + "B T (m + 4 a) + 4 (6 d + 3 a + m)",
-       e * s.N * (s.hidden + 4 * s.att) + kFp32 * s.vectors());
-  work("logits", bytes + "chunk v", e * s.chunk * s.vocab.size());
-  work("statistics", "4 (2 n + 2 chunk (1 + t))", kFp32 * (2 * s.n() + 2 * s.chunk * (1 + s.ranks)));
+  if (w.activations != Activations::recompute)
+    to.add(Purpose::activations, "saved", "L part", block * w.model.layers);
+  plan_work(to, run, s, block, /*head=*/true);
+}
+
+void plan_part_stage(const RunShape& run, const PartSizes& s, const BufferShape& of, MemoryPlan& plan) {
+  const Workload& w = run.workload;
+  const std::int64_t e = size_of(w.precision.dtype), blocks = std::int64_t{of.sets} * of.blocks;
+  const std::string bytes = std::to_string(e) + " ";
+  const Adds to{plan};
+  to.add(Purpose::activations, "x", bytes + "x " + std::to_string(of.inputs + blocks) + " n d",
+         e * (of.inputs + blocks) * s.n() * s.d);
+  const std::int64_t block = block_bytes(s, e, w.activations != Activations::recompute_gelu, !s.split());
+  if (w.activations != Activations::recompute)
+    to.add(Purpose::activations, "saved", std::to_string(blocks) + " part", block * blocks);
+  if (of.grads > 0)
+    to.work("grad_x", bytes + "x " + std::to_string(of.grads) + " n d", e * of.grads * s.n() * s.d);
+  plan_work(to, run, s, block, of.head);
 }
 
 }  // namespace sc

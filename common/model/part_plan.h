@@ -4,6 +4,7 @@
 
 #include "common/base/range.h"
 #include "common/memory/plan.h"
+#include "common/model/activation_plan.h"
 #include "common/model/param_layout.h"
 
 namespace sc {
@@ -34,5 +35,8 @@ struct PartSizes {
 ///   kept  what the halves' norms gathered stays for backward
 void plan_part_buffers(const RunShape& run, const PartSizes& sizes, bool kept, std::int64_t lanes,
                        MemoryPlan& plan);
+
+/// The same of PartStageBuffers, whose blocks gather their norms again.
+void plan_part_stage(const RunShape& run, const PartSizes& sizes, const BufferShape& of, MemoryPlan& plan);
 
 }  // namespace sc

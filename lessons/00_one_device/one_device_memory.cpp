@@ -74,7 +74,7 @@ TensorOrder::Part::Part(const RunContext& context, const ReduceOrder& order, int
 
 PartSaved& TensorOrder::Part::saved(int unit) {
   const auto block = static_cast<std::size_t>(unit - 1);
-  buffers.saved[block].x = buffers.x[block];
+  buffers.saved[block].x = block == 0 ? buffers.input : buffers.x[block - 1];
   return buffers.saved[block];
 }
 

@@ -69,21 +69,21 @@ void TensorOrder::forward(const Batch& batch) {
   for (Part& part : parts_) part.gpt.embed(part.params[0], batch.tokens, part.buffers.partial);
   add_partials();
   for (Part& part : parts_) {
-    part.gpt.positions(part.params[0], part.buffers.sum, part.buffers.x[0]);
+    part.gpt.positions(part.params[0], part.buffers.sum, part.buffers.input);
     part.gpt.norm(1, Half::attention, part.params[1], part.saved(1));
   }
   for (int unit = 1; unit <= whole_.num_blocks(); ++unit) {
     forward_half(unit, Half::attention);
     for (Part& part : parts_) {
       PartSaved& s = part.saved(unit);
-      part.gpt.add_norm(unit, Half::attention, part.params, s.x, part.buffers.sum, s.mid, s.norm(Half::mlp));
+      part.gpt.add_norm(unit, Half::attention, part.params, s.x, part.buffers.sum, s.mid, &s.norm(Half::mlp));
     }
     forward_half(unit, Half::mlp);
     for (Part& part : parts_) {
       PartBuffers& b = part.buffers;
       PartNorm& behind = unit == whole_.num_blocks() ? b.head : part.saved(unit + 1).norm(Half::attention);
       part.gpt.add_norm(unit, Half::mlp, part.params, part.saved(unit).mid, b.sum,
-                        b.x[static_cast<std::size_t>(unit)], behind);
+                        b.x[static_cast<std::size_t>(unit - 1)], &behind);
     }
   }
 }

@@ -1,15 +1,14 @@
-// Forward and backward where several ranks share every matrix, with the messages between them.
+// Forward and backward where several ranks share every matrix: of one micro-batch at a time, or with two lanes of two that take
+// turns.
 #pragma once
 
 #include <span>
 #include <vector>
 
-#include "common/model/gpt_parts.h"
-#include "common/strategy/strategy.h"
+#include "tensor_lane.h"
 
 namespace sc {
 
-/// Of one micro-batch at a time, or with two lanes of two that take turns.
 class TensorLayers {
  public:
   struct How {
@@ -38,42 +37,17 @@ class TensorLayers {
   [[nodiscard]] StateSlice last_local() const;
 
  private:
-  /// One micro-batch on its way.
-  struct Lane {
-    PartBuffers buffers;
-    const Batch* batch = nullptr;  // the caller's
-    std::size_t newest = 0;        // of buffers.gradients: what backward has come to
-    [[nodiscard]] GatheredRows& gradient_rows() { return buffers.gradients[newest]; }
-    Ticket norms = {}, sum = {}, gradient = {};  // on their way
-  };
-  [[nodiscard]] Ticket gather(GatheredRows& rows, const What& what);
-  void gather_norm(Lane& lane, int unit, Half half);
-  void gather_gradient(Lane& lane, int unit);
-  void sum_partial(Lane& lane, const What& what);
-  [[nodiscard]] PartSaved& saved(Lane& lane, int unit);
-  [[nodiscard]] at::Tensor& gelu(Lane& lane, int unit);
-
-  void advance(Lane& lane, int unit, Half half);
-  void complete_block(Lane& lane, int unit, PartNorm& norm_behind);
-  void first(Lane& lane, int unit, Half half);
-  void second(Lane& lane, int unit, Half half);
-  [[nodiscard]] at::Tensor statistics(Lane& lane, Range rows);
-  void head_chunks(Lane& lane, const at::Tensor& scale, Write write, at::Tensor& sums);
-  [[nodiscard]] bool has_norms(Half half) const;
-  void backward_to_norm(Lane& lane, int unit, Half half);
-  void backward_of_norm(Lane& lane, int unit, Half half);
-  void recompute(Lane& lane, int unit);
-  [[nodiscard]] Write write_of(const Lane& lane, Write write) const;
+  [[nodiscard]] std::span<TensorLane> active() { return std::span(lanes_).first(batches_.size()); }
+  [[nodiscard]] static Write write_of(std::size_t lane, Write write) {
+    return lane == 0 ? write : Write::accumulate;
+  }
 
   Timeline& timeline_;
-  Communicator& group_;
   GptParts parts_;
-  bool kept_;  // or whole
-  Activations activations_;
-  std::vector<Lane> lanes_;
-  std::span<Lane> active_;  // those with a micro-batch
-  std::span<const UnitTensors> params_, grads_;
-  at::Tensor sums_;  // [4] fp64
+  std::vector<PartActivations> kept_;  // by lane
+  std::vector<TensorLane> lanes_;
+  std::span<const Batch> batches_;  // of the lanes that have one; the caller's
+  at::Tensor sums_;                 // [4] fp64
 };
 
 }  // namespace sc

@@ -21,13 +21,13 @@ inline constexpr std::int64_t kMaxWidth = 2048;
 struct LayerNorm {
   DType dtype;
   std::int64_t rows, width;
-  const void *x, *weight, *bias;
-  void* y;
-  float *mean, *rstd;
+  const void *x, *weight = nullptr, *bias = nullptr;
+  void* y = nullptr;
+  float *mean = nullptr, *rstd = nullptr;
 };
 void layer_norm(const LayerNorm& op, cudaStream_t stream);
 
-/// The same of (norm.x + bias) + sum, rounded once, which is written to `added`; that may be norm.x.
+/// The same of (norm.x + bias) + sum, rounded once, which is written to `added`; that may be norm.x. norm.y null: that alone.
 struct AddNorm {
   LayerNorm norm;
   const void *bias, *sum;

@@ -71,6 +71,9 @@ __global__ void __launch_bounds__(kThreads) layer_norm_kernel(Arguments<T> a) {
       for (int i = 0; i < kVec; ++i) sum += x[k][i];
     }
     if (row + stride < a.rows) load_row(row + stride);
+    if constexpr (kAdds) {
+      if (a.y == nullptr) continue;
+    }
     const float mean = warp_sum(sum) * inverse_width;
     float squares = 0;
 #pragma unroll
