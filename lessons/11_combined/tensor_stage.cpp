@@ -1,0 +1,110 @@
+#include "tensor_stage.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "common/strategy/owned_slice.h"
+
+namespace sc {
+namespace {
+
+PartStageBuffers buffers_of(const RunContext& context, Communicator& group, const Share& share,
+                            const PartSizes& sizes) {
+  const DType dtype = context.shape.workload.precision.dtype;
+  const auto shared = [&](Purpose purpose, const char* name, Elements elements) {
+    return zeros_in_window(context, group, purpose, name, elements, dtype, WindowUse::sums);
+  };
+  return {shape_of(context.shape), sizes, part_stage_shape(share), context.ledger, shared};
+}
+
+}  // namespace
+
+TensorStage::TensorStage(const RunContext& context, Communicator& group, const Share& share,
+                         const PartSizes& sizes)
+    : share_(share),
+      parts_(shape_of(context.shape), share.layout, sizes),
+      buffers_(buffers_of(context, group, share, sizes)),
+      lane_(parts_, group, context.shape.workload.activations, /*kept=*/false, std::move(buffers_.work)),
+      sums_(context.ledger.zeros(Purpose::workspace, "sums", {4}, DType::f64)),
+      last_(&lane_.newest()) {}
+
+void TensorStage::begin(const StageVectors& v, const Part& part, const Slot& slot) {
+  lane_.use(v.params, v.grads);
+  lane_.begin(set(slot), part.first, part.last());
+}
+
+void TensorStage::forward(const StageVectors& v, int position, const at::Tensor& tokens, const Slot& slot) {
+  const Part& part = share_.part(position);
+  set(slot).input = input(slot);
+  begin(v, part, slot);
+  if (share_.embeds(position)) {
+    lane_.embed(tokens);
+    lane_.advance(part.first, Half::attention);
+  } else {
+    lane_.enter(part.first);
+  }
+  for (int unit = part.first; unit <= part.last(); ++unit) {
+    lane_.first(unit, Half::attention);
+    lane_.second(unit, Half::attention);
+    lane_.advance(unit, Half::mlp);
+    lane_.first(unit, Half::mlp);
+    lane_.second(unit, Half::mlp);
+    unit < part.last() ? lane_.advance(unit + 1, Half::attention) : lane_.complete(unit);
+  }
+}
+
+void TensorStage::head(const StageVectors& v, const at::Tensor& targets, const at::Tensor& scale,
+                       const Slot& slot, Write write, at::Tensor& sums) {
+  begin(v, share_.part(share_.schedule.positions() - 1), slot);
+  lane_.enter_head();
+  lane_.head(targets, scale, write, sums);
+  lane_.head_backward(write);
+}
+
+void TensorStage::head_loss(const StageVectors& v, const at::Tensor& targets, const Slot& slot,
+                            at::Tensor& sums) {
+  begin(v, share_.part(share_.schedule.positions() - 1), slot);
+  lane_.enter_head();
+  lane_.head(targets, /*scale=*/{}, Write::overwrite, sums);
+}
+
+void TensorStage::backward(const StageVectors& v, int unit, const Slot& slot, Write write, Halves halves) {
+  if (!halves.inputs || !halves.weights)
+    throw std::logic_error("tensor ranks hide messages behind weights: backward is not halved");
+  const Part& part = share_.part_of(unit);
+  begin(v, part, slot);
+  if (unit == part.last() && slot.grad_in >= 0) lane_.take_gradient(gradient(slot.grad_in), unit + 1);
+  lane_.recompute(unit);
+  const bool leaves = unit == part.first && slot.grad_out >= 0;  // for the stage before
+  for (const Half half : {Half::mlp, Half::attention}) {
+    lane_.backward_to_norm(unit, half);
+    lane_.second_weights(unit, half, write);
+    if (leaves && half == Half::attention) lane_.leave_gradient_in(gradient(slot.grad_out));
+    lane_.backward_of_norm(unit, half);
+    lane_.first_weights(unit, half, write);
+  }
+  lane_.vectors(unit, write);
+  last_ = leaves ? &gradient(slot.grad_out) : &lane_.newest();
+}
+
+void TensorStage::embed_backward(const StageVectors& v, const at::Tensor& tokens, const Slot& slot,
+                                 Write write) {
+  begin(v, share_.part_of(1), slot);
+  // The head's part of wte's gradient is on the last stage; with one stage it is here already.
+  const bool joint = share_.first && share_.last && share_.layout.config().tied;
+  lane_.embed_backward(tokens, joint ? Write::accumulate : write, write);
+}
+
+at::Tensor& TensorStage::input(const Slot& slot) {
+  if (slot.from_set < 0) return buffers_.inputs[static_cast<std::size_t>(slot.input)];
+  return buffers_.sets[static_cast<std::size_t>(slot.from_set)].x.back();
+}
+
+BufferShape part_stage_shape(const Share& share) {
+  BufferShape shape = share.buffers;
+  shape.grads = share.slots.pools.grads;
+  shape.pending = 0;
+  return shape;
+}
+
+}  // namespace sc

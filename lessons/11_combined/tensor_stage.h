@@ -1,0 +1,47 @@
+// A stage whose blocks' matrices several ranks share: lesson 10's halves on lesson 07's slots.
+#pragma once
+
+#include "common/pipeline/layers.h"
+#include "lessons/10_tensor_parallel/tensor_lane.h"
+
+namespace sc {
+
+class TensorStage final : public Layers {
+ public:
+  /// group: the ranks that share this stage's matrices. Bytes: plan_part_stage of part_stage_shape(share).
+  TensorStage(const RunContext& context, Communicator& group, const Share& share, const PartSizes& sizes);
+  void forward(const StageVectors& v, int position, const at::Tensor& tokens, const Slot& slot) override;
+  void head(const StageVectors& v, const at::Tensor& targets, const at::Tensor& scale, const Slot& slot,
+            Write write, at::Tensor& sums) override;
+  /// Inputs and weights at once: a half's messages travel behind its weights.
+  void backward(const StageVectors& v, int unit, const Slot& slot, Write write, Halves halves) override;
+  void embed_backward(const StageVectors& v, const at::Tensor& tokens, const Slot& slot,
+                      Write write) override;
+  void head_loss(const StageVectors& v, const at::Tensor& targets, const Slot& slot,
+                 at::Tensor& sums) override;
+  [[nodiscard]] at::Tensor& input(const Slot& slot) override;
+  [[nodiscard]] at::Tensor& output(const Slot& slot) override { return set(slot).x.back(); }
+  [[nodiscard]] at::Tensor& gradient(int of_pool) override {
+    return buffers_.grads[static_cast<std::size_t>(of_pool)];
+  }
+  [[nodiscard]] at::Tensor sums() const override { return sums_; }
+  [[nodiscard]] const at::Tensor& last_gradient() const override { return *last_; }
+
+ private:
+  [[nodiscard]] PartActivations& set(const Slot& slot) {
+    return buffers_.sets[static_cast<std::size_t>(slot.set)];
+  }
+  void begin(const StageVectors& v, const Part& part, const Slot& slot);
+
+  const Share& share_;
+  GptParts parts_;
+  PartStageBuffers buffers_;  // but for its work, which is the lane's
+  TensorLane lane_;
+  at::Tensor sums_;          // [4] fp64
+  const at::Tensor* last_;  // the gradient that backward came to last
+};
+
+/// What plan_part_stage and TensorStage take for a share.
+BufferShape part_stage_shape(const Share& share);
+
+}  // namespace sc
