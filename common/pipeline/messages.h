@@ -36,8 +36,12 @@ class Messages {
  private:
   Ticket send(const at::Tensor& t, const pipedream::Action& action);
   Ticket receive(at::Tensor& t, const pipedream::Action& action);
-  /// Of this replica.
-  [[nodiscard]] Rank rank_of_stage(int stage) const { return Rank{stage * share_.replicas + share_.replica}; }
+  /// Of this replica, and of this tensor rank.
+  [[nodiscard]] Rank rank_of_stage(int stage) const {
+    const RunShape& shape = context_.shape;
+    const std::int64_t each = data_ranks(shape) * shape.tensor;
+    return Rank{static_cast<int>(stage * each + to_int(shape.rank) % each)};
+  }
 
   RunContext& context_;
   const Share& share_;

@@ -74,7 +74,8 @@ struct Share {
 Computed computed_in(const Share& share, const pipedream::Action& action);
 /// What a rank holds: the units of its parts, and as many sets of activations as its list needs at once.
 Contents contents_of(const Share& share);
-/// What a Stage takes from the ledger.
+/// What a Stage takes from the ledger: its vectors and states; with GptLayers.
+void plan_stage_states(const RunShape& shape, const Share& share, MemoryPlan& plan);
 void plan_stage(const RunShape& shape, const Share& share, MemoryPlan& plan);
 /// The messages of a list.
 void plan_messages(const RunShape& shape, const Share& share, const std::vector<pipedream::Action>& actions,

@@ -6,7 +6,7 @@
 
 namespace sc {
 
-void plan_stage(const RunShape& shape, const Share& share, MemoryPlan& plan) {
+void plan_stage_states(const RunShape& shape, const Share& share, MemoryPlan& plan) {
   const PrecisionConfig& precision = shape.workload.precision;
   const auto whole = [&](Purpose purpose, const char* name, DType dtype, int times = 1) {
     plan.add(purpose, name,
@@ -20,6 +20,10 @@ void plan_stage(const RunShape& shape, const Share& share, MemoryPlan& plan) {
   const bool sharded = share.shards > 1;
   plan_optimizer_state(shape, share.elements / share.shards, plan, sharded ? "stage/R" : "stage",
                        sharded ? "shard" : "stage");
+}
+
+void plan_stage(const RunShape& shape, const Share& share, MemoryPlan& plan) {
+  plan_stage_states(shape, share, plan);
   plan_activation_buffers(shape, share.buffers, plan);
 }
 

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "combined_plan.h"
 #include "common/strategy/owned_slice.h"
 
 namespace sc {
@@ -98,13 +99,6 @@ void TensorStage::embed_backward(const StageVectors& v, const at::Tensor& tokens
 at::Tensor& TensorStage::input(const Slot& slot) {
   if (slot.from_set < 0) return buffers_.inputs[static_cast<std::size_t>(slot.input)];
   return buffers_.sets[static_cast<std::size_t>(slot.from_set)].x.back();
-}
-
-BufferShape part_stage_shape(const Share& share) {
-  BufferShape shape = share.buffers;
-  shape.grads = share.slots.pools.grads;
-  shape.pending = 0;
-  return shape;
 }
 
 }  // namespace sc

@@ -37,11 +37,8 @@ class TensorStage final : public Layers {
   GptParts parts_;
   PartStageBuffers buffers_;  // but for its work, which is the lane's
   TensorLane lane_;
-  at::Tensor sums_;          // [4] fp64
+  at::Tensor sums_;         // [4] fp64
   const at::Tensor* last_;  // the gradient that backward came to last
 };
-
-/// What plan_part_stage and TensorStage take for a share.
-BufferShape part_stage_shape(const Share& share);
 
 }  // namespace sc

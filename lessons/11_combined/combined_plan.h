@@ -1,0 +1,52 @@
+// What lesson 11 holds and sends, known before a run; and its settings. No torch.
+#pragma once
+
+#include <string>
+
+#include "common/model/part_plan.h"
+#include "common/pipeline/share.h"
+#include "common/strategy/plans.h"
+
+namespace sc {
+
+/// Ranks along each axis: rank = (stage x data + replica) x tensor + tensor rank.
+struct Mesh {
+  std::int64_t stages = 1, data = 1, tensor = 1;
+  bool operator==(const Mesh&) const = default;
+};
+
+enum class MeshStates { whole, sharded };
+
+struct CombinedOptions {
+  std::string mesh = "auto";  // stages x data x tensor, as 2x2x2
+  std::string schedule = "1f1b";
+  std::int64_t chunks = 1;
+  MeshStates states = MeshStates::sharded;  // of the optimizer, in a data group
+  TokenShare tokens = TokenShare::split;    // of what lies between the halves of a block, in a tensor group
+  std::string split = "balanced";           // blocks of each position
+  std::int64_t verify_replicas = 50;        // every k steps copies are compared; 0 = never
+};
+
+///   Errors  InputError 64: no mesh of three sizes, or of another world.
+Mesh mesh_of(const CombinedOptions& options, WorldSize world);
+/// This rank's share of a schedule that pipedream has proven, and its part of each matrix.
+///   Errors  as lesson 07's share_of; InputError 64: backward in halves beside tensor ranks.
+Share share_of(const RunShape& shape, const CombinedOptions& options);
+PartSizes part_sizes_of(const RunShape& shape, const Share& share, const CombinedOptions& options);
+/// What plan_part_stage and TensorStage take for a share.
+BufferShape part_stage_shape(const Share& share);
+
+class CombinedPlans final : public PlansWith<CombinedPlans, CombinedOptions> {
+ public:
+  using PlansWith::PlansWith;
+  [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
+  [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
+  [[nodiscard]] Contents contents(const RunShape& shape) const override;
+  [[nodiscard]] Division division(WorldSize world) const override;
+  [[nodiscard]] Facts facts(const RunShape& shape) const override;
+
+ private:
+  [[nodiscard]] FieldTable<Options> table() const override;
+};
+
+}  // namespace sc

@@ -1,0 +1,63 @@
+// Lesson 11 on every mesh ends where lesson 00 does that computes in its order, to the bit, having held and sent what its plan says.
+#include "lessons/11_combined/combined.h"
+
+#include <gtest/gtest.h>
+
+#include "lessons/00_one_device/reference_order.h"
+#include "tests/support/harness.h"
+
+namespace sc {
+namespace {
+
+using Options = CombinedOptions;
+constexpr std::int64_t kSteps = 3;
+
+/// Five heads, which no two or more ranks have equally many of; five blocks; an odd number of micro-batches a data rank.
+Workload five_heads(std::int64_t data) {
+  Workload w = test::odd_workload();
+  w.model.heads = 5;
+  w.model.layers = 5;
+  w.batch = {.sequence = 12, .global = 6 * data, .micro = 2};
+  return w;
+}
+
+struct Sizes {
+  int stages, data, tensor;
+};
+
+void expect_equal(const Workload& w, const Sizes& m, Options options, const test::Wrap& wrap = {}) {
+  options.mesh = std::to_string(m.stages) + "x" + std::to_string(m.data) + "x" + std::to_string(m.tensor);
+  SCOPED_TRACE(options.mesh + " " + options.schedule +
+               (options.tokens == TokenShare::split ? " split" : " whole") +
+               (options.states == MeshStates::whole ? " whole states" : "") + (w.model.tied ? " tied" : ""));
+  const bool split = m.stages > 1 && w.model.tied;
+  const ReduceOrder order{.virtual_ranks = m.data,
+                          .tied_sum = split ? TiedSum::split : TiedSum::joint,
+                          .tensor_ranks = m.tensor,
+                          .tokens = m.tensor > 1 ? options.tokens : TokenShare::split};
+  const test::RankResult expected = test::run_local<ReferenceOrder>(1, w, order, kSteps).at(0);
+  test::expect_equals_reference(
+      test::run_local<Combined>(m.stages * m.data * m.tensor, w, options, kSteps, wrap), expected);
+}
+
+TEST(Combined, EveryMeshEndsInOneOrdersBits) {
+  for (const Sizes& m : {Sizes{1, 1, 1},
+                         {2, 1, 1},
+                         {1, 2, 1},
+                         {1, 1, 2},
+                         {2, 1, 2},
+                         {1, 2, 2},
+                         {2, 2, 1},
+                         {2, 2, 2},
+                         {1, 1, 4},
+                         {3, 1, 2}}) {
+    for (const bool tied : {true, false}) {
+      Workload w = five_heads(m.data);
+      w.model.tied = tied;
+      expect_equal(w, m, {});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sc
