@@ -74,7 +74,9 @@ Division CombinedPlans::division(WorldSize world) const {
 }
 
 Facts CombinedPlans::facts(const RunShape& /*shape*/) const {
-  return {.smaller = {"states=sharded", "tokens=split"}};
+  Facts facts;
+  facts.smaller = {"states=sharded", "tokens=split"};
+  return facts;
 }
 
 Share share_of(const RunShape& shape, const CombinedOptions& options) {
@@ -87,9 +89,7 @@ Share share_of(const RunShape& shape, const CombinedOptions& options) {
                    "zb_h1 puts gradients of weights off, and tensor ranks' messages hide behind them",
                    "schedule=1f1b, or a mesh with one tensor rank");
   Share share = share_of(shape, stages);
-  if (shape.tensor > 1)
-    share.message = share.message / shape.workload.model.width * shape.workload.model.width /
-                    (options.tokens == TokenShare::split ? shape.tensor : 1);
+  if (options.tokens == TokenShare::split) share.message /= shape.tensor;
   return share;
 }
 

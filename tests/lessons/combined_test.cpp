@@ -50,13 +50,40 @@ TEST(Combined, EveryMeshEndsInOneOrdersBits) {
                          {2, 2, 1},
                          {2, 2, 2},
                          {1, 1, 4},
-                         {3, 1, 2}}) {
+                         {3, 1, 2},
+                         {1, 3, 2}}) {
     for (const bool tied : {true, false}) {
       Workload w = five_heads(m.data);
       w.model.tied = tied;
+      expect_equal(w, m, {.states = MeshStates::whole});
       expect_equal(w, m, {});
     }
   }
+}
+
+TEST(Combined, WhateverIsKeptAndWhole) {
+  for (const Activations activations : {Activations::recompute_gelu, Activations::recompute}) {
+    Workload w = five_heads(2);
+    w.activations = activations;
+    expect_equal(w, {2, 2, 2}, {});
+    expect_equal(w, {2, 2, 2}, {.tokens = TokenShare::whole});
+  }
+  Workload w = five_heads(1);
+  w.optim.clip = 1e-3;
+  expect_equal(w, {2, 1, 3}, {.tokens = TokenShare::whole});
+}
+
+TEST(Combined, EverySchedule) {
+  Workload w = five_heads(1);
+  for (const char* schedule : {"naive", "gpipe", "1f1b"}) expect_equal(w, {2, 1, 2}, {.schedule = schedule});
+  w.model.layers = 8;
+  expect_equal(w, {2, 1, 2}, {.schedule = "interleaved"});
+  w.batch.global = 8;
+  expect_equal(w, {2, 2, 1}, {.schedule = "zb_h1"});
+}
+
+TEST(Combined, DelaysChangeNothing) {
+  for (int again = 0; again < 3; ++again) expect_equal(five_heads(2), {2, 2, 2}, {}, test::delayed);
 }
 
 }  // namespace

@@ -330,19 +330,22 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
 
 /// What a slice holds if the whole unit's vector is `whole`, laid out without a tensor cut.
 inline at::Tensor expected_of(const StateSlice& slice, const ParamLayout& layout, const StateSlice& whole) {
-  at::Tensor expected = at::zeros({slice.range.size()}, to_aten(slice.values->dtype()));
-  if (layout.cut().ranks == 1) return whole.read(slice.range, expected), expected;
+  const at::ScalarType type = to_aten(slice.values->dtype());
+  if (layout.cut().ranks == 1) {
+    at::Tensor expected = at::zeros({slice.range.size()}, type);
+    return whole.read(slice.range, expected), expected;
+  }
+  at::Tensor segment = at::zeros({layout.unit(slice.unit).size(slice.segment)}, type);
   const at::Tensor values = whole.copy();
   const ParamLayout uncut = layout.whole();
   for (const ParamTensor& t : layout.unit(slice.unit).tensors) {
     if (t.segment != slice.segment) continue;
     const std::int64_t offset = uncut.find(slice.unit, t.name)->offset;
     for_each_run(t, {0, t.numel()}, [&](Range here, std::int64_t at) {
-      expected.narrow(0, t.offset + here.begin - slice.range.begin, here.size())
-          .copy_(values.narrow(0, offset + at, here.size()));
+      segment.narrow(0, t.offset + here.begin, here.size()).copy_(values.narrow(0, offset + at, here.size()));
     });
   }
-  return expected;
+  return segment.narrow(0, slice.range.begin, slice.range.size());
 }
 
 /// Every slice that a rank holds equals, bit for bit, that range of the reference's whole vector.
