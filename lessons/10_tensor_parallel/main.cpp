@@ -8,7 +8,7 @@ int main(int argc, char** argv) {
        .question = "How do ranks share every matrix, and what does that send?",
        .does = "each has a part of every matrix and computes it for all tokens",
        .workload = "configs/tiny_rows.json",
-       .next = {"07_pipeline", "blocks divided instead of matrices"},
+       .next = {"11_combined", "with stages and data groups"},
        .strategies = sc::lesson_plans()},
       argc, argv);
 }

@@ -11,6 +11,7 @@
 #include "lessons/07_pipeline/pipeline.h"
 #include "lessons/08_weight_versions/weight_versions.h"
 #include "lessons/10_tensor_parallel/tensor_parallel.h"
+#include "lessons/11_combined/combined.h"
 
 namespace sc {
 namespace {
@@ -39,6 +40,7 @@ DocSections doc_sections() {
   docs.sections.push_back(section_of<Pipeline>("07_pipeline"));
   docs.sections.push_back(section_of<WeightVersions>("08_weight_versions"));
   docs.sections.push_back(section_of<TensorParallel>("10_tensor_parallel"));
+  docs.sections.push_back(section_of<Combined>("11_combined"));
   return docs;
 }
 

@@ -18,7 +18,7 @@ STEP = 2  # of three: the first one differs in lessons 05 and 06, the last one i
 SIX_BLOCKS = ("--set", "model.layers=6")
 SETTINGS = {"03_zero2": SIX_BLOCKS, "04_zero3": SIX_BLOCKS, "05_offload": (*SIX_BLOCKS, "--set", "parameters=sharded"), "06_infinity": (*SIX_BLOCKS, "--set", "parameters=sharded"),
             "07_pipeline": ("--set", "batch.micro=3"), "08_weight_versions": ("--set", "model.tied=off", "--set", "batch.micro=3")}
-LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "05_offload", "06_infinity", "07_pipeline", "08_weight_versions", "10_tensor_parallel")
+LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "05_offload", "06_infinity", "07_pipeline", "08_weight_versions", "10_tensor_parallel", "11_combined")
 UNIT = r"(the embedding|block \d+|the head)"
 PASSES = ("forward", "backward_input", "backward_weights")
 
