@@ -32,5 +32,6 @@ files=(common/watch/comm_op.{h,cpp} common/comm/{op_check.cpp,rank_sum.cpp,local
   lessons/06_infinity/{infinity,infinity_{memory,plan,state},param_home,params_on_disk,state_file,states_on_disk}.cpp
   common/pipeline/{messages,share,slots,split,stage,stage_memory,stage_plan}.cpp lessons/07_pipeline/{pipeline,pipeline_{memory,plan},proven}.cpp
   lessons/08_weight_versions/{ring.h,weight_versions.cpp,weight_versions_memory.cpp,weight_versions_plan.cpp,endless.cpp}
-  common/model/{param_layout,part_plan}.cpp lessons/10_tensor_parallel/{tensor_layers,tensor_parallel,tensor_parallel_memory,tensor_parallel_plan}.cpp)
+  common/model/{param_layout,part_plan}.cpp lessons/10_tensor_parallel/{tensor_lane,tensor_layers,tensor_parallel,tensor_parallel_memory,tensor_parallel_plan}.cpp
+  lessons/11_combined/{combined,combined_memory,combined_plan,tensor_stage}.cpp)
 exec python3 tests/mutate/mutate.py "${common[@]}" --test "${test/'{filter}'/*}" --names rank,unit --accept tests/mutate/base_equivalent.txt "$@" "${files[@]}"

@@ -61,7 +61,7 @@ TESTS = {
     **{f"lessons/05_offload/{name}.cpp": [OFFLOAD] for name in ("offload", "offload_memory", "offload_plan", "offload_state")},
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY] for name in ("infinity_memory", "infinity_plan", "infinity_state", "param_home", "params_on_disk")},
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW] for name in ("infinity", "state_file", "states_on_disk")},
-    **{f"common/pipeline/{name}.cpp": [PIPELINE] for name in ("share", "split", "stage", "stage_memory")},
+    **{f"common/pipeline/{name}.cpp": [PIPELINE] for name in ("layers", "share", "split", "stage", "stage_memory")},
     **{f"common/pipeline/{name}.cpp": [PIPELINE, STEADY] for name in ("stage_plan", "steps")},
     **{f"common/pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("messages", "slots")},
     "lessons/07_pipeline/pipeline.cpp": [PIPELINE, COPIES],
@@ -70,7 +70,8 @@ TESTS = {
     **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS, STEADY] for name in ("weight_versions_plan", "endless")},
     "lessons/08_weight_versions/ring.h": [VERSIONS],
     "lessons/00_one_device/tensor_order.cpp": [TENSOR],
-    **{f"lessons/10_tensor_parallel/{name}.cpp": [TENSOR] for name in ("tensor_layers", "tensor_parallel", "tensor_parallel_memory", "tensor_parallel_plan")},
+    **{f"lessons/10_tensor_parallel/{name}.cpp": [TENSOR] for name in ("tensor_lane", "tensor_layers", "tensor_parallel", "tensor_parallel_memory", "tensor_parallel_plan")},
+    **{f"lessons/11_combined/{name}.cpp": ["combined_test"] for name in ("combined", "combined_memory", "combined_plan", "tensor_stage")},
 }
 SOURCES_OF_HEADERS = {
     "common/strategy/holders.h": [f"common/strategy/{name}.cpp" for name in ("holders", "saved_state", "weights")],

@@ -141,7 +141,7 @@ for lesson in lessons/[0-9]*; do
   workload=configs/tiny.json
   case $lesson in
     */08_weight_versions) workload=configs/tiny_untied.json ;;
-    */10_tensor_parallel) workload=configs/tiny_rows.json ;;
+    */10_tensor_parallel | */11_combined) workload=configs/tiny_rows.json ;;
   esac
   check "$lesson/run.sh --dry-run" contains "$code $out" "bin/$(basename "$lesson") --workload $workload --strategy"
 done
