@@ -44,6 +44,7 @@ Share::Share(const RunShape& shape, const StageOptions& options, pipedream::Sche
       first(stage == 0),
       last(stage + 1 == schedule.stages),
       begins(static_cast<std::size_t>(layout.num_units()), -1),
+      whole_begins(begins),
       slots(assign_slots(schedule, stage)),
       costs(costs_in("costs", options.costs, schedule.stages)),
       pace(costs_in("pace", options.pace, schedule.stages)),
@@ -53,7 +54,7 @@ Share::Share(const RunShape& shape, const StageOptions& options, pipedream::Sche
   std::int64_t size = 0;
   const auto hold = [&](int unit) {
     begins[static_cast<std::size_t>(unit)] = size;
-    size += layout.unit(unit).sharded_size + layout.unit(unit).whole_size;
+    size += layout.unit(unit).sharded_size;
   };
   if (first) hold(0);
   for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
@@ -62,6 +63,13 @@ Share::Share(const RunShape& shape, const StageOptions& options, pipedream::Sche
     most_blocks = std::max(most_blocks, p.blocks);
   }
   if (last) hold(layout.last_unit());
+  whole.begin = size;
+  for (int unit = 0; unit < layout.num_units(); ++unit) {
+    if (begin(unit) < 0) continue;
+    whole_begins[static_cast<std::size_t>(unit)] = size;
+    size += layout.unit(unit).whole_size;
+  }
+  whole.end = size;
   message = shape.workload.batch.micro * shape.workload.batch.sequence * model.width;
   if (model.tied) tied = layout.vocab_rows().size() * model.width;
   // Where states are cut, the copy is as long as unit 0, so that a replica's slices of both are the same.

@@ -37,10 +37,9 @@ struct Share {
   /// The first or the last of all stages; whether those are two, with the tied matrix on both.
   [[nodiscard]] bool is_an_end() const { return first || last; }
   [[nodiscard]] bool has_two_ends() const { return tied > 0 && !(first && last); }
-  /// Where a unit's vectors begin in this rank's arenas, its sharded segment and then its whole one; -1: it has none.
+  /// Where a unit's segment begins in this rank's arenas: all sharded ones, then the whole ones in one piece; -1: it has none.
   [[nodiscard]] std::int64_t begin(int unit, Segment segment = Segment::sharded) const {
-    const std::int64_t at = begins[static_cast<std::size_t>(unit)];
-    return at < 0 || segment == Segment::sharded ? at : at + layout.unit(unit).sharded_size;
+    return (segment == Segment::sharded ? begins : whole_begins)[static_cast<std::size_t>(unit)];
   }
   /// What a rank says that it does, as pipedream names it.
   [[nodiscard]] std::string in_words(std::size_t index, const pipedream::Action& action) const;
@@ -55,8 +54,9 @@ struct Share {
   std::int64_t message = 0;          // elements of an activation that goes to the next stage
   std::int64_t tied = 0;             // elements of wte, where it is the head's matrix too; 0: it is not
   std::int64_t tied_copy = 0;        // what the last stage holds of unit 0 for its head; 0: nothing
-  std::vector<std::int64_t> begins;
-  Elements elements;  // of all vectors: units in order, then the copy
+  std::vector<std::int64_t> begins, whole_begins;
+  Range whole;        // of the arenas: what every tensor rank has
+  Elements elements;  // of all vectors: those of units in order, then the copy
   Slots slots;
   std::optional<pipedream::Costs> costs, pace;  // in seconds
   std::int64_t shards = 1;                      // into which replicas cut the states

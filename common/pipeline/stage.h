@@ -54,6 +54,8 @@ class Stage {
   };
   /// Units in order, then the tied copy. Parameters are those of the newest version.
   [[nodiscard]] std::vector<Held>& held() { return held_; }
+  /// The whole segments' gradients of all units, in one piece: what every tensor rank has.
+  [[nodiscard]] at::Tensor& whole_grads() { return whole_grads_; }
   /// The newest version of the parameters goes on in the buffer `to` (Slot::weights_out), where a step then
   /// writes it. Without a master, whose rounding a step writes, it is copied there first.
   void move_newest(int to);
@@ -72,9 +74,10 @@ class Stage {
   std::unique_ptr<Layers> layers_;
   std::vector<at::Tensor> versions_;              // of the parameters: a buffer each
   std::vector<std::vector<UnitTensors>> params_;  // the same, by unit; undefined where this stage has none
-  std::vector<UnitTensors> grads_;                // by unit
-  int newest_buffer_ = 0;                         // of versions_: the one that a step writes
-  std::size_t loaded_buffer_ = 0;                 // the one that is read
+  at::Tensor whole_grads_;
+  std::vector<UnitTensors> grads_;  // by unit
+  int newest_buffer_ = 0;           // of versions_: the one that a step writes
+  std::size_t loaded_buffer_ = 0;   // the one that is read
   bool has_master_ = false;
   std::vector<Held> held_;
 };

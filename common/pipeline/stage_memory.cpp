@@ -20,7 +20,9 @@ Stage::Stage(const RunContext& context, const Share& share, std::unique_ptr<Laye
                                      : arena(Purpose::stash, "params_stage, older", precision.dtype));
     params_.push_back(units_of(versions_.back()));
   }
-  grads_ = units_of(arena(Purpose::gradients, "grads_stage", precision.grad_dtype));
+  const at::Tensor grads_arena = arena(Purpose::gradients, "grads_stage", precision.grad_dtype);
+  grads_ = units_of(grads_arena);
+  whole_grads_ = grads_arena.narrow(0, share.whole.begin, share.whole.size());
   const OptimizerState state(context, share.elements / share.shards, share.shards > 1 ? "shard" : "stage");
   has_master_ = state.master.defined();
   // [anchor: a-replicas-slice]

@@ -101,13 +101,11 @@ void Combined::reduce_cut(int unit) {
 
 // What every tensor rank has, of which each has seen its own tokens: over the tensor group, and then over the data group.
 void Combined::reduce_replicated() {
-  std::vector<Stage::Held>& held = stage_.held();
-  for (std::size_t i = 0; i < held.size(); ++i) {
-    if (held[i].segment == Segment::sharded) continue;
-    if (options_.tokens == TokenShare::split)
-      tensor_->all_reduce(held[i].grads, {OpPurpose::gradients, held[i].unit}).wait();
-    reduce(i);
-  }
+  if (tensor_ && options_.tokens == TokenShare::split)
+    tensor_->all_reduce(stage_.whole_grads(), {OpPurpose::gradients}).wait();
+  const std::vector<Stage::Held>& held = stage_.held();
+  for (std::size_t i = 0; i < held.size(); ++i)
+    if (held[i].segment == Segment::whole) reduce(i);
 }
 
 void Combined::reduce(std::size_t i) {

@@ -213,14 +213,14 @@ CommPlan CombinedPlans::comm_plan(const RunShape& shape) const {
   for (int unit = 0; unit < share.layout.num_units(); ++unit) {
     if (share.begin(unit) < 0) continue;
     const UnitLayout& layout = share.layout.unit(unit);
-    if (sizes.split() && layout.whole_size > 0)
-      plan.add(Axes::of({CommKind::all_reduce, precision.grad_dtype, Elements(layout.whole_size)},
-                        axes.tensor(), 1),
-               {OpPurpose::gradients, unit});
     over_data(unit, layout.sharded_size);
     over_data(unit, layout.whole_size);
   }
   over_data(0, share.tied_copy);
+  if (sizes.split())
+    plan.add(Axes::of({CommKind::all_reduce, precision.grad_dtype, Elements(share.whole.size())},
+                      axes.tensor(), 1),
+             {OpPurpose::gradients});
   if (share.has_two_ends() && share.is_an_end()) {
     const std::int64_t slice = share.layout.unit(0).sharded_size / share.shards,
                        begin = share.shards > 1 ? share.replica * slice : 0,
