@@ -42,7 +42,7 @@ class Layers {
   virtual void head_loss(const StageVectors& v, const at::Tensor& targets, const Slot& slot,
                          at::Tensor& sums) = 0;
 
-  /// What messages are received into and sent from: all of `message_elements`.
+  /// What messages are received into and sent from: all of share.message elements.
   [[nodiscard]] virtual at::Tensor& input(const Slot& slot) = 0;
   [[nodiscard]] virtual at::Tensor& output(const Slot& slot) = 0;
   [[nodiscard]] virtual at::Tensor& gradient(int of_pool) = 0;

@@ -1,6 +1,12 @@
 #include "common/pipeline/stage.h"
 
+#include <ATen/ops/empty.h>
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
+
+#include "common/base/check.h"
+#include "common/strategy/replica_hash.h"
 
 namespace sc {
 
@@ -43,6 +49,17 @@ StateSlice Stage::last_local() const {
   const int unit = share_.part(share_.stage).first - 1;  // a step's last backward is of the first chunk
   const at::Tensor values = layers_->last_gradient().view({-1});
   return {Purpose::workspace, unit, Segment::sharded, {0, values.numel()}, in_tensor(values)};
+}
+
+void require_equal_copies(Communicator& group, const Stage::Held& held, std::int64_t elements,
+                          std::int64_t step) {
+  at::Tensor mine = at::empty({1}, at::kLong), all = at::empty({to_int(group.size())}, at::kLong);
+  mine.mutable_data_ptr<std::int64_t>()[0] = replica_hash(held.params.narrow(0, 0, elements));
+  group.all_gather(mine, all, {OpPurpose::hashes, held.unit}).wait();
+  const int odd = first_different(all);
+  if (odd < 0) return;
+  throw ClaimError(
+      fmt::format("step {}: two copies of unit {} differ: they must stay equal to the bit", step, held.unit));
 }
 
 }  // namespace sc

@@ -69,7 +69,6 @@ TensorOrder::Part::Part(const RunContext& context, const ReduceOrder& order, int
           context.ledger.zeros(Purpose::gradients, "grads_part", {head}, precision.grad_dtype);
     gradient.unit = unit_views_of_both(layout, gradient.arena);
   }
-  grads = &gradients[0].unit;
 }
 
 PartSaved& TensorOrder::Part::saved(int unit) {

@@ -112,7 +112,7 @@ void TensorOrder::head(const Batch& batch, const at::Tensor& scale, Write write)
   for (Part& part : parts_) {
     part.newest = 0;
     part.gpt.head_norm_backward(part.params.back(), part.buffers.x.back(), part.buffers.sum,
-                                part.grads->back(), write, part.buffers, part.gradient().own);
+                                part.grads().back(), write, part.buffers, part.gradient().own);
   }
 }
 
@@ -139,8 +139,8 @@ void TensorOrder::head_chunk(const Batch& batch, const at::Tensor& scale, Write 
     part.gpt.loss(logits, batch.targets.view({-1}).narrow(0, rows.begin, rows.size()),
                   statistics.view({ranks, rows.size(), 2}), scale, result);
     if (!scale.defined()) continue;
-    const at::Tensor& alone = part.gradients[rank_ == 0 ? 0 : 1].head_arena;
-    at::Tensor grad = alone.defined() ? part.gpt.head_matrix({alone, {}}) : head_of(part, *part.grads),
+    const at::Tensor& alone = part.gradients[part.into].head_arena;
+    at::Tensor grad = alone.defined() ? part.gpt.head_matrix({alone, {}}) : head_of(part, part.grads()),
                partial = part.buffers.partial.narrow(0, rows.begin, rows.size());
     part.gpt.head_products(head_of(part, part.params), logits, norms(part), grad, write, partial);
   }
@@ -166,7 +166,7 @@ void TensorOrder::forward_backward(std::span<const Batch> micro_batches) {
     const std::size_t of = rank_ == 0 ? 0 : 1;
     for (Part& part : parts_) {
       part.sums[rank_].zero_();
-      part.grads = &part.gradients[of].unit;
+      part.into = of;
     }
     const std::span<const Batch> mine = micro_batches.subspan(rank_ * each, each);
     for (std::size_t j = 0; j < each; j += lanes)
@@ -200,7 +200,7 @@ void TensorOrder::backward(const Batch& batch, Write write) {
   for (int unit = whole_.num_blocks(); unit >= 1; --unit) {
     backward_half(unit, Half::mlp, write);
     backward_half(unit, Half::attention, write);
-    for (Part& part : parts_) part.gpt.vectors(unit, part.buffers.grads, (*part.grads)[unit], write);
+    for (Part& part : parts_) part.gpt.vectors(unit, part.buffers.grads, part.grads()[unit], write);
   }
 }
 
@@ -214,8 +214,8 @@ void TensorOrder::embed_backward(const Batch& batch, Write write, bool waited) {
   for (Part& part : parts_) {
     const bool joint = whole_.config().tied && order_.tied_sum == TiedSum::joint;
     const Write wte = joint ? Write::accumulate : write;
-    part.gpt.embed_backward(batch.tokens, all(part, gradient), (*part.grads)[0], wte);
-    part.gpt.positions_backward(gradient(part).own, (*part.grads)[0], write);
+    part.gpt.embed_backward(batch.tokens, all(part, gradient), part.grads()[0], wte);
+    part.gpt.positions_backward(gradient(part).own, part.grads()[0], write);
   }
 }
 
@@ -230,8 +230,8 @@ void TensorOrder::backward_half(int unit, Half half, Write write) {
     PartSaved& s = part.saved(unit);
     part.gpt.backward_to_norm(unit, half, part.params[unit], s, all(part, gradient), part.buffers.grads,
                               part.buffers.partial);
-    part.gpt.second_weights(unit, half, s, s.gelu, all(part, gradient), (*part.grads)[unit], write);
-    part.gpt.first_weights(unit, half, all(part, norms), part.buffers.grads, (*part.grads)[unit], write);
+    part.gpt.second_weights(unit, half, s, s.gelu, all(part, gradient), part.grads()[unit], write);
+    part.gpt.first_weights(unit, half, all(part, norms), part.buffers.grads, part.grads()[unit], write);
   }
   add_partials();
   for (Part& part : parts_) {
@@ -257,16 +257,16 @@ void TensorOrder::add_replicated(std::size_t gradient) {
 void TensorOrder::put_together(std::span<const UnitTensors> grads, at::Tensor& sums) {
   sums.zero_();
   for (Part& part : parts_) {
-    part.grads = &part.gradients[0].unit;
+    part.into = 0;
     if (part.gradients[0].head_arena.defined())
-      part.gpt.head_matrix((*part.grads)[0]).view({-1}).add_(part.gradients[0].head_arena);
+      part.gpt.head_matrix(part.grads()[0]).view({-1}).add_(part.gradients[0].head_arena);
     std::vector<at::Tensor> mine;
     for (int unit = 0; unit < whole_.num_units(); ++unit) {
       for (const Segment segment : {Segment::sharded, Segment::whole}) {
         const bool repeated =
             segment == Segment::whole && &part != &parts_.front();  // every part has it: once
         if (repeated || part.layout.unit(unit).size(segment) == 0) continue;
-        const at::Tensor& gradient = (*part.grads)[unit].segment(segment);
+        const at::Tensor& gradient = part.grads()[unit].segment(segment);
         mine.push_back(gradient);
         for_each_piece(part, unit, segment, [&](Range here, Range whole) {
           grads[unit]

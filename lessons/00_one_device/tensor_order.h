@@ -45,8 +45,9 @@ class TensorOrder {
     at::Tensor params_arena;
     std::vector<UnitTensors> params;  // by unit
     std::vector<Gradient> gradients;  // [0] of the step; [1] of a later virtual rank
-    std::vector<UnitTensors>* grads;  // of those, what backward writes to
-    std::size_t newest = 0;           // of buffers.gradients
+    std::size_t into = 0;             // of those: what backward writes to
+    [[nodiscard]] std::vector<UnitTensors>& grads() { return gradients[into].unit; }
+    std::size_t newest = 0;  // of buffers.gradients
   };
   template <class F>
   void for_each_piece(const Part& part, int unit, Segment segment, const F& f) const;

@@ -1,11 +1,6 @@
 #include "pipeline.h"
 
-#include <ATen/ops/empty.h>
-#include <spdlog/fmt/fmt.h>
-
-#include "common/base/check.h"
 #include "common/pipeline/measured.h"
-#include "common/strategy/replica_hash.h"
 
 namespace sc {
 
@@ -168,21 +163,11 @@ void Pipeline::after_step(std::int64_t step) {
   pace_.check(step);
   if (options_.verify_replicas == 0 || (step + 1) % options_.verify_replicas != 0) return;
   for (const Stage::Held& held : stage_.held()) {
-    if (replicas_) compare(*replicas_, held, held.copy ? share_.tied : held.params.numel(), step);
-    if (ends_ && held.unit == 0) compare(*ends_, held, share_.tied, step);
+    if (replicas_)
+      require_equal_copies(*replicas_, held, held.copy ? share_.tied : held.params.numel(), step);
+    if (ends_ && held.unit == 0) require_equal_copies(*ends_, held, share_.tied, step);
   }
   if (replicas_ || ends_) ++replica_checks_;
-}
-
-void Pipeline::compare(Communicator& group, const Stage::Held& held, std::int64_t elements,
-                       std::int64_t step) {
-  at::Tensor mine = at::empty({1}, at::kLong), all = at::empty({to_int(group.size())}, at::kLong);
-  mine.mutable_data_ptr<std::int64_t>()[0] = replica_hash(held.params.narrow(0, 0, elements));
-  group.all_gather(mine, all, {OpPurpose::hashes, held.unit}).wait();
-  const int odd = first_different(all);
-  if (odd < 0) return;
-  throw ClaimError(
-      fmt::format("step {}: two copies of unit {} differ: they must stay equal to the bit", step, held.unit));
 }
 
 std::optional<Timetable> Pipeline::timetable(Communicator& comm) {

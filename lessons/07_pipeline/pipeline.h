@@ -40,7 +40,6 @@ class Pipeline final : public Strategy {
   void step(const pipedream::Action& action);
   void step_unit(OwnedSlice& slice);
   void publish_params();
-  void compare(Communicator& group, const Stage::Held& held, std::int64_t elements, std::int64_t step);
 
   RunContext& context_;
   Options options_;

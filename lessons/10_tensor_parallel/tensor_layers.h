@@ -18,6 +18,8 @@ class TensorLayers {
   /// group: the ranks that share the matrices.
   TensorLayers(const RunContext& context, Communicator& group, const ParamLayout& layout,
                const PartSizes& sizes, const How& how);
+  TensorLayers(const TensorLayers&) = delete;  // lanes point to its parts
+  TensorLayers& operator=(const TensorLayers&) = delete;
   /// By unit, what all other calls compute with.
   void use(std::span<const UnitTensors> params, std::span<const UnitTensors> grads);
 

@@ -1,11 +1,5 @@
 #include "combined.h"
 
-#include <ATen/ops/empty.h>
-#include <spdlog/fmt/fmt.h>
-
-#include "common/base/check.h"
-#include "common/strategy/replica_hash.h"
-
 namespace sc {
 
 using pipedream::Action;
@@ -157,21 +151,13 @@ void Combined::step() {
 void Combined::after_step(std::int64_t step) {
   if (options_.verify_replicas == 0 || (step + 1) % options_.verify_replicas != 0) return;
   for (const Stage::Held& held : stage_.held()) {
-    if (data_) compare(*data_, held, held.copy ? share_.tied : held.params.numel(), step);
-    if (tensor_ && held.segment == Segment::whole) compare(*tensor_, held, held.params.numel(), step);
-    if (ends_ && held.unit == 0 && held.segment == Segment::sharded) compare(*ends_, held, share_.tied, step);
+    if (data_) require_equal_copies(*data_, held, held.copy ? share_.tied : held.params.numel(), step);
+    if (tensor_ && held.segment == Segment::whole)
+      require_equal_copies(*tensor_, held, held.params.numel(), step);
+    if (ends_ && held.unit == 0 && held.segment == Segment::sharded)
+      require_equal_copies(*ends_, held, share_.tied, step);
   }
   if (data_ || tensor_ || ends_) ++replica_checks_;
-}
-
-void Combined::compare(Communicator& group, const Stage::Held& held, std::int64_t elements,
-                       std::int64_t step) {
-  at::Tensor mine = at::empty({1}, at::kLong), all = at::empty({to_int(group.size())}, at::kLong);
-  mine.mutable_data_ptr<std::int64_t>()[0] = replica_hash(held.params.narrow(0, 0, elements));
-  group.all_gather(mine, all, {OpPurpose::hashes, held.unit}).wait();
-  if (first_different(all) < 0) return;
-  throw ClaimError(
-      fmt::format("step {}: two copies of unit {} differ: they must stay equal to the bit", step, held.unit));
 }
 
 }  // namespace sc

@@ -37,7 +37,6 @@ class Combined final : public Strategy {
   void add_tied();
   void global_norm();
   void step();
-  void compare(Communicator& group, const Stage::Held& held, std::int64_t elements, std::int64_t step);
 
   RunContext& context_;
   Options options_;

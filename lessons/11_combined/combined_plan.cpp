@@ -10,7 +10,6 @@
 #include "common/base/check.h"
 #include "common/strategy/gradient_dtype.h"
 #include "common/strategy/group_plan.h"
-#include "lessons/07_pipeline/pipeline_plan.h"
 
 namespace sc {
 
@@ -25,7 +24,7 @@ FieldTable<CombinedOptions> CombinedPlans::table() const {
   table.add({"chunks", "", "model chunks a stage, for interleaved and zb_h1; interleaved alone means 2"},
             integer(1, 64), &Options::chunks);
   table.add({"states", "", "optimizer states on each rank of a data group, or lesson 02's slices of them"},
-            choice<MeshStates>({{"whole", MeshStates::whole}, {"sharded", MeshStates::sharded}}),
+            choice<ReplicaStates>({{"whole", ReplicaStates::whole}, {"sharded", ReplicaStates::sharded}}),
             &Options::states);
   table.add({"tokens", "",
              "between the halves of a block a tensor rank has a run of the tokens (split) or all (whole)"},
@@ -82,7 +81,7 @@ Facts CombinedPlans::facts(const RunShape& /*shape*/) const {
 Share share_of(const RunShape& shape, const CombinedOptions& options) {
   PipelineOptions stages;
   stages.schedule = options.schedule, stages.chunks = options.chunks, stages.split = options.split;
-  stages.states = options.states == MeshStates::whole ? ReplicaStates::whole : ReplicaStates::sharded;
+  stages.states = options.states;
   stages.replicas = data_ranks(shape);
   if (shape.tensor > 1 && options.schedule == "zb_h1")
     refuse_setting("schedule",

@@ -4,8 +4,7 @@
 #include <string>
 
 #include "common/model/part_plan.h"
-#include "common/pipeline/share.h"
-#include "common/strategy/plans.h"
+#include "lessons/07_pipeline/pipeline_plan.h"
 
 namespace sc {
 
@@ -15,16 +14,14 @@ struct Mesh {
   bool operator==(const Mesh&) const = default;
 };
 
-enum class MeshStates { whole, sharded };
-
 struct CombinedOptions {
   std::string mesh = "auto";  // stages x data x tensor, as 2x2x2
   std::string schedule = "1f1b";
   std::int64_t chunks = 1;
-  MeshStates states = MeshStates::sharded;  // of the optimizer, in a data group
-  TokenShare tokens = TokenShare::split;    // of what lies between the halves of a block, in a tensor group
-  std::string split = "balanced";           // blocks of each position
-  std::int64_t verify_replicas = 50;        // every k steps copies are compared; 0 = never
+  ReplicaStates states = ReplicaStates::sharded;  // of the optimizer, in a data group
+  TokenShare tokens = TokenShare::split;  // of what lies between the halves of a block, in a tensor group
+  std::string split = "balanced";         // blocks of each position
+  std::int64_t verify_replicas = 50;      // every k steps copies are compared; 0 = never
 };
 
 ///   Errors  InputError 64: no mesh of three sizes, or of another world.

@@ -27,9 +27,9 @@ struct Sizes {
 
 void expect_equal(const Workload& w, const Sizes& m, Options options, const test::Wrap& wrap = {}) {
   options.mesh = std::to_string(m.stages) + "x" + std::to_string(m.data) + "x" + std::to_string(m.tensor);
-  SCOPED_TRACE(options.mesh + " " + options.schedule +
-               (options.tokens == TokenShare::split ? " split" : " whole") +
-               (options.states == MeshStates::whole ? " whole states" : "") + (w.model.tied ? " tied" : ""));
+  SCOPED_TRACE(
+      options.mesh + " " + options.schedule + (options.tokens == TokenShare::split ? " split" : " whole") +
+      (options.states == ReplicaStates::whole ? " whole states" : "") + (w.model.tied ? " tied" : ""));
   const bool split = m.stages > 1 && w.model.tied;
   const ReduceOrder order{.virtual_ranks = m.data,
                           .tied_sum = split ? TiedSum::split : TiedSum::joint,
@@ -55,7 +55,7 @@ TEST(Combined, EveryMeshEndsInOneOrdersBits) {
     for (const bool tied : {true, false}) {
       Workload w = five_heads(m.data);
       w.model.tied = tied;
-      expect_equal(w, m, {.states = MeshStates::whole});
+      expect_equal(w, m, {.states = ReplicaStates::whole});
       expect_equal(w, m, {});
     }
   }

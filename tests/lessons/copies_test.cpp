@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/07_pipeline/pipeline.h"
+#include "lessons/11_combined/combined.h"
 #include "tests/support/harness.h"
 
 namespace sc {
@@ -264,6 +265,37 @@ TEST(PipelineCopies, AreComparedBehindEveryFewSteps) {
                "step 2: two copies of unit 0 differ: they must stay equal to the bit");
   ranks.options.verify_replicas = 0;
   ranks.expect(differs({1}, 0, 0), {});
+}
+
+/// Rank `odd`'s parameters of a unit's segment differ.
+std::function<void(int, Combined&)> part_differs(int odd, int unit, Segment segment) {
+  return [=](int rank, Combined& lesson) {
+    for (const StateSlice& slice : lesson.state())
+      if (rank == odd && slice.purpose == Purpose::parameters && slice.unit == unit &&
+          slice.segment == segment)
+        return flip(slice, slice.range.begin);
+  };
+}
+
+// Along each axis of a mesh: a data group has all vectors twice, a tensor group what is not cut, two ends the tied matrix's rows.
+TEST(CombinedCopies, EachAxisComparesWhatItHasTwice) {
+  const auto of = [](const char* mesh) {
+    CombinedOptions options;
+    options.mesh = mesh, options.verify_replicas = 1;
+    return options;
+  };
+  Workload w = workload();
+  w.batch = {.sequence = 12, .global = 4, .micro = 2};
+  const Ranks<Combined> data{4, w, of("1x2x2")};
+  data.expect([](int, Combined&) {}, {});
+  for (const int rank : {1, 3}) data.expect(part_differs(rank, 1, Segment::sharded), {1, 3}, of_unit(1));
+  const Ranks<Combined> tensor{2, w, of("1x1x2")};
+  for (const int rank : {0, 1}) {
+    tensor.expect(part_differs(rank, 2, Segment::whole), {0, 1}, of_unit(2));
+    tensor.expect(part_differs(rank, 2, Segment::sharded), {});  // its own
+  }
+  const Ranks<Combined> ends{4, w, of("2x1x2")};
+  for (const int rank : {1, 3}) ends.expect(part_differs(rank, 0, Segment::sharded), {1, 3}, of_unit(0));
 }
 
 }  // namespace

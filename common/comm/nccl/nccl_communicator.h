@@ -46,7 +46,8 @@ struct NcclOptions {
 ///             pair is not connected yet. ready() asks the event.
 ///   Times     two events with timing a wait, on the stream that waits; with `trace` two more an operation,
 ///             on its own stream. In a graph they are nodes of it.
-///   Sums      in NCCL's order, which is the same from run to run on the same machine; no other reduction.
+///   Sums      in NCCL's order, which is the same from run to run on the same machine; out of a window for sums in rank order, as
+///             Communicator says (PeerSums). No other reduction.
 ///   Zero      operations of no element are not issued, and their tickets are empty.
 ///   Graphs    operations can be captured, and their tickets waited for in the same capture, when the same
 ///             operations (for messages: the same pairs) have run before. A graph is destroyed before the
