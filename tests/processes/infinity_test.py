@@ -572,9 +572,10 @@ class Counted(InfinityTest):
                 return
         self.fail(f"read and written beside the plan: {off}")
 
-    # Two models whose states differ by 340 MB. Compared: VmHWM (all that was ever in memory at once: program, libraries, window, LibTorch's own)
-    # less the plan of place device, which grows with the model. States that are kept anywhere in memory, a page cache's pages that are
-    # mapped, or a window that grows with the model would be seen.
+    # Two models whose states, 12 bytes a parameter, differ by 340 MB. Compared: VmHWM (all that was ever in memory at once: program, libraries,
+    # window, LibTorch's own) less the plan of place device, which grows with the model. States that are kept anywhere in memory, a page cache's
+    # pages that are mapped, or a window that grows with the model would take a byte a parameter at least. A block's own tensors, each rounded up
+    # to pages, its operations and its rows of the plan take 0.1 to 0.2 here.
     def test_host_memory_does_not_grow_with_the_model(self):
         beside, planned = {}, {}
         for _ in range(3):  # what the kernel maps of a library besides only adds: the least of a few is the run's own
@@ -586,8 +587,9 @@ class Counted(InfinityTest):
                 beside[layers] = min(peaks[0] - plans[0]["total"], beside.get(layers, peaks[0]))
                 planned[layers] = {place: sum(plans[0][place].values()) for place in ("pinned", "disk")}
             self.assertEqual(planned[48]["pinned"], planned[12]["pinned"])
-            self.assertGreater(planned[48]["disk"] - planned[12]["disk"], 300e6)
-            if abs(beside[48] / beside[12] - 1) < 0.02:
+            parameters = (planned[48]["disk"] - planned[12]["disk"]) / 12
+            self.assertGreater(parameters, 25e6)
+            if abs(beside[48] - beside[12]) < parameters / 2:
                 return
         self.fail(f"beside the plan of place device: {beside}")
 
