@@ -13,6 +13,7 @@
 #include "07_pipeline/pipeline_plan.h"
 #include "08_weight_versions/weight_versions_plan.h"
 #include "10_tensor_parallel/tensor_parallel_plan.h"
+#include "11_combined/combined_plan.h"
 
 namespace sc {
 namespace {
@@ -47,7 +48,8 @@ std::vector<Listed> all_lessons() {
           {"10_tensor_parallel",
            "tensor parallel",
            std::make_shared<TensorParallelPlans>(),
-           {{"lanes=2"}, {"lanes=2", "gathered=kept"}}}};
+           {{"lanes=2"}, {"lanes=2", "gathered=kept"}}},
+          {"11_combined", "combined", std::make_shared<CombinedPlans>()}};
 }
 
 StrategyPlans with(const Listed& lesson, const Settings& settings) {

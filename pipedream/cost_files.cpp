@@ -67,6 +67,13 @@ Costs costs_from_json(const std::string& text, const std::string& where) {
   costs.message_bytes = object.number_or("message_bytes", 0);
   costs.latency = object.number_or("latency", 0);
   costs.bandwidth = object.number_or("bandwidth", 0);
+  if (object.has("bandwidths"))
+    for (const json& value : object.array("bandwidths")) {
+      if (!value.is_number())
+        throw InputError(ExitCode::data, entry(where, "bandwidths", costs.bandwidths.size()), "not a number",
+                         "bytes per unit of time, as 25e9");
+      costs.bandwidths.push_back(value.get<double>());
+    }
   object.finish();
   return costs;
 }
@@ -84,11 +91,12 @@ std::string to_json(const Costs& costs) {
   json bytes = json::array();
   for (const StageBytes& b : costs.bytes)
     bytes.push_back({{"activations", b.activations}, {"weights", b.weights}});
-  const json all = {{"times", times},
-                    {"bytes", bytes},
-                    {"message_bytes", costs.message_bytes},
-                    {"latency", costs.latency},
-                    {"bandwidth", costs.bandwidth}};
+  json all = {{"times", times},
+              {"bytes", bytes},
+              {"message_bytes", costs.message_bytes},
+              {"latency", costs.latency},
+              {"bandwidth", costs.bandwidth}};
+  if (!costs.bandwidths.empty()) all["bandwidths"] = costs.bandwidths;
   return all.dump(2) + "\n";
 }
 

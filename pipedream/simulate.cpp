@@ -17,7 +17,7 @@ const Entry& of_stage(const std::vector<Entry>& entries, std::size_t stage) {
   return entries[entries.size() == 1 ? 0 : stage];
 }
 
-void require_numbers(const char* name, std::initializer_list<double> values) {
+void require_numbers(const char* name, const std::vector<double>& values) {
   for (const double value : values) {
     if (std::isfinite(value) && value >= 0) continue;
     throw InputError(ExitCode::data, std::string("costs, ") + name, "a number is negative or not finite",
@@ -103,14 +103,20 @@ class Clock {
     (send ? w.sent : w.posted).push_back(now);
     (send ? w.slot_of_send : w.slot_of_receive).push_back(slot);
     (send ? w.span_of_send : w.span_of_receive).push_back(&span);
-    if (w.started < std::min(w.sent.size(), w.posted.size())) deliver(w);
+    if (w.started < std::min(w.sent.size(), w.posted.size()))
+      deliver(w, bandwidth(send ? action.stage : peer, send ? peer : action.stage));
   }
 
-  void deliver(Wire& w) {
+  [[nodiscard]] double bandwidth(int from, int to) const {
+    if (costs_.bandwidths.empty()) return costs_.bandwidth;
+    return costs_.bandwidths[static_cast<std::size_t>((from + 1) % schedule_.stages == to ? from : to)];
+  }
+
+  void deliver(Wire& w, double bandwidth) {
     const std::size_t k = w.started++;
     if (w.slot_of_send[k] != w.slot_of_receive[k]) refuse("a send meets the receive of another value");
     const double start = std::max({w.sent[k], w.posted[k], w.free});
-    w.free = start + (costs_.bandwidth > 0 ? costs_.message_bytes / costs_.bandwidth : 0);
+    w.free = start + (bandwidth > 0 ? costs_.message_bytes / bandwidth : 0);
     const double arrival = w.free + costs_.latency;
     *w.span_of_send[k] = {start, arrival};
     *w.span_of_receive[k] = {w.posted[k], arrival};
@@ -174,6 +180,13 @@ void require_costs(const Costs& costs, int stages) {
   }
   for (const StageBytes& b : costs.bytes) require_numbers("bytes", {b.activations, b.weights});
   require_numbers("link", {costs.message_bytes, costs.latency, costs.bandwidth});
+  if (costs.bandwidths.empty()) return;
+  require_numbers("bandwidths", costs.bandwidths);
+  if (costs.bandwidths.size() != static_cast<std::size_t>(stages) || costs.bandwidth > 0)
+    throw InputError(ExitCode::data, "costs, bandwidths",
+                     std::to_string(costs.bandwidths.size()) + " links of " + std::to_string(stages) +
+                         " stages" + (costs.bandwidth > 0 ? ", and one bandwidth of all" : ""),
+                     "one for each stage, or \"bandwidth\" alone");
 }
 
 double duration_of(const Schedule& schedule, const Costs& costs, const Action& action) {

@@ -34,10 +34,13 @@ struct Costs {
   double message_bytes = 0;  // an activation or its gradient at a stage's edge
   double latency = 0;        // of a message
   double bandwidth = 0;      // of a directed pair of stages, bytes per unit of time; 0: no limit
+  std::vector<double> bandwidths =
+      {};  // of each stage's link to the next one, the last one's to the first; empty: all alike
   friend bool operator==(const Costs&, const Costs&) = default;
 };
 
-/// Throws InputError (data): there is not one entry of times and of bytes for all or for each stage, or a number is
+/// Throws InputError (data): there is not one entry of times and of bytes for all or for each stage, bandwidths are not of each stage
+/// or stand beside a bandwidth, or a number is
 /// negative or not finite.
 void require_costs(const Costs& costs, int stages);
 /// How long a compute action or a step of that schedule takes; 0 for all others.

@@ -1,6 +1,10 @@
 // Which list a stage executes, and that it can be executed.
 #include <spdlog/fmt/fmt.h>
 
+#include <mutex>
+#include <tuple>
+#include <utility>
+
 #include "common/base/check.h"
 #include "common/pipeline/translated.h"
 #include "pipedream/check.h"
@@ -95,11 +99,25 @@ pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int 
   });
 }
 
+// The last one is kept: whoever plans for many ranks asks for one schedule again and again. A file may change.
+pipedream::Schedule remembered(const PipelineOptions& options, int stages, int microbatches) {
+  static std::mutex mutex;
+  static std::pair<std::tuple<std::string, std::int64_t, int, int>, pipedream::Schedule> last;
+  if (options.unchecked || options.schedule.starts_with(kFile))
+    return schedule_of(options, stages, microbatches);
+  const std::tuple key(options.schedule, options.chunks, stages, microbatches);
+  const std::lock_guard lock(mutex);
+  if (last.first != key) last = {key, schedule_of(options, stages, microbatches)};
+  return last.second;
+}
+
 }  // namespace
 
 Share share_of(const RunShape& shape, const PipelineOptions& options) {
+  if (shape.stages > shape.workload.model.layers)  // refused before a schedule of that many is proven
+    cut_blocks(shape.workload, static_cast<int>(shape.stages), options.split, options.profile_in);
   Share share(shape, stage_options(options),
-              schedule_of(options, static_cast<int>(shape.stages), static_cast<int>(micro_batches_of(shape))),
+              remembered(options, static_cast<int>(shape.stages), static_cast<int>(micro_batches_of(shape))),
               options.states == ReplicaStates::sharded);
   if (shape.device == DeviceKind::cuda && options.sends == Sends::blocking)
     refuse_setting("sends", "it is about ranks on the CPU, and these are GPUs",

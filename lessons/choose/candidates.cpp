@@ -5,11 +5,13 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "lessons/04_zero3/zero3_plan.h"
 #include "lessons/05_offload/offload_plan.h"
 #include "lessons/06_infinity/infinity_plan.h"
 #include "lessons/07_pipeline/pipeline_plan.h"
 #include "lessons/08_weight_versions/weight_versions_plan.h"
 #include "lessons/10_tensor_parallel/tensor_parallel_plan.h"
+#include "lessons/11_combined/combined_plan.h"
 #include "lessons/plans.h"
 
 namespace sc::choose {
@@ -24,6 +26,7 @@ bool runs_on(std::int64_t gpus, const StrategyPlans& strategy) {
   const std::string& folder = strategy.folder;
   if (folder == "00_one_device") return gpus == 1;
   if (folder == "06_infinity") return true;
+  if (folder == "11_combined") return false;  // groupings() has its meshes
   if (folder == "05_offload") return gpus > 1 || !has(strategy, "parameters=sharded");
   if (has(strategy, "replicas=2")) return gpus >= 4 && gpus % 2 == 0;
   return gpus > 1;
@@ -41,16 +44,22 @@ Overlap overlap_of(const StrategyPlans& strategy) {
     return overlap_on_host(plans->options());
   if (const auto* plans = dynamic_cast<const InfinityPlans*>(strategy.plans.get()))
     return overlap_on_host(plans->options());
-  if (strategy.folder < "02") return {.whole_update = true};
-  return {.reduces_in_each = strategy.folder >= "03", .gathers_in_each = strategy.folder >= "04"};
+  if (const auto* plans = dynamic_cast<const Zero3Plans*>(strategy.plans.get()))
+    return {.reduces_in_each = true, .gathers_in_each = true, .slices = plans->options().shard_ranks};
+  if (strategy.folder < "02") return {.slices = 1};
+  return {.reduces_in_each = strategy.folder >= "03"};
 }
 
 Candidate candidate_with(const StrategyPlans& strategy) {
   const std::shared_ptr<const Plans> plans = strategy.plans;
   if (const auto pipeline = std::dynamic_pointer_cast<const PipelinePlans>(plans)) {
-    return {.plans = strategy, .seconds = [pipeline](const RunShape& shape, const Rates& rates) {
-              return pipeline_seconds(shape, pipeline->options(), rates);
-            }};
+    return {
+        .plans = strategy,
+        .seconds = [pipeline](
+                       const RunShape& shape,
+                       const Rates& rates) { return pipeline_seconds(shape, pipeline->options(), rates); },
+        .at_least = [](const RunShape& shape,
+                       const Rates& rates) { return stages_take_at_least(shape, TokenShare::split, rates); }};
   }
   if (const auto endless = std::dynamic_pointer_cast<const WeightVersionsPlans>(plans)) {
     return {.plans = strategy, .late = true, .seconds = [endless](const RunShape& shape, const Rates& rates) {
@@ -61,6 +70,16 @@ Candidate candidate_with(const StrategyPlans& strategy) {
     return {.plans = strategy, .seconds = [parts](const RunShape& shape, const Rates& rates) {
               return tensor_seconds(shape, parts->comm_plan(shape), parts->options(), rates);
             }};
+  }
+  if (const auto mesh = std::dynamic_pointer_cast<const CombinedPlans>(plans)) {
+    return {.plans = strategy,
+            .seconds = [mesh](const RunShape& shape,
+                              const Rates& rates) { return combined_seconds(shape, mesh->options(), rates); },
+            .at_least =
+                [mesh](const RunShape& shape, const Rates& rates) {
+                  return stages_take_at_least(shape, mesh->options().tokens, rates);
+                },
+            .least_is_known = true};
   }
   const Overlap overlap = overlap_of(strategy);
   return {.plans = strategy,
@@ -87,6 +106,54 @@ std::vector<Candidate> candidates(std::int64_t gpus) {
   std::vector<Candidate> all;
   for (const StrategyPlans& strategy : lesson_plans())
     if (runs_on(gpus, strategy)) all.push_back(candidate_with(strategy));
+  return all;
+}
+
+namespace {
+
+std::vector<std::int64_t> divisors(std::int64_t n) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t i = 1; i <= n; ++i)
+    if (n % i == 0) all.push_back(i);
+  return all;
+}
+
+std::string kind_of(const Mesh& mesh) {
+  std::string kind;
+  for (const auto& [size, name] :
+       {std::pair(mesh.stages, "stages"), std::pair(mesh.data, "data"), std::pair(mesh.tensor, "tensor")})
+    if (size > 1) kind += (kind.empty() ? "" : " x ") + std::string(name);
+  return kind;
+}
+
+void add_mesh(const Mesh& mesh, std::int64_t layers, std::vector<Candidate>& all) {
+  for (const std::int64_t chunks : {1, 2, 4}) {
+    if (chunks > 1 && (mesh.stages == 1 || mesh.stages * chunks > layers)) continue;
+    std::vector<std::string> settings = {fmt::format("mesh={}x{}x{}", mesh.stages, mesh.data, mesh.tensor)};
+    if (chunks > 1)
+      settings.insert(settings.end(), {"schedule=interleaved", fmt::format("chunks={}", chunks)});
+    all.push_back(candidate_of("11_combined", settings));
+    all.back().kind = kind_of(mesh);
+  }
+}
+
+}  // namespace
+
+std::vector<Candidate> groupings(std::int64_t gpus, std::int64_t node, const GptConfig& model) {
+  std::vector<Candidate> all;
+  for (const std::int64_t ranks : divisors(gpus)) {
+    if (ranks == 1 || ranks == gpus) continue;
+    all.push_back(candidate_of("04_zero3", {fmt::format("shard_ranks={}", ranks)}));
+    all.back().kind = "hybrid sharding";
+  }
+  for (const std::int64_t tensor : divisors(gpus)) {
+    if (tensor > std::min(model.heads, node) || node % tensor != 0) continue;
+    for (const std::int64_t stages : divisors(gpus / tensor)) {
+      const Mesh mesh{stages, gpus / tensor / stages, tensor};
+      const int axes = (mesh.stages > 1) + (mesh.data > 1) + (mesh.tensor > 1);
+      if (stages <= model.layers && axes > 1) add_mesh(mesh, model.layers, all);
+    }
+  }
   return all;
 }
 

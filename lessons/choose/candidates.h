@@ -15,10 +15,18 @@ struct Candidate {
   bool late = false;  // weights that a gradient was not computed with: not the losses of the others
   bool host = false, disk = false;  // it keeps states there
   std::function<double(const RunShape&, const Rates&)> seconds;
+  std::string kind = {};  // of several alike, of which the best is shown; empty: it is one of its own
+  std::function<double(const RunShape&, const Rates&)> at_least =
+      {};                       // what seconds() is not below, for less; or none
+  bool least_is_known = false;  // a GPU holds least with one row and all computed again
 };
 
 /// For so many GPUs, in the order of the lessons.
 std::vector<Candidate> candidates(std::int64_t gpus);
+/// Lesson 04 with every size of a group that shares parameters, and lesson 11 with every mesh of which two axes at least are longer
+/// than one: tensor groups lie in a node and have no more ranks than heads, stages have a block each; 1F1B, or interleaved with two or
+/// four chunks.
+std::vector<Candidate> groupings(std::int64_t gpus, std::int64_t node, const GptConfig& model);
 /// The shape of a run of it on so many GPUs.
 RunShape shape_on(const StrategyPlans& plans, std::int64_t gpus, const Workload& workload);
 /// A lesson with these settings.

@@ -1,6 +1,8 @@
 // The machines that `choose` plans for: what they have, and at which share of it steps have been measured. No torch.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,13 +27,18 @@ std::span<const Gpu> known_gpus();
 ///   Errors  InputError 64, with the nearest name.
 const Gpu& gpu_named(const std::string& name);
 
-/// One host. What is not given is not there, but for a disk's size: then the disk is as large as it takes.
+/// What is not given is not there, but for a disk's size: then the disk is as large as it takes. One host, or nodes of as many GPUs
+/// each, whose ranks are neighbours.
 struct Machine {
   Gpu gpu;
   std::int64_t gpus = 1;
-  Bytes memory = {};  // of one GPU
-  std::optional<Bytes> host_memory = {}, disk_size = {};
-  std::optional<double> link = {}, disk = {};  // bytes a second and way; link: what a GPU sends to others
+  Bytes memory = {};                                      // of one GPU
+  std::optional<Bytes> host_memory = {}, disk_size = {};  // of all hosts together
+  std::optional<double> link = {},
+                        disk = {};  // bytes a second and way; link: what a GPU sends to others of its node
+  std::optional<std::int64_t> gpus_per_node = {};  // none: one node
+  std::optional<double> node_link = {};  // what a GPU sends to other nodes, through its own network card
+  [[nodiscard]] std::int64_t node() const { return gpus_per_node.value_or(gpus); }
 };
 
 /// A message of b bytes that a rank sends takes call_seconds + b / bytes.
@@ -46,10 +53,40 @@ struct Rates {
   double memory = 0, link = 0, host_link = 0;
   double call_seconds = 0;  // of a collective, or of a message, without its bytes
   MessageRate sum = {},
-              gather = {};       // by copy engine, between GPUs that reach each other's memory: lesson 10's
-  double part_start_tokens = 0;  // as start_tokens, of a rank that has a part of each matrix
-  double adam = 0;               // parameters a second, of all of the host's threads
-  double disk = 0;               // bytes, reads and writes together; 0: there is none
+              gather = {};        // by copy engine, between GPUs that reach each other's memory: lesson 10's
+  double part_start_tokens = 0;   // as start_tokens, of a rank that has a part of each matrix
+  double adam = 0;                // parameters a second, of all of the host's threads
+  double disk = 0;                // bytes, reads and writes together; 0: there is none
+  std::int64_t node = INT64_MAX;  // GPUs of a node
+  double node_link = 0;           // bytes, of a GPU to other nodes
+  /// How many of a group's ranks are in one node, each `stride` from the next; all of them where it lies in one.
+  [[nodiscard]] std::int64_t members_in_node(std::int64_t ranks, std::int64_t stride) const;
+  [[nodiscard]] bool leaves_node(std::int64_t ranks, std::int64_t stride) const {
+    return members_in_node(ranks, stride) < ranks;
+  }
+  /// Bytes a second that each of them sends in a collective: a ring's edge between nodes is shared by the network cards of those in
+  /// one.
+  [[nodiscard]] double rate(std::int64_t ranks, std::int64_t stride) const;
+  /// Seconds of one of its collectives without bytes: call_seconds, and the ring's hops beyond those of two ranks in a node; there and
+  /// back: of an all_reduce.
+  ///   Source  hops: NCCL 2.30, src/graph/tuning.cc, hwLatencies, ring, protocol Simple
+  [[nodiscard]] double call(std::int64_t ranks, std::int64_t stride, bool there_and_back) const;
 };
+
+inline std::int64_t Rates::members_in_node(std::int64_t ranks, std::int64_t stride) const {
+  return std::min(ranks, std::max<std::int64_t>(1, node / std::max<std::int64_t>(1, stride)));
+}
+
+inline double Rates::rate(std::int64_t ranks, std::int64_t stride) const {
+  if (!leaves_node(ranks, stride)) return link;
+  return std::min(link, static_cast<double>(members_in_node(ranks, stride)) * node_link);
+}
+
+inline double Rates::call(std::int64_t ranks, std::int64_t stride, bool there_and_back) const {
+  constexpr double kHop = 3.4e-6, kNodeHop = 14e-6;
+  const std::int64_t nodes = ceil_div(ranks, members_in_node(ranks, stride));
+  const auto between = static_cast<double>(nodes - 1), within = static_cast<double>(ranks - nodes);
+  return call_seconds + (there_and_back ? 2 : 1) * (kNodeHop * between + kHop * (within - 1));
+}
 
 }  // namespace sc::choose

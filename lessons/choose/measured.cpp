@@ -115,7 +115,9 @@ Rates without_parts(const Machine& machine, const Measured& measured, DType dtyp
           .gather = rate_on(machine, there, measured.gather),
           .part_start_tokens = fit.start_tokens,
           .adam = measured.adam,
-          .disk = machine.disk.value_or(0)};
+          .disk = machine.disk.value_or(0),
+          .node = machine.gpus_per_node.value_or(INT64_MAX),
+          .node_link = machine.node_link.value_or(0)};
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cxxopts.hpp>
 
@@ -14,18 +15,20 @@ namespace sc::choose {
 namespace {
 
 constexpr const char* kHelp =
-    R"(Which lessons fit on a host with such GPUs, with which batch.micro, and what a step would take. Runs no rank; needs no GPU.
+    R"(Which lessons fit on such GPUs, with which batch.micro, and what a step would take. Runs no rank; needs no GPU.
 
 usage: lessons/choose.sh --gpus N [--memory SIZE] [--link RATE] [--host-memory SIZE] [--disk RATE] [--disk-size SIZE]
-                         [--gpu NAME] [--workload FILE] [--set KEY=VALUE]... [--json]
+                         [--gpus-per-node N --node-link RATE] [--gpu NAME] [--workload FILE] [--set KEY=VALUE]... [--json]
        lessons/choose.sh --check [--json]
 
-  --gpus N            GPUs of one host, one rank each
+  --gpus N            one rank each; of one host, unless --gpus-per-node says otherwise
   --gpu NAME          takes peak rates from a table: H200 (default), H100, A100-80GB, A100-40GB, B200, L40S, L4, RTX4090, RTX3090
   --memory 24GB       of one GPU; default: the table's. Rates stay those of --gpu
   --link 25GB/s       what a GPU sends to the others at the same time; default: the table's, times the share measured
-  --host-memory 512GB which all ranks share; without it nothing is offloaded
-  --disk 4GB/s        reads and writes together, which all ranks share; without it nothing goes to a disk
+  --gpus-per-node 8   GPUs of a node, whose ranks are neighbours; tensor groups lie within one
+  --node-link 50GB/s  what a GPU sends to other nodes at the same time, through its own network card
+  --host-memory 512GB of all hosts together, which all ranks share; without it nothing is offloaded
+  --disk 4GB/s        reads and writes of all disks together, which all ranks share; without it nothing goes to a disk
   --disk-size 2TB     without it the disk is as large as it takes
   --workload FILE     default: configs/gpt2_355m.json
   --set KEY=VALUE     changes one key of the workload; can be repeated. batch.micro and activations are what is looked for
@@ -40,8 +43,9 @@ Formulas and their errors: docs/choosing.md
 exit codes: 0, 64 command line, 65 lessons/choose/measured.json is damaged, 69 nothing fits
 )";
 
-constexpr const char* kFlags[] = {"gpus", "gpu",       "memory",   "link", "host-memory",
-                                  "disk", "disk-size", "workload", "set"};
+constexpr const char* kFlags[] = {"gpus",          "gpu",       "memory",      "link",
+                                  "gpus-per-node", "node-link", "host-memory", "disk",
+                                  "disk-size",     "workload",  "set"};
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& fix) {
   throw InputError(ExitCode::usage, where, what, fix);
@@ -72,20 +76,41 @@ std::optional<Bytes> bytes_of(const Given& given, const std::string& flag, const
 }
 
 std::optional<double> rate_of(const Given& given, const std::string& flag) {
-  const auto bytes = bytes_of(given, flag, "/s", flag == "link" ? "25GB/s" : "4GB/s");
+  const auto bytes = bytes_of(given, flag, "/s", flag == "disk" ? "4GB/s" : "25GB/s");
   if (!bytes) return std::nullopt;
   return static_cast<double>(bytes->value());
 }
 
-std::int64_t gpus_of(const Given& given) {
-  const auto text = text_of(given, "gpus");
+std::int64_t number_of(const Given& given, const std::string& flag) {
+  const auto text = text_of(given, flag);
   if (!text) refuse("command line", "how many GPUs?", "--gpus 8, or --help");
   int gpus = 0;
   const char* end = text->data() + text->size();
   const auto [rest, error] = std::from_chars(text->data(), end, gpus);
   if (error != std::errc() || rest != end || gpus < 1 || gpus > 1024)
-    refuse("--gpus " + *text, "not a number of GPUs, 1 to 1024", "--gpus 8");
+    refuse("--" + flag + " " + *text, "not a number of GPUs, 1 to 1024", "--" + flag + " 8");
   return gpus;
+}
+
+void take_nodes(const Given& given, Machine& machine) {
+  machine.node_link = rate_of(given, "node-link");
+  if (given.count("gpus-per-node") == 0) {
+    if (machine.node_link)
+      refuse("--node-link", "it is between nodes, and all GPUs are in one",
+             "--gpus-per-node 8, or leave it out");
+    return;
+  }
+  const std::int64_t node = number_of(given, "gpus-per-node");
+  std::string fit;
+  for (std::int64_t each = std::min<std::int64_t>(machine.gpus, 8); each >= 1 && fit.empty(); --each)
+    if (machine.gpus % each == 0) fit = std::to_string(each);
+  if (machine.gpus % node != 0)
+    refuse(fmt::format("--gpus-per-node {}", node),
+           fmt::format("{} GPUs are no whole number of such nodes", machine.gpus), "--gpus-per-node " + fit);
+  if (node < machine.gpus && !machine.node_link)
+    refuse(fmt::format("--gpus-per-node {}", node), "what does a GPU send to other nodes?",
+           "--node-link 50GB/s");
+  machine.gpus_per_node = node;
 }
 
 Workload workload_of(Options& options, const Given& given) {
@@ -134,7 +159,8 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   options.machine.gpu = gpu_named(text_of(given, "gpu").value_or("H200"));
   if (options.check) return options;
   Machine& machine = options.machine;
-  machine.gpus = gpus_of(given);
+  machine.gpus = number_of(given, "gpus");
+  take_nodes(given, machine);
   machine.memory = bytes_of(given, "memory", "", "24GB").value_or(machine.gpu.memory);
   machine.host_memory = bytes_of(given, "host-memory", "", "512GB");
   machine.disk_size = bytes_of(given, "disk-size", "", "2TB");

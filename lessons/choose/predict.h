@@ -6,6 +6,7 @@
 #include "lessons/07_pipeline/pipeline_plan.h"
 #include "lessons/08_weight_versions/weight_versions_plan.h"
 #include "lessons/10_tensor_parallel/tensor_parallel_plan.h"
+#include "lessons/11_combined/combined_plan.h"
 #include "machine.h"
 
 namespace sc::choose {
@@ -20,6 +21,8 @@ struct PassTimes {
 ///   Time     FLOPs of (tokens + start_tokens) / flops
 PassTimes pass_times(const Workload& workload, std::int64_t blocks, bool head, const Rates& rates);
 
+/// A collective of a group's ranks: a call, and its bytes at the group's rate.
+double seconds_of(const Operation& op, const Rates& rates);
 /// AdamW of so many parameters on a GPU: 30 bytes each over its memory (28, and 2 for the norm).
 double update_seconds(double parameters, const Rates& rates);
 
@@ -28,17 +31,23 @@ enum class Updates { on_gpu, on_host, on_host_late };
 struct Overlap {
   bool reduces_in_each = false;  // sums of gradients in every micro-batch's backward; else in the last one's
   bool gathers_in_each = false;  // gathers in every forward and backward; else in the step's first forward
-  bool whole_update = false;     // every rank updates all parameters
+  std::int64_t slices = 0;       // into which ranks cut what they update; 0: one for each rank
   Updates updates = Updates::on_gpu;
 };
 
 /// A step of a rank that has the whole model.
-///   A pass takes max(its compute, its messages); n of them, b bytes together, take n call_seconds + b / link.
+///   A pass takes max(its compute, its messages); n of them, b bytes together, take n call_seconds + b / rate, of a group's rate
+///   (Rates::rate). An all_reduce, be it of replicas of shards, is of the last micro-batch.
 ///   GPU: then the update. Host, exact: the step's first forward waits for max(AdamW of all parameters, disk, what
 ///   of the copies backward has not hidden). Late: the step takes max(passes, AdamW, copies, disk).
 double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& overlap, const Rates& rates);
 
+/// Bytes that a rank sends to other nodes in a step: messages to a stage there, and of a collective its share of what its node sends.
+double node_bytes(const RunShape& shape, const CommPlan& plan, const Rates& rates);
+
 /// A flushed pipeline's step: pipedream::simulate of its schedule with these rates.
+///   Step   AdamW, the tied matrix's sum, what of the gradients' sum over replicas the last backward does not hide; with sharded
+///          states the gather of their parameters
 double pipeline_seconds(const RunShape& shape, const PipelineOptions& options, const Rates& rates);
 /// A window of one without a flush, in its steady state.
 double endless_seconds(const RunShape& shape, const VersionOptions& options, const Rates& rates);
@@ -51,5 +60,11 @@ double endless_seconds(const RunShape& shape, const VersionOptions& options, con
 ///   Others     the loss' statistics, the sums of what every rank has: each a call, and its bytes over the link
 double tensor_seconds(const RunShape& shape, const CommPlan& plan, const TensorParallelOptions& options,
                       const Rates& rates);
+
+/// A step of lesson 11: pipeline_seconds of stages whose blocks take what lesson 10's do in one lane. Before the sums over data groups
+/// the tensor group sums what all its ranks have.
+double combined_seconds(const RunShape& shape, const CombinedOptions& options, const Rates& rates);
+/// What neither is below: every micro-batch's time on the stage with the most blocks.
+double stages_take_at_least(const RunShape& shape, TokenShare tokens, const Rates& rates);
 
 }  // namespace sc::choose

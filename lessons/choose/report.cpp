@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "common/base/text.h"
@@ -50,14 +51,18 @@ std::string rates_text(const Options& options) {
 
 std::string machine_text(const Options& options, const Rates& rates) {
   const Machine& m = options.machine;
+  const std::string nodes = m.node() == m.gpus
+                                ? ""
+                                : fmt::format(", in nodes of {} with {:g} GB/s from a GPU to other nodes",
+                                              m.node(), *m.node_link / 1e9);
   return fmt::format(
-      "{} x {}{} ({}), {} each{}{}; {} rows of {} tokens a step\n"
+      "{} x {}{} ({}), {} each{}{}{}; {} rows of {} tokens a step\n"
       "rates taken: {:.0f} TFLOP/s in products, {:.0f} GB/s between GPUs, {:.0f} GB/s to the host, AdamW "
       "{:.1f} G "
       "parameters a second on the host\n"
       "seconds are {}\n",
       m.gpus, options.other_machine ? "GPU with the rates of " : "", m.gpu.name, m.gpu.source,
-      human_bytes(m.memory), m.host_memory ? ", host " + human_bytes(*m.host_memory) : "",
+      human_bytes(m.memory), nodes, m.host_memory ? ", host " + human_bytes(*m.host_memory) : "",
       m.disk ? fmt::format(", disk {:g} GB/s", *m.disk / 1e9) : "", options.workload.batch.global,
       options.workload.batch.sequence, rates.flops / 1e12, rates.link / 1e9, rates.host_link / 1e9,
       rates.adam / 1e9, rates_text(options));
@@ -87,11 +92,13 @@ std::string advice(const Options& options, const std::vector<Row>& rows) {
   const auto fit =
       std::ranges::count_if(rows, [](const Row& row) { return row.fits && !row.candidate.late; });
   return fmt::format(
-             "advice: {}, {} tokens a second: the first within {:.0f} % of the most among the {} that fit "
+             "advice: {}, {} tokens a second: {} within {:.0f} % of the most among the {} that fit "
              "and train as one "
              "device does\n  {}\n",
-             name_of(*chosen), rounded(chosen->tokens_per_second()), 100 * kAsGood, fit,
-             command_of(options, *chosen)) +
+             name_of(*chosen), rounded(chosen->tokens_per_second()),
+             options.machine.node() < options.machine.gpus ? "it sends least to other nodes of those"
+                                                           : "the first",
+             100 * kAsGood, fit, command_of(options, *chosen)) +
          late_text(rows, *chosen);
 }
 
@@ -109,7 +116,8 @@ nlohmann::json json_of(const Row& row) {
     json["disk"] = row.needs.disk.value();
   }
   if (row.fits) {
-    json["sent"] = row.sent.value(), json["copied"] = row.copied.value();
+    json["sent"] = row.sent.value(), json["to_nodes"] = row.to_nodes.value();
+    json["copied"] = row.copied.value();
     json["on_disk"] = row.on_disk.value(), json["seconds"] = row.seconds;
     json["tokens_per_second"] = row.tokens_per_second();
   }
@@ -118,29 +126,68 @@ nlohmann::json json_of(const Row& row) {
 
 }  // namespace
 
-std::string report(const Options& options, const Measured& measured, const std::vector<Row>& rows) {
-  Cells cells = {{"lesson and settings", "batch.micro", "GPU GB", "host GB", "disk GB", "sent GB",
-                  "copied GB", "over disk GB", "s/step", "tokens/s"}};
-  std::string not_fitting;
+namespace {
+
+/// A column of the table, and whether this machine has what it is about.
+struct Column {
+  const char* title;
+  bool shown;
+  std::function<std::string(const Row&)> cell;
+};
+
+std::string table_of(const Machine& machine, const std::vector<Row>& rows) {
+  const bool host = machine.host_memory.has_value(), disk = machine.disk.has_value(),
+             nodes = machine.node() < machine.gpus;
+  const std::vector<Column> columns = {
+      {"lesson and settings", true,
+       [](const Row& row) { return name_of(row) + (row.candidate.late ? " (late)" : ""); }},
+      {"batch.micro", true, [](const Row& row) { return std::to_string(row.shape.workload.batch.micro); }},
+      {"GPU GB", true, [](const Row& row) { return gb(row.needs.device); }},
+      {"host GB", host, [](const Row& row) { return gb(row.needs.host); }},
+      {"disk GB", disk, [](const Row& row) { return gb(row.needs.disk); }},
+      {"sent GB", true, [](const Row& row) { return gb(row.sent); }},
+      {"to nodes GB", nodes, [](const Row& row) { return gb(row.to_nodes); }},
+      {"copied GB", host, [](const Row& row) { return gb(row.copied); }},
+      {"over disk GB", disk, [](const Row& row) { return gb(row.on_disk); }},
+      {"s/step", true, [](const Row& row) { return fmt::format("{:.3g}", row.seconds); }},
+      {"tokens/s", true, [](const Row& row) { return rounded(row.tokens_per_second()); }}};
+  Cells cells(1);
+  for (const Column& column : columns)
+    if (column.shown) cells.front().emplace_back(column.title);
   for (const Row& row : rows) {
-    if (!row.fits) {
-      not_fitting += fmt::format("  {}: {}\n", name_of(row), row.reason);
-      continue;
-    }
-    cells.push_back({name_of(row) + (row.candidate.late ? " (late)" : ""),
-                     std::to_string(row.shape.workload.batch.micro), gb(row.needs.device), gb(row.needs.host),
-                     gb(row.needs.disk), gb(row.sent), gb(row.copied), gb(row.on_disk),
-                     fmt::format("{:.3g}", row.seconds), rounded(row.tokens_per_second())});
+    if (!row.fits) continue;
+    cells.emplace_back();
+    for (const Column& column : columns)
+      if (column.shown) cells.back().push_back(column.cell(row));
   }
-  std::string text =
-      machine_text(options, rates_of(options.machine, measured, options.workload.precision.dtype)) + "\n";
-  if (cells.size() > 1)
-    text += table(cells) +
-            "GPU: of the one that holds the most, 1 GB for the driver and libraries included; host, disk: of "
-            "all ranks; "
-            "sent, copied, over disk: by a GPU per step\n";
-  if (!not_fitting.empty()) text += "\ndoes not fit:\n" + not_fitting;
-  return text + "\n" + advice(options, rows);
+  if (cells.size() == 1) return "";
+  return table(cells) +
+         "GPU: of the one that holds the most, 1 GB for the driver and libraries included; sent" +
+         (nodes ? ", to other nodes" : "") + (host ? ", copied" : "") + (disk ? ", over disk" : "") +
+         ": by a GPU per step" + (host ? "; host, disk: of all ranks\n" : "\n");
+}
+
+constexpr std::size_t kNearest = 10;
+
+std::string nearest_text(const std::vector<Row>& rows, const Rates& rates) {
+  std::string text;
+  for (const Row& row : nearest(rows, kNearest))
+    text += fmt::format("  {:>9} tokens/s  {} batch.micro={}{}: {}\n", rounded(row.tokens_per_second()),
+                        name_of(row), row.shape.workload.batch.micro, row.candidate.late ? " (late)" : "",
+                        waits_for(row, rates));
+  return text.empty() ? "" : "\nquickest, and what a step waits for most:\n" + text;
+}
+
+}  // namespace
+
+std::string report(const Options& options, const Measured& measured, const std::vector<Row>& rows) {
+  const Rates rates = rates_of(options.machine, measured, options.workload.precision.dtype);
+  const std::vector<Row> kinds = best_of_kinds(rows);
+  std::string not_fitting;
+  for (const Row& row : kinds)
+    if (!row.fits) not_fitting += fmt::format("  {}: {}\n", name_of(row), row.reason);
+  return machine_text(options, rates) + "\n" + table_of(options.machine, kinds) + nearest_text(rows, rates) +
+         (not_fitting.empty() ? "" : "\ndoes not fit:\n" + not_fitting) + "\n" + advice(options, rows);
 }
 
 std::string report_json(const std::vector<Row>& rows) {
@@ -153,12 +200,15 @@ std::string report_json(const std::vector<Row>& rows) {
 
 std::vector<Checked> check(const Measured& measured) {
   std::vector<Checked> all;
-  for (const MeasuredStep& step : measured.steps) {
+  for (std::size_t i = 0; i < measured.steps.size(); ++i) {
+    const MeasuredStep& step = measured.steps[i];
+    Measured others = measured;
+    others.steps.erase(others.steps.begin() + static_cast<std::ptrdiff_t>(i));
     Machine machine{.gpu = gpu_named(step.gpu), .gpus = step.gpus};
     if (step.disk > 0) machine.disk = step.disk;
     const Candidate candidate = candidate_of(step.lesson, step.settings);
     const RunShape shape = shape_on(candidate.plans, step.gpus, step.workload);
-    const Rates rates = rates_of(machine, measured, step.workload.precision.dtype);
+    const Rates rates = rates_of(machine, others, step.workload.precision.dtype);
     all.push_back({step, candidate.seconds(shape, rates)});
   }
   return all;

@@ -9,7 +9,7 @@ namespace sc::choose {
 std::string report(const Options& options, const Measured& measured, const std::vector<Row>& rows);
 std::string report_json(const std::vector<Row>& rows);
 
-/// A timed step and what these formulas say of it, on the machine that it ran on.
+/// A timed step and what these formulas say of it, on the machine that it ran on, with rates that follow from all other steps.
 struct Checked {
   MeasuredStep step;
   double predicted = 0;  // seconds

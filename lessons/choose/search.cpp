@@ -3,10 +3,15 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
 
 #include "common/base/check.h"
 #include "common/base/text.h"
 #include "common/config/workload_table.h"
+#include "common/pipeline/split.h"
 #include "common/run/surroundings.h"
 
 namespace sc::choose {
@@ -19,13 +24,45 @@ bool host_needed(const Candidate& candidate, const Machine& machine) {
   return candidate.host || machine.host_memory.has_value();
 }
 
-Needs needs_of(const Candidate& candidate, const RunShape& shape) {
-  Needs needs;
-  for (const MemoryPlan& plan : detail::plans_of_world(*candidate.plans.plans, shape)) {
-    needs.device = std::max(needs.device, plan.total() + kBesideThePlan);
-    needs.host += data_ranks(shape) * (plan.total(Place::pinned) + plan.total(Place::host));
-    needs.disk += data_ranks(shape) * plan.total(Place::disk);
+constexpr std::int64_t kAllAsked = 32;  // sets of alike ranks; of more whose heads are shared evenly, some
+enum class Asked {
+  some,  // the first tensor rank of the first stage, the last one and one between them: no more than that fits
+  all    // each of these stages' tensor ranks, each stage's first one
+};
+
+bool few_enough(const RunShape& shape) { return shape.stages * shape.tensor <= kAllAsked; }
+
+// f(shape of a rank, how many are alike; 0: not counted) for one of each alike.
+void of_ranks(RunShape shape, Asked asked,
+              const std::function<void(const RunShape&, std::int64_t alike)>& f) {
+  const AlikeRanks alike = alike_ranks(shape);
+  const bool even = shape.workload.model.heads % shape.tensor == 0,
+             every = asked == Asked::all && (few_enough(shape) || !even);
+  for (std::int64_t set = 0; set < shape.stages * shape.tensor; ++set) {
+    const std::int64_t stage = set / shape.tensor;
+    const bool end = stage == 0 || stage + 1 == shape.stages, first = set % shape.tensor == 0;
+    if (!every && (asked == Asked::some ? !first || !(end || stage == shape.stages / 2) : !(end || first)))
+      continue;
+    shape.rank = alike.first(static_cast<std::size_t>(set));
+    f(shape, every ? alike.count : 0);
   }
+}
+
+Needs needs_of(const Candidate& candidate, const RunShape& shape, Asked asked) {
+  Needs needs;
+  Bytes host, disk;  // the most
+  std::int64_t counted = 0;
+  of_ranks(shape, asked, [&](const RunShape& rank, std::int64_t alike) {
+    MemoryPlan plan = candidate.plans.plans->memory_plan(rank);
+    detail::plan_surroundings(rank, plan);
+    const Bytes of_host = plan.total(Place::pinned) + plan.total(Place::host),
+                of_disk = plan.total(Place::disk);
+    needs.device = std::max(needs.device, plan.total() + kBesideThePlan);
+    needs.host += alike * of_host, needs.disk += alike * of_disk;
+    host = std::max(host, of_host), disk = std::max(disk, of_disk), counted += alike;
+  });
+  const std::int64_t others = to_int(shape.world) - counted;
+  needs.host += others * host, needs.disk += others * disk;
   return needs;
 }
 
@@ -65,29 +102,36 @@ std::vector<RunShape> variants(RunShape shape, std::int64_t rows) {
   return all;
 }
 
-void count_bytes(Row& row) {
-  detail::of_world(row.shape, [&](const RunShape& rank) {
-    const CommPlan plan = row.candidate.plans.plans->comm_plan(rank);
-    row.sent = std::max(row.sent, moved_bytes(plan, Way::wire, rank.rank));
-    row.copied = std::max(row.copied, moved_bytes(plan, Way::link, rank.rank));
-    row.on_disk = std::max(row.on_disk, moved_bytes(plan, Way::disk, rank.rank));
-    return plan;
-  });
+void count_bytes(Row& row, const Rates& rates) {
+  of_ranks(row.shape, few_enough(row.shape) ? Asked::all : Asked::some,
+           [&](const RunShape& rank, std::int64_t) {
+             const CommPlan plan = row.candidate.plans.plans->comm_plan(rank);
+             row.sent = std::max(row.sent, moved_bytes(plan, Way::wire, rank.rank));
+             row.to_nodes = std::max(row.to_nodes, Bytes(std::llround(node_bytes(rank, plan, rates))));
+             row.copied = std::max(row.copied, moved_bytes(plan, Way::link, rank.rank));
+             row.on_disk = std::max(row.on_disk, moved_bytes(plan, Way::disk, rank.rank));
+           });
 }
 
 // One shape: better than what the row has, or the one that misses least.
 void consider(Row& row, const RunShape& shape, const Machine& machine, const Rates& rates) {
-  const Needs needs = needs_of(row.candidate, shape);
-  const std::string lack = missing(row.candidate, machine, needs);
-  if (!lack.empty()) {
-    if (row.fits || (!row.reason.empty() && row.needs.device <= needs.device)) return;
-    row.shape = shape, row.needs = needs, row.reason = lack;
-    return;
+  if (row.fits && row.candidate.at_least && row.candidate.at_least(shape, rates) >= row.seconds) return;
+  double seconds = 0;
+  for (const Asked asked : {Asked::some, Asked::all}) {
+    const Needs needs = needs_of(row.candidate, shape, asked);
+    if (const std::string lack = missing(row.candidate, machine, needs); !lack.empty()) {
+      if (row.fits || (!row.reason.empty() && row.needs.device <= needs.device)) return;
+      row.shape = shape, row.needs = needs, row.reason = lack;
+      return;
+    }
+    if (asked == Asked::all) {
+      row.fits = true, row.reason.clear();
+      row.shape = shape, row.needs = needs, row.seconds = seconds;
+      return;
+    }
+    seconds = row.candidate.seconds(shape, rates);
+    if (row.fits && seconds >= row.seconds * (1 - 1e-9)) return;
   }
-  const double seconds = row.candidate.seconds(shape, rates);
-  if (row.fits && seconds >= row.seconds * (1 - 1e-9)) return;
-  row.fits = true, row.reason.clear();
-  row.shape = shape, row.needs = needs, row.seconds = seconds;
 }
 
 Row row_of(const Candidate& candidate, const Machine& machine, const Rates& rates, const Workload& workload) {
@@ -100,14 +144,21 @@ Row row_of(const Candidate& candidate, const Machine& machine, const Rates& rate
     return row;
   }
   std::string refused;
-  for (const RunShape& variant : variants(shape, rows / ranks)) {
+  const auto consider_if_allowed = [&](Row& of, const RunShape& variant) {
     try {
-      consider(row, variant, machine, rates);
+      consider(of, variant, machine, rates);
     } catch (const InputError& error) {
       if (refused.empty()) refused = fmt::format("cannot: {}: {}", error.where(), error.message());
     }
+  };
+  const std::vector<RunShape> all = variants(shape, rows / ranks);
+  if (candidate.least_is_known) {
+    Row least = row;
+    consider_if_allowed(least, all.back());
+    if (least.needs.device > machine.memory) return least;
   }
-  if (row.fits) count_bytes(row);
+  for (const RunShape& variant : all) consider_if_allowed(row, variant);
+  if (row.fits) count_bytes(row, rates);
   if (!row.fits && row.reason.empty()) row.reason = refused;
   return row;
 }
@@ -134,6 +185,8 @@ std::vector<Row> search(const Machine& machine, const Measured& measured, const 
   std::vector<Row> rows;
   for (const Candidate& candidate : candidates(machine.gpus))
     rows.push_back(row_of(candidate, machine, rates, workload));
+  for (const Candidate& candidate : groupings(machine.gpus, machine.node(), workload.model))
+    rows.push_back(row_of(candidate, machine, rates, workload));
   return rows;
 }
 
@@ -141,9 +194,105 @@ const Row* best(const std::vector<Row>& rows) {
   double most = 0;
   for (const Row& row : rows)
     if (row.fits && !row.candidate.late) most = std::max(most, row.tokens_per_second());
+  const Row* found = nullptr;
   for (const Row& row : rows)
-    if (row.fits && !row.candidate.late && row.tokens_per_second() >= (1 - kAsGood) * most) return &row;
-  return nullptr;
+    if (row.fits && !row.candidate.late && row.tokens_per_second() >= (1 - kAsGood) * most &&
+        (found == nullptr || row.to_nodes < found->to_nodes))
+      found = &row;
+  return found;
+}
+
+std::vector<Row> best_of_kinds(const std::vector<Row>& rows) {
+  std::vector<Row> kinds;
+  for (const Row& row : rows) {
+    const auto same = std::ranges::find_if(kinds, [&](const Row& other) {
+      return !row.candidate.kind.empty() && other.candidate.kind == row.candidate.kind;
+    });
+    if (same == kinds.end())
+      kinds.push_back(row);
+    else if (row.fits ? !same->fits || row.seconds < same->seconds
+                      : !same->fits && row.needs.device.value() > 0 &&
+                            (same->needs.device.value() == 0 || row.needs.device < same->needs.device))
+      *same = row;
+  }
+  return kinds;
+}
+
+std::vector<Row> nearest(const std::vector<Row>& rows, std::size_t count) {
+  std::vector<Row> fit;
+  std::ranges::copy_if(rows, std::back_inserter(fit), &Row::fits);
+  std::ranges::stable_sort(fit, {}, &Row::seconds);
+  fit.resize(std::min(fit.size(), count));
+  return fit;
+}
+
+namespace {
+
+constexpr double kEndless = 1e30;  // bytes a second
+
+// Of what a rank sends, to other nodes or within its own: the purpose with the most bytes.
+std::string most_of(const Row& row, const Rates& rates, bool nodes) {
+  std::map<OpPurpose, double> bytes;
+  of_ranks(row.shape, few_enough(row.shape) ? Asked::all : Asked::some,
+           [&](const RunShape& rank, std::int64_t) {
+             std::map<OpPurpose, double> here;
+             for (const auto& [op, count] : row.candidate.plans.plans->comm_plan(rank).count) {
+               const CommPlan one{{{op, count}}};
+               const double outside = node_bytes(rank, one, rates),
+                            all = static_cast<double>(moved_bytes(one, Way::wire, rank.rank).value());
+               here[op.purpose] += nodes ? outside : all - outside;
+             }
+             for (const auto& [purpose, sum] : here) bytes[purpose] = std::max(bytes[purpose], sum);
+           });
+  const auto most = std::ranges::max_element(bytes, {}, [](const auto& each) { return each.second; });
+  std::string name(name_of(most->first));
+  std::ranges::replace(name, '_', ' ');
+  return name;
+}
+
+}  // namespace
+
+std::string waits_for(const Row& row, const Rates& rates) {
+  struct Wait {
+    double share = 0;
+    std::string what = {};
+  };
+  Wait most;
+  const auto with = [&](Rates changed, const auto& what) {
+    const double share = 1 - row.candidate.seconds(row.shape, changed) / row.seconds;
+    if (share > most.share) most = {share, what()};
+  };
+  const auto gb = [](Bytes bytes) { return human_bytes(bytes); };
+  Rates other = rates;
+  other.node_link = kEndless;
+  if (row.to_nodes.value() > 0)
+    with(other, [&] {
+      return fmt::format("the link between nodes: {} a GPU, {} most", gb(row.to_nodes),
+                         most_of(row, rates, true));
+    });
+  other = rates, other.link = other.sum.bytes = other.gather.bytes = kEndless;
+  other.call_seconds = other.sum.call_seconds = other.gather.call_seconds = 0;
+  if (row.sent > row.to_nodes)
+    with(other, [&] {
+      return fmt::format("the link between GPUs: {} a GPU, {} most", gb(row.sent - row.to_nodes),
+                         most_of(row, rates, false));
+    });
+  other = rates, other.host_link = kEndless;
+  if (row.copied.value() > 0) with(other, [&] { return fmt::format("the host's link: {}", gb(row.copied)); });
+  other = rates, other.adam = kEndless;
+  if (row.candidate.host) with(other, [] { return std::string("AdamW on the host"); });
+  other = rates, other.disk = kEndless;
+  if (row.on_disk.value() > 0) with(other, [&] { return fmt::format("the disk: {}", gb(row.on_disk)); });
+  if (row.candidate.at_least && row.shape.stages > 1) {
+    other = rates, other.link = other.node_link = other.sum.bytes = other.gather.bytes = kEndless;
+    const double idle =
+        (row.candidate.seconds(row.shape, other) - row.candidate.at_least(row.shape, other)) / row.seconds;
+    if (idle > most.share)
+      most = {idle, fmt::format("other stages: {} micro-batches for {} of them", micro_batches_of(row.shape),
+                                row.shape.stages)};
+  }
+  if (most.share < 0.01) return "products, which hide all else";
+  return fmt::format("{:.0f} % waits for {}", 100 * most.share, most.what);
 }
 
 std::vector<std::string> nearest_that_works(const Machine& machine, const Measured& measured,

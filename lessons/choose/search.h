@@ -20,8 +20,9 @@ struct Row {
   std::string reason = {};  // where it does not fit: what is missing
   RunShape shape = {};      // the one that fits, or the one that needs the least
   Needs needs = {};         // of it
-  Bytes sent = {}, copied = {},
-        on_disk = {};  // by a rank in a step: to others, over the host link, over the disk
+  Bytes sent = {}, to_nodes = {}, copied = {},
+        on_disk =
+            {};  // by a rank in a step: to others, of it to other nodes, over the host link, over the disk
   double seconds = 0;
   [[nodiscard]] double tokens_per_second() const;
   [[nodiscard]] std::vector<std::string> settings()
@@ -30,14 +31,21 @@ struct Row {
 
 std::string activations_setting(Workload workload);  // "activations=recompute"
 
-/// All candidates, in order. batch.micro goes through the divisors of batch.global / ranks; of those that fit the one with
+/// All candidates and groupings, in order. batch.micro goes through the divisors of batch.global / ranks; of those that fit the one with
 /// the most tokens a second counts, of equals the largest, and of activations keep before recompute.
 std::vector<Row> search(const Machine& machine, const Measured& measured, const Workload& workload);
 
-/// The first row within kAsGood of the most tokens a second, among those that train as one device does (not late); null:
-/// none fits.
+/// Of the rows within kAsGood of the most tokens a second, among those that train as one device does (not late), the one that sends
+/// least to other nodes, and of equals the first; null: none fits.
 inline constexpr double kAsGood = 0.02;
 const Row* best(const std::vector<Row>& rows);
+
+/// Of each kind the best one that fits, else the one that misses least; in order.
+std::vector<Row> best_of_kinds(const std::vector<Row>& rows);
+/// The rows that fit, quickest first: `count` of them at most.
+std::vector<Row> nearest(const std::vector<Row>& rows, std::size_t count);
+/// In words what a step waits for most, beside its products: which link and bytes, the pipeline's ends, or nothing.
+std::string waits_for(const Row& row, const Rates& rates);
 
 /// Where nothing fits: changes of the machine with which something does, nearest first.
 std::vector<std::string> nearest_that_works(const Machine& machine, const Measured& measured,

@@ -49,7 +49,8 @@ std::string spans_csv(const Schedule& schedule, const Timeline& timeline) {
 
 // The formula holds for equal stages and free messages; nothing is said otherwise.
 std::string formula_line(const GenerateOptions& options, const Costs& costs) {
-  const bool free = costs.latency == 0 && (costs.bandwidth == 0 || costs.message_bytes == 0);
+  const bool free =
+      costs.latency == 0 && ((costs.bandwidth == 0 && costs.bandwidths.empty()) || costs.message_bytes == 0);
   if (costs.times.size() != 1 || costs.times.front().step != 0 || !free) return "";
   const std::optional<double> makespan = formula_makespan(options, costs.times.front());
   if (!makespan) return "closed formula: none for these numbers\n";

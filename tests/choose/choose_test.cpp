@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "common/base/check.h"
 #include "common/base/text.h"
+#include "common/config/resolve.h"
 #include "common/run/run_shape.h"
 #include "lessons/choose/report.h"
 
@@ -75,13 +78,164 @@ TEST(Choose, NothingIsDropped) {
   for (const std::int64_t gpus : {1, 2, 3, 4, 8}) {
     bare.gpus = gpus;
     const std::vector<Row> rows = search(bare, measured(), tiny());
-    EXPECT_EQ(rows.size(), candidates(gpus).size());
-    EXPECT_LE(rows.size(), 18U);
+    EXPECT_EQ(rows.size(), candidates(gpus).size() + groupings(gpus, gpus, tiny().model).size());
+    EXPECT_LE(best_of_kinds(rows).size(), 18U + 5U);
     for (const Row& row : rows) {
       EXPECT_NE(row.fits, !row.reason.empty()) << row.candidate.plans.folder;
       EXPECT_EQ(row.candidate.host, row.reason.find("give --host-memory") != std::string::npos);
     }
   }
+}
+
+Machine nodes(std::int64_t gpus, std::int64_t node, double node_link) {
+  Machine m = machine(gpus, Bytes(80'000'000'000));
+  m.host_memory.reset(), m.disk.reset();
+  m.gpus_per_node = node, m.node_link = node_link;
+  return m;
+}
+
+Workload from_file(const std::string& file, std::int64_t rows) {
+  ConfigSources sources;
+  sources.workload_file = file;
+  Workload w = resolve(sources, {}).workload;
+  w.batch.global = rows;
+  return w;
+}
+
+Bytes most_of_all_ranks(const Row& row) {
+  Bytes most;
+  for (const MemoryPlan& plan : detail::plans_of_world(*row.candidate.plans.plans, row.shape))
+    most = std::max(most, plan.total());
+  return most + kBesideThePlan;
+}
+
+// What is asked of some ranks is what all of them say; 25 heads are shared unevenly.
+TEST(ChooseGroups, TheRanksThatHoldMostAreAsked) {
+  for (const auto& [gpus, file] : {std::pair<std::int64_t, const char*>{64, "configs/gpt2_1558m.json"},
+                                   {48, "configs/gpt2_355m.json"}}) {
+    std::int64_t many = 0;
+    for (const Row& row : search(nodes(gpus, 8, 25e9), measured(), from_file(file, gpus))) {
+      if (row.candidate.plans.folder != "11_combined" || !row.fits) continue;
+      EXPECT_EQ(row.needs.device, most_of_all_ranks(row)) << row.candidate.plans.settings.front();
+      many += row.shape.stages * row.shape.tensor > 32 ? 1 : 0;
+    }
+    EXPECT_GT(many, 3);
+  }
+}
+
+TEST(ChooseGroups, OneRowComputedAgainHoldsLeast) {
+  Workload w = tiny();
+  w.model.heads = 4, w.batch.global = 16;
+  for (const Candidate& candidate : groupings(8, 8, w.model)) {
+    if (!candidate.least_is_known) continue;
+    RunShape shape = shape_on(candidate.plans, 8, w);
+    Bytes least(INT64_MAX), last;
+    for (const Activations activations :
+         {Activations::keep, Activations::recompute_gelu, Activations::recompute})
+      for (std::int64_t micro = 16 / data_ranks(shape); micro >= 1; micro /= 2) {
+        shape.workload.activations = activations, shape.workload.batch.micro = micro;
+        try {
+          last = Bytes(0);
+          for (const MemoryPlan& plan : detail::plans_of_world(*candidate.plans.plans, shape))
+            last = std::max(last, plan.total());
+          least = std::min(least, last);
+        } catch (const InputError&) {  // interleaved wants as many micro-batches as stages
+        }
+      }
+    EXPECT_EQ(last, least) << candidate.plans.settings.front();
+  }
+}
+
+// Tensor groups lie in a node, stages have a block each; nothing is tried twice, nothing left out.
+TEST(ChooseGroups, EveryMeshThatFitsIsTried) {
+  GptConfig model = tiny().model;
+  model.heads = 8, model.layers = 16;
+  std::set<std::vector<std::string>> seen;
+  std::map<std::string, int> kinds;
+  for (const Candidate& candidate : groupings(16, 4, model)) {
+    EXPECT_TRUE(seen.insert(candidate.plans.settings).second);
+    ++kinds[candidate.kind];
+    if (candidate.plans.folder != "11_combined") continue;
+    const Division division = candidate.plans.plans->division(WorldSize{16});
+    EXPECT_EQ(16 % (division.stages * division.tensor), 0);
+    EXPECT_LE(division.tensor, 4);
+  }
+  // Groups of 2, 4, 8. 1x8x2, 1x4x4. 8x2x1 with one chunk or two, 4x4x1 and 2x8x1 with four too; 8x1x2, 4x1x4; 4x2x2, 2x4x2, 2x2x4.
+  EXPECT_EQ(kinds, (std::map<std::string, int>{{"hybrid sharding", 3},
+                                               {"data x tensor", 2},
+                                               {"stages x data", 2 + 3 + 3},
+                                               {"stages x tensor", 2 + 3},
+                                               {"stages x data x tensor", 3 + 3 + 3}}));
+  model.heads = 2;
+  for (const Candidate& candidate : groupings(16, 4, model))
+    EXPECT_LE(candidate.plans.plans->division(WorldSize{16}).tensor, 2);
+}
+
+// Two nodes of four. Of what is as quick, what sends least over the slow link is taken, and why a row is slow is said.
+TEST(ChooseGroups, ASlowLinkBetweenNodes) {
+  const Machine slow = nodes(8, 4, 1e9);
+  const std::vector<Row> rows = search(slow, measured(), from_file("configs/gpt2_1558m.json", 512));
+  const Row* chosen = best(rows);
+  ASSERT_NE(chosen, nullptr);
+  EXPECT_LE(chosen->shape.tensor, 4);
+  EXPECT_GT(chosen->to_nodes, Bytes(0));
+  for (const Row& row : rows)
+    if (row.fits && !row.candidate.late &&
+        row.tokens_per_second() >= (1 - kAsGood) * chosen->tokens_per_second()) {
+      EXPECT_GE(row.to_nodes, chosen->to_nodes) << row.candidate.plans.folder;
+    }
+  EXPECT_EQ(chosen->candidate.plans.settings, std::vector<std::string>{"shard_ranks=4"});
+  const Row& across = row_of(rows, "10_tensor_parallel");  // a tensor group of all eight
+  EXPECT_GT(across.seconds, 20 * chosen->seconds);
+  const std::string why = waits_for(across, rates_of(slow, measured(), DType::bf16));
+  EXPECT_NE(why.find("% waits for the link between nodes: "), std::string::npos) << why;
+}
+
+// Four of a node share a ring's edge to the other node; a message goes there if the next stage, or the one before, is there.
+TEST(ChooseGroups, BytesBetweenNodes) {
+  Workload w = tiny();
+  w.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
+  w.batch.global = 16, w.batch.micro = 2;
+  const Rates rates = rates_of(nodes(8, 4, 1e9), measured(), DType::bf16);
+  const auto bytes = [&](const std::string& folder, const std::vector<std::string>& settings, int rank) {
+    const Candidate candidate = candidate_of(folder, settings);
+    RunShape shape = shape_on(candidate.plans, 8, w);
+    shape.rank = Rank{rank};
+    return node_bytes(shape, candidate.plans.plans->comm_plan(shape), rates);
+  };
+  const auto padded = [&](int slices) {
+    return static_cast<double>(ParamLayout(w.model, WorldSize{slices}).arena_size().value());
+  };
+  constexpr double kNumbers = 100;
+  EXPECT_NEAR(bytes("01_data_parallel", {}, 0), 2 * 7.0 / 8 * 2 * padded(8) / 4, kNumbers);
+  // Its slice is a fourth of the gradients, summed over two ranks, of which the other is in the other node.
+  EXPECT_NEAR(bytes("04_zero3", {"shard_ranks=4"}, 0), 2 * padded(4) / 4, kNumbers);
+  const double rows = 16 / 2, message = rows * 128 * 128 * 2;     // of a replica in a step
+  const std::vector<double> expected = {0, message, message, 0};  // 0-1, 2-3 are the first two stages
+  for (int stage = 0; stage < 4; ++stage)
+    EXPECT_NEAR(bytes("11_combined", {"mesh=4x2x1"}, 2 * stage), expected[static_cast<std::size_t>(stage)],
+                kNumbers);
+}
+
+// A mesh of one axis is that axis' lesson.
+TEST(ChooseGroups, AMeshOfOneAxisTakesWhatItsLessonDoes) {
+  const Workload w = from_file("configs/gpt2_355m.json", 32);
+  const Rates rates = rates_of(machine(4, Bytes(80'000'000'000)), measured(), DType::bf16);
+  const auto seconds = [&](const std::string& folder, const std::vector<std::string>& settings) {
+    const Candidate candidate = candidate_of(folder, settings);
+    return candidate.seconds(shape_on(candidate.plans, 4, w), rates);
+  };
+  EXPECT_EQ(seconds("11_combined", {"mesh=4x1x1"}), seconds("07_pipeline", {"states=sharded"}));
+  EXPECT_NEAR(seconds("11_combined", {"mesh=1x1x4"}) / seconds("10_tensor_parallel", {}), 1, 0.01);
+  EXPECT_NEAR(seconds("11_combined", {"mesh=1x4x1"}) / seconds("02_zero1", {}), 1, 0.05);
+}
+
+TEST(ChooseGroups, AThousandGpus) {
+  const std::vector<Row> rows =
+      search(nodes(1024, 8, 50e9), measured(), from_file("configs/gpt_70b.json", 1024));
+  EXPECT_GT(rows.size(), 60U);
+  ASSERT_NE(best(rows), nullptr);
+  EXPECT_EQ(nearest(rows, 10).size(), 10U);
 }
 
 TEST(Choose, WhatRefusesAShapeSaysWhy) {
@@ -499,6 +653,20 @@ TEST(Predict, APipelineHasItsBubble) {
   EXPECT_LE(seconds, (8 + 3) * (last.forward + last.backward));
 }
 
+// The rates that predict a step follow from all others: one that took ten times as long is predicted as it was.
+TEST(Predict, ATimedStepDoesNotPredictItself) {
+  const std::vector<Checked> before = check(measured());
+  for (const std::string lesson : {"00_one_device", "10_tensor_parallel"}) {
+    Measured changed = measured();
+    std::size_t i = 0;
+    while (changed.steps[i].lesson != lesson) ++i;
+    changed.steps[i].seconds *= 10;
+    const std::vector<Checked> after = check(changed);
+    EXPECT_EQ(after[i].predicted, before[i].predicted);
+    EXPECT_NE(after[i + 1].predicted, before[i + 1].predicted);
+  }
+}
+
 TEST(Predict, EveryTimedStepIsPredicted) {
   const std::vector<Checked> all = check(measured());
   EXPECT_GT(all.size(), 40U);
@@ -540,6 +708,17 @@ TEST(CommandLine, RefusesWithOneMessage) {
       {"--gpus", "8", "--gpu", "H20"},
       "--gpu H20: no such GPU in the table; did you mean H200?\n  fix: one of H200, H100, A100-80GB, "
       "A100-40GB, B200, L40S, L4, RTX4090, RTX3090");
+  expect_refused({"--gpus", "8", "--gpus-per-node", "3", "--node-link", "1GB/s"},
+                 "--gpus-per-node 3: 8 GPUs are no whole number of such nodes\n  fix: --gpus-per-node 8");
+  expect_refused({"--gpus", "12", "--gpus-per-node", "8"},
+                 "--gpus-per-node 8: 12 GPUs are no whole number of such nodes\n  fix: --gpus-per-node 6");
+  expect_refused({"--gpus", "8", "--gpus-per-node", "4"},
+                 "--gpus-per-node 4: what does a GPU send to other nodes?\n  fix: --node-link 50GB/s");
+  expect_refused(
+      {"--gpus", "8", "--node-link", "4GB/s"},
+      "--node-link: it is between nodes, and all GPUs are in one\n  fix: --gpus-per-node 8, or leave it out");
+  expect_refused({"--gpus", "8", "--gpus-per-node", "0"},
+                 "--gpus-per-node 0: not a number of GPUs, 1 to 1024\n  fix: --gpus-per-node 8");
   expect_refused({"--gpus", "8", "--memori", "1GB"},
                  "--memori: there is no such flag; did you mean --memory?\n  fix: --help lists all");
 }

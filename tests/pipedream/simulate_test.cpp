@@ -1,6 +1,8 @@
 #include <cmath>
 #include <limits>
 
+#include "pipedream/cost_files.h"
+#include "pipedream/error.h"
 #include "pipedream/messages.h"
 #include "tests/pipedream/support.h"
 
@@ -116,6 +118,34 @@ TEST(Simulate, SlowerIsNeverShorter) {
     costs = equal_stages({1, 1, 1, 0.5});
     EXPECT_GE(simulate(s, costs).makespan, base) << describe(o);
   }
+}
+
+// Three stages whose second link is slow: equal links are one bandwidth, and the slow one alone counts.
+TEST(Simulate, LinksMayDiffer) {
+  GenerateOptions o;
+  o.stages = 3, o.microbatches = 4;
+  const Schedule s = generate(o);
+  Costs one;
+  one.message_bytes = 6, one.bandwidth = 2;
+  const Costs free;
+  Costs each = one;
+  each.bandwidth = 0, each.bandwidths = {2, 2, 2};
+  EXPECT_EQ(simulate(s, each).makespan, simulate(s, one).makespan);
+  EXPECT_EQ(costs_from_json(to_json(each), "here"), each);
+  each.bandwidths = {6e9, 1, 6e9};  // six units a message, where a stage computes for one or two
+  const double slow = simulate(s, each).makespan;
+  EXPECT_GE(slow, 2 * 6);
+  one.bandwidth = 1;
+  EXPECT_LT(slow, simulate(s, one).makespan);
+  each.bandwidths = {1, 6e9, 6e9};
+  EXPECT_GE(simulate(s, each).makespan, 2 * 6);
+  each.bandwidths = {6e9, 6e9, 1};  // from the last stage to the first, where one chunk sends nothing
+  EXPECT_NEAR(simulate(s, each).makespan, simulate(s, free).makespan, 1e-6);
+  const auto refused = [&](const std::vector<double>& bandwidths, double bandwidth) {
+    each.bandwidths = bandwidths, each.bandwidth = bandwidth;
+    EXPECT_THROW(simulate(s, each), InputError);
+  };
+  refused({1, 1}, 0), refused({1, 1, 1}, 1), refused({1, -1, 1}, 0);
 }
 
 TEST(Simulate, ALinkTakesLatencyAndBytesOverBandwidth) {
