@@ -33,19 +33,45 @@ def choosing_plan(page, plan):
     if not has("choosing"):
         return ""
     found = record("choosing")["plans"][plan]
+    host, nodes = "--host-memory" in found["command"], "--node-link" in found["command"]
     rows = []
     for row in found["rows"]:
         if "micro" not in row:
             continue  # a setting that the machine or the model refuses
         rate = f"{row['tokens_per_second']:,.0f}" if row["fits"] else "does not fit"
         rows.append([row["lesson"], settings(row), row["micro"], gb(row["device"]),
-                     gb(row["host"]) + " / " + gb(row["disk"]), rate])
-    heads = ["lesson", "settings", "batch.micro", "GB on a GPU", "GB in host memory / on disk",
-             "tokens per second"]
+                     *([gb(row["host"]) + " / " + gb(row["disk"])] if host else []),
+                     *([gb(row["to_nodes"]) if row["fits"] else ""] if nodes else []), rate])
+    heads = ["lesson", "settings", "batch.micro", "GB on a GPU", *(["GB in host memory / on disk"] if host else []),
+             *(["GB to other nodes"] if nodes else []), "tokens per second"]
+    return table(heads, rows, left=2) + "\n\n" + said_by(page, found)
+
+
+def said_by(page, found):
     words = found["command"].split()
     measured = "--gpu" not in words or words[words.index("--gpu") + 1] == "H200"
     said = "Predicted" if measured else "Estimated"  # as lessons/choose/report.cpp says it
-    return table(heads, rows, left=2) + f"\n\n{said}: `{found['command']}` ({source(page, 'choosing')})."
+    return f"{said}: `{found['command']}` ({source(page, 'choosing')})."
+
+
+@renders
+def choosing_quickest(page, plan):
+    """The quickest rows of one plan, and what they wait for."""
+    if not has("choosing"):
+        return ""
+    rows = [[row["lesson"], settings(row), row["waits_for"], row["micro"], f"{row['tokens_per_second']:,.0f}"]
+            for row in record("choosing")["plans"][plan]["quickest"]]
+    return table(["lesson", "settings", "a step", "batch.micro", "tokens per second"], rows, left=3)
+
+
+@renders
+def choosing_ahead(page):
+    """What is predicted of more GPUs than were ever asked."""
+    if not has("choosing"):
+        return ""
+    rows = [[f"{row['run'].replace(' x', ', ')} {row['gpu']}s", f"{row['lesson']} {settings(row)}".strip(), f"{1e3 * row['predicted']:.1f}"]
+            for row in record("choosing")["check"]["ahead"]]
+    return table(["run", "lesson and settings", "predicted ms"], rows, left=2) + f"\n\nFrom {source(page, 'choosing')}."
 
 
 @renders

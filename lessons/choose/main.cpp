@@ -27,12 +27,13 @@ int run(int argc, char** argv) {
   }
   const Measured measured = Measured::read(kMeasured);
   if (options->check) {
-    const std::vector<Checked> checked = check(measured);
-    std::cout << (options->json ? check_json(checked, measured) : check_report(checked));
+    const std::vector<Checked> checked = check(measured), ahead = predict_ahead(measured);
+    std::cout << (options->json ? check_json(checked, ahead, measured) : check_report(checked, ahead));
     return 0;
   }
   const std::vector<Row> rows = search(options->machine, measured, options->workload);
-  std::cout << (options->json ? report_json(rows) : report(*options, measured, rows)) << std::flush;
+  std::cout << (options->json ? report_json(*options, measured, rows) : report(*options, measured, rows))
+            << std::flush;
   if (best(rows) == nullptr) refuse_nothing_fits(*options, measured);
   return 0;
 }

@@ -20,7 +20,7 @@ MeasuredStep step_of(const nlohmann::json& row, const std::string& usual_gpu) {
   MeasuredStep step;
   row.at("record").get_to(step.record), row.at("run").get_to(step.run), row.at("lesson").get_to(step.lesson);
   row.at("settings").get_to(step.settings), row.at("gpus").get_to(step.gpus);
-  row.at("seconds").get_to(step.seconds), step.disk = row.value("disk", 0.0);
+  step.seconds = row.value("seconds", 0.0), step.disk = row.value("disk", 0.0);
   step.gpu = row.value("gpu", usual_gpu);
   ConfigSources sources;
   row.at("workload").get_to(sources.workload_file);
@@ -69,7 +69,9 @@ Measured Measured::read(const std::string& path) {
     }
     file.at("host_link_bytes_per_second").get_to(measured.host_link);
     file.at("adam_parameters_per_second").get_to(measured.adam);
-    for (const nlohmann::json& row : file.at("steps")) measured.steps.push_back(step_of(row, measured.gpu));
+    for (const auto& [name, steps] :
+         {std::pair("steps", &measured.steps), std::pair("ahead", &measured.ahead)})
+      for (const nlohmann::json& row : file.at(name)) steps->push_back(step_of(row, measured.gpu));
   } catch (const nlohmann::json::exception& error) {
     throw InputError(ExitCode::data, path, json_words(error.what()), kFix);
   } catch (const JsonError& error) {

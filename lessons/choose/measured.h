@@ -27,6 +27,7 @@ struct Measured {
   MessageRate sum, gather;                     // by copy engine
   double adam = 0;                             // parameters a second, of its host
   std::vector<MeasuredStep> steps;
+  std::vector<MeasuredStep> ahead;  // to be timed one day: without seconds
   ///   Errors  InputError 65 at `path`.
   static Measured read(const std::string& path);
 };

@@ -190,55 +190,83 @@ std::string report(const Options& options, const Measured& measured, const std::
          (not_fitting.empty() ? "" : "\ndoes not fit:\n" + not_fitting) + "\n" + advice(options, rows);
 }
 
-std::string report_json(const std::vector<Row>& rows) {
-  nlohmann::json json = nlohmann::json::array();
-  for (const Row& row : rows) json.push_back(json_of(row));
+std::string report_json(const Options& options, const Measured& measured, const std::vector<Row>& rows) {
+  const Rates rates = rates_of(options.machine, measured, options.workload.precision.dtype);
+  nlohmann::json kinds = nlohmann::json::array(), quickest = nlohmann::json::array();
+  for (const Row& row : best_of_kinds(rows)) kinds.push_back(json_of(row));
+  for (const Row& row : nearest(rows, kNearest)) {
+    quickest.push_back(json_of(row));
+    quickest.back()["waits_for"] = waits_for(row, rates);
+  }
   const Row* chosen = best(rows);
   const nlohmann::json advised = chosen == nullptr ? nlohmann::json() : nlohmann::json(name_of(*chosen));
-  return nlohmann::json({{"rows", json}, {"advice", advised}}).dump(1) + "\n";
+  return nlohmann::json({{"rows", kinds}, {"quickest", quickest}, {"advice", advised}}).dump(1) + "\n";
 }
+
+namespace {
+
+Checked checked(const MeasuredStep& step, const Measured& measured) {
+  Machine machine{.gpu = gpu_named(step.gpu), .gpus = step.gpus};
+  if (step.disk > 0) machine.disk = step.disk;
+  const Candidate candidate = candidate_of(step.lesson, step.settings);
+  const RunShape shape = shape_on(candidate.plans, step.gpus, step.workload);
+  return {step, candidate.seconds(shape, rates_of(machine, measured, step.workload.precision.dtype))};
+}
+
+}  // namespace
 
 std::vector<Checked> check(const Measured& measured) {
   std::vector<Checked> all;
   for (std::size_t i = 0; i < measured.steps.size(); ++i) {
-    const MeasuredStep& step = measured.steps[i];
     Measured others = measured;
     others.steps.erase(others.steps.begin() + static_cast<std::ptrdiff_t>(i));
-    Machine machine{.gpu = gpu_named(step.gpu), .gpus = step.gpus};
-    if (step.disk > 0) machine.disk = step.disk;
-    const Candidate candidate = candidate_of(step.lesson, step.settings);
-    const RunShape shape = shape_on(candidate.plans, step.gpus, step.workload);
-    const Rates rates = rates_of(machine, others, step.workload.precision.dtype);
-    all.push_back({step, candidate.seconds(shape, rates)});
+    all.push_back(checked(measured.steps[i], others));
   }
   return all;
 }
 
-std::string check_report(const std::vector<Checked>& checked) {
+std::vector<Checked> predict_ahead(const Measured& measured) {
+  std::vector<Checked> all;
+  for (const MeasuredStep& step : measured.ahead) all.push_back(checked(step, measured));
+  return all;
+}
+
+namespace {
+
+std::vector<std::string> cells_of(const Checked& row) {
+  return {row.step.record,
+          row.step.run,
+          fmt::format("lesson {} {}", row.step.lesson, fmt::join(settings_of(row.step), " ")),
+          fmt::format("{} {}", row.step.gpus, row.step.gpu),
+          row.step.seconds > 0 ? fmt::format("{:.1f}", 1e3 * row.step.seconds) : "",
+          fmt::format("{:.1f}", 1e3 * row.predicted),
+          row.step.seconds > 0 ? fmt::format("{:+.1f} %", 100 * row.error()) : ""};
+}
+
+nlohmann::json checked_json(const Checked& row) {
+  nlohmann::json json = {{"record", row.step.record}, {"run", row.step.run},
+                         {"lesson", row.step.lesson}, {"settings", settings_of(row.step)},
+                         {"gpu", row.step.gpu},       {"gpus", row.step.gpus},
+                         {"predicted", row.predicted}};
+  if (row.step.seconds > 0) json["seconds"] = row.step.seconds, json["error"] = row.error();
+  return json;
+}
+
+}  // namespace
+
+std::string check_report(const std::vector<Checked>& checked, const std::vector<Checked>& ahead) {
   Cells cells = {{"record", "run", "lesson and settings", "GPUs", "measured ms", "predicted ms", "error"}};
-  for (const Checked& row : checked) {
-    cells.push_back(
-        {row.step.record, row.step.run,
-         fmt::format("lesson {} {}", row.step.lesson, fmt::join(settings_of(row.step), " ")),
-         fmt::format("{} {}", row.step.gpus, row.step.gpu), fmt::format("{:.1f}", 1e3 * row.step.seconds),
-         fmt::format("{:.1f}", 1e3 * row.predicted), fmt::format("{:+.1f} %", 100 * row.error())});
-  }
+  for (const std::vector<Checked>* rows : {&checked, &ahead})
+    for (const Checked& row : *rows) cells.push_back(cells_of(row));
   return table(cells);
 }
 
-std::string check_json(const std::vector<Checked>& checked, const Measured& measured) {
+std::string check_json(const std::vector<Checked>& checked, const std::vector<Checked>& ahead,
+                       const Measured& measured) {
   const Rates rates = rates_of({.gpu = gpu_named(measured.gpu)}, measured, DType::bf16);
-  nlohmann::json rows = nlohmann::json::array();
-  for (const Checked& row : checked)
-    rows.push_back({{"record", row.step.record},
-                    {"run", row.step.run},
-                    {"lesson", row.step.lesson},
-                    {"settings", settings_of(row.step)},
-                    {"gpu", row.step.gpu},
-                    {"gpus", row.step.gpus},
-                    {"seconds", row.step.seconds},
-                    {"predicted", row.predicted},
-                    {"error", row.error()}});
+  nlohmann::json rows = nlohmann::json::array(), to_come = nlohmann::json::array();
+  for (const Checked& row : checked) rows.push_back(checked_json(row));
+  for (const Checked& row : ahead) to_come.push_back(checked_json(row));
   const nlohmann::json json = {{"share_of_peak", rates.flops / gpu_named(measured.gpu).flops},
                                {"start_tokens", rates.start_tokens},
                                {"part_start_tokens", rates.part_start_tokens},
@@ -246,7 +274,8 @@ std::string check_json(const std::vector<Checked>& checked, const Measured& meas
                                {"gather_microseconds", 1e6 * rates.gather.call_seconds},
                                {"call_microseconds", 1e6 * rates.call_seconds},
                                {"adam_billions_per_second", rates.adam / 1e9},
-                               {"rows", rows}};
+                               {"rows", rows},
+                               {"ahead", to_come}};
   return json.dump(1) + "\n";
 }
 

@@ -7,7 +7,8 @@
 namespace sc::choose {
 
 std::string report(const Options& options, const Measured& measured, const std::vector<Row>& rows);
-std::string report_json(const std::vector<Row>& rows);
+/// rows: the best of each kind.
+std::string report_json(const Options& options, const Measured& measured, const std::vector<Row>& rows);
 
 /// A timed step and what these formulas say of it, on the machine that it ran on, with rates that follow from all other steps.
 struct Checked {
@@ -16,7 +17,10 @@ struct Checked {
   [[nodiscard]] double error() const { return predicted / step.seconds - 1; }
 };
 std::vector<Checked> check(const Measured& measured);
-std::string check_report(const std::vector<Checked>& checked);
-std::string check_json(const std::vector<Checked>& checked, const Measured& measured);
+/// What they say of those that are ahead.
+std::vector<Checked> predict_ahead(const Measured& measured);
+std::string check_report(const std::vector<Checked>& checked, const std::vector<Checked>& ahead);
+std::string check_json(const std::vector<Checked>& checked, const std::vector<Checked>& ahead,
+                       const Measured& measured);
 
 }  // namespace sc::choose

@@ -26,8 +26,37 @@ PLANS = {
     "7b x1": f"--gpus 1 --gpu H100 --host-memory 512GB --disk 4GB/s {GPT_7B}",
     "7b x8": f"--gpus 8 --gpu H100 --host-memory 2TB --disk 4GB/s {GPT_7B}",
     "7b x8 24GB": f"--gpus 8 --gpu RTX4090 --link 25GB/s --host-memory 512GB --disk 4GB/s {GPT_7B}",
+    "1558m 2x4": "--gpus 8 --gpu H100 --gpus-per-node 4 --node-link 1GB/s --workload configs/gpt2_1558m.json",
+    "7b 2x4": f"--gpus 8 --gpu H100 --gpus-per-node 4 --node-link 1GB/s {GPT_7B}",
+    "70b x1024": "--gpus 1024 --gpu H100 --gpus-per-node 8 --node-link 50GB/s --workload configs/gpt_70b.json",
     "355m x8 24GB": "--gpus 8 --memory 24GB --link 25GB/s --host-memory 512GB --disk 4GB/s",
 }
+
+
+# What four and eight GPUs will be asked one day: predicted before.
+TENSOR = ([], ["lanes=2"], ["lanes=2", "gathered=kept"])
+AHEAD = [
+    *((4, size, 16, 16, lesson, settings) for size in ("355m", "774m")
+      for lesson, settings in (("01_data_parallel", []), *(("10_tensor_parallel", settings) for settings in TENSOR))),
+    *((8, "1558m", 16, 16, lesson, settings) for lesson, settings in (("01_data_parallel", []), *(("10_tensor_parallel", settings) for settings in TENSOR))),
+    *((4, "774m", 64, 8, lesson, settings) for lesson, settings in (
+        ("01_data_parallel", []), ("04_zero3", []), ("04_zero3", ["shard_ranks=2"]), ("07_pipeline", ["replicas=2", "states=sharded"]),
+        *(("11_combined", [f"mesh={mesh}"]) for mesh in ("2x1x2", "1x2x2", "2x2x1")))),
+    *((8, "774m", 64, 8, lesson, settings) for lesson, settings in (
+        ("01_data_parallel", []), ("04_zero3", []), ("04_zero3", ["shard_ranks=2"]), ("04_zero3", ["shard_ranks=4"]),
+        *(("11_combined", [f"mesh={mesh}"]) for mesh in ("2x2x2", "1x4x2", "4x2x1", "2x1x4")))),
+]
+
+
+def ahead():
+    """A row's micro-batch is no larger than what a data rank has of the step; of two lanes each has half."""
+    for gpus, size, rows, micro, lesson, settings in AHEAD:
+        ranks = {"10_tensor_parallel": 1, "07_pipeline": 2}.get(lesson, gpus)
+        if lesson == "11_combined":
+            ranks = int(settings[0].split("x")[1])
+        micro = min(micro, rows // ranks) // (2 if "lanes=2" in settings else 1)
+        yield {"record": "ahead", "run": f"{size} x{gpus}", "lesson": lesson, "workload": f"configs/gpt2_{size}.json",
+               "set": {"batch.global": str(rows), "batch.micro": str(micro)}, "settings": settings, "gpus": gpus}
 
 
 def record(name):
@@ -152,6 +181,7 @@ def measured():
         "host_link_bytes_per_second": 2 * parameters / spent["to_host"],
         "adam_parameters_per_second": parameters / spent["adam"],
         "steps": [*of_peers(), *of_pipelines(), *of_dtypes(), *of_offload(), *of_infinity(), *of_tensor(), *of_quoted()],
+        "ahead": list(ahead()),
     }
 
 

@@ -266,7 +266,10 @@ TEST(Choose, AdviceTrainsAsOneDeviceDoesAndIsTheSameEveryTime) {
     if (!row.fits || row.candidate.late) continue;
     EXPECT_LE((1 - kAsGood) * row.tokens_per_second(), chosen->tokens_per_second());
   }
-  EXPECT_EQ(report_json(rows), report_json(search(eight, measured(), tiny())));
+  Options options;
+  options.machine = eight, options.workload = tiny();
+  EXPECT_EQ(report_json(options, measured(), rows),
+            report_json(options, measured(), search(eight, measured(), tiny())));
 }
 
 // Three blocks of width 64 with two heads, 128 tokens in the vocabulary, an untied head; four rows of 16
