@@ -1,6 +1,8 @@
 // Which list a stage executes, and that it can be executed.
 #include <spdlog/fmt/fmt.h>
 
+#include <tuple>
+
 #include "common/base/check.h"
 #include "common/pipeline/translated.h"
 #include "pipedream/check.h"
@@ -80,7 +82,7 @@ void require_one_step(const pipedream::Schedule& schedule, const std::string& na
 
 // [anchor: proven-before-it-runs]
 // Nothing is executed that pipedream has not proven: complete, in order, every message met, free of deadlock.
-pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int microbatches) {
+pipedream::Schedule proven(const PipelineOptions& options, int stages, int microbatches) {
   return translated("schedule", [&] {
     const bool file = options.schedule.starts_with(kFile);
     pipedream::Schedule schedule =
@@ -93,6 +95,16 @@ pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int 
     require_one_step(schedule, options.schedule);
     return schedule;
   });
+}
+
+// The plan of a large mesh asks for one list once for each of its ranks: the newest is kept. A file may change.
+pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int microbatches) {
+  if (options.schedule.starts_with(kFile)) return proven(options, stages, microbatches);
+  thread_local std::tuple<std::string, std::int64_t, int, int> key;
+  thread_local pipedream::Schedule newest;
+  const std::tuple asked{options.schedule, options.chunks, stages, microbatches};
+  if (key != asked) newest = proven(options, stages, microbatches), key = asked;
+  return newest;
 }
 
 }  // namespace
