@@ -221,7 +221,7 @@ Partition uniform_partition(const Profile& profile, int stages) {
     if (profile.layers[i].block) blocks.push_back(static_cast<int>(i));
   }
   const auto count = static_cast<int>(blocks.size());
-  require_ranks("stages", stages, std::min(count, kMostRanks));
+  require_ranks("stages", stages, count);
   std::vector<Stage> cut;
   int next = 0;
   for (int s = 0; s < stages; ++s) {
@@ -240,7 +240,7 @@ Partition uniform_partition(const Profile& profile, int stages) {
 Partition balanced_partition(const Profile& profile, int stages) {
   require_profile(profile);
   const auto layers = static_cast<int>(profile.layers.size());
-  require_ranks("stages", stages, std::min(layers, kMostRanks));
+  require_ranks("stages", stages, layers);
   Profile unlimited = profile;
   unlimited.bandwidth = unlimited.memory = 0;
   const std::vector<Stage> cut = Optimizer(unlimited, stages, 1, Reduction::ring).stages_on(stages);

@@ -28,7 +28,7 @@ struct Profile {
   friend bool operator==(const Profile&, const Profile&) = default;
 };
 constexpr int kMostLayers = 256;
-constexpr int kMostRanks = 64;
+constexpr int kMostRanks = 64;  // with replicas
 
 struct Stage {
   int first = 0, last = 0;  // layers, both included

@@ -159,6 +159,7 @@ def broken_claims():
     latencies = [{one["kind"]: one["fit"]["latency_s"] for one in json.loads(path.read_text())["operations"]} for path in RESULTS.glob("collectives_*.json")]
     tensor, zero3 = ({rows * share: plan_of(lesson, "gpt2_355m", 2, f"batch.micro={rows}").sent for rows in several}
                      for lesson, share, several in (("10_tensor_parallel", 1, (2, 4)), ("04_zero3", 2, (1, 2))))
+    meshes = {run["name"]: run for run in record("meshes")["runs"]}
     turns = {name: [one["tokens_per_second"] for one in run["rounds"]] for name, run in record("lesson_10_turns")["runs"].items()}
     claims = {
         "data_parallel.md: with a bucket per tensor every round waits less with overlap": max(waits("tensor", "on")) < min(waits("tensor", "off")),
@@ -169,6 +170,9 @@ def broken_claims():
         "10_tensor_parallel: of GPT-2 355M, 3.6 d = 3,686, it sends less than ZeRO-3 with 2 rows of 1024 tokens and more with 4": tensor[2] < zero3[2] and tensor[4] > zero3[4],
         "10_tensor_parallel: in every round lesson 01 trains more tokens than any form of lesson 10":
             all(one > max(others) for one, *others in zip(*(turns[name] for name in ("data_parallel", "split", "whole", "lanes")))),
+        "choosing.md: every published mesh fits as it was run, and on 80 GB with nothing recomputed":
+            all(run["plans"][form]["gb"]["total"] < run["gpu_gb"] for run in meshes.values() for form in ("as_run", "kept") if form == "as_run" or run["gpu_gb"] == 80),
+        "choosing.md: tensor groups of the largest models fill a node": all(meshes[f"Megatron-LM {size}"]["mesh"][2] == 8 for size in ("530B", "1T")),
         "collectives.md: an all-reduce's call takes less than twice a half's": all(2 * one["all_reduce"] < one["reduce_scatter"] + one["all_gather"] for one in latencies),
     }
     return [f"{claim}: its record says otherwise" for claim, holds in claims.items() if not holds]

@@ -1,9 +1,7 @@
 // Which list a stage executes, and that it can be executed.
 #include <spdlog/fmt/fmt.h>
 
-#include <mutex>
 #include <tuple>
-#include <utility>
 
 #include "common/base/check.h"
 #include "common/pipeline/translated.h"
@@ -84,7 +82,7 @@ void require_one_step(const pipedream::Schedule& schedule, const std::string& na
 
 // [anchor: proven-before-it-runs]
 // Nothing is executed that pipedream has not proven: complete, in order, every message met, free of deadlock.
-pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int microbatches) {
+pipedream::Schedule proven(const PipelineOptions& options, int stages, int microbatches) {
   return translated("schedule", [&] {
     const bool file = options.schedule.starts_with(kFile);
     pipedream::Schedule schedule =
@@ -99,16 +97,14 @@ pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int 
   });
 }
 
-// The last one is kept: whoever plans for many ranks asks for one schedule again and again. A file may change.
-pipedream::Schedule remembered(const PipelineOptions& options, int stages, int microbatches) {
-  static std::mutex mutex;
-  static std::pair<std::tuple<std::string, std::int64_t, int, int>, pipedream::Schedule> last;
-  if (options.unchecked || options.schedule.starts_with(kFile))
-    return schedule_of(options, stages, microbatches);
-  const std::tuple key(options.schedule, options.chunks, stages, microbatches);
-  const std::lock_guard lock(mutex);
-  if (last.first != key) last = {key, schedule_of(options, stages, microbatches)};
-  return last.second;
+// The plan of a large mesh asks for one list once for each of its ranks: the newest is kept. A file may change.
+pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int microbatches) {
+  if (options.schedule.starts_with(kFile)) return proven(options, stages, microbatches);
+  thread_local std::tuple<std::string, std::int64_t, int, int> key;
+  thread_local pipedream::Schedule newest;
+  const std::tuple asked{options.schedule, options.chunks, stages, microbatches};
+  if (key != asked) newest = proven(options, stages, microbatches), key = asked;
+  return newest;
 }
 
 }  // namespace
@@ -117,7 +113,7 @@ Share share_of(const RunShape& shape, const PipelineOptions& options) {
   if (shape.stages > shape.workload.model.layers)  // refused before a schedule of that many is proven
     cut_blocks(shape.workload, static_cast<int>(shape.stages), options.split, options.profile_in);
   Share share(shape, stage_options(options),
-              remembered(options, static_cast<int>(shape.stages), static_cast<int>(micro_batches_of(shape))),
+              schedule_of(options, static_cast<int>(shape.stages), static_cast<int>(micro_batches_of(shape))),
               options.states == ReplicaStates::sharded);
   if (shape.device == DeviceKind::cuda && options.sends == Sends::blocking)
     refuse_setting("sends", "it is about ranks on the CPU, and these are GPUs",

@@ -83,17 +83,16 @@ namespace {
 class WatchedTicket : public TicketState {
  public:
   WatchedTicket(std::unique_ptr<TicketState> inner, std::shared_ptr<RankWatch> watch, Communicator& group,
-                std::string text)
-      : inner_(std::move(inner)), watch_(std::move(watch)), group_(group), text_(std::move(text)) {}
+                int me, std::string text)
+      : inner_(std::move(inner)), watch_(std::move(watch)), group_(group), me_(me), text_(std::move(text)) {}
   bool ready() override { return inner_->ready(); }
   void wait() override {
-    const int me = static_cast<int>(group_.rank());
-    if (watch_->begin_wait(me, inner_.get(), text_)) group_.abort();
+    if (watch_->begin_wait(me_, inner_.get(), text_)) group_.abort();
     struct End {  // also if wait() throws
       RankWatch& watch;
       int me;
       ~End() { watch.end_wait(me); }
-    } const end{*watch_, me};
+    } const end{*watch_, me_};
     inner_->wait();
   }
   void dropped() noexcept override { inner_->dropped(); }
@@ -102,14 +101,16 @@ class WatchedTicket : public TicketState {
  private:
   std::unique_ptr<TicketState> inner_;
   std::shared_ptr<RankWatch> watch_;
-  Communicator& group_;  // outlives tickets: the world owns it
+  Communicator& group_;  // outlives tickets
+  int me_;
   std::string text_;
 };
 
 class WatchedCommunicator : public Communicator {
  public:
-  WatchedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<RankWatch> watch)
-      : inner_(std::move(inner)), watch_(std::move(watch)) {}
+  /// me: the rank in the world, whatever group this is.
+  WatchedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<RankWatch> watch, int me)
+      : inner_(std::move(inner)), watch_(std::move(watch)), me_(me) {}
   Rank rank() const override { return inner_->rank(); }
   WorldSize size() const override { return inner_->size(); }
   // An operation like any other, so that whoever waits in it can be asked whether it has ended.
@@ -118,7 +119,10 @@ class WatchedCommunicator : public Communicator {
     watched(inner_->all_reduce(nothing), "its barrier").wait();
   }
   void abort() noexcept override { inner_->abort(); }
-  std::unique_ptr<Communicator> split(int) override { throw NotReached("this exercise needs no split"); }
+  std::unique_ptr<Communicator> split(int color) override {
+    std::unique_ptr<Communicator> group = inner_->split(color);
+    return group ? std::make_unique<WatchedCommunicator>(std::move(group), watch_, me_) : nullptr;
+  }
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                std::optional<Rank> peer) override {
     const bool sends = op.kind == CommKind::send, receives = op.kind == CommKind::recv;
@@ -132,13 +136,14 @@ class WatchedCommunicator : public Communicator {
   std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
 
  private:
-  RankWatch::Messages& messages() { return watch_->messages(static_cast<int>(rank())); }
+  RankWatch::Messages& messages() { return watch_->messages(me_); }
   Ticket watched(Ticket ticket, std::string text) {
-    return Ticket(std::make_unique<WatchedTicket>(ticket.release(), watch_, *this, std::move(text)));
+    return Ticket(std::make_unique<WatchedTicket>(ticket.release(), watch_, *this, me_, std::move(text)));
   }
 
   std::unique_ptr<Communicator> inner_;
   std::shared_ptr<RankWatch> watch_;
+  int me_;
 };
 
 // The rank whose error is the cause: others only learn that the group was aborted.
@@ -160,7 +165,7 @@ void rethrow_first(const std::vector<std::exception_ptr>& errors) {
 World::World(int ranks) : local_(ranks), watch_(std::make_shared<RankWatch>(ranks)) {
   for (int r = 0; r < ranks; ++r) {
     comms_.push_back(std::make_unique<RecordingCommunicator>(
-        std::make_unique<WatchedCommunicator>(local_.communicator(Rank{r}), watch_)));
+        std::make_unique<WatchedCommunicator>(local_.communicator(Rank{r}), watch_, r)));
   }
 }
 

@@ -211,6 +211,21 @@ TEST(PipelineSlots, HoldWhatTheScheduleKeeps) {
   }
 }
 
+// The newest list is kept: nothing of it is left where one number differs.
+TEST(PipelineSlots, EachPlanHasItsOwnSchedule) {
+  using pipedream::Family;
+  const std::vector<pipedream::GenerateOptions> asked = {
+      {Family::interleaved, 2, 4, 1, 2}, {Family::interleaved, 2, 6, 1, 2},
+      {Family::interleaved, 2, 6, 1, 3}, {Family::zb_h1, 2, 6, 1, 3},
+      {Family::zb_h1, 3, 6, 1, 3},       {Family::interleaved, 2, 4, 1, 2}};
+  for (const pipedream::GenerateOptions& one : asked) {
+    RunShape shape = test::shape_for(workload_of(9, one.microbatches, 1), one.stages, 0, CommBackend::local);
+    shape.stages = one.stages;
+    const PipelineOptions options{.schedule = std::string(name_of(one.family)), .chunks = one.chunks};
+    EXPECT_EQ(share_of(shape, options).schedule, pipedream::generate(one));
+  }
+}
+
 std::string refusal(const PipelineOptions& options, const Workload& w, int world) {
   RunShape shape = test::shape_for(w, world, 0, CommBackend::local);
   shape.stages = PipelinePlans(options).division(shape.world).stages;

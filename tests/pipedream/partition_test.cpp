@@ -128,6 +128,16 @@ TEST(Partition, BalancedEqualsBruteForce) {
   }
 }
 
+// Megatron-LM's 530B model: 105 positions, one block each.
+TEST(Partition, MoreStagesThanReplicasAreTried) {
+  Profile profile{.name = "alike", .layers = {}};
+  for (int i = 0; i < 105; ++i) profile.layers.push_back({.name = "block", .forward = 1, .backward = 2});
+  for (const Partition& found : {balanced_partition(profile, 105), uniform_partition(profile, 105)}) {
+    EXPECT_EQ(found.stages.size(), 105U);
+    EXPECT_EQ(found.bottleneck, 3);
+  }
+}
+
 // numbers.md: the LM head costs as much as 3.8 blocks at 355M; four uniform stages are capped at 71 %,
 // balanced ones (7/7/7/3 and the head) at 99 %.
 TEST(Partition, TheHeadOfGpt2Counts) {
