@@ -13,9 +13,10 @@
 
 namespace sc {
 
-std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, std::int64_t piece) {
+std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, std::int64_t piece,
+                              std::int64_t resident) {
   std::vector<Piece> pieces;
-  for (int unit = 0; unit < layout.num_units(); ++unit) {
+  for (int unit = static_cast<int>(resident); unit < layout.num_units(); ++unit) {
     const Range slice = layout.slice(unit, Segment::sharded, rank);
     for (std::int64_t begin = slice.begin; begin < slice.end; begin += piece) {
       const Range range{begin, std::min(begin + piece, slice.end)};
@@ -23,6 +24,30 @@ std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, std::int64_t
     }
   }
   return pieces;
+}
+
+namespace {
+
+// Of units [begin, end).
+Elements slice_of_units(const ParamLayout& layout, std::int64_t begin, std::int64_t end) {
+  std::int64_t sum = 0;
+  for (std::int64_t unit = begin; unit < end; ++unit)
+    sum += layout.slice(static_cast<int>(unit), Segment::sharded, Rank{0}).size();
+  return Elements(sum);
+}
+
+}  // namespace
+
+Elements slice_on_host(const ParamLayout& layout, const HostOptions& options) {
+  return slice_of_units(layout, options.resident, layout.num_units());
+}
+
+Elements slice_resident(const ParamLayout& layout, const HostOptions& options) {
+  return slice_of_units(layout, 0, options.resident);
+}
+
+Elements grads_resident(const ParamLayout& layout, const HostOptions& options) {
+  return slice_of_units(layout, 1, options.resident);
 }
 
 std::size_t buffer_of(const ParamLayout& layout, int pool, int unit) {
@@ -64,6 +89,11 @@ void plan_device(const RunShape& shape, const HostOptions& options, const Keeps&
   }
   const bool several = keeps.gradients || micro_batches_of(shape) > 1;
   if (several) add(Purpose::gradients, "grads_shard", " P/N", slice, precision.grad_dtype);
+  if (!several && options.resident > 1)
+    add(Purpose::gradients, "grads_resident", " blocks/N", grads_resident(layout, options),
+        precision.grad_dtype);
+  if (options.resident > 0)
+    plan_optimizer_state(shape, slice_resident(layout, options), plan, "units/N", "resident");
   const std::vector<std::int64_t> grads = sizes_of(layout, kGradPool);
   for (std::size_t b = 0; b < grads.size(); ++b) {
     add(Purpose::gradients, name_of_buffer("grads_full", b), " unit", Elements(grads[b]),
@@ -95,7 +125,7 @@ CommPlan plan_operations(const RunShape& shape, const HostOptions& options) {
     plan.add({CommKind::reduce_scatter, precision.grad_dtype, size, shape.world},
              {OpPurpose::gradients, unit}, micro);
   }
-  for (const Piece& piece : cut_pieces(layout, shape.rank, options.piece)) {
+  for (const Piece& piece : cut_pieces(layout, shape.rank, options.piece, options.resident)) {
     const Elements size(piece.range.size());
     plan.add({CommKind::to_host, precision.grad_dtype, size, WorldSize{1}},
              {OpPurpose::gradients, piece.unit});
@@ -147,6 +177,14 @@ std::string updates_in_words(const RunShape& shape, const HostOptions& options) 
 
 void refuse_contradictions(const RunShape& shape, const HostOptions& options) {
   refuse_other_reduce_dtype(shape);
+  const std::int64_t units = shape.workload.model.layers + 2;
+  if (options.resident >= units)
+    refuse_setting("resident",
+                   fmt::format("the model has {} units, and the host updates one of them at least", units),
+                   fmt::format("resident={} at most, or lesson 04", units - 1));
+  if (options.resident > 0 && options.update == UpdateKind::delayed)
+    refuse_setting("resident", "the device would update at once what the host updates a step later",
+                   "update=exact, or resident=0");
   if (options.link_mbps > 0 && shape.device == DeviceKind::cuda)
     throw InputError(ExitCode::usage, "link_mbps", "it is about ranks on the CPU, and these are GPUs",
                      "leave it out, or --device cpu");

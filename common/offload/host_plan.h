@@ -18,8 +18,14 @@ struct Piece {
   Range range;               // of the unit
   std::vector<Range> decay;  // in the piece's own elements
 };
-/// A rank's, in forward's order.
-std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, std::int64_t piece);
+/// A rank's, in forward's order, of all units but the first `resident` ones.
+std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, std::int64_t piece,
+                              std::int64_t resident = 0);
+/// Elements of a rank's slice of them all, and of those that stay on the device.
+Elements slice_on_host(const ParamLayout& layout, const HostOptions& options);
+Elements slice_resident(const ParamLayout& layout, const HostOptions& options);
+/// Of these the ones whose gradients lie in buffers that other units use, too: all but unit 0.
+Elements grads_resident(const ParamLayout& layout, const HostOptions& options);
 
 /// What stays on the device between steps.
 struct Keeps {

@@ -17,6 +17,7 @@ struct HostOptions {
   ParametersOn parameters = ParametersOn::whole;
   UpdateKind update = UpdateKind::exact;
   std::int64_t warm_steps = 2;     // delayed: the first steps, which are exact
+  std::int64_t resident = 0;       // units, in forward's order, whose states stay on the device
   std::int64_t piece = 4'000'000;  // elements that are copied and updated at a time
   std::int64_t prefetch = 1;       // units whose gather is issued ahead of the one that computes
   std::int64_t adam_threads = 0;   // a rank's threads for AdamW; 0: its share of the cores, less one
@@ -35,6 +36,9 @@ void add_update_fields(FieldTable<Options>& table) {
             &Options::update);
   table.add({"warm_steps", "steps", "delayed: so many steps are exact first"}, integer(0),
             &Options::warm_steps);
+  table.add({"resident", "units",
+             "so many, in forward's order, keep their states on the device, which updates them"},
+            integer(0), &Options::resident);
 }
 template <class Options>
 void add_host_fields(FieldTable<Options>& table) {

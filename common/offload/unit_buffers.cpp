@@ -1,6 +1,7 @@
 #include "common/offload/unit_buffers.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "common/model/unit_views.h"
 #include "common/strategy/pool_gathers.h"
@@ -25,16 +26,16 @@ bool UnitBuffers::arrived(int unit) {
 void UnitBuffers::wait_arrived(int unit) { wait_all(arriving_[unit]); }
 
 at::Tensor UnitBuffers::taken(int unit) {
-  int& resident = resident_[params_buffer_[unit]];
-  timeline_.gives_up_params(resident);
-  resident = unit;
+  int& there = in_buffer_[params_buffer_[unit]];
+  timeline_.gives_up_params(there);
+  there = unit;
   return params_[unit].sharded;
 }
 
 void UnitBuffers::release() {
-  for (int& resident : resident_) {
-    timeline_.gives_up_params(resident);
-    resident = -1;
+  for (int& unit : in_buffer_) {
+    timeline_.gives_up_params(unit);
+    unit = -1;
   }
 }
 
@@ -44,6 +45,15 @@ at::Tensor& UnitBuffers::sum_of(int unit, Write write) {
 }
 
 void UnitBuffers::wait_left(int unit) { wait_all(leaving_[grads_buffer_[unit]]); }
+
+void UnitBuffers::step_resident(const RunContext& context, const ParamLayout& layout) {
+  const Workload& w = context.shape.workload;
+  for (OwnedSlice& s : std::span(slices_).first(resident_)) {
+    const auto mark = timeline_.mark(Pass::update, s.unit);
+    adamw_step(hyper_of(w.optim), context.scalars, layout.decay_ranges(s.unit, s.segment, s.range), s.grads,
+               s.master, s.momentum, s.variance, w.precision.has_master() ? &s.params : nullptr);
+  }
+}
 
 void UnitBuffers::square(int unit) {
   at::Tensor squares = squares_.select(0, unit);
@@ -60,6 +70,7 @@ void UnitBuffers::add_squares(at::Tensor& sums) const {
 UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const HostOptions& options,
                          const Keeps& keeps)
     : timeline_(context.timeline),
+      resident_(static_cast<std::size_t>(options.resident)),
       gathered_(static_cast<std::size_t>(layout.num_units())),
       arriving_(gathered_.size()),
       in_flight_(kGradBuffers),
@@ -88,9 +99,15 @@ UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const H
                                        name_of_buffer("params_full", params.size()), Elements(n),
                                        precision.dtype));
   }
-  resident_.assign(is_whole ? static_cast<std::size_t>(units) : params.size(), -1);
+  in_buffer_.assign(is_whole ? static_cast<std::size_t>(units) : params.size(), -1);
   const bool own_slice = keeps.gradients || micro_batches_of(context.shape) > 1;
   if (own_slice) grads_shard = flat(Purpose::gradients, "grads_shard", slice.value(), precision.grad_dtype);
+  at::Tensor block_grads;
+  if (!own_slice && options.resident > 1)
+    block_grads = flat(Purpose::gradients, "grads_resident", grads_resident(layout, options).value(),
+                       precision.grad_dtype);
+  std::optional<OptimizerState> states;
+  if (options.resident > 0) states.emplace(context, slice_resident(layout, options), "resident");
   for (const std::int64_t n : sizes_of(layout, kGradPool)) {
     const std::size_t b = grads.size();
     grads.push_back(flat(Purpose::gradients, name_of_buffer("grads_full", b), n, precision.grad_dtype));
@@ -98,6 +115,7 @@ UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const H
       scratch_[b] =
           flat(Purpose::gradients, name_of_buffer("grads_scratch", b), n / world, precision.grad_dtype);
   }
+  std::int64_t begin = 0;  // of block_grads
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const std::int64_t size = layout.unit(unit).sharded_size;
     params_buffer_.push_back(is_whole ? static_cast<std::size_t>(unit)
@@ -108,7 +126,17 @@ UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const H
     OwnedSlice s = slice_of_rank(layout, unit, context.comm.rank());
     s.params = params_shard.defined() ? part_of_arena(layout, s, params_shard)
                                       : s.of_unit(params_[static_cast<std::size_t>(unit)].sharded);
-    s.grads = own_slice ? part_of_arena(layout, s, grads_shard) : s.of_unit(grads_.back().sharded);
+    // What the device updates after the norm outlives the buffer that blocks take turns in.
+    const bool resident = unit < options.resident;
+    if (own_slice) {
+      s.grads = part_of_arena(layout, s, grads_shard);
+    } else if (resident && unit > 0) {
+      s.grads = block_grads.narrow(0, begin, s.range.size());
+      begin += s.range.size();
+    } else {
+      s.grads = s.of_unit(grads_.back().sharded);
+    }
+    if (resident) take_over(context, layout, *states, s);
     slices_.push_back(std::move(s));
   }
 }

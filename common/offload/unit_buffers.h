@@ -27,8 +27,8 @@ class UnitBuffers {
   [[nodiscard]] at::Tensor grads_of(const Piece& piece) const { return of_slice(piece, &OwnedSlice::grads); }
 
   /// Whether the unit is in its buffer, or on its way there; by buffer, for those who look ahead.
-  [[nodiscard]] bool resident(int unit) const { return resident_[params_buffer_[unit]] == unit; }
-  [[nodiscard]] std::vector<int> residents() const { return resident_; }
+  [[nodiscard]] bool in_buffer(int unit) const { return in_buffer_[params_buffer_[unit]] == unit; }
+  [[nodiscard]] std::vector<int> in_buffers() const { return in_buffer_; }
   [[nodiscard]] std::size_t params_buffer(int unit) const { return params_buffer_[unit]; }
   /// A copy of a part of this rank's slice is on its way to the device.
   void arrives(int unit, Ticket copy) { arriving_[unit].push_back(std::move(copy)); }
@@ -53,6 +53,11 @@ class UnitBuffers {
   void leaves(int unit, Ticket copy) { leaving_[grads_buffer_[unit]].push_back(std::move(copy)); }
   void wait_left(int unit);
 
+  /// The slices whose states stay on the device (HostOptions::resident).
+  [[nodiscard]] std::span<const OwnedSlice> resident() const { return std::span(slices_).first(resident_); }
+  /// AdamW of those, on the device, with the scalars that the norm left.
+  void step_resident(const RunContext& context, const ParamLayout& layout);
+
   /// The sum of a slice's squares, once it is complete; and those of all units onto `sums`, in the order of
   /// units, whatever the order in which they came.
   void square(int unit);
@@ -67,10 +72,11 @@ class UnitBuffers {
   }
 
   Timeline& timeline_;
-  std::vector<OwnedSlice> slices_;                         // by unit; their states are on the host
+  std::vector<OwnedSlice> slices_;  // by unit; states of the resident ones alone
+  std::size_t resident_;
   std::vector<UnitTensors> params_, grads_;                // by unit
   std::vector<std::size_t> params_buffer_, grads_buffer_;  // by unit: which buffer
-  std::vector<int> resident_;                  // by buffer of parameters: the unit that is in it, or none
+  std::vector<int> in_buffer_;                 // by buffer of parameters: the unit that is in it, or none
   std::vector<Ticket> gathered_;               // by unit
   std::vector<std::vector<Ticket>> arriving_;  // the same: copies from the host
   std::vector<PendingSum> in_flight_;          // by buffer of gradients

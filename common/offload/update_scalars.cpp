@@ -10,11 +10,17 @@ namespace sc {
 UpdateScalars::UpdateScalars(const at::Tensor& device, const at::Tensor& host)
     : device_(device), host_{host.narrow(0, 0, 4), host.narrow(0, 4, 4)} {}
 
-OpEnd UpdateScalars::send(const RunContext& context, std::int64_t update) {
+bool needs_no_norm(const Workload& workload) {
+  return workload.optim.clip == 0 && workload.optim.nonfinite == OnNonFinite::stop &&
+         workload.precision.dtype != DType::f16;
+}
+
+OpEnd UpdateScalars::send(const RunContext& context, std::int64_t update, bool before_norm) {
   sent_.wait();
   device_.select(0, 0).copy_(context.scalars.lr);
   device_.select(0, 1).copy_(context.scalars.step);
   device_.select(0, 2).copy_(context.scalars.clip);
+  if (before_norm) device_.select(0, 1).add_(1), device_.select(0, 2).fill_(1);
   sent_ = context.copies.to_host(device_, host_[update % 2], {OpPurpose::scalars});
   return sent_.end();
 }

@@ -9,13 +9,17 @@
 
 namespace sc {
 
+/// Whether an update's scalars are known without its gradients: nothing clips, no loss is scaled, and what is not finite ends the run.
+bool needs_no_norm(const Workload& workload);
+
 /// Learning rate, step and clip factor, on their way to the host; of two updates in turn.
 class UpdateScalars {
  public:
   /// device [4], host [8] fp64, pinned.
   UpdateScalars(const at::Tensor& device, const at::Tensor& host);
   /// Sends that update's. Until `end` has passed they are not in of(update).
-  OpEnd send(const RunContext& context, std::int64_t update);
+  ///   before_norm  of an update that needs none: it counts itself, and clips nothing
+  OpEnd send(const RunContext& context, std::int64_t update, bool before_norm = false);
   [[nodiscard]] const double* of(std::int64_t update) const {
     return host_[update % 2].const_data_ptr<double>();
   }

@@ -8,6 +8,7 @@ namespace sc {
 // there when it comes to them.
 StepResult Offload::train_step(std::span<const Batch> micro_batches) {
   units_.release();
+  if (needs_no_norm_) post_update();
   sums_.zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
     const Batch& batch = micro_batches[j];
@@ -36,7 +37,9 @@ StepResult Offload::train_step(std::span<const Batch> micro_batches) {
     leave(0, last);
   }
   global_norm();
-  post_update();
+  units_.step_resident(context_, layout_);
+  if (!needs_no_norm_) post_update();
+  end_step();
   return {sums_, context_.scalars.grad_norm};
 }
 
@@ -84,7 +87,7 @@ Ticket Offload::send_params(std::size_t piece) {
 
 // Every rank's slice to all, into the unit's buffer, unless it is there still.
 void Offload::gather_params(int unit) {
-  if (units_.resident(unit)) return;
+  if (units_.in_buffer(unit)) return;
   units_.wait_arrived(unit);
   at::Tensor whole = units_.taken(unit);
   units_.gathers(unit, context_.comm.all_gather(units_.slice(unit), whole, {OpPurpose::parameters, unit}));
@@ -124,12 +127,16 @@ void Offload::global_norm() {
 }
 
 // [anchor: update-on-the-host]
-// Returns at once (not with overlap=off): the host computes while the device begins the next step.
+// Returns at once: the host computes while the device begins the next step. Where nothing clips, scales or skips, AdamW needs no norm:
+// the update is posted before its gradients, and each piece begins when it lands.
 void Offload::post_update() {
   const std::int64_t update = clock_.posted(step_);
-  optimizer_->post({.scalars_landed = scalars_.send(context_, update),
+  optimizer_->post({.scalars_landed = scalars_.send(context_, update, needs_no_norm_),
                     .scalars = scalars_.of(update),
                     .after_sends = clock_.after_sends(step_)});
+}
+
+void Offload::end_step() {
   ++step_;
   if (options_.overlap) return;
   for (std::size_t i = 0; i < host_.size(); ++i) optimizer_->wait(i, clock_.posted(step_));

@@ -50,6 +50,7 @@ class Offload final : public Strategy {
   void leave(int unit, bool last_micro_batch);
   void global_norm();
   void post_update();
+  void end_step();
   [[nodiscard]] std::int64_t due() const { return clock_.due(step_); }
 
   RunContext& context_;
@@ -60,6 +61,7 @@ class Offload final : public Strategy {
   UnitBuffers units_;
   UpdateScalars scalars_;
   UpdateClock clock_;
+  const bool needs_no_norm_;  // an update knows its scalars before its gradients
   std::int64_t step_;         // the one that runs; between steps the coming one
   std::vector<OnHost> host_;  // by piece
   // What host_ has, as the optimizer asks for it:

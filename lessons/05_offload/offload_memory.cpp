@@ -15,12 +15,13 @@ Offload::Offload(RunContext& context, const Options& options)
       clock_{.delayed = options.update == UpdateKind::delayed,
              .warm_steps = options.warm_steps,
              .first_step = context.first_step},
+      needs_no_norm_(options.update == UpdateKind::exact && needs_no_norm(context.shape.workload)),
       step_(context.first_step) {
   // [anchor: states-on-the-host]
   // The host: 12 bytes a parameter of states (8 in fp32, where the master is what goes back), its gradient,
-  // and the rounded parameters. Pieces follow each other as units and their slices do.
+  // and the rounded parameters; of units that are not resident. Pieces follow each other as units and their slices do.
   const PrecisionConfig& precision = context.shape.workload.precision;
-  const std::int64_t n = layout_.arena_size().value() / to_int(context.shape.world);
+  const std::int64_t n = slice_on_host(layout_, options).value();
   const int turns = options.update == UpdateKind::delayed ? 2 : 1;
   const auto flat = [&](Purpose purpose, const char* name, std::int64_t size, DType dtype, Place place) {
     return context.ledger.zeros(purpose, name, {size}, dtype, place);
@@ -33,7 +34,7 @@ Offload::Offload(RunContext& context, const Options& options)
                        rounds ? flat(Purpose::master, "master_host", n, DType::f32, Place::host) : params,
                    momentum = flat(Purpose::momentum, "momentum_host", n, DType::f32, Place::host),
                    variance = flat(Purpose::variance, "variance_host", n, DType::f32, Place::host);
-  std::vector<Piece> pieces = cut_pieces(layout_, context.comm.rank(), options.piece);
+  std::vector<Piece> pieces = cut_pieces(layout_, context.comm.rank(), options.piece, options.resident);
   std::vector<PieceStates> states;
   std::vector<at::Tensor> destinations;
   std::int64_t begin = 0;

@@ -16,7 +16,7 @@ FieldTable<OffloadOptions> OffloadPlans::table() const {
   return table;
 }
 
-// The device as lesson 02 (parameters=whole) or 04, without states, and a slice of gradients only where a step
+// The device as lesson 02 (parameters=whole) or 04, without states but those of resident units, and a slice of gradients only where a step
 // has several micro-batches. The host has the states, a gradient and the parameters on their way up.
 MemoryPlan OffloadPlans::memory_plan(const RunShape& shape) const {
   refuse_contradictions(shape, options_);
@@ -27,7 +27,7 @@ MemoryPlan OffloadPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   plan_device(shape, options_, {}, plan);
   const PrecisionConfig& precision = shape.workload.precision;
-  const Elements slice = layout_of(shape).arena_size() / to_int(shape.world);
+  const Elements slice = slice_on_host(layout_of(shape), options_);
   const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
                        DType dtype, Place place) {
     plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype), place);

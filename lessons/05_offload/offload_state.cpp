@@ -8,7 +8,7 @@ namespace sc {
 std::vector<StateSlice> Offload::state() const {
   const std::int64_t last = std::max<std::int64_t>(0, clock_.posted(step_) - 1);  // update
   optimizer_->wait_landed(last);
-  std::vector<StateSlice> state = {passes_.last_local()};
+  std::vector<StateSlice> state = state_of(passes_.last_local(), units_.resident());
   for (std::size_t i = 0; i < host_.size(); ++i) {
     const Piece& piece = optimizer_->pieces()[i];
     const OnHost& host = host_[i];

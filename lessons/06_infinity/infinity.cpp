@@ -82,6 +82,7 @@ StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
   }
   end_updates();
   global_norm();
+  units_.step_resident(context_, layout_);
   post_update();
   return {sums_, context_.scalars.grad_norm};
 }
@@ -179,7 +180,7 @@ Ticket Infinity::send_params(std::size_t piece, Copies::OfStep of_step) {
 
 // Every rank's slice to all, into the unit's buffer, unless it is there still.
 void Infinity::gather_params(int unit) {
-  if (units_.resident(unit)) return;
+  if (units_.in_buffer(unit)) return;
   if (delivery_ == Delivery::by_gathers) bring_params(unit);
   units_.wait_arrived(unit);
   at::Tensor whole = units_.taken(unit);
@@ -208,9 +209,9 @@ void Infinity::bring_params(int unit) {
 void Infinity::expect_gathers(bool backward) {
   if (delivery_ != Delivery::by_gathers) return;
   std::vector<std::size_t> pieces;
-  std::vector<int> resident = units_.residents();
+  std::vector<int> in_buffer = units_.in_buffers();
   const auto gather = [&](int unit) {
-    int& there = resident[units_.params_buffer(unit)];
+    int& there = in_buffer[units_.params_buffer(unit)];
     const std::span<const std::size_t> its = optimizer_->pieces_of(unit);
     if (there != unit) pieces.insert(pieces.end(), its.begin(), its.end());
     there = unit;

@@ -46,7 +46,7 @@ Infinity::Infinity(RunContext& context, const Options& options)
              .warm_steps = options.warm_steps,
              .first_step = context.first_step},
       step_(context.first_step),
-      pieces_(cut_pieces(layout_, context.comm.rank(), options.piece)) {
+      pieces_(cut_pieces(layout_, context.comm.rank(), options.piece, options.resident)) {
   const WindowPlan plan(pieces_, context.shape, options);
   take_window(plan);
   take_gradients(plan);

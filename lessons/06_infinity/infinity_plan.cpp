@@ -50,15 +50,19 @@ void refuse(const RunShape& shape, const InfinityOptions& options) {
     refuse_setting(options.params_at == ParamsAt::host ? "params_at=host" : "params_at=disk",
                    "with parameters=whole every rank has all of them on its device",
                    "parameters=sharded, or params_at=device");
+  if (options.resident > 0 && options.params_at != ParamsAt::device)
+    refuse_setting("resident", "what the device updates has to be on the device",
+                   "params_at=device, or resident=0");
   if (options.block % kBlockAlign != 0)
     refuse_setting("block", fmt::format("{} is no multiple of {}", options.block, kBlockAlign),
                    fmt::format("block={}", round_up(options.block, kBlockAlign)));
 }
 
 // As cut_pieces cuts them.
-std::vector<PieceRun> runs_of_pieces(const ParamLayout& layout, Rank rank, std::int64_t piece) {
+std::vector<PieceRun> runs_of_pieces(const ParamLayout& layout, Rank rank, const HostOptions& options) {
+  const std::int64_t piece = options.piece;
   std::vector<PieceRun> runs;
-  for (int unit = 0; unit < layout.num_units(); ++unit) {
+  for (int unit = static_cast<int>(options.resident); unit < layout.num_units(); ++unit) {
     const std::int64_t n = layout.slice(unit, Segment::sharded, rank).size();
     if (n / piece > 0) runs.push_back({piece, n / piece});
     if (n % piece > 0) runs.push_back({n % piece, 1});
@@ -74,7 +78,7 @@ MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
   plan_device(shape, options_, kept_by(options_), plan);
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout = layout_of(shape);
-  const WindowPlan window(runs_of_pieces(layout, shape.rank, options_.piece), shape, options_);
+  const WindowPlan window(runs_of_pieces(layout, shape.rank, options_), shape, options_);
   const Elements slice(window.elements);
   const Elements pieces(window.buffers * window.largest);
   const auto times = [](DType dtype, std::int64_t n, const char* of) {
@@ -120,7 +124,7 @@ CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan = plan_operations(shape, options_);
   const ParamLayout layout = layout_of(shape);
   const bool by_gathers = options_.params_at != ParamsAt::device;
-  const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options_.piece);
+  const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options_.piece, options_.resident);
   const WindowPlan window(pieces, shape, options_);
   for (const Piece& piece : pieces) {
     const What params{OpPurpose::parameters, piece.unit}, states{OpPurpose::states, piece.unit};
@@ -153,7 +157,7 @@ Facts InfinityPlans::facts(const RunShape& shape) const {
 
 std::string InfinityPlans::predict(const RunShape& shape) const {
   const ParamLayout layout = layout_of(shape);
-  const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options_.piece);
+  const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options_.piece, options_.resident);
   const WindowPlan window(pieces, shape, options_);
   const CommPlan operations = comm_plan(shape);
   const auto moved = [&](CommKind kind) {

@@ -11,7 +11,7 @@ std::vector<StateSlice> Infinity::state() const {
       done = delivery_ == Delivery::by_gathers ? optimizer_->settle() : 0;
   const bool on_host = options_.grads_at == GradsAt::host;
   if (on_host) optimizer_->wait_landed(last);
-  std::vector<StateSlice> state = {passes_.last_local()};
+  std::vector<StateSlice> state = state_of(passes_.last_local(), units_.resident());
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const Piece& p = pieces_[i];
     const auto add = [&](Purpose purpose, std::shared_ptr<StateValues> values, Place place) {

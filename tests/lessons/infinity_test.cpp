@@ -64,6 +64,22 @@ TEST_P(InfinityWorlds, StatesOnTheDiskEndInTheSameBits) {
 }
 INSTANTIATE_TEST_SUITE_P(Worlds, InfinityWorlds, ::testing::Values(1, 2, 3));
 
+TEST_P(InfinityWorlds, ResidentUnitsEndInTheSameBits) {
+  const int world = GetParam();
+  for (const std::int64_t micro : {1, 3}) {
+    Workload w = workload_of(micro, world);
+    w.optim.clip = micro == 1 ? 1e-3 : 0;
+    const test::RankResult expected = reference(w, world);
+    for (const ParametersOn parameters : {ParametersOn::whole, ParametersOn::sharded})
+      for (const GradsAt grads : {GradsAt::device, GradsAt::host})
+        for (const std::int64_t resident : {1, 3, 4}) {
+          InfinityOptions o = options(300, 2);
+          o.parameters = parameters, o.grads_at = grads, o.resident = resident;
+          expect_equal(expected, world, w, o);
+        }
+  }
+}
+
 // This rank's slice of the parameters too lies on the host, or on the disk, and comes with every gather.
 TEST_P(InfinityWorlds, ParametersElsewhereEndInTheSameBits) {
   const int world = GetParam();
@@ -211,6 +227,13 @@ TEST_F(InfinityTest, RefusesWhatCannotBe) {
   o.parameters = ParametersOn::whole;
   EXPECT_EQ(refusal(o), "64 params_at=disk");
   o.parameters = ParametersOn::sharded;
+  o.update = UpdateKind::exact, o.resident = 1;
+  EXPECT_EQ(refusal(o), "64 resident") << "its parameters are elsewhere";
+  o.params_at = ParamsAt::device;
+  EXPECT_EQ(refusal(o), "taken");
+  o.resident = 5;
+  EXPECT_EQ(refusal(o), "64 resident") << "all of them";
+  o.resident = 0;
   o.block = 5000;
   EXPECT_EQ(refusal(o), "64 block");
 }

@@ -3,10 +3,13 @@
 #include "lessons/05_offload/offload.h"
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <limits>
 #include <thread>
 
 #include "common/base/check.h"
+#include "common/comm/forwarding_communicator.h"
 #include "common/model/unit_views.h"
 #include "lessons/00_one_device/reference_order.h"
 #include "tests/support/harness.h"
@@ -89,6 +92,103 @@ TEST(Offload, SixteenBitsBesideFp32) {
     for (const ParametersOn parameters : kParameters)
       expect_offload_equals(expected, 2, w, {{.parameters = parameters, .piece = 300}});
   }
+}
+
+// Units whose states stay on the device: the embedding, blocks too, all but the head.
+TEST_P(OffloadWorlds, ResidentUnitsEndInTheSameBits) {
+  const int world = GetParam();
+  for (const std::int64_t micro : {1, 3}) {
+    Workload w = workload_of(micro, world);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      w.precision.dtype = dtype;
+      const test::RankResult expected = reference(w, world);
+      for (const ParametersOn parameters : kParameters)
+        for (const std::int64_t resident : {1, 3, 4})
+          expect_offload_equals(expected, world, w,
+                                {{.parameters = parameters, .resident = resident, .piece = 300}});
+      expect_offload_equals(expected, world, w, {{.resident = 2, .piece = 600}}, test::delayed);
+    }
+  }
+}
+
+TEST(Offload, ResidentUnitsAreClippedAndRecomputed) {
+  test::for_each_model([](Workload w) {
+    for (const double clip : {1e-3, 0.0}) {
+      w.optim.clip = clip;
+      const test::RankResult expected = reference(w, 2);
+      expect_offload_equals(expected, 2, w, {{.resident = 2, .piece = 700}});
+    }
+  });
+}
+
+// Nothing clips: the host needs no norm.
+TEST_P(OffloadWorlds, UpdatesWithoutANormEndInTheSameBits) {
+  const int world = GetParam();
+  for (const std::int64_t micro : {1, 3}) {
+    Workload w = workload_of(micro, world);
+    w.optim.clip = 0;
+    const test::RankResult expected = reference(w, world);
+    for (const ParametersOn parameters : kParameters) {
+      expect_offload_equals(expected, world, w, {{.parameters = parameters, .piece = 300}});
+      expect_offload_equals(expected, world, w, {{.parameters = parameters, .piece = 300}}, test::delayed);
+    }
+    expect_offload_equals(expected, world, w, {{.piece = 300}, false});
+  }
+}
+
+/// Calls `at_norm` before the step's numbers are summed.
+class AtTheNorm final : public ForwardingCommunicator {
+ public:
+  AtTheNorm(Communicator& inner, std::function<void()> at_norm)
+      : ForwardingCommunicator(inner), at_norm_(std::move(at_norm)) {}
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+               std::optional<Rank> peer) override {
+    if (op.purpose == OpPurpose::sums) at_norm_();
+    return ForwardingCommunicator::issue(op, from, to, peer);
+  }
+
+ private:
+  const std::function<void()> at_norm_;
+};
+
+/// How many pieces the host has updated when the norm is not yet known, of a step's; it has `patience` to do so.
+std::int64_t updated_before_the_norm(const Workload& w, std::chrono::milliseconds patience) {
+  c10::InferenceMode inference;
+  LocalWorld world(1);
+  std::vector<StateSlice> moments;
+  std::int64_t updated = 0;
+  const std::unique_ptr<Communicator> alone = world.communicator(Rank{0});
+  AtTheNorm comm(*alone, [&] {
+    const auto until = std::chrono::steady_clock::now() + patience;
+    do {
+      updated = std::ranges::count_if(moments, [](const StateSlice& slice) {
+        return slice.copy().count_nonzero().item<std::int64_t>() > 0;
+      });
+    } while (updated < static_cast<std::int64_t>(moments.size()) && std::chrono::steady_clock::now() < until);
+  });
+  Ledger ledger(at::kCPU);
+  test::Beside beside;
+  const RunShape shape = test::shape_for(w, 1, 0, CommBackend::local);
+  const StepScalars scalars = test::step_scalars(0.01, 0);
+  RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
+  Offload strategy(context, {{.piece = 4'000'000}});
+  for (StateSlice& slice : strategy.state())
+    if (slice.purpose == Purpose::momentum) moments.push_back(std::move(slice));
+  EXPECT_EQ(moments.size(), 5U);
+  strategy.train_step(test::made_up_step(shape, 0));
+  strategy.quiet();
+  return updated;
+}
+
+TEST(Offload, WhatNeedsNoNormIsUpdatedBeforeIt) {
+  using namespace std::chrono_literals;
+  Workload w = workload_of(1, 1);
+  w.optim.clip = 0;
+  EXPECT_EQ(updated_before_the_norm(w, 20s), 5);
+  w.optim.clip = 1;
+  EXPECT_EQ(updated_before_the_norm(w, 100ms), 0);
+  w.optim.clip = 0, w.optim.nonfinite = OnNonFinite::skip;
+  EXPECT_EQ(updated_before_the_norm(w, 100ms), 0);
 }
 
 TEST(Offload, DelaysChangeNothing) {
@@ -349,6 +449,11 @@ TEST(Offload, RefusesWhatContradictsItself) {
             "update=delayed: an update that is put off runs beside the device");
   EXPECT_EQ(refusal({}, DeviceKind::cuda), "taken");
   EXPECT_EQ(refusal({{.link_mbps = 5}}), "taken");
+  EXPECT_EQ(refusal({{.resident = 4}}), "taken");
+  EXPECT_EQ(refusal({{.resident = 5}}),
+            "resident: the model has 5 units, and the host updates one of them at least");
+  EXPECT_EQ(refusal({{.update = UpdateKind::delayed, .resident = 1}}),
+            "resident: the device would update at once what the host updates a step later");
   EXPECT_EQ(refusal({{.link_mbps = 5}}, DeviceKind::cuda),
             "link_mbps: it is about ranks on the CPU, and these are GPUs");
 }
@@ -398,6 +503,15 @@ TEST(OffloadPlan, StatesLieOnTheHost) {
   EXPECT_EQ(two.of(Purpose::gradients, Place::pinned).value(), P / 2);
   EXPECT_EQ(delayed.of(Purpose::gradients, Place::pinned).value(), P);
   EXPECT_EQ(delayed.total().value(), two.total().value());
+  // Two units stay: 12 bytes an element, and the block's gradient.
+  const ParamLayout layout(w.model, WorldSize{2});
+  const std::int64_t embedding = 4 * layout.unit(0).sharded_size / 2,
+                     block = 4 * layout.unit(1).sharded_size / 2;
+  const MemoryPlan resident = plan(2, {{.resident = 2}});
+  EXPECT_EQ(resident.of(Purpose::momentum).value(), embedding + block);
+  EXPECT_EQ(resident.of(Purpose::momentum, Place::host).value(), P / 2 - embedding - block);
+  EXPECT_EQ(resident.of(Purpose::gradients).value(), two.of(Purpose::gradients).value() + block);
+  EXPECT_EQ(resident.of(Purpose::gradients, Place::pinned).value(), P / 2 - embedding - block);
   EXPECT_LT(plan(2, {{.parameters = ParametersOn::sharded, .prefetch = 0}}).of(Purpose::parameters).value(),
             3 * P / 2);
 }
