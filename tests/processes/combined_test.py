@@ -38,7 +38,8 @@ class OnCpuRanks(support.ProcessTest):
     def test_a_mesh_that_does_not_fit(self):
         for world, settings, words in ((6, ["mesh=2x2x2"], ("mesh: 2x2x2 makes 8 ranks, and there are 6", "fix: -n 8, or mesh=1x3x2")),
                                        (4, ["mesh=2x2"], ('mesh: "2x2" is not stages x data x tensor', "fix: mesh=2x1x2, or auto")),
-                                       (4, ["mesh=2x0x2"], ('mesh: "2x0x2" is not stages x data x tensor',)), (4, ["mesh=2x1x2x"], ("is not stages x data x tensor",)),
+                                       (4, ["mesh=2x0x2"], ('mesh: "2x0x2" is not stages x data x tensor',)),
+                                       (4, ["mesh=2x1x2x"], ("is not stages x data x tensor",)),
                                        (4, ["schedule=zb_h1"], ("schedule: zb_h1 puts gradients of weights off", "a mesh with one tensor rank"))):
             with self.subTest(settings=settings):
                 flags = [part for setting in settings for part in ("--set", setting)]
