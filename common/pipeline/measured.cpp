@@ -196,8 +196,8 @@ Timetable timetable_of(const MeasuredRun& run, const Timeline& timeline, Communi
   const std::vector<std::vector<OfStep>> of_ranks =
       gather_values(comm, spans_of(timeline.recent(), run.first));
   std::vector<std::vector<OfStep>> of_stages;
-  for (std::size_t r = 0; r < of_ranks.size(); r += static_cast<std::size_t>(run.share.replicas))
-    of_stages.push_back(of_ranks[r]);
+  const std::size_t of_a_stage = of_ranks.size() / static_cast<std::size_t>(run.share.schedule.stages);
+  for (std::size_t r = 0; r < of_ranks.size(); r += of_a_stage) of_stages.push_back(of_ranks[r]);
   if (!of_stages.empty()) add_rows(run, whole_steps(run.steps, of_stages), table);
   return table;
 }

@@ -80,5 +80,7 @@ void plan_stage(const RunShape& shape, const Share& share, MemoryPlan& plan);
 /// The messages of a list.
 void plan_messages(const RunShape& shape, const Share& share, const std::vector<pipedream::Action>& actions,
                    CommPlan& plan);
+/// Gradients over a stage's replicas, unit by unit, and the slices that they publish; the tied matrix between the ends.
+void plan_sums(const RunShape& shape, const Share& share, CommPlan& plan);
 
 }  // namespace sc

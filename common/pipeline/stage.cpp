@@ -38,7 +38,7 @@ std::vector<std::pair<int, at::Tensor>> Stage::params_in(int buffer) const {
 
 at::Tensor Stage::tied_grad() const {
   for (const Held& held : held_) {
-    if (held.unit != 0 || held.segment == Segment::whole) continue;
+    if (!held.has_wte()) continue;
     const std::int64_t end = std::min(held.own.range.end, share_.tied);
     if (end > held.own.range.begin) return held.own.grads.narrow(0, 0, end - held.own.range.begin);
   }

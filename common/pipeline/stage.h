@@ -51,6 +51,8 @@ class Stage {
     at::Tensor params = {}, grads = {};              // the whole segment
     at::Tensor params_slice = {}, grads_slice = {};  // this replica's; where states are whole, all of it
     OwnedSlice own = {.unit = 0, .range = {}};       // what this replica steps of that
+    /// It begins with the embedding's matrix.
+    [[nodiscard]] bool has_wte() const { return unit == 0 && segment == Segment::sharded; }
   };
   /// Units in order, then the tied copy. Parameters are those of the newest version.
   [[nodiscard]] std::vector<Held>& held() { return held_; }

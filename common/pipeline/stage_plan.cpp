@@ -1,4 +1,5 @@
 // What a stage holds, and sends.
+#include <algorithm>
 #include <string>
 
 #include "common/pipeline/share.h"
@@ -36,6 +37,37 @@ void plan_messages(const RunShape& shape, const Share& share, const std::vector<
               Elements(share.message), shape.world},
              share.what(action));
   }
+}
+
+void plan_sums(const RunShape& shape, const Share& share, CommPlan& plan) {
+  const PrecisionConfig& precision = shape.workload.precision;
+  const auto add = [&](CommKind kind, DType dtype, std::int64_t elements, int ranks, std::int64_t stride,
+                       const What& what) {
+    plan.add({kind, dtype, Elements(elements), WorldSize{ranks}, static_cast<int>(stride)}, what);
+  };
+  const auto over_replicas = [&](int unit, std::int64_t elements) {
+    const auto of = [&](CommKind kind, DType dtype, OpPurpose purpose) {
+      add(kind, dtype, elements, share.replicas, shape.tensor, {purpose, unit});
+    };
+    if (share.shards == 1) return of(CommKind::all_reduce, precision.grad_dtype, OpPurpose::gradients);
+    of(CommKind::reduce_scatter, precision.grad_dtype, OpPurpose::gradients);
+    of(CommKind::all_gather, precision.dtype, OpPurpose::parameters);
+  };
+  if (share.replicas > 1) {
+    for (int unit = 0; unit < share.layout.num_units(); ++unit) {
+      if (share.begin(unit) < 0) continue;
+      over_replicas(unit, share.layout.unit(unit).sharded_size);
+      over_replicas(unit, share.layout.unit(unit).whole_size);
+    }
+    over_replicas(0, share.tied_copy);
+  }
+  if (!share.has_two_ends() || !share.is_an_end()) return;
+  // wte's part of this replica's slice of unit 0.
+  const std::int64_t slice = share.layout.unit(0).sharded_size / share.shards,
+                     begin = share.shards > 1 ? share.replica * slice : 0,
+                     tied = std::min(share.tied, begin + slice) - begin;
+  add(CommKind::all_reduce, precision.grad_dtype, std::max<std::int64_t>(0, tied), 2,
+      (share.schedule.stages - 1) * share.replicas * shape.tensor, {OpPurpose::gradients, 0});
 }
 
 }  // namespace sc

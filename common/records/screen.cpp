@@ -346,10 +346,10 @@ std::string format_ages(const std::vector<VersionsRead>& versions) {
                      backward, ranks);
 }
 
-std::string format_crowd(std::int64_t ranks, std::int64_t cores) {
+std::string format_crowd(std::int64_t ranks, std::int64_t cores, bool has_pace) {
   if (ranks <= cores) return "";
-  return fmt::format("  {} ranks share {} core{}: stages wait for a core; --pace shows the schedule\n", ranks,
-                     cores, cores == 1 ? "" : "s");
+  return fmt::format("  {} ranks share {} core{}: stages wait for a core{}\n", ranks, cores,
+                     cores == 1 ? "" : "s", has_pace ? "; --pace shows the schedule" : "");
 }
 
 }  // namespace sc

@@ -49,7 +49,7 @@ std::string format_timelines(const Timetable& timetable);
 /// How many updates had been made since the weights with which each rank computed most of its gradients; empty without
 /// versions.
 std::string format_ages(const std::vector<VersionsRead>& versions);
-/// Why stages wait where several share a core; empty where each has its own.
-std::string format_crowd(std::int64_t ranks, std::int64_t cores);
+/// Why stages wait where several share a core; empty where each has its own. has_pace: the lesson can give each its own.
+std::string format_crowd(std::int64_t ranks, std::int64_t cores, bool has_pace);
 
 }  // namespace sc

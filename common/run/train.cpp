@@ -59,6 +59,7 @@ int train(const TrainJob& job) {
   refuse_evaluating_nothing(job);
   const c10::InferenceMode inference;
   Holds holds(job);
+  const Division division = job.lesson.plans.division(job.launch.world);
   WorldOptions options{.watchdog_seconds = job.line.watchdog_seconds,
                        .trace_steps = steps_with_times(job),
                        .gpu = {},
@@ -66,6 +67,8 @@ int train(const TrainJob& job) {
                        .by_copy = job.line.transport != Transport::nccl,
                        .link_ms = job.facts.links.message_ms,
                        .last_unit = static_cast<int>(job.config.workload.model.layers) + 1,
+                       .stages = static_cast<int>(division.stages),
+                       .tensor = static_cast<int>(division.tensor),
                        .leaving = [&holds] { holds.leave(); }};
   const std::unique_ptr<Gpu> gpu = open_gpu(job, options);
   AllocatorWitness witness;

@@ -103,7 +103,8 @@ void Trainer::say_the_end(const Path& record) const {
     const bool paced =
         std::ranges::find(timetable_->rows, "paced", &Timetable::Row::name) != timetable_->rows.end();
     if (shape_.device == DeviceKind::cpu && !paced)
-      std::cout << format_crowd(to_int(job_.launch.local_world), describe_hardware().cores);
+      std::cout << format_crowd(to_int(job_.launch.local_world), describe_hardware().cores,
+                                job_.lesson.options.find("pace") != nullptr);
   }
   std::cout << written_ << (profiled_ ? format_profile(*profiled_) : "")
             << (job_.other ? format_comparison(records_.record(), *job_.other) : "");

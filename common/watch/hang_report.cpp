@@ -142,10 +142,9 @@ std::string doing_text(const RankProgress& p) {
   return p.doing.empty() || p.phase != Phase::train ? "" : ", " + p.doing + ",";
 }
 
-std::string names(const std::vector<Peer>& peers) {
+std::string names(const ProgressBoard& board, const std::vector<Peer>& peers) {
   std::string text = peers.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < peers.size(); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(to_int(peers[i].rank));
+  for (std::size_t i = 0; i < peers.size(); ++i) text += (i == 0 ? "" : ", ") + board.name_of(peers[i].rank);
   return text;
 }
 
@@ -168,25 +167,25 @@ std::string fix_text(const std::vector<Peer>& lost, std::chrono::milliseconds li
          milliseconds_text(limit.count()) + ")";
 }
 
-std::string all_wait_text(const std::vector<Peer>& peers, const std::string& seen) {
+std::string all_wait_text(const ProgressBoard& board, const std::vector<Peer>& peers,
+                          const std::string& seen) {
   std::string text = "every rank waits, so the ranks did not issue the same operations: " + seen;
-  for (const Peer& p : peers)
-    text += "\n  rank " + std::to_string(to_int(p.rank)) + ": " + last_text(p.progress);
+  for (const Peer& p : peers) text += "\n  rank " + board.name_of(p.rank) + ": " + last_text(p.progress);
   return text;
 }
 
-std::string ring_text(const std::vector<Peer>& ring, const std::string& seen) {
+std::string ring_text(const ProgressBoard& board, const std::vector<Peer>& ring, const std::string& seen) {
   std::string text = "every rank of a ring waits for the next one, so none of them ever goes on: " + seen;
   for (std::size_t i = 0; i < ring.size(); ++i) {
     const Peer &p = ring[i], &next = ring[(i + 1) % ring.size()];
-    text += "\n  rank " + std::to_string(to_int(p.rank)) + doing_text(p.progress) + " waits for rank " +
+    text += "\n  rank " + board.name_of(p.rank) + doing_text(p.progress) + " waits for rank " +
             std::to_string(to_int(next.rank)) + ": " + last_text(p.progress);
   }
   return text;
 }
 
-std::string lost_text(const std::vector<Peer>& lost, const std::string& seen) {
-  std::string text = "lost " + names(lost) + ": " + seen;
+std::string lost_text(const ProgressBoard& board, const std::vector<Peer>& lost, const std::string& seen) {
+  std::string text = "lost " + names(board, lost) + ": " + seen;
   for (const Peer& p : lost) {
     text += "\n  rank " + std::to_string(to_int(p.rank)) + ": " + state_text(p);
     if (p.state == State::elsewhere) continue;
@@ -222,7 +221,7 @@ std::string describe_hang(const ProgressBoard& board, Rank rank,
   } else if (lost.empty()) {
     lost = behind_all(peers, mine.operations);
   }
-  const std::string me = "rank " + std::to_string(to_int(rank));
+  const std::string me = "rank " + board.name_of(rank);
   if (!waits_for && lost.empty()) {
     return me + " is stuck: nothing has moved" + over + " in " + position_text(mine) + "\n  " +
            last_text(mine) + fix_text(lost, limit);
@@ -236,8 +235,9 @@ std::string describe_hang(const ProgressBoard& board, Rank rank,
   }
   const std::string seen =
       waits_for ? me + " waits for " + operation_text(*waits_for, mine.last_unit) + over : "noticed by " + me;
-  if (!ring.empty()) return ring_text(ring, seen) + fix_text(ring, limit);
-  return (lost.empty() ? all_wait_text(peers, seen) : lost_text(lost, seen)) + fix_text(lost, limit);
+  if (!ring.empty()) return ring_text(board, ring, seen) + fix_text(ring, limit);
+  return (lost.empty() ? all_wait_text(board, peers, seen) : lost_text(board, lost, seen)) +
+         fix_text(lost, limit);
 }
 
 }  // namespace sc

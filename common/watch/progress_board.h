@@ -67,6 +67,11 @@ class ProgressBoard {
   /// The model's last unit, for names of operations; kNoUnit: nobody has said.
   void set_last_unit(int unit);
   [[nodiscard]] int last_unit() const;
+  /// What the ranks of the world are to each other: rank = (stage x data + data rank) x tensor + tensor rank.
+  void set_mesh(int stages, int tensor);
+  /// A rank with its place on the axes that have several, where there are two such: "5 (stage 1, data rank 0, tensor rank
+  /// 1)"; else its number.
+  [[nodiscard]] std::string name_of(Rank rank) const;
 
   /// True for exactly one caller in the life of the board: the one who speaks for the job.
   bool claim();

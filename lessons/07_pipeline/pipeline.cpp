@@ -96,13 +96,17 @@ void Pipeline::reduce_grads(int unit) {
   std::vector<Stage::Held>& held = stage_.held();
   for (std::size_t i = 0; i < held.size(); ++i) {
     Stage::Held& h = held[i];
-    // The copy of wte is complete when the head is.
-    if ((h.copy ? share_.layout.last_unit() : h.unit) != unit) continue;
+    if (completed_by(h) != unit) continue;
     const What what{OpPurpose::gradients, h.unit};
     reduced_[i] = options_.states == ReplicaStates::whole
                       ? replicas_->all_reduce(h.grads, what)
                       : replicas_->reduce_scatter(h.grads, h.grads_slice, what);
   }
+}
+
+// The copy of wte is complete when the head is.
+int Pipeline::completed_by(const Stage::Held& held) const {
+  return held.copy ? share_.layout.last_unit() : held.unit;
 }
 
 void Pipeline::wait_reduced() {
@@ -124,7 +128,7 @@ void Pipeline::add_tied() {
 void Pipeline::global_norm() {
   std::vector<at::Tensor> mine;
   for (const Stage::Held& h : stage_.held()) {
-    if (!h.copy)
+    if (squares(h))
       mine.push_back(slice_of_rank(share_.layout, h.unit, Rank{share_.replica}, h.segment).of_unit(h.grads));
   }
   add_sums_of_squares(mine, sums_);
@@ -138,7 +142,7 @@ void Pipeline::step(const Action& action) {
   const auto timed = pace_.turn(action);
   for (Stage::Held& h : stage_.held())
     if (!h.own.empty()) step_unit(h.own);
-  if (options_.states == ReplicaStates::sharded) publish_params();
+  publish_params();
 }
 
 void Pipeline::step_unit(OwnedSlice& s) {
@@ -149,7 +153,7 @@ void Pipeline::step_unit(OwnedSlice& s) {
 
 // Lesson 02's publish, between the replicas of one stage. Every replica has every slice when the step ends.
 void Pipeline::publish_params() {
-  if (!replicas_) return;
+  if (share_.shards == 1) return;
   for (std::size_t i = 0; i < published_.size(); ++i) {
     Stage::Held& h = stage_.held()[i];
     published_[i] = replicas_->all_gather(h.params_slice, h.params, {OpPurpose::parameters, h.unit});
@@ -157,17 +161,21 @@ void Pipeline::publish_params() {
   for (Ticket& ticket : published_) ticket.wait();
 }
 
-// [anchor: verify-copies]
-// The replicas of this stage, and the two copies of wte, are equal to the bit.
 void Pipeline::after_step(std::int64_t step) {
   pace_.check(step);
   if (options_.verify_replicas == 0 || (step + 1) % options_.verify_replicas != 0) return;
+  if (compare_copies(step)) ++replica_checks_;
+}
+
+// [anchor: verify-copies]
+// The replicas of this stage, and the two copies of wte, are equal to the bit.
+bool Pipeline::compare_copies(std::int64_t step) {
   for (const Stage::Held& held : stage_.held()) {
     if (replicas_)
       require_equal_copies(*replicas_, held, held.copy ? share_.tied : held.params.numel(), step);
-    if (ends_ && held.unit == 0) require_equal_copies(*ends_, held, share_.tied, step);
+    if (ends_ && held.has_wte()) require_equal_copies(*ends_, held, share_.tied, step);
   }
-  if (replicas_ || ends_) ++replica_checks_;
+  return replicas_ || ends_;
 }
 
 std::optional<Timetable> Pipeline::timetable(Communicator& comm) {

@@ -4,6 +4,7 @@
 //   interleaved); Qi et al., arXiv:2401.10241 (ZB-H1).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -13,7 +14,15 @@
 
 namespace sc {
 
-class Pipeline final : public Strategy {
+/// What a pipeline is made of.
+struct PipelineParts {
+  Share share;
+  // Of this stage; with the tied matrix's other copy. Or null.
+  std::unique_ptr<Communicator> replicas = {}, ends = {};
+  std::function<std::unique_ptr<Layers>(const Share&)> layers = {};  // empty: whole ones, GptLayers
+};
+
+class Pipeline : public Strategy {
  public:
   using Plans = PipelinePlans;
   using Options = Plans::Options;
@@ -30,27 +39,38 @@ class Pipeline final : public Strategy {
   }
   [[nodiscard]] const ParamLayout& layout() const override { return share_.layout; }
 
+ protected:
+  /// For a lesson that adds an axis to stages and replicas, and changes what follows.
+  Pipeline(RunContext& context, const Options& options, PipelineParts parts);
+  void reduce_grads(int unit);
+  /// The unit with whose last backward a gradient is complete.
+  [[nodiscard]] virtual int completed_by(const Stage::Held& held) const;
+  /// All that leaves of a step's gradients has left, and its sums are there.
+  virtual void wait_reduced();
+  /// Whether the norm counts this rank's slice of it.
+  [[nodiscard]] virtual bool squares(const Stage::Held& held) const { return !held.copy; }
+  /// Whether this rank has anything that another one has, too.
+  virtual bool compare_copies(std::int64_t step);
+
+  RunContext& context_;
+  const Share share_;
+  Stage stage_;
+
  private:
   void forward(const pipedream::Action& a, const Slot& slot, const Batch& batch);
   void backward(const pipedream::Action& a, const Slot& slot, const Batch& batch);
-  void reduce_grads(int unit);
-  void wait_reduced();
   void add_tied();
   void global_norm();
   void step(const pipedream::Action& action);
   void step_unit(OwnedSlice& slice);
   void publish_params();
 
-  RunContext& context_;
   Options options_;
-  const Share share_;
-  Stage stage_;
   Messages messages_;
   Pace pace_;
   at::Tensor sums_;  // [4] fp64: loss, tokens, sum of squares, overflow flag
-  std::unique_ptr<Communicator> replicas_,
-      ends_;                                 // of this stage; with the tied matrix's other copy. Or null
-  std::vector<Ticket> reduced_, published_;  // by what the stage holds
+  const std::unique_ptr<Communicator> replicas_, ends_;  // or null
+  std::vector<Ticket> reduced_, published_;              // by what the stage holds
   std::int64_t replica_checks_ = 0;
 };
 

@@ -59,38 +59,11 @@ MemoryPlan PipelinePlans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
-// Messages as the list has them; gradients over the replicas, unit by unit; the tied matrix between the ends.
 CommPlan PipelinePlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const Share share = share_of(shape, options_);
-  const Workload& w = shape.workload;
   plan_messages(shape, share, share.actions(), plan);
-  const auto over_replicas = [&](int unit, std::int64_t elements) {
-    const WorldSize replicas{share.replicas};
-    const What grads{OpPurpose::gradients, unit}, params{OpPurpose::parameters, unit};
-    if (share.shards == 1)
-      return plan.add({CommKind::all_reduce, w.precision.grad_dtype, Elements(elements), replicas}, grads);
-    plan.add({CommKind::reduce_scatter, w.precision.grad_dtype, Elements(elements), replicas}, grads);
-    plan.add({CommKind::all_gather, w.precision.dtype, Elements(elements), replicas}, params);
-  };
-  if (share.replicas > 1) {
-    for (int unit = 0; unit < share.layout.num_units(); ++unit)
-      if (share.begin(unit) >= 0) over_replicas(unit, share.layout.unit(unit).sharded_size);
-    over_replicas(0, share.tied_copy);
-  }
-  if (share.has_two_ends() && share.is_an_end()) {
-    // wte's part of this replica's slice of unit 0.
-    const std::int64_t slice = share.layout.unit(0).sharded_size / share.shards,
-                       begin = share.shards > 1 ? share.replica * slice : 0;
-    const std::int64_t tied = std::min(share.tied, begin + slice) - begin;
-    plan.add({.kind = CommKind::all_reduce,
-              .dtype = w.precision.grad_dtype,
-              .elements = Elements(std::max<std::int64_t>(0, tied)),
-              .ranks = WorldSize{2},
-              .stride = (share.schedule.stages - 1) * share.replicas,
-              .purpose = OpPurpose::gradients,
-              .unit = 0});
-  }
+  plan_sums(shape, share, plan);
   plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
   return plan;
 }

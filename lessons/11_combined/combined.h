@@ -4,51 +4,32 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "combined_plan.h"
-#include "common/pipeline/messages.h"
-#include "common/pipeline/pace.h"
+#include "lessons/07_pipeline/pipeline.h"
 
 namespace sc {
 
-class Combined final : public Strategy {
+/// Who shares a stage's matrices; null: nobody. A base, since it is there before the stage and outlives it.
+struct TensorGroup {
+  std::unique_ptr<Communicator> tensor_;
+};
+
+/// Lesson 07's step. Its replicas are a data group, who have the same part of each matrix; its ends are those of one part.
+class Combined final : TensorGroup, public Pipeline {
  public:
   using Plans = CombinedPlans;
   using Options = Plans::Options;
 
   Combined(RunContext& context, const Options& options);
-  StepResult train_step(std::span<const Batch> micro_batches) override;
-  void forward_loss(const Batch& batch, at::Tensor& sums) override { messages_.forward_loss(batch, sums); }
-  void after_step(std::int64_t step) override;
-  [[nodiscard]] std::int64_t replica_checks() const override { return replica_checks_; }
-  [[nodiscard]] at::Tensor& sums() override { return sums_; }
-  [[nodiscard]] std::vector<StateSlice> state() const override {
-    return state_of(stage_.last_local(), stage_.slices());
-  }
-  [[nodiscard]] const ParamLayout& layout() const override { return share_.layout; }
 
  private:
-  void forward(const pipedream::Action& a, const Slot& slot, const Batch& batch);
-  void backward(const pipedream::Action& a, const Slot& slot, const Batch& batch);
-  void reduce_cut(int unit);
-  void reduce_replicated();
-  void reduce(std::size_t held);
-  void add_tied();
-  void global_norm();
-  void step();
+  [[nodiscard]] int completed_by(const Stage::Held& held) const override;
+  void wait_reduced() override;
+  [[nodiscard]] bool squares(const Stage::Held& held) const override;
+  bool compare_copies(std::int64_t step) override;
 
-  RunContext& context_;
-  Options options_;
-  const Share share_;
-  // Who shares this stage's matrices; who shares its micro-batches, with the same part of them; the other end. Or null.
-  std::unique_ptr<Communicator> tensor_, data_, ends_;
-  Stage stage_;
-  Messages messages_;
-  Pace pace_;
-  at::Tensor sums_;              // [4] fp64: loss, tokens, sum of squares, overflow flag
-  std::vector<Ticket> reduced_;  // by what the stage holds
-  std::int64_t replica_checks_ = 0;
+  const TokenShare tokens_;
 };
 
 }  // namespace sc

@@ -78,16 +78,20 @@ Facts CombinedPlans::facts(const RunShape& /*shape*/) const {
   return facts;
 }
 
-Share share_of(const RunShape& shape, const CombinedOptions& options) {
+PipelineOptions pipeline_options(const RunShape& shape, const CombinedOptions& options) {
   PipelineOptions stages;
   stages.schedule = options.schedule, stages.chunks = options.chunks, stages.split = options.split;
-  stages.states = options.states;
+  stages.states = options.states, stages.verify_replicas = options.verify_replicas;
   stages.replicas = data_ranks(shape);
+  return stages;
+}
+
+Share share_of(const RunShape& shape, const CombinedOptions& options) {
   if (shape.tensor > 1 && options.schedule == "zb_h1")
     refuse_setting("schedule",
                    "zb_h1 puts gradients of weights off, and tensor ranks' messages hide behind them",
                    "schedule=1f1b, or a mesh with one tensor rank");
-  Share share = share_of(shape, stages);
+  Share share = share_of(shape, pipeline_options(shape, options));
   if (options.tokens == TokenShare::split) share.message /= shape.tensor;
   return share;
 }
@@ -129,13 +133,17 @@ MemoryPlan CombinedPlans::memory_plan(const RunShape& shape) const {
 
 namespace {
 
-/// Messages along the axes, each with its stride.
-class Axes {
+/// What a step's tokens make the ranks of a tensor group send. They are neighbours.
+class OfTensorGroup {
  public:
-  Axes(const RunShape& shape, const Share& share, const PartSizes& sizes, CommPlan& plan)
-      : shape_(shape), share_(share), s_(sizes), plan_(plan), m_(micro_batches_of(shape)) {}
+  OfTensorGroup(const RunShape& shape, const Share& share, const PartSizes& sizes, CommPlan& plan)
+      : shape_(shape),
+        share_(share),
+        s_(sizes),
+        plan_(plan),
+        group_{static_cast<int>(shape.tensor)},
+        m_(micro_batches_of(shape)) {}
 
-  // Of tokens, between the ranks that share a matrix.
   void gathers(OpPurpose purpose, int unit, std::int64_t times) {
     if (s_.split()) tokens(CommKind::all_gather, purpose, unit, times);
   }
@@ -145,10 +153,15 @@ class Axes {
   void statistics() {
     const int last = share_.layout.last_unit();
     for (std::int64_t begin = 0; begin < s_.N; begin += s_.chunk)
-      plan_.add(
-          of({CommKind::all_gather, DType::f32, Elements(2 * s_.ranks * std::min(s_.chunk, s_.N - begin))},
-             tensor(), 1),
-          {OpPurpose::sums, last}, m_);
+      plan_.add({CommKind::all_gather, DType::f32, Elements(2 * s_.ranks * std::min(s_.chunk, s_.N - begin)),
+                 group_},
+                {OpPurpose::sums, last}, m_);
+  }
+  // Once a step.
+  void whole_grads() {
+    plan_.add(
+        {CommKind::all_reduce, shape_.workload.precision.grad_dtype, Elements(share_.whole.size()), group_},
+        {OpPurpose::gradients});
   }
   // A position's blocks.
   void position(int position) {
@@ -169,21 +182,16 @@ class Axes {
     statistics();
   }
 
-  [[nodiscard]] int tensor() const { return static_cast<int>(shape_.tensor); }
-  static Operation of(Operation op, int ranks, int stride) {
-    op.ranks = WorldSize{ranks}, op.stride = stride;
-    return op;
-  }
-
  private:
   void tokens(CommKind kind, OpPurpose purpose, int unit, std::int64_t times) {
-    plan_.add(of({kind, shape_.workload.precision.dtype, Elements(s_.N * s_.d)}, tensor(), 1),
-              {purpose, unit}, m_ * times);
+    plan_.add({kind, shape_.workload.precision.dtype, Elements(s_.N * s_.d), group_}, {purpose, unit},
+              m_ * times);
   }
   const RunShape& shape_;
   const Share& share_;
   const PartSizes& s_;
   CommPlan& plan_;
+  const WorldSize group_;
   const std::int64_t m_;
 };
 
@@ -192,42 +200,14 @@ class Axes {
 CommPlan CombinedPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const Share share = share_of(shape, options_);
-  const PrecisionConfig& precision = shape.workload.precision;
   plan_messages(shape, share, share.actions(), plan);
   const PartSizes sizes = part_sizes_of(shape, share, options_);
-  Axes axes(shape, share, sizes, plan);
+  OfTensorGroup tensor(shape, share, sizes, plan);
   if (shape.tensor > 1)
     for (int position = share.stage; position < share.schedule.positions(); position += share.schedule.stages)
-      axes.position(position);
-  const auto over_data = [&](int unit, std::int64_t elements) {
-    const What grads{OpPurpose::gradients, unit}, params{OpPurpose::parameters, unit};
-    const auto add = [&](CommKind kind, DType dtype, const What& what) {
-      plan.add(Axes::of({kind, dtype, Elements(elements)}, share.replicas, axes.tensor()), what);
-    };
-    if (share.replicas == 1 || elements == 0) return;
-    if (share.shards == 1) return add(CommKind::all_reduce, precision.grad_dtype, grads);
-    add(CommKind::reduce_scatter, precision.grad_dtype, grads);
-    add(CommKind::all_gather, precision.dtype, params);
-  };
-  for (int unit = 0; unit < share.layout.num_units(); ++unit) {
-    if (share.begin(unit) < 0) continue;
-    const UnitLayout& layout = share.layout.unit(unit);
-    over_data(unit, layout.sharded_size);
-    over_data(unit, layout.whole_size);
-  }
-  over_data(0, share.tied_copy);
-  if (sizes.split())
-    plan.add(Axes::of({CommKind::all_reduce, precision.grad_dtype, Elements(share.whole.size())},
-                      axes.tensor(), 1),
-             {OpPurpose::gradients});
-  if (share.has_two_ends() && share.is_an_end()) {
-    const std::int64_t slice = share.layout.unit(0).sharded_size / share.shards,
-                       begin = share.shards > 1 ? share.replica * slice : 0,
-                       tied = std::min(share.tied, begin + slice) - begin;
-    plan.add(Axes::of({CommKind::all_reduce, precision.grad_dtype, Elements(std::max<std::int64_t>(0, tied))},
-                      2, (share.schedule.stages - 1) * share.replicas * axes.tensor()),
-             {OpPurpose::gradients, 0});
-  }
+      tensor.position(position);
+  plan_sums(shape, share, plan);
+  if (sizes.split()) tensor.whole_grads();
   plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
   return plan;
 }

@@ -26,6 +26,8 @@ struct CombinedOptions {
 
 ///   Errors  InputError 64: no mesh of three sizes, or of another world.
 Mesh mesh_of(const CombinedOptions& options, WorldSize world);
+/// Lesson 07's of them.
+PipelineOptions pipeline_options(const RunShape& shape, const CombinedOptions& options);
 /// This rank's share of a schedule that pipedream has proven, and its part of each matrix.
 ///   Errors  as lesson 07's share_of; InputError 64: backward in halves beside tensor ranks.
 Share share_of(const RunShape& shape, const CombinedOptions& options);

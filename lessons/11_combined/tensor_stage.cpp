@@ -22,10 +22,16 @@ PartStageBuffers buffers_of(const RunContext& context, Communicator& group, cons
 
 TensorStage::TensorStage(const RunContext& context, Communicator& group, const Share& share,
                          const PartSizes& sizes)
+    : TensorStage(context, group, share, sizes, buffers_of(context, group, share, sizes)) {}
+
+TensorStage::TensorStage(const RunContext& context, Communicator& group, const Share& share,
+                         const PartSizes& sizes, PartStageBuffers buffers)
     : share_(share),
       parts_(shape_of(context.shape), share.layout, sizes),
-      buffers_(buffers_of(context, group, share, sizes)),
-      lane_(parts_, group, context.shape.workload.activations, /*kept=*/false, std::move(buffers_.work)),
+      inputs_(std::move(buffers.inputs)),
+      grads_(std::move(buffers.grads)),
+      sets_(std::move(buffers.sets)),
+      lane_(parts_, group, context.shape.workload.activations, /*kept=*/false, std::move(buffers.work)),
       sums_(context.ledger.zeros(Purpose::workspace, "sums", {4}, DType::f64)),
       last_(&lane_.newest()) {}
 
@@ -97,8 +103,8 @@ void TensorStage::embed_backward(const StageVectors& v, const at::Tensor& tokens
 }
 
 at::Tensor& TensorStage::input(const Slot& slot) {
-  if (slot.from_set < 0) return buffers_.inputs[static_cast<std::size_t>(slot.input)];
-  return buffers_.sets[static_cast<std::size_t>(slot.from_set)].x.back();
+  if (slot.from_set < 0) return inputs_[static_cast<std::size_t>(slot.input)];
+  return sets_[static_cast<std::size_t>(slot.from_set)].x.back();
 }
 
 }  // namespace sc

@@ -2,7 +2,9 @@
 // the program are these.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <vector>
 
 namespace sc::test {
 
@@ -13,8 +15,17 @@ struct WireCount {
   std::int64_t collectives = 0;  // calls of MPI's own collectives that carry data: Stagecraft makes none
 };
 
+/// What went out over one of MPI's communicators.
+struct SentOver {
+  std::vector<int> ranks;  // its members, as MPI_COMM_WORLD numbers them
+  std::int64_t bytes = 0;
+  auto operator<=>(const SentOver&) const = default;
+};
+
 /// Of this process, since the last reset. Only between operations: a message counts when it is posted.
 WireCount wire_count();
+/// Its bytes by communicator, ascending; those over which nothing went are left out.
+std::vector<SentOver> wire_count_by_communicator();
 void reset_wire_count();
 
 }  // namespace sc::test

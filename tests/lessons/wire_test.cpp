@@ -1,58 +1,17 @@
 // The bytes that MPI really sent in a step, counted beneath everything of ours, are those of the
 // communication plan.
-#include "common/comm/recording_communicator.h"
-#include "common/records/report.h"
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
 #include "lessons/07_pipeline/pipeline.h"
 #include "lessons/10_tensor_parallel/tensor_parallel.h"
-#include "tests/comm/mpi_test_main.h"
-#include "tests/comm/pmpi_counter.h"
-#include "tests/support/harness.h"
+#include "tests/lessons/wire_support.h"
 
 namespace sc {
 namespace {
 
-/// One rank of a run of a lesson over MPI.
-template <Lesson S>
-class RankOf {
- public:
-  RankOf(const Workload& workload, const typename S::Options& options)
-      : shape_(test::shape_for(workload, to_int(test::mpi_world().size()), to_int(test::mpi_world().rank()),
-                               CommBackend::mpi,
-                               typename S::Plans(options).division(test::mpi_world().size()))),
-        ledger_(at::kCPU),
-        comm_(test::mpi_world()),
-        scalars_(test::step_scalars(1e-3, 0)),
-        context_{shape_, comm_, ledger_, scalars_, *beside_.copies, beside_.timeline},
-        lesson_(context_, options),
-        predicted_(moved_bytes(typename S::Plans(options).comm_plan(shape_), Way::wire, shape_.rank)) {}
-
-  /// Every ticket of a step has been waited for when it ends: nothing is sent later.
-  test::WireCount count_step(std::int64_t step) {
-    batches_ = test::made_up_step(shape_, step);
-    comm_.barrier();  // whatever was before has been sent
-    test::reset_wire_count();
-    lesson_.train_step(batches_);
-    return test::wire_count();
-  }
-  void after_step() { lesson_.after_step(0); }
-  void quiet() { lesson_.quiet(); }
-  [[nodiscard]] std::int64_t predicted() const { return predicted_.value(); }
-
- private:
-  RunShape shape_;
-  Ledger ledger_;
-  RecordingCommunicator comm_;
-  StepScalars scalars_;
-  test::Beside beside_;
-  RunContext context_;
-  S lesson_;
-  std::vector<Batch> batches_;  // of the last step: after_step may look at them
-  Bytes predicted_;
-};
+using test::for_each_precision, test::RankOf;
 
 template <Lesson S>
 void expect_steps_send_what_is_planned(const Workload& workload, const typename S::Options& options) {
@@ -67,16 +26,6 @@ void expect_steps_send_what_is_planned(const Workload& workload, const typename 
   }
   rank.after_step();
   rank.quiet();
-}
-
-/// f(workload): fp32, and bf16 beside fp32 gradients, so that a message of the wrong dtype has other bytes.
-template <class F>
-void for_each_precision(const F& f) {
-  Workload w = test::odd_workload();
-  f(w);
-  w.precision = {.dtype = DType::bf16, .grad_dtype = DType::f32, .reduce_dtype = DType::f32};
-  SCOPED_TRACE("bf16 beside fp32 gradients");
-  f(w);
 }
 
 TEST(WireBytes, OfDataParallelAreThePlans) {

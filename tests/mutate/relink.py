@@ -21,7 +21,7 @@ import sys
 LOCAL, MPI, SAMPLER, LOADER = "comm_local_test", "comm_mpi_test", "data_sampler_test", "data_loader_test"
 LESSONS, ZERO, OFFLOAD, PIPELINE = "data_parallel_test", "zero_test", "offload_test", "pipeline_test"
 HOST, INFINITY, OVERFLOW, VERSIONS = "host_optimizer_test", "infinity_test", "overflow_test", "versions_test"
-COPIES, STEADY, TENSOR, PARTS = "copies_test", "steady_test", "tensor_test", "model_parts_test"
+COPIES, STEADY, TENSOR, PARTS, COMBINED = "copies_test", "steady_test", "tensor_test", "model_parts_test", "combined_test"
 SAVED, CHECKPOINT = "saved_state_test", "storage_checkpoint_test"
 # Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
 TESTS = {
@@ -62,7 +62,8 @@ TESTS = {
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY] for name in ("infinity_memory", "infinity_plan", "infinity_state", "param_home", "params_on_disk")},
     **{f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW] for name in ("infinity", "state_file", "states_on_disk")},
     **{f"common/pipeline/{name}.cpp": [PIPELINE] for name in ("layers", "share", "split", "stage_memory")},
-    **{f"common/pipeline/{name}.cpp": [PIPELINE, STEADY] for name in ("stage_plan", "steps")},
+    "common/pipeline/stage_plan.cpp": [PIPELINE, STEADY, COMBINED],
+    "common/pipeline/steps.cpp": [PIPELINE, STEADY],
     **{f"common/pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("messages", "slots")},
     "lessons/07_pipeline/pipeline.cpp": [PIPELINE, COPIES],
     "common/pipeline/stage.cpp": [PIPELINE, COPIES],
@@ -72,7 +73,8 @@ TESTS = {
     "lessons/08_weight_versions/ring.h": [VERSIONS],
     "lessons/00_one_device/tensor_order.cpp": [TENSOR],
     **{f"lessons/10_tensor_parallel/{name}.cpp": [TENSOR] for name in ("tensor_lane", "tensor_layers", "tensor_parallel", "tensor_parallel_memory", "tensor_parallel_plan")},
-    **{f"lessons/11_combined/{name}.cpp": ["combined_test"] for name in ("combined", "combined_memory", "combined_plan", "tensor_stage")},
+    "lessons/11_combined/combined.cpp": [COMBINED, COPIES],
+    **{f"lessons/11_combined/{name}.cpp": [COMBINED] for name in ("combined_memory", "combined_plan", "tensor_stage")},
 }
 SOURCES_OF_HEADERS = {
     "common/strategy/holders.h": [f"common/strategy/{name}.cpp" for name in ("holders", "saved_state", "weights")],

@@ -115,19 +115,13 @@ class Memory(support.ProcessTest):
 
 class Faults(support.ProcessTest):
     def test_a_stopped_rank_is_named_with_its_block_and_half(self):
-        out, boards = support.new_path("out"), support.stale_boards()
-        job = support.start(support.run_sh(LESSON, 2, "--set", "batch.micro=2", "--steps", "1000000", "--watchdog", "2", "--out", out))
-        steps = out + "/steps.jsonl"
-        trains = support.comes_true(lambda: os.path.exists(steps) and os.path.getsize(steps) > 1000, 60)
-        os.kill(support.process_of(out, 1), signal.SIGSTOP)
-        ended = support.end(job)
-        self.assertTrue(trains, ended)
-        self.expect_nothing_left(out, boards)
+        ended = self.struck(signal.SIGSTOP, 1, LESSON, 2, "--set", "batch.micro=2", "--watchdog", "2")
         place = r"(?:(?:forward|backward) of (?:the embedding|block \d+'s (?:attention|MLP))|the head|the norm|the sum of what every rank has)"
         self.expect_one_error(ended, 75, re.compile(
             r"lost rank 1: rank 0 waits for its operation \d+ \(.*, train step \d+\) for more than 2\.0 s"
             r"\n  rank 1: process \d+ has stopped \(no heartbeat for \d+\.\d s\); last operation \d+ \(.*\), train step \d+, " + place +
-            r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 2\.0 s\)(?:\n\[.*\] Read -1, expected \d+, errno = 3)?"))  # Open MPI's: it was reading from that rank
+            r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 2\.0 s\)"))
+
 
 
 if __name__ == "__main__":

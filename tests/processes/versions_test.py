@@ -24,13 +24,6 @@ def sets(settings):
     return [part for s in settings.split() for part in ("--set", s)]
 
 
-def end(process):
-    """Without what Open MPI says of a neighbour whose process is gone while it reads in its memory."""
-    ended = support.end(process)
-    ended.err = re.sub(r"(?m)^\[\S+:\d+\] Read -1, expected \d+, errno = \d+\n?", "", ended.err)
-    return ended
-
-
 def learning_rate(update, updates):
     if update < WARM_UP:
         return RATE * (update + 1) / WARM_UP
@@ -150,26 +143,16 @@ class Faults(support.ProcessTest):
     WAITS = r"rank \d waits for its operation \d+ \(.*, train step \d+\) for more than 2\.0 s"
     AT = r"; last operation \d+ \(.*\), train step \d+, stage {0}, action \d+: \S+"
 
-    def struck(self, number, rank):
-        """Sends the signal to one rank of a run that would last for hours, once it trains."""
-        out, boards = support.new_path("out"), support.stale_boards()
-        job = support.start(support.run_sh(LESSON, STAGES, *sets(MODEL), "--steps", "1000000", "--watchdog", "2", "--out", out))
-        steps = out + "/steps.jsonl"
-        trains = support.comes_true(lambda: os.path.exists(steps) and os.path.getsize(steps) > 1000, 60)
-        os.kill(support.process_of(out, rank), number)
-        ended = end(job)
-        self.assertTrue(trains, ended)
-        self.expect_nothing_left(out, boards)
-        self.assertEqual(support.record(out)["exit_code"], 75)
-        return ended
+    def struck_rank(self, number, rank):
+        return self.struck(number, rank, LESSON, STAGES, *sets(MODEL), "--watchdog", "2")
 
     # No stage waits for the others between updates; but each waits for the next message sooner or later.
     def test_a_stopped_rank_is_named(self):
         stopped = r"\n  rank 0: process \d+ has stopped \(no heartbeat for \d+\.\d s\)"
-        self.expect_one_error(self.struck(signal.SIGSTOP, 0), 75, re.compile("lost rank 0: " + self.WAITS + stopped + self.AT.format(0) + self.SLOW))
+        self.expect_one_error(self.struck_rank(signal.SIGSTOP, 0), 75, re.compile("lost rank 0: " + self.WAITS + stopped + self.AT.format(0) + self.SLOW))
 
     def test_a_killed_rank_is_named(self):
-        self.expect_one_error(self.struck(signal.SIGKILL, 2), 75, re.compile(
+        self.expect_one_error(self.struck_rank(signal.SIGKILL, 2), 75, re.compile(
             r"lost rank 2: noticed by rank \d\n  rank 2: process \d+ is gone" + self.AT.format(2) +
             r"\n  fix: look above for its own last words; .*\n  killed with SIGKILL; .*"))
 
@@ -177,7 +160,7 @@ class Faults(support.ProcessTest):
         flags = ["--steps", "8", "--watchdog", "2", "--inject", "hang@3,4", "--out", support.new_path("out")]
         job = support.start(support.mpirun(STAGES) + [support.program(LESSON), *support.files_of(LESSON), *sets(MODEL), *flags])
         alive = r"\n  rank 3: process \d+ is alive, but does not come to the next operation"
-        self.expect_one_error(end(job), 75, re.compile(
+        self.expect_one_error(support.end_struck(job), 75, re.compile(
             "lost rank 3: " + self.WAITS + alive + self.AT.format(3) + self.SLOW))
 
 

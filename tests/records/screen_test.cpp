@@ -128,8 +128,10 @@ TEST(Ages, AreWhatMostMicroBatchesHad) {
 }
 
 TEST(Crowd, IsSaidWhereRanksShareCores) {
-  EXPECT_EQ(lines(format_crowd(4, 2)), 1);
-  EXPECT_EQ(format_crowd(2, 2), "");
+  EXPECT_EQ(format_crowd(4, 2, true),
+            "  4 ranks share 2 cores: stages wait for a core; --pace shows the schedule\n");
+  EXPECT_EQ(format_crowd(4, 2, false), "  4 ranks share 2 cores: stages wait for a core\n");
+  EXPECT_EQ(format_crowd(2, 2, true), "");
 }
 
 }  // namespace

@@ -101,6 +101,39 @@ TEST(HangReport, NamesSeveral) {
       << text;
 }
 
+// Two stages of two data ranks of two tensor ranks; axes of one rank are none, and one axis says no more than the number.
+TEST(HangReport, NamesARanksPlaceInAMesh) {
+  ProgressBoard board(WorldSize{8});
+  board.set_mesh(2, 2);
+  for (int r = 0; r < 8; ++r) alive(board, Rank{r}, r == 5 || r == 6 ? 8 : 9, r != 5 && r != 6);
+  const std::string text = report(board);
+  EXPECT_EQ(
+      text.substr(0, text.find(" waits for")),
+      "lost ranks 5 (stage 1, data rank 0, tensor rank 1), 6 (stage 1, data rank 1, tensor rank 0): rank 0 "
+      "(stage 0, data rank 0, tensor rank 0)");
+  EXPECT_NE(text.find("\n  rank 5: process " + pid()), std::string::npos) << text;
+  const auto named = [](int world, int stages, int tensor, int rank) {
+    ProgressBoard of(WorldSize{world});
+    of.set_mesh(stages, tensor);
+    return of.name_of(Rank{rank});
+  };
+  EXPECT_EQ(named(4, 2, 2, 3), "3 (stage 1, tensor rank 1)");
+  EXPECT_EQ(named(6, 3, 1, 3), "3 (stage 1, data rank 1)");
+  EXPECT_EQ(named(6, 1, 3, 4), "4 (data rank 1, tensor rank 1)");
+  EXPECT_EQ(named(4, 4, 1, 3), "3");
+  EXPECT_EQ(named(4, 1, 4, 3), "3");
+  EXPECT_EQ(ProgressBoard(WorldSize{4}).name_of(Rank{3}), "3");
+}
+
+// Who all wait are introduced where they are listed.
+TEST(HangReport, PlacesOfRanksThatAllWait) {
+  ProgressBoard board(WorldSize{4});
+  board.set_mesh(2, 2);
+  for (int r = 0; r < 4; ++r) alive(board, Rank{r}, 9, true);
+  EXPECT_NE(report(board).find("\n  rank 2 (stage 1, tensor rank 0): last operation 9"), std::string::npos)
+      << report(board);
+}
+
 TEST(HangReport, ADeadProcessComesFirst) {
   const pid_t child = ::fork();
   if (child == 0) {
