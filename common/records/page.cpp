@@ -52,7 +52,7 @@ Json operations_of(const RankMarks& marks) {
     rows.push_back({name_of(op.op.kind), name_of(op.op.purpose), op.op.unit, op.peer ? to_int(*op.peer) : -1,
                     bytes_of(op.op.elements, op.op.dtype).value(), op.sent.value(), us(issued), us(op.began),
                     us(op.ended ? op.ended : op.wait_ended), waited ? us(op.wait_began) : Json(-1),
-                    waited ? us(wait_ended) : Json(-1), op.step});
+                    waited ? us(wait_ended) : Json(-1), op.step, to_int(op.op.ranks), op.op.stride});
   }
   return rows;
 }
@@ -118,6 +118,12 @@ void shift_all(Json& rank, double origin) {
   for (Json& hold : rank["holds"]) shift(hold[0], origin);
 }
 
+// An operation's group is said where it is neither the world nor this rank alone.
+void leave_out_the_world(Json& rank, const Json& world) {
+  for (Json& op : rank["operations"])
+    if (op[12] == world || op[12] == 1) op.erase(13), op.erase(12);
+}
+
 std::size_t marks_in(const Json& ranks) {
   std::size_t marks = 0;
   for (const Json& rank : ranks) marks += rank["spans"].size() + rank["operations"].size();
@@ -172,6 +178,7 @@ Json marks_of(Json ranks, Json& data) {
   for (Json& rank : ranks) {
     for (const char* key : {"steps", "buffers", "limits", "unknown"}) rank.erase(key);
     shift_all(rank, origin);
+    leave_out_the_world(rank, data["record"]["world"]);
     marks["ranks"].push_back(std::move(rank));
   }
   leave_out(marks);
@@ -183,6 +190,7 @@ Json data_of(const Page& page) {
   data["format"] = 1;
   data["lesson"] = page.record.lesson;
   data["question"] = page.question;
+  data["mesh"] = {{"stages", page.stages}, {"tensor", page.tensor}};
   data["steps"] = steps_of(record);
   record.erase("steps");
   if (record.contains("timetable")) record["timetable"].erase("ranks");

@@ -188,7 +188,8 @@ void RunFiles::write_page() noexcept {
     const Path frame = Path(STAGECRAFT_SOURCE_DIR) / "common/records/page/template.html";
     atomic_write_file(
         files_, path,
-        html_of({job_.lesson.info.question, record_, *layout_, page_ranks_}, read_file(files_, frame)));
+        html_of({job_.lesson.info.question, record_, *layout_, page_ranks_, shape_.stages, shape_.tensor},
+                read_file(files_, frame)));
     page_ = path;
   } catch (const InputError& error) {
     spdlog::warn("no page: {}", text_without_fix(error));

@@ -77,6 +77,23 @@ TEST(Page, TimesBeginWithTheFirstStepAndWaitsAreNotComputed) {
             Json({"all_reduce", "sums", -1, -1, 40, 0, 10.0, -1, 50.0, 20.0, 50.0, 2}));
 }
 
+TEST(Page, SaysTheGroupOfAnOperationThatIsNotTheWorlds) {
+  RankMarks marks = marks_of(1);
+  for (const int ranks : {4, 2, 1}) {
+    OpSpan op;
+    op.op = {.kind = CommKind::all_reduce, .elements = Elements(10), .ranks = WorldSize{ranks}, .stride = 2};
+    op.step = 2, op.issued = at(1'010);
+    marks.operations.push_back(op);
+  }
+  const Json data = data_of(record_of(4), {text_of(Rank{0}, marks, {}, {})});
+  const Json& rows = data["marks"]["ranks"][0]["operations"];
+  EXPECT_EQ(rows[0].size(), 12u);
+  EXPECT_EQ(rows[1][12], 2);
+  EXPECT_EQ(rows[1][13], 2);
+  EXPECT_EQ(rows[2].size(), 12u);
+  EXPECT_EQ(data["mesh"], Json({{"stages", 1}, {"tensor", 1}}));
+}
+
 TEST(Page, OfTooManyMarksOneStepIsLeftThenThreeRanks) {
   std::vector<std::string> ranks;
   for (int rank = 0; rank < 8; ++rank) ranks.push_back(text_of(Rank{rank}, marks_of(600), {}, {}));
