@@ -126,7 +126,7 @@ def row_of(programs, lesson, workload, ranks, settings):
     plan = printed(programs, lesson, FILES.get(workload, f"configs/{workload}.json"), ranks, settings,
                    "cpu" if workload in FILES else "cuda")
     return {"lesson": lesson, "workload": workload, "world": ranks, "settings": settings, "micro_batches": plan["micro_batches"],
-            "units": units_of(plan), "buffers": buffers_of(plan, (*READ, "workspace", "communication") if lesson == TENSOR else READ), "operations": operations_of(plan),
+            "units": units_of(plan), "buffers": buffers_of(plan, (*READ, "workspace", "communication") if lesson in (TENSOR, COMBINED) else READ), "operations": operations_of(plan),
             "bytes_sent": plan["ranks"][0]["bytes_sent"], **({"mesh": mesh_of(plan)} if lesson == COMBINED else {})}
 
 
