@@ -65,6 +65,7 @@ class Names(unittest.TestCase):
                 texts = browse(pathlib.Path(out, "page.html").read_text(encoding="utf-8"))
                 self.assertEqual(json.loads(texts["selftest"])["faults"], [])
                 self.assertIn(chosen, texts["shared"])
+                self.assertNotIn("is not shown", texts.get("nomarks", ""))
 
     def check(self, lesson):
         ranks = 0 if lesson == "00_one_device" else 2
