@@ -198,8 +198,11 @@ document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "said" }, esc(JSO
 class Says(Case):
     """Marks written by hand, of one step from 0 to 10 ms, and the sentences that follow from them."""
 
-    def said(self, lesson, moment, *ranks, left_out=""):
+    def said(self, lesson, moment, *ranks, left_out="", tensor=1):
         data = sample(lesson, ranks=len(ranks))
+        data["mesh"] = {"stages": 1, "tensor": tensor}
+        for one in data["record"]["ranks"] if tensor > 1 else ():  # of the mesh nothing is asked here
+            one["measured_operations"] = one["predicted_operations"] = []
         data["marks"] = {"steps": [3], "left_out": left_out, "ranks": [
             {"rank": r, "begins": [0, 10_000], "spans": [], "operations": [], "holds": [], **marks} for r, marks in enumerate(ranks)]}
         before, after = TEMPLATE.read_text(encoding="utf-8").rsplit("showAll();\n", 1)
@@ -258,6 +261,15 @@ class Says(Case):
 
     def test_ranks_at_different_operations_are_not_compared(self):  # as those of no flush, whose steps are not the same updates
         self.assertNotRegex(self.collective(2000, 2500)["explain"], "because|Not yet")
+
+    def test_groups_that_send_alike_wait_for_their_own(self):
+        def gather(issued, end, *wait):
+            return {"operations": [["all_gather", "activations", 2, -1, 32_768, 16_384, issued, -1, end, *wait, 3, 2, 1]]}
+        said = self.said(REPLICAS, 2000, gather(1000, 3500, 1050, 3500), gather(3000, 3500, -1, -1), gather(900, 4600, 950, 4600), gather(4200, 4600, -1, -1), tensor=2)
+        self.assertIn("Rank 0: waiting for block 2's output, because rank 1 joins only at 3.000 ms.", said["explain"])
+        self.assertIn("Rank 2: waiting for block 2's output, because rank 3 joins only at 4.200 ms.", said["explain"])
+        self.assertIn("rank 0 joined the all_gather of block 2's output, which waits for rank 1 to join", said["explain"])
+        self.assertEqual(said["drawn"], [[0, "all_gather", 1000, 3000], [2, "all_gather", 900, 4200]])
 
     def test_why_a_rank_waits_for_its_host(self):
         said = self.said(OFFLOAD, 200, {
@@ -320,6 +332,8 @@ def mesh(stages, data, tensor, chunks=1):
 
 # Which ranks are shown to share what with each rank: [{axis: [ranks]}, ...]; and the text when an axis is chosen.
 SHARES = """
+const slices = record.ranks.map(({ rank }) => ["P", "O"].map((what) => sliceOf(rank, what)));
+document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "slices" }, esc(JSON.stringify(slices))));
 const shares = record.ranks.map(({ rank }) => {
   const found = {};
   chooseRank(rank);
@@ -331,9 +345,9 @@ document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "shares" }, esc(J
 
 
 class Mesh(Case):
-    def shares(self, data):
+    def shares(self, data, what="shares"):
         before, after = TEMPLATE.read_text(encoding="utf-8").rsplit("showAll();\n", 1)
-        return json.loads(self.passes(data, template=f"{before}showAll();\n{SHARES}{after}")["shares"])
+        return json.loads(self.passes(data, template=f"{before}showAll();\n{SHARES}{after}")[what])
 
     def test_who_shares_what_in_a_cube(self):
         found = [shared for shared, _ in self.shares(mesh(2, 2, 2))]
@@ -356,6 +370,17 @@ class Mesh(Case):
         data = mesh(1, 2, 2)
         data["mesh"], data["record"]["strategy"] = {"stages": 1, "tensor": 1}, {"shard_ranks": "2"}
         self.assertEqual(self.shares(data)[3][0], {"shard": [2], "replica": [1]})
+
+    def test_which_part_a_slice_is(self):
+        """[of parameters, of the optimizer's states], each the number of the part and how many there are."""
+        cube = mesh(2, 2, 2)
+        self.assertEqual(self.shares(cube, "slices")[4:], [[[0, 2], [0, 2]], [[1, 2], [1, 2]], [[0, 2], [0, 2]], [[1, 2], [1, 2]]])
+        cube["record"]["strategy"]["states"] = "sharded"
+        self.assertEqual(self.shares(cube, "slices")[4:], [[[0, 2], [0, 4]], [[1, 2], [2, 4]], [[0, 2], [1, 4]], [[1, 2], [3, 4]]])
+        self.assertEqual(self.shares(mesh(2, 3, 1), "slices")[4], [[1, 3], [1, 3]])
+        groups = mesh(1, 2, 2)
+        groups["mesh"], groups["record"]["strategy"] = {"stages": 1, "tensor": 1}, {"shard_ranks": "2"}
+        self.assertEqual(self.shares(groups, "slices")[3], [[1, 2], [1, 2]])
 
     def test_one_axis_is_no_mesh(self):
         for data in (mesh(4, 1, 1), mesh(1, 4, 1), mesh(1, 1, 4)):
