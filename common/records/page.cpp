@@ -88,6 +88,14 @@ Json limits_of(const Contents& contents) {
   return limits;
 }
 
+// Elements of each unit.
+Json sizes_of(const ParamLayout& layout) {
+  Json sizes = Json::array();
+  for (int unit = 0; unit < layout.num_units(); ++unit)
+    sizes.push_back(layout.unit(unit).sharded_size + layout.unit(unit).whole_size);
+  return sizes;
+}
+
 // The columns of the steps, thinned.
 Json steps_of(const Json& record) {
   Json steps = Json::object();
@@ -201,9 +209,8 @@ Json data_of(const Page& page) {
     std::string name = unit_in_words(unit, last);
     if (name.starts_with("the ")) name.erase(0, 4);
     data["units"].push_back(name);
-    const UnitLayout& u = whole.unit(unit);
-    data["sizes"].push_back(u.sharded_size + u.whole_size);
   }
+  data["sizes"] = sizes_of(whole);
   data["buffers"] = Json::array();
   data["limits"] = Json::object();
   Json ranks = Json::array();
@@ -214,7 +221,8 @@ Json data_of(const Page& page) {
 
 }  // namespace
 
-std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents, const MemoryPlan& plan) {
+std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents, const MemoryPlan& plan,
+                    const ParamLayout& layout) {
   Json json = {{"rank", to_int(rank)},
                {"unknown", contents.unknown},
                {"steps", Json::array()},
@@ -227,6 +235,7 @@ std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents,
   json["holds"] = holds_of(marks);
   json["limits"] = limits_of(contents);
   json["buffers"] = buffers_of(plan);
+  if (contents.cut) json["parts"] = sizes_of(layout);
   return line_of(json);
 }
 

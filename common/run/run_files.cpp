@@ -162,7 +162,7 @@ void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const
     layout_ = done.layout;
     const Contents contents = job_.lesson.plans.contents(shape_);
     const RankMarks marks = marks_of(done.timeline, comm.record().spans(), contents);
-    page_ranks_ = gather_strings(comm, text_of(shape_.rank, marks, contents, memory));
+    page_ranks_ = gather_strings(comm, text_of(shape_.rank, marks, contents, memory, *layout_));
   }
   if (shape_.rank != Rank{0}) return;
   for (const std::string& rank : ranks) record_.ranks.push_back(rank_of_text(rank, world));

@@ -56,7 +56,8 @@ class Names(unittest.TestCase):
 
     @unittest.skipUnless(CHROMIUM, "there is no chromium")
     def test_pages_of_meshes(self):
-        for lesson, ranks, settings, chosen in (("11_combined", 8, ("mesh=2x2x2",), "Rank 0: stage 0, replica 0, tensor rank 0"), ("07_pipeline", 4, ("replicas=2", "states=sharded"), "Rank 0: stage 0, replica 0"),
+        for lesson, ranks, settings, chosen in (("11_combined", 8, ("mesh=2x2x2",), "Rank 0: stage 0, replica 0, tensor rank 0"), ("11_combined", 4, ("mesh=2x1x2", "model.heads=3", "model.width=48"), "Rank 0: stage 0, tensor rank 0"),
+                                                ("07_pipeline", 4, ("replicas=2", "states=sharded"), "Rank 0: stage 0, replica 0"),
                                                 ("04_zero3", 4, ("shard_ranks=2",), "Rank 0: replica 0, shard 0")):
             with self.subTest(lesson=lesson):
                 out = support.new_path("out")

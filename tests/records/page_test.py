@@ -382,6 +382,12 @@ class Mesh(Case):
         groups["mesh"], groups["record"]["strategy"] = {"stages": 1, "tensor": 1}, {"shard_ranks": "2"}
         self.assertEqual(self.shares(groups, "slices")[3], [[1, 2], [1, 2]])
 
+    def test_uneven_parts_are_as_large_as_they_are(self):
+        data = data_in((TEMPLATE.parents[3] / "docs/pages/11_combined.html").read_text(encoding="utf-8"))
+        for rank in data["marks"]["ranks"]:
+            rank["parts"] = [2 * part for part in rank["parts"]]
+        self.fails("rank 0, .*bytes of parameters in", data)
+
     def test_one_axis_is_no_mesh(self):
         for data in (mesh(4, 1, 1), mesh(1, 4, 1), mesh(1, 1, 4)):
             self.assertEqual(self.passes(data).get("cells", ""), "")
