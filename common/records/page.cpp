@@ -52,7 +52,7 @@ Json operations_of(const RankMarks& marks) {
     rows.push_back({name_of(op.op.kind), name_of(op.op.purpose), op.op.unit, op.peer ? to_int(*op.peer) : -1,
                     bytes_of(op.op.elements, op.op.dtype).value(), op.sent.value(), us(issued), us(op.began),
                     us(op.ended ? op.ended : op.wait_ended), waited ? us(op.wait_began) : Json(-1),
-                    waited ? us(wait_ended) : Json(-1), op.step});
+                    waited ? us(wait_ended) : Json(-1), op.step, to_int(op.op.ranks), op.op.stride});
   }
   return rows;
 }
@@ -88,6 +88,14 @@ Json limits_of(const Contents& contents) {
   return limits;
 }
 
+// Elements of each unit.
+Json sizes_of(const ParamLayout& layout) {
+  Json sizes = Json::array();
+  for (int unit = 0; unit < layout.num_units(); ++unit)
+    sizes.push_back(layout.unit(unit).sharded_size + layout.unit(unit).whole_size);
+  return sizes;
+}
+
 // The columns of the steps, thinned.
 Json steps_of(const Json& record) {
   Json steps = Json::object();
@@ -116,6 +124,12 @@ void shift_all(Json& rank, double origin) {
   for (Json& op : rank["operations"])
     for (std::size_t i = 6; i <= 10; ++i) shift(op[i], origin);
   for (Json& hold : rank["holds"]) shift(hold[0], origin);
+}
+
+// An operation's group is said where it is neither the world nor this rank alone.
+void leave_out_the_world(Json& rank, const Json& world) {
+  for (Json& op : rank["operations"])
+    if (op[12] == world || op[12] == 1) op.erase(13), op.erase(12);
 }
 
 std::size_t marks_in(const Json& ranks) {
@@ -172,6 +186,7 @@ Json marks_of(Json ranks, Json& data) {
   for (Json& rank : ranks) {
     for (const char* key : {"steps", "buffers", "limits", "unknown"}) rank.erase(key);
     shift_all(rank, origin);
+    leave_out_the_world(rank, data["record"]["world"]);
     marks["ranks"].push_back(std::move(rank));
   }
   leave_out(marks);
@@ -183,6 +198,7 @@ Json data_of(const Page& page) {
   data["format"] = 1;
   data["lesson"] = page.record.lesson;
   data["question"] = page.question;
+  data["mesh"] = {{"stages", page.stages}, {"tensor", page.tensor}};
   data["steps"] = steps_of(record);
   record.erase("steps");
   if (record.contains("timetable")) record["timetable"].erase("ranks");
@@ -193,9 +209,8 @@ Json data_of(const Page& page) {
     std::string name = unit_in_words(unit, last);
     if (name.starts_with("the ")) name.erase(0, 4);
     data["units"].push_back(name);
-    const UnitLayout& u = whole.unit(unit);
-    data["sizes"].push_back(u.sharded_size + u.whole_size);
   }
+  data["sizes"] = sizes_of(whole);
   data["buffers"] = Json::array();
   data["limits"] = Json::object();
   Json ranks = Json::array();
@@ -206,7 +221,8 @@ Json data_of(const Page& page) {
 
 }  // namespace
 
-std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents, const MemoryPlan& plan) {
+std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents, const MemoryPlan& plan,
+                    const ParamLayout& layout) {
   Json json = {{"rank", to_int(rank)},
                {"unknown", contents.unknown},
                {"steps", Json::array()},
@@ -219,6 +235,7 @@ std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents,
   json["holds"] = holds_of(marks);
   json["limits"] = limits_of(contents);
   json["buffers"] = buffers_of(plan);
+  if (contents.cut) json["parts"] = sizes_of(layout);
   return line_of(json);
 }
 

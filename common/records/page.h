@@ -21,7 +21,9 @@ struct RankMarks {
 };
 
 /// A rank's part of a page, for rank 0: a JSON object.
-std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents, const MemoryPlan& plan);
+/// layout: as this rank has it, with its parts of what tensor ranks share.
+std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents, const MemoryPlan& plan,
+                    const ParamLayout& layout);
 
 /// Spans and operations of all ranks that a page has room for. Of more it has one step, then the first, the second and the
 /// last rank; and says so.
@@ -32,6 +34,7 @@ struct Page {
   const RunRecord& record;
   const ParamLayout& layout;
   const std::vector<std::string>& ranks;  // text_of() of each
+  std::int64_t stages = 1, tensor = 1;    // as RunShape has them
 };
 /// The page.
 ///   Errors  std::runtime_error: `frame` is not the template

@@ -162,7 +162,7 @@ void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const
     layout_ = done.layout;
     const Contents contents = job_.lesson.plans.contents(shape_);
     const RankMarks marks = marks_of(done.timeline, comm.record().spans(), contents);
-    page_ranks_ = gather_strings(comm, text_of(shape_.rank, marks, contents, memory));
+    page_ranks_ = gather_strings(comm, text_of(shape_.rank, marks, contents, memory, *layout_));
   }
   if (shape_.rank != Rank{0}) return;
   for (const std::string& rank : ranks) record_.ranks.push_back(rank_of_text(rank, world));
@@ -188,7 +188,8 @@ void RunFiles::write_page() noexcept {
     const Path frame = Path(STAGECRAFT_SOURCE_DIR) / "common/records/page/template.html";
     atomic_write_file(
         files_, path,
-        html_of({job_.lesson.info.question, record_, *layout_, page_ranks_}, read_file(files_, frame)));
+        html_of({job_.lesson.info.question, record_, *layout_, page_ranks_, shape_.stages, shape_.tensor},
+                read_file(files_, frame)));
     page_ = path;
   } catch (const InputError& error) {
     spdlog::warn("no page: {}", text_without_fix(error));

@@ -59,7 +59,7 @@ class Effects {
 
  private:
   void put(At at, Content what, int unit, Extent extent) {
-    if (contents_.cut && extent == Extent::whole) extent = Extent::slice;
+    if (contents_.cut && extent != Extent::free) extent = Extent::slice;
     const bool all = model_.alone && extent == Extent::slice;
     all_.push_back({at, what, unit, all ? Extent::whole : extent});
   }

@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 
+from .combined_tables import all_laid
 from .plans import plan_of
 from .registry import RESULTS, ROOT, RenderError, record
 
@@ -161,6 +162,9 @@ def broken_claims():
                      for lesson, share, several in (("10_tensor_parallel", 1, (2, 4)), ("04_zero3", 2, (1, 2))))
     meshes = {run["name"]: run for run in record("meshes")["runs"]}
     turns = {name: [one["tokens_per_second"] for one in run["rounds"]] for name, run in record("lesson_10_turns")["runs"].items()}
+    laid = {one.mesh: one for one in all_laid()}
+    alone, shared = ([one for one in laid.values() if one.mesh.endswith("x1") is flat] for flat in (True, False))
+    doubled = [max(one.held for one in laid.values() if one.mesh.endswith(f"x{tensor}")) for tensor in (1, 2, 4, 8)]
     claims = {
         "data_parallel.md: with a bucket per tensor every round waits less with overlap": max(waits("tensor", "on")) < min(waits("tensor", "off")),
         "data_parallel.md: orders of summation end less than 1e-8 of the loss apart": max(orders) - min(orders) < 1e-8 * min(orders),
@@ -173,6 +177,11 @@ def broken_claims():
         "choosing.md: every published mesh fits as it was run, and on 80 GB with nothing recomputed":
             all(run["plans"][form]["gb"]["total"] < run["gpu_gb"] for run in meshes.values() for form in ("as_run", "kept") if form == "as_run" or run["gpu_gb"] == 80),
         "choosing.md: tensor groups of the largest models fill a node": all(meshes[f"Megatron-LM {size}"]["mesh"][2] == 8 for size in ("530B", "1T")),
+        "11_combined: tensor ranks send more than twenty times as much as any layout without them": min(one.most for one in shared) > 20 * max(one.most for one in alone),
+        "11_combined: each doubling of tensor ranks takes a quarter or more of the fullest GPU": all(after <= 0.75 * before for before, after in zip(doubled, doubled[1:])),
+        "11_combined: stages of data ranks send a third less than eight stages or replicas":
+            max(laid[mesh].most for mesh in ("4x2x1", "2x4x1")) < 0.67 * min(laid[mesh].most for mesh in ("8x1x1", "1x8x1")),
+        "11_combined: stages shrink no activations, so layouts without tensor ranks hold within a fifth of each other": max(one.held for one in alone) < 1.2 * min(one.held for one in alone),
         "collectives.md: an all-reduce's call takes less than twice a half's": all(2 * one["all_reduce"] < one["reduce_scatter"] + one["all_gather"] for one in latencies),
     }
     return [f"{claim}: its record says otherwise" for claim, holds in claims.items() if not holds]

@@ -218,10 +218,33 @@ def tensor_step():
     return step
 
 
+def mesh_step():
+    """Lesson 11 on 2 x 1 x 2, as the first stage has it: 1F1B of two stages, whose actions are lesson 10's halves."""
+    stages, halves = 2, 2  # of each drawn action
+    length = {"F": IN_STAGE["F"] + 2 * halves * SENT_TOKENS, "B": IN_STAGE["B"]}
+    actions = [("F", 0)] + [one for k in range(1, MICROBATCHES) for one in (("F", k), ("B", k - 1))] + [("B", MICROBATCHES - 1)]
+    step, ends, after = Step(), {}, 0.0
+    for kind, k in actions:
+        step.wait(ends.get(k, 0.0) if kind == "B" else 0.0)
+        for _ in range(halves):
+            if kind == "F":
+                step.wait(step.send("activation", -1, SENT_TOKENS))
+            step.compute(f"{kind}{k}", -1, IN_STAGE[kind] / halves)
+            summed = step.send("activation", -1, SENT_TOKENS)
+            if kind == "F":
+                step.wait(summed)
+        if kind == "F":  # the last stage has forward and backward of it behind its own before
+            after = ends[k] = max(after, step.now) + length["F"] + length["B"]
+    step.wait(step.send("sum", -1, BLOCK_SENT / stages))  # of what every tensor rank has, and of the tied matrix
+    step.compute("update", -1, UPDATE / RANKS)
+    return step
+
+
 def step_of_row(lesson):
     if lesson < "05":
         return step_of(lesson)
-    return {"05_offload": lambda: offload_step(False), "06_infinity": lambda: offload_step(True), "07_pipeline": lambda: pipeline_step(1), "08_weight_versions": lambda: endless_step(1), "10_tensor_parallel": tensor_step}[lesson]()
+    return {"05_offload": lambda: offload_step(False), "06_infinity": lambda: offload_step(True), "07_pipeline": lambda: pipeline_step(1), "08_weight_versions": lambda: endless_step(1), "10_tensor_parallel": tensor_step,
+            "11_combined": mesh_step}[lesson]()
 
 
 def colour_of(span):
@@ -406,6 +429,12 @@ ROWS = (  # lesson, name, what is new, what a rank's device holds of parameters,
         ("all ranks have the same rows, and", "each a part of every matrix; tokens", "travel around each half of a block"),
         ("slice", "slice", "slice"),
     ),
+    (
+        "11_combined",
+        "11 combined",
+        ("two stages of two tensor ranks:", "07's list, 10's messages in every", "action; data ranks would sum last"),
+        ("slice", "slice", "slice"),
+    ),
 )
 
 
@@ -434,6 +463,7 @@ def parallelism_strategies():
         " 07, a pipeline: the second of four stages, forwards and backwards of four micro-batches with waiting between them."
         " 08, weight versions: the same stage without waiting, an update after every backward."
         " 10, tensor parallelism: every half of a block's forward waits for two messages, backward hides its own."
+        " 11, combined: the first of two stages, whose forwards wait for the messages of their tensor group."
         " Next to each: which of parameters, gradients"
         " and optimizer states a rank holds whole, and of which it holds one slice of four."
     )
@@ -461,7 +491,7 @@ def parallelism_strategies():
     drawing.legend(16, y + 14, ((FORWARD_FILL, "forward"), (BACKWARD_FILL, "backward"), (PARAMETERS, "P parameters"), (GRADIENTS, "G gradients"), (OPTIMIZER, "O optimizer, AdamW"),
                                 (WAITING, "waiting"), (COMMUNICATION, "activations and their gradients")))
     drawing.legend(16, y + 40, ((READING, "read"), (WRITING, "write")))
-    drawing.text(180, y + 40, "Pale: a few units at a time. Outlined: not held. In 07 and 08 a slice is a stage's blocks, in 10 a part of every matrix.", "small")
+    drawing.text(180, y + 40, "Pale: a few units at a time. Outlined: not held. In 07 and 08 a slice is a stage's blocks, in 10 a part of every matrix, in 11 both.", "small")
     return drawing.done(
         f"{COMPUTED}: the order is that of each lesson's `train_step` with one micro-batch; lengths are"
         f" chosen. E embedding, 1 to {BLOCKS} blocks, H head. In 05 and 06 what travels is on the link to the host; the collectives of 02 come on top."

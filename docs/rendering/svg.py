@@ -82,9 +82,10 @@ class Drawing:
         more = ' marker-end="url(#tip)"' if tip else ""
         self.parts.append(f'<line class="{kind}" x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"{more}/>')
 
-    def polyline(self, points, colour, turn=0, of=1):
+    def polyline(self, points, colour, turn=0, of=1, thick=0):
         """Of several that lie on each other, `of`, each shows its dashes in turn."""
         more = f' stroke-dasharray="10 {10 * (of - 1)}" stroke-dashoffset="{-10 * turn}"' if of > 1 else ""
+        more += f' style="stroke-width: {thick}"' if thick else ""
         self.parts.append(f'<polyline class="line" stroke="{colour}"{more} points="' + " ".join(f"{number(x)},{number(y)}" for x, y in points) + '"/>')
 
     def legend(self, x, y, entries):

@@ -74,8 +74,6 @@ MemoryPlan Zero3Plans::memory_plan(const RunShape& shape) const {
 
 Contents Zero3Plans::contents(const RunShape& shape) const {
   Contents contents{.parameters = Extent::slice, .states = Extent::slice};
-  if (Sharing(shape, options_).replicas > 1)
-    contents.unknown = "with shard_ranks a slice is one of a group's";
   if (options_.persist_below > 0) contents.unknown = "with persist_below a part of a unit is always whole";
   contents.most_gradients = static_cast<int>(kZero3GradBuffers);
   contents.most_parameters = 2 + pool_of(layout_of(shape, options_), options_);

@@ -18,6 +18,9 @@ RECORD = ROOT / "docs/results/plans.json"
 FILES = {"tiny": "configs/tiny.json", "tiny_rows": "configs/tiny_rows.json", "four_blocks": "tests/workloads/four_blocks.json"}  # on the CPU; all others on a GPU
 READ = ("parameters", "gradients", "master", "momentum", "variance", "activations")  # purposes
 TENSOR = "10_tensor_parallel"  # whose pages read the others, too
+COMBINED = "11_combined"
+MESHES = [f"{s}x{d}x{8 // s // d}" for s in (8, 4, 2, 1) for d in (8, 4, 2, 1) if 8 % (s * d) == 0]  # stages x data x tensor
+SIZES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
 ONE, ALL = "00_one_device", ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
 GPT2 = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
 PLANS = (  # lesson, workload, ranks, settings
@@ -30,6 +33,7 @@ PLANS = (  # lesson, workload, ranks, settings
     ("04_zero3", "gpt2_124m", 2, ("batch.micro=64", "batch.global=2048")),
     (TENSOR, "tiny_rows", 2, ()), *((TENSOR, "gpt2_1558m", ranks, setting) for ranks in (1, 2, 4, 8, 16) for setting in ((), ("tokens=whole",))),
     *((lesson, "gpt2_355m", 2, (f"batch.micro={rows // share}",)) for lesson, share in ((TENSOR, 1), ("04_zero3", 2)) for rows in (2, 4, 16)),  # rows of both ranks
+    *((COMBINED, "gpt2_774m", 8, ("batch.micro=4", f"mesh={mesh}")) for mesh in MESHES),
 )
 
 
@@ -66,6 +70,47 @@ def operations_of(plan):
     return [[kind, count, elements, dtype] for (kind, elements, dtype), count in counts.items()]
 
 
+def sent_bytes(op, rank, world):
+    """That a rank of the world sends (common/watch/comm_op.h)."""
+    n, count = op.get("ranks", world), op["elements"]
+    piece = -(-count // n)
+    own = max(0, min(count - rank // op.get("stride", 1) % n * piece, piece))
+    elements = {"all_reduce": count - own + (n - 1) * own, "reduce_scatter": count // n * (n - 1), "all_gather": count // n * (n - 1), "send": count}.get(op["kind"], 0)
+    return op["count"] * elements * SIZES[op["dtype"]]
+
+
+def axis_of(op, world, stages, tensor):
+    """Along which axis of stages x data x tensor it goes."""
+    ranks, data = op.get("ranks", world), world // stages // tensor
+    if op["kind"] in ("send", "recv"):
+        return "stages"
+    if op["purpose"] == "sums" and ranks == world and op["dtype"] == "f64":
+        return "world"
+    group = ranks, op.get("stride", 1)
+    return "tensor" if tensor > 1 and group == (tensor, 1) else "data" if data > 1 and group == (data, tensor) else "ends"
+
+
+def axes_of(operations, rank, world, stages, tensor):
+    """{axis: [messages, bytes that the rank sends]} of a step."""
+    found = {}
+    for op in operations:
+        row = found.setdefault(axis_of(op, world, stages, tensor), [0, 0])
+        row[0] += op["count"]
+        row[1] += sent_bytes(op, rank, world)
+    return found
+
+
+def mesh_of(plan):
+    """[rank, ranks like it, bytes of its device, what axes_of says] of each stage and tensor rank."""
+    rows = []
+    for one in plan["ranks"]:
+        axes = axes_of(one["operations"], one["rank"], plan["world"], plan["stages"], plan.get("tensor", 1))
+        if sum(sent for _, sent in axes.values()) != one["bytes_sent"]:
+            sys.exit(f"error: rank {one['rank']} sends {one['bytes_sent']} bytes, and along the axes {axes}")
+        rows.append([one["rank"], one["alike"], one["bytes"]["device"], axes])
+    return rows
+
+
 def units_of(plan):
     """[parameters, elements as stored, how many such units follow one another]."""
     found = []
@@ -81,8 +126,8 @@ def row_of(programs, lesson, workload, ranks, settings):
     plan = printed(programs, lesson, FILES.get(workload, f"configs/{workload}.json"), ranks, settings,
                    "cpu" if workload in FILES else "cuda")
     return {"lesson": lesson, "workload": workload, "world": ranks, "settings": settings, "micro_batches": plan["micro_batches"],
-            "units": units_of(plan), "buffers": buffers_of(plan, (*READ, "workspace", "communication") if lesson == TENSOR else READ), "operations": operations_of(plan),
-            "bytes_sent": plan["ranks"][0]["bytes_sent"]}
+            "units": units_of(plan), "buffers": buffers_of(plan, (*READ, "workspace", "communication") if lesson in (TENSOR, COMBINED) else READ), "operations": operations_of(plan),
+            "bytes_sent": plan["ranks"][0]["bytes_sent"], **({"mesh": mesh_of(plan)} if lesson == COMBINED else {})}
 
 
 def main():

@@ -29,7 +29,7 @@ import time
 
 from gpu_programs import command_text, sources
 from gpu_table import spread
-from plans import operations_of, printed
+from plans import axes_of, operations_of, printed
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -705,6 +705,30 @@ def lesson_10_turns():
     return {**machine_of(runs), "runs": runs}
 
 
+MESHES = {"2x1x2": (4, 4), "2x2x1": (4, 2), "1x2x2": (4, 2), "2x2x2": (8, 2)}  # stages x data x tensor: ranks, rows of a micro-batch
+
+
+def lesson_11():
+    """The whole run with what it prints. 20 steps of four meshes, and of lesson 00 that sums in the same order: losses, hashes of the weights, bytes of all ranks, and messages along each
+    axis."""
+    whole, steps = Run("11_combined", 0, screen=True), ("--steps", "20")
+
+    def meshed(mesh, ranks, micro):
+        stages, _, tensor = map(int, mesh.split("x"))
+        run = Run("11_combined", ranks, "--set", f"mesh={mesh}", "--set", f"batch.micro={micro}", *steps, save=True)
+        return {**run.exact(), "ranks": [{"bytes": one["measured_bytes"], "predicted_bytes": one["predicted_bytes"],
+                                          **{key: axes_of(one[f"{key}_operations"], one["rank"], ranks, stages, tensor) for key in ("measured", "predicted")}} for one in run.record["ranks"]]}
+
+    def reference(mesh, micro):
+        stages, data, tensor = map(int, mesh.split("x"))
+        order = [word for flag, value, needed in (("--virtual-ranks", data, data > 1), ("--tensor-ranks", tensor, tensor > 1), ("--tied-sum", "split", stages > 1)) if needed for word in (flag, str(value))]
+        return Run("00_one_device", 0, *order, *ROWS, "--set", f"batch.micro={micro}", *steps, save=True).exact()
+
+    return {**whole.machine(), "workload": whole.record["workload"],
+            "default": {"command": whole.command, "loss": rounded(whole.record["steps"]["loss"]), "validation_loss": whole.record["validation_loss"], "said": whole.said},
+            "meshes": {mesh: {"run": meshed(mesh, *shape), "parts": reference(mesh, shape[1])} for mesh, shape in MESHES.items()}}
+
+
 def gpu_runs(folders):
     """(folder, its record) of runs on GPUs that held what was predicted."""
     runs = [(folder, json.loads((folder / "record.json").read_text())) for folder in folders]
@@ -742,7 +766,7 @@ def gpu_trace(folders):
 
 TIMED = (lesson_01_variants, lesson_01_batch, lesson_00, lesson_05_link, lesson_06_tokens, lesson_06_window, pipeline_pace, lesson_08, lesson_09,
          lesson_09_timeline, lesson_10_turns)
-ALL = (*TIMED, screens, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, lesson_05, lesson_05_delayed, lesson_06, lesson_07, pipeline_order, lesson_08_losses, lesson_09_reads, lesson_10,
+ALL = (*TIMED, screens, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, lesson_05, lesson_05_delayed, lesson_06, lesson_07, pipeline_order, lesson_08_losses, lesson_09_reads, lesson_10, lesson_11,
        zero_order, zero_settings, zero_plans, zero_trace)
 
 

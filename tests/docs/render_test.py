@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
 from rendering import (  # noqa: E402
-    checks, collective_tables, course, faults, front_page, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks,
+    checks, collective_tables, combined_figures, combined_tables, course, faults, front_page, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks,
     memory_tables, offload_tables, outputs, palette, plans, plots, registry, svg, tensor_figures, tensor_tables, workloads,
     zero_figures, zero_tables)
 from rendering.registry import Page, RenderError  # noqa: E402
@@ -743,6 +743,46 @@ class Tensor(unittest.TestCase):
         self.assertNotIn("hashes_", text)
         with self.assertRaisesRegex(RenderError, "data_parallel.cpp defines no step_slice"):
             tensor_tables.difference(self.PAGE, "lessons/01_data_parallel/data_parallel.cpp", "lessons/10_tensor_parallel/tensor_parallel.cpp", "step_slice")
+
+
+class Combined(unittest.TestCase):
+    PAGE = Page("lessons/11_combined/README.md")
+
+    def stopped(self, change, words):
+        found = registry.record("lesson_11")
+        change(found["meshes"]["2x2x2"]["run"])
+        with unittest.mock.patch.object(combined_tables, "record", lambda name: found), self.assertRaisesRegex(RenderError, words):
+            combined_tables.mesh_predicted(self.PAGE, "2x1x2")
+
+    def test_what_was_not_as_predicted_stops_the_page(self):
+        self.stopped(lambda run: run["bytes"].update(activations=run["bytes"]["activations"] + 1), "not as predicted")
+        self.stopped(lambda run: run["ranks"][7]["measured"]["data"].__setitem__(1, 0), "not as predicted")
+        self.stopped(lambda run: run["loss"].append(run["loss"].pop() + 1e-15), "not those of lessons/00_one_device")
+        self.stopped(lambda run: run.update(weights_sha256="0"), "not those of lessons/00_one_device")
+
+    def test_messages_along_each_axis(self):
+        """Of 12 blocks: ten for each block and micro-batch, and two at the first stage's end; one sum of what every tensor rank has; reduce-scatter and gather of both segments of each unit."""
+        for mesh, pair in combined_tables.mesh_runs().items():
+            stages, data, tensor = combined_tables.shape_of(mesh)
+            found, M = pair["run"]["ranks"][0]["measured"], 12 // (4 if mesh == "2x1x2" else 2) // data
+            expected = {"world": 1, **({"stages": 2 * M, "ends": 1} if stages > 1 else {})}
+            if tensor > 1:
+                expected["tensor"] = M * (10 * 12 // stages + 2 * (3 - stages) + (stages == 1)) + 1  # with one stage the head's, too, and its statistics
+            if data > 1:
+                expected["data"] = 2 * ((2 * (1 + 12 // stages) if tensor > 1 else 1 + 12 // stages) + (stages == 1))
+            self.assertEqual({axis: count for axis, (count, _) in found.items()}, expected, mesh)
+            self.assertEqual(sum(sent for _, sent in found.values()), pair["run"]["bytes_sent"])
+
+    def test_groups_that_are_drawn(self):
+        drawn = [[[combined_figures.number_of(*rank) for rank in group] for group in combined_figures.groups_of(axis)] for axis in range(3)]
+        self.assertEqual(drawn, [[[0, 4], [1, 5], [2, 6], [3, 7]], [[0, 2], [1, 3], [4, 6], [5, 7]], [[0, 1], [2, 3], [4, 5], [6, 7]]])
+
+    def test_layouts_are_all_there_and_hold_their_parts(self):
+        laid = combined_tables.all_laid()
+        self.assertEqual(len({one.mesh for one in laid}), 10)
+        for one in laid:
+            self.assertEqual(sum(size for _, size in tensor_figures.purposes_of(one.plan)), one.held, one.mesh)
+        self.assertEqual([one.mesh for one in laid if not one.sent["tensor"]], ["8x1x1", "4x2x1", "2x4x1", "1x8x1"])
 
 
 class Offload(unittest.TestCase):

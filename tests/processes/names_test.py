@@ -54,6 +54,20 @@ class Names(unittest.TestCase):
             with self.subTest(lesson=lesson):
                 self.check(lesson)
 
+    @unittest.skipUnless(CHROMIUM, "there is no chromium")
+    def test_pages_of_meshes(self):
+        for lesson, ranks, settings, chosen in (("11_combined", 8, ("mesh=2x2x2",), "Rank 0: stage 0, replica 0, tensor rank 0"), ("11_combined", 4, ("mesh=2x1x2", "model.heads=3", "model.width=48"), "Rank 0: stage 0, tensor rank 0"),
+                                                ("07_pipeline", 4, ("replicas=2", "states=sharded"), "Rank 0: stage 0, replica 0"),
+                                                ("04_zero3", 4, ("shard_ranks=2",), "Rank 0: replica 0, shard 0")):
+            with self.subTest(lesson=lesson):
+                out = support.new_path("out")
+                ended = support.run(lesson, ranks, "--steps", "4", "--out", out, *(word for one in ("batch.micro=3", *settings) for word in ("--set", one)))
+                self.assertEqual(ended.code, 0, ended)
+                texts = browse(pathlib.Path(out, "page.html").read_text(encoding="utf-8"))
+                self.assertEqual(json.loads(texts["selftest"])["faults"], [])
+                self.assertIn(chosen, texts["shared"])
+                self.assertNotIn("is not shown", texts.get("nomarks", ""))
+
     def check(self, lesson):
         ranks = 0 if lesson == "00_one_device" else 2
         settings = (*SETTINGS.get(lesson, ()), "--workload", support.WORKLOAD)

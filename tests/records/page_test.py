@@ -198,8 +198,11 @@ document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "said" }, esc(JSO
 class Says(Case):
     """Marks written by hand, of one step from 0 to 10 ms, and the sentences that follow from them."""
 
-    def said(self, lesson, moment, *ranks, left_out=""):
+    def said(self, lesson, moment, *ranks, left_out="", tensor=1):
         data = sample(lesson, ranks=len(ranks))
+        data["mesh"] = {"stages": 1, "tensor": tensor}
+        for one in data["record"]["ranks"] if tensor > 1 else ():  # of the mesh nothing is asked here
+            one["measured_operations"] = one["predicted_operations"] = []
         data["marks"] = {"steps": [3], "left_out": left_out, "ranks": [
             {"rank": r, "begins": [0, 10_000], "spans": [], "operations": [], "holds": [], **marks} for r, marks in enumerate(ranks)]}
         before, after = TEMPLATE.read_text(encoding="utf-8").rsplit("showAll();\n", 1)
@@ -259,6 +262,15 @@ class Says(Case):
     def test_ranks_at_different_operations_are_not_compared(self):  # as those of no flush, whose steps are not the same updates
         self.assertNotRegex(self.collective(2000, 2500)["explain"], "because|Not yet")
 
+    def test_groups_that_send_alike_wait_for_their_own(self):
+        def gather(issued, end, *wait):
+            return {"operations": [["all_gather", "activations", 2, -1, 32_768, 16_384, issued, -1, end, *wait, 3, 2, 1]]}
+        said = self.said(REPLICAS, 2000, gather(1000, 3500, 1050, 3500), gather(3000, 3500, -1, -1), gather(900, 4600, 950, 4600), gather(4200, 4600, -1, -1), tensor=2)
+        self.assertIn("Rank 0: waiting for block 2's output, because rank 1 joins only at 3.000 ms.", said["explain"])
+        self.assertIn("Rank 2: waiting for block 2's output, because rank 3 joins only at 4.200 ms.", said["explain"])
+        self.assertIn("rank 0 joined the all_gather of block 2's output, which waits for rank 1 to join", said["explain"])
+        self.assertEqual(said["drawn"], [[0, "all_gather", 1000, 3000], [2, "all_gather", 900, 4200]])
+
     def test_why_a_rank_waits_for_its_host(self):
         said = self.said(OFFLOAD, 200, {
             "spans": [["host", "update", 2, -1, 0, 150, ""], ["host", "update", 3, -1, 150, 250, ""]],
@@ -292,6 +304,118 @@ class Says(Case):
         said = self.said(REPLICAS, 0, {"spans": waits})
         self.assertIn("Waits shorter than 0.01 ms are left out: 3.", said["list"])
         self.assertEqual(said["list"].count("Waiting for the host"), 2)
+
+
+def mesh(stages, data, tensor, chunks=1):
+    """A page without marks, of ranks whose operations go along the axes of a mesh."""
+    world, page_data = stages * data * tensor, sample(REPLICAS, ranks=stages * data * tensor)
+    for rank, one in enumerate(page_data["record"]["ranks"]):
+        stage, rows = rank // (data * tensor), []
+        def add(kind, purpose, ranks=world, stride=1, dtype="f32", elements=10):
+            if ranks > 1 or kind in ("send", "recv"):
+                where = {**({"ranks": ranks} if ranks != world else {}), **({"stride": stride} if stride > 1 else {})}
+                rows.append({"kind": kind, "dtype": dtype, "elements": elements, "count": 1, "purpose": purpose, **where})
+        add("all_gather", "activations", tensor, 1)
+        add("all_reduce", "gradients", data, tensor)
+        if stage in (0, stages - 1):
+            add("all_reduce", "gradients", 2, (stages - 1) * data * tensor, elements=7)
+        for purpose, goes, comes in (("activations", stage + 1 < stages, stage > 0), ("activation_gradients", stage > 0, stage + 1 < stages)):
+            for kind, there in (("send", goes), ("recv", comes)):
+                if there or chunks > 1:
+                    add(kind, purpose)
+        add("all_reduce", "sums", dtype="f64", elements=4)
+        one.update(predicted_operations=rows, measured_operations=rows)
+    page_data["record"]["strategy"] = {"chunks": str(chunks)}
+    page_data.update(mesh={"stages": stages, "tensor": tensor}, marks={})
+    return page_data
+
+
+# Which ranks are shown to share what with each rank: [{axis: [ranks]}, ...]; and the text when an axis is chosen.
+SHARES = """
+const slices = record.ranks.map(({ rank }) => ["P", "O"].map((what) => sliceOf(rank, what)));
+document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "slices" }, esc(JSON.stringify(slices))));
+const shares = record.ranks.map(({ rank }) => {
+  const found = {};
+  chooseRank(rank);
+  for (const b of $("cells").querySelectorAll("[data-with]:not([data-with=''])")) for (const axis of b.dataset.with.split(" ")) (found[axis] ??= []).push(Number(b.dataset.rank));
+  return [found, $("shared").innerText.replace(/\s+/g, " ")];
+});
+document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "shares" }, esc(JSON.stringify(shares))));
+"""
+
+
+class Mesh(Case):
+    def shares(self, data, what="shares"):
+        before, after = TEMPLATE.read_text(encoding="utf-8").rsplit("showAll();\n", 1)
+        return json.loads(self.passes(data, template=f"{before}showAll();\n{SHARES}{after}")[what])
+
+    def test_who_shares_what_in_a_cube(self):
+        found = [shared for shared, _ in self.shares(mesh(2, 2, 2))]
+        self.assertEqual(found[0], {"tensor": [1], "data": [2], "stage": [4], "ends": [4]})
+        self.assertEqual(found[5], {"tensor": [4], "data": [7], "stage": [1], "ends": [1]})
+        self.assertEqual(found[6], {"tensor": [7], "data": [4], "stage": [2], "ends": [2]})
+
+    def test_stages_between_the_ends(self):
+        found = self.shares(mesh(3, 2, 2))
+        self.assertEqual([shared for shared, _ in found[1::4]],
+                         [{"tensor": [0], "data": [3], "stage": [5], "ends": [9]}, {"tensor": [4], "data": [7], "stage": [1, 9]}, {"tensor": [8], "data": [11], "stage": [5], "ends": [1]}])
+        self.assertIn("Rank 5: stage 1, replica 0, tensor rank 1", found[5][1])
+        self.assertRegex(found[5][1], r"tensor group rank 4 1 20 B data group rank 7 1 40 B neighbours ranks 1 and 9 4 80 B all ranks ranks 0, 1, .* 10 and 11 1 32 B Together 172 B")
+
+    def test_chunks_go_around(self):
+        self.assertEqual([shared["stage"] for shared, _ in self.shares(mesh(4, 1, 2, chunks=2))], [[2, 6], [3, 7], [0, 4], [1, 5], [2, 6], [3, 7], [0, 4], [1, 5]])
+
+    def test_replicas_of_stages_and_of_shards(self):
+        self.assertEqual(self.shares(mesh(2, 3, 1))[4][0], {"data": [3, 5], "stage": [1], "ends": [1]})
+        data = mesh(1, 2, 2)
+        data["mesh"], data["record"]["strategy"] = {"stages": 1, "tensor": 1}, {"shard_ranks": "2"}
+        self.assertEqual(self.shares(data)[3][0], {"shard": [2], "replica": [1]})
+
+    def test_which_part_a_slice_is(self):
+        """[of parameters, of the optimizer's states], each the number of the part and how many there are."""
+        cube = mesh(2, 2, 2)
+        self.assertEqual(self.shares(cube, "slices")[4:], [[[0, 2], [0, 2]], [[1, 2], [1, 2]], [[0, 2], [0, 2]], [[1, 2], [1, 2]]])
+        cube["record"]["strategy"]["states"] = "sharded"
+        self.assertEqual(self.shares(cube, "slices")[4:], [[[0, 2], [0, 4]], [[1, 2], [2, 4]], [[0, 2], [1, 4]], [[1, 2], [3, 4]]])
+        self.assertEqual(self.shares(mesh(2, 3, 1), "slices")[4], [[1, 3], [1, 3]])
+        groups = mesh(1, 2, 2)
+        groups["mesh"], groups["record"]["strategy"] = {"stages": 1, "tensor": 1}, {"shard_ranks": "2"}
+        self.assertEqual(self.shares(groups, "slices")[3], [[1, 2], [1, 2]])
+
+    def test_uneven_parts_are_as_large_as_they_are(self):
+        data = data_in((TEMPLATE.parents[3] / "docs/pages/11_combined.html").read_text(encoding="utf-8"))
+        for rank in data["marks"]["ranks"]:
+            rank["parts"] = [2 * part for part in rank["parts"]]
+        self.fails("rank 0, .*bytes of parameters in", data)
+
+    def test_one_axis_is_no_mesh(self):
+        for data in (mesh(4, 1, 1), mesh(1, 4, 1), mesh(1, 1, 4)):
+            self.assertEqual(self.passes(data).get("cells", ""), "")
+
+    def test_many_ranks(self):
+        self.passes(mesh(4, 4, 4))
+
+    def test_planted(self):
+        wrong = mesh(2, 2, 2)
+        for operation in wrong["record"]["ranks"][3]["measured_operations"]:
+            if operation["kind"] == "all_gather":
+                operation["stride"] = 4
+        self.fails("rank 3 shares its tensor axis with $", wrong)
+        text = TEMPLATE.read_text(encoding="utf-8")
+        for before, after, words in (("Math.floor(rank / stride) % n", "rank % n", "rank 1 shares its data axis with $"),
+                                     ("for (const other of others) shared.set", "for (const other of [...others, 7]) shared.set", "rank 0 shares its tensor axis with 1,7")):
+            self.assertEqual(text.count(before), 1)
+            self.fails(words, mesh(2, 2, 2), text.replace(before, after))
+
+    def test_planted_in_a_runs_page(self):
+        data = data_in((TEMPLATE.parents[3] / "docs/pages/11_combined.html").read_text(encoding="utf-8"))
+        self.passes(data)
+        told = copy.deepcopy(data)
+        told["marks"]["ranks"][2]["operations"][0][5] += 4
+        self.fails(r"rank 2 sends [\d.]+ bytes, and the mesh says", told)
+        peers = copy.deepcopy(data)
+        move(peers, 0, "operations", lambda o: o[0] == "send", lambda o: [*o[:3], 5, *o[4:]])
+        self.fails("rank 0 has messages with 5, which is no neighbour", peers)
 
 
 class Planted(Case):
@@ -377,7 +501,7 @@ class Template(unittest.TestCase):
     def test_its_limits(self):
         text = TEMPLATE.read_text(encoding="utf-8")
         script = text.split("<script>\n")[1].split("</script>")[0]
-        self.assertLessEqual(len(script.splitlines()), 600)
+        self.assertLessEqual(len(script.splitlines()), 720)
         self.assertNotRegex(text, r"https?:|@import|url\(|\bsrc=|\bhref=|\bfetch\(|XMLHttpRequest|import\(")
         self.assertIn("default-src 'none'", text)
         self.assertTrue(text.isascii())
@@ -397,7 +521,7 @@ class Template(unittest.TestCase):
 
     def test_sample_pages_have_todays_template(self):
         pages = sorted((TEMPLATE.parents[3] / "docs/pages").glob("*.html"))
-        self.assertGreaterEqual(len(pages), 9)
+        self.assertGreaterEqual(len(pages), 11)
         for path in pages:
             text = path.read_text(encoding="utf-8")
             before, after = TEMPLATE.read_text(encoding="utf-8").split("{}</script>\n<script>", 1)

@@ -71,6 +71,18 @@ TEST(Contents, ATensorRankNeverHasMoreThanItsPart) {
   EXPECT_EQ(story(rows, Content::activations, 1), "0 free, 10 slice, 30 free");
 }
 
+TEST(Contents, WhatATensorRankSlicesFurtherIsItsPartAllTheWhile) {
+  Step step;
+  step.move(CommKind::all_gather, OpPurpose::parameters, 1, 1, 2);
+  step.compute(Pass::backward, 1, 20, 30);
+  step.move(CommKind::reduce_scatter, OpPurpose::gradients, 1, 30, 34);
+  step.compute(Pass::update, 1, 40, 50);
+  const auto rows =
+      step.holdings({.parameters = Extent::slice, .states = Extent::slice, .cut = true}, kOneBlock);
+  EXPECT_EQ(story(rows, Content::parameters, 1), "0 slice");
+  EXPECT_EQ(story(rows, Content::gradients, 1), "0 free, 20 slice, 50 free");
+}
+
 TEST(Contents, AGradientLeavesWithAllMessagesThatCarryIt) {
   Step step;
   step.compute(Pass::head, 2, 5, 9);  // tied: it writes unit 0's part of the gradient, too

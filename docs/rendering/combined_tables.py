@@ -1,0 +1,96 @@
+"""Tables of lesson 11: what goes along each axis of a mesh, predicted next to measured, and what eight GPUs hold and send by how they are laid out (docs/results/lesson_11.json, plans.json)."""
+from .lesson_tables import tail
+from .plans import plan_of
+from .registry import RenderError, bytes_text, record, renders, table
+
+LESSON = "11_combined"
+MODEL, GPUS, MICRO = "gpt2_774m", 8, 4
+AXES = {"tensor": "tensor group", "data": "data group", "stages": "neighbours of the pipeline", "ends": "the other tied end", "world": "all ranks"}
+CARRIES = {"tensor": ("tokens, in each half of a block; once the gradients of what all have", "blocks and tokens"), "data": ("gradients; with sharded states updated parameters", "parameters"),
+           "stages": ("outputs and their gradients, per micro-batch", "tokens"), "ends": ("the tied matrix's gradient", "vocabulary"), "world": ("four numbers", "nothing")}
+
+
+def mesh_runs():
+    """mesh -> its run, which held and sent what was planned, and ended in the bits of lesson 00 in the same order."""
+    found = record("lesson_11")["meshes"]
+    for mesh, pair in found.items():
+        run, parts = pair["run"], pair["parts"]
+        if any(run[f"predicted_{key}"] != run[key] for key in ("bytes", "operations", "bytes_sent")) or any(rank["predicted"] != rank["measured"] for rank in run["ranks"]):
+            raise RenderError(f"{run['command']}: not as predicted")
+        if any(run[key] != parts[key] for key in ("loss", "weights_sha256")):
+            raise RenderError(f"{run['command']}: its losses or weights are not those of {parts['command']}")
+    return found
+
+
+def shape_of(mesh):
+    """Stages, data ranks, tensor ranks."""
+    return tuple(map(int, mesh.split("x")))
+
+
+def in_words(mesh):
+    return " x ".join(mesh.split("x"))
+
+
+@renders
+def mesh_axes(page, mesh):
+    """What rank 0 sends along each axis in a step."""
+    rank = mesh_runs()[mesh]["run"]["ranks"][0]["measured"]
+    rows = [[AXES[axis], *CARRIES[axis], f"{rank[axis][0]:,}", f"{rank[axis][1]:,}"] for axis in AXES if axis in rank]
+    rows.append(["together", "", "", *(f"{sum(one[i] for one in rank.values()):,}" for i in (0, 1))])
+    return table(["with", "what", "grows with", "messages", "bytes sent"], rows, left=3) + tail(page, "lesson_11", more=f"rank 0 of {in_words(mesh)}, `configs/tiny_rows.json`, as predicted")
+
+
+@renders
+def mesh_predicted(page, *meshes):
+    """Bytes by purpose, messages and loss of rank 0, predicted next to measured."""
+    found, rows = mesh_runs(), []
+    runs = [found[mesh]["run"] for mesh in meshes]
+    for purpose in ("parameters", "gradients", "momentum", "variance", "activations", "workspace", "communication", "total"):
+        rows.append([{"total": "all purposes"}.get(purpose, purpose), *(f"{run[key][purpose]:,}" for run in runs for key in ("predicted_bytes", "bytes"))])
+    rows.append(["operations a step", *(f"{sum(op['count'] for op in run[key]):,}" for run in runs for key in ("predicted_operations", "operations"))])
+    rows.append(["bytes sent a step", *(f"{run[key]:,}" for run in runs for key in ("predicted_bytes_sent", "bytes_sent"))])
+    rows.append(["loss of step 20", *(f"{one['loss'][-1]:.10f}" for mesh in meshes for one in (found[mesh]["parts"], found[mesh]["run"]))])
+    rows.append(["weights, SHA-256", *(f"`{one['weights_sha256'][:12]}`" for mesh in meshes for one in (found[mesh]["parts"], found[mesh]["run"]))])
+    heads = ["bytes of rank 0", *(head for mesh in meshes for head in (f"{in_words(mesh)}: predicted", "measured"))]
+    return table(heads, rows) + tail(page, "lesson_11", more="20 steps of `configs/tiny_rows.json`; loss and weights are predicted by lesson 00 in the same order of sums")
+
+
+@renders
+def mesh_bits(page):
+    """Each mesh, and lesson 00 that adds in its order."""
+    rows = []
+    for mesh, pair in mesh_runs().items():
+        flags = [word for word in pair["parts"]["command"].split(" --workload")[0].split()[1:]]
+        micro = pair["run"]["command"].split("batch.micro=")[1].split()[0]
+        rows.append([in_words(mesh), micro, f"`{' '.join(flags)}`", f"{pair['run']['loss'][-1]:.10f}", f"`{pair['run']['weights_sha256'][:12]}`"])
+    return table(["stages x data x tensor", "`batch.micro`", "lesson 00 with", "loss of step 20, both", "weights, SHA-256, both"], rows, left=3) + tail(page, "lesson_11", more="`configs/tiny_rows.json`, all 20 losses equal")
+
+
+class Laid:
+    """GPUs laid out as a mesh: its fullest rank, and along each axis the rank that sends most."""
+
+    def __init__(self, mesh):
+        plan = plan_of(LESSON, MODEL, GPUS, f"batch.micro={MICRO}", f"mesh={mesh}")
+        self.mesh, self.plan, self.M = mesh, plan, plan.M
+        self.held = max(bytes_held for _, _, bytes_held, _ in plan.mesh)
+        self.most = max(sum(sent for _, sent in axes.values()) for *_, axes in plan.mesh)  # that a rank sends in all
+        self.sent = {axis: max(axes.get(axis, [0, 0])[1] for *_, axes in plan.mesh) for axis in AXES}
+
+    def idle(self):
+        """Of a step, by the formula: (S - 1) / (M + S - 1)."""
+        stages = shape_of(self.mesh)[0]
+        return (stages - 1) / (self.M + stages - 1)
+
+
+def all_laid():
+    """Every factoring, few tensor ranks first."""
+    meshes = [f"{s}x{d}x{GPUS // s // d}" for s in (8, 4, 2, 1) for d in (1, 2, 4, 8) if GPUS % (s * d) == 0]
+    return [Laid(mesh) for mesh in sorted(meshes, key=lambda mesh: (shape_of(mesh)[2], shape_of(mesh)[1]))]
+
+
+@renders
+def mesh_layouts(page):
+    """Every factoring of eight GPUs."""
+    rows = [[in_words(laid.mesh), bytes_text(laid.held), *(bytes_text(laid.sent[axis]) if laid.sent[axis] else "-" for axis in ("tensor", "data", "stages", "ends"))] for laid in all_laid()]
+    heads = ["stages x data x tensor", "fullest GPU", "tensor", "data", "stages", "tied ends"]
+    return table(heads, rows) + tail(page, "plans", more=f"GPT-2 774M, 512 rows of 1024 tokens a step in micro-batches of {MICRO} rows, bf16, sharded states; bytes of a step: of the GPU that sends most along that axis")
