@@ -52,8 +52,10 @@ struct Rates {
   double start_tokens = 0;  // a micro-batch of n tokens takes as long as n + start_tokens at `flops`
   double memory = 0, link = 0, host_link = 0;
   double call_seconds = 0;  // of a collective, or of a message, without its bytes
+  double taken = 0;         // of what a collective takes alone: by so much it slows the products beside it
   MessageRate sum = {},
               gather = {};        // by copy engine, between GPUs that reach each other's memory: lesson 10's
+  double eager = 1;               // lesson 08's steps, which no graph replays, take so many times as long
   double part_start_tokens = 0;   // as start_tokens, of a rank that has a part of each matrix
   double adam = 0;                // parameters a second, of all of the host's threads
   double disk = 0;                // bytes, reads and writes together; 0: there is none

@@ -62,6 +62,7 @@ Measured Measured::read(const std::string& path) {
     file.at("memory_bytes_per_second").get_to(measured.memory);
     file.at("link_bytes_per_second").get_to(measured.link);
     file.at("call_seconds").get_to(measured.call_seconds);
+    file.at("taken_from_products").get_to(measured.taken);
     for (const auto& [name, rate] :
          {std::pair("sum", &measured.sum), std::pair("gather", &measured.gather)}) {
       file.at("by_copy").at(name).at("call_seconds").get_to(rate->call_seconds);
@@ -104,15 +105,32 @@ double fit_parts(const Measured& measured, const Machine& there, Rates rates) {
   return xx > 0 ? xy / xx : rates.start_tokens;
 }
 
+// The share of its peak that a GPU reaches in fp32, which has fewer rows.
+double fit_f32(const Measured& measured, const Fit& products) {
+  const Gpu& gpu = gpu_named(measured.gpu);
+  const Rates peak{.flops = gpu.flops_f32, .start_tokens = products.start_tokens, .memory = measured.memory};
+  double shares = 0, n = 0;
+  for (const MeasuredStep& step : measured.steps) {
+    const Workload& w = step.workload;
+    if (w.precision.dtype != DType::f32 || step.gpus != 1 || step.gpu != measured.gpu) continue;
+    const PassTimes pass = pass_times(w, w.model.layers, true, peak);
+    const auto parameters = static_cast<double>(ParamLayout(w.model, WorldSize{1}).arena_size().value());
+    shares += (pass.forward + pass.backward) / (step.seconds - update_seconds(parameters, peak)), n += 1;
+  }
+  return n > 0 ? shares / n : products.share;
+}
+
 Rates without_parts(const Machine& machine, const Measured& measured, DType dtype) {
   const Gpu& there = gpu_named(measured.gpu);
   const Fit fit = fit_products(measured, measured.memory);
-  return {.flops = (dtype == DType::f32 ? machine.gpu.flops_f32 : machine.gpu.flops) * fit.share,
+  return {.flops = dtype == DType::f32 ? machine.gpu.flops_f32 * fit_f32(measured, fit)
+                                       : machine.gpu.flops * fit.share,
           .start_tokens = fit.start_tokens,
           .memory = machine.gpu.memory_rate * measured.memory / there.memory_rate,
           .link = machine.link.value_or(machine.gpu.link * measured.link / there.link),
           .host_link = machine.gpu.host_link * measured.host_link / there.host_link,
           .call_seconds = measured.call_seconds,
+          .taken = measured.taken,
           .sum = rate_on(machine, there, measured.sum),
           .gather = rate_on(machine, there, measured.gather),
           .part_start_tokens = fit.start_tokens,
@@ -122,12 +140,26 @@ Rates without_parts(const Machine& machine, const Measured& measured, DType dtyp
           .node_link = machine.node_link.value_or(0)};
 }
 
+// Of lesson 08's steps, what they take over what they would if a graph replayed them.
+double fit_eager(const Measured& measured) {
+  double times = 0, n = 0;
+  for (const MeasuredStep& step : measured.steps) {
+    if (step.lesson != "08_weight_versions") continue;
+    const Candidate candidate = candidate_of(step.lesson, step.settings);
+    const Rates rates = without_parts({.gpu = gpu_named(step.gpu)}, measured, step.workload.precision.dtype);
+    times += step.seconds / candidate.seconds(shape_on(candidate.plans, step.gpus, step.workload), rates),
+        n += 1;
+  }
+  return n > 0 ? times / n : 1;
+}
+
 }  // namespace
 
 Rates rates_of(const Machine& machine, const Measured& measured, DType dtype) {
   Rates rates = without_parts(machine, measured, dtype);
   const Machine there{.gpu = gpu_named(measured.gpu)};
   rates.part_start_tokens = fit_parts(measured, there, without_parts(there, measured, DType::bf16));
+  rates.eager = fit_eager(measured);
   return rates;
 }
 

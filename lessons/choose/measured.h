@@ -24,6 +24,7 @@ struct Measured {
   std::string gpu;                             // a name in the table of GPUs
   double memory = 0, link = 0, host_link = 0;  // bytes a second that this GPU reached
   double call_seconds = 0;                     // of a collective without its bytes
+  double taken = 0;                            // as in Rates
   MessageRate sum, gather;                     // by copy engine
   double adam = 0;                             // parameters a second, of its host
   std::vector<MeasuredStep> steps;
@@ -36,6 +37,8 @@ struct Measured {
 /// and a call takes what it took there.
 ///   Products  share s and start_tokens n0 by least squares over lesson 00's steps:
 ///             (seconds - update) peak / FLOPs of n tokens = 1/s + (n0/s) / n
+///   fp32      its own share, the mean of one GPU's steps
+///   Eager     the mean of lesson 08's steps over the same without it
 ///   Parts     part_start_tokens by least squares of the relative errors of lesson 10's steps
 Rates rates_of(const Machine& machine, const Measured& measured, DType dtype);
 

@@ -1,6 +1,7 @@
 #include "predict.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace sc::choose {
 namespace {
@@ -21,10 +22,13 @@ bool message_leaves(const RunShape& shape, const Operation& op, const Rates& rat
   return rank / rates.node != (rank + way) % world / rates.node;
 }
 
-double seconds_in(const CommPlan& plan, std::initializer_list<CommKind> kinds, const Rates& rates) {
+// Of one unit, or of all.
+double seconds_in(const CommPlan& plan, std::initializer_list<CommKind> kinds, const Rates& rates,
+                  std::optional<int> unit = {}) {
   double sum = 0;
   for (const auto& [op, count] : plan.count) {
-    if (wire_bytes(op).value() > 0 && std::ranges::find(kinds, op.kind) != kinds.end())
+    if (op.unit == unit.value_or(op.unit) && wire_bytes(op).value() > 0 &&
+        std::ranges::find(kinds, op.kind) != kinds.end())
       sum += static_cast<double>(count) * seconds_of(op, rates);
   }
   return sum;
@@ -56,7 +60,14 @@ PassTimes pass_times(const Workload& workload, std::int64_t blocks, bool head, c
 double seconds_of(const Operation& op, const Rates& rates) {
   const auto bytes = static_cast<double>(wire_bytes(op).value());
   const std::int64_t ranks = to_int(op.ranks);
-  return rates.call(ranks, op.stride, op.kind == CommKind::all_reduce) + bytes / rates.rate(ranks, op.stride);
+  const bool by_copy = op.kind == CommKind::all_gather && !rates.leaves_node(ranks, op.stride);
+  return rates.call(ranks, op.stride, op.kind == CommKind::all_reduce) +
+         bytes / rates.rate(ranks, op.stride) -
+         (by_copy ? rates.call_seconds - rates.gather.call_seconds : 0);
+}
+
+double together(double compute, double messages, const Rates& rates) {
+  return std::max(compute, messages) + rates.taken * std::min(compute, messages);
 }
 
 double update_seconds(double parameters, const Rates& rates) { return 30 * parameters / rates.memory; }
@@ -83,11 +94,19 @@ double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& 
                gather = seconds_in(plan, {CommKind::all_gather}, rates);
   const double each_gather = overlap.gathers_in_each ? gather / (2 * m) : 0,
                each_reduce = overlap.reduces_in_each ? scatter / m : 0;
-  double first = std::max(pass.forward, overlap.gathers_in_each ? each_gather : gather);
-  const double others = (m - 1) * (std::max(pass.forward, each_gather) +
-                                   std::max(pass.backward, each_gather + each_reduce)),
-               last = std::max(pass.backward,
-                               each_gather + (overlap.reduces_in_each ? each_reduce : scatter) + once);
+  const double passes = overlap.reduces_in_each ? m : 1,
+               tail = seconds_in(plan, {CommKind::reduce_scatter}, rates, 0) / passes +
+                      seconds_in(plan, {CommKind::all_reduce}, rates, 0),
+               head =
+                   seconds_in(plan, {CommKind::all_gather}, rates, 0) / (overlap.gathers_in_each ? 2 * m : 1);
+  double first =
+      head + together(pass.forward, (overlap.gathers_in_each ? each_gather : gather) - head, rates);
+  const double others = (m - 1) * (together(pass.forward, each_gather, rates) +
+                                   together(pass.backward, each_gather + each_reduce, rates)),
+               last = tail +
+                      together(pass.backward,
+                               each_gather + (overlap.reduces_in_each ? each_reduce : scatter) + once - tail,
+                               rates);
   const double parameters = parameters_of(shape);
   if (overlap.updates == Updates::on_gpu)
     return first + others + last +

@@ -21,8 +21,12 @@ struct PassTimes {
 ///   Time     FLOPs of (tokens + start_tokens) / flops
 PassTimes pass_times(const Workload& workload, std::int64_t blocks, bool head, const Rates& rates);
 
-/// A collective of a group's ranks: a call, and its bytes at the group's rate.
+/// A collective of a group's ranks: a call, and its bytes at the group's rate. Gathers within a node are made by copy engines, and take
+/// their call.
 double seconds_of(const Operation& op, const Rates& rates);
+/// Products and messages that travel beside them.
+double together(double compute, double messages, const Rates& rates);
+
 /// AdamW of so many parameters on a GPU: 30 bytes each over its memory (28, and 2 for the norm).
 double update_seconds(double parameters, const Rates& rates);
 
@@ -36,7 +40,8 @@ struct Overlap {
 };
 
 /// A step of a rank that has the whole model.
-///   A pass takes max(its compute, its messages); n of them, b bytes together, take n call_seconds + b / rate, of a group's rate
+///   A pass takes the longer of its compute and its messages, and `taken` of the shorter one. What nothing can hide comes on top: the
+///   sum of the first unit's gradients, which backward ends with, and the gather with which forward begins. n messages, b bytes together, take n call_seconds + b / rate, of a group's rate
 ///   (Rates::rate). An all_reduce, be it of replicas of shards, is of the last micro-batch.
 ///   GPU: then the update. Host, exact: the step's first forward waits for max(AdamW of all parameters, disk, what
 ///   of the copies backward has not hidden). Late: the step takes max(passes, AdamW, copies, disk).

@@ -136,7 +136,7 @@ double end_of_step(const RunShape& shape, const Share& share, double parameters,
   double seconds = update_seconds(parameters / number(share.shards), rates);
   if (r > 1) {
     const double way = rates.call(r, t, false) + one_way / rates.rate(r, t);
-    seconds += left_of(sharded ? way : 2 * way, backward);
+    seconds += together(backward, sharded ? way : 2 * way, rates) - backward;
     if (sharded) seconds += way;
   }
   if (end && stages > 1 && w.model.tied)
@@ -198,7 +198,7 @@ double pipeline_seconds(const RunShape& shape, const PipelineOptions& options, c
 
 double endless_seconds(const RunShape& shape, const VersionOptions& options, const Rates& rates) {
   const Endless endless(shape, options);
-  return endless.steps().time_by(costs_of(shape, endless.share, {}, rates)).seconds;
+  return rates.eager * endless.steps().time_by(costs_of(shape, endless.share, {}, rates)).seconds;
 }
 
 double combined_seconds(const RunShape& shape, const CombinedOptions& options, const Rates& rates) {

@@ -263,13 +263,17 @@ std::string check_report(const std::vector<Checked>& checked, const std::vector<
 
 std::string check_json(const std::vector<Checked>& checked, const std::vector<Checked>& ahead,
                        const Measured& measured) {
-  const Rates rates = rates_of({.gpu = gpu_named(measured.gpu)}, measured, DType::bf16);
+  const Machine there{.gpu = gpu_named(measured.gpu)};
+  const Rates rates = rates_of(there, measured, DType::bf16), f32 = rates_of(there, measured, DType::f32);
   nlohmann::json rows = nlohmann::json::array(), to_come = nlohmann::json::array();
   for (const Checked& row : checked) rows.push_back(checked_json(row));
   for (const Checked& row : ahead) to_come.push_back(checked_json(row));
   const nlohmann::json json = {{"share_of_peak", rates.flops / gpu_named(measured.gpu).flops},
                                {"start_tokens", rates.start_tokens},
                                {"part_start_tokens", rates.part_start_tokens},
+                               {"taken_from_products", rates.taken},
+                               {"share_of_peak_f32", f32.flops / gpu_named(measured.gpu).flops_f32},
+                               {"eager", rates.eager},
                                {"sum_microseconds", 1e6 * rates.sum.call_seconds},
                                {"gather_microseconds", 1e6 * rates.gather.call_seconds},
                                {"call_microseconds", 1e6 * rates.call_seconds},

@@ -168,6 +168,7 @@ def measured():
     parameters = record("gpu_offload")["runs"]["355m"]["exact"]["bytes"]["parameters"] / 2
     spent = {name: 1e-3 * sum(end - begin for begin, end in timeline[name]) for name in ("to_host", "adam")}
     reduce = next(op for op in record("collectives_nvlink_2")["operations"] if op["kind"] == "reduce_scatter")
+    beside = [cell for cell in record("comm_beside_products_2")["cells"] if cell["variant"] == "NCCL's choice"]
     copies = {op["kind"]: op["fit"] for op in record("collectives_copies_2")["operations"]}
     by_copy = {name: {"call_seconds": copies[kind]["latency_s"], "bytes_per_second": copies[kind]["bytes_per_s"]}
                for name, kind in (("sum", "reduce_scatter"), ("gather", "all_gather"))}
@@ -177,6 +178,7 @@ def measured():
         "memory_bytes_per_second": record("gpu_profile_one")["runs"][0]["profile"]["memory_rate"],
         "link_bytes_per_second": reduce["fit"]["bytes_per_s"],
         "call_seconds": reduce["fit"]["latency_s"],
+        "taken_from_products": statistics.median(cell["taken_ms_an_operation"]["median"] / cell["alone_ms"]["median"] for cell in beside),
         "by_copy": by_copy,
         "host_link_bytes_per_second": 2 * parameters / spent["to_host"],
         "adam_parameters_per_second": parameters / spent["adam"],
