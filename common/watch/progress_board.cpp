@@ -170,11 +170,12 @@ int ProgressBoard::last_unit() const { return header().units - 1; }
 void ProgressBoard::set_mesh(int stages, int tensor) { header().stages = stages, header().tensor = tensor; }
 
 std::string ProgressBoard::name_of(Rank rank) const {
-  const int stages = std::max<int>(1, header().stages), tensor = std::max<int>(1, header().tensor),
-            data = to_int(world_) / (stages * tensor), r = to_int(rank);
+  const std::int64_t stages = std::max<std::int64_t>(1, header().stages),
+                     tensor = std::max<std::int64_t>(1, header().tensor),
+                     data = to_int(world_) / (stages * tensor), r = to_int(rank);
   std::string place;
   int axes = 0;
-  const auto on = [&](const char* axis, int ranks, int index) {
+  const auto on = [&](const char* axis, std::int64_t ranks, std::int64_t index) {
     if (ranks > 1) place += (axes++ > 0 ? ", " : "") + std::string(axis) + " " + std::to_string(index);
   };
   on("stage", stages, r / (data * tensor));
