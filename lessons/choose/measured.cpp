@@ -34,6 +34,15 @@ MeasuredStep step_of(const nlohmann::json& row, const std::string& usual_gpu) {
 struct Fit {
   double share = 0, start_tokens = 0;
 };
+
+// Of one GPU: what a step's products took, over what they would at `peak`.
+double over_peak(const MeasuredStep& step, const Rates& peak) {
+  const Workload& w = step.workload;
+  const PassTimes pass = pass_times(w, w.model.layers, true, peak);
+  const auto parameters = static_cast<double>(ParamLayout(w.model, WorldSize{1}).arena_size().value());
+  return (step.seconds - update_seconds(parameters, peak)) / (pass.forward + pass.backward);
+}
+
 Fit fit_products(const Measured& measured, double memory) {
   const Gpu& gpu = gpu_named(measured.gpu);
   const Rates peak{.flops = gpu.flops, .memory = memory};
@@ -42,10 +51,7 @@ Fit fit_products(const Measured& measured, double memory) {
     const Workload& w = step.workload;
     if (step.lesson != "00_one_device" || w.precision.dtype != DType::bf16 || w.batch.micro != w.batch.global)
       continue;
-    const PassTimes pass = pass_times(w, w.model.layers, true, peak);
-    const auto parameters = static_cast<double>(ParamLayout(w.model, WorldSize{1}).arena_size().value());
-    const double x = 1 / static_cast<double>(w.batch.micro * w.batch.sequence),
-                 y = (step.seconds - update_seconds(parameters, peak)) / (pass.forward + pass.backward);
+    const double x = 1 / static_cast<double>(w.batch.micro * w.batch.sequence), y = over_peak(step, peak);
     n += 1, x1 += x, x2 += x * x, y1 += y, xy += x * y;
   }
   const double slope = (n * xy - x1 * y1) / (n * x2 - x1 * x1), at_0 = (y1 - slope * x1) / n;
@@ -113,9 +119,7 @@ double fit_f32(const Measured& measured, const Fit& products) {
   for (const MeasuredStep& step : measured.steps) {
     const Workload& w = step.workload;
     if (w.precision.dtype != DType::f32 || step.gpus != 1 || step.gpu != measured.gpu) continue;
-    const PassTimes pass = pass_times(w, w.model.layers, true, peak);
-    const auto parameters = static_cast<double>(ParamLayout(w.model, WorldSize{1}).arena_size().value());
-    shares += (pass.forward + pass.backward) / (step.seconds - update_seconds(parameters, peak)), n += 1;
+    shares += 1 / over_peak(step, peak), n += 1;
   }
   return n > 0 ? shares / n : products.share;
 }

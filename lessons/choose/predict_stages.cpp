@@ -39,11 +39,9 @@ double again_of(const HalfTimes& attention, const HalfTimes& mlp) {
          mlp.first;
 }
 
-/// What a tensor rank's part of one micro-batch takes.
+/// What a tensor rank's part of one micro-batch takes; with two lanes, of both.
 struct PartTimes {
-  bool two;                          // lanes
-  double sum, gather;                // of the micro-batch's tokens
-  PassTimes block, embedding, head;  // of one lane, or of both
+  PassTimes block, embedding, head;
 };
 
 // By copy engine within a node, else through the network cards.
@@ -56,35 +54,31 @@ double message(const MessageRate& rate, double bytes, const RunShape& shape, con
 PartTimes part_times(const RunShape& shape, TokenShare tokens_of, bool two, bool kept, const Rates& rates) {
   const Workload& w = shape.workload;
   const double t = number(shape.tensor), d = number(w.model.width), length = number(w.batch.sequence),
-               tokens = number(w.batch.micro) * length,
-               bytes = (t - 1) / t * tokens * d * number(size_of(w.precision.dtype));
+               tokens = number(w.batch.micro) * length, e = number(size_of(w.precision.dtype)),
+               bytes = (t - 1) / t * tokens * d * e;
   const bool split = tokens_of == TokenShare::split, again = split && !kept;
   const auto product = [&](double flops_a_token) {
     return flops_a_token * (tokens / t + rates.part_start_tokens) / rates.flops;
   };
   const double gathered = message(rates.gather, bytes, shape, rates);
-  PartTimes p{.two = two,
-              .sum = message(rates.sum, bytes, shape, rates) + (split ? 0 : gathered),  // or all_reduce
-              .gather = split ? gathered : 0,
-              .block = {},
-              .embedding = {},
-              .head = {}};
-  const HalfTimes attention{product(6 * d * d), product(2 * d * d), product(2 * length * d), p.sum, p.gather},
-      mlp{product(8 * d * d), product(8 * d * d), 0, p.sum, p.gather};
+  const double sum = message(rates.sum, bytes, shape, rates) + (split ? 0 : gathered),  // or all_reduce
+      gather = split ? gathered : 0;
+  const HalfTimes attention{product(6 * d * d), product(2 * d * d), product(2 * length * d), sum, gather},
+      mlp{product(8 * d * d), product(8 * d * d), 0, sum, gather};
+  PartTimes p;
   for (const HalfTimes& half : {attention, mlp}) {
     p.block.forward += forward_of(half, two);
     p.block.backward += backward_of(half, two, again);
   }
-  const double lanes = two ? 2 : 1, e = number(size_of(w.precision.dtype)),
-               norm_again = 2 * d * e * tokens / t / rates.memory;
+  const double lanes = two ? 2 : 1, norm_again = 2 * d * e * tokens / t / rates.memory;
   if (again) p.block.backward += lanes * 2 * norm_again;
   if (w.activations == Activations::recompute) p.block.backward += lanes * again_of(attention, mlp);
   if (w.activations == Activations::recompute_gelu)
     p.block.backward += lanes * 16 * d * tokens / t / rates.memory;
   // A lane's messages go behind the other's logits.
   const double logits = lanes * product(2 * number(w.model.vocab_padded()) * d);
-  p.embedding = {p.sum, p.gather};
-  p.head = {logits + p.gather, 2 * logits + p.sum};
+  p.embedding = {sum, gather};
+  p.head = {logits + gather, 2 * logits + sum};
   return p;
 }
 

@@ -31,6 +31,11 @@ enum class Asked {
 };
 
 bool few_enough(const RunShape& shape) { return shape.stages * shape.tensor <= kAllAsked; }
+// For bytes sent; and for what may not fit, before anything else is known.
+Asked asked_for_bytes(const RunShape& shape) { return few_enough(shape) ? Asked::all : Asked::some; }
+Asked asked_first(const RunShape& shape) {
+  return shape.stages * shape.tensor <= 4 ? Asked::all : Asked::some;
+}
 
 // f(shape of a rank, how many are alike; 0: not counted) for one of each alike.
 void of_ranks(RunShape shape, Asked asked,
@@ -103,35 +108,32 @@ std::vector<RunShape> variants(RunShape shape, std::int64_t rows) {
 }
 
 void count_bytes(Row& row, const Rates& rates) {
-  of_ranks(row.shape, few_enough(row.shape) ? Asked::all : Asked::some,
-           [&](const RunShape& rank, std::int64_t) {
-             const CommPlan plan = row.candidate.plans.plans->comm_plan(rank);
-             row.sent = std::max(row.sent, moved_bytes(plan, Way::wire, rank.rank));
-             row.to_nodes = std::max(row.to_nodes, Bytes(std::llround(node_bytes(rank, plan, rates))));
-             row.copied = std::max(row.copied, moved_bytes(plan, Way::link, rank.rank));
-             row.on_disk = std::max(row.on_disk, moved_bytes(plan, Way::disk, rank.rank));
-           });
+  of_ranks(row.shape, asked_for_bytes(row.shape), [&](const RunShape& rank, std::int64_t) {
+    const CommPlan plan = row.candidate.plans.plans->comm_plan(rank);
+    row.sent = std::max(row.sent, moved_bytes(plan, Way::wire, rank.rank));
+    row.to_nodes = std::max(row.to_nodes, Bytes(std::llround(node_bytes(rank, plan, rates))));
+    row.copied = std::max(row.copied, moved_bytes(plan, Way::link, rank.rank));
+    row.on_disk = std::max(row.on_disk, moved_bytes(plan, Way::disk, rank.rank));
+  });
 }
 
 // One shape: better than what the row has, or the one that misses least.
 void consider(Row& row, const RunShape& shape, const Machine& machine, const Rates& rates) {
   if (row.fits && row.candidate.at_least && row.candidate.at_least(shape, rates) >= row.seconds) return;
-  double seconds = 0;
-  for (const Asked asked : {Asked::some, Asked::all}) {
-    const Needs needs = needs_of(row.candidate, shape, asked);
-    if (const std::string lack = missing(row.candidate, machine, needs); !lack.empty()) {
-      if (row.fits || (!row.reason.empty() && row.needs.device <= needs.device)) return;
+  Needs needs;
+  const auto fits = [&](Asked asked) {
+    needs = needs_of(row.candidate, shape, asked);
+    const std::string lack = missing(row.candidate, machine, needs);
+    if (!lack.empty() && !row.fits && (row.reason.empty() || needs.device < row.needs.device))
       row.shape = shape, row.needs = needs, row.reason = lack;
-      return;
-    }
-    if (asked == Asked::all) {
-      row.fits = true, row.reason.clear();
-      row.shape = shape, row.needs = needs, row.seconds = seconds;
-      return;
-    }
-    seconds = row.candidate.seconds(shape, rates);
-    if (row.fits && seconds >= row.seconds * (1 - 1e-9)) return;
-  }
+    return lack.empty();
+  };
+  if (!fits(asked_first(shape))) return;
+  const double seconds = row.candidate.seconds(shape, rates);
+  if (row.fits && seconds >= row.seconds * (1 - 1e-9)) return;
+  if (asked_first(shape) == Asked::some && !fits(Asked::all)) return;
+  row.fits = true, row.reason.clear();
+  row.shape = shape, row.needs = needs, row.seconds = seconds;
 }
 
 Row row_of(const Candidate& candidate, const Machine& machine, const Rates& rates, const Workload& workload) {
@@ -233,17 +235,16 @@ constexpr double kEndless = 1e30;  // bytes a second
 // Of what a rank sends, to other nodes or within its own: the purpose with the most bytes.
 std::string most_of(const Row& row, const Rates& rates, bool nodes) {
   std::map<OpPurpose, double> bytes;
-  of_ranks(row.shape, few_enough(row.shape) ? Asked::all : Asked::some,
-           [&](const RunShape& rank, std::int64_t) {
-             std::map<OpPurpose, double> here;
-             for (const auto& [op, count] : row.candidate.plans.plans->comm_plan(rank).count) {
-               const CommPlan one{{{op, count}}};
-               const double outside = node_bytes(rank, one, rates),
-                            all = static_cast<double>(moved_bytes(one, Way::wire, rank.rank).value());
-               here[op.purpose] += nodes ? outside : all - outside;
-             }
-             for (const auto& [purpose, sum] : here) bytes[purpose] = std::max(bytes[purpose], sum);
-           });
+  of_ranks(row.shape, asked_for_bytes(row.shape), [&](const RunShape& rank, std::int64_t) {
+    std::map<OpPurpose, double> here;
+    for (const auto& [op, count] : row.candidate.plans.plans->comm_plan(rank).count) {
+      const CommPlan one{{{op, count}}};
+      const double outside = node_bytes(rank, one, rates),
+                   all = static_cast<double>(moved_bytes(one, Way::wire, rank.rank).value());
+      here[op.purpose] += nodes ? outside : all - outside;
+    }
+    for (const auto& [purpose, sum] : here) bytes[purpose] = std::max(bytes[purpose], sum);
+  });
   const auto most = std::ranges::max_element(bytes, {}, [](const auto& each) { return each.second; });
   std::string name(name_of(most->first));
   std::ranges::replace(name, '_', ' ');
@@ -262,27 +263,28 @@ std::string waits_for(const Row& row, const Rates& rates) {
     const double share = 1 - row.candidate.seconds(row.shape, changed) / row.seconds;
     if (share > most.share) most = {share, what()};
   };
-  const auto gb = [](Bytes bytes) { return human_bytes(bytes); };
   Rates other = rates;
   other.node_link = kEndless;
   if (row.to_nodes.value() > 0)
     with(other, [&] {
-      return fmt::format("the link between nodes: {} a GPU, {} most", gb(row.to_nodes),
+      return fmt::format("the link between nodes: {} a GPU, {} most", human_bytes(row.to_nodes),
                          most_of(row, rates, true));
     });
   other = rates, other.link = other.sum.bytes = other.gather.bytes = kEndless;
   other.call_seconds = other.sum.call_seconds = other.gather.call_seconds = 0;
   if (row.sent > row.to_nodes)
     with(other, [&] {
-      return fmt::format("the link between GPUs: {} a GPU, {} most", gb(row.sent - row.to_nodes),
+      return fmt::format("the link between GPUs: {} a GPU, {} most", human_bytes(row.sent - row.to_nodes),
                          most_of(row, rates, false));
     });
   other = rates, other.host_link = kEndless;
-  if (row.copied.value() > 0) with(other, [&] { return fmt::format("the host's link: {}", gb(row.copied)); });
+  if (row.copied.value() > 0)
+    with(other, [&] { return fmt::format("the host's link: {}", human_bytes(row.copied)); });
   other = rates, other.adam = kEndless;
   if (row.candidate.host) with(other, [] { return std::string("AdamW on the host"); });
   other = rates, other.disk = kEndless;
-  if (row.on_disk.value() > 0) with(other, [&] { return fmt::format("the disk: {}", gb(row.on_disk)); });
+  if (row.on_disk.value() > 0)
+    with(other, [&] { return fmt::format("the disk: {}", human_bytes(row.on_disk)); });
   if (row.candidate.at_least && row.shape.stages > 1) {
     other = rates, other.link = other.node_link = other.sum.bytes = other.gather.bytes = kEndless;
     const double idle =
