@@ -12,10 +12,12 @@ cost a step on one GPU.
 Run "pipeline" is lesson 07 beside torch.distributed.pipelining, both cut into the same stages, with 4, 8 and 16 micro-batches a step,
 with 8 by GPipe as well: docs/results/gpu_pipeline.json.
 Run "tensor" is lesson 10 in its variants beside lesson 00 on one GPU, lessons 01 and 04 and DTensor, each step of the same rows: docs/results/gpu_tensor.json.
+Run "combined" is lesson 11 with one axis at a time beside the lesson that has that axis alone: docs/results/gpu_combined.json.
 
   tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
   tests/benchmarks/gpu.sh --world 2 --rows pipeline [--peers 1f1b,1f1b:13+11]
   tests/benchmarks/gpu.sh --world 2 --rows tensor [--peers tp,sp,async,sp:one-graph]
+  tests/benchmarks/gpu.sh --world 2 --rows combined
   tests/benchmarks/gpu.sh --render docs/results/gpu_peers.json
 """
 import argparse
@@ -67,8 +69,9 @@ class Row:
         return self.rows * self.micro_batches * (1 if self.ours else world)
 
     def rows_of(self, name, world):
-        """Of a micro-batch and rank: in a step of the same rows data parallelism shares them out, and two lanes have half of them each."""
-        return self.rows // {"dp": world, "zero3": world, "ours_lanes": 2, "ours_lanes_kept": 2}.get(name, 1) if self.ours == TENSOR[0] else self.rows
+        """Of a micro-batch and rank: in a step of the same rows data parallelism shares them out, two lanes have half of them each, and a pipeline four micro-batches."""
+        shares = {TENSOR[0]: {"dp": world, "zero3": world, "ours_lanes": 2, "ours_lanes_kept": 2}, COMBINED[0]: {"ours": 4, "pipeline": 4, "ours_1x2x1": world, "dp": world}}
+        return self.rows // shares.get(self.ours, {}).get(name, 1)
 
 
 def pipeline(micro_batches, *schedules):
@@ -84,6 +87,8 @@ def tensor(workload, *peers):
 PIPELINES = ("ours_1f1b", "ours_gpipe")  # the first is `ours`, as below
 VARIANTS_OF_TENSOR = ("ours_split", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl")
 TENSOR = (*VARIANTS_OF_TENSOR, "one_device", "dp", "zero3")
+COMBINED = ("ours_2x1x1", "ours_1x2x1", "ours_1x1x2", "pipeline", "dp", "tensor")  # lesson 11 along each axis, and the lesson that has it alone
+FAMILIES = (PIPELINES, TENSOR, COMBINED)
 
 
 ROWS = {row.name: row for row in (
@@ -99,8 +104,9 @@ ROWS = {row.name: row for row in (
     Row("windows", "gpt2_355m", 16, lessons=("ours", "zero3", "zero3_plain"), ddp_peers=(), worlds=(2,)),
     Row("links", "gpt2_355m", 16, lessons=("ours", "ours_1", "ours_1_awake", "ours_1_within"), ddp_peers=(), worlds=(2,)),
     pipeline(4), pipeline(8, "gpipe"), pipeline(16),
-    tensor("355m", "tp", "sp", "async"), tensor("774m"))}
-GROUPS = {group: [name for name in ROWS if name.startswith(f"{group}_")] for group in ("pipeline", "tensor")}  # --rows asks for all of them at once
+    tensor("355m", "tp", "sp", "async"), tensor("774m"),
+    Row("combined_355m", "gpt2_355m", 16, lessons=("ours", *COMBINED[1:]), ddp_peers=(), worlds=(2,), ours=COMBINED[0], record="gpu_combined"))}
+GROUPS = {group: [name for name in ROWS if name.startswith(f"{group}_")] for group in ("pipeline", "tensor", "combined")}  # --rows asks for all of them at once
 # Name: program, settings, label.
 LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
            "ours_1_awake": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, beside copies of 1 MiB into it, one every 20 ms"),
@@ -117,7 +123,9 @@ LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload'
            "ours_kept": ("10_tensor_parallel", ["gathered=kept"], "Stagecraft, lesson 10, gathered=kept"),
            "ours_lanes": ("10_tensor_parallel", ["lanes=2"], "Stagecraft, lesson 10, lanes=2 of half the rows"),
            "ours_lanes_kept": ("10_tensor_parallel", ["lanes=2", "gathered=kept"], "Stagecraft, lesson 10, lanes=2 of half the rows, gathered=kept"),
-           "ours_nccl": ("10_tensor_parallel", ["--transport=nccl"], "Stagecraft, lesson 10, all messages by NCCL")}
+           "ours_nccl": ("10_tensor_parallel", ["--transport=nccl"], "Stagecraft, lesson 10, all messages by NCCL"),
+           "pipeline": ("07_pipeline", [], "Stagecraft, lesson 07 (pipeline, 1F1B)"), "tensor": ("10_tensor_parallel", [], "Stagecraft, lesson 10 (tensor parallelism)"),
+           **{f"ours_{mesh}": ("11_combined", [f"mesh={mesh}", "states=whole"], f"Stagecraft, lesson 11, mesh={mesh}") for mesh in ("2x1x1", "1x2x1", "1x1x2")}}
 ENVIRONMENT_OF = {"zero3_plain": {"NCCL_WIN_ENABLE": "0"}}  # NCCL registers no window then
 ALONE = ("ours_1", *gpu_table.BESIDE_COPIES, gpu_table.ONE)  # on each of several GPUs apart
 VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
@@ -247,6 +255,8 @@ class Comparison(Bench):
                 sys.exit(f"error: --peers: '{name}' is none of {', '.join(SCHEDULES)}\n  fix: --peers 1f1b,1f1b:13+11, or none")
             if row.ours == TENSOR[0] and base not in CUTS:
                 sys.exit(f"error: --peers: '{name}' is none of {', '.join(CUTS)}\n  fix: --peers sp,async, or none")
+            if row.ours == COMBINED[0]:
+                sys.exit(f"error: --peers: '{name}': {row.name} has lessons alone\n  fix: leave --peers out, or none")
             if not row.ours and (base not in VARIANTS or (self.world == 1 and (base == "wire" or base in SHARDS))):
                 sys.exit(f"error: --peers: '{name}' is none of {', '.join(VARIANTS)} (wire, zero, fsdp: on several GPUs)\n"
                          "  fix: --peers compile,bf16:reduce-overhead, or none")
@@ -255,8 +265,8 @@ class Comparison(Bench):
     def lesson_names(self, row):
         """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU most others are there only if they are asked for."""
         names = self.args.lessons.split(",") if self.args.lessons else row.lessons if self.world > 1 else ("ours", *row.beside)
-        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ALONE) and name not in (*PIPELINES, *VARIANTS_OF_TENSOR, "one_device")]
-        known = ["ours", *next(names for names in (PIPELINES, TENSOR) if names[0] == row.ours)[1:]] if row.ours else known
+        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ALONE) and name not in (*PIPELINES, *VARIANTS_OF_TENSOR, "one_device", *COMBINED[:3], "pipeline", "tensor")]
+        known = ["ours", *next(names for names in FAMILIES if names[0] == row.ours)[1:]] if row.ours else known
         for name in names:
             if name not in known:
                 sys.exit(f"error: --lessons: '{name}' is none of {', '.join(known)}\n  fix: --lessons ours,zero3")
@@ -528,7 +538,7 @@ class Comparison(Bench):
 def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--render", metavar="FILE", help="print the table of a result, and exit")
-    parser.add_argument("--out", help="the result, which is added to (default: docs/results/gpu_peers.json; of pipelines: gpu_pipeline.json, of tensor: gpu_tensor.json)")
+    parser.add_argument("--out", help="the result, which is added to (default: docs/results/gpu_peers.json; of pipelines: gpu_pipeline.json, of tensor: gpu_tensor.json; of combined: gpu_combined.json)")
     parser.add_argument("--bin", default="build/cuda/bin", help="where the lessons' programs are")
     parser.add_argument("--world", type=int, help="GPUs, one rank each (default: all of this machine)")
     parser.add_argument("--rows", help=f"of {','.join((*ROWS, *GROUPS))} (default: all; 355m on several GPUs)")
@@ -536,7 +546,7 @@ def read_arguments():
     parser.add_argument("--steps", type=int, help="timed steps of a turn (default 25; 100 of seed)")
     parser.add_argument("--warm-up", type=int, help="steps before them (default 10; 40 of seed)")
     parser.add_argument("--tokens", metavar="FILE", help="token file that all train on, relative to the repository (default: random tokens)")
-    parser.add_argument("--lessons", help=f"of {','.join(name for name in LESSONS if name not in (PIPELINES[0], TENSOR[0]))} (default: most on several GPUs, ours on one; ours is always there)")
+    parser.add_argument("--lessons", help=f"of {','.join(name for name in LESSONS if name not in [names[0] for names in FAMILIES])} (default: most on several GPUs, ours on one; ours is always there)")
     parser.add_argument("--peers", help="compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
                         "(bf16:reduce-overhead); of pipelines 1f1b, gpipe, each also with another split (1f1b:13+11); of tensor tp, sp, async, each also with all blocks in one graph (sp:one-graph); or none")
     parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto", help="of the peers; auto times both")

@@ -27,8 +27,9 @@ def spread(values):
 
 
 # Ours beside `ours`, and the peers that split what a lesson splits, or do it in the same order.
-ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain", "ours_gpipe", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl")
-PEERS_OF = {"zero1": ("zero", "zero_stored"), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored"), "ours_gpipe": ("gpipe",)}
+ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain", "ours_gpipe", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl", "ours_1x2x1", "ours_1x1x2", "tensor")
+PEERS_OF = {"zero1": ("zero", "zero_stored"), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored"), "ours_gpipe": ("gpipe",),
+            "ours_1x2x1": ("dp",), "ours_1x1x2": ("tensor",)}
 
 
 BESIDE_COPIES = ("ours_1_awake", "ours_1_within")
@@ -81,7 +82,7 @@ def text_of(value, form, factor=1.0):
     return "-" if value is None else format(value * factor, form)
 
 
-LESSON_OF = {"dp": "01", "zero1": "02", "zero2": "03", "zero3": "04", "zero3_gelu": "04, GELU again,", "zero3_plain": "04, no windows,", "ours_gpipe": "07, GPipe,"}
+LESSON_OF = {"dp": "01", "zero1": "02", "zero2": "03", "zero3": "04", "zero3_gelu": "04, GELU again,", "zero3_plain": "04, no windows,", "ours_gpipe": "07, GPipe,", "ours_1x2x1": "11, 1x2x1,", "ours_1x1x2": "11, 1x1x2,"}
 
 
 def spread_text(ratio, form="{:.3f}".format, unit=""):
@@ -98,7 +99,8 @@ def ratio_text(row, name):
         return "" if name == ONE else "-" if ratio is None else f"{spread_text(ratio)} of one GPU"
     if name == "ours":
         return ""
-    if name in ZERO:
+    kin = [f"lesson {LESSON_OF[z]} {spread_text(ratios[key])}" for z in ZERO if (key := f"{z}_over_{name}") in ratios]
+    if name in ZERO and not kin:
         ratio = ratios.get(f"{name}_over_ours")
         lesson = row.get("lesson", "01" if row["world"] > 1 else "00")
         return "-" if ratio is None else f"{spread_text(ratio)} of lesson {lesson}"
@@ -107,7 +109,6 @@ def ratio_text(row, name):
         return "-" if ratio is None else f"{spread_text(ratio)} of one GPU"
     if name == "ours_1":
         return "scaling " + spread_text(ratios["scaling"]) if "scaling" in ratios else "-"
-    kin = [f"lesson {LESSON_OF[z]} {spread_text(ratios[key])}" for z in ZERO if (key := f"{z}_over_{name}") in ratios]
     own = ratios.get(f"ours_over_{name}")
     return "; ".join(kin) or ("-" if own is None else spread_text(own))
 

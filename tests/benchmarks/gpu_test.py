@@ -52,7 +52,7 @@ record = {"exit_code": 0, "as_predicted": "FAKE_WRONG" not in os.environ, "messa
 (out / "record.json").write_text(json.dumps(record))
 '''
 
-LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "07_pipeline", "10_tensor_parallel")
+LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "07_pipeline", "10_tensor_parallel", "11_combined")
 
 # A peer: a step of 0.2 s, or 0.25 with bf16 parameters. Of pipelines and cuts 0.2 s, by GPipe 0.25. FAKE_BAD names a variant that does not start, FAKE_LOST one that ends at its turn.
 PEER = r'''
@@ -282,7 +282,7 @@ def rows_share_the_memory():
         said, _ = run("--rows", "scaling")
         check(said.returncode == 1 and "scaling is none of seed, 124m, 355m, 774m, 1558m, sharding (GPUs: 1)" in said.stderr, said.stderr)
         said, _ = run("--world", "2", "--rows", "sharding")
-        check(said.returncode == 1 and "1558m, accumulate, windows, links, pipeline_4, pipeline_8, pipeline_16, tensor_355m, tensor_774m, pipeline, tensor (GPUs: 2)" in said.stderr, said.stderr)
+        check(said.returncode == 1 and "1558m, accumulate, windows, links, pipeline_4, pipeline_8, pipeline_16, tensor_355m, tensor_774m, combined_355m, pipeline, tensor, combined (GPUs: 2)" in said.stderr, said.stderr)
 
 
 def runs_llmc():
@@ -445,6 +445,25 @@ def compares_tensor_parallelism():
         said, _ = run("--world", "2", "--rows", "355m", "--lessons", "ours_whole")
         check(said.returncode == 1 and "'ours_whole' is none of ours, ours_1" in said.stderr, "no variant of another lesson")
     check(gpu.Comparison.record_of([gpu.ROWS["tensor_355m"], gpu.ROWS["tensor_774m"]]) == "gpu_tensor", "where they are kept")
+
+
+# Lesson 11 along one axis, and the lesson that has that axis alone: the same rows a step, micro-batches of the same size.
+def compares_meshes():
+    with stage() as (_, run):
+        said, result = run("--world", "2", "--rows", "combined", "--rounds", "1")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        row = result["rows"]["combined_355m x2"]
+        for one, other, words in (("ours", "pipeline", ("mesh=2x1x1", "07_pipeline", 4)), ("ours_1x2x1", "dp", ("mesh=1x2x1", "01_data_parallel", 8)),
+                                  ("ours_1x1x2", "tensor", ("mesh=1x1x2", "10_tensor_parallel", 16))):
+            commands = [row["programs"][name]["command"] for name in (one, other)]
+            check("11_combined" in commands[0] and words[0] in commands[0] and words[1] in commands[1], f"{commands}")
+            check(all(f"batch.micro={words[2]} " in command and "batch.global=16 " in command for command in commands), f"{commands}")
+            check(f"{one}_over_{other}" in row["ratios"], f"{row['ratios']}")
+        lines = [line for line in said.stdout.splitlines() if "lesson 01 (data" in line or "lesson 10 (tensor" in line]
+        check("lesson 11, 1x2x1, " in lines[0] and "lesson 11, 1x1x2, " in lines[1], f"{lines}")
+        said, _ = run("--world", "2", "--rows", "combined", "--peers", "sp")
+        check(said.returncode == 1 and "combined_355m has lessons alone" in said.stderr, f"{said}")
+    check(gpu.Comparison.record_of([gpu.ROWS["combined_355m"]]) == "gpu_combined", "where it is kept")
 
 
 # A program that missed a round says how many it had.
@@ -640,7 +659,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, compares_pipelines, compares_tensor_parallelism, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, compares_pipelines, compares_tensor_parallelism, compares_meshes, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
         test()
     print("passed")
 
