@@ -111,16 +111,16 @@ def of_pipelines():
                        gpu=gpu_of(found["gpu"]))
 
 
-def of_tensor():
-    """Lesson 10 by copy engine, and what took turns with it."""
-    for run, row in record("gpu_tensor")["rows"].items():
-        for name, program in row["programs"].items():
+def of_turns(name):
+    """Lesson 10 by copy engine, lesson 11 along each axis, and what took turns with them."""
+    for run, row in record(name)["rows"].items():
+        for key, program in row["programs"].items():
             if "Stagecraft" not in program.get("label", "") or "nccl" in program["command"]:
                 continue
             lesson = program["command"].split("build/cuda/bin/")[1].split()[0]
-            seconds = statistics.median(turn["programs"][name]["median_seconds"] for turn in row["rounds"] if name in turn["programs"])
-            yield step("gpu_tensor", run + (" on one" if name == "one_device" else ""), lesson, program["command"],
-                       1 if name == "one_device" else row["world"], seconds, gpu=gpu_of(row["gpu"]))
+            seconds = statistics.median(turn["programs"][key]["median_seconds"] for turn in row["rounds"] if key in turn["programs"])
+            yield step(name, run + (" on one" if key == "one_device" else ""), lesson, program["command"],
+                       1 if key == "one_device" else row["world"], seconds, gpu=gpu_of(row["gpu"]))
 
 
 def of_quoted():
@@ -182,7 +182,7 @@ def measured():
         "by_copy": by_copy,
         "host_link_bytes_per_second": 2 * parameters / spent["to_host"],
         "adam_parameters_per_second": parameters / spent["adam"],
-        "steps": [*of_peers(), *of_pipelines(), *of_dtypes(), *of_offload(), *of_infinity(), *of_tensor(), *of_quoted()],
+        "steps": [*of_peers(), *of_pipelines(), *of_dtypes(), *of_offload(), *of_infinity(), *of_turns("gpu_tensor"), *of_turns("gpu_combined"), *of_quoted()],
         "ahead": list(ahead()),
     }
 

@@ -68,7 +68,7 @@ class Overflow(support.ProcessTest):
                 said = re.findall(r"^step (\d+): the gradient is not finite; its update is skipped, the loss scale is ([\d.]+) now$",
                                   self.ended[name].out, re.MULTILINE)
                 self.assertEqual({int(step): float(scale) for step, scale in said}, SAID, self.ended[name])
-                self.assertIn("\n3 updates skipped: their gradient was not finite\n", self.ended[name].out)
+                self.assertIn("3 updates skipped: their gradient was not finite\n", self.ended[name].out)
 
     def test_the_record_counts_them(self):
         for name, run in self.runs.items():

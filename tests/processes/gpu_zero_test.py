@@ -132,7 +132,7 @@ class OnGpus(support.ProcessTest):
     def test_the_same_weights_make_the_same_text(self):
         texts = set()
         for row, _, ended in self.with_flag("--sample"):
-            found = re.search(r"\nsample: 40 tokens \(temperature 1, seed \d+\) after a prompt of \d+\n(.*)\n\nloss ", ended.out, re.DOTALL)
+            found = re.search(r"\nsample: 40 tokens \(temperature 1, seed \d+\) after a prompt of \d+\n(.*)\nMEASURED\n", ended.out, re.DOTALL)
             self.assertTrue(found, ended)
             texts.add(found.group(1))
         self.assertEqual(len(texts), 1, texts)
