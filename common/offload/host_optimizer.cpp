@@ -15,6 +15,12 @@ using namespace std::chrono_literals;
 namespace {
 // How soon the thread looks again whether a copy or a transfer has ended.
 constexpr auto kNap = 50us;
+constexpr std::ptrdiff_t kScalars = 3;
+
+AdamWFactors factors_of(const AdamWHyper& hyper, const double* scalars) {
+  return adamw_factors(hyper, static_cast<float>(scalars[0]), static_cast<std::int64_t>(scalars[1]),
+                       static_cast<float>(scalars[2]));
+}
 
 std::vector<std::vector<std::size_t>> by_unit(const std::vector<Piece>& pieces) {
   std::vector<std::vector<std::size_t>> numbers;
@@ -28,24 +34,48 @@ std::vector<std::vector<std::size_t>> by_unit(const std::vector<Piece>& pieces) 
 }  // namespace
 
 // [anchor: adam-after-the-norm]
-// Nothing is updated before everybody's norm is known. When the scalars are here, most gradients have landed
-// (none where they wait on the device: they come piece by piece).
+// What an update needs are its scalars. Where they say whether the gradient is clipped, everybody's norm comes before them: then most
+// gradients have landed (none where they wait on the device: they come piece by piece).
+// [anchor: adam-before-the-norm]
+// Where they are guessed, a piece is updated as it lands, and nobody learns of it. The norm says whether the guess was right: then all that
+// was made counts. If not, it is made again from what is still there.
 void HostOptimizer::apply(const UpdateOrder& order, const std::stop_token& stop) {
-  order.scalars_landed.wait();
-  const AdamWFactors factors =
-      adamw_factors(hyper_, static_cast<float>(order.scalars[0]), static_cast<std::int64_t>(order.scalars[1]),
-                    static_cast<float>(order.scalars[2]));
+  order.scalars.landed.wait();
+  AdamWFactors factors = factors_of(hyper_, order.scalars.numbers);
   std::vector<bool> begun(pieces_.size());
-  for (std::size_t left = pieces_.size(); left > 0 && !stop.stop_requested();) {
+  bool sure = order.norm != NormIs::guessed;
+  for (std::size_t left = pieces_.size(); (left > 0 || !sure) && !stop.stop_requested();) {
+    const double* truth = known_norm();
+    if (!sure && truth != nullptr) {
+      sure = true;
+      if (std::equal(truth, truth + kScalars, order.scalars.numbers)) {
+        for (std::size_t i = 0; i < pieces_.size(); ++i)
+          if (begun[i]) keep(i, factors);
+      } else {
+        factors = factors_of(hyper_, truth);
+        count(&UpdateCounts::again, std::ranges::count(begun, true));
+        begun.assign(pieces_.size(), false);
+        left = pieces_.size();
+      }
+    }
     const bool more = store_.fetch_ahead(*this);
     if (const std::optional<std::size_t> piece = first_ready(order, begun, more)) {
       update(*piece, factors);
+      if (sure) keep(*piece, factors);
+      if (order.norm != NormIs::known && truth == nullptr) count(&UpdateCounts::before_norm, 1);
       begun[*piece] = true;
       --left;
     } else {
       std::this_thread::sleep_for(kNap);
     }
   }
+}
+
+// Null: not yet.
+const double* HostOptimizer::known_norm() const {
+  const std::lock_guard lock(mutex_);
+  const bool known = norm_.update == done_ && norm_.scalars.landed.passed();
+  return known ? norm_.scalars.numbers : nullptr;
 }
 
 // Of the pieces that have landed, and that the update before has left, the one that forward needs first.
@@ -78,13 +108,16 @@ bool HostOptimizer::may_begin(const State& state, const UpdateOrder& order) cons
 }
 
 // Where what AdamW reads lies, and where what it makes goes. params: rounded ones; undefined or fp32: none.
-AdamWVectors HostOptimizer::places_of(std::size_t piece, const at::Tensor& grad, const PieceStates& states,
-                                      at::Tensor& params) const {
+AdamWVectors HostOptimizer::places_of(const at::Tensor& grad, const PieceStates& from, const PieceStates& to,
+                                      at::Tensor& params) {
   AdamWVectors places{.grad = grad.const_data_ptr(),
                       .grad_dtype = from_aten(grad.scalar_type()),
-                      .param = states.master.mutable_data_ptr<float>(),
-                      .m = states.momentum.mutable_data_ptr<float>(),
-                      .v = states.variance.mutable_data_ptr<float>()};
+                      .param = to.master.mutable_data_ptr<float>(),
+                      .m = to.momentum.mutable_data_ptr<float>(),
+                      .v = to.variance.mutable_data_ptr<float>()};
+  if (!to.master.is_same(from.master))
+    places.from = {from.master.const_data_ptr<float>(), from.momentum.const_data_ptr<float>(),
+                   from.variance.const_data_ptr<float>()};
   if (params.defined() && params.scalar_type() != at::kFloat) {
     places.param16 = params.mutable_data_ptr();
     places.param16_dtype = from_aten(params.scalar_type());
@@ -101,9 +134,10 @@ void HostOptimizer::update(std::size_t piece, const AdamWFactors& factors) {
     gradient = states_[piece].gradient(done_);
   }
   gradient.landed.wait();  // has passed; throws what the copy failed with
-  const PieceStates states = store_.states(number_of(done_, piece));
+  const PieceStates from = store_.states(number_of(done_, piece)),
+                    to = store_.destination(number_of(done_, piece)).value_or(from);
   at::Tensor params = slots_.destination(piece, done_ + 1);
-  const AdamWVectors places = places_of(piece, gradient.values, states, params);
+  const AdamWVectors places = places_of(gradient.values, from, to, params);
   std::shared_ptr<const HostPiece> work;
   if (factors.clip != kNoUpdate)
     work = pool_.post(p.range.size(), [factors, places, &p](std::int64_t begin, std::int64_t end) {
@@ -112,14 +146,23 @@ void HostOptimizer::update(std::size_t piece, const AdamWFactors& factors) {
   // A step that is skipped still sends what there is: its slot may hold another piece's.
   if (params.defined() && (places.param16 == nullptr || factors.clip == kNoUpdate)) {
     if (work) work->wait();
-    params.copy_(states.master);
+    params.copy_(work ? to.master : from.master);
   }
   slots_.written(piece, done_ + 1, work);
   store_.put_back(number_of(done_, piece), work);
   {
     const std::lock_guard lock(mutex_);
     states_[piece].work = std::move(work);
+  }
+}
+
+// Who waits for the piece may learn that it is updated.
+void HostOptimizer::keep(std::size_t piece, const AdamWFactors& factors) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (factors.clip != kNoUpdate) store_.keep(number_of(done_, piece));
     ++states_[piece].updates;
+    ++counts_.updated;
   }
   changed_.notify_all();
 }
@@ -204,6 +247,22 @@ void HostOptimizer::post(UpdateOrder order) {
     idle_ = false;
   }
   changed_.notify_all();
+}
+
+void HostOptimizer::norm_known(std::int64_t update, LandedScalars scalars) {
+  const std::lock_guard lock(mutex_);
+  norm_ = {update, std::move(scalars)};
+  held_ = false;
+}
+
+void HostOptimizer::count(std::int64_t UpdateCounts::*what, std::int64_t pieces) {
+  const std::lock_guard lock(mutex_);
+  counts_.*what += pieces;
+}
+
+UpdateCounts HostOptimizer::counts() const {
+  const std::lock_guard lock(mutex_);
+  return counts_;
 }
 
 bool HostOptimizer::updated(int unit, std::int64_t updates) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -39,6 +40,10 @@ class StateStore {
   /// Never blocks.
   [[nodiscard]] virtual bool fetched(Number /*number*/) const { return true; }
   virtual PieceStates states(Number number) = 0;
+  /// Where an update leaves the new ones. Empty: in place.
+  virtual std::optional<PieceStates> destination(Number /*number*/) { return {}; }
+  /// The update counts: what it left is what states() shows from now on.
+  virtual void keep(Number /*number*/) {}
   /// They are updated when `work` is done; null: nothing changes.
   virtual void put_back(Number /*number*/, const std::shared_ptr<const HostPiece>& /*work*/) {}
 };
@@ -57,13 +62,20 @@ class ParamSlots {
 
 class StatesInMemory final : public StateStore {
  public:
-  explicit StatesInMemory(std::vector<PieceStates> pieces) : pieces_(std::move(pieces)) {}
-  PieceStates states(Number number) override {
-    return pieces_[static_cast<std::size_t>(number) % pieces_.size()];
+  struct Of {
+    PieceStates now;
+    std::optional<PieceStates> next = {};  // what an update writes that may turn out not to count
+  };
+  explicit StatesInMemory(std::vector<Of> pieces) : pieces_(std::move(pieces)) {}
+  PieceStates states(Number number) override { return of(number).now; }
+  std::optional<PieceStates> destination(Number number) override { return of(number).next; }
+  void keep(Number number) override {
+    if (Of& piece = of(number); piece.next) std::swap(piece.now, *piece.next);
   }
 
  private:
-  const std::vector<PieceStates> pieces_;
+  Of& of(Number number) { return pieces_[static_cast<std::size_t>(number) % pieces_.size()]; }
+  std::vector<Of> pieces_;
 };
 
 class ParamsInMemory final : public ParamSlots {
@@ -75,11 +87,28 @@ class ParamsInMemory final : public ParamSlots {
   const std::vector<at::Tensor> pieces_;
 };
 
+/// lr, step, clip, as StepScalars has them; there when `landed` has passed.
+struct LandedScalars {
+  OpEnd landed;
+  const double* numbers = nullptr;
+};
+
+/// When an update is posted, of its step's norm: it is known; no update depends on it; the scalars are a guess of what it will say.
+/// norm_known() follows the latter two.
+enum class NormIs : std::uint8_t { known, not_needed, guessed };
+
 /// What all pieces of an update need to know.
 struct UpdateOrder {
-  OpEnd scalars_landed;
-  const double* scalars = nullptr;  // lr, step, clip, as StepScalars has them
-  std::int64_t after_sends = 0;     // a piece may be overwritten once it has been sent this many times
+  LandedScalars scalars;
+  std::int64_t after_sends = 0;  // a piece may be overwritten once it has been sent this many times
+  NormIs norm = NormIs::known;
+};
+
+/// Pieces of all updates.
+struct UpdateCounts {
+  std::int64_t updated = 0;
+  std::int64_t before_norm = 0;  // begun when their step's norm was not known
+  std::int64_t again = 0;        // of these: updated a second time, since the guess was wrong
 };
 
 /// Updates one after the other; each waits for its scalars, then takes of the pieces that may be updated the
@@ -105,6 +134,8 @@ class HostOptimizer {
   void wait_landed(std::int64_t update) const;
   /// The next update. Returns at once.
   void post(UpdateOrder order);
+  /// What that update's scalars are in truth.
+  void norm_known(std::int64_t update, LandedScalars scalars);
   /// Whether a unit's pieces have all seen that many updates.
   [[nodiscard]] bool updated(int unit, std::int64_t updates) const;
   /// Blocks until a piece has seen that many.  Returns the last update's work; null: it had nothing to do.
@@ -118,6 +149,8 @@ class HostOptimizer {
   /// Until nothing happens here before the strategy goes on.  Returns the updates that are done.
   std::int64_t settle() const;
 
+  /// So far.
+  [[nodiscard]] UpdateCounts counts() const;
   /// Any thread: whether what a number's update has made is on the device.
   [[nodiscard]] bool sent_since(Number number) const;
   [[nodiscard]] Number number_of(std::int64_t update, std::size_t piece) const {
@@ -140,12 +173,15 @@ class HostOptimizer {
   void run(const std::stop_token& stop);
   std::optional<UpdateOrder> next_order(bool more, const std::stop_token& stop);
   void apply(const UpdateOrder& order, const std::stop_token& stop);
+  [[nodiscard]] const double* known_norm() const;
   [[nodiscard]] std::optional<std::size_t> first_ready(const UpdateOrder& order,
                                                        const std::vector<bool>& begun, bool more);
   [[nodiscard]] bool may_begin(const State& state, const UpdateOrder& order) const;
-  [[nodiscard]] AdamWVectors places_of(std::size_t piece, const at::Tensor& grad, const PieceStates& states,
-                                       at::Tensor& params) const;
+  [[nodiscard]] static AdamWVectors places_of(const at::Tensor& grad, const PieceStates& from,
+                                              const PieceStates& to, at::Tensor& params);
   void update(std::size_t piece, const AdamWFactors& factors);
+  void keep(std::size_t piece, const AdamWFactors& factors);
+  void count(std::int64_t UpdateCounts::*what, std::int64_t pieces);
 
   const std::vector<Piece> pieces_;
   std::vector<std::vector<std::size_t>> pieces_of_;  // by unit
@@ -157,6 +193,11 @@ class HostOptimizer {
   std::vector<State> states_;  // by piece
   std::deque<UpdateOrder> orders_;
   std::int64_t done_ = 0;  // updates; changed by the thread
+  struct Norm {
+    std::int64_t update = -1;
+    LandedScalars scalars;
+  } norm_;
+  UpdateCounts counts_;
   bool released_ = false;
   bool idle_ = true;   // the thread waits for an order, and its store has no room for more
   bool held_ = false;  // or all that is left of its order waits for the strategy: a gradient, or a send

@@ -60,6 +60,10 @@ int pool_of(const ParamLayout& layout, const HostOptions& options) {
   return std::min<int>(layout.num_blocks(), static_cast<int>(options.prefetch) + 1);
 }
 
+int halves_of(const HostOptions& options) { return options.update == UpdateKind::early ? 2 : 1; }
+
+std::int64_t scalars_on_host(const HostOptions& options) { return 8 * halves_of(options); }
+
 std::vector<std::int64_t> sizes_of(const ParamLayout& layout, int pool) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(2 + pool));
   for (int unit = 0; unit < layout.num_units(); ++unit) {
@@ -105,7 +109,9 @@ void plan_device(const RunShape& shape, const HostOptions& options, const Keeps&
   add(Purpose::workspace, "squares, scalars", " (4 (L + 2) + 4)", Elements(4 * layout.num_units() + 4),
       DType::f64);
   plan_activation_buffers(shape, plan);
-  plan.add(Purpose::workspace, "scalars_host", "8 x 8", bytes_of(Elements(8), DType::f64), Place::pinned);
+  const std::int64_t scalars = scalars_on_host(options);
+  plan.add(Purpose::workspace, "scalars_host", fmt::format("8 x {}", scalars),
+           bytes_of(Elements(scalars), DType::f64), Place::pinned);
 }
 
 std::int64_t gathers_of(const ParamLayout& layout, const HostOptions& options, std::int64_t micro, int unit) {
@@ -132,7 +138,8 @@ CommPlan plan_operations(const RunShape& shape, const HostOptions& options) {
     plan.add({CommKind::to_device, precision.dtype, size, WorldSize{1}}, {OpPurpose::parameters, piece.unit});
   }
   plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
-  plan.add({CommKind::to_host, DType::f64, Elements(4), WorldSize{1}}, {OpPurpose::scalars});
+  const int scalars = options.update == UpdateKind::early ? 2 : 1;  // a guess, and the truth
+  plan.add({CommKind::to_host, DType::f64, Elements(4), WorldSize{1}}, {OpPurpose::scalars}, scalars);
   return plan;
 }
 
@@ -167,7 +174,9 @@ std::string updates_in_words(const RunShape& shape, const HostOptions& options) 
     text += fmt::format("; with {} ranks more than the {} cores here, so that they take turns",
                         to_int(shape.world), usable_cores());
   text += "\n";
-  if (options.update == UpdateKind::exact) return text;
+  if (options.update == UpdateKind::early)
+    text += "update=early: a piece is updated as its gradient lands, and again where the norm clips it\n";
+  if (options.update != UpdateKind::delayed) return text;
   if (options.warm_steps >= shape.workload.steps)
     return text + fmt::format("update=delayed: all {} steps are exact, since warm_steps={}\n",
                               shape.workload.steps, options.warm_steps);

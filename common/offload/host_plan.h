@@ -39,6 +39,9 @@ std::size_t buffer_of(const ParamLayout& layout, int pool, int unit);
 inline constexpr int kGradPool = 2;
 /// Buffers that blocks' parameters take turns in.
 int pool_of(const ParamLayout& layout, const HostOptions& options);
+/// Of states on the host: two where an update may write one that does not count; and of the scalars' landing.
+int halves_of(const HostOptions& options);
+std::int64_t scalars_on_host(const HostOptions& options);
 /// Elements of the largest unit that uses each buffer.
 std::vector<std::int64_t> sizes_of(const ParamLayout& layout, int pool);
 

@@ -9,9 +9,9 @@ namespace sc {
 
 /// Parameters on the device: all of them on every rank, or lesson 04's slices.
 enum class ParametersOn { whole, sharded };
-/// exact: forward waits for the update before it. delayed: it runs on, one update behind, while the host
-/// computes.
-enum class UpdateKind { exact, delayed };
+/// exact: forward waits for the update before it. early: so it does, and the update begins before the norm is known, from states that
+/// stay until it is. delayed: forward runs on, one update behind, while the host computes.
+enum class UpdateKind { exact, early, delayed };
 
 struct HostOptions {
   ParametersOn parameters = ParametersOn::whole;
@@ -31,9 +31,13 @@ void add_update_fields(FieldTable<Options>& table) {
              "on the device: all of them on every rank, or slices that are gathered unit by unit"},
             choice<ParametersOn>({{"whole", ParametersOn::whole}, {"sharded", ParametersOn::sharded}}),
             &Options::parameters);
-  table.add({"update", "", "forward waits for the update before it, or computes one update behind"},
-            choice<UpdateKind>({{"exact", UpdateKind::exact}, {"delayed", UpdateKind::delayed}}),
-            &Options::update);
+  table.add(
+      {"update", "",
+       "forward waits for the update before it; early: which begins before the norm is known, and "
+       "again if that clips; delayed: or computes one update behind"},
+      choice<UpdateKind>(
+          {{"exact", UpdateKind::exact}, {"early", UpdateKind::early}, {"delayed", UpdateKind::delayed}}),
+      &Options::update);
   table.add({"warm_steps", "steps", "delayed: so many steps are exact first"}, integer(0),
             &Options::warm_steps);
   table.add({"resident", "units",

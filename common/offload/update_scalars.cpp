@@ -8,21 +8,35 @@
 namespace sc {
 
 UpdateScalars::UpdateScalars(const at::Tensor& device, const at::Tensor& host)
-    : device_(device), host_{host.narrow(0, 0, 4), host.narrow(0, 4, 4)} {}
+    : device_(device),
+      host_{host.narrow(0, 0, 4), host.narrow(0, 4, 4)},
+      guess_{host.narrow(0, host.numel() - 8, 4), host.narrow(0, host.numel() - 4, 4)} {}
 
 bool needs_no_norm(const Workload& workload) {
   return workload.optim.clip == 0 && workload.optim.nonfinite == OnNonFinite::stop &&
          workload.precision.dtype != DType::f16;
 }
 
-OpEnd UpdateScalars::send(const RunContext& context, std::int64_t update, bool before_norm) {
+LandedScalars UpdateScalars::send(const RunContext& context, std::int64_t update) {
   sent_.wait();
-  device_.select(0, 0).copy_(context.scalars.lr);
   device_.select(0, 1).copy_(context.scalars.step);
   device_.select(0, 2).copy_(context.scalars.clip);
-  if (before_norm) device_.select(0, 1).add_(1), device_.select(0, 2).fill_(1);
-  sent_ = context.copies.to_host(device_, host_[update % 2], {OpPurpose::scalars});
-  return sent_.end();
+  return copy(context, host_[update % 2]);
+}
+
+// global_norm_and_clip's numbers of a good step.
+LandedScalars UpdateScalars::send_guess(const RunContext& context, std::int64_t update) {
+  sent_.wait();
+  device_.select(0, 1).copy_(context.scalars.step).add_(1);
+  at::Tensor clip = device_.select(0, 2).fill_(1);
+  if (context.scalars.loss_scale.defined()) clip.div_(context.scalars.loss_scale);
+  return copy(context, guess_[update % 2]);
+}
+
+LandedScalars UpdateScalars::copy(const RunContext& context, at::Tensor& landing) {
+  device_.select(0, 0).copy_(context.scalars.lr);
+  sent_ = context.copies.to_host(device_, landing, {OpPurpose::scalars});
+  return {sent_.end(), landing.const_data_ptr<double>()};
 }
 
 std::string UpdateScalars::pending(const UpdateClock& clock, std::int64_t step) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/offload/host_optimizer.h"
 #include "common/offload/update_clock.h"
 #include "common/strategy/strategy.h"
 
@@ -15,11 +16,12 @@ bool needs_no_norm(const Workload& workload);
 /// Learning rate, step and clip factor, on their way to the host; of two updates in turn.
 class UpdateScalars {
  public:
-  /// device [4], host [8] fp64, pinned.
+  /// device [4], host [8] fp64, pinned; [16] where updates have both a guess and the truth.
   UpdateScalars(const at::Tensor& device, const at::Tensor& host);
-  /// Sends that update's. Until `end` has passed they are not in of(update).
-  ///   before_norm  of an update that needs none: it counts itself, and clips nothing
-  OpEnd send(const RunContext& context, std::int64_t update, bool before_norm = false);
+  /// Sends that update's: they are in of(update).
+  LandedScalars send(const RunContext& context, std::int64_t update);
+  /// Before the norm: what they will be if nothing is clipped and all is finite.
+  LandedScalars send_guess(const RunContext& context, std::int64_t update);
   [[nodiscard]] const double* of(std::int64_t update) const {
     return host_[update % 2].const_data_ptr<double>();
   }
@@ -31,7 +33,8 @@ class UpdateScalars {
   bool restore(const std::string& pending);
 
  private:
-  at::Tensor device_, host_[2];
+  LandedScalars copy(const RunContext& context, at::Tensor& landing);
+  at::Tensor device_, host_[2], guess_[2];
   Ticket sent_;
 };
 

@@ -14,18 +14,27 @@
 namespace sc {
 namespace {
 
+struct Written {
+  float *param, *m, *v;
+};
+
+[[gnu::always_inline]] inline AdamWStates read_by(const AdamWVectors& at) {
+  return at.from.param == nullptr ? AdamWStates{at.param, at.m, at.v} : at.from;
+}
+
 // The one loop. Everything down to adamw_loop is compiled into each of run_*() below. rounded: [r.size()] or
 // null. The factors by value: no store can change them.
 template <class Grad, class Out>
-[[gnu::always_inline]] inline void update(const AdamWFactors f, const AdamWVectors& at, const Grad* grad,
-                                          Out* rounded, Range r) {
-  float *p = at.param, *m = at.m, *v = at.v;
+[[gnu::always_inline]] inline void update(const AdamWFactors f, const AdamWStates& from, const Written& to,
+                                          const Grad* grad, Out* rounded, Range r) {
+  float *p = to.param, *m = to.m, *v = to.v;
+  const float *old_p = from.param, *old_m = from.m, *old_v = from.v;
 #pragma GCC ivdep
   for (std::int64_t i = r.begin; i < r.end; ++i) {
     const float g = f.clip * static_cast<float>(grad[i]);
-    const float mi = f.beta1 * m[i] + f.one_minus_beta1 * g;
-    const float vi = f.beta2 * v[i] + f.one_minus_beta2 * (g * g);
-    const float pi = p[i] * f.keep - f.step_size * (mi / (std::sqrt(vi) * f.v_scale + f.eps));
+    const float mi = f.beta1 * old_m[i] + f.one_minus_beta1 * g;
+    const float vi = f.beta2 * old_v[i] + f.one_minus_beta2 * (g * g);
+    const float pi = old_p[i] * f.keep - f.step_size * (mi / (std::sqrt(vi) * f.v_scale + f.eps));
     m[i] = mi;
     v[i] = vi;
     p[i] = pi;
@@ -46,18 +55,30 @@ template <class Grad, class Out>
   std::memcpy(out + i, in + i, bytes - i);
 }
 
-// Rounds into the first cache and streams from there. Blocks end with a cache line of `out`: what is written in
-// halves costs twice.
+// What is not read before goes into the first cache and streams from there. Blocks end with a cache line of `out`: what is
+// written in halves costs twice.
 template <class Grad, class Out>
 [[gnu::always_inline]] inline void update_streamed(const AdamWFactors& f, const AdamWVectors& at,
                                                    const Grad* grad, Out* out, Range r) {
   constexpr std::int64_t kLine = 64 / sizeof(Out), kBlock = 16 * kLine;
   alignas(64) Out rounded[kBlock];
+  alignas(64) float p[kBlock], m[kBlock], v[kBlock];
+  const AdamWStates from = read_by(at);
+  const bool in_place = at.from.param == nullptr;
   for (std::int64_t i = r.begin, n = 0; i < r.end; i += n) {
     const auto past =
         static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(out + i) / sizeof(Out)) % kLine;
     n = std::min(r.end - i, kBlock - past);
-    update(f, at, grad, rounded, {i, i + n});
+    const Range block{i, i + n};
+    const auto bytes = static_cast<std::size_t>(n) * sizeof(float);
+    if (in_place) {
+      update(f, from, {at.param, at.m, at.v}, grad, rounded, block);
+    } else {
+      update(f, {from.param + i, from.m + i, from.v + i}, {p, m, v}, grad + i, rounded, {0, n});
+      stream(at.param + i, p, bytes);
+      stream(at.m + i, m, bytes);
+      stream(at.v + i, v, bytes);
+    }
     stream(out + i, rounded, static_cast<std::size_t>(n) * sizeof(Out));
   }
 }
@@ -67,13 +88,14 @@ template <class Out, class Grad>
                                          Range r) {
   auto* out = static_cast<Out*>(at.param16);
   if (at.store == Store::streamed) return update_streamed(f, at, grad, out, r);
-  update(f, at, grad, out + r.begin, r);
+  update(f, read_by(at), {at.param, at.m, at.v}, grad, out + r.begin, r);
 }
 
 template <class Grad>
 [[gnu::always_inline]] inline void read(const AdamWFactors& f, const AdamWVectors& at, Range r) {
   const auto* grad = static_cast<const Grad*>(at.grad);
-  if (at.param16 == nullptr) return update<Grad, void>(f, at, grad, nullptr, r);
+  if (at.param16 == nullptr)
+    return update<Grad, void>(f, read_by(at), {at.param, at.m, at.v}, grad, nullptr, r);
   if (at.param16_dtype == DType::bf16) return write<c10::BFloat16>(f, at, grad, r);
   write<c10::Half>(f, at, grad, r);
 }

@@ -1,6 +1,6 @@
 // AdamW from raw pointers, on the thread that calls. adamw_step runs it on LibTorch's threads; host Adam, whose
 // vectors are longer than the caches, on a HostPool. 28 bytes a parameter as adamw_step, or with 16-bit
-// gradients 2 (g) + 24 (p, m, v) + 2 (param16); plain stores of param16 read it first, 2 more.
+// gradients 2 (g) + 24 (p, m, v) + 2 (param16); plain stores of what is not read before read it first.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,14 @@ struct AdamWFactors {
 /// lr, step and clip as in StepScalars.
 AdamWFactors adamw_factors(const AdamWHyper& hyper, float lr, std::int64_t step, float clip);
 
-/// How the rounded parameters are written. streamed: past the caches, which spares reading what they
-/// overwrite; for vectors that are longer than the caches and that somebody else reads.
+/// How what is not read before is written: the rounded parameters, and what does not stay in its place. streamed: past the caches,
+/// which spares reading what is overwritten; for vectors that are longer than the caches.
 enum class Store : std::uint8_t { cached, streamed };
+
+/// fp32.
+struct AdamWStates {
+  const float *param = nullptr, *m = nullptr, *v = nullptr;
+};
 
 /// Flat vectors of one length on the host; no overlap.
 struct AdamWVectors {
@@ -33,6 +38,8 @@ struct AdamWVectors {
   void* param16 = nullptr;            // receives the rounded parameters; may be null
   DType param16_dtype = DType::bf16;  // or f16
   Store store = Store::cached;
+  AdamWStates from =
+      {};  // read instead of param, m and v, which are written; null: these are updated in place
 };
 
 /// adamw_step's rule on the elements `r` of the vectors; `decay` counts in the same elements. Nothing changes if

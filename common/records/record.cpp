@@ -235,6 +235,11 @@ Json json_of(const RunRecord& r) {
   if (r.allocator) json["allocator"] = json_of(*r.allocator);
   if (r.graph) json["graph"] = {{"nodes", r.graph->all}, {"events", r.graph->events}};
   if (r.timetable) json["timetable"] = json_of(*r.timetable);
+  for (const auto& [what, number] : r.counts) {
+    std::string name = what;
+    std::ranges::replace(name, ' ', '_');
+    json["counts"][name] = number;
+  }
   add_what_was_given(json, r);
   for (const SaveRecord& save : r.saves)
     json["saves"].push_back(

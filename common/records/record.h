@@ -131,7 +131,9 @@ struct RunRecord {
   std::optional<Profile> profile;  // --profile
   std::optional<AllocatorCheck> allocator;
   std::optional<GraphNodes> graph;
-  std::optional<Timetable> timetable;       // written, not read back
+  std::optional<Timetable> timetable;  // written, not read back
+  std::vector<std::pair<std::string, std::int64_t>>
+      counts;                               // what the strategy counted; written, not read back
   std::optional<ResumedFrom> resumed_from;  // written, not read back, as saves
   std::optional<FileRecord> init;           // --init; empty: none, or a record of before it was kept
   std::optional<FileRecord> validation;     // the tokens of --validation; the same

@@ -91,6 +91,7 @@ void set_outcome(RunRecord& record, const RunFiles::Outcome& outcome) {
   record.allocator = outcome.allocator;
   record.graph = outcome.graph;
   record.timetable = outcome.timetable;
+  record.counts = outcome.counts;
   record.saves = outcome.saves;
 }
 

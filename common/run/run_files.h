@@ -55,6 +55,7 @@ class RunFiles {
     std::optional<GraphNodes> graph = {};
     std::optional<Timetable> timetable = {};
     std::vector<SaveRecord> saves = {};
+    Counts counts = {};
   };
   struct Done {
     Timeline& timeline;

@@ -264,6 +264,7 @@ void Trainer::finish() {
   records_.gather(claims_.memory(), claims_.operations(), claims_.measured(),
                   {timeline_, strategy_->layout()}, comm);
   timetable_ = strategy_->timetable(comm);
+  counts_ = strategy_->counts(comm);
   write_unasked();
   // After the last operation that all ranks share: rank 0 may write for long, and nobody may wait for it in
   // one.
@@ -272,7 +273,7 @@ void Trainer::finish() {
   const Path written =
       records_.finish({observer_.steps(), validation_loss_, tested_, seconds(), profiled_,
                        claims_.allocator(), on_.gpu == nullptr ? std::nullopt : on_.gpu->graph_nodes(),
-                       timetable_, saver_ ? saver_->saves() : std::vector<SaveRecord>{}});
+                       timetable_, saver_ ? saver_->saves() : std::vector<SaveRecord>{}, counts_});
   if (speaks()) say_the_end(written);
 }
 

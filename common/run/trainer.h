@@ -70,6 +70,7 @@ class Trainer {
   void say_all(const Path& record) const;
   void say_briefly(const Path& record) const;
   [[nodiscard]] std::string checks(Look look) const;
+  [[nodiscard]] std::string counted() const;  // a line
   [[nodiscard]] std::string losses() const;
   [[nodiscard]] std::string notes() const;
   [[nodiscard]] std::string says_of_checkpoints() const;
@@ -106,6 +107,7 @@ class Trainer {
   std::optional<TestRecord> tested_;
   std::optional<Profile> profiled_;
   std::optional<Timetable> timetable_;
+  Counts counts_;
   std::string written_;  // the line of that text
   std::int64_t skipped_in_a_row_ = 0;
 };

@@ -123,13 +123,20 @@ std::string Trainer::checks(Look look) const {
                        to_int(shape_.world) > 1 ? strategy_->replica_checks() : 0, look);
 }
 
+std::string Trainer::counted() const {
+  std::string text;
+  for (const auto& [what, number] : counts_)
+    text += fmt::format("{}{} {}", text.empty() ? "  " : ", ", human_count(number), what);
+  return text.empty() ? text : text + "\n";
+}
+
 std::string Trainer::losses() const {
   const std::vector<StepRecord>& steps = observer_.steps();
   std::string text = steps.empty()
                          ? "  no step was trained"
                          : fmt::format("  loss {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss);
   if (validation_loss_) text += fmt::format(", validation {:.4f}{}", *validation_loss_, part_of_validation());
-  text += " nats a token, " + human_seconds(seconds()) + "\n";
+  text += " nats a token, " + human_seconds(seconds()) + "\n" + counted();
   if (tested_)
     text += fmt::format("  test {:.4f}, perplexity {:.4f} ({}, {} rows)\n", tested_->loss,
                         std::exp(tested_->loss), shown(tested_->text.file), human_count(tested_->rows));
@@ -155,7 +162,7 @@ void Trainer::say_all(const Path& record) const {
   if (validation_loss_ || tested_) std::cout << "\n";
   if (const std::int64_t skipped = skipped_updates(steps); skipped > 0)
     std::cout << skipped << " updates skipped: their gradient was not finite\n";
-  std::cout << "\n"
+  std::cout << counted() << "\n"
             << (steps.empty() ? "nothing was trained, and so no claim was checked\n" : claims_.report());
   if (timetable_) std::cout << format_timetable(*timetable_);
   if (profiled_) std::cout << format_profile(*profiled_);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/comm/communicator.h"
@@ -62,6 +63,9 @@ struct ResumeFrom {
       last_batches;  // of the last step that is done; empty: the run has no such rows any more
 };
 
+/// How many of what: {"pieces updated", 340}.
+using Counts = std::vector<std::pair<std::string, std::int64_t>>;
+
 /// What trains. A lesson derives from it, and names with `using Plans` what is known of it before a run.
 class Strategy {
  public:
@@ -98,6 +102,8 @@ class Strategy {
     from.restore();
     return from.pending == "{}";
   }
+  /// What it has counted, of all ranks together, in words; the record names it so. At a run's end; collective.
+  virtual Counts counts(Communicator& /*comm*/) { return {}; }
   /// On rank 0: when the ranks did what. At a run's end; collective.
   virtual std::optional<Timetable> timetable(Communicator& /*comm*/) { return {}; }
 };

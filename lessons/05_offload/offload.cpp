@@ -8,7 +8,7 @@ namespace sc {
 // there when it comes to them.
 StepResult Offload::train_step(std::span<const Batch> micro_batches) {
   units_.release();
-  if (needs_no_norm_) post_update();
+  if (norm_ != NormIs::known) post_update();
   sums_.zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
     const Batch& batch = micro_batches[j];
@@ -36,9 +36,9 @@ StepResult Offload::train_step(std::span<const Batch> micro_batches) {
     leave(1, last);
     leave(0, last);
   }
-  global_norm();
+  const OpEnd summed = global_norm();
   units_.step_resident(context_, layout_);
-  if (!needs_no_norm_) post_update();
+  norm_ == NormIs::known ? post_update() : confirm_update(summed);
   end_step();
   return {sums_, context_.scalars.grad_norm};
 }
@@ -82,7 +82,7 @@ void Offload::fetch_params(int unit) {
 Ticket Offload::send_params(std::size_t piece) {
   const Piece& p = optimizer_->pieces()[piece];
   at::Tensor on_device = units_.params_of(p);
-  return context_.copies.to_device(host_[piece].params, on_device, {OpPurpose::parameters, p.unit});
+  return context_.copies.to_device(params_of(piece), on_device, {OpPurpose::parameters, p.unit});
 }
 
 // Every rank's slice to all, into the unit's buffer, unless it is there still.
@@ -118,22 +118,34 @@ void Offload::leave(int unit, bool last_micro_batch) {
 }
 
 // As in lesson 04: each element counts once, and the sum over ranks is the mean already.
-void Offload::global_norm() {
+OpEnd Offload::global_norm() {
   const auto mark = context_.timeline.mark(Pass::norm);
   units_.add_squares(sums_);
   finish_sums(sums_);
-  context_.comm.all_reduce(sums_, {OpPurpose::sums}).wait();
+  Ticket ticket = context_.comm.all_reduce(sums_, {OpPurpose::sums});
+  const OpEnd summed = ticket.end();
+  ticket.wait();
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
+  return summed;
 }
 
 // [anchor: update-on-the-host]
-// Returns at once: the host computes while the device begins the next step. Where nothing clips, scales or skips, AdamW needs no norm:
-// the update is posted before its gradients, and each piece begins when it lands.
+// Returns at once: the host computes while the device begins the next step. An update that does not wait for the norm is posted before its
+// gradients, and each piece begins when it lands.
 void Offload::post_update() {
   const std::int64_t update = clock_.posted(step_);
-  optimizer_->post({.scalars_landed = scalars_.send(context_, update, needs_no_norm_),
-                    .scalars = scalars_.of(update),
-                    .after_sends = clock_.after_sends(step_)});
+  optimizer_->post({.scalars = norm_ == NormIs::known ? scalars_.send(context_, update)
+                                                      : scalars_.send_guess(context_, update),
+                    .after_sends = clock_.after_sends(step_),
+                    .norm = norm_});
+}
+
+// [anchor: norm-known]
+// Now it is known what the update that has begun without it is; where nothing depends on the norm, what was said before.
+void Offload::confirm_update(const OpEnd& summed) {
+  const std::int64_t update = clock_.posted(step_);
+  optimizer_->norm_known(update, norm_ == NormIs::guessed ? scalars_.send(context_, update)
+                                                          : LandedScalars{summed, scalars_.of(update)});
 }
 
 void Offload::end_step() {

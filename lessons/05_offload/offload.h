@@ -33,13 +33,13 @@ class Offload final : public Strategy {
   std::string pending() override;
   bool resume(const ResumeFrom& from) override;
   [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
+  Counts counts(Communicator& comm) override;
 
  private:
-  /// A piece on the host.
+  /// A piece on the host, pinned.
   struct OnHost {
-    at::Tensor params;    // pinned; rounded, or the master itself
-    at::Tensor grads[2];  // pinned; update u's land in u % 2: one and the same where updates are exact
-    PieceStates states;
+    at::Tensor params;    // rounded; undefined: the master itself goes to the device
+    at::Tensor grads[2];  // update u's land in u % 2: one and the same where updates are exact
   };
 
   void forward(const Batch& batch, bool fetch);
@@ -48,8 +48,13 @@ class Offload final : public Strategy {
   void gather_params(int unit);
   void reduce_grads(int unit, Write write);
   void leave(int unit, bool last_micro_batch);
-  void global_norm();
+  OpEnd global_norm();
   void post_update();
+  void confirm_update(const OpEnd& summed);
+  [[nodiscard]] at::Tensor params_of(std::size_t piece) const;
+  [[nodiscard]] PieceStates states_of(std::size_t piece) const {
+    return states_->states(static_cast<Number>(piece));
+  }
   void end_step();
   [[nodiscard]] std::int64_t due() const { return clock_.due(step_); }
 
@@ -61,7 +66,7 @@ class Offload final : public Strategy {
   UnitBuffers units_;
   UpdateScalars scalars_;
   UpdateClock clock_;
-  const bool needs_no_norm_;  // an update knows its scalars before its gradients
+  const NormIs norm_;         // when an update is posted
   std::int64_t step_;         // the one that runs; between steps the coming one
   std::vector<OnHost> host_;  // by piece
   // What host_ has, as the optimizer asks for it:

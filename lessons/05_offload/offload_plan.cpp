@@ -17,7 +17,7 @@ FieldTable<OffloadOptions> OffloadPlans::table() const {
 }
 
 // The device as lesson 02 (parameters=whole) or 04, without states but those of resident units, and a slice of gradients only where a step
-// has several micro-batches. The host has the states, a gradient and the parameters on their way up.
+// has several micro-batches. The host has the states, a gradient and the parameters on their way up; where updates begin early, the states twice.
 MemoryPlan OffloadPlans::memory_plan(const RunShape& shape) const {
   refuse_contradictions(shape, options_);
   const bool delayed = options_.update == UpdateKind::delayed;
@@ -27,17 +27,20 @@ MemoryPlan OffloadPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   plan_device(shape, options_, {}, plan);
   const PrecisionConfig& precision = shape.workload.precision;
-  const Elements slice = slice_on_host(layout_of(shape), options_);
+  const Elements slice = slice_on_host(layout_of(shape), options_), states = slice * halves_of(options_);
+  const std::string of_states = halves_of(options_) == 2 ? " x 2 P/N" : " P/N";
   const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
                        DType dtype, Place place) {
     plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype), place);
   };
   add(Purpose::gradients, "grads_host", delayed ? " x 2 P/N" : " P/N", slice * (delayed ? 2 : 1),
       precision.grad_dtype, Place::pinned);
-  add(Purpose::parameters, "params_host", " P/N", slice, precision.dtype, Place::pinned);
-  if (precision.has_master()) add(Purpose::master, "master_host", " P/N", slice, DType::f32, Place::host);
-  add(Purpose::momentum, "momentum_host", " P/N", slice, DType::f32, Place::host);
-  add(Purpose::variance, "variance_host", " P/N", slice, DType::f32, Place::host);
+  const bool rounds = precision.has_master();
+  add(Purpose::parameters, "params_host", rounds ? " P/N" : of_states, rounds ? slice : states,
+      precision.dtype, Place::pinned);
+  if (rounds) add(Purpose::master, "master_host", of_states, states, DType::f32, Place::host);
+  add(Purpose::momentum, "momentum_host", of_states, states, DType::f32, Place::host);
+  add(Purpose::variance, "variance_host", of_states, states, DType::f32, Place::host);
   return plan;
 }
 

@@ -249,8 +249,7 @@ void Infinity::global_norm() {
 // Returns at once. Nothing is overwritten in the window: a buffer is read into when it is free.
 void Infinity::post_update() {
   const std::int64_t update = clock_.posted(step_);
-  optimizer_->post({.scalars_landed = scalars_.send(context_, update),
-                    .scalars = scalars_.of(update),
+  optimizer_->post({.scalars = scalars_.send(context_, update),
                     .after_sends = delivery_ == Delivery::from_window ? 0 : clock_.after_sends(step_)});
   ++step_;
 }

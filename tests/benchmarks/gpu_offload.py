@@ -19,17 +19,26 @@ from gpu_watch import machine
 
 DEEPSPEED = {"355m": 58_700, "774m": 2_490}  # tokens a second, ZeRO-Offload with its own CPU Adam, same rows, one H200 of 16 cores
 MODELS = {
-    "355m": ("--workload configs/gpt2_355m.json --set batch.micro=16 --set batch.global=16 --steps 45", ("one_device", "exact", "delayed")),
+    "355m": (
+        "--workload configs/gpt2_355m.json --set batch.micro=16 --set batch.global=16 --steps 40",
+        ("one_device", "exact", "early", "early, 1 resident", "no clip, 1 resident", "delayed"),
+    ),
     "774m": (
         "--workload configs/gpt2_774m.json --set batch.micro=2 --set batch.global=2 --set batch.sequence=512 --set activations=recompute "
         "--memory-cap 4GB --steps 30",
-        ("exact", "delayed"),
+        ("exact", "early", "early, 1 resident", "delayed"),
     ),
 }
+CURVE = ("exact, 1 resident", "exact, 7 resident", "exact, 13 resident", "exact, 19 resident", "exact, 25 resident", "early, 7 resident")  # of 355M's 26 units
+OFFLOAD = "05_offload --strategy lessons/05_offload/config.json"
 PROGRAMS = {
     "one_device": "00_one_device",
-    "exact": "05_offload --strategy lessons/05_offload/config.json",
-    "delayed": "05_offload --strategy lessons/05_offload/config.json --set update=delayed",
+    "exact": OFFLOAD,
+    "early": f"{OFFLOAD} --set update=early",
+    "early, 1 resident": f"{OFFLOAD} --set update=early --set resident=1",
+    "no clip, 1 resident": f"{OFFLOAD} --set optim.clip=0 --set resident=1",
+    "delayed": f"{OFFLOAD} --set update=delayed",
+    **{name: f"{OFFLOAD} --set update={name.split(', ')[0]} --set resident={name.split()[1]}" for name in CURVE},
 }
 
 
@@ -49,6 +58,7 @@ def of_rounds(records):
         "bytes": records[0]["ranks"][0]["measured_bytes"],
         "as_predicted": all(r["as_predicted"] for r in records),
         "last_loss": records[0]["steps"]["loss"][-1],
+        **({"counts": records[0]["counts"]} if "counts" in records[0] else {}),
     }
 
 
@@ -57,10 +67,10 @@ def lanes(trace, step):
     events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     (whole,) = [e for e in events if e["name"] == f"step {step}"]
     begin, end = whole["ts"], whole["ts"] + whole["dur"]
-    found = {"compute": [], "to_host": [], "to_device": [], "adam": []}
+    found = {"compute": [], "to_host": [], "to_device": [], "adam": [], "norm": []}
     for e in events:
         name = e["name"]
-        kind = "adam" if e["cat"] == "marks" and name.startswith("update") else "compute" if e["cat"] == "compute" and e is not whole else name.split(" ")[0]
+        kind = "adam" if e["cat"] == "marks" and name.startswith("update") else "norm" if name.startswith("norm") else "compute" if e["cat"] == "compute" and e is not whole else name.split(" ")[0]
         if kind not in found or e["ts"] + e["dur"] <= begin or e["ts"] >= end:
             continue
         found[kind].append([round((max(begin, e["ts"]) - begin) / 1e3, 3), round((min(end, e["ts"] + e["dur"]) - begin) / 1e3, 3)])
@@ -90,35 +100,46 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=2)
     args = whole_runs.read_arguments(parser)
-    bin_folder = args.bin
-    records, first = {}, None
+    records, result = {}, {}
+
+    def keep(**more):
+        """Complete after each part: who is stopped has the parts before."""
+        first = records["355m"]["one_device"][0]
+        result.update({
+            "about": "Lesson 05 on one GPU beside lesson 00, in turns; 355M with resident units, once; steps of it as timelines; AdamW's loop on the host alone.",
+            "commit": first["commit"],
+            "gpu": machine()["gpu"],
+            "cores": os.cpu_count(),
+            "started": first["started"],
+            "versions": first["versions"],
+            "flags": {model: flags for model, (flags, _) in MODELS.items()},
+            "runs": {model: {name: of_rounds(several) for name, several in runs.items()} for model, runs in records.items()},
+            "deepspeed": DEEPSPEED,
+            **more,
+        })
+        args.out.write_text(json.dumps(result, indent=1) + "\n")
+
     with tempfile.TemporaryDirectory() as scratch:
-        for turn in range(args.rounds):
-            for model, (flags, programs) in MODELS.items():
+
+        def turn(model, name, number):
+            record = run(args.bin, PROGRAMS[name], MODELS[model][0], pathlib.Path(scratch) / f"{model}-{name}-{number}")
+            records.setdefault(model, {}).setdefault(name, []).append(record)
+            print(model, name, round(record["timing"]["tokens_per_second"]), "tokens a second", record.get("counts", ""), flush=True)
+
+        for number in range(args.rounds):
+            for model, (_, programs) in MODELS.items():
                 for name in programs:
-                    record = run(bin_folder, PROGRAMS[name], flags, pathlib.Path(scratch) / f"{model}-{name}-{turn}")
-                    records.setdefault(model, {}).setdefault(name, []).append(record)
-                    first = first or record
-                    print(model, name, round(record["timing"]["tokens_per_second"]), "tokens a second", flush=True)
+                    turn(model, name, number)
+        keep()
         steps = {}
-        for name in ("exact", "delayed"):
+        for name in ("exact", "early, 1 resident", "delayed"):
             folder = pathlib.Path(scratch) / f"trace-{name}"
-            run(bin_folder, PROGRAMS[name], MODELS["355m"][0].replace("--steps 45", "--steps 8") + " --trace", folder)
+            run(args.bin, PROGRAMS[name], MODELS["355m"][0].replace("--steps 40", "--steps 8") + " --trace", folder)
             steps[name] = lanes(json.loads((folder / "trace.json").read_text()), 6)
-    result = {
-        "about": "Lesson 05 on one GPU beside lesson 00, in turns; a step of 355M as a timeline; AdamW's loop on the host alone.",
-        "commit": first["commit"],
-        "gpu": machine()["gpu"],
-        "cores": os.cpu_count(),
-        "started": first["started"],
-        "versions": first["versions"],
-        "flags": {model: flags for model, (flags, _) in MODELS.items()},
-        "runs": {model: {name: of_rounds(several) for name, several in runs.items()} for model, runs in records.items()},
-        "deepspeed": DEEPSPEED,
-        "adam": adam(bin_folder),
-        "steps": steps,
-    }
-    args.out.write_text(json.dumps(result, indent=1) + "\n")
+        keep(steps=steps, adam=adam(args.bin))
+        for name in CURVE:
+            turn("355m", name, args.rounds)
+        keep()
 
 
 if __name__ == "__main__":

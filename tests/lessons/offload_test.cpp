@@ -136,6 +136,34 @@ TEST_P(OffloadWorlds, UpdatesWithoutANormEndInTheSameBits) {
   }
 }
 
+// Begun before the norm is known; and again where it clips.
+TEST_P(OffloadWorlds, EarlyUpdatesEndInTheSameBits) {
+  const int world = GetParam();
+  for (const std::int64_t micro : {1, 3}) {
+    Workload w = workload_of(micro, world);
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      w.precision.dtype = dtype;
+      w.optim.clip = 0;
+      const std::vector<double> norms = reference(w, world).norms;
+      const auto [least, most] = std::ranges::minmax(norms);
+      for (const double clip : {1e-3, (least + most) / 2, 0.0}) {  // always, now and then, never
+        w.optim.clip = clip;
+        const test::RankResult expected = reference(w, world);
+        for (const ParametersOn parameters : kParameters)
+          for (const std::int64_t resident : {0, 2})
+            expect_offload_equals(expected, world, w,
+                                  {{.parameters = parameters,
+                                    .update = UpdateKind::early,
+                                    .resident = resident,
+                                    .piece = 300}});
+        expect_offload_equals(expected, world, w, {{.update = UpdateKind::early, .piece = 600}},
+                              test::delayed);
+        expect_offload_equals(expected, world, w, {{.update = UpdateKind::early, .piece = 600}, false});
+      }
+    }
+  }
+}
+
 /// Calls `at_norm` before the step's numbers are summed.
 class AtTheNorm final : public ForwardingCommunicator {
  public:

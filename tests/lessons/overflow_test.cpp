@@ -51,34 +51,43 @@ Workload sixteen_bits() {
   return w;
 }
 
+/// A lesson and its settings.
 template <Lesson S>
-typename S::Options default_options() {
-  return {};
-}
+struct Of {
+  using L = S;
+  static typename S::Options options() { return {}; }
+};
 // A window that pieces go through several times a step.
-template <>
-InfinityOptions default_options<Infinity>() {
-  InfinityOptions o;
-  o.piece = 500, o.buffers = 3, o.block = 4096, o.disk = std::filesystem::temp_directory_path().string();
-  return o;
-}
+struct OfInfinity : Of<Infinity> {
+  static InfinityOptions options() {
+    InfinityOptions o;
+    o.piece = 500, o.buffers = 3, o.block = 4096, o.disk = std::filesystem::temp_directory_path().string();
+    return o;
+  }
+};
+// What begins before the norm is undone.
+struct OfEarlyUpdates : Of<Offload> {
+  static OffloadOptions options() { return {{.update = UpdateKind::early, .resident = 1, .piece = 500}}; }
+};
 
 /// One rank's lesson, stepped as run_lesson does it.
-template <Lesson S>
+template <class Case>
 class SteppedByHand {
+  using S = typename Case::L;
+
  public:
   SteppedByHand(Communicator& comm, const Workload& w, bool scales_loss)
       : comm_(comm),
         shape_(test::shape_for(w, static_cast<int>(to_int(comm.size())),
                                static_cast<int>(to_int(comm.rank())), CommBackend::local,
-                               typename S::Plans(default_options<S>()).division(comm.size()))),
+                               typename S::Plans(Case::options()).division(comm.size()))),
         scalars_(test::step_scalars(1e-2, 0)),
         context_{shape_, comm_, ledger_, scalars_, *beside_.copies, beside_.timeline} {
     if (scales_loss) {
       scalars_.loss_scale = at::full({}, LossScale::kStart, at::kFloat);
       scalars_.scaler_state = at::zeros({2}, at::kLong);
     }
-    lesson_.emplace(context_, default_options<S>());
+    lesson_.emplace(context_, Case::options());
   }
 
   /// poisoned: this rank's gradients are NaN.  Whether the step's numbers say that it is not finite.
@@ -122,14 +131,14 @@ bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
 }
 
 /// f(this rank's lesson) on worlds of two and of three ranks.
-template <Lesson S, class F>
+template <class Case, class F>
 void on_worlds(const Workload& w, bool scales_loss, const F& f) {
   for (const int world : {2, 3}) {
     SCOPED_TRACE(world);
     const auto thrown = test::on_ranks(world, [&](Communicator& comm) {
       const c10::InferenceMode inference;
       at::set_num_threads(1);
-      SteppedByHand<S> lesson(comm, w, scales_loss);
+      SteppedByHand<Case> lesson(comm, w, scales_loss);
       f(lesson);
       comm.barrier();  // nobody's work is still read
     });
@@ -138,9 +147,9 @@ void on_worlds(const Workload& w, bool scales_loss, const F& f) {
   }
 }
 
-template <Lesson S>
+template <class Case>
 class Overflow : public ::testing::Test {};
-using Lessons = ::testing::Types<Zero1, Zero2, Zero3, Offload, Infinity>;
+using Lessons = ::testing::Types<Of<Zero1>, Of<Zero2>, Of<Zero3>, Of<Offload>, OfEarlyUpdates, OfInfinity>;
 TYPED_TEST_SUITE(Overflow, Lessons);
 
 // optim.nonfinite: skip. One rank's gradients are NaN, and after the sum every rank's.
@@ -219,7 +228,7 @@ TEST(OverflowOfTensorRanks, SkipsTheStepOnAllRanksAndHalvesTheScale) {
   w.model.heads = 5;
   w.model.vocab = 200;  // every rank has columns that count
   w.batch = {.sequence = 12, .global = 4, .micro = 2};
-  on_worlds<TensorParallel>(w, true, [](SteppedByHand<TensorParallel>& lesson) {
+  on_worlds<Of<TensorParallel>>(w, true, [](SteppedByHand<Of<TensorParallel>>& lesson) {
     EXPECT_FALSE(lesson.step(0));
     const std::vector<at::Tensor> before = lesson.held();
     const auto skips = [&](std::int64_t step, bool poisoned) {

@@ -42,7 +42,7 @@ class HostOptimizerOfTwo : public ::testing::Test {
   }
   void lands(std::size_t piece, OpEnd end) { optimizer_.lands(piece, 0, one_element(1), std::move(end)); }
   UpdateOrder order(std::int64_t after_sends = 0) {
-    return {.scalars_landed = scalars_landed_.end(), .scalars = scalars_.data(), .after_sends = after_sends};
+    return {.scalars = {scalars_landed_.end(), scalars_.data()}, .after_sends = after_sends};
   }
   // After a failure the update may still wait.
   void TearDown() override {
@@ -51,6 +51,7 @@ class HostOptimizerOfTwo : public ::testing::Test {
   float parameter(std::size_t piece) {
     return states_.states(static_cast<Number>(piece)).master.item<float>();
   }
+  static PieceStates ones() { return {one_element(1), one_element(0), one_element(0)}; }
   // Has a thread that may begin done nothing? A slow one is not noticed; a prompt one is.
   void expect_untouched(std::size_t piece) {
     std::this_thread::sleep_for(5ms);
@@ -61,8 +62,7 @@ class HostOptimizerOfTwo : public ::testing::Test {
   std::array<Gate, 2> landed_;
   Gate scalars_landed_, arrived_;
   std::array<double, 4> scalars_ = {0.5, 1, 1, 0};  // lr, step, clip
-  StatesInMemory states_{
-      {{one_element(1), one_element(0), one_element(0)}, {one_element(1), one_element(0), one_element(0)}}};
+  StatesInMemory states_{{{ones()}, {ones()}}};
   ParamsInMemory params_{{at::Tensor(), at::Tensor()}};
   HostOptimizer optimizer_{
       {{.unit = 0, .range = {0, 1}, .decay = {}}, {.unit = 1, .range = {0, 1}, .decay = {}}},
@@ -110,6 +110,77 @@ TEST_F(HostOptimizerOfTwo, AnUpdateThatIsSkippedChangesNothing) {
   optimizer_.wait(0, 1);
   EXPECT_TRUE(optimizer_.updated(0, 1));
   EXPECT_EQ(parameter(0), 1);
+}
+
+// A guess: pieces are updated in the other half, and nobody learns of it before the norm.
+class HostOptimizerThatGuesses : public HostOptimizerOfTwo {
+ protected:
+  HostOptimizerThatGuesses() {
+    states_ = StatesInMemory({{ones(), ones()}, {ones(), ones()}});
+    scalars_landed_.open();
+    optimizer_.post({.scalars = {scalars_landed_.end(), scalars_.data()}, .norm = NormIs::guessed});
+  }
+  // Until so many pieces have begun.
+  void until_begun(std::int64_t pieces) {
+    while (optimizer_.counts().before_norm < pieces) std::this_thread::sleep_for(100us);
+  }
+  void expect_counts(std::int64_t updated, std::int64_t before_norm, std::int64_t again) {
+    const UpdateCounts counts = optimizer_.counts();
+    EXPECT_EQ(counts.updated, updated);
+    EXPECT_EQ(counts.before_norm, before_norm);
+    EXPECT_EQ(counts.again, again);
+  }
+  void norm_known() { optimizer_.norm_known(0, {norm_.end(), truth_.data()}); }
+
+  Gate norm_;
+  std::array<double, 3> truth_ = {0.5, 1, 1};
+};
+
+TEST_F(HostOptimizerThatGuesses, WhatWasMadeCountsOnceTheNormSaysSo) {
+  landed_[1].open();
+  until_begun(1);
+  expect_untouched(1);
+  norm_known();
+  expect_untouched(1);  // it has not landed
+  norm_.open();
+  optimizer_.wait(1, 1);
+  EXPECT_NEAR(parameter(1), 0.5, 1e-6);
+  landed_[0].open();
+  optimizer_.wait(0, 1);
+  EXPECT_NEAR(parameter(0), 0.5, 1e-6);
+  expect_counts(2, 1, 0);
+}
+
+TEST_F(HostOptimizerThatGuesses, AWrongGuessIsMadeAgainFromWhatWas) {
+  for (Gate& gate : landed_) gate.open();
+  until_begun(2);
+  truth_[0] = 0.25;
+  norm_.open();
+  norm_known();
+  for (const std::size_t piece : {0U, 1U}) {
+    optimizer_.wait(piece, 1);
+    EXPECT_NEAR(parameter(piece), 0.75, 1e-6);
+  }
+  expect_counts(2, 2, 2);
+}
+
+TEST_F(HostOptimizerThatGuesses, AStepThatIsSkippedLeavesWhatWas) {
+  for (Gate& gate : landed_) gate.open();
+  until_begun(2);
+  truth_[1] = 0, truth_[2] = kNoUpdate;
+  norm_.open();
+  norm_known();
+  for (const std::size_t piece : {0U, 1U}) {
+    optimizer_.wait(piece, 1);
+    EXPECT_EQ(parameter(piece), 1);
+  }
+  // The next one goes on from there.
+  for (const std::size_t piece : {0U, 1U}) optimizer_.lands(piece, 1, one_element(1), {});
+  optimizer_.post({.scalars = {{}, scalars_.data()}});
+  for (const std::size_t piece : {0U, 1U}) {
+    optimizer_.wait(piece, 2);
+    EXPECT_NEAR(parameter(piece), 0.5, 1e-6);
+  }
 }
 
 TEST_F(HostOptimizerOfTwo, WhoWaitsIsToldWhatFailed) {

@@ -32,17 +32,21 @@ const AdamWFactors kFactors = adamw_factors(kHyper, 1e-2F, 3, 0.7F);
 struct Kind {
   DType grad, param16;
   Store store;
+  bool in_place = true;
 };
 std::string text_of(const Kind& kind) {
   return std::string(name_of(kind.grad)) + " to " + std::string(name_of(kind.param16)) +
-         (kind.store == Store::streamed ? ", streamed" : "");
+         (kind.store == Store::streamed ? ", streamed" : "") + (kind.in_place ? "" : ", elsewhere");
 }
 std::vector<Kind> all_kinds() {
   std::vector<Kind> kinds;
   for (const DType grad : {DType::f32, DType::bf16, DType::f16}) {
-    kinds.push_back({grad, DType::f32, Store::cached});
-    for (const DType out : {DType::bf16, DType::f16})
-      for (const Store store : {Store::cached, Store::streamed}) kinds.push_back({grad, out, store});
+    for (const bool in_place : {true, false}) {
+      kinds.push_back({grad, DType::f32, Store::cached, in_place});
+      for (const DType out : {DType::bf16, DType::f16})
+        for (const Store store : {Store::cached, Store::streamed})
+          kinds.push_back({grad, out, store, in_place});
+    }
   }
   return kinds;
 }
@@ -63,9 +67,15 @@ struct Vectors {
     v = around(at::randn({n}).square() * 0.01, DType::f32);
     p16 = around(at::zeros({n}), kind.param16);
   }
+  // Before the update, where that writes elsewhere.
+  void keep_old() { old_p = p.clone(), old_m = m.clone(), old_v = v.clone(); }
   [[nodiscard]] at::Tensor inside(const at::Tensor& all) const { return all.narrow(0, begin, n); }
   [[nodiscard]] AdamWVectors pointers() {
     const bool rounds = kind.param16 != DType::f32;
+    if (!kind.in_place) keep_old();
+    const auto old = [&](const at::Tensor& all) {
+      return kind.in_place ? nullptr : inside(all).const_data_ptr<float>();
+    };
     return {.grad = inside(grad).const_data_ptr(),
             .grad_dtype = kind.grad,
             .param = inside(p).mutable_data_ptr<float>(),
@@ -73,7 +83,8 @@ struct Vectors {
             .v = inside(v).mutable_data_ptr<float>(),
             .param16 = rounds ? inside(p16).mutable_data_ptr() : nullptr,
             .param16_dtype = rounds ? kind.param16 : DType::bf16,
-            .store = kind.store};
+            .store = kind.store,
+            .from = {old(old_p), old(old_m), old(old_v)}};
   }
   void step(std::span<const Range> decay) {  // adamw_step itself
     at::Tensor param = inside(p), momentum = inside(m), variance = inside(v), out = inside(p16);
@@ -84,7 +95,7 @@ struct Vectors {
 
   const std::int64_t n, begin;
   const Kind kind;
-  at::Tensor grad, p, m, v, p16;
+  at::Tensor grad, p, m, v, p16, old_p, old_m, old_v;
 };
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
@@ -160,6 +171,21 @@ TEST(HostAdam, WritesItsElementsAndNothingElse) {
         expect_equal(got, want, "shifted by " + std::to_string(shift));
       }
     }
+  }
+}
+
+// What is overwritten elsewhere is not read, and what is read stays.
+TEST(HostAdam, AnUpdateElsewhereReadsTheOldStates) {
+  for (const Kind& kind : all_kinds()) {
+    if (kind.in_place) continue;
+    Vectors want(2'000, kind, 1), got(2'000, kind, 1);
+    want.step({});
+    const AdamWVectors pointers = got.pointers();
+    const at::Tensor old[] = {got.old_p.clone(), got.old_m.clone(), got.old_v.clone()};
+    for (const auto member : {&Vectors::p, &Vectors::m, &Vectors::v}) got.inside(got.*member).fill_(kAround);
+    adamw_chunk(kFactors, pointers, {}, {0, got.n});
+    expect_equal(got, want, "elsewhere");
+    EXPECT_TRUE(same_bits(got.old_p, old[0]) && same_bits(got.old_m, old[1]) && same_bits(got.old_v, old[2]));
   }
 }
 

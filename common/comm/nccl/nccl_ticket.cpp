@@ -40,14 +40,23 @@ GpuTimes NcclOperation::make_wait(cudaStream_t stream) {
   return times;
 }
 
+void NcclOperation::until_ended() const {
+  while (!ended()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
 void NcclOperation::wait_on_host() {
   issue_.wait();
   if (captured_) throw DeviceError(text_ + ": a captured operation cannot be waited for on the host");
-  while (!ended()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  until_ended();
   if (!group_->aborted && end_.event)
     wait_for_event(group_->device, end_.event.get());  // and if it ended well
   if (group_->aborted) throw AbortedError(text_ + ": the group was aborted");
   if (const auto channel = std::exchange(channel_, nullptr)) channel->check();
+}
+
+OpEnd NcclTicket::end() {
+  return {[operation = operation_] { return operation->ended(); },
+          [operation = operation_] { operation->until_ended(); }};
 }
 
 void NcclTicket::wait() {

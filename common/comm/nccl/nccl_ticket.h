@@ -23,6 +23,7 @@ class NcclOperation {
   void failed(OpFailure failure) noexcept { issue_.fail(std::move(failure)); }
   /// Any thread. A captured one has ended: a graph runs when it is launched.
   [[nodiscard]] bool ended() const noexcept;
+  void until_ended() const;
   /// Makes `stream` wait for the end, and marks it before and after. Blocks until it has been issued; throws
   /// what has gone wrong so far. Once.
   GpuTimes make_wait(cudaStream_t stream);
@@ -57,6 +58,8 @@ class NcclTicket : public TicketState {
   std::function<bool()> ended_later() override {
     return [operation = operation_] { return operation->ended(); };
   }
+  /// Without its errors, which wait() throws.
+  OpEnd end() override;
   [[nodiscard]] GpuTimes gpu_times() override { return times_; }
 
  private:
