@@ -46,7 +46,7 @@ std::optional<int> formula_activations(const GenerateOptions& o, int stage) {
     case Family::gpipe:
       return o.microbatches;
     case Family::one_f_one_b:
-      return std::min(o.microbatches, below);
+      return std::min(o.microbatches, below + (below > 1 ? o.warmup : 0));
     case Family::interleaved:
       if (!full_rounds(o)) return std::nullopt;
       return std::min(o.chunks * o.microbatches, (o.chunks - 1) * o.stages + 2 * (below - 1) + 1);

@@ -11,15 +11,15 @@ namespace sc::pipedream {
 /// Makespan of `options` with equal stages, no step time and messages that take no time, where a formula is
 /// known; N = M * batches, f, b, i, w the times of forward, backward and its halves (b = i + w):
 ///   naive                N S (f + b)
-///   GPipe, 1F1B          batches (M + S - 1)(f + b)
+///   GPipe, 1F1B          batches (M + S - 1)(f + b)        whatever the warm-up
 ///   interleaved          batches (M + (S - 1) / v)(f + b)      where S divides M and v > 1
 ///   ZB-H1 (v = 1)        batches (M (f + b) + (S - 1)(f + i - w))  where M >= S and f = i = w
 ///   PipeDream, 2BW       (N + S - 1)(f + b)
 /// Source: the papers named in generate.h.
 std::optional<double> formula_makespan(const GenerateOptions& options, const StageTimes& times);
 
-/// Activations in flight on a stage, in chunks of a microbatch: naive 1, GPipe M, 1F1B, PipeDream and 2BW
-/// min(N, S - s), interleaved (S divides M, v > 1) min(v M, (v - 1) S + 2 (S - s - 1) + 1), ZB-H1 min(M, S).
+/// Activations in flight on a stage, in chunks of a microbatch: naive 1, GPipe M, 1F1B min(M, S - s +
+/// warmup) and 1 on the last stage, PipeDream and 2BW min(N, S - s), interleaved (S divides M, v > 1) min(v M, (v - 1) S + 2 (S - s - 1) + 1), ZB-H1 min(M, S).
 std::optional<int> formula_activations(const GenerateOptions& options, int stage);
 
 /// Bytes that one interior stage of a pipeline sends in a step: an activation to the next stage and a

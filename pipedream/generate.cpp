@@ -51,6 +51,22 @@ void require_update_every(const GenerateOptions& o) {
   }
 }
 
+void require_warmup(const GenerateOptions& o) {
+  const int most = most_warmup(o);
+  if (o.warmup >= 0 && o.warmup <= most) return;
+  if (o.family != Family::one_f_one_b) {
+    refuse_setting(
+        "warmup",
+        "1f1b alone has a warm-up that can be longer, and this is " + std::string(name_of(o.family)),
+        "leave warmup at 0, or choose 1f1b");
+  }
+  refuse_setting("warmup",
+                 std::to_string(o.warmup) + " is out of range: " + std::to_string(most) +
+                     " more forwards are the most that stages = " + std::to_string(o.stages) +
+                     " and microbatches = " + std::to_string(o.microbatches) + " allow",
+                 most == 0 ? "leave warmup at 0" : "choose 0 to " + std::to_string(most));
+}
+
 void require_options(const GenerateOptions& o) {
   require_setting("stages", o.stages, kMostStages);
   require_setting("microbatches", o.microbatches, kMostMicrobatches);
@@ -71,6 +87,7 @@ void require_options(const GenerateOptions& o) {
                    "choose none, stash or vertical_sync");
   }
   require_update_every(o);
+  require_warmup(o);
 }
 
 VersionRule rule_of(const GenerateOptions& o) {
@@ -146,7 +163,7 @@ std::vector<Action> one_f_one_b_family(const GenerateOptions& o, int microbatche
   OneForwardOneBackward family;
   family.order = {round, o.chunks};
   family.total = padded * o.chunks;
-  family.warm_up = (o.chunks - 1) * round + (interleaved ? 2 : 1) * behind;
+  family.warm_up = (o.chunks - 1) * round + (interleaved ? 2 : 1) * behind + (behind > 0 ? o.warmup : 0);
   family.split = split;
   family.weight_lag = split ? stage : 0;
   std::vector<Action> list = one_forward_one_backward(family, stage);
@@ -213,10 +230,16 @@ bool family_from_name(std::string_view name, Family& family) {
   return true;
 }
 
+int most_warmup(const GenerateOptions& o) {
+  if (o.family != Family::one_f_one_b || o.stages == 1) return 0;
+  return std::max(0, o.microbatches - 2);
+}
+
 Schedule generate(const GenerateOptions& options) {
   require_options(options);
   Schedule compute;
   compute.name = name_of(options.family);
+  if (options.warmup > 0) compute.name += "_warmup_" + std::to_string(options.warmup);
   compute.stages = options.stages;
   compute.microbatches = options.microbatches * options.batches;
   compute.chunks = options.chunks;

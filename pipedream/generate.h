@@ -37,12 +37,17 @@ struct GenerateOptions {
   int chunks = 1;        // more than 1: interleaved and zb_h1 only
   VersionRule versions = VersionRule::stash;  // pipedream only: none, stash or vertical_sync
   int update_every = 0;  // pipedream and 2bw: microbatches a step, a divisor of a batch's; 0: as said above
+  int warmup = 0;        // 1f1b only: more forwards before the first backward, on all stages but the last
 };
+
+/// The most that `warmup` can be: with so many the stage before the last one does all forwards first.
+int most_warmup(const GenerateOptions& options);
 
 /// The schedule with its messages, steps and weight versions. In each, the backwards of a chunk's
 /// microbatches ascend.
 ///   Naive, GPipe, 1F1B, interleaved, ZB-H1
 ///                forward and backward of batch b read version b; step@b+1 ends it.
+///   1F1B         stage s of S begins with min(M, S - s + warmup) forwards, the last one with one.
 ///   Interleaved  forwards in rounds of S microbatches, M / S rounds; where S does not divide M, in rounds of
 ///                ceil(M / max(1, M / S)), and the microbatches that the last round lacks are left out
 ///                (removing a microbatch everywhere breaks no order).

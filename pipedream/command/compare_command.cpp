@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "pipedream/check.h"
 #include "pipedream/command/compare.h"
@@ -48,9 +49,14 @@ std::vector<Comparison> all_rows(const Flags& flags, const Costs& costs) {
     options.batches = flags.integer("batches");  // the same microbatches for all
     const bool chunked = family == Family::interleaved || family == Family::zb_h1;
     if (!chunked) options.chunks = 1;
+    const int warmup = std::exchange(options.warmup, 0);
     if (family == Family::two_bw && options.microbatches < options.stages) continue;
     if (family != Family::pipedream) {
       rows.push_back(compare(options, costs));
+      if (family == Family::one_f_one_b && warmup != 0) {
+        options.warmup = warmup;
+        rows.push_back(compare(options, costs));
+      }
       continue;
     }
     for (const VersionRule rule : kPipeDreamRules) {
@@ -129,7 +135,7 @@ void against_zero(const Flags& flags, std::ostream& out) {
 
 void refuse_unread_by_compare(const Flags& flags) {
   flags.refuse_beside("against-zero", cost_flags());
-  flags.refuse_beside("against-zero", {"batches", "chunks", "json"});
+  flags.refuse_beside("against-zero", {"batches", "chunks", "warmup", "json"});
   flags.refuse_without("against-zero", {"micro-batch", "sequence", "hidden", "parameters"});
 }
 

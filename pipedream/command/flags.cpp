@@ -12,7 +12,7 @@ namespace sc::pipedream {
 namespace {
 
 const std::vector<std::string>& shape_flags() {
-  static const std::vector<std::string> names = {"stages", "microbatches", "chunks", "batches"};
+  static const std::vector<std::string> names = {"stages", "microbatches", "chunks", "batches", "warmup"};
   return names;
 }
 
@@ -60,6 +60,7 @@ void Flags::add_shape(const std::string& batches) {
   add("m,microbatches", "microbatches of a batch", "4");
   add("v,chunks", "model chunks a stage, interleaved and zb_h1 (interleaved: 2 unless given)", "1");
   add("b,batches", batches, "1");
+  add("warmup", "more warm-up forwards on all stages but the last, 1f1b", "0");
 }
 
 void Flags::add_schedule() {
@@ -150,6 +151,7 @@ GenerateOptions Flags::shape(Family family) const {
   options.microbatches = integer("microbatches");
   options.chunks = family == Family::interleaved && !given("chunks") ? 2 : integer("chunks");
   options.batches = family == Family::two_bw && !given("batches") ? 3 : integer("batches");
+  options.warmup = integer("warmup");
   return options;
 }
 

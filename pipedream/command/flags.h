@@ -23,7 +23,7 @@ class Flags {
   /// `otherwise` is the default; where it is empty the flag has none: ask given() before text().
   void add(const std::string& names, const std::string& what, const std::string& otherwise = "");
   void add_switch(const std::string& name, const std::string& what);
-  void add_shape(const std::string& batches);  // --stages --microbatches --chunks --batches
+  void add_shape(const std::string& batches);  // --stages --microbatches --chunks --batches --warmup
   void add_schedule();                         // those, --schedule --versions --file
   void add_costs();                            // --forward ... --costs
   void add_colour();                           // --color

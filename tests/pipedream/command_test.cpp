@@ -324,6 +324,27 @@ TEST_F(Command, CompareListsAllSchedules) {
             std::string::npos);
 }
 
+TEST_F(Command, AWarmupIsReadWhereverASchedulesFlagsAre) {
+  EXPECT_EQ(run("simulate --warmup 0").out, run("simulate").out);
+  const std::string simulated = run("simulate -s 2 -m 4 --warmup 1").out;
+  EXPECT_EQ(simulated.find("1f1b_warmup_1: 2 stages, 4 microbatches, versions flush (simulated)\n"), 0U);
+  EXPECT_NE(simulated.find("\nstage 0   F0 F1 F2 .  B0 ===F3 B1 ==="), std::string::npos) << simulated;
+  EXPECT_NE(simulated.find("closed formula: makespan 15\n"), std::string::npos) << simulated;
+  EXPECT_EQ(run("check -s 2 -m 4 --warmup 2 --write " + path("k.json")).code, 0);
+  EXPECT_EQ(read_schedule(path("k.json")), generate({.stages = 2, .microbatches = 4, .warmup = 2}));
+  EXPECT_NE(run("draw -m 5 --warmup 3").out.find("F0 F1 F2 F3 F4 "), std::string::npos);
+  EXPECT_NE(run("explain -s 2 --warmup 2").out.find("t3    stage 0: forward of microbatch 3\n"),
+            std::string::npos);
+  // Beside the other schedules, 1F1B as it is among them.
+  const std::string both = run("compare -m 8 --warmup 1 --latency 1").out;
+  EXPECT_NE(both.find("\n1f1b                            49 "), std::string::npos) << both;
+  EXPECT_NE(both.find("\n1f1b_warmup_1                   44 "), std::string::npos) << both;
+  EXPECT_EQ(refused("compare --warmup 3"), refused("check --warmup 3"));
+  EXPECT_EQ(refused("simulate --schedule gpipe --warmup 1"),
+            "error: warmup: 1f1b alone has a warm-up that can be longer, and this is gpipe\n"
+            "  fix: leave warmup at 0, or choose 1f1b\n");
+}
+
 TEST_F(Command, CompareWithZero) {
   EXPECT_EQ(
       run("compare --against-zero").out,
@@ -528,6 +549,7 @@ TEST_F(Command, WhatDeadlocksOnPurposeHasOneShape) {
                                                  {"-m 8", "microbatches"},
                                                  {"-v 2", "chunks"},
                                                  {"-b 2", "batches"},
+                                                 {"--warmup 1", "warmup"},
                                                  {"--versions none", "versions"}}) {
       EXPECT_EQ(refused("check --schedule " + name + " " + words),
                 "error: pipedream check --" + flag + ": " + name +
@@ -545,6 +567,8 @@ TEST_F(Command, RefusesFlagsThatNothingWouldRead) {
            {"simulate --costs c.json --weight-bytes 2", "weight-bytes", "costs"},
            {"compare --against-zero --latency 1", "latency", "against-zero"},
            {"compare --against-zero -b 2", "batches", "against-zero"},
+           {"compare --against-zero --warmup 1", "warmup", "against-zero"},
+           {"simulate --file a.csv --warmup 1", "warmup", "file"},
            {"draw --figure naive_pipeline -m 3", "microbatches", "figure"},
            {"draw --figure naive_pipeline --color never", "color", "figure"},
            {"draw --out a.svg --color never", "color", "out"},

@@ -16,7 +16,8 @@ TEST(Generated, PassTheChecker) {
     const CheckReport report = check(s);
     EXPECT_TRUE(report.ok()) << describe(o) << '\n' << test::violations(report);
     EXPECT_EQ(s.microbatches, o.microbatches * o.batches);
-    EXPECT_EQ(s.name, name_of(o.family));
+    EXPECT_EQ(s.name,
+              std::string(name_of(o.family)) + (o.warmup > 0 ? "_warmup_" + std::to_string(o.warmup) : ""));
   }
 }
 
@@ -32,7 +33,7 @@ TEST(Generated, HoldAsManyActivationsAsTheFormulaSays) {
           << describe(o) << " stage " << stage;
     }
   }
-  EXPECT_EQ(known, 6744);
+  EXPECT_EQ(known, 8949);
 }
 
 // Where there is no formula: interleaved with rounds that are not full, and ZB-H1 with chunks. A stage never
@@ -49,6 +50,41 @@ TEST(Generated, InterleavedNeverHoldsMoreThanFullRounds) {
           << describe(o) << " stage " << stage;
     }
   }
+}
+
+// Stage s of S does min(S - s + k, M) forwards before its first backward, the last one still one.
+TEST(Generated, AWarmupOfKIsKMoreForwardsOnAllStagesButTheLast) {
+  int made = 0;
+  for (int stages = 1; stages <= 6; ++stages) {
+    for (int microbatches = 1; microbatches <= 12; ++microbatches) {
+      GenerateOptions o{.stages = stages, .microbatches = microbatches};
+      const int most = stages == 1 ? 0 : std::max(0, microbatches - 2);
+      EXPECT_EQ(most_warmup(o), most) << describe(o);
+      for (o.warmup = 0; o.warmup <= std::min(6, most); ++o.warmup) {
+        const Schedule s = generate(o);
+        ++made;
+        EXPECT_TRUE(check(s).ok()) << describe(o) << '\n' << test::violations(check(s));
+        const Schedule compute = without_messages(s);
+        for (int stage = 0; stage < stages; ++stage) {
+          const std::vector<Action>& list = compute.actions[static_cast<std::size_t>(stage)];
+          const auto first = std::find_if(list.begin(), list.end(),
+                                          [](const Action& a) { return a.kind == Kind::backward; });
+          const int more = stage + 1 < stages ? o.warmup : 0;
+          EXPECT_EQ(first - list.begin(), std::min(stages - stage + more, microbatches))
+              << describe(o) << " stage " << stage;
+        }
+      }
+      if (most == 0 || o.warmup <= most) continue;
+      // The most that fits does all forwards first on every stage but the last: one more would change nothing.
+      o.warmup = most;
+      const Schedule longest = without_messages(generate(o));
+      const Schedule gpipe = without_messages(
+          generate({.family = Family::gpipe, .stages = stages, .microbatches = microbatches}));
+      for (std::size_t stage = 0; stage + 1 < longest.actions.size(); ++stage)
+        EXPECT_EQ(longest.actions[stage], gpipe.actions[stage]) << describe(o);
+    }
+  }
+  EXPECT_EQ(made, 6 * 12 + 5 * (1 + 2 + 3 + 4 + 5 + 5 * 6));
 }
 
 TEST(Generated, KeepAsManyVersionsAsTheRuleAllows) {
@@ -130,6 +166,10 @@ TEST(Generated, WorkedExamples) {
   EXPECT_EQ(compute({.family = Family::naive, .stages = 2, .microbatches = 2}, 0), "F0 B0 F1 B1 step@1");
   EXPECT_EQ(compute({.family = Family::gpipe, .stages = 2, .microbatches = 2, .batches = 2}, 1),
             "F0 F1 B0 B1 step@1 F2@1 F3@1 B2@1 B3@1 step@2");
+  EXPECT_EQ(compute({.stages = 3, .microbatches = 5, .warmup = 1}, 1),
+            "F0 F1 F2 B0 F3 B1 F4 B2 B3 B4 step@1");
+  EXPECT_EQ(compute({.stages = 3, .microbatches = 5, .warmup = 1}, 2),
+            "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 step@1");
   EXPECT_EQ(compute({.family = Family::zb_h1, .stages = 3, .microbatches = 4}, 2),
             "F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3 step@1");
   EXPECT_EQ(compute({.family = Family::zb_h1, .stages = 3, .microbatches = 4}, 0),
@@ -177,6 +217,19 @@ TEST(Generated, RefusesWhatHasNoMeaning) {
             "microbatches: two weight versions need an update every M >= S microbatches, here M = 3 and S = "
             "4 | choose at least 4 "
             "microbatches a batch");
+  const std::string allow = " more forwards are the most that stages = ";
+  EXPECT_EQ(refuse({.microbatches = 8, .warmup = 7}),
+            "warmup: 7 is out of range: 6" + allow + "4 and microbatches = 8 allow | choose 0 to 6");
+  EXPECT_EQ(refuse({.warmup = -1}),
+            "warmup: -1 is out of range: 2" + allow + "4 and microbatches = 4 allow | choose 0 to 2");
+  EXPECT_EQ(refuse({.stages = 1, .microbatches = 8, .warmup = 1}),
+            "warmup: 1 is out of range: 0" + allow + "1 and microbatches = 8 allow | leave warmup at 0");
+  for (const Family family : kFamilies) {
+    if (family == Family::one_f_one_b) continue;
+    EXPECT_EQ(refuse({.family = family, .microbatches = 8, .chunks = 1, .warmup = 1}),
+              "warmup: 1f1b alone has a warm-up that can be longer, and this is " +
+                  std::string(name_of(family)) + " | leave warmup at 0, or choose 1f1b");
+  }
 }
 
 }  // namespace

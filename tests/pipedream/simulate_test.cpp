@@ -195,6 +195,29 @@ TEST(Simulate, UnevenStages) {
   EXPECT_DOUBLE_EQ(timeline.utilization, 36.0 / 60);
 }
 
+// Where messages take time, and where a stage before the last one is the slowest: it waits before its first
+// backward and before its last one, and has that much less to wait for with every forward done early.
+TEST(Simulate, ALongerWarmupHidesMessagesAndAQuickerLastStage) {
+  const auto expect = [](const Costs& costs, const std::vector<double>& by_warmup) {
+    for (int warmup = 0; warmup < 3; ++warmup)
+      EXPECT_NEAR(simulate(generate({.stages = 2, .microbatches = 8, .warmup = warmup}), costs).makespan,
+                  by_warmup[static_cast<std::size_t>(warmup)], kRound)
+          << warmup;
+  };
+  Costs late;
+  late.latency = 0.5;
+  expect(late, {31, 28, 28});
+  const auto last_stage = [](const StageTimes& times) {
+    Costs costs;
+    costs.times = {{1, 1, 1, 0}, times};
+    return costs;
+  };
+  expect(last_stage({1, 1, 1, 0}), {27, 27, 27});
+  expect(last_stage({0.9, 0.9, 0.9, 0}), {26.4, 24.7, 24.6});
+  expect(last_stage({0.7, 1.05, 1.05, 0}), {26.6, 25.4, 25.4});  // fewer blocks, and the head's backward
+  expect(last_stage({1.1, 1.1, 1.1, 0}), {29.4, 29.4, 29.4});    // nothing is gained behind the slowest one
+}
+
 TEST(Simulate, ChunksShareAStagesTimeAndSplitBackwardIsItsTwoHalves) {
   const Timeline chunks =
       simulate(generate({.family = Family::interleaved, .stages = 2, .microbatches = 2, .chunks = 2}), {});

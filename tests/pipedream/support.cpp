@@ -27,7 +27,9 @@ std::vector<GenerateOptions> every_schedule(int most) {
             for (const VersionRule rule :
                  {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync}) {
               o.versions = rule;
-              if (has_meaning(o)) all.push_back(o);
+              const int warmup = has_meaning(o) ? most_warmup(o) : -1;
+              for (o.warmup = 0; o.warmup <= warmup; ++o.warmup) all.push_back(o);
+              o.warmup = 0;
             }
           }
         }
@@ -40,7 +42,7 @@ std::vector<GenerateOptions> every_schedule(int most) {
 std::string describe(const GenerateOptions& o) {
   std::ostringstream text;
   text << name_of(o.family) << " S" << o.stages << " M" << o.microbatches << " v" << o.chunks << " b"
-       << o.batches << ' ' << name_of(o.versions);
+       << o.batches << ' ' << name_of(o.versions) << " k" << o.warmup;
   return text.str();
 }
 

@@ -16,10 +16,10 @@
 namespace sc::pipedream::test {
 
 /// Every combination with a meaning: all families, S and M from 1 to `most`, v <= 3 where there are chunks,
-/// one to three batches, all version rules of PipeDream.
+/// one to three batches, all version rules of PipeDream, every warmup of 1F1B.
 std::vector<GenerateOptions> every_schedule(int most);
 
-/// "2bw S4 M8 v1 b3 stash"
+/// "2bw S4 M8 v1 b3 stash k0"
 std::string describe(const GenerateOptions& options);
 
 /// A schedule written by hand: one list of actions a stage.
