@@ -20,6 +20,9 @@ FieldTable<PipelineOptions> PipelinePlans::table() const {
       text(), &Options::schedule);
   table.add({"chunks", "", "model chunks a stage, for interleaved and zb_h1; interleaved alone means 2"},
             integer(1, 64), &Options::chunks);
+  table.add({"warmup", "micro-batches",
+             "1f1b: so many more forwards before the first backward, on all stages but the last"},
+            integer(0, pipedream::kMostMicrobatches), &Options::warmup);
   table.add({"replicas", "ranks", "how many ranks share each stage's micro-batches"}, integer(1, 1024),
             &Options::replicas);
   table.add(
@@ -42,7 +45,10 @@ Division PipelinePlans::division(WorldSize world) const {
 }
 
 Facts PipelinePlans::facts(const RunShape& /*shape*/) const {
-  return {.links = {.message_ms = options_.link_ms}, .smaller = {"states=sharded", "schedule=1f1b chunks=1"}};
+  Facts facts{.links = {.message_ms = options_.link_ms},
+              .smaller = {"states=sharded", "schedule=1f1b chunks=1"}};
+  if (options_.warmup > 0) facts.smaller.insert(facts.smaller.begin(), "warmup=0");
+  return facts;
 }
 
 Contents PipelinePlans::contents(const RunShape& shape) const {

@@ -17,6 +17,7 @@ enum class Sends { posted, blocking };
 struct PipelineOptions {
   std::string schedule = "1f1b";  // naive, gpipe, 1f1b, interleaved, zb_h1, or file:PATH
   std::int64_t chunks = 1;        // model chunks a stage; interleaved alone means 2
+  std::int64_t warmup = 0;        // 1f1b: more forwards before the first backward, but for the last stage
   std::int64_t replicas = 1;      // ranks that share a stage's micro-batches
   ReplicaStates states = ReplicaStates::whole;
   std::string split = "balanced";   // balanced, uniform, or blocks of each position: 7,7,7,3

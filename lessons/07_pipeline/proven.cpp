@@ -29,7 +29,8 @@ pipedream::Schedule generated(const PipelineOptions& options, int stages, int mi
   return pipedream::generate({.family = family,
                               .stages = stages,
                               .microbatches = microbatches,
-                              .chunks = alone ? 2 : static_cast<int>(options.chunks)});
+                              .chunks = alone ? 2 : static_cast<int>(options.chunks),
+                              .warmup = static_cast<int>(options.warmup)});
 }
 
 pipedream::Schedule from_file(const PipelineOptions& options, int stages, int microbatches) {
@@ -47,6 +48,9 @@ pipedream::Schedule from_file(const PipelineOptions& options, int stages, int mi
         "chunks",
         fmt::format("{} has {} chunks, and {} were asked for", path, schedule.chunks, options.chunks),
         "leave out chunks: a file says how many it has");
+  if (options.warmup != 0)
+    refuse_setting("warmup", path + " says itself when its stages begin backward",
+                   "leave out warmup, or schedule=1f1b");
   if (schedule.versions != pipedream::VersionRule::flush)
     refuse_setting("schedule", path + " keeps several versions of the weights, which this lesson does not do",
                    "a schedule with versions: flush");
@@ -100,9 +104,9 @@ pipedream::Schedule proven(const PipelineOptions& options, int stages, int micro
 // The plan of a large mesh asks for one list once for each of its ranks: the newest is kept. A file may change.
 pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int microbatches) {
   if (options.schedule.starts_with(kFile)) return proven(options, stages, microbatches);
-  thread_local std::tuple<std::string, std::int64_t, int, int> key;
+  thread_local std::tuple<std::string, std::int64_t, std::int64_t, int, int> key;
   thread_local pipedream::Schedule newest;
-  const std::tuple asked{options.schedule, options.chunks, stages, microbatches};
+  const std::tuple asked{options.schedule, options.chunks, options.warmup, stages, microbatches};
   if (key != asked) newest = proven(options, stages, microbatches), key = asked;
   return newest;
 }

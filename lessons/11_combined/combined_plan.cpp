@@ -23,6 +23,9 @@ FieldTable<CombinedOptions> CombinedPlans::table() const {
             text(), &Options::schedule);
   table.add({"chunks", "", "model chunks a stage, for interleaved and zb_h1; interleaved alone means 2"},
             integer(1, 64), &Options::chunks);
+  table.add({"warmup", "micro-batches",
+             "1f1b: so many more forwards before the first backward, on all stages but the last"},
+            integer(0, pipedream::kMostMicrobatches), &Options::warmup);
   table.add({"states", "", "optimizer states on each rank of a data group, or lesson 02's slices of them"},
             choice<ReplicaStates>({{"whole", ReplicaStates::whole}, {"sharded", ReplicaStates::sharded}}),
             &Options::states);
@@ -75,13 +78,15 @@ Division CombinedPlans::division(WorldSize world) const {
 Facts CombinedPlans::facts(const RunShape& /*shape*/) const {
   Facts facts;
   facts.smaller = {"states=sharded", "tokens=split"};
+  if (options_.warmup > 0) facts.smaller.insert(facts.smaller.begin(), "warmup=0");
   return facts;
 }
 
 PipelineOptions pipeline_options(const RunShape& shape, const CombinedOptions& options) {
   PipelineOptions stages;
-  stages.schedule = options.schedule, stages.chunks = options.chunks, stages.split = options.split;
-  stages.states = options.states, stages.verify_replicas = options.verify_replicas;
+  stages.schedule = options.schedule, stages.chunks = options.chunks, stages.warmup = options.warmup;
+  stages.split = options.split, stages.states = options.states;
+  stages.verify_replicas = options.verify_replicas;
   stages.replicas = data_ranks(shape);
   return stages;
 }

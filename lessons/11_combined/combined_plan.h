@@ -18,6 +18,7 @@ struct CombinedOptions {
   std::string mesh = "auto";  // stages x data x tensor, as 2x2x2
   std::string schedule = "1f1b";
   std::int64_t chunks = 1;
+  std::int64_t warmup = 0;                        // lesson 07's
   ReplicaStates states = ReplicaStates::sharded;  // of the optimizer, in a data group
   TokenShare tokens = TokenShare::split;  // of what lies between the halves of a block, in a tensor group
   std::string split = "balanced";         // blocks of each position

@@ -27,9 +27,10 @@ struct Sizes {
 
 void expect_equal(const Workload& w, const Sizes& m, Options options, const test::Wrap& wrap = {}) {
   options.mesh = std::to_string(m.stages) + "x" + std::to_string(m.data) + "x" + std::to_string(m.tensor);
-  SCOPED_TRACE(
-      options.mesh + " " + options.schedule + (options.tokens == TokenShare::split ? " split" : " whole") +
-      (options.states == ReplicaStates::whole ? " whole states" : "") + (w.model.tied ? " tied" : ""));
+  SCOPED_TRACE(options.mesh + " " + options.schedule + (options.warmup > 0 ? " warmup" : "") +
+               (options.tokens == TokenShare::split ? " split" : " whole") +
+               (options.states == ReplicaStates::whole ? " whole states" : "") +
+               (w.model.tied ? " tied" : ""));
   const bool split = m.stages > 1 && w.model.tied;
   const ReduceOrder order{.virtual_ranks = m.data,
                           .tied_sum = split ? TiedSum::split : TiedSum::joint,
@@ -76,6 +77,7 @@ TEST(Combined, WhateverIsKeptAndWhole) {
 TEST(Combined, EverySchedule) {
   Workload w = five_heads(1);
   for (const char* schedule : {"naive", "gpipe", "1f1b"}) expect_equal(w, {2, 1, 2}, {.schedule = schedule});
+  for (const Sizes& m : {Sizes{2, 1, 2}, {3, 1, 2}, {2, 1, 1}}) expect_equal(w, m, {.warmup = 1});
   w.model.layers = 8;
   expect_equal(w, {2, 1, 2}, {.schedule = "interleaved"});
   w.batch.global = 8;
@@ -83,7 +85,8 @@ TEST(Combined, EverySchedule) {
 }
 
 TEST(Combined, DelaysChangeNothing) {
-  for (int again = 0; again < 3; ++again) expect_equal(five_heads(2), {2, 2, 2}, {}, test::delayed);
+  for (int again = 0; again < 3; ++again)
+    expect_equal(five_heads(2), {2, 2, 2}, {.warmup = again % 2}, test::delayed);
 }
 
 }  // namespace

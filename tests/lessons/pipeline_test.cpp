@@ -36,8 +36,9 @@ test::RankResult reference(const Workload& w, int stages, std::int64_t replicas)
 
 void expect_pipeline_equals(const test::RankResult& expected, int stages, const Workload& w,
                             const PipelineOptions& options, const test::Wrap& wrap = {}) {
-  SCOPED_TRACE(options.schedule + ", " + std::to_string(stages) + " stages, " +
-               std::to_string(options.replicas) + " replicas, " + std::to_string(w.batch.global) + " rows");
+  SCOPED_TRACE(options.schedule + ", warmup " + std::to_string(options.warmup) + ", " +
+               std::to_string(stages) + " stages, " + std::to_string(options.replicas) + " replicas, " +
+               std::to_string(w.batch.global) + " rows");
   const int world = stages * static_cast<int>(options.replicas);
   test::expect_equals_reference(test::run_local<Pipeline>(world, w, options, kSteps, wrap), expected);
 }
@@ -60,6 +61,22 @@ TEST_P(PipelineStages, EveryScheduleEndsInTheSameBits) {
 }
 INSTANTIATE_TEST_SUITE_P(Stages, PipelineStages, ::testing::Values(1, 2, 3, 4));
 
+// Up to the most that fits: all forwards first on every stage but the last.
+TEST_P(PipelineStages, EveryWarmupEndsInTheSameBits) {
+  const int stages = GetParam();
+  for (const std::int64_t micro : {3, 6}) {
+    for (const std::int64_t replicas : {1, 2}) {
+      const Workload w = workload_of(5, micro, replicas);
+      const test::RankResult expected = reference(w, stages, replicas);
+      for (std::int64_t warmup = 1; stages > 1 && warmup <= micro - 2; ++warmup)
+        expect_pipeline_equals(expected, stages, w,
+                               {.warmup = warmup,
+                                .replicas = replicas,
+                                .states = warmup % 2 == 0 ? ReplicaStates::sharded : ReplicaStates::whole});
+    }
+  }
+}
+
 // Lesson 02's slices over the replicas of a stage: the same bits, with 1/R of the states on each.
 TEST_P(PipelineStages, ReplicasMayShareTheirStates) {
   const int stages = GetParam();
@@ -79,6 +96,7 @@ TEST(Pipeline, EveryModelEndsInTheSameBits) {
     const test::RankResult expected = reference(w, 2, 1);
     for (const char* schedule : {"1f1b", "interleaved", "zb_h1"})
       expect_pipeline_equals(expected, 2, w, {.schedule = schedule});
+    expect_pipeline_equals(expected, 2, w, {.warmup = 1});
   });
 }
 
@@ -93,9 +111,11 @@ TEST(Pipeline, EverySplitEndsInTheSameBits) {
 TEST(Pipeline, DelaysChangeNothing) {
   const Workload w = workload_of(8, 5, 1);
   const test::RankResult expected = reference(w, 4, 1);
-  for (int k = 0; k < 10; ++k)
+  for (int k = 0; k < 10; ++k) {
     for (const char* schedule : kFamilies)
       expect_pipeline_equals(expected, 4, w, {.schedule = schedule}, test::delayed);
+    expect_pipeline_equals(expected, 4, w, {.warmup = 1 + k % 3}, test::delayed);
+  }
 }
 
 /// Messages in one direction alone are late: what overtakes what is another order than with equal delays.
@@ -116,12 +136,14 @@ class LateOneWay : public LateMessages {
 TEST(Pipeline, DelaysInOneDirectionChangeNothing) {
   const Workload w = workload_of(8, 5, 1);
   const test::RankResult expected = reference(w, 4, 1);
-  for (const bool up : {true, false})
+  for (const bool up : {true, false}) {
+    const test::Wrap late = [up](std::unique_ptr<Communicator> comm) {
+      return std::make_unique<LateOneWay>(std::move(comm), up);
+    };
     for (const char* schedule : kFamilies)
-      expect_pipeline_equals(expected, 4, w, {.schedule = schedule},
-                             [up](std::unique_ptr<Communicator> comm) {
-                               return std::make_unique<LateOneWay>(std::move(comm), up);
-                             });
+      expect_pipeline_equals(expected, 4, w, {.schedule = schedule}, late);
+    expect_pipeline_equals(expected, 4, w, {.warmup = 1}, late);
+  }
 }
 
 /// An order that somebody may write: at each moment one of the computations that could be done next, at random.
@@ -182,7 +204,7 @@ TEST(Pipeline, AnInputInTheSetOfTheChunkBeforeStays) {
   }
 }
 
-// min(M, S - s) micro-batches in flight under 1F1B, all of them under GPipe: what the literature says.
+// min(M, S - s + warmup) micro-batches in flight under 1F1B, but one on the last stage; all of them under GPipe: what the literature says.
 TEST(PipelineSlots, HoldWhatTheScheduleKeeps) {
   using pipedream::Family;
   for (const int microbatches : {2, 4, 9}) {
@@ -195,6 +217,11 @@ TEST(PipelineSlots, HoldWhatTheScheduleKeeps) {
       EXPECT_EQ(sets(Family::naive, s), 1);
       EXPECT_EQ(sets(Family::gpipe, s), microbatches);
       EXPECT_EQ(sets(Family::one_f_one_b, s), std::min(microbatches, 4 - s));
+      for (int warmup = 1; warmup <= microbatches - 2; ++warmup) {
+        const pipedream::Schedule longer =
+            pipedream::generate({.stages = 4, .microbatches = microbatches, .warmup = warmup});
+        EXPECT_EQ(assign_slots(longer, s).pools.sets, s == 3 ? 1 : std::min(microbatches, 4 - s + warmup));
+      }
     }
   }
   // No two of a schedule's values that are alive at the same time share a buffer: the delays above would show
@@ -214,14 +241,20 @@ TEST(PipelineSlots, HoldWhatTheScheduleKeeps) {
 // The newest list is kept: nothing of it is left where one number differs.
 TEST(PipelineSlots, EachPlanHasItsOwnSchedule) {
   using pipedream::Family;
-  const std::vector<pipedream::GenerateOptions> asked = {
-      {Family::interleaved, 2, 4, 1, 2}, {Family::interleaved, 2, 6, 1, 2},
-      {Family::interleaved, 2, 6, 1, 3}, {Family::zb_h1, 2, 6, 1, 3},
-      {Family::zb_h1, 3, 6, 1, 3},       {Family::interleaved, 2, 4, 1, 2}};
+  const std::vector<pipedream::GenerateOptions> asked = {{Family::interleaved, 2, 4, 1, 2},
+                                                         {Family::interleaved, 2, 6, 1, 2},
+                                                         {Family::interleaved, 2, 6, 1, 3},
+                                                         {Family::zb_h1, 2, 6, 1, 3},
+                                                         {Family::zb_h1, 3, 6, 1, 3},
+                                                         {Family::interleaved, 2, 4, 1, 2},
+                                                         {Family::one_f_one_b, 2, 6},
+                                                         {.stages = 2, .microbatches = 6, .warmup = 1},
+                                                         {.stages = 2, .microbatches = 6, .warmup = 2}};
   for (const pipedream::GenerateOptions& one : asked) {
     RunShape shape = test::shape_for(workload_of(9, one.microbatches, 1), one.stages, 0, CommBackend::local);
     shape.stages = one.stages;
-    const PipelineOptions options{.schedule = std::string(name_of(one.family)), .chunks = one.chunks};
+    const PipelineOptions options{
+        .schedule = std::string(name_of(one.family)), .chunks = one.chunks, .warmup = one.warmup};
     EXPECT_EQ(share_of(shape, options).schedule, pipedream::generate(one));
   }
 }
@@ -251,6 +284,15 @@ TEST(Pipeline, RefusesWhatCannotRunBeforeAnythingIsAllocated) {
   EXPECT_EQ(refusal({.schedule = "1f1B"}, w, 2), "64 schedule: there is no schedule \"1f1B\"");
   EXPECT_EQ(refusal({.schedule = "pipedream"}, w, 2).substr(0, 22), "64 schedule: pipedream");
   EXPECT_EQ(refusal({.chunks = 2}, w, 2).substr(0, 12), "64 schedule:") << "1f1b has one chunk";
+  EXPECT_EQ(refusal({.warmup = 2}, w, 3), "taken");
+  EXPECT_EQ(refusal({.warmup = 3}, w, 3),
+            "64 schedule: warmup: 3 is out of range: 2 more forwards are the most that stages = 3 and "
+            "microbatches = 4 allow");
+  EXPECT_EQ(refusal({.warmup = 1}, w, 1).substr(0, 37), "64 schedule: warmup: 1 is out of rang");
+  for (const char* schedule : {"gpipe", "naive", "zb_h1"})
+    EXPECT_EQ(refusal({.schedule = schedule, .warmup = 1}, w, 2),
+              std::string("64 schedule: warmup: 1f1b alone has a warm-up that can be longer, and this is ") +
+                  schedule);
   EXPECT_EQ(refusal({.replicas = 4}, w, 2), "64 replicas: 4 replicas on 2 ranks");
   EXPECT_EQ(refusal({.schedule = "file:" + (dir / "none.json").string()}, w, 2).substr(0, 12),
             "64 schedule:");
@@ -279,6 +321,11 @@ TEST(Pipeline, RefusesWhatCannotRunBeforeAnythingIsAllocated) {
   EXPECT_EQ(refusal({.schedule = "file:" + (dir / "s.json").string(), .unchecked = true}, w, 1).substr(0, 3),
             "65 ")
       << "unchecked is about deadlocks alone";
+  const std::string written = (dir / "written.json").string();
+  pipedream::write_text(written, pipedream::to_json(pipedream::generate({.stages = 2, .warmup = 1})));
+  EXPECT_EQ(refusal({.schedule = "file:" + written}, w, 2), "taken");
+  EXPECT_EQ(refusal({.schedule = "file:" + written, .warmup = 1}, w, 2),
+            "64 warmup: " + written + " says itself when its stages begin backward");
   const std::string costs = (dir / "costs.json").string();
   pipedream::write_text(costs, R"({"times": [{"forward": 1, "backward_input": 1, "backward_weights": 1},
                                              {"forward": 1, "backward_input": 1, "backward_weights": 1}]})");
@@ -344,6 +391,11 @@ TEST(Pipeline, PredictsAStepsTimeFromCosts) {
   // (M + S - 1)(f + b) = 5 x 30 ms; 4 rows of 9 tokens in it.
   EXPECT_EQ(PipelinePlans({.costs = path}).predict(shape),
             "time of a step, by " + path + "\n  makespan 150.00 ms, idle 20.0 %, 240 tokens a second\n");
+  // What a message takes is hidden by one more forward: 190 ms without it.
+  pipedream::write_text(path, R"({"latency": 0.01, "times": [{"forward": 0.01, "backward_input": 0.01,
+                                                              "backward_weights": 0.01}]})");
+  EXPECT_NE(PipelinePlans({.warmup = 1, .costs = path}).predict(shape).find("makespan 170.00 ms"),
+            std::string::npos);
 }
 
 TEST(Pipeline, ABalancedSplitReadsWhatWasMeasured) {

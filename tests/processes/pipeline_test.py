@@ -12,6 +12,7 @@ DEEP = "model.layers=8"
 FAMILIES = ("naive", "gpipe", "1f1b", "interleaved", "zb_h1")
 # (ranks, replicas, settings): lesson 00's order of sums follows from them
 BITS = [(4, 1, f"schedule={family} batch.micro=4") for family in FAMILIES]  # M = 3
+BITS += [(4, 1, "warmup=1 batch.micro=4"), (2, 1, "warmup=1 activations=recompute batch.micro=4")]
 BITS += [(4, 2, "schedule=interleaved activations=recompute"), (4, 2, "schedule=1f1b states=sharded"), (1, 1, "schedule=gpipe")]
 PACE = {"times": [{"forward": 0.02, "backward_input": 0.02, "backward_weights": 0.02, "step": 0.02}]}
 
@@ -108,6 +109,11 @@ class Pace(support.ProcessTest):
         found = rows(self.run_with("", "--pace", pace, "--link-ms", "30")[0])
         self.assertGreater(found["paced"], 5 * 0.06 + 0.02 + 2 * 0.03 - 1e-9)
         self.assertGreaterEqual(found["measured"], found["paced"])
+        # One more forward before the first backward hides them.
+        run, _ = self.run_with("warmup=1", "--pace", pace, "--link-ms", "30")
+        self.assertLess(rows(run)["paced"], found["paced"] - 0.02)
+        self.assertGreaterEqual(rows(run)["measured"], rows(run)["paced"])
+        self.assertEqual([span[0] for span in run.record()["timetable"]["ranks"][0]], ["F0", "F1", "F2", "B0", "F3", "B1", "B2", "B3", "step@1"])
 
     # What a run has measured predicts the next one.
     def test_costs_of_a_run(self):
