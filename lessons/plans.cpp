@@ -40,7 +40,10 @@ std::vector<Listed> all_lessons() {
            "infinity",
            std::make_shared<InfinityPlans>(),
            {{"update=delayed", "grads_at=host"}, {"parameters=sharded", "params_at=disk"}}},
-          {"07_pipeline", "pipeline", std::make_shared<PipelinePlans>(), {{"replicas=2", "states=sharded"}}},
+          {"07_pipeline",
+           "pipeline",
+           std::make_shared<PipelinePlans>(),
+           {{"warmup=1"}, {"replicas=2", "states=sharded"}}},
           {"08_weight_versions",
            "weight versions",
            std::make_shared<WeightVersionsPlans>(),
@@ -60,7 +63,8 @@ StrategyPlans with(const Listed& lesson, const Settings& settings) {
 bool saves_memory(const Settings& settings) {
   return std::ranges::none_of(settings, [](const std::string& setting) {
     return setting.starts_with("update=") || setting.starts_with("replicas=") ||
-           setting.starts_with("versions=") || setting.starts_with("lanes=");
+           setting.starts_with("versions=") || setting.starts_with("lanes=") ||
+           setting.starts_with("warmup=");
   });
 }
 

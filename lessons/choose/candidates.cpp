@@ -17,10 +17,6 @@
 namespace sc::choose {
 namespace {
 
-bool has(const StrategyPlans& strategy, std::string_view setting) {
-  return std::ranges::find(strategy.settings, setting) != strategy.settings.end();
-}
-
 // One GPU: lesson 00 and what keeps states elsewhere. One rank's slice is the whole.
 bool runs_on(std::int64_t gpus, const StrategyPlans& strategy) {
   const std::string& folder = strategy.folder;
@@ -93,6 +89,10 @@ Candidate candidate_with(const StrategyPlans& strategy) {
 
 }  // namespace
 
+bool has(const StrategyPlans& strategy, std::string_view setting) {
+  return std::ranges::find(strategy.settings, setting) != strategy.settings.end();
+}
+
 RunShape shape_on(const StrategyPlans& plans, std::int64_t gpus, const Workload& workload) {
   RunShape shape;
   shape.workload = workload;
@@ -127,14 +127,17 @@ std::string kind_of(const Mesh& mesh) {
 }
 
 void add_mesh(const Mesh& mesh, std::int64_t layers, std::vector<Candidate>& all) {
-  for (const std::int64_t chunks : {1, 2, 4}) {
-    if (chunks > 1 && (mesh.stages == 1 || mesh.stages * chunks > layers)) continue;
+  const auto add = [&](const std::vector<std::string>& schedule) {
     std::vector<std::string> settings = {fmt::format("mesh={}x{}x{}", mesh.stages, mesh.data, mesh.tensor)};
-    if (chunks > 1)
-      settings.insert(settings.end(), {"schedule=interleaved", fmt::format("chunks={}", chunks)});
+    settings.insert(settings.end(), schedule.begin(), schedule.end());
     all.push_back(candidate_of("11_combined", settings));
     all.back().kind = kind_of(mesh);
-  }
+  };
+  add({});
+  if (mesh.stages == 1) return;
+  add({"warmup=1"});
+  for (const std::int64_t chunks : {2, 4})
+    if (mesh.stages * chunks <= layers) add({"schedule=interleaved", fmt::format("chunks={}", chunks)});
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/strategy/plans.h"
@@ -21,11 +22,14 @@ struct Candidate {
   bool least_is_known = false;  // a GPU holds least with one row and all computed again
 };
 
+/// Whether this is one of its settings: "warmup=1".
+bool has(const StrategyPlans& strategy, std::string_view setting);
+
 /// For so many GPUs, in the order of the lessons.
 std::vector<Candidate> candidates(std::int64_t gpus);
 /// Lesson 04 with every size of a group that shares parameters, and lesson 11 with every mesh of which two axes at least are longer
-/// than one: tensor groups lie in a node and have no more ranks than heads, stages have a block each; 1F1B, or interleaved with two or
-/// four chunks.
+/// than one: tensor groups lie in a node and have no more ranks than heads, stages have a block each; 1F1B, with one more forward first
+/// too, or interleaved with two or four chunks.
 std::vector<Candidate> groupings(std::int64_t gpus, std::int64_t node, const GptConfig& model);
 /// The shape of a run of it on so many GPUs.
 RunShape shape_on(const StrategyPlans& plans, std::int64_t gpus, const Workload& workload);

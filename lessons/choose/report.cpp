@@ -161,10 +161,13 @@ std::string table_of(const Machine& machine, const std::vector<Row>& rows) {
       if (column.shown) cells.back().push_back(column.cell(row));
   }
   if (cells.size() == 1) return "";
+  const bool warmup = std::ranges::any_of(
+      rows, [](const Row& row) { return row.fits && has(row.candidate.plans, "warmup=1"); });
   return table(cells) +
          "GPU: of the one that holds the most, 1 GB for the driver and libraries included; sent" +
          (nodes ? ", to other nodes" : "") + (host ? ", copied" : "") + (disk ? ", over disk" : "") +
-         ": by a GPU per step" + (host ? "; host, disk: of all ranks\n" : "\n");
+         ": by a GPU per step" + (host ? "; host, disk: of all ranks\n" : "\n") +
+         (warmup ? "warmup=1: one more micro-batch's activations on all stages but the last\n" : "");
 }
 
 constexpr std::size_t kNearest = 10;
