@@ -84,6 +84,14 @@ TEST(Combined, EverySchedule) {
   expect_equal(w, {2, 2, 1}, {.schedule = "zb_h1"});
 }
 
+// Stage 0 of two holds two micro-batches, and one more with warmup=1.
+TEST(Combined, AWarmupIsOneMoreSetOfActivations) {
+  RunShape shape = test::shape_for(five_heads(1), 4, 0, CommBackend::local);
+  shape.stages = shape.tensor = 2;
+  for (const std::int64_t warmup : {0, 1})
+    EXPECT_EQ(CombinedPlans({.mesh = "2x1x2", .warmup = warmup}).contents(shape).most_sets, 2 + warmup);
+}
+
 TEST(Combined, DelaysChangeNothing) {
   for (int again = 0; again < 3; ++again)
     expect_equal(five_heads(2), {2, 2, 2}, {.warmup = again % 2}, test::delayed);
