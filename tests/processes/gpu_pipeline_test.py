@@ -9,7 +9,7 @@ import support
 
 SETTINGS = "model.width=128 model.context=128 batch.sequence=128 precision.dtype=bf16 data.validation_fraction=0.2 model.layers=8 batch.micro=2"
 FLAGS = ["--device", "cuda", "--ops", "deterministic", "--threads", "1", "--steps", "8"]
-SCHEDULES = [f"schedule={schedule}" for schedule in ("naive", "gpipe", "1f1b", "interleaved", "zb_h1")]
+SCHEDULES = [*(f"schedule={schedule}" for schedule in ("naive", "gpipe", "1f1b", "interleaved", "zb_h1")), "warmup=1"]
 REPLICAS = ["replicas=2", "replicas=2 states=sharded"]
 
 
