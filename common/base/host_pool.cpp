@@ -53,6 +53,11 @@ std::shared_ptr<const HostPiece> HostPool::post(std::int64_t n, HostWork work, s
   return piece;
 }
 
+std::size_t HostPool::waiting() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.size();
+}
+
 void HostPool::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (posted_.wait(lock, stop, [this] { return !queue_.empty(); })) {

@@ -61,12 +61,14 @@ class HostPool {
   /// Returns at once. Every element of [0, n) is in exactly one call of `work`: [k * chunk, (k + 1) * chunk).
   /// What `work` holds is gone when wait() returns.
   std::shared_ptr<const HostPiece> post(std::int64_t n, HostWork work, std::int64_t chunk = kChunk);
+  /// Pieces that have chunks to take.
+  [[nodiscard]] std::size_t waiting() const;
   [[nodiscard]] int size() const { return static_cast<int>(threads_.size()); }
 
  private:
   void run(const std::stop_token& stop);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable_any posted_;
   std::deque<std::shared_ptr<HostPiece>> queue_;  // those with chunks to take
   std::vector<std::jthread> threads_;             // last: they end first

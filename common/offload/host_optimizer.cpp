@@ -16,6 +16,8 @@ namespace {
 // How soon the thread looks again whether a copy or a transfer has ended.
 constexpr auto kNap = 50us;
 constexpr std::ptrdiff_t kScalars = 3;
+// Pieces that the pool is given, the one that it works on among them: what lands meanwhile may be needed sooner.
+constexpr std::size_t kWaiting = 2;
 
 AdamWFactors factors_of(const AdamWHyper& hyper, const double* scalars) {
   return adamw_factors(hyper, static_cast<float>(scalars[0]), static_cast<std::int64_t>(scalars[1]),
@@ -38,7 +40,7 @@ std::vector<std::vector<std::size_t>> by_unit(const std::vector<Piece>& pieces) 
 // gradients have landed (none where they wait on the device: they come piece by piece).
 // [anchor: adam-before-the-norm]
 // Where they are guessed, a piece is updated as it lands, and nobody learns of it. The norm says whether the guess was right: then all that
-// was made counts. If not, it is made again from what is still there.
+// was made counts. If not, it is made again from what is still there, and the next guess is not acted upon before it has proved right.
 void HostOptimizer::apply(const UpdateOrder& order, const std::stop_token& stop) {
   order.scalars.landed.wait();
   AdamWFactors factors = factors_of(hyper_, order.scalars.numbers);
@@ -48,7 +50,8 @@ void HostOptimizer::apply(const UpdateOrder& order, const std::stop_token& stop)
     const double* truth = known_norm();
     if (!sure && truth != nullptr) {
       sure = true;
-      if (std::equal(truth, truth + kScalars, order.scalars.numbers)) {
+      trusted_ = std::equal(truth, truth + kScalars, order.scalars.numbers);
+      if (trusted_) {
         for (std::size_t i = 0; i < pieces_.size(); ++i)
           if (begun[i]) keep(i, factors);
       } else {
@@ -58,8 +61,8 @@ void HostOptimizer::apply(const UpdateOrder& order, const std::stop_token& stop)
         left = pieces_.size();
       }
     }
-    const bool more = store_.fetch_ahead(*this);
-    if (const std::optional<std::size_t> piece = first_ready(order, begun, more)) {
+    const bool more = store_.fetch_ahead(*this), may = (sure || trusted_) && pool_.waiting() < kWaiting;
+    if (const std::optional<std::size_t> piece = may ? first_ready(order, begun, more) : std::nullopt) {
       update(*piece, factors);
       if (sure) keep(*piece, factors);
       if (order.norm != NormIs::known && truth == nullptr) count(&UpdateCounts::before_norm, 1);

@@ -202,6 +202,7 @@ class HostOptimizer {
   bool idle_ = true;   // the thread waits for an order, and its store has no room for more
   bool held_ = false;  // or all that is left of its order waits for the strategy: a gradient, or a send
   std::exception_ptr error_;
+  bool trusted_ = true;  // the thread's: the last guess was right, or there was none
   HostPool pool_;
   std::jthread thread_;  // last: ends first
 };

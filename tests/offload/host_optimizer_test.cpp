@@ -164,6 +164,55 @@ TEST_F(HostOptimizerThatGuesses, AWrongGuessIsMadeAgainFromWhatWas) {
   expect_counts(2, 2, 2);
 }
 
+// Who clips once may clip again: nothing begins before the norm until that says what was guessed.
+TEST_F(HostOptimizerThatGuesses, AfterAWrongGuessTheNormIsWaitedForOnce) {
+  for (Gate& gate : landed_) gate.open();
+  until_begun(2);
+  truth_[2] = 0.5;
+  norm_.open();
+  norm_known();
+  for (const std::int64_t update : {1, 2}) {
+    for (const std::size_t piece : {0U, 1U}) optimizer_.wait(piece, update);
+    for (const std::size_t piece : {0U, 1U}) optimizer_.lands(piece, update, one_element(1), {});
+    optimizer_.post({.scalars = {{}, scalars_.data()}, .norm = NormIs::guessed});
+    update == 1 ? std::this_thread::sleep_for(5ms) : until_begun(4);
+    expect_counts(2 * update, update == 1 ? 2 : 4, 2);
+    optimizer_.norm_known(update, {{}, scalars_.data()});
+  }
+  for (const std::size_t piece : {0U, 1U}) optimizer_.wait(piece, 3);
+  expect_counts(6, 4, 2);
+}
+
+// While a piece is worked on, the one that lands last is taken next if forward needs it first.
+TEST(HostOptimizer, WhatForwardNeedsFirstIsTakenFirst) {
+  constexpr std::int64_t kLong = 1 << 24;
+  const auto states = [](std::int64_t n) {
+    return PieceStates{at::full({n}, 1, at::kFloat), at::full({n}, 0, at::kFloat),
+                       at::full({n}, 0, at::kFloat)};
+  };
+  constexpr std::int64_t kSizes[] = {1, kLong, kLong, kLong, kLong};
+  std::vector<StatesInMemory::Of> of;
+  std::vector<Piece> pieces;
+  for (const std::int64_t n : kSizes) {
+    pieces.push_back({.unit = static_cast<int>(pieces.size()), .range = {0, n}, .decay = {}});
+    of.push_back({states(n)});
+  }
+  StatesInMemory store(std::move(of));
+  ParamsInMemory params(std::vector<at::Tensor>(5));
+  HostOptimizer optimizer(std::move(pieces), {.weight_decay = 0}, 1, store, params);
+  const std::array<double, 3> scalars = {0.5, 1, 1};
+  for (const std::size_t piece : {4U, 3U, 2U, 1U})
+    optimizer.lands(piece, 0, at::full({kLong}, 1, at::kFloat), {});
+  optimizer.post({.scalars = {{}, scalars.data()}, .norm = NormIs::not_needed});
+  while (optimizer.counts().before_norm == 0) std::this_thread::sleep_for(100us);
+  optimizer.lands(0, 0, one_element(1), {});
+  optimizer.wait(0, 1);
+  std::int64_t done = 0;
+  for (const int unit : {1, 2, 3, 4}) done += optimizer.updated(unit, 1) ? 1 : 0;
+  EXPECT_LE(done, 2) << "it came behind all that had landed before";
+  for (const std::size_t piece : {1U, 2U, 3U, 4U}) optimizer.wait(piece, 1);
+}
+
 TEST_F(HostOptimizerThatGuesses, AStepThatIsSkippedLeavesWhatWas) {
   for (Gate& gate : landed_) gate.open();
   until_begun(2);
