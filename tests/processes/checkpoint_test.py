@@ -31,7 +31,7 @@ LESSONS = {
     "06_infinity": (2, "parameters=sharded params_at=disk piece=1000"),
     "07_pipeline": (2, ""),
 }
-CHAIN = [("01_data_parallel", 4, ""), ("04_zero3", 4, "shard_ranks=2"), ("04_zero3", 3, ""), ("05_offload", 2, ""), ("06_infinity", 1, "params_at=disk parameters=sharded"),
+CHAIN = [("01_data_parallel", 4, ""), ("04_zero3", 4, "shard_ranks=2"), ("04_zero3", 3, ""), ("05_offload", 2, "update=early"), ("06_infinity", 1, "params_at=disk parameters=sharded"),
          ("10_tensor_parallel", 2, ""), ("02_zero1", 4, ""), ("10_tensor_parallel", 2, "tokens=whole"), ("11_combined", 4, "mesh=2x1x2"), ("07_pipeline", 2, ""), ("11_combined", 4, "mesh=1x2x2")]
 CHAINED = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "05_offload", "06_infinity")
 # Runs a command where `$2` is a file system in memory of `$1` bytes.

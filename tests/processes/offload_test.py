@@ -9,15 +9,15 @@ import support
 LESSON = "05_offload"
 STEPS = ["--steps", "20"]
 MODES = ("whole", "sharded")
-LATE = "update=delayed"
+LATE, EARLY = "update=delayed", "update=early"
 MBPS = 1
 LINK = f"--link-mbps {MBPS}"
 # ranks: settings, and flags, whose updates are exact
 EXACT = {
     1: [f"parameters={mode}" for mode in MODES],
-    2: [f"parameters={mode}" for mode in MODES] + [LINK, f"{LATE} warm_steps=100", "--adam-threads 1000"],
+    2: [f"parameters={mode}" for mode in MODES] + [LINK, f"{LATE} warm_steps=100", "--adam-threads 1000", EARLY, f"{EARLY} resident=3 {LINK}"],
     3: [f"parameters={mode} piece=1000" for mode in MODES]
-    + ["parameters=sharded prefetch=0 overlap=off activations=recompute"],
+    + ["parameters=sharded prefetch=0 overlap=off activations=recompute", f"{EARLY} parameters=sharded piece=1000"],
 }
 DELAYED = [LATE, f"{LATE} parameters=sharded piece=1000", f"{LATE} {LINK}"]  # on two ranks
 
@@ -110,6 +110,52 @@ class Bits(support.ProcessTest):
         self.assertNotIn("take turns", self.ended[2, "parameters=whole"].out)
 
 
+class Early(support.ProcessTest):
+    """How many pieces the host has updated before the norm was known, and which of them again."""
+
+    CLIPS = {"never": "optim.clip=100", "always": "optim.clip=0.001", "now and then": "optim.clip=0.7", "off": "optim.clip=0"}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.runs = {(update, when): offload(2, f"update={update} {clip}") for when, clip in cls.CLIPS.items() for update in ("exact", "early")}
+        cls.ended = support.side_by_side({name: run.job for name, run in cls.runs.items()}, at_once=2)
+
+    def counts(self, when):
+        early, exact = self.runs["early", when], self.runs["exact", when]
+        self.assertTrue(filecmp.cmp(early.weights, exact.weights, shallow=False))
+        self.assertEqual(early.losses(), exact.losses())
+        found = early.record()["counts"]
+        self.assertEqual(found["pieces_updated"] % 20, 0)
+        return [found[name] for name in ("pieces_updated", "begun_before_the_norm", "made_again")]
+
+    def test_where_nothing_clips_nothing_is_made_again(self):
+        for when in ("never", "off"):
+            with self.subTest(when=when):
+                updated, before, again = self.counts(when)
+                self.assertGreater(before, updated // 2)  # nearly all, unless the machine is busy
+                self.assertEqual(again, 0)
+
+    # After the first step nothing is begun before the norm.
+    def test_where_all_steps_are_clipped_one_is_made_again(self):
+        updated, before, again = self.counts("always")
+        self.assertEqual(before, again)
+        self.assertTrue(0 < again <= updated // 20, (updated, again))
+
+    def test_where_some_are_clipped_both_happen(self):
+        updated, before, again = self.counts("now and then")
+        self.assertTrue(0 < again < before <= updated, (updated, before, again))
+        norms = [norm for _, norm in self.runs["early", "now and then"].losses()]
+        self.assertTrue(min(norms) < 0.7 < max(norms), norms)
+
+    def test_without_a_guess_nothing_is_counted(self):
+        self.assertNotIn("counts", self.runs["exact", "never"].record())
+        self.assertIn("made_again", self.runs["exact", "off"].record()["counts"])  # whose update needs no norm
+
+    def test_another_lesson_has_no_room_for_it(self):
+        ended = support.run("06_infinity", 2, "--set", EARLY, "--out", support.new_path("out"))
+        self.expect_one_error(ended, 64, re.compile(r"update=early: the window has no room .*\n  fix: .*lesson 05"))
+
+
 class Caps(support.ProcessTest):
     DEEP = ["--set", "model.layers=8", "--steps", "2"]
 
@@ -144,7 +190,7 @@ class Caps(support.ProcessTest):
 
     # Refused before anything is allocated, with the place and the cap that is enough.
     def test_a_cap_of_the_hosts_memory(self):
-        for settings in ([], ["--set", LATE]):
+        for settings in ([], ["--set", LATE], ["--set", EARLY]):
             device, host = self.plan(LESSON, *settings)
             self.assertGreater(host, 900_000)
             said = re.compile(
@@ -162,7 +208,7 @@ class NotFinite(support.ProcessTest):
         poisoned = ["--steps", "4", "--inject", "nan@0,2"]
         runs = {
             name: support.Run(name.split()[0], 2, " ".join(name.split()[1:]), *poisoned)
-            for name in ("04_zero3", LESSON, f"{LESSON} parameters=sharded", f"{LESSON} {LATE} warm_steps=1")
+            for name in ("04_zero3", LESSON, f"{LESSON} parameters=sharded", f"{LESSON} {LATE} warm_steps=1", f"{LESSON} {EARLY}")
         }
         ended = support.side_by_side({name: run.job for name, run in runs.items()}, at_once=2)
         for name, run in runs.items():
@@ -194,7 +240,7 @@ class Memory(support.ProcessTest):
 
     # A second copy anywhere, or a size rounded up by the allocator of pinned memory, is more than 2 %.
     def test_the_host_holds_what_the_plan_says(self):
-        for settings in ([], ["--set=update=delayed", "--set=warm_steps=1", "--set=parameters=sharded"]):
+        for settings in ([], ["--set=update=delayed", "--set=warm_steps=1", "--set=parameters=sharded"], ["--set=update=early"]):
             small, large = (self.beside_the_device(layers, *settings) for layers in (4, 12))
             self.assertGreater(large[1], 500e6)
             more, expected = (a - b for a, b in zip(large, small))
