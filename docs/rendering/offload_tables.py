@@ -133,3 +133,38 @@ def offload_time(page):
     return table(["run", "by the formula, ms", "predicted", "measured"], rows, left=2) + tail(
         page, "gpu_offload", more=f"T_gpu is lesson 00's step, T_forward its share of that by operations; AdamW alone updates {adam['params_per_second'] / 1e9:.1f} G parameters per second on {adam['threads']} threads"
     )
+
+
+UNITS, FORWARD, BACKWARD, ADAM = 3, 1, 2, 3  # of the worked timeline: milliseconds a unit
+
+
+def worked_step(kind, resident=0):
+    """[(what, unit, begin, end)] from one step's backward to the next one's, by the rules of the page: copies take no time, nothing clips."""
+    spans, landed, time = [], {}, 0
+    for unit in reversed(range(UNITS)):
+        spans.append(("backward", unit, time, time + BACKWARD))
+        landed[unit] = time = time + BACKWARD
+    norm, free, ready = time, 0 if kind == "early" else time, dict.fromkeys(range(resident), time)
+    while len(ready) < UNITS:
+        waiting = [unit for unit in range(resident, UNITS) if unit not in ready]
+        free = max(free, min(landed[unit] for unit in waiting))
+        unit = min(unit for unit in waiting if landed[unit] <= free)  # which forward needs first
+        spans.append(("AdamW", unit, free, free + ADAM))
+        free += ADAM
+        ready[unit] = max(free, norm)
+    for unit in range(UNITS):
+        time = time if kind == "delayed" else max(time, ready[unit])
+        spans.append(("forward", unit, time, time + FORWARD))
+        time += FORWARD
+    return spans, max(time, UNITS * ADAM) if kind == "delayed" else time
+
+
+@renders
+def offload_worked(_page):
+    """A step of three units by hand: when the host updates, when forward computes, and how long it takes."""
+    rows = []
+    for name, kind, resident in (("`exact`", "exact", 0), ("`early`", "early", 0), ("`early`, `resident=1`", "early", 1), ("`delayed`", "delayed", 0)):
+        spans, length = worked_step(kind, resident)
+        of = {what: ", ".join(f"{unit}: {begin} to {end}" for found, unit, begin, end in spans if found == what) for what in ("AdamW", "forward")}
+        rows.append([name, "beside the whole step" if kind == "delayed" else of["AdamW"], of["forward"], f"{length} ms"])
+    return table(["update", "the host's AdamW, unit: ms", "forward, unit: ms", "a step"], rows, left=3)
