@@ -1,6 +1,6 @@
 """Drawings of lesson 05: where its bytes lie, and a step's copies."""
 from . import plots
-from .palette import BACKWARD, COMPUTE, EDGE, FORWARD, GRADIENTS, OPTIMIZER, PARAMETERS
+from .palette import BACKWARD, COMPUTE, EDGE, FORWARD, GRADIENTS, LINES, OPTIMIZER, PARAMETERS
 from .registry import figure, has, record
 
 KINDS = (
@@ -72,7 +72,7 @@ def offload_timeline():
     def draw(figure):
         for i, (name, step) in enumerate(steps.items()):
             top = 78 + 196 * i
-            known = step["adam"][-1][0]  # the host begins when it knows the norm
+            known = step["norm"][-1][1] if step.get("norm") else step["adam"][-1][0]  # a record without it: the host begins when it knows the norm
             plots.words(figure, 16, top - 10, f"{name}: {step['milliseconds']:.0f} ms", weight="bold")
             plotted = plots.axes(figure, top, 124, left=130, right=24)
             plots.lanes(plotted, rows_of(step), end)
@@ -85,3 +85,39 @@ def offload_timeline():
     return plots.plot(78 + 196 * len(steps) - 8, "One step: when parameters come, gradients leave, and the host updates", alt,
                       "Exact: the host is still updating, and forward gets each unit's parameters as they are ready. Delayed: they were ready before the step "
                       "began (gpu_offload.json, a traced step).", draw, "355M, 16 rows of 1024 tokens, one H200")
+
+
+SERIES = (("exact", LINES[0], "o"), ("early", LINES[1], "s"))
+
+
+def resident_units(name, kind):
+    """Of a run of that kind; None: of another."""
+    first, _, more = name.partition(", ")
+    return None if first != kind or more and not more.endswith(" resident") else int(more.split()[0]) if more else 0
+
+
+@figure
+def offload_curve():
+    """355M: what each resident unit more costs on the device, and what it brings."""
+    runs = record("gpu_offload")["runs"]["355m"] if has("gpu_offload") else {}
+    if "exact, 4 resident" not in runs:
+        return None
+    points = {kind: sorted((units, runs[name]["device_bytes"] / 1e9, runs[name]["tokens_per_second"] / 1e3) for name in runs if (units := resident_units(name, kind)) is not None)
+              for kind, *_ in SERIES}
+    one = runs["one_device"]
+    alt = "Thousands of tokens per second by gigabytes on the device. " + " ".join(
+        f"{kind}: " + ", ".join(f"{units} resident {held:.1f} GB {rate:.0f}" for units, held, rate in found) + "." for kind, found in points.items()
+    ) + f" Lesson 00: {one['device_bytes'] / 1e9:.1f} GB {one['tokens_per_second'] / 1e3:.0f}."
+
+    def draw(figure):
+        plotted = plots.axes(figure, 72, 240, right=150, names=("GB on the device", "thousand tokens per second"))
+        for kind, colour, marker in SERIES:
+            plotted.plot([held for _, held, _ in points[kind]], [rate for *_, rate in points[kind]], color=colour, marker=marker, label=kind)
+            for units, held, rate in points[kind]:
+                plotted.annotate(f"{units}", (held, rate), xytext=(0, 7), textcoords="offset points", ha="center")
+        plotted.plot([one["device_bytes"] / 1e9], [one["tokens_per_second"] / 1e3], color=EDGE, marker="D", linestyle="", label="lesson 00")
+        plotted.set_ylim(bottom=0)
+        plotted.legend(loc="lower right")
+
+    return plots.plot(372, "Resident units: device memory against speed", alt,
+                      "Numbers at the points: resident units of 26. Early: no step is clipped (gpu_offload.json).", draw, "355M, 16 rows of 1024 tokens")

@@ -118,6 +118,7 @@ void measure(std::int64_t n, int repeats, sc::HostPool& pool, bool huge) {
               static_cast<double>(huge_kib()) / (1 << 20));
   print("the same traffic, one addition each", n, 28, time_of(repeats, [&] { add_streams(g, p, m, v); }));
   m.zero_(), v.zero_();
+  const at::Tensor other = vector_of(3 * n, at::kFloat, huge);  // states that an update elsewhere reads
   sc::AdamWVectors vectors{g.const_data_ptr(), sc::DType::f32, p.mutable_data_ptr<float>(),
                            m.mutable_data_ptr<float>(), v.mutable_data_ptr<float>()};
   const sc::StepScalars scalars{at::full({}, 1e-3, at::kFloat), at::full({}, 10, at::kLong),
@@ -140,6 +141,11 @@ void measure(std::int64_t n, int repeats, sc::HostPool& pool, bool huge) {
          {std::pair{sc::Store::cached, ""}, {sc::Store::streamed, ", streamed"}}) {
       vectors.store = store;
       print(("pool, " + name + what).c_str(), n, 28, time_of(repeats, [&] { on_pool(pool, vectors, n); }));
+      vectors.from = {other.const_data_ptr<float>(), other.const_data_ptr<float>() + n,
+                      other.const_data_ptr<float>() + 2 * n};
+      print(("pool, " + name + what + ", elsewhere").c_str(), n, 28,
+            time_of(repeats, [&] { on_pool(pool, vectors, n); }));
+      vectors.from = {};
     }
     print(("sum of squares, " + name).c_str(), n, 2,
           time_of(repeats, [&] { sink = sc::sum_of_squares(g16); }));

@@ -21,30 +21,31 @@ DEEPSPEED = {"355m": 58_700, "774m": 2_490}  # tokens a second, ZeRO-Offload wit
 MODELS = {
     "355m": (
         "--workload configs/gpt2_355m.json --set batch.micro=16 --set batch.global=16 --steps 40",
-        ("one_device", "exact", "early", "early, 1 resident", "no clip, 1 resident", "delayed"),
+        ("one_device", "exact", "exact, 1 resident", "early", "early, 1 resident", "early, clipped", "delayed"),
     ),
     "774m": (
         "--workload configs/gpt2_774m.json --set batch.micro=2 --set batch.global=2 --set batch.sequence=512 --set activations=recompute "
         "--memory-cap 4GB --steps 30",
-        ("exact", "early", "early, 1 resident", "delayed"),
+        ("exact", "exact, 1 resident", "early", "early, 1 resident", "delayed"),
     ),
 }
-CURVE = ("exact, 1 resident", "exact, 7 resident", "exact, 13 resident", "exact, 19 resident", "exact, 25 resident", "early, 7 resident")  # of 355M's 26 units
+CURVE = ("exact, 4 resident", "exact, 7 resident", "exact, 13 resident", "exact, 19 resident", "exact, 25 resident", "early, 4 resident", "early, 7 resident")  # of 355M's 26 units
+NO_CLIP = "--set optim.clip=100"  # the first steps of a run are mostly clipped, later ones hardly: no gradient is this long
 OFFLOAD = "05_offload --strategy lessons/05_offload/config.json"
 PROGRAMS = {
     "one_device": "00_one_device",
     "exact": OFFLOAD,
-    "early": f"{OFFLOAD} --set update=early",
-    "early, 1 resident": f"{OFFLOAD} --set update=early --set resident=1",
-    "no clip, 1 resident": f"{OFFLOAD} --set optim.clip=0 --set resident=1",
+    "early": f"{OFFLOAD} --set update=early {NO_CLIP}",
+    "early, clipped": f"{OFFLOAD} --set update=early",
     "delayed": f"{OFFLOAD} --set update=delayed",
-    **{name: f"{OFFLOAD} --set update={name.split(', ')[0]} --set resident={name.split()[1]}" for name in CURVE},
+    **{name: f"{OFFLOAD} --set update={name.split(', ')[0]} --set resident={name.split()[1]}" + (f" {NO_CLIP}" if "early" in name else "")
+       for name in ("exact, 1 resident", "early, 1 resident", *CURVE)},
 }
 
 
 def run(bin_folder, program, flags, folder):
     name, *own = program.split()
-    return whole_runs.record_of([bin_folder / name, *own, "--device", "cuda", *flags.split()], folder)
+    return whole_runs.record_of([bin_folder / name, *own, "--device", "cuda", "--sample", "0", "--page", "off", *flags.split()], folder)
 
 
 def of_rounds(records):
