@@ -1,6 +1,6 @@
 """Drawings of lesson 07: what a run did, laid over what the simulator expected, and what each stage keeps alive."""
 from . import plots
-from .palette import BACKWARD, EDGE, FORWARD, OPTIMIZER, TINTS
+from .palette import BACKWARD, EDGE, FORWARD, LINES, OPTIMIZER, TINTS
 from .pipelines import MICROBATCHES
 from .registry import figure, has, record, renders, source, table
 
@@ -61,6 +61,39 @@ def pipeline_in_flight():
 
     return plots.plot(392, "What each stage keeps for backward: bytes of activations and workspace", alt,
                       "Measured, equal to the plan to the byte; 12 micro-batches of the default model (pipeline_order.json).", draw, "four stages, 12 micro-batches")
+
+
+def alive(spans, stage):
+    """[(time, micro-batches that a stage keeps from then on)]: from the beginning of a forward to the end of its backward."""
+    changes = {}
+    for s, action, start, end in spans:
+        if s == stage:
+            time, change = (start, 1) if action[0] == "F" else (end, -1)
+            changes[time] = changes.get(time, 0) + change
+    return [(0, 0), *((time, sum(change for at, change in changes.items() if at <= time)) for time in sorted(changes))]
+
+
+@figure
+def pipeline_alive():
+    """How many micro-batches each stage keeps over time, GPipe next to 1F1B."""
+    found = record("pipedream_spans")
+    schedules = {{"gpipe": "GPipe", "1f1b": "1F1B"}[name]: spans for name, spans in found["schedules"].items()}
+    curves = {name: [alive(spans, stage) for stage in range(len(TINTS))] for name, spans in schedules.items()}
+    ends = {name: max(end for *_, end in spans) for name, spans in schedules.items()}
+    most = {name: [max(count for _, count in of) for of in stages] for name, stages in curves.items()}
+    alt = "Micro-batches that four stages keep over time. " + " ".join(f"{name}: at most {', '.join(map(str, counts))}; the step ends at {ends[name]:g}." for name, counts in most.items())
+
+    def draw(figure):
+        half = plots.WIDTH / 2
+        for i, (name, stages) in enumerate(curves.items()):
+            plotted = plots.axes(figure, 84, 200, left=64 + half * i, right=24 + half - half * i, names=("time, a forward is 1", f"{name}: micro-batches alive"))
+            for stage, points in enumerate(stages):
+                plotted.step(*zip(*points), where="post", color=LINES[stage])
+            plotted.set(xlim=(0, max(ends.values())), ylim=(0, found["microbatches"] + 0.5))
+        plots.key(figure, 338, [(LINES[stage], f"stage {stage}") for stage in range(len(TINTS))])
+
+    return plots.plot(356, "The same step, the same idle time, another memory", alt, f"Simulated: four stages, {found['microbatches']} micro-batches, backward twice a forward (pipedream_spans.json).", draw,
+                      "simulated")
 
 
 @figure

@@ -14,6 +14,7 @@ from .svg import STYLE
 
 FIGURE_NAMES = ["naive_pipeline", "microbatch_forward", "microbatch_backward", "weight_versioning"]
 MICROBATCHES = [4, 8, 16, 32]
+SPANNED = 8  # micro-batches of pipedream_spans.json
 NOTEBOOK = "notebooks/03_pipelines.ipynb"
 
 
@@ -60,6 +61,14 @@ def in_palette(drawn, name):
     return re.sub(r"<style>.*?</style>", lambda match: f"<style>{STYLE}</style>", drawn, flags=re.S)
 
 
+def spans(program, schedule, folder):
+    """Forwards and backwards of a simulated schedule."""
+    path = pathlib.Path(folder) / "spans.csv"
+    run(program, ["simulate", "--schedule", schedule, "--microbatches", str(SPANNED), "--spans", str(path)])
+    lines = [line.split(",") for line in path.read_text().splitlines()[1:]]
+    return [[int(stage), action, float(start), float(end)] for stage, action, start, end in lines if action[0] in "FB"]
+
+
 def records_and_figures(program):
     for name in FIGURE_NAMES:
         yield f"docs/figures/{name}.svg", in_palette(run(program, ["draw", "--figure", name]), name)
@@ -68,6 +77,8 @@ def records_and_figures(program):
             path = pathlib.Path(folder) / "record.json"
             run(program, ["compare", "--microbatches", str(m), "--batches", "4", "--json", str(path)])
             yield f"docs/results/pipedream_m{m}.json", path.read_text()
+        yield "docs/results/pipedream_spans.json", json.dumps({"about": "pipedream simulate --spans: stage, action, start, end; four stages, backward twice a forward.",
+                                                               "microbatches": SPANNED, "schedules": {name: spans(program, name, folder) for name in ("gpipe", "1f1b")}}) + "\n"
 
 
 def render_notebook():
