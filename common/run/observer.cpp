@@ -41,7 +41,7 @@ Observer::~Observer() { seen_.world.set_last_acts({}); }
 
 // Where the line of a run that went well stands, too.
 void Observer::failed(int exit_code, const std::string& text) {
-  const Path record = seen_.files.fail(exit_code, text, seconds_of(Clock::now() - seen_.run_began));
+  const Path record = seen_.files.fail(exit_code, text, seen_.run_began);
   if (!record.empty()) std::cout << fresh_line() << "record: " << record.string() << std::endl;
 }
 
@@ -51,7 +51,7 @@ void Observer::interrupted(int signal) {
   const std::int64_t saved = saved_;
   if (const std::int64_t done = saved > 0 ? saved : job_.first_step; done > 0)
     what += fmt::format("; {} steps are saved: the same command{} goes on", done, change_to_go_on(saved));
-  const Path record = seen_.files.fail(128 + signal, what, seconds_of(Clock::now() - seen_.run_began));
+  const Path record = seen_.files.fail(128 + signal, what, seen_.run_began);
   std::cout << fresh_line() << what;
   if (!record.empty()) std::cout << "; record: " << record.string();
   std::cout << std::endl;

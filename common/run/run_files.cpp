@@ -210,13 +210,15 @@ Path RunFiles::finish(const Outcome& outcome) {
   return dir_ / kRecord;
 }
 
-Path RunFiles::fail(int exit_code, const std::string& message, double seconds) noexcept {
+Path RunFiles::fail(int exit_code, const std::string& message,
+                    std::chrono::steady_clock::time_point began) noexcept {
   try {
     RunRecord record = shape_.rank == Rank{0} ? record_ : read_record(files_, dir_ / kRecord);
     record.steps = read_steps(files_, dir_ / "steps.jsonl");
     record.exit_code = exit_code;
     record.message = message;
-    record.seconds = seconds;
+    // After the steps: one may have ended while a signal was answered.
+    record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     write_record(files_, dir_, record);
     return dir_ / kRecord;
   } catch (const std::exception& error) {

@@ -77,7 +77,7 @@ class RunFiles {
   /// Not collective, from any thread of any rank: the record with exit code, message, the seconds from the
   /// run's start, and the steps that are in steps.jsonl. Returns its path, or nothing if it cannot be
   /// written. Never throws: the failure that is being reported matters more than one of writing about it.
-  Path fail(int exit_code, const std::string& message, double seconds) noexcept;
+  Path fail(int exit_code, const std::string& message, std::chrono::steady_clock::time_point began) noexcept;
 
  private:
   [[nodiscard]] RankMarks marks_of(Timeline& timeline, const std::vector<OpSpan>& spans,
