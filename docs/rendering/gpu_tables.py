@@ -50,11 +50,11 @@ def closest_text(row, *wanted):
 
 def comparisons():
     """(run, lesson, peer's label, ratio, aim) of every kind of peer, the closest of its settings and rates: beside the lesson that splits what it splits, or
-    else lesson 00 or 01. Then lessons 02 to 04 beside lesson 01, and the scaling of lesson 01."""
+    else lesson 00 or 01. Then lessons 02 to 04 beside lesson 01, and the scaling of lessons 01 and 03."""
     names = gpu_table()
     found = []
     for key, row in rows_of_peers().items():
-        own, closest_of = ("ours", "ours_1", *names.ZERO), {}
+        own, closest_of = ("ours", *names.SCALING, *names.ZERO), {}
         for peer, program in row["programs"].items():
             kin = [(lesson.rstrip(","), row["ratios"].get(f"{z}_over_{peer}")) for z, lesson in names.LESSON_OF.items()]
             if all(ratio is None for _, ratio in kin):
@@ -66,8 +66,8 @@ def comparisons():
         found += closest_of.values()
         if row["world"] > 1 and row.get("micro_batches", 1) == 1:
             found += [(key, names.LESSON_OF[z], "lesson 01", ratio, aim) for z, aim in LESSON_AIMS.items() if (ratio := row["ratios"].get(f"{z}_over_ours"))]
-        if "scaling" in row["ratios"] and not beside_copies(row):
-            found.append((key, "01", f"{row['world']} times one GPU", row["ratios"]["scaling"], SCALING_AIM))
+        found += [(key, names.LESSON_OF.get(lesson, "01"), f"{row['world']} times one GPU", row["ratios"][scaling], SCALING_AIM) for lesson, scaling in names.SCALING.values()
+                  if scaling in row["ratios"] and not beside_copies(row)]
     return found
 
 
@@ -181,6 +181,27 @@ def gpu_limits(page):
     return (table(["run", "GFLOPs a token", "MFU, ours", "the peer's", "SM MHz, ours", "the peer's", "W, ours", "the peer's"], rows)
             + f"\n\nFrom {source(page, 'gpu_peers')}; MFU: (6 N + 6 L d T) FLOPs a token, N the parameters, over the data sheet's dense 16-bit peak; the peer: the fastest that took turns. In {slower} of {times_text(both, 'run')} our clock "
             "is the lower one.")
+
+
+@renders
+def gpu_energy(page, heading="##"):
+    """Energy of a token by the GPUs' own counters, ours and each peer's that took turns with it; nothing of records without counters."""
+    names, rows, sources = gpu_table(), [], []
+    for name in ("gpu_peers", "gpu_pipeline", "gpu_tensor", "gpu_deepspeed"):
+        for key, row in record(name)["rows"].items() if has(name) else ():
+            labels = {program: facts["label"].replace("Stagecraft, ", "") for program, facts in row["programs"].items()}
+            for pair, ratio in row["ratios"].items():
+                ours, _, peer = pair.partition("_over_")
+                if "per_joule" in ratio and peer in labels and labels[peer] == row["programs"][peer]["label"]:  # not another of ours
+                    spent = [names.text_of(names.median_of(row, one, "joules_per_token"), ".2f", 1e3) for one in (ours, peer)]
+                    rows.append([f"`{key}`", labels[ours], labels[peer], " / ".join(spent), f"{ratio['median']:.2f}", names.spread_text(ratio["per_joule"], "{:.2f}".format)])
+                    sources.append(source(page, name))
+    if not rows:
+        return ""
+    return (f"{heading} Energy\n\nJoules that the GPUs counted from the first timed step to the last, over the tokens of these steps. Where a peer's GPUs wait, they draw less power, "
+            "and our lead per joule is smaller than in time.\n\n"
+            + table(["run", "ours", "peer", "J per k tokens, ours / theirs", "ratio in time", "tokens per joule, ours over theirs"], rows, left=3)
+            + f"\n\nFrom {', '.join(dict.fromkeys(sources))}.")
 
 
 def counted(names):

@@ -39,19 +39,20 @@ def gpu_peers(page):
 
 @renders
 def gpu_scaling(page, heading="##"):
-    """Lesson 01 on several GPUs over the same program on one, within a round."""
-    rows = [row for row in record("gpu_peers")["rows"].values() if "scaling" in row["ratios"] and not beside_copies(row)] if has("gpu_peers") else []
-    if not rows:
-        return ""
-    rate = gpu_table().median_of
+    """Lessons 01 and 03 on several GPUs over the same program on one, within a round."""
+    names = gpu_table()
+    rows = [row for row in record("gpu_peers")["rows"].values() if not beside_copies(row)] if has("gpu_peers") else []
     lines = []
     for row in rows:
-        scaling = row["ratios"]["scaling"]
-        one, all_of_them = rate(row, "ours_1", "tokens_per_second"), rate(row, "ours", "tokens_per_second")
-        lines.append([f"`{row['workload']}`", row["world"], f"{row['rows_a_rank']}", f"{one / 1e3:.1f}", f"{all_of_them / 1e3:.1f}",
-                      gpu_table().spread_text(scaling, lambda share: f"{100 * share:.1f}", " %")])
+        for one, (lesson, scaling) in names.SCALING.items():
+            if scaling in row["ratios"]:
+                rates = [names.median_of(row, name, "tokens_per_second") for name in (one, lesson)]
+                lines.append([names.LESSON_OF.get(lesson, "01"), f"`{row['workload']}`, {row['rows_a_rank']} rows a GPU", row["world"], *(f"{rate / 1e3:.1f}" for rate in rates),
+                              names.spread_text(row["ratios"][scaling], lambda share: f"{100 * share:.1f}", " %")])
+    if not lines:
+        return ""
     return (f"{heading} Scaling on GPUs\n\nScaling efficiency is the rate on N GPUs over N times the rate on one, with equal rows a GPU. The one is the slowest of the N, which train apart at the same time, because ranks wait for the slowest: 100 % would mean that communication cost nothing.\n\n"
-            + table(["workload", "GPUs", "rows a GPU", "k tok/s, 1 GPU", "k tok/s, all", "efficiency, median round (lowest to highest)"], lines)
+            + table(["lesson", "workload", "GPUs", "k tok/s, 1 GPU", "k tok/s, all", "efficiency, median round (lowest to highest)"], lines, left=2)
             + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [GPUs](" + page.link("docs/gpus.md") + ").")
 
 

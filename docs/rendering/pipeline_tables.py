@@ -25,7 +25,7 @@ def pipeline_gpu(page):
     """Lesson 07 in turns with torch.distributed.pipelining on two GPUs."""
     if not has("gpu_pipeline"):
         return ""
-    lines, found = [], record("gpu_pipeline")["rows"]
+    lines, energies, found = [], [], record("gpu_pipeline")["rows"]
     for row in found.values():
         def rate(name, row=row):
             return f"{statistics.median(turn['programs'][name]['tokens_per_second'] for turn in row['rounds']) / 1e3:.0f}"
@@ -35,9 +35,17 @@ def pipeline_gpu(page):
                 continue
             ratio = row["ratios"][f"{ours}_over_{peer}"]
             peaks = [row["programs"][name]["peak_allocated"] / 2**30 for name in (ours, peer)]
+            energies.append((ratio["median"], ratio.get("per_joule", {}).get("median")))
             lines.append([row["micro_batches"], label, rate(ours), rate(peer),
                           f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})", " / ".join(f"{peak:.2f}" for peak in peaks)])
     one = next(iter(found.values()))
     heads = ["M", "schedule", "lesson 07, k tok/s", "torch.distributed.pipelining", "ratio within a round", "peak GiB, ours / theirs"]
+    per_joule = ""
+    if all(energy for _, energy in energies):
+        heads.append("ratio per joule")
+        lines = [[*line, f"{energy:.2f}"] for line, (_, energy) in zip(lines, energies)]
+        if all(energy < ratio for ratio, energy in energies):
+            per_joule = ("\n\nPer joule, by the GPUs' own counters, the lead is smaller: "
+                         f"{min(energy for _, energy in energies):.2f} to {max(energy for _, energy in energies):.2f} times the tokens. A GPU that waits for its host draws less power.")
     return table(heads, lines, left=2) + tail(page, "gpu_pipeline", more=f"two {one['gpu']}, GPT-2 355M cut into 14 and 10 blocks, rows of 4, "
-                                              f"{times_text(len(one['rounds']), 'round')}, commit {one['commit']}; the peer: stages compiled, fp32 parameters, bf16 autocast")
+                                              f"{times_text(len(one['rounds']), 'round')}, commit {one['commit']}; the peer: stages compiled, fp32 parameters, bf16 autocast") + per_joule

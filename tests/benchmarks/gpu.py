@@ -35,7 +35,7 @@ import time
 
 import gpu_table
 from gpu_programs import HERE, ROOT, WARM, Apart, BesideCopies, Failed, Lesson, LlmC, OutOfTime, Peer, command_text, lesson_program, name_of, random_tokens, sources
-from gpu_watch import Watch, machine
+from gpu_watch import EnergyCounter, Watch, machine
 
 GIB = 2.0**30
 
@@ -102,6 +102,8 @@ ROWS = {row.name: row for row in (
     Row("accumulate", "gpt2_355m", 16, lessons=("ours", "zero1", "zero2", "zero3"), ddp_peers=(), micro_batches=4, worlds=(2,)),
     # Lesson 04 beside itself without copy engines.
     Row("windows", "gpt2_355m", 16, lessons=("ours", "zero3", "zero3_plain"), ddp_peers=(), worlds=(2,)),
+    # Of lesson 03 beside lesson 01's.
+    Row("scaling", "gpt2_355m", 16, lessons=("ours", "ours_1", "zero2", "zero2_1"), ddp_peers=(), worlds=(2,)),
     Row("links", "gpt2_355m", 16, lessons=("ours", "ours_1", "ours_1_awake", "ours_1_within"), ddp_peers=(), worlds=(2,)),
     pipeline(4), pipeline(8, "gpipe"), pipeline(16),
     tensor("355m", "tp", "sp", "async"), tensor("774m"),
@@ -112,6 +114,7 @@ LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload'
            "ours_1_awake": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, beside copies of 1 MiB into it, one every 20 ms"),
            "ours_1_within": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, beside as many copies that use no link"),
            "zero1": ("02_zero1", [], "Stagecraft, lesson 02 (ZeRO-1)"), "zero2": ("03_zero2", [], "Stagecraft, lesson 03 (ZeRO-2)"),
+           "zero2_1": ("03_zero2", [], "Stagecraft, lesson 03 on one GPU"),
            "zero3": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3)"),
            "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again"),
            "zero3_plain": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3), NCCL_WIN_ENABLE=0"),
@@ -127,7 +130,7 @@ LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload'
            "pipeline": ("07_pipeline", [], "Stagecraft, lesson 07 (pipeline, 1F1B)"), "tensor": ("10_tensor_parallel", [], "Stagecraft, lesson 10 (tensor parallelism)"),
            **{f"ours_{mesh}": ("11_combined", [f"mesh={mesh}", "states=whole"], f"Stagecraft, lesson 11, mesh={mesh}") for mesh in ("2x1x1", "1x2x1", "1x1x2")}}
 ENVIRONMENT_OF = {"zero3_plain": {"NCCL_WIN_ENABLE": "0"}}  # NCCL registers no window then
-ALONE = ("ours_1", *gpu_table.BESIDE_COPIES, gpu_table.ONE)  # on each of several GPUs apart
+ALONE = (*gpu_table.SCALING, *gpu_table.BESIDE_COPIES, gpu_table.ONE)  # on each of several GPUs apart
 VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
             "wire": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16 (bf16_compress_hook)"),
             "bf16": ("bf16", "torch.compile, bf16 parameters and AdamW states, no fp32 master"),
@@ -179,7 +182,7 @@ class Bench:
     def __init__(self, seconds, folder):
         self.deadline = time.monotonic() + (seconds or 1e9)
         self.folder, self.longest = pathlib.Path(folder), 0.0
-        self.watch, self.machine = Watch(), machine()
+        self.watch, self.energy, self.machine = Watch(), EnergyCounter(), machine()
 
     def round(self, programs, order, row, sequence, world_of):
         """One turn each. Returns the cells and who failed; raises OutOfTime."""
@@ -193,9 +196,11 @@ class Bench:
             except Failed as error:
                 failures[name] = str(error)
                 continue
-            power = self.watch.between(turn["began"], turn["ended"], max(world_of.values()))
+            gpus = max(world_of.values())
+            power = self.watch.between(turn["began"], turn["ended"], gpus)
+            joules = self.energy.between(turn["began"], turn["ended"], turn.get("gpus", range(gpus)))
             apart = {"medians_of_gpus": turn["medians"]} if "medians" in turn else {}
-            cells[name] = {**gpu_table.cell(tokens, turn, power), **apart, "began": turn["began"], "ended": turn["ended"]}
+            cells[name] = {**gpu_table.cell(tokens, turn, power, joules), **apart, "began": turn["began"], "ended": turn["ended"]}
         took = time.monotonic() - began
         self.longest = max(self.longest, took)
         return {"started": now(), "seconds": took, "programs": cells}, failures

@@ -2,7 +2,8 @@
 
   start()                            processes, where the program keeps one between its turns
   poll()                             True once it can be measured
-  measure(warm_up, steps, deadline)  {"seconds": [of each timed step], "tokens": of a step, "began", "ended", ...}; then it computes no more
+  measure(warm_up, steps, deadline)  {"seconds": [of each timed step], "tokens": of a step, "began", "ended", ...}; then it computes no more. "gpus": which
+                                     of them the timed steps ran on, where these are not all
   close(deadline)                    ends it; returns what only its end tells
 
 and raises Failed with what it printed last. Deadlines are time.monotonic()'s.
@@ -260,7 +261,7 @@ class Apart:
         medians = [statistics.median(turn["seconds"]) for turn in turns]
         slowest = medians.index(max(medians))
         self.process, self.command, self.about = self.lessons[slowest].process, self.lessons[slowest].command, self.lessons[slowest].about
-        return {**turns[slowest], "medians": medians}
+        return {**turns[slowest], "medians": medians, "gpus": [slowest]}
 
     def close(self, deadline):
         for lesson in self.lessons:

@@ -10,15 +10,15 @@ def quartiles(values):
     return first, third
 
 
-def cell(tokens_a_step, turn, power):
-    """What is kept of a program's turn in a round."""
+def cell(tokens_a_step, turn, power, joules):
+    """What is kept of a program's turn in a round. `joules`: of all its GPUs from "began" to "ended", by their own counters; None without them."""
     seconds = turn["seconds"]
     median, (first, third) = statistics.median(seconds), quartiles(seconds)
     return {"tokens_per_second": tokens_a_step / median, "median_seconds": median, "lowest_seconds": min(seconds), "first_quartile": first,
             "third_quartile": third, "highest_seconds": max(seconds), "steps": len(seconds),
             # Of a turn's time, what passed between its steps.
             "outside_steps": None if turn.get("wall_seconds") is None else 1.0 - sum(seconds) / turn["wall_seconds"],
-            "power": power}
+            "power": power, "joules": joules, "joules_per_token": None if joules is None else joules / (tokens_a_step * len(seconds))}
 
 
 def spread(values):
@@ -34,11 +34,12 @@ PEERS_OF = {"zero1": ("zero", "zero_stored"), "zero3": ("fsdp", "fsdp_stored"), 
 
 BESIDE_COPIES = ("ours_1_awake", "ours_1_within")
 ONE = "one_device"  # where it takes turns, every program is compared with it
+SCALING = {"ours_1": ("ours", "scaling"), "zero2_1": ("zero2", "zero2_scaling")}  # a lesson on one GPU: the same on all of them, and what their ratio is called
 
 
 def ratio_of(row, a, b):
     """Program a's rate over b's, within a round; None without a round that has both. A stored program has one rate for all
-    rounds, and says so."""
+    rounds, and says so. "per_joule": tokens per joule of a over b's, where every round counted both."""
     program, rounds = row["programs"].get(b), [cells["programs"] for cells in row["rounds"]]
     if program is None:
         return None
@@ -47,12 +48,14 @@ def ratio_of(row, a, b):
     if not pairs:
         return None
     ratio = spread([x["tokens_per_second"] / y["tokens_per_second"] for x, y in pairs])
-    return {**ratio, **({"stored": True} if stored else {})}
+    energies = [(x.get("joules_per_token"), y.get("joules_per_token")) for x, y in pairs]
+    counted = all(x and y for x, y in energies)
+    return {**ratio, **({"stored": True} if stored else {}), **({"per_joule": spread([y / x for x, y in energies])} if counted else {})}
 
 
 def ratios_of(row):
     """`ours` over every program that is not; lessons 02-04 over `ours` and over the peer that splits what they split."""
-    pairs = [("ours", name) for name in row["programs"] if name != "ours" and name not in ZERO]
+    pairs = [("ours", name) for name in row["programs"] if name != "ours" and name not in (*ZERO, *SCALING)]
     for name in ZERO:
         pairs += [(name, other) for other in ("ours", *PEERS_OF.get(name, ())) if name in row["programs"]]
     pairs += [(name, ONE) for name in row["programs"] if name != ONE]
@@ -61,8 +64,9 @@ def ratios_of(row):
         found.pop(f"ours_over_{name}", None)
         if (ratio := ratio_of(row, name, "ours_1")) is not None:
             found[f"{name}_over_ours_1"] = ratio
-    if one := found.pop("ours_over_ours_1", None):
-        found["scaling"] = {key: value if key == "rounds" else value / row["world"] for key, value in one.items()}
+    for one, (name, scaling) in SCALING.items():
+        if (ratio := ratio_of(row, name, one)) is not None:
+            found[scaling] = {key: value if key in ("rounds", "per_joule") else value / row["world"] for key, value in ratio.items()}
     return found
 
 
@@ -107,8 +111,9 @@ def ratio_text(row, name):
     if name in BESIDE_COPIES:
         ratio = ratios.get(f"{name}_over_ours_1")
         return "-" if ratio is None else f"{spread_text(ratio)} of one GPU"
-    if name == "ours_1":
-        return "scaling " + spread_text(ratios["scaling"]) if "scaling" in ratios else "-"
+    if name in SCALING:
+        lesson, scaling = SCALING[name]
+        return f"scaling{'' if lesson == 'ours' else ' of lesson ' + LESSON_OF[lesson]} {spread_text(ratios[scaling])}" if scaling in ratios else "-"
     own = ratios.get(f"ours_over_{name}")
     return "; ".join(kin) or ("-" if own is None else spread_text(own))
 
@@ -129,7 +134,7 @@ def program_line(key, row, name):
     cells = [key, label, text_of(rate, ".1f", 1e-3), low_high, text_of(median_of(row, name, "median_seconds"), ".2f", 1e3),
              ratio_text(row, name), text_of(program.get("peak_allocated"), ".2f", 2.0**-30),
              text_of(median_of(row, name, "power", "sm_mhz", "median"), ".0f"),
-             text_of(median_of(row, name, "power", "watts", "median"), ".0f")]
+             text_of(median_of(row, name, "power", "watts", "median"), ".0f"), text_of(median_of(row, name, "joules_per_token"), ".2f", 1e3)]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -140,9 +145,9 @@ def shortened(text):
 
 
 def markdown(result):
-    """One line a program: medians over rounds, ours over it within a round, peak memory, clock and power of GPU time."""
-    lines = ["| run | program | k tok/s | lowest to highest round | ms a step | ours over it, within a round | peak GiB | SM MHz | W |",
-             "|---|---|---|---|---|---|---|---|---|"]
+    """One line a program: medians over rounds, ours over it within a round, peak memory, clock and power of GPU time, energy by the GPUs' counters."""
+    lines = ["| run | program | k tok/s | lowest to highest round | ms a step | ours over it, within a round | peak GiB | SM MHz | W | J per k tok |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
     notes = []  # each once
     for key, row in result["rows"].items():
         lines += [program_line(key, row, name) for name in row["programs"]]

@@ -17,6 +17,7 @@ sys.path.insert(0, str(HERE))
 import gpu  # noqa: E402
 import gpu_programs  # noqa: E402
 import gpu_table  # noqa: E402
+import gpu_watch  # noqa: E402
 import records  # noqa: E402
 from gpu_copies import sources_of  # noqa: E402
 
@@ -108,6 +109,18 @@ while True:
     time.sleep(0.01)
 '''
 
+# Counters of energy: 100 W on the first GPU, 300 on the second. FAKE_NO_COUNTER: GPUs that have none.
+NVML = r'''
+import os, time
+class NVMLError(Exception): pass
+def nvmlInit(): pass
+def nvmlDeviceGetCount(): return 2
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetTotalEnergyConsumption(index):
+    if "FAKE_NO_COUNTER" in os.environ:
+        raise NVMLError("not supported")
+    return int(1e3 * time.time()) * (100, 300)[index]
+'''
 
 # Copies beside a program: noted in a file as they begin and as they are ended. FAKE_NO_LINK: they end by themselves.
 COPIES = r'''
@@ -137,6 +150,7 @@ def stage():
         folder = pathlib.Path(name)
         (folder / "peer.py").write_text(PEER)
         (folder / "copies.py").write_text(COPIES)
+        (folder / "pynvml.py").write_text(NVML)
         python = f"#!{sys.executable} -IS\n"  # starts sooner
         for program, text in (*((name, python + LESSON) for name in LESSONS), ("nvidia-smi", python + SMI), ("llmc", python + LLMC), ("mpirun", MPIRUN)):
             (folder / program).write_text(text)
@@ -147,7 +161,7 @@ def stage():
             warm_up = [] if script in ("gpu_bits.py", "loss_curves.py") else ["--warm-up", "2"]
             command = [sys.executable, HERE / script, *own, "--bin", folder, "--out", folder / "out.json", "--commit", "c", "--steps", "3",
                        *warm_up, *arguments]
-            environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "FAKE_LOG": str(folder / "log"), **environment}
+            environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(folder), "FAKE_LOG": str(folder / "log"), **environment}
             result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
             path = folder / "out.json"
             return result, json.loads(path.read_text()) if path.exists() else None
@@ -279,10 +293,10 @@ def rows_share_the_memory():
             check(said.returncode == 0 and -1 < said.stdout.find(first) < said.stdout.find(last), f"{rows} {more}: {said.stdout}{said.stderr}")
         _, result = run("--rows", "sharding", "--rounds", "1", "--llmc", f"{folder}/llmc")
         check(list(result["rows"]["sharding"]["programs"]) == ["ours", "dp", "zero1", "zero2", "zero3"], f"no peer: {result['rows']['sharding']['programs']}")
-        said, _ = run("--rows", "scaling")
-        check(said.returncode == 1 and "scaling is none of seed, 124m, 355m, 774m, 1558m, sharding (GPUs: 1)" in said.stderr, said.stderr)
+        said, _ = run("--rows", "scaled")
+        check(said.returncode == 1 and "scaled is none of seed, 124m, 355m, 774m, 1558m, sharding (GPUs: 1)" in said.stderr, said.stderr)
         said, _ = run("--world", "2", "--rows", "sharding")
-        check(said.returncode == 1 and "1558m, accumulate, windows, links, pipeline_4, pipeline_8, pipeline_16, tensor_355m, tensor_774m, combined_355m, pipeline, tensor, combined (GPUs: 2)" in said.stderr, said.stderr)
+        check(said.returncode == 1 and "1558m, accumulate, windows, scaling, links, pipeline_4, pipeline_8, pipeline_16, tensor_355m, tensor_774m, combined_355m, pipeline, tensor, combined (GPUs: 2)" in said.stderr, said.stderr)
 
 
 def runs_llmc():
@@ -492,6 +506,31 @@ def scales_from_the_slowest():
         check(result["rows"]["774m x2"]["warm_from"] == "the first turn", "and the row says so")
 
 
+# Energy of the timed steps by the counters of the GPUs that made them. Each GPU alone: the counter of the one that counts.
+def counts_energy():
+    with stage() as (_, run):
+        said, result = run("--world", "2", "--rows", "355m", "--rounds", "1", "--peers", "compile", "--lessons", "ours,ours_1,zero2,zero2_1", "--steps", "20", FAKE_TURN="0.4")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        row = result["rows"]["355m x2"]
+        for name, watts in (("ours", 400), ("ours_1", 300), ("zero2_1", 300), ("compile", 400)):
+            cell = row["rounds"][0]["programs"][name]
+            check(0.85 < cell["joules"] / (cell["ended"] - cell["began"]) / watts < 1.15, f"{name}: {cell}")
+            tokens = cell["tokens_per_second"] * cell["median_seconds"] * 20
+            check(abs(cell["joules_per_token"] * tokens - cell["joules"]) < 1e-6, f"{name}: {cell}")
+        ours, peer = (row["rounds"][0]["programs"][name] for name in ("ours", "compile"))
+        check(abs(row["ratios"]["ours_over_compile"]["per_joule"]["median"] - peer["joules_per_token"] / ours["joules_per_token"]) < 1e-9, f"{row['ratios']}")
+        check(said.stdout.count(f" | {1e3 * ours['joules_per_token']:.2f} |") > 0 and "W | J per k tok |" in said.stdout, said.stdout)
+        check(row["ratios"]["zero2_scaling"]["median"] == 1.25 and "ours_over_zero2_1" not in row["ratios"], f"{row['ratios']}")
+        check("scaling of lesson 03 1.250 (one round)" in said.stdout, said.stdout)
+        said, result = run("--world", "2", "--rows", "scaling", "--rounds", "1", FAKE_NO_COUNTER="1")
+        row = result["rows"]["scaling x2"]
+        check(said.returncode == 0 and list(row["programs"]) == ["ours", "ours_1", "zero2", "zero2_1"], said.stdout + said.stderr)
+        check(row["rounds"][0]["programs"]["ours"]["joules_per_token"] is None and "per_joule" not in row["ratios"]["scaling"], "no counter, no joules")
+        check(" 690 | - |" in said.stdout, said.stdout)
+    updates = [(10.0, 1000), (20.0, 3000), (40.0, 4000)]
+    check([gpu_watch.at(updates, when) for when in (15.0, 20.0, 30.0)] == [2000, 3000, 3500], "between two changes power is constant")
+
+
 # What awake links cost: one GPU beside copies, over one GPU alone, in the same round.
 def compares_awake_links():
     with stage() as (folder, run):
@@ -659,7 +698,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, compares_pipelines, compares_tensor_parallelism, compares_meshes, says_how_many_rounds, scales_from_the_slowest, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, compares_pipelines, compares_tensor_parallelism, compares_meshes, says_how_many_rounds, scales_from_the_slowest, counts_energy, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
         test()
     print("passed")
 

@@ -1,4 +1,5 @@
-"""What nvidia-smi says: the machine once, and clocks, power and temperature while programs run."""
+"""What nvidia-smi says: the machine once, and clocks, power and temperature while programs run; and the energy that GPUs count themselves."""
+import bisect
 import contextlib
 import os
 import pty
@@ -85,3 +86,47 @@ class Watch:
             self.child.terminate()
             self.child.wait()
             self.child = None
+
+
+class EnergyCounter:
+    """Joules by each GPU's own counter (NVML, in millijoules since the driver was loaded), which is read in the background as long as this process lives.
+    Without nvidia-ml-py, or where a GPU counts none, there are no joules."""
+
+    def __init__(self, period=0.01):
+        self.updates, self.lock = [], threading.Lock()  # of each GPU: (when its counter was seen to change, what it said)
+        with contextlib.suppress(ImportError):
+            import pynvml  # nvidia-ml-py
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlInit()
+                gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+                self.updates = [[(time.time(), pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu))] for gpu in gpus]
+                threading.Thread(target=self.read, args=(pynvml, gpus, period), daemon=True).start()
+
+    def read(self, pynvml, gpus, period):
+        while True:
+            for gpu, updates in zip(gpus, self.updates, strict=True):
+                said = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu)
+                if said != updates[-1][1]:
+                    with self.lock:
+                        updates.append((time.time(), said))
+            time.sleep(period)
+
+    def between(self, began, ended, gpus, limit=2.0):
+        """Of these GPUs together over a span of time that has just ended; None without counters. A counter changes ten times a second or so: between two
+        changes power is taken as constant."""
+        limit += time.monotonic()
+        while self.updates and any(self.updates[gpu][-1][0] < ended for gpu in gpus):
+            if time.monotonic() > limit:
+                return None
+            time.sleep(0.01)
+        if not self.updates:
+            return None
+        with self.lock:
+            return sum(at(self.updates[gpu], ended) - at(self.updates[gpu], began) for gpu in gpus) / 1e3
+
+
+def at(updates, when):
+    """What a counter said at a time between its first update and its last."""
+    later = bisect.bisect_left(updates, (when,))
+    (before, low), (after, high) = updates[later - 1], updates[later]
+    return low + (high - low) * (when - before) / (after - before)

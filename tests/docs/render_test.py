@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
 from rendering import (  # noqa: E402
     checks, collective_tables, combined_figures, combined_tables, course, faults, front_page, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks,
-    memory_tables, offload_tables, outputs, palette, plans, plots, registry, svg, tensor_figures, tensor_tables, workloads,
+    memory_tables, offload_tables, outputs, palette, pipeline_tables, plans, plots, registry, svg, tensor_figures, tensor_tables, workloads,
     zero_figures, zero_tables)
 from rendering.registry import Page, RenderError  # noqa: E402
 
@@ -264,7 +264,7 @@ class Parts(unittest.TestCase):
                "ratios": {"scaling": {"median": 0.95, "lowest": 0.94, "highest": 0.96, "rounds": 3}}}
         with unittest.mock.patch.object(machine_tables, "record", lambda name: {"rows": {"355m x2": row}}), \
                 unittest.mock.patch.object(machine_tables, "has", lambda name: True):
-            self.assertIn("| `configs/gpt2_355m.json` | 2 | 16 | 100.0 | 190.0 | 95.0 % (94.0 to 96.0) |", machine_tables.gpu_scaling(Page(PAGE)))
+            self.assertIn("| 01 | `configs/gpt2_355m.json`, 16 rows a GPU | 2 | 100.0 | 190.0 | 95.0 % (94.0 to 96.0) |", machine_tables.gpu_scaling(Page(PAGE)))
             row["ratios"]["scaling"]["rounds"] = 1
             self.assertIn("| 95.0 % (one round) |", machine_tables.gpu_scaling(Page(PAGE)))
             row["timed_steps"] = 25
@@ -480,6 +480,28 @@ class Parts(unittest.TestCase):
             del row["programs"]["ours_1_awake"], row["programs"]["ours_1_within"]
             self.assertIn("not measured yet", gpu_tables.gpu_links(Page(PAGE)))
             self.assertIn("93.8 %", machine_tables.gpu_scaling(Page(PAGE)))
+
+    # Where the GPUs counted their energy a ratio per joule stands next to the one in time; of older records nothing does.
+    def test_energy(self):
+        def row(**joules):
+            cells = {name: {"tokens_per_second": rate, **({"joules_per_token": joules[name]} if joules else {})} for name, rate in (("ours", 400e3), ("ours_gpipe", 390e3), ("1f1b", 200e3))}
+            programs = {"ours": {"label": "Stagecraft, lesson 07", "peak_allocated": 2**30}, "ours_gpipe": {"label": "Stagecraft, GPipe"}, "1f1b": {"label": "Peer", "peak_allocated": 2**31}}
+            found = {"micro_batches": 8, "world": 2, "gpu": "Pretended", "commit": "c", "rounds": [{"programs": cells}], "programs": programs}
+            return {**found, "ratios": machine_tables.gpu_table().ratios_of(found)}
+
+        def tables(found):
+            with unittest.mock.patch.object(gpu_tables, "record", lambda name: {"rows": {"p x2": found}}), unittest.mock.patch.object(gpu_tables, "has", lambda name: name == "gpu_pipeline"), \
+                    unittest.mock.patch.object(pipeline_tables, "record", lambda name: {"rows": {"p x2": found}}):
+                return gpu_tables.gpu_energy(Page(PAGE)), pipeline_tables.pipeline_gpu(Page(PAGE))
+        energy, pipeline = tables(row(ours=0.003, ours_gpipe=0.004, **{"1f1b": 0.0045}))
+        self.assertIn("| `p x2` | lesson 07 | Peer | 3.00 / 4.50 | 2.00 | 1.50 (one round) |", energy)
+        self.assertNotIn("GPipe", energy)  # ours over another of ours
+        self.assertIn("| 2.00 (2.00 to 2.00) | 1.00 / 2.00 | 1.50 |", pipeline)
+        self.assertIn("the lead is smaller: 1.50 to 1.50 times", pipeline)
+        self.assertNotIn("smaller", tables(row(ours=0.002, ours_gpipe=0.004, **{"1f1b": 0.0045}))[1])
+        energy, pipeline = tables(row())
+        self.assertEqual(energy, "")
+        self.assertNotIn("joule", pipeline)
 
     def test_what_a_collective_takes_from_products(self):
         def cell(variant, size, taken):
