@@ -312,7 +312,8 @@ class Comparison(Bench):
         arguments += ["--attention", self.attention(row), "--ranks", self.world, "--tokens", self.tokens(row)]
         if not row.ours:
             arguments += ["--bucket-mb", self.args.bucket_mb, "--wire", "bf16" if base == "wire" else "same", "--shard", SHARDS.get(base, "none")]
-        threads = str(max(2, (os.cpu_count() or 2) // 8))
+        # Autotuning compiles hundreds of kernels: one such peer a call, or they time each other.
+        threads = str(max(2, (os.cpu_count() or 2) // (2 if more.startswith("max-autotune") else 8)))
         program = self.args.pipeline_peer if row.split else self.args.tensor_peer if row.ours else self.args.peer
         return Peer(program, arguments, self.args.start_limit, {"TORCHINDUCTOR_COMPILE_THREADS": threads})
 
@@ -553,7 +554,7 @@ def read_arguments():
     parser.add_argument("--tokens", metavar="FILE", help="token file that all train on, relative to the repository (default: random tokens)")
     parser.add_argument("--lessons", help=f"of {','.join(name for name in LESSONS if name not in [names[0] for names in FAMILIES])} (default: most on several GPUs, ours on one; ours is always there)")
     parser.add_argument("--peers", help="compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
-                        "(bf16:reduce-overhead); of pipelines 1f1b, gpipe, each also with another split (1f1b:13+11); of tensor tp, sp, async, each also with all blocks in one graph (sp:one-graph); or none")
+                        "(bf16:reduce-overhead, compile:max-autotune); of pipelines 1f1b, gpipe, each also with another split (1f1b:13+11); of tensor tp, sp, async, each also with all blocks in one graph (sp:one-graph); or none")
     parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto", help="of the peers; auto times both")
     parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
     parser.add_argument("--llmc", metavar="FILE[@COMMIT]", help="train_gpt2cu, and of which commit it is; without it llm.c's stored rates stand in the table, marked so")

@@ -358,6 +358,21 @@ def compares_what_splits():
         check(said.returncode == 1 and "on several GPUs" in said.stderr, "one GPU splits nothing")
 
 
+# Modes of torch.compile beside each other. Another call adds rounds with other modes.
+def compares_modes():
+    with stage() as (_, run):
+        run("--rows", "355m", "--rounds", "1", "--peers", "compile,compile:reduce-overhead")
+        said, result = run("--rows", "355m", "--rounds", "2", "--peers", "compile,compile:max-autotune,compile:max-autotune-no-cudagraphs")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        row = result["rows"]["355m"]
+        for mode in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
+            name = "compile_" + mode.replace("-", "_")
+            program = row["programs"][name]
+            check(f"--variant autocast --mode {mode} " in program["command"] and program["label"].endswith(f"bf16 autocast ({mode})"), f"{program}")
+            check(row["ratios"][f"ours_over_{name}"]["rounds"] == 1, f"{row['ratios']}")
+        check(row["ratios"]["ours_over_compile"]["rounds"] == 2 and "(reduce-overhead); 1 of 2 rounds" in said.stdout, said.stdout)
+
+
 # Four micro-batches of 16 rows on each of two GPUs; peers have one, so that there are none.
 def accumulates():
     with stage() as (_, run):
@@ -698,7 +713,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, accumulates, compares_without_windows, compares_pipelines, compares_tensor_parallelism, compares_meshes, says_how_many_rounds, scales_from_the_slowest, counts_energy, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, compares_modes, accumulates, compares_without_windows, compares_pipelines, compares_tensor_parallelism, compares_meshes, says_how_many_rounds, scales_from_the_slowest, counts_energy, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
         test()
     print("passed")
 

@@ -39,6 +39,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 START_STEPS = 4  # of which the first compiles
 BATCHES = 64     # different ones
+REPLAYED = ("reduce-overhead", "max-autotune")  # modes of torch.compile whose steps are CUDA graphs
 HOUR = datetime.timedelta(hours=1)
 
 
@@ -255,7 +256,7 @@ class Trainer:
     def step(self):
         """Returns the loss: the host waits for the whole step."""
         self.static.copy_(next(self.batches), non_blocking=True)
-        if self.args.mode == "reduce-overhead":
+        if self.args.mode in REPLAYED:
             torch.compiler.cudagraph_mark_step_begin()
         with self.autocast():
             loss = self.forward(self.static[0], self.static[1])
@@ -319,7 +320,7 @@ def arguments(about):
         parser.add_argument(f"--{key}", type=int, help="instead of the workload's")
     parser.add_argument("--variant", choices=("autocast", "bf16", "fp32"), default="autocast")
     parser.add_argument("--mode", default="default",
-                        choices=("eager", "default", "reduce-overhead", "max-autotune-no-cudagraphs"), help="of torch.compile")
+                        choices=("eager", "default", *REPLAYED, "max-autotune-no-cudagraphs"), help="of torch.compile")
     parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto")
     parser.add_argument("--attention-only", action="store_true", help="print which backend is the faster, and exit")
     parser.add_argument("--ranks", type=int, default=1)
