@@ -13,11 +13,14 @@ Run "pipeline" is lesson 07 beside torch.distributed.pipelining, both cut into t
 with 8 by GPipe as well: docs/results/gpu_pipeline.json.
 Run "tensor" is lesson 10 in its variants beside lesson 00 on one GPU, lessons 01 and 04 and DTensor, each step of the same rows: docs/results/gpu_tensor.json.
 Run "combined" is lesson 11 with one axis at a time beside the lesson that has that axis alone: docs/results/gpu_combined.json.
+Run "offload" is lesson 05 beside DeepSpeed's ZeRO-Offload and lesson 00 on one GPU, "zero" lessons 01-04 beside its stages 1 to 3: docs/results/gpu_deepspeed.json.
 
   tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
   tests/benchmarks/gpu.sh --world 2 --rows pipeline [--peers 1f1b,1f1b:13+11]
   tests/benchmarks/gpu.sh --world 2 --rows tensor [--peers tp,sp,async,sp:one-graph]
   tests/benchmarks/gpu.sh --world 2 --rows combined
+  tests/benchmarks/gpu.sh --world 1 --rows offload [--peers offload,offload:defaults]
+  tests/benchmarks/gpu.sh --world 2 --rows zero [--peers stage2,stage2:defaults]
   tests/benchmarks/gpu.sh --render docs/results/gpu_peers.json
 """
 import argparse
@@ -33,6 +36,7 @@ import sys
 import tempfile
 import time
 
+import gpu_deepspeed
 import gpu_table
 from gpu_programs import HERE, ROOT, WARM, Apart, BesideCopies, Failed, Lesson, LlmC, OutOfTime, Peer, command_text, lesson_program, name_of, random_tokens, sources
 from gpu_watch import EnergyCounter, Watch, machine
@@ -56,11 +60,16 @@ class Row:
     micro_batches: int = 1  # a step and rank; peers have one, but for pipelines
     worlds: tuple = (1, 2)  # 2: of several
     split: tuple = ()  # blocks of each GPU, a stage of one pipeline
+    sequence: int = 0  # instead of the workload's
+    set: tuple = ()  # what else lessons are told
+    paused: bool = True  # on one GPU a lesson stands still between its turns, where all of them fit in its memory
     ours: str = ""  # which of LESSONS `ours` is, where all GPUs work on the same micro-batches
     record: str = "gpu_peers"
 
     def config(self):
-        return json.loads((ROOT / "configs" / f"{self.workload}.json").read_text())
+        config = json.loads((ROOT / "configs" / f"{self.workload}.json").read_text())
+        config["batch"]["sequence"] = self.sequence or config["batch"]["sequence"]
+        return config
 
     def runs_on(self, world):
         return min(2, world) in self.worlds and len(self.split) in (0, world)
@@ -84,11 +93,16 @@ def tensor(workload, *peers):
     return Row(f"tensor_{workload}", f"gpt2_{workload}", 16, lessons=("ours", *TENSOR[1:]), ddp_peers=peers, worlds=(2,), ours=TENSOR[0], record="gpu_tensor")
 
 
+def offload(workload, rows, **more):
+    return Row(f"offload_{workload}", f"gpt2_{workload}", rows, peers=("offload", "offload:defaults"), beside=OFFLOAD[1:], ours=OFFLOAD[0], worlds=(1,), paused=False, record="gpu_deepspeed", **more)
+
+
 PIPELINES = ("ours_1f1b", "ours_gpipe")  # the first is `ours`, as below
 VARIANTS_OF_TENSOR = ("ours_split", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl")
 TENSOR = (*VARIANTS_OF_TENSOR, "one_device", "dp", "zero3")
 COMBINED = ("ours_2x1x1", "ours_1x2x1", "ours_1x1x2", "pipeline", "dp", "tensor")  # lesson 11 along each axis, and the lesson that has it alone
-FAMILIES = (PIPELINES, TENSOR, COMBINED)
+OFFLOAD = gpu_deepspeed.OFFLOAD
+FAMILIES = (PIPELINES, TENSOR, COMBINED, OFFLOAD)
 
 
 ROWS = {row.name: row for row in (
@@ -107,8 +121,10 @@ ROWS = {row.name: row for row in (
     Row("links", "gpt2_355m", 16, lessons=("ours", "ours_1", "ours_1_awake", "ours_1_within"), ddp_peers=(), worlds=(2,)),
     pipeline(4), pipeline(8, "gpipe"), pipeline(16),
     tensor("355m", "tp", "sp", "async"), tensor("774m"),
-    Row("combined_355m", "gpt2_355m", 16, lessons=("ours", *COMBINED[1:]), ddp_peers=(), worlds=(2,), ours=COMBINED[0], record="gpu_combined"))}
-GROUPS = {group: [name for name in ROWS if name.startswith(f"{group}_")] for group in ("pipeline", "tensor", "combined")}  # --rows asks for all of them at once
+    Row("combined_355m", "gpt2_355m", 16, lessons=("ours", *COMBINED[1:]), ddp_peers=(), worlds=(2,), ours=COMBINED[0], record="gpu_combined"),
+    offload("355m", 16), offload("774m", 2, sequence=512, set=("activations=recompute",)),
+    Row("zero_355m", "gpt2_355m", 16, lessons=("ours", "zero1", "zero2", "zero3"), ddp_peers=("stage1", "stage2", "stage3", "stage2:defaults"), worlds=(2,), record="gpu_deepspeed"))}
+GROUPS = {group: [name for name in ROWS if name.startswith(f"{group}_")] for group in ("pipeline", "tensor", "combined", "offload", "zero")}  # --rows asks for all of them at once
 # Name: program, settings, label.
 LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
            "ours_1_awake": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, beside copies of 1 MiB into it, one every 20 ms"),
@@ -120,7 +136,7 @@ LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload'
            "zero3_plain": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3), NCCL_WIN_ENABLE=0"),
            "ours_1f1b": ("07_pipeline", ["schedule=1f1b"], "Stagecraft, lesson 07 (pipeline, 1F1B)"),
            "ours_gpipe": ("07_pipeline", ["schedule=gpipe"], "Stagecraft, lesson 07 (pipeline, GPipe)"),
-           "one_device": ("00_one_device", [], "Stagecraft, lesson 00 on one GPU"),
+           "one_device": ("00_one_device", [], "Stagecraft, lesson 00 on one GPU"), **gpu_deepspeed.LESSONS,
            "ours_split": ("10_tensor_parallel", ["tokens=split"], "Stagecraft, lesson 10 (tensor parallelism)"),
            "ours_whole": ("10_tensor_parallel", ["tokens=whole"], "Stagecraft, lesson 10, tokens=whole"),
            "ours_kept": ("10_tensor_parallel", ["gathered=kept"], "Stagecraft, lesson 10, gathered=kept"),
@@ -137,6 +153,7 @@ VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autoca
             "zero": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, ZeroRedundancyOptimizer, fp32 between ranks"),
             "fsdp": ("autocast", "FSDP2, blocks compiled, fp32 parameters, gathered, computed and summed in bf16")}
 SHARDS = {"zero": "optimizer", "fsdp": "all"}  # of several GPUs, as wire
+STAGES = ("stage1", "stage2", "stage3")  # of DeepSpeed, on several GPUs, too
 SCHEDULES = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe"}  # the peers of pipelines; behind a colon another split, 1f1b:13+11
 CUTS = {"tp": "", "sp": ", sequence parallel", "async": ", sequence parallel, async TP"}  # the peers of lesson 10
 
@@ -148,10 +165,11 @@ def sizes(row):
     return vocab * d + config["model"]["context"] * d + config["model"]["layers"] * (12 * d * d + 13 * d), row.rows * config["batch"]["sequence"], vocab
 
 
-def expected_seconds(row, world):
-    """About what a step takes on GPUs that make 400 TFLOP/s of it: before the first turn, to warm up for about as long as later ones."""
+def expected_seconds(row, world, program):
+    """About what a step takes on GPUs that make 400 TFLOP/s of it: before the first turn, to warm up for about as long as later ones. Lesson 05's host updates 5e9
+    parameters a second."""
     parameters, *_ = sizes(row)
-    return 6 * parameters * row.step_rows(world) * row.config()["batch"]["sequence"] / 400e12 / world
+    return (parameters / 5e9 if program.name == "05_offload" else 0.0) + 6 * parameters * row.step_rows(world) * row.config()["batch"]["sequence"] / 400e12 / world
 
 
 def peer_gib(row, name):
@@ -260,17 +278,20 @@ class Comparison(Bench):
                 sys.exit(f"error: --peers: '{name}' is none of {', '.join(SCHEDULES)}\n  fix: --peers 1f1b,1f1b:13+11, or none")
             if row.ours == TENSOR[0] and base not in CUTS:
                 sys.exit(f"error: --peers: '{name}' is none of {', '.join(CUTS)}\n  fix: --peers sp,async, or none")
+            if row.ours == OFFLOAD[0] and base != "offload":
+                sys.exit(f"error: --peers: '{name}' is none of offload, offload:defaults\n  fix: --peers offload, or none")
             if row.ours == COMBINED[0]:
                 sys.exit(f"error: --peers: '{name}': {row.name} has lessons alone\n  fix: leave --peers out, or none")
-            if not row.ours and (base not in VARIANTS or (self.world == 1 and (base == "wire" or base in SHARDS))):
-                sys.exit(f"error: --peers: '{name}' is none of {', '.join(VARIANTS)} (wire, zero, fsdp: on several GPUs)\n"
+            several = "wire", *SHARDS, *STAGES
+            if not row.ours and (base not in (*VARIANTS, *STAGES) or (self.world == 1 and base in several)):
+                sys.exit(f"error: --peers: '{name}' is none of {', '.join((*VARIANTS, *STAGES))} ({', '.join(several)}: on several GPUs)\n"
                          "  fix: --peers compile,bf16:reduce-overhead, or none")
         return names
 
     def lesson_names(self, row):
         """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU most others are there only if they are asked for."""
         names = self.args.lessons.split(",") if self.args.lessons else row.lessons if self.world > 1 else ("ours", *row.beside)
-        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ALONE) and name not in (*PIPELINES, *VARIANTS_OF_TENSOR, "one_device", *COMBINED[:3], "pipeline", "tensor")]
+        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ALONE) and name not in (*PIPELINES, *VARIANTS_OF_TENSOR, *COMBINED[:3], "pipeline", "tensor", *OFFLOAD)]
         known = ["ours", *next(names for names in FAMILIES if names[0] == row.ours)[1:]] if row.ours else known
         for name in names:
             if name not in known:
@@ -301,29 +322,36 @@ class Comparison(Bench):
 
     def peer(self, row, name):
         base, _, more = name.partition(":")
-        arguments = ["--workload", ROOT / f"configs/{row.workload}.json", "--rows", row.rows]
+        arguments = [*self.shape_of(row)]
         if row.split:
             split = more.replace("+", ",") or ",".join(map(str, row.split))
             arguments += ["--micro-batches", row.micro_batches, "--schedule", base, "--split", split]
+        elif base in gpu_deepspeed.PEERS:
+            arguments += gpu_deepspeed.arguments(name)
         elif base in CUTS:
             arguments += ["--cut", base, *(["--one-graph"] if more == "one-graph" else ["--mode", more or "default"])]
         else:
             arguments += ["--variant", VARIANTS[base][0], "--mode", more or "default"]
         arguments += ["--attention", self.attention(row), "--ranks", self.world, "--tokens", self.tokens(row)]
-        if not row.ours:
+        if base in VARIANTS:
             arguments += ["--bucket-mb", self.args.bucket_mb, "--wire", "bf16" if base == "wire" else "same", "--shard", SHARDS.get(base, "none")]
         # Autotuning compiles hundreds of kernels: one such peer a call, or they time each other.
         threads = str(max(2, (os.cpu_count() or 2) // (2 if more.startswith("max-autotune") else 8)))
-        program = self.args.pipeline_peer if row.split else self.args.tensor_peer if row.ours else self.args.peer
+        program = next(program for own, program in ((row.split, self.args.pipeline_peer), (base in CUTS, self.args.tensor_peer),
+                                                    (base in gpu_deepspeed.PEERS, self.args.deepspeed_peer), (True, self.args.peer)) if own)
         return Peer(program, arguments, self.args.start_limit, {"TORCHINDUCTOR_COMPILE_THREADS": threads})
+
+    @staticmethod
+    def shape_of(row):
+        return ["--workload", ROOT / f"configs/{row.workload}.json", "--rows", str(row.rows), *(["--sequence", str(row.sequence)] if row.sequence else [])]
 
     def attention(self, row):
         """The backend of a row's peers: timed once a shape, before anything else uses the GPU."""
         if self.args.attention != "auto":
             return self.args.attention
-        shape = row.workload, row.rows
+        shape = row.workload, row.rows, row.sequence
         if shape not in self.attentions:
-            command = [sys.executable, self.args.peer, "--workload", ROOT / f"configs/{row.workload}.json", "--rows", str(row.rows), "--attention-only"]
+            command = [sys.executable, self.args.peer, *self.shape_of(row), "--attention-only"]
             said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=self.args.start_limit)
             if said.returncode != 0:
                 sys.exit(f"error: {row.name}: which attention is the faster: exit {said.returncode}\n{said.stderr[-2000:]}\n  fix: --attention cudnn")
@@ -332,13 +360,13 @@ class Comparison(Bench):
         return self.attentions[shape]["attention"]
 
     def runs_llmc(self, row):
-        return bool(self.args.llmc and self.world == 1 and row.peers)
+        return bool(self.args.llmc and self.world == 1 and row.peers and not row.ours)
 
     def batches(self, rows):
         """Rows whose programs fit a GPU's memory together: peers keep theirs from when they were compiled until their row is done."""
         capacity, batch, held = (self.machine.get("memory_mib") or 16384) / 1024 - 6, [], 0.0
         for row in rows:
-            ours = len(self.lesson_names(row)) if self.world == 1 and self.args.ours == "paused" else 1
+            ours = len(self.lesson_names(row)) if self.world == 1 and self.paused(row) else 1
             need = (ours + self.runs_llmc(row)) * peer_gib(row, "compile") + sum(peer_gib(row, name) for name in self.peer_names(row))
             if batch and held + need > capacity:
                 yield batch
@@ -397,22 +425,28 @@ class Comparison(Bench):
         """Under which name LESSONS has it."""
         return row.ours if row.ours and name == "ours" else name
 
+    def paused(self, row):
+        return row.paused and self.args.ours == "paused"
+
+    def lesson_00(self, row, name):
+        return self.world == 1 and name == "ours" and not row.ours
+
     def program(self, row, name):
-        return lesson_program(self.args.bin, "00_one_device" if self.world == 1 and name == "ours" else LESSONS[self.known_as(row, name)][0])
+        return lesson_program(self.args.bin, "00_one_device" if self.lesson_00(row, name) else LESSONS[self.known_as(row, name)][0])
 
     def lesson(self, row, name, turns):
         world = self.world_of(name)
         settings = ["--workload", f"configs/{row.workload}.json", "--set", f"batch.global={row.step_rows(world)}",
                     "--set", f"batch.micro={row.rows_of(name, self.world)}", "--set", f"data.validation_rows={row.rows}", "--device", "cuda"]
         source = [] if name == "text" else [f"data.source={self.tokens(row)}"]
-        own = [*LESSONS[self.known_as(row, name)][1], *([f"split={','.join(map(str, row.split))}"] if row.split else [])]
+        own = [*LESSONS[self.known_as(row, name)][1], *row.set, *([f"batch.sequence={row.sequence}"] if row.sequence else []), *([f"split={','.join(map(str, row.split))}"] if row.split else [])]
         settings += [part for s in (*source, *own) for part in ([s] if s.startswith("--") else ["--set", s])]
         environment = {**({"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}), **ENVIRONMENT_OF.get(name, {})}
-        folder = self.folder / f"{row.name}_{name}"
-        if name in ALONE:
-            apart = Apart(lambda gpu, where: Lesson(self.program(row, name), settings, 1, f"{folder}_{gpu}", False, turns, {**environment, **where}, expected_seconds(row, 1)), self.world)
+        folder, program = self.folder / f"{row.name}_{name}", self.program(row, name)
+        if name in ALONE and self.world > 1:
+            apart = Apart(lambda gpu, where: Lesson(program, settings, 1, f"{folder}_{gpu}", False, turns, {**environment, **where}, expected_seconds(row, 1, program)), self.world)
             return BesideCopies(apart, self.args.copies, self.world, name == "ours_1_within") if name in gpu_table.BESIDE_COPIES else apart
-        return Lesson(self.program(row, name), settings, world, folder, self.args.ours == "paused", turns, environment, expected_seconds(row, world))
+        return Lesson(program, settings, world, folder, self.paused(row), turns, environment, expected_seconds(row, world, program))
 
     def world_of(self, name):
         return 1 if name in ALONE else self.world
@@ -432,10 +466,12 @@ class Comparison(Bench):
         if name == "llmc":
             return "llm.c"
         if name in LESSONS:
-            return "Stagecraft, lesson 00" if self.world == 1 and name == "ours" else LESSONS[self.known_as(row, name)][2]
+            return "Stagecraft, lesson 00" if self.lesson_00(row, name) else LESSONS[self.known_as(row, name)][2]
         if row.split:
             other = f" ({mode.replace('_', ' + ')} blocks)" if mode else ""
             return f"torch.distributed.pipelining, {SCHEDULES[base]}, stages compiled, fp32 parameters, bf16 autocast{other}"
+        if base in gpu_deepspeed.PEERS:
+            return gpu_deepspeed.label(base, mode)
         if base in CUTS:
             return f"DTensor{CUTS[base]}, blocks compiled, loss_parallel, fp32 parameters, bf16 autocast" + (f" ({mode.replace('_', '-')})" if mode else "")
         return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
@@ -456,8 +492,8 @@ class Comparison(Bench):
         programs = self.programs(row, self.args.rounds - (len(entry["rounds"]) if entry else 0))
         entry = entry or self.new_entry(row, programs)
         entry["machine"] = self.machine
-        if (row.workload, row.rows) in self.attentions and self.peer_names(row):
-            entry["attention"] = self.attentions[row.workload, row.rows]
+        if (shape := (row.workload, row.rows, row.sequence)) in self.attentions and self.peer_names(row):
+            entry["attention"] = self.attentions[shape]
         self.add_stored(entry, row, programs)
         alive = []
         for name, program in programs.items():
@@ -544,7 +580,7 @@ class Comparison(Bench):
 def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--render", metavar="FILE", help="print the table of a result, and exit")
-    parser.add_argument("--out", help="the result, which is added to (default: docs/results/gpu_peers.json; of pipelines: gpu_pipeline.json, of tensor: gpu_tensor.json; of combined: gpu_combined.json)")
+    parser.add_argument("--out", help="the result, which is added to (default: docs/results/gpu_peers.json; of pipelines: gpu_pipeline.json, of tensor: gpu_tensor.json; of combined: gpu_combined.json; of offload and zero: gpu_deepspeed.json)")
     parser.add_argument("--bin", default="build/cuda/bin", help="where the lessons' programs are")
     parser.add_argument("--world", type=int, help="GPUs, one rank each (default: all of this machine)")
     parser.add_argument("--rows", help=f"of {','.join((*ROWS, *GROUPS))} (default: all; 355m on several GPUs)")
@@ -554,7 +590,7 @@ def read_arguments():
     parser.add_argument("--tokens", metavar="FILE", help="token file that all train on, relative to the repository (default: random tokens)")
     parser.add_argument("--lessons", help=f"of {','.join(name for name in LESSONS if name not in [names[0] for names in FAMILIES])} (default: most on several GPUs, ours on one; ours is always there)")
     parser.add_argument("--peers", help="compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
-                        "(bf16:reduce-overhead, compile:max-autotune); of pipelines 1f1b, gpipe, each also with another split (1f1b:13+11); of tensor tp, sp, async, each also with all blocks in one graph (sp:one-graph); or none")
+                        "(bf16:reduce-overhead, compile:max-autotune); of pipelines 1f1b, gpipe, each also with another split (1f1b:13+11); of tensor tp, sp, async, each also with all blocks in one graph (sp:one-graph); DeepSpeed's stage1, stage2, stage3, of offload offload, each also with its defaults (stage2:defaults); or none")
     parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto", help="of the peers; auto times both")
     parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
     parser.add_argument("--llmc", metavar="FILE[@COMMIT]", help="train_gpt2cu, and of which commit it is; without it llm.c's stored rates stand in the table, marked so")
@@ -567,6 +603,7 @@ def read_arguments():
     parser.add_argument("--peer", default=HERE / "torch_gpt2.py", help=argparse.SUPPRESS)  # for tests
     parser.add_argument("--pipeline-peer", default=HERE / "torch_pipeline.py", help=argparse.SUPPRESS)
     parser.add_argument("--tensor-peer", default=HERE / "torch_tensor.py", help=argparse.SUPPRESS)
+    parser.add_argument("--deepspeed-peer", default=HERE / "torch_deepspeed.py", help=argparse.SUPPRESS)
     parser.add_argument("--copies", default=HERE / "gpu_copies.py", help=argparse.SUPPRESS)
     return parser.parse_args()
 

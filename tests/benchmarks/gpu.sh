@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Stagecraft and its peers side by side on this machine's GPUs; what it takes: tests/benchmarks/gpu.sh --help
-# Needs build/cuda (lessons/NN/run.sh --preset cuda --build-only of lessons 00 to 04, for pipelines 07, for tensor 10; or --bin) and a python3 with PyTorch (PYTHON=...).
+# Needs build/cuda (lessons/NN/run.sh --preset cuda --build-only of lessons 00 to 04, for pipelines 07, for tensor 10, for offload 05; or --bin) and a python3 with PyTorch (PYTHON=...).
 set -euo pipefail
 here=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 script=gpu.py
@@ -28,6 +28,7 @@ if [[ -z $python ]]; then
   echo "  fix: common/setup/setup.sh --oracle, or PYTHON=/path/to/python3; without peers: PYTHON=python3 and --peers none" >&2
   exit 69
 fi
-# What torch.compile made is kept for the next run.
+# What was compiled is kept for the next run.
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/stagecraft_inductor} TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-/tmp/stagecraft_triton}
+export TORCH_EXTENSIONS_DIR=${TORCH_EXTENSIONS_DIR:-/tmp/stagecraft_extensions} # DeepSpeed's operations
 exec "$python" "$here/$script" "$@"

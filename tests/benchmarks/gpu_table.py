@@ -26,10 +26,13 @@ def spread(values):
     return {"median": statistics.median(values), "lowest": values[0], "highest": values[-1], "rounds": len(values)}
 
 
+KEEPS = {f"ours_resident_{units}": units for units in (1, 7, 13)}  # units whose states lesson 05 leaves on the GPU: the embedding, and 6 or 12 blocks
+
 # Ours beside `ours`, and the peers that split what a lesson splits, or do it in the same order.
-ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain", "ours_gpipe", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl", "ours_1x2x1", "ours_1x1x2", "tensor")
-PEERS_OF = {"zero1": ("zero", "zero_stored"), "zero3": ("fsdp", "fsdp_stored"), "zero3_gelu": ("fsdp", "fsdp_stored"), "ours_gpipe": ("gpipe",),
-            "ours_1x2x1": ("dp",), "ours_1x1x2": ("tensor",)}
+ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain", "ours_gpipe", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl", "ours_1x2x1", "ours_1x1x2", "tensor", "ours_delayed", *KEEPS)
+OFFLOAD_PEERS = ("offload", "offload_defaults")
+PEERS_OF = {"zero1": ("zero", "zero_stored", "stage1", "stage1_defaults"), "zero2": ("stage2", "stage2_defaults"), "zero3": ("fsdp", "fsdp_stored", "stage3", "stage3_defaults"), "zero3_gelu": ("fsdp", "fsdp_stored"), "ours_gpipe": ("gpipe",),
+            "ours_1x2x1": ("dp",), "ours_1x1x2": ("tensor",), "ours_delayed": OFFLOAD_PEERS, **dict.fromkeys(KEEPS, OFFLOAD_PEERS)}
 
 
 BESIDE_COPIES = ("ours_1_awake", "ours_1_within")
@@ -100,7 +103,8 @@ def ratio_text(row, name):
     ratios = row["ratios"]
     if ONE in row["programs"]:
         ratio = ratios.get(f"{name}_over_{ONE}")
-        return "" if name == ONE else "-" if ratio is None else f"{spread_text(ratio)} of one GPU"
+        own = ratios.get(f"ours_over_{name}")
+        return "" if name == ONE else "-" if ratio is None else f"{spread_text(ratio)} of one GPU" + (f"; ours {spread_text(own)}" if own else "")
     if name == "ours":
         return ""
     kin = [f"lesson {LESSON_OF[z]} {spread_text(ratios[key])}" for z in ZERO if (key := f"{z}_over_{name}") in ratios]

@@ -32,9 +32,9 @@ if "--save" in line:
     pathlib.Path(value("--save")).write_text(f"weights {noise}")
 out, steps = pathlib.Path(value("--out")), min(int(value("--steps")), int(os.environ.get("FAKE_STEPS", "100000")))
 out.mkdir(parents=True)
-tokens = int(sets.get("batch.global", 4)) * (1024 if "batch.global" in sets else 512) + int(os.environ.get("FAKE_TOKENS", "0"))
+tokens = int(sets.get("batch.global", 4)) * int(sets.get("batch.sequence", 1024 if "batch.global" in sets else 512)) + int(os.environ.get("FAKE_TOKENS", "0"))
 seconds = {"fp32": 0.4, "fp16": 0.1}.get(sets.get("precision.dtype"), float(os.environ.get("FAKE_SECONDS", "0.1")))
-seconds *= {"02": 1.25, "04": 2.0}.get(pathlib.Path(sys.argv[0]).name[:2], 1.0) * (1.5 if "activations" in sets else 1.25 if sets.get("schedule") == "gpipe" else 0.8 if sets.get("tokens") == "whole" else 1.0) * (2.0 if os.environ.get("NCCL_WIN_ENABLE") == "0" else 1.0)
+seconds *= {"02": 1.25, "04": 2.0, "05": 1.5}.get(pathlib.Path(sys.argv[0]).name[:2], 1.0) * (1 - 0.05 * int(sets.get("resident", 0))) * (0.5 if sets.get("update") == "delayed" else 1.5 if sets.get("activations") == "recompute_gelu" else 1.25 if sets.get("schedule") == "gpipe" else 0.8 if sets.get("tokens") == "whole" else 1.0) * (2.0 if os.environ.get("NCCL_WIN_ENABLE") == "0" else 1.0)
 seconds *= {"1": 1.25}.get(os.environ.get("CUDA_VISIBLE_DEVICES"), 1.0)
 with (out / "steps.jsonl").open("w") as file, open(os.environ["FAKE_LOG"], "a") as log:
     for step in range(steps):
@@ -53,7 +53,7 @@ record = {"exit_code": 0, "as_predicted": "FAKE_WRONG" not in os.environ, "messa
 (out / "record.json").write_text(json.dumps(record))
 '''
 
-LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "07_pipeline", "10_tensor_parallel", "11_combined")
+LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "05_offload", "07_pipeline", "10_tensor_parallel", "11_combined")
 
 # A peer: a step of 0.2 s, or 0.25 with bf16 parameters. Of pipelines and cuts 0.2 s, by GPipe 0.25. FAKE_BAD names a variant that does not start, FAKE_LOST one that ends at its turn.
 PEER = r'''
@@ -62,7 +62,7 @@ if "--attention-only" in sys.argv:
     print(json.dumps({"attention": "cudnn", "attention_milliseconds": {"cudnn": 0.6, "flash": 0.9}}))
     sys.exit(0)
 value = lambda flag, other: sys.argv[sys.argv.index(flag) + 1] if flag in sys.argv else other
-variant = value("--variant", value("--schedule", value("--cut", "")))
+variant = value("--variant", value("--schedule", value("--cut", value("--stage", ""))))
 if os.environ.get("FAKE_BAD") == variant:
     sys.exit("no compiler found")
 print(json.dumps({"ready": True, "variant": variant, "shard": value("--shard", None), "split": value("--split", None), "cut": value("--cut", None),
@@ -72,8 +72,8 @@ for text in sys.stdin:
         sys.exit("lost the GPU")
     command, began = json.loads(text), time.time()
     time.sleep(float(os.environ.get("FAKE_TURN", "0.02")))
-    seconds = [0.25 if variant in ("bf16", "gpipe") else 0.2] * command["steps"]
-    tokens = 1024 * int(value("--rows", 0)) * int(value("--micro-batches", 1 if "--cut" in sys.argv else value("--ranks", 0)))
+    seconds = [0.25 if variant in ("bf16", "gpipe") or "defaults" in sys.argv else 0.2] * command["steps"]
+    tokens = int(value("--sequence", 1024)) * int(value("--rows", 0)) * int(value("--micro-batches", 1 if "--cut" in sys.argv else value("--ranks", 0)))
     print(json.dumps({"seconds": seconds, "tokens": tokens, "began": began, "ended": time.time(), "peak_allocated": 2**30,
                       "peak_reserved": 2**31, **({"peak_allocated_of_ranks": [2**30, 2**29]} if "--split" in sys.argv else {})}), flush=True)
 '''
@@ -157,7 +157,7 @@ def stage():
             (folder / program).chmod(0o755)
 
         def run(*arguments, script="gpu.py", **environment):
-            own = [] if script != "gpu.py" else ["--peer", folder / "peer.py", "--pipeline-peer", folder / "peer.py", "--tensor-peer", folder / "peer.py", "--copies", folder / "copies.py"]
+            own = [] if script != "gpu.py" else ["--peer", folder / "peer.py", "--pipeline-peer", folder / "peer.py", "--tensor-peer", folder / "peer.py", "--deepspeed-peer", folder / "peer.py", "--copies", folder / "copies.py"]
             warm_up = [] if script in ("gpu_bits.py", "loss_curves.py") else ["--warm-up", "2"]
             command = [sys.executable, HERE / script, *own, "--bin", folder, "--out", folder / "out.json", "--commit", "c", "--steps", "3",
                        *warm_up, *arguments]
@@ -294,9 +294,9 @@ def rows_share_the_memory():
         _, result = run("--rows", "sharding", "--rounds", "1", "--llmc", f"{folder}/llmc")
         check(list(result["rows"]["sharding"]["programs"]) == ["ours", "dp", "zero1", "zero2", "zero3"], f"no peer: {result['rows']['sharding']['programs']}")
         said, _ = run("--rows", "scaled")
-        check(said.returncode == 1 and "scaled is none of seed, 124m, 355m, 774m, 1558m, sharding (GPUs: 1)" in said.stderr, said.stderr)
+        check(said.returncode == 1 and "scaled is none of seed, 124m, 355m, 774m, 1558m, sharding, offload_355m, offload_774m, offload (GPUs: 1)" in said.stderr, said.stderr)
         said, _ = run("--world", "2", "--rows", "sharding")
-        check(said.returncode == 1 and "1558m, accumulate, windows, scaling, links, pipeline_4, pipeline_8, pipeline_16, tensor_355m, tensor_774m, combined_355m, pipeline, tensor, combined (GPUs: 2)" in said.stderr, said.stderr)
+        check(said.returncode == 1 and "1558m, accumulate, windows, scaling, links, pipeline_4, pipeline_8, pipeline_16, tensor_355m, tensor_774m, combined_355m, zero_355m, pipeline, tensor, combined, zero (GPUs: 2)" in said.stderr, said.stderr)
 
 
 def runs_llmc():
@@ -493,6 +493,44 @@ def compares_meshes():
         said, _ = run("--world", "2", "--rows", "combined", "--peers", "sp")
         check(said.returncode == 1 and "combined_355m has lessons alone" in said.stderr, f"{said}")
     check(gpu.Comparison.record_of([gpu.ROWS["combined_355m"]]) == "gpu_combined", "where it is kept")
+
+
+# Lesson 05 in its variants and lesson 00 beside ZeRO-Offload, each lesson a process a turn; lessons 02-04 beside DeepSpeed's stages.
+def compares_deepspeed():
+    with stage() as (_, run):
+        said, result = run("--rows", "offload", "--rounds", "1")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        rows = result["rows"]
+        names = ["ours", "ours_resident_1", "ours_resident_7", "ours_resident_13", "ours_delayed", "one_device", "offload", "offload_defaults"]
+        check({key: list(row["programs"]) for key, row in rows.items()} == {"offload_355m": names, "offload_774m": names}, f"{rows}")
+        row = rows["offload_774m"]
+        check((row["lesson"], row["rows_a_rank"], row["sequence"]) == ("05", 2, 512), f"{row}")
+        commands = {name: program["command"] for name, program in row["programs"].items()}
+        for name, words in (("ours", ("05_offload", "batch.global=2", "activations=recompute", "batch.sequence=512")), ("ours_resident_7", ("05_offload", "resident=7")),
+                            ("ours_delayed", ("05_offload", "update=delayed")), ("one_device", ("00_one_device", "batch.sequence=512", "activations=recompute")),
+                            ("offload", ("--rows 2 --sequence 512 --stage 2 --offload --settings best --attention cudnn --ranks 1",)), ("offload_defaults", ("--offload --settings defaults",))):
+            check(all(word in commands[name] for word in words) and "--watchdog" not in commands[name], commands[name])
+        cells = row["rounds"][0]["programs"]
+        check(all(abs(cells[name]["tokens_per_second"] * cells[name]["median_seconds"] - 1024) < 1e-6 for name in names), f"2 rows of 512 tokens: {cells}")
+        found = {name: round(ratio["median"], 6) for name, ratio in rows["offload_355m"]["ratios"].items() if name.endswith("_over_offload")}
+        check(found == {"ours_over_offload": round(2 / 1.5, 6), "ours_resident_1_over_offload": round(2 / 1.425, 6), "ours_resident_7_over_offload": round(2 / 0.975, 6),
+                        "ours_resident_13_over_offload": round(2 / 0.525, 6), "ours_delayed_over_offload": round(2 / 0.75, 6)}, f"{found}")
+        check("0.667 (one round) of one GPU" in said.stdout and "0.500 (one round) of one GPU; ours 1.333 (one round)" in said.stdout, said.stdout)
+        for more, text in ((("--peers", "compile"), "'compile' is none of offload"), (("--peers", "offload:eager"), "its best, or defaults"), (("--lessons", "dp"), "'dp' is none of ours, ours_resident_1")):
+            said, _ = run("--rows", "offload_355m", "--again", *more)
+            check(said.returncode == 1 and text in said.stderr, f"{said}")
+        said, _ = run("--rows", "355m", "--peers", "stage2")
+        check(said.returncode == 1 and "stage2, stage3: on several GPUs" in said.stderr, "one GPU splits nothing")
+    with stage() as (_, run):
+        said, result = run("--world", "2", "--rows", "zero", "--rounds", "1")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        row = result["rows"]["zero_355m x2"]
+        check(list(row["programs"]) == ["ours", "zero1", "zero2", "zero3", "stage1", "stage2", "stage3", "stage2_defaults"], f"{row['programs']}")
+        check("--stage 3 --settings best --attention cudnn --ranks 2" in row["programs"]["stage3"]["command"] and "--shard" not in row["programs"]["stage3"]["command"], f"{row['programs']['stage3']}")
+        found = {name: round(row["ratios"][name]["median"], 9) for name in ("zero1_over_stage1", "zero2_over_stage2", "zero3_over_stage3", "zero2_over_stage2_defaults")}
+        check(found == {"zero1_over_stage1": 1.6, "zero2_over_stage2": 2, "zero3_over_stage3": 1, "zero2_over_stage2_defaults": 2.5}, f"{found}")
+        check("DeepSpeed, ZeRO-2, its defaults, bf16 parameters and gradients, fp32 master" in said.stdout and "lesson 03 2.500 (one round)" in said.stdout, said.stdout)
+    check(gpu.Comparison.record_of([gpu.ROWS[name] for name in ("offload_355m", "offload_774m", "zero_355m")]) == "gpu_deepspeed", "where they are kept")
 
 
 # A program that missed a round says how many it had.
@@ -713,7 +751,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, compares_modes, accumulates, compares_without_windows, compares_pipelines, compares_tensor_parallelism, compares_meshes, says_how_many_rounds, scales_from_the_slowest, counts_energy, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, compares_modes, accumulates, compares_without_windows, compares_pipelines, compares_tensor_parallelism, compares_meshes, compares_deepspeed, says_how_many_rounds, scales_from_the_slowest, counts_energy, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
         test()
     print("passed")
 

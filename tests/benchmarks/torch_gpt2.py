@@ -99,10 +99,15 @@ class Gpt2(nn.Module):
         return self.loss(x, targets)
 
 
+def groups_of(model, optim):
+    """Matrices decay, vectors do not."""
+    return [{"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": optim["weight_decay"]},
+            {"params": [p for p in model.parameters() if p.dim() != 2], "weight_decay": 0.0}]
+
+
 def optimizer_of(model, optim, split):
-    """AdamW as the lessons have it: matrices decay, vectors do not."""
-    groups = [{"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": optim["weight_decay"]},
-              {"params": [p for p in model.parameters() if p.dim() != 2], "weight_decay": 0.0}]
+    """AdamW as the lessons have it."""
+    groups = groups_of(model, optim)
     settings = {"lr": optim["lr"], "betas": (optim["beta1"], optim["beta2"]), "eps": optim["eps"], "fused": True}
     if split:  # a part of the parameters a rank; the owners broadcast what they updated. Slower with parameters_as_bucket_view.
         return ZeroRedundancyOptimizer(groups, optimizer_class=torch.optim.AdamW, **settings)
