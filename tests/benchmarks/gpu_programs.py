@@ -360,7 +360,9 @@ class Peer:
             raise stopped(deadline, limit, self.process, "a turn")
         if len(answer.get("seconds", [])) != steps:
             raise Failed(f"answered {len(answer.get('seconds', []))} steps, {steps} were asked for")
-        self.about.update({key: value for key, value in answer.items() if key.startswith("peak_")})
+        if not all(map(math.isfinite, answer["losses"])):
+            raise Failed(f"a loss is not finite: {answer['losses']}")
+        self.about.update({"last_loss": answer["losses"][-1], **{key: value for key, value in answer.items() if key.startswith("peak_")}})
         return {**{key: answer[key] for key in ("seconds", "tokens", "began", "ended")}, "wall_seconds": answer["ended"] - answer["began"]}
 
     def close(self, deadline):

@@ -55,7 +55,7 @@ record = {"exit_code": 0, "as_predicted": "FAKE_WRONG" not in os.environ, "messa
 
 LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "05_offload", "07_pipeline", "10_tensor_parallel", "11_combined")
 
-# A peer: a step of 0.2 s, or 0.25 with bf16 parameters. Of pipelines and cuts 0.2 s, by GPipe 0.25. FAKE_BAD names a variant that does not start, FAKE_LOST one that ends at its turn.
+# A peer: a step of 0.2 s, or 0.25 with bf16 parameters. Of pipelines and cuts 0.2 s, by GPipe 0.25. FAKE_BAD names a variant that does not start, FAKE_LOST one that ends at its turn, FAKE_NAN one that learns nothing.
 PEER = r'''
 import json, os, sys, time
 if "--attention-only" in sys.argv:
@@ -74,7 +74,8 @@ for text in sys.stdin:
     time.sleep(float(os.environ.get("FAKE_TURN", "0.02")))
     seconds = [0.25 if variant in ("bf16", "gpipe") or "defaults" in sys.argv else 0.2] * command["steps"]
     tokens = int(value("--sequence", 1024)) * int(value("--rows", 0)) * int(value("--micro-batches", 1 if "--cut" in sys.argv else value("--ranks", 0)))
-    print(json.dumps({"seconds": seconds, "tokens": tokens, "began": began, "ended": time.time(), "peak_allocated": 2**30,
+    losses = [float("nan") if os.environ.get("FAKE_NAN") == variant else 5.0] * command["steps"]
+    print(json.dumps({"seconds": seconds, "losses": losses, "tokens": tokens, "began": began, "ended": time.time(), "peak_allocated": 2**30,
                       "peak_reserved": 2**31, **({"peak_allocated_of_ranks": [2**30, 2**29]} if "--split" in sys.argv else {})}), flush=True)
 '''
 
@@ -238,6 +239,10 @@ def failures_stay_with_their_program():
         row = result["rows"]["774m"]
         check("exit 1\nlost the GPU" in row["programs"]["compile"]["failure"], f"{row['programs']['compile']}")
         check([set(r["programs"]) for r in row["rounds"]] == [{"ours", "bf16"}] * 2, "a turn that fails ends its program alone")
+    with stage() as (_, run):
+        said, result = run("--rows", "774m", "--rounds", "1", "--peers", "compile,bf16", FAKE_NAN="autocast")
+        programs = result["rows"]["774m"]["programs"]
+        check(said.returncode == 1 and "a loss is not finite" in programs["compile"]["failure"] and programs["bf16"]["last_loss"] == 5.0, f"{programs}")
     for mode in ("paused", "process"):
         with stage() as (_, run):
             said, result = run("--rows", "774m", "--rounds", "1", "--peers", "none", "--ours", mode, FAKE_STEPS="4")
