@@ -198,7 +198,7 @@ def gpu_energy(page, heading="##"):
                     sources.append(source(page, name))
     if not rows:
         return ""
-    return (f"{heading} Energy\n\nJoules that the GPUs counted from the first timed step to the last, over the tokens of these steps. Where a peer's GPUs wait, they draw less power, "
+    return (f"{heading} Energy\n\nJoules that the GPUs counted from the first timed step to the last, over the tokens of these steps; the host's are not in it. Where a peer's GPUs wait, they draw less power, "
             "and our lead per joule is smaller than in time.\n\n"
             + table(["run", "ours", "peer", "J per k tokens, ours / theirs", "ratio in time", "tokens per joule, ours over theirs"], rows, left=3)
             + f"\n\nFrom {', '.join(dict.fromkeys(sources))}.")

@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 import quoted
+from gpu_table import SCALING
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MEASURED, CHOSEN = "lessons/choose/measured.json", "docs/results/choosing.json"
@@ -91,9 +92,9 @@ def of_peers():
                 continue
             turns = [turn["programs"][name]["median_seconds"] for turn in row["rounds"]
                      if name in turn["programs"]]
-            lesson, alone = program["command"].split("build/cuda/bin/")[1].split()[0], name == "ours_1"
+            lesson, alone = program["command"].split("build/cuda/bin/")[1].split()[0], name in SCALING
             yield step("gpu_peers", run + (" on one" if alone else ""), lesson, program["command"],
-                       1 if alone else row["world"], statistics.median(turns))
+                       1 if alone else row["world"], statistics.median(turns), gpu=gpu_of(row["gpu"]))
 
 
 def of_pipelines():

@@ -1,0 +1,29 @@
+"""Lessons 02 to 05 in turns with DeepSpeed (docs/results/gpu_deepspeed.json)."""
+from .gpu_tables import closest
+from .lesson_tables import tail
+from .machine_tables import gpu_table
+from .registry import has, record, renders, table, times_text
+
+
+@renders
+def gpu_deepspeed(page, heading="##"):
+    """A line a program: its rate, that over DeepSpeed's quicker settings, and the memory of the GPU; a peer that failed says so."""
+    if not has("gpu_deepspeed"):
+        return ""
+    names, found, lines = gpu_table(), record("gpu_deepspeed"), []
+    for key, row in found["rows"].items():
+        peers = [name for name, program in row["programs"].items() if "DeepSpeed" in program["label"]]
+        for name, program in row["programs"].items():
+            kin = [peer for peer in peers if peer in names.PEERS_OF.get(name, peers if name == "ours" and "offload" in row["programs"] else ())]
+            ratio = closest(row["ratios"], f"{name}_over_({'|'.join(kin)})") if kin else None
+            peak = program.get("peak_allocated")
+            lines.append([f"`{key}`", program["label"].replace("Stagecraft, ", "").replace(", bf16 parameters and gradients, fp32 master", ""),
+                          names.text_of(names.median_of(row, name, "tokens_per_second"), ".1f", 1e-3) if "failure" not in program else "failed",
+                          names.spread_text(ratio, "{:.2f}".format) if ratio else "", names.text_of(peak, ".2f", 2.0**-30), names.text_of(names.median_of(row, name, "joules_per_token"), ".2f", 1e3)])
+    rows = found["rows"].values()
+    version = next((program["deepspeed"] for row in rows for program in row["programs"].values() if "deepspeed" in program), "")
+    gpus, rounds = sorted({row["gpu"] for row in rows}), min(len(row["rounds"]) for row in rows)
+    return (f"{heading} Next to DeepSpeed\n\nAll train the same GPT-2 with bf16 parameters and gradients and an fp32 master. DeepSpeed at its best: blocks compiled by torch.compile, sums of gradients overlap with backward. "
+            "The ratio is to the quicker of its settings in the run, within a round: median (lowest to highest).\n\n"
+            + table(["run", "program", "k tok/s", "over DeepSpeed", "peak GiB", "J per k tok"], lines, left=2)
+            + tail(page, "gpu_deepspeed", more=f"{' and '.join(gpus)}, DeepSpeed {version}, at least {times_text(rounds, 'round')}"))
