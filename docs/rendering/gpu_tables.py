@@ -2,7 +2,7 @@
 import pathlib
 import re
 
-from . import checks
+from . import checks, registry
 from .lesson_figures import took
 from .machine_tables import beside_copies, gpu_table, has_peer, held_back_by_host
 from .plans import stored
@@ -266,12 +266,22 @@ def beside_products(page):
             f"median (lowest to highest) of {found['rounds']} rounds in which all take turns; smaller operations are in the record.")
 
 
+def published_attention(command):
+    """{operation: FLOP/s} of the best published kernels for the shape of a command's attention; empty where none is known."""
+    config, sequence = workload(pathlib.PurePath(re.search(r"--workload (\S+)", command)[1]).stem), re.search(r"batch\.sequence=(\d+)", command)
+    length = sequence[1] if sequence else str(config["batch"]["sequence"])
+    rates = registry.record("peers_stored")["attention, head 64"]["flops_per_second"] if config["model"]["width"] == 64 * config["model"]["heads"] else {}
+    return {op: of_length[length] for op, of_length in rates.items() if length in of_length}
+
+
 def profiled(run):
-    """{operations: (ms a step, rate, share of the bound)} of a profiled run, in the order of the table."""
-    p = run["profile"]
+    """{operations: (ms a step, rate, share of the bound)} of a profiled run, in the order of the table. Attention's bound is the best published kernel's rate."""
+    p, published = run["profile"], published_attention(run["command"])
 
     def cells(part, rate):
-        return part["milliseconds"] / p["steps"], rate, f"{100 * part['alone'] / part['milliseconds']:.0f} %" if part["alone"] and part["milliseconds"] else "-"
+        best = published.get(part.get("op"))
+        alone = 1e3 * part["flops"] / best if best else part["alone"]
+        return part["milliseconds"] / p["steps"], rate, f"{100 * alone / part['milliseconds']:.0f} %" if alone and part["milliseconds"] else "-"
     found = {part["op"]: cells(part, f"{part['flops'] / part['milliseconds'] / 1e9:.0f} TF/s" if part["flops"] else f"{part['bytes'] / part['milliseconds'] / 1e9:.2f} TB/s") for part in p["operations"]}
     found["waits for communication"] = p["waited_milliseconds"], "", ""
     found["between operations"] = p["step_milliseconds"] - sum(ms for ms, _, _ in found.values()), "", ""
@@ -302,6 +312,9 @@ def gpu_profiles(page):
         notes.append(f"`{what}`: lesson {LESSONS[run['lesson']]}, mean of {p['steps']} steps without a graph on {run['versions']['GPU']}{clock}; best product alone {p['product_rate'] / 1e12:.0f} TF/s, "
                      f"memory {p['memory_rate'] / 1e12:.2f} TB/s (`{run['command']}`)")
         names += [name for name in runs[what] if name not in names]
+    published = next(iter(published_attention(run["command"]) for run in record("gpu_profile")["runs"]))
+    bounds = [f"{rate / 1e12:.0f} TF/s for {op}" for op, rate in published.items()]
+    notes += [f"Attention's bounds, {' and '.join(bounds)}: {registry.record('peers_stored')['attention, head 64']['source']}"] if bounds else []
     rows = [[name, *(cell for found in runs.values() for cell in ((f"{found[name][0]:.2f}", *found[name][1:]) if name in found else ("", "", "")))] for name in names]
     return (table(["operations", *(head for what in runs for head in (f"ms a step, {what}", "rate", "of its bound"))], rows)
             + f"\n\nFrom {source(page, 'gpu_profile')}. " + ". ".join(notes) + ".")

@@ -412,6 +412,18 @@ class Parts(unittest.TestCase):
         for line in ("| product, forward | 6.00 | 500 TF/s | 75 % | 6.00 | 500 TF/s | 75 % |", "| between operations | 4.00 |  |  | 1.50 |", "| GELU |  |  |  | 2.00 | 2.00 TB/s | - |", "`01, 355m x2`: lesson 01 data parallel"):
             self.assertIn(line, text)
 
+    # Attention is held against the best published kernel for its shape; a shape that nobody published against the best product, as the run was.
+    def test_attention_has_a_bound_of_its_own(self):
+        op = {"op": "attention", "milliseconds": 4.0, "calls": 1, "flops": 291e9 * 2, "bytes": 0.0, "alone": 1.0}
+        profile = {"steps": 1, "step_milliseconds": 4.0, "waited_milliseconds": 0.0, "communication": [], "operations": [op, {**op, "op": "attention backward"}, {**op, "op": "product"}]}
+
+        def shares(words):
+            return {name: share for name, (_, _, share) in gpu_tables.profiled({"command": f"x --workload configs/{words}", "profile": profile}).items() if share}
+        self.assertEqual(shares("gpt2_355m.json"), {"attention": "50 %", "attention backward": "40 %", "product": "25 %"})
+        self.assertEqual(shares("gpt2_355m.json --set batch.sequence=512")["attention"], "65 %")
+        self.assertEqual(shares("gpt2_355m.json --set batch.sequence=256")["attention"], "25 %")
+        self.assertEqual(shares("tiny.json")["attention"], "25 %")  # another head
+
     def test_two_profiles_of_one_run_are_refused(self):
         run = {"lesson": "01_data_parallel", "command": "x --workload configs/gpt2_355m.json", "world": 1, "versions": {"GPU": "Pretended"},
                "profile": {"steps": 1, "step_milliseconds": 1.0, "waited_milliseconds": 0.0, "product_rate": 1e14, "memory_rate": 1e12, "sensors": None, "operations": [], "communication": []}}
