@@ -22,7 +22,8 @@ struct OpCost {
   ProductShape product = {};  // of a matrix product; else 0, 0, 0
 };
 
-/// Told of every operation while it is current. begin() and end() bracket what one operation enqueues.
+/// Told of every operation while it is current. begin() and end() bracket what one operation enqueues; one
+/// that begins within another is the other's last part, and counts apart.
 class OpProfiler {
  public:
   virtual ~OpProfiler() = default;

@@ -119,11 +119,14 @@ GpuProfile::GpuProfile() : state_(std::make_unique<State>()) { current() = this;
 GpuProfile::~GpuProfile() { current() = nullptr; }
 
 void GpuProfile::begin(std::string_view op, const OpCost& cost) {
-  if (state_->on) state_->calls.push_back({std::string(op), cost, state_->mark(), 0});
+  if (!state_->on) return;
+  const std::size_t now = state_->mark();
+  if (!state_->calls.empty() && state_->calls.back().end == 0) state_->calls.back().end = now;
+  state_->calls.push_back({std::string(op), cost, now, 0});
 }
 
 void GpuProfile::end() {
-  if (state_->on) state_->calls.back().end = state_->mark();
+  if (state_->on && state_->calls.back().end == 0) state_->calls.back().end = state_->mark();
 }
 
 void GpuProfile::begin_step() {

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "common/base/check.h"
+#include "common/base/op_profile.h"
 #include "common/memory/ledger.h"
 #include "common/memory/stream_scratch.h"
 #include "common/model/activation_plan.h"
@@ -260,6 +261,7 @@ void FusedOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& 
                        .lse = floats(lse),
                        .grad_qkv = grad_qkv.mutable_data_ptr()},
                       stream_scratch(attention_.workspace_bytes(shape)), stream());
+  const ProfiledOp op("column sums", {0, static_cast<double>(grad_qkv.nbytes())});
   column_sums(packed_rows(grad_qkv), sums);
 }
 
