@@ -3,7 +3,8 @@
 
   python3 tests/benchmarks/gpu_infinity.py --bin build/cuda/bin --commit COMMIT --disk DIR --out gpu_infinity.json
 
-It goes on where an earlier call of the same commit stopped.
+It goes on where an earlier call of the same commit stopped. With --deepspeed --out gpu_infinity_turns.json instead: lesson 06 and DeepSpeed's ZeRO-Infinity with
+states on that disk take turns, twice (libaio and its header: CPATH, LIBRARY_PATH, LD_LIBRARY_PATH, CFLAGS=-I..., LDFLAGS=-L...).
 
 Needs the programs 05_offload and 06_infinity of the cuda preset, and block_io_benchmark of either. The raw rate is measured before,
 between and after the runs: reads and writes in turns, 1 MiB each, 16 in flight, in a file of 8 GB.
@@ -17,6 +18,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+
+from gpu_programs import HERE, Peer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEEPSPEED = 5_020  # tokens a second of ZeRO-Infinity with states on a disk, 355M, 16 rows of 1024, one H200's host
@@ -44,6 +48,8 @@ RUNS = [
     ("06_infinity", "1558M", "exact", 64, "", 6),
     None,
 ]
+PAIR = [("06_infinity", "355M", "exact", 16, "", 9), ("deepspeed", "355M", "states", 16, "", 9)]
+TURNS = [None, *PAIR, None, *PAIR, None]  # with --deepspeed
 SKIPPED = 3  # steps that are no measurement
 
 
@@ -88,12 +94,30 @@ def of_run(record, rows, system):
     }
 
 
+def of_deepspeed(program, model, rows, steps, disk):
+    """States on the disk, all else in memory."""
+    workload = WORKLOADS[model].split()[1]
+    peer = Peer(program, ["--workload", ROOT / workload, "--rows", rows, "--stage", 3, "--nvme", disk, "--attention", "cudnn"])
+    try:
+        peer.start()
+        while not peer.poll():
+            time.sleep(0.05)
+        turn = peer.measure(SKIPPED, steps - SKIPPED, time.monotonic() + 300.0)
+    finally:
+        about = peer.close(0.0)
+    about["config"]["zero_optimization"]["offload_optimizer"].pop("nvme_path")  # of this machine
+    median = statistics.median(turn["seconds"])
+    return {"rows": rows, "tokens": turn["tokens"], "seconds": median, "tokens_per_second": turn["tokens"] / median, "about": about}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
     parser.add_argument("--commit", required=True)
     parser.add_argument("--disk", required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--deepspeed", action="store_true", help="lesson 06 and DeepSpeed in turns")
+    parser.add_argument("--deepspeed-peer", default=HERE / "torch_deepspeed.py", help=argparse.SUPPRESS)  # for tests
     args = parser.parse_args()
     bin_folder = args.bin.resolve()
     os.environ["STAGECRAFT_COMMIT"] = args.commit
@@ -105,9 +129,14 @@ def main():
             sys.exit(f"error: {args.out} is of commit {result['commit']}: move it away")
     done = sum(len(result[part]) for part in ("raw", "offload", "runs"))
     with tempfile.TemporaryDirectory() as scratch:
-        for number, what in enumerate(RUNS[done:]):
+        for number, what in enumerate((TURNS if args.deepspeed else RUNS)[done:]):
             if what is None:
                 result["raw"].append(raw(bin_folder, args.disk))
+            elif what[0] == "deepspeed":
+                lesson, model, name, rows, _, steps = what
+                found = of_deepspeed(args.deepspeed_peer, model, rows, steps, args.disk)
+                result["runs"].append({"name": lesson, "model": model, "workload": WORKLOADS[model], **found})
+                print(*what, found["tokens_per_second"], flush=True)
             else:
                 lesson, model, name, rows, more, steps = what
                 offload = lesson == "05_offload"

@@ -48,12 +48,12 @@ record = {"exit_code": 0, "as_predicted": "FAKE_WRONG" not in os.environ, "messa
           "commit": os.environ.get("STAGECRAFT_COMMIT"), "timing": {"wait_share": 0.125, "tokens_per_second": tokens / seconds},
           "workload": {"model.width": "64", **sets}, "strategy": {}, "workload_hash": "h", "device": "cuda", "world": 1,
           "command": " ".join(sys.argv), "started": "then", "validation_loss": 2.0, "skipped_updates": 0,
-          "steps": {"loss": [5.0 * (float(os.environ.get("FAKE_LOSS", "1")) if sets.get("precision.dtype") == "fp16" else 1)] * steps},
-          "ranks": [{"predicted_bytes": {"total": 1}, "measured_bytes": {"total": 1}}, *([{"measured_bytes": {"total": 2}}] if "split" in sets else [])]}
+          "steps": {"seconds": [seconds] * steps, "tokens": [tokens] * steps, "loss": [5.0 * (float(os.environ.get("FAKE_LOSS", "1")) if sets.get("precision.dtype") == "fp16" else 1)] * steps},
+          "ranks": [{"predicted_bytes": {"total": 1}, "measured_bytes": {"total": 1}, "measured_operations": []}, *([{"measured_bytes": {"total": 2}}] if "split" in sets else [])]}
 (out / "record.json").write_text(json.dumps(record))
 '''
 
-LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "05_offload", "07_pipeline", "10_tensor_parallel", "11_combined")
+LESSONS = ("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "05_offload", "06_infinity", "07_pipeline", "10_tensor_parallel", "11_combined")
 
 # A peer: a step of 0.2 s, or 0.25 with bf16 parameters. Of pipelines and cuts 0.2 s, by GPipe 0.25. FAKE_BAD names a variant that does not start, FAKE_LOST one that ends at its turn, FAKE_NAN one that learns nothing.
 PEER = r'''
@@ -65,7 +65,7 @@ value = lambda flag, other: sys.argv[sys.argv.index(flag) + 1] if flag in sys.ar
 variant = value("--variant", value("--schedule", value("--cut", value("--stage", ""))))
 if os.environ.get("FAKE_BAD") == variant:
     sys.exit("no compiler found")
-print(json.dumps({"ready": True, "variant": variant, "shard": value("--shard", None), "split": value("--split", None), "cut": value("--cut", None),
+print(json.dumps({"ready": True, "config": {"zero_optimization": {"offload_optimizer": {"nvme_path": value("--nvme", None)}}}, "variant": variant, "shard": value("--shard", None), "split": value("--split", None), "cut": value("--cut", None),
                   "attention": sys.argv[sys.argv.index("--attention") + 1]}), flush=True)
 for text in sys.stdin:
     if os.environ.get("FAKE_LOST") == variant:
@@ -73,7 +73,7 @@ for text in sys.stdin:
     command, began = json.loads(text), time.time()
     time.sleep(float(os.environ.get("FAKE_TURN", "0.02")))
     seconds = [0.25 if variant in ("bf16", "gpipe") or "defaults" in sys.argv else 0.2] * command["steps"]
-    tokens = int(value("--sequence", 1024)) * int(value("--rows", 0)) * int(value("--micro-batches", 1 if "--cut" in sys.argv else value("--ranks", 0)))
+    tokens = int(value("--sequence", 1024)) * int(value("--rows", 0)) * int(value("--micro-batches", 1 if "--cut" in sys.argv else value("--ranks", 1)))
     losses = [float("nan") if os.environ.get("FAKE_NAN") == variant else 5.0] * command["steps"]
     print(json.dumps({"seconds": seconds, "losses": losses, "tokens": tokens, "began": began, "ended": time.time(), "peak_allocated": 2**30,
                       "peak_reserved": 2**31, **({"peak_allocated_of_ranks": [2**30, 2**29]} if "--split" in sys.argv else {})}), flush=True)
@@ -538,6 +538,23 @@ def compares_deepspeed():
     check(gpu.Comparison.record_of([gpu.ROWS[name] for name in ("offload_355m", "offload_774m", "zero_355m")]) == "gpu_deepspeed", "where they are kept")
 
 
+# Lesson 06 and ZeRO-Infinity twice on the same disk, whose own rate is measured before, between and after; a second call goes on.
+def compares_disks():
+    with stage() as (folder, run):
+        (folder / "block_io_benchmark").write_text("#!/bin/sh\necho 'mixed, io_uring: 4.00 GB/s'\necho 'BlockFile io_uring mixed 3.50 GB/s'\n")
+        (folder / "block_io_benchmark").chmod(0o755)
+        command = [sys.executable, HERE / "gpu_infinity.py", "--deepspeed", "--bin", folder, "--commit", "c", "--disk", folder, "--out", folder / "disk.json", "--deepspeed-peer", folder / "peer.py"]
+        environment = {**os.environ, "FAKE_LOG": str(folder / "log")}
+        said = subprocess.run(command, capture_output=True, text=True, check=False, env={**environment, "FAKE_LOST": "3"})
+        check(said.returncode == 1 and "lost the GPU" in said.stderr, f"{said}")
+        said = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        check(said.returncode == 0 and said.stdout.count("raw 4.0 3.5") == 2, f"{said}")
+        result = json.loads((folder / "disk.json").read_text())
+        check([one["name"] for one in result["runs"]] == ["exact", "deepspeed"] * 2 and len(result["raw"]) == 3, f"{result}")
+        check([one["tokens_per_second"] for one in result["runs"][:2]] == [16 * 1024 / 0.1, 16 * 1024 / 0.2], f"{result['runs']}")
+        check(str(folder) not in json.dumps(result["runs"][1]["about"]["config"]), "a path of this machine")
+
+
 # A program that missed a round says how many it had.
 def says_how_many_rounds():
     rounds = [{"programs": {"ours": {"tokens_per_second": 2e3}, "compile": {"tokens_per_second": 1e3}}}, {"programs": {"ours": {"tokens_per_second": 2e3}}}]
@@ -756,7 +773,7 @@ def refuses_without_gpu():
 
 
 def main():
-    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, compares_modes, accumulates, compares_without_windows, compares_pipelines, compares_tensor_parallelism, compares_meshes, compares_deepspeed, says_how_many_rounds, scales_from_the_slowest, counts_energy, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
+    for test in (refuses_without_gpu, takes_turns, goes_on, failures_stay_with_their_program, keeps_to_the_time, ends_what_can_end, rows_share_the_memory, runs_llmc, scales, compares_what_splits, compares_modes, accumulates, compares_without_windows, compares_pipelines, compares_tensor_parallelism, compares_meshes, compares_deepspeed, compares_disks, says_how_many_rounds, scales_from_the_slowest, counts_energy, compares_awake_links, compares_bits, compares_dtypes, compares_curves, keeps_profiles, draws_a_usual_step):
         test()
     print("passed")
 

@@ -25,13 +25,16 @@ def config_of(args):
         zero |= {"overlap_comm": True, "contiguous_gradients": True, "reduce_bucket_size": args.bucket}
     if best and args.stage == 3:
         zero |= {"stage3_prefetch_bucket_size": args.bucket, "stage3_param_persistence_threshold": 100_000, "memory_efficient_linear": False}
+    if args.nvme:  # read, updated and written in groups, one after another
+        zero |= {"sub_group_size": args.bucket, "offload_optimizer": {"device": "nvme", "nvme_path": args.nvme, "pin_memory": args.device == "cuda", "pipeline_read": True, "pipeline_write": True}}
     if args.offload:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": args.device == "cuda"}
     adamw = {"lr": optim["lr"], "betas": [optim["beta1"], optim["beta2"]], "eps": optim["eps"], "weight_decay": optim["weight_decay"],
-             **({"torch_adam": True} if args.device == "cpu" and not args.offload else {})}  # its own AdamW is for GPUs, or with --offload
+             **({"torch_adam": True} if args.device == "cpu" and not (args.offload or args.nvme) else {})}  # its own AdamW is for GPUs, or with --offload
     half = {} if args.variant == "fp32" else {"bf16": {"enabled": True, **({"check_grad_overflow": False} if best else {})}}
+    disk = {"aio": {"block_size": 1 << 20, "queue_depth": 32, "single_submit": False, "overlap_events": True, "intra_op_parallelism": 4}} if args.nvme else {}
     return {"train_micro_batch_size_per_gpu": args.rows, "gradient_accumulation_steps": 1, "gradient_clipping": optim["clip"], "steps_per_print": 10**9,
-            "optimizer": {"type": "AdamW", "params": adamw}, "zero_optimization": zero, **half}
+            "optimizer": {"type": "AdamW", "params": adamw}, "zero_optimization": zero, **disk, **half}
 
 
 class DeepSpeedTrainer(Trainer):
@@ -73,7 +76,7 @@ class DeepSpeedTrainer(Trainer):
 
     def about_ranks(self):
         args = self.args
-        return {"stage": args.stage, "offload": args.offload, "settings": args.settings, "deepspeed": deepspeed.__version__, "config": config_of(args),
+        return {"stage": args.stage, "offload": args.offload, "nvme": bool(args.nvme), "settings": args.settings, "deepspeed": deepspeed.__version__, "config": config_of(args),
                 "optimizer": type(self.engine.basic_optimizer).__name__, "host_threads": torch.get_num_threads()}
 
 
@@ -81,11 +84,14 @@ def read_arguments():
     parser = arguments(__doc__)
     parser.add_argument("--stage", type=int, choices=(1, 2, 3), default=2, help="of ZeRO")
     parser.add_argument("--offload", action="store_true", help="states and AdamW on the host")
+    parser.add_argument("--nvme", metavar="DIR", help="states on a disk (ZeRO-Infinity): stage 3, best; needs libaio and its header")
     parser.add_argument("--settings", choices=("best", "defaults"), default="best")
     parser.add_argument("--bucket", type=int, default=DEFAULT_BUCKET, help="numbers that are summed, or gathered ahead, at once (best)")
     args = parser.parse_args()
     if args.variant == "bf16":
         parser.error("--variant: DeepSpeed has an fp32 master (autocast)")
+    if args.nvme and (args.stage != 3 or args.offload or args.settings != "best"):
+        parser.error("--nvme: with --stage 3, without --offload, --settings best")
     return completed(args)
 
 
