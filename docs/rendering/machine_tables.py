@@ -38,6 +38,16 @@ def gpu_peers(page):
 
 
 @renders
+def gpu_compile_modes(page, heading="##"):
+    """Lesson 00 next to every mode of torch.compile."""
+    if not has("gpu_compile_modes"):
+        return ""
+    found = record("gpu_compile_modes")
+    return (f"{heading} Modes of torch.compile\n\nIn runs of their own, on {' and '.join(sorted({row['gpu'] for row in found['rows'].values()}))}; a mode had its turn in the rounds that its line names.\n\n"
+            + gpu_table().markdown(found).rstrip("\n") + f"\n\nFrom {source(page, 'gpu_compile_modes')}.")
+
+
+@renders
 def gpu_scaling(page, heading="##"):
     """Lessons 01 and 03 on several GPUs over the same program on one, within a round."""
     names = gpu_table()
