@@ -30,8 +30,8 @@ def pipeline_gpu(page):
         def rate(name, row=row):
             return f"{statistics.median(turn['programs'][name]['tokens_per_second'] for turn in row['rounds']) / 1e3:.0f}"
 
-        for peer, label, ours in (("1f1b", "1F1B", "ours"), ("gpipe", "GPipe", "ours_gpipe")):
-            if peer not in row["programs"]:
+        for peer, label, ours in (("1f1b", "1F1B", "ours"), ("1f1b", "1F1B, `warmup=1`", "ours_warmup"), ("gpipe", "GPipe", "ours_gpipe")):
+            if peer not in row["programs"] or ours not in row["programs"]:
                 continue
             ratio = row["ratios"][f"{ours}_over_{peer}"]
             peaks = [row["programs"][name]["peak_allocated"] / 2**30 for name in (ours, peer)]

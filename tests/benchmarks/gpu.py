@@ -85,7 +85,7 @@ class Row:
 
 def pipeline(micro_batches, *schedules):
     """Lesson 07 and its peer, by 1F1B and by `schedules`. The split is what split=balanced makes of 24 blocks and the head."""
-    return Row(f"pipeline_{micro_batches}", "gpt2_355m", 4, lessons=("ours", *(f"ours_{name}" for name in schedules)), ddp_peers=("1f1b", *schedules),
+    return Row(f"pipeline_{micro_batches}", "gpt2_355m", 4, lessons=("ours", "ours_warmup", *(f"ours_{name}" for name in schedules)), ddp_peers=("1f1b", *schedules),
                micro_batches=micro_batches, worlds=(2,), split=(14, 10), ours=PIPELINES[0], record="gpu_pipeline")
 
 
@@ -97,7 +97,7 @@ def offload(workload, rows, **more):
     return Row(f"offload_{workload}", f"gpt2_{workload}", rows, peers=("offload", "offload:defaults"), beside=OFFLOAD[1:], ours=OFFLOAD[0], worlds=(1,), paused=False, record="gpu_deepspeed", **more)
 
 
-PIPELINES = ("ours_1f1b", "ours_gpipe")  # the first is `ours`, as below
+PIPELINES = ("ours_1f1b", "ours_warmup", "ours_gpipe")  # the first is `ours`, as below
 VARIANTS_OF_TENSOR = ("ours_split", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl")
 TENSOR = (*VARIANTS_OF_TENSOR, "one_device", "dp", "zero3")
 COMBINED = ("ours_2x1x1", "ours_1x2x1", "ours_1x1x2", "pipeline", "dp", "tensor")  # lesson 11 along each axis, and the lesson that has it alone
@@ -135,6 +135,7 @@ LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload'
            "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again"),
            "zero3_plain": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3), NCCL_WIN_ENABLE=0"),
            "ours_1f1b": ("07_pipeline", ["schedule=1f1b"], "Stagecraft, lesson 07 (pipeline, 1F1B)"),
+           "ours_warmup": ("07_pipeline", ["warmup=1"], "Stagecraft, lesson 07 (pipeline, 1F1B, warmup=1)"),
            "ours_gpipe": ("07_pipeline", ["schedule=gpipe"], "Stagecraft, lesson 07 (pipeline, GPipe)"),
            "one_device": ("00_one_device", [], "Stagecraft, lesson 00 on one GPU"), **gpu_deepspeed.LESSONS,
            "ours_split": ("10_tensor_parallel", ["tokens=split"], "Stagecraft, lesson 10 (tensor parallelism)"),

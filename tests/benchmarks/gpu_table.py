@@ -29,10 +29,10 @@ def spread(values):
 KEEPS = {f"ours_resident_{units}": units for units in (1, 7, 13)}  # units whose states lesson 05 leaves on the GPU: the embedding, and 6 or 12 blocks
 
 # Ours beside `ours`, and the peers that split what a lesson splits, or do it in the same order.
-ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain", "ours_gpipe", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl", "ours_1x2x1", "ours_1x1x2", "tensor", "ours_delayed", *KEEPS)
+ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain", "ours_gpipe", "ours_warmup", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl", "ours_1x2x1", "ours_1x1x2", "tensor", "ours_early", "ours_delayed", *KEEPS)
 OFFLOAD_PEERS = ("offload", "offload_defaults")
-PEERS_OF = {"zero1": ("zero", "zero_stored", "stage1", "stage1_defaults"), "zero2": ("stage2", "stage2_defaults"), "zero3": ("fsdp", "fsdp_stored", "stage3", "stage3_defaults"), "zero3_gelu": ("fsdp", "fsdp_stored"), "ours_gpipe": ("gpipe",),
-            "ours_1x2x1": ("dp",), "ours_1x1x2": ("tensor",), "ours_delayed": OFFLOAD_PEERS, **dict.fromkeys(KEEPS, OFFLOAD_PEERS)}
+PEERS_OF = {"zero1": ("zero", "zero_stored", "stage1", "stage1_defaults"), "zero2": ("stage2", "stage2_defaults"), "zero3": ("fsdp", "fsdp_stored", "stage3", "stage3_defaults"), "zero3_gelu": ("fsdp", "fsdp_stored"), "ours_gpipe": ("gpipe",), "ours_warmup": ("1f1b",),
+            "ours_1x2x1": ("dp",), "ours_1x1x2": ("tensor",), "ours_early": OFFLOAD_PEERS, "ours_delayed": OFFLOAD_PEERS, **dict.fromkeys(KEEPS, OFFLOAD_PEERS)}
 
 
 BESIDE_COPIES = ("ours_1_awake", "ours_1_within")
@@ -89,7 +89,7 @@ def text_of(value, form, factor=1.0):
     return "-" if value is None else format(value * factor, form)
 
 
-LESSON_OF = {"dp": "01", "zero1": "02", "zero2": "03", "zero3": "04", "zero3_gelu": "04, GELU again,", "zero3_plain": "04, no windows,", "ours_gpipe": "07, GPipe,", "ours_1x2x1": "11, 1x2x1,", "ours_1x1x2": "11, 1x1x2,"}
+LESSON_OF = {"dp": "01", "zero1": "02", "zero2": "03", "zero3": "04", "zero3_gelu": "04, GELU again,", "zero3_plain": "04, no windows,", "ours_gpipe": "07, GPipe,", "ours_warmup": "07, warmup=1,", "ours_1x2x1": "11, 1x2x1,", "ours_1x1x2": "11, 1x1x2,"}
 
 
 def spread_text(ratio, form="{:.3f}".format, unit=""):

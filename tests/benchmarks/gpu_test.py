@@ -406,7 +406,7 @@ def compares_pipelines():
         check(said.returncode == 0, said.stdout + said.stderr)
         rows = result["rows"]
         check(list(rows) == ["pipeline_4 x2", "pipeline_8 x2", "pipeline_16 x2"], f"{list(rows)}")
-        check([list(row["programs"]) for row in rows.values()] == [["ours", "1f1b"], ["ours", "ours_gpipe", "1f1b", "gpipe"], ["ours", "1f1b"]], f"{rows}")
+        check([list(row["programs"]) for row in rows.values()] == [["ours", "ours_warmup", "1f1b"], ["ours", "ours_warmup", "ours_gpipe", "1f1b", "gpipe"], ["ours", "ours_warmup", "1f1b"]], f"{[list(row['programs']) for row in rows.values()]}")
         for count, row in zip((4, 8, 16), rows.values(), strict=True):
             check((row["lesson"], row["split"], row["micro_batches"], row["rows_a_rank"]) == ("07", [14, 10], count, 4), f"{row}")
             ours, peer = row["programs"]["ours"], row["programs"]["1f1b"]
@@ -418,13 +418,14 @@ def compares_pipelines():
             check(ours["bytes_of_ranks"] == [1, 2] and peer["peak_allocated_of_ranks"] == [2**30, 2**29], "stages hold different bytes")
             check(row["ratios"]["ours_over_1f1b"]["median"] == 2, f"{row['ratios']}")
         found = {name: ratio["median"] for name, ratio in rows["pipeline_8 x2"]["ratios"].items()}
-        check(found == {"ours_over_1f1b": 2, "ours_over_gpipe": 2.5, "ours_gpipe_over_ours": 0.8, "ours_gpipe_over_gpipe": 2}, f"{found}")
+        check(found == {"ours_over_1f1b": 2, "ours_over_gpipe": 2.5, "ours_gpipe_over_ours": 0.8, "ours_gpipe_over_gpipe": 2, "ours_warmup_over_ours": 1, "ours_warmup_over_1f1b": 2}, f"{found}")
+        check("--set warmup=1 --set split=14,10" in rows["pipeline_8 x2"]["programs"]["ours_warmup"]["command"], "the longer warm-up")
         check("0.800 (one round) of lesson 07" in said.stdout and "lesson 07, GPipe, 2.000 (one round)" in said.stdout, said.stdout)
         check(said.stdout.count(": attention {") == 1, "one shape, one choice")
         said, result = run("--world", "2", "--rows", "pipeline_4", "--rounds", "1", "--again", "--peers", "1f1b,1f1b:13+11")
         peers = result["rows"]["pipeline_4 x2"]["programs"]
         check(said.returncode == 0 and "--split 13,11 " in peers["1f1b_13_11"]["command"] and peers["1f1b_13_11"]["label"].endswith("(13 + 11 blocks)"), f"{said} {peers}")
-        for more, text in ((("--peers", "compile"), "'compile' is none of 1f1b, gpipe"), (("--lessons", "zero1"), "'zero1' is none of ours, ours_gpipe")):
+        for more, text in ((("--peers", "compile"), "'compile' is none of 1f1b, gpipe"), (("--lessons", "zero1"), "'zero1' is none of ours, ours_warmup, ours_gpipe")):
             said, _ = run("--world", "2", "--rows", "pipeline", *more)
             check(said.returncode == 1 and text in said.stderr, f"{said}")
         for world, rows, text in (("4", "pipeline", "pipeline_4 is none of"), ("1", "pipeline", "pipeline_4 is none of")):
@@ -506,12 +507,12 @@ def compares_deepspeed():
         said, result = run("--rows", "offload", "--rounds", "1")
         check(said.returncode == 0, said.stdout + said.stderr)
         rows = result["rows"]
-        names = ["ours", "ours_resident_1", "ours_resident_7", "ours_resident_13", "ours_delayed", "one_device", "offload", "offload_defaults"]
+        names = ["ours", "ours_resident_1", "ours_resident_7", "ours_resident_13", "ours_early", "ours_delayed", "one_device", "offload", "offload_defaults"]
         check({key: list(row["programs"]) for key, row in rows.items()} == {"offload_355m": names, "offload_774m": names}, f"{rows}")
         row = rows["offload_774m"]
         check((row["lesson"], row["rows_a_rank"], row["sequence"]) == ("05", 2, 512), f"{row}")
         commands = {name: program["command"] for name, program in row["programs"].items()}
-        for name, words in (("ours", ("05_offload", "batch.global=2", "activations=recompute", "batch.sequence=512")), ("ours_resident_7", ("05_offload", "resident=7")),
+        for name, words in (("ours", ("05_offload", "batch.global=2", "activations=recompute", "batch.sequence=512")), ("ours_resident_7", ("05_offload", "resident=7")), ("ours_early", ("update=early", "resident=1")),
                             ("ours_delayed", ("05_offload", "update=delayed")), ("one_device", ("00_one_device", "batch.sequence=512", "activations=recompute")),
                             ("offload", ("--rows 2 --sequence 512 --stage 2 --offload --settings best --attention cudnn --ranks 1",)), ("offload_defaults", ("--offload --settings defaults",))):
             check(all(word in commands[name] for word in words) and "--watchdog" not in commands[name], commands[name])
@@ -519,7 +520,7 @@ def compares_deepspeed():
         check(all(abs(cells[name]["tokens_per_second"] * cells[name]["median_seconds"] - 1024) < 1e-6 for name in names), f"2 rows of 512 tokens: {cells}")
         found = {name: round(ratio["median"], 6) for name, ratio in rows["offload_355m"]["ratios"].items() if name.endswith("_over_offload")}
         check(found == {"ours_over_offload": round(2 / 1.5, 6), "ours_resident_1_over_offload": round(2 / 1.425, 6), "ours_resident_7_over_offload": round(2 / 0.975, 6),
-                        "ours_resident_13_over_offload": round(2 / 0.525, 6), "ours_delayed_over_offload": round(2 / 0.75, 6)}, f"{found}")
+                        "ours_resident_13_over_offload": round(2 / 0.525, 6), "ours_early_over_offload": round(2 / 1.425, 6), "ours_delayed_over_offload": round(2 / 0.75, 6)}, f"{found}")
         check("0.667 (one round) of one GPU" in said.stdout and "0.500 (one round) of one GPU; ours 1.333 (one round)" in said.stdout, said.stdout)
         for more, text in ((("--peers", "compile"), "'compile' is none of offload"), (("--peers", "offload:eager"), "its best, or defaults"), (("--lessons", "dp"), "'dp' is none of ours, ours_resident_1")):
             said, _ = run("--rows", "offload_355m", "--again", *more)
