@@ -42,8 +42,7 @@ bool Infinity::resume(const ResumeFrom& from) {
   if (clock_.taken_over == 0) return from.pending == "{}";
   states_->give_first_buffer_back();
   for (std::size_t i = 0; i < pieces_.size(); ++i) optimizer_->lands(i, 0, grads_host_[0][i], {});
-  optimizer_->post(
-      {.scalars = {{}, scalars_.of(0)}, .after_sends = clock_.after_sends(step_ - 1)});
+  optimizer_->post({.scalars = {{}, scalars_.of(0)}, .after_sends = clock_.after_sends(step_ - 1)});
   return true;
 }
 
