@@ -106,16 +106,19 @@ struct StageParts {
   double statistics = 0;
 };
 
-// A stage's passes with all its chunks.
+// A stage's passes with all its chunks. The head's forward is the beginning of backward.
 PassTimes stage_times(const RunShape& shape, std::int64_t blocks, bool first, bool last,
                       const StageParts& parts, const Rates& rates) {
-  if (shape.tensor == 1) return pass_times(shape.workload, blocks, last, rates);
+  if (shape.tensor == 1) {
+    const PassTimes all = pass_times(shape.workload, blocks, last, rates);
+    const double forward = pass_times(shape.workload, blocks, false, rates).forward;
+    return {forward, all.forward + all.backward - forward};
+  }
   const PartTimes p = part_times(shape, parts.tokens, false, false, rates);
   PassTimes times{number(blocks) * p.block.forward, number(blocks) * p.block.backward};
   if (first) times.forward += p.embedding.forward, times.backward += p.embedding.backward;
   if (last)
-    times.forward += p.head.forward,
-        times.backward += p.head.backward + parts.statistics * rates.call_seconds;
+    times.backward += p.head.forward + p.head.backward + parts.statistics * rates.call_seconds;
   return times;
 }
 
