@@ -34,6 +34,8 @@ from plans import axes_of, operations_of, printed
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 from operations import span_without_names, without_names  # noqa: E402
+sys.path.insert(0, str(ROOT / "common/records/curves"))
+from side_by_side import ONE_DEVICE, ROWS as LESSONS, Ran, held, moved  # noqa: E402
 RESULTS = ROOT / "docs/results"
 FOUR_BLOCKS = ("--workload", "tests/workloads/four_blocks.json")  # sweeps and traces; other runs have the default
 WARM_UP = 5  # steps that timings leave out, as a record's own does
@@ -360,6 +362,24 @@ def lesson_05_link():
     runs = in_turns({(mbps, overlap): ("05_offload", 2, "--steps", "30", "--set", "batch.micro=6", "--set", f"overlap={overlap}",
                                        *(("--link-mbps", str(mbps)) if mbps else ())) for mbps in (0, 50) for overlap in ("on", "off")}, 3)
     return {**machine_of(runs), "runs": [{"link_mbps": mbps, "overlap": overlap, **run} for (mbps, overlap), run in runs.items()]}
+
+
+def side_by_side():
+    """20 steps of each lesson as lessons/all.sh runs them, and of lesson 00 in each one's order of sums: bytes by place, bytes moved in a step, hashes of the weights."""
+    def run_of(row, flags=None):
+        saved = ("--checkpoints", SAVED_IN) if "--save-every" in row.flags else ()
+        return Run(row.lesson, row.ranks, *row.words(flags), "--steps", "20", *saved, save=True)
+
+    runs = {row: run_of(row) for row in LESSONS}
+    orders = {order: run_of(ONE_DEVICE, order) for order in dict.fromkeys(row.order for row in LESSONS if row.order is not None)}
+
+    def one(row, run):
+        predicted = [{**rank, "measured_bytes": None, "measured_operations": None} for rank in run.record["ranks"]]
+        places = {key: {"predicted": of(Ran({**run.record, "ranks": predicted})), "measured": of(run)} for key, of in (("held", held), ("moved", moved))}
+        return {"lesson": row.lesson, "command": run.command, "world": run.record["world"], **places, "as_predicted": run.record["as_predicted"], "weights_sha256": run.weights,
+                "order": None if row.order is None else {"command": orders[row.order].command, "weights_sha256": orders[row.order].weights}}
+
+    return {**runs[ONE_DEVICE].machine(), "rows": [one(row, run) for row, run in runs.items()]}
 
 
 def zero_order():
@@ -767,7 +787,7 @@ def gpu_trace(folders):
 TIMED = (lesson_01_variants, lesson_01_batch, lesson_00, lesson_05_link, lesson_06_tokens, lesson_06_window, pipeline_pace, lesson_08, lesson_09,
          lesson_09_timeline, lesson_10_turns)
 ALL = (*TIMED, screens, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, lesson_05, lesson_05_delayed, lesson_06, lesson_07, pipeline_order, lesson_08_losses, lesson_09_reads, lesson_10, lesson_11,
-       zero_order, zero_settings, zero_plans, zero_trace)
+       side_by_side, zero_order, zero_settings, zero_plans, zero_trace)
 
 
 def text_of(value):

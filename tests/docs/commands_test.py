@@ -26,7 +26,7 @@ SAMPLE = "The page says: my.txt is your own text. " * 800
 
 def playground(folder, programs):
     """A folder with everything a command may name, whose build/cpu holds the programs under test."""
-    for name in ("lessons", "common/setup", "pipedream"):
+    for name in ("lessons", "common/setup", "common/records/curves", "pipedream"):
         shutil.copytree(ROOT / name, folder / name, symlinks=True)
     for name in ("configs", "docs", "tests", "notebooks"):
         (folder / name).symlink_to(ROOT / name)
@@ -72,7 +72,7 @@ def what_runs(command, folder):
         return None
     if first.startswith("lessons/") and first.endswith("/run.sh"):
         return lesson_words(command)
-    if first == "lessons/choose.sh":
+    if first in ("lessons/choose.sh", "lessons/all.sh"):
         return [first, "--no-build", *command.words[1:]]
     if first == "pipedream/run.sh":
         return [str(folder / "build/cpu/bin/pipedream"), *command.words[1:]]

@@ -406,11 +406,11 @@ def draw(runs):
 
 class Arguments(argparse.ArgumentParser):
     def error(self, message):
-        raise Refused(USAGE, "lessons/report.sh", message, "lessons/report.sh --help")
+        raise Refused(USAGE, self.prog, message, f"{self.prog} --help")
 
 
 def main(arguments):
-    parser = Arguments(add_help=False, allow_abbrev=False)
+    parser = Arguments("lessons/report.sh", add_help=False, allow_abbrev=False)
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--svg")
     parser.add_argument("--across", action="append", default=[])
