@@ -1,8 +1,11 @@
 """Tables of docs/choosing.md, from choosing.json: what lessons/choose.sh says of some machines, and how far it
 is from steps that were timed."""
+import shlex
 import statistics
 
-from .registry import RenderError, has, record, renders, source, table
+from .palette import COMMUNICATION, FORWARD, GRADIENTS, OPTIMIZER, PARAMETERS, READING
+from .registry import ROOT, RenderError, figure, has, record, renders, source, table
+from .svg import Drawing
 
 KINDS = (  # of timed steps; each belongs to the first that takes it
     ("the [quoted runs](results.md), 1,024 or 2,048 tokens per step", lambda row: row["record"] == "quoted"),
@@ -102,3 +105,120 @@ def choosing_check(page):
             for row in record("choosing")["check"]["rows"]]
     heads = ["record, run", "lesson and settings", "GPUs", "measured ms", "predicted ms", "error"]
     return table(heads, rows, left=2) + f"\n\nFrom {source(page, 'choosing')}."
+
+
+# Of each lesson: what it costs, and when to use it.
+EVERY = {
+    "00_one_device": ("one device", "nothing is sent", "one GPU holds 16 P bytes and a micro-batch"),
+    "01_data_parallel": ("data parallel", "every GPU holds all of it", "several such GPUs, and the plainest program"),
+    "02_zero1": ("ZeRO-1", "nothing that 01 does not cost", "instead of 01, whenever memory matters"),
+    "03_zero2": ("ZeRO-2", "gradients are sent once per micro-batch", "whole gradients do not fit; M is small"),
+    "04_zero3": ("ZeRO-3", "parameters are gathered twice per micro-batch", "whole parameters do not fit; the link is fast"),
+    "05_offload": ("offload", "the step waits for AdamW on the host", "few GPUs, much host memory"),
+    "06_infinity": ("infinity", "the step waits for the disk", "the host's memory is too small as well"),
+    "07_pipeline": ("pipeline", "stages idle while it fills and drains", "the link is too slow for ZeRO"),
+    "08_weight_versions": ("weight versions", "gradients of older weights; more copies of weights", "a pipeline must not idle, and other bits are accepted"),
+    "09_checkpoint_and_faults": ("checkpoint and faults", "a copy in host memory; writes to the disk", "every run that is longer than you would repeat"),
+    "10_tensor_parallel": ("tensor parallel", "activations travel in every half of a block", "a row's activations do not fit, or there are few rows; one node"),
+    "11_combined": ("combined", "each of these, each on its own link", "several nodes, and 04 does not fit in one"),
+}
+EIGHT, ONE = "7b x8", "7b x1"
+
+
+def first_of_each():
+    """lesson -> its first row on eight GPUs, lesson 00's on one; None where the model is not taken, or there is no row."""
+    folders = {path.name for path in (ROOT / "lessons").glob("[0-9]*")}
+    if folders != set(EVERY):
+        raise RenderError(f"choosing_tables.py: EVERY says nothing of {', '.join(sorted(folders ^ set(EVERY)))}, or that is no lesson")
+    plans = record("choosing")["plans"]
+    rows = [(EIGHT, row) for row in plans[EIGHT]["rows"]] + [(ONE, row) for row in plans[ONE]["rows"]]
+    return {lesson: next(((plan, row) for plan, row in rows if row["lesson"] == lesson and "micro" in row), None) for lesson in EVERY}
+
+
+@renders
+def every_lesson(page):
+    """Memory, seconds, cost and use of each lesson, of one model on one machine."""
+    rows = []
+    for lesson, found in first_of_each().items():
+        name, costs, use = EVERY[lesson]
+        numbers = [""] * 3
+        if found:
+            row = found[1]
+            numbers = [gb(row["device"]), f"{gb(row['host'])} / {gb(row['disk'])}", f"{row['seconds']:.1f}" if row["fits"] else "does not fit"]
+        rows.append([f"[{lesson[:2]} {name}]({page.link(f'lessons/{lesson}/README.md')})", *numbers, costs, use])
+    heads = ["lesson", "GB on a GPU", "GB in host memory / on disk", "seconds per step", "what it costs", "use it when"]
+    lines = table(heads, rows, left=1).split("\n")
+    lines[1] = "| --- | ---: | ---: | ---: | --- | --- |"
+    return "\n".join(lines) + f"\n\nEstimated, the plainest settings of each that fit ({source(page, 'choosing')})."
+
+
+@renders
+def every_lesson_commands(page):
+    """The command of each row that has numbers."""
+    lines = []
+    for lesson, found in first_of_each().items():
+        if found:
+            plan, row = found
+            words = shlex.split(record("choosing")["plans"][plan]["command"])
+            workload, gpus = words[words.index("--workload") + 1], words[words.index("--gpus") + 1]
+            sets = "".join(f" --set {one}" for one in (f"batch.micro={row['micro']}", *row["settings"]))
+            lines.append(f"lessons/{lesson}/run.sh" + (f" -n {gpus}" if gpus != "1" else "") + f" --workload {workload}{sets}")
+    return "<!-- commands: gpu -->\n```sh\n" + "\n".join(lines) + "\n```"
+
+
+QUESTION_X, QUESTION_WIDE, LEAF_X, LEAF_WIDE, HIGH, ROW = 16, 390, 480, 464, 40, 66
+# Question, the answer that ends it, the leaf, its fill; the other answer leads to the next.
+ONE_NODE = (
+    ("Do one row's activations fit on a GPU, recomputed?", "no", "10, tensor parallelism: inside one node", COMMUNICATION),
+    ("Do 16 P bytes fit as well?", "yes", "00 on one GPU; 01, data parallelism, on several", FORWARD),
+    ("Do 4 P + 12 P / N bytes fit?", "yes", "02, ZeRO-1", OPTIMIZER),
+    ("Do 2 P + 14 P / N bytes fit?", "yes", "03, ZeRO-2", GRADIENTS),
+    ("Do 16 P / N bytes and two blocks fit?", "yes", "04, ZeRO-3; over a slow link 07, a pipeline", PARAMETERS),
+    ("Does the host have 16 P bytes?", "yes", "05, offload to the host", READING),
+)
+
+
+@figure
+def choosing_tree():
+    """Which lesson, by bytes and nodes."""
+    top = 52
+    steps = "; ".join(f"{question} {answer}: {leaf}" for question, answer, leaf, _ in ONE_NODE)
+    drawing = Drawing(top + ROW * (len(ONE_NODE) + 3) - 8, "Which lesson?",
+                      "A decision tree. Are the GPUs in several nodes? If yes: where 16 P / G bytes fit on each of a node's G GPUs, lesson 04 with shard_ranks = G, otherwise "
+                      f"lesson 11, a mesh of three axes: tensor groups in a node, stages across nodes, data groups of what is left. In one node: {steps}; otherwise 06, infinity, a disk.",
+                      "P parameters, N GPUs, G of them in a node")
+
+    def asks(row, question, x=QUESTION_X, wide=QUESTION_WIDE):
+        drawing.box(x, top + row * ROW, wide, HIGH, "none", question, "mid", "bare")
+
+    def leads(row, answer, leaf, fill):
+        y = top + row * ROW + HIGH / 2
+        drawing.line(QUESTION_X + QUESTION_WIDE, y, LEAF_X, y, "arrow", tip=True)
+        drawing.text((QUESTION_X + QUESTION_WIDE + LEAF_X) / 2 - 4, y - 6, answer, "mid")
+        if fill:
+            drawing.box(LEAF_X, top + row * ROW, LEAF_WIDE, HIGH, fill, leaf)
+        else:
+            asks(row, leaf, LEAF_X, LEAF_WIDE)
+
+    def down(row, answer, x, rows=1):
+        drawing.line(x, top + row * ROW + HIGH, x, top + (row + rows) * ROW, "arrow", tip=True)
+        drawing.text(x + 24, top + row * ROW + HIGH + 17, answer, "mid")
+
+    asks(0, "Are the GPUs in several nodes?")
+    leads(0, "yes", "Do 16 P / G bytes fit on each GPU of a node?", None)
+    half = (LEAF_WIDE - 16) / 2
+    for at, (answer, leaf, more, fill) in enumerate((("yes", "04, ZeRO-3, shard_ranks=G:", "gathers stay in a node", PARAMETERS),
+                                                     ("no", "11, a 3D mesh: tensor in a node,", "stages across, data the rest", COMMUNICATION))):
+        x = LEAF_X + at * (half + 16)
+        down(0, answer, x + half / 2)
+        drawing.box(x, top + ROW, half, HIGH + 6, fill)
+        drawing.text(x + half / 2, top + ROW + 19, leaf, "in")
+        drawing.text(x + half / 2, top + ROW + 37, more, "in")
+    middle = QUESTION_X + QUESTION_WIDE / 2
+    down(0, "no", middle, 2)
+    for row, (question, answer, leaf, fill) in enumerate(ONE_NODE, 2):
+        asks(row, question)
+        leads(row, answer, leaf, fill)
+        down(row, "no" if answer == "yes" else "yes", middle)
+    drawing.box(QUESTION_X, top + (2 + len(ONE_NODE)) * ROW, QUESTION_WIDE, HIGH, READING, "06, infinity: states on a disk")
+    return drawing.done("The list below says why. Recompute activations before you change the lesson.")

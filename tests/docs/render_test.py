@@ -12,8 +12,9 @@ sys.path.insert(0, str(ROOT / "docs"))
 sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
 from rendering import (  # noqa: E402
-    checks, collective_tables, combined_figures, combined_tables, course, faults, front_page, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks,
-    memory_tables, offload_tables, outputs, palette, pipeline_tables, plans, plots, registry, svg, tensor_figures, tensor_tables, workloads,
+    checks, choosing_tables, collective_tables, combined_figures, combined_tables, course, faults, front_page, gpu_tables, lesson_figures, lesson_tables,
+    machine_tables, marks, memory_tables, offload_tables, outputs, palette, pipeline_tables, plans, plots, registry, side_by_side_tables, svg, tensor_figures,
+    tensor_tables, workloads)
     zero_figures, zero_tables)
 from rendering.registry import Page, RenderError  # noqa: E402
 
@@ -817,6 +818,36 @@ class Combined(unittest.TestCase):
         for one in laid:
             self.assertEqual(sum(size for _, size in tensor_figures.purposes_of(one.plan)), one.held, one.mesh)
         self.assertEqual([one.mesh for one in laid if not one.sent["tensor"]], ["8x1x1", "4x2x1", "2x4x1", "1x8x1"])
+
+
+class EveryLesson(unittest.TestCase):
+    def test_a_row_is_the_plainest_of_its_lesson_and_its_command_makes_it(self):
+        def row(lesson, fits=True, *settings):
+            return {"lesson": lesson, "micro": 4, "device": 3e9, "host": 2e9, "disk": 0, "fits": fits, "seconds": 1.25, "settings": list(settings)}
+
+        def plan(gpus, *rows):
+            return {"command": f"lessons/choose.sh --gpus {gpus} --workload w.json", "rows": rows}
+
+        found = {"plans": {"7b x8": plan(8, {"lesson": "08_weight_versions", "settings": []}, row("01_data_parallel", False), row("04_zero3", True, "prefetch=2"),
+                                         row("04_zero3", True, "prefetch=3")), "7b x1": plan(1, row("00_one_device"))}}
+        with unittest.mock.patch.object(choosing_tables, "record", lambda name: found):
+            lines = {line.split("[")[1][:2]: line.split(" | ")[1:4] for line in choosing_tables.every_lesson(Page("docs/choosing.md")).splitlines() if line.startswith("| [")}
+            self.assertEqual((lines["04"], lines["01"], lines["08"]), (["3.0", "2.0 / 0", "1.2"], ["3.0", "2.0 / 0", "does not fit"], [""] * 3))
+            commands = choosing_tables.every_lesson_commands(Page("docs/choosing.md")).splitlines()
+            self.assertEqual(commands[2:-1], ["lessons/00_one_device/run.sh --workload w.json --set batch.micro=4",
+                                              "lessons/01_data_parallel/run.sh -n 8 --workload w.json --set batch.micro=4",
+                                              "lessons/04_zero3/run.sh -n 8 --workload w.json --set batch.micro=4 --set prefetch=2"])
+            with unittest.mock.patch.dict(choosing_tables.EVERY):
+                del choosing_tables.EVERY["11_combined"]
+                with self.assertRaisesRegex(RenderError, "says nothing of 11_combined"):
+                    choosing_tables.every_lesson(Page("docs/choosing.md"))
+
+    def test_a_run_with_other_bytes_or_bits_is_no_row(self):
+        places = {"predicted": {"device": 1}, "measured": {"device": 1}}
+        row = {"command": "a", "as_predicted": True, "held": places, "moved": places, "weights_sha256": "x", "lesson": "01_a", "order": {"command": "b", "weights_sha256": "y"}}
+        for change, words in (({"as_predicted": False}, "not as predicted"), ({"held": {**places, "measured": {"device": 2}}}, "not as predicted"), ({}, "not those of b")):
+            with unittest.mock.patch.object(side_by_side_tables, "record", lambda name, c=change: {"rows": [{**row, **c}]}), self.assertRaisesRegex(RenderError, words):
+                side_by_side_tables.side_by_side_bits(Page("docs/side_by_side.md"))
 
 
 class Offload(unittest.TestCase):
