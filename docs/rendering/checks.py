@@ -166,7 +166,10 @@ def broken_claims():
     alone, shared = ([one for one in laid.values() if one.mesh.endswith("x1") is flat] for flat in (True, False))
     doubled = [max(one.held for one in laid.values() if one.mesh.endswith(f"x{tensor}")) for tensor in (1, 2, 4, 8)]
     of_two = [row for row in record("choosing")["check"]["rows"] if row["gpus"] == 2 and abs(row["error"]) > 0.1]
+    sent = {row["lesson"][:2]: row["moved"]["measured"]["sent to other ranks"] for row in record("side_by_side")["rows"]}
     claims = {
+        "side_by_side.md: lesson 10 sends most, and 03 to 06 and 09 more than 01 and 02":
+            max(sent, key=sent.get) == "10" and min(sent[number] for number in ("03", "04", "05", "06", "09")) > max(sent["01"], sent["02"]),
         "choosing.md: of two GPUs only quoted runs are more than a tenth off, of 10 ms or of lesson 05":
             all(row["record"] == "quoted" and (row["seconds"] < 0.015 or row["lesson"] == "05_offload") for row in of_two),
         "data_parallel.md: with a bucket per tensor every round waits less with overlap": max(waits("tensor", "on")) < min(waits("tensor", "off")),
