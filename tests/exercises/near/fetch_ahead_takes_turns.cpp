@@ -1,0 +1,22 @@
+// The next piece is read when this one has been updated: the disk stands still during every update.
+#include <algorithm>
+
+#include "lessons/06_infinity/exercise/fetch_ahead.h"
+
+namespace sc {
+
+void update_through_window(PiecesOnDisk& disk, std::int64_t updates) {
+  const std::int64_t all = updates * disk.pieces(), buffers = disk.buffers();
+  const auto buffer_of = [&](std::int64_t number) { return static_cast<int>(number % buffers); };
+  for (std::int64_t number = 0; number < all; ++number) {
+    if (number >= buffers) disk.wait_written(number - buffers);
+    disk.read(number, buffer_of(number));
+    disk.wait_read(number);
+    disk.update(number, buffer_of(number));
+    disk.write(number, buffer_of(number));
+  }
+  for (std::int64_t number = std::max<std::int64_t>(0, all - buffers); number < all; ++number)
+    disk.wait_written(number);
+}
+
+}  // namespace sc
