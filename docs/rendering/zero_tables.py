@@ -62,6 +62,24 @@ def zero_predicted(page, lesson, before):
 
 
 @renders
+def zero_send_once(page, *worlds):
+    """Gradients of several micro-batches: added up whole and sent once per step (lesson 02), or sent in each of them (lesson 03)."""
+    rows = []
+    for n in map(int, worlds):
+        found = {}
+        for lesson, way in (("02_zero1", "summed, once per step (02)"), ("03_zero2", "of every micro-batch (03)")):
+            run = dict(runs_of(lesson))[n]
+            batch, sums = workload(workload_of(run))["batch"], [op for op in run["operations"] if op["kind"] == "reduce_scatter"]
+            found[lesson] = sum(op["count"] for op in sums), sent_of([[op[key] for key in ("kind", "count", "elements", "dtype")] for op in sums], n)
+            M = batch["global"] // (batch["micro"] * n)
+            rows.append([f"{n}, {M}", way, f"{run['bytes']['gradients']:,}", found[lesson][0], f"{found[lesson][1]:,}", f"{run['bytes_sent']:,}"])
+        if found["03_zero2"] != tuple(M * once for once in found["02_zero1"]):
+            raise RenderError(f"{run['command']}: not {M} times what lesson 02 sends of gradients")
+    return (table(["N, M", "gradients sent", "gradients held", "reduce-scatters", "bytes they send", "bytes sent in all"], rows, left=2)
+            + tail(page, "zero_order", more=f"bytes of rank 0 as measured, equal to what was predicted; per step; {file_text(run)}"))
+
+
+@renders
 def zero_same_loss(page, lesson):
     """Beside lesson 00 with the lesson's order of sums."""
     found = record("zero_order")

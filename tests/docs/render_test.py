@@ -731,6 +731,14 @@ class Zero(unittest.TestCase):
         with unittest.mock.patch.object(zero_tables, "record", lambda name: found), self.assertRaisesRegex(RenderError, "not as predicted"):
             zero_tables.zero_predicted(Page("lessons/03_zero2/README.md"), "03_zero2", "02_zero1")
 
+    def test_gradients_that_are_not_sent_m_times_stop_the_page(self):
+        found = registry.record("zero_order")
+        run = found["lessons"]["03_zero2"]["2"]
+        for key in ("operations", "predicted_operations"):
+            run[key] = [{**op, "count": op["count"] + (op["kind"] == "reduce_scatter")} for op in run[key]]
+        with unittest.mock.patch.object(zero_tables, "record", lambda name: found), self.assertRaisesRegex(RenderError, "not 6 times"):
+            zero_tables.zero_send_once(Page("lessons/03_zero2/README.md"), "2")
+
     def test_a_loss_that_differs_is_named(self):
         found = registry.record("zero_order")
         found["lessons"]["04_zero3"]["4"]["loss"][-1] += 1e-15
