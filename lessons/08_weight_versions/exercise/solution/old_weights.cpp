@@ -33,7 +33,7 @@ int OldWeights::backward(int microbatch) {
 }
 
 void OldWeights::update() {
-  const auto [newest, buffer] = *held_.rbegin();
+  const int newest = held_.rbegin()->first, buffer = held_.rbegin()->second;
   const int next = version_of_forward(place_, next_, newest + 1);
   const auto needed = [&](int version) {
     return version >= next ||
