@@ -22,6 +22,9 @@ COMBINED = "11_combined"
 MESHES = [f"{s}x{d}x{8 // s // d}" for s in (8, 4, 2, 1) for d in (8, 4, 2, 1) if 8 % (s * d) == 0]  # stages x data x tensor
 SIZES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
 ONE, ALL = "00_one_device", ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
+SMALL = ("batch.micro=4", "batch.global=128")
+SHEET = ((ONE, "gpt2_355m", 1, SMALL), *((lesson, "gpt2_355m", 8, SMALL) for lesson in (*ALL, "05_offload", "06_infinity", "07_pipeline", TENSOR)),
+         ("08_weight_versions", "gpt2_355m", 8, (*SMALL, "model.tied=false")), (COMBINED, "gpt2_355m", 8, (*SMALL, "mesh=2x2x2")))  # of docs/figures/cheat_sheet.svg
 GPT2 = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
 PLANS = (  # lesson, workload, ranks, settings
     (ONE, "tiny", 1, ()), (ONE, "seed_355m", 1, ()),
@@ -34,6 +37,7 @@ PLANS = (  # lesson, workload, ranks, settings
     (TENSOR, "tiny_rows", 2, ()), *((TENSOR, "gpt2_1558m", ranks, setting) for ranks in (1, 2, 4, 8, 16) for setting in ((), ("tokens=whole",))),
     *((lesson, "gpt2_355m", 2, (f"batch.micro={rows // share}",)) for lesson, share in ((TENSOR, 1), ("04_zero3", 2)) for rows in (2, 4, 16)),  # rows of both ranks
     *((COMBINED, "gpt2_774m", 8, ("batch.micro=4", f"mesh={mesh}")) for mesh in MESHES),
+    *SHEET,
 )
 
 
@@ -59,6 +63,15 @@ def buffers_of(plan, purposes=READ):
         if one["place"] == "device" and one["purpose"] in purposes:
             found.setdefault(one["purpose"], {}).setdefault(one["name"], []).append(one["bytes"])
     return found
+
+
+def held_by_fullest(plan):
+    """The rank that holds most: which one it is, what it sends, and {place: {purpose: bytes}}."""
+    one, places = fullest(plan), {}
+    for buffer in one["buffers"]:
+        purposes = places.setdefault(buffer["place"], {})
+        purposes[buffer["purpose"]] = purposes.get(buffer["purpose"], 0) + buffer["bytes"]
+    return {"rank": one["rank"], "sent": one["bytes_sent"], "places": places}
 
 
 def operations_of(plan):
@@ -127,7 +140,8 @@ def row_of(programs, lesson, workload, ranks, settings):
                    "cpu" if workload in FILES else "cuda")
     return {"lesson": lesson, "workload": workload, "world": ranks, "settings": settings, "micro_batches": plan["micro_batches"],
             "units": units_of(plan), "buffers": buffers_of(plan, (*READ, "workspace", "communication") if lesson in (TENSOR, COMBINED) else READ), "operations": operations_of(plan),
-            "bytes_sent": plan["ranks"][0]["bytes_sent"], **({"mesh": mesh_of(plan)} if lesson == COMBINED else {})}
+            "bytes_sent": plan["ranks"][0]["bytes_sent"], **({"mesh": mesh_of(plan)} if lesson == COMBINED else {}),
+            **({"fullest": held_by_fullest(plan)} if (lesson, workload, ranks, settings) in SHEET else {})}
 
 
 def main():

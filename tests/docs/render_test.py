@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """docs/render.py notices what it is there to notice: each check is shown a page that breaks it."""
+import dataclasses
 import pathlib
 import sys
 import tempfile
@@ -15,6 +16,10 @@ from rendering import (  # noqa: E402
     checks, choosing_tables, collective_tables, combined_figures, combined_tables, course, faults, front_page, gpu_tables, lesson_figures, lesson_tables,
     machine_tables, marks, memory_tables, offload_tables, outputs, palette, pipeline_tables, plans, plots, registry, side_by_side_tables, svg, tensor_figures,
     tensor_tables, workloads)
+=======
+    cheat_sheet, checks, collective_tables, combined_figures, combined_tables, course, faults, front_page, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks,
+    memory_tables, offload_tables, outputs, palette, plans, plots, registry, svg, tensor_figures, tensor_tables, workloads,
+>>>>>>> 76f43602 (A cheat sheet: every lesson on one page, its formulas worked out for plans of all lessons before they are drawn)
     zero_figures, zero_tables)
 from rendering.registry import Page, RenderError  # noqa: E402
 
@@ -562,6 +567,23 @@ class Parts(unittest.TestCase):
         found["plans"]["gpt2_124m"]["buffers"]["saved"] += 1
         with unittest.mock.patch.object(memory_tables, "record", lambda name: found), self.assertRaisesRegex(RenderError, "activations: saved: L B T"):
             memory_tables.memory_worked(Page(PAGE), "gpt2_124m")
+
+    def test_a_formula_or_command_that_is_wrong_stops_the_cheat_sheet(self):
+        cheat_sheet.checked()
+        for number, lesson in enumerate(cheat_sheet.LESSONS):
+            wrong = [{"command": " --never"}]
+            if lesson.states:
+                wrong += [{"states": f"{lesson.states} + P / 1000"}, {"activations": (lesson.activations[0], f"{lesson.activations[1]} / 2")}]
+            wrong += [{"sent": (*lesson.sent[:i], (words, f"2 {formula}", kind), *lesson.sent[i + 1:])} for i, (words, formula, kind) in enumerate(lesson.sent)]
+            wrong += [{"more": ((words, f"3 {formula}", place, purposes), *lesson.more[1:])} for words, formula, place, purposes in lesson.more[:1]]
+            for changed in wrong:
+                lessons = (*cheat_sheet.LESSONS[:number], dataclasses.replace(lesson, **changed), *cheat_sheet.LESSONS[number + 1:])
+                with self.subTest(lesson=lesson.name, changed=changed), unittest.mock.patch.object(cheat_sheet, "LESSONS", lessons), \
+                     self.assertRaisesRegex(RenderError, "has no command" if "command" in changed else f"the cheat sheet, {lesson.name}"):
+                    cheat_sheet.checked()
+        for name, wrong in (("BUBBLE", "(S - 1) / (M + S)"), ("CHECKPOINT", (("", "16 P / N"), ("about", "12 P"))), ("CHECKPOINT", (("", "12 P / N"), ("about", "16 P")))):
+            with self.subTest(wrong=wrong), unittest.mock.patch.object(cheat_sheet, name, wrong), self.assertRaises(RenderError):
+                cheat_sheet.checked()
 
     def test_commands_of_the_record_of_bytes_repeat_its_runs(self):
         for run in registry.record("memory")["runs"]:  # notebook 01 prints them
