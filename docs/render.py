@@ -8,12 +8,13 @@ usage: python3 docs/render.py [--check] [--program PATH]     (from anywhere; def
              workload (docs/rendering/symbols.py); `<!-- fault: NAME -->` the test that tests/faults/NAME.patch turns red; links to code,
              [`anchor`](file.cpp#L1), get the line of `[anchor: anchor]`
   figures    docs/figures/*.svg, each drawn from a record whose name is in its caption
-  pipedream  docs/results/pipedream_m*.json and the outputs of notebooks/03_pipelines.ipynb, as the command computes them
+  pipedream  docs/results/pipedream_m*.json, as the command computes them
+  notebooks  what the cells of notebooks/*.ipynb print and draw
   checks     anchors, links inside the repository, fenced blocks (the commands in them run in tests/docs/commands_test.py), the commit that
              every record of GPUs names, sentences that a record no longer bears out
 
 --check writes nothing and exits 1, naming what is stale or broken. What has no record yet is left out, and named; so are plots
-where matplotlib is not there, or is not the version that figures are written with.
+and notebooks where matplotlib is not there, or is not the version that figures are written with.
 """
 import argparse
 import difflib
@@ -26,7 +27,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
 
 import rendering  # noqa: E402
-from rendering import checks, course, faults, marks, pipelines, plots  # noqa: E402
+from rendering import checks, course, faults, marks, notebooks, pipelines, plots  # noqa: E402
 from rendering.registry import FIGURES, ROOT, Page, RenderError  # noqa: E402
 
 for module in pkgutil.iter_modules(rendering.__path__):  # every module there adds its own renderers and figures
@@ -53,7 +54,7 @@ def produce(program, problems):
         for what in page.omitted:
             print(f"note: {path}: {what} is left out: its record is not there yet")
         yield path, new
-    yield pipelines.NOTEBOOK, pipelines.render_notebook()
+    yield from notebooks.rendered()
 
 
 def check_page(path, text, problems):

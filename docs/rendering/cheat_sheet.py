@@ -15,13 +15,12 @@ WIDE, HIGH = 1280, 905  # A4, landscape
 EXAMPLE, RANKS, SMALL = "gpt2_355m", 8, {"batch.micro": 4, "batch.global": 128}
 COLUMNS = (("lesson, known as, command", 16), ("a rank holds", 268), ("a rank sends per step", 540), ("what waits", 812), ("when to choose it", 1028))
 TOP, ROW, LINE, BAR = 94, 62, 14, 262  # of the first row; of a row, of a line in it, and the longest bar
-PURPOSES = ((PARAMETERS, "parameters"), (GRADIENTS, "gradients"), (OPTIMIZER, "optimizer states"), (FORWARD, "activations"), (FILLS[3], "older weights"), (FILLS[7], "workspace"))
+PURPOSES = ((PARAMETERS, "parameters"), (GRADIENTS, "gradients"), (OPTIMIZER, "optimizer states"), (FORWARD, "activations"),
+            (FILLS[3], "older weights"), (FILLS[7], "workspace"))
 KINDS = {"to_host": "link, each way", "disk_write": "disk, each way", "tensor": "tensor", "data": "data", "stages": "stages"}
 SIZES = {"f32": 4, "bf16": 2}
 A = "L B T (30 d + 16 + 4 H) + (L + 1) 2 B T d"
 BUBBLE = "(S - 1) / (M + S - 1)"
-
-
 CHECKPOINT = ("", "12 P / N"), ("about", "12 P")  # the copy of a rank, the files of all
 
 
@@ -47,33 +46,40 @@ LESSONS = (
     Lesson("00_one_device", "00 one device", "a plain loop", "16 P", ALL, (), ("nothing",), ("16 P, A and the workspace", "fit on one GPU.")),
     Lesson("01_data_parallel", "01 data parallel", "DDP", "16 P", ALL, (("", "4 P (N - 1) / N", ""),), ("the update, for the last", "gradients' sum"),
            ("16 P and A fit on each GPU; 02 sends", "as much and holds less.")),
-    Lesson("02_zero1", "02 ZeRO-1", "DeepSpeed stage 1", "4 P + 12 P / N", ALL, (("", "4 P (N - 1) / N", ""),), ("the update, for the last sum;", "forward, for a unit's parameters"),
-           ("4 P + 12 P / N and A fit. Sends no", "byte more than 01.")),
-    Lesson("03_zero2", "03 ZeRO-2", "DeepSpeed stage 2", "2 P + 14 P / N + 2 F + 2 F / N", ALL, ZERO2_SENT, ("as 02; backward, for a", "gradient buffer that is on its way"),
-           ("2 P + 14 P / N and A fit, with few", "micro-batches: each sends gradients.")),
+    Lesson("02_zero1", "02 ZeRO-1", "DeepSpeed stage 1", "4 P + 12 P / N", ALL, (("", "4 P (N - 1) / N", ""),),
+           ("the update, for the last sum;", "forward, for a unit's parameters"), ("4 P + 12 P / N and A fit. Sends no", "byte more than 01.")),
+    Lesson("03_zero2", "03 ZeRO-2", "DeepSpeed stage 2", "2 P + 14 P / N + 2 F + 2 F / N", ALL, ZERO2_SENT,
+           ("as 02; backward, for a", "gradient buffer that is on its way"), ("2 P + 14 P / N and A fit, with few", "micro-batches: each sends gradients.")),
     Lesson("04_zero3", "04 ZeRO-3", "FSDP2, DeepSpeed stage 3", "16 P / N + 4 F + 2 F / N", ALL, (("up to", "6 P M (N - 1) / N", ""),),
-           ("each block, where its gather takes", "longer than the block before it"), ("16 P / N and A fit. A larger", "batch.micro makes M smaller;", "shard_ranks keeps gathers in a node.")),
-    Lesson("05_offload", "05 offload", "ZeRO-Offload", OFFLOADED, ALL, (*ZERO2_SENT, ("", "2 P / N", "to_host")), ("forward, for AdamW on the host,", "unit by unit; delayed: as good as", "nothing, but gradients are older"),
+           ("each block, where its gather takes", "longer than the block before it"),
+           ("16 P / N and A fit. A larger", "batch.micro makes M smaller;", "shard_ranks keeps gathers in a node.")),
+    Lesson("05_offload", "05 offload", "ZeRO-Offload", OFFLOADED, ALL, (*ZERO2_SENT, ("", "2 P / N", "to_host")),
+           ("forward, for AdamW on the host, unit", "by unit; delayed: only if AdamW", "takes longer than all else"),
            ("Few GPUs, a host with room for", "16 P, many tokens per step."), (("host", "12 P / N", "host", STATES), ("pinned", "4 P / N", "pinned", STATES))),
-    Lesson("06_infinity", "06 infinity", "ZeRO-Infinity", OFFLOADED, ALL, (*ZERO2_SENT, ("", "2 P / N", "to_host"), ("about", "12 P / N", "disk_write")), ("forward, for the disk, which reads", "as much as it writes"),
-           ("The host has no 16 P either, a disk", "has. More tokens per step hide it."), (("disk", "12 P / N", "disk", STATES),)),
+    Lesson("06_infinity", "06 infinity", "ZeRO-Infinity", OFFLOADED, ALL, (*ZERO2_SENT, ("", "2 P / N", "to_host"), ("about", "12 P / N", "disk_write")),
+           ("forward, for the disk, which reads", "as much as it writes"), ("The host has no 16 P either, a disk", "has. More tokens per step hide it."),
+           (("disk", "12 P / N", "disk", STATES),)),
     Lesson("07_pipeline", "07 pipeline", "GPipe, 1F1B, interleaved, zero bubble", "16 Pr", STAGE, (("", "4 M B T d", ""),),
-           ("stages, for each other:", f"{BUBBLE} of a step"), ("The link is too slow for 02 to 04:", "messages grow with tokens, not", "with P. Many micro-batches.")),
+           ("stages, for each other:", f"{BUBBLE} of a step"),
+           ("The link is too slow for 02 to 04:", "messages grow with tokens, not", "with P. Many micro-batches.")),
     Lesson("08_weight_versions", "08 weight versions", "PipeDream, PipeDream-2BW", "16 Pr", STAGE, (("", "4 M B T d", ""),),
            ("nothing, once the pipeline is full",), ("As 07, where gradients that are up to", "S - 1 updates old still train well."),
            (("older weights", "2 Pr (S - 1 - s)", "device", ("stash",)),), settings=("model.tied=false",)),
-    Lesson("09_checkpoint_and_faults", "09 checkpoint and faults", "save, resume, reshard", "", (), (), ("the next step, for the disk; with", "--save-async on for a copy"),
-           ("Always. Loads into any lesson on", "any number of ranks.")),
-    Lesson("10_tensor_parallel", "10 tensor parallel", "Megatron-LM, sequence parallel", "16 Pr", ("less than", "A / t"), (("about", "2 M (10 L + 4) B T d (t - 1) / t", ""),),
-           ("each half of a forward block,", "for a gather and a sum"), ("A does not fit, or there are too few", "rows for all ranks. Needs a link as", "fast as NVLink."), command=" -n 2"),
+    Lesson("09_checkpoint_and_faults", "09 checkpoint and faults", "save, resume, reshard", "", (), (),
+           ("the next step, for the disk; with", "--save-async on for a copy"), ("Always. Loads into any lesson on", "any number of ranks.")),
+    Lesson("10_tensor_parallel", "10 tensor parallel", "Megatron-LM, sequence parallel", "16 Pr", ("less than", "A / t"),
+           (("about", "2 M (10 L + 4) B T d (t - 1) / t", ""),), ("each half of a forward block,", "for a gather and a sum"),
+           ("A does not fit, or there are too few", "rows for all ranks. Needs a link as", "fast as NVLink."), command=" -n 2"),
     Lesson("11_combined", "11 combined", "3D parallelism", "4 Pr + 12 Pr / D", ("less than", "min(M, S - s) l A / (L t)"),
            (("about", "2 M (10 l + 2) B T d (t - 1) / t", "tensor"), ("", "4 Pr (D - 1) / D", "data"), ("", "2 M B T d / t", "stages")),
-           ("tensor groups as 10, stages as 07,", "the update as 01"), ("Several nodes: tensor groups inside", "one, stages or replicas across."), settings=("mesh=2x2x2",)),
+           ("tensor groups as 10, stages as 07,", "the update as 01"),
+           ("Several nodes: tensor groups inside", "one, stages or replicas across."), settings=("mesh=2x2x2",)),
 )
 
 
 def example(lesson):
-    return plan_of(lesson.program, EXAMPLE, 1 if lesson.program.startswith("00") else RANKS, *(f"{key}={count}" for key, count in SMALL.items()), *lesson.settings)
+    ranks = 1 if lesson.program.startswith("00") else RANKS
+    return plan_of(lesson.program, EXAMPLE, ranks, *(f"{key}={count}" for key, count in SMALL.items()), *lesson.settings)
 
 
 def meaning(lesson, plan):
@@ -140,7 +146,8 @@ def checked():
             raise RenderError(f"the cheat sheet, {name}, {what}: {words} {formula} is {said:,.0f}, planned are {planned:,}")
     for m in MICROBATCHES:
         for row in record(f"pipedream_m{m}")["rows"]:
-            if row["schedule"] in ("gpipe", "1f1b") and differs("", worked(BUBBLE, {"S": row["stages"], "M": m}), 1 - row["utilization"]):
+            formula = worked(BUBBLE, {"S": row["stages"], "M": m})
+            if row["schedule"] in ("gpipe", "1f1b") and differs("", formula, 1 - row["utilization"]):
                 raise RenderError(f"the cheat sheet: {BUBBLE} is not how long {row['schedule']} idles with {m} micro-batches")
     for lesson in LESSONS:
         page = f"lessons/{lesson.program}/README.md"
@@ -150,6 +157,10 @@ def checked():
 
 def command(lesson):
     return f"lessons/{lesson.program}/run.sh{lesson.command}"
+
+
+def held_by(plan):
+    return plan.fullest["places"]["device"].values()
 
 
 def parts_of(plan):
@@ -167,7 +178,7 @@ def joined(words, formula):
 def held_lines(lesson):
     if not lesson.states:
         return ["what the lesson that it saves holds", f"host: {CHECKPOINT[0][1]} with --save-async on", f"disk: {CHECKPOINT[1][1]} in all, and names"]
-    more = [f"{'and' if place == 'device' else place + ':'} {formula}{' of older weights' if place == 'device' else ''}" for _, formula, place, _ in lesson.more]
+    more = [f"and {formula} of older weights" if place == "device" else f"{place}: {formula}" for _, formula, place, _ in lesson.more]
     return [f"states {lesson.states}", f"activations {joined(*lesson.activations)}", *([", ".join(more)] if more else [])]
 
 
@@ -191,7 +202,7 @@ def draw_lesson(drawing, lesson, y, scale):
         for fill, count in parts_of(plan):
             drawing.box(x + wide, y + 41, count * scale, 9, fill)
             wide += count * scale
-        drawing.text(x + wide + 6, y + 50, bytes_text(sum(plan.fullest["places"]["device"].values())), "small")
+        drawing.text(x + wide + 6, y + 50, bytes_text(sum(held_by(plan))), "small")
 
 
 @figure
@@ -199,10 +210,13 @@ def cheat_sheet():
     checked()
     plans = [example(lesson) for lesson in LESSONS if lesson.states]
     most = max(sum(count for _, count in parts_of(plan)) for plan in plans)
-    alt = (f"A sheet with a row for every lesson: what a rank holds, what it sends, what waits, when to choose it, the command. GPT-2 355M on {RANKS} GPUs, lesson 00 on one: "
-           + "; ".join(f"{lesson.name} holds {bytes_text(sum(plan.fullest['places']['device'].values()))} on a GPU and sends {bytes_text(plan.fullest['sent'])} per step"
-                       for lesson, plan in zip([one for one in LESSONS if one.states], plans)) + ".")
-    drawing = Drawing(HIGH, "Stagecraft on one sheet", alt, f"bytes in bf16 with an fp32 master; bars and totals: GPT-2 355M, {SMALL['batch.global']} rows of 1024 tokens per step in micro-batches of {SMALL['batch.micro']}, {RANKS} GPUs (lesson 00: one)", width=WIDE)
+    rows = [f"{lesson.name} holds {bytes_text(sum(held_by(plan)))} on a GPU and sends {bytes_text(plan.fullest['sent'])} per step"
+            for lesson, plan in zip([one for one in LESSONS if one.states], plans)]
+    alt = ("A sheet with a row for every lesson: what a rank holds, what it sends, what waits, when to choose it, the command. "
+           f"GPT-2 355M on {RANKS} GPUs, lesson 00 on one: {'; '.join(rows)}.")
+    note = (f"bytes in bf16 with an fp32 master; bars and totals: GPT-2 355M, {SMALL['batch.global']} rows of 1024 tokens per step "
+            f"in micro-batches of {SMALL['batch.micro']}, {RANKS} GPUs (lesson 00: one)")
+    drawing = Drawing(HIGH, "Stagecraft on one sheet", alt, note, width=WIDE)
     drawing.legend(268, 54, PURPOSES)
     for title, at in COLUMNS:
         drawing.text(at, 78, title)
@@ -216,8 +230,11 @@ def cheat_sheet():
 
 
 SYMBOLS = (
-    "P: parameters as stored; Pr: a rank's part of them. N ranks, M micro-batches of a rank per step, of B rows of T tokens. L blocks, l of a rank; width d, H heads.",
-    "S stages, s the rank's, from 0; D data ranks; t tensor ranks. 07, 08, 11: on the rank that holds most; in 07 and 08 it has two neighbours. 08 with model.tied=false, 11 with mesh=2x2x2.",
-    f"A: activations of a micro-batch, {A}; less with activations=recompute. F: elements of full gradients that are alive, of two blocks and both ends.",
+    "P: parameters as stored; Pr: a rank's part of them. N ranks, M micro-batches of a rank per step, of B rows of T tokens. "
+    "L blocks, l of a rank; width d, H heads.",
+    "S stages, s the rank's, from 0; D data ranks; t tensor ranks. 07, 08, 11: on the rank that holds most; in 07 and 08 it has two neighbours. "
+    "08 with model.tied=false, 11 with mesh=2x2x2.",
+    f"A: activations of a micro-batch, {A}; less with activations=recompute. "
+    "F: elements of full gradients that are alive, of two blocks and both ends.",
     "Four numbers that all ranks sum come on top of what is sent. --plan prints all of it for any model and any number of ranks.",
 )

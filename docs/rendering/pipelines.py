@@ -1,7 +1,4 @@
-"""What the command `pipedream` computes: blocks of its pages, its figures and records, the outputs of notebook 03."""
-import contextlib
-import io
-import json
+"""What the command `pipedream` computes: blocks of its pages, its figures and records."""
 import pathlib
 import re
 import shlex
@@ -15,7 +12,6 @@ from .svg import STYLE
 FIGURE_NAMES = ["naive_pipeline", "microbatch_forward", "microbatch_backward", "weight_versioning"]
 MICROBATCHES = [4, 8, 16, 32]
 SPANNED = 8  # micro-batches of pipedream_spans.json
-NOTEBOOK = "notebooks/03_pipelines.ipynb"
 
 
 def run(program, arguments, expected=0):
@@ -80,17 +76,3 @@ def records_and_figures(program):
         yield "docs/results/pipedream_spans.json", json.dumps({"about": "pipedream simulate --spans: stage, action, start, end; four stages, backward twice a forward.",
                                                                "microbatches": SPANNED, "schedules": {name: spans(program, name, folder) for name in ("gpipe", "1f1b")}}) + "\n"
 
-
-def render_notebook():
-    """Runs the code cells one after the other, in this process and the repository's root, and keeps what they print."""
-    notebook = json.loads((ROOT / NOTEBOOK).read_text())
-    scope = {}
-    with contextlib.chdir(ROOT):
-        for count, cell in enumerate((c for c in notebook["cells"] if c["cell_type"] == "code"), start=1):
-            printed = io.StringIO()
-            with contextlib.redirect_stdout(printed):
-                exec(compile("".join(cell["source"]), f"{NOTEBOOK}, code cell {count}", "exec"), scope)
-            lines = printed.getvalue().splitlines(keepends=True)
-            cell["execution_count"] = count
-            cell["outputs"] = [{"name": "stdout", "output_type": "stream", "text": lines}] if lines else []
-    return json.dumps(notebook, indent=1) + "\n"

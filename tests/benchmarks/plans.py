@@ -22,9 +22,10 @@ COMBINED = "11_combined"
 MESHES = [f"{s}x{d}x{8 // s // d}" for s in (8, 4, 2, 1) for d in (8, 4, 2, 1) if 8 % (s * d) == 0]  # stages x data x tensor
 SIZES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
 ONE, ALL = "00_one_device", ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
+# Of docs/figures/cheat_sheet.svg.
 SMALL = ("batch.micro=4", "batch.global=128")
 SHEET = ((ONE, "gpt2_355m", 1, SMALL), *((lesson, "gpt2_355m", 8, SMALL) for lesson in (*ALL, "05_offload", "06_infinity", "07_pipeline", TENSOR)),
-         ("08_weight_versions", "gpt2_355m", 8, (*SMALL, "model.tied=false")), (COMBINED, "gpt2_355m", 8, (*SMALL, "mesh=2x2x2")))  # of docs/figures/cheat_sheet.svg
+         ("08_weight_versions", "gpt2_355m", 8, (*SMALL, "model.tied=false")), (COMBINED, "gpt2_355m", 8, (*SMALL, "mesh=2x2x2")))
 GPT2 = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
 PLANS = (  # lesson, workload, ranks, settings
     (ONE, "tiny", 1, ()), (ONE, "seed_355m", 1, ()),

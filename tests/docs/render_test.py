@@ -574,19 +574,21 @@ class Parts(unittest.TestCase):
             wrong = [{"command": " --never"}]
             if lesson.states:
                 wrong += [{"states": f"{lesson.states} + P / 1000"}, {"activations": (lesson.activations[0], f"{lesson.activations[1]} / 2")}]
-            wrong += [{"sent": (*lesson.sent[:i], (words, f"2 {formula}", kind), *lesson.sent[i + 1:])} for i, (words, formula, kind) in enumerate(lesson.sent)]
+            wrong += [{"sent": (*lesson.sent[:i], (words, f"2 {formula}", kind), *lesson.sent[i + 1:])}
+                      for i, (words, formula, kind) in enumerate(lesson.sent)]
             wrong += [{"more": ((words, f"3 {formula}", place, purposes), *lesson.more[1:])} for words, formula, place, purposes in lesson.more[:1]]
             for changed in wrong:
                 lessons = (*cheat_sheet.LESSONS[:number], dataclasses.replace(lesson, **changed), *cheat_sheet.LESSONS[number + 1:])
                 with self.subTest(lesson=lesson.name, changed=changed), unittest.mock.patch.object(cheat_sheet, "LESSONS", lessons), \
                      self.assertRaisesRegex(RenderError, "has no command" if "command" in changed else f"the cheat sheet, {lesson.name}"):
                     cheat_sheet.checked()
-        for name, wrong in (("BUBBLE", "(S - 1) / (M + S)"), ("CHECKPOINT", (("", "16 P / N"), ("about", "12 P"))), ("CHECKPOINT", (("", "12 P / N"), ("about", "16 P")))):
+        for name, wrong in (("BUBBLE", "(S - 1) / (M + S)"), ("CHECKPOINT", (("", "16 P / N"), ("about", "12 P"))),
+                            ("CHECKPOINT", (("", "12 P / N"), ("about", "16 P")))):
             with self.subTest(wrong=wrong), unittest.mock.patch.object(cheat_sheet, name, wrong), self.assertRaises(RenderError):
                 cheat_sheet.checked()
 
     def test_commands_of_the_record_of_bytes_repeat_its_runs(self):
-        for run in registry.record("memory")["runs"]:  # notebook 01 prints them
+        for run in registry.record("memory")["runs"]:
             self.assertEqual(run["command"].split()[:3], [f"lessons/{run['lesson']}/run.sh", "-n", str(run["world"])])
             self.assertIn(f" --workload {workloads.FILES['four_blocks']} ", run["command"])
             self.assertEqual([one for one in workloads.settings_in(run["command"]) if not one.startswith("steps=")], run["settings"])
