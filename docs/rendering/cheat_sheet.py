@@ -54,7 +54,7 @@ LESSONS = (
            ("each block, where its gather takes", "longer than the block before it"),
            ("16 P / N and A fit. A larger", "batch.micro makes M smaller;", "shard_ranks keeps gathers in a node.")),
     Lesson("05_offload", "05 offload", "ZeRO-Offload", OFFLOADED, ALL, (*ZERO2_SENT, ("", "2 P / N", "to_host")),
-           ("forward, for AdamW on the host, unit", "by unit; delayed: only if AdamW", "takes longer than all else"),
+           ("forward, for AdamW on the host,", "unit by unit; delayed: only where", "AdamW takes longer than all else"),
            ("Few GPUs, a host with room for", "16 P, many tokens per step."), (("host", "12 P / N", "host", STATES), ("pinned", "4 P / N", "pinned", STATES))),
     Lesson("06_infinity", "06 infinity", "ZeRO-Infinity", OFFLOADED, ALL, (*ZERO2_SENT, ("", "2 P / N", "to_host"), ("about", "12 P / N", "disk_write")),
            ("forward, for the disk, which reads", "as much as it writes"), ("The host has no 16 P either, a disk", "has. More tokens per step hide it."),
