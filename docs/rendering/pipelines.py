@@ -1,4 +1,5 @@
 """What the command `pipedream` computes: blocks of its pages, its figures and records."""
+import json
 import pathlib
 import re
 import shlex
