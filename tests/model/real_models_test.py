@@ -65,10 +65,10 @@ def parameters():
     yield from (("ln_f.weight", (WIDTH,)), ("ln_f.bias", (WIDTH,)))
 
 
-def write_weights(path):
-    """A safetensors file by hand."""
+def write_weights(path, more=()):
+    """A safetensors file by hand, with `more` tensors behind the model's: {name: shape}."""
     draw, header, data = random.Random(1), {}, b""
-    for name, shape in parameters():
+    for name, shape in (*parameters(), *dict(more).items()):
         begin, size = len(data), math.prod(shape)
         data += array.array("f", [1.0] * size if re.search(r"ln_\w\.weight", name) else (draw.uniform(-0.3, 0.3) for _ in range(size))).tobytes()
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
