@@ -176,6 +176,52 @@ class Table(Case):
         )
 
 
+class Scaling(Case):
+    def run_on(self, ranks, seconds, **more):
+        steps = [step(i, seconds=9 if i < 5 else seconds) for i in range(25)]
+        return ended_run(self.path(f"on{ranks}"), steps, world=ranks, ranks=[rank(i) for i in range(ranks)], **more)
+
+    def test_next_to_the_fewest_ranks(self):
+        runs = [self.run_on(4, 0.16), self.run_on(2, 0.25)]
+        code, out, err = command("report", *runs, "--scaling", cwd=self.folder)
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(
+            out,
+            "01_data_parallel, next to 2 ranks\n"
+            "ranks  tokens per second  speed-up  efficiency\n"
+            "    2              6,144      1.00       100 %\n"
+            "    4              9,600      1.56        78 %\n",
+        )
+        self.assertFalse(os.path.exists(f"{runs[0]}/loss.svg"))
+
+    def test_what_does_not_compare_is_refused(self):
+        one = os.path.relpath(self.run_on(1, 0.5), self.folder)
+        others = {
+            "lesson is 02_zero1 here and 01_data_parallel there": {"lesson": "02_zero1"},
+            "device is cuda here and cpu there": {"device": "cuda"},
+            "overlap is off here and on there": {"strategy": {"overlap": "off"}},
+            "batch.global is 24 here and 12 there": {"workload": {**fake_runs.WORKLOAD, "batch.global": "24"}},
+        }
+        for said, more in others.items():
+            two, key = os.path.relpath(self.run_on(2, 0.3, **more), self.folder), said.split()[0]
+            fix = f"compare runs of one workload, or say that they may differ in it: --across {key}"
+            self.refused(64, f"error: {two}: did other work than {one}: {said}\n  fix: {fix}\n", one, two, "--scaling")
+            code, out, _ = command("report", one, two, "--scaling", "--across", key, cwd=self.folder)
+            self.assertEqual((code, out.splitlines()[-1].split()), (0, ["2", "5,120", "1.67", "83", "%"]))
+
+    def test_what_has_no_rate_or_no_other_is_refused(self):
+        one, two = (os.path.relpath(self.run_on(ranks, 0.5), self.folder) for ranks in (1, 2))
+        short = os.path.relpath(ended_run(self.path("short"), [step(0)] * 24, world=4), self.folder)
+        again = os.path.relpath(ended_run(self.path("again"), [step(0)] * 25, world=2), self.folder)
+        self.refused(64, f"error: {short}: has 24 steps; a rate needs 25\n  fix: --steps 25 or more\n", one, short, "--scaling")
+        said = "name one run of each number of ranks"
+        self.refused(64, f"error: {again}: has 2 ranks, as {two}\n  fix: {said}\n", one, two, again, "--scaling")
+        said = "one run says nothing of scaling\n  fix: name runs on other numbers of ranks as well\n"
+        self.refused(64, f"error: --scaling: {said}", one, "--scaling")
+        said = "error: --scaling: prints a table alone\n  fix: leave out --svg and --pages\n"
+        self.refused(64, said, one, two, "--scaling", "--pages")
+
+
 class OtherWork(Case):
     def setUp(self):
         super().setUp()
@@ -234,7 +280,7 @@ class OtherWork(Case):
     def test_a_key_that_nobody_has(self):
         self.refused(
             64,
-            "error: --across optim.lrs: no run here has such a key in its workload\n"
+            "error: --across optim.lrs: no run here has such a key\n"
             "  fix: --across optim.lr\n",
             "one",
             "other",

@@ -285,21 +285,25 @@ def refuse_other_texts(runs, across):
                 )
 
 
-def refuse_other_work(runs, across):
+def workload_of(run):
+    return run.record["workload"]
+
+
+def refuse_other_work(runs, across, facts=workload_of):
     """Runs compare only where they did the same work, or differ in what was named."""
-    known = {key for run in runs for key in run.record["workload"]} | set(EVALUATED)
+    known = {key for run in runs for key in facts(run)} | set(EVALUATED)
     for key in across:
         if key not in known:
             near = difflib.get_close_matches(key, sorted(known), 1) or sorted(known)[:1]
             raise Refused(
                 USAGE,
                 f"--across {key}",
-                "no run here has such a key in its workload",
+                "no run here has such a key",
                 f"--across {near[0]}" if near else "leave it out",
             )
     first = runs[0]
     for run in runs[1:]:
-        one, other = first.record["workload"], run.record["workload"]
+        one, other = facts(first), facts(run)
         keys = sorted(key for key in {**one, **other} if one.get(key) != other.get(key))
         strange = [key for key in keys if key not in across]
         if strange:
@@ -311,6 +315,40 @@ def refuse_other_work(runs, across):
                 f"did other work than {first.given}: {values}",
                 f"compare runs of one workload, or say that they may differ in it: --across {','.join(keys)}",
             )
+
+
+# --- speed over ranks ---------------------------------------------------------------------------------------
+
+
+def scaling_facts(run):
+    """What must be the same for a rate to be a matter of ranks."""
+    device = {"cpu": (run.record["ranks"] or [{}])[0].get("cpu"), "GPU": run.record.get("versions", {}).get("GPU")}
+    own = {"lesson": run.record["lesson"], "device": run.record["device"], **device}
+    return {**{key: value for key, value in own.items() if value}, **run.record.get("strategy", {}), **workload_of(run)}
+
+
+def scaling(runs):
+    """Ranks, rate, and what the ranks beyond the fewest bring."""
+    by_ranks = {}
+    for run in runs:
+        other = by_ranks.setdefault(run.record["world"], run)
+        if other is not run:
+            what = f"has {run.record['world']} ranks, as {other.given}"
+            raise Refused(USAGE, run.given, what, "name one run of each number of ranks")
+        if timing(run.steps) is None:
+            what = f"has {len(run.steps)} steps; a rate needs {WARM_UP + TIMED}"
+            raise Refused(USAGE, run.given, what, f"--steps {WARM_UP + TIMED} or more")
+    if len(by_ranks) < 2:
+        raise Refused(USAGE, "--scaling", "one run says nothing of scaling", "name runs on other numbers of ranks as well")
+    fewest = min(by_ranks)
+    base = timing(by_ranks[fewest].steps)[1]
+    lines = [["ranks", "tokens per second", "speed-up", "efficiency"]]
+    for ranks, run in sorted(by_ranks.items()):
+        gain = timing(run.steps)[1] / base
+        lines.append([str(ranks), f"{base * gain:,.0f}", f"{gain:.2f}", f"{100 * gain * fewest / ranks:.0f} %"])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    text = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in lines]
+    return "\n".join([f"{runs[0].record['lesson']}, next to {fewest} rank{'s' if fewest > 1 else ''}", *text])
 
 
 # --- the figure ---------------------------------------------------------------------------------------------
@@ -415,9 +453,16 @@ def main(arguments):
     parser.add_argument("--svg")
     parser.add_argument("--across", action="append", default=[])
     parser.add_argument("--pages", action="store_true")
+    parser.add_argument("--scaling", action="store_true")
     asked = parser.parse_intermixed_args(arguments)
     runs = [read_run(path) for path in asked.runs]
     across = [key for keys in asked.across for key in keys.split(",") if key]
+    if asked.scaling:
+        if asked.svg or asked.pages:
+            raise Refused(USAGE, "--scaling", "prints a table alone", "leave out --svg and --pages")
+        refuse_other_work(runs, across, lambda run: values_of(run, scaling_facts))
+        print(scaling(runs))
+        return 0
     refuse_other_work(runs, across)
     refuse_other_texts(runs, across)
     print(report(runs))
