@@ -620,12 +620,14 @@ def held_by(run, rank, entries, whole):
 
 def lesson_09_reads():
     """A checkpoint by lesson 04 on four ranks: which elements lie where in its files; and the elements that
-    each rank of other runs holds, and so reads, that go on from it."""
+    each rank of other runs holds, and so reads, that go on from it; the first lines of checkpoint show --entries."""
     shutil.rmtree(ROOT / READ_IN, ignore_errors=True)
     writer = Run("04_zero3", 4, *READ_FLAGS, "--checkpoints", f"{READ_IN}/written")
     saved = f"{READ_IN}/written/step-000001"
     files = {path.name: {"bytes": path.stat().st_size, "entries": entries_of(path)}
              for path in sorted((ROOT / saved).glob("rank-*"))}
+    show = ["build/cpu/bin/checkpoint", "show", saved, "--entries"]
+    said = subprocess.run(show, cwd=ROOT, text=True, capture_output=True, check=True).stdout.splitlines()
     ends = {}
     for tensor, _, _, end, *_ in (entry for file in files.values() for entry in file["entries"]):
         ends[tensor] = max(end, ends.get(tensor, 0))
@@ -641,7 +643,7 @@ def lesson_09_reads():
         holds = [held_by(run, rank, entries_of(path), whole) for rank, path in enumerate(paths)]
         readers.append({"command": run.command, "lesson": lesson, "world": ranks, "holds": holds})
     return {"commit": writer.machine()["commit"], "command": writer.command, "lesson": "04_zero3", "world": 4,
-            "files": files, "readers": readers}
+            "files": files, "readers": readers, "shown": {"command": " ".join(show), "said": said[:10]}}
 
 
 # lesson: the settings of each run, two steps on two ranks

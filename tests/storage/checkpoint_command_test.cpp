@@ -108,6 +108,35 @@ TEST_F(CheckpointProcess, ShowsOneOrADirectoryOfThem) {
       << run.output;
 }
 
+TEST_F(CheckpointProcess, ShowsWhichFileHoldsWhat) {
+  Entries entries = cut(2, {{"wte.weight", {4, 2}}, {"a.bias", {2}}}, {"momentum", "parameters"});
+  entries[0].push_back({{"wte.weight", "parameters", 1}, {0, 3}, DType::f32});
+  entries[1].push_back({{"sent", kInFlight}, {0, 5}, DType::f32});
+  for (Entries::value_type& of_a_rank : entries) {  // a matrix whose columns two files share
+    const std::int64_t rank = &of_a_rank - entries.data();
+    for (const char* purpose : {"momentum", "parameters"})
+      of_a_rank.push_back({{"c_proj.weight", purpose}, {0, 4}, DType::f32, {2 * rank, 2 * rank + 2, 4}});
+  }
+  const Manifest manifest =
+      manifest_of(7, 2, {{"wte.weight", {4, 2}}, {"a.bias", {2}}, {"c_proj.weight", {2, 4}}});
+  save(*ops_, dir_ / "run", manifest, entries);
+  expect("show run --entries", 0,
+         "  tensor         purpose        elements         of  file\n"
+         "  wte.weight     momentum       [0:2]             8  rank-0000.safetensors\n"
+         "  wte.weight     momentum       [2:8]             8  rank-0001.safetensors\n"
+         "  wte.weight     parameters     [0:2]             8  rank-0000.safetensors\n"
+         "  wte.weight     parameters     [2:8]             8  rank-0001.safetensors\n"
+         "  wte.weight     parameters.v1  [0:3]             8  rank-0000.safetensors\n"
+         "  a.bias         momentum       [0:2]             2  rank-0001.safetensors\n"
+         "  a.bias         parameters     [0:2]             2  rank-0001.safetensors\n"
+         "  c_proj.weight  momentum       (0:2 of 4)[0:4]   8  rank-0000.safetensors\n"
+         "  c_proj.weight  momentum       (2:4 of 4)[0:4]   8  rank-0001.safetensors\n"
+         "  c_proj.weight  parameters     (0:2 of 4)[0:4]   8  rank-0000.safetensors\n"
+         "  c_proj.weight  parameters     (2:4 of 4)[0:4]   8  rank-0001.safetensors\n"
+         "  sent           in_flight      [0:5]             5  rank-0001.safetensors\n");
+  expect("show run/step-000007 --entries", 0, run_checkpoint("show run --entries").output);
+}
+
 TEST_F(CheckpointProcess, VerifiesEveryByte) {
   save_small("run", 20, 2);
   save_small("run", 30, 1);
@@ -332,6 +361,8 @@ TEST_F(CheckpointProcess, ABadCommandLineIsRefusedOnce) {
   expect("show", 64, "error: command line: show takes 1 path, not 0\n  fix: checkpoint show DIR\n");
   expect("diff a", 64, "error: command line: diff takes 2 paths, not 1\n  fix: checkpoint diff A B\n");
   expect("show a --dtype f32", 64, "error: --dtype: belongs to export\n  fix: checkpoint show DIR\n");
+  expect("export a b --entries", 64,
+         "error: --entries: belongs to show\n  fix: checkpoint export DIR OUT.safetensors\n");
   expect("export a b --dtype f64", 64,
          "error: --dtype f64: not a type that weights are exported in\n  fix: --dtype f32, bf16 or f16\n");
   expect("export a b --dtype f16 --dtype f32", 64, "error: --dtype: given twice\n  fix: give it once\n");

@@ -49,6 +49,8 @@ class Reader {
   /// share the work: parts 0 .. parts - 1 together check all.
   void verify(std::int64_t part = 0, std::int64_t parts = 1);
   [[nodiscard]] std::int64_t blocks() const;
+  /// Rank r's at r.
+  [[nodiscard]] std::span<const RankFile> files() const { return files_; }
   /// Of all files, the manifest aside.
   [[nodiscard]] Bytes bytes() const;
 

@@ -2,7 +2,10 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "common/base/text.h"
 #include "common/config/workload_table.h"
@@ -19,10 +22,13 @@ constexpr std::size_t kMostPath = 5000;
                    "give a directory step-NNNNNN, or one that holds such directories");
 }
 
+/// "momentum", "parameters.v2".
+std::string purpose_of(const Key& key) { return text_of(Key{"", key.purpose, key.version}).substr(1); }
+
 /// "master, momentum, variance".
 std::string purposes_of(const Reader& reader) {
   std::set<std::string> purposes;
-  for (const Key& key : reader.keys()) purposes.insert(text_of(Key{"", key.purpose, key.version}).substr(1));
+  for (const Key& key : reader.keys()) purposes.insert(purpose_of(key));
   return fmt::format("{}", fmt::join(purposes, ", "));
 }
 
@@ -34,6 +40,7 @@ std::string reason(const InputError& error) { return error.where() + ": " + erro
 }  // namespace
 
 int run(FileOps& ops, const Options& options, std::ostream& log) {
+  if (options.command == "show" && options.entries) return show_entries(ops, options.paths[0], log);
   if (options.command == "show") return show(ops, options.paths[0], log);
   if (options.command == "verify") return verify(ops, options.paths[0], log);
   if (options.command == "diff") return diff(ops, options.paths[0], options.paths[1], log);
@@ -80,6 +87,35 @@ int show(FileOps& ops, const Path& dir, std::ostream& log) {
     }
   }
   log << table(rows) << damaged;
+  return 0;
+}
+
+int show_entries(FileOps& ops, const Path& dir, std::ostream& log) {
+  const Reader reader(ops, one_checkpoint(ops, dir, log));
+  std::map<std::string_view, std::size_t> place;  // in the model
+  for (const TensorShape& tensor : reader.manifest().tensors) place.emplace(tensor.name, place.size());
+  struct Row {
+    std::size_t place, file;
+    const Entry* entry;
+  };
+  std::vector<Row> found;
+  for (std::size_t f = 0; f < reader.files().size(); ++f) {
+    for (const Entry& entry : reader.files()[f].entries()) {
+      const auto at = place.find(entry.key.tensor);
+      found.push_back({at == place.end() ? place.size() : at->second, f, &entry});
+    }
+  }
+  std::ranges::sort(found, {}, [](const Row& row) {
+    return std::tuple(row.place, row.entry->key, row.entry->columns, row.entry->range.begin);
+  });
+  std::vector<std::vector<std::string>> rows = {{"tensor", "purpose", "elements", "of", "file"}};
+  for (const Row& row : found) {
+    const Key& key = row.entry->key;
+    rows.push_back({shown(key.tensor), shown(purpose_of(key)),
+                    name_of(*row.entry).substr(text_of(key).size()), std::to_string(reader.numel(key.tensor)),
+                    reader.files()[row.file].path().filename().string()});
+  }
+  log << table(rows);
   return 0;
 }
 

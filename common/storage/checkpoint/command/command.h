@@ -13,6 +13,8 @@ namespace sc::checkpoint {
 int run(FileOps& ops, const Options& options, std::ostream& log);
 
 int show(FileOps& ops, const Path& dir, std::ostream& log);
+/// What each file holds of which tensor: the model's order, what is in flight last.
+int show_entries(FileOps& ops, const Path& dir, std::ostream& log);
 int verify(FileOps& ops, const Path& dir, std::ostream& log);
 int diff(FileOps& ops, const Path& a, const Path& b, std::ostream& log);
 

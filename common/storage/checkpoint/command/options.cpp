@@ -15,13 +15,13 @@ namespace {
 
 constexpr const char* kHelp = R"(Shows, checks, compares and exports checkpoints
 
-usage: checkpoint show DIR
+usage: checkpoint show DIR [--entries]
        checkpoint verify DIR
        checkpoint diff A B
        checkpoint export DIR OUT.safetensors [--dtype f32|bf16|f16] [--replace]
 
-DIR, A and B are one checkpoint (step-000400) or a directory of them; diff and export then take the newest
-that is whole.
+DIR, A and B are one checkpoint (step-000400) or a directory of them; diff, export and --entries then take the
+newest that is whole.
 
   show     a table: step, lesson, world, bytes, what is saved
   verify   reads every byte and compares it with the check sums
@@ -32,6 +32,7 @@ that is whole.
 
   --dtype KIND   export: f32 (default), bf16 or f16
   --replace      export: overwrite OUT.safetensors
+  --entries      show: which elements of each tensor lie in which file, by purpose
   --help         this text
 
 examples:
@@ -59,7 +60,7 @@ constexpr std::array<Usage, 4> kUsages = {{{"show", 1, "checkpoint show DIR"},
 cxxopts::ParseResult parse(int argc, const char* const* argv) {
   cxxopts::Options options("checkpoint");
   options.allow_unrecognised_options();  // words() refuses unknown flags with the one that is near
-  options.add_options()("dtype", "", cxxopts::value<std::string>())("replace", "")("help", "");
+  options.add_options()("dtype", "", cxxopts::value<std::string>())("replace", "")("entries", "")("help", "");
   try {
     return options.parse(argc, argv);
   } catch (const cxxopts::exceptions::exception& error) {
@@ -71,7 +72,8 @@ cxxopts::ParseResult parse(int argc, const char* const* argv) {
 std::vector<std::string> words(const cxxopts::ParseResult& given) {
   for (const std::string& word : given.unmatched()) {
     if (word.empty()) refuse("command line", "an argument is empty", "checkpoint --help");
-    if (word[0] == '-') refuse_flag(word, {"--dtype", "--replace", "--help"}, "checkpoint --help");
+    if (word[0] == '-')
+      refuse_flag(word, {"--dtype", "--replace", "--entries", "--help"}, "checkpoint --help");
   }
   return given.unmatched();
 }
@@ -109,13 +111,17 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
            usage.example);
   }
   Options options{.command = usage.name, .paths = {all.begin() + 1, all.end()}};
-  for (const char* flag : {"dtype", "replace"}) {
+  for (const auto& [flag, owner] :
+       {std::pair{"dtype", "export"}, {"replace", "export"}, {"entries", "show"}}) {
     if (given.count(flag) == 0) continue;
-    if (options.command != "export") refuse(fmt::format("--{}", flag), "belongs to export", usage.example);
+    if (options.command != owner) {
+      refuse(fmt::format("--{}", flag), fmt::format("belongs to {}", owner), usage.example);
+    }
     if (given.count(flag) > 1) refuse(fmt::format("--{}", flag), "given twice", "give it once");
   }
   if (given.count("dtype") > 0) options.dtype = dtype_of(given["dtype"].as<std::string>());
   options.replace = given.count("replace") > 0;
+  options.entries = given.count("entries") > 0;
   return options;
 }
 

@@ -15,6 +15,7 @@ struct Options {
   std::vector<Path> paths;
   DType dtype = DType::f32;  // export
   bool replace = false;      // export
+  bool entries = false;      // show
 };
 
 /// Nothing if help was asked for.
