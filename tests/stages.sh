@@ -78,7 +78,7 @@ check_format() {
     { say "fix: clang-format-14 -i on the files above"; return 1; }
   say "${#files[@]} files"
   local -a scripts
-  mapfile -t scripts < <(git ls-files -co --exclude-standard -- '*.sh' .ci/run)
+  mapfile -t scripts < <(git ls-files -co --exclude-standard -- '*.sh' '*.sbatch' .ci/run)
   shellcheck "${scripts[@]}"
   say "${#scripts[@]} scripts"
 }
