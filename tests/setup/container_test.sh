@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# The Dockerfile without a container engine: its steps one by one in an empty folder, on a PATH with nothing that setup.sh installs.
+source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
+
+source=$(CDPATH='' cd "$here/../.." && pwd -P)
+image=$sandbox/image log=$sandbox/log
+mkdir -p "$image"
+basic_tools
+# A new Debian has no Python and no headers of ours, and the installation ends at apt-get.
+shim uname <<<'[[ $1 == -s ]] && echo Linux || echo x86_64'
+shim id <<<'echo 0'
+shim apt-get <<<'echo "apt-get $*" >>"$log"; [[ $1 == update ]]'
+export log
+
+# copied FROM TO: as the engine does, without what .dockerignore names.
+copied() {
+  local name
+  check "COPY $1: it is there" test -e "$source/$1"
+  if [[ $1 != . ]]; then
+    check "COPY $1: it is not left out" equal "$(grep -cxF "${1%%/*}" "$source/.dockerignore")" 0
+    mkdir -p "$image/$2"
+    cp -r "$source/$1/." "$image/$2"
+    return
+  fi
+  for name in "$source"/*; do
+    name=${name##*/}
+    if ! grep -qxF "$name" "$source/.dockerignore"; then cp -r "$source/$name" "$image/$2"; fi
+  done
+}
+
+# What setup.sh itself names as missing there; the first RUN must ask for the same.
+setup_asks() {
+  sed -i "s#/usr/bin/python3#$sandbox/no-python3#; s#/usr/include /usr/local/include#$sandbox/include#" "$image/common/setup/setup.sh"
+  : >"$log"
+  PATH=$shims run "$image/common/setup/setup.sh" --check
+  packages=$(sed -n 's/^  packages  //p' <<<"$out")
+  check "setup.sh needs packages" contains " $packages " " openmpi-bin "
+  PATH=$shims run "$image/$1"
+  check "$1 asks for the packages" contains "$(<"$log")" "install -y -qq --no-install-recommends $packages"
+  check "$1 ends where apt-get does" contains "$code $err" "69 error: apt-get install: failed"
+  if [[ -e $image/.deps ]]; then rm -r "$image/.deps"; fi
+}
+
+runs=0
+while read -r step words; do
+  case $step in
+    FROM) check "the base" equal "$words" "--platform=linux/amd64 debian:12" ;;
+    WORKDIR) check "the folder" equal "$words" /stagecraft ;;
+    COPY)
+      # shellcheck disable=SC2086  # two words
+      copied $words
+      ;;
+    RUN)
+      runs=$((runs + 1))
+      if ((runs == 1)); then
+        setup_asks "${words%% *}"
+        check "and cleans up" equal "$words" "common/setup/setup.sh && rm -rf /var/lib/apt/lists"
+      else
+        # shellcheck disable=SC2086  # words
+        run env STAGECRAFT_PRESET=cpu "$image/"$words --dry-run
+        check "$words" contains "$code $out" "build/cpu/bin/01_data_parallel "
+        check "$words stops before a run" contains "$words " " --build-only "
+      fi
+      ;;
+    CMD) check "a shell" equal "$words" '["bash"]' ;;
+    *) check "$step is a step that this test knows" false ;;
+  esac
+done < <(grep -v '^#' "$source/Dockerfile")
+check "set up, then build" equal "$runs" 2
+
+# What the image has is what the page and the README type.
+for page in README.md docs/containers.md; do
+  while read -r path; do
+    check "$page: $path" test -x "$image/$path"
+  done < <(grep -oE '^ *(lessons|common|tests)/[a-z0-9_/]+\.sh' "$source/$page")
+done
+while read -r path; do check "$path is left out" test ! -e "$image/$path"; done <"$source/.dockerignore"
+check "the page says how the image is built" contains "$(<"$source/docs/containers.md")" "docker build --tag stagecraft ."
+finish_test
