@@ -94,7 +94,9 @@ common=(--workload "${prefix}configs/finetune_$size.json" --data "$text/wiki_tra
 
 if [[ $("$run" --dry-run "${flags[@]}") != *build/cuda/* ]]; then
   say "no GPU is used: fp32, and a step has 4 rows instead of 16"
-  common+=(--set precision.dtype=fp32 --set batch.micro=1 --set batch.global=4 --set optim.warmup_steps=2)
+  for setting in precision.dtype=fp32 batch.micro=1 batch.global=4 optim.warmup_steps=2; do
+    if [[ " ${flags[*]} " != *"${setting%%=*}="* ]]; then common+=(--set "$setting"); fi # what is given twice is refused
+  done
   steps=${steps:-20}
 fi
 

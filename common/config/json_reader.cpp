@@ -13,6 +13,7 @@
 
 #include "common/base/check.h"
 #include "common/base/text.h"
+#include "common/config/other_names.h"
 #include "common/input/json_parse.h"
 #include "common/input/printable.h"
 
@@ -289,10 +290,11 @@ std::string read_config_file(const std::string& path, const std::string& asked_b
   file.read(content.data(), static_cast<std::streamsize>(content.size()));
   content.resize(static_cast<std::size_t>(file.gcount()));
   if (!readable || file.bad()) {
-    const std::string near = nearest(path, files_beside(path));
+    const std::string ours = ours_for(path), near = nearest(path, files_beside(path));  // --strategy zero2
     throw InputError(
         ExitCode::usage, asked_by, path + " cannot be read",
-        near.empty()
+        !ours.empty() ? ours
+        : near.empty()
             ? "give the path of a JSON file, e.g. configs/tiny.json, as seen from the current directory"
             : "did you mean " + near + "?");
   }

@@ -22,6 +22,14 @@ constexpr const char* kMicro = "--set batch.micro=N: rows of one forward and bac
 constexpr const char* kSteps = "--steps N; the first lines of a run say how many steps an epoch has";
 constexpr const char* kOffload =
     "lessons/05_offload keeps optimizer states in host memory, lessons/06_infinity on a disk";
+constexpr const char* kWeights =
+    "--init FILE for the weights, --workload FILE for their shape: docs/real_models.md";
+constexpr const char* kTensor =
+    "lessons/10_tensor_parallel/run.sh -n RANKS; with stages and data ranks lessons/11_combined, "
+    "mesh=stages x data x tensor";
+constexpr const char* kHosts = "mpirun or Slurm finds the hosts, and no address is needed: docs/cluster.md";
+constexpr const char* kDeepSpeed =
+    "a strategy is a lesson; docs/coverage.md has DeepSpeed's keys, one by one";
 // Written with dashes.
 constexpr auto kNames = std::to_array<Name>({
     {"lr", "--set optim.lr=0.001"},
@@ -33,6 +41,8 @@ constexpr auto kNames = std::to_array<Name>({
     {"grad-clip", "--set optim.clip=1.0"},
     {"max-grad-norm", "--set optim.clip=1.0"},
     {"gradient-clipping", "--set optim.clip=1.0"},
+    {"optimizer", "AdamW, and no other: optim.lr, optim.beta1, optim.beta2, optim.eps, optim.weight_decay"},
+    {"scheduler", "--set optim.schedule=cosine, linear or constant; optim.warmup_steps"},
     {"batch-size", kGlobal},
     {"global-batch-size", kGlobal},
     {"train-batch-size", kGlobal},
@@ -44,6 +54,8 @@ constexpr auto kNames = std::to_array<Name>({
     {"seq-length", "--set batch.sequence=N"},
     {"seq-len", "--set batch.sequence=N"},
     {"max-seq-length", "--set batch.sequence=N"},
+    {"max-length", "--set batch.sequence=N, at most model.context"},
+    {"num-samples", "--steps N: a step takes batch.global rows of the text, each once an epoch"},
     {"bf16", "--set precision.dtype=bf16"},
     {"fp16", "--set precision.dtype=fp16"},
     {"dtype", "--set precision.dtype=bf16"},
@@ -56,6 +68,13 @@ constexpr auto kNames = std::to_array<Name>({
     {"zero-stage", kStage},
     {"stage", kStage},
     {"zero-optimization.stage", kStage},
+    {"sharding-strategy",
+     "FULL_SHARD: lessons/04_zero3; SHARD_GRAD_OP: its reshard_after_forward=off; HYBRID_SHARD: its "
+     "shard_ranks=N; NO_SHARD: lessons/01_data_parallel"},
+    {"ddp", "a strategy is a lesson: lessons/01_data_parallel"},
+    {"zero1", "a strategy is a lesson: lessons/02_zero1"},
+    {"zero2", "a strategy is a lesson: lessons/03_zero2"},
+    {"zero3", "a strategy is a lesson: lessons/04_zero3"},
     {"offload", kOffload},
     {"cpu-offload", kOffload},
     {"zero-optimization.offload-optimizer", kOffload},
@@ -70,9 +89,10 @@ constexpr auto kNames = std::to_array<Name>({
     {"save-total-limit", "--keep N"},
     {"resume-from-checkpoint", "--resume DIR, or --resume latest"},
     {"load", "--resume DIR, or --init FILE for weights alone"},
-    {"model-name-or-path",
-     "--init FILE for the weights, --workload FILE for their shape: docs/real_models.md"},
-    {"init-from", "--init FILE for the weights, --workload FILE for their shape: docs/real_models.md"},
+    {"model", kWeights},
+    {"model-name", kWeights},
+    {"model-name-or-path", kWeights},
+    {"init-from", kWeights},
     {"dataset", "--data FILE"},
     {"train-file", "--data FILE"},
     {"validation-file", "--validation FILE"},
@@ -80,10 +100,14 @@ constexpr auto kNames = std::to_array<Name>({
     {"nproc-per-node", "run.sh -n RANKS"},
     {"num-gpus", "run.sh -n RANKS"},
     {"gpus", "run.sh -n RANKS"},
-    {"tensor-model-parallel-size", "there is no tensor parallelism here; lessons/07_pipeline divides layers"},
+    {"nnodes", kHosts},
+    {"node-rank", kHosts},
+    {"master-addr", kHosts},
+    {"master-port", kHosts},
+    {"tensor-model-parallel-size", kTensor},
     {"pipeline-model-parallel-size", "lessons/07_pipeline/run.sh -n STAGES"},
-    {"deepspeed", "a strategy is a lesson; docs/coverage.md has DeepSpeed's keys, one by one"},
-    {"deepspeed-config", "a strategy is a lesson; docs/coverage.md has DeepSpeed's keys, one by one"},
+    {"deepspeed", kDeepSpeed},
+    {"deepspeed-config", kDeepSpeed},
     {"fsdp", "a strategy is a lesson: lessons/04_zero3 is FSDP's full sharding"},
     {"compile", "nothing is compiled at run time; a GPU's step is a CUDA graph (--graph)"},
 });
@@ -131,7 +155,8 @@ std::string instead_of(std::string_view key) { return ours_among(kOtherLessons, 
 std::string ours_for(std::string_view name) {
   std::string dashed(name.substr(std::min(name.find_first_not_of('-'), name.size())));
   std::ranges::replace(dashed, '_', '-');
-  return ours_among(kNames, dashed);
+  const std::string ours = ours_among(kNames, dashed);
+  return ours.empty() && dashed.starts_with("zero-optimization.") ? kDeepSpeed : ours;
 }
 
 }  // namespace sc

@@ -142,6 +142,14 @@ TEST(CommandLine, RefusesWithTheFlagThatIsNear) {
       {{"--memory_cap=6GB"}, "--memory_cap: there is no such flag; did you mean --memory-cap?" + flags},
       {{"--graph-everything"}, "--graph-everything: there is no such flag" + flags},
       {{"-x"}, "-x: there is no such flag" + flags},
+      {{"--master_addr=10.0.0.1"},
+       "--master_addr: it is a flag of other programs\n  fix: mpirun or Slurm finds the hosts, and no "
+       "address is "
+       "needed: docs/cluster.md"},
+      {{"--model", "gpt2"},
+       "--model: it is a flag of other programs\n  fix: --init FILE for the weights, --workload FILE for "
+       "their "
+       "shape: docs/real_models.md"},
       {{"-n", "4"}, "-n: the number of ranks is run.sh's flag\n  fix: run.sh -n 2, or mpirun -n 2 <program>"},
       {{"tiny.json"}, "\"tiny.json\": not a flag; every argument belongs to one" + flags},
       {{"--plan", "--", "x"}, "\"x\": not a flag; every argument belongs to one" + flags},

@@ -61,6 +61,36 @@ TEST(Resolve, AKeyOfOtherLessonsNamesWhatToUseInstead) {
   }
 }
 
+// What users of other programs type first: the fix names what it is called here.
+TEST(Resolve, WordsOfOtherProgramsAreAnswered) {
+  const auto fix = [](const ConfigSources& sources) {
+    try {
+      (void)resolve(sources, FieldSet());
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  const std::string deepspeed = "a strategy is a lesson; docs/coverage.md has DeepSpeed's keys, one by one";
+  const std::map<std::string, std::string> keys = {
+      {"num_samples", "--steps N: a step takes batch.global rows of the text, each once an epoch"},
+      {"max_length", "--set batch.sequence=N, at most model.context"},
+      {"train_micro_batch_size_per_gpu", "--set batch.micro=N: rows of one forward and backward of a rank"},
+      {"zero_optimization.allgather_partitions", deepspeed},
+      {"deepspeed_config", deepspeed},
+      {"nnodes", "mpirun or Slurm finds the hosts, and no address is needed: docs/cluster.md"},
+      {"tensor_model_parallel_size",
+       "lessons/10_tensor_parallel/run.sh -n RANKS; with stages and data ranks lessons/11_combined, "
+       "mesh=stages x data x tensor"}};
+  for (const auto& [key, ours] : keys) {
+    EXPECT_EQ(fix({"", "", {set(key, "8")}}),
+              "--set " + key + "=8: \"" + key + "\" is a key of other programs\n  fix: " + ours);
+  }
+  EXPECT_EQ(fix({"", "zero2", {}}),
+            "--strategy zero2: zero2 cannot be read\n  fix: a strategy is a lesson: lessons/03_zero2");
+  EXPECT_EQ(fix({"", "", {set("zero_optimizer", "8")}}).find("other programs"), std::string::npos);
+}
+
 TEST(Resolve, AKeyOfWorkloadAndStrategyIsAMistakeOfTheProgram) {
   FieldTable<Options> table;
   table.add(

@@ -18,7 +18,7 @@ COMMIT = "0123456789" * 4
 MODEL, TEXT = "openai-community/gpt2", "Salesforce/wikitext"
 SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 CHUNK = 10 << 20  # what huggingface_hub writes at once: less is lost with an interruption
-FLAGS = f"{HERE} --set optim.lr=0.01 --steps 4"
+FLAGS = f"{HERE} --set optim.lr=0.01 --set optim.warmup_steps=1 --steps 4"
 
 
 class Hub(http.server.ThreadingHTTPServer):
