@@ -63,7 +63,7 @@ with_package() {
 missing=$(real_model python3 missing "$size" "$place")
 if [[ -n $missing ]]; then
   if ! with_package huggingface_hub hub oracle; then
-    output=$(locked setup "$root/common/setup/venv.sh" hub huggingface_hub "$root/common/setup/requirements-hub.txt" "3.10 to 3.14" 2>&1) ||
+    output=$(locked setup "$root/common/setup/venv.sh" hub huggingface_hub "$root/common/setup/requirements-hub.txt" "3.11 to 3.14" 2>&1) ||
       die "$exit_missing" "huggingface_hub" "$(head -n 1 <<<"$output")" "allow access to PyPI; or bring these files:" "    ${missing//$'\n'/$'\n'    }"
     python=$deps/hub/bin/python
   fi

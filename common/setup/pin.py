@@ -25,7 +25,7 @@ ORACLE = ["transformers==4.57.1", "safetensors==0.6.2", "numpy==2.3.5", "tiktoke
 ORACLE_PYTHONS = ["3.11", "3.12", "3.13"]
 PARQUET = "pyarrow==22.0.0"
 CURVES = "tensorboard==2.21.0"
-CURVES_PYTHONS = PYTHONS[1:]  # no numpy has wheels for 3.10 and for 3.14
+CURVES_PYTHONS = PYTHONS[1:]  # no numpy has wheels for 3.10 and for 3.14, and no newest filelock has
 HUB = "huggingface-hub==0.36.2"
 HERE = pathlib.Path(__file__).parent
 
@@ -75,7 +75,7 @@ def main():
     write("requirements-curves.txt", "What lessons/curves.sh writes event files with, and the program that shows them.",
           collect([CURVES], CURVES_PYTHONS))
     write("requirements-hub.txt", "What lessons/real_model.sh fetches with. Without hf-xet: plain HTTP goes on where it was interrupted.",
-          collect([HUB], PYTHONS, lambda name: name != "hf-xet"))
+          collect([HUB], CURVES_PYTHONS, lambda name: name != "hf-xet"))
 
 
 if __name__ == "__main__":
