@@ -63,9 +63,9 @@ with_package() {
 missing=$(real_model python3 missing "$size" "$place")
 if [[ -n $missing ]]; then
   if ! with_package huggingface_hub hub oracle; then
-    output=$(locked setup "$root/common/setup/venv.sh" hub huggingface_hub "$root/common/setup/requirements-hub.txt" "3.11 to 3.14" 2>&1) ||
-      die "$exit_missing" "huggingface_hub" "$(head -n 1 <<<"$output")" "allow access to PyPI; or bring these files:" "    ${missing//$'\n'/$'\n'    }"
-    python=$deps/hub/bin/python
+    output=$(locked setup "$root/common/setup/venv.sh" hub huggingface_hub "$root/common/setup/requirements-hub.txt" "3.11 to 3.14" 2>&1) || true
+    with_package huggingface_hub hub || die "$exit_missing" "huggingface_hub" "it could not be installed ($(sed -n 's/^error: //p' <<<"$output"))" \
+      "allow access to PyPI; or bring these files:" "    ${missing//$'\n'/$'\n'    }"
   fi
   real_model "$python" fetch "$size" "$place"
 fi

@@ -107,9 +107,11 @@ class Place:
         (self.root / "common/data").symlink_to(ROOT / "common/data")
         (self.root / ".deps").symlink_to(ROOT / ".deps")
 
-    def ran(self, hub, flags, code=0):
+    def ran(self, hub, flags, code=0, first_on_path=None):
         endpoint = f"http://127.0.0.1:{hub}" if isinstance(hub, int) else f"http://127.0.0.1:{hub.server_port}"
         env = {**environment(), "HF_ENDPOINT": endpoint, "STAGECRAFT_CACHE": str(self.cache), "HF_HOME": str(self.cache / "hub")}
+        if first_on_path:
+            env["PATH"] = f"{first_on_path}:{env['PATH']}"
         done = subprocess.run(f"lessons/real_model.sh 124m {flags}", shell=True, cwd=self.root, env=env, stdin=subprocess.DEVNULL, capture_output=True,
                               text=True, check=False)
         assert done.returncode == code, f"{flags}: exit {done.returncode}, {code} was expected\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
@@ -124,6 +126,17 @@ def check_without_network(place, files):
     for path in files:
         *repository, file = path.split("/")[1:]
         assert re.search(rf"^    http://127.0.0.1:1/\S+/resolve/main/\S*{re.escape(file)} -> {re.escape(str(place.cache))}\S*/{re.escape(file)}$", said, re.M), said
+
+
+def check_without_the_package(folder, programs):
+    """Neither .deps nor python3 has it, and it cannot be installed: the same one message."""
+    place, python = Place(folder, programs), folder / "python3"
+    (place.root / ".deps").unlink()
+    python.write_text(f'#!/bin/sh\nexec {shutil.which("python3")} -S "$@"\n')  # -S: without any package, pip included
+    python.chmod(0o755)
+    _, said = place.ran(1, f"--fetch-only {HERE}", code=69, first_on_path=folder)
+    assert said.startswith("error: huggingface_hub: it could not be installed (pip install huggingface_hub: ") and said.count("\nerror:") == 0, said
+    assert said.count("/resolve/main/") == 7, said
 
 
 def check_interruption(place, hub):
@@ -181,6 +194,8 @@ def main():
     check_whole(place, files, texts)
     check_runs(place)
     check_brought(place, texts)
+    (folder / "bare").mkdir()
+    check_without_the_package(folder / "bare", programs)
     said = subprocess.run(["lessons/real_model.sh", "125m"], cwd=place.root, env=os.environ, capture_output=True, text=True, check=False)
     assert said.returncode == 64 and "lessons/real_model.sh 124m, or" in said.stderr, said
 
