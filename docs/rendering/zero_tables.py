@@ -95,6 +95,17 @@ def zero_same_loss(page, lesson):
 
 
 @renders
+def saved_hashes(page, *orders):
+    """What `sha256sum` says of the weights that lesson 00 saves after adding in orders, each REDUCE_EVERY:RANKS."""
+    found, lines = record("zero_order")["orders"], []
+    for order, n in (each.split(":") for each in orders):
+        lines.append(f"{found[order][n]['weights_sha256']}  runs/{order}.safetensors")
+    if len({line.split()[0] for line in lines}) < len(lines):
+        raise RenderError("zero_order.json: two orders of summation end in the same bits")
+    return "```text\n" + "\n".join(lines) + "\n```" + tail(page, "zero_order", more=f"20 steps of {file_text(found[order][n])}")
+
+
+@renders
 def zero_all(page, *worlds):
     """What the strategies hold, what they send, and that their losses are lesson 00's."""
     found, rows = record("zero_order"), []

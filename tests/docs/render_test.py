@@ -13,14 +13,9 @@ sys.path.insert(0, str(ROOT / "docs"))
 sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
 from rendering import (  # noqa: E402
-    checks, choosing_tables, collective_tables, combined_figures, combined_tables, course, faults, front_page, gpu_tables, lesson_figures, lesson_tables,
-    machine_tables, marks, memory_tables, offload_tables, outputs, palette, pipeline_tables, plans, plots, registry, side_by_side_tables, svg, tensor_figures,
-    tensor_tables, workloads)
-=======
-    cheat_sheet, checks, collective_tables, combined_figures, combined_tables, course, faults, front_page, gpu_tables, lesson_figures, lesson_tables, machine_tables, marks,
-    memory_tables, offload_tables, outputs, palette, plans, plots, registry, svg, tensor_figures, tensor_tables, workloads,
->>>>>>> 76f43602 (A cheat sheet: every lesson on one page, its formulas worked out for plans of all lessons before they are drawn)
-    zero_figures, zero_tables)
+    cheat_sheet, checks, choosing_tables, collective_tables, combined_figures, combined_tables, course, faults, front_page, gpu_tables, lesson_figures,
+    lesson_tables, machine_tables, marks, memory_tables, offload_tables, outputs, palette, pipeline_tables, plans, plots, registry, side_by_side_tables,
+    tensor_figures, tensor_tables, workloads, zero_figures, zero_tables)
 from rendering.registry import Page, RenderError  # noqa: E402
 
 PAGE = "lessons/01_data_parallel/README.md"
@@ -762,6 +757,13 @@ class Zero(unittest.TestCase):
             run[key] = [{**op, "count": op["count"] + (op["kind"] == "reduce_scatter")} for op in run[key]]
         with unittest.mock.patch.object(zero_tables, "record", lambda name: found), self.assertRaisesRegex(RenderError, "not 6 times"):
             zero_tables.zero_send_once(Page("lessons/03_zero2/README.md"), "2")
+
+    def test_two_orders_of_summation_end_in_other_bits(self):
+        page, found = Page("lessons/00_one_device/README.md"), registry.record("zero_order")
+        self.assertRegex(zero_tables.saved_hashes(page, "step:2", "micro_batch:2"), r"```text\n[0-9a-f]{64}  runs/step\.safetensors\n[0-9a-f]{64}  runs/micro_batch\.safetensors\n```")
+        found["orders"]["step"]["2"]["weights_sha256"] = found["orders"]["micro_batch"]["2"]["weights_sha256"]
+        with unittest.mock.patch.object(zero_tables, "record", lambda name: found), self.assertRaisesRegex(RenderError, "end in the same bits"):
+            zero_tables.saved_hashes(page, "step:2", "micro_batch:2")
 
     def test_a_loss_that_differs_is_named(self):
         found = registry.record("zero_order")
