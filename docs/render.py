@@ -60,6 +60,7 @@ def produce(program, problems):
 def check_page(path, text, problems):
     problems += checks.broken_links(path, text)
     problems += checks.nameless_fences(path, text)
+    problems += checks.broken_python(path, text)
     checks.commands_of(path, text)
     if path.startswith("lessons/"):
         problems += [f"{path}: it never links {what}" for what in marks.unmentioned_anchors(Page(path), text)]

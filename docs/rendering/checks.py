@@ -1,5 +1,6 @@
 """What must hold of every page: links lead somewhere, fenced blocks say what they are, commands can be found and run; and of every
 record of GPUs: it names the sources that were measured."""
+import ast
 import dataclasses
 import json
 import re
@@ -73,6 +74,16 @@ def nameless_fences(page, text):
         if match[2] not in LANGUAGES:
             line = text.count("\n", 0, match.start()) + 1
             yield f"{page}:{line}: a fenced block is '{match[2]}'; it is one of {', '.join(LANGUAGES)} (commands: sh)"
+
+
+def broken_python(page, text):
+    """A fence of Python that does not parse."""
+    for match in FENCE.finditer(text):
+        if match[2] == "python":
+            try:
+                ast.parse(match[3])
+            except SyntaxError as error:
+                yield f"{page}:{text.count(chr(10), 0, match.start()) + 1 + error.lineno}: {error.msg}"
 
 
 @dataclasses.dataclass

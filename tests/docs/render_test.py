@@ -123,6 +123,10 @@ class Checks(unittest.TestCase):
         self.assertEqual(list(checks.nameless_fences("p.md", "```sh\nls\n```\n")), [])
         self.assertRegex(next(checks.nameless_fences("p.md", "x\n```\nls\n```\n")), r"\Ap\.md:2: a fenced block is ''")
 
+    def test_python_parses(self):
+        self.assertEqual(list(checks.broken_python("p.md", "```python\nx = 1\n```\n```sh\nfi (\n```\n")), [])
+        self.assertEqual(list(checks.broken_python("p.md", "a\n```python\nx = 1\nwith y\n    pass\n```\n")), ["p.md:4: expected ':'"])
+
     def test_commands(self):
         text = "a\n```sh\nls -l   # all\n\ncat a \\\n  b\n```\n<!-- commands: exit 75 -->\n```sh\nfalse\n```\n<!-- commands: not run, takes an hour -->\n```sh\nsoak\n```\n"
         found = checks.commands_of("p.md", text)
