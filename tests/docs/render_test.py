@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
 from rendering import (  # noqa: E402
     cheat_sheet, checks, choosing_tables, collective_tables, combined_figures, combined_tables, course, faults, front_page, gpu_tables, lesson_figures,
-    lesson_tables, machine_tables, marks, memory_tables, offload_tables, outputs, palette, pipeline_tables, plans, plots, registry, side_by_side_tables,
+    lesson_tables, machine_tables, marks, memory_tables, offload_tables, outputs, palette, pipeline_tables, plans, plots, registry, side_by_side_tables, svg,
     tensor_figures, tensor_tables, workloads, zero_figures, zero_tables)
 from rendering.registry import Page, RenderError  # noqa: E402
 
