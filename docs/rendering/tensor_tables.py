@@ -135,7 +135,7 @@ def body_of(path, name):
     if begin is None:
         raise RenderError(f"{path} defines no {name}")
     found = lines[begin:lines.index("}", begin) + 1]
-    return [re.sub(r"  // .*", "", line) for line in found if not line.strip().startswith("//")]
+    return [re.sub(r" +// .*", "", line) for line in found if not line.strip().startswith("//")]
 
 
 @renders
