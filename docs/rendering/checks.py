@@ -9,6 +9,7 @@ import shlex
 from .combined_tables import all_laid
 from .plans import plan_of
 from .registry import RESULTS, ROOT, RenderError, record
+from .version_tables import LATE, TWIN_OF
 
 LANGUAGES = ("sh", "text", "json", "cpp", "diff", "python", "markdown", "csv")
 FENCE = re.compile(r"^([ ]*)```(\S*)[ ]*\n(.*?)^\1```[ ]*$", re.S | re.M)
@@ -182,6 +183,9 @@ def broken_claims():
     high, low = ({rule: run["validation_loss"] for rule, run in record("lesson_08_losses")["rates"][rate].items()} for rate in ("4e-3", "1e-3"))
     of_two = [row for row in record("choosing")["check"]["rows"] if row["gpus"] == 2 and abs(row["error"]) > 0.1]
     sent = {row["lesson"][:2]: row["moved"]["measured"]["sent to other ranks"] for row in record("side_by_side")["rows"]}
+    of_seeds = [record("lesson_08_losses")["rates"]["1e-3"], *record("lesson_08_seeds")["seeds"].values()]
+    above = {rule: [runs[rule]["validation_loss"] - runs[twin]["validation_loss"] for runs in of_seeds] for rule, twin in TWIN_OF.items()}
+    rises = [max(after - before for before, after in zip(runs["vertical_sync"]["loss"][LATE:], runs["vertical_sync"]["loss"][LATE + 1:])) for runs in of_seeds]
     claims = {
         "side_by_side.md: lesson 10 sends most, and 03 to 06 and 09 more than 01 and 02":
             max(sent, key=sent.get) == "10" and min(sent[number] for number in ("03", "04", "05", "06", "09")) > max(sent["01"], sent["02"]),
@@ -191,6 +195,10 @@ def broken_claims():
             not any(row["fits"] for (lesson, *_), row in small.items() if lesson[:2] in ("01", "02", "03")),
         "02_pipelines.ipynb: every rule without a flush ends above 1F1B at the high rate, and stash below it at the low one":
             min(high[rule] for rule in ("stash", "vertical_sync", "two_buffers")) > high["1f1b"] and low["stash"] < low["1f1b"],
+        "08_weight_versions: with every seed vertical_sync costs twice what stash does, two_buffers more than stash, and stash with an update per step at most 0.02":
+            all(2 * b < c and b < d and e < 0.025 for b, c, d, e in zip(*(above[rule] for rule in ("stash", "vertical_sync", "two_buffers", "stash_12")))),
+        "08_weight_versions: one seed's none is clearly worse than stash, the others' is not": [b - a > 0.05 for a, b in zip(above["stash"], above["none"])] == [False, True, False],
+        "08_weight_versions: the spike of vertical_sync is one seed's": [rise > 1 for rise in rises] == [True, False, False],
         "choosing.md: of two GPUs only quoted runs are more than a tenth off, of 10 ms or of lesson 05":
             all(row["record"] == "quoted" and (row["seconds"] < 0.015 or row["lesson"] == "05_offload") for row in of_two),
         "data_parallel.md: with a bucket per tensor every round waits less with overlap": max(waits("tensor", "on")) < min(waits("tensor", "off")),

@@ -3,9 +3,10 @@ import re
 
 from . import plots
 from .lesson_figures import smooth
-from .palette import FILLS, LINES
+from .palette import FILLS, INSIDE, LINES
 from .registry import figure, has, record
-from .version_tables import NAMES, ONCE, losses, rate_text
+from .svg import WIDTH
+from .version_tables import NAMES, ONCE, RULES, losses, rate_text
 
 PACE = "lessons/07_pipeline/pace.json"
 NAMED = {"none": "none", "stash": "stash", "vertical_sync": "vertical_sync", "two_buffers": "two_buffers", ONCE: "stash, every 12", "1f1b": "1F1B = lesson 00",
@@ -54,6 +55,45 @@ def versions_run():
 
     return plots.plot(130 + 50 * len(ranks), "Weight stashing on four real ranks: which version of its weights each computation reads", alt,
                       f"Two steps of {drawn['microbatches']} micro-batches with versions=stash on two cores, from a run whose actions take what {PACE} says (lesson_08.json).", draw, "measured")
+
+
+def versions_read(rule, microbatch, stage, stages, every):
+    """What forward and backward read: the formulas of the page, which tests compare with the lists."""
+    newest = max(0, microbatch - (stages - 1 - stage))
+    return {"none": (newest, microbatch), "stash": (newest, newest), "vertical_sync": (max(0, microbatch - (stages - 1)),) * 2,
+            "two_buffers": (max(0, microbatch // every - 1),) * 2}[rule]
+
+
+@figure
+def versions_rules():
+    """The four rules side by side: the version that forward and backward of each micro-batch read on each stage."""
+    stages, every, shown = 4, 4, range(4, 16)
+    cell, high, top = 33, 19, 84
+    read = {rule: [[versions_read(rule, k, s, stages, every) for k in shown] for s in range(stages)] for rule in RULES}
+    oldest = min(version for rows in read.values() for row in rows for pair in row for version in pair)
+    alt = "Four grids of stages by micro-batches, each cell with the version that forward reads above the one that backward reads. " + " ".join(
+        f"{rule}: micro-batch 12 reads " + ", ".join(f"{a} and {b} on stage {s}" for s, (a, b) in enumerate(row[8] for row in rows)) + "." for rule, rows in read.items())
+
+    def draw(figure):
+        for i, rule in enumerate(RULES):
+            left, begin = 84 + 448 * (i % 2), top + 250 * (i // 2)
+            plots.words(figure, left, begin - 26, rule, weight="bold")
+            plots.words(figure, left, begin - 8, "an update every 4 micro-batches" if rule == "two_buffers" else "an update after every micro-batch")
+            grid = plots.axes(figure, begin, stages * (2 * high + 8), left=left, right=WIDTH - left - cell * len(shown))
+            grid.grid(False)
+            grid.set(xlim=(0, len(shown)), ylim=(stages * (2 * high + 8), 0), yticks=[], xticks=[j + 0.5 for j in range(len(shown))], xticklabels=[str(k) for k in shown])
+            for s, row in enumerate(read[rule]):
+                y = s * (2 * high + 8)
+                for j, pair in enumerate(row):
+                    for half, version in enumerate(pair):
+                        grid.barh(y + half * high, 1, high, j, align="edge", color=FILLS[(version - oldest) % len(FILLS)], gid="bar")
+                        grid.text(j + 0.5, y + half * high + high / 2, str(version), color=INSIDE, ha="center", va="center_baseline")
+                if i % 2 == 0:
+                    plots.words(figure, left - 8, begin + y + high + 4, f"stage {s}", ha="right")
+        plots.words(figure, 16, top + 250 * 2 - 10, "Below: micro-batches. In a cell: the version that forward reads, and under it the one that backward reads. One colour per version.")
+
+    return plots.plot(top + 250 * 2 + 6, "Which version of the weights a micro-batch meets, by rule", alt,
+                      "Computed from the formulas below, for four stages; tests compare them with the lists that ranks execute.", draw, "computed")
 
 
 @figure

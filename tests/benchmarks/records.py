@@ -472,28 +472,42 @@ def lesson_08():
             "drawn": {**timetable_of(drawn), "microbatches": 4, "ranks": drawn.record["timetable"]["ranks"]}}
 
 
+STEPS, MICRO_BATCHES = 200, 12  # of the runs below
+
+
+def losses_of(machines, *flags):
+    """A run of 200 steps, or of 2,400 with one micro-batch each, whose losses are means over 12."""
+    run = Run(*flags)
+    loss = run.record["steps"]["loss"]
+    every = len(loss) // STEPS
+    machines.append(run.machine())
+    return {"command": run.command, "workload_hash": run.record["workload_hash"],
+            "loss": rounded(statistics.fmean(loss[i:i + every]) for i in range(0, len(loss), every)), "validation_loss": run.record["validation_loss"]}
+
+
+def rules_and_twins(machines, *more):
+    """Each rule of weight versions on 4 stages, and the twins without staleness: lesson 00 with as many updates."""
+    flags = ("--steps", str(STEPS), *more)
+    return {**{rule: losses_of(machines, "08_weight_versions", 0, *rule_flags(rule), *flags) for rule in RULES},
+            "small_steps": losses_of(machines, "00_one_device", 0, *UNTIED, "--steps", str(STEPS * MICRO_BATCHES), *more, "--set", "batch.global=1"),
+            "one_device": losses_of(machines, "00_one_device", 0, *UNTIED, *flags)}
+
+
 def lesson_08_losses():
     """200 steps of 12 micro-batches by each rule of weight versions on 4 stages, by 1F1B, and by the twins without staleness, which are lesson 00 with as many
     updates: of one micro-batch each (losses: means over 12 steps), and of 12. By learning rate."""
-    steps, micro_batches = 200, 12
-
-    def losses(*flags):
-        run = Run(*flags)
-        loss = run.record["steps"]["loss"]
-        every = len(loss) // steps
-        machines.append(run.machine())
-        return {"command": run.command, "workload_hash": run.record["workload_hash"],
-                "loss": rounded(statistics.fmean(loss[i:i + every]) for i in range(0, len(loss), every)), "validation_loss": run.record["validation_loss"]}
-
     machines, runs = [], {}
     for key, rate in RATES.items():
-        flags = ("--steps", str(steps), "--set", f"optim.lr={rate}")
-        small = ("--steps", str(steps * micro_batches), "--set", f"optim.lr={rate}", "--set", "batch.global=1")
-        runs[key] = {**{rule: losses("08_weight_versions", 0, *rule_flags(rule), *flags) for rule in RULES},
-                     "1f1b": losses("07_pipeline", 4, *UNTIED, *flags),
-                     "small_steps": losses("00_one_device", 0, *UNTIED, *small),
-                     "one_device": losses("00_one_device", 0, *UNTIED, *flags)}
-    return {**machines[0], "steps": steps, "micro_batches": micro_batches, "rates": runs}
+        more = ("--set", f"optim.lr={rate}")
+        runs[key] = {**rules_and_twins(machines, *more), "1f1b": losses_of(machines, "07_pipeline", 4, *UNTIED, "--steps", str(STEPS), *more)}
+    return {**machines[0], "steps": STEPS, "micro_batches": MICRO_BATCHES, "rates": runs}
+
+
+def lesson_08_seeds():
+    """The runs of lesson_08_losses at learning rate 0.001 with other first weights and another order of the data."""
+    machines = []
+    seeds = {str(seed): rules_and_twins(machines, "--set", "optim.lr=0.001", "--seed", str(seed)) for seed in (2, 3)}
+    return {**machines[0], "steps": STEPS, "micro_batches": MICRO_BATCHES, "seeds": seeds}
 
 
 SAVED_IN = "runs/09_checkpoint_and_faults/cost"  # removed before each run
@@ -788,7 +802,7 @@ def gpu_trace(folders):
 
 TIMED = (lesson_01_variants, lesson_01_batch, lesson_00, lesson_05_link, lesson_06_tokens, lesson_06_window, pipeline_pace, lesson_08, lesson_09,
          lesson_09_timeline, lesson_10_turns)
-ALL = (*TIMED, screens, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, lesson_05, lesson_05_delayed, lesson_06, lesson_07, pipeline_order, lesson_08_losses, lesson_09_reads, lesson_10, lesson_11,
+ALL = (*TIMED, screens, lesson_01, lesson_01_order, lesson_01_lr, lesson_02, lesson_03, lesson_04, lesson_05, lesson_05_delayed, lesson_06, lesson_07, pipeline_order, lesson_08_losses, lesson_08_seeds, lesson_09_reads, lesson_10, lesson_11,
        side_by_side, zero_order, zero_settings, zero_plans, zero_trace)
 
 
