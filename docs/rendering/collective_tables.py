@@ -85,7 +85,7 @@ def sweep_fits(page):
                          f"{bandwidth / 1e9:.2f}" if bandwidth else "-", f"{rate / 1e9:.2f}", size_text(round(half)) if half is None or half < 1024 else
                          f"{half / 1024:.0f} KiB" if half < 1 << 20 else f"{half / (1 << 20):.1f} MiB",
                          f"{100 * error['lowest']:+.0f} to {100 * error['highest']:+.0f} %"])
-    return table(["record", "N", "operation", "a call of no bytes", "latency a: that over its messages", "bandwidth B, GB/s", "reached at the largest n, GB/s", "n where both terms are equal, N a B",
+    return table(["record", "N", "operation", "a call of no bytes", "latency α: that over its messages", "bandwidth 1/β, GB/s", "reached at the largest n, GB/s", "n where both terms are equal, N α/β",
                   "fit over measured"], rows, left=3)
 
 

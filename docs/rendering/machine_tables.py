@@ -163,7 +163,7 @@ def all_reduce_sweep():
         return None
     names = ", ".join(f"docs/results/{name}.json" for name, *_ in found)
     alt = ("Time of an all-reduce over its bytes, both logarithmic. Small ones take the same time whatever their size, which is latency; large ones take time in "
-           "proportion to their bytes, which is bandwidth. Lines: the fit of a call's time, 2 (N-1) a, plus 2 (N-1)/N bytes over the bandwidth.")
+           "proportion to their bytes, which is bandwidth. Lines: the fit of a call's time, 2 (N-1) α, plus 2 (N-1)/N bytes over the bandwidth.")
     def draw(figure):
         plotted = plots.axes(figure, 72, 290, left=80, right=220, names=("bytes of the vector", "time"), log="xy")
         named = plots.lines_of([(f"{ranks} ranks, {place}", [(s["bytes"], fitted(ranks, fit, s["bytes"])) for s in measured]) for _, ranks, place, measured, fit in found])
@@ -190,7 +190,7 @@ def all_reduce_fits(page, heading="###"):
         rows.append([source(page, name), ranks, place, f"{2 * (ranks - 1) * 1e6 * fit['latency_s']:.1f} us", f"{1e6 * fit['latency_s']:.1f} us", f"{bandwidth / 1e9:.2f} GB/s" if bandwidth else "-", bytes_text(round(balance)),
                      f"{100 * error['lowest']:.0f} to {100 * error['highest']:.0f} %" if error else "-"])
     return (f"{heading} Latency and bandwidth, measured\n\n"
-            + table(["record", "N", "between the ranks", "a call of no bytes, 2 (N-1) a", "a", "bandwidth B", "bytes at which both halves are equal, N a B", "fit over measured"],
+            + table(["record", "N", "between the ranks", "a call of no bytes, 2 (N-1) α", "α", "bandwidth 1/β", "bytes at which both halves are equal, N α/β", "fit over measured"],
                     rows, left=3)
             + "\n\nWhat is fitted is the time of a *call*: issuing it, its 2 (N - 1) messages one after another, and the wait. a is that over 2 (N - 1), the formula's "
             "latency of a message; no single message was timed, so do not take it for one, nor carry it to another N. Below the bytes of the last column but one an all-reduce mostly costs latency, so that many small buckets are slower than one large one; above, it "
