@@ -90,7 +90,7 @@ def versions_rules():
                         grid.text(j + 0.5, y + half * high + high / 2, str(version), color=INSIDE, ha="center", va="center_baseline")
                 if i % 2 == 0:
                     plots.words(figure, left - 8, begin + y + high + 4, f"stage {s}", ha="right")
-        plots.words(figure, 16, top + 250 * 2 - 10, "Below: micro-batches. In a cell: the version that forward reads, and under it the one that backward reads. One colour per version.")
+        plots.words(figure, 16, top + 250 * 2 - 10, "Below: micro-batches. In a cell: the version that forward reads, and under it the one that backward reads. Colours repeat after eight versions.")
 
     return plots.plot(top + 250 * 2 + 6, "Which version of the weights a micro-batch meets, by rule", alt,
                       "Computed from the formulas below, for four stages; tests compare them with the lists that ranks execute.", draw, "computed")
