@@ -117,7 +117,8 @@ Contents contents_of(const Share& share) {
   Contents contents;
   for (int chunk = 0; chunk < share.schedule.chunks; ++chunk) {
     const int position = chunk * share.schedule.stages + share.stage;
-    UnitRange& units = contents.parts.emplace_back(share.part(position).first, share.part(position).last());
+    UnitRange& units =
+        contents.parts.emplace_back(UnitRange{share.part(position).first, share.part(position).last()});
     if (share.embeds(position)) units.first = 0;
     if (share.has_head(position)) ++units.last;
   }

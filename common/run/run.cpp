@@ -20,11 +20,11 @@
 #include "common/input/printable.h"
 #include "common/model/param_layout.h"
 #include "common/records/ending.h"
-#include "common/records/plan_json.h"
 #include "common/records/report.h"
 #include "common/run/describe.h"
 #include "common/run/fit.h"
 #include "common/run/host_memory.h"
+#include "common/run/planning.h"
 #include "common/run/run_files.h"
 #include "common/run/run_lesson.h"
 #include "common/run/run_shape.h"
@@ -47,52 +47,10 @@ Program program_of(const AnyLesson& lesson) {
   return program;
 }
 
-DeviceKind device_kind(DeviceChoice choice) {
-  return choice == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
-}
-
-OpsBackend ops_backend(DeviceKind device, std::optional<OpsChoice> choice) {
-  if (device == DeviceKind::cpu) return OpsBackend::aten;
-  switch (choice.value_or(OpsChoice::fused)) {
-    case OpsChoice::aten:
-      return OpsBackend::aten;
-    case OpsChoice::fused:
-      return OpsBackend::fused;
-    case OpsChoice::deterministic:
-      return OpsBackend::deterministic;
-  }
-  return OpsBackend::fused;
-}
-
-void refuse_gpu_flags(const CommandLine& line) {
-  const char* flag = line.ops         ? "--ops"
-                     : line.graph     ? "--graph"
-                     : line.transport ? "--transport"
-                     : line.share_gpu ? "--share-gpu"
-                     : line.profile   ? "--profile"
-                                      : nullptr;
-  if (flag == nullptr) return;
-  throw InputError(ExitCode::usage, flag, "it is about GPUs, and this is on the CPU",
-                   "leave it out, or --device cuda");
-}
-
 // Where a run computes. Nobody asked: 16-bit numbers are a GPU's, if there is one.
 DeviceChoice run_device(const Workload& workload, DeviceChoice asked) {
   if (asked == DeviceChoice::automatic && !gpu_available()) return DeviceChoice::cpu;
   return plan_device(workload, asked);
-}
-
-RunShape shape_of_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedConfig& config,
-                       std::int64_t world, DeviceKind device) {
-  RunShape shape;
-  shape.workload = config.workload;
-  const WorldSize ranks{static_cast<int>(world)};
-  divide(shape, ranks, lesson.plans.division(ranks));
-  shape.device = device;
-  shape.comm = comm_backend(device, line.share_gpu, world > 1);
-  shape.ops = ops_backend(shape.device, line.ops);
-  shape.threads = line.threads > 0 ? line.threads : 1;
-  return shape;
 }
 
 // Of the rank that holds most.
@@ -105,21 +63,20 @@ std::string brief_plan(const std::string& lesson, const RunShape& shape, const B
   return format_brief(most->memory, most->operations, nullptr, rank) + first.substr(0, first.find('\n') + 1);
 }
 
-int print_plan(const AnyLesson& lesson, const CommandLine& line, const ResolvedConfig& config,
-               std::int64_t world, const BatchPlan& batch, DeviceKind device) {
-  const RunShape shape = shape_of_plan(lesson, line, config, world, device);
-  const std::vector<RankPlan> plans = rank_plans_of(lesson, shape);
+int print_plan(const AnyLesson& lesson, const CommandLine& line, const Prepared& run) {
+  const RunShape& shape = run.shape;
   if (line.json) {
-    std::cout << format_plan_json(lesson.info.name, shape, plans, alike_ranks(shape));
+    std::cout << plan_json(program_of(lesson), lesson.plans, shape);
     return 0;
   }
+  const std::vector<RankPlan> plans = rank_plans_of(lesson.plans, shape);
   if (line.brief) {
-    std::cout << brief_plan(lesson.info.name, shape, batch, plans);
+    std::cout << brief_plan(lesson.info.name, shape, run.batch, plans);
   } else {
-    std::cout << describe_plan(lesson.info.name, shape, batch)
+    std::cout << describe_plan(lesson.info.name, shape, run.batch)
               << format_plan_table(plans, shape.world, alike_ranks(shape)) << lesson.plans.predict(shape);
-    if (!config.note.empty()) std::cout << "  note: " << shown(config.note, 4096) << "\n";
-    if (!batch.note.empty()) std::cout << "  note: " << batch.note << "\n";
+    if (!run.config.note.empty()) std::cout << "  note: " << shown(run.config.note, 4096) << "\n";
+    if (!run.batch.note.empty()) std::cout << "  note: " << run.batch.note << "\n";
   }
   Bytes most, on_host, on_disk;
   for (const RankPlan& plan : plans) {
@@ -205,24 +162,6 @@ int run_job(TrainJob job) {
   return train(job);
 }
 
-// What this strategy cannot do.
-void refuse_by(const Facts& facts, const CommandLine& line) {
-  if (line.graph.value_or(false) && !facts.no_graph.empty())
-    throw InputError(ExitCode::usage, "--graph on", facts.no_graph, "leave it out");
-  if (line.evaluation.every > 0 && !facts.no_evaluation.empty())
-    throw InputError(ExitCode::usage, "--eval-every", facts.no_evaluation,
-                     "leave it out: a run evaluates at its end");
-  const CheckpointFlags& asked = line.checkpoints;
-  const std::string& reason = facts.no_checkpoint;
-  if (reason.empty()) return;
-  if (asked.every > 0)
-    throw InputError(ExitCode::usage, "--save-every", reason, "--save FILE writes the weights at the end");
-  if (!asked.resume.empty())
-    throw InputError(ExitCode::usage, "--resume", reason,
-                     "another setting goes on from it; --init FILE begins with its weights, which "
-                     "`checkpoint export` writes");
-}
-
 int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** argv) {
   const Program program = program_of(lesson);
   const CommandLine line = parse_command_line(argc, argv, program);
@@ -234,31 +173,15 @@ int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** 
     return print_once(launch, explain(line.explain, {&workload, &lesson.options}, config.origins));
   }
   const std::int64_t world = line.plan && line.world > 0 ? line.world : to_int(launch.world);
-  if (lesson.info.one_rank_only && world > 1) {
-    throw InputError(ExitCode::usage, line.plan ? "--world" : "-n",
-                     lesson.info.name + " is one rank; " + std::to_string(world) + " were asked for",
-                     "-n 1, and " + lesson.info.ranks_flag + " " + std::to_string(world) +
-                         " to add gradients as that world would");
-  }
-  const Division division = lesson.plans.division(WorldSize{static_cast<int>(world)});
-  const RunFacts facts{.world = world * division.virtual_ranks,
-                       .stages = division.stages,
-                       .tensor = division.tensor,
-                       .device = run_device(config.workload, line.device),
-                       .plan_only = line.plan,
-                       .ranks_flag = lesson.info.ranks_flag};
-  const BatchPlan batch = validate(config, facts);
-  const DeviceKind device = device_kind(line.plan ? plan_device(config.workload, line.device) : facts.device);
-  if (device == DeviceKind::cpu) refuse_gpu_flags(line);
-  const Facts known = lesson.plans.facts(shape_of_plan(lesson, line, config, world, device));
-  refuse_by(known, line);
+  const DeviceChoice computes_on = run_device(config.workload, line.device);
+  Prepared run = prepare(program, lesson.plans, line, std::move(config), world, computes_on);
   if (line.plan && !line.compare.empty()) {
     throw InputError(ExitCode::usage, "--compare " + line.compare, "a plan has no steps to compare",
                      "leave out --plan or --compare");
   }
-  if (line.plan) return launch.rank == Rank{0} ? print_plan(lesson, line, config, world, batch, device) : 0;
-  return run_job({lesson, launch, line, config, known, batch, command_text(argc, argv), device,
-                  ops_backend(device, line.ops)});
+  if (line.plan) return launch.rank == Rank{0} ? print_plan(lesson, line, run) : 0;
+  return run_job({lesson, launch, line, std::move(run.config), run.known, run.batch, command_text(argc, argv),
+                  run.device, ops_backend(run.device, line.ops)});
 }
 
 // Where this process stands among those that make the same mistake, even if the launcher contradicts itself

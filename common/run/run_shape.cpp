@@ -35,18 +35,6 @@ RunShape shape_of_run(const TrainJob& job) {
   return shape;
 }
 
-MemoryPlan plan_of_run(const AnyLesson& lesson, const RunShape& shape) {
-  MemoryPlan plan = lesson.plans.memory_plan(shape);
-  plan_surroundings(shape, plan);
-  return plan;
-}
-
-std::vector<RankPlan> rank_plans_of(const AnyLesson& lesson, const RunShape& shape) {
-  return of_world(shape, [&](const RunShape& rank) {
-    return RankPlan{plan_of_run(lesson, rank), lesson.plans.comm_plan(rank)};
-  });
-}
-
 // This lesson with what takes less.
 std::vector<StrategyPlans> smaller_of(const AnyLesson& lesson, const RunShape& shape) {
   std::vector<StrategyPlans> smaller;

@@ -6,6 +6,7 @@
 #include "common/memory/plan.h"
 #include "common/records/report.h"
 #include "common/run/fit.h"
+#include "common/run/planning.h"
 #include "common/run/surroundings.h"
 #include "common/run/train_job.h"
 
@@ -17,11 +18,6 @@ int default_threads(DeviceKind device, std::int64_t cores, WorldSize ranks_here)
 
 /// The shape of this rank. Sets LibTorch's intra-op threads, which are part of it.
 RunShape shape_of_run(const TrainJob& job);
-
-/// All that this rank of the lesson holds: the strategy's plan and its surroundings.
-MemoryPlan plan_of_run(const AnyLesson& lesson, const RunShape& shape);
-/// What ranks hold, one of each that are alike, with its operations, for format_plan_table.
-std::vector<RankPlan> rank_plans_of(const AnyLesson& lesson, const RunShape& shape);
 
 /// That run with a limit.
 LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, Bytes cap);

@@ -61,7 +61,7 @@ Bytes checkpoint_copy_bytes(const TrainJob& job, const RunShape& shape) {
 }  // namespace
 
 MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape) {
-  MemoryPlan plan = plan_of_run(job.lesson, shape);
+  MemoryPlan plan = plan_of_run(job.lesson.plans, shape);
   const bool from_gpu =
       shape.device == DeviceKind::cuda && plan.of(Purpose::momentum, Place::device).value() > 0;
   if (const Bytes copy = checkpoint_copy_bytes(job, shape); copy.value() > 0)

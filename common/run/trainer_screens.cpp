@@ -38,7 +38,8 @@ void Trainer::announce() const {
             << (on_.gpu == nullptr ? ""
                                    : "  GPU   " + describe_gpu(on_.gpu->facts(), shape_, job_.graph()) +
                                          "\n" + warn_of_attention(on_.gpu->facts(), shape_))
-            << notes() << format_predicted(rank_plans_of(job_.lesson, shape_), alike_ranks(shape_), look)
+            << notes()
+            << format_predicted(rank_plans_of(job_.lesson.plans, shape_), alike_ranks(shape_), look)
             << says_of_checkpoints()
             << (job_.first_step < shape_.workload.steps ? heading("TRAINING", look) + "\n" : "")
             << std::flush;
@@ -52,7 +53,7 @@ void Trainer::announce_all() const {
                            shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
             << notes()
-            << format_plan_table(rank_plans_of(job_.lesson, shape_), shape_.world, alike_ranks(shape_))
+            << format_plan_table(rank_plans_of(job_.lesson.plans, shape_), shape_.world, alike_ranks(shape_))
             << job_.lesson.plans.predict(shape_) << says_of_checkpoints() << std::flush;
 }
 

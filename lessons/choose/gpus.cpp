@@ -100,7 +100,7 @@ const Gpu& gpu_named(const std::string& name) {
     names.emplace_back(gpu.name);
     all += (all.empty() ? "" : ", ") + names.back();
   }
-  const std::string near = nearest(name, names);
+  const std::string near = sc::nearest(name, names);
   throw InputError(ExitCode::usage, "--gpu " + name,
                    "no such GPU in the table" + (near.empty() ? "" : "; did you mean " + near + "?"),
                    "one of " + all);

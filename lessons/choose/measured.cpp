@@ -7,13 +7,12 @@
 #include "common/base/check.h"
 #include "common/config/resolve.h"
 #include "common/input/json_parse.h"
-#include "common/storage/bounded_file.h"
 #include "predict.h"
 
 namespace sc::choose {
 namespace {
 
-constexpr JsonLimits kLimits{.bytes = std::size_t{1} << 20U};
+constexpr JsonLimits kLimits{.bytes = Measured::kMostBytes};
 constexpr const char* kFix = "python3 tests/benchmarks/choosing.py";
 
 MeasuredStep step_of(const nlohmann::json& row, const std::string& usual_gpu) {
@@ -60,10 +59,10 @@ Fit fit_products(const Measured& measured, double memory) {
 
 }  // namespace
 
-Measured Measured::read(const std::string& path) {
+Measured Measured::parse(const std::string& text, const std::string& path) {
   Measured measured;
   try {
-    const nlohmann::json file = parse_json(read_file_up_to(*posix_file_ops(), path, kLimits.bytes), kLimits);
+    const nlohmann::json file = parse_json(text, kLimits);
     file.at("gpu").get_to(measured.gpu);
     file.at("memory_bytes_per_second").get_to(measured.memory);
     file.at("link_bytes_per_second").get_to(measured.link);

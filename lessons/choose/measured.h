@@ -29,8 +29,11 @@ struct Measured {
   double adam = 0;                             // parameters a second, of its host
   std::vector<MeasuredStep> steps;
   std::vector<MeasuredStep> ahead;  // to be timed one day: without seconds
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 20U;
   ///   Errors  InputError 65 at `path`.
   static Measured read(const std::string& path);
+  /// The text of that file.
+  static Measured parse(const std::string& text, const std::string& path);
 };
 
 /// Peaks of `machine` times the shares that `measured` found. What `machine` says of links and disk is taken as it is,

@@ -102,7 +102,7 @@ std::string advice(const Options& options, const std::vector<Row>& rows) {
          late_text(rows, *chosen);
 }
 
-nlohmann::json json_of(const Row& row) {
+nlohmann::json json_of(const Options& options, const Row& row) {
   nlohmann::json json = {{"lesson", row.candidate.plans.folder},
                          {"name", row.candidate.plans.name},
                          {"settings", row.settings()},
@@ -119,7 +119,7 @@ nlohmann::json json_of(const Row& row) {
     json["sent"] = row.sent.value(), json["to_nodes"] = row.to_nodes.value();
     json["copied"] = row.copied.value();
     json["on_disk"] = row.on_disk.value(), json["seconds"] = row.seconds;
-    json["tokens_per_second"] = row.tokens_per_second();
+    json["tokens_per_second"] = row.tokens_per_second(), json["command"] = command_of(options, row);
   }
   return json;
 }
@@ -196,9 +196,9 @@ std::string report(const Options& options, const Measured& measured, const std::
 std::string report_json(const Options& options, const Measured& measured, const std::vector<Row>& rows) {
   const Rates rates = rates_of(options.machine, measured, options.workload.precision.dtype);
   nlohmann::json kinds = nlohmann::json::array(), quickest = nlohmann::json::array();
-  for (const Row& row : best_of_kinds(rows)) kinds.push_back(json_of(row));
+  for (const Row& row : best_of_kinds(rows)) kinds.push_back(json_of(options, row));
   for (const Row& row : nearest(rows, kNearest)) {
-    quickest.push_back(json_of(row));
+    quickest.push_back(json_of(options, row));
     quickest.back()["waits_for"] = waits_for(row, rates);
   }
   const Row* chosen = best(rows);

@@ -1,0 +1,117 @@
+#include "common/run/planning.h"
+
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/records/plan_json.h"
+#include "common/run/surroundings.h"
+
+namespace sc::detail {
+
+DeviceKind device_kind(DeviceChoice choice) {
+  return choice == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+OpsBackend ops_backend(DeviceKind device, std::optional<OpsChoice> choice) {
+  if (device == DeviceKind::cpu) return OpsBackend::aten;
+  switch (choice.value_or(OpsChoice::fused)) {
+    case OpsChoice::aten:
+      return OpsBackend::aten;
+    case OpsChoice::fused:
+      return OpsBackend::fused;
+    case OpsChoice::deterministic:
+      return OpsBackend::deterministic;
+  }
+  return OpsBackend::fused;
+}
+
+namespace {
+
+void refuse_gpu_flags(const CommandLine& line) {
+  const char* flag = line.ops         ? "--ops"
+                     : line.graph     ? "--graph"
+                     : line.transport ? "--transport"
+                     : line.share_gpu ? "--share-gpu"
+                     : line.profile   ? "--profile"
+                                      : nullptr;
+  if (flag == nullptr) return;
+  throw InputError(ExitCode::usage, flag, "it is about GPUs, and this is on the CPU",
+                   "leave it out, or --device cuda");
+}
+
+RunShape shape_of_plan(const Plans& plans, const CommandLine& line, const Workload& workload,
+                       std::int64_t world, DeviceKind device) {
+  RunShape shape;
+  shape.workload = workload;
+  const WorldSize ranks{static_cast<int>(world)};
+  divide(shape, ranks, plans.division(ranks));
+  shape.device = device;
+  shape.comm = comm_backend(device, line.share_gpu, world > 1);
+  shape.ops = ops_backend(shape.device, line.ops);
+  shape.threads = line.threads > 0 ? line.threads : 1;
+  return shape;
+}
+
+// What this strategy cannot do.
+void refuse_by(const Facts& facts, const CommandLine& line) {
+  if (line.graph.value_or(false) && !facts.no_graph.empty())
+    throw InputError(ExitCode::usage, "--graph on", facts.no_graph, "leave it out");
+  if (line.evaluation.every > 0 && !facts.no_evaluation.empty())
+    throw InputError(ExitCode::usage, "--eval-every", facts.no_evaluation,
+                     "leave it out: a run evaluates at its end");
+  const CheckpointFlags& asked = line.checkpoints;
+  const std::string& reason = facts.no_checkpoint;
+  if (reason.empty()) return;
+  if (asked.every > 0)
+    throw InputError(ExitCode::usage, "--save-every", reason, "--save FILE writes the weights at the end");
+  if (!asked.resume.empty())
+    throw InputError(ExitCode::usage, "--resume", reason,
+                     "another setting goes on from it; --init FILE begins with its weights, which "
+                     "`checkpoint export` writes");
+}
+
+}  // namespace
+
+Prepared prepare(const Program& program, const Plans& plans, const CommandLine& line, ResolvedConfig config,
+                 std::int64_t world, DeviceChoice computes_on) {
+  if (program.one_rank && world > 1) {
+    throw InputError(ExitCode::usage, line.plan ? "--world" : "-n",
+                     program.name + " is one rank; " + std::to_string(world) + " were asked for",
+                     "-n 1, and " + program.ranks_flag + " " + std::to_string(world) +
+                         " to add gradients as that world would");
+  }
+  const Division division = plans.division(WorldSize{static_cast<int>(world)});
+  const RunFacts facts{.world = world * division.virtual_ranks,
+                       .stages = division.stages,
+                       .tensor = division.tensor,
+                       .device = computes_on,
+                       .plan_only = line.plan,
+                       .ranks_flag = program.ranks_flag};
+  Prepared run;
+  run.batch = validate(config, facts);
+  run.device = device_kind(line.plan ? plan_device(config.workload, line.device) : computes_on);
+  if (run.device == DeviceKind::cpu) refuse_gpu_flags(line);
+  run.shape = shape_of_plan(plans, line, config.workload, world, run.device);
+  run.known = plans.facts(run.shape);
+  refuse_by(run.known, line);
+  run.config = std::move(config);
+  return run;
+}
+
+MemoryPlan plan_of_run(const Plans& plans, const RunShape& shape) {
+  MemoryPlan plan = plans.memory_plan(shape);
+  plan_surroundings(shape, plan);
+  return plan;
+}
+
+std::vector<RankPlan> rank_plans_of(const Plans& plans, const RunShape& shape) {
+  return of_world(shape, [&](const RunShape& rank) {
+    return RankPlan{plan_of_run(plans, rank), plans.comm_plan(rank)};
+  });
+}
+
+std::string plan_json(const Program& program, const Plans& plans, const RunShape& shape) {
+  return format_plan_json(program.name, shape, rank_plans_of(plans, shape), alike_ranks(shape));
+}
+
+}  // namespace sc::detail

@@ -1,0 +1,38 @@
+// A run as it is known before it has ranks: looked at, and planned. No torch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/config/command_line.h"
+#include "common/records/report.h"
+#include "common/strategy/plans.h"
+
+namespace sc::detail {
+
+DeviceKind device_kind(DeviceChoice choice);
+OpsBackend ops_backend(DeviceKind device, std::optional<OpsChoice> choice);
+
+/// What was asked for, and that it fits together.
+struct Prepared {
+  ResolvedConfig config;
+  BatchPlan batch;
+  DeviceKind device = DeviceKind::cpu;
+  RunShape shape;  // of its plan
+  Facts known;
+};
+
+/// computes_on: what a run would compute on, decided.
+///   Errors  InputError (exit 64) for what does not fit together, or what the strategy cannot do.
+Prepared prepare(const Program& program, const Plans& plans, const CommandLine& line, ResolvedConfig config,
+                 std::int64_t world, DeviceChoice computes_on);
+
+/// All that the rank of `shape` holds: the strategy's plan and its surroundings.
+MemoryPlan plan_of_run(const Plans& plans, const RunShape& shape);
+/// What ranks hold, one of each that are alike, with its operations, for format_plan_table.
+std::vector<RankPlan> rank_plans_of(const Plans& plans, const RunShape& shape);
+
+/// What --plan --json prints.
+std::string plan_json(const Program& program, const Plans& plans, const RunShape& shape);
+
+}  // namespace sc::detail

@@ -1,0 +1,62 @@
+"""Puts docs/explore/index.html together: the template, the engine, and what both were made of. Or checks that it is of today's sources.
+usage: page.py BUILD_FOLDER | page.py --check       exit 1: it is stale, larger than it may be, or names a path of the machine that built it
+"""
+import base64
+import gzip
+import hashlib
+import pathlib
+import re
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT, PAGE, SOURCES = HERE.parent.parent, HERE / "index.html", HERE / "sources.txt"
+MOST = 4_000_000
+FIX = "docs/explore/build.sh"
+
+
+def built_from(names):
+    """One hash over names and contents; a file that is gone counts as empty."""
+    total = hashlib.sha256()
+    for name in names:
+        file = ROOT / name
+        total.update(f"{name} {hashlib.sha256(file.read_bytes() if file.is_file() else b'').hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+def part(page, name):
+    return re.search(rf'<script id="{name}"[^>]*>(.*?)</script>', page, re.S).group(1)
+
+
+def make(build):
+    script = build / "engine.js"
+    if script.exists():
+        SOURCES.write_text((build / "sources.txt").read_text())
+        text = script.read_text()
+        code = base64.b64encode(gzip.compress((build / "small.wasm").read_bytes(), 9, mtime=0)).decode()
+    else:
+        text, code = part(PAGE.read_text(), "engine"), part(PAGE.read_text(), "code")
+    if "</script" in text:
+        sys.exit("error: the engine holds </script")
+    page = (HERE / "template.html").read_text()
+    for slot, what in (("ENGINE", text), ("CODE", code), ("SOURCES", built_from(SOURCES.read_text().split()))):
+        page = page.replace("{{" + slot + "}}", what)
+    for path in {str(ROOT), str(build.resolve()), str(pathlib.Path.home())}:
+        if path != "/" and path in page:
+            sys.exit(f"error: the page names {path}")
+    if len(page.encode()) > MOST:
+        sys.exit(f"error: the page has {len(page.encode())} bytes, more than {MOST}")
+    PAGE.write_text(page)
+    print(f"written: docs/explore/index.html, {len(page.encode())} bytes")
+
+
+def check():
+    found = re.search(r'<meta name="built-from" content="([0-9a-f]*)">', PAGE.read_text())
+    if found is None or found.group(1) != built_from(SOURCES.read_text().split()):
+        sys.exit(f"stale: docs/explore/index.html is not of today's sources; fix: {FIX}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--check"]:
+        check()
+    else:
+        make(pathlib.Path(sys.argv[1]))
