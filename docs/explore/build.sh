@@ -32,7 +32,7 @@ rooms() {
   echo engine docs/explore/engine.cpp
 }
 
-flags=(-std=c++20 -Os -fexceptions -DFMT_HEADER_ONLY -DSPDLOG_FMT_EXTERNAL -DSPDLOG_HEADER_ONLY -include docs/explore/libcxx.h -I. -isystem "$build/include"
+flags=(-std=c++20 -O2 -fwasm-exceptions -DFMT_HEADER_ONLY -DSPDLOG_FMT_EXTERNAL -DSPDLOG_HEADER_ONLY -include docs/explore/libcxx.h -I. -isystem "$build/include"
   -Wno-unused-command-line-argument)
 compile() { # compile ROOM SOURCES...: to build/explore/ROOM.o, unless it is newer than all that it was made of
   local room=$1 object=$build/$1.o newest
@@ -66,10 +66,10 @@ if [[ ${1:-} != --page-only ]]; then
   for file in "${data[@]}"; do embed+=(--embed-file "$file@$file"); done
   mapfile -t objects < <(rooms | sed "s|^\([^ ]*\).*|$build/\1.o|")
   # Above -O1 its JavaScript optimiser fails. The stack holds what the parsers' limits let through.
-  em++ -O1 -fexceptions "${objects[@]}" "${embed[@]}" -o "$build/engine.js" --no-entry -sMODULARIZE=1 -sEXPORT_NAME=makeEngine \
+  em++ -O1 -fwasm-exceptions "${objects[@]}" "${embed[@]}" -o "$build/engine.js" --no-entry -sMODULARIZE=1 -sEXPORT_NAME=makeEngine \
     -sALLOW_MEMORY_GROWTH=1 -sINITIAL_MEMORY=64MB -sMAXIMUM_MEMORY=2GB -sTOTAL_STACK=16MB -sENVIRONMENT=web,node -sFORCE_FILESYSTEM=1 \
     -sEXPORTED_FUNCTIONS=_explore,_malloc,_free -sEXPORTED_RUNTIME_METHODS=FS,UTF8ToString,stringToUTF8,lengthBytesUTF8
-  wasm-opt -Os --all-features "$build/engine.wasm" -o "$build/small.wasm"
+  wasm-opt -O2 --all-features "$build/engine.wasm" -o "$build/small.wasm"
   sources >"$build/sources.txt"
 fi
 python3 -B docs/explore/page.py "$build"

@@ -162,6 +162,20 @@ TEST_F(Command, SimulateWritesSpansAndBytes) {
   EXPECT_NE(unwritable.err.find("cannot be written"), std::string::npos);
 }
 
+TEST_F(Command, SimulateWritesWhatStagesHoldWhen) {
+  const Result result = run("simulate --schedule pipedream -s 2 -m 2 --json " + path("timeline.json"));
+  EXPECT_EQ(result.code, 0);
+  const std::string text = read_text(path("timeline.json"));
+  for (const char* part : {R"("makespan": 9)", R"("idle": 0.333333333)", R"("formula_makespan": 9,)",
+                           R"("formula_idle": 0.333333333)",
+                           R"("spans": [["F0", "forward", 0, 0, 1], ["SA0", "send_activation", 0, 1, 1])",
+                           R"("alive": [[0, 0, 1], [0, 1, 1], [1, 2, 1], )"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  EXPECT_EQ(run("simulate --latency 1 --json " + path("latency.json")).code, 0);
+  EXPECT_NE(read_text(path("latency.json")).find(R"("formula_makespan": null)"), std::string::npos);
+  EXPECT_EQ(run("simulate --json " + path("no/file")).code, 73);
+}
+
 TEST_F(Command, SimulateReadsFiles) {
   Costs costs;
   costs.times = {{1, 1, 1, 0}, {3, 3, 3, 0}};
