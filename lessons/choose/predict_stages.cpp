@@ -117,8 +117,7 @@ PassTimes stage_times(const RunShape& shape, std::int64_t blocks, bool first, bo
   const PartTimes p = part_times(shape, parts.tokens, false, false, rates);
   PassTimes times{number(blocks) * p.block.forward, number(blocks) * p.block.backward};
   if (first) times.forward += p.embedding.forward, times.backward += p.embedding.backward;
-  if (last)
-    times.backward += p.head.forward + p.head.backward + parts.statistics * rates.call_seconds;
+  if (last) times.backward += p.head.forward + p.head.backward + parts.statistics * rates.call_seconds;
   return times;
 }
 
