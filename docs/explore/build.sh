@@ -49,7 +49,7 @@ compile() { # compile ROOM SOURCES...: to build/explore/ROOM.o, unless it is new
 # One file, hashed with its name: what the page was built from.
 sources() {
   { cat "$build"/*.d | tr -s ' \\\n' '\n' | grep -E '^(\./)?(common|lessons|pipedream|docs)/' | sed 's|^\./||'
-    printf '%s\n' docs/explore/{template.html,build.sh,libcxx.h} "${data[@]}"; } | LC_ALL=C sort -u
+    printf '%s\n' docs/explore/{template.html,build.sh,libcxx.h} common/records/page/template.html "${data[@]}"; } | LC_ALL=C sort -u
 }
 data=(configs/*.json lessons/*/config.json lessons/07_pipeline/pace.json lessons/choose/measured.json)
 

@@ -27,6 +27,11 @@ def part(page, name):
     return re.search(rf'<script id="{name}"[^>]*>(.*?)</script>', page, re.S).group(1)
 
 
+def colours():
+    """Those of the page that a run leaves: one name is one colour everywhere."""
+    return "\n".join(re.findall(r"^  --[a-z]+: light-dark\(.*\);$", (ROOT / "common/records/page/template.html").read_text(), re.M))
+
+
 def make(build):
     script = build / "engine.js"
     if script.exists():
@@ -38,7 +43,7 @@ def make(build):
     if "</script" in text:
         sys.exit("error: the engine holds </script")
     page = (HERE / "template.html").read_text()
-    for slot, what in (("ENGINE", text), ("CODE", code), ("SOURCES", built_from(SOURCES.read_text().split()))):
+    for slot, what in (("COLOURS", colours()), ("ENGINE", text), ("CODE", code), ("SOURCES", built_from(SOURCES.read_text().split()))):
         page = page.replace("{{" + slot + "}}", what)
     for path in {str(ROOT), str(build.resolve()), str(pathlib.Path.home())}:
         if path != "/" and path in page:

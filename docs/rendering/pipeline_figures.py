@@ -63,24 +63,14 @@ def pipeline_in_flight():
                       "Measured, equal to the plan to the byte; 12 micro-batches of the default model (pipeline_order.json).", draw, "four stages, 12 micro-batches")
 
 
-def alive(spans, stage):
-    """[(time, micro-batches that a stage keeps from then on)]: from the beginning of a forward to the end of its backward."""
-    changes = {}
-    for s, action, start, end in spans:
-        if s == stage:
-            time, change = (start, 1) if action[0] == "F" else (end, -1)
-            changes[time] = changes.get(time, 0) + change
-    return [(0, 0), *((time, sum(change for at, change in changes.items() if at <= time)) for time in sorted(changes))]
-
-
 @figure
 def pipeline_alive():
     """How many micro-batches each stage keeps over time, GPipe next to 1F1B."""
-    found = record("pipedream_spans")
-    schedules = {{"gpipe": "GPipe", "1f1b": "1F1B"}[name]: spans for name, spans in found["schedules"].items()}
-    curves = {name: [alive(spans, stage) for stage in range(len(TINTS))] for name, spans in schedules.items()}
-    ends = {name: max(end for *_, end in spans) for name, spans in schedules.items()}
-    most = {name: [max(count for _, count in of) for of in stages] for name, stages in curves.items()}
+    found = record("pipedream_alive")
+    schedules = {{"gpipe": "GPipe", "1f1b": "1F1B"}[name]: of for name, of in found["schedules"].items()}
+    curves = {name: [list({time: sets for time, sets, _ in stage}.items()) for stage in of["stages"]] for name, of in schedules.items()}  # the last of a moment
+    ends = {name: of["makespan"] for name, of in schedules.items()}
+    most = {name: [max(sets for _, sets in stage) for stage in stages] for name, stages in curves.items()}
     alt = "Micro-batches that four stages keep over time. " + " ".join(f"{name}: at most {', '.join(map(str, counts))}; the step ends at {ends[name]:g}." for name, counts in most.items())
 
     def draw(figure):
@@ -92,7 +82,7 @@ def pipeline_alive():
             plotted.set(xlim=(0, max(ends.values())), ylim=(0, found["microbatches"] + 0.5))
         plots.key(figure, 338, [(LINES[stage], f"stage {stage}") for stage in range(len(TINTS))])
 
-    return plots.plot(356, "The same step, the same idle time, another memory", alt, f"Simulated: four stages, {found['microbatches']} micro-batches, backward twice a forward (pipedream_spans.json).", draw,
+    return plots.plot(356, "The same step, the same idle time, another memory", alt, f"Simulated: four stages, {found['microbatches']} micro-batches, backward twice a forward (pipedream_alive.json).", draw,
                       "simulated")
 
 

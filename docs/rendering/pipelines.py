@@ -12,7 +12,7 @@ from .svg import STYLE
 
 FIGURE_NAMES = ["naive_pipeline", "microbatch_forward", "microbatch_backward", "weight_versioning"]
 MICROBATCHES = [4, 8, 16, 32]
-SPANNED = 8  # micro-batches of pipedream_spans.json
+ALIVE_OF = 8  # micro-batches of pipedream_alive.json
 
 
 def run(program, arguments, expected=0):
@@ -58,12 +58,12 @@ def in_palette(drawn, name):
     return re.sub(r"<style>.*?</style>", lambda match: f"<style>{STYLE}</style>", drawn, flags=re.S)
 
 
-def spans(program, schedule, folder):
-    """Forwards and backwards of a simulated schedule."""
-    path = pathlib.Path(folder) / "spans.csv"
-    run(program, ["simulate", "--schedule", schedule, "--microbatches", str(SPANNED), "--spans", str(path)])
-    lines = [line.split(",") for line in path.read_text().splitlines()[1:]]
-    return [[int(stage), action, float(start), float(end)] for stage, action, start, end in lines if action[0] in "FB"]
+def alive(program, schedule, folder):
+    """What each stage of a simulated schedule holds from each moment on."""
+    path = pathlib.Path(folder) / "simulated.json"
+    run(program, ["simulate", "--schedule", schedule, "--microbatches", str(ALIVE_OF), "--json", str(path)])
+    said = json.loads(path.read_text())
+    return {"makespan": said["makespan"], "stages": [stage["alive"] for stage in said["per_stage"]]}
 
 
 def records_and_figures(program):
@@ -74,6 +74,6 @@ def records_and_figures(program):
             path = pathlib.Path(folder) / "record.json"
             run(program, ["compare", "--microbatches", str(m), "--batches", "4", "--json", str(path)])
             yield f"docs/results/pipedream_m{m}.json", path.read_text()
-        yield "docs/results/pipedream_spans.json", json.dumps({"about": "pipedream simulate --spans: stage, action, start, end; four stages, backward twice a forward.",
-                                                               "microbatches": SPANNED, "schedules": {name: spans(program, name, folder) for name in ("gpipe", "1f1b")}}) + "\n"
+        yield "docs/results/pipedream_alive.json", json.dumps({"about": "pipedream simulate --json, four stages, backward twice a forward: [time, sets of activations, weight versions].",
+                                                               "microbatches": ALIVE_OF, "schedules": {name: alive(program, name, folder) for name in ("gpipe", "1f1b")}}) + "\n"
 

@@ -18,11 +18,7 @@ FieldTable<PipelineOptions> PipelinePlans::table() const {
   table.add(
       {"schedule", "", "naive, gpipe, 1f1b, interleaved, zb_h1, or file:PATH with a schedule of pipedream's"},
       text(), &Options::schedule);
-  table.add({"chunks", "", "model chunks a stage, for interleaved and zb_h1; interleaved alone means 2"},
-            integer(1, 64), &Options::chunks);
-  table.add({"warmup", "micro-batches",
-             "1f1b: so many more forwards before the first backward, on all stages but the last"},
-            integer(0, pipedream::kMostMicrobatches), &Options::warmup);
+  add_list_fields(table);
   table.add({"replicas", "ranks", "how many ranks share each stage's micro-batches"}, integer(1, 1024),
             &Options::replicas);
   table.add(

@@ -30,6 +30,16 @@ struct PipelineOptions {
   std::int64_t verify_replicas = 50;  // every k steps all copies of a stage are compared; 0 = never
 };
 
+/// Keys of what a generated list depends on beside its schedule: lesson 11 has them, too.
+template <class Options>
+void add_list_fields(FieldTable<Options>& table) {
+  table.add({"chunks", "", "model chunks a stage, for interleaved and zb_h1; interleaved alone means 2"},
+            integer(1, 64), &Options::chunks);
+  table.add({"warmup", "micro-batches",
+             "1f1b: so many more forwards before the first backward, on all stages but the last"},
+            integer(0, pipedream::kMostMicrobatches), &Options::warmup);
+}
+
 /// This rank's share of a schedule that pipedream has proven (proven.cpp).
 ///   Errors  InputError 64: settings that do not fit each other, the model or the ranks; 65: a schedule that breaks a
 ///           rule of pipedream::check, or a file that is none.

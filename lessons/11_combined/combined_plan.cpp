@@ -21,11 +21,7 @@ FieldTable<CombinedOptions> CombinedPlans::table() const {
             text(), &Options::mesh);
   table.add({"schedule", "", "of the stages: naive, gpipe, 1f1b, interleaved, or zb_h1 without tensor ranks"},
             text(), &Options::schedule);
-  table.add({"chunks", "", "model chunks a stage, for interleaved and zb_h1; interleaved alone means 2"},
-            integer(1, 64), &Options::chunks);
-  table.add({"warmup", "micro-batches",
-             "1f1b: so many more forwards before the first backward, on all stages but the last"},
-            integer(0, pipedream::kMostMicrobatches), &Options::warmup);
+  add_list_fields(table);
   table.add({"states", "", "optimizer states on each rank of a data group, or lesson 02's slices of them"},
             choice<ReplicaStates>({{"whole", ReplicaStates::whole}, {"sharded", ReplicaStates::sharded}}),
             &Options::states);

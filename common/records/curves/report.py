@@ -200,6 +200,13 @@ def in_order(columns):
     return names
 
 
+def aligned(lines, left=(0,)):
+    """The lines of a table whose columns stand right, but for those."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    cells = [[cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths))] for line in lines]
+    return ["  ".join(line).rstrip() for line in cells]
+
+
 def block(numbered):
     """The table of as many runs as fit into a line."""
     lines = []
@@ -209,13 +216,7 @@ def block(numbered):
         if title and names:
             lines.append([title, *(f"[{number}]" for number, _ in numbered)])
         lines += [["  " + name, *(column.get(name, NONE) for column in columns)] for name in names]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(numbered) + 1)]
-    return [
-        "  ".join(
-            [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))]
-        ).rstrip()
-        for line in lines
-    ]
+    return aligned(lines)
 
 
 def report(runs):
@@ -346,9 +347,7 @@ def scaling(runs):
     for ranks, run in sorted(by_ranks.items()):
         gain = timing(run.steps)[1] / base
         lines.append([str(ranks), f"{base * gain:,.0f}", f"{gain:.2f}", f"{100 * gain * fewest / ranks:.0f} %"])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    text = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in lines]
-    return "\n".join([f"{runs[0].record['lesson']}, next to {fewest} rank{'s' if fewest > 1 else ''}", *text])
+    return "\n".join([f"{runs[0].record['lesson']}, next to {fewest} rank{'s' if fewest > 1 else ''}", *aligned(lines, left=())])
 
 
 # --- the figure ---------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-from report import PLACES, PURPOSES, Arguments, bytes_rows, checked, moved_rows
+from report import PLACES, PURPOSES, Arguments, aligned, bytes_rows, checked, moved_rows
 from run_files import USAGE, Refused, load_record, run_program
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -135,9 +135,7 @@ def moved_line(row, mine, reference):
 
 def text_of(*lines):
     """The first column and the last stand left."""
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    last = len(widths) - 1
-    return "\n".join("  ".join(cell.ljust(w) if i in (0, last) else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths))).rstrip() for line in lines)
+    return "\n".join(aligned(lines, left=(0, len(lines[0]) - 1)))
 
 
 def asked_rows(numbers):
