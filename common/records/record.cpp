@@ -199,6 +199,14 @@ Json json_of(const TestRecord& t) {
   return json;
 }
 
+void add_counts(Json& json, const RunRecord& r) {
+  for (const auto& [what, number] : r.counts) {
+    std::string name = what;
+    std::ranges::replace(name, ' ', '_');
+    json["counts"][name] = number;
+  }
+}
+
 // Besides the workload.
 void add_what_was_given(Json& json, const RunRecord& r) {
   if (r.resumed_from)
@@ -235,11 +243,7 @@ Json json_of(const RunRecord& r) {
   if (r.allocator) json["allocator"] = json_of(*r.allocator);
   if (r.graph) json["graph"] = {{"nodes", r.graph->all}, {"events", r.graph->events}};
   if (r.timetable) json["timetable"] = json_of(*r.timetable);
-  for (const auto& [what, number] : r.counts) {
-    std::string name = what;
-    std::ranges::replace(name, ' ', '_');
-    json["counts"][name] = number;
-  }
+  add_counts(json, r);
   add_what_was_given(json, r);
   for (const SaveRecord& save : r.saves)
     json["saves"].push_back(

@@ -42,6 +42,13 @@ namespace {
 
 constexpr VersionRule kPipeDreamRules[] = {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync};
 
+void add_pipedream(std::vector<Comparison>& rows, GenerateOptions options, const Costs& costs) {
+  for (const VersionRule rule : kPipeDreamRules) {
+    options.versions = rule;
+    rows.push_back(compare(options, costs));
+  }
+}
+
 std::vector<Comparison> all_rows(const Flags& flags, const Costs& costs) {
   std::vector<Comparison> rows;
   for (const Family family : kFamilies) {
@@ -51,18 +58,14 @@ std::vector<Comparison> all_rows(const Flags& flags, const Costs& costs) {
     if (!chunked) options.chunks = 1;
     const int warmup = std::exchange(options.warmup, 0);
     if (family == Family::two_bw && options.microbatches < options.stages) continue;
-    if (family != Family::pipedream) {
-      rows.push_back(compare(options, costs));
-      if (family == Family::one_f_one_b && warmup != 0) {
-        options.warmup = warmup;
-        rows.push_back(compare(options, costs));
-      }
+    if (family == Family::pipedream) {
+      add_pipedream(rows, options, costs);
       continue;
     }
-    for (const VersionRule rule : kPipeDreamRules) {
-      options.versions = rule;
-      rows.push_back(compare(options, costs));
-    }
+    rows.push_back(compare(options, costs));
+    if (family != Family::one_f_one_b || warmup == 0) continue;
+    options.warmup = warmup;
+    rows.push_back(compare(options, costs));
   }
   return rows;
 }
