@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MEASURED, CHOSEN = "lessons/choose/measured.json", "docs/results/choosing.json"
 # Programs of gpu_peers.json next to which something else used the GPU.
 NOT_ALONE = "ours_1_awake", "ours_1_within"
-GPT_7B = "--workload lessons/05_offload/exercise/lent/gpt_7b.json"
+GPT_7B = "--workload configs/gpt_7b.json"
 USUAL = "H200"  # on which most records were made
 PLANS = {
     "7b x1": f"--gpus 1 --gpu H100 --host-memory 512GB --disk 4GB/s {GPT_7B}",

@@ -24,7 +24,7 @@ struct FitsLimits {
 inline constexpr FitsLimits kFitsLimits;
 
 /// The model and the batch, which stay.
-inline constexpr const char* kFitsWorkload = "lessons/05_offload/exercise/lent/gpt_7b.json";
+inline constexpr const char* kFitsWorkload = "configs/gpt_7b.json";
 /// The keys that may change.
 inline constexpr std::array<std::string_view, 6> kFitsKeys = {
     "parameters", "update", "prefetch", "batch.micro", "activations", "precision.grad_dtype"};

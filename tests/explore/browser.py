@@ -67,6 +67,14 @@ class Browser:
     def value(self, expression):
         return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
+    def pressed(self, key):
+        """One key, down and up, and what the page then draws."""
+        code = {"Tab": 9, "Enter": 13, "End": 35, "ArrowLeft": 37, "ArrowRight": 39}.get(key, 0)
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        for kind in ("keyDown" if text else "rawKeyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **({"text": text} if text and kind == "keyDown" else {}))
+        self.call("Runtime.evaluate", expression="new Promise(done => requestAnimationFrame(() => setTimeout(done)))", awaitPromise=True)
+
     def opened(self, address, width, done, seconds=120):
         """The value of the expression `done` once it is there; of this page's events, the requests and errors."""
         self.events = []

@@ -1,20 +1,26 @@
 #!/usr/bin/env python3
 """The engine of docs/explore/index.html answers as the native programs do, to the byte: plans of lessons, schedules, choose, and what they
-refuse. usage: equal_test.py BIN [--points N] [NAME ...]. Exit 77: there is no node.
+refuse. Asked in a browser, as the page asks. usage: equal_test.py BIN [--points N] [NAME ...]. Exit 77: there is no chromium.
 """
 
 import json
 import pathlib
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
+from browser import CHROMIUM, Browser
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs/explore/index.html"
-NODE = shutil.which("node")
+# The page's own way to its programs, with the file that a program wrote.
+ASKED = """function asked(words, files, read) {
+  if (read && engine.FS.analyzePath(read).exists) engine.FS.unlink(read);
+  const said = ask(words, files);
+  return { ...said, file: read && engine.FS.analyzePath(read).exists ? file(read) : null };
+}"""
 BIN, POINTS = pathlib.Path(), 40
 LESSONS = [folder.name for folder in sorted((ROOT / "lessons").glob("[0-9][0-9]_*")) if not folder.name.startswith("09")]
 WORKLOADS = [f"configs/{file.name}" for file in sorted((ROOT / "configs").glob("*.json"))]
@@ -76,20 +82,19 @@ def random_machine(chance):
 class Equal(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.engine = subprocess.Popen([NODE, ROOT / "tests/explore/engine.cjs", PAGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        cls.browser = Browser()
+        cls.browser.__enter__()
+        cls.browser.opened(f"file://{PAGE}", 1280, "document.body.dataset.ready")
+        cls.browser.value(ASKED)
         cls.folder = tempfile.TemporaryDirectory()
 
     @classmethod
     def tearDownClass(cls):
-        cls.engine.stdin.close()
-        cls.engine.wait()
-        cls.engine.stdout.close()
+        cls.browser.__exit__()
         cls.folder.cleanup()
 
     def asked(self, words, files=None, read=None):
-        self.engine.stdin.write(json.dumps({"words": words, "files": files or {}, "read": read}) + "\n")
-        self.engine.stdin.flush()
-        said = json.loads(self.engine.stdout.readline())
+        said = self.browser.value(f"asked({json.dumps(words)}, {json.dumps(files or {})}, {json.dumps(read)})")
         return said["code"], said["out"], said["err"], said["file"]
 
     def native(self, words, files=None, read=None):
@@ -145,8 +150,8 @@ class Equal(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if NODE is None:
-        print("skipped: node is not there, which runs the engine of docs/explore/index.html")
+    if CHROMIUM is None:
+        print("skipped: chromium is not there, which opens docs/explore/index.html")
         sys.exit(77)
     arguments = sys.argv[1:]
     BIN = pathlib.Path(arguments.pop(0)).resolve()

@@ -54,6 +54,35 @@ class Page(unittest.TestCase):
         self.browser.opened(f"file://{PAGE}#ranks=4&lesson=04_zero3&04_zero3.prefetch=0", 1280, "document.body.dataset.ready")
         self.assertIn("-n 4 --workload configs/gpt2_1558m.json --set prefetch=0", self.browser.value("document.getElementById('lesson-detail').textContent"))
 
+    def test_keys(self):
+        shown = "document.querySelector('[role=tabpanel]:not([hidden])').id"
+        self.browser.opened(f"file://{PAGE}#ranks=4", 1280, "document.body.dataset.ready")
+        self.browser.pressed("Tab")
+        self.assertEqual(self.browser.value("document.activeElement.id"), "tab-memory")
+        self.browser.pressed("ArrowRight")
+        self.assertEqual(self.browser.value(shown), "schedule")
+        self.browser.value("document.querySelector('#schedule-form [type=range]').focus()")
+        self.browser.pressed("ArrowRight")
+        self.assertIn("--stages 5", self.browser.value("document.getElementById('schedule-said').textContent"))
+        self.browser.value("document.getElementById('playhead').focus()")
+        self.browser.pressed("End")
+        self.assertEqual(self.browser.value("+document.getElementById('now').textContent"), self.browser.value("timeline.makespan"))
+        self.browser.value("document.querySelector('#actions button').focus()")
+        self.browser.pressed("Enter")
+        self.browser.pressed("]")
+        self.assertIn("error: schedule", self.browser.value("document.getElementById('check-said').textContent"))
+        self.browser.pressed("[")
+        self.assertNotIn("error", self.browser.value("document.getElementById('check-said').textContent"))
+        self.browser.value("document.getElementById('tab-schedule').focus()")
+        self.browser.pressed("ArrowLeft")
+        lesson = "document.getElementById('lesson-title').textContent"
+        for _ in range(60):  # every field and button can be reached
+            self.browser.pressed("Tab")
+            if self.browser.value("document.activeElement.textContent").startswith("05 offload"):
+                break
+        self.browser.pressed("Enter")
+        self.assertEqual(self.browser.value(lesson), "05 offload")
+
     def test_no_request(self):
         self.assertLess(len(TEXT.encode()), 4_000_000)
         policy = re.search(r'Content-Security-Policy" content="([^"]*)"', TEXT).group(1)
