@@ -24,6 +24,15 @@ std::string note_line(const std::string& note) {
   return note.empty() ? "" : fmt::format("  note     {}\n", shown(note, 4096));
 }
 
+std::string in_nats(const std::vector<StepRecord>& steps, std::optional<double> validation,
+                    const std::string& part = "") {
+  std::string text = steps.empty()
+                         ? "no step was trained"
+                         : fmt::format("loss {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss);
+  if (validation) text += fmt::format(", validation {:.4f}{}", *validation, part);
+  return steps.empty() && !validation ? text : text + " nats a token";
+}
+
 }  // namespace
 
 std::string Trainer::notes() const {
@@ -133,11 +142,8 @@ std::string Trainer::counted() const {
 
 std::string Trainer::losses() const {
   const std::vector<StepRecord>& steps = observer_.steps();
-  std::string text = steps.empty()
-                         ? "  no step was trained"
-                         : fmt::format("  loss {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss);
-  if (validation_loss_) text += fmt::format(", validation {:.4f}{}", *validation_loss_, part_of_validation());
-  text += " nats a token, " + human_seconds(seconds()) + "\n" + counted();
+  std::string text = "  " + in_nats(steps, validation_loss_, part_of_validation()) + ", " +
+                     human_seconds(seconds()) + "\n" + counted();
   if (tested_)
     text += fmt::format("  test {:.4f}, perplexity {:.4f} ({}, {} rows)\n", tested_->loss,
                         std::exp(tested_->loss), shown(tested_->text.file), human_count(tested_->rows));
@@ -148,10 +154,8 @@ std::string Trainer::losses() const {
 
 void Trainer::say_all(const Path& record) const {
   const std::vector<StepRecord>& steps = observer_.steps();
-  std::cout << (steps.empty() ? "\nno step was trained"
-                              : fmt::format("\nloss {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss))
-            << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
-            << " nats a token, " << human_seconds(seconds()) << "\n"
+  std::cout << "\n"
+            << in_nats(steps, validation_loss_) << ", " << human_seconds(seconds()) << "\n"
             << format_rates(steps, shape_.workload.batch.sequence, sampler_.steps_per_epoch());
   if (validation_loss_)
     std::cout << fmt::format("perplexity {:.4f} on the validation text{}", std::exp(*validation_loss_),
