@@ -12,13 +12,15 @@ cost a step on one GPU.
 Run "pipeline" is lesson 07 beside torch.distributed.pipelining, both cut into the same stages, with 4, 8 and 16 micro-batches a step,
 with 8 by GPipe as well: docs/results/gpu_pipeline.json.
 Run "tensor" is lesson 10 in its variants beside lesson 00 on one GPU, lessons 01 and 04 and DTensor, each step of the same rows: docs/results/gpu_tensor.json.
-Run "combined" is lesson 11 with one axis at a time beside the lesson that has that axis alone: docs/results/gpu_combined.json.
+Run "combined" is lesson 11 with one axis at a time beside the lesson that has that axis alone: docs/results/gpu_combined.json. "mesh_4" and "mesh_8" are
+meshes of so many GPUs, and shard groups of lesson 04, beside lessons 01 and 04 on the same rows.
 Run "offload" is lesson 05 beside DeepSpeed's ZeRO-Offload and lesson 00 on one GPU, "zero" lessons 01-04 beside its stages 1 to 3: docs/results/gpu_deepspeed.json.
 
   tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
   tests/benchmarks/gpu.sh --world 2 --rows pipeline [--peers 1f1b,1f1b:13+11]
   tests/benchmarks/gpu.sh --world 2 --rows tensor [--peers tp,sp,async,sp:one-graph]
   tests/benchmarks/gpu.sh --world 2 --rows combined
+  tests/benchmarks/gpu.sh --world 4 --rows mesh_4
   tests/benchmarks/gpu.sh --world 1 --rows offload [--peers offload,offload:defaults]
   tests/benchmarks/gpu.sh --world 2 --rows zero [--peers stage2,stage2:defaults]
   tests/benchmarks/gpu.sh --render docs/results/gpu_peers.json
@@ -59,6 +61,7 @@ class Row:
     ddp_peers: tuple = ("compile", "wire", "zero", "fsdp")
     micro_batches: int = 1  # a step and rank; peers have one, but for pipelines
     worlds: tuple = (1, 2)  # 2: of several
+    gpus: int = 0  # on so many alone
     split: tuple = ()  # blocks of each GPU, a stage of one pipeline
     sequence: int = 0  # instead of the workload's
     set: tuple = ()  # what else lessons are told
@@ -72,7 +75,7 @@ class Row:
         return config
 
     def runs_on(self, world):
-        return min(2, world) in self.worlds and len(self.split) in (0, world)
+        return min(2, world) in self.worlds and len(self.split) in (0, world) and self.gpus in (0, world)
 
     def step_rows(self, world):
         return self.rows * self.micro_batches * (1 if self.ours else world)
@@ -93,6 +96,11 @@ def tensor(workload, *peers):
     return Row(f"tensor_{workload}", f"gpt2_{workload}", 16, lessons=("ours", *TENSOR[1:]), ddp_peers=peers, worlds=(2,), ours=TENSOR[0], record="gpu_tensor")
 
 
+def meshes(gpus, *names):
+    """64 rows a step, eight at a time wherever a rank has as many."""
+    return Row(f"mesh_{gpus}", "gpt2_774m", 8, lessons=("ours", "zero3", *names), ddp_peers=(), micro_batches=8, worlds=(2,), gpus=gpus, ours=MESHES[0], record="gpu_combined")
+
+
 def offload(workload, rows, **more):
     return Row(f"offload_{workload}", f"gpt2_{workload}", rows, peers=("offload", "offload:defaults"), beside=OFFLOAD[1:], ours=OFFLOAD[0], worlds=(1,), paused=False, record="gpu_deepspeed", **more)
 
@@ -101,8 +109,9 @@ PIPELINES = ("ours_1f1b", "ours_warmup", "ours_gpipe")  # the first is `ours`, a
 VARIANTS_OF_TENSOR = ("ours_split", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl")
 TENSOR = (*VARIANTS_OF_TENSOR, "one_device", "dp", "zero3")
 COMBINED = ("ours_2x1x1", "ours_1x2x1", "ours_1x1x2", "pipeline", "dp", "tensor")  # lesson 11 along each axis, and the lesson that has it alone
+MESHES = ("dp", "zero3", *gpu_table.MESHES)
 OFFLOAD = gpu_deepspeed.OFFLOAD
-FAMILIES = (PIPELINES, TENSOR, COMBINED, OFFLOAD)
+FAMILIES = (PIPELINES, TENSOR, COMBINED, MESHES, OFFLOAD)
 
 
 ROWS = {row.name: row for row in (
@@ -122,9 +131,11 @@ ROWS = {row.name: row for row in (
     pipeline(4), pipeline(8, "gpipe"), pipeline(16),
     tensor("355m", "tp", "sp", "async"), tensor("774m"),
     Row("combined_355m", "gpt2_355m", 16, lessons=("ours", *COMBINED[1:]), ddp_peers=(), worlds=(2,), ours=COMBINED[0], record="gpu_combined"),
+    meshes(4, "zero3_by_2", "replicas_2", "mesh_2x1x2", "mesh_1x2x2", "mesh_2x2x1"),
+    meshes(8, "zero3_by_2", "zero3_by_4", "mesh_2x2x2", "mesh_1x4x2", "mesh_4x2x1", "mesh_2x1x4"),
     offload("355m", 16), offload("774m", 2, sequence=512, set=("activations=recompute",)),
     Row("zero_355m", "gpt2_355m", 16, lessons=("ours", "zero1", "zero2", "zero3"), ddp_peers=("stage1", "stage2", "stage3", "stage2:defaults"), worlds=(2,), record="gpu_deepspeed"))}
-GROUPS = {group: [name for name in ROWS if name.startswith(f"{group}_")] for group in ("pipeline", "tensor", "combined", "offload", "zero")}  # --rows asks for all of them at once
+GROUPS = {group: [name for name in ROWS if name.startswith(f"{group}_")] for group in ("pipeline", "tensor", "combined", "mesh", "offload", "zero")}  # --rows asks for all of them at once
 # Name: program, settings, label.
 LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
            "ours_1_awake": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, beside copies of 1 MiB into it, one every 20 ms"),
@@ -145,7 +156,10 @@ LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload'
            "ours_lanes_kept": ("10_tensor_parallel", ["lanes=2", "gathered=kept"], "Stagecraft, lesson 10, lanes=2 of half the rows, gathered=kept"),
            "ours_nccl": ("10_tensor_parallel", ["--transport=nccl"], "Stagecraft, lesson 10, all messages by NCCL"),
            "pipeline": ("07_pipeline", [], "Stagecraft, lesson 07 (pipeline, 1F1B)"), "tensor": ("10_tensor_parallel", [], "Stagecraft, lesson 10 (tensor parallelism)"),
-           **{f"ours_{mesh}": ("11_combined", [f"mesh={mesh}", "states=whole"], f"Stagecraft, lesson 11, mesh={mesh}") for mesh in ("2x1x1", "1x2x1", "1x1x2")}}
+           **{f"ours_{mesh}": ("11_combined", [f"mesh={mesh}", "states=whole"], f"Stagecraft, lesson 11, mesh={mesh}") for mesh in ("2x1x1", "1x2x1", "1x1x2")},
+           "replicas_2": ("07_pipeline", ["replicas=2", "states=sharded"], "Stagecraft, lesson 07 (pipeline, 1F1B), replicas=2"),
+           **{f"zero3_by_{ranks}": ("04_zero3", [f"shard_ranks={ranks}"], f"Stagecraft, lesson 04 (ZeRO-3), shard_ranks={ranks}") for ranks in (2, 4)},
+           **{name: ("11_combined", [name.replace("_", "=")], f"Stagecraft, lesson 11, {name.replace('_', '=')}") for name in gpu_table.MESHES if name.startswith("mesh_")}}
 ENVIRONMENT_OF = {"zero3_plain": {"NCCL_WIN_ENABLE": "0"}}  # NCCL registers no window then
 ALONE = (*gpu_table.SCALING, *gpu_table.BESIDE_COPIES, gpu_table.ONE)  # on each of several GPUs apart
 VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
@@ -251,7 +265,7 @@ class Comparison(Bench):
     def wanted(self):
         known = [name for name, row in ROWS.items() if row.runs_on(self.world)]
         asked = self.args.rows.split(",") if self.args.rows else known if self.world == 1 else ["355m"]
-        names = [name for one in asked for name in GROUPS.get(one, [one])]
+        names = [name for one in asked for name in ([name for name in GROUPS[one] if ROWS[name].gpus in (0, self.world)] if one in GROUPS else [one])]
         for name in names:
             if name not in known:
                 groups = [group for group, members in GROUPS.items() if set(members) <= set(known)]
@@ -281,7 +295,7 @@ class Comparison(Bench):
                 sys.exit(f"error: --peers: '{name}' is none of {', '.join(CUTS)}\n  fix: --peers sp,async, or none")
             if row.ours == OFFLOAD[0] and base != "offload":
                 sys.exit(f"error: --peers: '{name}' is none of offload, offload:defaults\n  fix: --peers offload, or none")
-            if row.ours == COMBINED[0]:
+            if row.ours in (COMBINED[0], MESHES[0]):
                 sys.exit(f"error: --peers: '{name}': {row.name} has lessons alone\n  fix: leave --peers out, or none")
             several = "wire", *SHARDS, *STAGES
             if not row.ours and (base not in (*VARIANTS, *STAGES) or (self.world == 1 and base in several)):
@@ -292,7 +306,7 @@ class Comparison(Bench):
     def lesson_names(self, row):
         """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU most others are there only if they are asked for."""
         names = self.args.lessons.split(",") if self.args.lessons else row.lessons if self.world > 1 else ("ours", *row.beside)
-        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ALONE) and name not in (*PIPELINES, *VARIANTS_OF_TENSOR, *COMBINED[:3], "pipeline", "tensor", *OFFLOAD)]
+        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ALONE) and name not in (*PIPELINES, *VARIANTS_OF_TENSOR, *COMBINED[:3], "pipeline", "tensor", *MESHES[2:], *OFFLOAD)]
         known = ["ours", *next(names for names in FAMILIES if names[0] == row.ours)[1:]] if row.ours else known
         for name in names:
             if name not in known:

@@ -28,8 +28,11 @@ def spread(values):
 
 KEEPS = {f"ours_resident_{units}": units for units in (1, 7, 13)}  # units whose states lesson 05 leaves on the GPU: the embedding, and 6 or 12 blocks
 
+# Of four and of eight GPUs, beside lesson 01 on the same rows: groups of lesson 04, two pipelines of lesson 07, lesson 11.
+MESHES = ("zero3_by_2", "zero3_by_4", "replicas_2", *(f"mesh_{mesh}" for mesh in ("2x1x2", "1x2x2", "2x2x1", "2x2x2", "1x4x2", "4x2x1", "2x1x4")))
+
 # Ours beside `ours`, and the peers that split what a lesson splits, or do it in the same order.
-ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain", "ours_gpipe", "ours_warmup", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl", "ours_1x2x1", "ours_1x1x2", "tensor", "ours_early", "ours_delayed", *KEEPS)
+ZERO = ("text", "dp", "zero1", "zero2", "zero3", "zero3_gelu", "zero3_plain", "ours_gpipe", "ours_warmup", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl", "ours_1x2x1", "ours_1x1x2", "tensor", "ours_early", "ours_delayed", *MESHES, *KEEPS)
 OFFLOAD_PEERS = ("offload", "offload_defaults")
 PEERS_OF = {"zero1": ("zero", "zero_stored", "stage1", "stage1_defaults"), "zero2": ("stage2", "stage2_defaults"), "zero3": ("fsdp", "fsdp_stored", "stage3", "stage3_defaults"), "zero3_gelu": ("fsdp", "fsdp_stored"), "ours_gpipe": ("gpipe",), "ours_warmup": ("1f1b",),
             "ours_1x2x1": ("dp",), "ours_1x1x2": ("tensor",), "ours_early": OFFLOAD_PEERS, "ours_delayed": OFFLOAD_PEERS, **dict.fromkeys(KEEPS, OFFLOAD_PEERS)}

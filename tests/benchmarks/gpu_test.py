@@ -14,6 +14,7 @@ import unittest.mock
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE))
+import choosing  # noqa: E402
 import gpu  # noqa: E402
 import gpu_programs  # noqa: E402
 import gpu_table  # noqa: E402
@@ -115,12 +116,12 @@ NVML = r'''
 import os, time
 class NVMLError(Exception): pass
 def nvmlInit(): pass
-def nvmlDeviceGetCount(): return 2
+def nvmlDeviceGetCount(): return 4
 def nvmlDeviceGetHandleByIndex(index): return index
 def nvmlDeviceGetTotalEnergyConsumption(index):
     if "FAKE_NO_COUNTER" in os.environ:
         raise NVMLError("not supported")
-    return int(1e3 * time.time()) * (100, 300)[index]
+    return int(1e3 * time.time()) * (100, 300, 100, 100)[index]
 '''
 
 # Copies beside a program: noted in a file as they begin and as they are ended. FAKE_NO_LINK: they end by themselves.
@@ -498,7 +499,18 @@ def compares_meshes():
         check("lesson 11, 1x2x1, " in lines[0] and "lesson 11, 1x1x2, " in lines[1], f"{lines}")
         said, _ = run("--world", "2", "--rows", "combined", "--peers", "sp")
         check(said.returncode == 1 and "combined_355m has lessons alone" in said.stderr, f"{said}")
-    check(gpu.Comparison.record_of([gpu.ROWS["combined_355m"]]) == "gpu_combined", "where it is kept")
+        # Of four GPUs: what choose predicts, no more and no less.
+        said, result = run("--world", "4", "--rows", "mesh", "--rounds", "1")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        row, asked = result["rows"]["mesh_4 x4"], [one for one in choosing.ahead() if one["gpus"] == 4 and one["set"]["batch.global"] == "64"]
+        for name, ahead in zip(row["programs"], asked, strict=True):
+            command = row["programs"][name]["command"]
+            words = [ahead["lesson"], "configs/gpt2_774m.json", *ahead["settings"], *(f"{key}={value} " for key, value in ahead["set"].items())]
+            check(all(word in command for word in words) and "shard_ranks=4" not in command, f"{command} {words}")
+        check("mesh_2x1x2_over_ours" in row["ratios"] and "zero3_over_ours" in row["ratios"], f"{row['ratios']}")
+        said, _ = run("--world", "2", "--rows", "mesh_4")
+        check(said.returncode == 1 and "mesh_4 is none of" in said.stderr, f"{said}")
+    check(gpu.Comparison.record_of([gpu.ROWS["combined_355m"], gpu.ROWS["mesh_8"]]) == "gpu_combined", "where it is kept")
 
 
 # Lesson 05 in its variants and lesson 00 beside ZeRO-Offload, each lesson a process a turn; lessons 02-04 beside DeepSpeed's stages.
