@@ -3,8 +3,8 @@
 
 On one GPU lesson 00 twice with --ops deterministic and twice with --ops fused; on two lessons 01 to 04 with --ops
 deterministic, one micro-batch a rank, so that all add up gradients in the same order: two terms have no other.
-With --tensor lesson 10 on two GPUs in its modes beside lesson 00 that computes on one in as many parts. A group of runs, which must be
-equal, is written when it is measured, and skipped when this commit's is there.
+With --tensor lesson 10 on two GPUs in its modes beside lesson 00 that computes on one in as many parts; asked for by name, groups of four and
+eight GPUs, of lesson 11's meshes too. A group of runs, which must be equal, is written when it is measured, and skipped when this commit's is there.
 
   python3 tests/benchmarks/gpu_bits.py [--world 2] [--bin build/cuda/bin] [--out docs/results/gpu_bits.json]
   python3 tests/benchmarks/gpu_bits.py --tensor ["124M split,1558M split"] [--seconds 540] [--out docs/results/gpu_tensor_bits.json]
@@ -12,27 +12,32 @@ equal, is written when it is measured, and skipped when this commit's is there.
 import argparse
 import hashlib
 import json
+import math
 import pathlib
 import sys
 import tempfile
 import time
 
 import gpu
+import records
 from gpu_programs import Failed, Lesson
 
 WORKLOADS = {1: ("gpt2_124m", 16), 2: ("gpt2_355m", 16)}  # rows a rank
 LESSONS = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
 # Model: (workload, rows of a step, of a micro-batch, settings, steps). 25 heads and 5 cannot be halved.
 ODD = ["model.width=320", "model.heads=5", "model.layers=4"]
-MODELS = {"124M": ("gpt2_124m", 8, 2, [], 6), "1558M": ("gpt2_1558m", 4, 2, [], 3),
+MODELS = {"124M": ("gpt2_124m", 8, 2, [], 6), "355M": ("gpt2_355m", 16, 2, [], 4), "1558M": ("gpt2_1558m", 4, 2, [], 3),
           **{f"5 heads {dtype}": ("gpt2_124m", 12, 4, [*ODD, f"precision.dtype={dtype}"], 6) for dtype in ("bf16", "fp16", "fp32")}}
 # Order of sums: what lesson 00 is told of it, and lesson 10 in all modes that have it.
 GRAPH_OFF = ["--graph", "off"]
 ORDERS = {"split": ([], {"": [], "kept": ["--set", "gathered=kept"], "recompute": ["--set", "activations=recompute"], "graph off": GRAPH_OFF}),
           "whole": (["--tokens", "whole"], {"": ["--set", "tokens=whole"]}),
           "lanes": (["--lanes", "2"], {"": ["--set", "lanes=2"], "graph off": ["--set", "lanes=2", *GRAPH_OFF]})}
-GROUPS = {f"{model} {order}": (model, order) for model, (_, rows, micro, *_) in MODELS.items() for order in ORDERS
-          if order != "lanes" or rows // micro % 2 == 0}  # lanes go in pairs
+# Name: (model, order, GPUs), or (model, mesh of lesson 11, GPUs).
+TWO = {f"{model} {order}": (model, order, 2) for model, (_, rows, micro, *_) in MODELS.items() for order in ORDERS
+       if order != "lanes" or rows // micro % 2 == 0}  # lanes go in pairs
+GROUPS = {**TWO, **{f"355M {order} x4": ("355M", order, 4) for order in ORDERS}, "1558M split x8": ("1558M", "split", 8),
+          **{f"355M {mesh}": ("355M", mesh, math.prod(map(int, mesh.split("x")))) for mesh in ("2x1x2", "1x2x2", "2x2x1", "2x2x2")}}
 
 
 def runs_of(world):
@@ -92,18 +97,22 @@ def of_world(args, result):
 
 def tensor_runs(group):
     """Name: (program, ranks, settings, steps)."""
-    model, order = GROUPS[group]
+    model, order, gpus = GROUPS[group]
     workload, rows, micro, own, steps = MODELS[model]
     settings = [*batch(workload, rows, micro), *(word for one in own for word in ("--set", one)), "--ops", "deterministic"]
-    of_00, modes = ORDERS[order]
-    ten = "10_tensor_parallel"
-    return {"00_one_device": ("00_one_device", 1, [*settings, "--tensor-ranks", "2", *of_00], steps),
-            **{f"{ten} {mode}".strip(): (ten, 2, [*settings, *more], steps) for mode, more in modes.items()}}
+    if order in ORDERS:
+        program, (more, modes) = "10_tensor_parallel", ORDERS[order]
+        of_00 = ["--tensor-ranks", str(gpus), *more]
+    else:
+        program, modes = "11_combined", {"": ["--set", f"mesh={order}"]}
+        of_00 = records.order_of_mesh(order)
+    return {"00_one_device": ("00_one_device", 1, [*settings, *of_00], steps),
+            **{f"{program} {mode}".strip(): (program, gpus, [*settings, *more], steps) for mode, more in modes.items()}}
 
 
 def of_tensor_ranks(args, result):
     """What fails, or no longer fits the time, leaves other groups alone."""
-    asked, ends, longest, good = list(GROUPS) if args.tensor == "all" else args.tensor.split(","), time.monotonic() + args.seconds, 0.0, True
+    asked, ends, longest, good = list(TWO) if args.tensor == "all" else args.tensor.split(","), time.monotonic() + args.seconds, 0.0, True
     if unknown := [name for name in asked if name not in GROUPS]:
         sys.exit(f"error: --tensor: '{unknown[0]}' is none of {', '.join(GROUPS)}\n  fix: --tensor '124M split,1558M split'")
     commit = args.commit or gpu.sources()
@@ -134,7 +143,7 @@ def of_tensor_ranks(args, result):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--world", type=int, default=1, choices=sorted(WORKLOADS), help="GPUs, one rank each")
-    parser.add_argument("--tensor", nargs="?", const="all", metavar="GROUPS", help=f"lesson 10 on two GPUs: of {', '.join(GROUPS)} (default: all)")
+    parser.add_argument("--tensor", nargs="?", const="all", metavar="GROUPS", help=f"lessons 10 and 11: of {', '.join(GROUPS)} (default: all of two GPUs)")
     parser.add_argument("--steps", type=int, help="default: 20; with --tensor 6, of 1558M 3")
     parser.add_argument("--limit", type=float, default=120, help="seconds of a run")
     parser.add_argument("--seconds", type=float, default=1e9, help="with --tensor: no group is begun that would end later")

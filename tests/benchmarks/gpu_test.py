@@ -674,6 +674,12 @@ def compares_bits():
         check(said.returncode == 1 and not result["124M whole"]["equal_weights"] and result["124M lanes"]["equal_losses"], said.stdout + said.stderr)
         said, _ = run("--tensor", "5 heads fp16 lanes", script="gpu_bits.py")
         check(said.returncode == 1 and "'5 heads fp16 lanes' is none of 124M split" in said.stderr, "three micro-batches make no pairs")
+        said, result = run("--tensor", "355M split x4,355M 2x1x2", script="gpu_bits.py")
+        check(said.returncode == 0, said.stdout + said.stderr)
+        for group, of_00, program in (("355M split x4", "--tensor-ranks 4 ", ten), ("355M 2x1x2", "--tensor-ranks 2 --tied-sum split ", "11_combined")):
+            runs = result[group]["runs"]
+            check(of_00 in runs["00_one_device"]["command"] and "-n 4" in runs[program]["command"], f"{runs}")
+        check("mesh=2x1x2" in result["355M 2x1x2"]["runs"]["11_combined"]["command"], f"{result}")
 
 
 def compares_dtypes():

@@ -744,6 +744,12 @@ def lesson_10_turns():
 MESHES = {"2x1x2": (4, 4), "2x2x1": (4, 2), "1x2x2": (4, 2), "2x2x2": (8, 2)}  # stages x data x tensor: ranks, rows of a micro-batch
 
 
+def order_of_mesh(mesh):
+    """Lesson 00's flags with which it sums as lesson 11 does on this mesh."""
+    stages, data, tensor = map(int, mesh.split("x"))
+    return [word for flag, value, needed in (("--virtual-ranks", data, data > 1), ("--tensor-ranks", tensor, tensor > 1), ("--tied-sum", "split", stages > 1)) if needed for word in (flag, str(value))]
+
+
 def lesson_11():
     """The whole run with what it prints. 20 steps of four meshes, and of lesson 00 that sums in the same order: losses, hashes of the weights, bytes of all ranks, and messages along each
     axis."""
@@ -756,9 +762,7 @@ def lesson_11():
                                           **{key: axes_of(one[f"{key}_operations"], one["rank"], ranks, stages, tensor) for key in ("measured", "predicted")}} for one in run.record["ranks"]]}
 
     def reference(mesh, micro):
-        stages, data, tensor = map(int, mesh.split("x"))
-        order = [word for flag, value, needed in (("--virtual-ranks", data, data > 1), ("--tensor-ranks", tensor, tensor > 1), ("--tied-sum", "split", stages > 1)) if needed for word in (flag, str(value))]
-        return Run("00_one_device", 0, *order, *ROWS, "--set", f"batch.micro={micro}", *steps, save=True).exact()
+        return Run("00_one_device", 0, *order_of_mesh(mesh), *ROWS, "--set", f"batch.micro={micro}", *steps, save=True).exact()
 
     return {**whole.machine(), "workload": whole.record["workload"],
             "default": {"command": whole.command, "loss": rounded(whole.record["steps"]["loss"]), "validation_loss": whole.record["validation_loss"], "said": whole.said},
