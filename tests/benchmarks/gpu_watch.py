@@ -1,10 +1,12 @@
 """What nvidia-smi says: the machine once, and clocks, power and temperature while programs run; and the energy that GPUs count themselves."""
 import bisect
 import contextlib
+import ctypes
 import os
 import pty
 import statistics
 import subprocess
+import sys
 import threading
 import time
 
@@ -88,24 +90,52 @@ class Watch:
             self.child = None
 
 
+def energy_counters(library="libnvidia-ml.so.1"):
+    """For each GPU a function that reads its millijoules since the driver was loaded (NVML: nvmlDeviceGetTotalEnergyConsumption); none without the driver's
+    library, or where a GPU counts none."""
+    try:
+        nvml = ctypes.CDLL(library)
+    except OSError:
+        return []
+
+    def asked(name, *arguments):
+        if (error := getattr(nvml, name)(*arguments)) != 0:
+            raise OSError(f"{name}: error {error}")
+
+    def counter(index):
+        gpu, energy = ctypes.c_void_p(), ctypes.c_ulonglong()
+        asked("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(gpu))
+
+        def read():
+            asked("nvmlDeviceGetTotalEnergyConsumption", gpu, ctypes.byref(energy))
+            return energy.value
+
+        read()
+        return read
+
+    try:
+        count = ctypes.c_uint()
+        asked("nvmlInit_v2")
+        asked("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        return [counter(index) for index in range(count.value)]
+    except OSError as error:
+        print(f"note: joules are not counted: {error}", file=sys.stderr)
+        return []
+
+
 class EnergyCounter:
-    """Joules by each GPU's own counter (NVML, in millijoules since the driver was loaded), which is read in the background as long as this process lives.
-    Without nvidia-ml-py, or where a GPU counts none, there are no joules."""
+    """Joules by each GPU's own counter, which is read in the background as long as this process lives. Where GPUs count none, there are no joules."""
 
     def __init__(self, period=0.01):
-        self.updates, self.lock = [], threading.Lock()  # of each GPU: (when its counter was seen to change, what it said)
-        with contextlib.suppress(ImportError):
-            import pynvml  # nvidia-ml-py
-            with contextlib.suppress(pynvml.NVMLError):
-                pynvml.nvmlInit()
-                gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-                self.updates = [[(time.time(), pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu))] for gpu in gpus]
-                threading.Thread(target=self.read, args=(pynvml, gpus, period), daemon=True).start()
+        counters, self.lock = energy_counters(), threading.Lock()
+        self.updates = [[(time.time(), read())] for read in counters]  # of each GPU: (when its counter was seen to change, what it said)
+        if counters:
+            threading.Thread(target=self.read, args=(counters, period), daemon=True).start()
 
-    def read(self, pynvml, gpus, period):
+    def read(self, counters, period):
         while True:
-            for gpu, updates in zip(gpus, self.updates, strict=True):
-                said = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu)
+            for read, updates in zip(counters, self.updates, strict=True):
+                said = read()
                 if said != updates[-1][1]:
                     with self.lock:
                         updates.append((time.time(), said))
