@@ -15,8 +15,9 @@ def middle(run, key):
 
 @renders
 def checkpoint_story(page):
-    """What lessons/09_checkpoint_and_faults/run.sh prints."""
-    return "```text\n" + "\n".join(line.rstrip() for line in record("lesson_09")["said"]) + "\n```"
+    """What lessons/09_checkpoint_and_faults/run.sh prints, but for the paths and settings that `checkpoint diff` names."""
+    said = [line.rstrip() for line in record("lesson_09")["said"] if not line.strip().startswith(("A: ", "B: ", "strategy."))]
+    return "```text\n" + "\n".join(said) + "\n```"
 
 
 @renders

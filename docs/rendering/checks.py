@@ -48,7 +48,7 @@ def broken_target(page, target):
         return "there is no such file"
     if not path.resolve().is_relative_to(ROOT):
         return "it leads out of the repository"
-    if not fragment:
+    if not fragment or path.suffix == ".html":  # there it is what the page shows, not a place in it
         return None
     if path.suffix == ".md":
         return None if fragment in headings_of(path) else f"that page has no heading '{fragment}'"

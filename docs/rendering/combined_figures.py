@@ -41,8 +41,7 @@ def place_of(left, rank):
 @figure
 def mesh_cube():
     said = {name: "; ".join(" and ".join(str(number_of(*rank)) for rank in group) for group in groups_of(axis)) for name, axis, *_ in PANELS}
-    alt = (f"Eight ranks as a cube of {STAGES} stages, {DATA} replicas and {TENSOR} tensor ranks, drawn three times, each time with the groups along one axis. Tensor groups: {said['tensor']}. "
-           f"Data groups: {said['data']}. Ranks that are neighbours in the pipeline, and here also the two ends that share the tied matrix: {said['stages']}.")
+    alt = f"Eight ranks as a cube, drawn three times. Tensor groups: {said['tensor']}. Data groups: {said['data']}. Neighbours in the pipeline, and tied ends: {said['stages']}."
     drawing = Drawing(356, "A mesh of eight ranks, and its groups along each axis", alt, "rank = (stage x data + replica) x tensor + tensor rank")
     for column, (name, axis, apart, words) in enumerate(PANELS):
         left = 16 + 316 * column
@@ -70,8 +69,8 @@ NAMES = {"tensor": "tensor groups", "data": "data groups", "stages": "stages", "
 def mesh_bytes():
     """Of every factoring of eight GPUs: bytes held, and sent along each axis."""
     laid = all_laid()
-    alt = ("GPT-2 774M on eight GPUs by stages x data x tensor. The fullest GPU holds, and the most that a GPU sends per step: "
-           + "; ".join(f"{in_words(one.mesh)}: {bytes_text(one.held)}, " + ", ".join(f"{NAMES[axis]} {bytes_text(one.sent[axis])}" for axis in NAMES if one.sent[axis]) for one in laid) + ".")
+    alt = "GPT-2 774M on eight GPUs: what the fullest GPU holds, and the most that one sends in all. " + "; ".join(
+        f"{in_words(one.mesh)}: {bytes_text(one.held)}, {bytes_text(one.most)}" for one in (laid[0], laid[3], laid[-1])) + "."
     high = 28 * len(laid)
 
     def draw(figure):

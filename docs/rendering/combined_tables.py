@@ -1,7 +1,7 @@
 """Tables of lesson 11: what goes along each axis of a mesh, predicted next to measured, and what eight GPUs hold and send by how they are laid out (docs/results/lesson_11.json, plans.json)."""
 from .lesson_tables import tail
 from .plans import plan_of
-from .registry import RenderError, bytes_text, record, renders, table
+from .registry import RenderError, record, renders, table
 
 LESSON = "11_combined"
 MODEL, GPUS, MICRO = "gpt2_774m", 8, 4
@@ -42,17 +42,14 @@ def mesh_axes(page, mesh):
 
 @renders
 def mesh_predicted(page, *meshes):
-    """Bytes by purpose, messages and loss of rank 0, predicted next to measured."""
+    """Bytes by purpose and messages of rank 0, as predicted and as measured: mesh_runs() stops where these differ."""
     found, rows = mesh_runs(), []
     runs = [found[mesh]["run"] for mesh in meshes]
     for purpose in ("parameters", "gradients", "momentum", "variance", "activations", "workspace", "communication", "total"):
-        rows.append([{"total": "all purposes"}.get(purpose, purpose), *(f"{run[key][purpose]:,}" for run in runs for key in ("predicted_bytes", "bytes"))])
-    rows.append(["operations a step", *(f"{sum(op['count'] for op in run[key]):,}" for run in runs for key in ("predicted_operations", "operations"))])
-    rows.append(["bytes sent a step", *(f"{run[key]:,}" for run in runs for key in ("predicted_bytes_sent", "bytes_sent"))])
-    rows.append(["loss of step 20", *(f"{one['loss'][-1]:.10f}" for mesh in meshes for one in (found[mesh]["parts"], found[mesh]["run"]))])
-    rows.append(["weights, SHA-256", *(f"`{one['weights_sha256'][:12]}`" for mesh in meshes for one in (found[mesh]["parts"], found[mesh]["run"]))])
-    heads = ["bytes of rank 0", *(head for mesh in meshes for head in (f"{in_words(mesh)}: predicted", "measured"))]
-    return table(heads, rows) + tail(page, "lesson_11", more="20 steps of `configs/tiny_rows.json`; loss and weights are predicted by lesson 00 in the same order of sums")
+        rows.append([{"total": "all purposes"}.get(purpose, purpose), *(f"{run['bytes'][purpose]:,}" for run in runs)])
+    rows.append(["operations a step", *(f"{sum(op['count'] for op in run['operations']):,}" for run in runs)])
+    rows.append(["bytes sent a step", *(f"{run['bytes_sent']:,}" for run in runs)])
+    return table(["rank 0, predicted = measured", *map(in_words, meshes)], rows) + tail(page, "lesson_11", more="`configs/tiny_rows.json`")
 
 
 @renders
@@ -71,26 +68,13 @@ class Laid:
 
     def __init__(self, mesh):
         plan = plan_of(LESSON, MODEL, GPUS, f"batch.micro={MICRO}", f"mesh={mesh}")
-        self.mesh, self.plan, self.M = mesh, plan, plan.M
+        self.mesh, self.plan = mesh, plan
         self.held = max(bytes_held for _, _, bytes_held, _ in plan.mesh)
         self.most = max(sum(sent for _, sent in axes.values()) for *_, axes in plan.mesh)  # that a rank sends in all
         self.sent = {axis: max(axes.get(axis, [0, 0])[1] for *_, axes in plan.mesh) for axis in AXES}
-
-    def idle(self):
-        """Of a step, by the formula: (S - 1) / (M + S - 1)."""
-        stages = shape_of(self.mesh)[0]
-        return (stages - 1) / (self.M + stages - 1)
 
 
 def all_laid():
     """Every factoring, few tensor ranks first."""
     meshes = [f"{s}x{d}x{GPUS // s // d}" for s in (8, 4, 2, 1) for d in (1, 2, 4, 8) if GPUS % (s * d) == 0]
     return [Laid(mesh) for mesh in sorted(meshes, key=lambda mesh: (shape_of(mesh)[2], shape_of(mesh)[1]))]
-
-
-@renders
-def mesh_layouts(page):
-    """Every factoring of eight GPUs."""
-    rows = [[in_words(laid.mesh), bytes_text(laid.held), *(bytes_text(laid.sent[axis]) if laid.sent[axis] else "-" for axis in ("tensor", "data", "stages", "ends"))] for laid in all_laid()]
-    heads = ["stages x data x tensor", "fullest GPU", "tensor", "data", "stages", "tied ends"]
-    return table(heads, rows) + tail(page, "plans", more=f"GPT-2 774M, 512 rows of 1024 tokens a step in micro-batches of {MICRO} rows, bf16, sharded states; bytes of a step: of the GPU that sends most along that axis")

@@ -57,9 +57,10 @@ def infinity_efficiency():
         return at_a + (at_b - at_a) * (count - a) / (b - a)
 
     fine = [tokens[0] * (tokens[-1] / tokens[0]) ** (i / 80) for i in range(80)] + [tokens[-1]]
-    alt = "Speed over the speed without a disk, by tokens per step: by the formula, and measured. " + " ".join(
-        f"{kind.capitalize()}: " + ", ".join(f"{count} tokens {100 * both[kind][0]:.0f} and {100 * both[kind][1]:.0f} %" for count, _, both in rows) + "." for kind in ("exact", "delayed")
-    )
+    ends = [[f"{100 * both[kind][1]:.0f} %" for _, _, both in (rows[0], rows[-1])] for kind in ("exact", "delayed")]
+    alt = (f"Speed over the speed without a disk, from {tokens[0]} to {tokens[-1]} tokens per step: exact updates rise from {' to '.join(ends[0])}, "
+           f"delayed ones from {' to '.join(ends[1])}; measurements lie at the formulas' lines.")
+
     def draw(figure):
         plotted = plots.axes(figure, 72, 240, right=110, names=("tokens per step", "of the speed without a disk"), log="x")
         lines = plots.lines_of([(kind, [(count, by_formulas(gpu_at(count), disk, forward)[kind]) for count in fine]) for kind in ("exact", "delayed")])

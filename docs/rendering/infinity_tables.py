@@ -37,7 +37,7 @@ def infinity_window(page):
     """Milliseconds of a step by buffers of the window."""
     if not has("lesson_06_window"):
         return ""
-    names = ("disk reads", "disk writes", EITHER, "forward waits")
+    names = (EITHER, "forward waits")
     found = record("lesson_06_window")
     rows = [[run["buffers"], *(f"{1e3 * median_of(run, name):.0f} ms" for name in (None, *names))] for run in found["runs"]]
     busy = "; other work ran on the machine" if is_busy("lesson_06_window") else ""

@@ -16,9 +16,7 @@ def pipeline_overlay():
     ranks, run = found["drawn"], found["schedules"]["1f1b"]["4"]
     measured, simulated = (run["rows"][name]["seconds"] for name in ("measured", "simulated"))
     end = max(measured, simulated)
-    alt = (f"Timelines of {len(ranks)} stages. Upper bars: when each forward and backward ran in the median step of a paced run. Lower bars: when the simulator "
-           f"expects them. The run took {1e3 * measured:.0f} milliseconds, the simulation {1e3 * simulated:.0f}; forwards and backwards lie above each other. The update waits on every stage for the "
-           "norm of all stages, which the simulation leaves out.")
+    alt = f"Timelines of {len(ranks)} stages: a run of {1e3 * measured:.0f} ms above its simulation of {1e3 * simulated:.0f} ms; forwards and backwards lie above each other."
     rows = []
     for s, spans in enumerate(ranks):
         rows.append((f"stage {s}", 24, [(1e3 * begin, 1e3 * stop, FILL_OF[name[0]], "" if name.startswith("step") else name) for name, begin, stop, *_ in spans]))
@@ -33,8 +31,7 @@ def pipeline_overlay():
         plots.key(figure, 116 + 52 * len(ranks), [(FORWARD, "forward"), (BACKWARD, "backward"), (OPTIMIZER, "update")], left=90)
 
     return plots.plot(134 + 52 * len(ranks), "One step of 1F1B on four real ranks, laid over the simulation", alt,
-                      "Upper bars: the median of 7 steps of a run on two cores, whose actions take what lessons/07_pipeline/pace.json says. Lower bars: pipedream's simulation of that run, "
-                      "without the norm over all stages (pipeline_pace.json).", draw)
+                      "Upper bars: the median of 7 steps of a run on two cores with `--pace`. Lower bars: its simulation (pipeline_pace.json).", draw)
 
 
 @figure

@@ -2,22 +2,22 @@
 import statistics
 
 from .lesson_tables import file_text, tail
-from .registry import has, record, renders, table, times_text
+from .registry import RenderError, has, record, renders, table, times_text
 
 
 @renders
 def pipeline_same_bits(page):
-    """Each schedule on each number of stages beside lesson 00 in the same order of sums."""
-    shapes = record("pipeline_order")["shapes"]
-    schedules = list(next(iter(shapes.values()))["schedules"])
-    rows = []
-    for shape, found in shapes.items():
-        stages, replicas = shape.split("x")
+    """Lesson 00's weights in each order of sums, and the shapes that end in them. Stops where a schedule ends in others."""
+    same = {}
+    for shape, found in record("pipeline_order")["shapes"].items():
         reference = found["reference"]
-        same = [all(found["schedules"][name][key] == reference[key] for key in ("weights_sha256", "loss")) for name in schedules]
-        rows.append([f"{stages} x {replicas}", f"`{reference['weights_sha256'][:12]}`", *("equal" if one else "DIFFERENT" for one in same)])
-    return (table(["stages x replicas", "lesson 00's weights", *(f"`{name}`" for name in schedules)], rows, left=7)
-            + tail(page, "pipeline_order", more=f"20 losses and the SHA-256 of the saved weights; {file_text(reference)}"))
+        for name, run in found["schedules"].items():
+            if any(run[key] != reference[key] for key in ("weights_sha256", "loss")):
+                raise RenderError(f"pipeline_order: {name} on {shape} does not end in lesson 00's losses and weights")
+        same.setdefault(f"`{reference['weights_sha256'][:12]}`", []).append(shape.replace("x", " x "))
+    names = ", ".join(f"`{name}`" for name in found["schedules"])
+    return (table(["lesson 00's weights", "stages x replicas that end in them"], [[weights, ", ".join(shapes)] for weights, shapes in same.items()], left=2)
+            + tail(page, "pipeline_order", more=f"SHA-256 of the saved weights; all 20 losses are equal, too, of {names}; {file_text(reference)}"))
 
 
 @renders

@@ -110,10 +110,8 @@ def draw_lane(drawing, step, name, y, scale, fill):
 def tensor_block():
     forward, backward = block_steps()
     waits = [sum(span.end - span.begin for span in step.spans if span.row == "waiting") for step in (forward, backward)]
-    alt = (f"Half a block on rank {MINE} of {RANKS}, from left to right. The norm of its own tokens; an all-gather makes it all tokens. Times the first matrix, of which it has a quarter of the rows, "
-           "gives its heads, or its columns of the MLP, for all tokens. Times the second matrix, of which it has the matching columns, gives a summand of the whole result. A reduce-scatter leaves it the sum "
-           "of its own tokens. Below: a block in time. In forward each half waits for its gather and for its sum, four times a block. In backward the sum travels while the second matrix's weights compute, "
-           f"the next half's gradient while the first matrix's do, and norms are gathered again during the way back through both matrices{'' if waits[1] else ', and with the lengths drawn here nothing waits'}.")
+    alt = (f"Half a block on rank {MINE} of {RANKS}: norm of its own tokens, all-gather, its rows of the first matrix, its columns of the second, reduce-scatter. Below, a block in time: forward waits "
+           f"four times; in backward messages travel during products{'' if waits[1] else ', and nothing waits'}.")
     drawing = Drawing(430, "Half a block on four ranks, and a block in time", alt, f"coloured: what rank {MINE} has")
     draw_flow(drawing, 54)
     scale = 850 / max(forward.now, backward.now)
@@ -186,9 +184,9 @@ def tensor_memory():
     """Bytes of GPT-2 1.5B over ranks."""
     plans = {(t, tokens): plan_of(LESSON, "gpt2_1558m", t, *setting) for t in COUNTS for tokens, setting in (("split", SPLIT), ("whole", WHOLE)) if t > 1 or tokens == "split"}
     totals = {key: sum(count for _, count in purposes_of(plan)) for key, plan in plans.items()}
-    alt = ("Bytes that a rank holds of GPT-2 1.5B in lesson 10, planned, by purpose. One rank: " + bytes_text(totals[1, "split"]) + ". "
-           + "; ".join(f"{t} ranks: {bytes_text(totals[t, 'split'])} with tokens split, {bytes_text(totals[t, 'whole'])} with tokens whole" for t in COUNTS[1:])
-           + ". States shrink alike; activations shrink with the ranks where tokens are split, and less and less where they are whole.")
+    most = COUNTS[-1]
+    alt = (f"Bytes that a rank holds of GPT-2 1.5B, planned, by purpose: one rank {bytes_text(totals[1, 'split'])}, {most} ranks {bytes_text(totals[most, 'split'])} with tokens split and "
+           f"{bytes_text(totals[most, 'whole'])} with tokens whole.")
 
     def draw(figure):
         plotted = plots.axes(figure, 72, 250, names=("", "GB of the rank that holds most"))

@@ -3,7 +3,7 @@ import difflib
 import re
 import statistics
 
-from .lesson_tables import machine_text, median_of, tail
+from .lesson_tables import median_of, tail
 from .machine_tables import gpu_table
 from .plans import plan_of
 from .registry import ROOT, RenderError, bytes_text, has, record, renders, table, times_text
@@ -24,26 +24,21 @@ def runs_of(tokens):
         yield ranks, run, found["parts"][f"{ranks} {tokens}"]
 
 
-def operations(run, prefix=""):
-    return sum(op["count"] for op in run[f"{prefix}operations"])
-
-
 @renders
 def tensor_predicted(page, tokens):
-    """Bytes by purpose, messages and loss, predicted next to measured."""
+    """Bytes by purpose, messages and loss, as predicted and as measured: runs_of() stops where these differ."""
     columns, rows = list(runs_of(tokens)), []
-    held = [run[key] for _, run, _ in columns for key in ("predicted_bytes", "bytes")]
+    held = [run["bytes"] for _, run, _ in columns]
     if any(one["parameters"] != one[purpose] for one in held for purpose in ("gradients", "momentum", "variance")):
         raise RenderError("lesson_10.json: parameters, gradients, momentum and variance differ in bytes; each needs its row")
     names = {"parameters": "parameters, gradients, momentum, variance: each", "total": "all purposes"}
     for purpose in ("parameters", "activations", "workspace", "communication", "total"):
         rows.append([names.get(purpose, purpose), *(f"{one[purpose]:,}" for one in held)])
-    rows.append(["operations a step", *(operations(run, prefix) for _, run, _ in columns for prefix in ("predicted_", ""))])
-    rows.append(["bytes sent a step", *(f"{run[key]:,}" for _, run, _ in columns for key in ("predicted_bytes_sent", "bytes_sent"))])
-    rows.append(["loss of step 20", *(f"{one['loss'][-1]:.10f}" for _, run, parts in columns for one in (parts, run))])
-    rows.append(["weights, SHA-256", *(f"`{one['weights_sha256'][:12]}`" for _, run, parts in columns for one in (parts, run))])
-    heads = ["bytes of rank 0", *(head for ranks, *_ in columns for head in (f"`-n {ranks}`: predicted", "measured"))]
-    return table(heads, rows) + tail(page, "lesson_10", more=f"20 steps of {FILE}, `tokens={tokens}`; loss and weights are predicted by lesson 00 with `--tensor-ranks`")
+    rows.append(["operations a step", *(sum(op["count"] for op in run["operations"]) for _, run, _ in columns)])
+    rows.append(["bytes sent a step", *(f"{run['bytes_sent']:,}" for _, run, _ in columns)])
+    rows.append(["loss of step 20", *(f"{run['loss'][-1]:.10f}" for _, run, _ in columns)])
+    heads = ["rank 0, predicted = measured", *(f"`-n {ranks}`" for ranks, *_ in columns)]
+    return table(heads, rows) + tail(page, "lesson_10", more=f"20 steps of {FILE}, `tokens={tokens}`; lesson 00 with `--tensor-ranks` predicts the loss")
 
 
 @renders
@@ -72,8 +67,8 @@ def tensor_turns(page):
     for key, name in TURNS.items():
         run = runs[key]
         ratios = [turn["tokens_per_second"] / one for turn, one in zip(run["rounds"], alone)]
-        rows.append([name, bytes_text(run["bytes"]["total"]), bytes_text(run["bytes_sent"]), f"{100 * median_of(run['rounds'], 'wait_share')[0]:.0f} %", f"{statistics.median(ratios):.2f}" + ("" if key == "one_device" else f" ({min(ratios):.2f} to {max(ratios):.2f})")])
-    more = f"{FILE} in micro-batches of 4 rows, medians (lowest to highest) of {len(alone)} rounds of {runs['split']['rounds'][0]['steps']} steps; {machine_text('lesson_10_turns')}"
+        rows.append([name, bytes_text(run["bytes"]["total"]), bytes_text(run["bytes_sent"]), f"{100 * median_of(run['rounds'], 'wait_share')[0]:.0f} %", f"{statistics.median(ratios):.2f}"])
+    more = f"{FILE} in micro-batches of 4 rows, medians of {len(alone)} rounds of {runs['split']['rounds'][0]['steps']} steps"
     return table(["lesson", "a rank holds", "sends a step", "waits", "tok/s over lesson 00's"], rows) + tail(page, "lesson_10_turns", more=more)
 
 

@@ -43,8 +43,7 @@ def versions_run():
     oldest = min(version for spans in ranks for kind, _, version, *_ in spans if kind != "step")
     m = min(k for kind, k, *_ in ranks[0] if kind == "F")
     read = ", ".join(f"stage {s} version {next(v for kind, k, v, *_ in spans if (kind, k) == ('F', m))}" for s, spans in enumerate(ranks))
-    alt = (f"Timelines of {len(ranks)} stages without a gap: each stage alternates a forward, a backward and an update. A backward has the colour of its forward: it reads the "
-           f"same version. The forward of micro-batch {m} reads, on {read}.")
+    alt = f"Timelines of {len(ranks)} stages without a gap. A backward has the colour of its forward's version. The forward of micro-batch {m} reads, on {read}."
     rows = [(f"stage {s}", 42, [(1e3 * begin, 1e3 * stop, FILLS[(version - oldest) % len(FILLS)], "" if kind == "step" else f"{kind}{microbatch}\nv{version}")
                                 for kind, microbatch, version, begin, stop in spans]) for s, spans in enumerate(ranks)]
 
@@ -71,8 +70,8 @@ def versions_rules():
     cell, high, top = 33, 19, 84
     read = {rule: [[versions_read(rule, k, s, stages, every) for k in shown] for s in range(stages)] for rule in RULES}
     oldest = min(version for rows in read.values() for row in rows for pair in row for version in pair)
-    alt = "Four grids of stages by micro-batches, each cell with the version that forward reads above the one that backward reads. " + " ".join(
-        f"{rule}: micro-batch 12 reads " + ", ".join(f"{a} and {b} on stage {s}" for s, (a, b) in enumerate(row[8] for row in rows)) + "." for rule, rows in read.items())
+    alt = "Four grids of stages by micro-batches, each cell with the version that forward reads above the one that backward reads. " + "Micro-batch 12 on stage 0: " + ", ".join(
+        f"{rule} {rows[0][8][0]} and {rows[0][8][1]}" for rule, rows in read.items()) + "."
 
     def draw(figure):
         for i, rule in enumerate(RULES):
@@ -111,17 +110,9 @@ def versions_losses():
         pairs = zip(means(name, low_rate), means(TWIN[name], low_rate))
         return [(found["micro_batches"] * (i + WINDOW), loss - twin) for i, (loss, twin) in enumerate(pairs)]
 
-    def ended(name, rate):
-        return f"{NAMED[name]} {found['rates'][rate][name]['validation_loss']:.2f}"
-
     best = {name: best_rate(found, name) for name in NAMED if name in seconds}
-    alt = (
-        f"Two plots of the loss. Over micro-batches, all at learning rate {rate_text(low_rate)}; validation losses at the end: "
-        + ", ".join(ended(name, low_rate) for name in NAMED)
-        + ". Over time, each rule at the better of two rates: "
-        + ", ".join(f"{ended(name, rate)} after {seconds[name] * found['steps']:.0f} s" for name, rate in best.items())
-        + "."
-    )
+    alt = f"Two plots of the loss, over micro-batches and over time. Validation losses at learning rate {rate_text(low_rate)}: " + ", ".join(f"{name} {found['rates'][low_rate][run]['validation_loss']:.2f}" for run, name in NAMED.items()) + "."
+
     def draw(figure):
         one = plots.axes(figure, 76, 230, right=610, names=("micro-batches", f"loss above that of the twin, nats; learning rate {rate_text(low_rate)}"))
         plots.curves(one, plots.lines_of([(name, apart(name)) for name in TWIN]))

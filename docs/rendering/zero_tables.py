@@ -257,8 +257,6 @@ def zero_beside_pipelines(page, *cases):
         if not (2 * shape.M + 2) * shape.P * (shape.N - 1) // shape.N <= shape.sent <= textbook:
             raise RenderError(f"{name}: lesson 04 sends {shape.sent} bytes, which is not between pipedream's bounds")
         stage = 4 * int(microbatches) * int(micro) * work["batch"]["sequence"] * work["model"]["width"]
-        rows.append([{file: model for model, file in MODELS}[name], shape.N, shape.M, f"{shape.L} + {2 * shape.M - 1} x {shape.L - shape.pool()} = {shape.gathers():,}", f"{2 * shape.M * shape.L:,}",
-                     bytes_text(shape.sent), bytes_text(textbook), f"{shape.sent / textbook:.2f}", bytes_text(stage), f"{shape.sent / stage:.2f}"])
-    return (table(["model", "N", "g", "gathers of blocks in lesson 04", "2 g L", "lesson 04 sends", "6 g P (N - 1) / N", "lesson 04 over that", "an interior stage sends",
-                   "lesson 04 over that"], rows)
+        rows.append([{file: model for model, file in MODELS}[name], shape.N, shape.M, bytes_text(shape.sent), bytes_text(stage), f"{shape.sent / stage:.2f}"])
+    return (table(["model", "N", "g", "lesson 04 sends", "an interior stage sends", "lesson 04 over that"], rows)
             + tail(page, "plans", more="`04_zero3 --plan`, `prefetch` 1, bf16"))
