@@ -6,8 +6,6 @@ from .registry import RenderError, record, renders, table
 LESSON = "11_combined"
 MODEL, GPUS, MICRO = "gpt2_774m", 8, 4
 AXES = {"tensor": "tensor group", "data": "data group", "stages": "neighbours of the pipeline", "ends": "the other tied end", "world": "all ranks"}
-CARRIES = {"tensor": ("tokens, in each half of a block; once the gradients of what all have", "blocks and tokens"), "data": ("gradients; with sharded states updated parameters", "parameters"),
-           "stages": ("outputs and their gradients, per micro-batch", "tokens"), "ends": ("the tied matrix's gradient", "vocabulary"), "world": ("four numbers", "nothing")}
 
 
 def mesh_runs():
@@ -35,9 +33,9 @@ def in_words(mesh):
 def mesh_axes(page, mesh):
     """What rank 0 sends along each axis in a step."""
     rank = mesh_runs()[mesh]["run"]["ranks"][0]["measured"]
-    rows = [[AXES[axis], *CARRIES[axis], f"{rank[axis][0]:,}", f"{rank[axis][1]:,}"] for axis in AXES if axis in rank]
-    rows.append(["together", "", "", *(f"{sum(one[i] for one in rank.values()):,}" for i in (0, 1))])
-    return table(["with", "what", "grows with", "messages", "bytes sent"], rows, left=3) + tail(page, "lesson_11", more=f"rank 0 of {in_words(mesh)}, `configs/tiny_rows.json`, as predicted")
+    rows = [[AXES[axis], f"{rank[axis][0]:,}", f"{rank[axis][1]:,}"] for axis in AXES if axis in rank]
+    rows.append(["together", *(f"{sum(one[i] for one in rank.values()):,}" for i in (0, 1))])
+    return table(["with", "messages", "bytes sent"], rows) + tail(page, "lesson_11", more=f"rank 0 of {in_words(mesh)}, `configs/tiny_rows.json`, as predicted")
 
 
 @renders
