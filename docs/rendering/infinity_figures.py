@@ -22,7 +22,7 @@ def infinity_window():
     steps = {int(buffers): step for buffers, step in found["drawn"].items()}
     end = max(step["microseconds"] for step in steps.values()) / 1e3
     alt = ("Timelines. " + ". ".join(f"{in_words(buffers, step)}; forward has all parameters after {step['turn'] / 1e3:.0f} ms" for buffers, step in steps.items())
-           + ". With one buffer each piece is read, updated and written before the next is read. With three the disk is never idle while pieces are updated.")
+           + ".")
 
     def draw(figure):
         top = 72

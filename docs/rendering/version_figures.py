@@ -8,7 +8,6 @@ from .registry import figure, has, record
 from .svg import WIDTH
 from .version_tables import NAMES, ONCE, RULES, losses, rate_text
 
-PACE = "lessons/07_pipeline/pace.json"
 NAMED = {"none": "none", "stash": "stash", "vertical_sync": "vertical_sync", "two_buffers": "two_buffers", ONCE: "stash, every 12", "1f1b": "1F1B = lesson 00",
          "small_steps": "lesson 00, one row"}  # of runs in lesson_08_losses.json
 TWIN = {"none": "small_steps", "stash": "small_steps", "vertical_sync": "small_steps", "two_buffers": "1f1b"}  # a run without staleness
@@ -53,7 +52,7 @@ def versions_run():
         plots.words(figure, 76, 114 + 50 * len(ranks), "Without a name: an update, in the colour of the version that it makes.")
 
     return plots.plot(130 + 50 * len(ranks), "Weight stashing on four real ranks: which version of its weights each computation reads", alt,
-                      f"Two steps of {drawn['microbatches']} micro-batches with versions=stash on two cores, from a run whose actions take what {PACE} says (lesson_08.json).", draw, "measured")
+                      f"Two steps of {drawn['microbatches']} micro-batches with versions=stash on two cores, with `--pace` (lesson_08.json).", draw, "measured")
 
 
 def versions_read(rule, microbatch, stage, stages, every):
@@ -123,5 +122,5 @@ def versions_losses():
 
     return plots.plot(
         360, "Weight versions: what staleness costs, and what the time saved buys", alt,
-        f"{found['steps']} steps of {found['micro_batches']} micro-batches of configs/tiny_untied.json (lesson_08_losses.json). A twin: lesson 00 with as many updates. Seconds: steps of four stages "
-        f"that take what {PACE} says (lesson_08.json).", draw, f"measured; means of {WINDOW} steps")
+        f"{found['steps']} steps of {found['micro_batches']} micro-batches of configs/tiny_untied.json (lesson_08_losses.json). A twin: lesson 00 with as many updates. Seconds: with `--pace` "
+        "(lesson_08.json).", draw, f"measured; means of {WINDOW} steps")
