@@ -59,7 +59,7 @@ def infinity_efficiency():
     fine = [tokens[0] * (tokens[-1] / tokens[0]) ** (i / 80) for i in range(80)] + [tokens[-1]]
     ends = [[f"{100 * both[kind][1]:.0f} %" for _, _, both in (rows[0], rows[-1])] for kind in ("exact", "delayed")]
     alt = (f"Speed over the speed without a disk, from {tokens[0]} to {tokens[-1]} tokens per step: exact updates rise from {' to '.join(ends[0])}, "
-           f"delayed ones from {' to '.join(ends[1])}; measurements lie at the formulas' lines.")
+           f"delayed ones from {' to '.join(ends[1])}; measured, at or a little below the formulas' lines.")
 
     def draw(figure):
         plotted = plots.axes(figure, 72, 240, right=110, names=("tokens per step", "of the speed without a disk"), log="x")
