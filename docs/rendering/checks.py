@@ -52,6 +52,8 @@ def broken_target(page, target):
         return None
     if path.suffix == ".md":
         return None if fragment in headings_of(path) else f"that page has no heading '{fragment}'"
+    if path.suffix == ".html":  # what the page keeps in its address
+        return None
     line = re.fullmatch(r"L(\d+)", fragment)
     if not line or not 1 <= int(line[1]) <= len(path.read_text().splitlines()):
         return f"there is no line '{fragment}'"

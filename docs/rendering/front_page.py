@@ -329,13 +329,10 @@ def step_panel(drawing, left, scale):
 
 
 HERO_ALT = (
-    "One step of data parallelism on two ranks: both compute forward, then backward from the last"
-    " block to the first. Each unit's gradient is summed over the ranks while backward computes the next"
-    " one; only the last sums are waited for; then both make the same update. Next to it: bytes of parameters,"
-    " gradients and optimizer state that each of eight GPUs holds of GPT-2 1.5B, falling from data"
-    " parallelism over ZeRO-1 and ZeRO-2 to ZeRO-3."
+    "One step of data parallelism on two ranks: each unit's gradient is summed over the ranks while backward computes"
+    " the next one. Next to it: what each of eight GPUs holds of GPT-2 1.5B, less from data parallelism to ZeRO-3."
 )
-HERO_CAPTION = f"{COMPUTED}: lengths are chosen so that all can be seen; bytes as planned, docs/results/zero_plans.json."
+HERO_CAPTION = f"{COMPUTED}: lengths are chosen; bytes as planned, docs/results/zero_plans.json."
 HERO_KEY = ((FORWARD_FILL, "forward"), (BACKWARD_FILL, "backward"), (PARAMETERS, "parameters"), (GRADIENTS, "gradients"), (OPTIMIZER, "optimizer's states and step"), (WAITING, "waiting"))
 
 
@@ -454,18 +451,9 @@ def draw_held(drawing, x, y, held):
 @figure
 def parallelism_strategies():
     alt = (
-        "One step of each lesson. 00: forward, backward, update on one device. 01: the same on every rank,"
-        " with all-reduces of gradients during backward. 02, ZeRO-1: reduce-scatters during backward, a short"
-        " update of one slice, all-gathers of parameters during forward. 03, ZeRO-2: the same operations, and"
-        " a gradient's memory is used again. 04, ZeRO-3: parameters are gathered before each block, in"
-        " forward and again in backward. 05, offload: the host updates unit after unit while forward runs, parameters"
-        " come up, gradients leave during backward. 06, infinity: the same, with a disk that reads and writes the states."
-        " 07, a pipeline: the second of four stages, forwards and backwards of four micro-batches with waiting between them."
-        " 08, weight versions: the same stage without waiting, an update after every backward."
-        " 10, tensor parallelism: every half of a block's forward waits for two messages, backward hides its own."
-        " 11, combined: the first of two stages, whose forwards wait for the messages of their tensor group."
-        " Next to each: which of parameters, gradients"
-        " and optimizer states a rank holds whole, and of which it holds one slice of four."
+        "One step of each lesson on a clock: what a rank computes, what travels meanwhile, where it waits;"
+        " and which of parameters, gradients and optimizer states its device holds whole, or as a slice."
+        " Lessons 00 to 02 hold parameters and gradients whole, 03 parameters, 04 neither; from 05 on states leave the device or are divided."
     )
     left, steps = 240, {lesson: step_of_row(lesson) for lesson, *_ in ROWS}
     heights = [{"05_offload": 100, "06_infinity": 124}.get(lesson, 94) for lesson, *_ in ROWS]
@@ -493,8 +481,8 @@ def parallelism_strategies():
     drawing.legend(16, y + 40, ((READING, "read"), (WRITING, "write")))
     drawing.text(180, y + 40, "Pale: a few units at a time. Outlined: not held. In 07 and 08 a slice is a stage's blocks, in 10 a part of every matrix, in 11 both.", "small")
     return drawing.done(
-        f"{COMPUTED}: the order is that of each lesson's `train_step` with one micro-batch; lengths are"
-        f" chosen. E embedding, 1 to {BLOCKS} blocks, H head. In 05 and 06 what travels is on the link to the host; the collectives of 02 come on top."
+        f"{COMPUTED}: each lesson's order with one micro-batch; lengths are"
+        f" chosen. E embedding, 1 to {BLOCKS} blocks, H head. In 05 and 06 the collectives of 02 come on top."
     )
 
 

@@ -54,9 +54,8 @@ def one_device_step():
     """What a step does, in order, and which vectors it touches."""
     planned = plan_of("00_one_device", "tiny", 1)
     units, blocks, p = planned.units, planned.L, planned.P
-    alt = (f"The model's parameters lie in {blocks + 2} units: the embeddings, {blocks} blocks, the last norm. Forward visits them from first to last "
-           f"in steps 1 to {blocks + 2}; backward from last to first, writing each unit's gradient; the update then reads the gradient and rewrites "
-           "momentum, variance and parameters. Each of the four vectors has one part a unit.")
+    alt = (f"{blocks + 2} units: the embeddings, {blocks} blocks, the last norm. Forward visits them from first to last, backward from last to first and writes gradients; "
+           "the update then rewrites momentum, variance and parameters.")
     drawing = Drawing(438, "One training step: what is visited, and in which order", alt, "numbers: order in time")
     places = columns(drawing, units, 84)
     y = 92
@@ -185,8 +184,7 @@ def gpu_trace():
     found = record("gpu_trace")
     run = found["lessons"]["01_data_parallel"]
     sent, waited, whole = took(run, "communication"), took(run, "waiting"), run["microseconds"]
-    alt = (f"Rank 0 of {found['world']} GPUs in one step of {whole / 1e3:.1f} ms: the buckets are all-reduced while backward computes, for {sent:.1f} ms together; "
-           f"the compute stream waits for {waited:.2f} ms of them, at the end.")
+    alt = f"One step on {found['world']} GPUs: {sent:.1f} ms of all-reduces while rank 0 computes backward; it waits for {waited:.2f} ms of them, at the end."
     sums, count = lanes_of([span for span in run["spans"] if span[0] == "communication"])
     rows = [("compute", 26, [(begin / 1e3, end / 1e3, COMPUTE, "") for row, _, begin, end in run["spans"] if row == "compute"])]
     rows += [("all-reduces" if lane == count // 2 else "", 14, [(begin / 1e3, end / 1e3, GRADIENTS, "") for of, (_, _, begin, end) in sums if of == lane]) for lane in range(count)]
@@ -197,7 +195,7 @@ def gpu_trace():
         plots.key(figure, 154 + 22 * count, [(COMPUTE, "compute"), (GRADIENTS, "all-reduce of gradients"), (WAITING, "waiting")], left=110)
 
     return plots.plot(172 + 22 * count, f"A step on {found['world']} GPUs: {sent:.1f} ms of all-reduces, {waited:.2f} ms of waiting", alt,
-                      f"Record docs/results/gpu_trace.json: rank 0, step {found['step']} of {whole / 1e3:.1f} ms, {found['versions'].get('GPU', 'GPU')}, {workload_file(run)}.", draw,
+                      f"docs/results/gpu_trace.json, rank 0, {found['versions'].get('GPU', 'GPU')}, {workload_file(run)}.", draw,
                       "measured by events")
 
 

@@ -48,9 +48,8 @@ def tail(page, *names, more=""):
 @renders
 def states_of_models(page):
     """Bytes of model states: fp32, and 16 bits with an fp32 master."""
-    rows = [[name, f"{p:,}", bytes_text(4 * p), bytes_text(4 * p), bytes_text(8 * p), bytes_text(16 * p)]
-            for name, p in ((name, stored(workload(file)["model"])) for name, file in MODELS)]
-    return table(["model", "P as stored", "parameters 4 P", "gradients 4 P", "momentum, variance 8 P", "together 16 P"], rows)
+    rows = [[name, f"{p:,}", bytes_text(16 * p)] for name, p in ((name, stored(workload(file)["model"])) for name, file in MODELS)]
+    return table(["model", "P as stored", "states, 16 P"], rows)
 
 
 def median_of(rounds, key):
@@ -65,18 +64,20 @@ def turns_text(rounds):
 
 @renders
 def activation_modes(page):
-    """Bytes of a run, predicted and measured, and its time, by what it keeps of its activations."""
+    """Bytes of a run, as predicted and measured, and its time, by what it keeps of its activations."""
     runs = record("lesson_00")["activations"]
     first = runs["keep"]
     rows = []
     for mode, run in runs.items():
         if run["loss"] != first["loss"]:
             raise RenderError(f"lesson_00: the losses of `{mode}` differ from those of `keep`")
+        if run["predicted_bytes"] != run["bytes"]:
+            raise RenderError(f"lesson_00: `{mode}` did not hold what was predicted")
         over = statistics.median(a["seconds"] / b["seconds"] for a, b in zip(run["rounds"], first["rounds"]))
         milliseconds = f"{1000 * median_of(run['rounds'], 'seconds')[0]:.1f}" + ("" if run is first else f" (x {over:.2f})")
-        rows.append([f"`{mode}`", *(f"{count:,}" for count in (run["bytes"]["activations"], run["bytes"]["workspace"], run["predicted_bytes"]["total"], run["bytes"]["total"])), milliseconds])
-    heads = ["`activations`", "activations, bytes", "workspace, bytes", "total, predicted", "total, measured", "ms per step"]
-    more = f"{file_text(first)}, equal losses in {len(first['loss'])} steps; {turns_text(first['rounds'])}, {machine_text('lesson_00')}"
+        rows.append([f"`{mode}`", *(f"{count:,}" for count in (run["bytes"]["activations"], run["bytes"]["total"])), milliseconds])
+    heads = ["`activations`", "bytes of activations", "of all purposes", "ms per step"]
+    more = f"{file_text(first)}; {turns_text(first['rounds'])}, {record('lesson_00')['cores']} cores, one thread"
     return table(heads, rows) + tail(page, "lesson_00", more=more)
 
 
@@ -104,11 +105,9 @@ def data_parallel_bytes(page):
         ranks, parameters = int(n), run["bytes"]["parameters"]  # 4 P
         if (run["predicted_bytes"], run["predicted_bytes_sent"]) != (run["bytes"], run["bytes_sent"]):
             raise RenderError(f"{run['command']}: not as predicted")
-        formula = parameters * 2 * (ranks - 1) / ranks
-        counts = (run["predicted_bytes"]["total"], run["bytes"]["total"], formula, run["predicted_bytes_sent"], run["bytes_sent"])
-        rows.append([n, *(f"{count:,.0f}" for count in counts)])
-    heads = ["N", "bytes held, predicted", "measured", "4 P x 2 (N-1)/N", "bytes sent, predicted", "measured"]
-    more = f"{file_text(run)}; N = 3 and 4 round P up; what is sent beyond the formula are the four numbers"
+        rows.append([n, *(f"{count:,.0f}" for count in (run["bytes"]["total"], parameters * 2 * (ranks - 1) / ranks, run["bytes_sent"]))])
+    heads = ["N", "holds", "4 P x 2 (N-1)/N", "sends per step"]
+    more = f"bytes of rank 0, predicted and measured; {file_text(run)}; N = 3 and 4 round P up"
     return table(heads, rows) + tail(page, "lesson_01_order", more=more)
 
 

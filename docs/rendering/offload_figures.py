@@ -25,7 +25,7 @@ def offload_places():
         return None
     runs = record("gpu_offload")["runs"]["355m"]
     bars = [(name, place, in_gigabytes(held if place == "device" else held.get(place, {}))) for run, name in RUNS for held in (runs[run]["bytes"],) for place in PLACES]
-    alt = "Bars of bytes. " + "; ".join(f"{name}, {place}: {sum(parts):.2f} GB" for name, place, parts in bars) + "."
+    alt = "Bytes by place. " + "; ".join(f"{name}, {place}: {sum(parts):.2f} GB" for name, place, parts in bars if sum(parts) >= 0.005) + "."
 
     def draw(figure):
         plotted = plots.axes(figure, 56, 34 * len(bars), left=170, right=90)
@@ -65,9 +65,9 @@ def offload_timeline():
         return None
     steps = record("gpu_offload")["steps"]
     end = max(step["milliseconds"] for step in steps.values())
-    alt = "Timelines. " + " ".join(
-        f"{name.capitalize()}: a step takes {step['milliseconds']:.0f} milliseconds; its first gradient leaves at {step['to_host'][0][0]:.0f}; the host's AdamW runs "
-        + " and ".join(f"from {begin:.0f} to {stop:.0f}" for begin, stop in step["adam"]) + "." for name, step in steps.items())
+    alt = "Steps on a clock. " + " ".join(
+        f"{name.capitalize()}: {step['milliseconds']:.0f} ms, the host's AdamW " + " and ".join(f"from {begin:.0f} to {stop:.0f}" for begin, stop in step["adam"]) + "."
+        for name, step in steps.items())
 
     def draw(figure):
         for i, (name, step) in enumerate(steps.items()):

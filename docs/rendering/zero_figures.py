@@ -30,8 +30,7 @@ def holds(lesson, whole, gathered, title, note):
     """`whole`: vectors kept in full; `gathered`: by vector and moment the units that are whole for that moment."""
     kept = ", ".join(name for name, _ in VECTORS if name in whole) or "nothing"
     said = "; ".join(f"{name} in {moment}: {', '.join(UNITS[unit] for unit in units)}" for (name, moment), units in gathered.items())
-    alt = (f"{RANKS} ranks in {LESSONS[lesson]}, a model of {BLOCKS} blocks between the embedding E and the head H, at three moments of a step. Whole on every rank: {kept}. "
-           f"Of the other vectors a rank keeps its slice of every unit, one of {RANKS}." + (f" Whole for a moment: {said}." if said else ""))
+    alt = f"What {RANKS} ranks hold in {LESSONS[lesson]}. Whole: {kept}. Of the rest, one slice." + (f" Whole for a moment: {said}." if said else "")
     high = RANKS * CELL_HIGH + 22
     drawing = Drawing(112 + high * len(VECTORS), title, alt, f"full: held; pale: for a moment; {RANKS} slices a unit")
     for column, (moment, at_work) in enumerate(MOMENTS.items()):
@@ -237,12 +236,10 @@ def gpu_timeline(lesson):
         return None
     run = found["lessons"][lesson]
     waited, waits, whole = took(run, "waiting"), sum(row == "waiting" for row, *_ in run["spans"]), run["microseconds"] / 1e3
-    alt = (f"Rank 0 of {found['world']} GPUs in one step of lesson {LESSONS[lesson]}, {whole:.1f} ms: {took(run, 'communication', 'all_gather'):.1f} ms of all-gathers (forward begins at "
-           f"{forward_begins(run) / 1e3:.1f} ms), {took(run, 'communication', 'reduce_scatter'):.1f} ms of reduce-scatters behind backward, the last beyond its end; the compute stream waits for {waited:.2f} ms of them. "
-           "An operation lasts until the other rank has come, too.")
+    alt = (f"One step of {LESSONS[lesson]} on {found['world']} GPUs: {took(run, 'communication', 'all_gather'):.1f} ms of all-gathers and {took(run, 'communication', 'reduce_scatter'):.1f} ms of "
+           f"reduce-scatters run while rank 0 computes; it waits for {waited:.2f} ms of them.")
     title = f"{LESSONS[lesson]} on {found['world']} GPUs: a step of {whole:.1f} ms, {waited:.2f} ms of it in {waits} waits"
-    caption = (f"Record docs/results/gpu_trace.json, rank 0, step {found['step']} of {whole:.1f} ms, {found['versions'].get('GPU', 'GPU')}: `{run['command']}`; operations last from this "
-               "rank's start until the other rank has come and all is there. A number: the unit.")
+    caption = (f"docs/results/gpu_trace.json, rank 0, {found['versions'].get('GPU', 'GPU')}. A number: the unit. An operation lasts until the other rank has come, too.")
     return plots.plot(300, title, alt, caption, lambda figure: draw_timeline(figure, run), "measured by events")
 
 

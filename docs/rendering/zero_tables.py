@@ -52,13 +52,12 @@ def zero_sent(page, lesson):
 
 @renders
 def zero_predicted(page, lesson, before):
-    """What a rank held and sent, predicted beside measured, and what the lesson before held."""
+    """What a rank held and sent, as predicted and measured, and what the lesson before held."""
     others, rows = dict(runs_of(before)), []
     for n, run in runs_of(lesson):
-        counts = (others[n]["bytes"]["total"], run["predicted_bytes"]["total"], run["bytes"]["total"], run["predicted_bytes_sent"], run["bytes_sent"])
-        rows.append([n, *(f"{count:,}" for count in counts)])
-    heads = ["N", f"lesson {before[:2]} holds", f"lesson {lesson[:2]} holds, predicted", "measured", "sends a step, predicted", "measured"]
-    return table(heads, rows) + tail(page, "zero_order", more=f"rank 0 of 20 steps of {file_text(run)}")
+        rows.append([n, *(f"{count:,}" for count in (others[n]["bytes"]["total"], run["bytes"]["total"], run["bytes_sent"]))])
+    heads = ["N", f"lesson {before[:2]} holds", f"lesson {lesson[:2]} holds", "sends per step"]
+    return table(heads, rows) + tail(page, "zero_order", more=f"bytes of rank 0, predicted and measured; {file_text(run)}")
 
 
 @renders
@@ -92,17 +91,6 @@ def zero_same_loss(page, lesson):
     return (table(["N", f"{lesson[:2]} on N ranks: loss of step 20", "its weights", f"00, N virtual ranks, `--reduce-every {order}`", "its weights", "20 losses and weights"],
                   rows, left=6)
             + tail(page, "zero_order", more=f"{file_text(run)}; weights: the first 12 digits of the SHA-256 of the file that `--save` wrote"))
-
-
-@renders
-def saved_hashes(page, *orders):
-    """What `sha256sum` says of the weights that lesson 00 saves after adding in orders, each REDUCE_EVERY:RANKS."""
-    found, lines = record("zero_order")["orders"], []
-    for order, n in (each.split(":") for each in orders):
-        lines.append(f"{found[order][n]['weights_sha256']}  runs/{order}.safetensors")
-    if len({line.split()[0] for line in lines}) < len(lines):
-        raise RenderError("zero_order.json: two orders of summation end in the same bits")
-    return "```text\n" + "\n".join(lines) + "\n```" + tail(page, "zero_order", more=f"20 steps of {file_text(found[order][n])}")
 
 
 @renders
