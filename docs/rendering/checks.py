@@ -188,6 +188,7 @@ def broken_claims():
     of_seeds = [record("lesson_08_losses")["rates"]["1e-3"], *record("lesson_08_seeds")["seeds"].values()]
     above = {rule: [runs[rule]["validation_loss"] - runs[twin]["validation_loss"] for runs in of_seeds] for rule, twin in TWIN_OF.items()}
     rises = [max(after - before for before, after in zip(runs["vertical_sync"]["loss"][LATE:], runs["vertical_sync"]["loss"][LATE + 1:])) for runs in of_seeds]
+    of_bits = record("gpu_bits")["world 2"]["groups"]["all"]
     claims = {
         "side_by_side.md: lesson 10 sends most, and 03 to 06 and 09 more than 01 and 02":
             max(sent, key=sent.get) == "10" and min(sent[number] for number in ("03", "04", "05", "06", "09")) > max(sent["01"], sent["02"]),
@@ -203,6 +204,7 @@ def broken_claims():
         "08_weight_versions: the spike of vertical_sync is one seed's": [rise > 1 for rise in rises] == [True, False, False],
         "choosing.md: of two GPUs only quoted runs are more than a tenth off, of 10 ms or of lesson 05":
             all(row["record"] == "quoted" and (row["seconds"] < 0.015 or row["lesson"] == "05_offload") for row in of_two),
+        "zero3.md: on two GPUs lessons 01 to 04 end in the same bits": of_bits["equal_weights"] and of_bits["equal_losses"] and len(of_bits["runs"]) == 4,
         "data_parallel.md: with a bucket per tensor every round waits less with overlap": max(waits("tensor", "on")) < min(waits("tensor", "off")),
         "data_parallel.md: orders of summation end less than 1e-8 of the loss apart": max(orders) - min(orders) < 1e-8 * min(orders),
         "data_parallel.md: the linear rule helps, and so does warm-up":

@@ -67,13 +67,18 @@ def choosing_quickest(page, plan):
     return table(["lesson", "settings", "a step", "batch.micro", "tokens per second"], rows, left=3)
 
 
+def without_repeats(rows, columns):
+    """The first columns' cells are empty where they are those of the row above."""
+    return [[*("" if above and cell == other else cell for cell, other in zip(row[:columns], above or row)), *row[columns:]] for above, row in zip([None, *rows], rows)]
+
+
 @renders
 def choosing_ahead(page):
     """What is predicted of more GPUs than were ever asked."""
     if not has("choosing"):
         return ""
-    rows = [[f"{row['run'].replace(' x', ', ')} {row['gpu']}s", f"{row['lesson']} {settings(row)}".strip(), f"{1e3 * row['predicted']:.1f}"]
-            for row in record("choosing")["check"]["ahead"]]
+    rows = without_repeats([[f"{row['run'].replace(' x', ', ')} {row['gpu']}s", f"{row['lesson']} {settings(row)}".strip(), f"{1e3 * row['predicted']:.1f}"]
+                            for row in record("choosing")["check"]["ahead"]], 1)
     return table(["run", "lesson and settings", "predicted ms"], rows, left=2) + f"\n\nFrom {source(page, 'choosing')}."
 
 
@@ -100,11 +105,11 @@ def choosing_check(page):
     """Every timed step."""
     if not has("choosing"):
         return ""
-    rows = [[f"{row['record']}, {row['run']}", f"{row['lesson']} {settings(row)}".strip(), f"{row['gpus']} {row['gpu']}",
-             f"{1e3 * row['seconds']:.1f}", f"{1e3 * row['predicted']:.1f}", f"{100 * row['error']:+.1f} %"]
-            for row in record("choosing")["check"]["rows"]]
-    heads = ["record, run", "lesson and settings", "GPUs", "measured ms", "predicted ms", "error"]
-    return table(heads, rows, left=2) + f"\n\nFrom {source(page, 'choosing')}."
+    rows = without_repeats([[f"{row['gpus']} {row['gpu']}", f"{row['record']}, {row['run']}", f"{row['lesson']} {settings(row)}".strip(),
+                             f"{1e3 * row['seconds']:.1f}", f"{1e3 * row['predicted']:.1f}", f"{100 * row['error']:+.1f}"]
+                            for row in record("choosing")["check"]["rows"]], 2)
+    heads = ["GPUs", "record, run", "lesson and settings", "measured ms", "predicted ms", "error, %"]
+    return table(heads, rows, left=3) + f"\n\nFrom {source(page, 'choosing')}."
 
 
 # Of each lesson: what it costs, and when to use it.

@@ -4,7 +4,7 @@ import re
 
 from . import checks, registry
 from .lesson_figures import took
-from .machine_tables import beside_copies, gpu_table, has_peer, held_back_by_host
+from .machine_tables import beside_copies, gpu_table, has_peer, held_back_by_host, short
 from .plans import stored
 from .registry import ROOT, RenderError, has, record, renders, source, table, times_text
 from .workloads import workload
@@ -106,7 +106,7 @@ def gpu_margins(page):
     if not words:
         return ""
     words += ", the farthest first:" if below else "."
-    rows = [[f"`{key}`", lesson, label, gpu_table().spread_text(ratio), f"{aim:.2f}"] for key, lesson, label, ratio, aim in below]
+    rows = [[f"`{key}`", lesson, short(label), gpu_table().spread_text(ratio), f"{aim:.2f}"] for key, lesson, label, ratio, aim in below]
     return words + ("\n\n" + table(["run", "lesson", "over", "within a round", "aim"], rows, left=3) if rows else "") + f"\n\nFrom {source(page, 'gpu_peers')}."
 
 
@@ -163,22 +163,21 @@ def gpu_zero_gains(page):
 
 @renders
 def gpu_limits(page):
-    """Share of the peak, clock and power: ours, and the fastest peer that ran beside it."""
+    """Share of the peak, ours and that of the fastest peer that ran beside it, and whose clock was lower."""
     rows, slower, both = [], 0, 0
     median = gpu_table().median_of
     for key, row in beside_peers().items():
         peers = {name: rate for name in row["programs"] if f"ours_over_{name}" in row["ratios"] and (rate := median(row, name, "tokens_per_second"))}
         fastest = max(peers, key=peers.get, default=None)
         clocks = [median(row, name, "power", "sm_mhz", "median") if name else None for name in ("ours", fastest)]
-        watts = [median(row, name, "power", "watts", "median") if name else None for name in ("ours", fastest)]
         if None not in clocks:
             both, slower = both + 1, slower + (clocks[0] < clocks[1])
         work, peak = flops_a_token(workload(pathlib.PurePath(row["workload"]).stem)["model"], row["sequence"]), peak_of(row["gpu"])
         shares = [f"{100 * rate * work / (peak * row['world']):.0f} %" if peak and rate else "-" for rate in (median(row, "ours", "tokens_per_second"), peers.get(fastest))]
-        rows.append([f"`{key}`", f"{work / 1e9:.2f}", *shares, *(f"{x:.0f}" if x else "-" for x in (*clocks, *watts))])
+        rows.append([f"`{key}`", *shares])
     if not rows:
         return ""
-    return (table(["run", "GFLOPs a token", "MFU, ours", "the peer's", "SM MHz, ours", "the peer's", "W, ours", "the peer's"], rows)
+    return (table(["run", "MFU, ours", "the peer's"], rows)
             + f"\n\nFrom {source(page, 'gpu_peers')}; MFU: (6 N + 6 L d T) FLOPs a token, N the parameters, over the data sheet's dense 16-bit peak; the peer: the fastest that took turns. In {slower} of {times_text(both, 'run')} our clock "
             "is the lower one.")
 
@@ -230,24 +229,6 @@ def gpu_commits(page):
 
 
 @renders
-def gpu_links(page):
-    """One GPU beside small copies between GPUs, beside such within each, and all GPUs in one run."""
-    median, rows = gpu_table().median_of, []
-    for key, row in rows_of_peers().items():
-        copied = beside_copies(row)
-        # Not those that failed, or were not asked for.
-        for name in [name for name in ("ours_1", *copied, "ours") if copied and median(row, name, "median_seconds") is not None]:
-            ratio = row["ratios"].get("scaling" if name == "ours" else f"{name}_over_ours_1")
-            clock, watts = (median(row, name, "power", field, "median") for field in ("sm_mhz", "watts"))
-            rows.append([f"`{key}`", row["programs"][name]["label"].replace("Stagecraft, ", ""), f"{1e3 * median(row, name, 'median_seconds'):.2f}",
-                         gpu_table().spread_text(ratio) if ratio else "", *(gpu_table().text_of(x, ".0f") for x in (clock, watts))])
-    if not rows:
-        return "What awake links cost is not measured yet: no run of `gpu.sh --world 2 --rows links` is on record."
-    return (table(["run", "program", "ms a step", "rate over one GPU alone, within a round", "SM MHz", "W"], rows, left=2)
-            + f"\n\nFrom {source(page, 'gpu_peers')}.")
-
-
-@renders
 def beside_products(page):
     """What a collective takes from matrix products beside it, as lessons start it and otherwise."""
     if not has("comm_beside_products_2"):
@@ -291,6 +272,9 @@ def profiled(run):
     return found
 
 
+SHORT_MS = 0.5  # operations of less a step stand in one row
+
+
 def part_of(command):
     """Which part of the workloads a command names: configs/gpt2_355m.json is 355m."""
     return re.search(r"--workload configs/(?:gpt2_)?([^ .]+)", command)[1]
@@ -298,7 +282,7 @@ def part_of(command):
 
 @renders
 def gpu_profiles(page):
-    """Milliseconds of a step by class of operation, and of communication beside it, each with the share of its bound: runs beside each other."""
+    """Milliseconds of a step by class of operation, and of communication beside it, each with the share of its bound: runs beside each other. Short operations stand together."""
     if not has("gpu_profile"):
         return ""
     runs, notes, names = {}, [], []
@@ -309,20 +293,24 @@ def gpu_profiles(page):
             raise RenderError(f"docs/results/gpu_profile.json has two profiles of {what}; fix: name one folder of each to records.py --gpu-profile")
         runs[what] = profiled(run)
         clock = f", {sensors['sm_mhz']:.0f} MHz, {sensors['watts']:.0f} W" if sensors else ""
-        notes.append(f"`{what}`: lesson {LESSONS[run['lesson']]}, mean of {p['steps']} steps without a graph on {run['versions']['GPU']}{clock}; best product alone {p['product_rate'] / 1e12:.0f} TF/s, "
-                     f"memory {p['memory_rate'] / 1e12:.2f} TB/s (`{run['command']}`)")
+        notes.append(f"`{what}`: lesson {LESSONS[run['lesson']]}, mean of {p['steps']} steps without a graph on {run['versions']['GPU']}{clock}")
         names += [name for name in runs[what] if name not in names]
     published = next(iter(published_attention(run["command"]) for run in record("gpu_profile")["runs"]))
     bounds = [f"{rate / 1e12:.0f} TF/s for {op}" for op, rate in published.items()]
-    notes += [f"Attention's bounds, {' and '.join(bounds)}: {registry.record('peers_stored')['attention, head 64']['source']}"] if bounds else []
-    rows = [[name, *(cell for found in runs.values() for cell in ((f"{found[name][0]:.2f}", *found[name][1:]) if name in found else ("", "", "")))] for name in names]
-    return (table(["operations", *(head for what in runs for head in (f"ms a step, {what}", "rate", "of its bound"))], rows)
+    kernel = registry.record("peers_stored")["attention, head 64"]["source"].partition(": ")[0]
+    notes += [f"Attention's bounds, {' and '.join(bounds)}: {kernel} ({source(page, 'peers_stored')})"] if bounds else []
+    small = [name for name in names if name in {part["op"] for run in record("gpu_profile")["runs"] for part in run["profile"]["operations"]} and max(found[name][0] for found in runs.values() if name in found) < SHORT_MS]
+    rows = [[name, *(cell for found in runs.values() for cell in ((f"{found[name][0]:.2f}", found[name][2]) if name in found else ("", "")))] for name in names if name not in small]
+    if small:
+        sums = (sum(found[name][0] for name in small if name in found) for found in runs.values())
+        rows.insert([row[0] for row in rows].index("waits for communication"), [", ".join(small), *(cell for total in sums for cell in (f"{total:.2f}", ""))])
+    return (table(["operations", *(head for what in runs for head in (f"ms a step, {what}", "of its bound"))], rows)
             + f"\n\nFrom {source(page, 'gpu_profile')}. " + ". ".join(notes) + ".")
 
 
 @renders
 def world_one_profile(page):
-    """Milliseconds of a step by class of operation, of lessons beside each other on one GPU."""
+    """Milliseconds of a step by class of operation, of lessons beside each other on one GPU. Those of about equal length stand together."""
     if not has("gpu_profile_one"):
         return ""
     runs = sorted(record("gpu_profile_one")["runs"], key=lambda run: run["lesson"])
@@ -332,13 +320,14 @@ def world_one_profile(page):
         raise RenderError("docs/results/gpu_profile_one.json: runs that differ in more than the lesson, or of several GPUs; fix: name one folder a lesson to records.py --gpu-profile, of runs on one GPU")
     found = {LESSONS[run["lesson"]]: {name: ms for name, (ms, *_) in profiled(run).items()} for run in runs}
     names = [*dict.fromkeys(name for classes in found.values() for name in classes if name != "a step"), "a step"]
-    rows = [[name, *(f"{classes.get(name, 0):.2f}" for classes in found.values())] for name in names if any(classes.get(name) for classes in found.values())]
+    times = {name: [classes.get(name, 0) for classes in found.values()] for name in names}
+    alike = [name for name, of in times.items() if name != "a step" and max(of) - min(of) < max(0.1, 0.05 * max(of))]
+    times = {"all that differ by less than 5 % or 0.1 ms": [sum(of) for of in zip(*(times[name] for name in alike))], **{name: of for name, of in times.items() if name not in alike}} if alike else times
+    rows = [[name, *(f"{ms:.2f}" for ms in of)] for name, of in times.items() if any(of)]
     if all(run["profile"]["sensors"] for run in runs):
         rows.append(["SM MHz", *(f"{run['profile']['sensors']['sm_mhz']:.0f}" for run in runs)])
-    rows.append(["TF/s of the best product, alone", *(f"{run['profile']['product_rate'] / 1e12:.0f}" for run in runs)])
     return (table(["operations, ms a step", *found], rows)
-            + f"\n\nFrom {source(page, 'gpu_profile_one')}: {runs[0]['versions']['GPU']}, mean of {runs[0]['profile']['steps']} steps without a graph, one run of each lesson "
-            f"(`{runs[0]['command']}`, and the other lessons alike).")
+            + f"\n\nFrom {source(page, 'gpu_profile_one')}: {runs[0]['versions']['GPU']}, mean of {runs[0]['profile']['steps']} steps without a graph, one run of each lesson.")
 
 
 @renders
@@ -357,5 +346,4 @@ def gpu_traces(page):
         models |= set(re.findall(r"--workload (\S+)", run["command"]))
         rows.append([LESSONS[lesson] + words, "" if words else f"{run['microseconds'] / 1e3:.1f}", f"{forward_begins(run) / 1e3:.2f}", f"{took(run, 'waiting'):.2f}"])
     return (table(["lesson", "ms of the step", "forward begins at", "waited for"], rows)
-            + f"\n\nFrom {source(page, 'gpu_trace')}{' and ' + source(page, 'gpu_trace_all_at_once') if before else ''}: rank 0 of {found['world']}, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {', '.join(f'`{model}`' for model in sorted(models))}. How long operations took is not in the table: one lasts until the other rank has "
-            "come, too, so that most of a long one may be the other's lateness.")
+            + f"\n\nFrom {source(page, 'gpu_trace')}{' and ' + source(page, 'gpu_trace_all_at_once') if before else ''}: rank 0 of {found['world']}, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {', '.join(f'`{model}`' for model in sorted(models))}. An operation lasts until the other rank has come, so its length is not shown.")

@@ -82,22 +82,6 @@ def activation_modes(page):
 
 
 @renders
-def order_of_sums(page):
-    """Lesson 01 on N ranks beside lesson 00 with N virtual ranks."""
-    found = record("lesson_01_order")
-    rows = []
-    for n in ("1", "2", "3", "4"):
-        ranks, virtual = found["ranks"][n], found["virtual"][n]
-        same = all(ranks[key] == virtual[key] for key in ("weights_sha256", "loss"))
-        rows.append([n, f"`{ranks['loss'][-1]!r}`", f"`{ranks['weights_sha256'][:12]}`", f"`{virtual['loss'][-1]!r}`",
-                     f"`{virtual['weights_sha256'][:12]}`", "equal" if same else "DIFFERENT"])
-    last = found["virtual_4_every_micro_batch"]
-    rows.append(["4, summed every micro-batch", "", "", f"`{last['loss'][-1]!r}`", f"`{last['weights_sha256'][:12]}`", ""])
-    return (table(["N", "01 on N ranks: loss of step 20", "its weights", "00, N virtual ranks: loss", "its weights", "20 losses and weights"], rows, left=6)
-            + tail(page, "lesson_01_order", more=f"{file_text(last)}; weights: the first 12 digits of the SHA-256 of the file that `--save` wrote"))
-
-
-@renders
 def data_parallel_bytes(page):
     """What rank 0 of lesson 01 holds and sends: formula, prediction, measurement."""
     rows = []
@@ -121,6 +105,14 @@ def bytes_sent_of_models(page):
     return table(["model, bf16 gradients (2 P)", "N = 2", "N = 4", "N = 8", "N = 64", "states a rank holds, 16 P, for every N"], rows)
 
 
+def the_same(runs, key):
+    """What all runs have; stops where they differ."""
+    values = {run[key] for run in runs}
+    if len(values) != 1:
+        raise RenderError(f"runs that should agree in {key} have {sorted(values)}")
+    return values.pop()
+
+
 @renders
 def variants(page):
     """Buckets and overlap."""
@@ -130,10 +122,10 @@ def variants(page):
         rate, low, high = median_of(run["rounds"], "tokens_per_second")
         share, least, most = median_of(run["rounds"], "wait_share")
         operations = sum(op["count"] for op in run["operations"])
-        rows.append([f"`{run['bucket']}`", f"`{run['overlap']}`", operations, f"{run['bytes_sent']:,}", f"{100 * share:.1f} % ({100 * least:.1f} to {100 * most:.1f})",
+        rows.append([f"`{run['bucket']}`", f"`{run['overlap']}`", operations, f"{100 * share:.1f} % ({100 * least:.1f} to {100 * most:.1f})",
                      f"{rate / 1e3:.2f} ({low / 1e3:.2f} to {high / 1e3:.2f})"])
-    return (table(["bucket", "overlap", "operations a step", "bytes sent", "waiting", "k tok/s"], rows, left=2)
-            + tail(page, "lesson_01_variants", more=f"{turns_text(found['variants'][0]['rounds'])}, lowest and highest round in brackets; "
+    return (table(["bucket", "overlap", "operations a step", "waiting", "k tok/s"], rows, left=2)
+            + tail(page, "lesson_01_variants", more=f"{the_same(found['variants'], 'bytes_sent'):,} bytes sent in each; {turns_text(found['variants'][0]['rounds'])}, lowest and highest round in brackets; "
                    f"{file_text(found['variants'][0])} in micro-batches of 6 rows, 2 ranks; {machine_text('lesson_01_variants')}"))
 
 
@@ -142,22 +134,25 @@ def batch_cuts(page):
     """One global batch as micro-batches of several sizes."""
     found = record("lesson_01_batch")
     first = found["runs"][0]
-    rows = [[run["micro"], run["accumulation"], sum(op["count"] for op in run["operations"]), f"{run['bytes_sent']:,}", f"{run['bytes']['activations']:,}",
+    rows = [[run["micro"], run["accumulation"], f"{run['bytes']['activations']:,}",
              f"{run['bytes']['total']:,}", f"{run['loss'][-1]:.10f}", f"{1000 * median_of(run['rounds'], 'seconds')[0]:.1f}"] for run in found["runs"]]
     apart = max(abs(run["loss"][-1] - first["loss"][-1]) for run in found["runs"])
-    return (table(["rows a micro-batch", "micro-batches a rank", "operations a step", "bytes sent", "activations, bytes", "total, bytes", "loss of step 25", "ms a step"],
+    return (table(["rows a micro-batch", "micro-batches a rank", "activations, bytes", "total, bytes", "loss of step 25", "ms a step"],
                   rows, left=0)
-            + tail(page, "lesson_01_batch", more=f"{file_text(first)}, 2 ranks, 12 rows a step; the losses are {apart:.1e} apart at most; times: {turns_text(first['rounds'])}, "
+            + tail(page, "lesson_01_batch", more=f"{file_text(first)}, 2 ranks, 12 rows a step, {the_same(found['runs'], 'bytes_sent'):,} bytes sent in each; the losses are {apart:.1e} apart at most; times: {turns_text(first['rounds'])}, "
                    f"{machine_text('lesson_01_batch')}"))
 
 
 @renders
 def learning_rates(page):
     found = record("lesson_01_lr")
-    rows = [[run["rows"], run["steps"], f"{run['rows'] * run['steps'] * found['tokens_a_row']:,}", f"{run['lr_peak']:g}", run["warmup_steps"],
+    tokens = {run["rows"] * run["steps"] * found["tokens_a_row"] for run in found["runs"]}
+    if len(tokens) != 1:
+        raise RenderError("lesson_01_lr.json: runs of different numbers of tokens")
+    rows = [[run["rows"], run["steps"], f"{run['lr_peak']:g}", run["warmup_steps"],
              f"{run['loss'][run['steps'] // 10]:.4f}", f"{run['validation_loss']:.4f}"] for run in found["runs"]]
-    return (table(["rows a step", "steps", "tokens", "peak learning rate", "warm-up steps", "loss after a tenth of the tokens", "validation loss"], rows, left=0)
-            + tail(page, "lesson_01_lr", more=file_text(found["runs"][0])))
+    return (table(["rows a step", "steps", "peak learning rate", "warm-up steps", "loss after a tenth of the tokens", "validation loss"], rows, left=0)
+            + tail(page, "lesson_01_lr", more=f"{file_text(found['runs'][0])}, {tokens.pop():,} tokens"))
 
 
 @renders

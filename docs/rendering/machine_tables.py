@@ -25,16 +25,69 @@ def beside_copies(row):
     return [name for name in gpu_table().BESIDE_COPIES if name in row["programs"]]
 
 
+SHORT = (("Stagecraft, ", ""), (" (data parallel)", ""), (" (ZeRO-1)", ""), (" (ZeRO-2)", ""), (" (ZeRO-3)", ""), ("DDP, torch.compile, ", "DDP, "), (", fp32 parameters, bf16 autocast", ", autocast"), (", bf16 parameters and AdamW states, no fp32 master", ", no fp32 master"),
+         (", fp32 parameters, gathered, computed and summed in bf16", ""), (", gradients summed in bf16 (bf16_compress_hook)", ", bf16_compress_hook"), (", fp32 between ranks", ""))
+
+
+def short(label):
+    """A program's label without what the page says once."""
+    for words, instead in SHORT:
+        label = label.replace(words, instead)
+    return label
+
+
+def ratio_alone(row, name):
+    """A lesson's rate over the run's first program, scaling, or what a peer is compared with over it: the first program, or the lesson that splits the same."""
+    of, ratios = gpu_table(), row["ratios"]
+    ours = name in of.ZERO or name == "ours"
+    pairs = [("", f"{name}_over_ours"), ("", f"{name}_over_ours_1")] if ours or name in of.BESIDE_COPIES else []
+    pairs += [("scaling ", of.SCALING[name][1])] if name in of.SCALING else []
+    pairs += [] if ours else [*((f"{of.LESSON_OF[z]}: ", f"{z}_over_{name}") for z in of.PEERS_OF if z in of.LESSON_OF), ("", f"ours_over_{name}")]
+    words, ratio = next(((words, ratios[pair]) for words, pair in pairs if pair in ratios), ("", None))
+    return words + of.spread_text({**ratio, "stored": False}) if ratio else ""
+
+
+def stored_notes(sources):
+    """label -> source: what each stored rate was measured on, and once what several have in common."""
+    parts = {label: source.rpartition("not in this run: ")[2].split("; ") for label, source in sources.items()}
+    often = [clause for clause in dict.fromkeys(sum(parts.values(), [])) if sum(clause in of for of in parts.values()) > 1]
+    notes = [f"{label}: {'; '.join(own)}." for label, of in parts.items() if (own := [clause for clause in of if clause not in often])]
+    notes += [f"{', '.join(label for label, of in parts.items() if often[0] in of)}: {'; '.join(often)}."] if often else []
+    return [" ".join(notes)] if notes else []
+
+
+def programs_text(rows):
+    """A line for each program of each run, then what a stored rate is, which kernel computes attention, and what failed."""
+    of, lines, sources, failed, attention = gpu_table(), [], {}, [], {}
+    for key, row in rows.items():
+        for i, (name, program) in enumerate(row["programs"].items()):
+            stored, turns = program.get("stored"), sum(name in cells["programs"] for cells in row["rounds"])
+            label = short(program["label"]) + (f" ({turns} of {len(row['rounds'])} rounds)" if 0 < turns < len(row["rounds"]) else "")
+            rate = stored or of.median_of(row, name, "tokens_per_second")
+            clock, watts = (of.text_of(of.median_of(row, name, "power", field, "median"), ".0f") for field in ("sm_mhz", "watts"))
+            share, peak = program.get("wait_share"), of.text_of(program.get("peak_allocated"), ".2f", 2.0**-30)
+            lines.append(["" if i else f"`{key}`", label, "failed" if rate is None else f"{rate / 1e3:.1f}", ratio_alone(row, name), peak + (f", {100 * share:.1f}" if share is not None else ""),
+                          "" if stored else f"{clock}, {watts}"])
+            if "source" in program:
+                sources[label] = program["source"]
+            failed += [f"{key}, {label}: failed: {of.shortened(program['failure'])}"] if "failure" in program else []
+            if program.get("attention"):
+                attention.setdefault(program["attention"], []).append(f"`{key}`")
+    kernels = "; ".join(f"{kernel} in {', '.join(dict.fromkeys(keys))}" for kernel, keys in attention.items())
+    notes = [*([f"PyTorch's attention: {kernels}."] if kernels else []), *stored_notes(sources), *failed]
+    return table(["run", "program", "k tok/s", "ratio within a round", "peak GiB, waits %", "SM MHz, W"], lines, left=2) + "".join(f"\n\n{note}" for note in notes)
+
+
 @renders
 def gpu_peers(page):
     """Lessons and their peers on the same GPUs."""
     if not has("gpu_peers"):
         return ""
     found = record("gpu_peers")
-    runs = [[f"`{key}`", f"[{row['workload']}]({page.link(row['workload'])})", f"{row['rows_a_rank']} x {row['sequence']}", row["world"], row.get("micro_batches", 1),
-             f"{len(row['rounds'])} of {row['timed_steps']} steps"] for key, row in found["rows"].items()]
-    return (table(["run", "workload", "rows x tokens of a micro-batch", "GPUs", "micro-batches", "rounds"], runs, left=2)
-            + "\n\n" + gpu_table().markdown(found).rstrip("\n") + f"\n\nFrom {source(page, 'gpu_peers')}.")
+    runs = [[f"`{key}`", f"`{row['workload']}`", row["world"], f"{row['rows_a_rank']} x {row['sequence']}" + (f" x {row['micro_batches']}" if row.get("micro_batches", 1) > 1 else ""),
+             f"{len(row['rounds'])} x {row['timed_steps']}"] for key, row in found["rows"].items()]
+    return (table(["run", "workload", "GPUs", "rows x tokens (x micro-batches) per GPU", "rounds x steps"], runs, left=2)
+            + "\n\n" + programs_text(found["rows"]) + f"\n\nFrom {source(page, 'gpu_peers')}.")
 
 
 @renders
@@ -61,7 +114,7 @@ def gpu_scaling(page, heading="##"):
                               names.spread_text(row["ratios"][scaling], lambda share: f"{100 * share:.1f}", " %")])
     if not lines:
         return ""
-    return (f"{heading} Scaling on GPUs\n\nScaling efficiency is the rate on N GPUs over N times the rate on one, with equal rows a GPU. The one is the slowest of the N, which train apart at the same time, because ranks wait for the slowest: 100 % would mean that communication cost nothing.\n\n"
+    return (f"{heading} Scaling on GPUs\n\nThe rate on N GPUs over N times the rate on one, with equal rows a GPU. The one is the slowest of the N, which train apart at the same time: 100 % would mean that communication cost nothing.\n\n"
             + table(["lesson", "workload", "GPUs", "k tok/s, 1 GPU", "k tok/s, all", "efficiency, median round (lowest to highest)"], lines, left=2)
             + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [GPUs](" + page.link("docs/gpus.md") + ").")
 
@@ -70,32 +123,6 @@ def held_back_by_host(row):
     """Whether FSDP2's GPUs stayed below the power that lesson 01 drew: they waited, for the host or for each other."""
     watts, ours = (gpu_table().median_of(row, name, "power", "watts", "median") for name in ("fsdp", "ours"))
     return bool(watts and ours and watts < 0.98 * ours)
-
-
-@renders
-def gpu_zero(page, heading, *names):
-    """Lessons 02 to 04 on several GPUs beside lesson 01 and beside what splits the same in PyTorch; `names` of gpu.py, or all."""
-    table_of = gpu_table()
-    asked = names or tuple(table_of.LESSON_OF)
-    shown = [(key, row) for key, row in record("gpu_peers")["rows"].items() if any(name in row["programs"] for name in asked)] if has("gpu_peers") else []
-    if not shown:
-        return ""
-    lines = []
-    for key, row in shown:
-        wanted = [name for name in asked if name in row["programs"]]
-        peers = list(dict.fromkeys(other for name in wanted for other in table_of.PEERS_OF.get(name, ()) if other in row["programs"]))
-        for name in ["ours", *wanted, *peers]:
-            program = row["programs"][name]
-            rate = program.get("stored") or table_of.median_of(row, name, "tokens_per_second")
-            over = row["ratios"].get(f"{name}_over_ours")
-            kin = [f"lesson {table_of.LESSON_OF[z]} {table_of.spread_text(row['ratios'][k])}" for z in wanted if (k := f"{z}_over_{name}") in row["ratios"]] if name in peers else []
-            waits, planned, peak = program.get("wait_share"), program.get("peak_planned"), program.get("peak_allocated")
-            lines.append([f"`{key}`", program["label"].replace("Stagecraft, ", ""), f"{rate / 1e3:.1f}", table_of.spread_text(over) if over else "", "; ".join(kin),
-                          "" if waits is None else f"{100 * waits:.1f} %", "" if planned is None else f"{planned / 2**30:.2f}", "" if peak is None else f"{peak / 2**30:.2f}"])
-    return (f"{heading} On GPUs\n\nThe programs of a run took turns within each round; ratios are of rates within a round: median (lowest to highest). Peaks are those "
-            "of LibTorch's allocator and of windows, which NCCL allocates: the ledger's bytes and what libraries take, in GiB (1.074 GB). What the runs are: [record](" + page.link("docs/records/gpu_peers.md") + "#side-by-side).\n\n"
-            + table(["run", "program", "k tok/s", "over lesson 01" + (" (on one GPU: 00)" if any(row["world"] == 1 for _, row in shown) else ""), "lessons over this peer", "waiting, last round", "peak planned, GiB", "measured, GiB"], lines, left=2)
-            + f"\n\nFrom {source(page, 'gpu_peers')}; all programs of these runs, clocks and power: [record](" + page.link("docs/records/gpu_peers.md") + ").")
 
 
 @renders
@@ -174,25 +201,3 @@ def all_reduce_sweep():
         plotted.yaxis.set_major_formatter(lambda value, _: time_text(value))
 
     return plots.plot(420, "All-reduce: latency on the left, bandwidth on the right", alt, f"Records {names}.", draw, "points: measured medians; lines: fitted")
-
-
-@renders
-def all_reduce_fits(page, heading="###"):
-    """The fit, and what it says about a vector as large as the tiny model's gradient."""
-    found = sweeps()
-    if not found:
-        return ""
-    rows = []
-    for name, ranks, place, measured, fit in found:
-        bandwidth = fit["bytes_per_s"]
-        balance = fit["latency_s"] * bandwidth * ranks if bandwidth else 0  # where 2(N-1) a = 2(N-1)/N n/B
-        error = fit.get("relative_error", {})
-        rows.append([source(page, name), ranks, place, f"{2 * (ranks - 1) * 1e6 * fit['latency_s']:.1f} us", f"{1e6 * fit['latency_s']:.1f} us", f"{bandwidth / 1e9:.2f} GB/s" if bandwidth else "-", bytes_text(round(balance)),
-                     f"{100 * error['lowest']:.0f} to {100 * error['highest']:.0f} %" if error else "-"])
-    return (f"{heading} Latency and bandwidth, measured\n\n"
-            + table(["record", "N", "between the ranks", "a call of no bytes, 2 (N-1) α", "α", "bandwidth 1/β", "bytes at which both halves are equal, N α/β", "fit over measured"],
-                    rows, left=3)
-            + "\n\nWhat is fitted is the time of a *call*: issuing it, its 2 (N - 1) messages one after another, and the wait. a is that over 2 (N - 1), the formula's "
-            "latency of a message; no single message was timed, so do not take it for one, nor carry it to another N. Below the bytes of the last column but one an all-reduce mostly costs latency, so that many small buckets are slower than one large one; above, it "
-            "costs bandwidth, and the number of buckets hardly matters.")
-

@@ -1,4 +1,5 @@
 """docs/memory.md: bytes by formula, as planned and as runs held them, from docs/results/memory.json and the GPU records."""
+import functools
 import re
 
 from .machine_tables import beside_copies
@@ -6,6 +7,9 @@ from .plans import STATES, stored
 from .registry import RenderError, bytes_text, has, record, renders, source, table
 from .symbols import symbols
 from .workloads import workload
+
+
+IN_EVERY_RUN = " --workload tests/workloads/four_blocks.json --steps 2", " --threads 1"
 
 
 @renders
@@ -16,10 +20,12 @@ def memory_by_formula(page):
         planned, measured = run["predicted_bytes"], run["measured_bytes"]
         if planned != measured:
             raise RenderError(f"{run['command']}: not as predicted")
-        counts = (sum(planned.get(purpose, 0) for purpose in STATES), planned["activations"], planned["workspace"], planned.get("communication", 0), planned["total"], measured["total"])
-        rows.append([f"`{run['command']}`", *(f"{count:,}" for count in counts)])
-    return (table(["run", "states, 16 P", "activations", "workspace", "communication", "sum, planned", "measured"], rows)
-            + f"\n\nFrom {source(page, 'memory')}; equal in every purpose.")
+        counts = (sum(planned.get(purpose, 0) for purpose in STATES), planned["activations"], planned["workspace"], planned.get("communication", 0), planned["total"])
+        if any(words not in run["command"] for words in IN_EVERY_RUN):
+            raise RenderError(f"{run['command']}: without {' or '.join(IN_EVERY_RUN)}, as the page says")
+        rows.append([f"`{functools.reduce(lambda command, words: command.replace(words, ''), ('lessons/', '/run.sh', '--set ', *IN_EVERY_RUN), run['command'])}`", *(f"{count:,}" for count in counts)])
+    return (table(["lesson, settings", "states, 16 P", "activations", "workspace", "communication", "sum"], rows)
+            + f"\n\nFrom {source(page, 'memory')}; planned and measured are equal in every purpose. Each run has `{''.join(IN_EVERY_RUN).strip()}`.")
 
 
 WORKED = (("parameters", "2 P", ("params_full",)), ("gradients", "2 P", ("grads_full",)), ("master", "4 P", ("master_full",)), ("momentum", "4 P", ("momentum_full",)),
@@ -80,18 +86,20 @@ def gpu_runs():
 @renders
 def gpu_peaks(page, heading="##"):
     """The ledger, the allocator's peak as planned, and as LibTorch counted it."""
-    rows, names, apart = [], [], 0
+    rows, names, apart, told = [], [], 0, set()
     for what, facts, name in gpu_runs():
         if facts.get("peak_allocated") and facts.get("peak_planned"):
             apart = max(apart, abs(facts["peak_allocated"] - facts["peak_planned"]))
-            rows.append([what, f"{facts['bytes_planned']:,}", f"{facts['bytes_measured']:,}", f"{facts['peak_planned']:,}", f"{facts['peak_allocated']:,}",
-                         f"{100 * (facts['peak_allocated'] / facts['peak_planned'] - 1):+.2f} %"])
+            if facts["bytes_planned"] != facts["bytes_measured"]:
+                raise RenderError(f"{name}, {what}: the ledger is not as planned")
             names.append(source(page, name))
+            if (facts["bytes_planned"], facts["peak_allocated"]) not in told:
+                rows.append([what, f"{facts['bytes_planned']:,}", f"{facts['peak_planned']:,}", f"{facts['peak_allocated']:,}"])
+            told.add((facts["bytes_planned"], facts["peak_allocated"]))
     if not rows:
         return ""
     return (f"{heading} Measured on GPUs\n\nRuns are those of the [record of GPUs]({page.link('docs/records/gpu_peers.md')}#side-by-side); `seed_355m`, or `seed`, is "
-            f"[configs/seed_355m.json]({page.link('configs/seed_355m.json')}), once in each number format and once beside its peers.\n\n"
-            + table(["run", "ledger, planned", "ledger, measured", "peak, planned", "peak, measured", "difference"], rows)
-            + f"\n\nThe ledger is as planned to the byte, and the peak of what was allocated is at most {apart:,} bytes off: LibTorch's allocator rounds every block up to 512 bytes. Lessons 02 to 04 on several GPUs hold some of it in windows, "
-            "which NCCL allocates. Runs whose "
-            "attention is written out have an upper bound for a plan and are left out.\n\nFrom " + ", ".join(dict.fromkeys(names)) + ".")
+            f"[configs/seed_355m.json]({page.link('configs/seed_355m.json')}).\n\n"
+            + table(["run", "ledger", "peak, planned", "peak, measured"], rows)
+            + f"\n\nThe ledger is as planned to the byte. The peak is at most {apart:,} bytes off: LibTorch's allocator rounds every block up to 512 bytes. Of lessons 02 to 04 on several GPUs it contains windows, "
+            "which NCCL allocates. Left out: runs that repeat a row's bytes, and those whose attention is written out, whose plan is an upper bound.\n\nFrom " + ", ".join(dict.fromkeys(names)) + ".")

@@ -1,5 +1,5 @@
 """Tables of lessons 02 to 04: what ranks hold and send under ZeRO-1, 2, 3, planned and measured (docs/results/zero_*.json, plans.json)."""
-from .lesson_tables import MODELS, equal_text, file_text, tail
+from .lesson_tables import MODELS, file_text, tail
 from .plans import SIZES, STATES, gathers_of, moved_of, plan_of
 from .registry import RenderError, bytes_text, record, renders, table
 from .workloads import workload, workload_of
@@ -26,15 +26,14 @@ def runs_of(lesson):
 
 @renders
 def zero_held(page, lesson):
-    """What a rank held of each purpose, on one to four ranks, beside data parallelism."""
-    data_parallel, rows = dict(runs_of("01_data_parallel")), []
+    """What a rank held of each purpose, on one to four ranks, beside the lessons before."""
+    before, rows = {other: dict(runs_of(other)) for other in reversed(LESSONS) if other < lesson}, []
     for n, run in runs_of(lesson):
         bytes_ = run["bytes"]
         rows.append([n, *(f"{bytes_[purpose]:,}" for purpose in ("parameters", "gradients")), f"{bytes_['momentum'] + bytes_['variance']:,}",
-                     f"{run['predicted_bytes']['total']:,}", f"{bytes_['total']:,}", equal_text(run["predicted_bytes"], bytes_),
-                     f"{data_parallel[n]['bytes']['total']:,}"])
-    return (table(["N", "parameters", "gradients", "momentum, variance", "all purposes, predicted", "measured", "", "lesson 01 holds"], rows)
-            + tail(page, "zero_order", more=f"every purpose is compared, not the sum alone; rank 0 of 20 steps of {file_text(run)}"))
+                     f"{bytes_['total']:,}", *(f"{of[n]['bytes']['total']:,}" for of in before.values())])
+    return (table(["N", "parameters", "gradients", "momentum, variance", "all purposes", *(f"lesson {other[:2]} holds" for other in before)], rows)
+            + tail(page, "zero_order", more=f"equal to the plan in every purpose; rank 0 of 20 steps of {file_text(run)}"))
 
 
 @renders
@@ -44,10 +43,9 @@ def zero_sent(page, lesson):
     for n, run in runs_of(lesson):
         batch = workload(workload_of(run))["batch"]
         moved = moved_of([[op[key] for key in ("kind", "count", "elements", "dtype")] for op in run["operations"]])
-        rows.append([n, batch["global"] // (batch["micro"] * n), f"{moved:,}", sum(op["count"] for op in run["operations"]), f"{run['predicted_bytes_sent']:,}",
-                     f"{run['bytes_sent']:,}", equal_text((run["predicted_operations"], run["predicted_bytes_sent"]), (run["operations"], run["bytes_sent"]))])
-    return (table(["N", "M", "elements moved", "operations a step", "bytes sent, predicted", "measured", ""], rows)
-            + tail(page, "zero_order", more=f"{file_text(run)}; elements before the factor (N-1)/N; bytes sent contain the four numbers; kinds, sizes and counts of operations are compared"))
+        rows.append([n, batch["global"] // (batch["micro"] * n), f"{moved:,}", sum(op["count"] for op in run["operations"]), f"{run['bytes_sent']:,}"])
+    return (table(["N", "M", "elements moved", "operations a step", "bytes sent"], rows)
+            + tail(page, "zero_order", more=f"{file_text(run)}; elements before the factor (N-1)/N; bytes with the four numbers; each operation equal to the plan"))
 
 
 @renders
@@ -79,18 +77,17 @@ def zero_send_once(page, *worlds):
 
 
 @renders
-def zero_same_loss(page, lesson):
-    """Beside lesson 00 with the lesson's order of sums."""
+def zero_same_loss(page, *lessons):
+    """The bits of lessons and of lesson 00 with their order of sums; stops where they differ."""
     found = record("zero_order")
-    order, rows = found["order_of"][lesson], []
-    for n, run in found["lessons"][lesson].items():
-        virtual = found["orders"][order][n]
-        same = all(run[key] == virtual[key] for key in ("weights_sha256", "loss"))
-        rows.append([n, f"`{run['loss'][-1]!r}`", f"`{run['weights_sha256'][:12]}`", f"`{virtual['loss'][-1]!r}`", f"`{virtual['weights_sha256'][:12]}`",
-                     "equal" if same else "DIFFERENT"])
-    return (table(["N", f"{lesson[:2]} on N ranks: loss of step 20", "its weights", f"00, N virtual ranks, `--reduce-every {order}`", "its weights", "20 losses and weights"],
-                  rows, left=6)
-            + tail(page, "zero_order", more=f"{file_text(run)}; weights: the first 12 digits of the SHA-256 of the file that `--save` wrote"))
+    order, rows = found["order_of"][lessons[0]], []
+    for n, virtual in found["orders"][order].items():
+        for run in (found["lessons"][lesson][n] for lesson in lessons):
+            if any(run[key] != virtual[key] for key in ("weights_sha256", "loss")):
+                raise RenderError(f"{run['command']}: its losses or weights are not those of lesson 00 with `--reduce-every {order}`")
+        rows.append([n, f"`{virtual['loss'][-1]!r}`", f"`{virtual['weights_sha256'][:12]}`"])
+    return (table(["N", "loss of step 20", "weights"], rows, left=3)
+            + tail(page, "zero_order", more=f"{file_text(run)}; weights: the first 12 digits of the SHA-256 of the file that `--save` wrote; all 20 losses are compared"))
 
 
 @renders
@@ -114,15 +111,15 @@ def zero_all(page, *worlds):
 def zero_states(page, lesson):
     """Model states, planned, on 1 to 1024 GPUs."""
     rows = []
-    for name, file in (MODELS[2], MODELS[4]):
-        for n in ("1", "2", "4", "8", "64", "1024"):
-            bytes_ = record("zero_plans")["models"][file][lesson][n]["bytes"]
-            whole, ours = (states_of(record("zero_plans")["models"][file][of][n]) for of in ("01_data_parallel", lesson))
-            optimizer = bytes_["master"] + bytes_["momentum"] + bytes_["variance"]
-            rows.append([name, n, bytes_text(bytes_["parameters"]), bytes_text(bytes_["gradients"]), bytes_text(optimizer), bytes_text(ours),
-                         f"{whole / ours:.2f}", bytes_text(bytes_["total"])])
-    return (table(["model", "N", "parameters", "gradients", "master, momentum, variance", "states", "16 P over it", "whole plan"], rows, left=1)
-            + tail(page, "zero_plans", more="`--plan --world N --device cuda`, bf16"))
+    name, file = MODELS[2]
+    for n in ("1", "2", "4", "8", "64", "1024"):
+        bytes_ = record("zero_plans")["models"][file][lesson][n]["bytes"]
+        whole, ours = (states_of(record("zero_plans")["models"][file][of][n]) for of in ("01_data_parallel", lesson))
+        optimizer = bytes_["master"] + bytes_["momentum"] + bytes_["variance"]
+        rows.append([n, bytes_text(bytes_["parameters"]), bytes_text(bytes_["gradients"]), bytes_text(optimizer), bytes_text(ours),
+                     f"{whole / ours:.2f}", bytes_text(bytes_["total"])])
+    return (table(["N", "parameters", "gradients", "master, momentum, variance", "states", "16 P over it", "whole plan"], rows)
+            + tail(page, "zero_plans", more=f"{name}, `--plan --world N --device cuda`, bf16"))
 
 
 @renders
@@ -145,9 +142,11 @@ def zero_settings_table(page, lesson):
         if not run["as_predicted"] or run["predicted_bytes"] != run["bytes"] or run["predicted_operations"] != run["operations"]:
             raise RenderError(f"{run['command']}: not as predicted")
         first = first or run
-        rows.append([f"`{run['settings']}`" if run["settings"] else "as shipped", f"{run['bytes']['parameters']:,}", f"{run['bytes']['gradients']:,}",
-                     f"{run['bytes'].get('communication', 0):,}", f"{run['bytes']['total']:,}", sum(op["count"] for op in run["operations"]), f"{run['bytes_sent']:,}"])
-    return (table(["settings", "parameters", "gradients", "communication", "all purposes", "operations a step", "bytes sent"], rows)
+        rows.append([f"`{run['settings']}`" if run["settings"] else "as shipped", *(run["bytes"].get(purpose, 0) for purpose in ("parameters", "gradients", "communication", "total")),
+                     sum(op["count"] for op in run["operations"]), run["bytes_sent"]])
+    heads = ["settings", "parameters", "gradients", "communication", "all purposes", "operations a step", "bytes sent"]
+    told = [i for i in range(len(heads)) if len({row[i] for row in rows}) > 1]  # a column with one number says nothing
+    return (table([heads[i] for i in told], [[row[i] if i == 0 else f"{row[i]:,}" for i in told] for row in rows])
             + tail(page, "zero_settings", more=f"rank 0 of 2, {file_text(first)}, measured and equal to what was predicted"))
 
 
@@ -188,10 +187,8 @@ def zero_buckets(page):
         several = [("ZeRO-1", one), ("ZeRO-2, as shipped", two), *((f"ZeRO-2, `{key}`", plan) for key, plan in record("zero_plans")["zero2"][file].items())]
         for what, plan in several:
             more = plan["bytes"]["total"] - one["bytes"]["total"]
-            rows.append([name, what, bytes_text(plan["bytes"]["gradients"]), bytes_text(plan["bytes"].get("communication", 0)),
-                         bytes_text(plan["bytes"]["gradients"] + plan["bytes"].get("communication", 0)), f"{more / 1e6:+,.0f} MB" if more else "",
-                         bytes_text(sent_of(plan["operations"], 2))])
-    return (table(["model, N = 2", "strategy", "gradients", "communication", "together", "total over ZeRO-1's", "a rank sends a step"], rows, left=2)
+            rows.append([name, what, bytes_text(plan["bytes"]["gradients"]), bytes_text(plan["bytes"].get("communication", 0)), f"{more / 1e6:+,.0f} MB" if more else ""])
+    return (table(["model, N = 2", "strategy", "gradients", "communication", "total over ZeRO-1's"], rows, left=2)
             + tail(page, "zero_plans", more="plans, bf16; 16 and 32 micro-batches a rank"))
 
 
@@ -199,14 +196,14 @@ def zero_buckets(page):
 def zero_pool(page):
     """Prefetch and reshard_after_forward of ZeRO-3, on two GPUs."""
     rows = []
-    for name, file in (MODELS[2], MODELS[4]):
-        plans = {"prefetch=1": record("zero_plans")["models"][file]["04_zero3"]["2"], **record("zero_plans")["zero3"][file]}
-        for key in ("prefetch=0", "prefetch=1", "prefetch=2", "prefetch=4", "reshard_after_forward=off"):
-            pool, operations = plans[key]["buffers"]["params_full, a block"], plans[key]["operations"]
-            rows.append([name, f"`{key}`", len(pool), bytes_text(sum(pool)), bytes_text(plans[key]["bytes"]["parameters"]),
-                         f"{gathers_of(operations, pool[0] // SIZES['bf16']):,}", bytes_text(plans[key]["bytes"]["total"]), bytes_text(sent_of(operations, 2))])
-    return (table(["model, N = 2", "setting", "block buffers", "their bytes", "parameters in all", "gathers of blocks a step", "whole plan", "a rank sends a step"], rows, left=2)
-            + tail(page, "zero_plans", more="plans, bf16; 16 and 32 micro-batches a rank"))
+    name, file = MODELS[4]
+    plans = {"prefetch=1": record("zero_plans")["models"][file]["04_zero3"]["2"], **record("zero_plans")["zero3"][file]}
+    for key in ("prefetch=0", "prefetch=1", "prefetch=2", "prefetch=4", "reshard_after_forward=off"):
+        pool, operations = plans[key]["buffers"]["params_full, a block"], plans[key]["operations"]
+        rows.append([f"`{key}`", len(pool), bytes_text(plans[key]["bytes"]["parameters"]), f"{gathers_of(operations, pool[0] // SIZES['bf16']):,}",
+                     bytes_text(plans[key]["bytes"]["total"]), bytes_text(sent_of(operations, 2))])
+    return (table(["setting", "block buffers", "parameters", "gathers of blocks a step", "whole plan", "a rank sends a step"], rows)
+            + tail(page, "zero_plans", more=f"{name} on two GPUs, bf16, 32 micro-batches a rank"))
 
 
 @renders
