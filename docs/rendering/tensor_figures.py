@@ -144,10 +144,8 @@ def draw_parts(drawing, x, y, fill, rank, units, whole):
 
 @figure
 def tensor_holds():
-    alt = (f"{RANKS} ranks in lesson 10, a model of {BLOCKS} blocks between the embedding E and the head's norm H, at three moments of a step. At each of them a rank keeps its quarter of every unit's "
-           "parameters, gradients and optimizer state, and never more; a thin strip below shows the norms, biases and positions that every rank has whole. Of the activations it keeps its part of the units that "
-           "forward has passed and backward has not: " + "; ".join(f"{moment}: {', '.join(UNITS[unit] for unit in units) or 'none'}" for moment, (units, _) in KEPT.items())
-           + ". The block at work has the norm of all tokens for a moment.")
+    alt = (f"{RANKS} ranks in lesson 10, a model of {BLOCKS} blocks. A rank keeps its quarter of every unit's parameters, gradients and optimizer state, and whole only norms, biases and positions. "
+           "Activations kept: " + "; ".join(f"{moment}: {', '.join(UNITS[unit] for unit in units) or 'none'}" for moment, (units, _) in KEPT.items()) + ".")
     high = RANKS * CELL_HIGH + 22
     drawing = Drawing(130 + high * len(HELD), "Tensor parallelism: a part of every matrix, never a whole one", alt, f"full: held; pale: for a moment; {RANKS} parts a unit")
     for column, moment in enumerate(MOMENTS):

@@ -4,7 +4,7 @@ import re
 import statistics
 
 from .lesson_tables import median_of, tail
-from .machine_tables import gpu_table
+from .machine_tables import gpu_table, short
 from .plans import plan_of
 from .registry import ROOT, RenderError, bytes_text, has, record, renders, table, times_text
 
@@ -46,12 +46,11 @@ def tensor_bits(page):
     """Next to lesson 00 in as many parts, and to one device."""
     device, rows = record("lesson_10")["one_device"], []
     for tokens in ("split", "whole"):
-        for ranks, run, parts in runs_of(tokens):
+        for ranks, run, _ in runs_of(tokens):
             apart = max(abs(ours - one) for ours, one in zip(run["loss"], device["loss"]))
-            same = [f"`{one['weights_sha256'][:12]}`" for one in (run, parts)]
-            rows.append([ranks, f"`{tokens}`", f"`{run['loss'][-1]!r}`", *same, f"{apart:.1e}"])
-    heads = ["t", "`tokens`", "loss of step 20", "weights, SHA-256", "lesson 00's, `--tensor-ranks t`", "largest distance from one device's losses"]
-    return table(heads, rows, left=2) + tail(page, "lesson_10", more=f"{FILE}, fp32, all 20 losses equal; one device: `{device['loss'][-1]!r}`, `{device['weights_sha256'][:12]}`")
+            rows.append([ranks, f"`{tokens}`", f"`{run['loss'][-1]!r}`", f"`{run['weights_sha256'][:12]}`", f"{apart:.1e}"])
+    heads = ["t", "`tokens`", "loss of step 20", "weights, SHA-256", "largest distance from one device's losses"]
+    return table(heads, rows, left=2) + tail(page, "lesson_10", more=f"{FILE}, fp32; all 20 losses and the weights are those of lesson 00 with `--tensor-ranks t`; one device: `{device['loss'][-1]!r}`, `{device['weights_sha256'][:12]}`")
 
 
 TURNS = {"one_device": "00, one core", "data_parallel": "01, 2 rows a rank", "split": "10", "whole": "10, `tokens=whole`", "lanes": "10, `lanes=2` of 2 rows"}
@@ -83,16 +82,16 @@ def tensor_gpu(page):
         model = re.sub(r".*gpt2_(\d+)m\.json", r"\1M", row["workload"])
         for name in sorted(row["programs"], key=lambda name: name != of.ONE):
             program, rate, ratio = row["programs"][name], of.median_of(row, name, "tokens_per_second"), row["ratios"].get(f"{name}_over_{of.ONE}")
-            label = program["label"].removeprefix("Stagecraft, ") + (", which fused nothing" if program.get("fused_calls") == 0 else "")
+            label = short(program["label"]) + (", which fused nothing" if program.get("fused_calls") == 0 else "")
             if "failure" in program:
                 failed.append(f"{model}, {label}: failed: {of.shortened(program['failure'])}")
             share = program.get("wait_share")
-            rows.append([model, label, "failed" if rate is None else f"{rate / 1e3:.1f}", of.spread_text(ratio) if ratio else "", "" if share is None else f"{100 * share:.0f} %"])
+            rows.append(["" if any(above[0] == model for above in rows) else model, label, "failed" if rate is None else f"{rate / 1e3:.1f}", of.spread_text(ratio) if ratio else "", "" if share is None else f"{100 * share:.0f}"])
     one = next(iter(found.values()))
     commits = dict.fromkeys(turn["commit"] for row in found.values() for turn in row["rounds"])
     more = (f"{one['world']} x {one['gpu']}, {one['rows_a_rank']} rows of {one['sequence']} tokens a step, {times_text(max(len(row['rounds']) for row in found.values()), 'round')} in turns, commit "
             f"{', '.join(commits)}; lessons 01 and 04 have {one['rows_a_rank'] // one['world']} rows a GPU; lesson 00 runs on each GPU apart, and the slower one counts; waits: of a step, in the last round")
-    return (table(["model", "program", "k tok/s", "over lesson 00 on one GPU", "waits"], rows, left=2) + tail(page, "gpu_tensor", more=more)
+    return (table(["model", "program", "k tok/s", "over lesson 00 on one GPU", "waits, %"], rows, left=2) + tail(page, "gpu_tensor", more=more)
             + "".join(f"\n\n{line}" for line in failed))
 
 
