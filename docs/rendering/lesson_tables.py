@@ -175,30 +175,17 @@ def cpu_rates(page):
     """One device, one rank, two ranks, and eager PyTorch on the same cores."""
     found = record("cpu_tiny")
     rounds = found["tokens_per_second"]
-    names = {"one_device": "lesson 00", "one_rank": "lesson 01, 1 rank", "two_ranks": "lesson 01, 2 ranks",
-             **{f"zero{n}_two_ranks": f"lesson 0{n + 1}, 2 ranks" for n in (1, 2, 3)}, "pytorch": "eager PyTorch, 1 thread"}
+    zero = {f"zero{n}_{ranks}": f"lesson 0{n + 1}, {words}" for ranks, words in (("one_rank", "1 rank"), ("two_ranks", "2 ranks")) for n in (1, 2, 3)}
+    names = {"one_device": "lesson 00", "one_rank": "lesson 01, 1 rank", "two_ranks": "lesson 01, 2 ranks", **zero, "pytorch": "eager PyTorch, 1 thread"}
     names = {key: name for key, name in names.items() if key in rounds[0]}
     rows = []
     for key, name in names.items():
         rate, low, high = median_of(rounds, key)
-        rows.append([name, f"{rate / 1e3:.1f}", f"{low / 1e3:.1f} to {high / 1e3:.1f}"])
+        over = found["ratios"].get(f"{key}_over_01")
+        rows.append([name, f"{rate / 1e3:.1f}", f"{low / 1e3:.1f} to {high / 1e3:.1f}", f"{over['median']:.3f} ({over['lowest']:.3f} to {over['highest']:.3f})" if over else ""])
     ratio = found["ratios"]["two_ranks_over_one"]
-    return (table([cpu_file(), "k tok/s", "lowest to highest round"], rows)
+    return (table([cpu_file(), "k tok/s", "lowest to highest round", "over lesson 01, within a round"], rows)
             + f"\n\nTwo ranks over one, the median of ratios within rounds: {ratio['median']:.2f} times ({ratio['lowest']:.2f} to {ratio['highest']:.2f}), so "
             f"{100 * ratio['median'] / 2:.0f} % of two cores ({100 * ratio['lowest'] / 2:.0f} to {100 * ratio['highest'] / 2:.0f})."
             + tail(page, "cpu_tiny", more=f"{found['cpu']}, {found['cores']} cores, {len(rounds)} rounds of {found['timed_steps']} steps, commit {found['commit']}"
                    + (f"; {load_text('cpu_tiny')}" if loads(found) else "")))
-
-
-@renders
-def cpu_zero(page, key):
-    """A lesson of zero1, zero2, zero3 beside lesson 01 on the CPU, within a round."""
-    found = record("cpu_tiny")
-    if f"{key}_two_ranks_over_01" not in found["ratios"]:
-        return ""
-    rows = []
-    for ranks, name in (("one_rank", "1"), ("two_ranks", "2")):
-        (one, *_), (other, *_), ratio = median_of(found["tokens_per_second"], ranks), median_of(found["tokens_per_second"], f"{key}_{ranks}"), found["ratios"][f"{key}_{ranks}_over_01"]
-        rows.append([name, f"{one / 1e3:.1f}", f"{other / 1e3:.1f}", f"{ratio['median']:.3f} ({ratio['lowest']:.3f} to {ratio['highest']:.3f})"])
-    return (table(["ranks", "lesson 01, k tok/s", "this lesson, k tok/s", "rate beside lesson 01, within a round"], rows)
-            + tail(page, "cpu_tiny", more=f"{cpu_file()}, {found['cpu']}, {found['cores']} cores, {len(found['tokens_per_second'])} rounds of {found['timed_steps']} steps, commit {found['commit']}"))

@@ -70,7 +70,7 @@ def memory_of_models(page):
 
 
 def gpu_runs():
-    """(what, program's facts, record) of every lesson's run on GPUs that says what was allocated."""
+    """(run, program's facts, record) of every lesson's run on GPUs that says what was allocated."""
     if has("gpu_dtype_only"):
         for name, facts in record("gpu_dtype_only")["programs"].items():
             yield f"seed_355m in {name}", facts, "gpu_dtype_only"
@@ -80,26 +80,24 @@ def gpu_runs():
                 continue  # the same bytes once more
             for facts in row["programs"].values():
                 if "bytes_planned" in facts:
-                    yield f"{key}, {facts['label'].replace('Stagecraft, ', '')}", facts, "gpu_peers"
+                    yield key, facts, "gpu_peers"
 
 
 @renders
 def gpu_peaks(page, heading="##"):
     """The ledger, the allocator's peak as planned, and as LibTorch counted it."""
-    rows, names, apart, told = [], [], 0, set()
+    runs, names = {}, []
     for what, facts, name in gpu_runs():
         if facts.get("peak_allocated") and facts.get("peak_planned"):
-            apart = max(apart, abs(facts["peak_allocated"] - facts["peak_planned"]))
             if facts["bytes_planned"] != facts["bytes_measured"]:
                 raise RenderError(f"{name}, {what}: the ledger is not as planned")
             names.append(source(page, name))
-            if (facts["bytes_planned"], facts["peak_allocated"]) not in told:
-                rows.append([what, f"{facts['bytes_planned']:,}", f"{facts['peak_planned']:,}", f"{facts['peak_allocated']:,}"])
-            told.add((facts["bytes_planned"], facts["peak_allocated"]))
-    if not rows:
+            runs.setdefault(what, []).append((facts["bytes_measured"], facts["peak_planned"], facts["peak_allocated"]))
+    if not runs:
         return ""
+    rows = [[f"`{what}`", len(of), *(f"{count:,}" for count in max(of)), f"{max(abs(peak - planned) for _, planned, peak in of):,}"] for what, of in runs.items()]
     return (f"{heading} Measured on GPUs\n\nRuns are those of the [record of GPUs]({page.link('docs/records/gpu_peers.md')}#side-by-side); `seed_355m`, or `seed`, is "
             f"[configs/seed_355m.json]({page.link('configs/seed_355m.json')}).\n\n"
-            + table(["run", "ledger", "peak, planned", "peak, measured"], rows)
-            + f"\n\nThe ledger is as planned to the byte. The peak is at most {apart:,} bytes off: LibTorch's allocator rounds every block up to 512 bytes. Of lessons 02 to 04 on several GPUs it contains windows, "
-            "which NCCL allocates. Left out: runs that repeat a row's bytes, and those whose attention is written out, whose plan is an upper bound.\n\nFrom " + ", ".join(dict.fromkeys(names)) + ".")
+            + table(["run", "lessons", "largest ledger", "its peak, planned", "its peak, measured", "largest difference of a peak"], rows)
+            + "\n\nEvery ledger is as planned to the byte. LibTorch's allocator rounds every block of a peak up to 512 bytes; of lessons 02 to 04 on several GPUs a peak contains windows, "
+            "which NCCL allocates. Runs whose attention is written out have an upper bound for a plan and are left out. Peaks of each lesson in GiB: the record of GPUs.\n\nFrom " + ", ".join(dict.fromkeys(names)) + ".")

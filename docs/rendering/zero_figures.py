@@ -5,7 +5,7 @@ from .lesson_tables import bytes_text, is_busy, load_text
 from .palette import COMMUNICATION, COMPUTE, EDGE, GRADIENTS, OPTIMIZER, PARAMETERS, WAITING
 from .registry import RenderError, figure, has, record
 from .svg import PALE, Drawing
-from .workloads import command_of, workload_of
+from .workloads import command_of
 from .zero_tables import LESSONS, states_of
 
 RANKS, BLOCKS = 4, 4
@@ -79,58 +79,34 @@ def parts_of(bytes_):
             (COMMUNICATION, got("communication", 0)), (COMPUTE, got("activations", 0) + got("workspace", 0)))
 
 
-def panels_of(lessons, planned):
-    """(title, bytes of each lesson): the small model as measured, or GPT-2 1.5B as planned."""
-    order, plans = record("zero_order")["lessons"], record("zero_plans")["models"]["gpt2_1558m"]
-    if planned:
-        return [(f"GPT-2 1.5B, N = {n}: planned", {lesson: plans[lesson][n]["bytes"] for lesson in lessons}) for n in ("2", "4")]
-    small = workload_of(order["01_data_parallel"]["2"])
-    return [(f"{small}, N = {n}: measured", {lesson: order[lesson][n]["bytes"] for lesson in lessons}) for n in ("2", "4")]
-
-
-def bytes_of(lessons, title, planned=False):
-    """A panel for each N, in one scale."""
-    if not (has("zero_order") and has("zero_plans")):
+@figure
+def zero_bytes():
+    """GPT-2 1.5B under four strategies: a panel for each N, in one scale."""
+    if not has("zero_plans"):
         return None
-    panels = panels_of(lessons, planned)
+    plans = record("zero_plans")["models"]["gpt2_1558m"]
+    panels = [(f"GPT-2 1.5B, N = {n}: planned", {lesson: plans[lesson][n]["bytes"] for lesson in LESSONS}) for n in ("2", "4")]
     totals = "; ".join(f"{name}: " + ", ".join(f"{LESSONS[lesson]} {bytes_text(bytes_['total'])}" for lesson, bytes_ in one.items()) for name, one in panels)
     rests = [[dict(parts_of(bytes_))[COMPUTE] for bytes_ in one.values()] for _, one in panels]
     apart = max(max(rest) - min(rest) for rest in rests)
     same = f"the same for all but for {apart} bytes at most" if apart else "the same for all"
-    alt = f"Bytes of a rank by purpose under {'four' if len(lessons) == 4 else 'two'} strategies. {totals}. Activations and workspace are {same}."
-    unit, size = ("GB", 1e9) if planned else ("MB", 1e6)
+    alt = f"Bytes of a rank by purpose under four strategies. {totals}. Activations and workspace are {same}."
 
     def draw(figure):
         most = max(sum(count for _, count in parts_of(bytes_)) for _, one in panels for bytes_ in one.values())
         for i, (name, one) in enumerate(panels):
-            plotted = plots.axes(figure, 72, 210, left=64 + 460 * i, right=476 - 460 * i, names=("", f"{name}, {unit}"))
+            plotted = plots.axes(figure, 72, 210, left=64 + 460 * i, right=476 - 460 * i, names=("", f"{name}, GB"))
             columns = [parts_of(bytes_) for bytes_ in one.values()]
-            ends = plots.stacked(plotted, range(len(one)), [(fill, [column[k][1] / size for column in columns]) for k, (fill, _) in enumerate(columns[0])])
+            ends = plots.stacked(plotted, range(len(one)), [(fill, [column[k][1] / 1e9 for column in columns]) for k, (fill, _) in enumerate(columns[0])])
             for place, (end, bytes_) in enumerate(zip(ends, one.values())):
                 plotted.annotate(bytes_text(bytes_["total"]), (place, end), xytext=(0, 5), textcoords="offset points", ha="center")
-            plotted.set(xlim=(-0.6, len(one) - 0.4), ylim=(0, 1.1 * most / size), xticks=range(len(one)))
+            plotted.set(xlim=(-0.6, len(one) - 0.4), ylim=(0, 1.1 * most / 1e9), xticks=range(len(one)))
             plotted.set_xticklabels([LESSONS[lesson].replace(" ", "\n", 1) for lesson in one])
             plotted.grid(False, axis="x")
         plots.key(figure, 344, [(PARAMETERS, "parameters"), (GRADIENTS, "gradients"), (OPTIMIZER, "master, momentum, variance"), (COMMUNICATION, "communication"),
                                 (COMPUTE, "activations, workspace")])
 
-    source = "zero_plans.json (`--plan`, 8 or 16 rows a micro-batch, no run)" if planned else "zero_order.json (20 steps)"
-    return plots.plot(362, title, alt, f"Record docs/results/{source}.", draw)
-
-
-@figure
-def zero_bytes():
-    return bytes_of(tuple(LESSONS), "Bytes of a rank of GPT-2 1.5B, lessons 01 to 04", planned=True)
-
-
-@figure
-def zero1_bytes():
-    return bytes_of(("01_data_parallel", "02_zero1"), "Bytes of a rank before and after: data parallelism, ZeRO-1")
-
-
-@figure
-def zero2_bytes():
-    return bytes_of(("02_zero1", "03_zero2"), "Bytes of a rank before and after: ZeRO-1, ZeRO-2")
+    return plots.plot(362, "Bytes of a rank of GPT-2 1.5B, lessons 01 to 04", alt, "Record docs/results/zero_plans.json (`--plan`, 8 or 16 rows a micro-batch, no run).", draw)
 
 
 @figure
@@ -247,12 +223,6 @@ def gpu_timeline(lesson):
 def zero1_trace():
     return timeline("02_zero1", "ZeRO-1: gathers under the step's own forward, reductions behind backward",
                     "Gathers are issued two units ahead of forward; embedding waits for unit 0 alone. Reduce-scatters follow one another while backward computes.")
-
-
-@figure
-def zero2_trace():
-    return timeline("03_zero2", "ZeRO-2: gathers under forward, reductions behind backward, out of four buffers",
-                    "With one micro-batch the order is lesson 02's: gathers two units ahead of forward, reduce-scatters behind backward.")
 
 
 @figure

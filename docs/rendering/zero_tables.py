@@ -1,6 +1,6 @@
 """Tables of lessons 02 to 04: what ranks hold and send under ZeRO-1, 2, 3, planned and measured (docs/results/zero_*.json, plans.json)."""
 from .lesson_tables import MODELS, file_text, tail
-from .plans import SIZES, STATES, gathers_of, moved_of, plan_of
+from .plans import SIZES, STATES, gathers_of, plan_of
 from .registry import RenderError, bytes_text, record, renders, table
 from .workloads import workload, workload_of
 
@@ -34,18 +34,6 @@ def zero_held(page, lesson):
                      f"{bytes_['total']:,}", *(f"{of[n]['bytes']['total']:,}" for of in before.values())])
     return (table(["N", "parameters", "gradients", "momentum, variance", "all purposes", *(f"lesson {other[:2]} holds" for other in before)], rows)
             + tail(page, "zero_order", more=f"equal to the plan in every purpose; rank 0 of 20 steps of {file_text(run)}"))
-
-
-@renders
-def zero_sent(page, lesson):
-    """What a rank sent."""
-    rows = []
-    for n, run in runs_of(lesson):
-        batch = workload(workload_of(run))["batch"]
-        moved = moved_of([[op[key] for key in ("kind", "count", "elements", "dtype")] for op in run["operations"]])
-        rows.append([n, batch["global"] // (batch["micro"] * n), f"{moved:,}", sum(op["count"] for op in run["operations"]), f"{run['bytes_sent']:,}"])
-    return (table(["N", "M", "elements moved", "operations a step", "bytes sent"], rows)
-            + tail(page, "zero_order", more=f"{file_text(run)}; elements before the factor (N-1)/N; bytes with the four numbers; each operation equal to the plan"))
 
 
 @renders
