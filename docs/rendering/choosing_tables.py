@@ -67,9 +67,9 @@ def choosing_quickest(page, plan):
     return table(["lesson", "settings", "a step", "batch.micro", "tokens per second"], rows, left=3)
 
 
-def without_repeats(rows, columns):
-    """The first columns' cells are empty where they are those of the row above."""
-    return [[*("" if above and cell == other else cell for cell, other in zip(row[:columns], above or row)), *row[columns:]] for above, row in zip([None, *rows], rows)]
+def without_repeats(rows):
+    """The first cell is empty where it is that of the row above."""
+    return [["" if above and above[0] == row[0] else row[0], *row[1:]] for above, row in zip([None, *rows], rows)]
 
 
 @renders
@@ -78,7 +78,7 @@ def choosing_ahead(page):
     if not has("choosing"):
         return ""
     rows = without_repeats([[f"{row['run'].replace(' x', ', ')} {row['gpu']}s", f"{row['lesson']} {settings(row)}".strip(), f"{1e3 * row['predicted']:.1f}"]
-                            for row in record("choosing")["check"]["ahead"]], 1)
+                            for row in record("choosing")["check"]["ahead"]])
     return table(["run", "lesson and settings", "predicted ms"], rows, left=2) + f"\n\nFrom {source(page, 'choosing')}."
 
 
@@ -105,11 +105,11 @@ def choosing_check(page):
     """Every timed step."""
     if not has("choosing"):
         return ""
-    rows = without_repeats([[f"{row['gpus']} {row['gpu']}", f"{row['record']}, {row['run']}", f"{row['lesson']} {settings(row)}".strip(),
+    rows = without_repeats([[f"{row['record']}, {row['run']} ({row['gpus']} {row['gpu']})", f"{row['lesson']} {settings(row)}".strip(),
                              f"{1e3 * row['seconds']:.1f}", f"{1e3 * row['predicted']:.1f}", f"{100 * row['error']:+.1f}"]
-                            for row in record("choosing")["check"]["rows"]], 2)
-    heads = ["GPUs", "record, run", "lesson and settings", "measured ms", "predicted ms", "error, %"]
-    return table(heads, rows, left=3) + f"\n\nFrom {source(page, 'choosing')}."
+                            for row in record("choosing")["check"]["rows"]])
+    heads = ["record, run (GPUs)", "lesson and settings", "measured ms", "predicted ms", "error, %"]
+    return table(heads, rows, left=2) + f"\n\nFrom {source(page, 'choosing')}."
 
 
 # Of each lesson: what it costs, and when to use it.
