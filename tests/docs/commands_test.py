@@ -6,6 +6,7 @@ not run (docs/rendering/checks.py) must still exist.
 
   python3 tests/docs/commands_test.py build/cpu/bin [page ...]
 """
+import argparse
 import concurrent.futures
 import os
 import pathlib
@@ -105,7 +106,11 @@ def judged(command, folder):
 
 
 def main():
-    programs, wanted = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs", type=pathlib.Path, help="where they are built")
+    parser.add_argument("pages", nargs="*", help="default: all")
+    args = parser.parse_args()
+    programs, wanted = args.programs.resolve(), args.pages
     commands = [c for page in marks.pages() if not wanted or page in wanted for c in checks.commands_of(page, (ROOT / page).read_text())]
     with tempfile.TemporaryDirectory(prefix="stagecraft-pages-") as place:
         folder = playground(pathlib.Path(place).resolve() / "repository", programs)
