@@ -221,6 +221,8 @@ def broken_claims():
         "11_combined: stages of data ranks send a third less than eight stages or replicas":
             max(laid[mesh].most for mesh in ("4x2x1", "2x4x1")) < 0.67 * min(laid[mesh].most for mesh in ("8x1x1", "1x8x1")),
         "11_combined: stages shrink no activations, so layouts without tensor ranks hold within a fifth of each other": max(one.held for one in alone) < 1.2 * min(one.held for one in alone),
+        "measuring.md: two deterministic runs on one GPU end in the same bits, two fused ones do not":
+            {name: group["equal_weights"] and group["equal_losses"] for name, group in record("gpu_bits")["world 1"]["groups"].items()} == {"deterministic": True, "fused": False},
         "collectives.md: an all-reduce's call takes less than twice a half's": all(2 * one["all_reduce"] < one["reduce_scatter"] + one["all_gather"] for one in latencies),
     }
     return [f"{claim}: its record says otherwise" for claim, holds in claims.items() if not holds]

@@ -30,17 +30,24 @@ def settings(row):
     return " ".join(f"`{setting}`" for setting in row["settings"])
 
 
+def quickest_of_each(rows):
+    """Of each lesson its quickest row whose updates are exact; its first where none fits."""
+    found = {}
+    for row in rows:
+        if "micro" in row and "update=delayed" not in row["settings"]:  # without micro: a setting that the machine or the model refuses
+            found.setdefault(row["lesson"], []).append(row)
+    return [max(of, key=lambda row: row["tokens_per_second"] if row["fits"] else 0) for of in found.values()]
+
+
 @renders
 def choosing_plan(page, plan):
-    """The rows of one plan of choosing.json."""
+    """Of one plan of choosing.json each lesson's quickest row."""
     if not has("choosing"):
         return ""
     found = record("choosing")["plans"][plan]
     host, nodes = "--host-memory" in found["command"], "--node-link" in found["command"]
     rows = []
-    for row in found["rows"]:
-        if "micro" not in row:
-            continue  # a setting that the machine or the model refuses
+    for row in quickest_of_each(found["rows"]):
         rate = f"{row['tokens_per_second']:,.0f}" if row["fits"] else "does not fit"
         rows.append([row["lesson"], settings(row), row["micro"], gb(row["device"]),
                      *([gb(row["host"]) + " / " + gb(row["disk"])] if host else []),
@@ -58,12 +65,12 @@ def said_by(page, found):
 
 
 @renders
-def choosing_quickest(page, plan):
+def choosing_quickest(page, plan, count):
     """The quickest rows of one plan, and what they wait for."""
     if not has("choosing"):
         return ""
     rows = [[row["lesson"], settings(row), row["waits_for"], row["micro"], f"{row['tokens_per_second']:,.0f}"]
-            for row in record("choosing")["plans"][plan]["quickest"]]
+            for row in record("choosing")["plans"][plan]["quickest"][:int(count)]]
     return table(["lesson", "settings", "a step", "batch.micro", "tokens per second"], rows, left=3)
 
 
@@ -187,10 +194,8 @@ ONE_NODE = (
 def choosing_tree():
     """Which lesson, by bytes and nodes."""
     top = 52
-    steps = "; ".join(f"{question} {answer}: {leaf}" for question, answer, leaf, _ in ONE_NODE)
     drawing = Drawing(top + ROW * (len(ONE_NODE) + 3) - 8, "Which lesson?",
-                      "A decision tree. Are the GPUs in several nodes? If yes: where 16 P / G bytes fit on each of a node's G GPUs, lesson 04 with shard_ranks = G, otherwise "
-                      f"lesson 11, a mesh of three axes: tensor groups in a node, stages across nodes, data groups of what is left. In one node: {steps}; otherwise 06, infinity, a disk.",
+                      "A decision tree: which lesson, by nodes and by the bytes that fit on a GPU. The list below asks the same questions.",
                       "P parameters, N GPUs, G of them in a node")
 
     def asks(row, question, x=QUESTION_X, wide=QUESTION_WIDE):

@@ -23,45 +23,8 @@ def records():
     return [(path.stem, json.loads(path.read_text())) for path in sorted(RESULTS.glob("collectives_*.json"))]
 
 
-def size_text(count):
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= size:
-            return f"{count / size:g} {unit}"
-    return f"{count} B"
-
-
 def time_text(seconds):
     return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
-
-
-def place_of(said):
-    return f"{said['ranks']} ranks, {said['device']}, {said['link']}, {said['dtype']}"
-
-
-@renders
-def sweep(page, every="4"):
-    """Every measured sweep: one table a record, each `every`-th size."""
-    parts = []
-    for name, said in records():
-        kinds = {operation["kind"]: operation for operation in said["operations"]}
-        sizes = list(range(0, len(kinds["all_reduce"]["sizes"]), int(every)))
-        last = len(kinds["all_reduce"]["sizes"]) - 1
-        rows = []
-        for i in [*sizes, *([last] if last not in sizes else [])]:
-            cells = [size_text(kinds["all_reduce"]["sizes"][i]["bytes"])]
-            for kind, rounds in KINDS.items():
-                at = kinds[kind]["sizes"][i]
-                sent = rounds * (said["ranks"] - 1) / said["ranks"] * at["bytes"]
-                cells.append(f"{time_text(at['seconds_median'])} ({time_text(at['seconds_p10'])} to {time_text(at['seconds_p90'])})")
-                cells.append(f"{sent / at['seconds_median'] / 1e9:.2f}")
-            rows.append(cells)
-        heads = ["n"]
-        for kind in KINDS:
-            heads += [f"`{kind}`", "GB/s"]
-        busy = said.get("load_before", 0)
-        parts.append(f"{place_of(said)}: median of {said['rounds']} rounds (p10 to p90); GB/s is what a rank sends over the time.\n\n" + table(heads, rows, left=1)
-                     + f"\n\nFrom {source(page, name)} (`{said['command']}`; load of the machine before it {busy}).")
-    return "\n\n".join(parts)
 
 
 def call_seconds(rounds, ranks, fit):
@@ -78,15 +41,11 @@ def sweep_fits(page):
             fit = operation["fit"]
             error, bandwidth = fit["relative_error"], fit["bytes_per_s"]
             rounds = KINDS[operation["kind"]]
-            half = fit["latency_s"] * bandwidth * said["ranks"] if bandwidth else None
-            largest = operation["sizes"][-1]
-            rate = rounds * (said["ranks"] - 1) / said["ranks"] * largest["bytes"] / largest["seconds_median"]
-            rows.append([source(page, name), said["ranks"], f"`{operation['kind']}`", time_text(call_seconds(rounds, said["ranks"], fit)), time_text(fit["latency_s"]),
-                         f"{bandwidth / 1e9:.2f}" if bandwidth else "-", f"{rate / 1e9:.2f}", size_text(round(half)) if half is None or half < 1024 else
-                         f"{half / 1024:.0f} KiB" if half < 1 << 20 else f"{half / (1 << 20):.1f} MiB",
+            half = fit["latency_s"] * bandwidth * said["ranks"] / 1024 if bandwidth else 0
+            rows.append([source(page, name), f"`{operation['kind']}`", time_text(call_seconds(rounds, said["ranks"], fit)),
+                         f"{bandwidth / 1e9:.1f}" if bandwidth else "-", f"{half:.0f} KiB" if half < 1024 else f"{half / 1024:.1f} MiB",
                          f"{100 * error['lowest']:+.0f} to {100 * error['highest']:+.0f} %"])
-    return table(["record", "N", "operation", "a call of no bytes", "latency α: that over its messages", "bandwidth 1/β, GB/s", "reached at the largest n, GB/s", "n where both terms are equal, N α/β",
-                  "fit over measured"], rows, left=3)
+    return table(["record, two ranks", "operation", "a call of no bytes", "bandwidth 1/β, GB/s", "n where both terms are equal", "fit over measured"], rows, left=2)
 
 
 def f32(value):
@@ -107,18 +66,3 @@ def order_example(page):
              f"1 + {round((add([(first + i) % 4 for i in range(4)]) - 1) / 2.0**-23)} x 2^-23"] for first in range(4)]
     return ("With t0 = 1 on rank 0 and t1 = t2 = t3 = 2^-24 on the others, in fp32:\n\n"
             + table(["order of a ring that starts at", "sum", "that is"], rows, left=3))
-
-
-@renders
-def ragged_all_reduce(page):
-    """What each rank sends where N does not divide n."""
-    n, ranks = 4, 3
-    piece = -(-n // ranks)
-    rows, total = [], 0
-    for r in range(ranks):
-        mine = min(n, (r + 1) * piece) - min(n, r * piece)
-        sent = n - mine + (ranks - 1) * mine
-        total += sent
-        rows.append([r, mine, f"{n - mine} + {ranks - 1} x {mine} = {sent}", 8 * sent])
-    rows.append(["all", n, f"2 (N-1) n = {total}", 8 * total])
-    return table(["rank", "elements of its slice", "elements it sends: others' slices, then its own to all", "bytes, fp64"], rows, left=1)

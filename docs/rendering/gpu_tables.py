@@ -114,16 +114,16 @@ def gpu_margins(page):
 def world_one(page):
     """Lessons 00-04 on one GPU, in turns: what sharding over one rank brings."""
     median, rows, runs = gpu_table().median_of, [], []
-    for key, row in rows_of_peers().items():
+    for row in rows_of_peers().values():
         if row["world"] != 1 or "dp_over_ours" not in row["ratios"]:
             continue
-        runs.append(f"`{key}` is {row['workload']}, {row['rows_a_rank']} rows of {row['sequence']} tokens")
+        runs.append(f"{row['workload']}, {row['rows_a_rank']} rows of {row['sequence']} tokens")
         for name, lesson in (("ours", "00 one device"), ("dp", LESSONS["01_data_parallel"]), *((f"zero{i}", LESSONS[f"0{i + 1}_zero{i}"]) for i in (1, 2, 3))):
             program = row["programs"][name]
             ratio = "" if name == "ours" else gpu_table().spread_text(row["ratios"][f"{name}_over_ours"])
-            rows.append([f"`{key}`", lesson, f"{median(row, name, 'tokens_per_second') / 1e3:.1f}", ratio, gpu_table().text_of(program.get("bytes_measured"), ",.0f")])
+            rows.append([lesson, f"{median(row, name, 'tokens_per_second') / 1e3:.1f}", ratio, gpu_table().text_of(program.get("bytes_measured"), ",.0f")])
     ended = " - : the run was ended before its record." if any(row[-1] == "-" for row in rows) else ""
-    return table(["run", "lesson", "k tok/s", "beside lesson 00, within a round", "bytes held"], rows, left=2) + f"\n\nFrom {source(page, 'gpu_peers')}: {'; '.join(runs)}.{ended}" if rows else ""
+    return table(["lesson", "k tok/s", "over lesson 00, within a round", "bytes held"], rows) + f"\n\nFrom {source(page, 'gpu_peers')}: {'; '.join(runs)}.{ended}" if rows else ""
 
 
 def flops_a_token(shape, sequence):
@@ -238,13 +238,10 @@ def beside_products(page):
             "window, zero": "between windows, by copy engines if they can"}
     most = max(cell["bytes"] for cell in found["cells"])
 
-    def spread(cell, field):
-        return "{median:.3f} ({lowest:.3f} to {highest:.3f})".format(**cell[field])
-    rows = [[f"`{cell['kind']}`", f"{cell['bytes'] / 2**20:.0f}", ways[cell["variant"]], *(spread(cell, field) for field in ("alone_ms", "beside_ms", "taken_ms_an_operation"))]
+    rows = [[f"`{cell['kind']}`", ways[cell["variant"]], *(f"{cell[field]['median']:.3f}" for field in ("alone_ms", "beside_ms", "taken_ms_an_operation"))]
             for cell in found["cells"] if cell["variant"] in ways and cell["bytes"] == most]
-    return (table(["operation", "MiB", "how", "ms alone", "ms beside products", "ms taken from the products"], rows, left=3)
-            + f"\n\nFrom {source(page, 'comm_beside_products_2')}: {found['ranks']} ranks, {found['device']}, {found['nccl']}; products: {found['product']}, {found['products_ms']:.1f} ms; "
-            f"median (lowest to highest) of {found['rounds']} rounds in which all take turns; smaller operations are in the record.")
+    return (table(["operation", "how", "ms alone", "ms beside products", "ms taken from the products"], rows, left=2)
+            + f"\n\nMedians at {most / 2**20:.0f} MiB, {found['ranks']} ranks, {found['device']}; spreads and smaller operations: {source(page, 'comm_beside_products_2')}.")
 
 
 def published_attention(command):

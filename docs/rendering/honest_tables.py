@@ -1,4 +1,4 @@
-"""docs/what_the_numbers_hide.md, docs/measuring.md and docs/troubleshooting.md."""
+"""docs/what_the_numbers_hide.md and docs/troubleshooting.md."""
 from .registry import RenderError, bytes_text, has, record, renders, source, table
 from .workloads import FILES, named
 
@@ -20,7 +20,7 @@ def dtype_only(page):
     return (table(["`precision.dtype`", "ms a step", f"s for {found['epoch_steps']} steps", "speed over fp32, within a round", "bytes held", "fewer bytes than fp32"],
                   rows)
             + f"\n\nFrom {source(page, 'gpu_dtype_only')}: lesson 00 on one {machine.get('gpu', 'GPU')}, "
-            f"{found['workload']['batch.global']} rows of {found['workload']['batch.sequence']} tokens a step; {found['about']}.")
+            f"{found['workload']['batch.global']} rows of {found['workload']['batch.sequence']} tokens a step; fp32 without TF32.")
 
 
 WAYS = {"pack": "packed: every target is text", "pad_masked": "padded, padding masked", "pad_unmasked": "padded, padding counted"}
@@ -70,31 +70,3 @@ def refusal(page, name):
     case = found[name]
     end = [f"(exit code {case['exit_code']})"] if case["exit_code"] is not None else ["..."]
     return "```text\n" + "\n".join([f"$ {case['command']}", *case["said"], *end]) + "\n```"
-
-
-@renders
-def gpu_clocks(page):
-    """Clock and power of the runs that have been measured, with the limit."""
-    rows, names = [], []
-    for name in ("gpu_dtype_only", "gpu_peers"):
-        if not has(name):
-            continue
-        found = record(name)
-        limit = found.get("machine", {}).get("power_limit_watts")
-        most = found.get("machine", {}).get("sm_mhz_most")
-        groups = {"seed_355m": found} if "rounds" in found else found.get("rows", {})
-        ours = ("ours", "ours_1") if "rows" in found else tuple(found["programs"])
-        for key, group in groups.items():
-            for program in (name for name in group["programs"] if name in ours):
-                cells = [r["programs"][program]["power"] for r in group["rounds"] if r["programs"].get(program, {}).get("power")]
-                if not cells:
-                    continue
-                watts, clocks = [c["watts"]["median"] for c in cells if c["watts"]], [c["sm_mhz"]["median"] for c in cells if c["sm_mhz"]]
-                if watts and clocks:
-                    rows.append([f"{key}, {group['programs'][program].get('label', program)}", f"{min(clocks):.0f} to {max(clocks):.0f}", f"{most:.0f}" if most else "-",
-                                 f"{min(watts):.0f} to {max(watts):.0f}", f"{limit:.0f}" if limit else "-"])
-        names.append(source(page, name))
-    if not rows:
-        return ""
-    return ("What the chips did while the lessons ran for the records of this repository (runs as in the [record of GPUs]("
-            + page.link("docs/records/gpu_peers.md") + "#side-by-side); `seed`, or `seed_355m`, is [configs/seed_355m.json](" + page.link("configs/seed_355m.json") + ")):\n\n" + table(["run", "SM clock, MHz, medians of rounds", "highest", "power, W", "limit, W"], rows) + "\n\nFrom " + ", ".join(names) + ".")

@@ -32,9 +32,8 @@ def quoted_runs(page):
         seconds, peak = QUOTED.get(name, ("", ""))
         padded = all_runs.get((name, "pad_unmasked"))
         packed = loss(run) if run["whole"] else ""
-        rows.append([name, run["dtype"], seconds, f"{run['epoch_seconds']:.2f}", f"{run['samples_per_second']:.1f}",
-                     peak, f"{run['peak_bytes'] / 1e9:.2f}", packed, loss(padded) if run["whole"] else ""])
-    heads = ["run", "format", "quoted s an epoch", "here", "samples a second", "quoted peak GB", "here",
+        rows.append([name, run["dtype"], seconds, f"{run['epoch_seconds']:.2f}", peak, f"{run['peak_bytes'] / 1e9:.2f}", packed, loss(padded) if run["whole"] else ""])
+    heads = ["run", "format", "quoted s an epoch", "here", "quoted peak GB", "here",
              "loss, packed rows", "loss, padded rows"]
     return table(heads, rows, left=2) + (
         f"\n\nFrom {source(page, 'quoted')}: one {found['machine']}, {found['samples']:,} samples of {found['tokens']} tokens, "
@@ -48,14 +47,16 @@ def quoted_on_two(page):
     """The same work shared by two GPUs."""
     if not has("quoted"):
         return ""
-    alone, rows = runs(), []
+    alone, rows, cards = runs(), [], set()
     for (name, packing), run in runs(2).items():
         if packing == "pack":
             one = alone[name, packing]
-            rows.append([name, run["versions"]["GPU"].removeprefix("NVIDIA ").split()[0], f"{one['epoch_seconds']:.2f}", f"{run['epoch_seconds']:.2f}",
-                         f"{one['peak_bytes'] / 1e9:.2f}", f"{run['peak_bytes'] / 1e9:.2f}", loss(run) if run["whole"] else ""])
-    heads = ["run", "two of", "s an epoch, one GPU", "two", "peak GB, one GPU", "of each of two", "loss, packed rows"]
-    return table(heads, rows, left=2) + f"\n\nFrom {source(page, 'quoted')}; one GPU: {record('quoted')['machine']}." if rows else ""
+            if run["whole"] and loss(run) != loss(one):
+                raise RenderError(f"quoted.json: {name}: two GPUs end at {loss(run)}, one at {loss(one)}; the page calls them equal")
+            cards.add(run["versions"]["GPU"])
+            rows.append([name, f"{one['epoch_seconds']:.2f}", f"{run['epoch_seconds']:.2f}", f"{one['peak_bytes'] / 1e9:.2f}", f"{run['peak_bytes'] / 1e9:.2f}"])
+    heads = ["run", "s an epoch, one GPU", "two", "peak GB, one GPU", "of each of two"]
+    return table(heads, rows) + f"\n\nFrom {source(page, 'quoted')}; one GPU: {record('quoted')['machine']}; two: {', '.join(sorted(cards))}." if rows else ""
 
 
 @renders

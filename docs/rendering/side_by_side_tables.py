@@ -1,5 +1,5 @@
 """Tables of docs/side_by_side.md, from side_by_side.json: all lessons on one workload."""
-from .lesson_tables import equal_text, tail
+from .lesson_tables import tail
 from .registry import RenderError, record, renders, table
 
 NAME = "side_by_side"
@@ -27,15 +27,15 @@ def named(page, row):
 @renders
 def side_by_side_held(page):
     """Bytes of the rank that holds most, by place."""
-    rows = [[named(page, row), *(shown(row["held"]["measured"][place]) for place in PLACES), equal_text(row["held"]["predicted"], row["held"]["measured"])] for row in rows_of()]
-    return table(["lesson", *PLACES, "predicted"], rows) + tail(page, NAME, more="bytes of the rank that holds most")
+    rows = [[named(page, row), *(shown(row["held"]["measured"][place]) for place in PLACES)] for row in rows_of()]
+    return table(["lesson", *PLACES], rows) + tail(page, NAME, more="bytes of the rank that holds most, each as predicted")
 
 
 @renders
 def side_by_side_moved(page):
     """Bytes of a step of the rank that moves most."""
-    rows = [[named(page, row), *map(shown, row["moved"]["measured"].values()), equal_text(row["moved"]["predicted"], row["moved"]["measured"])] for row in rows_of()]
-    return table(["lesson", *next(iter(rows_of()))["moved"]["measured"], "predicted"], rows) + tail(page, NAME, more="bytes per step of the rank that moves most")
+    rows = [[named(page, row), *map(shown, row["moved"]["measured"].values())] for row in rows_of()]
+    return table(["lesson", *next(iter(rows_of()))["moved"]["measured"]], rows) + tail(page, NAME, more="bytes per step of the rank that moves most, each as predicted")
 
 
 @renders

@@ -113,6 +113,7 @@ class Checks(unittest.TestCase):
         self.assertEqual(self.broken("[`a`](no.cpp)"), ["the link to no.cpp: there is no such file"])
         self.assertEqual(self.broken("[a](../../../..)"), ["the link to ../../../..: it leads out of the repository"])
         self.assertEqual(self.broken("[a](data_parallel.cpp#L99999)"), ["the link to data_parallel.cpp#L99999: there is no line 'L99999'"])
+        self.assertEqual(self.broken("[a](../../docs/explore/index.html#view=choose&c.gpus=8) [b](../../docs/pages/04_zero3.html#no-heading)"), [])
         self.assertEqual(self.broken("[a](#code-walk) [b](../00_one_device/README.md#run)"), [])
         self.assertEqual(self.broken("[a](../../docs/explore/index.html#lesson=01_data_parallel&workload=configs%2Ftiny.json)"), [])
         self.assertEqual(self.broken("[a](#no-such-part)"), ["the link to #no-such-part: that page has no heading 'no-such-part'"])
@@ -522,8 +523,8 @@ class Parts(unittest.TestCase):
                  "cells": [cell("16 blocks", 1 << 20, 0.5), cell("16 blocks", 4 << 20, 0.8), cell("efficiency", 4 << 20, 0.7), cell("window, zero", 4 << 20, 0.2)]}
         with unittest.mock.patch.object(gpu_tables, "record", lambda name: found), unittest.mock.patch.object(gpu_tables, "has", lambda name: True):
             text = gpu_tables.beside_products(Page(PAGE))
-        self.assertIn("| `all_gather` | 4 | 16 blocks | 0.800 (0.400 to 1.600) |", text)
-        self.assertIn("| `all_gather` | 4 | between windows, by copy engines if they can | 0.200 (0.100 to 0.400) |", text)
+        self.assertIn("| `all_gather` | 16 blocks | 0.800 |", text)
+        self.assertIn("| `all_gather` | between windows, by copy engines if they can | 0.200 |", text)
         self.assertFalse([absent for absent in ("efficiency", "0.500", "0.700") if absent in text])
 
     def test_precisions_with_and_without_clocks(self):
@@ -858,6 +859,15 @@ class EveryLesson(unittest.TestCase):
                 del choosing_tables.EVERY["11_combined"]
                 with self.assertRaisesRegex(RenderError, "says nothing of 11_combined"):
                     choosing_tables.every_lesson(Page("docs/choosing.md"))
+
+    def test_a_plan_shows_each_lessons_quickest_exact_row(self):
+        def row(lesson, rate, fits=True, *settings):
+            return {"lesson": lesson, "micro": 1, "fits": fits, "tokens_per_second": rate, "settings": list(settings)}
+
+        rows = [row("01", 9, False), row("01", 8, False), row("04", 1), row("04", 3, True, "shard_ranks=4"), row("04", 7, False), row("05", 2),
+                row("05", 5, True, "update=delayed"), {"lesson": "08", "settings": []}]
+        shown = choosing_tables.quickest_of_each(rows)
+        self.assertEqual([(one["lesson"], one["tokens_per_second"]) for one in shown], [("01", 9), ("04", 3), ("05", 2)])
 
     def test_a_run_with_other_bytes_or_bits_is_no_row(self):
         places = {"predicted": {"device": 1}, "measured": {"device": 1}}
