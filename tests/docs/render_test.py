@@ -367,7 +367,7 @@ class Parts(unittest.TestCase):
             self.assertEqual(gpu_tables.gpu_ratios(Page(PAGE)), "")  # lessons alone
             for program in rows["a"]["programs"].values():
                 program["bytes_measured"] = 12345
-            self.assertIn("| `a` | 04 ZeRO-3 | 108.0 | 0.900 (one round) | 12,345 |", gpu_tables.world_one(Page(PAGE)))
+            self.assertIn("| 04 ZeRO-3 | 108.0 | 0.900 (one round) | 12,345 |", gpu_tables.world_one(Page(PAGE)))
             del rows["a"]["programs"]["zero3"]["bytes_measured"]
             self.assertIn("| 0.900 (one round) | - |", gpu_tables.world_one(Page(PAGE)))
             self.assertIn("was ended before its record", gpu_tables.world_one(Page(PAGE)))
