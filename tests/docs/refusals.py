@@ -77,7 +77,6 @@ def steady(text):
     text = re.sub(r"runs/(\w+)/[\dT:-]+", r"runs/\1/<time>", text)
     text = re.sub(r"/\S*/repository/", "", text)
     text = re.sub(r"\bprocess \d+", "process <id>", text)
-    text = re.sub(r"\[\[\d+,\d+\],\d+\]", "[[<job>]]", text)
     text = re.sub(r"\b\d+\.\d s\b", "<seconds> s", text)
     text = re.sub(r"/\S*/repository\b", "<repository>", text)
     return re.sub(r"stagecraft-pages-\w+", "<folder>", text)
