@@ -116,8 +116,8 @@ def zero_states_over_ranks():
         return None
     planned = record("zero_plans")["models"]["gpt2_1558m"]
     at = {lesson: {n: states_of(plan) for n, plan in one.items()} for lesson, one in planned.items()}
-    alt = ("Model states of GPT-2 1.5B a rank, planned, over 1 to 1024 GPUs. " + "; ".join(
-        f"{LESSONS[lesson]}: {bytes_text(one['1'])} at N = 1, {bytes_text(one['8'])} at 8, {bytes_text(one['1024'])} at 1024" for lesson, one in at.items()) + ".")
+    alt = ("Model states of GPT-2 1.5B a rank, planned, on 1 and on 1024 GPUs: "
+           + "; ".join(f"{LESSONS[lesson]} {bytes_text(one['1'])} and {bytes_text(one['1024'])}" for lesson, one in at.items()) + ".")
 
     def draw(figure):
         plotted = plots.axes(figure, 72, 270, right=160, names=("ranks N", "states of a rank"), log="xy")
