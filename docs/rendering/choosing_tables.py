@@ -1,6 +1,5 @@
 """Tables of docs/choosing.md, from choosing.json: what lessons/choose.sh says of some machines, and how far it
 is from steps that were timed."""
-import shlex
 import statistics
 
 from .palette import COMMUNICATION, FORWARD, GRADIENTS, OPTIMIZER, PARAMETERS, READING
@@ -134,7 +133,6 @@ EVERY = {
     "10_tensor_parallel": ("tensor parallel", "activations travel in every half of a block", "a row's activations do not fit, or there are few rows; one node"),
     "11_combined": ("combined", "each of these, each on its own link", "several nodes, and 04 does not fit in one"),
 }
-EIGHT, ONE = "7b x8", "7b x1"
 
 
 def first_of_each():
@@ -143,39 +141,24 @@ def first_of_each():
     if folders != set(EVERY):
         raise RenderError(f"choosing_tables.py: EVERY says nothing of {', '.join(sorted(folders ^ set(EVERY)))}, or that is no lesson")
     plans = record("choosing")["plans"]
-    rows = [(EIGHT, row) for row in plans[EIGHT]["rows"]] + [(ONE, row) for row in plans[ONE]["rows"]]
-    return {lesson: next(((plan, row) for plan, row in rows if row["lesson"] == lesson and "micro" in row), None) for lesson in EVERY}
+    rows = [*plans["7b x8"]["rows"], *plans["7b x1"]["rows"]]
+    return {lesson: next((row for row in rows if row["lesson"] == lesson and "micro" in row), None) for lesson in EVERY}
 
 
 @renders
 def every_lesson(page):
     """Memory, seconds, cost and use of each lesson, of one model on one machine."""
     rows = []
-    for lesson, found in first_of_each().items():
+    for lesson, row in first_of_each().items():
         name, costs, use = EVERY[lesson]
         numbers = [""] * 3
-        if found:
-            row = found[1]
+        if row:
             numbers = [gb(row["device"]), f"{gb(row['host'])} / {gb(row['disk'])}", f"{row['seconds']:.1f}" if row["fits"] else "does not fit"]
         rows.append([f"[{lesson[:2]} {name}]({page.link(f'lessons/{lesson}/README.md')})", *numbers, costs, use])
     heads = ["lesson", "GB on a GPU", "GB in host memory / on disk", "seconds per step", "what it costs", "use it when"]
     lines = table(heads, rows, left=1).split("\n")
     lines[1] = "| --- | ---: | ---: | ---: | --- | --- |"
     return "\n".join(lines) + f"\n\nEstimated, the plainest settings of each that fit ({source(page, 'choosing')})."
-
-
-@renders
-def every_lesson_commands(page):
-    """The command of each row that has numbers."""
-    lines = []
-    for lesson, found in first_of_each().items():
-        if found:
-            plan, row = found
-            words = shlex.split(record("choosing")["plans"][plan]["command"])
-            workload, gpus = words[words.index("--workload") + 1], words[words.index("--gpus") + 1]
-            sets = "".join(f" --set {one}" for one in (f"batch.micro={row['micro']}", *row["settings"]))
-            lines.append(f"lessons/{lesson}/run.sh" + (f" -n {gpus}" if gpus != "1" else "") + f" --workload {workload}{sets}")
-    return "<!-- commands: gpu -->\n```sh\n" + "\n".join(lines) + "\n```"
 
 
 QUESTION_X, QUESTION_WIDE, LEAF_X, LEAF_WIDE, HIGH, ROW = 16, 390, 480, 464, 40, 66
