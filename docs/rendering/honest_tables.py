@@ -1,6 +1,5 @@
 """docs/what_the_numbers_hide.md and docs/troubleshooting.md."""
 from .registry import RenderError, bytes_text, has, record, renders, source, table
-from .workloads import FILES, named
 
 
 @renders
@@ -13,11 +12,11 @@ def dtype_only(page):
     rows = []
     for name, program in programs.items():
         ratio = found["ratios"].get(f"fp32_over_{name}")
-        rows.append([name, f"{1e3 * program['median_seconds']:.2f}", f"{program['epoch_seconds']:.2f}",
+        rows.append([name, f"{1e3 * program['median_seconds']:.2f}",
                      f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})" if ratio else "1", bytes_text(program["bytes_measured"]),
                      f"{100 * (1 - program['bytes_measured'] / base['bytes_measured']):.0f} %"])
     machine = found["machine"]
-    return (table(["`precision.dtype`", "ms a step", f"s for {found['epoch_steps']} steps", "speed over fp32, within a round", "bytes held", "fewer bytes than fp32"],
+    return (table(["`precision.dtype`", "ms per step", "speed over fp32, within a round", "bytes held", "fewer bytes than fp32"],
                   rows)
             + f"\n\nFrom {source(page, 'gpu_dtype_only')}: lesson 00 on one {machine.get('gpu', 'GPU')}, "
             f"{found['workload']['batch.global']} rows of {found['workload']['batch.sequence']} tokens a step; fp32 without TF32.")
@@ -39,12 +38,10 @@ def padding_matrix(page):
         return ""
     length, runs = longest()
     rows = [[WAYS[way], *[f"{run['evaluated'][other]:.3f}" for other in WAYS]] for way, run in runs.items()]
-    found, first = record("padding_cpu"), runs["pack"]
-    work = named(first["workload_hash"], [*found["settings"], f"batch.sequence={length}", "data.packing=pack", f"steps={found['steps']}"])
-    command = found["command"].replace(found["workload"], FILES[work])
+    found = record("padding_cpu")
     return (table(["trained on rows that are", *[f"loss on: {WAYS[way]}" for way in WAYS]], rows)
-            + f"\n\nFrom {source(page, 'padding_cpu')}: `{command}`; rows of T = {length} tokens, {found['steps']} steps, random initial weights, CPU. "
-            f"{100 * first['share_of_text']:.1f} % of the padded rows' targets are text.")
+            + f"\n\nFrom {source(page, 'padding_cpu')}: rows of T = {length} tokens, {found['steps']} steps, random initial weights, CPU. "
+            f"{100 * runs['pack']['share_of_text']:.1f} % of the padded rows' targets are text.")
 
 
 @renders

@@ -82,23 +82,3 @@ def quoted_ratios(page):
     ]
     return table(["times as fast, or as large", "what else differs", "quoted", "here"], rows, left=2) + (
         f"\n\nFrom {source(page, 'quoted')}.")
-
-
-@renders
-def quoted_predictions(page):
-    """What choose said of rows before they were run."""
-    if not has("quoted") or not record("quoted")["predicted"]:
-        return ""
-    found, rows = record("quoted"), []
-    names = {"05_offload": "offload, 774M", "06_infinity": "infinity, 774M"}
-    for row in found["predicted"]["of"][0]["rows"]:
-        run = runs().get((names.get(row["lesson"], ""), "pack"))
-        if run is None or row["settings"]:
-            continue
-        if found["predicted"]["at"] >= run["started"]:
-            raise RenderError("quoted.json: predicted after it was run")
-        ms = 1e3 * run["step_seconds"]
-        rows.append([row["lesson"], f"{1e3 * row['seconds']:,.0f}", f"{ms:,.0f}", f"{100 * (1e3 * row['seconds'] / ms - 1):+.1f} %"])
-    return table(["774M, 2 rows of 512 tokens", "predicted ms a step", "measured", "error"], rows) + (
-        f"\n\nPredicted at commit `{found['predicted']['commit']}`, before any run of that size and batch was in the records: "
-        f"`{found['predicted']['of'][0]['command']}`. Measured afterwards: {source(page, 'quoted')}.")
