@@ -43,9 +43,9 @@ def closest(ratios, wanted):
 
 
 def closest_text(row, *wanted):
-    """One ratio for each pattern, measured and stored ones alike."""
+    """The median for each pattern, and whether it is stored; the record's page has spreads."""
     found = [closest(row["ratios"], pattern) for pattern in wanted]
-    return "; ".join(gpu_table().spread_text(ratio) for ratio in found if ratio)
+    return "; ".join(re.sub(r" \([^)]*\)", "", gpu_table().spread_text(ratio)) for ratio in found if ratio)
 
 
 def comparisons():
@@ -120,7 +120,7 @@ def world_one(page):
         runs.append(f"{row['workload']}, {row['rows_a_rank']} rows of {row['sequence']} tokens")
         for name, lesson in (("ours", "00 one device"), ("dp", LESSONS["01_data_parallel"]), *((f"zero{i}", LESSONS[f"0{i + 1}_zero{i}"]) for i in (1, 2, 3))):
             program = row["programs"][name]
-            ratio = "" if name == "ours" else gpu_table().spread_text(row["ratios"][f"{name}_over_ours"])
+            ratio = "" if name == "ours" else f"{row['ratios'][f'{name}_over_ours']['median']:.3f}"
             rows.append([lesson, f"{median(row, name, 'tokens_per_second') / 1e3:.1f}", ratio, gpu_table().text_of(program.get("bytes_measured"), ",.0f")])
     ended = " - : the run was ended before its record." if any(row[-1] == "-" for row in rows) else ""
     return table(["lesson", "k tok/s", "over lesson 00, within a round", "bytes held"], rows) + f"\n\nFrom {source(page, 'gpu_peers')}: {'; '.join(runs)}.{ended}" if rows else ""

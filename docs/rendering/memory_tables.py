@@ -66,7 +66,7 @@ def memory_of_models(page):
         rows.append([f"`{name}`", f"{P:,}", f"{batch['micro']} x {batch['sequence']}", bytes_text(16 * P),
                      bytes_text(activations), bytes_text(plan["total"] - 16 * P - activations), bytes_text(plan["total"])])
     return (table(["workload", "P as stored", "rows x tokens", "states, 16 P", "activations", "workspace", "plan"], rows)
-            + f"\n\nFrom {source(page, 'memory')}; `workspace` is the plan's purpose: blocks and head, grad_x, tokens and targets, scalars.")
+            + f"\n\nFrom {source(page, 'memory')}.")
 
 
 def gpu_runs():
