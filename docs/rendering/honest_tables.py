@@ -39,7 +39,7 @@ def padding_matrix(page):
     length, runs = longest()
     rows = [[WAYS[way], *[f"{run['evaluated'][other]:.3f}" for other in WAYS]] for way, run in runs.items()]
     found = record("padding_cpu")
-    return (table(["trained on rows that are", *("loss on " + ", ".join(WAYS[way].replace(": every target is text", "").split(", ")) for way in WAYS)], rows)
+    return (table(["trained on rows that are", *(f"loss on {said.partition(':')[0]}" for said in WAYS.values())], rows)
             + f"\n\nFrom {source(page, 'padding_cpu')}: rows of T = {length} tokens, {found['steps']} steps, random initial weights, CPU. "
             f"{100 * runs['pack']['share_of_text']:.1f} % of the padded rows' targets are text.")
 
