@@ -79,23 +79,6 @@ def zero_same_loss(page, *lessons):
 
 
 @renders
-def zero_all(page, *worlds):
-    """What the strategies hold, what they send, and that their losses are lesson 00's."""
-    found, rows = record("zero_order"), []
-    for n in worlds or ("2", "4"):
-        for lesson, name in LESSONS.items():
-            run = dict(runs_of(lesson))[int(n)]
-            order = found["order_of"][lesson]
-            same = all(run[key] == found["orders"][order][n][key] for key in ("weights_sha256", "loss"))
-            bytes_ = run["bytes"]
-            rows.append([n, name, *(f"{bytes_[purpose]:,}" for purpose in ("parameters", "gradients")), f"{bytes_['momentum'] + bytes_['variance']:,}",
-                         f"{bytes_['total']:,}", f"{run['bytes_sent']:,}", f"{run['loss'][-1]:.10f}", f"{'equal' if same else 'DIFFERENT'}, `{order}`"])
-    return (table(["N", "lesson", "parameters", "gradients", "momentum, variance", "all purposes", "a rank sends a step", "loss of step 20", "beside lesson 00's, order of sums"],
-                  rows, left=2)
-            + tail(page, "zero_order", more=f"bytes of rank 0 as measured, equal to what was predicted; {file_text(run)}, default settings"))
-
-
-@renders
 def zero_states(page, lesson):
     """Model states, planned, on 1 to 1024 GPUs."""
     rows = []
