@@ -118,20 +118,20 @@ def choosing_check(page):
     return table(heads, rows, left=2) + f"\n\nFrom {source(page, 'choosing')}."
 
 
-# Of each lesson: its name, and when to use it.
+# Of each lesson: what it costs, and when to use it.
 EVERY = {
-    "00_one_device": ("one device", "one GPU holds 16 P bytes and a micro-batch"),
-    "01_data_parallel": ("data parallel", "several such GPUs, and the plainest program"),
-    "02_zero1": ("ZeRO-1", "instead of 01, whenever memory matters"),
-    "03_zero2": ("ZeRO-2", "whole gradients do not fit; M is small"),
-    "04_zero3": ("ZeRO-3", "whole parameters do not fit; the link is fast"),
-    "05_offload": ("offload", "few GPUs, much host memory"),
-    "06_infinity": ("infinity", "the host's memory is too small as well"),
-    "07_pipeline": ("pipeline", "the link is too slow for ZeRO"),
-    "08_weight_versions": ("weight versions", "a pipeline must not idle, and other bits are accepted"),
-    "09_checkpoint_and_faults": ("checkpoint and faults", "every run that is longer than you would repeat"),
-    "10_tensor_parallel": ("tensor parallel", "a row's activations do not fit, or there are few rows; one node"),
-    "11_combined": ("combined", "several nodes, and 04 does not fit in one"),
+    "00_one_device": ("one device", "nothing is sent", "one GPU holds 16 P bytes and a micro-batch"),
+    "01_data_parallel": ("data parallel", "every GPU holds all of it", "several such GPUs, and the plainest program"),
+    "02_zero1": ("ZeRO-1", "nothing that 01 does not cost", "instead of 01, whenever memory matters"),
+    "03_zero2": ("ZeRO-2", "gradients are sent once per micro-batch", "whole gradients do not fit; M is small"),
+    "04_zero3": ("ZeRO-3", "parameters are gathered twice per micro-batch", "whole parameters do not fit; the link is fast"),
+    "05_offload": ("offload", "the step waits for AdamW on the host", "few GPUs, much host memory"),
+    "06_infinity": ("infinity", "the step waits for the disk", "the host's memory is too small as well"),
+    "07_pipeline": ("pipeline", "stages idle while it fills and drains", "the link is too slow for ZeRO"),
+    "08_weight_versions": ("weight versions", "gradients of older weights; more copies of weights", "a pipeline must not idle, and other bits are accepted"),
+    "09_checkpoint_and_faults": ("checkpoint and faults", "a copy in host memory; writes to the disk", "every run that is longer than you would repeat"),
+    "10_tensor_parallel": ("tensor parallel", "activations travel in every half of a block", "a row's activations do not fit, or there are few rows; one node"),
+    "11_combined": ("combined", "each of these, each on its own link", "several nodes, and 04 does not fit in one"),
 }
 
 
@@ -147,18 +147,25 @@ def first_of_each():
 
 @renders
 def every_lesson(page):
-    """Memory, seconds and use of each lesson, of one model on one machine."""
+    """Memory, seconds, cost and use of each lesson, of one model on one machine."""
     rows = []
     for lesson, row in first_of_each().items():
-        name, use = EVERY[lesson]
+        name, costs, use = EVERY[lesson]
         numbers = [""] * 3
         if row:
             numbers = [gb(row["device"]), f"{gb(row['host'])} / {gb(row['disk'])}", f"{row['seconds']:.1f}" if row["fits"] else "does not fit"]
-        rows.append([f"[{lesson[:2]} {name}]({page.link(f'lessons/{lesson}/README.md')})", *numbers, use])
-    heads = ["lesson", "GB on a GPU", "GB in host memory / on disk", "seconds per step", "use it when"]
+        rows.append([f"[{lesson[:2]} {name}]({page.link(f'lessons/{lesson}/README.md')})", *numbers, costs, use])
+    heads = ["lesson", "GB on a GPU", "GB in host memory / on disk", "seconds per step", "what it costs", "use it when"]
     lines = table(heads, rows, left=1).split("\n")
-    lines[1] = "| --- | ---: | ---: | ---: | --- |"
+    lines[1] = "| --- | ---: | ---: | ---: | --- | --- |"
     return "\n".join(lines) + f"\n\nEstimated, the plainest settings of each that fit ({source(page, 'choosing')})."
+
+
+@renders
+def every_lesson_commands(page):
+    """The command of each row that fits."""
+    lines = [row["command"] for row in first_of_each().values() if row and row["fits"]]
+    return "<!-- commands: gpu -->\n```sh\n" + "\n".join(lines) + "\n```"
 
 
 QUESTION_X, QUESTION_WIDE, LEAF_X, LEAF_WIDE, HIGH, ROW = 16, 390, 480, 464, 40, 66

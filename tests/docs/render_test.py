@@ -839,9 +839,10 @@ class Combined(unittest.TestCase):
 
 
 class EveryLesson(unittest.TestCase):
-    def test_a_row_is_the_plainest_of_its_lesson(self):
+    def test_a_row_is_the_plainest_of_its_lesson_and_its_command_makes_it(self):
         def row(lesson, fits=True, *settings):
-            return {"lesson": lesson, "micro": 4, "device": 3e9, "host": 2e9, "disk": 0, "fits": fits, "seconds": 1.25, "settings": list(settings)}
+            return {"lesson": lesson, "micro": 4, "device": 3e9, "host": 2e9, "disk": 0, "fits": fits, "seconds": 1.25, "settings": list(settings),
+                    **({"command": " ".join((lesson, *settings))} if fits else {})}
 
         def plan(gpus, *rows):
             return {"command": f"lessons/choose.sh --gpus {gpus} --workload w.json", "rows": rows}
@@ -851,6 +852,8 @@ class EveryLesson(unittest.TestCase):
         with unittest.mock.patch.object(choosing_tables, "record", lambda name: found):
             lines = {line.split("[")[1][:2]: line.split(" | ")[1:4] for line in choosing_tables.every_lesson(Page("docs/choosing.md")).splitlines() if line.startswith("| [")}
             self.assertEqual((lines["04"], lines["01"], lines["08"]), (["3.0", "2.0 / 0", "1.2"], ["3.0", "2.0 / 0", "does not fit"], [""] * 3))
+            commands = choosing_tables.every_lesson_commands(Page("docs/choosing.md")).splitlines()
+            self.assertEqual(commands[2:-1], ["00_one_device", "04_zero3 prefetch=2"])
             with unittest.mock.patch.dict(choosing_tables.EVERY):
                 del choosing_tables.EVERY["11_combined"]
                 with self.assertRaisesRegex(RenderError, "says nothing of 11_combined"):
