@@ -119,7 +119,7 @@ std::string time_table(const RunRecord& run, const RunRecord& other) {
   // What one run's own steps differ by, another run differs by without a reason.
   const bool seen = now->p10 > before->p90 || before->p10 > now->p90;
   return table(rows) +
-         (seen ? "" : "  no difference can be seen: most steps of both runs take times that either has\n") +
+         (seen ? "" : "  no difference can be seen: the two runs' steps overlap, p10 to p90\n") +
          "  times of two runs: docs/measuring.md says what else is in their ratio\n";
 }
 

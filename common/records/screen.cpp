@@ -245,10 +245,14 @@ std::string legend_of(const Timetable& timetable) {
   return text;
 }
 
-// Of updates behind, the one that most micro-batches had.
-std::int64_t usual(const std::map<std::int64_t, std::int64_t>& counts) {
-  const auto most = std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; });
-  return most == counts.end() ? 0 : most->first;
+// Of updates behind, what more than a twentieth of the micro-batches had: not what a run begins with.
+std::string usual(const std::map<std::int64_t, std::int64_t>& counts) {
+  std::int64_t all = 0;
+  for (const auto& [age, count] : counts) all += count;
+  std::string text;
+  for (const auto& [age, count] : counts)
+    if (20 * count > all) text += fmt::format("{}{}", text.empty() ? "" : " or ", age);
+  return text;
 }
 
 }  // namespace

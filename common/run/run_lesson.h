@@ -18,9 +18,10 @@ namespace sc {
 
 /// What to run after a lesson.
 struct NextLesson {
-  std::string folder;    // empty: it is the last one
-  std::string why;       // "same loss, less memory"
-  bool compares = true;  // it trains the same workload
+  std::string folder;                  // empty: it is the last one
+  std::string why;                     // "same loss, less memory"
+  bool compares = true;                // it trains the same workload
+  std::vector<std::string> with = {};  // "update=delayed": of this run's settings, what it is given, too
 };
 
 struct LessonInfo {

@@ -60,9 +60,11 @@ std::string format_header(const AnyLesson& lesson, const RunShape& shape, const 
       fmt::format("  model {:.2f} M parameters, {} blocks      {} rows x {} tokens = {} x {} micro-batch{}",
                   parameters / 1e6, model.layers, batch.global, shape.workload.batch.sequence, batch.micro,
                   batch.accumulation, batch.accumulation == 1 ? "" : "es");
+  const bool shared = shape.stages > 1 || shape.tensor > 1;  // a replica is several ranks
   if (shape.stages > 1) text += " through " + counted(shape.stages, "stage");
-  if (shape.stages == 1 || batch.data_parallel > 1)
-    text += " x " + counted(batch.data_parallel, shape.stages > 1 ? "replica" : "rank");
+  if (shape.tensor > 1) text += " on " + counted(shape.tensor, "tensor rank");
+  if (!shared || batch.data_parallel > 1)
+    text += " x " + counted(batch.data_parallel, shared ? "replica" : "rank");
   return text + "\n";
 }
 
@@ -73,7 +75,11 @@ std::string format_next(const TrainJob& job, const std::string& record) {
   if (next.compares) {
     if (const std::int64_t ranks = to_int(job.launch.world); ranks > 1)
       command += fmt::format(" -n {}", ranks);
-    command += workload_flags(job) + " --compare " + word(record);
+    command += workload_flags(job);
+    for (const Setting& setting : job.line.sources.settings)
+      if (std::ranges::count(next.with, setting.key + "=" + setting.value) > 0)
+        command += " --set " + word(setting.key + "=" + setting.value);
+    command += " --compare " + word(record);
   }
   return printable(fmt::format("{}: {}", next.why, command));
 }

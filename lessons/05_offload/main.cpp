@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
        .flags = {{"adam-threads", "N", "threads of a rank for AdamW on the host", "adam_threads"},
                  {"link-mbps", "MB/s", "copies between device and host are no faster, on the CPU",
                   "link_mbps"}},
-       .next = {"06_infinity", "same loss, the optimizer's state on a disk"},
+       .next = {"06_infinity", "same loss, the optimizer's state on a disk", true, {"update=delayed"}},
        .strategies = sc::lesson_plans()},
       argc, argv);
 }

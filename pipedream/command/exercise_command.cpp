@@ -137,8 +137,9 @@ int least_microbatches(Family family) {
 
 std::string choose_the_microbatches(const std::string& path) {
   constexpr const char* kHint =
-      "the bubble's share is (S - 1) / (v M + S - 1) for gpipe (v = 1) and interleaved; for zb_h1 a third of "
-      "it idles";
+      "the bubble's share is (S - 1) / (v M + S - 1) for gpipe (v = 1) and interleaved; for zb_h1, whose "
+      "stages "
+      "idle a third of that time, (S - 1) / (3 M + S - 1)";
   const nlohmann::json json = parse_json(read_text(path), path);
   JsonObject object(json, path);
   for (const Family family : {Family::gpipe, Family::interleaved, Family::zb_h1}) {

@@ -120,9 +120,11 @@ TEST(Timelines, DrawMeasuredOverSimulatedOnOneScale) {
 
 TEST(Timelines, OfNothingAreNothing) { EXPECT_EQ(format_timelines({}), ""); }
 
-TEST(Ages, AreWhatMostMicroBatchesHad) {
-  EXPECT_EQ(format_ages({{{{0, 1}, {3, 9}}, {{0, 1}, {3, 9}}}, {{{0, 10}}, {{0, 10}}}}),
+TEST(Ages, AreWhatMoreThanATwentiethOfTheMicroBatchesHad) {
+  EXPECT_EQ(format_ages({{{{0, 1}, {3, 19}}, {{0, 1}, {3, 19}}}, {{{0, 10}}, {{0, 10}}}}),
             "  gradients are of weights 3, 0 updates old (ranks 0 to 1)\n");
+  EXPECT_EQ(format_ages({{{{0, 9}, {1, 3}}, {{0, 9}, {1, 3}}}, {{{0, 12}}, {{0, 12}}}}),
+            "  gradients are of weights 0 or 1, 0 updates old (ranks 0 to 1)\n");
   EXPECT_TRUE(has(format_ages({{{{3, 9}}, {{0, 9}}}}), "3 updates old in forward, 0 in backward (rank 0)"));
   EXPECT_EQ(format_ages({}), "");
 }

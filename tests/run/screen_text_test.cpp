@@ -36,12 +36,12 @@ struct Job {
     return format_next({lesson, launch, line, config, facts, batch, "", DeviceKind::cpu, OpsBackend::aten},
                        "runs/a/record.json");
   }
-  [[nodiscard]] std::string header(std::int64_t stages, BatchPlan of) const {
+  [[nodiscard]] std::string header(std::int64_t stages, BatchPlan of, std::int64_t tensor = 1) const {
     RunShape shape;
     shape.workload.model = {.layers = 2, .heads = 2, .width = 32, .context = 32, .vocab = 257, .tied = true};
     shape.workload.batch = {.sequence = 32, .global = 12, .micro = 1};
-    shape.world = WorldSize{static_cast<int>(stages * of.data_parallel)};
-    shape.stages = stages;
+    shape.world = WorldSize{static_cast<int>(stages * of.data_parallel * tensor)};
+    shape.stages = stages, shape.tensor = tensor;
     return format_header(lesson, shape, of);
   }
 };
@@ -60,6 +60,9 @@ TEST(Header, SaysWhatTheLessonDoes) {
   EXPECT_EQ(tail(4, {.global = 12, .micro = 1, .data_parallel = 1, .accumulation = 12, .note = ""}),
             " = 1 x 12 micro-batches through 4 stages\n");
   EXPECT_EQ(tail(2, job.batch), " = 1 x 6 micro-batches through 2 stages x 2 replicas\n");
+  const std::string cube = job.header(2, job.batch, 2);
+  EXPECT_NE(cube.find("1 x 6 micro-batches through 2 stages on 2 tensor ranks x 2 replicas\n"),
+            std::string::npos);
 }
 
 TEST(Next, IsTheSameWorkloadComparedWithThisRun) {
@@ -73,6 +76,8 @@ TEST(Next, IsTheSameWorkloadComparedWithThisRun) {
             "less memory: lessons/02_next/run.sh -n 2 --workload configs/other.json --set steps=20 --set "
             "'data.source=my $(own) text'\\''s.txt' --compare runs/a/record.json")
       << "the strategy's own settings are not the next one's";
+  job.lesson.info.next.with = {"bucket=50000", "bucket=unit"};
+  EXPECT_NE(job.next().find("--set bucket=50000 --compare"), std::string::npos) << "but for those that are";
 }
 
 TEST(Next, MayHaveAnotherWorkloadOrBeNone) {
