@@ -68,7 +68,7 @@ def matrix(drawing, x, y, fill, across=False, whole=False, pale=False):
 # fill, stripes side by side, whole, pale; what it is, its size; what leads to the next
 FLOW = (
     ((COMMUNICATION, False, False, False), ("norm of my", "tokens: n x d"), "all-gather"),
-    ((COMMUNICATION, False, True, False), ("of all", "tokens: N x d"), "times"),
+    ((COMMUNICATION, False, True, False), ("of all", "tokens: BT x d"), "times"),
     ((PARAMETERS, False, False, False), ("first matrix,", "cut by rows"), "is"),
     ((COMPUTE, True, False, False), ("my heads", "or columns"), "times"),
     ((PARAMETERS, True, False, False), ("second matrix,", "cut by columns"), "is"),
