@@ -203,7 +203,12 @@ std::string report_json(const Options& options, const Measured& measured, const 
   }
   const Row* chosen = best(rows);
   const nlohmann::json advised = chosen == nullptr ? nlohmann::json() : nlohmann::json(name_of(*chosen));
-  return nlohmann::json({{"rows", kinds}, {"quickest", quickest}, {"advice", advised}}).dump(1) + "\n";
+  return nlohmann::json({{"machine", machine_text(options, rates)},
+                         {"rows", kinds},
+                         {"quickest", quickest},
+                         {"advice", advised}})
+             .dump(1) +
+         "\n";
 }
 
 namespace {

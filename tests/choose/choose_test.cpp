@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "common/base/check.h"
@@ -272,6 +273,9 @@ TEST(Choose, AdviceTrainsAsOneDeviceDoesAndIsTheSameEveryTime) {
   options.machine = eight, options.workload = tiny();
   EXPECT_EQ(report_json(options, measured(), rows),
             report_json(options, measured(), search(eight, measured(), tiny())));
+  const std::string machine = nlohmann::json::parse(report_json(options, measured(), rows))["machine"];
+  EXPECT_EQ(report(options, measured(), rows).substr(0, machine.size()), machine)
+      << "in both, how good they are";
 }
 
 // Three blocks of width 64 with two heads, 128 tokens in the vocabulary, an untied head; four rows of 16
