@@ -84,7 +84,7 @@ def offload_timeline():
 
     return plots.plot(78 + 196 * len(steps) - 8, "One step: when parameters come, gradients leave, and the host updates", alt,
                       "Exact: the host is still updating, and forward gets each unit's parameters as they are ready. Delayed: they were ready before the step "
-                      "began (gpu_offload.json, a traced step).", draw, "355M, 16 rows of 1024 tokens, one H200")
+                      "began (gpu_offload.json, a step that was traced, which takes some milliseconds).", draw, "355M, 16 rows of 1024 tokens, one H200")
 
 
 SERIES = (("exact", LINES[0], "o"), ("early", LINES[1], "s"))

@@ -15,6 +15,7 @@ ROWS = (
     ("device", "total", ("total",)),
     ("pinned", "parameters", ("parameters",)),
     ("pinned", "gradients", ("gradients",)),
+    ("pinned", "scalars", ("workspace",)),
     ("host", "momentum, variance", ("momentum", "variance")),
 )
 SECONDS_BESIDE = 0.002  # what a step takes beside computing: its last copies down, its first ones up
