@@ -12,7 +12,8 @@ import unittest
 
 from browser import CHROMIUM, Browser
 
-PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/explore/index.html"
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs/explore/index.html"
 TEXT = PAGE.read_text(encoding="utf-8")
 DONE = 'document.getElementById("selftest")?.textContent'
 
@@ -53,6 +54,19 @@ class Page(unittest.TestCase):
         self.assertIn("--schedule gpipe --stages 3", self.browser.value("document.getElementById('schedule-said').textContent"))
         self.browser.opened(f"file://{PAGE}#ranks=4&lesson=04_zero3&04_zero3.prefetch=0", 1280, "document.body.dataset.ready")
         self.assertIn("-n 4 --workload configs/gpt2_1558m.json --set prefetch=0", self.browser.value("document.getElementById('lesson-detail').textContent"))
+
+    def test_links_of_pages(self):
+        """Every page's link opens at an example that the programs answer."""
+        found = {link for page in ROOT.glob("**/*.md") if ".deps" not in page.parts and "build" not in page.parts
+                 for link in re.findall(r"explore/index\.html(#[^)\s]+)\)", page.read_text(encoding="utf-8"))}
+        lessons = {link.partition("lesson=")[2].partition("&")[0] for link in found}
+        self.assertLessEqual({folder.name for folder in (ROOT / "lessons").glob("[0-9][0-9]_*")} - {"09_checkpoint_and_faults"}, lessons)
+        for link in sorted(found):
+            with self.subTest(link):
+                self.browser.opened(f"file://{PAGE}{link}", 1280, "document.body.dataset.ready && !document.body.innerText.includes('Looking ...')")
+                said = {"schedule": "schedule-said", "choose": "choose-said"}.get(re.sub(r".*view=(\w+).*", r"\1", link), "lesson-detail")
+                self.assertEqual(self.browser.value(f"document.querySelectorAll('#{said} .error').length"), 0)
+                self.assertIn(".sh", self.browser.value(f"document.getElementById('{said}').textContent"))
 
     def test_keys(self):
         shown = "document.querySelector('[role=tabpanel]:not([hidden])').id"
