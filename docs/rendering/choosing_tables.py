@@ -83,7 +83,7 @@ def choosing_ahead(page):
     """What is predicted of more GPUs than were ever asked."""
     if not has("choosing"):
         return ""
-    rows = without_repeats([[f"{row['run'].replace(' x', ', ')} {row['gpu']}s", f"{row['lesson']} {settings(row)}".strip(), f"{1e3 * row['predicted']:.1f}"]
+    rows = without_repeats([[f"{row['run'].replace(' x', ', ')} {row['gpu']}{'s' if row['gpus'] > 1 else ''}", f"{row['lesson']} {settings(row)}".strip(), f"{1e3 * row['predicted']:.1f}"]
                             for row in record("choosing")["check"]["ahead"]])
     return table(["run", "lesson and settings", "predicted ms"], rows, left=2) + f"\n\nFrom {source(page, 'choosing')}."
 

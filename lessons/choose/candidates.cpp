@@ -31,7 +31,10 @@ bool runs_on(std::int64_t gpus, const StrategyPlans& strategy) {
 Overlap overlap_on_host(const HostOptions& options) {
   return {.reduces_in_each = true,
           .gathers_in_each = options.parameters == ParametersOn::sharded,
-          .updates = options.update == UpdateKind::delayed ? Updates::on_host_late : Updates::on_host};
+          .updates = options.update == UpdateKind::delayed ? Updates::on_host_late
+                     : options.update == UpdateKind::early ? Updates::on_host_early
+                                                           : Updates::on_host,
+          .resident = options.resident};
 }
 
 // Of a strategy whose ranks have the whole model each.

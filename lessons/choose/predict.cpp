@@ -39,6 +39,15 @@ double parameters_of(const RunShape& shape) {
   return static_cast<double>(ParamLayout(shape.workload.model, shape.world).arena_size().value());
 }
 
+// Of the first units, in forward's order.
+double resident_parameters(const RunShape& shape, std::int64_t units) {
+  const ParamLayout layout(shape.workload.model, shape.world);
+  std::int64_t elements = 0;
+  for (int unit = 0; unit < std::min<std::int64_t>(units, layout.num_units()); ++unit)
+    elements += layout.unit(unit).size(Segment::sharded);
+  return static_cast<double>(elements);
+}
+
 }  // namespace
 
 PassTimes pass_times(const Workload& workload, std::int64_t blocks, bool head, const Rates& rates) {
@@ -107,19 +116,27 @@ double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& 
                       together(pass.backward,
                                each_gather + (overlap.reduces_in_each ? each_reduce : scatter) + once - tail,
                                rates);
-  const double parameters = parameters_of(shape);
+  const double parameters = parameters_of(shape), kept = resident_parameters(shape, overlap.resident);
   if (overlap.updates == Updates::on_gpu)
     return first + others + last +
            update_seconds(parameters / (overlap.slices > 0 ? static_cast<double>(overlap.slices) : world),
                           rates);
+  const double update = update_seconds(kept / world, rates);
   const double down = bytes_in(plan, {CommKind::to_host}) / rates.host_link,
-               up = bytes_in(plan, {CommKind::to_device}) / rates.host_link, adam = parameters / rates.adam,
+               up = bytes_in(plan, {CommKind::to_device}) / rates.host_link,
+               adam = (parameters - kept) / rates.adam,
                disk_bytes = world * bytes_in(plan, {CommKind::disk_read, CommKind::disk_write}),
                disk = disk_bytes > 0 ? disk_bytes / rates.disk : 0;
   if (overlap.updates == Updates::on_host_late)
-    return std::max({first + others + last, adam, down, up, disk});
+    return std::max({first + others + last + update, adam, down, up, disk});
+  if (overlap.updates == Updates::on_host_early) {
+    const double begins = pass_times(shape.workload, 1, true, rates).backward,
+                 unit_0 = resident_parameters(shape, 1) / rates.adam;
+    first = std::max(first + (overlap.resident == 0 ? unit_0 : 0), begins + adam - last);
+    return std::max({first, up, down - last}) + others + last + update;
+  }
   first = std::max({first, adam, disk, up, down - last});
-  return first + others + last;
+  return first + others + last + update;
 }
 
 }  // namespace sc::choose

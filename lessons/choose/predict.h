@@ -30,21 +30,24 @@ double together(double compute, double messages, const Rates& rates);
 /// AdamW of so many parameters on a GPU: 30 bytes each over its memory (28, and 2 for the norm).
 double update_seconds(double parameters, const Rates& rates);
 
-enum class Updates { on_gpu, on_host, on_host_late };
+enum class Updates { on_gpu, on_host, on_host_early, on_host_late };
 /// What of a step hides which messages.
 struct Overlap {
   bool reduces_in_each = false;  // sums of gradients in every micro-batch's backward; else in the last one's
   bool gathers_in_each = false;  // gathers in every forward and backward; else in the step's first forward
   std::int64_t slices = 0;       // into which ranks cut what they update; 0: one for each rank
   Updates updates = Updates::on_gpu;
+  std::int64_t resident = 0;  // units that the GPU updates where the host updates the others
 };
 
 /// A step of a rank that has the whole model.
 ///   A pass takes the longer of its compute and its messages, and `taken` of the shorter one. What nothing can hide comes on top: the
 ///   sum of the first unit's gradients, which backward ends with, and the gather with which forward begins. n messages, b bytes together, take n call_seconds + b / rate, of a group's rate
 ///   (Rates::rate). An all_reduce, be it of replicas of shards, is of the last micro-batch.
-///   GPU: then the update. Host, exact: the step's first forward waits for max(AdamW of all parameters, disk, what
-///   of the copies backward has not hidden). Late: the step takes max(passes, AdamW, copies, disk).
+///   GPU: then the update, also of resident units. Host, exact: the step's first forward waits for max(AdamW of all other parameters,
+///   disk, what of the copies backward has not hidden). Early: AdamW begins when backward has left the last block, and only then waits
+///   for unit 0, whose gradient comes last, unless it is resident; no step is clipped. Late: the step takes max(passes, AdamW, copies,
+///   disk).
 double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& overlap, const Rates& rates);
 
 /// Bytes that a rank sends to other nodes in a step: messages to a stage there, and of a collective its share of what its node sends.

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 
+import gpu_offload
 import quoted
 from gpu_table import SCALING
 
@@ -34,9 +35,10 @@ PLANS = {
 }
 
 
-# What four and eight GPUs will be asked one day: predicted before.
+# What one, four and eight GPUs will be asked: predicted before.
 TENSOR = ([], ["lanes=2"], ["lanes=2", "gathered=kept"])
 AHEAD = [
+    *((1, "355m", 16, 16, "05_offload", settings) for settings in (["resident=1"], ["resident=7"], ["resident=13"], ["update=early"], ["update=early", "resident=1"])),
     *((4, size, 16, 16, lesson, settings) for size in ("355m", "774m")
       for lesson, settings in (("01_data_parallel", []), *(("10_tensor_parallel", settings) for settings in TENSOR))),
     *((8, "1558m", 16, 16, lesson, settings) for lesson, settings in (("01_data_parallel", []), *(("10_tensor_parallel", settings) for settings in TENSOR))),
@@ -144,9 +146,9 @@ def of_offload():
     found = record("gpu_offload")
     for size, runs in found["runs"].items():
         for name, run in runs.items():
-            lesson = "00_one_device" if name == "one_device" else "05_offload"
-            late = " --set update=delayed" if name == "delayed" else ""
-            yield step("gpu_offload", size, lesson, found["flags"][size] + late, 1, run["median_seconds"])
+            program, *own = gpu_offload.PROGRAMS[name].split()
+            if name != "early, clipped":  # whose steps are made again
+                yield step("gpu_offload", size, program, shlex.join([*found["flags"][size].split(), *own]), 1, run["median_seconds"])
 
 
 def of_infinity():

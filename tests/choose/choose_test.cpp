@@ -654,6 +654,31 @@ TEST(Predict, WhatIsHiddenIsNotFree) {
   EXPECT_NEAR(row.candidate.seconds(row.shape, rates) - free, 0.25 * 2 * others, 1e-6);
 }
 
+// The host takes twice as long for AdamW as the GPU for a step.
+TEST(Predict, WhatTheHostsUpdateWaitsFor) {
+  Workload workload = tiny();
+  workload.batch.micro = workload.batch.global;
+  Rates rates{.flops = 1e12, .memory = 1e18, .link = 1e18, .host_link = 1e18};
+  const PassTimes pass = pass_times(workload, workload.model.layers, true, rates);
+  const ParamLayout layout(workload.model, WorldSize{1});
+  const auto all = static_cast<double>(layout.arena_size().value()),
+             unit_0 = static_cast<double>(layout.unit(0).sharded_size);
+  rates.adam = all / (2 * (pass.forward + pass.backward));
+  const auto seconds = [&](const std::vector<std::string>& settings) {
+    const Candidate candidate = candidate_of("05_offload", settings);
+    return candidate.seconds(shape_on(candidate.plans, 1, workload), rates);
+  };
+  const double adam = all / rates.adam, others = (all - unit_0) / rates.adam,
+               begins = pass_times(workload, 1, true, rates).backward;
+  EXPECT_NEAR(seconds({}), adam + pass.backward, 1e-9) << "forward waits, backward follows";
+  EXPECT_NEAR(seconds({"resident=1"}), others + pass.backward, 1e-9);
+  EXPECT_NEAR(seconds({"update=early"}), begins + adam, 1e-9) << "from the first gradient on";
+  EXPECT_NEAR(seconds({"update=early", "resident=1"}), begins + others, 1e-9);
+  rates.adam = 1e3 * unit_0 / pass.forward;  // quick: only unit 0 is waited for
+  EXPECT_NEAR(seconds({"update=early"}), 1.001 * pass.forward + pass.backward, 1e-9);
+  EXPECT_NEAR(seconds({"update=early", "resident=1"}), pass.forward + pass.backward, 1e-9);
+}
+
 // On a machine whose products take no time: every gather and sum of forward is waited for, and of two lanes as well.
 TEST(Predict, LessonTensMessages) {
   const Row row =
