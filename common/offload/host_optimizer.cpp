@@ -47,7 +47,7 @@ void HostOptimizer::apply(const UpdateOrder& order, const std::stop_token& stop)
   std::vector<bool> begun(pieces_.size());
   bool sure = order.norm != NormIs::guessed;
   for (std::size_t left = pieces_.size(); (left > 0 || !sure) && !stop.stop_requested();) {
-    const double* truth = known_norm();
+    const double* truth = order.norm == NormIs::known ? nullptr : known_norm();
     if (!sure && truth != nullptr) {
       sure = true;
       trusted_ = std::equal(truth, truth + kScalars, order.scalars.numbers);
