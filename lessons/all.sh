@@ -10,14 +10,5 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common/setup/lib.sh"
 
-for argument in "$@"; do
-  case $argument in
-    -h | --help)
-      print_header "${BASH_SOURCE[0]}"
-      exit 0
-      ;;
-  esac
-done
-have python3 || die "$exit_missing" "python3" "is not installed" "apt-get install python3"
 cd "$root"
-exec python3 -B "$root/common/records/curves/side_by_side.py" "$@"
+python_program "$root/lessons/all.sh" common/records/curves/side_by_side.py "$@"

@@ -17,13 +17,4 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common/setup/lib.sh"
 
-for argument in "$@"; do
-  case $argument in
-    -h | --help)
-      print_header "${BASH_SOURCE[0]}"
-      exit 0
-      ;;
-  esac
-done
-have python3 || die "$exit_missing" "python3" "is not installed" "apt-get install python3"
-exec python3 -B "$root/common/records/curves/report.py" "$@"
+python_program "${BASH_SOURCE[0]}" common/records/curves/report.py "$@"

@@ -24,11 +24,14 @@ std::string note_line(const std::string& note) {
   return note.empty() ? "" : fmt::format("  note     {}\n", shown(note, 4096));
 }
 
+std::string first_to_last(const std::vector<StepRecord>& steps) {
+  return steps.empty() ? "no step was trained"
+                       : fmt::format("{:.4f} -> {:.4f}", steps.front().loss, steps.back().loss);
+}
+
 std::string in_nats(const std::vector<StepRecord>& steps, std::optional<double> validation,
                     const std::string& part = "") {
-  std::string text = steps.empty()
-                         ? "no step was trained"
-                         : fmt::format("loss {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss);
+  std::string text = (steps.empty() ? "" : "loss ") + first_to_last(steps);
   if (validation) text += fmt::format(", validation {:.4f}{}", *validation, part);
   return steps.empty() && !validation ? text : text + " nats a token";
 }
@@ -94,10 +97,7 @@ std::string Trainer::part_of_validation() const {
 }
 
 void Trainer::say_briefly(const Path& record) const {
-  const std::vector<StepRecord>& steps = observer_.steps();
-  std::cout << claims_.brief()
-            << (steps.empty() ? "loss  no step was trained"
-                              : fmt::format("loss  {:.4f} -> {:.4f}", steps.front().loss, steps.back().loss))
+  std::cout << claims_.brief() << "loss  " << first_to_last(observer_.steps())
             << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
             << (tested_ ? fmt::format(", test {:.4f}", tested_->loss) : std::string())
             << "; record: " << record.string() << std::endl;

@@ -25,6 +25,20 @@ die() {
 # print_header FILE: the comment at a script's start, which is its help.
 print_header() { sed -n '2,/^set /s/^# \{0,1\}//p' "$1" | grep -v '^set '; }
 
+# python_program SCRIPT PROGRAM ARGUMENT...: becomes PROGRAM, a Python file of the repository; with -h or --help prints SCRIPT's header.
+python_program() {
+  local script=$1 program=$2 argument
+  shift 2
+  for argument in "$@"; do
+    if [[ $argument == -h || $argument == --help ]]; then
+      print_header "$script"
+      exit 0
+    fi
+  done
+  have python3 || die "$exit_missing" "python3" "is not installed" "apt-get install python3"
+  exec python3 -B "$root/$program" "$@"
+}
+
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # have_libfuzzer: clang 14's, which is a package of its own.

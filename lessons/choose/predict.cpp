@@ -34,14 +34,8 @@ double seconds_in(const CommPlan& plan, std::initializer_list<CommKind> kinds, c
   return sum;
 }
 
-// With the slices' padding.
-double parameters_of(const RunShape& shape) {
-  return static_cast<double>(ParamLayout(shape.workload.model, shape.world).arena_size().value());
-}
-
-// Of the first units, in forward's order.
-double resident_parameters(const RunShape& shape, std::int64_t units) {
-  const ParamLayout layout(shape.workload.model, shape.world);
+// Of the first units, in forward's order, with the slices' padding.
+double parameters_of(const ParamLayout& layout, std::int64_t units) {
   std::int64_t elements = 0;
   for (int unit = 0; unit < std::min<std::int64_t>(units, layout.num_units()); ++unit)
     elements += layout.unit(unit).size(Segment::sharded);
@@ -116,13 +110,14 @@ double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& 
                       together(pass.backward,
                                each_gather + (overlap.reduces_in_each ? each_reduce : scatter) + once - tail,
                                rates);
-  const double parameters = parameters_of(shape), kept = resident_parameters(shape, overlap.resident);
+  const ParamLayout layout(shape.workload.model, shape.world);
+  const auto parameters = static_cast<double>(layout.arena_size().value());
   if (overlap.updates == Updates::on_gpu)
     return first + others + last +
            update_seconds(parameters / (overlap.slices > 0 ? static_cast<double>(overlap.slices) : world),
                           rates);
-  const double update = update_seconds(kept / world, rates);
-  const double down = bytes_in(plan, {CommKind::to_host}) / rates.host_link,
+  const double kept = parameters_of(layout, overlap.resident), update = update_seconds(kept / world, rates),
+               down = bytes_in(plan, {CommKind::to_host}) / rates.host_link,
                up = bytes_in(plan, {CommKind::to_device}) / rates.host_link,
                adam = (parameters - kept) / rates.adam,
                disk_bytes = world * bytes_in(plan, {CommKind::disk_read, CommKind::disk_write}),
@@ -131,7 +126,7 @@ double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& 
     return std::max({first + others + last + update, adam, down, up, disk});
   if (overlap.updates == Updates::on_host_early) {
     const double begins = pass_times(shape.workload, 1, true, rates).backward,
-                 unit_0 = resident_parameters(shape, 1) / rates.adam;
+                 unit_0 = parameters_of(layout, 1) / rates.adam;
     first = std::max(first + (overlap.resident == 0 ? unit_0 : 0), begins + adam - last);
     return std::max({first, up, down - last}) + others + last + update;
   }

@@ -13,6 +13,9 @@ import unittest
 from browser import CHROMIUM, Browser
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
+from rendering import marks  # noqa: E402
+
 PAGE = ROOT / "docs/explore/index.html"
 TEXT = PAGE.read_text(encoding="utf-8")
 DONE = 'document.getElementById("selftest")?.textContent'
@@ -57,8 +60,7 @@ class Page(unittest.TestCase):
 
     def test_links_of_pages(self):
         """Every page's link opens at an example that the programs answer."""
-        found = {link for page in ROOT.glob("**/*.md") if ".deps" not in page.parts and "build" not in page.parts
-                 for link in re.findall(r"explore/index\.html(#[^)\s]+)\)", page.read_text(encoding="utf-8"))}
+        found = {link for page in marks.pages() for link in re.findall(r"explore/index\.html(#[^)\s]+)\)", (ROOT / page).read_text(encoding="utf-8"))}
         lessons = {link.partition("lesson=")[2].partition("&")[0] for link in found}
         self.assertLessEqual({folder.name for folder in (ROOT / "lessons").glob("[0-9][0-9]_*")} - {"09_checkpoint_and_faults"}, lessons)
         for link in sorted(found):
