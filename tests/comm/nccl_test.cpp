@@ -69,6 +69,28 @@ TEST_F(NcclTest, ZeroElementsAreNotIssued) {
 }
 
 // Nobody waits for the host in here: a missing edge between the streams gives wrong numbers.
+// Of a step's loss, tokens and squares, on however many ranks.
+TEST_F(NcclTest, SmallSumsOfFp64GoInRankOrder) {
+  const auto summand = [](std::int64_t r, std::int64_t i) {
+    return (i % 2 == 0 ? 1e17 : -1.0) / static_cast<double>(3 + r) * (r % 2 == 0 ? 1.0 : -1.0);
+  };
+  for (const std::int64_t n : {1, 4, 32}) {
+    at::Tensor mine = at::empty({n}, at::kDouble);
+    std::vector<double> want(static_cast<std::size_t>(n));
+    for (std::int64_t i = 0; i < n; ++i) {
+      mine.mutable_data_ptr<double>()[i] = summand(rank(), i);
+      double sum = summand(0, i);
+      for (std::int64_t r = 1; r < world(); ++r) sum += summand(r, i);
+      want[static_cast<std::size_t>(i)] = sum;
+    }
+    at::Tensor sums = mine.to(test::values().device);
+    comm().all_reduce(sums).wait();
+    const at::Tensor got = sums.cpu();
+    for (std::int64_t i = 0; i < n; ++i)
+      EXPECT_EQ(got.const_data_ptr<double>()[i], want[static_cast<std::size_t>(i)]) << n;
+  }
+}
+
 TEST_F(NcclTest, StreamsWaitForEachOther) {
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
   const std::int64_t n = 1 << 22;

@@ -4,6 +4,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
 #include <vector>
 
 #include "common/comm/nccl/nccl_communicator.h"
@@ -67,6 +71,11 @@ TEST_F(PeerSumsTest, AddInRankOrderAndRoundOnce) {
       EXPECT_TRUE(gathered.cpu().equal(want));
       comm().all_reduce(mine).wait();
       EXPECT_TRUE(mine.cpu().equal(want));
+      // And what lies in no window, cannot be divided, and may be longer than the slots.
+      const std::int64_t odd = 3 * std::min<std::int64_t>(n, 1 << 20) + 5;
+      at::Tensor elsewhere = summand(rank(), odd, type).to(mine.device());
+      comm().all_reduce(elsewhere).wait();
+      EXPECT_TRUE(elsewhere.cpu().equal(in_rank_order(world(), odd, type)));
       let_go(mine, gathered);
     }
   }
@@ -111,6 +120,54 @@ TEST_F(PeerSumsTest, AGraphReplayedAThousandTimes) {
   let_go(eager.full, eager.other, graphed.full, graphed.other);
 }
 
+// Rank 1 waits for a message that rank 0 sends when it has its sum: a pipeline's stage between tensor groups. Were the
+// sum's copies to queue behind that message's, both would wait for ever.
+struct Crossed {
+  Communicator& comm;
+  at::Tensor full = in_window(comm, std::int64_t{1 << 20} * to_int(comm.size())).fill_(1.0),
+             shard = at::empty({1 << 20}, test::f32_on_gpu()),
+             message = at::full({3 << 20}, 1.0, test::f32_on_gpu());
+  int times = 4;
+
+  void operator()() {
+    std::vector<Ticket> receives, sends;
+    for (int k = 0; k < times; ++k) {
+      if (comm.rank() == Rank{1}) receives.push_back(comm.recv(message, Rank{0}));
+      comm.reduce_scatter(full, shard).wait();
+      if (comm.rank() == Rank{0}) sends.push_back(comm.send(message, Rank{1}));
+      for (Ticket& ticket : receives) ticket.wait();
+    }
+    for (Ticket& ticket : sends) ticket.wait();
+  }
+};
+
+void expect_idle_within(std::chrono::seconds limit, const char* what) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (cudaStreamQuery(c10::cuda::getCurrentCUDAStream()) == cudaErrorNotReady) {
+    if (std::chrono::steady_clock::now() < end) continue;
+    std::cerr << what << ": both wait\n";
+    std::_Exit(1);  // nothing on the GPU ends any more
+  }
+}
+
+TEST_F(PeerSumsTest, AReceiveThatWaitsHoldsUpNoSum) {
+  if (world() == 1) GTEST_SKIP() << "nobody to send to";
+  Crossed crossed{comm()};
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(/*isHighPriority=*/true));
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  for (int k = 0; k < 5; ++k) crossed();
+  expect_idle_within(20s, "eager");
+  {
+    at::cuda::CUDAGraph graph;
+    graph.capture_begin();
+    crossed();
+    graph.capture_end();
+    for (int k = 0; k < 100; ++k) graph.replay();
+    expect_idle_within(20s, "in a graph");
+  }
+  let_go(crossed.full);
+}
+
 TEST_F(PeerSumsTest, MultiprocessorsAddAndCarryNothing) {
   if (world() == 1) {
     EXPECT_EQ(comm().window(Bytes(1000), WindowUse::sums), nullptr);
@@ -124,7 +181,7 @@ TEST_F(PeerSumsTest, MultiprocessorsAddAndCarryNothing) {
   EXPECT_EQ(test::kernels_of([&] { comm().reduce_scatter(step.full, step.shard).wait(); }), 1);
   EXPECT_EQ(test::kernels_of([&] { comm().all_reduce(step.full).wait(); }), 1);
   at::Tensor elsewhere = at::full({step.n}, 1.0, test::f32_on_gpu());
-  EXPECT_EQ(test::kernels_of([&] { comm().all_reduce(elsewhere).wait(); }), 1) << "NCCL's";
+  EXPECT_EQ(test::kernels_of([&] { comm().all_reduce(elsewhere).wait(); }), 1);
   mine.reset();
   let_go(step.full, step.other);
 }

@@ -169,9 +169,11 @@ void NcclChannel::join(const ncclUniqueId& id, int rank, int ranks) {
   until_accepted();
 }
 
-NcclEnd NcclChannel::issue(const EventLease& start, const Call& call) {
+NcclEnd NcclChannel::issue(const EventLease& start, const Call& call,
+                           const std::function<void(cudaStream_t)>& behind) {
   begin(start, call);
   until_accepted();
+  if (behind) behind(stream());
   return end();
 }
 

@@ -87,7 +87,9 @@ class NcclChannel {
 
   /// The last of these until accepted, at most the group's limit.
   void join(const ncclUniqueId& id, int rank, int ranks);
-  NcclEnd issue(const EventLease& start, const Call& call);
+  /// behind: enqueues what belongs to the operation, too, after it.
+  NcclEnd issue(const EventLease& start, const Call& call,
+                const std::function<void(cudaStream_t)>& behind = {});
 
   /// Memory of this rank in a symmetric window of the communicator. Every rank of it calls this. Its last
   /// owner waits for the GPU and gives it back; after an abort, or where operations do not end, it is lost.

@@ -14,9 +14,15 @@
 #include "common/comm/nccl/nccl_ticket.h"
 #include "common/comm/nccl/peer_channel.h"
 #include "common/comm/nccl/peer_sums.h"
+#include "common/comm/nccl/rank_sum_kernel.h"
 
 namespace sc {
 namespace {
+
+using namespace std::chrono_literals;
+
+/// A step's loss, tokens, squares and flag are four.
+constexpr std::int64_t kSmallSum = 32;
 
 struct FreeMemory {
   void operator()(float* memory) const noexcept { (void)cudaFree(memory); }
@@ -89,6 +95,19 @@ class NcclCommunicator::Issue {
     operation_->issued(comm_.collectives_, std::move(end), captured);
     return ticket();
   }
+  /// Its gather, and a sum of what came: of `gathered`, behind it on the same stream.
+  Ticket small_sum(double* gathered, std::int64_t ranks) {
+    const bool captured = mark_start();
+    const auto gather = [&](ncclComm_t nccl, cudaStream_t stream) {
+      return ncclAllGather(first_.const_data_ptr(), gathered, count_, type_, nccl, stream);
+    };
+    const auto add = [&](cudaStream_t stream) {
+      add_rows_in_order(gathered, static_cast<std::int64_t>(count_), ranks,
+                        static_cast<double*>(second_.mutable_data_ptr()), stream);
+    };
+    operation_->issued(comm_.collectives_, comm_.collectives_->issue(start_, gather, add), captured);
+    return ticket();
+  }
   Ticket by_copy(PeerSums& sums, const Operation& op) {
     const bool captured = mark_start();
     operation_->issued(nullptr, sums.issue(start_, op, first_, second_), captured);
@@ -151,9 +170,15 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host, const Ncc
   make_peers();
   connect();
   warm_up();
+  if (to_int(size()) > 2)
+    SC_CHECK(cudaMalloc(&gathered_, static_cast<std::size_t>(to_int(size()) * kSmallSum) * sizeof(double)));
 }
 
-NcclCommunicator::~NcclCommunicator() = default;
+NcclCommunicator::~NcclCommunicator() {
+  (void)cudaSetDevice(group_->device);
+  if (gathered_ != nullptr && !group_->aborted && idle_within(collectives_->stream(), 5s))
+    (void)cudaFree(gathered_);
+}
 
 void NcclCommunicator::make_peers() {
   std::vector<bool> reach;
@@ -270,6 +295,8 @@ Ticket NcclCommunicator::issue(const Operation& op, const at::Tensor& from, cons
   if (sums_ && sums_->can(op, from, to)) return issue.by_copy(*sums_, op);
   switch (op.kind) {
     case CommKind::all_reduce:
+      if (gathered_ != nullptr && op.dtype == DType::f64 && op.elements.value() <= kSmallSum)
+        return issue.small_sum(gathered_, to_int(size()));
       return issue.collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
         return ncclAllReduce(in, out, n, type, ncclSum, nccl, stream);
       });

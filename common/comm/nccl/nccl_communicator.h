@@ -46,8 +46,8 @@ struct NcclOptions {
 ///             pair is not connected yet. ready() asks the event.
 ///   Times     two events with timing a wait, on the stream that waits; with `trace` two more an operation,
 ///             on its own stream. In a graph they are nodes of it.
-///   Sums      in NCCL's order, which is the same from run to run on the same machine; out of a window for sums in rank order, as
-///             Communicator says (PeerSums). No other reduction.
+///   Sums      in NCCL's order, which is the same from run to run on the same machine. In rank order, as Communicator says: fp64 sums
+///             of up to 32 numbers, and all of a group that has a window for sums (PeerSums). No other reduction.
 ///   Zero      operations of no element are not issued, and their tickets are empty.
 ///   Graphs    operations can be captured, and their tickets waited for in the same capture, when the same
 ///             operations (for messages: the same pairs) have run before. A graph is destroyed before the
@@ -94,6 +94,8 @@ class NcclCommunicator : public Communicator {
   std::shared_ptr<NcclChannel> collectives_;
   std::shared_ptr<PeerSums> sums_;  // null where nothing is left to it
   bool has_windows_ = false;
+  double* gathered_ =
+      nullptr;  // of all ranks, for small sums; null where the order of two makes no difference
   std::unique_ptr<NcclPairs> pairs_;  // last: its thread ends first
 };
 

@@ -20,6 +20,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kDone = 0, kOpen = 1;
+constexpr std::int64_t kLeastSlot = 256;       // bytes a rank; pieces of a sum begin at multiples
 constexpr int kClosed = PeerSums::kMostRanks;  // words of a page behind those
 
 struct PageOffer {
@@ -70,11 +71,12 @@ PeerSums::~PeerSums() {
 
 std::shared_ptr<void> PeerSums::window(Bytes bytes) {
   SC_CHECK(cudaSetDevice(group_->device));
-  if (bytes.value() > slots_.bytes) {
+  const std::int64_t slots = std::max(bytes.value(), ranks_ * kLeastSlot);
+  if (slots > slots_.bytes) {
     SC_CHECK(cudaStreamSynchronize(stream_.get()));
     host_.barrier();  // nobody writes to the smaller ones any more
     close(std::exchange(slots_, {}));
-    slots_ = open(bytes.value());
+    slots_ = open(slots);
   }
   Window made = open(bytes.value());
   char* memory = made.of[static_cast<std::size_t>(me_)];
@@ -160,7 +162,7 @@ bool PeerSums::can(const Operation& op, const at::Tensor& from, const at::Tensor
     case CommKind::reduce_scatter:
       return adds && window_with(from) != nullptr;
     case CommKind::all_reduce:
-      return adds && op.elements.value() % ranks_ == 0 && window_with(to) != nullptr;
+      return adds && slots_.bytes > 0;
     default:
       return false;
   }
@@ -201,6 +203,36 @@ void PeerSums::gather(const char* mine, const std::vector<char*>& into, std::int
   in_turn([&](int r) { copy(into[static_cast<std::size_t>(r)] + me_ * bytes, mine, bytes); });
 }
 
+// to [n] = the sum of what each rank has for this one: this rank's for rank r is for_rank(r) [n].
+template <class ForRank>
+void PeerSums::add(DType dtype, std::int64_t n, const ForRank& for_rank, char* to) {
+  const std::int64_t bytes = n * size_of(dtype);
+  in_turn([&](int r) { copy(slots_.of[static_cast<std::size_t>(r)] + me_ * bytes, for_rank(r), bytes); });
+  RankSum sum{dtype, n, ranks_, {}, to};
+  for (int r = 0; r < ranks_; ++r)
+    sum.parts[r] = r == me_ ? for_rank(me_) : slots_.of[static_cast<std::size_t>(me_)] + r * bytes;
+  add_in_rank_order(sum, stream_.get());
+}
+
+// Each rank adds its part, where the others can be told of it; else all of it, as much at once as the slots hold.
+void PeerSums::sum(const Operation& op, const char* mine, const at::Tensor& to) {
+  const std::int64_t n = op.elements.value(), size = size_of(op.dtype), part = n / ranks_ * size;
+  const auto part_for = [&](int r) { return mine + r * part; };
+  char* out = static_cast<char*>(to.mutable_data_ptr());
+  if (op.kind == CommKind::reduce_scatter) {
+    add(op.dtype, n / ranks_, part_for, out);
+  } else if (n % ranks_ == 0 && window_with(to) != nullptr) {
+    add(op.dtype, n / ranks_, part_for, out + me_ * part);
+    gather(out + me_ * part, in_windows(to), part);
+  } else {
+    const std::int64_t most = slots_.bytes / ranks_ / kLeastSlot * kLeastSlot / size;
+    for (std::int64_t begin = 0; begin < n; begin += most) {
+      const auto piece = [&](int /*rank*/) { return mine + begin * size; };
+      add(op.dtype, std::min(most, n - begin), piece, out + begin * size);
+    }
+  }
+}
+
 NcclEnd PeerSums::issue(const EventLease& start, const Operation& op, const at::Tensor& from,
                         const at::Tensor& to) {
   NcclEnd end{group_->events->lease(), {}, {}};
@@ -210,16 +242,7 @@ NcclEnd PeerSums::issue(const EventLease& start, const Operation& op, const at::
     gather(static_cast<const char*>(from.const_data_ptr()), in_windows(to),
            static_cast<std::int64_t>(from.nbytes()));
   } else {
-    const std::int64_t part = static_cast<std::int64_t>(from.nbytes()) / ranks_;
-    const char* mine = static_cast<const char*>(from.const_data_ptr());
-    char* out = static_cast<char*>(to.mutable_data_ptr());
-    if (op.kind == CommKind::all_reduce) out += me_ * part;
-    in_turn([&](int r) { copy(slots_.of[static_cast<std::size_t>(r)] + me_ * part, mine + r * part, part); });
-    RankSum sum{op.dtype, op.elements.value() / ranks_, ranks_, {}, out};
-    for (int r = 0; r < ranks_; ++r)
-      sum.parts[r] = r == me_ ? mine + me_ * part : slots_.of[static_cast<std::size_t>(me_)] + r * part;
-    add_in_rank_order(sum, stream_.get());
-    if (op.kind == CommKind::all_reduce) gather(out, in_windows(to), part);
+    sum(op, static_cast<const char*>(from.const_data_ptr()), to);
   }
   if (group_->traces()) end.ended = mark(stream_.get(), *group_->moments);
   SC_CHECK(cudaEventRecord(end.event.get(), stream_.get()));

@@ -33,8 +33,8 @@ class PeerSums : public std::enable_shared_from_this<PeerSums> {
 
   /// Communicator::window, for sums.  Errors: InputError(missing) if the GPU has no such memory left.
   std::shared_ptr<void> window(Bytes bytes);
-  /// Whether the operation is one that this can do: an all_gather into a window, a reduce_scatter out of one, or an all_reduce of
-  /// equal parts in one.
+  /// Whether the operation is one that this can do: an all_gather into a window, a reduce_scatter out of one, or, once there was a
+  /// window, an all_reduce.
   [[nodiscard]] bool can(const Operation& op, const at::Tensor& from, const at::Tensor& to) const;
   /// Enqueues it behind `start`.
   NcclEnd issue(const EventLease& start, const Operation& op, const at::Tensor& from, const at::Tensor& to);
@@ -54,6 +54,9 @@ class PeerSums : public std::enable_shared_from_this<PeerSums> {
   template <class Reach>
   void in_turn(const Reach& reach);
   void gather(const char* mine, const std::vector<char*>& into, std::int64_t bytes);
+  template <class ForRank>
+  void add(DType dtype, std::int64_t n, const ForRank& for_rank, char* to);
+  void sum(const Operation& op, const char* mine, const at::Tensor& to);
   void copy(char* to, const char* from, std::int64_t bytes);
   [[nodiscard]] std::uintptr_t word(int of, int other) const;
 

@@ -42,6 +42,14 @@ __global__ void __launch_bounds__(kThreads) elements_kernel(RankSum op, std::int
   static_cast<T*>(op.to)[i] = from_float<T>(sum);
 }
 
+__global__ void rows_kernel(const double* parts, std::int64_t n, std::int64_t count, double* to) {
+  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    double sum = parts[i];
+    for (std::int64_t r = 1; r < count; ++r) sum += parts[r * n + i];
+    to[i] = sum;
+  }
+}
+
 unsigned blocks_of(std::int64_t threads) { return static_cast<unsigned>(ceil_div(threads, kThreads)); }
 
 template <class T>
@@ -59,6 +67,12 @@ void run(const RankSum& op, cudaStream_t stream) {
 
 void add_in_rank_order(const RankSum& op, cudaStream_t stream) {
   with_type(op.dtype, [&]<class T>(T*) { run<T>(op, stream); });
+}
+
+void add_rows_in_order(const double* parts, std::int64_t n, std::int64_t count, double* to,
+                       cudaStream_t stream) {
+  rows_kernel<<<1, 32, 0, stream>>>(parts, n, count, to);
+  SC_CHECK(cudaGetLastError());
 }
 
 }  // namespace sc

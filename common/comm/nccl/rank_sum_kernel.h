@@ -1,4 +1,4 @@
-// The kernel behind PeerSums: no torch. Internal to comm.
+// The kernels behind PeerSums and small sums: no torch. Internal to comm.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,5 +19,9 @@ struct RankSum {
   void* to;
 };
 void add_in_rank_order(const RankSum& op, cudaStream_t stream);
+
+/// to [n] = the sum of the rows of parts [count n], fp64, in that order.
+void add_rows_in_order(const double* parts, std::int64_t n, std::int64_t count, double* to,
+                       cudaStream_t stream);
 
 }  // namespace sc
