@@ -12,7 +12,10 @@ KINDS = (  # of timed steps; each belongs to the first that takes it
     ("lesson 00, bf16", lambda row: row["lesson"] == "00_one_device"),
     ("lessons 01 to 04, one GPU", lambda row: row["lesson"][:2] <= "04" and row["gpus"] == 1),
     ("lesson 07, pipelines", lambda row: row["lesson"][:2] == "07"),
-    ("lesson 10, two GPUs", lambda row: row["lesson"][:2] == "10"),
+    ("lesson 10, two GPUs", lambda row: row["lesson"][:2] == "10" and row["gpus"] == 2),
+    ("lesson 10, four GPUs", lambda row: row["lesson"][:2] == "10"),
+    ("lesson 11, two GPUs", lambda row: row["lesson"][:2] == "11" and row["gpus"] == 2),
+    ("lesson 11, four GPUs", lambda row: row["lesson"][:2] == "11"),
     ("lesson 08, no flush", lambda row: row["lesson"][:2] == "08"),
     ("lessons 01 to 04, two GPUs", lambda row: row["gpus"] == 2),
     ("lessons 01 to 04, four GPUs", lambda row: row["gpus"] == 4),
@@ -80,12 +83,16 @@ def without_repeats(rows):
 
 @renders
 def choosing_ahead(page):
-    """What is predicted of more GPUs than were ever asked."""
-    if not has("choosing"):
+    """What was predicted of runs before they were timed, and what some of them then took."""
+    if not has("choosing_ahead"):
         return ""
-    rows = without_repeats([[f"{row['run'].replace(' x', ', ')} {row['gpu']}{'s' if row['gpus'] > 1 else ''}", f"{row['lesson']} {settings(row)}".strip(), f"{1e3 * row['predicted']:.1f}"]
-                            for row in record("choosing")["check"]["ahead"]])
-    return table(["run", "lesson and settings", "predicted ms"], rows, left=2) + f"\n\nFrom {source(page, 'choosing')}."
+    rows = []
+    for row in record("choosing_ahead")["rows"]:
+        timed = [f"{1e3 * row['seconds']:.1f}", f"{100 * (row['predicted'] / row['seconds'] - 1):+.1f}"] if "seconds" in row else ["", ""]
+        where = f"{row['run'].replace(' x', ', ')} {row['gpu']}{'s' if row['gpus'] > 1 else ''}, {row['rows']} rows"
+        rows.append([where, f"{row['lesson']} {settings(row)}".strip(), f"{1e3 * row['predicted']:.1f}", *timed])
+    heads = ["run", "lesson and settings", "predicted ms", "then measured ms", "error, %"]
+    return table(heads, without_repeats(rows), left=2) + f"\n\nFrom {source(page, 'choosing_ahead')}."
 
 
 @renders

@@ -12,7 +12,7 @@ class Plan:
     def __init__(self, row):
         self.lesson, self.buffers, self.operations, self.sent = (row[key] for key in ("lesson", "buffers", "operations", "bytes_sent"))
         self.N, self.M = row["world"], row["micro_batches"]
-        self.mesh = row.get("mesh", [])  # lesson 11's: [rank, ranks like it, bytes of its device, {axis: [messages, bytes sent]}]
+        self.mesh = row.get("mesh", [])  # of lesson 11, and what took turns with it: [rank, ranks like it, bytes of its device, {axis: [messages, bytes sent]}]
         self.fullest = row.get("fullest", {})  # of the cheat sheet's plans: {"rank", "sent", "places": {place: {purpose: bytes}}}
         self.parameters, self.units = zip(*(unit[:2] for unit in row["units"] for _ in range(unit[2])))  # of each unit; units as stored
         self.P, self.L, self.block = sum(self.units), len(self.units) - 2, self.units[1]

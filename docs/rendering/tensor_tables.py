@@ -72,12 +72,12 @@ def tensor_turns(page):
 
 
 @renders
-def tensor_gpu(page):
-    """The same on GPUs, in turns with DTensor, too."""
+def tensor_gpu(page, gpus):
+    """The same on so many GPUs, in turns with DTensor, too."""
     if not has("gpu_tensor"):
         return ""
     of, rows, failed = gpu_table(), [], []
-    found = record("gpu_tensor")["rows"]
+    found = {key: row for key, row in record("gpu_tensor")["rows"].items() if row["world"] == int(gpus)}
     for row in found.values():
         model = re.sub(r".*gpt2_(\d+)m\.json", r"\1M", row["workload"])
         for name in sorted(row["programs"], key=lambda name: name != of.ONE):

@@ -41,7 +41,7 @@ struct Machine {
   [[nodiscard]] std::int64_t node() const { return gpus_per_node.value_or(gpus); }
 };
 
-/// A message of b bytes that a rank sends takes call_seconds + b / bytes.
+/// b bytes that a rank sends to k others, one after the other, take k call_seconds + b / bytes.
 struct MessageRate {
   double call_seconds = 0, bytes = 0;
 };

@@ -93,11 +93,11 @@ MessageRate rate_on(const Machine& machine, const Gpu& there, const MessageRate&
   return {measured.call_seconds, machine.link.value_or(machine.gpu.link * measured.bytes / there.link)};
 }
 
-// A step's seconds grow with the start of its products: two predictions say how.
+// A step's seconds grow with the start of its products: two predictions say how. Of two GPUs, between which messages were timed.
 double fit_parts(const Measured& measured, const Machine& there, Rates rates) {
   double xx = 0, xy = 0;  // of (predicted - seconds) / seconds
   for (const MeasuredStep& step : measured.steps) {
-    if (step.lesson != "10_tensor_parallel" || step.gpu != there.gpu.name) continue;
+    if (step.lesson != "10_tensor_parallel" || step.gpus != 2 || step.gpu != there.gpu.name) continue;
     const Candidate candidate = candidate_of(step.lesson, step.settings);
     const RunShape shape = shape_on(candidate.plans, step.gpus, step.workload);
     const auto with = [&](double tokens) {

@@ -48,7 +48,7 @@ struct PartTimes {
 double message(const MessageRate& rate, double bytes, const RunShape& shape, const Rates& rates) {
   if (rates.leaves_node(shape.tensor, 1))
     return rates.call(shape.tensor, 1, false) + bytes / rates.rate(shape.tensor, 1);
-  return rate.call_seconds + bytes / rate.bytes;
+  return static_cast<double>(shape.tensor - 1) * rate.call_seconds + bytes / rate.bytes;
 }
 
 PartTimes part_times(const RunShape& shape, TokenShare tokens_of, bool two, bool kept, const Rates& rates) {

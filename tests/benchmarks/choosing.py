@@ -19,7 +19,7 @@ import quoted
 from gpu_table import SCALING
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MEASURED, CHOSEN = "lessons/choose/measured.json", "docs/results/choosing.json"
+MEASURED, CHOSEN, BEFORE = "lessons/choose/measured.json", "docs/results/choosing.json", "docs/results/choosing_ahead.json"
 # Programs of gpu_peers.json next to which something else used the GPU.
 NOT_ALONE = "ours_1_awake", "ours_1_within"
 GPT_7B = "--workload configs/gpt_7b.json"
@@ -35,7 +35,7 @@ PLANS = {
 }
 
 
-# What one, four and eight GPUs will be asked: predicted before.
+# What one, four and eight GPUs will be asked: predicted before. A prediction stays what it was once the run was timed.
 TENSOR = ([], ["lanes=2"], ["lanes=2", "gathered=kept"])
 AHEAD = [
     *((1, "355m", 16, 16, "05_offload", settings) for settings in (["resident=1"], ["resident=7"], ["resident=13"], ["update=early"], ["update=early", "resident=1"])),
@@ -49,6 +49,12 @@ AHEAD = [
         ("01_data_parallel", []), ("04_zero3", []), ("04_zero3", ["shard_ranks=2"]), ("04_zero3", ["shard_ranks=4"]),
         *(("11_combined", [f"mesh={mesh}"]) for mesh in ("2x2x2", "1x4x2", "4x2x1", "2x1x4")))),
 ]
+
+
+RUNS_AHEAD = {  # (GPUs, size, rows of a step): the record and the run that answer
+    (1, "355m", 16): ("gpu_offload", "355m"), (4, "355m", 16): ("gpu_tensor", "tensor_355m x4"), (4, "774m", 16): ("gpu_tensor", "tensor_774m x4"),
+    (8, "1558m", 16): ("gpu_tensor", "tensor_1558m x8"), (4, "774m", 64): ("gpu_combined", "mesh_4 x4"), (8, "774m", 64): ("gpu_combined", "mesh_8 x8"),
+}
 
 
 def ahead():
@@ -201,6 +207,21 @@ def chosen(program):
             "check": said("--check"), "plans": plans}
 
 
+def predicted_before(predicted, timed, kept):
+    """Each of AHEAD with what `choose` said of it before it was timed, and then with what was timed."""
+    def names(row):
+        return row["lesson"], *(word for word in row["settings"] if word != "tokens=split")
+
+    seconds = {(row["record"], row["run"], names(row)): row["seconds"] for row in timed}
+    before = {(row["run"], row["rows"], names(row)): row["predicted"] for row in kept}
+    for (gpus, size, rows, *_), row in zip(AHEAD, predicted, strict=True):
+        found = {key: row[key] for key in ("run", "gpus", "gpu", "lesson", "settings", "predicted")} | {"rows": rows}
+        measured = seconds.get((*RUNS_AHEAD[gpus, size, rows], names(row)))
+        if measured is not None:
+            found |= {"predicted": before.get((row["run"], rows, names(row)), row["predicted"]), "seconds": measured}
+        yield found
+
+
 def write_or_name(name, what, check):
     text = json.dumps(what, indent=1) + "\n"
     path = ROOT / name
@@ -219,7 +240,11 @@ def main():
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
     stale = write_or_name(MEASURED, measured(), args.check)
-    stale |= write_or_name(CHOSEN, chosen(args.program), args.check)
+    found = chosen(args.program)
+    predicted = found["check"].pop("ahead")
+    stale |= write_or_name(CHOSEN, found, args.check)
+    rows = list(predicted_before(predicted, found["check"]["rows"], record("choosing_ahead")["rows"]))
+    stale |= write_or_name(BEFORE, {"about": "What lessons/choose.sh --check said of runs before they were timed.", "rows": rows}, args.check)
     sys.exit(1 if args.check and stale else 0)
 
 

@@ -26,6 +26,10 @@ ONE, ALL = "00_one_device", ("01_data_parallel", "02_zero1", "03_zero2", "04_zer
 SMALL = ("batch.micro=4", "batch.global=128")
 SHEET = ((ONE, "gpt2_355m", 1, SMALL), *((lesson, "gpt2_355m", 8, SMALL) for lesson in (*ALL, "05_offload", "06_infinity", "07_pipeline", TENSOR)),
          ("08_weight_versions", "gpt2_355m", 8, (*SMALL, "model.tied=false")), (COMBINED, "gpt2_355m", 8, (*SMALL, "mesh=2x2x2")))
+# What takes turns on four GPUs (gpu.py, mesh_4).
+LAID = tuple((lesson, "gpt2_774m", 4, ("batch.global=64", "batch.micro=8", *settings)) for lesson, settings in (
+    (ALL[0], ()), ("04_zero3", ()), ("04_zero3", ("shard_ranks=2",)), ("07_pipeline", ("replicas=2", "states=sharded")),
+    *((COMBINED, (f"mesh={mesh}",)) for mesh in ("2x1x2", "1x2x2", "2x2x1"))))
 GPT2 = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
 PLANS = (  # lesson, workload, ranks, settings
     (ONE, "tiny", 1, ()), (ONE, "seed_355m", 1, ()),
@@ -38,7 +42,7 @@ PLANS = (  # lesson, workload, ranks, settings
     (TENSOR, "tiny_rows", 2, ()), *((TENSOR, "gpt2_1558m", ranks, setting) for ranks in (1, 2, 4, 8, 16) for setting in ((), ("tokens=whole",))),
     *((lesson, "gpt2_355m", 2, (f"batch.micro={rows // share}",)) for lesson, share in ((TENSOR, 1), ("04_zero3", 2)) for rows in (2, 4, 16)),  # rows of both ranks
     *((COMBINED, "gpt2_774m", 8, ("batch.micro=4", f"mesh={mesh}")) for mesh in MESHES),
-    *SHEET,
+    *SHEET, *LAID,
 )
 
 
@@ -100,6 +104,8 @@ def axis_of(op, world, stages, tensor):
         return "stages"
     if op["purpose"] == "sums" and ranks == world and op["dtype"] == "f64":
         return "world"
+    if stages * tensor == 1:  # groups of lesson 04, too
+        return "data"
     group = ranks, op.get("stride", 1)
     return "tensor" if tensor > 1 and group == (tensor, 1) else "data" if data > 1 and group == (data, tensor) else "ends"
 
@@ -141,7 +147,7 @@ def row_of(programs, lesson, workload, ranks, settings):
                    "cpu" if workload in FILES else "cuda")
     return {"lesson": lesson, "workload": workload, "world": ranks, "settings": settings, "micro_batches": plan["micro_batches"],
             "units": units_of(plan), "buffers": buffers_of(plan, (*READ, "workspace", "communication") if lesson in (TENSOR, COMBINED) else READ), "operations": operations_of(plan),
-            "bytes_sent": plan["ranks"][0]["bytes_sent"], **({"mesh": mesh_of(plan)} if lesson == COMBINED else {}),
+            "bytes_sent": plan["ranks"][0]["bytes_sent"], **({"mesh": mesh_of(plan)} if lesson == COMBINED or (lesson, workload, ranks, settings) in LAID else {}),
             **({"fullest": held_by_fullest(plan)} if (lesson, workload, ranks, settings) in SHEET else {})}
 
 

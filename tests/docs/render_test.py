@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """docs/render.py notices what it is there to notice: each check is shown a page that breaks it."""
+import copy
 import dataclasses
 import pathlib
 import sys
@@ -16,7 +17,7 @@ from rendering import (  # noqa: E402
     cheat_sheet, checks, choosing_tables, collective_tables, combined_figures, combined_tables, course, faults, front_page, gpu_tables, lesson_figures,
     lesson_tables, machine_tables, marks, memory_tables, offload_tables, outputs, palette, pipeline_tables, plans, plots, registry, side_by_side_tables, svg,
     tensor_figures, tensor_tables, workloads, zero_figures, zero_tables)
-from rendering.registry import Page, RenderError  # noqa: E402
+from rendering.registry import Page, RenderError, record  # noqa: E402
 
 PAGE = "lessons/01_data_parallel/README.md"
 
@@ -784,11 +785,27 @@ class Tensor(unittest.TestCase):
         row = {"workload": "configs/gpt2_355m.json", "rows_a_rank": 16, "sequence": 1024, "world": 2, "gpu": "Pretended", "rounds": [turn(125e3, 1e5), turn(135e3, 1e5)],
                "ratios": {"ours_over_one_device": ratio}, "programs": {"ours": {"label": "Stagecraft, lesson 10", "wait_share": 0.25}, "async": {"label": "DTensor", "failure": "exit 1\n\nno link"},
                                                                         "one_device": {"label": "Stagecraft, lesson 00", "wait_share": 0.0}}}
-        with unittest.mock.patch.object(tensor_tables, "record", lambda name: {"rows": {"tensor_355m x2": row}}), unittest.mock.patch.object(tensor_tables, "has", lambda name: True):
-            text = tensor_tables.tensor_gpu(self.PAGE)
+        with unittest.mock.patch.object(tensor_tables, "record", lambda name: {"rows": {"tensor_355m x2": row, "tensor_355m x4": {**row, "world": 4}}}), unittest.mock.patch.object(tensor_tables, "has", lambda name: True):
+            text = tensor_tables.tensor_gpu(self.PAGE, 2)
+            self.assertIn("4 x Pretended", tensor_tables.tensor_gpu(self.PAGE, 4))
+        self.assertEqual(text.count("355M | lesson 00"), 1)  # one of the two
         self.assertIn("| 355M | lesson 00 | 100.0 |  | 0 |\n|  | lesson 10 | 130.0 | 1.300 (1.250 to 1.350) | 25 |\n|  | DTensor | failed |  |  |", text)
         self.assertIn("2 x Pretended, 16 rows of 1024 tokens a step, 2 rounds in turns, commit c; lessons 01 and 04 have 8 rows a GPU", text)
         self.assertTrue(text.endswith("355M, DTensor: failed: exit 1: no link"))
+
+    def test_what_was_predicted_stands_next_to_what_was_timed(self):
+        row = {"run": "774m x4", "gpus": 4, "gpu": "Pretended", "rows": 64, "lesson": "11_combined", "settings": ["mesh=2x1x2"], "predicted": 0.11}
+        with unittest.mock.patch.object(choosing_tables, "record", lambda name: {"rows": [{**row, "seconds": 0.1}, {**row, "settings": []}]}), unittest.mock.patch.object(choosing_tables, "has", lambda name: True):
+            text = choosing_tables.choosing_ahead(self.PAGE)
+        self.assertIn("| 774m, 4 Pretendeds, 64 rows | 11_combined `mesh=2x1x2` | 110.0 | 100.0 | +10.0 |\n|  | 11_combined | 110.0 |  |  |", text)
+
+    def test_bytes_that_are_not_the_plans_stop_the_table_of_meshes(self):
+        found = record("gpu_combined")
+        for key in ("bytes_planned", "bytes_measured"):
+            changed = copy.deepcopy(found)
+            changed["rows"]["mesh_4 x4"]["programs"]["mesh_2x1x2"][key] += 1
+            with unittest.mock.patch.object(combined_tables, "record", lambda name, changed=changed: changed if name == "gpu_combined" else record(name)), self.assertRaisesRegex(RenderError, "mesh_2x1x2: holds other bytes"):
+                combined_tables.mesh_gpu(self.PAGE, 4)
 
     def test_a_difference_is_of_one_function(self):
         text = tensor_tables.difference(self.PAGE, "lessons/01_data_parallel/data_parallel.cpp", "lessons/10_tensor_parallel/tensor_parallel.cpp", "train_step")

@@ -92,6 +92,15 @@ TEST(Combined, AWarmupIsOneMoreSetOfActivations) {
     EXPECT_EQ(CombinedPlans({.mesh = "2x1x2", .warmup = warmup}).contents(shape).most_sets, 2 + warmup);
 }
 
+// A graph that holds messages between stages and a tensor group's sums has waited for ever on four GPUs.
+TEST(Combined, NoGraphHoldsStagesOfTensorGroups) {
+  for (const Sizes& m : {Sizes{2, 1, 2}, {2, 2, 2}, {1, 2, 2}, {2, 2, 1}, {1, 1, 2}, {2, 1, 1}}) {
+    RunShape shape;
+    shape.stages = m.stages, shape.tensor = m.tensor;
+    EXPECT_EQ(CombinedPlans(Options{}).facts(shape).no_graph.empty(), m.stages == 1 || m.tensor == 1);
+  }
+}
+
 TEST(Combined, DelaysChangeNothing) {
   for (int again = 0; again < 3; ++again)
     expect_equal(five_heads(2), {2, 2, 2}, {.warmup = again % 2}, test::delayed);
