@@ -181,17 +181,19 @@ void PeerSums::copy(char* to, const char* from, std::int64_t bytes) {
 // reach(rank) of every other, beginning with the next one, so that no two ranks reach for one. Behind it they have all been here.
 template <class Reach>
 void PeerSums::in_turn(const Reach& reach) {
-  using enum WordOp::Kind;
-  std::vector<WordOp> before, behind;
+  std::vector<WordOp> words;
   for (int r = 0; r < ranks_; ++r)
-    if (r != me_)
-      before.push_back({write, word(me_, r), kOpen}), behind.push_back({write, word(r, me_), kDone});
+    if (r != me_) words.push_back({WordOp::Kind::write, word(me_, r), kOpen});
+  for (int k = 1; k < ranks_; ++k) {
+    const int other = (me_ + k) % ranks_;
+    words.push_back({WordOp::Kind::wait, word(other, me_), kOpen});
+    enqueue(stream_.get(), words);
+    reach(other);
+    words = {{WordOp::Kind::write, word(other, me_), kDone}};
+  }
   for (int r = 0; r < ranks_; ++r)
-    if (r != me_)
-      before.push_back({wait, word(r, me_), kOpen}), behind.push_back({wait, word(me_, r), kDone});
-  enqueue(stream_.get(), before);
-  for (int k = 1; k < ranks_; ++k) reach((me_ + k) % ranks_);
-  enqueue(stream_.get(), behind);
+    if (r != me_) words.push_back({WordOp::Kind::wait, word(me_, r), kDone});
+  enqueue(stream_.get(), words);
 }
 
 // Part me_ of everybody's is `mine`.
