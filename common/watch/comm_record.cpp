@@ -151,7 +151,7 @@ void CommRecord::replayed(std::function<bool()> ended) {
   if (!last_) return;
   times_.replayed(phase_, step_);
   const std::int64_t number = ++operations_;
-  Pending pending{{number, last_->op, last_->with, false, phase_, step_}, {}, {}};
+  Pending pending{{number, last_->op, last_->with, false, phase_, step_, /*replayed=*/true}, {}, {}};
   Pending& kept = pending_.emplace(number, std::move(pending)).first->second;
   set_waiting(kept, true);
   if (board_ != nullptr) board_->set_issued(rank_, number, last_->op);

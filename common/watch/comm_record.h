@@ -26,6 +26,7 @@ struct OutstandingOp {
   bool waiting = false;  // somebody is inside its wait or is issuing it, or a GPU waits for it
   Phase phase{};
   std::int64_t step = 0;
+  bool replayed = false;  // a graph was launched, and this is the last operation of those that it holds
 };
 
 struct RecordOptions {

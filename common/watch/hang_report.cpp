@@ -174,6 +174,15 @@ std::string all_wait_text(const ProgressBoard& board, const std::vector<Peer>& p
   return text;
 }
 
+// Which of a graph's operations waits nobody can tell.
+std::string graph_text(const Peer& mine, const ProgressBoard& board, std::chrono::milliseconds limit) {
+  return "every rank waits in the graph of a step: rank " + board.name_of(mine.rank) + "'s of " +
+         position_text(mine.progress) + " has not ended for more than " + milliseconds_text(limit.count()) +
+         "\n  fix: --graph off launches the same operations one by one, and its message names the one that "
+         "waits; a rank that is only slow needs a longer --watchdog (now " +
+         milliseconds_text(limit.count()) + ")";
+}
+
 std::string ring_text(const ProgressBoard& board, const std::vector<Peer>& ring, const std::string& seen) {
   std::string text = "every rank of a ring waits for the next one, so none of them ever goes on: " + seen;
   for (std::size_t i = 0; i < ring.size(); ++i) {
@@ -221,6 +230,10 @@ std::string describe_hang(const ProgressBoard& board, Rank rank,
   } else if (lost.empty()) {
     lost = behind_all(peers, mine.operations);
   }
+  const bool one_step = std::ranges::all_of(peers, [&](const Peer& p) {
+    return p.state == State::waiting && position_text(p.progress) == position_text(mine);
+  });
+  if (waits_for && waits_for->replayed && one_step) return graph_text(all.at(rank), board, limit);
   const std::string me = "rank " + board.name_of(rank);
   if (!waits_for && lost.empty()) {
     return me + " is stuck: nothing has moved" + over + " in " + position_text(mine) + "\n  " +

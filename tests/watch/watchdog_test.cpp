@@ -168,6 +168,25 @@ TEST(HangReport, AllWaitMeansTheyDisagree) {
             "every rank waits, so the ranks did not issue the same operations: rank 0");
 }
 
+// A graph is one operation to whoever looks; a rank that is gone explains more than that.
+TEST(HangReport, AllWaitInAGraph) {
+  const OutstandingOp graph{.number = 9,
+                            .op = {CommKind::all_reduce, DType::f64, Elements(4)},
+                            .waiting = true,
+                            .phase = Phase::train,
+                            .step = 4,
+                            .replayed = true};
+  ProgressBoard board(WorldSize{2});
+  alive(board, Rank{0}, 9, true);
+  alive(board, Rank{1}, 8, true);  // a stage that has fewer operations
+  const std::string text = report(board, graph);
+  EXPECT_EQ(text.substr(0, text.find(" has")),
+            "every rank waits in the graph of a step: rank 0's of train step 4");
+  EXPECT_NE(text.find("fix: --graph off"), std::string::npos) << text;
+  alive(board, Rank{1}, 7, false);
+  EXPECT_EQ(report(board, graph).substr(0, 11), "lost rank 1");
+}
+
 // Nobody else is missing, whatever the others do.
 TEST(HangReport, ADiskIsTheRanksOwn) {
   const OutstandingOp read{9, {CommKind::disk_read, DType::f32, Elements(1024)}, {}, true, Phase::train, 4};
