@@ -75,9 +75,7 @@ Facts CombinedPlans::facts(const RunShape& shape) const {
   Facts facts;
   if (shape.stages > 1 && shape.tensor > 1)
     facts.no_graph =
-        "a stage waits for its neighbours' messages and for its tensor group's sums, and CUDA may let one "
-        "branch of a graph wait "
-        "for another";
+        "a stage waits for messages and its tensor group for sums, and CUDA may keep one behind the other";
   facts.smaller = {"states=sharded", "tokens=split"};
   if (options_.warmup > 0) facts.smaller.insert(facts.smaller.begin(), "warmup=0");
   return facts;

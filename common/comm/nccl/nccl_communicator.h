@@ -94,8 +94,7 @@ class NcclCommunicator : public Communicator {
   std::shared_ptr<NcclChannel> collectives_;
   std::shared_ptr<PeerSums> sums_;  // null where nothing is left to it
   bool has_windows_ = false;
-  double* gathered_ =
-      nullptr;  // of all ranks, for small sums; null where the order of two makes no difference
+  double* gathered_ = nullptr;        // small sums of all ranks; null where two have but one order
   std::unique_ptr<NcclPairs> pairs_;  // last: its thread ends first
 };
 
