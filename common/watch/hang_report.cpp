@@ -174,6 +174,22 @@ std::string all_wait_text(const ProgressBoard& board, const std::vector<Peer>& p
   return text;
 }
 
+std::string disk_text(const std::string& me, const OutstandingOp& op, const RankProgress& mine,
+                      std::chrono::milliseconds limit) {
+  return me + " is stuck: " + operation_text(op, mine.last_unit) + " has not ended for more than " +
+         milliseconds_text(limit.count()) +
+         "\n  fix: see whether the disk still answers (dmesg); one that is only slow needs a longer "
+         "--watchdog (now " +
+         milliseconds_text(limit.count()) + ")";
+}
+
+// In the same step.
+bool all_wait_in(const std::string& position, const std::vector<Peer>& peers) {
+  return std::ranges::all_of(peers, [&](const Peer& p) {
+    return p.state == State::waiting && position_text(p.progress) == position;
+  });
+}
+
 // Which of a graph's operations waits nobody can tell.
 std::string graph_text(const Peer& mine, const ProgressBoard& board, std::chrono::milliseconds limit) {
   return "every rank waits in the graph of a step: rank " + board.name_of(mine.rank) + "'s of " +
@@ -230,22 +246,15 @@ std::string describe_hang(const ProgressBoard& board, Rank rank,
   } else if (lost.empty()) {
     lost = behind_all(peers, mine.operations);
   }
-  const bool one_step = std::ranges::all_of(peers, [&](const Peer& p) {
-    return p.state == State::waiting && position_text(p.progress) == position_text(mine);
-  });
-  if (waits_for && waits_for->replayed && one_step) return graph_text(all.at(rank), board, limit);
+  if (waits_for && waits_for->replayed && all_wait_in(position_text(mine), peers))
+    return graph_text(all.at(rank), board, limit);
   const std::string me = "rank " + board.name_of(rank);
   if (!waits_for && lost.empty()) {
     return me + " is stuck: nothing has moved" + over + " in " + position_text(mine) + "\n  " +
            last_text(mine) + fix_text(lost, limit);
   }
-  if (waits_for && way_of(waits_for->op.kind) == Way::disk && of_state(lost, State::gone).empty()) {
-    return me + " is stuck: " + operation_text(*waits_for, mine.last_unit) + " has not ended" + over +
-           "\n  fix: see whether the disk still answers (dmesg); one that is only slow needs a longer "
-           "--watchdog "
-           "(now " +
-           milliseconds_text(limit.count()) + ")";
-  }
+  if (waits_for && way_of(waits_for->op.kind) == Way::disk && of_state(lost, State::gone).empty())
+    return disk_text(me, *waits_for, mine, limit);
   const std::string seen =
       waits_for ? me + " waits for " + operation_text(*waits_for, mine.last_unit) + over : "noticed by " + me;
   if (!ring.empty()) return ring_text(board, ring, seen) + fix_text(ring, limit);
