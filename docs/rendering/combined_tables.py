@@ -3,6 +3,7 @@ from .lesson_tables import tail
 from .machine_tables import gpu_table
 from .plans import plan_of
 from .registry import RenderError, has, record, renders, table, times_text
+from .workloads import settings_in
 
 LESSON = "11_combined"
 MODEL, GPUS, MICRO = "gpt2_774m", 8, 4
@@ -68,32 +69,25 @@ def mesh_gpu(page, gpus):
     axis, and the step that choose predicted before."""
     if not has("gpu_combined") or (row := record("gpu_combined")["rows"].get(f"mesh_{gpus} x{gpus}")) is None:
         return ""
-    of, rows = gpu_table(), []
-    ahead = {(one["lesson"], *one["settings"]): one for one in record("choosing_ahead")["rows"] if one["gpus"] == int(gpus) and one["rows"] == row["rows_a_rank"] * 8}
+    of, rows, together = gpu_table(), [], row["rows_a_rank"] * row["micro_batches"]
+    ahead = {(one["lesson"], *one["settings"]): one["predicted"] for one in record("choosing_ahead")["rows"] if (one["gpus"], one["rows"]) == (int(gpus), together)}
     for name, program in row["programs"].items():
-        lesson, step, settings = settings_in(program["command"])
-        plan = plan_of(lesson, MODEL, int(gpus), *step, *settings)
+        said = [one for one in settings_in(program["command"]) if not one.startswith(("data.", "steps="))]
+        lesson, settings = program["command"].split("/bin/")[1].split()[0], [one for one in said if not one.startswith("batch.")]
+        plan = plan_of(lesson, MODEL, int(gpus), *said)
         held = max(one[2] for one in plan.mesh)
         if program["bytes_planned"] != program["bytes_measured"] or program["bytes_planned"] != plan.mesh[0][2]:
             raise RenderError(f"gpu_combined.json, {name}: holds other bytes than plans.json says")
-        before, seconds = ahead[lesson, *settings]["predicted"], of.median_of(row, name, "median_seconds")
+        before, seconds = ahead[lesson, *settings], of.median_of(row, name, "median_seconds")
         ratio = row["ratios"].get(f"{name}_over_ours", {}).get("median")
         by_axis = [max(one[3].get(axis, [0, 0])[1] for one in plan.mesh) for axis in ("tensor", "data", "stages")]
         rows.append([f"{lesson[:2]} {' '.join(f'`{setting}`' for setting in settings)}".strip(), f"{of.median_of(row, name, 'tokens_per_second') / 1e3:.1f}", "" if ratio is None else f"{ratio:.3f}",
                      f"{held / 1e9:.1f}", *(f"{sent / 1e9:.2f}" if sent else "" for sent in by_axis), f"{1e3 * before:.1f}", f"{1e3 * seconds:.1f}"])
     commits = dict.fromkeys(turn["commit"] for turn in row["rounds"])
     heads = ["lesson", "k tok/s", "over lesson 01", "GB held", "GB sent: tensor group", "data group", "neighbours", "predicted ms", "measured ms"]
-    more = (f"{gpus} x {row['gpu']}, GPT-2 774M, {row['rows_a_rank'] * 8} rows of {row['sequence']} tokens a step, {row['rows_a_rank']} at a time; {times_text(len(row['rounds']), 'round')} in turns, commit {', '.join(commits)}; "
+    more = (f"{gpus} x {row['gpu']}, GPT-2 774M, {together} rows of {row['sequence']} tokens a step, {row['rows_a_rank']} at a time; {times_text(len(row['rounds']), 'round')} in turns, commit {', '.join(commits)}; "
             "predicted before any such run; bytes as planned, of the GPU that holds or sends most")
     return table(heads, rows) + tail(page, "gpu_combined", "choosing_ahead", more=more)
-
-
-def settings_in(command):
-    """The lesson, the step's rows, and the lesson's own settings."""
-    words = command.split()
-    given = [word for flag, word in zip(words, words[1:]) if flag == "--set" and not word.startswith("data.")]
-    lesson = next(word.rsplit("/", 1)[1] for word in words if "/bin/" in word)
-    return lesson, [word for word in given if word.startswith("batch.")], [word for word in given if not word.startswith("batch.")]
 
 
 class Laid:

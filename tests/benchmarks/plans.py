@@ -13,6 +13,8 @@ import pathlib
 import subprocess
 import sys
 
+import choosing
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECORD = ROOT / "docs/results/plans.json"
 FILES = {"tiny": "configs/tiny.json", "tiny_rows": "configs/tiny_rows.json", "four_blocks": "tests/workloads/four_blocks.json"}  # on the CPU; all others on a GPU
@@ -26,10 +28,9 @@ ONE, ALL = "00_one_device", ("01_data_parallel", "02_zero1", "03_zero2", "04_zer
 SMALL = ("batch.micro=4", "batch.global=128")
 SHEET = ((ONE, "gpt2_355m", 1, SMALL), *((lesson, "gpt2_355m", 8, SMALL) for lesson in (*ALL, "05_offload", "06_infinity", "07_pipeline", TENSOR)),
          ("08_weight_versions", "gpt2_355m", 8, (*SMALL, "model.tied=false")), (COMBINED, "gpt2_355m", 8, (*SMALL, "mesh=2x2x2")))
-# What takes turns on four GPUs (gpu.py, mesh_4).
-LAID = tuple((lesson, "gpt2_774m", 4, ("batch.global=64", "batch.micro=8", *settings)) for lesson, settings in (
-    (ALL[0], ()), ("04_zero3", ()), ("04_zero3", ("shard_ranks=2",)), ("07_pipeline", ("replicas=2", "states=sharded")),
-    *((COMBINED, (f"mesh={mesh}",)) for mesh in ("2x1x2", "1x2x2", "2x2x1"))))
+# Meshes of four GPUs, and what took turns with them.
+LAID = tuple((lesson, f"gpt2_{size}", gpus, (f"batch.global={rows}", f"batch.micro={micro}", *settings))
+             for gpus, size, rows, micro, lesson, settings in choosing.AHEAD if (gpus, rows) == (4, 64))
 GPT2 = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
 PLANS = (  # lesson, workload, ranks, settings
     (ONE, "tiny", 1, ()), (ONE, "seed_355m", 1, ()),

@@ -154,6 +154,7 @@ TEST(RecordOfLateTickets, AReplayedGraphIsOutstandingUntilItEnds) {
   ASSERT_EQ(out.size(), 1u);
   EXPECT_EQ(out[0].number, 2);
   EXPECT_EQ(out[0].step, 5);
+  EXPECT_TRUE(out[0].replayed);
   EXPECT_EQ(out[0].op.kind, CommKind::all_reduce);
   EXPECT_EQ(board.read(Rank{0}).operations, 2);
   EXPECT_TRUE(comm.recorded("train", 5) == CommPlan{});

@@ -68,7 +68,6 @@ TEST_F(NcclTest, ZeroElementsAreNotIssued) {
   EXPECT_EQ(comm().all_reduce(none).release(), nullptr);
 }
 
-// Nobody waits for the host in here: a missing edge between the streams gives wrong numbers.
 // Of a step's loss, tokens and squares, on however many ranks.
 TEST_F(NcclTest, SmallSumsOfFp64GoInRankOrder) {
   const auto summand = [](std::int64_t r, std::int64_t i) {
@@ -91,6 +90,7 @@ TEST_F(NcclTest, SmallSumsOfFp64GoInRankOrder) {
   }
 }
 
+// Nobody waits for the host in here: a missing edge between the streams gives wrong numbers.
 TEST_F(NcclTest, StreamsWaitForEachOther) {
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
   const std::int64_t n = 1 << 22;

@@ -85,27 +85,15 @@ class NcclCommunicator::Issue {
     operation_ = std::make_shared<NcclOperation>(comm.group_, text);
   }
 
-  /// `call` gets the communicator, the stream, the elements and their type.
+  /// `call` gets the communicator, the stream, the elements and their type; `behind` the stream, for what follows it there.
   template <class Call>
-  Ticket collective(const Call& call) {
+  Ticket collective(const Call& call, const std::function<void(cudaStream_t)>& behind = {}) {
     if (count_ == 0) return Ticket();
     const bool captured = mark_start();
     NcclEnd end = comm_.collectives_->issue(
-        start_, [&](ncclComm_t nccl, cudaStream_t stream) { return call(nccl, stream, count_, type_); });
+        start_, [&](ncclComm_t nccl, cudaStream_t stream) { return call(nccl, stream, count_, type_); },
+        behind);
     operation_->issued(comm_.collectives_, std::move(end), captured);
-    return ticket();
-  }
-  /// Its gather, and a sum of what came: of `gathered`, behind it on the same stream.
-  Ticket small_sum(double* gathered, std::int64_t ranks) {
-    const bool captured = mark_start();
-    const auto gather = [&](ncclComm_t nccl, cudaStream_t stream) {
-      return ncclAllGather(first_.const_data_ptr(), gathered, count_, type_, nccl, stream);
-    };
-    const auto add = [&](cudaStream_t stream) {
-      add_rows_in_order(gathered, static_cast<std::int64_t>(count_), ranks,
-                        static_cast<double*>(second_.mutable_data_ptr()), stream);
-    };
-    operation_->issued(comm_.collectives_, comm_.collectives_->issue(start_, gather, add), captured);
     return ticket();
   }
   Ticket by_copy(PeerSums& sums, const Operation& op) {
@@ -170,14 +158,19 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host, const Ncc
   make_peers();
   connect();
   warm_up();
-  if (to_int(size()) > 2)
-    SC_CHECK(cudaMalloc(&gathered_, static_cast<std::size_t>(to_int(size()) * kSmallSum) * sizeof(double)));
+  if (to_int(size()) > 2) make_gathered();
 }
 
-NcclCommunicator::~NcclCommunicator() {
-  (void)cudaSetDevice(group_->device);
-  if (gathered_ != nullptr && !group_->aborted && idle_within(collectives_->stream(), 5s))
-    (void)cudaFree(gathered_);
+NcclCommunicator::~NcclCommunicator() = default;
+
+// Given back where nothing runs any more that might never end: cudaFree waits for it.
+void NcclCommunicator::make_gathered() {
+  double* memory = nullptr;
+  SC_CHECK(cudaMalloc(&memory, static_cast<std::size_t>(to_int(size()) * kSmallSum) * sizeof(double)));
+  gathered_ = {memory, [group = group_, channel = collectives_](double* of) {
+                 (void)cudaSetDevice(group->device);
+                 if (!group->aborted && idle_within(channel->stream(), 5s)) (void)cudaFree(of);
+               }};
 }
 
 void NcclCommunicator::make_peers() {
@@ -295,8 +288,16 @@ Ticket NcclCommunicator::issue(const Operation& op, const at::Tensor& from, cons
   if (sums_ && sums_->can(op, from, to)) return issue.by_copy(*sums_, op);
   switch (op.kind) {
     case CommKind::all_reduce:
-      if (gathered_ != nullptr && op.dtype == DType::f64 && op.elements.value() <= kSmallSum)
-        return issue.small_sum(gathered_, to_int(size()));
+      if (gathered_ && op.dtype == DType::f64 && op.elements.value() <= kSmallSum) {
+        return issue.collective(
+            [&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
+              return ncclAllGather(in, gathered_.get(), n, type, nccl, stream);
+            },
+            [&](cudaStream_t stream) {
+              add_rows_in_order(gathered_.get(), op.elements.value(), to_int(size()),
+                                static_cast<double*>(out), stream);
+            });
+      }
       return issue.collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
         return ncclAllReduce(in, out, n, type, ncclSum, nccl, stream);
       });

@@ -83,6 +83,7 @@ class NcclCommunicator : public Communicator {
                    std::shared_ptr<DropCounter> drops);
   void connect();
   void make_peers();
+  void make_gathered();
   void warm_up();
   void warm_up_copies(char* window);
   void wait_for(const NcclEnd& end);
@@ -92,9 +93,9 @@ class NcclCommunicator : public Communicator {
   std::shared_ptr<DropCounter> drops_;
   std::shared_ptr<NcclGroup> group_;
   std::shared_ptr<NcclChannel> collectives_;
-  std::shared_ptr<PeerSums> sums_;  // null where nothing is left to it
+  std::shared_ptr<double> gathered_;  // small sums of all ranks; null where two have but one order
+  std::shared_ptr<PeerSums> sums_;    // null where nothing is left to it
   bool has_windows_ = false;
-  double* gathered_ = nullptr;        // small sums of all ranks; null where two have but one order
   std::unique_ptr<NcclPairs> pairs_;  // last: its thread ends first
 };
 

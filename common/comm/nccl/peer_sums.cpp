@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>

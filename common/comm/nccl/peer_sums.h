@@ -34,7 +34,7 @@ class PeerSums : public std::enable_shared_from_this<PeerSums> {
   /// Communicator::window, for sums.  Errors: InputError(missing) if the GPU has no such memory left.
   std::shared_ptr<void> window(Bytes bytes);
   /// Whether the operation is one that this can do: an all_gather into a window, a reduce_scatter out of one, or, once there was a
-  /// window, an all_reduce.
+  /// window, an all_reduce: of equal parts in a window (t-1)/t of it goes out twice, of anything else all of it to each other rank.
   [[nodiscard]] bool can(const Operation& op, const at::Tensor& from, const at::Tensor& to) const;
   /// Enqueues it behind `start`.
   NcclEnd issue(const EventLease& start, const Operation& op, const at::Tensor& from, const at::Tensor& to);
