@@ -16,10 +16,9 @@ def gpu_deepspeed(page, heading="##"):
         for name, program in row["programs"].items():
             kin = [peer for peer in peers if peer in names.PEERS_OF.get(name, peers if name == "ours" and "offload" in row["programs"] else ())]
             ratio = closest(row["ratios"], f"{name}_over_({'|'.join(kin)})") if kin else None
-            peak = program.get("peak_allocated")
             lines.append([f"`{key}`", program["label"].replace("Stagecraft, ", "").replace(", bf16 parameters and gradients, fp32 master", ""),
                           names.text_of(names.median_of(row, name, "tokens_per_second"), ".1f", 1e-3) if "failure" not in program else "failed",
-                          names.spread_text(ratio, "{:.2f}".format) if ratio else "", names.text_of(peak, ".2f", 2.0**-30), names.text_of(names.median_of(row, name, "joules_per_token"), ".2f", 1e3)])
+                          names.spread_text(ratio, "{:.2f}".format) if ratio else "", names.held_text(program), names.text_of(names.median_of(row, name, "joules_per_token"), ".2f", 1e3)])
     rows = found["rows"].values()
     version = next((program["deepspeed"] for row in rows for program in row["programs"].values() if "deepspeed" in program), "")
     gpus, rounds = sorted({row["gpu"] for row in rows}), min(len(row["rounds"]) for row in rows)

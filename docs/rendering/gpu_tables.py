@@ -184,16 +184,17 @@ def gpu_limits(page):
 
 @renders
 def gpu_energy(page, heading="##"):
-    """Energy of a token by the GPUs' own counters, ours and each peer's that took turns with it; nothing of records without counters."""
+    """Energy of a token by the GPUs' own counters, ours and that of the quickest peer that took turns with it; nothing of records without counters."""
     names, rows, sources = gpu_table(), [], []
-    for name in ("gpu_peers", "gpu_pipeline", "gpu_tensor", "gpu_deepspeed"):
+    for name in ("gpu_peers", "gpu_compile_modes", "gpu_pipeline", "gpu_tensor", "gpu_deepspeed"):
         for key, row in record(name)["rows"].items() if has(name) else ():
             labels = {program: facts["label"].replace("Stagecraft, ", "") for program, facts in row["programs"].items()}
-            for pair, ratio in row["ratios"].items():
-                ours, _, peer = pair.partition("_over_")
-                if "per_joule" in ratio and peer in labels and labels[peer] == row["programs"][peer]["label"]:  # not another of ours
+            pairs = {pair.partition("_over_")[::2]: ratio for pair, ratio in row["ratios"].items() if "per_joule" in ratio}
+            theirs = {pair: ratio for pair, ratio in pairs.items() if pair[1] in labels and labels[pair[1]] == row["programs"][pair[1]]["label"]}  # no other of ours
+            for (ours, peer), ratio in theirs.items():
+                if ratio["median"] == min(other["median"] for pair, other in theirs.items() if pair[0] == ours):
                     spent = [names.text_of(names.median_of(row, one, "joules_per_token"), ".2f", 1e3) for one in (ours, peer)]
-                    rows.append([f"`{key}`", labels[ours], labels[peer], " / ".join(spent), f"{ratio['median']:.2f}", names.spread_text(ratio["per_joule"], "{:.2f}".format)])
+                    rows.append([f"`{key}`", labels[ours], labels[peer].replace(", bf16 parameters and gradients, fp32 master", ""), " / ".join(spent), f"{ratio['median']:.2f}", names.spread_text(ratio["per_joule"], "{:.2f}".format)])
                     sources.append(source(page, name))
     if not rows:
         return ""

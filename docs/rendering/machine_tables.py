@@ -65,7 +65,7 @@ def programs_text(rows):
             label = short(program["label"]) + (f" ({turns} of {len(row['rounds'])} rounds)" if 0 < turns < len(row["rounds"]) else "")
             rate = stored or of.median_of(row, name, "tokens_per_second")
             clock, watts = (of.text_of(of.median_of(row, name, "power", field, "median"), ".0f") for field in ("sm_mhz", "watts"))
-            share, peak = program.get("wait_share"), of.text_of(program.get("peak_allocated"), ".2f", 2.0**-30)
+            share, peak = program.get("wait_share"), of.held_text(program)
             lines.append(["" if i else f"`{key}`", label, "failed" if rate is None else f"{rate / 1e3:.1f}", ratio_alone(row, name), peak + (f", {100 * share:.1f}" if share is not None else ""),
                           "" if stored else f"{clock}, {watts}"])
             if "source" in program:

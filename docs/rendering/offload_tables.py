@@ -88,20 +88,22 @@ def host_seconds(model, found):
 
 @renders
 def offload_gpu(page):
-    """Tokens a second on one GPU: without offload, exact, delayed, and DeepSpeed's; what each run holds on the device."""
+    """A line a run on one GPU: bytes on the device, milliseconds a step, tokens a second, those over lesson 00's."""
     if not has("gpu_offload"):
         return ""
     found = record("gpu_offload")
     rows = []
     for model, name in GPU_ROWS.items():
-        runs, peer = found["runs"][model], found["deepspeed"][model]
+        runs = found["runs"][model]
         one = runs.get("one_device")
-        rates = [f"{thousands(runs[kind]['tokens_per_second'])} ({runs[kind]['tokens_per_second'] / peer:.1f} x)" for kind in ("exact", "delayed")]
-        held = bytes_text(runs["exact"]["device_bytes"]) + (f" ({bytes_text(one['device_bytes'])})" if one else "")
-        rows.append([name, held, thousands(one["tokens_per_second"]) if one else "", *rates, thousands(peer)])
-    heads = ["model, batch", "bytes on the GPU (lesson 00)", "lesson 00", "exact", "delayed", "DeepSpeed"]
-    return (table(heads, rows) + f"\n\nThousands of tokens per second; in brackets: times DeepSpeed's rate. From {source(page, 'gpu_offload')} (one {found['gpu']}; "
-            "DeepSpeed's rates are stored from its own runs on such a machine).")
+        for kind, run in runs.items():
+            rate = run["tokens_per_second"]
+            counts = run.get("counts")
+            before = f"{counts['begun_before_the_norm'] / counts['pieces_updated']:.0%}, {counts['made_again']}" if counts else ""
+            rows.append(["" if rows and kind != next(iter(runs)) else name, "lesson 00" if kind == "one_device" else kind, bytes_text(run["device_bytes"]), f"{1e3 * run['median_seconds']:.1f}",
+                         thousands(rate), f"{rate / one['tokens_per_second']:.2f}" if one else "", before])
+    heads = ["model, batch", "run", "bytes on the GPU", "ms a step", "k tokens per second", "of lesson 00", "pieces begun before the norm; made again"]
+    return table(heads, rows, left=2) + f"\n\nFrom {source(page, 'gpu_offload')} (one {found['gpu']})."
 
 
 def forward_share(work):

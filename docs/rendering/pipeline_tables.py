@@ -2,6 +2,7 @@
 import statistics
 
 from .lesson_tables import file_text, tail
+from .machine_tables import gpu_table
 from .registry import RenderError, has, record, renders, table, times_text
 
 
@@ -22,24 +23,33 @@ def pipeline_same_bits(page):
 
 @renders
 def pipeline_gpu(page):
-    """Lesson 07 in turns with torch.distributed.pipelining on two GPUs."""
+    """Lesson 07 in turns with torch.distributed.pipelining on two GPUs. Of the bound: of S M / (M + S - 1) times one GPU on the same step."""
     if not has("gpu_pipeline"):
         return ""
-    lines, energies, found = [], [], record("gpu_pipeline")["rows"]
-    for row in found.values():
+    lines, energies, bounds, found = [], [], [], record("gpu_pipeline")["rows"]
+    simulated = {(row["run"], *row["settings"]): row for row in record("choosing")["check"]["rows"] if row["record"] == "gpu_pipeline"}
+    for key, row in found.items():
         def rate(name, row=row):
             return f"{statistics.median(turn['programs'][name]['tokens_per_second'] for turn in row['rounds']) / 1e3:.0f}"
 
-        for peer, label, ours in (("1f1b", "1F1B", "ours"), ("1f1b", "1F1B, `warmup=1`", "ours_warmup"), ("gpipe", "GPipe", "ours_gpipe")):
+        stages, cut = len(row["split"]), f"split={','.join(map(str, row['split']))}"
+        for peer, label, ours, setting in (("1f1b", "1F1B", "ours", "schedule=1f1b"), ("1f1b", "1F1B, `warmup=1`", "ours_warmup", "warmup=1"), ("gpipe", "GPipe", "ours_gpipe", "schedule=gpipe")):
             if peer not in row["programs"] or ours not in row["programs"]:
                 continue
             ratio = row["ratios"][f"{ours}_over_{peer}"]
-            peaks = [row["programs"][name]["peak_allocated"] / 2**30 for name in (ours, peer)]
+            peaks = [gpu_table().held_text(row["programs"][name]) for name in (ours, peer)]
             energies.append((ratio["median"], ratio.get("per_joule", {}).get("median")))
             lines.append([row["micro_batches"], label, rate(ours), rate(peer),
-                          f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})", " / ".join(f"{peak:.2f}" for peak in peaks)])
+                          f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})", " / ".join(peaks)])
+            step = simulated.get((key, setting, cut))
+            lines[-1].insert(3, f"{step['seconds'] / step['predicted']:.3f}" if step else "")
+            most = stages * row["micro_batches"] / (row["micro_batches"] + stages - 1)
+            bounds.append(f"{row['ratios'][f'{ours}_over_one_device']['median'] / most:.3f}" if f"{ours}_over_one_device" in row["ratios"] else "")
     one = next(iter(found.values()))
-    heads = ["M", "schedule", "lesson 07, k tok/s", "torch.distributed.pipelining", "ratio within a round", "peak GiB, ours / theirs"]
+    heads = ["M", "schedule", "lesson 07, k tok/s", "measured / simulated ms", "torch.distributed.pipelining", "ratio within a round", "peak GiB, ours / theirs"]
+    if any(bounds):
+        heads.insert(4, "of the bound")
+        lines = [[*line[:4], bound, *line[4:]] for line, bound in zip(lines, bounds, strict=True)]
     per_joule = ""
     if all(energy for _, energy in energies):
         heads.append("ratio per joule")

@@ -8,6 +8,7 @@ namespace sc {
 // there when it comes to them.
 StepResult Offload::train_step(std::span<const Batch> micro_batches) {
   units_.release();
+  before_ = context_.copies.issued();
   if (norm_ != NormIs::known) post_update();
   sums_.zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
@@ -71,18 +72,18 @@ void Offload::fetch_params(int unit) {
   for (const std::size_t i : optimizer_->pieces_of(unit)) {
     if (const std::shared_ptr<const HostPiece> work = optimizer_->wait(i, due()))
       context_.timeline.add({Pass::update, unit}, work->began_at(), work->ended_at());
-    Ticket ticket = send_params(i);
+    Ticket ticket = send_params(i, before_);
     optimizer_->sent(i, ticket.end());
     if (!options_.overlap) ticket.wait();
     units_.arrives(unit, std::move(ticket));
   }
 }
 
-// From the host to their place on the device.
-Ticket Offload::send_params(std::size_t piece) {
+// From the host to their place on the device, which nothing of this step has read: the copy does not wait for the units before it.
+Ticket Offload::send_params(std::size_t piece, const Copies::After& after) {
   const Piece& p = optimizer_->pieces()[piece];
   at::Tensor on_device = units_.params_of(p);
-  return context_.copies.to_device(params_of(piece), on_device, {OpPurpose::parameters, p.unit});
+  return context_.copies.to_device(params_of(piece), on_device, {OpPurpose::parameters, p.unit}, {}, after);
 }
 
 // Every rank's slice to all, into the unit's buffer, unless it is there still.

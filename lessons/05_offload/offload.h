@@ -44,7 +44,7 @@ class Offload final : public Strategy {
 
   void forward(const Batch& batch, bool fetch);
   void fetch_params(int unit);
-  [[nodiscard]] Ticket send_params(std::size_t piece);
+  [[nodiscard]] Ticket send_params(std::size_t piece, const Copies::After& after = {});
   void gather_params(int unit);
   void reduce_grads(int unit, Write write);
   void leave(int unit, bool last_micro_batch);
@@ -68,6 +68,7 @@ class Offload final : public Strategy {
   UpdateClock clock_;
   const NormIs norm_;         // when an update is posted
   std::int64_t step_;         // the one that runs; between steps the coming one
+  Copies::After before_;      // the step that runs: the work of those before it
   std::vector<OnHost> host_;  // by piece
   // What host_ has, as the optimizer asks for it:
   std::unique_ptr<StatesInMemory> states_;

@@ -163,6 +163,26 @@ std::vector<Candidate> groupings(std::int64_t gpus, std::int64_t node, const Gpt
   return all;
 }
 
+std::vector<Candidate> residents(std::int64_t gpus, const GptConfig& model) {
+  std::vector<Candidate> all;
+  const std::int64_t units = ParamLayout(model, WorldSize{1}).num_units();
+  for (const char* const folder : {"05_offload", "06_infinity"})
+    for (const bool sharded : {false, true})
+      for (const bool early : {false, true}) {
+        if ((sharded && gpus == 1) || (early && std::string_view(folder) == "06_infinity")) continue;
+        for (std::int64_t resident = early ? 0 : 1; resident < units;
+             resident = std::max<std::int64_t>(1, 2 * resident)) {
+          std::vector<std::string> settings;
+          if (sharded) settings.emplace_back("parameters=sharded");
+          if (early) settings.emplace_back("update=early");
+          if (resident > 0) settings.push_back(fmt::format("resident={}", resident));
+          all.push_back(candidate_of(folder, settings));
+          all.back().kind = fmt::format("{}{}", folder, sharded ? ", sharded" : "");
+        }
+      }
+  return all;
+}
+
 Candidate candidate_of(const std::string& folder, const std::vector<std::string>& settings) {
   return candidate_with(lesson_plans_of(folder, settings));
 }

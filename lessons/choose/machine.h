@@ -58,6 +58,7 @@ struct Rates {
   double eager = 1;               // lesson 08's steps, which no graph replays, take so many times as long
   double part_start_tokens = 0;   // as start_tokens, of a rank that has a part of each matrix
   double adam = 0;                // parameters a second, of all of the host's threads
+  double adam_early = 0;          // where states lie twice, and each update writes the other half
   double disk = 0;                // bytes, reads and writes together; 0: there is none
   std::int64_t node = INT64_MAX;  // GPUs of a node
   double node_link = 0;           // bytes, of a GPU to other nodes

@@ -75,6 +75,7 @@ Measured Measured::parse(const std::string& text, const std::string& path) {
     }
     file.at("host_link_bytes_per_second").get_to(measured.host_link);
     file.at("adam_parameters_per_second").get_to(measured.adam);
+    file.at("adam_early_parameters_per_second").get_to(measured.adam_early);
     for (const auto& [name, steps] :
          {std::pair("steps", &measured.steps), std::pair("ahead", &measured.ahead)})
       for (const nlohmann::json& row : file.at(name)) steps->push_back(step_of(row, measured.gpu));
@@ -138,6 +139,7 @@ Rates without_parts(const Machine& machine, const Measured& measured, DType dtyp
           .gather = rate_on(machine, there, measured.gather),
           .part_start_tokens = fit.start_tokens,
           .adam = measured.adam,
+          .adam_early = measured.adam_early,
           .disk = machine.disk.value_or(0),
           .node = machine.gpus_per_node.value_or(INT64_MAX),
           .node_link = machine.node_link.value_or(0)};

@@ -26,7 +26,7 @@ struct Measured {
   double call_seconds = 0;                     // of a collective without its bytes
   double taken = 0;                            // as in Rates
   MessageRate sum, gather;                     // by copy engine
-  double adam = 0;                             // parameters a second, of its host
+  double adam = 0, adam_early = 0;             // parameters a second, of its host, as in Rates
   std::vector<MeasuredStep> steps;
   std::vector<MeasuredStep> ahead;  // to be timed one day: without seconds
   static constexpr std::size_t kMostBytes = std::size_t{1} << 20U;

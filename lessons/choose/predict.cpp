@@ -6,11 +6,11 @@
 namespace sc::choose {
 namespace {
 
-// Bytes that a rank copies, or moves over the disk, in operations of these kinds.
-double bytes_in(const CommPlan& plan, std::initializer_list<CommKind> kinds) {
+// Bytes that a rank copies, or moves over the disk, in operations of these kinds: of one unit, or of all.
+double bytes_in(const CommPlan& plan, std::initializer_list<CommKind> kinds, std::optional<int> unit = {}) {
   double sum = 0;
-  for (const auto& [op, count] : plan.without_names().count)
-    if (std::ranges::find(kinds, op.kind) != kinds.end())
+  for (const auto& [op, count] : plan.count)
+    if (op.unit == unit.value_or(op.unit) && std::ranges::find(kinds, op.kind) != kinds.end())
       sum += static_cast<double>((bytes_of(op.elements, op.dtype) * count).value());
   return sum;
 }
@@ -118,20 +118,23 @@ double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& 
                           rates);
   const double kept = parameters_of(layout, overlap.resident), update = update_seconds(kept / world, rates),
                down = bytes_in(plan, {CommKind::to_host}) / rates.host_link,
+               down_0 = bytes_in(plan, {CommKind::to_host}, 0) / rates.host_link,
+               up_0 = bytes_in(plan, {CommKind::to_device}, 0) / rates.host_link,
                up = bytes_in(plan, {CommKind::to_device}) / rates.host_link,
-               adam = (parameters - kept) / rates.adam,
+               adam = (parameters - kept) /
+                      (overlap.updates == Updates::on_host_early ? rates.adam_early : rates.adam),
                disk_bytes = world * bytes_in(plan, {CommKind::disk_read, CommKind::disk_write}),
                disk = disk_bytes > 0 ? disk_bytes / rates.disk : 0;
+  const double gradients = std::max(last + down_0, down);
   if (overlap.updates == Updates::on_host_late)
-    return std::max({first + others + last + update, adam, down, up, disk});
+    return std::max({up_0 + first + others + gradients + update, adam, up, disk});
   if (overlap.updates == Updates::on_host_early) {
     const double begins = pass_times(shape.workload, 1, true, rates).backward,
-                 unit_0 = parameters_of(layout, 1) / rates.adam;
-    first = std::max(first + (overlap.resident == 0 ? unit_0 : 0), begins + adam - last);
-    return std::max({first, up, down - last}) + others + last + update;
+                 unit_0 = parameters_of(layout, 1) / rates.adam_early;
+    first = std::max(first + (overlap.resident == 0 ? unit_0 : 0), begins + adam - gradients);
+    return std::max(first, up) + others + gradients + update;
   }
-  first = std::max({first, adam, disk, up, down - last});
-  return first + others + last + update;
+  return std::max({first, adam, disk, up}) + others + gradients + update;
 }
 
 }  // namespace sc::choose

@@ -161,13 +161,19 @@ std::string table_of(const Machine& machine, const std::vector<Row>& rows) {
       if (column.shown) cells.back().push_back(column.cell(row));
   }
   if (cells.size() == 1) return "";
-  const bool warmup = std::ranges::any_of(
-      rows, [](const Row& row) { return row.fits && has(row.candidate.plans, "warmup=1"); });
+  const auto any_has = [&](const char* setting) {
+    return std::ranges::any_of(rows,
+                               [&](const Row& row) { return row.fits && has(row.candidate.plans, setting); });
+  };
   return table(cells) +
          "GPU: of the one that holds the most, 1 GB for the driver and libraries included; sent" +
          (nodes ? ", to other nodes" : "") + (host ? ", copied" : "") + (disk ? ", over disk" : "") +
          ": by a GPU per step" + (host ? "; host, disk: of all ranks\n" : "\n") +
-         (warmup ? "warmup=1: one more micro-batch's activations on all stages but the last\n" : "");
+         (any_has("warmup=1") ? "warmup=1: one more micro-batch's activations on all stages but the last\n"
+                              : "") +
+         (any_has("update=early")
+              ? "update=early: of steps that are not clipped; a clipped one takes longer\n"
+              : "");
 }
 
 constexpr std::size_t kNearest = 10;
@@ -286,6 +292,7 @@ std::string check_json(const std::vector<Checked>& checked, const std::vector<Ch
                                {"gather_microseconds", 1e6 * rates.gather.call_seconds},
                                {"call_microseconds", 1e6 * rates.call_seconds},
                                {"adam_billions_per_second", rates.adam / 1e9},
+                               {"adam_early_billions_per_second", rates.adam_early / 1e9},
                                {"rows", rows},
                                {"ahead", to_come}};
   return json.dump(1) + "\n";

@@ -189,6 +189,8 @@ std::vector<Row> search(const Machine& machine, const Measured& measured, const 
     rows.push_back(row_of(candidate, machine, rates, workload));
   for (const Candidate& candidate : groupings(machine.gpus, machine.node(), workload.model))
     rows.push_back(row_of(candidate, machine, rates, workload));
+  for (const Candidate& candidate : residents(machine.gpus, workload.model))
+    rows.push_back(row_of(candidate, machine, rates, workload));
   return rows;
 }
 
@@ -280,7 +282,7 @@ std::string waits_for(const Row& row, const Rates& rates) {
   other = rates, other.host_link = kEndless;
   if (row.copied.value() > 0)
     with(other, [&] { return fmt::format("the host's link: {}", human_bytes(row.copied)); });
-  other = rates, other.adam = kEndless;
+  other = rates, other.adam = other.adam_early = kEndless;
   if (row.candidate.host) with(other, [] { return std::string("AdamW on the host"); });
   other = rates, other.disk = kEndless;
   if (row.on_disk.value() > 0)
@@ -326,9 +328,13 @@ std::vector<std::string> nearest_that_works(const Machine& machine, const Measur
   for (more.gpus = 2 * machine.gpus; more.gpus <= kMostGpusTried; more.gpus *= 2)
     if (with(more, fmt::format("--gpus {}", more.gpus))) break;
   Bytes least(INT64_MAX);
-  for (const Row& row : search(machine, measured, workload))
-    if (row.needs.device > machine.memory) least = std::min(least, row.needs.device);
-  more = machine, more.memory = Bytes(ceil_div(least.value(), 1'000'000'000) * 1'000'000'000);
+  more = machine;
+  for (const Row& row : search(machine, measured, workload)) {
+    more.memory = row.needs.device;  // is that all it lacks?
+    if (row.needs.device > machine.memory && missing(row.candidate, more, row.needs).empty())
+      least = std::min(least, row.needs.device);
+  }
+  more.memory = Bytes(ceil_div(least.value(), 1'000'000'000) * 1'000'000'000);
   if (least < Bytes(INT64_MAX)) with(more, fmt::format("--memory {}GB", more.memory.value() / 1'000'000'000));
   return found;
 }

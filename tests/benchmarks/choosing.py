@@ -9,6 +9,7 @@ and docs/results/choosing.json.
 import argparse
 import json
 import pathlib
+import re
 import shlex
 import statistics
 import subprocess
@@ -105,14 +106,8 @@ def of_peers():
                        1 if alone else row["world"], statistics.median(turns), gpu=gpu_of(row["gpu"]))
 
 
-def of_pipelines():
-    """Lessons 07 and 08 on two GPUs, with one graph per step where that is possible."""
-    for run, row in record("gpu_pipeline")["rows"].items():
-        for name, program in row["programs"].items():
-            if "Stagecraft" not in program.get("label", ""):
-                continue
-            seconds = statistics.median(turn["programs"][name]["median_seconds"] for turn in row["rounds"])
-            yield step("gpu_pipeline", run, "07_pipeline", program["command"], row["world"], seconds, gpu=gpu_of(row["gpu"]))
+def of_versions():
+    """Lesson 08 on two GPUs, and lesson 07 with one graph per step."""
     found = record("gpu_versions")
     for name, program in found["commands"].items():
         if "--graph off" not in program:
@@ -121,7 +116,7 @@ def of_pipelines():
 
 
 def of_turns(name):
-    """Lesson 10 by copy engine, lesson 11 along each axis, and what took turns with them."""
+    """Lessons 07, 10 (by copy engine) and 11, and what of ours took turns with them."""
     for run, row in record(name)["rows"].items():
         for key, program in row["programs"].items():
             if "Stagecraft" not in program.get("label", "") or "nccl" in program["command"]:
@@ -173,9 +168,11 @@ def of_infinity():
 
 
 def measured():
-    timeline = record("gpu_offload")["steps"]["exact"]
-    parameters = record("gpu_offload")["runs"]["355m"]["exact"]["bytes"]["parameters"] / 2
-    spent = {name: 1e-3 * sum(end - begin for begin, end in timeline[name]) for name in ("to_host", "adam")}
+    offload = record("gpu_offload")
+    parameters = {size: runs["exact"]["bytes"]["parameters"] / 2 for size, runs in offload["runs"].items()}
+    to_host = 1e-3 * sum(end - begin for begin, end in offload["steps"]["exact"]["to_host"])
+    adam = parameters["774m"] / offload["runs"]["774m"]["delayed"]["median_seconds"]  # whose step is AdamW alone, copies beside it
+    alone = {where: float(re.search(rf"pool, bf16, streamed{where} +([\d.]+) Gparam/s", "\n".join(offload["adam"]["said"]))[1]) for where in ("", ", elsewhere")}
     reduce = next(op for op in record("collectives_nvlink_2")["operations"] if op["kind"] == "reduce_scatter")
     beside = [cell for cell in record("comm_beside_products_2")["cells"] if cell["variant"] == "NCCL's choice"]
     copies = {op["kind"]: op["fit"] for op in record("collectives_copies_2")["operations"]}
@@ -189,9 +186,10 @@ def measured():
         "call_seconds": reduce["fit"]["latency_s"],
         "taken_from_products": statistics.median(cell["taken_ms_an_operation"]["median"] / cell["alone_ms"]["median"] for cell in beside),
         "by_copy": by_copy,
-        "host_link_bytes_per_second": 2 * parameters / spent["to_host"],
-        "adam_parameters_per_second": parameters / spent["adam"],
-        "steps": [*of_peers(), *of_pipelines(), *of_dtypes(), *of_offload(), *of_infinity(), *of_turns("gpu_tensor"), *of_turns("gpu_combined"), *of_quoted()],
+        "host_link_bytes_per_second": 2 * parameters["355m"] / to_host,
+        "adam_parameters_per_second": adam,
+        "adam_early_parameters_per_second": adam * alone[", elsewhere"] / alone[""],
+        "steps": [*of_peers(), *of_turns("gpu_pipeline"), *of_versions(), *of_dtypes(), *of_offload(), *of_infinity(), *of_turns("gpu_tensor"), *of_turns("gpu_combined"), *of_quoted()],
         "ahead": list(ahead()),
     }
 

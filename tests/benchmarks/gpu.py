@@ -87,8 +87,8 @@ class Row:
 
 
 def pipeline(micro_batches, *schedules):
-    """Lesson 07 and its peer, by 1F1B and by `schedules`. The split is what split=balanced makes of 24 blocks and the head."""
-    return Row(f"pipeline_{micro_batches}", "gpt2_355m", 4, lessons=("ours", "ours_warmup", *(f"ours_{name}" for name in schedules)), ddp_peers=("1f1b", *schedules),
+    """Lesson 07 and its peer, by 1F1B and by `schedules`, and lesson 00 on the same step. The split is what split=balanced makes of 24 blocks and the head."""
+    return Row(f"pipeline_{micro_batches}", "gpt2_355m", 4, lessons=("ours", "ours_warmup", *(f"ours_{name}" for name in schedules), gpu_table.ONE), ddp_peers=("1f1b", *schedules),
                micro_batches=micro_batches, worlds=(2,), split=(14, 10), ours=PIPELINES[0], record="gpu_pipeline")
 
 
@@ -105,7 +105,7 @@ def offload(workload, rows, **more):
     return Row(f"offload_{workload}", f"gpt2_{workload}", rows, peers=("offload", "offload:defaults"), beside=OFFLOAD[1:], ours=OFFLOAD[0], worlds=(1,), paused=False, record="gpu_deepspeed", **more)
 
 
-PIPELINES = ("ours_1f1b", "ours_warmup", "ours_gpipe")  # the first is `ours`, as below
+PIPELINES = ("ours_1f1b", "ours_warmup", "ours_gpipe", gpu_table.ONE)  # the first is `ours`, as below
 VARIANTS_OF_TENSOR = ("ours_split", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl")
 TENSOR = (*VARIANTS_OF_TENSOR, "one_device", "dp", "zero3")
 COMBINED = ("ours_2x1x1", "ours_1x2x1", "ours_1x1x2", "pipeline", "dp", "tensor")  # lesson 11 along each axis, and the lesson that has it alone
@@ -454,7 +454,7 @@ class Comparison(Bench):
         settings = ["--workload", f"configs/{row.workload}.json", "--set", f"batch.global={row.step_rows(world)}",
                     "--set", f"batch.micro={row.rows_of(name, self.world)}", "--set", f"data.validation_rows={row.rows}", "--device", "cuda"]
         source = [] if name == "text" else [f"data.source={self.tokens(row)}"]
-        own = [*LESSONS[self.known_as(row, name)][1], *row.set, *([f"batch.sequence={row.sequence}"] if row.sequence else []), *([f"split={','.join(map(str, row.split))}"] if row.split else [])]
+        own = [*LESSONS[self.known_as(row, name)][1], *row.set, *([f"batch.sequence={row.sequence}"] if row.sequence else []), *([f"split={','.join(map(str, row.split))}"] if row.split and name not in ALONE else [])]
         settings += [part for s in (*source, *own) for part in ([s] if s.startswith("--") else ["--set", s])]
         environment = {**({"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}), **ENVIRONMENT_OF.get(name, {})}
         folder, program = self.folder / f"{row.name}_{name}", self.program(row, name)

@@ -3,8 +3,7 @@
 
   python3 tests/benchmarks/gpu_offload.py --bin build/cuda/bin --commit COMMIT --out gpu_offload.json [--rounds 2]
 
-Needs the programs 00_one_device and 05_offload of the cuda preset, and adamw_benchmark of either. What DeepSpeed did on such a
-machine is stored (numbers with their source in docs/results/peers_stored.json's manner): rates of its own runs on an H200's host.
+Needs the programs 00_one_device and 05_offload of the cuda preset, and adamw_benchmark of either. Next to DeepSpeed: gpu.sh --rows offload.
 """
 import json
 import os
@@ -17,7 +16,6 @@ import tempfile
 import whole_runs
 from gpu_watch import machine
 
-DEEPSPEED = {"355m": 58_700, "774m": 2_490}  # tokens a second, ZeRO-Offload with its own CPU Adam, same rows, one H200 of 16 cores
 MODELS = {
     "355m": (
         "--workload configs/gpt2_355m.json --set batch.micro=16 --set batch.global=16 --steps 40",
@@ -38,7 +36,7 @@ PROGRAMS = {
     "early": f"{OFFLOAD} --set update=early {NO_CLIP}",
     "early, clipped": f"{OFFLOAD} --set update=early",
     "delayed": f"{OFFLOAD} --set update=delayed",
-    **{name: f"{OFFLOAD} --set update={name.split(', ')[0]} --set resident={name.split()[1]}" + (f" {NO_CLIP}" if "early" in name else "")
+    **{name: OFFLOAD + (f" --set update=early {NO_CLIP}" if "early" in name else "") + f" --set resident={name.split()[1]}"
        for name in ("exact, 1 resident", "early, 1 resident", *CURVE)},
 }
 
@@ -115,7 +113,6 @@ def main():
             "versions": first["versions"],
             "flags": {model: flags for model, (flags, _) in MODELS.items()},
             "runs": {model: {name: of_rounds(several) for name, several in runs.items()} for model, runs in records.items()},
-            "deepspeed": DEEPSPEED,
             **more,
         })
         args.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -114,7 +114,7 @@ class Lesson:
         self.program, self.settings, self.ranks, self.environment = program, settings, ranks, environment
         self.paused, self.turns = paused and ranks == 1, turns
         self.folder, self.process, self.seen, self.lines = pathlib.Path(folder), None, 0, []
-        self.command, self.about, self.text, self.asked, self.median = [], {}, "", 0, expected
+        self.command, self.about, self.asked, self.median = [], {}, 0, expected
 
     def start(self):
         pass  # at its first turn: only then is it known how many steps it takes
@@ -195,26 +195,25 @@ class Lesson:
         return {"seconds": seconds, "tokens": self.lines[first]["tokens"], "began": began, "ended": ended, "wall_seconds": ended - began}
 
     def read_record(self, status):
-        self.text = self.process.output()
+        text = self.process.output()
         path = self.folder / "record.json"
         record = json.loads(path.read_text()) if path.exists() else {}
         if status != 0 or record.get("exit_code") != 0 or not record.get("as_predicted"):
             why = record.get("message") or f"as predicted: {record.get('as_predicted')}"
-            raise Failed(f"exit {status}; {why}\n{self.text[-TAIL:]}")
+            raise Failed(f"exit {status}; {why}\n{text[-TAIL:]}")
         return record
 
     def facts(self, record):
         """What a record says beside its steps."""
         rank, of_ranks = record["ranks"][0], [one["measured_bytes"]["total"] for one in record["ranks"]]
-        peak = re.findall(r"^ *peak +([\d,]+) +([\d,]+)", self.text, re.M)
-        allocator = [int(x.replace(",", "")) for x in peak[-1]] if peak else [None, None]
+        allocator = record.get("allocator")  # rank 0's; CPU ranks have none
         kept = {key: record[key] for key in ("versions", "commit", "workload", "strategy", "workload_hash", "device", "world", "as_predicted")}
         wait_share = None if self.paused else (record.get("timing") or {}).get("wait_share")  # it may have stood still within a wait
         kept["workload"] = {key: name_of(value) for key, value in kept["workload"].items()}
         return {**kept, "wait_share": wait_share,
                 "bytes_planned": rank["predicted_bytes"]["total"], "bytes_measured": rank["measured_bytes"]["total"],
                 **({"bytes_of_ranks": of_ranks} if len(set(of_ranks)) > 1 else {}),
-                "peak_planned": allocator[0], "peak_allocated": allocator[1]}
+                "peak_planned": allocator and sum(allocator["predicted"].values()), "peak_allocated": allocator and allocator["peak"]}
 
     def close(self, deadline):
         """A paused run goes to its end, if it comes to it in time: its record then says whether what was planned was measured."""

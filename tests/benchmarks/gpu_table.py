@@ -92,6 +92,13 @@ def text_of(value, form, factor=1.0):
     return "-" if value is None else format(value * factor, form)
 
 
+def held_text(program):
+    """GiB at the peak: the allocator's; of records that lack it the ledger's, and so said."""
+    if program.get("peak_allocated") is None and "bytes_measured" in program:
+        return f"{program['bytes_measured'] / 2.0**30:.2f} (ledger)"
+    return text_of(program.get("peak_allocated"), ".2f", 2.0**-30)
+
+
 LESSON_OF = {"dp": "01", "zero1": "02", "zero2": "03", "zero3": "04", "zero3_gelu": "04, GELU again,", "zero3_plain": "04, no windows,", "ours_gpipe": "07, GPipe,", "ours_warmup": "07, warmup=1,", "ours_1x2x1": "11, 1x2x1,", "ours_1x1x2": "11, 1x1x2,"}
 
 
@@ -139,7 +146,7 @@ def program_line(key, row, name):
     if program.get("attention") in ("cudnn", "flash"):
         label += f"; attention: {program['attention']}"
     cells = [key, label, text_of(rate, ".1f", 1e-3), low_high, text_of(median_of(row, name, "median_seconds"), ".2f", 1e3),
-             ratio_text(row, name), text_of(program.get("peak_allocated"), ".2f", 2.0**-30),
+             ratio_text(row, name), held_text(program),
              text_of(median_of(row, name, "power", "sm_mhz", "median"), ".0f"),
              text_of(median_of(row, name, "power", "watts", "median"), ".0f"), text_of(median_of(row, name, "joules_per_token"), ".2f", 1e3)]
     return "| " + " | ".join(cells) + " |"

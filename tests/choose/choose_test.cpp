@@ -79,8 +79,9 @@ TEST(Choose, NothingIsDropped) {
   for (const std::int64_t gpus : {1, 2, 3, 4, 8}) {
     bare.gpus = gpus;
     const std::vector<Row> rows = search(bare, measured(), tiny());
-    EXPECT_EQ(rows.size(), candidates(gpus).size() + groupings(gpus, gpus, tiny().model).size());
-    EXPECT_LE(best_of_kinds(rows).size(), 19U + 5U);
+    EXPECT_EQ(rows.size(), candidates(gpus).size() + groupings(gpus, gpus, tiny().model).size() +
+                               residents(gpus, tiny().model).size());
+    EXPECT_LE(best_of_kinds(rows).size(), 19U + 5U + 4U);
     for (const Row& row : rows) {
       EXPECT_NE(row.fits, !row.reason.empty()) << row.candidate.plans.folder;
       EXPECT_EQ(row.candidate.host, row.reason.find("give --host-memory") != std::string::npos);
@@ -584,15 +585,16 @@ TEST(ChooseAdvice, NamesTheHostsMemoryTheDiskAndTheGpus) {
   m.host_memory.reset(), m.disk.reset();
   const std::vector<std::string> bare = advice(m);
   ASSERT_EQ(bare.size(), 4U);
-  EXPECT_EQ(bare[0], "--host-memory 7GB: lesson 05_offload");
+  EXPECT_EQ(bare[0], "--host-memory 6GB: lesson 05_offload")
+      << "unit 0 is resident: 16 bytes less of 51.5 million";
   EXPECT_EQ(bare[1], "--host-memory 1GB --disk 4GB/s: lesson 06_infinity");
   EXPECT_EQ(bare[2].substr(0, 16), "--gpus 2: lesson");  // ZeRO-3: 8 bytes a parameter, and its units: 3.8 GB
   EXPECT_EQ(bare[3], "--memory 8GB: lesson 00_one_device");  // 6.50 GB, 1 beside the plan, activations
   // A disk that is too small is asked for anew, at its own rate; host memory is never taken away.
-  m.host_memory = Bytes(3'000'000'000), m.disk = 2e9, m.disk_size = Bytes(4'000'000'000);
+  m.host_memory = Bytes(3'000'000'000), m.disk = 2e9, m.disk_size = Bytes(1'000'000'000);
   const std::vector<std::string> small = advice(m);
   ASSERT_EQ(small.size(), 4U);
-  EXPECT_EQ(small[0], "--host-memory 7GB: lesson 05_offload");
+  EXPECT_EQ(small[0], "--host-memory 6GB: lesson 05_offload");
   EXPECT_EQ(small[1], "--host-memory 3GB --disk 2GB/s: lesson 06_infinity");
   m.disk_size = Bytes(4'900'000'000);
   EXPECT_NE(best(search(m, measured(), large())), nullptr) << "12 bytes a parameter fit there";
@@ -600,11 +602,12 @@ TEST(ChooseAdvice, NamesTheHostsMemoryTheDiskAndTheGpus) {
 
 // The numbers of the table and of its advice are of all ranks: eight share the host's memory.
 TEST(ChooseAdvice, HostMemoryIsThatOfAllRanks) {
-  Machine m = machine(8, Bytes(2'300'000'000));  // 2.1 GB and activations: parameters alone are on the GPU
+  Machine m = machine(8, Bytes(2'000'000'000));  // 2.1 GB and activations: parameters alone are on the GPU
   m.host_memory.reset(), m.disk.reset();
   const std::vector<std::string> lines = advice(m);
   ASSERT_FALSE(lines.empty());
-  EXPECT_EQ(lines[0].substr(0, 19), "--host-memory 7GB: ") << "6.50 GB in slices, and little for each";
+  EXPECT_EQ(lines[0].substr(0, 19), "--host-memory 6GB: ")
+      << "6.50 GB in slices, those of unit 0 and of a block on the GPUs, and little for each";
 }
 
 TEST(CommandLine, TakesHostDiskAndItsSize) {
@@ -668,13 +671,27 @@ TEST(Predict, WhatTheHostsUpdateWaitsFor) {
     const Candidate candidate = candidate_of("05_offload", settings);
     return candidate.seconds(shape_on(candidate.plans, 1, workload), rates);
   };
+  rates.adam_early = rates.adam / 1.25;
   const double adam = all / rates.adam, others = (all - unit_0) / rates.adam,
                begins = pass_times(workload, 1, true, rates).backward;
   EXPECT_NEAR(seconds({}), adam + pass.backward, 1e-9) << "forward waits, backward follows";
   EXPECT_NEAR(seconds({"resident=1"}), others + pass.backward, 1e-9);
-  EXPECT_NEAR(seconds({"update=early"}), begins + adam, 1e-9) << "from the first gradient on";
-  EXPECT_NEAR(seconds({"update=early", "resident=1"}), begins + others, 1e-9);
-  rates.adam = 1e3 * unit_0 / pass.forward;  // quick: only unit 0 is waited for
+  EXPECT_NEAR(seconds({"update=early"}), begins + 1.25 * adam, 1e-9) << "from the first gradient on";
+  EXPECT_NEAR(seconds({"update=early", "resident=1"}), begins + 1.25 * others, 1e-9);
+  // Copies that take half of backward: unit 0's gradient comes down behind it, and late updates' parameters go up before forward.
+  const auto bytes = [](double parameters) { return static_cast<double>(size_of(DType::f32)) * parameters; };
+  rates.host_link = 2 * bytes(all) / pass.backward;
+  EXPECT_NEAR(seconds({}), adam + pass.backward + bytes(unit_0) / rates.host_link, 1e-9);
+  EXPECT_NEAR(seconds({"resident=1"}), others + pass.backward, 1e-9);
+  rates.adam = 1e18;
+  EXPECT_NEAR(seconds({"update=delayed"}), pass.forward + pass.backward + 2 * bytes(unit_0) / rates.host_link,
+              1e-9);
+  // Copies that take four times as long: AdamW waits for the last one.
+  rates.host_link = bytes(all) / (4 * pass.backward), rates.adam = all / pass.backward;
+  EXPECT_NEAR(seconds({}), 8 * pass.backward, 1e-6)
+      << "all gradients down, then parameters up, longer than AdamW";
+  rates.host_link = 1e18;
+  rates.adam_early = 1e3 * unit_0 / pass.forward;  // quick: only unit 0 is waited for
   EXPECT_NEAR(seconds({"update=early"}), 1.001 * pass.forward + pass.backward, 1e-9);
   EXPECT_NEAR(seconds({"update=early", "resident=1"}), pass.forward + pass.backward, 1e-9);
 }

@@ -2,6 +2,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
@@ -9,6 +10,7 @@
 
 #include "common/comm/copies/recording_copies.h"
 #include "common/comm/local_communicator.h"
+#include "common/comm/nccl/nccl_events.h"
 #include "common/comm/recording_communicator.h"
 #include "common/memory/ledger.h"
 #include "tests/support/gpu.h"
@@ -65,6 +67,33 @@ TEST_F(GpuCopies, FollowTheCallersStreamAndAreWaitedForOnIt) {
   EXPECT_EQ(device.sum().item<float>(), 40.0F * static_cast<float>(n));
   EXPECT_TRUE(comm.record().outstanding().empty());
   EXPECT_EQ(copies.dropped_tickets(), 0);
+}
+
+// The GPU is busy for long: what was issued before is waited for, what came later is not.
+TEST_F(GpuCopies, WaitForWhatHadBeenIssuedAndForNothingElse) {
+  const std::unique_ptr<Copies> copies = make_gpu_copies();
+  const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
+  const c10::cuda::CUDAStreamGuard guard(stream);
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(at::kCUDA);
+  const at::Tensor a = at::full({4096, 4096}, 1e-3, options);
+  at::Tensor device = at::full({1024}, 7.0, options), read = at::full({1024}, 0.0, options),
+             result = at::full({4096, 4096}, 0.0, options);
+  const auto be_busy = [&] {
+    for (int k = 0; k < 100; ++k) at::mm_out(result, a, a);
+  };
+  at::Tensor host = pinned(1024);
+  host.fill_(9);
+  be_busy();
+  read.copy_(device);
+  const Copies::After before = copies->issued();
+  be_busy();
+  const CudaEvent later = make_event();
+  ASSERT_EQ(cudaEventRecord(later.get(), stream.stream()), cudaSuccess);
+  copies->to_device(host, device, {}, {}, before).wait_on_host();
+  EXPECT_EQ(cudaEventQuery(later.get()), cudaErrorNotReady);
+  stream.synchronize();
+  EXPECT_EQ(read.sum().item<float>(), 7.0F * 1024);
+  EXPECT_EQ(device.sum().item<float>(), 9.0F * 1024);
 }
 
 }  // namespace

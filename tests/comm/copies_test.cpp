@@ -67,9 +67,11 @@ class GatedCopies final : public Copies {
  public:
   explicit GatedCopies(std::latch& gate) : gate_(gate) {}
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
-  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step) override {
+  [[nodiscard]] After issued() override { return inner_->issued(); }
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step,
+               const After& after) override {
     gate_.wait();
-    return inner_->issue(op, from, to, of_step);
+    return inner_->issue(op, from, to, of_step, after);
   }
 
  private:

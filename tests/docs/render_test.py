@@ -496,19 +496,23 @@ class Parts(unittest.TestCase):
     # Where the GPUs counted their energy a ratio per joule stands next to the one in time; of older records nothing does.
     def test_energy(self):
         def row(**joules):
-            cells = {name: {"tokens_per_second": rate, **({"joules_per_token": joules[name]} if joules else {})} for name, rate in (("ours", 400e3), ("ours_gpipe", 390e3), ("1f1b", 200e3))}
-            programs = {"ours": {"label": "Stagecraft, lesson 07", "peak_allocated": 2**30}, "ours_gpipe": {"label": "Stagecraft, GPipe"}, "1f1b": {"label": "Peer", "peak_allocated": 2**31}}
-            found = {"micro_batches": 8, "world": 2, "gpu": "Pretended", "commit": "c", "rounds": [{"programs": cells}], "programs": programs}
+            cells = {name: {"tokens_per_second": rate, **({"joules_per_token": joules[name]} if name in joules else {})} for name, rate in (("ours", 400e3), ("ours_gpipe", 390e3), ("one_device", 225e3), ("1f1b", 200e3), ("1f1b_13_11", 160e3))}
+            programs = {"ours": {"label": "Stagecraft, lesson 07", "bytes_measured": 2**30}, "ours_gpipe": {"label": "Stagecraft, GPipe"}, "one_device": {"label": "Stagecraft, lesson 00"},
+                        "1f1b": {"label": "Peer", "peak_allocated": 2**31}, "1f1b_13_11": {"label": "Slower peer"}}
+            found = {"micro_batches": 8, "split": [14, 10], "world": 2, "gpu": "Pretended", "commit": "c", "rounds": [{"programs": cells}], "programs": programs}
             return {**found, "ratios": machine_tables.gpu_table().ratios_of(found)}
+
+        simulated = {"record": "gpu_pipeline", "run": "p x2", "settings": ["schedule=1f1b", "split=14,10"], "seconds": 0.1, "predicted": 0.08}
 
         def tables(found):
             with unittest.mock.patch.object(gpu_tables, "record", lambda name: {"rows": {"p x2": found}}), unittest.mock.patch.object(gpu_tables, "has", lambda name: name == "gpu_pipeline"), \
-                    unittest.mock.patch.object(pipeline_tables, "record", lambda name: {"rows": {"p x2": found}}):
+                    unittest.mock.patch.object(pipeline_tables, "record", lambda name: {"rows": {"p x2": found}, "check": {"rows": [simulated]}}):
                 return gpu_tables.gpu_energy(Page(PAGE)), pipeline_tables.pipeline_gpu(Page(PAGE))
-        energy, pipeline = tables(row(ours=0.003, ours_gpipe=0.004, **{"1f1b": 0.0045}))
+        energy, pipeline = tables(row(ours=0.003, ours_gpipe=0.004, **{"1f1b": 0.0045, "1f1b_13_11": 0.005}))
         self.assertIn("| `p x2` | lesson 07 | Peer | 3.00 / 4.50 | 2.00 | 1.50 (one round) |", energy)
         self.assertNotIn("GPipe", energy)  # ours over another of ours
-        self.assertIn("| 2.00 (2.00 to 2.00) | 1.00 / 2.00 | 1.50 |", pipeline)
+        self.assertNotIn("Slower", energy)
+        self.assertIn("| 8 | 1F1B | 400 | 1.250 | 1.000 | 200 | 2.00 (2.00 to 2.00) | 1.00 (ledger) / 2.00 | 1.50 |", pipeline)  # 400 of 2 x 8 / 9 x 225
         self.assertIn("the lead is smaller: 1.50 to 1.50 times", pipeline)
         self.assertNotIn("smaller", tables(row(ours=0.002, ours_gpipe=0.004, **{"1f1b": 0.0045}))[1])
         energy, pipeline = tables(row())

@@ -229,12 +229,17 @@ TEST(Offload, DelaysChangeNothing) {
   }
 }
 
-/// What has left the device is NaN there at once: nobody may read it any more.
+/// What has left the device is NaN there at once: nobody may read it any more. Counts which of the copies to the device wait for no
+/// more than what issued() gave last.
 class PoisoningCopies final : public Copies {
  public:
+  explicit PoisoningCopies(std::int64_t& at_once) : at_once_(at_once) {}
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
-  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step) override {
-    Ticket ticket = inner_->issue(op, from, to, of_step);
+  [[nodiscard]] After issued() override { return last_ = std::make_shared<Issued>(); }
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step,
+               const After& after) override {
+    at_once_ += op.kind == CommKind::to_device && after != nullptr && after == last_ ? 1 : 0;
+    Ticket ticket = inner_->issue(op, from, to, of_step, {});
     if (op.kind != CommKind::to_host) return ticket;
     ticket.end().wait();
     at::Tensor left = from;
@@ -244,6 +249,8 @@ class PoisoningCopies final : public Copies {
 
  private:
   const std::unique_ptr<Copies> inner_ = make_host_copies();
+  std::int64_t& at_once_;
+  After last_;
 };
 
 TEST(Offload, TheHostReadsNothingOfTheDevice) {
@@ -255,10 +262,14 @@ TEST(Offload, TheHostReadsNothingOfTheDevice) {
       const std::unique_ptr<Communicator> comm = world.communicator(Rank{0});
       Ledger ledger(at::kCPU);
       const OffloadOptions options{{.parameters = parameters, .piece = 300}};
-      const test::RankResult found =
-          test::run_rank<Offload>(*comm, test::shape_for(w, 1, 0, CommBackend::local), options, kSteps,
-                                  ledger, nullptr, {}, std::make_unique<PoisoningCopies>());
+      const RunShape shape = test::shape_for(w, 1, 0, CommBackend::local);
+      std::int64_t at_once = 0;
+      const test::RankResult found = test::run_rank<Offload>(*comm, shape, options, kSteps, ledger, nullptr,
+                                                             {}, std::make_unique<PoisoningCopies>(at_once));
       test::expect_equals_reference({found}, expected);
+      const ParamLayout layout(w.model, WorldSize{1});
+      EXPECT_EQ(at_once, kSteps * std::ssize(cut_pieces(layout, Rank{0}, options.piece)))
+          << "parameters wait for no unit before theirs";
     }
   }
 }

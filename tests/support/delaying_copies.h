@@ -20,13 +20,15 @@ class DelayingCopies final : public Copies {
   [[nodiscard]] std::int64_t dropped_tickets() const override {
     return down_.drops()->count() + up_.drops()->count();
   }
-  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step) override {
+  [[nodiscard]] After issued() override { return inner_->issued(); }
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step,
+               const After& after) override {
     const bool down = op.kind == CommKind::to_host;
     SetApart apart;
     const at::Tensor source = apart.read(from);
     const at::Tensor into = apart.written(to);
-    return (down ? down_ : up_).post(std::move(apart), [this, op, source, into, of_step] {
-      return inner_->issue(op, source, into, of_step);
+    return (down ? down_ : up_).post(std::move(apart), [this, op, source, into, of_step, after] {
+      return inner_->issue(op, source, into, of_step, after);
     });
   }
 

@@ -79,8 +79,10 @@ class HostCopies final : public Copies {
   explicit HostCopies(double mbps) : mbps_(mbps) {}
   [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
 
-  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
-               OfStep /*of_step*/) override {
+  /// Work of the CPU has ended when it has been issued.
+  [[nodiscard]] After issued() override { return {}; }
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/,
+               const After& /*after*/) override {
     std::unique_ptr<Lane>& lane = op.kind == CommKind::to_host ? down_ : up_;
     if (!lane) lane = std::make_unique<Lane>();
     auto end = std::make_shared<Completion>();
@@ -104,8 +106,8 @@ class HostCopies final : public Copies {
 }  // namespace
 
 Ticket Copies::checked(CommKind kind, const at::Tensor& from, const at::Tensor& to, const What& what,
-                       OfStep of_step) {
-  return issue(check_copy(kind, from, to, what), from, to, of_step);
+                       OfStep of_step, const After& after) {
+  return issue(check_copy(kind, from, to, what), from, to, of_step, after);
 }
 
 std::unique_ptr<Copies> make_host_copies(double mbps) { return std::make_unique<HostCopies>(mbps); }

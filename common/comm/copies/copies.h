@@ -13,7 +13,8 @@ namespace sc {
 
 /// Asynchronous copies of one rank. Each direction has a lane of its own, in which copies run one after the
 /// other in issue order; the lanes run beside each other and beside the device.
-///   Order    a copy starts after the work already issued on the caller's stream and returns at once.
+///   Order    a copy starts after the work already issued on the caller's stream and returns at once; with `after`, it starts after
+///            what had been issued there when issued() made that.
 ///   Tensors  contiguous, of one dtype and element count; the host's in pinned memory beside a GPU
 ///            (Place::pinned).
 ///   Ticket   wait() makes the caller's stream wait, wait_on_host() the caller itself. Nobody reads what is
@@ -24,15 +25,23 @@ namespace sc {
 class Copies {
  public:
   using OfStep = std::optional<std::int64_t>;
+  struct Issued {
+    virtual ~Issued() = default;
+  };
+  using After = std::shared_ptr<const Issued>;
   virtual ~Copies() = default;
+  /// All that has been issued on the caller's stream until now.
+  [[nodiscard]] virtual After issued() = 0;
   Ticket to_host(const at::Tensor& device, at::Tensor& host, const What& what = {}, OfStep of_step = {}) {
     return checked(CommKind::to_host, device, host, what, of_step);
   }
-  Ticket to_device(const at::Tensor& host, at::Tensor& device, const What& what = {}, OfStep of_step = {}) {
-    return checked(CommKind::to_device, host, device, what, of_step);
+  Ticket to_device(const at::Tensor& host, at::Tensor& device, const What& what = {}, OfStep of_step = {},
+                   const After& after = {}) {
+    return checked(CommKind::to_device, host, device, what, of_step, after);
   }
-  /// What both come to, once their arguments have been checked. op: the copy's kind, and what is copied.
-  virtual Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step) = 0;
+  /// What both come to, once their arguments have been checked. op: the copy's kind, and what is copied. after: null, or of issued().
+  virtual Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step,
+                       const After& after) = 0;
   /// Tickets that were dropped without a wait.
   [[nodiscard]] virtual std::int64_t dropped_tickets() const = 0;
 
@@ -44,7 +53,7 @@ class Copies {
 
  private:
   Ticket checked(CommKind kind, const at::Tensor& from, const at::Tensor& to, const What& what,
-                 OfStep of_step);
+                 OfStep of_step, const After& after = {});
 };
 
 /// Of a rank whose device is the CPU: a thread a lane copies. mbps: no faster than so many 10^6 bytes a second each

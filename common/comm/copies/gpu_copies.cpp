@@ -68,25 +68,37 @@ class GpuCopies final : public Copies {
   }
   [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
 
-  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
-               OfStep /*of_step*/) override {
+  [[nodiscard]] After issued() override {
+    auto issued = std::make_shared<OnStream>();
+    issued->event = order_->lease();
+    SC_CHECK(cudaEventRecord(issued->event.get(), callers_stream()));
+    return issued;
+  }
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/,
+               const After& after) override {
     CudaStream& own = op.kind == CommKind::to_host ? down_ : up_;
     if (!own) own = make_priority_stream();
     const cudaStream_t lane = own.get();
-    const EventLease start = order_->lease(), end = order_->lease();
-    const cudaStream_t caller = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_));
-    SC_CHECK(cudaEventRecord(start.get(), caller));
-    SC_CHECK(cudaStreamWaitEvent(lane, start.get(), 0));
+    const EventLease end = order_->lease();
+    const After start = after ? after : issued();
+    SC_CHECK(cudaStreamWaitEvent(lane, dynamic_cast<const OnStream&>(*start).event.get(), 0));
     GpuMomentPtr began = mark(lane, *moments_);
     SC_CHECK(cudaMemcpyAsync(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes(), cudaMemcpyDefault,
                              lane));
     GpuMomentPtr ended = mark(lane, *moments_);
     SC_CHECK(cudaEventRecord(end.get(), lane));
     return Ticket(std::make_unique<GpuCopyTicket>(device_, end, moments_, std::move(began), std::move(ended),
-                                                  capturing(caller), drops_, from, to));
+                                                  capturing(callers_stream()), drops_, from, to));
   }
 
  private:
+  struct OnStream final : Issued {
+    EventLease event;
+  };
+  [[nodiscard]] cudaStream_t callers_stream() const {
+    return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_));
+  }
+
   const int device_;
   std::shared_ptr<EventPool> order_ = std::make_shared<EventPool>();
   std::shared_ptr<EventPool> moments_ = std::make_shared<EventPool>(EventPool::Kind::timed);

@@ -15,7 +15,9 @@ class RecordingCopies final : public Copies {
   /// RecordingCommunicator::shared_record
   RecordingCopies(std::unique_ptr<Copies> inner, std::shared_ptr<CommRecord> record);
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
-  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step) override;
+  [[nodiscard]] After issued() override { return inner_->issued(); }
+  Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step,
+               const After& after) override;
 
  private:
   const std::unique_ptr<Copies> inner_;
