@@ -178,6 +178,7 @@ std::vector<Candidate> residents(std::int64_t gpus, const GptConfig& model) {
           if (resident > 0) settings.push_back(fmt::format("resident={}", resident));
           all.push_back(candidate_of(folder, settings));
           all.back().kind = fmt::format("{}{}", folder, sharded ? ", sharded" : "");
+          all.back().by_degrees = true;
         }
       }
   return all;

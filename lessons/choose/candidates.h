@@ -17,6 +17,8 @@ struct Candidate {
   bool host = false, disk = false;  // it keeps states there
   std::function<double(const RunShape&, const Rates&)> seconds;
   std::string kind = {};  // of several alike, of which the best is shown; empty: it is one of its own
+  bool by_degrees =
+      false;  // the others of its kind are steps on one scale: also among the quickest there is but one
   std::function<double(const RunShape&, const Rates&)> at_least =
       {};                       // what seconds() is not below, for less; or none
   bool least_is_known = false;  // a GPU holds least with one row and all computed again

@@ -226,6 +226,10 @@ std::vector<Row> nearest(const std::vector<Row>& rows, std::size_t count) {
   std::vector<Row> fit;
   std::ranges::copy_if(rows, std::back_inserter(fit), &Row::fits);
   std::ranges::stable_sort(fit, {}, &Row::seconds);
+  std::set<std::string> seen;
+  std::erase_if(fit, [&](const Row& row) {
+    return row.candidate.by_degrees && !seen.insert(row.candidate.kind).second;
+  });
   fit.resize(std::min(fit.size(), count));
   return fit;
 }

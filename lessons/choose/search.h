@@ -42,7 +42,7 @@ const Row* best(const std::vector<Row>& rows);
 
 /// Of each kind the best one that fits, else the one that misses least; in order.
 std::vector<Row> best_of_kinds(const std::vector<Row>& rows);
-/// The rows that fit, quickest first: `count` of them at most.
+/// The rows that fit, quickest first: `count` of them at most, one of each kind that goes by degrees.
 std::vector<Row> nearest(const std::vector<Row>& rows, std::size_t count);
 /// In words what a step waits for most, beside its products: which link and bytes, the pipeline's ends, or nothing.
 std::string waits_for(const Row& row, const Rates& rates);

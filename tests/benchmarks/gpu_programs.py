@@ -241,7 +241,8 @@ class Apart:
 
     def __init__(self, make, gpus):
         """make(index, environment) -> Lesson, of one process a turn."""
-        self.lessons = [make(gpu, {"CUDA_VISIBLE_DEVICES": str(gpu)}) for gpu in range(gpus)]
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
+        self.lessons = [make(gpu, {"CUDA_VISIBLE_DEVICES": seen[gpu]}) for gpu in range(gpus)]
         self.command, self.about, self.process = [], {}, None
 
     def measure(self, warm_up, steps, deadline, limit=600.0):

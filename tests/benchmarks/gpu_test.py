@@ -96,7 +96,7 @@ for step in range(int(value("-x"))):
 MPIRUN = '#!/bin/sh\nwhile [ "${1#-}" != "$1" ] || [ ! -x "$1" ]; do shift; done\nexec "$@"\n'
 
 SMI = r'''
-import sys, time
+import os, sys, time
 fields = sys.argv[1].split("=")[1].split(",")
 values = {"index": "0", "name": "Pretended GPU", "driver_version": "1.2", "memory.total": "143771", "power.limit": "700.00",
           "clocks.max.sm": "1980", "clocks.sm": "1500", "power.draw": "690.50", "temperature.gpu": "50",
@@ -104,7 +104,8 @@ values = {"index": "0", "name": "Pretended GPU", "driver_version": "1.2", "memor
 if not all(f in values for f in fields):
     sys.exit(2)
 while True:
-    print(", ".join(values[f] for f in fields))
+    for gpu in range(int(os.environ.get("FAKE_GPUS", "1"))):
+        print(", ".join({**values, "index": str(gpu), "power.draw": str(690.5 - 100 * gpu)}[f] for f in fields), flush=True)
     if "--loop-ms=200" not in sys.argv:
         break
     time.sleep(0.01)
@@ -621,6 +622,12 @@ def counts_energy():
         check(said.returncode == 0 and list(row["programs"]) == ["ours", "ours_1", "zero2", "zero2_1"], said.stdout + said.stderr)
         check(row["rounds"][0]["programs"]["ours"]["joules_per_token"] is None and "per_joule" not in row["ratios"]["scaling"], "no counter, no joules")
         check(" 690 | - |" in said.stdout, said.stdout)
+        said, result = run("--world", "1", "--rows", "355m", "--rounds", "1", "--peers", "none", "--lessons", "ours", "--steps", "20", FAKE_TURN="0.4", CUDA_VISIBLE_DEVICES="1", FAKE_GPUS="2")
+        cell = result["rows"]["355m"]["rounds"][0]["programs"]["ours"]
+        check(said.returncode == 0 and result["rows"]["355m"]["machine"]["gpus"] == 1, said.stdout + said.stderr)
+        check(cell["power"]["watts"]["median"] == 590.5 and 0.85 < cell["joules"] / (cell["ended"] - cell["began"]) / 300 < 1.15, f"of the GPU that is seen: {cell}")
+        said, _ = run("--world", "1", "--rows", "355m", CUDA_VISIBLE_DEVICES="GPU-12")
+        check(said.returncode == 1 and "CUDA_VISIBLE_DEVICES=GPU-12" in said.stderr and "fix: numbers" in said.stderr, f"{said}")
     updates = [(10.0, 1000), (20.0, 3000), (40.0, 4000)]
     check([gpu_watch.at(updates, when) for when in (15.0, 20.0, 30.0)] == [2000, 3000, 3500], "between two changes power is constant")
 

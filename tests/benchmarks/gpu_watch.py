@@ -32,8 +32,19 @@ def number(text):
         return None  # "[N/A]"
 
 
+def visible(count):
+    """Of so many GPUs those that CUDA_VISIBLE_DEVICES leaves: the k-th is what programs call GPU k."""
+    words = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if words is None:
+        return list(range(count))
+    if not all(word.strip().isdigit() for word in words.split(",")):
+        sys.exit(f"error: CUDA_VISIBLE_DEVICES={words}: whose clocks and joules are these?\n  fix: numbers, as nvidia-smi counts GPUs: CUDA_VISIBLE_DEVICES=0,1")
+    return [int(word) for word in words.split(",") if int(word) < count]
+
+
 def machine():
     rows = query(list(MACHINE.values()))
+    rows = [rows[gpu] for gpu in visible(len(rows))]
     if not rows:
         return {"gpus": 0}
     facts = dict(zip(MACHINE, rows[0], strict=True))
@@ -52,9 +63,10 @@ class Watch:
 
     def __init__(self, period_ms=200):
         self.samples, self.lock, self.child, self.fields = [], threading.Lock(), None, None
-        reason = next((name for name in REASONS if query([name])), None)
-        if not query(SAMPLED):
+        reason, found = next((name for name in REASONS if query([name])), None), query(SAMPLED)
+        if not found:
             return
+        self.visible = [str(gpu) for gpu in visible(len(found))]
         self.fields = SAMPLED + ([reason] if reason else [])
         # A terminal, as nvidia-smi may hold back what it writes to a pipe.
         terminal, theirs = pty.openpty()
@@ -73,9 +85,9 @@ class Watch:
                         self.samples.append((time.time(), cells))
 
     def between(self, began, ended, gpus):
-        """Over the first `gpus` GPUs and a span of time; None without samples."""
+        """Over the first `gpus` GPUs that programs see and a span of time; None without samples."""
         with self.lock:
-            rows = [cells for at, cells in self.samples if began <= at <= ended and cells[0].isdigit() and int(cells[0]) < gpus]
+            rows = [cells for at, cells in self.samples if began <= at <= ended and cells[0] in self.visible[:gpus]]
         if not rows:
             return None
         columns = list(zip(*rows, strict=True))
@@ -117,7 +129,7 @@ def energy_counters(library="libnvidia-ml.so.1"):
         count = ctypes.c_uint()
         asked("nvmlInit_v2")
         asked("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        return [counter(index) for index in range(count.value)]
+        return [counter(index) for index in visible(count.value)]
     except OSError as error:
         print(f"note: joules are not counted: {error}", file=sys.stderr)
         return []

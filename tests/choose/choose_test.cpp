@@ -73,6 +73,29 @@ TEST(Choose, TheHostIsSharedByAllRanks) {
   EXPECT_NE(refused.reason.find("in the host's memory, 1.00 MB there"), std::string::npos) << refused.reason;
 }
 
+// One GPU's own: 1, 2 and 4 of six units resident, early updates without and with them.
+TEST(Choose, TheBestOfWhatGoesByDegreesIsShown) {
+  const std::vector<Row> rows = search(machine(1, Bytes(100'000'000'000)), measured(), tiny());
+  std::vector<std::vector<std::string>> tried;
+  for (const Candidate& candidate : residents(1, tiny().model))
+    if (candidate.plans.folder == "05_offload") tried.push_back(candidate.plans.settings);
+  EXPECT_EQ(tried, (std::vector<std::vector<std::string>>{{"resident=1"},
+                                                          {"resident=2"},
+                                                          {"resident=4"},
+                                                          {"update=early"},
+                                                          {"update=early", "resident=1"},
+                                                          {"update=early", "resident=2"},
+                                                          {"update=early", "resident=4"}}));
+  const Row* best = nullptr;
+  for (const Row& row : rows)
+    if (row.candidate.kind == "05_offload" && (best == nullptr || row.seconds < best->seconds)) best = &row;
+  for (const std::vector<Row>& shown : {best_of_kinds(rows), nearest(rows, rows.size())}) {
+    const auto is_one = [](const Row& row) { return row.candidate.kind == "05_offload"; };
+    EXPECT_EQ(std::ranges::count_if(shown, is_one), 1);
+    EXPECT_EQ(std::ranges::find_if(shown, is_one)->seconds, best->seconds);
+  }
+}
+
 TEST(Choose, NothingIsDropped) {
   Machine bare = machine(4, Bytes(100'000'000'000));
   bare.host_memory.reset(), bare.disk.reset();
