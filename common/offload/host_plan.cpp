@@ -42,6 +42,11 @@ Elements slice_on_host(const ParamLayout& layout, const HostOptions& options) {
   return slice_of_units(layout, options.resident, layout.num_units());
 }
 
+bool needs_no_norm(const Workload& workload) {
+  return workload.optim.clip == 0 && workload.optim.nonfinite == OnNonFinite::stop &&
+         workload.precision.dtype != DType::f16;
+}
+
 Elements slice_resident(const ParamLayout& layout, const HostOptions& options) {
   return slice_of_units(layout, 0, options.resident);
 }

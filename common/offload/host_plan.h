@@ -27,6 +27,9 @@ Elements slice_resident(const ParamLayout& layout, const HostOptions& options);
 /// Of these the ones whose gradients lie in buffers that other units use, too: all but unit 0.
 Elements grads_resident(const ParamLayout& layout, const HostOptions& options);
 
+/// Whether an update's scalars are known without its gradients: nothing clips, no loss is scaled, and what is not finite ends the run.
+bool needs_no_norm(const Workload& workload);
+
 /// What stays on the device between steps.
 struct Keeps {
   bool gradients = false;  // this rank's slice of them, until the next step's forward

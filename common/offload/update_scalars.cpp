@@ -12,11 +12,6 @@ UpdateScalars::UpdateScalars(const at::Tensor& device, const at::Tensor& host)
       host_{host.narrow(0, 0, 4), host.narrow(0, 4, 4)},
       guess_{host.narrow(0, host.numel() - 8, 4), host.narrow(0, host.numel() - 4, 4)} {}
 
-bool needs_no_norm(const Workload& workload) {
-  return workload.optim.clip == 0 && workload.optim.nonfinite == OnNonFinite::stop &&
-         workload.precision.dtype != DType::f16;
-}
-
 LandedScalars UpdateScalars::send(const RunContext& context, std::int64_t update) {
   sent_.wait();
   device_.select(0, 1).copy_(context.scalars.step);

@@ -10,9 +10,6 @@
 
 namespace sc {
 
-/// Whether an update's scalars are known without its gradients: nothing clips, no loss is scaled, and what is not finite ends the run.
-bool needs_no_norm(const Workload& workload);
-
 /// Learning rate, step and clip factor, on their way to the host; of two updates in turn.
 class UpdateScalars {
  public:

@@ -33,7 +33,7 @@ def settings(row):
 
 
 def quickest_of_each(rows):
-    """Of each lesson its quickest row whose updates are exact; its first where none fits."""
+    """Of each lesson its quickest row that ends in the same bits as exact updates; its first where none fits."""
     found = {}
     for row in rows:
         if "micro" in row and "update=delayed" not in row["settings"]:  # without micro: a setting that the machine or the model refuses

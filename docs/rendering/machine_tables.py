@@ -75,7 +75,7 @@ def programs_text(rows):
                 attention.setdefault(program["attention"], []).append(f"`{key}`")
     kernels = "; ".join(f"{kernel} in {', '.join(dict.fromkeys(keys))}" for kernel, keys in attention.items())
     notes = [*([f"PyTorch's attention: {kernels}."] if kernels else []), *stored_notes(sources), *failed]
-    return table(["run", "program", "k tok/s", "ratio within a round", "peak GiB, waits %", "SM MHz, W"], lines, left=2) + "".join(f"\n\n{note}" for note in notes)
+    return of.explained(table(["run", "program", "k tok/s", "ratio within a round", "peak GiB, waits %", "SM MHz, W"], lines, left=2)) + "".join(f"\n\n{note}" for note in notes)
 
 
 @renders
@@ -96,8 +96,8 @@ def gpu_compile_modes(page, heading="##"):
     if not has("gpu_compile_modes"):
         return ""
     found = record("gpu_compile_modes")
-    return (f"{heading} Modes of torch.compile\n\nIn runs of their own, on {' and '.join(sorted({row['gpu'] for row in found['rows'].values()}))}; a mode had its turn in the rounds that its line names.\n\n"
-            + gpu_table().markdown(found).rstrip("\n") + f"\n\nFrom {source(page, 'gpu_compile_modes')}.")
+    return (f"{heading} Modes of torch.compile\n\nIn runs of their own, on {' and '.join(sorted({row['gpu'] for row in found['rows'].values()}))}; in turns; a mode with fewer turns than the others says so.\n\n"
+            + gpu_table().explained(gpu_table().markdown(found).rstrip("\n")) + f"\n\nFrom {source(page, 'gpu_compile_modes')}.")
 
 
 @renders

@@ -127,9 +127,9 @@ def offload_time(page):
     forward = forward_share(workload("gpt2_355m")) * device
     rows = []
     for model, kind, formula, seconds in (
-        ("355m", "exact", f"{1e3 * device:.0f} + ({1e3 * host:.0f} - {1e3 * forward:.0f}) + 2", device + max(0, host - forward) + SECONDS_BESIDE),
-        ("355m", "delayed", f"max({1e3 * device:.0f}, {1e3 * host:.0f}) + 2", max(device, host) + SECONDS_BESIDE),
-        ("774m", "delayed", f"{1e3 * host_seconds('774m', found):.0f} + 2", host_seconds("774m", found) + SECONDS_BESIDE),
+        ("355m", "exact", f"{1e3 * device:.1f} + ({1e3 * host:.1f} - {1e3 * forward:.1f}) + 2", device + max(0, host - forward) + SECONDS_BESIDE),
+        ("355m", "delayed", f"max({1e3 * device:.1f}, {1e3 * host:.1f}) + 2", max(device, host) + SECONDS_BESIDE),
+        ("774m", "delayed", f"{1e3 * host_seconds('774m', found):.1f} + 2", host_seconds("774m", found) + SECONDS_BESIDE),
     ):
         rows.append([f"{model[:-1]}M, {kind}", formula, f"{1e3 * seconds:.0f} ms", f"{1e3 * runs[model][kind]['median_seconds']:.0f} ms"])
     adam = found["adam"]

@@ -57,5 +57,5 @@ def pipeline_gpu(page):
         if all(energy < ratio for ratio, energy in energies):
             per_joule = ("\n\nPer joule, by the GPUs' own counters, the lead is smaller: "
                          f"{min(energy for _, energy in energies):.2f} to {max(energy for _, energy in energies):.2f} times the tokens. A GPU that waits for its host draws less power.")
-    return table(heads, lines, left=2) + tail(page, "gpu_pipeline", more=f"two {one['gpu']}, GPT-2 355M cut into 14 and 10 blocks, rows of 4, "
+    return gpu_table().explained(table(heads, lines, left=2)) + tail(page, "gpu_pipeline", more=f"two {one['gpu']}, GPT-2 355M cut into 14 and 10 blocks, rows of 4, "
                                               f"{times_text(len(one['rounds']), 'round')}, commit {one['commit']}; the peer: stages compiled, fp32 parameters, bf16 autocast") + per_joule

@@ -56,6 +56,7 @@ struct Rates {
   MessageRate sum = {},
               gather = {};        // by copy engine, between GPUs that reach each other's memory: lesson 10's
   double eager = 1;               // lesson 08's steps, which no graph replays, take so many times as long
+  double eager_host = 1;          // passes of lessons 05 and 06, which none replays either, beside copies
   double part_start_tokens = 0;   // as start_tokens, of a rank that has a part of each matrix
   double adam = 0;                // parameters a second, of all of the host's threads
   double adam_early = 0;          // where states lie twice, and each update writes the other half

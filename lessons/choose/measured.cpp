@@ -145,15 +145,16 @@ Rates without_parts(const Machine& machine, const Measured& measured, DType dtyp
           .node_link = machine.node_link.value_or(0)};
 }
 
-// Of lesson 08's steps, what they take over what they would if a graph replayed them.
-double fit_eager(const Measured& measured) {
+// Of a lesson's steps, what they take over what they would if a graph replayed them; of those that wait for nothing else.
+double fit_eager(const Measured& measured, const std::string& lesson) {
   double times = 0, n = 0;
   for (const MeasuredStep& step : measured.steps) {
-    if (step.lesson != "08_weight_versions") continue;
+    if (step.lesson != lesson) continue;
     const Candidate candidate = candidate_of(step.lesson, step.settings);
+    if (candidate.host && !candidate.late) continue;  // it waits for AdamW
+    const RunShape shape = shape_on(candidate.plans, step.gpus, step.workload);
     const Rates rates = without_parts({.gpu = gpu_named(step.gpu)}, measured, step.workload.precision.dtype);
-    times += step.seconds / candidate.seconds(shape_on(candidate.plans, step.gpus, step.workload), rates),
-        n += 1;
+    times += step.seconds / candidate.seconds(shape, rates), n += 1;
   }
   return n > 0 ? times / n : 1;
 }
@@ -164,7 +165,8 @@ Rates rates_of(const Machine& machine, const Measured& measured, DType dtype) {
   Rates rates = without_parts(machine, measured, dtype);
   const Machine there{.gpu = gpu_named(measured.gpu)};
   rates.part_start_tokens = fit_parts(measured, there, without_parts(there, measured, DType::bf16));
-  rates.eager = fit_eager(measured);
+  rates.eager = fit_eager(measured, "08_weight_versions");
+  rates.eager_host = fit_eager(measured, "05_offload");
   return rates;
 }
 

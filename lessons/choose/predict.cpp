@@ -91,7 +91,12 @@ double node_bytes(const RunShape& shape, const CommPlan& plan, const Rates& rate
 double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& overlap, const Rates& rates) {
   const auto world = static_cast<double>(to_int(shape.world)),
              m = static_cast<double>(micro_batches_of(shape));
-  const PassTimes pass = pass_times(shape.workload, shape.workload.model.layers, true, rates);
+  const double eager = overlap.updates == Updates::on_gpu ? 1 : rates.eager_host;
+  const auto passes_of = [&](std::int64_t blocks) {
+    const PassTimes replayed = pass_times(shape.workload, blocks, true, rates);
+    return PassTimes{eager * replayed.forward, eager * replayed.backward};
+  };
+  const PassTimes pass = passes_of(shape.workload.model.layers);
   const double scatter = seconds_in(plan, {CommKind::reduce_scatter}, rates),
                once = seconds_in(plan, {CommKind::all_reduce}, rates),
                gather = seconds_in(plan, {CommKind::all_gather}, rates);
@@ -128,10 +133,10 @@ double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& 
   const double gradients = std::max(last + down_0, down);
   if (overlap.updates == Updates::on_host_late)
     return std::max({up_0 + first + others + gradients + update, adam, up, disk});
-  if (overlap.updates == Updates::on_host_early) {
-    const double begins = pass_times(shape.workload, 1, true, rates).backward,
-                 unit_0 = parameters_of(layout, 1) / rates.adam_early;
-    first = std::max(first + (overlap.resident == 0 ? unit_0 : 0), begins + adam - gradients);
+  if (overlap.updates == Updates::on_host_early ||
+      (overlap.free_begins_early && needs_no_norm(shape.workload))) {
+    const double unit_0 = adam * parameters_of(layout, 1) / (parameters - kept);
+    first = std::max(first + (overlap.resident == 0 ? unit_0 : 0), passes_of(1).backward + adam - gradients);
     return std::max(first, up) + others + gradients + update;
   }
   return std::max({first, adam, disk, up}) + others + gradients + update;

@@ -38,16 +38,19 @@ struct Overlap {
   std::int64_t slices = 0;       // into which ranks cut what they update; 0: one for each rank
   Updates updates = Updates::on_gpu;
   std::int64_t resident = 0;  // units that the GPU updates where the host updates the others
+  bool free_begins_early =
+      false;  // an exact update that depends on no norm (needs_no_norm) begins as an early one does
 };
 
 /// A step of a rank that has the whole model.
 ///   A pass takes the longer of its compute and its messages, and `taken` of the shorter one. What nothing can hide comes on top: the
 ///   sum of the first unit's gradients, which backward ends with, and the gather with which forward begins. n messages, b bytes together, take n call_seconds + b / rate, of a group's rate
 ///   (Rates::rate). An all_reduce, be it of replicas of shards, is of the last micro-batch.
-///   GPU: then the update, also of resident units. Host: the last backward takes max(itself and the copy of unit 0's gradient, copies of all gradients). Exact: the step's
-///   first forward waits for max(AdamW of all other parameters, disk, copies of parameters). Early: AdamW begins when backward has left
-///   the last block, and only unit 0, whose gradient comes last, is waited for, unless it is resident; no step is clipped. Late: the
-///   step takes max(passes, AdamW, copies, disk).
+///   GPU: then the update, also of resident units. Host: passes take eager_host times as long, and the last backward takes
+///   max(itself and the copy of unit 0's gradient, copies of all gradients). Exact: the step's first forward waits for max(AdamW of
+///   all other parameters, disk, copies of parameters). Early: AdamW begins when backward has left the last block, and only unit 0,
+///   whose gradient comes last, is waited for, unless it is resident; no step is clipped. Late: the step takes max(passes between
+///   unit 0's copies, AdamW, copies, disk).
 double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& overlap, const Rates& rates);
 
 /// Bytes that a rank sends to other nodes in a step: messages to a stage there, and of a collective its share of what its node sends.

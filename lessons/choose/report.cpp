@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "common/base/text.h"
 
@@ -58,8 +59,7 @@ std::string machine_text(const Options& options, const Rates& rates) {
   return fmt::format(
       "{} x {}{} ({}), {} each{}{}{}; {} rows of {} tokens a step\n"
       "rates taken: {:.0f} TFLOP/s in products, {:.0f} GB/s between GPUs, {:.0f} GB/s to the host, AdamW "
-      "{:.1f} G "
-      "parameters a second on the host\n"
+      "{:.1f} G parameters a second on the host (as a server's 16 cores)\n"
       "seconds are {}\n",
       m.gpus, options.other_machine ? "GPU with the rates of " : "", m.gpu.name, m.gpu.source,
       human_bytes(m.memory), nodes, m.host_memory ? ", host " + human_bytes(*m.host_memory) : "",
@@ -173,6 +173,9 @@ std::string table_of(const Machine& machine, const std::vector<Row>& rows) {
                               : "") +
          (any_has("update=early")
               ? "update=early: of steps that are not clipped; a clipped one takes longer\n"
+              : "") +
+         (std::ranges::any_of(rows, [](const Row& row) { return row.fits && row.candidate.late; })
+              ? "late: gradients of older weights, so other losses\n"
               : "");
 }
 
@@ -193,8 +196,11 @@ std::string report(const Options& options, const Measured& measured, const std::
   const Rates rates = rates_of(options.machine, measured, options.workload.precision.dtype);
   const std::vector<Row> kinds = best_of_kinds(rows);
   std::string not_fitting;
+  std::set<std::string> said;  // what a whole lesson lacks
   for (const Row& row : kinds)
-    if (!row.fits) not_fitting += fmt::format("  {}: {}\n", name_of(row), row.reason);
+    if (!row.fits &&
+        (row.needs.device.value() > 0 || said.insert(row.candidate.plans.folder + row.reason).second))
+      not_fitting += fmt::format("  {}: {}\n", name_of(row), row.reason);
   return machine_text(options, rates) + "\n" + table_of(options.machine, kinds) + nearest_text(rows, rates) +
          (not_fitting.empty() ? "" : "\ndoes not fit:\n" + not_fitting) + "\n" + advice(options, rows);
 }
@@ -293,6 +299,7 @@ std::string check_json(const std::vector<Checked>& checked, const std::vector<Ch
                                {"call_microseconds", 1e6 * rates.call_seconds},
                                {"adam_billions_per_second", rates.adam / 1e9},
                                {"adam_early_billions_per_second", rates.adam_early / 1e9},
+                               {"eager_host", rates.eager_host},
                                {"rows", rows},
                                {"ahead", to_come}};
   return json.dump(1) + "\n";

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <set>
 
 #include "common/base/check.h"
 #include "common/base/text.h"
@@ -194,6 +193,18 @@ std::vector<Row> search(const Machine& machine, const Measured& measured, const 
   return rows;
 }
 
+namespace {
+
+// Another of its kind, which goes by degrees, is as quick: that one is shown.
+bool is_outdone(const Row& row, const std::vector<Row>& rows) {
+  return row.candidate.by_degrees && std::ranges::any_of(rows, [&](const Row& other) {
+           return other.candidate.kind == row.candidate.kind && other.fits &&
+                  (other.seconds < row.seconds || (other.seconds == row.seconds && &other < &row));
+         });
+}
+
+}  // namespace
+
 const Row* best(const std::vector<Row>& rows) {
   double most = 0;
   for (const Row& row : rows)
@@ -201,7 +212,7 @@ const Row* best(const std::vector<Row>& rows) {
   const Row* found = nullptr;
   for (const Row& row : rows)
     if (row.fits && !row.candidate.late && row.tokens_per_second() >= (1 - kAsGood) * most &&
-        (found == nullptr || row.to_nodes < found->to_nodes))
+        (found == nullptr || row.to_nodes < found->to_nodes) && !is_outdone(row, rows))
       found = &row;
   return found;
 }
@@ -224,12 +235,9 @@ std::vector<Row> best_of_kinds(const std::vector<Row>& rows) {
 
 std::vector<Row> nearest(const std::vector<Row>& rows, std::size_t count) {
   std::vector<Row> fit;
-  std::ranges::copy_if(rows, std::back_inserter(fit), &Row::fits);
+  std::ranges::copy_if(rows, std::back_inserter(fit),
+                       [&](const Row& row) { return row.fits && !is_outdone(row, rows); });
   std::ranges::stable_sort(fit, {}, &Row::seconds);
-  std::set<std::string> seen;
-  std::erase_if(fit, [&](const Row& row) {
-    return row.candidate.by_degrees && !seen.insert(row.candidate.kind).second;
-  });
   fit.resize(std::min(fit.size(), count));
   return fit;
 }
@@ -338,8 +346,10 @@ std::vector<std::string> nearest_that_works(const Machine& machine, const Measur
     if (row.needs.device > machine.memory && missing(row.candidate, more, row.needs).empty())
       least = std::min(least, row.needs.device);
   }
-  more.memory = Bytes(ceil_div(least.value(), 1'000'000'000) * 1'000'000'000);
-  if (least < Bytes(INT64_MAX)) with(more, fmt::format("--memory {}GB", more.memory.value() / 1'000'000'000));
+  if (least < Bytes(INT64_MAX)) {
+    more.memory = Bytes(ceil_div(least.value(), 1'000'000'000) * 1'000'000'000);
+    with(more, fmt::format("--memory {}GB", more.memory.value() / 1'000'000'000));
+  }
   return found;
 }
 

@@ -28,6 +28,8 @@ import tempfile
 import threading
 import time
 
+from gpu_watch import ASKED
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MPIRUN = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none"]
@@ -241,8 +243,8 @@ class Apart:
 
     def __init__(self, make, gpus):
         """make(index, environment) -> Lesson, of one process a turn."""
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
-        self.lessons = [make(gpu, {"CUDA_VISIBLE_DEVICES": seen[gpu]}) for gpu in range(gpus)]
+        seen = range(gpus) if ASKED is None else ASKED
+        self.lessons = [make(gpu, {"CUDA_VISIBLE_DEVICES": str(name)}) for gpu, name in enumerate(seen[:gpus])]
         self.command, self.about, self.process = [], {}, None
 
     def measure(self, warm_up, steps, deadline, limit=600.0):

@@ -99,6 +99,11 @@ def held_text(program):
     return text_of(program.get("peak_allocated"), ".2f", 2.0**-30)
 
 
+def explained(text):
+    """A table that has such a cell says what it is."""
+    return text + ("\n\n(ledger): buffers by our ledger, without cuBLAS's workspace and what LibTorch rounds up." if "(ledger)" in text else "")
+
+
 LESSON_OF = {"dp": "01", "zero1": "02", "zero2": "03", "zero3": "04", "zero3_gelu": "04, GELU again,", "zero3_plain": "04, no windows,", "ours_gpipe": "07, GPipe,", "ours_warmup": "07, warmup=1,", "ours_1x2x1": "11, 1x2x1,", "ours_1x1x2": "11, 1x1x2,"}
 
 

@@ -626,6 +626,9 @@ def counts_energy():
         cell = result["rows"]["355m"]["rounds"][0]["programs"]["ours"]
         check(said.returncode == 0 and result["rows"]["355m"]["machine"]["gpus"] == 1, said.stdout + said.stderr)
         check(cell["power"]["watts"]["median"] == 590.5 and 0.85 < cell["joules"] / (cell["ended"] - cell["began"]) / 300 < 1.15, f"of the GPU that is seen: {cell}")
+        said, result = run("--world", "2", "--rows", "scaling", "--rounds", "1", "--again", "--steps", "20", FAKE_TURN="0.4", CUDA_VISIBLE_DEVICES="1,0", FAKE_GPUS="2")
+        cell = result["rows"]["scaling x2"]["rounds"][0]["programs"]["ours_1"]
+        check(said.returncode == 0 and 0.85 < cell["joules"] / (cell["ended"] - cell["began"]) / 300 < 1.15, f"of GPU 1, the slower one and the first that is seen: {cell}")
         said, _ = run("--world", "1", "--rows", "355m", CUDA_VISIBLE_DEVICES="GPU-12")
         check(said.returncode == 1 and "CUDA_VISIBLE_DEVICES=GPU-12" in said.stderr and "fix: numbers" in said.stderr, f"{said}")
     updates = [(10.0, 1000), (20.0, 3000), (40.0, 4000)]

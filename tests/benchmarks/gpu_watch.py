@@ -2,8 +2,10 @@
 import bisect
 import contextlib
 import ctypes
+import itertools
 import os
 import pty
+import re
 import statistics
 import subprocess
 import sys
@@ -32,14 +34,23 @@ def number(text):
         return None  # "[N/A]"
 
 
-def visible(count):
-    """Of so many GPUs those that CUDA_VISIBLE_DEVICES leaves: the k-th is what programs call GPU k."""
+def asked():
+    """What CUDA_VISIBLE_DEVICES leaves, in its order; None: all."""
     words = os.environ.get("CUDA_VISIBLE_DEVICES")
     if words is None:
-        return list(range(count))
-    if not all(word.strip().isdigit() for word in words.split(",")):
+        return None
+    names = [word.strip() for word in words.split(",")] if words.strip() else []
+    if not all(re.fullmatch(r"-?\d+", name) for name in names):
         sys.exit(f"error: CUDA_VISIBLE_DEVICES={words}: whose clocks and joules are these?\n  fix: numbers, as nvidia-smi counts GPUs: CUDA_VISIBLE_DEVICES=0,1")
-    return [int(word) for word in words.split(",") if int(word) < count]
+    return [int(name) for name in names]
+
+
+ASKED = asked()  # before anything is measured
+
+
+def visible(count):
+    """Of so many GPUs those that programs see: the k-th is what they call GPU k. As CUDA does, it stops at a number that is none."""
+    return list(range(count)) if ASKED is None else list(itertools.takewhile(lambda gpu: 0 <= gpu < count, ASKED))
 
 
 def machine():

@@ -33,6 +33,14 @@ Machine machine(std::int64_t gpus, Bytes memory) {
   return machine;
 }
 
+Workload from_file(const std::string& file, std::int64_t rows) {
+  ConfigSources sources;
+  sources.workload_file = file;
+  Workload w = resolve(sources, {}).workload;
+  w.batch.global = rows;
+  return w;
+}
+
 const Row& row_of(const std::vector<Row>& rows, const std::string& folder) {
   return *std::ranges::find_if(rows, [&](const Row& row) { return row.candidate.plans.folder == folder; });
 }
@@ -94,6 +102,23 @@ TEST(Choose, TheBestOfWhatGoesByDegreesIsShown) {
     EXPECT_EQ(std::ranges::count_if(shown, is_one), 1);
     EXPECT_EQ(std::ranges::find_if(shown, is_one)->seconds, best->seconds);
   }
+  // A GPU with too little memory for lesson 00 is advised the one that the tables show.
+  const Workload w = from_file("configs/gpt_7b.json", 192);
+  const std::vector<Row> large = search(machine(1, Bytes(80'000'000'000)), measured(), w);
+  const Row* advised = sc::choose::best(large);
+  ASSERT_NE(advised, nullptr);
+  ASSERT_EQ(advised->candidate.kind, "05_offload");
+  EXPECT_TRUE(std::ranges::any_of(best_of_kinds(large), [&](const Row& row) {
+    return row.candidate.plans.settings == advised->candidate.plans.settings;
+  }));
+}
+
+// Everything fits, and a host is there: its memory is no faster than the GPU's.
+TEST(Choose, NoHostIsAdvisedWhereOneDeviceIsAsQuick) {
+  const std::vector<Row> rows =
+      search(machine(1, Bytes(141'000'000'000)), measured(), from_file("configs/gpt2_355m.json", 16));
+  ASSERT_NE(best(rows), nullptr);
+  EXPECT_EQ(best(rows)->candidate.plans.folder, "00_one_device");
 }
 
 TEST(Choose, NothingIsDropped) {
@@ -117,14 +142,6 @@ Machine nodes(std::int64_t gpus, std::int64_t node, double node_link) {
   m.host_memory.reset(), m.disk.reset();
   m.gpus_per_node = node, m.node_link = node_link;
   return m;
-}
-
-Workload from_file(const std::string& file, std::int64_t rows) {
-  ConfigSources sources;
-  sources.workload_file = file;
-  Workload w = resolve(sources, {}).workload;
-  w.batch.global = rows;
-  return w;
 }
 
 Bytes most_of_all_ranks(const Row& row) {
@@ -701,6 +718,12 @@ TEST(Predict, WhatTheHostsUpdateWaitsFor) {
   EXPECT_NEAR(seconds({"resident=1"}), others + pass.backward, 1e-9);
   EXPECT_NEAR(seconds({"update=early"}), begins + 1.25 * adam, 1e-9) << "from the first gradient on";
   EXPECT_NEAR(seconds({"update=early", "resident=1"}), begins + 1.25 * others, 1e-9);
+  workload.optim.clip = 0, workload.optim.nonfinite = OnNonFinite::stop;
+  EXPECT_NEAR(seconds({}), begins + adam, 1e-9) << "nothing depends on the norm, and states lie once";
+  workload.optim.clip = 1;
+  rates.eager_host = 1.5;
+  EXPECT_NEAR(seconds({}), adam + 1.5 * pass.backward, 1e-9);
+  rates.eager_host = 1;
   // Copies that take half of backward: unit 0's gradient comes down behind it, and late updates' parameters go up before forward.
   const auto bytes = [](double parameters) { return static_cast<double>(size_of(DType::f32)) * parameters; };
   rates.host_link = 2 * bytes(all) / pass.backward;
@@ -713,6 +736,10 @@ TEST(Predict, WhatTheHostsUpdateWaitsFor) {
   rates.host_link = bytes(all) / (4 * pass.backward), rates.adam = all / pass.backward;
   EXPECT_NEAR(seconds({}), 8 * pass.backward, 1e-6)
       << "all gradients down, then parameters up, longer than AdamW";
+  rates.adam_early = rates.adam / 20;  // begins beside backward, which waits for its copies
+  EXPECT_NEAR(seconds({"update=early"}), begins + 20 * pass.backward, 1e-6);
+  rates.adam_early = rates.adam;
+  EXPECT_NEAR(seconds({"update=early"}), 8 * pass.backward, 1e-6) << "parameters go up after the norm";
   rates.host_link = 1e18;
   rates.adam_early = 1e3 * unit_0 / pass.forward;  // quick: only unit 0 is waited for
   EXPECT_NEAR(seconds({"update=early"}), 1.001 * pass.forward + pass.backward, 1e-9);

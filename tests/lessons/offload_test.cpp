@@ -230,15 +230,21 @@ TEST(Offload, DelaysChangeNothing) {
 }
 
 /// What has left the device is NaN there at once: nobody may read it any more. Counts which of the copies to the device wait for no
-/// more than what issued() gave last.
+/// more than what issued() gave last, and how often that was asked.
 class PoisoningCopies final : public Copies {
  public:
-  explicit PoisoningCopies(std::int64_t& at_once) : at_once_(at_once) {}
+  struct Counts {
+    std::int64_t at_once = 0, asked = 0;
+  };
+  explicit PoisoningCopies(Counts& counts) : counts_(counts) {}
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
-  [[nodiscard]] After issued() override { return last_ = std::make_shared<Issued>(); }
+  [[nodiscard]] After issued() override {
+    ++counts_.asked;
+    return last_ = std::make_shared<Issued>();
+  }
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step,
                const After& after) override {
-    at_once_ += op.kind == CommKind::to_device && after != nullptr && after == last_ ? 1 : 0;
+    counts_.at_once += op.kind == CommKind::to_device && after != nullptr && after == last_ ? 1 : 0;
     Ticket ticket = inner_->issue(op, from, to, of_step, {});
     if (op.kind != CommKind::to_host) return ticket;
     ticket.end().wait();
@@ -249,7 +255,7 @@ class PoisoningCopies final : public Copies {
 
  private:
   const std::unique_ptr<Copies> inner_ = make_host_copies();
-  std::int64_t& at_once_;
+  Counts& counts_;
   After last_;
 };
 
@@ -263,12 +269,13 @@ TEST(Offload, TheHostReadsNothingOfTheDevice) {
       Ledger ledger(at::kCPU);
       const OffloadOptions options{{.parameters = parameters, .piece = 300}};
       const RunShape shape = test::shape_for(w, 1, 0, CommBackend::local);
-      std::int64_t at_once = 0;
+      PoisoningCopies::Counts counts;
       const test::RankResult found = test::run_rank<Offload>(*comm, shape, options, kSteps, ledger, nullptr,
-                                                             {}, std::make_unique<PoisoningCopies>(at_once));
+                                                             {}, std::make_unique<PoisoningCopies>(counts));
       test::expect_equals_reference({found}, expected);
       const ParamLayout layout(w.model, WorldSize{1});
-      EXPECT_EQ(at_once, kSteps * std::ssize(cut_pieces(layout, Rank{0}, options.piece)))
+      EXPECT_EQ(counts.asked, kSteps) << "before a step";
+      EXPECT_EQ(counts.at_once, kSteps * std::ssize(cut_pieces(layout, Rank{0}, options.piece)))
           << "parameters wait for no unit before theirs";
     }
   }
