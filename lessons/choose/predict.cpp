@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "common/offload/host_plan.h"
+
 namespace sc::choose {
 namespace {
 
