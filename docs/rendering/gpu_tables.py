@@ -199,7 +199,7 @@ def gpu_energy(page, heading="##"):
     if not rows:
         return ""
     return (f"{heading} Energy\n\nJoules that the GPUs counted from the first timed step to the last, over the tokens of these steps; the host's are not in it. Where a peer's GPUs wait, they draw less power, "
-            "and our lead per joule is smaller than in time.\n\n"
+            "and our lead per joule is smaller than in time. `pipeline_M`: M micro-batches per step.\n\n"
             + table(["run", "ours", "peer", "J per k tokens, ours / theirs", "ratio in time", "tokens per joule, ours over theirs"], rows, left=3)
             + f"\n\nFrom {', '.join(dict.fromkeys(sources))}.")
 
@@ -302,7 +302,7 @@ def gpu_profiles(page):
     if small:
         sums = (sum(found[name][0] for name in small if name in found) for found in runs.values())
         rows.insert([row[0] for row in rows].index("waits for communication"), [", ".join(small), *(cell for total in sums for cell in (f"{total:.2f}", ""))])
-    return (table(["operations", *(head for what in runs for head in (f"ms a step, {what}", "of its bound"))], rows)
+    return (table(["operations", *(head for what in runs for head in (f"ms a step, {what}", "share of its bound"))], rows)
             + f"\n\nFrom {source(page, 'gpu_profile')}. " + ". ".join(notes) + ".")
 
 

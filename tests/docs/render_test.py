@@ -407,7 +407,7 @@ class Parts(unittest.TestCase):
         run = {"lesson": "01_data_parallel", "command": "x --workload configs/gpt2_355m.json --profile", "versions": {"GPU": "Pretended"}, "world": 2, "profile": profile}
         with unittest.mock.patch.object(gpu_tables, "record", lambda name: {"runs": [run]}), unittest.mock.patch.object(gpu_tables, "has", lambda name: True):
             text = gpu_tables.gpu_profiles(Page(PAGE))
-        for line in ("| operations | ms a step, 01, 355m x2 | of its bound |", "| product, forward | 6.00 | 75 % |", "| GELU | 2.00 | - |", "| norm, embedding | 0.50 |  |", "| waits for communication | 0.50 |",
+        for line in ("| operations | ms a step, 01, 355m x2 | share of its bound |", "| product, forward | 6.00 | 75 % |", "| GELU | 2.00 | - |", "| norm, embedding | 0.50 |  |", "| waits for communication | 0.50 |",
                      "| between operations | 1.00 |", "| a step | 10.00 |", "| `all_reduce`, beside them | 3.00 | 75 % |", "1650 MHz, 691 W"):
             self.assertIn(line, text)
         alone = {**run, "world": 1, "profile": {**profile, "waited_milliseconds": 0.0, "communication": [], "operations": profile["operations"][:1]}}
