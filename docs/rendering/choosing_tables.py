@@ -3,7 +3,7 @@ is from steps that were timed."""
 import statistics
 
 from .palette import COMMUNICATION, FORWARD, GRADIENTS, OPTIMIZER, PARAMETERS, READING
-from .registry import ROOT, RenderError, figure, has, record, renders, source, table
+from .registry import ROOT, RenderError, figure, has, record, renders, source, table, without_repeats
 from .svg import Drawing
 
 KINDS = (  # of timed steps; each belongs to the first that takes it
@@ -74,11 +74,6 @@ def choosing_quickest(page, plan, count):
     rows = [[row["lesson"], settings(row), row["waits_for"], row["micro"], f"{row['tokens_per_second']:,.0f}"]
             for row in record("choosing")["plans"][plan]["quickest"][:int(count)]]
     return table(["lesson", "settings", "a step", "batch.micro", "tokens per second"], rows, left=3)
-
-
-def without_repeats(rows):
-    """The first cell is empty where it is that of the row above."""
-    return [["" if above and above[0] == row[0] else row[0], *row[1:]] for above, row in zip([None, *rows], rows)]
 
 
 @renders

@@ -3,7 +3,7 @@ import statistics
 
 from .lesson_tables import is_busy, tail
 from .plans import stored
-from .registry import RenderError, bytes_text, has, record, renders, source, table
+from .registry import RenderError, bytes_text, has, record, renders, source, table, without_repeats
 from .workloads import workload
 
 COLUMNS = ("default", "sharded", "delayed")  # runs of lesson_05.json
@@ -100,10 +100,10 @@ def offload_gpu(page):
             rate = run["tokens_per_second"]
             counts = run.get("counts")
             before = f"{counts['begun_before_the_norm'] / counts['pieces_updated']:.0%}, {counts['made_again']}" if counts else ""
-            rows.append(["" if rows and kind != next(iter(runs)) else name, "lesson 00" if kind == "one_device" else kind, bytes_text(run["device_bytes"]), f"{1e3 * run['median_seconds']:.1f}",
+            rows.append([name, "lesson 00" if kind == "one_device" else kind, bytes_text(run["device_bytes"]), f"{1e3 * run['median_seconds']:.1f}",
                          thousands(rate), f"{rate / one['tokens_per_second']:.2f}" if one else "", before])
     heads = ["model, batch", "run", "bytes on the GPU", "ms a step", "k tokens per second", "of lesson 00", "pieces begun before the norm; made again"]
-    return table(heads, rows, left=2) + f"\n\nFrom {source(page, 'gpu_offload')} (one {found['gpu']})."
+    return table(heads, without_repeats(rows), left=2) + f"\n\nFrom {source(page, 'gpu_offload')} (one {found['gpu']})."
 
 
 def forward_share(work):

@@ -26,7 +26,7 @@ def pipeline_gpu(page):
     """Lesson 07 in turns with torch.distributed.pipelining on two GPUs. Of the bound: of S M / (M + S - 1) times one GPU on the same step."""
     if not has("gpu_pipeline"):
         return ""
-    lines, energies, bounds, found = [], [], [], record("gpu_pipeline")["rows"]
+    lines, energies, found = [], [], record("gpu_pipeline")["rows"]
     simulated = {(row["run"], *row["settings"]): row for row in record("choosing")["check"]["rows"] if row["record"] == "gpu_pipeline"}
     for key, row in found.items():
         def rate(name, row=row):
@@ -39,17 +39,14 @@ def pipeline_gpu(page):
             ratio = row["ratios"][f"{ours}_over_{peer}"]
             peaks = [gpu_table().held_text(row["programs"][name]) for name in (ours, peer)]
             energies.append((ratio["median"], ratio.get("per_joule", {}).get("median")))
-            lines.append([row["micro_batches"], label, rate(ours), rate(peer),
-                          f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})", " / ".join(peaks)])
-            step = simulated.get((key, setting, cut))
-            lines[-1].insert(3, f"{step['seconds'] / step['predicted']:.3f}" if step else "")
+            step, over_one = simulated.get((key, setting, cut)), row["ratios"].get(f"{ours}_over_one_device")
             most = stages * row["micro_batches"] / (row["micro_batches"] + stages - 1)
-            bounds.append(f"{row['ratios'][f'{ours}_over_one_device']['median'] / most:.3f}" if f"{ours}_over_one_device" in row["ratios"] else "")
+            lines.append([row["micro_batches"], label, rate(ours), f"{step['seconds'] / step['predicted']:.3f}" if step else "", f"{over_one['median'] / most:.3f}" if over_one else "", rate(peer),
+                          f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})", " / ".join(peaks)])
     one = next(iter(found.values()))
-    heads = ["M", "schedule", "lesson 07, k tok/s", "measured / simulated ms", "torch.distributed.pipelining", "ratio within a round", "peak GiB, ours / theirs"]
-    if any(bounds):
-        heads.insert(4, "of the bound")
-        lines = [[*line[:4], bound, *line[4:]] for line, bound in zip(lines, bounds, strict=True)]
+    heads = ["M", "schedule", "lesson 07, k tok/s", "measured / simulated ms", "of the bound", "torch.distributed.pipelining", "ratio within a round", "peak GiB, ours / theirs"]
+    if not any(line[4] for line in lines):  # lesson 00 has not run
+        heads, lines = [*heads[:4], *heads[5:]], [[*line[:4], *line[5:]] for line in lines]
     per_joule = ""
     if all(energy for _, energy in energies):
         heads.append("ratio per joule")

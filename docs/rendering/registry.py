@@ -58,6 +58,11 @@ def table(heads, rows, left=1):
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
+def without_repeats(rows):
+    """The first cell is empty where it is that of the row above."""
+    return [["" if above and above[0] == row[0] else row[0], *row[1:]] for above, row in zip([None, *rows], rows)]
+
+
 def source(page, name):
     """The words that say where a table comes from."""
     return f"[{name}.json]({page.link(f'docs/results/{name}.json')})"

@@ -39,11 +39,8 @@ Overlap overlap_on_host(const HostOptions& options) {
 
 // Of a strategy whose ranks have the whole model each.
 Overlap overlap_of(const StrategyPlans& strategy) {
-  if (const auto* plans = dynamic_cast<const OffloadPlans*>(strategy.plans.get())) {
-    Overlap overlap = overlap_on_host(plans->options());
-    overlap.free_begins_early = plans->options().update == UpdateKind::exact;
-    return overlap;
-  }
+  if (const auto* plans = dynamic_cast<const OffloadPlans*>(strategy.plans.get()))
+    return overlap_on_host(plans->options());
   if (const auto* plans = dynamic_cast<const InfinityPlans*>(strategy.plans.get()))
     return overlap_on_host(plans->options());
   if (const auto* plans = dynamic_cast<const Zero3Plans*>(strategy.plans.get()))

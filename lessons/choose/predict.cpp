@@ -135,8 +135,7 @@ double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& 
   const double gradients = std::max(last + down_0, down);
   if (overlap.updates == Updates::on_host_late)
     return std::max({up_0 + first + others + gradients + update, adam, up, disk});
-  if (overlap.updates == Updates::on_host_early ||
-      (overlap.free_begins_early && needs_no_norm(shape.workload))) {
+  if (overlap.updates == Updates::on_host_early || (disk_bytes == 0 && needs_no_norm(shape.workload))) {
     const double unit_0 = adam * parameters_of(layout, 1) / (parameters - kept);
     first = std::max(first + (overlap.resident == 0 ? unit_0 : 0), passes_of(1).backward + adam - gradients);
     return std::max(first, up) + others + gradients + update;

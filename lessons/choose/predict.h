@@ -38,8 +38,6 @@ struct Overlap {
   std::int64_t slices = 0;       // into which ranks cut what they update; 0: one for each rank
   Updates updates = Updates::on_gpu;
   std::int64_t resident = 0;  // units that the GPU updates where the host updates the others
-  bool free_begins_early =
-      false;  // an exact update that depends on no norm (needs_no_norm) begins as an early one does
 };
 
 /// A step of a rank that has the whole model.
@@ -49,8 +47,8 @@ struct Overlap {
 ///   GPU: then the update, also of resident units. Host: passes take eager_host times as long, and the last backward takes
 ///   max(itself and the copy of unit 0's gradient, copies of all gradients). Exact: the step's first forward waits for max(AdamW of
 ///   all other parameters, disk, copies of parameters). Early: AdamW begins when backward has left the last block, and only unit 0,
-///   whose gradient comes last, is waited for, unless it is resident; no step is clipped. Late: the step takes max(passes between
-///   unit 0's copies, AdamW, copies, disk).
+///   whose gradient comes last, is waited for, unless it is resident; no step is clipped. Exact ones that depend on no norm begin
+///   so, too, unless states are on a disk. Late: the step takes max(passes between unit 0's copies, AdamW, copies, disk).
 double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& overlap, const Rates& rates);
 
 /// Bytes that a rank sends to other nodes in a step: messages to a stage there, and of a collective its share of what its node sends.

@@ -31,8 +31,8 @@ struct Row {
 
 std::string activations_setting(Workload workload);  // "activations=recompute"
 
-/// All candidates, groupings and residents, in order. batch.micro goes through the divisors of batch.global / ranks; of those that fit the one with
-/// the most tokens a second counts, of equals the largest, and of activations keep before recompute.
+/// All candidates, groupings and residents, in order. batch.micro goes through the divisors of batch.global / ranks; of those that fit
+/// the one with the most tokens a second counts, of equals the largest, and of activations keep before recompute.
 std::vector<Row> search(const Machine& machine, const Measured& measured, const Workload& workload);
 
 /// Of the rows within kAsGood of the most tokens a second, among those that train as one device does (not late), the one that sends

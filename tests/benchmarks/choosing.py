@@ -9,7 +9,6 @@ and docs/results/choosing.json.
 import argparse
 import json
 import pathlib
-import re
 import shlex
 import statistics
 import subprocess
@@ -172,7 +171,7 @@ def measured():
     parameters = {size: runs["exact"]["bytes"]["parameters"] / 2 for size, runs in offload["runs"].items()}
     to_host = 1e-3 * sum(end - begin for begin, end in offload["steps"]["exact"]["to_host"])
     adam = parameters["774m"] / offload["runs"]["774m"]["delayed"]["median_seconds"]  # whose step is AdamW alone, copies beside it
-    alone = {where: float(re.search(rf"pool, bf16, streamed{where} +([\d.]+) Gparam/s", "\n".join(offload["adam"]["said"]))[1]) for where in ("", ", elsewhere")}
+    alone = "\n".join(offload["adam"]["said"])
     reduce = next(op for op in record("collectives_nvlink_2")["operations"] if op["kind"] == "reduce_scatter")
     beside = [cell for cell in record("comm_beside_products_2")["cells"] if cell["variant"] == "NCCL's choice"]
     copies = {op["kind"]: op["fit"] for op in record("collectives_copies_2")["operations"]}
@@ -188,7 +187,7 @@ def measured():
         "by_copy": by_copy,
         "host_link_bytes_per_second": 2 * parameters["355m"] / to_host,
         "adam_parameters_per_second": adam,
-        "adam_early_parameters_per_second": adam * alone[", elsewhere"] / alone[""],
+        "adam_early_parameters_per_second": adam * gpu_offload.streamed(alone, ", elsewhere") / gpu_offload.streamed(alone),
         "steps": [*of_peers(), *of_turns("gpu_pipeline"), *of_versions(), *of_dtypes(), *of_offload(), *of_infinity(), *of_turns("gpu_tensor"), *of_turns("gpu_combined"), *of_quoted()],
         "ahead": list(ahead()),
     }

@@ -720,6 +720,10 @@ TEST(Predict, WhatTheHostsUpdateWaitsFor) {
   EXPECT_NEAR(seconds({"update=early", "resident=1"}), begins + 1.25 * others, 1e-9);
   workload.optim.clip = 0, workload.optim.nonfinite = OnNonFinite::stop;
   EXPECT_NEAR(seconds({}), begins + adam, 1e-9) << "nothing depends on the norm, and states lie once";
+  const Candidate infinity = candidate_of("06_infinity", {});
+  rates.disk = 1e18;
+  EXPECT_NEAR(infinity.seconds(shape_on(infinity.plans, 1, workload), rates), adam + pass.backward, 1e-9)
+      << "a window waits for it all the same";
   workload.optim.clip = 1;
   rates.eager_host = 1.5;
   EXPECT_NEAR(seconds({}), adam + 1.5 * pass.backward, 1e-9);

@@ -68,20 +68,15 @@ class GpuCopies final : public Copies {
   }
   [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
 
-  [[nodiscard]] After issued() override {
-    auto issued = std::make_shared<OnStream>();
-    issued->event = order_->lease();
-    SC_CHECK(cudaEventRecord(issued->event.get(), callers_stream()));
-    return issued;
-  }
+  [[nodiscard]] After issued() override { return std::make_shared<OnStream>(here()); }
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/,
                const After& after) override {
     CudaStream& own = op.kind == CommKind::to_host ? down_ : up_;
     if (!own) own = make_priority_stream();
     const cudaStream_t lane = own.get();
-    const EventLease end = order_->lease();
-    const After start = after ? after : issued();
-    SC_CHECK(cudaStreamWaitEvent(lane, dynamic_cast<const OnStream&>(*start).event.get(), 0));
+    const EventLease start = after ? dynamic_cast<const OnStream&>(*after).event : here(),
+                     end = order_->lease();
+    SC_CHECK(cudaStreamWaitEvent(lane, start.get(), 0));
     GpuMomentPtr began = mark(lane, *moments_);
     SC_CHECK(cudaMemcpyAsync(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes(), cudaMemcpyDefault,
                              lane));
@@ -93,10 +88,17 @@ class GpuCopies final : public Copies {
 
  private:
   struct OnStream final : Issued {
-    EventLease event;
+    explicit OnStream(EventLease recorded) : event(std::move(recorded)) {}
+    const EventLease event;
   };
   [[nodiscard]] cudaStream_t callers_stream() const {
     return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_));
+  }
+  /// Of the caller's stream, as far as it has been given work.
+  [[nodiscard]] EventLease here() {
+    EventLease event = order_->lease();
+    SC_CHECK(cudaEventRecord(event.get(), callers_stream()));
+    return event;
   }
 
   const int device_;
