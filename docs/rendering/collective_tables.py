@@ -42,10 +42,10 @@ def sweep_fits(page):
             error, bandwidth = fit["relative_error"], fit["bytes_per_s"]
             rounds = KINDS[operation["kind"]]
             half = fit["latency_s"] * bandwidth * said["ranks"] / 1024 if bandwidth else 0
-            rows.append([source(page, name), f"`{operation['kind']}`", time_text(call_seconds(rounds, said["ranks"], fit)),
+            rows.append([source(page, name), str(said["ranks"]), f"`{operation['kind']}`", time_text(call_seconds(rounds, said["ranks"], fit)),
                          f"{bandwidth / 1e9:.1f}" if bandwidth else "-", f"{half:.0f} KiB" if half < 1024 else f"{half / 1024:.1f} MiB",
                          f"{100 * error['lowest']:+.0f} to {100 * error['highest']:+.0f} %"])
-    return table(["record, two ranks", "operation", "a call of no bytes", "bandwidth 1/β, GB/s", "n where both terms are equal", "fit over measured"], rows, left=2)
+    return table(["record", "ranks", "operation", "a call of no bytes", "bandwidth 1/β, GB/s", "n where both terms are equal", "fit over measured"], rows, left=3)
 
 
 def f32(value):

@@ -133,8 +133,9 @@ def offload_time(page):
     ):
         rows.append([f"{model[:-1]}M, {kind}", formula, f"{1e3 * seconds:.0f} ms", f"{1e3 * runs[model][kind]['median_seconds']:.0f} ms"])
     adam = found["adam"]
+    of = f", commit {adam['commit']}" if "commit" in adam else ""
     return table(["run", "by the formula, ms", "predicted", "measured"], rows, left=2) + tail(
-        page, "gpu_offload", more=f"T_gpu is lesson 00's step, T_forward its share of that by operations; AdamW alone updates {adam['params_per_second'] / 1e9:.1f} G parameters per second on {adam['threads']} threads"
+        page, "gpu_offload", more=f"T_gpu is lesson 00's step, T_forward its share of that by operations; AdamW alone updates {adam['params_per_second'] / 1e9:.1f} G parameters per second on {adam['threads']} threads{of}"
     )
 
 

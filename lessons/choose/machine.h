@@ -41,9 +41,14 @@ struct Machine {
   [[nodiscard]] std::int64_t node() const { return gpus_per_node.value_or(gpus); }
 };
 
-/// b bytes that a rank sends to k others, one after the other, take k call_seconds + b / bytes.
+/// b bytes that a rank sends to others take call_seconds + b / bytes.
 struct MessageRate {
   double call_seconds = 0, bytes = 0;
+};
+
+/// Sums and gathers by copy engine, between GPUs that reach each other's memory.
+struct CopyRates {
+  MessageRate sum = {}, gather = {};
 };
 
 /// What one of them reaches: a machine's peaks times the shares measured on an H200.
@@ -53,8 +58,8 @@ struct Rates {
   double memory = 0, link = 0, host_link = 0;
   double call_seconds = 0;  // of a collective, or of a message, without its bytes
   double taken = 0;         // of what a collective takes alone: by so much it slows the products beside it
-  MessageRate sum = {},
-              gather = {};        // by copy engine, between GPUs that reach each other's memory: lesson 10's
+  CopyRates pair = {},
+            group = {};           // lesson 10's: of two GPUs, and of more, where copies go to several at once
   double eager = 1;               // lesson 08's steps, which no graph replays, take so many times as long
   double eager_host = 1;          // passes of lessons 05 and 06, which none replays either, beside copies
   double part_start_tokens = 0;   // as start_tokens, of a rank that has a part of each matrix
@@ -63,6 +68,7 @@ struct Rates {
   double disk = 0;                // bytes, reads and writes together; 0: there is none
   std::int64_t node = INT64_MAX;  // GPUs of a node
   double node_link = 0;           // bytes, of a GPU to other nodes
+  [[nodiscard]] const CopyRates& by_copy(std::int64_t ranks) const { return ranks == 2 ? pair : group; }
   /// How many of a group's ranks are in one node, each `stride` from the next; all of them where it lies in one.
   [[nodiscard]] std::int64_t members_in_node(std::int64_t ranks, std::int64_t stride) const;
   [[nodiscard]] bool leaves_node(std::int64_t ranks, std::int64_t stride) const {

@@ -68,10 +68,13 @@ Measured Measured::parse(const std::string& text, const std::string& path) {
     file.at("link_bytes_per_second").get_to(measured.link);
     file.at("call_seconds").get_to(measured.call_seconds);
     file.at("taken_from_products").get_to(measured.taken);
-    for (const auto& [name, rate] :
-         {std::pair("sum", &measured.sum), std::pair("gather", &measured.gather)}) {
-      file.at("by_copy").at(name).at("call_seconds").get_to(rate->call_seconds);
-      file.at("by_copy").at(name).at("bytes_per_second").get_to(rate->bytes);
+    for (const auto& [ranks, copies] : {std::pair("2", &measured.pair), std::pair("4", &measured.group)}) {
+      for (const auto& [name, rate] :
+           {std::pair("sum", &copies->sum), std::pair("gather", &copies->gather)}) {
+        const nlohmann::json& said = file.at("by_copy").at(ranks).at(name);
+        said.at("call_seconds").get_to(rate->call_seconds);
+        said.at("bytes_per_second").get_to(rate->bytes);
+      }
     }
     file.at("host_link_bytes_per_second").get_to(measured.host_link);
     file.at("adam_parameters_per_second").get_to(measured.adam);
@@ -90,8 +93,10 @@ Measured Measured::parse(const std::string& text, const std::string& path) {
 namespace {
 
 // Of the machine's link, if it is said; a call takes what it took there.
-MessageRate rate_on(const Machine& machine, const Gpu& there, const MessageRate& measured) {
-  return {measured.call_seconds, machine.link.value_or(machine.gpu.link * measured.bytes / there.link)};
+CopyRates rates_on(const Machine& machine, const Gpu& there, CopyRates copies) {
+  for (MessageRate* rate : {&copies.sum, &copies.gather})
+    rate->bytes = machine.link.value_or(machine.gpu.link * rate->bytes / there.link);
+  return copies;
 }
 
 // A step's seconds grow with the start of its products: two predictions say how. Of two GPUs, between which messages were timed.
@@ -135,8 +140,8 @@ Rates without_parts(const Machine& machine, const Measured& measured, DType dtyp
           .host_link = machine.gpu.host_link * measured.host_link / there.host_link,
           .call_seconds = measured.call_seconds,
           .taken = measured.taken,
-          .sum = rate_on(machine, there, measured.sum),
-          .gather = rate_on(machine, there, measured.gather),
+          .pair = rates_on(machine, there, measured.pair),
+          .group = rates_on(machine, there, measured.group),
           .part_start_tokens = fit.start_tokens,
           .adam = measured.adam,
           .adam_early = measured.adam_early,

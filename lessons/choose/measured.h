@@ -25,7 +25,7 @@ struct Measured {
   double memory = 0, link = 0, host_link = 0;  // bytes a second that this GPU reached
   double call_seconds = 0;                     // of a collective without its bytes
   double taken = 0;                            // as in Rates
-  MessageRate sum, gather;                     // by copy engine
+  CopyRates pair, group;                       // of two GPUs, and of four
   double adam = 0, adam_early = 0;             // parameters a second, of its host, as in Rates
   std::vector<MeasuredStep> steps;
   std::vector<MeasuredStep> ahead;  // to be timed one day: without seconds

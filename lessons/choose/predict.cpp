@@ -68,7 +68,7 @@ double seconds_of(const Operation& op, const Rates& rates) {
   const bool by_copy = op.kind == CommKind::all_gather && !rates.leaves_node(ranks, op.stride);
   return rates.call(ranks, op.stride, op.kind == CommKind::all_reduce) +
          bytes / rates.rate(ranks, op.stride) -
-         (by_copy ? rates.call_seconds - rates.gather.call_seconds : 0);
+         (by_copy ? rates.call_seconds - rates.by_copy(ranks).gather.call_seconds : 0);
 }
 
 double together(double compute, double messages, const Rates& rates) {

@@ -48,7 +48,7 @@ struct PartTimes {
 double message(const MessageRate& rate, double bytes, const RunShape& shape, const Rates& rates) {
   if (rates.leaves_node(shape.tensor, 1))
     return rates.call(shape.tensor, 1, false) + bytes / rates.rate(shape.tensor, 1);
-  return static_cast<double>(shape.tensor - 1) * rate.call_seconds + bytes / rate.bytes;
+  return rate.call_seconds + bytes / rate.bytes;
 }
 
 PartTimes part_times(const RunShape& shape, TokenShare tokens_of, bool two, bool kept, const Rates& rates) {
@@ -60,8 +60,9 @@ PartTimes part_times(const RunShape& shape, TokenShare tokens_of, bool two, bool
   const auto product = [&](double flops_a_token) {
     return flops_a_token * (tokens / t + rates.part_start_tokens) / rates.flops;
   };
-  const double gathered = message(rates.gather, bytes, shape, rates);
-  const double sum = message(rates.sum, bytes, shape, rates) + (split ? 0 : gathered),  // or all_reduce
+  const CopyRates& copies = rates.by_copy(shape.tensor);
+  const double gathered = message(copies.gather, bytes, shape, rates);
+  const double sum = message(copies.sum, bytes, shape, rates) + (split ? 0 : gathered),  // or all_reduce
       gather = split ? gathered : 0;
   const HalfTimes attention{product(6 * d * d), product(2 * d * d), product(2 * length * d), sum, gather},
       mlp{product(8 * d * d), product(8 * d * d), 0, sum, gather};

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -265,6 +266,16 @@ std::string most_of(const Row& row, const Rates& rates, bool nodes) {
   return name;
 }
 
+std::array<MessageRate*, 4> copies_of(Rates& rates) {
+  return {&rates.pair.sum, &rates.pair.gather, &rates.group.sum, &rates.group.gather};
+}
+
+Rates endless_link(Rates rates) {
+  rates.link = kEndless;
+  for (MessageRate* rate : copies_of(rates)) rate->bytes = kEndless;
+  return rates;
+}
+
 }  // namespace
 
 std::string waits_for(const Row& row, const Rates& rates) {
@@ -284,8 +295,8 @@ std::string waits_for(const Row& row, const Rates& rates) {
       return fmt::format("the link between nodes: {} a GPU, {} most", human_bytes(row.to_nodes),
                          most_of(row, rates, true));
     });
-  other = rates, other.link = other.sum.bytes = other.gather.bytes = kEndless;
-  other.call_seconds = other.sum.call_seconds = other.gather.call_seconds = 0;
+  other = endless_link(rates), other.call_seconds = 0;
+  for (MessageRate* rate : copies_of(other)) rate->call_seconds = 0;
   if (row.sent > row.to_nodes)
     with(other, [&] {
       return fmt::format("the link between GPUs: {} a GPU, {} most", human_bytes(row.sent - row.to_nodes),
@@ -300,7 +311,7 @@ std::string waits_for(const Row& row, const Rates& rates) {
   if (row.on_disk.value() > 0)
     with(other, [&] { return fmt::format("the disk: {}", human_bytes(row.on_disk)); });
   if (row.candidate.at_least && row.shape.stages > 1) {
-    other = rates, other.link = other.node_link = other.sum.bytes = other.gather.bytes = kEndless;
+    other = endless_link(rates), other.node_link = kEndless;
     const double idle =
         (row.candidate.seconds(row.shape, other) - row.candidate.at_least(row.shape, other)) / row.seconds;
     if (idle > most.share)

@@ -166,6 +166,13 @@ def of_infinity():
             yield step("gpu_infinity", f"{run['model']}, {run['rows']} rows", "06_infinity", command, 1, run["seconds"], disk)
 
 
+def copies_of(sweep):
+    """Of a whole call: the fit's latency is that of one of its messages."""
+    fits = {op["kind"]: op["fit"] for op in sweep["operations"]}
+    return {name: {"call_seconds": (sweep["ranks"] - 1) * fits[kind]["latency_s"], "bytes_per_second": fits[kind]["bytes_per_s"]}
+            for name, kind in (("sum", "reduce_scatter"), ("gather", "all_gather"))}
+
+
 def measured():
     offload = record("gpu_offload")
     parameters = {size: runs["exact"]["bytes"]["parameters"] / 2 for size, runs in offload["runs"].items()}
@@ -174,9 +181,7 @@ def measured():
     alone = "\n".join(offload["adam"]["said"])
     reduce = next(op for op in record("collectives_nvlink_2")["operations"] if op["kind"] == "reduce_scatter")
     beside = [cell for cell in record("comm_beside_products_2")["cells"] if cell["variant"] == "NCCL's choice"]
-    copies = {op["kind"]: op["fit"] for op in record("collectives_copies_2")["operations"]}
-    by_copy = {name: {"call_seconds": copies[kind]["latency_s"], "bytes_per_second": copies[kind]["bytes_per_s"]}
-               for name, kind in (("sum", "reduce_scatter"), ("gather", "all_gather"))}
+    by_copy = {ranks: copies_of(record(f"collectives_copies_{ranks}")) for ranks in (2, 4)}
     return {
         "about": "Made of docs/results/ by tests/benchmarks/choosing.py.",
         "gpu": USUAL,

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from gpu_programs import HERE, Peer
+from gpu_programs import HERE, Peer, benchmark_program, lesson_program
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEEPSPEED = 5_020  # tokens a second of ZeRO-Infinity with states on a disk, 355M, 16 rows of 1024, one H200's host
@@ -66,9 +66,9 @@ def run(bin_folder, lesson, flags, folder):
     return json.loads((folder / "record.json").read_text()), system
 
 
-def raw(bin_folder, disk):
+def raw(program, disk):
     """Bytes a second: the kernel's ring alone, and a BlockFile on it, with its sums."""
-    said = subprocess.run([bin_folder / "block_io_benchmark", disk, "8", "6", "mixed"], text=True, capture_output=True, check=True).stdout
+    said = subprocess.run([program, disk, "8", "6", "mixed"], text=True, capture_output=True, check=True).stdout
     ring = float(re.search(r"mixed, io_uring.*: ([\d.]+) GB/s", said)[1])
     file = float(re.search(r"BlockFile io_uring .*mixed ([\d.]+) GB/s", said)[1])
     print("raw", ring, file, flush=True)
@@ -119,7 +119,9 @@ def main():
     parser.add_argument("--deepspeed", action="store_true", help="lesson 06 and DeepSpeed in turns")
     parser.add_argument("--deepspeed-peer", default=HERE / "torch_deepspeed.py", help=argparse.SUPPRESS)  # for tests
     args = parser.parse_args()
-    bin_folder = args.bin.resolve()
+    bin_folder, disk_benchmark = args.bin.resolve(), benchmark_program(args.bin, "block_io_benchmark")
+    for lesson in ("06_infinity",) if args.deepspeed else ("05_offload", "06_infinity"):
+        lesson_program(args.bin, lesson)  # before minutes of the others
     os.environ["STAGECRAFT_COMMIT"] = args.commit
     result = {"about": "Lesson 06 on one GPU by tokens of a step, next to the raw rate of its disk.", "commit": args.commit, "deepspeed": DEEPSPEED}
     result |= {"raw": [], "offload": [], "runs": []}
@@ -131,7 +133,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         for number, what in enumerate((TURNS if args.deepspeed else RUNS)[done:]):
             if what is None:
-                result["raw"].append(raw(bin_folder, args.disk))
+                result["raw"].append(raw(disk_benchmark, args.disk))
             elif what[0] == "deepspeed":
                 lesson, model, name, rows, _, steps = what
                 found = of_deepspeed(args.deepspeed_peer, model, rows, steps, args.disk)

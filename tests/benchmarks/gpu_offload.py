@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 
 import whole_runs
+from gpu_programs import benchmark_program, lesson_program
 from gpu_watch import machine
 
 MODELS = {
@@ -92,9 +93,9 @@ def streamed(said, where=""):
     return max(float(rate) for rate in re.findall(rf"pool, bf16, streamed{where} +([\d.]+) Gparam/s", said)) * 1e9
 
 
-def adam(bin_folder):
+def adam(program):
     """The loop alone, on 15 threads."""
-    said = subprocess.run([bin_folder / "adamw_benchmark", "355000000", "15"], text=True, capture_output=True, check=True).stdout
+    said = subprocess.run([program, "355000000", "15"], text=True, capture_output=True, check=True).stdout
     return {"threads": 15, "params_per_second": streamed(said), "said": said.splitlines()}
 
 
@@ -103,6 +104,9 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=2)
     args = whole_runs.read_arguments(parser)
+    adam_benchmark = benchmark_program(args.bin, "adamw_benchmark")
+    for lesson in ("00_one_device", "05_offload"):
+        lesson_program(args.bin, lesson)  # before minutes of the others
     records, result = {}, {}
 
     def keep(**more):
@@ -138,7 +142,7 @@ def main():
             folder = pathlib.Path(scratch) / f"trace-{name}"
             run(args.bin, PROGRAMS[name], MODELS["355m"][0].replace("--steps 40", "--steps 8") + " --trace", folder)
             steps[name] = lanes(json.loads((folder / "trace.json").read_text()), 6)
-        keep(steps=steps, adam=adam(args.bin))
+        keep(steps=steps, adam=adam(adam_benchmark))
         for name in CURVE:
             turn("355m", name, args.rounds)
         keep()

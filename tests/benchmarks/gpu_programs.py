@@ -420,10 +420,19 @@ class LlmC:
 
 def lesson_program(folder, name):
     """Where a lesson's program lies."""
-    path = pathlib.Path(folder).resolve() / name
-    if not path.exists():
-        sys.exit(f"error: {path} is not built\n  fix: lessons/{path.name}/run.sh --preset cuda --build-only, or --bin DIR")
-    return path
+    return built(folder, name, f"lessons/{name}/run.sh --preset cuda --build-only")
+
+
+def benchmark_program(folder, name):
+    """Where a benchmark that CMake builds lies, beside lessons or among tests."""
+    return built(folder, name, f"ninja -C build/cuda {name}", "tests")
+
+
+def built(folder, name, fix, *others):
+    paths = [pathlib.Path(folder).resolve() / other / name for other in ("", *others)]
+    if not (found := [path for path in paths if path.exists()]):
+        sys.exit(f"error: {paths[0]} is not built\n  fix: {fix}, or --bin DIR")
+    return found[0]
 
 
 def random_tokens(vocab):

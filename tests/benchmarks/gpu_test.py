@@ -561,9 +561,12 @@ def compares_deepspeed():
 # Lesson 06 and ZeRO-Infinity twice on the same disk, whose own rate is measured before, between and after; a second call goes on.
 def compares_disks():
     with stage() as (folder, run):
-        (folder / "block_io_benchmark").write_text("#!/bin/sh\necho 'mixed, io_uring: 4.00 GB/s'\necho 'BlockFile io_uring mixed 3.50 GB/s'\n")
-        (folder / "block_io_benchmark").chmod(0o755)
         command = [sys.executable, HERE / "gpu_infinity.py", "--deepspeed", "--bin", folder, "--commit", "c", "--disk", folder, "--out", folder / "disk.json", "--deepspeed-peer", folder / "peer.py"]
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
+        check(said.returncode == 1 and "block_io_benchmark is not built" in said.stderr and not (folder / "log").exists(), f"{said}")
+        (folder / "tests").mkdir()
+        (folder / "tests" / "block_io_benchmark").write_text("#!/bin/sh\necho 'mixed, io_uring: 4.00 GB/s'\necho 'BlockFile io_uring mixed 3.50 GB/s'\n")
+        (folder / "tests" / "block_io_benchmark").chmod(0o755)
         environment = {**os.environ, "FAKE_LOG": str(folder / "log")}
         said = subprocess.run(command, capture_output=True, text=True, check=False, env={**environment, "FAKE_LOST": "3"})
         check(said.returncode == 1 and "lost the GPU" in said.stderr, f"{said}")

@@ -672,11 +672,11 @@ TEST(Predict, AStepTakesComputeOrMessagesWhicheverIsLonger) {
   const auto bytes = static_cast<double>(row.sent.value());
   EXPECT_NEAR(row.candidate.seconds(row.shape, slow), bytes / slow.link, 0.01 * bytes / slow.link);
   Rates quick = slow;
-  quick.link = 1e15, quick.call_seconds = quick.gather.call_seconds = 1;
+  quick.link = 1e15, quick.call_seconds = quick.pair.gather.call_seconds = 1;
   std::int64_t calls = 0;  // nothing hides them: gathers in the first forward, sums in each backward
   for (const auto& [op, count] : row.candidate.plans.plans->comm_plan(row.shape).count) calls += count;
   EXPECT_NEAR(row.candidate.seconds(row.shape, quick), static_cast<double>(calls), 1e-3);
-  quick.call_seconds = quick.gather.call_seconds = 0, quick.flops = 1e9;
+  quick.call_seconds = quick.pair.gather.call_seconds = 0, quick.flops = 1e9;
   const PassTimes pass = pass_times(row.shape.workload, row.shape.workload.model.layers, true, quick);
   const auto m = static_cast<double>(micro_batches_of(row.shape));
   EXPECT_NEAR(row.candidate.seconds(row.shape, quick), m * (pass.forward + pass.backward), 1e-6 * m);
@@ -752,18 +752,26 @@ TEST(Predict, WhatTheHostsUpdateWaitsFor) {
 
 // On a machine whose products take no time: every gather and sum of forward is waited for, and of two lanes as well.
 TEST(Predict, LessonTensMessages) {
-  const Row row =
-      row_of(search(machine(2, Bytes(100'000'000'000)), measured(), counted()), "10_tensor_parallel");
-  ASSERT_TRUE(row.fits);
-  Rates rates{.flops = 1e18, .memory = 1e18, .link = 1e18};
-  rates.sum = {2, 1e18}, rates.gather = {3, 1e18};
-  // Per block two halves: forward and backward one sum and one gather each, norms once more; at the ends two of each, and the loss'
-  // statistics.
-  EXPECT_NEAR(row.candidate.seconds(row.shape, rates), 3 * 2 * (2 * 2 + 3 * 3) + 2 * 2 + 2 * 3 + 3, 1e-3);
-  rates.sum = rates.gather = {0, 1e18}, rates.part_start_tokens = 1e6, rates.flops = 1e12;
-  const double products = row.candidate.seconds(row.shape, rates);
-  rates.sum = rates.gather = {1e-3, 1e18};  // less than a product: hidden in backward
-  EXPECT_NEAR(row.candidate.seconds(row.shape, rates) - products, (3 * 2 * 2 + 4 + 1) * 1e-3, 1e-6);
+  for (const std::int64_t gpus : {2, 4}) {
+    SCOPED_TRACE(gpus);
+    Workload workload = counted();
+    workload.model.heads = 4;
+    const Row row =
+        row_of(search(machine(gpus, Bytes(100'000'000'000)), measured(), workload), "10_tensor_parallel");
+    ASSERT_TRUE(row.fits);
+    Rates rates{.flops = 1e18, .memory = 1e18, .link = 1e18};
+    CopyRates& copies = gpus == 2 ? rates.pair : rates.group;
+    rates.pair = rates.group = {.sum = {1e6, 1e18}, .gather = {1e6, 1e18}};
+    copies = {.sum = {2, 1e18}, .gather = {3, 1e18}};
+    // Per block two halves: forward and backward one sum and one gather each, norms once more; at the ends two of each, and the
+    // loss' statistics.
+    EXPECT_NEAR(row.candidate.seconds(row.shape, rates), 3 * 2 * (2 * 2 + 3 * 3) + 2 * 2 + 2 * 3 + 3, 1e-3);
+    copies = {.sum = {0, 1e18}, .gather = {0, 1e18}};
+    rates.part_start_tokens = 1e6, rates.flops = 1e12;
+    const double products = row.candidate.seconds(row.shape, rates);
+    copies = {.sum = {1e-3, 1e18}, .gather = {1e-3, 1e18}};  // less than a product: hidden in backward
+    EXPECT_NEAR(row.candidate.seconds(row.shape, rates) - products, (3 * 2 * 2 + 4 + 1) * 1e-3, 1e-6);
+  }
 }
 
 // 1F1B with S equal stages and M micro-batches: (M + S - 1) / M of the time without a bubble.
