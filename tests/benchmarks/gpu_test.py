@@ -564,6 +564,9 @@ def compares_disks():
         command = [sys.executable, HERE / "gpu_infinity.py", "--deepspeed", "--bin", folder, "--commit", "c", "--disk", folder, "--out", folder / "disk.json", "--deepspeed-peer", folder / "peer.py"]
         said = subprocess.run(command, capture_output=True, text=True, check=False)
         check(said.returncode == 1 and "block_io_benchmark is not built" in said.stderr and not (folder / "log").exists(), f"{said}")
+        offload = [sys.executable, HERE / "gpu_offload.py", "--bin", folder, "--commit", "c", "--out", folder / "offload.json"]
+        said = subprocess.run(offload, capture_output=True, text=True, check=False)
+        check(said.returncode == 1 and "adamw_benchmark is not built" in said.stderr and said.stdout == "", f"{said}")
         (folder / "tests").mkdir()
         (folder / "tests" / "block_io_benchmark").write_text("#!/bin/sh\necho 'mixed, io_uring: 4.00 GB/s'\necho 'BlockFile io_uring mixed 3.50 GB/s'\n")
         (folder / "tests" / "block_io_benchmark").chmod(0o755)
