@@ -21,6 +21,8 @@ stage() {
   set -e
   collect_counts
   times+=("$(printf '%5d s  %s' $((SECONDS - begin)) "$name")")
+  # Said at once, too: a run that is cut off has no last lines.
+  say "== $name: $((SECONDS - begin)) s, $SECONDS s since the start"
   if ((status == 0)); then return 0; fi
   failed_stages+=("$name")
   say "== $name: FAILED (exit $status)"
