@@ -88,7 +88,7 @@ stage "build, preset cpu" cpu_build
 stage "tests, preset cpu" cpu_tests
 if ((all)); then
   stage "format" check_format
-  stage "single files" made single "compiling every room file by file" rooms
+  stage "single files" single_files
   stage "clang-tidy" common/setup/tidy.sh build/single
   stage "address and undefined" sanitized cpu-asan core_tests -L core
   stage "threads" sanitized cpu-tsan core_tests -L core -LE mpi

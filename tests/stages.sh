@@ -71,6 +71,13 @@ own_sources() {
     while IFS= read -r file; do [[ ! -f $file ]] || say "$file"; done
 }
 
+# What a file lacks and its neighbour includes shows only where each is compiled alone. CMake again, where a list of sources has changed.
+single_files() {
+  locked build-single configure single
+  ninja -C build/single build.ninja >/dev/null
+  python3 -B tests/setup/single_files.py
+}
+
 check_format() {
   local -a files
   mapfile -t files < <(own_sources)

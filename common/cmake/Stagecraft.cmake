@@ -20,10 +20,9 @@ endif()
 option(STAGECRAFT_UNITY "Compile up to 8 files of a room as one, in a third of the time; OFF for what looks at single files" ON)
 
 # sc_library(comm SOURCES a.cpp b.cpp DEPENDS base LibTorch::cpu): library sc_comm; DEPENDS names rooms or targets.
-# The target `rooms` builds them all. COLD: nothing in it takes time while a step runs, so it is compiled at -O1, in two thirds of
-# the time. CUDA_SOURCES c.cu d.cpp are built in the cuda preset only; they, and no other file, see STAGECRAFT_CUDA (so that all
-# other files compile to the same objects in both presets).
-add_custom_target(rooms)
+# COLD: nothing in it takes time while a step runs, so it is compiled at -O1, in two thirds of the time. CUDA_SOURCES c.cu d.cpp
+# are built in the cuda preset only; they, and no other file, see STAGECRAFT_CUDA (so that all other files compile to the same
+# objects in both presets).
 function(sc_library name)
   cmake_parse_arguments(ARG "COLD" "" "SOURCES;CUDA_SOURCES;DEPENDS" ${ARGN})
   add_library(sc_${name} STATIC ${ARG_SOURCES})
@@ -31,7 +30,6 @@ function(sc_library name)
   if(ARG_COLD)
     sc_cold(sc_${name})
   endif()
-  add_dependencies(rooms sc_${name})
   sc_link(sc_${name} ${ARG_DEPENDS})
   if(STAGECRAFT_CUDA AND ARG_CUDA_SOURCES)
     target_sources(sc_${name} PRIVATE ${ARG_CUDA_SOURCES})
@@ -166,7 +164,6 @@ function(add_lesson folder)
       target_sources(lesson_plans PRIVATE ${_dir}/${_file})
     endforeach()
     sc_link(${_strategy} lesson_plans strategy)
-    add_dependencies(rooms ${_strategy})
   endif()
   add_executable(${folder} ${_dir}/main.cpp)
   sc_link(${folder} ${_strategy} run)

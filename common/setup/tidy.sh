@@ -1,26 +1,19 @@
 #!/usr/bin/env bash
-# clang-tidy over the files that include no torch. usage: common/setup/tidy.sh [--record] [build folder, default build/single] [files...]
+# clang-tidy over the files that include no torch. usage: common/setup/tidy.sh [--record | --list] [build folder, default build/single] [files...]
+# --list only names them.
 # Exits 1 on findings. A file whose preprocessed text, wherever it stands, was clean before is skipped: with the same version of
 # clang-tidy and the same settings it would be again. Known from the build folder (tidy/) and from tests/setup/tidy_clean.txt, which
 # --record writes when all files are clean; where a system header differs the text does, and the file is checked.
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-record=0
-if [[ ${1:-} == --record ]]; then
-  record=1
-  shift
-fi
+record=0 list=0
+case ${1:-} in
+  --record) record=1 ;;
+  --list) list=1 ;;
+esac
+if ((record || list)); then shift; fi
 build=${1:-build/single}
 shift || true
-if [[ ! -f $build/compile_commands.json ]]; then
-  echo "error: $build/compile_commands.json: not there" >&2
-  echo "  fix: cmake --preset single" >&2
-  exit 69
-fi
-# Debian 12's version, also where the unversioned name is a newer one: its findings are those of CI.
-tidy=$(command -v clang-tidy-14 || command -v clang-tidy) ||
-  { echo "error: clang-tidy is missing"$'\n'"  fix: common/setup/setup.sh --dev" >&2; exit 69; }
-
 patterns=(common/input/*.cpp common/base/*.cpp common/config/*.cpp common/watch/*.cpp
   common/memory/plan*.cpp common/model/{param_layout,activation_plan,part_plan,hf_names}*.cpp
   common/data/{prose,sampler,token_file,tokenizer,bpe_tokenizer}*.cpp common/data/{bpe,prepare}/*.cpp
@@ -29,6 +22,19 @@ files=("$@")
 if [[ $# -eq 0 ]]; then
   for file in "${patterns[@]}"; do [[ -f $file ]] && files+=("$file"); done
 fi
+if ((list)); then
+  printf '%s\n' "${files[@]}"
+  exit 0
+fi
+
+if [[ ! -f $build/compile_commands.json ]]; then
+  echo "error: $build/compile_commands.json: not there" >&2
+  echo "  fix: cmake --preset single" >&2
+  exit 69
+fi
+# Debian 12's version, also where the unversioned name is a newer one: its findings are those of CI.
+tidy=$(command -v clang-tidy-14 || command -v clang-tidy) ||
+  { echo "error: clang-tidy is missing"$'\n'"  fix: common/setup/setup.sh --dev" >&2; exit 69; }
 
 mkdir -p "$build/tidy"
 : >"$build/tidy_keys"
