@@ -91,7 +91,7 @@ if ((all)); then
   stage "single files" single_files
   stage "clang-tidy" common/setup/tidy.sh build/single
   stage "address and undefined" sanitized cpu-asan core_tests -L core
-  stage "threads" sanitized cpu-tsan core_tests -L core -LE mpi
+  stage "threads" sanitized cpu-tsan threads_tests -L threads
 fi
 if ((cuda)); then
   stage "setup of CUDA" install_cuda

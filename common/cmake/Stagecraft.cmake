@@ -61,9 +61,10 @@ function(_sc_program target)
   endif()
 endfunction()
 
-# Labels of a test: its folder in tests/, those given, and `core` for the rooms that the sanitizers check in CI. The target
-# core_tests builds what `ctest -L core` runs.
+# Labels of a test: its folder in tests/, those given, `core` for the rooms that AddressSanitizer checks in CI and `threads` for what
+# starts threads, which ThreadSanitizer does. The target core_tests builds what `ctest -L core` runs, threads_tests likewise.
 add_custom_target(core_tests)
+add_custom_target(threads_tests)
 function(_sc_label out target labels)
   get_filename_component(_room ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   list(APPEND labels ${_room})
@@ -71,9 +72,11 @@ function(_sc_label out target labels)
     list(APPEND labels core)
   endif()
   list(REMOVE_DUPLICATES labels)
-  if("core" IN_LIST labels AND TARGET ${target})
-    add_dependencies(core_tests ${target})
-  endif()
+  foreach(_label core threads)
+    if("${_label}" IN_LIST labels AND TARGET ${target})
+      add_dependencies(${_label}_tests ${target})
+    endif()
+  endforeach()
   set(${out} "${labels}" PARENT_SCOPE)
 endfunction()
 
