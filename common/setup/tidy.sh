@@ -52,8 +52,8 @@ PY
 check() {
   local file=${1%%$'\t'*} command=${1#*$'\t'} key
   # With its macros and includes, which have checks of their own. -P, and no path of this repository: neither a file that was moved nor
-  # another clone changes the text.
-  key=$({ "$tidy" --version; cat .clang-tidy; eval "$command -E -C -P -dD -dI" | sed "s|$PWD/||g; s|$PWD||g"; } | sha256sum | cut -c1-64)
+  # another clone changes the text; nor, in what the tool says of its version, this machine's processor.
+  key=$({ "$tidy" --version | grep -i version; cat .clang-tidy; eval "$command -E -C -P -dD -dI" | sed "s|$PWD/||g; s|$PWD||g"; } | sha256sum | cut -c1-64)
   echo "$key" >>"$build/tidy_keys"
   if [[ -f $build/tidy/$key ]] || grep -qxF "$key" tests/setup/tidy_clean.txt 2>/dev/null; then return 0; fi
   if "$tidy" -p "$build" --quiet "$file" 2> >(grep -vE "warnings? (generated|treated)|^Suppressed|^$" >&2); then
