@@ -111,6 +111,7 @@ endfunction()
 function(sc_benchmark name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O3>)  # after tests' -O1
   sc_link(${name} ${ARG_DEPENDS})
   if(NOT STAGECRAFT_CUDA)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
