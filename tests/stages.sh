@@ -73,8 +73,7 @@ own_sources() {
 
 # What a file lacks and its neighbour includes shows only where each is compiled alone. CMake again, where a list of sources has changed.
 single_files() {
-  locked build-single configure single
-  ninja -C build/single build.ninja >/dev/null
+  made single "configuring" build.ninja
   python3 -B tests/setup/single_files.py
 }
 
