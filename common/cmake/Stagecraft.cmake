@@ -113,6 +113,7 @@ function(sc_benchmark name)
   add_executable(${name} ${ARG_SOURCES})
   target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O3>)  # after tests' -O1
   sc_link(${name} ${ARG_DEPENDS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests)  # where tests/benchmarks looks
   if(NOT STAGECRAFT_CUDA)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()

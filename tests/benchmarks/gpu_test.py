@@ -560,6 +560,8 @@ def compares_deepspeed():
 
 # Lesson 06 and ZeRO-Infinity twice on the same disk, whose own rate is measured before, between and after; a second call goes on.
 def compares_disks():
+    if built := os.environ.get("STAGECRAFT_BENCHMARKS"):  # where CMake builds adamw_benchmark and block_io_benchmark
+        check(all(pathlib.Path(folder).parts[-2:] == ("bin", "tests") for folder in built.split(":")), f"looked for in bin/tests, built in {built}")
     with stage() as (folder, run):
         command = [sys.executable, HERE / "gpu_infinity.py", "--deepspeed", "--bin", folder, "--commit", "c", "--disk", folder, "--out", folder / "disk.json", "--deepspeed-peer", folder / "peer.py"]
         said = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -9,6 +9,7 @@ them). Run by tests/benchmarks/gpu.py; by hand:
 """
 import os
 
+os.environ.pop("TORCH_CUDA_ARCH_LIST", None)  # DeepSpeed cannot read the "9.0a" of some images; without it, it compiles for the GPU that is there
 import deepspeed
 import torch
 import torch.distributed as dist
