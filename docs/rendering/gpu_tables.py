@@ -182,22 +182,28 @@ def gpu_limits(page):
             "is the lower one.")
 
 
+def run_text(key, row, gpus):
+    """A row's key, and its card where a table has more than one."""
+    return f"`{key}`" + (f", {gpu_table().gpu_of(row['gpu'])}" if len(gpus) > 1 else "")
+
+
 @renders
 def gpu_energy(page, heading="##"):
     """Energy of a token by the GPUs' own counters, ours and that of the quickest peer that took turns with it; nothing of records without counters."""
     names, rows, sources = gpu_table(), [], []
-    for name in ("gpu_peers", "gpu_compile_modes", "gpu_pipeline", "gpu_tensor", "gpu_deepspeed"):
-        for key, row in record(name)["rows"].items() if has(name) else ():
-            labels = {program: facts["label"].replace("Stagecraft, ", "") for program, facts in row["programs"].items()}
-            quickest = {}  # ours: (peer, ratio)
-            for pair, ratio in row["ratios"].items():
-                ours, _, peer = pair.partition("_over_")
-                if "per_joule" in ratio and peer in labels and labels[peer] == row["programs"][peer]["label"]:  # not another of ours
-                    quickest[ours] = min(quickest.get(ours, (peer, ratio)), (peer, ratio), key=lambda one: one[1]["median"])
-            for ours, (peer, ratio) in quickest.items():
-                spent = [names.text_of(names.median_of(row, one, "joules_per_token"), ".2f", 1e3) for one in (ours, peer)]
-                rows.append([f"`{key}`", labels[ours], labels[peer].replace(", bf16 parameters and gradients, fp32 master", ""), " / ".join(spent), f"{ratio['median']:.2f}", names.spread_text(ratio["per_joule"], "{:.2f}".format)])
-                sources.append(source(page, name))
+    found = [(name, key, row) for name in ("gpu_peers", "gpu_compile_modes", "gpu_pipeline", "gpu_tensor", "gpu_deepspeed") if has(name) for key, row in record(name)["rows"].items()]
+    gpus = {row["gpu"] for _, _, row in found}
+    for name, key, row in found:
+        labels = {program: facts["label"].replace("Stagecraft, ", "") for program, facts in row["programs"].items()}
+        quickest = {}  # ours: (peer, ratio)
+        for pair, ratio in row["ratios"].items():
+            ours, _, peer = pair.partition("_over_")
+            if "per_joule" in ratio and peer in labels and labels[peer] == row["programs"][peer]["label"]:  # not another of ours
+                quickest[ours] = min(quickest.get(ours, (peer, ratio)), (peer, ratio), key=lambda one: one[1]["median"])
+        for ours, (peer, ratio) in quickest.items():
+            spent = [names.text_of(names.median_of(row, one, "joules_per_token"), ".2f", 1e3) for one in (ours, peer)]
+            rows.append([run_text(key, row, gpus), labels[ours], labels[peer].replace(", bf16 parameters and gradients, fp32 master", ""), " / ".join(spent), f"{ratio['median']:.2f}", names.spread_text(ratio["per_joule"], "{:.2f}".format)])
+            sources.append(source(page, name))
     if not rows:
         return ""
     return (f"{heading} Energy\n\nJoules that the GPUs counted from the first timed step to the last, over the tokens of these steps; the host's are not in it. Where a peer's GPUs wait, they draw less power, "

@@ -48,7 +48,8 @@ Fit fit_products(const Measured& measured, double memory) {
   double n = 0, x1 = 0, x2 = 0, y1 = 0, xy = 0;
   for (const MeasuredStep& step : measured.steps) {
     const Workload& w = step.workload;
-    if (step.lesson != "00_one_device" || w.precision.dtype != DType::bf16 || w.batch.micro != w.batch.global)
+    if (step.lesson != "00_one_device" || w.precision.dtype != DType::bf16 ||
+        w.batch.micro != w.batch.global || step.gpu != measured.gpu)
       continue;
     const double x = 1 / static_cast<double>(w.batch.micro * w.batch.sequence), y = over_peak(step, peak);
     n += 1, x1 += x, x2 += x * x, y1 += y, xy += x * y;

@@ -16,7 +16,7 @@ import sys
 
 import gpu_offload
 import quoted
-from gpu_table import SCALING
+from gpu_table import SCALING, gpu_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MEASURED, CHOSEN, BEFORE = "lessons/choose/measured.json", "docs/results/choosing.json", "docs/results/choosing_ahead.json"
@@ -86,11 +86,6 @@ def step(name, run, lesson, command, gpus, seconds, disk=0.0, gpu=USUAL):
     found = {"record": name, "run": run, "lesson": lesson, "workload": words[words.index("--workload") + 1],
              "set": keys, "settings": settings, "gpus": gpus, "seconds": round(seconds, 6)}
     return {**found, **({"disk": disk} if disk else {}), **({"gpu": gpu} if gpu != USUAL else {})}
-
-
-def gpu_of(name):
-    """As the table of GPUs calls it: "H100" of "NVIDIA H100 80GB HBM3"."""
-    return name.removeprefix("NVIDIA ").split()[0]
 
 
 def of_peers():

@@ -2,6 +2,11 @@
 import statistics
 
 
+def gpu_of(name):
+    """As the table of GPUs calls it: "H100" of "NVIDIA H100 80GB HBM3"."""
+    return name.removeprefix("NVIDIA ").split()[0]
+
+
 def quartiles(values):
     values = sorted(values)
     if len(values) < 2:

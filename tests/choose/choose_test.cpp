@@ -51,6 +51,25 @@ Bytes planned(const Row& row, std::int64_t micro) {
   return detail::plans_of_world(*row.candidate.plans.plans, shape).front().total() + kBesideThePlan;
 }
 
+TEST(Choose, SharesOfThePeakAreOneGpus) {
+  Measured more = measured();
+  MeasuredStep other = *std::ranges::find_if(more.steps, [](const MeasuredStep& step) {
+    return step.lesson == "00_one_device" && step.workload.precision.dtype == DType::bf16 &&
+           step.workload.batch.micro == step.workload.batch.global;
+  });
+  other.seconds *= 2;
+  const Machine h200 = machine(1, Bytes(100'000'000'000));
+  const auto flops = [&](const std::string& gpu) {
+    other.gpu = gpu, more.steps.push_back(other);
+    const double found = rates_of(h200, more, DType::bf16).flops;
+    more.steps.pop_back();
+    return found;
+  };
+  const double without = rates_of(h200, measured(), DType::bf16).flops;
+  EXPECT_NE(flops(more.gpu), without);
+  EXPECT_EQ(flops("H100"), without);
+}
+
 TEST(Choose, TakesTheLargestMicroBatchThatFits) {
   const Row all = row_of(search(machine(2, Bytes(100'000'000'000)), measured(), tiny()), "02_zero1");
   ASSERT_TRUE(all.fits);
