@@ -52,13 +52,12 @@ class PeerSums : public std::enable_shared_from_this<PeerSums> {
   [[nodiscard]] Window open(std::int64_t bytes);
   void close(const Window& window) noexcept;
   template <class Reach>
-  void at_once(const Reach& reach);
+  void in_turn(const Reach& reach);
   void gather(const char* mine, const std::vector<char*>& into, std::int64_t bytes);
   template <class ForRank>
   void add(DType dtype, std::int64_t n, const ForRank& for_rank, char* to);
   void sum(const Operation& op, const char* mine, const at::Tensor& to);
-  void copy(char* to, const char* from, std::int64_t bytes, cudaStream_t stream);
-  void follow(cudaStream_t later, cudaStream_t earlier);
+  void copy(char* to, const char* from, std::int64_t bytes);
   [[nodiscard]] std::uintptr_t word(int of, int other) const;
 
   const std::shared_ptr<NcclGroup> group_;
@@ -70,7 +69,6 @@ class PeerSums : public std::enable_shared_from_this<PeerSums> {
   std::uint32_t closed_ = 0;                        // windows that this rank has let go of
   bool stuck_ = false;  // another does not come to let go of its own: memory is left to the process's end
   CudaStream stream_;
-  std::vector<CudaStream> lanes_;  // of copies to the second other rank and on; stream_ waits for them
 };
 
 }  // namespace sc
