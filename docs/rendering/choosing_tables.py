@@ -83,7 +83,8 @@ def choosing_ahead(page):
         return ""
     rows = []
     for row in record("choosing_ahead")["rows"]:
-        timed = [f"{1e3 * row['seconds']:.1f}", f"{100 * (row['predicted'] / row['seconds'] - 1):+.1f}"] if "seconds" in row else ["", ""]
+        on = f" ({row['measured_on']})" if row.get("measured_on", row["gpu"]) != row["gpu"] else ""
+        timed = [f"{1e3 * row['seconds']:.1f}{on}", f"{100 * (row['predicted'] / row['seconds'] - 1):+.1f}"] if "seconds" in row else ["", ""]
         where = f"{row['run'].replace(' x', ', ')} {row['gpu']}{'s' if row['gpus'] > 1 else ''}, {row['rows']} rows"
         rows.append([where, f"{row['lesson']} {settings(row)}".strip(), f"{1e3 * row['predicted']:.1f}", *timed])
     heads = ["run", "lesson and settings", "predicted ms", "then measured ms", "error, %"]

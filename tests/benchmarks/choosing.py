@@ -209,13 +209,13 @@ def predicted_before(predicted, timed, kept):
     def names(row):
         return row["lesson"], *(word for word in row["settings"] if word != "tokens=split")
 
-    seconds = {(row["record"], row["run"], names(row)): row["seconds"] for row in timed}
+    seconds = {(row["record"], row["run"], names(row)): {"seconds": row["seconds"], "measured_on": row["gpu"]} for row in timed}
     before = {(row["run"], row["rows"], names(row)): row["predicted"] for row in kept}
     for (gpus, size, rows, *_), row in zip(AHEAD, predicted, strict=True):
         found = {key: row[key] for key in ("run", "gpus", "gpu", "lesson", "settings", "predicted")} | {"rows": rows}
         measured = seconds.get((*RUNS_AHEAD[gpus, size, rows], names(row)))
         if measured is not None:
-            found |= {"predicted": before.get((row["run"], rows, names(row)), row["predicted"]), "seconds": measured}
+            found |= {"predicted": before.get((row["run"], rows, names(row)), row["predicted"]), **measured}
         yield found
 
 

@@ -26,8 +26,8 @@ def config_of(args):
         zero |= {"overlap_comm": True, "contiguous_gradients": True, "reduce_bucket_size": args.bucket}
     if best and args.stage == 3:
         zero |= {"stage3_prefetch_bucket_size": args.bucket, "stage3_param_persistence_threshold": 100_000, "memory_efficient_linear": False}
-    if args.nvme:  # read, updated and written in groups, one after another
-        zero |= {"sub_group_size": args.bucket, "offload_optimizer": {"device": "nvme", "nvme_path": args.nvme, "pin_memory": args.device == "cuda", "pipeline_read": True, "pipeline_write": True}}
+    if args.nvme:  # read, updated and written in groups, three of them at a time: four buffers each
+        zero |= {"sub_group_size": args.bucket, "offload_optimizer": {"device": "nvme", "nvme_path": args.nvme, "pin_memory": args.device == "cuda", "buffer_count": 12, "pipeline_read": True, "pipeline_write": True}}
     if args.offload:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": args.device == "cuda"}
     adamw = {"lr": optim["lr"], "betas": [optim["beta1"], optim["beta2"]], "eps": optim["eps"], "weight_decay": optim["weight_decay"],

@@ -65,6 +65,9 @@ def asks_for(workload):
     plain, _ = losses("torch_deepspeed.py", *same, "--offload", "--settings", "defaults")
     check(plain["config"]["zero_optimization"] == {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": False}} and plain["config"]["bf16"] == {"enabled": True}, f"{plain}")
     check("torch_adam" not in plain["config"]["optimizer"]["params"], "on the host its own AdamW updates")
+    disk, _ = losses("torch_deepspeed.py", *same, "--stage", "3", "--nvme", "/disk", "--bucket", "1000")
+    states = disk["config"]["zero_optimization"]["offload_optimizer"]
+    check(states["pipeline_read"] and states["pipeline_write"] and states["buffer_count"] == 3 * 4, "read, updated and written at once, each with weights, a gradient and two moments")
     said = run("torch_deepspeed.py", *same, "--variant", "bf16")
     check(said.returncode == 2 and "DeepSpeed has an fp32 master" in said.stderr, f"{said}")
 
