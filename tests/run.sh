@@ -58,7 +58,7 @@ cpu_tests() {
 }
 
 cuda_build() {
-  made cuda "building the cuda preset" all
+  made cuda "building the cuda preset" gpu_tests
 }
 
 # Without a GPU: what needs none runs, what needs one says so and ends with 69, and no test of the gpu label fails.

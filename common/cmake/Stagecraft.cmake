@@ -62,9 +62,11 @@ function(_sc_program target)
 endfunction()
 
 # Labels of a test: its folder in tests/, those given, `core` for the rooms that AddressSanitizer checks in CI and `threads` for what
-# starts threads, which ThreadSanitizer does. The target core_tests builds what `ctest -L core` runs, threads_tests likewise.
+# starts threads, which ThreadSanitizer does. The target core_tests builds what `ctest -L core` runs, threads_tests likewise; gpu_tests
+# what `ctest -L gpu` runs, every program and what else has a cuda build of its own, but no test that the cpu preset has as well.
 add_custom_target(core_tests)
 add_custom_target(threads_tests)
+add_custom_target(gpu_tests)
 function(_sc_label out target labels)
   get_filename_component(_room ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   list(APPEND labels ${_room})
@@ -72,12 +74,18 @@ function(_sc_label out target labels)
     list(APPEND labels core)
   endif()
   list(REMOVE_DUPLICATES labels)
-  foreach(_label core threads)
+  foreach(_label core threads gpu)
     if("${_label}" IN_LIST labels AND TARGET ${target})
       add_dependencies(${_label}_tests ${target})
     endif()
   endforeach()
   set(${out} "${labels}" PARENT_SCOPE)
+endfunction()
+
+# sc_in_bin(choose) or sc_in_bin(comm_sweep tests): a program of the build's bin/, or of a folder there.
+function(sc_in_bin target)
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/${ARGN})
+  add_dependencies(gpu_tests ${target})
 endfunction()
 
 # A test's seconds: as it says, else `default`; a sanitizer's build takes five to thirteen times as long as another.
@@ -107,13 +115,13 @@ function(sc_test name)
 endfunction()
 
 # sc_benchmark(adamw_benchmark SOURCES x_bench.cpp DEPENDS optim): a program that is no test. Built by name, and by the cuda preset's
-# `all`, so that CI compiles it once.
+# `all` and `gpu_tests`, so that CI compiles it once.
 function(sc_benchmark name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O3>)  # after tests' -O1
   sc_link(${name} ${ARG_DEPENDS})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests)  # where tests/benchmarks looks
+  sc_in_bin(${name} tests)  # where tests/benchmarks looks
   if(NOT STAGECRAFT_CUDA)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
@@ -173,6 +181,6 @@ function(add_lesson folder)
   add_executable(${folder} ${_dir}/main.cpp)
   sc_link(${folder} ${_strategy} run)
   _sc_program(${folder})
-  set_target_properties(${folder} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+  sc_in_bin(${folder})
   add_test(NAME ${folder}_run_sh COMMAND ${_dir}/run.sh --dry-run WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 endfunction()
