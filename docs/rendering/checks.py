@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 
+from . import collective_tables
 from .combined_tables import all_laid
 from .plans import plan_of
 from .registry import RESULTS, ROOT, RenderError, record
@@ -171,10 +172,10 @@ def broken_claims():
     orders = [run["loss"][-1] for run in record("lesson_01_order")["ranks"].values()]
     rates = {(run["rows"], run["factor"], run["warmup_steps"]): run["validation_loss"] for run in record("lesson_01_lr")["runs"]}
     padded = {run["trained"]: run["evaluated"]["pad_masked"] for run in record("padding_cpu")["runs"] if run["sequence"] == 1024}
-    calls = {}  # an all-reduce's over its halves'
-    for path in RESULTS.glob("collectives_*.json"):
-        fitted = {one["kind"]: one["fit"]["latency_s"] for one in json.loads(path.read_text())["operations"]}
-        calls[path.stem.removeprefix("collectives_")] = 4 * fitted["all_reduce"] / (fitted["reduce_scatter"] + fitted["all_gather"])
+    calls = {}  # an all-reduce's over a half's
+    for name, said in collective_tables.records():
+        call = {one["kind"]: collective_tables.call_seconds(collective_tables.KINDS[one["kind"]], said["ranks"], one["fit"]) for one in said["operations"]}
+        calls[name.removeprefix("collectives_")] = 2 * call["all_reduce"] / (call["reduce_scatter"] + call["all_gather"])
     tensor, zero3 = ({rows * share: plan_of(lesson, "gpt2_355m", 2, f"batch.micro={rows}").sent for rows in several}
                      for lesson, share, several in (("10_tensor_parallel", 1, (2, 4)), ("04_zero3", 2, (1, 2))))
     meshes = {run["name"]: run for run in record("meshes")["runs"]}

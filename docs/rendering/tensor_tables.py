@@ -78,8 +78,9 @@ def tensor_gpu(page, gpus):
         return ""
     of, rows, failed = gpu_table(), [], []
     found = {key: row for key, row in record("gpu_tensor")["rows"].items() if row["world"] == int(gpus)}
+    cards = dict.fromkeys(row["gpu"] for row in found.values())
     for row in found.values():
-        model = re.sub(r".*gpt2_(\d+)m\.json", r"\1M", row["workload"])
+        model = re.sub(r".*gpt2_(\d+)m\.json", r"\1M", row["workload"]) + (f", {of.gpu_of(row['gpu'])}" if len(cards) > 1 else "")
         for name in sorted(row["programs"], key=lambda name: name != of.ONE):
             program, rate, ratio = row["programs"][name], of.median_of(row, name, "tokens_per_second"), row["ratios"].get(f"{name}_over_{of.ONE}")
             label = short(program["label"]) + (", which fused nothing" if program.get("fused_calls") == 0 else "")
@@ -89,7 +90,9 @@ def tensor_gpu(page, gpus):
             rows.append(["" if any(above[0] == model for above in rows) else model, label, "failed" if rate is None else f"{rate / 1e3:.1f}", of.spread_text(ratio) if ratio else "", "" if share is None else f"{100 * share:.0f}"])
     one = next(iter(found.values()))
     commits = dict.fromkeys(turn["commit"] for row in found.values() for turn in row["rounds"])
-    more = (f"{one['world']} x {one['gpu']}, {one['rows_a_rank']} rows of {one['sequence']} tokens a step, {times_text(max(len(row['rounds']) for row in found.values()), 'round')} in turns, commit "
+    fewest, most = (of_rows(len(row["rounds"]) for row in found.values()) for of_rows in (min, max))
+    rounds = (f"{fewest} to " if fewest < most else "") + times_text(most, "round")
+    more = (f"{one['world']} x {' or '.join(cards)}, {one['rows_a_rank']} rows of {one['sequence']} tokens a step, {rounds} in turns, commit "
             f"{', '.join(commits)}; lessons 01 and 04 have {one['rows_a_rank'] // one['world']} rows a GPU; lesson 00 runs on each GPU apart, and the slower one counts; waits: of a step, in the last round")
     return (table(["model", "program", "k tok/s", "over lesson 00 on one GPU", "waits, %"], rows, left=2) + tail(page, "gpu_tensor", more=more)
             + "".join(f"\n\n{line}" for line in failed))

@@ -796,12 +796,18 @@ class Tensor(unittest.TestCase):
         self.assertIn("| 355M | lesson 00 | 100.0 |  | 0 |\n|  | lesson 10 | 130.0 | 1.300 (1.250 to 1.350) | 25 |\n|  | DTensor | failed |  |  |", text)
         self.assertIn("2 x Pretended, 16 rows of 1024 tokens a step, 2 rounds in turns, commit c; lessons 01 and 04 have 8 rows a GPU", text)
         self.assertTrue(text.endswith("355M, DTensor: failed: exit 1: no link"))
+        other = {**row, "workload": "configs/gpt2_774m.json", "gpu": "Other 80GB", "rounds": row["rounds"][:1]}
+        with unittest.mock.patch.object(tensor_tables, "record", lambda name: {"rows": {"355m": row, "774m": other}}), unittest.mock.patch.object(tensor_tables, "has", lambda name: True):
+            text = tensor_tables.tensor_gpu(self.PAGE, 2)
+        self.assertTrue("| 355M, Pretended | lesson 00" in text and "| 774M, Other | lesson 00" in text, text)
+        self.assertIn("2 x Pretended or Other 80GB, 16 rows of 1024 tokens a step, 1 to 2 rounds in turns", text)
 
     def test_what_was_predicted_stands_next_to_what_was_timed(self):
         row = {"run": "774m x4", "gpus": 4, "gpu": "Pretended", "rows": 64, "lesson": "11_combined", "settings": ["mesh=2x1x2"], "predicted": 0.11}
-        with unittest.mock.patch.object(choosing_tables, "record", lambda name: {"rows": [{**row, "seconds": 0.1}, {**row, "settings": []}]}), unittest.mock.patch.object(choosing_tables, "has", lambda name: True):
+        with unittest.mock.patch.object(choosing_tables, "record", lambda name: {"rows": [{**row, "seconds": 0.1}, {**row, "settings": []}, {**row, "run": "355m x4", "seconds": 0.1, "measured_on": "Other"}]}), unittest.mock.patch.object(choosing_tables, "has", lambda name: True):
             text = choosing_tables.choosing_ahead(self.PAGE)
         self.assertIn("| 774m, 4 Pretendeds, 64 rows | 11_combined `mesh=2x1x2` | 110.0 | 100.0 | +10.0 |\n|  | 11_combined | 110.0 |  |  |", text)
+        self.assertIn("| 355m, 4 Pretendeds, 64 rows | 11_combined `mesh=2x1x2` | 110.0 | 100.0 (Other) | +10.0 |", text)
 
     def test_bytes_that_are_not_the_plans_stop_the_table_of_meshes(self):
         found = record("gpu_combined")
