@@ -92,3 +92,19 @@ def infinity_host(page):
     note = f"\n\nThe kernel counted the bytes of ten steps over this disk: they differ from the plan by {off:.4f} %."
     heads = ["model", "states on the disk", "window", "all host memory", "moved per step", "step", "rate (of the disk's own)"]
     return table(heads, rows) + tail(page, "gpu_infinity", more="one NVIDIA H200; all host memory: the process's most at a time, its pinned buffers and libraries included") + note
+
+
+@renders
+def infinity_turns(page):
+    """Lesson 06 and ZeRO-Infinity with states on the same disk, in turns; the disk alone, measured before and after each pair."""
+    if not has("gpu_infinity_turns"):
+        return ""
+    found, rows = record("gpu_infinity_turns"), []
+    for number, run in enumerate(found["runs"]):
+        disk = statistics.mean(alone["ring"] for alone in found["raw"][number // 2:number // 2 + 2]) / 1e9
+        name = "DeepSpeed, ZeRO-Infinity" if run["name"] == "deepspeed" else "lesson 06"
+        rows.append([name, f"{run['seconds']:.1f} s", f"{run['tokens_per_second']:,.0f}", f"{disk:.2f}", f"{run['tokens_per_second'] / disk:,.0f}"])
+    version = next(run["about"]["deepspeed"] for run in found["runs"] if run["name"] == "deepspeed")
+    heads = ["program", "step", "tokens per second", "GB/s of the disk alone", "tokens per second over that"]
+    more = f"one {found['versions']['GPU']}, GPT-2 355M, 16 rows of 1024 tokens, states on the disk; DeepSpeed {version}, blocks compiled; from top to bottom as it was measured"
+    return table(heads, rows) + tail(page, "gpu_infinity_turns", more=more)
