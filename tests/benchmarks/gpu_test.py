@@ -558,7 +558,7 @@ def compares_deepspeed():
     check(gpu.Comparison.record_of([gpu.ROWS[name] for name in ("offload_355m", "offload_774m", "zero_355m")]) == "gpu_deepspeed", "where they are kept")
 
 
-# Lesson 06 and ZeRO-Infinity twice on the same disk, whose own rate is measured before, between and after; a second call goes on.
+# Lesson 06 and ZeRO-Infinity twice on the same disk, whose own rate is measured before each pair; a second call goes on.
 def compares_disks():
     if built := os.environ.get("STAGECRAFT_BENCHMARKS"):  # where CMake builds adamw_benchmark and block_io_benchmark
         check(all(pathlib.Path(folder).parts[-2:] == ("bin", "tests") for folder in built.split(":")), f"looked for in bin/tests, built in {built}")
@@ -576,9 +576,9 @@ def compares_disks():
         said = subprocess.run(command, capture_output=True, text=True, check=False, env={**environment, "FAKE_LOST": "3"})
         check(said.returncode == 1 and "lost the GPU" in said.stderr, f"{said}")
         said = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        check(said.returncode == 0 and said.stdout.count("raw 4.0 3.5") == 2, f"{said}")
+        check(said.returncode == 0 and said.stdout.count("raw 4.0 3.5") == 1, f"{said}")
         result = json.loads((folder / "disk.json").read_text())
-        check([one["name"] for one in result["runs"]] == ["exact", "deepspeed"] * 2 and len(result["raw"]) == 3, f"{result}")
+        check([one["name"] for one in result["runs"]] == ["exact", "deepspeed"] * 2 and len(result["raw"]) == 2, f"{result}")
         check([one["tokens_per_second"] for one in result["runs"][:2]] == [16 * 1024 / 0.1, 16 * 1024 / 0.2], f"{result['runs']}")
         check(str(folder) not in json.dumps(result["runs"][1]["about"]["config"]), "a path of this machine")
 
