@@ -94,7 +94,7 @@ def of_run(record, rows, system):
 
 
 def of_deepspeed(program, model, rows, steps, disk):
-    """States on the disk, all else in memory."""
+    """States on the disk; so are, with DeepSpeed, fp32 gradients between backward and update."""
     workload = WORKLOADS[model].split()[1]
     peer = Peer(program, ["--workload", ROOT / workload, "--rows", rows, "--stage", 3, "--nvme", disk, "--attention", "cudnn"])
     try:
