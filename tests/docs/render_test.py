@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
 from rendering import (  # noqa: E402
-    cheat_sheet, checks, choosing_tables, collective_tables, combined_figures, combined_tables, course, faults, front_page, gpu_tables, lesson_figures,
+    cheat_sheet, checks, choosing_tables, collective_tables, combined_figures, combined_tables, course, faults, front_page, gpu_tables, infinity_tables, lesson_figures,
     lesson_tables, machine_tables, marks, memory_tables, offload_tables, outputs, palette, pipeline_tables, plans, plots, registry, side_by_side_tables, svg,
     tensor_figures, tensor_tables, workloads, zero_figures, zero_tables)
 from rendering.registry import Page, RenderError, record  # noqa: E402
@@ -922,6 +922,17 @@ class Offload(unittest.TestCase):
         found["runs"][1]["loss"][-1] += 1e-9
         with unittest.mock.patch.object(offload_tables, "record", lambda name: found), self.assertRaisesRegex(RenderError, "losses differ"):
             offload_tables.offload_link(self.PAGE)
+
+    def test_pairs_on_a_disk_stand_next_to_its_rate_before_them(self):
+        ours = {"name": "exact", "seconds": 2.0, "tokens_per_second": 3000.0, "disk_rate": 4e9}
+        theirs = {"name": "deepspeed", "seconds": 4.0, "tokens_per_second": 1500.0, "about": {"deepspeed": "1.2"}}
+        found = {"raw": [{"ring": 9e9, "block_file": 2e9}, {"ring": 9e9, "block_file": 3e9}], "runs": [ours, theirs] * 2, "versions": {"GPU": "Pretended"}}
+        with unittest.mock.patch.object(infinity_tables, "record", lambda name: found), unittest.mock.patch.object(infinity_tables, "has", lambda name: True):
+            text = infinity_tables.infinity_turns(Page("docs/records/infinity.md"))
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith(("| lesson 06", "| ZeRO"))]
+        self.assertEqual([row[0] for row in rows], ["lesson 06", "ZeRO-Infinity"] * 2)
+        self.assertEqual([row[3:] for row in rows], [["4.00 GB/s", "2.00 GB/s", "1,500"], ["not counted", "2.00 GB/s", "750"], ["4.00 GB/s", "3.00 GB/s", "1,000"], ["not counted", "3.00 GB/s", "500"]])
+        self.assertIn("one Pretended", text)
 
     # 24 blocks of width 1024 beside a head of 50,304: 0.285 of the operations without attention.
     def test_forwards_share_of_a_step(self):
