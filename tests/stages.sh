@@ -54,8 +54,9 @@ run_ctest() {
     --output-junit "$xml" "$@" </dev/null >"build/$preset/ctest.log" 2>&1 || status=$?
   sed -n '/tests passed/,$p' "build/$preset/ctest.log" | grep -v '^$' || true
   if ((status)); then
-    # What passed inside a test that failed is of no interest.
-    grep -vE '^ +Start +[0-9]+|\. +Passed |^\[( RUN|       OK|-----)|^$' "build/$preset/ctest.log" | head -n 400 || true
+    # What passed inside a test that failed is of no interest; what began and did not end is where it hung.
+    awk '/^\[ RUN /{begun = $0; next} /^\[       OK/{begun = ""; next} /^ +Start +[0-9]+|\. +Passed |^\[-----|^$/{next}
+      begun != ""{print begun; begun = ""} {print}' "build/$preset/ctest.log" | head -n 400 || true
     say "all output: build/$preset/ctest.log"
   fi
   [[ -f $xml ]] || return "$status"

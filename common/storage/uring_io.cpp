@@ -25,15 +25,26 @@ int retry_uring(Call call) {
   return check_uring(result);
 }
 
+struct Ring {
+  explicit Ring(int depth) { check_uring(::io_uring_queue_init(static_cast<unsigned>(depth), &ring, 0)); }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+  ~Ring() { ::io_uring_queue_exit(&ring); }
+  io_uring ring{};
+};
+
+/// The calling thread has a ring from now on until it ends. Newer kernels end a thread's workers with its last
+/// ring, and a worker about to end may still be given the first transfer of the next one: nobody serves it, reap()
+/// waits for ever (seen on Linux 6.18.44, its two processors busy).
+void keep_workers() { thread_local const Ring kept(1); }
+
 class UringIo final : public BlockIo {
  public:
-  UringIo(File& file, int depth) : descriptor_(file.descriptor()) {
-    check_uring(::io_uring_queue_init(static_cast<unsigned>(depth), &ring_, 0));
-  }
-  ~UringIo() override { ::io_uring_queue_exit(&ring_); }
+  UringIo(File& file, int depth) : ring_(depth), descriptor_(file.descriptor()) {}
 
   void submit(const BlockRequest& request) override {
-    io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);  // there is one: the ring has at least `depth`
+    keep_workers();
+    io_uring_sqe* entry = ::io_uring_get_sqe(&ring_.ring);  // there is one: the ring has at least `depth`
     const auto size = static_cast<unsigned>(request.bytes.size());
     const auto offset = static_cast<std::uint64_t>(request.offset.value());
     if (request.kind == BlockRequest::Kind::read) {
@@ -42,19 +53,19 @@ class UringIo final : public BlockIo {
       ::io_uring_prep_write(entry, descriptor_, request.bytes.data(), size, offset);
     }
     ::io_uring_sqe_set_data64(entry, request.id);
-    retry_uring([&] { return ::io_uring_submit(&ring_); });
+    retry_uring([&] { return ::io_uring_submit(&ring_.ring); });
   }
 
   BlockResult reap() override {
     io_uring_cqe* entry = nullptr;
-    retry_uring([&] { return ::io_uring_wait_cqe(&ring_, &entry); });
+    retry_uring([&] { return ::io_uring_wait_cqe(&ring_.ring, &entry); });
     const BlockResult result{entry->user_data, entry->res};
-    ::io_uring_cqe_seen(&ring_, entry);
+    ::io_uring_cqe_seen(&ring_.ring, entry);
     return result;
   }
 
  private:
-  io_uring ring_{};
+  Ring ring_;
   int descriptor_;
 };
 

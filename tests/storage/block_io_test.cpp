@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <thread>
 
@@ -93,6 +95,28 @@ TEST_P(BlockIoTest, ALimitedEngineIsNoFasterThanItsLimit) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(io->reap().res, kBlock);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   EXPECT_GE(took.count(), 4 * kBlock / 2e6);
+}
+
+/// The kernel's workers of this process (liburing's requests that would block run there).
+std::int64_t kernel_workers() {
+  const auto is_one = [](const auto& task) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    return name.starts_with("iou-wrk-");
+  };
+  return std::ranges::count_if(std::filesystem::directory_iterator("/proc/self/task"), is_one);
+}
+
+TEST_F(OneFile, TheKernelsWorkersStayWhenAQueueCloses) {
+  std::int64_t open_ones = 0;
+  {
+    const OpenedIo opened = open_block_io(IoEngine::io_uring, *file_, 2);  // the probe writes
+    open_ones = kernel_workers();
+  }
+  if (open_ones == 0) GTEST_SKIP() << "no io_uring here, or its writes need no worker";
+  // A worker that ends with its queue does so in a millisecond, and may take the next queue's first transfer along.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(kernel_workers(), open_ones);
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, BlockIoTest, ::testing::Values(IoEngine::threads, IoEngine::io_uring),
