@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "common/base/check.h"
@@ -109,7 +110,8 @@ std::string nonfinite_weight(Strategy& strategy, const ParamLayout& layout, Comm
                      own.unit);
 }
 
-void throw_nonfinite(Strategy& strategy, double loss, std::int64_t step, Communicator& comm) {
+void throw_nonfinite(Strategy& strategy, double loss, std::int64_t step, const RunShape& shape,
+                     Communicator& comm) {
   const Scan scan = scan_of(strategy);
   const std::int64_t world = to_int(comm.size());
   at::Tensor mine = at::empty({2}, at::kLong), all = at::empty({2 * world}, at::kLong);
@@ -117,15 +119,21 @@ void throw_nonfinite(Strategy& strategy, double loss, std::int64_t step, Communi
   mine.mutable_data_ptr<std::int64_t>()[1] = scan.summed;
   comm.all_gather(mine, all, {OpPurpose::numbers}).wait();
   const auto* found = all.const_data_ptr<std::int64_t>();
-  std::string who = "no rank's last micro-batch shows it: an earlier one, or the sum, made it";
-  std::int64_t unit = kNone, own = kNone;
+  std::vector<std::int64_t> ranks;
+  std::set<std::int64_t> of_data_ranks;
+  std::int64_t unit = kNone;
+  RunShape other = shape;
   for (std::int64_t r = 0; r < world; ++r) {
-    if (found[2 * r] > own) {  // of equal ones the lowest rank
-      own = found[2 * r];
-      who = fmt::format("it came from rank {}'s own micro-batches", r);
-    }
     unit = std::max(unit, found[2 * r + 1]);
+    if (found[2 * r] == kNone) continue;
+    other.rank = Rank{static_cast<int>(r)};
+    ranks.push_back(r), of_data_ranks.insert(data_rank(other));
   }
+  std::string who = "no rank's last micro-batch shows it: an earlier one, or the sum, made it";
+  if (ranks.size() == 1) who = fmt::format("it came from rank {}'s own micro-batches", ranks.front());
+  if (ranks.size() > 1)
+    who = fmt::format("it came from the micro-batches of ranks {}{}", fmt::join(ranks, ", "),
+                      of_data_ranks.size() == 1 ? ", which compute them together" : "");
   throw ClaimError(
       fmt::format("step {}: {} not finite{}; {}\n  fix: a smaller optim.lr, a longer optim.warmup_steps, or "
                   "optim.clip=1 where it is 0",

@@ -114,6 +114,7 @@ class SteppedByHand {
   [[nodiscard]] float loss_scale() const { return scalars_.loss_scale.template item<float>(); }
 
   Strategy& strategy() { return *lesson_; }
+  [[nodiscard]] const RunShape& shape() const { return shape_; }
 
  private:
   OverflowingCommunicator comm_;
@@ -175,7 +176,7 @@ TYPED_TEST(Overflow, TheMessageNamesTheRankAndTheUnit) {
     EXPECT_TRUE(lesson.step(1, lesson.comm().rank() == Rank{1}));
     std::string said;
     try {
-      detail::throw_nonfinite(lesson.strategy(), 2.5, 1, lesson.comm());
+      detail::throw_nonfinite(lesson.strategy(), 2.5, 1, lesson.shape(), lesson.comm());
     } catch (const ClaimError& error) {
       said = error.what();
     }

@@ -51,10 +51,13 @@ test::FakeStrategy strategy_of(const Held& held) {
 }
 
 /// The message, which must be the same on all ranks.
-std::string message_of(const std::vector<Held>& ranks, double loss) {
+std::string message_of(const std::vector<Held>& ranks, double loss, std::int64_t stages = 1,
+                       std::int64_t tensor = 1) {
   const auto thrown = test::on_ranks(static_cast<int>(ranks.size()), [&](Communicator& comm) {
     test::FakeStrategy strategy = strategy_of(ranks[static_cast<std::size_t>(to_int(comm.rank()))]);
-    detail::throw_nonfinite(strategy, loss, 7, comm);
+    RunShape shape;
+    shape.world = comm.size(), shape.stages = stages, shape.tensor = tensor;
+    detail::throw_nonfinite(strategy, loss, 7, shape, comm);
   });
   std::string first;
   for (const std::exception_ptr& error : thrown) {
@@ -80,28 +83,34 @@ TEST(Nonfinite, NamesTheRankThatMadeIt) {
           kFix);
 }
 
-// Stages of a pipeline: backward begins on the last one and carries the NaN up to the others.
-TEST(Nonfinite, OfStagesTheLastOneMadeIt) {
+// Of ranks that compute a micro-batch together all show it, whoever made it: they are named, and not those of other
+// micro-batches.
+TEST(Nonfinite, NamesTheGroupThatComputesTogether) {
   const auto stage = [](int unit, std::vector<int> units) {
     Held held{std::move(units), true};
     held.local_unit = unit;
     return held;
   };
+  EXPECT_EQ(message_of({stage(0, {0, 1, 2}), stage(2, {3, 4})}, 2.5, 2),
+            "step 7: the gradient is not finite, first seen in unit 4; it came from the micro-batches of "
+            "ranks 0, 1, "
+            "which compute them together" +
+                kFix);
+  const Held sound{{0, 3}};
   EXPECT_EQ(
-      message_of({stage(0, {0, 1, 2}), stage(2, {3, 4})}, 2.5),
-      "step 7: the gradient is not finite, first seen in unit 4; it came from rank 1's own micro-batches" +
+      message_of({stage(0, {0}), stage(0, {0}), sound, sound, stage(2, {3}), stage(2, {3}), sound, sound},
+                 2.5, 2, 2),
+      "step 7: the gradient is not finite, first seen in unit 3; it came from the micro-batches of ranks 0, "
+      "1, "
+      "4, 5, which compute them together" +
           kFix);
-  EXPECT_EQ(
-      message_of({stage(0, {0}), stage(0, {0}), stage(2, {3}), stage(2, {3})}, 2.5),
-      "step 7: the gradient is not finite, first seen in unit 3; it came from rank 2's own micro-batches" +
-          kFix)
-      << "of a stage's replicas the first";
 }
 
-TEST(Nonfinite, NamesTheFirstOfSeveralRanks) {
+TEST(Nonfinite, NamesAllOfSeveralRanks) {
   EXPECT_EQ(
       message_of({{{0}}, {{0}, true}, {{0}, true}}, kNan),
-      "step 7: the loss is not finite, first seen in unit 0; it came from rank 1's own micro-batches" + kFix);
+      "step 7: the loss is not finite, first seen in unit 0; it came from the micro-batches of ranks 1, 2" +
+          kFix);
 }
 
 TEST(Nonfinite, BackwardMeetsTheLastUnitFirst) {
