@@ -184,6 +184,7 @@ RankMarks RunFiles::marks_of(Timeline& timeline, const std::vector<OpSpan>& span
 }
 
 void RunFiles::write_page() noexcept {
+  if (!job_.line.page || shape_.rank != Rank{0}) return;
   const Path path = dir_ / "page.html";
   try {
     const Path frame = Path(STAGECRAFT_SOURCE_DIR) / "common/records/page/template.html";
@@ -203,10 +204,9 @@ Path RunFiles::finish(const Outcome& outcome) {
   if (shape_.rank != Rank{0}) return {};
   set_outcome(record_, outcome);
   record_.exit_code = 0;
+  write_record(files_, dir_, record_);
   if (outcome.timetable && !outcome.timetable->costs.empty())
     atomic_write_file(files_, dir_ / "costs.json", outcome.timetable->costs);
-  write_record(files_, dir_, record_);
-  if (job_.line.page) write_page();
   return dir_ / kRecord;
 }
 

@@ -69,9 +69,10 @@ class RunFiles {
   [[nodiscard]] Path trace() const { return trace_; }
   /// Rank 0, after finish(): where the page lies; empty without one.
   [[nodiscard]] Path page() const { return page_; }
-  /// Not collective. Writes the whole record and returns its path (rank 0), and the page: where that cannot be
-  /// written, a warning says so.
+  /// Not collective. Writes the whole record and returns its path (rank 0).
   Path finish(const Outcome& outcome);
+  /// Rank 0, after finish(): the page, where one is wanted. Where it cannot be written a warning says so.
+  void write_page() noexcept;
   /// Rank 0, after finish(): what was written.
   [[nodiscard]] const RunRecord& record() const { return record_; }
   /// Not collective, from any thread of any rank: the record with exit code, message, the seconds from the
@@ -82,7 +83,6 @@ class RunFiles {
  private:
   [[nodiscard]] RankMarks marks_of(Timeline& timeline, const std::vector<OpSpan>& spans,
                                    const Contents& contents) const;
-  void write_page() noexcept;
 
   FileOps& files_;
   const TrainJob& job_;

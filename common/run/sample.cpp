@@ -53,8 +53,15 @@ std::string without_control_characters(std::string text) {
 
 std::string text_of(const Sample& sample, const Tokenizer& tokenizer) {
   Utf8Stream text;
-  std::string shown = text.push(tokenizer.decode(sample.prompt)) + " | ";
-  shown += text.push(tokenizer.decode(sample.made));
+  std::string shown;
+  const auto add = [&](const std::vector<TokenId>& tokens) {
+    for (const TokenId token : tokens)
+      shown += token < tokenizer.vocab() ? text.push(tokenizer.decode(std::span(&token, 1)))
+                                         : fmt::format("<{}>", token);
+  };
+  add(sample.prompt);
+  shown += " | ";
+  add(sample.made);
   shown += text.finish();
   return without_control_characters(std::move(shown));
 }

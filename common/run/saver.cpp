@@ -30,9 +30,10 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-std::unique_ptr<FileOps> file_ops_of(const TrainJob& job) {
+// --crash-at counts what a save does, and nothing else.
+std::unique_ptr<FileOps> crashing_ops(const TrainJob& job) {
   const std::int64_t crash = job.line.checkpoints.crash_at;
-  return crash > 0 && job.launch.rank == Rank{0} ? crash_at(crash, posix_file_ops()) : posix_file_ops();
+  return crash > 0 && job.launch.rank == Rank{0} ? crash_at(crash, posix_file_ops()) : nullptr;
 }
 
 // Bytes of the copy that this rank writes from while training goes on; 0 without one. By formula: 12 bytes for each
@@ -94,7 +95,6 @@ struct Saver::InFlight {
   Path path;                       // of the files, until they are committed
   Clock::time_point began = Clock::now();
   double blocked = 0;
-  Clock::time_point asked = began;        // when the ranks last told each other
   std::atomic<std::int64_t> written = 0;  // bytes
   // The thread's, until `done`:
   std::string sums;
@@ -105,7 +105,10 @@ struct Saver::InFlight {
 };
 
 Saver::Saver(const Parts& parts)
-    : parts_(parts), ops_(file_ops_of(parts.job)), dir_(checkpoints_dir(parts.job)) {
+    : parts_(parts),
+      crashing_(crashing_ops(parts.job)),
+      ops_(crashing_ ? crashing_.get() : &parts_.files),
+      dir_(checkpoints_dir(parts.job)) {
   const MemoryPlan plan = plan_of_job(parts.job, parts.shape);
   for_each_place([&](Place place) {
     if (const Bytes bytes = plan.of(Purpose::checkpoint, place); bytes.value() > 0)
@@ -158,14 +161,14 @@ void Saver::require_place() {
   Bytes all(0);
   for (const std::vector<std::int64_t>& of_rank : gather_values<std::int64_t>(parts_.comm, {own.value()}))
     all += Bytes(of_rank.front());
-  const std::shared_ptr<FileOps> ops = posix_file_ops();  // --crash-at counts what a save does
+  FileOps& ops = parts_.files;
   std::optional<AtomicDir> trial;
   Trouble trouble;
   if (parts_.comm.rank() == Rank{0}) {
     try {
-      checkpoint::require_free_space(*ops, dir_, all);
-      require_names(*ops);
-      trial.emplace(*ops, dir_ / "trial", AtomicDir::Existing::replace, checkpoint::is_file_of_checkpoint);
+      checkpoint::require_free_space(ops, dir_, all);
+      require_names(ops);
+      trial.emplace(ops, dir_ / "trial", AtomicDir::Existing::replace, checkpoint::is_file_of_checkpoint);
     } catch (const InputError& refused) {
       trouble.note(refused);
     }
@@ -173,7 +176,7 @@ void Saver::require_place() {
   agree(trouble, "no checkpoint can be written here");
   const Path path = broadcast_string(parts_.comm, trial ? trial->path().string() : "");
   try {
-    const auto file = create_only(*ops, path / checkpoint::file_name(to_int(parts_.comm.rank())));
+    const auto file = create_only(ops, path / checkpoint::file_name(to_int(parts_.comm.rank())));
     file->append(as_bytes("trial"));
     require_size_allowed(file->path(), own);
   } catch (const InputError& refused) {
@@ -244,7 +247,10 @@ void Saver::save(const Position& position) {
     in_flight_->blocked = seconds_since(began);
     return;
   }
-  write();
+  {
+    const WatchedFiles::Writing writing(parts_.files);
+    write();
+  }
   wait();
   in_flight_->blocked = 0;
   commit();
@@ -278,7 +284,7 @@ void Saver::begin(const Position& position) {
   in_flight_->path = broadcast_string(parts_.comm, path);
 }
 
-// This rank's file, on the thread of a save or on the run's own. Talks to nobody.
+// This rank's file, on the thread of a save or on the run's own.
 void Saver::write() {
   InFlight& save = *in_flight_;
   try {
@@ -295,11 +301,7 @@ void Saver::write() {
       out.write(i, piece);
     };
     if (save.state) {
-      save.state->read([&](std::size_t entry, std::span<const std::byte> piece) {
-        put(entry, piece);
-        const double often = std::min(1.0, parts_.job.line.watchdog_seconds / 4);
-        if (seconds_since(save.asked) > often) (void)all_written();
-      });
+      save.state->read(put);
     } else {
       const auto* from = static_cast<const std::byte*>(copy_.const_data_ptr());
       for (std::size_t i = 0; i < save.entries.size(); ++i) {
@@ -332,24 +334,20 @@ void Saver::remove_old(std::int64_t newest) {
   }
 }
 
-bool Saver::all_written() {
-  in_flight_->asked = Clock::now();
-  return said_by_all(parts_.comm, in_flight_->done ? "" : "writes").empty();
-}
-
-// A disk may take as long as it goes on: ranks that have written wait in many short operations, not in one that the
-// watchdog takes for a hang. A disk that no longer answers is one.
+// A disk may take as long as it goes on. One that no longer answers is a hang.
 void Saver::wait() {
   Clock::time_point moved = Clock::now();
-  for (std::int64_t before = 0; !all_written();) {
+  for (std::int64_t before = 0; !parts_.files.all_say(in_flight_->done);) {
     if (in_flight_->done) continue;
     const std::int64_t written = in_flight_->written;
     if (written != before) moved = Clock::now();
     before = written;
-    if (seconds_since(moved) < parts_.job.line.watchdog_seconds)
+    if (seconds_since(moved) < parts_.job.line.watchdog_seconds) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    else
+    } else {
+      parts_.files.writes(in_flight_->path);
       in_flight_->thread.join();
+    }
   }
 }
 
@@ -358,7 +356,7 @@ void Saver::settle(bool must_end) {
   const Clock::time_point began = Clock::now();
   if (must_end) {
     wait();
-  } else if (!all_written()) {
+  } else if (!parts_.files.all_say(in_flight_->done)) {
     in_flight_->blocked += seconds_since(began);
     return;
   }
@@ -375,6 +373,7 @@ void Saver::commit() {
   const std::vector<std::string> sums = gather_strings(parts_.comm, save.sums);
   Trouble trouble;
   if (parts_.comm.rank() == Rank{0}) {
+    const WatchedFiles::Writing writing(parts_.files);
     try {
       checkpoint::Manifest all = manifest(save.position);
       for (const std::string& text : sums)
@@ -385,6 +384,7 @@ void Saver::commit() {
     }
     if (trouble.text.empty()) remove_old(save.position.step);
   }
+  parts_.files.meet();
   agree(trouble, "a checkpoint was not completed");
   saves_.push_back({save.position.step, save.blocked, seconds_since(save.began)});
   in_flight_.reset();

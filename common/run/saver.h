@@ -14,6 +14,7 @@
 #include "common/optim/adamw.h"
 #include "common/records/record.h"
 #include "common/run/train_job.h"
+#include "common/run/watched_files.h"
 #include "common/storage/atomic_dir.h"
 #include "common/storage/checkpoint/generations.h"
 #include "common/strategy/saved_state.h"
@@ -43,6 +44,7 @@ class Saver {
     Strategy& strategy;
     Communicator& comm;
     Ledger& ledger;
+    WatchedFiles& files;
     Path tokens;   // the file that is trained on
     Path resumed;  // the checkpoint that the run goes on from; empty: none
   };
@@ -69,9 +71,7 @@ class Saver {
   void require_place();
   void begin(const Position& position);
   void write();
-  /// Collective: whether no rank writes any more.
-  bool all_written();
-  /// Collective: until then.
+  /// Collective: until no rank writes any more.
   void wait();
   void commit();
   void require_finite();
@@ -88,7 +88,8 @@ class Saver {
   [[nodiscard]] std::string fix_for_all(const Trouble& mine) const;
 
   const Parts parts_;
-  std::shared_ptr<FileOps> ops_;
+  const std::unique_ptr<FileOps> crashing_;  // null: nothing is to crash
+  FileOps* const ops_;
   const Path dir_;
   at::Tensor copy_;  // bytes; undefined without --save-async
   std::optional<checkpoint::DataFingerprint> data_;

@@ -85,11 +85,11 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
       on_(ground),
       shape_(shape_on(ground.gpu, job)),
       fault_(fault_of(job)),
-      file_ops_(posix_file_ops()),
-      data_(Dataset::open(*file_ops_, shape_.workload, cache_dir(), job.line.evaluation.validation)),
+      files_(posix_file_ops(), on_.world, job.line.watchdog_seconds),
+      data_(Dataset::open(files_, shape_.workload, cache_dir(), job.line.evaluation.validation)),
       test_(job.line.evaluation.test.empty()
                 ? std::nullopt
-                : std::optional<TestSet>(std::in_place, *file_ops_, job.line.evaluation.test, shape_.workload,
+                : std::optional<TestSet>(std::in_place, files_, job.line.evaluation.test, shape_.workload,
                                          cache_dir())),
       unasked_(job.shows_text() ? tokens_to_show(shape_, data_) : 0),
       prompt_(prompt_of(job.line.evaluation, unasked_, shape_.workload, data_)),
@@ -115,7 +115,7 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
       strategy_(make_strategy()),
       saver_(make_saver()),
       facts_(facts_of(on_.gpu, job, data_)),
-      records_(*file_ops_, job, shape_, facts_, on_.world.comm()),
+      records_(files_, job, shape_, facts_, on_.world.comm()),
       observer_(job, {shape_, on_.world, claims_, records_, timeline_, facts_.flops, began_}),
       runner_(job, {shape_, *strategy_, scalars_, fault_, on_.gpu, profile_.get()}, observer_) {
   if (ground.resume != nullptr) {
@@ -128,7 +128,7 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
 
 std::unique_ptr<Saver> Trainer::make_saver() {
   if (job_.line.checkpoints.every == 0) return nullptr;
-  return std::make_unique<Saver>(Saver::Parts{job_, shape_, *strategy_, on_.world.comm(), on_.ledger,
+  return std::make_unique<Saver>(Saver::Parts{job_, shape_, *strategy_, on_.world.comm(), on_.ledger, files_,
                                               data_.tokens_path(),
                                               on_.resume != nullptr ? on_.resume->path() : Path()});
 }
@@ -137,7 +137,10 @@ std::unique_ptr<Saver> Trainer::make_saver() {
 std::unique_ptr<Strategy> Trainer::make_strategy() {
   std::unique_ptr<Strategy> strategy = job_.lesson.make(context_);
   const CommandLine& line = job_.line;
-  timeline_.on_coming_to([this](std::string_view what) { on_.world.comm().record().set_doing(what); });
+  timeline_.on_coming_to([this](std::string_view what) {
+    on_.world.watchdog().moved();
+    if (!what.empty()) on_.world.comm().record().set_doing(what);
+  });
   if (speaks() && line.evaluation.sample > 0)
     (void)TextModel(shape_, strategy->layout().whole(), on_.ledger);  // it fits
   if (!line.init.empty()) {
@@ -166,8 +169,14 @@ void Trainer::run() {
     announce();
     train();
     observer_.finish();
+    on_.world.watchdog().step_begin(shape_.workload.steps);
+    on_.world.comm().set_phase("check");
+    timetable_ = strategy_->timetable(on_.world.comm());
+    counts_ = strategy_->counts(on_.world.comm());
+    if (!job_.line.save.empty()) save_weights_if_finite();
     evaluate();
-    finish();
+    inform(finish());
+    on_.world.watchdog().step_end();
   } catch (...) {
     observer_.finish();
     const Failure failure = current_failure(shape_.rank);
@@ -187,7 +196,7 @@ void Trainer::train() {
     if (const StepRecord* done = observer_.record(result)) skip_or_stop(*done);  // waits for the step
     observer_.check();
     strategy_->after_step(step);
-    if (evaluates_after(step + 1)) observer_.validated(*validation_loss());
+    if (evaluates_after(step + 1)) observer_.validated(*validation_loss(step + 1));
     observer_.end();
     if (saver_) save(step + 1);
   }
@@ -202,15 +211,30 @@ void Trainer::train() {
 void Trainer::save(std::int64_t done) {
   on_.world.watchdog().step_begin(done);
   on_.world.comm().set_phase("check");
-  const bool stops = on_.world.stops_after().value_or(done) < done;
-  on_.world.watchdog().saving(stops);
   saver_->settle(false);
-  if (stops || saver_->due(done)) saver_->save(position_after(done));
-  if (stops) saver_->settle(true);
+  if (on_.world.stops_after().value_or(done) < done) save_and_end(done);
+  if (saver_->due(done)) saver_->save(position_after(done));
   if (!saver_->saves().empty()) observer_.saved(saver_->saves().back().step);
-  if (stops) on_.world.leave();
-  if (stops) on_.world.watchdog().end_now();
   on_.world.watchdog().step_end();
+}
+
+// In an evaluation, which may be long.
+void Trainer::end_if_asked(std::int64_t done) {
+  if (!saver_) return;
+  on_.world.comm().set_phase("check");
+  if (!files_.all_say(!on_.world.stops_after())) save_and_end(done);
+  on_.world.comm().set_phase("eval");
+}
+
+void Trainer::save_and_end(std::int64_t done) {
+  observer_.end();
+  on_.world.watchdog().step_begin(done);
+  saver_->settle(true);
+  if (saver_->saves().empty() || saver_->saves().back().step != done) saver_->save(position_after(done));
+  saver_->settle(true);
+  observer_.saved(done);
+  on_.world.leave();
+  on_.world.watchdog().end_now();
 }
 
 Position Trainer::position_after(std::int64_t done) const {
@@ -242,7 +266,7 @@ void Trainer::skip_or_stop(const StepRecord& step) {
   const bool skips = scaled || shape_.workload.optim.nonfinite == OnNonFinite::skip;
   if (!skips || (!expected && ++skipped_in_a_row_ == kMostSkipped)) {
     on_.world.comm().set_phase("check");
-    throw_nonfinite(*strategy_, step.loss, step.step, on_.world.comm());
+    throw_nonfinite(*strategy_, step.loss, step.step, shape_, on_.world.comm());
   }
   observer_.note(fmt::format("step {}: the gradient is not finite; its update is skipped", step.step) +
                  (scaled ? fmt::format(", the loss scale is {} now", scale) : ""));
@@ -254,7 +278,7 @@ bool Trainer::evaluates_after(std::int64_t done) const {
   return every > 0 && done % every == 0 && done < shape_.workload.steps && sampler_.validation_rows() > 0;
 }
 
-void Trainer::finish() {
+Path Trainer::finish() {
   RecordingCommunicator& comm = on_.world.comm();
   comm.set_phase("check");
   if (const std::int64_t dropped = comm.dropped_tickets() + copies_.dropped_tickets(); dropped > 0) {
@@ -263,26 +287,26 @@ void Trainer::finish() {
   }
   records_.gather(claims_.memory(), claims_.operations(), claims_.measured(),
                   {timeline_, strategy_->layout()}, comm);
-  timetable_ = strategy_->timetable(comm);
-  counts_ = strategy_->counts(comm);
-  write_unasked();
-  // After the last operation that all ranks share: rank 0 may write for long, and nobody may wait for it in
-  // one.
-  if (!job_.line.save.empty()) save_weights_if_finite();
   if (profile_) finish_profile();
-  const Path written =
-      records_.finish({observer_.steps(), validation_loss_, tested_, seconds(), profiled_,
-                       claims_.allocator(), on_.gpu == nullptr ? std::nullopt : on_.gpu->graph_nodes(),
-                       timetable_, saver_ ? saver_->saves() : std::vector<SaveRecord>{}, counts_});
-  if (speaks()) say_the_end(written);
+  const WatchedFiles::Writing writing(files_);
+  return records_.finish({observer_.steps(), validation_loss_, tested_, seconds(), profiled_,
+                          claims_.allocator(), on_.gpu == nullptr ? std::nullopt : on_.gpu->graph_nodes(),
+                          timetable_, saver_ ? saver_->saves() : std::vector<SaveRecord>{}, counts_});
+}
+
+// Weights and record are there: from here on nothing that fails is a failure of the run, unless it was asked for.
+void Trainer::inform(const Path& record) {
+  records_.write_page();
+  files_.meet();
+  if (job_.line.evaluation.sample.value_or(0) > 0) print_sample();
+  write_unasked();
+  if (speaks()) say_the_end(record);
 }
 
 // Nothing else runs any more.
 void Trainer::finish_profile() {
-  on_.world.watchdog().step_begin(shape_.workload.steps);
   profiled_ = profile_->finish(to_aten(shape_.workload.precision.dtype));
   add_communication(observer_.steps(), claims_.operations(), on_.world.comm(), *profiled_);
-  on_.world.watchdog().step_end();
 }
 
 double Trainer::seconds() const {

@@ -53,10 +53,12 @@ class Trainer {
   void train();
   void skip_or_stop(const StepRecord& step);
   void save(std::int64_t done);
+  void end_if_asked(std::int64_t done);
+  [[noreturn]] void save_and_end(std::int64_t done);
   [[nodiscard]] Position position_after(std::int64_t done) const;
   void end_saves();
   [[nodiscard]] bool evaluates_after(std::int64_t done) const;
-  std::optional<double> validation_loss();
+  std::optional<double> validation_loss(std::int64_t done);
   void require_finite(double loss, const std::string& where);
   void stop_or_warn(const std::string& said, const char* fix) const;
   void evaluate();
@@ -64,7 +66,8 @@ class Trainer {
   void print_sample();
   void write_unasked();
   void save_weights_if_finite();
-  void finish();
+  Path finish();
+  void inform(const Path& record);
   void finish_profile();
   void say_the_end(const Path& record) const;
   void say_all(const Path& record) const;
@@ -83,7 +86,7 @@ class Trainer {
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   RunShape shape_;
   Fault fault_;
-  std::unique_ptr<FileOps> file_ops_;
+  WatchedFiles files_;
   Dataset data_;
   std::optional<TestSet> test_;
   const std::int64_t unasked_;   // tokens of text that the default screen shows

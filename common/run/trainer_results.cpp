@@ -14,11 +14,15 @@
 
 namespace sc::detail {
 
-std::optional<double> Trainer::validation_loss() {
+std::optional<double> Trainer::validation_loss(std::int64_t done) {
   on_.world.comm().set_phase("eval");
   const std::span<const Batch> batches = loader_.validation();
   if (batches.empty()) return {};
-  const double loss = sc::evaluate(*strategy_, on_.world.comm(), batches);
+  const double loss = evaluate_rounds(*strategy_, on_.world.comm(), [&](std::int64_t round) {
+    end_if_asked(done);
+    const auto next = std::min(static_cast<std::size_t>(round), batches.size());
+    return batches.subspan(next, std::min<std::size_t>(1, batches.size() - next));
+  });
   const std::string& named = job_.line.evaluation.validation;
   require_finite(loss, fmt::format("validation ({})", named.empty() ? shape_.workload.data.source : named));
   return loss;
@@ -42,18 +46,18 @@ void Trainer::require_finite(double loss, const std::string& where) {
 }
 
 void Trainer::evaluate() {
-  on_.world.watchdog().step_begin(shape_.workload.steps);
-  validation_loss_ = validation_loss();
+  validation_loss_ = validation_loss(shape_.workload.steps);
   if (test_) {
     const Rows& rows = test_->rows();
-    const auto next = [&](std::int64_t round) { return loader_.rows(rows, round); };
+    const auto next = [&](std::int64_t round) {
+      end_if_asked(shape_.workload.steps);
+      return loader_.rows(rows, round);
+    };
     tested_.emplace();
     tested_->rows = rows.count(), tested_->loss = evaluate_rounds(*strategy_, on_.world.comm(), next);
     require_finite(tested_->loss, "--test " + job_.line.evaluation.test);
     if (speaks()) tested_->text = record_of_file(job_.line.evaluation.test, test_->tokens_path());
   }
-  if (job_.line.evaluation.sample > 0) print_sample();
-  on_.world.watchdog().step_end();
 }
 
 Sample Trainer::sample(const Tokenizer& tokenizer, std::int64_t tokens) {
@@ -75,15 +79,12 @@ void Trainer::print_sample() {
     std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed, asked.temperature.value_or(1));
 }
 
-// When all that is measured has been gathered. Where the model's output is not finite there is no text, and no error:
-// nobody asked.
+// Where the model's output is not finite there is no text, and no error: nobody asked.
 void Trainer::write_unasked() {
   if (unasked_ == 0 || observer_.steps().empty()) return;
-  on_.world.watchdog().step_begin(shape_.workload.steps);
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
   const Sample made = sample(*tokenizer, unasked_);
   if (!made.nonfinite_unit) written_ = format_written(made, *tokenizer, look_here());
-  on_.world.watchdog().step_end();
 }
 
 void Trainer::save_weights_if_finite() {
@@ -92,7 +93,8 @@ void Trainer::save_weights_if_finite() {
   if (!weight.empty())
     stop_or_warn(fmt::format("--save {}: {} is not finite", job_.line.save, weight),
                  "a checkpoint of before it, then a smaller optim.lr; nothing was written");
-  save_weights(*strategy_, strategy_->layout(), comm, job_.line.save);
+  const WatchedFiles::Writing writing(files_);
+  save_weights(*strategy_, strategy_->layout(), comm, files_, job_.line.save, [this] { files_.meet(); });
 }
 
 }  // namespace sc::detail

@@ -68,6 +68,9 @@ class Directory {
   [[nodiscard]] virtual const Path& path() const = 0;
 };
 
+/// Bytes after which whoever writes much syncs: a slow disk then moves for all to see, and the last sync is short.
+inline constexpr std::int64_t kSyncEvery = 64'000'000;
+
 /// Whether a lock may be shared with others that share it.
 enum class LockMode { exclusive, shared };
 

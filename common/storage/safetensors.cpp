@@ -114,7 +114,14 @@ void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> 
     throw std::logic_error(
         fmt::format("SafetensorsWriter: \"{}\" has {} bytes, {} came", name, total, current_bytes_));
   }
-  file_.append(piece);
+  while (!piece.empty()) {
+    const auto next =
+        static_cast<std::size_t>(std::min<std::int64_t>(std::ssize(piece), kSyncEvery - unsynced_));
+    file_.append(piece.first(next));
+    unsynced_ += static_cast<std::int64_t>(next);
+    if (unsynced_ == kSyncEvery) file_.sync(), unsynced_ = 0;
+    piece = piece.subspan(next);
+  }
   skip_complete();
 }
 

@@ -94,6 +94,7 @@ class SafetensorsWriter {
   std::int64_t header_bytes_ = 0, data_bytes_ = 0;
   std::size_t current_ = 0;         // the tensor in turn
   std::int64_t current_bytes_ = 0;  // how much of it has come
+  std::int64_t unsynced_ = 0;
 };
 
 }  // namespace sc

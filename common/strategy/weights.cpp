@@ -143,20 +143,21 @@ void check_save_path(FileOps& ops, const Path& path) {
     throw file_error(FileIntent::write, directory, "write in this directory", errno);
 }
 
-void save_weights(Strategy& strategy, const ParamLayout& layout, Communicator& comm,
-                  const std::string& path) {
+void save_weights(Strategy& strategy, const ParamLayout& layout, Communicator& comm, FileOps& ops,
+                  const std::string& path, const std::function<void()>& meet) {
   const Weights state(strategy);
   const Holders holders(state.slices, layout, comm);
   const Cut cut(layout);
-  if (comm.rank() != Rank{0}) {
-    for (int unit = 0; unit < layout.num_units(); ++unit) whole_unit(state, holders, cut, unit, comm);
-    return;
+  const auto next = [&](int unit) {
+    meet();
+    return whole_unit(state, holders, cut, unit, comm);
+  };
+  if (comm.rank() == Rank{0}) {
+    atomic_write_file(ops, path, [&](File& file) { export_hf_weights(file, cut.whole, DType::f32, next); });
+  } else {
+    for (int unit = 0; unit < layout.num_units(); ++unit) next(unit);
   }
-  const std::unique_ptr<FileOps> ops = posix_file_ops();
-  atomic_write_file(*ops, path, [&](File& file) {
-    export_hf_weights(file, cut.whole, DType::f32,
-                      [&](int unit) { return whole_unit(state, holders, cut, unit, comm); });
-  });
+  meet();
 }
 
 }  // namespace sc::detail

@@ -30,6 +30,8 @@ void check_save_path(FileOps& ops, const Path& path);
 
 /// Writes all parameters to `path` on rank 0, complete or not at all. Collective: what a rank does not hold
 /// comes from the others, a unit at a time.
-void save_weights(Strategy& strategy, const ParamLayout& layout, Communicator& comm, const std::string& path);
+///   meet  called by all ranks before each unit and at the end: where the others wait while rank 0 writes.
+void save_weights(Strategy& strategy, const ParamLayout& layout, Communicator& comm, FileOps& ops,
+                  const std::string& path, const std::function<void()>& meet);
 
 }  // namespace sc::detail

@@ -137,10 +137,8 @@ std::string last_text(const RankProgress& p) {
          position_text(p);
 }
 
-// ", stage 1, action 7: SA1,", where its strategy says so.
-std::string doing_text(const RankProgress& p) {
-  return p.doing.empty() || p.phase != Phase::train ? "" : ", " + p.doing + ",";
-}
+// ", stage 1, action 7: SA1,", where it says so.
+std::string doing_text(const RankProgress& p) { return p.doing.empty() ? "" : ", " + p.doing + ","; }
 
 std::string names(const ProgressBoard& board, const std::vector<Peer>& peers) {
   std::string text = peers.size() == 1 ? "rank " : "ranks ";
@@ -156,6 +154,14 @@ std::string operation_text(const OutstandingOp& op, int last_unit) {
   return text + ", " + std::string(name_of(op.phase)) + " step " + std::to_string(op.step) + ")";
 }
 
+bool writes(const RankProgress& p) { return p.doing.starts_with("writes "); }
+
+std::string fix_of_disk(std::chrono::milliseconds limit) {
+  return "\n  fix: see whether the disk still answers (dmesg); one that is only slow needs a longer "
+         "--watchdog (now " +
+         milliseconds_text(limit.count()) + ")";
+}
+
 std::string fix_text(const std::vector<Peer>& lost, std::chrono::milliseconds limit) {
   if (!of_state(lost, State::gone).empty()) {
     rlimit cpu{};
@@ -163,6 +169,7 @@ std::string fix_text(const std::vector<Peer>& lost, std::chrono::milliseconds li
     return "\n  fix: look above for its own last words; without any, the system may have killed it (" +
            std::string(limited ? "processor time used up, ulimit -t" : "out of memory") + "?)";
   }
+  if (std::ranges::any_of(lost, [](const Peer& p) { return writes(p.progress); })) return fix_of_disk(limit);
   return "\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog (now " +
          milliseconds_text(limit.count()) + ")";
 }
@@ -177,10 +184,7 @@ std::string all_wait_text(const ProgressBoard& board, const std::vector<Peer>& p
 std::string disk_text(const std::string& me, const OutstandingOp& op, const RankProgress& mine,
                       std::chrono::milliseconds limit) {
   return me + " is stuck: " + operation_text(op, mine.last_unit) + " has not ended for more than " +
-         milliseconds_text(limit.count()) +
-         "\n  fix: see whether the disk still answers (dmesg); one that is only slow needs a longer "
-         "--watchdog (now " +
-         milliseconds_text(limit.count()) + ")";
+         milliseconds_text(limit.count()) + fix_of_disk(limit);
 }
 
 // In the same step.
@@ -250,8 +254,8 @@ std::string describe_hang(const ProgressBoard& board, Rank rank,
     return graph_text(all.at(rank), board, limit);
   const std::string me = "rank " + board.name_of(rank);
   if (!waits_for && lost.empty()) {
-    return me + " is stuck: nothing has moved" + over + " in " + position_text(mine) + "\n  " +
-           last_text(mine) + fix_text(lost, limit);
+    return me + doing_text(mine) + " is stuck: nothing has moved" + over + " in " + position_text(mine) +
+           "\n  " + last_text(mine) + fix_text({all.at(rank)}, limit);
   }
   if (waits_for && way_of(waits_for->op.kind) == Way::disk && of_state(lost, State::gone).empty())
     return disk_text(me, *waits_for, mine, limit);

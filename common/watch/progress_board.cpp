@@ -26,11 +26,11 @@ struct alignas(64) ProgressBoard::Header {
 };
 
 struct alignas(64) ProgressBoard::Slot {
-  std::atomic<std::int64_t> pid, heartbeat_ns, step, operations, last_elements, collective;
+  std::atomic<std::int64_t> pid, heartbeat_ns, moves, step, operations, last_elements, collective;
   std::atomic<std::int32_t> waiting, last_ranks, last_stride, last_unit, peer_plus_one, group_first,
       group_count, group_stride;
   std::atomic<std::uint8_t> left, phase, last_kind, last_dtype, last_purpose;
-  std::atomic<std::uint64_t> doing[6];  // text, ended by a zero
+  std::atomic<std::uint64_t> doing[20];  // text, ended by a zero
 };
 
 namespace {
@@ -97,7 +97,10 @@ void ProgressBoard::join(Rank rank) {
 
 void ProgressBoard::leave(Rank rank) { slot(rank).left = 1; }
 
-void ProgressBoard::heartbeat(Rank rank) { slot(rank).heartbeat_ns = now_ns(); }
+void ProgressBoard::heartbeat(Rank rank, std::int64_t moves) {
+  slot(rank).moves = moves;
+  slot(rank).heartbeat_ns = now_ns();
+}
 
 void ProgressBoard::set_position(Rank rank, Phase phase, std::int64_t step) {
   slot(rank).phase = static_cast<std::uint8_t>(phase);
@@ -126,7 +129,7 @@ void ProgressBoard::set_meeting(Rank rank, const Meeting& meeting) {
 }
 
 void ProgressBoard::set_doing(Rank rank, std::string_view doing) {
-  std::uint64_t words[6] = {};
+  std::uint64_t words[20] = {};
   static_assert(sizeof words == kMostDoing + 1);
   std::memcpy(words, doing.data(), std::min(doing.size(), kMostDoing));
   for (std::size_t i = 0; i < std::size(words); ++i) slot(rank).doing[i] = words[i];
@@ -154,7 +157,8 @@ RankProgress ProgressBoard::read(Rank rank) const {
   p.last_unit = last_unit();
   p.waiting = s.waiting > 0;
   p.meeting = {{s.group_first, s.group_count, s.group_stride}, {}, s.collective};
-  std::uint64_t words[6] = {};
+  p.moves = s.moves;
+  std::uint64_t words[20] = {};
   for (std::size_t i = 0; i < std::size(words); ++i) words[i] = s.doing[i];
   p.doing = reinterpret_cast<const char*>(words);
   if (s.peer_plus_one > 0) p.meeting.peer = Rank{s.peer_plus_one - 1};
@@ -200,7 +204,9 @@ void ProgressBoard::ask_to_stop() {
   std::int64_t foremost = 0, nobody = 0;
   for (int rank = 0; rank < to_int(world_); ++rank)
     foremost = std::max<std::int64_t>(foremost, slot(Rank{rank}).step);
-  header().stops_after_plus_one.compare_exchange_strong(nobody, foremost + 2);
+  // One that is alone meets nobody who has looked for it before.
+  const int ahead = to_int(world_) == 1 ? 0 : 1;
+  header().stops_after_plus_one.compare_exchange_strong(nobody, foremost + ahead + 1);
 }
 
 std::optional<std::int64_t> ProgressBoard::stops_after() const {

@@ -27,7 +27,8 @@ struct RankProgress {
   int last_unit = kNoUnit;        // of the model, for names
   bool waiting = false;           // inside a wait or a barrier
   Meeting meeting;                // the one it waits for, or waited for last
-  std::string doing;              // what its strategy has come to, "action 7: SA1"; empty: it does not say
+  std::int64_t moves = 0;         // grows as long as it computes or writes
+  std::string doing;  // what it has come to, "action 7: SA1", "writes w.safetensors"; empty: it does not say
   Clock::time_point heartbeat;
 };
 
@@ -52,14 +53,14 @@ class ProgressBoard {
   /// This process is `rank` / has ended well, and is not missing any more.
   void join(Rank rank);
   void leave(Rank rank);
-  void heartbeat(Rank rank);
+  void heartbeat(Rank rank, std::int64_t moves = 0);
   void set_position(Rank rank, Phase phase, std::int64_t step);
   void set_issued(Rank rank, std::int64_t operations, const Operation& last);
   /// What the rank's wait is for.
   void set_meeting(Rank rank, const Meeting& meeting);
-  /// What its strategy has come to; cut after kMostDoing characters.
+  /// What it has come to; cut after kMostDoing characters.
   void set_doing(Rank rank, std::string_view doing);
-  static constexpr std::size_t kMostDoing = 47;
+  static constexpr std::size_t kMostDoing = 159;
   /// How many waits and barriers the rank is inside of.
   void add_waiting(Rank rank, int change);
   [[nodiscard]] RankProgress read(Rank rank) const;
@@ -81,7 +82,8 @@ class ProgressBoard {
   /// That code; empty as long as nobody has spoken.
   [[nodiscard]] std::optional<int> reported() const;
 
-  /// All ranks end together: after the step behind the one that the foremost of them is at. The first call counts.
+  /// All ranks end together: after the step behind the one that the foremost of them is at (of a world of one: after
+  /// that one). The first call counts.
   void ask_to_stop();
   /// That step. Empty: nobody has asked.
   [[nodiscard]] std::optional<std::int64_t> stops_after() const;

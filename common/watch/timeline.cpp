@@ -26,6 +26,7 @@ Timeline::Noted& Timeline::note() {
 Timeline::Mark Timeline::mark(std::string_view name) { return mark(name, {}); }
 
 Timeline::Mark Timeline::mark(std::string_view name, const Computed& computed) {
+  comes_to({});
   if (!on_) return {nullptr, 0};
   Span& span = note().span;
   span.name = name;

@@ -96,7 +96,8 @@ class Timeline {
   /// times of the last replay.
   [[nodiscard]] std::vector<Span> recent() const;
 
-  /// What the rank comes to next, for whoever has to say where it hangs.
+  /// What the rank comes to next, for whoever has to say where it hangs. Every mark comes to something, too, which has
+  /// no name of its own (empty).
   void comes_to(std::string_view what) const {
     if (listener_) listener_(what);
   }

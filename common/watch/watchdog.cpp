@@ -15,7 +15,6 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto kLongestInterval = 100ms;
-constexpr auto kGrace = 10s;     // for a run that ends by itself
 constexpr auto kGoneLimit = 2s;  // a launcher that notices a dead rank itself is quicker
 constexpr int kLostRank = static_cast<int>(ExitCode::lost_rank);
 
@@ -79,6 +78,7 @@ Watchdog::~Watchdog() {
 
 void Watchdog::step_begin(std::int64_t /*step*/) {
   ++moves_;
+  writes_ = false;
   in_step_ = true;
 }
 
@@ -97,7 +97,8 @@ void Watchdog::run() {
     clock_ +=
         std::min<Duration>(now - before, 5 * interval_);  // more: this process was stopped, not the others
     before = now;
-    board_.heartbeat(rank_);
+    board_.heartbeat(rank_, moves_);
+    look_at_others();
     look();
     lock.lock();
   }
@@ -109,8 +110,8 @@ void Watchdog::look() {
   }
   if (const auto overdue = overdue_operation()) {
     expire(describe_hang(board_, rank_, overdue, options_.limit, stale_after(options_.limit)));
-  } else if (step_stands_still()) {
-    expire(describe_hang(board_, rank_, std::nullopt, *options_.step_limit, stale_after(options_.limit)));
+  } else if (const auto limit = writes_ ? options_.limit : *options_.step_limit; step_stands_still(limit)) {
+    expire(describe_hang(board_, rank_, std::nullopt, limit, stale_after(options_.limit)));
   } else if (somebody_is_gone()) {
     if (!gone_since_) gone_since_ = clock_;
     if (clock_ - *gone_since_ > kGoneLimit) {
@@ -129,7 +130,7 @@ std::optional<OutstandingOp> Watchdog::overdue_operation() {
     const auto known = first_seen_.find(op.number);
     Duration since = known == first_seen_.end() ? clock_ : known->second;
     seen[op.number] = since;
-    if (way_of(op.op.kind) == Way::disk) since = std::max(since, disk_moved_at_);
+    since = std::max(since, way_of(op.op.kind) == Way::disk ? disk_moved_at_ : other_moved_at_);
     // The oldest, unless somebody is inside the wait of a younger one: that is the one that stops this rank.
     if (clock_ - since > options_.limit && (!overdue || (op.waiting && !overdue->waiting))) overdue = op;
   }
@@ -146,13 +147,22 @@ void Watchdog::note_transfers(const std::vector<OutstandingOp>& outstanding) {
   transfers_ = std::move(transfers);
 }
 
-bool Watchdog::step_stands_still() {
+bool Watchdog::step_stands_still(std::chrono::milliseconds limit) {
   const std::pair<std::int64_t, std::int64_t> moves{moves_, board_.read(rank_).operations};
   if (moves != last_moves_ || !in_step_) {
     last_moves_ = moves;
     moved_at_ = clock_;
   }
-  return *options_.step_limit > 0ms && clock_ - std::max(moved_at_, disk_moved_at_) > *options_.step_limit;
+  return limit > 0ms && clock_ - std::max(moved_at_, disk_moved_at_) > limit;
+}
+
+// Whom this rank waits for may only be slow: while one computes or writes, nobody hangs.
+void Watchdog::look_at_others() {
+  std::vector<std::int64_t> moves;
+  for (int r = 0; r < to_int(board_.world()); ++r)
+    moves.push_back(Rank{r} == rank_ ? 0 : board_.read(Rank{r}).moves);
+  if (moves != moves_of_others_) other_moved_at_ = clock_;
+  moves_of_others_ = std::move(moves);
 }
 
 bool Watchdog::somebody_is_gone() {
@@ -165,12 +175,8 @@ bool Watchdog::somebody_is_gone() {
 
 bool Watchdog::leaves_it_to_the_run(int signal) {
   if (signal != SIGTERM || end_now_ || !options_.ends_by_itself) return false;
-  if (!asked_since_) {
-    if (somebody_is_gone() || !options_.ends_by_itself()) return false;
-    asked_since_ = clock_;
-  }
-  if (saving_) asked_since_ = clock_;
-  return clock_ - *asked_since_ < kGrace;
+  if (!asked_ && (somebody_is_gone() || !options_.ends_by_itself())) return false;
+  return asked_ = true;
 }
 
 void Watchdog::end_now() {

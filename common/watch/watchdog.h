@@ -20,9 +20,10 @@
 namespace sc {
 
 struct WatchdogOptions {
-  /// How long an operation may be outstanding; a transfer from or to the disk: since the last one ended.
+  /// How long an operation may be outstanding while no other rank of this host moves; a transfer from or to the disk:
+  /// since the last one ended.
   std::chrono::milliseconds limit{30'000};
-  /// How long a step may pass without an operation or step_begin(). Not set: `limit` in a world
+  /// How long a step may pass without an operation, moved() or step_begin(). Not set: `limit` in a world
   /// of one, where nobody else would notice; ten times that otherwise. 0: never.
   std::optional<std::chrono::milliseconds> step_limit;
   /// On SIGTERM: if a rank of this host died, say so and exit 75; otherwise exit 143. (mpirun sends it to the
@@ -31,8 +32,8 @@ struct WatchdogOptions {
   /// The same on SIGINT and SIGHUP: exit 130 and 129. Where a launcher stands between, it sends SIGTERM
   /// instead.
   bool on_sigint = false;
-  /// Asked once, at SIGTERM: does the run end by itself, with Watchdog::end_now()? It then has 10 s for that, and as
-  /// long as it saves. Default: no.
+  /// Asked once, at SIGTERM: does the run end by itself, with Watchdog::end_now()? It may then take its time, as long as
+  /// it is no hang. Default: no.
   std::function<bool()> ends_by_itself;
   /// Before such an end, unless a rank died: the signal. For the last words of this rank.
   std::function<void(int signal)> interrupted;
@@ -69,8 +70,10 @@ class Watchdog {
 
   void step_begin(std::int64_t step);
   void step_end();
-  /// The run saves, and must not be ended for having been asked to.
-  void saving(bool saves) { saving_ = saves; }
+  /// The rank goes on: it computes, or writes. From any thread.
+  void moved() { ++moves_; }
+  /// From here on the rank is in a call that writes (or not any more), which may last as long as an operation.
+  void writes(bool on) { writes_ = on; }
   /// What a signal asks for, now that all is saved: ends this process. Never returns.
   [[noreturn]] void end_now();
 
@@ -80,7 +83,8 @@ class Watchdog {
   void look();
   [[nodiscard]] std::optional<OutstandingOp> overdue_operation();
   void note_transfers(const std::vector<OutstandingOp>& outstanding);
-  [[nodiscard]] bool step_stands_still();
+  [[nodiscard]] bool step_stands_still(std::chrono::milliseconds limit);
+  void look_at_others();
   [[nodiscard]] bool somebody_is_gone();
   void on_terminate(int signal);
   [[nodiscard]] bool leaves_it_to_the_run(int signal);
@@ -93,7 +97,7 @@ class Watchdog {
   Duration interval_;
   std::atomic<bool> in_step_ = false;
   std::atomic<std::int64_t> moves_ = 0;
-  std::atomic<bool> saving_ = false, end_now_ = false;
+  std::atomic<bool> end_now_ = false, writes_ = false;
 
   // The thread's own:
   Duration clock_{0};                            // time this process has run
@@ -103,7 +107,9 @@ class Watchdog {
   std::pair<std::int64_t, std::int64_t> last_moves_{-1, -1};
   Duration moved_at_{0};
   std::optional<Duration> gone_since_;
-  std::optional<Duration> asked_since_;  // the run was asked to end by itself
+  std::vector<std::int64_t> moves_of_others_;
+  Duration other_moved_at_{0};
+  bool asked_ = false;  // the run was asked to end by itself
   bool expired_ = false;
 
   std::mutex mutex_;

@@ -127,7 +127,8 @@ void train(int world, const typename S::Options& options, const Path& from, cons
   };
   const auto between = [&](Strategy& strategy, Communicator& comm, const StepScalars& /*scalars*/,
                            std::int64_t done) {
-    if (done == kSteps) detail::save_weights(strategy, strategy.layout(), comm, to.string());
+    if (done == kSteps)
+      detail::save_weights(strategy, strategy.layout(), comm, *posix_file_ops(), to.string(), [] {});
   };
   (void)test::run_local<S>(world, five_heads(), options, kSteps, {}, {},
                            {.begins = begins, .between = between});

@@ -61,7 +61,8 @@ Taken run_rank(Communicator& comm, const RunShape& shape, const Zero3Options& op
   };
   Taken taken;
   taken.loss_before = evaluate(lesson, comm, batches);
-  taken.save = taken_by([&] { detail::save_weights(lesson, lesson.layout(), comm, path); });
+  taken.save =
+      taken_by([&] { detail::save_weights(lesson, lesson.layout(), comm, *posix_file_ops(), path, [] {}); });
   lesson.train_step(batches);
   taken.load = taken_by([&] { detail::load_weights(lesson, lesson.layout(), path); });
   taken.evaluate = taken_by([&] { taken.loss_after = evaluate(lesson, comm, batches); });

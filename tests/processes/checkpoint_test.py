@@ -5,6 +5,7 @@ belong together is refused by name. STAGECRAFT_KILLS=100 repeats the random kill
 import filecmp
 import json
 import os
+import pathlib
 import random
 import re
 import shutil
@@ -301,6 +302,18 @@ class AskedToEnd(CheckpointTest):
                 self.assertEqual(len(record["steps"]["loss"]), done)
                 if ranks == 2:
                     self.expect_same(self.goes_on(*saves(folder, 1000), "--resume", f"{folder}/{saved}"), self.quiet)
+
+    # A text that takes a minute is no reason to lose the last steps: three of them are in no checkpoint.
+    def test_an_evaluation_is_not_waited_for(self):
+        text, out, folder = support.new_path("text") + ".txt", support.new_path("out"), support.new_path("checkpoints")
+        with open(text, "w", encoding="utf-8") as file:
+            file.write("a word or two\n" * 1_000_000)
+        process = support.start(support.run_sh("01_data_parallel", 2, "--steps", "3", *saves(folder, 1000), "--test", text, "--out", out))
+        there = os.path.join(out, "steps.jsonl")
+        self.assertTrue(support.comes_true(lambda: os.path.exists(there) and pathlib.Path(there).read_bytes().count(b"\n") == 3, 120))
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(support.end(process).code, 143)
+        self.assertEqual(names_in(folder), [step(3)])
 
     def test_what_the_same_command_would_contradict(self):
         init, folder = support.new_path("init") + ".safetensors", support.new_path("checkpoints")

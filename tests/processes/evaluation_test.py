@@ -128,6 +128,19 @@ class EvaluationTest(support.ProcessTest):
         self.assertTrue(all(texts), said[0])
         self.assertEqual(texts[0].group(1), texts[1].group(1))
 
+    # A token file's ids are the model's, and may be none of the tokenizer's: what only informs does not end a run.
+    def test_ids_that_the_tokenizer_lacks(self):
+        tokens = support.write_tokens(support.new_path("tokens") + ".bin", [i * 7919 % 389 for i in range(2121)])
+        flags = ("--data", tokens, "--set", "model.vocab=400", "--set", "data.validation_fraction=0.2")
+        for lesson, ranks, more in (("00_one_device", 0, ()), ("01_data_parallel", 2, ()), ("10_tensor_parallel", 2, ("--sample", "5"))):
+            with self.subTest(lesson=lesson):
+                run = support.Run(lesson, ranks, "", *flags, *more)
+                ended = run.job()
+                self.expect_well(ended)
+                self.assertRegex(ended.out, r"(it writes|sample): .*\n?.*<\d{3}>")
+                self.assertTrue(os.path.exists(run.weights))
+                self.assertIsNotNone(run.record()["validation_loss"])
+
     def test_what_is_refused(self):
         empty, pickle, index, short = (support.new_path(name) for name in ("empty.txt", "weights.bin", "model.safetensors.index.json", "short.txt"))
         index = support.new_path("model") + ".safetensors.index.json"

@@ -153,5 +153,31 @@ class FullDisk(support.ProcessTest):
                 self.assertEqual([file for file in os.listdir(support.scratch) if ".tmp-" in file or file.startswith("w-")], [])
 
 
+class SlowDisk(support.ProcessTest):
+    """What a disk takes for its calls is longer than --watchdog in all, or each is."""
+
+    def job(self, lesson, ranks, slow, *flags):
+        env = support.environment(LD_PRELOAD=support.program("tests/slow_disk.so"), SLOW_DISK=slow)
+        env["ASAN_OPTIONS"] += ":verify_asan_link_order=0"
+        return support.run(lesson, ranks, "--watchdog", "1", "--out", support.new_path("out"), *flags, env=env)
+
+    def test_one_that_goes_on_is_waited_for(self):
+        for lesson in ("01_data_parallel", "04_zero3"):
+            with self.subTest(lesson=lesson):
+                weights = support.new_path("w")
+                ended = self.job(lesson, 2, f"{os.path.basename(weights)} pwrite 100", "--steps", "2", "--save", weights)
+                self.assertEqual((ended.code, ended.err), (0, ""), ended)
+                self.assertTrue(os.path.exists(weights))
+
+    def test_one_that_does_not_answer_is_named(self):
+        for ranks, flag in ((2, "--save"), (2, "--checkpoints"), (0, "--save")):
+            with self.subTest(ranks=ranks, flag=flag):
+                path = support.new_path("w")
+                flags = ["--steps", "9000", "--save-every", "2"] if flag == "--checkpoints" else ["--steps", "2"]
+                ended = self.job("01_data_parallel", ranks, f"{os.path.basename(path)} fsync 60000", *flags, flag, path)
+                self.assertEqual(ended.code, 75, ended)
+                self.assertRegex(ended.err, rf"rank 0\b.*\bwrites \S*{os.path.basename(path)}.*\n(.*\n)?  fix: see whether the disk still answers")
+
+
 if __name__ == "__main__":
     support.main()

@@ -90,7 +90,7 @@ TEST_P(Weights, SlicesOfAllRanksBecomeOneFile) {
   rethrow_first(test::on_ranks(world(), [&](Communicator& comm) {
     const c10::InferenceMode inference;
     test::FakeStrategy strategy = sharded_strategy(layout, comm.rank(), true, true);
-    detail::save_weights(strategy, layout, comm, (dir / "w.safetensors").string());
+    detail::save_weights(strategy, layout, comm, *posix_file_ops(), (dir / "w.safetensors").string(), [] {});
   }));
   // Read back unit by unit, in another layout: one rank, one segment.
   const ParamLayout plain(layout.config(), WorldSize{1});
@@ -109,7 +109,7 @@ TEST_P(Weights, AFileFillsEverySliceAndTheMaster) {
   rethrow_first(test::on_ranks(1, [&](Communicator& comm) {
     const c10::InferenceMode inference;
     test::FakeStrategy whole = sharded_strategy(plain, Rank{0}, true, false);
-    detail::save_weights(whole, plain, comm, (dir / "w.safetensors").string());
+    detail::save_weights(whole, plain, comm, *posix_file_ops(), (dir / "w.safetensors").string(), [] {});
   }));
   for (int r = 0; r < world(); ++r) {
     const c10::InferenceMode inference;
@@ -173,7 +173,7 @@ TEST_P(Weights, AFileWithANumberThatIsNoneIsRefused) {
       const c10::InferenceMode inference;
       test::FakeStrategy whole = sharded_strategy(plain, Rank{0}, true, false);
       spoil(whole, plain, Purpose::parameters, 2, "h.1.attn.c_proj.bias", value);
-      detail::save_weights(whole, plain, comm, path);
+      detail::save_weights(whole, plain, comm, *posix_file_ops(), path, [] {});
     }));
     test::FakeStrategy strategy = sharded_strategy(layout, Rank{0}, false, true);
     EXPECT_EQ(testing::input_error([&] { detail::load_weights(strategy, layout, path); }),
@@ -235,7 +235,7 @@ TEST(WeightsOfStages, WithReplicasAndATiedCopyAreProvidedOnce) {
     detail::for_each_whole_unit(strategy, layout, comm, [&](int unit, const UnitTensors& values) {
       EXPECT_TRUE(at::equal(values.sharded, whole_vector(layout, unit, Segment::sharded))) << "unit " << unit;
     });
-    detail::save_weights(strategy, layout, comm, (dir / "w.safetensors").string());
+    detail::save_weights(strategy, layout, comm, *posix_file_ops(), (dir / "w.safetensors").string(), [] {});
   }));
   for (int rank = 0; rank < 4; ++rank) {
     const c10::InferenceMode inference;

@@ -270,7 +270,7 @@ TEST(HangReport, ARingOfMessagesIsADeadlock) {
   EXPECT_EQ(text.find("rank 0 waits for rank 1"), std::string::npos) << "it is not in the ring";
 }
 
-// What a strategy has come to is said in training, as it says it, and cut where the board has no room.
+// What a rank has come to is said as it says it, and cut where the board has no room.
 TEST(HangReport, NamesTheActionsOfARing) {
   ProgressBoard board(WorldSize{3});
   waits(board, Rank{0}, 3, message(Rank{1}));
@@ -278,19 +278,29 @@ TEST(HangReport, NamesTheActionsOfARing) {
   waits(board, Rank{2}, 18, message(Rank{1}));
   for (const int r : {1, 2}) board.set_position(Rank{r}, Phase::train, 4);
   board.set_doing(Rank{1}, "stage 1, action 7: SA1");
-  board.set_doing(Rank{2}, std::string(100, 'x'));
+  board.set_doing(Rank{2}, std::string(200, 'x'));
   const std::string text = report(board);
   EXPECT_NE(text.find("\n  rank 1, stage 1, action 7: SA1, waits for rank 2: last"), std::string::npos)
       << text;
   EXPECT_NE(text.find("\n  rank 2, " + std::string(ProgressBoard::kMostDoing, 'x') + ", waits for rank 1: "),
             std::string::npos)
       << text;
-  board.set_position(Rank{1}, Phase::eval, 4);
-  EXPECT_NE(report(board).find("\n  rank 1 waits for rank 2: "), std::string::npos)
-      << "of the last training step";
-  board.set_position(Rank{1}, Phase::train, 4);
   board.add_waiting(Rank{1}, -1);
   EXPECT_NE(report(board).find("train step 4, stage 1, action 7: SA1"), std::string::npos) << report(board);
+}
+
+TEST(HangReport, NamesTheFileThatIsWritten) {
+  ProgressBoard board(WorldSize{2});
+  waits(board, Rank{0}, 9, {});
+  alive(board, Rank{1}, 8, false);
+  board.set_doing(Rank{1}, "writes ck/step-000005");
+  EXPECT_NE(
+      report(board).find("train step 4, writes ck/step-000005\n  fix: see whether the disk still answers"),
+      std::string::npos)
+      << report(board);
+  CommRecord record(Rank{1}, {.board = &board});
+  record.set_phase(Phase::train);
+  EXPECT_EQ(board.read(Rank{1}).doing, "") << "it was of another phase";
 }
 
 // Ranks 0 and 2 are one group, 1 and 3 the other, which waits in another collective than rank 0 does.
@@ -423,6 +433,26 @@ TEST(Watchdog, AStepOfAWorldOfOneThatStandsStill) {
             "rank 0 is stuck: nothing has moved for more than 0.2 s in train step 6\n  no operation yet, "
             "train step 6\n"
             "  fix: see what it does there; a rank that is only slow needs a longer --watchdog (now 0.2 s)");
+}
+
+// Ten moves in twice the limit: neither the rank itself nor who waits for it calls that a hang.
+TEST(Watchdog, WhoMovesIsSlow) {
+  ProgressBoard board(WorldSize{2});
+  Ending ending;
+  WatchdogOptions alone = ending.options(1s);
+  alone.step_limit = 400ms;
+  Watchdog zero(
+      board, Rank{0}, [] { return std::vector<OutstandingOp>{kWait}; }, ending.options(400ms));
+  Watchdog one(board, Rank{1}, {}, alone);
+  board.add_waiting(Rank{0}, 1);
+  one.step_begin(4);
+  for (int i = 0; i < 10; ++i) {
+    std::this_thread::sleep_for(80ms);
+    one.moved();
+  }
+  EXPECT_EQ(ending.exits, 0);
+  ending.await_exits(2);  // nothing moves any more
+  EXPECT_EQ(ending.code, 75);
 }
 
 TEST(Watchdog, OutsideAStepNothingIsStuck) {

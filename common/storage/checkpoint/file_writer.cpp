@@ -13,8 +13,6 @@
 namespace sc::checkpoint {
 namespace {
 
-constexpr std::int64_t kSyncEvery = 256'000'000;
-
 std::int64_t bytes_of(const Entry& entry) { return entry.range.size() * size_of(entry.dtype); }
 
 /// Length and JSON, as they stand in the file.
