@@ -296,11 +296,19 @@ Path Trainer::finish() {
 
 // Weights and record are there: from here on nothing that fails is a failure of the run, unless it was asked for.
 void Trainer::inform(const Path& record) {
-  records_.write_page();
+  {
+    const WatchedFiles::Writing writing(files_);
+    records_.write_page();
+  }
   files_.meet();
   if (job_.line.evaluation.sample.value_or(0) > 0) print_sample();
   write_unasked();
-  if (speaks()) say_the_end(record);
+  if (!speaks()) return;
+  try {
+    say_the_end(record);
+  } catch (const std::exception& error) {
+    spdlog::warn("the run has ended well, and cannot say all of it: {}", error.what());
+  }
 }
 
 // Nothing else runs any more.
