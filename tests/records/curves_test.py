@@ -429,6 +429,12 @@ class BadInput(Case):
             "full",
         )
 
+    def test_a_name_that_is_no_utf8(self):
+        ended_run(self.path("a"), [step(0)])
+        os.rename(self.path("a"), os.fsencode(self.path("a")) + b"\xff")
+        fault = "a\\udcff: its name is no UTF-8, and tensorboard writes no other\n  fix: rename it"
+        self.refused(73, fault, b"a\xff")
+
     def test_a_lesson_that_is_no_folders_name(self):
         write(self.path("other/a/events.out.tfevents.1.stagecraft"), "kept")
         for name in ("../other", self.path("other"), "other\x1b[31m"):

@@ -455,6 +455,12 @@ class BadInput(Case):
         self.assertIn(rb"a\udcff\x1b/loss.svg", ended.stdout)
         self.assertTrue(os.path.exists(name + b"/page.html"))
 
+    def test_an_output_without_room(self):
+        ended_run(self.path("a"), [step(0)])
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            ended = subprocess.run([f"{fake_runs.ROOT}/lessons/report.sh", self.path("a")], stdout=full, stderr=subprocess.PIPE, check=False)
+        self.assertEqual((ended.returncode, ended.stderr.decode().splitlines()[0]), (73, "error: stdout: No space left on device"))
+
     def test_links_in_a_circle_are_not_followed(self):
         for i in range(30):
             os.makedirs(self.path(f"a/{i}"))

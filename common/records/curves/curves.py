@@ -240,6 +240,8 @@ def make_sinks(asked, run):
             error.strerror or str(error),
             "name another folder: --tensorboard DIR or --wandb DIR",
         ) from None
+    except UnicodeEncodeError:
+        raise Refused(CANNOT_WRITE, folder, "its name is no UTF-8, and tensorboard writes no other", "rename it") from None
     return sinks
 
 

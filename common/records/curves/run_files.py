@@ -46,9 +46,12 @@ def run_program(main):
         sys.exit(error.code)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # the reader of the output has seen enough
+    except OSError as error:  # of the output: its reader has seen enough, or there is no room
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        if isinstance(error, BrokenPipeError):
+            sys.exit(0)
+        say(f"error: {error.filename or 'stdout'}: {error.strerror}\n  fix: free some space, or write elsewhere", sys.stderr)
+        sys.exit(CANNOT_WRITE)
 
 
 def some_run(below="runs"):
