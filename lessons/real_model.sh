@@ -5,8 +5,9 @@
 #     --lesson      default: 00_one_device; with others -n RANKS as well
 #     --steps       default: 300 steps of 16 rows on a GPU; on a CPU 20 steps of 4 rows, in fp32
 #     --fetch-only  stops before the first run: a machine that has no network can then do the rest
-#   exit   0; 64 usage; 69 no network: the files to bring and where they go are named; otherwise the run's own
-# Files lie in .cache/real_model (or below STAGECRAFT_CACHE). What is there is not fetched again; HF_ENDPOINT names a mirror.
+#   exit   0; 64 usage; 65 a file that was brought is damaged; 69 no network: the files to bring and where they go are named; 73 the files
+#          cannot be written; otherwise the run's own
+# Files lie in .cache/real_model (or below STAGECRAFT_CACHE). What is there and whole is not fetched again; HF_ENDPOINT names a mirror.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common/setup/lib.sh"
 

@@ -13,7 +13,7 @@
 #     --scaling speed-up and efficiency over ranks, next to the run with the fewest: of one lesson with one workload and the same keys
 #               on the same device, unless --across names what differs (`lesson`, `batch.global`, `mesh`)
 #   exit   0; 64 usage, or runs of different workloads; 65 a RUN is no run, or is damaged; 69 python3 is
-#          missing; 73 the figure cannot be written
+#          missing; 73 the figure or the output cannot be written
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common/setup/lib.sh"
 

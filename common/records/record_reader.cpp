@@ -22,6 +22,8 @@ using Parsed = nlohmann::json;
 // A record of 100,000 steps has 13 MB and 900,000 values.
 constexpr JsonLimits kLimits{.bytes = std::size_t{32} << 20U};
 constexpr JsonLimits kLineLimits{.bytes = std::size_t{16} << 10U};  // of steps.jsonl; a line has 200 bytes
+// Far above what a run can have, and small enough for sums over all that a record holds.
+constexpr std::int64_t kMost = std::int64_t{1} << 50U, kMostMoved = std::int64_t{1} << 40U;
 
 /// A value of the file and its name for messages: "ranks[1].cores".
 class Node {
@@ -48,16 +50,14 @@ class Node {
     if (!json_.is_string()) fail("is no text");
     return json_.get<std::string>();
   }
-  [[nodiscard]] std::int64_t integer() const {
+  [[nodiscard]] std::int64_t integer(std::int64_t least = 0, std::int64_t most = kMost) const {
     if (!json_.is_number_integer()) fail("is no whole number");
-    if (json_.is_number_unsigned() && json_.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max())
-      fail("is too large");
-    return json_.get<std::int64_t>();
+    const auto value = json_.get<std::int64_t>();  // below 0 where the number has no room in it
+    if (value < least || value > most) fail(fmt::format("is not from {} to {}", least, most));
+    return value;
   }
-  [[nodiscard]] int small() const {
-    const std::int64_t value = integer();
-    if (value != static_cast<int>(value)) fail("is too large");
-    return static_cast<int>(value);
+  [[nodiscard]] int small(int least = 0) const {
+    return static_cast<int>(integer(least, std::numeric_limits<int>::max()));
   }
   [[nodiscard]] bool truth() const {
     if (!json_.is_boolean()) fail("is neither true nor false");
@@ -145,14 +145,17 @@ RankBytes read_bytes(const Node& node) {
 CommPlan read_operations(const Node& node, int world) {
   CommPlan plan;
   for (const Node& row : node.elements()) {
-    const auto small = [&](const char* key, int otherwise) {
-      return row.has(key) ? row[key].small() : otherwise;
+    const auto small = [&](const char* key, int otherwise, int least) {
+      return row.has(key) ? row[key].small(least) : otherwise;
     };
     Operation op{enum_of(row["kind"], CommKind::disk_write), enum_of(row["dtype"], DType::u8),
-                 Elements(row["elements"].integer()), WorldSize{small("ranks", world)}, small("stride", 1)};
+                 Elements(row["elements"].integer()), WorldSize{small("ranks", world, 1)},
+                 small("stride", 1, 0)};
     if (row.has("purpose")) op.purpose = enum_of(row["purpose"], OpPurpose::addresses);
-    op.unit = small("unit", kNoUnit);
-    plan.count[op] = row["count"].integer();
+    op.unit = small("unit", kNoUnit, kNoUnit);
+    const std::int64_t times = row["count"].integer();
+    if (times > 0 && op.elements.value() > kMostMoved / times) row.fail("moves more than a step can");
+    plan.count[op] = times;
   }
   return plan;
 }
@@ -176,7 +179,7 @@ ModelFlops read_flops(const Node& node) {
   ModelFlops f;
   f.parameters = node["parameters"].integer();
   f.a_token = node["a_token"].number();
-  f.gpus = node["gpus"].small();
+  f.gpus = node["gpus"].small(1);
   if (const Node n = node["peak"]; !n.is_null()) f.peak = n.number();
   f.peak_of = node["peak_of"].text();
   return f;
@@ -184,6 +187,11 @@ ModelFlops read_flops(const Node& node) {
 
 FileRecord read_file_record(const Node& node) {
   return {node["file"].text(), node["bytes"].integer(), node["sum"].text()};
+}
+
+// Times are sorted, and beside NaN nothing is in order.
+void check_time(const StepRecord& step, const Node& where) {
+  if (!(step.seconds >= 0)) where.fail("has a step whose \"seconds\" are no time");
 }
 
 // Of a step.
@@ -200,6 +208,7 @@ StepRecord read_step(const Node& node) {
     if (!s.validation_loss)
       s.validation_loss = std::numeric_limits<double>::quiet_NaN();  // as it was written before
   }
+  check_time(s, node);
   return s;
 }
 
@@ -213,6 +222,7 @@ std::vector<StepRecord> read_columns(const Node& node) {
   };
   visit_step(fill, [](const char*, auto) {});
   if (node.has("validation_loss")) fill("validation_loss", &StepRecord::validation_loss);
+  for (const StepRecord& step : steps) check_time(step, node);
   return steps;
 }
 
@@ -235,6 +245,7 @@ RunRecord read_record(FileOps& ops, const Path& path) {
     format.fail("is not 1, the one this version reads");
   RunRecord r;
   r.lesson = node["lesson"].text();
+  if (shown(r.lesson) != r.lesson) node["lesson"].fail("is no name of a lesson");
   r.commit = node["commit"].text();
   r.command = node["command"].text();
   r.started = node["started"].text();
@@ -246,7 +257,7 @@ RunRecord read_record(FileOps& ops, const Path& path) {
   r.strategy = node["strategy"].texts();
   r.device = node["device"].text();
   r.comm = node["comm"].text();
-  r.world = node["world"].small();
+  r.world = node["world"].small(1);
   r.threads = node["threads"].small();
   r.versions = node["versions"].texts();
   if (node.has("init")) r.init = read_file_record(node["init"]);

@@ -7,6 +7,7 @@
 
 #include "common/base/finite.h"
 #include "common/comm/nccl/nccl_communicator.h"
+#include "common/input/printable.h"
 #include "common/optim/grad_norm.h"
 #include "common/optim/lr_schedule.h"
 #include "common/run/resume.h"
@@ -42,7 +43,7 @@ Observer::~Observer() { seen_.world.set_last_acts({}); }
 // Where the line of a run that went well stands, too.
 void Observer::failed(int exit_code, const std::string& text) {
   const Path record = seen_.files.fail(exit_code, text, seen_.run_began);
-  if (!record.empty()) std::cout << fresh_line() << "record: " << record.string() << std::endl;
+  if (!record.empty()) std::cout << fresh_line() << "record: " << printable(record.string()) << std::endl;
 }
 
 void Observer::interrupted(int signal) {
@@ -53,7 +54,7 @@ void Observer::interrupted(int signal) {
     what += fmt::format("; {} steps are saved: the same command{} goes on", done, change_to_go_on(saved));
   const Path record = seen_.files.fail(128 + signal, what, seen_.run_began);
   std::cout << fresh_line() << what;
-  if (!record.empty()) std::cout << "; record: " << record.string();
+  if (!record.empty()) std::cout << "; record: " << printable(record.string());
   std::cout << std::endl;
 }
 

@@ -145,7 +145,7 @@ std::unique_ptr<Strategy> Trainer::make_strategy() {
     (void)TextModel(shape_, strategy->layout().whole(), on_.ledger);  // it fits
   if (!line.init.empty()) {
     for (const std::string& note : load_weights(*strategy, strategy->layout(), line.init))
-      if (speaks()) std::cout << fmt::format("note: --init {}: {}\n", line.init, note);
+      if (speaks()) std::cout << printable(fmt::format("note: --init {}: {}\n", line.init, note));
   }
   if (on_.resume != nullptr) {
     const checkpoint::Manifest& from = on_.resume->manifest();

@@ -73,14 +73,15 @@ std::string Trainer::says_of_checkpoints() const {
   std::string text;
   if (on_.resume != nullptr) {
     const checkpoint::Manifest& from = on_.resume->manifest();
-    text +=
-        fmt::format("resumes after {} steps: {}, by {} on {} rank{}\n", from.step,
-                    on_.resume->path().string(), shown(from.lesson), from.world, from.world == 1 ? "" : "s") +
-        goes_on_.says;
+    text += fmt::format("resumes after {} steps: {}, by {} on {} rank{}\n", from.step,
+                        printable(on_.resume->path().string()), shown(from.lesson), from.world,
+                        from.world == 1 ? "" : "s") +
+            goes_on_.says;
   }
   if (!saver_) return text;
   const CheckpointFlags& flags = job_.line.checkpoints;
-  text += fmt::format("a checkpoint every {} steps in {}", flags.every, checkpoints_dir(job_).string());
+  text += fmt::format("a checkpoint every {} steps in {}", flags.every,
+                      printable(checkpoints_dir(job_).string()));
   if (flags.async)
     text += fmt::format(", from a copy of {} in a rank's host memory",
                         human_bytes(claims_.memory().of(Purpose::checkpoint, Place::host) +
@@ -100,7 +101,7 @@ void Trainer::say_briefly(const Path& record) const {
   std::cout << claims_.brief() << "loss  " << first_to_last(observer_.steps())
             << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
             << (tested_ ? fmt::format(", test {:.4f}", tested_->loss) : std::string())
-            << "; record: " << record.string() << std::endl;
+            << "; record: " << printable(record.string()) << std::endl;
 }
 
 void Trainer::say_the_end(const Path& record) const {
@@ -118,9 +119,9 @@ void Trainer::say_the_end(const Path& record) const {
   }
   std::cout << written_ << (profiled_ ? format_profile(*profiled_) : "")
             << (job_.other ? format_comparison(records_.record(), *job_.other) : "");
-  std::cout << heading("LOOK", look) << "  " << (records_.page().empty() ? record : records_.page()).string()
-            << "\n";
-  if (!records_.trace().empty()) std::cout << "      " << records_.trace().string() << "\n";
+  std::cout << heading("LOOK", look) << "  "
+            << printable((records_.page().empty() ? record : records_.page()).string()) << "\n";
+  if (!records_.trace().empty()) std::cout << "      " << printable(records_.trace().string()) << "\n";
   if (const std::string next = format_next(job_, record.string()); !next.empty())
     std::cout << heading("NEXT", look) << "  " << next << "\n";
   std::cout << std::flush;

@@ -32,6 +32,13 @@ def colours():
     return "\n".join(re.findall(r"^  --[a-z]+: light-dark\(.*\);$", (ROOT / "common/records/page/template.html").read_text(), re.M))
 
 
+def allowed(page):
+    """The page with a policy that lets its own scripts run, and no other; the code has a type, and is data."""
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in re.findall(r'<script(?: id="engine")?>(.*?)</script>', page, re.S))
+    own = " ".join(f"'sha256-{one}'" for one in hashes)
+    return re.sub("script-src .*? 'wasm", f"script-src {own} 'wasm", page, count=1)
+
+
 def make(build):
     script = build / "engine.js"
     if script.exists():
@@ -45,6 +52,7 @@ def make(build):
     page = (HERE / "template.html").read_text()
     for slot, what in (("COLOURS", colours()), ("ENGINE", text), ("CODE", code), ("SOURCES", built_from(SOURCES.read_text().split()))):
         page = page.replace("{{" + slot + "}}", what)
+    page = allowed(page)
     for path in {str(ROOT), str(build.resolve()), str(pathlib.Path.home())}:
         if path != "/" and path in page:
             sys.exit(f"error: the page names {path}")

@@ -13,7 +13,8 @@ import unittest
 from browser import CHROMIUM, Browser
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "docs"))
+sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "docs/explore")]
+from page import allowed  # noqa: E402
 from rendering import marks  # noqa: E402
 
 PAGE = ROOT / "docs/explore/index.html"
@@ -34,7 +35,7 @@ class Page(unittest.TestCase):
     def found(self, text, width=1280):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "page.html"
-            file.write_text(text, encoding="utf-8")
+            file.write_text(allowed(text), encoding="utf-8")
             return json.loads(self.browser.opened(f"file://{file}#selftest", width, DONE)), file
 
     def fails(self, words, before, after):
@@ -54,7 +55,10 @@ class Page(unittest.TestCase):
 
     def test_the_address_keeps_it(self):
         self.browser.opened(f"file://{PAGE}#view=schedule&s.stages=3&s.schedule=gpipe", 1280, "document.body.dataset.ready")
-        self.assertIn("--schedule gpipe --stages 3", self.browser.value("document.getElementById('schedule-said').textContent"))
+        said = "document.getElementById('schedule-said').textContent"
+        self.assertIn("--schedule gpipe --stages 3", self.browser.value(said))
+        self.browser.opened(f"file://{PAGE}#view=schedule&s.stages=64&s.microbatches=512", 1280, "document.body.dataset.ready")
+        self.assertRegex(self.browser.value(said), "--microbatches 512error: schedule: 32,768 forwards in all .*, and this page draws 4,096\n  fix: ")
         self.browser.opened(f"file://{PAGE}#ranks=4&lesson=04_zero3&04_zero3.prefetch=0", 1280, "document.body.dataset.ready")
         self.assertIn("-n 4 --workload configs/gpt2_1558m.json --set prefetch=0", self.browser.value("document.getElementById('lesson-detail').textContent"))
 
@@ -104,12 +108,15 @@ class Page(unittest.TestCase):
         policy = re.search(r'Content-Security-Policy" content="([^"]*)"', TEXT).group(1)
         self.assertIn("default-src 'none'", policy)
         self.assertIsNone(re.search(r"connect-src|https?:", policy))
+        self.assertNotIn("script-src 'unsafe-inline'", policy)
+        self.assertEqual(allowed(TEXT), TEXT, "the policy names other scripts than there are")
         own = re.sub(r'<script id="(code|engine)".*?</script>', "", TEXT, flags=re.S)
         self.assertIsNone(re.search(r"""\b(src|href)=["'](?!data:)|\bfetch\(|XMLHttpRequest|@import""", own))
 
     def test_planted_mistakes(self):
         self.fails("parts are not its total", "const sum = of.reduce((total, buffer) => total + buffer.bytes, 0);", "const sum = of.length ? of[0].bytes : 0;")
         self.fails("refusal is not shown", 'return void detail.append(element("pre", { class: "error" }, err.trim()));', "return;")
+        self.fails("too large is not refused", "forwards > MOST_FORWARDS", "forwards > Infinity")
         self.fails("curves and counts differ", "timeline = result.code ? null : JSON.parse(file(\"timeline.json\"));",
                    "timeline = result.code ? null : JSON.parse(file(\"timeline.json\")); timeline?.per_stage.forEach(stage => stage.alive.pop() && (stage.alive = stage.alive.slice(0, 1)));")
         self.fails("wider than the window", "<body>", '<body><div style="width:2000px">wide</div>')

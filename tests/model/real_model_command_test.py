@@ -2,6 +2,7 @@
 
   python3 tests/model/real_model_command_test.py build/cpu/bin FOLDER PYARROW     (FOLDER: an empty one; PYARROW: a Python that has it)
 """
+import hashlib
 import http.server
 import json
 import os
@@ -28,7 +29,7 @@ class Hub(http.server.ThreadingHTTPServer):
 
     def __init__(self, files):
         super().__init__(("127.0.0.1", 0), Answer)
-        self.files, self.most, self.gone, self.asked = files, None, False, []
+        self.files, self.most, self.gone, self.asked, self.sent = files, None, False, [], {}
 
     def __enter__(self):
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -57,7 +58,9 @@ class Answer(http.server.BaseHTTPRequestHandler):
             self.answer(json.dumps(self.info(path.split("/", 3)[3])).encode())
         else:
             repository, file = path.split(f"/resolve/{COMMIT}/")
-            self.answer(hub.files[f"{repository}/{file}"], {"ETag": f'"{len(file):040}"', "X-Repo-Commit": COMMIT})
+            text = hub.files[f"{repository}/{file}"]
+            tag = hashlib.sha256(text).hexdigest() if file.endswith((".parquet", ".safetensors")) else f"{len(file):040}"  # as of LFS
+            self.answer(hub.sent.get(file, text), {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT})
 
     def info(self, name):
         own = {path: text for path, text in self.server.files.items() if path.startswith(f"/{name}/")}
@@ -161,6 +164,39 @@ def check_whole(place, files, texts):
         assert found == (texts / f"wiki.{split}.raw").read_text(), found[:200]
 
 
+def check_damaged(place, hub, texts):
+    """A file of the cache in which a bit turned is fetched again; without a network it is one of those to bring."""
+    text = place.cache / "real_model/wikitext"
+    parquet = text / "wikitext-2-raw-v1/test-00000-of-00001.parquet"
+    sound = parquet.read_bytes()
+
+    def damaged():
+        for made in (text / "wiki.test.raw", text / "wiki_test.bin", text / "wiki_test.bin.json"):
+            made.unlink(missing_ok=True)
+        parquet.write_bytes(sound[:40] + bytes([sound[40] ^ 1]) + sound[41:])
+        hub.asked = []
+
+    damaged()
+    _, said = place.ran(1, f"--fetch-only {HERE}", code=69)
+    assert said.count("/resolve/main/") == 1 and f" -> {parquet}" in said, said
+    hub.sent["wikitext-2-raw-v1/test-00000-of-00001.parquet"] = b"?" * len(sound)
+    _, said = place.ran(hub, f"--fetch-only {HERE}", code=69)
+    assert said.count("test-00000-of-00001.parquet came with another SHA-256 than the hub names") == 1, said
+    hub.sent, hub.asked = {}, []
+    out, _ = place.ran(hub, f"--fetch-only {HERE}")
+    assert f"{parquet}: is not what the hub has, and is fetched again" in out, out
+    assert len([path for method, path, _ in hub.asked if method == "GET" and "/resolve/" in path]) == 1, hub.asked
+    assert (text / "wiki.test.raw").read_text() == (texts / "wiki.test.raw").read_text()
+
+    damaged()  # and one that was brought, whose sum nobody named
+    shutil.rmtree(text / ".cache")
+    parquet.write_bytes(sound[: len(sound) // 2])
+    _, said = place.ran(1, f"--fetch-only {HERE}", code=65)
+    assert said.startswith(f"error: {parquet}: is no parquet file of texts: ") and said.count("error:") == 1, said
+    parquet.write_bytes(sound)
+    place.ran(1, f"--fetch-only {HERE}")
+
+
 def check_runs(place):
     """Nothing is fetched: nobody listens."""
     out, _ = place.ran(1, FLAGS)
@@ -191,7 +227,8 @@ def main():
     check_without_network(place, files)
     with Hub(files) as hub:
         check_interruption(place, hub)
-    check_whole(place, files, texts)
+        check_whole(place, files, texts)
+        check_damaged(place, hub, texts)
     check_runs(place)
     check_brought(place, texts)
     (folder / "bare").mkdir()

@@ -40,7 +40,8 @@ class Lines(support.ProcessTest):
 
     def test_no_escape_codes_in_a_file(self):
         """mpirun gives each rank a terminal."""
-        ended = support.run(LESSON, 2, *STEPS, "--out", support.new_path("out"), env=support.environment(TERM="xterm", LC_ALL="C.UTF-8"))
+        out = support.new_path("out") + "\x1b[31m"  # nor of names that were given
+        ended = support.run(LESSON, 2, *STEPS, "--out", out, "--trace", "--save-every", "1", "--checkpoints", out + "-ck", env=support.environment(TERM="xterm", LC_ALL="C.UTF-8"))
         self.assertEqual(ended.code, 0, ended)
         self.assertNotIn("\x1b", ended.out + ended.err)
         self.assertTrue(ended.out.isascii(), ended)

@@ -132,7 +132,7 @@ class Ended(Case):
         )
 
     def test_what_is_not_finite_and_what_is_not_there(self):
-        steps = [step(0, loss=math.nan), {**step(1), "seconds": None}]
+        steps = [step(0, loss=math.nan), {**step(1), "seconds": 0}]
         ended_run(self.path("a"), steps, validation_loss=None, exit_code=70)
         self.curves("a")
         found = events(self.path("a"))
@@ -429,6 +429,19 @@ class BadInput(Case):
             "full",
         )
 
+    def test_a_name_that_is_no_utf8(self):
+        ended_run(self.path("a"), [step(0)])
+        os.rename(self.path("a"), os.fsencode(self.path("a")) + b"\xff")
+        fault = "a\\udcff: its name is no UTF-8, and tensorboard writes no other\n  fix: rename it"
+        self.refused(73, fault, b"a\xff")
+
+    def test_a_lesson_that_is_no_folders_name(self):
+        write(self.path("other/a/events.out.tfevents.1.stagecraft"), "kept")
+        for name in ("../other", self.path("other"), "other\x1b[31m"):
+            ended_run(self.path("a"), [step(0)], lesson=name)
+            self.refused(65, f'a/record.json: "lesson" is not what a run writes\n  fix: {run_files.WHOLE}', "a", "--tensorboard", "tb")
+        self.assertEqual(os.listdir(self.path("other/a")), ["events.out.tfevents.1.stagecraft"])
+
     def test_a_start_that_is_no_time(self):
         ended_run(self.path("a"), [step(0)], started="yesterday")
         self.refused(65, f'a/record.json: "started" is no time\n  fix: {run_files.WHOLE}', "a")
@@ -475,14 +488,9 @@ class BadInput(Case):
             "a",
             "--nonsense",
         )
-        self.refused(
-            64,
-            "lessons/curves.sh: argument --patience: invalid float value: 'long'\n"
-            "  fix: lessons/curves.sh --help",
-            "a",
-            "--patience",
-            "long",
-        )
+        for word in ("long", "nan", "inf", "-1", "1e400"):  # nan is never over
+            said = f"lessons/curves.sh: argument --patience: '{word}' is no number of seconds\n  fix: lessons/curves.sh --help"
+            self.refused(64, said, "a", f"--patience={word}")
         self.assertIn("--follow", command("curves", "--help")[1])
 
 

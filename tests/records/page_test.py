@@ -135,6 +135,43 @@ class Passes(Case):
         self.assertIn(hard, texts["origin"])
 
 
+# After every button was pressed: the elements that came from texts.
+HARM = """addEventListener("load", () => {
+  $("events").open = true; try { listEvents(); } catch {}
+  for (const where of ["memory", "axes", "cells", "explain", "list", "timeline"]) $(where).querySelectorAll("button").forEach((b) => b.click());
+  document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "harm" }, esc(`${document.images.length} elements, ${document.body.dataset.ran ?? "none"} ran`)));
+});
+"""
+MARKUP = """'"><img src=x onerror="document.body.dataset.ran='one'">"""
+
+
+def with_markup(value, where, path=()):
+    """The data with markup behind every text, or the names of purposes, or the numbers of ranks."""
+    if isinstance(value, dict):
+        hard = MARKUP if where == "keys" and path[-1:] in (("predicted_bytes",), ("measured_bytes",)) else ""
+        return {key + hard * (key != "total"): with_markup(member, where, (*path, key)) for key, member in value.items()}
+    if isinstance(value, list):
+        return [with_markup(member, where, path) for member in value]
+    number = where == "ranks" and path[-1:] in (("rank",), ("steps",)) and path[:1] != ("steps",)
+    return f"{value}{MARKUP}" if number or where == "texts" and isinstance(value, str) else value
+
+
+class Markup(Case):
+    def harm(self, data, changed=lambda text: text):
+        before, after = changed(TEMPLATE.read_text(encoding="utf-8")).rsplit("showAll();\n", 1)
+        return browse(page(data, f"{before}{HARM}showAll();\n{after}")).get("harm")
+
+    def test_of_every_field_stays_text(self):
+        for where in ("texts", "keys", "ranks"):
+            for data in (sample(OFFLOAD), mesh(2, 2, 2)):
+                with self.subTest(where, lesson=data["lesson"]):
+                    self.assertEqual(self.harm(with_markup(data, where)), "0 elements, none ran")
+
+    def test_runs_nothing_where_it_is_not_escaped(self):
+        found = self.harm(with_markup(sample(OFFLOAD), "texts"), lambda text: text.replace("String(value).replace(/[&<>\"']/g, (c) => `&#${c.charCodeAt(0)};`)", "String(value)"))
+        self.assertRegex(found, "^[1-9][0-9]* elements, none ran$")
+
+
 # What a person does; each line's value is written to #done. `key` presses one, `at` is the playhead in us.
 HANDS = """
 const done = [], key = (name) => dispatchEvent(new KeyboardEvent("keydown", { key: name, cancelable: true }));

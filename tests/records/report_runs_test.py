@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 """lessons/report.sh: what its table and its figure say, and what it refuses."""
 
+import contextlib
+import io
 import json
 import math
 import os
+import random
 import re
+import subprocess
 import sys
 import unittest
 import xml.etree.ElementTree
 
 import fake_runs
-from page_browser import CHROMIUM, browse
+from page_browser import CHROMIUM, allowed, browse
 from fake_runs import FolderCase, begun_run, command, ended_run, rank, record, step, write
 
 sys.path.insert(0, f"{fake_runs.ROOT}/common/records/curves")
@@ -97,7 +101,7 @@ class Table(Case):
         self.assertEqual(rows["perplexity"], ["nan", "inf", "inf", "-"])
         ended_run(self.path("e"), [step(0)], validation_loss="much")
         code, _, err = command("report", "e", cwd=self.folder)
-        self.assertEqual((code, err.splitlines()[0]), (65, 'error: e/record.json: "validation_loss" is no number'))
+        self.assertEqual((code, err.splitlines()[0]), (65, 'error: e/record.json: "validation_loss" is not what a run writes'))
 
     # As wire_bytes() of common/watch/comm_op.h counts them.
     def test_bytes_sent(self):
@@ -342,6 +346,23 @@ class OtherFiles(Case):
         self.assertNotIn("--init", command("report", "one", "one", cwd=self.folder)[1])
 
 
+FORGED = [None, True, 0, -1, 1 << 63, 10**400, 1e308, math.nan, "", "x", "\x1b[31m", "../../../x", "\ud800", "nan", [], [1], {}, {"a": {}}, [None] * 3]
+OPERATION = {"kind": "all_reduce", "dtype": "f32", "elements": 10, "count": 3}
+
+
+def paths_of(value, path=()):
+    yield path
+    for key, member in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from paths_of(member, (*path, key))
+
+
+def put(value, path, new):
+    if not path:
+        return new
+    value[path[0]] = put(value[path[0]], path[1:], new)
+    return value
+
+
 class BadInput(Case):
     GOOD = "runs/01_data_parallel/2025-01-31T12-00-00"
     NAME = f"  fix: name the folder of a run or its record.json, such as {GOOD}\n"
@@ -388,9 +409,14 @@ class BadInput(Case):
             json.dumps({**record(), "steps": {"step": [0]}}),
         )
         self.bad(
-            "a/record.json: is damaged: KeyError at 'measured_bytes'" + fix,
+            'a/record.json: "predicted_bytes" is missing in "ranks[0]"' + fix,
             json.dumps(record([step(0)], ranks=[{"rank": 0}])),
         )
+        self.bad(
+            'a/record.json: "ranks[0].predicted_operations[0].ranks" is not what a run writes' + fix,
+            json.dumps(record([step(0)], ranks=[rank(0, operations=[{**OPERATION, "ranks": 0}])])),
+        )
+        self.bad('a/record.json: "lesson" is not what a run writes' + fix, json.dumps(record(lesson="../../x")))
 
     def test_damaged_steps(self):
         fix = f"\n  fix: {run_files.A_LINE}\n"
@@ -399,9 +425,47 @@ class BadInput(Case):
         )
         self.bad("a/steps.jsonl:2:13: is not JSON" + fix)
         begun_run(self.path("a"), "[1]\n")
-        self.bad("a/steps.jsonl:1: is no step" + fix)
+        self.bad("a/steps.jsonl:1: is not what a run writes" + fix)
         begun_run(self.path("a"), fake_runs.lines([step(0), {**step(1), "seconds": "long"}]))
-        self.bad('a/steps.jsonl:2: "seconds" is no number' + fix)
+        self.bad('a/steps.jsonl:2: "seconds" is not what a run writes' + fix)
+
+    # Whatever stands in a record: it is reported, or refused with a message, and nothing is written but the page and the figure.
+    def test_forged_records(self):
+        good = record([step(i) for i in range(26)], ranks=[rank(0, operations=[OPERATION])], test={"file": "t", "rows": 3, "loss": 2}, init={"file": "w"})
+        paths = [path for path in paths_of(good) if not (path[:1] == ("steps",) and path[2:] and path[2] > 0)]
+        chance, said = random.Random(1), set()
+        for path in paths:
+            for value in chance.sample(FORGED, 4):
+                ended_run(self.path("a"), [])
+                write(self.path("a/record.json"), json.dumps(put(json.loads(json.dumps(good)), path, value)))
+                with contextlib.redirect_stdout(io.StringIO()) as out, self.subTest(path=path, value=value):
+                    try:
+                        said.add(report.main([self.path("a"), "--pages"]))
+                    except run_files.Refused as refused:
+                        said.add(refused.code)
+                    self.assertNotIn("\x1b", out.getvalue())
+        self.assertEqual(said, {0, 65})
+        self.assertLessEqual(set(os.listdir(self.folder)) | set(os.listdir(self.path("a"))), {"a", "good", "record.json", "steps.jsonl", "page.html", "loss.svg"})
+
+    def test_a_name_that_is_no_utf8(self):
+        name = os.fsencode(self.path("a")) + b"\xff\x1b"
+        os.rename(ended_run(self.path("a"), [step(0)]), name)
+        ended = subprocess.run([f"{fake_runs.ROOT}/lessons/report.sh".encode(), name, b"--pages"], capture_output=True, check=False)
+        self.assertEqual((ended.returncode, ended.stderr), (0, b""))
+        self.assertIn(rb"a\udcff\x1b/loss.svg", ended.stdout)
+        self.assertTrue(os.path.exists(name + b"/page.html"))
+
+    def test_an_output_without_room(self):
+        ended_run(self.path("a"), [step(0)])
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            ended = subprocess.run([f"{fake_runs.ROOT}/lessons/report.sh", self.path("a")], stdout=full, stderr=subprocess.PIPE, check=False)
+        self.assertEqual((ended.returncode, ended.stderr.decode().splitlines()[0]), (73, "error: stdout: No space left on device"))
+
+    def test_links_in_a_circle_are_not_followed(self):
+        for i in range(30):
+            os.makedirs(self.path(f"a/{i}"))
+            os.symlink("..", self.path(f"a/{i}/up"))
+        self.bad(f"a: holds no record.json\n{self.NAME}")
 
     def test_usage(self):
         for arguments, said in (
@@ -444,6 +508,11 @@ class BadInput(Case):
 
 
 class Pages(Case):
+    def test_the_policy_names_the_script_that_is_there(self):
+        text = text_of(f"{fake_runs.ROOT}/common/records/page/template.html")
+        mine, right = (re.search("script-src [^;]*", one).group() for one in (text, allowed(text)))
+        self.assertEqual(mine, right, "in the Content-Security-Policy of template.html")
+
     def test_a_page_for_a_run_that_left_none(self):
         ended_run(self.path("a"), [step(i, loss=math.nan if i == 3 else None) for i in range(30)], command="</script>", message="\u2028")
         write(self.path("b/page.html"), "the run's own")

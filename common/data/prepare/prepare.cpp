@@ -202,8 +202,9 @@ void refuse_existing(FileOps& ops, const Options& options) {
 }
 
 void report(std::ostream& log, const Source& source) {
-  for (const std::string& note : source.notes) log << fmt::format("note: {}: {}\n", source.path, note);
-  log << fmt::format("{}: {}, {}, {} document{}, {} tokens\n", source.path, name_of(source.format),
+  for (const std::string& note : source.notes)
+    log << printable(fmt::format("note: {}: {}\n", source.path, note));
+  log << fmt::format("{}: {}, {}, {} document{}, {} tokens\n", printable(source.path), name_of(source.format),
                      human_bytes(source.bytes), human_count(source.documents),
                      source.documents == 1 ? "" : "s", human_count(source.tokens));
   if (source.wrong_bytes > 0) {
@@ -256,9 +257,9 @@ void run(FileOps& ops, const Options& options, std::ostream& log) {
   for (const Source& source : prepared.sources) report(log, source);
   write_token_file(ops, options.out, prepared.tokens);
   atomic_write_file(ops, beside, sidecar(options, *tokenizer, prepared));
-  log << fmt::format("wrote {}: {} tokens of {} (vocabulary {}), and {}\n", options.out.string(),
+  log << fmt::format("wrote {}: {} tokens of {} (vocabulary {}), and {}\n", printable(options.out.string()),
                      human_count(static_cast<std::int64_t>(prepared.tokens.size())), tokenizer->name(),
-                     human_count(tokenizer->vocab()), beside.string());
+                     human_count(tokenizer->vocab()), printable(beside.string()));
 }
 
 }  // namespace sc::prepare

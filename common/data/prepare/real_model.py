@@ -5,15 +5,19 @@ usage: real_model.py missing SIZE PLACE    the files that are still to be brough
        real_model.py fetch SIZE PLACE      says size and licence, and fetches them; needs huggingface_hub
        real_model.py raw PLACE             wiki.train.raw and its like from the parquet files; needs pyarrow
        real_model.py report BEFORE AFTER   what two records say of the test text
-exit: 0; 69 the hub cannot be reached, or a package is missing; 73 PLACE cannot be written
+exit: 0; 65 a file is damaged; 69 the hub cannot be reached, or a package is missing; 73 PLACE cannot be written
 """
 import errno
-import json
+import hashlib
+import math
 import os
 import pathlib
+import re
 import sys
 
-MISSING, CANNOT_WRITE = 69, 73  # docs/troubleshooting.md, "How a run ends"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "records/curves"))
+from run_files import CANNOT_WRITE, DATA, MISSING, WHOLE, Refused, number, read_run, run_program, say, write_whole  # noqa: E402
+
 HUB = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 MODELS = {"124m": "gpt2", "355m": "gpt2-medium", "774m": "gpt2-large", "1558m": "gpt2-xl"}
 MODEL_FILES = ("config.json", "vocab.json", "merges.txt", "model.safetensors")  # the vocabulary is for transformers; prepare has its own
@@ -25,10 +29,17 @@ class Source:
     """One repository of the hub: which of its files are needed, and the folder that they lie in."""
 
     def __init__(self, kind, name, folder, files):
-        self.kind, self.name, self.folder, self.files = kind, name, folder, files
+        self.kind, self.name, self.folder = kind, name, folder
+        self.missing = [file for file in files if not self.sound(file)]
 
-    def missing(self):
-        return [file for file in self.files if not (self.folder / file).exists()]
+    def sound(self, file):
+        """Whether it is there, and has the SHA-256 that the hub names: its library keeps that beside what it fetched, as it does an etag."""
+        path, note = self.folder / file, self.folder / f".cache/huggingface/download/{file}.metadata"
+        sums = re.findall("^[0-9a-f]{64}$", note.read_text(errors="replace"), re.M) if path.is_file() and note.is_file() else []
+        if not sums:  # somebody brought it, or it is small and has no such sum
+            return path.exists()
+        with path.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest() in sums
 
     def page(self):
         return f"{HUB}/{'datasets/' if self.kind == 'dataset' else ''}{self.name}"
@@ -47,12 +58,7 @@ def sources(size, place):
 
 
 def to_bring(size, place):
-    return [f"{source.page()}/resolve/main/{file} -> {source.folder / file}" for source in sources(size, place) for file in source.missing()]
-
-
-def fail(code, where, what, fix, lines=()):
-    print("\n".join([f"error: {where}: {what}", f"  fix: {fix}", *(f"    {line}" for line in lines)]), file=sys.stderr)
-    sys.exit(code)
+    return [f"{source.page()}/resolve/main/{file} -> {source.folder / file}" for source in sources(size, place) for file in source.missing]
 
 
 # --- the hub --------------------------------------------------------------------------------------------------------------------------
@@ -71,30 +77,37 @@ def announce(api, source):
     """Says what will be fetched. Returns the commit that all files are of."""
     ask = api.model_info if source.kind == "model" else api.dataset_info
     info = ask(source.name, files_metadata=True)
-    size = sum(file.size or 0 for file in info.siblings if file.rfilename in source.missing())
-    print(f"{source.name}: {readable(size)} to fetch into {source.folder}; licence: {licence(info)} (its card: {source.page()})", flush=True)
+    size = sum(file.size or 0 for file in info.siblings if file.rfilename in source.missing)
+    say(f"{source.name}: {readable(size)} to fetch into {source.folder}; licence: {licence(info)} (its card: {source.page()})")
     return info.sha
 
 
 def fetch(size, place):
     os.environ["HF_HUB_DISABLE_XET"] = "1"  # its transfers begin anew after an interruption
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    def missing(where, what, fix):
+        return Refused(MISSING, where, what, "\n    ".join([fix, *to_bring(size, place)]))
     try:
         from huggingface_hub import HfApi, hf_hub_download
     except ImportError as error:
-        fail(MISSING, "huggingface_hub", str(error), "lessons/real_model.sh installs it; or bring these files:", to_bring(size, place))
+        raise missing("huggingface_hub", error, "lessons/real_model.sh installs it; or bring these files:") from None
     api = HfApi(endpoint=HUB, token=False)
     try:
-        wanted = [source for source in sources(size, place) if source.missing()]
+        wanted = [source for source in sources(size, place) if source.missing]
         commits = [announce(api, source) for source in wanted]
         for source, commit in zip(wanted, commits):
-            for file in source.missing():
+            for file in source.missing:
+                if (source.folder / file).exists():
+                    say(f"{source.folder / file}: is not what the hub has, and is fetched again")
+                    (source.folder / file).unlink()
                 hf_hub_download(source.name, file, repo_type=source.kind, revision=commit, local_dir=source.folder, endpoint=HUB, token=False)
-    except OSError as error:  # those of requests and of the hub are, too
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
-            fail(CANNOT_WRITE, error.filename or place, os.strerror(error.errno), "make room there, or name another place: STAGECRAFT_CACHE")
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        fail(MISSING, HUB, reason, "the same command goes on where this one was interrupted; or bring these files:", to_bring(size, place))
+                if not source.sound(file):
+                    raise ValueError(f"{file} came with another SHA-256 than the hub names")
+    except Exception as error:  # whatever the hub's library makes of an answer
+        if isinstance(error, OSError) and (error.filename or error.errno in (errno.ENOSPC, errno.EDQUOT)):
+            raise Refused(CANNOT_WRITE, error.filename or place, error.strerror, "make room there, or name another place: STAGECRAFT_CACHE") from None
+        reason = next(iter(str(error).splitlines()), "") if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: {error}"
+        raise missing(HUB, reason or type(error).__name__, "the same command goes on where this one was interrupted; or bring these files:") from None
 
 
 # --- the text -------------------------------------------------------------------------------------------------------------------------
@@ -108,30 +121,36 @@ def raw(place):
         out, source = text / f"wiki.{split}.raw", text / parquet(split)
         if out.exists() or not source.exists():
             continue
-        lines = pyarrow.parquet.read_table(source, columns=["text"])["text"].to_pylist()
-        partial = out.with_suffix(f".{os.getpid()}")
-        partial.write_text("".join(line or " \n" for line in lines), encoding="utf-8")
-        partial.rename(out)
+        try:
+            lines = pyarrow.parquet.read_table(source, columns=["text"])["text"].to_pylist()
+            whole = "".join(line or " \n" for line in lines)
+        except (pyarrow.ArrowException, OSError, KeyError, TypeError) as error:
+            raise Refused(DATA, source, f"is no parquet file of texts: {error}", "remove it: the same command fetches it again") from None
+        write_whole(whole, str(out), "make room there, or name another place: STAGECRAFT_CACHE")
 
 
 def report(before, after):
-    first, last = (json.loads(pathlib.Path(path, "record.json").read_text(encoding="utf-8")) for path in (before, after))
-    steps, tests = len(last["steps"]["step"]), [record["test"] for record in (first, last)]
-    print(f"perplexity of WikiText-2's test text: {tests[0]['perplexity']:.2f} before, {tests[1]['perplexity']:.2f} after {steps} steps "
-          f"({tests[1]['rows']:,} rows, each from its own first token)")
+    first, last = read_run(before), read_run(after)
+    for run in (first, last):
+        if "test" not in run.record:
+            raise Refused(DATA, run.file, '"test" is missing', WHOLE)
+    perplexities = [math.exp(min(number(run.record["test"]["loss"]), 700)) for run in (first, last)]
+    say(f"perplexity of WikiText-2's test text: {perplexities[0]:.2f} before, {perplexities[1]:.2f} after {len(last.steps)} steps "
+        f"({last.record['test']['rows']:,} rows, each from its own first token)")
 
 
-def main():
-    command, *words = sys.argv[1:]
+def main(arguments):
+    command, *words = arguments
     if command == "missing":
-        print("\n".join(to_bring(words[0], pathlib.Path(words[1]))))
+        say("\n".join(to_bring(words[0], pathlib.Path(words[1]))))
     elif command == "fetch":
         fetch(words[0], pathlib.Path(words[1]))
     elif command == "raw":
         raw(pathlib.Path(words[0]))
     else:
         report(*words)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -6,27 +6,15 @@ import contextlib
 import datetime
 import glob
 import json
-import math
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
 import time
 
-from run_files import (
-    CANNOT_WRITE,
-    DATA,
-    MISSING,
-    USAGE,
-    WHOLE,
-    Refused,
-    StepFile,
-    find_run,
-    load_record,
-    read_run,
-    run_program,
-)
+from run_files import CANNOT_WRITE, DATA, MISSING, USAGE, WHOLE, Refused, StepFile, find_run, load_record, read_run, run_program, say
 
 POLL_SECONDS = 0.25
 SEARCH_SECONDS = 5  # between two looks for the process that writes
@@ -143,7 +131,7 @@ class Curves:
     def add(self, steps):
         for step in steps:
             self.last, self.written = step["step"], self.written + 1
-            self.wall += step["seconds"] if math.isfinite(step["seconds"]) else 0
+            self.wall += step["seconds"]
             values = {tag: value for tag, of in SCALARS.items() if (value := of(step)) is not None}
             self._put(values)
         if steps:
@@ -221,13 +209,19 @@ class Arguments(argparse.ArgumentParser):
         raise Refused(USAGE, "lessons/curves.sh", message, "lessons/curves.sh --help")
 
 
+def seconds(text):
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):  # nan is never over
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return float(text)
+
+
 def parse(arguments):
     parser = Arguments(add_help=False, allow_abbrev=False)
     parser.add_argument("run")
     parser.add_argument("--tensorboard")
     parser.add_argument("--wandb")
     parser.add_argument("--follow", action="store_true")
-    parser.add_argument("--patience", type=float, default=600)
+    parser.add_argument("--patience", type=seconds, default=600)
     return parser.parse_args(arguments)
 
 
@@ -246,6 +240,8 @@ def make_sinks(asked, run):
             error.strerror or str(error),
             "name another folder: --tensorboard DIR or --wandb DIR",
         ) from None
+    except UnicodeEncodeError:
+        raise Refused(CANNOT_WRITE, folder, "its name is no UTF-8, and tensorboard writes no other", "rename it") from None
     return sinks
 
 
@@ -265,7 +261,7 @@ def main(arguments):
     curves = Curves(run, make_sinks(asked, run))
     try:
         if asked.follow:
-            print(f"following {run.name} until it ends; Ctrl-C ends this alone", flush=True)
+            say(f"following {run.name} until it ends; Ctrl-C ends this alone")
             record, how = follow(run, curves, asked.patience)
         else:
             curves.add(run.steps)
@@ -282,8 +278,8 @@ def main(arguments):
             error.strerror or str(error),
             "free some space, or name another folder: --tensorboard DIR",
         ) from None
-    print(f"{curves.written} steps of {run.name}" + (f"; {how}" if how else ""))
-    print("\n".join(said))
+    say(f"{curves.written} steps of {run.name}" + (f"; {how}" if how else ""))
+    say("\n".join(said))
     return 0
 
 

@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 from axes import Plot, label_ends
-from run_files import DATA, USAGE, WHOLE, Refused, number, read_run, run_program, write_whole
+from run_files import ELEMENT_BYTES, USAGE, Refused, number, read_run, run_program, say, write_whole
 from run_page import write_page
 
 # The pages' figures are drawn with the same writer.
@@ -30,7 +30,6 @@ PURPOSES = (
     "checkpoint",
 )
 PLACES = ("pinned", "host", "disk")  # beside the device
-ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "u8": 1}
 COPIES = {
     "to_host": "copied to and from the host",
     "to_device": "copied to and from the host",
@@ -179,13 +178,6 @@ PARTS = (
 # --- side by side -------------------------------------------------------------------------------------------
 
 
-def values_of(run, rows):
-    try:
-        return rows(run)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise Refused(DATA, run.file, f"is damaged: {type(error).__name__} at {error}", WHOLE) from None
-
-
 def in_order(columns):
     """The names of all columns' rows, each where the first run that has it has it."""
     names = []
@@ -211,7 +203,7 @@ def block(numbered):
     """The table of as many runs as fit into a line."""
     lines = []
     for title, rows in PARTS:
-        columns = [values_of(run, rows) for _, run in numbered]
+        columns = [rows(run) for _, run in numbered]
         names = in_order(columns)
         if title and names:
             lines.append([title, *(f"[{number}]" for number, _ in numbered)])
@@ -373,8 +365,9 @@ def curve_of(run):
 
 def ticks(low, high):
     """4 to 9 round values that span the range."""
-    if high <= low:
-        low, high = low - 0.5, high + 0.5
+    if high - low <= 1e-9 * abs(high):
+        around = max(0.5, 1e-3 * abs(high))
+        low, high = low - around, high + around
     power = 10 ** math.floor(math.log10((high - low) / 4))
     step = next(power * m for m in (1, 2, 5, 10) if (high - low) / (power * m) <= 8)
     return [step * i for i in range(math.floor(low / step), math.ceil(high / step) + 1)]
@@ -406,7 +399,7 @@ def draw(runs):
         return None
     numbers = {id(run): f"[{number}] {title_of(run)}" for number, run in enumerate(runs, 1)}
     losses = [loss for _, points in curves for _, loss in points]
-    x_ticks, y_ticks = ticks(0, max(points[-1][0] for _, points in curves)), ticks(min(losses), max(losses))
+    x_ticks, y_ticks = ticks(0, max(1, *(points[-1][0] for _, points in curves))), ticks(min(losses), max(losses))
     ends = "; ".join(
         f"{numbers[id(run)]} ends at {points[-1][1]:.4f} after {points[-1][0]:,} tokens"
         for run, points in curves
@@ -459,22 +452,22 @@ def main(arguments):
     if asked.scaling:
         if asked.svg or asked.pages:
             raise Refused(USAGE, "--scaling", "prints a table alone", "leave out --svg and --pages")
-        refuse_other_work(runs, across, lambda run: values_of(run, scaling_facts))
-        print(scaling(runs))
+        refuse_other_work(runs, across, scaling_facts)
+        say(scaling(runs))
         return 0
     refuse_other_work(runs, across)
     refuse_other_texts(runs, across)
-    print(report(runs))
+    say(report(runs))
     for run in runs if asked.pages else ():
         path = write_page(run)
-        print(f"\npage: {path or os.path.join(run.folder, 'page.html') + ', which was there'}")
+        say(f"\npage: {path or os.path.join(run.folder, 'page.html') + ', which was there'}")
     svg = draw(runs)
     if svg is None:
-        print("\nno figure: no run here has a finite loss")
+        say("\nno figure: no run here has a finite loss")
         return 0
     path = asked.svg or os.path.join(runs[0].folder, "loss.svg")
     write_whole(svg, path, "name another file: --svg FILE")
-    print(f"\nfigure: {path}")
+    say(f"\nfigure: {path}")
     return 0
 
 

@@ -4,35 +4,19 @@ line per step while the run goes on. Standard library only."""
 import contextlib
 import dataclasses
 import errno
-import glob
+import itertools
 import json
 import math
 import os
+import re
 import stat
 import sys
 
 USAGE, DATA, MISSING, CANNOT_WRITE = 64, 65, 69, 73  # exit codes; docs/troubleshooting.md, "How a run ends"
-# Of a step; null stands for what is not finite.
-NUMBERS = ("loss", "lr", "grad_norm", "seconds", "waited_seconds")
-NONE = type(None)
-# Of a record: what is read here, and what it is.
-NEEDED = {
-    "lesson": str,
-    "started": str,
-    "exit_code": (int, NONE),
-    "workload_hash": str,
-    "workload": dict,
-    "device": str,
-    "world": int,
-    "validation_loss": (int, float, str, NONE),
-    "ranks": list,
-    "steps": dict,
-}
 MOST_OF_A_RECORD, MOST_OF_A_LINE = 32 << 20, 16 << 10  # bytes, as in common/records/record_reader.cpp
+MOST_FOLDERS = 10_000
 WHOLE = "a run writes it whole or not at all, so it was damaged later: take another run, or train again"
-A_LINE = (
-    "a run writes one JSON object per line, so it was damaged later: remove that line, or take another run"
-)
+A_LINE = "a run writes one JSON object per line, so it was damaged later: remove that line, or take another run"
 
 
 class Refused(Exception):
@@ -43,28 +27,38 @@ class Refused(Exception):
         self.code = code
 
 
+def printable(text):
+    """As common/input/printable.h: what could steer a terminal, and bytes of a name that are no UTF-8, as \\x1b."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def say(text, file=None):
+    print(printable(text), file=file or sys.stdout, flush=True)
+
+
 def run_program(main):
     """Runs main() as a program: what is refused is one message and an exit code."""
+    sys.stdout.reconfigure(errors="backslashreplace")  # of characters that the locale's encoding does not have
     try:
         sys.exit(main(sys.argv[1:]))
     except Refused as error:
-        print(error, file=sys.stderr)
+        say(error, sys.stderr)
         sys.exit(error.code)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # the reader of the output has seen enough
+    except OSError as error:  # of the output: its reader has seen enough, or there is no room
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        if isinstance(error, BrokenPipeError):
+            sys.exit(0)
+        say(f"error: {error.filename or 'stdout'}: {error.strerror}\n  fix: free some space, or write elsewhere", sys.stderr)
+        sys.exit(CANNOT_WRITE)
 
 
 def some_run(below="runs"):
-    """Says how a run is named, by the newest one that lies there."""
-    found = glob.glob(os.path.join(glob.escape(below), "**", "record.json"), recursive=True)
-    newest = (
-        os.path.dirname(max(found, key=os.path.getmtime))
-        if found
-        else "runs/01_data_parallel/2025-01-31T12-00-00"
-    )
+    """Says how a run is named, by the newest one that lies there: through no link, and in no more folders than are soon read."""
+    some = itertools.islice(os.walk(below), MOST_FOLDERS)
+    found = [folder for folder, _, files in some if "record.json" in files]
+    newest = max(found, key=lambda folder: os.lstat(os.path.join(folder, "record.json")).st_mtime, default="runs/01_data_parallel/2025-01-31T12-00-00")
     return f"name the folder of a run or its record.json, such as {newest}"
 
 
@@ -78,33 +72,91 @@ def parsed(text, path, fix, first_line=1):
         raise Refused(DATA, f"{path}:{first_line + line - 1}:{column}", "is not JSON", fix) from None
 
 
+ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "u8": 1}
 # A loss that a run need not have: null is none, and what is not finite is a word.
 WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def whole(least=0, most=1 << 50):  # as in record_reader.cpp: far above what a run can have, and sums over all of a record have room
+    return lambda value: type(value) is int and least <= value <= most
+
+
+def one_of(words):
+    return lambda value: isinstance(value, str) and value in words
+
+
+def text(value):
+    return isinstance(value, str)
+
+
+def none(value):
+    return value is None
+
+
+def real(value):
+    return type(value) in (int, float) and abs(value) < 1e100
+
+
+def maybe(value):
+    return value is None or real(value)
+
+
+# What is read, here and where runs are shown. A kind is a question, a list of one kind, an object, or several of which one fits; of an
+# object's keys one with ? may be missing, * is any other, and what is not named is not read.
+NUMBERS = ("loss", "lr", "grad_norm", "waited_seconds")  # null stands for what is not finite
+LOSS = (maybe, one_of(WORDS))
+STEP = {"step": whole(), "tokens": whole(), "seconds": lambda value: real(value) and value >= 0, **dict.fromkeys(NUMBERS, maybe), "validation_loss?": LOSS}
+FILE = {"file": text, "sum?": text}
+TEXTS, PURPOSES = {"*": text}, {"*": whole()}
+BYTES = {"total": whole(), "pinned?": PURPOSES, "host?": (whole(), PURPOSES), "disk?": PURPOSES, "*": whole()}
+OPERATIONS = [{"kind": text, "dtype": one_of(ELEMENT_BYTES), "elements": whole(), "count": whole(), "ranks?": whole(1)}]
+MEASURED = {"measured_bytes": (none, BYTES), "measured_operations": (none, OPERATIONS)}
+RECORD = {
+    "lesson": lambda value: text(value) and re.fullmatch("[A-Za-z0-9_-]{1,80}", value),  # it becomes the name of a folder
+    "started": text, "exit_code": (none, whole(0, 255)), "device": text, "world": whole(1), "validation_loss": LOSS,
+    "workload": TEXTS, "strategy?": TEXTS, "versions?": TEXTS, "init?": FILE, "validation?": FILE,
+    "resumed_from?": {"step": whole(), "tokens?": whole()}, "test?": {**FILE, "rows": whole(), "loss": maybe},
+    "ranks": [{"rank": whole(), "cpu?": text, "predicted_bytes": BYTES, "predicted_operations": OPERATIONS, **MEASURED}],
+    "steps": {},
+}
+
+
+def fault(value, kind, path=""):
+    """What is wrong with a value, in words; nothing where it is of its kind."""
+    if callable(kind) and kind(value):
+        return None
+    if isinstance(kind, tuple):
+        found = [fault(value, one, path) for one in kind]
+        return None if None in found else found[-1]
+    if callable(kind) or not isinstance(value, type(kind)):
+        return (f'"{path[:200]}" ' if path else "") + "is not what a run writes"
+    if isinstance(kind, list):
+        return next(filter(None, (fault(one, kind[0], f"{path}[{i}]") for i, one in enumerate(value))), None)
+    for key in kind:
+        if key not in value and key[-1] not in "?*":
+            return f'"{key}" is missing' + (f' in "{path}"' if path else "")
+    for key, member in value.items():
+        of = kind.get(key, kind.get(key + "?", kind.get("*")))
+        if of is not None and (wrong := fault(member, of, f"{path}.{key}" if path else key)):
+            return wrong
+    return None
+
+
+def checked(values, kind, place, fix):
+    """`values` of that kind, with a number in place of the word of a validation loss."""
+    if wrong := fault(values, kind):
+        raise Refused(DATA, place, wrong, fix)
+    loss = values.get("validation_loss")
+    return {**values, "validation_loss": WORDS[loss]} if text(loss) else values
 
 
 def number(value):
     return math.nan if value is None else value
 
 
-def with_numbers(values, place, fix):
-    """`values` with a number in place of the word of a validation loss."""
-    loss = values.get("validation_loss")
-    if not isinstance(loss, str):
-        return values
-    if loss not in WORDS:
-        raise Refused(DATA, place, '"validation_loss" is no number', fix)
-    return {**values, "validation_loss": WORDS[loss]}
-
-
 def checked_step(values, place, fix):
-    if not isinstance(values, dict):
-        raise Refused(DATA, place, "is no step", fix)
-    for key in ("step", "tokens", *NUMBERS):
-        if key not in values:
-            raise Refused(DATA, place, f'"{key}" is missing', fix)
-        if not isinstance(values[key], (int, float)) and not (values[key] is None and key in NUMBERS):
-            raise Refused(DATA, place, f'"{key}" is no number', fix)
-    return with_numbers({**values, **{key: number(values[key]) for key in NUMBERS}}, place, fix)
+    step = checked(values, STEP, place, fix)
+    return {**step, **{key: number(step[key]) for key in NUMBERS}}
 
 
 def open_file(path):
@@ -202,18 +254,10 @@ def load_record(path):
     if not isinstance(record, dict) or "format" not in record:
         raise Refused(DATA, path, 'is no record of a run: it has no "format"', some_run())
     if record["format"] != 1:
-        raise Refused(
-            DATA,
-            path,
-            f'"format" is {record["format"]}, not 1, the one this version reads',
-            "use the version that wrote it",
-        )
-    for key, kind in NEEDED.items():
-        if key not in record:
-            raise Refused(DATA, path, f'"{key}" is missing', WHOLE)
-        if not isinstance(record[key], kind):
-            raise Refused(DATA, path, f'"{key}" is not what a run writes', WHOLE)
-    return with_numbers({**record, "workload": in_todays_keys(record["workload"])}, path, WHOLE)
+        said = f'"format" is {record["format"]}, not 1, the one this version reads'
+        raise Refused(DATA, path, said, "use the version that wrote it")
+    record = checked(record, RECORD, path, WHOLE)
+    return {**record, "workload": in_todays_keys(record["workload"])}
 
 
 def in_todays_keys(workload):
@@ -270,7 +314,7 @@ def write_whole(text, path, otherwise):
         raise Refused(CANNOT_WRITE, path, "is not a file that could be replaced", otherwise)
     temporary = f"{path}.tmp-{os.getpid()}"
     try:
-        with open(temporary, "x", encoding="utf-8") as file:
+        with open(temporary, "x", encoding="utf-8", errors="backslashreplace") as file:  # of names that are no UTF-8
             file.write(text)
         os.replace(temporary, path)
     except OSError as error:

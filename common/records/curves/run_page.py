@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-from run_files import CANNOT_WRITE, Refused, finite, write_whole
+from run_files import CANNOT_WRITE, DATA, WHOLE, Refused, finite, write_whole
 
 TEMPLATE = pathlib.Path(__file__).resolve().parents[1] / "page/template.html"
 SLOT = '<script id="data" type="application/json">{}</script>'
@@ -71,6 +71,8 @@ def write_page(run):
         page = page_of(data_of(run))
     except OSError as error:
         raise Refused(CANNOT_WRITE, path, f"has no template: {error.strerror}", "restore common/records/page") from None
+    except RecursionError:
+        raise Refused(DATA, run.file, "lists and objects are nested too deep", WHOLE) from None
     write_whole(page, path, "leave out --pages")
     return path
 
