@@ -196,7 +196,7 @@ class WithoutARun(support.ProcessTest):
         self.assertRegex(out, r"\n  note: .*12 / \(1 x 5\)")
         for code, said, *flags in ((0, "", "--world", "4", "--save-every", "1"), (64, r"error: \S+: accumulation = .* which is not whole\n", "--world", "5"),
                                    (69, r"error: --memory-cap 100\.00 kB: a rank would hold ", "--world", "2", "--memory-cap", "100KB"),
-                                   (69, r"error: [\d.]+ .B of this machine|error: this machine", "--world", "12", "--set", "model.width=8192", "--set", "model.layers=400"),
+                                   (69, r"error: [\d.]+ .B free on this machine, ranks here: 12: ", "--world", "12", "--set", "model.width=65536"),
                                    (69, r"error: --device cuda: ", "--device", "cuda")):
             if "cuda" in flags and support.gpus() > 0:
                 continue

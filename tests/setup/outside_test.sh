@@ -55,9 +55,6 @@ chmod +x "$sandbox/mpi/mpicc"
 run cmake -S "$checkout" -B "$sandbox/configured" "-DMPI_C_COMPILER=$sandbox/mpi/mpicc"
 check "another MPI" contains "$code $(tr -s ' \n' ' ' <<<"$err")" "1 CMake Error at CMakeLists.txt"
 check "another MPI is named" contains "$(tr -s ' \n' ' ' <<<"$err")" "$sandbox/mpi/mpicc: is not Open MPI's, which Stagecraft is built with fix: apt-get install libopenmpi-dev"
-PATH=$sandbox/mpi:$was run "$checkout/common/setup/setup.sh" --check
-check "and by setup.sh" contains "$code $err" "69 error: $sandbox/mpi/mpicc: it is another MPI's, and Stagecraft is built with Open MPI
-  fix: apt-get install libopenmpi-dev openmpi-bin"
 
 # --- a start that does not come ---------------------------------------------------------------------------------------
 # mpirun starts nothing, says nothing and does not end; what it started itself ends with it, but for its srun, which has a group of its own.

@@ -132,6 +132,9 @@ check "a user's pip settings do not matter" contains "$(<"$log")" "install 0 $de
 : >"$log"
 setup
 check "the second call does nothing" equal "$code $out $(steps)" "0 setup: everything is there "
+MPI=MPICH setup --check
+check "but another MPI is said" equal "$code $err" "69 error: $shims/mpicc: it is another MPI's, and Stagecraft is built with Open MPI
+  fix: apt-get install libopenmpi-dev openmpi-bin, and their mpicc first on PATH"
 setup --quiet
 check "and can be silent" equal "$code $out$err" "0 "
 echo "# another pin" >>"$repo/common/setup/requirements-torch-cpu.txt"
