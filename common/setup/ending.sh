@@ -33,19 +33,9 @@ make_files_of_ranks() {
 forget_signs() { if [[ -n $signs ]]; then say "${STAGECRAFT_SIGNS%% *}" >"$signs"; fi; }
 left() { [[ -n $signs ]] && grep -qxF "$1" "$signs"; } # left SIGN: some rank has
 
-# find_family: sets `family`, the run and all that it has started, whatever group it went to: mpirun gives its srun one of its own.
-find_family() {
-  local i children
-  family=("$child")
-  for ((i = 0; i < ${#family[@]}; i++)); do
-    read -ra children < <(cat "/proc/${family[i]}/task/"*/children) || true
-    family+=("${children[@]}")
-  done
-}
-kill_all() {
-  find_family
-  kill -KILL -- "${family[@]}" "-$child" || true
-}
+# find_family: sets `family`, what mpirun has started; its srun has a process group of its own and outlives it.
+find_family() { read -ra family < <(cat "/proc/$child/task/"*/children 2>/dev/null) || true; }
+kill_all() { kill -KILL -- "-$child" "${family[@]}" "${family[@]/#/-}" 2>/dev/null || true; }
 
 # kill_after TENTHS: if the run has not ended by then. Ends with the run.
 kill_after() {
@@ -72,7 +62,7 @@ sweep() {
 # many hosts take longer.
 start_limit=$(whole STAGECRAFT_START_SECONDS 300)
 watch_start() { # SECONDS
-  ( # This watcher ends with the start. An srun that hangs outlives mpirun.
+  ( # This watcher ends with the start.
     for ((i = 0; i < 2 * $1; i++)); do
       sleep 0.5
       kill -0 "$child" && ! left joined || exit 0
@@ -81,7 +71,7 @@ watch_start() { # SECONDS
     find_family
     kill -TERM "$child"
     kill_after 100
-    kill -KILL "${family[@]}"
+    kill_all
   ) </dev/null >/dev/null 2>&1 &
 }
 

@@ -33,7 +33,7 @@ shift
 
 ranks='' default_ranks=1 default_workload=configs/tiny.json preset=${STAGECRAFT_PRESET:-auto} dry_run=0 build_only=0 do_build=1
 alone=0 help=0 plan=0 verbose=0 has_world=0 has_workload=0 has_strategy=0 saves=0 # what the program's flags ask for
-max_restarts='' min_ranks='' first_out=''
+max_restarts='' min_ranks=''
 arguments=()
 
 # count WHAT TEXT: TEXT, if it is a number of ranks.
@@ -239,8 +239,9 @@ child='' asked=0
 forward() {
   local signal=$1
   if ((asked)); then
-    kill_all 2>/dev/null
+    kill_all
   else
+    find_family
     if [[ -n $STAGECRAFT_SIGNAL_FILE ]]; then say $(($2 - 128)) >"$STAGECRAFT_SIGNAL_FILE"; fi
     # mpirun gives its ranks a second to end. Those that save first are told by the signal that it only passes on.
     if ((saves && ranks > 1)) && [[ $signal == TERM ]]; then signal=USR1; fi

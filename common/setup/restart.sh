@@ -86,7 +86,7 @@ started_at() {
 
 # Before the first attempt.
 check_restarts() {
-  local dir newest resume out
+  local dir newest resume
   [[ -n $max_restarts || -z $min_ranks ]] ||
     die "$exit_usage" "--min-ranks" "this run is not restarted" "add --max-restarts K"
   [[ -n $max_restarts ]] || return 0
@@ -94,9 +94,9 @@ check_restarts() {
     die "$exit_usage" "--max-restarts" "this run saves nothing that it could go on from" "add --save-every STEPS"
   ((${min_ranks:-1} <= ranks)) ||
     die "$exit_usage" "--min-ranks" "$min_ranks is more than the $ranks ranks of this run" "-n $min_ranks or more"
-  out=$(value_of --out)
-  [[ -z $out || ! -e $out || -w $(dirname "./${out%/}") ]] ||
-    die "$exit_cannot_write" "--out $out" "the records of a restart come beside it, and nothing can be written there" \
+  first_out=$(value_of --out)
+  [[ ! -e $first_out || -w $(dirname -- "$first_out") ]] ||
+    die "$exit_cannot_write" "--out $first_out" "the records of a restart come beside it, and nothing can be written there" \
       "--out DIR in a folder that you may write to"
   dir=$(checkpoints_dir)
   seen=$(checkpoints_in "$dir")
@@ -190,9 +190,8 @@ prepare_restart() {
     ranks=$fewer
   fi
   # A record is of one attempt. An earlier run may have left a folder of that name.
-  if [[ -n $(value_of --out) ]]; then
-    first_out=${first_out:-$(value_of --out)} number=$restarts
-    first_out=${first_out%/}
+  if [[ -n $first_out ]]; then
+    first_out=${first_out%/} number=$restarts
     while [[ -e $first_out-restart-$number || -L $first_out-restart-$number ]]; do number=$((number + 1)); done
     drop --out
     arguments+=(--out "$first_out-restart-$number")
