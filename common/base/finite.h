@@ -12,6 +12,10 @@
 
 #include "common/base/types.h"
 
+#if __FINITE_MATH_ONLY__
+#error "isfinite is always true with -ffast-math, -Ofast, -ffinite-math-only: a NaN would train on"
+#endif
+
 namespace sc {
 namespace detail {
 

@@ -220,10 +220,11 @@ void refuse_idle_checkpoint_flags(const std::vector<Given>& given, const Checkpo
 }
 
 bool apply_switch(const Given& flag, CommandLine& line) {
-  const std::map<std::string, bool*> switches = {
-      {"plan", &line.plan},       {"trace", &line.trace},     {"share-gpu", &line.share_gpu},
-      {"profile", &line.profile}, {"help", &line.help},       {"version", &line.version},
-      {"brief", &line.brief},     {"verbose", &line.verbose}, {"json", &line.json}};
+  const std::map<std::string, bool*> switches = {{"plan", &line.plan},           {"trace", &line.trace},
+                                                 {"share-gpu", &line.share_gpu}, {"profile", &line.profile},
+                                                 {"help", &line.help},           {"version", &line.version},
+                                                 {"brief", &line.brief},         {"verbose", &line.verbose},
+                                                 {"json", &line.json},           {"strict", &line.strict}};
   const auto found = switches.find(flag.name);
   if (found == switches.end()) return false;
   if (flag.value != "true") refuse(flag.where(), "a switch takes no value", "--" + flag.name + " alone");
@@ -234,11 +235,12 @@ bool apply_switch(const Given& flag, CommandLine& line) {
 // What belongs to a run beside --plan, and the other way round.
 void refuse_contradictions(const std::vector<Given>& given, const CommandLine& line) {
   const std::set<std::string> of_a_run = {
-      "init",      "save",       "sample",     "trace",  "inject",     "graph",       "profile",
-      "transport", "keep",       "save-every", "resume", "save-async", "resume-with", "checkpoints",
-      "crash-at",  "eval-every", "validation", "test",   "prompt",     "temperature", "page"};
+      "init",        "save",        "sample",   "trace",      "inject",     "graph",
+      "profile",     "transport",   "keep",     "save-every", "resume",     "save-async",
+      "resume-with", "checkpoints", "crash-at", "eval-every", "validation", "test",
+      "prompt",      "temperature", "page",     "compare"};
   for (const Given& flag : given) {
-    if (line.plan && of_a_run.contains(flag.name))
+    if (line.plan && !line.strict && of_a_run.contains(flag.name))
       refuse("--" + flag.name, "it belongs to a run; --plan only predicts one", "leave one of them out");
   }
   if (line.graph == true && (line.share_gpu || line.profile)) {
@@ -268,6 +270,8 @@ void refuse_contradictions(const std::vector<Given>& given, const CommandLine& l
     refuse("--profile", "it measures what operations take alone, and ranks that share a GPU never are",
            "leave out --share-gpu");
   if (line.json && !line.plan) refuse("--json", "it is how --plan prints", "--plan --json");
+  if (line.strict && !line.plan)
+    refuse("--strict", "a run refuses what it cannot do anyway", "--plan --strict");
   if (line.world == 0 || line.plan) return;
   refuse(fmt::format("--world {}", line.world),
          "it belongs to --plan; a run has as many ranks as were started",

@@ -67,6 +67,7 @@ struct CommandLine {
   std::string compare;           // record.json of another run; empty: none
   bool plan = false;             // --plan: print what a run would hold and send, and exit
   bool json = false;             // the plan for programs
+  bool strict = false;           // and then refuse what a run would
   std::int64_t world = 0;        // --world of a plan; 0: the ranks that are there
   bool trace = false;            // write trace.json
   bool page = true;              // write page.html

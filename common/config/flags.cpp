@@ -107,6 +107,8 @@ std::vector<Flag> all_flags(const Program& program) {
       {"threads", "N", "intra-op threads of a rank (default: 1; beside a GPU cores / ranks)"},
       {"plan", "", "print bytes by purpose and operations a step, and exit"},
       {"json", "", "with --plan: the same for programs, buffer by buffer and unit by unit"},
+      {"strict", "",
+       "with --plan: exit with the code and words with which a run of so many ranks here would be refused"},
       {"world", "N", "ranks of the plan; a real run has those of run.sh -n"},
       {"memory-cap", "SIZE", "bytes a rank may hold on its device, e.g. 6GB or 512MiB"},
       {"host-cap", "SIZE", "bytes a rank may hold in the host's memory beside its device"},

@@ -40,7 +40,8 @@ bool is_token_file(const MappedFile& file) {
 }
 
 /// The token file of a source.
-TokenFile open_tokens(FileOps& ops, const std::string& named, const Workload& workload, const Path& cache) {
+TokenFile open_tokens(FileOps& ops, const std::string& named, const Workload& workload,
+                      const Path& cache) try {
   const DataConfig& data = workload.data;
   const Path source = named == "austen" ? austen_text(ops, cache) : Path(named);
   refuse_pattern(ops, source);
@@ -52,6 +53,10 @@ TokenFile open_tokens(FileOps& ops, const std::string& named, const Workload& wo
   TokenFile file = open();
   file.check_tokens(workload.model.vocab);
   return file;
+} catch (const InputError& error) {
+  if (error.code() != ExitCode::cannot_write) throw;
+  throw InputError(error.code(), error.where(), error.message(),
+                   error.fix() + "; STAGECRAFT_CACHE=DIR keeps what is made of a text elsewhere");
 }
 
 // What whoever trains on a text should know; of a token file nothing.

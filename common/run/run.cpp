@@ -63,11 +63,11 @@ std::string brief_plan(const std::string& lesson, const RunShape& shape, const B
   return format_brief(most->memory, most->operations, nullptr, rank) + first.substr(0, first.find('\n') + 1);
 }
 
-int print_plan(const AnyLesson& lesson, const CommandLine& line, const Prepared& run) {
+void print_plan(const AnyLesson& lesson, const CommandLine& line, const Prepared& run) {
   const RunShape& shape = run.shape;
   if (line.json) {
     std::cout << plan_json(program_of(lesson), lesson.plans, shape);
-    return 0;
+    return;
   }
   const std::vector<RankPlan> plans = rank_plans_of(lesson.plans, shape);
   if (line.brief) {
@@ -86,12 +86,11 @@ int print_plan(const AnyLesson& lesson, const CommandLine& line, const Prepared&
   }
   if (line.host_cap) std::cout << describe_cap("--host-cap", on_host, *line.host_cap);
   if (line.disk_cap) std::cout << describe_cap("--disk-cap", on_disk, *line.disk_cap);
-  if (!line.memory_cap) return 0;
+  if (!line.memory_cap) return;
   std::cout << describe_cap("--memory-cap", most, *line.memory_cap);
   if (most > *line.memory_cap)
     std::cout << "  what fits, and what a rank then holds\n"
               << describe_changes(limited_run(lesson, shape, *line.memory_cap));
-  return 0;
 }
 
 std::string command_text(int argc, char** argv) {
@@ -162,9 +161,9 @@ int run_job(TrainJob job) {
   return train(job);
 }
 
-int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** argv) {
+int run_checked(const AnyLesson& lesson, Launch launch, int argc, char** argv) {
   const Program program = program_of(lesson);
-  const CommandLine line = parse_command_line(argc, argv, program);
+  CommandLine line = parse_command_line(argc, argv, program);
   if (line.help) return print_once(launch, help_text(program, lesson.options));
   if (line.version) return print_once(launch, describe_versions());
   ResolvedConfig config = resolve(line.sources, lesson.options);
@@ -175,11 +174,15 @@ int run_checked(const AnyLesson& lesson, const Launch& launch, int argc, char** 
   const std::int64_t world = line.plan && line.world > 0 ? line.world : to_int(launch.world);
   const DeviceChoice computes_on = run_device(config.workload, line.device);
   Prepared run = prepare(program, lesson.plans, line, std::move(config), world, computes_on);
-  if (line.plan && !line.compare.empty()) {
-    throw InputError(ExitCode::usage, "--compare " + line.compare, "a plan has no steps to compare",
-                     "leave out --plan or --compare");
+  if (line.plan) {
+    if (launch.rank == Rank{0}) print_plan(lesson, line, run);
+    if (!line.strict) return 0;
+    line.plan = false;
+    if (line.world > 0)
+      launch = {world > 1 ? "--world" : "none", Rank{0}, WorldSize{static_cast<int>(world)}, Rank{0},
+                WorldSize{static_cast<int>(world)}};
+    run = prepare(program, lesson.plans, line, std::move(run.config), world, computes_on);
   }
-  if (line.plan) return launch.rank == Rank{0} ? print_plan(lesson, line, run) : 0;
   return run_job({lesson, launch, line, std::move(run.config), run.known, run.batch, command_text(argc, argv),
                   run.device, ops_backend(run.device, line.ops)});
 }

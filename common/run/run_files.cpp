@@ -34,7 +34,11 @@ Path from_environment(const char* name) {
   return value == nullptr ? Path() : Path(value);
 }
 
-bool may_write(const Path& path) { return ::access(path.c_str(), W_OK) == 0; }
+// A folder that is there or can be made.
+bool may_write(Path path) {
+  while (!std::filesystem::exists(path) && path.has_relative_path()) path = path.parent_path();
+  return ::access(path.c_str(), W_OK) == 0;
+}
 
 RankRecord this_rank(const RunShape& shape, const MemoryPlan& memory, const CommPlan& comm_plan,
                      const Measured* measured) {
@@ -108,11 +112,12 @@ std::map<std::string, std::string> values_of(Workload workload) {
 }
 
 Path cache_dir() {
-  const Path repository = STAGECRAFT_SOURCE_DIR, here = repository / ".cache";
+  const Path here = Path(STAGECRAFT_SOURCE_DIR) / ".cache";
   if (const Path named = from_environment("STAGECRAFT_CACHE"); !named.empty()) return named;
-  if (may_write(here) || (!std::filesystem::exists(here) && may_write(repository))) return here;
-  if (const Path own = from_environment("XDG_CACHE_HOME"); own.is_absolute()) return own / "stagecraft";
-  if (const Path home = from_environment("HOME"); home.is_absolute()) return home / ".cache/stagecraft";
+  Path own = from_environment("XDG_CACHE_HOME"), home = from_environment("HOME");
+  if (!own.is_absolute() && home.is_absolute()) own = home / ".cache";
+  own /= "stagecraft";
+  if (!may_write(here) && own.is_absolute() && may_write(own)) return own;
   return here;
 }
 

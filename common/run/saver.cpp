@@ -19,6 +19,7 @@
 #include "common/run/run_files.h"
 #include "common/run/run_shape.h"
 #include "common/storage/crash_at.h"
+#include "common/watch/launch.h"
 
 namespace sc::detail {
 namespace {
@@ -382,7 +383,11 @@ void Saver::commit() {
     } catch (const InputError& refused) {
       trouble.note(refused);
     }
-    if (trouble.text.empty()) remove_old(save.position.step);
+    if (trouble.text.empty()) {
+      const auto now = std::chrono::system_clock::now().time_since_epoch() / std::chrono::milliseconds(1);
+      leave_sign(fmt::format("saved {} {}", save.position.step, now), process_environment());
+      remove_old(save.position.step);
+    }
   }
   parts_.files.meet();
   agree(trouble, "a checkpoint was not completed");

@@ -57,6 +57,11 @@ std::int64_t steps_with_times(const TrainJob& job) {
 
 int train(const TrainJob& job) {
   refuse_evaluating_nothing(job);
+  if (job.line.strict) {  // a plan
+    WorldOptions unused;
+    open_gpu(job, unused);
+    return 0;
+  }
   const c10::InferenceMode inference;
   Holds holds(job);
   const Division division = job.lesson.plans.division(job.launch.world);

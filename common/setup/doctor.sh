@@ -61,9 +61,10 @@ if have ccache; then tool ccache ccache ccache ccache --version; else row ccache
 tool Python python3 python3 python3 --version
 tool "Open MPI" mpirun "openmpi-bin libopenmpi-dev" mpirun --version
 tool "MPI compiler" mpicc libopenmpi-dev mpicc --version
+if have mpicc && ! is_open_mpi mpicc; then missing "MPI compiler" "mpicc on PATH is another MPI's; apt-get install libopenmpi-dev, or put Open MPI's first"; fi
 if have mpirun; then
   # On this host alone, whatever job of Slurm's this is a part of.
-  if ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
+  if ! is_open_mpi mpirun; then
     missing "Open MPI" "mpirun on PATH is another MPI's; apt-get install openmpi-bin, or put Open MPI's first"
   elif words=$(OMPI_MCA_plm=${OMPI_MCA_plm:-^slurm} OMPI_MCA_ras=${OMPI_MCA_ras:-^slurm} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 20 \
     mpirun -n 2 --oversubscribe --bind-to none true </dev/null 2>&1); then

@@ -33,29 +33,45 @@ make_files_of_ranks() {
 forget_signs() { if [[ -n $signs ]]; then say "${STAGECRAFT_SIGNS%% *}" >"$signs"; fi; }
 left() { [[ -n $signs ]] && grep -qxF "$1" "$signs"; } # left SIGN: some rank has
 
-# kill_after TENTHS: the run's process group, if the run has not ended by then. Ends with the run.
+# find_family: sets `family`, what mpirun has started; its srun has a process group of its own and outlives it.
+find_family() { read -ra family < <(cat "/proc/$child/task/"*/children 2>/dev/null) || true; }
+kill_all() { kill -KILL -- "-$child" "${family[@]}" "${family[@]/#/-}" 2>/dev/null || true; }
+
+# kill_after TENTHS: if the run has not ended by then. Ends with the run.
 kill_after() {
   local i
   for ((i = 0; i < $1; i++)); do
     sleep 0.1
     kill -0 "$child" || return 0
   done
-  kill -KILL -- "-$child" || true
+  kill_all
+}
+
+# sweep: takes away what an mpirun that was killed has left, its folder and the memory by which its ranks met.
+sweep() {
+  local folder
+  for folder in "${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-${TEMP:-${TMP:-/tmp}}}}/ompi."*".$(id -u)/pid.$child"; do
+    [[ -f $folder/contact.txt ]] || continue
+    # Its first number is the job's own; the ranks are the next one.
+    printf -v job %x $(($(number "$(content "$folder/contact.txt" | cut -d . -f 1)" 0) + 1))
+    rm -rf "$folder" "/dev/shm/vader_segment."*".$(id -u).$job."*
+  done
 }
 
 # Ranks meet within seconds, or never: mpirun waits for a host or a file of its own that does not come, and says nothing. Busy machines and
 # many hosts take longer.
 start_limit=$(whole STAGECRAFT_START_SECONDS 300)
-watch_start() {
-  ((ranks > 1)) && [[ -n $signs ]] || return 0
+watch_start() { # SECONDS
   ( # This watcher ends with the start.
-    for ((i = 0; i < 2 * start_limit; i++)); do
+    for ((i = 0; i < 2 * $1; i++)); do
       sleep 0.5
       kill -0 "$child" && ! left joined || exit 0
     done
-    say late >>"$signs"
+    say late >>"${signs:-/dev/null}"
+    find_family
     kill -TERM "$child"
     kill_after 100
+    kill_all
   ) </dev/null >/dev/null 2>&1 &
 }
 
@@ -109,7 +125,9 @@ killed_advice() {
   case $1 in
     SIGKILL)
       limit=$(ulimit -t)
-      if [[ $limit == unlimited ]]; then
+      if (($(number "$(memory_kills '')" 0) > kills_before)); then
+        say "memory ran out, and the system ended it (its control group counts such ends): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
+      elif [[ $limit == unlimited ]]; then
         say "if nobody did it, memory ran out (dmesg says so): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
       else
         say "if nobody did it, it had used the $limit s of processor time that it may have: ulimit -t unlimited, or fewer --steps"
@@ -195,9 +213,14 @@ ask_mpirun() {
   done
   answer=0
   forget_signs
-  words=$(STAGECRAFT_ONLY_MEET=1 OMPI_MCA_orte_base_help_aggregate=0 timeout -k 5 $((start_limit < 60 ? start_limit : 60)) "${again[@]}" </dev/null 2>&1) || answer=$?
+  nameless words # no pipe: what outlives mpirun would hold it open
+  STAGECRAFT_ONLY_MEET=1 OMPI_MCA_orte_base_help_aggregate=0 "${again[@]}" </dev/null >"${nameless:-/dev/null}" 2>&1 &
+  child=$!
+  watch_start $((start_limit < 60 ? start_limit : 60))
+  wait "$child" || answer=$?
+  sweep
   if [[ -n $signs && $answer == 0 ]] && ! left joined; then answer=1; fi # it does as if
-  words=$(sed -e '/^-*$/d' -e 's/^/    /' <<<"$words" | awk '!seen[$0]++' | head -n 40)
+  words=$(sed -e '/^-*$/d' -e 's/^/    /' "${nameless:-/dev/null}" | awk '!seen[$0]++' | head -n 40)
 }
 
 # refuse_what_mpirun_cannot: before the run. mpirun itself says whether it can do with what looks wrong.

@@ -9,8 +9,8 @@
 #     --no-build    runs what was built before
 #     --max-restarts K  after a run that lost a rank (75, or a rank that a signal killed): starts again, at most K times, from the newest
 #                   checkpoint, if there is one. Needs --save-every. --inject and --crash-at are left out then, and --out DIR
-#                   becomes DIR-restart-1. Ends where a restart saves no later step than the one that it began at
-#     --min-ranks R  a restart takes the next smaller number of ranks, R at least, among which the micro-batches of a step can be divided
+#                   becomes DIR-restart-1, or the next number that is free. Ends where a restart saves no later step than the one that it began at
+#     --min-ranks R  a restart takes the next smaller number of ranks, R at least, that a run accepts (--plan --strict)
 #     --help        what the program takes, as it was built last; before the first build this text
 #   exit   the program's own code; 69 where mpirun could not start the ranks; 75 where a rank was killed; 129, 130, 143 after SIGHUP, SIGINT, SIGTERM. docs/troubleshooting.md, "How a run ends".
 # Open MPI needs help in three places, all said in one line at the start of a run with --verbose: it refuses root, it refuses more ranks than cores, and
@@ -33,7 +33,7 @@ shift
 
 ranks='' default_ranks=1 default_workload=configs/tiny.json preset=${STAGECRAFT_PRESET:-auto} dry_run=0 build_only=0 do_build=1
 alone=0 help=0 plan=0 verbose=0 has_world=0 has_workload=0 has_strategy=0 saves=0 # what the program's flags ask for
-max_restarts='' min_ranks='' first_out=''
+max_restarts='' min_ranks=''
 arguments=()
 
 # count WHAT TEXT: TEXT, if it is a number of ranks.
@@ -239,8 +239,9 @@ child='' asked=0
 forward() {
   local signal=$1
   if ((asked)); then
-    kill -KILL -- "-$child" 2>/dev/null || true
+    kill_all
   else
+    find_family
     if [[ -n $STAGECRAFT_SIGNAL_FILE ]]; then say $(($2 - 128)) >"$STAGECRAFT_SIGNAL_FILE"; fi
     # mpirun gives its ranks a second to end. Those that save first are told by the signal that it only passes on.
     if ((saves && ranks > 1)) && [[ $signal == TERM ]]; then signal=USR1; fi
@@ -263,7 +264,7 @@ run_once() {
   setpriv --pdeathsig TERM -- "${command[@]}" </dev/null 2>&"$errors" {errors}>&- &
   child=$!
   set +m
-  watch_start
+  if ((ranks > 1)) && [[ -n $signs ]]; then watch_start "$start_limit"; fi
 
   status=0
   while :; do
@@ -276,9 +277,10 @@ run_once() {
 }
 
 while :; do
-  began=$(date +%s.%N)
+  began=$(date +%s.%N) log_before=$(newest_log) kills_before=$(number "$(memory_kills '')" 0)
   forget_signs
   run_once
+  sweep
   ((asked == 0)) || break
   prepare_restart "$status" "$began" || break
   compose

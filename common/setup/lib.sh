@@ -11,7 +11,7 @@ if [[ ! -v HOME ]]; then
 fi
 
 # Names of exit codes; docs/troubleshooting.md, "How a run ends".
-readonly exit_usage=64 exit_missing=69 exit_lost_rank=75
+readonly exit_usage=64 exit_missing=69 exit_cannot_write=73 exit_lost_rank=75
 
 say() { printf '%s\n' "$*"; }
 
@@ -40,6 +40,9 @@ python_program() {
 }
 
 have() { command -v "$1" >/dev/null 2>&1; }
+
+# is_open_mpi COMMAND: mpicc or mpirun is Open MPI's.
+is_open_mpi() { [[ $({ "$1" --showme:version || "$1" --version; } 2>/dev/null) == *"Open MPI"* ]]; }
 
 # have_libfuzzer: clang 14's, which is a package of its own.
 have_libfuzzer() { [[ -e $(clang++-14 -print-file-name=libclang_rt.fuzzer-x86_64.a 2>/dev/null) ]]; }
@@ -121,6 +124,13 @@ memory_limit() {
     least=$((${least:-$limit} < limit ? least : limit))
   done < <(control_groups memory "$top")
   say "$least"
+}
+
+# memory_kills TOP: how many processes of its own control group the system has ended for want of memory; empty: it says nothing.
+memory_kills() {
+  local group
+  read -r group < <(control_groups memory "$1") || true
+  { cat "$group/memory.events" "$group/memory.oom_control" 2>/dev/null || true; } | awk '$1 == "oom_kill" {print $2}'
 }
 
 # Cores that this process may use: its affinity, or less where a container's quota says so.

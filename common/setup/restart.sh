@@ -1,11 +1,11 @@
-# shellcheck shell=bash disable=SC2034,SC2154
+# shellcheck shell=bash disable=SC2030,SC2031,SC2034,SC2154
 # --max-restarts and --min-ranks of launch.sh: what a run that has lost a rank goes on from. Sourced, never run; reads and
 # changes launch.sh's `arguments` and `ranks`.
 
 restarts=0   # so far
 resumed_at=0 # the step that this attempt begins at, unless it passes checkpoints over as damaged
 began_at=-1  # the step that the attempt before really began at
-seen=''      # checkpoints_in the run's directory before this attempt
+seen=''      # checkpoints_in the run's directory before this attempt; log_before: newest_log
 
 # value_of FLAG: its argument; empty: it is not there.
 value_of() {
@@ -45,33 +45,34 @@ checkpoints_dir() {
   say "${dir:-runs/$lesson/checkpoints}"
 }
 
-# written FILE: when, as `date +%s.%N` says it.
-written() { LC_ALL=C stat -c %.Y "$1"; }
-
 # checkpoints_in DIR: a line "STEP WRITTEN" for each, in order.
 checkpoints_in() {
   local path step
   for path in "$1"/step-*; do
     step=${path##*/step-}
     [[ $step =~ ^[0-9]{6,18}$ && -f $path/manifest.json ]] || continue
-    say "$((10#$step)) $(written "$path/manifest.json")"
+    say "$((10#$step)) $(stat -c %.Y "$path/manifest.json")"
   done | sort -n
 }
 
 # newest_step DIR: of its checkpoints; empty: it has none.
 newest_step() { checkpoints_in "$1" | tail -n 1 | cut -d ' ' -f 1; }
 
-# steps_done SINCE: the steps that the attempt that began then has written down, as "FIRST AFTER_LAST".
+# newest_log: the steps that a run here has written down last; empty: none has.
+newest_log() {
+  local log
+  log=$(value_of --out)/steps.jsonl
+  [[ $log != /steps.jsonl ]] || for log in runs/"$lesson"/*/steps.jsonl; do :; done # their names are times
+  if [[ -f $log ]]; then say "$log"; fi
+}
+
+# steps_done: the steps that the attempt has written down, as "FIRST AFTER_LAST".
 steps_done() {
-  local log steps
+  local log steps=''
   # It has said where: beside it another run may write in runs/, too.
-  log=$(sed -n 's/^out //p' "${signs:-/dev/null}" | tail -n 1)
-  log=${log:-$(value_of --out)}/steps.jsonl
-  if [[ $log == /steps.jsonl ]]; then
-    for log in runs/"$lesson"/*/steps.jsonl; do :; done # their names are times
-  fi
-  steps=''
-  if [[ -f $log && $(written "$log") > $1 ]]; then steps=$(grep -o '"step":[0-9]\{1,15\}' "$log" || true); fi
+  log=$(sed -n 's|^out \(.*\)|\1/steps.jsonl|p' "${signs:-/dev/null}" | tail -n 1)
+  if [[ -z $log && $(newest_log) != "$log_before" ]]; then log=$(newest_log); fi
+  if [[ -f $log ]]; then steps=$(grep -o '"step":[0-9]\{1,15\}' "$log" || true); fi
   steps=${steps//'"step":'/}
   say "${steps%%$'\n'*}" "${steps##*$'\n'}" | awk -v none="$resumed_at" '{print NF ? $1 " " $2 + 1 : none " " none}'
 }
@@ -93,6 +94,10 @@ check_restarts() {
     die "$exit_usage" "--max-restarts" "this run saves nothing that it could go on from" "add --save-every STEPS"
   ((${min_ranks:-1} <= ranks)) ||
     die "$exit_usage" "--min-ranks" "$min_ranks is more than the $ranks ranks of this run" "-n $min_ranks or more"
+  first_out=$(value_of --out)
+  [[ ! -e $first_out || -w $(dirname -- "$first_out") ]] ||
+    die "$exit_cannot_write" "--out $first_out" "the records of a restart come beside it, and nothing can be written there" \
+      "--out DIR in a folder that you may write to"
   dir=$(checkpoints_dir)
   seen=$(checkpoints_in "$dir")
   newest=$(newest_step "$dir")
@@ -113,15 +118,15 @@ check_restarts() {
   fi
 }
 
-# accepts RANKS: whether the workload can be divided among so many. The program says so itself.
+# accepts RANKS: whether a run of so many would begin. The ranks say so themselves: rows, memory, GPUs.
 accepts() (
-  # All that --plan refuses (common/config/command_line.cpp, and --compare), and records.
-  drop --init --save --sample --trace --inject --graph --profile --transport --keep --save-every --resume --save-async --resume-with \
-    --checkpoints --crash-at --eval-every --validation --test --prompt --temperature --page --compare --out
-  "${prefix}build/$preset/bin/$lesson" "${arguments[@]}" --plan --world "$1" >/dev/null 2>&1 </dev/null
+  ranks=$1
+  arguments+=(--plan --strict)
+  compose
+  timeout -k 5 "$start_limit" "${command[@]}" >/dev/null 2>&1 </dev/null
 )
 
-# fewer_ranks: the next smaller number that the workload accepts and --min-ranks allows, or as many as before.
+# fewer_ranks: the next smaller number that a run accepts and --min-ranks allows, or as many as before.
 fewer_ranks() {
   local fewer
   for ((fewer = ranks - 1; fewer >= ${min_ranks:-ranks}; fewer--)); do
@@ -151,14 +156,14 @@ is_of_use() {
 # prepare_restart STATUS BEGAN: after an attempt that ended so. 0: `arguments` and `ranks` are those of the next one; 1: there
 # is none. An end that would come again (64 to 73) is none to go on after, and neither is one that somebody asked for.
 prepare_restart() {
-  local what dir first reached there made saved since again fewer line
+  local what dir first reached there made saved since=$2 again fewer line number
   [[ -n $max_restarts ]] || return 1
   [[ $1 == 75 || $(kind_of "$1") == lost ]] || return 1
   if ((several_hosts && ranks > 1)) && [[ $1 == 132 || $1 == 205 ]]; then return 1; fi # a host is lost, or has no program
   what=$(signal_of "$1")
   if [[ -n $what ]]; then what="a rank was killed ($what)"; else what="a rank was lost"; fi
   dir=$(checkpoints_dir)
-  read -r first reached < <(steps_done "$2")
+  read -r first reached < <(steps_done)
   there=$(checkpoints_in "$dir")
   made=$(grep -vxF "$seen" <<<"$there" | tail -n 1 || true) # the newest by this attempt
   saved=${made% *}
@@ -169,25 +174,27 @@ prepare_restart() {
   drop --inject --crash-at
   if [[ -n $there ]]; then
     line+=" goes on at step $resumed_at"
-    since=${made#* }
+    # As the rank says it: the clock of a file server may be another.
+    if [[ -n $saved ]]; then since=$(sed -n "s/^saved $saved \(.*\)\(...\)$/\1.\2/p" "${signs:-/dev/null}" | tail -n 1); fi
     drop --init --resume
     arguments+=(--resume latest)
   else
     line+=" no checkpoint was made, begins again"
   fi
   again=$((reached > resumed_at ? reached - resumed_at : 0))
-  line+=", $again step$( ((again == 1)) && printf ' is' || printf 's are') redone,"
-  line+=" $(LC_ALL=C awk -v since="${since:-$2}" -v now="$(date +%s.%N)" 'BEGIN {printf "%.1f", now - since}') s are lost"
+  line+=", $again step$( ((again == 1)) && printf ' is' || printf 's are') redone"
+  if [[ -n $since ]]; then line+=", $(LC_ALL=C awk -v since="$since" -v now="$(date +%s.%N)" 'BEGIN {printf "%.1f", now - since}') s are lost"; fi
   fewer=$(fewer_ranks)
   if ((fewer < ranks)); then
     line+="; on $fewer rank$( ((fewer == 1)) || printf s) instead of $ranks: from here on sums are added in another order"
     ranks=$fewer
   fi
-  # A record is of one attempt.
-  if [[ -n $(value_of --out) ]]; then
-    first_out=${first_out:-$(value_of --out)}
+  # A record is of one attempt. An earlier run may have left a folder of that name.
+  if [[ -n $first_out ]]; then
+    first_out=${first_out%/} number=$restarts
+    while [[ -e $first_out-restart-$number || -L $first_out-restart-$number ]]; do number=$((number + 1)); done
     drop --out
-    arguments+=(--out "$first_out-restart-$restarts")
+    arguments+=(--out "$first_out-restart-$number")
   fi
   say "$line"
 }

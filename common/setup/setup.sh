@@ -142,6 +142,8 @@ at_least() {
     die "$exit_missing" "$1" "version $2, but $3 or newer is needed" "use Debian 12, Ubuntu 24.04 or newer, or put a newer $1 first on PATH"
 }
 check_versions() {
+  is_open_mpi mpicc || die "$exit_missing" "$(command -v mpicc)" "it is another MPI's, and Stagecraft is built with Open MPI" \
+    "apt-get install libopenmpi-dev openmpi-bin, and their mpicc first on PATH"
   at_least g++ "$(g++ -dumpfullversion)" 12
   at_least cmake "$(cmake --version | awk 'NR == 1 {print $3}')" 3.25
 }

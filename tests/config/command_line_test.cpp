@@ -182,6 +182,7 @@ TEST(CommandLine, RefusesWithTheFlagThatIsNear) {
        "--share-gpu"},
       {{"--profile", "--graph", "on"},
        "--graph on: --profile looks at single operations, which a graph hides\n  fix: --graph off"},
+      {{"--strict"}, "--strict: a run refuses what it cannot do anyway\n  fix: --plan --strict"},
       {{"--world", "4"},
        "--world 4: it belongs to --plan; a run has as many ranks as were started\n"
        "  fix: add --plan, or start the ranks: run.sh -n 4"},
@@ -195,6 +196,13 @@ TEST(CommandLine, AFlagThatNobodyReadsIsAMistakeOfTheProgram) {
   const Program program = {.name = "x", .question = "", .extra = {{"idle", "N", "does nothing", ""}}};
   const std::vector<const char*> arguments = {"program", "--idle", "3"};
   EXPECT_THROW((void)parse_command_line(3, arguments.data(), program), std::logic_error);
+}
+
+TEST(CommandLine, AStrictPlanTakesTheFlagsOfARun) {
+  const CommandLine line =
+      parse({"--plan", "--strict", "--save-every", "2", "--sample", "5", "--compare", "r"});
+  EXPECT_TRUE(line.plan && line.strict);
+  EXPECT_EQ(line.checkpoints.every, 2);
 }
 
 TEST(CommandLine, AShorthandAndItsKeyMustAgree) {

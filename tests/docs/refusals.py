@@ -41,7 +41,7 @@ class Case:
 SMALL_TOOLS = ("awk bash cat chmod cp cut df dirname env find flock grep head ln mkdir mktemp mv nproc printf rm sed setpriv sh sha256sum sleep sort tail timeout "
                "touch tr").split()
 READY = {"uname": "[[ $1 == -s ]] && echo Linux || echo x86_64", "id": "echo 0", "g++": "echo 12.2.0", "cmake": "echo cmake version 3.25.1", "ninja": "exit 0",
-         "mpirun": "exit 0", "ompi_info": "exit 0", "mpicc": "exit 0", "ccache": "exit 0", "apt-get": "exit 0", "python3": "exit 0"}
+         "mpirun": "exit 0", "ompi_info": "exit 0", "mpicc": "echo Open MPI", "ccache": "exit 0", "apt-get": "exit 0", "python3": "exit 0"}
 HEADERS = ("cxxopts.hpp", "spdlog/spdlog.h", "gtest/gtest.h", "nlohmann/json.hpp", "zlib.h", "xxhash.h", "liburing.h")
 SETUP = "common/setup/setup.sh"
 DISK = """printf 'Filesystem 1M-blocks Used Available Use Mounted\\ndisk 9999 9999 %s 0 /\\n'"""

@@ -194,6 +194,17 @@ class WithoutARun(support.ProcessTest):
     def test_plan_that_a_run_would_refuse(self):
         out = self.quick("--plan", "--world", "5", "--workload", support.WORKLOAD)
         self.assertRegex(out, r"\n  note: .*12 / \(1 x 5\)")
+        for code, said, *flags in ((0, "", "--world", "4", "--save-every", "1"), (64, r"error: \S+: accumulation = .* which is not whole\n", "--world", "5"),
+                                   (69, r"error: --memory-cap 100\.00 kB: a rank would hold ", "--world", "2", "--memory-cap", "100KB"),
+                                   (69, r"error: [\d.]+ .B free on this machine, ranks here: 12: ", "--world", "12", "--set", "model.width=65536"),
+                                   (69, r"error: --device cuda: ", "--device", "cuda")):
+            if "cuda" in flags and support.gpus() > 0:
+                continue
+            with self.subTest(flags=flags):
+                ended = support.execute([support.program(LESSON), "--plan", "--strict", "--workload", support.WORKLOAD, *flags])
+                self.assertEqual(ended.code, code, ended)
+                self.assertRegex(ended.err, r"\A" + said)
+                self.assertIn("memory of a rank\n", ended.out)
 
     def test_the_plan_is_the_run_s(self):
         run = support.run(LESSON, 2, "--steps", "2", "--verbose", "--out", support.new_path("out"))

@@ -75,6 +75,25 @@ class Signals(support.ProcessTest):
     def test_sighup(self):
         self.check("SIGHUP", 129)
 
+    def test_a_second_sigint_leaves_nothing_of_open_mpi(self):
+        """It kills mpirun, which then takes nothing away itself."""
+        out = support.new_path("out")
+        process = support.start(support.run_sh("01_data_parallel", 2, "--set", "steps=1000000", "--out", out))
+        steps = os.path.join(out, "steps.jsonl")
+        self.assertTrue(support.comes_true(lambda: os.path.exists(steps) and os.path.getsize(steps) > 0, 60))
+        (contact,) = glob.glob(support.scratch + "/mpi-*/ompi.*/pid.*/contact.txt")
+        with open(contact, encoding="utf-8") as file:
+            memory = f"/dev/shm/vader_segment.*.{int(file.read().split('.')[0]) + 1:x}.*"
+        self.assertEqual(len(glob.glob(memory)), 2)
+        for rank in (0, 1):  # so that the first signal ends nothing
+            os.kill(support.process_of(out, rank), signal.SIGSTOP)
+        for _ in range(2):
+            os.kill(process.pid, signal.SIGINT)
+            time.sleep(0.1)
+        self.assertEqual(support.end(process).code, 130)
+        self.expect_nothing_left(out, self.boards)
+        self.assertEqual(glob.glob(memory) + glob.glob(support.scratch + "/mpi-*/ompi.*/pid.*"), [])
+
     def test_sigkill_of_run_sh_ends_the_ranks_too(self):
         self.check("SIGKILL", 137)
 

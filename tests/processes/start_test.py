@@ -15,10 +15,10 @@ import support  # noqa: E402
 LESSON = "01_data_parallel"
 
 
-def job(ranks=2, lesson=LESSON, command=(), **more):
+def job(ranks=2, lesson=LESSON, command=(), flags=None, **more):
     """run.sh with these variables; None takes one away. mpirun's folder is where TMPDIR says."""
     env = {k: v for k, v in support.environment(**{k: v for k, v in more.items() if v is not None}).items() if k not in more or more[k] is not None}
-    line = [*command, *support.run_sh(lesson, ranks, "--steps", "2", "--out", support.new_path("out"))]
+    line = [*command, *support.run_sh(lesson, ranks, *(flags or ("--steps", "2", "--out", support.new_path("out"))))]
     done = subprocess.run(line, env=env, cwd=support.scratch, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
                           timeout=support.DEADLINE, check=False)
     return support.Ended(done.returncode, done.stdout, done.stderr)
@@ -60,6 +60,24 @@ class StartTest(support.ProcessTest):
         ended = job(HOME=None, command=["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"])
         self.assertEqual(ended.code, 73, ended)  # the working directory is not this user's: that far it came
         self.assertEqual(len(ended.errors), 1, ended)
+
+    def test_a_home_of_nobody(self):
+        """What is made of a text is kept where it can be, and an error says how to name such a place."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can be another user")
+        folder = support.new_path("own")
+        os.chmod(support.scratch, 0o755)
+        os.mkdir(folder)
+        os.chown(folder, 12345, 12345)
+        with open(folder + "/text.txt", "w", encoding="utf-8") as file:
+            file.write(f"{folder} {os.urandom(8).hex()} " * 200)
+        other = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"]
+        flags = ["--steps", "2", "--data", folder + "/text.txt", "--out", folder + "/out"]
+        for home, cache in ((None, None), ("/nonexistent", None), ("/nonexistent", folder)):
+            ended = job(HOME=home, XDG_CACHE_HOME=None, STAGECRAFT_CACHE=cache, TMPDIR=folder, command=other, flags=flags)
+            self.assertEqual(ended.code, 0 if cache else 73, ended)
+            if not cache:
+                self.assertRegex(ended.err, re.escape(f"error: {support.ROOT}/.cache") + r".*: cannot .*\n  fix: .*; STAGECRAFT_CACHE=DIR keeps what is made of a text elsewhere\n")
 
     def test_a_log_has_no_escape_codes(self):
         """Under mpirun every rank's stdout is a terminal. /dev/shm has no O_DIRECT, which is worth a warning."""

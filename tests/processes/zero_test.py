@@ -82,7 +82,7 @@ class Zero(support.ProcessTest):
                                          "  fix: runs are compared that train the same; --set the keys, or use that run's --workload")
         self.assertNotIn("step 1/", other.out)
         plan = support.run("04_zero3", 0, "--plan", "--compare", one.out + "/record.json")
-        self.expect_one_error(plan, 64, f"--compare {one.out}/record.json: a plan has no steps to compare\n  fix: leave out --plan or --compare")
+        self.expect_one_error(plan, 64, "--compare: it belongs to a run; --plan only predicts one\n  fix: leave one of them out")
 
     # optim.nonfinite: stop, the default, and skip.
     def test_a_gradient_that_is_not_finite(self):

@@ -19,7 +19,14 @@ case $DO in
   exit:*) exit "${DO#exit:}" ;;
   kill) kill -KILL $$ ;;
   sleep) exec sleep 60 ;;
-  deaf) trap '' TERM INT; echo "$$" >"$PIDS.deaf"; while :; do sleep 0.2; done ;;
+  oom) echo "oom_kill 4" >"$MACHINE/sys/fs/cgroup/memory.events"; exit 137 ;;
+  deaf)
+    trap '' TERM INT
+    mkdir -p "$TMPDIR/ompi.host.$(id -u)/pid.$$"
+    echo "16.0;tcp://" >"$TMPDIR/ompi.host.$(id -u)/pid.$$/contact.txt"
+    touch "/dev/shm/vader_segment.test-$$.$(id -u)."{11.0,11.1,12.0}
+    echo "$$" >"$PIDS.deaf"
+    while :; do sleep 0.2; done ;;
 esac
 EOF
 cp "$shims/mpirun.openmpi" "$repo/build/cpu/bin/99_fake"
@@ -158,8 +165,22 @@ for ranks in 1 2; do
   check "nothing is left when launch.sh itself is killed, $ranks ranks" until_true none_alive
 done
 
+# The system counts whom it ends for want of memory.
+sed -i "s/memory_kills ''/memory_kills \"\${MACHINE-}\"/" "$repo/common/setup/"{launch,ending}.sh
+export MACHINE=$sandbox/machine
+mkdir -p "$MACHINE/proc/self" "$MACHINE/sys/fs/cgroup"
+echo "0::/" >"$MACHINE/proc/self/cgroup"
+for ranks in 1 2; do
+  printf 'oom 3\noom_kill 3\n' >"$MACHINE/sys/fs/cgroup/memory.events"
+  DO=oom run "${launch[@]}" -n "$ranks"
+  check "memory ran out, $ranks ranks" contains "$code $err" "; memory ran out, and the system ended it (its control group counts such ends): fewer ranks, "
+done
+DO=exit:137 run "${launch[@]}" -n 2
+check "an earlier lack of it is not this run's" contains "$code $err" "; if nobody did it, memory ran out"
+
 : >"$PIDS"
-DO=deaf "${launch[@]}" -n 1 >/dev/null 2>&1 &
+mkdir "$sandbox/session"
+TMPDIR=$sandbox/session DO=deaf "${launch[@]}" -n 1 >/dev/null 2>&1 &
 pid=$!
 until_true test -s "$PIDS.deaf"
 kill -TERM "$pid"
@@ -170,6 +191,9 @@ code=0
 wait "$pid" || code=$?
 check "the second signal kills" equal "$code" 143
 check "nothing is left after it" until_true none_alive
+check "nor what mpirun would have taken away" equal "$(echo "$sandbox/session/ompi.host.$(id -u)/"* /dev/shm/vader_segment."test-$(<"$PIDS.deaf")".*)" \
+  "$sandbox/session/ompi.host.$(id -u)/* /dev/shm/vader_segment.test-$(<"$PIDS.deaf").$(id -u).12.0"
+rm "/dev/shm/vader_segment.test-$(<"$PIDS.deaf")".*
 
 DO=exit:0 run "${launch[@]}" -n 2 --verbose
 check "with --verbose one line says how ranks are started" contains "$out" "2 ranks on "

@@ -41,15 +41,31 @@ done
 PATH=$shims:$was STAGECRAFT_PRESET=cpu FAKE_NPROC=2 SLURM_JOB_NUM_NODES=08 run "$repo/common/setup/launch.sh" 99_fake --no-build
 check "08 is a number" equal "$code" 0
 
+# --- flags and an MPI with which a run would be wrong --------------------------------------------------------------------
+for name in CXXFLAGS=-Ofast "CXX=g++ -ffinite-math-only"; do
+  run env "$name" cmake -S "$checkout" -B "$sandbox/configured"
+  check "$name" contains "$code $(tr -s ' \n' ' ' <<<"$err")" "-${name#*-}: with it isfinite is always true, and a NaN would train on fix: without it in CXXFLAGS,"
+  rm -r "$sandbox/configured"
+done
+mkdir "$sandbox/mpi"
+printf '#define MPI_VERSION 4\n#define MPI_SUBVERSION 0\ntypedef int MPI_Comm;\n#define MPI_COMM_WORLD 0\nint MPI_Init(int*, char***);\nint MPI_Finalize(void);\n' >"$sandbox/mpi/mpi.h"
+printf 'int MPI_Init(int* a, char*** b) { return 0; }\nint MPI_Finalize(void) { return 0; }\n' | gcc -shared -fPIC -x c -o "$sandbox/mpi/libmpich.so" -
+printf '#!/bin/sh\ncase "$*" in *-show*|*-link_info*|*-compile_info*) echo "gcc -I%s -L%s -lmpich";; *) exec gcc "$@";; esac\n' "$sandbox/mpi" "$sandbox/mpi" >"$sandbox/mpi/mpicc"
+chmod +x "$sandbox/mpi/mpicc"
+run cmake -S "$checkout" -B "$sandbox/configured" "-DMPI_C_COMPILER=$sandbox/mpi/mpicc"
+check "another MPI" contains "$code $(tr -s ' \n' ' ' <<<"$err")" "1 CMake Error at CMakeLists.txt"
+check "another MPI is named" contains "$(tr -s ' \n' ' ' <<<"$err")" "$sandbox/mpi/mpicc: is not Open MPI's, which Stagecraft is built with fix: apt-get install libopenmpi-dev"
+
 # --- a start that does not come ---------------------------------------------------------------------------------------
-# mpirun starts nothing, says nothing and does not end; what it started itself ends with it.
-shim mpirun.openmpi <<<'sleep 1234.56 & trap "kill $!; exit 143" TERM; wait'
+# mpirun starts nothing, says nothing and does not end; what it started itself ends with it, but for its srun, which has a group of its own.
+shim mpirun.openmpi <<<'setsid sleep 1234.567 & sleep 1234.56 & trap "kill $!; exit 143" TERM; wait'
 began=$SECONDS
 PATH=$shims:$was STAGECRAFT_PRESET=cpu FAKE_NPROC=2 STAGECRAFT_START_SECONDS=1 run "$repo/common/setup/launch.sh" 99_fake --no-build -n 2
 check "it is ended" equal "$code $(head -n 2 <<<"$err")" "69 error: mpirun: its 2 ranks have not met in 1 s (it was ended then)
   fix: common/setup/doctor.sh tries mpirun alone"
 check "soon" test $((SECONDS - began)) -lt 30
-check "nothing is left" equal "$(pgrep -f 'sleep 1234\.56' || true)" ""
+for ((i = 0; i < 20; i++)); do if pgrep -f 'sleep 1234\.56' >/dev/null; then sleep 0.1; fi; done
+check "nothing is left" equal "$(pgrep -f 'sleep 1234\.56' || true)" "" # of the run, and of mpirun asked once more
 shim mpirun.openmpi <<<'exit 0'
 for limit in "-n 16" "-f 0"; do
   # shellcheck disable=SC2086  # words
@@ -73,14 +89,17 @@ put /sys/fs/cgroup/job/memory.max 7000
 check "of the group above" equal "$(in_machine core_quota) $(in_machine memory_limit)" "2 7000"
 put /sys/fs/cgroup/job/step/cpu.max "100000 100000"
 put /sys/fs/cgroup/job/step/memory.max 8000
+put /sys/fs/cgroup/job/step/memory.events $'oom 5\noom_kill 2\noom_group_kill 1'
 check "the least" equal "$(in_machine core_quota) $(in_machine memory_limit)" "1 7000"
+check "ended for want of memory" equal "$(in_machine memory_kills)" 2
 rm -r "$machine"
 put /proc/self/cgroup $'5:cpu,cpuacct:/docker/1/job\n4:memory:/job\n0::/'
 put /proc/self/mountinfo '32 31 0:29 /docker/1 /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct'
 put /sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us 300000
 put /sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us 100000
 put /sys/fs/cgroup/memory/job/memory.limit_in_bytes 52428800
-check "of version 1, in a container" equal "$(in_machine core_quota) $(in_machine memory_limit)" "3 52428800"
+put /sys/fs/cgroup/memory/job/memory.oom_control $'oom_kill_disable 0\nunder_oom 0\noom_kill 7'
+check "of version 1, in a container" equal "$(in_machine core_quota) $(in_machine memory_limit) $(in_machine memory_kills)" "3 52428800 7"
 put /sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us "$payload"
 put /sys/fs/cgroup/memory/job/memory.limit_in_bytes "$payload"
 check "what is no number is no limit" equal "$(in_machine core_quota)$(in_machine memory_limit)" ""
@@ -110,6 +129,15 @@ for script in "lessons/choose.sh --gpus 0 --no-build" "lessons/all.sh 12" "lesso
   check "$script" equal "$code$out$err" "$without"
 done
 unset CDPATH
+mkdir -p "$repo/build/cpu/bin" "$repo/common/input"
+printf '#!/bin/sh\necho "of the build: $*"\n' >"$repo/build/cpu/bin/pipedream"
+chmod +x "$repo/build/cpu/bin/pipedream"
+run pipedream/run.sh --help
+check "pipedream that CMake has built" equal "$code $out$err" "0 of the build: --help"
+touch -d "1 day ago" "$repo/build/cpu/bin/pipedream"
+touch -d "1 hour ago" "$repo/pipedream/new.cpp"
+run pipedream/run.sh --help
+check "unless its sources are newer" equal "$code $out$err" "0 pipedream: --help"
 # Where a script goes into a folder that it names, that is said, or lib.sh has done away with CDPATH.
 cd "$checkout"
 plain=$(git grep -nE '(^|\$?\()cd ("\$\(|")' -- '*.sh' | grep -vE 'cd "\$(root|sandbox|repo|deps|build|checkout|here/)' | grep -v "CDPATH=''" | grep -v '^common/setup/lib.sh:' || true)

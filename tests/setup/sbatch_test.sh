@@ -35,6 +35,9 @@ done
 
 check "a GPU per task" equal "$(asked lessons/gpus.sbatch gpus-per-node)" "$(asked lessons/gpus.sbatch ntasks-per-node)"
 check "no --gpus-per-task: each rank would see its GPU as number 0" equal "$(asked lessons/gpus.sbatch gpus-per-task)" ""
-run env SLURM_NTASKS=2 bash lessons/gpus.sbatch
-check "without a lesson" contains "$code$err" "LESSON"
+for wrong in '' 04_zero /; do
+  run env SLURM_NTASKS=2 bash lessons/gpus.sbatch $wrong
+  check "no lesson: '$wrong'" equal "$code $err" "64 error: gpus.sbatch: '$wrong' is no LESSON in $PWD/lessons
+  fix: from the repository, sbatch lessons/gpus.sbatch 04_zero3"
+done
 finish_test

@@ -63,7 +63,8 @@ check "no network for apt-get" contains "$code $err" "69 error: apt-get update: 
 # --- wheels ----------------------------------------------------------------------------------------------------------
 mkdir -p "$sandbox"/include/{spdlog,gtest,nlohmann}
 touch "$sandbox"/include/{cxxopts.hpp,spdlog/spdlog.h,gtest/gtest.h,nlohmann/json.hpp,zlib.h,xxhash.h}
-for tool in ninja mpirun ompi_info mpicc; do shim $tool <<<'exit 0'; done
+for tool in ninja mpirun ompi_info; do shim $tool <<<'exit 0'; done
+shim mpicc <<<'echo "mpicc: ${MPI:-Open MPI 4.1.4} (Language: C)"'
 shim g++ <<<'echo 12.2.0'
 shim cmake <<<'echo cmake version 3.25.1'
 # Stands for Python and pip: FAIL names the step in which the "network" or the machine dies.
@@ -131,6 +132,9 @@ check "a user's pip settings do not matter" contains "$(<"$log")" "install 0 $de
 : >"$log"
 setup
 check "the second call does nothing" equal "$code $out $(steps)" "0 setup: everything is there "
+MPI=MPICH setup --check
+check "but another MPI is said" equal "$code $err" "69 error: $shims/mpicc: it is another MPI's, and Stagecraft is built with Open MPI
+  fix: apt-get install libopenmpi-dev openmpi-bin, and their mpicc first on PATH"
 setup --quiet
 check "and can be silent" equal "$code $out$err" "0 "
 echo "# another pin" >>"$repo/common/setup/requirements-torch-cpu.txt"
@@ -215,6 +219,9 @@ shim g++ <<<'echo 11.4.0'
 setup
 check "an old compiler" contains "$code $err" "69 error: g++: version 11.4.0, but 12 or newer is needed"
 shim g++ <<<'echo 13.2.0'
+MPI=MPICH run "$repo/common/setup/doctor.sh"
+check "doctor: another MPI's compiler" contains "$code $out" "  MPI compiler       missing
+                     fix: mpicc on PATH is another MPI's; apt-get install libopenmpi-dev, or put Open MPI's first"
 shim cmake <<<'echo cmake version 3.22.1'
 setup
 check "an old CMake" contains "$code $err" "69 error: cmake: version 3.22.1, but 3.25 or newer is needed"
