@@ -387,6 +387,7 @@ void Saver::commit() {
       checkpoint::Manifest all = manifest(save.position);
       for (const std::string& text : sums)
         all.files.push_back(checkpoint::sums_of_text(text, "a rank's sums"));
+      require_held(*ops_, dir_);
       checkpoint::commit_generation(*ops_, *save.dir, all);
     } catch (const InputError& refused) {
       trouble.note(refused);

@@ -741,7 +741,7 @@ class Disk(CheckpointTest):
                 script = f"{run}; code=$?; ls -A {disk} >&2; {support.program('checkpoint')} verify {disk} >&2 || exit 1; exit $code"
                 ended = support.execute([*ON_TMPFS, "560k", disk, "sh", "-c", script])
                 self.assertEqual((ended.code, len(ended.errors)), (73, 1), ended)
-                self.assertRegex(ended.errors[0], r"\Aerror: " + re.escape(disk) + r": a checkpoint was not written: rank \d: .*\n  fix: free space .*; "
+                self.assertRegex(ended.errors[0], r"\Aerror: " + re.escape(disk) + r": a checkpoint was not written: rank \d: .*\n  fix: make room .*; "
                                                   r"then --resume latest goes on, or --resume " + re.escape(disk) + r" with another directory: --checkpoints DIR\. " +
                                  step(2) + r" stands\n")
                 self.assertIn(f"\n{step(2)}\n", ended.err, "the old one stands, and nothing else is there")
