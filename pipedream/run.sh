@@ -34,7 +34,7 @@ build_program() {
   fi
   mkdir -p "$build"
   exec 9>"$build/lock"
-  flock 9
+  flock 9 || true # without locks two may build at once
   if up_to_date; then return 0; fi
   command -v "$compiler" >/dev/null || missing "the compiler $compiler" "apt-get install g++"
   printf '#include <cxxopts.hpp>\n#include <nlohmann/json.hpp>\n' | "$compiler" -std=c++20 -E -x c++ - >/dev/null 2>&1 ||

@@ -32,6 +32,17 @@ Path resumed_dir(const TrainJob& job) {
 
 }  // namespace
 
+void require_held(FileOps& ops, const Path& checkpoints) {
+  const Path file = checkpoints / kLock;
+  if (ops.kind(file) == PathKind::absent) return;
+  const std::optional<Holder> named = holder_of_text(read_file(ops, file));
+  if (!named || named == this_holder(std::getenv("STAGECRAFT_HOLDER"))) return;
+  throw InputError(
+      ExitCode::cannot_write, file.string(),
+      fmt::format("process {} on {} took this run for gone, and its place", named->pid, named->host),
+      "let that run end, or stop it");
+}
+
 Holds::Holds(const TrainJob& job)
     : ops_(posix_file_ops()), holder_(this_holder(std::getenv("STAGECRAFT_HOLDER"))) {
   if (job.launch.rank != Rank{0}) return;
@@ -61,8 +72,10 @@ void Holds::take(const Path& lock_file, LockMode mode, const std::string& where,
                  const std::string& fix) {
   Holder holder = holder_;
   holder.mode = mode;
-  holds_.push_back(std::make_unique<Hold>(*ops_, Hold::Asked{lock_file, holder, where, what, fix}));
-  if (!holds_.back()->warning().empty()) spdlog::warn(holds_.back()->warning());
+  const auto warn = [this](const std::string& text) {
+    if (std::exchange(warned_, text) != text) spdlog::warn(text);
+  };
+  holds_.push_back(std::make_unique<Hold>(*ops_, Hold::Asked{lock_file, holder, where, what, fix, warn}));
 }
 
 void Holds::leave() {

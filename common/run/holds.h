@@ -25,7 +25,12 @@ class Holds {
 
   std::unique_ptr<FileOps> ops_;
   Holder holder_;
+  std::string warned_;
   std::vector<std::unique_ptr<Hold>> holds_;
 };
+
+/// On rank 0, before it writes there.
+///   Errors  InputError (exit 73): a run on another host took this one for gone.
+void require_held(FileOps& ops, const Path& checkpoints);
 
 }  // namespace sc::detail

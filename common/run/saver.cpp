@@ -15,6 +15,7 @@
 #include "common/config/workload_table.h"
 #include "common/memory/ledger.h"
 #include "common/run/describe.h"
+#include "common/run/holds.h"
 #include "common/run/resume.h"
 #include "common/run/run_files.h"
 #include "common/run/run_shape.h"
@@ -167,8 +168,14 @@ void Saver::require_place() {
   Trouble trouble;
   if (parts_.comm.rank() == Rank{0}) {
     try {
-      checkpoint::require_free_space(ops, dir_, all);
+      const CheckpointFlags& asked = parts_.job.line.checkpoints;
+      // One more than are kept, each of them a folder, a manifest and a file of every rank.
+      const std::int64_t most = std::min(asked.keep + 1, parts_.shape.workload.steps / asked.every);
+      const std::int64_t there = std::ssize(checkpoint::generations(ops, dir_));
+      checkpoint::require_free_space(
+          ops, dir_, all, std::max(most - there, std::int64_t{1}) * (to_int(parts_.comm.size()) + 2));
       require_names(ops);
+      require_held(ops, dir_);
       trial.emplace(ops, dir_ / "trial", AtomicDir::Existing::replace, checkpoint::is_file_of_checkpoint);
     } catch (const InputError& refused) {
       trouble.note(refused);
@@ -272,6 +279,7 @@ void Saver::begin(const Position& position) {
     try {
       const Path target = dir_ / checkpoint::generation_name(position.step);
       const bool there = ops_->kind(target) != PathKind::absent;  // a run that was taken back comes by again
+      require_held(*ops_, dir_);
       make_dirs(*ops_, dir_);
       in_flight_->dir = std::make_unique<AtomicDir>(
           *ops_, target, there ? AtomicDir::Existing::replace : AtomicDir::Existing::refuse,
@@ -379,6 +387,7 @@ void Saver::commit() {
       checkpoint::Manifest all = manifest(save.position);
       for (const std::string& text : sums)
         all.files.push_back(checkpoint::sums_of_text(text, "a rank's sums"));
+      require_held(*ops_, dir_);
       checkpoint::commit_generation(*ops_, *save.dir, all);
     } catch (const InputError& refused) {
       trouble.note(refused);

@@ -311,7 +311,7 @@ locked() {
     die "$exit_missing" "$deps" "it cannot be written, so nothing can be installed or built in $root" \
       "as the user who owns it, or in a clone of your own"
   exec 9>"$deps/.$name.lock"
-  if ! flock -n 9; then
+  flock -n 9 || if (($? == 1)); then # anything else: a file system without locks
     say "waiting for another $name in this repository"
     flock 9
   fi

@@ -38,7 +38,8 @@ Temporary make_temporary(FileOps& ops, const Path& target, const std::function<b
     if (!make(path)) continue;
     // No lock: another writer took the name for a leftover in the moment between; it removes it, and the next
     // name is tried.
-    if (auto lock = ops.try_lock(path)) return {std::move(path), std::move(lock)};
+    auto lock = try_lock_if_any(ops, path);
+    if (!lock || *lock != nullptr) return {std::move(path), lock ? std::move(*lock) : nullptr};
   }
 }
 
@@ -55,8 +56,8 @@ void discard(FileOps& ops, const Path& temporary) noexcept {
 void remove_leftover(FileOps& ops, const Path& path, Leftover kind, FileNames names) {
   const PathKind expected = kind == Leftover::file ? PathKind::file : PathKind::directory;
   if (ops.kind_of_name(path) != expected || !ops.is_own(path)) return;
-  const auto lock = ops.try_lock(path);
-  if (lock == nullptr) return;
+  const auto lock = try_lock_if_any(ops, path);
+  if (lock ? *lock == nullptr : kind == Leftover::file) return;
   if (kind == Leftover::directory) {
     for (const std::string& name : ops.list(path)) {
       if (!names(name) || ops.kind_of_name(path / name) != PathKind::file) return;

@@ -6,7 +6,8 @@
 // content or the whole new one, never a part. A temporary name is locked while its writer lives, so the next
 // writer of the same target removes what crashed attempts left and nothing else: what somebody else owns, what
 // is of another kind, and directories that hold more than such a writer puts there stay. Two writers of one
-// target do not disturb each other: the later commit wins.
+// target do not disturb each other: the later commit wins. Where the file system has no locks what crashed attempts
+// left of a file stays, and of a directory goes: such a directory has one writer (hold.h).
 #pragma once
 
 #include <functional>

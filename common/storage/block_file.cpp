@@ -72,7 +72,7 @@ BlockFile::~BlockFile() = default;
 std::unique_ptr<File> BlockFile::open(FileOps& ops) {
   try {
     auto file = create_unnamed(ops, path_);
-    const Bytes free = ops.free_space(parent_of(path_));
+    const Bytes free = ops.free_space(parent_of(path_)).bytes;
     if (free < size_) throw file_error(FileIntent::write, path_, "make a file of this size", ENOSPC);
     file->allocate(size_);
     go_direct(*file);

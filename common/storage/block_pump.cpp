@@ -39,7 +39,7 @@ InputError with_room(const InputError& error, ExitCode code, FileOps& ops, const
                      Bytes file_size) {
   std::string text = fmt::format("{}; the file takes {}", error.message(), human_bytes(file_size));
   try {
-    text += fmt::format(", {} are free", human_bytes(ops.free_space(parent_of(path))));
+    text += fmt::format(", {} are free", human_bytes(ops.free_space(parent_of(path)).bytes));
   } catch (const InputError&) {  // the first error is the one to report
   }
   return {code, error.where(), text, error.fix()};

@@ -15,7 +15,9 @@ std::string fix_for(FileIntent intent, const Path& path, int error) {
   switch (error) {
     case ENOSPC:
     case EDQUOT:
-      return "free space on the file system that holds it, or write elsewhere";
+      return posix_file_ops()->free_space(parent_of(path)).files > 0
+                 ? "free space on the file system that holds it, or write elsewhere"
+                 : "remove files: no more can be made there (df -i), however much space is free";
     case EFBIG:
       return "raise the limit of a file's size (ulimit -f unlimited), or use another file system";
     case EROFS:
@@ -38,6 +40,8 @@ std::string fix_for(FileIntent intent, const Path& path, int error) {
     case ENOTEMPTY:
     case EBUSY:
       return "something else uses it: see what it holds, and give another path";
+    case ENAMETOOLONG:
+      return "give a shorter name";
     case EIO:
       return "the device reports an error (see dmesg): use another disk";
     case EMFILE:

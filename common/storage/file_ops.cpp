@@ -299,7 +299,6 @@ class PosixFileOps final : public FileOps {
     throw file_error(FileIntent::write, path, "create the directory", error);
   }
 
-  using FileOps::try_lock;
   std::unique_ptr<FileLock> try_lock(const Path& path, LockMode mode) override {
     // Network file systems demand a file that is open for writing.
     UniqueFd fd = open_fd(path, O_RDWR | O_NOFOLLOW);
@@ -324,7 +323,8 @@ class PosixFileOps final : public FileOps {
   PathKind kind(const Path& path) override {
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0) {
-      if (errno == ENOENT || errno == ENOTDIR) return PathKind::absent;
+      // A name that is too long is nobody's; what is to be written there says so.
+      if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) return PathKind::absent;
       if (errno == ELOOP) return PathKind::other;
       throw file_error(FileIntent::read, path, "look at", errno);
     }
@@ -334,7 +334,7 @@ class PosixFileOps final : public FileOps {
   PathKind kind_of_name(const Path& path) override {
     struct stat info {};
     if (::lstat(path.c_str(), &info) == 0) return kind_of(info);
-    if (errno == ENOENT || errno == ENOTDIR) return PathKind::absent;
+    if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) return PathKind::absent;
     throw file_error(FileIntent::read, path, "look at", errno);
   }
 
@@ -362,12 +362,15 @@ class PosixFileOps final : public FileOps {
     return names_in(std::move(fd), path, FileIntent::read);
   }
 
-  Bytes free_space(const Path& path) override {
+  FreeSpace free_space(const Path& path) override {
     struct statvfs info {};
     if (retry([&] { return ::statvfs(path.c_str(), &info); }) != 0) {
       throw file_error(FileIntent::read, path, "ask for free space", errno);
     }
-    return Bytes(static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize));
+    constexpr fsfilcnt_t kMany = 1'000'000'000;  // also where inodes are made as needed (btrfs: 0 in all)
+    const fsfilcnt_t files = info.f_files == 0 ? kMany : std::min<fsfilcnt_t>(info.f_favail, kMany);
+    return {Bytes(static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize)),
+            static_cast<std::int64_t>(files)};
   }
 
  private:
@@ -402,6 +405,15 @@ void remove_entry(Directory& parent, const std::string& name) {
 
 void remove_tree(FileOps& ops, const Path& path) {
   if (const auto parent = ops.open_dir(parent_of(path))) remove_entry(*parent, path.filename().string());
+}
+
+std::optional<std::unique_ptr<FileLock>> try_lock_if_any(FileOps& ops, const Path& path, LockMode mode) {
+  try {
+    return ops.try_lock(path, mode);
+  } catch (const InputError& error) {
+    if (error.code() != ExitCode::missing) throw;
+    return std::nullopt;
+  }
 }
 
 std::unique_ptr<File> create_only(FileOps& ops, const Path& path) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -74,6 +75,12 @@ inline constexpr std::int64_t kSyncEvery = 64'000'000;
 /// Whether a lock may be shared with others that share it.
 enum class LockMode { exclusive, shared };
 
+/// What a file system still takes.
+struct FreeSpace {
+  Bytes bytes;
+  std::int64_t files;  // and directories; the largest number there is where nobody knows
+};
+
 /// A held lock; destruction (or the death of the process) releases it.
 class FileLock {
  public:
@@ -116,7 +123,6 @@ class FileOps {
   /// Null if somebody else (another process, or another call in this one) holds it, or `path` is no file or
   /// directory: a symbolic link is not followed. Exit 69 where the file system has no locks.
   virtual std::unique_ptr<FileLock> try_lock(const Path& path, LockMode mode) = 0;
-  std::unique_ptr<FileLock> try_lock(const Path& path) { return try_lock(path, LockMode::exclusive); }
   [[nodiscard]] virtual PathKind kind(const Path& path) = 0;
   /// What bears this name itself: a symbolic link is a `link`.
   [[nodiscard]] virtual PathKind kind_of_name(const Path& path) = 0;
@@ -125,8 +131,8 @@ class FileOps {
   [[nodiscard]] virtual Bytes size(const Path& path) = 0;
   /// Names in a directory, without "." and "..", in ascending order.
   [[nodiscard]] virtual std::vector<std::string> list(const Path& path) = 0;
-  /// Bytes that this user may still write on the file system that holds `path`.
-  [[nodiscard]] virtual Bytes free_space(const Path& path) = 0;
+  /// Of this user, on the file system that holds `path`.
+  [[nodiscard]] virtual FreeSpace free_space(const Path& path) = 0;
 };
 
 /// Whether sync and sync_dir reach the device. `skip` is for tests that model durability themselves.
@@ -139,6 +145,9 @@ void make_dirs(FileOps& ops, const Path& path);
 /// Removes a file, or a directory with all below it; nothing happens if it is absent. Symbolic links are removed,
 /// never followed, whatever other processes rename meanwhile. Not atomic.
 void remove_tree(FileOps& ops, const Path& path);
+/// FileOps::try_lock; nothing where the file system has no locks.
+std::optional<std::unique_ptr<FileLock>> try_lock_if_any(FileOps& ops, const Path& path,
+                                                         LockMode mode = LockMode::exclusive);
 /// That the user's limit (ulimit -f) allows a file of that size.
 ///   Errors  InputError (exit 73).
 void require_size_allowed(const Path& path, Bytes size);

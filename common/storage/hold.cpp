@@ -4,10 +4,8 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
 namespace sc {
 namespace {
@@ -63,7 +61,7 @@ std::optional<Holder> holder_of_text(const std::string& text) {
   if (!(in >> mode >> word >> word >> holder.pid >> word >> holder.started >> word >> holder.host))
     return std::nullopt;
   holder.mode = mode == "read" ? LockMode::shared : LockMode::exclusive;
-  return text_of(holder) == text ? std::optional(holder) : std::nullopt;
+  return text.starts_with(text_of(holder)) ? std::optional(holder) : std::nullopt;
 }
 
 Hold::Hold(FileOps& ops, Asked asked) : ops_(ops), asked_(std::move(asked)) {
@@ -85,6 +83,8 @@ Hold::Hold(FileOps& ops, Asked asked) : ops_(ops), asked_(std::move(asked)) {
 }
 
 Hold::~Hold() {
+  ends_.set_value();
+  beats_ = {};
   try {
     if (held_) release();
     if (made_dir_ && ops_.list(parent_of(asked_.file)).empty()) ops_.remove(parent_of(asked_.file));
@@ -102,19 +102,30 @@ bool Hold::take() {
     if (!shared || ops_.kind_of_name(asked_.file) != PathKind::absent) throw;
     return true;  // nobody like this user writes here
   }
-  try {
-    lock_ = ops_.try_lock(asked_.file, asked_.holder.mode);
-  } catch (const InputError& error) {
-    if (error.code() != ExitCode::missing) throw;
-    return take_without_locks(made);
-  }
+  auto lock = try_lock_if_any(ops_, asked_.file, asked_.holder.mode);
   const std::optional<Holder> other = named();
-  const bool lives = other && !same_process(*other, asked_.holder) && is_alive(*other);
+  const bool another = other && !same_process(*other, asked_.holder);
+  const bool excludes = another && !(shared && other->mode == LockMode::shared);
   // Whoever starts runs in turn has no lock between them, but is named.
-  if (lives && (lock_ == nullptr || other->mode == LockMode::exclusive)) refuse();
-  if (lock_ == nullptr) return false;
+  if (excludes && is_alive(*other)) refuse();
+  if (lock && *lock == nullptr) return false;
+  if (excludes && other->host != this_host() && !stands_still(*other)) refuse();
+  if (!lock) return take_without_locks(made, other);
+  lock_ = std::move(*lock);
   held_ = true;
-  if (!lives) sign();
+  if (!another || !is_alive(*other)) sign();
+  return true;
+}
+
+bool Hold::stands_still(const Holder& other) const {
+  constexpr int kBeats = 10;
+  asked_.warn(fmt::format("{} was in use by process {} on {}: ten seconds show whether it still is",
+                          asked_.what, other.pid, other.host));
+  const std::string before = read_file(ops_, asked_.file);
+  for (int i = 0; i < kBeats; ++i) {
+    std::this_thread::sleep_for(asked_.beat);
+    if (ops_.kind(asked_.file) != PathKind::file || read_file(ops_, asked_.file) != before) return false;
+  }
   return true;
 }
 
@@ -127,12 +138,8 @@ bool Hold::make_file() {
 }
 
 // The file is the hold: who made it has it, until the process that it names is gone.
-bool Hold::take_without_locks(bool made) {
-  const bool shared = asked_.holder.mode == LockMode::shared;
-  const std::optional<Holder> other = made ? std::nullopt : named();
-  if (other && !same_process(*other, asked_.holder) && (is_alive(*other) || other->host != this_host()))
-    refuse();
-  if (shared) {
+bool Hold::take_without_locks(bool made, const std::optional<Holder>& other) {
+  if (asked_.holder.mode == LockMode::shared) {
     if (made) ops_.remove(asked_.file);
     return true;
   }
@@ -148,11 +155,9 @@ bool Hold::take_without_locks(bool made) {
   }
   held_ = true;
   sign();
-  warning_ = fmt::format(
-      "the file system of {} has no locks: {} keeps a second run on this host out; of one on another host it "
-      "names "
-      "the process",
-      asked_.what, asked_.file.string());
+  asked_.warn(
+      "the file system has no locks: a file, .lock, keeps other runs out of what is saved, and what a killed "
+      "run leaves of other files (.NAME.tmp-0) stays");
   return true;
 }
 
@@ -161,8 +166,21 @@ void Hold::sign() {
   try {
     const auto file = ops_.create(asked_.file);
     file->append(as_bytes(text_of(asked_.holder)));
+    beats_ = std::jthread([this, end = ends_.get_future()] {
+      for (std::int64_t i = 1; end.wait_for(asked_.beat) == std::future_status::timeout; ++i) beat(i);
+    });
   } catch (const InputError&) {
     if (asked_.holder.mode == LockMode::exclusive) throw;  // of one that only reads the lock is enough
+  }
+}
+
+// In place: nobody finds the file empty.
+void Hold::beat(std::int64_t count) {
+  try {
+    if (named() == asked_.holder)
+      ops_.open_write(asked_.file)
+          ->write_at(as_bytes(fmt::format("{}{}\n", text_of(asked_.holder), count)), Bytes(0));
+  } catch (const InputError&) {  // perhaps the next time
   }
 }
 
@@ -170,7 +188,7 @@ void Hold::release() {
   // Of those that share it the last one removes it.
   if (asked_.holder.mode == LockMode::shared) {
     lock_.reset();
-    lock_ = ops_.try_lock(asked_.file);
+    lock_ = ops_.try_lock(asked_.file, LockMode::exclusive);
     if (lock_ == nullptr) return;
   } else if (named() != asked_.holder) {
     return;  // without locks: taken over

@@ -3,12 +3,19 @@
 // A hold is a locked file beside or inside it, in which the holder is named. The lock goes with the process that has
 // it, so what a killed run leaves is free. Where the file system has no locks the file itself is the hold (made by
 // O_EXCL), and counts as long as the process that it names lives.
+//
+// Locks may hold within a host alone. So a holder counts in the file, once a second, and of one on another host it is
+// watched for ten seconds whether it still does: no two clocks are compared.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "common/storage/file_ops.h"
 
@@ -27,7 +34,7 @@ struct Holder {
 /// ("pid started host", STAGECRAFT_HOLDER of launch.sh) is one.
 Holder this_holder(const char* named);
 
-/// What a lock file says. Nothing where it is empty or somebody else's.
+/// What a lock file says first. Nothing where it is empty or somebody else's.
 std::string text_of(const Holder& holder);
 std::optional<Holder> holder_of_text(const std::string& text);
 
@@ -40,6 +47,8 @@ class Hold {
     std::string where;  // of a refusal: the flag that asked for it
     std::string what;   // "runs/x/checkpoints"
     std::string fix;
+    std::function<void(const std::string&)> warn;
+    std::chrono::milliseconds beat{1000};
   };
   /// Shared: several runs that only read may hold it together; where nobody could write the lock file there is
   /// nothing to hold it against.
@@ -50,14 +59,13 @@ class Hold {
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 
-  /// Not empty: the file system has no locks; what that means.
-  [[nodiscard]] const std::string& warning() const { return warning_; }
-
  private:
   bool take();
   bool make_file();
-  bool take_without_locks(bool made);
+  bool take_without_locks(bool made, const std::optional<Holder>& other);
+  [[nodiscard]] bool stands_still(const Holder& other) const;
   void sign();
+  void beat(std::int64_t count);
   void release();
   [[nodiscard]] std::optional<Holder> named() const;
   [[noreturn]] void refuse() const;
@@ -67,7 +75,8 @@ class Hold {
   const Asked asked_;
   std::unique_ptr<FileLock> lock_;
   bool held_ = false, made_dir_ = false;
-  std::string warning_;
+  std::promise<void> ends_;
+  std::jthread beats_;
 };
 
 }  // namespace sc

@@ -230,7 +230,7 @@ std::vector<std::string> HookedFileOps::list(const Path& path) {
   return hooked({.op = FileOp::look, .path = path}, [&] { return inner_.list(path); });
 }
 
-Bytes HookedFileOps::free_space(const Path& path) {
+FreeSpace HookedFileOps::free_space(const Path& path) {
   return hooked({.op = FileOp::look, .path = path}, [&] { return inner_.free_space(path); });
 }
 

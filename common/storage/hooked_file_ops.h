@@ -61,14 +61,13 @@ class HookedFileOps : public FileOps {
   void remove(const Path& path) override;
   bool make_dir(const Path& path) override;
   std::unique_ptr<Directory> open_dir(const Path& path) override;
-  using FileOps::try_lock;
   std::unique_ptr<FileLock> try_lock(const Path& path, LockMode mode) override;
   PathKind kind(const Path& path) override;
   PathKind kind_of_name(const Path& path) override;
   bool is_own(const Path& path) override;
   Bytes size(const Path& path) override;
   std::vector<std::string> list(const Path& path) override;
-  Bytes free_space(const Path& path) override;
+  FreeSpace free_space(const Path& path) override;
 
  protected:
   virtual void before(const FileCall& call) {}

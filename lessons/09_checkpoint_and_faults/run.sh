@@ -13,7 +13,7 @@ made cpu "building checkpoint" checkpoint
 story=runs/$lesson/story # of the last time
 mkdir -p "runs/$lesson"
 exec 8<>"runs/$lesson/.story.lock"
-flock -n 8 || die "$exit_usage" "$story" "another process plays the story there" "wait until it has ended"
+flock -n 8 || (($? != 1)) || die "$exit_usage" "$story" "another process plays the story there" "wait until it has ended"
 rm -rf "$story"
 mkdir -p "$story"
 # run NAME LESSON RANKS FLAG...: all that it prints goes to story/NAME.txt, its record and its weights beside it; what matters of it, here.

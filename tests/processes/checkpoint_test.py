@@ -755,7 +755,7 @@ class Disk(CheckpointTest):
                 script = f"{run}; code=$?; ls -A {disk} >&2; {support.program('checkpoint')} verify {disk} >&2 || exit 1; exit $code"
                 ended = support.execute([*ON_TMPFS, "560k", disk, "sh", "-c", script])
                 self.assertEqual((ended.code, len(ended.errors)), (73, 1), ended)
-                self.assertRegex(ended.errors[0], r"\Aerror: " + re.escape(disk) + r": a checkpoint was not written: rank \d: .*\n  fix: free space .*; "
+                self.assertRegex(ended.errors[0], r"\Aerror: " + re.escape(disk) + r": a checkpoint was not written: rank \d: .*\n  fix: make room .*; "
                                                   r"then --resume latest goes on, or --resume " + re.escape(disk) + r" with another directory: --checkpoints DIR\. " +
                                  step(2) + r" stands\n")
                 self.assertIn(f"\n{step(2)}\n", ended.err, "the old one stands, and nothing else is there")
@@ -772,6 +772,11 @@ class Disk(CheckpointTest):
         self.assertEqual((ended.code, len(ended.errors)), (73, 1), ended)
         self.assertRegex(ended.errors[0], re.escape(disk) + r": no checkpoint can be written here: rank 0: .*a checkpoint takes \d+.*, \d+.* are free")
         self.assertFalse(os.path.exists(out), "it trains nothing")
+        for inodes, said in ((12, r": no checkpoint can be written here: rank 0: .*: checkpoints take 16 new files and folders, 10 can be made \(df -i\)\n  fix: make room .*"),
+                             (1, r"/\.lock: cannot create: No space left on device \(ENOSPC\)\n  fix: remove files: no more can be made there \(df -i\), .*")):
+            ended = support.execute([*ON_TMPFS, f"64M,nr_inodes={inodes}", disk, *support.mpirun(2), support.program("04_zero3"), *support.files_of("04_zero3"),
+                                     *saves(disk, 2, "--keep", "3"), "--steps", "20", "--out", out])
+            self.expect_one_error(ended, 73, re.compile(re.escape(disk) + said))
 
     def test_what_reaches_the_device_and_in_which_order(self):
         if not shutil.which("strace"):

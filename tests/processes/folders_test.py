@@ -221,6 +221,20 @@ class TwoRuns(FoldersTest):
         self.expect_well(support.run("00_one_device", 0, "--resume", folder, "--resume-with", "steps", "--steps", "5", "--out", support.new_path("out")))
         self.assertNotIn(".lock", os.listdir(folder))
 
+    # A run on another host watched for ten seconds, and this one stood still so long.
+    def test_who_was_taken_for_gone_saves_nothing_more(self):
+        folder = support.new_path("checkpoints")
+        run = support.start(command("01_data_parallel", 2, *saves(folder, 500), "--steps", "100000", "--out", support.new_path("out")))
+        self.assertTrue(support.comes_true(lambda: os.path.isfile(f"{folder}/{step(500)}/manifest.json"), seconds=60))
+        named = "written by process 7 started 8 on another-host\n"
+        with open(f"{folder}/.lock", "w", encoding="utf-8") as file:
+            file.write(named)
+        ended = support.end(run)
+        self.expect_one_error(ended, 73, re.compile(rf"{re.escape(folder)}: no checkpoint can be written here: rank 0: {re.escape(folder)}/\.lock: process 7 on another-host "
+                                                    r"took this run for gone, and its place\n  fix: let that run end, or stop it; .*"))
+        with open(f"{folder}/.lock", encoding="utf-8") as file:
+            self.assertEqual(file.read(), named)
+
     def test_two_that_only_read(self):
         folder = support.new_path("checkpoints")
         self.expect_well(support.run("00_one_device", 0, *saves(folder, 4), "--out", support.new_path("out")))

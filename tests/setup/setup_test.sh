@@ -208,6 +208,12 @@ check "setup.sh has nothing left to do" equal "$code" 0
 run "$repo/lessons/curves.sh" some-run --wandb folder
 check "an offline run alone takes python3" equal "$code$(steps)" 9
 
+fresh
+shim flock <<<'exit 71' # as util-linux says of a file system without locks
+setup
+check "without locks it is installed all the same" equal "$code $(steps)" "0 download install "
+ln -sf "$(PATH=/usr/bin:/bin command -v flock)" "$shims/flock"
+
 # --- the machine -----------------------------------------------------------------------------------------------------
 fresh
 shim df <<<'printf "Filesystem 1M-blocks Used Available\ndisk 1 1 1999\n"'

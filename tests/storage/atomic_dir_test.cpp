@@ -8,6 +8,7 @@
 
 #include "tests/storage/temp_dir.h"
 #include "tests/support/crashing_file_ops.h"
+#include "tests/support/file_ops_decorators.h"
 
 namespace sc {
 namespace {
@@ -90,6 +91,22 @@ void write_new_dir(FileOps& ops, const Path& target) {
   out.write_file("a", [](File& file) { file.append(as_bytes("new a")); });
   out.write_file("c", [](File& file) { file.append(as_bytes("new c")); });
   out.commit();
+}
+
+// Nobody knows then whether a file's writer lives; a directory has one, which is gone.
+TEST(AtomicFile, WithoutLocksAllIsWritten) {
+  const auto disk = posix_file_ops(Syncing::skip);
+  FaultyFileOps no_locks(*disk, {.op = FileOp::lock, .error = ENOSYS, .lasting = true});
+  const TempDir dir;
+  disk->create(dir / ".file.tmp-0");
+  disk->make_dir(dir / ".target.tmp-0");
+  disk->create(dir / ".target.tmp-0/a");
+  for (int i = 0; i < 2; ++i) {
+    write_new_file(no_locks, dir / "file");
+    write_new_dir(no_locks, dir / "target");
+  }
+  EXPECT_EQ(content_of(*disk, dir / "target"), (Content{{"a", "new a"}, {"c", "new c"}}));
+  EXPECT_EQ(disk->list(dir.path()), (std::vector<std::string>{".file.tmp-0", "file", "target"}));
 }
 
 TEST(AtomicFile, EveryCrashLeavesNothingOrAll) {

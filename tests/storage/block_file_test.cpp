@@ -361,8 +361,9 @@ class PoorFileOps final : public HookedFileOps {
   std::unique_ptr<File> create_unnamed(const Path& path) override {
     return names_ ? nullptr : HookedFileOps::create_unnamed(path);
   }
-  Bytes free_space(const Path& path) override {
-    return lies_ ? Bytes(std::int64_t{1} << 50) : HookedFileOps::free_space(path);
+  FreeSpace free_space(const Path& path) override {
+    const FreeSpace free = HookedFileOps::free_space(path);
+    return lies_ ? FreeSpace{Bytes(std::int64_t{1} << 50), free.files} : free;
   }
 
  private:
@@ -386,7 +387,7 @@ TEST_P(BlockFileTest, TheStartIsRefusedWithNeededAndFree) {
   FaultyFileOps no_room(*ops_, {.op = FileOp::allocate, .error = ENOSPC});
   EXPECT_EQ(error_of([&] { BlockFile(no_room, options(), kExtents); }),
             "69|DIR/states: cannot allocate" + full);
-  const Bytes too_much = ops_->free_space(dir_.path()) + Bytes(1 << 30);
+  const Bytes too_much = ops_->free_space(dir_.path()).bytes + Bytes(1 << 30);
   expect_start("69|DIR/states: cannot make a file of this size: No space left on device (ENOSPC); the ",
                error_of([&] { BlockFile(*ops_, options(), {too_much}); }));
   BlockFile::Options elsewhere = options();

@@ -260,6 +260,10 @@ TEST_F(Checkpoints, TheRoomIsKnownBefore) {
   const std::string error = input_error(
       [&] { require_free_space(*ops_, dir_ / "x", Bytes(std::int64_t{1} << 60)); }, dir_.path().string());
   EXPECT_EQ(error.rfind("73|DIR/x: a checkpoint takes 1152921.50 TB, ", 0), 0U) << error;
+  const std::string no_inodes = input_error(
+      [&] { require_free_space(*ops_, dir_ / "x", Bytes(1), 2'000'000'000); }, dir_.path().string());
+  EXPECT_EQ(no_inodes.rfind("73|DIR/x: checkpoints take 2000000000 new files and folders, ", 0), 0U)
+      << no_inodes;
 }
 
 // Three ranks with columns of a matrix each, of which two share theirs.

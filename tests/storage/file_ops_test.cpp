@@ -40,7 +40,7 @@ TEST_F(FileOpsTest, WritesReadsAndMeasures) {
   EXPECT_EQ(file->read_at(std::as_writable_bytes(std::span(part)), Bytes(6)), Bytes(7));
   EXPECT_EQ(part.substr(0, 8), std::string("world\0!x", 8));
   EXPECT_EQ(ops_->size(dir_ / "a"), Bytes(13));
-  EXPECT_GT(ops_->free_space(dir_.path()), Bytes(0));
+  EXPECT_GT(ops_->free_space(dir_.path()).bytes, Bytes(0));
 }
 
 TEST_F(FileOpsTest, OpenWriteKeepsContentAndCreateEmpties) {
@@ -109,12 +109,12 @@ TEST_F(FileOpsTest, NamesAreCreatedRenamedSwappedAndRemoved) {
 
 TEST_F(FileOpsTest, ALockIsHeldOnce) {
   put("a", "");
-  auto lock = ops_->try_lock(dir_ / "a");
+  auto lock = ops_->try_lock(dir_ / "a", LockMode::exclusive);
   ASSERT_NE(lock, nullptr);
-  EXPECT_EQ(ops_->try_lock(dir_ / "a"), nullptr);
+  EXPECT_EQ(ops_->try_lock(dir_ / "a", LockMode::exclusive), nullptr);
   lock.reset();
-  EXPECT_NE(ops_->try_lock(dir_ / "a"), nullptr);
-  EXPECT_EQ(ops_->try_lock(dir_ / "absent"), nullptr);
+  EXPECT_NE(ops_->try_lock(dir_ / "a", LockMode::exclusive), nullptr);
+  EXPECT_EQ(ops_->try_lock(dir_ / "absent", LockMode::exclusive), nullptr);
 }
 
 TEST_F(FileOpsTest, ErrorsNameThePathTheCallAndAFix) {
@@ -194,6 +194,15 @@ TEST_F(FileOpsTest, CountingCountsCallsAndBytes) {
   EXPECT_EQ(counting.of(FileOp::rename).calls, 0);
   EXPECT_THROW(counting.remove(dir_ / "absent"), InputError);
   EXPECT_EQ(counting.of(FileOp::remove).calls, 0);
+}
+
+TEST_F(FileOpsTest, ANameThatIsTooLongIsNobodysAndCannotBeWritten) {
+  const Path path = dir_ / std::string(300, 'a');
+  EXPECT_EQ(ops_->kind(path / "b"), PathKind::absent);
+  EXPECT_EQ(ops_->kind_of_name(path), PathKind::absent);
+  const std::string error = error_of([&] { make_dirs(*ops_, path / "b"); });
+  EXPECT_EQ(error.substr(0, 3), "73|") << error;
+  EXPECT_NE(error.find("File name too long (ENAMETOOLONG)|give a shorter name"), std::string::npos) << error;
 }
 
 TEST_F(FileOpsTest, AFaultHitsTheNthCallAndLeavesHalfAWrite) {

@@ -53,14 +53,18 @@ Bytes bytes_needed(FileId id, std::span<const Entry> entries) {
   return Bytes(bytes);
 }
 
-void require_free_space(FileOps& ops, const Path& dir, Bytes needed) {
+void require_free_space(FileOps& ops, const Path& dir, Bytes needed, std::int64_t files) {
   Path there = dir;
   while (ops.kind(there) == PathKind::absent && parent_of(there) != there) there = parent_of(there);
-  const Bytes free = ops.free_space(there);
-  if (free >= needed) return;
-  throw InputError(ExitCode::cannot_write, dir.string(),
-                   fmt::format("a checkpoint takes {}, {} are free", human_bytes(needed), human_bytes(free)),
-                   "free space there, keep fewer checkpoints, or write to another file system");
+  const FreeSpace free = ops.free_space(there);
+  if (free.bytes >= needed && free.files >= files) return;
+  throw InputError(
+      ExitCode::cannot_write, dir.string(),
+      free.bytes < needed
+          ? fmt::format("a checkpoint takes {}, {} are free", human_bytes(needed), human_bytes(free.bytes))
+          : fmt::format("checkpoints take {} new files and folders, {} can be made (df -i)", files,
+                        free.files),
+      "make room there, keep fewer checkpoints, or write to another file system");
 }
 
 FileWriter::FileWriter(FileOps& ops, const Path& dir, FileId id, std::vector<Entry> entries)

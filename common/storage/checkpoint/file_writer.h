@@ -45,8 +45,8 @@ FileSums sums_of_text(std::string_view text, const std::string& where);
 Bytes bytes_needed(FileId id, std::span<const Entry> entries);
 
 /// Throws InputError (exit 73) if the file system that holds `dir` (or will: parents may be missing) has less
-/// room than `needed`.
-void require_free_space(FileOps& ops, const Path& dir, Bytes needed);
+/// room than `needed`, or for fewer new files and directories.
+void require_free_space(FileOps& ops, const Path& dir, Bytes needed, std::int64_t files = 0);
 
 /// Writes DIR/rank-NNNN.safetensors. DIR is there already, and belongs to somebody who gives it its name later
 /// (AtomicDir::path()).
