@@ -286,7 +286,10 @@ while :; do
   compose
 done
 
-if ((asked)); then exit "$asked"; fi
+if ((asked)); then
+  if ((status == 137)); then say "killed: the run had not ended by then; what it saved before stands" >&2; fi
+  exit "$asked"
+fi
 case $(kind_of "$status") in
   lost) lost "$status" ;;
   unstarted) unstarted "$status" ;;
