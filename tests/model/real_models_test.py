@@ -228,7 +228,8 @@ def check_refusals(place, text):
     others = wider.replace("width=48", f"width={WIDTH}").replace("heads=2", "heads=4")
     said = [ran(place, line, code=65) for line in (f"{run} --init pickle.bin", f"{run} --init model.safetensors.index.json", f"{run} --data utf16.txt",
                                                    f"{run} --data wiki_test.bin", f"lessons/00_one_device/run.sh --steps 0 --data wiki_test.bin {wider}",
-                                                   f"lessons/00_one_device/run.sh --steps 0 --data wiki_test.bin {others}")]
+                                                   f"lessons/00_one_device/run.sh --steps 0 --data wiki_test.bin {others}",
+                                                   f"{run} --data wiki_test.bin --set model.vocab={VOCAB}")]
     for message, *_ in table(text, "message")[1:]:
         pattern = re.sub(r"\d+", r"\\d+", re.escape(message.strip("`"))).replace("'wte", "'(?:transformer\\.)?wte")
         assert any(re.search(pattern, one) for one in said), f"{message}: no program says so\n" + "\n".join(said)
