@@ -4,17 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "common/base/text.h"
 #include "common/data/corpus.h"
 #include "common/data/prose.h"
+#include "common/storage/atomic_dir.h"
 #include "common/storage/mapped_file.h"
 
 namespace sc {
 namespace {
-
-bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
 
 std::vector<TokenId> encode_documents(std::string_view text, const Tokenizer& tokenizer) {
   std::vector<TokenId> tokens;
@@ -45,13 +45,11 @@ TokenFile open_tokens(FileOps& ops, const std::string& named, const Workload& wo
   const DataConfig& data = workload.data;
   const Path source = named == "austen" ? austen_text(ops, cache) : Path(named);
   refuse_pattern(ops, source);
-  const auto open = [&] {
-    if (is_token_file(MappedFile(source))) return TokenFile(source);
-    const auto tokenizer = make_tokenizer(data.tokenizer);
-    return TokenFile(tokenize_once(ops, source, *tokenizer, data.packing, cache));
-  };
-  TokenFile file = open();
+  const bool given = is_token_file(MappedFile(source));
+  TokenFile file(given ? source
+                       : tokenize_once(ops, source, *make_tokenizer(data.tokenizer), data.packing, cache));
   file.check_tokens(workload.model.vocab);
+  if (given) file.check_sidecar(ops, data.tokenizer);
   return file;
 } catch (const InputError& error) {
   if (error.code() != ExitCode::cannot_write) throw;
@@ -59,11 +57,27 @@ TokenFile open_tokens(FileOps& ops, const std::string& named, const Workload& wo
                    error.fix() + "; STAGECRAFT_CACHE=DIR keeps what is made of a text elsewhere");
 }
 
+bool is_sound(FileOps& ops, const Path& cached, std::string_view tokenizer) {
+  try {
+    return read_file(ops, sidecar_of(cached)) == sidecar_text(TokenFile(cached).tokens(), tokenizer);
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 // What whoever trains on a text should know; of a token file nothing.
-std::string note_of(const std::string& named) {
-  if (named == "austen") return "";
+std::vector<std::string> notes_of(const std::string& named) {
+  if (named == "austen") return {};
   const MappedFile file(named);
-  return is_token_file(file) ? "" : crlf_note(file.text(), named);
+  if (is_token_file(file)) return {};
+  return {crlf_note(file.text(), named), mark_note(count_of(kEndMark, file.text()), named)};
+}
+
+std::string unread_note(const Rows& rows) {
+  const bool packed = rows.format().packing == Packing::pack;
+  return fmt::format("{} of {} tokens are in no row: {} {} (batch.sequence)", human_count(rows.unread()),
+                     human_count(rows.num_tokens()),
+                     packed ? "the last ones do not fill" : "documents are cut to", rows.format().sequence);
 }
 
 RowFormat format_of(const Workload& workload) {
@@ -143,11 +157,14 @@ Path tokenize_once(FileOps& ops, const Path& text, const Tokenizer& tokenizer, P
   const std::string_view content = without_bom(file.text());
   constexpr std::size_t kKeyDigits = 16;
   const bool stream = packing == Packing::pack;
-  Path tokens = cache / fmt::format("{}-{}-{}.bin", hex_sha256(content).substr(0, kKeyDigits),
-                                    tokenizer.name(), stream ? "stream" : "documents");
-  if (ops.kind(tokens) == PathKind::file) return tokens;
-  write_token_file(ops, tokens, stream ? tokenizer.encode(content) : encode_documents(content, tokenizer));
-  return tokens;
+  // 2: of encode() and paragraphs(). Another number where they make other tokens of a text.
+  Path path = cache / fmt::format("{}-{}-{}-2.bin", hex_sha256(content).substr(0, kKeyDigits),
+                                  tokenizer.name(), stream ? "stream" : "documents");
+  if (is_sound(ops, path, tokenizer.name())) return path;
+  const auto tokens = stream ? tokenizer.encode(content) : encode_documents(content, tokenizer);
+  write_token_file(ops, path, tokens);
+  atomic_write_file(ops, sidecar_of(path), sidecar_text(tokens, tokenizer.name()));
+  return path;
 }
 
 RowOrder row_order(const Workload& workload, std::int64_t all) {
@@ -163,11 +180,14 @@ Dataset Dataset::open(FileOps& ops, const Workload& workload, const Path& cache,
   if (!validation.empty()) own = open_tokens(ops, validation, workload, cache);
   Dataset data(std::move(file), std::move(own), workload,
                validation.empty() ? workload.data.source : validation);
-  data.note_ = note_of(workload.data.source);
-  if (!validation.empty() && validation != workload.data.source) {
-    const std::string other = note_of(validation);
-    data.note_ += (data.note_.empty() || other.empty() ? "" : "; ") + other;
-  }
+  data.notes_ = notes_of(workload.data.source);
+  if (!validation.empty() && validation != workload.data.source)
+    std::ranges::copy(notes_of(validation), std::back_inserter(data.notes_));
+  const Rows& rows = data.train();  // a hundredth that is left out is a long text's end
+  if (rows.unread() > rows.num_tokens() / 100) data.notes_.push_back(unread_note(rows));
+  if (const std::int64_t all = workload.batch.global; rows.count() < all)
+    data.notes_.push_back(fmt::format("a step takes {} rows of {}: each comes up to {} times in it", all,
+                                      rows.count(), ceil_div(all, rows.count())));
   return data;
 }
 
@@ -187,7 +207,8 @@ Dataset::Dataset(TokenFile file, std::optional<TokenFile> validation, const Work
 TestSet::TestSet(FileOps& ops, const std::string& source, const Workload& workload, const Path& cache)
     : file_(open_tokens(ops, source, workload, cache)),
       rows_(file_.tokens(), format_of(workload)),
-      note_(note_of(source)) {
+      notes_(notes_of(source)) {
+  if (rows_.unread() > 0) notes_.push_back(fmt::format("--test {}: {}", source, unread_note(rows_)));
   if (rows_.count() > 0) return;
   throw InputError(ExitCode::data, source,
                    fmt::format("{}; needed: one row, {} tokens", count_of("the test text", rows_),

@@ -19,8 +19,8 @@ namespace sc {
 std::vector<std::string_view> paragraphs(std::string_view text);
 
 /// The token file of a text file, made on first use:
-/// <cache>/<16 digits of the text's sha256>-<tokenizer>-<form>.bin. Complete or not at all; any number of
-/// processes may ask at once, each may do the work, the results are equal. Form "stream" is the text as it
+/// <cache>/<16 digits of the text's sha256>-<tokenizer>-<form>-<version>.bin, made anew where it is not what its
+/// sidecar says. Complete or not at all; any number of processes may ask at once, each may do the work, the results are equal. Form "stream" is the text as it
 /// stands (pack); "documents" is every paragraph followed by end-of-text (pad_*).
 ///   Errors  InputError: exit 65 for a text that is empty, unreadable or holds a zero byte; exit 73 if
 ///           `cache` cannot be written.
@@ -46,7 +46,7 @@ class Dataset {
   /// rows never cross the border.
   ///   Errors  InputError: exit 65 with have, need and fix if a token is not below model.vocab, if there is
   ///           no training row, or if validation has fewer than validation_rows; those of
-  ///           tokenize_once and TokenFile; exit 64 for a tokenizer that cannot read text.
+  ///           tokenize_once and TokenFile, and of check_sidecar(); exit 64 for a tokenizer that cannot read text.
   ///   validation   a file of the same kinds, which is the validation part instead of the tail; empty: none. Then
   ///                the tail is neither trained on nor read.
   static Dataset open(FileOps& ops, const Workload& workload, const Path& cache,
@@ -59,8 +59,8 @@ class Dataset {
   [[nodiscard]] std::int64_t num_tokens() const { return static_cast<std::int64_t>(file_.tokens().size()); }
   /// The token file that is mapped.
   [[nodiscard]] const Path& tokens_path() const { return file_.path(); }
-  /// Of the text that is trained on, a line that its owner should read; or empty.
-  [[nodiscard]] const std::string& note() const { return note_; }
+  /// Of the texts and their rows, lines that their owner should read; some may be empty.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
   /// That of the validation text, if it is a file of its own.
   [[nodiscard]] std::optional<Path> validation_path() const {
     return validation_file_ ? std::optional(validation_file_->path()) : std::nullopt;
@@ -73,7 +73,7 @@ class Dataset {
   TokenFile file_;
   std::optional<TokenFile> validation_file_;
   Rows train_, validation_;
-  std::string note_;
+  std::vector<std::string> notes_;
 };
 
 /// All of a file as rows, to be evaluated.
@@ -83,12 +83,12 @@ class TestSet {
   TestSet(FileOps& ops, const std::string& source, const Workload& workload, const Path& cache);
   [[nodiscard]] const Rows& rows() const { return rows_; }
   [[nodiscard]] const Path& tokens_path() const { return file_.path(); }
-  [[nodiscard]] const std::string& note() const { return note_; }  // as Dataset's
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }  // as Dataset's
 
  private:
   TokenFile file_;
   Rows rows_;
-  std::string note_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace sc

@@ -13,8 +13,15 @@ namespace sc {
 /// Without the byte order mark that some editors put at a file's beginning: no text, and no token.
 std::string_view without_bom(std::string_view text);
 
-/// "\r\n" of a text.
-std::int64_t count_crlf(std::string_view text);
+/// Whether nothing but blanks and ends of lines stands in a text.
+bool is_blank(std::string_view text);
+/// How often `word` stands in a text.
+std::int64_t count_of(std::string_view word, std::string_view text);
+
+/// What people write between documents, as GPT-2's end of text is called. In a text it is text.
+inline constexpr std::string_view kEndMark = "<|endoftext|>";
+/// That it stands so often in a file, and what makes documents; empty: it does not.
+std::string mark_note(std::int64_t count, const Path& path);
 
 /// "3 of 5 lines end in CR LF: the CR is trained with the rest (dos2unix FILE removes it)"; empty: none does.
 std::string crlf_note(std::string_view text, const Path& path);

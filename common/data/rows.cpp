@@ -7,6 +7,7 @@ namespace sc {
 Rows::Rows(std::span<const TokenId> tokens, const RowFormat& format) : tokens_(tokens), format_(format) {
   if (format_.packing == Packing::pack) {
     count_ = std::max<std::int64_t>(0, num_tokens() - 1) / format_.sequence;
+    unread_ = num_tokens() - (count_ > 0 ? count_ * format_.sequence + 1 : 0);
   } else {
     find_documents();
     count_ = static_cast<RowIndex>(documents_.size());
@@ -17,6 +18,7 @@ void Rows::find_documents() {
   for (auto begin = tokens_.begin(); begin != tokens_.end();) {
     const auto end = std::find(begin, tokens_.end(), format_.end_of_text);
     if (begin != end) documents_.push_back({begin - tokens_.begin(), end - begin});
+    unread_ += std::max<std::int64_t>(0, end - begin - format_.sequence - 1);
     begin = end == tokens_.end() ? end : end + 1;
   }
 }

@@ -40,6 +40,8 @@ class Rows {
 
   [[nodiscard]] RowIndex count() const { return count_; }
   [[nodiscard]] std::int64_t num_tokens() const { return static_cast<std::int64_t>(tokens_.size()); }
+  /// Tokens that no row has: of documents behind their row's end; with pack behind the last row.
+  [[nodiscard]] std::int64_t unread() const { return unread_; }
   /// How many targets of a row are not kNoTarget; at most T.
   [[nodiscard]] std::int64_t targets(RowIndex row) const;
   /// tokens, targets: [T].
@@ -55,6 +57,7 @@ class Rows {
   std::span<const TokenId> tokens_;
   RowFormat format_;
   RowIndex count_ = 0;
+  std::int64_t unread_ = 0;
   std::vector<Document> documents_;  // empty with pack
 };
 

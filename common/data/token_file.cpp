@@ -9,7 +9,10 @@
 #include <limits>
 
 #include "common/base/text.h"
+#include "common/input/printable.h"
 #include "common/storage/atomic_dir.h"
+#include "common/storage/checkpoint/fields.h"
+#include "common/storage/checkpoint/sums.h"
 #include "common/storage/git_lfs.h"
 
 namespace sc {
@@ -21,8 +24,7 @@ namespace {
 using Header = std::array<std::int32_t, kTokenFileHeaderBytes / sizeof(std::int32_t)>;
 constexpr std::int32_t kLlama3Magic = 20240801;
 constexpr const char* kFormatFix =
-    "give a text file, or a 2-byte token file of llm.c (magic 20240520, version 1); a damaged file in the "
-    "cache can be removed";
+    "give a text file, or a 2-byte token file of llm.c (magic 20240520, version 1)";
 
 [[noreturn]] void refuse_tokens(const Path& path, const std::string& what,
                                 const std::string& fix = kFormatFix) {
@@ -70,6 +72,13 @@ void write_token_file(FileOps& ops, const Path& path, std::span<const TokenId> t
   });
 }
 
+Path sidecar_of(const Path& tokens) { return tokens.string() + ".json"; }
+
+std::string sidecar_text(std::span<const TokenId> tokens, std::string_view tokenizer) {
+  return fmt::format(R"({{"tokens": {}, "tokens_xxh3": "{:016x}", "tokenizer": "{}"}})", tokens.size(),
+                     checkpoint::sum_of(std::as_bytes(tokens)), tokenizer);
+}
+
 bool looks_like_token_file(std::string_view content) {
   // llm.c's magics are dates of 2024 (model 20240326, tokens 20240520 and 20240801). Their fourth byte is
   // 0x01, which no text has.
@@ -101,8 +110,7 @@ TokenFile::TokenFile(const Path& path) : file_(path) {
              static_cast<std::size_t>(count)};
 }
 
-void TokenFile::check_tokens(std::int64_t vocab) {
-  if (checked_vocab_ == vocab) return;
+void TokenFile::check_tokens(std::int64_t vocab) const {
   constexpr std::size_t kBlock =
       1 << 16;  // the maximum of a block is one vector loop; only a bad block is searched
   for (std::size_t begin = 0; begin < tokens_.size(); begin += kBlock) {
@@ -118,7 +126,23 @@ void TokenFile::check_tokens(std::int64_t vocab) {
                     human_count(vocab)),
         fmt::format("--set model.vocab={} or more, or give tokens of this vocabulary", *bad + 1));
   }
-  checked_vocab_ = vocab;
+}
+
+void TokenFile::check_sidecar(FileOps& ops, std::string_view tokenizer) const {
+  constexpr JsonLimits kLimits{.bytes = std::size_t{64} << 20U, .memory = std::size_t{256} << 20U};
+  constexpr const char* kFix = "prepare the text anew; or remove that .json, if it is another file's";
+  const Path beside = sidecar_of(path());
+  if (ops.kind(beside) != PathKind::file) return;
+  const nlohmann::json said =
+      checkpoint::json_of_text(read_file(ops, beside), beside.string(), kLimits, kFix);
+  const nlohmann::json here = nlohmann::json::parse(sidecar_text(tokens_, tokenizer));
+  for (const std::string key : {"tokens", "tokens_xxh3", "tokenizer"}) {
+    if (!said.contains(key) || said[key] == here[key]) continue;
+    const std::string there = shown(said[key].dump()), here_is = here[key].dump();
+    refuse_tokens(path(),
+                  fmt::format("{} says \"{}\": {}, and here it is {}", beside.string(), key, there, here_is),
+                  key == "tokenizer" ? "--set data.tokenizer=" + there + " (prepare: --tokenizer)" : kFix);
+  }
 }
 
 }  // namespace sc

@@ -2,6 +2,7 @@
 // there. No torch.
 //   1024 bytes   256 x int32, little-endian: magic 20240520, version 1, count of tokens, zeros
 //   2 x count    uint16, little-endian: the tokens
+// Beside FILE.bin, FILE.bin.json says how they were made, with their sum.
 // Source: github.com/karpathy/llm.c, dev/data/data_common.py (write_datafile) and llmc/dataloader.h.
 #pragma once
 
@@ -21,6 +22,10 @@ inline constexpr std::int64_t kTokenFileHeaderBytes = 1024;
 ///   Errors  those of atomic_write_file.
 void write_token_file(FileOps& ops, const Path& path, std::span<const TokenId> tokens);
 
+Path sidecar_of(const Path& tokens);
+/// What every sidecar says: {"tokens": how many, "tokens_xxh3": "16 digits", "tokenizer": "name"}.
+std::string sidecar_text(std::span<const TokenId> tokens, std::string_view tokenizer);
+
 /// Does the file start like one of llm.c's binary files, of whatever kind or version?
 bool looks_like_token_file(std::string_view content);
 
@@ -31,14 +36,16 @@ class TokenFile {
   explicit TokenFile(const Path& path);
   [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
   [[nodiscard]] const Path& path() const { return file_.path(); }
-  /// Reads every token, once for an object and a vocabulary.
+  /// Reads every token.
   ///   Errors  InputError (exit 65) with the first position and value that is not below `vocab`.
-  void check_tokens(std::int64_t vocab);
+  void check_tokens(std::int64_t vocab) const;
+  /// Compares it with its sidecar, if there is one.
+  ///   Errors  InputError (exit 65): other tokens, or another tokenizer.
+  void check_sidecar(FileOps& ops, std::string_view tokenizer) const;
 
  private:
   MappedFile file_;
   std::span<const TokenId> tokens_;
-  std::int64_t checked_vocab_ = 0;  // 0: not checked yet
 };
 
 }  // namespace sc

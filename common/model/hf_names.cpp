@@ -1,7 +1,13 @@
 #include "common/model/hf_names.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <array>
+
+#include "common/input/printable.h"
+#include "common/storage/atomic_dir.h"
+#include "common/storage/checkpoint/fields.h"
 
 namespace sc {
 
@@ -40,10 +46,7 @@ std::vector<std::string_view> words_of(std::string_view in_file) {
 }  // namespace
 
 std::string without_wrappers(std::string_view in_file) {
-  const std::vector<std::string_view> words = words_of(in_file);
-  std::string name;
-  for (const std::string_view word : words) name += (name.empty() ? "" : ".") + std::string(word);
-  return name;
+  return fmt::format("{}", fmt::join(words_of(in_file), "."));
 }
 
 std::string prefix_of(std::string_view in_file) {
@@ -54,10 +57,7 @@ std::string prefix_of(std::string_view in_file) {
 std::string our_name(std::string_view in_file) {
   const std::vector<std::string_view> words = words_of(in_file);
   for (std::size_t i = 0; i < words.size(); ++i) {
-    if (!begins_model(words, i)) continue;
-    std::string name(words[i]);
-    while (++i < words.size()) name += "." + std::string(words[i]);
-    return name;
+    if (begins_model(words, i)) return fmt::format("{}", fmt::join(std::span(words).subspan(i), "."));
   }
   return "";
 }
@@ -71,6 +71,51 @@ std::vector<std::int64_t> hf_shape(std::string_view name, const std::vector<std:
   if (hf_transposed(name, shape)) return {shape[1], shape[0]};
   if (shape.size() == 2 && (name == "wte.weight" || name == kHfHead)) return {vocab, shape[1]};
   return shape;
+}
+
+namespace {
+
+constexpr const char* kConfig = "config.json";
+
+std::string hf_config(const GptConfig& config) {
+  return fmt::format(
+      R"({{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "tie_word_embeddings": {},
+ "n_embd": {}, "n_head": {}, "n_layer": {}, "n_positions": {}, "vocab_size": {}, "activation_function": "gelu_new",
+ "layer_norm_epsilon": 1e-05, "scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false}}
+)",
+      config.tied, config.width, config.heads, config.layers, config.context, config.vocab);
+}
+
+constexpr std::array kTanhGelu = {"gelu_new", "gelu_fast", "gelu_accurate", "gelu_pytorch_tanh",
+                                  "gelu_python_tanh"};
+
+}  // namespace
+
+HfMetadata hf_metadata(const GptConfig& config) { return {{"format", "pt"}, {kConfig, hf_config(config)}}; }
+
+void check_hf_config(FileOps& ops, const Path& weights, const HfMetadata& metadata, const GptConfig& config) {
+  constexpr JsonLimits kLimits{.bytes = std::size_t{1} << 20U};
+  const std::string either = "; or, if the config.json is not these weights', a folder of their own";
+  const auto own = metadata.find(kConfig);
+  const Path where = own == metadata.end() ? parent_of(weights) / kConfig : weights;
+  if (ops.kind(where) != PathKind::file) return;
+  const std::string text = own == metadata.end() ? read_file(ops, where) : own->second;
+  const nlohmann::json theirs = checkpoint::json_of_text(text, where.string(), kLimits, "mend it" + either);
+  const nlohmann::json ours = nlohmann::json::parse(hf_config(config));
+  for (const std::string key :
+       {"model_type", "n_embd", "n_head", "n_layer", "n_positions", "activation_function",
+        "layer_norm_epsilon", "scale_attn_weights", "scale_attn_by_inverse_layer_idx"}) {
+    if (!theirs.contains(key) || theirs[key] == ours[key]) continue;
+    if (ours[key] == "gelu_new" && std::ranges::find(kTanhGelu, theirs[key]) != kTanhGelu.end()) continue;
+    const std::string value = shown(theirs[key].dump());
+    throw InputError(ExitCode::data, where.string(),
+                     fmt::format("\"{}\" is {}, and this run computes {}", key, value, ours[key].dump()),
+                     (key == "n_head" ? "--set model.heads=" + value : "weights of such a model") + either);
+  }
+}
+
+void write_hf_config(FileOps& ops, const Path& weights, const GptConfig& config) {
+  if (is_hf_folder(weights)) (void)atomic_write_new(ops, parent_of(weights) / kConfig, hf_config(config));
 }
 
 }  // namespace sc

@@ -1,11 +1,15 @@
-// Names and shapes of GPT-2's tensors in Hugging Face's files. No torch.
-//   Source: transformers' modeling_gpt2.py.
+// Names and shapes of GPT-2's tensors in Hugging Face's files, and the config.json that says how they are computed. No torch.
+//   Source: transformers' modeling_gpt2.py, configuration_gpt2.py and activations.py.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "common/config/workload.h"
+#include "common/storage/file_ops.h"
 
 namespace sc {
 
@@ -32,5 +36,16 @@ bool hf_transposed(std::string_view name, const std::vector<std::int64_t>& shape
 /// Its shape in a file; wte and an untied head have `vocab` rows there and padding rows behind them here.
 std::vector<std::int64_t> hf_shape(std::string_view name, const std::vector<std::int64_t>& shape,
                                    std::int64_t vocab);
+
+/// Of a file that this program writes: its config.json travels with it.
+using HfMetadata = std::map<std::string, std::string>;
+HfMetadata hf_metadata(const GptConfig& config);
+/// Compares how `config` computes with what a file's metadata says, or else a config.json beside it.
+///   Errors  InputError (exit 65) with a key and both values; or where it cannot be read.
+void check_hf_config(FileOps& ops, const Path& weights, const HfMetadata& metadata, const GptConfig& config);
+/// Whether transformers loads a file of this name, by the config.json beside it.
+inline bool is_hf_folder(const Path& weights) { return weights.filename() == "model.safetensors"; }
+/// Puts a config.json beside such a file, unless there is one.
+void write_hf_config(FileOps& ops, const Path& weights, const GptConfig& config);
 
 }  // namespace sc

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <c10/core/InferenceMode.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <charconv>
@@ -25,11 +26,7 @@ constexpr const char* kEmbedding = "wte.weight";
 
 using Shape = std::vector<std::int64_t>;
 
-std::string text(const Shape& shape) {
-  std::string out = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) out += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return out + "]";
-}
+std::string text(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 // Buffers that old files carry: the causal mask and the score of masked positions.
 bool is_mask(std::string_view name) {
@@ -101,6 +98,7 @@ HfWeights::HfWeights(const Path& path, const GptConfig& config)
   }
   check_names(layout);
   if (config.tied) check_tied_head();
+  check_hf_config(*posix_file_ops(), path, reader_.metadata(), config);
 }
 
 void HfWeights::refuse(const std::string& what, const std::string& fix) const {
@@ -335,7 +333,7 @@ void export_hf_weights(File& file, const ParamLayout& layout, DType dtype,
       specs.push_back({hf_name(t.name), dtype, hf_shape(t.name, t.shape, layout.config().vocab)});
     }
   }
-  SafetensorsWriter writer(file, std::move(specs), {{"format", "pt"}});
+  SafetensorsWriter writer(file, std::move(specs), hf_metadata(layout.config()));
   for (int u = 0; u < layout.num_units(); ++u) {
     const UnitTensors tensors = unit(u);
     for (const ParamTensor& t : layout.unit(u).tensors) {

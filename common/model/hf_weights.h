@@ -25,7 +25,7 @@ class HfWeights {
   /// Reads the header alone and compares it with `config`, tensor by tensor.
   ///   Errors  InputError (exit 65) naming the file and the first tensor that is missing, unknown, there twice, of another
   ///           shape (both shapes) or of another kind of number; a tied model and a file whose lm_head.weight
-  ///           is not its wte.weight; a file or folder of this program's checkpoints.
+  ///           is not its wte.weight; a file or folder of this program's checkpoints; those of check_hf_config().
   HfWeights(const Path& path, const GptConfig& config);
   /// What whoever gave the file should know, a line each.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }

@@ -49,7 +49,7 @@ Holds::Holds(const TrainJob& job)
   take_checkpoints(job);
   if (job.line.save.empty()) return;
   const Path save = job.line.save;
-  check_save_path(*ops_, save);
+  check_save_path(*ops_, save, job.config.workload.model);
   take(parent_of(save) / fmt::format(".{}.lock", save.filename().string()), LockMode::exclusive,
        "--save " + job.line.save, "the file", "wait until that run has ended, or save to another file");
 }

@@ -20,8 +20,11 @@
 namespace sc::detail {
 namespace {
 
-std::string note_line(const std::string& note) {
-  return note.empty() ? "" : fmt::format("  note     {}\n", shown(note, 4096));
+std::string note_lines(const std::vector<std::string>& notes) {
+  std::string text;
+  for (const std::string& note : notes)
+    if (!note.empty()) text += fmt::format("  note     {}\n", shown(note, 4096));
+  return text;
 }
 
 std::string first_to_last(const std::vector<StepRecord>& steps) {
@@ -39,7 +42,8 @@ std::string in_nats(const std::vector<StepRecord>& steps, std::optional<double> 
 }  // namespace
 
 std::string Trainer::notes() const {
-  return note_line(job_.config.note) + note_line(data_.note()) + (test_ ? note_line(test_->note()) : "");
+  return note_lines({job_.config.note}) + note_lines(data_.notes()) +
+         (test_ ? note_lines(test_->notes()) : "");
 }
 
 void Trainer::announce() const {

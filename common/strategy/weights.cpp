@@ -11,6 +11,7 @@
 
 #include "common/comm/gather_text.h"
 #include "common/model/cut_places.h"
+#include "common/model/hf_names.h"
 #include "common/model/hf_weights.h"
 #include "common/storage/atomic_dir.h"
 #include "common/strategy/holders.h"
@@ -135,12 +136,13 @@ void for_each_whole_unit(Strategy& strategy, const ParamLayout& layout, Communic
     take(unit, whole_unit(state, holders, cut, unit, comm));
 }
 
-void check_save_path(FileOps& ops, const Path& path) {
+void check_save_path(FileOps& ops, const Path& path, const GptConfig& config) {
   require_replaceable(ops, path);
   const Path directory = parent_of(path);
   make_dirs(ops, directory);
   if (::access(directory.c_str(), W_OK) != 0)
     throw file_error(FileIntent::write, directory, "write in this directory", errno);
+  if (is_hf_folder(path)) check_hf_config(ops, path, {}, config);
 }
 
 void save_weights(Strategy& strategy, const ParamLayout& layout, Communicator& comm, FileOps& ops,
@@ -154,6 +156,7 @@ void save_weights(Strategy& strategy, const ParamLayout& layout, Communicator& c
   };
   if (comm.rank() == Rank{0}) {
     atomic_write_file(ops, path, [&](File& file) { export_hf_weights(file, cut.whole, DType::f32, next); });
+    write_hf_config(ops, path, layout.config());
   } else {
     for (int unit = 0; unit < layout.num_units(); ++unit) next(unit);
   }

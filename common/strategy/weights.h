@@ -25,10 +25,10 @@ void for_each_whole_unit(Strategy& strategy, const ParamLayout& layout, Communic
 
 /// Before a run whose end would be too late for it: can a file be written at `path`? Makes missing parent
 /// directories.
-///   Errors  InputError (exit 73).
-void check_save_path(FileOps& ops, const Path& path);
+///   Errors  InputError: exit 73; exit 65 where transformers would load it by a config.json of another model.
+void check_save_path(FileOps& ops, const Path& path, const GptConfig& config);
 
-/// Writes all parameters to `path` on rank 0, complete or not at all. Collective: what a rank does not hold
+/// Writes all parameters to `path` on rank 0, complete or not at all, and write_hf_config(). Collective: what a rank does not hold
 /// comes from the others, a unit at a time.
 ///   meet  called by all ranks before each unit and at the end: where the others wait while rank 0 writes.
 void save_weights(Strategy& strategy, const ParamLayout& layout, Communicator& comm, FileOps& ops,

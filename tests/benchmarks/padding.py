@@ -39,7 +39,7 @@ def token_file(workload):
     if path.suffix == ".bin":
         return path
     digits = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    return ROOT / ".cache" / f"{digits}-{workload['data.tokenizer']}-documents.bin"
+    return ROOT / ".cache" / f"{digits}-{workload['data.tokenizer']}-documents-2.bin"
 
 
 def share_of_text(workload):

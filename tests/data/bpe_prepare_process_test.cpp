@@ -55,8 +55,9 @@ TEST_F(PrepareProcess, TextBecomesATokenFileWithASidecar) {
   EXPECT_EQ(read_file(*disk_, dir_ / "out.bin.json"),
             R"({
   "tokens": 2,
-  "tokens_sha256": "8b0afc49bdba77a617df3fe4699904b2ac6446594294c4f63a2bfaeeb4a10213",
+  "tokens_xxh3": "c662f54f911f1596",
   "tokenizer": "gpt2",
+  "tokens_sha256": "8b0afc49bdba77a617df3fe4699904b2ac6446594294c4f63a2bfaeeb4a10213",
   "vocabulary": 50257,
   "end_of_text": 50256,
   "documents": 1,

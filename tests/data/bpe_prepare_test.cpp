@@ -84,6 +84,32 @@ TEST_F(PrepareTest, EndOfTextStandsBetweenDocuments) {
   EXPECT_EQ(tokens().sources[1].documents, 3);
 }
 
+// As TinyStories has them: the end of a line behind the last mark is no document, and without --separator the marks are text.
+TEST_F(PrepareTest, MarksBetweenDocuments) {
+  put("a.txt", "one\n<|endoftext|>\ntwo\n<|endoftext|>\n");
+  const auto note = [&](const std::string& name) {
+    const std::string path = (dir_ / name).string();
+    return std::vector<std::string>{"<|endoftext|> stands 2 times in " + path +
+                                    ", and is trained as text: prepare " + path +
+                                    " --separator '<|endoftext|>' makes documents"};
+  };
+  EXPECT_EQ(tokens().sources[0].notes, note("a.txt"));
+  options_.separator = "<|endoftext|>";
+  EXPECT_EQ(text(), "one\n|\ntwo\n");
+  EXPECT_TRUE(tokens().sources[0].notes.empty());
+  options_.separator.clear();
+  put("b.jsonl", "{\"text\": \"one<|endoftext|><|endoftext|>\"}\n{\"text\": \"\\n\"}\n");
+  options_.inputs.push_back((dir_ / "a.txt").string());
+  const Prepared both = tokens();
+  EXPECT_EQ(both.sources[0].notes, note("b.jsonl"));
+  EXPECT_EQ(both.sources[0].documents, 2);
+  EXPECT_EQ(both.sources[1].notes, note("a.txt"));
+  options_.separator = "<|endoftext|>";  // which would be read of one of them
+  EXPECT_EQ(
+      error(),
+      "65|DIR/b.jsonl: is jsonl, which has documents of its own|leave --separator out, or --format text");
+}
+
 TEST_F(PrepareTest, OneTextGivesTheTokensOfTheDataFlag) {
   options_.tokenizer = "gpt2";
   put("a.txt", "It is a truth universally acknowledged,\n\nthat a single man ...");
@@ -220,6 +246,11 @@ TEST_F(PrepareTest, TokenFilesAreCheckedAndJoined) {
   EXPECT_EQ(error(), "65|DIR/bad.bin: token 1 is 257, but byte has 257 ids|--tokenizer gpt2");
   options_.tokenizer = "gpt2";
   EXPECT_EQ(tokens().tokens, (Ids{'a', 257}));
+  put_ids("a.bin", {'a', kEnd, 'b'});
+  put("a.bin.json", sidecar_text(Ids{'a', kEnd, 'b'}, "byte"));
+  options_.inputs = {(dir_ / "a.bin").string()};
+  EXPECT_TRUE(error().starts_with(
+      "65|DIR/a.bin: DIR/a.bin.json says \"tokenizer\": \"byte\", and here it is \"gpt2\"|"));
   put_ids("bad.bin", {50257});
   EXPECT_EQ(error(),
             "65|DIR/bad.bin: token 0 is 50257, but gpt2 has 50,257 ids|give tokens of GPT-2's vocabulary");
@@ -304,7 +335,7 @@ TEST_F(PrepareTest, AnExistingFileIsReplacedOnlyOnRequest) {
   EXPECT_EQ(error(), "no InputError");
   EXPECT_EQ(TokenFile(options_.out).tokens().size(), 3U);
   options_.out = dir_.path();
-  EXPECT_EQ(error(), "73|DIR: is a directory|--out with the name of a file");
+  EXPECT_EQ(error(), "73|DIR: is a directory, and a file is to be written|give the path of a file");
 }
 
 TEST_F(PrepareTest, AFullDiskLeavesTheOldFile) {

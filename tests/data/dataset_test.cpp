@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "common/storage/atomic_dir.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/file_ops_decorators.h"
 
@@ -23,6 +24,11 @@ class DatasetTest : public ::testing::Test {
   }
   void put(const std::string& name, std::string_view content) {
     disk_->create(dir_ / name)->append(as_bytes(content));
+  }
+  std::vector<std::string> notes() {
+    std::vector<std::string> notes = open().notes();
+    std::erase(notes, "");
+    return notes;
   }
   Dataset open() { return Dataset::open(ops_, workload_, dir_ / "cache"); }
   std::string error() {
@@ -54,9 +60,96 @@ TEST_F(DatasetTest, TokenisesATextOnceIntoTheCache) {
   EXPECT_GT(writes, 0);
   EXPECT_EQ(open().tokens_path(), first.tokens_path());
   EXPECT_EQ(ops_.of(FileOp::write).calls, writes);
-  EXPECT_EQ(first.tokens_path().filename(), "f8c3bf62a9aa3e6f-byte-stream.bin");  // sha256sum's digits
+  EXPECT_EQ(first.tokens_path().filename(), "f8c3bf62a9aa3e6f-byte-stream-2.bin");  // sha256sum's digits
   put("text.txt", "Hello, worms.");
   EXPECT_NE(open().tokens_path(), first.tokens_path());  // by content, not by name
+}
+
+TEST_F(DatasetTest, ADamagedCacheIsMadeAnew) {
+  put("text.txt", "Hello, world.");
+  const Path path = open().tokens_path(), beside = sidecar_of(path);
+  const std::string tokens = read_file(*disk_, path), sidecar = read_file(*disk_, beside);
+  const std::string shorter = std::string(tokens).replace(8, 1, "\x0c").substr(0, 1024 + 2 * 12);
+  for (const std::string& damaged : {std::string(tokens).replace(1024, 1, "J"), shorter,
+                                     tokens.substr(0, 1030), tokens.substr(0, 8), std::string()}) {
+    atomic_write_file(*disk_, path, damaged);
+    EXPECT_EQ(error(), "no InputError");
+    EXPECT_EQ(read_file(*disk_, path), tokens);
+  }
+  for (const std::string& other : {std::string("{}"), sidecar_text({}, "byte"), std::string("none")}) {
+    atomic_write_file(*disk_, beside, other);
+    EXPECT_EQ(error(), "no InputError");
+    EXPECT_EQ(read_file(*disk_, beside), sidecar);
+  }
+  disk_->remove(beside);
+  EXPECT_EQ(error(), "no InputError");
+  EXPECT_EQ(read_file(*disk_, beside), sidecar);
+}
+
+// Caches of before a change are not read after it: where this fails, the number in tokenize_once() changes, too.
+TEST_F(DatasetTest, TheVersionInTheCachesNamesBelongsToTheseTokens) {
+  put("text.txt", "It's  12 o'clock:\r\n\tna\xc3\xafve \xe2\x80\x94 \xff<|endoftext|>\n \n\nend\n");
+  std::string sums;
+  for (const char* tokenizer : {"byte", "gpt2"}) {
+    for (const Packing packing : {Packing::pack, Packing::pad_masked}) {
+      const Path made =
+          tokenize_once(*disk_, workload_.data.source, *make_tokenizer(tokenizer), packing, dir_ / "cache");
+      EXPECT_TRUE(made.string().ends_with("-2.bin"));
+      const std::string beside = read_file(*disk_, sidecar_of(made));
+      sums += beside.substr(beside.find("xxh3") + 8, 16) + " ";
+    }
+  }
+  EXPECT_EQ(sums, "127fb0f2c569ce4f cca30beba84b19f1 a3aea71f85a7617c f716fd37942b176f ");
+}
+
+// A file of prepare's, whose ids another tokenizer would read as other texts.
+TEST_F(DatasetTest, ATokenFileIsComparedWithItsSidecar) {
+  const std::vector<TokenId> tokens = {'a', 'b', 'c', 256, 'd', 'e'};
+  write_token_file(*disk_, dir_ / "a.bin", tokens);
+  put("a.bin.json", sidecar_text(tokens, "byte"));
+  put("text.txt", "a text to train on");
+  workload_.model.vocab = 50257;
+  const auto named = [&](const std::string& data, const std::string& validation) {
+    workload_.data.source = (dir_ / data).string();
+    workload_.data.validation_rows = 1;
+    const Path other = dir_ / validation;
+    return input_error(
+        [&] { Dataset::open(ops_, workload_, dir_ / "cache", validation.empty() ? "" : other.string()); },
+        dir_.path().string());
+  };
+  EXPECT_EQ(named("a.bin", ""), "no InputError");
+  workload_.data.tokenizer = "gpt2";
+  const std::string wanted =
+      "65|DIR/a.bin: DIR/a.bin.json says \"tokenizer\": \"byte\", and here it is \"gpt2\"|--set "
+      "data.tokenizer=\"byte\" (prepare: --tokenizer)";
+  EXPECT_EQ(named("a.bin", ""), wanted);
+  EXPECT_EQ(named("text.txt", "a.bin"), wanted);
+  EXPECT_EQ(input_error([&] { TestSet(ops_, (dir_ / "a.bin").string(), workload_, dir_ / "cache"); },
+                        dir_.path().string()),
+            wanted);
+}
+
+TEST_F(DatasetTest, WhatIsLeftOutOrRepeatedIsSaid) {
+  using Notes = std::vector<std::string>;
+  workload_.batch.global = 12;
+  put("text.txt", std::string(44, 'a'));  // 10 rows, 3 tokens
+  EXPECT_EQ(notes(), (Notes{"3 of 44 tokens are in no row: the last ones do not fill 4 (batch.sequence)",
+                            "a step takes 12 rows of 10: each comes up to 2 times in it"}));
+  workload_.batch.global = 10;
+  put("text.txt", std::string(404, 'a'));
+  EXPECT_TRUE(notes().empty()) << "less than a hundredth is the end of a text";
+  const auto test_notes = [&] {
+    Notes notes = TestSet(ops_, workload_.data.source, workload_, dir_ / "cache").notes();
+    std::erase(notes, "");
+    return notes.empty() ? "" : notes.at(0).substr(notes.at(0).find(": ") + 2);
+  };
+  EXPECT_EQ(test_notes(), "3 of 404 tokens are in no row: the last ones do not fill 4 (batch.sequence)");
+  put("text.txt", std::string(405, 'a'));
+  EXPECT_EQ(test_notes(), "");
+  workload_.data.packing = Packing::pad_masked;
+  const std::string cut = "400 of 406 tokens are in no row: documents are cut to 4 (batch.sequence)";
+  EXPECT_EQ(notes(), (Notes{cut, "a step takes 10 rows of 1: each comes up to 10 times in it"}));
+  EXPECT_EQ(test_notes(), cut);
 }
 
 TEST_F(DatasetTest, DocumentsEndWithEndOfText) {
@@ -100,8 +193,7 @@ TEST_F(DatasetTest, ReadsTokenFilesByContentOrSuffix) {
       error(),
       "65|DIR/b.bin: 4 bytes; a token file starts with a header of 1024|if it holds bare 2-byte ids "
       "(nanoGPT's): prepare DIR/b.bin --format u16 --out TOKENS.bin; otherwise give a text file, or a 2-byte "
-      "token file of llm.c "
-      "(magic 20240520, version 1); a damaged file in the cache can be removed");
+      "token file of llm.c (magic 20240520, version 1)");
 }
 
 TEST_F(DatasetTest, BadSourcesAreRefusedWithTheReason) {
@@ -129,15 +221,19 @@ TEST_F(DatasetTest, BadSourcesAreRefusedWithTheReason) {
 
 // The mark at a file's beginning is no text; lines that end as on Windows are said.
 TEST_F(DatasetTest, TextsAsOtherSystemsWriteThem) {
-  const std::string text = "a line\nand another, long enough for a row\n", mark = "\xef\xbb\xbf";
+  const std::string text = "a line\nand another, long enough for its row.\n", file = workload_.data.source,
+                    mark = "\xef\xbb\xbf";
   put("text.txt", text);
   const Path plain = open().tokens_path();
-  EXPECT_EQ(open().note(), "");
+  EXPECT_TRUE(notes().empty());
   put("text.txt", mark + text);
   EXPECT_EQ(open().tokens_path(), plain);
   put("text.txt", mark + "a line\r\nand another, long enough for a row\n");
-  EXPECT_EQ(open().note().substr(0, 36), "1 of 2 lines end in CR LF, as on Win");
+  EXPECT_EQ(notes().at(0).substr(0, 36), "1 of 2 lines end in CR LF, as on Win");
   EXPECT_NE(open().tokens_path(), plain);
+  put("text.txt", "one\n<|endoftext|>\ntwo\n<|endoftext|>\n");
+  EXPECT_EQ(notes().at(0), "<|endoftext|> stands 2 times in " + file + ", and is trained as text: prepare " +
+                               file + " --separator '<|endoftext|>' makes documents");
   put("text.txt", mark);
   EXPECT_EQ(error(), "65|DIR/text.txt: is empty|give a text file with some text in it");
 }
@@ -269,7 +365,8 @@ TEST_F(DatasetTest, TheDefaultIsAusten) {
   EXPECT_EQ(data.train().num_tokens() + data.validation().num_tokens(), 4025029);
   EXPECT_EQ(data.validation().num_tokens(), 201251);
   EXPECT_EQ(disk_->list(dir_ / "cache"),
-            (std::vector<std::string>{"austen.txt", "f2516f2139e3cecf-byte-stream.bin"}));
+            (std::vector<std::string>{"austen.txt", "f2516f2139e3cecf-byte-stream-2.bin",
+                                      "f2516f2139e3cecf-byte-stream-2.bin.json"}));
 }
 
 }  // namespace

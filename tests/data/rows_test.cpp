@@ -28,6 +28,19 @@ std::vector<Row> rows_of(const std::vector<TokenId>& tokens, Packing packing, st
   return out;
 }
 
+TEST(Rows, WhatNoRowHasIsCounted) {
+  const auto unread = [](const std::vector<TokenId>& tokens, Packing packing) {
+    return Rows(tokens, {.packing = packing, .sequence = 2, .end_of_text = kEnd}).unread();
+  };
+  EXPECT_EQ(unread({1, 2, 3, 4, 5}, Packing::pack), 0);
+  EXPECT_EQ(unread({1, 2, 3, 4}, Packing::pack), 1);
+  EXPECT_EQ(unread({1, 2}, Packing::pack), 2) << "not one row";
+  for (const Packing packing : {Packing::pad_masked, Packing::pad_unmasked}) {
+    EXPECT_EQ(unread({1, 2, 3, 9, 4, 9}, packing), 0) << "the last target is the third token";
+    EXPECT_EQ(unread({1, 2, 3, 4, 5, 9, 9, 1, 2, 3, 4}, packing), 3);
+  }
+}
+
 TEST(Pack, RowsFollowEachOtherAndShareOneToken) {
   const std::vector<TokenId> seven = {1, 2, 3, 4, 5, 6, 7};
   EXPECT_EQ(rows_of(seven, Packing::pack, 3),

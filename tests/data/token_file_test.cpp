@@ -58,9 +58,7 @@ TEST(TokenFile, WrongFilesAreRefusedWithTheReason) {
     ops->create(dir / "a.bin")->append(as_bytes(content));
     return input_error([&] { TokenFile(dir / "a.bin"); }, dir.path().string());
   };
-  const std::string fix =
-      "|give a text file, or a 2-byte token file of llm.c (magic 20240520, version 1); a damaged file in the "
-      "cache can be removed";
+  const std::string fix = "|give a text file, or a 2-byte token file of llm.c (magic 20240520, version 1)";
   EXPECT_EQ(error(""), "65|DIR/a.bin: 0 bytes; a token file starts with a header of 1024" + fix);
   EXPECT_EQ(error(std::string(1023, 'x')),
             "65|DIR/a.bin: 1023 bytes; a token file starts with a header of 1024" + fix);
@@ -104,6 +102,32 @@ TEST(TokenFile, ATokenOutsideTheVocabularyIsNamed) {
             "65|DIR/a.bin: token 150,000 is 257, but the vocabulary has 257 entries|--set model.vocab=258 or "
             "more, or give "
             "tokens of this vocabulary");
+}
+
+TEST(TokenFile, IsComparedWithItsSidecar) {
+  const TempDir dir;
+  const auto ops = posix_file_ops(Syncing::skip);
+  write_token_file(*ops, dir / "a.bin", kTokens);
+  const auto error = [&](const std::string& sidecar) {
+    ops->create(dir / "a.bin.json")->append(as_bytes(sidecar));
+    return input_error([&] { TokenFile(dir / "a.bin").check_sidecar(*ops, "gpt2"); }, dir.path().string());
+  };
+  EXPECT_EQ(error(sidecar_text(kTokens, "gpt2")), "no InputError");
+  EXPECT_EQ(error("{\"tokenizer\": \"gpt2\", \"licence\": 3}"), "no InputError");  // before it had sums
+  EXPECT_EQ(error("[\"tokenizer\"]"), "no InputError");
+  EXPECT_EQ(error(sidecar_text(kTokens, "byte")),
+            "65|DIR/a.bin: DIR/a.bin.json says \"tokenizer\": \"byte\", and here it is \"gpt2\"|--set "
+            "data.tokenizer=\"byte\" (prepare: --tokenizer)");
+  std::vector<TokenId> others = kTokens;
+  others[3] = 1;
+  const std::string fix = "|prepare the text anew; or remove that .json, if it is another file's";
+  const std::string other = error(sidecar_text(others, "byte"));
+  EXPECT_TRUE(other.starts_with("65|DIR/a.bin: DIR/a.bin.json says \"tokens_xxh3\": \"")) << other;
+  EXPECT_TRUE(other.ends_with(fix)) << other;
+  others.pop_back();
+  EXPECT_EQ(error(sidecar_text(others, "gpt2")),
+            "65|DIR/a.bin: DIR/a.bin.json says \"tokens\": 6, and here it is 7" + fix);
+  EXPECT_TRUE(error("{\"tokens\": 7,").starts_with("65|DIR/a.bin.json:1:"));
 }
 
 TEST(TokenFile, IsToldFromTextByItsFirstBytes) {

@@ -35,7 +35,10 @@ std::vector<UnitTensors> golden_units(const ParamLayout& layout) {
 /// One rank saves the parameters, tensor by tensor.
 Path save(FileOps& ops, const Path& dir, const ParamLayout& layout, const std::vector<UnitTensors>& units) {
   checkpoint::Manifest manifest;
-  manifest.workload = {{"model.vocab", std::to_string(layout.config().vocab)}};
+  const GptConfig& c = layout.config();
+  manifest.workload = {{"model.vocab", std::to_string(c.vocab)},     {"model.heads", std::to_string(c.heads)},
+                       {"model.layers", std::to_string(c.layers)},   {"model.width", std::to_string(c.width)},
+                       {"model.context", std::to_string(c.context)}, {"model.tied", c.tied ? "on" : "off"}};
   std::vector<Entry> entries;
   std::vector<std::span<const std::byte>> values;
   for (int u = 0; u < layout.num_units(); ++u) {

@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -373,6 +374,72 @@ TEST(HfWeights, OurOwnCheckpointsAreNamed) {
   atomic_write_file(*ops, folder / "hf/model.safetensors", "x");
   EXPECT_EQ(refusal(folder / "hf", golden_config(true)),
             "is a folder, and a file is to be read | " + (folder / "hf/model.safetensors").string());
+}
+
+// What no shape tells. A file of this program says it itself; of others their config.json does, where there is one.
+TEST(HfWeights, WhatIsComputedOtherwiseIsRefused) {
+  const Path folder = Path(testing::TempDir()) / "configured", beside = folder / "config.json";
+  const auto ops = posix_file_ops(Syncing::skip);
+  remove_tree(*ops, folder);
+  make_dirs(*ops, folder);
+  const Path theirs = folder / "theirs.safetensors", ours = folder / "ours.safetensors";
+  atomic_write_file(*ops, theirs, read_file(*ops, kFolder / "tied.safetensors"));
+  const ParamLayout layout(golden_config(true), WorldSize{1});
+  export_all(ours, layout, load_all(theirs, layout));
+  const auto answer = [&](const Path& path, const std::string& config, std::int64_t heads = 4) {
+    atomic_write_file(*ops, beside, config);
+    GptConfig wanted = golden_config(true);
+    wanted.heads = heads;
+    try {
+      const HfWeights weights(path, wanted);
+    } catch (const InputError& e) {
+      EXPECT_EQ(e.code(), ExitCode::data);
+      return Path(e.where()).filename().string() + ": " + e.message() + "|" + e.fix();
+    }
+    return std::string("accepted");
+  };
+  const std::string plain = SafetensorsReader(ours).metadata().at("config.json");
+  const auto with = [&](const std::string& key, const std::string& value) {
+    const std::size_t at = plain.find("\"" + key + "\": ") + key.size() + 4;
+    return plain.substr(0, at) + value + plain.substr(plain.find_first_of(",}", at));
+  };
+  const std::string either = "; or, if the config.json is not these weights', a folder of their own";
+  EXPECT_EQ(answer(theirs, plain), "accepted");
+  for (const auto& [key, value, here] :
+       std::vector<std::array<std::string, 3>>{{"scale_attn_by_inverse_layer_idx", "true", "false"},
+                                               {"scale_attn_weights", "false", "true"},
+                                               {"activation_function", "\"gelu\"", "\"gelu_new\""},
+                                               {"layer_norm_epsilon", "1e-06", "1e-05"},
+                                               {"model_type", "\"gpt_neo\"", "\"gpt2\""},
+                                               {"n_positions", "64", "32"}})
+    EXPECT_EQ(answer(theirs, with(key, value)), "config.json: \"" + key + "\" is " + value +
+                                                    ", and this run computes " + here +
+                                                    "|weights of such a model" + either);
+  EXPECT_EQ(answer(theirs, with("n_head", "2")),
+            "config.json: \"n_head\" is 2, and this run computes 4|--set model.heads=2" + either);
+  for (const std::string& same :
+       {with("activation_function", "\"gelu_pytorch_tanh\""), with("layer_norm_epsilon", "0.00001"),
+        with("vocab_size", "128"), std::string("{\"model\": {\"heads\": 2}}"), std::string("[]")})
+    EXPECT_EQ(answer(theirs, same), "accepted") << same;
+  EXPECT_TRUE(answer(theirs, "{\"n_head\": 4").starts_with("config.json:1:"));
+  // Whatever lies beside it: several files may lie there.
+  EXPECT_EQ(answer(ours, with("n_head", "2")), "accepted");
+  EXPECT_EQ(answer(ours, plain, 8),
+            "ours.safetensors: \"n_head\" is 4, and this run computes 8|--set model.heads=4" + either);
+}
+
+TEST(HfWeights, AFolderForTransformers) {
+  const Path folder = Path(testing::TempDir()) / "for_transformers", beside = folder / "config.json";
+  const auto ops = posix_file_ops(Syncing::skip);
+  remove_tree(*ops, folder);
+  make_dirs(*ops, folder);
+  write_hf_config(*ops, folder / "w.safetensors", golden_config(true));
+  EXPECT_EQ(ops->kind(beside), PathKind::absent);
+  write_hf_config(*ops, folder / "model.safetensors", golden_config(true));
+  const std::string written = read_file(*ops, beside);
+  EXPECT_EQ(written, hf_metadata(golden_config(true)).at("config.json"));
+  write_hf_config(*ops, folder / "model.safetensors", golden_config(false));
+  EXPECT_EQ(read_file(*ops, beside), written) << "what is there stays";
 }
 
 TEST(HfWeights, HalfOfTheMatricesTurnedRound) {

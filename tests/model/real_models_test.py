@@ -80,7 +80,7 @@ def write_model(place):
     """model.safetensors and config.json."""
     if not HAS_TRANSFORMERS:
         write_weights(place / "model.safetensors")
-        (place / "config.json").write_text("{}")
+        (place / "config.json").write_text('{"model_type": "gpt2", "n_head": 2}')
         return
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -225,8 +225,11 @@ def check_refusals(place, text):
     (place / "utf16.txt").write_bytes(b"abc\0" * 100)
     run = "lessons/00_one_device/run.sh --preset cpu --no-build --steps 0"
     wider = f"--workload configs/finetune_124m.json {HERE} --init model.safetensors".replace(f"width={WIDTH}", "width=48")
+    others = wider.replace("width=48", f"width={WIDTH}").replace("heads=2", "heads=4")
     said = [ran(place, line, code=65) for line in (f"{run} --init pickle.bin", f"{run} --init model.safetensors.index.json", f"{run} --data utf16.txt",
-                                                   f"{run} --data wiki_test.bin", f"lessons/00_one_device/run.sh --steps 0 --data wiki_test.bin {wider}")]
+                                                   f"{run} --data wiki_test.bin", f"lessons/00_one_device/run.sh --steps 0 --data wiki_test.bin {wider}",
+                                                   f"lessons/00_one_device/run.sh --steps 0 --data wiki_test.bin {others}",
+                                                   f"{run} --data wiki_test.bin --set model.vocab={VOCAB}")]
     for message, *_ in table(text, "message")[1:]:
         pattern = re.sub(r"\d+", r"\\d+", re.escape(message.strip("`"))).replace("'wte", "'(?:transformer\\.)?wte")
         assert any(re.search(pattern, one) for one in said), f"{message}: no program says so\n" + "\n".join(said)

@@ -7,8 +7,7 @@ import re
 
 import support
 
-FORMAT = ("\n  fix: give a text file, or a 2-byte token file of llm.c (magic 20240520, version 1); "
-          "a damaged file in the cache can be removed")
+FORMAT = "\n  fix: give a text file, or a 2-byte token file of llm.c (magic 20240520, version 1)"
 PATH = "\n  fix: check the path (it is relative to the working directory)"
 FLAGS = "\n  fix: --help lists the flags"
 ARGUMENTS = "\n  fix: --help lists the flags and their arguments"

@@ -121,6 +121,21 @@ class EvaluationTest(support.ProcessTest):
         self.assertTrue(filecmp.cmp(trained.weights, exported.weights, shallow=False))
         self.assertEqual(exported.record()["validation_loss"], trained.record()["validation_loss"])
 
+    # Heads are in no shape: a file says itself how it is computed, and a folder for transformers has a config.json.
+    def test_weights_say_how_they_are_computed(self):
+        folder = support.new_path("folder")
+        weights, config = (os.path.join(folder, name) for name in ("model.safetensors", "config.json"))
+        self.expect_well(support.run("02_zero1", 2, "--steps", "0", "--save", weights, "--out", support.new_path("out")))
+        with open(config, encoding="utf-8") as file:
+            says = json.load(file)
+        self.assertEqual(says, {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "tie_word_embeddings": True, "n_embd": 32, "n_head": 2, "n_layer": 2,
+                                "n_positions": 32, "vocab_size": 257, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-05,
+                                "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False})
+        for flag, named in (("--init", weights), ("--save", config)):
+            ended = support.run("00_one_device", 0, "--steps", "0", flag, weights, "--set", "model.heads=4", "--out", support.new_path("out"))
+            self.expect_one_error(ended, 65, f'{named}: "n_head" is 2, and this run computes 4\n  fix: --set model.heads=2; or, if the config.json is '
+                                  "not these weights', a folder of their own")
+
     def test_a_sample_of_ones_own(self):
         said = [support.run("00_one_device", 0, "--steps", "0", "--sample", "12", "--prompt", "Emma ", "--temperature", "0", "--seed", "7",
                             "--out", support.new_path("out")) for _ in range(2)]

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "common/model/hf_names.h"
 #include "common/storage/checkpoint/command/command.h"
 #include "common/storage/checkpoint/command/numbers.h"
 #include "common/storage/safetensors.h"
@@ -231,7 +232,7 @@ TEST_F(CheckpointProcess, TheNewestWholeOneIsTaken) {
   EXPECT_EQ(run.output.rfind("passed over run/step-000030: run/step-000030/rank-0000.safetensors: tensor", 0),
             0U)
       << run.output;
-  EXPECT_NE(run.output.find("wrote out.safetensors: 3 tensors of 996 B in f32, from master of "
+  EXPECT_NE(run.output.find("wrote out.safetensors: 3 tensors of 1.35 kB in f32, from master of "
                             "run/step-000020\n"),
             std::string::npos)
       << run.output;
@@ -262,7 +263,7 @@ void write_directly(FileOps& ops, const Path& path, DType dtype) {
                                        {"transformer.h.0.mlp.c_fc.weight", dtype, {900, 700}},
                                        {"transformer.ln_f.bias", dtype, {1}}};
   const auto file = ops.create(path);
-  SafetensorsWriter out(*file, specs, {{"format", "pt"}});
+  SafetensorsWriter out(*file, specs, hf_metadata({.vocab = 11}));
   for (std::size_t t = 0; t < specs.size(); ++t) {
     const std::int64_t seed = seed_of({kModel[t].name, "master"});
     const bool turned = t == 2 || t == 3;

@@ -10,7 +10,9 @@
 #include <mutex>
 #include <set>
 
+#include "common/model/hf_names.h"
 #include "common/model/hf_weights.h"
+#include "common/storage/atomic_dir.h"
 #include "common/strategy/nonfinite.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/fake_strategy.h"
@@ -265,7 +267,8 @@ TEST(SavePath, IsCheckedBeforeARun) {
   const TempDir dir;
   const auto ops = posix_file_ops();
   const auto answer = [&](const Path& path) {
-    return testing::input_error([&] { detail::check_save_path(*ops, path); }, dir.path().string());
+    return testing::input_error([&] { detail::check_save_path(*ops, path, odd_model(true)); },
+                                dir.path().string());
   };
   EXPECT_EQ(answer(dir / "w.safetensors"), "no InputError");
   EXPECT_EQ(ops->kind(dir / "w.safetensors"), PathKind::absent) << "the check leaves no file";
@@ -273,6 +276,16 @@ TEST(SavePath, IsCheckedBeforeARun) {
   EXPECT_EQ(ops->kind(dir / "new" / "folder"), PathKind::directory);
   EXPECT_EQ(answer(dir / "new"),
             "73|DIR/new: is a directory, and a file is to be written|give the path of a file");
+  const auto ops_config = [&](std::int64_t heads) {
+    GptConfig config = odd_model(true);
+    config.heads = heads;
+    atomic_write_file(*ops, dir / "config.json", hf_metadata(config).at("config.json"));
+  };
+  ops_config(odd_model(true).heads);
+  EXPECT_EQ(answer(dir / "model.safetensors"), "no InputError");
+  ops_config(7);
+  EXPECT_EQ(answer(dir / "w.safetensors"), "no InputError") << "of no folder that transformers loads";
+  EXPECT_TRUE(answer(dir / "model.safetensors").starts_with("65|DIR/config.json: \"n_head\" is 7, and this"));
   EXPECT_EQ(
       answer("/dev/null"),
       "73|/dev/null: is not a regular file (it is a pipe, a device or a socket)|give the path of a file");

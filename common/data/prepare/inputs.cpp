@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "common/data/prose.h"
 #include "common/data/token_file.h"
 #include "common/storage/git_lfs.h"
 
@@ -17,21 +18,13 @@ namespace {
   throw InputError(ExitCode::data, path.string(), what, fix);
 }
 
-bool starts_with(std::string_view text, std::string_view head) { return text.substr(0, head.size()) == head; }
-
-bool ends_with(std::string_view text, std::string_view tail) {
-  return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail;
-}
-
 std::string_view without_cr(std::string_view line) {
   return line.ends_with('\r') ? line.substr(0, line.size() - 1) : line;
 }
 
-bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
-
 /// WikiText's own file names.
 bool is_wikitext_name(const std::string& name) {
-  return starts_with(name, "wiki.") && (ends_with(name, ".raw") || ends_with(name, ".tokens"));
+  return name.starts_with("wiki.") && (name.ends_with(".raw") || name.ends_with(".tokens"));
 }
 
 Format format_of(FileOps& ops, const Path& path) {
@@ -87,8 +80,8 @@ std::string_view line_at(std::string_view text, std::size_t begin, std::size_t& 
 bool is_article_heading(std::string_view with_cr) {
   const std::string_view line = without_cr(with_cr);
   constexpr std::string_view kMark = " = ", kSection = " = = ";
-  return line.size() > 2 * kMark.size() && starts_with(line, kMark) && ends_with(line, kMark) &&
-         !starts_with(line, kSection);
+  return line.size() > 2 * kMark.size() && line.starts_with(kMark) && line.ends_with(kMark) &&
+         !line.starts_with(kSection);
 }
 
 }  // namespace

@@ -81,11 +81,16 @@ class Reader {
   const Options& options_;
   const Tokenizer& tokenizer_;
   Prepared result_;
+  std::int64_t marks_ = 0;  // in the texts of an input
 };
 
 void Reader::read(const Input& input) {
   Source source{.path = input.path.string(), .format = input.format};
   const std::size_t begin = result_.tokens.size();
+  marks_ = 0;
+  if (!options_.separator.empty() && input.format != Format::text)
+    refuse(source.path, fmt::format("is {}, which has documents of its own", name_of(input.format)),
+           "leave --separator out, or --format text");
   if (input.is_austen()) {
     const Path archive = austen_archive();
     read_content(input, unpack_gzip(read_file(ops_, archive), archive), source);
@@ -94,6 +99,8 @@ void Reader::read(const Input& input) {
     if (file.size().value() == 0) refuse(source.path, "is empty", "leave it out");
     read_content(input, file.text(), source);
   }
+  source.notes.push_back(mark_note(marks_, input.path));
+  std::erase(source.notes, "");
   const auto added = std::span<const TokenId>(result_.tokens).subspan(begin);
   source.documents = count_documents(added, tokenizer_.end_of_text());
   source.tokens = static_cast<std::int64_t>(added.size());
@@ -111,6 +118,7 @@ void Reader::read_content(const Input& input, std::string_view content, Source& 
       return;
     case Format::tokens: {
       const TokenFile file(input.path);
+      file.check_sidecar(ops_, tokenizer_.name());
       return add_ids(input, file.tokens());
     }
     case Format::u16:
@@ -131,7 +139,7 @@ void Reader::read_content(const Input& input, std::string_view content, Source& 
 void Reader::read_text(const Input& input, std::string_view content, Source& source) {
   require_text(content, input.path, options_.format != Format::automatic);
   const std::string_view text = without_bom(content);
-  if (std::string note = crlf_note(text, input.path); !note.empty()) source.notes.push_back(std::move(note));
+  source.notes.push_back(crlf_note(text, input.path));
   for (std::size_t at = 0; at < text.size();) {
     const Utf8Char c = first_utf8(text.substr(at));
     if (c.state != Utf8Char::State::complete) {
@@ -150,7 +158,8 @@ void Reader::read_text(const Input& input, std::string_view content, Source& sou
     const std::vector<std::string_view> documents = split_at(text, options_.separator);
     if (documents.size() < 2 && !options_.separator.empty())
       source.notes.emplace_back("the separator stands nowhere in it: it is one document");
-    for (const std::string_view document : documents) add_document(document);
+    for (const std::string_view document : documents)  // behind the last separator stands an end of line
+      if (options_.separator.empty() || !is_blank(document)) add_document(document);
   }
 }
 
@@ -161,13 +170,14 @@ void Reader::read_lines_of_json(std::string_view text, const Source& source) {
     const std::string_view line = text.substr(begin, end - begin);
     begin = end + 1;
     ++number;
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    if (is_blank(line)) continue;
     add_document(text_in(line, options_.column, fmt::format("{}:{}", source.path, number)));
   }
 }
 
 void Reader::add_document(std::string_view text) {
   if (text.empty()) return;
+  marks_ += count_of(kEndMark, text);
   std::vector<TokenId>& tokens = result_.tokens;
   if (!tokens.empty() && tokens.back() != tokenizer_.end_of_text())
     tokens.push_back(tokenizer_.end_of_text());
@@ -191,12 +201,7 @@ void Reader::add_ids(const Input& input, std::span<const TokenId> ids) {
 }
 
 void refuse_existing(FileOps& ops, const Options& options) {
-  const PathKind kind = ops.kind(options.out);
-  if (kind == PathKind::directory) {
-    throw InputError(ExitCode::cannot_write, options.out.string(), "is a directory",
-                     "--out with the name of a file");
-  }
-  if (kind == PathKind::absent || options.replace) return;
+  if (ops.kind(options.out) == PathKind::absent || options.replace) return;
   throw InputError(ExitCode::cannot_write, options.out.string(), "is there already",
                    "--replace, or another --out");
 }
@@ -225,10 +230,8 @@ Prepared tokenize(FileOps& ops, const Options& options, const Tokenizer& tokeniz
 
 std::string sidecar(const Options& options, const Tokenizer& tokenizer, const Prepared& prepared) {
   const auto bytes = std::as_bytes(std::span(prepared.tokens));
-  nlohmann::ordered_json json;
-  json["tokens"] = prepared.tokens.size();
+  auto json = nlohmann::ordered_json::parse(sidecar_text(prepared.tokens, tokenizer.name()));
   json["tokens_sha256"] = hex_sha256({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  json["tokenizer"] = tokenizer.name();
   json["vocabulary"] = tokenizer.vocab();
   json["end_of_text"] = tokenizer.end_of_text();
   json["documents"] = count_documents(prepared.tokens, tokenizer.end_of_text());
@@ -249,9 +252,9 @@ std::string sidecar(const Options& options, const Tokenizer& tokenizer, const Pr
 }
 
 void run(FileOps& ops, const Options& options, std::ostream& log) {
-  refuse_existing(ops, options);
-  const Path beside = options.out.string() + ".json";
+  const Path beside = sidecar_of(options.out);
   for (const Path& written : {options.out, beside}) require_replaceable(ops, written);
+  refuse_existing(ops, options);
   const auto tokenizer = make_tokenizer(options.tokenizer);
   const Prepared prepared = tokenize(ops, options, *tokenizer);
   for (const Source& source : prepared.sources) report(log, source);

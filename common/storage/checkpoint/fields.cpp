@@ -17,11 +17,16 @@ constexpr JsonLimits kLimits{.bytes = kMostManifestBytes, .memory = std::size_t{
 }  // namespace
 
 Json json_of_text(std::string_view text, const std::string& where) {
+  return json_of_text(text, where, kLimits, kFix);
+}
+
+Json json_of_text(std::string_view text, const std::string& where, const JsonLimits& limits,
+                  const std::string& fix) {
   try {
-    return parse_json(text, kLimits);
+    return parse_json(text, limits);
   } catch (const JsonError& error) {
     throw InputError(ExitCode::data, fmt::format("{}:{}:{}", where, error.line(), error.column()),
-                     error.what(), kFix);
+                     error.what(), fix);
   }
 }
 

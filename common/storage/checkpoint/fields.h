@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/input/json_text.h"
 #include "common/storage/checkpoint/file_writer.h"
 
 namespace sc::checkpoint {
@@ -16,9 +17,11 @@ using Json = nlohmann::json;
 /// What is written keeps its order.
 using OrderedJson = nlohmann::ordered_json;
 
-/// The text of a manifest, or of a part of one, within its bounds (kMostManifestBytes).
+/// The text of a manifest, or of a part of one, within its bounds (kMostManifestBytes); or of another file.
 ///   Errors  InputError (exit 65) naming `where`.
 Json json_of_text(std::string_view text, const std::string& where);
+Json json_of_text(std::string_view text, const std::string& where, const JsonLimits& limits,
+                  const std::string& fix);
 
 /// The members of one JSON object.
 ///   where   names the file in errors; `path`: the object within it ("scaler", "files[3]"), "" for the whole.

@@ -6,6 +6,7 @@
 Runs the C++ test that exports the golden models, loads each file strictly into GPT2LMHeadModel and compares the logits
 with the golden ones (fp64: equal up to the rounding of the stored fp32 logits). Needs the oracle packages.
 """
+import json
 import os
 import pathlib
 import subprocess
@@ -26,10 +27,13 @@ def check(folder, name, tied):
     path = folder / f"{name}_export.safetensors"
     weights = load_file(path)
     with safe_open(path, framework="pt") as file:
-        assert file.metadata() == {"format": "pt"}, file.metadata()
+        metadata = file.metadata()
+    assert sorted(metadata) == ["config.json", "format"] and metadata["format"] == "pt", metadata
     (folder / name).mkdir()
     path.rename(folder / name / "model.safetensors")
-    GPT2Config(**SHAPE, tie_word_embeddings=tied).save_pretrained(folder / name)
+    (folder / name / "config.json").write_text(metadata["config.json"])
+    config, wanted = GPT2Config.from_pretrained(folder / name).to_dict(), GPT2Config(**SHAPE, tie_word_embeddings=tied).to_dict()
+    assert all(config[key] == wanted[key] for key in json.loads(metadata["config.json"]) if key != "architectures"), config
     model, info = GPT2LMHeadModel.from_pretrained(folder / name, output_loading_info=True)
     assert not info["unexpected_keys"] and not info["mismatched_keys"] and not info["missing_keys"], info
     io = load_file(HERE / f"{name}_io.safetensors")

@@ -2,11 +2,11 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include "common/base/finite.h"
 #include "common/base/text.h"
+#include "common/config/workload_table.h"
 #include "common/model/hf_names.h"
 #include "common/storage/atomic_dir.h"
 #include "common/storage/checkpoint/command/command.h"
@@ -19,28 +19,25 @@ namespace {
 constexpr std::int64_t kWrittenAtOnce = std::int64_t{1} << 18;  // elements written at a time
 constexpr std::int64_t kRows = 16;  // of a transposed matrix: a cache line of its columns
 
-std::int64_t vocab_of(const Reader& reader) {
+GptConfig model_of(const Reader& reader) {
   const auto& workload = reader.manifest().workload;
-  const auto found = workload.find("model.vocab");
-  std::int64_t vocab = 0;
-  if (found != workload.end()) {
-    const std::string& text = found->second;
-    std::from_chars(text.data(), text.data() + text.size(), vocab);
-  }
+  const std::string where = (reader.path() / kManifestName).string();
+  const GptConfig model = workload_of_texts(workload, where).model;
   std::int64_t rows = std::numeric_limits<std::int64_t>::max();
   for (const TensorShape& tensor : reader.manifest().tensors) {
     if (tensor.name == "wte.weight" && tensor.shape.size() == 2) rows = tensor.shape[0];
   }
-  if (vocab > 0 && vocab <= rows) return vocab;
-  throw InputError(ExitCode::data, (reader.path() / kManifestName).string(),
+  if (workload.contains("model.vocab") && model.vocab <= rows) return model;
+  throw InputError(ExitCode::data, where,
                    "\"workload\" does not say model.vocab, the rows of wte.weight without padding",
                    "export a checkpoint of this program's lessons");
 }
 
 class Exporter {
  public:
-  Exporter(Reader& reader, DType dtype) : reader_(reader), dtype_(dtype), vocab_(vocab_of(reader)) {}
+  Exporter(Reader& reader, DType dtype) : reader_(reader), dtype_(dtype), model_(model_of(reader)) {}
   void write(File& file);
+  [[nodiscard]] const GptConfig& model() const { return model_; }
 
  private:
   using Shape = std::vector<std::int64_t>;
@@ -65,7 +62,7 @@ class Exporter {
 
   Reader& reader_;
   DType dtype_;
-  std::int64_t vocab_;
+  GptConfig model_;
   std::optional<SafetensorsWriter> writer_;
   std::vector<std::byte> out_;
 };
@@ -73,15 +70,15 @@ class Exporter {
 void Exporter::write(File& file) {
   std::vector<SafeTensorSpec> specs;
   for (const TensorShape& tensor : reader_.manifest().tensors) {
-    specs.push_back({hf_name(tensor.name), dtype_, hf_shape(tensor.name, tensor.shape, vocab_)});
+    specs.push_back({hf_name(tensor.name), dtype_, hf_shape(tensor.name, tensor.shape, model_.vocab)});
   }
-  writer_.emplace(file, specs, std::map<std::string, std::string>{{"format", "pt"}});
+  writer_.emplace(file, specs, hf_metadata(model_));
   for (const TensorShape& tensor : reader_.manifest().tensors) {
     const Key key{tensor.name, reader_.weights()};
     if (hf_transposed(tensor.name, tensor.shape)) {
       write_transposed(key, tensor.shape);
     } else {
-      write_plain(key, TensorShape{"", hf_shape(tensor.name, tensor.shape, vocab_)}.numel());
+      write_plain(key, TensorShape{"", hf_shape(tensor.name, tensor.shape, model_.vocab)}.numel());
     }
   }
   writer_->finish();
@@ -146,7 +143,9 @@ int export_weights(FileOps& ops, const Options& options, std::ostream& log) {
   const Path path = one_checkpoint(ops, options.paths[0], log);
   Reader reader(ops, path);
   Exporter exporter(reader, options.dtype);
+  if (is_hf_folder(out)) check_hf_config(ops, out, {}, exporter.model());
   atomic_write_file(ops, out, [&](File& file) { exporter.write(file); });
+  write_hf_config(ops, out, exporter.model());
   log << fmt::format("wrote {}: {} tensors of {} in {}, from {} of {}\n", out.string(),
                      reader.manifest().tensors.size(), human_bytes(ops.size(out)), name_of(options.dtype),
                      reader.weights(), path.string());
