@@ -39,7 +39,11 @@ std::string in_nats(const std::vector<StepRecord>& steps, std::optional<double> 
 }  // namespace
 
 std::string Trainer::notes() const {
-  return note_line(job_.config.note) + note_line(data_.note()) + (test_ ? note_line(test_->note()) : "");
+  std::string text =
+      note_line(job_.config.note) + note_line(data_.note()) + (test_ ? note_line(test_->note()) : "");
+  for (const std::string& never : what_never_comes(job_.line, shape_.workload, job_.facts, job_.first_step))
+    text += note_line(never);
+  return text;
 }
 
 void Trainer::announce() const {
@@ -50,8 +54,7 @@ void Trainer::announce() const {
             << (on_.gpu == nullptr ? ""
                                    : "  GPU   " + describe_gpu(on_.gpu->facts(), shape_, job_.graph()) +
                                          "\n" + warn_of_attention(on_.gpu->facts(), shape_))
-            << notes()
-            << format_predicted(rank_plans_of(job_.lesson.plans, shape_), alike_ranks(shape_), look)
+            << notes() << format_predicted(rank_plans_of(job_.lesson.plans, shape_), look)
             << says_of_checkpoints()
             << (job_.first_step < shape_.workload.steps ? heading("TRAINING", look) + "\n" : "")
             << std::flush;
@@ -64,8 +67,7 @@ void Trainer::announce_all() const {
             << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
                            shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
-            << notes()
-            << format_plan_table(rank_plans_of(job_.lesson.plans, shape_), shape_.world, alike_ranks(shape_))
+            << notes() << format_plan_table(exact_plans_of(job_.lesson.plans, shape_), shape_.world)
             << job_.lesson.plans.predict(shape_) << says_of_checkpoints() << std::flush;
 }
 
@@ -78,8 +80,8 @@ std::string Trainer::says_of_checkpoints() const {
                     on_.resume->path().string(), shown(from.lesson), from.world, from.world == 1 ? "" : "s") +
         goes_on_.says;
   }
-  if (!saver_) return text;
   const CheckpointFlags& flags = job_.line.checkpoints;
+  if (!saver_ || flags.every > shape_.workload.steps) return text;
   text += fmt::format("a checkpoint every {} steps in {}", flags.every, checkpoints_dir(job_).string());
   if (flags.async)
     text += fmt::format(", from a copy of {} in a rank's host memory",
