@@ -27,7 +27,7 @@ class StageCheck {
         stage_(stage),
         findings_(findings),
         done_(static_cast<std::size_t>(schedule.chunks) * static_cast<std::size_t>(schedule.microbatches), 0),
-        last_backward_(static_cast<std::size_t>(schedule.chunks), -1) {}
+        last_(2, std::vector<int>(static_cast<std::size_t>(schedule.chunks), -1)) {}
 
   void run() {
     const std::vector<Action>& list = schedule_.actions[static_cast<std::size_t>(stage_)];
@@ -57,7 +57,7 @@ class StageCheck {
     if (action.kind == Kind::backward_weights && !has(done, Kind::backward_input)) {
       add(Rule::order, to_text(action) + " comes before its backward_input");
     }
-    if (makes_input_gradient(action.kind)) ascend(action);
+    if (action.kind != Kind::forward) ascend(action);
     Message message;
     if (needs_message(schedule_, action, message)) {
       const Kind receive = message.gradient ? Kind::receive_gradient : Kind::receive_activation;
@@ -79,13 +79,17 @@ class StageCheck {
     }
   }
 
+  // Of both halves: whoever adds gradients up as they come adds them in one order.
   void ascend(const Action& action) {
-    int& last = last_backward_[static_cast<std::size_t>(action.chunk)];
-    if (action.microbatch < last) {
-      add(Rule::order, to_text(action) + " comes after the backward of microbatch " + std::to_string(last) +
-                           ": backwards ascend");
+    for (const bool weights : {false, true}) {
+      if (!(weights ? ends_microbatch(action.kind) : makes_input_gradient(action.kind))) continue;
+      int& last = last_[weights ? 1 : 0][static_cast<std::size_t>(action.chunk)];
+      if (action.microbatch < last)
+        return add(Rule::order, to_text(action) + " comes after the backward of microbatch " +
+                                    std::to_string(last) +
+                                    ": backwards, and the weights' halves, of a chunk ascend");
+      last = action.microbatch;
     }
-    last = std::max(last, action.microbatch);
   }
 
   void send(const Action& action, Done done) {
@@ -122,7 +126,7 @@ class StageCheck {
   Findings& findings_;
   std::size_t index_ = 0;
   std::vector<Done> done_;
-  std::vector<int> last_backward_;
+  std::vector<std::vector<int>> last_;  // microbatch of an input's gradient, of the weights', by chunk
 };
 
 using Place = std::pair<int, std::size_t>;  // stage, index

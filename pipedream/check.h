@@ -13,8 +13,8 @@ namespace sc::pipedream {
 
 enum class Rule : std::uint8_t {
   complete,  // every microbatch passes every stage and chunk: one forward, one backward (or one of each half)
-  order,     // backward after its forward, weights' half after the input's half, backwards of a chunk's
-             // microbatches ascend
+  order,     // backward after its forward, weights' half after the input's half; backwards of a chunk's
+             // microbatches ascend, and so do the weights' halves
   message,   // a value needed is received before, a value made is sent behind, each once; k-th send and k-th
              // receive agree
   deadlock,  // with sends that block until their receive is posted, every list can be finished

@@ -51,17 +51,11 @@ inline std::int64_t stage_of(const RunShape& shape) {
   return to_int(shape.rank) / (data_ranks(shape) * shape.tensor);
 }
 
-/// Of ranks with equal plans one stands for `count`, which are `stride` apart in the world: those that share
-/// micro-batches.
-struct AlikeRanks {
-  std::int64_t count = 1, stride = 1;
-  /// The first rank of the index-th such set, in the order of their first ranks.
-  [[nodiscard]] Rank first(std::size_t index) const {
-    const auto i = static_cast<std::int64_t>(index);
-    return Rank{static_cast<int>(i / stride * count * stride + i % stride)};
-  }
-};
-inline AlikeRanks alike_ranks(const RunShape& shape) { return {data_ranks(shape), shape.tensor}; }
+/// Ranks that share micro-batches, `tensor` apart, have nearly equal plans: the first of the index-th set of such, in order.
+inline Rank first_of_set(const RunShape& shape, std::int64_t index) {
+  const std::int64_t block = data_ranks(shape) * shape.tensor;
+  return Rank{static_cast<int>(index / shape.tensor * block + index % shape.tensor)};
+}
 
 /// Micro-batches of one rank in a step; rounded up in a plan for a world that does not divide them evenly.
 inline std::int64_t micro_batches_of(const RunShape& shape) {

@@ -163,6 +163,9 @@ Facts facts_of_host(const RunShape& shape, const HostOptions& options) {
   const Elements slice = layout_of(shape).arena_size() / to_int(shape.world);
   if (options.update == UpdateKind::delayed)
     facts.pending = bytes_of(slice, shape.workload.precision.grad_dtype);
+  if (options.update == UpdateKind::delayed && options.warm_steps >= shape.workload.steps)
+    facts.notes = {fmt::format("update=delayed: all {} steps are exact, since warm_steps={}",
+                               shape.workload.steps, options.warm_steps)};
   return facts;
 }
 
@@ -181,10 +184,7 @@ std::string updates_in_words(const RunShape& shape, const HostOptions& options) 
   text += "\n";
   if (options.update == UpdateKind::early)
     text += "update=early: a piece is updated as its gradient lands, and again where the norm clips it\n";
-  if (options.update != UpdateKind::delayed) return text;
-  if (options.warm_steps >= shape.workload.steps)
-    return text + fmt::format("update=delayed: all {} steps are exact, since warm_steps={}\n",
-                              shape.workload.steps, options.warm_steps);
+  if (options.update != UpdateKind::delayed || options.warm_steps >= shape.workload.steps) return text;
   return text + fmt::format("update=delayed: from step {} on forward computes one update behind\n",
                             options.warm_steps);
 }

@@ -25,19 +25,22 @@ struct HostOptions {
 };
 
 /// Keys of what is common to both: when updates happen; and what the host and its link are like.
+///   early  whether there is room for states that may not count
 template <class Options>
-void add_update_fields(FieldTable<Options>& table) {
+void add_update_fields(FieldTable<Options>& table, bool early) {
   table.add({"parameters", "",
              "on the device: all of them on every rank, or slices that are gathered unit by unit"},
             choice<ParametersOn>({{"whole", ParametersOn::whole}, {"sharded", ParametersOn::sharded}}),
             &Options::parameters);
+  const std::string known =
+      early ? "; early: which begins before the norm is known, and again if that clips; delayed:"
+            : "; delayed:";
+  std::vector<std::pair<std::string, UpdateKind>> kinds = {
+      {"exact", UpdateKind::exact}, {"delayed", UpdateKind::delayed}, {"early", UpdateKind::early}};
+  if (!early) kinds.pop_back();
   table.add(
-      {"update", "",
-       "forward waits for the update before it; early: which begins before the norm is known, and "
-       "again if that clips; delayed: or computes one update behind"},
-      choice<UpdateKind>(
-          {{"exact", UpdateKind::exact}, {"early", UpdateKind::early}, {"delayed", UpdateKind::delayed}}),
-      &Options::update);
+      {"update", "", "forward waits for the update before it" + known + " or computes one update behind"},
+      choice<UpdateKind>(kinds), &Options::update);
   table.add({"warm_steps", "steps", "delayed: so many steps are exact first"}, integer(0),
             &Options::warm_steps);
   table.add({"resident", "units",

@@ -56,7 +56,7 @@ Json with_names(Json operations, const CommPlan& plan, int last_unit) {
 }  // namespace
 
 std::string format_plan_json(const std::string& lesson, const RunShape& shape,
-                             const std::vector<RankPlan>& ranks, const AlikeRanks& alike) {
+                             const std::vector<RankPlan>& ranks, const std::vector<std::string>& notes) {
   const int world = static_cast<int>(to_int(shape.world)),
             last_unit = static_cast<int>(shape.workload.model.layers) + 1;
   Json json = {{"lesson", lesson},
@@ -68,20 +68,19 @@ std::string format_plan_json(const std::string& lesson, const RunShape& shape,
                {"units", units_of(shape)},
                {"ranks", Json::array()}};
   if (shape.tensor > 1) json["tensor"] = shape.tensor;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const RankPlan& plan = ranks[i];
-    const Rank first = alike.first(i);
+  if (!notes.empty()) json["notes"] = notes;
+  for (const RankPlan& plan : ranks) {
     Json bytes = Json::object();
     for_each_place(
         [&](Place place) { bytes[std::string(name_of(place))] = plan.memory.total(place).value(); });
     json["ranks"].push_back(
-        {{"rank", to_int(first)},
-         {"alike", alike.count},
+        {{"rank", plan.ranks.first},
+         {"alike", plan.ranks.count},
          {"bytes", std::move(bytes)},
-         {"bytes_sent", moved_bytes(plan.operations, Way::wire, first).value()},
+         {"bytes_sent", plan.sent().value()},
          {"buffers", json_of(plan.memory)},
          {"operations", with_names(json_of(plan.operations, world), plan.operations, last_unit)}});
-    if (alike.stride > 1) json["ranks"].back()["stride"] = alike.stride;
+    if (plan.ranks.stride > 1) json["ranks"].back()["stride"] = plan.ranks.stride;
   }
   return json.dump(1) + "\n";
 }

@@ -15,8 +15,9 @@ namespace sc {
 nlohmann::ordered_json json_of(const CommPlan& plan, int world);
 
 /// One object: the run, the model's units, and of each rank its buffers and the operations of a step.
-///   ranks  as format_plan_table takes them: of all ranks, or of one of each that are alike
+///   ranks  as format_plan_table takes them
+///   notes  what the text of a plan says below it
 std::string format_plan_json(const std::string& lesson, const RunShape& shape,
-                             const std::vector<RankPlan>& ranks, const AlikeRanks& alike = {});
+                             const std::vector<RankPlan>& ranks, const std::vector<std::string>& notes);
 
 }  // namespace sc

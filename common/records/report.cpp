@@ -83,14 +83,13 @@ struct Group {
   [[nodiscard]] Rank first() const { return Rank{static_cast<int>(ranks.front())}; }
 };
 
-std::vector<Group> group_equal(const std::vector<RankPlan>& plans, const AlikeRanks& alike) {
+std::vector<Group> group_equal(const std::vector<RankPlan>& plans) {
   std::vector<Group> groups;
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    RankPlan plan{plans[i].memory, plans[i].operations.without_names()};
+  for (const RankPlan& of : plans) {
+    RankPlan plan{of.memory, of.operations.without_names()};
     auto group = std::ranges::find_if(groups, [&](const Group& g) { return g.plan == plan; });
     if (group == groups.end()) group = groups.insert(group, Group{{}, std::move(plan)});
-    for (std::int64_t r = 0; r < alike.count; ++r)
-      group->ranks.push_back(to_int(alike.first(i)) + r * alike.stride);
+    for (const std::int64_t rank : of.ranks.all()) group->ranks.push_back(rank);
   }
   for (Group& group : groups) std::ranges::sort(group.ranks);
   return groups;
@@ -185,8 +184,8 @@ std::string ranks_in_words(const std::vector<std::int64_t>& ranks) {
   return fmt::format("ranks {}, {}, ..., {}", ranks[0], ranks[1], ranks.back());
 }
 
-std::string format_plan_table(const std::vector<RankPlan>& ranks, WorldSize world, const AlikeRanks& alike) {
-  const std::vector<Group> groups = group_equal(ranks, alike);
+std::string format_plan_table(const std::vector<RankPlan>& ranks, WorldSize world) {
+  const std::vector<Group> groups = group_equal(ranks);
   if (groups.size() == 1) {
     return "memory of a rank\n" + memory_table(ranks[0].memory) + "operations of a rank in one step\n" +
            operation_table(ranks[0].operations);

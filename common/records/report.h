@@ -52,11 +52,17 @@ std::string format_allocator(const AllocatorCheck& check);
 /// How long a step took and how much of it ranks were idle: measured, simulated, by formula.
 std::string format_timetable(const Timetable& timetable);
 
-/// What one rank holds and sends.
+/// What each rank of a set holds and sends.
 struct RankPlan {
   MemoryPlan memory;
   CommPlan operations;
-  bool operator==(const RankPlan&) const = default;
+  RankSet ranks = {0, 1, 1};
+  /// By the first of them.
+  [[nodiscard]] Bytes sent() const { return moved_bytes(operations, Way::wire, Rank{ranks.first}); }
+  /// Of any ranks.
+  bool operator==(const RankPlan& other) const {
+    return memory == other.memory && operations == other.operations && sent() == other.sent();
+  }
 };
 
 /// "rank 3", "ranks 0-3", "ranks 0, 2, ..., 14" of ascending numbers.
@@ -64,10 +70,9 @@ std::string ranks_in_words(const std::vector<std::int64_t>& ranks);
 
 /// Two tables: bytes of a rank by purpose, each buffer with its formula; operations of a step with what a
 /// rank sends for them (the one that sends the most, where ranks of a group differ).
-///   ranks  the plans of all ranks, or of one of each that are alike.
+///   ranks  the plans of all ranks.
 ///          Plans that differ stand side by side, and the formulas are those of the rank that holds most.
-std::string format_plan_table(const std::vector<RankPlan>& ranks, WorldSize world,
-                              const AlikeRanks& alike = {});
+std::string format_plan_table(const std::vector<RankPlan>& ranks, WorldSize world);
 
 /// The same numbers side by side: purposes, their total, operations and bytes sent by `rank`; a row that
 /// differs says so, and a purpose that does names the buffers that do.

@@ -145,16 +145,13 @@ std::string of_one(const RankPlan& plan, Look look) {
 }
 
 // A line for each rank, or for those that are alike; bars last, since their cells may take several bytes.
-std::string of_several(const std::vector<RankPlan>& ranks, const AlikeRanks& alike, Look look) {
+std::string of_several(const std::vector<RankPlan>& ranks, Look look) {
   std::vector<std::vector<std::string>> rows = {{""}};
   Bytes most, sent;
   for (const RankPlan& plan : ranks) most = std::max(most, plan.memory.total());
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const Rank first = alike.first(i);
-    std::vector<std::int64_t> all;
-    for (std::int64_t r = 0; r < alike.count; ++r) all.push_back(to_int(first) + r * alike.stride);
-    rows.push_back({ranks_in_words(all)});
-    sent = std::max(sent, moved_bytes(ranks[i].operations, Way::wire, first));
+  for (const RankPlan& plan : ranks) {
+    rows.push_back({ranks_in_words(plan.ranks.all())});
+    sent = std::max(sent, plan.sent());
   }
   const auto add = [&](const std::string& name, const auto& bytes_in) {
     const bool any =
@@ -293,12 +290,12 @@ std::string sum_of_formulas(const std::vector<std::string>& formulas) {
   return of.empty() ? "" : std::to_string(sum) + of;
 }
 
-std::string format_predicted(const std::vector<RankPlan>& ranks, const AlikeRanks& alike, Look look) {
+std::string format_predicted(const std::vector<RankPlan>& ranks, Look look) {
   const bool same =
       std::ranges::all_of(ranks, [&](const RankPlan& plan) { return plan.memory == ranks.front().memory; });
   return fmt::format("{}{:>{}}\n", heading("PREDICTED", look) + (same ? " for each rank" : " by rank"),
                      "(every buffer: --plan)", same ? 52 : 58) +
-         (same ? of_one(ranks.front(), look) : of_several(ranks, alike, look));
+         (same ? of_one(ranks.front(), look) : of_several(ranks, look));
 }
 
 std::string format_checks(const RankPlan& plan, Rank rank, const std::optional<AllocatorCheck>& allocator,

@@ -35,8 +35,8 @@ std::string sum_of_formulas(const std::vector<std::string>& formulas);
 
 /// PREDICTED: bytes of a rank by purpose with bars, formulas where they are short, bytes at other places than the device,
 /// and what a step sends. Where ranks differ: a line for each.
-///   ranks, alike  as in format_plan_table
-std::string format_predicted(const std::vector<RankPlan>& ranks, const AlikeRanks& alike, Look look);
+///   ranks  a line each, of those of a set that has the most
+std::string format_predicted(const std::vector<RankPlan>& ranks, Look look);
 
 /// What was checked and held, a line each.
 ///   replicas  how often they were compared and found equal; 0: there are none

@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/comm/gather_text.h"
 #include "common/config/workload_table.h"
+#include "common/input/printable.h"
 #include "common/optim/lr_schedule.h"
 #include "common/run/resume.h"
 #include "common/run/run_files.h"
@@ -112,6 +113,9 @@ Continuation continuation_of(const TrainJob& job, const RunShape& shape, const c
     on.says = fmt::format("the order of rows begins anew, at its first row: {}\n", anew);
   }
   on.says += other_learning_rate(job, shape, then);
+  if (!from.arithmetic.empty() && from.arithmetic != job.arithmetic)
+    on.says += fmt::format("from here on sums are added in another order: by {}, before by {}\n",
+                           job.arithmetic, shown(from.arithmetic));
   return on;
 }
 

@@ -1,9 +1,12 @@
 #include "common/run/planning.h"
 
+#include <spdlog/fmt/fmt.h>
+
+#include <cstdlib>
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/records/plan_json.h"
+#include "common/input/printable.h"
 #include "common/run/surroundings.h"
 
 namespace sc::detail {
@@ -104,14 +107,68 @@ MemoryPlan plan_of_run(const Plans& plans, const RunShape& shape) {
   return plan;
 }
 
+namespace {
+
+// Of so many ranks what the first one, `rank`, holds and sends.
+RankPlan plan_from(int rank, int count, const Plans& plans, RunShape shape) {
+  shape.rank = Rank{rank};
+  return {plan_of_run(plans, shape), plans.comm_plan(shape), {rank, count, static_cast<int>(shape.tensor)}};
+}
+
+}  // namespace
+
 std::vector<RankPlan> rank_plans_of(const Plans& plans, const RunShape& shape) {
   return of_world(shape, [&](const RunShape& rank) {
-    return RankPlan{plan_of_run(plans, rank), plans.comm_plan(rank)};
+    return plan_from(static_cast<int>(to_int(rank.rank)), static_cast<int>(data_ranks(rank)), plans, rank);
   });
 }
 
-std::string plan_json(const Program& program, const Plans& plans, const RunShape& shape) {
-  return format_plan_json(program.name, shape, rank_plans_of(plans, shape), alike_ranks(shape));
+// Slices only get smaller from rank to rank (slice_of): those that are as the first come first, and halving finds
+// where they end. What is behind them is a set of its own.
+std::vector<RankPlan> exact_plans_of(const Plans& plans, const RunShape& shape) {
+  std::vector<RankPlan> found = rank_plans_of(plans, shape);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const RankSet set = found[i].ranks;
+    const auto from = [&](int place) {
+      return plan_from(set.first + place * set.stride, set.count - place, plans, shape);
+    };
+    int like = 0, unlike = set.count;
+    while (unlike - like > 1) {
+      const int middle = (like + unlike) / 2;
+      (from(middle) == found[i] ? like : unlike) = middle;
+    }
+    found[i].ranks.count = unlike;
+    if (unlike < set.count) found.insert(found.begin() + static_cast<std::ptrdiff_t>(i) + 1, from(unlike));
+  }
+  return found;
+}
+
+std::vector<std::string> what_never_comes(const CommandLine& line, const Workload& workload,
+                                          const Facts& known, std::int64_t first) {
+  const std::int64_t steps = workload.steps, updates = steps * known.updates_a_step;
+  if (first >= steps) return {};
+  std::vector<std::string> said = known.notes;
+  const auto every = [&](const std::string& what, std::int64_t each, const char* so) {
+    if (each > 0 && steps / each == first / each)
+      said.push_back(fmt::format("{}{}: the run ends after step {}, {}", what, each, steps, so));
+  };
+  every("--save-every ", line.checkpoints.every, "without a checkpoint");
+  every("--eval-every ", line.evaluation.every, "and evaluates then alone");
+  for (const Setting& asked : line.sources.settings)
+    if (asked.key == "verify_replicas")
+      every("verify_replicas=", std::atoll(asked.value.c_str()), "and compares none");
+  if (const std::int64_t warmup = workload.optim.warmup_steps; warmup > updates)
+    said.push_back(
+        fmt::format("optim.warmup_steps={}: the run ends after {} of them, at {:.2g} % of optim.lr", warmup,
+                    updates, 100 * static_cast<double>(updates) / static_cast<double>(warmup)));
+  return said;
+}
+
+std::vector<std::string> notes_of(const Prepared& run, const CommandLine& line) {
+  std::vector<std::string> notes = what_never_comes(line, run.config.workload, run.known, 0);
+  for (const std::string& note : {run.config.note, run.batch.note})
+    if (!note.empty()) notes.push_back(shown(note, 4096));
+  return notes;
 }
 
 }  // namespace sc::detail

@@ -29,10 +29,14 @@ Prepared prepare(const Program& program, const Plans& plans, const CommandLine& 
 
 /// All that the rank of `shape` holds: the strategy's plan and its surroundings.
 MemoryPlan plan_of_run(const Plans& plans, const RunShape& shape);
-/// What ranks hold, one of each that are alike, with its operations, for format_plan_table.
+/// Of ranks that share micro-batches what the first holds and sends: no other one has more.
 std::vector<RankPlan> rank_plans_of(const Plans& plans, const RunShape& shape);
-
-/// What --plan --json prints.
-std::string plan_json(const Program& program, const Plans& plans, const RunShape& shape);
+/// Those whose slices are smaller stand by themselves: the ranks of each set hold and send the same.
+std::vector<RankPlan> exact_plans_of(const Plans& plans, const RunShape& shape);
+/// What was asked for and does not come between the step `first` and the run's end, in words.
+std::vector<std::string> what_never_comes(const CommandLine& line, const Workload& workload,
+                                          const Facts& known, std::int64_t first);
+/// What a reader of a plan should know.
+std::vector<std::string> notes_of(const Prepared& run, const CommandLine& line);
 
 }  // namespace sc::detail

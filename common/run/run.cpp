@@ -20,6 +20,7 @@
 #include "common/input/printable.h"
 #include "common/model/param_layout.h"
 #include "common/records/ending.h"
+#include "common/records/plan_json.h"
 #include "common/records/report.h"
 #include "common/run/describe.h"
 #include "common/run/fit.h"
@@ -54,30 +55,29 @@ DeviceChoice run_device(const Workload& workload, DeviceChoice asked) {
 }
 
 // Of the rank that holds most.
-std::string brief_plan(const std::string& lesson, const RunShape& shape, const BatchPlan& batch,
-                       const std::vector<RankPlan>& plans) {
+std::string brief_plan(const std::string& lesson, const Prepared& run, const std::vector<RankPlan>& plans) {
   const auto most =
       std::ranges::max_element(plans, {}, [](const RankPlan& plan) { return plan.memory.total(); });
-  const Rank rank = alike_ranks(shape).first(static_cast<std::size_t>(most - plans.begin()));
-  const std::string first = describe_plan(lesson, shape, batch);
-  return format_brief(most->memory, most->operations, nullptr, rank) + first.substr(0, first.find('\n') + 1);
+  const std::string first = describe_plan(lesson, run.shape, run.batch);
+  return format_brief(most->memory, most->operations, nullptr, Rank{most->ranks.first}) +
+         first.substr(0, first.find('\n') + 1);
 }
 
 void print_plan(const AnyLesson& lesson, const CommandLine& line, const Prepared& run) {
   const RunShape& shape = run.shape;
   if (line.json) {
-    std::cout << plan_json(program_of(lesson), lesson.plans, shape);
+    std::cout << format_plan_json(lesson.info.name, shape, exact_plans_of(lesson.plans, shape),
+                                  notes_of(run, line));
     return;
   }
-  const std::vector<RankPlan> plans = rank_plans_of(lesson.plans, shape);
+  const std::vector<RankPlan> plans = exact_plans_of(lesson.plans, shape);
   if (line.brief) {
-    std::cout << brief_plan(lesson.info.name, shape, run.batch, plans);
+    std::cout << brief_plan(lesson.info.name, run, plans);
   } else {
-    std::cout << describe_plan(lesson.info.name, shape, run.batch)
-              << format_plan_table(plans, shape.world, alike_ranks(shape)) << lesson.plans.predict(shape);
-    if (!run.config.note.empty()) std::cout << "  note: " << shown(run.config.note, 4096) << "\n";
-    if (!run.batch.note.empty()) std::cout << "  note: " << run.batch.note << "\n";
+    std::cout << describe_plan(lesson.info.name, shape, run.batch) << format_plan_table(plans, shape.world)
+              << lesson.plans.predict(shape);
   }
+  for (const std::string& note : notes_of(run, line)) std::cout << "  note: " << note << "\n";
   Bytes most, on_host, on_disk;
   for (const RankPlan& plan : plans) {
     most = std::max(most, plan.memory.total());

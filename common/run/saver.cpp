@@ -436,6 +436,7 @@ checkpoint::Manifest Saver::manifest(const Position& position) {
   manifest.workload_hash = workload_hash(job.config.workload);
   manifest.strategy = values_of(job.lesson.options);
   manifest.commit = source_commit();
+  manifest.arithmetic = job.arithmetic;
   manifest.data = *data_;
   manifest.extra = in_flight_->pending;
   manifest.tensors = tensors_of(parts_.strategy.layout());

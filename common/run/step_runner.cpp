@@ -12,10 +12,10 @@ Fault fault_of(const TrainJob& job) {
   if (job.line.inject.empty()) return {};
   const Fault fault = Fault::parse(job.line.inject, job.launch.world);
   const std::int64_t steps = job.config.workload.steps;
-  if (fault.step() < steps) return fault;
+  if (fault.step() >= job.first_step && fault.step() < steps) return fault;
   throw InputError(ExitCode::usage, "--inject " + job.line.inject,
-                   fmt::format("the run ends after step {}", steps - 1),
-                   "a smaller step (they count from 0), or more --steps");
+                   fmt::format("this run's steps are {} to {}", job.first_step, steps - 1),
+                   "one of them (they count from 0), or more --steps");
 }
 
 bool poisons(const Fault& fault, const RunShape& shape, std::int64_t step) {

@@ -26,7 +26,7 @@ template <class Of>
 auto of_world(RunShape shape, const Of& of) {
   std::vector<decltype(of(shape))> plans;
   for (std::int64_t i = 0; i < shape.stages * shape.tensor; ++i) {
-    shape.rank = alike_ranks(shape).first(static_cast<std::size_t>(i));
+    shape.rank = first_of_set(shape, i);
     plans.push_back(of(shape));
   }
   return plans;

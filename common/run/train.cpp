@@ -1,12 +1,18 @@
 #include "common/run/train.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <c10/core/InferenceMode.h>
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
 
+#include <map>
 #include <memory>
 
+#include "common/comm/gather_text.h"
 #include "common/comm/nccl/nccl_communicator.h"
 #include "common/comm/nccl/nccl_devices.h"
+#include "common/run/describe.h"
 #include "common/run/failure.h"
 #include "common/run/holds.h"
 #include "common/run/resume.h"
@@ -53,6 +59,22 @@ std::int64_t steps_with_times(const TrainJob& job) {
   return std::max(job.line.trace ? job.traced_end() : 0, job.line.page ? job.marked_end() : 0);
 }
 
+// Ranks that compute the same have to end with the same bits. Which one computes how is known on rank 0.
+void warn_of_unlike_ranks(const TrainJob& job, Communicator& comm) {
+  std::map<std::string, std::vector<std::int64_t>> ranks;  // by arithmetic and host
+  std::int64_t rank = 0;
+  for (const std::string& how : gather_strings(comm, job.arithmetic + " on " + describe_hardware().host))
+    ranks[how].push_back(rank++);
+  const auto as_here = [&](const auto& some) { return some.first.starts_with(job.arithmetic + " on "); };
+  if (std::ranges::all_of(ranks, as_here)) return;
+  std::string said;
+  for (const auto& [how, whose] : ranks) said += fmt::format("\n  {}: {}", ranks_in_words(whose), how);
+  spdlog::warn(
+      "ranks add in different orders: the last bits of what several compute may differ, which ends the run "
+      "(70) where it is compared{}\n  fix: {}",
+      said, "GPUs of one kind; of CPUs ATEN_CPU_CAPABILITY=avx2 or default for every rank, and --threads 1");
+}
+
 }  // namespace
 
 int train(const TrainJob& job) {
@@ -85,6 +107,10 @@ int train(const TrainJob& job) {
   if (gpu) gpu->note_beside_allocator("communicators, connected");
   try {
     TrainJob begun = job;
+    begun.arithmetic =
+        gpu ? gpu->facts().name
+            : fmt::format("CPU {}, threads {}", at::get_cpu_capability(), at::get_num_threads());
+    warn_of_unlike_ranks(begun, world.comm());
     std::unique_ptr<checkpoint::Reader> resume;
     if (!job.line.checkpoints.resume.empty()) {
       resume = open_checkpoint(job, world.comm());

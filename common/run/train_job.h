@@ -35,6 +35,7 @@ struct TrainJob {
   DeviceKind device;
   OpsBackend ops;
   std::optional<OtherRun> other = {};  // --compare
+  std::string arithmetic = {};         // what the bits of its sums depend on
   std::int64_t first_step = 0;         // where the run begins; what is checked, traced and warmed up counts
                                        // from it
 

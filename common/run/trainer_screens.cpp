@@ -43,7 +43,8 @@ std::string in_nats(const std::vector<StepRecord>& steps, std::optional<double> 
 
 std::string Trainer::notes() const {
   return note_lines({job_.config.note}) + note_lines(data_.notes()) +
-         (test_ ? note_lines(test_->notes()) : "");
+         (test_ ? note_lines(test_->notes()) : "") +
+         note_lines(what_never_comes(job_.line, shape_.workload, job_.facts, job_.first_step));
 }
 
 void Trainer::announce() const {
@@ -54,8 +55,7 @@ void Trainer::announce() const {
             << (on_.gpu == nullptr ? ""
                                    : "  GPU   " + describe_gpu(on_.gpu->facts(), shape_, job_.graph()) +
                                          "\n" + warn_of_attention(on_.gpu->facts(), shape_))
-            << notes()
-            << format_predicted(rank_plans_of(job_.lesson.plans, shape_), alike_ranks(shape_), look)
+            << notes() << format_predicted(rank_plans_of(job_.lesson.plans, shape_), look)
             << says_of_checkpoints()
             << (job_.first_step < shape_.workload.steps ? heading("TRAINING", look) + "\n" : "")
             << std::flush;
@@ -68,8 +68,7 @@ void Trainer::announce_all() const {
             << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
                            shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
-            << notes()
-            << format_plan_table(rank_plans_of(job_.lesson.plans, shape_), shape_.world, alike_ranks(shape_))
+            << notes() << format_plan_table(exact_plans_of(job_.lesson.plans, shape_), shape_.world)
             << job_.lesson.plans.predict(shape_) << says_of_checkpoints() << std::flush;
 }
 
@@ -82,8 +81,8 @@ std::string Trainer::says_of_checkpoints() const {
                         from.world == 1 ? "" : "s") +
             goes_on_.says;
   }
-  if (!saver_) return text;
   const CheckpointFlags& flags = job_.line.checkpoints;
+  if (!saver_ || flags.every > shape_.workload.steps) return text;
   text += fmt::format("a checkpoint every {} steps in {}", flags.every,
                       printable(checkpoints_dir(job_).string()));
   if (flags.async)

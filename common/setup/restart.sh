@@ -92,6 +92,8 @@ check_restarts() {
   [[ -n $max_restarts ]] || return 0
   ((saves)) ||
     die "$exit_usage" "--max-restarts" "this run saves nothing that it could go on from" "add --save-every STEPS"
+  [[ ! $(value_of --steps)/$(value_of --save-every) =~ ^([0-9]+)/([0-9]+)$ ]] || ((10#${BASH_REMATCH[1]} >= 10#${BASH_REMATCH[2]})) ||
+    die "$exit_usage" "--max-restarts" "this run saves nothing that it could go on from" "a smaller --save-every"
   ((${min_ranks:-1} <= ranks)) ||
     die "$exit_usage" "--min-ranks" "$min_ranks is more than the $ranks ranks of this run" "-n $min_ranks or more"
   first_out=$(value_of --out)

@@ -50,7 +50,8 @@ struct Facts {
   std::string no_graph = {};  // why no CUDA graph can hold a step; empty: one can
   std::string no_evaluation =
       {};  // why it evaluates at a run's end alone; empty: --eval-every does in between
-  std::string no_checkpoint = {};  // why its state between steps cannot be saved; empty: it can
+  std::vector<std::string> notes = {};  // what of its settings this run never gets to
+  std::string no_checkpoint = {};       // why its state between steps cannot be saved; empty: it can
 };
 
 /// Needs no device and no ranks. Plans and facts are of the rank in `shape`.

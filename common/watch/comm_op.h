@@ -117,6 +117,11 @@ struct CommPlan {
 struct RankSet {
   int first = 0, count = 0, stride = 1;  // count 0: others than such a set can name
   [[nodiscard]] bool contains(Rank rank) const;
+  [[nodiscard]] std::vector<std::int64_t> all() const {
+    std::vector<std::int64_t> ranks;
+    for (std::int64_t i = 0; i < count; ++i) ranks.push_back(first + i * stride);
+    return ranks;
+  }
   /// Of a group's members, by their rank in it.
   static RankSet of(const std::vector<Rank>& members);
   bool operator==(const RankSet&) const = default;

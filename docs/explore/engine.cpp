@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/base/control_group.h"
 #include "common/input/printable.h"
+#include "common/records/plan_json.h"
 #include "common/run/planning.h"
 #include "lessons/choose/command.h"
 #include "lessons/plans.h"
@@ -46,7 +47,8 @@ int plan(const Words& words, std::ostream& out) {
   sc::ResolvedConfig config = sc::resolve(line.sources, plans->fields());
   const sc::detail::Prepared run = sc::detail::prepare(
       program, *plans, line, std::move(config), std::max<std::int64_t>(line.world, 1), sc::DeviceChoice::cpu);
-  out << sc::detail::plan_json(program, *plans, run.shape);
+  out << sc::format_plan_json(program.name, run.shape, sc::detail::exact_plans_of(*plans, run.shape),
+                              sc::detail::notes_of(run, line));
   return 0;
 }
 

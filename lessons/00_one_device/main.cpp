@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
        .one_rank_only = true,
        .flags = {{"virtual-ranks", "W", "adds gradients as W ranks would", "virtual_ranks"},
                  {"reduce-every", "WHEN", "when ranks are summed: step or micro_batch", "reduce_every"},
+                 {"groups", "R", "of those ranks: so many groups, which meet once a step", "groups"},
                  {"tied-sum", "HOW", "the tied matrix's two gradients: joint or split", "tied_sum"},
                  {"tensor-ranks", "T", "computes in parts as T tensor ranks would", "tensor_ranks"},
                  {"lanes", "K", "of those ranks: 2 micro-batches together", "lanes"},

@@ -6,7 +6,7 @@ namespace sc {
 
 FieldTable<OffloadOptions> OffloadPlans::table() const {
   FieldTable<Options> table;
-  add_update_fields(table);
+  add_update_fields(table, /*early=*/true);
   table.add({"piece", "elements", "what is copied and updated at a time"}, integer(64), &Options::piece);
   table.add({"prefetch", "units", "how many units ahead of the one that computes are on their way"},
             integer(0, 16), &Options::prefetch);

@@ -10,7 +10,7 @@ namespace sc {
 
 FieldTable<InfinityOptions> InfinityPlans::table() const {
   FieldTable<Options> table;
-  add_update_fields(table);
+  add_update_fields(table, /*early=*/false);
   table.add({"piece", "elements", "what is read, updated and written at a time"}, integer(64),
             &Options::piece);
   table.add({"buffers", "pieces", "whose states are in memory at a time"}, integer(1, 1024),
@@ -46,9 +46,6 @@ void refuse(const RunShape& shape, const InfinityOptions& options) {
     refuse_setting("update=delayed",
                    "the next gradient would overwrite the one on the device that the update still reads",
                    "grads_at=host, or update=exact");
-  if (options.update == UpdateKind::early)
-    refuse_setting("update=early", "the window has no room for states that may not count",
-                   "update=exact, or lesson 05");
   if (options.params_at != ParamsAt::device && options.parameters == ParametersOn::whole)
     refuse_setting(options.params_at == ParamsAt::host ? "params_at=host" : "params_at=disk",
                    "with parameters=whole every rank has all of them on its device",

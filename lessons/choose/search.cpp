@@ -40,7 +40,6 @@ Asked asked_first(const RunShape& shape) {
 // f(shape of a rank, how many are alike; 0: not counted) for one of each alike.
 void of_ranks(RunShape shape, Asked asked,
               const std::function<void(const RunShape&, std::int64_t alike)>& f) {
-  const AlikeRanks alike = alike_ranks(shape);
   const bool even = shape.workload.model.heads % shape.tensor == 0,
              every = asked == Asked::all && (few_enough(shape) || !even);
   for (std::int64_t set = 0; set < shape.stages * shape.tensor; ++set) {
@@ -48,8 +47,8 @@ void of_ranks(RunShape shape, Asked asked,
     const bool end = stage == 0 || stage + 1 == shape.stages, first = set % shape.tensor == 0;
     if (!every && (asked == Asked::some ? !first || !(end || stage == shape.stages / 2) : !(end || first)))
       continue;
-    shape.rank = alike.first(static_cast<std::size_t>(set));
-    f(shape, every ? alike.count : 0);
+    shape.rank = first_of_set(shape, set);
+    f(shape, every ? data_ranks(shape) : 0);
   }
 }
 

@@ -122,10 +122,14 @@ def axes_of(operations, rank, world, stages, tensor):
 
 
 def mesh_of(plan):
-    """[rank, ranks like it, bytes of its device, what axes_of says] of each stage and tensor rank."""
-    rows = []
+    """[rank, ranks like it, bytes of its device, what axes_of says] of each stage and tensor rank: of its data ranks the first, which sends most."""
+    rows, tensor = [], plan.get("tensor", 1)
+    data = plan["world"] // plan["stages"] // tensor
     for one in plan["ranks"]:
-        axes = axes_of(one["operations"], one["rank"], plan["world"], plan["stages"], plan.get("tensor", 1))
+        if one["rank"] // tensor % data > 0:
+            rows[-1][1] += one["alike"]
+            continue
+        axes = axes_of(one["operations"], one["rank"], plan["world"], plan["stages"], tensor)
         if sum(sent for _, sent in axes.values()) != one["bytes_sent"]:
             sys.exit(f"error: rank {one['rank']} sends {one['bytes_sent']} bytes, and along the axes {axes}")
         rows.append([one["rank"], one["alike"], one["bytes"]["device"], axes])

@@ -45,8 +45,20 @@ TEST(Check, Order) {
             "order: stage 0, action 0: B0 comes before its forward\n"
             "version: stage 0, action 0: B0 reads another version than its forward, which read -1\n");
   EXPECT_EQ(found({"F0 W0 I0 step@1"}, 1), "order: stage 0, action 1: W0 comes before its backward_input\n");
-  EXPECT_EQ(found({"F0 F1 B1 B0 step@1"}, 2),
-            "order: stage 0, action 3: B0 comes after the backward of microbatch 1: backwards ascend\n");
+  EXPECT_EQ(
+      found({"F0 F1 B1 B0 step@1"}, 2),
+      "order: stage 0, action 3: B0 comes after the backward of microbatch 1: backwards, and the weights' "
+      "halves, of a chunk ascend\n");
+  EXPECT_EQ(
+      found({"F0 F1 I0 I1 W1 W0 step@1"}, 2),
+      "order: stage 0, action 5: W0 comes after the backward of microbatch 1: backwards, and the weights' "
+      "halves, of a chunk ascend\n");
+  EXPECT_EQ(
+      found({"F0 F1 I0 B1 W0 step@1"}, 2),
+      "order: stage 0, action 4: W0 comes after the backward of microbatch 1: backwards, and the weights' "
+      "halves, of a chunk ascend\n");
+  EXPECT_EQ(found({"F0 F1 F0/1 F1/1 I0/1 I1/1 I0 W0 I1 W1 W0/1 W1/1 step@1"}, 2, 2), "")
+      << "each chunk has its own order";
   EXPECT_EQ(found({"F0/1 F0 B0/1 B0 step@1"}, 1, 2),
             "order: stage 0, action 0: F0/1 comes before the forward of the chunk below\n");
   EXPECT_EQ(found({"F0 F0/1 B0 B0/1 step@1"}, 1, 2),

@@ -35,7 +35,7 @@ COMMAND_LINES = {
     "--json": (64, "--json: it is how --plan prints\n  fix: --plan --json"),
     "--plan=1": (64, "--plan 1: a switch takes no value\n  fix: --plan alone"),
     "--plan --inject kill@0,1": (64, "--inject: it belongs to a run; --plan only predicts one\n  fix: leave one of them out"),
-    "--inject kill@0,1000": (64, "--inject kill@0,1000: the run ends after step 3\n  fix: a smaller step (they count from 0), or more --steps"),
+    "--inject kill@0,1000": (64, "--inject kill@0,1000: this run's steps are 0 to 3\n  fix: one of them (they count from 0), or more --steps"),
     "--graph off": (64, "--graph: it is about GPUs, and this is on the CPU\n  fix: leave it out, or --device cuda"),
     "--set model.width=65536 --set model.heads=1 --set model.layers=1024 --set batch.micro=16777216 --set batch.global=16777216 "
     "--set batch.sequence=1048576 --set model.context=1048576": (64, re.compile(

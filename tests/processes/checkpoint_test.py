@@ -389,8 +389,12 @@ class AnyToAny(CheckpointTest):
         shutil.copytree(os.path.join(folder, step(SAVED)), elsewhere)
         shutil.rmtree(folder)
         resumed = Job("04_zero3", 2, "persist_below=1000 prefetch=2", "--steps", str(STEPS), "--resume", elsewhere)
-        self.expect_well(resumed.job())
+        ended = resumed.job()
+        self.expect_well(ended)
         self.expect_same(resumed, quiet)
+        self.assertNotIn("another order", ended.out)
+        ended = Job("04_zero3", 2, "", "--steps", str(STEPS), "--resume", elsewhere, "--threads", "2").job()
+        self.assertRegex(ended.out, r"\nfrom here on sums are added in another order: by CPU (.*), threads 2, before by CPU \1, threads 1\n")
 
 
 class Killed(CheckpointTest):

@@ -1,6 +1,7 @@
 """What a run shows: three lines where few were asked for, bars and one sentence else, no escape codes in a file; and that text which nobody
 asked for changes no bit of a run."""
 import filecmp
+import json
 import os
 import pty
 import re
@@ -27,6 +28,33 @@ class Lines(support.ProcessTest):
         self.assertEqual(len(self.said("07_pipeline", 0, "--plan", "--world", "2", "--brief", "--set", "batch.micro=3").splitlines()), 3)
         started = support.execute(support.run_sh(LESSON, 2, *STEPS, "--brief", "--out", support.new_path("out")))
         self.assertEqual((started.code, len(started.out.splitlines())), (0, 3), started)
+
+    def test_a_plan_says_everywhere_what_a_run_would_refuse(self):
+        plan = ("07_pipeline", 0, "--plan", "--world", "4", "--set", "replicas=2")
+        rounded = "12 / (5 x 2) = 1.2, rounded up to 2; a real run of 4 ranks would refuse this batch"
+        uneven, even = ("--set", "batch.micro=5"), ("--set", "batch.micro=6")
+        for how in ((), ("--brief",)):
+            self.assertRegex(self.said(*plan, *uneven, *how), rf"\n  note: .*{re.escape(rounded)}\n")
+        self.assertIn(rounded, json.loads(self.said(*plan, *uneven, "--json"))["notes"][0])
+        self.assertNotIn("notes", json.loads(self.said(*plan, *even, "--json")))
+
+    def test_what_never_begins_is_said(self):
+        out = support.new_path("out")
+        said = self.said(LESSON, 2, *STEPS, "--save-every", "6", "--checkpoints", support.new_path("none"), "--eval-every", "5", "--set", "verify_replicas=6",
+                         "--set", "optim.warmup_steps=10", "--out", out)
+        notes = [line for line in said.splitlines() if line.startswith("  note  ")]
+        self.assertEqual(notes, ["  note     --save-every 6: the run ends after step 5, without a checkpoint",
+                                 "  note     verify_replicas=6: the run ends after step 5, and compares none",
+                                 "  note     optim.warmup_steps=10: the run ends after 5 of them, at 50 % of optim.lr"])
+        self.assertNotIn("a checkpoint every", said)
+
+    # As of two hosts with unlike processors: told before the first step. The copies of lesson 01 may or may not end alike.
+    def test_ranks_that_add_in_different_orders_are_named(self):
+        one = [support.program(LESSON), *support.files_of(LESSON), *STEPS, "--out", support.new_path("out")]
+        said = support.execute([*support.mpirun(1), *one, ":", "-n", "1", "env", "ATEN_CPU_CAPABILITY=default", *one]).out
+        self.assertRegex(said, r"ranks add in different orders: .*\n  rank 0: CPU (AVX\S+), threads 1 on \S+\n  rank 1: CPU (DEFAULT|NO AVX), threads 1 on \S+\n  fix: .*ATEN_CPU_CAPABILITY")
+        self.assertLess(said.index("ranks add in"), said.index("TRAINING"))
+        self.assertNotIn("ranks add in", self.said(LESSON, 2, "--steps", "2", "--out", support.new_path("out")))
 
     def test_brief_beside_what_is_longer_is_refused(self):
         for other in (("--verbose",), ("--plan", "--json")):

@@ -102,7 +102,9 @@ TEST(PlanTable, ShowsEachPlaceAndWayByItself) {
   plan.memory.add(Purpose::parameters, "params", "2 P", Bytes(200));
   plan.operations.add({CommKind::to_host, DType::bf16, Elements(100), WorldSize{1}}, 2);
   plan.operations.add({CommKind::disk_write, DType::f32, Elements(10), WorldSize{1}});
-  EXPECT_EQ(format_plan_table({plan, plan}, WorldSize{4}, AlikeRanks{2}),
+  RankPlan next = plan;
+  plan.ranks.count = 2, next.ranks = {2, 2, 1};
+  EXPECT_EQ(format_plan_table({plan, next}, WorldSize{4}),
             "memory of a rank\n"
             "  purpose         bytes  buffer   bytes  formula\n"
             "  parameters      200 B  params     200  = 2 P\n"
@@ -126,7 +128,9 @@ TEST(PlanTable, RanksThatDifferStandSideBySide) {
   last.memory.add(Purpose::activations, "saved", "1 set", Bytes(250));
   last.memory.add(Purpose::workspace, "logits", "c V", Bytes(900));
   last.operations.add({CommKind::all_reduce, DType::f32, Elements(100), WorldSize{2}});
-  EXPECT_EQ(format_plan_table({inner, inner, last}, WorldSize{6}, AlikeRanks{2}),
+  RankPlan next = inner;
+  inner.ranks.count = 2, next.ranks = {2, 2, 1}, last.ranks = {4, 2, 1};
+  EXPECT_EQ(format_plan_table({inner, next, last}, WorldSize{6}),
             "memory of the ranks\n"
             "  purpose      ranks 0-3  ranks 4-5\n"
             "  activations      500 B      250 B\n"

@@ -58,7 +58,7 @@ TEST(Formulas, AddUpWhereTheyAreMultiplesOfTheSame) {
 }
 
 TEST(Predicted, HasALineForEachKindOfBytes) {
-  EXPECT_EQ(format_predicted({some_plan()}, AlikeRanks{}, {}),
+  EXPECT_EQ(format_predicted({some_plan()}, {}),
             "PREDICTED for each rank                              (every buffer: --plan)\n"
             "  parameters   4.00 MB  ########          4 P\n"
             "  optimizer    8.00 MB  ################  8 P\n"
@@ -70,7 +70,7 @@ TEST(Predicted, ShowsWhatLiesBesideTheDevice) {
   RankPlan plan = some_plan();
   plan.memory.add(Purpose::master, "master", "4 P", Bytes(24'000'000), Place::host);
   plan.operations.add({CommKind::to_host, DType::f32, Elements(1'000'000), WorldSize{1}});
-  const std::string text = format_predicted({plan}, AlikeRanks{}, {});
+  const std::string text = format_predicted({plan}, {});
   EXPECT_TRUE(has(text, "\n  device      12.00 MB  ########          all of the above\n")) << text;
   EXPECT_TRUE(has(text, "\n  host        24.00 MB  ################  optimizer\n")) << text;
   EXPECT_TRUE(has(text, "4.00 MB sent, 4.00 MB copied per step\n")) << text;
@@ -79,7 +79,9 @@ TEST(Predicted, ShowsWhatLiesBesideTheDevice) {
 TEST(Predicted, HasALineForEachRankWhereTheyDiffer) {
   RankPlan more = some_plan();
   more.memory.add(Purpose::stash, "older", "4 P", Bytes(12'000'000));
-  const std::string text = format_predicted({more, some_plan()}, AlikeRanks{2}, {});
+  RankPlan less = some_plan();
+  more.ranks.count = 2, less.ranks = {2, 2, 1};
+  const std::string text = format_predicted({more, less}, {});
   EXPECT_TRUE(has(text, "\n  ranks 0-1  ")) << text;
   EXPECT_TRUE(has(text, "\n  ranks 2-3  ")) << text;
   EXPECT_TRUE(has(text, "older weights")) << text;
@@ -88,7 +90,7 @@ TEST(Predicted, HasALineForEachRankWhereTheyDiffer) {
 
 TEST(Screen, IsAsciiUnlessTheTerminalIsNot) {
   for (const Look look : {Look{}, Look{.utf8 = true}, Look{.colour = true}}) {
-    const std::string text = format_predicted({some_plan()}, AlikeRanks{}, look) +
+    const std::string text = format_predicted({some_plan()}, look) +
                              format_checks(some_plan(), Rank{0}, std::nullopt, 1, look) + bar(3, 4, look);
     const bool ascii = std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
     EXPECT_EQ(ascii, !look.utf8);

@@ -3,8 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "common/run/planning.h"
 #include "common/run/step_runner.h"
 #include "lessons/00_one_device/reference_order.h"
+#include "lessons/plans.h"
 
 namespace sc {
 namespace {
@@ -31,6 +37,72 @@ TEST(Stages, NeighboursAreReplicas) {
   EXPECT_EQ(data_rank(shape), 4);
   EXPECT_EQ(stage_of(shape), 0);
   EXPECT_EQ(micro_batches_of(shape), 1);
+}
+
+// Every rank's own plan, one by one, is that of its set: 4 sums are not shared evenly by 3 or 8, nor is the tied matrix by replicas.
+TEST(ExactPlans, RanksOfASetHoldAndSendTheSame) {
+  struct Case {
+    const char* lesson;
+    int world;
+    std::vector<std::string> settings;
+    std::vector<int> counts;
+  };
+  for (const Case& of : std::vector<Case>{{"01_data_parallel", 3, {}, {2, 1}},
+                                          {"01_data_parallel", 4, {}, {4}},
+                                          {"04_zero3", 8, {}, {4, 4}},
+                                          {"07_pipeline", 4, {"replicas=2", "states=sharded"}, {1, 1, 1, 1}},
+                                          {"10_tensor_parallel", 3, {"tokens=whole"}, {1, 1, 1}},
+                                          {"11_combined", 8, {"mesh=2x2x2"}, {2, 2, 2, 2}}}) {
+    SCOPED_TRACE(std::string(of.lesson) + " " + std::to_string(of.world));
+    const auto plans = lesson_plans_of(of.lesson, of.settings).plans;
+    RunShape shape;
+    shape.workload.model.heads = 12, shape.workload.model.width = 48, shape.workload.batch.global = 48;
+    divide(shape, WorldSize{of.world}, plans->division(WorldSize{of.world}));
+    std::vector<int> counts;
+    std::vector<std::int64_t> seen;
+    for (const RankPlan& set : detail::exact_plans_of(*plans, shape)) {
+      counts.push_back(set.ranks.count);
+      for (const std::int64_t rank : set.ranks.all()) {
+        seen.push_back(rank);
+        shape.rank = Rank{static_cast<int>(rank)};
+        EXPECT_TRUE(set.memory == detail::plan_of_run(*plans, shape)) << rank;
+        const CommPlan own = plans->comm_plan(shape);
+        EXPECT_TRUE(set.operations == own) << rank;
+        EXPECT_EQ(set.sent(), moved_bytes(own, Way::wire, shape.rank)) << rank;
+      }
+    }
+    EXPECT_EQ(counts, of.counts);
+    std::ranges::sort(seen);
+    for (std::size_t rank = 0; rank < seen.size(); ++rank) EXPECT_EQ(seen[rank], rank);
+    EXPECT_EQ(seen.size(), of.world);
+  }
+}
+
+// What counts is whether it comes within this run: between the step that it begins at and its last one.
+TEST(Notes, SayWhatNeverComes) {
+  CommandLine line;
+  Workload workload;
+  workload.steps = 20;
+  workload.optim.warmup_steps = 20;
+  using Texts = std::vector<std::string>;
+  const auto said = [&](std::int64_t first, const Facts& known = {}) {
+    return detail::what_never_comes(line, workload, known, first);
+  };
+  EXPECT_EQ(said(0), Texts{}) << "the last update is at the peak";
+  line.checkpoints.every = line.evaluation.every = 10;
+  line.sources.settings = {{"verify_replicas", "20", "--set verify_replicas=20"}};
+  EXPECT_EQ(said(9), Texts{});
+  EXPECT_EQ(said(19), Texts{});
+  line.checkpoints.every = line.evaluation.every = 15;
+  line.sources.settings[0].value = "21";
+  workload.optim.warmup_steps = 40;
+  EXPECT_EQ(said(14), (Texts{"verify_replicas=21: the run ends after step 20, and compares none",
+                             "optim.warmup_steps=40: the run ends after 20 of them, at 50 % of optim.lr"}));
+  EXPECT_EQ(said(15, {.updates_a_step = 2, .notes = {"its own"}}),
+            (Texts{"its own", "--save-every 15: the run ends after step 20, without a checkpoint",
+                   "--eval-every 15: the run ends after step 20, and evaluates then alone",
+                   "verify_replicas=21: the run ends after step 20, and compares none"}));
+  EXPECT_EQ(said(20, {.notes = {"its own"}}), Texts{}) << "nothing is trained";
 }
 
 // nan@0,3 on two stages: rank 0 has no loss, so its micro-batches are poisoned on the last stage as well.

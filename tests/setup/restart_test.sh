@@ -160,6 +160,9 @@ fi
 launch --max-restarts 2
 check "a run that does not save" equal "$code $err" "64 error: --max-restarts: this run saves nothing that it could go on from
   fix: add --save-every STEPS"
+launch "${saves[@]}" --max-restarts 2 --steps 9
+check "nor one whose end comes first" equal "$code $err" "64 error: --max-restarts: this run saves nothing that it could go on from
+  fix: a smaller --save-every"
 launch "${saves[@]}" --min-ranks 1
 check "--min-ranks alone" equal "$code $err" "64 error: --min-ranks: this run is not restarted
   fix: add --max-restarts K"

@@ -112,7 +112,7 @@ TEST(CheckpointManifest, EveryKeyIsNeededInItsType) {
     auto all = nlohmann::ordered_json::parse(text_of(manifest));
     all.erase("xxh3");
     for (const auto& [key, value] : all[nlohmann::ordered_json::json_pointer(at.to_string())].items()) {
-      if (key == "rows") continue;  // checkpoints of before do not have it
+      if (key == "rows" || key == "arithmetic") continue;  // checkpoints of before do not have them
       const auto object = nlohmann::ordered_json::json_pointer(at.to_string());
       EXPECT_EQ(refusal([&, &key = key](auto& json) { json[object].erase(key); }),
                 "65|M: \"" + path + key + "\" is missing");
@@ -137,13 +137,14 @@ TEST(CheckpointManifest, WithoutRowsStepsSayHowMany) {
   manifest.workload["batch.global"] = "12";
   const auto older = [&](const std::function<void(nlohmann::ordered_json&)>& change) {
     return changed(manifest, [&](auto& json) {
-      json.erase("rows"), json.erase("tokens");
+      json.erase("rows"), json.erase("tokens"), json.erase("arithmetic");
       change(json);
     });
   };
   const Manifest read = manifest_of_text(older([](auto&) {}), "M");
   EXPECT_EQ(read.rows, 400 * 12);
   EXPECT_EQ(read.tokens, 400 * 1536);
+  EXPECT_EQ(read.arithmetic, "") << "not known";
   const auto refusal = [&](const std::string& text) {
     const std::string error = input_error([&] { (void)manifest_of_text(text, "M"); });
     return error.substr(0, error.rfind('|'));
@@ -156,6 +157,8 @@ TEST(CheckpointManifest, WithoutRowsStepsSayHowMany) {
   EXPECT_EQ(refusal(older([](auto& j) { j["step"] = std::int64_t{1} << 61; })), large);
   EXPECT_EQ(refusal(changed(manifest, [](auto& j) { j["rows"] = (std::int64_t{1} << 60) + 1; })),
             "65|M: \"rows\" is larger than a run can get");
+  EXPECT_EQ(refusal(changed(manifest, [](auto& j) { j["arithmetic"] = 3; })).substr(0, 18),
+            "65|M: \"arithmetic\"");
 }
 
 TEST(CheckpointManifest, WrongValuesAreNamed) {

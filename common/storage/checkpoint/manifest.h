@@ -51,6 +51,7 @@ struct Manifest {
   std::string workload_hash;
   std::map<std::string, std::string> strategy;  // the lesson's own keys
   std::string commit;
+  std::string arithmetic = {};  // what bits of sums depend on beside all that: "CPU AVX2, threads 1"
   DataFingerprint data;
   std::vector<TensorShape> tensors;  // of the model, in its order; what must be covered
   std::string extra = "{}";          // a JSON object: what the strategy needs besides (pending work)
@@ -68,7 +69,8 @@ std::string put_off_in(const Manifest& manifest);
 /// The content of manifest.json: a JSON object whose first line is the sum of all that follows it.
 ///   Errors  std::logic_error if `extra` is not a JSON object.
 std::string text_of(const Manifest& manifest);
-/// Without "rows" and "tokens", which were not counted before: every step had the workload's batch.
+/// Without "rows" and "tokens", which were not counted before: every step had the workload's batch. Without
+/// "arithmetic": nothing is known of it.
 /// Errors  InputError (exit 65) naming `where` and the key: another sum, another format version, a key that is
 ///         missing or of another type, files that are not those of `world` ranks.
 Manifest manifest_of_text(std::string_view text, const std::string& where);
