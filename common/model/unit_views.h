@@ -44,11 +44,5 @@ inline std::vector<UnitTensors> unit_views(const ParamLayout& layout, int first,
   }
   return units;
 }
-/// Elements of such an arena.
-inline Elements elements_of(const ParamLayout& layout, int first, int last) {
-  std::int64_t sum = 0;
-  for (int unit = first; unit <= last; ++unit) sum += layout.unit(unit).sharded_size;
-  return Elements(sum);
-}
 
 }  // namespace sc

@@ -256,7 +256,7 @@ void Saver::save(const Position& position) {
     return;
   }
   {
-    const WatchedFiles::Writing writing(parts_.files);
+    const auto writing = parts_.files.writing();
     write();
   }
   wait();
@@ -382,7 +382,7 @@ void Saver::commit() {
   const std::vector<std::string> sums = gather_strings(parts_.comm, save.sums);
   Trouble trouble;
   if (parts_.comm.rank() == Rank{0}) {
-    const WatchedFiles::Writing writing(parts_.files);
+    const auto writing = parts_.files.writing();
     try {
       checkpoint::Manifest all = manifest(save.position);
       for (const std::string& text : sums)

@@ -171,6 +171,7 @@ void Trainer::run() {
     observer_.finish();
     on_.world.watchdog().step_begin(shape_.workload.steps);
     on_.world.comm().set_phase("check");
+    if (saver_) saver_->settle(true);
     timetable_ = strategy_->timetable(on_.world.comm());
     counts_ = strategy_->counts(on_.world.comm());
     if (!job_.line.save.empty()) save_weights_if_finite();
@@ -201,7 +202,6 @@ void Trainer::train() {
     if (saver_) save(step + 1);
   }
   if (saver_ && job_.first_step == steps) save(steps);  // nothing to train: taken over as it is
-  if (saver_) end_saves();
   for (const StepResult& late : drain(*strategy_)) {
     if (const StepRecord* done = observer_.record(late)) skip_or_stop(*done);
     observer_.end();
@@ -244,14 +244,6 @@ Position Trainer::position_after(std::int64_t done) const {
   return position;
 }
 
-// The watchdog looks on: a disk may not answer in the last save, either.
-void Trainer::end_saves() {
-  on_.world.watchdog().step_begin(shape_.workload.steps);
-  saver_->settle(true);
-  if (!saver_->saves().empty()) observer_.saved(saver_->saves().back().step);
-  on_.world.watchdog().step_end();
-}
-
 // Where a gradient is not finite the update has left everything as it was (global_norm_and_clip), on all
 // ranks alike.
 void Trainer::skip_or_stop(const StepRecord& step) {
@@ -288,7 +280,7 @@ Path Trainer::finish() {
   records_.gather(claims_.memory(), claims_.operations(), claims_.measured(),
                   {timeline_, strategy_->layout()}, comm);
   if (profile_) finish_profile();
-  const WatchedFiles::Writing writing(files_);
+  const auto writing = files_.writing();
   return records_.finish({observer_.steps(), validation_loss_, tested_, seconds(), profiled_,
                           claims_.allocator(), on_.gpu == nullptr ? std::nullopt : on_.gpu->graph_nodes(),
                           timetable_, saver_ ? saver_->saves() : std::vector<SaveRecord>{}, counts_});
@@ -297,7 +289,7 @@ Path Trainer::finish() {
 // Weights and record are there: from here on nothing that fails is a failure of the run, unless it was asked for.
 void Trainer::inform(const Path& record) {
   {
-    const WatchedFiles::Writing writing(files_);
+    const auto writing = files_.writing();
     records_.write_page();
   }
   files_.meet();

@@ -56,7 +56,6 @@ class Trainer {
   void end_if_asked(std::int64_t done);
   [[noreturn]] void save_and_end(std::int64_t done);
   [[nodiscard]] Position position_after(std::int64_t done) const;
-  void end_saves();
   [[nodiscard]] bool evaluates_after(std::int64_t done) const;
   std::optional<double> validation_loss(std::int64_t done);
   void require_finite(double loss, const std::string& where);

@@ -93,7 +93,7 @@ void Trainer::save_weights_if_finite() {
   if (!weight.empty())
     stop_or_warn(fmt::format("--save {}: {} is not finite", job_.line.save, weight),
                  "a checkpoint of before it, then a smaller optim.lr; nothing was written");
-  const WatchedFiles::Writing writing(files_);
+  const auto writing = files_.writing();
   save_weights(*strategy_, strategy_->layout(), comm, files_, job_.line.save, [this] { files_.meet(); });
 }
 

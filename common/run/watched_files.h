@@ -19,17 +19,11 @@ class WatchedFiles final : public HookedFileOps {
   /// limit_seconds: the watchdog's.
   WatchedFiles(std::unique_ptr<FileOps> inner, World& world, double limit_seconds);
 
-  /// As long as it lives, this rank's calls tell the ranks that are in meet() that it goes on.
-  class Writing {
-   public:
-    explicit Writing(WatchedFiles& files) : files_(files) { files_.tells_ = true; }
-    ~Writing() { files_.tells_ = false; }
-    Writing(const Writing&) = delete;
-    Writing& operator=(const Writing&) = delete;
-
-   private:
-    WatchedFiles& files_;
-  };
+  /// As long as what it returns lives, this rank's calls tell the ranks that are in meet() that it goes on.
+  [[nodiscard]] std::shared_ptr<void> writing() {
+    tells_ = true;
+    return {nullptr, [this](void*) { tells_ = false; }};
+  }
   /// Collective: whether every rank says `mine`.
   bool all_say(bool mine);
   /// Collective: returns when all ranks are here. Who waits does so in many short operations, not in one that the

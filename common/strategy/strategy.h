@@ -113,17 +113,8 @@ template <class S>
 concept Lesson = std::derived_from<S, Strategy> && std::derived_from<typename S::Plans, Plans> &&
     std::constructible_from<S, RunContext&, const typename S::Plans::Options&>;
 
-/// Loss over the batches of all ranks, in nats a token: the same number on all of them. Collective.
-inline double evaluate(Strategy& strategy, Communicator& comm, std::span<const Batch> batches) {
-  strategy.quiet();
-  at::Tensor& sums = strategy.sums();
-  sums.zero_();
-  for (const Batch& batch : batches) strategy.forward_loss(batch, sums);
-  comm.all_reduce(sums, {OpPurpose::sums}).wait();
-  return mean_loss(sums);
-}
-
-/// The same of any number of batches: `next(round)` gives this rank's, an empty span on all ranks at the end.
+/// Loss over the batches of all ranks, in nats a token: the same number on all of them. `next(round)` gives this rank's, an
+/// empty span on all ranks at the end. Collective.
 template <class Next>
 double evaluate_rounds(Strategy& strategy, Communicator& comm, Next next) {
   strategy.quiet();

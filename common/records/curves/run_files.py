@@ -85,14 +85,6 @@ def one_of(words):
     return lambda value: isinstance(value, str) and value in words
 
 
-def text(value):
-    return isinstance(value, str)
-
-
-def none(value):
-    return value is None
-
-
 def real(value):
     return type(value) in (int, float) and abs(value) < 1e100
 
@@ -101,29 +93,29 @@ def maybe(value):
     return value is None or real(value)
 
 
-# What is read, here and where runs are shown. A kind is a question, a list of one kind, an object, or several of which one fits; of an
+# What is read, here and where runs are shown. A kind is a type, None, a question, a list of one kind, an object, or several of which one fits; of an
 # object's keys one with ? may be missing, * is any other, and what is not named is not read.
 NUMBERS = ("loss", "lr", "grad_norm", "waited_seconds")  # null stands for what is not finite
 LOSS = (maybe, one_of(WORDS))
 STEP = {"step": whole(), "tokens": whole(), "seconds": lambda value: real(value) and value >= 0, **dict.fromkeys(NUMBERS, maybe), "validation_loss?": LOSS}
-FILE = {"file": text, "sum?": text}
-TEXTS, PURPOSES = {"*": text}, {"*": whole()}
+FILE = {"file": str, "sum?": str}
+TEXTS, PURPOSES = {"*": str}, {"*": whole()}
 BYTES = {"total": whole(), "pinned?": PURPOSES, "host?": (whole(), PURPOSES), "disk?": PURPOSES, "*": whole()}
-OPERATIONS = [{"kind": text, "dtype": one_of(ELEMENT_BYTES), "elements": whole(), "count": whole(), "ranks?": whole(1)}]
-MEASURED = {"measured_bytes": (none, BYTES), "measured_operations": (none, OPERATIONS)}
+OPERATIONS = [{"kind": str, "dtype": one_of(ELEMENT_BYTES), "elements": whole(), "count": whole(), "ranks?": whole(1)}]
+MEASURED = {"measured_bytes": (None, BYTES), "measured_operations": (None, OPERATIONS)}
 RECORD = {
-    "lesson": lambda value: text(value) and re.fullmatch("[A-Za-z0-9_-]{1,80}", value),  # it becomes the name of a folder
-    "started": text, "exit_code": (none, whole(0, 255)), "device": text, "world": whole(1), "validation_loss": LOSS,
+    "lesson": lambda value: isinstance(value, str) and re.fullmatch("[A-Za-z0-9_-]{1,80}", value),  # it becomes the name of a folder
+    "started": str, "exit_code": (None, whole(0, 255)), "device": str, "world": whole(1), "validation_loss": LOSS,
     "workload": TEXTS, "strategy?": TEXTS, "versions?": TEXTS, "init?": FILE, "validation?": FILE,
     "resumed_from?": {"step": whole(), "tokens?": whole()}, "test?": {**FILE, "rows": whole(), "loss": maybe},
-    "ranks": [{"rank": whole(), "cpu?": text, "predicted_bytes": BYTES, "predicted_operations": OPERATIONS, **MEASURED}],
+    "ranks": [{"rank": whole(), "cpu?": str, "predicted_bytes": BYTES, "predicted_operations": OPERATIONS, **MEASURED}],
     "steps": {},
 }
 
 
 def fault(value, kind, path=""):
     """What is wrong with a value, in words; nothing where it is of its kind."""
-    if callable(kind) and kind(value):
+    if value is None if kind is None else isinstance(value, kind) if isinstance(kind, type) else callable(kind) and kind(value):
         return None
     if isinstance(kind, tuple):
         found = [fault(value, one, path) for one in kind]
@@ -147,7 +139,7 @@ def checked(values, kind, place, fix):
     if wrong := fault(values, kind):
         raise Refused(DATA, place, wrong, fix)
     loss = values.get("validation_loss")
-    return {**values, "validation_loss": WORDS[loss]} if text(loss) else values
+    return {**values, "validation_loss": WORDS[loss]} if isinstance(loss, str) else values
 
 
 def number(value):
