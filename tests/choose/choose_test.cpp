@@ -767,6 +767,15 @@ TEST(Predict, WhatTheHostsUpdateWaitsFor) {
   rates.adam_early = 1e3 * unit_0 / pass.forward;  // quick: only unit 0 is waited for
   EXPECT_NEAR(seconds({"update=early"}), 1.001 * pass.forward + pass.backward, 1e-9);
   EXPECT_NEAR(seconds({"update=early", "resident=1"}), pass.forward + pass.backward, 1e-9);
+  // Each of two GPUs updates its slice of what stays there.
+  const Candidate resident = candidate_of("05_offload", {"resident=1"});
+  const RunShape two = shape_on(resident.plans, 2, workload);
+  const double without = resident.seconds(two, rates);
+  rates.memory = 1e9;
+  EXPECT_NEAR(
+      resident.seconds(two, rates) - without,
+      30 * static_cast<double>(ParamLayout(workload.model, WorldSize{2}).unit(0).sharded_size) / 2 / 1e9,
+      1e-9);
 }
 
 // On a machine whose products take no time: every gather and sum of forward is waited for, and of two lanes as well.
@@ -807,6 +816,22 @@ TEST(Predict, APipelineHasItsBubble) {
   const double each = block.forward + block.backward, seconds = pipeline_seconds(shape, options, rates);
   EXPECT_GE(seconds, (8 + 3) * each);
   EXPECT_LE(seconds, (8 + 3) * (last.forward + last.backward));
+}
+
+// Both ends sum the tied matrix across as many ranks as lie between them: here to another node.
+TEST(Predict, TheTiedMatrixGoesFromEndToEnd) {
+  RunShape shape;
+  shape.workload = tiny();
+  shape.workload.batch.micro = 1, shape.workload.batch.global = 32;
+  shape.world = WorldSize{8}, shape.stages = 2;
+  const Rates rates{.flops = 1e12, .memory = 1e18, .link = 1e18, .node = 4, .node_link = 1e6};
+  PipelineOptions options;
+  options.replicas = 4;
+  const double without = pipeline_seconds(shape, options, rates);
+  shape.workload.model.tied = true;
+  const GptConfig& model = shape.workload.model;
+  EXPECT_NEAR(pipeline_seconds(shape, options, rates) - without,
+              4 * static_cast<double>(model.vocab_padded() * model.width) / rates.node_link, 1e-6);
 }
 
 // The rates that predict a step follow from all others: one that took ten times as long is predicted as it was.

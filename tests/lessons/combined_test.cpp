@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/base/check.h"
 #include "lessons/00_one_device/reference_order.h"
 #include "tests/support/harness.h"
 
@@ -98,6 +99,40 @@ TEST(Combined, NoGraphHoldsStagesOfTensorGroups) {
     RunShape shape;
     shape.stages = m.stages, shape.tensor = m.tensor;
     EXPECT_EQ(CombinedPlans(Options{}).facts(shape).no_graph.empty(), m.stages == 1 || m.tensor == 1);
+  }
+}
+
+TEST(Combined, PutsOffNoWeightsOfTensorRanks) {
+  RunShape shape = test::shape_for(five_heads(1), 4, 0, CommBackend::local, {.stages = 2, .tensor = 2});
+  EXPECT_THROW((void)CombinedPlans({.mesh = "2x1x2", .schedule = "zb_h1"}).memory_plan(shape), InputError);
+}
+
+// Neighbours share matrices, then two stages the layers; data groups take the rest.
+TEST(Combined, WithoutAMeshTensorRanksComeFirst) {
+  const auto of = [](int world) {
+    const Mesh mesh = mesh_of({}, WorldSize{world});
+    return std::vector<std::int64_t>{mesh.stages, mesh.data, mesh.tensor};
+  };
+  EXPECT_EQ(of(3), (std::vector<std::int64_t>{1, 3, 1}));
+  EXPECT_EQ(of(6), (std::vector<std::int64_t>{1, 3, 2}));
+  EXPECT_EQ(of(12), (std::vector<std::int64_t>{2, 3, 2}));
+}
+
+// What every tensor rank has is compared among them.
+TEST(Combined, CopiesOfATensorGroupThatPartAreNamed) {
+  const auto spoil = [](Strategy& strategy, Communicator& comm, const StepScalars& /*scalars*/,
+                        std::int64_t /*done*/) {
+    if (comm.rank() != Rank{1}) return;
+    for (const StateSlice& slice : strategy.state())
+      if (slice.purpose == Purpose::parameters && slice.segment == Segment::whole && slice.unit == 2)
+        slice.write({0, 1}, at::full({1}, 7.0, at::kFloat));
+  };
+  try {
+    (void)test::run_local<Combined>(2, five_heads(1), {.mesh = "1x1x2", .verify_replicas = 2}, kSteps, {}, {},
+                                    {.between = spoil});
+    ADD_FAILURE() << "nobody noticed";
+  } catch (const ClaimError& error) {
+    EXPECT_STREQ(error.what(), "step 1: two copies of unit 2 differ: they must stay equal to the bit");
   }
 }
 

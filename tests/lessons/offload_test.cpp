@@ -2,6 +2,9 @@
 // against their direct computation.
 #include "lessons/05_offload/offload.h"
 
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -161,6 +164,33 @@ TEST_P(OffloadWorlds, EarlyUpdatesEndInTheSameBits) {
         expect_offload_equals(expected, world, w, {{.update = UpdateKind::early, .piece = 600}, false});
       }
     }
+  }
+}
+
+// A guess that is never right makes every piece twice, and no bit tells.
+TEST(Offload, AGuessIsWhatAGoodStepSays) {
+  const c10::InferenceMode inference;
+  LocalWorld world(1);
+  const std::unique_ptr<Communicator> comm = world.communicator(Rank{0});
+  const RunShape shape = test::shape_for(workload_of(1, 1), 1, 0, CommBackend::local);
+  for (const bool scaled : {false, true}) {
+    Ledger ledger(at::kCPU);
+    test::Beside beside;
+    StepScalars scalars = test::step_scalars(0.01, 4);
+    if (scaled) {
+      scalars.loss_scale = at::full({}, 1024.0, at::kFloat);
+      scalars.scaler_state = at::zeros({2}, at::kLong);
+    }
+    RunContext context{shape, *comm, ledger, scalars, *beside.copies, beside.timeline};
+    UpdateScalars sent(at::zeros({4}, at::kDouble), at::zeros({16}, at::kDouble));
+    const LandedScalars guess = sent.send_guess(context, 0);
+    at::Tensor sums = at::full({4}, 1e-3, at::kDouble);
+    sums.select(0, kNonFinite).zero_();
+    global_norm_and_clip(sums, 0, scalars);
+    const LandedScalars truth = sent.send(context, 0);
+    sent.wait_sent();
+    for (const int i : {0, 1, 2}) EXPECT_EQ(guess.numbers[i], truth.numbers[i]) << i;
+    EXPECT_EQ(guess.numbers[1], 5);
   }
 }
 

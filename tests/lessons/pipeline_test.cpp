@@ -365,7 +365,7 @@ TEST(Pipeline, SixteenBitsBesideFp32) {
 
 // Momentum and variance are what replicas share; the rest is whole on each.
 TEST(Pipeline, SlicesOfStatesAreHalfOfThem) {
-  const Workload w = workload_of(4, 4, 2);
+  Workload w = workload_of(4, 4, 2);
   const auto bytes = [&](ReplicaStates states, Purpose purpose, int rank) {
     RunShape shape = test::shape_for(w, 4, rank, CommBackend::local);
     shape.stages = 2;
@@ -376,6 +376,10 @@ TEST(Pipeline, SlicesOfStatesAreHalfOfThem) {
   EXPECT_EQ(bytes(ReplicaStates::sharded, Purpose::variance, 1), whole / 2);
   EXPECT_EQ(bytes(ReplicaStates::sharded, Purpose::gradients, 0),
             bytes(ReplicaStates::whole, Purpose::gradients, 0));
+  w.model.tied = false;
+  EXPECT_EQ(bytes(ReplicaStates::sharded, Purpose::gradients, 2),
+            bytes(ReplicaStates::whole, Purpose::gradients, 2))
+      << "no copy of a matrix that is not tied";
 }
 
 // What is known before a run: the simulator's makespan with the costs that a file gives.

@@ -80,6 +80,25 @@ TEST(Page, TimesBeginWithTheFirstStepAndWaitsAreNotComputed) {
             Json({"all_reduce", "sums", -1, -1, 40, 0, 10.0, -1, 50.0, 20.0, 50.0, 2}));
 }
 
+// A wait that goes on behind the marked steps ends with them; one that begins there is none of theirs.
+TEST(Page, AWaitEndsWithTheMarkedSteps) {
+  RankMarks marks = marks_of(1);
+  for (const int began : {16'500, 17'100}) {
+    OpSpan op;
+    op.op = {.kind = CommKind::all_reduce, .elements = Elements(10)};
+    op.step = 3, op.issued = at(16'400), op.wait_began = at(began);
+    op.wait_ended = op.ended.emplace(at(17'500));
+    marks.operations.push_back(op);
+  }
+  const Json data = data_of(record_of(1), {text_of(Rank{0}, marks, {}, {}, layout_of())});
+  const Json& rows = data["marks"]["ranks"][0]["operations"];
+  EXPECT_EQ(rows[0][8], 16'500.0) << "the operation itself";
+  EXPECT_EQ(rows[0][9], 15'500.0);
+  EXPECT_EQ(rows[0][10], 16'000.0);
+  EXPECT_EQ(rows[1][9], -1);
+  EXPECT_EQ(rows[1][10], -1);
+}
+
 TEST(Page, SaysTheGroupOfAnOperationThatIsNotTheWorlds) {
   RankMarks marks = marks_of(1);
   for (const int ranks : {4, 2, 1}) {

@@ -1,8 +1,11 @@
-// What a checkpoint knows of a run besides the strategy's state, and takes out of one.
+// What a checkpoint knows of a run besides the strategy's state, and takes out of one; and when it is taken.
 #include <ATen/ops/zeros.h>
 
 #include "common/run/resume.h"
 #include "common/run/saver.h"
+#include "lessons/01_data_parallel/data_parallel_plan.h"
+#include "tests/storage/temp_dir.h"
+#include "tests/support/fake_strategy.h"
 #include "tests/support/harness.h"
 
 namespace sc::detail {
@@ -41,6 +44,54 @@ TEST(Position, ComesBackFromAManifest) {
   restore_scalars(saved, unscaled);
   EXPECT_EQ(unscaled.step.item<std::int64_t>(), 19);
   EXPECT_FALSE(unscaled.loss_scale.defined());
+}
+
+// What an update has left in flight is there when it is saved, with a copy and without one.
+TEST(Saver, WaitsForWhatIsInFlight) {
+  const c10::InferenceMode inference;
+  const Workload w = test::odd_workload();
+  const ParamLayout layout(w.model, WorldSize{1});
+  const RunShape shape = test::shape_for(w, 1, 0, CommBackend::local);
+  const ResolvedConfig config{.workload = w, .origins = {}};
+  DataParallelPlans plans;
+  const AnyLesson lesson{.info = {.name = "a test", .question = ""}, .plans = plans, .make = {}};
+  const Facts facts{};
+  const Launch launch{};
+  const BatchPlan batch{};
+  for (const bool async : {false, true}) {
+    const testing::TempDir dir;
+    const std::unique_ptr<FileOps> ops = posix_file_ops(Syncing::skip);
+    create_only(*ops, dir / "tokens")->append(as_bytes("tokens"));
+    CommandLine line;
+    line.checkpoints.every = 1, line.checkpoints.async = async;
+    line.checkpoints.dir = (dir / "checkpoints").string();
+    const TrainJob job{lesson, launch, line, config, facts, batch, "", DeviceKind::cpu, OpsBackend::aten};
+    test::FakeStrategy strategy;
+    strategy.of_layout = &layout;
+    std::vector<at::Tensor> units;
+    for (int unit = 0; unit < layout.num_units(); ++unit) {
+      const std::int64_t size = layout.unit(unit).sharded_size;
+      units.push_back(at::zeros({size}, at::kFloat));
+      strategy.slices.push_back(
+          {Purpose::parameters, unit, Segment::sharded, {0, size}, in_tensor(units.back())});
+    }
+    strategy.in_flight_ends = [&units] {
+      for (at::Tensor& unit : units) unit.fill_(7);
+    };
+    Ledger ledger(at::kCPU);
+    World world(launch, ledger, {});
+    WatchedFiles files(posix_file_ops(Syncing::skip), world, 30);
+    Saver saver({job, shape, strategy, world.comm(), ledger, files, dir / "tokens", {}});
+    Position position;
+    position.step = 3;
+    saver.save(position);
+    saver.settle(true);
+    checkpoint::Reader reader(*ops, dir / "checkpoints" / checkpoint::generation_name(3));
+    const checkpoint::Key key{"ln_f.weight", "parameters"};
+    std::vector<float> read(static_cast<std::size_t>(reader.numel(key.tensor)));
+    reader.read(key, {0, std::ssize(read)}, std::as_writable_bytes(std::span(read)));
+    EXPECT_EQ(read, std::vector<float>(read.size(), 7)) << (async ? "copied" : "written at once");
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/run/planning.h"
+#include "common/run/saver.h"
 #include "common/run/step_runner.h"
 #include "lessons/00_one_device/reference_order.h"
 #include "lessons/plans.h"
@@ -142,6 +143,37 @@ TEST(TrainJobs, CountFromTheirFirstStep) {
   EXPECT_FALSE(job.traces(108));
   EXPECT_FALSE(job.profiles(104));
   EXPECT_TRUE(job.profiles(105));
+}
+
+// 12 bytes of each element of a model of two blocks, once in all ranks together: what replicas hold N times they divide,
+// slices are divided already. Each unit is rounded up to 64 elements a rank.
+TEST(TrainJobs, RanksTogetherCopyEachStateOnceForACheckpoint) {
+  constexpr std::int64_t kRanks = 4;
+  CommandLine line;
+  line.checkpoints.every = 2;
+  ResolvedConfig config;
+  GptConfig& model = config.workload.model;
+  model.layers = 2, model.heads = 2, model.vocab = 128, model.context = 16, model.tied = true;
+  const Facts facts{};
+  const Launch launch{};
+  const BatchPlan batch{};
+  DataParallelPlans replicas;
+  Zero1Plans slices;
+  for (Plans* plans : {static_cast<Plans*>(&replicas), static_cast<Plans*>(&slices)}) {
+    for (const std::int64_t width : {64, 256}) {  // with padding, and without
+      model.width = width;
+      const detail::AnyLesson lesson{.info = {}, .plans = *plans, .make = {}};
+      const detail::TrainJob job{lesson,          launch,          line, config, facts, batch, "",
+                                 DeviceKind::cpu, OpsBackend::aten};
+      RunShape shape;
+      shape.workload = config.workload;
+      shape.world = WorldSize{kRanks};
+      const std::int64_t elements = 2 * (12 * width * width + 13 * width) + (128 + 16) * width + 2 * width,
+                         copy = detail::plan_of_job(job, shape).of(Purpose::checkpoint, Place::host).value();
+      EXPECT_GE(copy, 12 * elements / kRanks);
+      EXPECT_LE(copy, 12 * (elements / kRanks + 4 * 64)) << "width " << width;
+    }
+  }
 }
 
 }  // namespace

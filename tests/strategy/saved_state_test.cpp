@@ -4,7 +4,9 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -155,6 +157,49 @@ TEST(SavedState, OlderVersionsComeBackBesideTheirMaster) {
                              .equal(wanted.to(is[i].copy().scalar_type())));
            }
          }
+       })) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+// Of a matrix of which some columns are here, a slice may begin and end in the middle of a row.
+TEST(SavedState, ColumnsComeBackWhereverASliceEnds) {
+  const GptConfig model = test::odd_workload().model;
+  const ParamLayout layout(model, WorldSize{1});
+  const testing::TempDir dir;
+  test::FakeStrategy saved = with_older_versions(layout, 1);
+  const at::Tensor whole = saved.slices[7].copy();  // unit 1's master
+  test::Saving saving(dir / "saved", 1, kSteps);
+  for (const auto& error : test::on_ranks(1, [&](Communicator& comm) {
+         const c10::InferenceMode inference;
+         saving.write(saved, comm, test::step_scalars(0, 7));
+         saving.commit();
+         const std::unique_ptr<FileOps> ops = posix_file_ops();
+         Reader reader(*ops, dir / "saved");
+         int found = 0;
+         for (const int rank : {0, 1}) {
+           const ParamLayout part(model, WorldSize{1}, TensorCut{rank, 2});
+           const std::int64_t size = part.unit(1).sharded_size;
+           const at::Tensor here = at::zeros({size}, at::kFloat);
+           test::FakeStrategy resumed;
+           for (std::int64_t begin = 0; begin < size; begin += 97) {
+             const Range slice{begin, std::min(begin + 97, size)};
+             resumed.slices.push_back({Purpose::master, 1, Segment::sharded, slice,
+                                       in_tensor(here.narrow(0, slice.begin, slice.size()))});
+           }
+           restore_state(resumed, part, reader);
+           for (const ParamTensor& tensor : part.unit(1).tensors) {
+             if (!tensor.is_columns()) continue;
+             const std::int64_t begin = layout.find(1, tensor.name)->offset, row = tensor.whole.split;
+             const at::Tensor rows = whole.narrow(0, begin, tensor.whole.numel()).view({-1, row});
+             EXPECT_TRUE(here.narrow(0, tensor.offset, tensor.numel())
+                             .view({-1, tensor.run()})
+                             .equal(rows.narrow(1, tensor.whole.part.begin, tensor.run())))
+                 << tensor.name << " on rank " << rank;
+             ++found;
+           }
+         }
+         EXPECT_EQ(found, 4) << "both matrices of a block on both ranks";
        })) {
     if (error) std::rethrow_exception(error);
   }

@@ -21,9 +21,13 @@ class FakeStrategy final : public Strategy {
   std::vector<StateSlice> slices;
   std::vector<InFlight> flying = {};
   const ParamLayout* of_layout = nullptr;
+  std::function<void()> in_flight_ends = {};  // in quiet()
 
   StepResult train_step(std::span<const Batch> /*batches*/) override {
     throw std::logic_error("a fake does not train");
+  }
+  void quiet() override {
+    if (in_flight_ends) in_flight_ends();
   }
   void forward_loss(const Batch& /*batch*/, at::Tensor& /*sums*/) override {
     throw std::logic_error("a fake does not evaluate");
