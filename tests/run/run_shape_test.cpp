@@ -11,6 +11,8 @@
 #include "common/run/saver.h"
 #include "common/run/step_runner.h"
 #include "lessons/00_one_device/reference_order.h"
+#include "lessons/01_data_parallel/data_parallel_plan.h"
+#include "lessons/02_zero1/zero1_plan.h"
 #include "lessons/plans.h"
 
 namespace sc {
