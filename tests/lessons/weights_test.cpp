@@ -61,7 +61,7 @@ Taken run_rank(Communicator& comm, const RunShape& shape, const Zero3Options& op
   };
   const auto evaluate = [&] {
     return evaluate_rounds(lesson, comm, [&](std::int64_t round) {
-      return std::span(batches).first(round == 0 ? batches.size() : 0);
+      return std::span<const Batch>(batches).first(round == 0 ? batches.size() : 0);
     });
   };
   Taken taken;
