@@ -356,7 +356,7 @@ TEST_F(DatasetTest, ACacheThatCannotBeWrittenIsExit73) {
   put("cache", "a file where the directory should be");
   EXPECT_EQ(error(),
             "73|DIR/cache: cannot create the directory: File exists (EEXIST)|something else has that name: "
-            "give another one, or move it away");
+            "give another one, or move it away; STAGECRAFT_CACHE=DIR keeps what is made of a text elsewhere");
 }
 
 TEST_F(DatasetTest, TheDefaultIsAusten) {
