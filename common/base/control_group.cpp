@@ -76,6 +76,17 @@ std::vector<std::string> control_groups(std::string_view controller, const std::
   return groups;
 }
 
+std::int64_t memory_kills(const std::string& top) {
+  const std::vector<std::string> groups = control_groups("memory", top);
+  if (groups.empty()) return 0;
+  std::istringstream in(content_of(groups[0] + "/memory.events") +
+                        content_of(groups[0] + "/memory.oom_control"));
+  std::int64_t count = 0;
+  for (std::string key; in >> key >> count;)
+    if (key == "oom_kill") return count;
+  return 0;
+}
+
 int usable_cores(const std::string& top) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);

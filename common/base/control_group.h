@@ -1,6 +1,7 @@
 // What the control groups of this process (a container, a job of Slurm or systemd) let it use. No torch.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,9 @@ std::vector<std::string> control_groups(std::string_view controller, const std::
 
 /// Cores that this process may use: its affinity, or fewer where a quota of its control groups says so.
 int usable_cores(const std::string& top = "");
+
+/// How many processes the system has ended because this process's own group was out of memory.
+std::int64_t memory_kills(const std::string& top = "");
 
 /// The text of a small file; empty where it cannot be read.
 std::string content_of(const std::string& path);

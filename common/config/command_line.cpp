@@ -234,17 +234,21 @@ bool apply_switch(const Given& flag, CommandLine& line) {
   return true;
 }
 
-// What belongs to a run beside --plan, and the other way round.
-void refuse_contradictions(const std::vector<Given>& given, const CommandLine& line) {
+// What belongs to a run beside --plan.
+void refuse_flags_of_a_run(const std::vector<Given>& given) {
   const std::set<std::string> of_a_run = {
       "init",        "save",        "sample",   "trace",      "inject",     "graph",
       "profile",     "transport",   "keep",     "save-every", "resume",     "save-async",
       "resume-with", "checkpoints", "crash-at", "eval-every", "validation", "test",
       "prompt",      "temperature", "page",     "compare"};
   for (const Given& flag : given) {
-    if (line.plan && !line.strict && of_a_run.contains(flag.name))
+    if (of_a_run.contains(flag.name))
       refuse("--" + flag.name, "it belongs to a run; --plan only predicts one", "leave one of them out");
   }
+}
+
+void refuse_contradictions(const std::vector<Given>& given, const CommandLine& line) {
+  if (line.plan && !line.strict) refuse_flags_of_a_run(given);
   if (line.graph == true && (line.share_gpu || line.profile)) {
     refuse("--graph on",
            line.profile ? "--profile looks at single operations, which a graph hides"

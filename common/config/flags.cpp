@@ -80,6 +80,18 @@ std::vector<Flag> flags_of_evaluation() {
   };
 }
 
+std::vector<Flag> flags_of_plans() {
+  return {
+      {"plan", "", "print bytes by purpose and operations a step, and exit"},
+      {"json", "", "with --plan: the same for programs, buffer by buffer and unit by unit"},
+      {"strict", "", "with --plan: exit with the code and words of a run that would be refused here"},
+      {"world", "N", "ranks of the plan; a real run has those of run.sh -n"},
+      {"memory-cap", "SIZE", "bytes a rank may hold on its device, e.g. 6GB or 512MiB"},
+      {"host-cap", "SIZE", "bytes a rank may hold in the host's memory beside its device"},
+      {"disk-cap", "SIZE", "bytes a rank may hold on a disk"},
+  };
+}
+
 }  // namespace
 
 std::vector<Flag> all_flags(const Program& program) {
@@ -105,23 +117,16 @@ std::vector<Flag> all_flags(const Program& program) {
        "between GPUs of one host: messages and sums of activations by copy engine (default), or all by NCCL"},
       {"share-gpu", "", "let several ranks share a GPU: slow, for machines with fewer GPUs than ranks"},
       {"threads", "N", "intra-op threads of a rank (default: 1; beside a GPU cores / ranks)"},
-      {"plan", "", "print bytes by purpose and operations a step, and exit"},
-      {"json", "", "with --plan: the same for programs, buffer by buffer and unit by unit"},
-      {"strict", "",
-       "with --plan: exit with the code and words with which a run of so many ranks here would be refused"},
-      {"world", "N", "ranks of the plan; a real run has those of run.sh -n"},
-      {"memory-cap", "SIZE", "bytes a rank may hold on its device, e.g. 6GB or 512MiB"},
-      {"host-cap", "SIZE", "bytes a rank may hold in the host's memory beside its device"},
-      {"disk-cap", "SIZE", "bytes a rank may hold on a disk"},
       {"watchdog", "SECONDS", "longest time of one operation (default 30)"},
       {"inject", "KIND@RANK,STEP", "a fault, to see it handled: hang, kill, throw or nan; steps from 0"},
       {"help", "", "this text"},
       {"version", "", "version of program and libraries"},
   };
-  for (const std::vector<Flag>& more : {flags_of_what_is_kept(), flags_of_evaluation()})
-    flags.insert(std::ranges::find(flags, "device", &Flag::name), more.begin(), more.end());
-  const std::vector<Flag> shown = flags_of_what_is_shown();
-  flags.insert(std::ranges::find(flags, "watchdog", &Flag::name), shown.begin(), shown.end());
+  const auto put = [&](const char* before, const std::vector<Flag>& more) {
+    flags.insert(std::ranges::find(flags, before, &Flag::name), more.begin(), more.end());
+  };
+  put("device", flags_of_what_is_kept()), put("device", flags_of_evaluation());
+  put("watchdog", flags_of_plans()), put("watchdog", flags_of_what_is_shown());
   flags.insert(flags.end(), program.extra.begin(), program.extra.end());
   return flags;
 }

@@ -110,7 +110,8 @@ void check_hf_config(FileOps& ops, const Path& weights, const HfMetadata& metada
     const std::string value = shown(theirs[key].dump());
     throw InputError(ExitCode::data, where.string(),
                      fmt::format("\"{}\" is {}, and this run computes {}", key, value, ours[key].dump()),
-                     (key == "n_head" ? "--set model.heads=" + value : "weights of such a model") + either);
+                     fmt::format("{}{}{}", key == "n_head" ? "--set model.heads=" : "weights of such a model",
+                                 key == "n_head" ? value : "", either));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 
+#include "common/base/control_group.h"
 #include "common/base/text.h"
 #include "common/watch/process_alive.h"
 #include "common/watch/watchdog.h"
@@ -166,8 +167,12 @@ std::string fix_text(const std::vector<Peer>& lost, std::chrono::milliseconds li
   if (!of_state(lost, State::gone).empty()) {
     rlimit cpu{};
     const bool limited = ::getrlimit(RLIMIT_CPU, &cpu) == 0 && cpu.rlim_cur != RLIM_INFINITY;
+    const std::int64_t kills = memory_kills();
     return "\n  fix: look above for its own last words; without any, the system may have killed it (" +
-           std::string(limited ? "processor time used up, ulimit -t" : "out of memory") + "?)";
+           (kills > 0 ? "out of memory: its control group has counted " + std::to_string(kills) + " such ends"
+            : limited ? "processor time used up, ulimit -t?"
+                      : "out of memory?") +
+           ")";
   }
   if (std::ranges::any_of(lost, [](const Peer& p) { return writes(p.progress); })) return fix_of_disk(limit);
   return "\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog (now " +

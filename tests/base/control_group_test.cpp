@@ -48,5 +48,17 @@ TEST(ControlGroup, AQuotaOfVersion1) {
   EXPECT_EQ(usable_cores(machine.top()), 1);
 }
 
+TEST(ControlGroup, EndsForLackOfMemoryAreCounted) {
+  FakeMachine machine;
+  EXPECT_EQ(memory_kills(machine.top()), 0);
+  machine.file("/proc/self/cgroup", "0::/job\n");
+  machine.file("/sys/fs/cgroup/job/memory.events", "low 0\noom 5\noom_kill 2\noom_group_kill 1\n");
+  EXPECT_EQ(memory_kills(machine.top()), 2);
+  machine.file("/proc/self/cgroup", "4:memory:/old\n");
+  machine.file("/sys/fs/cgroup/memory/old/memory.oom_control",
+               "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
+  EXPECT_EQ(memory_kills(machine.top()), 3);
+}
+
 }  // namespace
 }  // namespace sc
