@@ -833,7 +833,7 @@ class Disk(CheckpointTest):
                 if "ptrace" in ended.err:
                     self.skipTest("strace may not trace here")
                 self.assertNotEqual(ended.code, 0, ended)
-                self.assertRegex(ended.err, "error: (rank 0 is stuck|lost rank 0)")
+                self.assertRegex(ended.err, "error: (rank 0, writes .*, is stuck|lost rank 0)")
 
 
 if __name__ == "__main__":
