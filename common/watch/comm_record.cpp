@@ -11,7 +11,6 @@ CommRecord::CommRecord(Rank world_rank, const RecordOptions& options)
 
 void CommRecord::set_phase(Phase phase) {
   const std::lock_guard lock(mutex_);
-  if (phase != phase_) set_doing("");
   phase_ = phase;
   if (board_ != nullptr) board_->set_position(rank_, phase_, step_);
 }

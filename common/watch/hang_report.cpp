@@ -138,8 +138,12 @@ std::string last_text(const RankProgress& p) {
          position_text(p);
 }
 
-// ", stage 1, action 7: SA1,", where it says so.
-std::string doing_text(const RankProgress& p) { return p.doing.empty() ? "" : ", " + p.doing + ","; }
+bool writes(const RankProgress& p) { return p.doing.starts_with("writes "); }
+
+// ", stage 1, action 7: SA1,", where its strategy says so, or a file that it writes.
+std::string doing_text(const RankProgress& p) {
+  return p.doing.empty() || (p.phase != Phase::train && !writes(p)) ? "" : ", " + p.doing + ",";
+}
 
 std::string names(const ProgressBoard& board, const std::vector<Peer>& peers) {
   std::string text = peers.size() == 1 ? "rank " : "ranks ";
@@ -154,8 +158,6 @@ std::string operation_text(const OutstandingOp& op, int last_unit) {
         (op.op.kind == CommKind::send ? " to rank " : " from rank ") + std::to_string(to_int(*op.with.peer));
   return text + ", " + std::string(name_of(op.phase)) + " step " + std::to_string(op.step) + ")";
 }
-
-bool writes(const RankProgress& p) { return p.doing.starts_with("writes "); }
 
 std::string fix_of_disk(std::chrono::milliseconds limit) {
   return "\n  fix: see whether the disk still answers (dmesg); one that is only slow needs a longer "

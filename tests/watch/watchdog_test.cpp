@@ -285,6 +285,10 @@ TEST(HangReport, NamesTheActionsOfARing) {
   EXPECT_NE(text.find("\n  rank 2, " + std::string(ProgressBoard::kMostDoing, 'x') + ", waits for rank 1: "),
             std::string::npos)
       << text;
+  board.set_position(Rank{1}, Phase::eval, 4);
+  EXPECT_NE(report(board).find("\n  rank 1 waits for rank 2: "), std::string::npos)
+      << "of the last training step";
+  board.set_position(Rank{1}, Phase::train, 4);
   board.add_waiting(Rank{1}, -1);
   EXPECT_NE(report(board).find("train step 4, stage 1, action 7: SA1"), std::string::npos) << report(board);
 }
@@ -298,9 +302,8 @@ TEST(HangReport, NamesTheFileThatIsWritten) {
       report(board).find("train step 4, writes ck/step-000005\n  fix: see whether the disk still answers"),
       std::string::npos)
       << report(board);
-  CommRecord record(Rank{1}, {.board = &board});
-  record.set_phase(Phase::train);
-  EXPECT_EQ(board.read(Rank{1}).doing, "") << "it was of another phase";
+  board.set_position(Rank{1}, Phase::check, 4);
+  EXPECT_NE(report(board).find("check step 4, writes ck/step-000005\n"), std::string::npos) << report(board);
 }
 
 // Ranks 0 and 2 are one group, 1 and 3 the other, which waits in another collective than rank 0 does.
