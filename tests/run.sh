@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Sets up, builds, and runs the tests of the cpu preset, all but the slow ones: at most 15 minutes on two cores after the first build.
+# Sets up, builds, and runs what guards behaviour: minutes on two cores. What runs where: CONTRIBUTING.md; everything: tests/soak.sh.
 #   usage  tests/run.sh [--all] [--cuda] [-R REGEX]
-#     --all      also what is labelled slow (planted faults, mutants of pipedream), format, clang-tidy, and the sanitizers: 20 minutes more
-#     --cuda     also installs LibTorch with CUDA, compiles and links the cuda preset, and runs what runs without a GPU
-#     -R REGEX   only tests whose name matches (ctest -R), slow ones, too; not with --all. Everything is built first all the same:
+#     --all      also format, clang-tidy, files alone, planted faults, mutants and exercises as far as they changed, and sanitizers
+#     --cuda     also installs LibTorch with CUDA, compiles what the cuda preset has of its own, and runs one program without a GPU
+#     -R REGEX   only tests whose name matches (ctest -R), of whatever tier; not with --all. Everything is built first all the same:
 #                many tests run programs that others build. To build one alone: cmake --build build/cpu --target NAME
 #   exit   0 all passed; 1 a stage failed (all stages run nevertheless); 64 usage; 69 something is missing
 # The last line is always "N passed, N failed, N skipped".
@@ -39,47 +39,18 @@ install() {
   common/setup/setup.sh "${flags[@]}"
 }
 
-# LibTorch with CUDA is 2.6 GB: it is fetched while the cpu preset compiles. The stage of the same name waits for its lock,
-# and takes up what a lost connection left.
-install_cuda() { common/setup/setup.sh --quiet --cuda; }
-install_cuda_behind() {
-  setpriv --pdeathsig TERM -- common/setup/setup.sh --quiet --cuda >build/setup-cuda.log 2>&1 </dev/null &
-}
+tier=run
+((all == 0)) || tier=ci
+left_out() { python3 -B tests/setup/tiers.py left-out "$tier" build/cpu; }
 
 cpu_tests() {
-  if [[ -n $regex ]]; then
-    run_ctest cpu -R "$regex"
-  elif ((all)); then
-    run_ctest cpu
-  else
-    say "left out as slow (tests/run.sh --all):$(ctest --test-dir build/cpu -N -L '^slow$' | sed -n 's/^ *Test *#[0-9]*://p' | tr -d '\n')"
-    run_ctest cpu -LE '^slow$'
-  fi
+  local -a which=(-R "$regex")
+  if [[ -z $regex ]]; then which=(-E "$(left_out)"); fi
+  if ctest --test-dir build/cpu -N -L '^exercises$' "${which[@]}" | grep -q 'Test *#'; then made cpu "building the exercises" exercises; fi
+  run_ctest cpu "${which[@]}"
 }
 
-cuda_build() {
-  made cuda "building the cuda preset" gpu_tests
-}
-
-# Without a GPU: what needs none runs, what needs one says so and ends with 69, and no test of the gpu label fails.
-cuda_without_gpu() {
-  local program status workload
-  build/cuda/bin/doctor
-  for program in build/cuda/bin/[0-9]*; do
-    [[ -x $program ]] || continue
-    "$program" --help >/dev/null
-    gpu_visible && continue
-    status=0
-    workload=$(grep -o 'default-workload [^ ]*' "lessons/$(basename "$program")/run.sh" || say "- configs/tiny.json")
-    "$program" --device cuda --workload "${workload#* }" >build/cuda/no_gpu.log 2>&1 || status=$?
-    if ((status != exit_missing)); then
-      cat build/cuda/no_gpu.log >&2
-      say "$program --device cuda: exit $status without a GPU, $exit_missing was expected"
-      return 1
-    fi
-  done
-  run_ctest cuda -L gpu
-}
+threads_of_ci='comm_local_test|host_optimizer_test|storage_block_file_test|watch_test'
 
 mkdir -p build
 stage "setup" install
@@ -89,17 +60,13 @@ stage "tests, preset cpu" cpu_tests
 if ((all)); then
   stage "format" check_format
   stage "single files" single_files
-  stage "clang-tidy" common/setup/tidy.sh build/single
+  stage "clang-tidy" tidy_files
   stage "address and undefined" sanitized cpu-asan core_tests -L core
-  stage "threads" sanitized cpu-tsan threads_tests -L threads
+  stage "threads" sanitized cpu-tsan "$(tr '|' ' ' <<<"$threads_of_ci")" -R "^($threads_of_ci)$"
 fi
 if ((cuda)); then
-  stage "setup of CUDA" install_cuda
-  stage "build, preset cuda" cuda_build
-  stage "cuda without a GPU" cuda_without_gpu
+  stage "setup of CUDA and transformers" install_cuda
+  stage "objects, preset cuda" cuda_objects
 fi
-if ((all && cuda)); then
-  stage "setup of transformers" common/setup/setup.sh --quiet --oracle
-  stage "with transformers" run_ctest cpu -R 'real_models|checkpoint_python'
-fi
+if ((all && cuda)); then stage "with transformers" run_ctest cpu -R 'real_models|checkpoint_python|torch_' -E "$(left_out)"; fi
 finish

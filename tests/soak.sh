@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
-# What is too long for CI: every test under both sanitizers, all planted faults and mutants, then all tests of the cpu preset again and again in changing order.
-#   usage  tests/soak.sh [--minutes N] [-R REGEX]
-#     --minutes N   how long the repeats go on after the sanitizers (default 30); a round that has begun is ended
-#     -R REGEX      only tests whose name matches, and no mutants
-#   exit   as tests/run.sh; the last line is "N passed, N failed, N skipped", counted over all rounds
-# ThreadSanitizer sees the ranks that are threads (Local); under mpirun ranks are processes, and Open MPI was built without it.
+# Everything, in parts of at most 45 minutes on two cores: run at the end of an issue, before what it leaves behind is committed.
+#   usage  tests/soak.sh [--list] [--minutes N] [PART...]
+#     PART          tests processes processes_more tools exercises files address address_processes threads faults mutants
+#                   mutants_pipedream fuzz kills repeats cuda; without one: all, in this order
+#     --minutes N   how long `repeats` runs all tests in changing order (default 30); a round that has begun is ended
+#     --list        the parts, and when each last passed
+#   exit   as tests/run.sh; the last line is "N passed, N failed, N skipped", counted over all parts
+# A part that passes leaves its date in docs/records/soak.json, and sums of what it found in order in tests/setup/soaked.txt: what they name
+# tests/run.sh and .ci/run leave out until it changes. ThreadSanitizer sees the ranks that are threads (Local); under mpirun ranks are
+# processes, and Open MPI was built without it.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common/setup/lib.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 cd "$root"
 
-minutes=30 only=()
+all_parts=(tests processes processes_more tools exercises files address address_processes threads faults mutants mutants_pipedream fuzz kills repeats cuda)
+minutes=30 parts=()
 while (($#)); do
   case $1 in
     --minutes)
@@ -18,39 +23,84 @@ while (($#)); do
       minutes=$((10#$2))
       shift
       ;;
-    -R)
-      (($# >= 2)) || die "$exit_usage" "-R" "its regular expression is missing" "tests/soak.sh -R comm"
-      only=(-R "$2")
-      shift
+    --list)
+      exec python3 -B tests/setup/tiers.py last "${all_parts[@]}"
       ;;
     -h | --help)
       print_header "${BASH_SOURCE[0]}"
       exit 0
       ;;
-    *) die "$exit_usage" "$1" "unknown option of tests/soak.sh" "tests/soak.sh --help" ;;
+    *)
+      [[ " ${all_parts[*]} " == *" $1 "* ]] || die "$exit_usage" "$1" "no part of the soak" "one of: ${all_parts[*]}"
+      parts+=("$1")
+      ;;
   esac
   shift
 done
+((${#parts[@]})) || parts=("${all_parts[@]}")
+
+# entries PART: what belongs to a part, with every setting.
+entries() {
+  run_ctest cpu -R "$(python3 -B tests/setup/tiers.py part "$1" build/cpu)"
+}
+
+repeats() {
+  local end=$((SECONDS + 60 * minutes))
+  while ((SECONDS < end)); do run_ctest cpu --schedule-random -LE '^(slow|exercises)$'; done
+}
+
+part() {
+  case $1 in
+    tests) entries tests ;;
+    processes) entries processes ;;
+    processes_more) entries processes_more ;;
+    tools)
+      entries tools
+      python3 -B tests/setup/tiers.py passed tool build/cpu/ctest.xml
+      ;;
+    exercises)
+      made cpu "building the exercises" exercises
+      entries exercises
+      python3 -B tests/setup/tiers.py passed tool build/cpu/ctest.xml
+      ;;
+    files)
+      check_format
+      single_files --all
+      tidy_files --all
+      { common/setup/tidy.sh --list && python3 -B tests/setup/single_files.py --list; } | xargs python3 -B tests/setup/tiers.py record file
+      ;;
+    address) sanitized cpu-asan all -LE '^processes$' ;;
+    address_processes) sanitized cpu-asan all -L '^processes$' ;;
+    threads) sanitized cpu-tsan all -LE mpi ;;
+    faults)
+      tests/mutate/base.sh --faults --record
+      tests/mutate/pipedream.sh --faults --record
+      ;;
+    mutants) tests/mutate/base.sh --record --report docs/results/mutation_base.json ;;
+    mutants_pipedream) tests/mutate/pipedream.sh --record ;;
+    fuzz) tests/fuzz/run.sh --seconds 75 ;; # ten minutes in all. An input that breaks a rule lies in build/fuzz/found afterwards
+    kills)
+      STAGECRAFT_KILLS=100 python3 -B tests/processes/checkpoint_test.py build/cpu/bin Killed
+      STAGECRAFT_RUN_PAIRS=20 python3 -B tests/processes/folders_test.py build/cpu/bin TwoRuns
+      STAGECRAFT_PAIRS=0 python3 -B tests/processes/checkpoint_test.py build/cpu/bin AnyToAny.test_pairs_of_layouts
+      ;;
+    repeats) repeats ;;
+    cuda)
+      install_cuda
+      cuda_all
+      run_ctest cpu -R 'real_models|checkpoint_python|torch_'
+      python3 -B tests/setup/tiers.py passed tool build/cpu/ctest.xml
+      ;;
+  esac
+}
 
 mkdir -p build
-stage "setup" common/setup/setup.sh --quiet --dev
+stage "setup" common/setup/setup.sh --quiet --dev --curves
 stage "build, preset cpu" cpu_build
-stage "address and undefined" sanitized cpu-asan all "${only[@]}"
-stage "threads" sanitized cpu-tsan all -LE mpi "${only[@]}"
-if ((${#only[@]} == 0)); then
-  # Half an hour each. The record says which survived.
-  stage "planted faults" tests/mutate/base.sh --faults
-  stage "mutants of the base" tests/mutate/base.sh --report docs/results/mutation_base.json
-  stage "mutants of pipedream" tests/mutate/pipedream.sh
-  # 10 minutes a target. An input that breaks a rule lies in build/fuzz/found afterwards.
-  stage "fuzz targets" tests/fuzz/run.sh --seconds 600
-  stage "100 runs killed twice" env STAGECRAFT_KILLS=100 python3 -B tests/processes/checkpoint_test.py build/cpu/bin Killed
-  stage "20 pairs of runs in one folder" env STAGECRAFT_RUN_PAIRS=20 python3 -B tests/processes/folders_test.py build/cpu/bin TwoRuns
-  stage "all pairs of layouts" env STAGECRAFT_PAIRS=0 python3 -B tests/processes/checkpoint_test.py build/cpu/bin AnyToAny.test_pairs_of_layouts
-fi
-round=0 end=$((SECONDS + 60 * minutes))
-while ((SECONDS < end)); do
-  round=$((round + 1))
-  stage "round $round" run_ctest cpu --schedule-random "${only[@]}"
+export STAGECRAFT_SETTINGS=all
+for name in "${parts[@]}"; do
+  begin=$SECONDS before=$passed failures=${#failed_stages[@]}
+  stage "$name" part "$name"
+  ((${#failed_stages[@]} > failures)) || python3 -B tests/setup/tiers.py ran "$name" $((SECONDS - begin)) $((passed - before))
 done
 finish

