@@ -7,7 +7,7 @@
 #     --quiet        prints only what it installs, and errors
 #     --cuda         also LibTorch with CUDA, cuDNN's frontend headers, and nvcc where no CUDA 13 toolkit is found
 #     --oracle       also the Python packages that golden files are made with (.deps/oracle/bin/python)
-#     --dev          also clang, clang-format, clang-tidy, shellcheck, patch, strace, matplotlib and chromium for figures and pages, and pyarrow, with which a test has `prepare` read parquet
+#     --dev          also clang, clang-format, clang-tidy, shellcheck, patch, strace, Slurm, matplotlib and chromium for figures and pages, and pyarrow, with which a test has `prepare` read parquet
 #     --curves       also TensorBoard's package, with which lessons/curves.sh writes event files (.deps/curves)
 #     --keep-wheels  keeps the downloaded files for the next call
 #   exit   0 all is there; 64 usage; 69 something is missing and could not be installed (the fix is printed)
@@ -75,6 +75,7 @@ needed_packages() {
     have git || say git
     have patch || say patch
     have strace || say strace
+    { have slurmctld && have munged; } || say slurm-wlm
     # Figures: docs/render.py draws plots with the one, tests look at figures and pages with the other, which Ubuntu has as a snap only.
     have_matplotlib || say python3-matplotlib
     have chromium || have chromium-browser || grep -qs '^ID=ubuntu' /etc/os-release || say chromium

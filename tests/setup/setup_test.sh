@@ -147,7 +147,7 @@ check "--keep-wheels" test -f "$deps/wheels/torch-2.11.0.whl"
 # --- pyarrow, with --dev ---------------------------------------------------------------------------------------------
 mkdir -p "$repo/common/data/prepare"
 cp "$here"/../../common/data/prepare/{setup_parquet.sh,requirements-parquet.txt} "$repo/common/data/prepare"
-for tool in clang-format-14 clang-tidy-14 shellcheck git patch strace chromium; do shim $tool <<<'exit 0'; done
+for tool in clang-format-14 clang-tidy-14 shellcheck git patch strace slurmctld munged chromium; do shim $tool <<<'exit 0'; done
 setup --check --dev
 check "--dev needs clang and its libFuzzer" contains "$code $out" "69 setup: missing
   packages  clang-14 libclang-rt-14-dev ccache"
