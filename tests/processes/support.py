@@ -2,6 +2,9 @@
 
 A test file ends with support.main(); CMake starts it with the folder of the programs:
   python3 tests/processes/signal_test.py build/cpu/bin [unittest's own arguments]
+
+Each rank's process takes half a second of a core before it does anything. Ordinarily one setting of each kind runs, where tests of threads
+(tests/lessons) have all of them; with STAGECRAFT_SETTINGS=all every one runs (tests/soak.sh).
 """
 
 import array
@@ -29,6 +32,24 @@ programs = ""  # the folder of the executables
 scratch = ""  # a folder of this test process, removed at its end; every job's working directory
 _numbers = itertools.count()
 _repository_lock = threading.Lock()
+
+
+def all_settings():
+    """Whether every setting runs, and every case."""
+    return os.environ.get("STAGECRAFT_SETTINGS") == "all"
+
+
+in_all_settings = unittest.skipUnless(all_settings(), "with STAGECRAFT_SETTINGS=all alone")
+
+
+def chosen(cases, *few):
+    """All of a dict or a list, or those few of them."""
+    unknown = [one for one in few if one not in cases]
+    if unknown:
+        raise AssertionError(f"chosen, but no case: {unknown}")
+    if all_settings():
+        return cases
+    return {one: cases[one] for one in few} if isinstance(cases, dict) else list(few)
 
 
 class Ended:
