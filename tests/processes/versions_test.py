@@ -14,10 +14,10 @@ LESSON = "08_weight_versions"
 RULES = ("none", "stash", "vertical_sync", "two_buffers")
 MODEL = "model.tied=false model.layers=4 batch.micro=3"  # 4 micro-batches a step
 TRAIN = f"{MODEL} optim.warmup_steps=10 optim.lr=0.003"
-STAGES, MICRO_BATCHES, STEPS = 4, 4, 20
+STAGES, MICRO_BATCHES, STEPS = 3, 4, 20
 RATE, WARM_UP, LEAST = 0.003, 10, 0.1
 # Of every stage, beside the newest: what the literature counts.
-OLDER = {"none": [0, 0, 0, 0], "stash": [3, 2, 1, 0], "vertical_sync": [3, 3, 3, 3], "two_buffers": [1, 1, 1, 1]}
+OLDER = {"none": [0, 0, 0], "stash": [2, 1, 0], "vertical_sync": [2, 2, 2], "two_buffers": [1, 1, 1]}
 
 
 def sets(settings):
@@ -63,7 +63,7 @@ class BadInput(support.ProcessTest):
 class OneStage(support.ProcessTest):
     # Nothing is in flight: an update every n micro-batches is lesson 00 with batches of n, which takes the same rows in the same order.
     def test_is_lesson_00_with_small_batches(self):
-        cases = [("none", 1), ("stash", 1), ("vertical_sync", 1), ("stash", 2)]
+        cases = support.chosen([("none", 1), ("stash", 1), ("vertical_sync", 1), ("stash", 2)], ("stash", 1), ("stash", 2))
         runs = {(rule, every): support.Run(LESSON, 1, f"{TRAIN} versions={rule} update_every={every}", "--steps", "10") for rule, every in cases}
         zeros = {every: support.Run("00_one_device", 0, f"{TRAIN} batch.global={3 * every}", "--steps", str(10 * 4 // every)) for every in (1, 2)}
         jobs = {name: run.job for name, run in {**runs, **zeros}.items()}
@@ -87,7 +87,8 @@ class Rules(support.ProcessTest):
         steps = ["--steps", str(STEPS)]
         cls.runs = {rule: support.Run(LESSON, STAGES, f"{TRAIN} versions={rule}", *steps) for rule in RULES}
         # The same again, but every message is late.
-        cls.again = {rule: support.Run(LESSON, STAGES, f"{TRAIN} versions={rule}", *steps, "--link-ms", "2") for rule in RULES}
+        late = support.chosen(RULES, "stash")
+        cls.again = {rule: support.Run(LESSON, STAGES, f"{TRAIN} versions={rule}", *steps, "--link-ms", "2") for rule in late}
         jobs = {(name, rule): run.job for name, runs in (("runs", cls.runs), ("again", cls.again)) for rule, run in runs.items()}
         cls.ended = support.side_by_side(jobs, at_once=2)
 
@@ -102,7 +103,7 @@ class Rules(support.ProcessTest):
                 self.assertFalse(filecmp.cmp(self.runs[a].weights, self.runs[b].weights, shallow=False))
 
     def test_a_rule_gives_the_same_bits_however_late_messages_are(self):
-        for rule in RULES:
+        for rule in self.again:
             with self.subTest(rule=rule):
                 self.assertTrue(filecmp.cmp(self.runs[rule].weights, self.again[rule].weights, shallow=False))
                 self.assertEqual(self.runs[rule].losses(), self.again[rule].losses())
@@ -157,17 +158,18 @@ class Faults(support.ProcessTest):
             r"\n  fix: look above for its own last words; .*\n  killed with SIGKILL; .*"))
 
     def test_a_rank_that_hangs_is_named(self):
-        flags = ["--steps", "8", "--watchdog", "2", "--inject", "hang@3,4", "--out", support.new_path("out")]
+        flags = ["--steps", "8", "--watchdog", "2", "--inject", "hang@2,4", "--out", support.new_path("out")]
         job = support.start(support.mpirun(STAGES) + [support.program(LESSON), *support.files_of(LESSON), *sets(MODEL), *flags])
-        alive = r"\n  rank 3: process \d+ is alive, but does not come to the next operation"
+        alive = r"\n  rank 2: process \d+ is alive, but does not come to the next operation"
         self.expect_one_error(support.end_struck(job), 75, re.compile(
-            "lost rank 3: " + self.WAITS + alive + self.AT.format(3) + self.SLOW))
+            "lost rank 2: " + self.WAITS + alive + self.AT.format(2) + self.SLOW))
 
 
 class NotFinite(support.ProcessTest):
     # In the last step too, whose result comes when nobody trains any more.
     def test_it_ends_on_all_ranks(self):
-        cases = [(4, "none", "0,3"), (4, "stash", "0,3"), (4, "two_buffers", "2,3"), (4, "vertical_sync", "3,7"), (1, "stash", "0,3")]
+        cases = support.chosen([(4, "none", "0,3"), (4, "stash", "0,3"), (4, "two_buffers", "2,3"), (3, "vertical_sync", "2,7"), (1, "stash", "0,3")],
+                               (3, "vertical_sync", "2,7"), (1, "stash", "0,3"))
         boards = support.stale_boards()
         runs = {case: support.Run(LESSON, case[0], f"{MODEL} versions={case[1]}", "--steps", "8", "--inject", "nan@" + case[2]) for case in cases}
         for case, ended in support.side_by_side({case: run.job for case, run in runs.items()}, at_once=2).items():
