@@ -5,12 +5,14 @@ import filecmp
 import support
 
 STEPS = ["--steps", "20"]
-# ranks: settings of lesson 01; together every bucket with overlap and without
+# ranks: settings of lesson 01; together every bucket with overlap and without, as data_parallel_test.cpp has them on threads. Three ranks' sums have an order.
 SETTINGS = {
     2: ["bucket=unit overlap=on", "bucket=tensor overlap=off", "bucket=model overlap=on", "bucket=5000 overlap=off"],
     3: ["bucket=tensor overlap=on", "bucket=unit overlap=off", "bucket=5000 overlap=on activations=recompute"],
     4: ["bucket=model overlap=off", "bucket=5000 overlap=on", "bucket=unit overlap=on activations=recompute_gelu"],
 }
+FEW = "bucket=tensor overlap=on"
+SETTINGS = support.chosen({**SETTINGS, 3: support.chosen(SETTINGS[3], FEW)}, 3)
 
 
 def reference(world):
@@ -24,7 +26,7 @@ def data_parallel(world, settings, *flags):
 class BitEqual(support.ProcessTest):
     @classmethod
     def setUpClass(cls):
-        cls.runs = {world: reference(world) for world in SETTINGS}
+        cls.runs = {world: reference(world) for world in (2, 3, 4)}
         cls.runs.update({(world, s): data_parallel(world, s, *STEPS) for world, settings in SETTINGS.items() for s in settings})
         cls.ended = support.side_by_side({name: run.job for name, run in cls.runs.items()}, at_once=2)
 
@@ -45,6 +47,7 @@ class BitEqual(support.ProcessTest):
         self.assertFalse(filecmp.cmp(self.runs[2].weights, self.runs[3].weights, shallow=False), "the comparison could not fail")
         self.assertFalse(filecmp.cmp(self.runs[3].weights, self.runs[4].weights, shallow=False), "the comparison could not fail")
 
+    @support.in_all_settings  # screen_test.py counts the checks
     def test_every_step_checked_its_replicas(self):
         run = data_parallel(2, "verify_replicas=1", "--steps", "3")
         ended = run.job()
@@ -52,10 +55,10 @@ class BitEqual(support.ProcessTest):
 
     # A file holds what the run ended with: its evaluation, and the first loss of a run that goes on from it, on any world.
     def test_a_run_goes_on_from_a_file(self):
-        trained = self.runs[2, "bucket=unit overlap=on"]
+        trained = self.runs[3, FEW]
         still = ["--set", "optim.lr=1e-30", "--steps", "1", "--init", trained.weights]
-        one = support.Run("00_one_device", 0, "", "--virtual-ranks", "2", *still)
-        two = data_parallel(2, "bucket=model", *still)
+        one = support.Run("00_one_device", 0, "", "--virtual-ranks", "3", *still)
+        two = data_parallel(3, "bucket=model", *still)
         for run in (one, two):
             ended = run.job()
             self.assertEqual((ended.code, ended.err), (0, ""), ended)

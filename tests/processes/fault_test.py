@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import signal
+import unittest
 
 import support
 
@@ -16,15 +18,15 @@ FIX_NAN = r"\n  fix: a smaller optim\.lr, a longer optim\.warmup_steps, or optim
 # (kind, ranks): code under run.sh, message. The fault is rank ranks // 2's, in step 2.
 EXPECTED = {
     ("hang", 1): (75, r"rank 0 is stuck: nothing has moved for more than 2\.0 s in train step 2\n  " + ONE_OPERATION + FIX_HANG),
-    ("hang", 3): (75, rf"lost rank 1: rank [02] waits for its operation \d+ \({SUM}, train step 2\) for more than "
+    ("hang", 2): (75, rf"lost rank 1: rank 0 waits for its operation \d+ \({SUM}, train step 2\) for more than "
                       r"2\.0 s\n  rank 1: process \d+ is alive, but does not come to the next operation; " + ONE_OPERATION + FIX_HANG),
     ("kill", 1): (75, r"01_data_parallel: rank 0 was killed \(SIGKILL\)\n  fix: " + ADVICE),
-    ("kill", 3): (75, r"lost rank 1: noticed by rank [02]\n  rank 1: process \d+ is gone; " + ONE_OPERATION + FIX_GONE +
+    ("kill", 2): (75, r"lost rank 1: noticed by rank 0\n  rank 1: process \d+ is gone; " + ONE_OPERATION + FIX_GONE +
                       r"\n  killed with SIGKILL; " + ADVICE),
     ("throw", 1): (70, r"rank 0: injected error: rank 0, step 2"),
-    ("throw", 3): (70, r"rank 1: injected error: rank 1, step 2"),
+    ("throw", 2): (70, r"rank 1: injected error: rank 1, step 2"),
     ("nan", 1): (70, r"step 2: the gradient is not finite, first seen in unit 3; it came from rank 0's own micro-batches" + FIX_NAN),
-    ("nan", 3): (70, r"step 2: the gradient is not finite, first seen in unit 3; it came from rank 1's own micro-batches" + FIX_NAN),
+    ("nan", 2): (70, r"step 2: the gradient is not finite, first seen in unit 3; it came from rank 1's own micro-batches" + FIX_NAN),
 }
 
 
@@ -33,7 +35,7 @@ class InjectedFaults(support.ProcessTest):
     def setUpClass(cls):
         cls.boards = support.stale_boards()
         cls.outs = {(kind, ranks, how): support.new_path("out")
-                    for kind, ranks in EXPECTED for how in ("run.sh", "mpirun") if (ranks, how) != (3, "mpirun")}
+                    for kind, ranks in EXPECTED for how in ("run.sh", "mpirun") if how == "run.sh" or ranks == 1 and (kind in ("kill", "nan") or support.all_settings())}
         cls.ended = support.side_by_side({case: cls.job(*case, out) for case, out in cls.outs.items()})
 
     @staticmethod
@@ -98,7 +100,7 @@ class InjectedFaults(support.ProcessTest):
 class Skipping(support.ProcessTest):
     def test_a_skipped_update_is_said_and_counted(self):
         out = support.new_path("out")
-        ended = support.run("01_data_parallel", 3, "--out", out, "--inject", "nan@1,2", "--set", "optim.nonfinite=skip")
+        ended = support.run("01_data_parallel", 2, "--out", out, "--inject", "nan@1,2", "--set", "optim.nonfinite=skip")
         self.assertEqual((ended.code, ended.err), (0, ""), ended)
         self.assertIn("\nstep 2: the gradient is not finite; its update is skipped\n", ended.out)
         self.assertIn("1 updates skipped: their gradient was not finite\n", ended.out)
@@ -109,12 +111,16 @@ class Skipping(support.ProcessTest):
         self.assertEqual([norm is None for norm in record["steps"]["grad_norm"]], [False, False, True, False])
 
 
+def setUpModule():
+    """What takes half a minute of waiting begins before the others."""
+    alone = [support.program("01_data_parallel"), *support.files_of("01_data_parallel"), "--out", support.new_path("out")]
+    Start.job = support.start(support.mpirun(1) + alone + [":", "-n", "1", "sleep", "90"])
+    unittest.addModuleCleanup(lambda: Start.job.poll() is None and os.killpg(Start.job.pid, signal.SIGKILL))
+
+
 class Start(support.ProcessTest):
     def test_ranks_that_never_meet(self):
-        out = support.new_path("out")
-        alone = [support.program("01_data_parallel"), *support.files_of("01_data_parallel"), "--out", out]
-        ended = support.execute(support.mpirun(1) + alone + [":", "-n", "1", "sleep", "90"])
-        self.expect_one_error(ended, 75, re.compile(r"rank 0: the 2 ranks did not start together within 30 s\n  fix: start again; .*"))
+        self.expect_one_error(support.end(self.job), 75, re.compile(r"rank 0: the 2 ranks did not start together within 30 s\n  fix: start again; .*"))
 
 
 class FullDisk(support.ProcessTest):
@@ -162,7 +168,7 @@ class SlowDisk(support.ProcessTest):
         return support.run(lesson, ranks, "--watchdog", "1", "--out", support.new_path("out"), *flags, env=env)
 
     def test_one_that_goes_on_is_waited_for(self):
-        for lesson in ("01_data_parallel", "04_zero3"):
+        for lesson in support.chosen(("01_data_parallel", "04_zero3"), "04_zero3"):
             with self.subTest(lesson=lesson):
                 weights = support.new_path("w")
                 ended = self.job(lesson, 2, f"{os.path.basename(weights)} pwrite 100", "--steps", "2", "--save", weights)

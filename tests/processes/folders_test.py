@@ -13,7 +13,7 @@ import unittest
 
 import support
 
-PAIRS = int(os.environ.get("STAGECRAFT_RUN_PAIRS", "2"))
+PAIRS = int(os.environ.get("STAGECRAFT_RUN_PAIRS", "1"))
 READ_ONLY = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=1M none "$1" && mkdir "$1/ck" && mount -o remount,ro "$1" && shift && exec "$@"', "sh"]
 WHO = r"process \d+ on \S+ "
 
@@ -211,7 +211,8 @@ class TwoRuns(FoldersTest):
                                        "--out", support.new_path("out")))
         try:
             self.assertTrue(support.comes_true(lambda: ".lock" in os.listdir(folder)))
-            for flags in (["--resume", folder], ["--resume", os.path.join(folder, step(4))], ["--resume", "latest", "--checkpoints", folder]):
+            latest = ["--resume", "latest", "--checkpoints", folder]
+            for flags in support.chosen((["--resume", folder], ["--resume", os.path.join(folder, step(4))], latest), latest):
                 ended = support.run("01_data_parallel", 2, *flags, "--out", support.new_path("out"))
                 self.expect_one_error(ended, 64, re.compile(rf"--resume \S+: {re.escape(folder)} is in use: {WHO}writes there\n  fix: [^\n]*--checkpoints"))
         finally:
@@ -224,8 +225,8 @@ class TwoRuns(FoldersTest):
     # A run on another host watched for ten seconds, and this one stood still so long.
     def test_who_was_taken_for_gone_saves_nothing_more(self):
         folder = support.new_path("checkpoints")
-        run = support.start(command("01_data_parallel", 2, *saves(folder, 500), "--steps", "100000", "--out", support.new_path("out")))
-        self.assertTrue(support.comes_true(lambda: os.path.isfile(f"{folder}/{step(500)}/manifest.json"), seconds=60))
+        run = support.start(command("01_data_parallel", 2, *saves(folder, 100), "--steps", "100000", "--out", support.new_path("out")))
+        self.assertTrue(support.comes_true(lambda: os.path.isfile(f"{folder}/{step(100)}/manifest.json"), seconds=60))
         named = "written by process 7 started 8 on another-host\n"
         with open(f"{folder}/.lock", "w", encoding="utf-8") as file:
             file.write(named)
@@ -281,8 +282,8 @@ class TwoRuns(FoldersTest):
         place = support.new_path("place")
         os.mkdir(place)
         far = os.path.join(support.scratch, "far")
-        self.expect_well(support.run("00_one_device", 0, *saves(far, 500), "--steps", "500", "--out", support.new_path("out")))
-        crash = ["--steps", "400", "--max-restarts", "2", "--crash-at", "100"]
+        self.expect_well(support.run("00_one_device", 0, *saves(far, 60), "--steps", "60", "--out", support.new_path("out")))
+        crash = ["--steps", "40", "--max-restarts", "2", "--crash-at", "100"]
         here = f"cd {place} && exec \"$@\""
         first = support.start(["bash", "-c", here, "bash", *support.run_sh("00_one_device", 1, *saves("mine", 4), *crash, "--data", f"{support.scratch}/tokens.bin")])
         self.assertTrue(support.comes_true(lambda: os.path.isdir(f"{place}/runs"), seconds=60))
@@ -298,7 +299,7 @@ class TwoRuns(FoldersTest):
 
     def test_looking_at_what_is_being_pruned(self):
         folder = support.new_path("checkpoints")
-        run = support.start(command("00_one_device", 0, *saves(folder, 1, "--keep", "2"), "--steps", "150", "--out", support.new_path("out")))
+        run = support.start(command("00_one_device", 0, *saves(folder, 1, "--keep", "2"), "--steps", "60", "--out", support.new_path("out")))
         self.assertTrue(support.comes_true(lambda: os.path.isdir(folder) and any(name.startswith("step-") for name in os.listdir(folder))))
         looked = 0
         while run.poll() is None:
@@ -330,8 +331,8 @@ class TooLate(FoldersTest):
         os.symlink(loop, loop)
         for folder in ("/proc/nowhere", a_file, a_file + "/below", loop):
             with self.subTest(folder=folder):
-                self.refused(folder, r"\n  fix: \S")
-        self.refused(a_file, "something else has that name|a part of the path is a file")
+                self.refused(folder, r"\n  fix: \S", ranks=2 if folder == loop else 0)
+        self.refused(a_file, "something else has that name|a part of the path is a file", ranks=0)
 
     def test_what_bears_a_checkpoints_name(self):
         for make in (lambda path: open(path, "wb").close(), lambda path: os.symlink("nowhere", path), os.mkfifo):

@@ -9,7 +9,7 @@ import struct
 
 import support
 
-LESSONS = {"00_one_device": 0, "04_zero3": 2, "07_pipeline": 2}
+LESSONS = support.chosen({"00_one_device": 0, "04_zero3": 2, "07_pipeline": 2}, "00_one_device", "07_pipeline")
 FIX = r"\n  fix: a checkpoint of before it, then a smaller optim\.lr"
 # One decay of the weights, times -9: only what is very large overflows.
 DECAY = "optim.lr=10 optim.weight_decay=10 optim.warmup_steps=0 optim.clip=1e-30 data.validation_fraction=0"
