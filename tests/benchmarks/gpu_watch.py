@@ -79,6 +79,9 @@ class Watch:
             return
         self.visible = [str(gpu) for gpu in visible(len(found))]
         self.fields = SAMPLED + ([reason] if reason else [])
+        self.begin(period_ms)
+
+    def begin(self, period_ms):
         # A terminal, as nvidia-smi may hold back what it writes to a pipe.
         terminal, theirs = pty.openpty()
         self.child = subprocess.Popen(["nvidia-smi", f"--query-gpu={','.join(self.fields)}", "--format=csv,noheader,nounits",
@@ -90,10 +93,13 @@ class Watch:
     def read(self, terminal):
         with contextlib.suppress(OSError), os.fdopen(terminal, "r", errors="replace") as lines:  # EIO at its end
             for line in lines:
-                cells = [cell.strip() for cell in line.split(",")]
-                if len(cells) == len(self.fields):
-                    with self.lock:
-                        self.samples.append((time.time(), cells))
+                self.keep(line)
+
+    def keep(self, line):
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) == len(self.fields):
+            with self.lock:
+                self.samples.append((time.time(), cells))
 
     def between(self, began, ended, gpus):
         """Over the first `gpus` GPUs that programs see and a span of time; None without samples."""
@@ -153,16 +159,22 @@ class EnergyCounter:
         counters, self.lock = energy_counters(), threading.Lock()
         self.updates = [[(time.time(), read())] for read in counters]  # of each GPU: (when its counter was seen to change, what it said)
         if counters:
-            threading.Thread(target=self.read, args=(counters, period), daemon=True).start()
+            self.begin(counters, period)
+
+    def begin(self, counters, period):
+        threading.Thread(target=self.read, args=(counters, period), daemon=True).start()
 
     def read(self, counters, period):
         while True:
-            for read, updates in zip(counters, self.updates, strict=True):
-                said = read()
-                if said != updates[-1][1]:
-                    with self.lock:
-                        updates.append((time.time(), said))
+            self.look(counters)
             time.sleep(period)
+
+    def look(self, counters):
+        for read, updates in zip(counters, self.updates, strict=True):
+            said = read()
+            if said != updates[-1][1]:
+                with self.lock:
+                    updates.append((time.time(), said))
 
     def between(self, began, ended, gpus, limit=2.0):
         """Of these GPUs together over a span of time that has just ended; None without counters. A counter changes ten times a second or so: between two

@@ -2,7 +2,10 @@
 """Every command that a page shows is run as it stands there, from a copy of the repository's start scripts.
 
 A lesson's run is cut to 2 steps unless the command says how many; what needs a GPU is asked for its --plan; what is marked as
-not run (docs/rendering/checks.py) must still exist.
+not run (docs/rendering/checks.py) must still exist. What pages say twice runs once.
+
+Ordinarily a lesson's command that has little but settings is asked for its --plan, too, which refuses what a run would, no run makes more than 3 steps
+unless its flags count them, and what is slow and shown elsewhere is left out; with STAGECRAFT_SETTINGS=all (tests/soak.sh) each runs as it stands.
 
   python3 tests/docs/commands_test.py build/cpu/bin [page ...]
 """
@@ -18,10 +21,17 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "docs"))
+sys.path.insert(0, str(ROOT / "tests/processes"))
+import support  # noqa: E402
 from rendering import checks, marks  # noqa: E402
 from rendering.registry import RenderError  # noqa: E402
 
+ALL = support.all_settings()
 ONLY_ON_GPU = {"--profile": 0, "--share-gpu": 0, "--transport": 1, "--graph": 1, "--ops": 1, "--trace": 0, "--sample": 1}  # flag: its values; a plan refuses them
+# Flags that a plan answers as a run does, and those that it would refuse: what they bring tests/processes shows for every lesson.
+SETTINGS = {"-n", "--set", "--workload", "--memory-cap", "--steps", "--threads", "--virtual-ranks", "--reduce-every", "--tensor-ranks", "--tied-sum"}
+LEFT_OUT = {"--brief": 0, "--save": 1, "--trace": 0}
+COUNTING = {"--inject", "--save-every", "--resume"}  # flags that mean certain steps
 SAMPLE = "The page says: my.txt is your own text. " * 800
 
 
@@ -57,7 +67,12 @@ def lesson_words(command):
     planned = any(word in ("--plan", "--help", "--version", "--dry-run", "--build-only") or word.startswith("--explain") for word in words)
     if command.gpu and not planned:
         return [*without(words, ONLY_ON_GPU), "--preset", "cpu", "--no-build", "--plan"]
-    short = [] if planned or any(word.split("=")[0] == "--steps" for word in words) else ["--steps", "2"]
+    flags = {word.split("=")[0] for word in words if word.startswith("-")}
+    if not ALL and not planned and flags and flags <= SETTINGS | set(LEFT_OUT) and command.exit_code == 0:
+        return [*without(words, LEFT_OUT), "--preset", "cpu", "--no-build", "--plan", "--strict"]
+    short = [] if planned or "--steps" in flags else ["--steps", "2"]
+    if not ALL and "--steps" in words and not flags & COUNTING:
+        words, short = without(words, {"--steps": 1}), ["--steps", str(min(3, int(words[words.index("--steps") + 1])))]
     return [*words, "--preset", "cpu", "--no-build", *short]
 
 
@@ -73,6 +88,8 @@ def what_runs(command, folder):
         return None
     if first.startswith("lessons/") and first.endswith("/run.sh"):
         return lesson_words(command)
+    if not ALL and {"1024", "--max-restarts"} & set(command.words):
+        return None  # ten seconds of a core each; choose_test.cpp searches the same 1,024 GPUs, checkpoint_test.py goes on by itself
     if first in ("lessons/choose.sh", "lessons/all.sh"):
         return [first, "--no-build", *command.words[1:]]
     if first == "pipedream/run.sh":
@@ -112,10 +129,11 @@ def main():
     args = parser.parse_args()
     programs, wanted = args.programs.resolve(), args.pages
     commands = [c for page in marks.pages() if not wanted or page in wanted for c in checks.commands_of(page, (ROOT / page).read_text())]
+    once = {(*c.words, c.exit_code, c.gpu, c.not_run): c for c in commands}.values()
     with tempfile.TemporaryDirectory(prefix="stagecraft-pages-") as place:
         folder = playground(pathlib.Path(place).resolve() / "repository", programs)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            problems = [problem for problem in pool.map(lambda c: judged(c, folder), commands) if problem]
+            problems = [problem for problem in pool.map(lambda c: judged(c, folder), once) if problem]
     for problem in problems:
         print(f"error: {problem}")
     ran = [c for c in commands if not c.not_run]

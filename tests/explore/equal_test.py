@@ -4,6 +4,7 @@ refuse. Asked in a browser, as the page asks. usage: equal_test.py BIN [--points
 """
 
 import json
+import os
 import pathlib
 import random
 import subprocess
@@ -21,7 +22,7 @@ ASKED = """function asked(words, files, read) {
   const said = ask(words, files);
   return { ...said, file: read && engine.FS.analyzePath(read).exists ? file(read) : null };
 }"""
-BIN, POINTS = pathlib.Path(), 40
+BIN, POINTS = pathlib.Path(), 40 if os.environ.get("STAGECRAFT_SETTINGS") == "all" else 12
 LESSONS = [folder.name for folder in sorted((ROOT / "lessons").glob("[0-9][0-9]_*")) if not folder.name.startswith("09")]
 WORKLOADS = [f"configs/{file.name}" for file in sorted((ROOT / "configs").glob("*.json"))]
 GENERAL = {
