@@ -1,5 +1,6 @@
 """tests/bits.py notices what a build does otherwise: another operation, a few bytes, a number. Stand-ins run the real program and change what it left."""
 
+import json
 import os
 import stat
 import subprocess
@@ -43,8 +44,17 @@ class Names(unittest.TestCase):
 
 
 class BitsTest(support.ProcessTest):
+    @classmethod
+    def setUpClass(cls):
+        with open(support.WORKLOAD, encoding="utf-8") as file:
+            small = json.load(file)
+        small["data"]["source"] = os.path.join(support.scratch, "tokens.bin")
+        cls.workload = support.new_path("workload") + ".json"
+        with open(cls.workload, "w", encoding="utf-8") as file:
+            json.dump(small, file)
+
     def run_tool(self, *arguments):
-        return subprocess.run([sys.executable, "-B", TOOL, *arguments, "-k", CASE, "--workload", os.path.join(support.ROOT, "configs/tiny.json")], capture_output=True, text=True, check=False)
+        return subprocess.run([sys.executable, "-B", TOOL, *arguments, "-k", CASE, "--workload", self.workload], capture_output=True, text=True, check=False)
 
     def test_what_it_notices(self):
         stored = support.new_path("bits") + ".json"

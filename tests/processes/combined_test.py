@@ -55,13 +55,13 @@ class Faults(support.ProcessTest):
     AT = r"; last operation \d+ \(.*\), train step \d+, stage {}, action \d+: \S+"
 
     def struck_rank(self, number, rank):
-        return self.struck(number, rank, LESSON, 8, *(f"--set={setting}" for setting in (*ROWS.split(), "mesh=2x2x2")), "--watchdog", "3")
+        return self.struck(number, rank, LESSON, 8, *(f"--set={setting}" for setting in (*ROWS.split(), "mesh=2x2x2")), "--watchdog", "5")
 
     def test_a_stopped_rank_is_named_with_its_place(self):
         self.expect_one_error(self.struck_rank(signal.SIGSTOP, 5), 75, re.compile(
-            rf"lost rank 5 \({self.PLACE.format(1, 0, 1)}\): {self.ANY} waits for its operation \d+ \(.*, train step \d+\) for more than 3\.0 s"
+            rf"lost rank 5 \({self.PLACE.format(1, 0, 1)}\): {self.ANY} waits for its operation \d+ \(.*, train step \d+\) for more than 5\.0 s"
             r"\n  rank 5: process \d+ has stopped \(no heartbeat for \d+\.\d s\)" + self.AT.format(1) +
-            r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 3\.0 s\)"))
+            r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 5\.0 s\)"))
 
     def test_a_killed_rank_is_named_with_its_place(self):
         self.expect_one_error(self.struck_rank(signal.SIGKILL, 2), 75, re.compile(

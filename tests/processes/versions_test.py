@@ -140,12 +140,12 @@ class Rules(support.ProcessTest):
 
 
 class Faults(support.ProcessTest):
-    SLOW = r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 2\.0 s\)"
-    WAITS = r"rank \d waits for its operation \d+ \(.*, train step \d+\) for more than 2\.0 s"
+    SLOW = r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 5\.0 s\)"
+    WAITS = r"rank \d waits for its operation \d+ \(.*, train step \d+\) for more than 5\.0 s"
     AT = r"; last operation \d+ \(.*\), train step \d+, stage {0}, action \d+: \S+"
 
     def struck_rank(self, number, rank):
-        return self.struck(number, rank, LESSON, STAGES, *sets(MODEL), "--watchdog", "2")
+        return self.struck(number, rank, LESSON, STAGES, *sets(MODEL), "--watchdog", "5")
 
     # No stage waits for the others between updates; but each waits for the next message sooner or later.
     def test_a_stopped_rank_is_named(self):
@@ -158,11 +158,11 @@ class Faults(support.ProcessTest):
             r"\n  fix: look above for its own last words; .*\n  killed with SIGKILL; .*"))
 
     def test_a_rank_that_hangs_is_named(self):
-        flags = ["--steps", "8", "--watchdog", "2", "--inject", "hang@2,4", "--out", support.new_path("out")]
+        flags = ["--steps", "8", "--watchdog", "5", "--inject", f"hang@{STAGES - 1},4", "--out", support.new_path("out")]
         job = support.start(support.mpirun(STAGES) + [support.program(LESSON), *support.files_of(LESSON), *sets(MODEL), *flags])
-        alive = r"\n  rank 2: process \d+ is alive, but does not come to the next operation"
+        alive = rf"\n  rank {STAGES - 1}: process \d+ is alive, but does not come to the next operation"
         self.expect_one_error(support.end_struck(job), 75, re.compile(
-            "lost rank 2: " + self.WAITS + alive + self.AT.format(2) + self.SLOW))
+            f"lost rank {STAGES - 1}: " + self.WAITS + alive + self.AT.format(STAGES - 1) + self.SLOW))
 
 
 class NotFinite(support.ProcessTest):
