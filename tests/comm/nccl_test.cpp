@@ -18,18 +18,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-struct Nccl {
-  static constexpr bool kShare = false;
-  static std::unique_ptr<Communicator> make(int device) {
-    test::values().any_order = true;
-    return NcclCommunicator::make(
-        test::mpi().world(),
-        {.device = device, .limit = 30s, .trace = std::make_shared<std::atomic<bool>>(true)});
-  }
-};
-
-using NcclTest = test::GpuRankTest<Nccl>;
-using NcclConformance = test::GpuRankTest<Nccl, ::testing::TestWithParam<std::size_t>>;
+using NcclTest = test::GpuRankTest<test::Nccl>;
+using NcclConformance = test::GpuRankTest<test::Nccl, ::testing::TestWithParam<std::size_t>>;
 
 [[maybe_unused]] const auto* const the_world = ::testing::AddGlobalTestEnvironment(new test::GpuWorld);
 

@@ -17,16 +17,7 @@ using namespace std::chrono_literals;
 using Clock = CommRecord::Clock;
 using std::chrono::nanoseconds;
 
-struct Nccl {
-  static constexpr bool kShare = false;
-  static std::unique_ptr<Communicator> make(int device) {
-    test::values().any_order = true;
-    return NcclCommunicator::make(
-        test::mpi().world(),
-        {.device = device, .limit = 30s, .trace = std::make_shared<std::atomic<bool>>(true)});
-  }
-};
-class NcclTimes : public test::GpuRankTest<Nccl> {
+class NcclTimes : public test::GpuRankTest<test::Nccl> {
  protected:
   /// Rank 0 is there first.
   void late_peer(RecordingCommunicator& recorded, at::Tensor& t) {

@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -78,6 +80,17 @@ class GpuRankTest : public Base {
   static Communicator& comm() { return *GpuWorld::comm(); }
   static std::int64_t rank() { return to_int(comm().rank()); }
   static std::int64_t world() { return to_int(comm().size()); }
+};
+
+/// A Backend.
+struct Nccl {
+  static constexpr bool kShare = false;
+  static std::unique_ptr<Communicator> make(int device) {
+    values().any_order = true;
+    return NcclCommunicator::make(mpi().world(), {.device = device,
+                                                  .limit = std::chrono::seconds(30),
+                                                  .trace = std::make_shared<std::atomic<bool>>(true)});
+  }
 };
 
 inline at::TensorOptions f32_on_gpu() {

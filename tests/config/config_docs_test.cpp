@@ -15,7 +15,7 @@ TEST(ConfigDocs, ThePageIsWhatTheTablesSay) {
   page << std::ifstream("docs/config.md").rdbuf();
   EXPECT_TRUE(page.str() == config_markdown(doc_sections().sections))
       << "docs/config.md is not what the tables say. Write it again:\n"
-         "  cmake --build build/cpu --target config_docs && build/cpu/tests/config/config_docs > "
+         "  cmake --build build/cpu --target config_docs && build/cpu/tests/lessons/config_docs > "
          "docs/config.md";
 }
 

@@ -57,7 +57,7 @@ TEST(JsonReader, ColumnsCountCharactersNotBytes) {
 TEST(JsonReader, AnEmptyObjectChangesNothing) { EXPECT_TRUE(read_json(" {} \n", "f").empty()); }
 
 TEST(JsonReader, WhatNoJsonMayBe) {
-  for (const testing::BadJson& bad : testing::bad_json(read_file("configs/tiny.json")))
+  for (const test::BadJson& bad : test::bad_json(read_file("configs/tiny.json")))
     expect_refused(bad, "f.json:", refusal([&] { (void)read_json(bad.text, "f.json"); }));
 }
 

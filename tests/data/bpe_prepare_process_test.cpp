@@ -12,7 +12,7 @@
 namespace sc {
 namespace {
 
-using testing::TempDir;
+using test::TempDir;
 
 struct Ended {
   int code;

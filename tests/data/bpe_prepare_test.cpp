@@ -16,8 +16,8 @@
 namespace sc::prepare {
 namespace {
 
-using sc::testing::input_error;
-using sc::testing::TempDir;
+using sc::test::input_error;
+using sc::test::TempDir;
 using Parts = std::vector<std::string_view>;
 using Ids = std::vector<TokenId>;
 constexpr TokenId kEnd = ByteTokenizer::kEndOfText;

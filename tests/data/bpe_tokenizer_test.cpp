@@ -12,7 +12,7 @@
 namespace sc {
 namespace {
 
-using testing::input_error;
+using test::input_error;
 
 std::vector<std::string> pieces(std::string_view text) {
   std::vector<std::string> found;
@@ -103,7 +103,7 @@ TEST(Bpe, BadMergesAreRefusedWithTheLine) {
 }
 
 TEST(Bpe, AMissingOrOtherFileIsRefusedWithTheFix) {
-  const testing::TempDir dir;
+  const test::TempDir dir;
   const auto error = [&] {
     return input_error([&] { (void)gpt2_tokenizer(dir / "vocab.bpe"); }, dir.path().string());
   };

@@ -9,8 +9,8 @@
 namespace sc {
 namespace {
 
-using testing::input_error;
-using testing::TempDir;
+using test::input_error;
+using test::TempDir;
 
 TEST(Corpus, UnpacksOnceToTheTextThatSourceMdNames) {
   const TempDir cache;

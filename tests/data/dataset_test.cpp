@@ -11,8 +11,8 @@
 namespace sc {
 namespace {
 
-using testing::input_error;
-using testing::TempDir;
+using test::input_error;
+using test::TempDir;
 
 class DatasetTest : public ::testing::Test {
  protected:

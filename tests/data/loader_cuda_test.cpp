@@ -11,7 +11,7 @@
 namespace sc {
 namespace {
 
-using testing::TempDir;
+using test::TempDir;
 
 class LoaderCudaTest : public test::GpuTest {
  protected:

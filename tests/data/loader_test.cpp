@@ -12,7 +12,7 @@
 namespace sc {
 namespace {
 
-using testing::TempDir;
+using test::TempDir;
 
 class LoaderTest : public ::testing::Test {
  protected:

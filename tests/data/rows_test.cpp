@@ -5,7 +5,7 @@
 namespace sc {
 namespace {
 
-constexpr TokenId kEnd = 9;
+constexpr TokenId kEndOfDocument = 9;
 
 struct Row {
   std::vector<std::int64_t> tokens, targets;
@@ -13,7 +13,7 @@ struct Row {
 };
 
 std::vector<Row> rows_of(const std::vector<TokenId>& tokens, Packing packing, std::int64_t sequence) {
-  const Rows rows(tokens, {.packing = packing, .sequence = sequence, .end_of_text = kEnd});
+  const Rows rows(tokens, {.packing = packing, .sequence = sequence, .end_of_text = kEndOfDocument});
   std::vector<Row> out;
   for (RowIndex row = 0; row < rows.count(); ++row) {
     // Filled beforehand with a value that occurs nowhere: every element must be written.
@@ -30,7 +30,7 @@ std::vector<Row> rows_of(const std::vector<TokenId>& tokens, Packing packing, st
 
 TEST(Rows, WhatNoRowHasIsCounted) {
   const auto unread = [](const std::vector<TokenId>& tokens, Packing packing) {
-    return Rows(tokens, {.packing = packing, .sequence = 2, .end_of_text = kEnd}).unread();
+    return Rows(tokens, {.packing = packing, .sequence = 2, .end_of_text = kEndOfDocument}).unread();
   };
   EXPECT_EQ(unread({1, 2, 3, 4, 5}, Packing::pack), 0);
   EXPECT_EQ(unread({1, 2, 3, 4}, Packing::pack), 1);

@@ -14,8 +14,8 @@
 namespace sc {
 namespace {
 
-using testing::input_error;
-using testing::TempDir;
+using test::input_error;
+using test::TempDir;
 
 TEST(Permutation, IsOneForEveryCount) {
   for (std::int64_t count = 1; count <= 200; ++count) {

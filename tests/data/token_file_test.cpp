@@ -11,8 +11,8 @@
 namespace sc {
 namespace {
 
-using testing::input_error;
-using testing::TempDir;
+using test::input_error;
+using test::TempDir;
 
 const Path kGolden = "tests/data/golden/tokens.bin";
 const std::vector<TokenId> kTokens = {50256, 0, 1, 65535, 256, 318, 262};

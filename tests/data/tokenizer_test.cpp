@@ -30,7 +30,7 @@ TEST(ByteTokenizer, EndOfTextIsNoTextAndLargerIdsAreErrors) {
 TEST(Tokenizers, AreFoundByName) {
   EXPECT_EQ(make_tokenizer("byte")->name(), "byte");
   EXPECT_EQ(
-      testing::input_error([] { make_tokenizer("word"); }),
+      test::input_error([] { make_tokenizer("word"); }),
       "64|data.tokenizer: \"word\" cannot turn text into tokens here; this program has: byte, gpt2|--set "
       "data.tokenizer=byte, "
       "or --data with a token file made by that tokenizer");

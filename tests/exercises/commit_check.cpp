@@ -78,7 +78,7 @@ struct Attempt {
   }
   [[nodiscard]] std::string where() const { return old ? "over an old directory: " : "where nothing was: "; }
 
-  testing::TempDir dir;
+  test::TempDir dir;
   Path target = dir / "step-000020";
   std::unique_ptr<FileOps> disk = posix_file_ops(Syncing::skip);
   Content old;

@@ -10,8 +10,7 @@
 namespace sc {
 namespace {
 
-using Options = CombinedOptions;
-constexpr std::int64_t kSteps = 3;
+constexpr std::int64_t kCombinedSteps = 3;
 
 /// Five heads, which no two or more ranks have equally many of; five blocks; an odd number of micro-batches a data rank.
 Workload five_heads(std::int64_t data) {
@@ -26,7 +25,8 @@ struct Sizes {
   int stages, data, tensor;
 };
 
-void expect_equal(const Workload& w, const Sizes& m, Options options, const test::Wrap& wrap = {}) {
+void expect_combined_equals(const Workload& w, const Sizes& m, CombinedOptions options,
+                            const test::Wrap& wrap = {}) {
   options.mesh = std::to_string(m.stages) + "x" + std::to_string(m.data) + "x" + std::to_string(m.tensor);
   SCOPED_TRACE(options.mesh + " " + options.schedule + (options.warmup > 0 ? " warmup" : "") +
                (options.tokens == TokenShare::split ? " split" : " whole") +
@@ -37,9 +37,9 @@ void expect_equal(const Workload& w, const Sizes& m, Options options, const test
                           .tied_sum = split ? TiedSum::split : TiedSum::joint,
                           .tensor_ranks = m.tensor,
                           .tokens = m.tensor > 1 ? options.tokens : TokenShare::split};
-  const test::RankResult expected = test::run_local<ReferenceOrder>(1, w, order, kSteps).at(0);
+  const test::RankResult expected = test::run_local<ReferenceOrder>(1, w, order, kCombinedSteps).at(0);
   test::expect_equals_reference(
-      test::run_local<Combined>(m.stages * m.data * m.tensor, w, options, kSteps, wrap), expected);
+      test::run_local<Combined>(m.stages * m.data * m.tensor, w, options, kCombinedSteps, wrap), expected);
 }
 
 TEST(Combined, EveryMeshEndsInOneOrdersBits) {
@@ -57,8 +57,8 @@ TEST(Combined, EveryMeshEndsInOneOrdersBits) {
     for (const bool tied : {true, false}) {
       Workload w = five_heads(m.data);
       w.model.tied = tied;
-      expect_equal(w, m, {.states = ReplicaStates::whole});
-      expect_equal(w, m, {});
+      expect_combined_equals(w, m, {.states = ReplicaStates::whole});
+      expect_combined_equals(w, m, {});
     }
   }
 }
@@ -67,22 +67,23 @@ TEST(Combined, WhateverIsKeptAndWhole) {
   for (const Activations activations : {Activations::recompute_gelu, Activations::recompute}) {
     Workload w = five_heads(2);
     w.activations = activations;
-    expect_equal(w, {2, 2, 2}, {});
-    expect_equal(w, {2, 2, 2}, {.tokens = TokenShare::whole});
+    expect_combined_equals(w, {2, 2, 2}, {});
+    expect_combined_equals(w, {2, 2, 2}, {.tokens = TokenShare::whole});
   }
   Workload w = five_heads(1);
   w.optim.clip = 1e-3;
-  expect_equal(w, {2, 1, 3}, {.tokens = TokenShare::whole});
+  expect_combined_equals(w, {2, 1, 3}, {.tokens = TokenShare::whole});
 }
 
 TEST(Combined, EverySchedule) {
   Workload w = five_heads(1);
-  for (const char* schedule : {"naive", "gpipe", "1f1b"}) expect_equal(w, {2, 1, 2}, {.schedule = schedule});
-  for (const Sizes& m : {Sizes{2, 1, 2}, {3, 1, 2}, {2, 1, 1}}) expect_equal(w, m, {.warmup = 1});
+  for (const char* schedule : {"naive", "gpipe", "1f1b"})
+    expect_combined_equals(w, {2, 1, 2}, {.schedule = schedule});
+  for (const Sizes& m : {Sizes{2, 1, 2}, {3, 1, 2}, {2, 1, 1}}) expect_combined_equals(w, m, {.warmup = 1});
   w.model.layers = 8;
-  expect_equal(w, {2, 1, 2}, {.schedule = "interleaved"});
+  expect_combined_equals(w, {2, 1, 2}, {.schedule = "interleaved"});
   w.batch.global = 8;
-  expect_equal(w, {2, 2, 1}, {.schedule = "zb_h1"});
+  expect_combined_equals(w, {2, 2, 1}, {.schedule = "zb_h1"});
 }
 
 // Stage 0 of two holds two micro-batches, and one more with warmup=1.
@@ -98,7 +99,7 @@ TEST(Combined, NoGraphHoldsStagesOfTensorGroups) {
   for (const Sizes& m : {Sizes{2, 1, 2}, {2, 2, 2}, {1, 2, 2}, {2, 2, 1}, {1, 1, 2}, {2, 1, 1}}) {
     RunShape shape;
     shape.stages = m.stages, shape.tensor = m.tensor;
-    EXPECT_EQ(CombinedPlans(Options{}).facts(shape).no_graph.empty(), m.stages == 1 || m.tensor == 1);
+    EXPECT_EQ(CombinedPlans(CombinedOptions{}).facts(shape).no_graph.empty(), m.stages == 1 || m.tensor == 1);
   }
 }
 
@@ -128,8 +129,8 @@ TEST(Combined, CopiesOfATensorGroupThatPartAreNamed) {
         slice.write({0, 1}, at::full({1}, 7.0, at::kFloat));
   };
   try {
-    (void)test::run_local<Combined>(2, five_heads(1), {.mesh = "1x1x2", .verify_replicas = 2}, kSteps, {}, {},
-                                    {.between = spoil});
+    (void)test::run_local<Combined>(2, five_heads(1), {.mesh = "1x1x2", .verify_replicas = 2}, kCombinedSteps,
+                                    {}, {}, {.between = spoil});
     ADD_FAILURE() << "nobody noticed";
   } catch (const ClaimError& error) {
     EXPECT_STREQ(error.what(), "step 1: two copies of unit 2 differ: they must stay equal to the bit");
@@ -138,7 +139,7 @@ TEST(Combined, CopiesOfATensorGroupThatPartAreNamed) {
 
 TEST(Combined, DelaysChangeNothing) {
   for (int again = 0; again < 3; ++again)
-    expect_equal(five_heads(2), {2, 2, 2}, {.warmup = again % 2}, test::delayed);
+    expect_combined_equals(five_heads(2), {2, 2, 2}, {.warmup = again % 2}, test::delayed);
 }
 
 }  // namespace

@@ -10,11 +10,11 @@ namespace {
 
 using test::odd_workload;
 
-test::RankResult reference(const Workload& w, int world, std::int64_t steps) {
+test::RankResult replicas_reference(const Workload& w, int world, std::int64_t steps) {
   return test::run_local<ReferenceOrder>(1, w, {.virtual_ranks = world}, steps).at(0);
 }
 
-void expect_equal_world(const std::vector<test::RankResult>& ranks, const test::RankResult& expected) {
+void expect_replicas_equal(const std::vector<test::RankResult>& ranks, const test::RankResult& expected) {
   for (const test::RankResult& rank : ranks)
     EXPECT_EQ(rank.state.size(), expected.state.size()) << "a replica is whole";
   test::expect_equals_reference(ranks, expected);
@@ -29,19 +29,19 @@ class DataParallelWorlds : public ::testing::TestWithParam<int> {};
 // Twenty steps at every world size, one setting each; the other settings follow below with fewer steps.
 TEST_P(DataParallelWorlds, TwentyStepsBitEqualToOneDevice) {
   const Workload w = odd_workload();
-  const test::RankResult expected = reference(w, GetParam(), 20);
-  expect_equal_world(test::run_local<DataParallel>(GetParam(), w, {}, 20), expected);
+  const test::RankResult expected = replicas_reference(w, GetParam(), 20);
+  expect_replicas_equal(test::run_local<DataParallel>(GetParam(), w, {}, 20), expected);
 }
 
 TEST_P(DataParallelWorlds, EveryBucketOverlapAndActivationSetting) {
   test::for_each_model([&](const Workload& w) {
-    const test::RankResult expected = reference(w, GetParam(), 3);
+    const test::RankResult expected = replicas_reference(w, GetParam(), 3);
     for (const BucketSize bucket :
          {kTensor, kUnit, kModel, elements(97), elements(1000), elements(1'000'000)}) {
       for (const bool overlap : {true, false}) {
         SCOPED_TRACE(std::to_string(static_cast<int>(bucket.by)) + " " + std::to_string(bucket.elements) +
                      (overlap ? " overlap" : " after"));
-        expect_equal_world(
+        expect_replicas_equal(
             test::run_local<DataParallel>(GetParam(), w,
                                           {.bucket = bucket, .overlap = overlap, .verify_replicas = 2}, 3),
             expected);
@@ -52,10 +52,10 @@ TEST_P(DataParallelWorlds, EveryBucketOverlapAndActivationSetting) {
 
 TEST_P(DataParallelWorlds, RandomDelaysChangeNothing) {
   const Workload w = odd_workload();
-  const test::RankResult expected = reference(w, GetParam(), 4);
+  const test::RankResult expected = replicas_reference(w, GetParam(), 4);
   for (const BucketSize bucket : {kTensor, kUnit, kModel}) {
-    expect_equal_world(test::run_local<DataParallel>(GetParam(), w, {.bucket = bucket}, 4, test::delayed),
-                       expected);
+    expect_replicas_equal(test::run_local<DataParallel>(GetParam(), w, {.bucket = bucket}, 4, test::delayed),
+                          expected);
   }
 }
 
@@ -71,7 +71,7 @@ TEST_P(DataParallelWorlds, SumsInFp32OfBf16Gradients) {
     for (const bool overlap : {true, false}) {
       const auto ranks =
           test::run_local<DataParallel>(GetParam(), wide, {.bucket = bucket, .overlap = overlap}, 3);
-      expect_equal_world(ranks, expected[0]);
+      expect_replicas_equal(ranks, expected[0]);
       std::int64_t largest = 0;
       for (const auto& [op, count] : ranks[0].recorded[2].count) {
         if (op.dtype == DType::f64) continue;  // the four numbers of a step
@@ -90,7 +90,7 @@ TEST(DataParallel, AccumulationSynchronisesOnce) {
   for (const std::int64_t global : {2, 4, 12}) {  // 1, 2 and 6 micro-batches a rank
     w.batch.global = global;
     const auto ranks = test::run_local<DataParallel>(2, w, {}, 2);
-    expect_equal_world(ranks, reference(w, 2, 2));
+    expect_replicas_equal(ranks, replicas_reference(w, 2, 2));
     EXPECT_TRUE(ranks[0].recorded[0] == ranks[1].recorded[0]);
     std::int64_t operations = 0;
     for (const auto& [op, count] : ranks[0].recorded[0].count) operations += count;

@@ -18,11 +18,11 @@ namespace {
 
 using namespace std::chrono_literals;
 using Fault = FaultyBlockIo::Fault;
-using What = FaultyBlockIo::What;
+using IoFault = FaultyBlockIo::What;
 using Kind = BlockRequest::Kind;
 
-constexpr int kWorld = 2;
-constexpr std::int64_t kSteps = 6, kFirst = -1;
+constexpr int kFaultWorld = 2;
+constexpr std::int64_t kFaultSteps = 6, kFirst = -1;
 
 /// What happens to one block, the first one of unit 1 (the embedding's rows of padding never change), and how the run
 /// ends.
@@ -42,50 +42,50 @@ constexpr const char* kChanged =
 // already then.
 const Case kCases[] = {
     {"a disk that is full before the start",
-     {.kind = Kind::write, .what = What::answers, .value = -ENOSPC},
+     {.kind = Kind::write, .what = IoFault::answers, .value = -ENOSPC},
      kFirst,
      "69|DIR/states of rank R: cannot write 4096 bytes at byte B: No space left on device (ENOSPC); the "
      "file takes ",
      0,
      0},
     {"a disk that is full later",
-     {.kind = Kind::write, .what = What::answers, .value = -ENOSPC},
+     {.kind = Kind::write, .what = IoFault::answers, .value = -ENOSPC},
      1,
      "73|DIR/states of rank R: cannot write 4096 bytes at byte B: No space left on device (ENOSPC); the "
      "file takes ",
      2,
      2},
     {"a broken disk, writing",
-     {.kind = Kind::write, .what = What::answers, .value = -EIO},
+     {.kind = Kind::write, .what = IoFault::answers, .value = -EIO},
      1,
      "73|DIR/states of rank R: cannot write 4096 bytes at byte B: Input/output error (EIO); the file takes ",
      2,
      2},
     {"a broken disk, writing the first values",
-     {.kind = Kind::write, .what = What::answers, .value = -EIO},
+     {.kind = Kind::write, .what = IoFault::answers, .value = -EIO},
      kFirst,
      "69|DIR/states of rank R: cannot write 4096 bytes at byte B: Input/output error (EIO); the file takes ",
      0,
      0},
     {"a broken disk, reading",
-     {.kind = Kind::read, .what = What::answers, .value = -EIO},
+     {.kind = Kind::read, .what = IoFault::answers, .value = -EIO},
      2,
      "65|DIR/states of rank R: cannot read 4096 bytes at byte B: Input/output error (EIO)|",
      2,
      3,
      "dmesg"},
     {"a file that somebody cut",
-     {.kind = Kind::read, .what = What::answers, .value = 0},
+     {.kind = Kind::read, .what = IoFault::answers, .value = 0},
      2,
      "65|DIR/states of rank R: cannot read 4096 bytes at byte B: No data available (ENODATA)|",
      2,
      3,
      "check the path"},
-    {"a lost write", {.kind = Kind::write, .what = What::loses}, 1, kChanged, 2, 3, "dmesg"},
-    {"a lost first write", {.kind = Kind::write, .what = What::loses}, kFirst, kChanged, 0, 1, "dmesg"},
-    {"a block that changed", {.kind = Kind::read, .what = What::flips}, 2, kChanged, 2, 3, "dmesg"},
+    {"a lost write", {.kind = Kind::write, .what = IoFault::loses}, 1, kChanged, 2, 3, "dmesg"},
+    {"a lost first write", {.kind = Kind::write, .what = IoFault::loses}, kFirst, kChanged, 0, 1, "dmesg"},
+    {"a block that changed", {.kind = Kind::read, .what = IoFault::flips}, 2, kChanged, 2, 3, "dmesg"},
     {"a broken engine",
-     {.kind = Kind::write, .what = What::breaks},
+     {.kind = Kind::write, .what = IoFault::breaks},
      1,
      "73|DIR/states of rank R: its engine failed: a broken queue|",
      2,
@@ -108,14 +108,14 @@ class InfinityFaults : public ::testing::Test {
   }
   static Workload workload() {
     Workload w = test::odd_workload();
-    w.batch.global = 2 * kWorld;
+    w.batch.global = 2 * kFaultWorld;
     return w;
   }
   /// Where the rank's first piece of unit 1 begins in its file, and the file's end.
   static std::pair<std::int64_t, std::int64_t> unit_1(int rank, const InfinityOptions& o) {
     std::int64_t begin = 0, end = 0;
     for (const Piece& piece :
-         cut_pieces(ParamLayout(workload().model, WorldSize{kWorld}), Rank{rank}, o.piece)) {
+         cut_pieces(ParamLayout(workload().model, WorldSize{kFaultWorld}), Rank{rank}, o.piece)) {
       end += extent_of(piece.range.size()).value();
       if (piece.unit == 0) begin = end;
     }
@@ -134,8 +134,8 @@ class InfinityFaults : public ::testing::Test {
   /// Of all ranks, of which `faulty` has a disk of its own.
   std::vector<Trained> train(const InfinityOptions& others, int faulty, const Fault& fault) const {
     const Deadline deadline(60s, "a disk's error left a rank behind");
-    std::vector<Trained> ranks(kWorld);
-    const auto thrown = test::on_ranks(kWorld, [&](Communicator& comm) {
+    std::vector<Trained> ranks(kFaultWorld);
+    const auto thrown = test::on_ranks(kFaultWorld, [&](Communicator& comm) {
       const int rank = to_int(comm.rank());
       try {
         train_rank(comm, rank == faulty ? with(others, fault) : others, ranks[rank].losses);
@@ -144,31 +144,33 @@ class InfinityFaults : public ::testing::Test {
         throw;
       }
     });
-    for (int rank = 0; rank < kWorld; ++rank) ranks[rank].error = thrown[rank];
+    for (int rank = 0; rank < kFaultWorld; ++rank) ranks[rank].error = thrown[rank];
     EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
     return ranks;
   }
 
   static test::RankResult reference() {
     return test::run_local<ReferenceOrder>(
-               1, workload(), {.virtual_ranks = kWorld, .reduce_every = ReduceEvery::micro_batch}, kSteps)
+               1, workload(), {.virtual_ranks = kFaultWorld, .reduce_every = ReduceEvery::micro_batch},
+               kFaultSteps)
         .at(0);
   }
 
-  sc::testing::TempDir dir_;
+  sc::test::TempDir dir_;
 
  private:
   static void train_rank(Communicator& transport, const InfinityOptions& o, std::vector<double>& losses) {
     const c10::InferenceMode inference;
     at::set_num_threads(1);
-    const RunShape shape = test::shape_for(workload(), kWorld, to_int(transport.rank()), CommBackend::local);
+    const RunShape shape =
+        test::shape_for(workload(), kFaultWorld, to_int(transport.rank()), CommBackend::local);
     Ledger ledger(at::kCPU);
     RecordingCommunicator comm(transport);
     const StepScalars scalars = test::step_scalars(0, 0);
     test::Beside beside;
     RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline, comm.shared_record()};
     Infinity lesson(context, o);
-    for (std::int64_t step = 0; step < kSteps; ++step) {
+    for (std::int64_t step = 0; step < kFaultSteps; ++step) {
       scalars.lr.fill_(learning_rate(shape.workload.optim, step, shape.workload.steps));
       const std::vector<Batch> batches = test::made_up_step(shape, step);
       const StepResult result = lesson.train_step(batches);
@@ -197,11 +199,11 @@ TEST_F(InfinityFaults, EveryRankEndsAndNoLossWasWrong) {
   host.grads_at = GradsAt::host, host.buffers = 1;
   late.grads_at = GradsAt::host, late.update = UpdateKind::delayed, late.warm_steps = 0;
   for (const InfinityOptions& o : {options(), host, late}) {
-    const Fault none{.kind = Kind::read, .what = What::answers, .nth = 1 << 30};
+    const Fault none{.kind = Kind::read, .what = IoFault::answers, .nth = 1 << 30};
     const std::vector<double> right = train(o, 0, none)[0].losses;
-    ASSERT_EQ(right.size(), kSteps);
+    ASSERT_EQ(right.size(), kFaultSteps);
     for (const Case& c : kCases) {
-      for (int faulty = 0; faulty < kWorld; ++faulty) {
+      for (int faulty = 0; faulty < kFaultWorld; ++faulty) {
         SCOPED_TRACE(std::string(c.name) + ", rank " + std::to_string(faulty) + ", " +
                      std::to_string(o.buffers) + " buffers" +
                      (o.update == UpdateKind::delayed ? ", delayed" : ""));
@@ -209,7 +211,7 @@ TEST_F(InfinityFaults, EveryRankEndsAndNoLossWasWrong) {
         const std::exception_ptr error = ranks[faulty].error;
         ASSERT_TRUE(error);
         const std::string said =
-            sc::testing::input_error([&] { std::rethrow_exception(error); }, dir_.path().string());
+            sc::test::input_error([&] { std::rethrow_exception(error); }, dir_.path().string());
         const std::string start = replaced(replaced(c.error, "rank R", "rank " + std::to_string(faulty)),
                                            "byte B", "byte " + std::to_string(unit_1(faulty, o).first));
         EXPECT_EQ(said.substr(0, start.size()), start);
@@ -229,21 +231,21 @@ TEST_F(InfinityFaults, InterruptedAndShortTransfersChangeNothing) {
   const Workload w = workload();
   const test::RankResult right = reference();
   for (const Kind kind : {Kind::read, Kind::write}) {
-    for (const auto& [what, value] : {std::pair(What::answers, -EINTR), std::pair(What::answers, -EAGAIN),
-                                      std::pair(What::cuts, 100), std::pair(What::cuts, 4096)}) {
-      for (int faulty = 0; faulty < kWorld; ++faulty) {
+    for (const auto& [what, value] : {std::pair(IoFault::answers, -EINTR), std::pair(IoFault::answers, -EAGAIN),
+                                      std::pair(IoFault::cuts, 100), std::pair(IoFault::cuts, 4096)}) {
+      for (int faulty = 0; faulty < kFaultWorld; ++faulty) {
         SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + ", " + std::to_string(value));
         InfinityOptions two_pages = options();
         two_pages.block = 8192;
         const Fault fault{.kind = kind, .what = what, .value = value, .nth = 7, .times = 50};
         const Deadline deadline(60s, "a transfer that was cut left a rank behind");
-        std::vector<test::RankResult> ranks(kWorld);
-        const auto thrown = test::on_ranks(kWorld, [&](Communicator& comm) {
+        std::vector<test::RankResult> ranks(kFaultWorld);
+        const auto thrown = test::on_ranks(kFaultWorld, [&](Communicator& comm) {
           const int rank = to_int(comm.rank());
           Ledger ledger(at::kCPU);
-          ranks[rank] =
-              test::run_rank<Infinity>(comm, test::shape_for(w, kWorld, rank, CommBackend::local),
-                                       rank == faulty ? with(two_pages, fault) : two_pages, kSteps, ledger);
+          ranks[rank] = test::run_rank<Infinity>(
+              comm, test::shape_for(w, kFaultWorld, rank, CommBackend::local),
+              rank == faulty ? with(two_pages, fault) : two_pages, kFaultSteps, ledger);
         });
         for (const std::exception_ptr& error : thrown)
           if (error) std::rethrow_exception(error);
@@ -293,7 +295,7 @@ TEST_F(InfinityFaults, RequestsThatOvertakeOthersChangeNothing) {
         o.piece = 300, o.buffers = buffers, o.grads_at = grads;
         o.wrap = [late](auto io) { return std::make_unique<LateIo>(std::move(io), late); };
         const Deadline deadline(60s, "a transfer that was late left a rank behind");
-        test::expect_equals_reference(test::run_local<Infinity>(kWorld, w, o, kSteps), right);
+        test::expect_equals_reference(test::run_local<Infinity>(kFaultWorld, w, o, kFaultSteps), right);
       }
     }
   }
@@ -311,7 +313,7 @@ TEST_F(InfinityFaults, PartsThatAreReadTwiceOnASlowDiskChangeNothing) {
       o.prefetch = prefetch, o.buffers = buffers, o.piece = 4'000'000;
       o.wrap = [](auto io) { return std::make_unique<LateIo>(std::move(io), Kind::read); };
       const Deadline deadline(60s, "parameters that were late left a rank behind");
-      test::expect_equals_reference(test::run_local<Infinity>(kWorld, w, o, kSteps), right);
+      test::expect_equals_reference(test::run_local<Infinity>(kFaultWorld, w, o, kFaultSteps), right);
     }
   }
 }

@@ -14,16 +14,16 @@ namespace {
 using namespace std::chrono_literals;
 using Order = ShufflingBlockIo::Order;
 
-constexpr int kWorld = 2;
-constexpr std::int64_t kSteps = 5;
+constexpr int kSavedWorld = 2;
+constexpr std::int64_t kSavedSteps = 5;
 
 /// Where things are, and when they are updated.
-struct Setting {
+struct SavedSetting {
   GradsAt grads;
   ParamsAt params;
   UpdateKind update = UpdateKind::exact;
 };
-constexpr Setting kSettings[] = {
+constexpr SavedSetting kSettings[] = {
     {GradsAt::device, ParamsAt::device},
     {GradsAt::host, ParamsAt::device},
     {GradsAt::device, ParamsAt::host},
@@ -41,11 +41,11 @@ class InfinitySaves : public ::testing::TestWithParam<std::tuple<std::int64_t, D
   static Workload workload() {
     Workload w = test::odd_workload();
     w.model.layers = 2;
-    w.batch.global = 2 * kWorld;
+    w.batch.global = 2 * kSavedWorld;
     w.precision.dtype = std::get<DType>(GetParam());
     return w;
   }
-  [[nodiscard]] InfinityOptions options(const Setting& s) const {
+  [[nodiscard]] InfinityOptions options(const SavedSetting& s) const {
     InfinityOptions o;
     o.piece = 800, o.buffers = std::get<std::int64_t>(GetParam()), o.block = 4096,
     o.disk = dir_.path().string();
@@ -62,11 +62,11 @@ class InfinitySaves : public ::testing::TestWithParam<std::tuple<std::int64_t, D
   static void for_each_setting(const F& f) {
     const Workload w = workload();
     const std::vector<test::RankResult> exact = test::run_local<ReferenceOrder>(
-        1, w, {.virtual_ranks = kWorld, .reduce_every = ReduceEvery::micro_batch}, kSteps);
+        1, w, {.virtual_ranks = kSavedWorld, .reduce_every = ReduceEvery::micro_batch}, kSavedSteps);
     OffloadOptions five;
     five.update = UpdateKind::delayed, five.warm_steps = 1;
-    const std::vector<test::RankResult> late = test::run_local<Offload>(kWorld, w, five, kSteps);
-    for (const Setting& s : kSettings) {
+    const std::vector<test::RankResult> late = test::run_local<Offload>(kSavedWorld, w, five, kSavedSteps);
+    for (const SavedSetting& s : kSettings) {
       SCOPED_TRACE(std::string("gradients on the ") + (s.grads == GradsAt::device ? "device" : "host") +
                    ", parameters at " + std::to_string(static_cast<int>(s.params)) +
                    (s.update == UpdateKind::delayed ? ", delayed" : ""));
@@ -85,38 +85,41 @@ class InfinitySaves : public ::testing::TestWithParam<std::tuple<std::int64_t, D
   }
 
   const Deadline deadline_{60s, "a save left a rank behind"};
-  sc::testing::TempDir dir_;
+  sc::test::TempDir dir_;
 };
 
 // What the window has read ahead into the buffer that a save borrows is read again: in turn that is each of the last
 // pieces.
 TEST_P(InfinitySaves, ChangeNothing) {
-  const ParamLayout layout(workload().model, WorldSize{kWorld});
-  for (int rank = 0; rank < kWorld; ++rank) {
+  const ParamLayout layout(workload().model, WorldSize{kSavedWorld});
+  for (int rank = 0; rank < kSavedWorld; ++rank) {
     const std::size_t pieces = cut_pieces(layout, Rank{rank}, options({}).piece).size();
     ASSERT_TRUE(pieces % 2 != 0 && pieces % 3 != 0) << pieces << ": the same buffers in every step";
   }
-  for_each_setting([&](const Setting& s, const Workload& w, const std::vector<test::RankResult>& expected) {
+  for_each_setting([&](const SavedSetting& s, const Workload& w,
+                       const std::vector<test::RankResult>& expected) {
     for (const auto& [save, evaluate] : {std::pair(1, 0), std::pair(2, 1)}) {
       SCOPED_TRACE("saved every " + std::to_string(save) + ", evaluated every " + std::to_string(evaluate));
-      const sc::testing::TempDir saves;
-      expect_equal(test::run_part<Infinity>(
-                       kWorld, w, options(s),
-                       {.last = kSteps, .save_every = save, .dir = saves.path(), .evaluate_every = evaluate}),
-                   expected);
+      const sc::test::TempDir saves;
+      expect_equal(
+          test::run_part<Infinity>(
+              kSavedWorld, w, options(s),
+              {.last = kSavedSteps, .save_every = save, .dir = saves.path(), .evaluate_every = evaluate}),
+          expected);
     }
   });
 }
 
 TEST_P(InfinitySaves, AreGoneOnFrom) {
-  for_each_setting([&](const Setting& s, const Workload& w, const std::vector<test::RankResult>& expected) {
-    const sc::testing::TempDir saves;
-    test::run_part<Infinity>(kWorld, w, options(s), {.last = 3, .save_every = 1, .dir = saves.path()});
+  for_each_setting([&](const SavedSetting& s, const Workload& w,
+                       const std::vector<test::RankResult>& expected) {
+    const sc::test::TempDir saves;
+    test::run_part<Infinity>(kSavedWorld, w, options(s), {.last = 3, .save_every = 1, .dir = saves.path()});
     for (const std::int64_t done : {1, 3}) {
       SCOPED_TRACE("resumed after " + std::to_string(done));
       expect_equal(test::run_part<Infinity>(
-                       kWorld, w, options(s),
-                       {.first = done, .last = kSteps, .from = test::saved_after(done, saves.path())}),
+                       kSavedWorld, w, options(s),
+                       {.first = done, .last = kSavedSteps, .from = test::saved_after(done, saves.path())}),
                    expected);
     }
   });
@@ -125,13 +128,14 @@ TEST_P(InfinitySaves, AreGoneOnFrom) {
 // Of reads and writes the newest ends first, or any one: nothing is read before it has been written, and no
 // buffer is used before that.
 TEST_P(InfinitySaves, ChangeNothingOnADiskThatAnswersInAnotherOrder) {
-  for_each_setting([&](const Setting& s, const Workload& w, const std::vector<test::RankResult>& expected) {
-    const sc::testing::TempDir saves;
-    const Order order = w.precision.has_master() ? Order::any : Order::newest_first;
-    expect_equal(test::run_part<Infinity>(kWorld, w, with(options(s), order),
-                                          {.last = kSteps, .save_every = 2, .dir = saves.path()}),
-                 expected);
-  });
+  for_each_setting(
+      [&](const SavedSetting& s, const Workload& w, const std::vector<test::RankResult>& expected) {
+        const sc::test::TempDir saves;
+        const Order order = w.precision.has_master() ? Order::any : Order::newest_first;
+        expect_equal(test::run_part<Infinity>(kSavedWorld, w, with(options(s), order),
+                                              {.last = kSavedSteps, .save_every = 2, .dir = saves.path()}),
+                     expected);
+      });
 }
 
 INSTANTIATE_TEST_SUITE_P(Buffers, InfinitySaves,

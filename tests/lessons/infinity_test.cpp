@@ -6,25 +6,14 @@
 #include "common/base/check.h"
 #include "lessons/00_one_device/reference_order.h"
 #include "lessons/05_offload/offload.h"
+#include "tests/lessons/offload_support.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/harness.h"
 
 namespace sc {
 namespace {
 
-constexpr std::int64_t kSteps = 4;
-
-Workload workload_of(std::int64_t micro_batches, int world) {
-  Workload w = test::odd_workload();
-  w.batch.global = micro_batches * world;
-  return w;
-}
-
-test::RankResult reference(const Workload& w, int world, std::int64_t steps = kSteps) {
-  return test::run_local<ReferenceOrder>(
-             1, w, {.virtual_ranks = world, .reduce_every = ReduceEvery::micro_batch}, steps)
-      .at(0);
-}
+using test::kOffloadSteps, test::offloaded_reference, test::offloaded_workload;
 
 class InfinityTest : public ::testing::Test {
  protected:
@@ -39,9 +28,9 @@ class InfinityTest : public ::testing::Test {
                  std::to_string(o.buffers) + " buffers, " +
                  (o.parameters == ParametersOn::whole ? "whole" : "sharded") + ", gradients on the " +
                  (o.grads_at == GradsAt::device ? "device" : "host"));
-    test::expect_equals_reference(test::run_local<Infinity>(world, w, o, kSteps, wrap), expected);
+    test::expect_equals_reference(test::run_local<Infinity>(world, w, o, kOffloadSteps, wrap), expected);
   }
-  sc::testing::TempDir dir_;
+  sc::test::TempDir dir_;
 };
 
 class InfinityWorlds : public InfinityTest, public ::testing::WithParamInterface<int> {};
@@ -49,8 +38,8 @@ class InfinityWorlds : public InfinityTest, public ::testing::WithParamInterface
 TEST_P(InfinityWorlds, StatesOnTheDiskEndInTheSameBits) {
   const int world = GetParam();
   for (const std::int64_t micro : {1, 3}) {
-    const Workload w = workload_of(micro, world);
-    const test::RankResult expected = reference(w, world);
+    const Workload w = offloaded_workload(micro, world);
+    const test::RankResult expected = offloaded_reference(w, world);
     for (const ParametersOn parameters : {ParametersOn::whole, ParametersOn::sharded}) {
       for (const GradsAt grads : {GradsAt::device, GradsAt::host}) {
         for (const std::int64_t buffers : {1, 2, 3, 5}) {
@@ -67,9 +56,9 @@ INSTANTIATE_TEST_SUITE_P(Worlds, InfinityWorlds, ::testing::Values(1, 2, 3));
 TEST_P(InfinityWorlds, ResidentUnitsEndInTheSameBits) {
   const int world = GetParam();
   for (const std::int64_t micro : {1, 3}) {
-    Workload w = workload_of(micro, world);
+    Workload w = offloaded_workload(micro, world);
     w.optim.clip = micro == 1 ? 1e-3 : 0;
-    const test::RankResult expected = reference(w, world);
+    const test::RankResult expected = offloaded_reference(w, world);
     for (const ParametersOn parameters : {ParametersOn::whole, ParametersOn::sharded})
       for (const GradsAt grads : {GradsAt::device, GradsAt::host})
         for (const std::int64_t resident : {1, 3, 4}) {
@@ -85,10 +74,10 @@ TEST_P(InfinityWorlds, ParametersElsewhereEndInTheSameBits) {
   const int world = GetParam();
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t micro : {1, 3}) {
-      Workload w = workload_of(micro, world);
+      Workload w = offloaded_workload(micro, world);
       w.precision.dtype =
           dtype;  // gradients in fp32: three ranks' sum of 16-bit ones is rounded otherwise in lesson 00
-      const test::RankResult expected = reference(w, world);
+      const test::RankResult expected = offloaded_reference(w, world);
       for (const std::int64_t prefetch : {0, 1, 5}) {
         for (const ParamsAt params : {ParamsAt::host, ParamsAt::disk}) {
           for (const std::int64_t buffers : {1, 3}) {
@@ -105,8 +94,8 @@ TEST_P(InfinityWorlds, ParametersElsewhereEndInTheSameBits) {
 }
 
 TEST_F(InfinityTest, PiecesEnginesAndWindowsChangeNoBit) {
-  const Workload w = workload_of(2, 2);
-  const test::RankResult expected = reference(w, 2);
+  const Workload w = offloaded_workload(2, 2);
+  const test::RankResult expected = offloaded_reference(w, 2);
   for (const std::int64_t piece : {333, 2000, 4'000'000})
     for (const std::int64_t buffers : {1, 4, 100}) expect_equal(expected, 2, w, options(piece, buffers));
   InfinityOptions o = options(500);
@@ -115,12 +104,12 @@ TEST_F(InfinityTest, PiecesEnginesAndWindowsChangeNoBit) {
 }
 
 TEST_F(InfinityTest, SixteenBitsAndAClipThatAlwaysActs) {
-  Workload w = workload_of(2, 2);
+  Workload w = offloaded_workload(2, 2);
   w.optim.clip = 1e-3;
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const DType grad : {DType::f32, dtype}) {
       w.precision = {.dtype = dtype, .grad_dtype = grad, .reduce_dtype = grad};
-      const test::RankResult expected = reference(w, 2);
+      const test::RankResult expected = offloaded_reference(w, 2);
       for (const GradsAt grads : {GradsAt::device, GradsAt::host}) {
         InfinityOptions o = options(700);
         o.grads_at = grads;
@@ -131,12 +120,13 @@ TEST_F(InfinityTest, SixteenBitsAndAClipThatAlwaysActs) {
 }
 
 TEST_F(InfinityTest, EveryModelEndsInTheSameBits) {
-  test::for_each_model([&](const Workload& w) { expect_equal(reference(w, 2), 2, w, options(700)); });
+  test::for_each_model(
+      [&](const Workload& w) { expect_equal(offloaded_reference(w, 2), 2, w, options(700)); });
 }
 
 TEST_F(InfinityTest, DelaysChangeNothing) {
-  const Workload w = workload_of(2, 3);
-  const test::RankResult expected = reference(w, 3);
+  const Workload w = offloaded_workload(2, 3);
+  const test::RankResult expected = offloaded_reference(w, 3);
   for (int k = 0; k < 5; ++k) expect_equal(expected, 3, w, options(600), test::delayed);
 }
 
@@ -144,7 +134,7 @@ TEST_F(InfinityTest, DelaysChangeNothing) {
 TEST_F(InfinityTest, DelayedUpdatesAreLessonFives) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t micro : {1, 3}) {
-      Workload w = workload_of(micro, 2);
+      Workload w = offloaded_workload(micro, 2);
       w.precision = {.dtype = dtype, .grad_dtype = dtype, .reduce_dtype = dtype};
       OffloadOptions five;
       five.update = UpdateKind::delayed, five.warm_steps = 1;
@@ -172,7 +162,7 @@ TEST_F(InfinityTest, DelayedUpdatesAreLessonFives) {
 }
 
 TEST_F(InfinityTest, SaysHowLongTheDiskTakes) {
-  const RunShape shape = test::shape_for(workload_of(2, 1), 1, 0, CommBackend::local);
+  const RunShape shape = test::shape_for(offloaded_workload(2, 1), 1, 0, CommBackend::local);
   InfinityOptions o = options(500);
   EXPECT_EQ(InfinityPlans(o).predict(shape).find(" MB/s\n"), std::string::npos) << "no rate is known";
   o.disk_mbps = 0.01;
@@ -190,7 +180,7 @@ TEST_F(InfinityTest, SaysHowLongTheDiskTakes) {
 // Host memory for states is the window, whatever the model's size.
 TEST_F(InfinityTest, TheWindowIsAllThatTheHostHolds) {
   const auto bytes = [&](std::int64_t layers, Place place) {
-    Workload w = workload_of(2, 1);
+    Workload w = offloaded_workload(2, 1);
     w.model.layers = layers;
     return InfinityPlans(options(500))
         .memory_plan(test::shape_for(w, 1, 0, CommBackend::local))
@@ -203,7 +193,7 @@ TEST_F(InfinityTest, TheWindowIsAllThatTheHostHolds) {
 }
 
 TEST_F(InfinityTest, RefusesWhatCannotBe) {
-  const Workload w = workload_of(2, 1);
+  const Workload w = offloaded_workload(2, 1);
   const auto refusal = [&](const InfinityOptions& o) -> std::string {
     try {
       (void)InfinityPlans(o).memory_plan(test::shape_for(w, 1, 0, CommBackend::local));

@@ -15,31 +15,20 @@
 #include "common/comm/forwarding_communicator.h"
 #include "common/model/unit_views.h"
 #include "lessons/00_one_device/reference_order.h"
+#include "tests/lessons/offload_support.h"
 #include "tests/support/harness.h"
 #include "tests/support/no_plans.h"
 
 namespace sc {
 namespace {
 
-constexpr std::int64_t kSteps = 4;
-
-Workload workload_of(std::int64_t micro_batches, int world) {
-  Workload w = test::odd_workload();
-  w.batch.global = micro_batches * world;
-  return w;
-}
-
-test::RankResult reference(const Workload& w, int world, std::int64_t steps = kSteps) {
-  return test::run_local<ReferenceOrder>(
-             1, w, {.virtual_ranks = world, .reduce_every = ReduceEvery::micro_batch}, steps)
-      .at(0);
-}
+using test::kOffloadSteps, test::offloaded_reference, test::offloaded_workload;
 
 void expect_offload_equals(const test::RankResult& expected, int world, const Workload& w,
                            const OffloadOptions& options, const test::Wrap& wrap = {}) {
   SCOPED_TRACE(std::to_string(world) + " ranks, pieces of " + std::to_string(options.piece) + ", " +
                (options.parameters == ParametersOn::whole ? "whole" : "sharded"));
-  test::expect_equals_reference(test::run_local<Offload>(world, w, options, kSteps, wrap), expected);
+  test::expect_equals_reference(test::run_local<Offload>(world, w, options, kOffloadSteps, wrap), expected);
 }
 
 constexpr ParametersOn kParameters[] = {ParametersOn::whole, ParametersOn::sharded};
@@ -49,8 +38,8 @@ class OffloadWorlds : public ::testing::TestWithParam<int> {};
 TEST_P(OffloadWorlds, ExactUpdatesEndInTheSameBits) {
   const int world = GetParam();
   for (const std::int64_t micro : {1, 3}) {
-    const Workload w = workload_of(micro, world);
-    const test::RankResult expected = reference(w, world);
+    const Workload w = offloaded_workload(micro, world);
+    const test::RankResult expected = offloaded_reference(w, world);
     for (const ParametersOn parameters : kParameters)
       for (const std::int64_t piece : {64, 999, 4'000'000})
         expect_offload_equals(expected, world, w, {{.parameters = parameters, .piece = piece}});
@@ -59,8 +48,8 @@ TEST_P(OffloadWorlds, ExactUpdatesEndInTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Worlds, OffloadWorlds, ::testing::Values(1, 2, 3));
 
 TEST(Offload, ThreadsPrefetchAndOverlapChangeNoBit) {
-  const Workload w = workload_of(3, 2);
-  const test::RankResult expected = reference(w, 2);
+  const Workload w = offloaded_workload(3, 2);
+  const test::RankResult expected = offloaded_reference(w, 2);
   for (const ParametersOn parameters : kParameters) {
     for (const std::int64_t threads : {1, 2, 5})
       expect_offload_equals(expected, 2, w,
@@ -73,25 +62,25 @@ TEST(Offload, ThreadsPrefetchAndOverlapChangeNoBit) {
 
 TEST(Offload, EveryModelEndsInTheSameBits) {
   test::for_each_model([](const Workload& w) {
-    const test::RankResult expected = reference(w, 2);
+    const test::RankResult expected = offloaded_reference(w, 2);
     for (const ParametersOn parameters : kParameters)
       expect_offload_equals(expected, 2, w, {{.parameters = parameters, .piece = 700}});
   });
 }
 
 TEST(Offload, AClipThatAlwaysActs) {
-  Workload w = workload_of(3, 2);
+  Workload w = offloaded_workload(3, 2);
   w.optim.clip = 1e-3;
-  const test::RankResult expected = reference(w, 2);
+  const test::RankResult expected = offloaded_reference(w, 2);
   for (const ParametersOn parameters : kParameters)
     expect_offload_equals(expected, 2, w, {{.parameters = parameters, .piece = 300}});
 }
 
 TEST(Offload, SixteenBitsBesideFp32) {
   for (const DType grad : {DType::f32, DType::bf16}) {
-    Workload w = workload_of(3, 2);
+    Workload w = offloaded_workload(3, 2);
     w.precision = {.dtype = DType::bf16, .grad_dtype = grad, .reduce_dtype = grad};
-    const test::RankResult expected = reference(w, 2);
+    const test::RankResult expected = offloaded_reference(w, 2);
     for (const ParametersOn parameters : kParameters)
       expect_offload_equals(expected, 2, w, {{.parameters = parameters, .piece = 300}});
   }
@@ -101,10 +90,10 @@ TEST(Offload, SixteenBitsBesideFp32) {
 TEST_P(OffloadWorlds, ResidentUnitsEndInTheSameBits) {
   const int world = GetParam();
   for (const std::int64_t micro : {1, 3}) {
-    Workload w = workload_of(micro, world);
+    Workload w = offloaded_workload(micro, world);
     for (const DType dtype : {DType::f32, DType::bf16}) {
       w.precision.dtype = dtype;
-      const test::RankResult expected = reference(w, world);
+      const test::RankResult expected = offloaded_reference(w, world);
       for (const ParametersOn parameters : kParameters)
         for (const std::int64_t resident : {1, 3, 4})
           expect_offload_equals(expected, world, w,
@@ -118,7 +107,7 @@ TEST(Offload, ResidentUnitsAreClippedAndRecomputed) {
   test::for_each_model([](Workload w) {
     for (const double clip : {1e-3, 0.0}) {
       w.optim.clip = clip;
-      const test::RankResult expected = reference(w, 2);
+      const test::RankResult expected = offloaded_reference(w, 2);
       expect_offload_equals(expected, 2, w, {{.resident = 2, .piece = 700}});
     }
   });
@@ -128,9 +117,9 @@ TEST(Offload, ResidentUnitsAreClippedAndRecomputed) {
 TEST_P(OffloadWorlds, UpdatesWithoutANormEndInTheSameBits) {
   const int world = GetParam();
   for (const std::int64_t micro : {1, 3}) {
-    Workload w = workload_of(micro, world);
+    Workload w = offloaded_workload(micro, world);
     w.optim.clip = 0;
-    const test::RankResult expected = reference(w, world);
+    const test::RankResult expected = offloaded_reference(w, world);
     for (const ParametersOn parameters : kParameters) {
       expect_offload_equals(expected, world, w, {{.parameters = parameters, .piece = 300}});
       expect_offload_equals(expected, world, w, {{.parameters = parameters, .piece = 300}}, test::delayed);
@@ -143,15 +132,15 @@ TEST_P(OffloadWorlds, UpdatesWithoutANormEndInTheSameBits) {
 TEST_P(OffloadWorlds, EarlyUpdatesEndInTheSameBits) {
   const int world = GetParam();
   for (const std::int64_t micro : {1, 3}) {
-    Workload w = workload_of(micro, world);
+    Workload w = offloaded_workload(micro, world);
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       w.precision.dtype = dtype;
       w.optim.clip = 0;
-      const std::vector<double> norms = reference(w, world).norms;
+      const std::vector<double> norms = offloaded_reference(w, world).norms;
       const auto [least, most] = std::ranges::minmax(norms);
       for (const double clip : {1e-3, (least + most) / 2, 0.0}) {  // always, now and then, never
         w.optim.clip = clip;
-        const test::RankResult expected = reference(w, world);
+        const test::RankResult expected = offloaded_reference(w, world);
         for (const ParametersOn parameters : kParameters)
           for (const std::int64_t resident : {0, 2})
             expect_offload_equals(expected, world, w,
@@ -172,7 +161,7 @@ TEST(Offload, AGuessIsWhatAGoodStepSays) {
   const c10::InferenceMode inference;
   LocalWorld world(1);
   const std::unique_ptr<Communicator> comm = world.communicator(Rank{0});
-  const RunShape shape = test::shape_for(workload_of(1, 1), 1, 0, CommBackend::local);
+  const RunShape shape = test::shape_for(offloaded_workload(1, 1), 1, 0, CommBackend::local);
   for (const bool scaled : {false, true}) {
     Ledger ledger(at::kCPU);
     test::Beside beside;
@@ -240,7 +229,7 @@ std::int64_t updated_before_the_norm(const Workload& w, std::chrono::millisecond
 
 TEST(Offload, WhatNeedsNoNormIsUpdatedBeforeIt) {
   using namespace std::chrono_literals;
-  Workload w = workload_of(1, 1);
+  Workload w = offloaded_workload(1, 1);
   w.optim.clip = 0;
   EXPECT_EQ(updated_before_the_norm(w, 20s), 5);
   w.optim.clip = 1;
@@ -251,8 +240,8 @@ TEST(Offload, WhatNeedsNoNormIsUpdatedBeforeIt) {
 
 TEST(Offload, DelaysChangeNothing) {
   for (const std::int64_t micro : {1, 3}) {
-    const Workload w = workload_of(micro, 3);
-    const test::RankResult expected = reference(w, 3);
+    const Workload w = offloaded_workload(micro, 3);
+    const test::RankResult expected = offloaded_reference(w, 3);
     for (int k = 0; k < 5; ++k)
       for (const ParametersOn parameters : kParameters)
         expect_offload_equals(expected, 3, w, {{.parameters = parameters, .piece = 600}}, test::delayed);
@@ -291,8 +280,8 @@ class PoisoningCopies final : public Copies {
 
 TEST(Offload, TheHostReadsNothingOfTheDevice) {
   for (const std::int64_t micro : {1, 3}) {
-    const Workload w = workload_of(micro, 1);
-    const test::RankResult expected = reference(w, 1);
+    const Workload w = offloaded_workload(micro, 1);
+    const test::RankResult expected = offloaded_reference(w, 1);
     for (const ParametersOn parameters : kParameters) {
       LocalWorld world(1);
       const std::unique_ptr<Communicator> comm = world.communicator(Rank{0});
@@ -300,12 +289,13 @@ TEST(Offload, TheHostReadsNothingOfTheDevice) {
       const OffloadOptions options{{.parameters = parameters, .piece = 300}};
       const RunShape shape = test::shape_for(w, 1, 0, CommBackend::local);
       PoisoningCopies::Counts counts;
-      const test::RankResult found = test::run_rank<Offload>(*comm, shape, options, kSteps, ledger, nullptr,
-                                                             {}, std::make_unique<PoisoningCopies>(counts));
+      const test::RankResult found =
+          test::run_rank<Offload>(*comm, shape, options, kOffloadSteps, ledger, nullptr, {},
+                                  std::make_unique<PoisoningCopies>(counts));
       test::expect_equals_reference({found}, expected);
       const ParamLayout layout(w.model, WorldSize{1});
-      EXPECT_EQ(counts.asked, kSteps) << "before a step";
-      EXPECT_EQ(counts.at_once, kSteps * std::ssize(cut_pieces(layout, Rank{0}, options.piece)))
+      EXPECT_EQ(counts.asked, kOffloadSteps) << "before a step";
+      EXPECT_EQ(counts.at_once, kOffloadSteps * std::ssize(cut_pieces(layout, Rank{0}, options.piece)))
           << "parameters wait for no unit before theirs";
     }
   }
@@ -442,7 +432,7 @@ TEST_P(OffloadWorlds, DelayedUpdatesEqualTheirDirectComputation) {
     for (const std::int64_t warm : {0, 1, 2, 3}) {
       SCOPED_TRACE(std::to_string(world) + " ranks, " + std::to_string(micro) + " micro-batches, warm " +
                    std::to_string(warm));
-      const Workload w = workload_of(micro, world);
+      const Workload w = offloaded_workload(micro, world);
       const test::RankResult direct =
           test::run_local<DelayedDirectly>(world, w, {.warm_steps = warm}, kDelayedSteps).at(0);
       for (const ParametersOn parameters : kParameters) {
@@ -460,7 +450,7 @@ TEST_P(OffloadWorlds, DelayedUpdatesEqualTheirDirectComputation) {
 // An evaluation takes what is due to the devices, and leaves what is put off where it is.
 TEST(OffloadDelayed, AnEvaluationInTheMiddleChangesNoBit) {
   for (const int world : {1, 2}) {
-    const Workload w = workload_of(3, world);
+    const Workload w = offloaded_workload(3, world);
     const test::RankResult direct = test::run_local<DelayedDirectly>(world, w, {}, kDelayedSteps).at(0);
     for (const std::int64_t after : {0, 1, 2, 4})
       expect_equals_direct(test::run_local<Offload>(world, w, {{.update = UpdateKind::delayed, .piece = 500}},
@@ -470,11 +460,13 @@ TEST(OffloadDelayed, AnEvaluationInTheMiddleChangesNoBit) {
 }
 
 TEST(OffloadDelayed, WithWarmStepsToTheEndItIsExact) {
-  const Workload w = workload_of(3, 2);
-  const test::RankResult expected = reference(w, 2);
-  expect_offload_equals(expected, 2, w, {{.update = UpdateKind::delayed, .warm_steps = kSteps}});
+  const Workload w = offloaded_workload(3, 2);
+  const test::RankResult expected = offloaded_reference(w, 2);
+  expect_offload_equals(expected, 2, w, {{.update = UpdateKind::delayed, .warm_steps = kOffloadSteps}});
   const std::vector<double> late =
-      test::run_local<Offload>(2, w, {{.update = UpdateKind::delayed, .warm_steps = 1}}, kSteps).at(0).losses;
+      test::run_local<Offload>(2, w, {{.update = UpdateKind::delayed, .warm_steps = 1}}, kOffloadSteps)
+          .at(0)
+          .losses;
   EXPECT_NE(late, expected.losses) << "the comparison could not fail";
 }
 
@@ -484,7 +476,7 @@ std::vector<at::Tensor> gradients_after(std::int64_t steps, const OffloadOptions
   const std::unique_ptr<Communicator> comm = world.communicator(Rank{0});
   Ledger ledger(at::kCPU);
   test::Beside beside;
-  const RunShape shape = test::shape_for(workload_of(3, 1), 1, 0, CommBackend::local);
+  const RunShape shape = test::shape_for(offloaded_workload(3, 1), 1, 0, CommBackend::local);
   const StepScalars scalars = test::step_scalars(0.01, 0);
   RunContext context{shape, *comm, ledger, scalars, *beside.copies, beside.timeline};
   Offload strategy(context, options);
@@ -508,8 +500,8 @@ TEST(OffloadDelayed, TheStateHasTheLastStepsGradients) {
   }
 }
 
-std::string refusal(const OffloadOptions& options, DeviceKind device = DeviceKind::cpu) {
-  RunShape shape = test::shape_for(workload_of(1, 1), 1, 0, CommBackend::local);
+std::string offload_refusal(const OffloadOptions& options, DeviceKind device = DeviceKind::cpu) {
+  RunShape shape = test::shape_for(offloaded_workload(1, 1), 1, 0, CommBackend::local);
   shape.device = device;
   try {
     (void)OffloadPlans(options).memory_plan(shape);
@@ -520,22 +512,22 @@ std::string refusal(const OffloadOptions& options, DeviceKind device = DeviceKin
 }
 
 TEST(Offload, RefusesWhatContradictsItself) {
-  EXPECT_EQ(refusal({}), "taken");
-  EXPECT_EQ(refusal({{.update = UpdateKind::delayed}, false}),
+  EXPECT_EQ(offload_refusal({}), "taken");
+  EXPECT_EQ(offload_refusal({{.update = UpdateKind::delayed}, false}),
             "update=delayed: an update that is put off runs beside the device");
-  EXPECT_EQ(refusal({}, DeviceKind::cuda), "taken");
-  EXPECT_EQ(refusal({{.link_mbps = 5}}), "taken");
-  EXPECT_EQ(refusal({{.resident = 4}}), "taken");
-  EXPECT_EQ(refusal({{.resident = 5}}),
+  EXPECT_EQ(offload_refusal({}, DeviceKind::cuda), "taken");
+  EXPECT_EQ(offload_refusal({{.link_mbps = 5}}), "taken");
+  EXPECT_EQ(offload_refusal({{.resident = 4}}), "taken");
+  EXPECT_EQ(offload_refusal({{.resident = 5}}),
             "resident: the model has 5 units, and the host updates one of them at least");
-  EXPECT_EQ(refusal({{.update = UpdateKind::delayed, .resident = 1}}),
+  EXPECT_EQ(offload_refusal({{.update = UpdateKind::delayed, .resident = 1}}),
             "resident: the device would update at once what the host updates a step later");
-  EXPECT_EQ(refusal({{.link_mbps = 5}}, DeviceKind::cuda),
+  EXPECT_EQ(offload_refusal({{.link_mbps = 5}}, DeviceKind::cuda),
             "link_mbps: it is about ranks on the CPU, and these are GPUs");
 }
 
 TEST(Offload, SaysHowTheHostComputes) {
-  RunShape shape = test::shape_for(workload_of(1, 1), 1, 0, CommBackend::local);
+  RunShape shape = test::shape_for(offloaded_workload(1, 1), 1, 0, CommBackend::local);
   EXPECT_EQ(OffloadPlans({{.adam_threads = 1}}).predict(shape), "the host's AdamW: 1 thread a rank\n");
   EXPECT_NE(OffloadPlans({{.adam_threads = 1000}})
                 .predict(shape)
@@ -567,7 +559,7 @@ TEST(Offload, SaysHowTheHostComputes) {
 
 // Whole: the device holds parameters and four units' gradients; states lie on the host, divided by the ranks.
 TEST(OffloadPlan, StatesLieOnTheHost) {
-  const Workload w = workload_of(1, 2);
+  const Workload w = offloaded_workload(1, 2);
   const auto plan = [&](int world, const OffloadOptions& options) {
     return OffloadPlans(options).memory_plan(test::shape_for(w, world, 0, CommBackend::local));
   };

@@ -18,7 +18,7 @@
 namespace sc {
 namespace {
 
-constexpr std::int64_t kSteps = 3;
+constexpr std::int64_t kPipelineSteps = 3;
 
 Workload workload_of(std::int64_t layers, std::int64_t micro_batches, std::int64_t replicas) {
   Workload w = test::odd_workload();
@@ -27,10 +27,11 @@ Workload workload_of(std::int64_t layers, std::int64_t micro_batches, std::int64
   return w;
 }
 
-test::RankResult reference(const Workload& w, int stages, std::int64_t replicas) {
+test::RankResult pipeline_reference(const Workload& w, int stages, std::int64_t replicas) {
   const bool split = stages > 1 && w.model.tied;
   return test::run_local<ReferenceOrder>(
-             1, w, {.virtual_ranks = replicas, .tied_sum = split ? TiedSum::split : TiedSum::joint}, kSteps)
+             1, w, {.virtual_ranks = replicas, .tied_sum = split ? TiedSum::split : TiedSum::joint},
+             kPipelineSteps)
       .at(0);
 }
 
@@ -40,7 +41,7 @@ void expect_pipeline_equals(const test::RankResult& expected, int stages, const 
                std::to_string(stages) + " stages, " + std::to_string(options.replicas) + " replicas, " +
                std::to_string(w.batch.global) + " rows");
   const int world = stages * static_cast<int>(options.replicas);
-  test::expect_equals_reference(test::run_local<Pipeline>(world, w, options, kSteps, wrap), expected);
+  test::expect_equals_reference(test::run_local<Pipeline>(world, w, options, kPipelineSteps, wrap), expected);
 }
 
 constexpr const char* kFamilies[] = {"naive", "gpipe", "1f1b", "interleaved", "zb_h1"};
@@ -53,7 +54,7 @@ TEST_P(PipelineStages, EveryScheduleEndsInTheSameBits) {
   for (const std::int64_t micro : {1, 5}) {
     for (const std::int64_t replicas : {1, 2}) {
       const Workload w = workload_of(8, micro, replicas);
-      const test::RankResult expected = reference(w, stages, replicas);
+      const test::RankResult expected = pipeline_reference(w, stages, replicas);
       for (const char* schedule : kFamilies)
         expect_pipeline_equals(expected, stages, w, {.schedule = schedule, .replicas = replicas});
     }
@@ -67,7 +68,7 @@ TEST_P(PipelineStages, EveryWarmupEndsInTheSameBits) {
   for (const std::int64_t micro : {3, 6}) {
     for (const std::int64_t replicas : {1, 2}) {
       const Workload w = workload_of(5, micro, replicas);
-      const test::RankResult expected = reference(w, stages, replicas);
+      const test::RankResult expected = pipeline_reference(w, stages, replicas);
       for (std::int64_t warmup = 1; stages > 1 && warmup <= micro - 2; ++warmup)
         expect_pipeline_equals(expected, stages, w,
                                {.warmup = warmup,
@@ -82,7 +83,7 @@ TEST_P(PipelineStages, ReplicasMayShareTheirStates) {
   const int stages = GetParam();
   for (const std::int64_t replicas : {1, 2, 3}) {
     const Workload w = workload_of(5, 4, replicas);
-    const test::RankResult expected = reference(w, stages, replicas);
+    const test::RankResult expected = pipeline_reference(w, stages, replicas);
     for (const char* schedule : {"1f1b", "zb_h1"})
       expect_pipeline_equals(expected, stages, w,
                              {.schedule = schedule, .replicas = replicas, .states = ReplicaStates::sharded});
@@ -93,7 +94,7 @@ TEST_P(PipelineStages, ReplicasMayShareTheirStates) {
 TEST(Pipeline, EveryModelEndsInTheSameBits) {
   test::for_each_model([](Workload w) {
     w.model.layers = 5;
-    const test::RankResult expected = reference(w, 2, 1);
+    const test::RankResult expected = pipeline_reference(w, 2, 1);
     for (const char* schedule : {"1f1b", "interleaved", "zb_h1"})
       expect_pipeline_equals(expected, 2, w, {.schedule = schedule});
     expect_pipeline_equals(expected, 2, w, {.warmup = 1});
@@ -102,7 +103,7 @@ TEST(Pipeline, EveryModelEndsInTheSameBits) {
 
 TEST(Pipeline, EverySplitEndsInTheSameBits) {
   const Workload w = workload_of(7, 4, 1);
-  const test::RankResult expected = reference(w, 3, 1);
+  const test::RankResult expected = pipeline_reference(w, 3, 1);
   for (const char* split : {"uniform", "balanced", "1,5,1", "4,2,1"})
     expect_pipeline_equals(expected, 3, w, {.split = split});
 }
@@ -110,7 +111,7 @@ TEST(Pipeline, EverySplitEndsInTheSameBits) {
 // Ten seeds of random delays, every family.
 TEST(Pipeline, DelaysChangeNothing) {
   const Workload w = workload_of(8, 5, 1);
-  const test::RankResult expected = reference(w, 4, 1);
+  const test::RankResult expected = pipeline_reference(w, 4, 1);
   for (int k = 0; k < 10; ++k) {
     for (const char* schedule : kFamilies)
       expect_pipeline_equals(expected, 4, w, {.schedule = schedule}, test::delayed);
@@ -135,7 +136,7 @@ class LateOneWay : public LateMessages {
 
 TEST(Pipeline, DelaysInOneDirectionChangeNothing) {
   const Workload w = workload_of(8, 5, 1);
-  const test::RankResult expected = reference(w, 4, 1);
+  const test::RankResult expected = pipeline_reference(w, 4, 1);
   for (const bool up : {true, false}) {
     const test::Wrap late = [up](std::unique_ptr<Communicator> comm) {
       return std::make_unique<LateOneWay>(std::move(comm), up);
@@ -172,7 +173,7 @@ pipedream::Schedule random_schedule(int stages, int microbatches, std::uint64_t 
 
 // A schedule that a user wrote: the same bits, and as many sets of activations as pipedream counts.
 TEST(Pipeline, ASchedulesFileRunsWhateverItsOrder) {
-  const sc::testing::TempDir dir;
+  const sc::test::TempDir dir;
   const std::string path = (dir / "mine.json").string();
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     const int stages = 2 + static_cast<int>(seed % 3), micro = 3 + static_cast<int>(seed % 4);
@@ -180,7 +181,7 @@ TEST(Pipeline, ASchedulesFileRunsWhateverItsOrder) {
     ASSERT_TRUE(pipedream::check(schedule).ok()) << seed;
     pipedream::write_text(path, pipedream::to_json(schedule));
     const Workload w = workload_of(5, micro, 1);
-    expect_pipeline_equals(reference(w, stages, 1), stages, w, {.schedule = "file:" + path});
+    expect_pipeline_equals(pipeline_reference(w, stages, 1), stages, w, {.schedule = "file:" + path});
     for (int s = 0; s < stages; ++s)
       EXPECT_EQ(assign_slots(schedule, s).pools.sets,
                 pipedream::count(schedule)[static_cast<std::size_t>(s)].activations)
@@ -191,7 +192,7 @@ TEST(Pipeline, ASchedulesFileRunsWhateverItsOrder) {
 // Two chunks on one stage: the second reads its input in the first one's set, again where it is recomputed for W,
 // after the first one's backward has ended.
 TEST(Pipeline, AnInputInTheSetOfTheChunkBeforeStays) {
-  const sc::testing::TempDir dir;
+  const sc::test::TempDir dir;
   const std::string path = (dir / "mine.json").string();
   pipedream::write_text(path, R"({"schedule": "mine", "stages": 1, "microbatches": 2, "chunks": 2,
       "versions": "flush", "actions":
@@ -200,7 +201,7 @@ TEST(Pipeline, AnInputInTheSetOfTheChunkBeforeStays) {
     Workload w = workload_of(4, 2, 1);
     w.model.tied = false;  // a tied sum would have another order
     w.activations = activations;
-    expect_pipeline_equals(reference(w, 1, 1), 1, w, {.schedule = "file:" + path});
+    expect_pipeline_equals(pipeline_reference(w, 1, 1), 1, w, {.schedule = "file:" + path});
   }
 }
 
@@ -259,7 +260,7 @@ TEST(PipelineSlots, EachPlanHasItsOwnSchedule) {
   }
 }
 
-std::string refusal(const PipelineOptions& options, const Workload& w, int world) {
+std::string pipeline_refusal(const PipelineOptions& options, const Workload& w, int world) {
   RunShape shape = test::shape_for(w, world, 0, CommBackend::local);
   shape.stages = PipelinePlans(options).division(shape.world).stages;
   try {
@@ -271,39 +272,40 @@ std::string refusal(const PipelineOptions& options, const Workload& w, int world
 }
 
 TEST(Pipeline, RefusesWhatCannotRunBeforeAnythingIsAllocated) {
-  const sc::testing::TempDir dir;
+  const sc::test::TempDir dir;
   const Workload w = workload_of(5, 4, 1);
-  EXPECT_EQ(refusal({}, w, 5), "taken");
-  EXPECT_EQ(refusal({}, w, 6).substr(0, 3), "64 ");
+  EXPECT_EQ(pipeline_refusal({}, w, 5), "taken");
+  EXPECT_EQ(pipeline_refusal({}, w, 6).substr(0, 3), "64 ");
   EXPECT_EQ(
-      refusal({.schedule = "interleaved"}, w, 3),
+      pipeline_refusal({.schedule = "interleaved"}, w, 3),
       "64 split: 5 blocks cannot be cut into 6 positions (stages x chunks): each has at least one block");
-  EXPECT_EQ(refusal({.split = "2,2,2"}, w, 3),
+  EXPECT_EQ(pipeline_refusal({.split = "2,2,2"}, w, 3),
             "64 split: 2,2,2 is 3 numbers of 6 blocks in all; there are 3 positions and 5 blocks");
-  EXPECT_EQ(refusal({.split = "3,x,1"}, w, 3), "64 split: \"x\" is no number of blocks");
-  EXPECT_EQ(refusal({.schedule = "1f1B"}, w, 2), "64 schedule: there is no schedule \"1f1B\"");
-  EXPECT_EQ(refusal({.schedule = "pipedream"}, w, 2).substr(0, 22), "64 schedule: pipedream");
-  EXPECT_EQ(refusal({.chunks = 2}, w, 2).substr(0, 12), "64 schedule:") << "1f1b has one chunk";
-  EXPECT_EQ(refusal({.warmup = 2}, w, 3), "taken");
-  EXPECT_EQ(refusal({.warmup = 3}, w, 3),
+  EXPECT_EQ(pipeline_refusal({.split = "3,x,1"}, w, 3), "64 split: \"x\" is no number of blocks");
+  EXPECT_EQ(pipeline_refusal({.schedule = "1f1B"}, w, 2), "64 schedule: there is no schedule \"1f1B\"");
+  EXPECT_EQ(pipeline_refusal({.schedule = "pipedream"}, w, 2).substr(0, 22), "64 schedule: pipedream");
+  EXPECT_EQ(pipeline_refusal({.chunks = 2}, w, 2).substr(0, 12), "64 schedule:") << "1f1b has one chunk";
+  EXPECT_EQ(pipeline_refusal({.warmup = 2}, w, 3), "taken");
+  EXPECT_EQ(pipeline_refusal({.warmup = 3}, w, 3),
             "64 schedule: warmup: 3 is out of range: 2 more forwards are the most that stages = 3 and "
             "microbatches = 4 allow");
-  EXPECT_EQ(refusal({.warmup = 1}, w, 1).substr(0, 37), "64 schedule: warmup: 1 is out of rang");
+  EXPECT_EQ(pipeline_refusal({.warmup = 1}, w, 1).substr(0, 37), "64 schedule: warmup: 1 is out of rang");
   for (const char* schedule : {"gpipe", "naive", "zb_h1"})
-    EXPECT_EQ(refusal({.schedule = schedule, .warmup = 1}, w, 2),
+    EXPECT_EQ(pipeline_refusal({.schedule = schedule, .warmup = 1}, w, 2),
               std::string("64 schedule: warmup: 1f1b alone has a warm-up that can be longer, and this is ") +
                   schedule);
-  EXPECT_EQ(refusal({.replicas = 4}, w, 2), "64 replicas: 4 replicas on 2 ranks");
-  EXPECT_EQ(refusal({.schedule = "file:" + (dir / "none.json").string()}, w, 2).substr(0, 12),
+  EXPECT_EQ(pipeline_refusal({.replicas = 4}, w, 2), "64 replicas: 4 replicas on 2 ranks");
+  EXPECT_EQ(pipeline_refusal({.schedule = "file:" + (dir / "none.json").string()}, w, 2).substr(0, 12),
             "64 schedule:");
   const auto of_file = [&](const std::string& text, int world) {
     pipedream::write_text((dir / "s.json").string(), text);
-    return refusal({.schedule = "file:" + (dir / "s.json").string()}, w, world);
+    return pipeline_refusal({.schedule = "file:" + (dir / "s.json").string()}, w, world);
   };
   EXPECT_EQ(of_file("{ \"schedule\": ", 2).substr(0, 12), "65 schedule:");
   const std::string deadlock = pipedream::to_json(pipedream::deadlock_send_first());
   EXPECT_NE(of_file(deadlock, 4).find("deadlock: stage "), std::string::npos) << of_file(deadlock, 4);
-  EXPECT_EQ(refusal({.schedule = "file:" + (dir / "s.json").string(), .unchecked = true}, w, 4), "taken")
+  EXPECT_EQ(pipeline_refusal({.schedule = "file:" + (dir / "s.json").string(), .unchecked = true}, w, 4),
+            "taken")
       << "to see it hang";
   EXPECT_NE(of_file(deadlock, 2).find("is for 4 stages and 4 micro-batches; this run has 2 and 4"),
             std::string::npos);
@@ -318,20 +320,21 @@ TEST(Pipeline, RefusesWhatCannotRunBeforeAnythingIsAllocated) {
   EXPECT_NE(of_file(descending, 1).find("W0 comes after the backward of microbatch 1"), std::string::npos)
       << of_file(descending, 1);
   pipedream::write_text((dir / "s.json").string(), descending);
-  EXPECT_EQ(refusal({.schedule = "file:" + (dir / "s.json").string(), .unchecked = true}, w, 1).substr(0, 3),
+  EXPECT_EQ(pipeline_refusal({.schedule = "file:" + (dir / "s.json").string(), .unchecked = true}, w, 1)
+                .substr(0, 3),
             "65 ")
       << "unchecked is about deadlocks alone";
   const std::string written = (dir / "written.json").string();
   pipedream::write_text(written, pipedream::to_json(pipedream::generate({.stages = 2, .warmup = 1})));
-  EXPECT_EQ(refusal({.schedule = "file:" + written}, w, 2), "taken");
-  EXPECT_EQ(refusal({.schedule = "file:" + written, .warmup = 1}, w, 2),
+  EXPECT_EQ(pipeline_refusal({.schedule = "file:" + written}, w, 2), "taken");
+  EXPECT_EQ(pipeline_refusal({.schedule = "file:" + written, .warmup = 1}, w, 2),
             "64 warmup: " + written + " says itself when its stages begin backward");
   const std::string costs = (dir / "costs.json").string();
   pipedream::write_text(costs, R"({"times": [{"forward": 1, "backward_input": 1, "backward_weights": 1},
                                              {"forward": 1, "backward_input": 1, "backward_weights": 1}]})");
-  EXPECT_EQ(refusal({.costs = costs}, w, 2), "taken");
-  EXPECT_NE(refusal({.costs = costs}, w, 3).find("2 entries for 3 stages"), std::string::npos);
-  EXPECT_EQ(refusal({.pace = (dir / "none.json").string()}, w, 2).substr(0, 8), "64 pace:");
+  EXPECT_EQ(pipeline_refusal({.costs = costs}, w, 2), "taken");
+  EXPECT_NE(pipeline_refusal({.costs = costs}, w, 3).find("2 entries for 3 stages"), std::string::npos);
+  EXPECT_EQ(pipeline_refusal({.pace = (dir / "none.json").string()}, w, 2).substr(0, 8), "64 pace:");
   const std::string stashes = pipedream::to_json(
       pipedream::generate({.family = pipedream::Family::pipedream, .stages = 2, .microbatches = 4}));
   EXPECT_NE(of_file(stashes, 2).find("several versions"), std::string::npos) << of_file(stashes, 2);
@@ -357,7 +360,7 @@ TEST(Pipeline, SixteenBitsBesideFp32) {
   w.precision = {.dtype = DType::bf16, .grad_dtype = DType::f32, .reduce_dtype = DType::f32};
   for (const bool tied : {true, false}) {
     w.model.tied = tied;
-    const test::RankResult expected = reference(w, 2, 2);
+    const test::RankResult expected = pipeline_reference(w, 2, 2);
     expect_pipeline_equals(expected, 2, w, {.replicas = 2});
     expect_pipeline_equals(expected, 2, w, {.replicas = 2, .states = ReplicaStates::sharded});
   }
@@ -384,7 +387,7 @@ TEST(Pipeline, SlicesOfStatesAreHalfOfThem) {
 
 // What is known before a run: the simulator's makespan with the costs that a file gives.
 TEST(Pipeline, PredictsAStepsTimeFromCosts) {
-  const sc::testing::TempDir dir;
+  const sc::test::TempDir dir;
   const Workload w = workload_of(4, 4, 1);
   RunShape shape = test::shape_for(w, 2, 0, CommBackend::local);
   shape.stages = 2;
@@ -403,7 +406,7 @@ TEST(Pipeline, PredictsAStepsTimeFromCosts) {
 }
 
 TEST(Pipeline, ABalancedSplitReadsWhatWasMeasured) {
-  const sc::testing::TempDir dir;
+  const sc::test::TempDir dir;
   const std::string path = (dir / "profile.json").string();
   const Workload w = workload_of(4, 4, 1);
   const auto profile = [&](const std::string& layers) {
@@ -415,12 +418,13 @@ TEST(Pipeline, ABalancedSplitReadsWhatWasMeasured) {
   EXPECT_EQ(cut_blocks(w, 2, "balanced", path)[1], (Part{2, 3}))
       << "the embedding's time is the first position's";
   EXPECT_EQ(cut_blocks(w, 2, "balanced")[1], (Part{3, 2}));
-  EXPECT_EQ(refusal({.split = "uniform", .profile_in = path}, w, 2),
+  EXPECT_EQ(pipeline_refusal({.split = "uniform", .profile_in = path}, w, 2),
             "64 profile_in: split=uniform does not read it");
   profile(block);
-  EXPECT_EQ(refusal({.profile_in = path}, w, 2),
+  EXPECT_EQ(pipeline_refusal({.profile_in = path}, w, 2),
             "64 profile_in: " + path + " is a profile of 1 blocks; this model has 4");
-  EXPECT_EQ(refusal({.profile_in = (dir / "none.json").string()}, w, 2).substr(0, 14), "64 profile_in:");
+  EXPECT_EQ(pipeline_refusal({.profile_in = (dir / "none.json").string()}, w, 2).substr(0, 14),
+            "64 profile_in:");
 }
 
 }  // namespace

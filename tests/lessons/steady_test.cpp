@@ -362,7 +362,7 @@ void expect_row(const Timetable::Row& row, const std::string& name, double ms, d
 }
 
 TEST(SteadyTimetable, RowsAreCountedByHand) {
-  const testing::TempDir dir;
+  const test::TempDir dir;
   VersionOptions options = options_of(VersionRule::stash, 1);
   options.costs = (dir / "costs.json").string(), options.pace = (dir / "pace.json").string();
   pipedream::write_text(options.costs, R"({"times": [

@@ -41,12 +41,12 @@ TEST(StepClock, WorkAtTheSameTimeCountsOnce) {
 }
 
 TEST(StepClock, TransfersCountFromTheirCallToTheirEnd) {
-  const testing::TempDir dir;
+  const test::TempDir dir;
   const std::shared_ptr<FileOps> ops = posix_file_ops();
   BlockFile file(*ops, {.path = dir.path() / "states"}, {Bytes(8192)});
   StepClock clock;
   clock.end_step();
-  testing::AlignedBytes bytes(8192);
+  test::AlignedBytes bytes(8192);
   const auto begin = StepClock::Clock::now();
   for (const CommKind kind : {CommKind::disk_write, CommKind::disk_read}) {
     const auto issued = StepClock::Clock::now();

@@ -15,8 +15,7 @@
 namespace sc {
 namespace {
 
-using Options = TensorParallelOptions;
-constexpr std::int64_t kSteps = 3;
+constexpr std::int64_t kTensorSteps = 3;
 
 /// Five heads of 4 elements, of which no two or more ranks have equally many; a part of the vocabulary that is padding alone;
 /// an odd number of micro-batches, whose rows a rank's run of tokens crosses on three ranks.
@@ -27,21 +26,23 @@ Workload five_heads() {
   return w;
 }
 
-test::RankResult in_parts(const Workload& w, int ranks, const Options& options) {
+test::RankResult in_parts(const Workload& w, int ranks, const TensorParallelOptions& options) {
   const ReduceOrder order{.tensor_ranks = ranks, .lanes = options.lanes, .tokens = options.tokens};
-  return test::run_local<ReferenceOrder>(1, w, order, kSteps).at(0);
+  return test::run_local<ReferenceOrder>(1, w, order, kTensorSteps).at(0);
 }
 
-void expect_equal(const Workload& w, int ranks, const Options& options, const test::Wrap& wrap = {}) {
+void expect_tensor_equals(const Workload& w, int ranks, const TensorParallelOptions& options,
+                          const test::Wrap& wrap = {}) {
   SCOPED_TRACE(std::to_string(ranks) + (options.tokens == TokenShare::split ? " split" : " whole"));
   const test::RankResult expected = in_parts(w, ranks, options);
-  test::expect_equals_reference(test::run_local<TensorParallel>(ranks, w, options, kSteps, wrap), expected);
+  test::expect_equals_reference(test::run_local<TensorParallel>(ranks, w, options, kTensorSteps, wrap),
+                                expected);
 }
 
 TEST(TensorParallel, EqualsOneDeviceThatComputesInParts) {
   for (const int ranks : {2, 3, 4})
     for (const TokenShare tokens : {TokenShare::split, TokenShare::whole})
-      expect_equal(five_heads(), ranks, {.tokens = tokens});
+      expect_tensor_equals(five_heads(), ranks, {.tokens = tokens});
 }
 
 TEST(TensorParallel, WhateverIsKeptAndTied) {
@@ -54,8 +55,8 @@ TEST(TensorParallel, WhateverIsKeptAndTied) {
         w.model.tied = tied;
         w.head_chunk = tied ? 5 : 4096;
         SCOPED_TRACE(std::to_string(static_cast<int>(activations)) + (tied ? " tied" : " untied"));
-        expect_equal(w, 3, {.gathered = gathered});
-        expect_equal(w, 2, {.tokens = TokenShare::whole, .gathered = gathered});
+        expect_tensor_equals(w, 3, {.gathered = gathered});
+        expect_tensor_equals(w, 2, {.tokens = TokenShare::whole, .gathered = gathered});
       }
     }
   }
@@ -69,9 +70,9 @@ TEST(TensorParallel, LanesTakeTurns) {
     w.activations = activations;
     w.model.tied = activations != Activations::keep;
     w.batch.global = 8;
-    expect_equal(w, 3, {.lanes = 2}, test::delayed);
-    expect_equal(w, 2, {.tokens = TokenShare::whole, .lanes = 2}, test::delayed);
-    expect_equal(w, 2, {.gathered = NormsForBackward::kept, .lanes = 2});
+    expect_tensor_equals(w, 3, {.lanes = 2}, test::delayed);
+    expect_tensor_equals(w, 2, {.tokens = TokenShare::whole, .lanes = 2}, test::delayed);
+    expect_tensor_equals(w, 2, {.gathered = NormsForBackward::kept, .lanes = 2});
   }
 }
 
@@ -79,32 +80,32 @@ TEST(TensorParallel, ClipsByTheWholeGradientsNorm) {
   Workload w = five_heads();
   w.optim.clip = 1e-3;
   for (const TokenShare tokens : {TokenShare::split, TokenShare::whole})
-    expect_equal(w, 4, {.tokens = tokens});
+    expect_tensor_equals(w, 4, {.tokens = tokens});
 }
 
 TEST(TensorParallel, SixteenBits) {
   Workload w = five_heads();
   w.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
-  expect_equal(w, 3, {});
+  expect_tensor_equals(w, 3, {});
   w.precision.grad_dtype = w.precision.reduce_dtype = DType::f32;
-  expect_equal(w, 2, {.tokens = TokenShare::whole});
+  expect_tensor_equals(w, 2, {.tokens = TokenShare::whole});
 }
 
 // Nobody may read or write what still travels.
 TEST(TensorParallel, DelaysChangeNothing) {
   for (int again = 0; again < 5; ++again)
     for (const TokenShare tokens : {TokenShare::split, TokenShare::whole})
-      expect_equal(five_heads(), 3, {.tokens = tokens}, test::delayed);
+      expect_tensor_equals(five_heads(), 3, {.tokens = tokens}, test::delayed);
 }
 
 TEST(TensorParallel, TrainsAsOneDeviceDoes) {
   const Workload w = five_heads();
-  const test::RankResult one = test::run_local<ReferenceOrder>(1, w, {}, kSteps).at(0);
+  const test::RankResult one = test::run_local<ReferenceOrder>(1, w, {}, kTensorSteps).at(0);
   for (const int ranks : {1, 4}) {
     for (const TokenShare tokens : {TokenShare::split, TokenShare::whole}) {
       const test::RankResult parts =
-          test::run_local<TensorParallel>(ranks, w, {.tokens = tokens}, kSteps).at(0);
-      for (std::size_t step = 0; step < kSteps; ++step) {
+          test::run_local<TensorParallel>(ranks, w, {.tokens = tokens}, kTensorSteps).at(0);
+      for (std::size_t step = 0; step < kTensorSteps; ++step) {
         EXPECT_NEAR(parts.losses[step], one.losses[step], 1e-5);
         EXPECT_NEAR(parts.norms[step], one.norms[step], 1e-5 * one.norms[step]);
       }
@@ -127,15 +128,15 @@ void train(int world, const typename S::Options& options, const Path& from, cons
   };
   const auto between = [&](Strategy& strategy, Communicator& comm, const StepScalars& /*scalars*/,
                            std::int64_t done) {
-    if (done == kSteps)
+    if (done == kTensorSteps)
       detail::save_weights(strategy, strategy.layout(), comm, *posix_file_ops(), to.string(), [] {});
   };
-  (void)test::run_local<S>(world, five_heads(), options, kSteps, {}, {},
+  (void)test::run_local<S>(world, five_heads(), options, kTensorSteps, {}, {},
                            {.begins = begins, .between = between});
 }
 
 TEST(TensorParallel, SavesTheWholeModelsFileAndLoadsIt) {
-  const testing::TempDir dir;
+  const test::TempDir dir;
   for (const int ranks : {2, 3}) {
     const Path parts = dir / ("parts" + std::to_string(ranks)), real = dir / ("real" + std::to_string(ranks));
     train<ReferenceOrder>(1, {.tensor_ranks = ranks}, {}, parts);
@@ -161,7 +162,7 @@ TEST(TensorParallel, CopiesThatPartAreNamed) {
           slice.write({0, 1}, at::full({1}, 7.0, at::kFloat));
     };
     try {
-      (void)test::run_local<TensorParallel>(3, five_heads(), {.verify_replicas = 2}, kSteps, {}, {},
+      (void)test::run_local<TensorParallel>(3, five_heads(), {.verify_replicas = 2}, kTensorSteps, {}, {},
                                             {.between = spoil});
       ADD_FAILURE() << "nobody noticed";
     } catch (const ClaimError& error) {
@@ -198,8 +199,8 @@ TEST(TensorParallel, RanksThatReadOtherRowsAreNamed) {
 }
 
 TEST(TensorParallel, RefusesWhatCannotBeShared) {
-  const auto refused = [](const Workload& w, int ranks, const Options& options) {
-    return testing::input_error([&] {
+  const auto refused = [](const Workload& w, int ranks, const TensorParallelOptions& options) {
+    return test::input_error([&] {
       (void)TensorParallelPlans(options).memory_plan(
           test::shape_for(w, ranks, 0, CommBackend::local, {.tensor = ranks}));
     });

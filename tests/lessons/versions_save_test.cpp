@@ -13,9 +13,9 @@ using pipedream::VersionRule;
 using test::rule;
 using test::workload_of;
 
-constexpr std::int64_t kSteps = 14;
+constexpr std::int64_t kSavedVersionsSteps = 14;
 
-void expect_equal(const std::vector<test::RankResult>& found, const test::RankResult& expected) {
+void expect_goes_on(const std::vector<test::RankResult>& found, const test::RankResult& expected) {
   for (const test::RankResult& rank : found) {
     const auto from = [&](const std::vector<double>& all) {
       return std::vector<double>(all.begin() + rank.first_result, all.end());
@@ -40,7 +40,7 @@ class VersionsSaved : public ::testing::TestWithParam<std::tuple<int, VersionRul
   static constexpr std::pair<std::int64_t, std::int64_t> kUpdates[] = {{4, 0}, {8, 4}};
 
   const Deadline deadline_{60s, "a save left a stage behind"};
-  sc::testing::TempDir dir_;
+  sc::test::TempDir dir_;
 };
 
 // Every save, and each of the runs that go on, and what the last of them saves.
@@ -49,16 +49,17 @@ TEST_P(VersionsSaved, RunsGoOnAfterAnyNumberOfWindows) {
     SCOPED_TRACE("an update every " + std::to_string(every));
     const Workload w = workload_of(4, micro);
     const VersionOptions o = options(every);
-    const test::RankResult expected = test::stale_reference(w, stages(), o, kSteps);
-    const sc::testing::TempDir saves;
-    expect_equal(test::run_part<WeightVersions>(stages(), w, o,
-                                                {.last = kSteps, .save_every = 1, .dir = saves.path()}),
-                 expected);
+    const test::RankResult expected = test::stale_reference(w, stages(), o, kSavedVersionsSteps);
+    const sc::test::TempDir saves;
+    expect_goes_on(test::run_part<WeightVersions>(
+                       stages(), w, o, {.last = kSavedVersionsSteps, .save_every = 1, .dir = saves.path()}),
+                   expected);
     for (const std::int64_t done : {1, 3, 7, 8, 9, 10, 11, 12, 13}) {
       SCOPED_TRACE("resumed after " + std::to_string(done));
-      expect_equal(
+      expect_goes_on(
           test::run_part<WeightVersions>(
-              stages(), w, o, {.first = done, .last = kSteps, .from = test::saved_after(done, saves.path())}),
+              stages(), w, o,
+              {.first = done, .last = kSavedVersionsSteps, .from = test::saved_after(done, saves.path())}),
           expected);
     }
   }
@@ -71,9 +72,9 @@ TEST_P(VersionsSaved, ARunOfManyPartsIsOneRun) {
     Workload w = workload_of(4, micro);
     w.precision.dtype = every == 0 ? DType::bf16 : DType::f32;
     const VersionOptions o = options(every);
-    const test::RankResult expected = test::stale_reference(w, stages(), o, kSteps);
-    const sc::testing::TempDir saves;
-    for (std::int64_t done = 0; done < kSteps; ++done) {
+    const test::RankResult expected = test::stale_reference(w, stages(), o, kSavedVersionsSteps);
+    const sc::test::TempDir saves;
+    for (std::int64_t done = 0; done < kSavedVersionsSteps; ++done) {
       SCOPED_TRACE("step " + std::to_string(done));
       const std::vector<test::RankResult> found =
           test::run_part<WeightVersions>(stages(), w, o,
@@ -83,8 +84,8 @@ TEST_P(VersionsSaved, ARunOfManyPartsIsOneRun) {
                                           .save_every = 1,
                                           .dir = saves.path()},
                                          test::delayed);
-      if (done + 1 == kSteps) {
-        expect_equal(found, expected);
+      if (done + 1 == kSavedVersionsSteps) {
+        expect_goes_on(found, expected);
         continue;
       }
       for (const test::RankResult& rank : found) {
@@ -110,8 +111,8 @@ TEST(WeightVersions, EveryRuleGoesOnForManyWindows) {
                 versions != VersionRule::none);
       SCOPED_TRACE(std::string(name_of(versions)) + ", " + std::to_string(stages) + " stages");
       test::expect_equals_reference(
-          test::run_local<WeightVersions>(stages, w, rule(versions), kSteps, test::delayed),
-          test::stale_reference(w, stages, rule(versions), kSteps));
+          test::run_local<WeightVersions>(stages, w, rule(versions), kSavedVersionsSteps, test::delayed),
+          test::stale_reference(w, stages, rule(versions), kSavedVersionsSteps));
     }
   }
 }

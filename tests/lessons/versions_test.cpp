@@ -15,15 +15,16 @@ using test::kRules;
 using test::rule;
 using test::workload_of;
 
-constexpr std::int64_t kSteps = 5;
+constexpr std::int64_t kVersionsSteps = 5;
 
-void expect_equal(const Workload& w, int stages, const VersionOptions& options, const test::Wrap& wrap = {}) {
+void expect_versions_equal(const Workload& w, int stages, const VersionOptions& options,
+                           const test::Wrap& wrap = {}) {
   SCOPED_TRACE(std::string(name_of(options.versions)) + ", " + std::to_string(stages) + " stages, " +
                std::to_string(w.batch.global / w.batch.micro) + " micro-batches, an update every " +
                std::to_string(options.update_every));
   const std::vector<test::RankResult> found =
-      test::run_local<WeightVersions>(stages, w, options, kSteps, wrap);
-  test::expect_equals_reference(found, test::stale_reference(w, stages, options, kSteps));
+      test::run_local<WeightVersions>(stages, w, options, kVersionsSteps, wrap);
+  test::expect_equals_reference(found, test::stale_reference(w, stages, options, kVersionsSteps));
   const std::int64_t micro = w.batch.global / w.batch.micro,
                      every = options.update_every > 0                       ? options.update_every
                              : options.versions == VersionRule::two_buffers ? micro
@@ -43,9 +44,9 @@ TEST_P(VersionsOfStages, EveryRuleEndsInTheBitsOfItsFormula) {
   const int stages = GetParam();
   for (const std::int64_t micro : {std::max(2, stages), stages + 3}) {
     Workload w = workload_of(5, micro);
-    for (const VersionRule versions : kRules) expect_equal(w, stages, rule(versions));
+    for (const VersionRule versions : kRules) expect_versions_equal(w, stages, rule(versions));
     w.optim.clip = 0;
-    expect_equal(w, stages, rule(VersionRule::stash));
+    expect_versions_equal(w, stages, rule(VersionRule::stash));
   }
 }
 INSTANTIATE_TEST_SUITE_P(Stages, VersionsOfStages, ::testing::Values(1, 2, 3, 4));
@@ -56,7 +57,7 @@ TEST(WeightVersions, UpdatesMayBeEverySoManyMicroBatches) {
       if (versions == VersionRule::two_buffers && every < 3) continue;
       VersionOptions options = rule(versions);
       options.update_every = every;
-      expect_equal(workload_of(5, 6), 3, options);
+      expect_versions_equal(workload_of(5, 6), 3, options);
     }
   }
 }
@@ -67,7 +68,7 @@ TEST(WeightVersions, EveryModelEndsInTheSameBits) {
     w.batch.global = 4 * w.batch.micro;
     for (const VersionRule versions : kRules) {
       if (versions == VersionRule::none && w.activations == Activations::recompute) continue;
-      expect_equal(w, 3, rule(versions));
+      expect_versions_equal(w, 3, rule(versions));
     }
   });
 }
@@ -75,21 +76,21 @@ TEST(WeightVersions, EveryModelEndsInTheSameBits) {
 TEST(WeightVersions, SixteenBitsBesideFp32) {
   Workload w = workload_of(4, 4);
   w.precision = {.dtype = DType::bf16, .grad_dtype = DType::f32, .reduce_dtype = DType::f32};
-  for (const VersionRule versions : kRules) expect_equal(w, 3, rule(versions));
+  for (const VersionRule versions : kRules) expect_versions_equal(w, 3, rule(versions));
 }
 
 TEST(WeightVersions, EverySplitEndsInTheSameBits) {
   for (const char* split : {"uniform", "1,5,1", "4,2,1"}) {
     VersionOptions options = rule(VersionRule::stash);
     options.split = split;
-    expect_equal(workload_of(7, 4), 3, options);
+    expect_versions_equal(workload_of(7, 4), 3, options);
   }
 }
 
 TEST(WeightVersions, DelaysChangeNothing) {
   for (int k = 0; k < 10; ++k)
     for (const VersionRule versions : kRules)
-      expect_equal(workload_of(5, 5), 4, rule(versions), test::delayed);
+      expect_versions_equal(workload_of(5, 5), 4, rule(versions), test::delayed);
 }
 
 // The rules are four algorithms: from the update on in which stage 0 sees its first other version, no two agree.
@@ -97,7 +98,7 @@ TEST(WeightVersions, TheRulesDiffer) {
   const Workload w = workload_of(4, 4);
   std::vector<test::RankResult> ends;
   for (const VersionRule versions : kRules)
-    ends.push_back(test::stale_reference(w, 4, rule(versions), kSteps));
+    ends.push_back(test::stale_reference(w, 4, rule(versions), kVersionsSteps));
   for (std::size_t a = 0; a < ends.size(); ++a)
     for (std::size_t b = 0; b < a; ++b) EXPECT_FALSE(test::bit_equal(ends[a], ends[b])) << a << " and " << b;
 }
@@ -118,7 +119,7 @@ TEST(WeightVersions, OneStageIsLessonZeroWithSmallBatches) {
   test::Beside beside;
   RunContext context{shape, *comm, ledger, scalars, *beside.copies, beside.timeline};
   ReferenceOrder zero(context, {});
-  for (std::int64_t step = 0; step < kSteps; ++step) {
+  for (std::int64_t step = 0; step < kVersionsSteps; ++step) {
     for (std::int64_t j = 0; j < 3; ++j) {
       Batch batch = test::made_up_batch(w, step, j);
       batch.scale = at::full({}, 1.0 / static_cast<double>(batch.with_loss), at::kFloat);
@@ -133,8 +134,8 @@ TEST(WeightVersions, OneStageIsLessonZeroWithSmallBatches) {
     expected.state.push_back(std::move(slice));
   }
   for (const VersionRule versions : {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync})
-    EXPECT_TRUE(
-        test::bit_equal(test::run_local<WeightVersions>(1, w, rule(versions), kSteps).at(0), expected));
+    EXPECT_TRUE(test::bit_equal(test::run_local<WeightVersions>(1, w, rule(versions), kVersionsSteps).at(0),
+                                expected));
 }
 
 // What the literature counts, in bytes: none 0, stash S - s - 1, vertical_sync S - 1, two_buffers 1 further copies.
@@ -145,13 +146,13 @@ TEST(WeightVersions, CountsHowManyUpdatesBehindTheWeightsWere) {
   for (const int stages : {2, 3, 4}) {
     const Workload w = workload_of(4, kMicro);
     const std::vector<test::RankResult> found =
-        test::run_local<WeightVersions>(stages, w, rule(VersionRule::stash), kSteps);
+        test::run_local<WeightVersions>(stages, w, rule(VersionRule::stash), kVersionsSteps);
     ASSERT_TRUE(found[0].timetable);
     ASSERT_EQ(found[0].timetable->versions.size(), static_cast<std::size_t>(stages));
     for (int stage = 0; stage < stages; ++stage) {
       const std::int64_t behind = stages - 1 - stage;
       std::map<std::int64_t, std::int64_t> expected;
-      for (std::int64_t m = 0; m < kSteps * kMicro; ++m) ++expected[std::min(m, behind)];
+      for (std::int64_t m = 0; m < kVersionsSteps * kMicro; ++m) ++expected[std::min(m, behind)];
       const VersionsRead& read = found[0].timetable->versions[static_cast<std::size_t>(stage)];
       EXPECT_EQ(read.forward, expected) << stages << " stages, stage " << stage;
       EXPECT_EQ(read.backward, expected) << stages << " stages, stage " << stage;
@@ -159,10 +160,10 @@ TEST(WeightVersions, CountsHowManyUpdatesBehindTheWeightsWere) {
   }
   // Without versions a backward reads the newest weights.
   const std::vector<test::RankResult> newest =
-      test::run_local<WeightVersions>(3, workload_of(4, kMicro), rule(VersionRule::none), kSteps);
+      test::run_local<WeightVersions>(3, workload_of(4, kMicro), rule(VersionRule::none), kVersionsSteps);
   ASSERT_TRUE(newest[0].timetable);
   for (const VersionsRead& read : newest[0].timetable->versions)
-    EXPECT_EQ(read.backward, (std::map<std::int64_t, std::int64_t>{{0, kSteps * kMicro}}));
+    EXPECT_EQ(read.backward, (std::map<std::int64_t, std::int64_t>{{0, kVersionsSteps * kMicro}}));
 }
 
 TEST(WeightVersions, ExtraCopiesAreThoseOfTheRule) {
@@ -185,7 +186,7 @@ TEST(WeightVersions, ExtraCopiesAreThoseOfTheRule) {
 // What is known before a run: updates, versions, whose norm clips, and by a file of costs the time of a step: in the
 // steady state M (f + b) and an update behind each of them, or one.
 TEST(WeightVersions, PredictsUpdatesVersionsAndTime) {
-  const sc::testing::TempDir dir;
+  const sc::test::TempDir dir;
   const Workload w = workload_of(8, 4);
   const auto predicted = [&](VersionOptions options, int stages) {
     RunShape shape = test::shape_for(w, stages, 0, CommBackend::local);
@@ -214,7 +215,7 @@ TEST(WeightVersions, PredictsUpdatesVersionsAndTime) {
   EXPECT_NE(predicted(two, 2).find("\n  200.00 ms, idle 0.0 %"), std::string::npos) << predicted(two, 2);
 }
 
-std::string refusal(const VersionOptions& options, const Workload& w, int world) {
+std::string versions_refusal(const VersionOptions& options, const Workload& w, int world) {
   RunShape shape = test::shape_for(w, world, 0, CommBackend::local);
   shape.stages = world;
   try {
@@ -227,28 +228,29 @@ std::string refusal(const VersionOptions& options, const Workload& w, int world)
 
 TEST(WeightVersions, RefusesWhatHasNoMeaning) {
   const Workload good = workload_of(5, 4);
-  EXPECT_EQ(refusal(rule(VersionRule::stash), good, 4), "taken");
-  EXPECT_EQ(refusal(rule(VersionRule::stash), good, 5).substr(0, 15), "64 batch.micro:");
-  EXPECT_EQ(refusal(rule(VersionRule::two_buffers), good, 5).substr(0, 15), "64 batch.micro:");
+  EXPECT_EQ(versions_refusal(rule(VersionRule::stash), good, 4), "taken");
+  EXPECT_EQ(versions_refusal(rule(VersionRule::stash), good, 5).substr(0, 15), "64 batch.micro:");
+  EXPECT_EQ(versions_refusal(rule(VersionRule::two_buffers), good, 5).substr(0, 15), "64 batch.micro:");
   Workload w = good;
   w.model.tied = true;
-  EXPECT_EQ(refusal(rule(VersionRule::stash), w, 2).substr(0, 14), "64 model.tied:");
+  EXPECT_EQ(versions_refusal(rule(VersionRule::stash), w, 2).substr(0, 14), "64 model.tied:");
   w = good;
   w.precision = {.dtype = DType::f16, .grad_dtype = DType::f16, .reduce_dtype = DType::f16};
-  EXPECT_EQ(refusal(rule(VersionRule::stash), w, 2).substr(0, 19), "64 precision.dtype:");
+  EXPECT_EQ(versions_refusal(rule(VersionRule::stash), w, 2).substr(0, 19), "64 precision.dtype:");
   w = good;
   w.optim.nonfinite = OnNonFinite::skip;
-  EXPECT_EQ(refusal(rule(VersionRule::stash), w, 2).substr(0, 19), "64 optim.nonfinite:");
+  EXPECT_EQ(versions_refusal(rule(VersionRule::stash), w, 2).substr(0, 19), "64 optim.nonfinite:");
   w = good;
   w.activations = Activations::recompute;
-  EXPECT_EQ(refusal(rule(VersionRule::none), w, 2).substr(0, 15), "64 activations:");
-  EXPECT_EQ(refusal(rule(VersionRule::stash), w, 2), "taken");
+  EXPECT_EQ(versions_refusal(rule(VersionRule::none), w, 2).substr(0, 15), "64 activations:");
+  EXPECT_EQ(versions_refusal(rule(VersionRule::stash), w, 2), "taken");
   VersionOptions options = rule(VersionRule::stash);
   options.update_every = 3;
-  EXPECT_EQ(refusal(options, good, 2), "64 update_every: 3 does not divide the 4 micro-batches of a step");
+  EXPECT_EQ(versions_refusal(options, good, 2),
+            "64 update_every: 3 does not divide the 4 micro-batches of a step");
   options = rule(VersionRule::two_buffers);
   options.update_every = 1;
-  EXPECT_EQ(refusal(options, good, 2).substr(0, 16), "64 update_every:");
+  EXPECT_EQ(versions_refusal(options, good, 2).substr(0, 16), "64 update_every:");
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ Taken run_rank(Communicator& comm, const RunShape& shape, const Zero3Options& op
 }
 
 Taken run_world(int world, const Workload& w, const Zero3Options& options) {
-  const testing::TempDir dir;
+  const test::TempDir dir;
   test::StepWitness witness(world);
   Taken taken;
   for (const std::exception_ptr& error : test::on_ranks(world, [&](Communicator& comm) {

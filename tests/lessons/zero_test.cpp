@@ -18,7 +18,7 @@ namespace {
 using test::delayed;
 using test::odd_workload;
 
-test::RankResult reference(const Workload& w, int world, ReduceEvery every, std::int64_t steps) {
+test::RankResult zero_reference(const Workload& w, int world, ReduceEvery every, std::int64_t steps) {
   return test::run_local<ReferenceOrder>(1, w, {.virtual_ranks = world, .reduce_every = every}, steps).at(0);
 }
 
@@ -189,7 +189,7 @@ class Windows : public ForwardingCommunicator {
 };
 
 /// What two ranks of a strategy gather between windows: all that is planned for gathers lies there, and
-/// gathered data lies at the same place on both. Their parameters are the reference's as ever.
+/// gathered data lies at the same place on both. Their parameters are the zero_reference's as ever.
 template <Lesson S, class Options>
 void expect_gathers_between_windows(const Options& options, ReduceEvery every, bool others) {
   const Workload w = odd_workload();
@@ -208,7 +208,7 @@ void expect_gathers_between_windows(const Options& options, ReduceEvery every, b
     EXPECT_EQ(of.places, seen[0].places);
     EXPECT_EQ(of.others > 0, others) << of.others;
   }
-  if (!others) expect_equal_world(ranks, reference(w, 2, every, 3));
+  if (!others) expect_equal_world(ranks, zero_reference(w, 2, every, 3));
 }
 
 // Tensors that stay whole are published by other gathers.
@@ -225,13 +225,13 @@ INSTANTIATE_TEST_SUITE_P(Worlds, ZeroWorlds, ::testing::Values(1, 2, 3, 4));
 TEST_P(ZeroWorlds, Zero1TwentySteps) {
   const Workload w = odd_workload();
   expect_equal_world(test::run_local<Zero1>(GetParam(), w, {}, 20),
-                     reference(w, GetParam(), ReduceEvery::step, 20));
+                     zero_reference(w, GetParam(), ReduceEvery::step, 20));
 }
 
 TEST_P(ZeroWorlds, Zero2TwentySteps) {
   const Workload w = odd_workload();
   expect_equal_world(test::run_local<Zero2>(GetParam(), w, {}, 20),
-                     reference(w, GetParam(), ReduceEvery::micro_batch, 20));
+                     zero_reference(w, GetParam(), ReduceEvery::micro_batch, 20));
 }
 
 // One micro-batch a rank: no scratch beside the slice.
@@ -239,7 +239,7 @@ TEST(Zero2, OneMicroBatchNeedsNoScratch) {
   Workload w = odd_workload();
   w.batch.global = 2;
   const auto ranks = test::run_local<Zero2>(2, w, {}, 3);
-  expect_equal_world(ranks, reference(w, 2, ReduceEvery::micro_batch, 3));
+  expect_equal_world(ranks, zero_reference(w, 2, ReduceEvery::micro_batch, 3));
   w.batch.global = 4;
   const auto more = test::run_local<Zero2>(2, w, {}, 3);
   const auto gradients = [](const test::RankResult& rank) { return rank.peak.at(Purpose::gradients); };
@@ -265,7 +265,7 @@ TEST(Zero2, ABufferOfAnotherNameIsFound) {
 TEST_P(ZeroWorlds, Zero3TwentySteps) {
   const Workload w = odd_workload();
   expect_equal_world(test::run_local<Zero3>(GetParam(), w, {}, 20),
-                     reference(w, GetParam(), ReduceEvery::micro_batch, 20));
+                     zero_reference(w, GetParam(), ReduceEvery::micro_batch, 20));
 }
 
 // Groups of neighbours share vectors out and sum after every micro-batch; copies meet once a step.
@@ -298,7 +298,7 @@ TEST(Zero3, HybridShardingSendsOtherGroupsOneSumAStep) {
   for (const auto& [op, times] : plan.count)
     if (op.stride == 2) far += op.elements.value() * times;
   EXPECT_EQ(far, ParamLayout(w.model, WorldSize{2}).arena_size().value() / 2);
-  EXPECT_EQ(testing::input_error([&] { (void)Zero3Plans({.shard_ranks = 3}).memory_plan(shape); }),
+  EXPECT_EQ(test::input_error([&] { (void)Zero3Plans({.shard_ranks = 3}).memory_plan(shape); }),
             "64|shard_ranks: 4 ranks cannot be divided into groups of 3|--set shard_ranks=1, 2 or 4");
 }
 
@@ -345,7 +345,7 @@ void expect_parameters_are_the_master_rounded(const test::RankResult& rank) {
   EXPECT_GT(masters, 0);
 }
 
-/// Dtypes, and micro-batches of a rank. What is reduced every micro-batch in bf16 has no reference, and is
+/// Dtypes, and micro-batches of a rank. What is reduced every micro-batch in bf16 has no zero_reference, and is
 /// not here: lesson 00 adds ranks in the gradients' dtype, lesson 01 after the last micro-batch.
 enum class Numbers {
   f32_one,
@@ -356,17 +356,17 @@ enum class Numbers {
 };
 
 /// What all three lessons are asked for.
-struct Setting {
+struct ZeroSetting {
   int world;
   Workload workload;
   bool delays, evaluates;  // random delays; an evaluation between steps
 };
 
-Setting setting_of(test::Choose& choose) {
-  Setting s{.world = choose("world", {1, 2, 3, 4}),
-            .workload = odd_workload(),
-            .delays = false,
-            .evaluates = false};
+ZeroSetting setting_of(test::Choose& choose) {
+  ZeroSetting s{.world = choose("world", {1, 2, 3, 4}),
+                .workload = odd_workload(),
+                .delays = false,
+                .evaluates = false};
   Workload& w = s.workload;
   w.model.tied = choose("tied", {true, false});
   w.batch.micro = choose("rows", {1, 2});
@@ -413,19 +413,19 @@ std::int64_t persist_below(const Options&) {
   return 0;
 }
 
-constexpr std::int64_t kSteps = 20, kEvaluatedStep = 1;
+constexpr std::int64_t kZeroSteps = 20, kEvaluatedStep = 1;
 
 // Of bf16 gradients lesson 01's: as 02 to 04 do, it rounds a sum over ranks once.
-test::RankResult reference(const Setting& s, ReduceEvery every) {
+test::RankResult zero_reference(const ZeroSetting& s, ReduceEvery every) {
   const std::optional<std::int64_t> after = s.evaluates ? std::optional(kEvaluatedStep) : std::nullopt;
   if (s.workload.precision.grad_dtype == DType::bf16)
-    return test::run_local<DataParallel>(s.world, s.workload, {}, kSteps, {}, after).at(0);
+    return test::run_local<DataParallel>(s.world, s.workload, {}, kZeroSteps, {}, after).at(0);
   return test::run_local<ReferenceOrder>(1, s.workload, {.virtual_ranks = s.world, .reduce_every = every},
-                                         kSteps, {}, after)
+                                         kZeroSteps, {}, after)
       .at(0);
 }
 
-void expect_equal_named_tensors_of_world(const std::vector<test::RankResult>& ranks, const Setting& s,
+void expect_equal_named_tensors_of_world(const std::vector<test::RankResult>& ranks, const ZeroSetting& s,
                                          std::int64_t below, const test::RankResult& expected) {
   const ParamLayout layout(s.workload.model, WorldSize{s.world}, below),
       plain(s.workload.model, WorldSize{s.world});
@@ -440,11 +440,11 @@ void expect_equal_named_tensors_of_world(const std::vector<test::RankResult>& ra
 }
 
 template <Lesson S>
-void expect_equal_to_reference(const Setting& s, const typename S::Options& options) {
-  const test::RankResult expected = reference(s, order_of(options));
-  const auto ranks =
-      test::run_local<S>(s.world, s.workload, options, kSteps, s.delays ? test::Wrap(delayed) : test::Wrap(),
-                         s.evaluates ? std::optional(kEvaluatedStep) : std::nullopt);
+void expect_equal_to_reference(const ZeroSetting& s, const typename S::Options& options) {
+  const test::RankResult expected = zero_reference(s, order_of(options));
+  const auto ranks = test::run_local<S>(s.world, s.workload, options, kZeroSteps,
+                                        s.delays ? test::Wrap(delayed) : test::Wrap(),
+                                        s.evaluates ? std::optional(kEvaluatedStep) : std::nullopt);
   if (persist_below(options) == 0) {
     expect_equal_world(ranks, expected);
   } else {
@@ -465,13 +465,13 @@ void expect_equal_to_reference(const Setting& s, const typename S::Options& opti
 template <Lesson S>
 void expect_every_pair(int world) {
   struct Case {
-    Setting setting;
+    ZeroSetting setting;
     typename S::Options options;
     std::string text;
   };
   int run = 0;
   for (const Case& c : test::Choose::every_pair_of([](test::Choose& choose) {
-         const Setting setting = setting_of(choose);
+         const ZeroSetting setting = setting_of(choose);
          const auto options = options_of(choose, typename S::Options{});
          return Case{setting, options, choose.text()};
        })) {

@@ -8,20 +8,17 @@
 #include "common/storage/atomic_dir.h"
 #include "common/storage/checkpoint/command/command.h"
 #include "common/storage/checkpoint/generations.h"
+#include "tests/model/golden.h"
 #include "tests/storage/temp_dir.h"
 
 namespace sc {
 namespace {
 
 using checkpoint::Entry;
-
-GptConfig golden_config(bool tied) {
-  return {.layers = 3, .heads = 4, .width = 32, .context = 32, .vocab = 97, .tied = tied};
-}
+using test::golden_config;
 
 std::vector<UnitTensors> golden_units(const ParamLayout& layout) {
-  const Path folder = "tests/model/golden";
-  const HfWeights weights(folder / (layout.config().tied ? "tied.safetensors" : "untied.safetensors"),
+  const HfWeights weights(test::kGolden / (layout.config().tied ? "tied.safetensors" : "untied.safetensors"),
                           layout.config());
   std::vector<UnitTensors> units;
   for (int u = 0; u < layout.num_units(); ++u) {
@@ -60,7 +57,7 @@ Path save(FileOps& ops, const Path& dir, const ParamLayout& layout, const std::v
 TEST(CheckpointExport, EqualsTheLessonsExport) {
   const auto ops = posix_file_ops(Syncing::skip);
   for (const bool tied : {true, false}) {
-    const testing::TempDir dir;
+    const test::TempDir dir;
     const ParamLayout layout(golden_config(tied), WorldSize{2}, 100);
     const std::vector<UnitTensors> units = golden_units(layout);
     const Path saved = save(*ops, dir.path(), layout, units);

@@ -1,6 +1,8 @@
 // Outside truth: Hugging Face transformers' GPT-2 in fp64 (tests/model/golden/make_golden.py), tied and
 // untied. Tolerance: fp32 keeps 24 bits (6e-8); sums of at most 128 terms and about 30 operations in a row
 // stay below 1e-5 of the largest element of each tensor.
+#include "tests/model/golden.h"
+
 #include <ATen/ops/equal.h>
 #include <ATen/ops/matmul.h>
 #include <gtest/gtest.h>
@@ -17,7 +19,7 @@ namespace {
 
 constexpr double kTolerance = 1e-5;
 
-const Path kFolder = "tests/model/golden";
+using test::golden_config, test::kGolden;
 
 at::Tensor read(const SafetensorsReader& file, std::string_view name) {
   const SafeTensor& t = file.at(name);
@@ -28,12 +30,12 @@ at::Tensor read(const SafetensorsReader& file, std::string_view name) {
 
 RunShape golden_run(bool tied) {
   RunShape run;
-  run.workload.model = {.layers = 3, .heads = 4, .width = 32, .context = 32, .vocab = 97, .tied = tied};
+  run.workload.model = golden_config(tied);
   run.workload.batch = {.sequence = 24, .global = 2, .micro = 2};
   return run;
 }
 
-class Golden : public testing::TestWithParam<bool> {
+class Golden : public ::testing::TestWithParam<bool> {
  protected:
   [[nodiscard]] static std::string name() { return GetParam() ? "tied" : "untied"; }
 };
@@ -43,9 +45,9 @@ TEST_P(Golden, LogitsLossAndEveryGradient) {
   for (const std::int64_t chunk : {4096, 7}) {
     run.workload.head_chunk = chunk;
     Model model(run);
-    const HfWeights weights(kFolder / (name() + ".safetensors"), run.workload.model);
+    const HfWeights weights(kGolden / (name() + ".safetensors"), run.workload.model);
     for (int u = 0; u < model.layout.num_units(); ++u) weights.load_unit(model.layout, u, model.params[u]);
-    const SafetensorsReader io(kFolder / (name() + "_io.safetensors"));
+    const SafetensorsReader io(kGolden / (name() + "_io.safetensors"));
     const at::Tensor tokens = read(io, "tokens"), targets = read(io, "targets");
     const double counted = targets.ge(0).sum().item<double>();
     model.forward_backward(tokens, targets, at::full({}, 1.0 / counted, at::kFloat), Write::overwrite);
@@ -58,7 +60,7 @@ TEST_P(Golden, LogitsLossAndEveryGradient) {
     EXPECT_LE(relative_error(logits, read(io, "logits")), kTolerance);
 
     Model expected(run);
-    const HfWeights grads(kFolder / (name() + "_grads.safetensors"), run.workload.model);
+    const HfWeights grads(kGolden / (name() + "_grads.safetensors"), run.workload.model);
     for (int u = 0; u < model.layout.num_units(); ++u) grads.load_unit(model.layout, u, expected.grads[u]);
     int tensors = 0;
     model.for_each_tensor([&](int unit, const std::string& tensor) {
@@ -80,7 +82,7 @@ Path as_linear(const Path& path) {
     specs.push_back({t.name, *t.dtype, value.sizes().vec()});
     values.push_back(value.contiguous());
   }
-  Path copy = Path(testing::TempDir()) / "linear.safetensors";
+  Path copy = Path(::testing::TempDir()) / "linear.safetensors";
   const auto ops = posix_file_ops(Syncing::skip);
   atomic_write_file(*ops, copy, [&](File& file) {
     SafetensorsWriter out(file, specs);
@@ -95,10 +97,10 @@ Path as_linear(const Path& path) {
 TEST_P(Golden, LogitsOfEitherOrientation) {
   const RunShape run = golden_run(GetParam());
   Model model(run);
-  const HfWeights weights(as_linear(kFolder / (name() + ".safetensors")), run.workload.model);
+  const HfWeights weights(as_linear(kGolden / (name() + ".safetensors")), run.workload.model);
   EXPECT_EQ(weights.notes().size(), 1U);
   for (int u = 0; u < model.layout.num_units(); ++u) weights.load_unit(model.layout, u, model.params[u]);
-  const SafetensorsReader io(kFolder / (name() + "_io.safetensors"));
+  const SafetensorsReader io(kGolden / (name() + "_io.safetensors"));
   model.forward_backward(read(io, "tokens"), read(io, "targets"), at::full({}, 1.0, at::kFloat),
                          Write::overwrite);
   const at::Tensor head = model.gpt.head_matrix(model.params[model.gpt.head_unit()]);
@@ -109,7 +111,7 @@ TEST_P(Golden, LogitsOfEitherOrientation) {
 TEST_P(Golden, HeadLossEqualsHead) {
   const RunShape run = golden_run(GetParam());
   Model model(run);
-  const SafetensorsReader io(kFolder / (name() + "_io.safetensors"));
+  const SafetensorsReader io(kGolden / (name() + "_io.safetensors"));
   const at::Tensor tokens = read(io, "tokens"), targets = read(io, "targets");
   model.forward_backward(tokens, targets, at::full({}, 1.0, at::kFloat), Write::overwrite);
   const double loss = model.loss();
@@ -122,7 +124,7 @@ TEST_P(Golden, HeadLossEqualsHead) {
   EXPECT_EQ(model.buffers.result.tokens.item<double>(), targets.ge(0).sum().item<double>());
 }
 
-INSTANTIATE_TEST_SUITE_P(Heads, Golden, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(Heads, Golden, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "tied" : "untied"; });
 
 }  // namespace

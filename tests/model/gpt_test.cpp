@@ -33,7 +33,7 @@ struct Data {
   at::Tensor tokens, targets, scale;
 };
 
-class GptTest : public testing::Test {
+class GptTest : public ::testing::Test {
  protected:
   GptTest() { at::set_num_threads(1); }  // bit-equality is claimed for one thread
 };

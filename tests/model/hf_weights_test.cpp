@@ -16,16 +16,13 @@
 #include "common/base/check.h"
 #include "common/model/hf_names.h"
 #include "common/storage/atomic_dir.h"
+#include "tests/model/golden.h"
 #include "tests/model/model_fixture.h"
 
 namespace sc {
 namespace {
 
-const Path kFolder = "tests/model/golden";
-
-GptConfig golden_config(bool tied) {
-  return {.layers = 3, .heads = 4, .width = 32, .context = 32, .vocab = 97, .tied = tied};
-}
+using test::golden_config, test::kGolden;
 
 // A unit's vectors full of NaN: what is not filled shows.
 UnitTensors empty_unit(const ParamLayout& layout, int unit, DType dtype = DType::f32) {
@@ -47,7 +44,7 @@ std::vector<UnitTensors> load_all(const Path& path, const ParamLayout& layout, D
 
 Path temporary(const std::string& name) {
   const char* keep = std::getenv("STAGECRAFT_KEEP_EXPORT");  // set by golden/check_export.py
-  return (keep != nullptr ? Path(keep) : Path(testing::TempDir())) / name;
+  return (keep != nullptr ? Path(keep) : Path(::testing::TempDir())) / name;
 }
 
 void export_all(const Path& path, const ParamLayout& layout, const std::vector<UnitTensors>& units,
@@ -82,7 +79,7 @@ struct Edited {
     data[name] = std::move(bytes);
   }
   Path write(const std::string& name) const {
-    const Path path = Path(testing::TempDir()) / name;
+    const Path path = Path(::testing::TempDir()) / name;
     const auto ops = posix_file_ops(Syncing::skip);
     atomic_write_file(*ops, path, [&](File& file) {
       SafetensorsWriter out(file, specs);
@@ -108,7 +105,7 @@ std::string refusal(const Path& path, const GptConfig& config) {
 
 TEST(HfWeights, LoadsTransposedPaddedAndInEveryLayout) {
   for (const bool tied : {true, false}) {
-    const Path path = kFolder / (tied ? "tied.safetensors" : "untied.safetensors");
+    const Path path = kGolden / (tied ? "tied.safetensors" : "untied.safetensors");
     const SafetensorsReader file(path);
     const std::string prefix = tied ? "transformer." : "";
     for (const auto& [world, persist] :
@@ -139,10 +136,10 @@ TEST(HfWeights, ExportGivesTheSameTensorsBack) {
   for (const bool tied : {true, false}) {
     const std::string name = tied ? "tied" : "untied";
     const ParamLayout layout(golden_config(tied), WorldSize{3}, 200);
-    const auto units = load_all(kFolder / (name + ".safetensors"), layout);
+    const auto units = load_all(kGolden / (name + ".safetensors"), layout);
     export_all(temporary(name + "_export.safetensors"), layout, units);
     const SafetensorsReader ours(temporary(name + "_export.safetensors")),
-        theirs(kFolder / (name + ".safetensors"));
+        theirs(kGolden / (name + ".safetensors"));
     EXPECT_EQ(ours.tensors().size(), theirs.tensors().size());
     EXPECT_EQ(ours.metadata().at("format"), "pt");
     for (const SafeTensor& t : theirs.tensors()) {
@@ -158,13 +155,13 @@ TEST(HfWeights, ExportGivesTheSameTensorsBack) {
 
 TEST(HfWeights, SixteenBitFilesAndParameters) {
   const ParamLayout layout(golden_config(true), WorldSize{1});
-  const auto exact = load_all(kFolder / "tied.safetensors", layout);
+  const auto exact = load_all(kGolden / "tied.safetensors", layout);
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const Path path = temporary(std::string(name_of(dtype)) + "_export.safetensors");
     export_all(path, layout, exact, dtype);
     EXPECT_EQ(SafetensorsReader(path).tensors()[0].dtype, dtype);
     const auto rounded = load_all(path, layout);
-    const auto stored = load_all(kFolder / "tied.safetensors", layout, dtype);
+    const auto stored = load_all(kGolden / "tied.safetensors", layout, dtype);
     for (int u = 0; u < layout.num_units(); ++u) {
       EXPECT_TRUE(at::equal(rounded[u].sharded, exact[u].sharded.to(to_aten(dtype)).to(at::kFloat)));
       EXPECT_TRUE(at::equal(stored[u].sharded, exact[u].sharded.to(to_aten(dtype))));
@@ -175,18 +172,18 @@ TEST(HfWeights, SixteenBitFilesAndParameters) {
 TEST(HfWeights, HeadOfTheOtherKind) {
   // Tied file, untied model: the head starts from wte.
   const ParamLayout layout(golden_config(false), WorldSize{1});
-  const auto units = load_all(kFolder / "tied.safetensors", layout);
+  const auto units = load_all(kGolden / "tied.safetensors", layout);
   const auto view = [&](int u, const char* name) {
     const ParamTensor& t = *layout.find(u, name);
     return units[u].sharded.narrow(0, t.offset, t.numel());
   };
   EXPECT_TRUE(at::equal(view(4, "lm_head.weight"), view(0, "wte.weight")));
   // Tied model, a file that repeats wte as lm_head: accepted; another matrix: refused.
-  Edited copy(kFolder / "tied.safetensors");
+  Edited copy(kGolden / "tied.safetensors");
   copy.add("lm_head.weight", DType::f32, {97, 32}, copy.data["transformer.wte.weight"]);
   EXPECT_EQ(refusal(copy.write("repeated.safetensors"), golden_config(true)), "accepted");
   // The same numbers in another type are the same head.
-  Edited narrow(kFolder / "tied.safetensors");
+  Edited narrow(kGolden / "tied.safetensors");
   std::vector<std::byte> halves;
   auto& wte = narrow.data["transformer.wte.weight"];
   for (std::size_t n = 0; n < wte.size(); n += 4) {
@@ -202,7 +199,7 @@ TEST(HfWeights, HeadOfTheOtherKind) {
 }
 
 TEST(HfWeights, IgnoresMasksOfOldFiles) {
-  Edited old(kFolder / "untied.safetensors");
+  Edited old(kGolden / "untied.safetensors");
   old.add("h.0.attn.bias", DType::u8, {1, 1, 2, 2}, std::vector<std::byte>(4));
   old.add("h.2.attn.masked_bias", DType::f32, {}, std::vector<std::byte>(4));
   EXPECT_EQ(refusal(old.write("old.safetensors"), golden_config(false)), "accepted");
@@ -221,7 +218,7 @@ TEST(HfWeights, NamesThatOthersGive) {
        {"score.weight", "v_head.summary.weight", "h.weight", "model.layers.0.mlp.weight", "", "wte", "."})
     EXPECT_EQ(our_name(other), "") << other;
   const ParamLayout layout(golden_config(true), WorldSize{1});
-  const Path plain = kFolder / "tied.safetensors";
+  const Path plain = kGolden / "tied.safetensors";
   const auto expected = load_all(plain, layout);
   for (const char* prefix :
        {"", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.model.", "a.b.c."}) {
@@ -243,13 +240,13 @@ TEST(HfWeights, NamesThatOthersGive) {
 }
 
 TEST(HfWeights, TheSharedMatrixUnderItsOtherName) {
-  Edited file(kFolder / "tied.safetensors");
+  Edited file(kGolden / "tied.safetensors");
   file.add("lm_head.weight", DType::f32, {97, 32}, file.data["transformer.wte.weight"]);
   file.erase("transformer.wte.weight");
   const Path path = file.write("head_only.safetensors");
   for (const bool tied : {true, false}) {
     const ParamLayout layout(golden_config(tied), WorldSize{1});
-    const auto expected = load_all(kFolder / "tied.safetensors", layout), units = load_all(path, layout);
+    const auto expected = load_all(kGolden / "tied.safetensors", layout), units = load_all(path, layout);
     for (std::size_t u = 0; u < units.size(); ++u)
       EXPECT_TRUE(at::equal(units[u].sharded, expected[u].sharded));
   }
@@ -260,14 +257,14 @@ std::vector<std::string> notes(const Path& path, const GptConfig& config) {
 }
 
 TEST(HfWeights, AFileWithoutBiases) {
-  Edited file(kFolder / "tied.safetensors");
+  Edited file(kGolden / "tied.safetensors");
   std::erase_if(file.specs, [](const SafeTensorSpec& s) { return s.name.ends_with(".bias"); });
   file.add("h.0.attn.bias", DType::u8, {1, 1, 2, 2}, std::vector<std::byte>(4));
   const Path path = file.write("no_bias.safetensors");
   EXPECT_EQ(notes(path, golden_config(true)),
             std::vector<std::string>{"has no biases: they begin at zero, and are trained"});
   const ParamLayout layout(golden_config(true), WorldSize{1});
-  const auto units = load_all(path, layout), with = load_all(kFolder / "tied.safetensors", layout);
+  const auto units = load_all(path, layout), with = load_all(kGolden / "tied.safetensors", layout);
   for (int u = 0; u < layout.num_units(); ++u) {
     for (const ParamTensor& t : layout.unit(u).tensors) {
       const at::Tensor found = units[u].segment(t.segment).narrow(0, t.offset, t.numel());
@@ -275,7 +272,7 @@ TEST(HfWeights, AFileWithoutBiases) {
       EXPECT_TRUE(at::equal(found, t.name.ends_with(".bias") ? at::zeros_like(before) : before)) << t.name;
     }
   }
-  file = Edited(kFolder / "tied.safetensors");
+  file = Edited(kGolden / "tied.safetensors");
   file.erase("transformer.h.1.mlp.c_fc.bias");  // one of many is a damaged file
   EXPECT_EQ(refusal(file.write("one_gone.safetensors"), golden_config(true)).substr(0, 39),
             "tensor 'h.1.mlp.c_fc.bias' is missing |");
@@ -284,7 +281,7 @@ TEST(HfWeights, AFileWithoutBiases) {
 TEST(HfWeights, RowsOfPadding) {
   const GptConfig config = golden_config(true);
   for (const std::int64_t rows : {104, 112, 128, 256, 512, 1024}) {
-    Edited file(kFolder / "tied.safetensors");
+    Edited file(kGolden / "tied.safetensors");
     file.spec("transformer.wte.weight").shape = {rows, 32};
     file.data["transformer.wte.weight"].resize(static_cast<std::size_t>(rows) * 32 * 4, std::byte{1});
     file.add("lm_head.weight", DType::f32, {rows, 32}, file.data["transformer.wte.weight"]);
@@ -295,10 +292,10 @@ TEST(HfWeights, RowsOfPadding) {
                                           "are the vocabulary: the rest is padding, and left out");
     const ParamLayout layout(config, WorldSize{1});
     EXPECT_TRUE(at::equal(load_all(path, layout)[0].sharded,
-                          load_all(kFolder / "tied.safetensors", layout)[0].sharded));
+                          load_all(kGolden / "tied.safetensors", layout)[0].sharded));
   }
   for (const std::int64_t rows : {98, 99, 100, 101, 120, 2048}) {  // another vocabulary
-    Edited file(kFolder / "tied.safetensors");
+    Edited file(kGolden / "tied.safetensors");
     file.spec("transformer.wte.weight").shape = {rows, 32};
     file.data["transformer.wte.weight"].resize(static_cast<std::size_t>(rows) * 32 * 4);
     EXPECT_TRUE(
@@ -308,7 +305,7 @@ TEST(HfWeights, RowsOfPadding) {
 }
 
 TEST(HfWeights, HeadsOfOtherTasksAreLeftOut) {
-  Edited file(kFolder / "tied.safetensors");
+  Edited file(kGolden / "tied.safetensors");
   file.add("score.weight", DType::f32, {2, 32}, std::vector<std::byte>(256));
   file.add("v_head.summary.weight", DType::i64, {1}, std::vector<std::byte>(8));
   EXPECT_EQ(notes(file.write("heads.safetensors"), golden_config(true)),
@@ -320,26 +317,26 @@ TEST(HfWeights, HeadsOfOtherTasksAreLeftOut) {
             "file: with this "
             "tensor it computes something else");
   // What stands inside the model, and a number that no block has.
-  Edited inside(kFolder / "tied.safetensors");
+  Edited inside(kGolden / "tied.safetensors");
   inside.add("transformer.adapter.0.weight", DType::f32, {8}, std::vector<std::byte>(32));
   EXPECT_EQ(
       refusal(inside.write("adapter.safetensors"), golden_config(true)),
       "tensor 'transformer.adapter.0.weight' does not belong to the workload's model | a GPT-2 file: with "
       "this tensor it computes something else");
-  Edited deep(kFolder / "tied.safetensors");
+  Edited deep(kGolden / "tied.safetensors");
   deep.add("transformer.h.99999999999999999999.ln_1.weight", DType::f32, {32}, std::vector<std::byte>(128));
   EXPECT_EQ(
       refusal(deep.write("deep.safetensors"), golden_config(true)),
       "tensor 'transformer.h.99999999999999999999.ln_1.weight' does not belong to the workload's model | a "
       "workload with the file's model: layers 4, vocab 97, width 32, context 32");
   // Another workload is no help where the file's shapes are the workload's.
-  Edited narrow(kFolder / "tied.safetensors");
+  Edited narrow(kGolden / "tied.safetensors");
   narrow.spec("transformer.ln_f.weight").shape = {16};
   narrow.data["transformer.ln_f.weight"].resize(64);
   EXPECT_EQ(refusal(narrow.write("narrow.safetensors"), golden_config(true)),
             "tensor 'transformer.ln_f.weight' is [16], the workload's model needs [32] | weights of a GPT-2, "
             "whose other sizes follow from its width d: c_attn 3 d, c_fc 4 d");
-  Edited other(kFolder / "tied.safetensors");
+  Edited other(kGolden / "tied.safetensors");
   for (std::size_t n = 0; n < other.specs.size(); ++n) {
     const std::string name = "model.layers." + std::to_string(n) + ".weight";
     other.data[name] = other.data.at(other.specs[n].name);
@@ -350,11 +347,11 @@ TEST(HfWeights, HeadsOfOtherTasksAreLeftOut) {
 }
 
 TEST(HfWeights, OurOwnCheckpointsAreNamed) {
-  const Path folder = Path(testing::TempDir()) / "own";
+  const Path folder = Path(::testing::TempDir()) / "own";
   const auto ops = posix_file_ops(Syncing::skip);
   remove_tree(*ops, folder);
   make_dirs(*ops, folder / "step-000020");
-  Edited file(kFolder / "tied.safetensors");
+  Edited file(kGolden / "tied.safetensors");
   file.add("wte.weight@master", DType::f32, {97, 32}, file.data["transformer.wte.weight"]);
   atomic_write_file(*ops, folder / "step-000020/rank-0000.safetensors",
                     read_file(*ops, file.write("rank.safetensors")));
@@ -378,12 +375,12 @@ TEST(HfWeights, OurOwnCheckpointsAreNamed) {
 
 // What no shape tells. A file of this program says it itself; of others their config.json does, where there is one.
 TEST(HfWeights, WhatIsComputedOtherwiseIsRefused) {
-  const Path folder = Path(testing::TempDir()) / "configured", beside = folder / "config.json";
+  const Path folder = Path(::testing::TempDir()) / "configured", beside = folder / "config.json";
   const auto ops = posix_file_ops(Syncing::skip);
   remove_tree(*ops, folder);
   make_dirs(*ops, folder);
   const Path theirs = folder / "theirs.safetensors", ours = folder / "ours.safetensors";
-  atomic_write_file(*ops, theirs, read_file(*ops, kFolder / "tied.safetensors"));
+  atomic_write_file(*ops, theirs, read_file(*ops, kGolden / "tied.safetensors"));
   const ParamLayout layout(golden_config(true), WorldSize{1});
   export_all(ours, layout, load_all(theirs, layout));
   const auto answer = [&](const Path& path, const std::string& config, std::int64_t heads = 4) {
@@ -429,7 +426,7 @@ TEST(HfWeights, WhatIsComputedOtherwiseIsRefused) {
 }
 
 TEST(HfWeights, AFolderForTransformers) {
-  const Path folder = Path(testing::TempDir()) / "for_transformers", beside = folder / "config.json";
+  const Path folder = Path(::testing::TempDir()) / "for_transformers", beside = folder / "config.json";
   const auto ops = posix_file_ops(Syncing::skip);
   remove_tree(*ops, folder);
   make_dirs(*ops, folder);
@@ -443,7 +440,7 @@ TEST(HfWeights, AFolderForTransformers) {
 }
 
 TEST(HfWeights, HalfOfTheMatricesTurnedRound) {
-  Edited file(kFolder / "tied.safetensors");
+  Edited file(kGolden / "tied.safetensors");
   for (SafeTensorSpec& spec : file.specs) {
     if (spec.name.ends_with(".c_fc.weight")) spec.shape = {128, 32};
   }
@@ -453,7 +450,7 @@ TEST(HfWeights, HalfOfTheMatricesTurnedRound) {
 }
 
 TEST(HfWeights, RefusalsNameTensorShapesAndFix) {
-  const Path tied = kFolder / "tied.safetensors";
+  const Path tied = kGolden / "tied.safetensors";
   const std::string model = "a workload with the file's model: layers 3, vocab 97, width 32, context 32";
   GptConfig c = golden_config(true);
   c.vocab = 98;
@@ -470,12 +467,12 @@ TEST(HfWeights, RefusalsNameTensorShapesAndFix) {
   c.layers = 4;
   EXPECT_EQ(refusal(tied, c), "tensor 'h.3.ln_1.weight' is missing | " + model);
 
-  Edited file(kFolder / "untied.safetensors");
+  Edited file(kGolden / "untied.safetensors");
   file.erase("ln_f.bias");
   EXPECT_EQ(
       refusal(file.write("gone.safetensors"), golden_config(false)),
       "tensor 'ln_f.bias' is missing | a GPT-2 file; it holds layers 3, vocab 97, width 32, context 32");
-  file = Edited(kFolder / "untied.safetensors");
+  file = Edited(kGolden / "untied.safetensors");
   file.spec("h.1.mlp.c_fc.weight").shape = {128, 32};  // not transposed
   EXPECT_EQ(
       refusal(file.write("flipped.safetensors"), golden_config(false)),
@@ -483,7 +480,7 @@ TEST(HfWeights, RefusalsNameTensorShapesAndFix) {
       "128] | all matrices of a file one way: as GPT2LMHeadModel saves them ([in, out]), or as Linear layers "
       "have "
       "them");
-  file = Edited(kFolder / "untied.safetensors");
+  file = Edited(kGolden / "untied.safetensors");
   file.spec("h.1.ln_1.bias").dtype = DType::i32;
   EXPECT_EQ(refusal(file.write("integers.safetensors"), golden_config(false)),
             "tensor 'h.1.ln_1.bias' holds I32 numbers | weights saved as F32, BF16 or F16");

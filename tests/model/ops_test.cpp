@@ -22,7 +22,7 @@
 namespace sc {
 namespace {
 
-class OpsTest : public testing::Test {
+class OpsTest : public ::testing::Test {
  protected:
   OpsTest() { at::set_num_threads(1); }
   const std::unique_ptr<const Ops> cpu_ = make_ops(OpsBackend::aten, DeviceKind::cpu);

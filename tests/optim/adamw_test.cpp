@@ -18,9 +18,12 @@
 #include "common/base/check.h"
 #include "common/optim/grad_norm.h"
 #include "common/storage/safetensors.h"
+#include "tests/optim/hyper.h"
 
 namespace sc {
 namespace {
+
+using test::kHyper;
 
 struct State {
   at::Tensor p, m, v;
@@ -42,8 +45,6 @@ void expect_equal(const State& a, const State& b) {
 StepScalars scalars_of(double lr, std::int64_t step, double clip) {
   return {at::full({}, lr, at::kFloat), at::full({}, step, at::kLong), at::full({}, clip, at::kFloat)};
 }
-
-const AdamWHyper kHyper{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
 
 void step(State& s, const at::Tensor& grad, std::span<const Range> decay, at::Tensor* param16 = nullptr) {
   adamw_step(kHyper, scalars_of(1e-2, 3, 0.7), decay, grad, s.p, s.m, s.v, param16);

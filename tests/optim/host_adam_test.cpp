@@ -18,14 +18,16 @@
 #include "common/base/check.h"
 #include "common/base/host_pool.h"
 #include "common/memory/ledger.h"
+#include "tests/optim/hyper.h"
 
 namespace sc {
 namespace {
 
+using test::kHyper;
+
 constexpr std::int64_t kBefore = 3, kAfter = 5;  // elements around the vectors that nobody may write
 constexpr float kAround = 77.0F;
 
-const AdamWHyper kHyper{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
 const AdamWFactors kFactors = adamw_factors(kHyper, 1e-2F, 3, 0.7F);
 
 /// One combination of dtypes; param16 f32: none.

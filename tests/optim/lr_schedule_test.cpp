@@ -20,7 +20,7 @@ OptimConfig optim_of(LrSchedule schedule, std::int64_t warmup) {
 
 using Case = std::tuple<LrSchedule, int, int>;  // schedule, warm-up, steps
 
-class Schedule : public testing::TestWithParam<Case> {
+class Schedule : public ::testing::TestWithParam<Case> {
  protected:
   OptimConfig optim = optim_of(std::get<0>(GetParam()), std::get<1>(GetParam()));
   std::int64_t warmup = std::get<1>(GetParam()), steps = std::get<2>(GetParam());
@@ -61,9 +61,9 @@ TEST_P(Schedule, HasNoJumps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Schedule,
-                         testing::Combine(testing::Values(LrSchedule::cosine, LrSchedule::linear,
-                                                          LrSchedule::constant),
-                                          testing::Values(0, 1, 20), testing::Values(23, 200)));
+                         ::testing::Combine(::testing::Values(LrSchedule::cosine, LrSchedule::linear,
+                                                              LrSchedule::constant),
+                                            ::testing::Values(0, 1, 20), ::testing::Values(23, 200)));
 
 TEST(LearningRate, IsHalfwayInTheMiddle) {
   const double middle = 0.5 * (1 + 0.1) * 3e-4;

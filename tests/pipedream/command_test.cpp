@@ -43,7 +43,7 @@ std::string refused(const std::string& line, int code = 64) {
   return result.err;
 }
 
-class InFolder : public testing::Test {
+class InFolder : public ::testing::Test {
  protected:
   void SetUp() override { std::filesystem::create_directories(folder_); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -51,8 +51,8 @@ class InFolder : public testing::Test {
 
  private:
   std::filesystem::path folder_ =
-      std::filesystem::path(testing::TempDir()) /
-      ("pipedream_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+      std::filesystem::path(::testing::TempDir()) /
+      ("pipedream_" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
 };
 
 using Command = InFolder;

@@ -143,7 +143,7 @@ TEST(Files, JsonErrorsNameThePlace) {
 
 TEST(Files, WhatNoJsonMayBe) {
   const std::string good = to_json(generate({.stages = 2, .microbatches = 2}));
-  for (const sc::testing::BadJson& bad : sc::testing::bad_json(good))
+  for (const sc::test::BadJson& bad : sc::test::bad_json(good))
     expect_refused(bad, "a.json", error_of([&] { schedule_from_json(bad.text, "a.json"); }));
 }
 

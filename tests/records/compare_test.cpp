@@ -10,8 +10,8 @@
 namespace sc {
 namespace {
 
-using testing::input_error;
-using testing::TempDir;
+using test::input_error;
+using test::TempDir;
 
 RunRecord some_run(const std::string& lesson, std::int64_t gradients, double seconds, double loss) {
   RunRecord r;

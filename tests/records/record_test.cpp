@@ -14,14 +14,14 @@
 namespace sc {
 namespace {
 
-using testing::bad_json;
-using testing::BadJson;
-using testing::expect_refused;
-using testing::input_error;
-using testing::repeated;
-using testing::TempDir;
+using test::bad_json;
+using test::BadJson;
+using test::expect_refused;
+using test::input_error;
+using test::repeated;
+using test::TempDir;
 
-CommPlan some_operations() {
+CommPlan operations_of_all_kinds() {
   CommPlan plan;
   plan.add({CommKind::all_reduce, DType::f32, Elements(250'000), WorldSize{2}}, 4);
   plan.add({CommKind::all_reduce, DType::f64, Elements(4), WorldSize{2}});
@@ -43,7 +43,7 @@ RankRecord some_rank(int rank) {
   r.predicted_bytes.of.at(Purpose::gradients, Place::pinned) = Bytes(7);
   r.predicted_bytes.of.at(Purpose::momentum, Place::disk) = Bytes(5);
   r.predicted_bytes.total = Bytes(4'000'000);
-  r.predicted_operations = some_operations();
+  r.predicted_operations = operations_of_all_kinds();
   r.measured_bytes = r.predicted_bytes;
   r.measured_operations = r.predicted_operations;
   return r;
@@ -118,7 +118,7 @@ TEST_F(Record, ReadsOperationsWithoutNames) {
   expected.add({CommKind::all_gather, DType::bf16, Elements(64), WorldSize{4}}, 3);
   EXPECT_TRUE(got.ranks[0].predicted_operations == expected);
   EXPECT_TRUE(got.ranks[0].as_predicted());
-  EXPECT_TRUE(got.ranks[1].predicted_operations == some_operations());
+  EXPECT_TRUE(got.ranks[1].predicted_operations == operations_of_all_kinds());
 }
 
 TEST_F(Record, KeepsWhatIsNotKnownApart) {

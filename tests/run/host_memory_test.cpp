@@ -8,7 +8,7 @@
 namespace sc {
 namespace {
 
-using testing::FakeMachine;
+using test::FakeMachine;
 
 TEST(HostMemory, IsReadFromMeminfo) {
   FakeMachine machine;

@@ -59,7 +59,7 @@ TEST(Saver, WaitsForWhatIsInFlight) {
   const Launch launch{};
   const BatchPlan batch{};
   for (const bool async : {false, true}) {
-    const testing::TempDir dir;
+    const test::TempDir dir;
     const std::unique_ptr<FileOps> ops = posix_file_ops(Syncing::skip);
     create_only(*ops, dir / "tokens")->append(as_bytes("tokens"));
     CommandLine line;

@@ -7,7 +7,10 @@
 
 #include "common/storage/block_io.h"
 
-namespace sc::testing {
+namespace sc::test {
+
+/// A block of these tests' files.
+inline constexpr std::int64_t kBlock = 16 * 1024;
 
 /// `size` bytes, a multiple of kBlockAlign; zeros, or a pattern that `seed` chooses.
 class AlignedBytes {
@@ -37,4 +40,4 @@ class AlignedBytes {
   std::unique_ptr<std::byte, Free> bytes_;
 };
 
-}  // namespace sc::testing
+}  // namespace sc::test

@@ -13,15 +13,9 @@
 namespace sc {
 namespace {
 
-using testing::input_error;
-using testing::TempDir;
+using test::input_error;
+using test::TempDir;
 using Content = std::map<std::string, std::string>;  // file name -> content; "" alone: absent
-
-constexpr CrashLoss kLosses[] = {
-    {CrashLoss::Data::kept, CrashLoss::Names::kept},   {CrashLoss::Data::kept, CrashLoss::Names::lost},
-    {CrashLoss::Data::lost, CrashLoss::Names::kept},   {CrashLoss::Data::lost, CrashLoss::Names::lost},
-    {CrashLoss::Data::zeroed, CrashLoss::Names::kept}, {CrashLoss::Data::zeroed, CrashLoss::Names::lost},
-};
 
 /// Everything at a path: a file as {"": content}, a directory by its files, nothing as {}.
 Content content_of(FileOps& ops, const Path& path) {
@@ -45,7 +39,7 @@ struct Trial {
 int check_every_crash_point(const Trial& trial) {
   const auto disk = posix_file_ops(Syncing::skip);
   int new_content = 0;
-  for (const CrashLoss& loss : kLosses) {
+  for (const CrashLoss& loss : kCrashLosses) {
     for (std::int64_t point = 0;; ++point) {
       const TempDir dir;
       const Path target = dir / "target";

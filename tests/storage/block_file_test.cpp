@@ -20,14 +20,14 @@
 namespace sc {
 namespace {
 
-using testing::AlignedBytes;
-using testing::input_error;
-using testing::TempDir;
+using test::AlignedBytes;
+using test::input_error;
+using test::kBlock;
+using test::TempDir;
 using Fault = FaultyBlockIo::Fault;
 using What = FaultyBlockIo::What;
 using Kind = BlockRequest::Kind;
 
-constexpr std::int64_t kBlock = 16 * 1024;
 const std::vector<Bytes> kExtents = {Bytes(40'000), Bytes(kBlock), Bytes(3 * kBlock)};  // 3, 1 and 3 blocks
 constexpr auto kAlways = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kFileBytes = 40'960 + 4 * kBlock;

@@ -19,11 +19,11 @@
 namespace sc {
 namespace {
 
-using testing::AlignedBytes;
-using testing::input_error;
-using testing::TempDir;
+using test::AlignedBytes;
+using test::input_error;
+using test::kBlock;
+using test::TempDir;
 using Kind = BlockRequest::Kind;
-constexpr std::int64_t kBlock = 16 * 1024;
 
 class OneFile : public ::testing::Test {
  protected:

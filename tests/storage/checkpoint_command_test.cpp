@@ -15,7 +15,7 @@
 namespace sc::checkpoint {
 namespace {
 
-using namespace sc::checkpoint::testing;  // NOLINT
+using namespace sc::checkpoint::test;  // NOLINT
 
 struct Ended {
   int code;

@@ -8,14 +8,9 @@
 namespace sc::checkpoint {
 namespace {
 
-using namespace sc::checkpoint::testing;  // NOLINT
+using namespace sc::checkpoint::test;  // NOLINT
 using Steps = std::vector<std::int64_t>;
 
-constexpr CrashLoss kLosses[] = {
-    {CrashLoss::Data::kept, CrashLoss::Names::kept},   {CrashLoss::Data::kept, CrashLoss::Names::lost},
-    {CrashLoss::Data::lost, CrashLoss::Names::kept},   {CrashLoss::Data::lost, CrashLoss::Names::lost},
-    {CrashLoss::Data::zeroed, CrashLoss::Names::kept}, {CrashLoss::Data::zeroed, CrashLoss::Names::lost},
-};
 const std::vector<TensorShape> kTiny = {{"a", {7}}, {"b", {2}}};
 
 /// Steps of all generations, each of which must be whole.
@@ -37,7 +32,7 @@ TEST(CheckpointCrash, EveryOneLeavesTheOldGenerationsOrTheNew) {
   const auto disk = posix_file_ops(Syncing::skip);
   const std::vector<Steps> allowed = {{10, 20}, {10, 20, 30}, {20, 30}};
   std::vector<int> seen(allowed.size());
-  for (const CrashLoss& loss : kLosses) {
+  for (const CrashLoss& loss : kCrashLosses) {
     for (std::int64_t point = 0;; ++point) {
       const TempDir dir;
       for (std::int64_t step : {10, 20}) {
@@ -71,7 +66,7 @@ TEST(CheckpointCrash, EveryOneLeavesTheOldGenerationsOrTheNew) {
 TEST(CheckpointCrash, ASaveThatReplacesAGeneration) {
   const auto disk = posix_file_ops(Syncing::skip);
   int points = 0;
-  for (const CrashLoss& loss : kLosses) {
+  for (const CrashLoss& loss : kCrashLosses) {
     for (std::int64_t point = 0;; ++point) {
       const TempDir dir;
       save(*disk, dir.path(), manifest_of(30, 2, kTiny), cut(2, kTiny, {"master"}));

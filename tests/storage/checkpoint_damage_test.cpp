@@ -8,7 +8,7 @@
 namespace sc::checkpoint {
 namespace {
 
-using namespace sc::checkpoint::testing;  // NOLINT
+using namespace sc::checkpoint::test;  // NOLINT
 
 class Damaged : public ::testing::Test {
  protected:

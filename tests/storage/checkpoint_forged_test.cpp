@@ -13,11 +13,11 @@
 namespace sc::checkpoint {
 namespace {
 
-using namespace sc::checkpoint::testing;  // NOLINT
-using sc::testing::bad_json;
-using sc::testing::BadJson;
-using sc::testing::expect_refused;
-using sc::testing::repeated;
+using namespace sc::checkpoint::test;  // NOLINT
+using sc::test::bad_json;
+using sc::test::BadJson;
+using sc::test::expect_refused;
+using sc::test::repeated;
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kHeadBytes = 29;  // of the line with the sum, from "{" on

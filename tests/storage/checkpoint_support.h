@@ -12,10 +12,10 @@
 #include "common/storage/checkpoint/reader.h"
 #include "tests/storage/temp_dir.h"
 
-namespace sc::checkpoint::testing {
+namespace sc::checkpoint::test {
 
-using sc::testing::input_error;
-using sc::testing::TempDir;
+using sc::test::input_error;
+using sc::test::TempDir;
 
 /// Names and orientation as GPT-2's; `big` needs more than one block. 5 rows of wte are padding.
 inline const std::vector<TensorShape> kModel = {{"wte.weight", {16, 6}},
@@ -134,4 +134,4 @@ inline std::vector<float> read(Reader& reader, const Key& key, Range range) {
   return values;
 }
 
-}  // namespace sc::checkpoint::testing
+}  // namespace sc::checkpoint::test

@@ -10,7 +10,7 @@
 namespace sc::checkpoint {
 namespace {
 
-using namespace sc::checkpoint::testing;  // NOLINT
+using namespace sc::checkpoint::test;  // NOLINT
 
 class Checkpoints : public ::testing::Test {
  protected:

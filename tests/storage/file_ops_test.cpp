@@ -13,8 +13,8 @@
 namespace sc {
 namespace {
 
-using testing::input_error;
-using testing::TempDir;
+using test::input_error;
+using test::TempDir;
 
 class FileOpsTest : public ::testing::Test {
  protected:

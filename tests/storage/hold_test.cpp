@@ -15,8 +15,8 @@
 namespace sc {
 namespace {
 
-using testing::input_error;
-using testing::TempDir;
+using test::input_error;
+using test::TempDir;
 using Names = std::vector<std::string>;
 
 /// A process that does nothing, until it is killed.

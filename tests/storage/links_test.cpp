@@ -11,8 +11,8 @@
 namespace sc {
 namespace {
 
-using testing::input_error;
-using testing::TempDir;
+using test::input_error;
+using test::TempDir;
 using Names = std::vector<std::string>;
 
 class LinksTest : public ::testing::Test {

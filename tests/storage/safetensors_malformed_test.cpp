@@ -9,8 +9,8 @@
 namespace sc {
 namespace {
 
-using testing::input_error;
-using testing::TempDir;
+using test::input_error;
+using test::TempDir;
 
 /// A file of `header` and `data` zeros; `length`, if not negative, is what the file claims the header's
 /// length to be.

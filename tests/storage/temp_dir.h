@@ -9,7 +9,7 @@
 
 #include "common/storage/file_ops.h"
 
-namespace sc::testing {
+namespace sc::test {
 
 class TempDir {
  public:
@@ -48,4 +48,4 @@ std::string input_error(Call call, const std::string& dir = "") {
   return "no InputError";
 }
 
-}  // namespace sc::testing
+}  // namespace sc::test

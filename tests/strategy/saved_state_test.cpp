@@ -132,7 +132,7 @@ test::FakeStrategy with_older_versions(const ParamLayout& layout, float first) {
 // An older version is what it was, and not the master.
 TEST(SavedState, OlderVersionsComeBackBesideTheirMaster) {
   const ParamLayout layout(test::odd_workload().model, WorldSize{1});
-  const testing::TempDir dir;
+  const test::TempDir dir;
   test::FakeStrategy saved = with_older_versions(layout, 1), found = with_older_versions(layout, -5000);
   test::Saving saving(dir / "saved", 1, kSteps);
   for (const auto& error : test::on_ranks(1, [&](Communicator& comm) {
@@ -166,7 +166,7 @@ TEST(SavedState, OlderVersionsComeBackBesideTheirMaster) {
 TEST(SavedState, ColumnsComeBackWhereverASliceEnds) {
   const GptConfig model = test::odd_workload().model;
   const ParamLayout layout(model, WorldSize{1});
-  const testing::TempDir dir;
+  const test::TempDir dir;
   test::FakeStrategy saved = with_older_versions(layout, 1);
   const at::Tensor whole = saved.slices[7].copy();  // unit 1's master
   test::Saving saving(dir / "saved", 1, kSteps);
@@ -333,7 +333,7 @@ class BetweenStrategies : public ::testing::TestWithParam<std::tuple<DType, bool
 
 TEST_P(BetweenStrategies, StateIsTakenOverToTheBit) {
   const Workload w = workload();
-  const testing::TempDir dir;
+  const test::TempDir dir;
   WorldOf<DataParallel>(3, w).train_and_save(dir / "01");
   const Whole first = whole_of(dir / "01");
   WorldOf<Zero3>(2, w, {.persist_below = 50}).take_over(dir / "01", dir / "04");
@@ -353,7 +353,7 @@ TEST_P(BetweenStrategies, TensorRanksSaveEachElementOnce) {
   Workload w = workload();
   w.model.heads = 5;
   w.batch.micro = 2;
-  const testing::TempDir dir;
+  const test::TempDir dir;
   WorldOf<TensorParallel>(3, w).train_and_save(dir / "10");
   const std::unique_ptr<FileOps> ops = posix_file_ops();
   const Reader reader(*ops, dir / "10");
@@ -370,7 +370,7 @@ TEST_P(BetweenStrategies, TensorRanksSaveEachElementOnce) {
 
 TEST_P(BetweenStrategies, WeightsAndBothMomentsAreSavedOnceAndPaddingNever) {
   const Workload w = workload();
-  const testing::TempDir dir;
+  const test::TempDir dir;
   WorldOf<Zero3>(3, w).train_and_save(dir / "04");
   const Whole whole = whole_of(dir / "04");
   const std::string weights = w.precision.has_master() ? "master" : "parameters";

@@ -20,7 +20,7 @@
 namespace sc {
 namespace {
 
-using testing::TempDir;
+using test::TempDir;
 
 /// Shapes that divide by nothing convenient.
 GptConfig odd_model(bool tied) {
@@ -178,7 +178,7 @@ TEST_P(Weights, AFileWithANumberThatIsNoneIsRefused) {
       detail::save_weights(whole, plain, comm, *posix_file_ops(), path, [] {});
     }));
     test::FakeStrategy strategy = sharded_strategy(layout, Rank{0}, false, true);
-    EXPECT_EQ(testing::input_error([&] { detail::load_weights(strategy, layout, path); }),
+    EXPECT_EQ(test::input_error([&] { detail::load_weights(strategy, layout, path); }),
               "65|" + path +
                   ": tensor 'transformer.h.1.attn.c_proj.bias' holds a number that is not finite (NaN or "
                   "infinite), "
@@ -267,8 +267,8 @@ TEST(SavePath, IsCheckedBeforeARun) {
   const TempDir dir;
   const auto ops = posix_file_ops();
   const auto answer = [&](const Path& path) {
-    return testing::input_error([&] { detail::check_save_path(*ops, path, odd_model(true)); },
-                                dir.path().string());
+    return test::input_error([&] { detail::check_save_path(*ops, path, odd_model(true)); },
+                             dir.path().string());
   };
   EXPECT_EQ(answer(dir / "w.safetensors"), "no InputError");
   EXPECT_EQ(ops->kind(dir / "w.safetensors"), PathKind::absent) << "the check leaves no file";

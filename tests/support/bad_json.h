@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace sc::testing {
+namespace sc::test {
 
 struct BadJson {
   std::string name, text;
@@ -60,4 +60,4 @@ inline void expect_refused(const BadJson& bad, const std::string& begin, const s
   }
 }
 
-}  // namespace sc::testing
+}  // namespace sc::test

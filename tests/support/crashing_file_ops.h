@@ -28,6 +28,11 @@ struct CrashLoss {
   Data data = Data::lost;
   Names names = Names::lost;
 };
+inline constexpr CrashLoss kCrashLosses[] = {
+    {CrashLoss::Data::kept, CrashLoss::Names::kept},   {CrashLoss::Data::kept, CrashLoss::Names::lost},
+    {CrashLoss::Data::lost, CrashLoss::Names::kept},   {CrashLoss::Data::lost, CrashLoss::Names::lost},
+    {CrashLoss::Data::zeroed, CrashLoss::Names::kept}, {CrashLoss::Data::zeroed, CrashLoss::Names::lost},
+};
 
 /// Performs mutating calls number 0 .. n-1 on real files, then crashes: what the device had not been told to
 /// keep is lost as `loss` says, and this and every later call throws Crash and does nothing.

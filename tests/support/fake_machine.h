@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-namespace sc::testing {
+namespace sc::test {
 
 class FakeMachine {
  public:
@@ -31,4 +31,4 @@ class FakeMachine {
   std::string top_;
 };
 
-}  // namespace sc::testing
+}  // namespace sc::test

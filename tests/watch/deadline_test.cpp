@@ -33,7 +33,7 @@ TEST(DeadlineDeathTest, SaysWhatLastedAndExitsWith75) {
         const Deadline deadline(1ms, "the ranks did not meet");
         std::this_thread::sleep_for(1min);
       },
-      testing::ExitedWithCode(75), "^error: the ranks did not meet\n$");
+      ::testing::ExitedWithCode(75), "^error: the ranks did not meet\n$");
 }
 
 }  // namespace
