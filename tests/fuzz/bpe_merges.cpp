@@ -1,8 +1,11 @@
 // The merges of a tokenizer, up to the first empty line; behind it a text, which its tokens must give back.
+#include <algorithm>
+#include <string>
+
 #include "common/data/bpe_tokenizer.h"
 #include "tests/fuzz/support.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+SC_FUZZ_TARGET(bpe_merges) {
   using namespace sc::fuzz;  // NOLINT
   const std::string input = text_of(data, size);
   const std::size_t end = std::min(input.find("\n\n"), input.size());

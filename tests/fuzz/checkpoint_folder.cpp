@@ -1,7 +1,10 @@
 // A checkpoint as a folder. The input is three parts behind lines "====": the manifest without its sum, and the headers of
 // two ranks' files, whose values are zeros. Its first byte says which sums are made right again ('1' headers, '2' blocks,
 // '4' sizes; '7' all of them), as anybody can who damages a checkpoint. Whoever opens it may read all that it claims to hold.
+#include <algorithm>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "common/storage/checkpoint/generations.h"
 #include "common/storage/checkpoint/reader.h"
@@ -13,7 +16,7 @@ namespace {
 
 using namespace sc::checkpoint;  // NOLINT
 
-constexpr std::int64_t kMostData = 1 << 16;
+constexpr std::int64_t kMostValues = 1 << 16;
 
 std::vector<std::string> parts_of(std::string_view input) {
   constexpr std::string_view kLine = "====\n";
@@ -49,7 +52,8 @@ void write_rank(const Path& dir, const std::string& json, FileSums& sums, int me
   std::memcpy(file.data(), &length, sizeof(length));
   file += json;
   std::int64_t data = 0;
-  if (__builtin_sub_overflow(sums.bytes, sums.header_bytes, &data) || data < 0 || data > kMostData) data = 0;
+  if (__builtin_sub_overflow(sums.bytes, sums.header_bytes, &data) || data < 0 || data > kMostValues)
+    data = 0;
   if ((mend & 1) != 0) sums.header_sum = sum_of(as_bytes(file));
   if ((mend & 2) != 0) sums.block_sums = block_sums(json, data);
   if ((mend & 4) != 0) sums.header_bytes = static_cast<std::int64_t>(file.size());
@@ -65,7 +69,7 @@ void read_all(FileOps& ops, const Path& dir) {
   for (const Key& key : reader->keys()) {
     if (key.purpose == kInFlight) continue;
     const std::int64_t numel = reader->numel(key.tensor);
-    if (numel > kMostData) continue;
+    if (numel > kMostValues) continue;
     std::vector<std::byte> values(static_cast<std::size_t>(numel * size_of(reader->dtype(key))),
                                   std::byte{1});
     const auto read = taken([&] {
@@ -84,7 +88,7 @@ void read_all(FileOps& ops, const Path& dir) {
 }  // namespace
 }  // namespace sc::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+SC_FUZZ_TARGET(checkpoint_folder) {
   using namespace sc::fuzz;  // NOLINT
   static const auto ops = sc::posix_file_ops(sc::Syncing::skip);
   static const bool made = ops->make_dir(folder() / "step-000002");

@@ -4,7 +4,7 @@
 
 #include "tests/fuzz/support.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+SC_FUZZ_TARGET(manifest) {
   using namespace sc::checkpoint;  // NOLINT
   using sc::fuzz::require;
   using sc::fuzz::taken;

@@ -3,7 +3,7 @@
 #include "common/storage/git_lfs.h"
 #include "tests/fuzz/support.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+SC_FUZZ_TARGET(names) {
   using namespace sc::fuzz;  // NOLINT
   const std::string text = text_of(data, size);
   if (const std::string ours = sc::our_name(text); !ours.empty())

@@ -1,12 +1,17 @@
 // A file that `prepare` is given, read as every format there is. A text's tokens give it back, and a file of tokens that is
 // written reads back equal.
+#include <algorithm>
+#include <string>
+
 #include "common/data/prepare/prepare.h"
 #include "common/data/prose.h"
 #include "common/data/token_file.h"
 #include "tests/fuzz/support.h"
 
+#ifndef STAGECRAFT_FUZZ_REPLAY
 // In the place of options.cpp, whose command line takes longer to compile than all else that is needed here.
 std::string_view sc::prepare::name_of(Format /*format*/) { return "a format"; }
+#endif
 
 namespace sc::fuzz {
 namespace {
@@ -15,7 +20,9 @@ using prepare::Format;
 
 std::optional<std::string> read(FileOps& ops, const Path& path, Format format, const std::string& separator) {
   const ByteTokenizer tokenizer;
-  prepare::Options options{.inputs = {path}, .format = format, .separator = separator, .python = "/nowhere"};
+  prepare::Options options;
+  options.inputs = {path}, options.format = format, options.separator = separator,
+  options.python = "/nowhere";
   const auto prepared = taken([&] { return prepare::tokenize(ops, options, tokenizer); });
   if (!prepared) return std::nullopt;
   (void)prepare::sidecar(options, tokenizer, *prepared);
@@ -28,7 +35,7 @@ std::optional<std::string> read(FileOps& ops, const Path& path, Format format, c
 }  // namespace
 }  // namespace sc::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+SC_FUZZ_TARGET(prepare_text) {
   using namespace sc::fuzz;  // NOLINT
   static const auto ops = sc::posix_file_ops(sc::Syncing::skip);
   const std::string content = text_of(data, size);

@@ -2,8 +2,11 @@
 // length need not be guessed. What is taken is written, and read back equal.
 #include "common/storage/safetensors.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "common/storage/safetensors_header.h"
 #include "tests/fuzz/support.h"
@@ -45,7 +48,7 @@ void write_and_read(const SafetensorsReader& reader) {
 }  // namespace
 }  // namespace sc::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+SC_FUZZ_TARGET(safetensors) {
   using namespace sc::fuzz;  // NOLINT
   const sc::Path path = file_of(file_for(text_of(data, size)));
   if (const auto reader = taken([&] { return sc::SafetensorsReader(path); })) write_and_read(*reader);

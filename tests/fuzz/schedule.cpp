@@ -29,7 +29,7 @@ void use(const Schedule& schedule) {
 }  // namespace
 }  // namespace sc::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+SC_FUZZ_TARGET(schedule) {
   using namespace sc::fuzz;  // NOLINT
   const std::string text = text_of(data, size);
   if (const auto schedule = taken<Refusal>([&] { return schedule_from_csv(text, "csv"); })) use(*schedule);

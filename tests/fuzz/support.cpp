@@ -7,20 +7,21 @@
 #include <cstdio>
 #include <filesystem>
 
+#ifndef STAGECRAFT_FUZZ_REPLAY
 // std::filesystem::path::_List::type(_Type): code of libstdc++'s headers that nobody calls, and that the precompiled header brings all
 // the same, asks for it; the library does not give it away.
 extern "C" void _ZNSt10filesystem7__cxx114path5_List4typeENS1_5_TypeE() { std::abort(); }  // NOLINT
+#endif
 
 namespace sc::fuzz {
 namespace {
 
-struct Counts {
-  std::int64_t taken = 0, refused = 0;
-  ~Counts() {
+struct SaidAtTheEnd : Counts {
+  ~SaidAtTheEnd() {
     std::fprintf(stderr, "%lld taken, %lld refused\n", static_cast<long long>(taken),
                  static_cast<long long>(refused));
   }
-} counts;
+} so_far;
 
 struct Folder {
   Path path;
@@ -43,12 +44,14 @@ void require(bool holds, const char* what) {
   std::abort();
 }
 
-void count_taken() { ++counts.taken; }
+void count_taken() { ++so_far.taken; }
 
 void count_refused(std::string_view message) {
   require(printable(message) == message, "a refusal that would steer a terminal");
-  ++counts.refused;
+  ++so_far.refused;
 }
+
+Counts counts() { return so_far; }
 
 const Path& folder() {
   static const Folder the_folder;

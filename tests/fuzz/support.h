@@ -9,14 +9,28 @@
 #include "common/base/check.h"
 #include "common/storage/file_ops.h"
 
+/// Head of a target's function of `data` and `size`. A program has one target and libFuzzer's main(), or, in replay.cpp, all of them.
+#ifdef STAGECRAFT_FUZZ_REPLAY
+#define SC_FUZZ_TARGET(name) int sc::fuzz::name(const std::uint8_t* data, std::size_t size)
+#else
+#define SC_FUZZ_TARGET(name) extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+#endif
+
 namespace sc::fuzz {
+
+using Target = int(const std::uint8_t* data, std::size_t size);
+Target safetensors, manifest, checkpoint_folder, workload, prepare_text, bpe_merges, names, schedule;
 
 /// Ends the process, and libFuzzer keeps the input.
 void require(bool holds, const char* what);
 
-/// How many inputs were taken and how many refused is said at the end: run.sh wants both.
+/// How many inputs were taken and how many refused is said at the end: run.sh wants both, and so does replay.cpp.
 void count_taken();
 void count_refused(std::string_view message);
+struct Counts {
+  std::int64_t taken = 0, refused = 0;
+};
+Counts counts();
 
 /// What `read` returns; nothing where it refuses. Any other exception leaves, and is a find.
 template <class Refusal = InputError, class Read>

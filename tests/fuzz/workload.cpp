@@ -1,5 +1,8 @@
 // A workload file. What is taken is written as text, and read back equal; whether its values fit together is
 // another check, which bears them all.
+#include <map>
+#include <sstream>
+#include <string>
 #include <tuple>
 
 #include "common/config/validate.h"
@@ -27,7 +30,7 @@ auto numbers_of(const Workload& w) {
 }  // namespace
 }  // namespace sc::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+SC_FUZZ_TARGET(workload) {
   using namespace sc::fuzz;  // NOLINT
   const std::string path = file_of(text_of(data, size), "w.json").string();
   const auto workload = taken([&] { return sc::load_workload(path); });
