@@ -101,16 +101,47 @@ macro(_sc_timeout variable default)
   endif()
 endmacro()
 
-# sc_test(comm_local_test SOURCES x_test.cpp DEPENDS comm): a GoogleTest executable and one ctest entry.
-# LABELS as ctest's (gpu: counts as skipped where the test says so); ENV NAME=value pairs; TIMEOUT seconds (default 120).
+# A test's program, or, where another test has begun it, more files of it. Its files are compiled as few: most of a test's compile time
+# goes into headers, above all LibTorch's and GoogleTest's.
+function(_sc_test_program program sources)
+  if(TARGET ${program})
+    target_sources(${program} PRIVATE ${sources})
+  else()
+    add_executable(${program} ${sources})
+    set_target_properties(${program} PROPERTIES UNITY_BUILD ${STAGECRAFT_UNITY} UNITY_BUILD_BATCH_SIZE 16)
+    sc_link(${program} GTest::gtest test_main)
+    _sc_program(${program})
+  endif()
+  sc_link(${program} ${ARGN})
+endfunction()
+
+# The argument that leaves a program's tests of these files alone (tests/support/test_files.h).
+function(_sc_files_flag out)
+  set(_files "")
+  foreach(_source IN LISTS ARGN)
+    if(_source MATCHES "_test\\.cpp$")
+      cmake_path(ABSOLUTE_PATH _source NORMALIZE)
+      cmake_path(RELATIVE_PATH _source BASE_DIRECTORY ${CMAKE_SOURCE_DIR})
+      list(APPEND _files ${_source})
+    endif()
+  endforeach()
+  list(JOIN _files ":" _files)
+  set(${out} "--files=${_files}" PARENT_SCOPE)
+endfunction()
+
+# sc_test(comm_local_test SOURCES x_test.cpp DEPENDS comm): a GoogleTest executable and one ctest entry, which runs the tests of its files.
+# IN rooms_tests: of the executable of that name, which several entries share. LABELS as ctest's (gpu: counts as skipped where the test
+# says so); ENV NAME=value pairs; TIMEOUT seconds (default 120).
 function(sc_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ENV" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
-  sc_link(${name} ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
-  _sc_program(${name})
-  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  cmake_parse_arguments(ARG "" "TIMEOUT;IN" "SOURCES;DEPENDS;LABELS;ENV" ${ARGN})
+  if(NOT ARG_IN)
+    set(ARG_IN ${name})
+  endif()
+  _sc_test_program(${ARG_IN} "${ARG_SOURCES}" ${ARG_DEPENDS})
+  _sc_files_flag(_files ${ARG_SOURCES})
+  add_test(NAME ${name} COMMAND ${ARG_IN} ${_files} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   _sc_timeout(ARG_TIMEOUT 120)
-  _sc_label(_labels ${name} "${ARG_LABELS}")
+  _sc_label(_labels ${ARG_IN} "${ARG_LABELS}")
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${_labels}" ENVIRONMENT "${ARG_ENV}")
   if("gpu" IN_LIST _labels)
     set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
@@ -142,20 +173,25 @@ function(sc_script_test name)
     SKIP_RETURN_CODE 77)
 endfunction()
 
-# sc_mpi_test(comm_mpi_test RANKS 1 2 3 4 SOURCES x_test.cpp DEPENDS mpi_test_main): a GoogleTest executable that runs under
-# mpirun, one ctest entry <name>_<n> for each number of ranks. mpi_test_main (tests/comm) has its main(). TIMEOUT seconds
-# (default 60) is mpirun's own, so that no rank outlives it. LABELS (and `mpi`), ENV as above.
+# sc_mpi_test(comm_mpi_test RANKS 1 2 3 4 SOURCES x_test.cpp DEPENDS comm): a GoogleTest executable that runs under mpirun, one ctest
+# entry <name>_<n> for each number of ranks. TIMEOUT seconds (default 60) is mpirun's own, so that no rank outlives it. IN, LABELS (and
+# `mpi`), ENV as above.
 function(sc_mpi_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "RANKS;SOURCES;DEPENDS;LABELS;ENV" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
-  sc_link(${name} ${ARG_DEPENDS} GTest::gtest)
-  _sc_program(${name})
+  cmake_parse_arguments(ARG "" "TIMEOUT;IN" "RANKS;SOURCES;DEPENDS;LABELS;ENV" ${ARGN})
+  if(NOT ARG_IN)
+    set(ARG_IN ${name})
+  endif()
+  if(NOT TARGET ${ARG_IN})
+    list(APPEND ARG_SOURCES ${CMAKE_SOURCE_DIR}/tests/comm/mpi_test_main.cpp)
+  endif()
+  _sc_test_program(${ARG_IN} "${ARG_SOURCES}" comm ${ARG_DEPENDS})
+  _sc_files_flag(_files ${ARG_SOURCES})
   _sc_timeout(ARG_TIMEOUT 60)
-  _sc_label(_labels ${name} "${ARG_LABELS};mpi")
+  _sc_label(_labels ${ARG_IN} "${ARG_LABELS};mpi")
   math(EXPR _outer "${ARG_TIMEOUT} + 10")
   foreach(_ranks IN LISTS ARG_RANKS)
     add_test(NAME ${name}_${_ranks}
-      COMMAND ${MPIEXEC_EXECUTABLE} -q --oversubscribe --bind-to none --timeout ${ARG_TIMEOUT} -n ${_ranks} $<TARGET_FILE:${name}>
+      COMMAND ${MPIEXEC_EXECUTABLE} -q --oversubscribe --bind-to none --timeout ${ARG_TIMEOUT} -n ${_ranks} $<TARGET_FILE:${ARG_IN}> ${_files}
       WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(${name}_${_ranks} PROPERTIES TIMEOUT ${_outer} LABELS "${_labels}"
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;${ARG_ENV}")

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <exception>
 
+#include "tests/support/test_files.h"
+
 namespace sc::test {
 namespace {
 
@@ -22,6 +24,7 @@ int run_all(int argc, char** argv) {
   });
   if (mpi.rank() != Rank{0}) ::testing::GTEST_FLAG(brief) = true;  // their failures only
   ::testing::InitGoogleTest(&argc, argv);
+  keep_named_files(argc, argv);
   const auto world = mpi.world();
   the_mpi = &mpi;
   the_world = world.get();

@@ -15,7 +15,7 @@ nvidia-smi --list-gpus
 mkdir -p "$build"
 [[ -f $build/CMakeCache.txt ]] || cmake --preset cuda -B "$build" >"$build.cmake.log" || { cat "$build.cmake.log"; exit 1; }
 cmake --build "$build" --target \
-  comm_local_test comm_nccl_test comm_staged_test comm_nccl_process_test nccl_program >"$build.build.log" 2>&1 ||
+  base_rooms_tests comm_nccl_test comm_staged_test comm_nccl_process_test nccl_program >"$build.build.log" 2>&1 ||
   { tail -n 40 "$build.build.log"; exit 1; }
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Builds the tests of a few damaged files without building the project: only what differs is compiled, with the flags of an existing build,
-and linked before the libraries of that build, whose objects for the same files are then left out.
+and linked before the libraries of that build, whose objects for the same files are then left out. Tests are ctest's entries.
 
 usage: tests/mutate/relink.py ROOT BUILD      in a copy of ROOT (mutate.py's); BUILD is ROOT's build folder, up to date
 
@@ -103,6 +103,9 @@ class Linker:
         self.out = self.here / "build/mutant"
         self.out.mkdir(parents=True, exist_ok=True)
         self.commands = {e["file"]: e["command"] for e in json.loads((self.build / "compile_commands.json").read_text())}
+        listed = subprocess.run(["ctest", "--test-dir", str(self.build), "--show-only=json-v1"], capture_output=True, text=True, check=True)
+        self.entries = {test["name"]: test["command"] for test in json.loads(listed.stdout)["tests"] if "command" in test}
+        self.linked = {}
         self.units = {source: unit for unit in self.commands if "/Unity/unity_" in unit
                       for source in re.findall(r'^#include "(.*)"$', pathlib.Path(unit).read_text(), re.MULTILINE)}
 
@@ -127,33 +130,38 @@ class Linker:
         run(launcher + kept + ["-w", "-O1", "-D_GLIBCXX_ASSERTIONS", "-o", str(target), "-c", str(source)], self.here)
         return str(target)
 
-    def link(self, test, objects):
+    def link(self, program, objects):
         """The build's own link command, with `objects` in front: of an inline function the first definition counts."""
-        ninja = subprocess.run(["ninja", "-C", str(self.build), "-t", "commands", test], capture_output=True, text=True, check=True)
-        command = ninja.stdout.strip().split("\n")[-1]
-        output = re.search(r" -o (\S+)", command).group(1)
-        target = self.out / test
-        if objects:
-            command = command.replace(f" -o {output}", f" -o {shlex.quote(str(target))}", 1)
+        if not objects:
+            return program
+        if program not in self.linked:
+            output = os.path.relpath(program, self.build)
+            ninja = subprocess.run(["ninja", "-C", str(self.build), "-t", "commands", output], capture_output=True, text=True, check=True)
+            command = ninja.stdout.strip().split("\n")[-1]
+            target = str(self.out / os.path.basename(program))
+            command = command.replace(f" -o {output}", f" -o {shlex.quote(target)}", 1)
             first = re.search(r" \S+\.o ", command).start()
             inserted = "".join(" " + shlex.quote(o) for o in objects)
             run(["bash", "-c", command[:first] + inserted + command[first:]], self.build)
-            return str(target)
-        return str(self.build / output)
+            self.linked[program] = target
+        return self.linked[program]
+
+    def line_of(self, test, objects):
+        """What ctest would run for this test, on the program linked with `objects`."""
+        words = list(self.entries[f"{MPI}_{MPI_RANKS}" if test == MPI else test])
+        program = next(i for i, word in enumerate(words) if self.build in pathlib.Path(word).parents)
+        words[program] = self.link(words[program], objects)
+        if test == MPI:
+            words[words.index("--timeout") + 1] = str(seconds(test))
+        else:
+            words = ["timeout", str(seconds(test)), *words]
+        return shlex.join(words) + ' --gtest_fail_fast --gtest_brief=1 --gtest_filter="$1"'
 
 
 def run(command, folder):
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         sys.exit(result.stdout + result.stderr)
-
-
-def line_of(test, program):
-    limit = seconds(test)
-    flags = '--gtest_fail_fast --gtest_brief=1 --gtest_filter="$1"'
-    if test != MPI:
-        return f"timeout {limit} {shlex.quote(program)} {flags}"
-    return f"mpirun -q --oversubscribe --bind-to none --timeout {limit} -n {MPI_RANKS} {shlex.quote(program)} {flags}"
 
 
 def main():
@@ -165,7 +173,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         objects = list(pool.map(linker.compile, sorted({linker.unit_of(source) for source in sources})))
     tests = [t for t in all_tests() if any(t in TESTS[name] for name in changed)] if changed else all_tests()
-    lines = [line_of(test, linker.link(test, objects)) for test in tests]
+    lines = [linker.line_of(test, objects) for test in tests]
     if len(changed) == 1 and changed[0] in NARROW:
         lines.insert(0, f"if [[ $1 == '*' ]]; then set -- '{NARROW[changed[0]]}'; fi")
     (linker.out / "run.sh").write_text("set -e\ncd " + shlex.quote(str(linker.root)) + "\n" + "\n".join(lines) + "\n")
