@@ -231,8 +231,9 @@ TEST_F(InfinityFaults, InterruptedAndShortTransfersChangeNothing) {
   const Workload w = workload();
   const test::RankResult right = reference();
   for (const Kind kind : {Kind::read, Kind::write}) {
-    for (const auto& [what, value] : {std::pair(IoFault::answers, -EINTR), std::pair(IoFault::answers, -EAGAIN),
-                                      std::pair(IoFault::cuts, 100), std::pair(IoFault::cuts, 4096)}) {
+    for (const auto& [what, value] :
+         {std::pair(IoFault::answers, -EINTR), std::pair(IoFault::answers, -EAGAIN),
+          std::pair(IoFault::cuts, 100), std::pair(IoFault::cuts, 4096)}) {
       for (int faulty = 0; faulty < kFaultWorld; ++faulty) {
         SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + ", " + std::to_string(value));
         InfinityOptions two_pages = options();
