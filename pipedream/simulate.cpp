@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 
 #include "pipedream/check.h"
 #include "pipedream/error.h"

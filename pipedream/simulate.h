@@ -1,9 +1,7 @@
 // A schedule with a clock: when every action starts and ends, how long the whole takes, who is idle how long.
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "pipedream/schedule.h"

@@ -1,7 +1,6 @@
 // The flags themselves: one table for the parser and for --help.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "common/config/command_line.h"

@@ -9,7 +9,6 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "common/base/check.h"
 #include "common/base/text.h"

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <span>
 #include <system_error>
-#include <utility>
 
 namespace sc {
 namespace {

@@ -6,7 +6,6 @@
 #include <map>
 
 #include "common/base/check.h"
-#include "common/base/text.h"
 #include "common/config/json_reader.h"
 #include "common/config/other_names.h"
 #include "common/config/workload_table.h"

@@ -3,8 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 #include <zlib.h>
 
-#include <array>
-
 #include "common/base/text.h"
 #include "common/storage/atomic_dir.h"
 #include "common/storage/mapped_file.h"

@@ -1,7 +1,5 @@
 #include "common/data/loader.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 
 namespace sc {

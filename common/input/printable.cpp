@@ -1,7 +1,5 @@
 #include "common/input/printable.h"
 
-#include <array>
-
 namespace sc {
 namespace {
 

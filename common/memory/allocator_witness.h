@@ -1,8 +1,6 @@
 // A second opinion on memory: counts what LibTorch's CPU allocator really hands out, whoever asks.
 #pragma once
 
-#include <memory>
-
 #include "common/base/types.h"
 
 namespace sc {

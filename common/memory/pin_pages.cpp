@@ -2,8 +2,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <string>
-
 #include "common/base/check.h"
 #include "common/base/text.h"
 

@@ -1,7 +1,6 @@
 // Memory predicted from formulas, before anything is allocated. No torch: CUDA plans work in the cpu preset.
 #pragma once
 
-#include <array>
 #include <map>
 #include <string>
 #include <string_view>

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 
 #include "common/records/plan_json.h"

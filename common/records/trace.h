@@ -1,7 +1,6 @@
 // What every rank did when, for chrome://tracing and ui.perfetto.dev: all ranks in one trace.json. No torch.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/base/text.h"
 #include "common/gpu/gpu_check.h"
 #include "common/model/activation_plan.h"
 #include "common/records/ending.h"

@@ -1,8 +1,6 @@
 // What a run or its plan is made for, and what run_lesson itself holds beside the strategy.
 #pragma once
 
-#include <vector>
-
 #include "common/memory/plan.h"
 #include "common/records/report.h"
 #include "common/run/fit.h"

@@ -1,6 +1,5 @@
 #include "common/run/sample.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/mv.h>

@@ -1,6 +1,5 @@
 #include "common/run/saver.h"
 
-#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>

@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 
 #include "common/base/text.h"
@@ -14,7 +13,6 @@
 #include "common/model/ops_cuda.h"
 #include "common/optim/loss_scale.h"
 #include "common/optim/lr_schedule.h"
-#include "common/records/ending.h"
 #include "common/run/describe.h"
 #include "common/run/failure.h"
 #include "common/run/resume.h"

@@ -3,8 +3,6 @@
 
 #include <chrono>
 #include <memory>
-#include <string>
-#include <string_view>
 #include <thread>
 
 #include "common/run/world.h"

@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "common/base/text.h"
 #include "common/storage/atomic_dir.h"
 #include "common/storage/block_pump.h"
 

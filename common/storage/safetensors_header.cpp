@@ -9,7 +9,6 @@
 #include <set>
 #include <stdexcept>
 
-#include "common/base/text.h"
 #include "common/input/counting_iterator.h"
 #include "common/input/json_text.h"
 #include "common/input/printable.h"

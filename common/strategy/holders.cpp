@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <string>
 
 #include "common/comm/gather_text.h"
 

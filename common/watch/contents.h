@@ -2,7 +2,6 @@
 // allocated once and stays; this is about what is in it. No torch.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <new>
 
 #include "common/base/check.h"
 

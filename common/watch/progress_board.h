@@ -2,7 +2,6 @@
 // MPI.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>

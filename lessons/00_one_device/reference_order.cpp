@@ -1,7 +1,5 @@
 #include "reference_order.h"
 
-#include <algorithm>
-
 namespace sc {
 
 StepResult ReferenceOrder::train_step(std::span<const Batch> micro_batches) {

@@ -1,8 +1,6 @@
 // What lesson 04 holds and sends, and its settings.
 #include "zero3_plan.h"
 
-#include <algorithm>
-
 #include "common/model/activation_plan.h"
 #include "common/strategy/gradient_dtype.h"
 #include "common/strategy/group_plan.h"

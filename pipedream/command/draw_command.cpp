@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "pipedream/check.h"
 #include "pipedream/command/compare.h"

@@ -1,7 +1,6 @@
 #include "pipedream/command/timeline_text.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>

@@ -5,6 +5,7 @@
 #include <ATen/ops/ones.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <vector>
 

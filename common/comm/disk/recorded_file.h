@@ -1,7 +1,6 @@
 // A BlockFile's transfers as operations: issued, waited for and recorded as messages and copies are.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,5 @@
 #include "common/data/prepare/inputs.h"
 
-#include <spdlog/fmt/fmt.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>

@@ -2,9 +2,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "common/base/text.h"
 #include "common/input/printable.h"
