@@ -59,7 +59,8 @@ std::string unpack_gzip(std::string_view packed, const Path& path) {
 
 Path austen_text(FileOps& ops, const Path& cache) {
   Path text_path = cache / "austen.txt";
-  if (ops.kind(text_path) == PathKind::file && hex_sha256(MappedFile(text_path).text()) == kAustenSha256) {
+  if (ops.kind(text_path, FileIntent::write) == PathKind::file &&
+      hex_sha256(MappedFile(text_path).text()) == kAustenSha256) {
     return text_path;
   }
   const Path archive = austen_archive();

@@ -35,7 +35,8 @@ Path from_environment(const char* name) {
 
 // A folder that is there or can be made.
 bool may_write(Path path) {
-  while (!std::filesystem::exists(path) && path.has_relative_path()) path = path.parent_path();
+  std::error_code is_none;  // or lies where this user may not look
+  while (!std::filesystem::exists(path, is_none) && path.has_relative_path()) path = path.parent_path();
   return ::access(path.c_str(), W_OK) == 0;
 }
 

@@ -26,7 +26,8 @@ bool is_temporary(std::string_view name, std::string_view prefix) {
 
 void remove_leftovers(FileOps& ops, const Path& target, Leftover kind, FileNames names) {
   const std::string prefix = temporary_prefix(target);
-  for (const std::string& name : ops.list(parent_of(target))) {
+  const auto parent = ops.open_dir(parent_of(target));
+  for (const std::string& name : parent ? parent->list() : std::vector<std::string>()) {
     if (is_temporary(name, prefix)) remove_leftover(ops, parent_of(target) / name, kind, names);
   }
 }
@@ -150,7 +151,7 @@ std::unique_ptr<File> create_unnamed(FileOps& ops, const Path& path) {
 
 AtomicDir::AtomicDir(FileOps& ops, Path target, Existing existing, FileNames names)
     : ops_(ops), target_(std::move(target)), existing_(existing), names_(names) {
-  const PathKind kind = ops_.kind(target_);
+  const PathKind kind = ops_.kind(target_, FileIntent::write);
   const bool taken = ops_.kind_of_name(target_) != PathKind::absent;  // also by a link that leads nowhere
   if (taken && existing_ == Existing::refuse) {
     throw InputError(ExitCode::cannot_write, target_.string(), "is there already and would be overwritten",

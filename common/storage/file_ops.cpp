@@ -50,6 +50,12 @@ void check_regular(int fd, const Path& path, FileIntent intent) {
   if (S_ISDIR(info.st_mode)) throw file_error(intent, path, "open", EISDIR);
   throw not_regular(intent, path);
 }
+// A name that is too long is nobody's; what is to be written there says so.
+PathKind kind_of_none(const Path& path, FileIntent intent, int error) {
+  if (error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG) return PathKind::absent;
+  throw file_error(intent, path, "look at", error);
+}
+
 
 PathKind kind_of(const struct stat& info) {
   if (S_ISREG(info.st_mode)) return PathKind::file;
@@ -295,7 +301,7 @@ class PosixFileOps final : public FileOps {
     constexpr mode_t kMode = 0777;
     if (::mkdir(path.c_str(), kMode) == 0) return true;
     const int error = errno;
-    if (error == EEXIST && kind(path) == PathKind::directory) return false;
+    if (error == EEXIST && kind(path, FileIntent::write) == PathKind::directory) return false;
     throw file_error(FileIntent::write, path, "create the directory", error);
   }
 
@@ -320,22 +326,15 @@ class PosixFileOps final : public FileOps {
     return same ? std::make_unique<PosixLock>(std::move(fd)) : nullptr;
   }
 
-  PathKind kind(const Path& path) override {
+  PathKind kind(const Path& path, FileIntent intent) override {
     struct stat info {};
-    if (::stat(path.c_str(), &info) != 0) {
-      // A name that is too long is nobody's; what is to be written there says so.
-      if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) return PathKind::absent;
-      if (errno == ELOOP) return PathKind::other;
-      throw file_error(FileIntent::read, path, "look at", errno);
-    }
-    return kind_of(info);
+    if (::stat(path.c_str(), &info) == 0) return kind_of(info);
+    return errno == ELOOP ? PathKind::other : kind_of_none(path, intent, errno);
   }
 
   PathKind kind_of_name(const Path& path) override {
     struct stat info {};
-    if (::lstat(path.c_str(), &info) == 0) return kind_of(info);
-    if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) return PathKind::absent;
-    throw file_error(FileIntent::read, path, "look at", errno);
+    return ::lstat(path.c_str(), &info) == 0 ? kind_of(info) : kind_of_none(path, FileIntent::write, errno);
   }
 
   bool is_own(const Path& path) override {
@@ -365,7 +364,7 @@ class PosixFileOps final : public FileOps {
   FreeSpace free_space(const Path& path) override {
     struct statvfs info {};
     if (retry([&] { return ::statvfs(path.c_str(), &info); }) != 0) {
-      throw file_error(FileIntent::read, path, "ask for free space", errno);
+      throw file_error(FileIntent::write, path, "ask for free space", errno);
     }
     constexpr fsfilcnt_t kMany = 1'000'000'000;  // also where inodes are made as needed (btrfs: 0 in all)
     const fsfilcnt_t files = info.f_files == 0 ? kMany : std::min<fsfilcnt_t>(info.f_favail, kMany);
@@ -387,7 +386,7 @@ Path parent_of(const Path& path) {
 }
 
 void make_dirs(FileOps& ops, const Path& path) {
-  if (path.empty() || ops.kind(path) == PathKind::directory) return;
+  if (path.empty() || ops.kind(path, FileIntent::write) == PathKind::directory) return;
   make_dirs(ops, path.parent_path());
   if (ops.make_dir(path)) ops.sync_dir(parent_of(path));
 }

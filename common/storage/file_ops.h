@@ -72,6 +72,9 @@ class Directory {
 /// Bytes after which whoever writes much syncs: a slow disk then moves for all to see, and the last sync is short.
 inline constexpr std::int64_t kSyncEvery = 64'000'000;
 
+/// What a file is looked at or opened for.
+enum class FileIntent { read, write };
+
 /// Whether a lock may be shared with others that share it.
 enum class LockMode { exclusive, shared };
 
@@ -123,8 +126,10 @@ class FileOps {
   /// Null if somebody else (another process, or another call in this one) holds it, or `path` is no file or
   /// directory: a symbolic link is not followed. Exit 69 where the file system has no locks.
   virtual std::unique_ptr<FileLock> try_lock(const Path& path, LockMode mode) = 0;
-  [[nodiscard]] virtual PathKind kind(const Path& path) = 0;
-  /// What bears this name itself: a symbolic link is a `link`.
+  /// intent: what comes next there; exit 65 or 73 where this user may not look (a directory without its x).
+  [[nodiscard]] virtual PathKind kind(const Path& path, FileIntent intent) = 0;
+  [[nodiscard]] PathKind kind(const Path& path) { return kind(path, FileIntent::read); }
+  /// What bears this name itself: a symbolic link is a `link`. For who writes or removes it.
   [[nodiscard]] virtual PathKind kind_of_name(const Path& path) = 0;
   /// Whether what bears this name (itself) belongs to the user of this process.
   [[nodiscard]] virtual bool is_own(const Path& path) = 0;
@@ -162,7 +167,6 @@ Path parent_of(const Path& path);
 /// "No space left on device (ENOSPC)".
 std::string errno_text(int error);
 /// What the system refused, as every FileOps reports it: "cannot <action>: <errno_text>".
-enum class FileIntent { read, write };
 InputError file_error(FileIntent intent, const Path& path, const std::string& action, int error);
 /// What is refused of a pipe, a device or a socket: exit 65 or 73.
 InputError not_regular(FileIntent intent, const Path& path);

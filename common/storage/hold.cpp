@@ -68,7 +68,7 @@ Hold::Hold(FileOps& ops, Asked asked) : ops_(ops), asked_(std::move(asked)) {
   using namespace std::chrono_literals;
   const Path dir = parent_of(asked_.file);
   if (asked_.holder.mode == LockMode::exclusive) {
-    made_dir_ = ops_.kind(dir) == PathKind::absent;
+    made_dir_ = ops_.kind(dir, FileIntent::write) == PathKind::absent;
     make_dirs(ops_, dir);
   } else if (ops_.kind(dir) != PathKind::directory) {
     return;  // nothing is there to be read
@@ -98,8 +98,8 @@ bool Hold::take() {
   bool made = false;
   try {
     made = make_file();
-  } catch (const InputError&) {
-    if (!shared || ops_.kind_of_name(asked_.file) != PathKind::absent) throw;
+  } catch (const InputError& error) {
+    if (!shared || error.code() == ExitCode::usage || ops_.kind(asked_.file) != PathKind::absent) throw;
     return true;  // nobody like this user writes here
   }
   auto lock = try_lock_if_any(ops_, asked_.file, asked_.holder.mode);

@@ -210,8 +210,8 @@ std::unique_ptr<FileLock> HookedFileOps::try_lock(const Path& path, LockMode mod
   return hooked({.op = FileOp::lock, .path = path}, [&] { return inner_.try_lock(path, mode); });
 }
 
-PathKind HookedFileOps::kind(const Path& path) {
-  return hooked({.op = FileOp::look, .path = path}, [&] { return inner_.kind(path); });
+PathKind HookedFileOps::kind(const Path& path, FileIntent intent) {
+  return hooked({.op = FileOp::look, .path = path}, [&] { return inner_.kind(path, intent); });
 }
 
 PathKind HookedFileOps::kind_of_name(const Path& path) {

@@ -62,7 +62,8 @@ class HookedFileOps : public FileOps {
   bool make_dir(const Path& path) override;
   std::unique_ptr<Directory> open_dir(const Path& path) override;
   std::unique_ptr<FileLock> try_lock(const Path& path, LockMode mode) override;
-  PathKind kind(const Path& path) override;
+  using FileOps::kind;
+  PathKind kind(const Path& path, FileIntent intent) override;
   PathKind kind_of_name(const Path& path) override;
   bool is_own(const Path& path) override;
   Bytes size(const Path& path) override;

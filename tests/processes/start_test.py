@@ -79,6 +79,31 @@ class StartTest(support.ProcessTest):
             if not cache:
                 self.assertRegex(ended.err, re.escape(f"error: {support.ROOT}/.cache") + r".*: cannot .*\n  fix: .*; STAGECRAFT_CACHE=DIR keeps what is made of a text elsewhere\n")
 
+    def test_folders_that_may_not_be_searched(self):
+        """What is written there cannot be; what is read there is a file that cannot be read."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can be another user")
+        folder = support.new_path("own")
+        os.chmod(support.scratch, 0o755)
+        os.mkdir(folder)
+        os.mkdir(folder + "/locked", 0o666)
+        os.mkdir(folder + "/locked/there")
+        os.chmod(folder + "/locked", 0o666)
+        os.chown(folder, 12345, 12345)
+        def ended(*flags):
+            out = [] if "--out" in flags else ["--out", folder + "/out"]
+            return job(TMPDIR=folder, STAGECRAFT_CACHE=folder, command=["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"], flags=["--steps", "2", *out, *flags])
+
+        for path in (folder + "/locked/new", folder + "/locked/there/new"):
+            for flags in (["--out", path], ["--save", path + ".safetensors"], ["--save-every", "1", "--checkpoints", path]):
+                with self.subTest(flags=flags):
+                    refused = ended(*flags)
+                    self.assertEqual((refused.code, len(refused.errors)), (73, 1), refused)
+                    self.assertRegex(refused.err, rf"error: {folder}/locked/\S+: cannot look at: Permission denied \(EACCES\)\n  fix: write where you have permission")
+        for flags in (["--init", folder + "/locked/x"], ["--resume", folder + "/locked/there"], ["--data", folder + "/locked/x.txt"]):
+            with self.subTest(flags=flags):
+                self.assertEqual(ended(*flags).code, 65)
+
     def test_a_log_has_no_escape_codes(self):
         """Under mpirun every rank's stdout is a terminal. /dev/shm has no O_DIRECT, which is worth a warning."""
         disk = f"/dev/shm/stagecraft-start-test-{os.getpid()}"

@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "common/storage/atomic_dir.h"
+#include "common/storage/hold.h"
 #include "common/storage/mapped_file.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/file_ops_decorators.h"
@@ -25,6 +27,17 @@ class FileOpsTest : public ::testing::Test {
     ops_->create(dir_ / name)->append(as_bytes(content));
   }
   std::string error_of(const std::function<void()>& call) { return input_error(call, dir_.path().string()); }
+};
+
+/// Nobody, as long as it lives: root may look everywhere.
+class AsNobody {
+ public:
+  [[nodiscard]] bool is_somebody_else() const { return ::geteuid() != 0; }
+  ~AsNobody() { EXPECT_EQ(::seteuid(before_), 0); }
+
+ private:
+  const uid_t before_ = ::geteuid();
+  const int left_ = before_ == 0 ? ::seteuid(12345) : 0;
 };
 
 TEST_F(FileOpsTest, WritesReadsAndMeasures) {
@@ -203,6 +216,49 @@ TEST_F(FileOpsTest, ANameThatIsTooLongIsNobodysAndCannotBeWritten) {
   const std::string error = error_of([&] { make_dirs(*ops_, path / "b"); });
   EXPECT_EQ(error.substr(0, 3), "73|") << error;
   EXPECT_NE(error.find("File name too long (ENAMETOOLONG)|give a shorter name"), std::string::npos) << error;
+}
+
+// Its names can be listed, and nothing of what they name can be known.
+TEST_F(FileOpsTest, WhatIsToBeWrittenInAFolderThatMayNotBeSearchedCannotBe) {
+  ops_->make_dir(dir_ / "locked");
+  put("locked/x", "text");
+  ASSERT_EQ(::chmod(dir_.path().c_str(), 0755), 0);
+  ASSERT_EQ(::chmod((dir_ / "locked").c_str(), 0666), 0);
+  const Path path = dir_ / "locked/x";
+  const AsNobody nobody;
+  if (!nobody.is_somebody_else()) GTEST_SKIP() << "root is asked, and cannot be somebody else";
+  const std::string refusal =
+      "73|DIR/locked/x: cannot look at: Permission denied (EACCES)|write where you have permission, or "
+      "change "
+      "the directory's owner or mode";
+  EXPECT_EQ(error_of([&] { make_dirs(*ops_, path); }), refusal);
+  EXPECT_EQ(error_of([&] { atomic_write_file(*ops_, path, ""); }), refusal);
+  EXPECT_EQ(error_of([&] { AtomicDir(*ops_, path, AtomicDir::Existing::refuse); }), refusal);
+  const auto hold = [&](LockMode mode) {
+    Hold::Asked asked;
+    asked.file = path / ".lock";
+    asked.holder.mode = mode;
+    const Hold held(*ops_, asked);
+  };
+  EXPECT_EQ(error_of([&] { hold(LockMode::exclusive); }), refusal);
+  EXPECT_EQ(error_of([&] { (void)ops_->free_space(path); }).substr(0, 17), "73|DIR/locked/x: ");
+  EXPECT_EQ(error_of([&] { (void)create_unnamed(*ops_, path); }).substr(0, 17), "73|DIR/locked/x: ");
+  const std::string unread = "65|DIR/locked/x: cannot look at: Permission denied (EACCES)|";
+  EXPECT_EQ(error_of([&] { (void)ops_->kind(path); }).substr(0, unread.size()), unread);
+  EXPECT_EQ(error_of([&] { hold(LockMode::shared); }).substr(0, unread.size()), unread);
+  EXPECT_EQ(error_of([&] { (void)read_file(*ops_, path); }).substr(0, 3), "65|");
+}
+
+// What a crashed writer left there could not be found.
+TEST_F(FileOpsTest, AFolderThatMayNotBeListedCannotBeWritten) {
+  ops_->make_dir(dir_ / "drop");
+  ASSERT_EQ(::chmod(dir_.path().c_str(), 0755), 0);
+  ASSERT_EQ(::chmod((dir_ / "drop").c_str(), 0333), 0);
+  const AsNobody nobody;
+  if (!nobody.is_somebody_else()) GTEST_SKIP() << "root is asked, and cannot be somebody else";
+  EXPECT_EQ(error_of([&] { atomic_write_file(*ops_, dir_ / "drop/x", ""); }),
+            "73|DIR/drop: cannot open the directory: Permission denied (EACCES)|write where you have "
+            "permission, or change the directory's owner or mode");
 }
 
 TEST_F(FileOpsTest, AFaultHitsTheNthCallAndLeavesHalfAWrite) {

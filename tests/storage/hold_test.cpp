@@ -205,6 +205,10 @@ TEST_F(HoldTest, ALockFileThatIsSomethingElse) {
   EXPECT_EQ(writes(hold), error);
   EXPECT_EQ(read_file(*ops_, dir_ / "precious/keep"), "kept");
   ops_->remove(dir_ / "ck/.lock");
+  ASSERT_EQ(::symlink("nowhere", (dir_ / "ck/.lock").c_str()), 0);
+  EXPECT_EQ(writes(hold), error);
+  EXPECT_EQ(reads(hold), error);
+  ops_->remove(dir_ / "ck/.lock");
   ASSERT_EQ(::mkfifo((dir_ / "ck/.lock").c_str(), 0600), 0);
   EXPECT_EQ(writes(hold), error);
   EXPECT_EQ(reads(hold), error);

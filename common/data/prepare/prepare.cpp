@@ -201,7 +201,7 @@ void Reader::add_ids(const Input& input, std::span<const TokenId> ids) {
 }
 
 void refuse_existing(FileOps& ops, const Options& options) {
-  if (ops.kind(options.out) == PathKind::absent || options.replace) return;
+  if (ops.kind(options.out, FileIntent::write) == PathKind::absent || options.replace) return;
   throw InputError(ExitCode::cannot_write, options.out.string(), "is there already",
                    "--replace, or another --out");
 }

@@ -55,7 +55,8 @@ Bytes bytes_needed(FileId id, std::span<const Entry> entries) {
 
 void require_free_space(FileOps& ops, const Path& dir, Bytes needed, std::int64_t files) {
   Path there = dir;
-  while (ops.kind(there) == PathKind::absent && parent_of(there) != there) there = parent_of(there);
+  while (ops.kind(there, FileIntent::write) == PathKind::absent && parent_of(there) != there)
+    there = parent_of(there);
   const FreeSpace free = ops.free_space(there);
   if (free.bytes >= needed && free.files >= files) return;
   throw InputError(

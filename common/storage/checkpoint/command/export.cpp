@@ -127,7 +127,7 @@ void Exporter::write_transposed(const Key& key, const Shape& shape) {
 }
 
 void refuse_existing(FileOps& ops, const Path& out, bool replace) {
-  const PathKind kind = ops.kind(out);
+  const PathKind kind = ops.kind(out, FileIntent::write);
   if (kind == PathKind::absent || (kind == PathKind::file && replace)) return;
   if (kind == PathKind::other) throw not_regular(FileIntent::write, out);
   throw InputError(ExitCode::cannot_write, out.string(),
