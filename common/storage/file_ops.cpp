@@ -44,23 +44,16 @@ UniqueFd open_fd(const Path& path, int flags) {
   return UniqueFd(Fd{retry([&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, kMode); })});
 }
 
-void check_regular(int fd, const Path& path, FileIntent intent) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0 || S_ISREG(info.st_mode)) return;
-  if (S_ISDIR(info.st_mode)) throw file_error(intent, path, "open", EISDIR);
-  throw not_regular(intent, path);
-}
-// A name that is too long is nobody's; what is to be written there says so.
-PathKind kind_of_none(const Path& path, FileIntent intent, int error) {
-  if (error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG) return PathKind::absent;
-  throw file_error(intent, path, "look at", error);
-}
-
-
 PathKind kind_of(const struct stat& info) {
   if (S_ISREG(info.st_mode)) return PathKind::file;
   if (S_ISLNK(info.st_mode)) return PathKind::link;
   return S_ISDIR(info.st_mode) ? PathKind::directory : PathKind::other;
+}
+
+// A name that is too long is nobody's; what is to be written there says so.
+PathKind kind_of_none(const Path& path, FileIntent intent, int error) {
+  if (error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG) return PathKind::absent;
+  throw file_error(intent, path, "look at", error);
 }
 
 // Names behind `fd`, which is used up.
@@ -227,10 +220,7 @@ class PosixFileOps final : public FileOps {
   explicit PosixFileOps(Syncing syncing) : syncing_(syncing) {}
 
   std::unique_ptr<File> create(const Path& path) override {
-    UniqueFd fd = open_fd(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW);
-    if (!fd) throw file_error(FileIntent::write, path, "create", errno);
-    check_regular(fd.get().value, path, FileIntent::write);
-    return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
+    return open_regular(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, FileIntent::write, "create");
   }
 
   std::unique_ptr<File> create_new(const Path& path) override {
@@ -248,17 +238,11 @@ class PosixFileOps final : public FileOps {
   }
 
   std::unique_ptr<File> open_write(const Path& path) override {
-    UniqueFd fd = open_fd(path, O_RDWR);
-    if (!fd) throw file_error(FileIntent::write, path, "open for writing", errno);
-    check_regular(fd.get().value, path, FileIntent::write);
-    return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
+    return open_regular(path, O_RDWR, FileIntent::write, "open for writing");
   }
 
   std::unique_ptr<File> open_read(const Path& path) override {
-    UniqueFd fd = open_fd(path, O_RDONLY);
-    if (!fd) throw file_error(FileIntent::read, path, "open", errno);
-    check_regular(fd.get().value, path, FileIntent::read);
-    return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
+    return open_regular(path, O_RDONLY, FileIntent::read, "open");
   }
 
   void sync_dir(const Path& path) override {
@@ -373,6 +357,15 @@ class PosixFileOps final : public FileOps {
   }
 
  private:
+  std::unique_ptr<File> open_regular(const Path& path, int flags, FileIntent intent, const char* action) {
+    UniqueFd fd = open_fd(path, flags);
+    if (!fd) throw file_error(intent, path, action, errno);
+    struct stat info {};
+    if (::fstat(fd.get().value, &info) == 0 && !S_ISREG(info.st_mode))
+      throw S_ISDIR(info.st_mode) ? file_error(intent, path, "open", EISDIR) : not_regular(intent, path);
+    return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
+  }
+
   Syncing syncing_;
 };
 

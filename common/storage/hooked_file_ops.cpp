@@ -48,7 +48,9 @@ auto HookedFileOps::hooked(const FileCall& call, Call forward) {
     after(call, true);
   } else {
     auto result = forward();
-    after(call, true);
+    bool changed = true;
+    if constexpr (std::is_constructible_v<bool, decltype(result)&>) changed = static_cast<bool>(result);
+    after(call, changed);
     return result;
   }
 }
@@ -92,8 +94,12 @@ class HookedFileOps::HookedFile final : public File {
     const FileCall call{.op = FileOp::direct, .path = inner_->path(), .file = inner_.get()};
     return ops_.hooked(call, [&] { return inner_->set_direct(direct); });
   }
-  std::unique_ptr<File> again() override { return std::make_unique<HookedFile>(ops_, inner_->again()); }
+  std::unique_ptr<File> again() override { return wrap(ops_, inner_->again()); }
   [[nodiscard]] int descriptor() const override { return inner_->descriptor(); }
+
+  static std::unique_ptr<File> wrap(HookedFileOps& ops, std::unique_ptr<File> inner) {
+    return inner == nullptr ? nullptr : std::make_unique<HookedFile>(ops, std::move(inner));
+  }
 
  private:
   [[nodiscard]] FileCall write_call(std::span<const std::byte> bytes, Bytes offset) const {
@@ -136,37 +142,28 @@ class HookedFileOps::HookedDirectory final : public Directory {
 };
 
 std::unique_ptr<File> HookedFileOps::create(const Path& path) {
-  return hooked({.op = FileOp::create, .path = path}, [&]() -> std::unique_ptr<File> {
-    return std::make_unique<HookedFile>(*this, inner_.create(path));
-  });
+  return hooked({.op = FileOp::create, .path = path},
+                [&] { return HookedFile::wrap(*this, inner_.create(path)); });
 }
 
 std::unique_ptr<File> HookedFileOps::create_new(const Path& path) {
-  const FileCall call{.op = FileOp::create, .path = path};
-  before(call);
-  auto file = inner_.create_new(path);
-  after(call, file != nullptr);
-  return file == nullptr ? nullptr : std::make_unique<HookedFile>(*this, std::move(file));
+  return hooked({.op = FileOp::create, .path = path},
+                [&] { return HookedFile::wrap(*this, inner_.create_new(path)); });
 }
 
 std::unique_ptr<File> HookedFileOps::create_unnamed(const Path& path) {
-  const FileCall call{.op = FileOp::create_unnamed, .path = path};
-  before(call);
-  auto file = inner_.create_unnamed(path);
-  after(call, file != nullptr);
-  return file == nullptr ? nullptr : std::make_unique<HookedFile>(*this, std::move(file));
+  return hooked({.op = FileOp::create_unnamed, .path = path},
+                [&] { return HookedFile::wrap(*this, inner_.create_unnamed(path)); });
 }
 
 std::unique_ptr<File> HookedFileOps::open_write(const Path& path) {
-  return hooked({.op = FileOp::open_write, .path = path}, [&]() -> std::unique_ptr<File> {
-    return std::make_unique<HookedFile>(*this, inner_.open_write(path));
-  });
+  return hooked({.op = FileOp::open_write, .path = path},
+                [&] { return HookedFile::wrap(*this, inner_.open_write(path)); });
 }
 
 std::unique_ptr<File> HookedFileOps::open_read(const Path& path) {
-  return hooked({.op = FileOp::open_read, .path = path}, [&]() -> std::unique_ptr<File> {
-    return std::make_unique<HookedFile>(*this, inner_.open_read(path));
-  });
+  return hooked({.op = FileOp::open_read, .path = path},
+                [&] { return HookedFile::wrap(*this, inner_.open_read(path)); });
 }
 
 void HookedFileOps::sync_dir(const Path& path) {
@@ -178,11 +175,8 @@ void HookedFileOps::rename(const Path& from, const Path& to) {
 }
 
 bool HookedFileOps::rename_new(const Path& from, const Path& to) {
-  const FileCall call{.op = FileOp::rename, .path = from, .other = to};
-  before(call);
-  const bool renamed = inner_.rename_new(from, to);
-  after(call, renamed);
-  return renamed;
+  return hooked({.op = FileOp::rename, .path = from, .other = to},
+                [&] { return inner_.rename_new(from, to); });
 }
 
 void HookedFileOps::exchange(const Path& a, const Path& b) {
@@ -194,11 +188,7 @@ void HookedFileOps::remove(const Path& path) {
 }
 
 bool HookedFileOps::make_dir(const Path& path) {
-  const FileCall call{.op = FileOp::make_dir, .path = path};
-  before(call);
-  const bool made = inner_.make_dir(path);
-  after(call, made);
-  return made;
+  return hooked({.op = FileOp::make_dir, .path = path}, [&] { return inner_.make_dir(path); });
 }
 
 std::unique_ptr<Directory> HookedFileOps::open_dir(const Path& path) {

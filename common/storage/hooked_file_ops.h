@@ -72,8 +72,7 @@ class HookedFileOps : public FileOps {
 
  protected:
   virtual void before(const FileCall& call) {}
-  /// After success; `changed` is false if create_new, make_dir or rename_new found the name taken, or
-  /// create_unnamed made nothing.
+  /// After success; `changed` is false if the call came to nothing: it returned false or null (the name was taken).
   virtual void after(const FileCall& call, bool changed) {}
   FileOps& inner_;
 
