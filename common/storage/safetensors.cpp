@@ -90,14 +90,7 @@ SafetensorsWriter::SafetensorsWriter(File& file, std::vector<SafeTensorSpec> spe
                                      const std::map<std::string, std::string>& metadata)
     : file_(file), specs_(std::move(specs)) {
   if (file_.size() != Bytes(0)) throw std::logic_error("SafetensorsWriter: the file is not empty");
-  const std::string json = safetensors_header_text(specs_, metadata);
-  const auto length = static_cast<std::uint64_t>(json.size());
-  std::string head(sizeof(length), '\0');
-  std::memcpy(head.data(), &length, sizeof(length));
-  head += json;
-  file_.append(as_bytes(head));
-  header_bytes_ = static_cast<std::int64_t>(head.size());
-  for (const SafeTensorSpec& spec : specs_) data_bytes_ += spec_bytes(spec);
+  file_.append(as_bytes(safetensors_head(specs_, metadata)));
   skip_complete();
 }
 

@@ -83,15 +83,12 @@ class SafetensorsWriter {
   void write(std::string_view name, std::span<const std::byte> piece);
   /// All tensors must have come. Syncs nothing.
   void finish();
-  /// Bytes of the complete file.
-  [[nodiscard]] Bytes file_bytes() const { return Bytes(header_bytes_ + data_bytes_); }
 
  private:
   void skip_complete();
 
   File& file_;
   std::vector<SafeTensorSpec> specs_;
-  std::int64_t header_bytes_ = 0, data_bytes_ = 0;
   std::size_t current_ = 0;         // the tensor in turn
   std::int64_t current_bytes_ = 0;  // how much of it has come
   std::int64_t unsynced_ = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -311,8 +312,8 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, std::int64_t d
   return header;
 }
 
-std::string safetensors_header_text(const std::vector<SafeTensorSpec>& specs,
-                                    const std::map<std::string, std::string>& metadata) {
+std::string safetensors_head(const std::vector<SafeTensorSpec>& specs,
+                             const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json root = nlohmann::ordered_json::object();
   if (!metadata.empty()) root[kMetadata] = metadata;
   std::int64_t begin = 0;
@@ -333,7 +334,10 @@ std::string safetensors_header_text(const std::vector<SafeTensorSpec>& specs,
   }
   std::string text = root.dump();
   text.resize(static_cast<std::size_t>(round_up(static_cast<std::int64_t>(text.size()), 8)), ' ');
-  return text;
+  const auto length = static_cast<std::uint64_t>(text.size());
+  std::string head(kHeaderBegin, '\0');
+  std::memcpy(head.data(), &length, sizeof(length));
+  return head + text;
 }
 
 }  // namespace sc

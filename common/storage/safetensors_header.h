@@ -20,9 +20,9 @@ struct SafetensorsHeader {
 ///   Errors  InputError (exit 65) with `path`.
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::int64_t data_bytes, const Path& path);
 
-/// The text for these tensors, padded with blanks so that 8 + its length is a multiple of 8.
-std::string safetensors_header_text(const std::vector<SafeTensorSpec>& specs,
-                                    const std::map<std::string, std::string>& metadata);
+/// What a file of these tensors begins with: 8 bytes of length, and text, padded with blanks to a multiple of 8.
+std::string safetensors_head(const std::vector<SafeTensorSpec>& specs,
+                             const std::map<std::string, std::string>& metadata);
 
 /// Elements of a shape; -1 if the product does not fit in 64 bits.
 std::int64_t shape_numel(const std::vector<std::int64_t>& shape);

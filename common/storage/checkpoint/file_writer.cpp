@@ -3,7 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 
 #include "common/base/text.h"
@@ -25,13 +24,9 @@ std::string header_of(FileId id, std::span<const Entry> entries) {
     }
     specs.push_back({name, entry.dtype, {entry.range.size()}});
   }
-  const std::string json = safetensors_header_text(specs, {{"format", fmt::format("stagecraft {}", kFormat)},
-                                                           {"step", std::to_string(id.step)},
-                                                           {"rank", std::to_string(id.rank)}});
-  const std::uint64_t length = json.size();
-  std::string header(sizeof(length), '\0');
-  std::memcpy(header.data(), &length, sizeof(length));
-  return header + json;
+  return safetensors_head(specs, {{"format", fmt::format("stagecraft {}", kFormat)},
+                                  {"step", std::to_string(id.step)},
+                                  {"rank", std::to_string(id.rank)}});
 }
 
 }  // namespace
