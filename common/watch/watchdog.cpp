@@ -112,7 +112,7 @@ void Watchdog::look() {
     expire(describe_hang(board_, rank_, overdue, options_.limit, stale_after(options_.limit)));
   } else if (const auto limit = writes_ ? options_.limit : *options_.step_limit; step_stands_still(limit)) {
     expire(describe_hang(board_, rank_, std::nullopt, limit, stale_after(options_.limit)));
-  } else if (somebody_is_gone()) {
+  } else if (somebody_is_gone_) {
     if (!gone_since_) gone_since_ = clock_;
     if (clock_ - *gone_since_ > kGoneLimit) {
       expire(describe_hang(board_, rank_, std::nullopt, options_.limit, stale_after(options_.limit)));
@@ -159,23 +159,19 @@ bool Watchdog::step_stands_still(std::chrono::milliseconds limit) {
 // Whom this rank waits for may only be slow: while one computes or writes, nobody hangs.
 void Watchdog::look_at_others() {
   std::vector<std::int64_t> moves;
-  for (int r = 0; r < to_int(board_.world()); ++r)
-    moves.push_back(Rank{r} == rank_ ? 0 : board_.read(Rank{r}).moves);
+  somebody_is_gone_ = false;
+  for (int r = 0; r < to_int(board_.world()); ++r) {
+    const RankProgress p = board_.read(Rank{r});
+    moves.push_back(Rank{r} == rank_ ? 0 : p.moves);
+    if (p.pid != 0 && !p.left && !process_alive(p.pid)) somebody_is_gone_ = true;
+  }
   if (moves != moves_of_others_) other_moved_at_ = clock_;
   moves_of_others_ = std::move(moves);
 }
 
-bool Watchdog::somebody_is_gone() {
-  for (int r = 0; r < to_int(board_.world()); ++r) {
-    const RankProgress p = board_.read(Rank{r});
-    if (p.pid != 0 && !p.left && !process_alive(p.pid)) return true;
-  }
-  return false;
-}
-
 bool Watchdog::leaves_it_to_the_run(int signal) {
   if (signal != SIGTERM || end_now_ || !options_.ends_by_itself) return false;
-  if (!asked_ && (somebody_is_gone() || !options_.ends_by_itself())) return false;
+  if (!asked_ && (somebody_is_gone_ || !options_.ends_by_itself())) return false;
   return asked_ = true;
 }
 
@@ -186,10 +182,12 @@ void Watchdog::end_now() {
 }
 
 void Watchdog::on_terminate(int signal) {
-  for (int attempt = 0; attempt < 5 && !somebody_is_gone(); ++attempt) std::this_thread::sleep_for(20ms);
-  if (somebody_is_gone()) {
-    return expire(describe_hang(board_, rank_, std::nullopt, options_.limit, stale_after(options_.limit)));
+  for (int attempt = 0; attempt < 5 && !somebody_is_gone_; ++attempt) {
+    std::this_thread::sleep_for(20ms);
+    look_at_others();
   }
+  if (somebody_is_gone_)
+    return expire(describe_hang(board_, rank_, std::nullopt, options_.limit, stale_after(options_.limit)));
   // Nobody is lost: all were asked to go. The others learn it up to an interval later, and must neither
   // report this rank nor hear Open MPI complain about it; so all of them fall silent first, and only then
   // does anybody end.

@@ -85,7 +85,6 @@ class Watchdog {
   void note_transfers(const std::vector<OutstandingOp>& outstanding);
   [[nodiscard]] bool step_stands_still(std::chrono::milliseconds limit);
   void look_at_others();
-  [[nodiscard]] bool somebody_is_gone();
   void on_terminate(int signal);
   [[nodiscard]] bool leaves_it_to_the_run(int signal);
   void expire(const std::string& message);
@@ -109,7 +108,8 @@ class Watchdog {
   std::optional<Duration> gone_since_;
   std::vector<std::int64_t> moves_of_others_;
   Duration other_moved_at_{0};
-  bool asked_ = false;  // the run was asked to end by itself
+  bool somebody_is_gone_ = false;  // a process of this host that has not left
+  bool asked_ = false;             // the run was asked to end by itself
   bool expired_ = false;
 
   std::mutex mutex_;
