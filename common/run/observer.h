@@ -66,9 +66,9 @@ class Observer {
   void dropped();
   /// A checkpoint of so many steps is durable, which this run has made.
   void saved(std::int64_t done) { saved_ = done; }
-  /// A line of its own on the screen.
   /// The validation loss after the newest step.
   void validated(double loss);
+  /// A line of its own on the screen.
   void note(const std::string& text);
   /// After the last step, or when there will be no more: the line on the screen ends. Idempotent.
   void finish() { progress_.finish(); }

@@ -277,7 +277,10 @@ Path Trainer::finish() {
   }
   records_.gather(claims_.memory(), claims_.operations(), claims_.measured(),
                   {timeline_, strategy_->layout()}, comm);
-  if (profile_) finish_profile();
+  if (profile_) {  // nothing else runs any more
+    profiled_ = profile_->finish(to_aten(shape_.workload.precision.dtype));
+    add_communication(observer_.steps(), claims_.operations(), comm, *profiled_);
+  }
   const auto writing = files_.writing();
   return records_.finish({observer_.steps(), validation_loss_, tested_, seconds(), profiled_,
                           claims_.allocator(), on_.gpu == nullptr ? std::nullopt : on_.gpu->graph_nodes(),
@@ -299,12 +302,6 @@ void Trainer::inform(const Path& record) {
   } catch (const std::exception& error) {
     spdlog::warn("the run has ended well, and cannot say all of it: {}", error.what());
   }
-}
-
-// Nothing else runs any more.
-void Trainer::finish_profile() {
-  profiled_ = profile_->finish(to_aten(shape_.workload.precision.dtype));
-  add_communication(observer_.steps(), claims_.operations(), on_.world.comm(), *profiled_);
 }
 
 double Trainer::seconds() const {

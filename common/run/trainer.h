@@ -67,7 +67,6 @@ class Trainer {
   void save_weights_if_finite();
   Path finish();
   void inform(const Path& record);
-  void finish_profile();
   void say_the_end(const Path& record) const;
   void say_all(const Path& record) const;
   void say_briefly(const Path& record) const;

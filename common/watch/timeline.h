@@ -73,7 +73,6 @@ class Timeline {
   [[nodiscard]] const std::vector<Change>& changes() const { return changes_; }
   /// Spans of the last `steps` steps are kept as well, whether they are drawn or not.
   void keep_recent(std::int64_t steps) { recent_steps_ = steps; }
-  [[nodiscard]] bool keeps_recent() const { return recent_steps_ > 0; }
   [[nodiscard]] Mark mark(std::string_view name);
   /// Of the micro-batch that has begun last, but for the norm and updates.
   [[nodiscard]] Mark mark(Pass pass, int unit = kNoUnit);

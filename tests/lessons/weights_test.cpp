@@ -59,18 +59,13 @@ Taken run_rank(Communicator& comm, const RunShape& shape, const Zero3Options& op
     witness.end(to_int(comm.rank()));
     return witness.during() - witness.before();
   };
-  const auto evaluate = [&] {
-    return evaluate_rounds(lesson, comm, [&](std::int64_t round) {
-      return std::span<const Batch>(batches).first(round == 0 ? batches.size() : 0);
-    });
-  };
   Taken taken;
-  taken.loss_before = evaluate();
+  taken.loss_before = test::evaluate(lesson, comm, batches);
   taken.save =
       taken_by([&] { detail::save_weights(lesson, lesson.layout(), comm, *posix_file_ops(), path, [] {}); });
   lesson.train_step(batches);
   taken.load = taken_by([&] { detail::load_weights(lesson, lesson.layout(), path); });
-  taken.evaluate = taken_by([&] { taken.loss_after = evaluate(); });
+  taken.evaluate = taken_by([&] { taken.loss_after = test::evaluate(lesson, comm, batches); });
   return taken;
 }
 

@@ -183,6 +183,18 @@ struct Around {
       between = [](auto&&...) {};
 };
 
+/// What every rank validates on.
+inline std::vector<Batch> made_up_validation(const Workload& w) {
+  std::vector<Batch> batches;
+  for (std::int64_t j = 0; j < 4; ++j) batches.push_back(made_up_batch(w, 1'000'000, j));
+  return batches;
+}
+/// The loss over all of this rank's `batches`, in one round.
+inline double evaluate(Strategy& strategy, Communicator& comm, std::span<const Batch> batches) {
+  return evaluate_rounds(strategy, comm,
+                         [&](std::int64_t round) { return batches.first(round == 0 ? batches.size() : 0); });
+}
+
 template <Lesson S>
 RankResult run_rank(Communicator& transport, const RunShape& shape, const typename S::Options& options,
                     std::int64_t steps, Ledger& ledger, StepWitness* witness = nullptr,
@@ -203,13 +215,6 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
   RunContext context{shape, comm, ledger, scalars, copies, timeline, comm.shared_record(), around.first_step};
   S strategy(context, options);
   const Workload& w = shape.workload;
-  const auto evaluate = [&] {
-    std::vector<Batch> validation;
-    for (std::int64_t j = 0; j < 4; ++j) validation.push_back(made_up_batch(w, 1'000'000, j));
-    return evaluate_rounds(strategy, comm, [&](std::int64_t round) {
-      return std::span<const Batch>(validation).first(round == 0 ? validation.size() : 0);
-    });
-  };
   result.layout = strategy.layout();
   result.first_result = around.first_step;
   around.begins(shape, strategy, scalars);
@@ -232,14 +237,14 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     comm.set_phase("check");
     strategy.after_step(step);
     comm.set_phase("eval");
-    if (step == evaluate_after) result.evaluation_between = evaluate();
+    if (step == evaluate_after) result.evaluation_between = evaluate(strategy, comm, made_up_validation(w));
     if (around.evaluate_every > 0 && (step + 1) % around.evaluate_every == 0)
-      result.evaluations.push_back(evaluate());
+      result.evaluations.push_back(evaluate(strategy, comm, made_up_validation(w)));
     around.between(strategy, comm, scalars, step + 1);
   }
   comm.set_phase("eval");
   for (const StepResult& late : drain(strategy)) note(late, result);
-  result.evaluation = evaluate();
+  result.evaluation = evaluate(strategy, comm, made_up_validation(w));
   result.timetable = strategy.timetable(comm);
   for (StateSlice& slice : strategy.state()) {
     if (slice.purpose == Purpose::gradients || slice.purpose == Purpose::workspace)
