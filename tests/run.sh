@@ -50,8 +50,6 @@ cpu_tests() {
   run_ctest cpu "${which[@]}"
 }
 
-threads_of_ci='comm_local_test|host_optimizer_test|storage_block_file_test|watch_test'
-
 mkdir -p build
 stage "setup" install
 ((cuda == 0)) || install_cuda_behind
@@ -62,7 +60,7 @@ if ((all)); then
   stage "single files" single_files
   stage "clang-tidy" tidy_files
   stage "address and undefined" sanitized cpu-asan core_tests -L core
-  stage "threads" sanitized cpu-tsan "$(tr '|' ' ' <<<"$threads_of_ci")" -R "^($threads_of_ci)$"
+  stage "threads" sanitized cpu-tsan threads_tests -L threads
 fi
 if ((cuda)); then
   stage "setup of CUDA and transformers" install_cuda

@@ -97,12 +97,11 @@ check_format() {
   say "${#scripts[@]} scripts"
 }
 
-# sanitized PRESET TARGETS CTEST-ARGUMENTS...
+# sanitized PRESET TARGET CTEST-ARGUMENTS...
 sanitized() {
-  local preset=$1 targets
-  read -ra targets <<<"$2"
+  local preset=$1 target=$2
   shift 2
-  made "$preset" "building ${targets[*]} with $preset" "${targets[@]}"
+  made "$preset" "building $target with $preset" "$target"
   # Open MPI and torch never free what they make once. Both were built without these checks: their own races are not ours.
   ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
     TSAN_OPTIONS="halt_on_error=1:suppressions=$root/tests/setup/tsan.supp" run_ctest "$preset" "$@"

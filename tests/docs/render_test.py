@@ -7,6 +7,7 @@ import sys
 import tempfile
 import unittest
 import unittest.mock
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
@@ -186,8 +187,13 @@ class Commands(unittest.TestCase):
 
     def test_lessons_are_cut_short(self):
         lesson, tail = "lessons/01_data_parallel/run.sh", "--preset cpu --no-build"
-        self.assertEqual(self.words(f"{lesson} -n 4"), f"{lesson} -n 4 {tail} --steps 2")
-        self.assertEqual(self.words(f"{lesson} --steps 9"), f"{lesson} --steps 9 {tail}")
+        self.assertEqual(self.words(f"{lesson} -n 4 --save w"), f"{lesson} -n 4 {tail} --plan --strict")
+        self.assertEqual(self.words(f"{lesson} --sample a"), f"{lesson} --sample a {tail} --steps 2")
+        self.assertEqual(self.words(f"{lesson} --sample a --steps 9"), f"{lesson} --sample a {tail} --steps 3")
+        self.assertEqual(self.words(f"{lesson} --save-every 4 --steps 9"), f"{lesson} --save-every 4 --steps 9 {tail}")
+        with unittest.mock.patch.object(commands_test, "ALL", True):
+            self.assertEqual(self.words(f"{lesson} -n 4 --save w"), f"{lesson} -n 4 --save w {tail} --steps 2")
+            self.assertEqual(self.words(f"{lesson} --steps 9"), f"{lesson} --steps 9 {tail}")
         self.assertEqual(self.words(f"{lesson} --plan --world 64"), f"{lesson} --plan --world 64 {tail}")
         self.assertEqual(self.words(f"{lesson} -n 2 --device cuda --ops aten --profile --graph=off", gpu=True), f"{lesson} -n 2 --device cuda {tail} --plan")
 

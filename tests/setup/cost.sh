@@ -6,7 +6,7 @@
 #     run     tests/run.sh
 #     ci      .ci/run
 #   exit   0; 1 one of them failed (its output: build/cost/NAME.log)
-# Writes docs/results/cost.json, from which docs/records/checks.md and CONTRIBUTING.md are rendered.
+# Writes docs/results/cost.json.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../common/setup/lib.sh"
 cd "$root"
@@ -28,7 +28,7 @@ for name in "${which[@]}"; do
   git clone -q "$root" "$scratch/$name"
   TIMEFORMAT='%R %U %S' status=0
   # Nothing of this folder's setup: neither what it installed nor what it compiled.
-  { time (cd "$scratch/$name" && env -u LIBTORCH_ROOT CCACHE_DIR="$scratch/ccache-$name" "$command" >"$logs/$name.log" 2>&1 </dev/null); } 2>"$logs/$name.time" || status=$?
+  { time (CDPATH='' cd "$scratch/$name" && env -u LIBTORCH_ROOT CCACHE_DIR="$scratch/ccache-$name" "$command" >"$logs/$name.log" 2>&1 </dev/null); } 2>"$logs/$name.time" || status=$?
   cp "$scratch/$name/build/cpu/ctest.xml" "$logs/$name.xml" 2>/dev/null || true
   rm -rf "${scratch:?}/$name" "$scratch/ccache-$name"
   say "$name: exit $status, $(cat "$logs/$name.time") seconds: on the clock, user, sys"

@@ -121,7 +121,9 @@ TEST_F(LinksTest, LeftoversOfFilesAreOwnFilesOfThatName) {
   put("here/.target.tmp-", "kept");
   put("here/.target.tmp-5", "of somebody else");
   const bool root = ::geteuid() == 0;
-  if (root) ASSERT_EQ(::chown((dir_ / "here/.target.tmp-5").c_str(), 12345, 12345), 0);
+  if (root) {
+    ASSERT_EQ(::chown((dir_ / "here/.target.tmp-5").c_str(), 12345, 12345), 0);
+  }
   atomic_write_file(*ops_, dir_ / "here/target", "new");
   EXPECT_EQ(read_file(*ops_, dir_ / "here/target"), "new");
   Names kept = {".target.tmp-", ".target.tmp-0", ".target.tmp-1", ".target.tmp-2", ".target.tmp-3"};
