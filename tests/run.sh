@@ -66,5 +66,5 @@ if ((cuda)); then
   stage "setup of CUDA and transformers" install_cuda
   stage "objects, preset cuda" cuda_objects
 fi
-if ((all && cuda)); then stage "with transformers" run_ctest cpu -R 'real_models|checkpoint_python|torch_' -E "$(left_out)"; fi
+if ((all && cuda)); then stage "with transformers" run_ctest cpu -R 'real_model|checkpoint_python|torch_' -E "$(left_out)"; fi
 finish

@@ -88,7 +88,7 @@ part() {
     cuda)
       install_cuda
       cuda_all
-      run_ctest cpu -R 'real_models|checkpoint_python|torch_'
+      run_ctest cpu -R 'real_model|checkpoint_python|torch_'
       python3 -B tests/setup/tiers.py passed tool build/cpu/ctest.xml
       ;;
   esac

@@ -107,11 +107,11 @@ sanitized() {
     TSAN_OPTIONS="halt_on_error=1:suppressions=$root/tests/setup/tsan.supp" run_ctest "$preset" "$@"
 }
 
-# LibTorch with CUDA is 2.6 GB: it is fetched while the cpu preset compiles, and transformers with it. The stage of the same name waits
-# for its lock, and takes up what a lost connection left.
+# LibTorch with CUDA is 2.6 GB: it is fetched while the cpu preset compiles. The stage of the same name waits for its lock, takes up what a
+# lost connection left, and brings transformers, of which no test may find the half.
 install_cuda() { common/setup/setup.sh --quiet --oracle; }
 install_cuda_behind() {
-  setpriv --pdeathsig TERM -- common/setup/setup.sh --quiet --oracle >build/setup-cuda.log 2>&1 </dev/null &
+  setpriv --pdeathsig TERM -- common/setup/setup.sh --quiet --cuda >build/setup-cuda.log 2>&1 </dev/null &
 }
 
 # Without a GPU a program of the cuda preset says so and ends with 69.

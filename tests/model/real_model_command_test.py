@@ -92,7 +92,8 @@ def made_files(folder, pyarrow):
     for path in folder.glob("*.raw"):
         path.write_text(path.read_text().replace("\n\n", "\n \n"))  # as WikiText's empty lines are
     files = {f"/{MODEL}/model.safetensors": (folder / "model.safetensors").read_bytes()}
-    files |= {f"/{MODEL}/{name}": name.encode() for name in ("config.json", "vocab.json", "merges.txt")}
+    files |= {f"/{MODEL}/{name}": name.encode() for name in ("vocab.json", "merges.txt")}
+    files[f"/{MODEL}/config.json"] = b'{"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32}'
     # The real files' rows: a line with its end, and nothing for an empty line.
     program = ("import pyarrow, pyarrow.parquet, sys; lines = open(sys.argv[1]).read().splitlines(keepends=True); "
                "pyarrow.parquet.write_table(pyarrow.table({'text': [line if line.strip() else '' for line in lines]}), sys.argv[2])")
