@@ -98,14 +98,15 @@ void Watchdog::run() {
         std::min<Duration>(now - before, 5 * interval_);  // more: this process was stopped, not the others
     before = now;
     board_.heartbeat(rank_, moves_);
-    look_at_others();
     look();
     lock.lock();
   }
 }
 
 void Watchdog::look() {
-  if (const int signal = g_terminate; signal != 0 && (options_.on_sigterm || options_.on_sigint)) {
+  const int signal = g_terminate;
+  look_at_others();  // after the signal: a rank whose end made mpirun send it is then seen to be gone
+  if (signal != 0 && (options_.on_sigterm || options_.on_sigint)) {
     if (!leaves_it_to_the_run(signal)) return on_terminate(signal);
   }
   if (const auto overdue = overdue_operation()) {
