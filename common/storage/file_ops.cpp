@@ -316,9 +316,9 @@ class PosixFileOps final : public FileOps {
     return errno == ELOOP ? PathKind::other : kind_of_none(path, intent, errno);
   }
 
-  PathKind kind_of_name(const Path& path) override {
+  PathKind kind_of_name(const Path& path, FileIntent intent) override {
     struct stat info {};
-    return ::lstat(path.c_str(), &info) == 0 ? kind_of(info) : kind_of_none(path, FileIntent::write, errno);
+    return ::lstat(path.c_str(), &info) == 0 ? kind_of(info) : kind_of_none(path, intent, errno);
   }
 
   bool is_own(const Path& path) override {

@@ -129,8 +129,9 @@ class FileOps {
   /// intent: what comes next there; exit 65 or 73 where this user may not look (a directory without its x).
   [[nodiscard]] virtual PathKind kind(const Path& path, FileIntent intent) = 0;
   [[nodiscard]] PathKind kind(const Path& path) { return kind(path, FileIntent::read); }
-  /// What bears this name itself: a symbolic link is a `link`. For who writes or removes it.
-  [[nodiscard]] virtual PathKind kind_of_name(const Path& path) = 0;
+  /// What bears this name itself: a symbolic link is a `link`.
+  [[nodiscard]] virtual PathKind kind_of_name(const Path& path, FileIntent intent) = 0;
+  [[nodiscard]] PathKind kind_of_name(const Path& path) { return kind_of_name(path, FileIntent::write); }
   /// Whether what bears this name (itself) belongs to the user of this process.
   [[nodiscard]] virtual bool is_own(const Path& path) = 0;
   [[nodiscard]] virtual Bytes size(const Path& path) = 0;

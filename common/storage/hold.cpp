@@ -98,8 +98,8 @@ bool Hold::take() {
   bool made = false;
   try {
     made = make_file();
-  } catch (const InputError& error) {
-    if (!shared || error.code() == ExitCode::usage || ops_.kind(asked_.file) != PathKind::absent) throw;
+  } catch (const InputError&) {
+    if (!shared || ops_.kind_of_name(asked_.file, FileIntent::read) != PathKind::absent) throw;
     return true;  // nobody like this user writes here
   }
   auto lock = try_lock_if_any(ops_, asked_.file, asked_.holder.mode);

@@ -204,8 +204,8 @@ PathKind HookedFileOps::kind(const Path& path, FileIntent intent) {
   return hooked({.op = FileOp::look, .path = path}, [&] { return inner_.kind(path, intent); });
 }
 
-PathKind HookedFileOps::kind_of_name(const Path& path) {
-  return hooked({.op = FileOp::look, .path = path}, [&] { return inner_.kind_of_name(path); });
+PathKind HookedFileOps::kind_of_name(const Path& path, FileIntent intent) {
+  return hooked({.op = FileOp::look, .path = path}, [&] { return inner_.kind_of_name(path, intent); });
 }
 
 bool HookedFileOps::is_own(const Path& path) {

@@ -64,7 +64,8 @@ class HookedFileOps : public FileOps {
   std::unique_ptr<FileLock> try_lock(const Path& path, LockMode mode) override;
   using FileOps::kind;
   PathKind kind(const Path& path, FileIntent intent) override;
-  PathKind kind_of_name(const Path& path) override;
+  using FileOps::kind_of_name;
+  PathKind kind_of_name(const Path& path, FileIntent intent) override;
   bool is_own(const Path& path) override;
   Bytes size(const Path& path) override;
   std::vector<std::string> list(const Path& path) override;
