@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import support  # noqa: E402
 
 LESSON = "01_data_parallel"
+ANOTHER_USER = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"]
 
 
 def job(ranks=2, lesson=LESSON, command=(), flags=None, **more):
@@ -53,46 +54,43 @@ class StartTest(support.ProcessTest):
                 self.expect_refused(ended, "mpirun: ", r"\S")
                 self.assertIn(f"OMPI_MCA_{name}", ended.err)
 
-    def test_a_user_without_a_home(self):
-        if os.geteuid() != 0:
-            self.skipTest("only root can be another user")
-        os.chmod(support.scratch, 0o755)
-        ended = job(HOME=None, command=["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"])
-        self.assertEqual(ended.code, 73, ended)  # the working directory is not this user's: that far it came
-        self.assertEqual(len(ended.errors), 1, ended)
-
-    def test_a_home_of_nobody(self):
-        """What is made of a text is kept where it can be, and an error says how to name such a place."""
+    def folder_of_another_user(self):
         if os.geteuid() != 0:
             self.skipTest("only root can be another user")
         folder = support.new_path("own")
         os.chmod(support.scratch, 0o755)
         os.mkdir(folder)
         os.chown(folder, 12345, 12345)
+        return folder
+
+    def test_a_user_without_a_home(self):
+        self.folder_of_another_user()
+        ended = job(HOME=None, command=ANOTHER_USER)
+        self.assertEqual(ended.code, 73, ended)  # the working directory is not this user's: that far it came
+        self.assertEqual(len(ended.errors), 1, ended)
+
+    def test_a_home_of_nobody(self):
+        """What is made of a text is kept where it can be, and an error says how to name such a place."""
+        folder = self.folder_of_another_user()
         with open(folder + "/text.txt", "w", encoding="utf-8") as file:
             file.write(f"{folder} {os.urandom(8).hex()} " * 200)
-        other = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"]
         flags = ["--steps", "2", "--data", folder + "/text.txt", "--out", folder + "/out"]
         for home, cache in ((None, None), ("/nonexistent", None), ("/nonexistent", folder)):
-            ended = job(HOME=home, XDG_CACHE_HOME=None, STAGECRAFT_CACHE=cache, TMPDIR=folder, command=other, flags=flags)
+            ended = job(HOME=home, XDG_CACHE_HOME=None, STAGECRAFT_CACHE=cache, TMPDIR=folder, command=ANOTHER_USER, flags=flags)
             self.assertEqual(ended.code, 0 if cache else 73, ended)
             if not cache:
                 self.assertRegex(ended.err, re.escape(f"error: {support.ROOT}/.cache") + r".*: cannot .*\n  fix: .*; STAGECRAFT_CACHE=DIR keeps what is made of a text elsewhere\n")
 
     def test_folders_that_may_not_be_searched(self):
         """What is written there cannot be; what is read there is a file that cannot be read."""
-        if os.geteuid() != 0:
-            self.skipTest("only root can be another user")
-        folder = support.new_path("own")
-        os.chmod(support.scratch, 0o755)
-        os.mkdir(folder)
+        folder = self.folder_of_another_user()
         os.mkdir(folder + "/locked", 0o666)
         os.mkdir(folder + "/locked/there")
         os.chmod(folder + "/locked", 0o666)
-        os.chown(folder, 12345, 12345)
+
         def ended(*flags):
             out = [] if "--out" in flags else ["--out", folder + "/out"]
-            return job(TMPDIR=folder, STAGECRAFT_CACHE=folder, command=["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"], flags=["--steps", "2", *out, *flags])
+            return job(TMPDIR=folder, STAGECRAFT_CACHE=folder, command=ANOTHER_USER, flags=["--steps", "2", *out, *flags])
 
         for path in (folder + "/locked/new", folder + "/locked/there/new"):
             for flags in (["--out", path], ["--save", path + ".safetensors"], ["--save-every", "1", "--checkpoints", path]):
