@@ -21,7 +21,9 @@ using prepare::Format;
 std::optional<std::string> read(FileOps& ops, const Path& path, Format format, const std::string& separator) {
   const ByteTokenizer tokenizer;
   prepare::Options options;
-  options.inputs = {path}, options.format = format, options.separator = separator,
+  options.inputs = {path};
+  options.format = format;
+  options.separator = separator;
   options.python = "/nowhere";
   const auto prepared = taken([&] { return prepare::tokenize(ops, options, tokenizer); });
   if (!prepared) return std::nullopt;
