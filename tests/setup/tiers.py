@@ -10,11 +10,11 @@ usage: tiers.py left-out run|ci             of ctest's entries, as a regular exp
        tiers.py part PART                   the ctest entries of a part of soak.sh, as a regular expression for ctest -R
        tiers.py changed KIND NAME ...       those names of which soaked.txt has no sum, or another
        tiers.py record KIND NAME ...        notes the sums of today
-       tiers.py passed KIND CTEST_XML       notes those of the KIND that passed there
+       tiers.py passed CTEST_XML            notes the tools that passed there
        tiers.py ran PART SECONDS TESTS      notes in docs/records/soak.json that a part passed now
        tiers.py last PART ...               when each passed
        tiers.py check BUILD                 every entry has a place, every name an entry, and soak has them all
-Kinds: tool (a ctest entry of TOOLS), file (alone and by clang-tidy), fault (a patch), mutants (a source).
+Kinds: tool (a ctest entry of READS), file (alone and by clang-tidy), fault (a patch), mutants (a source).
 """
 import datetime
 import functools
@@ -34,7 +34,6 @@ RECORD = ROOT / "tests/setup/soaked.txt"
 RAN = ROOT / "docs/records/soak.json"
 
 PLANS = ["docs/explore/sources.txt", "@docs/explore/sources.txt"]  # all that a plan is made of; @: the files that a file names
-EXERCISES = ["tests/exercises.sh", "tests/exercises/**/*", "lessons/*/exercise/**/*"]
 # Tests of tools and of records: what they read. In the first two tiers only if it changed.
 TOOLS = {
     "benchmarks_(gpu|torch_.*|comm_sweep|padding)": ["tests/benchmarks/*.py", "tests/benchmarks/comm_sweep.cpp"],
@@ -48,6 +47,7 @@ TOOLS = {
 CHANGED = "(lessons|pipedream)_(faults|mutants)"
 # Exercises are built by their label; .ci/run does it where one changed.
 EXERCISE = "exercise_.*|exercises_score"
+READS = {**TOOLS, EXERCISE: ["tests/exercises.sh", "tests/exercises/**/*", "lessons/*/exercise/**/*"]}
 # Only in soak: new inputs under sanitizers (fuzz_replay has the kept ones), and whether what is made of sources was made anew.
 SOAK = "fuzz|explore_built"
 # Parts of soak.sh that are ctest entries; the part `tests` has what is left.
@@ -92,7 +92,7 @@ def sum_of(names, comments=False):
 
 @functools.cache
 def sources_of_tests():
-    """{test program: its sources} of sc_test and sc_mpi_test."""
+    """{test: its sources} of sc_test and sc_mpi_test."""
     found = {}
     for path in (ROOT / "tests").glob("*/CMakeLists.txt"):
         for name, sources in re.findall(r"^sc_(?:mpi_)?test\((\w+)\b[^)]*?\bSOURCES((?:\s+[\w./]+\.cpp)+)", path.read_text(), re.M):
@@ -103,22 +103,25 @@ def sources_of_tests():
 def tests_of(source):
     """The test sources that notice damage to this one."""
     if source.startswith(("pipedream/", "common/input/")):
-        return globbed(["tests/pipedream/*.cpp"])
+        return globbed(("tests/pipedream/*.cpp",))
     return [file for test in relink.TESTS[source] for file in sources_of_tests()[test]]
 
 
+@functools.cache
 def globbed(patterns):
+    found = []
     for pattern in patterns:
         if pattern.startswith("@"):
-            yield from (ROOT / pattern[1:]).read_text().split()
+            found += (ROOT / pattern[1:]).read_text().split()
         else:
-            yield from (str(path.relative_to(ROOT)) for path in ROOT.glob(pattern) if path.is_file() and "__pycache__" not in path.parts)
+            found += (str(path.relative_to(ROOT)) for path in ROOT.glob(pattern) if path.is_file() and "__pycache__" not in path.parts)
+    return found
 
 
 def read_by(kind, name):
     """The files on which it depends what a check finds."""
     if kind == "tool":
-        return globbed(next(files for pattern, files in {**TOOLS, EXERCISE: EXERCISES}.items() if matches(pattern, name)))
+        return globbed(next(tuple(files) for pattern, files in READS.items() if matches(pattern, name)))
     if kind == "file":
         return [name, re.sub(r"\.cpp$", ".h", name), ".clang-tidy"]
     damaged = [name] if kind == "mutants" else re.findall(r"^\+\+\+ b/(\S+)", (ROOT / name).read_text(), re.M)
@@ -162,15 +165,15 @@ def entries(build):
 
 def left_out(tier, build):
     """The entries that the tier does not run."""
-    away = [SOAK, EXERCISE] if tier == "run" else [SOAK]
+    away = [SOAK, CHANGED, EXERCISE] if tier == "run" else [SOAK]
     names = entries(build)
-    tools = [name for name in names if any(matches(pattern, name) for pattern in TOOLS)]
-    if tier == "run":
-        away.append(CHANGED)
-    elif not changed("tool", ["exercises_score"]):
-        away.append(EXERCISE)
+    tools = tools_of(names)
     unchanged = set(tools) - set(changed("tool", tools))
     return [name for name in names if name in unchanged or any(matches(pattern, name) for pattern in away)]
+
+
+def tools_of(names):
+    return [name for name in names if any(matches(pattern, name) for pattern in READS)]
 
 
 def of_part(part, build):
@@ -184,15 +187,14 @@ def expression(names):
     return "^(" + "|".join(re.escape(name) for name in names) + ")$"
 
 
-def passed(kind, report):
+def passed(report):
     cases = xml.etree.ElementTree.parse(report).getroot().iter("testcase")
-    well = [case.get("name") for case in cases if case.get("status") == "run"]
-    return [name for name in well if any(matches(pattern, name) for pattern in [*TOOLS, "exercises_score"])] if kind == "tool" else well
+    return tools_of([case.get("name") for case in cases if case.get("status") == "run"])
 
 
 def check(build):
     names = entries(build)
-    named = [one for pattern in [*TOOLS, CHANGED, EXERCISE, SOAK, *PARTS.values()] for one in re.split(r"\|(?![^(]*\))", pattern)]
+    named = [one for pattern in [*READS, CHANGED, SOAK, *PARTS.values()] for one in re.split(r"\|(?![^(]*\))", pattern)]
     problems = [f"no ctest entry is called {one}" for one in named if not any(matches(one, name) for name in names)]
     soaked = [name for part in [*PARTS, "tests"] for name in of_part(part, build)]
     problems += [f"{name}: no part of soak runs it" for name in names if name not in soaked]
@@ -221,7 +223,7 @@ def last(part):
 
 def main(command, *rest):
     if command == "left-out":
-        print(expression(left_out(rest[0], rest[1])))
+        print(expression(left_out(*rest)))
     elif command == "part":
         print(expression(of_part(*rest)))
     elif command == "changed":
@@ -229,7 +231,7 @@ def main(command, *rest):
     elif command == "record":
         record(rest[0], rest[1:])
     elif command == "passed":
-        record(rest[0], passed(*rest))
+        record("tool", passed(*rest))
     elif command == "ran":
         ran(*rest)
     elif command == "last":
