@@ -58,7 +58,7 @@ stage "tests, preset cpu" cpu_tests
 if ((all)); then
   stage "format" check_format
   stage "single files" single_files
-  stage "clang-tidy" tidy_files
+  stage "clang-tidy" common/setup/tidy.sh
   stage "address and undefined" sanitized cpu-asan core_tests -L core
   stage "threads" sanitized cpu-tsan threads_tests -L threads
 fi

@@ -44,9 +44,18 @@ entries() {
   run_ctest cpu -R "$(python3 -B tests/setup/tiers.py part "$1" build/cpu)"
 }
 
+# Ordinary settings: a round of all of them takes longer than a part may.
 repeats() {
   local end=$((SECONDS + 60 * minutes))
-  while ((SECONDS < end)); do run_ctest cpu --schedule-random -LE '^(slow|exercises)$'; done
+  while ((SECONDS < end)); do STAGECRAFT_SETTINGS='' run_ctest cpu --schedule-random -LE '^(slow|exercises)$'; done
+}
+
+# all_sanitized PRESET CTEST-ARGUMENTS...: exercises, too, which the default target leaves out.
+all_sanitized() {
+  local preset=$1
+  shift
+  made "$preset" "building the exercises with $preset" exercises
+  sanitized "$preset" all "$@"
 }
 
 part() {
@@ -56,22 +65,22 @@ part() {
     processes_more) entries processes_more ;;
     tools)
       entries tools
-      python3 -B tests/setup/tiers.py passed tool build/cpu/ctest.xml
+      python3 -B tests/setup/tiers.py passed build/cpu/ctest.xml
       ;;
     exercises)
       made cpu "building the exercises" exercises
       entries exercises
-      python3 -B tests/setup/tiers.py passed tool build/cpu/ctest.xml
+      python3 -B tests/setup/tiers.py passed build/cpu/ctest.xml
       ;;
     files)
       check_format
       single_files --all
-      tidy_files --all
+      common/setup/tidy.sh --all
       { common/setup/tidy.sh --list && python3 -B tests/setup/single_files.py --list; } | xargs python3 -B tests/setup/tiers.py record file
       ;;
-    address) sanitized cpu-asan all -LE '^processes$' ;;
-    address_processes) sanitized cpu-asan all -L '^processes$' ;;
-    threads) sanitized cpu-tsan all -LE mpi ;;
+    address) all_sanitized cpu-asan -LE '^processes$' ;;
+    address_processes) all_sanitized cpu-asan -L '^processes$' ;;
+    threads) all_sanitized cpu-tsan -LE mpi ;;
     faults)
       tests/mutate/base.sh --faults --record
       tests/mutate/pipedream.sh --faults --record
@@ -89,7 +98,7 @@ part() {
       install_cuda
       cuda_all
       run_ctest cpu -R 'real_model|checkpoint_python|torch_'
-      python3 -B tests/setup/tiers.py passed tool build/cpu/ctest.xml
+      python3 -B tests/setup/tiers.py passed build/cpu/ctest.xml
       ;;
   esac
 }
