@@ -200,7 +200,7 @@ find_nvcc() {
   for candidate in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc /usr/local/cuda-13*/bin/nvcc \
     "$deps/cuda-toolkit/nvidia/cu13/bin/nvcc"; do
     [[ -n $candidate && -x $candidate ]] || continue
-    if "$candidate" --version 2>/dev/null | grep -q 'release 13\.'; then
+    if [[ $("$candidate" --version 2>/dev/null) == *'release 13.'* ]]; then
       say "$candidate"
       return
     fi
@@ -209,7 +209,7 @@ find_nvcc() {
 
 gpu_visible() {
   [[ ${CUDA_VISIBLE_DEVICES-all} =~ ^(|-1)$ ]] && return 1
-  have nvidia-smi && nvidia-smi -L 2>/dev/null | grep -q '^GPU '
+  have nvidia-smi && [[ $'\n'$(nvidia-smi -L 2>/dev/null) == *$'\nGPU '* ]]
 }
 
 # The newest GPU here, if it is older than the kernels need (base/gpu_architectures.h); empty otherwise, or where nothing says so.

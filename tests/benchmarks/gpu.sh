@@ -13,7 +13,7 @@ for argument in "$@"; do
     -h | --help | --render | --render=*) exec "${PYTHON:-python3}" "$here/$script" "$@" ;;
   esac
 done
-if ! nvidia-smi --list-gpus 2>/dev/null | grep -q GPU; then
+if [[ $(nvidia-smi --list-gpus 2>/dev/null) != *GPU* ]]; then
   echo "error: no GPU is visible: nvidia-smi lists none" >&2
   echo "  fix: run it on a machine with an NVIDIA GPU; a result is shown anywhere: $0 --render docs/results/gpu_peers.json" >&2
   exit 69

@@ -40,5 +40,5 @@ if [[ -e /dev/full ]]; then
   fi
 fi
 # No colour without a terminal.
-if "$program" simulate | grep -q $'\x1b'; then echo "colour in a pipe"; failures=$((failures + 1)); fi
+if [[ $("$program" simulate) == *$'\x1b'* ]]; then echo "colour in a pipe"; failures=$((failures + 1)); fi
 exit "$((failures > 0))"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Files written by our exporter, read by the Python packages: safetensors and transformers' GPT2LMHeadModel.
 
-  python3 tests/model/golden/check_export.py build/cpu/tests/model/hf_weights_test
+  python3 tests/model/golden/check_export.py build/cpu/tests/model/model_tests
 
 Runs the C++ test that exports the golden models, loads each file strictly into GPT2LMHeadModel and compares the logits
 with the golden ones (fp64: equal up to the rounding of the stored fp32 logits). Needs the oracle packages.
