@@ -218,7 +218,7 @@ def ran(part, seconds, tests):
 
 def last(part):
     found = parts_that_ran().get(part)
-    return f"{part:18} " + (f"{found['date']}  {found['commit']}  {found['seconds']:5d} s  {found['tests']:3d} tests" if found else "never")
+    return f"{part:18} " + (f"{found['date']}  {found['commit']}  {found['seconds']:5d} s" + f"  {found['tests']:3d} tests" * (found['tests'] > 0) if found else "never")
 
 
 def main(command, *rest):
