@@ -22,10 +22,9 @@ changes, are tried.
   --timeout S       of one test, default 120
   --accept FILE     lines `path:text of the line -> text of the mutant   reason`: equivalent mutants, not counted; with `survives ` before
                     it, a mutant that counts as a survivor, and why it is left
-  --report FILE     also writes a record of the run as JSON: counts by file, survivors, equivalent mutants with their reasons, all verdicts
-  --resume FILE     an earlier report: what was killed then counts as killed again (tests were added, the files are the same)
   --changed         only patches, or mutants of files, that differ from what the last soak saw, or whose tests do (tests/setup/soaked.txt)
-  --record          notes there what was noticed; of mutants only where all were tried
+  --record          notes there what was noticed: patches, and files of whose mutants --least died; not with --sample or --only
+  --minutes N       begins no further file's mutants after that
 
 The commands run in the copy's root. The last line is "N mutants: K killed, S survived, D did not compile".
 exit: 0, 1 too many survive (or a patch does), 64 usage, 70 the unchanged copy fails its own tests
@@ -141,20 +140,17 @@ class Copy:
 
 def try_mutants(options, copy, mutants):
     verdicts = []
-    accepted, _ = read_reasons(options.accept)
-    dead = killed_before(options.resume)
+    accepted, left = read_reasons(options.accept)
     for number, mutant in enumerate(mutants, start=1):
         source = pathlib.Path(mutant.path).read_text()
         change = f"{source.split(chr(10))[mutant.line].strip()} -> {mutated(source, mutant).split(chr(10))[mutant.line].strip()}"
         if f"{mutant.path}:{change}" in accepted:
             verdict = "equivalent"
-        elif (mutant.name(), change) in dead:
-            verdict = dead[mutant.name(), change]
         else:
             copy.write(mutant.path, mutated(source, mutant))
             verdict = "does not compile" if not copy.run(options.build) else "survived" if copy.run(options.test) else "killed"
             copy.write(mutant.path, source)
-        verdicts.append({"place": mutant.name(), "change": change, "verdict": verdict})
+        verdicts.append({"place": mutant.name(), "change": change, "verdict": verdict, "reason": left.get(f"{mutant.path}:{change}", "")})
         print(f"{number}/{len(mutants)} {verdict}: {mutant.name()}: {change}", flush=True)
     return verdicts
 
@@ -169,48 +165,12 @@ def read_reasons(path):
     return equivalent, survivors
 
 
-def killed_before(path):
-    """Verdicts of an earlier report that more tests cannot change."""
-    if not path:
-        return {}
-    verdicts = json.loads(pathlib.Path(path).read_text())["verdicts"]
-    return {(v["place"], v["change"]): v["verdict"] for v in verdicts if v["verdict"] in ("killed", "does not compile")}
-
-
 def count(verdicts):
     return {name: sum(v["verdict"] == name for v in verdicts) for name in ("killed", "survived", "does not compile", "equivalent")}
 
 
 def share_killed(counts):
     return counts["killed"] / max(1, counts["killed"] + counts["survived"])
-
-
-def write_report(options, verdicts):
-    def git(*arguments):
-        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False).stdout.strip()
-
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", *options.copy)
-    accepted, left = read_reasons(options.accept)
-
-    def with_reasons(verdict, reasons):
-        found = [v for v in verdicts if v["verdict"] == verdict]
-        return [{**v, "reason": reasons.get(f"{v['place'].split(':')[0]}:{v['change']}", "none given")} for v in found]
-
-    of_file = {name: count([v for v in verdicts if v["place"].startswith(f"{name}:")]) for name in options.files}
-    report = {
-        "command": " ".join(["tests/mutate/mutate.py", *options.files]),
-        "commit": git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else ""),
-        "mutants": len(verdicts),
-        **count(verdicts),
-        "share_killed": share_killed(count(verdicts)),
-        "sampled": bool(options.sample or options.only),
-        "verdicts taken from an earlier run": sum((v["place"], v["change"]) in killed_before(options.resume) for v in verdicts),
-        "files": of_file,
-        "survivors": with_reasons("survived", left),
-        "equivalent mutants": with_reasons("equivalent", accepted),
-        "verdicts": verdicts,
-    }
-    pathlib.Path(options.report).write_text(json.dumps(report, indent=1) + "\n")
 
 
 def test_of(text):
@@ -279,7 +239,7 @@ def summary(verdicts, least):
     counts = count(verdicts)
     for verdict in verdicts:
         if verdict["verdict"] == "survived":
-            print(f"survived: {verdict['place']}: {verdict['change']}")
+            print(f"survived: {verdict['place']}: {verdict['change']}   {verdict['reason']}".rstrip())
     print(f"{100 * share_killed(counts):.1f} % killed; {counts['equivalent']} accepted as equivalent")
     print(f"{len(verdicts)} mutants: {counts['killed']} killed, {counts['survived']} survived, {counts['does not compile']} did not compile")
     return 0 if share_killed(counts) >= least and counts["killed"] > 0 else 1
@@ -299,8 +259,7 @@ def parse():
     parser.add_argument("--least", type=float, default=0.9)
     parser.add_argument("--timeout", type=float, default=120)
     parser.add_argument("--accept")
-    parser.add_argument("--report")
-    parser.add_argument("--resume")
+    parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--changed", action="store_true")
     parser.add_argument("--record", action="store_true")
     return parser.parse_args()
@@ -328,14 +287,17 @@ def main():
     mutants = [m for name in options.files for m in find_mutants(name, pathlib.Path(name).read_text(), options.names.split(","))]
     if options.only:
         mutants = [m for m in mutants if f"{m.path}:{m.line + 1}" == options.only]
-    verdicts = try_mutants(options, copy, sample(mutants, options.sample))
-    if options.report:
-        write_report(options, verdicts)
+    verdicts, left = [], sample(mutants, options.sample)
+    for name in options.files:
+        if time.monotonic() - begin > 60 * options.minutes:
+            print(f"{len(left)} mutants are left, from {name} on: run it again")
+            break
+        found = try_mutants(options, copy, [m for m in left if m.path == name])
+        left, verdicts = [m for m in left if m.path != name], verdicts + found
+        if options.record and not (options.sample or options.only) and (not found or share_killed(count(found)) >= options.least):
+            tiers.record("mutants", [name])
     print(f"{time.monotonic() - begin:.0f} s")
-    status = summary(verdicts, options.least)
-    if options.record and status == 0 and not options.sample and not options.only:
-        tiers.record("mutants", options.files)
-    return status
+    return summary(verdicts, options.least)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,7 @@ COPIES, STEADY, TENSOR, PARTS, COMBINED = "copies_test", "steady_test", "tensor_
 SAVED, CHECKPOINT = "saved_state_test", "storage_checkpoint_test"
 # Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
 TESTS = {
-    "common/watch/comm_op.h": [LOCAL, MPI],
-    "common/watch/comm_op.cpp": [LOCAL, MPI],
+    **{f"common/watch/comm_op.{end}": [LOCAL, MPI, "watch_test"] for end in ("cpp", "h")},
     "common/comm/op_check.cpp": [LOCAL],
     "common/comm/rank_sum.cpp": [LOCAL],
     "common/comm/local_communicator.cpp": [LOCAL],
