@@ -9,6 +9,7 @@ Each rank's process takes half a second of a core before it does anything. Ordin
 
 import array
 import concurrent.futures
+import contextlib
 import glob
 import itertools
 import json
@@ -228,7 +229,7 @@ def processes_with(text):
 def process_of(text, rank):
     """The id of the process of that rank, of those whose command line contains `text`."""
     for pid in processes_with(text):
-        with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:  # it ended meanwhile
             if f"OMPI_COMM_WORLD_RANK={rank}\0" in file.read():
                 return pid
     raise AssertionError(f"no process of rank {rank}")

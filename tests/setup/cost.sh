@@ -16,6 +16,7 @@ which=("$@")
 logs=$root/build/cost
 mkdir -p "$logs"
 scratch=$(mktemp -d)
+chmod 755 "$scratch" # tests are other users, too
 trap 'rm -rf "$scratch"' EXIT
 
 for name in "${which[@]}"; do

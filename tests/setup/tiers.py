@@ -2,8 +2,8 @@
 """Which check runs where: the one list. What is not named here runs in all three.
 
   tests/run.sh    what guards behaviour; a test of a tool only where what it reads differs from what the last soak saw
-  .ci/run         also format, clang-tidy, each file alone, planted faults, mutants and exercises, as far as they changed; chosen sanitizers;
-                  the cuda preset's objects; transformers
+  .ci/run         also what pages tell to type; format, clang-tidy, each file alone, planted faults, mutants and exercises, as far as they
+                  changed; chosen sanitizers; the cuda preset's objects; transformers
   tests/soak.sh   everything, in parts. It leaves sums of what it found in order: tests/setup/soaked.txt
 
 usage: tiers.py left-out run|ci             of ctest's entries, as a regular expression for ctest -E
@@ -42,9 +42,12 @@ TOOLS = {
     "explore_(equal|page)": ["docs/explore/index.html", "tests/explore/*", *PLANS],
     "pipedream_mutate": ["tests/mutate/*.py"],
     "processes_bits": ["tests/bits.py", "tests/processes/bits_test.py"],
+    "records_page": ["common/records/page/*", "common/records/page.cpp", "tests/records/page*", "docs/pages/*.html"],
 }
 # Only in .ci/run: they draw what changed. Soak tries all, in parts of their own.
 CHANGED = "(lessons|pipedream)_(faults|mutants)"
+# Not in tests/run.sh: what pages tell a reader to type, which other tests have run in other words.
+PAGES = "docs_(commands|notebooks|refusals)"
 # Exercises are built by their label; .ci/run does it where one changed.
 EXERCISE = "exercise_.*|exercises_score"
 READS = {**TOOLS, EXERCISE: ["tests/exercises.sh", "tests/exercises/**/*", "lessons/*/exercise/**/*"]}
@@ -165,7 +168,7 @@ def entries(build):
 
 def left_out(tier, build):
     """The entries that the tier does not run."""
-    away = [SOAK, CHANGED, EXERCISE] if tier == "run" else [SOAK]
+    away = [SOAK, CHANGED, EXERCISE, PAGES] if tier == "run" else [SOAK]
     names = entries(build)
     tools = tools_of(names)
     unchanged = set(tools) - set(changed("tool", tools))
@@ -194,7 +197,7 @@ def passed(report):
 
 def check(build):
     names = entries(build)
-    named = [one for pattern in [*READS, CHANGED, SOAK, *PARTS.values()] for one in re.split(r"\|(?![^(]*\))", pattern)]
+    named = [one for pattern in [*READS, CHANGED, PAGES, SOAK, *PARTS.values()] for one in re.split(r"\|(?![^(]*\))", pattern)]
     problems = [f"no ctest entry is called {one}" for one in named if not any(matches(one, name) for name in names)]
     soaked = [name for part in [*PARTS, "tests"] for name in of_part(part, build)]
     problems += [f"{name}: no part of soak runs it" for name in names if name not in soaked]
